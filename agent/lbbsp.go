@@ -1,0 +1,46 @@
+package agent
+
+import "github.com/evenkeel/evenkeel/cluster"
+
+// lbbsp is LB-BSP (Chen et al., SoCC 2020): a moving average of every node's speed in
+// samples per second, and batches proportional to it.
+type lbbsp struct {
+	cluster *cluster.Cluster
+	gain    float64
+	speed   []float64
+	alloc   cluster.Allocator
+}
+
+// NewLBBSP returns the rule with its gain in (0, 1].
+func NewLBBSP(c *cluster.Cluster, gain float64) Policy {
+	return &lbbsp{cluster: c, gain: gain, speed: make([]float64, len(c.Nodes))}
+}
+
+func (p *lbbsp) Decide(report *cluster.Report, present []bool, sizes []int) error {
+	if report == nil {
+		return p.alloc.Uniform(p.cluster, present, sizes)
+	}
+	sum, known := 0.0, 0
+	for i := range report.Nodes {
+		if r := &report.Nodes[i]; r.Measured() {
+			v := float64(r.Size) / r.Seconds
+			if p.speed[i] == 0 {
+				p.speed[i] = v
+			}
+			p.speed[i] += p.gain * (v - p.speed[i])
+		}
+		if p.speed[i] > 0 {
+			sum += p.speed[i]
+			known++
+		}
+	}
+	if known == 0 {
+		return p.alloc.Uniform(p.cluster, present, sizes)
+	}
+	for i := range p.speed {
+		if p.speed[i] == 0 { // not seen yet: as fast as the mean
+			p.speed[i] = sum / float64(known)
+		}
+	}
+	return p.alloc.Proportional(p.cluster, present, p.speed, sizes)
+}

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+)
+
+// Score is what a run of rounds achieved.
+type Score struct {
+	Goodput   float64 // accepted samples per second x statistical efficiency
+	Waiting   float64 // share of the nodes' time spent idle, 0..1
+	Freshness float64 // share of accepted samples computed on the round's own model, 0..1
+	Rounds    int
+	Seconds   float64 // simulated
+}
+
+// Meter adds up a Score round by round.
+type Meter struct {
+	seconds, effective, idle, nodeTime, accepted, aged float64
+	rounds                                             int
+}
+
+// Add counts one round, efficiency being its statistical efficiency.
+func (m *Meter) Add(report *cluster.Report, efficiency float64) {
+	wait := report.Wait.Seconds()
+	m.rounds++
+	m.seconds += wait
+	m.effective += float64(report.Accepted) * efficiency
+	m.accepted += float64(report.Accepted)
+	for i := range report.Nodes {
+		r := &report.Nodes[i]
+		if r.Status == cluster.Absent {
+			continue
+		}
+		m.nodeTime += wait
+		m.idle += min(r.Idle, wait)
+		m.aged += float64(r.Aged)
+	}
+}
+
+// Score is the sum so far.
+func (m *Meter) Score() Score {
+	s := Score{Rounds: m.rounds, Seconds: m.seconds, Freshness: 1}
+	if m.seconds > 0 {
+		s.Goodput = m.effective / m.seconds
+	}
+	if m.nodeTime > 0 {
+		s.Waiting = m.idle / m.nodeTime
+	}
+	if m.accepted > 0 {
+		s.Freshness = 1 - m.aged/m.accepted
+	}
+	return s
+}
+
+// Play runs a policy on a simulated cluster for so many rounds. decided, if not nil,
+// is told how long each decision took.
+func Play(ctx context.Context, s *sim.Simulator, nodes int, p Policy, rounds int, clock func() time.Time, decided func(time.Duration)) (Score, error) {
+	var (
+		m      Meter
+		report *cluster.Report
+		sizes  = make([]int, nodes)
+		err    error
+	)
+	for range rounds {
+		var begun time.Time
+		if decided != nil {
+			begun = clock()
+		}
+		if err := p.Decide(report, s.Present(), sizes); err != nil {
+			return Score{}, fmt.Errorf("agent: %w", err)
+		}
+		if decided != nil {
+			decided(clock().Sub(begun))
+		}
+		if report, err = s.Round(ctx, sizes); err != nil {
+			return Score{}, err
+		}
+		m.Add(report, s.Efficiency(report.Accepted))
+	}
+	return m.Score(), nil
+}

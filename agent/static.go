@@ -1,0 +1,39 @@
+package agent
+
+import "github.com/evenkeel/evenkeel/cluster"
+
+// static deals by weights that never change.
+type static struct {
+	cluster *cluster.Cluster
+	weights []float64 // nil: equal
+	alloc   cluster.Allocator
+}
+
+// NewUniform gives every node the same size: what trainers do without a tuner.
+func NewUniform(c *cluster.Cluster) Policy { return &static{cluster: c} }
+
+// NewNameplate deals in proportion to the devices' data-sheet speed: what people do
+// by hand. A device without one counts as the mean of the others.
+func NewNameplate(c *cluster.Cluster) Policy {
+	weights, sum, known := make([]float64, len(c.Nodes)), 0.0, 0
+	for i, n := range c.Nodes {
+		weights[i] = n.TFLOPS
+		if n.TFLOPS > 0 {
+			sum += n.TFLOPS
+			known++
+		}
+	}
+	for i := range weights {
+		if weights[i] == 0 {
+			weights[i] = 1
+			if known > 0 {
+				weights[i] = sum / float64(known)
+			}
+		}
+	}
+	return &static{cluster: c, weights: weights}
+}
+
+func (p *static) Decide(_ *cluster.Report, present []bool, sizes []int) error {
+	return p.alloc.Proportional(p.cluster, present, p.weights, sizes)
+}

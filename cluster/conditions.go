@@ -1,0 +1,194 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Conditions describes how the nodes of a cluster depart from their profiles, round
+// by round. The zero value is a cluster that keeps to its profiles exactly. Presets
+// are fitted to measurements; docs/formats/cluster.md has the table with the file
+// behind each number, experiments/fit-conditions makes it.
+type Conditions struct {
+	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile
+	Noise    Spread     `yaml:"noise,omitempty" json:"noise"`       // over nodes: relative sd of one round's time
+	Spikes   Spikes     `yaml:"spikes,omitempty" json:"spikes"`     // isolated slow rounds of a node
+	Drift    Drift      `yaml:"drift,omitempty" json:"drift"`       // slow wandering of a node's speed
+	Episodes []Episode  `yaml:"episodes,omitempty" json:"episodes"` // spells of slowness
+	Failures Failures   `yaml:"failures,omitempty" json:"failures"` // nodes that fail and return
+	Joins    Joins      `yaml:"joins,omitempty" json:"joins"`       // nodes that come later
+	Scale    NoiseScale `yaml:"noise_scale,omitempty" json:"noise_scale"`
+}
+
+// Spread is a log-normal distribution: its median and the sd of its logarithm.
+type Spread struct {
+	Median float64 `yaml:"median,omitempty" json:"median"` // >= 0; zero switches the thing off
+	Sigma  float64 `yaml:"sigma,omitempty" json:"sigma"`   // >= 0
+}
+
+// Spikes are single rounds that take longer by Least plus an exponential of mean More.
+type Spikes struct {
+	Rate  float64 `yaml:"rate,omitempty" json:"rate"`   // per node and round, 0..1
+	Least float64 `yaml:"least,omitempty" json:"least"` // relative, >= 0
+	More  float64 `yaml:"more,omitempty" json:"more"`   // relative, >= 0
+}
+
+// Drift is an Ornstein-Uhlenbeck process of the log slowdown.
+type Drift struct {
+	SD     float64 `yaml:"sd,omitempty" json:"sd"`         // stationary, >= 0
+	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // correlation time, > 0 where SD is
+}
+
+// Episode is a spell of slowness: it starts at random, lasts a geometric number of
+// rounds and multiplies the node's time by 1 + excess.
+type Episode struct {
+	Rate    float64 `yaml:"rate,omitempty" json:"rate"`         // starts per idle node and round, 0..1
+	Rounds  float64 `yaml:"rounds" json:"rounds"`               // mean length, >= 1
+	Excess  Spread  `yaml:"excess" json:"excess"`               // of slowdown - 1
+	AtStart float64 `yaml:"at_start,omitempty" json:"at_start"` // share of nodes that begin in one, 0..1
+}
+
+// Failures are nodes that die in the middle of a round and come back.
+type Failures struct {
+	Rate   float64 `yaml:"rate,omitempty" json:"rate"`     // per node and round, 0..1
+	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // mean absence, >= 1
+	Silent float64 `yaml:"silent,omitempty" json:"silent"` // share that hang and are noticed only by the missed heartbeat, 0..1
+}
+
+// Joins are nodes that are not there from the beginning.
+type Joins struct {
+	Share  float64 `yaml:"share,omitempty" json:"share"`   // of the nodes, 0..1; the first node is always there
+	Rounds int     `yaml:"rounds,omitempty" json:"rounds"` // they join within so many rounds, evenly spread
+}
+
+// NoiseScale is the gradient noise scale, in global batches, growing geometrically
+// with the samples seen (McCandlish et al. 2018; values from Pollux's published runs).
+type NoiseScale struct {
+	Start  float64 `yaml:"start,omitempty" json:"start"`   // > 0; zero: statistical efficiency is 1
+	End    float64 `yaml:"end,omitempty" json:"end"`       // > 0
+	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // global batches from Start to End
+}
+
+// maxExcess and maxNoise clip the tails of the log-normal distributions to what was
+// measured: an eightfold slowdown by a co-located job, 20% of step noise.
+const (
+	maxExcess = 8
+	minNoise  = 0.001
+	maxNoise  = 0.2
+)
+
+// Draw maps a standard normal number to the distribution.
+func (s Spread) Draw(z float64) float64 { return s.Median * math.Exp(s.Sigma*z) }
+
+// DrawNoise is a node's noise deviation from a standard normal number.
+func (c *Conditions) DrawNoise(z float64) float64 {
+	if c.Noise.Median == 0 {
+		return 0
+	}
+	return min(max(c.Noise.Draw(z), minNoise), maxNoise)
+}
+
+// DrawSlowdown is an episode's slowdown from a standard normal number.
+func (e *Episode) DrawSlowdown(z float64) float64 { return 1 + min(e.Excess.Draw(z), maxExcess) }
+
+// base is what every preset shares: the departure of a node from its profile
+// (variability/pai_cross_worker_cov.csv), step noise and spikes
+// (variability/cnn_step_ms.csv), and the growth of the noise scale.
+func base() Conditions {
+	return Conditions{
+		Bias:   0.065,
+		Noise:  Spread{Median: 0.030, Sigma: 1.2},
+		Spikes: Spikes{Rate: 0.018, Least: 0.1, More: 0.25},
+		Scale:  NoiseScale{Start: 0.6, End: 72, Rounds: 20000},
+	}
+}
+
+// gpuSharing is the slowdown of a job that shares its GPU with another
+// (gavel/gavel_colocation.csv, 690 pairs).
+var gpuSharing = Spread{Median: 0.777, Sigma: 0.8}
+
+var presets = map[string]func(*Conditions){
+	"steady":       func(*Conditions) {},
+	"drift":        func(c *Conditions) { c.Drift = Drift{SD: 0.046, Rounds: 45} },
+	"interference": func(c *Conditions) { c.Episodes = []Episode{{Rate: 0.002, Rounds: 200, Excess: gpuSharing}} },
+	"bursts": func(c *Conditions) {
+		c.Episodes = []Episode{{Rate: 0.02, Rounds: 10, Excess: Spread{Median: 1.3, Sigma: 0.7}}}
+	},
+	"colocated": func(c *Conditions) {
+		c.Episodes = []Episode{{Rate: 0.0003, Rounds: 1000, Excess: gpuSharing, AtStart: 0.3}}
+	},
+	"powercap": func(c *Conditions) {
+		c.Episodes = []Episode{{Rate: 0.001, Rounds: 500, Excess: Spread{Median: 0.12, Sigma: 0.9}, AtStart: 0.2}}
+	},
+	"failures": func(c *Conditions) { c.Failures = Failures{Rate: 0.001, Rounds: 50, Silent: 0.3} },
+	"joins":    func(c *Conditions) { c.Joins = Joins{Share: 0.25, Rounds: 200} },
+}
+
+// Presets lists the names that Preset knows, in the order of the documentation.
+func Presets() []string {
+	return []string{"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins"}
+}
+
+// ErrPreset says that no preset has that name.
+var ErrPreset = errors.New("cluster: unknown conditions")
+
+// Preset returns the named conditions.
+func Preset(name string) (Conditions, error) {
+	apply, ok := presets[name]
+	if !ok {
+		return Conditions{}, fmt.Errorf("%w %q; known: %s", ErrPreset, name, strings.Join(Presets(), ", "))
+	}
+	c := base()
+	apply(&c)
+	return c, nil
+}
+
+// Validate reports every value out of range, with the path of its field.
+func (c *Conditions) Validate() error {
+	var errs []error
+	share := func(path string, v float64) {
+		if !(v >= 0 && v <= 1) {
+			errs = append(errs, fmt.Errorf("%s is %v; it must lie in 0..1", path, v))
+		}
+	}
+	atLeast := func(path string, v, least float64) {
+		if !(v >= least) || math.IsInf(v, 0) {
+			errs = append(errs, fmt.Errorf("%s is %v; it must be a number >= %v", path, v, least))
+		}
+	}
+	spread := func(path string, s Spread) {
+		atLeast(path+".median", s.Median, 0)
+		atLeast(path+".sigma", s.Sigma, 0)
+	}
+	atLeast("bias", c.Bias, 0)
+	spread("noise", c.Noise)
+	share("spikes.rate", c.Spikes.Rate)
+	atLeast("spikes.least", c.Spikes.Least, 0)
+	atLeast("spikes.more", c.Spikes.More, 0)
+	atLeast("drift.sd", c.Drift.SD, 0)
+	if c.Drift.SD > 0 {
+		atLeast("drift.rounds", c.Drift.Rounds, 1)
+	}
+	for i, e := range c.Episodes {
+		path := fmt.Sprintf("episodes[%d]", i)
+		share(path+".rate", e.Rate)
+		share(path+".at_start", e.AtStart)
+		atLeast(path+".rounds", e.Rounds, 1)
+		spread(path+".excess", e.Excess)
+	}
+	share("failures.rate", c.Failures.Rate)
+	share("failures.silent", c.Failures.Silent)
+	if c.Failures.Rate > 0 {
+		atLeast("failures.rounds", c.Failures.Rounds, 1)
+	}
+	share("joins.share", c.Joins.Share)
+	atLeast("joins.rounds", float64(c.Joins.Rounds), 0)
+	if c.Scale != (NoiseScale{}) {
+		if !(c.Scale.Start > 0) || !(c.Scale.End > 0) || !(c.Scale.Rounds > 0) {
+			errs = append(errs, fmt.Errorf("noise_scale is %+v; start, end and rounds must all be above 0", c.Scale))
+		}
+	}
+	return errors.Join(errs...)
+}

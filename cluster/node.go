@@ -1,0 +1,142 @@
+package cluster
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+// Node is one training worker as it is known beforehand: its compute resources.
+type Node struct {
+	Name    string
+	Device  string
+	Profile *profile.Profile // nil: no profile is known to the controller
+	Limit   int              // largest micro-batch its memory holds, >= 1; profile.NoLimit when unknown
+	Network float64          // seconds to deliver one gradient over its link
+	TFLOPS  float64          // nameplate speed of the device at the workload's precision; 0 unknown
+	Hidden  Hidden
+}
+
+// Hidden is the part of a node that only a simulator reads: a controller that looks
+// at it cheats.
+type Hidden struct {
+	Profile  *profile.Profile // what the node really does; nil: Node.Profile
+	Slowdown float64          // its constant departure from that profile; 0 or 1: none
+}
+
+// Performance holds a node's performance parameters: the controller's belief about
+// it. The finish time of a micro-batch b is Overhead + PerSample*Node.Work(b).
+type Performance struct {
+	Overhead  float64 // seconds a round costs the node whatever its size
+	PerSample float64 // seconds per sample (the profile's marginal seconds times the node's slowdown)
+}
+
+// Work is a micro-batch in units of the profile's marginal seconds per sample. It
+// carries the shape that was measured beforehand (constant part, floor at small
+// batches, bends), so that one number per node, PerSample, remains to be estimated.
+// Without a profile it is b itself.
+func (n *Node) Work(b float64) float64 {
+	if n.Profile == nil {
+		return b
+	}
+	return n.Profile.Seconds(b) / n.Profile.PerSample()
+}
+
+// samples inverts Work: the largest b whose work is at most w.
+func (n *Node) samples(w float64) float64 {
+	if n.Profile == nil {
+		return w
+	}
+	return n.Profile.Samples(w * n.Profile.PerSample())
+}
+
+// Finish is the predicted time in seconds from hand-out to the gradient's arrival.
+func (n *Node) Finish(p Performance, b int) float64 {
+	return p.Overhead + p.PerSample*n.Work(float64(b))
+}
+
+// Nominal returns the performance parameters that follow from the profile alone
+// (slowdown 1). A node without one gets its nameplate's share of reference, the
+// seconds per sample of a 1 TFLOP/s device, or reference itself.
+func (n *Node) Nominal(reference float64) Performance {
+	p := Performance{Overhead: n.Network, PerSample: reference}
+	switch {
+	case n.Profile != nil:
+		p.PerSample = n.Profile.PerSample()
+	case n.TFLOPS > 0:
+		p.PerSample = reference / n.TFLOPS
+	}
+	return p
+}
+
+// Cluster is a set of nodes that train one workload together.
+type Cluster struct {
+	Workload    string
+	GlobalBatch int // samples per round over all nodes
+	Nodes       []Node
+	Collect     Collect
+}
+
+// Nominal returns every node's performance parameters from its profile, in node
+// order. Nodes without a profile are scaled by their nameplate against the profiled
+// ones; with no profile at all, a second per sample and TFLOP/s is as good as any.
+func (c *Cluster) Nominal() []Performance {
+	sum, known := 0.0, 0
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if n.Profile != nil {
+			sum += n.Profile.PerSample() * max(n.TFLOPS, 1)
+			known++
+		}
+	}
+	reference := 1.0
+	if known > 0 {
+		reference = sum / float64(known)
+	}
+	perf := make([]Performance, len(c.Nodes))
+	for i := range c.Nodes {
+		perf[i] = c.Nodes[i].Nominal(reference)
+	}
+	return perf
+}
+
+// Revealed is the cluster with every hidden profile shown: what an oracle works on.
+func (c *Cluster) Revealed() *Cluster {
+	r := *c
+	r.Nodes = append([]Node(nil), c.Nodes...)
+	for i := range r.Nodes {
+		if p := r.Nodes[i].Hidden.Profile; p != nil {
+			r.Nodes[i].Profile = p
+		}
+	}
+	return &r
+}
+
+// Truth is what only a simulator knows: each node's real slowdown against its
+// profile in the round about to run, and the deviation of its noise. Oracles and
+// training rewards read it; a policy never does.
+type Truth struct {
+	Slowdown []float64 // true seconds / profile seconds, without noise
+	Noise    []float64 // relative standard deviation of one round's time
+}
+
+// Runner carries out rounds: the simulator now, live workers behind the same seam.
+// A Runner is not safe for concurrent use. The report stays valid until the next
+// call of Round.
+type Runner interface {
+	// Present says which nodes take work in the next round.
+	Present() []bool
+	// Round hands out sizes (one per node; ignored where a node is not present),
+	// collects gradients by the cluster's rule and reports.
+	Round(ctx context.Context, sizes []int) (*Report, error)
+}
+
+// seconds converts to integer nanoseconds, saturating instead of overflowing.
+func seconds(s float64) time.Duration {
+	if s >= math.MaxInt64/1e9 {
+		return math.MaxInt64
+	}
+	return time.Duration(s * 1e9)
+}

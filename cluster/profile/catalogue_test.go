@@ -1,0 +1,236 @@
+package profile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"image/png"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestEmbedded(t *testing.T) {
+	c := Embedded()
+	if n := len(c.Profiles()); n != 112 {
+		t.Errorf("%d profiles, want 112", n)
+	}
+	var r2 []float64
+	for _, p := range c.Profiles() {
+		sane(t, p)
+		s, ok := c.Source(p.Source)
+		if !ok || s.Repository == "" || len(s.Commit) != 40 || s.Licence == "" || s.Files == "" || p.Note == "" {
+			t.Errorf("%s on %s: source %+v, note %q", p.Workload, p.Device, s, p.Note)
+		}
+		if !strings.Contains(SourcesText(), s.Commit) {
+			t.Errorf("SOURCES.md does not name %s", s.Commit)
+		}
+		d, _ := c.Device(p.Device)
+		w, _ := c.Workload(p.Workload)
+		if d.MemoryBytes < 8<<30 || d.TFLOPS("fp32") <= 0 || d.TFLOPS("fp16") < d.TFLOPS("fp32") || w.Unit == "" || w.DType == "" {
+			t.Errorf("%+v %+v", d, w)
+		}
+		r2 = append(r2, p.Fit().R2)
+	}
+	slices.Sort(r2)
+	if low, median := r2[0], r2[len(r2)/2]; low < 0.92 || median < 0.999 {
+		t.Errorf("R2 %v at least, %v in the median", low, median)
+	}
+	for _, d := range c.Devices() {
+		if !slices.ContainsFunc(c.Profiles(), func(p *Profile) bool { return p.Device == d.Name }) {
+			t.Errorf("device %s has no profile", d.Name)
+		}
+	}
+}
+
+// Whole devices and whole models are held out: every name of a held-out family, no other.
+func TestSplit(t *testing.T) {
+	c := Embedded()
+	for _, d := range c.Devices() {
+		want := Train
+		if slices.Contains([]string{"a6000", "l40s", "p40"}, d.Name) {
+			want = HeldOut
+		}
+		if d.Split != want {
+			t.Errorf("device %s is %s", d.Name, d.Split)
+		}
+	}
+	families := map[string]Split{}
+	for _, w := range c.Workloads() {
+		want := Train
+		for _, family := range []string{"gpt-", "bert-large", "vit-", "llama-7b", "resnet-50"} {
+			if strings.HasPrefix(w.Name, family) {
+				want = HeldOut
+			}
+		}
+		if w.Split != want {
+			t.Errorf("workload %s is %s", w.Name, w.Split)
+		}
+		family := strings.Join(strings.Split(w.Name, "-")[:min(2, 1+strings.Count(w.Name, "-"))], "-")
+		if s, seen := families[family]; seen && s != w.Split {
+			t.Errorf("%s is in both splits", family)
+		}
+		families[family] = w.Split
+	}
+	both := map[Split]int{}
+	for _, p := range c.Profiles() {
+		d, _ := c.Device(p.Device)
+		w, _ := c.Workload(p.Workload)
+		if d.Split == w.Split {
+			both[d.Split]++
+		}
+	}
+	if both[Train] != 45 || both[HeldOut] != 20 { // as docs/formats/profile.md says
+		t.Errorf("train %d, held out %d profiles, want 45 and 20", both[Train], both[HeldOut])
+	}
+}
+
+func TestCopyOnWrite(t *testing.T) {
+	c := Embedded()
+	if err := c.AddReader("mine.csv", strings.NewReader(header+"\nt4,lm,1,2,\nh300,lm,1,1,\nt4,llama-3b-512-fp16,1,9,\n")); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := c.Lookup("t4", "llama-3b-512-fp16"); err != nil || p.Seconds(1) != 9 || p.Source != "mine.csv" {
+		t.Errorf("not replaced: %+v %v", p, err)
+	}
+	if d, ok := c.Device("t4"); !ok || d.MemoryBytes == 0 {
+		t.Error("a known device lost its memory")
+	}
+	other := Embedded()
+	if _, ok := other.Device("h300"); ok || len(other.Profiles()) != 112 {
+		t.Error("an addition leaked into the embedded catalogue")
+	}
+	if p, _ := other.Lookup("t4", "llama-3b-512-fp16"); p.Seconds(1) == 9 {
+		t.Error("a replacement leaked into the embedded catalogue")
+	}
+}
+
+func TestLookupErrors(t *testing.T) {
+	c := Embedded()
+	for _, x := range []struct{ device, workload, want string }{
+		{"a100", "lm", `unknown device "a100"; the nearest known: a100-40g, a10g, p100`},
+		{"A10G", "lm", `unknown device "A10G"; the nearest known: a10g, p100, v100`},
+		{"t4", "lama-3b-512-fp16", `unknown workload "lama-3b-512-fp16"; the nearest known: llama-3b-512-fp16, llama-33b-512-fp16, llama-7b-512-fp16`},
+		{"k80", "bert-base-512-fp32", `workload "bert-base-512-fp32" was not measured on device "k80": k80 has lm, recommendation, resnet-50; bert-base-512-fp32 was measured on a10g, a6000, p40, t4, v100-16g`},
+	} {
+		_, err := c.Lookup(x.device, x.workload)
+		var u *UnknownError
+		if err == nil || err.Error() != x.want || !errors.As(err, &u) || !errors.Is(err, ErrUnknown) {
+			t.Errorf("got  %v\nwant %s", err, x.want)
+		}
+	}
+	if _, err := new(Catalogue).Lookup("x", "y"); err == nil || err.Error() != `unknown device "x"` {
+		t.Errorf("empty catalogue: %v", err)
+	}
+}
+
+func TestAdd(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, rows string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(header+"\n"+rows), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	a := file("ok/a.csv", "d,w,1,1,\n")
+	file("ok/B.CSV", "e,w,1,1,\n")
+	file("ok/notes.txt", "junk")
+	file("ok/sub/c.csv", "f,w,1,1,\n")
+	var c Catalogue
+	if err := c.Add(filepath.Join(dir, "ok")); err != nil || len(c.Profiles()) != 2 {
+		t.Fatalf("%v, %d profiles", err, len(c.Profiles()))
+	}
+	if err := c.Add(a); err != nil {
+		t.Fatal(err)
+	}
+	twice := file("twice/a.csv", "d,w,1,1,\n")
+	again := file("twice/b.csv", "d,w,2,1,\n")
+	bad := file("bad/a.csv", "d,w,1,0,\n")
+	file("bad/b.csv", "new,w,1,1,\n")
+	if err := os.Mkdir(filepath.Join(dir, "none"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Dir(twice):                again + ": w on d is in " + twice + " too: keep one of them",
+		filepath.Dir(bad):                  bad + ":2: seconds: 0 is not above zero: give the measured seconds of forward and backward, or leave the row out",
+		filepath.Join(dir, "none"):         filepath.Join(dir, "none") + ": the folder holds no .csv file",
+		filepath.Join(dir, "ok/notes.txt"): filepath.Join(dir, "ok/notes.txt") + ": a profile file ends in .csv",
+	} {
+		if err := c.Add(path); err == nil || err.Error() != want || !errors.Is(err, ErrFormat) {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	if err := c.Add(filepath.Join(dir, "nowhere.csv")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	if len(c.Profiles()) != 2 {
+		t.Error("an error left something behind")
+	}
+}
+
+func TestCheck(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f.csv")
+	rows := "t4,one,1,1,\n" + "t4,two,2,1,1000\nt4,two,4,2,\n" +
+		"t4,dip,1,1,100000000\nt4,dip,2,3,200000000\nt4,dip,3,2,300000000\nt4,dip,4,9,400000000\n"
+	if err := os.WriteFile(path, []byte(header+"\n"+rows), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Check(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"one": "one point: the time is taken as proportional to the micro-batch; measure a second size|no peak memory: the micro-batch has no memory limit",
+		"two": "two points: noise in either tilts the whole curve|micro-batches below 2 are extrapolated|one peak memory: taken as proportional to the micro-batch",
+		"dip": "R2 0.683 is below 0.95: the points lie far from a line, measure again with more warm-up and repetitions|a point lies 145% off the fitted line|" +
+			"2 of 4 points moved: the time falls there while the micro-batch grows|memory allows micro-batches up to 171, time was measured to 4: beyond that both are extrapolated",
+	}
+	for _, r := range got {
+		if w := strings.Join(r.Warnings, "|"); w != want[r.Workload] {
+			t.Errorf("%s: %s\nwant %s", r.Workload, w, want[r.Workload])
+		}
+	}
+	if len(got) != 3 || got[2].Smoothed != 2 || !got[2].MemoryKnown || got[2].First != 1 || got[2].Last != 4 {
+		t.Errorf("%+v", got)
+	}
+	b, err := json.Marshal(got)
+	if err != nil || !bytes.Contains(b, []byte(`"warnings":["one point`)) || !bytes.Contains(b, []byte(`"memory_known":true`)) {
+		t.Errorf("%v %s", err, b)
+	}
+	if _, err := Check(filepath.Join(t.TempDir(), "none.csv")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestChart(t *testing.T) {
+	c := Embedded()
+	all := c.Profiles()
+	path := filepath.Join(t.TempDir(), "f.png")
+	for _, p := range append(slices.Clone(all[:3]), mustNew(t, Point{5, 1, 100})) {
+		if err := Chart([]*Profile{p}, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Chart(all[12:12+MaxChart], path); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := png.Decode(f); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range [][]*Profile{nil, all[:MaxChart+1], {new(Profile)}} {
+		if err := Chart(bad, path); err == nil {
+			t.Errorf("%d profiles drawn", len(bad))
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package cluster
+
+import "time"
+
+// Status says where a node stood when the round closed.
+type Status uint8
+
+const (
+	Absent  Status = iota // took no part
+	In                    // a gradient of it was accepted
+	Late                  // still computing: its time is only known to exceed Seconds
+	Refused               // delivered, but too stale to be taken
+	Lost                  // failed, ran out of memory, or stayed silent beyond the timeout
+)
+
+func (s Status) String() string {
+	return [...]string{"absent", "in", "late", "refused", "lost"}[s]
+}
+
+// Report is what a round shows to a policy and writes to the run log.
+type Report struct {
+	Round    int           `json:"round"`
+	Start    time.Duration `json:"start_ns"` // since the start of the run
+	Wait     time.Duration `json:"wait_ns"`  // total wait: opening to closing of the round
+	Accepted int           `json:"accepted"` // samples in accepted gradients
+	Nodes    []NodeReport  `json:"nodes"`    // in node order
+}
+
+// NodeReport is one node's part of a Report.
+type NodeReport struct {
+	Status  Status  `json:"status"`
+	Size    int     `json:"size"`    // micro-batch that Seconds belongs to
+	Seconds float64 `json:"seconds"` // hand-out to arrival; for a late node so far; 0 if nothing is known
+	Samples int     `json:"samples"` // accepted in this round
+	Aged    int     `json:"aged"`    // of these, computed on an older model
+	Age     float64 `json:"age"`     // seconds between the newest gradient and the model it was computed on
+	Idle    float64 `json:"idle"`    // seconds without work between hand-out and the end of the round
+	Norm    float64 `json:"norm"`    // of the newest gradient, over the aggregate's
+	Agree   float64 `json:"agree"`   // cosine of the newest gradient and the aggregate
+	OOM     bool    `json:"oom,omitempty"`
+}
+
+// Measured reports whether Seconds is a whole measurement of Size samples, rather
+// than a bound.
+func (n *NodeReport) Measured() bool {
+	return n.Seconds > 0 && (n.Status == In || n.Status == Refused)
+}

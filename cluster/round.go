@@ -1,0 +1,135 @@
+package cluster
+
+import "time"
+
+// Collect says how a round collects gradients. The zero value waits for every node.
+type Collect struct {
+	Quorum       Quorum        // gradients to wait for; zero: all
+	Grace        time.Duration // how long to wait for the target nodes once the quorum is in; >= 0
+	GraceShare   float64       // the same as a share of the time the quorum took; >= 0, added to Grace
+	MaxStaleness time.Duration // age from which a target node's or an older gradient is refused; zero: no bound
+	Timeout      time.Duration // a round ends after this whatever is missing, silent nodes count as lost; zero: no timeout
+}
+
+// Quorum is a number of nodes, or a share of those that take part. The zero value
+// means all of them.
+type Quorum struct {
+	Count int     // 1..N; zero: use Share
+	Share float64 // (0, 1]; rounded up to whole nodes; zero: all
+}
+
+// Of is the number of gradients to wait for among n nodes.
+func (q Quorum) Of(n int) int {
+	switch {
+	case q.Count > 0:
+		return min(q.Count, n)
+	case q.Share > 0:
+		// The nudge keeps 0.7 of 10 at 7 in spite of rounding.
+		k := int(q.Share*float64(n) - 1e-9)
+		return min(k+1, n)
+	}
+	return n
+}
+
+// Verdict is what a round does with a gradient.
+type Verdict uint8
+
+const (
+	Fresh Verdict = iota + 1 // accepted, computed on this round's model
+	Aged                     // accepted, computed on an older model
+	Stale                    // refused: its age reached the staleness bound
+)
+
+func (v Verdict) String() string {
+	return [...]string{"none", "fresh", "aged", "stale"}[v]
+}
+
+// Round is the rule by which one round collects gradients, as a state machine fed
+// with what happens: the patent's steps 3 and 4. Times count from any fixed origin.
+// Create it with Collect.Open; a Round is a plain value.
+type Round struct {
+	collect  Collect
+	opened   time.Duration
+	expected int // nodes that may still deliver, or have
+	in       int // nodes from which a gradient was accepted
+	missed   int // nodes whose work for this round was refused as stale
+	quorum   bool
+	deadline time.Duration
+	end      time.Duration
+	closed   bool
+}
+
+// Open starts a round at time now, with the model of time now, for expected nodes.
+func (c Collect) Open(now time.Duration, expected int) Round {
+	r := Round{collect: c, opened: now, expected: expected}
+	r.check(now)
+	return r
+}
+
+// Receive judges a gradient that arrives at time now and was computed on the model of
+// time model, first being whether the node had no gradient accepted in this round.
+// Work for this round that arrives before the quorum is complete is always taken:
+// what it is late against does not exist yet. Any other gradient is taken while its
+// age, now - model, is below the staleness bound.
+func (r *Round) Receive(now, model time.Duration, first bool) Verdict {
+	current := model == r.opened
+	inTime := current && !r.quorum
+	if !inTime && r.collect.MaxStaleness > 0 && now-model >= r.collect.MaxStaleness {
+		if current && first {
+			r.missed++
+		}
+		r.check(now)
+		return Stale
+	}
+	if first {
+		r.in++
+	}
+	r.check(now)
+	if current {
+		return Fresh
+	}
+	return Aged
+}
+
+// Lose takes a node out that failed at time now with no gradient accepted in this round.
+func (r *Round) Lose(now time.Duration) {
+	r.expected--
+	r.check(now)
+}
+
+// Deadline is the time at which the round closes if nothing more arrives, false if it
+// would wait for ever.
+func (r *Round) Deadline() (time.Duration, bool) {
+	timeout := r.opened + r.collect.Timeout
+	switch {
+	case r.quorum && (r.collect.Timeout == 0 || r.deadline < timeout):
+		return r.deadline, true
+	case r.collect.Timeout > 0:
+		return timeout, true
+	}
+	return 0, false
+}
+
+// Expire closes the round at its deadline.
+func (r *Round) Expire() {
+	if t, ok := r.Deadline(); ok && !r.closed {
+		r.closed, r.end = true, t
+	}
+}
+
+// Closed reports whether the round is over, and since when.
+func (r *Round) Closed() (time.Duration, bool) { return r.end, r.closed }
+
+func (r *Round) check(now time.Duration) {
+	if r.closed {
+		return
+	}
+	possible := r.expected - r.missed
+	if !r.quorum && r.in >= min(r.collect.Quorum.Of(r.expected), possible) {
+		r.quorum = true
+		r.deadline = now + r.collect.Grace + time.Duration(r.collect.GraceShare*float64(now-r.opened))
+	}
+	if r.in >= possible || r.quorum && now >= r.deadline {
+		r.closed, r.end = true, now
+	}
+}

@@ -1,0 +1,14 @@
+// Package sim runs the rounds of a mixed cluster whose nodes drift, slow down, fail
+// and return, in simulated time.
+//
+//	s := sim.New(c, conditions, seed)
+//	truth := s.Truth()                 // for oracles and rewards only
+//	report, err := s.Round(ctx, sizes) // one round by the cluster's own rule
+//
+// It is a discrete-event simulator: a queue on container/heap, integer nanoseconds,
+// and a sequence number that breaks ties, so a seed and a sequence of sizes give the
+// same reports bit for bit. Conditions advance once per round and node from a random
+// stream of the node's own. What a node does in round r therefore does not depend on
+// the sizes of earlier rounds, and two policies under one seed face the same cluster:
+// their difference is a paired one.
+package sim

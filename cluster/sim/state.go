@@ -1,0 +1,104 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// node is what is true of one node, as opposed to what a controller believes.
+type node struct {
+	pcg      rand.PCG
+	constant float64 // departure from the profile that never changes
+	noise    float64 // relative deviation of one round's time
+	drift    float64 // of the log slowdown
+	episodes []spell // one per kind of episode
+	away     int     // rounds until it is back; 0: here
+	slowdown float64 // without noise, in the round about to run
+	factor   float64 // noise of the round about to run
+	fails    float64 // when the node fails in the round about to run: share of its work done; negative: it does not
+	silent   bool    // a failure that only the heartbeat shows
+	absence  int     // rounds it stays away after that failure
+}
+
+type spell struct {
+	left int // rounds
+	slow float64
+}
+
+// newNode draws what stays the same over a run and the state of the first round.
+func newNode(c *cluster.Conditions, constant float64, seed uint64, index, count int) node {
+	n := node{fails: -1}
+	n.pcg.Seed(seed, uint64(index)+1)
+	rng := rand.New(&n.pcg)
+	n.constant = constant * math.Exp(c.Bias*rng.NormFloat64())
+	n.noise = c.DrawNoise(rng.NormFloat64())
+	n.drift = c.Drift.SD * rng.NormFloat64()
+	n.episodes = make([]spell, len(c.Episodes))
+	for k := range c.Episodes {
+		e := &c.Episodes[k]
+		begin, length, z := rng.Float64(), rng.Float64(), rng.NormFloat64()
+		if begin < e.AtStart {
+			n.episodes[k] = spell{left: geometric(length, e.Rounds), slow: e.DrawSlowdown(z)}
+		}
+	}
+	if late := int(math.Round(c.Joins.Share * float64(count))); index > 0 && index >= count-late {
+		n.away = 1 + int(float64(c.Joins.Rounds)*rng.Float64())
+	}
+	n.advance(c)
+	return n
+}
+
+// advance moves the node to its next round. It draws from the node's own stream only,
+// so that nothing a policy does changes what a node will do.
+func (n *node) advance(c *cluster.Conditions) {
+	rng := rand.New(&n.pcg)
+	log := 0.0
+	if c.Drift.SD > 0 {
+		keep := math.Exp(-1 / c.Drift.Rounds)
+		n.drift = keep*n.drift + c.Drift.SD*math.Sqrt(1-keep*keep)*rng.NormFloat64()
+		log = n.drift
+	}
+	n.slowdown = n.constant
+	if log != 0 {
+		n.slowdown *= math.Exp(log)
+	}
+	for k := range n.episodes {
+		e, s := &c.Episodes[k], &n.episodes[k]
+		if s.left > 0 {
+			s.left--
+		} else if rng.Float64() < e.Rate {
+			*s = spell{left: geometric(rng.Float64(), e.Rounds), slow: e.DrawSlowdown(rng.NormFloat64())}
+		}
+		if s.left > 0 {
+			n.slowdown *= s.slow
+		}
+	}
+	n.factor = 1
+	if n.noise > 0 {
+		// Normal noise cut at three deviations, which keeps its mean at 1.
+		n.factor += n.noise * min(max(rng.NormFloat64(), -3), 3)
+	}
+	if c.Spikes.Rate > 0 && rng.Float64() < c.Spikes.Rate {
+		n.factor += c.Spikes.Least + c.Spikes.More*rng.ExpFloat64()
+	}
+	if n.away > 0 {
+		n.away--
+	}
+	n.fails = -1
+	if c.Failures.Rate > 0 {
+		fail, at, silent, length := rng.Float64(), rng.Float64(), rng.Float64(), rng.Float64()
+		if n.away == 0 && fail < c.Failures.Rate {
+			n.fails, n.silent, n.absence = at, silent < c.Failures.Silent, geometric(length, c.Failures.Rounds)
+		}
+	}
+}
+
+// geometric maps a uniform number to a number of rounds >= 1 with the given mean.
+func geometric(u, mean float64) int {
+	if mean <= 1 {
+		return 1
+	}
+	return 1 + int(math.Log(1-u)/math.Log(1-1/mean))
+}

@@ -1,0 +1,121 @@
+package ddqn
+
+import (
+	"fmt"
+	"sync"
+)
+
+// chunks are the numbers of rows for which an actor keeps a graph, built on first use. 1,024 rows are as fast per
+// row as more, and the intermediate results still fit the second-level cache.
+var chunks = [...]int{1, 4, 16, 64, 256, 1024}
+
+// Actor scores rows with its own copy of a network's weights, so that it can work in one goroutine while a Learner
+// trains the network in another. Its methods may be called from several goroutines; they take turns. The result of
+// a row depends on nothing but the row and the weights: not on the other rows nor on their number, bit for bit.
+type Actor struct {
+	mu      sync.Mutex
+	net     *Network
+	plain   *plain
+	scorers [len(chunks)]*scorer
+}
+
+// NewActor copies the weights of net. Close it to release the memory of its graphs.
+func NewActor(net *Network) *Actor {
+	own := net.Clone()
+	return &Actor{net: own, plain: share(own)}
+}
+
+// Sync copies the weights of net, which nobody may change meanwhile: call it from the goroutine that trains net,
+// between two updates. The shapes must be equal, else ErrMismatch.
+func (a *Actor) Sync(net *Network) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.net.CopyFrom(net); err != nil {
+		return fmt.Errorf("ddqn: sync actor: %w", err)
+	}
+	a.plain.refold(a.net)
+	return nil
+}
+
+// Spec returns the shape of the network.
+func (a *Actor) Spec() Spec { return a.net.Spec() }
+
+// Q scores n rows of Features values, row-major, and returns n x Actions x Objectives values in dst, which is
+// reallocated if it is too small (nil will do). Like the functions of gonum it panics if the length of rows is not
+// a multiple of Features, which is a mistake of the calling code and not of any input.
+func (a *Actor) Q(dst, rows []float32) []float32 {
+	features, outputs := a.net.spec.Features, a.net.spec.outputs()
+	if len(rows)%features != 0 {
+		panic(fmt.Sprintf("ddqn: Actor.Q got %d values, which are no whole rows of %d features", len(rows), features))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := len(rows) / features
+	dst = grow(dst, n*outputs)
+	for out := dst; n > 0; {
+		s, err := a.scorer(n)
+		if err == nil {
+			used := copy(s.x, rows)
+			rows = rows[used:]
+			err = s.run()
+		}
+		if err != nil {
+			// The graphs are fixed and their inputs are plain numbers: only a bug in this package comes here.
+			panic(fmt.Sprintf("ddqn: Actor.Q: %v", err))
+		}
+		out = out[copy(out, s.q):]
+		n -= len(s.x) / features
+	}
+	return dst
+}
+
+// scorer returns the graph for the next chunk of n remaining rows: the largest one that they fill, or the next
+// larger one if they fill more than half of it (the rows that are too many are computed and thrown away).
+func (a *Actor) scorer(n int) (*scorer, error) {
+	i := 0
+	for i+1 < len(chunks) && n > chunks[i+1]/2 {
+		i++
+	}
+	if a.scorers[i] == nil {
+		s, err := newScorer(a.plain, chunks[i])
+		if err != nil {
+			return nil, err
+		}
+		a.scorers[i] = s
+	}
+	return a.scorers[i], nil
+}
+
+// Close releases the graphs. A later Q builds them again. The error is that of Gorgonia's machines.
+func (a *Actor) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var first error
+	for i, s := range a.scorers {
+		if s == nil {
+			continue
+		}
+		if err := s.machine.Close(); err != nil && first == nil {
+			first = fmt.Errorf("ddqn: close actor: %w", err)
+		}
+		a.scorers[i] = nil
+	}
+	return first
+}
+
+// Greedy returns the action with the largest weighted sum over the objectives r of w[r] Q[a][r], for one row of
+// Actions x Objectives values. Ties go to the lowest index; values that are NaN are never chosen over others.
+func Greedy(q []float32, actions, objectives int, w []float32) int {
+	best, bestValue := 0, unbounded
+	w = w[:objectives]
+	for a := range actions {
+		var v float32
+		for r, x := range q[a*objectives:][:objectives] {
+			v += float32(w[r] * x)
+		}
+		if v > bestValue {
+			best, bestValue = a, v
+		}
+	}
+	return best
+}

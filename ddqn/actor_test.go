@@ -1,0 +1,176 @@
+package ddqn
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func newNet(t testing.TB, spec Spec, seed uint64) *Network {
+	t.Helper()
+	net, err := NewNetwork(spec, rand.New(rand.NewPCG(seed, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net
+}
+
+// drawSpec draws a small network with biases that are not zero.
+func drawNet(t *rapid.T) *Network {
+	spec := Spec{
+		Features: rapid.IntRange(1, 9).Draw(t, "features"), Actions: rapid.IntRange(1, 9).Draw(t, "actions"),
+		Objectives: rapid.IntRange(1, 4).Draw(t, "objectives"),
+		Hidden:     rapid.SliceOfN(rapid.IntRange(1, 20), 0, 3).Draw(t, "hidden"),
+	}
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	net, err := NewNetwork(spec, rng)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range net.weights {
+		net.weights[i] += 0.1 * float32(rng.NormFloat64())
+	}
+	return net
+}
+
+func TestActorEqualsPlainGo(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			net := drawNet(t)
+			actor := NewActor(net)
+			defer actor.Close()
+			rows := randomFloats(rand.New(rand.NewPCG(1, 1)), 3*net.spec.Features)
+			q := actor.Q(nil, rows)
+			plain := &twin{spec: net.spec}
+			layers := twinLayers(net, false)
+			for i := range 3 {
+				_, want := plain.forward(layers, rows[i*net.spec.Features:][:net.spec.Features])
+				for a := range want {
+					for r, w := range want[a] {
+						if got := float64(q[0]); math.Abs(got-w) > 1e-4*math.Max(1, math.Abs(w)) {
+							t.Fatalf("row %d, action %d, objective %d: %v, want %v", i, a, r, got, w)
+						}
+						q = q[1:]
+					}
+				}
+			}
+		})
+	})
+}
+
+// A row's values depend on nothing but the row: not on the chunk it is in, its place, or its neighbours.
+func TestActorRowsAreIndependent(t *testing.T) {
+	spec := Spec{Features: 5, Actions: 3, Objectives: 2, Hidden: []int{8}}
+	eachPath(t, func(t *testing.T) {
+		actor := NewActor(newNet(t, spec, 1))
+		defer actor.Close()
+		rng := rand.New(rand.NewPCG(2, 2))
+		all := randomFloats(rng, 3000*spec.Features)
+		var want []float32
+		for i := range 3000 {
+			want = append(want, actor.Q(nil, all[i*spec.Features:][:spec.Features])...)
+		}
+		out := spec.outputs()
+		for _, n := range []int{0, 1, 2, 3, 4, 5, 8, 9, 16, 33, 63, 64, 65, 129, 512, 513, 1000, 1024, 1025, 1537, 2049, 3000} {
+			got := actor.Q(nil, all[:n*spec.Features])
+			if i := sameBits(got, want[:n*out]); i >= 0 {
+				t.Errorf("%d rows: value %d is %v, row by row %v", n, i, got[i], want[i])
+			}
+			// The same rows in another order give the same values in that order.
+			order := rng.Perm(n)
+			mixed := make([]float32, 0, n*spec.Features)
+			for _, k := range order {
+				mixed = append(mixed, all[k*spec.Features:][:spec.Features]...)
+			}
+			got = actor.Q(got, mixed)
+			for i, k := range order {
+				if j := sameBits(got[i*out:][:out], want[k*out:][:out]); j >= 0 {
+					t.Errorf("%d rows permuted: row %d, value %d is %v, want %v", n, k, j, got[i*out+j], want[k*out+j])
+				}
+			}
+		}
+	})
+}
+
+func TestActorHasItsOwnWeights(t *testing.T) {
+	spec := Spec{Features: 2, Actions: 3, Objectives: 1, Hidden: []int{4}}
+	net := newNet(t, spec, 1)
+	actor := NewActor(net)
+	defer actor.Close()
+	row := []float32{1, -1}
+	before := actor.Q(nil, row)
+	for i := range net.weights {
+		net.weights[i] += 1
+	}
+	if i := sameBits(actor.Q(nil, row), before); i >= 0 {
+		t.Error("the actor sees changes of the network without Sync")
+	}
+	if err := actor.Sync(net); err != nil {
+		t.Fatal(err)
+	}
+	after := actor.Q(nil, row)
+	if sameBits(after, before) < 0 {
+		t.Error("Sync changed nothing")
+	}
+	other := NewActor(net)
+	defer other.Close()
+	if i := sameBits(other.Q(nil, row), after); i >= 0 {
+		t.Error("a synchronised actor and a new one differ")
+	}
+	if err := actor.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if i := sameBits(actor.Q(nil, row), after); i >= 0 {
+		t.Error("Q after Close differs")
+	}
+	spec.Actions = 4
+	if err := actor.Sync(newNet(t, spec, 1)); !errors.Is(err, ErrMismatch) {
+		t.Errorf("Sync with another shape: %v", err)
+	}
+}
+
+func TestActorQKeepsItsBuffers(t *testing.T) {
+	spec := Spec{Features: 3, Actions: 2, Objectives: 1, Hidden: []int{4}}
+	actor := NewActor(newNet(t, spec, 1))
+	defer actor.Close()
+	rows := make([]float32, 1024*spec.Features)
+	dst := actor.Q(nil, rows)
+	if got := actor.Q(dst, rows); &got[0] != &dst[0] {
+		t.Error("dst was large enough and was not used")
+	}
+	// What is left is Gorgonia's machine: its channels, its goroutine, the argument lists.
+	if n := testing.AllocsPerRun(20, func() { dst = actor.Q(dst, rows) }); n > 40 {
+		t.Errorf("%v allocations for a chunk", n)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("half a row was accepted")
+		}
+	}()
+	actor.Q(nil, rows[:spec.Features+1])
+}
+
+func TestGreedy(t *testing.T) {
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		name    string
+		q, w    []float32
+		actions int
+		want    int
+	}{
+		{"one objective", []float32{1, 3, 2}, []float32{1}, 3, 1},
+		{"weights decide", []float32{1, 0, 0, 1}, []float32{0.4, 0.6}, 2, 1},
+		{"other weights", []float32{1, 0, 0, 1}, []float32{0.6, 0.4}, 2, 0},
+		{"tie to the lowest", []float32{1, 2, 2, 2}, []float32{1}, 4, 1},
+		{"NaN never wins", []float32{nan, 1, nan}, []float32{1}, 3, 1},
+		{"all NaN", []float32{nan, nan}, []float32{1}, 2, 0},
+		{"negative", []float32{-3, -1, -2}, []float32{1}, 3, 1},
+	} {
+		if got := Greedy(c.q, c.actions, len(c.w), c.w); got != c.want {
+			t.Errorf("%s: action %d, want %d", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+// Package ddqn is a Double DQN for environments in which many rows act at the same time: one row of features
+// per acting entity, one set of weights for all of them, several objectives, and preferences among the
+// objectives that may change at run time. It is built on Gorgonia and knows nothing of clusters.
+//
+// In the order in which one uses it:
+//
+//	spec := ddqn.Spec{Features: 32, Actions: 24, Objectives: 3, Hidden: []int{64, 64}}
+//	net, err := ddqn.NewNetwork(spec, rand.New(rand.NewPCG(seed, 0)))
+//	actor := ddqn.NewActor(net)                 // scores rows, with its own copy of the weights
+//	replay, err := ddqn.NewReplay(ddqn.ReplayConfig{Streams: 16, Capacity: 5000, Group: 8, Features: 32, Objectives: 3})
+//	learner, err := ddqn.NewLearner(ddqn.LearnerConfig{Pooled: []bool{true, false, false}}, net, rand.NewPCG(seed, 1))
+//	for {
+//		q = actor.Q(q, rows)                     // rows x Actions x Objectives
+//		action := ddqn.Greedy(q[i*24*3:][:24*3], 24, 3, weights)
+//		err = replay.Add(stream, step)           // what was seen, done and earned
+//		stats, err := learner.Update(replay)     // one gradient step, trains net in place
+//		err = actor.Sync(net)                    // when the actor should see the new weights
+//	}
+//	err = ddqn.Save("policy.safetensors", net, map[string]string{"trained_on": "..."})
+//
+// What it computes, and where it comes from:
+//
+//   - Double DQN (van Hasselt, Guez and Silver, AAAI 2016): the online network chooses the action of the later
+//     state, the target network values it. See learner.go.
+//   - Dueling heads (Wang et al., ICML 2016), vector-valued: Q[a][r] = V[r] + A[a][r] - mean over a of A[a][r].
+//     See dueling.go.
+//   - n-step returns (Sutton 1988), uncorrected for the actions in between, as in Rainbow (Hessel et al. 2018);
+//     a terminal state ends the bootstrap, a time limit does not. See replay.go and sample.go.
+//   - Value decomposition (VDN: Sunehag et al., AAMAS 2018) with the mean in place of the sum, so that the value
+//     does not grow with the number of rows; chosen per objective. See loss.go.
+//   - Soft target updates (Lillicrap et al. 2016), Huber loss, Adam (Kingma and Ba 2015) with a clipped global
+//     norm. See network.go, loss.go and adam.go.
+//
+// Preference weights are part of the features, where the caller puts them; the package is given them again only
+// to choose actions, as the argmax over a of the weighted sum over r of Q[a][r].
+//
+// Results do not depend on the machine: the same seed and input give the same bits, on every processor, because
+// each sum is taken in one fixed order without fused multiply-add (see gemm.go). There is no clock and no global
+// source of randomness in this package.
+package ddqn
+
+// Gorgonia keeps raw pointers to Go memory and refuses to start under a Go release that it does not know. This
+// module vouches for the newer ones: their garbage collector does not move objects either.
+import _ "go4.org/unsafe/assume-no-moving-gc"

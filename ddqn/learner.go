@@ -1,0 +1,178 @@
+package ddqn
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// Stats describes one update.
+type Stats struct {
+	// Loss is the Huber loss before the update, summed over the objectives.
+	Loss float64
+	// GradNorm is the norm of its gradient over all weights, before clipping.
+	GradNorm float64
+	// MeanQ is the mean Q-value of the actions taken, over the live rows and the objectives, in units of reward.
+	MeanQ float64
+	// LearningRate is the step size used.
+	LearningRate float64
+}
+
+// Learner trains a network by Double DQN (van Hasselt et al. 2016). For a window that starts at s with the action
+// a of a row and ends n steps later at s', with the preferences w,
+//
+//	a* = argmax over a' of w . Q_online(s', a')
+//	y  = sum over k of gamma^k r_k  +  gamma^n Q_target(s', a*)      a vector, one value per objective
+//
+// and Q_online(s, a) is moved towards y. A network that values the maximum that it chose itself takes its own
+// errors for gains; here one network chooses and the other values.
+//
+// Deviations from the paper: the argmax is over the weighted sum of vector-valued Q (as in Abels et al., ICML 2019);
+// the target network follows softly; n-step returns; and objectives may be pooled over a group, see
+// LearnerConfig.Pooled. Not safe for concurrent use.
+type Learner struct {
+	cfg     LearnerConfig
+	online  *Network
+	target  *Network
+	src     *rand.PCG
+	rng     *rand.Rand
+	adam    *adam
+	updates int
+
+	batch       *batch
+	y           []float32 // targets, rows x objectives
+	train       *trainer
+	onlineLater *scorer // both score the rows at the end of the windows
+	targetLater *scorer
+	onlinePlain *plain
+	targetPlain *plain
+}
+
+// NewLearner prepares to train net in place. Every draw from the replay comes from src, whose state is part of the
+// training state; give the learner a generator of its own. It is an error if the configuration is not valid for net.
+func NewLearner(cfg LearnerConfig, net *Network, src *rand.PCG) (*Learner, error) {
+	spec := net.spec
+	if err := cfg.Validate(spec.Objectives); err != nil {
+		return nil, fmt.Errorf("ddqn: new learner: %w", err)
+	}
+	cfg = cfg.withDefaults(spec.Objectives)
+	rows := cfg.Batch * cfg.Group
+	l := &Learner{
+		cfg: cfg, online: net, target: net.Clone(), src: src, rng: rand.New(src),
+		adam:  newAdam(cfg, len(net.weights)),
+		batch: newBatch(cfg.Batch, cfg.Group, spec.Features, spec.Objectives),
+		y:     make([]float32, rows*spec.Objectives),
+	}
+	l.onlinePlain, l.targetPlain = share(l.online), share(l.target)
+	var err error
+	if l.train, err = newTrainer(l.online, l.batch, l.y, cfg); err != nil {
+		return nil, fmt.Errorf("ddqn: new learner: %w", err)
+	}
+	if l.onlineLater, err = newScorer(l.onlinePlain, rows); err != nil {
+		return nil, fmt.Errorf("ddqn: new learner: %w", err)
+	}
+	if l.targetLater, err = newScorer(l.targetPlain, rows); err != nil {
+		return nil, fmt.Errorf("ddqn: new learner: %w", err)
+	}
+	l.batch.later = l.onlineLater.x
+	return l, nil
+}
+
+// Network returns the network that is trained, the one that NewLearner was given.
+func (l *Learner) Network() *Network { return l.online }
+
+// Config returns the configuration, with the defaults filled in.
+func (l *Learner) Config() LearnerConfig { return l.cfg }
+
+// Updates is the number of updates done.
+func (l *Learner) Updates() int { return l.updates }
+
+// Update draws a batch from the replay and takes one gradient step. It changes no weight and returns ErrEmpty while
+// the replay holds no complete window, ErrMismatch if its sizes are not those of the learner, and ErrNotFinite if
+// the loss or the gradient is NaN or infinite (which calls for a lower LearningRate or smaller rewards).
+func (l *Learner) Update(replay *Replay) (Stats, error) {
+	if err := l.fits(replay); err != nil {
+		return Stats{}, fmt.Errorf("ddqn: update: %w", err)
+	}
+	if replay.Samples(l.cfg.NStep) == 0 {
+		return Stats{}, fmt.Errorf("ddqn: update: %d steps held, windows of %d: %w", replay.Len(), l.cfg.NStep, ErrEmpty)
+	}
+	replay.sample(l.batch, l.cfg.NStep, float32(l.cfg.Gamma), l.rng)
+	if err := l.targets(); err != nil {
+		return Stats{}, fmt.Errorf("ddqn: update %d: %w", l.updates, err)
+	}
+	loss, err := l.train.run()
+	if err != nil {
+		return Stats{}, fmt.Errorf("ddqn: update %d: %w", l.updates, err)
+	}
+	s := Stats{Loss: loss, GradNorm: norm(l.train.gradient), MeanQ: l.meanQ(), LearningRate: l.cfg.rate(l.updates)}
+	if d := s.Loss + s.GradNorm; d-d != 0 {
+		return s, fmt.Errorf("ddqn: update %d: loss %v, gradient norm %v; lower the learning rate or scale the rewards: %w",
+			l.updates, s.Loss, s.GradNorm, ErrNotFinite)
+	}
+	l.adam.step(l.online.weights, l.train.gradient, s.GradNorm, s.LearningRate)
+	l.updates++
+	if err := l.target.Blend(l.online, float32(l.cfg.Tau)); err != nil {
+		return s, fmt.Errorf("ddqn: update %d: %w", l.updates, err)
+	}
+	l.refold()
+	return s, nil
+}
+
+func (l *Learner) refold() {
+	l.onlinePlain.refold(l.online)
+	l.targetPlain.refold(l.target)
+}
+
+func (l *Learner) fits(replay *Replay) error {
+	c, s := replay.cfg, l.online.spec
+	if c.Group != l.cfg.Group || c.Features != s.Features || c.Objectives != s.Objectives {
+		return fmt.Errorf("the replay has %d rows a step, %d features, %d objectives, the learner %d, %d, %d: %w",
+			c.Group, c.Features, c.Objectives, l.cfg.Group, s.Features, s.Objectives, ErrMismatch)
+	}
+	return nil
+}
+
+// targets fills y for the batch.
+func (l *Learner) targets() error {
+	copy(l.targetLater.x, l.onlineLater.x)
+	if err := l.onlineLater.run(); err != nil {
+		return err
+	}
+	if err := l.targetLater.run(); err != nil {
+		return err
+	}
+	spec, b := l.online.spec, l.batch
+	doubleTargets(l.y, b, l.cfg.Group, l.onlineLater.q, l.targetLater.q, spec.Actions, spec.Objectives)
+	return nil
+}
+
+// doubleTargets computes the target vectors from both networks' Q at the end of the windows.
+func doubleTargets(y []float32, b *batch, group int, online, target []float32, actions, objectives int) {
+	outputs := actions * objectives
+	for i, live := range b.live {
+		g := i / group
+		row := y[i*objectives:][:objectives]
+		copy(row, b.returns[i*objectives:])
+		if live == 0 || b.discount[g] == 0 {
+			continue
+		}
+		best := Greedy(online[i*outputs:][:outputs], actions, objectives, b.weights[g*objectives:])
+		for r, q := range target[i*outputs+best*objectives:][:objectives] {
+			row[r] += float32(b.discount[g] * q)
+		}
+	}
+}
+
+// meanQ is the mean chosen Q over the live rows and the objectives; zero where no row is live.
+func (l *Learner) meanQ() float64 {
+	var total, rows float64
+	objectives := l.online.spec.Objectives
+	for i, live := range l.batch.live {
+		if live > 0 {
+			total += float64(sum(l.train.chosen[i*objectives:][:objectives]))
+			rows++
+		}
+	}
+	return total / math.Max(1, rows*float64(objectives))
+}

@@ -1,0 +1,112 @@
+package ddqn
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Network holds the weights of a dueling Q-network as flat float32 slices. It computes nothing itself: an Actor
+// scores rows with a copy of it, a Learner trains it in place. Not safe for concurrent use while it is trained.
+type Network struct {
+	spec    Spec
+	weights []float32 // all of it; the layers are windows of this slice
+	layers  []layer   // the Dense-ReLU layers, then the joint linear head
+}
+
+// layer is y = x W + b with W row-major, inputs x outputs.
+type layer struct {
+	in, out int
+	w, b    []float32
+}
+
+// headGain makes the first Q-values small against the rewards, so that no action starts as a favourite.
+const headGain = 0.1
+
+// NewNetwork returns a network with He-uniform hidden layers (He et al. 2015: bound sqrt(6/inputs)), a head drawn
+// from a tenth of the LeCun-uniform bound, and zero biases, all from rng. The error is Spec.Validate's.
+func NewNetwork(spec Spec, rng *rand.Rand) (*Network, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, fmt.Errorf("ddqn: new network: %w", err)
+	}
+	n := emptyNetwork(spec)
+	for i, l := range n.layers {
+		bound := math.Sqrt(6 / float64(l.in))
+		if i == len(n.layers)-1 {
+			bound = headGain * math.Sqrt(3/float64(l.in))
+		}
+		for j := range l.w {
+			l.w[j] = float32((2*rng.Float64() - 1) * bound)
+		}
+	}
+	return n, nil
+}
+
+// emptyNetwork lays out zero weights for a valid spec.
+func emptyNetwork(spec Spec) *Network {
+	n := &Network{spec: spec.clone(), weights: make([]float32, spec.parameters())}
+	n.layers = layersOver(spec.widths(), n.weights)
+	return n
+}
+
+// layersOver cuts a flat slice into the weights and biases of consecutive layers.
+func layersOver(widths []int, flat []float32) []layer {
+	layers := make([]layer, 0, len(widths)-1)
+	for i := 1; i < len(widths); i++ {
+		in, out := widths[i-1], widths[i]
+		l := layer{in: in, out: out, w: flat[: in*out : in*out], b: flat[in*out : in*out+out : in*out+out]}
+		flat = flat[in*out+out:]
+		layers = append(layers, l)
+	}
+	return layers
+}
+
+// Spec returns the shape of the network.
+func (n *Network) Spec() Spec { return n.spec.clone() }
+
+// Clone returns a network with the same shape and its own copy of the weights.
+func (n *Network) Clone() *Network {
+	c := emptyNetwork(n.spec)
+	copy(c.weights, n.weights)
+	return c
+}
+
+// CopyFrom overwrites the weights with those of src. The shapes must be equal, else ErrMismatch.
+func (n *Network) CopyFrom(src *Network) error {
+	if !n.spec.equal(src.spec) {
+		return fmt.Errorf("ddqn: copy weights of a network (%v) into another (%v): %w", src.spec, n.spec, ErrMismatch)
+	}
+	copy(n.weights, src.weights)
+	return nil
+}
+
+// Blend moves the weights towards those of online by the share tau, 0 to 1: w += tau (online - w). This is the
+// soft target update of Lillicrap et al. 2016. The shapes must be equal, else ErrMismatch.
+func (n *Network) Blend(online *Network, tau float32) error {
+	if !n.spec.equal(online.spec) {
+		return fmt.Errorf("ddqn: blend a network (%v) with another (%v): %w", n.spec, online.spec, ErrMismatch)
+	}
+	src := online.weights[:len(n.weights)]
+	for i, w := range n.weights {
+		n.weights[i] = w + float32(tau*(src[i]-w))
+	}
+	return nil
+}
+
+// Equal reports whether both networks have the same shape and the same weights, bit for bit.
+func (n *Network) Equal(o *Network) bool {
+	return n.spec.equal(o.spec) && slices.EqualFunc(n.weights, o.weights, func(a, b float32) bool {
+		return math.Float32bits(a) == math.Float32bits(b)
+	})
+}
+
+// head returns the joint dueling layer.
+func (n *Network) head() layer { return n.layers[len(n.layers)-1] }
+
+// firstNotFinite returns the index of the first NaN or infinity, or -1.
+func firstNotFinite(values []float32) int {
+	return slices.IndexFunc(values, func(v float32) bool {
+		return v-v != 0 // only NaN and the infinities differ from themselves here
+	})
+}

@@ -1,0 +1,92 @@
+package ddqn
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// trainer is the graph of the loss and its gradient for a fixed number of rows, built once.
+type trainer struct {
+	gradient []float32 // of the loss by the weights, flat like those
+	chosen   []float32 // Q of the actions taken, rows x objectives
+	loss     *gorgonia.F32
+	machine  gorgonia.VM
+}
+
+// newTrainer builds the graph over the weights of net and over the buffers of b and y, which later runs read.
+func newTrainer(net *Network, b *batch, y []float32, cfg LearnerConfig) (*trainer, error) {
+	building.Lock()
+	defer building.Unlock()
+	spec, rows := net.spec, cfg.Batch*cfg.Group
+	t := &trainer{gradient: make([]float32, len(net.weights))}
+	grads := layersOver(spec.widths(), t.gradient)
+
+	g := gorgonia.NewGraph()
+	var weights gorgonia.Nodes
+	h := input(g, "x", b.x, rows, spec.Features)
+	for i, l := range net.layers[:len(net.layers)-1] {
+		op := newDense(rows, l.in, l.out, true, i > 0)
+		op.gradW, op.gradB = grads[i].w, grads[i].b
+		var wb gorgonia.Nodes
+		var err error
+		if h, wb, err = applyDense(g, fmt.Sprintf("hidden.%d", i), h, l, op); err != nil {
+			return nil, err
+		}
+		weights = append(weights, wb...)
+	}
+	q, wb, err := applyHead(g, h, net.head(), grads[len(grads)-1], spec, rows, len(spec.Hidden) > 0)
+	if err != nil {
+		return nil, err
+	}
+	weights = append(weights, wb...)
+
+	actions := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(rows), gorgonia.WithName("actions"),
+		gorgonia.WithValue(tensor.New(tensor.WithShape(rows), tensor.WithBacking(b.actions))))
+	pick := newChosen(rows, spec.Actions, spec.Objectives)
+	taken, err := gorgonia.ApplyOp(pick, q, actions)
+	if err != nil {
+		return nil, fmt.Errorf("ddqn: build chosen Q: %w", err)
+	}
+	hub := newHuber(lossShape{cfg.Batch, cfg.Group, spec.Objectives, cfg.Pooled, float32(cfg.HuberDelta)})
+	cost, err := gorgonia.ApplyOp(hub, taken, input(g, "y", y, rows, spec.Objectives), input(g, "live", b.live, rows))
+	if err != nil {
+		return nil, fmt.Errorf("ddqn: build loss: %w", err)
+	}
+	// The gradients land in t.gradient, which the operations were given as their output buffers.
+	if _, err = gorgonia.Grad(cost, weights...); err != nil {
+		return nil, fmt.Errorf("ddqn: differentiate: %w", err)
+	}
+	t.chosen, t.loss = pick.buf, hub.value
+	t.machine = gorgonia.NewTapeMachine(g)
+	return t, nil
+}
+
+// applyHead adds the dueling head: its weights folded into a linear layer, and that applied.
+func applyHead(g *gorgonia.ExprGraph, h *gorgonia.Node, l, grad layer, spec Spec, rows int, inner bool) (*gorgonia.Node, gorgonia.Nodes, error) {
+	w := input(g, "head.weight", l.w, l.in, l.out)
+	b := input(g, "head.bias", l.b, l.out)
+	foldedW, err := gorgonia.ApplyOp(newDueling(l.in, spec.Actions, spec.Objectives, grad.w), w)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ddqn: build dueling weights: %w", err)
+	}
+	foldedB, err := gorgonia.ApplyOp(newDueling(0, spec.Actions, spec.Objectives, grad.b), b)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ddqn: build dueling bias: %w", err)
+	}
+	q, err := gorgonia.ApplyOp(newDense(rows, l.in, spec.outputs(), false, inner), h, foldedW, foldedB)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ddqn: build head: %w", err)
+	}
+	return q, gorgonia.Nodes{w, b}, nil
+}
+
+// run computes the loss and leaves its gradient in t.gradient.
+func (t *trainer) run() (float64, error) {
+	t.machine.Reset()
+	if err := t.machine.RunAll(); err != nil {
+		return 0, fmt.Errorf("run training graph: %w", err)
+	}
+	return float64(*t.loss), nil
+}

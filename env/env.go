@@ -1,0 +1,184 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+)
+
+// Kind types a step, as in dm_env.
+type Kind uint8
+
+const (
+	First Kind = iota // begins an episode; carries no reward
+	Mid
+	Last // ends it; Terminal tells a true end from a time limit
+)
+
+// Step is what an action led to.
+type Step struct {
+	Kind     Kind
+	Terminal bool
+	// Reward is the team's, by objective: progress (the state oracle's finish time over
+	// the round's, with its share of accepted samples), waiting (minus the idle share of
+	// node time), freshness (share of accepted samples that were fresh).
+	Reward [Objectives]float64
+	// Nodes holds every node's own reward, by objective, row-major; see ownReward. Valid
+	// until the next step.
+	Nodes []float32
+}
+
+// Config describes an episode.
+type Config struct {
+	Cluster    *cluster.Cluster
+	Conditions cluster.Conditions
+	Seed       uint64
+	Rounds     int                 // time limit, >= 2
+	Weights    [Objectives]float64 // shown to the agent
+}
+
+// Env is one episode of a simulated cluster under the agent's control. It is used by
+// one goroutine at a time.
+type Env struct {
+	config      Config
+	known       *cluster.Cluster // with the profiles that the simulator runs
+	sim         *sim.Simulator
+	tracker     *Tracker
+	alloc       cluster.Allocator
+	oracle      cluster.Allocator
+	perf        []cluster.Performance
+	truthBase   []cluster.Performance
+	oraclePerf  []cluster.Performance
+	before      []float64 // true slowdowns of the round that was measured
+	sizes       []int
+	oracleSizes []int
+	nodes       []float32
+	rounds      int
+	over        bool
+}
+
+// ErrOver says that the episode has ended, or not begun.
+var ErrOver = errors.New("env: no episode is under way; call Reset")
+
+// New prepares an episode; Reset begins it.
+func New(config Config) (*Env, error) {
+	if config.Rounds < 2 {
+		return nil, fmt.Errorf("env: %d rounds; an episode needs at least 2", config.Rounds)
+	}
+	if err := config.Conditions.Validate(); err != nil {
+		return nil, fmt.Errorf("env: %w", err)
+	}
+	n := len(config.Cluster.Nodes)
+	e := &Env{
+		config: config, known: config.Cluster.Revealed(), over: true,
+		perf: make([]cluster.Performance, n), oraclePerf: make([]cluster.Performance, n),
+		before: make([]float64, n), sizes: make([]int, n), oracleSizes: make([]int, n), nodes: make([]float32, n*Objectives),
+	}
+	e.truthBase = e.known.Nominal()
+	return e, nil
+}
+
+// Size is the number of nodes, and so of rows and actions.
+func (e *Env) Size() int { return len(e.perf) }
+
+// Rows writes the observation, one row of Features per node, into dst.
+func (e *Env) Rows(dst []float32) []float32 { return e.tracker.Rows(dst, e.config.Weights) }
+
+// Live says which nodes take part in the next round; valid until the next step.
+func (e *Env) Live() []bool { return e.sim.Present() }
+
+// Reset begins the episode anew, from the same seed, with a round sized by the
+// profiles alone.
+func (e *Env) Reset() (Step, error) {
+	e.sim = sim.New(e.config.Cluster, e.config.Conditions, e.config.Seed)
+	e.tracker = NewTracker(e.config.Cluster)
+	e.rounds, e.over = 0, false
+	copy(e.perf, e.config.Cluster.Nominal())
+	s, err := e.round()
+	s.Kind = First
+	return s, err
+}
+
+// Step applies one action per node, an index into Actions, and runs a round.
+func (e *Env) Step(actions []int) (Step, error) {
+	if e.over {
+		return Step{}, ErrOver
+	}
+	if len(actions) != e.Size() {
+		return Step{}, fmt.Errorf("env: %d actions for %d nodes", len(actions), e.Size())
+	}
+	for i, a := range actions {
+		if a < 0 || a >= len(Actions) {
+			return Step{}, fmt.Errorf("env: node %d: action %d outside 0..%d", i, a, len(Actions)-1)
+		}
+	}
+	e.tracker.Apply(actions, e.perf)
+	return e.round()
+}
+
+// round allocates by the current parameters, runs the round and pays the rewards.
+func (e *Env) round() (Step, error) {
+	present := e.sim.Present()
+	finish, err := e.alloc.Allocate(e.config.Cluster, present, e.perf, e.sizes)
+	if errors.Is(err, cluster.ErrCapacity) {
+		e.over = true
+		clear(e.nodes)
+		return Step{Kind: Last, Terminal: true, Nodes: e.nodes}, nil
+	}
+	if err != nil {
+		return Step{}, fmt.Errorf("env: %w", err)
+	}
+	e.tracker.Predict(finish)
+	truth := e.sim.Truth()
+	ideal, err := e.ideal(truth)
+	if err != nil {
+		return Step{}, fmt.Errorf("env: %w", err)
+	}
+	for i := range e.perf {
+		used := e.perf[i].PerSample / e.truthBase[i].PerSample
+		e.nodes[i*Objectives] = float32(ownReward(used, e.before[i], truth.Slowdown[i], truth.Noise[i], e.tracker.spread))
+		e.before[i] = truth.Slowdown[i]
+	}
+	report, err := e.sim.Round(context.Background(), e.sizes)
+	if err != nil {
+		return Step{}, fmt.Errorf("env: %w", err)
+	}
+	s := Step{Kind: Mid, Nodes: e.nodes}
+	e.pay(&s, report, ideal)
+	e.tracker.Observe(report)
+	if e.rounds++; e.rounds >= e.config.Rounds {
+		s.Kind, e.over = Last, true
+	}
+	return s, nil
+}
+
+// pay fills in the rewards that the round's report decides.
+func (e *Env) pay(s *Step, report *cluster.Report, ideal float64) {
+	wait := max(report.Wait.Seconds(), 1e-9)
+	idle, taking, aged := 0.0, 0.0, 0.0
+	for i := range report.Nodes {
+		r := &report.Nodes[i]
+		share, fresh := 0.0, 1.0
+		if r.Status != cluster.Absent {
+			share = min(r.Idle/wait, 1)
+			idle += share
+			taking++
+			aged += float64(r.Aged)
+			if r.Samples > 0 {
+				fresh = 1 - float64(r.Aged)/float64(r.Samples)
+			}
+		}
+		e.nodes[i*Objectives+1] = float32(-share)
+		e.nodes[i*Objectives+2] = float32(fresh)
+	}
+	accepted := float64(report.Accepted)
+	s.Reward[0] = ideal / wait * accepted / float64(e.config.Cluster.GlobalBatch)
+	s.Reward[1] = -idle / max(taking, 1)
+	s.Reward[2] = 1
+	if accepted > 0 {
+		s.Reward[2] = 1 - aged/accepted
+	}
+}

@@ -1,0 +1,101 @@
+package env
+
+import "math"
+
+// Features is the width of an observation row.
+const Features = 40
+
+// Objectives are the components of the reward vector, in order: speed, waiting,
+// freshness.
+const Objectives = 3
+
+// horizon is where counters of rounds stop: a run that lasts longer than training
+// episodes must not look like anything new.
+const horizon = 200
+
+// Rows writes one observation row per node, row-major, into dst (grown if needed):
+// the node's gradient and its time, the belief with its residuals, what the fleet did,
+// and the weights of the objectives. Every entry is free of scale and clipped, so the
+// same network serves any device, workload and number of nodes.
+func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
+	need := len(t.nodes) * Features
+	if cap(dst) < need {
+		dst = make([]float32, need)
+	}
+	dst = dst[:need]
+	f := &t.fleet
+	size := float64(len(t.nodes))
+	fleetPart := [...]float64{
+		f.residual,
+		f.absolute - 0.8,
+		math.Log1p(1000*f.jumps) / 4,
+		clip(f.product, 2),
+		f.deviation,
+		clip(f.excess, 1) * 2,
+		f.slow * 2,
+		f.missing * 2,
+		math.Log(size)/4 - 0.7,
+		t.spread - 1.5,
+		math.Log1p(float64(min(t.rounds, horizon)))/3 - 1,
+		weights[0], weights[1], weights[2],
+	}
+	even := float64(t.cluster.GlobalBatch) / size
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		row := dst[i*Features : (i+1)*Features]
+		d := n.deviation()
+		z := func(value float64) float64 { return clip((value/n.slowdown-1)/d, 8) / 3 }
+		newest := n.newest[0]
+		if n.count == 0 && !n.late {
+			newest = n.slowdown
+		}
+		mean4 := (newest + n.newest[1] + n.newest[2] + n.newest[3]) / 4
+		second := n.newest[1]
+		if n.count == 0 {
+			mean4, second = newest, newest
+		}
+		k := 0
+		put := func(v float64) {
+			row[k] = float32(v)
+			k++
+		}
+		put(z(newest))
+		put(clip(math.Log(newest/n.slowdown), 1.5) * 2)
+		put(z(second))
+		put(z(mean4) * 2)
+		put(clip(n.average, 3))
+		put(clip(float64(n.streak)/6, 1.5))
+		put(math.Log(d/priorDeviation) / 1.2)
+		put(math.Log1p(min(n.count, horizon))/3 - 1)
+		put(1 / (1 + float64(n.calm)/3))
+		put(math.Log1p(float64(min(n.calm, horizon)))/3 - 1)
+		put(z(n.level))
+		put(clip(math.Log(n.level/n.slowdown), 1.5) * 2)
+		put(clip((n.level/newest-1)/d, 8) / 3)
+		put(math.Log1p(min(n.levels, horizon)) / 4)
+		put(math.Sqrt(n.variance))
+		put(n.gain)
+		put(n.margin)
+		put(clip(n.product, 2))
+		put(flag(n.fresh))
+		put(flag(n.late))
+		put(clip(math.Log(max(float64(n.size), 1)/even), 3) / 2)
+		put(flag(n.size >= t.cluster.Nodes[i].Limit))
+		put(n.share - 1)
+		put(clip(n.age, 2) - 1)
+		put(clip(math.Log(max(n.norm, 0.1)), 3) / 2)
+		put(n.agree - 0.5)
+		for _, v := range fleetPart {
+			row[k] = float32(v)
+			k++
+		}
+	}
+	return dst
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

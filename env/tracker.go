@@ -1,0 +1,235 @@
+package env
+
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// Tracker keeps the performance parameters of every node and what the rounds said
+// about them. It is the part of the environment that also runs online: a controller
+// calls Observe with each report, Rows for the network's input, and Apply with the
+// chosen actions. It is a function of the reports and actions it was given.
+type Tracker struct {
+	cluster *cluster.Cluster
+	nodes   []track
+	fleet   fleet
+	spread  float64 // deviations by which the largest of N normal numbers stands out
+	rounds  int
+}
+
+// track is one node's belief and history.
+type track struct {
+	base     cluster.Performance   // at slowdown 1
+	fit      *cluster.LeastSquares // where no profile is known
+	slowdown float64               // the belief
+	margin   float64               // room kept at present, in deviations
+	gain     float64               // last chosen
+	deviance float64               // mean absolute change between measurements, relative
+	variance float64               // of the belief, in units of one measurement's; the Kalman filter's P/R without drift
+	level    float64               // long-run slowdown outside spells of slowness
+	levels   float64               // measurements in level
+	strange  int                   // measurements in a row that do not fit level
+	newest   [4]float64            // measured slowdowns, newest first
+	count    float64               // measurements
+	average  float64               // moving average of the residuals
+	product  float64               // moving average of residual times the one before, in variances
+	residual float64               // of the newest measurement, relative to the belief it met
+	streak   int                   // residuals in a row of one sign, signed
+	calm     int                   // rounds since the last residual beyond four deviations
+	size     int                   // that the newest measurement belongs to
+	fresh    bool                  // measured in the last round
+	late     bool                  // known only to exceed a bound in the last round
+	share    float64               // arrival over the round's wait
+	age      float64               // of the gradient over the round's wait
+	norm     float64
+	agree    float64
+}
+
+// fleet is what holds for the round as a whole.
+type fleet struct {
+	residual, absolute, product, deviation float64
+	jumps                                  float64 // moving average per node and round
+	slow                                   float64 // share of nodes well above their level
+	missing                                float64 // share of nodes without a measurement
+	excess                                 float64 // wait over what was predicted, - 1
+	predicted                              float64
+}
+
+const (
+	priorDeviation = 0.03 // median step noise of variability/cnn_step_ms.csv
+	priorWeight    = 3    // measurements that the prior counts as
+	jumpAt         = 4.0  // deviations
+	normalAbs      = 0.7979 * math.Sqrt2
+)
+
+// NewTracker starts from the profiles.
+func NewTracker(c *cluster.Cluster) *Tracker {
+	t := &Tracker{cluster: c, nodes: make([]track, len(c.Nodes)), spread: spread(len(c.Nodes))}
+	for i, base := range c.Nominal() {
+		t.nodes[i] = track{base: base, slowdown: 1, level: 1, variance: 6, deviance: priorDeviation * normalAbs}
+		if c.Nodes[i].Profile == nil {
+			t.nodes[i].fit = cluster.NewLeastSquares(0.98)
+		}
+	}
+	return t
+}
+
+// spread is the normal quantile of 1-1/n: about one of n nodes is further out.
+func spread(n int) float64 {
+	return math.Sqrt2 * math.Erfinv(1-2/float64(max(n, 3)))
+}
+
+// deviation is the estimated relative sd of one measurement. Differences of
+// neighbours cancel drift, and absolute values dampen spikes.
+func (n *track) deviation() float64 { return max(n.deviance/normalAbs, 5e-4) }
+
+// Observe takes in a round: the gradients received, the total wait, the times.
+func (t *Tracker) Observe(report *cluster.Report) {
+	wait := max(report.Wait.Seconds(), 1e-9)
+	f := fleet{jumps: t.fleet.jumps}
+	if t.fleet.predicted > 0 {
+		f.excess = wait/t.fleet.predicted - 1
+	}
+	seen, taking, jumped := 0.0, 0.0, 0.0
+	for i := range t.nodes {
+		n, r := &t.nodes[i], &report.Nodes[i]
+		n.fresh, n.late = false, false
+		n.share, n.age, n.norm, n.agree = min(r.Seconds/wait, 2), min(r.Age/wait, 4), r.Norm, r.Agree
+		if r.Status != cluster.Absent {
+			taking++
+		}
+		switch {
+		case r.Measured():
+			if n.measure(&t.cluster.Nodes[i], r) {
+				jumped++
+			}
+			d := n.deviation()
+			seen++
+			z := clip(n.residual/d, 4)
+			f.residual += z
+			f.absolute += math.Abs(z)
+			f.product += clip(n.product, 4)
+			f.deviation += math.Log(d / priorDeviation)
+			if n.newest[0] > 1.2*n.level {
+				f.slow++
+			}
+		case r.Status == cluster.Late && r.Size > 0:
+			// A censored measurement: it says at least this much.
+			n.late, n.size = true, r.Size
+			bound := t.measured(i, r)
+			n.residual = max(bound/n.slowdown-1, 0)
+			n.newest[0] = max(bound, n.slowdown)
+		}
+	}
+	if seen > 0 {
+		f.residual /= seen
+		f.absolute /= seen
+		f.product /= seen
+		f.deviation /= seen
+		f.slow /= seen
+		// The first rounds tell how wrong the profiles are, not how often nodes jump.
+		if t.rounds >= 3 {
+			f.jumps += max(0.02, 1/float64(t.rounds)) * (jumped/seen - f.jumps)
+		}
+	}
+	if taking > 0 {
+		f.missing = 1 - seen/taking
+	}
+	t.fleet = f
+	t.rounds++
+}
+
+// measured is the slowdown that a node's time stands for.
+func (t *Tracker) measured(i int, r *cluster.NodeReport) float64 {
+	n := &t.nodes[i]
+	return max(r.Seconds-n.base.Overhead, 0.01*r.Seconds) / (n.base.PerSample * t.cluster.Nodes[i].Work(float64(r.Size)))
+}
+
+// measure takes in a whole measurement and reports whether it is a jump.
+func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
+	if n.fit != nil {
+		n.fit.Add(float64(r.Size), r.Seconds)
+		n.base, _ = n.fit.Performance(node.Network)
+	}
+	m := max(r.Seconds-n.base.Overhead, 0.01*r.Seconds) / (n.base.PerSample * node.Work(float64(r.Size)))
+	before := n.residual
+	n.residual = m/n.slowdown - 1
+	n.size, n.fresh = r.Size, true
+	if n.count > 0 {
+		change := min(math.Abs(m-n.newest[0])/n.slowdown, 3*n.deviance)
+		n.deviance += max(0.03, 1/(n.count+priorWeight)) * (change - n.deviance)
+	}
+	d := n.deviation()
+	jump := n.count > 0 && math.Abs(n.residual) > jumpAt*d*math.Sqrt(1+n.variance)
+	n.calm++
+	if jump {
+		n.calm = 0
+	}
+	z := clip(n.residual/d, 4)
+	n.average += 0.1 * (z - n.average)
+	n.product += 0.05 * (z*clip(before/d, 4) - n.product)
+	switch {
+	case n.residual > 0:
+		n.streak = max(n.streak, 0) + 1
+	case n.residual < 0:
+		n.streak = min(n.streak, 0) - 1
+	}
+	copy(n.newest[1:], n.newest[:3])
+	n.newest[0] = m
+	if n.count == 0 {
+		n.newest = [4]float64{m, m, m, m}
+	}
+	n.count++
+	n.remember(m, d)
+	return jump
+}
+
+// remember keeps the long-run level: spells of slowness leave it alone, unless they
+// last so long that they have become the level.
+func (n *track) remember(m, d float64) {
+	const patience = 60 // rounds
+	if n.levels == 0 {
+		n.level, n.levels = m, 1
+		return
+	}
+	if math.Abs(m/n.level-1) > jumpAt*d*math.Sqrt(1+1/n.levels) {
+		if n.strange++; n.strange > patience {
+			n.level, n.levels, n.strange = n.slowdown, 1, 0
+		}
+		return
+	}
+	n.strange = 0
+	n.levels++
+	n.level += max(0.05, 1/n.levels) * (m - n.level)
+}
+
+// Apply updates every node's performance parameters by its action: the method's
+// output. perf gets, for each node, the parameters to allocate by.
+func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		a := Actions[actions[i]]
+		n.gain, n.margin = a.Gain, a.Margin*t.spread
+		if n.fresh || n.late {
+			switch {
+			case n.fit != nil:
+				n.slowdown = 1 // the least-squares fit has moved instead
+			case a.Return:
+				n.slowdown, n.variance = n.level, max(0.05, 1/max(n.levels, 1))
+			default:
+				n.slowdown += a.Gain * (n.newest[0] - n.slowdown)
+				n.variance = (1-a.Gain)*(1-a.Gain)*n.variance + a.Gain*a.Gain
+			}
+		}
+		perf[i] = cluster.Performance{
+			Overhead:  n.base.Overhead,
+			PerSample: n.base.PerSample * n.slowdown * (1 + n.margin*n.deviation()),
+		}
+	}
+}
+
+// Predict tells the tracker the finish time in seconds of the allocation that follows.
+func (t *Tracker) Predict(finish float64) { t.fleet.predicted = finish }
+
+func clip(x, limit float64) float64 { return min(max(x, -limit), limit) }

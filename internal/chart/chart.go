@@ -1,0 +1,155 @@
+// Package chart draws the project's figures in one style: panels stacked above each other,
+// a title and a legend over each, colours that colour-blind readers can tell apart.
+//
+//	f := chart.Figure{Title: "A run", Panels: []chart.Panel{{
+//		XLabel: "round", YLabel: "seconds",
+//		Series: []chart.Series{
+//			{Name: "round time", Kind: chart.Line, X: rounds, Y: seconds},
+//			{Kind: chart.Band, X: rounds, Low: p10, High: p90}, // no name: belongs to the line before
+//		},
+//	}}}
+//	err := f.Save("run.svg") // or run.png
+//
+// A figure is data: nothing is drawn before Save, which writes the file in one piece or
+// not at all. The same figure gives the same bytes.
+package chart
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// Errors that Save wraps.
+var (
+	ErrExtension = errors.New("chart: the file name must end in .svg or .png")
+	ErrData      = errors.New("chart: cannot draw this data")
+)
+
+// Kind is how a series is drawn and which of its slices it needs.
+type Kind int
+
+const (
+	Line   Kind = iota // X, Y: a line through the points
+	Points             // X, Y: dots; Low and High, where given, whiskers
+	Step               // X, Y: a line that keeps each value until the next X
+	Band               // X, Low, High: a translucent area
+	Bars               // Y: a bar per category of the panel; Low and High, where given, whiskers
+)
+
+// Series is one set of data in a panel. The slices a kind needs have one length; every
+// value is finite, and above zero on a logarithmic axis.
+type Series struct {
+	Name      string // in the legend; a series without a name takes the colour of the one before
+	Kind      Kind
+	X, Y      []float64
+	Low, High []float64 // absolute values, not distances from Y
+	Dashed    bool      // of Line and Step
+	Muted     bool      // grey and without a colour of its own: references, fits, diagonals
+}
+
+// Panel is one coordinate system.
+type Panel struct {
+	Title          string // may be empty
+	XLabel, YLabel string
+	Categories     []string // names of the bars; only for a panel whose series are all Bars
+	LogX, LogY     bool
+	ZeroY          bool // the y axis shows zero
+	Series         []Series
+}
+
+// Figure is a column of panels.
+type Figure struct {
+	Title  string // may be empty
+	Panels []Panel
+}
+
+// maxValue keeps sums and axis ranges finite.
+const maxValue = 1e100
+
+// Save draws the figure into the file, SVG or PNG by its extension. An existing file is
+// replaced only when the new one is complete. Errors wrap ErrExtension or ErrData, or come
+// from the file system.
+func (f Figure) Save(path string) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	var data []byte
+	var err error
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".svg":
+		data, err = f.svg()
+	case ".png":
+		data, err = f.png()
+	default:
+		return fmt.Errorf("%w: %q", ErrExtension, path)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrData, err)
+	}
+	return renameio.WriteFile(path, data, 0o644)
+}
+
+func (f Figure) validate() error {
+	if len(f.Panels) == 0 {
+		return fmt.Errorf("%w: no panel", ErrData)
+	}
+	for i, p := range f.Panels {
+		for j, s := range p.Series {
+			if text := s.problem(p); text != "" {
+				return fmt.Errorf("%w: panel %d, series %d (%q): %s", ErrData, i+1, j+1, s.Name, text)
+			}
+		}
+		if len(p.Series) == 0 {
+			return fmt.Errorf("%w: panel %d: no series", ErrData, i+1)
+		}
+	}
+	return nil
+}
+
+func (s Series) problem(p Panel) string {
+	if (s.Kind == Bars) != (len(p.Categories) > 0) {
+		return "bars, and only bars, belong into a panel with categories"
+	}
+	n := len(s.X)
+	want := map[string][]float64{"X": s.X, "Y": s.Y}
+	switch s.Kind {
+	case Line, Points, Step:
+	case Band:
+		want = map[string][]float64{"X": s.X, "Low": s.Low, "High": s.High}
+	case Bars:
+		n = len(p.Categories)
+		want = map[string][]float64{"Y": s.Y}
+	default:
+		return fmt.Sprintf("kind %d does not exist", s.Kind)
+	}
+	if n == 0 {
+		return "no values"
+	}
+	if s.whiskers() {
+		want["Low"], want["High"] = s.Low, s.High
+	}
+	for _, name := range [...]string{"X", "Y", "Low", "High"} {
+		values, needed := want[name]
+		if needed && len(values) != n {
+			return fmt.Sprintf("%d values of %s, want %d", len(values), name, n)
+		}
+		for i, v := range values {
+			if math.IsNaN(v) || math.Abs(v) > maxValue {
+				return fmt.Sprintf("%s[%d] is %g", name, i, v)
+			}
+			if v <= 0 && (name == "X" && p.LogX || name != "X" && p.LogY) {
+				return fmt.Sprintf("%s[%d] is %g on a logarithmic axis", name, i, v)
+			}
+		}
+	}
+	return ""
+}
+
+func (s Series) whiskers() bool {
+	return (s.Kind == Points || s.Kind == Bars) && len(s.Low)+len(s.High) > 0
+}

@@ -1,0 +1,149 @@
+package chart
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"image/png"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// gallery holds every kind, whiskers, categories, both scales and a missing title.
+func gallery() Figure {
+	n := 60
+	x, y, low, high := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	for i := range n {
+		x[i] = float64(i + 1)
+		y[i] = 2 + math.Sin(x[i]/9) + x[i]/20
+		low[i], high[i] = y[i]-0.4, y[i]+0.6
+	}
+	return Figure{Title: "Everything this package draws", Panels: []Panel{
+		{Title: "Returns", XLabel: "round", YLabel: "seconds", ZeroY: true, Series: []Series{
+			{Name: "mean", Kind: Line, X: x, Y: y},
+			{Kind: Band, X: x, Low: low, High: high},
+			{Name: "measured", Kind: Points, X: x[:9], Y: high[:9], Low: y[:9], High: high[:9]},
+			{Name: "reference", Kind: Line, X: []float64{1, 60}, Y: []float64{3, 3}, Dashed: true, Muted: true},
+		}},
+		{XLabel: "round", YLabel: "micro-batch", Series: []Series{
+			{Name: "a100-40g", Kind: Step, X: x, Y: high}, {Name: "t4", Kind: Step, X: x, Y: low, Dashed: true},
+		}},
+		{Title: "Progress", YLabel: "ratio", Categories: []string{"steady", "drift", "bursts"}, Series: []Series{
+			{Name: "ddqn", Kind: Bars, Y: []float64{1.01, 0.99, 0.8}, Low: []float64{1, 0.98, 0.78}, High: []float64{1.02, 1, 0.82}},
+			{Name: "uniform", Kind: Bars, Y: []float64{0.5, 0.4, 0.35}},
+		}},
+		{XLabel: "nodes", YLabel: "µs", LogX: true, LogY: true, Series: []Series{{Name: "decision", Kind: Line, X: []float64{1, 10, 100, 1000}, Y: []float64{3, 20, 400, 5000}}}},
+	}}
+}
+
+func TestSaveSVG(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "g.svg")
+	if err := gallery().Save(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := xml.NewDecoder(bytes.NewReader(b))
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"Everything this package draws", "Returns", "ddqn", "Liberation Sans,Arial"} {
+		if !bytes.Contains(b, []byte(want)) {
+			t.Errorf("no %q in the SVG", want)
+		}
+	}
+	again := filepath.Join(t.TempDir(), "again.svg")
+	if err := gallery().Save(again); err != nil {
+		t.Fatal(err)
+	}
+	if c, _ := os.ReadFile(again); !bytes.Equal(b, c) {
+		t.Error("the same figure gave other bytes")
+	}
+}
+
+func TestSavePNG(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "g.PNG")
+	if err := gallery().Save(path); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := png.Decode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := m.Bounds().Size(); s.X < 800 || s.Y < 800 {
+		t.Errorf("size %v", s)
+	}
+}
+
+func TestSaveErrors(t *testing.T) {
+	one := []float64{1}
+	ok := Figure{Panels: []Panel{{Series: []Series{{X: one, Y: one}}}}}
+	with := func(p Panel) Figure { return Figure{Panels: []Panel{p}} }
+	for _, c := range []struct {
+		name, file string
+		f          Figure
+		want       error
+		text       string
+	}{
+		{"extension", "x.pdf", ok, ErrExtension, ""},
+		{"no extension", "x", ok, ErrExtension, ""},
+		{"no panel", "x.svg", Figure{}, ErrData, "chart: cannot draw this data: no panel"},
+		{"no series", "x.svg", with(Panel{}), ErrData, "chart: cannot draw this data: panel 1: no series"},
+		{"lengths", "x.svg", with(Panel{Series: []Series{{Name: "a", X: one}}}), ErrData,
+			`chart: cannot draw this data: panel 1, series 1 ("a"): 0 values of Y, want 1`},
+		{"NaN", "x.svg", with(Panel{Series: []Series{{X: one, Y: []float64{math.NaN()}}}}), ErrData,
+			`chart: cannot draw this data: panel 1, series 1 (""): Y[0] is NaN`},
+		{"huge", "x.svg", with(Panel{Series: []Series{{X: one, Y: []float64{1e300}}}}), ErrData, ""},
+		{"log of zero", "x.svg", with(Panel{LogY: true, Series: []Series{{X: one, Y: []float64{0}}}}), ErrData,
+			`chart: cannot draw this data: panel 1, series 1 (""): Y[0] is 0 on a logarithmic axis`},
+		{"bars without categories", "x.svg", with(Panel{Series: []Series{{Kind: Bars, Y: one}}}), ErrData, ""},
+		{"line among bars", "x.svg", with(Panel{Categories: []string{"a"}, Series: []Series{{X: one, Y: one}}}), ErrData, ""},
+		{"kind", "x.svg", with(Panel{Series: []Series{{Kind: 9, X: one, Y: one}}}), ErrData, ""},
+		{"folder", "no/such/x.svg", ok, os.ErrNotExist, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			err := c.f.Save(filepath.Join(dir, c.file))
+			if !errors.Is(err, c.want) || c.text != "" && err.Error() != c.text {
+				t.Errorf("got %v", err)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("left %v behind", left)
+			}
+		})
+	}
+}
+
+// Flat data, one point and log axes of one value must draw, not panic.
+func TestSaveDegenerate(t *testing.T) {
+	for _, p := range []Panel{
+		{Series: []Series{{X: []float64{1}, Y: []float64{2}}}},
+		{LogX: true, LogY: true, Series: []Series{{Kind: Points, X: []float64{1e-9}, Y: []float64{1e9}}}},
+		{Series: []Series{{Kind: Step, X: []float64{3, 3}, Y: []float64{0, 0}}}},
+		{LogY: true, Categories: []string{"a"}, Series: []Series{{Kind: Bars, Y: []float64{5}}}},
+		{Series: []Series{{X: []float64{-1e100, 1e100}, Y: []float64{-1e100, 1e100}}}},
+		{Series: []Series{{X: []float64{1e100}, Y: []float64{1e100}}}},
+		{Series: []Series{{X: []float64{0, 1e-300}, Y: []float64{-1e-300, 0}}}},
+		{Series: []Series{{Kind: Band, X: []float64{1}, Low: []float64{2}, High: []float64{2}}}},
+	} {
+		for _, name := range []string{"x.svg", "x.png"} {
+			if err := (Figure{Panels: []Panel{p}}).Save(filepath.Join(t.TempDir(), name)); err != nil {
+				t.Errorf("%s %+v: %v", name, p, err)
+			}
+		}
+	}
+}
