@@ -195,7 +195,7 @@ func (t *Trainer) play(explore float64) error {
 		for i, w := range s.weights {
 			w32[i] = float32(w)
 		}
-		choose(s.actions, s.q, w32)
+		choose(s.actions, s.q, w32, nil, 0)
 		for i := range s.actions {
 			if t.rng.Float64() < explore {
 				s.actions[i] = t.rng.IntN(len(env.Actions))

@@ -30,7 +30,7 @@ type waterNode struct {
 	slowdown  float64
 	variance  float64 // of the relative residuals
 	count     float64
-	high, low float64 // one-sided cumulative sums
+	high, low float64               // one-sided cumulative sums
 	fit       *cluster.LeastSquares // nil: the profile's shape is kept
 }
 

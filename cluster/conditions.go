@@ -147,48 +147,49 @@ func Preset(name string) (Conditions, error) {
 
 // Validate reports every value out of range, with the path of its field.
 func (c *Conditions) Validate() error {
-	var errs []error
-	share := func(path string, v float64) {
-		if !(v >= 0 && v <= 1) {
-			errs = append(errs, fmt.Errorf("%s is %v; it must lie in 0..1", path, v))
-		}
-	}
-	atLeast := func(path string, v, least float64) {
-		if !(v >= least) || math.IsInf(v, 0) {
-			errs = append(errs, fmt.Errorf("%s is %v; it must be a number >= %v", path, v, least))
-		}
-	}
-	spread := func(path string, s Spread) {
-		atLeast(path+".median", s.Median, 0)
-		atLeast(path+".sigma", s.Sigma, 0)
-	}
-	atLeast("bias", c.Bias, 0)
-	spread("noise", c.Noise)
-	share("spikes.rate", c.Spikes.Rate)
-	atLeast("spikes.least", c.Spikes.Least, 0)
-	atLeast("spikes.more", c.Spikes.More, 0)
-	atLeast("drift.sd", c.Drift.SD, 0)
-	if c.Drift.SD > 0 {
-		atLeast("drift.rounds", c.Drift.Rounds, 1)
+	var p problems
+	c.check("", &p)
+	return p.join()
+}
+
+// Bounds keep a mistaken number from turning into a clock that runs over: far beyond
+// anything measured, they hold every product of the simulator finite.
+const (
+	maxSD     = 3   // of a logarithm: a factor of 20
+	maxSpike  = 100 // relative
+	maxRounds = 1e9
+)
+
+func (c *Conditions) check(prefix string, p *problems) {
+	within := func(path string, v, least, most float64) { p.within(prefix+path, v, least, most) }
+	within("bias", c.Bias, 0, maxSD)
+	within("noise.median", c.Noise.Median, 0, maxNoise)
+	within("noise.sigma", c.Noise.Sigma, 0, maxSD)
+	within("spikes.rate", c.Spikes.Rate, 0, 1)
+	within("spikes.least", c.Spikes.Least, 0, maxSpike)
+	within("spikes.more", c.Spikes.More, 0, maxSpike)
+	within("drift.sd", c.Drift.SD, 0, maxSD)
+	if c.Drift.SD > 0 || c.Drift.Rounds != 0 {
+		within("drift.rounds", c.Drift.Rounds, 1, maxRounds)
 	}
 	for i, e := range c.Episodes {
 		path := fmt.Sprintf("episodes[%d]", i)
-		share(path+".rate", e.Rate)
-		share(path+".at_start", e.AtStart)
-		atLeast(path+".rounds", e.Rounds, 1)
-		spread(path+".excess", e.Excess)
+		within(path+".rate", e.Rate, 0, 1)
+		within(path+".rounds", e.Rounds, 1, maxRounds)
+		within(path+".excess.median", e.Excess.Median, 0, maxExcess)
+		within(path+".excess.sigma", e.Excess.Sigma, 0, maxSD)
+		within(path+".at_start", e.AtStart, 0, 1)
 	}
-	share("failures.rate", c.Failures.Rate)
-	share("failures.silent", c.Failures.Silent)
-	if c.Failures.Rate > 0 {
-		atLeast("failures.rounds", c.Failures.Rounds, 1)
+	within("failures.rate", c.Failures.Rate, 0, 1)
+	within("failures.silent", c.Failures.Silent, 0, 1)
+	if c.Failures.Rate > 0 || c.Failures.Rounds != 0 {
+		within("failures.rounds", c.Failures.Rounds, 1, maxRounds)
 	}
-	share("joins.share", c.Joins.Share)
-	atLeast("joins.rounds", float64(c.Joins.Rounds), 0)
+	within("joins.share", c.Joins.Share, 0, 1)
+	within("joins.rounds", float64(c.Joins.Rounds), 0, maxRounds)
 	if c.Scale != (NoiseScale{}) {
-		if !(c.Scale.Start > 0) || !(c.Scale.End > 0) || !(c.Scale.Rounds > 0) {
-			errs = append(errs, fmt.Errorf("noise_scale is %+v; start, end and rounds must all be above 0", c.Scale))
-		}
+		within("noise_scale.start", c.Scale.Start, 1e-9, maxRounds)
+		within("noise_scale.end", c.Scale.End, 1e-9, maxRounds)
+		within("noise_scale.rounds", c.Scale.Rounds, 1, maxRounds)
 	}
-	return errors.Join(errs...)
 }

@@ -3,25 +3,31 @@ package cluster
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/goccy/go-yaml/ast"
 )
 
-// Bytes is an amount of memory: "16GiB", "24GB", or a plain number of bytes.
+// Limits of what a file may say.
+const (
+	maxBytes    = 1 << 50
+	maxDuration = 1000 * time.Hour
+	minLink     = 1e3  // bytes per second
+	maxLink     = 1e15 // bytes per second
+)
+
+// Bytes is an amount of memory: "16GiB", "24GB", or a plain number of bytes; above 0,
+// up to 1 PiB.
 type Bytes int64
 
-// UnmarshalYAML accepts a number or a number with a unit.
-func (b *Bytes) UnmarshalYAML(unmarshal func(any) error) error {
-	var s string
-	if err := unmarshal(&s); err != nil {
-		return err
-	}
+func (b *Bytes) parse(s string) error {
 	v, err := humanize.ParseBytes(s)
-	if err != nil || v == 0 || v > 1<<50 {
-		return fmt.Errorf("%q is no amount of memory; write for example 16GiB or 24GB", s)
+	if err != nil || v == 0 || v > maxBytes || strings.Contains(s, ",") {
+		return fmt.Errorf("is %q; write an amount of memory up to 1PiB, for example 16GiB or 24GB", clip(s))
 	}
 	*b = Bytes(v)
 	return nil
@@ -35,23 +41,18 @@ func (b Bytes) MarshalYAML() (any, error) {
 	return int64(b), nil
 }
 
-// Duration is a time.Duration written as in Go: "500ms", "2s", "1m30s".
+// Duration is a time.Duration written as in Go: "500ms", "2s", "1m30s"; 0 to 1000h.
 type Duration time.Duration
 
 func (d Duration) std() time.Duration { return time.Duration(d) }
 
-// UnmarshalYAML accepts a non-negative duration with its unit.
-func (d *Duration) UnmarshalYAML(unmarshal func(any) error) error {
-	var s string
-	if err := unmarshal(&s); err != nil {
-		return err
-	}
+func (d *Duration) parse(s string) error {
 	v, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("%q is no duration; write a number with its unit, for example 500ms or 2s", s)
-	}
-	if v < 0 {
-		return fmt.Errorf("%q is negative; durations must be 0 or more", s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("is %q; write a duration with its unit, for example 500ms or 2s", clip(s))
+	case v < 0 || v > maxDuration:
+		return fmt.Errorf("is %s; durations must lie in 0..1000h", s)
 	}
 	*d = Duration(v)
 	return nil
@@ -63,60 +64,52 @@ func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(),
 // Share is a Quorum in a file: a count (12), a share (0.75 or 75%), or all.
 type Share Quorum
 
-// UnmarshalYAML accepts the forms of Share.
-func (q *Share) UnmarshalYAML(unmarshal func(any) error) error {
-	var s string
-	if err := unmarshal(&s); err != nil {
-		return err
-	}
+func (q *Share) parse(s string) error {
 	if s == "all" {
 		*q = Share{Share: 1}
 		return nil
 	}
-	if n, err := strconv.Atoi(s); err == nil {
-		if n < 1 {
-			return fmt.Errorf("quorum %s; it must be at least 1", s)
-		}
+	if n, err := strconv.Atoi(s); err == nil && n >= 1 {
 		*q = Share{Count: n}
 		return nil
 	}
 	v, ok := fraction(s)
 	if !ok || v <= 0 || v > 1 {
-		return fmt.Errorf("quorum %q; write a number of nodes (12), a share above 0 and up to 1 (0.75 or 75%%), or all", s)
+		return fmt.Errorf("is %q; write a number of nodes (12), a share above 0 and up to 1 (0.75 or 75%%), or all", clip(s))
 	}
 	*q = Share{Share: v}
 	return nil
 }
 
-// MarshalYAML writes the count or the share.
+// MarshalYAML writes the count, the share, or all.
 func (q Share) MarshalYAML() (any, error) {
-	if q.Count > 0 {
+	switch {
+	case q.Count > 0:
 		return q.Count, nil
+	case q.Share > 0 && q.Share < 1:
+		return q.Share, nil
 	}
-	return q.Share, nil
+	return "all", nil // a share of 1 would read as one node
 }
 
 // Grace is how long to wait for target nodes: a duration (500ms), or a share of the
-// time the quorum took (0.1 or 10%).
+// time the quorum took (0.1 or 10%), 0 to 1.
 type Grace struct {
 	Duration Duration
 	Share    float64
 }
 
-// UnmarshalYAML accepts the forms of Grace.
-func (g *Grace) UnmarshalYAML(unmarshal func(any) error) error {
-	var s string
-	if err := unmarshal(&s); err != nil {
-		return err
+func (g *Grace) parse(s string) error {
+	v, ok := fraction(s)
+	switch {
+	case !ok:
+		*g = Grace{}
+		return g.Duration.parse(s)
+	case v < 0 || v > 1:
+		return fmt.Errorf("is %q; a share of the quorum time must lie in 0..1, a longer grace is a duration (2s)", clip(s))
 	}
-	if v, ok := fraction(s); ok {
-		if v < 0 || v > 1000 {
-			return fmt.Errorf("grace %q; a share of the quorum time must lie in 0..1000", s)
-		}
-		*g = Grace{Share: v}
-		return nil
-	}
-	return g.Duration.UnmarshalYAML(unmarshal)
+	*g = Grace{Share: v}
+	return nil
 }
 
 // MarshalYAML writes the share or the duration.
@@ -156,27 +149,36 @@ func (l Link) seconds(bytes int64) float64 {
 	return s
 }
 
-// UnmarshalYAML accepts the forms of Link.
-func (l *Link) UnmarshalYAML(unmarshal func(any) error) error {
-	var s string
-	if unmarshal(&s) == nil {
-		return l.parse(s)
+func (l *Link) decode(d *decoder, path string, node ast.Node) {
+	if _, ok := text(node); ok {
+		d.scalar(path, node, (*bandwidth)(&l.Bandwidth))
+		return
 	}
-	var m struct {
-		Bandwidth string   `yaml:"bandwidth"`
-		Latency   Duration `yaml:"latency"`
-	}
-	if err := unmarshal(&m); err != nil {
-		return err
-	}
-	if m.Bandwidth != "" {
-		if err := l.parse(m.Bandwidth); err != nil {
-			return err
-		}
-	}
-	l.Latency = m.Latency
-	return nil
+	m := struct {
+		Bandwidth bandwidth `yaml:"bandwidth"`
+		Latency   Duration  `yaml:"latency"`
+	}{}
+	d.fields(path, node, reflect.ValueOf(&m).Elem())
+	*l = Link{float64(m.Bandwidth), m.Latency}
 }
+
+// MarshalYAML writes the mapping; null for the zero value.
+func (l Link) MarshalYAML() (any, error) {
+	if l == (Link{}) {
+		return nil, nil
+	}
+	m := struct {
+		Bandwidth string   `yaml:"bandwidth,omitempty"`
+		Latency   Duration `yaml:"latency,omitempty"`
+	}{Latency: l.Latency}
+	if l.Bandwidth > 0 {
+		m.Bandwidth = bandwidth(l.Bandwidth).String()
+	}
+	return m, nil
+}
+
+// bandwidth is in bytes per second.
+type bandwidth float64
 
 var bandwidthUnits = []struct {
 	suffix string
@@ -185,31 +187,30 @@ var bandwidthUnits = []struct {
 	{"Gbps", 1e9 / 8}, {"Gbit/s", 1e9 / 8}, {"Gb/s", 1e9 / 8},
 	{"Mbps", 1e6 / 8}, {"Mbit/s", 1e6 / 8}, {"Mb/s", 1e6 / 8},
 	{"GB/s", 1e9}, {"MB/s", 1e6}, {"GiB/s", 1 << 30}, {"MiB/s", 1 << 20},
+	{"B/s", 1}, // last: the others end in it too
 }
 
-func (l *Link) parse(s string) error {
+func (b *bandwidth) parse(s string) error {
 	for _, u := range bandwidthUnits {
 		if digits, ok := strings.CutSuffix(strings.TrimSpace(s), u.suffix); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-			if err == nil && v > 0 && v < 1e9 {
-				l.Bandwidth = v * u.bytes
+			if v *= u.bytes; err == nil && v >= minLink && v <= maxLink {
+				*b = bandwidth(v)
 				return nil
 			}
+			break
 		}
 	}
-	return fmt.Errorf("link %q; write a bandwidth with its unit, for example 25Gbps or 3GB/s", s)
+	return fmt.Errorf("is %q; write a bandwidth with its unit, for example 25Gbps or 3GB/s", clip(s))
 }
 
-// MarshalYAML writes what UnmarshalYAML reads.
-func (l Link) MarshalYAML() (any, error) {
-	if l == (Link{}) {
-		return nil, nil
+// String is in Gbps where that reads back as the same number.
+func (b bandwidth) String() string {
+	s, again := strconv.FormatFloat(float64(b)*8/1e9, 'g', -1, 64)+"Gbps", bandwidth(0)
+	if again.parse(s) != nil || again != b {
+		s = strconv.FormatFloat(float64(b), 'g', -1, 64) + "B/s"
 	}
-	m := map[string]any{"latency": l.Latency}
-	if l.Bandwidth > 0 {
-		m["bandwidth"] = strconv.FormatFloat(l.Bandwidth*8/1e9, 'g', -1, 64) + "Gbps"
-	}
-	return m, nil
+	return s
 }
 
 // FileConditions is a preset's name, or a mapping with an optional preset whose given
@@ -219,39 +220,39 @@ type FileConditions struct {
 	Conditions Conditions
 }
 
-// UnmarshalYAML accepts both forms.
-func (f *FileConditions) UnmarshalYAML(unmarshal func(any) error) error {
-	var name string
-	if unmarshal(&name) == nil {
-		return f.preset(name)
+func (f *FileConditions) decode(d *decoder, path string, node ast.Node) {
+	if _, ok := text(node); ok {
+		d.scalar(path, node, (*preset)(f))
+		return
 	}
-	var fields map[string]any
-	if err := unmarshal(&fields); err != nil {
-		return err
-	}
-	if name, ok := fields["preset"].(string); ok {
-		if err := f.preset(name); err != nil {
-			return err
+	// The preset comes first wherever it stands: the other keys replace parts of it.
+	list, _ := entries(node)
+	for _, e := range list {
+		if keyText(e.Key) == "preset" {
+			if value := d.resolve(e.Value); value != nil {
+				if name, ok := text(value); ok {
+					_ = (*preset)(f).parse(name) // a fault is noted below
+				}
+			}
 		}
-		f.Preset = ""
 	}
 	m := struct {
-		Preset     string `yaml:"preset"`
+		Preset     preset `yaml:"preset"`
 		Conditions `yaml:",inline"`
 	}{Conditions: f.Conditions}
-	if err := unmarshal(&m); err != nil {
-		return err
-	}
-	f.Conditions = m.Conditions
-	return nil
+	d.fields(path, node, reflect.ValueOf(&m).Elem())
+	*f = FileConditions{Conditions: m.Conditions}
 }
 
-func (f *FileConditions) preset(name string) error {
+// preset is FileConditions in its short form.
+type preset FileConditions
+
+func (p *preset) parse(name string) error {
 	c, err := Preset(name)
 	if err != nil {
-		return err
+		return fmt.Errorf("is %q; known conditions: %s", clip(name), strings.Join(Presets(), ", "))
 	}
-	f.Preset, f.Conditions = name, c
+	*p = preset{name, c}
 	return nil
 }
 

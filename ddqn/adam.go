@@ -39,8 +39,8 @@ func (o *adam) step(weights, gradient []float32, norm, rate float64) {
 	if norm > float64(o.clip) {
 		scale = float32(float64(o.clip) / norm)
 	}
-	o.power1 *= float64(o.beta1)
-	o.power2 *= float64(o.beta2)
+	o.power1 = float64(o.power1 * float64(o.beta1))
+	o.power2 = float64(o.power2 * float64(o.beta2))
 	// The bias corrections of both moments, folded into the rate and into one factor under the root.
 	alpha := float32(rate / (1 - o.power1))
 	unbias := float32(1 / (1 - o.power2))

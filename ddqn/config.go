@@ -122,5 +122,5 @@ func (c LearnerConfig) rate(updates int) float64 {
 		return c.LearningRate
 	}
 	left := 1 - min(float64(updates)/float64(c.DecayUpdates), 1)
-	return c.LearningRate * (c.FinalRate + (1-c.FinalRate)*left)
+	return c.LearningRate * (c.FinalRate + float64((1-c.FinalRate)*left))
 }

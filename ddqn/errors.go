@@ -2,7 +2,7 @@ package ddqn
 
 import "errors"
 
-// Errors that callers tell apart with errors.Is. They come wrapped with the place, what is wrong and the remedy.
+// Errors that callers can tell apart with errors.Is. They come wrapped with the place, what is wrong and the remedy.
 var (
 	// ErrFormat: the file is not of this format, or contradicts itself.
 	ErrFormat = errors.New("ddqn: not a valid file")

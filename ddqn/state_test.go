@@ -162,6 +162,7 @@ func TestLoadStateRefuses(t *testing.T) {
 	}
 }
 
+// With go test -fuzz, give -fuzzminimizetime 10x: every byte of a state matters, so that minimising takes for ever.
 func FuzzLoadState(f *testing.F) {
 	r := newRun(f, 1)
 	r.advance(f, 0, 10)

@@ -2,27 +2,48 @@ package env
 
 // Action is one update of a node's performance parameters: how far to trust the
 // newest measurement, and how much room to leave for the node's own noise.
+//
+// Trust is expressed as the drift that the node is believed to have: the gain then
+// follows from the certainty of the belief as in a Kalman filter, so that one action
+// averages evenly after a jump, settles when nothing moves, and keeps up when it does.
 type Action struct {
-	Gain   float64 // the slowdown moves this share of the way to the newest measurement
-	Return bool    // instead, it returns to the node's remembered long-run level
-	Margin float64 // room, in deviations of the node's noise times the fleet's spread
+	Trust  Trust
+	Drift  float64 // variance per round, in units of one measurement's; for Filter
+	Margin float64 // room, in deviations of the next time times the fleet's spread
 }
 
-var (
-	gains   = []float64{0, 0.05, 0.15, 0.35, 0.7, 1}
-	margins = []float64{0, 0.4, 0.7, 1, 1.4}
+// Trust is the kind of an update.
+type Trust uint8
+
+const (
+	Hold   Trust = iota // keep the belief: the measurement was a spike
+	Filter              // move toward the measurement by the filter's gain
+	Jump                // take the measurement: the node has changed
+	Return              // go back to the node's remembered long-run level: a spell is over
 )
 
-// Actions are all the actions, by index: every gain, and the return, with every margin.
+func (t Trust) String() string { return [...]string{"hold", "filter", "jump", "return"}[t] }
+
+var (
+	updates = []Action{{Trust: Hold}, {Trust: Filter, Drift: 0.0003}, {Trust: Filter, Drift: 0.01}, {Trust: Filter, Drift: 0.1}, {Trust: Filter, Drift: 1}, {Trust: Jump}, {Trust: Return}}
+	margins = []float64{0.4, 0.75, 1.1}
+)
+
+// Actions are all the actions, by index: every update with every margin.
 var Actions = func() []Action {
-	var a []Action
-	for _, g := range gains {
+	var all []Action
+	for _, a := range updates {
 		for _, m := range margins {
-			a = append(a, Action{Gain: g, Margin: m})
+			a.Margin = m
+			all = append(all, a)
 		}
 	}
-	for _, m := range margins {
-		a = append(a, Action{Return: true, Margin: m})
-	}
-	return a
+	return all
 }()
+
+// The indices of the actions that the model's own update chooses from.
+const (
+	modelFilter = 2*3 + 1
+	modelJump   = 5*3 + 1
+	modelReturn = 6*3 + 1
+)

@@ -137,9 +137,10 @@ func (e *Env) round() (Step, error) {
 	if err != nil {
 		return Step{}, fmt.Errorf("env: %w", err)
 	}
+	room := noiseRoom(e.tracker.spread, &e.config.Conditions, len(e.perf))
 	for i := range e.perf {
 		used := e.perf[i].PerSample / e.truthBase[i].PerSample
-		e.nodes[i*Objectives] = float32(ownReward(used, e.before[i], truth.Slowdown[i], truth.Noise[i], e.tracker.spread))
+		e.nodes[i*Objectives] = float32(ownReward(used, e.before[i], truth.Slowdown[i], truth.Noise[i], room))
 		e.before[i] = truth.Slowdown[i]
 	}
 	report, err := e.sim.Round(context.Background(), e.sizes)

@@ -59,6 +59,7 @@ type fleet struct {
 const (
 	priorDeviation = 0.03 // median step noise of variability/cnn_step_ms.csv
 	priorWeight    = 3    // measurements that the prior counts as
+	devianceRate   = 0.01 // a node's noise changes slowly
 	jumpAt         = 4.0  // deviations
 	normalAbs      = 0.7979 * math.Sqrt2
 )
@@ -158,7 +159,7 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
 	n.size, n.fresh = r.Size, true
 	if n.count > 0 {
 		change := min(math.Abs(m-n.newest[0])/n.slowdown, 3*n.deviance)
-		n.deviance += max(0.03, 1/(n.count+priorWeight)) * (change - n.deviance)
+		n.deviance += max(devianceRate, 1/(n.count+priorWeight)) * (change - n.deviance)
 	}
 	d := n.deviation()
 	jump := n.count > 0 && math.Abs(n.residual) > jumpAt*d*math.Sqrt(1+n.variance)
@@ -201,32 +202,59 @@ func (n *track) remember(m, d float64) {
 	}
 	n.strange = 0
 	n.levels++
-	n.level += max(0.05, 1/n.levels) * (m - n.level)
+	n.level += max(0.02, 1/n.levels) * (m - n.level)
+}
+
+// Model writes the model's own update of every node, an action index: a slow filter
+// that jumps when a measurement is too far off to be noise, and returns to the known
+// level when the measurement fits it. It is what a controller falls back to.
+func (t *Tracker) Model(actions []int) {
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		d := n.deviation()
+		actions[i] = modelFilter
+		if n.count > 1 && math.Abs(n.residual) > jumpAt*d*math.Sqrt(1+n.variance) {
+			actions[i] = modelJump
+			if n.strange == 0 && math.Abs(n.newest[0]/n.level-1) < jumpAt*d {
+				actions[i] = modelReturn
+			}
+		}
+	}
 }
 
 // Apply updates every node's performance parameters by its action: the method's
 // output. perf gets, for each node, the parameters to allocate by.
 func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 	for i := range t.nodes {
-		n := &t.nodes[i]
-		a := Actions[actions[i]]
-		n.gain, n.margin = a.Gain, a.Margin*t.spread
+		n, a := &t.nodes[i], &Actions[actions[i]]
+		n.gain, n.margin = 0, a.Margin*t.spread
 		if n.fresh || n.late {
-			switch {
-			case n.fit != nil:
-				n.slowdown = 1 // the least-squares fit has moved instead
-			case a.Return:
-				n.slowdown, n.variance = n.level, max(0.05, 1/max(n.levels, 1))
-			default:
-				n.slowdown += a.Gain * (n.newest[0] - n.slowdown)
-				n.variance = (1-a.Gain)*(1-a.Gain)*n.variance + a.Gain*a.Gain
-			}
+			n.update(a)
 		}
 		perf[i] = cluster.Performance{
 			Overhead:  n.base.Overhead,
-			PerSample: n.base.PerSample * n.slowdown * (1 + n.margin*n.deviation()),
+			PerSample: n.base.PerSample * n.slowdown * (1 + n.margin*n.deviation()*math.Sqrt(1+n.variance)),
 		}
 	}
+}
+
+// update moves the belief. The variance is that of a filter which made the same move.
+func (n *track) update(a *Action) {
+	if n.fit != nil {
+		n.slowdown, n.variance = 1, 1/n.count // the least-squares fit has moved instead
+		return
+	}
+	switch a.Trust {
+	case Filter:
+		before := n.variance + a.Drift
+		n.gain = before / (before + 1)
+		n.variance = n.gain
+	case Jump:
+		n.gain, n.variance = 1, 1
+	case Return:
+		n.slowdown, n.variance = n.level, max(0.01, 1/max(n.levels, 1))
+	}
+	n.slowdown += n.gain * (n.newest[0] - n.slowdown)
 }
 
 // Predict tells the tracker the finish time in seconds of the allocation that follows.

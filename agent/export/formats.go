@@ -1,0 +1,128 @@
+package export
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Format is one of the forms that Write knows.
+type Format struct {
+	Name        string
+	Description string
+	also        []string // what people type for it
+	write       func(*bytes.Buffer, Sizes) error
+}
+
+// Formats lists what Write knows, in the order of the documentation.
+func Formats() []Format {
+	return []Format{
+		{"json", "the sizes file, with a JSON schema", []string{"schema"}, writeJSON},
+		{"yaml", "the same as YAML", []string{"yml"}, writeYAML},
+		{"csv", "a table, one node a line", []string{"table", "tsv"}, writeCSV},
+		{"torchrun", "a shell script to source: environment variables by $RANK", []string{"env", "sh", "shell", "pytorch", "ddp"}, writeTorchrun},
+		{"deepspeed", "a DeepSpeed configuration fragment with the sizes by rank", []string{"ds", "zero"}, writeDeepSpeed},
+		{"kubernetes", "a ConfigMap to mount: sizes.json, sizes.sh and a file per rank", []string{"k8s", "configmap"}, writeKubernetes},
+	}
+}
+
+func lookup(name string) (Format, error) {
+	formats := Formats()
+	names, nearest, least := make([]string, len(formats)), "", 3
+	for i, f := range formats {
+		if f.Name == name {
+			return f, nil
+		}
+		names[i] = f.Name
+		for _, known := range append([]string{f.Name}, f.also...) {
+			if d := distance(strings.ToLower(name), known); d < min(least, len(known)) {
+				nearest, least = f.Name, d
+			}
+		}
+	}
+	hint := ""
+	if nearest != "" {
+		hint = fmt.Sprintf("; did you mean %s?", nearest)
+	}
+	return Format{}, fmt.Errorf("%w %.40q%s (known: %s)", ErrFormat, name, hint, strings.Join(names, ", "))
+}
+
+// distance is the Levenshtein distance in bytes of b to a word of the table above; a
+// long b is far from all of them.
+func distance(b, a string) int {
+	if len(b) > 40 {
+		return len(b)
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// quoted is v as JSON on one line. A JSON string is also a YAML one, and one that no
+// YAML reader takes for a number or a yes.
+func quoted(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
+		return "null" // strings and finite numbers always encode
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// decimal is the shortest exact form without an exponent, which shells and awk read too.
+func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// writeJSON puts a node on a line, so that files can be read and compared by line.
+func writeJSON(b *bytes.Buffer, s Sizes) error {
+	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n  \"nodes\": [\n", s.Version, quoted(s.Workload), s.GlobalBatch)
+	for i, n := range s.Nodes {
+		if i > 0 {
+			b.WriteString(",\n")
+		}
+		b.WriteString("    " + quoted(n))
+	}
+	b.WriteString("\n  ]\n}\n")
+	return nil
+}
+
+func writeYAML(b *bytes.Buffer, s Sizes) error {
+	fmt.Fprintf(b, "version: %d\nworkload: %s\nglobal_batch: %d\nnodes:\n", s.Version, quoted(s.Workload), s.GlobalBatch)
+	for _, n := range s.Nodes {
+		fmt.Fprintf(b, "  - name: %s\n    device: %s\n    micro_batch: %d\n    gradient_weight: %s\n",
+			quoted(n.Name), quoted(n.Device), n.MicroBatch, decimal(n.GradientWeight))
+	}
+	return nil
+}
+
+func writeCSV(b *bytes.Buffer, s Sizes) error {
+	w := csv.NewWriter(b)
+	rows := [][]string{{"rank", "name", "device", "micro_batch", "gradient_weight"}}
+	rank := 0
+	for _, n := range s.Nodes {
+		r := ""
+		if n.MicroBatch > 0 {
+			r = strconv.Itoa(rank)
+			rank++
+		}
+		rows = append(rows, []string{r, n.Name, n.Device, strconv.Itoa(n.MicroBatch), decimal(n.GradientWeight)})
+	}
+	return w.WriteAll(rows)
+}

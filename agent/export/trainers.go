@@ -1,0 +1,140 @@
+package export
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// variable is an environment variable with its value as a shell word.
+type variable struct{ name, word string }
+
+// environment is what the process of one rank is told.
+func environment(s Sizes, rank int, n Node) []variable {
+	return []variable{
+		{"EVENKEEL_RANK", fmt.Sprint(rank)},
+		{"EVENKEEL_MICRO_BATCH", fmt.Sprint(n.MicroBatch)},
+		{"EVENKEEL_GRADIENT_WEIGHT", decimal(n.GradientWeight)},
+		{"EVENKEEL_GLOBAL_BATCH", fmt.Sprint(s.GlobalBatch)},
+		{"EVENKEEL_NODE", word(n.Name)},
+		{"EVENKEEL_DEVICE", word(n.Device)},
+	}
+}
+
+// word quotes v so that a shell takes every character as it is.
+func word(v string) string { return "'" + strings.ReplaceAll(v, "'", `'\''`) + "'" }
+
+// writeTorchrun writes one script for all ranks, because torchrun tells a process its
+// rank only once it runs. A wrong number of processes would make every weight wrong, so
+// the script refuses it.
+func writeTorchrun(b *bytes.Buffer, s Sizes) error {
+	ranks := s.Ranks()
+	fmt.Fprintf(b, `# Evenkeel micro-batch sizes, one case per rank. POSIX shell, to be sourced where RANK is set:
+#   torchrun ... --no-python sh -c '. ./sizes.sh && exec python train.py "$@"' sh ARGUMENTS
+if [ "${WORLD_SIZE:-%[1]d}" != %[1]d ]; then
+  echo "evenkeel: these sizes are for %[1]d ranks, WORLD_SIZE is $WORLD_SIZE" >&2
+  return 1 2>/dev/null || exit 1
+fi
+case "${RANK-}" in
+`, len(ranks))
+	names := make([]string, 0, 6)
+	for i, n := range ranks {
+		fmt.Fprintf(b, "%d)", i)
+		for _, v := range environment(s, i, n) {
+			fmt.Fprintf(b, " %s=%s", v.name, v.word)
+			if i == 0 {
+				names = append(names, v.name)
+			}
+		}
+		b.WriteString(" ;;\n")
+	}
+	fmt.Fprintf(b, `*)
+  echo "evenkeel: RANK is '${RANK-}', these sizes are for ranks 0 to %d" >&2
+  return 1 2>/dev/null || exit 1
+  ;;
+esac
+export %s
+`, len(ranks)-1, strings.Join(names, " "))
+	return nil
+}
+
+// writeDeepSpeed writes a fragment that DeepSpeed accepts on every rank. It knows one
+// micro-batch for all ranks and asserts train_batch_size = that x accumulation x ranks,
+// so it is told the mean, rounded down where there is no whole one; the real sizes stand under
+// "evenkeel", a key it does not read.
+func writeDeepSpeed(b *bytes.Buffer, s Sizes) error {
+	ranks := s.Ranks()
+	mean := s.GlobalBatch / len(ranks) // at least 1: every rank has a sample
+	fmt.Fprintf(b, `{
+  "train_batch_size": %d,
+  "train_micro_batch_size_per_gpu": %d,
+  "gradient_accumulation_steps": 1,
+  "evenkeel": {
+    "version": %d,
+    "workload": %s,
+    "global_batch": %d,
+    "ranks": [
+`, mean*len(ranks), mean, s.Version, quoted(s.Workload), s.GlobalBatch)
+	for i, n := range ranks {
+		if i > 0 {
+			b.WriteString(",\n")
+		}
+		b.WriteString("      " + quoted(n))
+	}
+	b.WriteString("\n    ]\n  }\n}\n")
+	return nil
+}
+
+// maxConfigMap is what Kubernetes lets a ConfigMap's keys and values hold together.
+const maxConfigMap = 1 << 20
+
+// writeKubernetes writes a ConfigMap whose keys are files once it is mounted.
+func writeKubernetes(b *bytes.Buffer, s Sizes) error {
+	fmt.Fprintf(b, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  labels:\n    app.kubernetes.io/name: evenkeel\ndata:\n", label("evenkeel-"+s.Workload))
+	total := 0
+	add := func(key string, content []byte) {
+		total += len(key) + len(content)
+		// A literal block takes the text as it is; no line of it begins with a blank but
+		// those of sizes.json, whose first does not.
+		fmt.Fprintf(b, "  %s: |\n", key)
+		for line := range strings.Lines(string(content)) {
+			b.WriteString("    " + line)
+		}
+	}
+	for _, f := range []struct {
+		key   string
+		write func(*bytes.Buffer, Sizes) error
+	}{{"sizes.json", writeJSON}, {"sizes.sh", writeTorchrun}} {
+		var content bytes.Buffer
+		if err := f.write(&content, s); err != nil {
+			return err
+		}
+		add(f.key, content.Bytes())
+	}
+	for i, n := range s.Ranks() {
+		var content bytes.Buffer
+		for _, v := range environment(s, i, n) {
+			fmt.Fprintf(&content, "%s=%s\n", v.name, v.word)
+		}
+		add(fmt.Sprintf("rank-%d.env", i), content.Bytes())
+	}
+	if total > maxConfigMap {
+		return fmt.Errorf("%w: %d bytes, and Kubernetes allows a ConfigMap %d; put the json form on a shared volume instead", ErrTooLarge, total, maxConfigMap)
+	}
+	return nil
+}
+
+// label makes a DNS label (RFC 1123) of text: 1 to 63 lower-case letters, digits and
+// hyphens, a letter or digit at both ends. text begins with a letter.
+func label(text string) string {
+	out := []byte{}
+	for _, r := range strings.ToLower(text) {
+		switch {
+		case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
+			out = append(out, byte(r))
+		case out[len(out)-1] != '-':
+			out = append(out, '-')
+		}
+	}
+	return strings.TrimRight(string(out[:min(len(out), 63)]), "-")
+}

@@ -1,0 +1,168 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+// builder makes a Cluster of a File.
+type builder struct {
+	file      *File
+	catalogue *profile.Catalogue
+	problems  *problems
+	written   map[string]int
+	cluster   Cluster
+	model     profile.Workload
+	known     bool            // the catalogue has the workload
+	total     int             // nodes
+	names     map[string]bool // taken
+	serial    map[string]int  // next number of a group's nodes, by the group's name
+}
+
+// workload looks the workload up, so that one nobody knows is reported once rather than
+// at every node.
+func (b *builder) workload() {
+	name := b.file.Workload
+	if name == "" {
+		b.problems.add("workload", "missing; name one that the profiles hold (evenkeel profiles list)")
+		return
+	}
+	if b.model, b.known = b.catalogue.Workload(name); b.known {
+		return
+	}
+	near := ""
+	if devices := b.catalogue.Devices(); len(devices) > 0 {
+		_, err := b.catalogue.Lookup(devices[0].Name, name)
+		if u := (*profile.UnknownError)(nil); errors.As(err, &u) && len(u.Nearest) > 0 {
+			near = "; the nearest known: " + strings.Join(u.Nearest, ", ")
+		}
+	}
+	b.problems.add("workload", "unknown workload %q%s", clip(name), near)
+}
+
+// count sets total, 0 if the counts are out of range.
+func (b *builder) count() {
+	total, good := 0, true
+	for i := range b.file.Nodes {
+		n := b.file.Nodes[i].size()
+		if n < 1 || n > MaxNodes || total+n > MaxNodes {
+			b.problems.add(fmt.Sprintf("nodes[%d].count", i), "is %d; it must be at least 1, and all nodes together at most %d", n, MaxNodes)
+			good = false
+			continue
+		}
+		total += n
+	}
+	if good && total < 2 {
+		b.problems.add("nodes", "%d given; a cluster needs at least 2", total)
+	}
+	if good {
+		b.total = total
+	}
+}
+
+func (g *FileNode) size() int {
+	if g.Count == nil {
+		return 1
+	}
+	return *g.Count
+}
+
+// nodeName is what tables, environment lines and Kubernetes can all carry.
+var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// group appends the nodes of group i of the file.
+func (b *builder) group(i int) {
+	g, path, before := &b.file.Nodes[i], fmt.Sprintf("nodes[%d]", i), len(*b.problems)
+	if _, ok := b.written[path+".slowdown"]; ok || g.Slowdown != 0 {
+		b.problems.within(path+".slowdown", g.Slowdown, 0.01, 100)
+	}
+	if _, ok := b.written[path+".name"]; (ok || g.Name != "") && !nodeName.MatchString(g.Name) {
+		b.problems.add(path+".name", "is %q; a name is 1 to 63 letters, digits and, not first, - . _", clip(g.Name))
+	}
+	if g.Device == "" {
+		b.problems.add(path+".device", "missing; evenkeel profiles list shows what is known")
+		return
+	}
+	device, ok := b.catalogue.Device(g.Device)
+	if ok && !b.known {
+		return // said of the workload
+	}
+	p, err := b.catalogue.Lookup(g.Device, b.file.Workload)
+	if err != nil {
+		b.problems.add(path+".device", "%s", err)
+		return
+	}
+	n := Node{Device: g.Device, Profile: p, Limit: profile.NoLimit, TFLOPS: device.TFLOPS(b.model.DType)}
+	b.memory(&n, g, device, path)
+	b.network(&n, g, path)
+	n.Hidden.Slowdown = g.Slowdown
+	if g.Profiled != nil && !*g.Profiled {
+		n.Profile, n.Hidden.Profile = nil, p
+	}
+	if len(*b.problems) == before {
+		b.add(n, g, path)
+	}
+}
+
+// memory sets the node's limit.
+func (b *builder) memory(n *Node, g *FileNode, device profile.Device, path string) {
+	memory := int64(g.Memory)
+	if memory == 0 {
+		memory = device.MemoryBytes
+	}
+	if memory == 0 {
+		return
+	}
+	state := stateBytes * b.model.Parameters / int64(max(b.total, 1))
+	if n.Limit = n.Profile.MemoryLimit(memory - state); n.Limit < 1 {
+		b.problems.add(path+".memory", "%s hold not one sample of %s beside the node's share of the model state, %s; give more memory, or more nodes to share it",
+			humanize.IBytes(uint64(memory)), b.file.Workload, humanize.IBytes(uint64(state)))
+	}
+}
+
+// network sets the time that the node's gradient takes.
+func (b *builder) network(n *Node, g *FileNode, path string) {
+	gradient := int64(b.file.Gradient)
+	if gradient == 0 {
+		gradient = 4 * b.model.Parameters
+		if b.model.DType == "fp16" {
+			gradient = 2 * b.model.Parameters
+		}
+	}
+	if g.Link.Bandwidth > 0 && gradient == 0 {
+		b.problems.add(path+".link", "the size of a gradient of %s is not known; say it in gradient (for example gradient: 2.6GB)", b.file.Workload)
+	}
+	n.Network = g.Link.seconds(gradient)
+}
+
+// add appends n as often as the group says, each under a name of its own.
+func (b *builder) add(n Node, g *FileNode, path string) {
+	count, base := g.size(), g.Name
+	if base == "" {
+		base = g.Device
+	}
+	if g.Name != "" && count == 1 {
+		if b.names[base] {
+			b.problems.add(path+".name", "%q is taken by another node", base)
+			return
+		}
+		n.Name, b.names[base] = base, true
+		b.cluster.Nodes = append(b.cluster.Nodes, n)
+		return
+	}
+	for count > 0 {
+		n.Name = fmt.Sprintf("%s-%d", base, b.serial[base])
+		b.serial[base]++
+		if !b.names[n.Name] {
+			b.names[n.Name] = true
+			b.cluster.Nodes = append(b.cluster.Nodes, n)
+			count--
+		}
+	}
+}
