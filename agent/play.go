@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
@@ -11,11 +10,11 @@ import (
 
 // Score is what a run of rounds achieved.
 type Score struct {
-	Goodput   float64 // accepted samples per second x statistical efficiency
-	Waiting   float64 // share of the nodes' time spent idle, 0..1
-	Freshness float64 // share of accepted samples computed on the round's own model, 0..1
-	Rounds    int
-	Seconds   float64 // simulated
+	Goodput   float64 `json:"goodput"`   // accepted samples per second x statistical efficiency
+	Waiting   float64 `json:"waiting"`   // share of the nodes' time spent idle, 0..1
+	Freshness float64 `json:"freshness"` // share of accepted samples computed on the round's own model, 0..1
+	Rounds    int     `json:"rounds"`
+	Seconds   float64 `json:"seconds"` // simulated
 }
 
 // Meter adds up a Score round by round.
@@ -57,30 +56,20 @@ func (m *Meter) Score() Score {
 	return s
 }
 
-// Play runs a policy on a simulated cluster for so many rounds. decided, if not nil,
-// is told how long each decision took.
-func Play(ctx context.Context, s *sim.Simulator, nodes int, p Policy, rounds int, clock func() time.Time, decided func(time.Duration)) (Score, error) {
-	var (
-		m      Meter
-		report *cluster.Report
-		sizes  = make([]int, nodes)
-		err    error
-	)
+// Play runs a policy on a simulated cluster for so many rounds. each, if not nil, sees
+// every round; with a clock, decisions are timed.
+func Play(ctx context.Context, c *cluster.Cluster, s *sim.Simulator, p Policy, rounds int, clock func() time.Time, each func(Round)) (Score, error) {
+	var m Meter
+	ctl := Control{Cluster: c, Runner: s, Policy: p, Clock: clock}
 	for range rounds {
-		var begun time.Time
-		if decided != nil {
-			begun = clock()
-		}
-		if err := p.Decide(report, s.Present(), sizes); err != nil {
-			return Score{}, fmt.Errorf("agent: %w", err)
-		}
-		if decided != nil {
-			decided(clock().Sub(begun))
-		}
-		if report, err = s.Round(ctx, sizes); err != nil {
+		r, err := ctl.Round(ctx)
+		if err != nil {
 			return Score{}, err
 		}
-		m.Add(report, s.Efficiency(report.Accepted))
+		m.Add(r.Report, s.Efficiency(r.Report.Accepted))
+		if each != nil {
+			each(r)
+		}
 	}
 	return m.Score(), nil
 }

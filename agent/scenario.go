@@ -94,14 +94,14 @@ func conditions(rng *rand.Rand) cluster.Conditions {
 	c := cluster.Conditions{
 		Bias:   logUniform(rng, 0.02, 0.2),
 		Noise:  cluster.Spread{Median: logUniform(rng, 0.01, 0.06), Sigma: 0.3 + 1.1*rng.Float64()},
-		Spikes: cluster.Spikes{Rate: logUniform(rng, 0.001, 0.03), Least: 0.1, More: 0.25},
+		Spikes: cluster.Spikes{Rate: logUniform(rng, 0.001, 0.04), Least: 0.1, More: 0.25},
 	}
 	long := cluster.Episode{
-		Rate: logUniform(rng, 0.0005, 0.004), Rounds: logUniform(rng, 60, 500),
+		Rate: logUniform(rng, 0.001, 0.01), Rounds: logUniform(rng, 60, 500),
 		Excess: cluster.Spread{Median: logUniform(rng, 0.1, 1), Sigma: 0.5 + 0.4*rng.Float64()},
 	}
 	burst := cluster.Episode{
-		Rate: logUniform(rng, 0.005, 0.03), Rounds: logUniform(rng, 4, 25),
+		Rate: logUniform(rng, 0.005, 0.05), Rounds: logUniform(rng, 4, 25),
 		Excess: cluster.Spread{Median: logUniform(rng, 0.5, 2), Sigma: 0.5 + 0.4*rng.Float64()},
 	}
 	drift := cluster.Drift{SD: logUniform(rng, 0.02, 0.15), Rounds: logUniform(rng, 20, 200)}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -41,7 +42,7 @@ func (c TrainConfig) withDefaults() TrainConfig {
 	set(&c.EpisodeRounds, 200)
 	set(&c.UpdatesPerSet, 3)
 	set(&c.Group, 8)
-	setf(&c.Epsilon, 0.03)
+	setf(&c.Epsilon, 0.3)
 	setf(&c.Gamma, 0.8)
 	setf(&c.LearningRate, 1e-3)
 	if c.Hidden == nil {
@@ -153,7 +154,7 @@ func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 		if err := t.actor.Sync(t.learner.Network()); err != nil {
 			return err
 		}
-		explore := 1 - (1-t.config.Epsilon)*min(1, float64(set)/(0.2*float64(sets)))
+		explore := max(0, 1-float64(set)/(0.1*float64(sets)))
 		played := make(chan error, 1)
 		go func() { played <- t.play(explore) }()
 		var stats ddqn.Stats
@@ -189,16 +190,21 @@ func (t *Trainer) Network() *ddqn.Network { return t.learner.Network() }
 func (t *Trainer) play(explore float64) error {
 	const width = env.Objectives
 	t.returns, t.team = 0, 0
-	for _, s := range t.streams {
+	for index, s := range t.streams {
 		s.q = t.actor.Q(s.q, s.rows)
 		var w32 [width]float32
 		for i, w := range s.weights {
 			w32[i] = float32(w)
 		}
-		choose(s.actions, s.q, w32, nil, 0)
+		count := len(env.Actions)
 		for i := range s.actions {
-			if t.rng.Float64() < explore {
-				s.actions[i] = t.rng.IntN(len(env.Actions))
+			s.actions[i] = ddqn.Greedy(s.q[i*count*width:(i+1)*count*width], count, width, w32[:])
+		}
+		// Only followed nodes explore: were all to, a large fleet would never be seen at rest.
+		epsilon := max(explore, t.config.Epsilon*math.Pow(30, -float64(index)/float64(len(t.streams))))
+		for _, i := range s.follow {
+			if t.rng.Float64() < epsilon {
+				s.actions[i] = t.rng.IntN(count)
 			}
 		}
 		p := ddqn.Step{Kind: s.pending[0].Kind}

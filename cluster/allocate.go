@@ -16,13 +16,12 @@ var ErrCapacity = errors.New("cluster: the nodes cannot hold the global batch")
 // the next sample to the node that would finish it first (ties to the lower index).
 // It returns that latest finish time in seconds.
 //
-// present says which nodes take part (nil: all); an absent node gets 0. Equal finish
-// times are found by bisecting the common finish time (water-filling, Cannikin's
-// OptPerf), then whole samples are dealt from a heap: O(N log N) at most, no
-// allocation of memory beyond the heap's.
+// present says which nodes take part (nil: all); an absent node gets 0. The common
+// finish time is searched (water-filling, Cannikin's OptPerf) until less than a sample
+// per node is missing; those are dealt one by one from a heap.
 //
 // The error wraps ErrCapacity when the limits, or the one sample that every node
-// needs, cannot meet the global batch.
+// needs, cannot meet the global batch. After an error the sizes mean nothing.
 func Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (float64, error) {
 	var a Allocator
 	return a.Allocate(c, present, perf, sizes)
@@ -42,7 +41,7 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	if err := c.CheckCapacity(present); err != nil {
 		return 0, err
 	}
-	low, high, nodes := 0.0, 0.0, 0
+	level := waterLevel{high: math.Inf(1)}
 	for i := range c.Nodes {
 		sizes[i] = 0
 		if present != nil && !present[i] {
@@ -51,43 +50,21 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 		if p := perf[i]; !(p.PerSample > 0) || math.IsInf(p.PerSample, 0) || !(p.Overhead >= 0) || math.IsInf(p.Overhead, 0) {
 			return 0, fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, seconds per sample above zero", c.Nodes[i].Name, p)
 		}
-		nodes++
-		// Every node holding all it could bounds the common finish time from above.
-		high = max(high, c.Nodes[i].Finish(perf[i], min(c.Nodes[i].Limit, c.GlobalBatch)))
+		level.nodes++
+		level.rate += 1 / perf[i].PerSample
+		level.start += perf[i].Overhead / perf[i].PerSample
 	}
-	// Invariant: the shares at low sum to at most the global batch (at 0 they are one
-	// each). Whole samples are dealt afterwards, so the bisection stops once no more
-	// than half a sample per node is missing.
-	for range 64 {
-		mid := low + (high-low)/2
-		sum := 0
-		for i := range c.Nodes {
-			if present == nil || present[i] {
-				sum += share(&c.Nodes[i], perf[i], mid)
-			}
-			if sum > c.GlobalBatch {
-				break
-			}
-		}
-		if sum > c.GlobalBatch {
-			high = mid
-			continue
-		}
-		low = mid
-		if c.GlobalBatch-sum <= nodes/2 {
-			break
-		}
-	}
+	low := level.find(c, present, perf)
 	total := 0
 	for i := range c.Nodes {
 		if present == nil || present[i] {
-			sizes[i] = share(&c.Nodes[i], perf[i], low)
+			sizes[i] = share(&c.Nodes[i], perf[i], low, c.GlobalBatch)
 			total += sizes[i]
 		}
 	}
 	a.next.reset(c, present, perf, sizes)
-	for ; total < c.GlobalBatch; total++ {
-		a.next.deal(c, perf, sizes)
+	for total < c.GlobalBatch {
+		total += a.next.deal(c, perf, sizes, c.GlobalBatch-total)
 	}
 	finish := 0.0
 	for i, b := range sizes {
@@ -98,8 +75,48 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	return finish, nil
 }
 
+// waterLevel searches the common finish time. Invariant: the shares at low sum to at
+// most the global batch (at 0 they are one each), those at high to more.
+type waterLevel struct {
+	low, high   float64 // seconds
+	rate, start float64 // of the straight line that the sum would be: rate*t - start
+	nodes       int
+}
+
+// find returns a time at which the shares sum to at most the global batch, and to less
+// than a sample per node below it unless many samples finish at the same moment.
+func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance) float64 {
+	t := (float64(c.GlobalBatch) + l.start) / l.rate
+	for step := 1; ; step++ {
+		// The line's guess mostly settles it in a few steps. Every third one halves the
+		// floating-point numbers in between, which ends it whatever the curves are.
+		if !(t > l.low && t < l.high) || step%3 == 0 {
+			t = math.Float64frombits((math.Float64bits(l.low) + math.Float64bits(l.high)) / 2)
+			if t == l.low {
+				return l.low
+			}
+		}
+		sum := 0
+		for i := range c.Nodes {
+			if present == nil || present[i] {
+				sum += share(&c.Nodes[i], perf[i], t, c.GlobalBatch)
+			}
+		}
+		if missing := c.GlobalBatch - sum; missing < 0 {
+			l.high = t
+		} else if l.low = t; missing <= l.nodes/2 {
+			return l.low
+		}
+		// Aim a little low: a guess that leaves few samples to deal ends the search.
+		t += (float64(c.GlobalBatch-sum) - 0.25*float64(l.nodes)) / l.rate
+	}
+}
+
 // CheckCapacity says whether the present nodes (nil: all) can hold the global batch.
 func (c *Cluster) CheckCapacity(present []bool) error {
+	if present != nil && len(present) != len(c.Nodes) {
+		return fmt.Errorf("cluster: %d nodes, but presence of %d", len(c.Nodes), len(present))
+	}
 	hold, nodes := 0, 0
 	for i := range c.Nodes {
 		if present != nil && !present[i] {
@@ -126,15 +143,16 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 	return nil
 }
 
-// share is the largest size that finishes by t, at least 1 and at most the limit.
-func share(n *Node, p Performance, t float64) int {
+// share is the largest size that finishes by t, at least 1 and at most the limit and most.
+func share(n *Node, p Performance, t float64, most int) int {
 	w := (t - p.Overhead) / p.PerSample
-	if w <= 0 {
+	if !(w > 0) {
 		return 1
 	}
+	most = min(most, n.Limit)
 	b := n.samples(w)
-	if b >= float64(n.Limit) {
-		return n.Limit
+	if b >= float64(most) {
+		return most
 	}
 	return max(1, int(b))
 }
@@ -156,16 +174,22 @@ func (h *nextFinish) reset(c *Cluster, present []bool, perf []Performance, sizes
 	heap.Init(h)
 }
 
-// deal gives one sample to the node that finishes it first.
-func (h *nextFinish) deal(c *Cluster, perf []Performance, sizes []int) {
-	i := h.node[0]
+// deal gives a sample to the node that finishes it first and returns 1, or more where
+// that node would take up to missing samples in the same time.
+func (h *nextFinish) deal(c *Cluster, perf []Performance, sizes []int, missing int) int {
+	i, t := h.node[0], h.finish[0]
+	n, before := &c.Nodes[i], sizes[i]
 	sizes[i]++
-	if sizes[i] == c.Nodes[i].Limit {
-		heap.Remove(h, 0)
-		return
+	if b := share(n, perf[i], t, before+missing); b > sizes[i] && n.Finish(perf[i], b) <= t {
+		sizes[i] = b
 	}
-	h.finish[0] = c.Nodes[i].Finish(perf[i], sizes[i]+1)
-	heap.Fix(h, 0)
+	if sizes[i] == n.Limit {
+		heap.Remove(h, 0)
+	} else {
+		h.finish[0] = n.Finish(perf[i], sizes[i]+1)
+		heap.Fix(h, 0)
+	}
+	return sizes[i] - before
 }
 
 func (h *nextFinish) Len() int { return len(h.node) }
@@ -183,85 +207,5 @@ func (h *nextFinish) Swap(i, j int) {
 func (h *nextFinish) Push(any) { panic("cluster: the heap of next finish times never grows") }
 func (h *nextFinish) Pop() any {
 	h.node, h.finish = h.node[:len(h.node)-1], h.finish[:len(h.finish)-1]
-	return nil
-}
-
-// Uniform writes the same size for every present node, as far as the limits allow:
-// what trainers do without a tuner. Same guarantees as Allocate.
-func (a *Allocator) Uniform(c *Cluster, present []bool, sizes []int) error {
-	return a.Proportional(c, present, nil, sizes)
-}
-
-// Proportional writes sizes in proportion to weight (nil: equal) by largest
-// remainder, each between 1 and its limit, summing to the global batch. It is the
-// projection that every rule which names sizes rather than parameters ends in.
-func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, sizes []int) error {
-	if err := c.CheckCapacity(present); err != nil {
-		return err
-	}
-	w := func(i int) float64 {
-		if weight == nil {
-			return 1
-		}
-		if v := weight[i]; v > 0 && !math.IsInf(v, 0) {
-			return v
-		}
-		return 0
-	}
-	size := func(i int, level float64) float64 {
-		return min(max(level*w(i), 1), float64(min(c.Nodes[i].Limit, c.GlobalBatch)))
-	}
-	top := 0.0
-	for i := range c.Nodes {
-		if v := w(i); (present == nil || present[i]) && v > 0 {
-			top = max(top, float64(c.GlobalBatch)/v)
-		}
-	}
-	// Scale the weights until the clipped sizes sum to the global batch.
-	low, high := 0.0, top
-	for range 200 {
-		mid := low + (high-low)/2
-		sum := 0.0
-		for i := range c.Nodes {
-			if present == nil || present[i] {
-				sum += size(i, mid)
-			}
-		}
-		if sum > float64(c.GlobalBatch) {
-			high = mid
-		} else {
-			low = mid
-		}
-		if high-low <= 1e-12*high {
-			break
-		}
-	}
-	h := &a.next
-	h.node, h.finish = h.node[:0], h.finish[:0]
-	total := 0
-	for i := range c.Nodes {
-		sizes[i] = 0
-		if present != nil && !present[i] {
-			continue
-		}
-		exact := size(i, low)
-		// The nudge keeps a whole number that rounding error left just below itself.
-		sizes[i] = int(exact + 1e-9)
-		total += sizes[i]
-		h.node = append(h.node, int32(i))
-		h.finish = append(h.finish, float64(sizes[i])-exact)
-	}
-	heap.Init(h)
-	for total < c.GlobalBatch && h.Len() > 0 {
-		i := h.node[0]
-		if sizes[i] >= c.Nodes[i].Limit {
-			heap.Remove(h, 0)
-			continue
-		}
-		sizes[i]++
-		total++
-		h.finish[0]++
-		heap.Fix(h, 0)
-	}
 	return nil
 }

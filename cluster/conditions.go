@@ -188,8 +188,8 @@ func (c *Conditions) check(prefix string, p *problems) {
 	within("joins.share", c.Joins.Share, 0, 1)
 	within("joins.rounds", float64(c.Joins.Rounds), 0, maxRounds)
 	if c.Scale != (NoiseScale{}) {
-		within("noise_scale.start", c.Scale.Start, 1e-9, maxRounds)
-		within("noise_scale.end", c.Scale.End, 1e-9, maxRounds)
+		within("noise_scale.start", c.Scale.Start, 0.001, maxRounds)
+		within("noise_scale.end", c.Scale.End, 0.001, maxRounds)
 		within("noise_scale.rounds", c.Scale.Rounds, 1, maxRounds)
 	}
 }

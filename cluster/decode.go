@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -76,9 +75,14 @@ const maxDepth = 32
 func tooDeep(source []byte) int {
 	depth := 0
 	for i, line := range strings.Split(string(source), "\n") {
-		marks := strings.Fields(line[:min(len(line), 4*maxDepth)])
-		if n := slices.IndexFunc(marks, func(s string) bool { return s != "-" && s != "?" }); n > maxDepth || n < 0 && len(marks) > maxDepth {
-			return i + 1
+		marks := 0
+		for word := range strings.FieldsSeq(line) {
+			if marks++; word != "-" && word != "?" {
+				marks = 0
+			}
+			if marks > maxDepth {
+				return i + 1
+			}
 		}
 		for _, b := range line {
 			switch b {

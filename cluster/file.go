@@ -12,7 +12,7 @@ import (
 
 // Limits on what a cluster file may hold.
 const (
-	MaxFileBytes   = 1 << 20
+	MaxFileBytes   = 512 << 10
 	MaxNodes       = 100_000
 	MaxGlobalBatch = 1 << 30
 )

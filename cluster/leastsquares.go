@@ -12,7 +12,7 @@ type LeastSquares struct {
 // one round to the next, in (0, 1].
 func NewLeastSquares(forget float64) *LeastSquares { return &LeastSquares{forget: forget} }
 
-// Add takes in one round: size samples took seconds.
+// Add takes in one round: size samples, at least 1, took seconds, above 0.
 func (f *LeastSquares) Add(size, seconds float64) {
 	f.n, f.x, f.y = f.forget*f.n+1, f.forget*f.x+size, f.forget*f.y+seconds
 	f.xx, f.xy = f.forget*f.xx+size*size, f.forget*f.xy+size*seconds
@@ -28,8 +28,8 @@ func (f *LeastSquares) Performance(overhead float64) (Performance, bool) {
 	mx, my := f.x/f.n, f.y/f.n
 	if sxx := f.xx/f.n - mx*mx; sxx > 1e-3*mx*mx {
 		slope := (f.xy/f.n - mx*my) / sxx
-		if at := my - slope*mx; slope > 0 && at >= 0 {
-			return Performance{Overhead: at, PerSample: slope}, true
+		if at := my - slope*mx; slope > 0 && at >= -1e-9*my { // rounding may leave it just below 0
+			return Performance{Overhead: max(at, 0), PerSample: slope}, true
 		}
 	}
 	return Performance{Overhead: overhead, PerSample: max(my-overhead, 0.01*my) / mx}, true

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"context"
-	"math"
-	"time"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
@@ -131,12 +129,4 @@ type Runner interface {
 	// Round hands out sizes (one per node; ignored where a node is not present),
 	// collects gradients by the cluster's rule and reports.
 	Round(ctx context.Context, sizes []int) (*Report, error)
-}
-
-// seconds converts to integer nanoseconds, saturating instead of overflowing.
-func seconds(s float64) time.Duration {
-	if s >= math.MaxInt64/1e9 {
-		return math.MaxInt64
-	}
-	return time.Duration(s * 1e9)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -26,8 +27,16 @@ func (p *problems) add(path, format string, args ...any) {
 // within notes a value outside least..most, NaN included.
 func (p *problems) within(path string, v, least, most float64) {
 	if math.IsNaN(v) || v < least || v > most {
-		p.add(path, "is %v; it must lie in %v..%v", v, least, most)
+		p.add(path, "is %s; it must lie in %s..%s", number(v), number(least), number(most))
 	}
+}
+
+// number writes v without an exponent where that stays readable.
+func number(v float64) string {
+	if a := math.Abs(v); a >= 1e-4 && a < 1e12 {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
 // join is the problems as one error, nil if there are none.

@@ -1,6 +1,9 @@
 package cluster
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Collect says how a round collects gradients. The zero value waits for every node.
 type Collect struct {
@@ -31,7 +34,8 @@ func (q Quorum) Of(n int) int {
 	return n
 }
 
-// Verdict is what a round does with a gradient.
+// Verdict is what a round does with a gradient. Zero: nothing, the round is over and the
+// gradient is the next one's.
 type Verdict uint8
 
 const (
@@ -45,8 +49,14 @@ func (v Verdict) String() string {
 }
 
 // Round is the rule by which one round collects gradients, as a state machine fed
-// with what happens: the patent's steps 3 and 4. Times count from any fixed origin.
-// Create it with Collect.Open; a Round is a plain value.
+// with what happens, in the order of time: the patent's steps 3 and 4. It ends
+//
+//   - at once, when no node is left that could still deliver,
+//   - the grace duration after the quorum was complete,
+//   - at the timeout,
+//
+// whichever comes first; what arrives up to and including that moment counts. Times
+// count from any fixed origin. Create it with Collect.Open; a Round is a plain value.
 type Round struct {
 	collect  Collect
 	opened   time.Duration
@@ -54,7 +64,7 @@ type Round struct {
 	in       int // nodes from which a gradient was accepted
 	missed   int // nodes whose work for this round was refused as stale
 	quorum   bool
-	deadline time.Duration
+	deadline time.Duration // end of the grace duration, once the quorum is complete
 	end      time.Duration
 	closed   bool
 }
@@ -72,6 +82,9 @@ func (c Collect) Open(now time.Duration, expected int) Round {
 // what it is late against does not exist yet. Any other gradient is taken while its
 // age, now - model, is below the staleness bound.
 func (r *Round) Receive(now, model time.Duration, first bool) Verdict {
+	if r.over(now) {
+		return 0
+	}
 	current := model == r.opened
 	inTime := current && !r.quorum
 	if !inTime && r.collect.MaxStaleness > 0 && now-model >= r.collect.MaxStaleness {
@@ -93,21 +106,21 @@ func (r *Round) Receive(now, model time.Duration, first bool) Verdict {
 
 // Lose takes a node out that failed at time now with no gradient accepted in this round.
 func (r *Round) Lose(now time.Duration) {
-	r.expected--
-	r.check(now)
+	if !r.over(now) {
+		r.expected--
+		r.check(now)
+	}
 }
 
 // Deadline is the time at which the round closes if nothing more arrives, false if it
 // would wait for ever.
 func (r *Round) Deadline() (time.Duration, bool) {
-	timeout := r.opened + r.collect.Timeout
-	switch {
-	case r.quorum && (r.collect.Timeout == 0 || r.deadline < timeout):
-		return r.deadline, true
-	case r.collect.Timeout > 0:
-		return timeout, true
+	if r.collect.Timeout > 0 {
+		if timeout := later(r.opened, r.collect.Timeout); !r.quorum || timeout < r.deadline {
+			return timeout, true
+		}
 	}
-	return 0, false
+	return r.deadline, r.quorum
 }
 
 // Expire closes the round at its deadline.
@@ -120,16 +133,28 @@ func (r *Round) Expire() {
 // Closed reports whether the round is over, and since when.
 func (r *Round) Closed() (time.Duration, bool) { return r.end, r.closed }
 
-func (r *Round) check(now time.Duration) {
-	if r.closed {
-		return
+// over closes the round if its deadline lies before now.
+func (r *Round) over(now time.Duration) bool {
+	if t, ok := r.Deadline(); ok && now > t {
+		r.Expire()
 	}
+	return r.closed
+}
+
+// check completes the quorum and closes the round when nobody is missing.
+func (r *Round) check(now time.Duration) {
 	possible := r.expected - r.missed
 	if !r.quorum && r.in >= min(r.collect.Quorum.Of(r.expected), possible) {
 		r.quorum = true
-		r.deadline = now + r.collect.Grace + time.Duration(r.collect.GraceShare*float64(now-r.opened))
+		share := r.collect.GraceShare * float64(now-r.opened)
+		r.deadline = later(later(now, r.collect.Grace), time.Duration(min(share, math.MaxInt64/2)))
 	}
-	if r.in >= possible || r.quorum && now >= r.deadline {
+	if r.in >= possible {
 		r.closed, r.end = true, now
 	}
+}
+
+// later is t + d, at the end of the clock rather than beyond it; d below zero counts as 0.
+func later(t, d time.Duration) time.Duration {
+	return t + max(0, min(d, math.MaxInt64-t))
 }

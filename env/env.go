@@ -52,6 +52,7 @@ type Env struct {
 	perf        []cluster.Performance
 	truthBase   []cluster.Performance
 	oraclePerf  []cluster.Performance
+	noise []float64
 	before      []float64 // true slowdowns of the round that was measured
 	sizes       []int
 	oracleSizes []int
@@ -132,7 +133,7 @@ func (e *Env) round() (Step, error) {
 		return Step{}, fmt.Errorf("env: %w", err)
 	}
 	e.tracker.Predict(finish)
-	truth := e.sim.Truth()
+	truth := e.sim.Truth(); e.noise = truth.Noise
 	ideal, err := e.ideal(truth)
 	if err != nil {
 		return Step{}, fmt.Errorf("env: %w", err)
@@ -172,7 +173,7 @@ func (e *Env) pay(s *Step, report *cluster.Report, ideal float64) {
 				fresh = 1 - float64(r.Aged)/float64(r.Samples)
 			}
 		}
-		e.nodes[i*Objectives+1] = float32(-share)
+		e.nodes[i*Objectives+1] = e.nodes[i*Objectives]
 		e.nodes[i*Objectives+2] = float32(fresh)
 	}
 	accepted := float64(report.Accepted)

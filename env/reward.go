@@ -6,31 +6,12 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Reward shapes, found by experiment (docs/decisions/0003-reward.md).
+// The shape of a node's own reward; docs/decisions/0003-reward.md tells how it was
+// found.
 const (
-	ownScale   = 10.0 // a parameter 1% off costs 0.1
-	ownLimit   = 0.5  // no error counts for more than a factor e^0.5
-	overload   = 1.5  // too small a parameter delays everybody, too large a one wastes one node
-	suddenJump = 0.1  // a change of the log slowdown that no rule could foresee
+	worst      = 2.0 // what an error costs at most: a missed jump is lost however far it went
+	suddenJump = 0.1 // a change of the log slowdown that no rule could foresee
 )
-
-// ownReward is what node i earned by its parameter: its distance to the node's true
-// slowdown in the round that followed, with room for its true noise. It is what the
-// simulator knows and the agent does not; a reward of arrival times alone trains
-// badly, as every node's is ruled by the slowest. A jump between the measurement
-// (before) and the round (after) is nobody's fault: the parameter is then judged by
-// what could be known.
-func ownReward(used, before, after, noise, room float64) float64 {
-	if math.Abs(math.Log(after/before)) > suddenJump {
-		after = before
-	}
-	off := math.Log(used / (after * (1 + room*noise)))
-	cost := min(math.Abs(off), ownLimit)
-	if off < 0 {
-		cost *= overload
-	}
-	return -ownScale * cost
-}
 
 // noiseRoom is the best room for a node's true noise, in deviations, found by search
 // with an oracle on the training split: about 0.8 of the fleet's spread, less where a
@@ -39,6 +20,36 @@ func noiseRoom(spread float64, c *cluster.Conditions, nodes int) float64 {
 	spikes := c.Spikes.Rate * float64(nodes)
 	return 0.82 * spread / (1 + 0.07*spikes*spikes)
 }
+
+// ownReward is what a node earned by its parameter, at most 0: minus the expected loss
+// of goodput that the parameter causes against the best one, in shares of a node. A
+// parameter above the truth wastes some of the node (ln p/x); one below it makes
+// everybody wait (the expected overshoot over the common finish time, times the nodes
+// that wait):
+//
+//	loss(p) = ln(p/x) + n E[(x/p (1 + noise z) - 1)+],  z normal, 1/n = P(z > room)
+//
+// It is what the simulator knows and the agent does not; a reward of arrival times
+// trains badly, as every node's is ruled by the slowest. A jump between the
+// measurement (before) and the round (after) is nobody's fault: the parameter is then
+// judged by what could be known.
+func ownReward(used, before, after, noise, room float64) float64 {
+	if math.Abs(math.Log(after/before)) > suddenJump {
+		after = before
+	}
+	noise = max(noise, 1e-3)
+	waiting := 1 / above(room)
+	loss := func(ratio float64) float64 { // ratio p/x
+		t := (ratio - 1) / noise
+		overshoot := noise * (density(t) - t*above(t))
+		return math.Log(ratio) + waiting*overshoot/ratio
+	}
+	return -min(max(loss(used/after)-loss(1+room*noise), 0), worst)
+}
+
+// above is P(z > t) and density the density of a standard normal z.
+func above(t float64) float64   { return 0.5 * math.Erfc(t/math.Sqrt2) }
+func density(t float64) float64 { return math.Exp(-t*t/2) / math.Sqrt(2*math.Pi) }
 
 // ideal is the finish time of the round if every true rate had been known: the state
 // oracle's, without noise.

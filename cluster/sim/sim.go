@@ -27,6 +27,7 @@ type Simulator struct {
 	present    []bool
 	truth      cluster.Truth
 	report     cluster.Report
+	trace      func(node int, event string) // for tests; nil: nobody listens
 }
 
 // job is the work a node is doing, possibly since an earlier round.
@@ -41,7 +42,7 @@ type job struct {
 }
 
 // New simulates c under conditions. The seed decides everything random. Conditions
-// must be valid.
+// must be valid, and every node needs a profile, shown or hidden.
 func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simulator {
 	count := len(c.Nodes)
 	s := &Simulator{
@@ -156,7 +157,15 @@ func (s *Simulator) start(i, size int, at time.Duration) {
 			took += heartbeat.Seconds()
 		}
 	}
-	s.queue.push(i, at+time.Duration(took*1e9))
+	s.queue.push(i, after(at, took))
+}
+
+// after is t plus seconds, at the end of the clock rather than beyond it.
+func after(t time.Duration, seconds float64) time.Duration {
+	if left := math.MaxInt64 - t; seconds*1e9 >= float64(left) {
+		return math.MaxInt64
+	}
+	return t + time.Duration(seconds*1e9)
 }
 
 // arrive handles the end of node i's work: its gradient, or its failure.
@@ -168,6 +177,7 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 			round.Lose(s.now)
 		}
 		r.Status, r.OOM = cluster.Lost, j.oom
+		s.note(i, "fails")
 		n.away = 1 + restartRounds // the round under way does not count
 		if !j.oom {
 			n.away = 1 + j.absence
@@ -176,6 +186,7 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 	}
 	first := r.Status != cluster.In
 	verdict := round.Receive(s.now, j.opened, first)
+	s.note(i, verdict.String())
 	r.Size, r.Seconds, r.Age = j.size, (s.now - j.start).Seconds(), (s.now - j.opened).Seconds()
 	if verdict == cluster.Stale {
 		if first {
@@ -194,21 +205,26 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 	}
 }
 
-// giveUp drops the nodes that are silent when a round times out: they are restarted.
-// A deadline that is the end of the grace duration drops nobody.
+// giveUp drops the nodes that were silent in a round that times out: they are
+// restarted. A deadline that is the end of the grace duration drops nobody.
 func (s *Simulator) giveUp(deadline time.Duration) {
-	if t := s.cluster.Collect.Timeout; t == 0 || deadline < s.report.Start+t {
+	if t := s.cluster.Collect.Timeout; t == 0 || deadline-s.report.Start < t {
 		return
 	}
 	for i := range s.jobs {
-		if s.jobs[i].busy {
+		if s.jobs[i].busy && s.report.Nodes[i].Status == cluster.Late {
 			s.queue.remove(i)
 			s.jobs[i].busy = false
 			s.nodes[i].away = 1 + restartRounds
-			if s.report.Nodes[i].Status == cluster.Late {
-				s.report.Nodes[i].Status = cluster.Lost
-			}
+			s.report.Nodes[i].Status = cluster.Lost
+			s.note(i, "given up")
 		}
+	}
+}
+
+func (s *Simulator) note(node int, event string) {
+	if s.trace != nil {
+		s.trace(node, event)
 	}
 }
 

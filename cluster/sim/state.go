@@ -100,5 +100,5 @@ func geometric(u, mean float64) int {
 	if mean <= 1 {
 		return 1
 	}
-	return 1 + int(math.Log(1-u)/math.Log(1-1/mean))
+	return 1 + int(min(math.Log(1-u)/math.Log1p(-1/mean), 1<<40))
 }

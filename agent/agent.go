@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// Agent is the Double-DQN policy: for every node it chooses how far to trust the newest
+// measurement and how much room to leave for noise (the method's step 5), and allocates
+// by the performance parameters that result (step 6). It is a Policy.
+type Agent struct {
+	trained *Trained
+	cluster *cluster.Cluster
+	tracker *env.Tracker
+	actor   *ddqn.Actor // nil: the model's own updates alone
+	weights [env.Objectives]float64
+	rows, q []float32
+	actions []int
+	model   []int
+	perf    []cluster.Performance
+	fresh   []int // the allocation by the newest parameters
+	alloc   cluster.Allocator
+	dead    deadBand
+
+	// Fallbacks counts the node decisions left to the model because the network's input
+	// was out of range; Decisions counts all.
+	Fallbacks, Decisions int
+}
+
+// NewAgent returns the policy for c. weights are the objectives' (cluster.Objectives).
+func (t *Trained) NewAgent(c *cluster.Cluster, weights [env.Objectives]float64) *Agent {
+	a := NewModel(c)
+	a.trained, a.weights, a.actor = t, weights, ddqn.NewActor(t.Network)
+	return a
+}
+
+// NewModel returns the rule that the agent falls back to, by itself: the model's own
+// updates with no network. It is the ablation that shows what the network adds.
+func NewModel(c *cluster.Cluster) *Agent {
+	n := len(c.Nodes)
+	return &Agent{
+		cluster: c, tracker: env.NewTracker(c), weights: [env.Objectives]float64{1},
+		actions: make([]int, n), model: make([]int, n), perf: c.Nominal(), fresh: make([]int, n),
+		dead: deadBand{least: changePays},
+	}
+}
+
+// Decide is Policy's.
+func (a *Agent) Decide(report *cluster.Report, present []bool, sizes []int) error {
+	if report != nil {
+		a.tracker.Observe(report)
+		a.tracker.Model(a.model)
+		copy(a.actions, a.model)
+		if a.actor != nil {
+			a.rows = a.tracker.Rows(a.rows, a.weights)
+			a.q = a.actor.Q(a.q, a.rows)
+			a.choose()
+		}
+		a.tracker.Apply(a.actions, a.perf)
+	}
+	finish, err := a.alloc.Allocate(a.cluster, present, a.perf, a.fresh)
+	if err != nil {
+		return err
+	}
+	a.tracker.Predict(a.dead.apply(a.cluster, present, a.perf, finish, a.fresh, sizes))
+	return nil
+}
+
+// Performance returns the performance parameters in force, in node order; valid until
+// the next decision.
+func (a *Agent) Performance() []cluster.Performance { return a.perf }
+
+// Actions returns the last decision's actions, indices into env.Actions.
+func (a *Agent) Actions() []int { return a.actions }
+
+// choose takes every node's best action under the weights where the network knows the
+// input and its advantage over the model's own update is large enough.
+func (a *Agent) choose() {
+	const width = env.Objectives
+	per := len(env.Actions) * width
+	least := float32(a.trained.Record.Advantage)
+	for i := range a.actions {
+		a.Decisions++
+		if !a.trained.inRange(a.rows[i*env.Features : (i+1)*env.Features]) {
+			a.Fallbacks++
+			continue
+		}
+		q := a.q[i*per : (i+1)*per]
+		best := greedy(q, a.weights)
+		if value(q, best, a.weights)-value(q, a.model[i], a.weights) > least {
+			a.actions[i] = best
+		}
+	}
+}
+
+func greedy(q []float32, w [env.Objectives]float64) int {
+	w32 := [env.Objectives]float32{}
+	for i, v := range w {
+		w32[i] = float32(v)
+	}
+	return ddqn.Greedy(q, len(env.Actions), env.Objectives, w32[:])
+}
+
+func value(q []float32, action int, w [env.Objectives]float64) float32 {
+	v := float32(0)
+	for o := range w {
+		v += float32(w[o]) * q[action*env.Objectives+o]
+	}
+	return v
+}
+
+// changePays is the predicted gain from which sizes change: moving samples is nearly
+// free, so only what rounding and noise explain is left alone.
+const changePays = 0.0005
+
+// deadBand keeps sizes while a change would gain too little.
+type deadBand struct {
+	least float64 // relative gain of the finish time
+	known bool
+}
+
+// apply writes into sizes either themselves or fresh, and returns the predicted finish.
+func (d *deadBand) apply(c *cluster.Cluster, present []bool, perf []cluster.Performance, finish float64, fresh, sizes []int) float64 {
+	kept, sum := 0.0, 0
+	usable := d.known
+	for i, b := range sizes {
+		if (b > 0) != (fresh[i] > 0) {
+			usable = false // nodes came or went
+			break
+		}
+		if b > 0 {
+			kept = max(kept, c.Nodes[i].Finish(perf[i], b))
+			sum += b
+		}
+	}
+	if usable && sum == c.GlobalBatch && kept <= finish*(1+d.least) {
+		return kept
+	}
+	d.known = true
+	copy(sizes, fresh)
+	return finish
+}

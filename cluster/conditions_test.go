@@ -1,0 +1,181 @@
+package cluster
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestPresets(t *testing.T) {
+	for _, name := range Presets() {
+		c, err := Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(Presets()) != len(presets) {
+		t.Error("a preset is not listed")
+	}
+	if _, err := Preset("stedy"); !errors.Is(err, ErrPreset) || !strings.Contains(err.Error(), "steady, drift") {
+		t.Error(err)
+	}
+	// Every call returns conditions of their own.
+	a, _ := Preset("bursts")
+	a.Episodes[0].Rate = 1
+	if b, _ := Preset("bursts"); b.Episodes[0].Rate == 1 {
+		t.Error("presets share their episodes")
+	}
+}
+
+func TestConditionsValidate(t *testing.T) {
+	c := Conditions{
+		Bias: math.NaN(), Noise: Spread{-1, math.Inf(1)}, Spikes: Spikes{2, -1, -1}, Drift: Drift{SD: 1},
+		Episodes: []Episode{{Rate: 1, Rounds: 1}, {Rate: -1, Excess: Spread{9, 4}, AtStart: 2}},
+		Failures: Failures{Rate: 0.5, Silent: -1}, Joins: Joins{Share: 2, Rounds: -1}, Scale: NoiseScale{Start: 1},
+	}
+	want := `bias is NaN; it must lie in 0..3
+noise.median is -1; it must lie in 0..0.2
+noise.sigma is +Inf; it must lie in 0..3
+spikes.rate is 2; it must lie in 0..1
+spikes.least is -1; it must lie in 0..100
+spikes.more is -1; it must lie in 0..100
+drift.rounds is 0; it must lie in 1..1000000000
+episodes[1].rate is -1; it must lie in 0..1
+episodes[1].rounds is 0; it must lie in 1..1000000000
+episodes[1].excess.median is 9; it must lie in 0..8
+episodes[1].excess.sigma is 4; it must lie in 0..3
+episodes[1].at_start is 2; it must lie in 0..1
+failures.silent is -1; it must lie in 0..1
+failures.rounds is 0; it must lie in 1..1000000000
+joins.share is 2; it must lie in 0..1
+joins.rounds is -1; it must lie in 0..1000000000
+noise_scale.end is 0; it must lie in 0.001..1000000000
+noise_scale.rounds is 0; it must lie in 1..1000000000`
+	if err := c.Validate(); err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+	if err := (&Conditions{}).Validate(); err != nil {
+		t.Errorf("the zero value: %v", err)
+	}
+}
+
+func TestObjectives(t *testing.T) {
+	o := Objectives{-1, math.NaN(), 2e9}
+	want := `speed is -1; it must lie in 0..1000000000
+waiting is NaN; it must lie in 0..1000000000
+freshness is 2000000000; it must lie in 0..1000000000`
+	if err := o.Validate(); err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+	if (Objectives{}).Validate() != nil || (Objectives{0, 3, 1}).Weights() != [3]float64{0, 0.75, 0.25} {
+		t.Error("weights")
+	}
+}
+
+func TestDraws(t *testing.T) {
+	c := Conditions{Noise: Spread{0.03, 1.2}}
+	e := Episode{Excess: Spread{0.5, 1}}
+	for z, want := range map[float64][2]float64{0: {0.03, 1.5}, 9: {maxNoise, 1 + maxExcess}, -9: {minNoise, 1 + 0.5*math.Exp(-9)}} {
+		if n, s := c.DrawNoise(z), e.DrawSlowdown(z); n != want[0] || math.Abs(s-want[1]) > 1e-15 {
+			t.Errorf("at %v: %v %v, want %v", z, n, s, want)
+		}
+	}
+	if (&Conditions{}).DrawNoise(3) != 0 {
+		t.Error("a median of zero switches noise off")
+	}
+}
+
+func TestLeastSquares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		overhead, per := rapid.Float64Range(0, 5).Draw(t, "overhead"), rapid.Float64Range(1e-4, 10).Draw(t, "per sample")
+		f := NewLeastSquares(rapid.Float64Range(0.5, 1).Draw(t, "forget"))
+		first := rapid.IntRange(1, 1000).Draw(t, "size")
+		for k := range rapid.IntRange(1, 40).Draw(t, "rounds") {
+			size := float64(first * (1 + k%3))
+			f.Add(size, overhead+per*size)
+		}
+		given := rapid.Float64Range(0, 5).Draw(t, "given")
+		p, ok := f.Performance(given)
+		if !ok || !(p.PerSample > 0) || !(p.Overhead >= 0) || math.IsInf(p.PerSample, 0) {
+			t.Fatalf("%+v", p)
+		}
+		if f.n == 1 { // one size: the overhead is as given, the line meets the point unless that exceeds it
+			at := p.Overhead + p.PerSample*float64(first)
+			if want := overhead + per*float64(first); p.Overhead != given || given < 0.99*want && math.Abs(at-want) > 1e-9*want {
+				t.Fatalf("%+v, want %v", p, want)
+			}
+			return
+		}
+		at := func(p Performance, size float64) float64 { return p.Overhead + p.PerSample*size }
+		for _, size := range []float64{float64(first), 2 * float64(first), 10 * float64(first)} {
+			if want := at(Performance{overhead, per}, size); math.Abs(at(p, size)-want) > 1e-6*want {
+				t.Fatalf("%+v at %v: %v, want %v", p, size, at(p, size), want)
+			}
+		}
+	})
+}
+
+func TestLeastSquaresDegenerate(t *testing.T) {
+	f := NewLeastSquares(0.9)
+	if _, ok := f.Performance(1); ok {
+		t.Error("an empty fit has no parameters")
+	}
+	for range 50 {
+		f.Add(8, 4)
+	}
+	if p, _ := f.Performance(1); p.Overhead != 1 || math.Abs(p.PerSample-3./8) > 1e-12 {
+		t.Errorf("one size: %+v", p)
+	}
+	// Slower with fewer samples: no line falls, the mean it is.
+	f = NewLeastSquares(1)
+	f.Add(4, 2)
+	f.Add(8, 1)
+	if p, _ := f.Performance(0); p.Overhead != 0 || p.PerSample != 0.25 {
+		t.Errorf("falling: %+v", p)
+	}
+	// A line that would start below zero.
+	f = NewLeastSquares(1)
+	f.Add(4, 1)
+	f.Add(8, 10)
+	if p, _ := f.Performance(0.5); p.Overhead != 0.5 || !(p.PerSample > 0) {
+		t.Errorf("negative overhead: %+v", p)
+	}
+	// Old measurements fade.
+	f = NewLeastSquares(0.5)
+	f.Add(1, 100)
+	f.Add(9, 900)
+	for k := range 60 {
+		size := float64(1 + k%9)
+		f.Add(size, 1+2*size)
+	}
+	if p, _ := f.Performance(0); math.Abs(p.Overhead-1) > 1e-6 || math.Abs(p.PerSample-2) > 1e-6 {
+		t.Errorf("faded: %+v", p)
+	}
+}
+
+func TestNominal(t *testing.T) {
+	_, c := mustLoad(t, "testdata/full.yaml")
+	perf := c.Nominal()
+	reference, known := 0.0, 0.0
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.Profile != nil {
+			if perf[i] != (Performance{n.Network, n.Profile.PerSample()}) {
+				t.Errorf("%s: %+v", n.Name, perf[i])
+			}
+			reference, known = reference+n.Profile.PerSample()*n.TFLOPS, known+1
+		}
+	}
+	if got, want := perf[3].PerSample, reference/known/65; math.Abs(got-want) > 1e-15 {
+		t.Errorf("by nameplate: %v, want %v", got, want)
+	}
+	bare := &Cluster{Nodes: []Node{{}, {TFLOPS: 4}}}
+	if p := bare.Nominal(); p[0].PerSample != 1 || p[1].PerSample != 0.25 {
+		t.Errorf("without profiles: %+v", p)
+	}
+}

@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const badFiles = "testdata/bad.txtar"
+
+// TestBadFiles holds the exact answer to every kind of mistake.
+func TestBadFiles(t *testing.T) {
+	archive, err := txtar.ParseFile(badFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(archive.Files); i += 2 {
+		in, want := archive.Files[i], &archive.Files[i+1]
+		t.Run(strings.TrimSuffix(in.Name, ".yaml"), func(t *testing.T) {
+			f, c, err := Read(bytes.NewReader(in.Data), "c.yaml", profile.Embedded())
+			if err == nil || f != nil || c != nil {
+				t.Fatalf("accepted: %v, %+v", err, f)
+			}
+			if !errors.Is(err, ErrFile) {
+				t.Error("does not wrap ErrFile")
+			}
+			got := err.Error() + "\n"
+			if *update {
+				want.Data = []byte(got)
+			}
+			if diff := cmp.Diff(string(want.Data), got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if *update {
+		if err := os.WriteFile(badFiles, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFileLimits(t *testing.T) {
+	_, _, err := Read(strings.NewReader(strings.Repeat("#", MaxFileBytes+1)), "c.yaml", profile.Embedded())
+	if want := "c.yaml: invalid cluster file: larger than 524288 bytes"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, _, err := Load("testdata/none.yaml", profile.Embedded()); !errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrFile) {
+		t.Error(err)
+	}
+	// A hostile file is refused at once: goccy's parser is quadratic in the depth.
+	start := time.Now()
+	for _, s := range []string{"[", "{a: ", "- ", "? ", "[\n"} {
+		if _, _, err := Read(strings.NewReader("nodes: "+strings.Repeat(s, MaxFileBytes/10)), "c.yaml", profile.Embedded()); !errors.Is(err, ErrFile) {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("took %v", d)
+	}
+}
+
+func mustLoad(t testing.TB, path string) (*File, *Cluster) {
+	t.Helper()
+	f, c, err := Load(path, profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, c
+}
+
+// Profiles are shared and compared by identity.
+var sameCluster = cmp.Comparer(func(a, b *profile.Profile) bool { return a == b })
+
+func roundTrip(t testing.TB, f *File, c *Cluster) {
+	t.Helper()
+	written, err := yaml.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, d, err := Read(bytes.NewReader(written), "again.yaml", profile.Embedded())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, written)
+	}
+	if diff := cmp.Diff(c, d, sameCluster); diff != "" {
+		t.Fatalf("%s\n%s", diff, written)
+	}
+	if diff := cmp.Diff(f, g); diff != "" {
+		t.Fatalf("%s\n%s", diff, written)
+	}
+}
+
+func TestFileFull(t *testing.T) {
+	f, c := mustLoad(t, "testdata/full.yaml")
+	var names []string
+	for i := range c.Nodes {
+		names = append(names, c.Nodes[i].Name)
+	}
+	if want := []string{"big", "a10g-0", "a10g-1", "old-0", "old-1", "old-2", "a6000-0"}; !slices.Equal(names, want) {
+		t.Errorf("names %v", names)
+	}
+	if want := (Collect{Quorum: Quorum{Share: 0.8}, GraceShare: 0.1, MaxStaleness: 30 * time.Second, Timeout: 5 * time.Minute}); c.Collect != want {
+		t.Errorf("%+v", c.Collect)
+	}
+	old := &c.Nodes[3]
+	if old.Profile != nil || old.Hidden.Profile == nil || old.Hidden.Slowdown != 1.25 || old.Network != 7./3+0.002 || old.TFLOPS != 65 {
+		t.Errorf("%+v", old)
+	}
+	if c.Revealed().Nodes[3].Profile != old.Hidden.Profile || c.Nodes[3].Profile != nil {
+		t.Error("Revealed")
+	}
+	// 20 GiB less a seventh of 16 bytes per parameter.
+	if n := &c.Nodes[1]; n.Limit != n.Profile.MemoryLimit(20<<30-16*3536246400/7) || n.Network != 2.24 {
+		t.Errorf("%+v", n)
+	}
+	if c.Nodes[6].Network != 2.24 {
+		t.Error("the alias of a link")
+	}
+	k := f.Conditions.Conditions
+	if base := base(); k.Bias != 0 || k.Drift != (Drift{0.046, 45}) || k.Noise != base.Noise || len(k.Episodes) != 1 || k.Scale != base.Scale {
+		t.Errorf("%+v", k)
+	}
+	if w := f.Objectives.Weights(); w != [3]float64{0.5, 0.25, 0.25} {
+		t.Error(w)
+	}
+	roundTrip(t, f, c)
+}
+
+func TestFileMinimal(t *testing.T) {
+	f, c := mustLoad(t, "testdata/minimal.yaml")
+	if c.Nodes[0].Name != "k80-0" || c.Collect != (Collect{}) || c.Nodes[0].Network != 0 {
+		t.Errorf("%+v", c)
+	}
+	if f.Objectives.Weights() != [3]float64{1, 0, 0} {
+		t.Error("speed alone is the default")
+	}
+	if k := f.Conditions.Conditions; k.Episodes != nil || k.Bias != 0 || k.Validate() != nil {
+		t.Errorf("%+v", k)
+	}
+	roundTrip(t, f, c)
+}
+
+func TestFilePresets(t *testing.T) {
+	for _, name := range Presets() {
+		f, c, err := Read(strings.NewReader("workload: resnet-50\nglobal_batch: 256\nnodes: [{device: k80, count: 2}]\nconditions: "+name), "c", profile.Embedded())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want, _ := Preset(name); f.Conditions.Preset != name || !cmp.Equal(f.Conditions.Conditions, want) {
+			t.Errorf("%s: %+v", name, f.Conditions)
+		}
+		roundTrip(t, f, c)
+	}
+}
+
+// Whatever a bandwidth, a share or a grace reads as, it is written so that it reads the same.
+func TestUnitsRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := bandwidth(math.Exp(rapid.Float64Range(math.Log(2*minLink), math.Log(maxLink/2)).Draw(t, "bandwidth")))
+		var again bandwidth
+		if err := again.parse(b.String()); err != nil || again != b {
+			t.Fatalf("%v as %s: %v %v", float64(b), b, float64(again), err)
+		}
+		q := Share{Share: rapid.Float64Range(1e-9, 1).Draw(t, "share")}
+		written, err := yaml.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r Share
+		if err := r.parse(strings.TrimSpace(string(written))); err != nil || r != q {
+			t.Fatalf("%v as %s: %v %v", q, written, r, err)
+		}
+	})
+}
+
+func FuzzRead(f *testing.F) {
+	for _, path := range []string{"testdata/full.yaml", "testdata/minimal.yaml"} {
+		source, err := os.ReadFile(filepath.FromSlash(path))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(source)
+	}
+	archive, err := txtar.ParseFile(badFiles)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range archive.Files {
+		if strings.HasSuffix(file.Name, ".yaml") {
+			f.Add(file.Data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, source []byte) {
+		file, c, err := Read(bytes.NewReader(source), "c.yaml", profile.Embedded())
+		if err != nil {
+			if !errors.Is(err, ErrFile) || file != nil || c != nil {
+				t.Fatalf("%v, %v, %v", file, c, err)
+			}
+			return
+		}
+		sizes := make([]int, len(c.Nodes))
+		finish, err := Allocate(c, nil, c.Nominal(), sizes)
+		if err != nil || !(finish > 0) || math.IsInf(finish, 0) {
+			t.Fatalf("%v, %v", finish, err)
+		}
+		sum := 0
+		for i, b := range sizes {
+			if sum += b; b < 1 || b > c.Nodes[i].Limit {
+				t.Fatalf("%d for %+v", b, c.Nodes[i])
+			}
+		}
+		if sum != c.GlobalBatch {
+			t.Fatalf("%d of %d", sum, c.GlobalBatch)
+		}
+		if len(c.Nodes) < 1000 {
+			roundTrip(t, file, c)
+		}
+	})
+}

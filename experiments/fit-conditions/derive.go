@@ -1,0 +1,206 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// parameter is one number of a preset beside what the measurements say.
+type parameter struct {
+	name      string
+	preset    float64
+	found     float64
+	low, high float64 // 90% bootstrap interval
+	source    string
+	how       string
+}
+
+const resamples = 200
+
+// bootstrap estimates from the units, and the 5% and 95% quantiles of the estimate when the units
+// are drawn with replacement. A unit is what was measured independently: a series, a job, a worker, a pair.
+func bootstrap[T any](units []T, estimate func([]T) []float64) (found, low, high []float64) {
+	found = estimate(units)
+	draws := make([][]float64, len(found))
+	rng := rand.New(rand.NewPCG(1, 1))
+	again := make([]T, len(units))
+	for range resamples {
+		for i := range again {
+			again[i] = units[rng.IntN(len(units))]
+		}
+		for k, v := range estimate(again) {
+			if !math.IsNaN(v) {
+				draws[k] = append(draws[k], v)
+			}
+		}
+	}
+	for _, d := range draws {
+		low, high = append(low, quantile(0.05, d)), append(high, quantile(0.95, d))
+	}
+	return found, low, high
+}
+
+// derive finds every fitted parameter of the presets again.
+func derive(d *data) ([]parameter, []string, error) {
+	preset := map[string]cluster.Conditions{}
+	for _, name := range cluster.Presets() {
+		c, err := cluster.Preset(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		preset[name] = c
+	}
+	base := preset["steady"]
+	least := base.Spikes.Least
+	var params []parameter
+	add := func(source, how string, found, low, high []float64, of ...any) {
+		for k := range found {
+			params = append(params, parameter{of[2*k].(string), of[2*k+1].(float64), found[k], low[k], high[k], source, how})
+		}
+	}
+
+	middle := median(noises(d.steps))
+	f, lo, hi := bootstrap(d.jobs, func(j []job) []float64 { return []float64{bias(j, middle)} })
+	add("pai_cross_worker_cov", "root of (median CoV over job and iteration)² - (median step noise)²", f, lo, hi, "bias", base.Bias)
+
+	f, lo, hi = bootstrap(d.steps, func(s []series) []float64 { sd := noises(s); return []float64{median(sd), logSD(sd)} })
+	add("cnn_step_ms", "median and log sd over series of 1.4826 x median absolute deviation / median", f, lo, hi,
+		"noise.median", base.Noise.Median, "noise.sigma", base.Noise.Sigma)
+
+	f, lo, hi = bootstrap(d.steps, func(s []series) []float64 { r, m := spikeLaw(s, least); return []float64{r, m} })
+	add("cnn_step_ms", fmt.Sprintf("exponential law of the steps beyond 1 + max(%.2f, %d deviations), carried back to the preset's least", spikeAt, spikeMAD), f, lo, hi,
+		"spikes.rate", base.Spikes.Rate, "spikes.more", base.Spikes.More)
+
+	f, lo, hi = bootstrap(d.workers, func(s []series) []float64 {
+		sd, r := wandering(s)
+		_, rounds := decay(r, false)
+		return []float64{sd, rounds}
+	})
+	add("pai_minibatch_time", "rms over workers of the log time's sd; exponential through the mean autocorrelation, 10 to 200 rounds", f, lo, hi,
+		"drift.sd", preset["drift"].Drift.SD, "drift.rounds", preset["drift"].Drift.Rounds)
+
+	f, lo, hi = bootstrap(d.sharing, func(x []float64) []float64 { return []float64{median(above(x, 0)), logSD(x)} })
+	sharing := preset["interference"].Episodes[0].Excess
+	add("gavel_colocation", "median and log sd of slowdown - 1 over the pairs that ran", f, lo, hi,
+		"interference, colocated: excess.median", sharing.Median, "interference, colocated: excess.sigma", sharing.Sigma)
+
+	f, lo, hi = bootstrap(d.jobs, func(j []job) []float64 { a, b, c := burstLaw(bursts(j, 2)); return []float64{a, b, c} })
+	e := preset["bursts"].Episodes[0]
+	add("pai_cross_worker_cov", "runs of 2 or more iterations above the job's median + 0.15, each job counting once, as one slow worker of ten", f, lo, hi,
+		"bursts: rounds", e.Rounds, "bursts: excess.median", e.Excess.Median, "bursts: excess.sigma", e.Excess.Sigma)
+
+	f, lo, hi = bootstrap(d.capped, func(x []float64) []float64 {
+		p := above(x, 0)
+		return []float64{median(p), upperSigma(p)}
+	})
+	c := preset["powercap"].Episodes[0].Excess
+	add("powercap_slowdown", "slowdown - 1 at 100 to 150 W where above 0: median, and sigma from median to 90% (below lies measuring noise)", f, lo, hi,
+		"powercap: excess.median", c.Median, "powercap: excess.sigma", c.Sigma)
+	return params, lookAgain(d, middle, least), nil
+}
+
+// lookAgain derives the same things in other defensible ways, for the text.
+func lookAgain(d *data, middle, least float64) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	var plain []float64
+	for _, s := range d.steps {
+		_, spikes, _ := noise(s)
+		cut := math.Inf(1)
+		for _, k := range spikes {
+			cut = min(cut, k.excess)
+		}
+		times := s.times[min(warmup, len(s.times)):]
+		m, kept := median(times), []float64{}
+		for _, t := range times {
+			if t/m-1 < cut {
+				kept = append(kept, t/m)
+			}
+		}
+		plain = append(plain, stat.StdDev(kept, nil))
+	}
+	say("Step noise as the plain deviation of the steps that are no spikes: median %.4f, sigma %.2f.", median(plain), logSD(plain))
+	for _, g := range []int{1, 4} {
+		part := onGPUs(d.steps, g)
+		if len(part) == 0 {
+			continue
+		}
+		sd := noises(part)
+		rate, more := spikeLaw(part, least)
+		say("Series of processes with %d GPU (%d): noise median %.4f, sigma %.2f; spikes at rate %.4f, more %.2f.", g, len(part), median(sd), logSD(sd), rate, more)
+	}
+	quiet := quietJobs(d.jobs)
+	say("Bias over the %d jobs of %d without a worker that is slow throughout (median CoV up to %.1f): %.4f.", len(quiet), len(d.jobs), slowJob, bias(quiet, middle))
+	sd, r := wandering(d.workers)
+	share, rounds := decay(r, true)
+	say("Drift with noise without memory taken out (%.0f%% of the variance): sd %.3f, %.0f rounds; the correlation has a quick and a slow part, one exponential cannot be both.", 100*(1-share), sd*math.Sqrt(share), rounds)
+	all := bursts(d.jobs, 1)
+	n, x, s := burstLaw(all)
+	say("Bursts with the runs of a single iteration (%d runs instead of %d): %.1f rounds, median excess %.2f, sigma %.2f.", len(all), len(bursts(d.jobs, 2)), n, x, s)
+	var pooled float64
+	for _, b := range bursts(d.jobs, 2) {
+		pooled += b.rounds
+	}
+	say("Length of bursts with every run counting the same, so that one job with 27 runs of 10 rules: %.1f rounds.", pooled/float64(len(bursts(d.jobs, 2))))
+	p := above(d.capped, 0)
+	far := above(d.capped, 0.05)
+	say("Power cap, log sd of everything above 0: %.2f; only of what exceeds 5%%, beyond the noise of an epoch's time: median %.2f, sigma %.2f.", logSD(p), median(far), logSD(far))
+	return out
+}
+
+// onGPUs are the series of processes with so many GPUs.
+func onGPUs(all []series, gpus int) []series {
+	var out []series
+	for _, s := range all {
+		if s.gpus == gpus {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// quietJobs are the jobs without a worker that is slow throughout.
+func quietJobs(all []job) []job {
+	var out []job
+	for _, j := range all {
+		if median(j.cov) <= slowJob {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
+// bias is what remains of the variation between workers once step noise is taken out.
+func bias(jobs []job, noise float64) float64 {
+	m := median(pooled(jobs))
+	return math.Sqrt(max(m*m-noise*noise, 0))
+}
+
+// pooled is every iteration of every job.
+func pooled(jobs []job) []float64 {
+	var out []float64
+	for _, j := range jobs {
+		out = append(out, j.cov...)
+	}
+	return out
+}
+
+func above(values []float64, least float64) []float64 {
+	var out []float64
+	for _, v := range values {
+		if v > least {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// upperSigma is the sigma of a log-normal from its upper half.
+func upperSigma(values []float64) float64 {
+	return math.Log(quantile(0.9, values)/median(values)) / 1.2816
+}

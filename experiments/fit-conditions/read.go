@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// data is what the files hold, in the units of their READMEs.
+type data struct {
+	steps   []series  // cnn_step_ms: one training process each
+	jobs    []job     // pai_cross_worker_cov
+	workers []series  // pai_minibatch_time: one worker each, every tenth iteration
+	sharing []float64 // gavel_colocation: slowdown - 1 of a job that shares its GPU
+	capped  []float64 // powercap_slowdown at 100-150 W: slowdown - 1, below 0 by measuring noise
+}
+
+// series is the times of one process, in order.
+type series struct {
+	group string // device or job
+	gpus  int    // in the process, where the file says so
+	times []float64
+}
+
+// job is the coefficient of variation over ten workers, iteration by iteration.
+type job struct{ cov []float64 }
+
+// tiny is the least that a time may be: its logarithm is taken.
+const tiny = 1e-9
+
+func readData(folder string) (*data, error) {
+	d := &data{}
+	steps, err := readSeries(filepath.Join(folder, "variability", "cnn_step_ms.csv"), "step", "step_ms", tiny, "device", "precision", "num_gpus", "model")
+	if err != nil {
+		return nil, err
+	}
+	d.steps = steps
+	jobs, err := readSeries(filepath.Join(folder, "variability", "pai_cross_worker_cov.csv"), "iteration", "cov", 0, "job")
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range jobs {
+		d.jobs = append(d.jobs, job{s.times})
+	}
+	if d.workers, err = readSeries(filepath.Join(folder, "variability", "pai_minibatch_time.csv"), "time_index", "batch_time_norm", tiny, "job", "worker"); err != nil {
+		return nil, err
+	}
+	if d.sharing, err = readExcess(filepath.Join(folder, "gavel", "gavel_colocation.csv"), "slowdown_a", "ran", 1, 1); err != nil {
+		return nil, err
+	}
+	// 100 W is the lowest cap of the file; from 150 W on there is next to no slowdown.
+	d.capped, err = readExcess(filepath.Join(folder, "zeus", "powercap_slowdown.csv"), "slowdown_vs_max_power", "power_limit_w", 100, 150)
+	return d, err
+}
+
+// readSeries groups the rows by the key columns and orders each group by index. The first
+// key is kept as the group. Values below least are an error.
+func readSeries(path, index, value string, least float64, keys ...string) ([]series, error) {
+	rows, err := readColumns(path, append([]string{index, value}, keys...)...)
+	if err != nil {
+		return nil, err
+	}
+	type sample struct{ at, value float64 }
+	groups := map[string][]sample{}
+	first := map[string]series{}
+	for i, r := range rows {
+		at, err1 := strconv.ParseFloat(r[0], 64)
+		v, err2 := strconv.ParseFloat(r[1], 64)
+		if err1 != nil || err2 != nil || !(v >= least) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("%s: row %d: %s %q, %s %q; want numbers, the second at least %g", path, i+2, index, r[0], value, r[1], least)
+		}
+		key := strings.Join(r[2:], "\x00")
+		groups[key] = append(groups[key], sample{at, v})
+		s := series{group: r[2]}
+		if k := slices.Index(keys, "num_gpus"); k >= 0 {
+			if s.gpus, err = strconv.Atoi(r[2+k]); err != nil {
+				return nil, fmt.Errorf("%s: row %d: num_gpus: %w", path, i+2, err)
+			}
+		}
+		first[key] = s
+	}
+	names := make([]string, 0, len(groups))
+	for k := range groups {
+		names = append(names, k)
+	}
+	sort.Strings(names)
+	var out []series
+	for _, k := range names {
+		g := groups[k]
+		sort.SliceStable(g, func(a, b int) bool { return g[a].at < g[b].at })
+		s := first[k]
+		for _, x := range g {
+			s.times = append(s.times, x.value)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// readExcess returns value - 1 of the rows whose filter column lies in low..high.
+func readExcess(path, value, filter string, low, high float64) ([]float64, error) {
+	rows, err := readColumns(path, value, filter)
+	if err != nil {
+		return nil, err
+	}
+	var out []float64
+	for i, r := range rows {
+		f, err := strconv.ParseFloat(r[1], 64)
+		if err == nil && (f < low || f > high) {
+			continue
+		}
+		v, err2 := strconv.ParseFloat(r[0], 64)
+		if err != nil || err2 != nil || !(v > 0) {
+			return nil, fmt.Errorf("%s: row %d: %s %q, %s %q; want numbers, the first above 0", path, i+2, value, r[0], filter, r[1])
+		}
+		out = append(out, v-1)
+	}
+	return out, nil
+}
+
+// readColumns reads the named columns of a CSV file with a header.
+func readColumns(path string, names ...string) ([][]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(rows) < 2 {
+		return nil, fmt.Errorf("%s: no rows", path)
+	}
+	column := make([]int, len(names))
+	for i, n := range names {
+		if column[i] = slices.Index(rows[0], n); column[i] < 0 {
+			return nil, fmt.Errorf("%s: no column %s", path, n)
+		}
+	}
+	out := make([][]string, 0, len(rows)-1)
+	for _, r := range rows[1:] {
+		picked := make([]string, len(names))
+		for i, c := range column {
+			picked[i] = r[c]
+		}
+		out = append(out, picked)
+	}
+	return out, nil
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/internal/chart"
+)
+
+// comparison is one quantity, measured in the files and in the simulator.
+type comparison struct {
+	name                string
+	measured, simulated sample
+	drawn, linear       bool    // in the figure; there on a linear axis
+	distance            float64 // Kolmogorov-Smirnov: the largest gap between the two distribution functions
+}
+
+// sample is values in increasing order with their weights; nil weighs all the same.
+type sample struct{ values, weights []float64 }
+
+func newSample(values, weights []float64) sample {
+	s := sample{append([]float64(nil), values...), append([]float64(nil), weights...)}
+	if weights == nil {
+		s.weights = nil
+	}
+	stat.SortWeighted(s.values, s.weights)
+	return s
+}
+
+func (s sample) quantile(p float64) float64 {
+	return stat.Quantile(p, stat.Empirical, s.values, s.weights)
+}
+
+// comparisons is all there is to report of the simulator.
+type comparisons struct {
+	rows                []comparison
+	shares              []share
+	middles             []middle
+	spiked              [2]float64 // share of steps that are spikes, measured and simulated
+	measured, simulated []float64  // autocorrelation of a worker's time
+}
+
+// middle is the median variation over ten workers under a preset.
+type middle struct {
+	preset string
+	biased bool // with the preset's bias, or with none
+	cov    float64
+}
+
+// share is how much of the mixture a preset makes up.
+type share struct {
+	preset string
+	of     float64
+	why    string
+}
+
+// fleet is ten equal workers with equal batches, as in the measured jobs.
+func fleet() (*cluster.Cluster, error) {
+	const device, workload = "v100", "lm"
+	p, err := profile.Embedded().Lookup(device, workload)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster.Cluster{Workload: workload, GlobalBatch: 20 * workers}
+	for i := range workers {
+		c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprintf("%s-%d", device, i), Device: device, Profile: p, Limit: profile.NoLimit})
+	}
+	return c, nil
+}
+
+// play runs so many fleets for so many rounds, each with its own seed, and returns the
+// times of every worker over its profile's.
+func play(ctx context.Context, conditions cluster.Conditions, fleets, rounds int) ([][]series, error) {
+	c, err := fleet()
+	if err != nil {
+		return nil, err
+	}
+	sizes := make([]int, len(c.Nodes))
+	for i := range sizes {
+		sizes[i] = c.GlobalBatch / len(sizes)
+	}
+	nominal := c.Nodes[0].Profile.Seconds(float64(sizes[0]))
+	out := make([][]series, fleets)
+	for f := range out {
+		s := sim.New(c, conditions, uint64(f)+1)
+		out[f] = make([]series, len(sizes))
+		for range rounds {
+			report, err := s.Round(ctx, sizes)
+			if err != nil {
+				return nil, err
+			}
+			for i, n := range report.Nodes {
+				out[f][i].times = append(out[f][i].times, n.Seconds/nominal)
+			}
+		}
+	}
+	return out, nil
+}
+
+func flat(fleets [][]series) []series {
+	var out []series
+	for _, f := range fleets {
+		out = append(out, f...)
+	}
+	return out
+}
+
+// variation is the coefficient of variation over the workers, round by round.
+func variation(fleets [][]series) []float64 {
+	var out []float64
+	for _, f := range fleets {
+		row := make([]float64, len(f))
+		for r := range f[0].times {
+			for i := range f {
+				row[i] = f[i].times[r]
+			}
+			out = append(out, stat.StdDev(row, nil)/stat.Mean(row, nil))
+		}
+	}
+	return out
+}
+
+// compare takes the measurements of both sides.
+func compare(ctx context.Context, d *data) (*comparisons, error) {
+	c := &comparisons{}
+	var failed error
+	simulate := func(name string, fleets, rounds int, change ...func(*cluster.Conditions)) [][]series {
+		conditions, err := cluster.Preset(name)
+		for _, f := range change {
+			f(&conditions)
+		}
+		var out [][]series
+		if err == nil {
+			out, err = play(ctx, conditions, fleets, rounds)
+		}
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("simulating %s: %w", name, err)
+		}
+		return out
+	}
+	// excess is what an episode of the preset adds, without anything else.
+	excess := func(name string) []float64 {
+		fleets := simulate(name, 300, 1, func(c *cluster.Conditions) {
+			e := c.Episodes[0]
+			e.AtStart, e.Rounds = 1, 1000
+			*c = cluster.Conditions{Episodes: []cluster.Episode{e}}
+		})
+		var out []float64
+		for _, s := range flat(fleets) {
+			out = append(out, s.times[0]-1)
+		}
+		return above(out, 1e-6)
+	}
+	steady := flat(simulate("steady", 60, 50))
+	quiet, burst, slow := classes(d.jobs)
+	all := float64(len(quiet) + slow)
+	c.shares = []share{
+		{"drift", float64(len(quiet)-burst) / all, "iterations of jobs without a worker that is slow throughout, outside bursts"},
+		{"bursts", float64(burst) / all, "iterations of these jobs within bursts"},
+		{"colocated", float64(slow) / all, fmt.Sprintf("iterations of jobs whose median CoV exceeds %.1f: one worker is slow throughout", slowJob)},
+	}
+	var mixed, weights, drift []float64
+	for _, s := range c.shares {
+		v := variation(simulate(s.preset, 60, 200))
+		if s.preset == "drift" {
+			drift = v
+		}
+		mixed = append(mixed, v...)
+		for range v {
+			weights = append(weights, s.of/float64(len(v)))
+		}
+	}
+	walk := flat(simulate("drift", 6, 3000))
+	gavel, capped, short := excess("colocated"), excess("powercap"), excess("bursts")
+	if failed != nil {
+		return nil, failed
+	}
+	for i := range walk {
+		walk[i] = every(walk[i], sampled)
+	}
+	_, c.measured = wandering(d.workers)
+	_, c.simulated = wandering(walk)
+
+	add := func(name string, measured, simulated sample, drawn, linear bool) {
+		if len(measured.values) == 0 || len(simulated.values) == 0 {
+			return
+		}
+		c.rows = append(c.rows, comparison{name, measured, simulated, drawn, linear,
+			stat.KolmogorovSmirnov(measured.values, measured.weights, simulated.values, simulated.weights)})
+	}
+	plain := func(v []float64) sample { return newSample(v, nil) }
+	add("Step noise of a node (relative sd)", plain(noises(d.steps)), plain(noises(steady)), true, false)
+	add("Spikes (step over the median - 1)", plain(excesses(d.steps)), plain(excesses(steady)), true, true)
+	add("Variation over ten workers (CoV), mixture", plain(pooled(d.jobs)), newSample(mixed, weights), true, false)
+	add("CoV of jobs without a slow worker, preset drift", plain(quiet), plain(drift), false, false)
+	add("Slowdown by sharing the GPU - 1", plain(above(d.sharing, 0)), plain(gavel), true, true)
+	add("Slowdown by a power cap - 1", plain(above(d.capped, 0)), plain(capped), false, false)
+	var x, w []float64
+	for _, b := range bursts(d.jobs, 2) {
+		if !math.IsInf(b.excess, 0) {
+			x, w = append(x, b.excess), append(w, b.weight)
+		}
+	}
+	add("Slowdown in a burst - 1", newSample(x, w), plain(short), false, false)
+	if single := noises(onGPUs(d.steps, 1)); len(single) > 1 {
+		v := variation(simulate("steady", 60, 200, func(c *cluster.Conditions) {
+			c.Noise = cluster.Spread{Median: median(single), Sigma: logSD(single)}
+			c.Bias = bias(quietJobs(d.jobs), c.Noise.Median)
+		}))
+		add("CoV of jobs without a slow worker, steady with the noise of one-GPU processes and the bias that leaves", plain(quiet), plain(v), false, false)
+	}
+	for _, name := range []string{"steady", "drift"} {
+		for _, biased := range []bool{true, false} {
+			v := variation(simulate(name, 60, 50, func(c *cluster.Conditions) {
+				if !biased {
+					c.Bias = 0
+				}
+			}))
+			if failed != nil {
+				return nil, failed
+			}
+			c.middles = append(c.middles, middle{name, biased, median(v)})
+		}
+	}
+	c.spiked = [2]float64{spiked(d.steps), spiked(steady)}
+	return c, nil
+}
+
+// classes splits the iterations: those of jobs without a worker that is slow throughout,
+// how many of these lie in bursts, and how many belong to the other jobs.
+func classes(jobs []job) (quiet []float64, burst, slow int) {
+	quiet = pooled(quietJobs(jobs))
+	for _, b := range bursts(jobs, 2) {
+		burst += int(b.rounds)
+	}
+	return quiet, burst, len(pooled(jobs)) - len(quiet)
+}
+
+// every keeps each step-th value.
+func every(s series, step int) series {
+	var out series
+	for i := 0; i < len(s.times); i += step {
+		out.times = append(out.times, s.times[i])
+	}
+	return out
+}
+
+// figure draws the distribution functions above each other, and the autocorrelation.
+func (c *comparisons) figure() chart.Figure {
+	f := chart.Figure{Title: "Conditions: measured against simulated"}
+	const low, high = 0.005, 0.99 // beyond it a few values stretch the axis
+	for _, r := range c.rows {
+		if !r.drawn {
+			continue
+		}
+		p := chart.Panel{Title: fmt.Sprintf("%s: KS distance %.2f", r.name, r.distance), YLabel: "share below", ZeroY: true, LogX: !r.linear}
+		for k, s := range []sample{r.measured, r.simulated} {
+			line := chart.Series{Name: [...]string{"measured", "simulated"}[k], Kind: chart.Line, Dashed: k == 1}
+			for q := low; q <= high; q += 0.005 {
+				line.X = append(line.X, max(s.quantile(q), 1e-4)) // a logarithm needs more than 0
+				line.Y = append(line.Y, q)
+			}
+			p.Series = append(p.Series, line)
+		}
+		f.Panels = append(f.Panels, p)
+	}
+	p := chart.Panel{Title: "Correlation of a worker's time with itself, preset drift", XLabel: "rounds apart", YLabel: "correlation", ZeroY: true}
+	for k, r := range [][]float64{c.measured, c.simulated} {
+		line := chart.Series{Name: [...]string{"measured", "simulated"}[k], Kind: chart.Line, Dashed: k == 1}
+		for lag, v := range r {
+			line.X, line.Y = append(line.X, float64(lag*sampled)), append(line.Y, v)
+		}
+		p.Series = append(p.Series, line)
+	}
+	f.Panels = append(f.Panels, p)
+	return f
+}
