@@ -23,6 +23,7 @@ type TrainConfig struct {
 	Gamma         float64 `json:"gamma"`          // zero: 0.8
 	LearningRate  float64 `json:"learning_rate"`  // zero: 1e-3
 	Group         int     `json:"group"`          // nodes followed per episode; zero: 8
+	NStep         int     `json:"n_step"`
 	Team          float64 `json:"team"`           // weight of the team's reward beside the nodes' own; zero: 0
 }
 
@@ -38,11 +39,12 @@ func (c TrainConfig) withDefaults() TrainConfig {
 		}
 	}
 	set(&c.Steps, 300_000)
-	set(&c.Envs, 32)
-	set(&c.EpisodeRounds, 200)
+	set(&c.Envs, 128)
+	set(&c.EpisodeRounds, 250)
 	set(&c.UpdatesPerSet, 3)
 	set(&c.Group, 8)
-	setf(&c.Epsilon, 0.3)
+	set(&c.NStep, 1)
+	setf(&c.Epsilon, 0.8)
 	setf(&c.Gamma, 0.8)
 	setf(&c.LearningRate, 1e-3)
 	if c.Hidden == nil {
@@ -102,13 +104,13 @@ func NewTrainer(catalogue *profile.Catalogue, config TrainConfig) (*Trainer, err
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	t.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: 1500, Group: config.Group, Features: env.Features, Objectives: env.Objectives})
+	t.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: 500, Group: config.Group, Features: env.Features, Objectives: env.Objectives})
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	sets := config.Steps / config.Envs
 	t.learner, err = ddqn.NewLearner(ddqn.LearnerConfig{
-		Group: config.Group, Gamma: config.Gamma, LearningRate: config.LearningRate,
+		Group: config.Group, NStep: config.NStep, Gamma: config.Gamma, LearningRate: config.LearningRate,
 		DecayUpdates: sets * config.UpdatesPerSet, FinalRate: 0.02, Batch: 512 / config.Group,
 	}, net, rand.NewPCG(config.Seed, 3))
 	if err != nil {
@@ -127,7 +129,7 @@ func NewTrainer(catalogue *profile.Catalogue, config TrainConfig) (*Trainer, err
 
 // begin starts a new episode in a stream.
 func (t *Trainer) begin(s *stream) error {
-	config := t.scenarios.Episode(t.rng, t.config.EpisodeRounds/2+t.rng.IntN(t.config.EpisodeRounds))
+	config := t.scenarios.Episode(t.rng, int(logUniform(t.rng, 30, float64(t.config.EpisodeRounds))))
 	e, err := env.New(config)
 	if err != nil {
 		return err
@@ -200,10 +202,12 @@ func (t *Trainer) play(explore float64) error {
 		for i := range s.actions {
 			s.actions[i] = ddqn.Greedy(s.q[i*count*width:(i+1)*count*width], count, width, w32[:])
 		}
-		// Only followed nodes explore: were all to, a large fleet would never be seen at rest.
-		epsilon := max(explore, t.config.Epsilon*math.Pow(30, -float64(index)/float64(len(t.streams))))
-		for _, i := range s.follow {
-			if t.rng.Float64() < epsilon {
+		// One node in 24 explores, of the followed ones, and less in some streams than in
+		// others: were all to, the network would know large fleets only in turmoil.
+		epsilon := t.config.Epsilon * math.Pow(0.1, float64(index)/float64(len(t.streams)))
+		explorers := min(max(len(s.actions)/24, 1), len(s.follow))
+		for k, i := range s.follow {
+			if t.rng.Float64() < explore || k < explorers && t.rng.Float64() < epsilon {
 				s.actions[i] = t.rng.IntN(count)
 			}
 		}

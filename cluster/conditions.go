@@ -12,7 +12,7 @@ import (
 // are fitted to measurements; docs/formats/cluster.md has the table with the file
 // behind each number, experiments/fit-conditions makes it.
 type Conditions struct {
-	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile
+	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile, 0..3
 	Noise    Spread     `yaml:"noise,omitempty" json:"noise"`       // over nodes: relative sd of one round's time
 	Spikes   Spikes     `yaml:"spikes,omitempty" json:"spikes"`     // isolated slow rounds of a node
 	Drift    Drift      `yaml:"drift,omitempty" json:"drift"`       // slow wandering of a node's speed
@@ -24,28 +24,28 @@ type Conditions struct {
 
 // Spread is a log-normal distribution: its median and the sd of its logarithm.
 type Spread struct {
-	Median float64 `yaml:"median,omitempty" json:"median"` // >= 0; zero switches the thing off
-	Sigma  float64 `yaml:"sigma,omitempty" json:"sigma"`   // >= 0
+	Median float64 `yaml:"median,omitempty" json:"median"` // noise 0..0.2, excess 0..8; zero switches the thing off
+	Sigma  float64 `yaml:"sigma,omitempty" json:"sigma"`   // 0..3
 }
 
 // Spikes are single rounds that take longer by Least plus an exponential of mean More.
 type Spikes struct {
 	Rate  float64 `yaml:"rate,omitempty" json:"rate"`   // per node and round, 0..1
-	Least float64 `yaml:"least,omitempty" json:"least"` // relative, >= 0
-	More  float64 `yaml:"more,omitempty" json:"more"`   // relative, >= 0
+	Least float64 `yaml:"least,omitempty" json:"least"` // relative, 0..100
+	More  float64 `yaml:"more,omitempty" json:"more"`   // relative, 0..100
 }
 
 // Drift is an Ornstein-Uhlenbeck process of the log slowdown.
 type Drift struct {
-	SD     float64 `yaml:"sd,omitempty" json:"sd"`         // stationary, >= 0
-	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // correlation time, > 0 where SD is
+	SD     float64 `yaml:"sd,omitempty" json:"sd"`         // stationary, 0..3
+	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // correlation time, 1..1e9 where SD is above 0
 }
 
 // Episode is a spell of slowness: it starts at random, lasts a geometric number of
 // rounds and multiplies the node's time by 1 + excess.
 type Episode struct {
-	Rate    float64 `yaml:"rate,omitempty" json:"rate"`         // starts per idle node and round, 0..1
-	Rounds  float64 `yaml:"rounds" json:"rounds"`               // mean length, >= 1
+	Rate    float64 `yaml:"rate,omitempty" json:"rate"`         // starts per idle node and round, 0..1; none in the round after a spell
+	Rounds  float64 `yaml:"rounds" json:"rounds"`               // mean length, 1..1e9
 	Excess  Spread  `yaml:"excess" json:"excess"`               // of slowdown - 1
 	AtStart float64 `yaml:"at_start,omitempty" json:"at_start"` // share of nodes that begin in one, 0..1
 }
@@ -53,22 +53,22 @@ type Episode struct {
 // Failures are nodes that die in the middle of a round and come back.
 type Failures struct {
 	Rate   float64 `yaml:"rate,omitempty" json:"rate"`     // per node and round, 0..1
-	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // mean absence, >= 1
+	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // mean absence, 1..1e9 where Rate is above 0
 	Silent float64 `yaml:"silent,omitempty" json:"silent"` // share that hang and are noticed only by the missed heartbeat, 0..1
 }
 
 // Joins are nodes that are not there from the beginning.
 type Joins struct {
 	Share  float64 `yaml:"share,omitempty" json:"share"`   // of the nodes, 0..1; the first node is always there
-	Rounds int     `yaml:"rounds,omitempty" json:"rounds"` // they join within so many rounds, evenly spread
+	Rounds int     `yaml:"rounds,omitempty" json:"rounds"` // 0..1e9; they join within so many rounds, evenly spread
 }
 
 // NoiseScale is the gradient noise scale, in global batches, growing geometrically
 // with the samples seen (McCandlish et al. 2018; values from Pollux's published runs).
 type NoiseScale struct {
-	Start  float64 `yaml:"start,omitempty" json:"start"`   // > 0; zero: statistical efficiency is 1
-	End    float64 `yaml:"end,omitempty" json:"end"`       // > 0
-	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // global batches from Start to End
+	Start  float64 `yaml:"start,omitempty" json:"start"`   // 0.001..1e9; all three zero: statistical efficiency is 1
+	End    float64 `yaml:"end,omitempty" json:"end"`       // 0.001..1e9
+	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // global batches from Start to End, 1..1e9
 }
 
 // maxExcess and maxNoise clip the tails of the log-normal distributions to what was

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 
@@ -177,5 +179,43 @@ func TestNominal(t *testing.T) {
 	bare := &Cluster{Nodes: []Node{{}, {TFLOPS: 4}}}
 	if p := bare.Nominal(); p[0].PerSample != 1 || p[1].PerSample != 0.25 {
 		t.Errorf("without profiles: %+v", p)
+	}
+}
+
+// The table of the format document must say what the presets are.
+func TestPresetsDocumented(t *testing.T) {
+	source, err := os.ReadFile("../docs/formats/cluster.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := func(preset, format string, args ...any) {
+		if want := fmt.Sprintf("| %s | %s |", preset, fmt.Sprintf(format, args...)); !strings.Contains(string(source), want) {
+			t.Errorf("docs/formats/cluster.md lacks %s", want)
+		}
+	}
+	b := base()
+	row("all", "bias %v", b.Bias)
+	row("all", "noise median %v, sigma %v", b.Noise.Median, b.Noise.Sigma)
+	row("all", "spikes rate %v, least %v, more %v", b.Spikes.Rate, b.Spikes.Least, b.Spikes.More)
+	row("all", "noise_scale %v to %v over %v", b.Scale.Start, b.Scale.End, b.Scale.Rounds)
+	for _, name := range Presets() {
+		c, _ := Preset(name)
+		label := "`" + name + "`"
+		for _, e := range c.Episodes {
+			start := ""
+			if e.AtStart > 0 {
+				start = fmt.Sprintf(", at_start %v", e.AtStart)
+			}
+			row(label, "episodes rate %v, rounds %v, excess median %v, sigma %v%s", e.Rate, e.Rounds, e.Excess.Median, e.Excess.Sigma, start)
+		}
+		if d := c.Drift; d.SD > 0 {
+			row(label, "drift sd %v, rounds %v", d.SD, d.Rounds)
+		}
+		if f := c.Failures; f.Rate > 0 {
+			row(label, "failures rate %v, rounds %v, silent %v", f.Rate, f.Rounds, f.Silent)
+		}
+		if j := c.Joins; j.Share > 0 {
+			row(label, "joins share %v, rounds %v", j.Share, j.Rounds)
+		}
 	}
 }

@@ -156,6 +156,21 @@ func TestFileMinimal(t *testing.T) {
 	roundTrip(t, f, c)
 }
 
+// The format document's own example must work.
+func TestFileDocumented(t *testing.T) {
+	source, err := os.ReadFile("../docs/formats/cluster.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(source), "```yaml\n")
+	example, _, _ := strings.Cut(rest, "```")
+	f, c, err := Read(strings.NewReader(example), "cluster.md", profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roundTrip(t, f, c)
+}
+
 func TestFilePresets(t *testing.T) {
 	for _, name := range Presets() {
 		f, c, err := Read(strings.NewReader("workload: resnet-50\nglobal_batch: 256\nnodes: [{device: k80, count: 2}]\nconditions: "+name), "c", profile.Embedded())

@@ -143,13 +143,12 @@ func (r *Round) over(now time.Duration) bool {
 
 // check completes the quorum and closes the round when nobody is missing.
 func (r *Round) check(now time.Duration) {
-	possible := r.expected - r.missed
-	if !r.quorum && r.in >= min(r.collect.Quorum.Of(r.expected), possible) {
+	if !r.quorum && r.in >= r.collect.Quorum.Of(r.expected) {
 		r.quorum = true
 		share := r.collect.GraceShare * float64(now-r.opened)
 		r.deadline = later(later(now, r.collect.Grace), time.Duration(min(share, math.MaxInt64/2)))
 	}
-	if r.in >= possible {
+	if r.in >= r.expected-r.missed {
 		r.closed, r.end = true, now
 	}
 }

@@ -119,7 +119,11 @@ func (s *script) collect(args []string) {
 		c := &s.cluster.Collect
 		switch key, value, _ := strings.Cut(a, "="); key {
 		case "quorum":
-			c.Quorum.Count = int(s.number(value))
+			if share, ok := strings.CutSuffix(value, "%"); ok {
+				c.Quorum.Share = s.number(share) / 100
+			} else {
+				c.Quorum.Count = int(s.number(value))
+			}
 		case "grace":
 			c.Grace = s.duration(value)
 		case "grace_share":

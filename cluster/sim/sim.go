@@ -211,6 +211,7 @@ func (s *Simulator) giveUp(deadline time.Duration) {
 	if t := s.cluster.Collect.Timeout; t == 0 || deadline-s.report.Start < t {
 		return
 	}
+	s.now = deadline
 	for i := range s.jobs {
 		if s.jobs[i].busy && s.report.Nodes[i].Status == cluster.Late {
 			s.queue.remove(i)

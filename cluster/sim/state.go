@@ -40,7 +40,7 @@ func newNode(c *cluster.Conditions, constant float64, seed uint64, index, count 
 		e := &c.Episodes[k]
 		begin, length, z := rng.Float64(), rng.Float64(), rng.NormFloat64()
 		if begin < e.AtStart {
-			n.episodes[k] = spell{left: geometric(length, e.Rounds), slow: e.DrawSlowdown(z)}
+			n.episodes[k] = spell{left: 1 + geometric(length, e.Rounds), slow: e.DrawSlowdown(z)} // the first round takes one off
 		}
 	}
 	if late := int(math.Round(c.Joins.Share * float64(count))); index > 0 && index >= count-late {
@@ -89,7 +89,7 @@ func (n *node) advance(c *cluster.Conditions) {
 	n.fails = -1
 	if c.Failures.Rate > 0 {
 		fail, at, silent, length := rng.Float64(), rng.Float64(), rng.Float64(), rng.Float64()
-		if n.away == 0 && fail < c.Failures.Rate {
+		if fail < c.Failures.Rate {
 			n.fails, n.silent, n.absence = at, silent < c.Failures.Silent, geometric(length, c.Failures.Rounds)
 		}
 	}

@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+func init() { _ = flag.Set("rapid.checks", "300") } // the command line still rules
+
+func drawCluster(t *rapid.T) *cluster.Cluster {
+	c := &cluster.Cluster{Workload: "w", GlobalBatch: 64}
+	n := rapid.IntRange(2, 8).Draw(t, "nodes")
+	for i := range n {
+		per := rapid.SampledFrom([]float64{0.01, 0.5, 1, 2, 40, 1e5}).Draw(t, "per sample")
+		p, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: per}, {MicroBatch: 8, Seconds: 4 * per}}, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := cluster.Node{Name: fmt.Sprint(i), Profile: p, Limit: profile.NoLimit, Network: rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "network")}
+		if rapid.Bool().Draw(t, "limited") {
+			node.Limit = rapid.IntRange(1, 20).Draw(t, "limit")
+		}
+		c.Nodes = append(c.Nodes, node)
+	}
+	return c
+}
+
+func drawCollect(t *rapid.T) cluster.Collect {
+	ms := func(name string) time.Duration {
+		return time.Duration(rapid.SampledFrom([]int{0, 0, 1, 500, 3000, 60_000}).Draw(t, name)) * time.Millisecond
+	}
+	c := cluster.Collect{Grace: ms("grace"), MaxStaleness: ms("staleness"), Timeout: ms("timeout")}
+	c.GraceShare = rapid.SampledFrom([]float64{0, 0.1, 1}).Draw(t, "grace share")
+	c.Quorum.Count = rapid.IntRange(0, 9).Draw(t, "count")
+	c.Quorum.Share = rapid.SampledFrom([]float64{0, 0.1, 0.7, 1}).Draw(t, "share")
+	return c
+}
+
+func drawConditions(t *rapid.T) cluster.Conditions {
+	f := func(most float64, name string) float64 {
+		if rapid.Bool().Draw(t, name+"?") {
+			return 0
+		}
+		return rapid.Float64Range(0, most).Draw(t, name)
+	}
+	long := func(name string) float64 { return rapid.SampledFrom([]float64{1, 1.5, 20, 1e9}).Draw(t, name) }
+	c := cluster.Conditions{
+		Bias: f(1, "bias"), Noise: cluster.Spread{Median: f(0.2, "noise"), Sigma: f(2, "sigma")},
+		Spikes:   cluster.Spikes{Rate: f(1, "spikes"), Least: f(3, "least"), More: f(3, "more")},
+		Drift:    cluster.Drift{SD: f(1, "drift"), Rounds: long("drift rounds")},
+		Failures: cluster.Failures{Rate: f(0.5, "failures"), Rounds: long("absence"), Silent: f(1, "silent")},
+		Joins:    cluster.Joins{Share: f(1, "joins"), Rounds: rapid.IntRange(0, 30).Draw(t, "join rounds")},
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "episodes") {
+		c.Episodes = append(c.Episodes, cluster.Episode{
+			Rate: f(1, "rate"), Rounds: long("rounds"), Excess: cluster.Spread{Median: f(8, "excess"), Sigma: f(3, "sigma")}, AtStart: f(1, "at start"),
+		})
+	}
+	if rapid.Bool().Draw(t, "scale") {
+		c.Scale = cluster.NoiseScale{Start: 0.5, End: 50, Rounds: 10}
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func drawSizes(t *rapid.T, c *cluster.Cluster) []int {
+	sizes := make([]int, len(c.Nodes))
+	for i := range sizes {
+		sizes[i] = rapid.IntRange(1, 24).Draw(t, "size") // beyond some limits
+	}
+	return sizes
+}
+
+func clone(r *cluster.Report) cluster.Report {
+	c := *r
+	c.Nodes = slices.Clone(r.Nodes)
+	return c
+}
+
+func mustRound(t interface{ Fatal(...any) }, s *Simulator, sizes []int) *cluster.Report {
+	r, err := s.Round(context.Background(), sizes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Whatever happens, a round ends, time goes on, and the books agree.
+func TestRounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, k := drawCluster(t), drawConditions(t)
+		c.Collect = drawCollect(t)
+		s := New(c, k, rapid.Uint64().Draw(t, "seed"))
+		calm := k.Failures.Rate == 0 && c.Collect.Timeout == 0 && c.Collect.Quorum.Of(len(c.Nodes)) == len(c.Nodes)
+		for round := range 25 {
+			sizes, start := drawSizes(t, c), s.Now()
+			present := slices.Clone(s.Present())
+			r := mustRound(t, s, sizes)
+			if r.Round != round || r.Start != start || r.Wait < 0 || s.Now() != start+r.Wait {
+				t.Fatalf("round %d from %v: %+v, now %v", round, start, r, s.Now())
+			}
+			if limit := c.Collect.Timeout; limit > 0 && r.Wait > limit {
+				t.Fatalf("waited %v, the timeout is %v", r.Wait, limit)
+			}
+			accepted, in, expected, want := 0, 0, 0, 0
+			for i, n := range r.Nodes {
+				accepted += n.Samples
+				if (n.Status == cluster.Absent) == present[i] {
+					t.Fatalf("node %d is %v, present %v", i, n.Status, present[i])
+				}
+				if n.Idle < 0 || n.Idle > r.Wait.Seconds() || n.Age < 0 || n.Seconds < 0 || n.Aged > n.Samples || math.IsNaN(n.Norm) || n.Agree > 1 {
+					t.Fatalf("node %d: %+v", i, n)
+				}
+				if n.Status == cluster.In != (n.Samples > 0) && n.Status != cluster.Lost {
+					t.Fatalf("node %d: %+v", i, n)
+				}
+				if n.Samples > 0 { // possibly of a node that failed afterwards
+					in++
+				}
+				if present[i] && (n.Status != cluster.Lost || n.Samples > 0) {
+					expected++
+				}
+				if present[i] && sizes[i] <= c.Nodes[i].Limit {
+					want += sizes[i]
+				}
+			}
+			if accepted != r.Accepted {
+				t.Fatalf("accepted %d, nodes %d", r.Accepted, accepted)
+			}
+			if calm && accepted != want {
+				t.Fatalf("nothing failed: accepted %d of %d", accepted, want)
+			}
+			if c.Collect.Timeout == 0 && in < min(c.Collect.Quorum.Of(expected), expected) {
+				t.Fatalf("the round ended with %d of %d: %+v", in, expected, r)
+			}
+		}
+	})
+}
+
+// A seed and the same sizes give the same bits, a refused call changes nothing, and the
+// truth hangs on neither the sizes nor the rule of the round: runs can be compared pairwise.
+func TestPairing(t *testing.T) {
+	done, cancel := context.WithCancel(context.Background())
+	cancel()
+	rapid.Check(t, func(t *rapid.T) {
+		c, k, seed := drawCluster(t), drawConditions(t), rapid.Uint64().Draw(t, "seed")
+		c.Collect = drawCollect(t)
+		d := *c
+		d.Collect = drawCollect(t)
+		a, b, other := New(c, k, seed), New(c, k, seed), New(&d, k, seed)
+		for range 25 {
+			if diff := cmp.Diff(a.Truth(), other.Truth()); diff != "" {
+				t.Fatal("the truth hangs on the sizes:", diff)
+			}
+			sizes := drawSizes(t, c)
+			ra := clone(mustRound(t, a, sizes))
+			if _, err := b.Round(done, sizes); !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			if _, err := b.Round(context.Background(), sizes[1:]); err == nil {
+				t.Fatal("too few sizes accepted")
+			}
+			if diff := cmp.Diff(ra, *mustRound(t, b, sizes)); diff != "" {
+				t.Fatal("not the same bits:", diff)
+			}
+			mustRound(t, other, drawSizes(t, c))
+		}
+	})
+}
+
+// The clock stops at its end rather than run over.
+func TestEndOfTime(t *testing.T) {
+	p, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: profile.MaxSeconds}}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster.Cluster{GlobalBatch: 2, Nodes: []cluster.Node{{Name: "a", Profile: p, Limit: profile.NoLimit}, {Name: "b", Profile: p, Limit: profile.NoLimit}}}
+	s := New(c, cluster.Conditions{}, 1)
+	for range 3 {
+		if r := mustRound(t, s, []int{1 << 40, 1}); r.Wait < 0 || r.Accepted != 1<<40+1 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if s.Now() != math.MaxInt64 {
+		t.Error(s.Now())
+	}
+}
+
+// What is reported of gradients, and the efficiency, follow from the noise scale:
+// E|g|^2 of b samples is |G|^2 (1 + scale/b).
+func TestNoiseScale(t *testing.T) {
+	c := &cluster.Cluster{GlobalBatch: 100}
+	p, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: 1}}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		c.Nodes = append(c.Nodes, cluster.Node{Profile: p, Limit: profile.NoLimit})
+	}
+	s := New(c, cluster.Conditions{Scale: cluster.NoiseScale{Start: 1, End: 100, Rounds: 2}}, 1)
+	for _, want := range []float64{100, 1000, 10_000, 10_000} {
+		if got := s.Scale(); math.Abs(got-want) > 1e-9*want {
+			t.Errorf("scale %v, want %v", got, want)
+		}
+		if got := s.Efficiency(100); got != 1 {
+			t.Errorf("efficiency of the whole batch %v", got)
+		}
+		if got, want := s.Efficiency(50), (want+100)/(want+50); math.Abs(got-want) > 1e-12 {
+			t.Errorf("efficiency %v, want %v", got, want)
+		}
+		r := mustRound(t, s, []int{20, 80})
+		if n, want := r.Nodes[0], math.Sqrt((1+want/20)/(1+want/100)); math.Abs(n.Norm-want) > 1e-12 || math.Abs(n.Agree*n.Norm-1) > 1e-12 {
+			t.Errorf("%+v, norm %v", n, want)
+		}
+	}
+	if s := New(c, cluster.Conditions{}, 1); s.Scale() != 0 || s.Efficiency(7) != 1 {
+		t.Error("without a noise scale everything counts fully")
+	}
+}
+
+// BenchmarkRound runs 1,000 nodes under the conditions that cost most.
+func BenchmarkRound(b *testing.B) {
+	for _, name := range []string{"steady", "drift", "bursts", "failures"} {
+		for _, quorum := range []float64{1, 0.8} {
+			b.Run(fmt.Sprintf("%s/quorum=%v", name, quorum), func(b *testing.B) {
+				k, err := cluster.Preset(name)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c := &cluster.Cluster{GlobalBatch: 16_000, Collect: cluster.Collect{Quorum: cluster.Quorum{Share: quorum}, GraceShare: 0.1}}
+				devices := []string{"a100-40g", "a10g", "a6000", "p40", "t4"}
+				for i := range 1000 {
+					p, err := profile.Embedded().Lookup(devices[i%len(devices)], "llama-3b-512-fp16")
+					if err != nil {
+						b.Fatal(err)
+					}
+					c.Nodes = append(c.Nodes, cluster.Node{Profile: p, Limit: profile.NoLimit})
+				}
+				sizes := make([]int, len(c.Nodes))
+				if _, err := cluster.Allocate(c, nil, c.Nominal(), sizes); err != nil {
+					b.Fatal(err)
+				}
+				s := New(c, k, 1)
+				b.ReportAllocs()
+				for b.Loop() {
+					mustRound(b, s, sizes)
+				}
+				b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "node-rounds/s")
+			})
+		}
+	}
+}
