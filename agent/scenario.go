@@ -94,8 +94,10 @@ func conditions(rng *rand.Rand) cluster.Conditions {
 	c := cluster.Conditions{
 		Bias:   logUniform(rng, 0.02, 0.2),
 		Noise:  cluster.Spread{Median: logUniform(rng, 0.01, 0.06), Sigma: 0.3 + 1.1*rng.Float64()},
-		Spikes: cluster.Spikes{Rate: logUniform(rng, 0.001, 0.04), Least: 0.1, More: 0.25},
+		Spikes: cluster.Spikes{Rate: logUniform(rng, 0.002, 0.06), Least: 0.1, More: logUniform(rng, 0.1, 0.4)},
 	}
+	start := logUniform(rng, 0.1, 10)
+	c.Scale = cluster.NoiseScale{Start: start, End: start * logUniform(rng, 1, 100), Rounds: logUniform(rng, 200, 20000)}
 	long := cluster.Episode{
 		Rate: logUniform(rng, 0.001, 0.01), Rounds: logUniform(rng, 60, 500),
 		Excess: cluster.Spread{Median: logUniform(rng, 0.1, 1), Sigma: 0.5 + 0.4*rng.Float64()},

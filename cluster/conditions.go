@@ -100,7 +100,7 @@ func base() Conditions {
 	return Conditions{
 		Bias:   0.065,
 		Noise:  Spread{Median: 0.030, Sigma: 1.2},
-		Spikes: Spikes{Rate: 0.018, Least: 0.1, More: 0.25},
+		Spikes: Spikes{Rate: 0.035, Least: 0.1, More: 0.19},
 		Scale:  NoiseScale{Start: 0.6, End: 72, Rounds: 20000},
 	}
 }
@@ -120,7 +120,7 @@ var presets = map[string]func(*Conditions){
 		c.Episodes = []Episode{{Rate: 0.0003, Rounds: 1000, Excess: gpuSharing, AtStart: 0.3}}
 	},
 	"powercap": func(c *Conditions) {
-		c.Episodes = []Episode{{Rate: 0.001, Rounds: 500, Excess: Spread{Median: 0.12, Sigma: 0.9}, AtStart: 0.2}}
+		c.Episodes = []Episode{{Rate: 0.001, Rounds: 500, Excess: Spread{Median: 0.12, Sigma: 1.4}, AtStart: 0.2}}
 	},
 	"failures": func(c *Conditions) { c.Failures = Failures{Rate: 0.001, Rounds: 50, Silent: 0.3} },
 	"joins":    func(c *Conditions) { c.Joins = Joins{Share: 0.25, Rounds: 200} },

@@ -1,0 +1,283 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// Case is a cluster that policies are compared on.
+type Case struct {
+	Name    string
+	Cluster *cluster.Cluster
+	Weights [env.Objectives]float64
+}
+
+// CompareConfig says what to compare.
+type CompareConfig struct {
+	Cases      []Case
+	Scenarios  []Scenario
+	Policies   []Contender
+	Trained    *Trained // for ddqn
+	Seeds      int      // judged on seeds 0..Seeds-1
+	TuneSeeds  int      // knobs are tuned on as many others; zero: 10
+	Rounds     int      // per run
+	Clock      func() time.Time
+	Progressed func(done, total int) // told after every run; may be nil; called by one goroutine at a time
+}
+
+// Scenario is a set of conditions with its name.
+type Scenario struct {
+	Name       string
+	Conditions cluster.Conditions
+}
+
+// Result is one line of a comparison.
+type Result struct {
+	Cluster   string  `json:"cluster"`
+	Scenario  string  `json:"scenario"`
+	Policy    string  `json:"policy"`
+	Nodes     int     `json:"nodes"`
+	Seeds     int     `json:"seeds"`
+	Rounds    int     `json:"rounds"`
+	Knobs     string  `json:"knobs,omitempty"` // as tuned for this cluster and scenario
+	Bound     bool    `json:"bound,omitempty"`
+	Progress  float64 `json:"progress"` // mean over seeds of goodput / the state oracle's
+	Low       float64 `json:"low"`      // 95% bootstrap interval of progress
+	High      float64 `json:"high"`
+	Waiting   float64 `json:"waiting"`
+	Freshness float64 `json:"freshness"`
+	P50       float64 `json:"decision_us_p50"`
+	P99       float64 `json:"decision_us_p99"`
+	// Gain is the first policy's progress minus this one's, over the same seeds.
+	Gain Interval `json:"gain"`
+
+	ratios []float64 // per seed
+}
+
+// tuneOffset keeps the seeds of tuning apart from those of judging.
+const tuneOffset = 1 << 32
+
+// Compare runs every policy on every case, scenario and seed, each tuned beforehand,
+// for that case and scenario, on seeds of their own. Runs of one seed face the same
+// cluster, so differences are paired. Lines come case by case, scenario by scenario,
+// policy by policy; with several cases, lines over all of them (cluster "all") follow.
+// If ctx is done Compare returns its error.
+func Compare(ctx context.Context, config CompareConfig) ([]Result, error) {
+	if config.TuneSeeds == 0 {
+		config.TuneSeeds = 10
+	}
+	c := &comparison{config: config}
+	for range config.Cases {
+		for range config.Scenarios {
+			c.total += config.Seeds // the state oracle's runs
+			for _, p := range config.Policies {
+				if len(p.Knobs) > 1 {
+					c.total += len(p.Knobs) * config.TuneSeeds
+				}
+				c.total += config.Seeds
+			}
+		}
+	}
+	var results []Result
+	for _, cs := range config.Cases {
+		for _, sc := range config.Scenarios {
+			lines, err := c.cell(ctx, cs, sc)
+			if err != nil {
+				return nil, fmt.Errorf("agent: %s, %s: %w", cs.Name, sc.Name, err)
+			}
+			results = append(results, lines...)
+		}
+	}
+	if len(config.Cases) > 1 {
+		results = append(results, pool(results, config)...)
+	}
+	return results, nil
+}
+
+// comparison is Compare at work.
+type comparison struct {
+	config      CompareConfig
+	mu          sync.Mutex
+	done, total int
+}
+
+// cell compares all policies on one case and scenario.
+func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, error) {
+	oracle := bound("oracle", "", Oracle{})
+	base, err := c.runs(ctx, cs, sc, &oracle, []int{0}, 0, c.config.Seeds)
+	if err != nil {
+		return nil, err
+	}
+	var lines []Result
+	for k := range c.config.Policies {
+		p := &c.config.Policies[k]
+		knob := 0
+		if len(p.Knobs) > 1 {
+			if knob, err = c.tune(ctx, cs, sc, p); err != nil {
+				return nil, err
+			}
+		}
+		runs, err := c.runs(ctx, cs, sc, p, []int{knob}, 0, c.config.Seeds)
+		if err != nil {
+			return nil, err
+		}
+		r := Result{Cluster: cs.Name, Scenario: sc.Name, Policy: p.Name, Nodes: len(cs.Cluster.Nodes), Seeds: c.config.Seeds, Rounds: c.config.Rounds, Bound: p.Bound}
+		if len(p.Knobs) > 0 {
+			r.Knobs = p.Knobs[knob]
+		}
+		var times []time.Duration
+		for i, run := range runs[0] {
+			r.ratios = append(r.ratios, run.score.Goodput/base[0][i].score.Goodput)
+			r.Waiting += run.score.Waiting / float64(len(runs[0]))
+			r.Freshness += run.score.Freshness / float64(len(runs[0]))
+			times = append(times, run.times...)
+		}
+		slices.Sort(times)
+		if len(times) > 0 {
+			r.P50 = float64(times[len(times)/2]) / 1e3
+			r.P99 = float64(times[len(times)*99/100]) / 1e3
+		}
+		i := Bootstrap([][]float64{r.ratios})
+		r.Progress, r.Low, r.High = i.Mean, i.Low, i.High
+		lines = append(lines, r)
+	}
+	for k := range lines {
+		lines[k].Gain = Bootstrap([][]float64{differences(lines[0].ratios, lines[k].ratios)})
+	}
+	return lines, nil
+}
+
+// tune finds the grid point with the highest goodput on the tuning seeds.
+func (c *comparison) tune(ctx context.Context, cs Case, sc Scenario, p *Contender) (int, error) {
+	knobs := make([]int, len(p.Knobs))
+	for k := range knobs {
+		knobs[k] = k
+	}
+	runs, err := c.runs(ctx, cs, sc, p, knobs, tuneOffset, c.config.TuneSeeds)
+	if err != nil {
+		return 0, err
+	}
+	best, bestMean := 0, 0.0
+	for k := range runs {
+		mean := 0.0
+		for i := range runs[k] {
+			mean += runs[k][i].score.Goodput / runs[0][i].score.Goodput
+		}
+		if mean > bestMean {
+			best, bestMean = k, mean
+		}
+	}
+	return best, nil
+}
+
+type run struct {
+	score Score
+	times []time.Duration
+}
+
+// runs plays a policy with each of the knobs on each seed, on all processors.
+func (c *comparison) runs(ctx context.Context, cs Case, sc Scenario, p *Contender, knobs []int, offset uint64, seeds int) ([][]run, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := make([][]run, len(knobs))
+	for k := range out {
+		out[k] = make([]run, seeds)
+	}
+	tasks := make(chan int)
+	errs := make(chan error, runtime.GOMAXPROCS(0))
+	for range cap(errs) {
+		go func() {
+			var err error
+			for t := range tasks {
+				if err != nil {
+					continue // drain
+				}
+				k, seed := t/seeds, t%seeds
+				if out[k][seed], err = c.play(ctx, cs, sc, p, knobs[k], offset+uint64(seed)); err != nil {
+					cancel()
+				}
+			}
+			errs <- err
+		}()
+	}
+	for t := range len(knobs) * seeds {
+		tasks <- t
+	}
+	close(tasks)
+	var first error
+	for range cap(errs) {
+		if err := <-errs; err != nil && (first == nil || errors.Is(first, context.Canceled)) {
+			first = err
+		}
+	}
+	return out, first
+}
+
+func (c *comparison) play(ctx context.Context, cs Case, sc Scenario, p *Contender, knob int, seed uint64) (run, error) {
+	var r run
+	s := sim.New(cs.Cluster, sc.Conditions, seed)
+	policy := p.New(cs.Cluster, s, c.config.Trained, cs.Weights, knob)
+	var each func(Round)
+	if c.config.Clock != nil && seed < tuneOffset {
+		each = func(round Round) { r.times = append(r.times, round.Decision) }
+	}
+	score, err := Play(ctx, cs.Cluster, s, policy, c.config.Rounds, c.config.Clock, each)
+	r.score = score
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done++
+	if c.config.Progressed != nil && err == nil {
+		c.config.Progressed(c.done, c.total)
+	}
+	return r, err
+}
+
+// pool adds, for every scenario and policy, the line over all cases: the mean over
+// cases, with intervals from a bootstrap that resamples seeds within each case.
+func pool(lines []Result, config CompareConfig) []Result {
+	var pooled []Result
+	for _, sc := range config.Scenarios {
+		var first [][]float64
+		for _, p := range config.Policies {
+			all := Result{Cluster: "all", Scenario: sc.Name, Policy: p.Name, Seeds: config.Seeds, Rounds: config.Rounds, Bound: p.Bound}
+			var ratios, gains [][]float64
+			for _, l := range lines {
+				if l.Scenario != sc.Name || l.Policy != p.Name {
+					continue
+				}
+				all.Nodes += l.Nodes
+				all.Waiting += l.Waiting / float64(len(config.Cases))
+				all.Freshness += l.Freshness / float64(len(config.Cases))
+				all.P50, all.P99 = max(all.P50, l.P50), max(all.P99, l.P99)
+				ratios = append(ratios, l.ratios)
+			}
+			if first == nil {
+				first = ratios
+			}
+			for k := range ratios {
+				gains = append(gains, differences(first[k], ratios[k]))
+			}
+			i := Bootstrap(ratios)
+			all.Progress, all.Low, all.High, all.Gain = i.Mean, i.Low, i.High, Bootstrap(gains)
+			pooled = append(pooled, all)
+		}
+	}
+	return pooled
+}
+
+func differences(a, b []float64) []float64 {
+	d := make([]float64, len(a))
+	for i := range a {
+		d[i] = a[i] - b[i]
+	}
+	return d
+}

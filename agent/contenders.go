@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// Contender is a policy that can be compared: its name and, where it has knobs, the
+// grid over which they are tuned for every scenario.
+type Contender struct {
+	Name   string
+	About  string
+	Bound  bool     // an oracle: no competitor
+	Knobs  []string // one text per grid point; nil: nothing to tune
+	create func(c *cluster.Cluster, s *sim.Simulator, t *Trained, w [env.Objectives]float64, knob int) Policy
+}
+
+// New returns the policy with the knob-th grid point (0 where there are none) for one
+// run of s.
+func (c *Contender) New(cl *cluster.Cluster, s *sim.Simulator, t *Trained, w [env.Objectives]float64, knob int) Policy {
+	return c.create(cl, s, t, w, knob)
+}
+
+type create = func(c *cluster.Cluster, s *sim.Simulator, t *Trained, w [env.Objectives]float64, knob int) Policy
+
+// Contenders returns every policy, in the order of tables: the agent, the baselines
+// from simple to strong, the agent's own fallback, the bounds.
+func Contenders() []Contender {
+	return []Contender{
+		{Name: "ddqn", About: "the trained Double-DQN agent", create: func(c *cluster.Cluster, _ *sim.Simulator, t *Trained, w [env.Objectives]float64, _ int) Policy {
+			return t.NewAgent(c, w)
+		}},
+		{Name: "uniform", About: "the same size everywhere", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, _ int) Policy {
+			return NewUniform(c)
+		}},
+		{Name: "nameplate", About: "in proportion to data-sheet speed", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, _ int) Policy {
+			return NewNameplate(c)
+		}},
+		tunedProportional(), tunedLBBSP(),
+		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
+		tunedWaterFill("waterfill-margin", "the same with room for every node's noise", marginGrid()),
+		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
+		{Name: "model", About: "the agent's fallback rule alone, without the network", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, _ int) Policy {
+			return NewModel(c)
+		}},
+		bound("static", "true rates of the first round", Oracle{Once: true}),
+		bound("lag1", "true rates of the round before", Oracle{Lag: 1}),
+		bound("oracle", "true rates now, not the noise", Oracle{}),
+		boundMargin(),
+	}
+}
+
+// Find returns the contenders of the given names.
+func Find(names []string) ([]Contender, error) {
+	all := Contenders()
+	var known []string
+	for _, c := range all {
+		known = append(known, c.Name)
+	}
+	var found []Contender
+next:
+	for _, n := range names {
+		for _, c := range all {
+			if c.Name == n {
+				found = append(found, c)
+				continue next
+			}
+		}
+		return nil, fmt.Errorf("agent: unknown policy %q; known: %s", n, strings.Join(known, ", "))
+	}
+	return found, nil
+}
+
+func tunedProportional() Contender {
+	type knob struct {
+		period int
+		dead   float64
+	}
+	var grid []knob
+	c := Contender{Name: "proportional", About: "proportional control (OmniLearn)"}
+	for _, p := range []int{1, 10, 50} {
+		for _, d := range []float64{0, 0.05, 0.2} {
+			grid = append(grid, knob{p, d})
+			c.Knobs = append(c.Knobs, fmt.Sprintf("every %d rounds, dead band %g", p, d))
+		}
+	}
+	c.create = func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, k int) Policy {
+		return NewProportional(c, grid[k].period, grid[k].dead)
+	}
+	return c
+}
+
+func tunedLBBSP() Contender {
+	gains := []float64{0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1}
+	c := Contender{Name: "lbbsp", About: "moving average of the speed (LB-BSP)"}
+	for _, g := range gains {
+		c.Knobs = append(c.Knobs, fmt.Sprintf("gain %g", g))
+	}
+	c.create = func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, k int) Policy {
+		return NewLBBSP(c, gains[k])
+	}
+	return c
+}
+
+var (
+	waterGains   = []float64{0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1}
+	waterMargins = []float64{0.25, 0.5, 0.75, 1, 1.25, 1.5, 2}
+)
+
+func plainGrid() []WaterFill {
+	var grid []WaterFill
+	for _, g := range waterGains {
+		grid = append(grid, WaterFill{Gain: g})
+	}
+	for _, f := range []float64{0.9, 0.95, 0.98, 0.99} {
+		grid = append(grid, WaterFill{Gain: 1, Forget: f})
+	}
+	return grid
+}
+
+func marginGrid() []WaterFill {
+	var grid []WaterFill
+	for _, g := range waterGains {
+		for _, m := range waterMargins {
+			grid = append(grid, WaterFill{Gain: g, Margin: m})
+		}
+	}
+	return grid
+}
+
+func cusumGrid() []WaterFill {
+	var grid []WaterFill
+	for _, g := range waterGains[:5] {
+		for _, m := range append([]float64{0}, waterMargins...) {
+			for _, h := range []float64{2.5, 4, 6} {
+				grid = append(grid, WaterFill{Gain: g, Margin: m, CUSUM: h})
+			}
+		}
+	}
+	return grid
+}
+
+func tunedWaterFill(name, about string, grid []WaterFill) Contender {
+	c := Contender{Name: name, About: about}
+	for _, w := range grid {
+		text := fmt.Sprintf("gain %g", w.Gain)
+		if w.Forget > 0 {
+			text = fmt.Sprintf("least squares, forgetting %g", w.Forget)
+		}
+		if w.Margin > 0 {
+			text += fmt.Sprintf(", margin %g", w.Margin)
+		}
+		if w.CUSUM > 0 {
+			text += fmt.Sprintf(", threshold %g", w.CUSUM)
+		}
+		c.Knobs = append(c.Knobs, text)
+	}
+	c.create = func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, k int) Policy {
+		return NewWaterFill(c, grid[k])
+	}
+	return c
+}
+
+func bound(name, about string, o Oracle) Contender {
+	return Contender{Name: name, About: about, Bound: true, create: func(c *cluster.Cluster, s *sim.Simulator, _ *Trained, _ [env.Objectives]float64, _ int) Policy {
+		return NewOracle(c, s, o)
+	}}
+}
+
+func boundMargin() Contender {
+	c := Contender{Name: "oracle-margin", About: "true rates now, with the best room for true noise", Bound: true}
+	margins := append(append([]float64{0}, waterMargins...), 2.5)
+	for _, m := range margins {
+		c.Knobs = append(c.Knobs, fmt.Sprintf("margin %g", m))
+	}
+	c.create = func(c *cluster.Cluster, s *sim.Simulator, _ *Trained, _ [env.Objectives]float64, k int) Policy {
+		return NewOracle(c, s, Oracle{Margin: margins[k]})
+	}
+	return c
+}
