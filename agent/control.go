@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,8 +28,9 @@ type Round struct {
 	Decision time.Duration   // time the policy took; 0 without a clock
 }
 
-// Round decides, hands out and collects once. If the present nodes cannot hold the
-// global batch the error wraps cluster.ErrCapacity.
+// Round decides, hands out and collects once. Where too many nodes are gone for the
+// rest to hold the global batch, each of these gets all it can hold: a smaller round is
+// better than none.
 func (c *Control) Round(ctx context.Context) (Round, error) {
 	if c.sizes == nil {
 		c.sizes = make([]int, len(c.Cluster.Nodes))
@@ -37,7 +39,16 @@ func (c *Control) Round(ctx context.Context) (Round, error) {
 	if c.Clock != nil {
 		begun = c.Clock()
 	}
-	if err := c.Policy.Decide(c.report, c.Runner.Present(), c.sizes); err != nil {
+	present := c.Runner.Present()
+	switch err := c.Policy.Decide(c.report, present, c.sizes); {
+	case errors.Is(err, cluster.ErrCapacity):
+		for i := range c.sizes {
+			c.sizes[i] = 0
+			if present[i] {
+				c.sizes[i] = min(c.Cluster.Nodes[i].Limit, c.Cluster.GlobalBatch)
+			}
+		}
+	case err != nil:
 		return Round{}, fmt.Errorf("agent: decide: %w", err)
 	}
 	r := Round{Sizes: c.sizes}

@@ -2,8 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -11,21 +11,42 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// TrainConfig says how a policy is trained. The zero value trains the embedded policy.
+// TrainConfig says how a policy is trained. The zero value, with its defaults, trains
+// the embedded policy; each default says why.
 type TrainConfig struct {
-	Seed          uint64  `json:"seed"`
-	Steps         int     `json:"steps"`          // rounds over all environments; zero: 300,000
-	Envs          int     `json:"envs"`           // episodes side by side; zero: 32
-	EpisodeRounds int     `json:"episode_rounds"` // zero: 200
-	Hidden        []int   `json:"hidden"`         // nil: 64, 64
-	UpdatesPerSet int     `json:"updates"`        // gradient steps per step of all environments; zero: 3
-	Epsilon       float64 `json:"epsilon"`        // share of random actions at the end; zero: 0.03
-	Gamma         float64 `json:"gamma"`          // zero: 0.8
-	LearningRate  float64 `json:"learning_rate"`  // zero: 1e-3
-	Group         int     `json:"group"`          // nodes followed per episode; zero: 8
-	NStep         int     `json:"n_step"`
-	Team          float64 `json:"team"`           // weight of the team's reward beside the nodes' own; zero: 0
+	Seed uint64 `json:"seed"`
+	// Steps is the number of rounds over all environments. Zero: 1,500,000; beyond a
+	// million the return no longer rises.
+	Steps int `json:"steps"`
+	// Envs is the number of episodes side by side. Zero: 128; with 32, the replay held so
+	// few different clusters at a time that the network chased them.
+	Envs int `json:"envs"`
+	// Updates is the number of gradient steps per step of all environments. Zero: 12,
+	// which keeps the learner's core as busy as the actor's.
+	Updates int `json:"updates"`
+	// Gamma is the discount per round. Zero: 0.5; what a choice does is seen at once,
+	// and a longer horizon only adds noise.
+	Gamma float64 `json:"gamma"`
+	// Explore is the share of random actions of an exploring node. Zero: 0.8; rewards
+	// are the nodes' own, so one node's exploring does not blur another's.
+	Explore float64 `json:"explore"`
+	// Hidden are the widths of the network's layers. Nil: 64, 64.
+	Hidden []int `json:"hidden"`
 }
+
+const (
+	trainGroup   = 8   // nodes followed per episode: rows of a replay step
+	trainRows    = 512 // rows of an update
+	trainKeep    = 500 // steps kept per environment
+	trainTeam    = 0.1 // weight of the team's reward beside a node's own
+	trainRate    = 1e-3
+	trainShort   = 30 // rounds of the shortest and longest episode
+	trainLong    = 250
+	trainWarmup  = 20  // sets of steps before the first update
+	trainRandom  = 0.1 // share of the run over which all actions turn from random to chosen
+	trainSmooth  = 0.02
+	fleetPerNode = 24 // one of so many nodes explores
+)
 
 func (c TrainConfig) withDefaults() TrainConfig {
 	set := func(v *int, d int) {
@@ -33,243 +54,233 @@ func (c TrainConfig) withDefaults() TrainConfig {
 			*v = d
 		}
 	}
-	setf := func(v *float64, d float64) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	set(&c.Steps, 300_000)
+	set(&c.Steps, 1_500_000)
 	set(&c.Envs, 128)
-	set(&c.EpisodeRounds, 250)
-	set(&c.UpdatesPerSet, 3)
-	set(&c.Group, 8)
-	set(&c.NStep, 1)
-	setf(&c.Epsilon, 0.8)
-	setf(&c.Gamma, 0.8)
-	setf(&c.LearningRate, 1e-3)
+	set(&c.Updates, 12)
+	if c.Gamma == 0 {
+		c.Gamma = 0.5
+	}
+	if c.Explore == 0 {
+		c.Explore = 0.8
+	}
 	if c.Hidden == nil {
 		c.Hidden = []int{64, 64}
 	}
 	return c
 }
 
-// Progress is what training reports after every set of steps.
-type Progress struct {
-	Steps, Total, Updates int
-	Epsilon, Loss, MeanQ  float64
-	Return                float64 // mean own speed reward per round and followed node
-	Team                  float64 // mean progress of the team
+// Validate reports everything out of range.
+func (c TrainConfig) Validate() error {
+	var errs []error
+	c = c.withDefaults()
+	if c.Steps < c.Envs {
+		errs = append(errs, fmt.Errorf("steps is %d; at least one per environment (%d) is needed", c.Steps, c.Envs))
+	}
+	if c.Envs < 1 || c.Envs > 4096 {
+		errs = append(errs, fmt.Errorf("envs is %d; it must lie in 1..4096", c.Envs))
+	}
+	if c.Updates < 1 || c.Updates > 1000 {
+		errs = append(errs, fmt.Errorf("updates is %d; it must lie in 1..1000", c.Updates))
+	}
+	if !(c.Explore > 0 && c.Explore <= 1) {
+		errs = append(errs, fmt.Errorf("explore is %v; it must lie in (0, 1]", c.Explore))
+	}
+	return errors.Join(errs...)
 }
 
-// stream is one environment of the training run and the nodes it follows.
-type stream struct {
-	env     *env.Env
-	weights [env.Objectives]float64
-	follow  []int
-	live    []bool
-	rows    []float32
-	q       []float32
-	actions []int
-	pending []ddqn.Step
+// sets is the number of times that every environment takes a step.
+func (c TrainConfig) sets() int { return c.Steps / c.Envs }
+
+// Progress is what training reports after every set of steps.
+type Progress struct {
+	Steps   int     `json:"steps"`
+	Total   int     `json:"total"`
+	Updates int     `json:"updates"`
+	Loss    float64 `json:"loss"`
+	MeanQ   float64 `json:"mean_q"`
+	Return  float64 `json:"return"` // nodes' own reward per round, moving average over sets
+	Team    float64 `json:"team"`   // the team's speed reward (progress - 1), the same way
+	Epsilon float64 `json:"epsilon"`
 }
 
 // Trainer trains a policy. It alternates: while the actor plays one step of every
 // environment with the weights of before, the learner takes its gradient steps on what
-// was played until then. Both use one core, and the result does not depend on their
-// speed.
+// was played until then. Each has a core to itself, and the result does not depend on
+// their speed: the same seed gives the same bits.
 type Trainer struct {
 	config    TrainConfig
 	scenarios *Scenarios
-	rng       *rand.Rand
 	pcg       *rand.PCG
+	rng       *rand.Rand
 	streams   []*stream
 	replay    *ddqn.Replay
 	learner   *ddqn.Learner
 	actor     *ddqn.Actor
-	steps     int
-	returns   float64
+	sets      int // done
+	low, high []float32
+	returned  float64
 	team      float64
 }
 
 // NewTrainer prepares a training run on the catalogue's training split.
 func NewTrainer(catalogue *profile.Catalogue, config TrainConfig) (*Trainer, error) {
+	t, err := newTrainer(catalogue, config)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range t.streams {
+		if err := t.begin(s); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// newTrainer is NewTrainer without episodes.
+func newTrainer(catalogue *profile.Catalogue, config TrainConfig) (*Trainer, error) {
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("agent: training: %w", err)
+	}
 	config = config.withDefaults()
 	scenarios, err := NewScenarios(catalogue)
 	if err != nil {
 		return nil, err
 	}
-	t := &Trainer{config: config, scenarios: scenarios, pcg: rand.NewPCG(config.Seed, 1)}
+	t := &Trainer{config: config, scenarios: scenarios, pcg: rand.NewPCG(config.Seed, 1), low: make([]float32, env.Features), high: make([]float32, env.Features)}
 	t.rng = rand.New(t.pcg)
-	net, err := ddqn.NewNetwork(ddqn.Spec{Features: env.Features, Actions: len(env.Actions), Objectives: env.Objectives, Hidden: config.Hidden}, rand.New(rand.NewPCG(config.Seed, 2)))
+	spec := ddqn.Spec{Features: env.Features, Actions: len(env.Actions), Objectives: env.Objectives, Hidden: config.Hidden}
+	net, err := ddqn.NewNetwork(spec, rand.New(rand.NewPCG(config.Seed, 2)))
 	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("agent: training: %w", err)
 	}
-	t.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: 500, Group: config.Group, Features: env.Features, Objectives: env.Objectives})
+	t.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: trainKeep, Group: trainGroup, Features: env.Features, Objectives: env.Objectives})
 	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("agent: training: %w", err)
 	}
-	sets := config.Steps / config.Envs
 	t.learner, err = ddqn.NewLearner(ddqn.LearnerConfig{
-		Group: config.Group, NStep: config.NStep, Gamma: config.Gamma, LearningRate: config.LearningRate,
-		DecayUpdates: sets * config.UpdatesPerSet, FinalRate: 0.02, Batch: 512 / config.Group,
+		Batch: trainRows / trainGroup, Group: trainGroup, NStep: 1, Gamma: config.Gamma,
+		LearningRate: trainRate, DecayUpdates: config.sets() * config.Updates, FinalRate: 0.02,
 	}, net, rand.NewPCG(config.Seed, 3))
 	if err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
+		return nil, fmt.Errorf("agent: training: %w", err)
 	}
 	t.actor = ddqn.NewActor(net)
 	for range config.Envs {
-		s := &stream{}
-		if err := t.begin(s); err != nil {
-			return nil, err
-		}
-		t.streams = append(t.streams, s)
+		t.streams = append(t.streams, &stream{})
 	}
 	return t, nil
 }
 
-// begin starts a new episode in a stream.
-func (t *Trainer) begin(s *stream) error {
-	config := t.scenarios.Episode(t.rng, int(logUniform(t.rng, 30, float64(t.config.EpisodeRounds))))
-	e, err := env.New(config)
-	if err != nil {
-		return err
-	}
-	if _, err := e.Reset(); err != nil {
-		return err
-	}
-	s.env, s.weights = e, config.Weights
-	s.follow = t.rng.Perm(e.Size())
-	s.follow = s.follow[:min(len(s.follow), t.config.Group)]
-	s.actions = make([]int, e.Size())
-	s.pending = append(s.pending[:0], ddqn.Step{Kind: ddqn.First})
-	s.rows = e.Rows(s.rows)
-	return nil
-}
-
-// Run trains until the configured number of steps, reporting after every set.
+// Run trains until the configured number of steps, reporting after every set. When ctx
+// is done it stops between two sets and returns ctx's error; Run may then be called
+// again, or the state saved.
 func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
-	sets := t.config.Steps / t.config.Envs
-	for set := t.steps / t.config.Envs; set < sets; set++ {
+	for t.sets < t.config.sets() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if err := t.actor.Sync(t.learner.Network()); err != nil {
-			return err
+			return fmt.Errorf("agent: training: %w", err)
 		}
-		explore := max(0, 1-float64(set)/(0.1*float64(sets)))
+		random := max(0, 1-float64(t.sets)/(trainRandom*float64(t.config.sets())))
 		played := make(chan error, 1)
-		go func() { played <- t.play(explore) }()
-		var stats ddqn.Stats
-		var learnErr error
-		if set > 20 {
-			for range t.config.UpdatesPerSet {
-				if stats, learnErr = t.learner.Update(t.replay); learnErr != nil {
-					break
-				}
-			}
-		}
-		if err := <-played; err != nil {
-			return err
-		}
-		if learnErr != nil {
-			return learnErr
+		go func() { played <- t.play(random) }()
+		stats, learnErr := t.learn()
+		if err := errors.Join(<-played, learnErr); err != nil {
+			return fmt.Errorf("agent: training: %w", err)
 		}
 		if err := t.keep(); err != nil {
-			return err
+			return fmt.Errorf("agent: training: %w", err)
 		}
-		t.steps += t.config.Envs
+		t.sets++
 		if report != nil {
-			report(Progress{Steps: t.steps, Total: t.config.Steps, Updates: t.learner.Updates(), Epsilon: explore, Loss: stats.Loss, MeanQ: stats.MeanQ, Return: t.returns, Team: t.team})
+			report(Progress{
+				Steps: t.sets * t.config.Envs, Total: t.config.sets() * t.config.Envs, Updates: t.learner.Updates(),
+				Loss: stats.Loss, MeanQ: stats.MeanQ, Return: t.returned, Team: t.team, Epsilon: random,
+			})
 		}
 	}
 	return nil
 }
 
-// Network is the network as trained so far.
-func (t *Trainer) Network() *ddqn.Network { return t.learner.Network() }
+// learn takes the gradient steps of one set.
+func (t *Trainer) learn() (stats ddqn.Stats, err error) {
+	if t.sets < trainWarmup {
+		return stats, nil
+	}
+	for range t.config.Updates {
+		if stats, err = t.learner.Update(t.replay); err != nil {
+			return stats, err
+		}
+	}
+	return stats, nil
+}
 
-// play takes one step in every stream.
-func (t *Trainer) play(explore float64) error {
-	const width = env.Objectives
-	t.returns, t.team = 0, 0
-	for index, s := range t.streams {
+// play takes one step in every environment.
+func (t *Trainer) play(random float64) error {
+	returned, team, nodes := 0.0, 0.0, 0.0
+	for k, s := range t.streams {
+		t.widen(s.rows)
 		s.q = t.actor.Q(s.q, s.rows)
-		var w32 [width]float32
-		for i, w := range s.weights {
-			w32[i] = float32(w)
-		}
-		count := len(env.Actions)
-		for i := range s.actions {
-			s.actions[i] = ddqn.Greedy(s.q[i*count*width:(i+1)*count*width], count, width, w32[:])
-		}
-		// One node in 24 explores, of the followed ones, and less in some streams than in
-		// others: were all to, the network would know large fleets only in turmoil.
-		epsilon := t.config.Epsilon * math.Pow(0.1, float64(index)/float64(len(t.streams)))
-		explorers := min(max(len(s.actions)/24, 1), len(s.follow))
-		for k, i := range s.follow {
-			if t.rng.Float64() < explore || k < explorers && t.rng.Float64() < epsilon {
-				s.actions[i] = t.rng.IntN(count)
-			}
-		}
-		p := ddqn.Step{Kind: s.pending[0].Kind}
-		t.snapshot(s, &p)
-		p.Actions = make([]int, t.config.Group)
-		p.Rewards = make([]float32, t.config.Group*width)
-		p.Weights = w32[:]
-		for k, i := range s.follow {
-			p.Actions[k] = s.actions[i]
-		}
-		step, err := s.env.Step(s.actions)
+		t.act(s, k, random)
+		own, step, err := s.step()
 		if err != nil {
 			return err
 		}
-		own := 0.0
-		for k, i := range s.follow {
-			for o := range width {
-				r := step.Nodes[i*width+o]
-				p.Rewards[k*width+o] = r + float32(t.config.Team*step.Reward[o])
-			}
-			own += float64(step.Nodes[i*width])
-		}
-		t.returns += own / float64(len(s.follow)) / float64(len(t.streams))
-		t.team += step.Reward[0] / float64(len(t.streams))
-		s.rows = s.env.Rows(s.rows)
-		s.pending = append(s.pending[:0], p)
-		if step.Kind == env.Last {
-			last := ddqn.Step{Kind: ddqn.Last, Terminal: step.Terminal}
-			t.snapshot(s, &last)
-			s.pending = append(s.pending, last)
-		}
+		returned += own
+		team += step.Reward[0]
+		nodes += float64(len(s.follow))
 	}
+	returned /= nodes
+	team /= float64(len(t.streams))
+	if t.sets == 0 {
+		t.returned, t.team = returned, team
+	}
+	t.returned += trainSmooth * (returned - t.returned)
+	t.team += trainSmooth * (team - t.team)
 	return nil
 }
 
-// snapshot copies the followed nodes' rows.
-func (t *Trainer) snapshot(s *stream, p *ddqn.Step) {
-	p.Rows = make([]float32, t.config.Group*env.Features)
-	p.Live = make([]bool, t.config.Group)
-	present := s.env.Live()
-	for k, i := range s.follow {
-		copy(p.Rows[k*env.Features:], s.rows[i*env.Features:(i+1)*env.Features])
-		p.Live[k] = present[i]
+// widen keeps the range of every feature.
+func (t *Trainer) widen(rows []float32) {
+	for r := 0; r < len(rows); r += env.Features {
+		for i, v := range rows[r : r+env.Features] {
+			t.low[i], t.high[i] = min(t.low[i], v), max(t.high[i], v)
+		}
 	}
 }
 
 // keep moves what was played into the replay and starts new episodes where one ended.
 func (t *Trainer) keep() error {
 	for k, s := range t.streams {
-		for _, p := range s.pending {
+		for _, p := range s.played {
 			if err := t.replay.Add(k, p); err != nil {
-				return fmt.Errorf("agent: %w", err)
+				return err
 			}
 		}
-		if len(s.pending) > 1 {
+		if len(s.played) > 1 {
 			if err := t.begin(s); err != nil {
 				return err
 			}
-			continue
 		}
-		s.pending = append(s.pending[:0], ddqn.Step{Kind: ddqn.Mid})
 	}
 	return nil
+}
+
+// Trained is the policy as trained so far.
+func (t *Trainer) Trained() *Trained {
+	r := Record{
+		Version: recordVersion, Low: t.low, High: t.high, Config: t.config,
+		Updates: t.learner.Updates(), Return: t.returned, Workloads: t.scenarios.workloads,
+	}
+	seen := map[string]bool{}
+	for _, w := range t.scenarios.workloads {
+		for _, d := range t.scenarios.devices[w] {
+			if !seen[d.Name] {
+				seen[d.Name] = true
+				r.Devices = append(r.Devices, d.Name)
+			}
+		}
+	}
+	return &Trained{Network: t.learner.Network().Clone(), Record: r}
 }

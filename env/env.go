@@ -22,12 +22,14 @@ const (
 type Step struct {
 	Kind     Kind
 	Terminal bool
-	// Reward is the team's, by objective: progress (the state oracle's finish time over
-	// the round's, with its share of accepted samples), waiting (minus the idle share of
-	// node time), freshness (share of accepted samples that were fresh).
+	// Reward is the team's, by objective, each 0 at best: speed (progress - 1, progress
+	// being the goodput relative to the state oracle's without noise), waiting (minus the
+	// idle share of node time), freshness (minus the share of accepted samples that were
+	// computed on an older model).
 	Reward [Objectives]float64
-	// Nodes holds every node's own reward, by objective, row-major; see ownReward. Valid
-	// until the next step.
+	// Nodes holds every node's own reward, by objective, row-major; valid until the next
+	// step. Speed and waiting ask the same of a node, a parameter that fits (ownReward);
+	// freshness asks that what it delivers is fresh.
 	Nodes []float32
 }
 
@@ -52,7 +54,6 @@ type Env struct {
 	perf        []cluster.Performance
 	truthBase   []cluster.Performance
 	oraclePerf  []cluster.Performance
-	noise []float64
 	before      []float64 // true slowdowns of the round that was measured
 	sizes       []int
 	oracleSizes []int
@@ -133,7 +134,7 @@ func (e *Env) round() (Step, error) {
 		return Step{}, fmt.Errorf("env: %w", err)
 	}
 	e.tracker.Predict(finish)
-	truth := e.sim.Truth(); e.noise = truth.Noise
+	truth := e.sim.Truth()
 	ideal, err := e.ideal(truth)
 	if err != nil {
 		return Step{}, fmt.Errorf("env: %w", err)
@@ -163,24 +164,22 @@ func (e *Env) pay(s *Step, report *cluster.Report, ideal float64) {
 	idle, taking, aged := 0.0, 0.0, 0.0
 	for i := range report.Nodes {
 		r := &report.Nodes[i]
-		share, fresh := 0.0, 1.0
+		old := 0.0
 		if r.Status != cluster.Absent {
-			share = min(r.Idle/wait, 1)
-			idle += share
+			idle += min(r.Idle/wait, 1)
 			taking++
 			aged += float64(r.Aged)
 			if r.Samples > 0 {
-				fresh = 1 - float64(r.Aged)/float64(r.Samples)
+				old = float64(r.Aged) / float64(r.Samples)
 			}
 		}
 		e.nodes[i*Objectives+1] = e.nodes[i*Objectives]
-		e.nodes[i*Objectives+2] = float32(fresh)
+		e.nodes[i*Objectives+2] = float32(-old)
 	}
 	accepted := float64(report.Accepted)
-	s.Reward[0] = ideal / wait * accepted / float64(e.config.Cluster.GlobalBatch)
+	s.Reward[0] = ideal/wait*accepted/float64(e.config.Cluster.GlobalBatch) - 1
 	s.Reward[1] = -idle / max(taking, 1)
-	s.Reward[2] = 1
 	if accepted > 0 {
-		s.Reward[2] = 1 - aged/accepted
+		s.Reward[2] = -aged / accepted
 	}
 }

@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+
+	"github.com/google/renameio/v2"
+	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// A checkpoint file is described byte by byte in docs/formats/checkpoint-train.md. The
+// environments are not stored but played again: each episode's generator state and the
+// actions so far lead to the same bits.
+const (
+	checkpointMagic = "EKTRAIN1"
+	maxCheckpoint   = 1 << 30 // bytes of the header
+)
+
+// ErrCheckpoint marks every error about the content of a checkpoint file: bad input.
+var ErrCheckpoint = errors.New("invalid training checkpoint")
+
+type checkpoint struct {
+	Config   TrainConfig        `json:"config"`
+	Sets     int                `json:"sets"`
+	PCG      []byte             `json:"pcg"`
+	Low      []float32          `json:"low"`
+	High     []float32          `json:"high"`
+	Returned float64            `json:"returned"`
+	Team     float64            `json:"team"`
+	Streams  []checkpointStream `json:"streams"`
+}
+
+type checkpointStream struct {
+	Born    []byte   `json:"born"`
+	Actions [][]byte `json:"actions"`
+}
+
+// SaveCheckpoint writes everything that LoadCheckpoint needs to go on as if training
+// had not been interrupted. The file replaces an older one only when it is complete.
+func (t *Trainer) SaveCheckpoint(path string) (err error) {
+	c := checkpoint{Config: t.config, Sets: t.sets, Low: t.low, High: t.high, Returned: t.returned, Team: t.team}
+	if c.PCG, err = t.pcg.MarshalBinary(); err != nil {
+		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
+	}
+	for _, s := range t.streams {
+		c.Streams = append(c.Streams, checkpointStream{Born: s.born, Actions: s.history})
+	}
+	header, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
+	if err != nil {
+		return fmt.Errorf("agent: checkpoint: %w", err)
+	}
+	defer f.Cleanup()
+	le := binary.LittleEndian
+	b := le.AppendUint64([]byte(checkpointMagic), uint64(len(header)))
+	b = le.AppendUint64(append(b, header...), xxh3.Hash(header))
+	if _, err := f.Write(b); err != nil {
+		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
+	}
+	if err := t.learner.SaveState(f, t.replay); err != nil {
+		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
+	}
+	return nil
+}
+
+// LoadCheckpoint restores a training run. The catalogue must be the one it was started
+// with. Errors about the content wrap ErrCheckpoint.
+func LoadCheckpoint(catalogue *profile.Catalogue, path string) (*Trainer, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("agent: checkpoint: %w", err)
+	}
+	defer f.Close()
+	t, err := readCheckpoint(catalogue, f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrCheckpoint, err)
+	}
+	return t, nil
+}
+
+func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error) {
+	start := make([]byte, len(checkpointMagic)+8)
+	if _, err := io.ReadFull(r, start); err != nil || string(start[:len(checkpointMagic)]) != checkpointMagic {
+		return nil, errors.New("it does not begin like one")
+	}
+	size := binary.LittleEndian.Uint64(start[len(checkpointMagic):])
+	if size > maxCheckpoint {
+		return nil, fmt.Errorf("a header of %d bytes; at most %d are possible", size, maxCheckpoint)
+	}
+	// Copied as it comes, so that a false size does not take memory that no file fills.
+	var body bytes.Buffer
+	if n, err := io.CopyN(&body, r, int64(size)+8); err != nil {
+		return nil, fmt.Errorf("truncated: %d of %d bytes of the header", n, size+8)
+	}
+	header := body.Bytes()[:size]
+	if binary.LittleEndian.Uint64(body.Bytes()[size:]) != xxh3.Hash(header) {
+		return nil, errors.New("the header's checksum is wrong")
+	}
+	var c checkpoint
+	if err := json.Unmarshal(header, &c); err != nil {
+		return nil, err
+	}
+	t, err := newTrainer(catalogue, c.Config)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Streams) != len(t.streams) || len(c.Low) != env.Features || len(c.High) != env.Features || c.Sets < 0 || c.Sets > c.Config.sets() {
+		return nil, errors.New("its parts do not fit together")
+	}
+	for k, s := range t.streams {
+		if err := s.replay(t.scenarios, c.Streams[k]); err != nil {
+			return nil, fmt.Errorf("environment %d: %w", k, err)
+		}
+	}
+	if err := t.pcg.UnmarshalBinary(c.PCG); err != nil {
+		return nil, err
+	}
+	if err := t.learner.LoadState(r, t.replay); err != nil {
+		return nil, err
+	}
+	t.sets, t.low, t.high, t.returned, t.team = c.Sets, c.Low, c.High, c.Returned, c.Team
+	return t, nil
+}
+
+// replay plays an episode again.
+func (s *stream) replay(scenarios *Scenarios, c checkpointStream) error {
+	var pcg rand.PCG
+	if err := pcg.UnmarshalBinary(c.Born); err != nil {
+		return err
+	}
+	if started, err := s.draw(scenarios, rand.New(&pcg)); err != nil || !started {
+		return errors.Join(errors.New("the episode cannot be drawn again; were other profiles in use?"), err)
+	}
+	for round, actions := range c.Actions {
+		if len(actions) != s.env.Size() {
+			return fmt.Errorf("round %d: %d actions for %d nodes; were other profiles in use?", round, len(actions), s.env.Size())
+		}
+		for i, a := range actions {
+			s.actions[i] = int(a)
+		}
+		if _, err := s.env.Step(s.actions); err != nil {
+			return err
+		}
+	}
+	s.rows = s.env.Rows(s.rows)
+	s.born, s.history = c.Born, c.Actions
+	return nil
+}

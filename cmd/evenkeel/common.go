@@ -1,0 +1,217 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/chart"
+)
+
+// inputError marks an error as the fault of what the user gave: exit status 2.
+type inputError struct{ error }
+
+func (e inputError) Unwrap() error { return e.error }
+
+// badInput marks err, nil stays nil.
+func badInput(err error) error {
+	if err == nil {
+		return nil
+	}
+	return inputError{err}
+}
+
+// badInputf is badInput of a new error.
+func badInputf(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
+
+// isBadInput knows the packages' own marks too.
+func isBadInput(err error) bool {
+	if e := (inputError{}); errors.As(err, &e) {
+		return true
+	}
+	for _, mark := range []error{
+		cluster.ErrFile, cluster.ErrPreset, profile.ErrFormat, profile.ErrUnknown, agent.ErrPolicy,
+		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension,
+	} {
+		if errors.Is(err, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// opened marks an error of opening a file that the user named.
+func opened(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return badInput(err)
+	}
+	return err
+}
+
+// interruption is what a command returns when Ctrl-C ended it; hint says in a line what
+// was kept.
+type interruption struct {
+	cause error // wraps context.Canceled
+	hint  string
+}
+
+func (i *interruption) Error() string { return i.hint }
+func (i *interruption) Unwrap() error { return i.cause }
+
+// profileFlags are embedded by commands that read profiles.
+type profileFlags struct {
+	Profiles []string `help:"Profile file (.csv) or folder of them to add to the embedded catalogue; the same device and workload replaces. Repeatable." placeholder:"PATH" sep:"none"`
+}
+
+func (f *profileFlags) catalogue() (*profile.Catalogue, error) {
+	c := profile.Embedded()
+	for _, path := range f.Profiles {
+		if err := c.Add(path); err != nil {
+			return nil, opened(err)
+		}
+	}
+	return c, nil
+}
+
+// clusterFlags are embedded by commands that work on one cluster.
+type clusterFlags struct {
+	Cluster string `help:"Cluster file, or an embedded cluster: ${clusters}." default:"example" placeholder:"FILE|NAME"`
+	profileFlags
+}
+
+// policyFlags are embedded by commands that run a trained policy.
+type policyFlags struct {
+	Policy  string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
+	Weights string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0." placeholder:"NAME=W,..."`
+}
+
+// loadCluster reads a cluster file, or an embedded one by name. The text is what a run
+// log keeps.
+func loadCluster(name string, catalogue *profile.Catalogue) (text []byte, f *cluster.File, c *cluster.Cluster, err error) {
+	shown := name
+	if slices.Contains(agent.ClusterNames(), name) {
+		shown = name + ".yaml"
+		text, err = agent.ClusterYAML(name)
+	} else {
+		text, err = readLimited(name, cluster.MaxFileBytes)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil, badInputf("cluster %q: no such file, nor an embedded cluster (%s)", name, strings.Join(agent.ClusterNames(), ", "))
+	}
+	if err != nil {
+		return nil, nil, nil, opened(err)
+	}
+	f, c, err = cluster.Read(strings.NewReader(string(text)), shown, catalogue)
+	return text, f, c, err
+}
+
+// readLimited reads a file up to one byte more than limit, so that its reader sees and
+// says that it is too large.
+func readLimited(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit+1))
+}
+
+// loadPolicy reads a policy file, or the embedded policy for "".
+func loadPolicy(path string) (*agent.Trained, error) {
+	if path == "" {
+		return agent.Embedded()
+	}
+	t, err := agent.Load(path)
+	return t, opened(err)
+}
+
+// objectives are the weights written as speed=1,waiting=0.5, those left out being 0; for
+// "" they are the file's.
+func objectives(text string, file cluster.Objectives) (cluster.Objectives, error) {
+	if text == "" {
+		return file, nil
+	}
+	var o cluster.Objectives
+	fields := map[string]*float64{"speed": &o.Speed, "waiting": &o.Waiting, "freshness": &o.Freshness}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
+		field, known := fields[name]
+		if !ok || !known {
+			return o, badInputf("--weights: %q; write speed=1,waiting=0.5,freshness=0, each at most once", part)
+		}
+		delete(fields, name)
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil || math.IsNaN(v) {
+			return o, badInputf("--weights: %s is %q; write a number", name, value)
+		}
+		*field = v
+	}
+	if err := o.Validate(); err != nil {
+		return o, badInputf("--weights: %w", err)
+	}
+	if o == (cluster.Objectives{}) {
+		return o, badInputf("--weights: all are zero; give at least one above 0")
+	}
+	return o, nil
+}
+
+// isTerminal says whether f shows text to a person who can watch it change.
+func isTerminal(f *os.File) bool {
+	return os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
+// colours says whether to colour what goes to f (no-color.org).
+func colours(f *os.File) bool { return os.Getenv("NO_COLOR") == "" && isTerminal(f) }
+
+// writeJSON prints one document.
+func (a *app) writeJSON(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// barDelay is how long work may take before a bar is worth the looking.
+const barDelay = 2 * time.Second
+
+// progress returns a function to tell (done, total), and one that removes the bar.
+// Nothing shows for the first two seconds, or where standard error is no terminal. The
+// first is called by one goroutine at a time, never after the second.
+func (a *app) progress(what string) (tell func(done, total int), clear func()) {
+	if !isTerminal(a.errs) {
+		return func(int, int) {}, func() {}
+	}
+	var bar *progressbar.ProgressBar
+	begun := time.Now()
+	tell = func(done, total int) {
+		if bar == nil {
+			if time.Since(begun) < barDelay {
+				return
+			}
+			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.errs), progressbar.OptionSetDescription(what),
+				progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
+				progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+		}
+		_ = bar.Set(done) // a bar that cannot be drawn is no reason to stop
+	}
+	return tell, func() {
+		if bar != nil {
+			_ = bar.Clear()
+		}
+	}
+}

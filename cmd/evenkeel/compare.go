@@ -1,0 +1,5 @@
+package main
+
+type compareCmd struct{}
+
+func (*compareCmd) Run(*app) error { return nil }

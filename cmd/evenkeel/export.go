@@ -1,0 +1,5 @@
+package main
+
+type exportCmd struct{}
+
+func (*exportCmd) Run(*app) error { return nil }

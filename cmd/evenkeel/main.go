@@ -1,0 +1,131 @@
+// Command evenkeel keeps a mixed cluster training at one pace: it sizes every node's
+// micro-batch so that all finish together. See docs/guides/run.md for the first steps.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/rs/zerolog"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// Exit statuses.
+const (
+	exitFailed   = 1
+	exitBadInput = 2
+)
+
+// cli is the whole command line; each command lives in a file of its own.
+type cli struct {
+	Run      runCmd      `cmd:"" help:"Watch the agent bring a simulated cluster to one pace."`
+	Train    trainCmd    `cmd:"" help:"Train a policy from scratch."`
+	Compare  compareCmd  `cmd:"" help:"Judge policies over scenarios and seeds."`
+	Export   exportCmd   `cmd:"" help:"Write micro-batch sizes for a trainer."`
+	Profiles profilesCmd `cmd:"" help:"List, show and check device profiles."`
+	Version  versionCmd  `cmd:"" help:"Print the version."`
+}
+
+const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node the micro-batch
+that it finishes in the same time as the others, and keeps that right while nodes slow down, recover, join
+and leave. Everything works without a network and without set-up: measured profiles, a trained policy and
+example clusters are built in.
+
+Exit status: 0 done, 1 failed or interrupted, 2 bad input.`
+
+func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// execute runs one command line and returns its exit status.
+func execute(args []string, out, errs *os.File) int {
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	var c cli
+	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description(about), kong.Writers(out, errs),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.Vars{
+			"clusters":   strings.Join(agent.ClusterNames(), ", "),
+			"conditions": strings.Join(cluster.Presets(), ", "),
+			"formats":    formatNames(),
+		})
+	if err != nil {
+		return complain(errs, err)
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return complain(errs, badInput(err))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
+	return complain(errs, command.Run(newApp(ctx, out, errs)))
+}
+
+// complain prints the error plainly and returns the exit status that it stands for.
+func complain(errs io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	if errors.Is(err, context.Canceled) {
+		hint := "interrupted"
+		if i := (*interruption)(nil); errors.As(err, &i) {
+			hint = i.Error()
+		}
+		fmt.Fprintln(errs, "evenkeel: "+hint)
+		return exitFailed
+	}
+	fmt.Fprintln(errs, "evenkeel: "+err.Error())
+	if isBadInput(err) {
+		return exitBadInput
+	}
+	return exitFailed
+}
+
+func formatNames() string {
+	var names []string
+	for _, f := range export.Formats() {
+		names = append(names, f.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// app is what every command gets.
+type app struct {
+	ctx  context.Context // done on Ctrl-C and SIGTERM
+	out  *os.File        // results
+	errs *os.File        // progress and logs
+	log  zerolog.Logger  // to errs
+}
+
+func newApp(ctx context.Context, out, errs *os.File) *app {
+	w := zerolog.ConsoleWriter{Out: errs, NoColor: !colours(errs), TimeFormat: "15:04:05"}
+	return &app{ctx: ctx, out: out, errs: errs, log: zerolog.New(w).With().Timestamp().Logger()}
+}
+
+type versionCmd struct{}
+
+// Run prints the version.
+func (versionCmd) Run(a *app) error {
+	_, err := fmt.Fprintln(a.out, "evenkeel", version())
+	return err
+}
+
+// version is the module's, or the commit's for a build from a checkout.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,5 @@
+package main
+
+type profilesCmd struct{}
+
+func (*profilesCmd) Run(*app) error { return nil }

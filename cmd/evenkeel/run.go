@@ -1,0 +1,5 @@
+package main
+
+type runCmd struct{}
+
+func (*runCmd) Run(*app) error { return nil }

@@ -1,0 +1,5 @@
+package main
+
+type trainCmd struct{}
+
+func (*trainCmd) Run(*app) error { return nil }

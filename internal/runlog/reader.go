@@ -1,0 +1,144 @@
+package runlog
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+// Reader reads a run log. Errors about its content wrap ErrLog and name the line.
+type Reader struct {
+	Header  Header
+	Cluster *cluster.Cluster // as the header describes it
+
+	in     *bufio.Reader
+	buffer []byte
+	line   int
+	sum    uint64
+}
+
+// NewReader reads the header and builds the cluster.
+func NewReader(in io.Reader) (*Reader, error) {
+	r := &Reader{in: bufio.NewReader(in)}
+	if err := r.next(&r.Header); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = fmt.Errorf("%w: empty", ErrLog)
+		}
+		return nil, err
+	}
+	h := &r.Header
+	if err := h.Conditions.Validate(); err != nil {
+		return nil, r.bad("conditions: %w", err)
+	}
+	if err := h.Weights.Validate(); err != nil {
+		return nil, r.bad("weights: %w", err)
+	}
+	catalogue := profile.Embedded()
+	if err := catalogue.AddReader("profiles", strings.NewReader(h.Profiles)); err != nil {
+		return nil, r.bad("%w", err)
+	}
+	var err error
+	if _, r.Cluster, err = cluster.Read(strings.NewReader(h.Cluster), "cluster", catalogue); err != nil {
+		return nil, r.bad("%w", err)
+	}
+	return r, nil
+}
+
+// Next reads a round; io.EOF after the last. A last line without its end, which a
+// killed run may leave, does not count.
+func (r *Reader) Next() (*Entry, error) {
+	var e Entry
+	if err := r.next(&e); err != nil {
+		return nil, err
+	}
+	n := len(r.Cluster.Nodes)
+	for _, l := range []struct {
+		field string
+		is    int
+	}{{"sizes", len(e.Sizes)}, {"overhead", len(e.Overhead)}, {"per_sample", len(e.PerSample)}, {"report.nodes", len(e.Report.Nodes)}} {
+		if l.is != n {
+			return nil, r.bad("%s: %d entries for %d nodes", l.field, l.is, n)
+		}
+	}
+	if round := r.line - 2; e.Report.Round != round {
+		return nil, r.bad("report.round: is %d, round %d was expected", e.Report.Round, round)
+	}
+	for i := range n {
+		switch p, o := e.PerSample[i], e.Overhead[i]; {
+		case e.Sizes[i] < 0 || e.Sizes[i] > cluster.MaxGlobalBatch:
+			return nil, r.bad("sizes[%d]: is %d; it must lie in 0..%d", i, e.Sizes[i], cluster.MaxGlobalBatch)
+		case !(p > 0) || math.IsInf(p, 0) || !(o >= 0) || math.IsInf(o, 0):
+			return nil, r.bad("node %d: performance parameters %g and %g; the seconds per sample must be above 0, the overhead at least 0", i, o, p)
+		case e.Report.Nodes[i].Status > cluster.Lost:
+			return nil, r.bad("report.nodes[%d].status: is %d; it must lie in 0..%d", i, e.Report.Nodes[i].Status, cluster.Lost)
+		}
+	}
+	return &e, nil
+}
+
+func (r *Reader) bad(format string, args ...any) error {
+	return fmt.Errorf("%w: line %d: %w", ErrLog, r.line, fmt.Errorf(format, args...))
+}
+
+// next decodes the next line into v after checking its checksum.
+func (r *Reader) next(v any) error {
+	line, err := r.read()
+	if err != nil {
+		return err
+	}
+	// Another format or version may have other checksums, so it is told first.
+	if h, ok := v.(*Header); ok {
+		var what struct {
+			Format  string `json:"format"`
+			Version int    `json:"version"`
+		}
+		if err := json.Unmarshal(line, &what); err != nil || what.Format != Format {
+			return r.bad("no run log of evenkeel: it begins with {\"format\":\"%s\",...}", Format)
+		}
+		if what.Version != Version {
+			return r.bad("version %d; this program reads version %d", what.Version, Version)
+		}
+		*h = Header{}
+	}
+	body := line[:max(len(line)-sumLength, 0)]
+	sum := checksum(r.sum, body)
+	if want := fmt.Appendf(nil, sumFormat, sum); !bytes.Equal(line[len(body):], want) {
+		return r.bad("the checksum does not match: the line, or one before it, was changed or is missing")
+	}
+	r.sum = sum
+	d := json.NewDecoder(bytes.NewReader(append(body, '}')))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return r.bad("%w", err)
+	}
+	return nil
+}
+
+// read returns the next line without its end; valid until the next call.
+func (r *Reader) read() ([]byte, error) {
+	r.line++
+	r.buffer = r.buffer[:0]
+	for {
+		part, err := r.in.ReadSlice('\n')
+		if len(r.buffer)+len(part) > MaxLineBytes {
+			return nil, r.bad("longer than %d bytes", MaxLineBytes)
+		}
+		r.buffer = append(r.buffer, part...)
+		switch {
+		case err == nil:
+			return slices.Clip(r.buffer[:len(r.buffer)-1]), nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		default:
+			return nil, err // io.EOF too: an unfinished line does not count
+		}
+	}
+}

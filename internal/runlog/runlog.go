@@ -1,0 +1,176 @@
+// Package runlog keeps what happened in a run, one round a line: enough to replay it.
+//
+//	h := runlog.NewHeader(text, c)                  // and fill in the rest
+//	w, err := runlog.Create("run.jsonl", h)
+//	err = w.Round(sizes, performance, report)       // after every round
+//	err = w.Close()
+//
+//	r, err := runlog.NewReader(file)                // r.Header, r.Cluster
+//	entry, err := r.Next()                          // until io.EOF
+//	rounds, err := runlog.Replay(ctx, file)         // the simulator gives the same reports
+//
+// The format is described in docs/formats/runlog.md.
+package runlog
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+// Format and Version open every log.
+const (
+	Format  = "evenkeel-runlog"
+	Version = 1
+)
+
+// MaxLineBytes is the longest line that is read: a round of cluster.MaxNodes nodes fits.
+const MaxLineBytes = 64 << 20
+
+// ErrLog marks every error about the content of a run log: bad input.
+var ErrLog = errors.New("invalid run log")
+
+// Header is the first line: what the run started from.
+type Header struct {
+	Format     string             `json:"format"`
+	Version    int                `json:"version"`
+	Evenkeel   string             `json:"evenkeel"`         // version of the program
+	Name       string             `json:"name"`             // of the cluster: its file's, or that of an embedded one
+	Cluster    string             `json:"cluster"`          // text of the cluster file
+	Profiles   string             `json:"profiles"`         // profile CSV of every profile that the cluster uses
+	Preset     string             `json:"preset,omitempty"` // name of the conditions, where they have one
+	Conditions cluster.Conditions `json:"conditions"`
+	Seed       uint64             `json:"seed"`
+	Policy     string             `json:"policy"` // file, or "embedded"
+	Weights    cluster.Objectives `json:"weights"`
+}
+
+// NewHeader returns a header with the cluster and its profiles in it; text is the
+// cluster file's.
+func NewHeader(text string, c *cluster.Cluster) Header {
+	return Header{Format: Format, Version: Version, Cluster: text, Profiles: profiles(c)}
+}
+
+// profiles writes the profiles of the nodes, shown and hidden, as a profile file.
+func profiles(c *cluster.Cluster) string {
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	write := func(fields ...string) { _ = w.Write(fields) } // a Builder cannot fail
+	write("device", "workload", "micro_batch", "seconds", "peak_bytes")
+	seen := map[*profile.Profile]bool{nil: true}
+	for i := range c.Nodes {
+		for _, p := range []*profile.Profile{c.Nodes[i].Profile, c.Nodes[i].Hidden.Profile} {
+			if seen[p] {
+				continue
+			}
+			seen[p] = true
+			for _, q := range p.Points {
+				peak := ""
+				if q.PeakBytes > 0 {
+					peak = strconv.FormatInt(q.PeakBytes, 10)
+				}
+				write(p.Device, p.Workload, strconv.Itoa(q.MicroBatch), strconv.FormatFloat(q.Seconds, 'g', -1, 64), peak)
+			}
+		}
+	}
+	w.Flush()
+	return b.String()
+}
+
+// Entry is one round. The slices are in node order.
+type Entry struct {
+	Sizes     []int          `json:"sizes"`      // handed out; 0: absent
+	Overhead  []float64      `json:"overhead"`   // the performance parameters that the sizes follow from: seconds
+	PerSample []float64      `json:"per_sample"` // the same: seconds per sample
+	Report    cluster.Report `json:"report"`     // what came back
+}
+
+// Performance pairs the performance parameters.
+func (e *Entry) Performance() []cluster.Performance {
+	perf := make([]cluster.Performance, len(e.Overhead))
+	for i := range perf {
+		perf[i] = cluster.Performance{Overhead: e.Overhead[i], PerSample: e.PerSample[i]}
+	}
+	return perf
+}
+
+// Writer writes a run log. Every line goes out in one piece as soon as its round is
+// over, so that a run that is killed leaves whole lines.
+type Writer struct {
+	to    io.Writer
+	close func() error
+	line  bytes.Buffer
+	entry Entry
+	sum   uint64 // of the line before
+}
+
+// Create starts a log in the file at path, which it replaces.
+func Create(path string, h Header) (*Writer, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	w, err := NewWriter(f, h)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	w.close = func() error { return errors.Join(f.Sync(), f.Close()) }
+	return w, nil
+}
+
+// NewWriter starts a log by writing its header.
+func NewWriter(to io.Writer, h Header) (*Writer, error) {
+	w := &Writer{to: to, close: func() error { return nil }}
+	return w, w.write(h)
+}
+
+// Round writes one round.
+func (w *Writer) Round(sizes []int, perf []cluster.Performance, report *cluster.Report) error {
+	e := &w.entry
+	e.Sizes, e.Report = sizes, *report
+	e.Overhead, e.PerSample = e.Overhead[:0], e.PerSample[:0]
+	for _, p := range perf {
+		e.Overhead, e.PerSample = append(e.Overhead, p.Overhead), append(e.PerSample, p.PerSample)
+	}
+	return w.write(e)
+}
+
+// Close ends the log and, after Create, syncs and closes the file.
+func (w *Writer) Close() error { return w.close() }
+
+// write writes v as one line, its checksum as the last field.
+func (w *Writer) write(v any) error {
+	w.line.Reset()
+	e := json.NewEncoder(&w.line)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("run log: %w", err)
+	}
+	w.line.Truncate(w.line.Len() - len("}\n"))
+	w.sum = checksum(w.sum, w.line.Bytes())
+	fmt.Fprintf(&w.line, sumFormat+"\n", w.sum)
+	if _, err := w.to.Write(w.line.Bytes()); err != nil {
+		return fmt.Errorf("run log: %w", err)
+	}
+	return nil
+}
+
+const (
+	sumFormat = `,"xxh3":"%016x"}`
+	sumLength = len(`,"xxh3":"0123456789abcdef"}`)
+)
+
+// checksum of a line hangs on the line before, so that a lost line shows.
+func checksum(before uint64, line []byte) uint64 { return xxh3.HashSeed(line, before) }
