@@ -182,3 +182,11 @@ func boundMargin() Contender {
 	}
 	return c
 }
+
+// Contender is a policy file's network as a contender of its own, so that several can
+// be compared.
+func (t *Trained) Contender(name string) Contender {
+	return Contender{Name: name, About: "a trained Double-DQN agent", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, w [env.Objectives]float64, _ int) Policy {
+		return t.NewAgent(c, w)
+	}}
+}

@@ -1,5 +1,254 @@
 package main
 
-type trainCmd struct{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
 
-func (*trainCmd) Run(*app) error { return nil }
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/tensorboard"
+)
+
+// trainCmd trains a policy from scratch.
+type trainCmd struct {
+	Out    string  `help:"Folder of the run: policy, checkpoint, returns as CSV and figures, TensorBoard events. One that holds a run already is refused, unless --resume continues it." default:"policy" placeholder:"DIR"`
+	Steps  *int    `help:"Rounds to train on, over all environments; default: as many as the embedded policy had." placeholder:"N"`
+	Seed   *uint64 `help:"Seed of the run; the same seed gives the same policy. Default: 0." placeholder:"N"`
+	Resume bool    `help:"Continue the interrupted run of the folder; its policy will be the one that the uninterrupted run would have given."`
+	JSON   bool    `name:"json" help:"Print the summary as JSON."`
+	profileFlags
+}
+
+// Help is what "train --help" adds.
+func (*trainCmd) Help() string {
+	return `Trains on simulated clusters of the devices and models that the catalogue marks for training; --profiles
+can replace their measurements. Ctrl-C saves everything; --resume goes on from there.`
+}
+
+// The files of a run.
+const (
+	policyFile     = "policy.safetensors"
+	checkpointFile = "checkpoint.evenkeel"
+	returnsFile    = "returns.csv"
+)
+
+// saveEvery is the time between checkpoints: what a power cut may cost.
+const saveEvery = 30 * time.Second
+
+// Run trains.
+func (c *trainCmd) Run(a *app) error {
+	catalogue, err := c.catalogue()
+	if err != nil {
+		return err
+	}
+	t := &training{app: a, dir: c.Out, begun: time.Now()}
+	if c.Resume {
+		err = t.resume(catalogue, c)
+	} else {
+		err = t.start(catalogue, c)
+	}
+	if err != nil {
+		return err
+	}
+	if t.events, err = tensorboard.Create(t.dir, t.begun); err != nil {
+		return err
+	}
+	err = t.run()
+	if err := errors.Join(err, t.events.Close()); err != nil {
+		return err
+	}
+	return t.summary(c.JSON)
+}
+
+// training is a run at work.
+type training struct {
+	*app
+	dir     string
+	trainer *agent.Trainer
+	resumed bool
+	events  *tensorboard.Writer
+	rows    []agent.Progress // of the whole run, those before an interruption included
+	begun   time.Time
+	saved   time.Time
+	told    int // tenths of the run that were reported
+	first   int // steps that were done before this process
+}
+
+// path is that of a file of the run.
+func (t *training) path(name string) string { return filepath.Join(t.dir, name) }
+
+// start prepares a new run in a folder that holds none.
+func (t *training) start(catalogue *profile.Catalogue, c *trainCmd) error {
+	var config agent.TrainConfig
+	if c.Steps != nil {
+		if config.Steps = *c.Steps; *c.Steps == 0 {
+			return badInputf("--steps 0: nothing would be trained; leave it out for the default")
+		}
+	}
+	if c.Seed != nil {
+		config.Seed = *c.Seed
+	}
+	if err := config.Validate(); err != nil {
+		return badInput(err)
+	}
+	for _, name := range []string{policyFile, checkpointFile} {
+		switch _, err := os.Stat(t.path(name)); {
+		case err == nil:
+			return badInputf("%s is there already: continue that run with --resume, or choose another folder with --out", t.path(name))
+		case !errors.Is(err, os.ErrNotExist):
+			return badInput(err)
+		}
+	}
+	if err := os.MkdirAll(t.dir, 0o755); err != nil {
+		return badInput(err)
+	}
+	var err error
+	t.trainer, err = agent.NewTrainer(catalogue, config)
+	return err
+}
+
+// resume takes up the run of a folder.
+func (t *training) resume(catalogue *profile.Catalogue, c *trainCmd) error {
+	var err error
+	t.trainer, err = agent.LoadCheckpoint(catalogue, t.path(checkpointFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return badInputf("nothing to resume in %s: it holds no %s", t.dir, checkpointFile)
+	}
+	if errors.Is(err, agent.ErrCheckpoint) {
+		return badInput(err)
+	}
+	if err != nil {
+		return err
+	}
+	was := t.trainer.Trained().Record.Config
+	if c.Steps != nil && *c.Steps != was.Steps || c.Seed != nil && *c.Seed != was.Seed {
+		return badInputf("the run in %s has --steps %d --seed %d and is resumed with the same; for others choose another folder with --out", t.dir, was.Steps, was.Seed)
+	}
+	t.resumed = true
+	t.rows, err = readReturns(t.path(returnsFile))
+	return err
+}
+
+// run trains to the end or to Ctrl-C and saves what came of it.
+func (t *training) run() error {
+	t.saved = t.begun
+	ctx, stop := context.WithCancelCause(t.ctx)
+	defer stop(nil)
+	tell, clear := t.progress("training")
+	err := t.trainer.Run(ctx, func(p agent.Progress) {
+		if err := t.record(p); err != nil {
+			stop(err)
+			return
+		}
+		tell(p.Steps, p.Total)
+		t.tell(p)
+	})
+	clear()
+	if cause := context.Cause(ctx); err != nil && cause != nil && t.ctx.Err() == nil {
+		return cause // the disk is full, say
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if len(t.rows) == 0 {
+		return &interruption{err, "interrupted before the first step; nothing was saved"}
+	}
+	if err := errors.Join(t.save(), t.trainer.Trained().Save(t.path(policyFile)), saveReturnsFigures(t.dir, t.rows)); err != nil {
+		return err
+	}
+	if err != nil {
+		last := t.rows[len(t.rows)-1]
+		return &interruption{err, fmt.Sprintf("interrupted after %d of %d steps; everything is saved. Continue with\n  evenkeel train --resume --out %s", last.Steps, last.Total, t.dir)}
+	}
+	return nil
+}
+
+// record keeps a report, and a checkpoint now and then.
+func (t *training) record(p agent.Progress) error {
+	now := time.Now()
+	if t.resumed {
+		t.resumed = false
+		// A run that died rather than stopped may have written beyond its checkpoint.
+		for len(t.rows) > 0 && t.rows[len(t.rows)-1].Steps >= p.Steps {
+			t.rows = t.rows[:len(t.rows)-1]
+		}
+		if n := len(t.rows); n > 0 {
+			t.first = t.rows[n-1].Steps
+		}
+		if err := t.events.Restart(now, int64(p.Steps)); err != nil {
+			return err
+		}
+	}
+	t.rows = append(t.rows, p)
+	err := t.events.Scalars(now, int64(p.Steps),
+		tensorboard.Scalar{Tag: "return/own", Value: float32(p.Return)}, tensorboard.Scalar{Tag: "return/team", Value: float32(p.Team)},
+		tensorboard.Scalar{Tag: "learner/loss", Value: float32(p.Loss)}, tensorboard.Scalar{Tag: "learner/mean_q", Value: float32(p.MeanQ)},
+		tensorboard.Scalar{Tag: "learner/epsilon", Value: float32(p.Epsilon)})
+	if err != nil || now.Sub(t.saved) < saveEvery {
+		return err
+	}
+	t.saved = now
+	return t.save()
+}
+
+// save writes the checkpoint, the returns first, so that they are never behind it.
+func (t *training) save() error {
+	if err := writeReturns(t.path(returnsFile), t.rows); err != nil {
+		return err
+	}
+	return t.trainer.SaveCheckpoint(t.path(checkpointFile))
+}
+
+// tell logs every tenth of the run where no bar shows it.
+func (t *training) tell(p agent.Progress) {
+	tenth := p.Steps * 10 / p.Total
+	if isTerminal(t.errs) || tenth == t.told {
+		return
+	}
+	t.told = tenth
+	left := time.Since(t.begun) * time.Duration(p.Total-p.Steps) / time.Duration(p.Steps-t.first)
+	t.log.Info().Int("steps", p.Steps).Int("of", p.Total).Float64("return", round(p.Return, 4)).
+		Stringer("left", left.Round(time.Second)).Msg("training")
+}
+
+// trainSummary is the --json document.
+type trainSummary struct {
+	Steps      int     `json:"steps"`
+	Updates    int     `json:"updates"`
+	Seed       uint64  `json:"seed"`
+	Return     float64 `json:"return"`
+	Team       float64 `json:"team"`
+	Seconds    float64 `json:"seconds"` // of this process
+	Policy     string  `json:"policy"`
+	Checkpoint string  `json:"checkpoint"`
+	Returns    string  `json:"returns"`
+	Events     string  `json:"events"`
+}
+
+// summary prints what came of the run.
+func (t *training) summary(asJSON bool) error {
+	last := t.rows[len(t.rows)-1]
+	s := trainSummary{
+		Steps: last.Steps, Updates: last.Updates, Seed: t.trainer.Trained().Record.Config.Seed,
+		Return: last.Return, Team: last.Team, Seconds: time.Since(t.begun).Seconds(),
+		Policy: t.path(policyFile), Checkpoint: t.path(checkpointFile), Returns: t.path(returnsFile), Events: t.events.Name(),
+	}
+	if asJSON {
+		return t.writeJSON(s)
+	}
+	_, err := fmt.Fprintf(t.out, `Trained on %d steps (%d updates) in %s; return %.4f, progress against the state oracle %.4f.
+
+policy       %s
+checkpoint   %s
+returns      %s, with figures .svg and .png
+TensorBoard  %s
+
+Watch it:  evenkeel run --policy %s
+Judge it:  evenkeel compare --policy %[5]s
+`, s.Steps, s.Updates, time.Since(t.begun).Round(time.Second/10), s.Return, 1+s.Team, s.Policy, s.Checkpoint, s.Returns, s.Events, s.Policy)
+	return err
+}

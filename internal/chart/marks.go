@@ -121,7 +121,7 @@ func (ticks) Ticks(lo, hi float64) []plot.Tick {
 	}
 	var out []plot.Tick
 	for i := math.Ceil(lo / step); i*step <= hi && len(out) < 4*want; i++ {
-		v := i * step
+		v := i*step + 0 // + 0 turns -0 into 0
 		label := strconv.FormatFloat(v, 'f', int(max(0, -math.Floor(math.Log10(step)))), 64)
 		if a := math.Abs(v); a >= 1e6 || a > 0 && a < 1e-4 {
 			label = strconv.FormatFloat(v, 'g', 3, 64)

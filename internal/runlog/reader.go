@@ -120,6 +120,9 @@ func (r *Reader) next(v any) error {
 	if err := d.Decode(v); err != nil {
 		return r.bad("%w", err)
 	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return r.bad("more text after the object")
+	}
 	return nil
 }
 

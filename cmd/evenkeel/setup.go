@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/internal/chart"
+)
+
+// maxRounds bounds a run.
+const maxRounds = 1_000_000
+
+// runFlags are embedded by commands that simulate one run of the agent.
+type runFlags struct {
+	clusterFlags
+	policyFlags
+	Rounds     int    `help:"Rounds to simulate." default:"${rounds}" placeholder:"N"`
+	Seed       uint64 `help:"Seed of everything random." default:"1"`
+	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
+}
+
+// setup is what a run starts from.
+type setup struct {
+	name       string // of the cluster
+	text       string // of its file
+	cluster    *cluster.Cluster
+	conditions agent.Scenario
+	weights    cluster.Objectives
+	trained    *agent.Trained
+	policy     string
+	seed       uint64
+	rounds     int
+}
+
+// load reads all that the flags name.
+func (f *runFlags) load() (*setup, error) {
+	if f.Rounds < 1 || f.Rounds > maxRounds {
+		return nil, badInputf("--rounds: %d is outside 1 to %d", f.Rounds, maxRounds)
+	}
+	catalogue, err := f.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	text, file, c, err := loadCluster(f.Cluster, catalogue)
+	if err != nil {
+		return nil, err
+	}
+	s := &setup{name: f.Cluster, text: string(text), cluster: c, policy: f.Policy, seed: f.Seed, rounds: f.Rounds}
+	s.conditions = agent.Scenario{Name: file.Conditions.Preset, Conditions: file.Conditions.Conditions}
+	if f.Conditions != "" {
+		s.conditions.Name = f.Conditions
+		if s.conditions.Conditions, err = cluster.Preset(f.Conditions); err != nil {
+			return nil, fmt.Errorf("--conditions: %w", err)
+		}
+	}
+	if s.weights, err = objectives(f.Weights, file.Objectives); err != nil {
+		return nil, err
+	}
+	if s.policy == "" {
+		s.policy = "embedded"
+	}
+	s.trained, err = loadPolicy(f.Policy)
+	return s, err
+}
+
+// start returns the agent and its control of a fresh simulation.
+func (s *setup) start() (*agent.Agent, *sim.Simulator, *agent.Control) {
+	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
+	policy := s.trained.NewAgent(s.cluster, s.weights.Weights())
+	return policy, simulator, &agent.Control{Cluster: s.cluster, Runner: simulator, Policy: policy}
+}
+
+// settled are the sizes for a trainer: those of the last round where every node took
+// part in it, else the allocation over all nodes by the same performance parameters. A
+// trainer has no use for a node's simulated absence.
+func settled(c *cluster.Cluster, sizes []int, perf []cluster.Performance) (export.Sizes, error) {
+	sum, all := 0, true
+	for _, b := range sizes {
+		sum += b
+		all = all && b > 0
+	}
+	if !all || sum != c.GlobalBatch {
+		sizes = make([]int, len(c.Nodes))
+		if _, err := cluster.Allocate(c, nil, perf, sizes); err != nil {
+			return export.Sizes{}, err
+		}
+	}
+	return export.New(c, sizes), nil
+}
+
+// checkFormat says whether the export format exists.
+func checkFormat(name string) error {
+	for _, f := range export.Formats() {
+		if f.Name == name {
+			return nil
+		}
+	}
+	return export.Write(nil, name, export.Sizes{}) // its error suggests the nearest
+}
+
+// checkPlot says whether a figure can be saved under that name.
+func checkPlot(path string) error {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case "", ".svg", ".png":
+		if path == "" || filepath.Ext(path) != "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %q", chart.ErrExtension, path)
+}
+
+// checkFolders says, before any work, that files cannot be written for want of a folder.
+func checkFolders(paths ...string) error {
+	for _, p := range paths {
+		if p == "" {
+			continue
+		}
+		if info, err := os.Stat(filepath.Dir(p)); err != nil || !info.IsDir() {
+			return badInputf("%s: there is no folder %s", p, filepath.Dir(p))
+		}
+		if info, err := os.Stat(p); err == nil && info.IsDir() {
+			return badInputf("%s: is a folder", p)
+		}
+	}
+	return nil
+}

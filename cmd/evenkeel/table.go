@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// column is a table's column; numbers stand to the right.
+type column struct {
+	title string
+	right bool
+}
+
+// table lays rows out under their titles; a line each, without its end.
+func table(columns []column, rows [][]string) []string {
+	widths := make([]int, len(columns))
+	titles := make([]string, len(columns))
+	for k, c := range columns {
+		titles[k], widths[k] = c.title, visible(c.title)
+		for _, r := range rows {
+			widths[k] = max(widths[k], visible(r[k]))
+		}
+	}
+	lines := make([]string, 0, len(rows)+1)
+	for _, r := range append([][]string{titles}, rows...) {
+		var b strings.Builder
+		for k, cell := range r {
+			pad := strings.Repeat(" ", widths[k]-visible(cell))
+			if columns[k].right {
+				b.WriteString(pad + cell)
+			} else {
+				b.WriteString(cell + pad)
+			}
+			b.WriteString("  ")
+		}
+		lines = append(lines, strings.TrimRight(b.String(), " "))
+	}
+	return lines
+}
+
+// printLines writes lines with their ends.
+func printLines(w io.Writer, lines []string) error {
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return err
+}
+
+// visible is the width of s on a terminal, colours left out.
+func visible(s string) int {
+	n := 0
+	for {
+		before, after, colour := strings.Cut(s, "\x1b[")
+		n += utf8.RuneCountInString(before)
+		if !colour {
+			return n
+		}
+		_, s, _ = strings.Cut(after, "m")
+	}
+}
+
+// seconds writes a time with three digits that count.
+func seconds(s float64) string {
+	switch {
+	case s >= 100:
+		return fmt.Sprintf("%.0f s", s)
+	case s >= 10:
+		return fmt.Sprintf("%.1f s", s)
+	case s >= 1:
+		return fmt.Sprintf("%.2f s", s)
+	case s >= 1e-3:
+		return fmt.Sprintf("%.3g ms", 1e3*s)
+	}
+	return fmt.Sprintf("%.3g µs", 1e6*s)
+}
+
+// rate writes a number per second in the same way.
+func rate(v float64) string {
+	if v >= 100 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// count is "1 node", "2 nodes".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,158 @@
+// Command heldout judges policies on the held-out suite: devices and models that
+// training never saw. It prints the table and writes it, with the command that made it,
+// into experiments/RESULTS.md.
+//
+//	go run ./experiments/heldout                                    # the embedded policy
+//	go run ./experiments/heldout out/seed-*/policy.safetensors      # and others beside it
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+var scenarios = []string{"steady", "drift", "interference", "bursts"}
+
+func main() {
+	seeds := flag.Int("seeds", 30, "seeds to judge on")
+	rounds := flag.Int("rounds", 400, "rounds per run")
+	out := flag.String("out", "experiments/RESULTS.md", "file whose held-out section is replaced")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *seeds, *rounds, *out, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "heldout:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, seeds, rounds int, out string, files []string) error {
+	embedded, err := agent.Embedded()
+	if err != nil {
+		return err
+	}
+	config := agent.CompareConfig{Trained: embedded, Seeds: seeds, Rounds: rounds, Clock: time.Now, Policies: agent.Contenders()}
+	for _, f := range files {
+		t, err := agent.Load(f)
+		if err != nil {
+			return err
+		}
+		config.Policies = append(config.Policies, t.Contender(fmt.Sprintf("ddqn, training seed %d", t.Record.Config.Seed)))
+	}
+	catalogue := profile.Embedded()
+	for _, name := range agent.HeldOut {
+		_, c, err := agent.EmbeddedCluster(name, catalogue)
+		if err != nil {
+			return err
+		}
+		config.Cases = append(config.Cases, agent.Case{Name: name, Cluster: c, Weights: [3]float64{1, 0, 0}})
+	}
+	for _, name := range scenarios {
+		conditions, err := cluster.Preset(name)
+		if err != nil {
+			return err
+		}
+		config.Scenarios = append(config.Scenarios, agent.Scenario{Name: name, Conditions: conditions})
+	}
+	begun, last := time.Now(), time.Time{}
+	config.Progressed = func(done, total int) {
+		if now := time.Now(); now.Sub(last) > 5*time.Second {
+			last = now
+			left := time.Duration(float64(now.Sub(begun)) * float64(total-done) / float64(done))
+			fmt.Fprintf(os.Stderr, "%d of %d runs, %v left\n", done, total, left.Round(time.Second))
+		}
+	}
+	results, err := agent.Compare(ctx, config)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/heldout%s\n\n", strings.Join(append([]string{""}, files...), " "))
+	fmt.Fprintf(&b, "in %v on %d cores (%s/%s): %d clusters of %s, %d seeds, %d rounds a run, quorum all.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, len(config.Cases), nodes(config.Cases), seeds, rounds)
+	b.WriteString("Progress is goodput over the state oracle's under the same seed, mean over clusters and seeds, with its 95% interval;\n")
+	b.WriteString("gain is the embedded policy's progress minus the line's, paired by seed. Every rule with knobs was tuned for each cluster and\nscenario on ten other seeds.\n")
+	summary(&b, results, files)
+	detail(&b, results)
+	fmt.Print(b.String())
+	return replaceSection(out, "heldout", b.String())
+}
+
+func nodes(cases []agent.Case) string {
+	var n []string
+	for _, c := range cases {
+		n = append(n, fmt.Sprint(len(c.Cluster.Nodes)))
+	}
+	return strings.Join(n, ", ") + " nodes"
+}
+
+// summary is a table a scenario over all clusters, and what the issue of the targets asks.
+func summary(b *strings.Builder, results []agent.Result, files []string) {
+	for _, sc := range scenarios {
+		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | gain of ddqn | 95%% | idle |\n|---|---|---|---|---|---|\n", sc)
+		best := agent.Result{}
+		var trained []float64
+		for _, r := range results {
+			if r.Cluster != "all" || r.Scenario != sc {
+				continue
+			}
+			name := r.Policy
+			if r.Bound {
+				name = "*" + name + "*"
+			}
+			fmt.Fprintf(b, "| %s | %.4f | %.4f to %.4f | %+.4f | %+.4f to %+.4f | %.1f%% |\n", name, r.Progress, r.Low, r.High, r.Gain.Mean, r.Gain.Low, r.Gain.High, 100*r.Waiting)
+			if strings.HasPrefix(r.Policy, "ddqn,") {
+				trained = append(trained, r.Progress)
+			} else if !r.Bound && r.Policy != "ddqn" && r.Policy != "model" && r.Progress > best.Progress {
+				best = r
+			}
+		}
+		fmt.Fprintf(b, "\nBest tuned baseline: %s, %.4f; the embedded policy gains %+.4f (%+.4f to %+.4f).\n", best.Policy, best.Progress, best.Gain.Mean, best.Gain.Low, best.Gain.High)
+		if len(trained) > 0 {
+			low, high, mean := trained[0], trained[0], 0.0
+			for _, v := range trained {
+				low, high, mean = min(low, v), max(high, v), mean+v/float64(len(trained))
+			}
+			fmt.Fprintf(b, "Over %d training seeds: mean %.4f, from %.4f to %.4f; mean gain over the best baseline %+.4f.\n", len(trained), mean, low, high, mean-best.Progress)
+		}
+	}
+}
+
+// detail is a line a cluster, scenario and policy that matters.
+func detail(b *strings.Builder, results []agent.Result) {
+	b.WriteString("\n### By cluster\n\n| cluster | scenario | policy | progress | gain of ddqn | 95% | knobs | decision p50 / p99 |\n|---|---|---|---|---|---|---|---|\n")
+	for _, r := range results {
+		if r.Cluster == "all" || strings.HasPrefix(r.Policy, "ddqn,") {
+			continue
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %.4f | %+.4f | %+.4f to %+.4f | %s | %.0f / %.0f us |\n", r.Cluster, r.Scenario, r.Policy, r.Progress, r.Gain.Mean, r.Gain.Low, r.Gain.High, r.Knobs, r.P50, r.P99)
+	}
+}
+
+// replaceSection puts text between the markers of a section of a Markdown file.
+func replaceSection(path, name, text string) error {
+	old, err := os.ReadFile(filepath.Clean(path))
+	if err != nil {
+		return err
+	}
+	begin, end := "<!-- "+name+" -->\n", "<!-- end "+name+" -->"
+	before, rest, ok := strings.Cut(string(old), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return errors.New(path + " has no section " + name)
+	}
+	return renameio.WriteFile(path, []byte(before+begin+text+end+after), 0o644)
+}
