@@ -156,6 +156,17 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 	return lines, nil
 }
 
+// Tune returns the grid point of p's knobs that reaches the highest goodput on
+// config.TuneSeeds seeds, which are never seeds 0 to 2^32-1. Of config it reads only
+// TuneSeeds, Rounds, Trained and Progressed.
+func Tune(ctx context.Context, config CompareConfig, cs Case, sc Scenario, p *Contender) (int, error) {
+	if config.TuneSeeds == 0 {
+		config.TuneSeeds = 10
+	}
+	c := &comparison{config: config, total: len(p.Knobs) * config.TuneSeeds}
+	return c.tune(ctx, cs, sc, p)
+}
+
 // tune finds the grid point with the highest goodput on the tuning seeds.
 func (c *comparison) tune(ctx context.Context, cs Case, sc Scenario, p *Contender) (int, error) {
 	knobs := make([]int, len(p.Knobs))

@@ -7,13 +7,14 @@ import "github.com/evenkeel/evenkeel/cluster"
 type lbbsp struct {
 	cluster *cluster.Cluster
 	gain    float64
-	speed   []float64
+	speed   []float64 // samples per second; 0: not measured yet
+	weights []float64
 	alloc   cluster.Allocator
 }
 
 // NewLBBSP returns the rule with its gain in (0, 1].
 func NewLBBSP(c *cluster.Cluster, gain float64) Policy {
-	return &lbbsp{cluster: c, gain: gain, speed: make([]float64, len(c.Nodes))}
+	return &lbbsp{cluster: c, gain: gain, speed: make([]float64, len(c.Nodes)), weights: make([]float64, len(c.Nodes))}
 }
 
 func (p *lbbsp) Decide(report *cluster.Report, present []bool, sizes []int) error {
@@ -37,10 +38,10 @@ func (p *lbbsp) Decide(report *cluster.Report, present []bool, sizes []int) erro
 	if known == 0 {
 		return p.alloc.Uniform(p.cluster, present, sizes)
 	}
-	for i := range p.speed {
-		if p.speed[i] == 0 { // not seen yet: as fast as the mean
-			p.speed[i] = sum / float64(known)
+	for i, v := range p.speed {
+		if p.weights[i] = v; v == 0 {
+			p.weights[i] = sum / float64(known) // until it is measured
 		}
 	}
-	return p.alloc.Proportional(p.cluster, present, p.speed, sizes)
+	return p.alloc.Proportional(p.cluster, present, p.weights, sizes)
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // proportional is OmniLearn's control (Tyagi & Sharma, TPDS 2025): c = b*mean(t)/t,
-// kept at b where the change stays within the dead band. It knows no profile and
-// starts uniform, as published.
+// kept at b where |c-b|/c stays below the dead band. It knows no profile and starts
+// uniform, as published.
 type proportional struct {
 	cluster  *cluster.Cluster
 	period   int     // rounds between changes
@@ -25,8 +25,10 @@ type proportional struct {
 func NewProportional(c *cluster.Cluster, period int, deadBand float64) Policy {
 	n := len(c.Nodes)
 	p := &proportional{cluster: c, period: period, deadBand: deadBand, weights: make([]float64, n), elapsed: make([]float64, n), counts: make([]int, n)}
+	// In samples, as later weights: a node that is not measured at once, or joins late,
+	// keeps an even share.
 	for i := range p.weights {
-		p.weights[i] = 1
+		p.weights[i] = float64(c.GlobalBatch) / float64(n)
 	}
 	return p
 }
@@ -60,10 +62,10 @@ func (p *proportional) change(sizes []int) {
 	mean /= math.Max(float64(known), 1)
 	for i := range p.elapsed {
 		if p.counts[i] > 0 && sizes[i] > 0 {
-			if factor := mean / p.elapsed[i]; math.Abs(factor-1) >= p.deadBand {
-				p.weights[i] = float64(sizes[i]) * factor
-			} else {
-				p.weights[i] = float64(sizes[i])
+			b := float64(sizes[i])
+			p.weights[i] = b * mean / p.elapsed[i]
+			if math.Abs(p.weights[i]-b) < p.deadBand*p.weights[i] {
+				p.weights[i] = b
 			}
 		}
 		p.elapsed[i], p.counts[i] = 0, 0

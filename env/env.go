@@ -93,15 +93,23 @@ func (e *Env) Rows(dst []float32) []float32 { return e.tracker.Rows(dst, e.confi
 func (e *Env) Live() []bool { return e.sim.Present() }
 
 // Reset begins the episode anew, from the same seed, with a round sized by the
-// profiles alone.
+// profiles alone. Where the nodes that are there cannot hold the global batch, the
+// step is Last and Terminal at once.
 func (e *Env) Reset() (Step, error) {
 	e.sim = sim.New(e.config.Cluster, e.config.Conditions, e.config.Seed)
 	e.tracker = NewTracker(e.config.Cluster)
 	e.rounds, e.over = 0, false
 	copy(e.perf, e.config.Cluster.Nominal())
 	s, err := e.round()
-	s.Kind = First
-	return s, err
+	if err != nil {
+		e.over = true
+		return s, err
+	}
+	if !s.Terminal {
+		s.Kind, s.Reward = First, [Objectives]float64{}
+		clear(e.nodes) // nobody has chosen anything yet
+	}
+	return s, nil
 }
 
 // Step applies one action per node, an index into Actions, and runs a round.

@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/internal/runlog"
 )
 
 // inputError marks an error as the fault of what the user gave: exit status 2.
@@ -46,7 +47,7 @@ func isBadInput(err error) bool {
 	}
 	for _, mark := range []error{
 		cluster.ErrFile, cluster.ErrPreset, profile.ErrFormat, profile.ErrUnknown, agent.ErrPolicy,
-		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension,
+		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
 	} {
 		if errors.Is(err, mark) {
 			return true
@@ -90,7 +91,7 @@ func (f *profileFlags) catalogue() (*profile.Catalogue, error) {
 
 // clusterFlags are embedded by commands that work on one cluster.
 type clusterFlags struct {
-	Cluster string `help:"Cluster file, or an embedded cluster: ${clusters}." default:"example" placeholder:"FILE|NAME"`
+	Cluster string `help:"Cluster file, or an embedded cluster (${clusters}); default: ${default}." default:"example" placeholder:"FILE|NAME"`
 	profileFlags
 }
 

@@ -1,5 +1,189 @@
 package main
 
-type compareCmd struct{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
 
-func (*compareCmd) Run(*app) error { return nil }
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// compareCmd judges policies over scenarios and seeds.
+type compareCmd struct {
+	Cluster []string `help:"Cluster file, or an embedded cluster: ${clusters}. Repeatable. Default: the five held-out ones, devices and models that training never saw." placeholder:"FILE|NAME" sep:"none"`
+	profileFlags
+	Policy    string   `help:"Policy file for ddqn; default: the embedded policy." placeholder:"FILE"`
+	Scenarios []string `help:"Conditions to judge under, of ${conditions}; or file: those of the one --cluster file." default:"steady,drift,interference,bursts" placeholder:"NAME,..."`
+	Policies  []string `help:"Policies to judge; the first is compared with every other. Default: all, listed below." placeholder:"NAME,..."`
+	Seeds     int      `help:"Runs per policy, cluster and scenario, the same seeds for each." default:"30" placeholder:"N"`
+	Rounds    int      `help:"Rounds per run." default:"400" placeholder:"N"`
+	JSON      bool     `name:"json" help:"Print the results as JSON."`
+	Plot      string   `help:"Draw the progress of every policy (.svg, .png)." placeholder:"FILE"`
+}
+
+// Help is what "compare --help" adds: the policies.
+func (*compareCmd) Help() string {
+	var b strings.Builder
+	b.WriteString("Policies with knobs are tuned for every cluster and scenario, on seeds of their own. The policies:\n")
+	for _, p := range agent.Contenders() {
+		about := p.About
+		if p.Bound {
+			about = "bound: " + about
+		}
+		fmt.Fprintf(&b, "\n  %-17s %s", p.Name, about)
+	}
+	return b.String()
+}
+
+const maxSeeds = 10_000
+
+// Run compares.
+func (c *compareCmd) Run(a *app) error {
+	config, err := c.config()
+	if err != nil {
+		return err
+	}
+	tell, clear := a.progress("comparing")
+	config.Progressed = tell
+	results, err := agent.Compare(a.ctx, config)
+	clear()
+	if errors.Is(err, context.Canceled) {
+		err = &interruption{err, "interrupted; what is printed was finished, nothing else is kept"}
+		if len(results) == 0 {
+			err = &interruption{err, "interrupted before anything was finished; nothing is kept"}
+		}
+	}
+	if err != nil && len(results) == 0 {
+		return err
+	}
+	if c.Plot != "" {
+		err = errors.Join(err, comparisonFigure(results).Save(c.Plot))
+	}
+	if c.JSON {
+		return errors.Join(err, a.writeJSON(map[string]any{"results": results}))
+	}
+	return errors.Join(err, printComparison(a.out, results))
+}
+
+// config reads and checks all that the flags name, before any work.
+func (c *compareCmd) config() (agent.CompareConfig, error) {
+	config := agent.CompareConfig{Seeds: c.Seeds, Rounds: c.Rounds, Clock: time.Now}
+	if c.Seeds < 1 || c.Seeds > maxSeeds {
+		return config, badInputf("--seeds: %d is outside 1 to %d", c.Seeds, maxSeeds)
+	}
+	if c.Rounds < 1 || c.Rounds > maxRounds {
+		return config, badInputf("--rounds: %d is outside 1 to %d", c.Rounds, maxRounds)
+	}
+	if err := errors.Join(checkPlot(c.Plot), checkFolders(c.Plot)); err != nil {
+		return config, err
+	}
+	var names []string
+	for _, p := range agent.Contenders() {
+		names = append(names, p.Name)
+	}
+	if c.Policies == nil {
+		c.Policies = names
+	}
+	if err := checkNames("--policies", c.Policies, names); err != nil {
+		return config, err
+	}
+	if err := checkNames("--scenarios", c.Scenarios, append(cluster.Presets(), ownConditions)); err != nil {
+		return config, err
+	}
+	if err := c.cases(&config); err != nil {
+		return config, err
+	}
+	var err error
+	if config.Policies, err = agent.Find(c.Policies); err != nil {
+		return config, err
+	}
+	if slices.Contains(c.Policies, "ddqn") || c.Policy != "" {
+		config.Trained, err = loadPolicy(c.Policy)
+	}
+	return config, err
+}
+
+// ownConditions is the scenario that stands for the cluster file's conditions.
+const ownConditions = "file"
+
+// cases reads the clusters and the scenarios.
+func (c *compareCmd) cases(config *agent.CompareConfig) error {
+	catalogue, err := c.catalogue()
+	if err != nil {
+		return err
+	}
+	clusters := c.Cluster
+	if len(clusters) == 0 {
+		clusters = agent.HeldOut
+	}
+	var own cluster.Conditions
+	for _, name := range clusters {
+		_, file, cl, err := loadCluster(name, catalogue)
+		if err != nil {
+			return err
+		}
+		config.Cases = append(config.Cases, agent.Case{Name: name, Cluster: cl, Weights: file.Objectives.Weights()})
+		own = file.Conditions.Conditions
+	}
+	for _, name := range c.Scenarios {
+		conditions := own
+		if name == ownConditions {
+			if len(c.Cluster) != 1 {
+				return badInputf("--scenarios: %q needs exactly one --cluster, whose conditions it takes", ownConditions)
+			}
+		} else if conditions, err = cluster.Preset(name); err != nil {
+			return err
+		}
+		config.Scenarios = append(config.Scenarios, agent.Scenario{Name: name, Conditions: conditions})
+	}
+	return nil
+}
+
+// checkNames says which of the names is unknown, with the nearest known, or there twice.
+func checkNames(flag string, names, known []string) error {
+	for i, name := range names {
+		if !slices.Contains(known, name) {
+			return badInputf("%s: unknown %q; did you mean %s? Known: %s", flag, name, nearest(name, known), strings.Join(known, ", "))
+		}
+		if slices.Contains(names[:i], name) {
+			return badInputf("%s: %q is there twice", flag, name)
+		}
+	}
+	if len(names) == 0 {
+		return badInputf("%s: name at least one", flag)
+	}
+	return nil
+}
+
+// nearest is the known name at the smallest edit distance.
+func nearest(name string, known []string) string {
+	name = name[:min(len(name), 64)]
+	best, least := "", math.MaxInt
+	for _, k := range known {
+		row := make([]int, len(k)+1) // of Levenshtein's table
+		for j := range row {
+			row[j] = j
+		}
+		for i := range len(name) {
+			diagonal := row[0]
+			row[0]++
+			for j := range len(k) {
+				change := diagonal
+				if name[i] != k[j] {
+					change++
+				}
+				diagonal = row[j+1]
+				row[j+1] = min(change, row[j+1]+1, row[j]+1)
+			}
+		}
+		if d := row[len(k)]; d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/evenkeel/evenkeel/agent"
@@ -56,12 +57,14 @@ const (
 const tuneBudget = 2_000_000
 
 // references are the runs that the agent's is compared with. They go on in the
-// background; the fields are safe to read once done is closed.
+// background; err is safe to read once done is closed.
 type references struct {
-	done    chan struct{}
-	courses []*course
-	err     error
-	tuned   atomic.Int64 // runs of tuning done and, above the lower half, their total
+	done  chan struct{}
+	err   error
+	tuned atomic.Int64 // runs of tuning done and, above the lower half, their total
+
+	mu      sync.Mutex
+	courses []*course // those that are over
 }
 
 // compare starts the references.
@@ -94,6 +97,8 @@ func (r *references) run(ctx context.Context, s *setup, p *agent.Contender) erro
 	_, err := agent.Play(ctx, s.cluster, simulator, p.New(s.cluster, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
 		c.add(round.Report, simulator.Efficiency(round.Report.Accepted))
 	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.courses = append(r.courses, c)
 	return err
 }
@@ -125,6 +130,8 @@ func (r *references) wait(a *app) {
 
 // at is the reference's standing after so many rounds; nil if it did not get there.
 func (r *references) at(policy string, rounds int) (*course, *moment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, c := range r.courses {
 		if c.policy == policy && len(c.rounds) >= rounds && rounds > 0 {
 			return c, &c.rounds[rounds-1]

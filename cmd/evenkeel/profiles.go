@@ -1,5 +1,250 @@
 package main
 
-type profilesCmd struct{}
+import (
+	"fmt"
+	"os"
+	"strings"
 
-func (*profilesCmd) Run(*app) error { return nil }
+	"github.com/dustin/go-humanize"
+
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+// profilesCmd looks at measured device profiles.
+type profilesCmd struct {
+	List  profilesListCmd  `cmd:"" help:"List the known devices and workloads with the quality of their measurements."`
+	Show  profilesShowCmd  `cmd:"" help:"Show one profile: its points, its fit, its source."`
+	Check profilesCheckCmd `cmd:"" help:"Check a profile file of your own."`
+}
+
+// Help is shown under the commands.
+func (*profilesCmd) Help() string {
+	return `A profile says how long a micro-batch of a workload takes on a device, and how much memory it needs. docs/formats/profile.md describes the CSV
+file to write for devices of your own.
+
+Examples:
+
+  evenkeel profiles list --device t4
+  evenkeel profiles show a10g llama-3b-512-fp16 --plot a10g.png
+  evenkeel profiles check my-profiles.csv`
+}
+
+type profilesListCmd struct {
+	profileFlags
+	Device   string `help:"This device only." placeholder:"NAME"`
+	Workload string `help:"This workload only." placeholder:"NAME"`
+	JSON     bool   `name:"json" help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*profilesListCmd) Help() string {
+	return `Examples:
+
+  evenkeel profiles list
+  evenkeel profiles list --workload llama-3b-512-fp16 --json
+  evenkeel profiles list --profiles my-profiles.csv`
+}
+
+// listed is a profile with what the catalogue says of its kind.
+type listed struct {
+	profile.SeriesReport
+	MemoryLimit int           `json:"memory_limit"` // largest micro-batch in the device's memory; 0: not known
+	Split       profile.Split `json:"split"`        // heldout if its device or its workload is
+}
+
+// Run is kong's.
+func (l *profilesListCmd) Run(a *app) error {
+	c, err := l.catalogue()
+	if err != nil {
+		return err
+	}
+	if err := l.known(c); err != nil {
+		return err
+	}
+	out := []listed{}
+	for _, p := range c.Profiles() {
+		if (l.Device == "" || p.Device == l.Device) && (l.Workload == "" || p.Workload == l.Workload) {
+			out = append(out, list(c, p))
+		}
+	}
+	if l.JSON {
+		return a.writeJSON(map[string]any{"profiles": out})
+	}
+	var rows [][]string
+	for _, r := range out {
+		rows = append(rows, []string{
+			r.Device, r.Workload, fmt.Sprint(r.Points), fmt.Sprintf("%d-%d", r.First, r.Last), seconds(r.PerSample), limit(r.MemoryLimit), fmt.Sprintf("%.4f", r.Fit.R2), r.Source,
+		})
+	}
+	return printLines(a.out, table([]column{
+		{"device", false}, {"workload", false}, {"points", true}, {"sizes", true}, {"per sample", true}, {"memory fits", true}, {"R2", true}, {"source", false},
+	}, rows))
+}
+
+// known is the catalogue's own error for a name that it does not know.
+func (l *profilesListCmd) known(c *profile.Catalogue) error {
+	device, workload := l.Device, l.Workload
+	if device == "" {
+		device = c.Devices()[0].Name
+	}
+	if workload == "" {
+		workload = c.Workloads()[0].Name
+	}
+	_, err := c.Lookup(device, workload)
+	_, knownDevice := c.Device(device)
+	_, knownWorkload := c.Workload(workload)
+	if knownDevice && knownWorkload && (l.Device == "" || l.Workload == "") {
+		return nil
+	}
+	return err
+}
+
+func list(c *profile.Catalogue, p *profile.Profile) listed {
+	d, _ := c.Device(p.Device)
+	w, _ := c.Workload(p.Workload)
+	l := listed{SeriesReport: c.Report(p), Split: w.Split}
+	if d.Split == profile.HeldOut {
+		l.Split = d.Split
+	}
+	if n := p.MemoryLimit(d.MemoryBytes); d.MemoryBytes > 0 && n != profile.NoLimit {
+		l.MemoryLimit = n
+	}
+	return l
+}
+
+func limit(n int) string {
+	if n == 0 {
+		return "?"
+	}
+	return fmt.Sprint(n)
+}
+
+type profilesShowCmd struct {
+	profileFlags
+	Device   string `arg:"" help:"Device."`
+	Workload string `arg:"" help:"Workload."`
+	Plot     string `help:"Draw the profile, .svg or .png." placeholder:"FILE"`
+	JSON     bool   `name:"json" help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*profilesShowCmd) Help() string {
+	return `Examples:
+
+  evenkeel profiles show a10g llama-3b-512-fp16
+  evenkeel profiles show my-gpu my-model --profiles my-profiles.csv --plot my-gpu.svg`
+}
+
+// Run is kong's.
+func (s *profilesShowCmd) Run(a *app) error {
+	if err := checkPlot(s.Plot); err != nil {
+		return err
+	}
+	if err := checkFolders(s.Plot); err != nil {
+		return err
+	}
+	c, err := s.catalogue()
+	if err != nil {
+		return err
+	}
+	p, err := c.Lookup(s.Device, s.Workload)
+	if err != nil {
+		return err
+	}
+	if s.Plot != "" {
+		if err := profile.Chart([]*profile.Profile{p}, s.Plot); err != nil {
+			return err
+		}
+		a.log.Info().Str("file", s.Plot).Msg("figure written")
+	}
+	l := list(c, p)
+	source, known := c.Source(p.Source)
+	if s.JSON {
+		document := map[string]any{"report": l, "points": p.Points, "note": p.Note}
+		if known {
+			document["source"] = source
+		}
+		return a.writeJSON(document)
+	}
+	return printLines(a.out, show(c, p, l, source))
+}
+
+func show(c *profile.Catalogue, p *profile.Profile, l listed, source profile.Source) []string {
+	d, _ := c.Device(p.Device)
+	lines := []string{fmt.Sprintf("%s on %s", p.Workload, p.Device), ""}
+	var rows [][]string
+	for _, q := range p.Points {
+		peak := ""
+		if q.PeakBytes > 0 {
+			peak = humanize.IBytes(uint64(q.PeakBytes))
+		}
+		rows = append(rows, []string{fmt.Sprint(q.MicroBatch), seconds(q.Seconds), rate(float64(q.MicroBatch) / q.Seconds), seconds(p.Fit().Seconds(float64(q.MicroBatch))), peak})
+	}
+	lines = append(lines, table([]column{{"micro-batch", true}, {"measured", true}, {"samples/s", true}, {"fitted", true}, {"peak memory", true}}, rows)...)
+	lines = append(lines, "", fmt.Sprintf("per sample   %s, R2 %.4f, at most %s off the fitted line", seconds(l.PerSample), l.Fit.R2, percent(l.Fit.MaxRelError)))
+	switch {
+	case l.MemoryLimit > 0:
+		lines = append(lines, fmt.Sprintf("memory       %s hold a micro-batch of %d, beside no model state", humanize.IBytes(uint64(d.MemoryBytes)), l.MemoryLimit))
+	case d.MemoryBytes > 0:
+		lines = append(lines, fmt.Sprintf("memory       %s; no limit follows from the points", humanize.IBytes(uint64(d.MemoryBytes))))
+	}
+	from := p.Source
+	if source.Key != "" {
+		from = fmt.Sprintf("%s, commit %s, licence %s", source.Repository, source.Commit, source.Licence)
+	}
+	lines = append(lines, "source       "+from)
+	if p.Note != "" {
+		lines = append(lines, "             "+p.Note)
+	}
+	return append(lines, warnings(l.SeriesReport)...)
+}
+
+func warnings(r profile.SeriesReport) []string {
+	var lines []string
+	for _, w := range r.Warnings {
+		lines = append(lines, "note         "+w)
+	}
+	return lines
+}
+
+type profilesCheckCmd struct {
+	File string `arg:"" help:"Profile file (.csv), or a folder of them."`
+	JSON bool   `name:"json" help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*profilesCheckCmd) Help() string {
+	return `Every fault is named with its line and field, and the exit status is 2. A file without faults gets a table of how good its measurements are.
+
+Examples:
+
+  evenkeel profiles check my-profiles.csv
+  evenkeel profiles check profiles/ --json`
+}
+
+// Run is kong's.
+func (k *profilesCheckCmd) Run(a *app) error {
+	if _, err := os.Stat(k.File); err != nil {
+		return opened(err)
+	}
+	reports, err := profile.Check(k.File)
+	if err != nil {
+		return err
+	}
+	if k.JSON {
+		return a.writeJSON(map[string]any{"profiles": reports})
+	}
+	var rows [][]string
+	for _, r := range reports {
+		said := "good"
+		if len(r.Warnings) > 0 {
+			said = strings.Join(r.Warnings, "; ")
+		}
+		rows = append(rows, []string{
+			r.Device, r.Workload, fmt.Sprint(r.Points), fmt.Sprintf("%d-%d", r.First, r.Last), seconds(r.PerSample), fmt.Sprintf("%.4f", r.Fit.R2), said,
+		})
+	}
+	return printLines(a.out, table([]column{
+		{"device", false}, {"workload", false}, {"points", true}, {"sizes", true}, {"per sample", true}, {"R2", true}, {"notes", false},
+	}, rows))
+}

@@ -20,8 +20,8 @@ const maxRounds = 1_000_000
 type runFlags struct {
 	clusterFlags
 	policyFlags
-	Rounds     int    `help:"Rounds to simulate." default:"${rounds}" placeholder:"N"`
-	Seed       uint64 `help:"Seed of everything random." default:"1"`
+	Rounds     int    `help:"Rounds to simulate (${default})." default:"${rounds}" placeholder:"N"`
+	Seed       uint64 `help:"Seed of everything random (${default})." default:"1" placeholder:"N"`
 	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
 }
 
@@ -62,6 +62,9 @@ func (f *runFlags) load() (*setup, error) {
 	if s.weights, err = objectives(f.Weights, file.Objectives); err != nil {
 		return nil, err
 	}
+	if s.weights == (cluster.Objectives{}) {
+		s.weights.Speed = 1
+	}
 	if s.policy == "" {
 		s.policy = "embedded"
 	}
@@ -80,7 +83,7 @@ func (s *setup) start() (*agent.Agent, *sim.Simulator, *agent.Control) {
 // part in it, else the allocation over all nodes by the same performance parameters. A
 // trainer has no use for a node's simulated absence.
 func settled(c *cluster.Cluster, sizes []int, perf []cluster.Performance) (export.Sizes, error) {
-	sum, all := 0, true
+	sum, all := 0, len(sizes) > 0
 	for _, b := range sizes {
 		sum += b
 		all = all && b > 0

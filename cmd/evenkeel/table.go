@@ -76,8 +76,13 @@ func seconds(s float64) string {
 
 // rate writes a number per second in the same way.
 func rate(v float64) string {
-	if v >= 100 {
+	switch {
+	case v >= 100:
 		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case v >= 1:
+		return fmt.Sprintf("%.2f", v)
 	}
 	return fmt.Sprintf("%.3g", v)
 }

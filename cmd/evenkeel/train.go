@@ -45,7 +45,7 @@ func (c *trainCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	t := &training{app: a, dir: c.Out, begun: time.Now()}
+	t := &training{app: a, dir: c.Out}
 	if c.Resume {
 		err = t.resume(catalogue, c)
 	} else {
@@ -54,11 +54,7 @@ func (c *trainCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if t.events, err = tensorboard.Create(t.dir, t.begun); err != nil {
-		return err
-	}
-	err = t.run()
-	if err := errors.Join(err, t.events.Close()); err != nil {
+	if err := t.run(); err != nil {
 		return err
 	}
 	return t.summary(c.JSON)
@@ -70,12 +66,12 @@ type training struct {
 	dir     string
 	trainer *agent.Trainer
 	resumed bool
-	events  *tensorboard.Writer
-	rows    []agent.Progress // of the whole run, those before an interruption included
-	begun   time.Time
+	events  *tensorboard.Writer // nil before the first step
+	rows    []agent.Progress    // of the whole run, those before an interruption included
+	begun   time.Time           // the first step of this process
 	saved   time.Time
-	told    int // tenths of the run that were reported
 	first   int // steps that were done before this process
+	told    int // tenths of the run that were reported
 }
 
 // path is that of a file of the run.
@@ -135,27 +131,31 @@ func (t *training) resume(catalogue *profile.Catalogue, c *trainCmd) error {
 
 // run trains to the end or to Ctrl-C and saves what came of it.
 func (t *training) run() error {
-	t.saved = t.begun
-	ctx, stop := context.WithCancelCause(t.ctx)
-	defer stop(nil)
+	ctx, stop := context.WithCancel(t.ctx)
+	defer stop()
+	var failed error // the disk is full, say
 	tell, clear := t.progress("training")
 	err := t.trainer.Run(ctx, func(p agent.Progress) {
-		if err := t.record(p); err != nil {
-			stop(err)
+		if failed = t.record(p); failed != nil {
+			stop()
 			return
 		}
 		tell(p.Steps, p.Total)
 		t.tell(p)
 	})
 	clear()
-	if cause := context.Cause(ctx); err != nil && cause != nil && t.ctx.Err() == nil {
-		return cause // the disk is full, say
+	if t.events != nil {
+		failed = errors.Join(failed, t.events.Close())
 	}
-	if err != nil && !errors.Is(err, context.Canceled) {
+	switch {
+	case failed != nil:
+		return failed
+	case err != nil && !errors.Is(err, context.Canceled):
 		return err
-	}
-	if len(t.rows) == 0 {
-		return &interruption{err, "interrupted before the first step; nothing was saved"}
+	case t.events == nil && err != nil:
+		return &interruption{err, "interrupted before the first step; nothing was changed"}
+	case t.events == nil:
+		return badInputf("the run in %s is finished; train another in another folder with --out", t.dir)
 	}
 	if err := errors.Join(t.save(), t.trainer.Trained().Save(t.path(policyFile)), saveReturnsFigures(t.dir, t.rows)); err != nil {
 		return err
@@ -167,19 +167,27 @@ func (t *training) run() error {
 	return nil
 }
 
+// open begins the event file at the first step of this process.
+func (t *training) open(now time.Time, p agent.Progress) (err error) {
+	t.begun, t.saved, t.told = now, now, p.Steps*10/p.Total
+	if t.events, err = tensorboard.Create(t.dir, now); err != nil || !t.resumed {
+		return err
+	}
+	// A run that died rather than stopped may have written beyond its checkpoint.
+	for len(t.rows) > 0 && t.rows[len(t.rows)-1].Steps >= p.Steps {
+		t.rows = t.rows[:len(t.rows)-1]
+	}
+	if n := len(t.rows); n > 0 {
+		t.first = t.rows[n-1].Steps
+	}
+	return t.events.Restart(now, int64(p.Steps))
+}
+
 // record keeps a report, and a checkpoint now and then.
 func (t *training) record(p agent.Progress) error {
 	now := time.Now()
-	if t.resumed {
-		t.resumed = false
-		// A run that died rather than stopped may have written beyond its checkpoint.
-		for len(t.rows) > 0 && t.rows[len(t.rows)-1].Steps >= p.Steps {
-			t.rows = t.rows[:len(t.rows)-1]
-		}
-		if n := len(t.rows); n > 0 {
-			t.first = t.rows[n-1].Steps
-		}
-		if err := t.events.Restart(now, int64(p.Steps)); err != nil {
+	if t.events == nil {
+		if err := t.open(now, p); err != nil {
 			return err
 		}
 	}
@@ -211,8 +219,7 @@ func (t *training) tell(p agent.Progress) {
 	}
 	t.told = tenth
 	left := time.Since(t.begun) * time.Duration(p.Total-p.Steps) / time.Duration(p.Steps-t.first)
-	t.log.Info().Int("steps", p.Steps).Int("of", p.Total).Float64("return", round(p.Return, 4)).
-		Stringer("left", left.Round(time.Second)).Msg("training")
+	t.log.Info().Msgf("%d of %d steps, return %.4f, %s left", p.Steps, p.Total, p.Return, left.Round(time.Second))
 }
 
 // trainSummary is the --json document.
@@ -247,8 +254,8 @@ checkpoint   %s
 returns      %s, with figures .svg and .png
 TensorBoard  %s
 
-Watch it:  evenkeel run --policy %s
-Judge it:  evenkeel compare --policy %[5]s
-`, s.Steps, s.Updates, time.Since(t.begun).Round(time.Second/10), s.Return, 1+s.Team, s.Policy, s.Checkpoint, s.Returns, s.Events, s.Policy)
+Watch it:  evenkeel run --policy %[6]s
+Judge it:  evenkeel compare --policy %[6]s
+`, s.Steps, s.Updates, time.Since(t.begun).Round(time.Second/10), s.Return, 1+s.Team, s.Policy, s.Checkpoint, s.Returns, s.Events)
 	return err
 }

@@ -108,9 +108,3 @@ func saveReturnsFigures(dir string, rows []agent.Progress) error {
 	}}
 	return errors.Join(figure.Save(filepath.Join(dir, "returns.svg")), figure.Save(filepath.Join(dir, "returns.png")))
 }
-
-// round cuts a number for people to read.
-func round(v float64, digits int) float64 {
-	scale := math.Pow10(digits)
-	return math.Round(v*scale) / scale
-}

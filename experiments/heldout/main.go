@@ -8,21 +8,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
 var scenarios = []string{"steady", "drift", "interference", "bursts"}
@@ -76,7 +73,7 @@ func run(ctx context.Context, seeds, rounds int, out string, files []string) err
 			fmt.Fprintf(os.Stderr, "%d of %d runs, %v left\n", done, total, left.Round(time.Second))
 		}
 	}
-	results, err := agent.Compare(ctx, config)
+	lines, err := agent.Compare(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -85,10 +82,10 @@ func run(ctx context.Context, seeds, rounds int, out string, files []string) err
 	fmt.Fprintf(&b, "in %v on %d cores (%s/%s): %d clusters of %s, %d seeds, %d rounds a run, quorum all.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, len(config.Cases), nodes(config.Cases), seeds, rounds)
 	b.WriteString("Progress is goodput over the state oracle's under the same seed, mean over clusters and seeds, with its 95% interval;\n")
 	b.WriteString("gain is the embedded policy's progress minus the line's, paired by seed. Every rule with knobs was tuned for each cluster and\nscenario on ten other seeds.\n")
-	summary(&b, results, files)
-	detail(&b, results)
+	summary(&b, lines)
+	detail(&b, lines)
 	fmt.Print(b.String())
-	return replaceSection(out, "heldout", b.String())
+	return results.Replace(out, "heldout", b.String())
 }
 
 func nodes(cases []agent.Case) string {
@@ -99,13 +96,13 @@ func nodes(cases []agent.Case) string {
 	return strings.Join(n, ", ") + " nodes"
 }
 
-// summary is a table a scenario over all clusters, and what the issue of the targets asks.
-func summary(b *strings.Builder, results []agent.Result, files []string) {
+// summary is a table a scenario over all clusters.
+func summary(b *strings.Builder, lines []agent.Result) {
 	for _, sc := range scenarios {
 		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | gain of ddqn | 95%% | idle |\n|---|---|---|---|---|---|\n", sc)
 		best := agent.Result{}
 		var trained []float64
-		for _, r := range results {
+		for _, r := range lines {
 			if r.Cluster != "all" || r.Scenario != sc {
 				continue
 			}
@@ -132,27 +129,12 @@ func summary(b *strings.Builder, results []agent.Result, files []string) {
 }
 
 // detail is a line a cluster, scenario and policy that matters.
-func detail(b *strings.Builder, results []agent.Result) {
+func detail(b *strings.Builder, lines []agent.Result) {
 	b.WriteString("\n### By cluster\n\n| cluster | scenario | policy | progress | gain of ddqn | 95% | knobs | decision p50 / p99 |\n|---|---|---|---|---|---|---|---|\n")
-	for _, r := range results {
+	for _, r := range lines {
 		if r.Cluster == "all" || strings.HasPrefix(r.Policy, "ddqn,") {
 			continue
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %.4f | %+.4f | %+.4f to %+.4f | %s | %.0f / %.0f us |\n", r.Cluster, r.Scenario, r.Policy, r.Progress, r.Gain.Mean, r.Gain.Low, r.Gain.High, r.Knobs, r.P50, r.P99)
 	}
-}
-
-// replaceSection puts text between the markers of a section of a Markdown file.
-func replaceSection(path, name, text string) error {
-	old, err := os.ReadFile(filepath.Clean(path))
-	if err != nil {
-		return err
-	}
-	begin, end := "<!-- "+name+" -->\n", "<!-- end "+name+" -->"
-	before, rest, ok := strings.Cut(string(old), begin)
-	_, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		return errors.New(path + " has no section " + name)
-	}
-	return renameio.WriteFile(path, []byte(before+begin+text+end+after), 0o644)
 }

@@ -123,7 +123,7 @@ func fields(b []byte, take func(key byte, number uint64, content []byte) error) 
 		b = b[1:]
 		var number uint64
 		var content []byte
-		size := 0
+		var size int
 		switch key & 7 {
 		case 0, 2:
 			if number, size = binary.Uvarint(b); size <= 0 {

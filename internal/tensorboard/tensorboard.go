@@ -36,7 +36,7 @@ type Event struct {
 	Seconds float64 // wall time since 1970
 	Step    int64   // >= 0
 	Version string  // of the first event of a file
-	Restart bool    // what other files hold beyond Step is void
+	Restart bool    // what other files hold from Step on is void
 	Scalars []Scalar
 }
 
@@ -74,8 +74,8 @@ func (w *Writer) Scalars(now time.Time, step int64, scalars ...Scalar) error {
 	return w.write(Event{Seconds: seconds(now), Step: step, Scalars: scalars})
 }
 
-// Restart voids what earlier files of the folder hold beyond the step: the run goes on
-// from an older checkpoint.
+// Restart voids what earlier files of the folder hold from the step on: the run has
+// gone back to an older checkpoint.
 func (w *Writer) Restart(now time.Time, step int64) error {
 	return w.write(Event{Seconds: seconds(now), Step: step, Restart: true})
 }
@@ -101,14 +101,14 @@ func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 // for 8 bytes, 2 for a length and so many bytes, 5 for 4 bytes.
 const (
 	eventWallTime    = 1<<3 | 1
-	eventStep        = 2<<3 | 0
+	eventStep        = 2 << 3
 	eventFileVersion = 3<<3 | 2
 	eventSummary     = 5<<3 | 2
 	eventSessionLog  = 7<<3 | 2
 	summaryValue     = 1<<3 | 2
 	valueTag         = 1<<3 | 2
 	valueSimple      = 2<<3 | 5
-	sessionStatus    = 1<<3 | 0
+	sessionStatus    = 1 << 3
 	sessionStart     = 1
 )
 

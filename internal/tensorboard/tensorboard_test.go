@@ -102,7 +102,7 @@ func TestReadDamaged(t *testing.T) {
 		}
 	}
 	ends := map[int]bool{40: true, 83: true, len(good): true} // after a whole record
-	for n := range len(good) {
+	for n := range good {
 		if _, err := Read(bytes.NewReader(good[:n])); !ends[n] && !errors.Is(err, ErrFormat) {
 			t.Errorf("cut to %d bytes: %v", n, err)
 		}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+)
+
+// site is a cluster as the controller sees it and as it is.
+type site struct {
+	name        string
+	seen, truth *cluster.Cluster
+}
+
+// sites are the clusters that every policy must cope with.
+func sites(t testing.TB) []site {
+	t.Helper()
+	two := fromYAML(t, "workload: llama-3b-512-fp16\nglobal_batch: 16\nnodes: [{device: a10g}, {device: t4}]")
+	mixed := func() *cluster.Cluster {
+		return fromYAML(t, "workload: bert-base-512-fp32\nglobal_batch: 120\nnodes: [{device: a10g, count: 2}, {device: v100-16g, count: 2}, {device: t4, count: 2}]")
+	}
+	tight := mixed()
+	for i := range tight.Nodes {
+		tight.Nodes[i].Limit = 21 // six nodes hold 126, five do not hold the 120
+	}
+	quorum := mixed()
+	quorum.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.75}, GraceShare: 0.1}
+	unknown := mixed()
+	for _, i := range []int{0, 3} {
+		n := &unknown.Nodes[i]
+		n.Profile, n.Hidden.Profile = nil, n.Profile
+	}
+	// The last node runs out of memory whenever it gets more than one sample.
+	failing := mixed()
+	truth := *failing
+	truth.Nodes = slices.Clone(failing.Nodes)
+	truth.Nodes[5].Limit = 1
+	return []site{
+		{"two", two, two}, {"mixed", mixed(), mixed()}, {"caps", tight, tight}, {"quorum", quorum, quorum},
+		{"unknown profiles", unknown, unknown}, {"always failing", failing, &truth},
+	}
+}
+
+// rounds runs a policy and returns all sizes, checked.
+func (s *site) rounds(t *testing.T, p *Contender, trained *Trained, knob int, conditions cluster.Conditions, n int) [][]int {
+	t.Helper()
+	simulator := sim.New(s.truth, conditions, 17)
+	ctl := Control{Cluster: s.seen, Runner: simulator, Policy: p.New(s.seen, simulator, trained, speed, knob)}
+	var all [][]int
+	for range n {
+		present := slices.Clone(simulator.Present())
+		r, err := ctl.Round(context.Background())
+		if err != nil {
+			t.Fatalf("round %d: %v", len(all), err)
+		}
+		if s.seen.CheckCapacity(present) == nil {
+			checkSizes(t, s.seen, present, r.Sizes)
+		} else {
+			for i, b := range r.Sizes {
+				want := 0
+				if present[i] {
+					want = min(s.seen.Nodes[i].Limit, s.seen.GlobalBatch)
+				}
+				if b != want {
+					t.Fatalf("round %d, short of memory: node %d got %d samples, not %d", len(all), i, b, want)
+				}
+			}
+		}
+		all = append(all, slices.Clone(r.Sizes))
+	}
+	return all
+}
+
+func TestEveryPolicyEverywhere(t *testing.T) {
+	trained := embeddedPolicy(t)
+	for _, p := range Contenders() {
+		t.Run(p.Name, func(t *testing.T) {
+			for k, s := range sites(t) {
+				for j, name := range cluster.Presets() {
+					knob := (7*j + 3*k) % max(len(p.Knobs), 1)
+					conditions := conditionsOf(t, name)
+					first := s.rounds(t, &p, trained, knob, conditions, 25)
+					if j == k%3 && !slices.EqualFunc(first, s.rounds(t, &p, trained, knob, conditions, 25), slices.Equal) {
+						t.Errorf("%s, %s: two runs differ", s.name, name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Every policy gets through a time in which the nodes that are left cannot hold the
+// batch, and back to a full batch after it.
+func TestEveryPolicyOutlivesAShortage(t *testing.T) {
+	trained := embeddedPolicy(t)
+	tight := sites(t)[2]
+	stormy := conditionsOf(t, "steady")
+	stormy.Failures = cluster.Failures{Rate: 0.04, Rounds: 6, Silent: 0.3}
+	for _, p := range Contenders() {
+		t.Run(p.Name, func(t *testing.T) {
+			short, full := false, false
+			for _, sizes := range tight.rounds(t, &p, trained, 0, stormy, 80) {
+				sum := 0
+				for _, b := range sizes {
+					sum += b
+				}
+				short = short || sum < tight.seen.GlobalBatch
+				full = short && sum == tight.seen.GlobalBatch
+			}
+			if !short || !full {
+				t.Fatalf("short of memory %v, full again %v: the trace does not show what it should", short, full)
+			}
+		})
+	}
+}
+
+// A policy that fails for any other reason stops the run.
+type broken struct{}
+
+func (broken) Decide(*cluster.Report, []bool, []int) error { return fmt.Errorf("broken") }
+
+func TestControlPassesErrorsOn(t *testing.T) {
+	c := lines(t, 30, 0.1, 0.1)
+	s := sim.New(c, cluster.Conditions{}, 1)
+	ctl := Control{Cluster: c, Runner: s, Policy: broken{}}
+	if _, err := ctl.Round(context.Background()); err == nil {
+		t.Error("no error")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	ctl.Policy = NewUniform(c)
+	if _, err := ctl.Round(ctx); err == nil || ctx.Err() == nil {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestContendersTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range Contenders() {
+		if seen[c.Name] || c.Name == "" || c.About == "" {
+			t.Errorf("%q: name taken, or nothing said about it", c.Name)
+		}
+		seen[c.Name] = true
+		texts := map[string]bool{}
+		for _, k := range c.Knobs {
+			if texts[k] {
+				t.Errorf("%s: knob %q twice", c.Name, k)
+			}
+			texts[k] = true
+		}
+	}
+	for _, name := range []string{"ddqn", "uniform", "nameplate", "proportional", "lbbsp", "waterfill", "waterfill-margin", "cusum", "lag1", "oracle", "oracle-margin"} {
+		if !seen[name] {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if _, err := Find([]string{"uniform", "unifrom"}); err == nil {
+		t.Error("an unknown name was found")
+	}
+}

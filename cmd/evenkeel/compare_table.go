@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/internal/chart"
+)
+
+// cells cuts results into those of one cluster and scenario.
+func cells(results []agent.Result) [][]agent.Result {
+	var out [][]agent.Result
+	for i, r := range results {
+		if i == 0 || r.Cluster != results[i-1].Cluster || r.Scenario != results[i-1].Scenario {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], r)
+	}
+	return out
+}
+
+// best is the policy to beat: of those that know no more than the first, the best other.
+func best(cell []agent.Result) int {
+	at := -1
+	for i, r := range cell {
+		if i > 0 && !r.Bound && (at < 0 || r.Progress > cell[at].Progress) {
+			at = i
+		}
+	}
+	return at
+}
+
+const comparisonLegend = `progress   goodput relative to the state oracle's, which knows every node's true rate; mean [95% interval]
+gains      difference of progress under the same seeds; above zero the first policy is the better one
+*          the best of the others
+(bound)    an oracle: it knows what no policy can know`
+
+// printComparison writes a table per cluster and scenario.
+func printComparison(w io.Writer, results []agent.Result) error {
+	var lines []string
+	for _, cell := range cells(results) {
+		first := cell[0]
+		lines = append(lines, fmt.Sprintf("%s, %s: %s, %s of %s", first.Cluster, first.Scenario,
+			count(first.Nodes, "node"), count(first.Seeds, "seed"), count(first.Rounds, "round")))
+		columns := []column{
+			{"policy", false}, {"progress", false}, {first.Policy + " gains over it", false},
+			{"waiting", true}, {"fresh", true}, {"decision p50", true}, {"p99", true}, {"tuned to", false},
+		}
+		var rows [][]string
+		star := best(cell)
+		for i, r := range cell {
+			name, gain := r.Policy, ""
+			switch {
+			case i == star:
+				name += " *"
+			case r.Bound:
+				name += " (bound)"
+			}
+			if i > 0 {
+				gain = fmt.Sprintf("%+.4f [%+.4f, %+.4f]", r.Gain.Mean, r.Gain.Low, r.Gain.High)
+			}
+			rows = append(rows, []string{
+				name, fmt.Sprintf("%.4f [%.4f, %.4f]", r.Progress, r.Low, r.High), gain,
+				percent(r.Waiting), percent(r.Freshness), seconds(r.P50 / 1e6), seconds(r.P99 / 1e6), r.Knobs,
+			})
+		}
+		lines = append(append(lines, table(columns, rows)...), "")
+	}
+	return printLines(w, append(lines, comparisonLegend))
+}
+
+// cutoff is where the figure's bars end, so that the good policies can be told apart.
+const cutoff = -20.0 // %
+
+// comparisonFigure shows, for every scenario, how far each policy is from the state
+// oracle, over all clusters where there are several. Bounds stand aside.
+func comparisonFigure(results []agent.Result) chart.Figure {
+	all := cells(results)
+	last := all[len(all)-1][0]
+	figure := chart.Figure{Title: fmt.Sprintf("Goodput against the state oracle: %s, %s", last.Cluster, count(last.Seeds, "seed"))}
+	for _, cell := range all {
+		if cell[0].Cluster != last.Cluster {
+			continue
+		}
+		panel := chart.Panel{Title: cell[0].Scenario, YLabel: fmt.Sprintf("%%, cut at %g", cutoff), ZeroY: true}
+		bars := chart.Series{Kind: chart.Bars}
+		for _, r := range cell {
+			if r.Bound && best(cell) >= 0 {
+				continue
+			}
+			against := func(progress float64) float64 { return max(100*(progress-1), cutoff) }
+			panel.Categories = append(panel.Categories, fmt.Sprintf("%s\n%.3f", strings.ReplaceAll(r.Policy, "-", "-\n"), r.Progress))
+			bars.Y = append(bars.Y, against(r.Progress))
+			bars.Low = append(bars.Low, against(r.Low))
+			bars.High = append(bars.High, against(r.High))
+		}
+		panel.Series = []chart.Series{bars}
+		figure.Panels = append(figure.Panels, panel)
+	}
+	return figure
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/zeebo/xxh3"
+	"go.uber.org/goleak"
+
+	"github.com/evenkeel/evenkeel/agent"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"evenkeel": main})
+}
+
+// The scripts show every command as a user meets it.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"mkpolicy": makePolicy,
+			"lines":    waitForLines,
+			"cut":      cut,
+			"status":   endsWith,
+		},
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("NO_COLOR", "1")
+			return nil
+		},
+	})
+}
+
+// endsWith runs a command line of evenkeel that must end with the given status and leave
+// nothing on standard output: status N ARGS...
+func endsWith(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N COMMAND ARGS...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	if got := fmt.Sprint(err); got != "exit status "+args[0] {
+		ts.Fatalf("%s, want exit status %s", got, args[0])
+	}
+	if out := ts.ReadFile("stdout"); out != "" {
+		ts.Fatalf("standard output: %s", out)
+	}
+}
+
+// makePolicy writes the embedded policy, sound or spoilt: mkpolicy FILE
+// [truncated|nan|format|record].
+func makePolicy(ts *testscript.TestScript, _ bool, args []string) {
+	trained, err := agent.Embedded()
+	ts.Check(err)
+	path, fault := ts.MkAbs(args[0]), append(args, "")[1]
+	if fault == "record" {
+		trained.Record.Version = 99
+	}
+	ts.Check(trained.Save(path))
+	data, err := os.ReadFile(path)
+	ts.Check(err)
+	switch fault {
+	case "truncated":
+		data = data[:len(data)-100]
+	case "format":
+		data = bytes.Replace(data, []byte(`"format_version":"1"`), []byte(`"format_version":"7"`), 1)
+	case "nan":
+		tensors := data[8+binary.LittleEndian.Uint64(data):]
+		before := fmt.Sprintf("%016x", xxh3.Hash(tensors))
+		binary.LittleEndian.PutUint32(tensors, math.Float32bits(float32(math.NaN())))
+		data = bytes.Replace(data, []byte(before), fmt.Appendf(nil, "%016x", xxh3.Hash(tensors)), 1)
+	}
+	ts.Check(os.WriteFile(path, data, 0o644))
+}
+
+// waitForLines waits until a file has so many lines: lines FILE N.
+func waitForLines(ts *testscript.TestScript, _ bool, args []string) {
+	var least int
+	_, err := fmt.Sscan(args[1], &least)
+	ts.Check(err)
+	for range 1000 {
+		data, _ := os.ReadFile(ts.MkAbs(args[0]))
+		if bytes.Count(data, []byte("\n")) >= least {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	ts.Fatalf("%s: fewer than %d lines", args[0], least)
+}
+
+// cut takes bytes off the end of a file: cut FILE N.
+func cut(ts *testscript.TestScript, _ bool, args []string) {
+	var n int64
+	_, err := fmt.Sscan(args[1], &n)
+	ts.Check(err)
+	info, err := os.Stat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), info.Size()-n))
+}
+
+// inProcess runs a command with its output in files.
+func inProcess(t *testing.T, ctx context.Context, command interface{ Run(*app) error }) (string, error) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	failed := command.Run(newApp(ctx, out, os.Stderr))
+	data, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data), failed
+}
+
+func smallRun(rounds int) *runCmd {
+	r := &runCmd{}
+	r.Cluster, r.Rounds, r.Seed = "example", rounds, 1
+	return r
+}
+
+// A run leaves no goroutine behind, finished or interrupted.
+func TestRunEnds(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	if _, err := inProcess(t, t.Context(), smallRun(3)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	timer := time.AfterFunc(300*time.Millisecond, cancel)
+	defer timer.Stop()
+	out, err := inProcess(t, ctx, smallRun(maxRounds))
+	if err == nil || !strings.Contains(out, "under seed 1") {
+		t.Fatalf("interrupted: error %v, output %s", err, out)
+	}
+}
+
+// The same seed gives the same document.
+func TestRunRepeats(t *testing.T) {
+	var first string
+	for i := range 2 {
+		r := smallRun(10)
+		r.JSON = true
+		out, err := inProcess(t, t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d document
+		if err := json.Unmarshal([]byte(out), &d); err != nil {
+			t.Fatal(err)
+		}
+		if len(d.Results) != 4 || len(d.Sizes) != 16 || d.Rounds != 10 {
+			t.Fatalf("%d results, %d sizes, %d rounds", len(d.Results), len(d.Sizes), d.Rounds)
+		}
+		if i > 0 && out != first {
+			t.Fatalf("another document:\n%s\n%s", first, out)
+		}
+		first = out
+	}
+}
+
+func TestClip(t *testing.T) {
+	for in, want := range map[string]string{
+		"short": "short", "a long line": "a long", "\x1b[2mfaint text\x1b[0m": "\x1b[2mfaint \x1b[0m", "▲▼▲▼▲▼▲": "▲▼▲▼▲▼",
+	} {
+		if got := clip(in, 6); got != want || visible(got) > 6 {
+			t.Errorf("clip(%q) = %q, want %q", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// mostRows is how many nodes a table lists one by one; more are grouped by device.
+const mostRows = 24
+
+// barWidth is the room for a bar on a terminal of so many columns, the rest of the
+// table taking the others.
+func barWidth(columns int) int { return min(max(columns-68, 6), 20) }
+
+// describe is the run in a line.
+func (s *setup) describe() string {
+	conditions := s.conditions.Name
+	switch {
+	case conditions == "" && reflect.ValueOf(s.conditions.Conditions).IsZero():
+		conditions = "no disturbance"
+	case conditions == "":
+		conditions = "the file's own conditions"
+	}
+	return fmt.Sprintf("%s: %d nodes, %s, global batch %d, %s, seed %d", s.name, len(s.cluster.Nodes), s.cluster.Workload, s.cluster.GlobalBatch, conditions, s.seed)
+}
+
+// nodes is the table of the newest round, of at most so many rows if it can be.
+func (w *watch) nodes(rows int, p paint) []string {
+	if len(w.setup.cluster.Nodes) <= min(rows, mostRows) {
+		return w.eachNode(p)
+	}
+	return w.eachDevice(p)
+}
+
+func (w *watch) eachNode(p paint) []string {
+	c, report := w.setup.cluster, w.round.Report
+	perf, nominal := w.agent.Performance(), c.Nominal()
+	var rows [][]string
+	for i := range c.Nodes {
+		r := &report.Nodes[i]
+		time, bar := "", ""
+		if r.Status != cluster.Absent && r.Seconds > 0 {
+			time, bar = seconds(r.Seconds), w.bar(r.Seconds, p)
+		}
+		idle := ""
+		if r.Status != cluster.Absent {
+			idle = percent(share(r.Idle, report.Wait.Seconds()))
+		}
+		rows = append(rows, []string{
+			c.Nodes[i].Name, c.Nodes[i].Device, fmt.Sprint(w.round.Sizes[i]), change(w.before[i], w.round.Sizes[i], p), bar, time, idle,
+			fmt.Sprintf("%.2f", perf[i].PerSample/nominal[i].PerSample), status(r, p),
+		})
+	}
+	return table([]column{
+		{"node", false}, {"device", false}, {"size", true}, {"", false}, {"works", false}, {"time", true},
+		{"idle", true}, {"slowdown", true}, {"status", false},
+	}, rows)
+}
+
+// bar shows which part of the round a node worked, to an eighth of a cell.
+func (w *watch) bar(s float64, p paint) string {
+	const parts = "▏▎▍▌▋▊▉"
+	eighths := int(math.Round(8 * float64(w.bars) * min(share(s, w.round.Report.Wait.Seconds()), 1)))
+	full, rest := eighths/8, eighths%8
+	bar := strings.Repeat("█", full)
+	if rest > 0 {
+		bar += string([]rune(parts)[rest-1])
+		full++
+	}
+	return bar + p.faint(strings.Repeat("·", w.bars-full))
+}
+
+func share(part, whole float64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return part / whole
+}
+
+// change marks a size that differs from the round before.
+func change(before, now int, p paint) string {
+	switch {
+	case before == 0 || before == now:
+		return " "
+	case now > before:
+		return p.good("▲")
+	}
+	return p.warn("▼")
+}
+
+func status(r *cluster.NodeReport, p paint) string {
+	switch {
+	case r.OOM:
+		return p.bad("out of memory")
+	case r.Status == cluster.In && r.Aged > 0:
+		return p.warn("aged")
+	case r.Status == cluster.In:
+		return "in"
+	case r.Status == cluster.Lost:
+		return p.bad("lost")
+	}
+	return p.warn(r.Status.String())
+}
+
+// group is what the nodes of one device did in the newest round.
+type group struct {
+	nodes, taking, least, most int
+	seconds, idle              float64
+	slowest, slowdown, highest float64
+	measured                   int
+	statuses                   map[string]int
+}
+
+func (w *watch) eachDevice(p paint) []string {
+	c, report := w.setup.cluster, w.round.Report
+	perf, nominal := w.agent.Performance(), c.Nominal()
+	groups := map[string]*group{}
+	var order []string
+	for i := range c.Nodes {
+		n, r := &c.Nodes[i], &report.Nodes[i]
+		g := groups[n.Device]
+		if g == nil {
+			g = &group{least: math.MaxInt, statuses: map[string]int{}}
+			groups[n.Device], order = g, append(order, n.Device)
+		}
+		g.nodes++
+		slow := perf[i].PerSample / nominal[i].PerSample
+		g.slowdown, g.highest = g.slowdown+slow, max(g.highest, slow)
+		if s := status(r, p); s != "in" {
+			g.statuses[s]++
+		}
+		if r.Status == cluster.Absent {
+			continue
+		}
+		g.taking++
+		g.least, g.most = min(g.least, w.round.Sizes[i]), max(g.most, w.round.Sizes[i])
+		g.idle += share(r.Idle, report.Wait.Seconds())
+		if r.Seconds > 0 {
+			g.measured++
+			g.seconds, g.slowest = g.seconds+r.Seconds, max(g.slowest, r.Seconds)
+		}
+	}
+	var rows [][]string
+	for _, d := range order {
+		rows = append(rows, groups[d].row(d, w, p))
+	}
+	return table([]column{
+		{"device", false}, {"nodes", true}, {"sizes", true}, {"work", false}, {"mean", true}, {"slowest", true}, {"idle", true},
+		{"slowdown", true}, {"highest", true}, {"status", false},
+	}, rows)
+}
+
+func (g *group) row(device string, w *watch, p paint) []string {
+	nodes, sizes, bar, mean, slowest, idle := fmt.Sprint(g.nodes), "", "", "", "", ""
+	if g.taking < g.nodes {
+		nodes = fmt.Sprintf("%d of %d", g.taking, g.nodes)
+	}
+	if g.taking > 0 {
+		if sizes = fmt.Sprint(g.least); g.most > g.least {
+			sizes = fmt.Sprintf("%d-%d", g.least, g.most)
+		}
+		idle = percent(g.idle / float64(g.taking))
+	}
+	if g.measured > 0 {
+		s := g.seconds / float64(g.measured)
+		bar, mean, slowest = w.bar(s, p), seconds(s), seconds(g.slowest)
+	}
+	var others []string
+	for _, r := range []*cluster.NodeReport{
+		{Status: cluster.In, Aged: 1}, {Status: cluster.Late}, {Status: cluster.Refused}, {Status: cluster.Lost}, {Status: cluster.Lost, OOM: true}, {Status: cluster.Absent},
+	} {
+		s := status(r, p)
+		if k := g.statuses[s]; k > 0 {
+			others = append(others, fmt.Sprintf("%d %s", k, s))
+		}
+	}
+	if len(others) == 0 {
+		others = []string{"all in"}
+	}
+	return []string{
+		device, nodes, sizes, bar, mean, slowest, idle,
+		fmt.Sprintf("%.2f", g.slowdown/float64(g.nodes)), fmt.Sprintf("%.2f", g.highest), strings.Join(others, ", "),
+	}
+}

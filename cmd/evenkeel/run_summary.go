@@ -1,0 +1,138 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// document is the summary for machines.
+type document struct {
+	Cluster     string             `json:"cluster"`
+	Workload    string             `json:"workload"`
+	Nodes       int                `json:"nodes"`
+	GlobalBatch int                `json:"global_batch"`
+	Conditions  string             `json:"conditions"` // "": the cluster file's own
+	Seed        uint64             `json:"seed"`
+	Policy      string             `json:"policy"`
+	Weights     cluster.Objectives `json:"weights"`
+	Rounds      int                `json:"rounds"` // done
+	Interrupted bool               `json:"interrupted"`
+	Results     []result           `json:"results"`
+	Sizes       []nodeLine         `json:"sizes"` // of the last round
+}
+
+// result is one policy's run under the seed.
+type result struct {
+	Policy    string  `json:"policy"`
+	Knobs     string  `json:"knobs,omitempty"` // as tuned
+	RoundTime float64 `json:"round_seconds"`   // mean
+	Samples   float64 `json:"samples_per_second"`
+	Goodput   float64 `json:"goodput"`
+	Waiting   float64 `json:"waiting"`   // idle share of the nodes' time
+	Freshness float64 `json:"freshness"` // share of accepted samples that were fresh
+	Progress  float64 `json:"progress"`  // goodput over the state oracle's; 0: it is missing
+	Speedup   float64 `json:"speedup"`   // goodput over uniform's; 0: it is missing
+}
+
+type nodeLine struct {
+	Name       string  `json:"name"`
+	Device     string  `json:"device"`
+	MicroBatch int     `json:"micro_batch"`
+	Seconds    float64 `json:"seconds"`
+	Idle       float64 `json:"idle"`     // share of the round
+	Slowdown   float64 `json:"slowdown"` // believed, with the room kept for noise
+	Status     string  `json:"status"`
+}
+
+// results compares all runs over the rounds that the agent's has done.
+func (w *watch) results() []result {
+	n := len(w.course.rounds)
+	goodput := func(policy string) float64 {
+		if _, m := w.references.at(policy, n); m != nil {
+			return m.score.Goodput
+		}
+		return 0
+	}
+	oracle, uniform := goodput(oracleReference), goodput(uniformReference)
+	var out []result
+	add := func(c *course, m *moment) {
+		if m == nil {
+			return
+		}
+		s := m.score
+		r := result{
+			Policy: c.policy, Knobs: c.knobs, RoundTime: s.Seconds / float64(n), Samples: m.samplesPerSecond(),
+			Goodput: s.Goodput, Waiting: s.Waiting, Freshness: s.Freshness,
+		}
+		if oracle > 0 {
+			r.Progress = s.Goodput / oracle
+		}
+		if uniform > 0 {
+			r.Speedup = s.Goodput / uniform
+		}
+		out = append(out, r)
+	}
+	add(&w.course, &w.course.rounds[n-1])
+	for _, policy := range []string{tunedReference, uniformReference, oracleReference} {
+		add(w.references.at(policy, n))
+	}
+	return out
+}
+
+func (w *watch) document() document {
+	s, c := w.setup, w.setup.cluster
+	d := document{
+		Cluster: s.name, Workload: c.Workload, Nodes: len(c.Nodes), GlobalBatch: c.GlobalBatch, Conditions: s.conditions.Name, Seed: s.seed,
+		Policy: s.policy, Weights: s.weights, Rounds: len(w.course.rounds), Interrupted: len(w.course.rounds) < s.rounds,
+		Results: w.results(),
+	}
+	perf, nominal := w.agent.Performance(), c.Nominal()
+	for i := range c.Nodes {
+		r := &w.round.Report.Nodes[i]
+		d.Sizes = append(d.Sizes, nodeLine{
+			Name: c.Nodes[i].Name, Device: c.Nodes[i].Device, MicroBatch: w.round.Sizes[i], Seconds: r.Seconds,
+			Idle: share(r.Idle, w.round.Report.Wait.Seconds()), Slowdown: perf[i].PerSample / nominal[i].PerSample, Status: r.Status.String(),
+		})
+	}
+	return d
+}
+
+// titles are the references' names for people.
+var titles = map[string]string{tunedReference: "water-filling, tuned", uniformReference: "equal sizes", oracleReference: "oracle (true speeds)"}
+
+// summary is the comparison for people.
+func (w *watch) summary() []string {
+	results := w.results()
+	var rows [][]string
+	speedup, progress, knobs := 0.0, 0.0, ""
+	for _, r := range results {
+		name := titles[r.Policy]
+		knobs += r.Knobs // one of them has some
+		if name == "" {
+			name, speedup, progress = r.Policy, r.Speedup, r.Progress
+		}
+		rows = append(rows, []string{
+			name, seconds(r.RoundTime), rate(r.Samples), percent(r.Waiting), ratio(r.Progress, percent(r.Progress)), ratio(r.Speedup, fmt.Sprintf("%.2fx", r.Speedup)),
+		})
+	}
+	lines := append([]string{"", fmt.Sprintf("%s under seed %d:", count(len(w.course.rounds), "round"), w.setup.seed), ""}, table([]column{
+		{"", false}, {"round time", true}, {"samples/s", true}, {"idle", true}, {"of oracle", true}, {"of equal", true},
+	}, rows)...)
+	if speedup > 0 && progress > 0 {
+		lines = append(lines, "", fmt.Sprintf("Evenkeel makes %.2f times the progress of equal sizes,", speedup),
+			fmt.Sprintf("and %s of that of an oracle that knows every true speed, though not the noise.", percent(progress)))
+	}
+	if knobs != "" {
+		lines = append(lines, fmt.Sprintf("Water-filling was tuned on other seeds: %s.", knobs))
+	}
+	return lines
+}
+
+// ratio is text, or nothing where the value is missing.
+func ratio(v float64, text string) string {
+	if v == 0 {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,257 @@
+package env
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// widest is what no entry of a row exceeds in absolute value. The widest are the mean
+// of four residuals (5.4) and the logarithm of a node's noise, which starts at 3% and
+// cannot reach 400 times that in an episode.
+const widest = 8
+
+// moment is everything that an environment shows at one step.
+type moment struct {
+	Step Step
+	Rows []float32
+	Live []bool
+}
+
+// conform holds what every environment must keep to. create gives environments of one
+// configuration; the actions are random, of a seed.
+func conform(t *testing.T, create func() *Env) {
+	t.Helper()
+	e := create()
+	if _, err := e.Step(make([]int, e.Size())); !errors.Is(err, ErrOver) {
+		t.Fatalf("step before Reset: %v, want ErrOver", err)
+	}
+	first := play(t, e)
+	if diff := cmp.Diff(first, play(t, e)); diff != "" {
+		t.Fatalf("the episode after Reset differs: %s", diff)
+	}
+	if diff := cmp.Diff(first, play(t, create())); diff != "" {
+		t.Fatalf("another environment of the same seed differs: %s", diff)
+	}
+}
+
+// play runs an episode to its end and checks every step.
+func play(t *testing.T, e *Env) []moment {
+	t.Helper()
+	s, err := e.Reset()
+	if err != nil {
+		t.Fatalf("Reset: %v", err)
+	}
+	if s.Kind != First && !(s.Kind == Last && s.Terminal) {
+		t.Fatalf("Reset gives kind %d, terminal %v", s.Kind, s.Terminal)
+	}
+	if s.Reward != [Objectives]float64{} || slices.ContainsFunc(s.Nodes, func(v float32) bool { return v != 0 }) {
+		t.Fatalf("the first step carries a reward: %v", s.Reward)
+	}
+	moments := []moment{look(t, e, s)}
+	rng := rand.New(rand.NewPCG(5, 5))
+	actions := make([]int, e.Size())
+	for s.Kind != Last {
+		if len(moments) < 3 {
+			refuse(t, e)
+		}
+		live := slices.Clone(e.Live())
+		for i := range actions {
+			actions[i] = rng.IntN(len(Actions))
+		}
+		if s, err = e.Step(actions); err != nil {
+			t.Fatalf("step %d: %v", len(moments), err)
+		}
+		moments = append(moments, look(t, e, s))
+		if s.Terminal {
+			break
+		}
+		for i, b := range e.sizes {
+			if (b > 0) != live[i] || b > e.config.Cluster.Nodes[i].Limit {
+				t.Fatalf("step %d: node %d got %d samples, live %v, limit %d", len(moments), i, b, live[i], e.config.Cluster.Nodes[i].Limit)
+			}
+		}
+		if want := len(moments) == e.config.Rounds; (s.Kind == Last) != want {
+			t.Fatalf("kind %d at step %d of %d", s.Kind, len(moments), e.config.Rounds)
+		}
+	}
+	if s.Terminal {
+		if err := e.config.Cluster.CheckCapacity(e.Live()); !errors.Is(err, cluster.ErrCapacity) {
+			t.Fatalf("terminal, but the nodes can hold the batch: %v", err)
+		}
+	}
+	for range 2 {
+		if _, err := e.Step(actions); !errors.Is(err, ErrOver) {
+			t.Fatalf("step after the last: %v, want ErrOver", err)
+		}
+	}
+	return moments
+}
+
+// look checks one step and copies what it shows.
+func look(t *testing.T, e *Env, s Step) moment {
+	t.Helper()
+	m := moment{Step: s, Rows: e.Rows(nil), Live: slices.Clone(e.Live())}
+	m.Step.Nodes = slices.Clone(s.Nodes)
+	if len(m.Rows) != e.Size()*Features || len(m.Live) != e.Size() || len(s.Nodes) != e.Size()*Objectives {
+		t.Fatalf("%d nodes: %d values of rows, %d of live, %d of rewards", e.Size(), len(m.Rows), len(m.Live), len(s.Nodes))
+	}
+	for i, v := range m.Rows {
+		if !(math.Abs(float64(v)) <= widest) {
+			t.Fatalf("node %d, feature %d is %v", i/Features, i%Features, v)
+		}
+	}
+	if s.Terminal && s.Kind != Last {
+		t.Fatalf("terminal in a step of kind %d", s.Kind)
+	}
+	// Progress is goodput relative to an oracle that does not know the noise, so a lucky
+	// round beats it. With a quorum there is no bound: old gradients may fill it at once.
+	most := 0.5
+	if e.config.Cluster.Collect != (cluster.Collect{}) {
+		most = math.MaxFloat64
+	}
+	if r := s.Reward; !(r[0] >= -1 && r[0] < most) || !(r[1] >= -1 && r[1] <= 0) || !(r[2] >= -1 && r[2] <= 0) {
+		t.Fatalf("team reward %v", r)
+	}
+	for i, v := range s.Nodes {
+		least := [Objectives]float32{-worst, -worst, -1}[i%Objectives]
+		if !(v >= least && v <= 0) {
+			t.Fatalf("node %d, objective %d: reward %v", i/Objectives, i%Objectives, v)
+		}
+	}
+	return m
+}
+
+// refuse checks that bad actions change nothing.
+func refuse(t *testing.T, e *Env) {
+	t.Helper()
+	before := e.Rows(nil)
+	n := e.Size()
+	low, high := make([]int, n), make([]int, n)
+	low[n-1], high[n-1] = -1, len(Actions)
+	for _, bad := range [][]int{nil, make([]int, n-1), make([]int, n+1), low, high} {
+		if _, err := e.Step(bad); err == nil || errors.Is(err, ErrOver) {
+			t.Fatalf("actions %v: %v", bad, err)
+		}
+	}
+	if !slices.Equal(before, e.Rows(nil)) {
+		t.Fatal("refused actions changed the observation")
+	}
+}
+
+func TestConform(t *testing.T) {
+	type setup struct {
+		name   string
+		config Config
+	}
+	var setups []setup
+	add := func(name string, c *cluster.Cluster, conditions cluster.Conditions, rounds int) {
+		setups = append(setups, setup{name, Config{Cluster: c, Conditions: conditions, Seed: 11, Rounds: rounds, Weights: [Objectives]float64{0.5, 0.3, 0.2}}})
+	}
+	for _, name := range cluster.Presets() {
+		add(name+"/2", mixed(t, 2), preset(t, name), 60)
+		add(name+"/16", mixed(t, 16), preset(t, name), 120)
+		quorum := mixed(t, 16)
+		quorum.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.75}, GraceShare: 0.1}
+		add(name+"/quorum", quorum, preset(t, name), 80)
+	}
+	add("exact", mixed(t, 5), cluster.Conditions{}, 20)
+	add("shortest", mixed(t, 2), preset(t, "steady"), 2)
+	add("300", mixed(t, 300), preset(t, "bursts"), 25)
+	unknown := mixed(t, 8)
+	for i := range unknown.Nodes[:5] {
+		n := &unknown.Nodes[i]
+		n.Profile, n.Hidden.Profile = nil, n.Profile
+	}
+	add("unknown profiles", unknown, preset(t, "drift"), 100)
+	tight := mixed(t, 6)
+	for i := range tight.Nodes {
+		tight.Nodes[i].Limit = 30 // five nodes of six hold the batch
+	}
+	stormy := preset(t, "steady")
+	stormy.Failures = cluster.Failures{Rate: 0.05, Rounds: 20, Silent: 0.5}
+	add("terminal", tight, stormy, 500)
+	late := preset(t, "steady")
+	late.Joins = cluster.Joins{Share: 0.5, Rounds: 10}
+	add("terminal at once", tight, late, 50)
+	stale := mixed(t, 8)
+	stale.Collect = cluster.Collect{Quorum: cluster.Quorum{Count: 5}, MaxStaleness: 900e6, Timeout: 3e9}
+	add("stale", stale, preset(t, "bursts"), 100)
+	for _, s := range setups {
+		t.Run(s.name, func(t *testing.T) {
+			conform(t, func() *Env {
+				e, err := New(s.config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return e
+			})
+		})
+	}
+}
+
+// The two setups that are meant to end early do, so that the suite covers it.
+func TestTerminalIsReached(t *testing.T) {
+	c := mixed(t, 2)
+	c.Nodes[0].Limit, c.Nodes[1].Limit = 40, 40 // neither holds the 48 alone
+	for name, conditions := range map[string]cluster.Conditions{
+		"failure": {Failures: cluster.Failures{Rate: 0.2, Rounds: 5}},
+		"join":    {Joins: cluster.Joins{Share: 0.5, Rounds: 1000}},
+	} {
+		e, err := New(Config{Cluster: c, Conditions: conditions, Seed: 3, Rounds: 200})
+		if err != nil {
+			t.Fatal(err)
+		}
+		moments := play(t, e)
+		end := moments[len(moments)-1].Step
+		if !end.Terminal || end.Kind != Last || len(moments) >= 200 {
+			t.Errorf("%s: %d steps, terminal %v, kind %d", name, len(moments), end.Terminal, end.Kind)
+		}
+	}
+}
+
+// With every rate known and nothing random, no round beats the state oracle, and a
+// round by the profiles alone is as good.
+func TestProgressOfAnExactCluster(t *testing.T) {
+	e, err := New(Config{Cluster: mixed(t, 6), Conditions: cluster.Conditions{}, Seed: 1, Rounds: 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	actions := make([]int, e.Size())
+	for i := range actions {
+		actions[i] = i * 3 // every kind of update, the smallest margin
+	}
+	for k := range 29 {
+		s, err := e.Step(actions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Reward[0] > 1e-6 || s.Reward[0] < -0.05 {
+			t.Errorf("step %d: progress %v", k, 1+s.Reward[0])
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	good := Config{Cluster: mixed(t, 2), Conditions: preset(t, "steady"), Rounds: 2}
+	if _, err := New(good); err != nil {
+		t.Fatal(err)
+	}
+	short, wrong := good, good
+	short.Rounds = 1
+	wrong.Conditions.Bias = -1
+	for name, config := range map[string]Config{"rounds": short, "conditions": wrong} {
+		if _, err := New(config); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

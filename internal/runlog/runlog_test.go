@@ -1,0 +1,236 @@
+package runlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+)
+
+const text = `workload: llama-3b-512-fp16
+global_batch: 40
+nodes:
+  - {device: a100-40g}
+  - {device: a10g, profiled: false, slowdown: 1.5}
+  - {device: t4, count: 3, link: 10Gbps}
+collect: {quorum: 60%, grace: 20%, max_staleness: 30s}
+`
+
+// record simulates so many rounds under conditions, by the profiles alone, into a log.
+func record(t testing.TB, conditions cluster.Conditions, seed uint64, rounds int) []byte {
+	t.Helper()
+	_, c, err := cluster.Read(strings.NewReader(text), "test", profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHeader(text, c)
+	h.Evenkeel, h.Name, h.Conditions, h.Seed, h.Policy = "test", "test", conditions, seed, "none"
+	var b bytes.Buffer
+	w, err := NewWriter(&b, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, perf, sizes := sim.New(c, conditions, seed), c.Nominal(), make([]int, len(c.Nodes))
+	for range rounds {
+		if _, err := cluster.Allocate(c, s.Present(), perf, sizes); err != nil {
+			t.Fatal(err)
+		}
+		report, err := s.Round(t.Context(), sizes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Round(sizes, perf, report); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func harsh(t testing.TB) cluster.Conditions {
+	c, err := cluster.Preset("bursts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Failures = cluster.Failures{Rate: 0.01, Rounds: 4, Silent: 0.5}
+	return c
+}
+
+// The log alone gives the same run again: late and lost nodes, hidden profiles and all.
+func TestReplay(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		rounds := rapid.IntRange(0, 60).Draw(rt, "rounds")
+		log := record(t, harsh(t), rapid.Uint64().Draw(rt, "seed"), rounds)
+		got, err := Replay(t.Context(), bytes.NewReader(log))
+		if err != nil || got != rounds {
+			rt.Fatalf("%d of %d rounds: %v", got, rounds, err)
+		}
+	})
+}
+
+// What was written is read.
+func TestRoundTrip(t *testing.T) {
+	log := record(t, harsh(t), 1, 3)
+	r, err := NewReader(bytes.NewReader(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Header.Cluster != text || r.Header.Seed != 1 || len(r.Cluster.Nodes) != 5 {
+		t.Fatalf("%+v", r.Header)
+	}
+	var again bytes.Buffer
+	w, err := NewWriter(&again, r.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Round(e.Sizes, e.Performance(), &e.Report); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff(string(log), again.String()); d != "" {
+		t.Fatal(d)
+	}
+}
+
+// A run that is killed leaves the rounds that were over.
+func TestKilled(t *testing.T) {
+	log := record(t, harsh(t), 1, 5)
+	whole := bytes.Count(log, []byte("\n"))
+	for cut := range len(log) {
+		rounds, err := Replay(t.Context(), bytes.NewReader(log[:cut]))
+		lines := bytes.Count(log[:cut], []byte("\n"))
+		switch {
+		case lines == 0 && !errors.Is(err, ErrLog):
+			t.Fatalf("cut at %d: %v", cut, err)
+		case lines > 0 && (err != nil || rounds != lines-1 || lines > whole):
+			t.Fatalf("cut at %d: %d rounds in %d lines: %v", cut, rounds, lines, err)
+		}
+		cut += 97
+	}
+}
+
+// sign gives every line of a changed log its checksum anew.
+func sign(log []byte) []byte {
+	var out bytes.Buffer
+	sum := uint64(0)
+	for line := range bytes.Lines(log) {
+		body := line[:max(len(line)-sumLength-1, 0)]
+		sum = checksum(sum, body)
+		out.Write(body)
+		fmt.Fprintf(&out, sumFormat+"\n", sum)
+	}
+	return out.Bytes()
+}
+
+func TestBad(t *testing.T) {
+	log := record(t, harsh(t), 1, 3)
+	swap := func(old, with string) []byte {
+		changed := bytes.Replace(log, []byte(old), []byte(with), 1)
+		if bytes.Equal(changed, log) {
+			t.Fatalf("%s is not in the log", old)
+		}
+		return changed
+	}
+	lines := bytes.SplitAfter(log, []byte("\n"))
+	for name, c := range map[string]struct {
+		log  []byte
+		want string
+		is   error
+	}{
+		"empty":         {nil, "empty", ErrLog},
+		"other file":    {[]byte("device,workload\n"), "line 1: no run log", ErrLog},
+		"other version": {swap(`"version":1`, `"version":2`), "line 1: version 2; this program reads version 1", ErrLog},
+		"changed":       {swap(`"round":1`, `"round":2`), "line 3: the checksum", ErrLog},
+		"lost line":     {bytes.Join([][]byte{lines[0], lines[2], lines[3]}, nil), "line 2: the checksum", ErrLog},
+		"unknown field": {sign(swap(`"seed":1`, `"sead":1`)), "line 1: json: unknown field", ErrLog},
+		"conditions":    {sign(swap(`"bias":0.065`, `"bias":-1`)), "line 1: conditions: bias is -1", ErrLog},
+		"cluster":       {sign(swap(`global_batch: 40`, `global_batch: 4`)), "line 1: cluster:2: invalid cluster file: global_batch", ErrLog},
+		"profiles":      {sign(swap(`\nt4,llama-3b-512-fp16,1,`, `\nt4,llama-3b-512-fp16,0,`)), "line 1: profiles:", ErrLog},
+		"order":         {sign(bytes.Join([][]byte{lines[0], lines[2]}, nil)), "line 2: report.round: is 1, round 0 was expected", ErrLog},
+		"node missing":  {sign(swap(`"overhead":[0,`, `"overhead":[`)), "line 2: overhead: 4 entries for 5 nodes", ErrLog},
+		"size":          {sign(swap(`"sizes":[`, `"sizes":[-`)), "line 2: sizes[0]: is -", ErrLog},
+		"parameters":    {sign(swap(`"per_sample":[`, `"per_sample":[-`)), "line 2: node 0: performance parameters", ErrLog},
+		"status":        {sign(swap(`"status":1`, `"status":9`)), "line 2: report.nodes[0].status: is 9", ErrLog},
+		"other run":     {sign(swap(`"seed":1`, `"seed":2`)), "differs from the log in round 0", ErrDiffers},
+	} {
+		_, err := Replay(t.Context(), bytes.NewReader(c.log))
+		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// Lines are limited before they are read.
+func TestLongLine(t *testing.T) {
+	in := io.LimitReader(endless{}, 2*MaxLineBytes)
+	if _, err := NewReader(in); !errors.Is(err, ErrLog) || !strings.Contains(err.Error(), "longer than") {
+		t.Fatal(err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+func TestCreate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.jsonl")
+	w, err := Create(path, Header{Format: Format, Version: Version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path) // a line is in the file before the next begins
+	if err != nil || bytes.Count(before, []byte("\n")) != 1 {
+		t.Fatalf("%v: %s", err, before)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(filepath.Join(path, "x"), Header{}); err == nil {
+		t.Fatal("a file in a file")
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	log := record(f, cluster.Conditions{}, 1, 2)
+	f.Add(log)
+	f.Add(log[:len(log)/2])
+	f.Add([]byte(`{"format":"evenkeel-runlog","version":1}` + "\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		// With the checksums right the fields are reached too.
+		for _, log := range [][]byte{data, sign(data)} {
+			r, err := NewReader(bytes.NewReader(log))
+			for err == nil {
+				_, err = r.Next()
+			}
+			if !errors.Is(err, io.EOF) && !errors.Is(err, ErrLog) {
+				t.Fatal(err)
+			}
+		}
+	})
+}
