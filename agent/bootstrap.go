@@ -21,9 +21,11 @@ func Bootstrap(strata [][]float64) Interval {
 	means := make([]float64, resamples)
 	total := 0.0
 	for _, values := range strata {
+		sum := 0.0
 		for _, v := range values {
-			total += v / float64(len(values)) / float64(len(strata))
+			sum += v
 		}
+		total += sum / float64(len(values)) / float64(len(strata))
 	}
 	for r := range means {
 		for _, values := range strata {

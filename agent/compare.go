@@ -72,6 +72,9 @@ const tuneOffset = 1 << 32
 // policy by policy; with several cases, lines over all of them (cluster "all") follow.
 // If ctx is done Compare returns its error.
 func Compare(ctx context.Context, config CompareConfig) ([]Result, error) {
+	if config.Seeds < 1 || config.Rounds < 1 {
+		return nil, fmt.Errorf("agent: a comparison over %d seeds of %d rounds; at least one of each is needed", config.Seeds, config.Rounds)
+	}
 	if config.TuneSeeds == 0 {
 		config.TuneSeeds = 10
 	}

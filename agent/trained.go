@@ -83,6 +83,11 @@ func newTrained(name string, net *ddqn.Network, meta map[string]string) (*Traine
 	if len(t.Record.Low) != env.Features || len(t.Record.High) != env.Features {
 		return nil, fmt.Errorf("%s: %w: ranges of %d and %d features, want %d", name, ErrPolicy, len(t.Record.Low), len(t.Record.High), env.Features)
 	}
+	for i, low := range t.Record.Low {
+		if high := t.Record.High[i]; low > high {
+			return nil, fmt.Errorf("%s: %w: feature %d has the range %v to %v", name, ErrPolicy, i, low, high)
+		}
+	}
 	return t, nil
 }
 

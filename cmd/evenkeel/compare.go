@@ -53,10 +53,11 @@ func (c *compareCmd) Run(a *app) error {
 	results, err := agent.Compare(a.ctx, config)
 	clear()
 	if errors.Is(err, context.Canceled) {
-		err = &interruption{err, "interrupted; what is printed was finished, nothing else is kept"}
-		if len(results) == 0 {
-			err = &interruption{err, "interrupted before anything was finished; nothing is kept"}
+		hint := "interrupted before anything was finished; nothing is kept"
+		if len(results) > 0 {
+			hint = "interrupted; only what is printed was finished"
 		}
+		err = &interruption{err, hint}
 	}
 	if err != nil && len(results) == 0 {
 		return err

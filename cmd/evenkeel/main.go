@@ -121,7 +121,7 @@ func (versionCmd) Run(a *app) error {
 	return err
 }
 
-// version is the module's, or the commit's for a build from a checkout.
+// version is the module's as the build recorded it; (devel) where it recorded none.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

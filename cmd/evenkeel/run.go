@@ -73,6 +73,9 @@ func (r *runCmd) Run(a *app) error {
 		cancel() // no summary needs what is not there yet
 	}
 	w.references.wait(a)
+	if failed == nil {
+		failed = a.ctx.Err() // interrupted while tuning: the summary lacks something
+	}
 	if w.log != nil {
 		failed = errors.Join(failed, w.log.Close())
 	}

@@ -68,6 +68,8 @@ func seconds(s float64) string {
 		return fmt.Sprintf("%.1f s", s)
 	case s >= 1:
 		return fmt.Sprintf("%.2f s", s)
+	case s == 0:
+		return "0 s"
 	case s >= 1e-3:
 		return fmt.Sprintf("%.3g ms", 1e3*s)
 	}

@@ -31,7 +31,7 @@ func NewReader(in io.Reader) (*Reader, error) {
 	r := &Reader{in: bufio.NewReader(in)}
 	if err := r.next(&r.Header); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w: empty", ErrLog)
+			err = fmt.Errorf("%w: it holds no whole line", ErrLog)
 		}
 		return nil, err
 	}
