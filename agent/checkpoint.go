@@ -115,12 +115,17 @@ func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error)
 	if err := json.Unmarshal(header, &c); err != nil {
 		return nil, err
 	}
-	t, err := newTrainer(catalogue, c.Config)
+	// Before the trainer takes memory for as many environments as the header names.
+	config := c.Config.withDefaults()
+	if len(c.Streams) != config.Envs || len(c.Low) != env.Features || len(c.High) != env.Features {
+		return nil, errors.New("its parts do not fit together")
+	}
+	t, err := newTrainer(catalogue, config)
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Streams) != len(t.streams) || len(c.Low) != env.Features || len(c.High) != env.Features || c.Sets < 0 || c.Sets > c.Config.sets() {
-		return nil, errors.New("its parts do not fit together")
+	if c.Sets < 0 || c.Sets > config.sets() {
+		return nil, fmt.Errorf("%d sets of steps are done, of %d", c.Sets, config.sets())
 	}
 	for k, s := range t.streams {
 		if err := s.replay(t.scenarios, c.Streams[k]); err != nil {

@@ -96,7 +96,13 @@ func TestCheckpointRefusesNonsense(t *testing.T) {
 		"another network":  func(c *checkpoint) { c.Config.Hidden = []int{2} },
 		"another schedule": func(c *checkpoint) { c.Config.Steps = 4 },
 		"bad config":       func(c *checkpoint) { c.Config.Explore = -1 },
-		"many envs":        func(c *checkpoint) { c.Config.Envs, c.Config.Steps = 1<<40, 1<<41 },
+		"envs left out": func(c *checkpoint) {
+			c.Config.Envs, c.Config.Steps = 0, 0
+			for len(c.Streams) < c.Config.withDefaults().Envs {
+				c.Streams = append(c.Streams, c.Streams[0])
+			}
+		},
+		"many envs": func(c *checkpoint) { c.Config.Envs, c.Config.Steps = 1<<40, 1<<41 },
 	} {
 		var c checkpoint
 		if err := json.Unmarshal(text, &c); err != nil {
@@ -162,5 +168,5 @@ func tooBig(content []byte) bool {
 	for _, h := range c.Config.Hidden {
 		weights += max(h, 0)
 	}
-	return c.Config.Envs == 0 || c.Config.Envs > 4 || weights > 1000
+	return c.Config.withDefaults().Envs > 4 || weights > 1000
 }

@@ -70,7 +70,7 @@ const tuneOffset = 1 << 32
 // for that case and scenario, on seeds of their own. Runs of one seed face the same
 // cluster, so differences are paired. Lines come case by case, scenario by scenario,
 // policy by policy; with several cases, lines over all of them (cluster "all") follow.
-// If ctx is done Compare returns its error.
+// If ctx is done Compare returns its error, with the lines of what was finished.
 func Compare(ctx context.Context, config CompareConfig) ([]Result, error) {
 	if config.Seeds < 1 || config.Rounds < 1 {
 		return nil, fmt.Errorf("agent: a comparison over %d seeds of %d rounds; at least one of each is needed", config.Seeds, config.Rounds)
@@ -95,7 +95,7 @@ func Compare(ctx context.Context, config CompareConfig) ([]Result, error) {
 		for _, sc := range config.Scenarios {
 			lines, err := c.cell(ctx, cs, sc)
 			if err != nil {
-				return nil, fmt.Errorf("agent: %s, %s: %w", cs.Name, sc.Name, err)
+				return results, fmt.Errorf("agent: %s, %s: %w", cs.Name, sc.Name, err)
 			}
 			results = append(results, lines...)
 		}

@@ -25,8 +25,6 @@ func (c *Contender) New(cl *cluster.Cluster, s *sim.Simulator, t *Trained, w [en
 	return c.create(cl, s, t, w, knob)
 }
 
-type create = func(c *cluster.Cluster, s *sim.Simulator, t *Trained, w [env.Objectives]float64, knob int) Policy
-
 // Contenders returns every policy, in the order of tables: the agent, the baselines
 // from simple to strong, the agent's own fallback, the bounds.
 func Contenders() []Contender {

@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
@@ -162,5 +164,18 @@ func TestContendersTable(t *testing.T) {
 	}
 	if _, err := Find([]string{"uniform", "unifrom"}); err == nil {
 		t.Error("an unknown name was found")
+	}
+}
+
+// The guide has a line on every policy.
+func TestGuideNamesEveryPolicy(t *testing.T) {
+	text, err := os.ReadFile("../docs/guides/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range Contenders() {
+		if !strings.Contains(string(text), "`"+c.Name+"`") {
+			t.Errorf("docs/guides/policies.md does not name %s", c.Name)
+		}
 	}
 }

@@ -17,21 +17,3 @@ type Policy interface {
 type TruthSource interface {
 	Truth() cluster.Truth
 }
-
-// slowdown is the newest measurement of node i: its time without the constant
-// overhead over what its profile says (over its size, where none is known), and
-// whether there is one.
-func slowdown(n *cluster.Node, overhead float64, r *cluster.NodeReport) (float64, bool) {
-	if !r.Measured() {
-		return 0, false
-	}
-	return max(r.Seconds-overhead, 0.01*r.Seconds) / work(n, r.Size), true
-}
-
-// work is what a slowdown multiplies: the profile's seconds, or the size itself.
-func work(n *cluster.Node, size int) float64 {
-	if n.Profile != nil {
-		return n.Profile.Seconds(float64(size))
-	}
-	return float64(size)
-}

@@ -11,7 +11,7 @@ import (
 )
 
 // Scenarios draws the clusters and conditions that training sees: workloads and devices
-// of the catalogue's training split only, 2 to 512 nodes, conditions around the presets
+// that are not held out, 2 to 512 nodes, conditions around the presets
 // but wider, so that a policy has met worse than it will be judged on.
 type Scenarios struct {
 	catalogue *profile.Catalogue
@@ -19,16 +19,17 @@ type Scenarios struct {
 	devices   map[string][]profile.Device // that run the workload
 }
 
-// NewScenarios collects what the training split of the catalogue offers.
+// NewScenarios collects what the catalogue offers for training: all but the held-out
+// split, a user's own devices and workloads included.
 func NewScenarios(catalogue *profile.Catalogue) (*Scenarios, error) {
 	s := &Scenarios{catalogue: catalogue, devices: map[string][]profile.Device{}}
 	for _, w := range catalogue.Workloads() {
-		if w.Split != profile.Train {
+		if w.Split == profile.HeldOut {
 			continue
 		}
 		var devices []profile.Device
 		for _, d := range catalogue.Devices() {
-			if d.Split != profile.Train {
+			if d.Split == profile.HeldOut {
 				continue
 			}
 			if _, err := catalogue.Lookup(d.Name, w.Name); err == nil {

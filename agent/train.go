@@ -42,7 +42,7 @@ const (
 	trainRate    = 1e-3
 	trainShort   = 30 // rounds of the shortest and longest episode
 	trainLong    = 250
-	trainWarmup  = 20  // sets of steps before the first update
+	trainWarmup  = 20  // sets of steps before the first update, fewer in a short run
 	trainRandom  = 0.1 // share of the run over which all actions turn from random to chosen
 	trainSmooth  = 0.02
 	fleetPerNode = 24 // one of so many nodes explores
@@ -210,7 +210,7 @@ func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 
 // learn takes the gradient steps of one set.
 func (t *Trainer) learn() (stats ddqn.Stats, err error) {
-	if t.sets < trainWarmup {
+	if t.sets < min(trainWarmup, max(2, t.config.sets()/10)) {
 		return stats, nil
 	}
 	for range t.config.Updates {

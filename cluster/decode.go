@@ -11,6 +11,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/evenkeel/evenkeel/internal/names"
 )
 
 // decoder fills a File from YAML. goccy/go-yaml parses; its own decoder stops at the
@@ -317,7 +319,7 @@ func clip(s string) string {
 func suggest(key string, known []string) string {
 	best, least := "", 3
 	for _, k := range known {
-		if n := edits(key, k); n < least {
+		if n := names.Distance(key, k); n < least {
 			best, least = k, n
 		}
 	}
@@ -325,25 +327,4 @@ func suggest(key string, known []string) string {
 		return "did you mean " + best + "?"
 	}
 	return "known here: " + strings.Join(known, ", ")
-}
-
-// edits is the Levenshtein distance in bytes.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/names"
 )
 
 // Format is one of the forms that Write knows.
@@ -31,14 +33,14 @@ func Formats() []Format {
 
 func lookup(name string) (Format, error) {
 	formats := Formats()
-	names, nearest, least := make([]string, len(formats)), "", 3
+	all, nearest, least := make([]string, len(formats)), "", 3
 	for i, f := range formats {
 		if f.Name == name {
 			return f, nil
 		}
-		names[i] = f.Name
+		all[i] = f.Name
 		for _, known := range append([]string{f.Name}, f.also...) {
-			if d := distance(strings.ToLower(name), known); d < min(least, len(known)) {
+			if d := names.Distance(strings.ToLower(name), known); d < min(least, len(known)) {
 				nearest, least = f.Name, d
 			}
 		}
@@ -47,32 +49,7 @@ func lookup(name string) (Format, error) {
 	if nearest != "" {
 		hint = fmt.Sprintf("; did you mean %s?", nearest)
 	}
-	return Format{}, fmt.Errorf("%w %.40q%s (known: %s)", ErrFormat, name, hint, strings.Join(names, ", "))
-}
-
-// distance is the Levenshtein distance in bytes of b to a word of the table above; a
-// long b is far from all of them.
-func distance(b, a string) int {
-	if len(b) > 40 {
-		return len(b)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
+	return Format{}, fmt.Errorf("%w %.40q%s (known: %s)", ErrFormat, name, hint, strings.Join(all, ", "))
 }
 
 // quoted is v as JSON on one line. A JSON string is also a YAML one, and one that no

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/names"
 )
 
 // ErrUnknown is wrapped by every UnknownError.
@@ -52,17 +54,17 @@ func list(names []string) string {
 
 // nearest returns up to three names by edit distance. Names that contain the wanted one, or
 // are contained in it, count as closer: "a100" means "a100-40g".
-func nearest(want string, names []string) []string {
+func nearest(want string, known []string) []string {
 	type scored struct {
 		name string
 		cost int
 	}
 	w := strings.ToLower(want)
 	w = w[:min(len(w), MaxName)]
-	all := make([]scored, 0, len(names))
-	for _, n := range names {
+	all := make([]scored, 0, len(known))
+	for _, n := range known {
 		low := strings.ToLower(n)
-		cost := 2 * distance(w, low)
+		cost := 2 * names.Distance(w, low)
 		if w != "" && (strings.Contains(low, w) || strings.Contains(w, low)) {
 			cost /= 4
 		}
@@ -74,25 +76,4 @@ func nearest(want string, names []string) []string {
 		out = append(out, s.name)
 	}
 	return out
-}
-
-// distance is the Levenshtein distance in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/names"
 )
 
 // compareCmd judges policies over scenarios and seeds.
@@ -83,14 +83,14 @@ func (c *compareCmd) config() (agent.CompareConfig, error) {
 	if err := errors.Join(checkPlot(c.Plot), checkFolders(c.Plot)); err != nil {
 		return config, err
 	}
-	var names []string
+	var known []string
 	for _, p := range agent.Contenders() {
-		names = append(names, p.Name)
+		known = append(known, p.Name)
 	}
 	if c.Policies == nil {
-		c.Policies = names
+		c.Policies = known
 	}
-	if err := checkNames("--policies", c.Policies, names); err != nil {
+	if err := checkNames("--policies", c.Policies, known); err != nil {
 		return config, err
 	}
 	if err := checkNames("--scenarios", c.Scenarios, append(cluster.Presets(), ownConditions)); err != nil {
@@ -146,45 +146,17 @@ func (c *compareCmd) cases(config *agent.CompareConfig) error {
 }
 
 // checkNames says which of the names is unknown, with the nearest known, or there twice.
-func checkNames(flag string, names, known []string) error {
-	for i, name := range names {
+func checkNames(flag string, given, known []string) error {
+	for i, name := range given {
 		if !slices.Contains(known, name) {
-			return badInputf("%s: unknown %q; did you mean %s? Known: %s", flag, name, nearest(name, known), strings.Join(known, ", "))
+			return badInputf("%s: unknown %q; did you mean %s? Known: %s", flag, name, names.Nearest(name, known), strings.Join(known, ", "))
 		}
-		if slices.Contains(names[:i], name) {
+		if slices.Contains(given[:i], name) {
 			return badInputf("%s: %q is there twice", flag, name)
 		}
 	}
-	if len(names) == 0 {
+	if len(given) == 0 {
 		return badInputf("%s: name at least one", flag)
 	}
 	return nil
-}
-
-// nearest is the known name at the smallest edit distance.
-func nearest(name string, known []string) string {
-	name = name[:min(len(name), 64)]
-	best, least := "", math.MaxInt
-	for _, k := range known {
-		row := make([]int, len(k)+1) // of Levenshtein's table
-		for j := range row {
-			row[j] = j
-		}
-		for i := range len(name) {
-			diagonal := row[0]
-			row[0]++
-			for j := range len(k) {
-				change := diagonal
-				if name[i] != k[j] {
-					change++
-				}
-				diagonal = row[j+1]
-				row[j+1] = min(change, row[j+1]+1, row[j]+1)
-			}
-		}
-		if d := row[len(k)]; d < least {
-			best, least = k, d
-		}
-	}
-	return best
 }

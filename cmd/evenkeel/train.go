@@ -17,7 +17,7 @@ import (
 type trainCmd struct {
 	Out    string  `help:"Folder of the run: policy, checkpoint, returns as CSV and figures, TensorBoard events. One that holds a run already is refused, unless --resume continues it." default:"policy" placeholder:"DIR"`
 	Steps  *int    `help:"Rounds to train on, over all environments; default: as many as the embedded policy had." placeholder:"N"`
-	Seed   *uint64 `help:"Seed of the run; the same seed gives the same policy. Default: 0." placeholder:"N"`
+	Seed   *uint64 `help:"Seed of the run; the same seed gives the same policy. Default: 1, which trains the embedded policy." placeholder:"N"`
 	Resume bool    `help:"Continue the interrupted run of the folder; its policy will be the one that the uninterrupted run would have given."`
 	JSON   bool    `name:"json" help:"Print the summary as JSON."`
 	profileFlags
@@ -79,7 +79,7 @@ func (t *training) path(name string) string { return filepath.Join(t.dir, name) 
 
 // start prepares a new run in a folder that holds none.
 func (t *training) start(catalogue *profile.Catalogue, c *trainCmd) error {
-	var config agent.TrainConfig
+	config := agent.TrainConfig{Seed: 1}
 	if c.Steps != nil {
 		if config.Steps = *c.Steps; *c.Steps == 0 {
 			return badInputf("--steps 0: nothing would be trained; leave it out for the default")

@@ -1,0 +1,45 @@
+package names
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// plain is the definition: the cheapest way to spell b from a.
+func plain(a, b string) int {
+	if a == "" || b == "" {
+		return len(a) + len(b)
+	}
+	change := plain(a[1:], b[1:])
+	if a[0] != b[0] {
+		change++
+	}
+	return min(change, plain(a[1:], b)+1, plain(a, b[1:])+1)
+}
+
+func TestDistanceEqualsDefinition(t *testing.T) {
+	word := rapid.StringMatching(`[abc]{0,6}`)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := word.Draw(t, "a"), word.Draw(t, "b")
+		if got, want := Distance(a, b), plain(a, b); got != want {
+			t.Fatalf("Distance(%q, %q) = %d, want %d", a, b, got, want)
+		}
+	})
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"steady", "drift", "bursts"}
+	for name, want := range map[string]string{"stedy": "steady", "Bursts": "bursts", "drift": "drift"} {
+		if got := Nearest(name, known); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
+		}
+	}
+	if got := Nearest("x", nil); got != "" {
+		t.Errorf("Nearest of nothing = %q", got)
+	}
+	if got := Nearest(strings.Repeat("x", 1<<20), known); got == "" {
+		t.Error("a long name has no nearest")
+	}
+}
