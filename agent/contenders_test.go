@@ -36,6 +36,8 @@ func sites(t testing.TB) []site {
 		n := &unknown.Nodes[i]
 		n.Profile, n.Hidden.Profile = nil, n.Profile
 	}
+	hurried := *unknown
+	hurried.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.6}}
 	// The last node runs out of memory whenever it gets more than one sample.
 	failing := mixed()
 	truth := *failing
@@ -43,7 +45,7 @@ func sites(t testing.TB) []site {
 	truth.Nodes[5].Limit = 1
 	return []site{
 		{"two", two, two}, {"mixed", mixed(), mixed()}, {"caps", tight, tight}, {"quorum", quorum, quorum},
-		{"unknown profiles", unknown, unknown}, {"always failing", failing, &truth},
+		{"unknown profiles", unknown, unknown}, {"unknown profiles, quorum", &hurried, &hurried}, {"always failing", failing, &truth},
 	}
 }
 

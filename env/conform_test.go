@@ -183,6 +183,9 @@ func TestConform(t *testing.T) {
 		n.Profile, n.Hidden.Profile = nil, n.Profile
 	}
 	add("unknown profiles", unknown, preset(t, "drift"), 100)
+	hurried := *unknown // so slow by their nameplates' guess that some are late at once
+	hurried.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.7}}
+	add("unknown profiles, late", &hurried, preset(t, "bursts"), 100)
 	tight := mixed(t, 6)
 	for i := range tight.Nodes {
 		tight.Nodes[i].Limit = 30 // five nodes of six hold the batch

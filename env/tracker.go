@@ -241,7 +241,9 @@ func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 // update moves the belief. The variance is that of a filter which made the same move.
 func (n *track) update(a *Action) {
 	if n.fit != nil {
-		n.slowdown, n.variance = 1, 1/n.count // the least-squares fit has moved instead
+		if n.slowdown = n.newest[0]; n.fresh {
+			n.slowdown, n.variance = 1, 1/n.count // the least-squares fit has moved instead
+		}
 		return
 	}
 	switch a.Trust {

@@ -302,3 +302,27 @@ func TestUnknownProfileConvergesToTheLine(t *testing.T) {
 		t.Errorf("in force %+v, fitted %+v", p, base)
 	}
 }
+
+// A node without a profile that is late before it was ever measured: its bound is
+// believed until a measurement comes.
+func TestUnknownProfileMayBeLateAtOnce(t *testing.T) {
+	c := mixed(t, 2)
+	c.Nodes[0].Profile, c.Nodes[0].Hidden.Profile = nil, c.Nodes[0].Profile
+	r := &rig{cluster: c, tracker: NewTracker(c), perf: c.Nominal(), actions: make([]int, 2)}
+	guess := r.perf[0].PerSample
+	for _, x := range []struct{ bound, want float64 }{{0.5, 1}, {3, 3}, {2, 3}} {
+		report := r.report(20, 1, 1)
+		report.Nodes[0].Status, report.Nodes[0].Samples = cluster.Late, 0
+		report.Nodes[0].Seconds = c.Nodes[0].Network + x.bound*20*guess
+		r.tracker.Observe(report)
+		r.tracker.Apply(r.actions, r.perf)
+		n := &r.tracker.nodes[0]
+		if !near(n.slowdown, x.want) || math.IsInf(r.perf[0].PerSample, 0) || math.IsInf(n.variance, 0) {
+			t.Errorf("late beyond %v: slowdown %v, variance %v, parameters %+v", x.bound, n.slowdown, n.variance, r.perf[0])
+		}
+	}
+	r.round(modelFilter, 1, 1)
+	if n := &r.tracker.nodes[0]; n.slowdown != 1 || n.variance != 1 {
+		t.Errorf("after a measurement: slowdown %v, variance %v", n.slowdown, n.variance)
+	}
+}
