@@ -87,16 +87,6 @@ func embeddedPolicy(t testing.TB) *Trained {
 	return trained
 }
 
-// contender is the one of that name.
-func contender(t testing.TB, name string) *Contender {
-	t.Helper()
-	found, err := Find([]string{name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &found[0]
-}
-
 // checkSizes holds sizes to the limits of c and to the global batch.
 func checkSizes(t testing.TB, c *cluster.Cluster, present []bool, sizes []int) {
 	t.Helper()
