@@ -105,7 +105,7 @@ func greedy(q []float32, w [env.Objectives]float64) int {
 func value(q []float32, action int, w [env.Objectives]float64) float32 {
 	v := float32(0)
 	for o := range w {
-		v += float32(w[o]) * q[action*env.Objectives+o]
+		v += float32(float32(w[o]) * q[action*env.Objectives+o]) // rounded: no fused multiply-add
 	}
 	return v
 }

@@ -120,6 +120,11 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 	if err != nil {
 		return nil, err
 	}
+	for seed, r := range base[0] {
+		if !(r.score.Goodput > 0) {
+			return nil, fmt.Errorf("seed %d: not one sample was accepted in %d rounds, even by the oracle; there is nothing to compare", seed, c.config.Rounds)
+		}
+	}
 	var lines []Result
 	for k := range c.config.Policies {
 		p := &c.config.Policies[k]
@@ -184,7 +189,7 @@ func (c *comparison) tune(ctx context.Context, cs Case, sc Scenario, p *Contende
 	for k := range runs {
 		mean := 0.0
 		for i := range runs[k] {
-			mean += runs[k][i].score.Goodput / runs[0][i].score.Goodput
+			mean += runs[k][i].score.Goodput / max(runs[0][i].score.Goodput, 1e-300)
 		}
 		if mean > bestMean {
 			best, bestMean = k, mean

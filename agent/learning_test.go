@@ -31,7 +31,10 @@ func ownReturn(t *testing.T, trained *Trained, seed uint64) float64 {
 	per, sum, count := len(env.Actions)*env.Objectives, 0.0, 0
 	var rows, q []float32
 	for range 8 {
-		config := scenarios.Episode(draw, 60)
+		config, err := scenarios.Episode(draw, 60)
+		if err != nil {
+			t.Fatal(err)
+		}
 		config.Weights = speed
 		e, err := env.New(config)
 		if err != nil {

@@ -47,28 +47,30 @@ func NewScenarios(catalogue *profile.Catalogue) (*Scenarios, error) {
 	return s, nil
 }
 
-// Episode draws an episode of so many rounds.
-func (s *Scenarios) Episode(rng *rand.Rand, rounds int) env.Config {
-	for {
+// Episode draws an episode of so many rounds. The error wraps cluster.ErrCapacity: none
+// of many clusters drawn could hold its global batch.
+func (s *Scenarios) Episode(rng *rand.Rand, rounds int) (env.Config, error) {
+	var err error
+	for range 1000 {
 		c := s.cluster(rng)
-		if c.CheckCapacity(nil) != nil {
+		if err = c.CheckCapacity(nil); err != nil {
 			continue
 		}
-		return env.Config{Cluster: c, Conditions: conditions(rng), Seed: rng.Uint64(), Rounds: rounds, Weights: weights(rng)}
+		return env.Config{Cluster: c, Conditions: conditions(rng), Seed: rng.Uint64(), Rounds: rounds, Weights: weights(rng)}, nil
 	}
+	return env.Config{}, fmt.Errorf("agent: no training cluster: %w", err)
 }
 
 func (s *Scenarios) cluster(rng *rand.Rand) *cluster.Cluster {
 	workload := s.workloads[rng.IntN(len(s.workloads))]
 	devices := s.devices[workload]
 	count := int(logUniform(rng, 2, 513))
-	// A mix of the devices, from nearly one kind to all alike.
-	mix, sum := make([]float64, len(devices)), 0.0
-	for i := range mix {
-		mix[i] = rng.ExpFloat64()
-		sum += mix[i]
+	mix, sum := s.mix(rng, devices), 0.0
+	for _, share := range mix {
+		sum += share
 	}
 	c := &cluster.Cluster{Workload: workload, GlobalBatch: int(float64(count) * logUniform(rng, 6, 64))}
+	model, _ := s.catalogue.Workload(workload)
 	for range count {
 		at, k := rng.Float64()*sum, 0
 		for k < len(mix)-1 && at >= mix[k] {
@@ -81,13 +83,42 @@ func (s *Scenarios) cluster(rng *rand.Rand) *cluster.Cluster {
 		}
 		c.Nodes = append(c.Nodes, cluster.Node{
 			Name: fmt.Sprintf("%s-%d", devices[k].Name, len(c.Nodes)), Device: devices[k].Name,
-			Profile: p, Limit: p.MemoryLimit(devices[k].MemoryBytes),
+			Profile: p, Limit: cluster.MemoryLimit(p, model, devices[k].MemoryBytes, count),
 		})
 	}
 	if rng.Float64() < 0.15 {
 		c.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.7 + 0.25*rng.Float64()}, GraceShare: 0.3 * rng.Float64()}
 	}
 	return c
+}
+
+// realMixes are the shares of devices in real clusters, in GPUs: alibaba's 2023 and
+// 2026 traces (alibaba/clusterdata @ 7a6c496e) and Sia's simulated cluster
+// (siasosp23/artifacts), as far as the catalogue has the device or, for the second, its
+// sibling of the same generation (A10 for A10G, A100 and A800 of 80 GB for 40 GB).
+var realMixes = []map[string]float64{
+	{"t4": 842, "v100-16g": 399, "a10g": 2, "p100": 265, "v100": 399},
+	{"a10g": 2494, "a100-40g": 3632},
+	{"t4": 24, "a100-40g": 16},
+}
+
+// mix draws the shares of the devices: those of a real cluster as often as anything
+// from nearly one kind to all alike.
+func (s *Scenarios) mix(rng *rand.Rand, devices []profile.Device) []float64 {
+	shares := make([]float64, len(devices))
+	real, known := realMixes[rng.IntN(len(realMixes))], 0
+	for i, d := range devices {
+		if shares[i] = real[d.Name]; shares[i] > 0 {
+			known++
+		}
+	}
+	if rng.Float64() < 0.5 && known >= 2 {
+		return shares
+	}
+	for i := range shares {
+		shares[i] = rng.ExpFloat64()
+	}
+	return shares
 }
 
 // conditions draws around the presets.

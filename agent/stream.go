@@ -38,7 +38,10 @@ func (t *Trainer) begin(s *stream) error {
 
 // draw sets up the episode that rng leads to, false if it ends before it begins.
 func (s *stream) draw(scenarios *Scenarios, rng *rand.Rand) (bool, error) {
-	config := scenarios.Episode(rng, int(logUniform(rng, trainShort, trainLong)))
+	config, err := scenarios.Episode(rng, int(logUniform(rng, trainShort, trainLong)))
+	if err != nil {
+		return false, err
+	}
 	e, err := env.New(config)
 	if err != nil {
 		return false, err
@@ -74,9 +77,8 @@ func (t *Trainer) act(s *stream, k int, random float64) {
 	}
 }
 
-// step plays the chosen actions and records them with their rewards; it returns the
-// sum of the followed nodes' own speed rewards.
-func (s *stream) step() (float64, env.Step, error) {
+// note records what is seen and chosen before the step that plays it.
+func (s *stream) note() {
 	kind := ddqn.Mid
 	if len(s.history) == 0 {
 		kind = ddqn.First
@@ -93,26 +95,29 @@ func (s *stream) step() (float64, env.Step, error) {
 		done[i] = byte(a)
 	}
 	s.history = append(s.history, done)
-	step, err := s.env.Step(s.actions)
-	if err != nil {
-		return 0, step, err
-	}
-	own := 0.0
 	for k, i := range s.follow {
 		p.Actions[k] = s.actions[i]
+	}
+	s.played = append(s.played[:0], p)
+}
+
+// earn records what the step led to; it returns the sum of the followed nodes' own
+// speed rewards.
+func (s *stream) earn(step env.Step) float64 {
+	own, p := 0.0, &s.played[0]
+	for k, i := range s.follow {
 		for o := range env.Objectives {
 			p.Rewards[k*env.Objectives+o] = step.Nodes[i*env.Objectives+o] + float32(trainTeam*step.Reward[o])
 		}
 		own += float64(step.Nodes[i*env.Objectives])
 	}
 	s.rows = s.env.Rows(s.rows)
-	s.played = append(s.played[:0], p)
 	if step.Kind == env.Last {
 		last := s.observe(ddqn.Last)
 		last.Terminal = step.Terminal
 		s.played = append(s.played, last)
 	}
-	return own, step, nil
+	return own
 }
 
 // observe copies the followed nodes' rows into a replay step.

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// TrainConfig says how a policy is trained. The zero value, with its defaults, trains
-// the embedded policy; each default says why.
+// TrainConfig says how a policy is trained. The defaults, with seed 1, train the
+// embedded policy; each says why.
 type TrainConfig struct {
 	Seed uint64 `json:"seed"`
 	// Steps is the number of rounds over all environments. Zero: 1,500,000; beyond a
@@ -223,17 +224,22 @@ func (t *Trainer) learn() (stats ddqn.Stats, err error) {
 
 // play takes one step in every environment.
 func (t *Trainer) play(random float64) error {
-	returned, team, nodes := 0.0, 0.0, 0.0
+	envs, actions := make([]*env.Env, len(t.streams)), make([][]int, len(t.streams))
 	for k, s := range t.streams {
 		t.widen(s.rows)
 		s.q = t.actor.Q(s.q, s.rows)
 		t.act(s, k, random)
-		own, step, err := s.step()
-		if err != nil {
-			return err
-		}
-		returned += own
-		team += step.Reward[0]
+		s.note()
+		envs[k], actions[k] = s.env, s.actions
+	}
+	steps, err := env.StepAll(envs, actions)
+	if err != nil {
+		return err
+	}
+	returned, team, nodes := 0.0, 0.0, 0.0
+	for k, s := range t.streams {
+		returned += s.earn(steps[k])
+		team += steps[k].Reward[0]
 		nodes += float64(len(s.follow))
 	}
 	returned /= nodes
@@ -275,7 +281,7 @@ func (t *Trainer) keep() error {
 // Trained is the policy as trained so far.
 func (t *Trainer) Trained() *Trained {
 	r := Record{
-		Version: recordVersion, Advantage: trainAdvantage, Low: t.low, High: t.high, Config: t.config,
+		Version: recordVersion, Advantage: trainAdvantage, Low: slices.Clone(t.low), High: slices.Clone(t.high), Config: t.config,
 		Updates: t.learner.Updates(), Return: t.returned, Workloads: t.scenarios.workloads,
 	}
 	seen := map[string]bool{}

@@ -72,14 +72,15 @@ func (p *waterFill) update(i int, r *cluster.NodeReport) {
 	if !r.Measured() {
 		// A late node's time is only bounded from below: believe at least the bound.
 		if r.Status == cluster.Late && r.Size > 0 {
-			if bound := max(r.Seconds-n.base.Overhead, 0) / (n.base.PerSample * node.Work(float64(r.Size))); bound > n.slowdown {
-				n.slowdown = bound
-				p.set(i)
-			}
+			n.slowdown = max(n.slowdown, n.slowness(node, r))
+			p.set(i)
 		}
 		return
 	}
-	measured := max(r.Seconds-n.base.Overhead, 0.01*r.Seconds) / (n.base.PerSample * node.Work(float64(r.Size)))
+	if n.fit != nil && n.count == 0 {
+		p.learn(i, r)
+	}
+	measured := n.slowness(node, r)
 	residual := measured/n.slowdown - 1
 	n.count++
 	rate := max(residualRate, 1/n.count)
@@ -104,20 +105,35 @@ func (p *waterFill) update(i int, r *cluster.NodeReport) {
 		}
 	}
 	n.slowdown += gain * (measured - n.slowdown)
-	if n.fit != nil {
-		n.fit.Add(float64(r.Size), r.Seconds)
+	// Where a line is fitted, measurements near it bend it, and others move the slowdown:
+	// a spell of slowness says nothing about the line.
+	if n.fit != nil && (p.config.Forget > 0 || n.count <= 8 || math.Abs(measured-1) <= 4*math.Sqrt(n.variance)) {
+		p.learn(i, r)
 	}
 	p.set(i)
 }
 
+// slowness is the slowdown that a node's time stands for. All but the network's time
+// scales with it.
+func (n *waterNode) slowness(node *cluster.Node, r *cluster.NodeReport) float64 {
+	compute := n.base.Overhead - node.Network + n.base.PerSample*node.Work(float64(r.Size))
+	return max(r.Seconds-node.Network, 0.01*r.Seconds) / compute
+}
+
+// learn lets the line of a node follow its newest time.
+func (p *waterFill) learn(i int, r *cluster.NodeReport) {
+	n, node := &p.nodes[i], &p.cluster.Nodes[i]
+	n.fit.Add(node.Work(float64(r.Size)), r.Seconds)
+	n.base, _ = n.fit.Performance(node.Network)
+	n.base.Overhead = max(n.base.Overhead, node.Network)
+	if n.count <= 8 || p.config.Forget > 0 {
+		n.slowdown = 1
+	}
+}
+
 // set derives the performance parameters of node i.
 func (p *waterFill) set(i int) {
-	n := &p.nodes[i]
-	room := 1 + p.config.Margin*math.Sqrt(n.variance)
-	p.perf[i] = cluster.Performance{Overhead: n.base.Overhead, PerSample: n.base.PerSample * n.slowdown * room}
-	if n.fit != nil {
-		if fit, ok := n.fit.Performance(n.base.Overhead); ok {
-			p.perf[i] = cluster.Performance{Overhead: fit.Overhead * room, PerSample: fit.PerSample * room}
-		}
-	}
+	n, network := &p.nodes[i], p.cluster.Nodes[i].Network
+	scale := n.slowdown * (1 + p.config.Margin*math.Sqrt(n.variance))
+	p.perf[i] = cluster.Performance{Overhead: network + (n.base.Overhead-network)*scale, PerSample: n.base.PerSample * scale}
 }

@@ -116,14 +116,24 @@ func (b *builder) memory(n *Node, g *FileNode, device profile.Device, path strin
 	if memory == 0 {
 		memory = device.MemoryBytes
 	}
-	if memory == 0 {
-		return
-	}
-	state := stateBytes * b.model.Parameters / int64(max(b.total, 1))
-	if n.Limit = n.Profile.MemoryLimit(memory - state); n.Limit < 1 {
+	if n.Limit = MemoryLimit(n.Profile, b.model, memory, b.total); n.Limit < 1 {
 		b.problems.add(path+".memory", "%s hold not one sample of %s beside the node's share of the model state, %s; give more memory, or more nodes to share it",
-			humanize.IBytes(uint64(memory)), b.file.Workload, humanize.IBytes(uint64(state)))
+			humanize.IBytes(uint64(memory)), b.file.Workload, humanize.IBytes(uint64(stateShare(b.model, b.total))))
 	}
+}
+
+// MemoryLimit is the largest micro-batch that a node with so many bytes of memory (0:
+// unknown) holds beside its share of the model state; below 1 if none, profile.NoLimit
+// if memory or peak memory is unknown.
+func MemoryLimit(p *profile.Profile, w profile.Workload, memory int64, nodes int) int {
+	if memory == 0 {
+		return profile.NoLimit
+	}
+	return p.MemoryLimit(memory - stateShare(w, nodes))
+}
+
+func stateShare(w profile.Workload, nodes int) int64 {
+	return stateBytes * w.Parameters / int64(max(nodes, 1))
 }
 
 // network sets the time that the node's gradient takes.

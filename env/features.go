@@ -46,7 +46,7 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		d := n.deviation()
 		z := func(value float64) float64 { return clip((value/n.slowdown-1)/d, 8) / 3 }
 		newest := n.newest[0]
-		if n.count == 0 && !n.late {
+		if n.count == 0 {
 			newest = n.slowdown
 		}
 		mean4 := (newest + n.newest[1] + n.newest[2] + n.newest[3]) / 4

@@ -39,6 +39,7 @@ type track struct {
 	calm     int                   // rounds since the last residual beyond four deviations
 	size     int                   // that the newest measurement belongs to
 	fresh    bool                  // measured in the last round
+	seconds  float64               // the newest measurement, of size samples
 	late     bool                  // known only to exceed a bound in the last round
 	share    float64               // arrival over the round's wait
 	age      float64               // of the gradient over the round's wait
@@ -61,6 +62,7 @@ const (
 	priorWeight    = 3    // measurements that the prior counts as
 	devianceRate   = 0.01 // a node's noise changes slowly
 	jumpAt         = 4.0  // deviations
+	enough         = 8    // measurements after which a line that was fitted may judge new ones
 	normalAbs      = 0.7979 * math.Sqrt2
 )
 
@@ -116,11 +118,11 @@ func (t *Tracker) Observe(report *cluster.Report) {
 				f.slow++
 			}
 		case r.Status == cluster.Late && r.Size > 0:
-			// A censored measurement: it says at least this much.
+			// Censored: it says at least this much, and is no measurement.
 			n.late, n.size = true, r.Size
-			bound := t.measured(i, r)
-			n.residual = max(bound/n.slowdown-1, 0)
-			n.newest[0] = max(bound, n.slowdown)
+			if bound := n.slowness(&t.cluster.Nodes[i], r); bound > n.slowdown {
+				n.slowdown, n.variance = bound, max(n.variance, 1)
+			}
 		}
 	}
 	if seen > 0 {
@@ -141,22 +143,25 @@ func (t *Tracker) Observe(report *cluster.Report) {
 	t.rounds++
 }
 
-// measured is the slowdown that a node's time stands for.
-func (t *Tracker) measured(i int, r *cluster.NodeReport) float64 {
-	n := &t.nodes[i]
-	return max(r.Seconds-n.base.Overhead, 0.01*r.Seconds) / (n.base.PerSample * t.cluster.Nodes[i].Work(float64(r.Size)))
+// slowness is the slowdown that a node's time stands for. All but the network's time
+// scales with it.
+func (n *track) slowness(node *cluster.Node, r *cluster.NodeReport) float64 {
+	compute := n.base.Overhead - node.Network + n.base.PerSample*node.Work(float64(r.Size))
+	return max(r.Seconds-node.Network, 0.01*r.Seconds) / compute
 }
 
 // measure takes in a whole measurement and reports whether it is a jump.
 func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
-	if n.fit != nil {
+	if n.fit != nil && n.count == 0 {
+		// The nameplate only bridged the time until now.
 		n.fit.Add(float64(r.Size), r.Seconds)
 		n.base, _ = n.fit.Performance(node.Network)
+		n.slowdown = 1
 	}
-	m := max(r.Seconds-n.base.Overhead, 0.01*r.Seconds) / (n.base.PerSample * node.Work(float64(r.Size)))
+	m := n.slowness(node, r)
 	before := n.residual
 	n.residual = m/n.slowdown - 1
-	n.size, n.fresh = r.Size, true
+	n.size, n.seconds, n.fresh = r.Size, r.Seconds, true
 	if n.count > 0 {
 		change := min(math.Abs(m-n.newest[0])/n.slowdown, 3*n.deviance)
 		n.deviance += max(devianceRate, 1/(n.count+priorWeight)) * (change - n.deviance)
@@ -186,6 +191,15 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
 	return jump
 }
 
+// learn lets the line of a node whose profile is unknown follow a measurement at its
+// long-run level. A spell of slowness must not bend the line; it moves the slowdown.
+func (n *track) learn(node *cluster.Node) {
+	n.fit.Add(float64(n.size), node.Network+max(n.seconds-node.Network, 0.01*n.seconds)/n.level)
+	n.base, _ = n.fit.Performance(node.Network)
+	n.base.Overhead = max(n.base.Overhead, node.Network)
+	n.slowdown, n.variance = n.level, max(0.01, 1/n.count)
+}
+
 // remember keeps the long-run level: spells of slowness leave it alone, unless they
 // last so long that they have become the level.
 func (n *track) remember(m, d float64) {
@@ -193,6 +207,9 @@ func (n *track) remember(m, d float64) {
 	if n.levels == 0 {
 		n.level, n.levels = m, 1
 		return
+	}
+	if n.fit != nil && n.count <= enough {
+		return // the line itself is still moving
 	}
 	if math.Abs(m/n.level-1) > jumpAt*d*math.Sqrt(1+1/n.levels) {
 		if n.strange++; n.strange > patience {
@@ -223,29 +240,29 @@ func (t *Tracker) Model(actions []int) {
 }
 
 // Apply updates every node's performance parameters by its action: the method's
-// output. perf gets, for each node, the parameters to allocate by.
+// output. perf gets, for each node, the parameters to allocate by. A node that was not
+// measured keeps its belief; only its margin is chosen.
 func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 	for i := range t.nodes {
-		n, a := &t.nodes[i], &Actions[actions[i]]
+		n, a, node := &t.nodes[i], &Actions[actions[i]], &t.cluster.Nodes[i]
 		n.gain, n.margin = 0, a.Margin*t.spread
-		if n.fresh || n.late {
-			n.update(a)
+		if n.fresh {
+			if n.fit != nil && (n.strange == 0 || n.count <= enough) {
+				n.learn(node)
+			} else {
+				n.update(a)
+			}
 		}
+		scale := n.slowdown * (1 + n.margin*n.deviation()*math.Sqrt(1+n.variance))
 		perf[i] = cluster.Performance{
-			Overhead:  n.base.Overhead,
-			PerSample: n.base.PerSample * n.slowdown * (1 + n.margin*n.deviation()*math.Sqrt(1+n.variance)),
+			Overhead:  node.Network + (n.base.Overhead-node.Network)*scale,
+			PerSample: n.base.PerSample * scale,
 		}
 	}
 }
 
 // update moves the belief. The variance is that of a filter which made the same move.
 func (n *track) update(a *Action) {
-	if n.fit != nil {
-		if n.slowdown = n.newest[0]; n.fresh {
-			n.slowdown, n.variance = 1, 1/n.count // the least-squares fit has moved instead
-		}
-		return
-	}
 	switch a.Trust {
 	case Filter:
 		before := n.variance + a.Drift

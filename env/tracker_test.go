@@ -257,7 +257,7 @@ func TestLateNodesOnlyRaiseTheBelief(t *testing.T) {
 		before = n.slowdown
 		r.tracker.Observe(late(r, 3))
 		r.tracker.Apply([]int{index, index}, r.perf)
-		if raised := n.slowdown > before; raised != (a.Trust != Hold) || n.slowdown > 3+1e-9 {
+		if !near(n.slowdown, 3) {
 			t.Errorf("%v: late beyond 3 moved the belief from %v to %v", a, before, n.slowdown)
 		}
 		if n.count != count || n.fresh || !n.late {
@@ -298,7 +298,7 @@ func TestUnknownProfileConvergesToTheLine(t *testing.T) {
 	if math.Abs(base.PerSample/per-1) > 0.03 || math.Abs(base.Overhead/(overhead+c.Nodes[0].Network)-1) > 0.03 {
 		t.Errorf("fitted %+v, want overhead %v and %v per sample", base, overhead+c.Nodes[0].Network, per)
 	}
-	if p := perf[0]; p.PerSample < base.PerSample || p.PerSample > 1.05*base.PerSample {
+	if p := perf[0]; p.PerSample < 0.99*base.PerSample || p.PerSample > 1.05*base.PerSample {
 		t.Errorf("in force %+v, fitted %+v", p, base)
 	}
 }
@@ -322,7 +322,7 @@ func TestUnknownProfileMayBeLateAtOnce(t *testing.T) {
 		}
 	}
 	r.round(modelFilter, 1, 1)
-	if n := &r.tracker.nodes[0]; n.slowdown != 1 || n.variance != 1 {
+	if n := &r.tracker.nodes[0]; !near(n.slowdown, 1) || n.variance != 1 {
 		t.Errorf("after a measurement: slowdown %v, variance %v", n.slowdown, n.variance)
 	}
 }
