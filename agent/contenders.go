@@ -39,6 +39,12 @@ func Contenders() []Contender {
 			return NewNameplate(c)
 		}},
 		tunedProportional(), tunedLBBSP(),
+		{Name: "proportional-default", About: "OmniLearn with its authors' knobs: an epoch (100 rounds), dead band 0.2", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, _ int) Policy {
+			return NewProportional(c, 100, 0.2)
+		}},
+		{Name: "lbbsp-fixed", About: "LB-BSP with one gain for all scenarios, 0.2", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, _ int) Policy {
+			return NewLBBSP(c, 0.2)
+		}},
 		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
 		tunedWaterFill("waterfill-margin", "the same with room for every node's noise", marginGrid()),
 		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
@@ -134,7 +140,7 @@ func cusumGrid() []WaterFill {
 	var grid []WaterFill
 	for _, g := range waterGains[:5] {
 		for _, m := range append([]float64{0}, waterMargins...) {
-			for _, h := range []float64{2.5, 4, 6} {
+			for _, h := range []float64{1.5, 2.5, 4, 6, 10} {
 				grid = append(grid, WaterFill{Gain: g, Margin: m, CUSUM: h})
 			}
 		}

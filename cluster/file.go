@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -74,6 +75,7 @@ func Read(r io.Reader, name string, catalogue *profile.Catalogue) (*File, *Clust
 	if len(source) > MaxFileBytes {
 		return nil, nil, fmt.Errorf("%s: %w: larger than %d bytes", name, ErrFile, MaxFileBytes)
 	}
+	source = bytes.TrimPrefix(source, []byte("\ufeff")) // some editors write a byte order mark
 	var f File
 	var c *Cluster
 	var d decoder
@@ -94,6 +96,9 @@ func Load(path string, catalogue *profile.Catalogue) (*File, *Cluster, error) {
 		return nil, nil, fmt.Errorf("cluster: %w", err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, nil, fmt.Errorf("%s: %w: it is a folder; name a file in it", path, ErrFile)
+	}
 	return Read(f, path, catalogue)
 }
 

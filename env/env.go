@@ -23,7 +23,7 @@ type Step struct {
 	Kind     Kind
 	Terminal bool
 	// Reward is the team's, by objective, each 0 at best: speed (progress - 1, progress
-	// being the goodput relative to the state oracle's without noise), waiting (minus the
+	// being the accepted samples per second relative to the state oracle's without noise), waiting (minus the
 	// idle share of node time), freshness (minus the share of accepted samples that were
 	// computed on an older model).
 	Reward [Objectives]float64

@@ -100,7 +100,7 @@ func nodes(cases []agent.Case) string {
 func summary(b *strings.Builder, lines []agent.Result) {
 	for _, sc := range scenarios {
 		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | gain of ddqn | 95%% | idle |\n|---|---|---|---|---|---|\n", sc)
-		best := agent.Result{}
+		var best, model agent.Result
 		var trained []float64
 		for _, r := range lines {
 			if r.Cluster != "all" || r.Scenario != sc {
@@ -111,13 +111,17 @@ func summary(b *strings.Builder, lines []agent.Result) {
 				name = "*" + name + "*"
 			}
 			fmt.Fprintf(b, "| %s | %.4f | %.4f to %.4f | %+.4f | %+.4f to %+.4f | %.1f%% |\n", name, r.Progress, r.Low, r.High, r.Gain.Mean, r.Gain.Low, r.Gain.High, 100*r.Waiting)
-			if strings.HasPrefix(r.Policy, "ddqn,") {
+			switch {
+			case strings.HasPrefix(r.Policy, "ddqn,"):
 				trained = append(trained, r.Progress)
-			} else if !r.Bound && r.Policy != "ddqn" && r.Policy != "model" && r.Progress > best.Progress {
+			case r.Policy == "model":
+				model = r
+			case !r.Bound && r.Policy != "ddqn" && r.Progress > best.Progress:
 				best = r
 			}
 		}
 		fmt.Fprintf(b, "\nBest tuned baseline: %s, %.4f; the embedded policy gains %+.4f (%+.4f to %+.4f).\n", best.Policy, best.Progress, best.Gain.Mean, best.Gain.Low, best.Gain.High)
+		fmt.Fprintf(b, "The agent's own fallback rule alone (model): %.4f; the network adds %+.4f (%+.4f to %+.4f).\n", model.Progress, model.Gain.Mean, model.Gain.Low, model.Gain.High)
 		if len(trained) > 0 {
 			low, high, mean := trained[0], trained[0], 0.0
 			for _, v := range trained {
