@@ -114,6 +114,8 @@ func TestLookupErrors(t *testing.T) {
 		{"A10G", "lm", `unknown device "A10G"; the nearest known: a10g, p100, v100`},
 		{"t4", "lama-3b-512-fp16", `unknown workload "lama-3b-512-fp16"; the nearest known: llama-3b-512-fp16, llama-33b-512-fp16, llama-7b-512-fp16`},
 		{"k80", "bert-base-512-fp32", `workload "bert-base-512-fp32" was not measured on device "k80": k80 has lm, recommendation, resnet-50; bert-base-512-fp32 was measured on a10g, a6000, p40, t4, v100-16g`},
+		{"t4", "llama-9b", `unknown workload "llama-9b"; the nearest known: llama-3b-512-fp16, llama-3b-512-fp32, llama-7b-512-fp16`},
+		{"rtx4090", "lm", `unknown device "rtx4090", and nothing known resembles it; evenkeel profiles list shows what is known, --profiles adds measurements of your own`},
 	} {
 		_, err := c.Lookup(x.device, x.workload)
 		var u *UnknownError
@@ -121,7 +123,7 @@ func TestLookupErrors(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", err, x.want)
 		}
 	}
-	if _, err := new(Catalogue).Lookup("x", "y"); err == nil || err.Error() != `unknown device "x"` {
+	if _, err := new(Catalogue).Lookup("x", "y"); err == nil || !strings.HasPrefix(err.Error(), `unknown device "x", and nothing known`) {
 		t.Errorf("empty catalogue: %v", err)
 	}
 }

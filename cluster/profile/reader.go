@@ -107,8 +107,11 @@ func parse(name string, in io.Reader) ([]*Profile, error) {
 	return out, nil
 }
 
+// bom is what some spreadsheets write before UTF-8.
+var bom = []byte("\xef\xbb\xbf")
+
 func (r *parser) rows(data []byte) {
-	in := csv.NewReader(bytes.NewReader(data))
+	in := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, bom)))
 	in.FieldsPerRecord = -1
 	in.ReuseRecord = true
 	for n := 0; ; n++ {

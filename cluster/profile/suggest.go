@@ -18,7 +18,7 @@ type UnknownError struct {
 	Device   string   `json:"device"`
 	Workload string   `json:"workload"`
 	Field    string   `json:"field"`   // "device", "workload", or "pair": both are known, not together
-	Nearest  []string `json:"nearest"` // up to three known names, best first; empty for a pair
+	Nearest  []string `json:"nearest"` // up to three known names, best first; empty for a pair, or where none resembles
 
 	DeviceHas   []string `json:"device_has"`   // workloads measured on the device, sorted
 	WorkloadHas []string `json:"workload_has"` // devices the workload was measured on, sorted
@@ -39,7 +39,7 @@ func (e *UnknownError) Unwrap() error { return ErrUnknown }
 
 func unknown(what, name string, nearest []string) string {
 	if len(nearest) == 0 {
-		return fmt.Sprintf("unknown %s %q", what, clip(name))
+		return fmt.Sprintf("unknown %s %q, and nothing known resembles it; evenkeel profiles list shows what is known, --profiles adds measurements of your own", what, clip(name))
 	}
 	return fmt.Sprintf("unknown %s %q; the nearest known: %s", what, clip(name), strings.Join(nearest, ", "))
 }
@@ -52,25 +52,46 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// nearest returns up to three names by edit distance. Names that contain the wanted one, or
-// are contained in it, count as closer: "a100" means "a100-40g".
+// family is how many letters in common at the beginning make names relatives: "llama-9b"
+// means a llama.
+const family = 4
+
+// nearest returns up to three names: relatives first, then by edit distance. Names that
+// contain the wanted one, or are contained in it, count as closer: "a100" means
+// "a100-40g". It returns none where nothing known resembles the wanted name.
 func nearest(want string, known []string) []string {
 	type scored struct {
 		name string
+		kin  bool
 		cost int
 	}
 	w := strings.ToLower(want)
 	w = w[:min(len(w), MaxName)]
 	all := make([]scored, 0, len(known))
+	resembles := false
 	for _, n := range known {
 		low := strings.ToLower(n)
-		cost := 2 * names.Distance(w, low)
+		s := scored{name: n, cost: 2 * names.Distance(w, low), kin: len(w) >= family && strings.HasPrefix(low, w[:family])}
 		if w != "" && (strings.Contains(low, w) || strings.Contains(w, low)) {
-			cost /= 4
+			s.cost /= 4
+			resembles = true
 		}
-		all = append(all, scored{n, cost})
+		// A third of the letters may be wrong, and the rest of a long name missing.
+		resembles = resembles || s.kin || names.Distance(w, low[:min(len(low), len(w))]) <= max(len(w)/3, 1)
+		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b scored) int { return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.name, b.name)) })
+	if !resembles {
+		return []string{}
+	}
+	slices.SortFunc(all, func(a, b scored) int {
+		if a.kin != b.kin {
+			if a.kin {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.name, b.name))
+	})
 	out := []string{}
 	for _, s := range all[:min(3, len(all))] {
 		out = append(out, s.name)

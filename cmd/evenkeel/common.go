@@ -138,7 +138,16 @@ func loadPolicy(path string) (*agent.Trained, error) {
 		return agent.Embedded()
 	}
 	t, err := agent.Load(path)
+	if errors.Is(err, agent.ErrPolicy) && !safetensors(path) {
+		return nil, badInputf("--policy: %s is no policy file; evenkeel train writes one, policy.safetensors", path)
+	}
 	return t, opened(err)
+}
+
+// safetensors says whether a file begins like one: eight bytes, then a JSON object.
+func safetensors(path string) bool {
+	head, err := readLimited(path, 8)
+	return err == nil && len(head) == 9 && head[8] == '{'
 }
 
 // objectives are the weights written as speed=1,waiting=0.5, those left out being 0; for
@@ -178,6 +187,16 @@ func isTerminal(f *os.File) bool {
 
 // colours says whether to colour what goes to f (no-color.org).
 func colours(f *os.File) bool { return os.Getenv("NO_COLOR") == "" && isTerminal(f) }
+
+// only refuses flags that have no effect beside the given one.
+func (a *app) only(flag string, allowed ...string) error {
+	for _, g := range a.given {
+		if !slices.Contains(allowed, g) {
+			return badInputf("--%s has no effect with %s; leave it out", g, flag)
+		}
+	}
+	return nil
+}
 
 // writeJSON prints one document.
 func (a *app) writeJSON(v any) error {

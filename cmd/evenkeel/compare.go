@@ -18,10 +18,10 @@ type compareCmd struct {
 	Cluster []string `help:"Cluster file, or an embedded cluster: ${clusters}. Repeatable. Default: the five held-out ones, devices and models that training never saw." placeholder:"FILE|NAME" sep:"none"`
 	profileFlags
 	Policy    string   `help:"Policy file for ddqn; default: the embedded policy." placeholder:"FILE"`
-	Scenarios []string `help:"Conditions to judge under, of ${conditions}; or file: those of the one --cluster file." default:"steady,drift,interference,bursts" placeholder:"NAME,..."`
-	Policies  []string `help:"Policies to judge; the first is compared with every other. Default: all, listed below." placeholder:"NAME,..."`
-	Seeds     int      `help:"Runs per policy, cluster and scenario, the same seeds for each." default:"30" placeholder:"N"`
-	Rounds    int      `help:"Rounds per run." default:"400" placeholder:"N"`
+	Scenarios []string `help:"Conditions to judge under, of ${conditions}; or file: those of the one --cluster file." default:"steady,drift,interference,bursts" placeholder:"NAME"`
+	Policies  []string `help:"Policies to judge; the first is compared with every other. Default: all those above." placeholder:"NAME"`
+	Seeds     int      `help:"Runs per policy, cluster and scenario, the same seeds for each (${default})." default:"30" placeholder:"N"`
+	Rounds    int      `help:"Rounds per run (${default})." default:"400" placeholder:"N"`
 	JSON      bool     `name:"json" help:"Print the results as JSON."`
 	Plot      string   `help:"Draw the progress of every policy (.svg, .png)." placeholder:"FILE"`
 }
@@ -35,7 +35,7 @@ func (*compareCmd) Help() string {
 		if p.Bound {
 			about = "bound: " + about
 		}
-		fmt.Fprintf(&b, "\n  %-17s %s", p.Name, about)
+		fmt.Fprintf(&b, "\n  %-20s %s", p.Name, about)
 	}
 	return b.String()
 }
@@ -80,7 +80,7 @@ func (c *compareCmd) config() (agent.CompareConfig, error) {
 	if c.Rounds < 1 || c.Rounds > maxRounds {
 		return config, badInputf("--rounds: %d is outside 1 to %d", c.Rounds, maxRounds)
 	}
-	if err := errors.Join(checkPlot(c.Plot), checkFolders(c.Plot)); err != nil {
+	if err := c.files(); err != nil {
 		return config, err
 	}
 	var known []string
@@ -103,7 +103,10 @@ func (c *compareCmd) config() (agent.CompareConfig, error) {
 	if config.Policies, err = agent.Find(c.Policies); err != nil {
 		return config, err
 	}
-	if slices.Contains(c.Policies, "ddqn") || c.Policy != "" {
+	if !slices.Contains(c.Policies, "ddqn") && c.Policy != "" {
+		return config, badInputf("--policy has no effect without ddqn among --policies")
+	}
+	if slices.Contains(c.Policies, "ddqn") {
 		config.Trained, err = loadPolicy(c.Policy)
 	}
 	return config, err
@@ -123,7 +126,12 @@ func (c *compareCmd) cases(config *agent.CompareConfig) error {
 		clusters = agent.HeldOut
 	}
 	var own cluster.Conditions
-	for _, name := range clusters {
+	for i, name := range clusters {
+		for _, other := range clusters[:i] {
+			if name == other || clusterInput(name).path != "" && sameFile(name, other) {
+				return badInputf("--cluster: %q is there twice", name)
+			}
+		}
 		_, file, cl, err := loadCluster(name, catalogue)
 		if err != nil {
 			return err
@@ -145,11 +153,30 @@ func (c *compareCmd) cases(config *agent.CompareConfig) error {
 	return nil
 }
 
+// files checks what is read and written.
+func (c *compareCmd) files() error {
+	if err := checkPlot(c.Plot); err != nil {
+		return err
+	}
+	inputs := append(c.inputs(), named{"--policy", c.Policy})
+	for _, name := range c.Cluster {
+		inputs = append(inputs, clusterInput(name))
+	}
+	return checkFiles(inputs, []named{{"--plot", c.Plot}})
+}
+
+// mostEdits is how far a suggested name may be from the one given.
+const mostEdits = 3
+
 // checkNames says which of the names is unknown, with the nearest known, or there twice.
 func checkNames(flag string, given, known []string) error {
 	for i, name := range given {
 		if !slices.Contains(known, name) {
-			return badInputf("%s: unknown %q; did you mean %s? Known: %s", flag, name, names.Nearest(name, known), strings.Join(known, ", "))
+			hint := ""
+			if near := names.Nearest(name, known); names.Distance(name, near) <= mostEdits {
+				hint = fmt.Sprintf("; did you mean %s?", near)
+			}
+			return badInputf("%s: unknown %q%s (known: %s)", flag, name, hint, strings.Join(known, ", "))
 		}
 		if slices.Contains(given[:i], name) {
 			return badInputf("%s: %q is there twice", flag, name)

@@ -71,8 +71,9 @@ func printComparison(w io.Writer, results []agent.Result) error {
 	return printLines(w, append(lines, comparisonLegend))
 }
 
-// cutoff is where the figure's bars end, so that the good policies can be told apart.
-const cutoff = -20.0 // %
+// competitive is the share of the best progress below which a bar is cut off, so that
+// the good policies can be told apart.
+const competitive = 0.6
 
 // comparisonFigure shows, for every scenario, how far each policy is from the state
 // oracle, over all clusters where there are several. Bounds stand aside.
@@ -84,20 +85,47 @@ func comparisonFigure(results []agent.Result) chart.Figure {
 		if cell[0].Cluster != last.Cluster {
 			continue
 		}
-		panel := chart.Panel{Title: cell[0].Scenario, YLabel: fmt.Sprintf("%%, cut at %g", cutoff), ZeroY: true}
-		bars := chart.Series{Kind: chart.Bars}
-		for _, r := range cell {
-			if r.Bound && best(cell) >= 0 {
-				continue
-			}
-			against := func(progress float64) float64 { return max(100*(progress-1), cutoff) }
-			panel.Categories = append(panel.Categories, fmt.Sprintf("%s\n%.3f", strings.ReplaceAll(r.Policy, "-", "-\n"), r.Progress))
-			bars.Y = append(bars.Y, against(r.Progress))
-			bars.Low = append(bars.Low, against(r.Low))
-			bars.High = append(bars.High, against(r.High))
-		}
-		panel.Series = []chart.Series{bars}
-		figure.Panels = append(figure.Panels, panel)
+		figure.Panels = append(figure.Panels, comparisonPanel(cell))
 	}
 	return figure
+}
+
+// narrow breaks the names of policies that would run into their neighbours.
+var narrow = strings.NewReplacer("proportional", "propor-\ntional", "-", "-\n")
+
+// comparisonPanel shows one cell; the first policy stands out.
+func comparisonPanel(cell []agent.Result) chart.Panel {
+	var shown []agent.Result
+	for _, r := range cell {
+		if !r.Bound || best(cell) < 0 {
+			shown = append(shown, r)
+		}
+	}
+	against := func(progress float64) float64 { return 100 * (progress - 1) }
+	top, end := 0.0, 0.0
+	for _, r := range shown {
+		top = max(top, r.Progress)
+	}
+	for _, r := range shown {
+		if r.Progress >= competitive*top {
+			end = min(end, against(r.Progress), against(r.Low))
+		}
+	}
+	end *= 1.05 // the longest whisker ends inside
+	panel := chart.Panel{Title: cell[0].Scenario, YLabel: "%", ZeroY: true}
+	bars := chart.Series{Kind: chart.Bars, Muted: true}
+	for i, r := range shown {
+		name := fmt.Sprintf("%s\n%.3f", narrow.Replace(r.Policy), r.Progress)
+		y, low, high := against(r.Progress), against(r.Low), against(r.High)
+		if r.Progress < competitive*top && y < end {
+			name += " \u2193"
+			y, low, high = end, end, end
+			panel.YLabel = "%, \u2193: cut off"
+		}
+		panel.Categories = append(panel.Categories, name)
+		bars.Y, bars.Low, bars.High = append(bars.Y, y), append(bars.Low, low), append(bars.High, high)
+		bars.Accent = append(bars.Accent, i == 0)
+	}
+	panel.Series = []chart.Series{bars}
+	return panel
 }

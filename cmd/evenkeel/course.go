@@ -53,7 +53,8 @@ const (
 	oracleReference  = "oracle"
 )
 
-// tuneBudget is how many rounds of one node tuning may simulate: a second or two.
+// tuneBudget is how many rounds of one node tuning may simulate, a second or two: a long
+// run or a large cluster is tuned on fewer rounds.
 const tuneBudget = 2_000_000
 
 // references are the runs that the agent's is compared with. They go on in the
@@ -104,9 +105,10 @@ func (r *references) run(ctx context.Context, s *setup, p *agent.Contender) erro
 }
 
 func (r *references) tune(ctx context.Context, s *setup, p *agent.Contender) (int, error) {
-	perSeed := len(p.Knobs) * s.rounds * len(s.cluster.Nodes)
+	perRound := len(p.Knobs) * len(s.cluster.Nodes)
+	rounds := min(s.rounds, max(tuneBudget/perRound, 1))
 	config := agent.CompareConfig{
-		TuneSeeds: min(max(tuneBudget/perSeed, 1), 10), Rounds: s.rounds,
+		TuneSeeds: min(max(tuneBudget/(perRound*rounds), 1), 10), Rounds: rounds,
 		Progressed: func(done, total int) { r.tuned.Store(int64(total)<<32 | int64(done)) },
 	}
 	return agent.Tune(ctx, config, agent.Case{Name: s.name, Cluster: s.cluster, Weights: s.weights.Weights()}, s.conditions, p)

@@ -41,10 +41,7 @@ Examples:
 
 // Run is kong's.
 func (e *exportCmd) Run(a *app) error {
-	if err := checkFormat(e.Format); err != nil {
-		return err
-	}
-	if err := checkFolders(e.Out); err != nil {
+	if err := e.check(a); err != nil {
 		return err
 	}
 	sizes, err := e.sizes(a)
@@ -57,10 +54,30 @@ func (e *exportCmd) Run(a *app) error {
 	return export.Save(e.Out, e.Format, sizes)
 }
 
+// check refuses flags without an effect, and files that cannot be.
+func (e *exportCmd) check(a *app) error {
+	inputs := e.inputs()
+	switch {
+	case e.Log != "":
+		inputs = []named{{"--log of the run", e.Log}}
+		if err := a.only("--log", "log", "format", "out"); err != nil {
+			return err
+		}
+	case e.Nominal:
+		if err := a.only("--nominal", "nominal", "cluster", "profiles", "format", "out"); err != nil {
+			return err
+		}
+	}
+	if err := checkFormat("--format", e.Format); err != nil {
+		return err
+	}
+	return checkFiles(inputs, []named{{"--out", e.Out}})
+}
+
 func (e *exportCmd) sizes(a *app) (export.Sizes, error) {
 	switch {
 	case e.Log != "":
-		return logged(e.Log)
+		return a.logged(e.Log)
 	case e.Nominal:
 		catalogue, err := e.catalogue()
 		if err != nil {
@@ -70,13 +87,16 @@ func (e *exportCmd) sizes(a *app) (export.Sizes, error) {
 		if err != nil {
 			return export.Sizes{}, err
 		}
+		a.warnMemory(c)
 		return settled(c, nil, c.Nominal())
 	}
 	s, err := e.load()
 	if err != nil {
 		return export.Sizes{}, err
 	}
+	a.warnMemory(s.cluster)
 	policy, _, control := s.start()
+	var t tally
 	tell, clear := a.progress("settling")
 	defer clear()
 	var sizes []int
@@ -86,13 +106,17 @@ func (e *exportCmd) sizes(a *app) (export.Sizes, error) {
 			return export.Sizes{}, err
 		}
 		sizes = round.Sizes
+		t.add(round.Report)
 		tell(n+1, s.rounds)
+	}
+	if err := t.nothing(s.cluster); err != nil {
+		return export.Sizes{}, err
 	}
 	return settled(s.cluster, sizes, policy.Performance())
 }
 
 // logged are the sizes at the end of a run log.
-func logged(path string) (export.Sizes, error) {
+func (a *app) logged(path string) (export.Sizes, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return export.Sizes{}, opened(err)
@@ -100,9 +124,11 @@ func logged(path string) (export.Sizes, error) {
 	defer f.Close()
 	r, err := runlog.NewReader(f)
 	var last, e *runlog.Entry
+	var t tally
 	for err == nil {
 		if e, err = r.Next(); err == nil {
 			last = e
+			t.add(&e.Report)
 		}
 	}
 	if !errors.Is(err, io.EOF) {
@@ -111,5 +137,12 @@ func logged(path string) (export.Sizes, error) {
 	if last == nil {
 		return export.Sizes{}, badInputf("%s: the log holds no round", path)
 	}
+	if r.Cut {
+		a.warnCut(path)
+	}
+	if err := t.nothing(r.Cluster); err != nil {
+		return export.Sizes{}, fmt.Errorf("%s: %w", path, err)
+	}
+	a.warnMemory(r.Cluster)
 	return settled(r.Cluster, last.Sizes, last.Performance())
 }

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
@@ -51,6 +52,12 @@ func execute(args []string, out, errs *os.File) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	switch args[0] {
+	case "help":
+		args = append(args[1:len(args):len(args)], "--help")
+	case "--version":
+		args = []string{"version"}
+	}
 	var c cli
 	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description(about), kong.Writers(out, errs),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
@@ -66,10 +73,29 @@ func execute(args []string, out, errs *os.File) int {
 	if err != nil {
 		return complain(errs, badInput(err))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends at once
-	return complain(errs, command.Run(newApp(ctx, out, errs)))
+	context.AfterFunc(ctx, func() { time.AfterFunc(patience, stop) }) // a later Ctrl-C ends at once
+	a := newApp(ctx, out, errs)
+	for _, p := range command.Path {
+		if p.Flag != nil {
+			a.given = append(a.given, p.Flag.Name)
+		}
+	}
+	return complain(errs, command.Run(a))
+}
+
+// patience is how long after the first Ctrl-C others are ignored: many hands press it
+// twice, and what was done is to be saved.
+const patience = 2 * time.Second
+
+// endings are the signals that end a run in good order.
+func endings() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 // complain prints the error plainly and returns the exit status that it stands for.
@@ -102,10 +128,11 @@ func formatNames() string {
 
 // app is what every command gets.
 type app struct {
-	ctx  context.Context // done on Ctrl-C and SIGTERM
-	out  *os.File        // results
-	errs *os.File        // progress and logs
-	log  zerolog.Logger  // to errs
+	ctx   context.Context // done on Ctrl-C, SIGTERM and SIGHUP
+	out   *os.File        // results
+	errs  *os.File        // progress and logs
+	log   zerolog.Logger  // to errs
+	given []string        // flags on the command line
 }
 
 func newApp(ctx context.Context, out, errs *os.File) *app {
@@ -117,7 +144,7 @@ type versionCmd struct{}
 
 // Run prints the version.
 func (versionCmd) Run(a *app) error {
-	_, err := fmt.Fprintln(a.out, "evenkeel", version())
+	_, err := fmt.Fprintln(a.out, "evenkeel", version()+revision())
 	return err
 }
 
@@ -128,4 +155,23 @@ func version() string {
 		return "unknown"
 	}
 	return info.Main.Version
+}
+
+// revision is that of the sources, where the build recorded it.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	switch {
+	case settings["vcs.revision"] == "":
+		return ""
+	case settings["vcs.modified"] == "true":
+		return fmt.Sprintf(" (revision %s, modified)", settings["vcs.revision"])
+	}
+	return fmt.Sprintf(" (revision %s)", settings["vcs.revision"])
 }

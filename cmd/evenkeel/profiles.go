@@ -140,7 +140,7 @@ func (s *profilesShowCmd) Run(a *app) error {
 	if err := checkPlot(s.Plot); err != nil {
 		return err
 	}
-	if err := checkFolders(s.Plot); err != nil {
+	if err := checkFiles(s.inputs(), []named{{"--plot", s.Plot}}); err != nil {
 		return err
 	}
 	c, err := s.catalogue()

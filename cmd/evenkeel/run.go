@@ -41,6 +41,9 @@ Examples:
 // Run is kong's.
 func (r *runCmd) Run(a *app) error {
 	if r.Replay != "" {
+		if err := a.only("--replay", "replay"); err != nil {
+			return err
+		}
 		return r.replay(a)
 	}
 	format, file, err := r.exported()
@@ -48,7 +51,7 @@ func (r *runCmd) Run(a *app) error {
 		err = checkPlot(r.Plot)
 	}
 	if err == nil {
-		err = checkFolders(r.Log, file, r.Plot)
+		err = checkFiles(r.inputs(), []named{{logFlag, r.Log}, {"--export", file}, {"--plot", r.Plot}})
 	}
 	if err != nil {
 		return err
@@ -57,7 +60,8 @@ func (r *runCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	w := &watch{app: a, setup: s, bars: barWidth(100), course: course{policy: "evenkeel"}, devices: map[string]*deviceCourse{}}
+	a.warnMemory(s.cluster)
+	w := &watch{app: a, setup: s, course: course{policy: "evenkeel"}, devices: map[string]*deviceCourse{}}
 	if r.Log != "" {
 		if w.log, err = runlog.Create(r.Log, s.header()); err != nil {
 			return opened(err)
@@ -124,7 +128,7 @@ func (r *runCmd) exported() (format, file string, err error) {
 	if file == "" {
 		return "", "", badInputf("--export: %q names no file; write %s=FILE", r.Export, format)
 	}
-	return format, file, checkFormat(format)
+	return format, file, checkFormat("--export", format)
 }
 
 func (r *runCmd) replay(a *app) error {
@@ -133,12 +137,23 @@ func (r *runCmd) replay(a *app) error {
 		return opened(err)
 	}
 	defer f.Close()
-	rounds, err := runlog.Replay(a.ctx, f)
+	rounds, cut, err := runlog.Replay(a.ctx, f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.Replay, err)
 	}
+	if rounds == 0 {
+		return badInputf("%s: the log holds no round", r.Replay)
+	}
+	if cut {
+		a.warnCut(r.Replay)
+	}
 	_, err = fmt.Fprintf(a.out, "%s: %s replayed, every report the same\n", r.Replay, count(rounds, "round"))
 	return err
+}
+
+// warnCut says that a log ends in the middle of a line.
+func (a *app) warnCut(path string) {
+	a.log.Warn().Str("file", path).Msg("the last line is cut and left out: the run was killed or is still going on")
 }
 
 // header of the run's log.
@@ -157,6 +172,7 @@ type watch struct {
 	agent      *agent.Agent
 	references *references
 	course     course
+	tally      tally
 	round      agent.Round // the newest
 	before     []int       // sizes of the round before it
 	bars       int         // columns of a bar
@@ -180,6 +196,7 @@ func (w *watch) run(v view) error {
 		}
 		w.round = round
 		w.course.add(round.Report, simulator.Efficiency(round.Report.Accepted))
+		w.tally.add(round.Report)
 		w.classes()
 		if w.log != nil {
 			if err := w.log.Round(round.Sizes, policy.Performance(), round.Report); err != nil {
@@ -198,7 +215,13 @@ func (w *watch) save(r *runCmd, format, file string) error {
 		w.app.log.Info().Str("file", r.Log).Int("rounds", len(w.course.rounds)).Msg("run log written")
 	}
 	if file != "" {
-		sizes, err := settled(w.setup.cluster, w.round.Sizes, w.agent.Performance())
+		err := w.tally.nothing(w.setup.cluster)
+		var sizes export.Sizes
+		if err == nil {
+			sizes, err = settled(w.setup.cluster, w.round.Sizes, w.agent.Performance())
+		} else {
+			err = fmt.Errorf("--export: %s is not written: %w", file, err)
+		}
 		if err == nil {
 			err = export.Save(file, format, sizes)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
@@ -12,9 +13,77 @@ import (
 // mostRows is how many nodes a table lists one by one; more are grouped by device.
 const mostRows = 24
 
-// barWidth is the room for a bar on a terminal of so many columns, the rest of the
-// table taking the others.
-func barWidth(columns int) int { return min(max(columns-68, 6), 20) }
+// Columns of a bar: with less room than the least there is none.
+const (
+	mostBar  = 20
+	leastBar = 6
+)
+
+// Columns that a status may need, so that bars do not jump when one appears.
+const (
+	statusRoom  = len("out of memory")
+	groupedRoom = len("12 late, 1 lost")
+)
+
+// fit lays a table out in so many columns, 0 for any number: the bars, in the column at,
+// take what room is left, and where that is too little they, then the columns in drop,
+// are left out. Rows are made for a width of bars.
+func (w *watch) fit(width, at, status int, drop []int, columns []column, rows func() [][]string) []string {
+	w.bars = mostBar
+	if width == 0 {
+		return table(columns, rows())
+	}
+	cells := rows()
+	room := func() int {
+		last := len(columns) - 1
+		used := 2 * last
+		for k, c := range columns {
+			most := visible(c.title)
+			for _, r := range cells {
+				most = max(most, visible(r[k]))
+			}
+			if k == last {
+				most = max(most, status)
+			}
+			if used += most; k == at {
+				used -= most
+			}
+		}
+		return width - used
+	}
+	if w.bars = min(room(), mostBar); w.bars >= leastBar {
+		return table(columns, rows())
+	}
+	remove := func(k int) {
+		columns = slices.Delete(slices.Clone(columns), k, k+1)
+		for i := range cells {
+			cells[i] = slices.Delete(cells[i], k, k+1)
+		}
+	}
+	remove(at)
+	at, status = -1, 0
+	for _, k := range drop {
+		if room() >= 0 {
+			break
+		}
+		remove(k)
+	}
+	return table(columns, cells)
+}
+
+// slowdowns are what the controller believes, with the room it keeps for noise; nil for
+// a node without a profile to compare with.
+func (w *watch) slowdowns() []*float64 {
+	perf, nominal := w.agent.Performance(), w.setup.cluster.Nominal()
+	out := make([]*float64, len(perf))
+	for i := range perf {
+		if w.setup.cluster.Nodes[i].Profile != nil {
+			v := perf[i].PerSample / nominal[i].PerSample
+			out[i] = &v
+		}
+	}
+	return out
+}
 
 // describe is the run in a line.
 func (s *setup) describe() string {
@@ -28,17 +97,26 @@ func (s *setup) describe() string {
 	return fmt.Sprintf("%s: %d nodes, %s, global batch %d, %s, seed %d", s.name, len(s.cluster.Nodes), s.cluster.Workload, s.cluster.GlobalBatch, conditions, s.seed)
 }
 
-// nodes is the table of the newest round, of at most so many rows if it can be.
-func (w *watch) nodes(rows int, p paint) []string {
+// nodes is the table of the newest round, of at most so many rows if it can be, in so
+// many columns, 0 for any number.
+func (w *watch) nodes(rows, width int, p paint) []string {
 	if len(w.setup.cluster.Nodes) <= min(rows, mostRows) {
-		return w.eachNode(p)
+		// Where names are long the device goes, then the idle share.
+		return w.fit(width, 4, statusRoom, []int{1, 4}, []column{
+			{"node", false}, {"device", false}, {"size", true}, {"", false}, {"works", false}, {"time", true},
+			{"idle", true}, {"slowdown", true}, {"status", false},
+		}, func() [][]string { return w.eachNode(p) })
 	}
-	return w.eachDevice(p)
+	// Where statuses are long the highest slowdown goes, then the mean time, then the idle share.
+	return w.fit(width, 3, groupedRoom, []int{7, 3, 4}, []column{
+		{"device", false}, {"nodes", true}, {"sizes", true}, {"work", false}, {"mean", true}, {"slowest", true}, {"idle", true},
+		{"slowdown", true}, {"highest", true}, {"status", false},
+	}, func() [][]string { return w.eachDevice(p) })
 }
 
-func (w *watch) eachNode(p paint) []string {
+func (w *watch) eachNode(p paint) [][]string {
 	c, report := w.setup.cluster, w.round.Report
-	perf, nominal := w.agent.Performance(), c.Nominal()
+	slow := w.slowdowns()
 	var rows [][]string
 	for i := range c.Nodes {
 		r := &report.Nodes[i]
@@ -50,15 +128,16 @@ func (w *watch) eachNode(p paint) []string {
 		if r.Status != cluster.Absent {
 			idle = percent(share(r.Idle, report.Wait.Seconds()))
 		}
+		slowdown := "-"
+		if slow[i] != nil {
+			slowdown = fmt.Sprintf("%.2f", *slow[i])
+		}
 		rows = append(rows, []string{
 			c.Nodes[i].Name, c.Nodes[i].Device, fmt.Sprint(w.round.Sizes[i]), change(w.before[i], w.round.Sizes[i], p), bar, time, idle,
-			fmt.Sprintf("%.2f", perf[i].PerSample/nominal[i].PerSample), status(r, p),
+			slowdown, status(r, p),
 		})
 	}
-	return table([]column{
-		{"node", false}, {"device", false}, {"size", true}, {"", false}, {"works", false}, {"time", true},
-		{"idle", true}, {"slowdown", true}, {"status", false},
-	}, rows)
+	return rows
 }
 
 // bar shows which part of the round a node worked, to an eighth of a cell.
@@ -111,13 +190,13 @@ type group struct {
 	nodes, taking, least, most int
 	seconds, idle              float64
 	slowest, slowdown, highest float64
-	measured                   int
+	measured, profiled         int
 	statuses                   map[string]int
 }
 
-func (w *watch) eachDevice(p paint) []string {
+func (w *watch) eachDevice(p paint) [][]string {
 	c, report := w.setup.cluster, w.round.Report
-	perf, nominal := w.agent.Performance(), c.Nominal()
+	slow := w.slowdowns()
 	groups := map[string]*group{}
 	var order []string
 	for i := range c.Nodes {
@@ -128,8 +207,10 @@ func (w *watch) eachDevice(p paint) []string {
 			groups[n.Device], order = g, append(order, n.Device)
 		}
 		g.nodes++
-		slow := perf[i].PerSample / nominal[i].PerSample
-		g.slowdown, g.highest = g.slowdown+slow, max(g.highest, slow)
+		if s := slow[i]; s != nil {
+			g.profiled++
+			g.slowdown, g.highest = g.slowdown+*s, max(g.highest, *s)
+		}
 		if s := status(r, p); s != "in" {
 			g.statuses[s]++
 		}
@@ -148,10 +229,7 @@ func (w *watch) eachDevice(p paint) []string {
 	for _, d := range order {
 		rows = append(rows, groups[d].row(d, w, p))
 	}
-	return table([]column{
-		{"device", false}, {"nodes", true}, {"sizes", true}, {"work", false}, {"mean", true}, {"slowest", true}, {"idle", true},
-		{"slowdown", true}, {"highest", true}, {"status", false},
-	}, rows)
+	return rows
 }
 
 func (g *group) row(device string, w *watch, p paint) []string {
@@ -169,6 +247,10 @@ func (g *group) row(device string, w *watch, p paint) []string {
 		s := g.seconds / float64(g.measured)
 		bar, mean, slowest = w.bar(s, p), seconds(s), seconds(g.slowest)
 	}
+	slowdown, highest := "-", "-"
+	if g.profiled > 0 {
+		slowdown, highest = fmt.Sprintf("%.2f", g.slowdown/float64(g.profiled)), fmt.Sprintf("%.2f", g.highest)
+	}
 	var others []string
 	for _, r := range []*cluster.NodeReport{
 		{Status: cluster.In, Aged: 1}, {Status: cluster.Late}, {Status: cluster.Refused}, {Status: cluster.Lost}, {Status: cluster.Lost, OOM: true}, {Status: cluster.Absent},
@@ -183,6 +265,6 @@ func (g *group) row(device string, w *watch, p paint) []string {
 	}
 	return []string{
 		device, nodes, sizes, bar, mean, slowest, idle,
-		fmt.Sprintf("%.2f", g.slowdown/float64(g.nodes)), fmt.Sprintf("%.2f", g.highest), strings.Join(others, ", "),
+		slowdown, highest, strings.Join(others, ", "),
 	}
 }

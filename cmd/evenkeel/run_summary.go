@@ -36,13 +36,13 @@ type result struct {
 }
 
 type nodeLine struct {
-	Name       string  `json:"name"`
-	Device     string  `json:"device"`
-	MicroBatch int     `json:"micro_batch"`
-	Seconds    float64 `json:"seconds"`
-	Idle       float64 `json:"idle"`     // share of the round
-	Slowdown   float64 `json:"slowdown"` // believed, with the room kept for noise
-	Status     string  `json:"status"`
+	Name       string   `json:"name"`
+	Device     string   `json:"device"`
+	MicroBatch int      `json:"micro_batch"`
+	Seconds    float64  `json:"seconds"`
+	Idle       float64  `json:"idle"`     // share of the round
+	Slowdown   *float64 `json:"slowdown"` // believed, with the room kept for noise; null: no profile to compare with
+	Status     string   `json:"status"`
 }
 
 // results compares all runs over the rounds that the agent's has done.
@@ -87,12 +87,12 @@ func (w *watch) document() document {
 		Policy: s.policy, Weights: s.weights, Rounds: len(w.course.rounds), Interrupted: len(w.course.rounds) < s.rounds,
 		Results: w.results(),
 	}
-	perf, nominal := w.agent.Performance(), c.Nominal()
+	slow := w.slowdowns()
 	for i := range c.Nodes {
 		r := &w.round.Report.Nodes[i]
 		d.Sizes = append(d.Sizes, nodeLine{
 			Name: c.Nodes[i].Name, Device: c.Nodes[i].Device, MicroBatch: w.round.Sizes[i], Seconds: r.Seconds,
-			Idle: share(r.Idle, w.round.Report.Wait.Seconds()), Slowdown: perf[i].PerSample / nominal[i].PerSample, Status: r.Status.String(),
+			Idle: share(r.Idle, w.round.Report.Wait.Seconds()), Slowdown: slow[i], Status: r.Status.String(),
 		})
 	}
 	return d
@@ -125,6 +125,9 @@ func (w *watch) summary() []string {
 	}
 	if knobs != "" {
 		lines = append(lines, fmt.Sprintf("Water-filling was tuned on other seeds: %s.", knobs))
+	}
+	if err := w.tally.nothing(w.setup.cluster); err != nil {
+		lines = append(lines, "", "In this run "+err.Error()+".")
 	}
 	return lines
 }

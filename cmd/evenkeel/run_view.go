@@ -73,7 +73,7 @@ func (v lineView) show() {
 
 func (v lineView) close() {
 	if len(v.w.course.rounds) > 0 {
-		_ = printLines(v.w.app.out, append([]string{""}, v.w.nodes(mostRows, paint(false))...)) // the summary will meet the same error
+		_ = printLines(v.w.app.out, append([]string{""}, v.w.nodes(mostRows, 0, paint(false))...)) // the summary will meet the same error
 	}
 }
 
@@ -142,7 +142,6 @@ func (v *liveView) draw() {
 	if err != nil || width < 1 || height < 1 {
 		width, height = 80, 24
 	}
-	w.bars = barWidth(width)
 	now := &w.course.rounds[len(w.course.rounds)-1]
 	lines := []string{
 		w.setup.describe(),
@@ -151,7 +150,7 @@ func (v *liveView) draw() {
 		"idle so far " + v.paint.faint(sparkline(w.course.rounds, min(60, width-13))),
 		"",
 	}
-	lines = append(lines, w.nodes(min(mostRows, height-len(lines)-2), v.paint)...)
+	lines = append(lines, w.nodes(min(mostRows, height-len(lines)-2), width-1, v.paint)...)
 	lines = lines[:min(len(lines), max(height-1, 1))]
 	var b strings.Builder
 	if v.height > 0 {

@@ -1,16 +1,16 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
+	"errors"
+	"io"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
 // maxRounds bounds a run.
@@ -54,9 +54,12 @@ func (f *runFlags) load() (*setup, error) {
 	s := &setup{name: f.Cluster, text: string(text), cluster: c, policy: f.Policy, seed: f.Seed, rounds: f.Rounds}
 	s.conditions = agent.Scenario{Name: file.Conditions.Preset, Conditions: file.Conditions.Conditions}
 	if f.Conditions != "" {
+		if err := checkNames("--conditions", []string{f.Conditions}, cluster.Presets()); err != nil {
+			return nil, err
+		}
 		s.conditions.Name = f.Conditions
 		if s.conditions.Conditions, err = cluster.Preset(f.Conditions); err != nil {
-			return nil, fmt.Errorf("--conditions: %w", err)
+			return nil, err
 		}
 	}
 	if s.weights, err = objectives(f.Weights, file.Objectives); err != nil {
@@ -98,38 +101,24 @@ func settled(c *cluster.Cluster, sizes []int, perf []cluster.Performance) (expor
 }
 
 // checkFormat says whether the export format exists.
-func checkFormat(name string) error {
-	for _, f := range export.Formats() {
-		if f.Name == name {
-			return nil
-		}
+func checkFormat(flag, name string) error {
+	err := export.Write(io.Discard, name, export.Sizes{}) // its error suggests the nearest
+	if !errors.Is(err, export.ErrFormat) {
+		return nil // the format exists, and refuses sizes of nothing
 	}
-	return export.Write(nil, name, export.Sizes{}) // its error suggests the nearest
+	_, text, _ := strings.Cut(err.Error(), ": ")
+	return badInputf("%s: %s", flag, text)
 }
 
-// checkPlot says whether a figure can be saved under that name.
-func checkPlot(path string) error {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case "", ".svg", ".png":
-		if path == "" || filepath.Ext(path) != "" {
-			return nil
+// warnMemory names the devices whose memory no size is checked against.
+func (a *app) warnMemory(c *cluster.Cluster) {
+	var devices []string
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.Limit == profile.NoLimit && !slices.Contains(devices, n.Device) {
+			devices = append(devices, n.Device)
 		}
 	}
-	return fmt.Errorf("%w: %q", chart.ErrExtension, path)
-}
-
-// checkFolders says, before any work, that files cannot be written for want of a folder.
-func checkFolders(paths ...string) error {
-	for _, p := range paths {
-		if p == "" {
-			continue
-		}
-		if info, err := os.Stat(filepath.Dir(p)); err != nil || !info.IsDir() {
-			return badInputf("%s: there is no folder %s", p, filepath.Dir(p))
-		}
-		if info, err := os.Stat(p); err == nil && info.IsDir() {
-			return badInputf("%s: is a folder", p)
-		}
+	if len(devices) > 0 {
+		a.log.Warn().Msgf("no memory limit known for %s: sizes are not checked against memory", strings.Join(devices, ", "))
 	}
-	return nil
 }

@@ -46,6 +46,10 @@ func (c *trainCmd) Run(a *app) error {
 		return err
 	}
 	t := &training{app: a, dir: c.Out}
+	outputs := []named{{"--out", t.path(returnsFile)}, {"--out", t.path(policyFile)}, {"--out", t.path(checkpointFile)}}
+	if err := checkDistinct(c.inputs(), outputs); err != nil {
+		return err
+	}
 	if c.Resume {
 		err = t.resume(catalogue, c)
 	} else {
@@ -54,7 +58,7 @@ func (c *trainCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := t.run(); err != nil {
+	if err := t.run(); err != nil || t.restored {
 		return err
 	}
 	return t.summary(c.JSON)
@@ -63,15 +67,16 @@ func (c *trainCmd) Run(a *app) error {
 // training is a run at work.
 type training struct {
 	*app
-	dir     string
-	trainer *agent.Trainer
-	resumed bool
-	events  *tensorboard.Writer // nil before the first step
-	rows    []agent.Progress    // of the whole run, those before an interruption included
-	begun   time.Time           // the first step of this process
-	saved   time.Time
-	first   int // steps that were done before this process
-	told    int // tenths of the run that were reported
+	dir      string
+	trainer  *agent.Trainer
+	resumed  bool
+	restored bool                // the run was finished, but its policy was not written
+	events   *tensorboard.Writer // nil before the first step
+	rows     []agent.Progress    // of the whole run, those before an interruption included
+	begun    time.Time           // the first step of this process
+	saved    time.Time
+	first    int // steps that were done before this process
+	told     int // tenths of the run that were reported
 }
 
 // path is that of a file of the run.
@@ -133,6 +138,13 @@ func (t *training) resume(catalogue *profile.Catalogue, c *trainCmd) error {
 func (t *training) run() error {
 	ctx, stop := context.WithCancel(t.ctx)
 	defer stop()
+	quiet := context.AfterFunc(t.ctx, func() {
+		if isTerminal(t.errs) {
+			fmt.Fprintln(t.errs) // below the bar
+		}
+		fmt.Fprintln(t.errs, "evenkeel: saving ...")
+	})
+	defer quiet()
 	var failed error // the disk is full, say
 	tell, clear := t.progress("training")
 	err := t.trainer.Run(ctx, func(p agent.Progress) {
@@ -154,10 +166,17 @@ func (t *training) run() error {
 		return err
 	case t.events == nil && err != nil:
 		return &interruption{err, "interrupted before the first step; nothing was changed"}
+	case t.events == nil && t.unwritten():
+		t.restored = true
+		if err := t.trainer.Trained().Save(t.path(policyFile)); err != nil {
+			return err
+		}
+		t.log.Info().Str("file", t.path(policyFile)).Msg("the run was finished, but its policy was not written; now it is")
+		return nil
 	case t.events == nil:
 		return badInputf("the run in %s is finished; train another in another folder with --out", t.dir)
 	}
-	if err := errors.Join(t.save(), t.trainer.Trained().Save(t.path(policyFile)), saveReturnsFigures(t.dir, t.rows)); err != nil {
+	if err := errors.Join(t.trainer.Trained().Save(t.path(policyFile)), t.save(), saveReturnsFigures(t.dir, t.rows)); err != nil {
 		return err
 	}
 	if err != nil {
@@ -165,6 +184,13 @@ func (t *training) run() error {
 		return &interruption{err, fmt.Sprintf("interrupted after %d of %d steps; everything is saved. Continue with\n  evenkeel train --resume --out %s", last.Steps, last.Total, t.dir)}
 	}
 	return nil
+}
+
+// unwritten says that the policy of the folder is not the trainer's: the process died
+// after its last checkpoint and before it wrote the policy.
+func (t *training) unwritten() bool {
+	p, err := agent.Load(t.path(policyFile))
+	return err != nil || p.Record.Updates != t.trainer.Trained().Record.Updates
 }
 
 // open begins the event file at the first step of this process.

@@ -49,6 +49,7 @@ type Series struct {
 	X, Y      []float64
 	Low, High []float64 // absolute values, not distances from Y
 	Dashed    bool      // of Line and Step
+	Accent    []bool    // of Bars, may be left out: those in the first colour
 	Muted     bool      // grey and without a colour of its own: references, fits, diagonals
 }
 
@@ -129,6 +130,9 @@ func (s Series) problem(p Panel) string {
 	}
 	if n == 0 {
 		return "no values"
+	}
+	if len(s.Accent) > 0 && (s.Kind != Bars || len(s.Accent) != n) {
+		return fmt.Sprintf("%d accents, want %d, and only of bars", len(s.Accent), n)
 	}
 	if s.whiskers() {
 		want["Low"], want["High"] = s.Low, s.High

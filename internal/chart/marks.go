@@ -72,6 +72,9 @@ func (p Panel) addBars(q *plot.Plot, s Series, c color.RGBA, bar int) error {
 			return err
 		}
 		a.Color, a.LineStyle.Width = c, 0
+		if len(s.Accent) > 0 && s.Accent[i] {
+			a.Color = palette[0]
+		}
 		q.Add(a)
 	}
 	if s.whiskers() {

@@ -19,6 +19,7 @@ import (
 type Reader struct {
 	Header  Header
 	Cluster *cluster.Cluster // as the header describes it
+	Cut     bool             // after io.EOF: the last line lacks its end and was left out
 
 	in     *bufio.Reader
 	buffer []byte
@@ -141,6 +142,7 @@ func (r *Reader) read() ([]byte, error) {
 			return slices.Clip(r.buffer[:len(r.buffer)-1]), nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		default:
+			r.Cut = len(r.buffer) > 0
 			return nil, err // io.EOF too: an unfinished line does not count
 		}
 	}

@@ -14,30 +14,31 @@ import (
 var ErrDiffers = errors.New("the replay differs from the log")
 
 // Replay hands the logged sizes to the simulator that the header describes and checks
-// that every report comes back the same. It returns the number of rounds replayed.
-func Replay(ctx context.Context, in io.Reader) (int, error) {
+// that every report comes back the same. It returns the number of rounds replayed,
+// and whether the log ends in a line that was cut.
+func Replay(ctx context.Context, in io.Reader) (rounds int, cut bool, err error) {
 	r, err := NewReader(in)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	s := sim.New(r.Cluster, r.Header.Conditions, r.Header.Seed)
-	for rounds := 0; ; rounds++ {
+	for ; ; rounds++ {
 		e, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return rounds, nil
+			return rounds, r.Cut, nil
 		}
 		if err != nil {
-			return rounds, err
+			return rounds, false, err
 		}
 		report, err := s.Round(ctx, e.Sizes)
 		if ctx.Err() != nil {
-			return rounds, err
+			return rounds, false, err
 		}
 		if err != nil {
-			return rounds, fmt.Errorf("%w: %w", ErrDiffers, err)
+			return rounds, false, fmt.Errorf("%w: %w", ErrDiffers, err)
 		}
 		if !reflect.DeepEqual(*report, e.Report) {
-			return rounds, fmt.Errorf("%w in round %d: was the log written by another version (%s)?", ErrDiffers, rounds, r.Header.Evenkeel)
+			return rounds, false, fmt.Errorf("%w in round %d: was the log written by another version (%s)?", ErrDiffers, rounds, r.Header.Evenkeel)
 		}
 	}
 }

@@ -7,7 +7,7 @@
 //
 //	r, err := runlog.NewReader(file)                // r.Header, r.Cluster
 //	entry, err := r.Next()                          // until io.EOF
-//	rounds, err := runlog.Replay(ctx, file)         // the simulator gives the same reports
+//	rounds, cut, err := runlog.Replay(ctx, file)    // the simulator gives the same reports
 //
 // The format is described in docs/formats/runlog.md.
 package runlog

@@ -74,7 +74,7 @@ func TestReplay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rounds := rapid.IntRange(0, 60).Draw(rt, "rounds")
 		log := record(t, harsh(t), rapid.Uint64().Draw(rt, "seed"), rounds)
-		got, err := Replay(t.Context(), bytes.NewReader(log))
+		got, _, err := Replay(t.Context(), bytes.NewReader(log))
 		if err != nil || got != rounds {
 			rt.Fatalf("%d of %d rounds: %v", got, rounds, err)
 		}
@@ -118,11 +118,13 @@ func TestKilled(t *testing.T) {
 	log := record(t, harsh(t), 1, 5)
 	whole := bytes.Count(log, []byte("\n"))
 	for cut := 0; cut < len(log); cut += 97 {
-		rounds, err := Replay(t.Context(), bytes.NewReader(log[:cut]))
+		rounds, torn, err := Replay(t.Context(), bytes.NewReader(log[:cut]))
 		lines := bytes.Count(log[:cut], []byte("\n"))
 		switch {
 		case lines == 0 && !errors.Is(err, ErrLog):
 			t.Fatalf("cut at %d: %v", cut, err)
+		case lines > 0 && torn != (log[cut-1] != '\n'):
+			t.Fatalf("cut at %d: the last line is cut: %v", cut, torn)
 		case lines > 0 && (err != nil || rounds != lines-1 || lines > whole):
 			t.Fatalf("cut at %d: %d rounds in %d lines: %v", cut, rounds, lines, err)
 		}
@@ -173,7 +175,7 @@ func TestBad(t *testing.T) {
 		"status":        {sign(swap(`"status":1`, `"status":9`)), "line 2: report.nodes[0].status: is 9", ErrLog},
 		"other run":     {sign(swap(`"seed":1`, `"seed":2`)), "differs from the log in round 0", ErrDiffers},
 	} {
-		_, err := Replay(t.Context(), bytes.NewReader(c.log))
+		_, _, err := Replay(t.Context(), bytes.NewReader(c.log))
 		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
