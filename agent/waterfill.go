@@ -72,7 +72,7 @@ func (p *waterFill) update(i int, r *cluster.NodeReport) {
 	if !r.Measured() {
 		// A late node's time is only bounded from below: believe at least the bound.
 		if r.Status == cluster.Late && r.Size > 0 {
-			n.slowdown = max(n.slowdown, n.slowness(node, r))
+			n.slowdown = max(n.slowdown, node.Slowness(n.base, r))
 			p.set(i)
 		}
 		return
@@ -80,7 +80,7 @@ func (p *waterFill) update(i int, r *cluster.NodeReport) {
 	if n.fit != nil && n.count == 0 {
 		p.learn(i, r)
 	}
-	measured := n.slowness(node, r)
+	measured := node.Slowness(n.base, r)
 	residual := measured/n.slowdown - 1
 	n.count++
 	rate := max(residualRate, 1/n.count)
@@ -113,13 +113,6 @@ func (p *waterFill) update(i int, r *cluster.NodeReport) {
 	p.set(i)
 }
 
-// slowness is the slowdown that a node's time stands for. All but the network's time
-// scales with it.
-func (n *waterNode) slowness(node *cluster.Node, r *cluster.NodeReport) float64 {
-	compute := n.base.Overhead - node.Network + n.base.PerSample*node.Work(float64(r.Size))
-	return max(r.Seconds-node.Network, 0.01*r.Seconds) / compute
-}
-
 // learn lets the line of a node follow its newest time.
 func (p *waterFill) learn(i int, r *cluster.NodeReport) {
 	n, node := &p.nodes[i], &p.cluster.Nodes[i]
@@ -133,7 +126,6 @@ func (p *waterFill) learn(i int, r *cluster.NodeReport) {
 
 // set derives the performance parameters of node i.
 func (p *waterFill) set(i int) {
-	n, network := &p.nodes[i], p.cluster.Nodes[i].Network
-	scale := n.slowdown * (1 + p.config.Margin*math.Sqrt(n.variance))
-	p.perf[i] = cluster.Performance{Overhead: network + (n.base.Overhead-network)*scale, PerSample: n.base.PerSample * scale}
+	n := &p.nodes[i]
+	p.perf[i] = p.cluster.Nodes[i].Slowed(n.base, n.slowdown*(1+p.config.Margin*math.Sqrt(n.variance)))
 }

@@ -55,6 +55,18 @@ func (n *Node) Finish(p Performance, b int) float64 {
 	return p.Overhead + p.PerSample*n.Work(float64(b))
 }
 
+// Slowness is the slowdown, against parameters p, that a node's time in a round stands
+// for. All but the network's time scales with it.
+func (n *Node) Slowness(p Performance, r *NodeReport) float64 {
+	compute := p.Overhead - n.Network + p.PerSample*n.Work(float64(r.Size))
+	return max(r.Seconds-n.Network, 0.01*r.Seconds) / compute
+}
+
+// Slowed are the parameters of a node that is slower than p by a factor.
+func (n *Node) Slowed(p Performance, factor float64) Performance {
+	return Performance{Overhead: n.Network + (p.Overhead-n.Network)*factor, PerSample: p.PerSample * factor}
+}
+
 // Nominal returns the performance parameters that follow from the profile alone
 // (slowdown 1). A node without one gets its nameplate's share of reference, the
 // seconds per sample of a 1 TFLOP/s device, or reference itself.

@@ -120,7 +120,7 @@ func (t *Tracker) Observe(report *cluster.Report) {
 		case r.Status == cluster.Late && r.Size > 0:
 			// Censored: it says at least this much, and is no measurement.
 			n.late, n.size = true, r.Size
-			if bound := n.slowness(&t.cluster.Nodes[i], r); bound > n.slowdown {
+			if bound := t.cluster.Nodes[i].Slowness(n.base, r); bound > n.slowdown {
 				n.slowdown, n.variance = bound, max(n.variance, 1)
 			}
 		}
@@ -143,13 +143,6 @@ func (t *Tracker) Observe(report *cluster.Report) {
 	t.rounds++
 }
 
-// slowness is the slowdown that a node's time stands for. All but the network's time
-// scales with it.
-func (n *track) slowness(node *cluster.Node, r *cluster.NodeReport) float64 {
-	compute := n.base.Overhead - node.Network + n.base.PerSample*node.Work(float64(r.Size))
-	return max(r.Seconds-node.Network, 0.01*r.Seconds) / compute
-}
-
 // measure takes in a whole measurement and reports whether it is a jump.
 func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
 	if n.fit != nil && n.count == 0 {
@@ -158,7 +151,7 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
 		n.base, _ = n.fit.Performance(node.Network)
 		n.slowdown = 1
 	}
-	m := n.slowness(node, r)
+	m := node.Slowness(n.base, r)
 	before := n.residual
 	n.residual = m/n.slowdown - 1
 	n.size, n.seconds, n.fresh = r.Size, r.Seconds, true
@@ -253,11 +246,7 @@ func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 				n.update(a)
 			}
 		}
-		scale := n.slowdown * (1 + n.margin*n.deviation()*math.Sqrt(1+n.variance))
-		perf[i] = cluster.Performance{
-			Overhead:  node.Network + (n.base.Overhead-node.Network)*scale,
-			PerSample: n.base.PerSample * scale,
-		}
+		perf[i] = node.Slowed(n.base, n.slowdown*(1+n.margin*n.deviation()*math.Sqrt(1+n.variance)))
 	}
 }
 
