@@ -1,15 +1,15 @@
 package main
 
 import (
-	"encoding/csv"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/experiments/internal/measured"
 )
 
 // data is what the files hold, in the units of their READMEs.
@@ -62,7 +62,7 @@ func readData(folder string) (*data, error) {
 // readSeries groups the rows by the key columns and orders each group by index. The first
 // key is kept as the group. Values below least are an error.
 func readSeries(path, index, value string, least float64, keys ...string) ([]series, error) {
-	rows, err := readColumns(path, append([]string{index, value}, keys...)...)
+	rows, err := measured.Columns(path, append([]string{index, value}, keys...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func readSeries(path, index, value string, least float64, keys ...string) ([]ser
 
 // readExcess returns value - 1 of the rows whose filter column lies in low..high.
 func readExcess(path, value, filter string, low, high float64) ([]float64, error) {
-	rows, err := readColumns(path, value, filter)
+	rows, err := measured.Columns(path, value, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -120,37 +120,6 @@ func readExcess(path, value, filter string, low, high float64) ([]float64, error
 			return nil, fmt.Errorf("%s: row %d: %s %q, %s %q; want numbers, the first above 0", path, i+2, value, r[0], filter, r[1])
 		}
 		out = append(out, v-1)
-	}
-	return out, nil
-}
-
-// readColumns reads the named columns of a CSV file with a header.
-func readColumns(path string, names ...string) ([][]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if len(rows) < 2 {
-		return nil, fmt.Errorf("%s: no rows", path)
-	}
-	column := make([]int, len(names))
-	for i, n := range names {
-		if column[i] = slices.Index(rows[0], n); column[i] < 0 {
-			return nil, fmt.Errorf("%s: no column %s", path, n)
-		}
-	}
-	out := make([][]string, 0, len(rows)-1)
-	for _, r := range rows[1:] {
-		picked := make([]string, len(names))
-		for i, c := range column {
-			picked[i] = r[c]
-		}
-		out = append(out, picked)
 	}
 	return out, nil
 }

@@ -13,13 +13,13 @@
 package main
 
 import (
-	"encoding/csv"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
 	"strconv"
-	"strings"
+
+	"github.com/evenkeel/evenkeel/experiments/internal/measured"
 )
 
 // model is what the sources' model names mean here.
@@ -116,7 +116,7 @@ func run(data, out string) error {
 
 // readStats checks the layers and parameters above against the source's.
 func readStats(path string) error {
-	rows, err := read(path, "model", "num_layers", "total_parameters")
+	rows, err := measured.Columns(path, "model", "num_layers", "total_parameters")
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func readStats(path string) error {
 // readLatency turns one layer's times into the model's: (forward + backward) x layers.
 // A micro-batch measured more than once counts with the mean.
 func readLatency(path string) ([]*series, error) {
-	rows, err := read(path, "model", "gpu", "seq_len", "dtype", "micro_batch", "layer_fwd_ms", "layer_bwd_ms", "source")
+	rows, err := measured.Columns(path, "model", "gpu", "seq_len", "dtype", "micro_batch", "layer_fwd_ms", "layer_bwd_ms", "source")
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func keepLonger(a, b *series) *series {
 // readGavel takes whole training steps on one GPU of the authors' physical cluster that
 // ran: its simulation figures for Recommendation are bound by the input pipeline.
 func readGavel(path string) ([]*series, error) {
-	rows, err := read(path, "device_type", "model", "local_batch_size", "num_gpus", "source", "ran", "step_time_s")
+	rows, err := measured.Columns(path, "device_type", "model", "local_batch_size", "num_gpus", "source", "ran", "step_time_s")
 	if err != nil {
 		return nil, err
 	}
@@ -228,43 +228,6 @@ func readGavel(path string) ([]*series, error) {
 	}
 	for _, s := range out {
 		sort.Ints(s.batches)
-	}
-	return out, nil
-}
-
-// read returns the named columns of a CSV file.
-func read(path string, columns ...string) ([][]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if len(rows) == 0 {
-		return nil, fmt.Errorf("%s: empty", path)
-	}
-	at := make([]int, len(columns))
-	for i, c := range columns {
-		at[i] = -1
-		for j, h := range rows[0] {
-			if h == c {
-				at[i] = j
-			}
-		}
-		if at[i] < 0 {
-			return nil, fmt.Errorf("%s: no column %s in %s", path, c, strings.Join(rows[0], ","))
-		}
-	}
-	out := make([][]string, 0, len(rows)-1)
-	for _, r := range rows[1:] {
-		cut := make([]string, len(at))
-		for i, j := range at {
-			cut[i] = r[j]
-		}
-		out = append(out, cut)
 	}
 	return out, nil
 }

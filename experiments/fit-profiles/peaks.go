@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sort"
 	"strconv"
+
+	"github.com/evenkeel/evenkeel/experiments/internal/measured"
 )
 
 // peakSequence is the sequence length the authors measured peak memory at: the default
@@ -22,7 +24,7 @@ type peakSeries struct {
 type peakKey struct{ model, dtype string }
 
 func readPeaks(path string) (map[peakKey][]*peakSeries, error) {
-	rows, err := read(path, "cluster", "model", "parameters", "dtype", "micro_batch", "peak_minus_state_gib")
+	rows, err := measured.Columns(path, "cluster", "model", "parameters", "dtype", "micro_batch", "peak_minus_state_gib")
 	if err != nil {
 		return nil, err
 	}
