@@ -47,7 +47,7 @@ func NewModel(c *cluster.Cluster) *Agent {
 }
 
 // Decide is Policy's.
-func (a *Agent) Decide(report *cluster.Report, present []bool, sizes []int) error {
+func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	if report != nil {
 		a.tracker.Observe(report)
 		a.tracker.Model(a.model)
@@ -63,7 +63,7 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, sizes []int) erro
 	if err != nil {
 		return err
 	}
-	a.tracker.Predict(a.dead.apply(a.cluster, present, a.perf, finish, a.fresh, sizes))
+	a.tracker.Predict(a.dead.apply(a.cluster, present, a.perf, finish, a.fresh, plan.Sizes))
 	return nil
 }
 

@@ -31,7 +31,7 @@ func compareRuns(t *testing.T, c *cluster.Cluster, a, b Policy, rounds int) (dif
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(x.Sizes, y.Sizes) {
+		if !slices.Equal(x.Plan.Sizes, y.Plan.Sizes) {
 			differ++
 		}
 	}
@@ -128,10 +128,10 @@ func TestDecisionsFollowThePermutationOfNodes(t *testing.T) {
 		sa, sb := make([]int, n), make([]int, n)
 		var ra, rb *cluster.Report
 		for round := range 15 {
-			if err := pa.Decide(ra, nil, sa); err != nil {
+			if err := pa.Decide(ra, nil, &cluster.Plan{Sizes: sa}); err != nil {
 				rt.Fatal(err)
 			}
-			if err := pb.Decide(rb, nil, sb); err != nil {
+			if err := pb.Decide(rb, nil, &cluster.Plan{Sizes: sb}); err != nil {
 				rt.Fatal(err)
 			}
 			secondsA, secondsB := make([]float64, n), make([]float64, n)
@@ -199,7 +199,7 @@ func TestSizesFollowPresenceAtOnce(t *testing.T) {
 	c := lines(t, 600, 0.1, 0.1, 50)
 	a, sizes := NewModel(c), make([]int, 3)
 	for _, present := range [][]bool{{true, true, false}, {true, true, true}, {true, false, true}, {true, true, true}, {false, true, true}} {
-		if err := a.Decide(nil, present, sizes); err != nil {
+		if err := a.Decide(nil, present, &cluster.Plan{Sizes: sizes}); err != nil {
 			t.Fatal(err)
 		}
 		checkSizes(t, c, present, sizes)
@@ -217,9 +217,9 @@ func TestSteadySizesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if k == 0 {
-			first = slices.Clone(r.Sizes)
-		} else if !slices.Equal(first, r.Sizes) {
-			t.Fatalf("round %d: sizes went from %v to %v", k, first, r.Sizes)
+			first = slices.Clone(r.Plan.Sizes)
+		} else if !slices.Equal(first, r.Plan.Sizes) {
+			t.Fatalf("round %d: sizes went from %v to %v", k, first, r.Plan.Sizes)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func decide(t *testing.T, p Policy, sizes []int, want []int, seconds ...float64)
 	if seconds != nil {
 		report = measured(sizes, seconds...)
 	}
-	if err := p.Decide(report, nil, sizes); err != nil {
+	if err := p.Decide(report, nil, &cluster.Plan{Sizes: sizes}); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(sizes, want) {
@@ -122,7 +122,7 @@ func TestMarginByHand(t *testing.T) {
 	c, sizes := lines(t, 20, 0.1, 0.1), make([]int, 2)
 	p := NewWaterFill(c, WaterFill{Gain: 0.5, Margin: 2}).(*waterFill)
 	for _, slowdown := range []float64{1, 1.1, 1} {
-		if err := p.Decide(measured([]int{10, 10}, 1.5*slowdown, 1.5), nil, sizes); err != nil {
+		if err := p.Decide(measured([]int{10, 10}, 1.5*slowdown, 1.5), nil, &cluster.Plan{Sizes: sizes}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestCUSUMJumps(t *testing.T) {
 			if round >= 50 && round < 90 {
 				f *= 2
 			}
-			if err := p.Decide(measured([]int{10, 10}, 1.5*f, 1.5), nil, sizes); err != nil {
+			if err := p.Decide(measured([]int{10, 10}, 1.5*f, 1.5), nil, &cluster.Plan{Sizes: sizes}); err != nil {
 				t.Fatal(err)
 			}
 			beliefs = append(beliefs, p.nodes[0].slowdown)
@@ -173,7 +173,7 @@ func TestLeastSquaresFindsTheLine(t *testing.T) {
 	c.Nodes[0].Profile, c.Nodes[0].Hidden.Profile = nil, c.Nodes[0].Profile
 	p := NewWaterFill(c, WaterFill{Gain: 1}).(*waterFill)
 	for _, b := range []int{10, 20} {
-		if err := p.Decide(measured([]int{b, b}, 0.7+0.2*float64(b), 1), nil, sizes); err != nil {
+		if err := p.Decide(measured([]int{b, b}, 0.7+0.2*float64(b), 1), nil, &cluster.Plan{Sizes: sizes}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,7 +188,7 @@ func TestWaterFillBelievesALateNodesBound(t *testing.T) {
 	for _, x := range []struct{ seconds, want float64 }{{1, 1}, {3, 2}, {2, 2}} {
 		report := measured([]int{10, 10}, x.seconds, 1.5)
 		report.Nodes[0].Status = cluster.Late
-		if err := p.Decide(report, nil, sizes); err != nil {
+		if err := p.Decide(report, nil, &cluster.Plan{Sizes: sizes}); err != nil {
 			t.Fatal(err)
 		}
 		if got := p.nodes[0].slowdown; math.Abs(got-x.want) > 1e-12 {

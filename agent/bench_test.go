@@ -23,7 +23,7 @@ func bigRun(t testing.TB, n int) (*Agent, *cluster.Report, []int) {
 			t.Fatal(err)
 		}
 	}
-	return a, r.Report, r.Sizes
+	return a, r.Report, r.Plan.Sizes
 }
 
 // BenchmarkDecide is one decision: observe, score, update, allocate.
@@ -33,7 +33,7 @@ func BenchmarkDecide(b *testing.B) {
 			a, report, sizes := bigRun(b, n)
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := a.Decide(report, nil, sizes); err != nil {
+				if err := a.Decide(report, nil, &cluster.Plan{Sizes: sizes}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -45,7 +45,7 @@ func BenchmarkDecide(b *testing.B) {
 func TestDecideAllocatesLittle(t *testing.T) {
 	a, report, sizes := bigRun(t, 1000)
 	if n := testing.AllocsPerRun(5, func() {
-		if err := a.Decide(report, nil, sizes); err != nil {
+		if err := a.Decide(report, nil, &cluster.Plan{Sizes: sizes}); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 100 {
@@ -53,7 +53,7 @@ func TestDecideAllocatesLittle(t *testing.T) {
 	}
 	m := NewModel(a.cluster)
 	if n := testing.AllocsPerRun(5, func() {
-		if err := m.Decide(report, nil, sizes); err != nil {
+		if err := m.Decide(report, nil, &cluster.Plan{Sizes: sizes}); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 2 {

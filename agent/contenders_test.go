@@ -62,9 +62,9 @@ func (s *site) rounds(t *testing.T, p *Contender, trained *Trained, knob int, co
 			t.Fatalf("round %d: %v", len(all), err)
 		}
 		if s.seen.CheckCapacity(present) == nil {
-			checkSizes(t, s.seen, present, r.Sizes)
+			checkSizes(t, s.seen, present, r.Plan.Sizes)
 		} else {
-			for i, b := range r.Sizes {
+			for i, b := range r.Plan.Sizes {
 				want := 0
 				if present[i] {
 					want = min(s.seen.Nodes[i].Limit, s.seen.GlobalBatch)
@@ -74,7 +74,7 @@ func (s *site) rounds(t *testing.T, p *Contender, trained *Trained, knob int, co
 				}
 			}
 		}
-		all = append(all, slices.Clone(r.Sizes))
+		all = append(all, slices.Clone(r.Plan.Sizes))
 	}
 	return all
 }
@@ -127,7 +127,7 @@ type broken struct{}
 
 var errBroken = errors.New("broken")
 
-func (broken) Decide(*cluster.Report, []bool, []int) error { return errBroken }
+func (broken) Decide(*cluster.Report, []bool, *cluster.Plan) error { return errBroken }
 
 func TestControlPassesErrorsOn(t *testing.T) {
 	c := lines(t, 30, 0.1, 0.1)

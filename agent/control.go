@@ -17,13 +17,13 @@ type Control struct {
 	Policy  Policy
 	Clock   func() time.Time // times decisions; nil: they are not timed
 
-	sizes  []int
+	plan   cluster.Plan
 	report *cluster.Report
 }
 
 // Round is what one round of control did.
 type Round struct {
-	Sizes    []int           // handed out; valid until the next round
+	Plan     cluster.Plan    // carried out; its sizes are valid until the next round
 	Report   *cluster.Report // what came back; valid until the next round
 	Decision time.Duration   // time the policy took; 0 without a clock
 }
@@ -32,30 +32,31 @@ type Round struct {
 // rest to hold the global batch, each of these gets all it can hold: a smaller round is
 // better than none.
 func (c *Control) Round(ctx context.Context) (Round, error) {
-	if c.sizes == nil {
-		c.sizes = make([]int, len(c.Cluster.Nodes))
+	if c.plan.Sizes == nil {
+		c.plan.Sizes = make([]int, len(c.Cluster.Nodes))
 	}
+	c.plan.Collect = c.Cluster.Collect
 	var begun time.Time
 	if c.Clock != nil {
 		begun = c.Clock()
 	}
 	present := c.Runner.Present()
-	switch err := c.Policy.Decide(c.report, present, c.sizes); {
+	switch err := c.Policy.Decide(c.report, present, &c.plan); {
 	case errors.Is(err, cluster.ErrCapacity):
-		for i := range c.sizes {
-			c.sizes[i] = 0
+		for i := range c.plan.Sizes {
+			c.plan.Sizes[i] = 0
 			if present[i] {
-				c.sizes[i] = min(c.Cluster.Nodes[i].Limit, c.Cluster.GlobalBatch)
+				c.plan.Sizes[i] = min(c.Cluster.Nodes[i].Limit, c.Cluster.GlobalBatch)
 			}
 		}
 	case err != nil:
 		return Round{}, fmt.Errorf("agent: decide: %w", err)
 	}
-	r := Round{Sizes: c.sizes}
+	r := Round{Plan: c.plan}
 	if c.Clock != nil {
 		r.Decision = c.Clock().Sub(begun)
 	}
-	report, err := c.Runner.Round(ctx, c.sizes)
+	report, err := c.Runner.Round(ctx, c.plan)
 	if err != nil {
 		return Round{}, fmt.Errorf("agent: %w", err)
 	}

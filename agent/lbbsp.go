@@ -17,9 +17,9 @@ func NewLBBSP(c *cluster.Cluster, gain float64) Policy {
 	return &lbbsp{cluster: c, gain: gain, speed: make([]float64, len(c.Nodes)), weights: make([]float64, len(c.Nodes))}
 }
 
-func (p *lbbsp) Decide(report *cluster.Report, present []bool, sizes []int) error {
+func (p *lbbsp) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	if report == nil {
-		return p.alloc.Uniform(p.cluster, present, sizes)
+		return p.alloc.Uniform(p.cluster, present, plan.Sizes)
 	}
 	sum, known := 0.0, 0
 	for i := range report.Nodes {
@@ -36,12 +36,12 @@ func (p *lbbsp) Decide(report *cluster.Report, present []bool, sizes []int) erro
 		}
 	}
 	if known == 0 {
-		return p.alloc.Uniform(p.cluster, present, sizes)
+		return p.alloc.Uniform(p.cluster, present, plan.Sizes)
 	}
 	for i, v := range p.speed {
 		if p.weights[i] = v; v == 0 {
 			p.weights[i] = sum / float64(known) // until it is measured
 		}
 	}
-	return p.alloc.Proportional(p.cluster, present, p.weights, sizes)
+	return p.alloc.Proportional(p.cluster, present, p.weights, plan.Sizes)
 }

@@ -32,7 +32,7 @@ func NewOracle(c *cluster.Cluster, truth TruthSource, config Oracle) Policy {
 	return o
 }
 
-func (o *oracle) Decide(_ *cluster.Report, present []bool, sizes []int) error {
+func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) error {
 	truth := o.truth.Truth()
 	for i := range o.perf {
 		if o.config.Once && o.asked {
@@ -46,6 +46,6 @@ func (o *oracle) Decide(_ *cluster.Report, present []bool, sizes []int) error {
 		o.last[i] = truth.Slowdown[i]
 	}
 	o.asked = true
-	_, err := o.alloc.Allocate(o.cluster, present, o.perf, sizes)
+	_, err := o.alloc.Allocate(o.cluster, present, o.perf, plan.Sizes)
 	return err
 }

@@ -10,7 +10,7 @@ import (
 
 // Score is what a run of rounds achieved.
 type Score struct {
-	Goodput   float64 `json:"goodput"`   // accepted samples per second x statistical efficiency
+	Goodput   float64 `json:"goodput"`   // counted samples per second x statistical efficiency
 	Waiting   float64 `json:"waiting"`   // share of the nodes' time spent idle, 0..1
 	Freshness float64 `json:"freshness"` // share of accepted samples computed on the round's own model, 0..1
 	Rounds    int     `json:"rounds"`
@@ -28,7 +28,7 @@ func (m *Meter) Add(report *cluster.Report, efficiency float64) {
 	wait := report.Wait.Seconds()
 	m.rounds++
 	m.seconds += wait
-	m.effective += float64(report.Accepted) * efficiency
+	m.effective += report.Counted * efficiency
 	m.accepted += float64(report.Accepted)
 	for i := range report.Nodes {
 		r := &report.Nodes[i]
@@ -66,7 +66,7 @@ func Play(ctx context.Context, c *cluster.Cluster, s *sim.Simulator, p Policy, r
 		if err != nil {
 			return Score{}, err
 		}
-		m.Add(r.Report, s.Efficiency(r.Report.Accepted))
+		m.Add(r.Report, s.Efficiency(r.Report.Counted))
 		if each != nil {
 			each(r)
 		}

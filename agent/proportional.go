@@ -33,21 +33,21 @@ func NewProportional(c *cluster.Cluster, period int, deadBand float64) Policy {
 	return p
 }
 
-func (p *proportional) Decide(report *cluster.Report, present []bool, sizes []int) error {
+func (p *proportional) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	if report != nil {
 		p.rounds++
 		for i := range report.Nodes {
 			if r := &report.Nodes[i]; r.Measured() {
 				// A late gradient's time belongs to another size; scale it to the present one.
-				p.elapsed[i] += r.Seconds * float64(max(sizes[i], 1)) / float64(r.Size)
+				p.elapsed[i] += r.Seconds * float64(max(plan.Sizes[i], 1)) / float64(r.Size)
 				p.counts[i]++
 			}
 		}
 		if p.rounds%p.period == 0 {
-			p.change(sizes)
+			p.change(plan.Sizes)
 		}
 	}
-	return p.alloc.Proportional(p.cluster, present, p.weights, sizes)
+	return p.alloc.Proportional(p.cluster, present, p.weights, plan.Sizes)
 }
 
 func (p *proportional) change(sizes []int) {

@@ -34,6 +34,6 @@ func NewNameplate(c *cluster.Cluster) Policy {
 	return &static{cluster: c, weights: weights}
 }
 
-func (p *static) Decide(_ *cluster.Report, present []bool, sizes []int) error {
-	return p.alloc.Proportional(p.cluster, present, p.weights, sizes)
+func (p *static) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) error {
+	return p.alloc.Proportional(p.cluster, present, p.weights, plan.Sizes)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/zeebo/xxh3"
 
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 )
@@ -202,7 +203,7 @@ func FuzzPolicy(f *testing.F) {
 				if !report {
 					r = nil
 				}
-				if err := a.Decide(r, nil, sizes); err != nil {
+				if err := a.Decide(r, nil, &cluster.Plan{Sizes: sizes}); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
 				checkSizes(t, c, nil, sizes)

@@ -57,13 +57,13 @@ func forgetting(factor float64) float64 {
 	return factor
 }
 
-func (p *waterFill) Decide(report *cluster.Report, present []bool, sizes []int) error {
+func (p *waterFill) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	if report != nil {
 		for i := range report.Nodes {
 			p.update(i, &report.Nodes[i])
 		}
 	}
-	_, err := p.alloc.Allocate(p.cluster, present, p.perf, sizes)
+	_, err := p.alloc.Allocate(p.cluster, present, p.perf, plan.Sizes)
 	return err
 }
 

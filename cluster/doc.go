@@ -8,7 +8,7 @@
 //	perf := c.Nominal()                                        // performance parameters from the profiles
 //	sizes := make([]int, len(c.Nodes))
 //	finish, err := cluster.Allocate(c, nil, perf, sizes)       // micro-batches that finish together
-//	report, err := runner.Round(ctx, sizes)                    // a Runner: the simulator, or live workers
+//	report, err := runner.Round(ctx, plan)                    // a Runner: the simulator, or live workers
 //	...                                                        // a policy turns the report into new parameters
 //
 // The method follows China Telecom's patent on micro-batch data determination for

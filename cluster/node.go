@@ -1,10 +1,6 @@
 package cluster
 
-import (
-	"context"
-
-	"github.com/evenkeel/evenkeel/cluster/profile"
-)
+import "github.com/evenkeel/evenkeel/cluster/profile"
 
 // Node is one training worker as it is known beforehand: its compute resources.
 type Node struct {
@@ -130,15 +126,5 @@ func (c *Cluster) Revealed() *Cluster {
 type Truth struct {
 	Slowdown []float64 // true seconds / profile seconds, without noise
 	Noise    []float64 // relative standard deviation of one round's time
-}
-
-// Runner carries out rounds: the simulator now, live workers behind the same seam.
-// A Runner is not safe for concurrent use. The report stays valid until the next
-// call of Round.
-type Runner interface {
-	// Present says which nodes take work in the next round.
-	Present() []bool
-	// Round hands out sizes (one per node; ignored where a node is not present),
-	// collects gradients by the cluster's rule and reports.
-	Round(ctx context.Context, sizes []int) (*Report, error)
+	Left     []float64 // seconds that the node still computes on older work when the round opens
 }

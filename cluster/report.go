@@ -23,6 +23,7 @@ type Report struct {
 	Start    time.Duration `json:"start_ns"` // since the start of the run
 	Wait     time.Duration `json:"wait_ns"`  // total wait: opening to closing of the round
 	Accepted int           `json:"accepted"` // samples in accepted gradients
+	Counted  float64       `json:"counted"`  // the same, each sample with its Credit
 	Nodes    []NodeReport  `json:"nodes"`    // in node order
 }
 
@@ -34,6 +35,7 @@ type NodeReport struct {
 	Samples int     `json:"samples"` // accepted in this round
 	Aged    int     `json:"aged"`    // of these, computed on an older model
 	Age     float64 `json:"age"`     // seconds between the newest gradient and the model it was computed on
+	Behind  int     `json:"behind"`  // updates between them
 	Idle    float64 `json:"idle"`    // seconds without work between hand-out and the end of the round
 	Norm    float64 `json:"norm"`    // of the newest gradient, over the aggregate's
 	Agree   float64 `json:"agree"`   // cosine of the newest gradient and the aggregate

@@ -7,18 +7,18 @@ import (
 
 // Collect says how a round collects gradients. The zero value waits for every node.
 type Collect struct {
-	Quorum       Quorum        // gradients to wait for; zero: all
-	Grace        time.Duration // how long to wait for the target nodes once the quorum is in; >= 0
-	GraceShare   float64       // the same as a share of the time the quorum took; >= 0, added to Grace
-	MaxStaleness time.Duration // age from which a target node's or an older gradient is refused; zero: no bound
-	Timeout      time.Duration // a round ends after this whatever is missing, silent nodes count as lost; zero: no timeout
+	Quorum       Quorum        `json:"quorum"`           // gradients to wait for; zero: all
+	Grace        time.Duration `json:"grace_ns"`         // how long to wait for the target nodes once the quorum is in; >= 0
+	GraceShare   float64       `json:"grace_share"`      // the same as a share of the time the quorum took; >= 0, added to Grace
+	MaxStaleness time.Duration `json:"max_staleness_ns"` // age from which a target node's or an older gradient is refused; zero: no bound
+	Timeout      time.Duration `json:"timeout_ns"`       // a round ends after this whatever is missing, silent nodes count as lost; zero: no timeout
 }
 
 // Quorum is a number of nodes, or a share of those that take part. The zero value
 // means all of them.
 type Quorum struct {
-	Count int     // 1..N; zero: use Share
-	Share float64 // (0, 1]; rounded up to whole nodes; zero: all
+	Count int     `json:"count"` // 1..N; zero: use Share
+	Share float64 `json:"share"` // (0, 1]; rounded up to whole nodes; zero: all
 }
 
 // Of is the number of gradients to wait for among n nodes.

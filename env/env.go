@@ -153,7 +153,7 @@ func (e *Env) round() (Step, error) {
 		e.nodes[i*Objectives] = float32(ownReward(used, e.before[i], truth.Slowdown[i], truth.Noise[i], room))
 		e.before[i] = truth.Slowdown[i]
 	}
-	report, err := e.sim.Round(context.Background(), e.sizes)
+	report, err := e.sim.Round(context.Background(), cluster.Plan{Sizes: e.sizes, Collect: e.config.Cluster.Collect})
 	if err != nil {
 		return Step{}, fmt.Errorf("env: %w", err)
 	}

@@ -3,7 +3,7 @@
 //
 //	s := sim.New(c, conditions, seed)
 //	truth := s.Truth()                 // for oracles and rewards only
-//	report, err := s.Round(ctx, sizes) // one round by the cluster's own rule
+//	report, err := s.Round(ctx, plan) // one round by the rule of the plan
 //
 // It is a discrete-event simulator: a queue on container/heap, integer nanoseconds,
 // and a sequence number that breaks ties, so a seed and a sequence of sizes give the

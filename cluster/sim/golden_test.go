@@ -176,7 +176,7 @@ func (s *script) round(args []string) {
 		}
 	}
 	fmt.Fprintf(&s.out, "round %d at %v\n", s.sim.round, s.sim.now)
-	r, err := s.sim.Round(context.Background(), sizes)
+	r, err := s.sim.Round(context.Background(), cluster.Plan{Sizes: sizes, Collect: s.cluster.Collect})
 	if err != nil {
 		fmt.Fprintf(&s.out, "  %v\n", err)
 		return

@@ -18,12 +18,13 @@ const (
 type Simulator struct {
 	cluster    *cluster.Cluster
 	conditions cluster.Conditions
+	collect    cluster.Collect // of the round under way
 	nodes      []node
 	jobs       []job
 	queue      queue
 	now        time.Duration
 	round      int
-	seen       float64 // accepted samples since the start
+	seen       float64 // counted samples since the start
 	present    []bool
 	truth      cluster.Truth
 	report     cluster.Report
@@ -37,7 +38,8 @@ type job struct {
 	oom     bool
 	absence int // rounds the node stays away if it dies without being out of memory
 	size    int
-	opened  time.Duration // time of the model it computes on
+	round   int           // of the model it computes on
+	opened  time.Duration // time of that model
 	start   time.Duration
 }
 
@@ -49,7 +51,7 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		cluster: c, conditions: conditions,
 		nodes: make([]node, count), jobs: make([]job, count), present: make([]bool, count),
 		queue:  queue{at: make([]time.Duration, count), sequence: make([]uint64, count)},
-		truth:  cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count)},
+		truth:  cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Left: make([]float64, count)},
 		report: cluster.Report{Nodes: make([]cluster.NodeReport, count)},
 	}
 	for i := range s.nodes {
@@ -77,13 +79,17 @@ func (s *Simulator) look() {
 	for i := range s.nodes {
 		n := &s.nodes[i]
 		s.present[i] = n.away == 0
-		s.truth.Slowdown[i], s.truth.Noise[i] = n.slowdown, n.noise
+		s.truth.Slowdown[i], s.truth.Noise[i], s.truth.Left[i] = n.slowdown, n.noise, 0
+		if s.jobs[i].busy {
+			s.truth.Left[i] = (s.queue.at[i] - s.now).Seconds()
+		}
 	}
 }
 
-// Round hands out sizes and runs one round. A present node must get at least one
-// sample. If ctx is done it returns its error and the simulator stays as it was.
-func (s *Simulator) Round(ctx context.Context, sizes []int) (*cluster.Report, error) {
+// Round carries out a plan. A present node must get at least one sample. If ctx is done
+// it returns its error and the simulator stays as it was.
+func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Report, error) {
+	sizes := plan.Sizes
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("sim: round %d: %w", s.round, err)
 	}
@@ -101,7 +107,8 @@ func (s *Simulator) Round(ctx context.Context, sizes []int) (*cluster.Report, er
 		expected++
 	}
 	s.begin()
-	round := s.cluster.Collect.Open(s.now, expected)
+	s.collect = plan.Collect
+	round := s.collect.Open(s.now, expected)
 	for i := range s.nodes {
 		if s.present[i] && !s.jobs[i].busy {
 			s.start(i, sizes[i], s.now)
@@ -129,7 +136,7 @@ func (s *Simulator) Round(ctx context.Context, sizes []int) (*cluster.Report, er
 
 // begin clears the report.
 func (s *Simulator) begin() {
-	s.report.Round, s.report.Start, s.report.Wait, s.report.Accepted = s.round, s.now, 0, 0
+	s.report.Round, s.report.Start, s.report.Wait, s.report.Accepted, s.report.Counted = s.round, s.now, 0, 0, 0
 	for i := range s.report.Nodes {
 		s.report.Nodes[i] = cluster.NodeReport{}
 		if s.present[i] {
@@ -146,7 +153,7 @@ func (s *Simulator) start(i, size int, at time.Duration) {
 		p = resources.Profile
 	}
 	took := p.Seconds(float64(size))*n.slowdown*max(n.factor, 0.05) + resources.Network
-	*j = job{busy: true, size: size, opened: s.report.Start, start: at}
+	*j = job{busy: true, size: size, round: s.round, opened: s.report.Start, start: at}
 	switch {
 	case size > resources.Limit:
 		// Memory runs out while activations pile up, in the forward pass.
@@ -187,7 +194,7 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 	first := r.Status != cluster.In
 	verdict := round.Receive(s.now, j.opened, first)
 	s.note(i, verdict.String())
-	r.Size, r.Seconds, r.Age = j.size, (s.now - j.start).Seconds(), (s.now - j.opened).Seconds()
+	r.Size, r.Seconds, r.Age, r.Behind = j.size, (s.now - j.start).Seconds(), (s.now - j.opened).Seconds(), s.round-j.round
 	if verdict == cluster.Stale {
 		if first {
 			r.Status = cluster.Refused
@@ -196,6 +203,7 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 		r.Status = cluster.In
 		r.Samples += j.size
 		s.report.Accepted += j.size
+		s.report.Counted += float64(j.size) * cluster.Credit(r.Behind)
 		if verdict == cluster.Aged {
 			r.Aged += j.size
 		}
@@ -208,7 +216,7 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 // giveUp drops the nodes that were silent in a round that times out: they are
 // restarted. A deadline that is the end of the grace duration drops nobody.
 func (s *Simulator) giveUp(deadline time.Duration) {
-	if t := s.cluster.Collect.Timeout; t == 0 || deadline-s.report.Start < t {
+	if t := s.collect.Timeout; t == 0 || deadline-s.report.Start < t {
 		return
 	}
 	s.now = deadline
@@ -246,7 +254,7 @@ func (s *Simulator) finish(end time.Duration) {
 			r.Size, r.Seconds = j.size, (end - j.start).Seconds()
 		}
 	}
-	s.seen += float64(s.report.Accepted)
+	s.seen += s.report.Counted
 	s.round++
 	for i := range s.nodes {
 		s.nodes[i].advance(&s.conditions)
@@ -265,14 +273,14 @@ func (s *Simulator) Scale() float64 {
 	return batch * c.Start * math.Pow(c.End/c.Start, part)
 }
 
-// Efficiency is the statistical efficiency of a round that accepted n samples, over
-// one that accepts the global batch: (scale+B)/(scale+n), as in Pollux.
-func (s *Simulator) Efficiency(n int) float64 {
+// Efficiency is the statistical efficiency of a round that counted n samples, over
+// one of the global batch: (scale+B)/(scale+n), as in Pollux.
+func (s *Simulator) Efficiency(n float64) float64 {
 	scale := s.Scale()
 	if scale == 0 {
 		return 1
 	}
-	return (scale + float64(s.cluster.GlobalBatch)) / (scale + float64(n))
+	return (scale + float64(s.cluster.GlobalBatch)) / (scale + n)
 }
 
 // gradient is the expected norm of a gradient over size samples relative to the

@@ -92,7 +92,7 @@ func clone(r *cluster.Report) cluster.Report {
 }
 
 func mustRound(t interface{ Fatal(...any) }, s *Simulator, sizes []int) *cluster.Report {
-	r, err := s.Round(context.Background(), sizes)
+	r, err := s.Round(context.Background(), cluster.Plan{Sizes: sizes, Collect: s.cluster.Collect})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,15 +163,15 @@ func TestPairing(t *testing.T) {
 		d.Collect = drawCollect(t)
 		a, b, other := New(c, k, seed), New(c, k, seed), New(&d, k, seed)
 		for range 25 {
-			if diff := cmp.Diff(a.Truth(), other.Truth()); diff != "" {
+			if diff := cmp.Diff(a.Truth().Slowdown, other.Truth().Slowdown) + cmp.Diff(a.Truth().Noise, other.Truth().Noise); diff != "" {
 				t.Fatal("the truth hangs on the sizes:", diff)
 			}
 			sizes := drawSizes(t, c)
 			ra := clone(mustRound(t, a, sizes))
-			if _, err := b.Round(done, sizes); !errors.Is(err, context.Canceled) {
+			if _, err := b.Round(done, cluster.Plan{Sizes: sizes, Collect: b.cluster.Collect}); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
-			if _, err := b.Round(context.Background(), sizes[1:]); err == nil {
+			if _, err := b.Round(context.Background(), cluster.Plan{Sizes: sizes[1:], Collect: b.cluster.Collect}); err == nil {
 				t.Fatal("too few sizes accepted")
 			}
 			if diff := cmp.Diff(ra, *mustRound(t, b, sizes)); diff != "" {

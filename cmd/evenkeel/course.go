@@ -96,7 +96,7 @@ func (r *references) run(ctx context.Context, s *setup, p *agent.Contender) erro
 	weights := s.weights.Weights()
 	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
 	_, err := agent.Play(ctx, s.cluster, simulator, p.New(s.cluster, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
-		c.add(round.Report, simulator.Efficiency(round.Report.Accepted))
+		c.add(round.Report, simulator.Efficiency(round.Report.Counted))
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()

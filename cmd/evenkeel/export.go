@@ -105,7 +105,7 @@ func (e *exportCmd) sizes(a *app) (export.Sizes, error) {
 		if err != nil {
 			return export.Sizes{}, err
 		}
-		sizes = round.Sizes
+		sizes = round.Plan.Sizes
 		t.add(round.Report)
 		tell(n+1, s.rounds)
 	}

@@ -187,19 +187,19 @@ func (w *watch) run(v view) error {
 	w.agent = policy
 	w.before = make([]int, len(w.setup.cluster.Nodes))
 	for range w.setup.rounds {
-		if w.round.Sizes != nil {
-			copy(w.before, w.round.Sizes)
+		if w.round.Plan.Sizes != nil {
+			copy(w.before, w.round.Plan.Sizes)
 		}
 		round, err := control.Round(w.app.ctx)
 		if err != nil {
 			return err
 		}
 		w.round = round
-		w.course.add(round.Report, simulator.Efficiency(round.Report.Accepted))
+		w.course.add(round.Report, simulator.Efficiency(round.Report.Counted))
 		w.tally.add(round.Report)
 		w.classes()
 		if w.log != nil {
-			if err := w.log.Round(round.Sizes, policy.Performance(), round.Report); err != nil {
+			if err := w.log.Round(round.Plan, policy.Performance(), round.Report); err != nil {
 				return err
 			}
 		}
@@ -218,7 +218,7 @@ func (w *watch) save(r *runCmd, format, file string) error {
 		err := w.tally.nothing(w.setup.cluster)
 		var sizes export.Sizes
 		if err == nil {
-			sizes, err = settled(w.setup.cluster, w.round.Sizes, w.agent.Performance())
+			sizes, err = settled(w.setup.cluster, w.round.Plan.Sizes, w.agent.Performance())
 		} else {
 			err = fmt.Errorf("--export: %s is not written: %w", file, err)
 		}

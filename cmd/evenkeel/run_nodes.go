@@ -133,7 +133,7 @@ func (w *watch) eachNode(p paint) [][]string {
 			slowdown = fmt.Sprintf("%.2f", *slow[i])
 		}
 		rows = append(rows, []string{
-			c.Nodes[i].Name, c.Nodes[i].Device, fmt.Sprint(w.round.Sizes[i]), change(w.before[i], w.round.Sizes[i], p), bar, time, idle,
+			c.Nodes[i].Name, c.Nodes[i].Device, fmt.Sprint(w.round.Plan.Sizes[i]), change(w.before[i], w.round.Plan.Sizes[i], p), bar, time, idle,
 			slowdown, status(r, p),
 		})
 	}
@@ -218,7 +218,7 @@ func (w *watch) eachDevice(p paint) [][]string {
 			continue
 		}
 		g.taking++
-		g.least, g.most = min(g.least, w.round.Sizes[i]), max(g.most, w.round.Sizes[i])
+		g.least, g.most = min(g.least, w.round.Plan.Sizes[i]), max(g.most, w.round.Plan.Sizes[i])
 		g.idle += share(r.Idle, report.Wait.Seconds())
 		if r.Seconds > 0 {
 			g.measured++

@@ -14,7 +14,7 @@ type deviceCourse struct{ round, mean, low, high []float64 }
 func (w *watch) classes() {
 	sums, counts := map[string]int{}, map[string]int{}
 	low, high := map[string]int{}, map[string]int{}
-	for i, b := range w.round.Sizes {
+	for i, b := range w.round.Plan.Sizes {
 		d := w.setup.cluster.Nodes[i].Device
 		if w.devices[d] == nil {
 			w.devices[d], w.order = &deviceCourse{}, append(w.order, d)

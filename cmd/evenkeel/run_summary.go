@@ -91,7 +91,7 @@ func (w *watch) document() document {
 	for i := range c.Nodes {
 		r := &w.round.Report.Nodes[i]
 		d.Sizes = append(d.Sizes, nodeLine{
-			Name: c.Nodes[i].Name, Device: c.Nodes[i].Device, MicroBatch: w.round.Sizes[i], Seconds: r.Seconds,
+			Name: c.Nodes[i].Name, Device: c.Nodes[i].Device, MicroBatch: w.round.Plan.Sizes[i], Seconds: r.Seconds,
 			Idle: share(r.Idle, w.round.Report.Wait.Seconds()), Slowdown: slow[i], Status: r.Status.String(),
 		})
 	}

@@ -50,7 +50,7 @@ func (v lineView) show() {
 	}
 	now := &w.course.rounds[n-1]
 	changed := 0
-	for i, b := range w.round.Sizes {
+	for i, b := range w.round.Plan.Sizes {
 		if n > 1 && b != w.before[i] {
 			changed++
 		}

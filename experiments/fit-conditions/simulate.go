@@ -91,7 +91,7 @@ func play(ctx context.Context, conditions cluster.Conditions, fleets, rounds int
 		s := sim.New(c, conditions, uint64(f)+1)
 		out[f] = make([]series, len(sizes))
 		for range rounds {
-			report, err := s.Round(ctx, sizes)
+			report, err := s.Round(ctx, cluster.Plan{Sizes: sizes})
 			if err != nil {
 				return nil, err
 			}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
 
@@ -30,7 +31,7 @@ func Replay(ctx context.Context, in io.Reader) (rounds int, cut bool, err error)
 		if err != nil {
 			return rounds, false, err
 		}
-		report, err := s.Round(ctx, e.Sizes)
+		report, err := s.Round(ctx, cluster.Plan{Sizes: e.Sizes, Collect: e.Collect})
 		if ctx.Err() != nil {
 			return rounds, false, err
 		}

@@ -32,7 +32,7 @@ import (
 // Format and Version open every log.
 const (
 	Format  = "evenkeel-runlog"
-	Version = 1
+	Version = 2
 )
 
 // MaxLineBytes is the longest line that is read: a round of cluster.MaxNodes nodes fits.
@@ -90,10 +90,11 @@ func profiles(c *cluster.Cluster) string {
 
 // Entry is one round. The slices are in node order.
 type Entry struct {
-	Sizes     []int          `json:"sizes"`      // handed out; 0: absent
-	Overhead  []float64      `json:"overhead"`   // the performance parameters that the sizes follow from: seconds
-	PerSample []float64      `json:"per_sample"` // the same: seconds per sample
-	Report    cluster.Report `json:"report"`     // what came back
+	Sizes     []int           `json:"sizes"`      // handed out; 0: absent
+	Overhead  []float64       `json:"overhead"`   // the performance parameters that the sizes follow from: seconds
+	PerSample []float64       `json:"per_sample"` // the same: seconds per sample
+	Collect   cluster.Collect `json:"collect"`    // the rule of the round
+	Report    cluster.Report  `json:"report"`     // what came back
 }
 
 // Performance pairs the performance parameters.
@@ -137,9 +138,9 @@ func NewWriter(to io.Writer, h Header) (*Writer, error) {
 }
 
 // Round writes one round.
-func (w *Writer) Round(sizes []int, perf []cluster.Performance, report *cluster.Report) error {
+func (w *Writer) Round(plan cluster.Plan, perf []cluster.Performance, report *cluster.Report) error {
 	e := &w.entry
-	e.Sizes, e.Report = sizes, *report
+	e.Sizes, e.Collect, e.Report = plan.Sizes, plan.Collect, *report
 	e.Overhead, e.PerSample = e.Overhead[:0], e.PerSample[:0]
 	for _, p := range perf {
 		e.Overhead, e.PerSample = append(e.Overhead, p.Overhead), append(e.PerSample, p.PerSample)

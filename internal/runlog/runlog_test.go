@@ -46,11 +46,11 @@ func record(t testing.TB, conditions cluster.Conditions, seed uint64, rounds int
 		if _, err := cluster.Allocate(c, s.Present(), perf, sizes); err != nil {
 			t.Fatal(err)
 		}
-		report, err := s.Round(t.Context(), sizes)
+		report, err := s.Round(t.Context(), cluster.Plan{Sizes: sizes, Collect: c.Collect})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Round(sizes, perf, report); err != nil {
+		if err := w.Round(cluster.Plan{Sizes: sizes, Collect: c.Collect}, perf, report); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Round(e.Sizes, e.Performance(), &e.Report); err != nil {
+		if err := w.Round(cluster.Plan{Sizes: e.Sizes, Collect: e.Collect}, e.Performance(), &e.Report); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestBad(t *testing.T) {
 	}{
 		"empty":         {nil, "no whole line", ErrLog},
 		"other file":    {[]byte("device,workload\n"), "line 1: no run log", ErrLog},
-		"other version": {swap(`"version":1`, `"version":2`), "line 1: version 2; this program reads version 1", ErrLog},
+		"other version": {swap(`"version":2`, `"version":1`), "line 1: version 1; this program reads version 2", ErrLog},
 		"changed":       {swap(`"round":1`, `"round":2`), "line 3: the checksum", ErrLog},
 		"lost line":     {bytes.Join([][]byte{lines[0], lines[2], lines[3]}, nil), "line 2: the checksum", ErrLog},
 		"unknown field": {sign(swap(`"seed":1`, `"sead":1`)), "line 1: json: unknown field", ErrLog},
@@ -221,7 +221,7 @@ func FuzzReader(f *testing.F) {
 	log := record(f, cluster.Conditions{}, 1, 2)
 	f.Add(log)
 	f.Add(log[:len(log)/2])
-	f.Add([]byte(`{"format":"evenkeel-runlog","version":1}` + "\n"))
+	f.Add([]byte(`{"format":"evenkeel-runlog","version":2}` + "\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		// With the checksums right the fields are reached too.
 		for _, log := range [][]byte{data, sign(data)} {
