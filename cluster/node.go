@@ -83,6 +83,7 @@ type Cluster struct {
 	GlobalBatch int // samples per round over all nodes
 	Nodes       []Node
 	Collect     Collect
+	Choices     Choices
 }
 
 // Nominal returns every node's performance parameters from its profile, in node

@@ -37,9 +37,13 @@ type NodeReport struct {
 	Age     float64 `json:"age"`     // seconds between the newest gradient and the model it was computed on
 	Behind  int     `json:"behind"`  // updates between them
 	Idle    float64 `json:"idle"`    // seconds without work between hand-out and the end of the round
-	Norm    float64 `json:"norm"`    // of the newest gradient, over the aggregate's
-	Agree   float64 `json:"agree"`   // cosine of the newest gradient and the aggregate
-	OOM     bool    `json:"oom,omitempty"`
+	// Busy is how long, in seconds, the node had been at the work of BusySize samples that
+	// was still under way when the round closed; both 0: it was idle.
+	Busy     float64 `json:"busy"`
+	BusySize int     `json:"busy_size"`
+	Norm     float64 `json:"norm"`  // of the newest gradient, over the aggregate's
+	Agree    float64 `json:"agree"` // cosine of the newest gradient and the aggregate
+	OOM      bool    `json:"oom,omitempty"`
 }
 
 // Measured reports whether Seconds is a whole measurement of Size samples, rather

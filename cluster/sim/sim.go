@@ -134,6 +134,28 @@ func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Repo
 	return &s.report, nil
 }
 
+// Work appends what the nodes will do in the round about to run if they get sizes,
+// noise included: for training rewards only. Nodes that will fail in it are left out.
+func (s *Simulator) Work(work []cluster.Work, sizes []int) []cluster.Work {
+	for i := range s.nodes {
+		j := &s.jobs[i]
+		switch {
+		case !s.present[i]:
+		case j.busy && j.dies, !j.busy && (s.nodes[i].fails >= 0 || sizes[i] > s.cluster.Nodes[i].Limit):
+		case j.busy:
+			at, took := s.truth.Left[i], s.seconds(i, sizes[i])
+			work = append(work, cluster.Work{
+				At: at, Took: (s.queue.at[i] - j.start).Seconds(), Size: j.size, Behind: s.round - j.round,
+				NextAt: at + took, NextTook: took, NextSize: sizes[i],
+			})
+		default:
+			took := s.seconds(i, sizes[i])
+			work = append(work, cluster.Work{At: took, Took: took, Size: sizes[i]})
+		}
+	}
+	return work
+}
+
 // begin clears the report.
 func (s *Simulator) begin() {
 	s.report.Round, s.report.Start, s.report.Wait, s.report.Accepted, s.report.Counted = s.round, s.now, 0, 0, 0
@@ -145,14 +167,20 @@ func (s *Simulator) begin() {
 	}
 }
 
-// start gives node i work on this round's model at time at.
-func (s *Simulator) start(i, size int, at time.Duration) {
-	n, resources, j := &s.nodes[i], &s.cluster.Nodes[i], &s.jobs[i]
+// seconds is how long node i takes for size samples in the round about to run.
+func (s *Simulator) seconds(i, size int) float64 {
+	n, resources := &s.nodes[i], &s.cluster.Nodes[i]
 	p := resources.Hidden.Profile
 	if p == nil {
 		p = resources.Profile
 	}
-	took := p.Seconds(float64(size))*n.slowdown*max(n.factor, 0.05) + resources.Network
+	return p.Seconds(float64(size))*n.slowdown*max(n.factor, 0.05) + resources.Network
+}
+
+// start gives node i work on this round's model at time at.
+func (s *Simulator) start(i, size int, at time.Duration) {
+	n, resources, j := &s.nodes[i], &s.cluster.Nodes[i], &s.jobs[i]
+	took := s.seconds(i, size)
 	*j = job{busy: true, size: size, round: s.round, opened: s.report.Start, start: at}
 	switch {
 	case size > resources.Limit:
@@ -252,6 +280,9 @@ func (s *Simulator) finish(end time.Duration) {
 			}
 		case r.Status == cluster.Late:
 			r.Size, r.Seconds = j.size, (end - j.start).Seconds()
+		}
+		if j.busy {
+			r.Busy, r.BusySize = (end - j.start).Seconds(), j.size
 		}
 	}
 	s.seen += s.report.Counted
