@@ -8,23 +8,30 @@ import (
 
 // Agent is the Double-DQN policy: for every node it chooses how far to trust the newest
 // measurement and how much room to leave for noise (the method's step 5), and allocates
-// by the performance parameters that result (step 6). It is a Policy.
+// by the performance parameters that result (step 6). Where the cluster leaves it the
+// choice, it first chooses the round's quorum and grace. It is a Policy.
 type Agent struct {
 	trained *Trained
 	cluster *cluster.Cluster
 	tracker *env.Tracker
 	actor   *ddqn.Actor // nil: the model's own updates alone
+	rounds  *ddqn.Actor // corrects the rules' values; nil: their moving averages alone
+	allowed []int       // rules; none: fixed
+	rule    int         // chosen last, -1: none yet
+	row     []float32
+	values  []float32
 	weights [env.Objectives]float64
 	rows, q []float32
 	actions []int
 	model   []int
 	perf    []cluster.Performance
-	fresh   []int // the allocation by the newest parameters
+	ready   []cluster.Performance // with the time that older work still takes
+	fresh   []int                 // the allocation by the newest parameters
 	alloc   cluster.Allocator
 	dead    deadBand
 
-	// Fallbacks counts the node decisions left to the model because the network's input
-	// was out of range; Decisions counts all.
+	// Fallbacks counts the decisions, of nodes and rounds, left to the model because the
+	// network's input was out of range; Decisions counts all.
 	Fallbacks, Decisions int
 }
 
@@ -32,6 +39,9 @@ type Agent struct {
 func (t *Trained) NewAgent(c *cluster.Cluster, weights [env.Objectives]float64) *Agent {
 	a := NewModel(c)
 	a.trained, a.weights, a.actor = t, weights, ddqn.NewActor(t.Network)
+	if t.Round != nil && len(a.allowed) > 0 {
+		a.rounds = ddqn.NewActor(t.Round)
+	}
 	return a
 }
 
@@ -41,7 +51,8 @@ func NewModel(c *cluster.Cluster) *Agent {
 	n := len(c.Nodes)
 	return &Agent{
 		cluster: c, tracker: env.NewTracker(c), weights: [env.Objectives]float64{1},
-		actions: make([]int, n), model: make([]int, n), perf: c.Nominal(), fresh: make([]int, n),
+		allowed: c.Choices.Rules(), rule: -1,
+		actions: make([]int, n), model: make([]int, n), perf: c.Nominal(), ready: make([]cluster.Performance, n), fresh: make([]int, n),
 		dead: deadBand{least: changePays},
 	}
 }
@@ -50,6 +61,7 @@ func NewModel(c *cluster.Cluster) *Agent {
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	if report != nil {
 		a.tracker.Observe(report)
+		a.collect(present, plan)
 		a.tracker.Model(a.model)
 		copy(a.actions, a.model)
 		if a.actor != nil {
@@ -59,11 +71,12 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 		}
 		a.tracker.Apply(a.actions, a.perf)
 	}
-	finish, err := a.alloc.Allocate(a.cluster, present, a.perf, a.fresh)
+	a.tracker.Occupy(a.perf, a.ready)
+	finish, err := a.alloc.Allocate(a.cluster, present, a.ready, a.fresh)
 	if err != nil {
 		return err
 	}
-	a.tracker.Predict(a.dead.apply(a.cluster, present, a.perf, finish, a.fresh, plan.Sizes))
+	a.tracker.Predict(a.dead.apply(a.cluster, present, a.ready, finish, a.fresh, plan.Sizes))
 	return nil
 }
 
@@ -74,6 +87,35 @@ func (a *Agent) Performance() []cluster.Performance { return a.perf }
 // Actions returns the last decision's actions, indices into env.Actions.
 func (a *Agent) Actions() []int { return a.actions }
 
+// collect chooses the rule of the round, where it is free.
+func (a *Agent) collect(present []bool, plan *cluster.Plan) {
+	if len(a.allowed) > 0 {
+		var corrections []float32
+		if a.rounds != nil {
+			a.row = a.tracker.RoundRow(a.row, a.weights)
+			a.Decisions++
+			if inRange(a.row, a.trained.Record.RoundLow, a.trained.Record.RoundHigh) {
+				a.values = a.rounds.Q(a.values, a.row)
+				corrections = a.values
+			} else {
+				a.Fallbacks++
+			}
+		}
+		a.rule = a.tracker.BestRule(a.allowed, a.weights, corrections)
+		plan.Collect = cluster.Rules[a.rule].Apply(plan.Collect)
+	}
+	nodes := len(a.cluster.Nodes)
+	if present != nil {
+		nodes = 0
+		for _, p := range present {
+			if p {
+				nodes++
+			}
+		}
+	}
+	a.tracker.SetRule(plan.Collect, nodes)
+}
+
 // choose takes every node's best action under the weights where the network knows the
 // input and its advantage over the model's own update is large enough.
 func (a *Agent) choose() {
@@ -82,7 +124,7 @@ func (a *Agent) choose() {
 	least := float32(a.trained.Record.Advantage)
 	for i := range a.actions {
 		a.Decisions++
-		if !a.trained.inRange(a.rows[i*env.Features : (i+1)*env.Features]) {
+		if !inRange(a.rows[i*env.Features:(i+1)*env.Features], a.trained.Record.Low, a.trained.Record.High) {
 			a.Fallbacks++
 			continue
 		}
@@ -141,3 +183,7 @@ func (d *deadBand) apply(c *cluster.Cluster, present []bool, perf []cluster.Perf
 	copy(sizes, fresh)
 	return finish
 }
+
+// Means are the moving averages of the rules' values, by objective, in the order of
+// cluster.Rules; valid until the next decision.
+func (a *Agent) Means() [][env.Objectives]float64 { return a.tracker.Means() }

@@ -67,7 +67,7 @@ func TestFallsBackOutOfRange(t *testing.T) {
 		want bool
 	}{{0, true}, {100, true}, {139, true}, {141, false}, {-139, true}, {-141, false}, {float32(math.NaN()), false}} {
 		row[7] = x.v
-		if got := in.inRange(row); got != x.want {
+		if got := inRange(row, in.Record.Low, in.Record.High); got != x.want {
 			t.Errorf("%v in range %v, want %v", x.v, got, x.want)
 		}
 	}

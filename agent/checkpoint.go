@@ -13,6 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/zeebo/xxh3"
 
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
 )
@@ -21,7 +22,7 @@ import (
 // environments are not stored but played again: each episode's generator state and the
 // actions so far lead to the same bits.
 const (
-	checkpointMagic = "EKTRAIN1"
+	checkpointMagic = "EKTRAIN2"
 	maxCheckpoint   = 1 << 30 // bytes of the header
 )
 
@@ -29,14 +30,16 @@ const (
 var ErrCheckpoint = errors.New("invalid training checkpoint")
 
 type checkpoint struct {
-	Config   TrainConfig        `json:"config"`
-	Sets     int                `json:"sets"`
-	PCG      []byte             `json:"pcg"`
-	Low      []float32          `json:"low"`
-	High     []float32          `json:"high"`
-	Returned float64            `json:"returned"`
-	Team     float64            `json:"team"`
-	Streams  []checkpointStream `json:"streams"`
+	Config    TrainConfig        `json:"config"`
+	Sets      int                `json:"sets"`
+	PCG       []byte             `json:"pcg"`
+	Low       []float32          `json:"low"`
+	High      []float32          `json:"high"`
+	RoundLow  []float32          `json:"round_low"`
+	RoundHigh []float32          `json:"round_high"`
+	Returned  float64            `json:"returned"`
+	Team      float64            `json:"team"`
+	Streams   []checkpointStream `json:"streams"`
 }
 
 type checkpointStream struct {
@@ -47,7 +50,7 @@ type checkpointStream struct {
 // SaveCheckpoint writes everything that LoadCheckpoint needs to go on as if training
 // had not been interrupted. The file replaces an older one only when it is complete.
 func (t *Trainer) SaveCheckpoint(path string) (err error) {
-	c := checkpoint{Config: t.config, Sets: t.sets, Low: t.low, High: t.high, Returned: t.returned, Team: t.team}
+	c := checkpoint{Config: t.config, Sets: t.sets, Low: t.low, High: t.high, RoundLow: t.rounds.low, RoundHigh: t.rounds.high, Returned: t.returned, Team: t.team}
 	if c.PCG, err = t.pcg.MarshalBinary(); err != nil {
 		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
 	}
@@ -69,7 +72,7 @@ func (t *Trainer) SaveCheckpoint(path string) (err error) {
 	if _, err := f.Write(b); err != nil {
 		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
 	}
-	if err := t.learner.SaveState(f, t.replay); err != nil {
+	if err := errors.Join(t.learner.SaveState(f, t.replay), t.rounds.learner.SaveState(f, t.rounds.replay)); err != nil {
 		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
 	}
 	if err := f.CloseAtomicallyReplace(); err != nil {
@@ -117,7 +120,7 @@ func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error)
 	}
 	// Before the trainer takes memory for as many environments as the header names.
 	config := c.Config.withDefaults()
-	if len(c.Streams) != config.Envs || len(c.Low) != env.Features || len(c.High) != env.Features {
+	if len(c.Streams) != config.Envs || len(c.Low) != env.Features || len(c.High) != env.Features || len(c.RoundLow) != env.RoundFeatures || len(c.RoundHigh) != env.RoundFeatures {
 		return nil, errors.New("its parts do not fit together")
 	}
 	t, err := newTrainer(catalogue, config)
@@ -138,6 +141,10 @@ func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error)
 	if err := t.learner.LoadState(r, t.replay); err != nil {
 		return nil, err
 	}
+	if err := t.rounds.learner.LoadState(r, t.rounds.replay); err != nil {
+		return nil, err
+	}
+	t.rounds.low, t.rounds.high = c.RoundLow, c.RoundHigh
 	t.sets, t.low, t.high, t.returned, t.team = c.Sets, c.Low, c.High, c.Returned, c.Team
 	return t, nil
 }
@@ -152,17 +159,20 @@ func (s *stream) replay(scenarios *Scenarios, c checkpointStream) error {
 		return errors.Join(errors.New("the episode cannot be drawn again; were other profiles in use?"), err)
 	}
 	for round, actions := range c.Actions {
-		if len(actions) != s.env.Size() {
-			return fmt.Errorf("round %d: %d actions for %d nodes; were other profiles in use?", round, len(actions), s.env.Size())
+		n := s.env.Size()
+		if len(actions) != n+1 || int(actions[n]) > len(cluster.Rules) {
+			return fmt.Errorf("round %d: %d actions for %d nodes; were other profiles in use?", round, len(actions)-1, n)
 		}
-		for i, a := range actions {
+		for i, a := range actions[:n] {
 			s.actions[i] = int(a)
+		}
+		if rule := int(actions[n]) - 1; rule >= 0 {
+			s.env.SetRule(rule)
 		}
 		if _, err := s.env.Step(s.actions); err != nil {
 			return err
 		}
 	}
-	s.rows = s.env.Rows(s.rows)
 	s.born, s.history = c.Born, c.Actions
 	return nil
 }

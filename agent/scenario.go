@@ -11,7 +11,7 @@ import (
 )
 
 // Scenarios draws the clusters and conditions that training sees: workloads and devices
-// that are not held out, 2 to 512 nodes, conditions around the presets
+// that are not held out, 2 to 10,000 nodes, conditions around the presets
 // but wider, so that a policy has met worse than it will be judged on.
 type Scenarios struct {
 	catalogue *profile.Catalogue
@@ -65,6 +65,9 @@ func (s *Scenarios) cluster(rng *rand.Rand) *cluster.Cluster {
 	workload := s.workloads[rng.IntN(len(s.workloads))]
 	devices := s.devices[workload]
 	count := int(logUniform(rng, 2, 513))
+	if rng.Float64() < largeShare {
+		count = int(logUniform(rng, 512, 10_001))
+	}
 	mix, sum := s.mix(rng, devices), 0.0
 	for _, share := range mix {
 		sum += share
@@ -86,10 +89,30 @@ func (s *Scenarios) cluster(rng *rand.Rand) *cluster.Cluster {
 			Profile: p, Limit: cluster.MemoryLimit(p, model, devices[k].MemoryBytes, count),
 		})
 	}
-	if rng.Float64() < 0.15 {
-		c.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.7 + 0.25*rng.Float64()}, GraceShare: 0.3 * rng.Float64()}
+	if rng.Float64() < 0.1 {
+		s.hide(rng, c, model)
+	}
+	switch k := rng.Float64(); {
+	case k < 0.15:
+		c.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.5 + 0.45*rng.Float64()}, GraceShare: 0.4 * rng.Float64()}
+	case k < 0.55:
+		c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
 	}
 	return c
+}
+
+// largeShare is the share of episodes with 512 nodes and more: rare, as one costs as much
+// as dozens of others.
+const largeShare = 0.02
+
+// hide takes the profiles of about a third of the nodes away from the controller.
+func (s *Scenarios) hide(rng *rand.Rand, c *cluster.Cluster, model profile.Workload) {
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; rng.Float64() < 0.3 {
+			device, _ := s.catalogue.Device(n.Device)
+			n.Hidden.Profile, n.Profile, n.TFLOPS = n.Profile, nil, device.TFLOPS(model.DType)
+		}
+	}
 }
 
 // realMixes are the shares of devices in real clusters, in GPUs: alibaba's 2023 and

@@ -16,10 +16,14 @@ type stream struct {
 	rows    []float32
 	q       []float32
 	actions []int
+	row     []float32 // the round's
+	values  []float32
+	rule    int         // of the round, -1: fixed
+	judged  []ddqn.Step // like played, of the round's network
 	played  []ddqn.Step // since the last keep: a step, and the Last one if it ended the episode
 
 	born    []byte   // state of the generator from which the episode was drawn
-	history [][]byte // actions of the episode so far, one byte a node: what a checkpoint replays
+	history [][]byte // of the episode so far, one byte a node's action and one for the rule: what a checkpoint replays
 }
 
 // begin starts a new episode in a stream.
@@ -54,8 +58,7 @@ func (s *stream) draw(scenarios *Scenarios, rng *rand.Rand) (bool, error) {
 	s.follow = rng.Perm(e.Size())
 	s.follow = s.follow[:min(len(s.follow), trainGroup)]
 	s.actions = make([]int, e.Size())
-	s.played = s.played[:0]
-	s.rows = e.Rows(s.rows)
+	s.played, s.judged, s.rule = s.played[:0], s.judged[:0], -1
 	return first.Kind != env.Last, nil
 }
 
@@ -86,14 +89,12 @@ func (s *stream) note() {
 	p := s.observe(kind)
 	p.Actions = make([]int, trainGroup)
 	p.Rewards = make([]float32, trainGroup*env.Objectives)
-	p.Weights = make([]float32, env.Objectives)
-	for o, w := range s.weights {
-		p.Weights[o] = float32(w)
-	}
-	done := make([]byte, len(s.actions))
+	p.Weights = weights32(s.weights)
+	done := make([]byte, len(s.actions)+1)
 	for i, a := range s.actions {
 		done[i] = byte(a)
 	}
+	done[len(s.actions)] = byte(s.rule + 1)
 	s.history = append(s.history, done)
 	for k, i := range s.follow {
 		p.Actions[k] = s.actions[i]
@@ -111,8 +112,9 @@ func (s *stream) earn(step env.Step) float64 {
 		}
 		own += float64(step.Nodes[i*env.Objectives])
 	}
-	s.rows = s.env.Rows(s.rows)
+	s.judge(step)
 	if step.Kind == env.Last {
+		s.rows = s.env.Rows(s.rows)
 		last := s.observe(ddqn.Last)
 		last.Terminal = step.Terminal
 		s.played = append(s.played, last)
@@ -129,4 +131,12 @@ func (s *stream) observe(kind ddqn.Kind) ddqn.Step {
 		p.Live[k] = present[i]
 	}
 	return p
+}
+
+func weights32(w [env.Objectives]float64) []float32 {
+	w32 := make([]float32, len(w))
+	for o, v := range w {
+		w32[o] = float32(v)
+	}
+	return w32
 }

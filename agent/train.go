@@ -52,6 +52,12 @@ const (
 	// update: near-ties are noise. Best of 0, 0.02, 0.05, 0.1 and 0.2 on clusters of the
 	// training split.
 	trainAdvantage = 0.02
+
+	// The round's network: few rows a step, each round judged under every rule.
+	roundKeep    = 300 // steps kept per environment
+	roundUpdates = 3   // one of its updates to so many of the nodes'
+	roundGamma   = 0.1 // what a rule leaves to later rounds is in its reward already
+	roundExplore = 0.3 // share of rounds under a random rule
 )
 
 func (c TrainConfig) withDefaults() TrainConfig {
@@ -122,6 +128,7 @@ type Trainer struct {
 	replay    *ddqn.Replay
 	learner   *ddqn.Learner
 	actor     *ddqn.Actor
+	rounds    roundTrainer
 	sets      int // done
 	low, high []float32
 	returned  float64
@@ -171,6 +178,9 @@ func newTrainer(catalogue *profile.Catalogue, config TrainConfig) (*Trainer, err
 		return nil, fmt.Errorf("agent: training: %w", err)
 	}
 	t.actor = ddqn.NewActor(net)
+	if err := t.rounds.init(config); err != nil {
+		return nil, fmt.Errorf("agent: training: %w", err)
+	}
 	for range config.Envs {
 		t.streams = append(t.streams, &stream{})
 	}
@@ -185,7 +195,7 @@ func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := t.actor.Sync(t.learner.Network()); err != nil {
+		if err := errors.Join(t.actor.Sync(t.learner.Network()), t.rounds.actor.Sync(t.rounds.learner.Network())); err != nil {
 			return fmt.Errorf("agent: training: %w", err)
 		}
 		random := max(0, 1-float64(t.sets)/(trainRandom*float64(t.config.sets())))
@@ -214,9 +224,14 @@ func (t *Trainer) learn() (stats ddqn.Stats, err error) {
 	if t.sets < min(trainWarmup, max(2, t.config.sets()/10)) {
 		return stats, nil
 	}
-	for range t.config.Updates {
+	for k := range t.config.Updates {
 		if stats, err = t.learner.Update(t.replay); err != nil {
 			return stats, err
+		}
+		if k%roundUpdates == 0 && t.rounds.replay.Samples(1) > 0 {
+			if _, err := t.rounds.learner.Update(t.rounds.replay); err != nil {
+				return stats, err
+			}
 		}
 	}
 	return stats, nil
@@ -226,7 +241,9 @@ func (t *Trainer) learn() (stats ddqn.Stats, err error) {
 func (t *Trainer) play(random float64) error {
 	envs, actions := make([]*env.Env, len(t.streams)), make([][]int, len(t.streams))
 	for k, s := range t.streams {
-		t.widen(s.rows)
+		t.rule(s, random)
+		s.rows = s.env.Rows(s.rows)
+		widen(t.low, t.high, s.rows)
 		s.q = t.actor.Q(s.q, s.rows)
 		t.act(s, k, random)
 		s.note()
@@ -253,10 +270,10 @@ func (t *Trainer) play(random float64) error {
 }
 
 // widen keeps the range of every feature.
-func (t *Trainer) widen(rows []float32) {
-	for r := 0; r < len(rows); r += env.Features {
-		for i, v := range rows[r : r+env.Features] {
-			t.low[i], t.high[i] = min(t.low[i], v), max(t.high[i], v)
+func widen(low, high, rows []float32) {
+	for r := 0; r < len(rows); r += len(low) {
+		for i, v := range rows[r : r+len(low)] {
+			low[i], high[i] = min(low[i], v), max(high[i], v)
 		}
 	}
 }
@@ -266,6 +283,11 @@ func (t *Trainer) keep() error {
 	for k, s := range t.streams {
 		for _, p := range s.played {
 			if err := t.replay.Add(k, p); err != nil {
+				return err
+			}
+		}
+		for _, p := range s.judged {
+			if err := t.rounds.replay.Add(k, p); err != nil {
 				return err
 			}
 		}
@@ -281,7 +303,7 @@ func (t *Trainer) keep() error {
 // Trained is the policy as trained so far.
 func (t *Trainer) Trained() *Trained {
 	r := Record{
-		Version: recordVersion, Advantage: trainAdvantage, Low: slices.Clone(t.low), High: slices.Clone(t.high), Config: t.config,
+		Version: recordVersion, Advantage: trainAdvantage, Low: slices.Clone(t.low), High: slices.Clone(t.high), RoundLow: slices.Clone(t.rounds.low), RoundHigh: slices.Clone(t.rounds.high), Config: t.config,
 		Updates: t.learner.Updates(), Return: t.returned, Workloads: t.scenarios.workloads,
 	}
 	seen := map[string]bool{}
@@ -293,5 +315,5 @@ func (t *Trainer) Trained() *Trained {
 			}
 		}
 	}
-	return &Trained{Network: t.learner.Network().Clone(), Record: r}
+	return &Trained{Network: t.learner.Network().Clone(), Round: t.rounds.learner.Network().Clone(), Record: r}
 }

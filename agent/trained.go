@@ -13,7 +13,8 @@ import (
 
 // Trained is a trained network with the record of its training: a policy file.
 type Trained struct {
-	Network *ddqn.Network
+	Network *ddqn.Network // of the nodes' decisions
+	Round   *ddqn.Network // of the round's
 	Record  Record
 }
 
@@ -21,8 +22,10 @@ type Trained struct {
 type Record struct {
 	Version   int         `json:"version"` // of the meaning of features and actions: recordVersion
 	Advantage float64     `json:"advantage"`
-	Low       []float32   `json:"low"`  // range of every feature in training
-	High      []float32   `json:"high"` // the same
+	Low       []float32   `json:"low"`        // range of every feature in training
+	High      []float32   `json:"high"`       // the same
+	RoundLow  []float32   `json:"round_low"`  // the same of the round's row
+	RoundHigh []float32   `json:"round_high"` // the same
 	Config    TrainConfig `json:"config"`
 	Updates   int         `json:"updates"`
 	Return    float64     `json:"return"`    // mean own reward per round at the end of training
@@ -31,7 +34,7 @@ type Record struct {
 }
 
 // recordVersion changes whenever env's features or actions change their meaning.
-const recordVersion = 1
+const recordVersion = 2
 
 const recordKey = "evenkeel.policy"
 
@@ -102,10 +105,10 @@ func (t *Trained) Save(path string) error {
 
 // inRange says whether the network has seen inputs like this row. A feature may pass
 // its range in training by a fifth of it.
-func (t *Trained) inRange(row []float32) bool {
+func inRange(row, low, high []float32) bool {
 	for i, v := range row {
-		slack := 0.2*(t.Record.High[i]-t.Record.Low[i]) + 1e-3
-		if !(v >= t.Record.Low[i]-slack && v <= t.Record.High[i]+slack) {
+		slack := 0.2*(high[i]-low[i]) + 1e-3
+		if !(v >= low[i]-slack && v <= high[i]+slack) {
 			return false
 		}
 	}

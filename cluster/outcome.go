@@ -39,7 +39,11 @@ func (o *Outcomes) Set(work []Work) {
 	o.work = append(o.work[:0], work...)
 	o.first = o.first[:0]
 	for i := range o.work {
-		o.first = append(o.first, o.work[i].At)
+		at := o.work[i].At
+		if o.work[i].NextSize > 0 {
+			at = o.work[i].NextAt
+		}
+		o.first = append(o.first, at)
 	}
 	slices.Sort(o.first)
 }

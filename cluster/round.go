@@ -61,7 +61,7 @@ type Round struct {
 	collect  Collect
 	opened   time.Duration
 	expected int // nodes that may still deliver, or have
-	in       int // nodes from which a gradient was accepted
+	in       int // gradients of this round's work that were accepted
 	missed   int // nodes whose work for this round was refused as stale
 	quorum   bool
 	deadline time.Duration // end of the grace duration, once the quorum is complete
@@ -77,24 +77,24 @@ func (c Collect) Open(now time.Duration, expected int) Round {
 }
 
 // Receive judges a gradient that arrives at time now and was computed on the model of
-// time model, first being whether the node had no gradient accepted in this round.
-// Work for this round that arrives before the quorum is complete is always taken:
-// what it is late against does not exist yet. Any other gradient is taken while its
-// age, now - model, is below the staleness bound.
-func (r *Round) Receive(now, model time.Duration, first bool) Verdict {
+// time model. Work for this round that arrives before the quorum is complete is always
+// taken: what it is late against does not exist yet. Any other gradient is taken while
+// its age, now - model, is below the staleness bound; the quorum counts only this
+// round's work (docs/decisions/0006-quorum-of-this-round.md).
+func (r *Round) Receive(now, model time.Duration) Verdict {
 	if r.over(now) {
 		return 0
 	}
 	current := model == r.opened
 	inTime := current && !r.quorum
 	if !inTime && r.collect.MaxStaleness > 0 && now-model >= r.collect.MaxStaleness {
-		if current && first {
+		if current {
 			r.missed++
 		}
 		r.check(now)
 		return Stale
 	}
-	if first {
+	if current {
 		r.in++
 	}
 	r.check(now)
@@ -104,7 +104,7 @@ func (r *Round) Receive(now, model time.Duration, first bool) Verdict {
 	return Aged
 }
 
-// Lose takes a node out that failed at time now with no gradient accepted in this round.
+// Lose takes a node out that failed at time now, before its work for this round was in.
 func (r *Round) Lose(now time.Duration) {
 	if !r.over(now) {
 		r.expected--

@@ -37,8 +37,8 @@ func machine(c Collect, n int, events []event) outcome {
 		verdict := Verdict(0)
 		switch {
 		case !e.lost:
-			verdict = r.Receive(e.at, e.model, !in[e.node])
-			in[e.node] = in[e.node] || verdict == Fresh || verdict == Aged
+			verdict = r.Receive(e.at, e.model)
+			in[e.node] = in[e.node] || verdict == Fresh
 		case !in[e.node]:
 			r.Lose(e.at)
 		}
@@ -59,11 +59,11 @@ func definition(c Collect, n int, events []event) outcome {
 		}
 		return events[k-1].at
 	}
-	// nodes of which one of the first k events is accepted, q being the event that completes the quorum.
+	// nodes whose work for this round is accepted among the first k events, q being the event that completes the quorum.
 	in := func(k, q int) map[int]bool {
 		m := map[int]bool{}
 		for i, e := range events[:k] {
-			if !e.lost && (fresh(e) || current(e) && i < q) {
+			if !e.lost && current(e) && (fresh(e) || i < q) {
 				m[e.node] = true
 			}
 		}
@@ -201,7 +201,7 @@ func TestRoundExtremes(t *testing.T) {
 		{Quorum: Quorum{Count: 1}, Timeout: last},
 	} {
 		r := c.Open(last-10, 2)
-		if v := r.Receive(last-5, last-10, true); v != Fresh {
+		if v := r.Receive(last-5, last-10); v != Fresh {
 			t.Errorf("%+v: %v", c, v)
 		}
 		if at, ok := r.Deadline(); !ok || at < last-5 {
@@ -216,15 +216,17 @@ func TestRoundExtremes(t *testing.T) {
 
 func ExampleRound() {
 	collect := Collect{Quorum: Quorum{Count: 2}, Grace: 100 * time.Millisecond, MaxStaleness: 2 * time.Second}
-	r := collect.Open(10*time.Second, 4)                                 // four nodes compute on the model of 10s
-	fmt.Println(r.Receive(10500*time.Millisecond, 10*time.Second, true)) // the first of them
-	fmt.Println(r.Receive(10900*time.Millisecond, 9*time.Second, true))  // a late one of the round before completes the quorum
-	fmt.Println(r.Receive(10950*time.Millisecond, 7*time.Second, true))  // within the grace duration, but too old
-	fmt.Println(r.Receive(11500*time.Millisecond, 10*time.Second, true)) // after it: for the next round
+	r := collect.Open(10*time.Second, 4)                           // four nodes compute on the model of 10s
+	fmt.Println(r.Receive(10500*time.Millisecond, 10*time.Second)) // the first of them
+	fmt.Println(r.Receive(10700*time.Millisecond, 9*time.Second))  // a late one of the round before: taken, but no part of the quorum
+	fmt.Println(r.Receive(10900*time.Millisecond, 10*time.Second)) // completes the quorum
+	fmt.Println(r.Receive(10950*time.Millisecond, 7*time.Second))  // within the grace duration, but too old
+	fmt.Println(r.Receive(11500*time.Millisecond, 10*time.Second)) // after it: for the next round
 	fmt.Println(r.Closed())
 	// Output:
 	// fresh
 	// aged
+	// fresh
 	// stale
 	// none
 	// 11s true

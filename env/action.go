@@ -10,6 +10,8 @@ type Action struct {
 	Trust  Trust
 	Drift  float64 // variance per round, in units of one measurement's; for Filter
 	Margin float64 // room, in deviations of the next time times the fleet's spread
+
+	guess int // for a node that is overdue
 }
 
 // Trust is the kind of an update.
@@ -26,13 +28,14 @@ func (t Trust) String() string { return [...]string{"hold", "filter", "jump", "r
 
 var (
 	updates = []Action{{Trust: Hold}, {Trust: Filter, Drift: 0.0003}, {Trust: Filter, Drift: 0.01}, {Trust: Filter, Drift: 0.1}, {Trust: Filter, Drift: 1}, {Trust: Jump}, {Trust: Return}}
-	margins = []float64{0.4, 0.75, 1.1}
+	margins = []float64{0.15, 0.4, 0.75, 1.1}
 )
 
 // Actions are all the actions, by index: every update with every margin.
 var Actions = func() []Action {
 	var all []Action
-	for _, a := range updates {
+	for k, a := range updates {
+		a.guess = k
 		for _, m := range margins {
 			a.Margin = m
 			all = append(all, a)
@@ -41,9 +44,13 @@ var Actions = func() []Action {
 	return all
 }()
 
-// The indices of the actions that the model's own update chooses from.
+// The indices of the actions that the model's own update chooses from, to which that of a
+// margin is added.
 const (
-	modelFilter = 2*3 + 1
-	modelJump   = 5*3 + 1
-	modelReturn = 6*3 + 1
+	modelRoom   = 2 // the margin while everybody is waited for
+	modelFilter = 2 * 4
+	modelQuick  = 3 * 4
+	modelJump   = 5 * 4
+	modelReturn = 6 * 4
+	modelLate   = 0 // a little of its time still to come, and no slower than known
 )

@@ -31,6 +31,10 @@ type Step struct {
 	// step. Speed and waiting ask the same of a node, a parameter that fits (ownReward);
 	// freshness asks that what it delivers is fresh.
 	Nodes []float32
+	// Rules holds what every rule would have been worth in the round just played, by
+	// objective, above what its moving average said, centred and in units of 1/RoundScale;
+	// valid until the next step. Empty where the rule is fixed.
+	Rules []float32
 }
 
 // Config describes an episode.
@@ -49,9 +53,16 @@ type Env struct {
 	known       *cluster.Cluster // with the profiles that the simulator runs
 	sim         *sim.Simulator
 	tracker     *Tracker
+	allowed     []int // rules; none: fixed
+	collect     cluster.Collect
+	work        []cluster.Work
+	outcomes    cluster.Outcomes
+	values      [][Objectives]float64
+	rules       []float32
 	alloc       cluster.Allocator
 	oracle      cluster.Allocator
 	perf        []cluster.Performance
+	ready       []cluster.Performance // with the time that older work still takes
 	truthBase   []cluster.Performance
 	oraclePerf  []cluster.Performance
 	before      []float64 // true slowdowns of the round that was measured
@@ -76,10 +87,14 @@ func New(config Config) (*Env, error) {
 	n := len(config.Cluster.Nodes)
 	e := &Env{
 		config: config, known: config.Cluster.Revealed(), over: true,
-		perf: make([]cluster.Performance, n), oraclePerf: make([]cluster.Performance, n),
+		perf: make([]cluster.Performance, n), ready: make([]cluster.Performance, n), oraclePerf: make([]cluster.Performance, n),
 		before: make([]float64, n), sizes: make([]int, n), oracleSizes: make([]int, n), nodes: make([]float32, n*Objectives),
 	}
 	e.truthBase = e.known.Nominal()
+	if e.allowed = config.Cluster.Choices.Rules(); len(e.allowed) > 0 {
+		e.values = make([][Objectives]float64, len(cluster.Rules))
+		e.rules = make([]float32, len(cluster.Rules)*Objectives)
+	}
 	return e, nil
 }
 
@@ -88,6 +103,33 @@ func (e *Env) Size() int { return len(e.perf) }
 
 // Rows writes the observation, one row of Features per node, into dst.
 func (e *Env) Rows(dst []float32) []float32 { return e.tracker.Rows(dst, e.config.Weights) }
+
+// Allowed are the rules, indices into cluster.Rules, among which the round's may be
+// chosen; none where it is fixed.
+func (e *Env) Allowed() []int { return e.allowed }
+
+// RoundRow writes the observation for the round's rule into dst.
+func (e *Env) RoundRow(dst []float32) []float32 { return e.tracker.RoundRow(dst, e.config.Weights) }
+
+// BestRule is the allowed rule with the highest corrected value under the episode's weights.
+func (e *Env) BestRule(corrections []float32) int {
+	return e.tracker.BestRule(e.allowed, e.config.Weights, corrections)
+}
+
+// SetRule sets the rule of the coming rounds, an index into cluster.Rules. The nodes'
+// rows show it, so it comes before Rows.
+func (e *Env) SetRule(rule int) { e.collectBy(cluster.Rules[rule].Apply(e.config.Cluster.Collect)) }
+
+func (e *Env) collectBy(c cluster.Collect) {
+	present := 0
+	for _, p := range e.sim.Present() {
+		if p {
+			present++
+		}
+	}
+	e.collect = c
+	e.tracker.SetRule(c, present)
+}
 
 // Live says which nodes take part in the next round; valid until the next step.
 func (e *Env) Live() []bool { return e.sim.Present() }
@@ -99,6 +141,7 @@ func (e *Env) Reset() (Step, error) {
 	e.sim = sim.New(e.config.Cluster, e.config.Conditions, e.config.Seed)
 	e.tracker = NewTracker(e.config.Cluster)
 	e.rounds, e.over = 0, false
+	e.collectBy(e.config.Cluster.Collect)
 	copy(e.perf, e.config.Cluster.Nominal())
 	s, err := e.round()
 	if err != nil {
@@ -132,7 +175,8 @@ func (e *Env) Step(actions []int) (Step, error) {
 // round allocates by the current parameters, runs the round and pays the rewards.
 func (e *Env) round() (Step, error) {
 	present := e.sim.Present()
-	finish, err := e.alloc.Allocate(e.config.Cluster, present, e.perf, e.sizes)
+	e.tracker.Occupy(e.perf, e.ready)
+	finish, err := e.alloc.Allocate(e.config.Cluster, present, e.ready, e.sizes)
 	if errors.Is(err, cluster.ErrCapacity) {
 		e.over = true
 		clear(e.nodes)
@@ -147,23 +191,50 @@ func (e *Env) round() (Step, error) {
 	if err != nil {
 		return Step{}, fmt.Errorf("env: %w", err)
 	}
-	room := noiseRoom(e.tracker.spread, &e.config.Conditions, len(e.perf))
+	room := noiseRoom(e.tracker.spread, &e.config.Conditions, len(e.perf), e.tracker.round.rule)
 	for i := range e.perf {
-		used := e.perf[i].PerSample / e.truthBase[i].PerSample
-		e.nodes[i*Objectives] = float32(ownReward(used, e.before[i], truth.Slowdown[i], truth.Noise[i], room))
+		if present[i] {
+			e.nodes[i*Objectives] = float32(ownReward(e.ratio(i, e.before[i]), e.ratio(i, truth.Slowdown[i]), truth.Noise[i], room))
+		}
 		e.before[i] = truth.Slowdown[i]
 	}
-	report, err := e.sim.Round(context.Background(), cluster.Plan{Sizes: e.sizes, Collect: e.config.Cluster.Collect})
+	s := Step{Kind: Mid, Nodes: e.nodes}
+	if len(e.allowed) > 0 {
+		e.judge()
+		s.Rules = e.rules
+	}
+	report, err := e.sim.Round(context.Background(), cluster.Plan{Sizes: e.sizes, Collect: e.collect})
 	if err != nil {
 		return Step{}, fmt.Errorf("env: %w", err)
 	}
-	s := Step{Kind: Mid, Nodes: e.nodes}
 	e.pay(&s, report, ideal)
 	e.tracker.Observe(report)
 	if e.rounds++; e.rounds >= e.config.Rounds {
 		s.Kind, e.over = Last, true
 	}
 	return s, nil
+}
+
+// ratio is the predicted over the true time in which node i finishes its share, at a true
+// slowdown.
+func (e *Env) ratio(i int, slowdown float64) float64 {
+	predicted := e.config.Cluster.Nodes[i].Finish(e.ready[i], e.sizes[i])
+	node := &e.known.Nodes[i]
+	return predicted / (node.Finish(node.Slowed(e.truthBase[i], slowdown), e.sizes[i]) + e.sim.Truth().Left[i])
+}
+
+// judge says what every rule would be worth in the round about to run.
+func (e *Env) judge() {
+	e.work = e.sim.Work(e.work[:0], e.sizes)
+	e.outcomes.Set(e.work)
+	batch := float64(e.config.Cluster.GlobalBatch)
+	Values(e.values, &e.outcomes, float64(len(e.work)), batch, e.sim.Scale()/batch, e.tracker.round.rate)
+	center(e.values)
+	for a, v := range e.values {
+		for o := range v {
+			e.rules[a*Objectives+o] = float32(RoundScale * clip(v[o]-e.tracker.round.means[a][o], 1))
+		}
+	}
 }
 
 // pay fills in the rewards that the round's report decides.
@@ -185,7 +256,7 @@ func (e *Env) pay(s *Step, report *cluster.Report, ideal float64) {
 		e.nodes[i*Objectives+2] = float32(-old)
 	}
 	accepted := float64(report.Accepted)
-	s.Reward[0] = ideal/wait*accepted/float64(e.config.Cluster.GlobalBatch) - 1
+	s.Reward[0] = ideal/wait*report.Counted/float64(e.config.Cluster.GlobalBatch) - 1
 	s.Reward[1] = -idle / max(taking, 1)
 	if accepted > 0 {
 		s.Reward[2] = -aged / accepted

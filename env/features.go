@@ -3,7 +3,7 @@ package env
 import "math"
 
 // Features is the width of an observation row.
-const Features = 40
+const Features = 44
 
 // Objectives are the components of the reward vector, in order: speed, waiting,
 // freshness.
@@ -37,6 +37,8 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		math.Log(size)/4 - 0.7,
 		t.spread - 1.5,
 		math.Log1p(float64(min(t.rounds, horizon)))/3 - 1,
+		(1 - t.round.rule.Quorum) * 2,
+		min(t.round.rule.Grace, 1) * 2,
 		weights[0], weights[1], weights[2],
 	}
 	even := float64(t.cluster.GlobalBatch) / size
@@ -85,6 +87,13 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		put(clip(n.age, 2) - 1)
 		put(clip(math.Log(max(n.norm, 0.1)), 3) / 2)
 		put(n.agree - 0.5)
+		overdue := 0.0
+		if n.busySize > 0 {
+			node := &t.cluster.Nodes[i]
+			overdue = n.busy/node.Finish(node.Slowed(n.base, n.slowdown), n.busySize) - 1
+		}
+		put(flag(n.busySize > 0))
+		put(clip(overdue, 2))
 		for _, v := range fleetPart {
 			row[k] = float32(v)
 			k++

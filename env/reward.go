@@ -16,9 +16,17 @@ const (
 // noiseRoom is the best room for a node's true noise, in deviations, found by search
 // with an oracle on the training split: about 0.8 of the fleet's spread, less where a
 // round holds several spikes anyway, behind which everybody's noise hides.
-func noiseRoom(spread float64, c *cluster.Conditions, nodes int) float64 {
+//
+// Where a round does not wait for everybody, a node that is late holds nobody up for
+// longer than the grace, and the best room is a quarter of the spread, more with the
+// grace.
+func noiseRoom(spread float64, c *cluster.Conditions, nodes int, rule cluster.Rule) float64 {
 	spikes := c.Spikes.Rate * float64(nodes)
-	return 0.82 * spread / (1 + 0.07*spikes*spikes)
+	all := 0.82 * spread / (1 + 0.07*spikes*spikes)
+	if rule.Quorum == 1 {
+		return all
+	}
+	return min(all, spread*(DebugRoom+1.5*rule.Grace))
 }
 
 // ownReward is what a node earned by its parameter, at most 0: minus the expected loss
@@ -33,7 +41,9 @@ func noiseRoom(spread float64, c *cluster.Conditions, nodes int) float64 {
 // trains badly, as every node's is ruled by the slowest. A jump between the
 // measurement (before) and the round (after) is nobody's fault: the parameter is then
 // judged by what could be known.
-func ownReward(used, before, after, noise, room float64) float64 {
+//
+// The ratios p/x are those of the predicted finish time to the true one.
+func ownReward(before, after, noise, room float64) float64 {
 	if math.Abs(math.Log(after/before)) > suddenJump {
 		after = before
 	}
@@ -44,7 +54,7 @@ func ownReward(used, before, after, noise, room float64) float64 {
 		overshoot := noise * (density(t) - t*above(t))
 		return math.Log(ratio) + waiting*overshoot/ratio
 	}
-	return -min(max(loss(used/after)-loss(1+room*noise), 0), worst)
+	return -min(max(loss(after)-loss(1+room*noise), 0), worst)
 }
 
 // above is P(z > t) and density the density of a standard normal z.

@@ -11,8 +11,8 @@ import (
 func TestOwnReward(t *testing.T) {
 	for _, noise := range []float64{0.005, 0.03, 0.12} {
 		for _, room := range []float64{0.5, 1.2, 2} {
-			reward := func(used float64) float64 { return ownReward(used, 1.7, 1.7, noise, room) }
-			best := 1.7 * (1 + room*noise)
+			reward := func(ratio float64) float64 { return ownReward(ratio, ratio, noise, room) }
+			best := 1 + room*noise
 			if got := reward(best); got != 0 {
 				t.Errorf("noise %v, room %v: reward %v at the best parameter", noise, room, got)
 			}
@@ -43,13 +43,13 @@ func TestOwnReward(t *testing.T) {
 			}
 		}
 	}
-	if got := ownReward(1e-9, 1, 1, 0.03, 1); got != -worst {
+	if got := ownReward(1e-9, 1e-9, 0.03, 1); got != -worst {
 		t.Errorf("an absurd overload costs %v", got)
 	}
-	if got := ownReward(1e9, 1, 1, 0.03, 1); got != -worst {
+	if got := ownReward(1e9, 1e9, 0.03, 1); got != -worst {
 		t.Errorf("an absurd waste costs %v", got)
 	}
-	if got := ownReward(1, 1, 1, 0, 1); !(got <= 0 && got > -0.02) {
+	if got := ownReward(1, 1, 0, 1); !(got <= 0 && got > -0.02) {
 		t.Errorf("without noise the truth costs %v", got)
 	}
 }
@@ -57,10 +57,10 @@ func TestOwnReward(t *testing.T) {
 // Nobody could foresee a jump between the measurement and the round; drift counts.
 func TestOwnRewardExcusesJumps(t *testing.T) {
 	fits := 1 * (1 + 1.2*0.03)
-	if got := ownReward(fits, 1, 2, 0.03, 1.2); got != 0 {
+	if got := ownReward(fits, fits/2, 0.03, 1.2); got != 0 {
 		t.Errorf("a jump after the measurement costs %v", got)
 	}
-	if stale, kept := ownReward(fits, 1, 1.09, 0.03, 1.2), ownReward(fits, 1, 1, 0.03, 1.2); !(stale < kept) {
+	if stale, kept := ownReward(fits, fits/1.09, 0.03, 1.2), ownReward(fits, fits, 0.03, 1.2); !(stale < kept) {
 		t.Errorf("9%% of drift costs %v, none %v", stale, kept)
 	}
 }
@@ -131,7 +131,7 @@ func TestNoiseRoomIsNearTheBest(t *testing.T) {
 				best, at = time, m
 			}
 		}
-		room := noiseRoom(spread(16), &c, 16)
+		room := noiseRoom(spread(16), &c, 16, cluster.Rule{Quorum: 1})
 		if got := fleetTime(&c, fleets, room); got > best*1.0015 {
 			t.Errorf("spike rate %v: room %.2f takes %.4f, room %.2f takes %.4f", rate, room, got, at, best)
 		}

@@ -14,6 +14,7 @@ type Tracker struct {
 	cluster *cluster.Cluster
 	nodes   []track
 	fleet   fleet
+	round   *rounds
 	spread  float64 // deviations by which the largest of N normal numbers stands out
 	rounds  int
 }
@@ -41,6 +42,9 @@ type track struct {
 	fresh    bool                  // measured in the last round
 	seconds  float64               // the newest measurement, of size samples
 	late     bool                  // known only to exceed a bound in the last round
+	busy     float64               // seconds at the work of busySize samples that is still under way
+	busySize int                   // 0: none
+	left     float64               // seconds until that work is expected to be done
 	share    float64               // arrival over the round's wait
 	age      float64               // of the gradient over the round's wait
 	norm     float64
@@ -68,7 +72,7 @@ const (
 
 // NewTracker starts from the profiles.
 func NewTracker(c *cluster.Cluster) *Tracker {
-	t := &Tracker{cluster: c, nodes: make([]track, len(c.Nodes)), spread: spread(len(c.Nodes))}
+	t := &Tracker{cluster: c, nodes: make([]track, len(c.Nodes)), spread: spread(len(c.Nodes)), round: newRounds()}
 	for i, base := range c.Nominal() {
 		t.nodes[i] = track{base: base, slowdown: 1, level: 1, variance: 6, deviance: priorDeviation * normalAbs}
 		if c.Nodes[i].Profile == nil {
@@ -89,6 +93,9 @@ func (n *track) deviation() float64 { return max(n.deviance/normalAbs, 5e-4) }
 
 // Observe takes in a round: the gradients received, the total wait, the times.
 func (t *Tracker) Observe(report *cluster.Report) {
+	if t.cluster.Choices.Quorum != nil {
+		t.round.see(t, report)
+	}
 	wait := max(report.Wait.Seconds(), 1e-9)
 	f := fleet{jumps: t.fleet.jumps}
 	if t.fleet.predicted > 0 {
@@ -98,6 +105,7 @@ func (t *Tracker) Observe(report *cluster.Report) {
 	for i := range t.nodes {
 		n, r := &t.nodes[i], &report.Nodes[i]
 		n.fresh, n.late = false, false
+		n.busy, n.busySize = r.Busy, r.BusySize
 		n.share, n.age, n.norm, n.agree = min(r.Seconds/wait, 2), min(r.Age/wait, 4), r.Norm, r.Agree
 		if r.Status != cluster.Absent {
 			taking++
@@ -118,11 +126,7 @@ func (t *Tracker) Observe(report *cluster.Report) {
 				f.slow++
 			}
 		case r.Status == cluster.Late && r.Size > 0:
-			// Censored: it says at least this much, and is no measurement.
 			n.late, n.size = true, r.Size
-			if bound := t.cluster.Nodes[i].Slowness(n.base, r); bound > n.slowdown {
-				n.slowdown, n.variance = bound, max(n.variance, 1)
-			}
 		}
 	}
 	if seen > 0 {
@@ -219,22 +223,31 @@ func (n *track) remember(m, d float64) {
 // that jumps when a measurement is too far off to be noise, and returns to the known
 // level when the measurement fits it. It is what a controller falls back to.
 func (t *Tracker) Model(actions []int) {
+	filter, margin := modelFilter, modelRoom
+	if t.round.rule.Quorum < 1 {
+		filter, margin = modelQuick, 0 // a node that is a little late holds nobody up
+	}
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		d := n.deviation()
-		actions[i] = modelFilter
-		if n.count > 1 && math.Abs(n.residual) > jumpAt*d*math.Sqrt(1+n.variance) {
+		actions[i] = filter
+		if n.late {
+			actions[i] = modelLate
+		}
+		if n.fresh && n.count > 1 && math.Abs(n.residual) > jumpAt*d*math.Sqrt(1+n.variance) {
 			actions[i] = modelJump
 			if n.strange == 0 && math.Abs(n.newest[0]/n.level-1) < jumpAt*d {
 				actions[i] = modelReturn
 			}
 		}
+		actions[i] += margin
 	}
 }
 
 // Apply updates every node's performance parameters by its action: the method's
 // output. perf gets, for each node, the parameters to allocate by. A node that was not
-// measured keeps its belief; only its margin is chosen.
+// measured keeps its belief; only its margin is chosen, and what to believe of one that
+// is later than predicted.
 func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 	for i := range t.nodes {
 		n, a, node := &t.nodes[i], &Actions[actions[i]], &t.cluster.Nodes[i]
@@ -246,7 +259,49 @@ func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 				n.update(a)
 			}
 		}
+		n.wait(a, node)
 		perf[i] = node.Slowed(n.base, n.slowdown*(1+n.margin*n.deviation()*math.Sqrt(1+n.variance)))
+	}
+}
+
+// guesses are what to believe of work that is overdue, by update: how much longer it will
+// take, and whether the node is slower (or was it noise, or a spike?).
+var guesses = [...]struct {
+	left   float64 // over the time so far
+	slower bool
+}{{0.04, false}, {0.12, false}, {0.25, false}, {0.1, true}, {0.4, true}, {1.2, true}, {0.12, false}}
+
+// wait judges the work that is still under way: when it will be done, and what it says of
+// the node where it is overdue.
+func (n *track) wait(a *Action, node *cluster.Node) {
+	n.left = 0
+	if n.busySize == 0 {
+		return
+	}
+	due := node.Finish(node.Slowed(n.base, n.slowdown), n.busySize)
+	switch {
+	case n.busy < due:
+		n.left = due - n.busy
+	case !n.late: // it has just been measured; its action was about that
+		n.left = guesses[0].left * n.busy
+	default:
+		g := guesses[a.guess]
+		n.left = g.left * n.busy
+		if g.slower || n.count == 0 { // nothing but the nameplate speaks against it
+			n.slowdown = node.Slowness(n.base, &cluster.NodeReport{Size: n.busySize, Seconds: n.busy + n.left})
+			n.variance = max(n.variance, 1)
+		} else if a.Trust == Return {
+			n.slowdown = n.level
+		}
+	}
+}
+
+// Occupy writes the parameters to allocate by into dst: perf, with the time until a node
+// is free from its older work added to its overhead.
+func (t *Tracker) Occupy(perf, dst []cluster.Performance) {
+	for i := range t.nodes {
+		dst[i] = perf[i]
+		dst[i].Overhead += t.nodes[i].left
 	}
 }
 

@@ -217,51 +217,73 @@ func TestModelsOwnUpdate(t *testing.T) {
 		r.round(-1, 1+0.02*rng.NormFloat64(), 1+0.02*rng.NormFloat64(), 1)
 	}
 	r.round(-1, 1.01, 1.6, 1)
-	if r.actions[0] != modelFilter || r.actions[1] != modelJump {
+	if r.actions[0] != modelFilter+modelRoom || r.actions[1] != modelJump+modelRoom {
 		t.Errorf("actions %v, want the filter and the jump", r.actions)
 	}
 	if got := r.tracker.nodes[1].slowdown; math.Abs(got-1.6) > 1e-9 {
 		t.Errorf("belief %v after a jump to 1.6", got)
 	}
-	for name, index := range map[string]int{"filter": modelFilter, "jump": modelJump, "return": modelReturn} {
-		if a := Actions[index]; a.Trust.String() != name || a.Margin != margins[1] {
+	for name, index := range map[string]int{"filter": modelFilter, "jump": modelJump, "return": modelReturn, "hold": modelLate} {
+		if a := Actions[index]; a.Trust.String() != name || a.Margin != margins[0] {
 			t.Errorf("the model's %s is %+v", name, a)
 		}
 	}
+	r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: 0.5}}, 3)
+	r.round(-1, 1.01, 1.6, 1)
+	if r.actions[0] != modelQuick {
+		t.Errorf("action %d with a quorum, want a quick filter without room", r.actions[0])
+	}
 }
 
-// A node that is still computing says that it takes at least so long.
-func TestLateNodesOnlyRaiseTheBelief(t *testing.T) {
-	late := func(r *rig, factor float64) *cluster.Report {
-		report := r.report(20, factor, 1)
-		report.Nodes[0].Status, report.Nodes[0].Samples = cluster.Late, 0
-		return report
-	}
+// late is a report in which node 0 is still at work, for factor times its time at
+// slowdown 1.
+func (r *rig) late(factor float64) *cluster.Report {
+	report := r.report(20, factor, 1)
+	n := &report.Nodes[0]
+	n.Status, n.Samples, n.Busy, n.BusySize = cluster.Late, 0, n.Seconds, n.Size
+	return report
+}
+
+// A node that is still computing, but not for longer than expected, keeps its belief and
+// is expected after what is left; one that is overdue is judged by its action's guess.
+func TestLateNodes(t *testing.T) {
 	for _, a := range updates {
-		if a.Trust == Return {
-			continue // goes to the level whatever was measured
-		}
 		r, index := newRig(t, 2), action(t, a.Trust, a.Drift)
 		for range 10 {
 			r.round(action(t, Filter, 0.1), 1.5, 1)
 		}
-		n := &r.tracker.nodes[0]
+		n, node := &r.tracker.nodes[0], &r.cluster.Nodes[0]
 		before, count := n.slowdown, n.count
-		for _, bound := range []float64{0.2, 1, 1.49} {
-			r.tracker.Observe(late(r, bound))
+		due := node.Finish(node.Slowed(n.base, before), 20)
+		for _, so := range []float64{0.2, 1, 1.4} {
+			report := r.late(so)
+			r.tracker.Observe(report)
 			r.tracker.Apply([]int{index, index}, r.perf)
-			if n.slowdown < before || n.slowdown > before*1.01 {
-				t.Errorf("%v: late beyond %v moved the belief from %v to %v", a, bound, before, n.slowdown)
+			if n.slowdown != before || !near(n.left, due-report.Nodes[0].Busy) {
+				t.Errorf("%v: %v of its time moved the belief from %v to %v; %v s left", a, so, before, n.slowdown, n.left)
 			}
 		}
-		before = n.slowdown
-		r.tracker.Observe(late(r, 3))
+		report := r.late(3)
+		r.tracker.Observe(report)
 		r.tracker.Apply([]int{index, index}, r.perf)
-		if !near(n.slowdown, 3) {
-			t.Errorf("%v: late beyond 3 moved the belief from %v to %v", a, before, n.slowdown)
+		g := guesses[Actions[index].guess]
+		want := before
+		switch {
+		case g.slower:
+			want = node.Slowness(n.base, &cluster.NodeReport{Size: 20, Seconds: report.Nodes[0].Busy * (1 + g.left)})
+		case a.Trust == Return:
+			want = n.level
+		}
+		if !near(n.slowdown, want) || !near(n.left, g.left*report.Nodes[0].Busy) {
+			t.Errorf("%v: late beyond 3: belief %v, want %v; %v s left", a, n.slowdown, want, n.left)
 		}
 		if n.count != count || n.fresh || !n.late {
 			t.Errorf("%v: a late node counts as measured", a)
+		}
+		ready := make([]cluster.Performance, 2)
+		r.tracker.Occupy(r.perf, ready)
+		if !near(ready[0].Overhead, r.perf[0].Overhead+n.left) || ready[1] != r.perf[1] {
+			t.Errorf("%v: to allocate by: %+v, in force %+v", a, ready, r.perf)
 		}
 	}
 }
@@ -304,20 +326,21 @@ func TestUnknownProfileConvergesToTheLine(t *testing.T) {
 }
 
 // A node without a profile that is late before it was ever measured: its bound is
-// believed until a measurement comes.
+// believed, and a little more, until a measurement comes.
 func TestUnknownProfileMayBeLateAtOnce(t *testing.T) {
 	c := mixed(t, 2)
 	c.Nodes[0].Profile, c.Nodes[0].Hidden.Profile = nil, c.Nodes[0].Profile
 	r := &rig{cluster: c, tracker: NewTracker(c), perf: c.Nominal(), actions: make([]int, 2)}
 	guess := r.perf[0].PerSample
-	for _, x := range []struct{ bound, want float64 }{{0.5, 1}, {3, 3}, {2, 3}} {
+	for _, x := range []struct{ bound, want float64 }{{0.5, 1}, {3, 3 * (1 + guesses[0].left)}, {2, 3 * (1 + guesses[0].left)}} {
 		report := r.report(20, 1, 1)
 		report.Nodes[0].Status, report.Nodes[0].Samples = cluster.Late, 0
 		report.Nodes[0].Seconds = c.Nodes[0].Network + x.bound*20*guess
+		report.Nodes[0].Busy, report.Nodes[0].BusySize = report.Nodes[0].Seconds, 20
 		r.tracker.Observe(report)
 		r.tracker.Apply(r.actions, r.perf)
 		n := &r.tracker.nodes[0]
-		if !near(n.slowdown, x.want) || math.IsInf(r.perf[0].PerSample, 0) || math.IsInf(n.variance, 0) {
+		if math.Abs(n.slowdown/x.want-1) > 0.01 || math.IsInf(r.perf[0].PerSample, 0) || math.IsInf(n.variance, 0) {
 			t.Errorf("late beyond %v: slowdown %v, variance %v, parameters %+v", x.bound, n.slowdown, n.variance, r.perf[0])
 		}
 	}

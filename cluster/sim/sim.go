@@ -208,9 +208,7 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 	n, j, r := &s.nodes[i], &s.jobs[i], &s.report.Nodes[i]
 	j.busy = false
 	if j.dies {
-		if r.Status != cluster.In {
-			round.Lose(s.now)
-		}
+		round.Lose(s.now)
 		r.Status, r.OOM = cluster.Lost, j.oom
 		s.note(i, "fails")
 		n.away = 1 + restartRounds // the round under way does not count
@@ -219,12 +217,11 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 		}
 		return
 	}
-	first := r.Status != cluster.In
-	verdict := round.Receive(s.now, j.opened, first)
+	verdict := round.Receive(s.now, j.opened)
 	s.note(i, verdict.String())
 	r.Size, r.Seconds, r.Age, r.Behind = j.size, (s.now - j.start).Seconds(), (s.now - j.opened).Seconds(), s.round-j.round
 	if verdict == cluster.Stale {
-		if first {
+		if r.Status != cluster.In {
 			r.Status = cluster.Refused
 		}
 	} else {

@@ -128,10 +128,10 @@ func TestRounds(t *testing.T) {
 				if n.Status == cluster.In != (n.Samples > 0) && n.Status != cluster.Lost {
 					t.Fatalf("node %d: %+v", i, n)
 				}
-				if n.Samples > 0 { // possibly of a node that failed afterwards
+				if n.Samples > n.Aged {
 					in++
 				}
-				if present[i] && (n.Status != cluster.Lost || n.Samples > 0) {
+				if present[i] && (n.Status != cluster.Lost || n.Samples > n.Aged) {
 					expected++
 				}
 				if present[i] && sizes[i] <= c.Nodes[i].Limit {

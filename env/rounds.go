@@ -1,0 +1,261 @@
+package env
+
+import (
+	"math"
+	"os"
+	"strconv"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// RoundFeatures is the width of the round's observation row.
+var RoundFeatures = len(cluster.Rules) + 2*len(cluster.Quorums) + 22
+
+// rounds keeps what the rounds said about every rule. As the times of all nodes are
+// seen, up to those that were late, every rule can be judged by every round, not only
+// the one in force: no rule has to be tried to be known.
+type rounds struct {
+	outcomes cluster.Outcomes
+	work     []cluster.Work
+	means    [][Objectives]float64 // moving averages of the rules' values
+	count    float64
+	newest   []float64 // quantiles of the arrivals over the predicted finish, - 1
+	average  []float64 // their moving averages
+	rate     float64   // progress per second, moving average
+	scale    float64   // gradient noise scale, in global batches
+	rule     cluster.Rule
+	busy     float64 // share of nodes with work still under way
+	overdue  float64 // share of nodes that are later than predicted
+	left     float64 // seconds until the busy are free, over the predicted finish, a node
+	blocked  float64 // share of nodes that are busy for longer than a round
+}
+
+const (
+	roundRate = 0.02 // of the moving averages
+	maxSeen   = 1024 // nodes by which a rule is judged: more tell nothing more
+	// of a late sample: its node's next share is guesswork; best of 0 to 0.4 in search on the training split
+)
+
+// RoundScale brings the values of rules to the size of a reward.
+const RoundScale = 5
+
+func newRounds() *rounds {
+	q := len(cluster.Quorums)
+	return &rounds{rule: cluster.Rule{Quorum: 1}, means: make([][Objectives]float64, len(cluster.Rules)), newest: make([]float64, q), average: make([]float64, q)}
+}
+
+// progress is what n counted samples are worth, in rounds of the global batch: n times
+// the statistical efficiency at the noise scale, and its derivative.
+func progress(n, batch, scale float64) (value, slope float64) {
+	s := scale * batch
+	if s == 0 {
+		return n / batch, 1 / batch
+	}
+	return n / batch * (s + batch) / (s + n), s * (s + batch) / ((s + n) * (s + n) * batch)
+}
+
+// Values writes what the work of a round is worth under every rule, by objective:
+//
+//	speed      progress + that of the late gradients - that of the work they displace - their cost - rate x wait
+//	waiting    minus the idle share of the nodes' time
+//	freshness  minus the share of the global batch that will be accepted late
+//
+// rate is the progress per second that a second of waiting costs: a rule that
+// maximises this maximises progress over time (Dinkelbach 1967).
+func Values(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, scale, rate float64) {
+	for a, rule := range cluster.Rules {
+		out := o.Under(rule)
+		worth, slope := progress(out.Counted, batch, scale)
+		dst[a] = [Objectives]float64{
+			worth + slope*out.Later - out.Debt/batch - rate*out.Wait - lateCost*out.Late/batch,
+			-out.Idle / max(nodes*out.Wait, 1e-9),
+			-out.Late / batch,
+		}
+	}
+}
+
+// center takes the mean over the rules off: what all have in common decides nothing.
+func center(values [][Objectives]float64) {
+	var mean [Objectives]float64
+	for _, v := range values {
+		for o := range v {
+			mean[o] += v[o] / float64(len(values))
+		}
+	}
+	for a := range values {
+		for o := range mean {
+			values[a][o] -= mean[o]
+		}
+	}
+}
+
+// see judges every rule by a round's report.
+func (r *rounds) see(t *Tracker, report *cluster.Report) {
+	wait := max(report.Wait.Seconds(), 1e-9)
+	r.work = r.work[:0]
+	r.busy, r.overdue, r.left, r.blocked = 0, 0, 0, 0
+	stride := 1 + (len(t.nodes)-1)/maxSeen
+	batch, taking, scale, scales := 0.0, 0.0, 0.0, 0.0
+	for i := 0; i < len(t.nodes); i += stride {
+		n, node, got := &t.nodes[i], &t.cluster.Nodes[i], &report.Nodes[i]
+		if got.Status == cluster.Absent || got.Status == cluster.Lost {
+			continue
+		}
+		taking++
+		due, left := 0.0, 0.0
+		if got.BusySize > 0 {
+			due = node.Finish(node.Slowed(n.base, n.slowdown), got.BusySize)
+			left = max(due-got.Busy, 0.2*due)
+			r.busy++
+			if got.Busy > due {
+				r.overdue++
+			}
+			if t.fleet.predicted > 0 {
+				r.left += min(left/t.fleet.predicted, 4)
+				if left > t.fleet.predicted {
+					r.blocked++
+				}
+			}
+		}
+		w := cluster.Work{At: wait - got.Idle, Took: got.Seconds, Size: got.Size, Behind: got.Behind}
+		switch {
+		case got.Status == cluster.Late:
+			w.At, w.Took, w.Behind = wait+left, got.Busy+left, int(min(got.Busy/wait, 1e6))
+		case got.BusySize > 0: // older work came in, this round's is under way
+			w.At = wait - got.Busy
+			w.NextAt, w.NextTook, w.NextSize = wait+left, got.Busy+left, got.BusySize
+		case got.Behind == 0 && got.Aged > 0: // both came in
+			w.NextAt, w.NextTook, w.NextSize = w.At, got.Seconds, got.Size
+			w.At, w.Took, w.Size, w.Behind = w.At-got.Seconds, got.Seconds, got.Aged, 1
+		}
+		r.work = append(r.work, w)
+		batch += float64(w.Size + w.NextSize)
+		if got.Size > 0 && got.Norm > 0 && got.Status == cluster.In {
+			square := got.Norm * got.Norm
+			if d := 1/float64(got.Size) - square/float64(max(report.Accepted, got.Size)); d > 0 {
+				scale += max(square-1, 0) / d
+				scales++
+			}
+		}
+	}
+	if taking == 0 {
+		return
+	}
+	r.busy, r.overdue, r.left, r.blocked = r.busy/taking, r.overdue/taking, r.left/taking, r.blocked/taking
+	r.outcomes.Set(r.work)
+	r.count++
+	rate := max(roundRate, 1/r.count)
+	if scales > 0 {
+		r.scale += rate * (scale/scales/float64(t.cluster.GlobalBatch) - r.scale)
+	}
+	worth, _ := progress(report.Counted, float64(t.cluster.GlobalBatch), r.scale)
+	r.rate += rate * (worth/wait - r.rate)
+	for k, q := range cluster.Quorums {
+		r.newest[k] = clip(r.outcomes.Quantile(q)/max(t.fleet.predicted, 1e-9)-1, 2)
+		if t.fleet.predicted == 0 {
+			r.newest[k] = 0
+		}
+		r.average[k] += rate * (r.newest[k] - r.average[k])
+	}
+	var buffer [64][Objectives]float64
+	values := buffer[:len(cluster.Rules)]
+	Values(values, &r.outcomes, taking, float64(t.cluster.GlobalBatch)*taking/r.present(t, report), r.scale, r.rate)
+	center(values)
+	for a := range values {
+		for o, v := range values[a] {
+			r.means[a][o] += rate * (v - r.means[a][o])
+		}
+	}
+}
+
+// present is the number of nodes that hold the global batch.
+func (r *rounds) present(t *Tracker, report *cluster.Report) float64 {
+	n := 0.0
+	for i := range t.nodes {
+		if s := report.Nodes[i].Status; s != cluster.Absent && s != cluster.Lost {
+			n++
+		}
+	}
+	return max(n, 1)
+}
+
+// Means are the moving averages of the rules' values, in the order of cluster.Rules,
+// centred over the rules; valid until the next report.
+func (t *Tracker) Means() [][Objectives]float64 { return t.round.means }
+
+// SetRule tells the tracker by which rule the next round is collected.
+func (t *Tracker) SetRule(c cluster.Collect, nodes int) {
+	r := cluster.Rule{Quorum: float64(c.Quorum.Of(nodes)) / float64(max(nodes, 1)), Grace: c.GraceShare}
+	if t.fleet.predicted > 0 {
+		r.Grace += c.Grace.Seconds() / t.fleet.predicted
+	}
+	t.round.rule = r
+}
+
+// BestRule is the index of the rule, among those allowed, with the highest weighted
+// value; corrections, by rule and objective, are added to the averages where there are any.
+func (t *Tracker) BestRule(allowed []int, weights [Objectives]float64, corrections []float32) int {
+	best, most := allowed[0], math.Inf(-1)
+	for _, a := range allowed {
+		v := 0.0
+		for o, w := range weights {
+			m := t.round.means[a][o]
+			if corrections != nil {
+				m += float64(corrections[a*Objectives+o]) / RoundScale
+			}
+			v += float64(w * m) // rounded: no fused multiply-add
+		}
+		if v > most {
+			best, most = a, v
+		}
+	}
+	return best
+}
+
+// RoundRow writes the observation from which the round's rule is chosen, into dst
+// (grown if needed). Like the nodes' rows it is free of scale and of the number of nodes.
+func (t *Tracker) RoundRow(dst []float32, weights [Objectives]float64) []float32 {
+	if cap(dst) < RoundFeatures {
+		dst = make([]float32, RoundFeatures)
+	}
+	dst = dst[:0]
+	put := func(values ...float64) {
+		for _, v := range values {
+			dst = append(dst, float32(v))
+		}
+	}
+	r, f := t.round, &t.fleet
+	best := math.Inf(-1)
+	for a := range r.means {
+		best = max(best, r.means[a][0])
+	}
+	for a := range r.means {
+		put(max(r.means[a][0]-best, -0.4) * 5)
+	}
+	for k := range r.newest {
+		put(clip(r.newest[k], 1)*3, clip(r.average[k], 1)*3)
+	}
+	size := float64(len(t.nodes))
+	put(
+		r.busy*2, r.overdue*3, min(r.left, 1)*3, r.blocked*3, math.Log(max(r.scale, 0.01))/3, clip(r.rate*f.predicted-1, 1)*3,
+		(1-r.rule.Quorum)*2, min(r.rule.Grace, 1)*2,
+		f.residual, f.absolute-0.8, math.Log1p(1000*f.jumps)/4, f.deviation, clip(f.excess, 1)*2, f.slow*2, f.missing*2,
+		math.Log(size)/4-0.7, t.spread-1.5, math.Log1p(float64(min(t.rounds, horizon)))/3-1,
+	)
+	for _, w := range weights {
+		put(w)
+	}
+	for len(dst) < RoundFeatures {
+		put(0)
+	}
+	return dst
+}
+
+var lateCost, DebugRoom = dbg("LATECOST", .2), dbg("ROOM", .25)
+
+func dbg(n string, d float64) float64 {
+	if v, err := strconv.ParseFloat(os.Getenv(n), 64); err == nil {
+		return v
+	}
+	return d
+}
