@@ -9,8 +9,8 @@ import (
 
 // Conditions describes how the nodes of a cluster depart from their profiles, round
 // by round. The zero value is a cluster that keeps to its profiles exactly. Presets
-// are fitted to measurements; docs/formats/cluster.md has the table with the file
-// behind each number, experiments/fit-conditions makes it.
+// are fitted to measurements, but for Unseen; docs/formats/cluster.md has the table with
+// the file behind each number, experiments/fit-conditions makes it.
 type Conditions struct {
 	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile, 0..3
 	Noise    Spread     `yaml:"noise,omitempty" json:"noise"`       // over nodes: relative sd of one round's time
@@ -20,11 +20,12 @@ type Conditions struct {
 	Failures Failures   `yaml:"failures,omitempty" json:"failures"` // nodes that fail and return
 	Joins    Joins      `yaml:"joins,omitempty" json:"joins"`       // nodes that come later
 	Scale    NoiseScale `yaml:"noise_scale,omitempty" json:"noise_scale"`
+	Unseen   `yaml:",inline"`
 }
 
 // Spread is a log-normal distribution: its median and the sd of its logarithm.
 type Spread struct {
-	Median float64 `yaml:"median,omitempty" json:"median"` // noise 0..0.2, excess 0..8; zero switches the thing off
+	Median float64 `yaml:"median,omitempty" json:"median"` // noise 0..0.5, excess 0..8; zero switches the thing off
 	Sigma  float64 `yaml:"sigma,omitempty" json:"sigma"`   // 0..3
 }
 
@@ -72,11 +73,13 @@ type NoiseScale struct {
 }
 
 // maxExcess and maxNoise clip the tails of the log-normal distributions to what was
-// measured: an eightfold slowdown by a co-located job, 20% of step noise.
+// measured: an eightfold slowdown by a co-located job, 20% of step noise. A median
+// beyond that, to see what breaks, is its own bound.
 const (
 	maxExcess = 8
 	minNoise  = 0.001
 	maxNoise  = 0.2
+	maxMedian = 0.5
 )
 
 // Draw maps a standard normal number to the distribution.
@@ -87,7 +90,7 @@ func (c *Conditions) DrawNoise(z float64) float64 {
 	if c.Noise.Median == 0 {
 		return 0
 	}
-	return min(max(c.Noise.Draw(z), minNoise), maxNoise)
+	return min(max(c.Noise.Draw(z), minNoise), max(maxNoise, c.Noise.Median))
 }
 
 // DrawSlowdown is an episode's slowdown from a standard normal number.
@@ -124,11 +127,22 @@ var presets = map[string]func(*Conditions){
 	},
 	"failures": func(c *Conditions) { c.Failures = Failures{Rate: 0.001, Rounds: 50, Silent: 0.3} },
 	"joins":    func(c *Conditions) { c.Joins = Joins{Share: 0.25, Rounds: 200} },
+	"racks": func(c *Conditions) {
+		c.Racks = Racks{Size: 4, Episode: Episode{Rate: 0.003, Rounds: 100, Excess: Spread{Median: 0.5, Sigma: 0.5}}}
+	},
+	"diurnal":       func(c *Conditions) { c.Diurnal = Diurnal{Amplitude: 0.2, Rounds: 200} },
+	"creep":         func(c *Conditions) { c.Creep = Creep{Share: 0.25, Rounds: 200, Most: 3} },
+	"bimodal":       func(c *Conditions) { c.Modes = Modes{Share: 0.25, Excess: 0.5, Rounds: 20} },
+	"wrong-profile": func(c *Conditions) { c.Wrong = Wrong{Share: 0.25, Factor: 2} },
+	"skewed-clocks": func(c *Conditions) { c.Clocks = Clocks{SD: 1} },
 }
 
 // Presets lists the names that Preset knows, in the order of the documentation.
 func Presets() []string {
-	return []string{"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins"}
+	return []string{
+		"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins",
+		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks",
+	}
 }
 
 // ErrPreset says that no preset has that name.
@@ -163,7 +177,7 @@ const (
 func (c *Conditions) check(prefix string, p *problems) {
 	within := func(path string, v, least, most float64) { p.within(prefix+path, v, least, most) }
 	within("bias", c.Bias, 0, maxSD)
-	within("noise.median", c.Noise.Median, 0, maxNoise)
+	within("noise.median", c.Noise.Median, 0, maxMedian)
 	within("noise.sigma", c.Noise.Sigma, 0, maxSD)
 	within("spikes.rate", c.Spikes.Rate, 0, 1)
 	within("spikes.least", c.Spikes.Least, 0, maxSpike)
@@ -172,13 +186,8 @@ func (c *Conditions) check(prefix string, p *problems) {
 	if c.Drift.SD > 0 || c.Drift.Rounds != 0 {
 		within("drift.rounds", c.Drift.Rounds, 1, maxRounds)
 	}
-	for i, e := range c.Episodes {
-		path := fmt.Sprintf("episodes[%d]", i)
-		within(path+".rate", e.Rate, 0, 1)
-		within(path+".rounds", e.Rounds, 1, maxRounds)
-		within(path+".excess.median", e.Excess.Median, 0, maxExcess)
-		within(path+".excess.sigma", e.Excess.Sigma, 0, maxSD)
-		within(path+".at_start", e.AtStart, 0, 1)
+	for i := range c.Episodes {
+		c.Episodes[i].check(fmt.Sprintf("%sepisodes[%d]", prefix, i), p)
 	}
 	within("failures.rate", c.Failures.Rate, 0, 1)
 	within("failures.silent", c.Failures.Silent, 0, 1)
@@ -192,4 +201,13 @@ func (c *Conditions) check(prefix string, p *problems) {
 		within("noise_scale.end", c.Scale.End, 0.001, maxRounds)
 		within("noise_scale.rounds", c.Scale.Rounds, 1, maxRounds)
 	}
+	c.Unseen.check(prefix, p)
+}
+
+func (e *Episode) check(path string, p *problems) {
+	p.within(path+".rate", e.Rate, 0, 1)
+	p.within(path+".rounds", e.Rounds, 1, maxRounds)
+	p.within(path+".excess.median", e.Excess.Median, 0, maxExcess)
+	p.within(path+".excess.sigma", e.Excess.Sigma, 0, maxSD)
+	p.within(path+".at_start", e.AtStart, 0, 1)
 }

@@ -42,7 +42,7 @@ func TestConditionsValidate(t *testing.T) {
 		Failures: Failures{Rate: 0.5, Silent: -1}, Joins: Joins{Share: 2, Rounds: -1}, Scale: NoiseScale{Start: 1},
 	}
 	want := `bias is NaN; it must lie in 0..3
-noise.median is -1; it must lie in 0..0.2
+noise.median is -1; it must lie in 0..0.5
 noise.sigma is +Inf; it must lie in 0..3
 spikes.rate is 2; it must lie in 0..1
 spikes.least is -1; it must lie in 0..100
@@ -87,6 +87,10 @@ func TestDraws(t *testing.T) {
 		if n, s := c.DrawNoise(z), e.DrawSlowdown(z); n != want[0] || math.Abs(s-want[1]) > 1e-15 {
 			t.Errorf("at %v: %v %v, want %v", z, n, s, want)
 		}
+	}
+	strong := Conditions{Noise: Spread{0.5, 0.3}}
+	if strong.DrawNoise(0.1) != 0.5 || strong.DrawNoise(-1) != 0.5*math.Exp(-0.3) {
+		t.Error("a median above maxNoise is its own bound")
 	}
 	if (&Conditions{}).DrawNoise(3) != 0 {
 		t.Error("a median of zero switches noise off")
@@ -216,6 +220,24 @@ func TestPresetsDocumented(t *testing.T) {
 		}
 		if j := c.Joins; j.Share > 0 {
 			row(label, "joins share %v, rounds %v", j.Share, j.Rounds)
+		}
+		if r := c.Racks; r.Size > 0 {
+			row(label, "racks size %v, rate %v, rounds %v, excess median %v, sigma %v", r.Size, r.Rate, r.Rounds, r.Excess.Median, r.Excess.Sigma)
+		}
+		if d := c.Diurnal; d.Amplitude > 0 {
+			row(label, "diurnal amplitude %v, rounds %v", d.Amplitude, d.Rounds)
+		}
+		if k := c.Creep; k.Share > 0 {
+			row(label, "creep share %v, rounds %v, most %v", k.Share, k.Rounds, k.Most)
+		}
+		if m := c.Modes; m.Share > 0 {
+			row(label, "modes share %v, excess %v, rounds %v", m.Share, m.Excess, m.Rounds)
+		}
+		if w := c.Wrong; w.Share > 0 {
+			row(label, "wrong share %v, factor %v", w.Share, w.Factor)
+		}
+		if k := c.Clocks; k.SD > 0 {
+			row(label, "clocks sd %v", k.SD)
 		}
 	}
 }

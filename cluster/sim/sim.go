@@ -219,7 +219,7 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 	}
 	verdict := round.Receive(s.now, j.opened)
 	s.note(i, verdict.String())
-	r.Size, r.Seconds, r.Age, r.Behind = j.size, (s.now - j.start).Seconds(), (s.now - j.opened).Seconds(), s.round-j.round
+	r.Size, r.Seconds, r.Age, r.Behind = j.size, n.unseen.stamped((s.now - j.start).Seconds()), n.unseen.stamped((s.now - j.opened).Seconds()), s.round-j.round
 	if verdict == cluster.Stale {
 		if r.Status != cluster.In {
 			r.Status = cluster.Refused

@@ -57,7 +57,7 @@ func drawConditions(t *rapid.T) cluster.Conditions {
 	}
 	long := func(name string) float64 { return rapid.SampledFrom([]float64{1, 1.5, 20, 1e9}).Draw(t, name) }
 	c := cluster.Conditions{
-		Bias: f(1, "bias"), Noise: cluster.Spread{Median: f(0.2, "noise"), Sigma: f(2, "sigma")},
+		Bias: f(1, "bias"), Noise: cluster.Spread{Median: f(0.5, "noise"), Sigma: f(2, "sigma")},
 		Spikes:   cluster.Spikes{Rate: f(1, "spikes"), Least: f(3, "least"), More: f(3, "more")},
 		Drift:    cluster.Drift{SD: f(1, "drift"), Rounds: long("drift rounds")},
 		Failures: cluster.Failures{Rate: f(0.5, "failures"), Rounds: long("absence"), Silent: f(1, "silent")},
@@ -70,6 +70,18 @@ func drawConditions(t *rapid.T) cluster.Conditions {
 	}
 	if rapid.Bool().Draw(t, "scale") {
 		c.Scale = cluster.NoiseScale{Start: 0.5, End: 50, Rounds: 10}
+	}
+	if rapid.Bool().Draw(t, "unseen") {
+		c.Unseen = cluster.Unseen{
+			Racks: cluster.Racks{Size: rapid.IntRange(1, 4).Draw(t, "rack"), Episode: cluster.Episode{
+				Rate: f(1, "rack rate"), Rounds: long("rack rounds"), Excess: cluster.Spread{Median: f(8, "excess"), Sigma: f(3, "sigma")},
+			}},
+			Diurnal: cluster.Diurnal{Amplitude: f(3, "amplitude"), Rounds: long("period")},
+			Creep:   cluster.Creep{Share: f(1, "creep"), Rounds: long("creep rounds"), Most: 100},
+			Modes:   cluster.Modes{Share: f(1, "modes"), Excess: f(8, "mode"), Rounds: long("stay")},
+			Wrong:   cluster.Wrong{Share: f(1, "wrong"), Factor: 1 + f(99, "factor")},
+			Clocks:  cluster.Clocks{SD: f(1000, "clocks")},
+		}
 	}
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ type node struct {
 	noise    float64 // relative deviation of one round's time
 	drift    float64 // of the log slowdown
 	episodes []spell // one per kind of episode
+	unseen   *unseen // nil: none
 	away     int     // rounds until it is back; 0: here
 	slowdown float64 // without noise, in the round about to run
 	factor   float64 // noise of the round about to run
@@ -27,6 +28,28 @@ type spell struct {
 	slow float64
 }
 
+// newSpell is the state before the first round, of which advance takes one off.
+func newSpell(e *cluster.Episode, rng *rand.Rand) spell {
+	begin, length, z := rng.Float64(), rng.Float64(), rng.NormFloat64()
+	if begin < e.AtStart {
+		return spell{left: 1 + geometric(length, e.Rounds), slow: e.DrawSlowdown(z)}
+	}
+	return spell{}
+}
+
+// advance is the slowdown in the next round.
+func (s *spell) advance(e *cluster.Episode, rng *rand.Rand) float64 {
+	if s.left > 0 {
+		s.left--
+	} else if rng.Float64() < e.Rate {
+		*s = spell{left: geometric(rng.Float64(), e.Rounds), slow: e.DrawSlowdown(rng.NormFloat64())}
+	}
+	if s.left > 0 {
+		return s.slow
+	}
+	return 1
+}
+
 // newNode draws what stays the same over a run and the state of the first round.
 func newNode(c *cluster.Conditions, constant float64, seed uint64, index, count int) node {
 	n := node{fails: -1}
@@ -37,20 +60,17 @@ func newNode(c *cluster.Conditions, constant float64, seed uint64, index, count 
 	n.drift = c.Drift.SD * rng.NormFloat64()
 	n.episodes = make([]spell, len(c.Episodes))
 	for k := range c.Episodes {
-		e := &c.Episodes[k]
-		begin, length, z := rng.Float64(), rng.Float64(), rng.NormFloat64()
-		if begin < e.AtStart {
-			n.episodes[k] = spell{left: 1 + geometric(length, e.Rounds), slow: e.DrawSlowdown(z)} // the first round takes one off
-		}
+		n.episodes[k] = newSpell(&c.Episodes[k], rng)
 	}
 	if late := int(math.Round(c.Joins.Share * float64(count))); index > 0 && index >= count-late {
 		n.away = 1 + int(float64(c.Joins.Rounds)*rng.Float64())
 	}
+	n.unseen = newUnseen(&c.Unseen, seed, index)
 	n.advance(c)
 	return n
 }
 
-// advance moves the node to its next round. It draws from the node's own stream only,
+// advance moves the node to its next round. It draws from the node's own streams only,
 // so that nothing a policy does changes what a node will do.
 func (n *node) advance(c *cluster.Conditions) {
 	rng := rand.New(&n.pcg)
@@ -65,15 +85,10 @@ func (n *node) advance(c *cluster.Conditions) {
 		n.slowdown *= math.Exp(log)
 	}
 	for k := range n.episodes {
-		e, s := &c.Episodes[k], &n.episodes[k]
-		if s.left > 0 {
-			s.left--
-		} else if rng.Float64() < e.Rate {
-			*s = spell{left: geometric(rng.Float64(), e.Rounds), slow: e.DrawSlowdown(rng.NormFloat64())}
-		}
-		if s.left > 0 {
-			n.slowdown *= s.slow
-		}
+		n.slowdown *= n.episodes[k].advance(&c.Episodes[k], rng)
+	}
+	if n.unseen != nil {
+		n.slowdown *= n.unseen.advance(&c.Unseen)
 	}
 	n.factor = 1
 	if n.noise > 0 {

@@ -48,40 +48,46 @@ func preset(t *testing.T, name string) cluster.Conditions {
 func TestEpisodes(t *testing.T) {
 	for _, name := range []string{"interference", "bursts", "colocated", "powercap"} {
 		e := preset(t, name).Episodes[0]
-		var starts, eligible float64
-		var lengths, logs moments
-		begun, left := 0., 0
-		const nodes = 1500
-		walk(cluster.Conditions{Episodes: []cluster.Episode{e}}, nodes, 3000, func(_, round int, n *node) {
-			s := n.episodes[0]
-			if want := 1.; s.left > 0 && n.slowdown != s.slow || s.left == 0 && n.slowdown != want {
-				t.Fatalf("slowdown %v in %+v", n.slowdown, s)
-			}
-			switch {
-			case round == 0:
-				if s.left > 0 {
-					begun++
-				}
-			case left == 0: // it was idle and may have begun one
-				if eligible++; s.left > 0 {
-					starts++
-					lengths.add(float64(s.left))
-					if s.slow < 1+8 {
-						logs.add(math.Log(s.slow - 1))
-					}
-				}
-			}
-			left = s.left
-		})
-		near(t, name+": starts", starts/eligible, e.Rate, math.Sqrt(e.Rate/eligible))
-		near(t, name+": length", lengths.mean(), e.Rounds, e.Rounds/math.Sqrt(lengths.n))
-		if at := e.AtStart + e.Rate; math.Abs(begun/nodes-at) > 4*math.Sqrt(at/nodes) {
-			t.Errorf("%s: %v begin in one, want %v", name, begun/nodes, at)
+		spells(t, name, e, cluster.Conditions{Episodes: []cluster.Episode{e}}, func(n *node) spell { return n.episodes[0] })
+	}
+}
+
+// spells wants those of nodes under conditions to be as the episode says.
+func spells(t *testing.T, name string, e cluster.Episode, c cluster.Conditions, of func(n *node) spell) {
+	t.Helper()
+	var starts, eligible float64
+	var lengths, logs moments
+	begun, left := 0., 0
+	const nodes = 1500
+	walk(c, nodes, 3000, func(_, round int, n *node) {
+		s := of(n)
+		if want := 1.; s.left > 0 && n.slowdown != s.slow || s.left == 0 && n.slowdown != want {
+			t.Fatalf("slowdown %v in %+v", n.slowdown, s)
 		}
-		// The clipped upper tail (eightfold) is left out, and with it a little of the median.
-		if median := math.Exp(logs.mean()); math.Abs(median/e.Excess.Median-1) > 0.12 {
-			t.Errorf("%s: median excess %v, want %v", name, median, e.Excess.Median)
+		switch {
+		case round == 0:
+			if s.left > 0 {
+				begun++
+			}
+		case left == 0: // it was idle and may have begun one
+			if eligible++; s.left > 0 {
+				starts++
+				lengths.add(float64(s.left))
+				if s.slow < 1+8 {
+					logs.add(math.Log(s.slow - 1))
+				}
+			}
 		}
+		left = s.left
+	})
+	near(t, name+": starts", starts/eligible, e.Rate, math.Sqrt(e.Rate/eligible))
+	near(t, name+": length", lengths.mean(), e.Rounds, e.Rounds/math.Sqrt(lengths.n))
+	if at := e.AtStart + e.Rate; math.Abs(begun/nodes-at) > 4*math.Sqrt(at/nodes) {
+		t.Errorf("%s: %v begin in one, want %v", name, begun/nodes, at)
+	}
+	// The clipped upper tail (eightfold) is left out, and with it a little of the median.
+	if median := math.Exp(logs.mean()); math.Abs(median/e.Excess.Median-1) > 0.12 {
+		t.Errorf("%s: median excess %v, want %v", name, median, e.Excess.Median)
 	}
 }
 
