@@ -9,9 +9,9 @@ import (
 )
 
 // roundTrainer learns what the moving averages of the rules' values miss: a network per
-// round whose actions are the rules, whose reward is a rule's value in the round just
-// played above its average (env.Step.Rules). Every round teaches several rules at once,
-// the one played and others at random, as its work shows what each would have been worth.
+// round whose actions are the rules and whose reward is what a rule's value, played out
+// in a copy of the episode, has above its average (env.Step.Rules). A judged round
+// teaches several rules at once, drawn at random.
 type roundTrainer struct {
 	replay    *ddqn.Replay
 	learner   *ddqn.Learner
@@ -31,7 +31,7 @@ func (r *roundTrainer) init(config TrainConfig) error {
 		return err
 	}
 	r.learner, err = ddqn.NewLearner(ddqn.LearnerConfig{
-		Batch: trainRows / trainGroup, Group: trainGroup, NStep: 1, Gamma: roundGamma,
+		Batch: trainRows / trainGroup, Group: trainGroup, NStep: 1,
 		LearningRate: trainRate, DecayUpdates: config.sets() * config.Updates / roundUpdates, FinalRate: 0.02,
 	}, net, rand.NewPCG(config.Seed, 5))
 	r.actor = ddqn.NewActor(net)
@@ -53,46 +53,29 @@ func (t *Trainer) rule(s *stream, random float64) {
 		s.rule = allowed[t.rng.IntN(len(allowed))]
 	}
 	s.env.SetRule(s.rule)
-	p := s.seeRound(ddqn.Mid)
-	if len(s.history) == 0 {
-		p.Kind = ddqn.First
+	if t.rng.Float64() >= askShare*min(1, askNodes/float64(s.env.Size())) {
+		return
 	}
-	p.Actions = make([]int, trainGroup)
+	p := ddqn.Step{Kind: ddqn.First, Actions: make([]int, trainGroup), Weights: weights32(s.weights)}
 	for k := range p.Actions {
-		p.Actions[k] = s.rule
-		if k > 0 {
-			p.Actions[k] = t.rng.IntN(len(cluster.Rules))
-		}
+		p.Actions[k] = t.rng.IntN(len(cluster.Rules))
+		p.Rows = append(p.Rows, s.row...)
 	}
-	p.Weights = weights32(s.weights)
+	s.env.Ask(p.Actions)
 	s.judged = append(s.judged, p)
 }
 
-// seeRound is the round's row, once for every rule that is taught.
-func (s *stream) seeRound(kind ddqn.Kind) ddqn.Step {
-	p := ddqn.Step{Kind: kind}
-	for range trainGroup {
-		p.Rows = append(p.Rows, s.row...)
-	}
-	return p
-}
-
-// judge notes what the rules were worth.
+// judge notes what the rules asked for were worth. Each such round is an episode of its
+// own: what a rule leaves to later rounds is in its reward.
 func (s *stream) judge(step env.Step) {
 	if len(s.judged) == 0 {
 		return
 	}
 	p := &s.judged[0]
-	p.Rewards = make([]float32, trainGroup*env.Objectives)
-	if len(step.Rules) > 0 {
-		for k, a := range p.Actions {
-			copy(p.Rewards[k*env.Objectives:], step.Rules[a*env.Objectives:][:env.Objectives])
-		}
+	p.Rewards = append([]float32(nil), step.Rules...)
+	if len(step.Rules) == 0 { // the nodes left could not hold the global batch
+		s.judged = s.judged[:0]
+		return
 	}
-	if step.Kind == env.Last {
-		s.row = s.env.RoundRow(s.row)
-		last := s.seeRound(ddqn.Last)
-		last.Terminal = step.Terminal
-		s.judged = append(s.judged, last)
-	}
+	s.judged = append(s.judged, ddqn.Step{Kind: ddqn.Last, Terminal: true, Rows: p.Rows})
 }

@@ -56,8 +56,9 @@ const (
 	// The round's network: few rows a step, each round judged under every rule.
 	roundKeep    = 300 // steps kept per environment
 	roundUpdates = 3   // one of its updates to so many of the nodes'
-	roundGamma   = 0.1 // what a rule leaves to later rounds is in its reward already
 	roundExplore = 0.3 // share of rounds under a random rule
+	askShare     = 0.3 // share of rounds that are judged, less beyond askNodes nodes: it costs
+	askNodes     = 64
 )
 
 func (c TrainConfig) withDefaults() TrainConfig {

@@ -31,9 +31,9 @@ type Step struct {
 	// step. Speed and waiting ask the same of a node, a parameter that fits (ownReward);
 	// freshness asks that what it delivers is fresh.
 	Nodes []float32
-	// Rules holds what every rule would have been worth in the round just played, by
-	// objective, above what its moving average said, centred and in units of 1/RoundScale;
-	// valid until the next step. Empty where the rule is fixed.
+	// Rules holds, for every rule that Ask named, by objective, what it would have been
+	// worth above the rule that the moving averages prefer, less what they said of it, in
+	// units of 1/RoundScale; valid until the next step.
 	Rules []float32
 }
 
@@ -55,6 +55,8 @@ type Env struct {
 	tracker     *Tracker
 	allowed     []int // rules; none: fixed
 	collect     cluster.Collect
+	asked       []int
+	ahead       *ahead
 	work        []cluster.Work
 	outcomes    cluster.Outcomes
 	values      [][Objectives]float64
@@ -93,7 +95,7 @@ func New(config Config) (*Env, error) {
 	e.truthBase = e.known.Nominal()
 	if e.allowed = config.Cluster.Choices.Rules(); len(e.allowed) > 0 {
 		e.values = make([][Objectives]float64, len(cluster.Rules))
-		e.rules = make([]float32, len(cluster.Rules)*Objectives)
+		e.ahead = newAhead(config.Cluster)
 	}
 	return e, nil
 }
@@ -121,15 +123,12 @@ func (e *Env) BestRule(corrections []float32) int {
 func (e *Env) SetRule(rule int) { e.collectBy(cluster.Rules[rule].Apply(e.config.Cluster.Collect)) }
 
 func (e *Env) collectBy(c cluster.Collect) {
-	present := 0
-	for _, p := range e.sim.Present() {
-		if p {
-			present++
-		}
-	}
 	e.collect = c
-	e.tracker.SetRule(c, present)
+	e.tracker.SetRule(c, count(e.sim.Present()))
 }
+
+// Ask has the next step judge the given rules, indices into cluster.Rules.
+func (e *Env) Ask(rules []int) { e.asked = append(e.asked[:0], rules...) }
 
 // Live says which nodes take part in the next round; valid until the next step.
 func (e *Env) Live() []bool { return e.sim.Present() }
@@ -199,9 +198,12 @@ func (e *Env) round() (Step, error) {
 		e.before[i] = truth.Slowdown[i]
 	}
 	s := Step{Kind: Mid, Nodes: e.nodes}
-	if len(e.allowed) > 0 {
-		e.judge()
+	if len(e.asked) > 0 {
+		if err := e.judge(); err != nil {
+			return Step{}, fmt.Errorf("env: %w", err)
+		}
 		s.Rules = e.rules
+		e.asked = e.asked[:0]
 	}
 	report, err := e.sim.Round(context.Background(), cluster.Plan{Sizes: e.sizes, Collect: e.collect})
 	if err != nil {
@@ -221,20 +223,6 @@ func (e *Env) ratio(i int, slowdown float64) float64 {
 	predicted := e.config.Cluster.Nodes[i].Finish(e.ready[i], e.sizes[i])
 	node := &e.known.Nodes[i]
 	return predicted / (node.Finish(node.Slowed(e.truthBase[i], slowdown), e.sizes[i]) + e.sim.Truth().Left[i])
-}
-
-// judge says what every rule would be worth in the round about to run.
-func (e *Env) judge() {
-	e.work = e.sim.Work(e.work[:0], e.sizes)
-	e.outcomes.Set(e.work)
-	batch := float64(e.config.Cluster.GlobalBatch)
-	Values(e.values, &e.outcomes, float64(len(e.work)), batch, e.sim.Scale()/batch, e.tracker.round.rate)
-	center(e.values)
-	for a, v := range e.values {
-		for o := range v {
-			e.rules[a*Objectives+o] = float32(RoundScale * clip(v[o]-e.tracker.round.means[a][o], 1))
-		}
-	}
 }
 
 // pay fills in the rewards that the round's report decides.
