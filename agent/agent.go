@@ -29,6 +29,7 @@ type Agent struct {
 	fresh   []int                 // the allocation by the newest parameters
 	alloc   cluster.Allocator
 	dead    deadBand
+	batch   *batcher // nil: the global batch is fixed
 
 	// Fallbacks counts the decisions, of nodes and rounds, left to the model because the
 	// network's input was out of range; Decisions counts all.
@@ -48,9 +49,13 @@ func (t *Trained) NewAgent(c *cluster.Cluster, weights [env.Objectives]float64) 
 // NewModel returns the rule that the agent falls back to, by itself: the model's own
 // updates with no network. It is the ablation that shows what the network adds.
 func NewModel(c *cluster.Cluster) *Agent {
-	n := len(c.Nodes)
+	n, batch := len(c.Nodes), newBatcher(c)
+	if batch != nil {
+		own := *c // its global batch changes
+		c = &own
+	}
 	return &Agent{
-		cluster: c, tracker: env.NewTracker(c), weights: [env.Objectives]float64{1},
+		batch: batch, cluster: c, tracker: env.NewTracker(c), weights: [env.Objectives]float64{1},
 		allowed: c.Choices.Rules(), rule: -1,
 		actions: make([]int, n), model: make([]int, n), perf: c.Nominal(), ready: make([]cluster.Performance, n), fresh: make([]int, n),
 		dead: deadBand{least: changePays},
@@ -70,6 +75,9 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 			a.choose()
 		}
 		a.tracker.Apply(a.actions, a.perf)
+		if a.batch != nil {
+			a.cluster.GlobalBatch = a.batch.choose(a.cluster, present, a.perf, a.tracker.NoiseScale())
+		}
 	}
 	a.tracker.Occupy(a.perf, a.ready)
 	finish, err := a.alloc.Allocate(a.cluster, present, a.ready, a.fresh)

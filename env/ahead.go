@@ -39,7 +39,7 @@ func (e *Env) judge() error {
 	e.work = e.sim.Work(e.work[:0], e.sizes)
 	e.outcomes.Set(e.work)
 	batch := float64(e.config.Cluster.GlobalBatch)
-	Values(e.values, &e.outcomes, float64(len(e.work)), batch, e.sim.Scale()/batch, e.tracker.round.rate)
+	Values(e.values, &e.outcomes, float64(len(e.work)), batch, e.sim.Scale(), e.tracker.round.rate)
 	base, err := e.playOut(preferred, preferred)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (e *Env) playOut(rule, after int) (float64, error) {
 				return 0, err
 			}
 		}
-		scale := a.sim.Scale() / batch
+		scale := a.sim.Scale()
 		report, err := a.sim.Round(context.Background(), cluster.Plan{Sizes: a.sizes, Collect: collect})
 		if err != nil {
 			return 0, err

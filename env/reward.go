@@ -18,7 +18,7 @@ const (
 // round holds several spikes anyway, behind which everybody's noise hides.
 //
 // Where a round does not wait for everybody, a node that is late holds nobody up for
-// longer than the grace, and the best room is a quarter of the spread, more with the
+// longer than the grace, and the best room is less than a third of the spread, more with the
 // grace.
 func noiseRoom(spread float64, c *cluster.Conditions, nodes int, rule cluster.Rule) float64 {
 	spikes := c.Spikes.Rate * float64(nodes)
@@ -26,7 +26,7 @@ func noiseRoom(spread float64, c *cluster.Conditions, nodes int, rule cluster.Ru
 	if rule.Quorum == 1 {
 		return all
 	}
-	return min(all, spread*(DebugRoom+1.5*rule.Grace))
+	return min(all, spread*(0.3+1.5*rule.Grace))
 }
 
 // ownReward is what a node earned by its parameter, at most 0: minus the expected loss

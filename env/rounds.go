@@ -2,8 +2,6 @@ package env
 
 import (
 	"math"
-	"os"
-	"strconv"
 
 	"github.com/evenkeel/evenkeel/cluster"
 )
@@ -33,7 +31,8 @@ type rounds struct {
 const (
 	roundRate = 0.02 // of the moving averages
 	maxSeen   = 1024 // nodes by which a rule is judged: more tell nothing more
-	// of a late sample: its node's next share is guesswork; best of 0 to 0.4 in search on the training split
+	lateCost  = 0.2  // of a late sample: its node's next share is guesswork; best of 0 to 0.4 on clusters of the training split
+	rulePays  = 0.02 // least corrected gain for which the averages' choice is left: near-ties are noise; best of 0 to 0.04
 )
 
 // RoundScale brings the values of rules to the size of a reward.
@@ -45,9 +44,8 @@ func newRounds() *rounds {
 }
 
 // progress is what n counted samples are worth, in rounds of the global batch: n times
-// the statistical efficiency at the noise scale, and its derivative.
-func progress(n, batch, scale float64) (value, slope float64) {
-	s := scale * batch
+// the statistical efficiency at the noise scale s, in samples, and its derivative.
+func progress(n, batch, s float64) (value, slope float64) {
 	if s == 0 {
 		return n / batch, 1 / batch
 	}
@@ -95,7 +93,7 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 	r.work = r.work[:0]
 	r.busy, r.overdue, r.left, r.blocked = 0, 0, 0, 0
 	stride := 1 + (len(t.nodes)-1)/maxSeen
-	batch, taking, scale, scales := 0.0, 0.0, 0.0, 0.0
+	taking := 0.0
 	for i := 0; i < len(t.nodes); i += stride {
 		n, node, got := &t.nodes[i], &t.cluster.Nodes[i], &report.Nodes[i]
 		if got.Status == cluster.Absent || got.Status == cluster.Lost {
@@ -129,14 +127,6 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 			w.At, w.Took, w.Size, w.Behind = w.At-got.Seconds, got.Seconds, got.Aged, 1
 		}
 		r.work = append(r.work, w)
-		batch += float64(w.Size + w.NextSize)
-		if got.Size > 0 && got.Norm > 0 && got.Status == cluster.In {
-			square := got.Norm * got.Norm
-			if d := 1/float64(got.Size) - square/float64(max(report.Accepted, got.Size)); d > 0 {
-				scale += max(square-1, 0) / d
-				scales++
-			}
-		}
 	}
 	if taking == 0 {
 		return
@@ -145,10 +135,8 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 	r.outcomes.Set(r.work)
 	r.count++
 	rate := max(roundRate, 1/r.count)
-	if scales > 0 {
-		r.scale += rate * (scale/scales/float64(t.cluster.GlobalBatch) - r.scale)
-	}
-	worth, _ := progress(report.Counted, float64(t.cluster.GlobalBatch), r.scale)
+	batch := float64(t.cluster.GlobalBatch)
+	worth, _ := progress(report.Counted, batch, t.scale)
 	r.rate += rate * (worth/wait - r.rate)
 	for k, q := range cluster.Quorums {
 		r.newest[k] = clip(r.outcomes.Quantile(q)/max(t.fleet.predicted, 1e-9)-1, 2)
@@ -159,7 +147,8 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 	}
 	var buffer [64][Objectives]float64
 	values := buffer[:len(cluster.Rules)]
-	Values(values, &r.outcomes, taking, float64(t.cluster.GlobalBatch)*taking/r.present(t, report), r.scale, r.rate)
+	seen := taking / present(report) // where only some of the nodes are looked at
+	Values(values, &r.outcomes, taking, batch*seen, t.scale*seen, r.rate)
 	center(values)
 	for a := range values {
 		for o, v := range values[a] {
@@ -169,9 +158,9 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 }
 
 // present is the number of nodes that hold the global batch.
-func (r *rounds) present(t *Tracker, report *cluster.Report) float64 {
+func present(report *cluster.Report) float64 {
 	n := 0.0
-	for i := range t.nodes {
+	for i := range report.Nodes {
 		if s := report.Nodes[i].Status; s != cluster.Absent && s != cluster.Lost {
 			n++
 		}
@@ -195,17 +184,29 @@ func (t *Tracker) SetRule(c cluster.Collect, nodes int) {
 // BestRule is the index of the rule, among those allowed, with the highest weighted
 // value; corrections, by rule and objective, are added to the averages where there are any.
 func (t *Tracker) BestRule(allowed []int, weights [Objectives]float64, corrections []float32) int {
-	best, most := allowed[0], math.Inf(-1)
-	for _, a := range allowed {
+	value := func(a int, corrected float64) float64 {
 		v := 0.0
 		for o, w := range weights {
 			m := t.round.means[a][o]
 			if corrections != nil {
-				m += float64(corrections[a*Objectives+o]) / RoundScale
+				m += corrected * float64(corrections[a*Objectives+o]) / RoundScale
 			}
 			v += float64(w * m) // rounded: no fused multiply-add
 		}
-		if v > most {
+		return v
+	}
+	best := allowed[0]
+	for _, a := range allowed {
+		if value(a, 0) > value(best, 0) {
+			best = a
+		}
+	}
+	if corrections == nil {
+		return best
+	}
+	most := value(best, 1) + rulePays
+	for _, a := range allowed {
+		if v := value(a, 1); v > most {
 			best, most = a, v
 		}
 	}
@@ -237,7 +238,7 @@ func (t *Tracker) RoundRow(dst []float32, weights [Objectives]float64) []float32
 	}
 	size := float64(len(t.nodes))
 	put(
-		r.busy*2, r.overdue*3, min(r.left, 1)*3, r.blocked*3, math.Log(max(r.scale, 0.01))/3, clip(r.rate*f.predicted-1, 1)*3,
+		r.busy*2, r.overdue*3, min(r.left, 1)*3, r.blocked*3, math.Log(max(t.scale/float64(t.cluster.GlobalBatch), 0.01))/3, clip(r.rate*f.predicted-1, 1)*3,
 		(1-r.rule.Quorum)*2, min(r.rule.Grace, 1)*2,
 		f.residual, f.absolute-0.8, math.Log1p(1000*f.jumps)/4, f.deviation, clip(f.excess, 1)*2, f.slow*2, f.missing*2,
 		math.Log(size)/4-0.7, t.spread-1.5, math.Log1p(float64(min(t.rounds, horizon)))/3-1,
@@ -249,13 +250,4 @@ func (t *Tracker) RoundRow(dst []float32, weights [Objectives]float64) []float32
 		put(0)
 	}
 	return dst
-}
-
-var lateCost, DebugRoom = dbg("LATECOST", .2), dbg("ROOM", .25)
-
-func dbg(n string, d float64) float64 {
-	if v, err := strconv.ParseFloat(os.Getenv(n), 64); err == nil {
-		return v
-	}
-	return d
 }

@@ -15,6 +15,7 @@ type Tracker struct {
 	nodes   []track
 	fleet   fleet
 	round   *rounds
+	scale   float64 // gradient noise scale, in samples
 	spread  float64 // deviations by which the largest of N normal numbers stands out
 	rounds  int
 }
@@ -93,6 +94,7 @@ func (n *track) deviation() float64 { return max(n.deviance/normalAbs, 5e-4) }
 
 // Observe takes in a round: the gradients received, the total wait, the times.
 func (t *Tracker) Observe(report *cluster.Report) {
+	t.noiseScale(report)
 	if t.cluster.Choices.Quorum != nil {
 		t.round.see(t, report)
 	}
@@ -146,6 +148,30 @@ func (t *Tracker) Observe(report *cluster.Report) {
 	t.fleet = f
 	t.rounds++
 }
+
+// noiseScale follows the gradient noise scale S by the norms of the gradients: of b
+// samples it is |G|^2 (1 + S/b) in the mean (McCandlish et al. 2018), here over that of
+// the aggregate.
+func (t *Tracker) noiseScale(report *cluster.Report) {
+	sum, n := 0.0, 0.0
+	for i := range report.Nodes {
+		r := &report.Nodes[i]
+		square := r.Norm * r.Norm
+		if r.Status != cluster.In || r.Size == 0 || square <= 1 {
+			continue
+		}
+		if d := 1/float64(r.Size) - square/float64(max(report.Accepted, r.Size)); d > 0 {
+			sum += (square - 1) / d
+			n++
+		}
+	}
+	if n > 0 {
+		t.scale += max(roundRate, 1/float64(t.rounds+1)) * (sum/n - t.scale)
+	}
+}
+
+// NoiseScale is the gradient noise scale in samples, as the gradients' norms show it.
+func (t *Tracker) NoiseScale() float64 { return t.scale }
 
 // measure takes in a whole measurement and reports whether it is a jump.
 func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
