@@ -21,12 +21,11 @@ const (
 // longer than the grace, and the best room is less than a third of the spread, more with the
 // grace.
 func noiseRoom(spread float64, c *cluster.Conditions, nodes int, rule cluster.Rule) float64 {
-	spikes := c.Spikes.Rate * float64(nodes)
-	all := 0.82 * spread / (1 + 0.07*spikes*spikes)
-	if rule.Quorum == 1 {
-		return all
+	if rule.Quorum < 1 {
+		return spread * min(0.3+1.5*rule.Grace, 0.82)
 	}
-	return min(all, spread*(0.3+1.5*rule.Grace))
+	spikes := c.Spikes.Rate * float64(nodes)
+	return 0.82 * spread / (1 + 0.07*spikes*spikes)
 }
 
 // ownReward is what a node earned by its parameter, at most 0: minus the expected loss
