@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
@@ -13,7 +15,7 @@ import (
 
 // Trained is a trained network with the record of its training: a policy file.
 type Trained struct {
-	Network *ddqn.Network
+	Network *ddqn.Network // of the nodes' decisions
 	Record  Record
 }
 
@@ -33,7 +35,11 @@ type Record struct {
 // recordVersion changes whenever env's features or actions change their meaning.
 const recordVersion = 1
 
-const recordKey = "evenkeel.policy"
+// Names in a policy file: of the record and of the network.
+const (
+	recordKey    = "evenkeel.policy"
+	nodesNetwork = "nodes"
+)
 
 // ErrPolicy marks every error about the content of a policy file: bad input.
 var ErrPolicy = errors.New("invalid policy file")
@@ -43,16 +49,16 @@ var embedded []byte
 
 // Embedded is the policy that comes with the program.
 func Embedded() (*Trained, error) {
-	net, meta, err := ddqn.Read(bytes.NewReader(embedded))
+	nets, meta, err := ddqn.Read(bytes.NewReader(embedded))
 	if err != nil {
 		return nil, fmt.Errorf("agent: embedded policy: %w", err)
 	}
-	return newTrained("embedded policy", net, meta)
+	return newTrained("embedded policy", nets, meta)
 }
 
 // Load reads a policy file. Errors about its content wrap ErrPolicy.
 func Load(path string) (*Trained, error) {
-	net, meta, err := ddqn.Load(path)
+	nets, meta, err := ddqn.Load(path)
 	if err != nil {
 		for _, content := range []error{ddqn.ErrFormat, ddqn.ErrVersion, ddqn.ErrTruncated, ddqn.ErrNotFinite, ddqn.ErrChecksum} {
 			if errors.Is(err, content) {
@@ -61,11 +67,11 @@ func Load(path string) (*Trained, error) {
 		}
 		return nil, err
 	}
-	return newTrained(path, net, meta)
+	return newTrained(path, nets, meta)
 }
 
-func newTrained(name string, net *ddqn.Network, meta map[string]string) (*Trained, error) {
-	t := &Trained{Network: net}
+func newTrained(name string, nets map[string]*ddqn.Network, meta map[string]string) (*Trained, error) {
+	t := &Trained{Network: nets[nodesNetwork]}
 	text, ok := meta[recordKey]
 	if !ok {
 		return nil, fmt.Errorf("%s: %w: no %q in its metadata; it is no policy of evenkeel", name, ErrPolicy, recordKey)
@@ -76,7 +82,10 @@ func newTrained(name string, net *ddqn.Network, meta map[string]string) (*Traine
 	if v := t.Record.Version; v != recordVersion {
 		return nil, fmt.Errorf("%s: %w: version %d, this program reads version %d; train anew (evenkeel train)", name, ErrPolicy, v, recordVersion)
 	}
-	s := net.Spec()
+	if t.Network == nil || len(nets) != 1 {
+		return nil, fmt.Errorf("%s: %w: networks %q; %q alone is needed", name, ErrPolicy, slices.Sorted(maps.Keys(nets)), nodesNetwork)
+	}
+	s := t.Network.Spec()
 	if s.Features != env.Features || s.Actions != len(env.Actions) || s.Objectives != env.Objectives {
 		return nil, fmt.Errorf("%s: %w: a network of %v; %d features, %d actions and %d objectives are needed", name, ErrPolicy, s, env.Features, len(env.Actions), env.Objectives)
 	}
@@ -97,7 +106,7 @@ func (t *Trained) Save(path string) error {
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	return ddqn.Save(path, t.Network, map[string]string{recordKey: string(record)})
+	return ddqn.Save(path, map[string]*ddqn.Network{nodesNetwork: t.Network}, map[string]string{recordKey: string(record)})
 }
 
 // inRange says whether the network has seen inputs like this row. A feature may pass
