@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 )
@@ -36,7 +39,12 @@ type Record struct {
 // recordVersion changes whenever env's features or actions change their meaning.
 const recordVersion = 2
 
-const recordKey = "evenkeel.policy"
+// Names in a policy file: of the record and of the network.
+const (
+	recordKey    = "evenkeel.policy"
+	nodesNetwork = "nodes"
+	roundNetwork = "round"
+)
 
 // ErrPolicy marks every error about the content of a policy file: bad input.
 var ErrPolicy = errors.New("invalid policy file")
@@ -46,16 +54,16 @@ var embedded []byte
 
 // Embedded is the policy that comes with the program.
 func Embedded() (*Trained, error) {
-	net, meta, err := ddqn.Read(bytes.NewReader(embedded))
+	nets, meta, err := ddqn.Read(bytes.NewReader(embedded))
 	if err != nil {
 		return nil, fmt.Errorf("agent: embedded policy: %w", err)
 	}
-	return newTrained("embedded policy", net, meta)
+	return newTrained("embedded policy", nets, meta)
 }
 
 // Load reads a policy file. Errors about its content wrap ErrPolicy.
 func Load(path string) (*Trained, error) {
-	net, meta, err := ddqn.Load(path)
+	nets, meta, err := ddqn.Load(path)
 	if err != nil {
 		for _, content := range []error{ddqn.ErrFormat, ddqn.ErrVersion, ddqn.ErrTruncated, ddqn.ErrNotFinite, ddqn.ErrChecksum} {
 			if errors.Is(err, content) {
@@ -64,11 +72,11 @@ func Load(path string) (*Trained, error) {
 		}
 		return nil, err
 	}
-	return newTrained(path, net, meta)
+	return newTrained(path, nets, meta)
 }
 
-func newTrained(name string, net *ddqn.Network, meta map[string]string) (*Trained, error) {
-	t := &Trained{Network: net}
+func newTrained(name string, nets map[string]*ddqn.Network, meta map[string]string) (*Trained, error) {
+	t := &Trained{Network: nets[nodesNetwork], Round: nets[roundNetwork]}
 	text, ok := meta[recordKey]
 	if !ok {
 		return nil, fmt.Errorf("%s: %w: no %q in its metadata; it is no policy of evenkeel", name, ErrPolicy, recordKey)
@@ -79,19 +87,34 @@ func newTrained(name string, net *ddqn.Network, meta map[string]string) (*Traine
 	if v := t.Record.Version; v != recordVersion {
 		return nil, fmt.Errorf("%s: %w: version %d, this program reads version %d; train anew (evenkeel train)", name, ErrPolicy, v, recordVersion)
 	}
-	s := net.Spec()
-	if s.Features != env.Features || s.Actions != len(env.Actions) || s.Objectives != env.Objectives {
-		return nil, fmt.Errorf("%s: %w: a network of %v; %d features, %d actions and %d objectives are needed", name, ErrPolicy, s, env.Features, len(env.Actions), env.Objectives)
+	if t.Network == nil || t.Round == nil || len(nets) != 2 {
+		return nil, fmt.Errorf("%s: %w: networks %q; %q and %q are needed", name, ErrPolicy, slices.Sorted(maps.Keys(nets)), nodesNetwork, roundNetwork)
 	}
-	if len(t.Record.Low) != env.Features || len(t.Record.High) != env.Features {
-		return nil, fmt.Errorf("%s: %w: ranges of %d and %d features, want %d", name, ErrPolicy, len(t.Record.Low), len(t.Record.High), env.Features)
-	}
-	for i, low := range t.Record.Low {
-		if high := t.Record.High[i]; low > high {
-			return nil, fmt.Errorf("%s: %w: feature %d has the range %v to %v", name, ErrPolicy, i, low, high)
-		}
+	r := &t.Record
+	if err := errors.Join(
+		checkNetwork(name, nodesNetwork, t.Network, env.Features, len(env.Actions), r.Low, r.High),
+		checkNetwork(name, roundNetwork, t.Round, env.RoundFeatures, len(cluster.Rules), r.RoundLow, r.RoundHigh),
+	); err != nil {
+		return nil, err
 	}
 	return t, nil
+}
+
+// checkNetwork compares a network and the ranges of its features with what this program feeds it.
+func checkNetwork(file, name string, net *ddqn.Network, features, actions int, low, high []float32) error {
+	s := net.Spec()
+	if s.Features != features || s.Actions != actions || s.Objectives != env.Objectives {
+		return fmt.Errorf("%s: %w: network %q has %v; %d features, %d actions and %d objectives are needed", file, ErrPolicy, name, s, features, actions, env.Objectives)
+	}
+	if len(low) != features || len(high) != features {
+		return fmt.Errorf("%s: %w: network %q: ranges of %d and %d features, want %d", file, ErrPolicy, name, len(low), len(high), features)
+	}
+	for i := range low {
+		if low[i] > high[i] {
+			return fmt.Errorf("%s: %w: network %q: feature %d has the range %v to %v", file, ErrPolicy, name, i, low[i], high[i])
+		}
+	}
+	return nil
 }
 
 // Save writes the policy file; the same policy gives the same bytes.
@@ -100,7 +123,7 @@ func (t *Trained) Save(path string) error {
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	return ddqn.Save(path, t.Network, map[string]string{recordKey: string(record)})
+	return ddqn.Save(path, map[string]*ddqn.Network{nodesNetwork: t.Network, roundNetwork: t.Round}, map[string]string{recordKey: string(record)})
 }
 
 // inRange says whether the network has seen inputs like this row. A feature may pass

@@ -82,21 +82,23 @@ func recordText(t *testing.T, trained *Trained, field string, value any) string 
 
 func TestLoadRefuses(t *testing.T) {
 	trained := untrained(t, 2)
-	file := func(net *ddqn.Network, meta map[string]string) []byte {
+	file := func(nets map[string]*ddqn.Network, meta map[string]string) []byte {
 		var b bytes.Buffer
-		if err := ddqn.Write(&b, net, meta); err != nil {
+		if err := ddqn.Write(&b, nets, meta); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()
 	}
+	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network}
 	with := func(field string, value any) []byte {
-		return file(trained.Network, map[string]string{recordKey: recordText(t, trained, field, value)})
+		return file(nets, map[string]string{recordKey: recordText(t, trained, field, value)})
 	}
 	other, err := ddqn.NewNetwork(ddqn.Spec{Features: env.Features, Actions: len(env.Actions) + 1, Objectives: env.Objectives}, rand.New(rand.NewPCG(1, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := file(trained.Network, map[string]string{recordKey: recordText(t, trained, "updates", 1)})
+	sound := map[string]string{recordKey: recordText(t, trained, "updates", 1)}
+	good := file(nets, sound)
 	// The writer refuses NaN, so it is put in afterwards, with the checksum it needs.
 	data := 8 + int(binary.LittleEndian.Uint64(good))
 	nan := bytes.Clone(good)
@@ -117,11 +119,13 @@ func TestLoadRefuses(t *testing.T) {
 		"longer":           {append(bytes.Clone(good), 0), "after the last tensor"},
 		"flipped":          {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), "checksum"},
 		"NaN weight":       {nan, "NaN"},
-		"no record":        {file(trained.Network, nil), "no policy of evenkeel"},
-		"record no JSON":   {file(trained.Network, map[string]string{recordKey: "{"}), recordKey},
+		"no record":        {file(nets, nil), "no policy of evenkeel"},
+		"record no JSON":   {file(nets, map[string]string{recordKey: "{"}), recordKey},
 		"later version":    {with("version", recordVersion+1), "version 2, this program reads version 1"},
 		"no version":       {with("version", nil), "version 0"},
-		"another network":  {file(other, map[string]string{recordKey: recordText(t, trained, "updates", 1)}), "22 actions"},
+		"another network":  {file(map[string]*ddqn.Network{nodesNetwork: other}, sound), "22 actions"},
+		"another name":     {file(map[string]*ddqn.Network{"round": trained.Network}, sound), `networks ["round"]`},
+		"a network more":   {file(map[string]*ddqn.Network{nodesNetwork: trained.Network, "round": other}, sound), `networks ["nodes" "round"]`},
 		"no ranges":        {with("low", nil), "ranges of 0 and 40"},
 		"ranges too short": {with("high", []float32{1}), "ranges of 40 and 1"},
 		"crossed range":    {with("low", crossed), "feature 5"},
@@ -164,32 +168,33 @@ func TestSaveRefuses(t *testing.T) {
 // FuzzPolicy reads any bytes, and any record beside a sound network. What is accepted
 // must decide.
 func FuzzPolicy(f *testing.F) {
-	trained := &Trained{Network: untrained(f, 1).Network, Record: untrained(f, 1).Record}
+	trained := untrained(f, 1)
+	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network}
 	record, err := json.Marshal(trained.Record)
 	if err != nil {
 		f.Fatal(err)
 	}
 	var whole bytes.Buffer
-	if err := ddqn.Write(&whole, trained.Network, map[string]string{recordKey: string(record)}); err != nil {
+	if err := ddqn.Write(&whole, nets, map[string]string{recordKey: string(record)}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(whole.Bytes(), "{}")
 	f.Add(whole.Bytes()[:50], string(record))
 	f.Add([]byte("{"), `{"version":1,"low":[0],"high":[1e38]}`)
 	f.Fuzz(func(t *testing.T, content []byte, text string) {
-		net, meta, err := ddqn.Read(bytes.NewReader(content))
-		for name, read := range map[string]func() (*Trained, error){
+		read, meta, err := ddqn.Read(bytes.NewReader(content))
+		for name, open := range map[string]func() (*Trained, error){
 			"file": func() (*Trained, error) {
 				if err != nil {
 					return nil, ErrPolicy
 				}
-				return newTrained("fuzz", net, meta)
+				return newTrained("fuzz", read, meta)
 			},
 			"record": func() (*Trained, error) {
-				return newTrained("fuzz", trained.Network, map[string]string{recordKey: text})
+				return newTrained("fuzz", nets, map[string]string{recordKey: text})
 			},
 		} {
-			got, err := read()
+			got, err := open()
 			if err != nil {
 				if !errors.Is(err, ErrPolicy) {
 					t.Fatalf("%s: %v is no ErrPolicy", name, err)

@@ -16,7 +16,7 @@
 //		stats, err := learner.Update(replay)     // one gradient step, trains net in place
 //		err = actor.Sync(net)                    // when the actor should see the new weights
 //	}
-//	err = ddqn.Save("policy.safetensors", net, map[string]string{"trained_on": "..."})
+//	err = ddqn.Save("policy.safetensors", map[string]*ddqn.Network{"nodes": net}, map[string]string{"trained_on": "..."})
 //
 // What it computes, and where it comes from:
 //

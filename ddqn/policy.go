@@ -7,9 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
-	"strconv"
+	"slices"
 
 	"github.com/google/renameio/v2"
 	"github.com/zeebo/xxh3"
@@ -18,7 +19,11 @@ import (
 // A policy file is a safetensors file, described byte by byte in docs/formats/policy.md.
 const (
 	policyFormat  = "evenkeel-ddqn-policy"
-	policyVersion = "1"
+	policyVersion = "2"
+	// Version 1 held one network, whose tensors had no name before theirs; it is read as if it had this one.
+	unnamedVersion = "1"
+	unnamedNetwork = "nodes"
+	maxNetworks    = 16
 	// maxHeader bounds what a reader takes into memory before it knows anything about a file.
 	maxHeader = 1 << 20
 
@@ -38,37 +43,36 @@ type tensorInfo struct {
 	Offsets []int  `json:"data_offsets"`
 }
 
-// tensorNames lists the tensors of a network in file order: a weight and a bias for every layer.
-func tensorNames(s Spec) []string {
-	var names []string
-	for i := range s.Hidden {
-		p := "hidden." + strconv.Itoa(i)
-		names = append(names, p+".weight", p+".bias")
-	}
-	return append(names, "head.weight", "head.bias")
-}
-
-// tensorTable is the header that a network of this shape must have, without its metadata.
-func tensorTable(s Spec) map[string]tensorInfo {
-	table := make(map[string]tensorInfo)
-	names, w, at := tensorNames(s), s.widths(), 0
+// tensorTable names the tensors of these networks in file order, and describes them as the header must.
+func tensorTable(specs map[string]Spec) (names []string, table map[string]tensorInfo) {
+	table = make(map[string]tensorInfo)
+	at := 0
 	add := func(name string, n int, shape ...int) {
+		names = append(names, name)
 		table[name] = tensorInfo{"F32", shape, []int{at, at + 4*n}}
 		at += 4 * n
 	}
-	for i := 1; i < len(w); i++ {
-		add(names[2*i-2], w[i-1]*w[i], w[i-1], w[i])
-		add(names[2*i-1], w[i], w[i])
+	for _, net := range slices.Sorted(maps.Keys(specs)) {
+		w := specs[net].widths()
+		for i := 1; i < len(w); i++ {
+			layer := fmt.Sprintf("%s.hidden.%d", net, i-1)
+			if i == len(w)-1 {
+				layer = net + ".head"
+			}
+			add(layer+".weight", w[i-1]*w[i], w[i-1], w[i])
+			add(layer+".bias", w[i], w[i])
+		}
 	}
-	return table
+	return names, table
 }
 
-// Save writes the network to a policy file, with notes of the caller's in meta (nil will do). The file appears
-// complete or not at all, and the same weights and notes give the same bytes. It is an error if a weight is not
-// finite (ErrNotFinite) or if meta uses one of the format's own keys: format, format_version, spec, xxh3.
-func Save(path string, net *Network, meta map[string]string) error {
+// Save writes networks to a policy file: 1 to 16 of them, each under a name of 1 to 32 of a-z, 0-9 and _, with notes
+// of the caller's in meta (nil will do). The file appears complete or not at all, and the same weights, names and
+// notes give the same bytes. It is an error if a weight is not finite (ErrNotFinite), if there are too many networks
+// or weights, or if meta uses one of the format's own keys: format, format_version, spec, xxh3 (ErrFormat).
+func Save(path string, nets map[string]*Network, meta map[string]string) error {
 	var buf bytes.Buffer
-	if err := Write(&buf, net, meta); err != nil {
+	if err := Write(&buf, nets, meta); err != nil {
 		return fmt.Errorf("save policy %s: %w", path, err)
 	}
 	if err := renameio.WriteFile(path, buf.Bytes(), 0o644); err != nil {
@@ -78,9 +82,16 @@ func Save(path string, net *Network, meta map[string]string) error {
 }
 
 // Write writes what Save puts into a file.
-func Write(w io.Writer, net *Network, meta map[string]string) error {
-	if i := firstNotFinite(net.weights); i >= 0 {
-		return fmt.Errorf("weight %d is %v; take an earlier checkpoint: %w", i, net.weights[i], ErrNotFinite)
+func Write(w io.Writer, nets map[string]*Network, meta map[string]string) error {
+	specs := make(map[string]Spec, len(nets))
+	for name, net := range nets {
+		specs[name] = net.spec
+	}
+	if err := checkSpecs(specs); err != nil {
+		return fmt.Errorf("%w: %w", err, ErrFormat)
+	}
+	if err := checkFinite(nets); err != nil {
+		return err
 	}
 	all := make(map[string]string, len(meta)+len(reserved))
 	for k, v := range meta {
@@ -91,16 +102,20 @@ func Write(w io.Writer, net *Network, meta map[string]string) error {
 			return fmt.Errorf("metadata key %q belongs to the format; choose another: %w", k, ErrFormat)
 		}
 	}
-	spec, err := json.Marshal(net.spec)
+	spec, err := json.Marshal(specs) // sorts the names
 	if err != nil {
 		return fmt.Errorf("encode spec: %w", err)
 	}
-	data := appendFloats(nil, net.weights)
+	var data []byte
+	for _, name := range slices.Sorted(maps.Keys(nets)) {
+		data = appendFloats(data, nets[name].weights)
+	}
 	all[keyFormat], all[keyVersion], all[keySpec] = policyFormat, policyVersion, string(spec)
 	all[keyChecksum] = fmt.Sprintf("%016x", xxh3.Hash(data))
 
 	header := map[string]any{"__metadata__": all}
-	for name, info := range tensorTable(net.spec) {
+	_, table := tensorTable(specs)
+	for name, info := range table {
 		header[name] = info
 	}
 	text, err := json.Marshal(header) // sorts the keys
@@ -121,23 +136,23 @@ func Write(w io.Writer, net *Network, meta map[string]string) error {
 	return nil
 }
 
-// Load reads a policy file and returns the network and the caller's notes. The errors wrap ErrFormat, ErrVersion,
-// ErrTruncated, ErrNotFinite or ErrChecksum.
-func Load(path string) (*Network, map[string]string, error) {
+// Load reads a policy file and returns its networks by name and the caller's notes. The errors wrap ErrFormat,
+// ErrVersion, ErrTruncated, ErrNotFinite or ErrChecksum.
+func Load(path string) (map[string]*Network, map[string]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load policy: %w", err)
 	}
 	defer f.Close() // only read from
-	net, meta, err := Read(bufio.NewReader(f))
+	nets, meta, err := Read(bufio.NewReader(f))
 	if err != nil {
 		return nil, nil, fmt.Errorf("load policy %s: %w", path, err)
 	}
-	return net, meta, nil
+	return nets, meta, nil
 }
 
 // Read reads a policy as Load does, from its first byte to the end of r; bytes.NewReader serves embedded files.
-func Read(r io.Reader) (*Network, map[string]string, error) {
+func Read(r io.Reader) (map[string]*Network, map[string]string, error) {
 	var size [8]byte
 	if err := readFull(r, size[:], "the header size"); err != nil {
 		return nil, nil, err
@@ -150,12 +165,11 @@ func Read(r io.Reader) (*Network, map[string]string, error) {
 	if err := readFull(r, text, "the header"); err != nil {
 		return nil, nil, err
 	}
-	spec, meta, sum, err := parseHeader(text)
+	specs, meta, sum, err := parseHeader(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	net := emptyNetwork(spec)
-	data := make([]byte, 4*len(net.weights))
+	data := make([]byte, 4*parameters(specs))
 	if err := readFull(r, data, "the tensors"); err != nil {
 		return nil, nil, err
 	}
@@ -167,11 +181,26 @@ func Read(r io.Reader) (*Network, map[string]string, error) {
 	if got := fmt.Sprintf("%016x", xxh3.Hash(data)); got != sum {
 		return nil, nil, fmt.Errorf("tensors have checksum %s, the header says %q; copy the file again: %w", got, sum, ErrChecksum)
 	}
-	takeFloats(net.weights, data)
-	if i := firstNotFinite(net.weights); i >= 0 {
-		return nil, nil, fmt.Errorf("weight %d is %v; take an earlier checkpoint: %w", i, net.weights[i], ErrNotFinite)
+	nets := make(map[string]*Network, len(specs))
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		net := emptyNetwork(specs[name])
+		takeFloats(net.weights, data)
+		nets[name], data = net, data[4*len(net.weights):]
 	}
-	return net, meta, nil
+	if err := checkFinite(nets); err != nil {
+		return nil, nil, err
+	}
+	return nets, meta, nil
+}
+
+func checkFinite(nets map[string]*Network) error {
+	for _, name := range slices.Sorted(maps.Keys(nets)) {
+		w := nets[name].weights
+		if i := firstNotFinite(w); i >= 0 {
+			return fmt.Errorf("network %q: weight %d is %v; take an earlier checkpoint: %w", name, i, w[i], ErrNotFinite)
+		}
+	}
+	return nil
 }
 
 // readFull fills buf; an early end is ErrTruncated.

@@ -5,14 +5,46 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
 	"slices"
 )
 
+var networkName = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+
+// checkSpecs holds the networks of a file to the limits of the format.
+func checkSpecs(specs map[string]Spec) error {
+	if n := len(specs); n < 1 || n > maxNetworks {
+		return fmt.Errorf("%d networks, must be 1 to %d", n, maxNetworks)
+	}
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		if !networkName.MatchString(name) {
+			return fmt.Errorf("network %q: a name must be 1 to 32 of a-z, 0-9 and _", name)
+		}
+		if err := specs[name].Validate(); err != nil {
+			return fmt.Errorf("network %q: %w", name, err)
+		}
+	}
+	if n := parameters(specs); n > maxParameters {
+		return fmt.Errorf("networks of %d weights together, at most %d are supported: use smaller layers", n, maxParameters)
+	}
+	return nil
+}
+
+// parameters is the number of weights of all networks together.
+func parameters(specs map[string]Spec) int {
+	n := 0
+	for _, s := range specs {
+		n += s.parameters()
+	}
+	return n
+}
+
 // parseHeader reads the JSON header of a policy file strictly: no key twice, no tensor missing or too many, each
-// with the type, shape and place that the spec in the metadata asks for.
-func parseHeader(text []byte) (spec Spec, meta map[string]string, checksum string, err error) {
-	fail := func(sentinel error, format string, args ...any) (Spec, map[string]string, string, error) {
-		return Spec{}, nil, "", fmt.Errorf(format+": %w", append(args, sentinel)...)
+// with the type, shape and place that the specs in the metadata ask for.
+func parseHeader(text []byte) (specs map[string]Spec, meta map[string]string, checksum string, err error) {
+	fail := func(sentinel error, format string, args ...any) (map[string]Spec, map[string]string, string, error) {
+		return nil, nil, "", fmt.Errorf(format+": %w", append(args, sentinel)...)
 	}
 	header, err := jsonObject(text)
 	if err != nil {
@@ -38,29 +70,47 @@ func parseHeader(text []byte) (spec Spec, meta map[string]string, checksum strin
 	if got := meta[keyFormat]; got != policyFormat {
 		return fail(ErrFormat, "header.__metadata__.%s is %q, must be %q; only files that evenkeel wrote can be read", keyFormat, got, policyFormat)
 	}
-	if got := meta[keyVersion]; got != policyVersion {
-		return fail(ErrVersion, "policy has format version %q, this program reads %q; train again or use the evenkeel that wrote it", got, policyVersion)
+	rawSpecs, err := jsonObject([]byte(meta[keySpec]))
+	switch got := meta[keyVersion]; got {
+	case policyVersion:
+	case unnamedVersion:
+		rawSpecs, err = map[string]json.RawMessage{unnamedNetwork: json.RawMessage(meta[keySpec])}, nil
+		named := make(map[string]json.RawMessage, len(header))
+		for k, v := range header {
+			named[unnamedNetwork+"."+k] = v
+		}
+		header = named
+	default:
+		return fail(ErrVersion, "policy has format version %q, this program reads %q and %q; train again or use the evenkeel that wrote it", got, unnamedVersion, policyVersion)
 	}
-	if err := strictJSON([]byte(meta[keySpec]), &spec); err != nil {
+	if err != nil {
 		return fail(ErrFormat, "header.__metadata__.%s: %v", keySpec, err)
 	}
-	if err := spec.Validate(); err != nil {
+	specs = make(map[string]Spec, len(rawSpecs))
+	for _, name := range slices.Sorted(maps.Keys(rawSpecs)) {
+		var s Spec
+		if err := strictJSON(rawSpecs[name], &s); err != nil {
+			return fail(ErrFormat, "header.__metadata__.%s: network %q: %v", keySpec, name, err)
+		}
+		specs[name] = s
+	}
+	if err := checkSpecs(specs); err != nil {
 		return fail(ErrFormat, "header.__metadata__.%s: %v", keySpec, err)
 	}
-	if err := matchTensors(header, spec); err != nil {
+	if err := matchTensors(header, specs); err != nil {
 		return fail(ErrFormat, "%v", err)
 	}
 	checksum = meta[keyChecksum]
 	for _, k := range reserved {
 		delete(meta, k)
 	}
-	return spec, meta, checksum, nil
+	return specs, meta, checksum, nil
 }
 
-// matchTensors compares the tensors of a header with those that the spec asks for.
-func matchTensors(header map[string]json.RawMessage, spec Spec) error {
-	want := tensorTable(spec)
-	for _, name := range tensorNames(spec) {
+// matchTensors compares the tensors of a header with those that the specs ask for.
+func matchTensors(header map[string]json.RawMessage, specs map[string]Spec) error {
+	names, want := tensorTable(specs)
+	for _, name := range names {
 		raw, ok := header[name]
 		if !ok {
 			return fmt.Errorf("tensor %s is missing", name)

@@ -72,7 +72,7 @@ func makePolicy(ts *testscript.TestScript, _ bool, args []string) {
 	case "truncated":
 		data = data[:len(data)-100]
 	case "format":
-		data = bytes.Replace(data, []byte(`"format_version":"1"`), []byte(`"format_version":"7"`), 1)
+		data = bytes.Replace(data, []byte(`"format_version":"2"`), []byte(`"format_version":"7"`), 1)
 	case "nan":
 		tensors := data[8+binary.LittleEndian.Uint64(data):]
 		before := fmt.Sprintf("%016x", xxh3.Hash(tensors))
