@@ -1,48 +1,67 @@
-// Command heldout judges policies on the held-out suite: devices and models that
-// training never saw. It prints the table and writes it, with the command that made it,
-// into experiments/RESULTS.md.
+// Command heldout judges policies on held-out devices and models, which training never
+// saw, suite by suite. It prints the tables and writes each, with the command that made
+// it, into its section of experiments/RESULTS.md.
 //
-//	go run ./experiments/heldout                                    # the embedded policy
+//	go run ./experiments/heldout                                    # quorum all, the embedded policy
 //	go run ./experiments/heldout out/seed-*/policy.safetensors      # and others beside it
+//	go run ./experiments/heldout -suite free                        # quorum and grace free
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
-var scenarios = []string{"steady", "drift", "interference", "bursts"}
+// speed is the preference that the suites judge by.
+var speed = [env.Objectives]float64{1}
 
 func main() {
-	seeds := flag.Int("seeds", 30, "seeds to judge on")
-	rounds := flag.Int("rounds", 400, "rounds per run")
-	out := flag.String("out", "experiments/RESULTS.md", "file whose held-out section is replaced")
+	name := flag.String("suite", "all", "what to judge: "+strings.Join(slices.Sorted(maps.Keys(suites)), ", "))
+	seeds := flag.Int("seeds", 0, "seeds to judge on; 0: the suite's")
+	rounds := flag.Int("rounds", 0, "rounds per run; 0: the suite's")
+	out := flag.String("out", "experiments/RESULTS.md", "file whose section heldout-SUITE is replaced")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *seeds, *rounds, *out, flag.Args()); err != nil {
+	s, ok := suites[*name]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "heldout: no suite %q; known: %s\n", *name, strings.Join(slices.Sorted(maps.Keys(suites)), ", "))
+		os.Exit(2)
+	}
+	if *seeds > 0 {
+		s.seeds = *seeds
+	}
+	if *rounds > 0 {
+		s.rounds = *rounds
+	}
+	if err := run(ctx, *name, s, *out, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "heldout:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, seeds, rounds int, out string, files []string) error {
+func run(ctx context.Context, name string, s suite, out string, files []string) error {
 	embedded, err := agent.Embedded()
 	if err != nil {
 		return err
 	}
-	config := agent.CompareConfig{Trained: embedded, Seeds: seeds, Rounds: rounds, Clock: time.Now, Policies: agent.Contenders()}
+	config := agent.CompareConfig{Trained: embedded, Seeds: s.seeds, TuneSeeds: s.tuneSeeds, Rounds: s.rounds, Clock: time.Now}
+	if config.Policies, err = s.contenders(); err != nil {
+		return err
+	}
 	for _, f := range files {
 		t, err := agent.Load(f)
 		if err != nil {
@@ -50,20 +69,11 @@ func run(ctx context.Context, seeds, rounds int, out string, files []string) err
 		}
 		config.Policies = append(config.Policies, t.Contender(fmt.Sprintf("ddqn, training seed %d", t.Record.Config.Seed)))
 	}
-	catalogue := profile.Embedded()
-	for _, name := range agent.HeldOut {
-		_, c, err := agent.EmbeddedCluster(name, catalogue)
-		if err != nil {
-			return err
-		}
-		config.Cases = append(config.Cases, agent.Case{Name: name, Cluster: c, Weights: [3]float64{1, 0, 0}})
+	if config.Cases, err = s.cases(profile.Embedded()); err != nil {
+		return err
 	}
-	for _, name := range scenarios {
-		conditions, err := cluster.Preset(name)
-		if err != nil {
-			return err
-		}
-		config.Scenarios = append(config.Scenarios, agent.Scenario{Name: name, Conditions: conditions})
+	if config.Scenarios, err = s.scenarios(); err != nil {
+		return err
 	}
 	begun, last := time.Now(), time.Time{}
 	config.Progressed = func(done, total int) {
@@ -78,14 +88,26 @@ func run(ctx context.Context, seeds, rounds int, out string, files []string) err
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/heldout%s\n\n", strings.Join(append([]string{""}, files...), " "))
-	fmt.Fprintf(&b, "in %v on %d cores (%s/%s): %d clusters of %s, %d seeds, %d rounds a run, quorum all.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, len(config.Cases), nodes(config.Cases), seeds, rounds)
-	b.WriteString("Progress is goodput over the state oracle's under the same seed, mean over clusters and seeds, with its 95% interval;\n")
-	b.WriteString("gain is the embedded policy's progress minus the line's, paired by seed. Every rule with knobs was tuned for each cluster and\nscenario on ten other seeds.\n")
-	summary(&b, lines)
+	command := "go run ./experiments/heldout"
+	if name != "all" {
+		command += " -suite " + name
+	}
+	fmt.Fprintf(&b, "%s Made by\n\n    %s\n\n", s.about, strings.Join(append([]string{command}, files...), " "))
+	fmt.Fprintf(&b, "in %v on %d cores (%s/%s): %d clusters of %s, %d seeds, %d rounds a run.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, len(config.Cases), nodes(config.Cases), s.seeds, s.rounds)
+	b.WriteString("Progress is goodput over the state oracle's (which waits for all) under the same seed, mean over clusters and seeds, with its 95% interval;\n")
+	fmt.Fprintf(&b, "gain is the embedded policy's progress minus the line's, paired by seed. Every rule with knobs was tuned for each cluster and\nscenario on %d other seeds.\n", s.tuneSeeds)
+	summary(&b, config.Scenarios, lines)
 	detail(&b, lines)
 	fmt.Print(b.String())
-	return results.Replace(out, "heldout", b.String())
+	return results.Replace(out, "heldout-"+name, b.String())
+}
+
+// contenders are the suite's policies.
+func (s suite) contenders() ([]agent.Contender, error) {
+	if s.policies != nil {
+		return agent.Find(s.policies)
+	}
+	return agent.Contenders(), nil
 }
 
 func nodes(cases []agent.Case) string {
@@ -97,8 +119,9 @@ func nodes(cases []agent.Case) string {
 }
 
 // summary is a table a scenario over all clusters.
-func summary(b *strings.Builder, lines []agent.Result) {
-	for _, sc := range scenarios {
+func summary(b *strings.Builder, scenarios []agent.Scenario, lines []agent.Result) {
+	for _, scenario := range scenarios {
+		sc := scenario.Name
 		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | gain of ddqn | 95%% | idle |\n|---|---|---|---|---|---|\n", sc)
 		var best, model agent.Result
 		var trained []float64

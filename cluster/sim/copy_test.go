@@ -1,0 +1,70 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// A copy goes on as the original would, bit for bit, and nothing it does is seen there.
+func TestCopyFrom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, k, seed := drawCluster(t), drawConditions(t), rapid.Uint64().Draw(t, "seed")
+		if rapid.Bool().Draw(t, "unseen") {
+			k.Unseen = cluster.Unseen{Modes: cluster.Modes{Share: 1, Excess: 0.5, Rounds: 3}}
+		}
+		c.Collect = drawCollect(t)
+		original, twin := New(c, k, seed), New(c, k, seed)
+		var ahead Simulator // used twice: its memory holds what was there before
+		for range 6 {
+			ahead.CopyFrom(original)
+			for range rapid.IntRange(1, 4).Draw(t, "rounds ahead") {
+				mustRound(t, &ahead, drawSizes(t, c))
+			}
+			ahead.CopyFrom(original)
+			sizes := drawSizes(t, c)
+			want := clone(mustRound(t, twin, sizes))
+			if diff := cmp.Diff(want, *mustRound(t, &ahead, sizes)); diff != "" {
+				t.Fatal("the copy went elsewhere:", diff)
+			}
+			if diff := cmp.Diff(want, *mustRound(t, original, sizes)); diff != "" {
+				t.Fatal("looking ahead changed the original:", diff)
+			}
+		}
+	})
+}
+
+// What Work says of a round comes to pass, where no node fails and no bound on staleness
+// interferes.
+func TestWorkComesToPass(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, k := drawCluster(t), drawConditions(t)
+		k.Failures, k.Joins = cluster.Failures{}, cluster.Joins{}
+		for i := range c.Nodes {
+			c.Nodes[i].Limit = 1 << 20
+		}
+		rule := rapid.SampledFrom(cluster.Rules).Draw(t, "rule")
+		c.Collect = rule.Apply(cluster.Collect{})
+		s := New(c, k, rapid.Uint64().Draw(t, "seed"))
+		var o cluster.Outcomes
+		for range 20 {
+			sizes := drawSizes(t, c)
+			o.Set(s.Work(nil, sizes))
+			want := o.Under(rule)
+			r := mustRound(t, s, sizes)
+			idle := 0.0
+			for _, n := range r.Nodes {
+				idle += n.Idle
+			}
+			if !close(r.Wait.Seconds(), want.Wait) || !close(r.Counted, want.Counted) || !close(idle, want.Idle) {
+				t.Fatalf("waited %v, counted %v, idle %v; foretold %+v", r.Wait.Seconds(), r.Counted, idle, want)
+			}
+		}
+	})
+}
+
+// close allows for the clock's nanoseconds, per node.
+func close(got, want float64) bool { return got-want < 1e-6 && want-got < 1e-6 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+// suite is a set of comparisons on held-out devices and models.
+type suite struct {
+	about     string // in a sentence, for the results page
+	cases     func(*profile.Catalogue) ([]agent.Case, error)
+	scenarios func() ([]agent.Scenario, error)
+	policies  []string // none: those that leave the rule alone
+	seeds     int
+	tuneSeeds int
+	rounds    int
+}
+
+var suites = map[string]suite{
+	"all": {
+		about: "Quorum all, a fixed global batch.",
+		cases: heldOut(agent.HeldOut, cluster.Choices{}), scenarios: presets("steady", "drift", "interference", "bursts"),
+		seeds: 30, tuneSeeds: 10, rounds: 400,
+	},
+	"free": {
+		about: "Quorum and grace free, a fixed global batch.",
+		cases: heldOut(agent.HeldOut, freeRule), scenarios: presets("steady", "drift", "interference", "bursts", "failures"),
+		policies: []string{"ddqn", "waterfill-margin", "cusum", "kofn", "dbw", "dropcompute", "model", "lag1", "oracle", "kofn-hindsight"},
+		seeds:    30, tuneSeeds: 10, rounds: 400,
+	},
+	"batch": {
+		about: "Quorum, grace and the global batch free, within a quarter and four times the named one.",
+		cases: heldOut(agent.HeldOut, freeAll), scenarios: presets("steady", "bursts"),
+		policies: []string{"ddqn", "waterfill-margin", "kofn", "goodput", "model", "oracle"},
+		seeds:    30, tuneSeeds: 10, rounds: 400,
+	},
+	"scale": {
+		about: "One set of weights from 2 to 10,000 nodes, quorum all; 40 samples a node.",
+		cases: scaled(2, 8, 64, 512, 4096, 10_000), scenarios: presets("steady", "drift"),
+		policies: []string{"ddqn", "model", "waterfill-margin", "oracle", "oracle-margin"},
+		seeds:    5, tuneSeeds: 2, rounds: 200,
+	},
+	"unseen": {
+		about: "Conditions of a kind that training has not, quorum all.",
+		cases: heldOut([]string{"heldout-16", "heldout-32"}, cluster.Choices{}), scenarios: presets("racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks"),
+		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "oracle"},
+		seeds:    30, tuneSeeds: 10, rounds: 400,
+	},
+	"noise": {
+		about: "Steady conditions at step noise from none to half of a round, the same on every node, without spikes; quorum all.",
+		cases: heldOut([]string{"heldout-16", "heldout-32"}, cluster.Choices{}), scenarios: noises(0, 0.05, 0.1, 0.2, 0.35, 0.5),
+		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "oracle"},
+		seeds:    30, tuneSeeds: 10, rounds: 400,
+	},
+}
+
+var freeRule = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+
+// freeAll marks the global batch as free too; heldOut fills in the bounds.
+var freeAll = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces, LeastBatch: 1, MostBatch: 1}
+
+// heldOut are embedded clusters with the given choices left to the policy.
+func heldOut(names []string, choices cluster.Choices) func(*profile.Catalogue) ([]agent.Case, error) {
+	return func(catalogue *profile.Catalogue) ([]agent.Case, error) {
+		var cases []agent.Case
+		for _, name := range names {
+			_, c, err := agent.EmbeddedCluster(name, catalogue)
+			if err != nil {
+				return nil, err
+			}
+			c.Choices = choices
+			if choices.MostBatch > 0 {
+				c.Choices.LeastBatch, c.Choices.MostBatch = c.GlobalBatch/4, 4*c.GlobalBatch
+			}
+			cases = append(cases, agent.Case{Name: name, Cluster: c, Weights: speed})
+		}
+		return cases, nil
+	}
+}
+
+// scaled are clusters of one mix and so many nodes.
+func scaled(sizes ...int) func(*profile.Catalogue) ([]agent.Case, error) {
+	return func(catalogue *profile.Catalogue) ([]agent.Case, error) {
+		const workload = "gpt-1.3b-512-fp32"
+		devices := []string{"a6000", "p40", "l40s", "p40", "a6000"}
+		var cases []agent.Case
+		for _, n := range sizes {
+			c := &cluster.Cluster{Workload: workload, GlobalBatch: 40 * n}
+			for i := range n {
+				d := devices[i%len(devices)]
+				p, err := catalogue.Lookup(d, workload)
+				if err != nil {
+					return nil, err
+				}
+				c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprintf("%s-%d", d, i), Device: d, Profile: p, Limit: profile.NoLimit})
+			}
+			cases = append(cases, agent.Case{Name: fmt.Sprintf("%d nodes", n), Cluster: c, Weights: speed})
+		}
+		return cases, nil
+	}
+}
+
+func presets(names ...string) func() ([]agent.Scenario, error) {
+	return func() ([]agent.Scenario, error) {
+		var scenarios []agent.Scenario
+		for _, name := range names {
+			c, err := cluster.Preset(name)
+			if err != nil {
+				return nil, err
+			}
+			scenarios = append(scenarios, agent.Scenario{Name: name, Conditions: c})
+		}
+		return scenarios, nil
+	}
+}
+
+func noises(levels ...float64) func() ([]agent.Scenario, error) {
+	return func() ([]agent.Scenario, error) {
+		base, err := cluster.Preset("steady")
+		if err != nil {
+			return nil, err
+		}
+		var scenarios []agent.Scenario
+		for _, v := range levels {
+			c := base
+			c.Noise, c.Spikes = cluster.Spread{Median: v}, cluster.Spikes{}
+			scenarios = append(scenarios, agent.Scenario{Name: fmt.Sprintf("noise %g%%", 100*v), Conditions: c})
+		}
+		return scenarios, nil
+	}
+}
