@@ -17,6 +17,7 @@ type Scenarios struct {
 	catalogue *profile.Catalogue
 	workloads []string
 	devices   map[string][]profile.Device // that run the workload
+	speedOnly bool                        // no other preference
 }
 
 // NewScenarios collects what the catalogue offers for training: all but the held-out
@@ -56,7 +57,11 @@ func (s *Scenarios) Episode(rng *rand.Rand, rounds int) (env.Config, error) {
 		if err = c.CheckCapacity(nil); err != nil {
 			continue
 		}
-		return env.Config{Cluster: c, Conditions: conditions(rng), Seed: rng.Uint64(), Rounds: rounds, Weights: weights(rng)}, nil
+		e := env.Config{Cluster: c, Conditions: conditions(rng), Seed: rng.Uint64(), Rounds: rounds, Weights: weights(rng)}
+		if s.speedOnly {
+			e.Weights = [env.Objectives]float64{1}
+		}
+		return e, nil
 	}
 	return env.Config{}, fmt.Errorf("agent: no training cluster: %w", err)
 }

@@ -104,13 +104,13 @@ func (s *stream) note() {
 
 // earn records what the step led to; it returns the sum of the followed nodes' own
 // speed rewards.
-func (s *stream) earn(step env.Step) float64 {
-	own, p := 0.0, &s.played[0]
+func (s *stream) earn(step env.Step, own, team float64) float64 {
+	sum, p := 0.0, &s.played[0]
 	for k, i := range s.follow {
 		for o := range env.Objectives {
-			p.Rewards[k*env.Objectives+o] = step.Nodes[i*env.Objectives+o] + float32(trainTeam*step.Reward[o])
+			p.Rewards[k*env.Objectives+o] = float32(own)*step.Nodes[i*env.Objectives+o] + float32(team*step.Reward[o])
 		}
-		own += float64(step.Nodes[i*env.Objectives])
+		sum += float64(step.Nodes[i*env.Objectives])
 	}
 	s.judge(step)
 	if step.Kind == env.Last {
@@ -119,7 +119,7 @@ func (s *stream) earn(step env.Step) float64 {
 		last.Terminal = step.Terminal
 		s.played = append(s.played, last)
 	}
-	return own
+	return sum
 }
 
 // observe copies the followed nodes' rows into a replay step.

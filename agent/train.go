@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
@@ -33,6 +34,19 @@ type TrainConfig struct {
 	Explore float64 `json:"explore"`
 	// Hidden are the widths of the network's layers. Nil: 64, 64.
 	Hidden []int `json:"hidden"`
+	// Variant trains without a part of the method, to see what that is worth: one of
+	// Variants. Empty: the method.
+	Variant string `json:"variant,omitempty"`
+}
+
+// Variants are the methods that TrainConfig.Variant can name.
+var Variants = []string{
+	"speed-only",   // no preferences: speed is all that is ever asked for
+	"own-reward",   // independent nodes: no share of the team's reward
+	"team-reward",  // the team's reward alone, its value the mean over nodes (mean-VDN)
+	"three-step",   // three-step targets and a longer horizon
+	"plain-target", // the target network's maximum instead of the double estimate
+	"no-residual",  // the network's choice stands even where it hardly differs from the model's
 }
 
 const (
@@ -98,7 +112,37 @@ func (c TrainConfig) Validate() error {
 	if !(c.Explore > 0 && c.Explore <= 1) {
 		errs = append(errs, fmt.Errorf("explore is %v; it must lie in (0, 1]", c.Explore))
 	}
+	if c.Variant != "" && !slices.Contains(Variants, c.Variant) {
+		errs = append(errs, fmt.Errorf("variant is %q; known: %s", c.Variant, strings.Join(Variants, ", ")))
+	}
 	return errors.Join(errs...)
+}
+
+// learner is how the nodes' network learns.
+func (c TrainConfig) learner() ddqn.LearnerConfig {
+	l := ddqn.LearnerConfig{
+		Batch: trainRows / trainGroup, Group: trainGroup, NStep: 1, Gamma: c.Gamma,
+		LearningRate: trainRate, DecayUpdates: c.sets() * c.Updates, FinalRate: 0.02,
+		PlainTarget: c.Variant == "plain-target",
+	}
+	switch c.Variant {
+	case "three-step":
+		l.NStep, l.Gamma = 3, 0.8
+	case "team-reward":
+		l.Pooled = slices.Repeat([]bool{true}, env.Objectives)
+	}
+	return l
+}
+
+// shares are the weights of a node's own reward and of the team's.
+func (c TrainConfig) shares() (own, team float64) {
+	switch c.Variant {
+	case "own-reward":
+		return 1, 0
+	case "team-reward":
+		return 0, 1
+	}
+	return 1, trainTeam
 }
 
 // sets is the number of times that every environment takes a step.
@@ -160,6 +204,7 @@ func newTrainer(catalogue *profile.Catalogue, config TrainConfig) (*Trainer, err
 	if err != nil {
 		return nil, err
 	}
+	scenarios.speedOnly = config.Variant == "speed-only"
 	t := &Trainer{config: config, scenarios: scenarios, pcg: rand.NewPCG(config.Seed, 1), low: make([]float32, env.Features), high: make([]float32, env.Features)}
 	t.rng = rand.New(t.pcg)
 	spec := ddqn.Spec{Features: env.Features, Actions: len(env.Actions), Objectives: env.Objectives, Hidden: config.Hidden}
@@ -171,10 +216,7 @@ func newTrainer(catalogue *profile.Catalogue, config TrainConfig) (*Trainer, err
 	if err != nil {
 		return nil, fmt.Errorf("agent: training: %w", err)
 	}
-	t.learner, err = ddqn.NewLearner(ddqn.LearnerConfig{
-		Batch: trainRows / trainGroup, Group: trainGroup, NStep: 1, Gamma: config.Gamma,
-		LearningRate: trainRate, DecayUpdates: config.sets() * config.Updates, FinalRate: 0.02,
-	}, net, rand.NewPCG(config.Seed, 3))
+	t.learner, err = ddqn.NewLearner(config.learner(), net, rand.NewPCG(config.Seed, 3))
 	if err != nil {
 		return nil, fmt.Errorf("agent: training: %w", err)
 	}
@@ -254,9 +296,10 @@ func (t *Trainer) play(random float64) error {
 	if err != nil {
 		return err
 	}
+	own, shared := t.config.shares()
 	returned, team, nodes := 0.0, 0.0, 0.0
 	for k, s := range t.streams {
-		returned += s.earn(steps[k])
+		returned += s.earn(steps[k], own, shared)
 		team += steps[k].Reward[0]
 		nodes += float64(len(s.follow))
 	}
@@ -315,6 +358,9 @@ func (t *Trainer) Trained() *Trained {
 				r.Devices = append(r.Devices, d.Name)
 			}
 		}
+	}
+	if t.config.Variant == "no-residual" {
+		r.Advantage = -1e9
 	}
 	return &Trained{Network: t.learner.Network().Clone(), Round: t.rounds.learner.Network().Clone(), Record: r}
 }

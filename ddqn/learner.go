@@ -142,8 +142,11 @@ func (l *Learner) targets() error {
 	if err := l.targetLater.run(); err != nil {
 		return err
 	}
-	spec, b := l.online.spec, l.batch
-	doubleTargets(l.y, b, l.cfg.Group, l.onlineLater.q, l.targetLater.q, spec.Actions, spec.Objectives)
+	spec, b, chooser := l.online.spec, l.batch, l.onlineLater
+	if l.cfg.PlainTarget {
+		chooser = l.targetLater
+	}
+	doubleTargets(l.y, b, l.cfg.Group, chooser.q, l.targetLater.q, spec.Actions, spec.Objectives)
 	return nil
 }
 
