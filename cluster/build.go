@@ -101,6 +101,7 @@ func (b *builder) group(i int) {
 	n := Node{Device: g.Device, Profile: p, Limit: profile.NoLimit, TFLOPS: device.TFLOPS(b.model.DType)}
 	b.memory(&n, g, device, path)
 	b.network(&n, g, path)
+	b.power(&n, g, device, path+".power")
 	n.Hidden.Slowdown = g.Slowdown
 	if g.Profiled != nil && !*g.Profiled {
 		n.Profile, n.Hidden.Profile = nil, p
@@ -149,6 +150,24 @@ func (b *builder) network(n *Node, g *FileNode, path string) {
 		b.problems.add(path+".link", "the size of a gradient of %s is not known; say it in gradient (for example gradient: 2.6GB)", b.file.Workload)
 	}
 	n.Network = g.Link.seconds(gradient)
+}
+
+// power sets what the node draws. Half of it is no figure: a busy node that were idle at 0
+// watts would make waiting look free.
+func (b *builder) power(n *Node, g *FileNode, device profile.Device, path string) {
+	n.Power = Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
+	if g.Power == nil {
+		return
+	}
+	n.Power = *g.Power
+	for _, field := range []string{".idle", ".busy"} {
+		if _, ok := b.written[path+field]; !ok {
+			b.problems.add(path+field, "missing; give both watts, power: {idle: 30, busy: 250}")
+			return
+		}
+	}
+	b.problems.within(path+".idle", n.Power.Idle, 0, maxWatts)
+	b.problems.within(path+".busy", n.Power.Busy, min(max(n.Power.Idle, 0), maxWatts), maxWatts)
 }
 
 // add appends n as often as the group says, each under a name of its own.

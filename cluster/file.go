@@ -46,6 +46,7 @@ type FileNode struct {
 	Memory   Bytes   `yaml:"memory,omitempty"`   // default: the device's
 	Slowdown float64 `yaml:"slowdown,omitempty"` // true over profile seconds, 0.01..100; default 1; only simulations know it
 	Link     Link    `yaml:"link,omitempty"`
+	Power    *Power  `yaml:"power,omitempty"`    // default: the device's; zeros: unknown
 	Profiled *bool   `yaml:"profiled,omitempty"` // false: the controller is not shown the profile
 }
 

@@ -126,7 +126,7 @@ func TestFileFull(t *testing.T) {
 		t.Error("Revealed")
 	}
 	// 20 GiB less a seventh of 16 bytes per parameter.
-	if n := &c.Nodes[1]; n.Limit != n.Profile.MemoryLimit(20<<30-16*3536246400/7) || n.Network != 2.24 {
+	if n := &c.Nodes[1]; n.Limit != n.Profile.MemoryLimit(20<<30-16*3536246400/7) || n.Network != 2.24 || n.Power != (Power{16.5, 150}) {
 		t.Errorf("%+v", n)
 	}
 	if c.Nodes[6].Network != 2.24 {
@@ -152,6 +152,29 @@ func TestFileMinimal(t *testing.T) {
 	}
 	if k := f.Conditions.Conditions; k.Episodes != nil || k.Bias != 0 || k.Validate() != nil {
 		t.Errorf("%+v", k)
+	}
+	roundTrip(t, f, c)
+}
+
+// Power is the file's, else the device's; zeros in the file make it unknown.
+func TestFilePower(t *testing.T) {
+	f, c, err := Read(strings.NewReader(`
+workload: resnet-50
+global_batch: 256
+nodes:
+  - {device: v100}
+  - {device: v100, power: {idle: 40, busy: 290}}
+  - {device: v100, power: {idle: 0, busy: 0}}
+  - {device: k80}
+`), "c", profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := profile.Embedded().Device("v100")
+	for i, want := range []Power{{d.IdleWatts, d.BusyWatts}, {40, 290}, {}, {}} {
+		if got := c.Nodes[i].Power; got != want || want.Joules(2, 5) != 2*want.Busy+3*want.Idle {
+			t.Errorf("node %d: %+v, want %+v", i, got, want)
+		}
 	}
 	roundTrip(t, f, c)
 }

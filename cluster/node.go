@@ -10,8 +10,18 @@ type Node struct {
 	Limit   int              // largest micro-batch its memory holds, >= 1; profile.NoLimit when unknown
 	Network float64          // seconds to deliver one gradient over its link
 	TFLOPS  float64          // nameplate speed of the device at the workload's precision; 0 unknown
+	Power   Power
 	Hidden  Hidden
 }
+
+// Power is what a node draws, in watts; the zero value: unknown.
+type Power struct {
+	Idle float64 `yaml:"idle"` // without work, 0..Busy
+	Busy float64 `yaml:"busy"` // while it computes or sends its gradient, 0..10,000
+}
+
+// Joules is the energy of a node that works for busy of wait seconds; 0 if unknown.
+func (p Power) Joules(busy, wait float64) float64 { return p.Busy*busy + p.Idle*(wait-busy) }
 
 // Hidden is the part of a node that only a simulator reads: a controller that looks
 // at it cheats.

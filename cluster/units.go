@@ -18,6 +18,7 @@ const (
 	maxDuration = 1000 * time.Hour
 	minLink     = 1e3  // bytes per second
 	maxLink     = 1e15 // bytes per second
+	maxWatts    = 10_000
 )
 
 // Bytes is an amount of memory: "16GiB", "24GB", or a plain number of bytes; above 0,

@@ -32,6 +32,8 @@ type Device struct {
 	TFLOPS32    float64 `json:"tflops_fp32"` // nameplate, fp32 without tensor cores
 	TFLOPS16    float64 `json:"tflops_fp16"` // nameplate, dense fp16 on tensor cores; fp32's where the data sheet names none
 	Split       Split   `json:"split"`
+	IdleWatts   float64 `json:"idle_watts"` // without work: a bound from above
+	BusyWatts   float64 `json:"busy_watts"` // while it trains, on average
 }
 
 // TFLOPS is the nameplate speed for a dtype, "fp16" or anything else for fp32.

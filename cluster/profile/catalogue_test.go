@@ -45,6 +45,20 @@ func TestEmbedded(t *testing.T) {
 	}
 }
 
+// Power is known where Zeus measured it, with its source named, and nowhere else.
+func TestPower(t *testing.T) {
+	c := Embedded()
+	if s, ok := c.Source("zeus"); !ok || len(s.Commit) != 40 || !strings.Contains(SourcesText(), s.Commit) {
+		t.Errorf("source %+v", s)
+	}
+	for _, d := range c.Devices() {
+		known := slices.Contains([]string{"p100", "v100", "v100-16g"}, d.Name)
+		if known != (d.BusyWatts > 0) || known != (d.IdleWatts > 0) || d.IdleWatts > d.BusyWatts || d.BusyWatts > 250 { // the limit they were measured under
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
 // Whole devices and whole models are held out: every name of a held-out family, no other.
 func TestSplit(t *testing.T) {
 	c := Embedded()

@@ -3,6 +3,7 @@ package profile
 import (
 	"embed"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -39,7 +40,7 @@ var embedded = sync.OnceValue(func() *Catalogue {
 	return c
 })
 
-// load reads the four side tables and a file of points per source.
+// load reads the side tables and a file of points per source that has one.
 func load(fsys fs.FS, dir string) (*Catalogue, error) {
 	c := &Catalogue{map[string]Device{}, map[string]Workload{}, map[string]Source{}, map[pair]*Profile{}}
 	t := tables{fsys: fsys, dir: dir}
@@ -47,7 +48,15 @@ func load(fsys fs.FS, dir string) (*Catalogue, error) {
 		c.sources[r[0]] = Source{r[0], r[1], r[2], r[3], r[4]}
 	})
 	t.read("devices.csv", "device,memory_bytes,tflops_fp32,tflops_fp16,split", func(r []string) {
-		c.devices[r[0]] = Device{r[0], t.integer(r[1]), t.number(r[2]), t.number(r[3]), t.split(r[4])}
+		c.devices[r[0]] = Device{Name: r[0], MemoryBytes: t.integer(r[1]), TFLOPS32: t.number(r[2]), TFLOPS16: t.number(r[3]), Split: t.split(r[4])}
+	})
+	t.read("power.csv", "device,idle_watts,busy_watts,samples,source", func(r []string) {
+		d, ok := c.devices[r[0]]
+		if d.IdleWatts, d.BusyWatts = t.number(r[1]), t.number(r[2]); !ok || d.IdleWatts > d.BusyWatts || t.integer(r[3]) == 0 || c.sources[r[4]].Key == "" {
+			t.fail("power.csv: no such device or source, or bad figures: %v", r)
+			return
+		}
+		c.devices[r[0]] = d
 	})
 	t.read("workloads.csv", "workload,parameters,unit,dtype,split", func(r []string) {
 		c.workloads[r[0]] = Workload{r[0], t.integer(r[1]), r[2], r[3], t.split(r[4])}
@@ -55,6 +64,9 @@ func load(fsys fs.FS, dir string) (*Catalogue, error) {
 	for source := range c.sources {
 		name := source + ".csv"
 		f, err := fsys.Open(path.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a source of a side table; a lost file of points shows in series.csv
+		}
 		if err != nil {
 			return nil, err
 		}

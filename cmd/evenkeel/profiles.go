@@ -50,6 +50,8 @@ type listed struct {
 	profile.SeriesReport
 	MemoryLimit int           `json:"memory_limit"` // largest micro-batch in the device's memory; 0: not known
 	Split       profile.Split `json:"split"`        // heldout if its device or its workload is
+	IdleWatts   float64       `json:"idle_watts"`   // of the device; 0: not known
+	BusyWatts   float64       `json:"busy_watts"`   // the same
 }
 
 // Run is kong's.
@@ -102,7 +104,7 @@ func (l *profilesListCmd) known(c *profile.Catalogue) error {
 func list(c *profile.Catalogue, p *profile.Profile) listed {
 	d, _ := c.Device(p.Device)
 	w, _ := c.Workload(p.Workload)
-	l := listed{SeriesReport: c.Report(p), Split: w.Split}
+	l := listed{SeriesReport: c.Report(p), Split: w.Split, IdleWatts: d.IdleWatts, BusyWatts: d.BusyWatts}
 	if d.Split == profile.HeldOut {
 		l.Split = d.Split
 	}
@@ -187,6 +189,9 @@ func show(c *profile.Catalogue, p *profile.Profile, l listed, source profile.Sou
 		lines = append(lines, fmt.Sprintf("memory       %s hold a micro-batch of %d, beside no model state", humanize.IBytes(uint64(d.MemoryBytes)), l.MemoryLimit))
 	case d.MemoryBytes > 0:
 		lines = append(lines, fmt.Sprintf("memory       %s; no limit follows from the points", humanize.IBytes(uint64(d.MemoryBytes))))
+	}
+	if d.BusyWatts > 0 {
+		lines = append(lines, fmt.Sprintf("power        %.0f W while it trains, at most %.0f W without work", d.BusyWatts, d.IdleWatts))
 	}
 	from := p.Source
 	if source.Key != "" {
