@@ -91,7 +91,7 @@ func (s *Scenarios) cluster(rng *rand.Rand) *cluster.Cluster {
 		}
 		c.Nodes = append(c.Nodes, cluster.Node{
 			Name: fmt.Sprintf("%s-%d", devices[k].Name, len(c.Nodes)), Device: devices[k].Name,
-			Profile: p, Limit: cluster.MemoryLimit(p, model, devices[k].MemoryBytes, count),
+			Profile: p, Limit: cluster.MemoryLimit(p, model, devices[k].MemoryBytes, count), Power: cluster.Power{Idle: devices[k].IdleWatts, Busy: devices[k].BusyWatts},
 		})
 	}
 	if rng.Float64() < 0.1 {

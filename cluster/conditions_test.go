@@ -68,14 +68,15 @@ noise_scale.rounds is 0; it must lie in 1..1000000000`
 }
 
 func TestObjectives(t *testing.T) {
-	o := Objectives{-1, math.NaN(), 2e9}
+	o := Objectives{-1, math.NaN(), 2e9, -2}
 	want := `speed is -1; it must lie in 0..1000000000
 waiting is NaN; it must lie in 0..1000000000
-freshness is 2000000000; it must lie in 0..1000000000`
+freshness is 2000000000; it must lie in 0..1000000000
+energy is -2; it must lie in 0..1000000000`
 	if err := o.Validate(); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
-	if (Objectives{}).Validate() != nil || (Objectives{0, 3, 1}).Weights() != [3]float64{0, 0.75, 0.25} {
+	if (Objectives{}).Validate() != nil || (Objectives{0, 3, 1, 4}).Weights() != [4]float64{0, 0.375, 0.125, 0.5} {
 		t.Error("weights")
 	}
 }

@@ -64,6 +64,7 @@ type Objectives struct {
 	Speed     float64 `yaml:"speed,omitempty" json:"speed"`
 	Waiting   float64 `yaml:"waiting,omitempty" json:"waiting"`
 	Freshness float64 `yaml:"freshness,omitempty" json:"freshness"`
+	Energy    float64 `yaml:"energy,omitempty" json:"energy"`
 }
 
 // Read parses a cluster file and checks it against the catalogue. name appears in
@@ -151,13 +152,15 @@ func (o Objectives) check(prefix string, p *problems) {
 	p.within(prefix+"speed", o.Speed, 0, 1e9)
 	p.within(prefix+"waiting", o.Waiting, 0, 1e9)
 	p.within(prefix+"freshness", o.Freshness, 0, 1e9)
+	p.within(prefix+"energy", o.Energy, 0, 1e9)
 }
 
-// Weights are the objectives scaled to sum to 1, in the order speed, waiting, freshness.
-func (o Objectives) Weights() [3]float64 {
-	sum := o.Speed + o.Waiting + o.Freshness
+// Weights are the objectives scaled to sum to 1, in the order speed, waiting, freshness,
+// energy.
+func (o Objectives) Weights() [4]float64 {
+	sum := o.Speed + o.Waiting + o.Freshness + o.Energy
 	if !(sum > 0) {
-		return [3]float64{1, 0, 0}
+		return [4]float64{1}
 	}
-	return [3]float64{o.Speed / sum, o.Waiting / sum, o.Freshness / sum}
+	return [4]float64{o.Speed / sum, o.Waiting / sum, o.Freshness / sum, o.Energy / sum}
 }

@@ -14,6 +14,7 @@ type Work struct {
 	// The same of this round's work after older one; size 0: there is none.
 	NextAt, NextTook float64
 	NextSize         int
+	Power            Power
 }
 
 // Outcome is what a round under some rule comes to.
@@ -24,7 +25,11 @@ type Outcome struct {
 	Debt    float64 // samples that their nodes cannot begin meanwhile
 	Late    float64 // samples still in work: they will count as aged
 	Idle    float64 // seconds without work, summed over the nodes
+	Joules  float64 // of the nodes whose power is known, the rest of the late work included
 }
+
+// PerSample is the energy of a counted sample, in joules.
+func (o Outcome) PerSample() float64 { return o.Joules / max(o.Counted+o.Later, 1e-9) }
 
 // Outcomes says what one round's work comes to under any rule: the round rule in closed
 // form, without staleness bound, timeout and failures in mid-round. It keeps its working
@@ -62,14 +67,18 @@ func (o *Outcomes) Under(r Rule) Outcome {
 		switch {
 		case w.At > end:
 			out.late(w.Size, w.Behind, w.At-end, w.Took, end)
+			out.Joules += w.Power.Joules(w.At, w.At)
 			continue
 		case w.NextSize > 0 && w.NextAt > end:
 			out.late(w.NextSize, 0, w.NextAt-end, w.NextTook, end)
+			out.Joules += w.Power.Joules(w.NextAt, w.NextAt)
 		case w.NextSize > 0:
 			out.Counted += float64(w.NextSize)
 			out.Idle += end - w.NextAt
+			out.Joules += w.Power.Joules(w.NextAt, end)
 		default:
 			out.Idle += end - w.At
+			out.Joules += w.Power.Joules(w.At, end)
 		}
 		out.Counted += float64(w.Size) * Credit(w.Behind)
 	}

@@ -78,12 +78,16 @@ func TestOutcomesByTheRoundRule(t *testing.T) {
 
 func TestOutcomeByHand(t *testing.T) {
 	var o Outcomes
-	o.Set([]Work{{At: 1, Took: 1, Size: 10}, {At: 1.2, Took: 1.2, Size: 12}, {At: 2, Took: 2, Size: 20}, {At: 0.5, Took: 1.5, Size: 8, Behind: 1, NextAt: 2.5, NextTook: 2, NextSize: 9}})
+	p := Power{Idle: 50, Busy: 200}
+	o.Set([]Work{
+		{At: 1, Took: 1, Size: 10, Power: p}, {At: 1.2, Took: 1.2, Size: 12, Power: p}, {At: 2, Took: 2, Size: 20, Power: p},
+		{At: 0.5, Took: 1.5, Size: 8, Behind: 1, NextAt: 2.5, NextTook: 2, NextSize: 9, Power: p},
+	})
 	// Two of four are in at 1.2, and 0.12 later the round closes: the third is late by
 	// 0.68, the fourth has delivered its old work and is late with the new by 1.18.
 	got := o.Under(Rule{Quorum: 0.5, Grace: 0.1})
-	want := Outcome{Wait: 1.32, Counted: 10 + 12 + 8*0.5, Later: 29 * 0.5, Debt: 20*0.68/2 + 9*1.18/2, Late: 29, Idle: 0.32 + 0.12}
-	for _, x := range [][2]float64{{got.Wait, want.Wait}, {got.Counted, want.Counted}, {got.Later, want.Later}, {got.Debt, want.Debt}, {got.Late, want.Late}, {got.Idle, want.Idle}} {
+	want := Outcome{Wait: 1.32, Counted: 10 + 12 + 8*0.5, Later: 29 * 0.5, Debt: 20*0.68/2 + 9*1.18/2, Late: 29, Idle: 0.32 + 0.12, Joules: 200*(1+1.2+2+2.5) + 50*(0.32+0.12)}
+	for _, x := range [][2]float64{{got.Wait, want.Wait}, {got.Counted, want.Counted}, {got.Later, want.Later}, {got.Debt, want.Debt}, {got.Late, want.Late}, {got.Idle, want.Idle}, {got.Joules, want.Joules}} {
 		if math.Abs(x[0]-x[1]) > 1e-9 {
 			t.Fatalf("got %+v\nwant %+v", got, want)
 		}

@@ -133,7 +133,7 @@ func look(t *testing.T, e *Env, s Step) moment {
 		t.Fatalf("team reward %v", r)
 	}
 	for i, v := range s.Nodes {
-		least := [Objectives]float32{-worst, -worst, -1}[i%Objectives]
+		least := [Objectives]float32{-worst, -worst, -1, -worst}[i%Objectives]
 		if !(v >= least && v <= 0) {
 			t.Fatalf("node %d, objective %d: reward %v", i/Objectives, i%Objectives, v)
 		}

@@ -25,11 +25,12 @@ type Step struct {
 	// Reward is the team's, by objective, each 0 at best: speed (progress - 1, progress
 	// being the accepted samples per second relative to the state oracle's without noise), waiting (minus the
 	// idle share of node time), freshness (minus the share of accepted samples that were
-	// computed on an older model).
+	// computed on an older model), energy (1 - joules per counted sample over the state
+	// oracle's; 0 where no node's power is known).
 	Reward [Objectives]float64
 	// Nodes holds every node's own reward, by objective, row-major; valid until the next
-	// step. Speed and waiting ask the same of a node, a parameter that fits (ownReward);
-	// freshness asks that what it delivers is fresh.
+	// step. Speed, waiting and energy ask the same of a node, a parameter that fits
+	// (ownReward); freshness asks that what it delivers is fresh.
 	Nodes []float32
 	// Rules holds, for every rule that Ask named, by objective, what it would have been
 	// worth above the rule that the moving averages prefer, less what they said of it, in
@@ -186,14 +187,14 @@ func (e *Env) round() (Step, error) {
 	}
 	e.tracker.Predict(finish)
 	truth := e.sim.Truth()
-	ideal, err := e.ideal(truth)
+	ideal, joules, err := e.ideal(truth)
 	if err != nil {
 		return Step{}, fmt.Errorf("env: %w", err)
 	}
 	room := noiseRoom(e.tracker.spread, &e.config.Conditions, len(e.perf), e.tracker.round.rule)
 	for i := range e.perf {
 		if present[i] {
-			e.nodes[i*Objectives] = float32(ownReward(e.ratio(i, e.before[i]), e.ratio(i, truth.Slowdown[i]), truth.Noise[i], room))
+			e.nodes[i*Objectives] = float32(e.own(i, finish, room, &truth))
 		}
 		e.before[i] = truth.Slowdown[i]
 	}
@@ -209,12 +210,22 @@ func (e *Env) round() (Step, error) {
 	if err != nil {
 		return Step{}, fmt.Errorf("env: %w", err)
 	}
-	e.pay(&s, report, ideal)
+	e.pay(&s, report, ideal, joules)
 	e.tracker.Observe(report)
 	if e.rounds++; e.rounds >= e.config.Rounds {
 		s.Kind, e.over = Last, true
 	}
 	return s, nil
+}
+
+// own is node i's own reward in a round that is predicted to take finish seconds.
+func (e *Env) own(i int, finish, room float64, truth *cluster.Truth) float64 {
+	if rule := e.tracker.round.rule; e.tracker.nodes[i].late && rule.Quorum < 1 {
+		node := &e.known.Nodes[i]
+		work := node.Finish(node.Slowed(e.truthBase[i], truth.Slowdown[i]), e.sizes[i])
+		return lateReward(1+lateSlack+rule.Grace, truth.Left[i]/finish, work/finish, truth.Noise[i])
+	}
+	return ownReward(e.ratio(i, e.before[i]), e.ratio(i, truth.Slowdown[i]), truth.Noise[i], room)
 }
 
 // ratio is the predicted over the true time in which node i finishes its share, at a true
@@ -226,9 +237,9 @@ func (e *Env) ratio(i int, slowdown float64) float64 {
 }
 
 // pay fills in the rewards that the round's report decides.
-func (e *Env) pay(s *Step, report *cluster.Report, ideal float64) {
+func (e *Env) pay(s *Step, report *cluster.Report, ideal, joules float64) {
 	wait := max(report.Wait.Seconds(), 1e-9)
-	idle, taking, aged := 0.0, 0.0, 0.0
+	idle, taking, aged, drawn := 0.0, 0.0, 0.0, 0.0
 	for i := range report.Nodes {
 		r := &report.Nodes[i]
 		old := 0.0
@@ -236,17 +247,22 @@ func (e *Env) pay(s *Step, report *cluster.Report, ideal float64) {
 			idle += min(r.Idle/wait, 1)
 			taking++
 			aged += float64(r.Aged)
+			drawn += e.config.Cluster.Nodes[i].Power.Joules(wait-min(r.Idle, wait), wait)
 			if r.Samples > 0 {
 				old = float64(r.Aged) / float64(r.Samples)
 			}
 		}
 		e.nodes[i*Objectives+1] = e.nodes[i*Objectives]
 		e.nodes[i*Objectives+2] = float32(-old)
+		e.nodes[i*Objectives+3] = e.nodes[i*Objectives]
 	}
 	accepted := float64(report.Accepted)
 	s.Reward[0] = ideal/wait*report.Counted/float64(e.config.Cluster.GlobalBatch) - 1
 	s.Reward[1] = -idle / max(taking, 1)
 	if accepted > 0 {
 		s.Reward[2] = -aged / accepted
+		if joules > 0 {
+			s.Reward[3] = max(1-drawn/report.Counted/joules, -worst)
+		}
 	}
 }

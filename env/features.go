@@ -3,11 +3,11 @@ package env
 import "math"
 
 // Features is the width of an observation row.
-const Features = 44
+const Features = 45
 
 // Objectives are the components of the reward vector, in order: speed, waiting,
-// freshness.
-const Objectives = 3
+// freshness, energy.
+const Objectives = 4
 
 // horizon is where counters of rounds stop: a run that lasts longer than training
 // episodes must not look like anything new.
@@ -39,7 +39,7 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		math.Log1p(float64(min(t.rounds, horizon)))/3 - 1,
 		(1 - t.round.rule.Quorum) * 2,
 		min(t.round.rule.Grace, 1) * 2,
-		weights[0], weights[1], weights[2],
+		weights[0], weights[1], weights[2], weights[3],
 	}
 	even := float64(t.cluster.GlobalBatch) / size
 	for i := range t.nodes {

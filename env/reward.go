@@ -56,16 +56,38 @@ func ownReward(before, after, noise, room float64) float64 {
 	return -min(max(loss(after)-loss(1+room*noise), 0), worst)
 }
 
+const (
+	lateSlack = 0.03 // of a round: how much later than predicted a quorum is complete
+	lateLoss  = 0.6  // of a sample that comes a round late, at the margin
+)
+
+// lateReward is what a node earned by its share that was still at older work when the
+// round opened, where nobody waits for it: minus the time that it is idle before the
+// deadline, or minus what its samples lose by being late, in shares of a round. All
+// times are in units of the predicted finish: the deadline, what was left of the older
+// work, and how long the share takes.
+func lateReward(deadline, left, work, noise float64) float64 {
+	spare := deadline - left - work
+	late := above(spare / (max(noise, 1e-3) * work))
+	return -min((1-late)*max(spare, 0)+late*lateLoss*min(work, 1), worst)
+}
+
 // above is P(z > t) and density the density of a standard normal z.
 func above(t float64) float64   { return 0.5 * math.Erfc(t/math.Sqrt2) }
 func density(t float64) float64 { return math.Exp(-t*t/2) / math.Sqrt(2*math.Pi) }
 
-// ideal is the finish time of the round if every true rate had been known: the state
-// oracle's, without noise.
-func (e *Env) ideal(truth cluster.Truth) (float64, error) {
+// ideal is the finish time of the round if every true rate had been known, the state
+// oracle's without noise, and the joules per sample that go with it.
+func (e *Env) ideal(truth cluster.Truth) (finish, joules float64, err error) {
 	for i := range e.perf {
 		e.oraclePerf[i] = e.truthBase[i]
 		e.oraclePerf[i].PerSample *= truth.Slowdown[i]
 	}
-	return e.oracle.Allocate(e.known, e.sim.Present(), e.oraclePerf, e.oracleSizes)
+	finish, err = e.oracle.Allocate(e.known, e.sim.Present(), e.oraclePerf, e.oracleSizes)
+	for i, b := range e.oracleSizes {
+		if n := &e.known.Nodes[i]; b > 0 && err == nil {
+			joules += n.Power.Joules(n.Finish(e.oraclePerf[i], b), finish)
+		}
+	}
+	return finish, joules / float64(e.known.GlobalBatch), err
 }

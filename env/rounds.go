@@ -57,10 +57,12 @@ func progress(n, batch, s float64) (value, slope float64) {
 //	speed      progress + that of the late gradients - that of the work they displace - their cost - rate x wait
 //	waiting    minus the idle share of the nodes' time
 //	freshness  minus the share of the global batch that will be accepted late
+//	energy     minus the joules per counted sample over those of waiting for all, + 1; 0 where no power is known
 //
 // rate is the progress per second that a second of waiting costs: a rule that
 // maximises this maximises progress over time (Dinkelbach 1967).
 func Values(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, scale, rate float64) {
+	joules := o.Under(cluster.Rules[len(cluster.Rules)-1]).PerSample()
 	for a, rule := range cluster.Rules {
 		out := o.Under(rule)
 		worth, slope := progress(out.Counted, batch, scale)
@@ -68,6 +70,9 @@ func Values(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, scale,
 			worth + slope*out.Later - out.Debt/batch - rate*out.Wait - lateCost*out.Late/batch,
 			-out.Idle / max(nodes*out.Wait, 1e-9),
 			-out.Late / batch,
+		}
+		if joules > 0 {
+			dst[a][3] = 1 - out.PerSample()/joules
 		}
 	}
 }
@@ -115,7 +120,7 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 				}
 			}
 		}
-		w := cluster.Work{At: wait - got.Idle, Took: got.Seconds, Size: got.Size, Behind: got.Behind}
+		w := cluster.Work{At: wait - got.Idle, Took: got.Seconds, Size: got.Size, Behind: got.Behind, Power: node.Power}
 		switch {
 		case got.Status == cluster.Late:
 			w.At, w.Took, w.Behind = wait+left, got.Busy+left, int(min(got.Busy/wait, 1e6))

@@ -146,11 +146,11 @@ func (s *Simulator) Work(work []cluster.Work, sizes []int) []cluster.Work {
 			at, took := s.truth.Left[i], s.seconds(i, sizes[i])
 			work = append(work, cluster.Work{
 				At: at, Took: (s.queue.at[i] - j.start).Seconds(), Size: j.size, Behind: s.round - j.round,
-				NextAt: at + took, NextTook: took, NextSize: sizes[i],
+				NextAt: at + took, NextTook: took, NextSize: sizes[i], Power: s.cluster.Nodes[i].Power,
 			})
 		default:
 			took := s.seconds(i, sizes[i])
-			work = append(work, cluster.Work{At: took, Took: took, Size: sizes[i]})
+			work = append(work, cluster.Work{At: took, Took: took, Size: sizes[i], Power: s.cluster.Nodes[i].Power})
 		}
 	}
 	return work

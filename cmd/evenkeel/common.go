@@ -157,12 +157,12 @@ func objectives(text string, file cluster.Objectives) (cluster.Objectives, error
 		return file, nil
 	}
 	var o cluster.Objectives
-	fields := map[string]*float64{"speed": &o.Speed, "waiting": &o.Waiting, "freshness": &o.Freshness}
+	fields := map[string]*float64{"speed": &o.Speed, "waiting": &o.Waiting, "freshness": &o.Freshness, "energy": &o.Energy}
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
 		field, known := fields[name]
 		if !ok || !known {
-			return o, badInputf("--weights: %q; write speed=1,waiting=0.5,freshness=0, each at most once", part)
+			return o, badInputf("--weights: %q; write speed=1,waiting=0.5,freshness=0,energy=0, each at most once", part)
 		}
 		delete(fields, name)
 		v, err := strconv.ParseFloat(value, 64)
