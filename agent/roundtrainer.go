@@ -53,7 +53,7 @@ func (t *Trainer) rule(s *stream, random float64) {
 		s.rule = allowed[t.rng.IntN(len(allowed))]
 	}
 	s.env.SetRule(s.rule)
-	if t.rng.Float64() >= askShare*min(1, askNodes/float64(s.env.Size())) {
+	if t.rng.Float64() >= askNodes/float64(s.env.Size()) {
 		return
 	}
 	p := ddqn.Step{Kind: ddqn.First, Actions: make([]int, trainGroup), Weights: weights32(s.weights)}

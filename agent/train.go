@@ -69,10 +69,9 @@ const (
 
 	// The round's network: few rows a step, each round judged under every rule.
 	roundKeep    = 300 // steps kept per environment
-	roundUpdates = 3   // one of its updates to so many of the nodes'
+	roundUpdates = 2   // one of its updates to so many of the nodes'
 	roundExplore = 0.3 // share of rounds under a random rule
-	askShare     = 0.3 // share of rounds that are judged, less beyond askNodes nodes: it costs
-	askNodes     = 64
+	askNodes     = 32  // every round of so many nodes is judged, of more in proportion: it costs
 )
 
 func (c TrainConfig) withDefaults() TrainConfig {
