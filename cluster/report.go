@@ -44,6 +44,7 @@ type NodeReport struct {
 	Norm     float64 `json:"norm"`  // of the newest gradient, over the aggregate's
 	Agree    float64 `json:"agree"` // cosine of the newest gradient and the aggregate
 	OOM      bool    `json:"oom,omitempty"`
+	Joules   float64 `json:"joules,omitempty"` // drawn in this round; 0 where the node's power is unknown
 }
 
 // Measured reports whether Seconds is a whole measurement of Size samples, rather

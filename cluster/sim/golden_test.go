@@ -151,6 +151,9 @@ func (s *script) node(args []string) {
 			n.Limit = int(s.number(value))
 		case "link":
 			n.Network = s.duration(value).Seconds()
+		case "power":
+			idle, busy, _ := strings.Cut(value, "-")
+			n.Power = cluster.Power{Idle: s.number(idle), Busy: s.number(busy)}
 		default:
 			s.t.Fatalf("unknown %q", key)
 		}
@@ -192,6 +195,9 @@ func (s *script) round(args []string) {
 		}
 		if n.Status == cluster.In || n.Status == cluster.Refused {
 			fmt.Fprintf(&s.out, ", age %v, accepted %d (aged %d), idle %v", short(n.Age), n.Samples, n.Aged, short(n.Idle))
+		}
+		if n.Joules > 0 {
+			fmt.Fprintf(&s.out, ", %v J", short(n.Joules))
 		}
 		fmt.Fprintln(&s.out)
 	}

@@ -265,6 +265,7 @@ func (s *Simulator) note(node int, event string) {
 // finish closes the books of the round and moves every node to the next one.
 func (s *Simulator) finish(end time.Duration) {
 	s.report.Wait = end - s.report.Start
+	s.energy(end)
 	s.now = end
 	scale := s.Scale()
 	for i := range s.report.Nodes {

@@ -21,7 +21,7 @@ import (
 const text = `workload: llama-3b-512-fp16
 global_batch: 40
 nodes:
-  - {device: a100-40g}
+  - {device: a100-40g, power: {idle: 50, busy: 300.5}}
   - {device: a10g, profiled: false, slowdown: 1.5}
   - {device: t4, count: 3, link: 10Gbps}
 collect: {quorum: 60%, grace: 20%, max_staleness: 30s}
