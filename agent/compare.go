@@ -55,6 +55,7 @@ type Result struct {
 	High      float64 `json:"high"`
 	Waiting   float64 `json:"waiting"`
 	Freshness float64 `json:"freshness"`
+	Energy    float64 `json:"energy,omitempty"` // joules per accepted sample, as in Score
 	P50       float64 `json:"decision_us_p50"`
 	P99       float64 `json:"decision_us_p99"`
 	// Gain is the first policy's progress minus this one's, over the same seeds.
@@ -151,6 +152,7 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 			r.ratios = append(r.ratios, run.score.Goodput/base[0][i].score.Goodput)
 			r.Waiting += run.score.Waiting / float64(len(runs[0]))
 			r.Freshness += run.score.Freshness / float64(len(runs[0]))
+			r.Energy += run.score.Energy / float64(len(runs[0]))
 			times = append(times, run.times...)
 		}
 		slices.Sort(times)
@@ -273,6 +275,7 @@ func pool(lines []Result, config CompareConfig) []Result {
 		for _, p := range config.Policies {
 			all := Result{Cluster: "all", Scenario: sc.Name, Policy: p.Name, Seeds: config.Seeds, Rounds: config.Rounds, Bound: p.Bound}
 			var ratios, gains [][]float64
+			known := 0.0 // cases with some node's power
 			for _, l := range lines {
 				if l.Scenario != sc.Name || l.Policy != p.Name {
 					continue
@@ -280,6 +283,10 @@ func pool(lines []Result, config CompareConfig) []Result {
 				all.Nodes += l.Nodes
 				all.Waiting += l.Waiting / float64(len(config.Cases))
 				all.Freshness += l.Freshness / float64(len(config.Cases))
+				if l.Energy > 0 {
+					all.Energy += l.Energy
+					known++
+				}
 				all.P50, all.P99 = max(all.P50, l.P50), max(all.P99, l.P99)
 				ratios = append(ratios, l.ratios)
 			}
@@ -289,6 +296,7 @@ func pool(lines []Result, config CompareConfig) []Result {
 			for k := range ratios {
 				gains = append(gains, differences(first[k], ratios[k]))
 			}
+			all.Energy /= max(known, 1)
 			i := Bootstrap(ratios)
 			all.Progress, all.Low, all.High, all.Gain = i.Mean, i.Low, i.High, Bootstrap(gains)
 			pooled = append(pooled, all)

@@ -10,9 +10,10 @@ import (
 
 // Score is what a run of rounds achieved.
 type Score struct {
-	Goodput   float64 `json:"goodput"`   // counted samples per second x statistical efficiency
-	Waiting   float64 `json:"waiting"`   // share of the nodes' time spent idle, 0..1
-	Freshness float64 `json:"freshness"` // share of accepted samples computed on the round's own model, 0..1
+	Goodput   float64 `json:"goodput"`          // counted samples per second x statistical efficiency
+	Waiting   float64 `json:"waiting"`          // share of the nodes' time spent idle, 0..1
+	Freshness float64 `json:"freshness"`        // share of accepted samples computed on the round's own model, 0..1
+	Energy    float64 `json:"energy,omitempty"` // joules per counted sample, of the nodes whose power is known; 0: none is, or nothing was accepted
 	Rounds    int     `json:"rounds"`
 	Seconds   float64 `json:"seconds"` // simulated
 }
@@ -20,6 +21,7 @@ type Score struct {
 // Meter adds up a Score round by round.
 type Meter struct {
 	seconds, effective, idle, nodeTime, accepted, aged float64
+	joules, powered                                    float64 // drawn, and counted samples, of nodes whose power is known
 	rounds                                             int
 }
 
@@ -38,6 +40,10 @@ func (m *Meter) Add(report *cluster.Report, efficiency float64) {
 		m.nodeTime += wait
 		m.idle += min(r.Idle, wait)
 		m.aged += float64(r.Aged)
+		if r.Joules > 0 {
+			m.joules += r.Joules
+			m.powered += float64(r.Samples-r.Aged) + float64(r.Aged)*cluster.Credit(max(r.Behind, 1))
+		}
 	}
 }
 
@@ -52,6 +58,9 @@ func (m *Meter) Score() Score {
 	}
 	if m.accepted > 0 {
 		s.Freshness = 1 - m.aged/m.accepted
+	}
+	if m.powered > 0 {
+		s.Energy = m.joules / m.powered
 	}
 	return s
 }

@@ -152,8 +152,8 @@ func (b *builder) network(n *Node, g *FileNode, path string) {
 	n.Network = g.Link.seconds(gradient)
 }
 
-// power sets what the node draws. Half of it is no figure: a busy node that were idle at 0
-// watts would make waiting look free.
+// power sets what the node draws. Both watts or none: idle left out would make waiting
+// look free.
 func (b *builder) power(n *Node, g *FileNode, device profile.Device, path string) {
 	n.Power = Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
 	if g.Power == nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
@@ -37,6 +38,9 @@ gains      difference of progress under the same seeds; above zero the first pol
 *          the best of the others
 (bound)    an oracle: it knows what no policy can know`
 
+// energyColumn is where energy stands in the table if any power is known: after freshness.
+const energyColumn = 5
+
 // printComparison writes a table per cluster and scenario.
 func printComparison(w io.Writer, results []agent.Result) error {
 	var lines []string
@@ -47,6 +51,10 @@ func printComparison(w io.Writer, results []agent.Result) error {
 		columns := []column{
 			{"policy", false}, {"progress", false}, {first.Policy + " gains over it", false},
 			{"waiting", true}, {"fresh", true}, {"decision p50", true}, {"p99", true}, {"tuned to", false},
+		}
+		known := slices.ContainsFunc(cell, func(r agent.Result) bool { return r.Energy > 0 })
+		if known {
+			columns = slices.Insert(columns, energyColumn, column{"J/sample", true})
 		}
 		var rows [][]string
 		star := best(cell)
@@ -61,10 +69,14 @@ func printComparison(w io.Writer, results []agent.Result) error {
 			if i > 0 {
 				gain = fmt.Sprintf("%+.4f [%+.4f, %+.4f]", r.Gain.Mean, r.Gain.Low, r.Gain.High)
 			}
-			rows = append(rows, []string{
+			row := []string{
 				name, fmt.Sprintf("%.4f [%.4f, %.4f]", r.Progress, r.Low, r.High), gain,
 				percent(r.Waiting), percent(r.Freshness), seconds(r.P50 / 1e6), seconds(r.P99 / 1e6), r.Knobs,
-			})
+			}
+			if known {
+				row = slices.Insert(row, energyColumn, ratio(r.Energy, rate(r.Energy)))
+			}
+			rows = append(rows, row)
 		}
 		lines = append(append(lines, table(columns, rows)...), "")
 	}
