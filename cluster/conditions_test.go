@@ -76,8 +76,18 @@ energy is -2; it must lie in 0..1000000000`
 	if err := o.Validate(); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
-	if (Objectives{}).Validate() != nil || (Objectives{0, 3, 1, 4}).Weights() != [4]float64{0, 0.375, 0.125, 0.5} {
+	if (Objectives{}).Validate() != nil || (Objectives{0, 3, 1, 0}).Weights() != [4]float64{0, 0.75, 0.25, 0} {
 		t.Error("weights")
+	}
+	c := &Cluster{Nodes: make([]Node, 3)}
+	if err := (Objectives{Energy: 2}).Check(c); err == nil || err.Error() != "energy is 2, but no node has a known power; give nodes a power: {idle, busy}" {
+		t.Error(err)
+	}
+	if (Objectives{Speed: 1}).Check(c) != nil {
+		t.Error("speed needs no power")
+	}
+	if c.Nodes[2].Power.Busy = 100; (Objectives{Energy: 2}).Check(c) != nil {
+		t.Error("one node's power is known")
 	}
 }
 

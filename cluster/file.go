@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -137,6 +138,7 @@ func (f *File) build(catalogue *profile.Catalogue, p *problems, written map[stri
 		if err := c.CheckCapacity(nil); err != nil {
 			p.add("global_batch", "%s", strings.TrimPrefix(err.Error(), ErrCapacity.Error()+": "))
 		}
+		f.Objectives.checkPower("objectives.", c, p)
 	}
 	return c
 }
@@ -146,6 +148,21 @@ func (o Objectives) Validate() error {
 	var p problems
 	o.check("", &p)
 	return p.join()
+}
+
+// Check reports a weight that the cluster has no data for: energy needs a node whose
+// power is known.
+func (o Objectives) Check(c *Cluster) error {
+	var p problems
+	o.checkPower("", c, &p)
+	return p.join()
+}
+
+func (o Objectives) checkPower(prefix string, c *Cluster, p *problems) {
+	known := func(n Node) bool { return n.Power != (Power{}) }
+	if o.Energy > 0 && !slices.ContainsFunc(c.Nodes, known) {
+		p.add(prefix+"energy", "is %s, but no node has a known power; give nodes a power: {idle, busy}", number(o.Energy))
+	}
 }
 
 func (o Objectives) check(prefix string, p *problems) {

@@ -136,7 +136,7 @@ func TestFileFull(t *testing.T) {
 	if base := base(); k.Bias != 0 || k.Drift != (Drift{0.046, 45}) || k.Noise != base.Noise || len(k.Episodes) != 1 || k.Scale != base.Scale {
 		t.Errorf("%+v", k)
 	}
-	if w := f.Objectives.Weights(); w != [4]float64{0.5, 0.25, 0.25} {
+	if w := f.Objectives.Weights(); w != [4]float64{0.5, 0.25, 0.125, 0.125} {
 		t.Error(w)
 	}
 	roundTrip(t, f, c)
@@ -147,7 +147,7 @@ func TestFileMinimal(t *testing.T) {
 	if c.Nodes[0].Name != "k80-0" || c.Collect != (Collect{}) || c.Nodes[0].Network != 0 {
 		t.Errorf("%+v", c)
 	}
-	if f.Objectives.Weights() != [4]float64{1, 0, 0} {
+	if f.Objectives.Weights() != [4]float64{1} {
 		t.Error("speed alone is the default")
 	}
 	if k := f.Conditions.Conditions; k.Episodes != nil || k.Bias != 0 || k.Validate() != nil {

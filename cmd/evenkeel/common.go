@@ -98,7 +98,7 @@ type clusterFlags struct {
 // policyFlags are embedded by commands that run a trained policy.
 type policyFlags struct {
 	Policy  string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
-	Weights string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0." placeholder:"NAME=W,..."`
+	Weights string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0." placeholder:"NAME=W,..."`
 }
 
 // loadCluster reads a cluster file, or an embedded one by name. The text is what a run

@@ -65,6 +65,9 @@ func (f *runFlags) load() (*setup, error) {
 	if s.weights, err = objectives(f.Weights, file.Objectives); err != nil {
 		return nil, err
 	}
+	if err := s.weights.Check(c); err != nil {
+		return nil, badInputf("--weights: %w", err) // the file's own were checked with it
+	}
 	if s.weights == (cluster.Objectives{}) {
 		s.weights.Speed = 1
 	}
