@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/stats"
 )
 
 // Case is a cluster that policies are compared on.
@@ -33,6 +34,9 @@ type CompareConfig struct {
 	Clock      func() time.Time
 	Progressed func(done, total int) // told after every run; may be nil; called by one goroutine at a time
 }
+
+// Ratios are the progress of each seed, of which Progress is the mean.
+func (r *Result) Ratios() []float64 { return r.ratios }
 
 // Scenario is a set of conditions with its name.
 type Scenario struct {
@@ -59,7 +63,7 @@ type Result struct {
 	P50       float64 `json:"decision_us_p50"`
 	P99       float64 `json:"decision_us_p99"`
 	// Gain is the first policy's progress minus this one's, over the same seeds.
-	Gain Interval `json:"gain"`
+	Gain stats.Interval `json:"gain"`
 
 	ratios []float64 // per seed
 }
@@ -160,12 +164,12 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 			r.P50 = float64(times[len(times)/2]) / 1e3
 			r.P99 = float64(times[len(times)*99/100]) / 1e3
 		}
-		i := Bootstrap([][]float64{r.ratios})
+		i := stats.Bootstrap([][]float64{r.ratios})
 		r.Progress, r.Low, r.High = i.Mean, i.Low, i.High
 		lines = append(lines, r)
 	}
 	for k := range lines {
-		lines[k].Gain = Bootstrap([][]float64{differences(lines[0].ratios, lines[k].ratios)})
+		lines[k].Gain = stats.Bootstrap([][]float64{differences(lines[0].ratios, lines[k].ratios)})
 	}
 	return lines, nil
 }
@@ -297,8 +301,8 @@ func pool(lines []Result, config CompareConfig) []Result {
 				gains = append(gains, differences(first[k], ratios[k]))
 			}
 			all.Energy /= max(known, 1)
-			i := Bootstrap(ratios)
-			all.Progress, all.Low, all.High, all.Gain = i.Mean, i.Low, i.High, Bootstrap(gains)
+			i := stats.Bootstrap(ratios)
+			all.Progress, all.Low, all.High, all.Gain = i.Mean, i.Low, i.High, stats.Bootstrap(gains)
 			pooled = append(pooled, all)
 		}
 	}

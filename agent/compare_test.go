@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/stats"
 )
 
 // scenario is a preset under its name.
@@ -68,7 +69,7 @@ func TestCompare(t *testing.T) {
 		if r.Policy == "oracle" && (r.Progress != 1 || r.Low != 1 || r.High != 1 || !r.Bound) {
 			t.Errorf("the state oracle over itself: %+v", r)
 		}
-		if r.Policy == "ddqn" && r.Gain != (Interval{}) {
+		if r.Policy == "ddqn" && r.Gain != (stats.Interval{}) {
 			t.Errorf("the first policy's gain over itself: %+v", r.Gain)
 		}
 		if tuned := r.Knobs != ""; tuned != (r.Policy == "lbbsp" && r.Cluster != "all") {
@@ -105,7 +106,7 @@ func TestComparisonIsPaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range lines {
-		if same := r.Policy == "waterfill"; same != (r.Gain == Interval{}) {
+		if same := r.Policy == "waterfill"; same != (r.Gain == stats.Interval{}) {
 			t.Errorf("%s on %s: gain %+v", r.Policy, r.Cluster, r.Gain)
 		}
 	}
@@ -206,8 +207,8 @@ func TestBootstrapCovers(t *testing.T) {
 		for i := range values {
 			values[i] = 5 + rng.NormFloat64()
 		}
-		i := Bootstrap([][]float64{values})
-		if covered == 0 && i != Bootstrap([][]float64{values}) {
+		i := stats.Bootstrap([][]float64{values})
+		if covered == 0 && i != stats.Bootstrap([][]float64{values}) {
 			t.Fatal("the same values give another interval")
 		}
 		if i.Low <= 5 && 5 <= i.High {
@@ -225,11 +226,11 @@ func TestBootstrapCovers(t *testing.T) {
 func TestBootstrapOfStrata(t *testing.T) {
 	// What differs between strata is no uncertainty: every stratum is resampled by itself,
 	// and each counts the same however many values it has.
-	i := Bootstrap([][]float64{{1, 1, 1, 1}, {3, 3}})
-	if i != (Interval{Mean: 2, Low: 2, High: 2}) {
+	i := stats.Bootstrap([][]float64{{1, 1, 1, 1}, {3, 3}})
+	if i != (stats.Interval{Mean: 2, Low: 2, High: 2}) {
 		t.Errorf("%+v", i)
 	}
-	if i := Bootstrap([][]float64{{7}}); i != (Interval{Mean: 7, Low: 7, High: 7}) {
+	if i := stats.Bootstrap([][]float64{{7}}); i != (stats.Interval{Mean: 7, Low: 7, High: 7}) {
 		t.Errorf("one value: %+v", i)
 	}
 }
