@@ -13,8 +13,14 @@ type static struct {
 func NewUniform(c *cluster.Cluster) Policy { return &static{cluster: c} }
 
 // NewNameplate deals in proportion to the devices' data-sheet speed: what people do
-// by hand. A device without one counts as the mean of the others.
+// by hand.
 func NewNameplate(c *cluster.Cluster) Policy {
+	return &static{cluster: c, weights: nameplates(c)}
+}
+
+// nameplates are the nodes' data-sheet speeds. A device without one counts as the mean
+// of the others.
+func nameplates(c *cluster.Cluster) []float64 {
 	weights, sum, known := make([]float64, len(c.Nodes)), 0.0, 0
 	for i, n := range c.Nodes {
 		weights[i] = n.TFLOPS
@@ -31,7 +37,7 @@ func NewNameplate(c *cluster.Cluster) Policy {
 			}
 		}
 	}
-	return &static{cluster: c, weights: weights}
+	return weights
 }
 
 func (p *static) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) error {
