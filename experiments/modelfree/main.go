@@ -52,6 +52,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/env"
 )
 
 // sites are clusters of the training split.
@@ -105,16 +106,19 @@ func write(ctx context.Context, c config, out string) error {
 	if err != nil {
 		return err
 	}
-	return ddqn.Save(out, net, map[string]string{"evenkeel.modelfree": string(text)})
+	return ddqn.Save(out, map[string]*ddqn.Network{networkName: net}, map[string]string{"evenkeel.modelfree": string(text)})
 }
+
+// networkName is what the policy file calls its network.
+const networkName = "nodes"
 
 // show prints progress, goodput over the state oracle's, against three baselines.
 func show(ctx context.Context, file string, seeds int) error {
-	net, _, err := ddqn.Load(file)
+	nets, _, err := ddqn.Load(file)
 	if err != nil {
 		return err
 	}
-	own, err := agent.ModelFreeContender(net)
+	own, err := agent.ModelFreeContender(nets[networkName])
 	if err != nil {
 		return err
 	}
@@ -132,7 +136,7 @@ func show(ctx context.Context, file string, seeds int) error {
 		if err != nil {
 			return err
 		}
-		config.Cases = append(config.Cases, agent.Case{Name: fmt.Sprintf("%s, %d nodes", c.Workload, len(c.Nodes)), Cluster: c, Weights: [3]float64{1}})
+		config.Cases = append(config.Cases, agent.Case{Name: fmt.Sprintf("%s, %d nodes", c.Workload, len(c.Nodes)), Cluster: c, Weights: [env.Objectives]float64{1}})
 	}
 	for _, name := range []string{"steady", "drift", "interference", "bursts"} {
 		conditions, err := cluster.Preset(name)

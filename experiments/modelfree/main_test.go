@@ -66,7 +66,7 @@ func TestPolicyFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.ModelFreeContender(net); err != nil {
+	if _, err := agent.ModelFreeContender(nets[networkName]); err != nil {
 		t.Error(err)
 	}
 	if !strings.Contains(meta["evenkeel.modelfree"], `"seed":1,"steps":1500000,"envs":128,`) {
