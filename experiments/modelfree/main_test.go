@@ -62,7 +62,7 @@ func TestLearnsTwoNodes(t *testing.T) {
 
 // The policy file is one of the agent's, trained with the defaults.
 func TestPolicyFile(t *testing.T) {
-	net, meta, err := ddqn.Load("policy.safetensors")
+	nets, meta, err := ddqn.Load("policy.safetensors")
 	if err != nil {
 		t.Fatal(err)
 	}
