@@ -60,6 +60,7 @@ type Result struct {
 	Waiting   float64 `json:"waiting"`
 	Freshness float64 `json:"freshness"`
 	Energy    float64 `json:"energy,omitempty"` // joules per accepted sample, as in Score
+	Fallback  float64 `json:"fallback"` // share of the agent's decisions left to the model because the network's input was out of range
 	P50       float64 `json:"decision_us_p50"`
 	P99       float64 `json:"decision_us_p99"`
 	// Gain is the first policy's progress minus this one's, over the same seeds.
@@ -156,6 +157,7 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 			r.ratios = append(r.ratios, run.score.Goodput/base[0][i].score.Goodput)
 			r.Waiting += run.score.Waiting / float64(len(runs[0]))
 			r.Freshness += run.score.Freshness / float64(len(runs[0]))
+			r.Fallback += run.fallback / float64(len(runs[0]))
 			r.Energy += run.score.Energy / float64(len(runs[0]))
 			times = append(times, run.times...)
 		}
@@ -209,8 +211,9 @@ func (c *comparison) tune(ctx context.Context, cs Case, sc Scenario, p *Contende
 }
 
 type run struct {
-	score Score
-	times []time.Duration
+	score    Score
+	times    []time.Duration
+	fallback float64
 }
 
 // runs plays a policy with each of the knobs on each seed, on all processors.
@@ -261,6 +264,9 @@ func (c *comparison) play(ctx context.Context, cs Case, sc Scenario, p *Contende
 	}
 	score, err := Play(ctx, cs.Cluster, s, policy, c.config.Rounds, c.config.Clock, each)
 	r.score = score
+	if a, ok := policy.(*Agent); ok {
+		r.fallback = float64(a.Fallbacks) / float64(max(a.Decisions, 1))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done++
@@ -287,6 +293,7 @@ func pool(lines []Result, config CompareConfig) []Result {
 				all.Nodes += l.Nodes
 				all.Waiting += l.Waiting / float64(len(config.Cases))
 				all.Freshness += l.Freshness / float64(len(config.Cases))
+				all.Fallback += l.Fallback / float64(len(config.Cases))
 				if l.Energy > 0 {
 					all.Energy += l.Energy
 					known++

@@ -8,7 +8,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
 	"flag"
 	"fmt"
 	"maps"
@@ -16,8 +18,11 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -96,9 +101,13 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 	fmt.Fprintf(&b, "in %v on %d cores (%s/%s): %d clusters of %s, %d seeds, %d rounds a run.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, len(config.Cases), nodes(config.Cases), s.seeds, s.rounds)
 	b.WriteString("Progress is goodput over the state oracle's (which waits for all) under the same seed, mean over clusters and seeds, with its 95% interval;\n")
 	fmt.Fprintf(&b, "gain is the embedded policy's progress minus the line's, paired by seed. Every rule with knobs was tuned for each cluster and\nscenario on %d other seeds.\n", s.tuneSeeds)
+	table := fmt.Sprintf("experiments/heldout/%s.csv", name)
+	fmt.Fprintf(&b, "Every cluster, with the knobs that tuning found: [heldout/%s.csv](heldout/%s.csv).\n", name, name)
 	summary(&b, config.Scenarios, lines)
-	detail(&b, lines)
 	fmt.Print(b.String())
+	if err := detail(table, lines); err != nil {
+		return err
+	}
 	return results.Replace(out, "heldout-"+name, b.String())
 }
 
@@ -122,9 +131,10 @@ func nodes(cases []agent.Case) string {
 func summary(b *strings.Builder, scenarios []agent.Scenario, lines []agent.Result) {
 	for _, scenario := range scenarios {
 		sc := scenario.Name
-		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | gain of ddqn | 95%% | idle |\n|---|---|---|---|---|---|\n", sc)
+		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | gain of ddqn | 95%% | idle | fresh |\n|---|---|---|---|---|---|---|\n", sc)
 		var best, model agent.Result
 		var trained []float64
+		fallback := 0.0
 		for _, r := range lines {
 			if r.Cluster != "all" || r.Scenario != sc {
 				continue
@@ -133,18 +143,23 @@ func summary(b *strings.Builder, scenarios []agent.Scenario, lines []agent.Resul
 			if r.Bound {
 				name = "*" + name + "*"
 			}
-			fmt.Fprintf(b, "| %s | %.4f | %.4f to %.4f | %+.4f | %+.4f to %+.4f | %.1f%% |\n", name, r.Progress, r.Low, r.High, r.Gain.Mean, r.Gain.Low, r.Gain.High, 100*r.Waiting)
+			fmt.Fprintf(b, "| %s | %.4f | %.4f to %.4f | %+.4f | %+.4f to %+.4f | %.1f%% | %.1f%% |\n", name, r.Progress, r.Low, r.High, r.Gain.Mean, r.Gain.Low, r.Gain.High, 100*r.Waiting, 100*r.Freshness)
 			switch {
 			case strings.HasPrefix(r.Policy, "ddqn,"):
 				trained = append(trained, r.Progress)
 			case r.Policy == "model":
 				model = r
+			case r.Policy == "ddqn" && r.Fallback > 0:
+				fallback = r.Fallback
 			case !r.Bound && r.Policy != "ddqn" && r.Progress > best.Progress:
 				best = r
 			}
 		}
 		fmt.Fprintf(b, "\nBest tuned baseline: %s, %.4f; the embedded policy gains %+.4f (%+.4f to %+.4f).\n", best.Policy, best.Progress, best.Gain.Mean, best.Gain.Low, best.Gain.High)
 		fmt.Fprintf(b, "The agent's own fallback rule alone (model): %.4f; the network adds %+.4f (%+.4f to %+.4f).\n", model.Progress, model.Gain.Mean, model.Gain.Low, model.Gain.High)
+		if fallback > 0 {
+			fmt.Fprintf(b, "Decisions left to that rule because the network's input was out of its range: %.2f%%.\n", 100*fallback)
+		}
 		if len(trained) > 0 {
 			low, high, mean := trained[0], trained[0], 0.0
 			for _, v := range trained {
@@ -155,13 +170,20 @@ func summary(b *strings.Builder, scenarios []agent.Scenario, lines []agent.Resul
 	}
 }
 
-// detail is a line a cluster, scenario and policy that matters.
-func detail(b *strings.Builder, lines []agent.Result) {
-	b.WriteString("\n### By cluster\n\n| cluster | scenario | policy | progress | gain of ddqn | 95% | knobs | decision p50 / p99 |\n|---|---|---|---|---|---|---|---|\n")
+// detail writes every line, the tuned knobs among them, as CSV.
+func detail(path string, lines []agent.Result) error {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	rows := [][]string{{"cluster", "scenario", "policy", "nodes", "progress", "low", "high", "gain", "gain_low", "gain_high", "waiting", "freshness", "fallback", "decision_us_p50", "decision_us_p99", "knobs"}}
+	n := func(v float64) string { return strconv.FormatFloat(v, 'f', 5, 64) }
 	for _, r := range lines {
-		if r.Cluster == "all" || strings.HasPrefix(r.Policy, "ddqn,") {
-			continue
-		}
-		fmt.Fprintf(b, "| %s | %s | %s | %.4f | %+.4f | %+.4f to %+.4f | %s | %.0f / %.0f us |\n", r.Cluster, r.Scenario, r.Policy, r.Progress, r.Gain.Mean, r.Gain.Low, r.Gain.High, r.Knobs, r.P50, r.P99)
+		rows = append(rows, []string{
+			r.Cluster, r.Scenario, r.Policy, strconv.Itoa(r.Nodes), n(r.Progress), n(r.Low), n(r.High), n(r.Gain.Mean), n(r.Gain.Low), n(r.Gain.High),
+			n(r.Waiting), n(r.Freshness), n(r.Fallback), n(r.P50), n(r.P99), r.Knobs,
+		})
 	}
+	if err := w.WriteAll(rows); err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, b.Bytes(), 0o644)
 }

@@ -1,0 +1,148 @@
+// Command ablation trains the policy without one part of the method at a time, with the
+// same budget and seeds, and judges all of them on the held-out suite. It writes its table into
+// experiments/RESULTS.md and the learning curves into experiments/ablation.
+//
+//	go run ./experiments/ablation
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/results"
+	"github.com/evenkeel/evenkeel/internal/stats"
+)
+
+func main() {
+	steps := flag.Int("steps", 300_000, "rounds of training each")
+	seeds := flag.Int("training-seeds", 3, "trainings of each variant")
+	out := flag.String("out", "experiments/RESULTS.md", "file whose ablation section is replaced")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *steps, *seeds, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "ablation:", err)
+		os.Exit(1)
+	}
+}
+
+// setting is one way to run the suite.
+type setting struct {
+	name    string
+	choices cluster.Choices
+}
+
+var settings = []setting{
+	{"quorum all", cluster.Choices{}},
+	{"quorum and grace free", cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}},
+}
+
+var scenarios = []string{"steady", "drift", "interference", "bursts", "failures"}
+
+func run(ctx context.Context, steps, seeds int, out string) error {
+	begun := time.Now()
+	variants := append([]string{""}, agent.Variants...)
+	strata := map[string]map[string][][]float64{} // by setting and variant: a stratum per cluster, scenario and training seed
+	for _, s := range settings {
+		strata[s.name] = map[string][][]float64{}
+	}
+	for k, v := range variants {
+		for seed := range seeds {
+			fmt.Fprintf(os.Stderr, "%v: training %d of %d (%s)\n", time.Since(begun).Round(time.Second), k*seeds+seed+1, len(variants)*seeds, name(v))
+			trained, err := train(ctx, agent.TrainConfig{Seed: uint64(seed + 1), Steps: steps, Variant: v})
+			if err != nil {
+				return err
+			}
+			for _, s := range settings {
+				lines, err := judge(ctx, trained, s)
+				if err != nil {
+					return err
+				}
+				strata[s.name][v] = append(strata[s.name][v], lines...)
+			}
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/ablation\n\nin %v on %d cores: %d trainings of each variant, %d rounds each, judged on held-out clusters of 16 and 32 nodes under\n%s, 10 seeds of 300 rounds each.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), seeds, steps, strings.Join(scenarios, ", "))
+	b.WriteString("Interquartile mean of progress (goodput over the state oracle's that waits for all), with its 95% interval by a bootstrap stratified by cluster, scenario and training seed;\ndifference: mean of the paired differences to the whole method.\n")
+	for _, s := range settings {
+		fmt.Fprintf(&b, "\n### %s\n\n| variant | IQM | 95%% | mean difference | 95%% |\n|---|---|---|---|---|\n", s.name)
+		whole := strata[s.name][""]
+		for _, v := range variants {
+			mine := strata[s.name][v]
+			differences := make([][]float64, len(mine))
+			for i := range mine {
+				for j := range mine[i] {
+					differences[i] = append(differences[i], mine[i][j]-whole[i][j])
+				}
+			}
+			q, d := stats.IQM(mine), stats.Bootstrap(differences)
+			fmt.Fprintf(&b, "| %s | %.4f | %.4f to %.4f | %+.4f | %+.4f to %+.4f |\n", name(v), q.Mean, q.Low, q.High, d.Mean, d.Low, d.High)
+		}
+	}
+	fmt.Print(b.String())
+	return results.Replace(out, "ablation", b.String())
+}
+
+func name(variant string) string {
+	if variant == "" {
+		return "the whole method"
+	}
+	return variant
+}
+
+func train(ctx context.Context, config agent.TrainConfig) (*agent.Trained, error) {
+	t, err := agent.NewTrainer(profile.Embedded(), config)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Run(ctx, nil); err != nil {
+		return nil, err
+	}
+	return t.Trained(), nil
+}
+
+// judge returns the progress of every seed, by cluster and scenario.
+func judge(ctx context.Context, trained *agent.Trained, s setting) ([][]float64, error) {
+	policies, err := agent.Find([]string{"ddqn"})
+	if err != nil {
+		return nil, err
+	}
+	config := agent.CompareConfig{Trained: trained, Policies: policies, Seeds: 10, Rounds: 300}
+	for _, name := range []string{"heldout-16", "heldout-32"} {
+		_, c, err := agent.EmbeddedCluster(name, profile.Embedded())
+		if err != nil {
+			return nil, err
+		}
+		c.Choices = s.choices
+		config.Cases = append(config.Cases, agent.Case{Name: name, Cluster: c, Weights: [env.Objectives]float64{1}})
+	}
+	for _, name := range scenarios {
+		c, err := cluster.Preset(name)
+		if err != nil {
+			return nil, err
+		}
+		config.Scenarios = append(config.Scenarios, agent.Scenario{Name: name, Conditions: c})
+	}
+	lines, err := agent.Compare(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	var strata [][]float64
+	for _, l := range lines {
+		if l.Cluster != "all" {
+			strata = append(strata, l.Ratios())
+		}
+	}
+	return strata, nil
+}
