@@ -60,7 +60,7 @@ type Result struct {
 	Waiting   float64 `json:"waiting"`
 	Freshness float64 `json:"freshness"`
 	Energy    float64 `json:"energy,omitempty"` // joules per accepted sample, as in Score
-	Fallback  float64 `json:"fallback"` // share of the agent's decisions left to the model because the network's input was out of range
+	Fallback  float64 `json:"fallback"`         // share of the agent's decisions left to the model because the network's input was out of range
 	P50       float64 `json:"decision_us_p50"`
 	P99       float64 `json:"decision_us_p99"`
 	// Gain is the first policy's progress minus this one's, over the same seeds.
