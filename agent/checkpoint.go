@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 
@@ -72,7 +73,22 @@ func (t *Trainer) SaveCheckpoint(path string) (err error) {
 	if _, err := f.Write(b); err != nil {
 		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
 	}
-	if err := errors.Join(t.learner.SaveState(f, t.replay), t.rounds.learner.SaveState(f, t.rounds.replay)); err != nil {
+	// The first state's length is known only once it is written.
+	at := int64(len(b))
+	_, err = f.Write(make([]byte, 8))
+	if err == nil {
+		err = t.learner.SaveState(f, t.replay)
+	}
+	if err == nil {
+		var end int64
+		if end, err = f.Seek(0, io.SeekCurrent); err == nil {
+			_, err = f.WriteAt(le.AppendUint64(nil, uint64(end-at-8)), at)
+		}
+	}
+	if err == nil {
+		err = t.rounds.learner.SaveState(f, t.rounds.replay)
+	}
+	if err != nil {
 		return fmt.Errorf("agent: checkpoint %s: %w", path, err)
 	}
 	if err := f.CloseAtomicallyReplace(); err != nil {
@@ -138,7 +154,15 @@ func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error)
 	if err := t.pcg.UnmarshalBinary(c.PCG); err != nil {
 		return nil, err
 	}
-	if err := t.learner.LoadState(r, t.replay); err != nil {
+	var length [8]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, errors.New("truncated before the learners' states")
+	}
+	first := binary.LittleEndian.Uint64(length[:])
+	if first > math.MaxInt64 {
+		return nil, fmt.Errorf("a state of %d bytes", first)
+	}
+	if err := t.learner.LoadState(io.LimitReader(r, int64(first)), t.replay); err != nil {
 		return nil, err
 	}
 	if err := t.rounds.learner.LoadState(r, t.rounds.replay); err != nil {

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,15 +67,21 @@ func conditionsOf(t testing.TB, name string) cluster.Conditions {
 // untrained is a policy of random weights that takes every input for known.
 func untrained(t testing.TB, hidden ...int) *Trained {
 	t.Helper()
-	net, err := ddqn.NewNetwork(ddqn.Spec{Features: env.Features, Actions: len(env.Actions), Objectives: env.Objectives, Hidden: hidden}, rand.New(rand.NewPCG(3, 3)))
-	if err != nil {
-		t.Fatal(err)
+	network := func(features, actions int) *ddqn.Network {
+		net, err := ddqn.NewNetwork(ddqn.Spec{Features: features, Actions: actions, Objectives: env.Objectives, Hidden: hidden}, rand.New(rand.NewPCG(3, 3)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return net
 	}
-	r := Record{Version: recordVersion, Low: make([]float32, env.Features), High: make([]float32, env.Features)}
-	for i := range r.Low {
-		r.Low[i], r.High[i] = -100, 100
+	wide := func(features int, v float32) []float32 { return slices.Repeat([]float32{v}, features) }
+	return &Trained{
+		Network: network(env.Features, len(env.Actions)), Round: network(env.RoundFeatures, len(cluster.Rules)),
+		Record: Record{
+			Version: recordVersion, Low: wide(env.Features, -100), High: wide(env.Features, 100),
+			RoundLow: wide(env.RoundFeatures, -100), RoundHigh: wide(env.RoundFeatures, 100),
+		},
 	}
-	return &Trained{Network: net, Record: r}
 }
 
 // embeddedPolicy is the policy that comes with the program.

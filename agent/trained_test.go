@@ -89,7 +89,7 @@ func TestLoadRefuses(t *testing.T) {
 		}
 		return b.Bytes()
 	}
-	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network}
+	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network, roundNetwork: trained.Round}
 	with := func(field string, value any) []byte {
 		return file(nets, map[string]string{recordKey: recordText(t, trained, field, value)})
 	}
@@ -121,13 +121,15 @@ func TestLoadRefuses(t *testing.T) {
 		"NaN weight":       {nan, "NaN"},
 		"no record":        {file(nets, nil), "no policy of evenkeel"},
 		"record no JSON":   {file(nets, map[string]string{recordKey: "{"}), recordKey},
-		"later version":    {with("version", recordVersion+1), "version 2, this program reads version 1"},
+		"later version":    {with("version", recordVersion+1), "version 3, this program reads version 2"},
 		"no version":       {with("version", nil), "version 0"},
-		"another network":  {file(map[string]*ddqn.Network{nodesNetwork: other}, sound), "22 actions"},
-		"another name":     {file(map[string]*ddqn.Network{"round": trained.Network}, sound), `networks ["round"]`},
-		"a network more":   {file(map[string]*ddqn.Network{nodesNetwork: trained.Network, "round": other}, sound), `networks ["nodes" "round"]`},
-		"no ranges":        {with("low", nil), "ranges of 0 and 40"},
-		"ranges too short": {with("high", []float32{1}), "ranges of 40 and 1"},
+		"another network":  {file(map[string]*ddqn.Network{nodesNetwork: other, roundNetwork: trained.Round}, sound), `"nodes" has 45 features, hidden [], 29 actions`},
+		"another round":    {file(map[string]*ddqn.Network{nodesNetwork: trained.Network, roundNetwork: other}, sound), `"round" has 45 features`},
+		"one network":      {file(map[string]*ddqn.Network{"round": trained.Round}, sound), `networks ["round"]`},
+		"a network more":   {file(map[string]*ddqn.Network{nodesNetwork: trained.Network, roundNetwork: trained.Round, "third": other}, sound), `networks ["nodes" "round" "third"]`},
+		"no ranges":        {with("low", nil), "ranges of 0 and 45"},
+		"ranges too short": {with("high", []float32{1}), "ranges of 45 and 1"},
+		"no round ranges":  {with("round_low", nil), "ranges of 0 and 65"},
 		"crossed range":    {with("low", crossed), "feature 5"},
 		"huge range":       {with("high", []float64{1e99}), recordKey},
 	} {
@@ -169,7 +171,7 @@ func TestSaveRefuses(t *testing.T) {
 // must decide.
 func FuzzPolicy(f *testing.F) {
 	trained := untrained(f, 1)
-	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network}
+	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network, roundNetwork: trained.Round}
 	record, err := json.Marshal(trained.Record)
 	if err != nil {
 		f.Fatal(err)
