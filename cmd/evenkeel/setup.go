@@ -94,6 +94,10 @@ func settled(c *cluster.Cluster, sizes []int, perf []cluster.Performance) (expor
 		sum += b
 		all = all && b > 0
 	}
+	if sum > 0 && sum >= c.Choices.LeastBatch && sum <= c.Choices.MostBatch {
+		own := *c
+		own.GlobalBatch, c = sum, &own // as the policy chose it
+	}
 	if !all || sum != c.GlobalBatch {
 		sizes = make([]int, len(c.Nodes))
 		if _, err := cluster.Allocate(c, nil, perf, sizes); err != nil {
