@@ -95,6 +95,9 @@ func (a *Agent) Performance() []cluster.Performance { return a.perf }
 // Actions returns the last decision's actions, indices into env.Actions.
 func (a *Agent) Actions() []int { return a.actions }
 
+// SetWeights changes the objectives' weights (cluster.Objectives) from the next decision on.
+func (a *Agent) SetWeights(weights [env.Objectives]float64) { a.weights = weights }
+
 // collect chooses the rule of the round, where it is free.
 func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 	if len(a.allowed) > 0 {

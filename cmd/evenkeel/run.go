@@ -186,10 +186,11 @@ func (w *watch) run(v view) error {
 	policy, simulator, control := w.setup.start()
 	w.agent = policy
 	w.before = make([]int, len(w.setup.cluster.Nodes))
-	for range w.setup.rounds {
+	for n := range w.setup.rounds {
 		if w.round.Plan.Sizes != nil {
 			copy(w.before, w.round.Plan.Sizes)
 		}
+		note := runlog.Note{Weights: w.setup.prefer(policy, n+1)}
 		round, err := control.Round(w.app.ctx)
 		if err != nil {
 			return err
@@ -199,7 +200,7 @@ func (w *watch) run(v view) error {
 		w.tally.add(round.Report)
 		w.classes()
 		if w.log != nil {
-			if err := w.log.Round(round.Plan, policy.Performance(), round.Report); err != nil {
+			if err := w.log.Round(round.Plan, policy.Performance(), round.Report, note); err != nil {
 				return err
 			}
 		}

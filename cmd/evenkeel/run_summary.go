@@ -16,7 +16,8 @@ type document struct {
 	Seed        uint64             `json:"seed"`
 	Policy      string             `json:"policy"`
 	Weights     cluster.Objectives `json:"weights"`
-	Rounds      int                `json:"rounds"` // done
+	Later       []preference       `json:"later_weights,omitempty"` // those that followed
+	Rounds      int                `json:"rounds"`                  // done
 	Interrupted bool               `json:"interrupted"`
 	Results     []result           `json:"results"`
 	Sizes       []nodeLine         `json:"sizes"` // of the last round
@@ -84,7 +85,7 @@ func (w *watch) document() document {
 	s, c := w.setup, w.setup.cluster
 	d := document{
 		Cluster: s.name, Workload: c.Workload, Nodes: len(c.Nodes), GlobalBatch: c.GlobalBatch, Conditions: s.conditions.Name, Seed: s.seed,
-		Policy: s.policy, Weights: s.weights, Rounds: len(w.course.rounds), Interrupted: len(w.course.rounds) < s.rounds,
+		Policy: s.policy, Weights: s.weights, Later: s.preferences[1:], Rounds: len(w.course.rounds), Interrupted: len(w.course.rounds) < s.rounds,
 		Results: w.results(),
 	}
 	slow := w.slowdowns()
