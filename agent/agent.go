@@ -30,6 +30,7 @@ type Agent struct {
 	alloc   cluster.Allocator
 	dead    deadBand
 	batch   *batcher // nil: the global batch is fixed
+	seen    seen     // for Explain
 
 	// Fallbacks counts the decisions, of nodes and rounds, left to the model because the
 	// network's input was out of range; Decisions counts all.
@@ -64,6 +65,7 @@ func NewModel(c *cluster.Cluster) *Agent {
 
 // Decide is Policy's.
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
+	a.seen.note(a, report, plan.Sizes)
 	if report != nil {
 		a.tracker.Observe(report)
 		a.collect(present, plan)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
@@ -21,6 +22,9 @@ type document struct {
 	Interrupted bool               `json:"interrupted"`
 	Results     []result           `json:"results"`
 	Sizes       []nodeLine         `json:"sizes"` // of the last round
+	// Explain is why one node got its sizes, round by round; of a run of more than 10,000
+	// rounds the first of them, and the last.
+	Explain []agent.Explanation `json:"explain,omitempty"`
 }
 
 // result is one policy's run under the seed.
@@ -87,6 +91,9 @@ func (w *watch) document() document {
 		Cluster: s.name, Workload: c.Workload, Nodes: len(c.Nodes), GlobalBatch: c.GlobalBatch, Conditions: s.conditions.Name, Seed: s.seed,
 		Policy: s.policy, Weights: s.weights, Later: s.preferences[1:], Rounds: len(w.course.rounds), Interrupted: len(w.course.rounds) < s.rounds,
 		Results: w.results(),
+	}
+	if w.reasons != nil {
+		d.Explain = w.reasons.all
 	}
 	slow := w.slowdowns()
 	for i := range c.Nodes {

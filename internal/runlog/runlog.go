@@ -101,6 +101,7 @@ type Entry struct {
 // Note is what only some entries hold.
 type Note struct {
 	Weights *cluster.Objectives `json:"weights,omitempty"` // from this round on, where they changed
+	Explain json.RawMessage     `json:"explain,omitempty"` // why one node got its size, where that was asked for
 }
 
 // Performance pairs the performance parameters.

@@ -2,6 +2,7 @@ package runlog
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,7 +53,7 @@ func record(t testing.TB, conditions cluster.Conditions, seed uint64, rounds int
 		}
 		note := Note{}
 		if k == 1 {
-			note.Weights = &cluster.Objectives{Speed: 0.5, Waiting: 2}
+			note = Note{&cluster.Objectives{Speed: 0.5, Waiting: 2}, json.RawMessage(`{"node":"a<b","q":[1e-7]}`)}
 		}
 		if err := w.Round(cluster.Plan{Sizes: sizes, Collect: c.Collect}, perf, report, note); err != nil {
 			t.Fatal(err)
