@@ -210,7 +210,7 @@ func (w *watch) run(v view) error {
 			return err
 		}
 		w.round = round
-		w.course.add(round.Report, simulator.Efficiency(round.Report.Counted))
+		w.course.add(round, simulator.Efficiency(round.Report.Counted))
 		w.tally.add(round.Report)
 		w.classes()
 		if w.reasons != nil {

@@ -97,12 +97,20 @@ func (f *runFlags) collect(section cluster.FileCollect, c *cluster.Cluster) (err
 	if err := section.Apply(c); err != nil {
 		return badInputf("--quorum, --grace: %w", err)
 	}
-	early := func(rule int) bool { return cluster.Rules[rule].Quorum < 1 }
-	if n := len(c.Nodes); f.Grace != "" && c.Collect.Quorum.Of(n) == n && !slices.ContainsFunc(c.Choices.Rules(), early) {
+	if f.Grace != "" && !closesEarly(c) {
 		return badInputf("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")
 	}
 	return nil
 }
+
+// closesEarly says whether a round may end before every node's work is in.
+func closesEarly(c *cluster.Cluster) bool {
+	early := func(rule int) bool { return cluster.Rules[rule].Quorum < 1 }
+	return c.Collect.Quorum.Of(len(c.Nodes)) < len(c.Nodes) || slices.ContainsFunc(c.Choices.Rules(), early)
+}
+
+// freeRule says whether the policy chooses the rounds' rule.
+func (s *setup) freeRule() bool { return len(s.cluster.Choices.Rules()) > 1 }
 
 // start returns the agent and its control of a fresh simulation.
 func (s *setup) start() (*agent.Agent, *sim.Simulator, *agent.Control) {
