@@ -30,6 +30,7 @@ type Agent struct {
 	alloc   cluster.Allocator
 	dead    deadBand
 	batch   *batcher // nil: the global batch is fixed
+	seen    seen     // for Explain
 
 	// Fallbacks counts the decisions, of nodes and rounds, left to the model because the
 	// network's input was out of range; Decisions counts all.
@@ -64,6 +65,7 @@ func NewModel(c *cluster.Cluster) *Agent {
 
 // Decide is Policy's.
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
+	a.seen.note(a, report, plan.Sizes)
 	if report != nil {
 		a.tracker.Observe(report)
 		a.collect(present, plan)
@@ -94,6 +96,9 @@ func (a *Agent) Performance() []cluster.Performance { return a.perf }
 
 // Actions returns the last decision's actions, indices into env.Actions.
 func (a *Agent) Actions() []int { return a.actions }
+
+// SetWeights changes the objectives' weights (cluster.Objectives) from the next decision on.
+func (a *Agent) SetWeights(weights [env.Objectives]float64) { a.weights = weights }
 
 // collect chooses the rule of the round, where it is free.
 func (a *Agent) collect(present []bool, plan *cluster.Plan) {

@@ -101,6 +101,7 @@ func (e *exportCmd) sizes(a *app) (export.Sizes, error) {
 	defer clear()
 	var sizes []int
 	for n := range s.rounds {
+		s.prefer(policy, n+1)
 		round, err := control.Round(a.ctx)
 		if err != nil {
 			return export.Sizes{}, err

@@ -23,19 +23,22 @@ type runFlags struct {
 	Rounds     int    `help:"Rounds to simulate (${default})." default:"${rounds}" placeholder:"N"`
 	Seed       uint64 `help:"Seed of everything random (${default})." default:"1" placeholder:"N"`
 	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
+	Quorum     string `help:"Gradients to wait for instead of the cluster file's quorum: 12, 80%, all; left to the policy: 70%,90%,all, or auto." placeholder:"Q"`
+	Grace      string `help:"How long to wait for the others instead of the cluster file's grace: 500ms, 10%; left to the policy: 0%,10%, or auto." placeholder:"G"`
 }
 
 // setup is what a run starts from.
 type setup struct {
-	name       string // of the cluster
-	text       string // of its file
-	cluster    *cluster.Cluster
-	conditions agent.Scenario
-	weights    cluster.Objectives
-	trained    *agent.Trained
-	policy     string
-	seed       uint64
-	rounds     int
+	name        string // of the cluster
+	text        string // of its file
+	cluster     *cluster.Cluster
+	conditions  agent.Scenario
+	weights     cluster.Objectives // of the first round
+	preferences []preference       // these and what follows
+	trained     *agent.Trained
+	policy      string
+	seed        uint64
+	rounds      int
 }
 
 // load reads all that the flags name.
@@ -62,21 +65,52 @@ func (f *runFlags) load() (*setup, error) {
 			return nil, err
 		}
 	}
-	if s.weights, err = objectives(f.Weights, file.Objectives); err != nil {
+	if err := f.collect(file.Collect, c); err != nil {
 		return nil, err
 	}
-	if err := s.weights.Check(c); err != nil {
-		return nil, badInputf("--weights: %w", err) // the file's own were checked with it
+	if s.preferences, err = preferences(f.Weights, file.Objectives, c, f.Rounds); err != nil {
+		return nil, err
 	}
-	if s.weights == (cluster.Objectives{}) {
-		s.weights.Speed = 1
-	}
+	s.weights = s.preferences[0].Weights
 	if s.policy == "" {
 		s.policy = "embedded"
 	}
 	s.trained, err = loadPolicy(f.Policy)
 	return s, err
 }
+
+// collect lets the flags overrule the file's collect section.
+func (f *runFlags) collect(section cluster.FileCollect, c *cluster.Cluster) (err error) {
+	if f.Quorum == "" && f.Grace == "" {
+		return nil
+	}
+	if f.Quorum != "" {
+		if section.Quorum, err = cluster.ParseQuorum(f.Quorum); err != nil {
+			return badInputf("--quorum: %w", err)
+		}
+	}
+	if f.Grace != "" {
+		if section.Grace, err = cluster.ParseGrace(f.Grace); err != nil {
+			return badInputf("--grace: %w", err)
+		}
+	}
+	if err := section.Apply(c); err != nil {
+		return badInputf("--quorum, --grace: %w", err)
+	}
+	if f.Grace != "" && !closesEarly(c) {
+		return badInputf("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")
+	}
+	return nil
+}
+
+// closesEarly says whether a round may end before every node's work is in.
+func closesEarly(c *cluster.Cluster) bool {
+	early := func(rule int) bool { return cluster.Rules[rule].Quorum < 1 }
+	return c.Collect.Quorum.Of(len(c.Nodes)) < len(c.Nodes) || slices.ContainsFunc(c.Choices.Rules(), early)
+}
+
+// freeRule says whether the policy chooses the rounds' rule.
+func (s *setup) freeRule() bool { return len(s.cluster.Choices.Rules()) > 1 }
 
 // start returns the agent and its control of a fresh simulation.
 func (s *setup) start() (*agent.Agent, *sim.Simulator, *agent.Control) {
@@ -93,6 +127,10 @@ func settled(c *cluster.Cluster, sizes []int, perf []cluster.Performance) (expor
 	for _, b := range sizes {
 		sum += b
 		all = all && b > 0
+	}
+	if sum > 0 && sum >= c.Choices.LeastBatch && sum <= c.Choices.MostBatch {
+		own := *c
+		own.GlobalBatch, c = sum, &own // as the policy chose it
 	}
 	if !all || sum != c.GlobalBatch {
 		sizes = make([]int, len(c.Nodes))
