@@ -217,8 +217,8 @@ func TestModelsOwnUpdate(t *testing.T) {
 		r.round(-1, 1+0.02*rng.NormFloat64(), 1+0.02*rng.NormFloat64(), 1)
 	}
 	r.round(-1, 1.01, 1.6, 1)
-	if r.actions[0] != modelFilter+modelRoom || r.actions[1] != modelJump+modelRoom {
-		t.Errorf("actions %v, want the filter and the jump", r.actions)
+	if r.actions[0] != modelSlow+modelRoom || r.actions[1] != modelJump+modelRoom {
+		t.Errorf("actions %v, want the slow filter and the jump", r.actions)
 	}
 	if got := r.tracker.nodes[1].slowdown; math.Abs(got-1.6) > 1e-9 {
 		t.Errorf("belief %v after a jump to 1.6", got)
@@ -227,6 +227,12 @@ func TestModelsOwnUpdate(t *testing.T) {
 		if a := Actions[index]; a.Trust.String() != name || a.Margin != margins[0] {
 			t.Errorf("the model's %s is %+v", name, a)
 		}
+	}
+	for k := range 80 { // it wanders: neighbouring residuals go together
+		r.round(-1, 1+0.2*math.Sin(float64(k)/8), 1.6, 1)
+	}
+	if r.actions[0] != modelFilter+modelRoom {
+		t.Errorf("action %d of a node that wanders, want the filter", r.actions[0])
 	}
 	r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: 0.5}}, 3)
 	r.round(-1, 1.01, 1.6, 1)
