@@ -229,13 +229,13 @@ func TestModelsOwnUpdate(t *testing.T) {
 		}
 	}
 	for k := range 80 { // it wanders: neighbouring residuals go together
-		r.round(-1, 1+0.2*math.Sin(float64(k)/8), 1.6, 1)
+		r.round(-1, 1+0.03*math.Sin(float64(k)/8)+0.005*rng.NormFloat64(), 1.6, 1)
 	}
 	if r.actions[0] != modelFilter+modelRoom {
 		t.Errorf("action %d of a node that wanders, want the filter", r.actions[0])
 	}
 	r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: 0.5}}, 3)
-	r.round(-1, 1.01, 1.6, 1)
+	r.round(-1, 1+0.03*math.Sin(10), 1.6, 1)
 	if r.actions[0] != modelQuick {
 		t.Errorf("action %d with a quorum, want a quick filter without room", r.actions[0])
 	}
