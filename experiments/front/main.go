@@ -55,8 +55,8 @@ type family struct {
 // rules change most.
 var weights = func() [][env.Objectives]float64 {
 	var all [][env.Objectives]float64
-	for s := 0; s <= 4; s++ {
-		for w := 0; s+w <= 4; w++ {
+	for s := range 5 {
+		for w := range 5 - s {
 			all = append(all, [env.Objectives]float64{float64(s) / 4, float64(w) / 4, float64(4-s-w) / 4})
 		}
 	}
