@@ -94,6 +94,14 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 // the next decision.
 func (a *Agent) Performance() []cluster.Performance { return a.perf }
 
+// GlobalBatch is the global batch of the last decision: the cluster's, unless its Choices
+// leave it to the agent.
+func (a *Agent) GlobalBatch() int { return a.cluster.GlobalBatch }
+
+// NoiseScale is the gradient noise scale in samples, as the gradients' norms show it; 0
+// where they show none.
+func (a *Agent) NoiseScale() float64 { return a.tracker.NoiseScale() }
+
 // Actions returns the last decision's actions, indices into env.Actions.
 func (a *Agent) Actions() []int { return a.actions }
 

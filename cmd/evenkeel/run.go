@@ -18,10 +18,11 @@ type runCmd struct {
 	runFlags `set:"rounds=200"`
 	Log      string `help:"Write a run log (JSON Lines)." placeholder:"FILE"`
 	Export   string `help:"Write the sizes at the end: as json, or in another format: ${formats}." placeholder:"[FORMAT=]FILE"`
-	Plot     string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
-	Explain  string `help:"Say why a node got its sizes: what was measured, believed, chosen, and over what. --json and --log keep every round." placeholder:"NODE"`
-	JSON     bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
-	Replay   string `help:"Instead of a run, replay a run log and check that every report comes out the same." placeholder:"LOG"`
+	scalingFlags
+	Plot    string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
+	Explain string `help:"Say why a node got its sizes: what was measured, believed, chosen, and over what. --json and --log keep every round." placeholder:"NODE"`
+	JSON    bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
+	Replay  string `help:"Instead of a run, replay a run log and check that every report comes out the same." placeholder:"LOG"`
 }
 
 // Help is shown under the flags.
@@ -50,8 +51,11 @@ func (r *runCmd) Run(a *app) error {
 		return r.replay(a)
 	}
 	format, file, err := r.exported()
+	if err == nil && r.LRScaling != "" && file == "" {
+		err = badInputf("--lr-scaling has no effect without --export; leave it out")
+	}
 	if err == nil {
-		err = checkPlot(r.Plot)
+		err = errors.Join(r.scalingFlags.check(), checkPlot(r.Plot))
 	}
 	if err == nil {
 		err = checkFiles(r.inputs(), []named{{logFlag, r.Log}, {"--export", file}, {"--plot", r.Plot}})
@@ -238,7 +242,7 @@ func (w *watch) save(r *runCmd, format, file string) error {
 		err := w.tally.nothing(w.setup.cluster)
 		var sizes export.Sizes
 		if err == nil {
-			sizes, err = settled(w.setup.cluster, w.round.Plan.Sizes, w.agent.Performance())
+			sizes, err = w.setup.end(w.agent, w.round.Plan.Sizes).export(r.LRScaling)
 		} else {
 			err = fmt.Errorf("--export: %s is not written: %w", file, err)
 		}

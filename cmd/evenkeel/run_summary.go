@@ -14,8 +14,9 @@ type document struct {
 	Cluster     string             `json:"cluster"`
 	Workload    string             `json:"workload"`
 	Nodes       int                `json:"nodes"`
-	GlobalBatch int                `json:"global_batch"`
-	Conditions  string             `json:"conditions"` // "": the cluster file's own
+	GlobalBatch int                `json:"global_batch"`                  // the cluster's
+	ChosenBatch int                `json:"chosen_global_batch,omitempty"` // of the last round, where the agent chooses
+	Conditions  string             `json:"conditions"`                    // "": the cluster file's own
 	Seed        uint64             `json:"seed"`
 	Policy      string             `json:"policy"`
 	Weights     cluster.Objectives `json:"weights"`
@@ -98,6 +99,9 @@ func (w *watch) document() document {
 	if w.reasons != nil {
 		d.Explain = w.reasons.all
 	}
+	if free(c) {
+		d.ChosenBatch = w.agent.GlobalBatch()
+	}
 	slow := w.slowdowns()
 	for i := range c.Nodes {
 		r := &w.round.Report.Nodes[i]
@@ -157,6 +161,9 @@ func (w *watch) summary() []string {
 	}
 	if knobs != "" {
 		lines = append(lines, fmt.Sprintf("Water-filling was tuned on other seeds: %s.", knobs))
+	}
+	if c := w.setup.cluster; free(c) {
+		lines = append(lines, "", fmt.Sprintf("The global batch went from %d to %d samples, of %d to %d allowed.", c.GlobalBatch, w.agent.GlobalBatch(), c.Choices.LeastBatch, c.Choices.MostBatch))
 	}
 	if err := w.tally.nothing(w.setup.cluster); err != nil {
 		lines = append(lines, "", "In this run "+err.Error()+".")

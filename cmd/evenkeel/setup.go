@@ -119,26 +119,64 @@ func (s *setup) start() (*agent.Agent, *sim.Simulator, *agent.Control) {
 	return policy, simulator, &agent.Control{Cluster: s.cluster, Runner: simulator, Policy: policy}
 }
 
-// settled are the sizes for a trainer: those of the last round where every node took
+// settled is where a run ended, or would begin.
+type settled struct {
+	cluster *cluster.Cluster
+	batch   int     // the global batch, as the policy chose it
+	noise   float64 // gradient noise scale, samples
+	sizes   []int   // of the last round; none: no round was run
+	perf    []cluster.Performance
+}
+
+// end is where the agent stands after a round of these sizes.
+func (s *setup) end(policy *agent.Agent, sizes []int) *settled {
+	return &settled{cluster: s.cluster, batch: policy.GlobalBatch(), noise: policy.NoiseScale(), sizes: sizes, perf: policy.Performance()}
+}
+
+// export are the sizes for a trainer: those of the last round where every node took
 // part in it, else the allocation over all nodes by the same performance parameters. A
-// trainer has no use for a node's simulated absence.
-func settled(c *cluster.Cluster, sizes []int, perf []cluster.Performance) (export.Sizes, error) {
-	sum, all := 0, len(sizes) > 0
+// trainer has no use for a node's simulated absence. With a rule for the learning rate, or
+// a batch that was free, its factor comes with them.
+func (s *settled) export(scaling string) (export.Sizes, error) {
+	c := *s.cluster
+	c.GlobalBatch = s.batch
+	sizes, sum, all := s.sizes, 0, len(s.sizes) > 0
 	for _, b := range sizes {
 		sum += b
 		all = all && b > 0
 	}
-	if sum > 0 && sum >= c.Choices.LeastBatch && sum <= c.Choices.MostBatch {
-		own := *c
-		own.GlobalBatch, c = sum, &own // as the policy chose it
-	}
 	if !all || sum != c.GlobalBatch {
 		sizes = make([]int, len(c.Nodes))
-		if _, err := cluster.Allocate(c, nil, perf, sizes); err != nil {
+		if _, err := cluster.Allocate(&c, nil, s.perf, sizes); err != nil {
 			return export.Sizes{}, err
 		}
 	}
-	return export.New(c, sizes), nil
+	out := export.New(&c, sizes)
+	if scaling == "" && free(s.cluster) {
+		scaling = export.Sqrt
+	}
+	if scaling != "" {
+		if err := out.ScaleLearningRate(scaling, s.cluster.GlobalBatch, s.noise); err != nil {
+			return export.Sizes{}, err
+		}
+	}
+	return out, nil
+}
+
+// free says whether the agent chooses the global batch.
+func free(c *cluster.Cluster) bool { return c.Choices.MostBatch > 0 }
+
+// scalingFlags are embedded by commands that write sizes.
+type scalingFlags struct {
+	LRScaling string `name:"lr-scaling" help:"Rule by which the learning rate follows a global batch that the agent chose: ${scalings}; default: sqrt, as for Adam. Where the batch is fixed the factor is 1." placeholder:"RULE"`
+}
+
+func (f *scalingFlags) check() error {
+	if f.LRScaling == "" {
+		return nil
+	}
+	_, err := export.LearningRateFactor(f.LRScaling, 1, 1, 0) // its error suggests the nearest
+	return unprefixed("--lr-scaling", err)
 }
 
 // checkFormat says whether the export format exists.
@@ -146,6 +184,15 @@ func checkFormat(flag, name string) error {
 	err := export.Write(io.Discard, name, export.Sizes{}) // its error suggests the nearest
 	if !errors.Is(err, export.ErrFormat) {
 		return nil // the format exists, and refuses sizes of nothing
+	}
+	return unprefixed(flag, err)
+}
+
+// unprefixed is an error of package export, nil or not, with the flag for the package's
+// name.
+func unprefixed(flag string, err error) error {
+	if err == nil {
+		return nil
 	}
 	_, text, _ := strings.Cut(err.Error(), ": ")
 	return badInputf("%s: %s", flag, text)
