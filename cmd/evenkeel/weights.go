@@ -80,8 +80,8 @@ func objectives(text string) (cluster.Objectives, error) {
 // prefer tells the agent what is wanted from the coming round on, counted from 1; nil
 // where nothing changes.
 func (s *setup) prefer(a *agent.Agent, round int) *cluster.Objectives {
-	for _, p := range s.preferences[1:] {
-		if p.From == round {
+	for _, p := range s.preferences {
+		if p.From == round && round > 1 { // the first are the agent's own
 			a.SetWeights(p.Weights.Weights())
 			return &p.Weights
 		}
