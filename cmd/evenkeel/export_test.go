@@ -37,6 +37,7 @@ func freeBatch(t *testing.T) *setup {
 	s := &setup{name: "free", cluster: c, trained: &agent.Trained{Network: net, Record: agent.Record{Low: none, High: none}}, seed: 1, rounds: 40}
 	s.conditions.Conditions.Scale = cluster.NoiseScale{Start: 100, End: 100, Rounds: 1}
 	s.weights.Speed = 1
+	s.preferences = []preference{{From: 1, Weights: s.weights}}
 	return s
 }
 
