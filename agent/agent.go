@@ -30,6 +30,7 @@ type Agent struct {
 	alloc   cluster.Allocator
 	dead    deadBand
 	batch   *batcher // nil: the global batch is fixed
+	seen    seen     // for Explain
 
 	// Fallbacks counts the decisions, of nodes and rounds, left to the model because the
 	// network's input was out of range; Decisions counts all.
@@ -64,6 +65,7 @@ func NewModel(c *cluster.Cluster) *Agent {
 
 // Decide is Policy's.
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
+	a.seen.note(a, report, plan.Sizes)
 	if report != nil {
 		a.tracker.Observe(report)
 		a.collect(present, plan)
@@ -92,8 +94,19 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 // the next decision.
 func (a *Agent) Performance() []cluster.Performance { return a.perf }
 
+// GlobalBatch is the global batch of the last decision: the cluster's, unless its Choices
+// leave it to the agent.
+func (a *Agent) GlobalBatch() int { return a.cluster.GlobalBatch }
+
+// NoiseScale is the gradient noise scale in samples, as the gradients' norms show it; 0
+// where they show none.
+func (a *Agent) NoiseScale() float64 { return a.tracker.NoiseScale() }
+
 // Actions returns the last decision's actions, indices into env.Actions.
 func (a *Agent) Actions() []int { return a.actions }
+
+// SetWeights changes the objectives' weights (cluster.Objectives) from the next decision on.
+func (a *Agent) SetWeights(weights [env.Objectives]float64) { a.weights = weights }
 
 // collect chooses the rule of the round, where it is free.
 func (a *Agent) collect(present []bool, plan *cluster.Plan) {

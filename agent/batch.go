@@ -64,7 +64,7 @@ func (b *batcher) choose(c *cluster.Cluster, present []bool, perf []cluster.Perf
 		return float64(batch) * (scale + b.reference) / (scale + float64(batch)) / finish
 	}
 	best, most := c.GlobalBatch, goodput(c.GlobalBatch)*(1+batchPays)
-	least := max(b.choices.LeastBatch, nodes)
+	least := max(b.choices.LeastBatch, len(c.Nodes)) // those away may come back
 	for k := range batchSizes {
 		part := float64(k) / float64(batchSizes-1)
 		size := int(math.Round(float64(least) * math.Pow(float64(b.choices.MostBatch)/float64(least), part)))

@@ -156,6 +156,12 @@ func conditions(rng *rand.Rand) cluster.Conditions {
 		Noise:  cluster.Spread{Median: logUniform(rng, 0.01, 0.06), Sigma: 0.3 + 1.1*rng.Float64()},
 		Spikes: cluster.Spikes{Rate: logUniform(rng, 0.002, 0.06), Least: 0.1, More: logUniform(rng, 0.1, 0.4)},
 	}
+	if rng.Float64() < 0.12 {
+		c.Noise = cluster.Spread{Median: logUniform(rng, 0.05, 0.5), Sigma: 0.5 * rng.Float64()}
+	}
+	if rng.Float64() < 0.08 {
+		c.Spikes = cluster.Spikes{}
+	}
 	start := logUniform(rng, 0.1, 10)
 	c.Scale = cluster.NoiseScale{Start: start, End: start * logUniform(rng, 1, 100), Rounds: logUniform(rng, 200, 20000)}
 	long := cluster.Episode{

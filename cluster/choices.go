@@ -28,6 +28,15 @@ var Rules = func() []Rule {
 	return append(all, Rule{Quorum: 1})
 }()
 
+// String is "quorum 80% +3%", or "quorum all".
+func (r Rule) String() string {
+	text := "quorum " + shares([]float64{r.Quorum})
+	if r.Quorum < 1 && r.Grace > 0 {
+		text += " +" + shares([]float64{r.Grace})
+	}
+	return text
+}
+
 // Apply returns c with the rule's quorum and grace; staleness bound and timeout stay.
 func (r Rule) Apply(c Collect) Collect {
 	c.Quorum, c.Grace, c.GraceShare = Quorum{Share: r.Quorum}, 0, r.Grace

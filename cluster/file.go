@@ -31,7 +31,7 @@ var ErrFile = errors.New("invalid cluster file")
 // File is a cluster file as written: see docs/formats/cluster.md.
 type File struct {
 	Workload    string         `yaml:"workload"`
-	GlobalBatch int            `yaml:"global_batch"`
+	GlobalBatch *Batch         `yaml:"global_batch"`
 	Gradient    Bytes          `yaml:"gradient,omitempty"` // size of one gradient; default: 4 or 2 bytes per parameter
 	Nodes       []FileNode     `yaml:"nodes"`
 	Collect     FileCollect    `yaml:"collect,omitempty"`
@@ -49,14 +49,6 @@ type FileNode struct {
 	Link     Link    `yaml:"link,omitempty"`
 	Power    *Power  `yaml:"power,omitempty"`    // default: the device's; zeros: unknown
 	Profiled *bool   `yaml:"profiled,omitempty"` // false: the controller is not shown the profile
-}
-
-// FileCollect is the collect section.
-type FileCollect struct {
-	Quorum       Share    `yaml:"quorum,omitempty"`
-	Grace        Grace    `yaml:"grace,omitempty"`
-	MaxStaleness Duration `yaml:"max_staleness,omitempty"`
-	Timeout      Duration `yaml:"timeout,omitempty"`
 }
 
 // Objectives are the weights of what is wanted. They must be finite, none negative,
@@ -111,8 +103,12 @@ func Load(path string, catalogue *profile.Catalogue) (*File, *Cluster, error) {
 func (f *File) build(catalogue *profile.Catalogue, p *problems, written map[string]int) *Cluster {
 	b := builder{file: f, catalogue: catalogue, problems: p, written: written, names: map[string]bool{}, serial: map[string]int{}}
 	b.workload()
-	if f.GlobalBatch < 1 || f.GlobalBatch > MaxGlobalBatch {
-		p.add("global_batch", "is %d; it must lie in 1..%d samples", f.GlobalBatch, MaxGlobalBatch)
+	batch := Batch{}
+	if f.GlobalBatch != nil {
+		batch = *f.GlobalBatch
+	}
+	if batch.Start < 1 || batch.Start > MaxGlobalBatch {
+		p.add("global_batch", "is %d; it must lie in 1..%d samples", batch.Start, MaxGlobalBatch)
 	}
 	b.count()
 	if b.total > 0 { // the share of the model state hangs on it
@@ -121,14 +117,9 @@ func (f *File) build(catalogue *profile.Catalogue, p *problems, written map[stri
 		}
 	}
 	c := &b.cluster
-	c.Workload, c.GlobalBatch = f.Workload, f.GlobalBatch
-	c.Collect = Collect{
-		Quorum: Quorum(f.Collect.Quorum), Grace: f.Collect.Grace.Duration.std(), GraceShare: f.Collect.Grace.Share,
-		MaxStaleness: f.Collect.MaxStaleness.std(), Timeout: f.Collect.Timeout.std(),
-	}
-	if q := c.Collect.Quorum.Count; b.total > 0 && q > b.total {
-		p.add("collect.quorum", "is %d, but there are %d nodes", q, b.total)
-	}
+	c.Workload, c.GlobalBatch = f.Workload, batch.Start
+	c.Choices.LeastBatch, c.Choices.MostBatch = batch.Least, batch.Most
+	f.Collect.set(c, b.total, p)
 	f.Conditions.Conditions.check("conditions.", p)
 	f.Objectives.check("objectives.", p)
 	if _, ok := written["objectives"]; ok && f.Objectives == (Objectives{}) {

@@ -179,6 +179,56 @@ nodes:
 	roundTrip(t, f, c)
 }
 
+// What the policy may choose, whichever way it is written.
+func TestFileChoices(t *testing.T) {
+	const head = "workload: resnet-50\nnodes: [{device: k80, count: 2}]\n"
+	both := Choices{Quorum: Quorums, Grace: Graces}
+	for text, want := range map[string]Choices{
+		"global_batch: 256\ncollect: {quorum: all, grace: 10%}":                 {},
+		"global_batch: 256\ncollect: {quorum: auto}":                            both,
+		"global_batch: 256\ncollect: {quorum: auto, grace: auto}":               both,
+		"global_batch: 256\ncollect: {quorum: [70%, 0.9, all]}":                 {Quorum: []float64{0.7, 0.9, 1}, Grace: Graces},
+		"global_batch: 256\ncollect: {quorum: '70%,90%, all', grace: [0, 40%]}": {Quorum: []float64{0.7, 0.9, 1}, Grace: []float64{0, 0.4}},
+		"global_batch: 256\ncollect: {quorum: auto, grace: 0}":                  {Quorum: Quorums, Grace: []float64{0}},
+		"global_batch: 256\ncollect: {quorum: 1.0, grace: auto}":                {Quorum: []float64{1}, Grace: Graces},
+		"global_batch: 256\ncollect: {quorum: 80%, grace: [3%, 6%]}":            {Quorum: []float64{0.8}, Grace: []float64{0.03, 0.06}},
+		"global_batch: {start: 256, least: 2, most: 512}":                       {LeastBatch: 2, MostBatch: 512},
+	} {
+		f, c, err := Read(strings.NewReader(head+text), "c", profile.Embedded())
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if diff := cmp.Diff(want, c.Choices); diff != "" {
+			t.Errorf("%s: %s", text, diff)
+		}
+		if free := want.Quorum != nil; free && c.Collect != (Collect{}) || c.GlobalBatch != 256 {
+			t.Errorf("%s: begins with %+v and %d samples", text, c.Collect, c.GlobalBatch)
+		}
+		roundTrip(t, f, c)
+	}
+}
+
+// The collect section applies to a cluster that is there, as a whole or not at all.
+func TestCollectApply(t *testing.T) {
+	_, c := mustLoad(t, "testdata/full.yaml")
+	free, err := ParseQuorum("70%,all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, err := ParseGrace("2s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := *c
+	if err := (&FileCollect{Quorum: free, Grace: late}).Apply(c); err == nil || !strings.Contains(err.Error(), "collect.grace must be auto") || !cmp.Equal(before.Collect, c.Collect) {
+		t.Errorf("%v, %+v", err, c.Collect)
+	}
+	if err := (&FileCollect{Quorum: free, Timeout: Duration(time.Minute)}).Apply(c); err != nil || c.Collect != (Collect{Timeout: time.Minute}) || len(c.Choices.Rules()) != 7 {
+		t.Errorf("%v, %+v, %v", err, c.Collect, c.Choices)
+	}
+}
+
 // The format document's own example must work.
 func TestFileDocumented(t *testing.T) {
 	source, err := os.ReadFile("../docs/formats/cluster.md")
@@ -215,20 +265,20 @@ func TestUnitsRoundTrip(t *testing.T) {
 		if err := again.parse(b.String()); err != nil || again != b {
 			t.Fatalf("%v as %s: %v %v", float64(b), b, float64(again), err)
 		}
-		q := Share{Share: rapid.Float64Range(1e-9, 1).Draw(t, "share")}
+		q := Share{Quorum: Quorum{Share: rapid.Float64Range(1e-9, 1).Draw(t, "share")}}
 		written, err := yaml.Marshal(q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var r Share
-		if err := r.parse(strings.TrimSpace(string(written))); err != nil || r != q {
+		if err := r.parse(strings.TrimSpace(string(written))); err != nil || !cmp.Equal(r, q) {
 			t.Fatalf("%v as %s: %v %v", q, written, r, err)
 		}
 	})
 }
 
 func FuzzRead(f *testing.F) {
-	for _, path := range []string{"testdata/full.yaml", "testdata/minimal.yaml"} {
+	for _, path := range []string{"testdata/full.yaml", "testdata/minimal.yaml", "testdata/choices.yaml"} {
 		source, err := os.ReadFile(filepath.FromSlash(path))
 		if err != nil {
 			f.Fatal(err)

@@ -62,65 +62,6 @@ func (d *Duration) parse(s string) error {
 // MarshalYAML writes the duration as Go does.
 func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
 
-// Share is a Quorum in a file: a count (12), a share (0.75 or 75%), or all.
-type Share Quorum
-
-func (q *Share) parse(s string) error {
-	if s == "all" {
-		*q = Share{Share: 1}
-		return nil
-	}
-	if n, err := strconv.Atoi(s); err == nil && n >= 1 {
-		*q = Share{Count: n}
-		return nil
-	}
-	v, ok := fraction(s)
-	if !ok || v <= 0 || v > 1 {
-		return fmt.Errorf("is %q; write a number of nodes (12), a share above 0 and up to 1 (0.75 or 75%%), or all", clip(s))
-	}
-	*q = Share{Share: v}
-	return nil
-}
-
-// MarshalYAML writes the count, the share, or all.
-func (q Share) MarshalYAML() (any, error) {
-	switch {
-	case q.Count > 0:
-		return q.Count, nil
-	case q.Share > 0 && q.Share < 1:
-		return q.Share, nil
-	}
-	return "all", nil // a share of 1 would read as one node
-}
-
-// Grace is how long to wait for target nodes: a duration (500ms), or a share of the
-// time the quorum took (0.1 or 10%), 0 to 1.
-type Grace struct {
-	Duration Duration
-	Share    float64
-}
-
-func (g *Grace) parse(s string) error {
-	v, ok := fraction(s)
-	switch {
-	case !ok:
-		*g = Grace{}
-		return g.Duration.parse(s)
-	case v < 0 || v > 1:
-		return fmt.Errorf("is %q; a share of the quorum time must lie in 0..1, a longer grace is a duration (2s)", clip(s))
-	}
-	*g = Grace{Share: v}
-	return nil
-}
-
-// MarshalYAML writes the share or the duration.
-func (g Grace) MarshalYAML() (any, error) {
-	if g.Share > 0 {
-		return g.Share, nil
-	}
-	return g.Duration.MarshalYAML()
-}
-
 // fraction reads "0.1" or "10%".
 func fraction(s string) (float64, bool) {
 	digits, percent := strings.CutSuffix(strings.TrimSpace(s), "%")

@@ -48,6 +48,7 @@ var Actions = func() []Action {
 // margin is added.
 const (
 	modelRoom   = 2 // the margin while everybody is waited for
+	modelSlow   = 1 * 4
 	modelFilter = 2 * 4
 	modelQuick  = 3 * 4
 	modelJump   = 5 * 4

@@ -67,6 +67,7 @@ const (
 	priorWeight    = 3    // measurements that the prior counts as
 	devianceRate   = 0.01 // a node's noise changes slowly
 	jumpAt         = 4.0  // deviations
+	quiet          = 0.15 // product of neighbouring residuals, in variances, below which nothing drifts
 	enough         = 8    // measurements after which a line that was fitted may judge new ones
 	normalAbs      = 0.7979 * math.Sqrt2
 )
@@ -257,6 +258,9 @@ func (t *Tracker) Model(actions []int) {
 		n := &t.nodes[i]
 		d := n.deviation()
 		actions[i] = filter
+		if filter == modelFilter && n.product < quiet {
+			actions[i] = modelSlow
+		}
 		if n.late {
 			actions[i] = modelLate
 		}

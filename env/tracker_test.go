@@ -217,8 +217,8 @@ func TestModelsOwnUpdate(t *testing.T) {
 		r.round(-1, 1+0.02*rng.NormFloat64(), 1+0.02*rng.NormFloat64(), 1)
 	}
 	r.round(-1, 1.01, 1.6, 1)
-	if r.actions[0] != modelFilter+modelRoom || r.actions[1] != modelJump+modelRoom {
-		t.Errorf("actions %v, want the filter and the jump", r.actions)
+	if r.actions[0] != modelSlow+modelRoom || r.actions[1] != modelJump+modelRoom {
+		t.Errorf("actions %v, want the slow filter and the jump", r.actions)
 	}
 	if got := r.tracker.nodes[1].slowdown; math.Abs(got-1.6) > 1e-9 {
 		t.Errorf("belief %v after a jump to 1.6", got)
@@ -228,8 +228,14 @@ func TestModelsOwnUpdate(t *testing.T) {
 			t.Errorf("the model's %s is %+v", name, a)
 		}
 	}
+	for k := range 80 { // it wanders: neighbouring residuals go together
+		r.round(-1, 1+0.03*math.Sin(float64(k)/8)+0.005*rng.NormFloat64(), 1.6, 1)
+	}
+	if r.actions[0] != modelFilter+modelRoom {
+		t.Errorf("action %d of a node that wanders, want the filter", r.actions[0])
+	}
 	r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: 0.5}}, 3)
-	r.round(-1, 1.01, 1.6, 1)
+	r.round(-1, 1+0.03*math.Sin(10), 1.6, 1)
 	if r.actions[0] != modelQuick {
 		t.Errorf("action %d with a quorum, want a quick filter without room", r.actions[0])
 	}

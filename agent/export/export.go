@@ -1,7 +1,8 @@
 // Package export hands micro-batch sizes to trainers.
 //
 //	s := export.New(c, sizes)                        // sizes as cluster.Allocate wrote them
-//	err := export.Save("sizes.json", "json", s)      // or Write, to any writer
+//	err := s.ScaleLearningRate("sqrt", 256, 0)       // where the batch is another than the user's
+//	err = export.Save("sizes.json", "json", s)       // or Write, to any writer
 //	for _, f := range export.Formats() { ... }       // json, yaml, csv, torchrun, deepspeed, kubernetes
 //	s, err = export.Read(file)                       // the json form back, checked
 //
@@ -29,7 +30,7 @@ import (
 )
 
 // Version is that of the sizes format.
-const Version = 1
+const Version = 2
 
 // Limits of what Read takes and Validate lets pass.
 const (
@@ -56,7 +57,12 @@ type Sizes struct {
 	Version     int    `json:"version"`      // Version
 	Workload    string `json:"workload"`     // as in the cluster file
 	GlobalBatch int    `json:"global_batch"` // samples per round over all nodes, >= 1
-	Nodes       []Node `json:"nodes"`        // in the cluster's order
+	// ReferenceBatch is what the user's learning rate is meant for, in samples. It and
+	// the next two are there where a factor is asked, or zero; see ScaleLearningRate.
+	ReferenceBatch      int     `json:"reference_batch,omitempty"`
+	LearningRateScaling string  `json:"learning_rate_scaling,omitempty"` // of Scalings
+	LearningRateFactor  float64 `json:"learning_rate_factor,omitempty"`  // (0, 1000]
+	Nodes               []Node  `json:"nodes"`                           // in the cluster's order
 }
 
 // Node is one worker's part of the global batch.
@@ -134,6 +140,7 @@ func (s Sizes) Validate() error {
 	if s.GlobalBatch < 1 || s.GlobalBatch > cluster.MaxGlobalBatch {
 		bad("global_batch", "is %d; it must lie in 1..%d samples", s.GlobalBatch, cluster.MaxGlobalBatch)
 	}
+	s.checkLearningRate(bad)
 	if len(s.Nodes) == 0 || len(s.Nodes) > cluster.MaxNodes {
 		bad("nodes", "%d nodes; there must be 1 to %d, with one size each", len(s.Nodes), cluster.MaxNodes)
 	}

@@ -54,7 +54,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// sizes draws valid sizes, some nodes absent.
+// sizes draws valid sizes, some nodes absent, some with a learning rate.
 func sizes(t *rapid.T) Sizes {
 	name := rapid.StringOfN(rapid.RuneFrom([]rune("ab0-_. '\"$`\\:#{}[],&*!|>%@~éλ🙂=")), 1, 12, MaxName)
 	c := &cluster.Cluster{Workload: name.Draw(t, "workload")}
@@ -68,7 +68,14 @@ func sizes(t *rapid.T) Sizes {
 	if c.GlobalBatch == 0 {
 		batch[0], c.GlobalBatch = 1, 1
 	}
-	return New(c, batch)
+	s := New(c, batch)
+	if scaling := rapid.SampledFrom(append(Scalings(), "")).Draw(t, "scaling"); scaling != "" {
+		reference := rapid.IntRange((s.GlobalBatch+maxFactor-1)/maxFactor, 1<<20).Draw(t, "reference")
+		if err := s.ScaleLearningRate(scaling, reference, rapid.Float64Range(0, 1e9).Draw(t, "noise scale")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
 }
 
 var noLimit = cmpopts.IgnoreFields(Node{}, "Limit")
@@ -103,13 +110,21 @@ func TestRoundTrip(t *testing.T) {
 			Train        int `json:"train_batch_size"`
 			Micro        int `json:"train_micro_batch_size_per_gpu"`
 			Accumulation int `json:"gradient_accumulation_steps"`
-			Evenkeel     struct{ Ranks []Node }
+			Evenkeel     struct {
+				Ranks     []Node
+				Reference int     `json:"reference_batch"`
+				Scaling   string  `json:"learning_rate_scaling"`
+				Factor    float64 `json:"learning_rate_factor"`
+			}
 		}
 		if err := json.Unmarshal(write(t, "deepspeed", s), &ds); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(s.Ranks(), ds.Evenkeel.Ranks, noLimit); d != "" {
 			t.Fatal("deepspeed", d)
+		}
+		if e := ds.Evenkeel; e.Reference != s.ReferenceBatch || e.Scaling != s.LearningRateScaling || e.Factor != s.LearningRateFactor {
+			t.Fatalf("deepspeed: %+v", ds)
 		}
 		// What DeepSpeed asserts before it trains.
 		if ds.Micro < 1 || ds.Accumulation != 1 || ds.Train != ds.Micro*ds.Accumulation*len(s.Ranks()) {
@@ -230,8 +245,12 @@ func TestSchema(t *testing.T) {
 	if err := check(good); err != nil {
 		t.Fatal(err)
 	}
+	if err := check(write(t, "json", scaled())); err != nil {
+		t.Fatal(err)
+	}
 	for old, with := range map[string]string{
-		`"version": 1`: `"version": 2`, `"micro_batch":47`: `"micro_batch":-1`, `"name":"away",`: ``,
+		`"global_batch": 64,`: `"global_batch": 64, "learning_rate_factor": 2,`, `"workload": "`: `"reference_batch": 16, "workload": "`,
+		`"version": 2`: `"version": 1`, `"micro_batch":47`: `"micro_batch":-1`, `"name":"away",`: ``,
 		`"global_batch": 64`: `"global_batch": 64, "x": 1`, `"device":"t4"`: `"device":""`,
 	} {
 		text := bytes.Replace(good, []byte(old), []byte(with), 1)
@@ -327,7 +346,8 @@ func TestSave(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	f.Add(write(f, "json", example()))
-	f.Add([]byte(`{"version":1,"workload":"w","global_batch":1,"nodes":[{"name":"n","device":"d","micro_batch":1,"gradient_weight":1}]} x`))
+	f.Add(write(f, "json", scaled()))
+	f.Add([]byte(`{"version":2,"workload":"w","global_batch":1,"nodes":[{"name":"n","device":"d","micro_batch":1,"gradient_weight":1}]} x`))
 	f.Add([]byte(`{"version":1e99}`))
 	f.Add([]byte(`{"nodes":[null]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -69,7 +69,8 @@ func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // writeJSON puts a node on a line, so that files can be read and compared by line.
 func writeJSON(b *bytes.Buffer, s Sizes) error {
-	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n  \"nodes\": [\n", s.Version, quoted(s.Workload), s.GlobalBatch)
+	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n%s  \"nodes\": [\n",
+		s.Version, quoted(s.Workload), s.GlobalBatch, s.learningRate("  \"%s\": %s,\n"))
 	for i, n := range s.Nodes {
 		if i > 0 {
 			b.WriteString(",\n")
@@ -81,7 +82,7 @@ func writeJSON(b *bytes.Buffer, s Sizes) error {
 }
 
 func writeYAML(b *bytes.Buffer, s Sizes) error {
-	fmt.Fprintf(b, "version: %d\nworkload: %s\nglobal_batch: %d\nnodes:\n", s.Version, quoted(s.Workload), s.GlobalBatch)
+	fmt.Fprintf(b, "version: %d\nworkload: %s\nglobal_batch: %d\n%snodes:\n", s.Version, quoted(s.Workload), s.GlobalBatch, s.learningRate("%s: %s\n"))
 	for _, n := range s.Nodes {
 		fmt.Fprintf(b, "  - name: %s\n    device: %s\n    micro_batch: %d\n    gradient_weight: %s\n",
 			quoted(n.Name), quoted(n.Device), n.MicroBatch, decimal(n.GradientWeight))

@@ -11,7 +11,7 @@ type variable struct{ name, word string }
 
 // environment is what the process of one rank is told.
 func environment(s Sizes, rank int, n Node) []variable {
-	return []variable{
+	all := []variable{
 		{"EVENKEEL_RANK", fmt.Sprint(rank)},
 		{"EVENKEEL_MICRO_BATCH", fmt.Sprint(n.MicroBatch)},
 		{"EVENKEEL_GRADIENT_WEIGHT", decimal(n.GradientWeight)},
@@ -19,6 +19,10 @@ func environment(s Sizes, rank int, n Node) []variable {
 		{"EVENKEEL_NODE", word(n.Name)},
 		{"EVENKEEL_DEVICE", word(n.Device)},
 	}
+	if s.LearningRateScaling != "" {
+		all = append(all, variable{"EVENKEEL_LEARNING_RATE_FACTOR", decimal(s.LearningRateFactor)})
+	}
+	return all
 }
 
 // word quotes v so that a shell takes every character as it is.
@@ -37,7 +41,7 @@ if [ "${WORLD_SIZE:-%[1]d}" != %[1]d ]; then
 fi
 case "${RANK-}" in
 `, len(ranks))
-	names := make([]string, 0, 6)
+	names := make([]string, 0, 7)
 	for i, n := range ranks {
 		fmt.Fprintf(b, "%d)", i)
 		for _, v := range environment(s, i, n) {
@@ -73,8 +77,8 @@ func writeDeepSpeed(b *bytes.Buffer, s Sizes) error {
     "version": %d,
     "workload": %s,
     "global_batch": %d,
-    "ranks": [
-`, mean*len(ranks), mean, s.Version, quoted(s.Workload), s.GlobalBatch)
+%s    "ranks": [
+`, mean*len(ranks), mean, s.Version, quoted(s.Workload), s.GlobalBatch, s.learningRate("    \"%s\": %s,\n"))
 	for i, n := range ranks {
 		if i > 0 {
 			b.WriteString(",\n")

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -97,8 +95,8 @@ type clusterFlags struct {
 
 // policyFlags are embedded by commands that run a trained policy.
 type policyFlags struct {
-	Policy  string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
-	Weights string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0." placeholder:"NAME=W,..."`
+	Policy  string   `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
+	Weights []string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0; after a round's number and a colon (100:speed=0.2,waiting=1) from that round on. Repeatable." placeholder:"[ROUND:]NAME=W,..." sep:"none"`
 }
 
 // loadCluster reads a cluster file, or an embedded one by name. The text is what a run
@@ -148,36 +146,6 @@ func loadPolicy(path string) (*agent.Trained, error) {
 func safetensors(path string) bool {
 	head, err := readLimited(path, 8)
 	return err == nil && len(head) == 9 && head[8] == '{'
-}
-
-// objectives are the weights written as speed=1,waiting=0.5, those left out being 0; for
-// "" they are the file's.
-func objectives(text string, file cluster.Objectives) (cluster.Objectives, error) {
-	if text == "" {
-		return file, nil
-	}
-	var o cluster.Objectives
-	fields := map[string]*float64{"speed": &o.Speed, "waiting": &o.Waiting, "freshness": &o.Freshness, "energy": &o.Energy}
-	for part := range strings.SplitSeq(text, ",") {
-		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
-		field, known := fields[name]
-		if !ok || !known {
-			return o, badInputf("--weights: %q; write speed=1,waiting=0.5,freshness=0,energy=0, each at most once", part)
-		}
-		delete(fields, name)
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil || math.IsNaN(v) {
-			return o, badInputf("--weights: %s is %q; write a number", name, value)
-		}
-		*field = v
-	}
-	if err := o.Validate(); err != nil {
-		return o, badInputf("--weights: %w", err)
-	}
-	if o == (cluster.Objectives{}) {
-		return o, badInputf("--weights: all are zero; give at least one above 0")
-	}
-	return o, nil
 }
 
 // isTerminal says whether f shows text to a person who can watch it change.

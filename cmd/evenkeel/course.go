@@ -24,13 +24,21 @@ type moment struct {
 	accepted int         // samples so far
 	wait     float64     // seconds of this round
 	idle     float64     // share of the nodes' time in this round
+	late     float64     // share of this round's accepted samples that are of an older model
+	rule     cluster.Rule
 }
 
-func (c *course) add(report *cluster.Report, efficiency float64) *moment {
+func (c *course) add(round agent.Round, efficiency float64) *moment {
 	var alone agent.Meter
+	report := round.Report
 	alone.Add(report, efficiency)
 	c.meter.Add(report, efficiency)
-	m := moment{score: c.meter.Score(), accepted: report.Accepted, wait: report.Wait.Seconds(), idle: alone.Score().Waiting}
+	now := alone.Score()
+	m := moment{score: c.meter.Score(), accepted: report.Accepted, wait: report.Wait.Seconds(), idle: now.Waiting, late: 1 - now.Freshness}
+	m.rule = cluster.Rule{Quorum: round.Plan.Collect.Quorum.Share, Grace: round.Plan.Collect.GraceShare}
+	if m.rule.Quorum == 0 {
+		m.rule.Quorum = 1
+	}
 	if n := len(c.rounds); n > 0 {
 		m.accepted += c.rounds[n-1].accepted
 	}
@@ -96,7 +104,7 @@ func (r *references) run(ctx context.Context, s *setup, p *agent.Contender) erro
 	weights := s.weights.Weights()
 	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
 	_, err := agent.Play(ctx, s.cluster, simulator, p.New(s.cluster, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
-		c.add(round.Report, simulator.Efficiency(round.Report.Counted))
+		c.add(round, simulator.Efficiency(round.Report.Counted))
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/internal/runlog"
 )
 
@@ -17,12 +19,13 @@ type exportCmd struct {
 	Out      string `help:"File to write; default: standard output." placeholder:"FILE"`
 	Nominal  bool   `help:"Sizes from the profiles alone, without a simulated run." xor:"from"`
 	Log      string `help:"Sizes as a run log ends, without a run." placeholder:"FILE" xor:"from"`
+	scalingFlags
 }
 
 // Help is shown under the flags.
 func (*exportCmd) Help() string {
 	text := `Sizes come from a simulated run in which the agent settles, from the profiles alone (--nominal), or from the end of a run log (--log).
-docs/guides/trainers.md shows what each trainer does with them.
+Where the agent chose the global batch, a factor for the learning rate comes with them. docs/guides/trainers.md shows what each trainer does with both.
 
 Formats:
 
@@ -44,7 +47,11 @@ func (e *exportCmd) Run(a *app) error {
 	if err := e.check(a); err != nil {
 		return err
 	}
-	sizes, err := e.sizes(a)
+	end, err := e.end(a)
+	if err != nil {
+		return err
+	}
+	sizes, err := end.export(e.LRScaling)
 	if err != nil {
 		return err
 	}
@@ -60,89 +67,116 @@ func (e *exportCmd) check(a *app) error {
 	switch {
 	case e.Log != "":
 		inputs = []named{{"--log of the run", e.Log}}
-		if err := a.only("--log", "log", "format", "out"); err != nil {
+		if err := a.only("--log", "log", "format", "out", "lr-scaling"); err != nil {
 			return err
 		}
 	case e.Nominal:
-		if err := a.only("--nominal", "nominal", "cluster", "profiles", "format", "out"); err != nil {
+		if err := a.only("--nominal", "nominal", "cluster", "profiles", "format", "out", "lr-scaling"); err != nil {
 			return err
 		}
 	}
-	if err := checkFormat("--format", e.Format); err != nil {
+	if err := errors.Join(checkFormat("--format", e.Format), e.scalingFlags.check()); err != nil {
 		return err
 	}
 	return checkFiles(inputs, []named{{"--out", e.Out}})
 }
 
-func (e *exportCmd) sizes(a *app) (export.Sizes, error) {
+func (e *exportCmd) end(a *app) (*settled, error) {
 	switch {
 	case e.Log != "":
 		return a.logged(e.Log)
 	case e.Nominal:
 		catalogue, err := e.catalogue()
 		if err != nil {
-			return export.Sizes{}, err
+			return nil, err
 		}
 		_, _, c, err := loadCluster(e.Cluster, catalogue)
 		if err != nil {
-			return export.Sizes{}, err
+			return nil, err
 		}
 		a.warnMemory(c)
-		return settled(c, nil, c.Nominal())
+		return &settled{cluster: c, batch: c.GlobalBatch, perf: c.Nominal()}, nil
 	}
 	s, err := e.load()
 	if err != nil {
-		return export.Sizes{}, err
+		return nil, err
 	}
 	a.warnMemory(s.cluster)
+	return a.settle(s)
+}
+
+// settle runs the agent, showing no more than a bar.
+func (a *app) settle(s *setup) (*settled, error) {
 	policy, _, control := s.start()
 	var t tally
 	tell, clear := a.progress("settling")
 	defer clear()
 	var sizes []int
 	for n := range s.rounds {
+		s.prefer(policy, n+1)
 		round, err := control.Round(a.ctx)
 		if err != nil {
-			return export.Sizes{}, err
+			return nil, err
 		}
 		sizes = round.Plan.Sizes
 		t.add(round.Report)
 		tell(n+1, s.rounds)
 	}
 	if err := t.nothing(s.cluster); err != nil {
-		return export.Sizes{}, err
+		return nil, err
 	}
-	return settled(s.cluster, sizes, policy.Performance())
+	return s.end(policy, sizes), nil
 }
 
-// logged are the sizes at the end of a run log.
-func (a *app) logged(path string) (export.Sizes, error) {
+// chosen is the free global batch of a round: what the sizes sum to, but no less than the
+// bounds allow, as too few nodes cannot hold it.
+func chosen(c *cluster.Cluster, sizes []int) int {
+	sum := 0
+	for _, b := range sizes {
+		sum += b
+	}
+	return min(max(sum, c.Choices.LeastBatch, len(c.Nodes)), c.Choices.MostBatch)
+}
+
+// logged is where a run log ends.
+func (a *app) logged(path string) (*settled, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return export.Sizes{}, opened(err)
+		return nil, opened(err)
 	}
 	defer f.Close()
 	r, err := runlog.NewReader(f)
 	var last, e *runlog.Entry
 	var t tally
+	var norms *env.Tracker // for the noise scale, which the log does not hold
+	if err == nil && free(r.Cluster) {
+		norms = env.NewTracker(r.Cluster)
+	}
 	for err == nil {
 		if e, err = r.Next(); err == nil {
+			if norms != nil && last != nil {
+				norms.Observe(&last.Report) // the last report was never decided by
+			}
 			last = e
 			t.add(&e.Report)
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		return export.Sizes{}, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if last == nil {
-		return export.Sizes{}, badInputf("%s: the log holds no round", path)
+		return nil, badInputf("%s: the log holds no round", path)
 	}
 	if r.Cut {
 		a.warnCut(path)
 	}
 	if err := t.nothing(r.Cluster); err != nil {
-		return export.Sizes{}, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	a.warnMemory(r.Cluster)
-	return settled(r.Cluster, last.Sizes, last.Performance())
+	end := &settled{cluster: r.Cluster, batch: r.Cluster.GlobalBatch, sizes: last.Sizes, perf: last.Performance()}
+	if norms != nil {
+		end.batch, end.noise = chosen(r.Cluster, last.Sizes), norms.NoiseScale()
+	}
+	return end, nil
 }

@@ -65,6 +65,7 @@ func execute(args []string, out, errs *os.File) int {
 			"clusters":   strings.Join(agent.ClusterNames(), ", "),
 			"conditions": strings.Join(cluster.Presets(), ", "),
 			"formats":    formatNames(),
+			"scalings":   strings.Join(export.Scalings(), ", "),
 		})
 	if err != nil {
 		return complain(errs, err)

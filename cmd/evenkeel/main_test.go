@@ -57,13 +57,18 @@ func endsWith(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // makePolicy writes the embedded policy, sound or spoilt: mkpolicy FILE
-// [truncated|nan|format|record].
+// [truncated|nan|format|record|narrow].
 func makePolicy(ts *testscript.TestScript, _ bool, args []string) {
 	trained, err := agent.Embedded()
 	ts.Check(err)
 	path, fault := ts.MkAbs(args[0]), append(args, "")[1]
-	if fault == "record" {
+	switch fault {
+	case "record":
 		trained.Record.Version = 99
+	case "narrow":
+		for i := range trained.Record.Low {
+			trained.Record.Low[i], trained.Record.High[i] = 50, 51
+		}
 	}
 	ts.Check(trained.Save(path))
 	data, err := os.ReadFile(path)

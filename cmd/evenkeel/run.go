@@ -18,9 +18,11 @@ type runCmd struct {
 	runFlags `set:"rounds=200"`
 	Log      string `help:"Write a run log (JSON Lines)." placeholder:"FILE"`
 	Export   string `help:"Write the sizes at the end: as json, or in another format: ${formats}." placeholder:"[FORMAT=]FILE"`
-	Plot     string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
-	JSON     bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
-	Replay   string `help:"Instead of a run, replay a run log and check that every report comes out the same." placeholder:"LOG"`
+	scalingFlags
+	Plot    string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
+	Explain string `help:"Say why a node got its sizes: what was measured, believed, chosen, and over what. --json and --log keep every round." placeholder:"NODE"`
+	JSON    bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
+	Replay  string `help:"Instead of a run, replay a run log and check that every report comes out the same." placeholder:"LOG"`
 }
 
 // Help is shown under the flags.
@@ -35,6 +37,8 @@ Examples:
   evenkeel run --cluster my.yaml --profiles my.csv        # a cluster and devices of your own
   evenkeel run --conditions bursts --seed 7 --plot run.png
   evenkeel run --export torchrun=sizes.sh --log run.jsonl
+  evenkeel run --quorum auto --weights speed=1,freshness=0.5
+  evenkeel run --explain t4-1
   evenkeel run --replay run.jsonl`
 }
 
@@ -47,8 +51,11 @@ func (r *runCmd) Run(a *app) error {
 		return r.replay(a)
 	}
 	format, file, err := r.exported()
+	if err == nil && r.LRScaling != "" && file == "" {
+		err = badInputf("--lr-scaling has no effect without --export; leave it out")
+	}
 	if err == nil {
-		err = checkPlot(r.Plot)
+		err = errors.Join(r.scalingFlags.check(), checkPlot(r.Plot))
 	}
 	if err == nil {
 		err = checkFiles(r.inputs(), []named{{logFlag, r.Log}, {"--export", file}, {"--plot", r.Plot}})
@@ -62,6 +69,12 @@ func (r *runCmd) Run(a *app) error {
 	}
 	a.warnMemory(s.cluster)
 	w := &watch{app: a, setup: s, course: course{policy: "evenkeel"}, devices: map[string]*deviceCourse{}}
+	if r.Explain != "" {
+		w.reasons = &reasons{}
+		if w.reasons.node, err = findNode(s.cluster, r.Explain); err != nil {
+			return err
+		}
+	}
 	if r.Log != "" {
 		if w.log, err = runlog.Create(r.Log, s.header()); err != nil {
 			return opened(err)
@@ -93,7 +106,11 @@ func (r *runCmd) Run(a *app) error {
 	if r.JSON {
 		err = a.writeJSON(w.document())
 	} else {
-		err = printLines(a.out, w.summary())
+		lines := w.summary()
+		if w.reasons != nil {
+			lines = append(w.reasons.text(), lines...)
+		}
+		err = printLines(a.out, lines)
 	}
 	if errors.Is(failed, context.Canceled) {
 		kept := slices.DeleteFunc([]string{r.Log, file, r.Plot}, func(p string) bool { return p == "" })
@@ -176,6 +193,7 @@ type watch struct {
 	round      agent.Round // the newest
 	before     []int       // sizes of the round before it
 	bars       int         // columns of a bar
+	reasons    *reasons    // nil: nobody asked
 
 	order   []string                 // devices, as in the cluster file
 	devices map[string]*deviceCourse // for the plot
@@ -186,20 +204,26 @@ func (w *watch) run(v view) error {
 	policy, simulator, control := w.setup.start()
 	w.agent = policy
 	w.before = make([]int, len(w.setup.cluster.Nodes))
-	for range w.setup.rounds {
+	for n := range w.setup.rounds {
 		if w.round.Plan.Sizes != nil {
 			copy(w.before, w.round.Plan.Sizes)
 		}
+		note := runlog.Note{Weights: w.setup.prefer(policy, n+1)}
 		round, err := control.Round(w.app.ctx)
 		if err != nil {
 			return err
 		}
 		w.round = round
-		w.course.add(round.Report, simulator.Efficiency(round.Report.Counted))
+		w.course.add(round, simulator.Efficiency(round.Report.Counted))
 		w.tally.add(round.Report)
 		w.classes()
+		if w.reasons != nil {
+			if note.Explain, err = w.reasons.add(policy.Explain(w.reasons.node)); err != nil {
+				return err
+			}
+		}
 		if w.log != nil {
-			if err := w.log.Round(round.Plan, policy.Performance(), round.Report); err != nil {
+			if err := w.log.Round(round.Plan, policy.Performance(), round.Report, note); err != nil {
 				return err
 			}
 		}
@@ -218,7 +242,7 @@ func (w *watch) save(r *runCmd, format, file string) error {
 		err := w.tally.nothing(w.setup.cluster)
 		var sizes export.Sizes
 		if err == nil {
-			sizes, err = settled(w.setup.cluster, w.round.Plan.Sizes, w.agent.Performance())
+			sizes, err = w.setup.end(w.agent, w.round.Plan.Sizes).export(r.LRScaling)
 		} else {
 			err = fmt.Errorf("--export: %s is not written: %w", file, err)
 		}

@@ -94,7 +94,11 @@ func (s *setup) describe() string {
 	case conditions == "":
 		conditions = "the file's own conditions"
 	}
-	return fmt.Sprintf("%s: %d nodes, %s, global batch %d, %s, seed %d", s.name, len(s.cluster.Nodes), s.cluster.Workload, s.cluster.GlobalBatch, conditions, s.seed)
+	batch := fmt.Sprint(s.cluster.GlobalBatch)
+	if c := s.cluster.Choices; c.MostBatch > 0 {
+		batch = fmt.Sprintf("%d to %d", c.LeastBatch, c.MostBatch)
+	}
+	return fmt.Sprintf("%s: %d nodes, %s, global batch %s, %s, seed %d", s.name, len(s.cluster.Nodes), s.cluster.Workload, batch, conditions, s.seed)
 }
 
 // nodes is the table of the newest round, of at most so many rows if it can be, in so

@@ -83,8 +83,11 @@ func (w *watch) figure() chart.Figure {
 	times := chart.Panel{Title: "Round time" + over, XLabel: "round", YLabel: "seconds", ZeroY: true}
 	idles := chart.Panel{Title: "Idle share of the nodes' time" + over, XLabel: "round", YLabel: "%", ZeroY: true}
 	sizes := chart.Panel{Title: "Micro-batch by device (mean, least to most)", XLabel: "round", YLabel: "samples", ZeroY: true}
+	lates := chart.Panel{Title: "Late share of the accepted samples" + over, XLabel: "round", YLabel: "%", ZeroY: true}
+	late := func(m *moment) float64 { return 100 * m.late }
 	times.Series = append(times.Series, w.course.line("Evenkeel", n, window, wait))
 	idles.Series = append(idles.Series, w.course.line("Evenkeel", n, window, idle))
+	lates.Series = append(lates.Series, w.course.line("Evenkeel", n, window, late))
 	for _, policy := range []string{uniformReference, oracleReference} {
 		c, m := w.references.at(policy, n)
 		if m == nil {
@@ -92,6 +95,7 @@ func (w *watch) figure() chart.Figure {
 		}
 		times.Series = append(times.Series, c.line(titles[policy], n, window, wait))
 		idles.Series = append(idles.Series, c.line(titles[policy], n, window, idle))
+		lates.Series = append(lates.Series, c.line(titles[policy], n, window, late))
 	}
 	for _, d := range w.order {
 		c := w.devices[d]
@@ -101,5 +105,18 @@ func (w *watch) figure() chart.Figure {
 		x := thin(c.round)
 		sizes.Series = append(sizes.Series, chart.Series{Name: d, Kind: chart.Step, X: x, Y: thin(c.mean)}, chart.Series{Kind: chart.Band, X: x, Low: thin(c.low), High: thin(c.high)})
 	}
-	return chart.Figure{Title: fmt.Sprintf("%s: %d nodes, %s", w.setup.name, len(w.setup.cluster.Nodes), w.setup.cluster.Workload), Panels: []chart.Panel{times, idles, sizes}}
+	panels := []chart.Panel{times, idles}
+	if closesEarly(w.setup.cluster) {
+		panels = append(panels, lates)
+	}
+	if w.setup.freeRule() {
+		panels = append(panels, chart.Panel{Title: "Rule of the round" + over, XLabel: "round", YLabel: "%", ZeroY: true, Series: []chart.Series{
+			w.course.line("quorum", n, window, func(m *moment) float64 { return 100 * m.rule.Quorum }),
+			w.course.line("grace", n, window, func(m *moment) float64 { return 100 * m.rule.Grace }),
+		}})
+	}
+	return chart.Figure{
+		Title:  fmt.Sprintf("%s: %d nodes, %s", w.setup.name, len(w.setup.cluster.Nodes), w.setup.cluster.Workload),
+		Panels: append(panels, sizes),
+	}
 }

@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
@@ -11,15 +14,21 @@ type document struct {
 	Cluster     string             `json:"cluster"`
 	Workload    string             `json:"workload"`
 	Nodes       int                `json:"nodes"`
-	GlobalBatch int                `json:"global_batch"`
-	Conditions  string             `json:"conditions"` // "": the cluster file's own
+	GlobalBatch int                `json:"global_batch"`                  // the cluster's
+	ChosenBatch int                `json:"chosen_global_batch,omitempty"` // of the last round, where the agent chooses
+	Conditions  string             `json:"conditions"`                    // "": the cluster file's own
 	Seed        uint64             `json:"seed"`
 	Policy      string             `json:"policy"`
 	Weights     cluster.Objectives `json:"weights"`
-	Rounds      int                `json:"rounds"` // done
+	Later       []preference       `json:"later_weights,omitempty"` // those that followed
+	Rounds      int                `json:"rounds"`                  // done
 	Interrupted bool               `json:"interrupted"`
 	Results     []result           `json:"results"`
-	Sizes       []nodeLine         `json:"sizes"` // of the last round
+	Rules       map[string]int     `json:"rules,omitempty"` // rounds under each, where the rule was free
+	Sizes       []nodeLine         `json:"sizes"`           // of the last round
+	// Explain is why one node got its sizes, round by round; of a run of more than 10,000
+	// rounds the first of them, and the last.
+	Explain []agent.Explanation `json:"explain,omitempty"`
 }
 
 // result is one policy's run under the seed.
@@ -84,8 +93,14 @@ func (w *watch) document() document {
 	s, c := w.setup, w.setup.cluster
 	d := document{
 		Cluster: s.name, Workload: c.Workload, Nodes: len(c.Nodes), GlobalBatch: c.GlobalBatch, Conditions: s.conditions.Name, Seed: s.seed,
-		Policy: s.policy, Weights: s.weights, Rounds: len(w.course.rounds), Interrupted: len(w.course.rounds) < s.rounds,
-		Results: w.results(),
+		Policy: s.policy, Weights: s.weights, Later: s.preferences[1:], Rounds: len(w.course.rounds), Interrupted: len(w.course.rounds) < s.rounds,
+		Results: w.results(), Rules: w.rules(),
+	}
+	if w.reasons != nil {
+		d.Explain = w.reasons.all
+	}
+	if free(c) {
+		d.ChosenBatch = w.agent.GlobalBatch()
 	}
 	slow := w.slowdowns()
 	for i := range c.Nodes {
@@ -96,6 +111,18 @@ func (w *watch) document() document {
 		})
 	}
 	return d
+}
+
+// rules counts the rounds under every rule; nil where the rule was fixed.
+func (w *watch) rules() map[string]int {
+	if !w.setup.freeRule() {
+		return nil
+	}
+	counts := map[string]int{}
+	for _, m := range w.course.rounds {
+		counts[m.rule.String()]++
+	}
+	return counts
 }
 
 // titles are the references' names for people.
@@ -113,18 +140,30 @@ func (w *watch) summary() []string {
 			name, speedup, progress = r.Policy, r.Speedup, r.Progress
 		}
 		rows = append(rows, []string{
-			name, seconds(r.RoundTime), rate(r.Samples), percent(r.Waiting), ratio(r.Progress, percent(r.Progress)), ratio(r.Speedup, fmt.Sprintf("%.2fx", r.Speedup)),
+			name, seconds(r.RoundTime), rate(r.Samples), percent(r.Waiting), percent(r.Freshness), ratio(r.Progress, percent(r.Progress)), ratio(r.Speedup, fmt.Sprintf("%.2fx", r.Speedup)),
 		})
 	}
-	lines := append([]string{"", fmt.Sprintf("%s under seed %d:", count(len(w.course.rounds), "round"), w.setup.seed), ""}, table([]column{
-		{"", false}, {"round time", true}, {"samples/s", true}, {"idle", true}, {"of oracle", true}, {"of equal", true},
-	}, rows)...)
+	columns := []column{{"", false}, {"round time", true}, {"samples/s", true}, {"idle", true}, {"fresh", true}, {"of oracle", true}, {"of equal", true}}
+	if !closesEarly(w.setup.cluster) { // everything is fresh
+		columns = slices.Delete(columns, 4, 5)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], 4, 5)
+		}
+	}
+	lines := append([]string{"", fmt.Sprintf("%s under seed %d:", count(len(w.course.rounds), "round"), w.setup.seed), ""}, table(columns, rows)...)
 	if speedup > 0 && progress > 0 {
 		lines = append(lines, "", fmt.Sprintf("Evenkeel makes %.2f times the progress of equal sizes,", speedup),
 			fmt.Sprintf("and %s of that of an oracle that knows every true speed, though not the noise.", percent(progress)))
 	}
+	if rules := w.rules(); rules != nil {
+		often := slices.MaxFunc(slices.Sorted(maps.Keys(rules)), func(a, b string) int { return rules[a] - rules[b] })
+		lines = append(lines, fmt.Sprintf("Evenkeel chose the rule of every round, most often %s (%d of %d); the others wait for all.", often, rules[often], len(w.course.rounds)))
+	}
 	if knobs != "" {
 		lines = append(lines, fmt.Sprintf("Water-filling was tuned on other seeds: %s.", knobs))
+	}
+	if c := w.setup.cluster; free(c) {
+		lines = append(lines, "", fmt.Sprintf("The global batch went from %d to %d samples, of %d to %d allowed.", c.GlobalBatch, w.agent.GlobalBatch(), c.Choices.LeastBatch, c.Choices.MostBatch))
 	}
 	if err := w.tally.nothing(w.setup.cluster); err != nil {
 		lines = append(lines, "", "In this run "+err.Error()+".")

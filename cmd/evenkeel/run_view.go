@@ -38,7 +38,14 @@ func (v *quietView) close() { v.closeTheBar() }
 type lineView struct{ w *watch }
 
 func newLineView(w *watch) lineView {
-	fmt.Fprintf(w.app.out, "%s\n\nround    time   idle  samples/s  changed     in  slowest\n", w.setup.describe())
+	late, rule := "", ""
+	if closesEarly(w.setup.cluster) {
+		late = "   late"
+	}
+	if w.setup.freeRule() {
+		rule = fmt.Sprintf("  %-8s", "quorum")
+	}
+	fmt.Fprintf(w.app.out, "%s\n\nround    time   idle%s  samples/s  changed     in%s  slowest\n", w.setup.describe(), late, rule)
 	return lineView{w}
 }
 
@@ -68,7 +75,14 @@ func (v lineView) show() {
 			slowest, longest = fmt.Sprintf("%s (%s)", w.setup.cluster.Nodes[i].Name, seconds(r.Seconds)), r.Seconds
 		}
 	}
-	fmt.Fprintf(w.app.out, "%5d  %6s  %5s  %9s  %7d  %5s  %s\n", n, seconds(now.wait), percent(now.idle), rate(w.throughput()), changed, fmt.Sprintf("%d/%d", in, taking), slowest)
+	late, rule := "", ""
+	if closesEarly(w.setup.cluster) {
+		late = fmt.Sprintf("  %5s", percent(now.late))
+	}
+	if w.setup.freeRule() {
+		rule = fmt.Sprintf("  %-8s", strings.TrimPrefix(now.rule.String(), "quorum "))
+	}
+	fmt.Fprintf(w.app.out, "%5d  %6s  %5s%s  %9s  %7d  %5s%s  %s\n", n, seconds(now.wait), percent(now.idle), late, rate(w.throughput()), changed, fmt.Sprintf("%d/%d", in, taking), rule, slowest)
 }
 
 func (v lineView) close() {
@@ -147,9 +161,15 @@ func (v *liveView) draw() {
 		w.setup.describe(),
 		fmt.Sprintf("round %d/%d   time %s%s   idle %s   %s samples/s", len(w.course.rounds), w.setup.rounds,
 			v.paint.good(seconds(now.wait)), w.uniformTime(), percent(now.idle), rate(w.throughput())),
-		"idle so far " + v.paint.faint(sparkline(w.course.rounds, min(60, width-13))),
-		"",
 	}
+	if closesEarly(w.setup.cluster) {
+		rule := ""
+		if w.setup.freeRule() {
+			rule = "   " + now.rule.String()
+		}
+		lines = append(lines, fmt.Sprintf("late %s of the accepted samples%s", percent(now.late), rule))
+	}
+	lines = append(lines, "idle so far "+v.paint.faint(sparkline(w.course.rounds, min(60, width-13))), "")
 	lines = append(lines, w.nodes(min(mostRows, height-len(lines)-2), width-1, v.paint)...)
 	lines = lines[:min(len(lines), max(height-1, 1))]
 	var b strings.Builder

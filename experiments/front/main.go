@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -31,11 +32,10 @@ func main() {
 	seeds := flag.Int("seeds", 30, "seeds to judge on")
 	rounds := flag.Int("rounds", 200, "rounds per run")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose front section is replaced")
-	figure := flag.String("figure", "experiments/front/front.svg", "figure, .svg or .png")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *seeds, *rounds, *out, *figure); err != nil {
+	if err := run(ctx, *seeds, *rounds, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "front:", err)
 		os.Exit(1)
 	}
@@ -55,8 +55,8 @@ type family struct {
 // rules change most.
 var weights = func() [][env.Objectives]float64 {
 	var all [][env.Objectives]float64
-	for s := 0; s <= 4; s++ {
-		for w := 0; s+w <= 4; w++ {
+	for s := range 5 {
+		for w := range 5 - s {
 			all = append(all, [env.Objectives]float64{float64(s) / 4, float64(w) / 4, float64(4-s-w) / 4})
 		}
 	}
@@ -109,7 +109,7 @@ func (p point) mean(pick []int) []float64 {
 	return m
 }
 
-func run(ctx context.Context, seeds, rounds int, out, figure string) error {
+func run(ctx context.Context, seeds, rounds int, out string) error {
 	trained, err := agent.Embedded()
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func run(ctx context.Context, seeds, rounds int, out, figure string) error {
 		"Hypervolume above the worst value that any policy reached in each objective, as a share of the box up to the best; each policy swept over all its settings: %d weights of the agent, gain and margin of\nwater-filling, quorum x grace x margin of K-of-N. Interval: bootstrap over seeds.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, seeds, rounds, len(weights))
 	text := head + b.String() + "\nEach objective as its weight rises (the rest evenly on the other two):\n" + mono.String() + "\n![fronts](front/front.svg)\n"
 	fmt.Print(text)
-	if err := fig.Save(figure); err != nil {
+	if err := errors.Join(fig.Save("experiments/front/front.svg"), fig.Save("experiments/front/front.png")); err != nil {
 		return err
 	}
 	return results.Replace(out, "front", text)

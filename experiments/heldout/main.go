@@ -11,9 +11,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -28,6 +30,8 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/internal/stats"
 )
 
 // speed is the preference that the suites judge by.
@@ -105,10 +109,13 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 	b.WriteString("Progress is goodput over the state oracle's (which waits for all) under the same seed, mean over clusters and seeds, with its 95% interval;\n")
 	fmt.Fprintf(&b, "gain is the embedded policy's progress minus the line's, paired by seed. Every rule with knobs was tuned for each cluster and\nscenario on %d other seeds.\n", s.tuneSeeds)
 	table := fmt.Sprintf("experiments/heldout/%s.csv", name)
-	fmt.Fprintf(&b, "Every cluster, with the knobs that tuning found: [heldout/%s.csv](heldout/%s.csv).\n", name, name)
+	fmt.Fprintf(&b, "IQM: interquartile mean over clusters and seeds. Every cluster, with the knobs that tuning found: [heldout/%s.csv](heldout/%s.csv).\n\n![performance profiles](heldout/%s.svg)\n", name, name, name)
 	summary(&b, config.Scenarios, lines)
 	fmt.Print(b.String())
 	if err := detail(table, lines); err != nil {
+		return err
+	}
+	if err := profiles(name, config, lines); err != nil {
 		return err
 	}
 	knobs, err := agent.Tuned(lines)
@@ -133,7 +140,7 @@ func nodes(cases []agent.Case) string {
 func summary(b *strings.Builder, scenarios []agent.Scenario, lines []agent.Result) {
 	for _, scenario := range scenarios {
 		sc := scenario.Name
-		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | gain of ddqn | 95%% | idle | fresh |\n|---|---|---|---|---|---|---|\n", sc)
+		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | IQM | 95%% | gain of ddqn | 95%% | idle | fresh |\n|---|---|---|---|---|---|---|---|---|\n", sc)
 		var best, model agent.Result
 		var trained []float64
 		fallback := 0.0
@@ -145,7 +152,8 @@ func summary(b *strings.Builder, scenarios []agent.Scenario, lines []agent.Resul
 			if r.Bound {
 				name = "*" + name + "*"
 			}
-			fmt.Fprintf(b, "| %s | %.4f | %.4f to %.4f | %+.4f | %+.4f to %+.4f | %.1f%% | %.1f%% |\n", name, r.Progress, r.Low, r.High, r.Gain.Mean, r.Gain.Low, r.Gain.High, 100*r.Waiting, 100*r.Freshness)
+			q := stats.IQM(strata(lines, sc, r.Policy))
+			fmt.Fprintf(b, "| %s | %.4f | %.4f to %.4f | %.4f | %.4f to %.4f | %+.4f | %+.4f to %+.4f | %.1f%% | %.1f%% |\n", name, r.Progress, r.Low, r.High, q.Mean, q.Low, q.High, r.Gain.Mean, r.Gain.Low, r.Gain.High, 100*r.Waiting, 100*r.Freshness)
 			switch {
 			case strings.HasPrefix(r.Policy, "ddqn,"):
 				trained = append(trained, r.Progress)
@@ -170,6 +178,55 @@ func summary(b *strings.Builder, scenarios []agent.Scenario, lines []agent.Resul
 			fmt.Fprintf(b, "Over %d training seeds: mean %.4f, from %.4f to %.4f; mean gain over the best baseline %+.4f.\n", len(trained), mean, low, high, mean-best.Progress)
 		}
 	}
+}
+
+// strata are the runs of a policy under a scenario, by cluster.
+func strata(lines []agent.Result, scenario, policy string) [][]float64 {
+	var s [][]float64
+	for i := range lines {
+		if l := &lines[i]; l.Cluster != "all" && l.Scenario == scenario && l.Policy == policy {
+			s = append(s, l.Ratios())
+		}
+	}
+	return s
+}
+
+// profiles draws, for every scenario, which share of the runs reaches which progress.
+func profiles(name string, config agent.CompareConfig, lines []agent.Result) error {
+	fig := chart.Figure{Title: "Share of runs that reach a progress"}
+	for _, scenario := range config.Scenarios {
+		var best []agent.Contender // the agent, its rule, and the strongest others
+		for _, p := range config.Policies {
+			if !p.Bound && !strings.HasPrefix(p.Name, "ddqn,") && p.Name != "uniform" && !strings.Contains(p.Name, "-default") && !strings.Contains(p.Name, "-fixed") && p.Name != "nameplate" {
+				best = append(best, p)
+			}
+		}
+		panel := chart.Panel{Title: scenario.Name, XLabel: "progress", YLabel: "share of runs", ZeroY: true}
+		low, high := math.Inf(1), math.Inf(-1)
+		for _, p := range best {
+			for _, runs := range strata(lines, scenario.Name, p.Name) {
+				low, high = min(low, slices.Min(runs)), max(high, slices.Max(runs))
+			}
+		}
+		var at []float64
+		for k := range 60 {
+			at = append(at, low+(high-low)*float64(k)/59)
+		}
+		for k, p := range best {
+			line := chart.Series{Name: p.Name, Kind: chart.Line, X: at, Dashed: k > 0}
+			band := chart.Series{Kind: chart.Band, X: at}
+			for _, i := range stats.Profile(strata(lines, scenario.Name, p.Name), at) {
+				line.Y = append(line.Y, i.Mean)
+				band.Low, band.High = append(band.Low, i.Low), append(band.High, i.High)
+			}
+			panel.Series = append(panel.Series, line)
+			if k == 0 {
+				panel.Series = append(panel.Series, band)
+			}
+		}
+		fig.Panels = append(fig.Panels, panel)
+	}
+	return errors.Join(fig.Save("experiments/heldout/"+name+".svg"), fig.Save("experiments/heldout/"+name+".png"))
 }
 
 // detail writes every line, the tuned knobs among them, as CSV.

@@ -73,6 +73,11 @@ func (r *Reader) Next() (*Entry, error) {
 	if round := r.line - 2; e.Report.Round != round {
 		return nil, r.bad("report.round: is %d, round %d was expected", e.Report.Round, round)
 	}
+	if w := e.Weights; w != nil {
+		if err := w.Validate(); err != nil {
+			return nil, r.bad("weights: %w", err)
+		}
+	}
 	for i := range n {
 		switch p, o := e.PerSample[i], e.Overhead[i]; {
 		case e.Sizes[i] < 0 || e.Sizes[i] > cluster.MaxGlobalBatch:

@@ -2,7 +2,7 @@
 //
 //	h := runlog.NewHeader(text, c)                  // and fill in the rest
 //	w, err := runlog.Create("run.jsonl", h)
-//	err = w.Round(sizes, performance, report)       // after every round
+//	err = w.Round(plan, performance, report, note)  // after every round
 //	err = w.Close()
 //
 //	r, err := runlog.NewReader(file)                // r.Header, r.Cluster
@@ -95,6 +95,13 @@ type Entry struct {
 	PerSample []float64       `json:"per_sample"` // the same: seconds per sample
 	Collect   cluster.Collect `json:"collect"`    // the rule of the round
 	Report    cluster.Report  `json:"report"`     // what came back
+	Note
+}
+
+// Note is what only some entries hold.
+type Note struct {
+	Weights *cluster.Objectives `json:"weights,omitempty"` // from this round on, where they changed
+	Explain json.RawMessage     `json:"explain,omitempty"` // why one node got its size, where that was asked for
 }
 
 // Performance pairs the performance parameters.
@@ -138,9 +145,9 @@ func NewWriter(to io.Writer, h Header) (*Writer, error) {
 }
 
 // Round writes one round.
-func (w *Writer) Round(plan cluster.Plan, perf []cluster.Performance, report *cluster.Report) error {
+func (w *Writer) Round(plan cluster.Plan, perf []cluster.Performance, report *cluster.Report, note Note) error {
 	e := &w.entry
-	e.Sizes, e.Collect, e.Report = plan.Sizes, plan.Collect, *report
+	e.Sizes, e.Collect, e.Report, e.Note = plan.Sizes, plan.Collect, *report, note
 	e.Overhead, e.PerSample = e.Overhead[:0], e.PerSample[:0]
 	for _, p := range perf {
 		e.Overhead, e.PerSample = append(e.Overhead, p.Overhead), append(e.PerSample, p.PerSample)

@@ -2,6 +2,7 @@ package runlog
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func record(t testing.TB, conditions cluster.Conditions, seed uint64, rounds int
 		t.Fatal(err)
 	}
 	s, perf, sizes := sim.New(c, conditions, seed), c.Nominal(), make([]int, len(c.Nodes))
-	for range rounds {
+	for k := range rounds {
 		if _, err := cluster.Allocate(c, s.Present(), perf, sizes); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +51,11 @@ func record(t testing.TB, conditions cluster.Conditions, seed uint64, rounds int
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Round(cluster.Plan{Sizes: sizes, Collect: c.Collect}, perf, report); err != nil {
+		note := Note{}
+		if k == 1 {
+			note = Note{&cluster.Objectives{Speed: 0.5, Waiting: 2}, json.RawMessage(`{"node":"a<b","q":[1e-7]}`)}
+		}
+		if err := w.Round(cluster.Plan{Sizes: sizes, Collect: c.Collect}, perf, report, note); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,7 +109,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Round(cluster.Plan{Sizes: e.Sizes, Collect: e.Collect}, e.Performance(), &e.Report); err != nil {
+		if err := w.Round(cluster.Plan{Sizes: e.Sizes, Collect: e.Collect}, e.Performance(), &e.Report, e.Note); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -173,6 +178,7 @@ func TestBad(t *testing.T) {
 		"size":          {sign(swap(`"sizes":[`, `"sizes":[-`)), "line 2: sizes[0]: is -", ErrLog},
 		"parameters":    {sign(swap(`"per_sample":[`, `"per_sample":[-`)), "line 2: node 0: performance parameters", ErrLog},
 		"status":        {sign(swap(`"status":1`, `"status":9`)), "line 2: report.nodes[0].status: is 9", ErrLog},
+		"weights":       {sign(swap(`"weights":{"speed":0.5`, `"weights":{"speed":-1`)), "line 3: weights: speed is -1", ErrLog},
 		"other run":     {sign(swap(`"seed":1`, `"seed":2`)), "differs from the log in round 0", ErrDiffers},
 	} {
 		_, _, err := Replay(t.Context(), bytes.NewReader(c.log))

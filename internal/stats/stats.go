@@ -90,7 +90,7 @@ func Profile(strata [][]float64, thresholds []float64) []Interval {
 func resample(strata [][]float64, statistic func(runs []float64) float64) Interval {
 	rng := rand.New(rand.NewPCG(1, uint64(len(strata))))
 	all := slices.Concat(strata...)
-	drawn, values := make([]float64, len(all)), make([]float64, resamples)
+	drawn, values := make([]float64, 0, len(all)), make([]float64, resamples)
 	for r := range values {
 		drawn = drawn[:0]
 		for _, runs := range strata {

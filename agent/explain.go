@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// Explanation says how the agent came to a node's micro-batch: what was measured, what
+// that changed in its belief, and what was chosen over what. Values by objective are in
+// the order of env.ObjectiveNames.
+type Explanation struct {
+	Round      int                     `json:"round"` // that the micro-batch is for, from 0
+	Node       string                  `json:"node"`
+	MicroBatch int                     `json:"micro_batch"` // 0: the node is absent
+	Measured   *Measured               `json:"measured"`    // in the round before; null, as are the choices: there was none
+	Before     env.Belief              `json:"before"`
+	After      env.Belief              `json:"after"`
+	Weights    [env.Objectives]float64 `json:"weights"` // that the choices were made by; they sum to 1
+	Chosen     *Choice                 `json:"chosen"`
+	Model      *Choice                 `json:"model"`                  // what the model alone would have done
+	Best       *Choice                 `json:"best"`                   // the network's, taken if it is enough better; null: it was not asked
+	OutOfRange []OutOfRange            `json:"out_of_range,omitempty"` // why the network was not asked
+	Rule       *RuleExplanation        `json:"rule,omitempty"`         // of the round, where it is free
+}
+
+// Measured is a node's part of a report.
+type Measured struct {
+	Status   string  `json:"status"`
+	Size     int     `json:"size"`
+	Seconds  float64 `json:"seconds"` // for size samples; of a late node so far
+	Busy     float64 `json:"busy"`    // seconds at the work of busy_size samples still under way
+	BusySize int     `json:"busy_size"`
+}
+
+// Choice is an action with what the network expects of it.
+type Choice struct {
+	Action int                      `json:"action"` // index into env.Actions
+	Trust  string                   `json:"trust"`
+	Drift  float64                  `json:"drift"`
+	Margin float64                  `json:"margin"`          // over the fleet's spread
+	Q      *[env.Objectives]float32 `json:"q,omitempty"`     // by objective
+	Value  float32                  `json:"value,omitempty"` // weighted
+}
+
+// OutOfRange is a feature beyond what the network met in training.
+type OutOfRange struct {
+	Feature string   `json:"feature"`
+	Value   *float32 `json:"value"` // null: no number
+	Low     float32  `json:"low"`   // in training
+	High    float32  `json:"high"`  // the same
+}
+
+// RuleExplanation is the choice of the round's rule. A network's corrections overrule the
+// averages only where they promise enough, so the next best rule may have the higher value.
+type RuleExplanation struct {
+	Chosen     RuleValue    `json:"chosen"`
+	Next       *RuleValue   `json:"next"`                   // best of the others; null: there is none
+	OutOfRange []OutOfRange `json:"out_of_range,omitempty"` // why the network was not asked
+}
+
+// RuleValue is a rule with what it is worth, beside the mean over all rules.
+type RuleValue struct {
+	Quorum     float64                 `json:"quorum"`
+	Grace      float64                 `json:"grace"`
+	Mean       [env.Objectives]float64 `json:"mean"`       // moving average
+	Correction [env.Objectives]float64 `json:"correction"` // the network's; 0 where it was not asked
+	Value      float64                 `json:"value"`      // the sum of both, weighted
+}
+
+// seen is what a decision began from.
+type seen struct {
+	round   int
+	nodes   []cluster.NodeReport // none: there was no report
+	before  []env.Belief
+	weights [env.Objectives]float64
+	sizes   []int // the plan's
+}
+
+func (s *seen) note(a *Agent, report *cluster.Report, sizes []int) {
+	s.before, s.weights, s.sizes = s.before[:0], a.weights, sizes
+	for i := range sizes {
+		s.before = append(s.before, a.tracker.Belief(i))
+	}
+	if report != nil {
+		s.round, s.nodes = report.Round+1, append(s.nodes[:0], report.Nodes...)
+	}
+}
+
+// Explain says how the last decision for a node, an index, came about. There must have
+// been one.
+func (a *Agent) Explain(node int) Explanation {
+	s := &a.seen
+	e := Explanation{
+		Round: s.round, Node: a.cluster.Nodes[node].Name, MicroBatch: s.sizes[node], Weights: s.weights,
+		Before: s.before[node], After: a.tracker.Belief(node),
+	}
+	if s.nodes == nil {
+		return e
+	}
+	r := &s.nodes[node]
+	e.Measured = &Measured{r.Status.String(), r.Size, r.Seconds, r.Busy, r.BusySize}
+	var q []float32
+	if a.actor != nil {
+		record, per := &a.trained.Record, len(env.Actions)*env.Objectives
+		e.OutOfRange = outside(a.rows[node*env.Features:][:env.Features], record.Low, record.High, env.FeatureNames)
+		if len(e.OutOfRange) == 0 {
+			q = a.q[node*per:][:per]
+			e.Best = a.choice(greedy(q, s.weights), q)
+		}
+	}
+	e.Chosen, e.Model = a.choice(a.actions[node], q), a.choice(a.model[node], q)
+	if a.rule >= 0 {
+		e.Rule = a.explainRule()
+	}
+	return e
+}
+
+func (a *Agent) choice(action int, q []float32) *Choice {
+	x := &env.Actions[action]
+	c := &Choice{Action: action, Trust: x.Trust.String(), Drift: x.Drift, Margin: x.Margin}
+	if q != nil {
+		own := [env.Objectives]float32(q[action*env.Objectives:]) // q is the next decision's too
+		c.Q, c.Value = &own, value(q, action, a.seen.weights)
+	}
+	return c
+}
+
+func (a *Agent) explainRule() *RuleExplanation {
+	e := &RuleExplanation{}
+	asked := a.rounds != nil
+	if asked {
+		e.OutOfRange = outside(a.row, a.trained.Record.RoundLow, a.trained.Record.RoundHigh, env.RoundFeatureNames)
+		asked = len(e.OutOfRange) == 0
+	}
+	means := a.tracker.Means()
+	worth := func(rule int) RuleValue {
+		r := &cluster.Rules[rule]
+		v := RuleValue{Quorum: r.Quorum, Grace: r.Grace, Mean: means[rule]}
+		for o, w := range a.seen.weights {
+			if asked {
+				v.Correction[o] = float64(a.values[rule*env.Objectives+o]) / env.RoundScale
+			}
+			v.Value += float64(w * (v.Mean[o] + v.Correction[o])) // rounded: no fused multiply-add
+		}
+		return v
+	}
+	e.Chosen = worth(a.rule)
+	for _, rule := range a.allowed {
+		if rule == a.rule {
+			continue
+		}
+		if v := worth(rule); e.Next == nil || v.Value > e.Next.Value {
+			e.Next = &v
+		}
+	}
+	return e
+}
+
+// outside lists what of a row the network has not seen the like of; see inRange.
+func outside(row, low, high []float32, names []string) []OutOfRange {
+	var out []OutOfRange
+	for i := range row {
+		if inRange(row[i:i+1], low[i:i+1], high[i:i+1]) {
+			continue
+		}
+		o := OutOfRange{Feature: names[i], Low: low[i], High: high[i]}
+		if v := row[i]; !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0) {
+			o.Value = &v
+		}
+		out = append(out, o)
+	}
+	return out
+}

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// choosing is an untrained policy for both decisions, and a cluster that leaves it the rule.
+func choosing(t testing.TB) (*Trained, *cluster.Cluster) {
+	t.Helper()
+	trained, c := untrained(t, 8), *heldOut16(t)
+	net, err := ddqn.NewNetwork(ddqn.Spec{Features: env.RoundFeatures, Actions: len(cluster.Rules), Objectives: env.Objectives, Hidden: []int{8}}, rand.New(rand.NewPCG(3, 4)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trained.Round = net
+	r := &trained.Record
+	r.RoundLow, r.RoundHigh = make([]float32, env.RoundFeatures), make([]float32, env.RoundFeatures)
+	for i := range r.RoundLow {
+		r.RoundLow[i], r.RoundHigh[i] = -100, 100
+	}
+	c.Choices = cluster.Choices{Quorum: []float64{0.7, 0.9, 1}, Grace: cluster.Graces}
+	return trained, &c
+}
+
+// An explanation agrees with what the agent did, and each begins where the last ended.
+func TestExplain(t *testing.T) {
+	trained, c := choosing(t)
+	a := trained.NewAgent(c, [env.Objectives]float64{0.6, 0.3, 0.1})
+	run := Control{Cluster: c, Runner: sim.New(c, conditionsOf(t, "bursts"), 4), Policy: a}
+	last := make([]Explanation, len(c.Nodes))
+	overruled, late := 0, 0
+	var before *cluster.Report
+	for k := range 40 {
+		r, err := run.Round(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.Nodes {
+			e := a.Explain(i)
+			if e.Round != k || e.Node != c.Nodes[i].Name || e.MicroBatch != r.Plan.Sizes[i] || e.After != a.tracker.Belief(i) {
+				t.Fatalf("round %d, node %d: %+v", k, i, e)
+			}
+			if k == 0 {
+				if e.Measured != nil || e.Chosen != nil || e.Rule != nil {
+					t.Fatalf("the first decision: %+v", e)
+				}
+				last[i] = e
+				continue
+			}
+			n := &before.Nodes[i]
+			if want := (Measured{n.Status.String(), n.Size, n.Seconds, n.Busy, n.BusySize}); *e.Measured != want {
+				t.Fatalf("measured %+v, want %+v", e.Measured, want)
+			}
+			if e.Before != last[i].After {
+				t.Fatalf("round %d, node %d: from %+v, was left at %+v", k, i, e.Before, last[i].After)
+			}
+			if e.Chosen.Action != a.Actions()[i] || *e.Chosen != *e.Model && e.Chosen.Action != e.Best.Action || e.Best.Value < e.Model.Value {
+				t.Fatalf("chosen %+v, model %+v, best %+v", e.Chosen, e.Model, e.Best)
+			}
+			if e.Chosen.Action != e.Model.Action {
+				overruled++
+			}
+			if n.Status == cluster.Late {
+				late++
+			}
+			rule := e.Rule
+			if r.Plan.Collect.Quorum.Share != rule.Chosen.Quorum || r.Plan.Collect.GraceShare != rule.Chosen.Grace || *rule.Next == rule.Chosen || rule.Chosen.Correction == [env.Objectives]float64{} {
+				t.Fatalf("%+v, collected by %+v", rule, r.Plan.Collect)
+			}
+			text, err := json.Marshal(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var again Explanation
+			if err := json.Unmarshal(text, &again); err != nil || !cmp.Equal(e, again) {
+				t.Fatalf("%v\n%s", err, cmp.Diff(e, again))
+			}
+			last[i] = e
+		}
+		copied := *r.Report
+		copied.Nodes = append([]cluster.NodeReport(nil), r.Report.Nodes...)
+		before = &copied
+	}
+	if overruled == 0 || late == 0 {
+		t.Errorf("%d choices against the model, %d late nodes", overruled, late)
+	}
+}
+
+// Where the network was not asked the explanation says why; without one there is nothing
+// to say.
+func TestExplainFallback(t *testing.T) {
+	trained, c := choosing(t)
+	const odd = 9
+	trained.Record.Low[odd], trained.Record.High[odd] = 50, 51
+	trained.Record.RoundLow[odd], trained.Record.RoundHigh[odd] = 50, 51
+	for _, a := range []*Agent{trained.NewAgent(c, speed), NewModel(c)} {
+		run := Control{Cluster: c, Runner: sim.New(c, conditionsOf(t, "steady"), 4), Policy: a}
+		for range 3 {
+			if _, err := run.Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := a.Explain(2)
+		if *e.Chosen != *e.Model || e.Best != nil || e.Chosen.Q != nil || e.Rule.Chosen.Correction != [env.Objectives]float64{} || e.Rule.Next.Value > e.Rule.Chosen.Value {
+			t.Errorf("%+v", e)
+		}
+		if a.actor == nil {
+			if e.OutOfRange != nil || e.Rule.OutOfRange != nil {
+				t.Errorf("no network: %+v", e)
+			}
+			continue
+		}
+		if len(e.OutOfRange) != 1 || e.OutOfRange[0].Feature != env.FeatureNames[odd] || *e.OutOfRange[0].Value != a.rows[2*env.Features+odd] || e.OutOfRange[0].Low != 50 {
+			t.Errorf("%+v", e.OutOfRange)
+		}
+		if len(e.Rule.OutOfRange) != 1 || e.Rule.OutOfRange[0].Feature != env.RoundFeatureNames[odd] {
+			t.Errorf("%+v", e.Rule.OutOfRange)
+		}
+	}
+	// What is no number can be told in JSON too.
+	out := outside([]float32{0, float32(math.NaN())}, []float32{-1, -1}, []float32{1, 1}, env.FeatureNames)
+	text, err := json.Marshal(out)
+	if err != nil || !strings.Contains(string(text), `"value":null`) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// Preferences hold from the decision after they change.
+func TestSetWeights(t *testing.T) {
+	trained, c := choosing(t)
+	waiting := [env.Objectives]float64{0, 1, 0}
+	changed := trained.NewAgent(c, speed)
+	changed.SetWeights(waiting)
+	if n := compareRuns(t, c, changed, trained.NewAgent(c, waiting), 30); n != 0 {
+		t.Errorf("%d rounds differ from those of an agent with the same weights", n)
+	}
+	if n := compareRuns(t, c, trained.NewAgent(c, speed), trained.NewAgent(c, waiting), 30); n == 0 {
+		t.Error("the weights make no difference")
+	}
+}

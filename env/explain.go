@@ -1,0 +1,96 @@
+package env
+
+import "github.com/evenkeel/evenkeel/cluster"
+
+// Belief is what a tracker holds of a node, for explanations.
+type Belief struct {
+	Slowdown  float64 `json:"slowdown"`  // believed seconds over the profile's
+	Variance  float64 `json:"variance"`  // of the slowdown, in units of one measurement's
+	Deviation float64 `json:"deviation"` // of one measurement, relative
+	Newest    float64 `json:"newest"`    // newest measured slowdown; 0: none yet
+	Level     float64 `json:"level"`     // long-run slowdown outside spells of slowness
+	Left      float64 `json:"left"`      // seconds until older work that is under way is expected to be done
+	Gain      float64 `json:"gain"`      // of the last update; 0: it moved nothing by a measurement
+	Margin    float64 `json:"margin"`    // room kept for noise, in deviations
+}
+
+// Belief returns what is held of a node.
+func (t *Tracker) Belief(node int) Belief {
+	n := &t.nodes[node]
+	return Belief{n.slowdown, n.variance, n.deviation(), n.newest[0], n.level, n.left, n.gain, n.margin}
+}
+
+// ObjectiveNames are the objectives', in order.
+var ObjectiveNames = []string{"speed", "waiting", "freshness", "energy"}
+
+// FeatureNames say what the columns of Tracker.Rows are, in order.
+var FeatureNames = []string{
+	"newest time against the belief, in deviations",
+	"newest time against the belief",
+	"the time before, in deviations",
+	"mean of four times, in deviations",
+	"moving average of the residuals",
+	"residuals of one sign in a row",
+	"the node's noise",
+	"number of measurements",
+	"nearness of the last jump",
+	"rounds since the last jump",
+	"long-run level, in deviations",
+	"long-run level against the belief",
+	"long-run level against the newest time",
+	"measurements at the long-run level",
+	"uncertainty of the belief",
+	"gain of the last update",
+	"margin of the last update",
+	"correlation of residuals in a row",
+	"measured in the last round",
+	"late in the last round",
+	"micro-batch against the mean",
+	"micro-batch at the memory limit",
+	"arrival within the round",
+	"age of the gradient",
+	"norm of the gradient",
+	"agreement of the gradient",
+	"older work under way",
+	"how overdue it is",
+	"fleet: mean residual",
+	"fleet: size of the residuals",
+	"fleet: rate of jumps",
+	"fleet: correlation of residuals in a row",
+	"fleet: noise",
+	"fleet: wait against the prediction",
+	"fleet: share of slow nodes",
+	"fleet: share of nodes not measured",
+	"number of nodes",
+	"spread over so many nodes",
+	"number of rounds",
+	"quorum in force",
+	"grace in force",
+	"weight of speed",
+	"weight of waiting",
+	"weight of freshness",
+	"weight of energy",
+}
+
+// RoundFeatureNames say what the columns of Tracker.RoundRow are, in order.
+var RoundFeatureNames = func() []string {
+	var names []string
+	for _, r := range cluster.Rules {
+		names = append(names, "average value of "+r.String())
+	}
+	for _, q := range cluster.Quorums {
+		who := cluster.Rule{Quorum: q}.String()
+		names = append(names, "arrival of "+who, "mean arrival of "+who)
+	}
+	names = append(names,
+		"share of busy nodes", "share of overdue nodes", "work left of earlier rounds", "share of blocked nodes",
+		"gradient noise scale", "progress in a round", "quorum in force", "grace in force",
+		"fleet: mean residual", "fleet: size of the residuals", "fleet: rate of jumps", "fleet: noise",
+		"fleet: wait against the prediction", "fleet: share of slow nodes", "fleet: share of nodes not measured",
+		"number of nodes", "spread over so many nodes", "number of rounds",
+		"weight of speed", "weight of waiting", "weight of freshness", "weight of energy")
+	for len(names) < RoundFeatures {
+		names = append(names, "unused")
+	}
+	return names
+}()

@@ -1,0 +1,60 @@
+package env
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// Every column has a name of its own, and the names are those of the columns.
+func TestFeatureNames(t *testing.T) {
+	if len(ObjectiveNames) != Objectives || len(FeatureNames) != Features || len(RoundFeatureNames) != RoundFeatures {
+		t.Fatalf("%d names of %d features, %d of %d of the round", len(FeatureNames), Features, len(RoundFeatureNames), RoundFeatures)
+	}
+	r := newRig(t, 4)
+	r.cluster.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+	report := r.report(20, 1, 1.3, 1, 1)
+	report.Nodes[3].Status, report.Nodes[3].BusySize = cluster.Late, 20
+	report.Nodes[3].Busy = 2 * report.Nodes[3].Seconds
+	r.tracker.Observe(report)
+	r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: 0.75}, GraceShare: 0.1}, 4)
+	weights := [Objectives]float64{0.5, 0.2, 0.2, 0.1}
+	rows, round := r.tracker.Rows(nil, weights), r.tracker.RoundRow(nil, weights)
+	node := func(i int) []float32 { return rows[i*Features:][:Features] }
+	for _, x := range []struct {
+		row   []float32
+		names []string
+		name  string
+		want  float32
+	}{
+		{node(0), FeatureNames, "measured in the last round", 1}, {node(3), FeatureNames, "measured in the last round", 0},
+		{node(3), FeatureNames, "late in the last round", 1}, {node(3), FeatureNames, "older work under way", 1}, {node(0), FeatureNames, "older work under way", 0},
+		{node(0), FeatureNames, "agreement of the gradient", 0.5}, {node(0), FeatureNames, "fleet: share of nodes not measured", 0.5},
+		{node(0), FeatureNames, "quorum in force", 0.5}, {node(0), FeatureNames, "grace in force", 0.2}, {node(0), FeatureNames, "weight of freshness", 0.2},
+		{round, RoundFeatureNames, "share of busy nodes", 0.5}, {round, RoundFeatureNames, "quorum in force", 0.5},
+		{round, RoundFeatureNames, "fleet: share of nodes not measured", 0.5}, {round, RoundFeatureNames, "weight of speed", 0.5}, {round, RoundFeatureNames, "weight of energy", 0.1},
+	} {
+		k := slices.Index(x.names, x.name)
+		if k < 0 || x.row[k] != x.want {
+			t.Errorf("column %d, %q: %v, want %v", k, x.name, x.row[max(k, 0)], x.want)
+		}
+	}
+	for i, name := range FeatureNames {
+		if slices.Index(FeatureNames, name) != i {
+			t.Errorf("%q is there twice", name)
+		}
+	}
+}
+
+// A belief shows what Apply did.
+func TestBelief(t *testing.T) {
+	r := newRig(t, 2)
+	if b := r.tracker.Belief(0); b.Slowdown != 1 || b.Newest != 0 || b.Level != 1 {
+		t.Errorf("before the first round %+v", b)
+	}
+	r.round(action(t, Jump, 0), 1.5, 1)
+	if b := r.tracker.Belief(0); !near(b.Slowdown, 1.5) || !near(b.Newest, 1.5) || b.Gain != 1 || b.Variance != 1 || !near(b.Margin, margins[1]*r.tracker.spread) || b.Left != 0 {
+		t.Errorf("after a jump %+v", b)
+	}
+}
