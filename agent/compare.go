@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,11 +90,11 @@ func Compare(ctx context.Context, config CompareConfig) ([]Result, error) {
 		for range config.Scenarios {
 			c.total += config.Seeds // the state oracle's runs
 			for _, p := range config.Policies {
-				if len(p.Knobs) > 1 {
-					c.total += len(p.Knobs) * config.TuneSeeds
+				if p.Points() > 1 {
+					c.total += p.mostTried() * config.TuneSeeds
 				}
 				if p.Name != "oracle" {
-					c.total += config.Seeds
+					c.total += len(p.judged(0)) * config.Seeds
 				}
 			}
 		}
@@ -134,26 +135,39 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 		}
 	}
 	var lines []Result
+	tuned := map[string]int{}
 	for k := range c.config.Policies {
 		p := &c.config.Policies[k]
-		knob := 0
-		if len(p.Knobs) > 1 {
+		like := cmp.Or(p.Like, p.Name)
+		knob, known := tuned[like]
+		switch {
+		case known:
+			c.skip(p.mostTried() * c.config.TuneSeeds)
+		case p.Points() > 1:
 			if knob, err = c.tune(ctx, cs, sc, p); err != nil {
 				return nil, err
 			}
+			tuned[like] = knob
 		}
 		runs := base
 		if p.Name != oracle.Name {
-			if runs, err = c.runs(ctx, cs, sc, p, []int{knob}, 0, c.config.Seeds); err != nil {
+			if runs, err = c.runs(ctx, cs, sc, p, p.judged(knob), 0, c.config.Seeds); err != nil {
 				return nil, err
 			}
 		}
 		r := Result{Cluster: cs.Name, Scenario: sc.Name, Policy: p.Name, Nodes: len(cs.Cluster.Nodes), Seeds: c.config.Seeds, Rounds: c.config.Rounds, Bound: p.Bound}
-		if len(p.Knobs) > 0 {
-			r.Knobs = p.Knobs[knob]
+		if len(p.Axes) > 0 {
+			fixed := Contender{Axes: p.Axes[p.Hindsight:]}
+			r.Knobs = fixed.Text(knob % fixed.Points())
 		}
 		var times []time.Duration
-		for i, run := range runs[0] {
+		for i := range runs[0] {
+			run := runs[0][i]
+			for _, other := range runs[1:] { // in hindsight
+				if other[i].score.Goodput > run.score.Goodput {
+					run = other[i]
+				}
+			}
 			r.ratios = append(r.ratios, run.score.Goodput/base[0][i].score.Goodput)
 			r.Waiting += run.score.Waiting / float64(len(runs[0]))
 			r.Freshness += run.score.Freshness / float64(len(runs[0]))
@@ -174,40 +188,6 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 		lines[k].Gain = stats.Bootstrap([][]float64{differences(lines[0].ratios, lines[k].ratios)})
 	}
 	return lines, nil
-}
-
-// Tune returns the grid point of p's knobs that reaches the highest goodput on
-// config.TuneSeeds seeds, which are never seeds 0 to 2^32-1. Of config it reads only
-// TuneSeeds, Rounds, Trained and Progressed.
-func Tune(ctx context.Context, config CompareConfig, cs Case, sc Scenario, p *Contender) (int, error) {
-	if config.TuneSeeds == 0 {
-		config.TuneSeeds = 10
-	}
-	c := &comparison{config: config, total: len(p.Knobs) * config.TuneSeeds}
-	return c.tune(ctx, cs, sc, p)
-}
-
-// tune finds the grid point with the highest goodput on the tuning seeds.
-func (c *comparison) tune(ctx context.Context, cs Case, sc Scenario, p *Contender) (int, error) {
-	knobs := make([]int, len(p.Knobs))
-	for k := range knobs {
-		knobs[k] = k
-	}
-	runs, err := c.runs(ctx, cs, sc, p, knobs, tuneOffset, c.config.TuneSeeds)
-	if err != nil {
-		return 0, err
-	}
-	best, bestMean := 0, 0.0
-	for k := range runs {
-		mean := 0.0
-		for i := range runs[k] {
-			mean += runs[k][i].score.Goodput / max(runs[0][i].score.Goodput, 1e-300)
-		}
-		if mean > bestMean {
-			best, bestMean = k, mean
-		}
-	}
-	return best, nil
 }
 
 type run struct {

@@ -120,7 +120,7 @@ type spy struct {
 }
 
 func (s *spy) contender() Contender {
-	return Contender{Name: "spy", About: "a test's", Knobs: []string{"even", "better"},
+	return Contender{Name: "spy", About: "a test's", Axes: []Axis{{Values: []string{"even", "better"}}},
 		create: func(c *cluster.Cluster, simulator *sim.Simulator, _ *Trained, _ [env.Objectives]float64, knob int) Policy {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
@@ -12,12 +13,21 @@ import (
 // Contender is a policy that can be compared: its name and, where it has knobs, the
 // grid over which they are tuned for every scenario.
 type Contender struct {
-	Name   string
-	About  string
-	Bound  bool     // an oracle: no competitor
-	Knobs  []string // one text per grid point; nil: nothing to tune
-	create func(c *cluster.Cluster, s *sim.Simulator, t *Trained, w [env.Objectives]float64, knob int) Policy
+	Name  string
+	About string
+	Bound bool   // an oracle: no competitor
+	Rule  bool   // decides when rounds end
+	Batch bool   // decides the global batch
+	Axes  []Axis // of its grid; nil: nothing to tune
+	// Hindsight is of how many of its first axes it takes the best values on every judged
+	// seed; the others are tuned, as and with those of the contender Like, if there is one.
+	Hindsight int
+	Like      string
+	create    func(c *cluster.Cluster, s *sim.Simulator, t *Trained, w [env.Objectives]float64, knob int) Policy
 }
+
+// judged are the points that it is judged with: the tuned one, in hindsight several.
+func (p *Contender) judged(tuned int) []int { return block(p.Axes, tuned, 0, p.Hindsight) }
 
 // New returns the policy with the knob-th grid point (0 where there are none) for one
 // run of s.
@@ -48,13 +58,14 @@ func Contenders() []Contender {
 		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
 		tunedWaterFill("waterfill-margin", "the same with room for every node's noise", marginGrid()),
 		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
+		tunedGoodput(), tunedKofN(), tunedDBW(), tunedDropCompute(),
 		{Name: "model", About: "the agent's fallback rule alone, without the network", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, _ int) Policy {
 			return NewModel(c)
 		}},
 		bound("static", "true rates of the first round", Oracle{Once: true}),
 		bound("lag1", "true rates of the round before", Oracle{Lag: 1}),
 		bound("oracle", "true rates now, not the noise", Oracle{}),
-		boundMargin(),
+		boundMargin(), hindsightKofN(),
 	}
 }
 
@@ -79,35 +90,35 @@ next:
 	return found, nil
 }
 
+// numbers is an axis of numbers; the search starts from the value start.
+func numbers(name string, start float64, values ...float64) Axis {
+	a := Axis{Name: name, Start: slices.Index(values, start)}
+	for _, v := range values {
+		a.Values = append(a.Values, fmt.Sprint(v))
+	}
+	return a
+}
+
+// tuned is a contender whose policy needs the cluster and its knobs alone.
+func tuned(name, about string, axes []Axis, create func(c *cluster.Cluster, at []int) Policy) Contender {
+	return Contender{Name: name, About: about, Axes: axes, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, k int) Policy {
+		return create(c, split(axes, k))
+	}}
+}
+
 func tunedProportional() Contender {
-	type knob struct {
-		period int
-		dead   float64
-	}
-	var grid []knob
-	c := Contender{Name: "proportional", About: "proportional control (OmniLearn)"}
-	for _, p := range []int{1, 10, 50} {
-		for _, d := range []float64{0, 0.05, 0.2} {
-			grid = append(grid, knob{p, d})
-			c.Knobs = append(c.Knobs, fmt.Sprintf("every %d rounds, dead band %g", p, d))
-		}
-	}
-	c.create = func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, k int) Policy {
-		return NewProportional(c, grid[k].period, grid[k].dead)
-	}
-	return c
+	periods, dead := []int{1, 10, 50}, []float64{0, 0.05, 0.2}
+	axes := []Axis{{Name: "every", Values: []string{"1 rounds", "10 rounds", "50 rounds"}}, numbers("dead band", 0, dead...)}
+	return tuned("proportional", "proportional control (OmniLearn)", axes, func(c *cluster.Cluster, at []int) Policy {
+		return NewProportional(c, periods[at[0]], dead[at[1]])
+	})
 }
 
 func tunedLBBSP() Contender {
 	gains := []float64{0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1}
-	c := Contender{Name: "lbbsp", About: "moving average of the speed (LB-BSP)"}
-	for _, g := range gains {
-		c.Knobs = append(c.Knobs, fmt.Sprintf("gain %g", g))
-	}
-	c.create = func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, k int) Policy {
-		return NewLBBSP(c, gains[k])
-	}
-	return c
+	return tuned("lbbsp", "moving average of the speed (LB-BSP)", []Axis{numbers("gain", 0.2, gains...)}, func(c *cluster.Cluster, at []int) Policy {
+		return NewLBBSP(c, gains[at[0]])
+	})
 }
 
 var (
@@ -148,8 +159,9 @@ func cusumGrid() []WaterFill {
 	return grid
 }
 
+// tunedWaterFill tries every setting of a list: one axis.
 func tunedWaterFill(name, about string, grid []WaterFill) Contender {
-	c := Contender{Name: name, About: about}
+	var all Axis
 	for _, w := range grid {
 		text := fmt.Sprintf("gain %g", w.Gain)
 		if w.Forget > 0 {
@@ -161,12 +173,21 @@ func tunedWaterFill(name, about string, grid []WaterFill) Contender {
 		if w.CUSUM > 0 {
 			text += fmt.Sprintf(", threshold %g", w.CUSUM)
 		}
-		c.Knobs = append(c.Knobs, text)
+		all.Values = append(all.Values, text)
 	}
-	c.create = func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, k int) Policy {
-		return NewWaterFill(c, grid[k])
-	}
-	return c
+	return tuned(name, about, []Axis{all}, func(c *cluster.Cluster, at []int) Policy {
+		return NewWaterFill(c, grid[at[0]])
+	})
+}
+
+// Suited returns the contenders that decide no more than all the cases leave free.
+func Suited(cases []Case) []Contender {
+	return slices.DeleteFunc(Contenders(), func(p Contender) bool {
+		return slices.ContainsFunc(cases, func(c Case) bool {
+			free := &c.Cluster.Choices
+			return p.Rule && len(free.Rules()) == 0 || p.Batch && free.MostBatch == 0
+		})
+	})
 }
 
 func bound(name, about string, o Oracle) Contender {
@@ -176,11 +197,8 @@ func bound(name, about string, o Oracle) Contender {
 }
 
 func boundMargin() Contender {
-	c := Contender{Name: "oracle-margin", About: "true rates now, with the best room for true noise", Bound: true}
 	margins := append(append([]float64{0}, waterMargins...), 2.5)
-	for _, m := range margins {
-		c.Knobs = append(c.Knobs, fmt.Sprintf("margin %g", m))
-	}
+	c := Contender{Name: "oracle-margin", About: "true rates now, with the best room for true noise", Bound: true, Axes: []Axis{numbers("margin", 0, margins...)}}
 	c.create = func(c *cluster.Cluster, s *sim.Simulator, _ *Trained, _ [env.Objectives]float64, k int) Policy {
 		return NewOracle(c, s, Oracle{Margin: margins[k]})
 	}

@@ -61,8 +61,21 @@ func (s *site) rounds(t *testing.T, p *Contender, trained *Trained, knob int, co
 		if err != nil {
 			t.Fatalf("round %d: %v", len(all), err)
 		}
-		if s.seen.CheckCapacity(present) == nil {
-			checkSizes(t, s.seen, present, r.Plan.Sizes)
+		if q := r.Plan.Collect; q.Quorum.Share < 0 || q.Quorum.Share > 1 || q.GraceShare < 0 || q.Grace < 0 || !p.Rule && q != s.seen.Collect {
+			t.Fatalf("round %d: rule %+v", len(all), q)
+		}
+		chosen := *s.seen // with the batch that was chosen
+		if p.Batch {
+			chosen.GlobalBatch = 0
+			for _, b := range r.Plan.Sizes {
+				chosen.GlobalBatch += b
+			}
+			if b := chosen.GlobalBatch; b < s.seen.GlobalBatch/4 || b > 4*s.seen.GlobalBatch {
+				t.Fatalf("round %d: a batch of %d", len(all), b)
+			}
+		}
+		if chosen.CheckCapacity(present) == nil {
+			checkSizes(t, &chosen, present, r.Plan.Sizes)
 		} else {
 			for i, b := range r.Plan.Sizes {
 				want := 0
@@ -85,7 +98,7 @@ func TestEveryPolicyEverywhere(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			for k, s := range sites(t) {
 				for j, name := range cluster.Presets() {
-					knob := (7*j + 3*k) % max(len(p.Knobs), 1)
+					knob := 37 * (7*j + 3*k) % p.Points()
 					conditions := conditionsOf(t, name)
 					first := s.rounds(t, &p, trained, knob, conditions, 40)
 					if j == k%3 && !slices.EqualFunc(first, s.rounds(t, &p, trained, knob, conditions, 40), slices.Equal) {
@@ -115,7 +128,7 @@ func TestEveryPolicyOutlivesAShortage(t *testing.T) {
 				short = short || sum < tight.seen.GlobalBatch
 				full = full || short && sum == tight.seen.GlobalBatch
 			}
-			if !short || !full {
+			if !short || !full && !p.Batch {
 				t.Fatalf("short of memory %v, full again %v: the trace does not show what it should", short, full)
 			}
 		})
@@ -152,11 +165,12 @@ func TestContendersTable(t *testing.T) {
 		}
 		seen[c.Name] = true
 		texts := map[string]bool{}
-		for _, k := range c.Knobs {
-			if texts[k] {
-				t.Errorf("%s: knob %q twice", c.Name, k)
+		for k := range c.Points() {
+			text := c.Text(k)
+			if texts[text] {
+				t.Errorf("%s: knobs %q twice", c.Name, text)
 			}
-			texts[k] = true
+			texts[text] = true
 		}
 	}
 	for _, name := range []string{"ddqn", "uniform", "nameplate", "proportional", "lbbsp", "waterfill", "waterfill-margin", "cusum", "lag1", "oracle", "oracle-margin"} {

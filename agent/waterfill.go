@@ -38,7 +38,9 @@ type waterNode struct {
 const residualRate = 0.05
 
 // NewWaterFill returns the rule for c.
-func NewWaterFill(c *cluster.Cluster, config WaterFill) Policy {
+func NewWaterFill(c *cluster.Cluster, config WaterFill) Policy { return newWaterFill(c, config) }
+
+func newWaterFill(c *cluster.Cluster, config WaterFill) *waterFill {
 	p := &waterFill{config: config, cluster: c, perf: c.Nominal(), nodes: make([]waterNode, len(c.Nodes))}
 	for i := range p.nodes {
 		p.nodes[i] = waterNode{base: p.perf[i], slowdown: 1}
@@ -58,13 +60,17 @@ func forgetting(factor float64) float64 {
 }
 
 func (p *waterFill) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
+	p.observe(report)
+	_, err := p.alloc.Allocate(p.cluster, present, p.perf, plan.Sizes)
+	return err
+}
+
+func (p *waterFill) observe(report *cluster.Report) {
 	if report != nil {
 		for i := range report.Nodes {
 			p.update(i, &report.Nodes[i])
 		}
 	}
-	_, err := p.alloc.Allocate(p.cluster, present, p.perf, plan.Sizes)
-	return err
 }
 
 func (p *waterFill) update(i int, r *cluster.NodeReport) {

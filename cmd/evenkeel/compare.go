@@ -19,7 +19,7 @@ type compareCmd struct {
 	profileFlags
 	Policy    string   `help:"Policy file for ddqn; default: the embedded policy." placeholder:"FILE"`
 	Scenarios []string `help:"Conditions to judge under, of ${conditions}; or file: those of the one --cluster file." default:"steady,drift,interference,bursts" placeholder:"NAME"`
-	Policies  []string `help:"Policies to judge; the first is compared with every other. Default: all those above." placeholder:"NAME"`
+	Policies  []string `help:"Policies to judge; the first is compared with every other. Default: all those above, but for those that decide what the clusters do not leave free." placeholder:"NAME"`
 	Seeds     int      `help:"Runs per policy, cluster and scenario, the same seeds for each (${default})." default:"30" placeholder:"N"`
 	Rounds    int      `help:"Rounds per run (${default})." default:"400" placeholder:"N"`
 	JSON      bool     `name:"json" help:"Print the results as JSON."`
@@ -35,8 +35,12 @@ func (*compareCmd) Help() string {
 		if p.Bound {
 			about = "bound: " + about
 		}
+		if p.Rule || p.Batch {
+			about += " +"
+		}
 		fmt.Fprintf(&b, "\n  %-20s %s", p.Name, about)
 	}
+	b.WriteString("\n\n+ decides more than sizes: when rounds end, or the global batch. Unless named it is left out where a cluster fixes that.")
 	return b.String()
 }
 
@@ -87,17 +91,21 @@ func (c *compareCmd) config() (agent.CompareConfig, error) {
 	for _, p := range agent.Contenders() {
 		known = append(known, p.Name)
 	}
-	if c.Policies == nil {
-		c.Policies = known
-	}
-	if err := checkNames("--policies", c.Policies, known); err != nil {
-		return config, err
+	if c.Policies != nil {
+		if err := checkNames("--policies", c.Policies, known); err != nil {
+			return config, err
+		}
 	}
 	if err := checkNames("--scenarios", c.Scenarios, append(cluster.Presets(), ownConditions)); err != nil {
 		return config, err
 	}
 	if err := c.cases(&config); err != nil {
 		return config, err
+	}
+	if c.Policies == nil {
+		for _, p := range agent.Suited(config.Cases) {
+			c.Policies = append(c.Policies, p.Name)
+		}
 	}
 	var err error
 	if config.Policies, err = agent.Find(c.Policies); err != nil {

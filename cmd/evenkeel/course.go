@@ -94,12 +94,12 @@ func (s *setup) compare(ctx context.Context) *references {
 func (r *references) run(ctx context.Context, s *setup, p *agent.Contender) error {
 	c := &course{policy: p.Name}
 	knob := 0
-	if len(p.Knobs) > 1 {
+	if p.Points() > 1 {
 		var err error
 		if knob, err = r.tune(ctx, s, p); err != nil {
 			return err
 		}
-		c.knobs = p.Knobs[knob]
+		c.knobs = p.Text(knob)
 	}
 	weights := s.weights.Weights()
 	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
@@ -113,7 +113,7 @@ func (r *references) run(ctx context.Context, s *setup, p *agent.Contender) erro
 }
 
 func (r *references) tune(ctx context.Context, s *setup, p *agent.Contender) (int, error) {
-	perRound := len(p.Knobs) * len(s.cluster.Nodes)
+	perRound := p.Points() * len(s.cluster.Nodes)
 	rounds := min(s.rounds, max(tuneBudget/perRound, 1))
 	config := agent.CompareConfig{
 		TuneSeeds: min(max(tuneBudget/(perRound*rounds), 1), 10), Rounds: rounds,

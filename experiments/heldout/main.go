@@ -68,8 +68,14 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 		return err
 	}
 	config := agent.CompareConfig{Trained: embedded, Seeds: s.seeds, TuneSeeds: s.tuneSeeds, Rounds: s.rounds, Clock: time.Now}
-	if config.Policies, err = s.contenders(); err != nil {
+	if config.Cases, err = s.cases(profile.Embedded()); err != nil {
 		return err
+	}
+	config.Policies = agent.Suited(config.Cases)
+	if s.policies != nil {
+		if config.Policies, err = agent.Find(s.policies); err != nil {
+			return err
+		}
 	}
 	for _, f := range files {
 		t, err := agent.Load(f)
@@ -77,9 +83,6 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 			return err
 		}
 		config.Policies = append(config.Policies, t.Contender(fmt.Sprintf("ddqn, training seed %d", t.Record.Config.Seed)))
-	}
-	if config.Cases, err = s.cases(profile.Embedded()); err != nil {
-		return err
 	}
 	if config.Scenarios, err = s.scenarios(); err != nil {
 		return err
@@ -115,15 +118,14 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 	if err := profiles(name, config, lines); err != nil {
 		return err
 	}
-	return results.Replace(out, "heldout-"+name, b.String())
-}
-
-// contenders are the suite's policies.
-func (s suite) contenders() ([]agent.Contender, error) {
-	if s.policies != nil {
-		return agent.Find(s.policies)
+	knobs, err := agent.Tuned(lines)
+	if err != nil {
+		return err
 	}
-	return agent.Contenders(), nil
+	if err := renameio.WriteFile(fmt.Sprintf("experiments/heldout/%s.json", name), knobs, 0o644); err != nil {
+		return err
+	}
+	return results.Replace(out, "heldout-"+name, b.String())
 }
 
 func nodes(cases []agent.Case) string {

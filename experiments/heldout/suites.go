@@ -13,7 +13,7 @@ type suite struct {
 	about     string // in a sentence, for the results page
 	cases     func(*profile.Catalogue) ([]agent.Case, error)
 	scenarios func() ([]agent.Scenario, error)
-	policies  []string // none: those that leave the rule alone
+	policies  []string // none: those that decide no more than the clusters leave free
 	seeds     int
 	tuneSeeds int
 	rounds    int
