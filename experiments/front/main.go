@@ -50,18 +50,15 @@ type family struct {
 	create func(c *cluster.Cluster, s *sim.Simulator, point int) agent.Policy
 }
 
-// weights are the preferences of the sweep: every corner, edge and middle of speed,
-// waiting and freshness in steps of a quarter, and small shares of the latter two, where
-// rules change most.
+// weights are the preferences of the sweep: all of speed, waiting and freshness in twelfths,
+// about as many as the fixed rules have settings.
 var weights = func() [][env.Objectives]float64 {
+	const parts = 12
 	var all [][env.Objectives]float64
-	for s := range 5 {
-		for w := range 5 - s {
-			all = append(all, [env.Objectives]float64{float64(s) / 4, float64(w) / 4, float64(4-s-w) / 4})
+	for s := range parts + 1 {
+		for w := range parts + 1 - s {
+			all = append(all, [env.Objectives]float64{float64(s) / parts, float64(w) / parts, float64(parts-s-w) / parts})
 		}
-	}
-	for _, small := range []float64{0.05, 0.1, 0.15} {
-		all = append(all, [env.Objectives]float64{1 - small, small}, [env.Objectives]float64{1 - small, 0, small}, [env.Objectives]float64{1 - 2*small, small, small})
 	}
 	return all
 }()
