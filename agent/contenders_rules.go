@@ -33,7 +33,7 @@ func tunedGoodput() Contender {
 
 func tunedKofN() Contender {
 	quorums := []float64{0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1}
-	graces := []float64{0, 0.05, 0.1, 0.2, 0.4, 0.8}
+	graces := []float64{0, 0.03, 0.05, 0.06, 0.1, 0.2, 0.4, 0.8} // the agent's among them
 	axes := append([]Axis{numbers("quorum", 0.8, quorums...), numbers("grace", 0.05, graces...)}, fillAxes()...)
 	c := tuned("kofn", "waits for a fixed share of the nodes, and a fixed grace (backup workers)", axes, func(c *cluster.Cluster, at []int) Policy {
 		return NewKofN(c, cluster.Rule{Quorum: quorums[at[0]], Grace: graces[at[1]]}, fillAt(at[2:]))

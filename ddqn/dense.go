@@ -133,17 +133,20 @@ type denseBiasGrad struct {
 	fused
 	result
 	rows, width int
+	ones        []float32
 	pad         padding
 }
 
 func newDenseBiasGrad(rows, width int, buf []float32) *denseBiasGrad {
 	f := fusedVector("ddqn.dense'b", 1, width)
-	return &denseBiasGrad{fused: f, result: f.result(buf), rows: rows, width: width}
+	d := &denseBiasGrad{fused: f, result: f.result(buf), rows: rows, width: width, ones: make([]float32, rows)}
+	for i := range d.ones {
+		d.ones[i] = 1
+	}
+	return d
 }
 
-var one = []float32{1}
-
 func (d *denseBiasGrad) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
-	gemm(d.buf, 1, d.width, d.rows, matrix{one, 0, 0}, floats(in[0]), nil, unbounded, &d.pad)
+	gemm(d.buf, 1, d.width, d.rows, rowMajor(d.ones, d.rows), floats(in[0]), nil, unbounded, &d.pad)
 	return d.out, nil
 }

@@ -1,6 +1,6 @@
-package ddqn
+//go:build !openblas
 
-import "math"
+package ddqn
 
 // This file is the matrix product behind the dense layers. Training is nothing but such products, and on these
 // shapes it is eight times as fast as gonum's Sgemm (115 against 15 GFLOP/s for 512 x 64 x 64 on one core of an EPYC
@@ -16,21 +16,6 @@ const (
 	// blockK bounds the rows of B that one pass uses, to keep them in the first-level cache.
 	blockK = 256
 )
-
-// matrix is a read-only view: element (i, l) is data[i*row+l*col].
-type matrix struct {
-	data     []float32
-	row, col int
-}
-
-// rowMajor views a contiguous matrix with the given number of columns.
-func rowMajor(data []float32, cols int) matrix { return matrix{data, cols, 1} }
-
-// transposed views the transpose of a contiguous matrix with the given number of columns.
-func transposed(data []float32, cols int) matrix { return matrix{data, 1, cols} }
-
-// unbounded is the lower bound that leaves every sum as it is.
-var unbounded = float32(math.Inf(-1))
 
 // gemm sets c = max(low, bias + a b), with a m x k, b k x n row-major, c m x n row-major, bias of length n or nil.
 // A NaN stays NaN. pad is scratch memory owned by the caller.
@@ -108,14 +93,6 @@ func (w *padding) unwrap(c []float32, ldc int, p panel, m int) {
 	for i := range m {
 		copy(c[i*ldc:][:p.cols], p.c[i*tileCols:])
 	}
-}
-
-// grow returns s with length n, reallocated if it must be; its content is not kept.
-func grow(s []float32, n int) []float32 {
-	if cap(s) < n {
-		return make([]float32, n)
-	}
-	return s[:n]
 }
 
 // tileGo is the portable tile: rows x 16 sums of k products. The conversions forbid fused multiply-add.

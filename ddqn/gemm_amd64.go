@@ -1,3 +1,5 @@
+//go:build !openblas
+
 package ddqn
 
 import "golang.org/x/sys/cpu"

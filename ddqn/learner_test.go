@@ -194,23 +194,6 @@ func trainedNet(t *testing.T, updates int) *Network {
 	return net
 }
 
-func TestSameSeedSameBits(t *testing.T) {
-	var first *Network
-	eachPath(t, func(t *testing.T) { // also the same with and without the assembly
-		for range 2 {
-			net := trainedNet(t, 50)
-			if first == nil {
-				first = net
-			} else if !net.Equal(first) {
-				t.Error("the same seed gave other weights")
-			}
-		}
-	})
-	if first.Equal(newNet(t, first.spec, 3)) {
-		t.Error("training changed nothing")
-	}
-}
-
 // An actor works in one goroutine while a learner trains in another and synchronises it; run with -race.
 func TestActorBesideLearner(t *testing.T) {
 	spec := Spec{Features: 4, Actions: 3, Objectives: 1, Hidden: []int{8}}

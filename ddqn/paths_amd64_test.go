@@ -1,3 +1,5 @@
+//go:build !openblas
+
 package ddqn
 
 import "testing"
