@@ -31,8 +31,8 @@ func (p *Contender) judged(tuned int) []int { return block(p.Axes, tuned, 0, p.H
 
 // New returns the policy with the knob-th grid point (0 where there are none) for one
 // run of s.
-func (c *Contender) New(cl *cluster.Cluster, s *sim.Simulator, t *Trained, w [env.Objectives]float64, knob int) Policy {
-	return c.create(cl, s, t, w, knob)
+func (p *Contender) New(c *cluster.Cluster, s *sim.Simulator, t *Trained, w [env.Objectives]float64, knob int) Policy {
+	return p.create(c, s, t, w, knob)
 }
 
 // Contenders returns every policy, in the order of tables: the agent, the baselines

@@ -18,7 +18,7 @@ import "github.com/evenkeel/evenkeel/cluster"
 //     before had waited for, by least squares under the constraint that it rises with k
 //     and falls with h. Here late nodes' times become known when they deliver: a round
 //     gives the times of all k, which rise by themselves, and moving averages of these do.
-//     Kept by h they were worse by 1 to 3%: a K that was unlucky once was not met again.
+//     Kept by h they did worse: a K that was unlucky once was not met again.
 //   - K goes in steps of 1/32 of the nodes.
 //   - Sizes are water-filling's.
 type dbw struct {
@@ -34,7 +34,7 @@ type dbw struct {
 // dbwRank is what waiting for one K comes to.
 type dbwRank struct {
 	seconds float64
-	samples float64
+	samples float64 // with what late work counts
 }
 
 const dbwRanks = 32

@@ -7,9 +7,9 @@ import "github.com/evenkeel/evenkeel/cluster"
 // NeurIPS 2023): the threshold is the one with the highest effective speed over measured
 // times, samples done by it over the time until it or until all are done. Deviations:
 //
-//   - There, a node stops at the threshold and hands in the micro-steps it has done. Here
-//     a node's work is one piece: beyond the threshold it comes late and counts less, which
-//     the effective speed, as there, takes for lost.
+//   - There, a node stops at the threshold and hands in the micro-steps it has done; the
+//     others are lost. Here a node's work is one piece: beyond the threshold it comes late
+//     and counts less. A knob says whether the effective speed takes it for lost.
 //   - A round has no absolute deadline: it ends a grace after half of the nodes are in.
 //     So the threshold is a multiple of the time that half of the nodes took.
 //   - It is chosen anew every round, over the last rounds, instead of once.
@@ -19,7 +19,7 @@ type dropCompute struct {
 	arrivals arrivals
 	window   [][2 * dropThresholds]float64 // samples and seconds under every threshold, of the last rounds
 	oldest   int
-	late     bool
+	late     bool // late work counts
 }
 
 const (
@@ -37,7 +37,8 @@ var dropGraces = func() (g [dropThresholds]float64) {
 	return g
 }()
 
-// NewDropCompute returns the rule, which looks back over window rounds.
+// NewDropCompute returns the rule, which looks back over window rounds. With late, it
+// counts on late gradients as far as they are worth something.
 func NewDropCompute(c *cluster.Cluster, window int, late bool, fill WaterFill) Policy {
 	return &dropCompute{waterFill: newWaterFill(c, fill), window: make([][2 * dropThresholds]float64, 0, window), late: late}
 }

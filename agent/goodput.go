@@ -17,6 +17,7 @@ type batchGoodput struct {
 	*waterFill
 	period      int
 	least, most int // samples
+	batch       int // chosen last, as far as memory goes
 	noise       noiseScale
 	rounds      int
 	sizes       []int
@@ -31,7 +32,10 @@ const (
 // bounds of the cluster's Choices, or else a quarter and four times its global batch.
 func NewGoodput(c *cluster.Cluster, period int, fill WaterFill) Policy {
 	own := *c // its global batch changes
-	p := &batchGoodput{waterFill: newWaterFill(&own, fill), period: period, least: c.Choices.LeastBatch, most: c.Choices.MostBatch, sizes: make([]int, len(c.Nodes))}
+	p := &batchGoodput{
+		waterFill: newWaterFill(&own, fill), period: period, sizes: make([]int, len(c.Nodes)),
+		least: c.Choices.LeastBatch, most: c.Choices.MostBatch, batch: c.GlobalBatch,
+	}
 	if p.most == 0 {
 		p.least, p.most = max(c.GlobalBatch/4, 1), 4*c.GlobalBatch
 	}
@@ -53,19 +57,18 @@ func (p *batchGoodput) Decide(report *cluster.Report, present []bool, plan *clus
 	}
 	least, most := max(p.least, nodes), min(p.most, hold)
 	if least <= most { // or else the allocation says what is missing
-		p.cluster.GlobalBatch = min(max(p.cluster.GlobalBatch, least), most)
 		if _, known := p.noise.samples(); known && p.rounds%p.period == 0 {
 			p.choose(present, least, most)
 		}
+		p.cluster.GlobalBatch = min(max(p.batch, least), most)
 	}
 	_, err := p.alloc.Allocate(p.cluster, present, p.perf, plan.Sizes)
 	return err
 }
 
-// choose sets the global batch.
+// choose sets the batch, between least and most samples.
 func (p *batchGoodput) choose(present []bool, least, most int) {
-	now := p.cluster.GlobalBatch
-	best, top := now, goodputPays*p.predict(present, now)
+	top := goodputPays * p.predict(present, min(max(p.batch, least), most))
 	last := 0
 	for k := range goodputSizes {
 		size := int(math.Round(float64(least) * math.Pow(float64(most)/float64(least), float64(k)/(goodputSizes-1))))
@@ -74,10 +77,9 @@ func (p *batchGoodput) choose(present []bool, least, most int) {
 		}
 		last = size
 		if g := p.predict(present, size); g > top {
-			best, top = size, g
+			p.batch, top = size, g
 		}
 	}
-	p.cluster.GlobalBatch = best
 }
 
 // predict is the goodput of a batch of size samples, up to a factor.

@@ -104,8 +104,11 @@ func TestGoodputByHand(t *testing.T) {
 	if got := next(p, nil, 1e5); !slices.Equal(got, []int{14, 14}) {
 		t.Errorf("memory for 28: %v", got)
 	}
-	if got := next(p, []bool{true, false}, 0); !slices.Equal(got, []int{14, 0}) {
+	if got := next(p, []bool{true, false}, 1e5); !slices.Equal(got, []int{14, 0}) {
 		t.Errorf("memory for 14: %v", got)
+	}
+	if got := next(p, nil, 1e5); !slices.Equal(got, []int{14, 14}) {
+		t.Errorf("both are back: %v", got)
 	}
 	bounded := *c
 	bounded.Choices = cluster.Choices{LeastBatch: 16, MostBatch: 24}
