@@ -187,7 +187,7 @@ func TestSuited(t *testing.T) {
 		t.Errorf("one is fixed: %v", got)
 	}
 	free.Choices.LeastBatch, free.Choices.MostBatch = 2, 32
-	if got := names(free); !slices.Equal(got, append([]string{"goodput"}, rules...)) {
+	if got := names(free); !slices.Equal(got, []string{"goodput", "kofn", "goodput-kofn", "dbw", "dropcompute", "kofn-hindsight"}) {
 		t.Errorf("all is free: %v", got)
 	}
 }
