@@ -204,7 +204,3 @@ func (d *deadBand) apply(c *cluster.Cluster, present []bool, perf []cluster.Perf
 	copy(sizes, fresh)
 	return finish
 }
-
-// Means are the moving averages of the rules' values, by objective, in the order of
-// cluster.Rules; valid until the next decision.
-func (a *Agent) Means() [][env.Objectives]float64 { return a.tracker.Means() }
