@@ -28,6 +28,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/chart"
@@ -76,6 +77,13 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 		if config.Policies, err = agent.Find(s.policies); err != nil {
 			return err
 		}
+	}
+	if name == "all" {
+		modelFree, err := prior()
+		if err != nil {
+			return err
+		}
+		config.Policies = append(config.Policies, modelFree)
 	}
 	for _, f := range files {
 		t, err := agent.Load(f)
@@ -126,6 +134,19 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 		return err
 	}
 	return results.Replace(out, "heldout-"+name, b.String())
+}
+
+// prior is reinforcement learning without a model, trained with the embedded policy's
+// budget by experiments/modelfree.
+func prior() (agent.Contender, error) {
+	nets, _, err := ddqn.Load("experiments/modelfree/policy.safetensors")
+	if err != nil {
+		return agent.Contender{}, err
+	}
+	for _, net := range nets {
+		return agent.ModelFreeContender(net)
+	}
+	return agent.Contender{}, errors.New("experiments/modelfree/policy.safetensors holds no network")
 }
 
 func nodes(cases []agent.Case) string {
