@@ -58,7 +58,7 @@ func Contenders() []Contender {
 		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
 		tunedWaterFill("waterfill-margin", "the same with room for every node's noise", marginGrid()),
 		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
-		tunedGoodput(), tunedKofN(), tunedDBW(), tunedDropCompute(),
+		tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedDBW(), tunedDropCompute(),
 		{Name: "model", About: "the agent's fallback rule alone, without the network", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *Trained, _ [env.Objectives]float64, _ int) Policy {
 			return NewModel(c)
 		}},

@@ -31,14 +31,36 @@ func tunedGoodput() Contender {
 	return c
 }
 
+// The fixed rules of kofn, the agent's among them.
+var (
+	ruleQuorums = []float64{0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1}
+	ruleGraces  = []float64{0, 0.03, 0.05, 0.06, 0.1, 0.2, 0.4, 0.8}
+)
+
+func ruleAxes() []Axis {
+	return []Axis{numbers("quorum", 0.8, ruleQuorums...), numbers("grace", 0.05, ruleGraces...)}
+}
+
+func ruleAt(at []int) cluster.Rule {
+	return cluster.Rule{Quorum: ruleQuorums[at[0]], Grace: ruleGraces[at[1]]}
+}
+
 func tunedKofN() Contender {
-	quorums := []float64{0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1}
-	graces := []float64{0, 0.03, 0.05, 0.06, 0.1, 0.2, 0.4, 0.8} // the agent's among them
-	axes := append([]Axis{numbers("quorum", 0.8, quorums...), numbers("grace", 0.05, graces...)}, fillAxes()...)
-	c := tuned("kofn", "waits for a fixed share of the nodes, and a fixed grace (backup workers)", axes, func(c *cluster.Cluster, at []int) Policy {
-		return NewKofN(c, cluster.Rule{Quorum: quorums[at[0]], Grace: graces[at[1]]}, fillAt(at[2:]))
+	c := tuned("kofn", "waits for a fixed share of the nodes, and a fixed grace (backup workers)", append(ruleAxes(), fillAxes()...), func(c *cluster.Cluster, at []int) Policy {
+		return NewKofN(c, ruleAt(at), fillAt(at[2:]))
 	})
 	c.Rule = true
+	return c
+}
+
+// tunedGoodputKofN is no published system, but what somebody who knows both would put together.
+func tunedGoodputKofN() Contender {
+	periods := []int{5, 20, 50}
+	axes := append(ruleAxes(), Axis{Name: "every", Values: []string{"5 rounds", "20 rounds", "50 rounds"}, Start: 1})
+	c := tuned("goodput-kofn", "goodput and kofn together", append(axes, fillAxes()[:2]...), func(c *cluster.Cluster, at []int) Policy {
+		return &ruled{NewGoodput(c, periods[at[2]], WaterFill{Gain: waterGains[at[3]], Margin: ruleMargins[at[4]]}), ruleAt(at)}
+	})
+	c.Rule, c.Batch = true, true
 	return c
 }
 

@@ -34,7 +34,7 @@ var suites = map[string]suite{
 	"batch": {
 		about: "Quorum, grace and the global batch free, within a quarter and four times the named one.",
 		cases: heldOut(agent.HeldOut, freeAll), scenarios: presets("steady", "bursts"),
-		policies: []string{"ddqn", "waterfill-margin", "kofn", "goodput", "model", "oracle"},
+		policies: []string{"ddqn", "waterfill-margin", "kofn", "goodput", "goodput-kofn", "model", "oracle"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
 	"scale": {

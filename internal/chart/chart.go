@@ -10,6 +10,12 @@
 //	}}}
 //	err := f.Save("run.svg") // or run.png
 //
+// Learning curves and performance profiles are a Line and a Band per policy. A front is
+// its Points and a Step without a name; where more of X is better, in descending order of X:
+//
+//	{Name: "ddqn", Kind: chart.Points, X: goodput, Y: freshness},
+//	{Kind: chart.Step, X: descending, Y: freshnessAt},
+//
 // A figure is data: nothing is drawn before Save, which writes the file in one piece or
 // not at all. The same figure gives the same bytes.
 package chart
@@ -36,7 +42,7 @@ type Kind int
 const (
 	Line   Kind = iota // X, Y: a line through the points
 	Points             // X, Y: dots; Low and High, where given, whiskers
-	Step               // X, Y: a line that keeps each value until the next X
+	Step               // X, Y: a line that keeps each value until the next X, which may be lower
 	Band               // X, Low, High: a translucent area
 	Bars               // Y: a bar per category of the panel; Low and High, where given, whiskers
 )
@@ -48,7 +54,7 @@ type Series struct {
 	Kind      Kind
 	X, Y      []float64
 	Low, High []float64 // absolute values, not distances from Y
-	Dashed    bool      // of Line and Step
+	Dashed    bool      // of Line and Step; of Points: rings. From the eighth colour on always
 	Accent    []bool    // of Bars, may be left out: those in the first colour
 	Muted     bool      // grey and without a colour of its own: references, fits, diagonals
 }

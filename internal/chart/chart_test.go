@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
+	"image/color"
 	"image/png"
 	"io"
 	"math"
@@ -35,8 +37,60 @@ func gallery() Figure {
 			{Name: "ddqn", Kind: Bars, Y: []float64{1.01, 0.99, 0.8}, Low: []float64{1, 0.98, 0.78}, High: []float64{1.02, 1, 0.82}},
 			{Name: "uniform", Kind: Bars, Y: []float64{0.5, 0.4, 0.35}},
 		}},
+		curves(x),
+		{Title: "Front", XLabel: "goodput", YLabel: "freshness", Series: []Series{
+			{Name: "ddqn", Kind: Points, X: []float64{0.7, 0.85, 0.98}, Y: []float64{0.9, 0.8, 0.5}, Low: []float64{0.88, 0.79, 0.45}, High: []float64{0.93, 0.81, 0.54}},
+			{Kind: Step, X: []float64{0.98, 0.85, 0.7}, Y: []float64{0.5, 0.8, 0.9}},
+			{Name: "uniform", Kind: Points, X: []float64{0.4, 0.6}, Y: []float64{0.6, 0.3}, Dashed: true},
+			{X: []float64{0.4, 0.6}, Y: []float64{0.6, 0.3}, Dashed: true},
+		}},
 		{XLabel: "nodes", YLabel: "µs", LogX: true, LogY: true, Series: []Series{{Name: "decision", Kind: Line, X: []float64{1, 10, 100, 1000}, Y: []float64{3, 20, 400, 5000}}}},
 	}}
+}
+
+// curves are more lines with bands than there are colours.
+func curves(x []float64) Panel {
+	p := Panel{Title: "Learning curves", XLabel: "steps", YLabel: "return"}
+	for k := range len(palette) + 1 {
+		y, low, high := make([]float64, len(x)), make([]float64, len(x)), make([]float64, len(x))
+		for i := range x {
+			y[i] = 1 - math.Exp(-x[i]/float64(5+4*k))
+			low[i], high[i] = y[i]-0.08, y[i]+0.06
+		}
+		p.Series = append(p.Series, Series{Name: fmt.Sprintf("policy %d", k), X: x, Y: y}, Series{Kind: Band, X: x, Low: low, High: high})
+	}
+	return p
+}
+
+func TestColours(t *testing.T) {
+	keys := curves([]float64{1, 2}).colours()
+	for i, k := range keys {
+		if want := palette[i/2%len(palette)]; k.c != want || k.s.Dashed != (i/2 == len(palette)) {
+			t.Errorf("series %d: colour %v, want %v; dashed %v", i, k.c, want, k.s.Dashed)
+		}
+	}
+	one := []float64{1}
+	keys = Panel{Series: []Series{{X: one, Y: one, Muted: true}, {X: one, Y: one}, {X: one, Y: one}, {Name: "a", X: one, Y: one}}}.colours()
+	for i, want := range []color.RGBA{muted, palette[0], palette[0], palette[1]} {
+		if keys[i].c != want {
+			t.Errorf("series %d: colour %v, want %v", i, keys[i].c, want)
+		}
+	}
+}
+
+// No band covers a line, whichever comes first.
+func TestBandsLieBelow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "b.svg")
+	if err := (Figure{Panels: []Panel{curves([]float64{1, 2})}}).Save(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, band := bytes.LastIndex(b, []byte("stroke:#D55E00")), bytes.LastIndex(b, []byte("fill-opacity")); band < 0 || line < band {
+		t.Errorf("the second line at byte %d, the last band at %d", line, band)
+	}
 }
 
 func TestSaveSVG(t *testing.T) {

@@ -3,6 +3,7 @@ package chart
 import (
 	"bytes"
 	"image/color"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -105,9 +106,8 @@ func (f Figure) draw(c draw.Canvas) error {
 }
 
 type key struct {
-	name string
-	s    Series
-	c    color.RGBA
+	s Series
+	c color.RGBA
 }
 
 // legend writes the panel's title and the keys above it and returns what is left.
@@ -123,12 +123,12 @@ func legend(c draw.Canvas, title string, keys []key) draw.Canvas {
 	const row = vg.Length(14)
 	x, y := c.Min.X, c.Max.Y
 	for _, k := range keys {
-		w := keyWidth + 4 + sty.Width(k.name)
+		w := keyWidth + 4 + sty.Width(k.s.Name)
 		if x > c.Min.X && x+w > c.Max.X {
 			x, y = c.Min.X, y-row
 		}
 		k.draw(c, x, y-sty.FontExtents().Height/2)
-		c.FillText(sty, vg.Point{X: x + keyWidth + 4, Y: y}, k.name)
+		c.FillText(sty, vg.Point{X: x + keyWidth + 4, Y: y}, k.s.Name)
 		x += w + 14
 	}
 	c.Max.Y = y - row - 2
@@ -138,7 +138,7 @@ func legend(c draw.Canvas, title string, keys []key) draw.Canvas {
 func (k key) draw(c draw.Canvas, x, y vg.Length) {
 	switch k.s.Kind {
 	case Points:
-		c.DrawGlyphNoClip(glyph(k.c), vg.Point{X: x + keyWidth/2, Y: y})
+		c.DrawGlyphNoClip(glyph(k.c, k.s.Dashed), vg.Point{X: x + keyWidth/2, Y: y})
 	case Band, Bars:
 		var fill color.Color = k.c
 		if k.s.Kind == Band {
@@ -170,29 +170,41 @@ func (p Panel) plot() (*plot.Plot, []key, error) {
 	lines.Vertical.Color, lines.Horizontal.Color = nil, grid
 	q.Add(lines)
 
-	var keys []key
-	next, last := 0, ink
+	all := p.colours()
 	bars := 0
-	for _, s := range p.Series {
-		switch {
-		case s.Muted:
-			last = muted
-		case s.Name != "" || next == 0:
-			last = palette[next%len(palette)]
-			next++
-		}
-		if s.Name != "" {
-			keys = append(keys, key{s.Name, s, last})
-		}
-		if err := p.add(q, s, last, bars); err != nil {
-			return nil, nil, err
-		}
-		if s.Kind == Bars {
-			bars++
+	for _, bands := range [...]bool{true, false} { // bands first: they would tint the lines of other series
+		for _, k := range all {
+			if (k.s.Kind == Band) != bands {
+				continue
+			}
+			if err := p.add(q, k.s, k.c, bars); err != nil {
+				return nil, nil, err
+			}
+			if k.s.Kind == Bars {
+				bars++
+			}
 		}
 	}
 	p.axes(q)
-	return q, keys, nil
+	return q, slices.DeleteFunc(all, func(k key) bool { return k.s.Name == "" }), nil
+}
+
+// colours gives every series its colour, and a second style to those that find all colours taken.
+func (p Panel) colours() []key {
+	out := make([]key, len(p.Series))
+	next, last, again := 0, ink, false
+	for i, s := range p.Series {
+		switch {
+		case s.Muted:
+			last, again = muted, false
+		case s.Name != "" || next == 0:
+			last, again = palette[next%len(palette)], next >= len(palette)
+			next++
+		}
+		s.Dashed = s.Dashed || again
+		out[i] = key{s, last}
+	}
+	return out
 }
 
 // axes sets ranges and scales once every series has widened them.
@@ -230,8 +242,12 @@ func xys(x, y []float64) plotter.XYs {
 
 func faint(c color.RGBA) color.NRGBA { return color.NRGBA{c.R, c.G, c.B, 0x38} }
 
-func glyph(c color.Color) draw.GlyphStyle {
-	return draw.GlyphStyle{Color: c, Radius: 2.2, Shape: draw.CircleGlyph{}}
+func glyph(c color.Color, ring bool) draw.GlyphStyle {
+	g := draw.GlyphStyle{Color: c, Radius: 2.2, Shape: draw.CircleGlyph{}}
+	if ring {
+		g.Shape = draw.RingGlyph{}
+	}
+	return g
 }
 
 func stroke(c color.Color, dashed bool) draw.LineStyle {

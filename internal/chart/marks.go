@@ -35,7 +35,7 @@ func (p Panel) add(q *plot.Plot, s Series, c color.RGBA, bar int) error {
 		if err != nil {
 			return err
 		}
-		g.GlyphStyle = glyph(c)
+		g.GlyphStyle = glyph(c, s.Dashed)
 		q.Add(g)
 		if s.whiskers() {
 			return addWhiskers(q, s.X, s.Low, s.High, c)
