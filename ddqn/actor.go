@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// chunks are the numbers of rows for which an actor keeps a graph, built on first use. 1,024 rows are as fast per
+// chunks are the numbers of rows for which an actor keeps memory, made on first use. 1,024 rows are as fast per
 // row as more, and the intermediate results still fit the second-level cache.
 var chunks = [...]int{1, 4, 16, 64, 256, 1024}
 
@@ -19,7 +19,7 @@ type Actor struct {
 	scorers [len(chunks)]*scorer
 }
 
-// NewActor copies the weights of net. Close it to release the memory of its graphs.
+// NewActor copies the weights of net. Close it to release the memory of its chunks.
 func NewActor(net *Network) *Actor {
 	own := net.Clone()
 	return &Actor{net: own, plain: share(own)}
@@ -53,54 +53,34 @@ func (a *Actor) Q(dst, rows []float32) []float32 {
 	n := len(rows) / features
 	dst = grow(dst, n*outputs)
 	for out := dst; n > 0; {
-		s, err := a.scorer(n)
-		if err == nil {
-			used := copy(s.x, rows)
-			rows = rows[used:]
-			err = s.run()
-		}
-		if err != nil {
-			// The graphs are fixed and their inputs are plain numbers: only a bug in this package comes here.
-			panic(fmt.Sprintf("ddqn: Actor.Q: %v", err))
-		}
+		s := a.scorer(n)
+		rows = rows[copy(s.x, rows):]
+		s.run()
 		out = out[copy(out, s.q):]
 		n -= len(s.x) / features
 	}
 	return dst
 }
 
-// scorer returns the graph for the next chunk of n remaining rows: the largest one that they fill, or the next
+// scorer returns the one for the next chunk of n remaining rows: the largest one that they fill, or the next
 // larger one if they fill more than half of it (the rows that are too many are computed and thrown away).
-func (a *Actor) scorer(n int) (*scorer, error) {
+func (a *Actor) scorer(n int) *scorer {
 	i := 0
 	for i+1 < len(chunks) && n > chunks[i+1]/2 {
 		i++
 	}
 	if a.scorers[i] == nil {
-		s, err := newScorer(a.plain, chunks[i])
-		if err != nil {
-			return nil, err
-		}
-		a.scorers[i] = s
+		a.scorers[i] = newScorer(a.plain, chunks[i])
 	}
-	return a.scorers[i], nil
+	return a.scorers[i]
 }
 
-// Close releases the graphs. A later Q builds them again. The error is that of Gorgonia's machines.
+// Close releases the memory of the chunks; a later Q takes it again. The error is always nil: it is there for io.Closer.
 func (a *Actor) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var first error
-	for i, s := range a.scorers {
-		if s == nil {
-			continue
-		}
-		if err := s.machine.Close(); err != nil && first == nil {
-			first = fmt.Errorf("ddqn: close actor: %w", err)
-		}
-		a.scorers[i] = nil
-	}
-	return first
+	clear(a.scorers[:])
+	return nil
 }
 
 // Greedy returns the action with the largest weighted sum over the objectives r of w[r] Q[a][r], for one row of

@@ -30,12 +30,16 @@ func newDense(rows, in, out int, relu, inner bool) *dense {
 }
 
 func (d *dense) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	d.run(floats(in[0]), floats(in[1]), floats(in[2]))
+	return d.result.out, nil
+}
+
+func (d *dense) run(x, w, b []float32) {
 	low := unbounded
 	if d.relu {
 		low = 0
 	}
-	gemm(d.buf, d.rows, d.out, d.in, rowMajor(floats(in[0]), d.in), floats(in[1]), floats(in[2]), low, &d.pad)
-	return d.result.out, nil
+	gemm(d.buf, d.rows, d.out, d.in, rowMajor(x, d.in), w, b, low, &d.pad)
 }
 
 func (d *dense) DiffWRT(int) []bool { return []bool{d.inner, true, true} }

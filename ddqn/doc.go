@@ -35,8 +35,8 @@
 // to choose actions, as the argmax over a of the weighted sum over r of Q[a][r].
 //
 // Results do not depend on the machine: the same seed and input give the same bits, on every processor, because
-// each sum is taken in one fixed order without fused multiply-add (see gemm.go). There is no clock and no global
-// source of randomness in this package.
+// each sum is taken in one fixed order without fused multiply-add (see gemm.go). A build with the tag openblas
+// promises no bits (see gemm_openblas.go). There is no clock and no global source of randomness in this package.
 package ddqn
 
 // Gorgonia keeps raw pointers to Go memory and refuses to start under a Go release that it does not know. This

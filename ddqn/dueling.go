@@ -7,7 +7,7 @@ import "gorgonia.org/gorgonia"
 //
 // Deviation: because that map is linear, it is applied to the weights and to the bias of the joint head instead of
 // to its outputs, row by row of the matrix. The Q-values and the gradients are the same up to rounding, and the
-// work does not grow with the batch. A forward-only graph gets the head already in this form.
+// work does not grow with the batch. The forward pass gets the head already in this form.
 func duel(dst, src []float32, actions, objectives int) {
 	in, out := objectives*(1+actions), objectives*actions
 	for ; len(src) >= in; src, dst = src[in:], dst[out:] {

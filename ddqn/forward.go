@@ -1,85 +1,51 @@
 package ddqn
 
-import (
-	"fmt"
-	"sync"
-
-	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
-)
-
-// building serialises the construction of graphs: Gorgonia keeps package-level state there, not when running.
-var building sync.Mutex
+import "slices"
 
 // plain is a network with its dueling head folded into one linear layer from the last hidden layer to Q.
 type plain struct {
 	spec   Spec
-	hidden []layer
-	head   layer
+	layers []layer
 }
 
 // share returns the folded form of n that uses the hidden layers of n itself; refold must follow every change.
 func share(n *Network) *plain {
 	h := n.head()
 	flat := make([]float32, (h.in+1)*n.spec.outputs())
-	head := layersOver([]int{h.in, n.spec.outputs()}, flat)[0]
-	p := &plain{spec: n.spec, hidden: n.layers[:len(n.layers)-1], head: head}
+	p := &plain{spec: n.spec, layers: slices.Clone(n.layers)}
+	p.layers[len(p.layers)-1] = layersOver([]int{h.in, n.spec.outputs()}, flat)[0]
 	p.refold(n)
 	return p
 }
 
 func (p *plain) refold(n *Network) {
-	h := n.head()
-	duel(p.head.w, h.w, p.spec.Actions, p.spec.Objectives)
-	duel(p.head.b, h.b, p.spec.Actions, p.spec.Objectives)
+	folded, h := p.layers[len(p.layers)-1], n.head()
+	duel(folded.w, h.w, p.spec.Actions, p.spec.Objectives)
+	duel(folded.b, h.b, p.spec.Actions, p.spec.Objectives)
 }
 
-// scorer is a forward-only graph for a fixed number of rows.
+// scorer is the forward pass for a fixed number of rows: one dense operation after another. Gorgonia's machine would
+// do the same with a goroutine and 26 allocations for each run, which takes longer than scoring a few rows.
 type scorer struct {
-	x       []float32 // rows x Features, the input
-	q       []float32 // rows x Actions x Objectives, the output
-	machine gorgonia.VM
+	x     []float32 // rows x Features, the input
+	q     []float32 // rows x Actions x Objectives, the output
+	plain *plain
+	ops   []*dense // one per layer
 }
 
-func newScorer(p *plain, rows int) (*scorer, error) {
-	building.Lock()
-	defer building.Unlock()
-	g := gorgonia.NewGraph()
-	s := &scorer{x: make([]float32, rows*p.spec.Features)}
-	h := input(g, "x", s.x, rows, p.spec.Features)
-	for i, l := range p.hidden {
-		var err error
-		if h, _, err = applyDense(g, fmt.Sprintf("hidden.%d", i), h, l, newDense(rows, l.in, l.out, true, i > 0)); err != nil {
-			return nil, err
-		}
+func newScorer(p *plain, rows int) *scorer {
+	s := &scorer{x: make([]float32, rows*p.spec.Features), plain: p}
+	for i, l := range p.layers {
+		op := newDense(rows, l.in, l.out, i < len(p.layers)-1, false)
+		s.ops, s.q = append(s.ops, op), op.buf
 	}
-	op := newDense(rows, p.head.in, p.head.out, false, true)
-	if _, _, err := applyDense(g, "head", h, p.head, op); err != nil {
-		return nil, err
+	return s
+}
+
+func (s *scorer) run() {
+	h := s.x
+	for i, op := range s.ops {
+		op.run(h, s.plain.layers[i].w, s.plain.layers[i].b)
+		h = op.buf
 	}
-	s.q = op.buf
-	s.machine = gorgonia.NewTapeMachine(g)
-	return s, nil
-}
-
-func (s *scorer) run() error {
-	s.machine.Reset() // a second RunAll without it does nothing
-	return s.machine.RunAll()
-}
-
-// input is a node over a slice, which the caller goes on writing to.
-func input(g *gorgonia.ExprGraph, name string, data []float32, shape ...int) *gorgonia.Node {
-	return gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...),
-		gorgonia.WithName(name), gorgonia.WithValue(wrap(data, shape...)))
-}
-
-// applyDense adds a dense layer over the weights of l, and returns its output and its two weight nodes.
-func applyDense(g *gorgonia.ExprGraph, name string, x *gorgonia.Node, l layer, op *dense) (*gorgonia.Node, gorgonia.Nodes, error) {
-	w := input(g, name+".weight", l.w, l.in, l.out)
-	b := input(g, name+".bias", l.b, l.out)
-	y, err := gorgonia.ApplyOp(op, x, w, b)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ddqn: build layer %s: %w", name, err)
-	}
-	return y, gorgonia.Nodes{w, b}, nil
 }

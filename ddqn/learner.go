@@ -68,12 +68,7 @@ func NewLearner(cfg LearnerConfig, net *Network, src *rand.PCG) (*Learner, error
 	if l.train, err = newTrainer(l.online, l.batch, l.y, cfg); err != nil {
 		return nil, fmt.Errorf("ddqn: new learner: %w", err)
 	}
-	if l.onlineLater, err = newScorer(l.onlinePlain, rows); err != nil {
-		return nil, fmt.Errorf("ddqn: new learner: %w", err)
-	}
-	if l.targetLater, err = newScorer(l.targetPlain, rows); err != nil {
-		return nil, fmt.Errorf("ddqn: new learner: %w", err)
-	}
+	l.onlineLater, l.targetLater = newScorer(l.onlinePlain, rows), newScorer(l.targetPlain, rows)
 	l.batch.later = l.onlineLater.x
 	return l, nil
 }
@@ -98,9 +93,7 @@ func (l *Learner) Update(replay *Replay) (Stats, error) {
 		return Stats{}, fmt.Errorf("ddqn: update: %d steps held, windows of %d: %w", replay.Len(), l.cfg.NStep, ErrEmpty)
 	}
 	replay.sample(l.batch, l.cfg.NStep, float32(l.cfg.Gamma), l.rng)
-	if err := l.targets(); err != nil {
-		return Stats{}, fmt.Errorf("ddqn: update %d: %w", l.updates, err)
-	}
+	l.targets()
 	loss, err := l.train.run()
 	if err != nil {
 		return Stats{}, fmt.Errorf("ddqn: update %d: %w", l.updates, err)
@@ -134,20 +127,15 @@ func (l *Learner) fits(replay *Replay) error {
 }
 
 // targets fills y for the batch.
-func (l *Learner) targets() error {
+func (l *Learner) targets() {
 	copy(l.targetLater.x, l.onlineLater.x)
-	if err := l.onlineLater.run(); err != nil {
-		return err
-	}
-	if err := l.targetLater.run(); err != nil {
-		return err
-	}
+	l.onlineLater.run()
+	l.targetLater.run()
 	spec, b, chooser := l.online.spec, l.batch, l.onlineLater
 	if l.cfg.PlainTarget {
 		chooser = l.targetLater
 	}
 	doubleTargets(l.y, b, l.cfg.Group, chooser.q, l.targetLater.q, spec.Actions, spec.Objectives)
-	return nil
 }
 
 // doubleTargets computes the target vectors from both networks' Q at the end of the windows.

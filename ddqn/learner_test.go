@@ -176,24 +176,6 @@ func TestMaskedRowsDoNotCount(t *testing.T) {
 	}
 }
 
-// trainedNet runs a short training and returns the network.
-func trainedNet(t *testing.T, updates int) *Network {
-	t.Helper()
-	spec := Spec{Features: 6, Actions: 4, Objectives: 2, Hidden: []int{19, 16}}
-	net := newNet(t, spec, 3)
-	learner, err := NewLearner(LearnerConfig{Batch: 8, Group: 2, Pooled: []bool{false, true}}, net, rand.NewPCG(8, 9))
-	if err != nil {
-		t.Fatal(err)
-	}
-	replay := randomReplay(t, ReplayConfig{Streams: 2, Capacity: 100, Group: 2, Features: 6, Objectives: 2}, 4, 150, rand.New(rand.NewPCG(4, 4)))
-	for range updates {
-		if _, err := learner.Update(replay); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return net
-}
-
 // An actor works in one goroutine while a learner trains in another and synchronises it; run with -race.
 func TestActorBesideLearner(t *testing.T) {
 	spec := Spec{Features: 4, Actions: 3, Objectives: 1, Hidden: []int{8}}

@@ -13,7 +13,7 @@ import (
 
 // The operations of this package are fused: each is one node of the Gorgonia graph where the stock operations
 // would take several, and each owns the buffer of its result, which Gorgonia would allocate anew in every run.
-// Gorgonia differentiates the graph (through SymDiff) and runs it.
+// Gorgonia differentiates the training graph (through SymDiff) and runs it; the forward pass alone calls dense itself.
 
 // fused is what all of them share; it is most of gorgonia.Op.
 type fused struct {

@@ -70,32 +70,6 @@ func (r *run) bytes(t testing.TB) []byte {
 	return b.Bytes()
 }
 
-func TestResumeIsBitExact(t *testing.T) {
-	for _, at := range []int{0, 1, 5, 63, 150} {
-		whole := newRun(t, 1)
-		whole.advance(t, 0, at)
-		saved := whole.bytes(t)
-
-		resumed := newRun(t, 2) // another seed: everything must come from the file
-		resumed.advance(t, 0, 7)
-		if err := resumed.learner.LoadState(iotest.OneByteReader(bytes.NewReader(saved)), resumed.replay); err != nil {
-			t.Fatal(err)
-		}
-		if again := resumed.bytes(t); !bytes.Equal(again, saved) {
-			t.Errorf("at %d: the state of a resumed run differs from the state that it was resumed from", at)
-		}
-		copy(resumed.kinds, whole.kinds)
-		whole.advance(t, at, at+120)
-		resumed.advance(t, at, at+120)
-		if !bytes.Equal(whole.bytes(t), resumed.bytes(t)) {
-			t.Errorf("at %d: 120 steps later the resumed run differs from the one that was not interrupted", at)
-		}
-		if !whole.learner.Network().Equal(resumed.learner.Network()) || whole.learner.Updates() != resumed.learner.Updates() {
-			t.Errorf("at %d: networks differ", at)
-		}
-	}
-}
-
 // sealed corrects the checksum of a state that was tampered with.
 func sealed(state []byte) []byte {
 	body := state[:len(state)-8]

@@ -2,10 +2,14 @@ package ddqn
 
 import (
 	"fmt"
+	"sync"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
+
+// building serialises the construction of graphs: Gorgonia keeps package-level state there, not when running.
+var building sync.Mutex
 
 // trainer is the graph of the loss and its gradient for a fixed number of rows, built once.
 type trainer struct {
@@ -89,4 +93,21 @@ func (t *trainer) run() (float64, error) {
 		return 0, fmt.Errorf("run training graph: %w", err)
 	}
 	return float64(*t.loss), nil
+}
+
+// input is a node over a slice, which the caller goes on writing to.
+func input(g *gorgonia.ExprGraph, name string, data []float32, shape ...int) *gorgonia.Node {
+	return gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...),
+		gorgonia.WithName(name), gorgonia.WithValue(wrap(data, shape...)))
+}
+
+// applyDense adds a dense layer over the weights of l, and returns its output and its two weight nodes.
+func applyDense(g *gorgonia.ExprGraph, name string, x *gorgonia.Node, l layer, op *dense) (*gorgonia.Node, gorgonia.Nodes, error) {
+	w := input(g, name+".weight", l.w, l.in, l.out)
+	b := input(g, name+".bias", l.b, l.out)
+	y, err := gorgonia.ApplyOp(op, x, w, b)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ddqn: build layer %s: %w", name, err)
+	}
+	return y, gorgonia.Nodes{w, b}, nil
 }
