@@ -73,7 +73,7 @@ func run(ctx context.Context, steps, seeds int, out string) error {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/ablation\n\nin %v on %d cores: %d trainings of each variant, %d rounds each, judged on held-out clusters of 16 and 32 nodes under\n%s, 10 seeds of 300 rounds each.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), seeds, steps, strings.Join(scenarios, ", "))
+	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/ablation -steps %d -training-seeds %d\n\nin %v on %d cores: %d trainings of each variant, %d rounds each, judged on held-out clusters of 16 and 32 nodes under\n%s, 10 seeds of 300 rounds each.\n", steps, seeds, time.Since(begun).Round(time.Second), runtime.NumCPU(), seeds, steps, strings.Join(scenarios, ", "))
 	b.WriteString("Interquartile mean of progress (goodput over the state oracle's that waits for all), with its 95% interval by a bootstrap stratified by cluster, scenario and training seed;\ndifference: mean of the paired differences to the whole method.\n")
 	for _, s := range settings {
 		fmt.Fprintf(&b, "\n### %s\n\n| variant | IQM | 95%% | mean difference | 95%% |\n|---|---|---|---|---|\n", s.name)
