@@ -305,7 +305,7 @@ func panel(scenario string, all []family, fronts [][]point, seeds int) chart.Pan
 		everyone[i] = i
 	}
 	for k := len(all) - 1; k >= 0; k-- {
-		s := chart.Series{Name: all[k].name, Kind: chart.Points, Muted: k > 0 && k != 2}
+		s := chart.Series{Name: all[k].name, Kind: chart.Points, Muted: k == 1}
 		for _, q := range fronts[k] {
 			m := q.mean(everyone)
 			s.X, s.Y = append(s.X, m[2]), append(s.Y, m[0])
