@@ -1,0 +1,145 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// diskFile is an ordinary file. Measured with 268 MB in 48 arrays, pwrite into an allocated file, write-back begun at
+// once, and one fdatasync at the end is the fastest durable way, 1.3 to 2 times as fast as stores into a mapping.
+type diskFile struct{ *os.File }
+
+// zeroChunk is how much Allocate writes at a time.
+const zeroChunk = 4 << 20
+
+// createDisk makes an empty file that does not appear under its name until publish.
+func createDisk(path string) (s *diskFile, publish func() error, err error) {
+	temporary := path + ".creating"
+	f, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := lock(f); err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	if err := f.Truncate(0); err != nil { // of a creation that was interrupted
+		f.Close()
+		return nil, nil, err
+	}
+	return &diskFile{f}, func() error {
+		// Never over an existing file: it may hold the only checkpoint.
+		if err := unix.Renameat2(unix.AT_FDCWD, temporary, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err != nil {
+			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+				return &os.PathError{Op: "create", Path: path, Err: err}
+			}
+			if err := os.Link(temporary, path); err != nil { // file systems without that flag
+				return err
+			}
+			if err := os.Remove(temporary); err != nil {
+				return err
+			}
+		}
+		return syncFolder(filepath.Dir(path))
+	}, nil
+}
+
+func openDisk(path string, write bool) (*diskFile, error) {
+	flag := os.O_RDONLY
+	if write {
+		flag = os.O_RDWR
+	}
+	f, err := os.OpenFile(path, flag, 0)
+	if err != nil {
+		return nil, err
+	}
+	if write {
+		if err := lock(f); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return &diskFile{f}, nil
+}
+
+// lock keeps a second writer out; the lock ends with the process.
+func lock(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("%s: %w", f.Name(), ErrLocked)
+	}
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return nil
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// Size is Storage's.
+func (d *diskFile) Size() (int64, error) {
+	info, err := d.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// Allocate reserves the blocks first, so that a full disk is told here, and then writes zeros: blocks that are only
+// reserved have to be marked as written later, within every fdatasync.
+func (d *diskFile) Allocate(size int64, progress func(done, total int64)) error {
+	err := unix.Fallocate(int(d.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = d.Truncate(size)
+	}
+	if err != nil {
+		return fmt.Errorf("reserve %d bytes for %s: %w", size, d.Name(), err)
+	}
+	zeros := make([]byte, zeroChunk)
+	for at := int64(0); at < size; at += zeroChunk {
+		if err := writeFull(d, zeros[:min(zeroChunk, size-at)], at); err != nil {
+			return err
+		}
+		if progress != nil {
+			progress(min(at+zeroChunk, size), size)
+		}
+	}
+	return d.Sync()
+}
+
+// WriteAt is io.WriterAt's. It has the kernel begin to write back at once, so that little is left to Flush.
+func (d *diskFile) WriteAt(p []byte, at int64) (int, error) {
+	n, err := d.File.WriteAt(p, at)
+	if err == nil && n >= block {
+		// Only a hint: what fails here is told by Flush.
+		_ = unix.SyncFileRange(int(d.Fd()), at, int64(n), unix.SYNC_FILE_RANGE_WRITE)
+	}
+	return n, err
+}
+
+// Fence is Storage's: a block of a file is written as a whole.
+func (*diskFile) Fence() error { return nil }
+
+// Flush is Storage's.
+func (d *diskFile) Flush() error {
+	for {
+		err := unix.Fdatasync(int(d.Fd()))
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) { // an interrupted one has told nothing yet; any other error is final
+			return fmt.Errorf("fdatasync %s: %w", d.Name(), err)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+)
+
+// SlotReport says what lies in a slot.
+type SlotReport struct {
+	Slot     int    `json:"slot"`
+	Sequence uint64 `json:"sequence"` // 0: no checkpoint
+	Step     uint64 `json:"step"`
+	// Verified: every byte was read and matches. Not tried where a newer slot was restored.
+	Verified bool `json:"verified"`
+	// Fault says what does not match, "" where nothing was found.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Report says what Restore or Verify found.
+type Report struct {
+	Slots    []SlotReport `json:"slots"`
+	Restored int          `json:"restored"`         // slot, -1 for none
+	Damage   []string     `json:"damage,omitempty"` // of superblocks and tables; the other copy was good
+}
+
+// Restore fills the arrays from the newest checkpoint that verifies, and returns its state and what was found on the
+// way. They must be all of the file's (ErrSchema). ErrEmpty: nothing was ever committed, the arrays are untouched.
+// ErrCorrupt: there is something, and none of it verifies; the arrays then hold anything.
+func (f *File) Restore(arrays []Array) (State, Report, error) {
+	into, err := f.destinations(arrays)
+	if err != nil {
+		return State{}, Report{Restored: -1}, fmt.Errorf("restore checkpoint %s: %w", f.path, err)
+	}
+	state, report, err := f.read(into, 0)
+	if err != nil {
+		return State{}, report, fmt.Errorf("restore checkpoint %s: %w", f.path, err)
+	}
+	return state, report, nil
+}
+
+// Verify reads every slot. It tells no error of what it finds: the report does.
+func (f *File) Verify() (Report, error) {
+	_, report, err := f.read(nil, 0)
+	if errors.Is(err, ErrEmpty) || errors.Is(err, ErrCorrupt) {
+		err = nil
+	}
+	if err != nil {
+		return report, fmt.Errorf("verify checkpoint %s: %w", f.path, err)
+	}
+	return report, nil
+}
+
+// destinations puts the arrays into file order.
+func (f *File) destinations(arrays []Array) ([][]byte, error) {
+	if err := sameArrays(arrays, f.head.arrays); err != nil {
+		return nil, err
+	}
+	into := make([][]byte, len(arrays))
+	for _, a := range arrays {
+		if int64(len(a.Data)) != a.Len() {
+			return nil, fmt.Errorf("array %q: Data has %d bytes, must be %d: %w", a.Name, len(a.Data), a.Len(), ErrUsage)
+		}
+		into[f.index[a.Name]] = a.Data
+	}
+	return into, nil
+}
+
+// read goes through the slots from the newest on. With somewhere to put the arrays it stops at the first that
+// verifies; only, if not 0, is the one sequence to look at.
+func (f *File) read(into [][]byte, only uint64) (State, Report, error) {
+	report := Report{Restored: -1, Damage: f.damage}
+	if err := f.idle(); err != nil {
+		return State{}, report, err
+	}
+	found := make([]slotState, len(f.slots))
+	order := make([]int, len(f.slots))
+	for i := range f.slots {
+		r, committed, err := f.readRecord(i)
+		s := SlotReport{Slot: i, Sequence: r.sequence, Step: r.step}
+		if err != nil {
+			s.Fault = err.Error()
+		}
+		found[i], order[i] = slotState{record: r, committed: committed}, i
+		report.Slots = append(report.Slots, s)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { // newest first
+		return compare(found[b].record.sequence, found[a].record.sequence)
+	})
+	var state State
+	progress := f.progress(found, into != nil)
+	for _, i := range order {
+		r := found[i].record
+		if !found[i].committed || only > 0 && r.sequence != only || into != nil && report.Restored >= 0 {
+			continue
+		}
+		s, err := f.readSlot(r, into, progress)
+		if err != nil {
+			report.Slots[i].Fault = err.Error()
+			found[i].committed = false
+			continue
+		}
+		report.Slots[i].Verified = true
+		if report.Restored < 0 {
+			state = s
+			if into != nil {
+				report.Restored = i
+			}
+		}
+	}
+	f.learn(found, only > 0)
+	return state, report, outcome(report)
+}
+
+// outcome is the error of a report: none where something verified.
+func outcome(r Report) error {
+	var faults []error
+	for _, s := range r.Slots {
+		if s.Verified {
+			return nil
+		}
+		if s.Fault != "" {
+			faults = append(faults, fmt.Errorf("slot %d: %s", s.Slot, s.Fault))
+		}
+	}
+	if len(faults) == 0 {
+		return ErrEmpty
+	}
+	return fmt.Errorf("no slot verifies: %w: %w", errors.Join(faults...), ErrCorrupt)
+}
+
+// idle refuses to read while a save may be changing slots.
+func (f *File) idle() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return fmt.Errorf("the file is closed: %w", ErrUsage)
+	}
+	for i, s := range f.slots {
+		if s.busy {
+			return fmt.Errorf("slot %d is being written; wait for the save first: %w", i, ErrUsage)
+		}
+	}
+	return nil
+}
+
+// learn takes over what was found: a slot that does not verify is free to be used.
+func (f *File) learn(found []slotState, partly bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range found {
+		if partly && f.slots[i].committed && f.slots[i].record == found[i].record {
+			continue
+		}
+		found[i].poisoned = f.slots[i].poisoned
+		f.slots[i] = found[i]
+	}
+	f.known = true
+}
+
+// readSlot reads and verifies a checkpoint, into memory of its own where into is nil.
+func (f *File) readSlot(r record, into [][]byte, progress func(int)) (State, error) {
+	manifest := make([]byte, r.manifestLen)
+	start := f.head.slot(r.slot)
+	if _, err := f.storage.ReadAt(manifest, start+f.head.manifestAt); err != nil {
+		return State{}, fmt.Errorf("manifest: %w", err)
+	}
+	if hash(manifest) != r.manifestSum {
+		return State{}, fmt.Errorf("manifest: checksum differs: %w", ErrCorrupt)
+	}
+	hashes, state, err := parseManifest(manifest, f.head, r)
+	if err != nil {
+		return State{}, err
+	}
+	var scratch []byte
+	for i, a := range f.head.arrays {
+		var sum xxh3.Hasher
+		length := a.Len()
+		for at := int64(0); at < length; {
+			n := min(chunk, length-at)
+			var b []byte
+			if into != nil {
+				b = into[i][at : at+n]
+			} else {
+				scratch = slices.Grow(scratch[:0], chunk)
+				b = scratch[:n]
+			}
+			if _, err := f.storage.ReadAt(b, start+f.head.offsets[i]+at); err != nil {
+				return State{}, fmt.Errorf("array %q: %w", a.Name, err)
+			}
+			_, _ = sum.Write(b) // never fails
+			progress(int(n))
+			at += n
+		}
+		if sum.Sum64() != hashes[i] {
+			return State{}, fmt.Errorf("array %q: checksum differs: %w", a.Name, ErrCorrupt)
+		}
+	}
+	// Another process may have reused the slot meanwhile: then what was read is of two checkpoints only if all hashes
+	// lied, but its record is gone.
+	now := make([]byte, wordAt+8)
+	if _, err := f.storage.ReadAt(now, f.head.record(r.slot)); err != nil {
+		return State{}, fmt.Errorf("commit record: %w", err)
+	}
+	body, word := r.encode(f.head.id)
+	if !bytes.Equal(now, le.AppendUint64(body, word)) {
+		return State{}, fmt.Errorf("the slot was reused while it was read: %w", ErrCorrupt)
+	}
+	return state, nil
+}
+
+// progress adds up what was read for Options.Progress.
+func (f *File) progress(found []slotState, one bool) func(int) {
+	if f.opts.Progress == nil {
+		return func(int) {}
+	}
+	total, done := int64(0), int64(0)
+	for _, s := range found {
+		if s.committed && (total == 0 || !one) {
+			total += f.head.bytes()
+		}
+	}
+	return func(n int) {
+		done = min(done+int64(n), total)
+		f.opts.Progress(done, total)
+	}
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
