@@ -71,20 +71,26 @@ func create(path string, arrays []Array, o Options) (*File, error) {
 	if err := errors.Join(o.Validate(), check(arrays)); err != nil {
 		return nil, err
 	}
-	s, publish, err := createDisk(path)
+	disk, publish, err := createDisk(path)
 	if err != nil {
 		return nil, err
 	}
-	temporary := s.Name()
-	f, err := CreateOn(s, arrays, o)
+	var f *File
+	s := Storage(disk)
+	if o.DAX {
+		s, err = openDAX(disk)
+	}
 	if err == nil {
-		err = publish()
+		f, err = CreateOn(s, arrays, o)
+	}
+	if err == nil {
+		if err = publish(); err != nil {
+			f.Close()
+		}
 	}
 	if err != nil {
-		s.Close()
-		if _, statErr := os.Lstat(path); statErr != nil || errors.Is(err, fs.ErrExist) {
-			os.Remove(temporary) //nolint:errcheck // the error that counts is told
-		}
+		_ = os.Remove(disk.Name()) // the error that counts is told
+		disk.Close()
 		return nil, err
 	}
 	f.path = path
@@ -144,7 +150,16 @@ func openStorage(path string, o Options) (Storage, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("no regular file: %w", ErrFormat)
 	}
-	return openDisk(path, !o.ReadOnly)
+	d, err := openDisk(path, !o.ReadOnly)
+	if err != nil || !o.DAX || o.ReadOnly {
+		return d, err
+	}
+	s, err := openDAX(d)
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // OpenOn opens a checkpoint file on a storage, which the File closes.

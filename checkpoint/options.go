@@ -39,6 +39,9 @@ type Options struct {
 
 	Mode     Mode
 	WhenFull WhenFull
+	// DAX maps a file on persistent memory (MAP_SYNC) and stores past the processor's caches. It is an error where
+	// the file system cannot do that. Both ways write the same bytes.
+	DAX bool
 	// ReadOnly opens without the lock of the one writer, for looking into a file that may be in use. Open only.
 	ReadOnly bool
 	// Progress is told the bytes done, by Create, Restore and Verify; nil: nobody is.
