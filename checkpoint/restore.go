@@ -31,11 +31,33 @@ type Report struct {
 // way. They must be all of the file's (ErrSchema). ErrEmpty: nothing was ever committed, the arrays are untouched.
 // ErrCorrupt: there is something, and none of it verifies; the arrays then hold anything.
 func (f *File) Restore(arrays []Array) (State, Report, error) {
+	if f.head.ranks > 1 {
+		return State{}, Report{Restored: -1}, fmt.Errorf("restore checkpoint %s: it holds the part of rank %d of %d; "+
+			"open all parts with OpenSet, or agree on a step that every rank has verified and call RestoreStep: %w", f.path, f.head.rank, f.head.ranks, ErrUsage)
+	}
+	return f.restore(arrays, nil)
+}
+
+// RestoreStep is Restore of the checkpoint of one step, and gives up all newer ones: their slots are free after it.
+// Processes that checkpoint together call it with the newest step that all of them have verified. ErrCorrupt: that
+// step is not there, or does not verify; nothing is given up then.
+func (f *File) RestoreStep(arrays []Array, step uint64) (State, Report, error) {
+	state, report, err := f.restore(arrays, &step)
+	if err != nil {
+		return state, report, err
+	}
+	if err := f.GiveUpAfter(step); err != nil {
+		return State{}, report, err
+	}
+	return state, report, f.Acknowledge(step)
+}
+
+func (f *File) restore(arrays []Array, step *uint64) (State, Report, error) {
 	into, err := f.destinations(arrays)
 	if err != nil {
 		return State{}, Report{Restored: -1}, fmt.Errorf("restore checkpoint %s: %w", f.path, err)
 	}
-	state, report, err := f.read(into, 0)
+	state, report, err := f.read(into, step)
 	if err != nil {
 		return State{}, report, fmt.Errorf("restore checkpoint %s: %w", f.path, err)
 	}
@@ -44,7 +66,7 @@ func (f *File) Restore(arrays []Array) (State, Report, error) {
 
 // Verify reads every slot. It tells no error of what it finds: the report does.
 func (f *File) Verify() (Report, error) {
-	_, report, err := f.read(nil, 0)
+	_, report, err := f.read(nil, nil)
 	if errors.Is(err, ErrEmpty) || errors.Is(err, ErrCorrupt) {
 		err = nil
 	}
@@ -70,8 +92,8 @@ func (f *File) destinations(arrays []Array) ([][]byte, error) {
 }
 
 // read goes through the slots from the newest on. With somewhere to put the arrays it stops at the first that
-// verifies; only, if not 0, is the one sequence to look at.
-func (f *File) read(into [][]byte, only uint64) (State, Report, error) {
+// verifies; step, if not nil, is the only one to look at.
+func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
 	report := Report{Restored: -1, Damage: f.damage}
 	if err := f.idle(); err != nil {
 		return State{}, report, err
@@ -94,7 +116,7 @@ func (f *File) read(into [][]byte, only uint64) (State, Report, error) {
 	progress := f.progress(found, into != nil)
 	for _, i := range order {
 		r := found[i].record
-		if !found[i].committed || only > 0 && r.sequence != only || into != nil && report.Restored >= 0 {
+		if !found[i].committed || step != nil && r.step != *step || into != nil && report.Restored >= 0 {
 			continue
 		}
 		s, err := f.readSlot(r, into, progress)
@@ -111,8 +133,12 @@ func (f *File) read(into [][]byte, only uint64) (State, Report, error) {
 			}
 		}
 	}
-	f.learn(found, only > 0)
-	return state, report, outcome(report)
+	f.learn(found)
+	err := outcome(report)
+	if step != nil && errors.Is(err, ErrEmpty) {
+		err = fmt.Errorf("no checkpoint of step %d: %w", *step, ErrCorrupt)
+	}
+	return state, report, err
 }
 
 // outcome is the error of a report: none where something verified.
@@ -148,13 +174,10 @@ func (f *File) idle() error {
 }
 
 // learn takes over what was found: a slot that does not verify is free to be used.
-func (f *File) learn(found []slotState, partly bool) {
+func (f *File) learn(found []slotState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range found {
-		if partly && f.slots[i].committed && f.slots[i].record == found[i].record {
-			continue
-		}
 		found[i].poisoned = f.slots[i].poisoned
 		f.slots[i] = found[i]
 	}

@@ -19,6 +19,7 @@ type Save struct {
 	err      error // the first; the writer's until done is closed
 	poison   bool  // the slot cannot be trusted any more; the writer's
 	done     chan struct{}
+	settled  func(error) // told the outcome, before done is closed; may be nil
 }
 
 // job is what is queued: an array of a save, or the end of it.

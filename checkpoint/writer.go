@@ -99,14 +99,15 @@ func (f *File) release(array int) {
 
 // settle makes the outcome of a save known.
 func (f *File) settle(j *job, r record) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	s := j.save
+	if s.err != nil {
+		s.err = fmt.Errorf("checkpoint %s of step %d: %w", f.path, s.step, s.err)
+	}
+	f.mu.Lock()
 	slot := &f.slots[s.slot]
 	slot.busy, slot.poisoned = false, s.poison
 	switch {
 	case s.err != nil:
-		s.err = fmt.Errorf("checkpoint %s of step %d: %w", f.path, s.step, s.err)
 		if f.failure == nil {
 			f.failure = s.err
 		}
@@ -115,6 +116,10 @@ func (f *File) settle(j *job, r record) {
 		f.stats.Committed++
 		f.stats.LastPersist = time.Since(j.since)
 	}
-	close(s.done)
 	f.changed.Broadcast()
+	f.mu.Unlock()
+	if s.settled != nil && j.commit {
+		s.settled(s.err)
+	}
+	close(s.done)
 }
