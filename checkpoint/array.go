@@ -71,13 +71,13 @@ const (
 	Buffer         // anything else, such as running means
 )
 
-var kinds = [...]string{Parameter: "parameter", Moment: "moment", Buffer: "buffer"}
+var kindNames = [...]string{Parameter: "parameter", Moment: "moment", Buffer: "buffer"}
 
 func (k Kind) String() string {
-	if k == 0 || int(k) >= len(kinds) {
+	if k == 0 || int(k) >= len(kindNames) {
 		return fmt.Sprintf("Kind(%d)", uint8(k))
 	}
-	return kinds[k]
+	return kindNames[k]
 }
 
 // Limits of the format. They bound what a reader takes into memory before it knows a file.

@@ -3,15 +3,60 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // diskFile is an ordinary file. Measured with 268 MB in 48 arrays, pwrite into an allocated file, write-back begun at
 // once, and one fdatasync at the end is the fastest durable way, 1.3 to 2 times as fast as stores into a mapping.
-type diskFile struct{ *os.File }
+type diskFile struct {
+	*os.File
+	direct *os.File // the same past the page cache, for reading; nil where that cannot be
+}
+
+func newDisk(f *os.File) *diskFile {
+	d := &diskFile{File: f}
+	if direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_RDONLY|unix.O_DIRECT, 0); err == nil {
+		d.direct = direct
+	}
+	return d
+}
+
+// Close is Storage's.
+func (d *diskFile) Close() error {
+	if d.direct != nil {
+		d.direct.Close()
+	}
+	return d.File.Close()
+}
+
+// cachestat is the system call's number and its answer's length in words (Linux 6.5).
+const cachestat, cachestatWords = 451, 5
+
+// readUncached is uncachedReader's.
+func (d *diskFile) readUncached(p []byte, at int64) (bool, error) {
+	if d.direct == nil {
+		return false, nil
+	}
+	span := [2]uint64{uint64(at), uint64(len(p))}
+	var stat [cachestatWords]uint64 // cached pages, dirty ones, ...
+	_, _, errno := unix.Syscall6(cachestat, d.Fd(), uintptr(unsafe.Pointer(&span)), uintptr(unsafe.Pointer(&stat)), 0, 0, 0)
+	if errno != 0 || stat[0] >= uint64(len(p))/block/2 {
+		return false, nil
+	}
+	n, err := d.direct.ReadAt(p, at)
+	if errors.Is(err, unix.EINVAL) { // a file system that wants other alignments
+		return false, nil
+	}
+	if err == nil && n < len(p) {
+		err = io.ErrUnexpectedEOF
+	}
+	return true, err
+}
 
 // zeroChunk is how much Allocate writes at a time.
 const zeroChunk = 4 << 20
@@ -31,7 +76,7 @@ func createDisk(path string) (s *diskFile, publish func() error, err error) {
 		f.Close()
 		return nil, nil, err
 	}
-	return &diskFile{f}, func() error {
+	return newDisk(f), func() error {
 		// Never over an existing file: it may hold the only checkpoint.
 		if err := unix.Renameat2(unix.AT_FDCWD, temporary, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err != nil {
 			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
@@ -63,7 +108,7 @@ func openDisk(path string, write bool) (*diskFile, error) {
 			return nil, err
 		}
 	}
-	return &diskFile{f}, nil
+	return newDisk(f), nil
 }
 
 // lock keeps a second writer out; the lock ends with the process.

@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/zeebo/xxh3"
+	"sync"
 )
 
 // SlotReport says what lies in a slot.
@@ -198,29 +197,8 @@ func (f *File) readSlot(r record, into [][]byte, progress func(int)) (State, err
 	if err != nil {
 		return State{}, err
 	}
-	var scratch []byte
-	for i, a := range f.head.arrays {
-		var sum xxh3.Hasher
-		length := a.Len()
-		for at := int64(0); at < length; {
-			n := min(chunk, length-at)
-			var b []byte
-			if into != nil {
-				b = into[i][at : at+n]
-			} else {
-				scratch = slices.Grow(scratch[:0], chunk)
-				b = scratch[:n]
-			}
-			if _, err := f.storage.ReadAt(b, start+f.head.offsets[i]+at); err != nil {
-				return State{}, fmt.Errorf("array %q: %w", a.Name, err)
-			}
-			_, _ = sum.Write(b) // never fails
-			progress(int(n))
-			at += n
-		}
-		if sum.Sum64() != hashes[i] {
-			return State{}, fmt.Errorf("array %q: checksum differs: %w", a.Name, ErrCorrupt)
-		}
+	if err := f.readArrays(start, hashes, into, progress); err != nil {
+		return State{}, err
 	}
 	// Another process may have reused the slot meanwhile: then what was read is of two checkpoints only if all hashes
 	// lied, but its record is gone.
@@ -246,7 +224,10 @@ func (f *File) progress(found []slotState, one bool) func(int) {
 			total += f.head.bytes()
 		}
 	}
+	var mu sync.Mutex
 	return func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
 		done = min(done+int64(n), total)
 		f.opts.Progress(done, total)
 	}

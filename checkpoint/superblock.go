@@ -126,9 +126,8 @@ func readHeader(s Storage) (h *header, damage []string, err error) {
 	var table []byte
 	var first error
 	for i, name := range []string{"superblock A", "superblock B"} {
-		b := make([]byte, block)
 		got, hash := (*header)(nil), uint64(0)
-		err := readAll(s, b, int64(i)*block, size)
+		b, err := readAll(s, block, int64(i)*block, size)
 		if err == nil {
 			got, hash, err = parseSuperblock(b)
 		}
@@ -164,8 +163,7 @@ func readHeader(s Storage) (h *header, damage []string, err error) {
 // readTable reads whichever copy of the table has the right hash.
 func readTable(s Storage, h *header, hash uint64, size int64) (table []byte, damage []string, err error) {
 	for i, name := range []string{"table A", "table B"} {
-		b := make([]byte, h.tableLen)
-		err := readAll(s, b, h.tables[i], size)
+		b, err := readAll(s, h.tableLen, h.tables[i], size)
 		if err == nil && xxh3.Hash(b) != hash {
 			err = fmt.Errorf("checksum differs: %w", ErrCorrupt)
 		}
@@ -181,14 +179,16 @@ func readTable(s Storage, h *header, hash uint64, size int64) (table []byte, dam
 	return table, damage, nil
 }
 
-func readAll(s Storage, b []byte, at, size int64) error {
-	if at+int64(len(b)) > size {
-		return fmt.Errorf("the file ends at byte %d, before byte %d: %w", size, at+int64(len(b)), ErrCorrupt)
+// readAll reads n bytes, after it has seen that the file can have them.
+func readAll(s Storage, n, at, size int64) ([]byte, error) {
+	if at+n > size {
+		return nil, fmt.Errorf("the file ends at byte %d, before byte %d: %w", size, at+n, ErrCorrupt)
 	}
+	b := make([]byte, n)
 	if _, err := s.ReadAt(b, at); err != nil {
-		return fmt.Errorf("read %d bytes at %d: %w", len(b), at, err)
+		return nil, fmt.Errorf("read %d bytes at %d: %w", n, at, err)
 	}
-	return nil
+	return b, nil
 }
 
 // parseSuperblock decodes and checks one copy.
