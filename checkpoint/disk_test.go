@@ -161,9 +161,12 @@ type faulty struct {
 	after int    // operations of that kind that succeed
 	then  int    // how many fail after that
 	err   error
+	mu    sync.Mutex
 }
 
 func (f *faulty) fails(kind string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if kind != f.kind {
 		return false
 	}

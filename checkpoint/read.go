@@ -11,7 +11,7 @@ import (
 
 const (
 	readers   = 4 // at a time: while some hash, others keep the storage busy
-	readChunk = 2 << 20
+	readChunk = 4 << 20
 )
 
 // readArrays reads and verifies all arrays of a slot, several at a time, into memory of its own where into is nil.

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Storage is what a checkpoint file lies on: an ordinary file, persistent memory, or memory for tests. Its methods
-// are called by one writer at a time; readers may run beside it.
+// Storage is what a checkpoint file lies on: an ordinary file, persistent memory, or memory for tests. Several
+// goroutines read and write at a time, never the same bytes; none writes during Fence and Flush.
 type Storage interface {
 	io.ReaderAt
 	io.WriterAt

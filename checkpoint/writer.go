@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -40,9 +41,15 @@ func (f *File) copyAll(from <-chan *job, to chan<- *job) {
 	}
 }
 
-// writeAll is the one writer. It does everything in the order in which it was asked for: so an error of the storage
-// meets the save whose bytes it concerns, or a later one, never one that was told to be durable.
+// writers is how many arrays are written at a time: while some are hashed, others keep the storage busy.
+const writers = 6
+
+// writeAll is the one writer. Arrays of one save are written side by side, everything else in the order in which it
+// was asked for: so an error of the storage meets the save whose bytes it concerns, or a later one, never one that
+// was told to be durable.
 func (f *File) writeAll(from <-chan *job) {
+	var side sync.WaitGroup
+	free := make(chan struct{}, writers)
 	for j := range from {
 		s := j.save
 		if !s.began && (!j.end || j.commit) {
@@ -50,24 +57,49 @@ func (f *File) writeAll(from <-chan *job) {
 			f.mu.Lock()
 			f.slots[s.slot].committed = false
 			f.mu.Unlock()
-			s.err = freeSlot(f.storage, f.head, s.slot)
-			s.poison = s.err != nil
+			err := freeSlot(f.storage, f.head, s.slot)
+			s.poison = err != nil
+			s.fail(err)
 		}
 		if !j.end {
-			if s.err == nil {
-				s.hashes[j.array], s.err = f.writeArray(s, j)
-			}
-			f.release(j.array)
+			free <- struct{}{}
+			side.Go(func() {
+				if s.failed() == nil {
+					sum, err := f.writeArray(s, j)
+					s.hashes[j.array] = sum
+					s.fail(err)
+				}
+				f.release(j.array)
+				<-free
+			})
 			continue
 		}
+		side.Wait()
 		var r record
-		if j.commit && s.err == nil {
-			r, s.err = commitSlot(f.storage, f.head, s.slot, s.sequence, s.step, encodeManifest(f.head.id, s.sequence, s.hashes, j.state))
+		if err := s.failed(); j.commit && err == nil {
+			r, err = commitSlot(f.storage, f.head, s.slot, s.sequence, s.step, encodeManifest(f.head.id, s.sequence, s.hashes, j.state))
 			// What was not flushed may be lost although the kernel calls it clean: never try again there.
-			s.poison = s.err != nil
+			s.poison = err != nil
+			s.fail(err)
 		}
 		f.settle(j, r)
 	}
+	side.Wait()
+}
+
+// fail notes the first error.
+func (s *Save) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+func (s *Save) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 // writeArray writes an array and hashes exactly the bytes that it writes.
