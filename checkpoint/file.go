@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -245,6 +246,24 @@ func (f *File) readRecord(slot int) (record, bool, error) {
 
 // Arrays describes the file's arrays, without data, in file order.
 func (f *File) Arrays() []Array { return append([]Array(nil), f.head.arrays...) }
+
+// Info describes a file.
+type Info struct {
+	ID        string `json:"id"` // the same in the files of all ranks
+	Rank      int    `json:"rank"`
+	Ranks     int    `json:"ranks"`
+	Arrays    int    `json:"arrays"`
+	Bytes     int64  `json:"bytes"`      // of the arrays of one checkpoint
+	FileBytes int64  `json:"file_bytes"` // fixed
+	// Damage of superblocks and tables, found when it was opened; the other copy was good.
+	Damage []string `json:"damage,omitempty"`
+}
+
+// Info returns it.
+func (f *File) Info() Info {
+	h := f.head
+	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, f.damage}
+}
 
 // Path is the file's name, "" of a storage's.
 func (f *File) Path() string { return f.path }

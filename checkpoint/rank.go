@@ -35,9 +35,6 @@ func (f *File) GiveUpAfter(step uint64) error {
 	if err := f.idle(); err != nil {
 		return err
 	}
-	if f.opts.ReadOnly {
-		return nil
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from := uint64(0)
@@ -49,8 +46,11 @@ func (f *File) GiveUpAfter(step uint64) error {
 	return f.giveUp(from)
 }
 
-// giveUp frees all slots with a sequence above this one.
+// giveUp frees all slots with a sequence above this one. A reader leaves them to the writer.
 func (f *File) giveUp(from uint64) error {
+	if f.opts.ReadOnly {
+		return nil
+	}
 	for i := range f.slots {
 		s := &f.slots[i]
 		if !s.committed || s.record.sequence <= from {

@@ -160,6 +160,19 @@ func (s *Set) Restore(arrays []Array) (State, []Report, error) {
 	return State{}, reports, ErrEmpty
 }
 
+// RestoreStep is File.RestoreStep, on all ranks.
+func (s *Set) RestoreStep(arrays []Array, step uint64) (State, error) {
+	parts, err := s.parts(arrays)
+	if err != nil {
+		return State{}, err
+	}
+	state, err := s.restoreStep(parts, step, make([]Report, len(s.files)))
+	if err != nil {
+		return State{}, fmt.Errorf("step %d: %w: %w", step, err, ErrCorrupt)
+	}
+	return state, s.settle(step)
+}
+
 func (s *Set) restoreStep(parts [][]Array, step uint64, reports []Report) (State, error) {
 	var state State
 	for _, f := range s.files { // a rank without that step is cheaper to ask than one with it to read
