@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
 )
 
 // tileFloats is how many weights are floats at a time; wider layers take as much as a row.
@@ -35,4 +36,37 @@ func (n *network) Losses(w *Weights, b train.Batch) ([2]float32, error) {
 		return [2]float32{}, fmt.Errorf("forward: %w", err)
 	}
 	return [2]float32{float32(n.losses[0]), float32(n.losses[1])}, nil
+}
+
+// Evaluate is the share of right predictions over a set, and the mean loss.
+func Evaluate(net *train.Network, w *Weights, set data.Set) (accuracy, loss float64, err error) {
+	v, err := w.Values(net)
+	if err != nil {
+		return 0, 0, fmt.Errorf("forward: %w", err)
+	}
+	inputs, targets, _, _ := set.Shape()
+	right, n := 0, 0
+	for from := 0; from < set.Len(); from += 64 {
+		count := min(64, set.Len()-from)
+		b := train.Batch{Inputs: make([]float32, count*inputs), Targets: make([]int32, count*targets)}
+		for i := range count {
+			set.Sample(from+i, b.Inputs[i*inputs:][:inputs], b.Targets[i*targets:][:targets])
+		}
+		pass, err := net.NewPass(count, false, nil)
+		if err != nil {
+			return 0, 0, fmt.Errorf("forward: %w", err)
+		}
+		r, err := pass.Right(v, b)
+		if err != nil {
+			return 0, 0, fmt.Errorf("forward: %w", err)
+		}
+		l, err := pass.Loss(v, b)
+		if err != nil {
+			return 0, 0, fmt.Errorf("forward: %w", err)
+		}
+		right += r
+		n += count * targets
+		loss += l * float64(count*targets)
+	}
+	return float64(right) / float64(n), loss / float64(n), nil
 }

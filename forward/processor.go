@@ -7,14 +7,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
 )
-
-// Data gives the examples of a run: the same for everybody who has the same files.
-type Data interface {
-	// Batch gathers examples, numbers from 0 to Len-1.
-	Batch(examples []int) train.Batch
-	Len() int
-}
 
 // Model computes losses: a network, or a user's own.
 type Model interface {
@@ -25,9 +19,9 @@ type Model interface {
 // Processor is one of a run's processors.
 type Processor struct {
 	Config  *Config
-	Rank    int
+	Rank    int // negative: it takes no part, but follows what the others do
 	Model   Model
-	Data    Data
+	Data    data.Set // the same for everybody
 	Weights *Weights // to start from; the processor's own, changed by Run
 	Bus     Bus
 	// Timeout is how long it waits for others before it proposes to go on without; 0: Timeout.
@@ -37,6 +31,9 @@ type Processor struct {
 
 	round   round
 	counted Stats
+	batch   train.Batch
+	state   *state // after Resume
+	start   int
 }
 
 // Stats counts what a processor did.
@@ -51,18 +48,32 @@ type Stats struct {
 // Stats are the counts so far; not to be called during Run.
 func (p *Processor) Stats() Stats { return p.counted }
 
+// Resume brings the weights to where a log ends, so that Run goes on from there. Each is told of its steps.
+func (p *Processor) Resume(l *LogReader, each func(Commit) error) (step int, err error) {
+	s, steps, err := replay(l, p.Weights, each)
+	if err != nil && !errors.Is(err, ErrTruncated) {
+		return steps, err
+	}
+	s.config = p.Config
+	p.state, p.start = s, steps
+	return steps, nil
+}
+
 // Run takes part in the run until its last step. A processor that comes later, or again, first repeats what the others
 // did meanwhile, from their frames. It ends early with ctx's error.
 func (p *Processor) Run(ctx context.Context) error {
 	if err := p.Config.Validate(); err != nil {
 		return err
 	}
-	if p.Rank < 0 || p.Rank >= p.Config.Processors {
+	if p.Rank >= p.Config.Processors {
 		return fmt.Errorf("%w: rank %d of %d processors", ErrConfig, p.Rank, p.Config.Processors)
 	}
-	s := &state{config: p.Config, w: p.Weights}
+	s := p.state
+	if s == nil {
+		s = &state{config: p.Config, w: p.Weights}
+	}
 	last := uint64(1)<<(p.Config.Processors/2-1)<<1 - 1
-	for step := range p.Config.Steps {
+	for step := p.start; step < p.Config.Steps; step++ {
 		pairs, tried, err := p.step(ctx, s, step, last)
 		if err != nil {
 			return fmt.Errorf("forward: processor %d, step %d: %w", p.Rank, step, err)
@@ -71,7 +82,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		commit := p.round.decide(pairs)
 		s.apply(uint32(step), commit.Increments, tried)
 		p.counted.Dropped += int64(commit.Dropped)
-		if pairs>>(p.Rank/2)&1 == 0 {
+		if p.Rank >= 0 && pairs>>(p.Rank/2)&1 == 0 {
 			p.counted.Missed++
 		}
 		if step%1024 == 1023 || step == p.Config.Steps-1 {
@@ -96,7 +107,7 @@ func (p *Processor) step(ctx context.Context, s *state, step int, last uint64) (
 			return pairs, nil, err
 		}
 	}
-	if !p.round.seen[p.Rank] { // else it was sent in a former life
+	if p.Rank >= 0 && !p.round.seen[p.Rank] { // else it was sent in a former life
 		if tried, err = p.evaluate(ctx, s, step); err != nil {
 			return 0, tried, err
 		}
@@ -113,7 +124,7 @@ func (p *Processor) step(ctx context.Context, s *state, step int, last uint64) (
 		case err == nil && done:
 			return pairs, tried, nil
 		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			if whole := p.round.whole(); whole != 0 {
+			if whole := p.round.whole(); whole != 0 && p.Rank >= 0 {
 				err = p.send(ctx, Frame{Step: uint32(step), Rank: uint16(p.Rank), Commit: true, Pairs: whole})
 			} else {
 				err = nil // there is nobody to go on with: wait on
@@ -158,7 +169,7 @@ func (p *Processor) evaluate(ctx context.Context, s *state, step int) (*term, er
 	direction := p.Config.direction(pair)
 	s.try(uint32(step), direction, sign)
 	tried := s.trial(uint32(step), direction, sign)
-	losses, err := p.Model.Losses(p.Weights, p.Data.Batch(p.Config.examples(step, pair, p.Data.Len())))
+	losses, err := p.Model.Losses(p.Weights, p.gather(p.Config.examples(step, pair, p.Data.Len())))
 	p.counted.Forwards++
 	if err != nil {
 		return &tried, err
@@ -174,4 +185,16 @@ func (c *Config) examples(step, pair, of int) []int {
 		picked[i] = int(uint64(s.block(i / 4)[i%4]) * uint64(of) >> 32)
 	}
 	return picked
+}
+
+// gather fills the processor's batch with samples.
+func (p *Processor) gather(samples []int) train.Batch {
+	inputs, targets, _, _ := p.Data.Shape()
+	if len(p.batch.Targets) != len(samples)*targets {
+		p.batch = train.Batch{Inputs: make([]float32, len(samples)*inputs), Targets: make([]int32, len(samples)*targets)}
+	}
+	for i, n := range samples {
+		p.Data.Sample(n, p.batch.Inputs[i*inputs:][:inputs], p.batch.Targets[i*targets:][:targets])
+	}
+	return p.batch
 }
