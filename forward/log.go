@@ -200,29 +200,19 @@ func (l *LogReader) readBlock() error {
 // Replay applies a log to the weights it begins with, and returns the number of steps. It ends early at a damaged or
 // cut block, with its error; the weights are then those after the last good block.
 func Replay(l *LogReader, w *Weights) (steps int, err error) {
-	_, steps, err = replay(l, w, nil)
-	return steps, err
-}
-
-func replay(l *LogReader, w *Weights, each func(Commit) error) (*state, int, error) {
-	s := &state{config: &l.Header.Config, w: w}
 	if got := w.Hash(); got != l.Header.Initial {
-		return s, 0, fmt.Errorf("%w: the log begins with %s, these are %s", ErrWeights, l.Header.Initial, got)
+		return 0, fmt.Errorf("%w: the log begins with %s, these are %s", ErrWeights, l.Header.Initial, got)
 	}
-	for step := 0; ; step++ {
+	s := &state{config: &l.Header.Config, w: w}
+	for {
 		c, err := l.Next()
 		if errors.Is(err, io.EOF) {
-			return s, step, nil
+			return steps, nil
 		}
 		if err != nil {
-			return s, step, err
+			return steps, err
 		}
-		s.apply(uint32(step), c.Increments, nil)
-		if each == nil {
-			continue
-		}
-		if err := each(c); err != nil {
-			return s, step, err
-		}
+		s.apply(uint32(steps), c.Increments, nil)
+		steps++
 	}
 }

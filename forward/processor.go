@@ -32,7 +32,7 @@ type Processor struct {
 	round   round
 	counted Stats
 	batch   train.Batch
-	state   *state // after Resume
+	state   *state // after Begin
 	start   int
 }
 
@@ -48,15 +48,17 @@ type Stats struct {
 // Stats are the counts so far; not to be called during Run.
 func (p *Processor) Stats() Stats { return p.counted }
 
-// Resume brings the weights to where a log ends, so that Run goes on from there. Each is told of its steps.
-func (p *Processor) Resume(l *LogReader, each func(Commit) error) (step int, err error) {
-	s, steps, err := replay(l, p.Weights, each)
-	if err != nil && !errors.Is(err, ErrTruncated) {
-		return steps, err
+// Begin applies the commits of a run's first steps, from a log, so that Run goes on after them.
+func (p *Processor) Begin(commits []Commit) error {
+	if len(commits) > p.Config.Steps {
+		return fmt.Errorf("%w: %d commits for %d steps", ErrConfig, len(commits), p.Config.Steps)
 	}
-	s.config = p.Config
-	p.state, p.start = s, steps
-	return steps, nil
+	p.state = &state{config: p.Config, w: p.Weights}
+	for step, c := range commits {
+		p.state.apply(uint32(step), c.Increments, nil)
+	}
+	p.start = len(commits)
+	return nil
 }
 
 // Run takes part in the run until its last step. A processor that comes later, or again, first repeats what the others
