@@ -7,7 +7,9 @@ import (
 	"testing"
 )
 
-func generator(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+func pcg(seed uint64) *rand.PCG { return rand.NewPCG(seed, 1) }
+
+func generator(seed uint64) *rand.Rand { return rand.New(pcg(seed)) }
 
 func normal(rng *rand.Rand, n int) []float32 {
 	x := make([]float32, n)
