@@ -19,7 +19,8 @@ type SaveConfig struct {
 	// checkpoint.Interval. That looks at the clock, so which steps are saved differs between runs; what is saved does
 	// not.
 	Every int
-	// Durable is told the step of every checkpoint once it is on the storage, from another goroutine; nil: nobody is.
+	// Durable is told the step of every checkpoint once it is on the storage, in their order, from other goroutines,
+	// one at a time; nil: nobody is.
 	Durable func(step uint64)
 }
 
@@ -34,6 +35,7 @@ type saver struct {
 	writing sync.WaitGroup       // for the timeline, of this save's layers
 
 	waiting  sync.WaitGroup // for saves to be durable
+	before   chan struct{}  // closed when Durable was told of the save before the next
 	mu       sync.Mutex
 	interval checkpoint.Interval
 	underway int
@@ -79,7 +81,7 @@ func (t *Trainer) Restore(f *checkpoint.File) (checkpoint.Report, error) {
 		return report, err
 	}
 	now := t.settings()
-	for _, name := range slices.Sorted(maps.Keys(now)) {
+	for _, name := range append([]string{"nodes"}, slices.Sorted(maps.Keys(now))...) {
 		if was, ok := state.Scalars[name]; !ok || was != now[name] {
 			return report, fmt.Errorf("%w: the checkpoint is of a run with %s %v, not %v", ErrUsage, name, was, now[name])
 		}
@@ -193,13 +195,19 @@ func (s *saver) commit(begun time.Time) error {
 // follow waits in the background until the save is durable.
 func (s *saver) follow(save *checkpoint.Save, step uint64, begun time.Time) {
 	end := s.trainer.recordOf(step, 0, -1, Commit)
+	before, done := s.before, make(chan struct{})
+	s.before = done
 	s.waiting.Go(func() {
+		defer close(done)
 		err := save.Wait(context.Background()) // it ends with the file at the latest
 		end()
 		s.mu.Lock()
 		s.underway--
 		s.interval.Saved(time.Since(begun))
 		s.mu.Unlock()
+		if before != nil {
+			<-before
+		}
 		if err != nil {
 			s.fail(err)
 		} else if s.config.Durable != nil {

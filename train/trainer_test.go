@@ -14,13 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/train/data"
 )
 
-func TestMain(m *testing.M) {
-	if kill := killed(); kill != nil {
-		kill()
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var adam = train.Optimizer{Method: train.AdamW, Rate: 0.003, WeightDecay: 0.01}
 

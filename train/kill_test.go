@@ -1,3 +1,0 @@
-package train_test
-
-func killed() func() { return nil }
