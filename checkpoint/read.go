@@ -20,9 +20,13 @@ func (f *File) readArrays(start int64, hashes []uint64, into [][]byte, progress 
 	var failed atomic.Bool
 	var all sync.WaitGroup
 	errs := make([]error, len(hashes))
+	longest := int64(0)
+	for _, a := range f.head.arrays {
+		longest = max(longest, a.Len())
+	}
 	for range min(readers, len(hashes)) {
 		all.Go(func() {
-			scratch := aligned(readChunk)
+			scratch := aligned(int(min(readChunk, align(longest, block))))
 			for i := int(next.Add(1)) - 1; i < len(hashes) && !failed.Load(); i = int(next.Add(1)) - 1 {
 				var to []byte
 				if into != nil {
