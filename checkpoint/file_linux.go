@@ -51,8 +51,8 @@ func (d *diskFile) readUncached(p []byte, at int64) (bool, error) {
 		return false, nil
 	}
 	n, err := d.direct.ReadAt(p, at)
-	if errors.Is(err, unix.EINVAL) { // a file system that wants other alignments
-		return false, nil
+	if errors.Is(err, unix.EINVAL) {
+		return false, nil //nolint:nilerr // a file system that wants other alignments: the other way is tried
 	}
 	if err == nil && n < len(p) {
 		err = io.ErrUnexpectedEOF
