@@ -92,10 +92,13 @@ func (t Task) WithDefaults() Task {
 		t.MicroBatches = []int{16, 16}
 	}
 	set(&t.Optimizer, train.AdamW)
-	set(&t.Rate, map[train.Method]float64{train.SGD: 0.1, train.Momentum: 0.01, train.AdamW: 0.001}[t.Optimizer])
+	set(&t.Rate, rates[t.Optimizer])
 	set(&t.Steps, 1000)
 	return t
 }
+
+// rates are the learning rates that methods begin with.
+var rates = map[train.Method]float64{train.SGD: 0.1, train.Momentum: 0.01, train.AdamW: 0.001}
 
 func set[T comparable](field *T, value T) {
 	var zero T
@@ -140,11 +143,13 @@ func (t Task) Validate() error {
 		bad("micro_batches of %d nodes; want at most %d", len(t.MicroBatches), maxNodes)
 	}
 	for i, b := range t.MicroBatches {
-		if b > maxSize {
-			bad("micro_batches: %d of node %d; want at most %d", b, i, maxSize)
+		if b < 1 || b > maxSize {
+			bad("micro-batch of %d samples for node %d; want 1 to %d", b, i, maxSize)
 		}
 	}
-	if err := t.config().Validate(); err != nil {
+	if _, ok := rates[t.Optimizer]; !ok {
+		bad("optimizer %q; want adamw, momentum or sgd", t.Optimizer)
+	} else if err := t.config().Validate(); err != nil && len(errs) == 0 {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrTask, err))
 	}
 	return errors.Join(errs...)
