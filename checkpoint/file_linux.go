@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -20,6 +19,7 @@ type diskFile struct {
 	direct *os.File // the same past the page cache; nil where that cannot be
 }
 
+// newDisk opens the file a second time, past the cache.
 func newDisk(f *os.File, flag int) *diskFile {
 	d := &diskFile{File: f}
 	if direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), flag|unix.O_DIRECT, 0); err == nil {
@@ -34,30 +34,6 @@ func (d *diskFile) Close() error {
 		d.direct.Close()
 	}
 	return d.File.Close()
-}
-
-// cachestat is the system call's number and its answer's length in words (Linux 6.5).
-const cachestat, cachestatWords = 451, 5
-
-// readUncached is uncachedReader's.
-func (d *diskFile) readUncached(p []byte, at int64) (bool, error) {
-	if d.direct == nil {
-		return false, nil
-	}
-	span := [2]uint64{uint64(at), uint64(len(p))}
-	var stat [cachestatWords]uint64 // cached pages, dirty ones, ...
-	_, _, errno := unix.Syscall6(cachestat, d.Fd(), uintptr(unsafe.Pointer(&span)), uintptr(unsafe.Pointer(&stat)), 0, 0, 0)
-	if errno != 0 || stat[0] >= uint64(len(p))/block/2 {
-		return false, nil
-	}
-	n, err := d.direct.ReadAt(p, at)
-	if errors.Is(err, unix.EINVAL) { // a file system that wants other alignments
-		return false, nil
-	}
-	if err == nil && n < len(p) {
-		err = io.ErrUnexpectedEOF
-	}
-	return true, err
 }
 
 // zeroChunk is how much Allocate writes at a time.

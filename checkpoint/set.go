@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -138,7 +139,7 @@ func (s *Set) Restore(arrays []Array) (State, []Report, error) {
 		}
 		none = none || whole && len(f.committed()) == 0
 	}
-	for _, step := range s.files[0].committed() {
+	for _, step := range s.common() {
 		state, err := s.restoreStep(parts, step, reports)
 		if err == nil {
 			return state, reports, s.settle(step)
@@ -157,7 +158,7 @@ func (s *Set) Restore(arrays []Array) (State, []Report, error) {
 			return State{}, reports, err
 		}
 	}
-	return State{}, reports, ErrEmpty
+	return State{}, reports, fmt.Errorf("restore checkpoint %s: %w", s.files[0].path, ErrEmpty)
 }
 
 // RestoreStep is File.RestoreStep, on all ranks.
@@ -166,6 +167,11 @@ func (s *Set) RestoreStep(arrays []Array, step uint64) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
+	for _, f := range s.files {
+		if !slices.Contains(f.committed(), step) {
+			return State{}, fmt.Errorf("checkpoint %s: step %d is not there; all ranks hold %s: %w", f.path, step, list(s.common()), ErrUsage)
+		}
+	}
 	state, err := s.restoreStep(parts, step, make([]Report, len(s.files)))
 	if err != nil {
 		return State{}, fmt.Errorf("step %d: %w: %w", step, err, ErrCorrupt)
@@ -173,13 +179,29 @@ func (s *Set) RestoreStep(arrays []Array, step uint64) (State, error) {
 	return state, s.settle(step)
 }
 
+// common are the steps that all ranks have committed, newest first.
+func (s *Set) common() []uint64 {
+	steps := s.files[0].committed()
+	for _, f := range s.files[1:] {
+		theirs := f.committed()
+		steps = slices.DeleteFunc(steps, func(step uint64) bool { return !slices.Contains(theirs, step) })
+	}
+	return steps
+}
+
+func list(steps []uint64) string {
+	if len(steps) == 0 {
+		return "none"
+	}
+	var words []string
+	for _, s := range steps {
+		words = append(words, fmt.Sprint(s))
+	}
+	return strings.Join(words, ", ")
+}
+
 func (s *Set) restoreStep(parts [][]Array, step uint64, reports []Report) (State, error) {
 	var state State
-	for _, f := range s.files { // a rank without that step is cheaper to ask than one with it to read
-		if !slices.Contains(f.committed(), step) {
-			return State{}, fmt.Errorf("%s has not committed it", f.path)
-		}
-	}
 	for i, f := range s.files {
 		var err error
 		if state, reports[i], err = f.restore(parts[i], &step); err != nil {

@@ -123,6 +123,15 @@ func readHeader(s Storage) (h *header, damage []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if size < block { // most likely another sort of file
+		b := make([]byte, min(size, 8))
+		if n, err := s.ReadAt(b, 0); n < len(b) {
+			return nil, nil, err
+		}
+		if string(b) != superMagic {
+			return nil, nil, fmt.Errorf("%d bytes that begin with %q, not with %q: %w", size, b, superMagic, ErrFormat)
+		}
+	}
 	var table []byte
 	var first error
 	for i, name := range []string{"superblock A", "superblock B"} {

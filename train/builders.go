@@ -15,7 +15,7 @@ func MLP(sizes ...int) (*Network, error) {
 		if i > 0 {
 			layers = append(layers, Named{Name: fmt.Sprintf("relu%d", i), Layer: ReLU{sizes[i]}})
 		}
-		layers = append(layers, Named{Name: fmt.Sprintf("dense%d", i+1), Layer: Dense{1, sizes[i], sizes[i+1]}})
+		layers = append(layers, Named{Name: fmt.Sprintf("dense%d", i+1), Layer: Dense{1, sizes[i], sizes[i+1], 0}})
 	}
 	return NewNetwork(1, sizes[len(sizes)-1], layers...)
 }
@@ -35,7 +35,7 @@ func Convnet(height, width, depth, classes int, channels ...int) (*Network, erro
 		height, width, depth = c.rows(), c.cols(), out
 		layers = append(layers, Named{Name: fmt.Sprintf("conv%d", i+1), Layer: c}, Named{Name: fmt.Sprintf("relu%d", i+1), Layer: ReLU{height * width * depth}})
 	}
-	layers = append(layers, Named{Name: "dense", Layer: Dense{1, height * width * depth, classes}})
+	layers = append(layers, Named{Name: "dense", Layer: Dense{1, height * width * depth, classes, 0}})
 	return NewNetwork(1, classes, layers...)
 }
 
@@ -62,14 +62,14 @@ func Transformer(c TransformerConfig) (*Network, error) {
 	for i := range c.Blocks {
 		at := func(name string) string { return fmt.Sprintf("block%d.%s", i+1, name) }
 		layers = append(layers,
-			Named{Name: at("norm1"), Layer: LayerNorm{t, d}}, Named{Name: at("query-key-value"), Layer: Dense{t, d, 3 * d}},
-			Named{Name: at("attention"), Layer: Attention{t, d, c.Heads}}, Named{Name: at("mix"), Layer: Dense{t, d, d}},
+			Named{Name: at("norm1"), Layer: LayerNorm{t, d}}, Named{Name: at("query-key-value"), Layer: Dense{t, d, 3 * d, 0}},
+			Named{Name: at("attention"), Layer: Attention{t, d, c.Heads}}, Named{Name: at("mix"), Layer: Dense{t, d, d, 0}},
 			Named{Name: at("add1"), Add: at("norm1")},
-			Named{Name: at("norm2"), Layer: LayerNorm{t, d}}, Named{Name: at("up"), Layer: Dense{t, d, 4 * d}},
-			Named{Name: at("gelu"), Layer: GELU{t * 4 * d}}, Named{Name: at("down"), Layer: Dense{t, 4 * d, d}},
+			Named{Name: at("norm2"), Layer: LayerNorm{t, d}}, Named{Name: at("up"), Layer: Dense{t, d, 4 * d, 0}},
+			Named{Name: at("gelu"), Layer: GELU{t * 4 * d}}, Named{Name: at("down"), Layer: Dense{t, 4 * d, d, 0}},
 			Named{Name: at("add2"), Add: at("norm2")})
 	}
-	layers = append(layers, Named{Name: "norm", Layer: LayerNorm{t, d}}, Named{Name: "predict", Layer: Dense{t, d, c.Tokens}})
+	layers = append(layers, Named{Name: "norm", Layer: LayerNorm{t, d}}, Named{Name: "predict", Layer: Dense{t, d, c.Tokens, 0.02}})
 	return NewNetwork(t, c.Tokens, layers...)
 }
 

@@ -5,11 +5,12 @@ import "math"
 // Dense is x W + b, on each position of a sample: x positions x in, W in x out.
 type Dense struct {
 	Positions, In, Out int
+	Std                float64 // of the initial weights; 0: sqrt(2 / In) (He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", 2015)
 }
 
-// Params are weight and bias, He's initial values (He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", 2015).
+// Params are weight and bias.
 func (d Dense) Params() []Param {
-	return []Param{{Name: "weight", Shape: []int{d.In, d.Out}, Std: math.Sqrt(2 / float64(d.In))}, {Name: "bias", Shape: []int{d.Out}}}
+	return []Param{{Name: "weight", Shape: []int{d.In, d.Out}, Std: or(d.Std, math.Sqrt(2/float64(d.In)))}, {Name: "bias", Shape: []int{d.Out}}}
 }
 
 // Sizes is Layer's.

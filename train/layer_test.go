@@ -7,7 +7,9 @@ import (
 	"testing"
 )
 
-func generator(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+func pcg(seed uint64) *rand.PCG { return rand.NewPCG(seed, 1) }
+
+func generator(seed uint64) *rand.Rand { return rand.New(pcg(seed)) }
 
 func normal(rng *rand.Rand, n int) []float32 {
 	x := make([]float32, n)
@@ -33,7 +35,7 @@ func newWork(l Layer, n int, rng *rand.Rand) *Work {
 // Every gradient is the slope of the loss that is the sum of DY x Y.
 func TestGradients(t *testing.T) {
 	for _, l := range []Layer{
-		Dense{1, 5, 3}, Dense{4, 3, 7}, ReLU{6}, GELU{6}, LayerNorm{3, 5}, Embedding{4, 6, 3}, Attention{5, 6, 2}, Attention{1, 4, 4},
+		Dense{1, 5, 3, 0}, Dense{4, 3, 7, 0}, ReLU{6}, GELU{6}, LayerNorm{3, 5}, Embedding{4, 6, 3}, Attention{5, 6, 2}, Attention{1, 4, 4},
 		Convolution{5, 4, 2, 3, 3, 1}, Convolution{5, 4, 2, 3, 3, 2}, Convolution{2, 3, 1, 2, 5, 3},
 	} {
 		t.Run(fmt.Sprintf("%T%+v", l, l), func(t *testing.T) {

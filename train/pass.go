@@ -129,30 +129,27 @@ func (p *Pass) Samples() int { return p.samples }
 
 // Loss is the mean cross-entropy of a batch.
 func (p *Pass) Loss(w *Values, b Batch) (float64, error) {
-	if err := p.forward(w, b); err != nil {
+	if err := p.check(b); err != nil {
 		return 0, err
 	}
+	p.forward(w, b)
 	return crossEntropy(p.logits(), b.Targets, p.net.classes, 1/float64(len(b.Targets)), nil), nil
 }
 
-// Right is how many predictions of a batch are the target.
-func (p *Pass) Right(w *Values, b Batch) (int, error) {
-	if err := p.forward(w, b); err != nil {
-		return 0, err
-	}
-	return right(p.logits(), b.Targets, p.net.classes), nil
-}
+// right is how many predictions of the batch that Loss was last given are the target.
+func (p *Pass) right(b Batch) int { return right(p.logits(), b.Targets, p.net.classes) }
 
 func (p *Pass) logits() []float32 { return p.acts[len(p.acts)-1] }
 
-func (p *Pass) forward(w *Values, b Batch) error {
+func (p *Pass) check(b Batch) error {
 	samples, err := p.net.check(b)
 	if err == nil && samples != p.samples {
 		err = fmt.Errorf("%w: a batch of %d samples in a pass for %d", ErrUsage, samples, p.samples)
 	}
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+func (p *Pass) forward(w *Values, b Batch) {
 	p.acts[0] = b.Inputs
 	for i, l := range p.net.layers {
 		if l.Layer == nil {
@@ -164,7 +161,6 @@ func (p *Pass) forward(w *Values, b Batch) error {
 		}
 		l.Forward(p.work(w, i))
 	}
-	return nil
 }
 
 func (p *Pass) work(w *Values, layer int) *Work {
@@ -179,11 +175,17 @@ func (p *Pass) Forward(w *Values, b Batch, scale float64) (float64, error) {
 	if p.grads == nil {
 		return 0, fmt.Errorf("%w: Forward on a pass that was not made for training", ErrUsage)
 	}
-	if err := p.forward(w, b); err != nil {
+	if err := p.check(b); err != nil {
 		return 0, err
 	}
+	return p.run(w, b, scale), nil
+}
+
+// run is Forward of a batch that was checked.
+func (p *Pass) run(w *Values, b Batch, scale float64) float64 {
+	p.forward(w, b)
 	clear(p.begun)
-	return crossEntropy(p.logits(), b.Targets, p.net.classes, scale, p.logits()), nil
+	return crossEntropy(p.logits(), b.Targets, p.net.classes, scale, p.logits())
 }
 
 // Backward sets the layer's gradients in g. The weights of this layer are not used again before the next Forward.

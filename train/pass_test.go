@@ -101,7 +101,7 @@ func TestWrongUse(t *testing.T) {
 		"heads":       func() (*Network, error) { return Transformer(TransformerConfig{5, 5, 5, 2, 1}) },
 		"no channels": func() (*Network, error) { return Convnet(3, 3, 1, 2) },
 		"sizes differ": func() (*Network, error) {
-			return NewNetwork(1, 2, Named{Name: "a", Layer: Dense{1, 2, 3}}, Named{Name: "b", Layer: Dense{1, 2, 2}})
+			return NewNetwork(1, 2, Named{Name: "a", Layer: Dense{1, 2, 3, 0}}, Named{Name: "b", Layer: Dense{1, 2, 2, 0}})
 		},
 		"same name": func() (*Network, error) {
 			return NewNetwork(1, 2, Named{Name: "a", Layer: ReLU{2}}, Named{Name: "a", Layer: ReLU{2}})

@@ -189,11 +189,14 @@ func (r *Result) disk(ctx context.Context, c Config, path string, arrays []check
 			return err
 		}
 		for name, do := range raw.reads(arrays) {
+			if err := DropCache(path + ".raw"); err != nil {
+				return err
+			}
 			if err := timed(reads, name, do); err != nil {
 				return err
 			}
 		}
-		if err := dropCache(f.Path()); err != nil {
+		if err := DropCache(f.Path()); err != nil {
 			return err
 		}
 		if err := timed(reads, ours, func() error {

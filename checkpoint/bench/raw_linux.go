@@ -92,6 +92,17 @@ func (r *raw) reads(arrays []checkpoint.Array) map[string]func() error {
 	return map[string]func() error{
 		"direct, depth 2": func() error { return r.pieces(arrays, 2, false) },
 		"direct, depth 4": func() error { return r.pieces(arrays, 4, false) },
+		"direct, depth 8": func() error { return r.pieces(arrays, 8, false) },
+		"through the cache": func() error {
+			at := int64(0)
+			for _, a := range arrays {
+				if _, err := r.file.ReadAt(a.Data, at); err != nil {
+					return err
+				}
+				at += a.Len()
+			}
+			return nil
+		},
 	}
 }
 
@@ -134,8 +145,8 @@ func (r *raw) pieces(arrays []checkpoint.Array, depth int, write bool) error {
 	return nil
 }
 
-// dropCache has the kernel forget a file's pages.
-func dropCache(path string) error {
+// DropCache has the kernel forget a file's pages.
+func DropCache(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

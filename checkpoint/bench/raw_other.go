@@ -18,5 +18,7 @@ func newRaw(string, int64) (*raw, error) {
 func (*raw) close()                                            {}
 func (*raw) writes([]checkpoint.Array) map[string]func() error { return nil }
 func (*raw) reads([]checkpoint.Array) map[string]func() error  { return nil }
-func dropCache(string) error                                   { return errors.ErrUnsupported }
-func removeAll(string)                                         {}
+
+// DropCache is not possible on this system.
+func DropCache(string) error { return errors.ErrUnsupported }
+func removeAll(string)       {}

@@ -18,6 +18,7 @@ type checkpointCmd struct {
 	Verify  checkpointVerifyCmd  `cmd:"" help:"Read every byte and say what does not match."`
 	Export  checkpointExportCmd  `cmd:"" help:"Write a checkpoint as a safetensors file."`
 	Import  checkpointImportCmd  `cmd:"" help:"Make a checkpoint file from a safetensors file."`
+	Train   checkpointTrainCmd   `cmd:"" help:"Train a small network that can be killed at any time and resumed."`
 	Bench   checkpointBenchCmd   `cmd:"" help:"Measure what checkpoints cost on a disk."`
 }
 

@@ -21,6 +21,9 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/runlog"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // inputError marks an error as the fault of what the user gave: exit status 2.
@@ -48,6 +51,7 @@ func isBadInput(err error) bool {
 		cluster.ErrFile, cluster.ErrPreset, profile.ErrFormat, profile.ErrUnknown, agent.ErrPolicy,
 		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
 		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
+		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
 	} {
 		if errors.Is(err, mark) {
 			return true
