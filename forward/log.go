@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 )
@@ -126,7 +127,7 @@ func NewLogReader(r io.Reader) (*LogReader, error) {
 	if _, err := io.ReadFull(l.r, rest); err != nil {
 		return nil, fmt.Errorf("%w: header: %w", ErrLog, err)
 	}
-	l.chain = xxh3.Hash(append(start, rest[:n]...))
+	l.chain = xxh3.Hash(slices.Concat(start, rest[:n]))
 	if l.chain != binary.LittleEndian.Uint64(rest[n:]) {
 		return nil, fmt.Errorf("%w: header: checksum differs", ErrLog)
 	}
@@ -189,7 +190,7 @@ func (l *LogReader) readBlock() error {
 	if _, err := io.ReadFull(l.r, rest); err != nil {
 		return fmt.Errorf("%w, after step %d", ErrTruncated, l.steps)
 	}
-	sum := xxh3.HashSeed(append(head, rest[:n]...), l.chain)
+	sum := xxh3.HashSeed(slices.Concat(head, rest[:n]), l.chain)
 	if sum != binary.LittleEndian.Uint64(rest[n:]) {
 		return fmt.Errorf("%w: block after step %d: checksum differs", ErrLog, l.steps)
 	}

@@ -44,29 +44,9 @@ func Evaluate(net *train.Network, w *Weights, set data.Set) (accuracy, loss floa
 	if err != nil {
 		return 0, 0, fmt.Errorf("forward: %w", err)
 	}
-	inputs, targets, _, _ := set.Shape()
-	right, n := 0, 0
-	for from := 0; from < set.Len(); from += 64 {
-		count := min(64, set.Len()-from)
-		b := train.Batch{Inputs: make([]float32, count*inputs), Targets: make([]int32, count*targets)}
-		for i := range count {
-			set.Sample(from+i, b.Inputs[i*inputs:][:inputs], b.Targets[i*targets:][:targets])
-		}
-		pass, err := net.NewPass(count, false, nil)
-		if err != nil {
-			return 0, 0, fmt.Errorf("forward: %w", err)
-		}
-		r, err := pass.Right(v, b)
-		if err != nil {
-			return 0, 0, fmt.Errorf("forward: %w", err)
-		}
-		l, err := pass.Loss(v, b)
-		if err != nil {
-			return 0, 0, fmt.Errorf("forward: %w", err)
-		}
-		right += r
-		n += count * targets
-		loss += l * float64(count*targets)
+	right, loss, err := net.Evaluate(v, set)
+	if err != nil {
+		return 0, 0, fmt.Errorf("forward: %w", err)
 	}
-	return float64(right) / float64(n), loss / float64(n), nil
+	return float64(right) / float64(set.Len()*net.Positions()), loss, nil
 }

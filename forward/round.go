@@ -1,9 +1,6 @@
 package forward
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 // round collects the frames of one step. It is a function of the frames in their order, which is the same for all
 // processors, so that all come to the same end.
@@ -121,6 +118,3 @@ func (r *round) decide(pairs uint64) Commit {
 	}
 	return commit
 }
-
-// count is the number of pairs.
-func count(pairs uint64) int { return bits.OnesCount64(pairs) }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // forwardCmd trains by forward passes alone.
@@ -19,9 +20,11 @@ type forwardCmd struct {
 
 // forwardFlags describe a run.
 type forwardFlags struct {
-	Data         string  `help:"What to learn: digits (the UCI set, built in), a table (.csv, the class last), or a text, character by character." default:"digits" placeholder:"digits|FILE"`
+	Data         string  `help:"What to learn: digits (the UCI set, built in), synthetic, a table (.csv, the class last), or a text, character by character." default:"digits" placeholder:"digits|FILE"`
+	Model        string  `help:"Network: mlp, convnet (digits) or transformer (texts); default: mlp, for texts transformer." placeholder:"KIND"`
+	Size         int     `help:"Floats of a hidden layer, or of a token; channels of the first convolution." default:"64" placeholder:"N"`
+	Depth        int     `help:"Hidden layers, convolutions or blocks." default:"1" placeholder:"N"`
 	Length       int     `help:"Characters of a sample, of texts." default:"32" placeholder:"N"`
-	Model        string  `help:"Network: mlp:SIZES, convnet:CHANNELS or transformer:SIZE,HEADS,BLOCKS. Default: mlp:64, for texts transformer:64,4,2." placeholder:"KIND:SIZES"`
 	Processors   int     `short:"n" help:"Processors, an even number." default:"8" placeholder:"N"`
 	Directions   int     `help:"Directions tried in a step, a number that divides the pairs; default: one for each pair. 1 is the method's own form." placeholder:"N"`
 	Steps        int     `help:"Steps." default:"2000" placeholder:"N"`
@@ -39,7 +42,7 @@ type forwardFlags struct {
 }
 
 // header makes the run's header and its work.
-func (f *forwardFlags) header() (forward.Header, *forwardWork, error) {
+func (f *forwardFlags) header() (forward.Header, *task.Work, error) {
 	var h forward.Header
 	c := forward.Config{
 		Processors: f.Processors, Directions: f.Directions, Kind: forward.Kind(f.Kind), Key: f.Seed, Steps: f.Steps,
@@ -62,19 +65,16 @@ func (f *forwardFlags) header() (forward.Header, *forwardWork, error) {
 	if err := c.Validate(); err != nil {
 		return h, nil, badInput(err)
 	}
-	task := forwardTask{Data: f.Data, Model: f.Model}
-	if f.Data != "digits" {
-		task.Length = f.Length
-	}
-	w, err := task.load()
+	t := task.Task{Data: f.Data, Model: f.Model, Size: f.Size, Depth: f.Depth, Length: f.Length, Seed: f.Seed}
+	w, err := buildTask(t.WithDefaults())
 	if err != nil {
 		return h, nil, err
 	}
-	text, err := json.Marshal(w.task)
+	text, err := json.Marshal(w.Task)
 	if err != nil {
 		return h, nil, err
 	}
-	return forward.Header{Config: c, Task: text, Initial: forward.NewWeights(w.net, c.Key).Hash()}, w, nil
+	return forward.Header{Config: c, Task: text, Initial: forward.NewWeights(w.Network, c.Key).Hash()}, w, nil
 }
 
 // share deals the examples to the pairs of a cluster by their speed.

@@ -118,7 +118,7 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, conn *nats.Conn, url, to
 		children.Go(func() { c.keep(ctx, a, rank, url, token, results) })
 	}
 	r.watch = newForwardWatch(a, config, r.work, 0)
-	observer := &forward.Processor{Config: config, Rank: -1, Data: r.work.training, Weights: forward.NewWeights(r.work.net, config.Key), Bus: bus, Each: r.each}
+	observer := &forward.Processor{Config: config, Rank: -1, Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, config.Key), Bus: bus, Each: r.each}
 	r.weights = observer.Weights
 	begun := time.Now()
 	err = observer.Run(ctx)
@@ -246,18 +246,11 @@ func (c *forwardJoinCmd) Run(a *app) error {
 	if c.Rank < 0 || c.Rank >= h.Config.Processors {
 		return badInputf("--rank %d: the run has processors 0 to %d", c.Rank, h.Config.Processors-1)
 	}
-	var task forwardTask
-	if err := json.Unmarshal(h.Task, &task); err != nil {
-		return badInputf("the header of run %s: %w", c.NATS.Run, err)
-	}
-	if c.Data != "" {
-		task.Data = c.Data
-	}
-	work, err := task.load()
+	work, err := forwardTask(h, c.Data)
 	if err != nil {
 		return err
 	}
-	p := &forward.Processor{Config: &h.Config, Rank: c.Rank, Model: forward.NewModel(work.net), Data: work.training, Weights: forward.NewWeights(work.net, h.Config.Key), Bus: bus}
+	p := &forward.Processor{Config: &h.Config, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Weights: forward.NewWeights(work.Network, h.Config.Key), Bus: bus}
 	if got := p.Weights.Hash(); got != h.Initial {
 		return badInputf("this program makes other weights to start from (%s) than the one that launched the run (%s): use the same version", got, h.Initial)
 	}

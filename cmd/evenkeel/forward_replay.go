@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // forwardReplayCmd rebuilds weights.
@@ -52,7 +53,7 @@ func (c *forwardReplayCmd) Run(a *app) error {
 	if work == nil {
 		return err
 	}
-	if r.TestAccuracy, r.Loss, err = forward.Evaluate(work.net, weights, work.held); err != nil {
+	if r.TestAccuracy, r.Loss, err = forward.Evaluate(work.Network, weights, work.Held); err != nil {
 		return err
 	}
 	if c.Export != "" {
@@ -73,7 +74,7 @@ func (c *forwardReplayCmd) Run(a *app) error {
 }
 
 // replayed rebuilds weights from a log. A damaged end is told in the result.
-func replayed(path string) (*forwardReplayed, *forwardWork, *forward.Weights, error) {
+func replayed(path string) (*forwardReplayed, *task.Work, *forward.Weights, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, nil, opened(err)
@@ -83,11 +84,11 @@ func replayed(path string) (*forwardReplayed, *forwardWork, *forward.Weights, er
 	if err != nil {
 		return nil, nil, nil, badInputf("%s: %w", path, err)
 	}
-	work, err := forwardHeader(l.Header)
+	work, err := forwardTask(l.Header, "")
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	weights := forward.NewWeights(work.net, l.Header.Config.Key)
+	weights := forward.NewWeights(work.Network, l.Header.Config.Key)
 	r := &forwardReplayed{Of: l.Header.Config.Steps}
 	if r.Steps, err = forward.Replay(l, weights); errors.Is(err, forward.ErrWeights) {
 		return nil, nil, nil, badInputf("%s: %w", path, err)
@@ -102,13 +103,13 @@ func replayed(path string) (*forwardReplayed, *forwardWork, *forward.Weights, er
 }
 
 // exportWeights writes float32 tensors.
-func exportWeights(path string, work *forwardWork, w *forward.Weights, step int) error {
-	v, err := w.Values(work.net)
+func exportWeights(path string, work *task.Work, w *forward.Weights, step int) error {
+	v, err := w.Values(work.Network)
 	if err != nil {
 		return err
 	}
 	var arrays []checkpoint.Array
-	for i, p := range work.net.Params() {
+	for i, p := range work.Network.Params() {
 		b := make([]byte, 0, 4*p.Len())
 		for _, x := range v.Params[i] {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))

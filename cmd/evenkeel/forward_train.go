@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // forwardTrainCmd trains with goroutines for processors.
@@ -64,7 +65,7 @@ func (c *forwardTrainCmd) Run(a *app) error {
 // forwardRun is a run in this process.
 type forwardRun struct {
 	header  forward.Header
-	work    *forwardWork
+	work    *task.Work
 	weights *forward.Weights // of the first processor
 	log     *forward.LogWriter
 	file    *os.File
@@ -123,7 +124,7 @@ func (r *forwardRun) take(path string) error {
 	if len(r.from) == r.header.Config.Steps {
 		return badInputf("the run of %s is finished; evenkeel forward replay %s shows what came of it", path, path)
 	}
-	r.work, err = forwardHeader(r.header)
+	r.work, err = forwardTask(r.header, "")
 	return err
 }
 
@@ -160,7 +161,7 @@ func (r *forwardRun) train(a *app, c *forwardTrainCmd) error {
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for rank := range all {
-		p := &forward.Processor{Config: config, Rank: rank, Model: forward.NewModel(r.work.net), Data: r.work.training, Weights: forward.NewWeights(r.work.net, config.Key), Bus: memory.Reader()}
+		p := &forward.Processor{Config: config, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, config.Key), Bus: memory.Reader()}
 		if err := p.Begin(r.from); err != nil {
 			return err
 		}

@@ -6,13 +6,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // forwardWatch follows a run: progress, now and then an evaluation, and the curves.
 type forwardWatch struct {
 	*app
 	config *forward.Config
-	work   *forwardWork
+	work   *task.Work
 	first  int // steps done before this process
 	steps  int // done
 	loss   float64
@@ -25,7 +26,7 @@ type forwardWatch struct {
 	at, right []float64 // accuracy on what was held out
 }
 
-func newForwardWatch(a *app, config *forward.Config, work *forwardWork, first int) *forwardWatch {
+func newForwardWatch(a *app, config *forward.Config, work *task.Work, first int) *forwardWatch {
 	w := &forwardWatch{app: a, config: config, work: work, first: first, steps: first, begun: time.Now(), told: first * 10 / config.Steps}
 	w.tell, w.clear = a.progress("training")
 	return w
@@ -52,7 +53,7 @@ func (w *forwardWatch) step(c forward.Commit, weights *forward.Weights) error {
 		return nil
 	}
 	w.told = tenth
-	accuracy, _, err := forward.Evaluate(w.work.net, weights, w.work.held)
+	accuracy, _, err := forward.Evaluate(w.work.Network, weights, w.work.Held)
 	if err != nil {
 		return err
 	}
@@ -71,15 +72,15 @@ func (w *forwardWatch) forwards() float64 { return float64(w.steps * w.config.Pr
 
 // summary evaluates what came of the run.
 func (w *forwardWatch) summary(weights *forward.Weights, took time.Duration) (*forwardSummary, error) {
-	s := &forwardSummary{Steps: w.steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.task.Model, Data: w.work.task.Data,
+	s := &forwardSummary{Steps: w.steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
 		Weights: weights.Len(), Seconds: took.Seconds(), done: w.steps - w.first}
 	var err error
-	s.TestAccuracy, s.Loss, err = forward.Evaluate(w.work.net, weights, w.work.held)
+	s.TestAccuracy, s.Loss, err = forward.Evaluate(w.work.Network, weights, w.work.Held)
 	return s, err
 }
 
 func (w *forwardWatch) plot(path string) error {
-	f := chart.Figure{Title: fmt.Sprintf("Forward-only training: %s on %s, %d processors", w.work.task.Model, w.work.task.Data, w.config.Processors)}
+	f := chart.Figure{Title: fmt.Sprintf("Forward-only training: %s on %s, %d processors", w.work.Task.Model, w.work.Task.Data, w.config.Processors)}
 	if len(w.x) > 1 {
 		f.Panels = append(f.Panels, plotPanel("training loss", w.x, w.losses))
 	}
