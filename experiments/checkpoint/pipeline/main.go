@@ -19,6 +19,8 @@ import (
 	"strings"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/stats"
 	"github.com/evenkeel/evenkeel/train"
@@ -134,7 +136,7 @@ func run(ctx context.Context, c config, tell func(done int)) (r *report, err err
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	all := variants()
 	for _, v := range all {
 		if err := v.open(c, dir); err != nil {
@@ -170,48 +172,42 @@ type report struct {
 
 type variantReport struct {
 	Name        string         `json:"name"`
-	Seconds     stats.Interval `json:"step_seconds"`
-	OverCompute stats.Interval `json:"over_compute"` // steps' ratio, trial by trial
+	Seconds     stats.Interval `json:"step_seconds"` // median
+	OverCompute stats.Interval `json:"over_compute"`
 }
 
 func newReport(c config, all []*variant) *report {
-	compute, exchange, exchangeLine, save, saveLine := all[0].seconds, all[1].seconds, all[2].seconds, all[3].seconds, all[4].seconds
 	r := &report{
 		Command: strings.TrimSpace("go run ./experiments/checkpoint/pipeline " + strings.Join(os.Args[1:], " ")),
 		Machine: fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH),
 		Bytes:   all[3].file.Info().Bytes, all: all,
 	}
-	for _, v := range all {
-		r.Variants = append(r.Variants, variantReport{v.name, each(c.Trials, func(i int) float64 { return v.seconds[i] }),
-			each(c.Trials, func(i int) float64 { return v.seconds[i] / compute[i] })})
-	}
-	// Ratios of means, with intervals over the trials: single trials have small denominators.
-	ratio := func(over, under func(i int) float64) stats.Interval {
+	// Statistics of medians over trials: others use the machine, and a trial that they met is an outlier.
+	interval := func(value func(median func(of *variant) float64) float64) stats.Interval {
 		return stats.Seeds(c.Trials, func(pick []int) float64 {
-			var a, b float64
-			for _, i := range pick {
-				a, b = a+over(i), b+under(i)
-			}
-			return a / b
+			return value(func(of *variant) float64 {
+				var seconds []float64
+				for _, i := range pick {
+					seconds = append(seconds, of.seconds[i])
+				}
+				slices.Sort(seconds)
+				return stat.Quantile(0.5, stat.LinInterp, seconds, nil)
+			})
 		})
 	}
-	r.ExchangeHidden = ratio(func(i int) float64 { return exchange[i] - exchangeLine[i] }, func(i int) float64 { return exchange[i] - compute[i] })
-	r.SaveHidden = ratio(func(i int) float64 { return (save[i] - exchange[i]) - (saveLine[i] - exchangeLine[i]) }, func(i int) float64 { return save[i] - exchange[i] })
-	r.BothHidden = ratio(func(i int) float64 { return save[i] - saveLine[i] }, func(i int) float64 { return save[i] - compute[i] })
-	r.StepRatio = ratio(func(i int) float64 { return saveLine[i] }, func(i int) float64 { return save[i] })
+	type median = func(of *variant) float64
+	compute, exchange, exchangeLine, save, saveLine := all[0], all[1], all[2], all[3], all[4]
+	for _, v := range all {
+		r.Variants = append(r.Variants, variantReport{v.name, interval(func(m median) float64 { return m(v) }), interval(func(m median) float64 { return m(v) / m(compute) })})
+	}
+	r.ExchangeHidden = interval(func(m median) float64 { return (m(exchange) - m(exchangeLine)) / (m(exchange) - m(compute)) })
+	r.SaveHidden = interval(func(m median) float64 {
+		return ((m(save) - m(exchange)) - (m(saveLine) - m(exchangeLine))) / (m(save) - m(exchange))
+	})
+	r.BothHidden = interval(func(m median) float64 { return (m(save) - m(saveLine)) / (m(save) - m(compute)) })
+	r.StepRatio = interval(func(m median) float64 { return m(saveLine) / m(save) })
 	r.Layers = layers(all[4].spans)
 	return r
-}
-
-// each is the interval of the mean over trials.
-func each(trials int, value func(trial int) float64) stats.Interval {
-	return stats.Seeds(trials, func(pick []int) float64 {
-		sum := 0.0
-		for _, i := range pick {
-			sum += value(i)
-		}
-		return sum / float64(len(pick))
-	})
 }
 
 func (r *report) write(dir string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,11 +97,16 @@ func interval(i stats.Interval, scale float64, digits int) string {
 	return fmt.Sprintf("%.*f [%.*f, %.*f]", digits, scale*i.Mean, digits, scale*i.Low, digits, scale*i.High)
 }
 
-// figure draws node 0's second and third steps both ways, on one scale.
+// figure draws two steps of node 0 both ways, on one scale.
 func figure(sequential, pipelined []train.Span) chart.Figure {
-	return chart.Figure{Title: "Two steps of a node, layer by layer", Panels: []chart.Panel{
-		panel("one thing after the other", sequential), panel("layer pipeline", pipelined),
-	}}
+	a, endA := panel("one thing after the other", sequential)
+	b, endB := panel("layer pipeline", pipelined)
+	end := []float64{max(endA, endB), max(endA, endB)}
+	zero := []float64{0, 0}
+	for _, p := range []*chart.Panel{&a, &b} { // nothing to be seen, but the axis reaches that far
+		p.Series = append(p.Series, chart.Series{Kind: chart.Band, X: end, Low: zero, High: zero})
+	}
+	return chart.Figure{Title: "Two steps of a node, layer by layer", Panels: []chart.Panel{a, b}}
 }
 
 // drawn are the activities with the place of their bar in a layer's row.
@@ -109,9 +115,9 @@ var drawn = []struct {
 	low, high float64
 }{{train.Backward, 0.1, 0.45}, {train.Forward, 0.1, 0.45}, {train.Exchange, -0.15, 0.1}, {train.Save, -0.4, -0.15}}
 
-func panel(title string, spans []train.Span) chart.Panel {
+func panel(title string, spans []train.Span) (_ chart.Panel, end float64) {
 	p := chart.Panel{Title: title, XLabel: "milliseconds", YLabel: "layer (0: forward, all layers)"}
-	const first, last = 2, 3
+	first := typical(spans)
 	begin := time.Duration(1 << 62)
 	for _, s := range spans {
 		if s.Step == first {
@@ -121,14 +127,34 @@ func panel(title string, spans []train.Span) chart.Panel {
 	for _, d := range drawn {
 		name := string(d.activity)
 		for _, s := range spans {
-			if s.Node != 0 || s.Activity != d.activity || s.Step < first || s.Step > last || strings.HasPrefix(s.Layer, "relu") {
+			if s.Node != 0 || s.Activity != d.activity || s.Step < first || s.Step > first+1 || strings.HasPrefix(s.Layer, "relu") {
 				continue
 			}
 			row := float64(number(s.Layer))
 			x := []float64{(s.Begin - begin).Seconds() * 1000, (s.End - begin).Seconds() * 1000}
+			end = max(end, x[1])
 			p.Series = append(p.Series, chart.Series{Name: name, Kind: chart.Band, X: x, Low: []float64{row + d.low, row + d.low}, High: []float64{row + d.high, row + d.high}})
 			name = "" // the colour of the one before
 		}
 	}
-	return p
+	return p, end
+}
+
+// typical is the first of two steps that follow each other at once and together take the median time.
+func typical(spans []train.Span) uint64 {
+	begins := map[uint64]time.Duration{}
+	for _, s := range spans {
+		if b, ok := begins[s.Step]; s.Node == 0 && s.Activity == train.Forward && (!ok || s.Begin < b) {
+			begins[s.Step] = s.Begin
+		}
+	}
+	var pairs []uint64
+	for step := range begins {
+		if _, ok := begins[step+2]; ok {
+			pairs = append(pairs, step)
+		}
+	}
+	lasts := func(step uint64) time.Duration { return begins[step+2] - begins[step] }
+	slices.SortFunc(pairs, func(a, b uint64) int { return cmp.Or(cmp.Compare(lasts(a), lasts(b)), cmp.Compare(a, b)) })
+	return pairs[len(pairs)/2]
 }

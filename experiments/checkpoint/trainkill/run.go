@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -40,7 +41,7 @@ func run(ctx context.Context, kills int, seed uint64, command func(path string, 
 	if err != nil {
 		return r, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "run.ckpt")
 	rng := rand.New(rand.NewPCG(seed, 0))
 	durable, staged := 0, false
@@ -88,7 +89,7 @@ func once(ctx context.Context, command []string, rng *rand.Rand) (lines []string
 	}
 	for in := bufio.NewReader(out); ; {
 		line, err := in.ReadString('\n')
-		if err == io.EOF { //nolint:errorlint // what bufio returns, not wrapped
+		if errors.Is(err, io.EOF) {
 			break // half a line was told to nobody
 		}
 		if err != nil {
