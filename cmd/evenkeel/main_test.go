@@ -32,7 +32,10 @@ func TestScripts(t *testing.T) {
 			"mkpolicy": makePolicy,
 			"lines":    waitForLines,
 			"cut":      cut,
+			"samehash": sameHash,
 			"status":   endsWith,
+			"mkmodel":  makeModel,
+			"damage":   damage,
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("NO_COLOR", "1")

@@ -1,0 +1,223 @@
+// Command pipeline measures what the layer-by-layer schedule hides: the same trainer, data and bits, with every
+// exchange and save overlapped and with none. Variants take turns within each trial. It writes pipeline.json and
+// pipeline.svg, the timeline of two steps, and prints tables.
+//
+//	go run ./experiments/checkpoint/pipeline
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/evenkeel/evenkeel/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+)
+
+// config is what is measured.
+type config struct {
+	Layers, Width, Batch int
+	LinkBytesPerSecond   float64
+	Trials, Steps        int
+	dir                  string
+}
+
+func main() {
+	var c config
+	flag.IntVar(&c.Layers, "layers", 12, "dense layers")
+	flag.IntVar(&c.Width, "width", 512, "floats of a layer")
+	flag.IntVar(&c.Batch, "batch", 96, "samples of each of the two nodes")
+	flag.Float64Var(&c.LinkBytesPerSecond, "link", 125e6, "bytes per second between the nodes (125e6: gigabit Ethernet)")
+	flag.IntVar(&c.Trials, "trials", 15, "trials")
+	flag.IntVar(&c.Steps, "steps", 4, "steps of each variant in a trial, after one that is not measured")
+	flag.StringVar(&c.dir, "dir", "", "folder for the checkpoint files; default: the system's for temporary files")
+	out := flag.String("out", "experiments/checkpoint", "folder for pipeline.json and pipeline.svg")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	r, err := run(ctx, c, func(done int) { fmt.Fprintf(os.Stderr, "trial %d of %d\n", done, c.Trials) })
+	if err == nil {
+		err = r.write(*out)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "pipeline:", err)
+		os.Exit(1)
+	}
+	fmt.Println(r.tables())
+}
+
+// variant is one way of doing the same steps.
+type variant struct {
+	name       string
+	sequential bool
+	link, save bool
+	trainer    *train.Trainer
+	file       *checkpoint.File
+	seconds    []float64 // of a step, a mean per trial
+	spans      []train.Span
+}
+
+func variants() []*variant {
+	return []*variant{
+		{name: "compute only"},
+		{name: "exchange, sequential", sequential: true, link: true},
+		{name: "exchange, pipelined", link: true},
+		{name: "exchange and save, sequential", sequential: true, link: true, save: true},
+		{name: "exchange and save, pipelined", link: true, save: true},
+	}
+}
+
+func (v *variant) open(c config, dir string) error {
+	sizes := append(slices.Repeat([]int{c.Width}, c.Layers), 10)
+	net, err := train.MLP(sizes...)
+	if err != nil {
+		return err
+	}
+	d, err := data.NewSynthetic(100_000, c.Width, 10, 1)
+	if err != nil {
+		return err
+	}
+	config := train.Config{MicroBatches: []int{c.Batch, c.Batch}, Optimizer: train.Optimizer{Method: train.AdamW, Rate: 1e-4}, Sequential: v.sequential, Timeline: true}
+	if v.link {
+		config.LinkBytesPerSecond = c.LinkBytesPerSecond
+	}
+	if v.trainer, err = train.New(net, d, config); err != nil || !v.save {
+		return err
+	}
+	path := filepath.Join(dir, strings.ReplaceAll(v.name, " ", "-"))
+	if v.file, err = checkpoint.Create(path, v.trainer.Arrays(), checkpoint.Options{WhenFull: checkpoint.Block}); err != nil {
+		return err
+	}
+	return v.trainer.SaveTo(v.file, train.SaveConfig{Every: 1})
+}
+
+// measure takes one step to get going, then measures some. The save of the step before is under way at the beginning
+// as at the end; it is waited for outside.
+func (v *variant) measure(ctx context.Context, steps int) error {
+	if _, err := v.trainer.Step(ctx); err != nil {
+		return err
+	}
+	begun := time.Now()
+	for range steps {
+		if _, err := v.trainer.Step(ctx); err != nil {
+			return err
+		}
+	}
+	v.seconds = append(v.seconds, time.Since(begun).Seconds()/float64(steps))
+	if err := v.trainer.Save(ctx); err != nil {
+		return err
+	}
+	v.spans = append(v.spans, v.trainer.Timeline()...)
+	return nil
+}
+
+func (v *variant) close() error {
+	if v.file == nil {
+		return nil
+	}
+	return errors.Join(v.trainer.Close(), v.file.Close())
+}
+
+func run(ctx context.Context, c config, tell func(done int)) (r *report, err error) {
+	dir, err := os.MkdirTemp(c.dir, "pipeline")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	all := variants()
+	for _, v := range all {
+		if err := v.open(c, dir); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, v.close()) }()
+	}
+	for trial := range c.Trials {
+		for k := range all {
+			if err := all[(k+trial)%len(all)].measure(ctx, c.Steps); err != nil {
+				return nil, err
+			}
+		}
+		tell(trial + 1)
+	}
+	return newReport(c, all), nil
+}
+
+// report is pipeline.json.
+type report struct {
+	Command  string          `json:"command"`
+	Machine  string          `json:"machine"`
+	Bytes    int64           `json:"checkpoint_bytes"`
+	Variants []variantReport `json:"variants"`
+	// Shares of the time that exchange and save add to a sequential step, and do not add to a pipelined one.
+	ExchangeHidden stats.Interval `json:"exchange_hidden"`
+	SaveHidden     stats.Interval `json:"save_hidden"`
+	BothHidden     stats.Interval `json:"both_hidden"`
+	StepRatio      stats.Interval `json:"pipelined_over_sequential"`
+	Layers         []layerReport  `json:"layers"`
+	all            []*variant
+}
+
+type variantReport struct {
+	Name        string         `json:"name"`
+	Seconds     stats.Interval `json:"step_seconds"` // median
+	OverCompute stats.Interval `json:"over_compute"`
+}
+
+func newReport(c config, all []*variant) *report {
+	r := &report{
+		Command: strings.TrimSpace("go run ./experiments/checkpoint/pipeline " + strings.Join(os.Args[1:], " ")),
+		Machine: fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH),
+		Bytes:   all[3].file.Info().Bytes, all: all,
+	}
+	// Statistics of medians over trials: others use the machine, and a trial that they met is an outlier.
+	interval := func(value func(median func(of *variant) float64) float64) stats.Interval {
+		return stats.Seeds(c.Trials, func(pick []int) float64 {
+			return value(func(of *variant) float64 {
+				var seconds []float64
+				for _, i := range pick {
+					seconds = append(seconds, of.seconds[i])
+				}
+				slices.Sort(seconds)
+				return stat.Quantile(0.5, stat.LinInterp, seconds, nil)
+			})
+		})
+	}
+	type median = func(of *variant) float64
+	compute, exchange, exchangeLine, save, saveLine := all[0], all[1], all[2], all[3], all[4]
+	for _, v := range all {
+		r.Variants = append(r.Variants, variantReport{v.name, interval(func(m median) float64 { return m(v) }), interval(func(m median) float64 { return m(v) / m(compute) })})
+	}
+	r.ExchangeHidden = interval(func(m median) float64 { return (m(exchange) - m(exchangeLine)) / (m(exchange) - m(compute)) })
+	r.SaveHidden = interval(func(m median) float64 {
+		return ((m(save) - m(exchange)) - (m(saveLine) - m(exchangeLine))) / (m(save) - m(exchange))
+	})
+	r.BothHidden = interval(func(m median) float64 { return (m(save) - m(saveLine)) / (m(save) - m(compute)) })
+	r.StepRatio = interval(func(m median) float64 { return m(saveLine) / m(save) })
+	r.Layers = layers(all[4].spans)
+	return r
+}
+
+func (r *report) write(dir string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pipeline.json"), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	f := figure(r.all[3].spans, r.all[4].spans)
+	return errors.Join(f.Save(filepath.Join(dir, "pipeline.svg")), f.Save(filepath.Join(dir, "pipeline.png")))
+}

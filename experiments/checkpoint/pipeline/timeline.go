@@ -1,0 +1,160 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/train"
+)
+
+// layerReport is where a layer's exchange and save lay, means over all pipelined steps of node 0.
+type layerReport struct {
+	Layer           string  `json:"layer"`
+	BackwardSeconds float64 `json:"backward_seconds"`
+	ExchangeSeconds float64 `json:"exchange_seconds"`
+	ExchangeHidden  float64 `json:"exchange_hidden"` // share of that time in which the node computed gradients or losses
+	SaveSeconds     float64 `json:"save_seconds"`    // from handing over until written
+	SaveHidden      float64 `json:"save_hidden"`
+}
+
+// layers sums up the spans, layers from the last to the first: the order of the schedule.
+func layers(spans []train.Span) []layerReport {
+	var compute []train.Span
+	type sum struct{ time, hidden time.Duration }
+	sums := map[string]map[train.Activity]*sum{}
+	steps := map[uint64]bool{}
+	for _, s := range spans {
+		if s.Node == 0 && (s.Activity == train.Forward || s.Activity == train.Backward) {
+			compute = append(compute, s)
+		}
+		steps[s.Step] = true
+	}
+	slices.SortFunc(compute, func(a, b train.Span) int { return int(a.Begin - b.Begin) })
+	for _, s := range spans {
+		if s.Node != 0 || s.Layer == "" {
+			continue
+		}
+		if sums[s.Layer] == nil {
+			sums[s.Layer] = map[train.Activity]*sum{train.Backward: {}, train.Exchange: {}, train.Save: {}}
+		}
+		if a := sums[s.Layer][s.Activity]; a != nil {
+			a.time += s.End - s.Begin
+			a.hidden += covered(s, compute)
+		}
+	}
+	var out []layerReport
+	for name, a := range sums {
+		if a[train.Exchange].time == 0 {
+			continue // no parameters
+		}
+		mean := func(x train.Activity) float64 { return a[x].time.Seconds() / float64(len(steps)) }
+		share := func(x train.Activity) float64 { return float64(a[x].hidden) / float64(max(1, a[x].time)) }
+		out = append(out, layerReport{name, mean(train.Backward), mean(train.Exchange), share(train.Exchange), mean(train.Save), share(train.Save)})
+	}
+	slices.SortFunc(out, func(a, b layerReport) int { return number(b.Layer) - number(a.Layer) })
+	return out
+}
+
+// covered is how much of a span lies within others, which are sorted and apart.
+func covered(s train.Span, others []train.Span) (d time.Duration) {
+	first, _ := slices.BinarySearchFunc(others, s.Begin, func(o train.Span, at time.Duration) int { return int(o.End - at) })
+	for _, o := range others[first:] {
+		if o.Begin >= s.End {
+			break
+		}
+		d += max(0, min(o.End, s.End)-max(o.Begin, s.Begin))
+	}
+	return d
+}
+
+// number is that of dense7.
+func number(layer string) (n int) {
+	_, _ = fmt.Sscan(strings.TrimLeft(layer, "abcdefghijklmnopqrstuvwxyz"), &n)
+	return n
+}
+
+func (r *report) tables() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s; %.0f MB a checkpoint\n\n| variant | step, ms | over compute only |\n|---|---|---|\n", r.Command, r.Machine, float64(r.Bytes)/1e6)
+	for _, v := range r.Variants {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", v.Name, interval(v.Seconds, 1000, 1), interval(v.OverCompute, 1, 3))
+	}
+	fmt.Fprintf(&b, "\n| of the time that a sequential step adds | hidden |\n|---|---|\n| exchange | %s |\n| save | %s |\n| both | %s |\n\npipelined over sequential step: %s\n",
+		interval(r.ExchangeHidden, 1, 2), interval(r.SaveHidden, 1, 2), interval(r.BothHidden, 1, 2), interval(r.StepRatio, 1, 3))
+	b.WriteString("\n| layer | backward, ms | exchange, ms | under compute | save, ms | under compute |\n|---|---|---|---|---|---|\n")
+	for _, l := range r.Layers {
+		fmt.Fprintf(&b, "| %s | %.1f | %.1f | %.0f %% | %.1f | %.0f %% |\n", l.Layer, 1000*l.BackwardSeconds, 1000*l.ExchangeSeconds, 100*l.ExchangeHidden, 1000*l.SaveSeconds, 100*l.SaveHidden)
+	}
+	return b.String()
+}
+
+func interval(i stats.Interval, scale float64, digits int) string {
+	return fmt.Sprintf("%.*f [%.*f, %.*f]", digits, scale*i.Mean, digits, scale*i.Low, digits, scale*i.High)
+}
+
+// figure draws two steps of node 0 both ways, on one scale.
+func figure(sequential, pipelined []train.Span) chart.Figure {
+	a, endA := panel("one thing after the other", sequential)
+	b, endB := panel("layer pipeline", pipelined)
+	end := []float64{max(endA, endB), max(endA, endB)}
+	zero := []float64{0, 0}
+	for _, p := range []*chart.Panel{&a, &b} { // nothing to be seen, but the axis reaches that far
+		p.Series = append(p.Series, chart.Series{Kind: chart.Band, X: end, Low: zero, High: zero})
+	}
+	return chart.Figure{Title: "Two steps of a node, layer by layer", Panels: []chart.Panel{a, b}}
+}
+
+// drawn are the activities with the place of their bar in a layer's row.
+var drawn = []struct {
+	activity  train.Activity
+	low, high float64
+}{{train.Backward, 0.1, 0.45}, {train.Forward, 0.1, 0.45}, {train.Exchange, -0.15, 0.1}, {train.Save, -0.4, -0.15}}
+
+func panel(title string, spans []train.Span) (_ chart.Panel, end float64) {
+	p := chart.Panel{Title: title, XLabel: "milliseconds", YLabel: "layer (0: forward, all layers)"}
+	first := typical(spans)
+	begin := time.Duration(1 << 62)
+	for _, s := range spans {
+		if s.Step == first {
+			begin = min(begin, s.Begin)
+		}
+	}
+	for _, d := range drawn {
+		name := string(d.activity)
+		for _, s := range spans {
+			if s.Node != 0 || s.Activity != d.activity || s.Step < first || s.Step > first+1 || strings.HasPrefix(s.Layer, "relu") {
+				continue
+			}
+			row := float64(number(s.Layer))
+			x := []float64{(s.Begin - begin).Seconds() * 1000, (s.End - begin).Seconds() * 1000}
+			end = max(end, x[1])
+			p.Series = append(p.Series, chart.Series{Name: name, Kind: chart.Band, X: x, Low: []float64{row + d.low, row + d.low}, High: []float64{row + d.high, row + d.high}})
+			name = "" // the colour of the one before
+		}
+	}
+	return p, end
+}
+
+// typical is the first of two steps that follow each other at once and together take the median time.
+func typical(spans []train.Span) uint64 {
+	begins := map[uint64]time.Duration{}
+	for _, s := range spans {
+		if b, ok := begins[s.Step]; s.Node == 0 && s.Activity == train.Forward && (!ok || s.Begin < b) {
+			begins[s.Step] = s.Begin
+		}
+	}
+	var pairs []uint64
+	for step := range begins {
+		if _, ok := begins[step+2]; ok {
+			pairs = append(pairs, step)
+		}
+	}
+	lasts := func(step uint64) time.Duration { return begins[step+2] - begins[step] }
+	slices.SortFunc(pairs, func(a, b uint64) int { return cmp.Or(cmp.Compare(lasts(a), lasts(b)), cmp.Compare(a, b)) })
+	return pairs[len(pairs)/2]
+}

@@ -1,0 +1,1 @@
+"""Evenkeel for PyTorch: thin, the standard library and torch."""
