@@ -31,6 +31,8 @@ type TableCost struct {
 	lengths []int
 	series  [][]Trial // per length, those that ran, smoothed
 	steps   []step
+	table   Table
+	given   int64
 	time    *fit // nil: interpolate
 	peak    *fit // nil: only what ran
 	limit   float64
@@ -50,7 +52,7 @@ func (f *fit) at(length, batch int) float64 {
 
 // NewCost prepares a table. Limit is the memory in bytes; 0 is the largest peak that ran.
 func NewCost(t Table, limit int64) (*TableCost, error) {
-	c := &TableCost{limit: float64(limit)}
+	c := &TableCost{limit: float64(limit), table: t, given: limit}
 	var largest float64
 	peaks := true
 	for _, r := range t {

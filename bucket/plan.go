@@ -44,8 +44,10 @@ type Plan struct {
 	Rule       string    `json:"boundaries"`
 	Buckets    []Bucket  `json:"buckets"`
 	Overlong   string    `json:"overlong"`
-	Limit      int       `json:"limit"` // longest length that is batched
-	Prediction string    `json:"prediction"`
+	Limit      int       `json:"limit"`        // longest length that is batched
+	Prediction string    `json:"prediction"`   // of seconds: fit, isotonic or formula
+	Memory     int64     `json:"memory_bytes"` // limit; 0: the largest peak in the table
+	Table      Table     `json:"table"`        // what was planned with
 
 	AnchorSeconds     float64            `json:"anchor_seconds"`
 	AnchorEpochT      float64            `json:"anchor_epoch_seconds"` // by T alone
@@ -74,7 +76,7 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 	p := &Plan{Version: PlanVersion, Ranks: f.Ranks, Speeds: f.Speeds, Rule: f.Rule, Overlong: f.Overlong,
 		Samples: len(l), cost: c, Modes: map[string]float64{}, Prediction: "formula"}
 	if t, ok := c.(*TableCost); ok {
-		p.Prediction = t.Smoothed()
+		p.Prediction, p.Table, p.Memory = t.Smoothed(), t.table, t.given
 	}
 	p.hist = l.histogram()
 	if err := p.measure(f.Overlong); err != nil {
@@ -335,9 +337,6 @@ func (p *Plan) Schedule(l Lengths, seed, epoch uint64) *Schedule {
 	full := l.histogram()
 	group := p.groups(int(longest) + 1)
 	o := newOrder(full, group, seed, epoch)
-	if p.Mode == Sorted && len(o.start) < p.limit+2 {
-		o.start = append(o.start, len(l))
-	}
 	s := &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, lengths: l, order: o}
 	s.Steps, s.Batches = p.cut(o, seed, epoch)
 	return s

@@ -13,11 +13,11 @@ import (
 
 // Trial is one training step that was tried.
 type Trial struct {
-	Length      int     // padded length of every sample, >= 1
-	Batch       int     // samples, >= 1
-	Seconds     float64 // duration; 0: it ran out of memory
-	PeakBytes   int64   // largest memory in use; 0: not known
-	OutOfMemory bool
+	Length      int     `json:"length"`     // padded length of every sample, >= 1
+	Batch       int     `json:"batch"`      // samples, >= 1
+	Seconds     float64 `json:"seconds"`    // duration; 0: it ran out of memory
+	PeakBytes   int64   `json:"peak_bytes"` // largest memory in use; 0: not known
+	OutOfMemory bool    `json:"out_of_memory"`
 }
 
 // Table is a set of trials, sorted by length, then batch, no pair twice.

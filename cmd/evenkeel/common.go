@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/chart"
@@ -45,7 +46,7 @@ func isBadInput(err error) bool {
 	}
 	for _, mark := range []error{
 		cluster.ErrFile, cluster.ErrPreset, profile.ErrFormat, profile.ErrUnknown, agent.ErrPolicy,
-		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
+		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog, bucket.ErrInput,
 	} {
 		if errors.Is(err, mark) {
 			return true

@@ -35,6 +35,7 @@ type cli struct {
 	Compare  compareCmd  `cmd:"" help:"Judge policies over scenarios and seeds."`
 	Export   exportCmd   `cmd:"" help:"Write micro-batch sizes for a trainer."`
 	Profiles profilesCmd `cmd:"" help:"List, show and check device profiles."`
+	Bucket   bucketCmd   `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 }
 
