@@ -26,7 +26,7 @@ type Cost interface {
 // Memory: a batch fits if a trial at least as long and as large ran. Where peaks are
 // known and follow the same formula to 2%, also if the predicted peak, enlarged by the
 // fit's worst error, is within the limit. It never fits if a trial at most as long and
-// as large ran out of memory.
+// as large ran out of memory, nor beyond the longest length that ran.
 type TableCost struct {
 	lengths []int
 	series  [][]Trial // per length, those that ran, smoothed
@@ -37,6 +37,9 @@ type TableCost struct {
 	peak    *fit // nil: only what ran
 	limit   float64
 }
+
+// exact is the mean relative error below which the formula needs no comparison.
+const exact = 0.005
 
 // fit is a + b B + c B L + d B L^2.
 type fit struct {
@@ -75,7 +78,7 @@ func NewCost(t Table, limit int64) (*TableCost, error) {
 		c.limit = largest
 	}
 	f := leastSquares(c.series, func(r Trial) float64 { return r.Seconds })
-	if f != nil && f.err <= c.leftOut() {
+	if f != nil && (f.err <= exact || f.err <= c.leftOut()) {
 		c.time = f
 	}
 	if peaks {
@@ -189,6 +192,9 @@ func along(s []Trial, batch int) float64 {
 
 // Cap is Cost's.
 func (c *TableCost) Cap(length int) int {
+	if length > c.lengths[len(c.lengths)-1] {
+		return 0 // nothing is known of longer samples
+	}
 	fits, bad := 0, math.MaxInt
 	if i := sort.Search(len(c.steps), func(k int) bool { return c.steps[k].length >= length }); i < len(c.steps) {
 		fits = c.steps[i].fits
@@ -227,12 +233,4 @@ func (c *TableCost) memory(t Table) {
 	for i := len(c.steps) - 2; i >= 0; i-- {
 		c.steps[i].fits = max(c.steps[i].fits, c.steps[i+1].fits)
 	}
-}
-
-// Longest is the longest sample of which at least one fits.
-func (c *TableCost) Longest() int {
-	if c.peak != nil {
-		return sort.Search(MaxLength, func(l int) bool { return c.Cap(l+1) < 1 })
-	}
-	return c.lengths[len(c.lengths)-1]
 }

@@ -23,8 +23,8 @@ const maxTrials = 8
 // Profile tries (length, batch) combinations, longest length first, and hands each trial
 // to got as it comes. Known trials are not tried again: that resumes a profile. Grid
 // tries batches in rising order and leaves a length at the first that runs out of memory.
-// Bisect doubles the batch until memory runs out, starting from what the next longer
-// length held, then bisects between the last that ran and the first that did not.
+// Bisect doubles the batch until memory runs out, starting from the tokens that the next
+// longer length held, then bisects between the last that ran and the first that did not.
 func Profile(ctx context.Context, r Runner, method string, lengths, batches []int, known Table, got func(Trial) error) error {
 	lengths = slices.Clone(lengths)
 	slices.Sort(lengths)
@@ -69,10 +69,13 @@ func Profile(ctx context.Context, r Runner, method string, lengths, batches []in
 	}
 	most := slices.Max(batches)
 	start := 1
-	for _, l := range lengths {
+	for i, l := range lengths {
+		if i > 0 {
+			start = min(most, start*lengths[i-1]/l)
+		}
 		low, high := 0, most+1
 		n := 0
-		for b := start; n < maxTrials && high-low > 1 && (low == 0 || high-low > low/20); n++ {
+		for b := start; n < maxTrials-1 && high-low > 1 && (low == 0 || high-low > low/20); n++ {
 			ran, err := try(l, b)
 			if err != nil {
 				return err
