@@ -138,7 +138,8 @@ func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 }
 
 // choose takes every node's best action under the weights where the network knows the
-// input and its advantage over the model's own update is large enough.
+// input and its advantage over the model's own update is large enough: the more, the
+// noisier the node, as its values are then less certain.
 func (a *Agent) choose() {
 	const width = env.Objectives
 	per := len(env.Actions) * width
@@ -151,7 +152,7 @@ func (a *Agent) choose() {
 		}
 		q := a.q[i*per : (i+1)*per]
 		best := greedy(q, a.weights)
-		if value(q, best, a.weights)-value(q, a.model[i], a.weights) > least {
+		if value(q, best, a.weights)-value(q, a.model[i], a.weights) > least*float32(a.tracker.Noise(i)) {
 			a.actions[i] = best
 		}
 	}

@@ -37,7 +37,7 @@ type Record struct {
 }
 
 // recordVersion changes whenever env's features or actions change their meaning.
-const recordVersion = 2
+const recordVersion = 3
 
 // Names in a policy file: of the record and of the network.
 const (

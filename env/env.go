@@ -191,10 +191,10 @@ func (e *Env) round() (Step, error) {
 	if err != nil {
 		return Step{}, fmt.Errorf("env: %w", err)
 	}
-	room := noiseRoom(e.tracker.spread, &e.config.Conditions, len(e.perf), e.tracker.round.rule)
+	stakes := newStakes(e.tracker.spread, &e.config.Conditions, len(e.perf), e.tracker.round.rule)
 	for i := range e.perf {
 		if present[i] {
-			e.nodes[i*Objectives] = float32(e.own(i, finish, room, &truth))
+			e.nodes[i*Objectives] = float32(e.own(i, finish, &stakes, &truth))
 		}
 		e.before[i] = truth.Slowdown[i]
 	}
@@ -219,13 +219,13 @@ func (e *Env) round() (Step, error) {
 }
 
 // own is node i's own reward in a round that is predicted to take finish seconds.
-func (e *Env) own(i int, finish, room float64, truth *cluster.Truth) float64 {
+func (e *Env) own(i int, finish float64, stakes *stakes, truth *cluster.Truth) float64 {
 	if rule := e.tracker.round.rule; e.tracker.nodes[i].late && rule.Quorum < 1 {
 		node := &e.known.Nodes[i]
 		work := node.Finish(node.Slowed(e.truthBase[i], truth.Slowdown[i]), e.sizes[i])
 		return lateReward(1+lateSlack+rule.Grace, truth.Left[i]/finish, work/finish, truth.Noise[i])
 	}
-	return ownReward(e.ratio(i, e.before[i]), e.ratio(i, truth.Slowdown[i]), truth.Noise[i], room)
+	return stakes.ownReward(e.ratio(i, e.before[i]), e.ratio(i, truth.Slowdown[i]), truth.Noise[i])
 }
 
 // ratio is the predicted over the true time in which node i finishes its share, at a true

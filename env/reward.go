@@ -13,28 +13,44 @@ const (
 	suddenJump = 0.1 // a change of the log slowdown that no rule could foresee
 )
 
-// noiseRoom is the best room for a node's true noise, in deviations, found by search
-// with an oracle on the training split: about 0.8 of the fleet's spread, less where a
-// round holds several spikes anyway, behind which everybody's noise hides.
+// stakes are what a node's parameter can gain and lose in a round, the same for all nodes.
+type stakes struct {
+	room   float64 // best room for a node's true noise, in deviations
+	nodes  float64 // that wait where a node is later than any other
+	beyond float64 // over the finish, where that is so: as late as the largest spike is expected; 0: no spike is
+}
+
+// newStakes finds the best room: by search with an oracle on the training split, about 0.8
+// of the fleet's spread, less where a round holds several spikes anyway, behind which
+// everybody's noise hides.
 //
 // Where a round does not wait for everybody, a node that is late holds nobody up for
 // longer than the grace, and the best room is less than a third of the spread, more with the
 // grace.
-func noiseRoom(spread float64, c *cluster.Conditions, nodes int, rule cluster.Rule) float64 {
+func newStakes(spread float64, c *cluster.Conditions, nodes int, rule cluster.Rule) stakes {
 	if rule.Quorum < 1 {
-		return spread * min(0.3+1.5*rule.Grace, 0.82)
+		return stakes{room: spread * min(0.3+1.5*rule.Grace, 0.82)}
 	}
 	spikes := c.Spikes.Rate * float64(nodes)
-	return 0.82 * spread / (1 + 0.07*spikes*spikes)
+	s := stakes{room: 0.82 * spread * hidden(spikes), nodes: float64(nodes)}
+	if spikes > 1 { // the largest of so many exponential numbers
+		s.beyond = c.Spikes.Least + c.Spikes.More*(math.Log(spikes)+0.577)
+	}
+	return s
 }
+
+// hidden is the share of the best room that is left where a round holds so many spikes.
+func hidden(spikes float64) float64 { return 1 / (1 + 0.07*spikes*spikes) }
 
 // ownReward is what a node earned by its parameter, at most 0: minus the expected loss
 // of goodput that the parameter causes against the best one, in shares of a node. A
 // parameter above the truth wastes some of the node (ln p/x); one below it makes
 // everybody wait (the expected overshoot over the common finish time, times the nodes
-// that wait):
+// that wait; all of them beyond the spikes):
 //
-//	loss(p) = ln(p/x) + n E[(x/p (1 + noise z) - 1)+],  z normal, 1/n = P(z > room)
+//	loss(p) = ln(p/x) + n E[(x/p (1 + noise z) - 1)+] + (N-n) E[(x/p (1 + noise z) - 1 - beyond)+]
+//
+// with z normal and 1/n = P(z > room).
 //
 // It is what the simulator knows and the agent does not; a reward of arrival times
 // trains badly, as every node's is ruled by the slowest. A jump between the
@@ -42,18 +58,24 @@ func noiseRoom(spread float64, c *cluster.Conditions, nodes int, rule cluster.Ru
 // judged by what could be known.
 //
 // The ratios p/x are those of the predicted finish time to the true one.
-func ownReward(before, after, noise, room float64) float64 {
+func (s *stakes) ownReward(before, after, noise float64) float64 {
 	if math.Abs(math.Log(after/before)) > suddenJump {
 		after = before
 	}
 	noise = max(noise, 1e-3)
-	waiting := 1 / above(room)
-	loss := func(ratio float64) float64 { // ratio p/x
-		t := (ratio - 1) / noise
-		overshoot := noise * (density(t) - t*above(t))
-		return math.Log(ratio) + waiting*overshoot/ratio
+	waiting := 1 / above(s.room)
+	overshoot := func(ratio, beyond float64) float64 {
+		t := ((1+beyond)*ratio - 1) / noise
+		return noise / ratio * (density(t) - t*above(t))
 	}
-	return -min(max(loss(after)-loss(1+room*noise), 0), worst)
+	loss := func(ratio float64) float64 { // ratio p/x
+		l := math.Log(ratio) + waiting*overshoot(ratio, 0)
+		if s.beyond > 0 {
+			l += max(s.nodes-waiting, 0) * overshoot(ratio, s.beyond)
+		}
+		return l
+	}
+	return -min(max(loss(after)-loss(1+s.room*noise), 0), worst)
 }
 
 const (

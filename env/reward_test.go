@@ -11,7 +11,8 @@ import (
 func TestOwnReward(t *testing.T) {
 	for _, noise := range []float64{0.005, 0.03, 0.12} {
 		for _, room := range []float64{0.5, 1.2, 2} {
-			reward := func(ratio float64) float64 { return ownReward(ratio, ratio, noise, room) }
+			stakes := stakes{room: room}
+			reward := func(ratio float64) float64 { return stakes.ownReward(ratio, ratio, noise) }
 			best := 1 + room*noise
 			if got := reward(best); got != 0 {
 				t.Errorf("noise %v, room %v: reward %v at the best parameter", noise, room, got)
@@ -43,24 +44,26 @@ func TestOwnReward(t *testing.T) {
 			}
 		}
 	}
-	if got := ownReward(1e-9, 1e-9, 0.03, 1); got != -worst {
+	one := stakes{room: 1}
+	if got := one.ownReward(1e-9, 1e-9, 0.03); got != -worst {
 		t.Errorf("an absurd overload costs %v", got)
 	}
-	if got := ownReward(1e9, 1e9, 0.03, 1); got != -worst {
+	if got := one.ownReward(1e9, 1e9, 0.03); got != -worst {
 		t.Errorf("an absurd waste costs %v", got)
 	}
-	if got := ownReward(1, 1, 0, 1); !(got <= 0 && got > -0.02) {
+	if got := one.ownReward(1, 1, 0); !(got <= 0 && got > -0.02) {
 		t.Errorf("without noise the truth costs %v", got)
 	}
 }
 
 // Nobody could foresee a jump between the measurement and the round; drift counts.
 func TestOwnRewardExcusesJumps(t *testing.T) {
+	usual := stakes{room: 1.2}
 	fits := 1 * (1 + 1.2*0.03)
-	if got := ownReward(fits, fits/2, 0.03, 1.2); got != 0 {
+	if got := usual.ownReward(fits, fits/2, 0.03); got != 0 {
 		t.Errorf("a jump after the measurement costs %v", got)
 	}
-	if stale, kept := ownReward(fits, fits/1.09, 0.03, 1.2), ownReward(fits, fits, 0.03, 1.2); !(stale < kept) {
+	if stale, kept := usual.ownReward(fits, fits/1.09, 0.03), usual.ownReward(fits, fits, 0.03); !(stale < kept) {
 		t.Errorf("9%% of drift costs %v, none %v", stale, kept)
 	}
 }
@@ -82,6 +85,37 @@ func TestOwnRewardsOptimum(t *testing.T) {
 				t.Errorf("noise %v: the least loss is at %v deviations, the reward takes %v", noise, at, room)
 			}
 		}
+	}
+}
+
+// Behind many spikes a little lateness is hidden; beyond the largest of them nothing is.
+func TestStakesBehindSpikes(t *testing.T) {
+	c := cluster.Conditions{Spikes: cluster.Spikes{Rate: 0.03, Least: 0.1, More: 0.2}}
+	for _, nodes := range []int{64, 512, 10_000} {
+		s := newStakes(spread(nodes), &c, nodes, cluster.Rule{Quorum: 1})
+		largest, rng := 0.0, rand.New(rand.NewPCG(41, 42))
+		for range 200 {
+			most := 0.0
+			for range nodes {
+				if rng.Float64() < c.Spikes.Rate {
+					most = max(most, c.Spikes.Least+c.Spikes.More*rng.ExpFloat64())
+				}
+			}
+			largest += most / 200
+		}
+		if math.Abs(s.beyond-largest) > 0.1*largest {
+			t.Errorf("%d nodes: spikes end at %.3f, expected at %.3f", nodes, largest, s.beyond)
+		}
+		inside, outside := 1/(1+0.5*s.beyond), 1/(1+1.3*s.beyond)
+		hides := stakes{room: s.room}
+		for _, ratio := range []float64{inside, outside} {
+			if got, plain := s.ownReward(ratio, ratio, 0.02), hides.ownReward(ratio, ratio, 0.02); (got < plain-1e-9) != (ratio == outside) && plain > -worst {
+				t.Errorf("%d nodes: %.2f over the finish earns %v, %v if the spikes hid everything", nodes, 1/ratio-1, got, plain)
+			}
+		}
+	}
+	if s := newStakes(spread(64), &cluster.Conditions{}, 64, cluster.Rule{Quorum: 1}); s.beyond != 0 {
+		t.Errorf("without spikes everybody hides until %v", s.beyond)
 	}
 }
 
@@ -131,7 +165,7 @@ func TestNoiseRoomIsNearTheBest(t *testing.T) {
 				best, at = time, m
 			}
 		}
-		room := noiseRoom(spread(16), &c, 16, cluster.Rule{Quorum: 1})
+		room := newStakes(spread(16), &c, 16, cluster.Rule{Quorum: 1}).room
 		if got := fleetTime(&c, fleets, room); got > best*1.0015 {
 			t.Errorf("spike rate %v: room %.2f takes %.4f, room %.2f takes %.4f", rate, room, got, at, best)
 		}

@@ -55,7 +55,7 @@ type track struct {
 // fleet is what holds for the round as a whole.
 type fleet struct {
 	residual, absolute, product, deviation float64
-	jumps                                  float64 // moving average per node and round
+	jumps                                  float64 // sudden slowdowns per node and round, moving average
 	slow                                   float64 // share of nodes well above their level
 	missing                                float64 // share of nodes without a measurement
 	excess                                 float64 // wait over what was predicted, - 1
@@ -67,7 +67,7 @@ const (
 	priorWeight    = 3    // measurements that the prior counts as
 	devianceRate   = 0.01 // a node's noise changes slowly
 	jumpAt         = 4.0  // deviations
-	quiet          = 0.15 // product of neighbouring residuals, in variances, below which nothing drifts
+	quiet          = 0.25 // product of neighbouring residuals, in variances, below which nothing drifts
 	enough         = 8    // measurements after which a line that was fitted may judge new ones
 	normalAbs      = 0.7979 * math.Sqrt2
 )
@@ -89,9 +89,21 @@ func spread(n int) float64 {
 	return math.Sqrt2 * math.Erfinv(1-2/float64(max(n, 3)))
 }
 
+// room is the unit of margins, in deviations: the fleet's spread, and less where a round
+// holds several spikes anyway, behind which everybody's noise hides.
+func (t *Tracker) room() float64 {
+	if t.round.rule.Quorum < 1 {
+		return t.spread
+	}
+	return t.spread * hidden(t.fleet.jumps*float64(len(t.nodes)))
+}
+
 // deviation is the estimated relative sd of one measurement. Differences of
 // neighbours cancel drift, and absolute values dampen spikes.
 func (n *track) deviation() float64 { return max(n.deviance/normalAbs, 5e-4) }
+
+// Noise is node i's noise, as measured, over the usual one; at least 1.
+func (t *Tracker) Noise(i int) float64 { return max(1, t.nodes[i].deviation()/priorDeviation) }
 
 // Observe takes in a round: the gradients received, the total wait, the times.
 func (t *Tracker) Observe(report *cluster.Report) {
@@ -174,7 +186,7 @@ func (t *Tracker) noiseScale(report *cluster.Report) {
 // NoiseScale is the gradient noise scale in samples, as the gradients' norms show it.
 func (t *Tracker) NoiseScale() float64 { return t.scale }
 
-// measure takes in a whole measurement and reports whether it is a jump.
+// measure takes in a whole measurement and reports whether the node is suddenly slower.
 func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
 	if n.fit != nil && n.count == 0 {
 		// The nameplate only bridged the time until now.
@@ -187,7 +199,7 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
 	n.residual = m/n.slowdown - 1
 	n.size, n.seconds, n.fresh = r.Size, r.Seconds, true
 	if n.count > 0 {
-		change := min(math.Abs(m-n.newest[0])/n.slowdown, 3*n.deviance)
+		change := min(math.Abs(m-n.newest[0])/n.slowdown, 3*n.deviance*(1+5/n.count))
 		n.deviance += max(devianceRate, 1/(n.count+priorWeight)) * (change - n.deviance)
 	}
 	d := n.deviation()
@@ -212,7 +224,7 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
 	}
 	n.count++
 	n.remember(m, d)
-	return jump
+	return jump && n.residual > 0
 }
 
 // learn lets the line of a node whose profile is unknown follow a measurement at its
@@ -236,7 +248,7 @@ func (n *track) remember(m, d float64) {
 		return // the line itself is still moving
 	}
 	if math.Abs(m/n.level-1) > jumpAt*d*math.Sqrt(1+1/n.levels) {
-		if n.strange++; n.strange > patience {
+		if n.strange++; n.strange > min(patience, 4*int(n.levels)) {
 			n.level, n.levels, n.strange = n.slowdown, 1, 0
 		}
 		return
@@ -246,42 +258,15 @@ func (n *track) remember(m, d float64) {
 	n.level += max(0.02, 1/n.levels) * (m - n.level)
 }
 
-// Model writes the model's own update of every node, an action index: a slow filter
-// that jumps when a measurement is too far off to be noise, and returns to the known
-// level when the measurement fits it. It is what a controller falls back to.
-func (t *Tracker) Model(actions []int) {
-	filter, margin := modelFilter, modelRoom
-	if t.round.rule.Quorum < 1 {
-		filter, margin = modelQuick, 0 // a node that is a little late holds nobody up
-	}
-	for i := range t.nodes {
-		n := &t.nodes[i]
-		d := n.deviation()
-		actions[i] = filter
-		if filter == modelFilter && n.product < quiet {
-			actions[i] = modelSlow
-		}
-		if n.late {
-			actions[i] = modelLate
-		}
-		if n.fresh && n.count > 1 && math.Abs(n.residual) > jumpAt*d*math.Sqrt(1+n.variance) {
-			actions[i] = modelJump
-			if n.strange == 0 && math.Abs(n.newest[0]/n.level-1) < jumpAt*d {
-				actions[i] = modelReturn
-			}
-		}
-		actions[i] += margin
-	}
-}
-
 // Apply updates every node's performance parameters by its action: the method's
 // output. perf gets, for each node, the parameters to allocate by. A node that was not
 // measured keeps its belief; only its margin is chosen, and what to believe of one that
 // is later than predicted.
 func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
+	room := t.room()
 	for i := range t.nodes {
 		n, a, node := &t.nodes[i], &Actions[actions[i]], &t.cluster.Nodes[i]
-		n.gain, n.margin = 0, a.Margin*t.spread
+		n.gain, n.margin = 0, a.Margin*room
 		if n.fresh {
 			if n.fit != nil && (n.strange == 0 || n.count <= enough) {
 				n.learn(node)
@@ -347,7 +332,19 @@ func (n *track) update(a *Action) {
 	case Return:
 		n.slowdown, n.variance = n.level, max(0.01, 1/max(n.levels, 1))
 	}
-	n.slowdown += n.gain * (n.newest[0] - n.slowdown)
+	n.slowdown += n.gain * (n.believable() - n.slowdown)
+}
+
+// believable is the newest measurement, but for one that is faster than the node is known
+// to be: where much would be given on it, the slower of the last two counts. Were it
+// noise, everybody would wait.
+func (n *track) believable() float64 {
+	const much = 0.25 // gain
+	m := n.newest[0]
+	if n.gain > much && m < n.level {
+		m = min(max(m, n.newest[1]), n.level)
+	}
+	return m
 }
 
 // Predict tells the tracker the finish time in seconds of the allocation that follows.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/internal/trial"
+	"github.com/evenkeel/evenkeel/train"
 )
 
 type bucketProfileCmd struct {
@@ -18,6 +19,8 @@ type bucketProfileCmd struct {
 	Batches  []int         `help:"Batch sizes of a grid; the largest bounds a bisection." default:"1,2,4,8,16,32,64,128,256,512,1024" placeholder:"B,..."`
 	Method   string        `help:"${enum}: double, then bisect, at most 8 trials a length; or every combination." enum:"bisect,grid" default:"bisect"`
 	Limit    time.Duration `help:"Time limit of a trial." default:"10m"`
+	Built    bool          `name:"built-in" help:"Train a small transformer in this process instead of a command; --memory bounds it."`
+	Memory   int64         `help:"With --built-in: memory budget in bytes." default:"268435456" placeholder:"BYTES"`
 	Recorded string        `help:"Replay this table instead of a command." placeholder:"FILE"`
 	Out      string        `help:"Table to write; trials that are in it already are not tried again." required:"" placeholder:"FILE"`
 	JSON     bool          `name:"json" help:"Print the trials as JSON."`
@@ -32,6 +35,7 @@ its wall time counts. Exit status 42, a kill by the system, or "out of memory" i
 Examples:
 
   evenkeel bucket profile --lengths 128,512,2048 --out table.csv -- python3 step.py {length} {batch}
+  evenkeel bucket profile --lengths 32,64,128 --built-in --out table.csv
   evenkeel bucket profile --lengths 128,512 --batches 1,8,64 --method grid --out table.csv -- ./step`
 }
 
@@ -42,6 +46,19 @@ type commandRunner struct{ c trial.Command }
 func (r commandRunner) Try(ctx context.Context, length, batch int) (bucket.Trial, error) {
 	t, err := r.c.Run(ctx, length, batch)
 	return bucket.Trial{Length: length, Batch: batch, Seconds: t.Seconds, PeakBytes: t.PeakBytes, OutOfMemory: t.OutOfMemory}, err
+}
+
+// builtRunner joins a training step of a small transformer, in this process, to bucket.
+type builtRunner struct{ budget int64 }
+
+// Try is bucket.Runner's.
+func (r builtRunner) Try(_ context.Context, length, batch int) (bucket.Trial, error) {
+	m, err := train.MeasureStep(train.TransformerConfig{Tokens: 256, Length: length, Size: 64, Heads: 4, Blocks: 2}, batch, r.budget)
+	t := bucket.Trial{Length: length, Batch: batch, Seconds: m.Seconds, PeakBytes: m.PeakBytes}
+	if errors.Is(err, train.ErrOutOfMemory) {
+		t.OutOfMemory, err = true, nil
+	}
+	return t, err
 }
 
 // Run is kong's.
@@ -57,6 +74,12 @@ func (c *bucketProfileCmd) Run(a *app) error {
 	}
 	var r bucket.Runner
 	switch {
+	case c.Built && (c.Recorded != "" || len(c.Command) > 0):
+		return badInputf("--built-in has no effect with a command or --recorded; leave one out")
+	case c.Built && c.Memory < 1:
+		return badInputf("--memory %d: must be at least 1", c.Memory)
+	case c.Built:
+		r = builtRunner{c.Memory}
 	case c.Recorded != "" && len(c.Command) > 0:
 		return badInputf("--recorded has no effect with a command; leave one out")
 	case c.Recorded != "":

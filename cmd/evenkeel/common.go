@@ -17,10 +17,14 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/runlog"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // inputError marks an error as the fault of what the user gave: exit status 2.
@@ -47,6 +51,9 @@ func isBadInput(err error) bool {
 	for _, mark := range []error{
 		cluster.ErrFile, cluster.ErrPreset, profile.ErrFormat, profile.ErrUnknown, agent.ErrPolicy,
 		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog, bucket.ErrInput,
+		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
+		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
+		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
 	} {
 		if errors.Is(err, mark) {
 			return true

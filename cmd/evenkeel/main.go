@@ -30,13 +30,14 @@ const (
 
 // cli is the whole command line; each command lives in a file of its own.
 type cli struct {
-	Run      runCmd      `cmd:"" help:"Watch the agent bring a simulated cluster to one pace."`
-	Train    trainCmd    `cmd:"" help:"Train a policy from scratch."`
-	Compare  compareCmd  `cmd:"" help:"Judge policies over scenarios and seeds."`
-	Export   exportCmd   `cmd:"" help:"Write micro-batch sizes for a trainer."`
-	Profiles profilesCmd `cmd:"" help:"List, show and check device profiles."`
-	Bucket   bucketCmd   `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
-	Version  versionCmd  `cmd:"" help:"Print the version."`
+	Run        runCmd        `cmd:"" help:"Watch the agent bring a simulated cluster to one pace."`
+	Train      trainCmd      `cmd:"" help:"Train a policy from scratch."`
+	Compare    compareCmd    `cmd:"" help:"Judge policies over scenarios and seeds."`
+	Export     exportCmd     `cmd:"" help:"Write micro-batch sizes for a trainer."`
+	Profiles   profilesCmd   `cmd:"" help:"List, show and check device profiles."`
+	Bucket     bucketCmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
+	Checkpoint checkpointCmd `cmd:"" help:"Make, look into, verify, export and measure checkpoint files."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
 const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node the micro-batch

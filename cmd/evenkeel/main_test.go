@@ -33,6 +33,8 @@ func TestScripts(t *testing.T) {
 			"lines":    waitForLines,
 			"cut":      cut,
 			"status":   endsWith,
+			"mkmodel":  makeModel,
+			"damage":   damage,
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("NO_COLOR", "1")

@@ -34,7 +34,7 @@ func (i *interrupter) Write(b []byte) (int, error) {
 }
 
 // train runs the command and interrupts it at the n-th tenth of the run, 0 for never.
-func train(t *testing.T, c trainCmd, n int) error {
+func trainWith(t *testing.T, c trainCmd, n int) error {
 	t.Helper()
 	quiet, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
@@ -58,10 +58,10 @@ func read(t *testing.T, dir, name string) []byte {
 func TestTrainResumeGivesTheSameBytes(t *testing.T) {
 	steps, seed := trainSteps, uint64(7)
 	whole, parts := t.TempDir(), t.TempDir()
-	if err := train(t, trainCmd{Out: whole, Steps: &steps, Seed: &seed}, 0); err != nil {
+	if err := trainWith(t, trainCmd{Out: whole, Steps: &steps, Seed: &seed}, 0); err != nil {
 		t.Fatal(err)
 	}
-	err := train(t, trainCmd{Out: parts, Steps: &steps, Seed: &seed}, 8)
+	err := trainWith(t, trainCmd{Out: parts, Steps: &steps, Seed: &seed}, 8)
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "evenkeel train --resume --out "+parts) {
 		t.Fatalf("interrupted run: %v", err)
 	}
@@ -73,7 +73,7 @@ func TestTrainResumeGivesTheSameBytes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(parts, returnsFile), lost, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := train(t, trainCmd{Out: parts, Resume: true}, 0); err != nil {
+	if err := trainWith(t, trainCmd{Out: parts, Resume: true}, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{policyFile, returnsFile, checkpointFile} {
@@ -83,11 +83,11 @@ func TestTrainResumeGivesTheSameBytes(t *testing.T) {
 	}
 	checkEvents(t, parts)
 
-	if err := train(t, trainCmd{Out: parts, Resume: true}, 0); !isBadInput(err) {
+	if err := trainWith(t, trainCmd{Out: parts, Resume: true}, 0); !isBadInput(err) {
 		t.Errorf("resuming a finished run: %v", err)
 	}
 	other := steps * 2
-	if err := train(t, trainCmd{Out: parts, Resume: true, Steps: &other}, 0); !isBadInput(err) {
+	if err := trainWith(t, trainCmd{Out: parts, Resume: true, Steps: &other}, 0); !isBadInput(err) {
 		t.Errorf("resuming with other steps: %v", err)
 	}
 }
@@ -139,7 +139,7 @@ func TestTrainStopsWhenItCannotSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := 256
-	if err := train(t, trainCmd{Out: dir, Steps: &steps}, 0); err == nil || !strings.Contains(err.Error(), returnsFile) {
+	if err := trainWith(t, trainCmd{Out: dir, Steps: &steps}, 0); err == nil || !strings.Contains(err.Error(), returnsFile) {
 		t.Errorf("got %v", err)
 	}
 }

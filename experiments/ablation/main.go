@@ -1,6 +1,6 @@
 // Command ablation trains the policy without one part of the method at a time, with the
 // same budget and seeds, and judges all of them on the held-out suite. It writes its table into
-// experiments/RESULTS.md and the learning curves into experiments/ablation.
+// experiments/RESULTS.md.
 //
 //	go run ./experiments/ablation
 package main
@@ -16,9 +16,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/judge"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/stats"
 )
@@ -36,25 +35,12 @@ func main() {
 	}
 }
 
-// setting is one way to run the suite.
-type setting struct {
-	name    string
-	choices cluster.Choices
-}
-
-var settings = []setting{
-	{"quorum all", cluster.Choices{}},
-	{"quorum and grace free", cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}},
-}
-
-var scenarios = []string{"steady", "drift", "interference", "bursts", "failures"}
-
 func run(ctx context.Context, steps, seeds int, out string) error {
 	begun := time.Now()
 	variants := append([]string{""}, agent.Variants...)
 	strata := map[string]map[string][][]float64{} // by setting and variant: a stratum per cluster, scenario and training seed
-	for _, s := range settings {
-		strata[s.name] = map[string][][]float64{}
+	for _, s := range judge.Settings {
+		strata[s.Name] = map[string][][]float64{}
 	}
 	for k, v := range variants {
 		for seed := range seeds {
@@ -63,23 +49,23 @@ func run(ctx context.Context, steps, seeds int, out string) error {
 			if err != nil {
 				return err
 			}
-			for _, s := range settings {
-				lines, err := judge(ctx, trained, s)
+			for _, s := range judge.Settings {
+				lines, err := judge.Progress(ctx, trained, s)
 				if err != nil {
 					return err
 				}
-				strata[s.name][v] = append(strata[s.name][v], lines...)
+				strata[s.Name][v] = append(strata[s.Name][v], lines...)
 			}
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/ablation -steps %d -training-seeds %d\n\nin %v on %d cores: %d trainings of each variant, %d rounds each, judged on held-out clusters of 16 and 32 nodes under\n%s, 10 seeds of 300 rounds each.\n", steps, seeds, time.Since(begun).Round(time.Second), runtime.NumCPU(), seeds, steps, strings.Join(scenarios, ", "))
+	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/ablation -steps %d -training-seeds %d\n\nin %v on %d cores: %d trainings of each variant, %d rounds each, judged on held-out clusters of 16 and 32 nodes under\n%s, %d seeds of %d rounds each.\n", steps, seeds, time.Since(begun).Round(time.Second), runtime.NumCPU(), seeds, steps, strings.Join(judge.Scenarios, ", "), judge.Seeds, judge.Rounds)
 	b.WriteString("Interquartile mean of progress (goodput over the state oracle's that waits for all), with its 95% interval by a bootstrap stratified by cluster, scenario and training seed;\ndifference: mean of the paired differences to the whole method.\n")
-	for _, s := range settings {
-		fmt.Fprintf(&b, "\n### %s\n\n| variant | IQM | 95%% | mean difference | 95%% |\n|---|---|---|---|---|\n", s.name)
-		whole := strata[s.name][""]
+	for _, s := range judge.Settings {
+		fmt.Fprintf(&b, "\n### %s\n\n| variant | IQM | 95%% | mean difference | 95%% |\n|---|---|---|---|---|\n", s.Name)
+		whole := strata[s.Name][""]
 		for _, v := range variants {
-			mine := strata[s.name][v]
+			mine := strata[s.Name][v]
 			differences := make([][]float64, len(mine))
 			for i := range mine {
 				for j := range mine[i] {
@@ -110,39 +96,4 @@ func train(ctx context.Context, config agent.TrainConfig) (*agent.Trained, error
 		return nil, err
 	}
 	return t.Trained(), nil
-}
-
-// judge returns the progress of every seed, by cluster and scenario.
-func judge(ctx context.Context, trained *agent.Trained, s setting) ([][]float64, error) {
-	policies, err := agent.Find([]string{"ddqn"})
-	if err != nil {
-		return nil, err
-	}
-	config := agent.CompareConfig{Trained: trained, Policies: policies, Seeds: 10, Rounds: 300}
-	for _, name := range []string{"heldout-16", "heldout-32"} {
-		_, c, err := agent.EmbeddedCluster(name, profile.Embedded())
-		if err != nil {
-			return nil, err
-		}
-		c.Choices = s.choices
-		config.Cases = append(config.Cases, agent.Case{Name: name, Cluster: c, Weights: [env.Objectives]float64{1}})
-	}
-	for _, name := range scenarios {
-		c, err := cluster.Preset(name)
-		if err != nil {
-			return nil, err
-		}
-		config.Scenarios = append(config.Scenarios, agent.Scenario{Name: name, Conditions: c})
-	}
-	lines, err := agent.Compare(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	var strata [][]float64
-	for _, l := range lines {
-		if l.Cluster != "all" {
-			strata = append(strata, l.Ratios())
-		}
-	}
-	return strata, nil
 }

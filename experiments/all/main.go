@@ -1,7 +1,7 @@
 // Command all regenerates every table and figure of experiments/RESULTS.md, one
 // experiment after the other:
 //
-//	go run ./experiments/all                 # an hour or two on two cores
+//	go run ./experiments/all                 # two or three hours on two cores
 //	go run ./experiments/all heldout front   # those whose command contains one of the words
 package main
 
@@ -18,7 +18,7 @@ import (
 
 // commands in the order of the page; what follows "go run ./experiments/".
 var commands = []string{
-	"heldout", "heldout -suite free", "heldout -suite batch", "front", "heldout -suite scale", "heldout -suite unseen", "heldout -suite noise", "ablation", "bench",
+	"heldout", "heldout -suite free", "heldout -suite batch", "front", "heldout -suite scale", "heldout -suite unseen", "heldout -suite noise", "curves", "ablation", "bench",
 }
 
 func main() {

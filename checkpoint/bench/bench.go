@@ -1,0 +1,243 @@
+// Package bench measures what checkpoints cost on a disk: how near writing and reading come to the disk's own limit,
+// and how much longer training steps take that are saved every time. Everything that is compared is measured by
+// turns within one run; what counts are the medians of ratios, because disks are shared and drift.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/checkpoint"
+)
+
+// Config says what to measure.
+type Config struct {
+	Folder  string // on the disk to measure
+	Bytes   int64  // of a checkpoint; 0: 256 MiB
+	Layers  int    // 0: 48
+	Trials  int    // of every comparison; 0: 5
+	Steps   int    // of training per trial and way of saving; 0: 6
+	Workers int    // goroutines that compute; 0: 1, as where a device computes and the processor feeds it
+	// Progress is told how much is done; may be nil.
+	Progress func(done, total int)
+}
+
+func (c Config) filled() Config {
+	for _, f := range []struct {
+		field *int
+		value int
+	}{{&c.Layers, 48}, {&c.Trials, 5}, {&c.Steps, 6}, {&c.Workers, 1}} {
+		if *f.field == 0 {
+			*f.field = f.value
+		}
+	}
+	if c.Bytes == 0 {
+		c.Bytes = 256 << 20
+	}
+	return c
+}
+
+// Validate reports everything that is wrong.
+func (c Config) Validate() error {
+	c = c.filled()
+	var errs []error
+	if c.Bytes < 1<<20 || c.Bytes > 1<<40 {
+		errs = append(errs, fmt.Errorf("size is %d bytes, must be 1 MiB to 1 TiB", c.Bytes))
+	}
+	for _, f := range []struct {
+		name         string
+		is, min, max int
+	}{{"layers", c.Layers, 1, 1024}, {"trials", c.Trials, 1, 1000}, {"steps", c.Steps, 2, 1000}, {"workers", c.Workers, 1, 1024}} {
+		if f.is < f.min || f.is > f.max {
+			errs = append(errs, fmt.Errorf("%s is %d, must be %d to %d", f.name, f.is, f.min, f.max))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Result is what was measured. Seconds are medians; ratios are medians of the trials' ratios.
+type Result struct {
+	Bytes  int64 `json:"bytes"`
+	Layers int   `json:"layers"`
+	Trials int   `json:"trials"`
+	// Seconds of each way to write or read that many bytes, ours among them.
+	Write map[string]float64 `json:"write_seconds"`
+	Read  map[string]float64 `json:"read_seconds"`
+	// Bandwidth of a durable checkpoint over that of the best raw way, and of a verified restore over the best raw
+	// read, both of a cold cache.
+	PersistOverLimit float64 `json:"persist_over_limit"`
+	RestoreOverLimit float64 `json:"restore_over_limit"`
+	// Seconds of a step without saving, and how much longer one is that is saved every time.
+	StepSeconds       float64 `json:"step_seconds"`
+	StepRatioSync     float64 `json:"step_ratio_sync"`
+	StepRatioStaged   float64 `json:"step_ratio_staged"`
+	StepRatioZeroCopy float64 `json:"step_ratio_zerocopy"`
+	StepRatioInterval float64 `json:"step_ratio_interval"` // zero-copy, every IntervalSteps steps
+	// Share of a step in which training waits for the saving.
+	WaitShareStaged   float64 `json:"wait_share_staged"`
+	WaitShareZeroCopy float64 `json:"wait_share_zerocopy"`
+	StagingBytes      int64   `json:"staging_bytes"`
+	IntervalSteps     int     `json:"interval_steps"`
+	// The trials behind the ratios.
+	PersistTrials []float64            `json:"persist_trials"`
+	RestoreTrials []float64            `json:"restore_trials"`
+	StepTrials    map[string][]float64 `json:"step_trials"`
+}
+
+// Model makes arrays like those of a network of equal layers, filled with numbers that do not compress.
+func Model(bytes int64, layers int) []checkpoint.Array {
+	r := rand.New(rand.NewPCG(1, 2))
+	var arrays []checkpoint.Array
+	for l := range layers {
+		n := max(1, int(bytes/4096)/layers) * 1024 // whole blocks, as direct writing has it
+		w := make([]float32, n)
+		for i := range w {
+			w[i] = r.Float32()
+		}
+		arrays = append(arrays, checkpoint.Of(fmt.Sprintf("layer.%02d.weight", l), checkpoint.Parameter, w))
+	}
+	return arrays
+}
+
+// Save writes every array and waits until the checkpoint is durable.
+func Save(ctx context.Context, f *checkpoint.File, arrays []checkpoint.Array, step uint64) error {
+	s, err := f.Begin(ctx, step)
+	if err != nil {
+		return err
+	}
+	for _, a := range arrays {
+		if err := s.Write(a.Name, a.Data); err != nil {
+			return err
+		}
+	}
+	if err := s.Commit(checkpoint.State{}); err != nil {
+		return err
+	}
+	return s.Wait(ctx)
+}
+
+// Run measures. The folder needs room for seven times Bytes.
+func Run(ctx context.Context, c Config) (Result, error) {
+	if err := c.Validate(); err != nil {
+		return Result{}, err
+	}
+	c = c.filled()
+	arrays := Model(c.Bytes, c.Layers)
+	res := Result{Layers: c.Layers, Trials: c.Trials, Write: map[string]float64{}, Read: map[string]float64{}, StepTrials: map[string][]float64{}}
+	for _, a := range arrays {
+		res.Bytes += a.Len()
+	}
+	path := filepath.Join(c.Folder, fmt.Sprintf("evenkeel-bench-%016x", rand.Uint64()))
+	defer removeAll(path)
+	done, total := 0, 2*c.Trials+1
+	tick := func() {
+		if done++; c.Progress != nil {
+			c.Progress(done, total)
+		}
+	}
+	if err := res.disk(ctx, c, path, arrays, tick); err != nil {
+		return Result{}, err
+	}
+	if err := res.training(ctx, c, path, arrays, tick); err != nil {
+		return Result{}, err
+	}
+	return res, nil
+}
+
+// disk compares with the disk's limits.
+func (r *Result) disk(ctx context.Context, c Config, path string, arrays []checkpoint.Array, tick func()) error {
+	raw, err := newRaw(path+".raw", r.Bytes)
+	if err != nil {
+		return err
+	}
+	defer raw.close()
+	f, err := checkpoint.Create(path+".ckpt", arrays, checkpoint.Options{})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	writes, reads := map[string][]float64{}, map[string][]float64{}
+	timed := func(into map[string][]float64, name string, do func() error) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		begun := time.Now()
+		if err := do(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		into[name] = append(into[name], time.Since(begun).Seconds())
+		return nil
+	}
+	step := uint64(0)
+	for trial := range c.Trials + 1 {
+		if trial == 1 { // the first only warms up
+			clear(writes)
+			clear(reads)
+		}
+		for name, do := range raw.writes(arrays) {
+			if err := timed(writes, name, do); err != nil {
+				return err
+			}
+		}
+		step++
+		if err := timed(writes, ours, func() error { return Save(ctx, f, arrays, step) }); err != nil {
+			return err
+		}
+		for name, do := range raw.reads(arrays) {
+			if err := DropCache(path + ".raw"); err != nil {
+				return err
+			}
+			if err := timed(reads, name, do); err != nil {
+				return err
+			}
+		}
+		if err := DropCache(f.Path()); err != nil {
+			return err
+		}
+		if err := timed(reads, ours, func() error {
+			_, _, err := f.Restore(arrays)
+			return err
+		}); err != nil {
+			return err
+		}
+		tick()
+	}
+	r.PersistTrials, r.RestoreTrials = overBest(writes, r.Write), overBest(reads, r.Read)
+	r.PersistOverLimit, r.RestoreOverLimit = median(r.PersistTrials), median(r.RestoreTrials)
+	return nil
+}
+
+// ours is the name of a checkpoint among the ways to write and read.
+const ours = "checkpoint"
+
+// overBest gives, trial by trial, the time of the way with the best median over ours, and notes the medians.
+func overBest(times map[string][]float64, medians map[string]float64) []float64 {
+	best := ""
+	for name, t := range times {
+		medians[name] = median(t)
+		if name != ours && (best == "" || medians[name] < medians[best] || medians[name] == medians[best] && name < best) {
+			best = name
+		}
+	}
+	var ratios []float64
+	for i, t := range times[ours] {
+		ratios = append(ratios, times[best][i]/t)
+	}
+	return ratios
+}
+
+func median(x []float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(x))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}

@@ -1,0 +1,253 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// recordRun makes checkpoints on a recorded disk and returns its first contents and its events.
+func recordRun(t *testing.T, slots int, mode Mode) (first []byte, h *header, events []event) {
+	t.Helper()
+	j := &journal{}
+	m := NewMemory(nil)
+	f, err := CreateOn(recorded{m, 0, j}, model(0), Options{Slots: slots, Mode: mode, WhenFull: Block})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first = m.Contents()
+	j.events = nil
+	for step := uint64(1); step <= 6; step++ {
+		if step == 4 { // one that is given up half-way
+			s, err := f.Begin(t.Context(), 400)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := model(400)[0]
+			if err := s.Write(a.Name, a.Data); err != nil {
+				t.Fatal(err)
+			}
+			s.Abort()
+			f.Ready(a.Name)
+		}
+		save(t, f, step)
+		j.add(event{kind: "ack", step: step})
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return first, f.head, j.events
+}
+
+// judge lets the power fail after every event and says what is wrong with what is found then: each restore must give
+// one whole step, not before the last acknowledged one; and a loss of power must never look like damage.
+func judge(first []byte, events []event, unit int64, fences bool) error {
+	d := &disk{unit: unit, fences: fences, durable: slices.Clone(first), late: map[int64][][]byte{}}
+	r := rand.New(rand.NewPCG(1, 2))
+	acked := uint64(0)
+	models := map[uint64][]Array{}
+	for k := range len(events) + 1 {
+		for c, keep := range crashes(r) {
+			if err := inspect(d.crash(keep), acked, models); err != nil {
+				return fmt.Errorf("power lost before event %d, way %d: %w", k, c, err)
+			}
+		}
+		if k < len(events) {
+			d.apply(events[k])
+			acked = max(acked, events[k].step)
+		}
+	}
+	return nil
+}
+
+func inspect(s Storage, acked uint64, models map[uint64][]Array) error {
+	f, err := OpenOn(s, nil, Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	arrays := model(0)
+	got, _, err := f.Restore(arrays)
+	if errors.Is(err, ErrEmpty) && acked == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if got.Step < acked {
+		return fmt.Errorf("step %d restored, %d was acknowledged", got.Step, acked)
+	}
+	report, err := f.Verify()
+	if err != nil {
+		return err
+	}
+	for _, s := range report.Slots {
+		if s.Fault != "" {
+			return fmt.Errorf("looks like damage: %+v", s)
+		}
+	}
+	want := models[got.Step]
+	if want == nil {
+		want = model(got.Step)
+		models[got.Step] = want
+	}
+	for i, a := range arrays {
+		if !bytes.Equal(a.Data, want[i].Data) {
+			return fmt.Errorf("array %s is not that of step %d", a.Name, got.Step)
+		}
+	}
+	return nil
+}
+
+// storageKinds are the two models of what a storage may lose.
+var storageKinds = []struct {
+	name   string
+	unit   int64
+	fences bool
+}{{"file", 512, false}, {"DAX", 8, true}}
+
+func TestPowerLoss(t *testing.T) {
+	for _, kind := range storageKinds {
+		for _, slots := range []int{2, 3} {
+			t.Run(fmt.Sprintf("%s with %d slots", kind.name, slots), func(t *testing.T) {
+				first, _, events := recordRun(t, slots, Mode(slots%2))
+				if err := judge(first, events, kind.unit, kind.fences); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// Each mutant breaks the commit order in one way, and must be caught: else TestPowerLoss proves nothing.
+func TestMutants(t *testing.T) {
+	first, h, events := recordRun(t, 3, ZeroCopy)
+	word := func(e event) (slot int, free, ok bool) {
+		for slot := range h.slots {
+			if e.kind == "write" && e.at == h.record(slot)+wordAt {
+				return slot, le.Uint64(e.data) == 0, true
+			}
+		}
+		return 0, false, false
+	}
+	isFree := func(e event) bool { _, free, ok := word(e); return ok && free }
+	isCommit := func(e event) bool { _, free, ok := word(e); return ok && !free }
+	isManifest := func(e event) bool {
+		return e.kind == "write" && bytes.HasPrefix(e.data, []byte(manifestMagic))
+	}
+	isRecord := func(e event) bool { return e.kind == "write" && bytes.HasPrefix(e.data, []byte(recordMagic)) }
+	// without drops the events for which drop says so, given the last write before them.
+	without := func(drop func(last, e event) bool) []event {
+		var out []event
+		var last event
+		for _, e := range events {
+			if !drop(last, e) {
+				out = append(out, e)
+			}
+			if e.kind == "write" {
+				last = e
+			}
+		}
+		return out
+	}
+	// moved brings every event of one kind before the last one of another.
+	moved := func(what, before func(e event) bool) []event {
+		out := slices.Clone(events)
+		for i, e := range out {
+			if !what(e) {
+				continue
+			}
+			for k := i - 1; k >= 0; k-- {
+				if before(out[k]) {
+					copy(out[k+1:i+1], out[k:i])
+					out[k] = e
+					break
+				}
+			}
+		}
+		return out
+	}
+	flush := func(e event) bool { return e.kind == "flush" }
+	for _, m := range []struct {
+		name   string
+		events []event
+		kinds  string // of storage that it must be caught on
+	}{
+		{"no flush after freeing", without(func(last, e event) bool { return flush(e) && isFree(last) }), "file DAX"},
+		{"no flush of the arrays", without(func(last, e event) bool { return flush(e) && isManifest(last) }), "file"}, // the fence does it too
+		{"no flush of the record", without(func(last, e event) bool { return flush(e) && isCommit(last) }), "file DAX"},
+		{"no fence in the record", without(func(last, e event) bool { return e.kind == "fence" && isRecord(last) }), "DAX"},
+		{"no invalidation", without(func(_, e event) bool { return isFree(e) }), "file DAX"},
+		{"record before manifest", moved(isCommit, isManifest), "file DAX"},
+		{"manifest after its flush", moved(flush, isManifest), "file DAX"},
+		{"commit word before record", moved(isCommit, isRecord), "DAX"},
+		{"acknowledged before the flush", moved(func(e event) bool { return e.kind == "ack" }, flush), "file DAX"},
+		{"slot 0 always", alwaysSlot0(t, h), "file DAX"},
+	} {
+		for _, kind := range storageKinds {
+			err := judge(first, m.events, kind.unit, kind.fences)
+			if must := strings.Contains(m.kinds, kind.name); must && err == nil {
+				t.Errorf("%s on %s: not caught", m.name, kind.name)
+			} else if err != nil {
+				t.Logf("%s on %s: %v", m.name, kind.name, err)
+			}
+		}
+	}
+}
+
+// alwaysSlot0 records the commit order with slot 0 taken every time.
+func alwaysSlot0(t *testing.T, h *header) []event {
+	t.Helper()
+	j := &journal{}
+	m := NewMemory(nil)
+	if err := m.Allocate(h.size, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := recorded{m, 0, j}
+	for step := uint64(1); step <= 4; step++ {
+		if err := freeSlot(s, h, 0); err != nil {
+			t.Fatal(err)
+		}
+		var hashes []uint64
+		for i, a := range model(step) {
+			if err := writeFull(s, a.Data, h.slot(0)+h.offsets[i]); err != nil {
+				t.Fatal(err)
+			}
+			hashes = append(hashes, hash(a.Data))
+		}
+		if _, err := commitSlot(s, h, 0, step, step, encodeManifest(h.id, step, hashes, state(step))); err != nil {
+			t.Fatal(err)
+		}
+		j.add(event{kind: "ack", step: step})
+	}
+	return j.events
+}
+
+// The repair of a damaged copy may be interrupted too.
+func TestPowerLossDuringRepair(t *testing.T) {
+	first, h, events := recordRun(t, 2, ZeroCopy)
+	whole := &disk{unit: 512, durable: first, late: map[int64][][]byte{}}
+	for _, e := range events {
+		whole.apply(e)
+	}
+	for _, damage := range []int64{20, block + 30, h.tables[0] + 9, h.tables[1] + 9} {
+		image := slices.Clone(whole.durable)
+		image[damage] ^= 4
+		j := &journal{}
+		f, err := OpenOn(recorded{NewMemory(slices.Clone(image)), 0, j}, model(0), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report := restored(t, f, 6); len(report.Damage) != 1 {
+			t.Errorf("damage at %d: report is %q", damage, report.Damage)
+		}
+		f.Close()
+		j.events = append(j.events, event{kind: "ack", step: 6})
+		if err := judge(image, append([]event{{kind: "ack", step: 6}}, j.events...), 512, false); err != nil {
+			t.Errorf("damage at %d: %v", damage, err)
+		}
+	}
+}

@@ -1,0 +1,309 @@
+package checkpoint
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+)
+
+// File is an open checkpoint file. Begin, Write, Commit and Ready are for one goroutine, the one that trains; the
+// others may be called beside them.
+type File struct {
+	path    string
+	storage Storage
+	head    *header
+	opts    Options
+	index   map[string]int
+	damage  []string // of superblocks and tables, found when it was opened
+
+	mu       sync.Mutex
+	changed  *sync.Cond
+	slots    []slotState
+	next     uint64 // sequence of the next save
+	global   uint64 // newest sequence that all ranks are known to have
+	known    bool   // which slots verify is known: restored, verified, or none was committed
+	open     *Save  // begun, neither committed nor aborted
+	pending  []int  // per array: writes that have not yet read it
+	staging  [][]byte
+	staged   []bool // per array: its staging memory is still to be written
+	failure  error  // of a save in the background, not yet told
+	stats    Stats
+	closed   bool
+	queue    chan *job // to the writer, or with Staged to the copier before it
+	finished sync.WaitGroup
+}
+
+// slotState is what the program knows of a slot.
+type slotState struct {
+	record    record
+	committed bool
+	poisoned  bool
+	busy      bool
+}
+
+// Stats counts what a File did since it was opened.
+type Stats struct {
+	Committed, Skipped int
+	Waited             time.Duration // in Ready, and in Begin for a slot
+	LastPersist        time.Duration // from Commit to durable, of the last save that committed
+	StagingBytes       int64
+}
+
+// Create makes a checkpoint file for these arrays, of fixed size, and opens it. It is an error if the file exists.
+// What it takes on the disk is reserved before Create returns. A creation that is interrupted leaves PATH.creating,
+// which the next one overwrites.
+func Create(path string, arrays []Array, o Options) (*File, error) {
+	f, err := create(path, arrays, o)
+	if err != nil {
+		return nil, fmt.Errorf("create checkpoint %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func create(path string, arrays []Array, o Options) (*File, error) {
+	if _, err := os.Lstat(path); err == nil {
+		return nil, fmt.Errorf("%w; open it, or choose another name", fs.ErrExist)
+	}
+	if err := errors.Join(o.Validate(), check(arrays)); err != nil {
+		return nil, err
+	}
+	disk, publish, err := createDisk(path)
+	if err != nil {
+		return nil, err
+	}
+	var f *File
+	s := Storage(disk)
+	if o.DAX {
+		s, err = openDAX(disk)
+	}
+	if err == nil {
+		f, err = CreateOn(s, arrays, o)
+	}
+	if err == nil {
+		if err = publish(); err != nil {
+			f.Close()
+		}
+	}
+	if err != nil {
+		_ = os.Remove(disk.Name()) // the error that counts is told
+		disk.Close()
+		return nil, err
+	}
+	f.path = path
+	return f, nil
+}
+
+// CreateOn makes a checkpoint file on a storage, which the File closes.
+func CreateOn(s Storage, arrays []Array, o Options) (*File, error) {
+	if err := errors.Join(o.Validate(), check(arrays)); err != nil {
+		return nil, err
+	}
+	id := o.ID
+	if id == [16]byte{} {
+		_, _ = rand.Read(id[:]) // never fails
+	}
+	h := plan(arrays, o, id)
+	if err := s.Allocate(h.size, o.Progress); err != nil {
+		return nil, err
+	}
+	table := h.table()
+	super := h.superblock(table)
+	for _, w := range []struct {
+		data []byte
+		at   int64
+	}{{table, h.tables[0]}, {table, h.tables[1]}, {super, 0}, {super, block}} {
+		if err := writeFull(s, w.data, w.at); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.Flush(); err != nil {
+		return nil, err
+	}
+	return newFile(s, h, o, nil)
+}
+
+// Open opens a checkpoint file. Arrays, if any are given, must be the file's, in any order (ErrSchema names the first
+// that differs). Before the first Begin, restore what the file holds.
+func Open(path string, arrays []Array, o Options) (*File, error) {
+	s, err := openStorage(path, o)
+	if err != nil {
+		return nil, fmt.Errorf("open checkpoint %s: %w", path, err)
+	}
+	f, err := OpenOn(s, arrays, o)
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("open checkpoint %s: %w", path, err)
+	}
+	f.path = path
+	return f, nil
+}
+
+func openStorage(path string, o Options) (Storage, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("no regular file: %w", ErrFormat)
+	}
+	d, err := openDisk(path, !o.ReadOnly)
+	if err != nil || !o.DAX || o.ReadOnly {
+		return d, err
+	}
+	s, err := openDAX(d)
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// OpenOn opens a checkpoint file on a storage, which the File closes.
+func OpenOn(s Storage, arrays []Array, o Options) (*File, error) {
+	if o.Mode > Staged || o.WhenFull > Fail {
+		return nil, o.Validate()
+	}
+	h, damage, err := readHeader(s)
+	if err != nil {
+		return nil, err
+	}
+	if len(arrays) > 0 {
+		if err := sameArrays(arrays, h.arrays); err != nil {
+			return nil, err
+		}
+	}
+	return newFile(s, h, o, damage)
+}
+
+// newFile reads the commit records and starts what works in the background.
+func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
+	f := &File{storage: s, head: h, opts: o, damage: damage, index: map[string]int{}, next: 1, known: true,
+		slots: make([]slotState, h.slots), pending: make([]int, len(h.arrays))}
+	f.changed = sync.NewCond(&f.mu)
+	for i, a := range h.arrays {
+		f.index[a.Name] = i
+	}
+	for i := range f.slots {
+		r, committed, err := f.readRecord(i)
+		if err != nil || committed {
+			f.known = false
+		}
+		f.slots[i] = slotState{record: r, committed: committed}
+		f.next = max(f.next, r.sequence+1)
+	}
+	if o.ReadOnly {
+		return f, nil
+	}
+	if err := f.repair(); err != nil {
+		return nil, err
+	}
+	// One save queues at most every array and its end, and at most every slot is being saved to.
+	f.queue = make(chan *job, h.slots*(len(h.arrays)+1))
+	writing := f.queue
+	if o.Mode == Staged {
+		f.staging, f.staged = make([][]byte, len(h.arrays)), make([]bool, len(h.arrays))
+		writing = make(chan *job, cap(f.queue))
+		f.finished.Go(func() { f.copyAll(f.queue, writing) })
+	}
+	f.finished.Go(func() { f.writeAll(writing) })
+	return f, nil
+}
+
+// repair writes the copies of superblock and table that do not verify again, from those that do.
+func (f *File) repair() error {
+	if len(f.damage) == 0 {
+		return nil
+	}
+	table := f.head.table()
+	super := f.head.superblock(table)
+	for i := range 2 {
+		if err := writeFull(f.storage, super, int64(i)*block); err != nil {
+			return fmt.Errorf("repair: %w", err)
+		}
+		if err := writeFull(f.storage, table, f.head.tables[i]); err != nil {
+			return fmt.Errorf("repair: %w", err)
+		}
+		if err := f.storage.Flush(); err != nil { // before the other copy is touched
+			return fmt.Errorf("repair: %w", err)
+		}
+	}
+	return nil
+}
+
+// readRecord reads a slot's commit record; one that does not verify holds no checkpoint.
+func (f *File) readRecord(slot int) (record, bool, error) {
+	b := make([]byte, wordAt+8)
+	if _, err := f.storage.ReadAt(b, f.head.record(slot)); err != nil {
+		return record{}, false, fmt.Errorf("commit record: %w", err)
+	}
+	return parseRecord(b, f.head, slot)
+}
+
+// Arrays describes the file's arrays, without data, in file order.
+func (f *File) Arrays() []Array { return append([]Array(nil), f.head.arrays...) }
+
+// Info describes a file.
+type Info struct {
+	ID        string `json:"id"` // the same in the files of all ranks
+	Rank      int    `json:"rank"`
+	Ranks     int    `json:"ranks"`
+	Arrays    int    `json:"arrays"`
+	Bytes     int64  `json:"bytes"`      // of the arrays of one checkpoint
+	FileBytes int64  `json:"file_bytes"` // fixed
+	// Damage of superblocks and tables, found when it was opened; the other copy was good.
+	Damage []string `json:"damage,omitempty"`
+}
+
+// Info returns it.
+func (f *File) Info() Info {
+	h := f.head
+	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, f.damage}
+}
+
+// Path is the file's name, "" of a storage's.
+func (f *File) Path() string { return f.path }
+
+// Stats returns what was counted.
+func (f *File) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
+}
+
+// Close waits for the saves under way, gives one up that was begun and not committed, and closes the storage. It
+// tells the first error of a save that was not told yet.
+func (f *File) Close() error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil
+	}
+	open := f.open
+	f.mu.Unlock()
+	if open != nil {
+		open.Abort()
+	}
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	if f.queue != nil {
+		close(f.queue)
+		f.finished.Wait()
+	}
+	err := f.storage.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failure != nil {
+		err = f.failure
+		f.failure = nil
+	}
+	if err != nil {
+		return fmt.Errorf("close checkpoint %s: %w", f.path, err)
+	}
+	return nil
+}

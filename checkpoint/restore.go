@@ -1,0 +1,258 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// SlotReport says what lies in a slot.
+type SlotReport struct {
+	Slot     int    `json:"slot"`
+	Sequence uint64 `json:"sequence"` // 0: no checkpoint
+	Step     uint64 `json:"step"`
+	// Verified: every byte was read and matches. Not tried where a newer slot was restored.
+	Verified bool `json:"verified"`
+	// Fault says what does not match, "" where nothing was found.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Report says what Restore or Verify found.
+type Report struct {
+	Slots    []SlotReport `json:"slots"`
+	Restored int          `json:"restored"`         // slot, -1 for none
+	Damage   []string     `json:"damage,omitempty"` // of superblocks and tables; the other copy was good
+}
+
+// Restore fills the arrays from the newest checkpoint that verifies, and returns its state and what was found on the
+// way. They must be all of the file's (ErrSchema). ErrEmpty: nothing was ever committed, the arrays are untouched.
+// ErrCorrupt: there is something, and none of it verifies; the arrays then hold anything.
+func (f *File) Restore(arrays []Array) (State, Report, error) {
+	if f.head.ranks > 1 {
+		return State{}, Report{Restored: -1}, fmt.Errorf("restore checkpoint %s: it holds the part of rank %d of %d; "+
+			"open all parts with OpenSet, or agree on a step that every rank has verified and call RestoreStep: %w", f.path, f.head.rank, f.head.ranks, ErrUsage)
+	}
+	return f.restore(arrays, nil)
+}
+
+// RestoreStep is Restore of the checkpoint of one step, and gives up all newer ones: their slots are free after it.
+// Processes that checkpoint together call it with the newest step that all of them have verified. ErrCorrupt: that
+// step is not there, or does not verify; nothing is given up then.
+func (f *File) RestoreStep(arrays []Array, step uint64) (State, Report, error) {
+	state, report, err := f.restore(arrays, &step)
+	if err != nil {
+		return state, report, err
+	}
+	if err := f.GiveUpAfter(step); err != nil {
+		return State{}, report, err
+	}
+	return state, report, f.Acknowledge(step)
+}
+
+func (f *File) restore(arrays []Array, step *uint64) (State, Report, error) {
+	into, err := f.destinations(arrays)
+	if err != nil {
+		return State{}, Report{Restored: -1}, fmt.Errorf("restore checkpoint %s: %w", f.path, err)
+	}
+	state, report, err := f.read(into, step)
+	if err != nil {
+		return State{}, report, fmt.Errorf("restore checkpoint %s: %w", f.path, err)
+	}
+	return state, report, nil
+}
+
+// Slots says what the commit records say, without reading what they vouch for.
+func (f *File) Slots() []SlotReport {
+	var out []SlotReport
+	for i := range f.head.slots {
+		r, _, err := f.readRecord(i)
+		s := SlotReport{Slot: i, Sequence: r.sequence, Step: r.step}
+		if err != nil {
+			s.Fault = err.Error()
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Verify reads every slot. It tells no error of what it finds: the report does.
+func (f *File) Verify() (Report, error) {
+	_, report, err := f.read(nil, nil)
+	if errors.Is(err, ErrEmpty) || errors.Is(err, ErrCorrupt) {
+		err = nil
+	}
+	if err != nil {
+		return report, fmt.Errorf("verify checkpoint %s: %w", f.path, err)
+	}
+	return report, nil
+}
+
+// destinations puts the arrays into file order.
+func (f *File) destinations(arrays []Array) ([][]byte, error) {
+	if err := sameArrays(arrays, f.head.arrays); err != nil {
+		return nil, err
+	}
+	into := make([][]byte, len(arrays))
+	for _, a := range arrays {
+		if int64(len(a.Data)) != a.Len() {
+			return nil, fmt.Errorf("array %q: Data has %d bytes, must be %d: %w", a.Name, len(a.Data), a.Len(), ErrUsage)
+		}
+		into[f.index[a.Name]] = a.Data
+	}
+	return into, nil
+}
+
+// read goes through the slots from the newest on. With somewhere to put the arrays it stops at the first that
+// verifies; step, if not nil, is the only one to look at.
+func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
+	report := Report{Restored: -1, Damage: f.damage}
+	if err := f.idle(); err != nil {
+		return State{}, report, err
+	}
+	found := make([]slotState, len(f.slots))
+	order := make([]int, len(f.slots))
+	for i := range f.slots {
+		r, committed, err := f.readRecord(i)
+		s := SlotReport{Slot: i, Sequence: r.sequence, Step: r.step}
+		if err != nil {
+			s.Fault = err.Error()
+		}
+		found[i], order[i] = slotState{record: r, committed: committed}, i
+		report.Slots = append(report.Slots, s)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { // newest first
+		return compare(found[b].record.sequence, found[a].record.sequence)
+	})
+	var state State
+	progress := f.progress(found, into != nil)
+	for _, i := range order {
+		r := found[i].record
+		if !found[i].committed || step != nil && r.step != *step || into != nil && report.Restored >= 0 {
+			continue
+		}
+		s, err := f.readSlot(r, into, progress)
+		if err != nil {
+			report.Slots[i].Fault = err.Error()
+			found[i].committed = false
+			continue
+		}
+		report.Slots[i].Verified = true
+		if report.Restored < 0 {
+			state = s
+			if into != nil {
+				report.Restored = i
+			}
+		}
+	}
+	f.learn(found)
+	err := outcome(report)
+	if step != nil && errors.Is(err, ErrEmpty) {
+		err = fmt.Errorf("no checkpoint of step %d: %w", *step, ErrCorrupt)
+	}
+	return state, report, err
+}
+
+// outcome is the error of a report: none where something verified.
+func outcome(r Report) error {
+	var faults []error
+	for _, s := range r.Slots {
+		if s.Verified {
+			return nil
+		}
+		if s.Fault != "" {
+			faults = append(faults, fmt.Errorf("slot %d: %s", s.Slot, s.Fault))
+		}
+	}
+	if len(faults) == 0 {
+		return ErrEmpty
+	}
+	return fmt.Errorf("no slot verifies: %w: %w", errors.Join(faults...), ErrCorrupt)
+}
+
+// idle refuses to read while a save may be changing slots.
+func (f *File) idle() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return fmt.Errorf("the file is closed: %w", ErrUsage)
+	}
+	for i, s := range f.slots {
+		if s.busy {
+			return fmt.Errorf("slot %d is being written; wait for the save first: %w", i, ErrUsage)
+		}
+	}
+	return nil
+}
+
+// learn takes over what was found: a slot that does not verify is free to be used.
+func (f *File) learn(found []slotState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range found {
+		found[i].poisoned = f.slots[i].poisoned
+		f.slots[i] = found[i]
+	}
+	f.known = true
+}
+
+// readSlot reads and verifies a checkpoint, into memory of its own where into is nil.
+func (f *File) readSlot(r record, into [][]byte, progress func(int)) (State, error) {
+	manifest := make([]byte, r.manifestLen)
+	start := f.head.slot(r.slot)
+	if _, err := f.storage.ReadAt(manifest, start+f.head.manifestAt); err != nil {
+		return State{}, fmt.Errorf("manifest: %w", err)
+	}
+	if hash(manifest) != r.manifestSum {
+		return State{}, fmt.Errorf("manifest: checksum differs: %w", ErrCorrupt)
+	}
+	hashes, state, err := parseManifest(manifest, f.head, r)
+	if err != nil {
+		return State{}, err
+	}
+	if err := f.readArrays(start, hashes, into, progress); err != nil {
+		return State{}, err
+	}
+	// Another process may have reused the slot meanwhile: then what was read is of two checkpoints only if all hashes
+	// lied, but its record is gone.
+	now := make([]byte, wordAt+8)
+	if _, err := f.storage.ReadAt(now, f.head.record(r.slot)); err != nil {
+		return State{}, fmt.Errorf("commit record: %w", err)
+	}
+	body, word := r.encode(f.head.id)
+	if !bytes.Equal(now, le.AppendUint64(body, word)) {
+		return State{}, fmt.Errorf("the slot was reused while it was read: %w", ErrCorrupt)
+	}
+	return state, nil
+}
+
+// progress adds up what was read for Options.Progress.
+func (f *File) progress(found []slotState, one bool) func(int) {
+	if f.opts.Progress == nil {
+		return func(int) {}
+	}
+	total, done := int64(0), int64(0)
+	for _, s := range found {
+		if s.committed && (total == 0 || !one) {
+			total += f.head.bytes()
+		}
+	}
+	var mu sync.Mutex
+	return func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		done = min(done+int64(n), total)
+		f.opts.Progress(done, total)
+	}
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

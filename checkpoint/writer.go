@@ -1,0 +1,157 @@
+package checkpoint
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/zeebo/xxh3"
+)
+
+// chunk is how much is hashed and written at a time: it stays in the processor's cache in between.
+const chunk = 1 << 20
+
+func hash(b []byte) uint64 { return xxh3.Hash(b) }
+
+// copyAll is the copier of Staged: it takes each array into memory of its own as soon as that is free, and hands it
+// on.
+func (f *File) copyAll(from <-chan *job, to chan<- *job) {
+	defer close(to)
+	for j := range from {
+		if !j.end {
+			f.mu.Lock()
+			for f.staged[j.array] {
+				f.changed.Wait()
+			}
+			f.staged[j.array] = true
+			if f.staging[j.array] == nil {
+				f.staging[j.array] = make([]byte, len(j.data))
+				f.stats.StagingBytes += int64(len(j.data))
+			}
+			into := f.staging[j.array]
+			f.mu.Unlock()
+			copy(into, j.data)
+			j.data = into
+			f.mu.Lock()
+			f.pending[j.array]--
+			f.changed.Broadcast()
+			f.mu.Unlock()
+		}
+		to <- j
+	}
+}
+
+// writers is how many arrays are written at a time: while some are hashed, others keep the storage busy.
+const writers = 6
+
+// writeAll is the one writer. Arrays of one save are written side by side, everything else in the order in which it
+// was asked for: so an error of the storage meets the save whose bytes it concerns, or a later one, never one that
+// was told to be durable.
+func (f *File) writeAll(from <-chan *job) {
+	var side sync.WaitGroup
+	free := make(chan struct{}, writers)
+	for j := range from {
+		s := j.save
+		if !s.began && (!j.end || j.commit) {
+			s.began = true
+			f.mu.Lock()
+			f.slots[s.slot].committed = false
+			f.mu.Unlock()
+			err := freeSlot(f.storage, f.head, s.slot)
+			s.poison = err != nil
+			s.fail(err)
+		}
+		if !j.end {
+			free <- struct{}{}
+			side.Go(func() {
+				if s.failed() == nil {
+					sum, err := f.writeArray(s, j)
+					s.hashes[j.array] = sum
+					s.fail(err)
+				}
+				f.release(j.array)
+				<-free
+			})
+			continue
+		}
+		side.Wait()
+		var r record
+		if err := s.failed(); j.commit && err == nil {
+			r, err = commitSlot(f.storage, f.head, s.slot, s.sequence, s.step, encodeManifest(f.head.id, s.sequence, s.hashes, j.state))
+			// What was not flushed may be lost although the kernel calls it clean: never try again there.
+			s.poison = err != nil
+			s.fail(err)
+		}
+		f.settle(j, r)
+	}
+	side.Wait()
+}
+
+// fail notes the first error.
+func (s *Save) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+func (s *Save) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// writeArray writes an array and hashes exactly the bytes that it writes.
+func (f *File) writeArray(s *Save, j *job) (uint64, error) {
+	var sum xxh3.Hasher
+	at := f.head.slot(s.slot) + f.head.offsets[j.array]
+	for b := j.data; len(b) > 0; {
+		n := min(chunk, len(b))
+		_, _ = sum.Write(b[:n]) // never fails
+		if err := writeFull(f.storage, b[:n], at); err != nil {
+			return 0, fmt.Errorf("array %q: %w", f.head.arrays[j.array].Name, err)
+		}
+		b, at = b[n:], at+int64(n)
+	}
+	return sum.Sum64(), nil
+}
+
+// release tells whoever waits that an array was written.
+func (f *File) release(array int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.staged != nil {
+		f.staged[array] = false
+	} else {
+		f.pending[array]--
+	}
+	f.changed.Broadcast()
+}
+
+// settle makes the outcome of a save known.
+func (f *File) settle(j *job, r record) {
+	s := j.save
+	if s.err != nil {
+		s.err = fmt.Errorf("checkpoint %s of step %d: %w", f.path, s.step, s.err)
+	}
+	f.mu.Lock()
+	slot := &f.slots[s.slot]
+	slot.busy, slot.poisoned = false, s.poison
+	switch {
+	case s.err != nil:
+		if f.failure == nil {
+			f.failure = s.err
+		}
+	case j.commit:
+		slot.record, slot.committed = r, true
+		f.stats.Committed++
+		f.stats.LastPersist = time.Since(j.since)
+	}
+	f.changed.Broadcast()
+	f.mu.Unlock()
+	if s.settled != nil && j.commit {
+		s.settled(s.err)
+	}
+	close(s.done)
+}

@@ -1,0 +1,69 @@
+// Package judge scores policies that an experiment trained: on held-out clusters of 16 and
+// 32 nodes under every kind of conditions, with quorum all and with quorum and grace free.
+package judge
+
+import (
+	"context"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// The trials of every cluster and scenario.
+const (
+	Seeds  = 10
+	Rounds = 300
+)
+
+// Setting is one way to collect gradients.
+type Setting struct {
+	Name    string
+	choices cluster.Choices
+}
+
+// Settings are those that policies are judged in.
+var Settings = []Setting{
+	{"quorum all", cluster.Choices{}},
+	{"quorum and grace free", cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}},
+}
+
+// Scenarios are the conditions by name.
+var Scenarios = []string{"steady", "drift", "interference", "bursts", "failures"}
+
+// Progress is goodput over the state oracle's that waits for all: a list of seeds for
+// every cluster and scenario, scenarios within clusters.
+func Progress(ctx context.Context, trained *agent.Trained, s Setting) ([][]float64, error) {
+	policies, err := agent.Find([]string{"ddqn"})
+	if err != nil {
+		return nil, err
+	}
+	config := agent.CompareConfig{Trained: trained, Policies: policies, Seeds: Seeds, Rounds: Rounds}
+	for _, name := range []string{"heldout-16", "heldout-32"} {
+		_, c, err := agent.EmbeddedCluster(name, profile.Embedded())
+		if err != nil {
+			return nil, err
+		}
+		c.Choices = s.choices
+		config.Cases = append(config.Cases, agent.Case{Name: name, Cluster: c, Weights: [env.Objectives]float64{1}})
+	}
+	for _, name := range Scenarios {
+		c, err := cluster.Preset(name)
+		if err != nil {
+			return nil, err
+		}
+		config.Scenarios = append(config.Scenarios, agent.Scenario{Name: name, Conditions: c})
+	}
+	lines, err := agent.Compare(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	var strata [][]float64
+	for _, l := range lines {
+		if l.Cluster != "all" {
+			strata = append(strata, l.Ratios())
+		}
+	}
+	return strata, nil
+}

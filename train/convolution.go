@@ -1,0 +1,105 @@
+package train
+
+import "math"
+
+// Convolution slides a Kernel x Kernel window over images of Height x Width x In floats (channels last), a Stride
+// apart, with zeros around them: (Height-1)/Stride+1 rows out, columns likewise. Kernel is odd. Windows are laid out
+// as the rows of a matrix, one image at a time, so that the work is a matrix product.
+type Convolution struct {
+	Height, Width, In, Out int
+	Kernel, Stride         int
+}
+
+func (c Convolution) rows() int  { return (c.Height-1)/c.Stride + 1 }
+func (c Convolution) cols() int  { return (c.Width-1)/c.Stride + 1 }
+func (c Convolution) depth() int { return c.Kernel * c.Kernel * c.In }
+
+// Params are weight, a window's floats x out, and bias.
+func (c Convolution) Params() []Param {
+	return []Param{
+		{Name: "weight", Shape: []int{c.Kernel, c.Kernel, c.In, c.Out}, Std: math.Sqrt(2 / float64(c.depth()))},
+		{Name: "bias", Shape: []int{c.Out}},
+	}
+}
+
+// Sizes is Layer's.
+func (c Convolution) Sizes() (in, out int) {
+	return c.Height * c.Width * c.In, c.rows() * c.cols() * c.Out
+}
+
+// Memory is Layer's: the windows of one image.
+func (c Convolution) Memory(int) (kept, scratch int) { return 0, c.rows() * c.cols() * c.depth() }
+
+// Forward is Layer's.
+func (c Convolution) Forward(w *Work) {
+	in, out := c.Sizes()
+	windows := dense(w.Scratch, c.rows()*c.cols(), c.depth())
+	for s := range w.N {
+		c.spread(windows.data, w.X[s*in:][:in])
+		y := dense(w.Y[s*out:][:out], windows.rows, c.Out)
+		multiply(no, windows, no, dense(w.W[0], c.depth(), c.Out), y, 1, 0)
+		addRows(y, w.W[1])
+	}
+}
+
+// Backward is Layer's.
+func (c Convolution) Backward(w *Work) {
+	in, out := c.Sizes()
+	windows := dense(w.Scratch, c.rows()*c.cols(), c.depth())
+	weight, dweight := dense(w.W[0], c.depth(), c.Out), dense(w.DW[0], c.depth(), c.Out)
+	clear(dweight.data)
+	sumRows(w.DW[1], dense(w.DY, w.N*windows.rows, c.Out))
+	for s := range w.N {
+		dy := dense(w.DY[s*out:][:out], windows.rows, c.Out)
+		c.spread(windows.data, w.X[s*in:][:in])
+		multiply(yes, windows, no, dy, dweight, 1, 1)
+		if w.DX != nil {
+			multiply(no, dy, yes, weight, windows, 1, 0)
+			c.gather(w.DX[s*in:][:in], windows.data)
+		}
+	}
+}
+
+// each calls do with the place of every row of a window in the windows and in the image; image is -1 outside of it.
+func (c Convolution) each(do func(window, image int)) {
+	window := 0
+	for r := range c.rows() {
+		for q := range c.cols() {
+			for i := range c.Kernel {
+				for j := range c.Kernel {
+					y, x := r*c.Stride+i-c.Kernel/2, q*c.Stride+j-c.Kernel/2
+					image := -1
+					if y >= 0 && y < c.Height && x >= 0 && x < c.Width {
+						image = (y*c.Width + x) * c.In
+					}
+					do(window, image)
+					window += c.In
+				}
+			}
+		}
+	}
+}
+
+// spread lays the windows of an image out.
+func (c Convolution) spread(windows, image []float32) {
+	c.each(func(window, at int) {
+		if at < 0 {
+			clear(windows[window:][:c.In])
+		} else {
+			copy(windows[window:][:c.In], image[at:])
+		}
+	})
+}
+
+// gather sums windows into the image that they are of.
+func (c Convolution) gather(image, windows []float32) {
+	clear(image)
+	c.each(func(window, at int) {
+		if at < 0 {
+			return
+		}
+		for k, v := range windows[window:][:c.In] {
+			image[at+k] += v
+		}
+	})
+}

@@ -1,0 +1,2 @@
+// Package train is a small data-parallel trainer of real networks.
+package train

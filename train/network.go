@@ -1,0 +1,189 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// ErrUsage is told of sizes that do not fit together and of values out of range.
+var ErrUsage = errors.New("train: wrong use")
+
+// Network is layers one after the other, ending in logits of a softmax. It holds no numbers and does not change, so
+// that goroutines may share it. MLP, Convnet and Transformer build the usual ones.
+type Network struct {
+	layers    []step
+	params    []Param // of all layers, names with the layer's before them
+	positions int     // predictions per sample
+	classes   int
+	tokens    int // tokens the inputs may be, 0: any number
+}
+
+// step is a layer in a network.
+type step struct {
+	Layer
+	name  string
+	from  int // if not negative: no layer, but the output is the input plus what went into this layer
+	first int // number of its first parameter
+	count int // of parameters
+	in    int // floats of a sample
+	out   int
+}
+
+// Named is a layer with its name in a network, or a residual connection.
+type Named struct {
+	Name  string
+	Layer Layer
+	// Add, where Layer is nil, adds the input of the layer of this name to what flows.
+	Add string
+}
+
+// NewNetwork joins layers. The last one's output is positions x classes logits of a sample.
+func NewNetwork(positions, classes int, layers ...Named) (*Network, error) {
+	n := &Network{positions: positions, classes: classes}
+	flow := -1
+	for i, l := range layers {
+		s := step{Layer: l.Layer, name: l.Name, from: -1, first: len(n.params)}
+		if slices.ContainsFunc(n.layers, func(other step) bool { return other.name == l.Name }) {
+			return nil, fmt.Errorf("%w: two layers named %q", ErrUsage, l.Name)
+		}
+		switch {
+		case l.Layer == nil:
+			s.from = slices.IndexFunc(n.layers, func(other step) bool { return other.name == l.Add })
+			s.in, s.out = flow, flow
+			if s.from < 1 || n.layers[s.from].in != flow {
+				return nil, fmt.Errorf("%w: layer %q cannot add the input of %q", ErrUsage, l.Name, l.Add)
+			}
+		default:
+			s.in, s.out = l.Layer.Sizes()
+			if flow >= 0 && s.in != flow || s.in < 1 || s.out < 1 {
+				return nil, fmt.Errorf("%w: layer %q takes %d floats and is given %d", ErrUsage, l.Name, s.in, flow)
+			}
+			for _, p := range l.Layer.Params() {
+				p.Name = l.Name + "." + p.Name
+				n.params = append(n.params, p)
+			}
+			if e, ok := l.Layer.(Embedding); ok && i == 0 {
+				n.tokens = e.Tokens
+			}
+		}
+		s.count = len(n.params) - s.first
+		n.layers = append(n.layers, s)
+		flow = s.out
+	}
+	if flow != positions*classes {
+		return nil, fmt.Errorf("%w: the last layer gives %d floats, want %d positions x %d classes", ErrUsage, flow, positions, classes)
+	}
+	return n, nil
+}
+
+// Params describes all parameters, in the order of the layers.
+func (n *Network) Params() []Param { return slices.Clone(n.params) }
+
+// Layers is the number of layers, those without parameters included.
+func (n *Network) Layers() int { return len(n.layers) }
+
+// LayerName is the name of a layer.
+func (n *Network) LayerName(layer int) string { return n.layers[layer].name }
+
+// InputSize is the floats of a sample.
+func (n *Network) InputSize() int { return n.layers[0].in }
+
+// Positions is the predictions per sample, and so its targets.
+func (n *Network) Positions() int { return n.positions }
+
+// Classes is the number of classes of a prediction.
+func (n *Network) Classes() int { return n.classes }
+
+// Values is a float for each element of each parameter: weights, gradients or a moment of the optimizer.
+type Values struct {
+	Params [][]float32 // in the order of Network.Params
+	Layers [][]float32 // the same memory, a layer's parameters in a row; nil for layers without
+}
+
+// NewValues makes zeros; arena may be nil.
+func (n *Network) NewValues(arena *Arena) (*Values, error) {
+	v := &Values{}
+	for _, l := range n.layers {
+		size := 0
+		for _, p := range n.params[l.first:][:l.count] {
+			size += p.Len()
+		}
+		var flat []float32
+		if size > 0 {
+			var err error
+			if flat, err = arena.floats(size); err != nil {
+				return nil, err
+			}
+		}
+		v.Layers = append(v.Layers, flat)
+		for _, p := range n.params[l.first:][:l.count] {
+			v.Params = append(v.Params, flat[:p.Len():p.Len()])
+			flat = flat[p.Len():]
+		}
+	}
+	return v, nil
+}
+
+// Copy sets v to other's numbers.
+func (v *Values) Copy(other *Values) {
+	for i, p := range other.Params {
+		copy(v.Params[i], p)
+	}
+}
+
+// Initialize sets weights to their first values, normally distributed.
+func (n *Network) Initialize(w *Values, rng *rand.Rand) {
+	for i, p := range n.params {
+		for j := range w.Params[i] {
+			w.Params[i][j] = float32(p.Mean)
+			if p.Std > 0 {
+				w.Params[i][j] += float32(p.Std * rng.NormFloat64())
+			}
+		}
+	}
+}
+
+// Batch is samples with their targets.
+type Batch struct {
+	Inputs  []float32 // samples x InputSize
+	Targets []int32   // samples x Positions, each a class
+}
+
+// check counts the samples.
+func (n *Network) check(b Batch) (samples int, err error) {
+	samples = len(b.Targets) / n.positions
+	if samples < 1 || len(b.Targets) != samples*n.positions || len(b.Inputs) != samples*n.InputSize() {
+		return 0, fmt.Errorf("%w: a batch of %d inputs and %d targets; want %d and %d per sample", ErrUsage, len(b.Inputs), len(b.Targets), n.InputSize(), n.positions)
+	}
+	for i, t := range b.Targets {
+		if t < 0 || int(t) >= n.classes {
+			return 0, fmt.Errorf("%w: target %d is class %d; there are %d", ErrUsage, i, t, n.classes)
+		}
+	}
+	if n.tokens == 0 {
+		return samples, nil
+	}
+	for i, x := range b.Inputs {
+		if !(x >= 0 && x < float32(n.tokens)) || x != float32(math.Trunc(float64(x))) {
+			return 0, fmt.Errorf("%w: input %d is %v; want a token from 0 to %d", ErrUsage, i, x, n.tokens-1)
+		}
+	}
+	return samples, nil
+}
+
+// Loss is the mean cross-entropy of a batch, forward only: no gradient is allocated, nor more activations than are in
+// use at a time. Whoever evaluates many batches of one size makes a Pass once.
+func (n *Network) Loss(w *Values, b Batch) (float64, error) {
+	samples, err := n.check(b)
+	if err != nil {
+		return 0, err
+	}
+	p, err := n.NewPass(samples, false, nil)
+	if err != nil {
+		return 0, err
+	}
+	return p.Loss(w, b)
+}

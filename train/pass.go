@@ -1,0 +1,226 @@
+package train
+
+import "fmt"
+
+// Pass is the memory for taking batches of a fixed number of samples through a network, forward, or forward and
+// backward. It serves one goroutine at a time.
+type Pass struct {
+	net     *Network
+	samples int
+	acts    [][]float32 // what goes into each layer, then the logits
+	kept    [][]float32 // what Forward leaves for Backward
+	scratch []float32
+	grads   [][]float32 // gradients at acts; nil at the inputs, and all of them in a forward pass
+	added   []int       // per layer, how many residual connections take its input
+	begun   []bool      // per layer, its input's gradient holds what a residual connection gave
+	spare   []float32   // where a layer's DX goes if there is something to add it to
+}
+
+// NewPass makes one for batches of so many samples. The memory is counted in arena, which may be nil. A training pass
+// holds all activations until Backward has used them; one that only goes forward shares memory between layers that do
+// not live at the same time.
+func (n *Network) NewPass(samples int, training bool, arena *Arena) (*Pass, error) {
+	if samples < 1 {
+		return nil, fmt.Errorf("%w: a pass of %d samples", ErrUsage, samples)
+	}
+	p := &Pass{net: n, samples: samples, added: make([]int, len(n.layers)+1), begun: make([]bool, len(n.layers)+1)}
+	m := &lender{arena: arena}
+	var scratch, shared int
+	for _, l := range n.layers {
+		if l.Layer == nil {
+			p.added[l.from]++
+			continue
+		}
+		k, s := l.Memory(samples)
+		shared, scratch = max(shared, k), max(scratch, s)
+	}
+	p.scratch = m.borrow(scratch)
+	common := []float32(nil)
+	if !training {
+		common = m.borrow(shared)
+	}
+	waiting := append([]int(nil), p.added...)
+	p.acts = append(p.acts, nil) // the batch's
+	for i, l := range n.layers {
+		p.acts = append(p.acts, m.borrow(samples*l.out))
+		kept := common
+		if l.Layer != nil && training {
+			k, _ := l.Memory(samples)
+			kept = m.borrow(k)
+		}
+		p.kept = append(p.kept, kept)
+		if training {
+			continue
+		}
+		if l.from >= 0 {
+			if waiting[l.from]--; waiting[l.from] == 0 {
+				m.giveBack(p.acts[l.from])
+			}
+		}
+		if waiting[i] == 0 && i > 0 {
+			m.giveBack(p.acts[i])
+		}
+	}
+	if training {
+		p.planGradients(m)
+	}
+	return p, m.err
+}
+
+// planGradients shares memory between gradients in the order in which Backward uses them.
+func (p *Pass) planGradients(m *lender) {
+	layers := p.net.layers
+	p.grads = make([][]float32, len(layers)+1)
+	spare := 0
+	for i, takers := range p.added {
+		if takers > 0 {
+			spare = max(spare, p.samples*layers[i].in)
+		}
+	}
+	p.spare = m.borrow(spare)
+	p.grads[len(layers)] = p.acts[len(layers)] // the loss writes its gradient over the logits
+	for i := len(layers) - 1; i > 0; i-- {
+		if p.grads[i] == nil {
+			p.grads[i] = m.borrow(p.samples * layers[i].in)
+		}
+		if from := layers[i].from; from >= 0 && p.grads[from] == nil {
+			p.grads[from] = m.borrow(p.samples * layers[i].in)
+		}
+		if i+1 < len(layers) {
+			m.giveBack(p.grads[i+1])
+		}
+	}
+}
+
+// lender gives memory out and takes it back.
+type lender struct {
+	arena *Arena
+	free  [][]float32
+	err   error // the first
+}
+
+func (m *lender) borrow(n int) []float32 {
+	if n == 0 {
+		return nil
+	}
+	best := -1
+	for i, f := range m.free {
+		if cap(f) >= n && (best < 0 || cap(f) < cap(m.free[best])) {
+			best = i
+		}
+	}
+	if best >= 0 {
+		f := m.free[best][:n]
+		m.free = append(m.free[:best], m.free[best+1:]...)
+		return f
+	}
+	if m.err != nil {
+		return nil
+	}
+	f, err := m.arena.floats(n)
+	m.err = err
+	return f
+}
+
+func (m *lender) giveBack(f []float32) { m.free = append(m.free, f) }
+
+// Samples is how many a batch must have.
+func (p *Pass) Samples() int { return p.samples }
+
+// Loss is the mean cross-entropy of a batch.
+func (p *Pass) Loss(w *Values, b Batch) (float64, error) {
+	if err := p.check(b); err != nil {
+		return 0, err
+	}
+	p.forward(w, b)
+	return crossEntropy(p.logits(), b.Targets, p.net.classes, 1/float64(len(b.Targets)), nil), nil
+}
+
+// right is how many predictions of the batch that Loss was last given are the target.
+func (p *Pass) right(b Batch) int { return right(p.logits(), b.Targets, p.net.classes) }
+
+func (p *Pass) logits() []float32 { return p.acts[len(p.acts)-1] }
+
+func (p *Pass) check(b Batch) error {
+	samples, err := p.net.check(b)
+	if err == nil && samples != p.samples {
+		err = fmt.Errorf("%w: a batch of %d samples in a pass for %d", ErrUsage, samples, p.samples)
+	}
+	return err
+}
+
+func (p *Pass) forward(w *Values, b Batch) {
+	p.acts[0] = b.Inputs
+	for i, l := range p.net.layers {
+		if l.Layer == nil {
+			y := p.acts[i+1]
+			for j, x := range p.acts[i] {
+				y[j] = x + p.acts[l.from][j]
+			}
+			continue
+		}
+		l.Forward(p.work(w, i))
+	}
+}
+
+func (p *Pass) work(w *Values, layer int) *Work {
+	l := p.net.layers[layer]
+	return &Work{N: p.samples, W: w.Params[l.first:][:l.count], X: p.acts[layer], Y: p.acts[layer+1], Kept: p.kept[layer], Scratch: p.scratch}
+}
+
+// Forward takes a batch through a training pass and returns its cross-entropy, summed over the targets and times
+// scale: with 1 / (targets of the whole batch), the losses of parts of a batch sum to the batch's mean, and so do
+// their gradients. Then call Backward for each layer, from the last on.
+func (p *Pass) Forward(w *Values, b Batch, scale float64) (float64, error) {
+	if p.grads == nil {
+		return 0, fmt.Errorf("%w: Forward on a pass that was not made for training", ErrUsage)
+	}
+	if err := p.check(b); err != nil {
+		return 0, err
+	}
+	return p.run(w, b, scale), nil
+}
+
+// run is Forward of a batch that was checked.
+func (p *Pass) run(w *Values, b Batch, scale float64) float64 {
+	p.forward(w, b)
+	clear(p.begun)
+	return crossEntropy(p.logits(), b.Targets, p.net.classes, scale, p.logits())
+}
+
+// Backward sets the layer's gradients in g. The weights of this layer are not used again before the next Forward.
+func (p *Pass) Backward(layer int, w, g *Values) {
+	l := p.net.layers[layer]
+	dy := p.grads[layer+1]
+	if l.Layer == nil {
+		p.add(layer, dy)
+		p.add(l.from, dy)
+		return
+	}
+	work := p.work(w, layer)
+	work.DY, work.DW = dy, g.Params[l.first:][:l.count]
+	switch {
+	case layer == 0:
+		l.Backward(work)
+	case p.begun[layer]:
+		work.DX = p.spare[:len(p.grads[layer])]
+		l.Backward(work)
+		p.add(layer, work.DX)
+	default:
+		work.DX = p.grads[layer]
+		l.Backward(work)
+	}
+}
+
+// add adds to the gradient at a layer's input.
+func (p *Pass) add(layer int, d []float32) {
+	g := p.grads[layer]
+	if !p.begun[layer] {
+		copy(g, d)
+		p.begun[layer] = true
+		return
+	}
+	for i, v := range d {
+		g[i] += v
+	}
+}

@@ -1,0 +1,128 @@
+package train
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Bits do not depend on the number of processors, nor on what a pass was used for before.
+func TestSameBits(t *testing.T) {
+	n, err := Transformer(TransformerConfig{Tokens: 20, Length: 70, Size: 72, Heads: 2, Blocks: 1}) // large enough for gonum to split
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := generator(1)
+	w := values(t, n)
+	n.Initialize(w, rng)
+	b, other := batch(n, 2, rng), batch(n, 2, rng)
+	p, err := n.NewPass(2, true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(b Batch) *Values {
+		g := values(t, n)
+		if _, err := p.Forward(w, b, 1); err != nil {
+			t.Fatal(err)
+		}
+		for l := n.Layers() - 1; l >= 0; l-- {
+			p.Backward(l, w, g)
+		}
+		return g
+	}
+	want := run(b)
+	run(other)
+	for _, procs := range []int{1, 2, 4} {
+		was := runtime.GOMAXPROCS(procs)
+		got := run(b)
+		runtime.GOMAXPROCS(was)
+		for i, p := range n.Params() {
+			if !slices.Equal(got.Params[i], want.Params[i]) {
+				t.Errorf("GOMAXPROCS %d: other bits in %s", procs, p.Name)
+			}
+		}
+	}
+}
+
+// A pass that only goes forward takes less memory than one that trains, and finds the same loss; no budget is passed.
+func TestBudget(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		n, err := Transformer(TransformerConfig{Tokens: 5, Length: rapid.IntRange(1, 6).Draw(r, "length"), Size: 4, Heads: 2, Blocks: rapid.IntRange(1, 3).Draw(r, "blocks")})
+		if err != nil {
+			r.Fatal(err)
+		}
+		samples := rapid.IntRange(1, 4).Draw(r, "samples")
+		var forward, training Arena
+		if _, err := n.NewPass(samples, false, &forward); err != nil {
+			r.Fatal(err)
+		}
+		if _, err := n.NewPass(samples, true, &training); err != nil {
+			r.Fatal(err)
+		}
+		if forward.Used() >= training.Used() {
+			r.Fatalf("forward %d bytes, training %d", forward.Used(), training.Used())
+		}
+		tight := Arena{Budget: rapid.Int64Range(1, training.Used()-1).Draw(r, "budget")}
+		if _, err := n.NewPass(samples, true, &tight); !errors.Is(err, ErrOutOfMemory) || tight.Used() > tight.Budget {
+			r.Fatalf("budget %d of %d: %d used, %v", tight.Budget, training.Used(), tight.Used(), err)
+		}
+		enough := Arena{Budget: training.Used()}
+		if _, err := n.NewPass(samples, true, &enough); err != nil {
+			r.Fatal(err)
+		}
+	})
+}
+
+func TestWrongUse(t *testing.T) {
+	n, err := Transformer(TransformerConfig{Tokens: 5, Length: 2, Size: 4, Heads: 2, Blocks: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := values(t, n)
+	for name, b := range map[string]Batch{
+		"nothing":       {},
+		"inputs":        {Inputs: []float32{1}, Targets: []int32{1, 2}},
+		"half a sample": {Inputs: []float32{1, 2, 3}, Targets: []int32{1, 2, 3}},
+		"class":         {Inputs: []float32{1, 2}, Targets: []int32{1, 5}},
+		"negative":      {Inputs: []float32{1, 2}, Targets: []int32{1, -1}},
+		"token":         {Inputs: []float32{1, 5}, Targets: []int32{1, 1}},
+		"fraction":      {Inputs: []float32{1, 0.5}, Targets: []int32{1, 1}},
+	} {
+		if _, err := n.Loss(w, b); !errors.Is(err, ErrUsage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, build := range map[string]func() (*Network, error){
+		"mlp of one":  func() (*Network, error) { return MLP(3) },
+		"mlp of none": func() (*Network, error) { return MLP(3, 0, 2) },
+		"heads":       func() (*Network, error) { return Transformer(TransformerConfig{5, 5, 5, 2, 1}) },
+		"no channels": func() (*Network, error) { return Convnet(3, 3, 1, 2) },
+		"sizes differ": func() (*Network, error) {
+			return NewNetwork(1, 2, Named{Name: "a", Layer: Dense{1, 2, 3, 0}}, Named{Name: "b", Layer: Dense{1, 2, 2, 0}})
+		},
+		"same name": func() (*Network, error) {
+			return NewNetwork(1, 2, Named{Name: "a", Layer: ReLU{2}}, Named{Name: "a", Layer: ReLU{2}})
+		},
+		"add ahead": func() (*Network, error) {
+			return NewNetwork(1, 2, Named{Name: "a", Layer: ReLU{2}}, Named{Name: "b", Add: "c"})
+		},
+		"classes": func() (*Network, error) { return NewNetwork(1, 3, Named{Name: "a", Layer: ReLU{2}}) },
+	} {
+		if _, err := build(); !errors.Is(err, ErrUsage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p, err := n.NewPass(1, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Forward(w, batch(n, 1, generator(1)), 1); !errors.Is(err, ErrUsage) {
+		t.Errorf("training with a forward pass: %v", err)
+	}
+	if _, err := p.Loss(w, batch(n, 2, generator(1))); !errors.Is(err, ErrUsage) {
+		t.Errorf("two samples in a pass for one: %v", err)
+	}
+}
