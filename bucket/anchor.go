@@ -93,7 +93,7 @@ func searchAnchor(counts []int, pts [][]point, ranks int, same bool) (best ancho
 	for b := range at {
 		at[b] = -1
 	}
-	batches, sum, most := 0, 0.0, 0.0
+	batches, sum := 0, 0.0
 	best.seconds = math.Inf(1)
 	keep := make([]int, len(pts))
 	per := func(b int) (int, float64) {
@@ -117,8 +117,7 @@ func searchAnchor(counts []int, pts [][]point, ranks int, same bool) (best ancho
 		if e.t < floor || i+1 < len(events) && events[i+1].t == e.t {
 			continue
 		}
-		most = e.t
-		a := anchor{T: most}
+		a := anchor{T: e.t}
 		if same {
 			a.byT, a.seconds = float64(batches)*e.t, sum
 		} else {

@@ -81,7 +81,7 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 		last := err != nil
 		text = bytes.TrimSpace(text)
 		if line == 1 {
-			header := false
+			var header bool
 			if columns, header, err = o.columns(string(text)); err != nil {
 				return nil, badf("%s:1: %v", name, err)
 			}

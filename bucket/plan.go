@@ -102,8 +102,14 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		}
 		q := *p
 		q.Mode = mode
-		if err := q.anchor(f, rate, mode != Mixed); err != nil {
+		estimate, err := q.anchor(f, rate, mode != Mixed)
+		if err != nil {
 			return nil, err
+		}
+		// A mode that its own search puts behind need not be laid out.
+		if mode != Sorted && estimate*slices.Max(f.Speeds)*float64(f.Ranks)/speed >= best {
+			p.Modes[mode] = estimate * slices.Max(f.Speeds) * float64(f.Ranks) / speed
+			continue
 		}
 		q.Score = q.predict()
 		p.Modes[mode] = q.EpochSeconds
@@ -212,8 +218,9 @@ func efficient(c Cost, length int) (batch int, rate float64) {
 // choices of the number of buckets.
 var choices = []int{8, 16, 32, 64}
 
-// anchor searches T, over the number of buckets too unless given.
-func (p *Plan) anchor(f Config, rate []float64, same bool) error {
+// anchor searches T, over the number of buckets too unless given. It returns the epoch
+// time that the search predicts with all ranks as fast as the fastest.
+func (p *Plan) anchor(f Config, rate []float64, same bool) (seconds float64, err error) {
 	tries := choices
 	if f.Buckets > 0 {
 		tries = []int{f.Buckets}
@@ -227,7 +234,7 @@ func (p *Plan) anchor(f Config, rate []float64, same bool) error {
 		if bounds == nil {
 			bounds = boundaries(p.hist, rate, f.Rule, n)
 		} else if last := bounds[len(bounds)-1]; last < p.limit {
-			return badf("boundaries: the last, %d, is below the longest length, %d", last, p.limit)
+			return 0, badf("boundaries: the last, %d, is below the longest length, %d", last, p.limit)
 		}
 		counts, pts := make([]int, len(bounds)), make([][]point, len(bounds))
 		for l, c := range p.hist {
@@ -237,7 +244,7 @@ func (p *Plan) anchor(f Config, rate []float64, same bool) error {
 		}
 		for k, u := range bounds {
 			if pts[k] = points(p.cost, u); len(pts[k]) == 0 {
-				return badf("boundaries: no batch of length %d fits into memory", u)
+				return 0, badf("boundaries: no batch of length %d fits into memory", u)
 			}
 		}
 		a, ok := searchAnchor(counts, pts, p.Ranks, same)
@@ -261,7 +268,7 @@ func (p *Plan) anchor(f Config, rate []float64, same bool) error {
 			p.sizes = append(p.sizes, sizes)
 		}
 	}
-	return nil
+	return best, nil
 }
 
 // groups are the lengths shuffled together: each its own (sorted) or by bucket. Overlong

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -95,10 +94,5 @@ func bucketScore(s bucket.Score, bound float64) [][]string {
 }
 
 var twoColumns = []column{{"", false}, {"", true}}
-
-// joined is a list in words.
-func joined[T any](v []T) string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ", "), "[]")
-}
 
 var errNoCommand = errors.New("no command: put it after --, for example: -- python3 step.py {length} {batch}; or give --recorded")
