@@ -56,7 +56,8 @@ type Plan struct {
 	Score
 
 	cost  Cost
-	hist  []uint32
+	full  []uint32 // of all lengths
+	hist  []uint32 // of those batched
 	limit int
 	best  []int   // per length: the most efficient batch
 	sizes [][]int // per bucket and rank
@@ -75,10 +76,12 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 	}
 	p := &Plan{Version: PlanVersion, Ranks: f.Ranks, Speeds: f.Speeds, Rule: f.Rule, Overlong: f.Overlong,
 		Samples: len(l), cost: c, Modes: map[string]float64{}, Prediction: "formula"}
+	var keepData string
 	if t, ok := c.(*TableCost); ok {
 		p.Prediction, p.Table, p.Memory = t.Smoothed(), t.table, t.given
 	}
-	p.hist = l.histogram()
+	both(func() { keepData = l.Checksum() }, func() { p.full = l.histogram() })
+	p.hist = slices.Clone(p.full)
 	if err := p.measure(f.Overlong); err != nil {
 		return nil, err
 	}
@@ -120,7 +123,7 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 	if f.MaxEpoch > 0 && keep.EpochSeconds > f.MaxEpoch {
 		return nil, badf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, keep.EpochSeconds)
 	}
-	keep.Data = l.Checksum()
+	keep.Data = keepData
 	return &keep, nil
 }
 
@@ -337,13 +340,8 @@ func (p *Plan) predict() Score {
 
 // Schedule cuts an epoch of the lengths that the plan was made for.
 func (p *Plan) Schedule(l Lengths, seed, epoch uint64) *Schedule {
-	var longest uint32
-	for _, v := range l {
-		longest = max(longest, v)
-	}
-	full := l.histogram()
-	group := p.groups(int(longest) + 1)
-	o := newOrder(full, group, seed, epoch)
+	group := p.groups(len(p.full))
+	o := newOrder(p.full, group, seed, epoch)
 	s := &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, lengths: l, order: o}
 	s.Steps, s.Batches = p.cut(o, seed, epoch)
 	return s

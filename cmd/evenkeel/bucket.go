@@ -32,8 +32,8 @@ docs/guides/bucket.md has the whole way.`
 
 // lengthsFlags are embedded by commands that read lengths.
 type lengthsFlags struct {
-	Lengths string  `help:"Lengths: a number a line, or CSV with --column; may be gzipped; - is standard input." required:"" placeholder:"FILE"`
-	Column  string  `help:"CSV column by name or number from 1; two with a comma are source and target. Default: the first." placeholder:"NAME[,NAME]"`
+	Lengths string  `help:"Lengths: a number a line, or CSV or Parquet with --column; text may be gzipped; - is standard input." required:"" placeholder:"FILE"`
+	Column  string  `help:"Column by name, in CSV also by number from 1; two with a comma are source and target. Default: the first." placeholder:"NAME[,NAME]"`
 	Pair    string  `help:"What source and target make: sum (one sequence) or max (padded alike)." enum:"sum,max" default:"sum"`
 	Scale   float64 `help:"Multiply each number and round up: 100 makes frames of 10 ms from seconds." placeholder:"X"`
 }
@@ -48,7 +48,16 @@ func (f *lengthsFlags) read() (bucket.Lengths, error) {
 		defer file.Close()
 		name = f.Lengths
 	}
-	return bucket.ReadLengths(file, name, bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale})
+	o := bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale}
+	var magic [4]byte
+	if _, err := file.ReadAt(magic[:], 0); err == nil && string(magic[:]) == "PAR1" {
+		info, err := file.Stat()
+		if err != nil {
+			return nil, err
+		}
+		return bucket.ReadParquet(file, info.Size(), name, o)
+	}
+	return bucket.ReadLengths(file, name, o)
 }
 
 func readTable(path string) (bucket.Table, error) {
