@@ -47,9 +47,21 @@ func (s *Schedule) Fill() {
 	}
 }
 
-// First is a step's samples, per batch, without sorting the data set: one pass over it.
+// First is a step's samples, per batch, without sorting the data set: one pass over it, or
+// one a batch where their lengths lie far apart.
 func (s *Schedule) First(step int) [][]uint32 {
 	var out [][]uint32
+	low, high := len(s.lengths), 0
+	for _, b := range s.Step(step) {
+		low, high = min(low, int(b.Start)), max(high, int(b.Start+b.Count))
+	}
+	if high-low < 1<<24 { // neighbours: one pass for all
+		all := s.order.some(s.lengths, low, high)
+		for _, b := range s.Step(step) {
+			out = append(out, all[int(b.Start)-low:int(b.Start+b.Count)-low])
+		}
+		return out
+	}
 	for _, b := range s.Step(step) {
 		out = append(out, s.order.some(s.lengths, int(b.Start), int(b.Start+b.Count)))
 	}
