@@ -147,6 +147,7 @@ func (p *Plan) cutSorted(o *order, seed, epoch uint64) ([]uint32, []Batch) {
 	if whole > 0 {
 		rest = int(cuts[whole-1].start)
 	}
+	last := slices.Clone(cuts[whole:])
 	cuts = cuts[:whole]
 	if !trim {
 		slices.SortFunc(cuts, func(a, b cut) int {
@@ -177,13 +178,22 @@ func (p *Plan) cutSorted(o *order, seed, epoch uint64) ([]uint32, []Batch) {
 			share += s.share
 		}
 		done, sum := 0, 0.0
+		fits, kept := true, len(batches)
 		for _, s := range all {
 			sum += s.share
 			next := int(math.Round(float64(rest) * sum / share))
 			if next > done {
+				longest := sort.SearchInts(o.start, next) - 1
+				fits = fits && next-done <= p.cost.Cap(longest)
 				batches = append(batches, Batch{uint32(done), uint32(next - done), uint32(s.rank)})
 			}
 			done = next
+		}
+		if !fits { // long samples among them: as they were cut
+			batches = batches[:kept]
+			for i, c := range last {
+				batches = append(batches, Batch{c.start, c.count, uint32(all[i].rank)})
+			}
 		}
 		ends = append(ends, uint32(len(batches)))
 	}
