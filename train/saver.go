@@ -152,7 +152,7 @@ func (s *saver) write(layer int) {
 			s.fail(err)
 		}
 	}
-	if s.trainer.config.Timeline {
+	if s.trainer.config.Timeline { // Ready takes the file's lock: any goroutine may wait in it
 		s.writing.Go(func() {
 			for _, a := range s.arrays[layer] {
 				s.file.Ready(a.Name)
