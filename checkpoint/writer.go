@@ -42,7 +42,7 @@ func (f *File) copyAll(from <-chan *job, to chan<- *job) {
 }
 
 // writers is how many arrays are written at a time: while some are hashed, others keep the storage busy.
-const writers = 4
+const writers = 6
 
 // writeAll is the one writer. Arrays of one save are written side by side, everything else in the order in which it
 // was asked for: so an error of the storage meets the save whose bytes it concerns, or a later one, never one that
