@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -27,18 +28,10 @@ func costs(b *strings.Builder) error {
 	const steps, examples = 60, 16
 	c := config(2, 1, steps, 1)
 	c.Examples = []int{examples}
-	// The partner's frames are there from the beginning, so that one processor runs alone.
-	memory := forward.NewMemory()
-	partner := memory.Reader()
-	for step := range steps {
-		if err := partner.Publish(context.Background(), forward.Frame{Step: uint32(step), Rank: 1, Losses: [2]float32{2, 2}}.Encode(nil)); err != nil {
-			return err
-		}
-	}
 	timed := &timedModel{Model: forward.NewModel(net)}
 	var whole []float64
 	last := time.Now()
-	p := &forward.Processor{Config: c, Model: timed, Data: set, Weights: forward.NewWeights(net, 1), Bus: memory.Reader(), Each: func(int, forward.Commit) error {
+	p := &forward.Processor{Config: c, Model: timed, Data: set, Weights: forward.NewWeights(net, 1), Bus: echo{forward.NewMemory().Reader()}, Each: func(int, forward.Commit) error {
 		whole = append(whole, time.Since(last).Seconds())
 		last = time.Now()
 		return nil
@@ -60,6 +53,18 @@ func costs(b *strings.Builder) error {
 	}
 	fmt.Fprintf(b, "\nMemory held: inference (float32 weights and activations) %.2f MB, a forward-only processor %.2f MB: %.3f of it; target 1.02 and a tile (64 kB).\n", inference/1e6, ours/1e6, ours/inference)
 	return nil
+}
+
+// echo answers every frame with a partner's, so that one processor runs alone.
+type echo struct{ forward.Bus }
+
+func (e echo) Publish(ctx context.Context, frame []byte) error {
+	f, err := forward.DecodeFrame(frame)
+	if err != nil {
+		return err
+	}
+	f.Rank = 1 - f.Rank
+	return errors.Join(e.Bus.Publish(ctx, frame), e.Bus.Publish(ctx, f.Encode(nil)))
 }
 
 // timedModel notes how long forward passes take.

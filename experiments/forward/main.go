@@ -121,7 +121,7 @@ func (w *world) train(c *forward.Config) (*outcome, error) {
 	}
 	wg.Wait()
 	o.logBytes = bytes.n
-	return o, errors.Join(append(errs, log.Flush())...)
+	return o, errors.Join(errors.Join(errs...), log.Flush())
 }
 
 // accuracy is what N = 8 reaches.
