@@ -143,7 +143,7 @@ func (r *Result) training(ctx context.Context, c Config, path string, arrays []c
 		}
 		every := uint64(1)
 		if how == interval {
-			every = uint64(tune.Steps())
+			every = uint64(min(tune.Steps(), 4*c.Steps)) // where noise asks for a very long one, the bench would not end
 		}
 		var begun time.Time
 		waited, count := time.Duration(0), 0
@@ -214,11 +214,14 @@ func (w *work) calibrate(ctx context.Context, want float64) error {
 	if err != nil {
 		return err
 	}
-	const probe = 2000
-	with, err := seconds(probe)
-	if err != nil {
-		return err
+	for probe := 2000; ; probe *= 2 { // until the work stands out from the noise
+		with, err := seconds(probe)
+		if err != nil {
+			return err
+		}
+		if with >= 2*without && with >= want/8 {
+			w.rounds = int(max(0, want-without) / (with - without) * float64(probe))
+			return nil
+		}
 	}
-	w.rounds = int(max(0, want-without) / max(1e-9, with-without) * probe)
-	return nil
 }

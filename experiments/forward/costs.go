@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,13 +18,97 @@ import (
 	"github.com/evenkeel/evenkeel/train/data"
 )
 
-// costs measures a step of a network of 4.2 million weights against its own forward pass, and the memory of both.
-func costs(b *strings.Builder) error {
-	net, err := train.MLP(1024, 1600, 1600, 10)
+// workerSteps is how many steps a worker of twoProcesses takes.
+const workerSteps = 30
+
+// worker runs both processors of a pair one after the other in each step, or one of them, against a partner that answers
+// at once, and prints the seconds.
+func worker(both bool) error {
+	net, set, err := large()
 	if err != nil {
 		return err
 	}
+	c := config(2, 1, workerSteps, 1)
+	c.Examples = []int{16}
+	var all []*forward.Processor
+	for rank := range 2 {
+		if rank == 0 || both {
+			all = append(all, &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(net), Data: set, Weights: forward.NewWeights(net, 1), Bus: echo{forward.NewMemory().Reader()}})
+		}
+	}
+	begun := time.Now()
+	for _, p := range all {
+		if err := p.Run(context.Background()); err != nil {
+			return err
+		}
+	}
+	fmt.Println(time.Since(begun).Seconds())
+	return nil
+}
+
+// twoProcesses is how much faster two workers side by side are than one that does the work of both, sorted.
+func twoProcesses() ([]float64, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	start := func(mode string) (*exec.Cmd, *bytes.Buffer, error) {
+		cmd, out := exec.Command(self, "-worker", mode), &bytes.Buffer{}
+		cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "GOMAXPROCS=1"), out, os.Stderr
+		return cmd, out, cmd.Start()
+	}
+	slowest := func(modes ...string) (float64, error) {
+		var cmds []*exec.Cmd
+		var outs []*bytes.Buffer
+		for _, m := range modes {
+			cmd, out, err := start(m)
+			if err != nil {
+				return 0, err
+			}
+			cmds, outs = append(cmds, cmd), append(outs, out)
+		}
+		most := 0.0
+		for i, cmd := range cmds {
+			if err := cmd.Wait(); err != nil {
+				return 0, err
+			}
+			var s float64
+			if _, err := fmt.Fscan(outs[i], &s); err != nil {
+				return 0, err
+			}
+			most = max(most, s)
+		}
+		return most, nil
+	}
+	var ratios []float64
+	for range 5 {
+		one, err := slowest("both")
+		if err != nil {
+			return nil, err
+		}
+		two, err := slowest("one", "one")
+		if err != nil {
+			return nil, err
+		}
+		ratios = append(ratios, one/two)
+	}
+	slices.Sort(ratios)
+	return ratios, nil
+}
+
+// large is a network of 4.2 million weights and made-up data.
+func large() (*train.Network, data.Set, error) {
+	net, err := train.MLP(1024, 1600, 1600, 10)
+	if err != nil {
+		return nil, nil, err
+	}
 	set, err := data.NewSynthetic(1000, 1024, 10, 1)
+	return net, set, err
+}
+
+// costs measures a step of a network of 4.2 million weights against its own forward pass, and the memory of both.
+func costs(b *strings.Builder) error {
+	net, set, err := large()
 	if err != nil {
 		return err
 	}
@@ -47,6 +134,11 @@ func costs(b *strings.Builder) error {
 	at := func(q float64) float64 { return ratios[int(q*float64(len(ratios)-1))] }
 	fmt.Fprintf(b, "\n## What a step costs\n\nMLP 1024-1600-1600-10, %d weights, %d examples an input, directions of signs, one direction. A whole step over its own forward pass of two inputs, in the same step: median %.3f (quartiles %.3f to %.3f, %d steps); target 1.25.\n",
 		p.Weights.Len(), examples, at(0.5), at(0.25), at(0.75), len(ratios))
+	speedup, err := twoProcesses()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "\nTwo processes, a processor each, against one process with both, each process on one core: median %.2f times as fast (%.2f to %.2f in five turns); target 1.8 on idle cores.\n", speedup[2], speedup[0], speedup[4])
 	inference, ours, err := memories(net, 2*examples)
 	if err != nil {
 		return err

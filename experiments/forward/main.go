@@ -28,7 +28,15 @@ import (
 func main() {
 	out := flag.String("out", "experiments/forward/RESULTS.md", "file whose sections are replaced")
 	steps := flag.Int("steps", 10_000, "steps of the long runs")
+	only := flag.String("worker", "", "used by the experiment itself: one or both processors of a pair")
 	flag.Parse()
+	if *only != "" {
+		if err := worker(*only == "both"); err != nil {
+			fmt.Fprintln(os.Stderr, "forward:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *out, *steps); err != nil {
@@ -182,7 +190,7 @@ func stepsTo(losses []float64, value float64) int {
 // directions compares one direction for each pair with one for all, each at its best rate of a grid.
 func (w *world) directions(b *strings.Builder) error {
 	best := func(directions int) (steps int, rate float64, err error) {
-		for _, rate0 := range []float64{0.005, 0.01, 0.02, 0.03, 0.05, 0.07} {
+		for _, rate0 := range []float64{0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1} {
 			c := config(32, directions, 3000, 1)
 			c.LearningRate, c.Schedule = rate0, "constant"
 			for p := range c.Examples {
@@ -209,7 +217,7 @@ func (w *world) directions(b *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b, "\n## Directions\n\nN = 32, 16 examples an input, steps to a training loss of 0.5 (mean of 20 steps), each at the best of six learning rates: one direction for all %d steps (rate %g), one for each pair %d (rate %g): ", shared, sharedRate, own, ownRate)
+	fmt.Fprintf(b, "\n## Directions\n\nN = 32, 16 examples an input, steps to a training loss of 0.5 (mean of 20 steps), each at the best of seven learning rates: one direction for all %d steps (rate %g), one for each pair %d (rate %g): ", shared, sharedRate, own, ownRate)
 	if shared == 0 {
 		b.WriteString("the shared direction did not get there in 3,000 steps.\n")
 		return nil
