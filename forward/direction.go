@@ -105,19 +105,24 @@ func signed(n int32, bits uint32) int32 {
 	return (n ^ sign) - sign
 }
 
-// addGaussian adds amounts times normal numbers, two to a word.
+// addGaussian adds amounts times normal numbers, two to a word; w begins at a block.
 func addGaussian(w []int32, s stream, block int, terms []term, shift uint) {
 	table := quantiles()
-	product := func(amount, z int64) int64 { return nearest(amount*z, shift+quantileBits) }
+	shift += quantileBits
+	half := int64(1) << (shift - 1)
 	for ; len(w) > 0; block++ {
 		r := s.block(block)
-		for i := range min(8, len(w)) {
+		part := w[:min(8, len(w))]
+		for i := range part {
 			z := int64(table[r[i/2]>>(16*(i%2))&0xFFFF])
-			for _, t := range terms {
-				w[i] += int32(product(t.plus, z) - product(t.minus, z))
+			sum := int64(0)
+			for _, t := range terms { // each side rounded by itself, as by nearest
+				sum += (t.plus*z + half) >> shift
+				sum -= (t.minus*z + half) >> shift
 			}
+			part[i] += int32(sum)
 		}
-		w = w[min(8, len(w)):]
+		w = w[len(part):]
 	}
 }
 
