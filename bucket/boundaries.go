@@ -47,3 +47,12 @@ func boundaries(hist []uint32, rate []float64, rule string, n int) []int {
 	}
 	return out
 }
+
+// Uppers are the longest lengths of n buckets of equal count, for profiling. Errors are of
+// ErrInput.
+func (l Lengths) Uppers(n int) ([]int, error) {
+	if n < 2 || n > 4096 {
+		return nil, badf("buckets %d: must be 2 to 4096", n)
+	}
+	return boundaries(l.histogram(), nil, EqualCount, n), nil
+}

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"math"
+	"slices"
 	"sort"
 
 	"gonum.org/v1/gonum/mat"
@@ -11,35 +12,38 @@ import (
 type Cost interface {
 	// Seconds of a batch of that many samples padded to length.
 	Seconds(length, batch int) float64
-	// Cap is the largest batch of that length that fits into memory; 0: none.
+	// Cap is the largest batch of that length that fits into memory; 0: none. A longer
+	// sample's is no larger.
 	Cap(length int) int
+	// Breaks are batch sizes, rising, between which Seconds of that length is a straight
+	// line in the batch; none where it is one from 1 to Cap. By them the most efficient
+	// batch is found exactly.
+	Breaks(length int) []int
 }
 
 // TableCost is a Cost from a table of trials.
 //
 // Seconds are the least-squares fit of a + b B + c B L + d B L^2 (relative errors) where
-// that predicts the table better than interpolation does (each inner point left out
-// in turn), else bilinear interpolation in the smoothed table: isotonic over batch and
+// that is within 0.5% of every trial or predicts the table better than interpolation
+// does (each inner point left out in turn), else bilinear interpolation in the smoothed table: isotonic over batch and
 // over length, since neither a larger batch nor a longer sample takes less time, and a
 // minimum over noisy points picks the luckiest (the winner's curse).
 //
 // Memory: a batch fits if a trial at least as long and as large ran. Where peaks are
 // known and follow the same formula to 2%, also if the predicted peak, enlarged by the
 // fit's worst error, is within the limit. It never fits if a trial at most as long and
-// as large ran out of memory, nor beyond the longest length that ran.
+// as large ran out of memory.
 type TableCost struct {
 	lengths []int
 	series  [][]Trial // per length, those that ran, smoothed
 	steps   []step
-	table   Table
-	given   int64
 	time    *fit // nil: interpolate
 	peak    *fit // nil: only what ran
 	limit   float64
-}
 
-// exact is the mean relative error below which the formula needs no comparison.
-const exact = 0.005
+	table       Table // as given
+	memoryLimit int64
+}
 
 // fit is a + b B + c B L + d B L^2.
 type fit struct {
@@ -53,9 +57,13 @@ func (f *fit) at(length, batch int) float64 {
 	return f.w[0] + b*(f.w[1]+l*(f.w[2]+l*f.w[3]))
 }
 
+// closeFit is the worst relative error with which a fit is taken without comparison:
+// interpolation along the batch alone may be nearer, but not between lengths.
+const closeFit = 0.005
+
 // NewCost prepares a table. Limit is the memory in bytes; 0 is the largest peak that ran.
 func NewCost(t Table, limit int64) (*TableCost, error) {
-	c := &TableCost{limit: float64(limit), table: t, given: limit}
+	c := &TableCost{limit: float64(limit), table: t, memoryLimit: limit}
 	var largest float64
 	peaks := true
 	for _, r := range t {
@@ -78,7 +86,7 @@ func NewCost(t Table, limit int64) (*TableCost, error) {
 		c.limit = largest
 	}
 	f := leastSquares(c.series, func(r Trial) float64 { return r.Seconds })
-	if f != nil && (f.err <= exact || f.err <= c.leftOut()) {
+	if f != nil && (f.max <= closeFit || f.err <= c.leftOut()) {
 		c.time = f
 	}
 	if peaks {
@@ -114,17 +122,28 @@ func leastSquares(series [][]Trial, y func(Trial) float64) *fit {
 	for _, r := range rows {
 		lmax, bmax = max(lmax, float64(r.Length)), max(bmax, float64(r.Batch))
 	}
-	a, one := mat.NewDense(len(rows), 4, nil), mat.NewDense(len(rows), 1, nil)
-	for i, r := range rows {
-		v, b, l := y(r), float64(r.Batch)/bmax, float64(r.Length)/lmax
-		a.SetRow(i, []float64{1 / v, b / v, b * l / v, b * l * l / v})
-		one.Set(i, 0, 1)
+	f := &fit{}
+	// The first fit weighs by the measurements, which favours those that came out too
+	// small; the second by what the first predicts.
+	for pass := range 2 {
+		a, y1 := mat.NewDense(len(rows), 4, nil), mat.NewDense(len(rows), 1, nil)
+		for i, r := range rows {
+			v, b, l := y(r), float64(r.Batch)/bmax, float64(r.Length)/lmax
+			if pass > 0 {
+				v = f.at(r.Length, r.Batch)
+			}
+			if !(v > 0) {
+				return nil
+			}
+			a.SetRow(i, []float64{1 / v, b / v, b * l / v, b * l * l / v})
+			y1.Set(i, 0, y(r)/v)
+		}
+		var x mat.Dense
+		if err := x.Solve(a, y1); err != nil {
+			return nil
+		}
+		f = &fit{w: [4]float64{x.At(0, 0), x.At(1, 0) / bmax, x.At(2, 0) / bmax / lmax, x.At(3, 0) / bmax / lmax / lmax}}
 	}
-	var x mat.Dense
-	if err := x.Solve(a, one); err != nil {
-		return nil
-	}
-	f := &fit{w: [4]float64{x.At(0, 0), x.At(1, 0) / bmax, x.At(2, 0) / bmax / lmax, x.At(3, 0) / bmax / lmax / lmax}}
 	for _, r := range rows {
 		p := f.at(r.Length, r.Batch)
 		if !(p > 0) || f.at(r.Length, r.Batch+1) < p || f.at(r.Length+1, r.Batch) < p {
@@ -171,7 +190,7 @@ func (c *TableCost) Seconds(length, batch int) float64 {
 	}
 	low := along(c.series[i-1], batch)
 	u := float64(length-c.lengths[i-1]) / float64(c.lengths[i]-c.lengths[i-1])
-	return low + u*max(high-low, 0)
+	return low + u*(high-low)
 }
 
 // along interpolates over the batch; beyond the last point time grows with its slope per
@@ -190,47 +209,18 @@ func along(s []Trial, batch int) float64 {
 	return s[i-1].Seconds + u*(s[i].Seconds-s[i-1].Seconds)
 }
 
-// Cap is Cost's.
-func (c *TableCost) Cap(length int) int {
-	if length > c.lengths[len(c.lengths)-1] {
-		return 0 // nothing is known of longer samples
+// Breaks is Cost's.
+func (c *TableCost) Breaks(length int) []int {
+	if c.time != nil {
+		return nil
 	}
-	fits, bad := 0, math.MaxInt
-	if i := sort.Search(len(c.steps), func(k int) bool { return c.steps[k].length >= length }); i < len(c.steps) {
-		fits = c.steps[i].fits
-	}
-	if i := sort.Search(len(c.steps), func(k int) bool { return c.steps[k].length > length }); i > 0 {
-		bad = c.steps[i-1].bad
-	}
-	if c.peak != nil {
-		room := c.limit / (1 + c.peak.max)
-		slope := c.peak.at(length, 1) - c.peak.at(length, 0)
-		if n := math.Floor((room-c.peak.w[0])/slope + 1e-9); slope > 0 && n > float64(fits) {
-			fits = int(min(n, MaxLength))
+	i := sort.SearchInts(c.lengths, length)
+	var out []int
+	for k := max(i-1, 0); k <= min(i, len(c.lengths)-1); k++ {
+		for _, r := range c.series[k] {
+			out = append(out, r.Batch)
 		}
 	}
-	return max(0, min(fits, bad-1))
-}
-
-// step is what the trials at one length say of memory: the largest batch that ran there
-// or at a longer one, the smallest that did not there or at a shorter one.
-type step struct{ length, fits, bad int }
-
-func (c *TableCost) memory(t Table) {
-	bad := math.MaxInt
-	for _, r := range t {
-		if n := len(c.steps); n == 0 || c.steps[n-1].length != r.Length {
-			c.steps = append(c.steps, step{r.Length, 0, bad})
-		}
-		s := &c.steps[len(c.steps)-1]
-		if r.OutOfMemory {
-			bad = min(bad, r.Batch)
-			s.bad = bad
-		} else if c.limit == 0 || float64(r.PeakBytes) <= c.limit {
-			s.fits = max(s.fits, r.Batch)
-		}
-	}
-	for i := len(c.steps) - 2; i >= 0; i-- {
-		c.steps[i].fits = max(c.steps[i].fits, c.steps[i+1].fits)
-	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }

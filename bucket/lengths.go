@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,7 +48,12 @@ type LengthsOptions struct {
 	// Scale multiplies each number, which is then rounded up: 100 for frames of 10 ms
 	// from seconds. 0 is 1, and then a fraction is an error.
 	Scale float64
+	// Bytes is the size of the text, if known: memory is then sized once. 0: not known.
+	Bytes int64
 }
+
+// sizing is after how many samples the rest is estimated.
+const sizing = 1 << 16
 
 // ReadLengths reads lengths as text: one per line, or a CSV with a header, each of them
 // possibly gzipped. Name is what errors call the file. Errors are of ErrInput, with the
@@ -62,14 +68,12 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 		defer z.Close()
 		b = bufio.NewReaderSize(z, 1<<20)
 	}
-	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
-		return nil, badf("scale %v: must be above 0", o.Scale)
-	}
-	if o.Pair != "" && o.Pair != "sum" && o.Pair != "max" {
-		return nil, badf("pair %q: must be sum or max", o.Pair)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	var out Lengths
 	var columns []int
+	read := int64(0)
 	for line := 1; ; line++ {
 		text, err := b.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
@@ -79,6 +83,9 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 			return nil, fmt.Errorf("%s:%d: %w", name, line, err)
 		}
 		last := err != nil
+		if read += int64(len(text)); len(out) == sizing && cap(out) < 2*sizing && o.Bytes > read {
+			out = slices.Grow(out, int(min(float64(o.Bytes-read)/float64(read)*sizing*1.01, MaxSamples)))
+		}
 		text = bytes.TrimSpace(text)
 		if line == 1 {
 			var header bool
@@ -148,6 +155,9 @@ func (o LengthsOptions) columns(first string) (at []int, header bool, err error)
 
 // length reads one line.
 func (o LengthsOptions) length(text []byte, columns []int) (uint32, error) {
+	if v, ok := digits(text); ok && len(columns) == 1 && columns[0] == 0 && o.Scale == 0 {
+		return v, nil
+	}
 	var total uint64
 	for _, c := range columns {
 		cell, rest := text, text
@@ -200,4 +210,29 @@ func (o LengthsOptions) number(s string) (uint64, error) {
 		return 0, fmt.Errorf("length %s times %v is not between 0 and %d", s, o.Scale, MaxLength)
 	}
 	return uint64(math.Ceil(v)), nil
+}
+
+// digits reads the usual line quickly; what it refuses goes the long way, to its error.
+func digits(text []byte) (uint32, bool) {
+	if len(text) > 8 {
+		return 0, false
+	}
+	v := uint32(0)
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		v = v*10 + uint32(c-'0')
+	}
+	return v, v >= 1 && v <= MaxLength
+}
+
+func (o LengthsOptions) check() error {
+	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
+		return badf("scale %v: must be above 0", o.Scale)
+	}
+	if o.Pair != "" && o.Pair != "sum" && o.Pair != "max" {
+		return badf("pair %q: must be sum or max", o.Pair)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"math/rand/v2"
+	"sort"
 	"sync"
 )
 
@@ -124,33 +125,48 @@ func mix(a, b uint64) uint64 {
 	return z ^ z>>31
 }
 
-// some is positions from to to of the order without filling it: one pass over the
-// lengths that gathers the groups concerned.
-func (o *order) some(l Lengths, from, to int) []uint32 {
-	if o.index != nil {
-		return o.index[from:to]
-	}
-	first := 0
-	for o.start[first+1] <= from {
-		first++
-	}
-	last := first
-	for o.start[last+1] < to {
-		last++
-	}
-	at := make([]int, last-first+1)
-	for g := range at {
-		at[g] = o.start[first+g] - o.start[first]
-	}
-	out := make([]uint32, o.start[last+1]-o.start[first])
-	for i, v := range l {
-		if g := int(o.group[v]); g >= first && g <= last {
-			out[at[g-first]] = uint32(i)
-			at[g-first]++
+// some is the positions of a few batches, each of one range, without filling the order: a
+// pass over the lengths that gathers the groups concerned.
+func (o *order) some(l Lengths, batches []Batch) [][]uint32 {
+	where := make([]int, len(o.start)-1) // of a group in the gathered samples, from 1
+	var groups []int
+	for _, b := range batches {
+		for g := sort.SearchInts(o.start, int(b.Start)+1) - 1; o.start[g] < int(b.Start+b.Count); g++ {
+			if where[g] == 0 {
+				groups = append(groups, g)
+				where[g] = len(groups)
+			}
 		}
 	}
-	for g := first; g <= last; g++ {
-		o.shuffle(g, out[o.start[g]-o.start[first]:o.start[g+1]-o.start[first]])
+	half := len(l) / 2
+	var halves [2][][]uint32
+	gather := func(k, from, to int) {
+		found := make([][]uint32, len(groups))
+		wanted := make([]int, len(o.group))
+		for n, g := range o.group {
+			wanted[n] = where[g]
+		}
+		for i := from; i < to; i++ {
+			if at := wanted[l[i]]; at > 0 {
+				found[at-1] = append(found[at-1], uint32(i))
+			}
+		}
+		halves[k] = found
 	}
-	return out[from-o.start[first] : to-o.start[first]]
+	both(func() { gather(0, 0, half) }, func() { gather(1, half, len(l)) })
+	all := map[int][]uint32{}
+	for k, g := range groups {
+		all[g] = append(halves[0][k], halves[1][k]...)
+		o.shuffle(g, all[g])
+	}
+	out := make([][]uint32, 0, len(batches))
+	for _, b := range batches {
+		from, to := int(b.Start), int(b.Start+b.Count)
+		var part []uint32
+		for g := sort.SearchInts(o.start, from+1) - 1; o.start[g] < to; g++ {
+			part = append(part, all[g][max(0, from-o.start[g]):min(to, o.start[g+1])-o.start[g]]...)
+		}
+		out = append(out, part)
+	}
+	return out
 }

@@ -1,106 +1,185 @@
 package bucket
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
 )
 
-// ReadParquet reads lengths from one column, or two, of a Parquet file of size bytes.
-// Rows with a null are an error.
-func ReadParquet(r io.ReaderAt, size int64, name string, o LengthsOptions) (out Lengths, err error) {
-	// The library panics on some damaged files.
+// parquetLine is a row of a schedule in Parquet.
+type parquetLine struct {
+	Step    int32    `parquet:"step"`
+	Rank    int32    `parquet:"rank"`
+	Weight  float64  `parquet:"weight"`
+	Samples []uint32 `parquet:"samples,list"`
+}
+
+// WriteParquet writes the schedule as Parquet: a row per batch with the columns step,
+// rank, weight and samples (a list), and the header's fields as key-value metadata.
+func WriteParquet(w io.Writer, h Header, s *Schedule) error {
+	out := parquet.NewGenericWriter[parquetLine](w, parquet.Compression(&parquet.Zstd), parquet.MaxRowsPerRowGroup(1<<14))
+	for k, v := range map[string]string{
+		"format": h.Format, "version": strconv.Itoa(h.Version), "samples": strconv.Itoa(h.Samples), "ranks": strconv.Itoa(h.Ranks),
+		"data": h.Data, "plan": h.Plan, "seed": strconv.FormatUint(h.Seed, 10), "epoch": strconv.FormatUint(h.Epoch, 10),
+		"from": strconv.Itoa(h.From), "steps": strconv.Itoa(h.Steps), "skipped": strconv.Itoa(h.Skipped), "limit": strconv.Itoa(h.Limit),
+	} {
+		out.SetKeyValueMetadata("evenkeel."+k, v)
+	}
+	rows := make([]parquetLine, 1)
+	err := s.Lines(h.From, func(l Line) error {
+		rows[0] = parquetLine{int32(l.Step), int32(l.Rank), l.Weight, l.Samples}
+		_, err := out.Write(rows)
+		return err
+	})
+	return errors.Join(err, out.Close())
+}
+
+// ReadParquetLengths reads one column, or two as a pair, of a Parquet file. Name is what
+// errors call the file. Errors are of ErrInput and name column and row.
+func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions) (out Lengths, err error) {
 	defer func() {
+		// The library panics on some damaged files.
 		if p := recover(); p != nil {
-			out, err = nil, badf("%s: damaged Parquet file: %v", name, p)
+			out, err = nil, badf("%s: damaged Parquet: %v", name, p)
 		}
 	}()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	// The library reserves what the footer claims before it looks.
+	var end [8]byte
+	if size < 12 {
+		return nil, badf("%s: not a Parquet file: %d bytes", name, size)
+	}
+	if _, err := r.ReadAt(end[:], size-8); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if n := int64(binary.LittleEndian.Uint32(end[:4])); n > size-12 {
+		return nil, badf("%s: not a Parquet file: a footer of %d bytes in a file of %d", name, n, size)
+	}
 	f, err := parquet.OpenFile(r, size)
 	if err != nil {
-		return nil, badf("%s: no Parquet file: %v", name, err)
+		return nil, badf("%s: not a Parquet file: %v", name, err)
 	}
-	columns := strings.Split(o.Column, ",")
-	if o.Column == "" && len(f.Schema().Columns()) > 0 {
-		columns = []string{f.Schema().Columns()[0][0]}
+	all := f.Root().Columns()
+	var names []string
+	for _, c := range all {
+		names = append(names, c.Name())
 	}
-	if len(columns) > 2 {
+	if len(all) == 0 {
+		return nil, badf("%s: no columns", name)
+	}
+	wanted := []string{names[0]}
+	if o.Column != "" {
+		wanted = strings.Split(o.Column, ",")
+	}
+	if len(wanted) > 2 {
 		return nil, badf("%s: column %q: at most two, a source and a target", name, o.Column)
 	}
-	for k, c := range columns {
-		leaf, ok := f.Schema().Lookup(c)
-		if !ok {
-			return nil, badf("%s: no column %q", name, c)
-		}
-		row := 0
-		err := eachValue(f, leaf.ColumnIndex, func(v parquet.Value) error {
-			text := v.String()
-			if v.Kind() == parquet.Float || v.Kind() == parquet.Double {
-				text = strconv.FormatFloat(v.Double(), 'g', -1, 64)
-				if v.Kind() == parquet.Float {
-					text = strconv.FormatFloat(float64(v.Float()), 'g', -1, 32)
-				}
-			}
-			n, err := o.number(text)
-			if err != nil {
-				return badf("%s: row %d, column %q: %v", name, row+1, c, err)
-			}
-			if k == 0 {
-				out = append(out, uint32(n))
-			} else if row >= len(out) {
-				return badf("%s: column %q is longer than the one before", name, c)
-			} else if o.Pair == "max" {
-				out[row] = max(out[row], uint32(n))
-			} else if out[row] += uint32(n); out[row] > MaxLength {
-				return badf("%s: row %d: length %d is above %d", name, row+1, out[row], MaxLength)
-			}
-			row++
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		if row != len(out) {
-			return nil, badf("%s: column %q is shorter than the one before", name, c)
-		}
+	if f.NumRows() > MaxSamples {
+		return nil, badf("%s: more than %d samples", name, uint32(MaxSamples))
 	}
+	var parts []Lengths
+	for _, w := range wanted {
+		c := f.Root().Column(strings.TrimSpace(w))
+		if n, err := strconv.Atoi(w); c == nil && err == nil && n >= 1 && n <= len(all) {
+			c = all[n-1]
+		}
+		if c == nil || !c.Leaf() || c.Repeated() {
+			return nil, badf("%s: no column %q of numbers; there are: %s", name, w, strings.Join(names, ","))
+		}
+		l, err := o.parquetColumn(c)
+		if err != nil {
+			return nil, badf("%s: column %s, %v", name, c.Name(), err)
+		}
+		parts = append(parts, l)
+	}
+	out = parts[0]
 	if len(out) == 0 {
 		return nil, badf("%s: no lengths", name)
+	}
+	if len(parts) == 1 {
+		return out, nil
+	}
+	for i := range out {
+		if i >= len(parts[1]) {
+			return nil, badf("%s: the columns differ in length", name)
+		}
+		v := out[i] + parts[1][i]
+		if o.Pair == "max" {
+			v = max(out[i], parts[1][i])
+		}
+		if v > MaxLength {
+			return nil, badf("%s: row %d: length %d is above %d", name, i+1, v, MaxLength)
+		}
+		out[i] = v
 	}
 	return out, nil
 }
 
-func eachValue(f *parquet.File, column int, do func(parquet.Value) error) error {
-	buf := make([]parquet.Value, 4096)
-	for _, g := range f.RowGroups() {
-		pages := g.ColumnChunks()[column].Pages()
-		defer pages.Close()
-		for {
-			page, err := pages.ReadPage()
+func (o LengthsOptions) parquetColumn(c *parquet.Column) (Lengths, error) {
+	pages := c.Pages()
+	defer pages.Close()
+	var out Lengths
+	values := make([]parquet.Value, 4096)
+	for {
+		page, err := pages.ReadPage()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("row %d: %w", len(out)+1, err)
+		}
+		for r := page.Values(); ; {
+			n, err := r.ReadValues(values)
+			for _, v := range values[:n] {
+				x, bad := o.parquetValue(v)
+				if bad != nil {
+					return nil, fmt.Errorf("row %d: %w", len(out)+1, bad)
+				}
+				out = append(out, x)
+			}
 			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
-				return badf("Parquet: %v", err)
-			}
-			values := page.Values()
-			for {
-				n, err := values.ReadValues(buf)
-				for _, v := range buf[:n] {
-					if err := do(v); err != nil {
-						return err
-					}
-				}
-				if errors.Is(err, io.EOF) {
-					break
-				}
-				if err != nil {
-					return badf("Parquet: %v", err)
-				}
+				return nil, fmt.Errorf("row %d: %w", len(out)+1, err)
 			}
 		}
+		parquet.Release(page)
 	}
-	return nil
+}
+
+func (o LengthsOptions) parquetValue(v parquet.Value) (uint32, error) {
+	var x float64
+	switch {
+	case v.IsNull():
+		return 0, errors.New("length is missing")
+	case v.Kind() == parquet.Int32:
+		x = float64(v.Int32())
+	case v.Kind() == parquet.Int64:
+		x = float64(v.Int64())
+	case v.Kind() == parquet.Float:
+		x = float64(v.Float())
+	case v.Kind() == parquet.Double:
+		x = v.Double()
+	default:
+		return 0, fmt.Errorf("length of kind %s is not a number", v.Kind())
+	}
+	if o.Scale != 0 {
+		x = math.Ceil(x * o.Scale)
+	}
+	if x != math.Trunc(x) {
+		return 0, fmt.Errorf("length %v is not a whole number; give a scale", x)
+	}
+	if !(x >= 1 && x <= MaxLength) {
+		return 0, fmt.Errorf("length %v: must be 1 to %d", x, MaxLength)
+	}
+	return uint32(x), nil
 }

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -44,20 +45,29 @@ type Plan struct {
 	Rule       string    `json:"boundaries"`
 	Buckets    []Bucket  `json:"buckets"`
 	Overlong   string    `json:"overlong"`
-	Limit      int       `json:"limit"`        // longest length that is batched
-	Prediction string    `json:"prediction"`   // of seconds: fit, isotonic or formula
-	Memory     int64     `json:"memory_bytes"` // limit; 0: the largest peak in the table
-	Table      Table     `json:"table"`        // what was planned with
+	Limit      int       `json:"limit"` // longest length that is batched
+	Prediction string    `json:"prediction"`
 
+	// BatchShare is the part of the most efficient batch that sorted dispatch takes: below
+	// 1 in small data sets, where shorter steps pad and idle less.
+	BatchShare float64 `json:"batch_share"`
+	// SlowestBatches is how many batches the slowest rank has in a step of sorted
+	// dispatch; a rank twice as fast has twice as many.
+	SlowestBatches    int                `json:"slowest_batches"`
 	AnchorSeconds     float64            `json:"anchor_seconds"`
 	AnchorEpochT      float64            `json:"anchor_epoch_seconds"` // by T alone
 	Modes             map[string]float64 `json:"modes"`                // predicted epoch seconds of each
 	LowerBoundSeconds float64            `json:"lower_bound_seconds"`
 	Score
 
+	// Table and Memory (bytes; 0: the largest peak that ran) are what the cost comes
+	// from, so that a schedule needs the plan and the lengths alone.
+	Table    Table  `json:"table"`
+	Memory   int64  `json:"memory_bytes"`
+	Checksum string `json:"checksum"` // of all the rest, as Write writes it
+
 	cost  Cost
-	full  []uint32 // of all lengths
-	hist  []uint32 // of those batched
+	hist  []uint32
 	limit int
 	best  []int   // per length: the most efficient batch
 	sizes [][]int // per bucket and rank
@@ -75,28 +85,18 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		return nil, badf("no lengths")
 	}
 	p := &Plan{Version: PlanVersion, Ranks: f.Ranks, Speeds: f.Speeds, Rule: f.Rule, Overlong: f.Overlong,
-		Samples: len(l), cost: c, Modes: map[string]float64{}, Prediction: "formula"}
-	var keepData string
+		BatchShare: 1, SlowestBatches: 1, Samples: len(l), cost: c, Modes: map[string]float64{}, Prediction: "formula"}
 	if t, ok := c.(*TableCost); ok {
-		p.Prediction, p.Table, p.Memory = t.Smoothed(), t.table, t.given
+		p.Prediction = t.Smoothed()
+		p.Table, p.Memory = t.table, t.memoryLimit
 	}
-	both(func() { keepData = l.Checksum() }, func() { p.full = l.histogram() })
-	p.hist = slices.Clone(p.full)
+	p.hist = l.histogram()
 	if err := p.measure(f.Overlong); err != nil {
 		return nil, err
 	}
-	rate := make([]float64, len(p.hist))
-	speed := 0.0
-	for _, v := range f.Speeds {
-		speed += v
-	}
-	p.best = make([]int, len(p.hist))
-	for n := 1; n <= p.limit; n++ {
-		if p.hist[n] > 0 {
-			p.best[n], rate[n] = efficient(c, n)
-			p.LowerBoundSeconds += float64(p.hist[n]) * rate[n] / speed
-		}
-	}
+	var rate []float64
+	p.best, rate = efficient(p.hist, c)
+	p.LowerBoundSeconds = bound(p.hist, rate, f.Speeds)
 	best := math.Inf(1)
 	var keep Plan
 	for _, mode := range []string{Sorted, Mixed, Same} {
@@ -105,16 +105,13 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		}
 		q := *p
 		q.Mode = mode
-		estimate, err := q.anchor(f, rate, mode != Mixed)
-		if err != nil {
+		if err := q.anchor(f, rate, mode != Mixed); err != nil {
 			return nil, err
 		}
-		// A mode that its own search puts behind need not be laid out.
-		if mode != Sorted && estimate*slices.Max(f.Speeds)*float64(f.Ranks)/speed >= best {
-			p.Modes[mode] = estimate * slices.Max(f.Speeds) * float64(f.Ranks) / speed
-			continue
-		}
 		q.Score = q.predict()
+		if mode == Sorted {
+			q = q.tune()
+		}
 		p.Modes[mode] = q.EpochSeconds
 		if q.EpochSeconds < best {
 			best, keep = q.EpochSeconds, q
@@ -123,7 +120,7 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 	if f.MaxEpoch > 0 && keep.EpochSeconds > f.MaxEpoch {
 		return nil, badf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, keep.EpochSeconds)
 	}
-	keep.Data = keepData
+	keep.Data = l.Checksum()
 	return &keep, nil
 }
 
@@ -188,7 +185,8 @@ func (p *Plan) measure(overlong string) error {
 			n += int(c)
 		}
 		if overlong == Refuse || fits == 0 {
-			return badf("%d samples longer than %d fit into no batch (the longest is %d): the table has no such trial that ran; profile longer lengths, or skip or truncate them", n, fits, longest)
+			return badf("%s longer than %d %s into no batch (the longest is %d): the table has no such trial that ran; profile longer lengths, or skip or truncate such samples",
+				map[bool]string{true: "1 sample", false: fmt.Sprint(n, " samples")}[n == 1], fits, map[bool]string{true: "fits", false: "fit"}[n == 1], longest)
 		}
 		p.limit = fits
 		if overlong == Skip {
@@ -205,25 +203,11 @@ func (p *Plan) measure(overlong string) error {
 	return nil
 }
 
-// efficient is the batch size with the least time per sample, and that time: over the
-// cap and sizes a twentieth apart below it.
-func efficient(c Cost, length int) (batch int, rate float64) {
-	top := c.Cap(length)
-	rate = math.Inf(1)
-	for b := top; b >= 1; b = min(b-1, b*20/21) {
-		if r := c.Seconds(length, b) / float64(b); r < rate {
-			batch, rate = b, r
-		}
-	}
-	return batch, rate
-}
-
 // choices of the number of buckets.
 var choices = []int{8, 16, 32, 64}
 
-// anchor searches T, over the number of buckets too unless given. It returns the epoch
-// time that the search predicts with all ranks as fast as the fastest.
-func (p *Plan) anchor(f Config, rate []float64, same bool) (seconds float64, err error) {
+// anchor searches T, over the number of buckets too unless given.
+func (p *Plan) anchor(f Config, rate []float64, same bool) error {
 	tries := choices
 	if f.Buckets > 0 {
 		tries = []int{f.Buckets}
@@ -237,7 +221,7 @@ func (p *Plan) anchor(f Config, rate []float64, same bool) (seconds float64, err
 		if bounds == nil {
 			bounds = boundaries(p.hist, rate, f.Rule, n)
 		} else if last := bounds[len(bounds)-1]; last < p.limit {
-			return 0, badf("boundaries: the last, %d, is below the longest length, %d", last, p.limit)
+			return badf("boundaries: the last, %d, is below the longest length, %d", last, p.limit)
 		}
 		counts, pts := make([]int, len(bounds)), make([][]point, len(bounds))
 		for l, c := range p.hist {
@@ -247,7 +231,7 @@ func (p *Plan) anchor(f Config, rate []float64, same bool) (seconds float64, err
 		}
 		for k, u := range bounds {
 			if pts[k] = points(p.cost, u); len(pts[k]) == 0 {
-				return 0, badf("boundaries: no batch of length %d fits into memory", u)
+				return badf("boundaries: no batch of length %d fits into memory", u)
 			}
 		}
 		a, ok := searchAnchor(counts, pts, p.Ranks, same)
@@ -256,93 +240,53 @@ func (p *Plan) anchor(f Config, rate []float64, same bool) (seconds float64, err
 		}
 		best = a.seconds
 		p.AnchorSeconds, p.AnchorEpochT = a.T, a.byT
-		p.Buckets, p.sizes = nil, nil
-		fastest := slices.Max(p.Speeds)
+		p.Buckets = nil
 		for k, u := range bounds {
 			q := a.pick[k]
 			p.Buckets = append(p.Buckets, Bucket{u, counts[k], q.batch, q.seconds})
-			sizes := make([]int, p.Ranks)
-			for r, v := range p.Speeds {
-				sizes[r] = q.batch
-				if v < fastest {
-					sizes[r] = max(1, sort.Search(q.batch, func(b int) bool { return p.cost.Seconds(u, b+1) > q.seconds*v/fastest }))
-				}
+		}
+	}
+	p.share()
+	return nil
+}
+
+// share gives slower ranks the batch that they finish in the bucket's duration.
+func (p *Plan) share() {
+	fastest := slices.Max(p.Speeds)
+	p.sizes = nil
+	for _, k := range p.Buckets {
+		sizes := make([]int, p.Ranks)
+		for r, v := range p.Speeds {
+			sizes[r] = k.Batch
+			if v < fastest {
+				sizes[r] = max(1, sort.Search(k.Batch, func(b int) bool { return p.cost.Seconds(k.Upper, b+1) > k.Seconds*v/fastest }))
 			}
-			p.sizes = append(p.sizes, sizes)
 		}
+		p.sizes = append(p.sizes, sizes)
 	}
-	return best, nil
 }
 
-// groups are the lengths shuffled together: each its own (sorted) or by bucket. Overlong
-// lengths come last, or with the limit's.
-func (p *Plan) groups(n int) []uint32 {
-	g := make([]uint32, n)
-	for l := range g {
-		switch {
-		case l > p.limit && p.Overlong == Truncate:
-			g[l] = g[p.limit]
-		case p.Mode == Sorted:
-			g[l] = uint32(min(l, p.limit+1))
-		case l > p.limit:
-			g[l] = uint32(len(p.Buckets))
-		default:
-			g[l] = uint32(sort.Search(len(p.Buckets), func(k int) bool { return p.Buckets[k].Upper >= l }))
+// fewSteps is how many steps make batch sizes below the most efficient worth a look.
+const fewSteps = 500
+
+// tune is the plan with the predicted best of several numbers of batches per step, where
+// speeds differ, and of several shares of the most efficient batch, where steps are few.
+func (p *Plan) tune() Plan {
+	best := *p
+	try := func(k int, share float64) {
+		q := *p
+		q.SlowestBatches, q.BatchShare = k, share
+		if q.Score = q.predict(); q.EpochSeconds < best.EpochSeconds {
+			best = q
 		}
 	}
-	return g
-}
-
-func (p *Plan) cut(o *order, seed, epoch uint64) ([]uint32, []Batch) {
-	if p.Mode == Sorted {
-		return p.cutSorted(o, seed, epoch)
+	for k := 2; k <= 16 && trimmed(slots(p.Speeds, k-1)); k++ {
+		try(k, 1)
 	}
-	return p.cutAnchor(o, seed, epoch, p.Mode == Same)
-}
-
-// predict scores the epoch 0 of seed 0 by the histogram alone: in a bucket every batch
-// is taken as padded to the bucket's length.
-func (p *Plan) predict() Score {
-	group := p.groups(len(p.hist))
-	o := newOrder(p.hist, group, 0, 0)
-	steps, batches := p.cut(o, 0, 0)
-	s := newScorer(p.cost, p.Speeds)
-	sum := make([]int, len(p.hist)+1) // of lengths, before each
-	at := make([]int, len(p.hist)+1)  // positions before each length
-	for l, c := range p.hist {
-		sum[l+1] = sum[l] + l*int(c)
-		at[l+1] = at[l] + int(c)
-	}
-	before := func(pos int) int {
-		l := sort.SearchInts(at, pos)
-		if l == 0 {
-			return 0
+	if best.Steps < fewSteps {
+		for share := .95; share > .05; share *= .9 {
+			try(best.SlowestBatches, share)
 		}
-		return sum[l-1] + (pos-at[l-1])*(l-1)
 	}
-	for i := range len(steps) - 1 {
-		for _, b := range batches[steps[i]:steps[i+1]] {
-			end := int(b.Start + b.Count)
-			var longest int
-			if p.Mode == Sorted {
-				longest = sort.SearchInts(at, end) - 1
-			} else {
-				longest = p.Buckets[sort.SearchInts(o.start, end)-1].Upper
-			}
-			s.batch(int(b.Rank), longest, int(b.Count), before(end)-before(int(b.Start)))
-		}
-		s.step()
-	}
-	score := s.score()
-	score.Skipped = p.Skipped
-	return score
-}
-
-// Schedule cuts an epoch of the lengths that the plan was made for.
-func (p *Plan) Schedule(l Lengths, seed, epoch uint64) *Schedule {
-	group := p.groups(len(p.full))
-	o := newOrder(p.full, group, seed, epoch)
-	s := &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, lengths: l, order: o}
-	s.Steps, s.Batches = p.cut(o, seed, epoch)
-	return s
+	return best
 }

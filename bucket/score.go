@@ -163,21 +163,3 @@ func (l Lengths) Checksum() string {
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
-
-// Bound is the lower bound of the epoch time: no schedule of these ranks is shorter.
-func Bound(l Lengths, c Cost, speeds []float64) float64 {
-	speed, sum := 0.0, 0.0
-	for _, v := range speeds {
-		speed += v
-	}
-	for n, k := range l.histogram() {
-		if k > 0 {
-			if _, rate := efficient(c, n); rate > 0 && !isInf(rate) {
-				sum += float64(k) * rate
-			}
-		}
-	}
-	return sum / speed
-}
-
-func isInf(v float64) bool { return v > 1e300 }

@@ -6,18 +6,17 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 )
 
 // Trial is one training step that was tried.
 type Trial struct {
-	Length      int     `json:"length"`     // padded length of every sample, >= 1
-	Batch       int     `json:"batch"`      // samples, >= 1
-	Seconds     float64 `json:"seconds"`    // duration; 0: it ran out of memory
-	PeakBytes   int64   `json:"peak_bytes"` // largest memory in use; 0: not known
-	OutOfMemory bool    `json:"out_of_memory"`
+	Length      int     `json:"length"`               // padded length of every sample, >= 1
+	Batch       int     `json:"batch"`                // samples, >= 1
+	Seconds     float64 `json:"seconds,omitempty"`    // duration; 0: it ran out of memory
+	PeakBytes   int64   `json:"peak_bytes,omitempty"` // largest memory in use; 0: not known
+	OutOfMemory bool    `json:"out_of_memory,omitempty"`
 }
 
 // Table is a set of trials, sorted by length, then batch, no pair twice.
@@ -65,12 +64,7 @@ func ReadTable(r io.Reader, name string) (Table, error) {
 	if len(t) == 0 {
 		return nil, badf("%s: no trials", name)
 	}
-	slices.SortFunc(t, func(a, b Trial) int {
-		if a.Length != b.Length {
-			return a.Length - b.Length
-		}
-		return a.Batch - b.Batch
-	})
+	sortTable(t)
 	return t, nil
 }
 

@@ -3,105 +3,291 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"runtime/debug"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/bucket"
 )
 
-// bucketCmd batches samples of unequal lengths.
+// bucketCmd holds the commands about length buckets.
 type bucketCmd struct {
-	Profile  bucketProfileCmd  `cmd:"" help:"Measure training steps over lengths and batch sizes."`
-	Plan     bucketPlanCmd     `cmd:"" help:"Choose buckets, batch sizes and how batches are dealt to ranks."`
-	Schedule bucketScheduleCmd `cmd:"" help:"Write an epoch's batches, step by step and rank by rank."`
-	Simulate bucketSimulateCmd `cmd:"" help:"Score a schedule, ours or another's, against a table."`
-}
-
-// Help is shown under the commands.
-func (*bucketCmd) Help() string {
-	return `Measure, plan, schedule, train:
-
-  evenkeel bucket profile --lengths lengths.txt --out table.csv -- python3 step.py {length} {batch}
-  evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --out plan.json
-  evenkeel bucket schedule --lengths lengths.txt --plan plan.json --epoch 0 --out epoch0.jsonl
-  evenkeel bucket simulate --lengths lengths.txt --table table.csv --schedule epoch0.jsonl
-
-docs/guides/bucket.md has the whole way.`
+	Profile  bucketProfileCmd  `cmd:"" help:"Time training steps of several lengths and batch sizes."`
+	Plan     bucketPlanCmd     `cmd:"" help:"Choose batch sizes per length, and how ranks share the work."`
+	Schedule bucketScheduleCmd `cmd:"" help:"Write one epoch: which rank computes which samples in which step."`
+	Simulate bucketSimulateCmd `cmd:"" help:"Score a schedule against a cost table."`
 }
 
 // lengthsFlags are embedded by commands that read lengths.
 type lengthsFlags struct {
-	Lengths string  `help:"Lengths: a number a line, or CSV or Parquet with --column; text may be gzipped; - is standard input." required:"" placeholder:"FILE"`
-	Column  string  `help:"Column by name, in CSV also by number from 1; two with a comma are source and target. Default: the first." placeholder:"NAME[,NAME]"`
-	Pair    string  `help:"What source and target make: sum (one sequence) or max (padded alike)." enum:"sum,max" default:"sum"`
-	Scale   float64 `help:"Multiply each number and round up: 100 makes frames of 10 ms from seconds." placeholder:"X"`
+	Lengths string  `help:"One length per sample: text with one per line or CSV, plain or .gz, or .parquet; - is standard input." placeholder:"FILE"`
+	Column  string  `help:"Column by name or number from 1; two (source,target) make a pair. Default: the first." placeholder:"NAME[,NAME]"`
+	Pair    string  `help:"What counts of a pair: sum (one sequence) or max (both padded). Default: ${default}." enum:"sum,max" default:"sum"`
+	Scale   float64 `help:"Multiply each number, then round up: 100 makes seconds frames of 10 ms." placeholder:"X"`
 }
 
-func (f *lengthsFlags) read() (bucket.Lengths, error) {
-	file, name := os.Stdin, "standard input"
-	if f.Lengths != "-" {
-		var err error
-		if file, err = os.Open(f.Lengths); err != nil {
-			return nil, opened(err)
-		}
-		defer file.Close()
-		name = f.Lengths
+func (f *lengthsFlags) read(a *app) (bucket.Lengths, error) {
+	debug.SetGCPercent(20) // a data set's lengths and order are most of the memory
+	if f.Lengths == "" {
+		return nil, badInputf("--lengths: name a file with a length per sample (- for standard input)")
 	}
 	o := bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale}
-	var magic [4]byte
-	if _, err := file.ReadAt(magic[:], 0); err == nil && string(magic[:]) == "PAR1" {
-		info, err := file.Stat()
-		if err != nil {
-			return nil, err
-		}
-		return bucket.ReadParquet(file, info.Size(), name, o)
+	if f.Lengths == "-" {
+		return bucket.ReadLengths(os.Stdin, "standard input", o)
 	}
-	return bucket.ReadLengths(file, name, o)
-}
-
-func readTable(path string) (bucket.Table, error) {
-	f, err := os.Open(path)
+	file, err := os.Open(f.Lengths)
 	if err != nil {
 		return nil, opened(err)
 	}
-	defer f.Close()
-	return bucket.ReadTable(f, path)
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, badInputf("--lengths: %s is a folder; name a file", f.Lengths)
+	}
+	if strings.HasSuffix(f.Lengths, ".parquet") {
+		return bucket.ReadParquetLengths(file, info.Size(), f.Lengths, o)
+	}
+	tell, clear := a.progress("reading")
+	defer clear()
+	if !strings.HasSuffix(f.Lengths, ".gz") {
+		o.Bytes = info.Size()
+	}
+	return bucket.ReadLengths(&reading{file, tell, int(info.Size()), 0}, f.Lengths, o)
 }
 
-// writeWhole writes a file in one piece or not at all; "" and "-" are standard output.
-func (a *app) writeWhole(path string, write func(f fileWriter) error) error {
-	if path == "" || path == "-" {
-		return write(a.out)
+// reading tells how far a file is read.
+type reading struct {
+	r           io.Reader
+	tell        func(done, total int)
+	total, done int
+}
+
+func (r *reading) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	r.done += n
+	r.tell(min(r.done, r.total), r.total)
+	return n, err
+}
+
+// tableFlags are embedded by commands that predict.
+type tableFlags struct {
+	Table  string `help:"Cost table, CSV length,batch,seconds,peak_bytes (evenkeel bucket profile writes one); no seconds: out of memory." placeholder:"FILE"`
+	Memory int64  `help:"Memory limit in bytes. Default: the largest peak that ran." placeholder:"BYTES"`
+}
+
+func (f *tableFlags) read() (*bucket.TableCost, error) {
+	if f.Table == "" {
+		return nil, badInputf("--table: name a cost table; evenkeel bucket profile writes one")
 	}
-	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
+	if f.Memory < 0 {
+		return nil, badInputf("--memory: %d bytes; must be above 0", f.Memory)
+	}
+	file, err := os.Open(f.Table)
 	if err != nil {
-		return opened(err)
+		return nil, opened(err)
 	}
-	defer f.Cleanup()
-	if err := write(f); err != nil {
+	defer file.Close()
+	t, err := bucket.ReadTable(file, f.Table)
+	if err != nil {
+		return nil, err
+	}
+	c, err := bucket.NewCost(t, f.Memory)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Table, err)
+	}
+	return c, nil
+}
+
+// ranksFlags say who computes.
+type ranksFlags struct {
+	Ranks   *int   `help:"Number of ranks (data-parallel workers)." placeholder:"N" xor:"speeds"`
+	Speeds  string `help:"Relative speed of each rank, for example 1,2,4; 1 is the device of the table." placeholder:"V,..." xor:"speeds"`
+	Cluster string `help:"Cluster file or embedded cluster instead: its nodes are the ranks, their profiles the speeds; the table is of the fastest." placeholder:"FILE|NAME" xor:"speeds"`
+	profileFlags
+}
+
+// config is empty of ranks where no flag was given.
+func (f *ranksFlags) config() (bucket.Config, error) {
+	var c bucket.Config
+	switch {
+	case f.Ranks != nil:
+		if *f.Ranks < 1 {
+			return c, badInputf("--ranks: %d; must be at least 1", *f.Ranks)
+		}
+		c.Ranks = *f.Ranks
+	case f.Speeds != "":
+		for i, s := range strings.Split(f.Speeds, ",") {
+			v, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+			if err != nil {
+				return c, badInputf("--speeds: rank %d has %q; want a number above 0", i, s)
+			}
+			c.Speeds = append(c.Speeds, v)
+		}
+	case f.Cluster != "":
+		catalogue, err := f.catalogue()
+		if err != nil {
+			return c, err
+		}
+		_, _, k, err := loadCluster(f.Cluster, catalogue)
+		if err != nil {
+			return c, err
+		}
+		perf := k.Nominal()
+		fastest := perf[0].PerSample
+		for _, p := range perf {
+			fastest = min(fastest, p.PerSample)
+		}
+		for _, p := range perf {
+			c.Speeds = append(c.Speeds, fastest/p.PerSample)
+		}
+	}
+	return c, nil
+}
+
+// bucketPlanCmd plans.
+type bucketPlanCmd struct {
+	lengthsFlags
+	tableFlags
+	ranksFlags
+	Mode       string  `help:"Dispatch: sorted (steps of batches of equal duration), mixed (buckets mixed under the anchor), same (one bucket a step), auto (the shortest epoch). Default: ${default}." enum:"auto,sorted,mixed,same" default:"auto"`
+	Buckets    int     `help:"Number of buckets, at least 2. Default: the best of 8, 16, 32 and 64." placeholder:"N"`
+	Boundaries string  `help:"cost, count or geometric, or the buckets' longest lengths (128,512,2048). Default: ${default}." default:"cost"`
+	Overlong   string  `help:"A sample that fits nowhere: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
+	MaxEpoch   float64 `help:"Fail if the epoch is predicted to take longer." placeholder:"SECONDS"`
+	Out        string  `help:"Plan file to write." placeholder:"FILE"`
+	JSON       bool    `help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*bucketPlanCmd) Help() string {
+	return `The anchor is the duration that every batch is to finish in; it is found exactly, over all recorded durations.
+
+Examples:
+
+  evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --out plan.json
+  evenkeel bucket plan --lengths pairs.csv --column en,de --pair max --table table.csv --speeds 1,1,2
+  evenkeel bucket plan --lengths speech.csv --scale 100 --table table.csv --ranks 4 --mode same --buckets 16 --json`
+}
+
+// planned is what plan and simulate print with --json.
+type planned struct {
+	bucket.Score
+	LowerBoundSeconds  float64            `json:"lower_bound_seconds"`
+	AnchorSeconds      float64            `json:"anchor_seconds"`
+	AnchorEpochSeconds float64            `json:"anchor_epoch_seconds,omitempty"`
+	PlanSeconds        float64            `json:"plan_seconds"`
+	Mode               string             `json:"mode,omitempty"`
+	Modes              map[string]float64 `json:"modes,omitempty"`
+	Prediction         string             `json:"prediction,omitempty"`
+	Samples            int                `json:"samples"`
+	Ranks              int                `json:"ranks"`
+	Buckets            []bucket.Bucket    `json:"buckets,omitempty"`
+	Out                string             `json:"out,omitempty"`
+}
+
+// Run is kong's.
+func (c *bucketPlanCmd) Run(a *app) error {
+	f, err := c.config()
+	if err != nil {
 		return err
 	}
-	return f.CloseAtomicallyReplace()
+	if f.Ranks == 0 && f.Speeds == nil {
+		return badInputf("how many ranks? Give --ranks, --speeds or --cluster")
+	}
+	f.Mode, f.Buckets, f.Overlong, f.MaxEpoch, f.Rule = c.Mode, c.Buckets, c.Overlong, c.MaxEpoch, c.Boundaries
+	if strings.ContainsAny(c.Boundaries, "0123456789") {
+		f.Rule = ""
+		for _, s := range strings.Split(c.Boundaries, ",") {
+			v, err := strconv.Atoi(strings.TrimSpace(s))
+			if err != nil {
+				return badInputf("--boundaries: %q is not a whole number", s)
+			}
+			f.Boundaries = append(f.Boundaries, v)
+		}
+	}
+	if err := checkFiles([]named{{"--lengths", c.Lengths}, {"--table", c.Table}}, []named{{"--out", c.Out}}); err != nil {
+		return err
+	}
+	cost, err := c.tableFlags.read()
+	if err != nil {
+		return err
+	}
+	l, err := c.lengthsFlags.read(a)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	p, err := bucket.Make(l, cost, f)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begun).Seconds()
+	if c.Out != "" {
+		if err := writeWhole(c.Out, p.Write); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return a.writeJSON(planned{p.Score, p.LowerBoundSeconds, p.AnchorSeconds, p.AnchorEpochT, took, p.Mode, p.Modes, p.Prediction, p.Samples, p.Ranks, p.Buckets, c.Out})
+	}
+	return c.print(a, p, took)
 }
 
-type fileWriter interface{ Write([]byte) (int, error) }
-
-// bucketScore is the rows of a score.
-func bucketScore(s bucket.Score, bound float64) [][]string {
-	rows := [][]string{
-		{"epoch", seconds(s.EpochSeconds)}, {"lower bound", seconds(bound)},
-		{"over the bound", fmt.Sprintf("%.2f%%", 100*(s.EpochSeconds/bound-1))}, {"steps", fmt.Sprint(s.Steps)},
-		{"imbalance", fmt.Sprintf("%.4f (p99 %.4f)", s.Imbalance, s.ImbalanceP99)},
-		{"padding", fmt.Sprintf("%.3f%%", 100*s.Padding)}, {"out of memory", fmt.Sprint(s.OutOfMemory)},
-		{"lost", fmt.Sprint(s.Lost)}, {"repeated", fmt.Sprint(s.Repeated)},
+func (c *bucketPlanCmd) print(a *app, p *bucket.Plan, took float64) error {
+	rows := make([][]string, 0, len(p.Buckets))
+	from := 1
+	for _, b := range p.Buckets {
+		rows = append(rows, []string{fmt.Sprintf("%d-%d", from, b.Upper), strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), seconds(b.Seconds)})
+		from = b.Upper + 1
 	}
-	if s.Skipped > 0 {
-		rows = append(rows, []string{"skipped", fmt.Sprint(s.Skipped)})
+	if err := printLines(a.out, table([]column{{"lengths", false}, {"samples", true}, {"batch", true}, {"predicted", true}}, rows)); err != nil {
+		return err
 	}
-	return rows
+	fmt.Fprintf(a.out, "\nAnchor duration %s: an epoch of %s if every step lasted that long.\n", seconds(p.AnchorSeconds), seconds(p.AnchorEpochT))
+	if p.Mode == bucket.Sorted {
+		fmt.Fprintln(a.out, "Dispatch sorted cuts finer than the buckets: each length has the batch of least time per sample.")
+	}
+	var modes []string
+	for m, s := range p.Modes {
+		modes = append(modes, fmt.Sprintf("%s %s", m, seconds(s)))
+	}
+	sort.Strings(modes)
+	fmt.Fprintf(a.out, "Dispatch %s (predicted epoch: %s).\n", p.Mode, strings.Join(modes, ", "))
+	printScore(a, p.Score, p.LowerBoundSeconds)
+	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, smoothed to rise with batch and length"}[p.Prediction]
+	fmt.Fprintf(a.out, "Predicted by %s. Planned %s in %s.\n", how, count(p.Samples, "sample"), seconds(took))
+	if c.Out != "" {
+		fmt.Fprintf(a.out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths)
+	}
+	return nil
 }
 
-var twoColumns = []column{{"", false}, {"", true}}
+// printScore is the part that plan and simulate share.
+func printScore(a *app, s bucket.Score, bound float64) {
+	fmt.Fprintf(a.out, "Epoch %s in %s, %.4f of the lower bound %s.\n", seconds(s.EpochSeconds), count(s.Steps, "step"), s.EpochSeconds/bound, seconds(bound))
+	fmt.Fprintf(a.out, "Imbalance %.4f (p99 of a step %.4f), padding %.3f%%, out of memory %d, lost %d, repeated %d, skipped %d.\n",
+		s.Imbalance, s.ImbalanceP99, 100*s.Padding, s.OutOfMemory, s.Lost, s.Repeated, s.Skipped)
+}
 
-var errNoCommand = errors.New("no command: put it after --, for example: -- python3 step.py {length} {batch}; or give --recorded")
+// writeWhole writes a file in one piece or not at all.
+func writeWhole(path string, write func(io.Writer) error) error {
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
+	if err != nil {
+		return err
+	}
+	return errors.Join(func() error {
+		if err := write(f); err != nil {
+			return err
+		}
+		return f.CloseAtomicallyReplace()
+	}(), f.Cleanup())
+}

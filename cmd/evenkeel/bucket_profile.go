@@ -1,142 +1,286 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/internal/trial"
 	"github.com/evenkeel/evenkeel/train"
 )
 
+// bucketProfileCmd runs trials.
 type bucketProfileCmd struct {
-	Lengths  []int         `help:"Lengths to try; the longest of each bucket." required:"" placeholder:"L,..."`
-	Batches  []int         `help:"Batch sizes of a grid; the largest bounds a bisection." default:"1,2,4,8,16,32,64,128,256,512,1024" placeholder:"B,..."`
-	Method   string        `help:"${enum}: double, then bisect, at most 8 trials a length; or every combination." enum:"bisect,grid" default:"bisect"`
-	Limit    time.Duration `help:"Time limit of a trial." default:"10m"`
-	Built    bool          `name:"built-in" help:"Train a small transformer in this process instead of a command; --memory bounds it."`
-	Memory   int64         `help:"With --built-in: memory budget in bytes." default:"268435456" placeholder:"BYTES"`
-	Recorded string        `help:"Replay this table instead of a command." placeholder:"FILE"`
-	Out      string        `help:"Table to write; trials that are in it already are not tried again." required:"" placeholder:"FILE"`
-	JSON     bool          `name:"json" help:"Print the trials as JSON."`
-	Command  []string      `arg:"" optional:"" passthrough:"" help:"Command of one training step; {length} and {batch} are replaced, else appended."`
+	lengthsFlags
+	At       []int         `help:"Lengths to try instead of --lengths." placeholder:"N,..."`
+	Buckets  int           `help:"With --lengths: try the longest of so many buckets of equal count. Default: ${default}." default:"16"`
+	Grid     []int         `help:"Full grid: try these batch sizes at every length. Default: double, then bisect, at most 8 trials a length." placeholder:"B,..."`
+	MaxBatch int           `help:"Largest batch of the search. Default: ${default}." default:"4096"`
+	Recorded string        `help:"Take the trials from this table instead of running a command." placeholder:"FILE"`
+	BuiltIn  bool          `name:"built-in" help:"Train a small transformer in this process instead of running a command, within --memory."`
+	Memory   int64         `help:"With --built-in: its memory budget in bytes. Default: ${default}." default:"268435456" placeholder:"BYTES"`
+	Timeout  time.Duration `help:"Limit per trial; one that takes longer counts as out of memory. Default: ${default}." default:"10m"`
+	OOMExit  int           `help:"Exit status of the command that says out of memory. Default: ${default}." default:"77"`
+	Out      string        `help:"Table to write; a trial a line, as soon as it ran." required:"" placeholder:"FILE"`
+	Resume   bool          `help:"Go on with the table in --out; its trials are not run again."`
+	JSON     bool          `help:"Print JSON."`
+	Command  []string      `arg:"" optional:"" passthrough:"" help:"Command of one training step. {length} and {batch} are replaced in it; without them both are added as arguments."`
 }
 
 // Help is shown under the flags.
 func (*bucketProfileCmd) Help() string {
-	return `The command runs one training step, optimizer state included. The last line of its output may be {"seconds":0.12,"peak_bytes":123456}; without it
-its wall time counts. Exit status 42, a kill by the system, or "out of memory" in the output of a failed command says that memory ran out.
+	return `The command runs one training step with optimizer state in memory and prints {"seconds":0.12,"peak_bytes":1000000} as its last line
+(peak_bytes may be left out). It says out of memory by its exit status, or by failing with "out of memory" in its output, as PyTorch does; a killed command counts too.
 
 Examples:
 
-  evenkeel bucket profile --lengths 128,512,2048 --out table.csv -- python3 step.py {length} {batch}
-  evenkeel bucket profile --lengths 32,64,128 --built-in --out table.csv
-  evenkeel bucket profile --lengths 128,512 --batches 1,8,64 --method grid --out table.csv -- ./step`
-}
-
-// commandRunner joins the external command to bucket.
-type commandRunner struct{ c trial.Command }
-
-// Try is bucket.Runner's.
-func (r commandRunner) Try(ctx context.Context, length, batch int) (bucket.Trial, error) {
-	t, err := r.c.Run(ctx, length, batch)
-	return bucket.Trial{Length: length, Batch: batch, Seconds: t.Seconds, PeakBytes: t.PeakBytes, OutOfMemory: t.OutOfMemory}, err
-}
-
-// builtRunner joins a training step of a small transformer, in this process, to bucket.
-type builtRunner struct{ budget int64 }
-
-// Try is bucket.Runner's.
-func (r builtRunner) Try(_ context.Context, length, batch int) (bucket.Trial, error) {
-	m, err := train.MeasureStep(train.TransformerConfig{Tokens: 256, Length: length, Size: 64, Heads: 4, Blocks: 2}, batch, r.budget)
-	t := bucket.Trial{Length: length, Batch: batch, Seconds: m.Seconds, PeakBytes: m.PeakBytes}
-	if errors.Is(err, train.ErrOutOfMemory) {
-		t.OutOfMemory, err = true, nil
-	}
-	return t, err
+  evenkeel bucket profile --lengths lengths.txt --out table.csv -- python3 step.py
+  evenkeel bucket profile --at 128,512,2048 --grid 1,2,4,8,16,32 --out table.csv -- ./step --len={length} --bs={batch}
+  evenkeel bucket profile --lengths lengths.txt --out table.csv --resume -- python3 step.py
+  evenkeel bucket profile --at 16,32,64 --built-in --out table.csv     # without a model of yours`
 }
 
 // Run is kong's.
 func (c *bucketProfileCmd) Run(a *app) error {
-	if slices.Min(c.Lengths) < 1 || slices.Max(c.Lengths) > bucket.MaxLength {
-		return badInputf("--lengths: must be 1 to %d", bucket.MaxLength)
-	}
-	if len(c.Batches) == 0 || slices.Min(c.Batches) < 1 {
-		return badInputf("--batches: must be at least 1")
-	}
 	if len(c.Command) > 0 && c.Command[0] == "--" {
 		c.Command = c.Command[1:]
 	}
-	var r bucket.Runner
 	switch {
-	case c.Built && (c.Recorded != "" || len(c.Command) > 0):
-		return badInputf("--built-in has no effect with a command or --recorded; leave one out")
-	case c.Built && c.Memory < 1:
-		return badInputf("--memory %d: must be at least 1", c.Memory)
-	case c.Built:
-		r = builtRunner{c.Memory}
-	case c.Recorded != "" && len(c.Command) > 0:
-		return badInputf("--recorded has no effect with a command; leave one out")
-	case c.Recorded != "":
-		t, err := readTable(c.Recorded)
+	case c.BuiltIn && (len(c.Command) > 0 || c.Recorded != ""):
+		return badInputf("--built-in runs a training step of its own; leave it, or the command or --recorded, out")
+	case c.BuiltIn && c.Memory < 1:
+		return badInputf("--memory: %d; must be above 0", c.Memory)
+	case len(c.Command) == 0 && c.Recorded == "" && !c.BuiltIn:
+		return badInputf("what to run? Add the command of a training step after --, or --recorded, or --built-in")
+	case len(c.Command) > 0 && c.Recorded != "":
+		return badInputf("--recorded: runs no command; leave it, or --recorded, out")
+	case (c.Lengths == "") == (c.At == nil):
+		return badInputf("which lengths? Give either --lengths or --at")
+	case c.Timeout <= 0:
+		return badInputf("--timeout: %s; must be above 0", c.Timeout)
+	}
+	if err := checkFiles([]named{{"--lengths", c.Lengths}, {"--recorded", c.Recorded}}, []named{{"--out", c.Out}}); err != nil {
+		return err
+	}
+	p := bucket.Profiling{Lengths: c.At, Batches: c.Grid, MaxBatch: c.MaxBatch}
+	if c.Lengths != "" {
+		l, err := c.lengthsFlags.read(a)
 		if err != nil {
 			return err
 		}
-		r = bucket.Recorded(t)
-	case len(c.Command) == 0:
-		return badInput(errNoCommand)
-	default:
-		r = commandRunner{trial.Command{Args: c.Command, Limit: c.Limit}}
+		if p.Lengths, err = l.Uppers(c.Buckets); err != nil {
+			return fmt.Errorf("--buckets: %w", err)
+		}
 	}
-	var known bucket.Table
-	if t, err := readTable(c.Out); err == nil {
-		known = t
-	} else if !errors.Is(err, os.ErrNotExist) {
+	run, err := c.runner()
+	if err != nil {
 		return err
 	}
-	tell, clear := a.progress("profile")
-	total := len(c.Lengths) * 8
-	if c.Method == bucket.Grid {
-		total = len(c.Lengths) * len(c.Batches)
+	out, done, err := c.open()
+	if err != nil {
+		return err
 	}
-	done := 0
-	save := func() error {
-		return a.writeWhole(c.Out, func(w fileWriter) error {
-			lines := []string{bucket.TableHeader}
-			for _, t := range known {
-				lines = append(lines, t.Row())
-			}
-			return printLines(w, lines)
-		})
+	defer out.Close()
+	p.Done = done
+	tell, clear := a.progress("profiling")
+	defer clear()
+	p.Tell = tell
+	kept := len(done)
+	p.Record = func(t bucket.Trial) error {
+		kept++
+		_, err := fmt.Fprintln(out, t.Row())
+		return errors.Join(err, out.Sync())
 	}
-	err := bucket.Profile(a.ctx, r, c.Method, c.Lengths, c.Batches, known, func(t bucket.Trial) error {
-		known = append(known, t)
-		done++
-		tell(done, max(done, total))
-		return save()
-	})
+	t, err := bucket.Profile(a.ctx, run, p)
 	clear()
+	if err != nil && kept == 0 {
+		_ = os.Remove(c.Out) // a table without a trial is of no use
+	}
 	if errors.Is(err, context.Canceled) {
-		return &interruption{err, fmt.Sprintf("interrupted; %s keeps %s; the same command goes on", c.Out, count(len(known), "trial"))}
+		return &interruption{err, fmt.Sprintf("interrupted; the trials so far are in %s, --resume goes on", c.Out)}
 	}
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return a.writeJSON(map[string]any{"trials": known})
+	if err := out.Close(); err != nil {
+		return err
 	}
-	var rows [][]string
-	for _, t := range known {
-		s := "out of memory"
-		if !t.OutOfMemory {
-			s = seconds(t.Seconds)
+	err = writeWhole(c.Out, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, bucket.TableHeader)
+		for _, r := range t {
+			_, e := fmt.Fprintln(w, r.Row())
+			err = errors.Join(err, e)
 		}
-		rows = append(rows, append(strings.Split(t.Row(), ",")[:2], s, fmt.Sprint(t.PeakBytes)))
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	return printLines(a.out, table([]column{{"length", true}, {"batch", true}, {"time", true}, {"peak bytes", true}}, rows))
+	if c.JSON {
+		return a.writeJSON(struct {
+			Trials bucket.Table `json:"trials"`
+			New    int          `json:"new_trials"`
+			Out    string       `json:"out"`
+		}{t, len(t) - len(done), c.Out})
+	}
+	return c.print(a, t, len(done))
+}
+
+func (c *bucketProfileCmd) print(a *app, t bucket.Table, before int) error {
+	var rows [][]string
+	for i := 0; i < len(t); {
+		l, n, best := t[i].Length, 0, bucket.Trial{}
+		for ; i < len(t) && t[i].Length == l; i++ {
+			if n++; !t[i].OutOfMemory {
+				best = t[i]
+			}
+		}
+		row := []string{strconv.Itoa(l), strconv.Itoa(n), "none", ""}
+		if best.Batch > 0 {
+			row[2], row[3] = strconv.Itoa(best.Batch), seconds(best.Seconds)
+		}
+		rows = append(rows, row)
+	}
+	if err := printLines(a.out, table([]column{{"length", true}, {"trials", true}, {"largest batch", true}, {"time", true}}, rows)); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "\n%s, %d of them new, in %s.\n", count(len(t), "trial"), len(t)-before, c.Out)
+	return nil
+}
+
+func (c *bucketProfileCmd) runner() (bucket.Runner, error) {
+	if c.BuiltIn {
+		return builtIn{c.Memory}, nil
+	}
+	if c.Recorded == "" {
+		return &stepCommand{c.Command, c.Timeout, c.OOMExit}, nil
+	}
+	f, err := os.Open(c.Recorded)
+	if err != nil {
+		return nil, opened(err)
+	}
+	defer f.Close()
+	t, err := bucket.ReadTable(f, c.Recorded)
+	return bucket.Recorded(t), err
+}
+
+// open makes the table, or reads the one that is there; a last line that a kill cut is
+// left out.
+func (c *bucketProfileCmd) open() (*os.File, bucket.Table, error) {
+	data, err := os.ReadFile(c.Out)
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && len(data) == 0:
+		f, err := os.OpenFile(c.Out, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+		if err == nil {
+			_, err = fmt.Fprintln(f, bucket.TableHeader)
+		}
+		return f, nil, err
+	case err != nil:
+		return nil, nil, opened(err)
+	case !c.Resume:
+		return nil, nil, badInputf("--out: %s is there already; --resume goes on with it", c.Out)
+	}
+	whole := data[:bytes.LastIndexByte(data, '\n')+1]
+	var t bucket.Table
+	if bytes.Count(whole, []byte("\n")) > 1 {
+		if t, err = bucket.ReadTable(bytes.NewReader(whole), c.Out); err != nil {
+			return nil, nil, err
+		}
+	} else {
+		whole = []byte(bucket.TableHeader + "\n")
+	}
+	if err := os.WriteFile(c.Out, whole, 0o644); err != nil {
+		return nil, nil, err
+	}
+	f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_APPEND, 0)
+	return f, t, err
+}
+
+// builtIn is a Runner that trains a small transformer in this process.
+type builtIn struct{ memory int64 }
+
+// Run is bucket.Runner's.
+func (b builtIn) Run(_ context.Context, length, batch int) (bucket.Trial, error) {
+	m, err := train.MeasureStep(train.TransformerConfig{Tokens: 256, Length: length, Size: 64, Heads: 4, Blocks: 2}, batch, b.memory)
+	if errors.Is(err, train.ErrOutOfMemory) {
+		return bucket.Trial{Length: length, Batch: batch, OutOfMemory: true}, nil
+	}
+	return bucket.Trial{Length: length, Batch: batch, Seconds: m.Seconds, PeakBytes: m.PeakBytes}, err
+}
+
+// stepCommand is a Runner that runs the user's command.
+type stepCommand struct {
+	args    []string
+	timeout time.Duration
+	oomExit int
+}
+
+// Run is bucket.Runner's.
+func (s *stepCommand) Run(ctx context.Context, length, batch int) (bucket.Trial, error) {
+	limited, stop := context.WithTimeout(ctx, s.timeout)
+	defer stop()
+	values := strings.NewReplacer("{length}", strconv.Itoa(length), "{batch}", strconv.Itoa(batch))
+	var args []string
+	for _, v := range s.args {
+		args = append(args, values.Replace(v))
+	}
+	if slices.Equal(args, s.args) {
+		args = append(args, strconv.Itoa(length), strconv.Itoa(batch))
+	}
+	cmd := exec.CommandContext(limited, args[0], args[1:]...)
+	cmd.WaitDelay = 5 * time.Second
+	var out, errs lastOutput
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	t := bucket.Trial{Length: length, Batch: batch, OutOfMemory: true}
+	exit := (*exec.ExitError)(nil)
+	said := strings.ToLower(string(out) + string(errs))
+	switch {
+	case ctx.Err() != nil:
+		return t, ctx.Err()
+	case limited.Err() != nil:
+		return t, nil // too long to be of use
+	case errors.As(err, &exit):
+		if exit.ExitCode() == s.oomExit || exit.ExitCode() == 137 || exit.ExitCode() == -1 || strings.Contains(said, "out of memory") {
+			return t, nil
+		}
+		return t, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, lastLine(string(errs)))
+	case err != nil:
+		return t, badInput(err)
+	}
+	var report struct {
+		Seconds   float64 `json:"seconds"`
+		PeakBytes int64   `json:"peak_bytes"`
+	}
+	last := lastLine(string(out))
+	if err := json.Unmarshal([]byte(last), &report); err != nil || report.Seconds <= 0 || report.PeakBytes < 0 {
+		return t, fmt.Errorf(`%s: its last line is %q; want {"seconds":S,"peak_bytes":N}`, strings.Join(args, " "), last)
+	}
+	t.Seconds, t.PeakBytes, t.OutOfMemory = report.Seconds, report.PeakBytes, false
+	return t, nil
+}
+
+// lastOutput keeps the last 64 KiB of what is written to it.
+type lastOutput []byte
+
+func (t *lastOutput) Write(b []byte) (int, error) {
+	*t = append(*t, b...)
+	if n := len(*t) - 64<<10; n > 0 {
+		*t = append((*t)[:0], (*t)[n:]...)
+	}
+	return len(b), nil
+}
+
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	return strings.TrimSpace(s[strings.LastIndexByte(s, '\n')+1:])
 }

@@ -1,0 +1,189 @@
+package bucket
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/zeebo/xxh3"
+)
+
+// planSchema is the plan file's published schema.
+//
+//go:embed plan.schema.json
+var planSchema []byte
+
+// Schema is the JSON schema of plan files, draft 2020-12.
+func Schema() []byte { return bytes.Clone(planSchema) }
+
+// maxPlanBytes bounds what ReadPlan takes.
+const maxPlanBytes = 256 << 20
+
+// Write writes the plan file.
+func (p *Plan) Write(w io.Writer) error {
+	sum, err := p.sum()
+	if err != nil {
+		return err
+	}
+	p.Checksum = sum
+	data, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	_, err = w.Write(append(data, '\n'))
+	return err
+}
+
+// sum is the XXH3 of the compact JSON with an empty checksum.
+func (p *Plan) sum() (string, error) {
+	q := *p
+	q.Checksum = ""
+	data, err := json.Marshal(&q)
+	if err != nil {
+		return "", fmt.Errorf("plan: %w", err)
+	}
+	return fmt.Sprintf("%016x", xxh3.Hash(data)), nil
+}
+
+// ReadPlan reads a plan file; Bind then joins it with its lengths. Errors are of ErrInput
+// or the reader's own.
+func ReadPlan(r io.Reader, name string) (*Plan, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxPlanBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	case len(data) > maxPlanBytes:
+		return nil, badf("%s: larger than %d bytes", name, maxPlanBytes)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	p := &Plan{}
+	if err := d.Decode(p); err != nil {
+		return nil, badf("%s: not a plan: %v", name, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, badf("%s: text after the plan", name)
+	}
+	if p.Version != PlanVersion {
+		return nil, badf("%s: version %d; this program reads %d", name, p.Version, PlanVersion)
+	}
+	if sum, err := p.sum(); err != nil || sum != p.Checksum {
+		return nil, badf("%s: checksum: the file was changed or damaged; make the plan again", name)
+	}
+	if err := p.check(); err != nil {
+		return nil, badf("%s: %v", name, err)
+	}
+	return p, nil
+}
+
+// check holds a plan to what Schedule needs.
+func (p *Plan) check() error {
+	f := Config{Ranks: p.Ranks, Speeds: p.Speeds, Mode: p.Mode, Rule: p.Rule, Overlong: p.Overlong}
+	for _, b := range p.Buckets {
+		f.Boundaries = append(f.Boundaries, b.Upper)
+		if b.Batch < 1 || b.Batch > MaxLength || b.Samples < 0 || !(b.Seconds > 0) || math.IsInf(b.Seconds, 0) {
+			return fmt.Errorf("buckets: upper %d: batch %d, samples %d, seconds %v", b.Upper, b.Batch, b.Samples, b.Seconds)
+		}
+	}
+	if len(f.Boundaries) == 1 {
+		f.Boundaries = nil // all samples of one length
+	}
+	if err := f.fill(); err != nil {
+		return err
+	}
+	if !(p.BatchShare > 0 && p.BatchShare <= 1) || p.SlowestBatches < 1 || p.SlowestBatches > 64 || len(p.Buckets) == 0 || p.Mode == Auto || p.Mode == "" || p.Limit < 1 || p.Limit > MaxLength {
+		return errors.New("buckets, mode, limit, batch_share or slowest_batches: missing or out of range")
+	}
+	for i, t := range p.Table {
+		if t.Length < 1 || t.Length > MaxLength || t.Batch < 1 || t.Batch > MaxLength || !t.OutOfMemory && !(t.Seconds > 0 && t.Seconds < 1e9) ||
+			i > 0 && (t.Length < p.Table[i-1].Length || t.Length == p.Table[i-1].Length && t.Batch <= p.Table[i-1].Batch) {
+			return fmt.Errorf("table: row %d is out of range or order", i)
+		}
+	}
+	return nil
+}
+
+// Bind joins a plan that was read with the lengths it was made for; others are an error.
+func (p *Plan) Bind(l Lengths) error {
+	if len(l) != p.Samples || l.Checksum() != p.Data {
+		return badf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s)", p.Samples, p.Data, len(l), l.Checksum())
+	}
+	c, err := NewCost(p.Table, p.Memory)
+	if err != nil {
+		return err
+	}
+	p.cost, p.hist = c, l.histogram()
+	if err := p.measure(p.Overlong); err != nil {
+		return err
+	}
+	top := p.limit
+	for top > 0 && p.hist[top] == 0 {
+		top--
+	}
+	if p.Buckets[len(p.Buckets)-1].Upper < top {
+		return badf("plan: the longest bucket ends below the longest length, %d", top)
+	}
+	p.best, _ = efficient(p.hist, c)
+	p.share()
+	return nil
+}
+
+// Cost is what the plan predicts by, once it was made or bound.
+func (p *Plan) Cost() Cost { return p.cost }
+
+// State says where in an epoch a job stands: under 1 KB of JSON. Step is the number of
+// steps done.
+type State struct {
+	Version int    `json:"version"` // 1
+	Data    string `json:"data"`    // checksum of the lengths
+	Plan    string `json:"plan"`    // checksum of the plan
+	Ranks   int    `json:"ranks"`
+	Seed    uint64 `json:"seed"`
+	Epoch   uint64 `json:"epoch"`
+	Step    int    `json:"step"`
+}
+
+// State is a job's after so many steps of an epoch.
+func (p *Plan) State(seed, epoch uint64, step int) (State, error) {
+	sum, err := p.sum()
+	return State{1, p.Data, sum, p.Ranks, seed, epoch, step}, err
+}
+
+// ReadState reads a state file. Errors are of ErrInput.
+func ReadState(r io.Reader, name string) (State, error) {
+	var s State
+	d := json.NewDecoder(io.LimitReader(r, 1<<10))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return s, badf("%s: not a resume state: %v", name, err)
+	}
+	if s.Version != 1 || s.Step < 0 || s.Ranks < 1 {
+		return s, badf("%s: version %d, step %d, ranks %d: not a resume state of this program", name, s.Version, s.Step, s.Ranks)
+	}
+	return s, nil
+}
+
+// Resume cuts the epoch in which the state stands and returns the step to go on with.
+// Another plan, so another world size too, can go on only where no step of the epoch is
+// done. Errors are of ErrInput.
+func (p *Plan) Resume(l Lengths, s State) (*Schedule, int, error) {
+	if s.Data != p.Data {
+		return nil, 0, badf("resume state: data %s is not the plan's (%s): it belongs to other lengths", s.Data, p.Data)
+	}
+	sum, err := p.sum()
+	if err != nil {
+		return nil, 0, err
+	}
+	if s.Step > 0 && s.Plan != sum {
+		return nil, 0, badf("resume state: step %d of another plan (%d ranks; this one has %d): finish the epoch with that plan, or begin one (step 0)", s.Step, s.Ranks, p.Ranks)
+	}
+	out := p.Schedule(l, s.Seed, s.Epoch)
+	if s.Step > out.Len() {
+		return nil, 0, badf("resume state: step %d of %d", s.Step, out.Len())
+	}
+	return out, s.Step, nil
+}

@@ -1,0 +1,236 @@
+package bucket
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"strconv"
+)
+
+// Header is the first line of a schedule file.
+type Header struct {
+	Format  string `json:"format"` // "evenkeel-schedule"
+	Version int    `json:"version"`
+	Samples int    `json:"samples"` // in the data set
+	Ranks   int    `json:"ranks"`
+	Data    string `json:"data"` // checksum of the lengths
+	Plan    string `json:"plan"` // checksum of the plan
+	Seed    uint64 `json:"seed"`
+	Epoch   uint64 `json:"epoch"`
+	From    int    `json:"from"`    // first step in the file
+	Steps   int    `json:"steps"`   // of the whole epoch
+	Skipped int    `json:"skipped"` // samples left out as too long, on request
+	Limit   int    `json:"limit"`   // longest length that is batched
+}
+
+// Line is a batch: one line of a schedule file.
+type Line struct {
+	Step    int      `json:"step"`
+	Rank    int      `json:"rank"`
+	Weight  float64  `json:"weight"` // of the batch's mean loss: its samples x ranks / the step's samples
+	Samples []uint32 `json:"samples"`
+}
+
+const scheduleFormat = "evenkeel-schedule"
+
+// maxLine bounds a line of a schedule file in bytes.
+const maxLine = 256 << 20
+
+// Header describes the schedule from a step on.
+func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error) {
+	sum, err := p.sum()
+	return Header{scheduleFormat, 1, p.Samples, p.Ranks, p.Data, sum, seed, epoch, from, s.Len(), p.Skipped, p.Limit}, err
+}
+
+// Lines gives every batch of the schedule from a step on to the function, in order of
+// step and rank; it stops at its error. Samples are not to be changed or kept.
+func (s *Schedule) Lines(from int, f func(Line) error) error {
+	for i := from; i < s.Len(); i++ {
+		total := 0
+		for _, b := range s.Step(i) {
+			total += int(b.Count)
+		}
+		for _, b := range s.Step(i) {
+			w := float64(b.Count) * float64(s.Ranks) / float64(total)
+			if err := f(Line{i, int(b.Rank), w, s.Samples(b)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// WriteSchedule writes JSON Lines: the header, a line per batch, and a last line with the
+// CRC-32 (IEEE) of all bytes before it.
+func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
+	sum := crc32.NewIEEE()
+	b := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<20)
+	head, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("schedule: %w", err)
+	}
+	buf := append(head, '\n')
+	if _, err := b.Write(buf); err != nil {
+		return err
+	}
+	err = s.Lines(h.From, func(l Line) error {
+		buf = append(buf[:0], `{"step":`...)
+		buf = strconv.AppendInt(buf, int64(l.Step), 10)
+		buf = append(buf, `,"rank":`...)
+		buf = strconv.AppendInt(buf, int64(l.Rank), 10)
+		buf = append(buf, `,"weight":`...)
+		buf = strconv.AppendFloat(buf, l.Weight, 'g', -1, 64)
+		buf = append(buf, `,"samples":[`...)
+		for i, v := range l.Samples {
+			if i > 0 {
+				buf = append(buf, ',')
+			}
+			buf = strconv.AppendUint(buf, uint64(v), 10)
+		}
+		buf = append(buf, "]}\n"...)
+		_, err := b.Write(buf)
+		return err
+	})
+	if err == nil {
+		err = b.Flush()
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, `{"end":true,"crc32":"%08x"}`+"\n", sum.Sum32())
+	}
+	return err
+}
+
+// ScheduleReader reads a schedule file, ours or one that another system exported in the
+// same form: Next gives its lines.
+type ScheduleReader struct {
+	Header Header
+
+	b      *bufio.Reader
+	name   string
+	line   int
+	sum    hash.Hash32
+	before Line
+	done   bool
+}
+
+// NewScheduleReader reads the header. Errors are of ErrInput, with the line.
+func NewScheduleReader(r io.Reader, name string) (*ScheduleReader, error) {
+	s := &ScheduleReader{b: bufio.NewReaderSize(r, 1<<20), name: name, sum: crc32.NewIEEE()}
+	text, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	_, _ = s.sum.Write(text) // never fails
+	if err := json.Unmarshal(text, &s.Header); err != nil {
+		return nil, badf("%s:1: not a schedule: %v", name, err)
+	}
+	h := s.Header
+	if h.Format != scheduleFormat || h.Version != 1 {
+		return nil, badf("%s:1: format %q, version %d; want %q, 1", name, h.Format, h.Version, scheduleFormat)
+	}
+	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > MaxSamples || h.From < 0 || h.Steps < h.From {
+		return nil, badf("%s:1: ranks %d, samples %d, from %d or steps %d is out of range", name, h.Ranks, h.Samples, h.From, h.Steps)
+	}
+	s.before.Step = h.From
+	return s, nil
+}
+
+func (s *ScheduleReader) read() ([]byte, error) {
+	s.line++
+	var text []byte
+	for {
+		part, err := s.b.ReadSlice('\n')
+		text = append(text, part...)
+		switch {
+		case len(text) > maxLine:
+			return nil, badf("%s:%d: line longer than %d bytes", s.name, s.line, maxLine)
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil, badf("%s:%d: the file ends without its last line: it was cut", s.name, s.line)
+		case err != nil:
+			return nil, fmt.Errorf("%s:%d: %w", s.name, s.line, err)
+		default:
+			return text, nil
+		}
+	}
+}
+
+// Next is the next batch; io.EOF after the last. Steps never fall, ranks and samples are
+// within the header's numbers.
+func (s *ScheduleReader) Next() (Line, error) {
+	var l Line
+	if s.done {
+		return l, io.EOF
+	}
+	text, err := s.read()
+	if err != nil {
+		return l, err
+	}
+	if bytes.HasPrefix(text, []byte(`{"end"`)) {
+		var end struct {
+			End   bool   `json:"end"`
+			CRC32 string `json:"crc32"`
+		}
+		if err := json.Unmarshal(text, &end); err != nil || !end.End {
+			return l, badf("%s:%d: not a last line", s.name, s.line)
+		}
+		if got := fmt.Sprintf("%08x", s.sum.Sum32()); end.CRC32 != "" && end.CRC32 != got {
+			return l, badf("%s:%d: checksum %s of the lines before is %s: the file was changed or damaged", s.name, s.line, end.CRC32, got)
+		}
+		s.done = true
+		return l, io.EOF
+	}
+	_, _ = s.sum.Write(text)
+	if err := json.Unmarshal(text, &l); err != nil {
+		return l, badf("%s:%d: %v", s.name, s.line, err)
+	}
+	if l.Step < s.before.Step || l.Step >= s.Header.Steps {
+		return l, badf("%s:%d: step %d: must be from %d to %d", s.name, s.line, l.Step, s.before.Step, s.Header.Steps-1)
+	}
+	if l.Rank < 0 || l.Rank >= s.Header.Ranks {
+		return l, badf("%s:%d: rank %d of %d", s.name, s.line, l.Rank, s.Header.Ranks)
+	}
+	for _, v := range l.Samples {
+		if int(v) >= s.Header.Samples {
+			return l, badf("%s:%d: sample %d of %d", s.name, s.line, v, s.Header.Samples)
+		}
+	}
+	s.before = l
+	return l, nil
+}
+
+// steps groups lines by their step, for Judge. Next ends with io.EOF.
+func steps(next func() (Line, error)) Steps {
+	var ahead *Line
+	return func() ([]RankBatch, error) {
+		var out []RankBatch
+		step := -1
+		for {
+			l := ahead
+			if ahead = nil; l == nil {
+				n, err := next()
+				if errors.Is(err, io.EOF) {
+					return out, nil
+				}
+				if err != nil {
+					return nil, err
+				}
+				l = &n
+			}
+			if step >= 0 && l.Step != step {
+				ahead = l
+				return out, nil
+			}
+			step = l.Step
+			out = append(out, RankBatch{l.Rank, l.Samples})
+		}
+	}
+}
+
+// All gives the file's steps to Judge.
+func (s *ScheduleReader) All() Steps { return steps(s.Next) }

@@ -1,0 +1,364 @@
+package bucket
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"pgregory.net/rapid"
+)
+
+// The anchor search finds the same minimum as trying every duration plainly.
+func TestAnchorTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ranks, n := rapid.IntRange(1, 4).Draw(t, "ranks"), rapid.IntRange(2, 5).Draw(t, "buckets")
+		same := rapid.Bool().Draw(t, "same")
+		var counts []int
+		var pts [][]point
+		var all []float64
+		for range n {
+			counts = append(counts, rapid.IntRange(0, 40).Draw(t, "count"))
+			var p []point
+			for b := range rapid.IntRange(1, 6).Draw(t, "points") {
+				s := float64(rapid.IntRange(1, 12).Draw(t, "seconds"))
+				p = append(p, point{b + 1, s})
+				all = append(all, s)
+			}
+			sort.SliceStable(p, func(i, j int) bool { return p[i].seconds < p[j].seconds })
+			pts = append(pts, p)
+		}
+		got, ok := searchAnchor(counts, pts, ranks, same)
+		if !ok {
+			t.Fatal("no anchor")
+		}
+		best := math.Inf(1)
+		for _, limit := range all {
+			sum, batches, feasible := 0.0, 0, true
+			at := make([]int, n)
+			for b, p := range pts {
+				at[b] = -1
+				for k, q := range p {
+					if q.seconds <= limit {
+						at[b] = k // sorted: the last is the longest, of equals the largest
+					}
+				}
+				if feasible = feasible && at[b] >= 0; !feasible {
+					continue
+				}
+				q := p[at[b]]
+				size := q.batch
+				if same {
+					size *= ranks
+				}
+				m := (counts[b] + size - 1) / size
+				batches += m
+				sum += float64(m) * q.seconds
+			}
+			if !feasible {
+				continue
+			}
+			if !same && batches > 0 {
+				sum = math.Ceil(float64(batches)/float64(ranks)) * mixedStep(counts, pts, at, batches, ranks)
+			}
+			best = min(best, sum)
+		}
+		if math.Abs(got.seconds-best) > 1e-9*max(1, best) {
+			t.Fatalf("found %v, plain search %v", got.seconds, best)
+		}
+	})
+}
+
+// Every sample comes exactly once, memory is never passed, the bound holds, the file says
+// the same, and the order is a function of seed and epoch, in every mode.
+func TestScheduleTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := Lengths(rapid.SliceOfN(rapid.Uint32Range(1, 60), 1, 200).Draw(t, "lengths"))
+		f := Config{Mode: rapid.SampledFrom([]string{Auto, Same, Mixed, Sorted}).Draw(t, "mode"),
+			Rule:     rapid.SampledFrom([]string{EqualCost, EqualCount, Geometric}).Draw(t, "rule"),
+			Speeds:   rapid.SliceOfN(rapid.SampledFrom([]float64{1, 1, 1.5, 2, 4}), 1, 5).Draw(t, "speeds"),
+			Overlong: rapid.SampledFrom([]string{Refuse, Skip, Truncate}).Draw(t, "overlong")}
+		top := rapid.IntRange(20, 80).Draw(t, "top")
+		var table Table
+		for _, n := range []int{5, 20, 35, 50, 80} {
+			for _, b := range []int{1, 2, 4, 8} {
+				r := Trial{Length: n, Batch: b, Seconds: .1 + .01*float64(n*b)*rapid.Float64Range(.9, 1.1).Draw(t, "noise")}
+				r.OutOfMemory = n > top || n*b > 160
+				table = append(table, r)
+			}
+		}
+		c, err := NewCost(table, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Make(l, c, f)
+		if err != nil {
+			if fits := c.Longest(); !errors.Is(err, ErrInput) || f.Overlong == Refuse && int(slices.Max(l)) <= fits {
+				t.Fatal(err)
+			}
+			return
+		}
+		s := p.Schedule(l, 3, 4)
+		score, err := Judge(l, s.All(), c, p.Speeds, p.Limit, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		long := 0
+		if f.Overlong == Skip {
+			for _, v := range l {
+				if int(v) > p.Limit {
+					long++
+				}
+			}
+		}
+		if score.OutOfMemory+score.Repeated > 0 || score.Lost != long || long != p.Skipped {
+			t.Fatalf("%+v, %d skipped, %d too long", score, p.Skipped, long)
+		}
+		if score.EpochSeconds < p.LowerBoundSeconds*(1-1e-9) {
+			t.Fatalf("%v s is below the bound %v", score.EpochSeconds, p.LowerBoundSeconds)
+		}
+		for i := range s.Len() {
+			for k, part := range p.Schedule(l, 3, 4).First(i) {
+				if !slices.Equal(part, s.Samples(s.Step(i)[k])) {
+					t.Fatalf("step %d alone differs", i)
+				}
+			}
+		}
+
+		var plan, file, again bytes.Buffer
+		if err := p.Write(&plan); err != nil {
+			t.Fatal(err)
+		}
+		q, err := ReadPlan(bytes.NewReader(plan.Bytes()), "plan.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Bind(l); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range []struct {
+			p   *Plan
+			out *bytes.Buffer
+		}{{p, &file}, {q, &again}} {
+			s := w.p.Schedule(l, 3, 4)
+			h, err := w.p.Header(s, 3, 4, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := WriteSchedule(w.out, h, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(file.Bytes(), again.Bytes()) {
+			t.Fatal("a plan that was read gives another schedule")
+		}
+		r, err := NewScheduleReader(&file, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read, err := Judge(l, r.All(), c, p.Speeds, p.Limit, nil); err != nil || read != score {
+			t.Fatalf("from the file %+v, %v; before %+v", read, err, score)
+		}
+		state, err := p.State(3, 4, s.Len()/2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := json.Marshal(state); len(text) > 1000 {
+			t.Fatalf("state of %d bytes", len(text))
+		}
+		if _, from, err := q.Resume(l, state); err != nil || from != s.Len()/2 {
+			t.Fatal(from, err)
+		}
+	})
+}
+
+// With costs linear between the trials nothing in a full scan beats what the breaks give.
+func TestBoundTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var table Table
+		for n := 10; n <= 30; n += 10 {
+			for _, b := range []int{1, 3, 7, 12} {
+				table = append(table, Trial{Length: n, Batch: b, Seconds: rapid.Float64Range(.1, 3).Draw(t, "seconds")})
+			}
+		}
+		c, err := NewCost(table, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := rapid.IntRange(1, 30).Draw(t, "length")
+		hist := make([]uint32, n+1)
+		hist[n] = 1
+		_, rate := efficient(hist, c)
+		best := math.Inf(1)
+		for b := 1; b <= c.Cap(n); b++ {
+			best = min(best, c.Seconds(n, b)/float64(b))
+		}
+		if math.Abs(best-rate[n]) > 1e-12 {
+			t.Fatalf("by breaks %v, by scan %v", rate[n], best)
+		}
+	})
+}
+
+// Isotonic smoothing leaves what rises alone and makes everything rise.
+func TestSmooth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		y := rapid.SliceOfN(rapid.Float64Range(0, 9), 1, 12).Draw(t, "y")
+		v := isotonic(y)
+		sum := 0.0
+		for i := range v {
+			sum += v[i] - y[i]
+			if i > 0 && v[i] < v[i-1]-1e-12 {
+				t.Fatal("falls")
+			}
+		}
+		if math.Abs(sum) > 1e-9 || slices.IsSorted(y) && !slices.Equal(v, y) {
+			t.Fatal(y, v)
+		}
+	})
+}
+
+func TestSchema(t *testing.T) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := jsonschema.NewCompiler()
+	if err := k.AddResource("plan.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := k.Compile("plan.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := ReadTable(strings.NewReader(smallTable), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewCost(table, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(Lengths{1, 5, 9, 3}, c, Config{Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := p.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	v, err := jsonschema.UnmarshalJSON(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(v); err != nil {
+		t.Fatal(err)
+	}
+	delete(v.(map[string]any), "mode")
+	if schema.Validate(v) == nil {
+		t.Fatal("a plan without its mode passes")
+	}
+}
+
+const smallTable = TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,,\n"
+
+func TestBadInput(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "no lengths", "5\n0\n": "f:2: field 1: length 0 is below 1", "5\n-3\n": "f:2: field 1: length -3 is below 1",
+		"5\nx\n": `f:2: field 1: length "x" is not a number`, "1.5\n": "give a scale", "len\n": "no lengths",
+	} {
+		if _, err := ReadLengths(strings.NewReader(text), "f", LengthsOptions{}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "no trials", "a,b\n": "t:1: header", TableHeader + "\n0,1,1,\n": `t:2: length "0"`, TableHeader + "\n1,1,-1,\n": `seconds "-1"`,
+		TableHeader + "\n1,1,1,\n1,1,2,\n": "stands in line 2 already",
+	} {
+		if _, err := ReadTable(strings.NewReader(text), "t"); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	if _, err := Make(Lengths{5}, costA, Config{}); !errors.Is(err, ErrInput) {
+		t.Error("0 ranks:", err)
+	}
+	p, err := Make(lognormal(500, 100, .5, 1000), costA, Config{Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := p.State(1, 1, 1)
+	s.Data = "other"
+	if _, _, err := p.Resume(nil, s); !errors.Is(err, ErrInput) {
+		t.Error("other data:", err)
+	}
+	s.Data, s.Plan = p.Data, "other"
+	if _, _, err := p.Resume(nil, s); !errors.Is(err, ErrInput) {
+		t.Error("other plan:", err)
+	}
+}
+
+// Peers lose only what their rules drop, and the bound lies below them.
+func TestPeers(t *testing.T) {
+	l := lognormal(20000, 400, .8, 4096)
+	bound := Bound(l, costA, slices.Repeat([]float64{1}, 8))
+	for _, p := range Peers() {
+		s, err := Judge(l, Listed(p.Cut(l, costA, 8, SafeTokens(l, costA), rand.New(rand.NewPCG(1, 1)))), costA, slices.Repeat([]float64{1}, 8), 0, nil)
+		if err != nil {
+			t.Fatal(p.Name, err)
+		}
+		if s.Repeated > 0 || s.Lost > 0 && !strings.Contains(p.Name, "grouped") || s.Lost == 0 && s.EpochSeconds < bound || strings.HasPrefix(p.Name, "fairseq") && s.OutOfMemory > 0 {
+			t.Errorf("%s: %+v, bound %v", p.Name, s, bound)
+		}
+	}
+}
+
+func TestParquetLengths(t *testing.T) {
+	type row struct {
+		A int32   `parquet:"a"`
+		S float64 `parquet:"s"`
+	}
+	var b bytes.Buffer
+	if err := parquet.Write(&b, []row{{3, .5}, {9, 2}}); err != nil {
+		t.Fatal(err)
+	}
+	read := func(o LengthsOptions) (Lengths, error) {
+		return ReadParquetLengths(bytes.NewReader(b.Bytes()), int64(b.Len()), "p", o)
+	}
+	if l, err := read(LengthsOptions{}); err != nil || !slices.Equal(l, Lengths{3, 9}) {
+		t.Error(l, err)
+	}
+	if l, err := read(LengthsOptions{Column: "s", Scale: 10}); err != nil || !slices.Equal(l, Lengths{5, 20}) {
+		t.Error(l, err)
+	}
+	if _, err := read(LengthsOptions{Column: "s"}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "column s, row 1") {
+		t.Error(err)
+	}
+	if _, err := read(LengthsOptions{Column: "z"}); !errors.Is(err, ErrInput) {
+		t.Error(err)
+	}
+	claim := []byte("PAR1\xff\xff\xff\x7fPAR1") // a footer larger than the file
+	if _, err := ReadParquetLengths(bytes.NewReader(claim), int64(len(claim)), "p", LengthsOptions{}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "footer") {
+		t.Error(err)
+	}
+	l := lognormal(300, 100, .5, 1000)
+	p, err := Make(l, costA, Config{Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.Schedule(l, 1, 0)
+	h, _ := p.Header(s, 1, 0, 0)
+	b.Reset()
+	if err := WriteParquet(&b, h, s); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := parquet.Read[parquetLine](bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil || len(rows) != len(s.Batches) || !slices.Equal(rows[0].Samples, s.Samples(s.Batches[0])) {
+		t.Error(len(rows), err)
+	}
+}

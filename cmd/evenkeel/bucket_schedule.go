@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/internal/chart"
+)
+
+// bucketScheduleCmd writes an epoch.
+type bucketScheduleCmd struct {
+	lengthsFlags
+	Plan   string `help:"Plan file of evenkeel bucket plan." required:"" placeholder:"FILE"`
+	Seed   uint64 `help:"With the epoch it decides the order. Default: ${default}." default:"1"`
+	Epoch  uint64 `help:"Epoch, from 0: each is cut and ordered afresh. Default: ${default}." default:"0"`
+	Resume string `help:"Resume state: go on in its epoch after its steps, instead of --seed and --epoch." placeholder:"FILE"`
+	Out    string `help:"Schedule to write: .jsonl, or .parquet. Default: JSON Lines to standard output." placeholder:"FILE"`
+	JSON   bool   `help:"Print what was written as JSON (needs --out)."`
+}
+
+// Help is shown under the flags.
+func (*bucketScheduleCmd) Help() string {
+	return `One line per batch: step, rank, weight (of the batch's mean loss) and sample positions. A rank with several batches in a step
+accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes on every machine.
+
+Examples:
+
+  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --epoch 3 --out epoch3.jsonl
+  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --out epoch0.parquet
+  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --resume state.json --out rest.jsonl`
+}
+
+// Run is kong's.
+func (c *bucketScheduleCmd) Run(a *app) error {
+	if c.JSON && c.Out == "" {
+		return badInputf("--json: the schedule itself goes to standard output; name a file with --out")
+	}
+	if c.Resume != "" && (slices.Contains(a.given, "seed") || slices.Contains(a.given, "epoch")) {
+		return badInputf("--resume: the state says seed and epoch; leave --seed and --epoch out")
+	}
+	if err := checkFiles([]named{{"--lengths", c.Lengths}, {"--plan", c.Plan}, {"--resume", c.Resume}}, []named{{"--out", c.Out}}); err != nil {
+		return err
+	}
+	p, err := loadPlan(c.Plan)
+	if err != nil {
+		return err
+	}
+	var state bucket.State
+	if c.Resume != "" {
+		f, err := os.Open(c.Resume)
+		if err != nil {
+			return opened(err)
+		}
+		state, err = bucket.ReadState(f, c.Resume)
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	l, err := c.lengthsFlags.read(a)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := p.Bind(l); err != nil {
+		return err
+	}
+	var s *bucket.Schedule
+	from := 0
+	if c.Resume == "" {
+		s = p.Schedule(l, c.Seed, c.Epoch)
+	} else if s, from, err = p.Resume(l, state); err != nil {
+		return err
+	} else {
+		c.Seed, c.Epoch = state.Seed, state.Epoch
+	}
+	s.Fill()
+	took := time.Since(begun).Seconds()
+	h, err := p.Header(s, c.Seed, c.Epoch, from)
+	if err != nil {
+		return err
+	}
+	write := func(w io.Writer) error {
+		w = stoppable{a, w}
+		if strings.HasSuffix(c.Out, ".parquet") {
+			return bucket.WriteParquet(w, h, s)
+		}
+		return bucket.WriteSchedule(w, h, s)
+	}
+	if c.Out == "" {
+		return write(a.out)
+	}
+	if err := writeWhole(c.Out, write); err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.writeJSON(struct {
+			bucket.Header
+			ScheduleSeconds float64 `json:"schedule_seconds"`
+			Out             string  `json:"out"`
+		}{h, took, c.Out})
+	}
+	fmt.Fprintf(a.out, "%s from step %d of epoch %d under seed %d, %s, scheduled in %s. Written to %s.\n",
+		count(s.Len()-from, "step"), from, c.Epoch, c.Seed, count(p.Ranks, "rank"), seconds(took), c.Out)
+	return nil
+}
+
+// stoppable ends a long write on Ctrl-C.
+type stoppable struct {
+	a *app
+	w io.Writer
+}
+
+func (s stoppable) Write(b []byte) (int, error) {
+	if err := s.a.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.w.Write(b)
+}
+
+func loadPlan(path string) (*bucket.Plan, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, opened(err)
+	}
+	defer f.Close()
+	return bucket.ReadPlan(f, path)
+}
+
+// bucketSimulateCmd scores a schedule.
+type bucketSimulateCmd struct {
+	lengthsFlags
+	tableFlags
+	ranksFlags
+	Schedule string `help:"Schedule file (.jsonl), of evenkeel or of another system in the same form." required:"" placeholder:"FILE"`
+	Plot     string `help:"Step times per rank as a picture, .svg or .png." placeholder:"FILE"`
+	JSON     bool   `help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*bucketSimulateCmd) Help() string {
+	return `The epoch is the sum over steps of the slowest rank's time. anchor_seconds and plan_seconds are those of a plan made here for comparison.
+
+Examples:
+
+  evenkeel bucket simulate --schedule epoch0.jsonl --lengths lengths.txt --table table.csv --plot steps.svg
+  evenkeel bucket simulate --schedule other.jsonl --lengths lengths.txt --table table.csv --speeds 1,2,4 --json`
+}
+
+// Run is kong's.
+func (c *bucketSimulateCmd) Run(a *app) error {
+	f, err := c.config()
+	if err != nil {
+		return err
+	}
+	if err := checkFiles([]named{{"--lengths", c.Lengths}, {"--table", c.Table}, {"--schedule", c.Schedule}}, []named{{"--plot", c.Plot}}); err != nil {
+		return err
+	}
+	cost, err := c.tableFlags.read()
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(c.Schedule)
+	if err != nil {
+		return opened(err)
+	}
+	defer file.Close()
+	r, err := bucket.NewScheduleReader(file, c.Schedule)
+	if err != nil {
+		return err
+	}
+	l, err := c.lengthsFlags.read(a)
+	if err != nil {
+		return err
+	}
+	if r.Header.Data != "" && r.Header.Data != l.Checksum() || r.Header.Samples != len(l) {
+		return badInputf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, r.Header.Samples, len(l))
+	}
+	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != r.Header.Ranks {
+		return badInputf("%s: has %d ranks; the flags say %d", c.Schedule, r.Header.Ranks, n)
+	}
+	if f.Speeds == nil {
+		f.Speeds = slices.Repeat([]float64{1}, r.Header.Ranks)
+	}
+	f.Ranks = r.Header.Ranks
+	if r.Header.Limit > 0 {
+		f.Overlong = bucket.Truncate
+	}
+	if r.Header.Skipped > 0 {
+		f.Overlong = bucket.Skip
+	}
+	begun := time.Now()
+	p, err := bucket.Make(l, cost, f)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begun).Seconds()
+	times := make([][]float64, r.Header.Ranks)
+	s, err := bucket.Judge(l, r.All(), cost, f.Speeds, r.Header.Limit, func(_ int, perRank []float64) {
+		if c.Plot != "" {
+			for k, v := range perRank {
+				times[k] = append(times[k], v)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.Skipped = r.Header.Skipped
+	s.Lost = max(0, s.Lost-s.Skipped)
+	if c.Plot != "" {
+		if err := stepPlot(times).Save(c.Plot); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return a.writeJSON(planned{Score: s, LowerBoundSeconds: p.LowerBoundSeconds, AnchorSeconds: p.AnchorSeconds, PlanSeconds: took, Samples: len(l), Ranks: r.Header.Ranks})
+	}
+	printScore(a, s, p.LowerBoundSeconds)
+	fmt.Fprintf(a.out, "A plan made here for comparison: %s, anchor %s, made in %s.\n", seconds(p.EpochSeconds), seconds(p.AnchorSeconds), seconds(took))
+	return nil
+}
+
+// stepPlot draws every rank's step times, thinned to what a picture can show, and the
+// slowest of each step.
+func stepPlot(times [][]float64) chart.Figure {
+	panel := chart.Panel{XLabel: "step", YLabel: "seconds", ZeroY: true}
+	const most = 500 // steps
+	every := max(1, len(times[0])/most)
+	draw := func(name string, at func(step int) float64, kind chart.Kind) {
+		s := chart.Series{Name: name, Kind: kind}
+		for i := 0; i < len(times[0]); i += every {
+			s.X, s.Y = append(s.X, float64(i)), append(s.Y, at(i))
+		}
+		panel.Series = append(panel.Series, s)
+	}
+	for k := range times[:min(len(times), 8)] {
+		draw(fmt.Sprintf("rank %d", k), func(i int) float64 { return times[k][i] }, chart.Points)
+	}
+	draw("slowest", func(i int) float64 {
+		most := 0.0
+		for _, t := range times {
+			most = max(most, t[i])
+		}
+		return most
+	}, chart.Line)
+	return chart.Figure{Title: "Step times", Panels: []chart.Panel{panel}}
+}

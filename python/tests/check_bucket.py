@@ -1,0 +1,62 @@
+"""Run by cmd/evenkeel's tests: python3 check_bucket.py SCHEDULE SAMPLES"""
+
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from evenkeel.bucket import Sampler, ScheduleError
+
+
+def fails(f, *words):
+    try:
+        f()
+    except ScheduleError as e:
+        assert all(w in str(e) for w in words), e
+        return
+    raise AssertionError("no error")
+
+
+path, samples = sys.argv[1], int(sys.argv[2])
+ranks = Sampler(path, 0).header["ranks"]
+data = TensorDataset(torch.arange(samples))
+seen = []
+weights = {}
+for rank in range(ranks):
+    s = Sampler(path, rank, ranks)
+    assert isinstance(s, torch.utils.data.Sampler)
+    loaded = [b[0].tolist() for b in DataLoader(data, batch_sampler=s)]
+    assert len(loaded) == len(s)
+    by_step = [b for step in s.steps() for b in step]
+    assert [b.samples for b in by_step] == loaded
+    for b in by_step:
+        weights[b.step] = weights.get(b.step, 0) + b.weight
+        seen += b.samples
+    assert s.step == s.header["steps"]
+assert sorted(seen) == list(range(samples)), "not every sample exactly once"
+assert all(abs(w - ranks) < 1e-9 for w in weights.values()), weights
+
+s = Sampler(path, 0)
+steps = s.steps()
+next(steps), next(steps)
+state = json.loads(json.dumps(s.state_dict()))
+assert state["step"] == 1, state  # the second is begun, not done
+rest = Sampler(path, 0)
+rest.load_state_dict(state)
+assert list(rest) == [b.samples for b in list(Sampler(path, 0)._lines()) if b.step >= 1]
+fails(lambda: rest.load_state_dict({**state, "data": "other"}), "data")
+fails(lambda: Sampler(path, ranks), "rank")
+fails(lambda: Sampler(path, 0, ranks + 1), "ranks")
+with tempfile.TemporaryDirectory() as d:
+    text = open(path, "rb").read()
+    bad = os.path.join(d, "bad.jsonl")
+    for spoilt, word in ((text[:-40], "bad"), (text.replace(b'"samples":[', b'"samples":[0,', 2), "checksum")):
+        with open(bad, "wb") as f:
+            f.write(spoilt)
+        fails(lambda: Sampler(bad, 0), word)
+print("ok")
