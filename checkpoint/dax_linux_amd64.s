@@ -32,6 +32,7 @@ words:
 	SUBQ $8, CX
 	JMP  words
 done:
+	SFENCE // here, where no other core can take over: a fence orders its own core's stores only
 	RET
 
 // func storeFence()

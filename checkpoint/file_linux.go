@@ -12,8 +12,8 @@ import (
 )
 
 // diskFile is an ordinary file. Large pieces go past the page cache (O_DIRECT) into blocks that are allocated already,
-// and one fdatasync at the end makes them durable: measured, that is the fastest way on fast disks, and it leaves the
-// processor to those who compute. Where it cannot be, and for small pieces, pwrite with write-back begun at once.
+// and one fdatasync at the end makes them durable: that leaves the processor to those who compute (decision 10). Where
+// it cannot be, and for small pieces, pwrite with write-back begun at once.
 type diskFile struct {
 	*os.File
 	direct *os.File // the same past the page cache; nil where that cannot be

@@ -270,7 +270,7 @@ func (i inspected) lines(quick bool) []string {
 	}
 	lines = append(lines, table([]column{{"slot", true}, {"step", true}, {"save", true}, {"size", true}, {"state", false}}, rows)...)
 	for _, d := range i.Damage {
-		lines = append(lines, "damaged: "+d+" (the other copy is good; the next program that writes repairs it)")
+		lines = append(lines, "damaged: "+d+" (the other copy is good; a Go program that opens the file for writing repairs it)")
 	}
 	if len(i.Layout) > 0 {
 		rows = nil

@@ -52,7 +52,7 @@ func (v *checkpointVerifyCmd) Run(a *app) error {
 		}
 	}
 	if err == nil && damaged > 0 {
-		err = fmt.Errorf("%d places are damaged: %w", damaged, checkpoint.ErrCorrupt)
+		err = fmt.Errorf("damaged places: %d: %w", damaged, checkpoint.ErrCorrupt)
 	}
 	return err
 }

@@ -96,7 +96,7 @@ func torch(ctx context.Context, c bench.Config, python string) (*torchResult, er
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }() // in the temporary folder
 	p := exec.CommandContext(ctx, python, "experiments/checkpoint/bench/torch_save.py", strconv.FormatInt(c.Bytes, 10), strconv.Itoa(c.Layers))
 	p.Stderr = os.Stderr
 	in, err := p.StdinPipe()

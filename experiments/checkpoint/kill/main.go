@@ -125,7 +125,7 @@ func run(kills int) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }() // in the temporary folder
 	path := filepath.Join(folder, "run.ckpt")
 	twin := newState() // the undisturbed run
 	f, err := checkpoint.Create(path, twin.arrays, checkpoint.Options{})
