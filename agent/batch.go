@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	batchEvery = 10   // rounds between two looks at the global batch
+	batchEvery = 10   // rounds between two looks at the global batch, but for the first so many, which all look
 	batchPays  = 0.02 // least predicted gain of goodput for which it changes
 	batchSizes = 40   // tried, geometrically spaced between the bounds
 	batchNodes = 1024 // by which finish times are predicted; more tell nothing more
@@ -38,7 +38,7 @@ func newBatcher(c *cluster.Cluster) *batcher {
 
 // choose returns the global batch for the nodes present, given the noise scale in samples.
 func (b *batcher) choose(c *cluster.Cluster, present []bool, perf []cluster.Performance, scale float64) int {
-	if b.rounds++; b.rounds%batchEvery != 0 || scale <= 0 {
+	if b.rounds++; b.rounds%batchEvery != 0 && b.rounds > batchEvery || scale <= 0 {
 		return c.GlobalBatch
 	}
 	b.part.Nodes, b.perf = b.part.Nodes[:0], b.perf[:0]

@@ -21,11 +21,17 @@ func fillAt(at []int) WaterFill {
 	return WaterFill{Gain: waterGains[at[0]], Margin: ruleMargins[at[1]], CUSUM: ruleThresholds[at[2]]}
 }
 
+// batchPeriods are the rounds between two choices of the global batch.
+var batchPeriods = []int{1, 5, 20, 50}
+
+func periodAxis() Axis {
+	return Axis{Name: "every", Values: []string{"round", "5 rounds", "20 rounds", "50 rounds"}, Start: 2}
+}
+
 func tunedGoodput() Contender {
-	periods := []int{5, 20, 50}
-	axes := append([]Axis{{Name: "every", Values: []string{"5 rounds", "20 rounds", "50 rounds"}, Start: 1}}, fillAxes()[:2]...)
+	axes := append([]Axis{periodAxis()}, fillAxes()[:2]...)
 	c := tuned("goodput", "chooses the global batch as well (AdaptDL, Pollux)", axes, func(c *cluster.Cluster, at []int) Policy {
-		return NewGoodput(c, periods[at[0]], WaterFill{Gain: waterGains[at[1]], Margin: ruleMargins[at[2]]})
+		return NewGoodput(c, batchPeriods[at[0]], WaterFill{Gain: waterGains[at[1]], Margin: ruleMargins[at[2]]})
 	})
 	c.Batch = true
 	return c
@@ -55,10 +61,9 @@ func tunedKofN() Contender {
 
 // tunedGoodputKofN is no published system, but what somebody who knows both would put together.
 func tunedGoodputKofN() Contender {
-	periods := []int{5, 20, 50}
-	axes := append(ruleAxes(), Axis{Name: "every", Values: []string{"5 rounds", "20 rounds", "50 rounds"}, Start: 1})
+	axes := append(ruleAxes(), periodAxis())
 	c := tuned("goodput-kofn", "goodput and kofn together", append(axes, fillAxes()[:2]...), func(c *cluster.Cluster, at []int) Policy {
-		return &ruled{NewGoodput(c, periods[at[2]], WaterFill{Gain: waterGains[at[3]], Margin: ruleMargins[at[4]]}), ruleAt(at)}
+		return &ruled{NewGoodput(c, batchPeriods[at[2]], WaterFill{Gain: waterGains[at[3]], Margin: ruleMargins[at[4]]}), ruleAt(at)}
 	})
 	c.Rule, c.Batch = true, true
 	return c

@@ -12,7 +12,7 @@ import (
 )
 
 // diskFile is an ordinary file. Large pieces go past the page cache (O_DIRECT) into blocks that are allocated already,
-// and one fdatasync at the end makes them durable: that leaves the processor to those who compute (decision 10). Where
+// and one fdatasync at the end makes them durable: that leaves the processor to those who compute (decision 9). Where
 // it cannot be, and for small pieces, pwrite with write-back begun at once.
 type diskFile struct {
 	*os.File

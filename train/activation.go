@@ -56,7 +56,7 @@ const (
 // Forward is Layer's.
 func (GELU) Forward(w *Work) {
 	for i, x := range w.X {
-		t := float32(math.Tanh(float64(geluScale * (x + geluCubic*x*x*x))))
+		t := tanh(geluScale * (x + float32(geluCubic*x*x*x)))
 		w.Kept[i] = t
 		w.Y[i] = 0.5 * x * (1 + t)
 	}
@@ -69,7 +69,13 @@ func (GELU) Backward(w *Work) {
 	}
 	for i, x := range w.X {
 		t := w.Kept[i]
-		slope := 0.5*(1+t) + 0.5*x*(1-t*t)*geluScale*(1+3*geluCubic*x*x)
+		slope := float32(0.5*(1+t)) + float32(0.5*x*(1-float32(t*t))*geluScale*(1+float32(3*geluCubic*x*x)))
 		w.DX[i] = w.DY[i] * slope
 	}
+}
+
+// tanh differs from math.Tanh in that no build fuses its operations.
+func tanh(x float32) float32 {
+	e := math.Exp(-2 * math.Abs(float64(x)))
+	return float32(math.Copysign((1-e)/(1+e), float64(x)))
 }

@@ -92,7 +92,7 @@ func softmax(row []float32) {
 func softmaxGradient(d, result []float32) {
 	var dot float32
 	for i, r := range result {
-		dot += d[i] * r
+		dot += float32(d[i] * r)
 	}
 	for i, r := range result {
 		d[i] = r * (d[i] - dot)

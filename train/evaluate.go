@@ -6,24 +6,29 @@ const evaluated = 64
 // Evaluate goes through data with the present weights, forward only: how many of its predictions are right, and their
 // mean loss.
 func (t *Trainer) Evaluate(d Data) (right int, loss float64, err error) {
+	return t.net.Evaluate(t.Weights(), d)
+}
+
+// Evaluate is the number of right predictions over data, and the mean loss.
+func (n *Network) Evaluate(w *Values, d Data) (right int, loss float64, err error) {
 	var pass *Pass
-	width, targets := t.net.InputSize(), t.net.positions
+	width, targets := n.InputSize(), n.positions
 	for first := 0; first < d.Len(); first += evaluated {
-		n := min(evaluated, d.Len()-first)
-		b := Batch{Inputs: make([]float32, n*width), Targets: make([]int32, n*targets)}
-		for i := range n {
+		count := min(evaluated, d.Len()-first)
+		b := Batch{Inputs: make([]float32, count*width), Targets: make([]int32, count*targets)}
+		for i := range count {
 			d.Sample(first+i, b.Inputs[i*width:][:width], b.Targets[i*targets:][:targets])
 		}
-		if pass == nil || pass.samples != n {
-			if pass, err = t.net.NewPass(n, false, nil); err != nil {
+		if pass == nil || pass.samples != count {
+			if pass, err = n.NewPass(count, false, nil); err != nil {
 				return 0, 0, err
 			}
 		}
-		l, err := pass.Loss(t.Weights(), b)
+		l, err := pass.Loss(w, b)
 		if err != nil {
 			return 0, 0, err
 		}
-		loss += l * float64(n) / float64(d.Len())
+		loss += l * float64(count) / float64(d.Len())
 		right += pass.right(b)
 	}
 	return right, loss, nil

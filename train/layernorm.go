@@ -29,12 +29,12 @@ func (l LayerNorm) Forward(w *Work) {
 		}
 		mean /= float32(l.Size)
 		for _, v := range x {
-			variance += (v - mean) * (v - mean)
+			variance += float32((v - mean) * (v - mean))
 		}
 		scale := float32(1 / math.Sqrt(float64(variance)/float64(l.Size)+normEpsilon))
 		w.Kept[2*r], w.Kept[2*r+1] = mean, scale
 		for i, v := range x {
-			y[i] = (v-mean)*scale*w.W[0][i] + w.W[1][i]
+			y[i] = float32((v-mean)*scale*w.W[0][i]) + w.W[1][i]
 		}
 	}
 }
@@ -50,10 +50,10 @@ func (l LayerNorm) Backward(w *Work) {
 		var sum, along float32 // of the gradient at the normalized value, and of that times the value
 		for i, g := range dy {
 			z := (x[i] - mean) * scale
-			dgain[i] += g * z
+			dgain[i] += float32(g * z)
 			dbias[i] += g
-			sum += g * gain[i]
-			along += g * gain[i] * z
+			sum += float32(g * gain[i])
+			along += float32(g * gain[i] * z)
 		}
 		if w.DX == nil {
 			continue
@@ -63,7 +63,7 @@ func (l LayerNorm) Backward(w *Work) {
 		along /= float32(l.Size)
 		for i, g := range dy {
 			z := (x[i] - mean) * scale
-			dx[i] = scale * (g*gain[i] - sum - z*along)
+			dx[i] = scale * (float32(g*gain[i]) - sum - float32(z*along))
 		}
 	}
 }

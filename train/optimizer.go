@@ -72,13 +72,13 @@ func (o Optimizer) Update(step uint64, w, g []float32, moments ...[]float32) {
 	switch o.Method {
 	case SGD:
 		for i, d := range g {
-			w[i] = w[i]*decay - rate*d
+			w[i] = float32(w[i]*decay) - float32(rate*d)
 		}
 	case Momentum:
 		m, keep := moments[0], float32(or(o.Momentum, 0.9))
 		for i, d := range g {
-			m[i] = keep*m[i] + d
-			w[i] = w[i]*decay - rate*m[i]
+			m[i] = float32(keep*m[i]) + d
+			w[i] = float32(w[i]*decay) - float32(rate*m[i])
 		}
 	case AdamW:
 		b1, b2 := or(o.Beta1, 0.9), or(o.Beta2, 0.999)
@@ -87,9 +87,9 @@ func (o Optimizer) Update(step uint64, w, g []float32, moments ...[]float32) {
 		scale := 1 / (1 - math.Pow(b2, float64(step)))
 		k1, k2 := float32(b1), float32(b2)
 		for i, d := range g {
-			m[i] = k1*m[i] + (1-k1)*d
-			v[i] = k2*v[i] + (1-k2)*d*d
-			w[i] = w[i]*decay - rise*m[i]/(float32(math.Sqrt(float64(v[i])*scale))+adamEpsilon)
+			m[i] = float32(k1*m[i]) + float32((1-k1)*d)
+			v[i] = float32(k2*v[i]) + float32((1-k2)*d*d)
+			w[i] = float32(w[i]*decay) - rise*m[i]/(float32(math.Sqrt(float64(v[i])*scale))+adamEpsilon)
 		}
 	}
 }

@@ -243,7 +243,8 @@ func (t *Trainer) Interval() int {
 	return cmp.Or(t.saver.config.Every, t.saver.interval.Steps())
 }
 
-// Save saves the present state, unless the last step was saved, and waits until it is durable.
+// Save saves the present state, unless the last step was saved, and waits until it is durable. The error wraps
+// checkpoint.ErrBusy where no slot is free.
 func (t *Trainer) Save(ctx context.Context) error {
 	s := &t.saver
 	s.waiting.Wait() // a slot is free then
@@ -253,6 +254,9 @@ func (t *Trainer) Save(ctx context.Context) error {
 	save, err := s.file.Begin(ctx, t.step)
 	if err != nil {
 		return err
+	}
+	if save == nil { // other ranks have not acknowledged what lies in the slots
+		return fmt.Errorf("train: step %d is not saved: %w", t.step, checkpoint.ErrBusy)
 	}
 	s.save = save
 	for layer := range s.arrays {

@@ -235,3 +235,27 @@ func TestSaveAtTheEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A state that found no slot is not told to be durable.
+func TestSaveWithoutSlot(t *testing.T) {
+	training, _ := digits(t)
+	var durable []uint64
+	tr, f, _ := saved(t, must(train.MLP(64, 5, 10)), training, train.Config{MicroBatches: []int{4}},
+		train.SaveConfig{Every: 100, Durable: func(s uint64) { durable = append(durable, s) }},
+		checkpoint.Options{Ranks: 2, ID: [16]byte{1}}) // no rank acknowledges, so slots stay taken
+	for step := range 5 {
+		run(t, tr, 1)
+		if err := tr.Save(context.Background()); (err == nil) != (step < 3) || err != nil && !errors.Is(err, checkpoint.ErrBusy) {
+			t.Errorf("step %d: %v", step+1, err)
+		}
+	}
+	if err := tr.Close(); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(durable, []uint64{1, 2, 3}) {
+		t.Errorf("durable were told %v; three slots hold 1, 2, 3", durable)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -159,9 +159,6 @@ func (r *savedRun) finish() error {
 	if err != nil {
 		return err
 	}
-	if err := r.export(); err != nil {
-		return err
-	}
 	steps, losses, err := r.losses.read()
 	if err != nil {
 		return err
@@ -170,6 +167,9 @@ func (r *savedRun) finish() error {
 		if err := saveLossFigures(r.command.path(lossesFigure), steps, losses); err != nil {
 			return err
 		}
+	}
+	if err := r.export(); err != nil { // last: a folder with a model is finished
+		return err
 	}
 	stats := r.file.Stats()
 	s := savedSummary{

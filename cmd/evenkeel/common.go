@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -49,6 +50,7 @@ func isBadInput(err error) bool {
 	}
 	for _, mark := range []error{
 		cluster.ErrFile, cluster.ErrPreset, profile.ErrFormat, profile.ErrUnknown, agent.ErrPolicy,
+		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog, bucket.ErrInput,
 		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
 		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
 		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,

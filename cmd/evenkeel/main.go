@@ -35,6 +35,8 @@ type cli struct {
 	Compare    compareCmd    `cmd:"" help:"Judge policies over scenarios and seeds."`
 	Export     exportCmd     `cmd:"" help:"Write micro-batch sizes for a trainer."`
 	Profiles   profilesCmd   `cmd:"" help:"List, show and check device profiles."`
+	Forward    forwardCmd    `cmd:"" help:"Train networks by forward passes alone, on paired processors."`
+	Bucket     bucketCmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
 	Checkpoint checkpointCmd `cmd:"" help:"Make, look into, verify, export and measure checkpoint files."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }

@@ -32,6 +32,7 @@ func TestScripts(t *testing.T) {
 			"mkpolicy": makePolicy,
 			"lines":    waitForLines,
 			"cut":      cut,
+			"samehash": sameHash,
 			"status":   endsWith,
 			"mkmodel":  makeModel,
 			"damage":   damage,

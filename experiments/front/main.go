@@ -152,9 +152,14 @@ func run(ctx context.Context, seeds, rounds int, out string) error {
 			}
 		}
 	}
+	var joules strings.Builder
+	if err := energy(&joules, game{ctx: ctx, rounds: rounds, seeds: seeds}, trained, all[2]); err != nil {
+		return err
+	}
 	head := fmt.Sprintf("Made by\n\n    go run ./experiments/front\n\nin %v on %d cores (%s/%s): %d seeds of %d rounds. Objectives: progress (goodput over the state oracle's that waits for all), busy share (1 - idle), fresh share.\n"+
 		"Hypervolume above the worst value that any policy reached in each objective, as a share of the box up to the best; each policy swept over all its settings: %d weights of the agent, gain and margin of\nwater-filling, quorum x grace x margin of K-of-N. Interval: bootstrap over seeds.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, seeds, rounds, len(weights))
-	text := head + b.String() + "\nEach objective as its weight rises (the rest evenly on the other two):\n" + mono.String() + "\n![fronts](front/front.svg)\n"
+	text := head + b.String() + "\nEach objective as its weight rises (the rest evenly on the other two):\n" + mono.String() +
+		"\nJoules per counted sample, and progress, as the weight of energy rises at the cost of speed's: ResNet-50 on eight V100s and eight P100s, whose power was measured (devices of the training\nsplit; no held-out device's power is known), beside the fixed rule with the fewest joules, chosen afterwards:\n" + joules.String() + "\n![fronts](front/front.svg)\n"
 	fmt.Print(text)
 	if err := errors.Join(fig.Save("experiments/front/front.svg"), fig.Save("experiments/front/front.png")); err != nil {
 		return err
@@ -305,7 +310,7 @@ func panel(scenario string, all []family, fronts [][]point, seeds int) chart.Pan
 		everyone[i] = i
 	}
 	for k := len(all) - 1; k >= 0; k-- {
-		s := chart.Series{Name: all[k].name, Kind: chart.Points, Muted: k > 0 && k != 2}
+		s := chart.Series{Name: all[k].name, Kind: chart.Points, Muted: k == 1}
 		for _, q := range fronts[k] {
 			m := q.mean(everyone)
 			s.X, s.Y = append(s.X, m[2]), append(s.Y, m[0])

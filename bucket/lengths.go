@@ -1,0 +1,203 @@
+package bucket
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// ErrInput marks every error that is the fault of a file or a setting.
+var ErrInput = errors.New("bucket: bad input")
+
+func badf(format string, args ...any) error {
+	return &inputError{fmt.Sprintf(format, args...)}
+}
+
+// inputError says what is wrong without the mark's own words.
+type inputError struct{ text string }
+
+func (e *inputError) Error() string        { return e.text }
+func (e *inputError) Is(target error) bool { return target == ErrInput }
+
+// MaxLength is the largest length of a sample. A histogram has an entry for each length
+// up to the longest, so this bounds memory.
+const MaxLength = 1 << 24
+
+// MaxSamples is the largest number of samples: positions are 32 bits wide.
+const MaxSamples = math.MaxUint32
+
+// Lengths is one length per sample, 1 to MaxLength, in the data set's order: 4 bytes a
+// sample.
+type Lengths []uint32
+
+// LengthsOptions say how to read a file of lengths.
+type LengthsOptions struct {
+	// Column is the name of a CSV or Parquet column, or its number from 1. "" is the
+	// first. Two joined by a comma are a sample's source and target.
+	Column string
+	// Pair says what two columns make of a sample: "sum" (also for ""), where the model
+	// reads them as one sequence, or "max", where both are padded to the longer.
+	Pair string
+	// Scale multiplies each number, which is then rounded up: 100 for frames of 10 ms
+	// from seconds. 0 is 1, and then a fraction is an error.
+	Scale float64
+}
+
+// ReadLengths reads lengths as text: one per line, or a CSV with a header, each of them
+// possibly gzipped. Name is what errors call the file. Errors are of ErrInput, with the
+// line and the field, or the reader's own.
+func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
+	b := bufio.NewReaderSize(r, 1<<20)
+	if magic, _ := b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, badf("%s: %v", name, err)
+		}
+		defer z.Close()
+		b = bufio.NewReaderSize(z, 1<<20)
+	}
+	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
+		return nil, badf("scale %v: must be above 0", o.Scale)
+	}
+	if o.Pair != "" && o.Pair != "sum" && o.Pair != "max" {
+		return nil, badf("pair %q: must be sum or max", o.Pair)
+	}
+	var out Lengths
+	var columns []int
+	for line := 1; ; line++ {
+		text, err := b.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			return nil, badf("%s:%d: line longer than 1 MiB", name, line)
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%s:%d: %w", name, line, err)
+		}
+		last := err != nil
+		text = bytes.TrimSpace(text)
+		if line == 1 {
+			var header bool
+			if columns, header, err = o.columns(string(text)); err != nil {
+				return nil, badf("%s:1: %v", name, err)
+			}
+			if header {
+				text = nil
+			}
+		}
+		if len(text) > 0 {
+			v, err := o.length(text, columns)
+			if err != nil {
+				return nil, badf("%s:%d: %v", name, line, err)
+			}
+			if len(out) == MaxSamples {
+				return nil, badf("%s:%d: more than %d samples", name, line, uint32(MaxSamples))
+			}
+			out = append(out, v)
+		}
+		if last {
+			break
+		}
+	}
+	if len(out) == 0 {
+		return nil, badf("%s: no lengths", name)
+	}
+	return out, nil
+}
+
+// columns finds the wanted columns in the first line, and whether that is a header.
+func (o LengthsOptions) columns(first string) (at []int, header bool, err error) {
+	cells := strings.Split(first, ",")
+	for _, c := range cells {
+		if _, err := strconv.ParseFloat(strings.TrimSpace(c), 64); err != nil {
+			header = first != ""
+		}
+	}
+	if o.Column == "" {
+		// A word in the place of a first number is more likely a fault than a name when
+		// nothing was asked for and there is one column that begins like a number.
+		if header && first[0] >= '0' && first[0] <= '9' || header && first[0] == '-' {
+			header = false
+		}
+		return []int{0}, header, nil
+	}
+	for _, want := range strings.Split(o.Column, ",") {
+		found := -1
+		for k, c := range cells {
+			if header && strings.TrimSpace(c) == strings.TrimSpace(want) {
+				found = k
+			}
+		}
+		if n, err := strconv.Atoi(want); found < 0 && err == nil && n >= 1 && n <= len(cells) {
+			found = n - 1
+		}
+		if found < 0 {
+			return nil, header, fmt.Errorf("no column %q; there are: %s", want, first)
+		}
+		at = append(at, found)
+	}
+	if len(at) > 2 {
+		return nil, header, fmt.Errorf("column %q: at most two, a source and a target", o.Column)
+	}
+	return at, header, nil
+}
+
+// length reads one line.
+func (o LengthsOptions) length(text []byte, columns []int) (uint32, error) {
+	var total uint64
+	for _, c := range columns {
+		cell, rest := text, text
+		for k := 0; k <= c; k++ {
+			if rest == nil {
+				return 0, fmt.Errorf("field %d: missing", c+1)
+			}
+			var more bool
+			if cell, rest, more = bytes.Cut(rest, []byte{','}); !more {
+				rest = nil
+			}
+		}
+		v, err := o.number(string(bytes.TrimSpace(cell)))
+		if err != nil {
+			return 0, fmt.Errorf("field %d: %w", c+1, err)
+		}
+		if o.Pair == "max" {
+			total = max(total, v)
+		} else {
+			total += v
+		}
+	}
+	if total > MaxLength {
+		return 0, fmt.Errorf("length %d is above %d", total, MaxLength)
+	}
+	return uint32(total), nil
+}
+
+func (o LengthsOptions) number(s string) (uint64, error) {
+	if o.Scale == 0 {
+		v, err := strconv.ParseInt(s, 10, 64)
+		switch {
+		case err != nil:
+			if _, e := strconv.ParseFloat(s, 64); e == nil {
+				return 0, fmt.Errorf("length %q is not a whole number; give a scale", s)
+			}
+			return 0, fmt.Errorf("length %q is not a number", s)
+		case v < 1:
+			return 0, fmt.Errorf("length %d is below 1", v)
+		case v > MaxLength:
+			return 0, fmt.Errorf("length %d is above %d", v, MaxLength)
+		}
+		return uint64(v), nil
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(v) {
+		return 0, fmt.Errorf("length %q is not a number", s)
+	}
+	if v *= o.Scale; !(v > 0 && v <= MaxLength) {
+		return 0, fmt.Errorf("length %s times %v is not between 0 and %d", s, o.Scale, MaxLength)
+	}
+	return uint64(math.Ceil(v)), nil
+}

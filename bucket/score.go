@@ -1,0 +1,183 @@
+package bucket
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Score is what a schedule costs.
+type Score struct {
+	EpochSeconds float64 `json:"epoch_seconds"` // sum over steps of the slowest rank's time
+	Steps        int     `json:"steps"`
+	Imbalance    float64 `json:"imbalance"`     // sum of maxima / sum of means over ranks
+	ImbalanceP99 float64 `json:"imbalance_p99"` // of max / mean per step
+	Padding      float64 `json:"padding"`       // share of padded tokens
+	OutOfMemory  int     `json:"out_of_memory"` // batches
+	Lost         int     `json:"lost"`
+	Repeated     int     `json:"repeated"`
+	Skipped      int     `json:"skipped"` // left out as too long, on request; not lost
+}
+
+type scorer struct {
+	cost          Cost
+	speeds, now   []float64
+	maxima, means float64
+	ratios        []float64
+	tokens, cells int
+	oom           int
+	times         func(step int, perRank []float64)
+}
+
+func newScorer(c Cost, speeds []float64) *scorer {
+	return &scorer{cost: c, speeds: speeds, now: make([]float64, len(speeds))}
+}
+
+func (s *scorer) batch(rank, longest, count, tokens int) {
+	s.now[rank] += s.cost.Seconds(longest, count) / s.speeds[rank]
+	s.tokens += tokens
+	s.cells += longest * count
+	if count > s.cost.Cap(longest) {
+		s.oom++
+	}
+}
+
+func (s *scorer) step() {
+	sum, most := 0.0, 0.0
+	for _, v := range s.now {
+		sum += v
+		most = max(most, v)
+	}
+	mean := sum / float64(len(s.now))
+	s.maxima += most
+	s.means += mean
+	if mean > 0 {
+		s.ratios = append(s.ratios, most/mean)
+	}
+	if s.times != nil {
+		s.times(len(s.ratios)-1, s.now)
+	}
+	clear(s.now)
+}
+
+func (s *scorer) score() Score {
+	out := Score{EpochSeconds: s.maxima, Steps: len(s.ratios), OutOfMemory: s.oom}
+	if len(s.ratios) == 0 {
+		return out
+	}
+	slices.Sort(s.ratios)
+	out.Imbalance = s.maxima / s.means
+	out.ImbalanceP99 = s.ratios[min(len(s.ratios)-1, len(s.ratios)*99/100)]
+	out.Padding = 1 - float64(s.tokens)/float64(s.cells)
+	return out
+}
+
+// Steps is a schedule from anywhere: the next step's batches per rank, nil at the end.
+type Steps func() (batches []RankBatch, err error)
+
+// RankBatch is one batch of a rank in a step.
+type RankBatch struct {
+	Rank    int
+	Samples []uint32
+}
+
+// All gives the schedule's steps to Judge.
+func (s *Schedule) All() Steps {
+	i := 0
+	var out []RankBatch
+	return func() ([]RankBatch, error) {
+		if i == s.Len() {
+			return nil, nil
+		}
+		out = out[:0]
+		for _, b := range s.Step(i) {
+			out = append(out, RankBatch{int(b.Rank), s.Samples(b)})
+		}
+		i++
+		return out, nil
+	}
+}
+
+// Judge scores any schedule: batches are padded to their longest sample, cut to limit if
+// that is above 0 (overlong samples truncated). A sample that appears in no batch is
+// lost, beyond its first time repeated. Times, if given, gets every step's seconds per
+// rank, not to be kept.
+func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times func(step int, perRank []float64)) (Score, error) {
+	s := newScorer(c, speeds)
+	s.times = times
+	seen := make([]uint64, (len(l)+63)/64)
+	distinct, repeated := 0, 0
+	for step := 1; ; step++ {
+		batches, err := steps()
+		if err != nil {
+			return Score{}, err
+		}
+		if batches == nil {
+			break
+		}
+		for _, b := range batches {
+			if b.Rank < 0 || b.Rank >= len(speeds) {
+				return Score{}, badf("step %d: rank %d of %d", step, b.Rank, len(speeds))
+			}
+			longest, tokens := 0, 0
+			for _, i := range b.Samples {
+				if int(i) >= len(l) {
+					return Score{}, badf("step %d: sample %d of %d", step, i, len(l))
+				}
+				n := int(l[i])
+				if limit > 0 {
+					n = min(n, limit)
+				}
+				longest = max(longest, n)
+				tokens += n
+				if bit := uint64(1) << (i % 64); seen[i/64]&bit != 0 {
+					repeated++
+				} else {
+					seen[i/64] |= bit
+					distinct++
+				}
+			}
+			if len(b.Samples) > 0 {
+				s.batch(b.Rank, longest, len(b.Samples), tokens)
+			}
+		}
+		s.step()
+	}
+	score := s.score()
+	score.Lost, score.Repeated = len(l)-distinct, repeated
+	return score, nil
+}
+
+// Checksum names the lengths: XXH3 of their little-endian bytes, in hexadecimal.
+func (l Lengths) Checksum() string {
+	h := xxh3.New()
+	buf := make([]byte, 0, 1<<16)
+	for i, v := range l {
+		buf = binary.LittleEndian.AppendUint32(buf, v)
+		if len(buf) == cap(buf) || i == len(l)-1 {
+			_, _ = h.Write(buf) // never fails
+			buf = buf[:0]
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Bound is the lower bound of the epoch time: no schedule of these ranks is shorter.
+func Bound(l Lengths, c Cost, speeds []float64) float64 {
+	speed, sum := 0.0, 0.0
+	for _, v := range speeds {
+		speed += v
+	}
+	for n, k := range l.histogram() {
+		if k > 0 {
+			if _, rate := efficient(c, n); rate > 0 && !isInf(rate) {
+				sum += float64(k) * rate
+			}
+		}
+	}
+	return sum / speed
+}
+
+func isInf(v float64) bool { return v > 1e300 }

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Processes of a launched run are killed and started again; all end with the weights that the log leads to. (They are
+// back before the others lose patience; package forward has tests of those that stay away.)
+func TestForwardSurvivesKills(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "run.log")
+	cmd := exec.Command("evenkeel", "forward", "launch", "-n", "4", "--steps", "4000", "--log", log, "--json")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	children := func() []string {
+		var all []string
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+		for _, name := range tasks {
+			text, _ := os.ReadFile(name)
+			all = append(all, strings.Fields(string(text))...)
+		}
+		return all
+	}
+	killed := 0
+	for deadline := time.Now().Add(20 * time.Second); killed < 2 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		all := children()
+		if len(all) < 4 {
+			continue
+		}
+		time.Sleep(150 * time.Millisecond)
+		pid, _ := strconv.Atoi(all[killed])
+		if syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
+			time.Sleep(700 * time.Millisecond)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, errs.String())
+	}
+	var s forwardSummary
+	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
+		t.Fatal(err)
+	}
+	if killed == 0 || !strings.Contains(errs.String(), "a processor died") {
+		t.Errorf("%d processes were killed:\n%s", killed, errs.String())
+	}
+	r, _, _, err := replayed(log)
+	if err != nil || r.Damage != "" {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	for rank, h := range s.WeightsHash {
+		if h != r.WeightsHash {
+			t.Errorf("processor %d has %s, the log leads to %s", rank, h, r.WeightsHash)
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/train/task"
+)
+
+// forwardTrainCmd trains with goroutines for processors.
+type forwardTrainCmd struct {
+	forwardFlags
+	Log    string `help:"File for the run's log: every step's increments, from which replay rebuilds the weights." placeholder:"FILE"`
+	Resume bool   `help:"Go on where the log ends."`
+	Plot   string `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
+}
+
+// Help is what "forward train --help" adds.
+func (*forwardTrainCmd) Help() string {
+	return `Processors work in pairs: one computes the losses of two inputs under weights moved a little along a random direction,
+the other under weights moved the other way. They exchange losses, 16 bytes each in a step, and all make the same
+update: no gradient, no activations kept, no optimizer state.
+
+  evenkeel forward train                                    # the digits, eight processors
+  evenkeel forward train --data book.txt -n 16 --log run.log
+  evenkeel forward train --log run.log --resume             # after Ctrl-C`
+}
+
+// Run trains.
+func (c *forwardTrainCmd) Run(a *app) error {
+	outputs := []named{}
+	if c.Plot != "" {
+		if err := checkPlot(c.Plot); err != nil {
+			return err
+		}
+		outputs = append(outputs, named{"--plot", c.Plot})
+	}
+	if c.Log != "" && !c.Resume {
+		outputs = append(outputs, named{"--log", c.Log})
+	}
+	var inputs []named
+	if c.Data != "digits" {
+		inputs = append(inputs, named{"--data", c.Data})
+	}
+	if err := checkFiles(inputs, outputs); err != nil {
+		return err
+	}
+	r, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	return r.train(a, c)
+}
+
+// forwardRun is a run in this process.
+type forwardRun struct {
+	header  forward.Header
+	work    *task.Work
+	weights *forward.Weights // of the first processor
+	log     *forward.LogWriter
+	file    *os.File
+	from    []forward.Commit // done before
+	watch   *forwardWatch
+}
+
+func (r *forwardRun) close() {
+	if r.file != nil {
+		_ = r.file.Close() // what counts was flushed
+	}
+}
+
+// prepare makes a run, or takes one up.
+func (c *forwardTrainCmd) prepare() (*forwardRun, error) {
+	r := &forwardRun{}
+	var err error
+	if c.Resume {
+		if c.Log == "" {
+			return nil, badInputf("--resume needs the --log to go on with")
+		}
+		if err := r.take(c.Log); err != nil {
+			return nil, err
+		}
+	} else if r.header, r.work, err = c.header(); err != nil {
+		return nil, err
+	}
+	if c.Log == "" {
+		return r, nil
+	}
+	return r, r.begin(c.Log)
+}
+
+// take reads the log that is to be continued. Its last block may be cut.
+func (r *forwardRun) take(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return opened(err)
+	}
+	defer f.Close()
+	l, err := forward.NewLogReader(f)
+	if err != nil {
+		return badInputf("%s: %w", path, err)
+	}
+	r.header = l.Header
+	for {
+		c, err := l.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, forward.ErrTruncated) {
+			break
+		}
+		if err != nil {
+			return badInputf("%s: %w", path, err)
+		}
+		r.from = append(r.from, c)
+	}
+	if len(r.from) == r.header.Config.Steps {
+		return badInputf("the run of %s is finished; evenkeel forward replay %s shows what came of it", path, path)
+	}
+	r.work, err = forwardTask(r.header, "")
+	return err
+}
+
+// begin writes the log, what was done before first, beside its name and then to it.
+func (r *forwardRun) begin(path string) error {
+	f, err := os.Create(path + ".tmp")
+	if err != nil {
+		return badInput(err)
+	}
+	r.file = f
+	if r.log, err = forward.NewLogWriter(f, r.header); err != nil {
+		return err
+	}
+	for _, c := range r.from {
+		if err := r.log.Add(c); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(r.log.Flush(), f.Sync()); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// train runs all processors to the end.
+func (r *forwardRun) train(a *app, c *forwardTrainCmd) error {
+	config := &r.header.Config
+	ctx, stop := context.WithCancel(a.ctx)
+	defer stop()
+	memory := forward.NewMemory()
+	all := make([]*forward.Processor, config.Processors)
+	errs := make([]error, config.Processors)
+	r.watch = newForwardWatch(a, config, r.work, len(r.from))
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for rank := range all {
+		p := &forward.Processor{Config: config, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, config.Key), Bus: memory.Reader()}
+		if err := p.Begin(r.from); err != nil {
+			return err
+		}
+		if rank == 0 {
+			r.weights = p.Weights
+			p.Each = r.each
+		}
+		all[rank] = p
+		wg.Go(func() {
+			if errs[rank] = p.Run(ctx); errs[rank] != nil {
+				stop()
+			}
+		})
+	}
+	wg.Wait()
+	r.watch.clear()
+	if r.log != nil {
+		if err := errors.Join(r.log.Flush(), r.file.Sync()); err != nil {
+			return err
+		}
+	}
+	if a.ctx.Err() != nil {
+		hint := fmt.Sprintf("interrupted after %d of %d steps", r.watch.steps, config.Steps)
+		if c.Log != "" {
+			hint += fmt.Sprintf("; the log has all of them. Continue with\n  evenkeel forward train --resume --log %s", c.Log)
+		}
+		return &interruption{a.ctx.Err(), hint}
+	}
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	s, err := r.watch.summary(r.weights, time.Since(begun))
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		s.WeightsHash = append(s.WeightsHash, p.Weights.Hash())
+		s.add(p.Stats())
+	}
+	if r.log != nil {
+		s.Log, s.LogBytes = c.Log, r.log.Bytes()
+	}
+	if c.Plot != "" {
+		if err := r.watch.plot(c.Plot); err != nil {
+			return err
+		}
+	}
+	return s.print(a, c.JSON)
+}
+
+func (r *forwardRun) each(_ int, c forward.Commit) error {
+	if r.log != nil {
+		if err := r.log.Add(c); err != nil {
+			return err
+		}
+	}
+	return r.watch.step(c, r.weights)
+}
+
+// forwardSummary is the --json document.
+type forwardSummary struct {
+	Steps        int      `json:"steps"`
+	Processors   int      `json:"processors"`
+	Directions   int      `json:"directions"`
+	Model        string   `json:"model"`
+	Data         string   `json:"data"`
+	Weights      int      `json:"weights"`
+	Loss         float64  `json:"loss"`          // on the samples held out
+	TestAccuracy float64  `json:"test_accuracy"` // the same
+	Seconds      float64  `json:"seconds"`       // of this process
+	Sent         float64  `json:"bytes_sent_per_step"`
+	Received     float64  `json:"bytes_received_per_step"`
+	Forwards     int64    `json:"forwards"` // of two inputs, of all processors, in this process
+	Missed       int64    `json:"steps_missed"`
+	Dropped      int64    `json:"pairs_dropped"`
+	WeightsHash  []string `json:"weights_hash"` // one per processor
+	Log          string   `json:"log,omitempty"`
+	LogBytes     int64    `json:"log_bytes"`
+
+	counted int // processors
+	done    int // steps of this process
+}
+
+// add counts a processor's.
+func (s *forwardSummary) add(t forward.Stats) {
+	s.counted++
+	steps := float64(max(s.done, 1))
+	s.Sent += (float64(t.Sent)/steps - s.Sent) / float64(s.counted)
+	s.Received += (float64(t.Received)/steps - s.Received) / float64(s.counted)
+	s.Forwards += t.Forwards
+	s.Missed += t.Missed
+	s.Dropped = max(s.Dropped, t.Dropped)
+}
+
+func (s *forwardSummary) same() bool {
+	for _, h := range s.WeightsHash {
+		if h != s.WeightsHash[0] {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *forwardSummary) print(a *app, asJSON bool) error {
+	if !s.same() {
+		return fmt.Errorf("the processors' weights differ: %v; please report this run with its flags", s.WeightsHash)
+	}
+	if asJSON {
+		return a.writeJSON(s)
+	}
+	log := "none; --log keeps one"
+	if s.Log != "" {
+		log = fmt.Sprintf("%s, %s for the whole run", s.Log, humanize.Bytes(uint64(s.LogBytes)))
+	}
+	_, err := fmt.Fprintf(a.out, `%d steps in %s on %s: %s, %s weights.
+
+test accuracy   %s
+test loss       %.4f
+forward passes  %s of two inputs, %s a second
+on the wire     %.0f bytes sent and %.0f received by each processor in a step
+weights         %s, the same on all %d processors
+log             %s
+`, s.Steps, seconds(s.Seconds), s.Data, s.Model, humanize.Comma(int64(s.Weights)), percent(s.TestAccuracy), s.Loss,
+		humanize.Comma(s.Forwards), rate(float64(s.Forwards)/max(s.Seconds, 1e-9)), s.Sent, s.Received, s.WeightsHash[0], len(s.WeightsHash), log)
+	return err
+}
+
+// plotPanel is one curve over forward passes.
+func plotPanel(label string, x, y []float64) chart.Panel {
+	return chart.Panel{XLabel: "forward passes of two inputs", YLabel: label, Series: []chart.Series{{Name: label, Kind: chart.Line, X: x, Y: y}}}
+}

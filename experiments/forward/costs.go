@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+)
+
+// costs measures a step of a network of 4.2 million weights against its own forward pass, and the memory of both.
+func costs(b *strings.Builder) error {
+	net, err := train.MLP(1024, 1600, 1600, 10)
+	if err != nil {
+		return err
+	}
+	set, err := data.NewSynthetic(1000, 1024, 10, 1)
+	if err != nil {
+		return err
+	}
+	const steps, examples = 60, 16
+	c := config(2, 1, steps, 1)
+	c.Examples = []int{examples}
+	timed := &timedModel{Model: forward.NewModel(net)}
+	var whole []float64
+	last := time.Now()
+	p := &forward.Processor{Config: c, Model: timed, Data: set, Weights: forward.NewWeights(net, 1), Bus: echo{forward.NewMemory().Reader()}, Each: func(int, forward.Commit) error {
+		whole = append(whole, time.Since(last).Seconds())
+		last = time.Now()
+		return nil
+	}}
+	if err := p.Run(context.Background()); err != nil {
+		return err
+	}
+	var ratios []float64
+	for i := 5; i < steps; i++ { // the first ones find cold memory
+		ratios = append(ratios, whole[i]/timed.seconds[i])
+	}
+	slices.Sort(ratios)
+	at := func(q float64) float64 { return ratios[int(q*float64(len(ratios)-1))] }
+	fmt.Fprintf(b, "\n## What a step costs\n\nMLP 1024-1600-1600-10, %d weights, %d examples an input, directions of signs, one direction. A whole step over its own forward pass of two inputs, in the same step: median %.3f (quartiles %.3f to %.3f, %d steps); target 1.25.\n",
+		p.Weights.Len(), examples, at(0.5), at(0.25), at(0.75), len(ratios))
+	inference, ours, err := memories(net, 2*examples)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "\nMemory held: inference (float32 weights and activations) %.2f MB, a forward-only processor %.2f MB: %.3f of it; target 1.02 and a tile (64 kB).\n", inference/1e6, ours/1e6, ours/inference)
+	return nil
+}
+
+// echo answers every frame with a partner's, so that one processor runs alone.
+type echo struct{ forward.Bus }
+
+func (e echo) Publish(ctx context.Context, frame []byte) error {
+	f, err := forward.DecodeFrame(frame)
+	if err != nil {
+		return err
+	}
+	f.Rank = 1 - f.Rank
+	return errors.Join(e.Bus.Publish(ctx, frame), e.Bus.Publish(ctx, f.Encode(nil)))
+}
+
+// timedModel notes how long forward passes take.
+type timedModel struct {
+	forward.Model
+	seconds []float64
+}
+
+func (m *timedModel) Losses(w *forward.Weights, b train.Batch) ([2]float32, error) {
+	begun := time.Now()
+	l, err := m.Model.Losses(w, b)
+	m.seconds = append(m.seconds, time.Since(begun).Seconds())
+	return l, err
+}
+
+// memories measures what the heap holds.
+func memories(net *train.Network, samples int) (inference, ours float64, err error) {
+	batch := train.Batch{Inputs: make([]float32, samples*net.InputSize()), Targets: make([]int32, samples)}
+	held := func(make func() (any, error)) (float64, error) {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		x, err := make()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(x)
+		return float64(after.HeapAlloc) - float64(before.HeapAlloc), err
+	}
+	inference, err = held(func() (any, error) {
+		v, err := net.NewValues(nil)
+		if err != nil {
+			return nil, err
+		}
+		net.Initialize(v, rand.New(rand.NewPCG(1, 2)))
+		pass, err := net.NewPass(samples, false, nil)
+		if err != nil {
+			return nil, err
+		}
+		_, err = pass.Loss(v, batch)
+		return []any{v, pass}, err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	ours, err = held(func() (any, error) {
+		w, m := forward.NewWeights(net, 1), forward.NewModel(net)
+		_, err := m.Losses(w, batch)
+		return []any{w, m}, err
+	})
+	return inference, ours, err
+}

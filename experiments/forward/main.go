@@ -1,0 +1,259 @@
+// Command forward measures forward-only training against its targets and against serial MeZO and back-propagation, and
+// writes experiments/forward/RESULTS.md and the figure beside it.
+//
+//	go run ./experiments/forward
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/experiments/internal/results"
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+)
+
+func main() {
+	out := flag.String("out", "experiments/forward/RESULTS.md", "file whose sections are replaced")
+	steps := flag.Int("steps", 10_000, "steps of the long runs")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *out, *steps); err != nil {
+		fmt.Fprintln(os.Stderr, "forward:", err)
+		os.Exit(1)
+	}
+}
+
+// world is what all runs share: the digits, and MLP 64-64-10.
+type world struct {
+	ctx            context.Context
+	net            *train.Network
+	training, held data.Set
+	steps          int
+}
+
+func run(ctx context.Context, out string, steps int) error {
+	begun := time.Now()
+	digits, err := data.Digits()
+	if err != nil {
+		return err
+	}
+	w := &world{ctx: ctx, steps: steps}
+	w.training, w.held = data.Split(digits, 5)
+	if w.net, err = train.MLP(64, 64, 10); err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/forward\n\non %d cores (%s/%s). Data: the UCI digits, 1,797 images, every fifth held out; MLP 64-64-10, 4,810 weights.\n", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+	for _, part := range []func(*strings.Builder) error{w.accuracy, w.agreement, w.directions, w.curves, w.drift, costs} {
+		if err := part(&b); err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%v\n", time.Since(begun).Round(time.Second))
+	}
+	fmt.Print(b.String())
+	return results.Replace(out, "forward", b.String())
+}
+
+// config is a run's with a direction for each pair, unless said otherwise.
+func config(processors, directions, steps int, key uint64) *forward.Config {
+	c := &forward.Config{Processors: processors, Directions: directions, Kind: forward.Rademacher, Key: key, Steps: steps,
+		Epsilon: 1e-3, LearningRate: 0.0075 * math.Sqrt(float64(directions)), Schedule: "cosine"}
+	for range processors / 2 {
+		c.Examples = append(c.Examples, 32)
+	}
+	return c
+}
+
+// outcome is what a run came to.
+type outcome struct {
+	weights  *forward.Weights
+	hashes   []string
+	stats    []forward.Stats
+	losses   []float64 // of every step, over the training examples drawn
+	logBytes int64
+}
+
+// counting counts bytes.
+type counting struct{ n int64 }
+
+func (c *counting) Write(b []byte) (int, error) {
+	c.n += int64(len(b))
+	return len(b), nil
+}
+
+// train runs all processors as goroutines.
+func (w *world) train(c *forward.Config) (*outcome, error) {
+	memory, o := forward.NewMemory(), &outcome{hashes: make([]string, c.Processors), stats: make([]forward.Stats, c.Processors)}
+	var bytes counting
+	log, err := forward.NewLogWriter(&bytes, forward.Header{Config: *c})
+	if err != nil {
+		return nil, err
+	}
+	errs := make([]error, c.Processors)
+	var wg sync.WaitGroup
+	for rank := range c.Processors {
+		p := &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(w.net), Data: w.training, Weights: forward.NewWeights(w.net, c.Key), Bus: memory.Reader(), Timeout: time.Minute}
+		if rank == 0 {
+			o.weights = p.Weights
+			p.Each = func(_ int, commit forward.Commit) error {
+				o.losses = append(o.losses, commit.Loss)
+				return log.Add(commit)
+			}
+		}
+		wg.Go(func() {
+			errs[rank] = p.Run(w.ctx)
+			o.hashes[rank], o.stats[rank] = p.Weights.Hash(), p.Stats()
+		})
+	}
+	wg.Wait()
+	o.logBytes = bytes.n
+	return o, errors.Join(errors.Join(errs...), log.Flush())
+}
+
+// accuracy is what N = 8 reaches.
+func (w *world) accuracy(b *strings.Builder) error {
+	var values []float64
+	for seed := range 5 {
+		o, err := w.train(config(8, 4, w.steps, uint64(seed+1)))
+		if err != nil {
+			return err
+		}
+		a, _, err := forward.Evaluate(w.net, o.weights, w.held)
+		if err != nil {
+			return err
+		}
+		values = append(values, a)
+	}
+	e := stats.Bootstrap([][]float64{values})
+	fmt.Fprintf(b, "\n## Accuracy\n\nN = 8, four directions, %d steps, 32 examples an input, 5 seeds: test accuracy %.3f (95%% interval %.3f to %.3f); target 0.95. Each: %.3f\n", w.steps, e.Mean, e.Low, e.High, values)
+	return nil
+}
+
+// agreement counts weights that differ, bytes on the wire and in the log.
+func (w *world) agreement(b *strings.Builder) error {
+	b.WriteString("\n## Agreement and bytes\n\n| processors | steps | processors with other weights | sent a step | received a step | log |\n|---|---|---|---|---|---|\n")
+	for _, n := range []int{2, 8, 32} {
+		o, err := w.train(config(n, n/2, w.steps, 1))
+		if err != nil {
+			return err
+		}
+		differ := 0
+		for _, h := range o.hashes {
+			if h != o.hashes[0] {
+				differ++
+			}
+		}
+		s := o.stats[0]
+		fmt.Fprintf(b, "| %d | %d | %d | %.0f bytes | %.0f bytes | %d bytes |\n", n, w.steps, differ, float64(s.Sent)/float64(w.steps), float64(s.Received)/float64(w.steps), o.logBytes)
+	}
+	b.WriteString("\nA frame has 16 bytes; headers of the transport come on top. Tests hold the same between goroutines and processes over NATS, after replay, and after deaths.\n")
+	return nil
+}
+
+// stepsTo is the first step at which the mean of the last 20 losses is at most a value, or 0.
+func stepsTo(losses []float64, value float64) int {
+	mean := 0.0
+	for i, l := range losses {
+		mean += l / 20
+		if i >= 20 {
+			mean -= losses[i-20] / 20
+		}
+		if i >= 19 && mean <= value {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// directions compares one direction for each pair with one for all, each at its best rate of a grid.
+func (w *world) directions(b *strings.Builder) error {
+	best := func(directions int) (steps int, rate float64, err error) {
+		for _, rate0 := range []float64{0.005, 0.01, 0.02, 0.03, 0.05, 0.07} {
+			c := config(32, directions, 3000, 1)
+			c.LearningRate, c.Schedule = rate0, "constant"
+			for p := range c.Examples {
+				c.Examples[p] = 16
+			}
+			o, err := w.train(c)
+			if errors.Is(err, forward.ErrOverflow) {
+				continue
+			}
+			if err != nil {
+				return 0, 0, err
+			}
+			if s := stepsTo(o.losses, 0.5); s > 0 && (steps == 0 || s < steps) {
+				steps, rate = s, rate0
+			}
+		}
+		return steps, rate, nil
+	}
+	shared, sharedRate, err := best(1)
+	if err != nil {
+		return err
+	}
+	own, ownRate, err := best(16)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "\n## Directions\n\nN = 32, 16 examples an input, steps to a training loss of 0.5 (mean of 20 steps), each at the best of six learning rates: one direction for all %d steps (rate %g), one for each pair %d (rate %g): ", shared, sharedRate, own, ownRate)
+	if shared == 0 {
+		b.WriteString("the shared direction did not get there in 3,000 steps.\n")
+		return nil
+	}
+	fmt.Fprintf(b, "%.2f of it; target a third.\n", float64(own)/float64(shared))
+	return nil
+}
+
+// figure is the curves' file, without its extension.
+const figure = "experiments/forward/loss"
+
+func (w *world) curves(b *strings.Builder) error {
+	o, err := w.train(config(8, 4, w.steps, 1))
+	if err != nil {
+		return err
+	}
+	mezo, err := w.mezo(w.steps, 64, nil)
+	if err != nil {
+		return err
+	}
+	back, err := w.backPropagation(1000, 64)
+	if err != nil {
+		return err
+	}
+	series := func(name string, losses []float64, forwards float64) chart.Series {
+		s := chart.Series{Name: name, Kind: chart.Line}
+		every := max(len(losses)/300, 1)
+		for i := every; i <= len(losses); i += every {
+			mean := 0.0
+			for _, l := range losses[i-every : i] {
+				mean += l / float64(every)
+			}
+			s.X, s.Y = append(s.X, float64(i)*forwards), append(s.Y, mean)
+		}
+		return s
+	}
+	f := chart.Figure{Title: "Digits: training loss over forward passes", Panels: []chart.Panel{{
+		XLabel: "forward passes of 64 examples", YLabel: "training loss", LogX: true, LogY: true,
+		Series: []chart.Series{
+			series("forward-only, 8 processors, 4 directions", o.losses, 8),
+			series("serial MeZO, float32", mezo, 2),
+			series("back-propagation, SGD (a step counts as 3)", back, 3),
+		},
+	}}}
+	b.WriteString("\n## Learning curves\n\n![training loss over forward passes](loss.svg)\n")
+	return errors.Join(f.Save(figure+".svg"), f.Save(figure+".png"))
+}

@@ -1,0 +1,70 @@
+package forward
+
+import (
+	"context"
+	"sync"
+)
+
+// Bus carries frames to all processors, in one order that is the same for all of them.
+type Bus interface {
+	// Publish sends a frame.
+	Publish(ctx context.Context, frame []byte) error
+	// Next returns the next frame, from the beginning of the run on. It waits until there is one or ctx ends.
+	Next(ctx context.Context) ([]byte, error)
+	// Behind says whether Next has a frame at once.
+	Behind() bool
+}
+
+// Memory is a run's frames within one process. Reader gives each processor its Bus.
+type Memory struct {
+	mu      sync.Mutex
+	frames  [][FrameBytes]byte
+	changed chan struct{} // closed at the next frame
+}
+
+// NewMemory has no frames.
+func NewMemory() *Memory { return &Memory{changed: make(chan struct{})} }
+
+// Reader begins with the first frame.
+func (m *Memory) Reader() Bus { return &memoryReader{memory: m} }
+
+type memoryReader struct {
+	memory *Memory
+	at     int
+}
+
+func (r *memoryReader) Publish(_ context.Context, frame []byte) error {
+	m := r.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.frames = append(m.frames, [FrameBytes]byte(frame))
+	close(m.changed)
+	m.changed = make(chan struct{})
+	return nil
+}
+
+func (r *memoryReader) Next(ctx context.Context) ([]byte, error) {
+	m := r.memory
+	for {
+		m.mu.Lock()
+		if r.at < len(m.frames) {
+			f := m.frames[r.at]
+			r.at++
+			m.mu.Unlock()
+			return f[:], nil
+		}
+		changed := m.changed
+		m.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (r *memoryReader) Behind() bool {
+	r.memory.mu.Lock()
+	defer r.memory.mu.Unlock()
+	return r.at < len(r.memory.frames)
+}

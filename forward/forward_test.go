@@ -1,0 +1,350 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The vectors of Random123's kat_vectors.
+func TestPhilox(t *testing.T) {
+	const all = 1<<32 - 1
+	for _, c := range []struct {
+		counter [4]uint32
+		key     [2]uint32
+		want    [4]uint32
+	}{
+		{[4]uint32{}, [2]uint32{}, [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+		{[4]uint32{all, all, all, all}, [2]uint32{all, all}, [4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [2]uint32{0xa4093822, 0x299f31d0}, [4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+	} {
+		if got := philox(c.counter, c.key); got != c.want {
+			t.Errorf("%x: %x, want %x", c.counter, got, c.want)
+		}
+	}
+}
+
+func TestDirectionsAreWhatTheySay(t *testing.T) {
+	for _, kind := range []Kind{Rademacher, Gaussian} {
+		w := make([]int32, 100_000)
+		kind.add(w, 7, 3, 0, []term{{step: 5, direction: 2, plus: 1 << 12}})
+		sum, square, fourth := 0.0, 0.0, 0.0
+		for _, x := range w {
+			z := float64(x) / (1 << 12)
+			sum, square, fourth = sum+z, square+z*z, fourth+z*z*z*z
+		}
+		n := float64(len(w))
+		wantFourth := map[Kind]float64{Rademacher: 1, Gaussian: 3}[kind]
+		if math.Abs(sum/n) > 0.015 || math.Abs(square/n-1) > 0.02 || math.Abs(fourth/n-wantFourth) > 0.1 {
+			t.Errorf("%s: mean %v, variance %v, fourth moment %v", kind, sum/n, square/n, fourth/n)
+		}
+		other := make([]int32, len(w))
+		kind.add(other, 7, 4, 0, []term{{step: 5, direction: 2, plus: 1 << 12}})
+		same := 0.0
+		for i := range w {
+			same += float64(w[i]) * float64(other[i]) / (1 << 24)
+		}
+		if math.Abs(same/n) > 0.015 {
+			t.Errorf("%s: two tensors go together by %v", kind, same/n)
+		}
+	}
+}
+
+// Trying a direction and taking it back is the identity; moves add up to the same bits in any order, alone or
+// together with what is taken back.
+func TestMovesAreExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kind := rapid.SampledFrom([]Kind{Rademacher, Gaussian}).Draw(t, "kind")
+		shift := uint(rapid.IntRange(0, 6).Draw(t, "shift"))
+		start := make([]int32, rapid.IntRange(1, 700).Draw(t, "len"))
+		for i := range start {
+			start[i] = rapid.Int32Range(-1<<29, 1<<29).Draw(t, "weight")
+		}
+		draw := func() term {
+			return term{step: rapid.Uint32Range(0, 3).Draw(t, "step"), direction: rapid.Uint32Range(0, 2).Draw(t, "direction"),
+				plus: rapid.Int64Range(-1<<20, 1<<20).Draw(t, "plus"), minus: rapid.Int64Range(-1<<20, 1<<20).Draw(t, "minus")}
+		}
+		w := slices.Clone(start)
+		trial := draw()
+		back := term{step: trial.step, direction: trial.direction, plus: trial.minus, minus: trial.plus}
+		kind.add(w, 1, 2, shift, []term{trial})
+		kind.add(w, 1, 2, shift, []term{back})
+		if !slices.Equal(w, start) {
+			t.Fatal("taking a trial back leaves a trace")
+		}
+		terms := []term{draw(), draw(), draw()}
+		one, other, fused := slices.Clone(start), slices.Clone(start), slices.Clone(start)
+		for i := range terms {
+			kind.add(one, 1, 2, shift, terms[i:i+1])
+			kind.add(other, 1, 2, shift, terms[2-i:3-i])
+		}
+		kind.add(fused, 1, 2, shift, []term{trial})
+		kind.add(fused, 1, 2, shift, append(slices.Clone(terms), back))
+		if !slices.Equal(one, other) || !slices.Equal(one, fused) {
+			t.Fatal("the order of moves shows")
+		}
+	})
+}
+
+func digits(t testing.TB) (training, held data.Set) {
+	t.Helper()
+	all, err := data.Digits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	training, held = data.Split(all, 5)
+	return training, held
+}
+
+func testConfig(processors, directions, steps int) *Config {
+	c := &Config{Processors: processors, Directions: directions, Kind: Rademacher, Key: 11, Steps: steps, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "cosine"}
+	for p := range processors / 2 {
+		c.Examples = append(c.Examples, 3+p%2)
+	}
+	return c
+}
+
+func network3(t testing.TB) *train.Network {
+	t.Helper()
+	net, err := train.MLP(64, 16, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net
+}
+
+// runAll runs all processors in one process; change may alter one before it runs.
+func runAll(t testing.TB, c *Config, net *train.Network, memory *Memory, change func(p *Processor)) []*Processor {
+	t.Helper()
+	training, _ := digits(t)
+	all := make([]*Processor, c.Processors)
+	var wg sync.WaitGroup
+	errs := make([]error, c.Processors)
+	for rank := range all {
+		p := &Processor{Config: c, Rank: rank, Model: NewModel(net), Data: training, Weights: NewWeights(net, c.Key), Bus: memory.Reader()}
+		all[rank] = p
+		if change != nil {
+			change(p)
+		}
+		wg.Go(func() { errs[rank] = p.Run(t.Context()) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestAllProcessorsAgree(t *testing.T) {
+	net := network3(t)
+	for _, c := range []*Config{testConfig(2, 1, 40), testConfig(8, 1, 40), testConfig(8, 4, 40), testConfig(12, 2, 20)} {
+		for _, kind := range []Kind{Rademacher, Gaussian} {
+			c.Kind = kind
+			c.Momentum = map[Kind]float64{Rademacher: 0, Gaussian: 0.5}[kind]
+			memory := NewMemory()
+			all := runAll(t, c, net, memory, nil)
+			want := all[0].Weights.Hash()
+			if want == NewWeights(net, c.Key).Hash() {
+				t.Fatal("nothing was learnt")
+			}
+			for _, p := range all {
+				if got := p.Weights.Hash(); got != want {
+					t.Errorf("%d processors, %d directions, %s: processor %d has %s, processor 0 %s", c.Processors, c.Directions, kind, p.Rank, got, want)
+				}
+				s := p.Stats()
+				steps := int64(c.Steps)
+				if s.Sent != 16*steps || s.Received != 16*steps*int64(c.Processors-1) || s.Missed+s.Ignored+s.Dropped != 0 || s.Forwards != steps {
+					t.Errorf("processor %d: %+v", p.Rank, s)
+				}
+			}
+			// One that comes when all is over finds the same.
+			late := &Processor{Config: c, Rank: 1, Model: nil, Data: all[0].Data, Weights: NewWeights(net, c.Key), Bus: memory.Reader()}
+			if err := late.Run(t.Context()); err != nil || late.Weights.Hash() != want {
+				t.Errorf("coming late: %v, %s, want %s", err, late.Weights.Hash(), want)
+			}
+		}
+	}
+}
+
+// refusing loses the connection for good after some frames.
+type refusing struct {
+	Bus
+	left int
+}
+
+var errGone = errors.New("gone")
+
+func (r *refusing) Publish(ctx context.Context, frame []byte) error {
+	if r.left--; r.left < 0 {
+		return errGone
+	}
+	return r.Bus.Publish(ctx, frame)
+}
+
+// A processor that dies takes its pair out; the others go on; it comes back and ends with the same weights.
+func TestDeathAndReturn(t *testing.T) {
+	net, c := network3(t), testConfig(6, 3, 60)
+	training, _ := digits(t)
+	memory := NewMemory()
+	all := make([]*Processor, c.Processors)
+	var wg sync.WaitGroup
+	errs := make([]error, c.Processors)
+	start := func(rank int, bus Bus) {
+		p := &Processor{Config: c, Rank: rank, Model: NewModel(net), Data: training, Weights: NewWeights(net, c.Key), Bus: bus, Timeout: 30 * time.Millisecond,
+			Each: func(int, Commit) error { time.Sleep(2 * time.Millisecond); return nil }}
+		all[rank] = p
+		wg.Go(func() { errs[rank] = p.Run(t.Context()) })
+	}
+	for rank := range all {
+		if rank != 3 {
+			start(rank, memory.Reader())
+		}
+	}
+	dead := &Processor{Config: c, Rank: 3, Model: NewModel(net), Data: training, Weights: NewWeights(net, c.Key), Bus: &refusing{memory.Reader(), 20}}
+	if err := dead.Run(t.Context()); !errors.Is(err, errGone) {
+		t.Fatalf("%v", err)
+	}
+	time.Sleep(60 * time.Millisecond)
+	start(3, memory.Reader())
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	missed := all[2].Stats().Missed
+	if missed == 0 {
+		t.Error("the pair of the dead processor took part all the time")
+	}
+	if missed > 55 {
+		t.Error("the pair never came back")
+	}
+	for _, p := range all {
+		if got, want := p.Weights.Hash(), all[0].Weights.Hash(); got != want {
+			t.Errorf("processor %d has %s, processor 0 %s", p.Rank, got, want)
+		}
+	}
+}
+
+// Frames twice, from nowhere, of other steps and torn ones change nothing.
+func TestNoiseOnTheWire(t *testing.T) {
+	net, c := network3(t), testConfig(4, 2, 30)
+	want := runAll(t, c, net, NewMemory(), nil)[0].Weights.Hash()
+	memory := NewMemory()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var mu sync.Mutex
+	all := runAll(t, c, net, memory, func(p *Processor) {
+		if p.Rank == 1 {
+			p.Bus = &noisy{p.Bus, rng, &mu}
+		}
+	})
+	for _, p := range all {
+		if p.Weights.Hash() != want {
+			t.Errorf("processor %d has other weights", p.Rank)
+		}
+		if p.Stats().Ignored == 0 {
+			t.Error("nothing was ignored")
+		}
+	}
+}
+
+type noisy struct {
+	Bus
+	rng *rand.Rand
+	mu  *sync.Mutex
+}
+
+func (n *noisy) Publish(ctx context.Context, frame []byte) error {
+	if err := n.Bus.Publish(ctx, frame); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f, _ := DecodeFrame(frame)
+	for _, other := range []Frame{f, {Step: f.Step + 3, Rank: 0}, {Step: f.Step, Rank: 99}, {Step: f.Step, Rank: f.Rank, Losses: [2]float32{9, 9}}, {Step: f.Step, Commit: true}, {Step: f.Step, Commit: true, Pairs: 1 << 40}} {
+		if n.rng.IntN(2) == 0 {
+			if err := n.Bus.Publish(ctx, other.Encode(nil)); err != nil {
+				return err
+			}
+		}
+	}
+	return n.Bus.Publish(ctx, make([]byte, FrameBytes)) // of kind 0
+}
+
+// broken gives losses that are no numbers on some steps.
+type broken struct {
+	Model
+	n int
+}
+
+func (b *broken) Losses(w *Weights, batch train.Batch) ([2]float32, error) {
+	l, err := b.Model.Losses(w, batch)
+	if b.n++; b.n%3 == 0 {
+		l[1] = float32(math.NaN())
+	}
+	return l, err
+}
+
+func TestLossesThatAreNoNumbers(t *testing.T) {
+	net, c := network3(t), testConfig(4, 2, 30)
+	all := runAll(t, c, net, NewMemory(), func(p *Processor) {
+		if p.Rank == 2 {
+			p.Model = &broken{Model: p.Model}
+		}
+	})
+	for _, p := range all {
+		if p.Weights.Hash() != all[0].Weights.Hash() || p.Stats().Dropped != 10 {
+			t.Errorf("processor %d: %d pairs dropped, weights %s", p.Rank, p.Stats().Dropped, p.Weights.Hash())
+		}
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	c := Config{Processors: 3, Epsilon: math.NaN(), LearningRate: math.Inf(1), Schedule: "steps", Clip: -1, Momentum: 1, Kind: "cauchy", Examples: []int{0}}
+	err := c.Validate()
+	if !errors.Is(err, ErrConfig) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"processors is 3", "directions is 0", "epsilon is NaN", "learning_rate is +Inf", `schedule is "steps"`, "clip is -1", "momentum is 1", `kind is "cauchy"`, "examples[0] is 0", "steps is 0"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not told: %v", want, err)
+		}
+	}
+}
+
+// It learns the digits, more quickly with more directions.
+func TestLearnsDigits(t *testing.T) {
+	net := network3(t)
+	_, held := digits(t)
+	right := func(c *Config) float64 {
+		w := runAll(t, c, net, NewMemory(), nil)[0].Weights
+		acc, _, err := Evaluate(net, w, held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return acc
+	}
+	few, many := testConfig(2, 1, 600), testConfig(8, 4, 600)
+	few.LearningRate, many.LearningRate = 0.01, 0.03 // the more directions, the larger may it be
+	for p := range many.Examples {
+		many.Examples[p] = 16
+	}
+	few.Examples[0] = 16
+	a, b := right(few), right(many)
+	t.Logf("accuracy %.3f with one direction, %.3f with four", a, b)
+	if a < 0.25 || b < 0.6 || b <= a {
+		t.Errorf("accuracy %.3f with one direction, %.3f with four", a, b)
+	}
+}

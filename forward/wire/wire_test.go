@@ -1,0 +1,148 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func serve(t *testing.T) *Server {
+	t.Helper()
+	s, err := Serve(ServerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Over the wire the weights are those of goroutines; one that comes late finds them too.
+func TestOverTheWire(t *testing.T) {
+	s := serve(t)
+	net, err := train.MLP(64, 12, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digits, err := data.Digits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &forward.Config{Processors: 4, Directions: 2, Kind: forward.Rademacher, Key: 5, Steps: 40, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}}
+	memory := forward.NewMemory()
+	run := func(bus func(rank int) forward.Bus, ranks ...int) string {
+		var wg sync.WaitGroup
+		hashes, errs := make([]string, len(ranks)), make([]error, len(ranks))
+		for i, rank := range ranks {
+			p := &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(net), Data: digits, Weights: forward.NewWeights(net, c.Key), Bus: bus(rank)}
+			wg.Go(func() {
+				errs[i] = p.Run(t.Context())
+				hashes[i] = p.Weights.Hash()
+			})
+		}
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range hashes {
+			if h != hashes[0] {
+				t.Fatal("weights differ")
+			}
+		}
+		return hashes[0]
+	}
+	want := run(func(int) forward.Bus { return memory.Reader() }, 0, 1, 2, 3)
+
+	owner, err := Connect(s.URL(), Options{Token: s.Token()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	if err := Create(t.Context(), owner, "a-run", []byte("what it is")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(t.Context(), owner, "a-run", nil); !errors.Is(err, ErrExists) {
+		t.Errorf("a second of that name: %v", err)
+	}
+	var left []func()
+	leave := func() {
+		for _, f := range left {
+			f()
+		}
+		left = nil
+	}
+	join := func(int) forward.Bus {
+		conn, err := Connect(s.URL(), Options{Token: s.Token()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		header, bus, err := Join(t.Context(), conn, "a-run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(header) != "what it is" {
+			t.Errorf("header %q", header)
+		}
+		left = append(left, func() { bus.Close(); conn.Close() })
+		return bus
+	}
+	if got := run(join, 0, 1, 2, 3); got != want {
+		t.Errorf("over the wire %s, in one process %s", got, want)
+	}
+	if got := run(join, -1); got != want {
+		t.Errorf("an observer afterwards has %s, want %s", got, want)
+	}
+	leave()
+	if err := Remove(t.Context(), owner, "a-run"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	s := serve(t)
+	if c, err := Connect(s.URL(), Options{Token: "wrong"}); err == nil {
+		c.Close()
+		t.Error("a wrong token was let in")
+	}
+	c, err := Connect(s.URL(), Options{Token: s.Token()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, _, err := Join(ctx, c, "nothing"); !errors.Is(err, ErrNoRun) {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := Join(ctx, c, "no name!"); !errors.Is(err, ErrName) {
+		t.Errorf("%v", err)
+	}
+	if err := Create(ctx, c, strings.Repeat("x", 65), nil); !errors.Is(err, ErrName) {
+		t.Errorf("%v", err)
+	}
+	for _, o := range []ServerOptions{{Addr: "0.0.0.0:0"}, {Addr: "0.0.0.0:0", Token: "secret"}, {Addr: "example.org:1"}} {
+		if s, err := Serve(o); !errors.Is(err, ErrOpen) {
+			t.Errorf("%+v: %v", o, err)
+			if err == nil {
+				_ = s.Close()
+			}
+		}
+	}
+	if _, err := Serve(ServerOptions{Addr: "127.0.0.1"}); err == nil {
+		t.Error("an address without a port was taken")
+	}
+}
