@@ -140,8 +140,8 @@ func panel(title string, spans []train.Span) (_ chart.Panel, end float64) {
 	return p, end
 }
 
-// typical is the first of two steps that together take the median time. Between trials others take their turns: what
-// lies there is long, and seldom, so it is not the median.
+// typical is the first of two steps that follow each other at once, not with the turns of others between them, and
+// together take the median time.
 func typical(spans []train.Span) uint64 {
 	type step struct{ begin, end time.Duration }
 	steps := map[uint64]step{}
@@ -161,11 +161,14 @@ func typical(spans []train.Span) uint64 {
 	}
 	var pairs []uint64
 	for n, at := range steps {
-		if next := steps[n+1]; at.begin > 0 && next.begin >= at.end {
+		if gap := steps[n+1].begin - at.end; at.begin > 0 && gap >= 0 && gap < (at.end-at.begin)/2 {
 			pairs = append(pairs, n)
 		}
 	}
 	lasts := func(n uint64) time.Duration { return steps[n+1].end - steps[n].begin }
 	slices.SortFunc(pairs, func(a, b uint64) int { return cmp.Or(cmp.Compare(lasts(a), lasts(b)), cmp.Compare(a, b)) })
+	if len(pairs) == 0 { // others have used the machine all the time
+		return 1
+	}
 	return pairs[(len(pairs)-1)/2]
 }
