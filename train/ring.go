@@ -6,13 +6,16 @@ import "time"
 // one: every node sends and receives 2 (n-1)/n of the data (Patarasuk and Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", 2009).
 type ring struct {
-	links     []link  // link i leads from node i to the next one
+	links     []*link // link i leads from node i to the next one
 	bandwidth float64 // bytes per second of a link; 0: as fast as memory
 }
 
+// link carries one message at a time. The sender copies into its buffers in turn: when it fills one again, a message that
+// was sent after that buffer's has been taken, so the receiver has done with it.
 type link struct {
-	data chan message
-	read chan struct{} // the receiver has done with the data
+	data    chan message
+	buffers [3][]float32
+	turn    int
 }
 
 type message struct {
@@ -23,7 +26,7 @@ type message struct {
 func newRing(nodes int, bandwidth float64) *ring {
 	r := &ring{bandwidth: bandwidth}
 	for range nodes {
-		r.links = append(r.links, link{make(chan message, 1), make(chan struct{}, 1)})
+		r.links = append(r.links, &link{data: make(chan message, 1)})
 	}
 	return r
 }
@@ -52,14 +55,15 @@ func (r *ring) sum(node int, data []float32) {
 // pass hands a part to the next node and takes one from the node before.
 func (r *ring) pass(node int, out, in []float32, take func(in, from []float32)) {
 	to, from := r.links[node], r.links[(node+len(r.links)-1)%len(r.links)]
-	to.data <- message{out, r.now()}
+	buffer := append(to.buffers[to.turn][:0], out...)
+	to.buffers[to.turn] = buffer
+	to.turn = (to.turn + 1) % len(to.buffers)
+	to.data <- message{buffer, r.now()}
 	m := <-from.data
 	if r.bandwidth > 0 {
 		time.Sleep(time.Until(m.sent.Add(time.Duration(4 * float64(len(m.part)) / r.bandwidth * 1e9))))
 	}
 	take(in, m.part)
-	from.read <- struct{}{}
-	<-to.read // from here on, out may change
 }
 
 func (r *ring) now() time.Time {

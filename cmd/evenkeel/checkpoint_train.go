@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent/export"
@@ -113,6 +114,14 @@ func (c *checkpointTrainCmd) task(a *app) (task.Task, error) {
 	for _, name := range []string{taskFile, slotsFile} {
 		if _, err := os.Lstat(filepath.Join(c.Out, name)); err == nil {
 			return task.Task{}, badInputf("%s is there already: continue that run with --resume, or choose another folder with --out", filepath.Join(c.Out, name))
+		}
+	}
+	for _, f := range []struct {
+		name string
+		zero bool
+	}{{"size", c.Size == 0}, {"depth", c.Depth == 0}, {"length", c.Length == 0}, {"steps", c.Steps == 0}, {"rate", c.Rate == 0}} {
+		if f.zero && slices.Contains(a.given, f.name) {
+			return task.Task{}, badInputf("--%s 0: want more than 0; leave it out for the default", f.name)
 		}
 	}
 	t := task.Task{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"time"
 
@@ -107,6 +108,9 @@ func (r *savedRun) train() error {
 			return err
 		}
 		done := r.trainer.Steps()
+		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+			return fmt.Errorf("the loss of step %d is no number: the learning rate %v is too high; train with a lower --rate to another folder", done, r.work.Task.Rate)
+		}
 		if err := r.losses.add(done, loss); err != nil {
 			return err
 		}

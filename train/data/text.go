@@ -22,7 +22,7 @@ func NewText(r io.Reader, name string, length int) (*Text, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("data: %s: %w", name, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrFormat, name, err)
 	}
 	if len(text) > MaxFileBytes {
 		return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFormat, name, MaxFileBytes)

@@ -8,6 +8,7 @@ package task
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed" // the schema
 	"encoding/json"
 	"errors"
@@ -85,7 +86,7 @@ func (t Task) WithDefaults() Task {
 	if t.Model == MLP && t.text() {
 		t.Model = Transformer
 	}
-	set(&t.Size, map[string]int{MLP: 128, Convnet: 16, Transformer: 64}[t.Model])
+	set(&t.Size, cmp.Or(map[string]int{MLP: 128, Convnet: 16}[t.Model], 64))
 	set(&t.Depth, 2)
 	set(&t.Length, 64)
 	if len(t.MicroBatches) == 0 {

@@ -173,6 +173,7 @@ type report struct {
 type variantReport struct {
 	Name        string         `json:"name"`
 	Seconds     stats.Interval `json:"step_seconds"` // median
+	Trials      []float64      `json:"trials"`       // the same, of each
 	OverCompute stats.Interval `json:"over_compute"`
 }
 
@@ -182,32 +183,46 @@ func newReport(c config, all []*variant) *report {
 		Machine: fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH),
 		Bytes:   all[3].file.Info().Bytes, all: all,
 	}
-	// Statistics of medians over trials: others use the machine, and a trial that they met is an outlier.
+	// Others use the machine. What they take from a whole trial is divided out: a trial's times are taken relative to
+	// the mean of its variants. What they take from a single variant is an outlier: all statistics are of medians.
+	relative := make(map[*variant][]float64)
+	for i := range c.Trials {
+		mean := 0.0
+		for _, v := range all {
+			mean += v.seconds[i] / float64(len(all))
+		}
+		for _, v := range all {
+			relative[v] = append(relative[v], v.seconds[i]/mean)
+		}
+	}
 	interval := func(value func(median func(of *variant) float64) float64) stats.Interval {
 		return stats.Seeds(c.Trials, func(pick []int) float64 {
-			return value(func(of *variant) float64 {
-				var seconds []float64
-				for _, i := range pick {
-					seconds = append(seconds, of.seconds[i])
-				}
-				slices.Sort(seconds)
-				return stat.Quantile(0.5, stat.LinInterp, seconds, nil)
-			})
+			return value(func(of *variant) float64 { return median(relative[of], pick) })
 		})
 	}
-	type median = func(of *variant) float64
 	compute, exchange, exchangeLine, save, saveLine := all[0], all[1], all[2], all[3], all[4]
 	for _, v := range all {
-		r.Variants = append(r.Variants, variantReport{v.name, interval(func(m median) float64 { return m(v) }), interval(func(m median) float64 { return m(v) / m(compute) })})
+		r.Variants = append(r.Variants, variantReport{v.name, stats.Seeds(c.Trials, func(pick []int) float64 { return median(v.seconds, pick) }), v.seconds, interval(func(m func(*variant) float64) float64 { return m(v) / m(compute) })})
 	}
-	r.ExchangeHidden = interval(func(m median) float64 { return (m(exchange) - m(exchangeLine)) / (m(exchange) - m(compute)) })
-	r.SaveHidden = interval(func(m median) float64 {
+	r.ExchangeHidden = interval(func(m func(*variant) float64) float64 {
+		return (m(exchange) - m(exchangeLine)) / (m(exchange) - m(compute))
+	})
+	r.SaveHidden = interval(func(m func(*variant) float64) float64 {
 		return ((m(save) - m(exchange)) - (m(saveLine) - m(exchangeLine))) / (m(save) - m(exchange))
 	})
-	r.BothHidden = interval(func(m median) float64 { return (m(save) - m(saveLine)) / (m(save) - m(compute)) })
-	r.StepRatio = interval(func(m median) float64 { return m(saveLine) / m(save) })
+	r.BothHidden = interval(func(m func(*variant) float64) float64 { return (m(save) - m(saveLine)) / (m(save) - m(compute)) })
+	r.StepRatio = interval(func(m func(*variant) float64) float64 { return m(saveLine) / m(save) })
 	r.Layers = layers(all[4].spans)
 	return r
+}
+
+func median(of []float64, pick []int) float64 {
+	var x []float64
+	for _, i := range pick {
+		x = append(x, of[i])
+	}
+	slices.Sort(x)
+	return stat.Quantile(0.5, stat.LinInterp, x, nil)
 }
 
 func (r *report) write(dir string) error {

@@ -140,21 +140,35 @@ func panel(title string, spans []train.Span) (_ chart.Panel, end float64) {
 	return p, end
 }
 
-// typical is the first of two steps that follow each other at once and together take the median time.
+// typical is the first of two steps that follow each other at once, not with the turns of others between them, and
+// together take the median time.
 func typical(spans []train.Span) uint64 {
-	begins := map[uint64]time.Duration{}
+	type step struct{ begin, end time.Duration }
+	steps := map[uint64]step{}
 	for _, s := range spans {
-		if b, ok := begins[s.Step]; s.Node == 0 && s.Activity == train.Forward && (!ok || s.Begin < b) {
-			begins[s.Step] = s.Begin
+		at, ok := steps[s.Step]
+		switch {
+		case s.Node != 0:
+			continue
+		case s.Activity == train.Forward:
+			at.begin = s.Begin
+		case s.Activity == train.Update:
+			at.end = max(at.end, s.End)
+		case !ok:
+			continue
 		}
+		steps[s.Step] = at
 	}
 	var pairs []uint64
-	for step := range begins {
-		if _, ok := begins[step+2]; ok {
-			pairs = append(pairs, step)
+	for n, at := range steps {
+		if gap := steps[n+1].begin - at.end; at.begin > 0 && gap >= 0 && gap < (at.end-at.begin)/2 {
+			pairs = append(pairs, n)
 		}
 	}
-	lasts := func(step uint64) time.Duration { return begins[step+2] - begins[step] }
+	lasts := func(n uint64) time.Duration { return steps[n+1].end - steps[n].begin }
 	slices.SortFunc(pairs, func(a, b uint64) int { return cmp.Or(cmp.Compare(lasts(a), lasts(b)), cmp.Compare(a, b)) })
-	return pairs[len(pairs)/2]
+	if len(pairs) == 0 { // others have used the machine all the time
+		return 1
+	}
+	return pairs[(len(pairs)-1)/2]
 }
