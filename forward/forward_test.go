@@ -238,6 +238,40 @@ func TestDeathAndReturn(t *testing.T) {
 	}
 }
 
+// slow takes its time now and then.
+type slow struct {
+	Model
+	n int
+}
+
+func (s *slow) Losses(w *Weights, b train.Batch) ([2]float32, error) {
+	if s.n++; s.n%100 == 10 {
+		time.Sleep(60 * time.Millisecond)
+	}
+	return s.Model.Losses(w, b)
+}
+
+// A pair that was too slow once is waited for again.
+func TestSlowPairComesBack(t *testing.T) {
+	net, c := network3(t), testConfig(6, 3, 250)
+	all := runAll(t, c, net, NewMemory(), func(p *Processor) {
+		p.Timeout = 20 * time.Millisecond
+		if p.Rank != 3 {
+			p.Each = func(int, Commit) error { time.Sleep(time.Millisecond); return nil }
+		} else {
+			p.Model = &slow{Model: p.Model}
+		}
+	})
+	for _, p := range all {
+		if p.Weights.Hash() != all[0].Weights.Hash() {
+			t.Errorf("processor %d has other weights", p.Rank)
+		}
+	}
+	if missed := all[2].Stats().Missed; missed == 0 || missed > 200 {
+		t.Errorf("the slow pair missed %d of 250 steps", missed)
+	}
+}
+
 // Frames twice, from nowhere, of other steps and torn ones change nothing.
 func TestNoiseOnTheWire(t *testing.T) {
 	net, c := network3(t), testConfig(4, 2, 30)

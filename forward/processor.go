@@ -87,7 +87,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		if p.Rank >= 0 && pairs>>(p.Rank/2)&1 == 0 {
 			p.counted.Missed++
 		}
-		if step%1024 == 1023 || step == p.Config.Steps-1 {
+		if step%checkEvery == checkEvery-1 || step == p.Config.Steps-1 {
 			if err := s.w.Check(); err != nil {
 				return fmt.Errorf("step %d: %w", step, err)
 			}

@@ -10,11 +10,27 @@ type round struct {
 	expected uint64 // pairs that the round waits for
 	seen     [MaxProcessors]bool
 	losses   [MaxProcessors][2]float32
+	heard    [MaxProcessors]bool // since it was last waited for in vain, in time or too late: the processor is at work
 }
 
-// begin starts the round of a step; last are the pairs that took part in the one before.
+// memory is how many steps a frame may be late to show that its processor is at work.
+const memory = 1024
+
+// begin starts the round of a step; last are the pairs that took part in the one before. Pairs that did not are waited for
+// again once both halves were heard after they failed, if only too late.
 func (r *round) begin(c *Config, step uint32, last uint64) {
-	*r = round{config: c, step: step, expected: last}
+	expected, heard := last, r.heard
+	for p := range c.Processors / 2 {
+		for rank := 2 * p; rank <= 2*p+1; rank++ {
+			if r.expected&^last>>p&1 == 1 && !r.seen[rank] {
+				heard[rank] = false // it was waited for in vain
+			}
+		}
+		if heard[2*p] && heard[2*p+1] {
+			expected |= 1 << p
+		}
+	}
+	*r = round{config: c, step: step, expected: expected, heard: heard}
 }
 
 // whole are the pairs of which both frames are there.
@@ -31,7 +47,13 @@ func (r *round) whole() uint64 {
 // take takes a frame in. done says that the step is decided, with the pairs that count. Frames of other steps, of
 // unknown ranks and repeated ones change nothing.
 func (r *round) take(f Frame) (pairs uint64, done bool) {
-	if f.Step != r.step || int(f.Rank) >= r.config.Processors {
+	if int(f.Rank) >= r.config.Processors {
+		return 0, false
+	}
+	if f.Step != r.step {
+		if late := r.step - f.Step; !f.Commit && late >= 1 && late <= memory {
+			r.heard[f.Rank] = true
+		}
 		return 0, false
 	}
 	if f.Commit {
@@ -44,7 +66,7 @@ func (r *round) take(f Frame) (pairs uint64, done bool) {
 	if r.seen[f.Rank] {
 		return 0, false
 	}
-	r.seen[f.Rank], r.losses[f.Rank] = true, f.Losses
+	r.seen[f.Rank], r.heard[f.Rank], r.losses[f.Rank] = true, true, f.Losses
 	whole := r.whole()
 	if whole == 0 || r.expected&^whole != 0 {
 		return 0, false
@@ -61,14 +83,26 @@ type Commit struct {
 	Loss       float64
 }
 
-// maxIncrement keeps a step within fixed point.
-const maxIncrement = 1 << 27
+// A step moves no weight by more than maxMove, in units of 2^-24, so that checkEvery steps stay within fixed point.
+const (
+	maxMove    = 1 << 25
+	checkEvery = 16
+)
+
+// maxIncrement is what remains of maxMove for one direction.
+func (c *Config) maxIncrement() float64 {
+	most := maxMove / float64(c.Directions) * (1 - c.Momentum)
+	if c.Kind == Gaussian {
+		most /= 5 // no entry of a direction is larger
+	}
+	return most
+}
 
 // decide computes a commit from the losses, in the order of ranks and in float64, rounded once.
 func (r *round) decide(pairs uint64) Commit {
 	c := r.config
 	commit := Commit{Increments: make([]int32, c.Directions)}
-	slopes, examples := make([]float64, c.Directions), make([]float64, c.Directions)
+	slopes := make([]float64, c.Directions)
 	total, sum, square, n := 0.0, 0.0, 0.0, 0.0
 	for p := range c.Processors / 2 {
 		if pairs>>p&1 == 0 {
@@ -99,7 +133,6 @@ func (r *round) decide(pairs uint64) Commit {
 		}
 		d, weight := c.direction(p), float64(c.Examples[p])
 		slopes[d] += float64(slope * weight)
-		examples[d] += weight
 		total += weight
 	}
 	if commit.Pairs == 0 {
@@ -114,7 +147,7 @@ func (r *round) decide(pairs uint64) Commit {
 	}
 	for d, s := range slopes {
 		x := math.Round(-s * scale * (1 << unitBits))
-		commit.Increments[d] = int32(min(max(x, -maxIncrement), maxIncrement))
+		commit.Increments[d] = int32(min(max(x, -c.maxIncrement()), c.maxIncrement()))
 	}
 	return commit
 }

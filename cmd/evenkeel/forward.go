@@ -90,3 +90,11 @@ func (f *forwardFlags) share(c *forward.Config) error {
 	c.Processors, c.Examples = 2*len(sizes), sizes
 	return nil
 }
+
+// inputs are the files that the flags name.
+func (f *forwardFlags) inputs() []named {
+	if f.Data == task.Digits || f.Data == task.Synthetic {
+		return nil
+	}
+	return []named{{"--data", f.Data}, {"--cluster", f.Cluster}}
+}

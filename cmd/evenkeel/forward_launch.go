@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +25,7 @@ const tokenVariable = "EVENKEEL_NATS_TOKEN"
 
 // natsFlags say where frames go.
 type natsFlags struct {
-	URL string `name:"url" help:"An existing NATS server with JetStream, for example nats://host:4222 or tls://host:4222; its token in the variable EVENKEEL_NATS_TOKEN." placeholder:"URL"`
+	URL string `name:"url" help:"An existing NATS server with JetStream, for example tls://host:4222, or nats://localhost:4222; its token in the variable EVENKEEL_NATS_TOKEN." placeholder:"URL"`
 	CA  string `name:"ca" help:"Certificate of the authority that signed the server's." placeholder:"FILE" type:"existingfile"`
 	Run string `name:"run" help:"Name of the run." default:"forward" placeholder:"NAME"`
 }
@@ -44,7 +45,7 @@ func (*forwardLaunchCmd) Help() string {
 out of the run; it is started again and catches up.
 
   evenkeel forward launch -n 8
-  evenkeel forward launch -n 4 --url nats://10.0.0.1:4222 --manual`
+  evenkeel forward launch -n 4 --url tls://nats.example:4222 --ca ca.pem --manual`
 }
 
 // Run starts and watches the processes.
@@ -52,10 +53,18 @@ func (c *forwardLaunchCmd) Run(a *app) error {
 	if c.Manual && c.NATS.URL == "" {
 		return badInputf("--manual needs --url: nobody else could reach the server in this process")
 	}
+	var outputs []named
 	if c.Plot != "" {
 		if err := checkPlot(c.Plot); err != nil {
 			return err
 		}
+		outputs = append(outputs, named{"--plot", c.Plot})
+	}
+	if c.Log != "" {
+		outputs = append(outputs, named{"--log", c.Log})
+	}
+	if err := checkFiles(c.inputs(), outputs); err != nil {
+		return err
 	}
 	r := &forwardRun{}
 	defer r.close()
@@ -109,13 +118,17 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, conn *nats.Conn, url, to
 	var children sync.WaitGroup
 	defer children.Wait()
 	defer stop() // before the wait
-	results := make(chan forwardJoined, config.Processors)
+	results, failed := make(chan forwardJoined, config.Processors), make([]error, config.Processors)
 	for rank := range config.Processors {
 		if c.Manual {
 			fmt.Fprintf(a.errs, "%s=... evenkeel forward join --url %s --run %s --rank %d\n", tokenVariable, url, c.NATS.Run, rank)
 			continue
 		}
-		children.Go(func() { c.keep(ctx, a, rank, url, token, results) })
+		children.Go(func() {
+			if failed[rank] = c.keep(ctx, a, rank, url, token, results); failed[rank] != nil {
+				stop()
+			}
+		})
 	}
 	r.watch = newForwardWatch(a, config, r.work, 0)
 	observer := &forward.Processor{Config: config, Rank: -1, Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, config.Key), Bus: bus, Each: r.each}
@@ -128,6 +141,10 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, conn *nats.Conn, url, to
 	}
 	if a.ctx.Err() != nil {
 		return &interruption{a.ctx.Err(), fmt.Sprintf("interrupted after %d of %d steps", r.watch.steps, config.Steps)}
+	}
+	if errors.Is(err, context.Canceled) { // a processor that cannot work
+		children.Wait()
+		return errors.Join(failed...)
 	}
 	if err != nil {
 		return err
@@ -160,12 +177,12 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, conn *nats.Conn, url, to
 	return s.print(a, c.JSON)
 }
 
-// keep runs one processor's process, again whenever it dies, until it has ended well.
-func (c *forwardLaunchCmd) keep(ctx context.Context, a *app, rank int, url, token string, results chan<- forwardJoined) {
+// keep runs one processor's process, again whenever it dies, until it has ended well. One that refuses its input would do so
+// again: that is an error.
+func (c *forwardLaunchCmd) keep(ctx context.Context, a *app, rank int, url, token string, results chan<- forwardJoined) error {
 	self, err := os.Executable()
 	if err != nil {
-		a.log.Error().Err(err).Msg("cannot find this program")
-		return
+		return err
 	}
 	for {
 		args := []string{"forward", "join", "--url", url, "--run", c.NATS.Run, "--rank", strconv.Itoa(rank), "--json"}
@@ -184,20 +201,23 @@ func (c *forwardLaunchCmd) keep(ctx context.Context, a *app, rank int, url, toke
 		}
 		if err == nil {
 			results <- j
-			return
+			return nil
 		}
 		if ctx.Err() != nil {
-			return
+			return nil
 		}
 		last := ""
 		for s := bufio.NewScanner(&complaints); s.Scan(); {
 			last = s.Text()
 		}
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == exitBadInput {
+			return badInputf("processor %d: %s", rank, strings.TrimPrefix(last, "evenkeel: "))
+		}
 		a.log.Warn().Int("rank", rank).Err(err).Str("said", last).Msg("a processor died; it is started again")
 		select {
 		case <-time.After(time.Second / 2):
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }

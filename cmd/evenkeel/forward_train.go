@@ -47,11 +47,7 @@ func (c *forwardTrainCmd) Run(a *app) error {
 	if c.Log != "" && !c.Resume {
 		outputs = append(outputs, named{"--log", c.Log})
 	}
-	var inputs []named
-	if c.Data != "digits" {
-		inputs = append(inputs, named{"--data", c.Data})
-	}
-	if err := checkFiles(inputs, outputs); err != nil {
+	if err := checkFiles(c.inputs(), outputs); err != nil {
 		return err
 	}
 	r, err := c.prepare()

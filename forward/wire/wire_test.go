@@ -142,6 +142,11 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}
+	for url, want := range map[string]error{"nats://10.0.0.1:4222": ErrOpen, "nats://example.org:4222": ErrOpen, "nothing": ErrURL, "": ErrURL} {
+		if _, err := Connect(url, Options{}); !errors.Is(err, want) {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
 	if _, err := Serve(ServerOptions{Addr: "127.0.0.1"}); err == nil {
 		t.Error("an address without a port was taken")
 	}
