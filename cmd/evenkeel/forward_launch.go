@@ -204,7 +204,7 @@ func (c *forwardLaunchCmd) keep(ctx context.Context, a *app, rank int, url, toke
 			return nil
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was ended by us
 		}
 		last := ""
 		for s := bufio.NewScanner(&complaints); s.Scan(); {

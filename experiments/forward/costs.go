@@ -102,8 +102,27 @@ func large() (*train.Network, data.Set, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	set, err := data.NewSynthetic(1000, 1024, 10, 1)
-	return net, set, err
+	made, err := data.NewSynthetic(1000, 1024, 10, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	set := &kept{Set: made, inputs: make([]float32, 1000*1024), targets: make([]int32, 1000)}
+	for i := range 1000 {
+		made.Sample(i, set.inputs[i*1024:][:1024], set.targets[i:][:1])
+	}
+	return net, set, nil
+}
+
+// kept holds samples in memory, as data are that need not be made up first.
+type kept struct {
+	data.Set
+	inputs  []float32
+	targets []int32
+}
+
+func (k *kept) Sample(i int, inputs []float32, targets []int32) {
+	copy(inputs, k.inputs[i*1024:])
+	targets[0] = k.targets[i]
 }
 
 // costs measures a step of a network of 4.2 million weights against its own forward pass, and the memory of both.
