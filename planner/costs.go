@@ -44,4 +44,6 @@ type Costs interface {
 	Work(class, layer int) float64
 	// Total is the seconds of an iteration: it must not fall when any of the four numbers rises.
 	Total(f Front) float64
+	// Exact says whether Stage has returned every Pareto point so far.
+	Exact() bool
 }

@@ -138,7 +138,7 @@ func (s *course) run(ctx context.Context, limit float64, width int) {
 		}
 	}
 	s.nodes = nil
-	if width > 0 || !whole {
+	if width > 0 || !whole || !s.costs.Exact() {
 		return
 	}
 	s.mu.Lock()
