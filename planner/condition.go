@@ -17,8 +17,18 @@ type condition struct {
 	forms    []form
 	work     [][]float64 // by class and layer
 	cells    map[cellKey]*cell
-	labels   []label
-	thinned  bool
+	labels   []label  // of stages of small models
+	chosen   []packed // of stages of large ones
+	packer   packer
+	guessed  bool // some stage was packed: there may be better ones
+	relaxed  bool // stages are bounds, not plans
+}
+
+// Relaxed is the condition with bounds for stages.
+func (c *condition) Relaxed() Costs {
+	r := *c
+	r.relaxed, r.cells, r.packer, r.guessed = true, map[cellKey]*cell{}, packer{}, false
+	return &r
 }
 
 // form is what a shape means: one group of devices, or two of different classes.
@@ -89,8 +99,8 @@ func (j *Job) condition(batch, replicas, samples int) *condition {
 			c.add([]team{{class: class, replicas: replicas, tensor: t}})
 		}
 	}
-	// Two classes share a stage in eighths of its replicas.
-	part := max(1, replicas/8)
+	// Two classes share a stage in quarters of its replicas.
+	part := max(1, replicas/4)
 	for a := range j.Topology.Classes {
 		for b := range a {
 			for first := part; first < replicas; first += part {
@@ -231,21 +241,13 @@ func (c *condition) boundWork() {
 					for w := range f.ways {
 						cost := &f.costs[c.alike[l]][w]
 						// Device-seconds that the whole micro-batch would take at the rate of this team's share.
-						all[l] = min(all[l], cost.step[g]*float64(t.devices())*float64(c.samples)/float64(total(t.shares)))
+						all[l] = min(all[l], cost.step[g]*float64(t.devices())*float64(c.samples)/float64(sum(t.shares)))
 					}
 				}
 			}
 		}
 		c.work = append(c.work, all)
 	}
-}
-
-func total(shares []int) int {
-	n := 0
-	for _, b := range shares {
-		n += b
-	}
-	return n
 }
 
 // Layers implements Costs, as do all methods below.
@@ -278,7 +280,7 @@ func (c *condition) Total(f Front) float64 {
 }
 
 // Exact implements Costs.
-func (c *condition) Exact() bool { return !c.thinned }
+func (c *condition) Exact() bool { return !c.guessed }
 
 // Fits keeps a stage of less than a machine within one, and others to whole machines.
 func (c *condition) Fits(shape int, used []int) bool {

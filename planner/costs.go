@@ -42,6 +42,9 @@ type Costs interface {
 	// n[c]*v(c), where a(l) is the least Work of l over the classes and v(c) the largest a(l)/Work(c, l). It serves to
 	// cut the search.
 	Work(class, layer int) float64
+	// Least is the least work of all layers together, in the units of a(l) above and with these speeds v of the classes:
+	// 0 where nothing more is known than the sum of a(l).
+	Least(speed []float64) float64
 	// Total is the seconds of an iteration: it must not fall when any of the four numbers rises.
 	Total(f Front) float64
 	// Exact says whether Stage has returned every Pareto point so far.

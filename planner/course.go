@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -18,15 +19,20 @@ type course struct {
 	least, most int
 	floor       float64   // of every total under this condition
 	work        []float64 // least work of layers 0..i-1
+	heaviest    []float64 // of these layers' works
 	speed       []float64 // of a device of each class, in units of the work
 	fastest     float64   // speed of the fastest shape
 
-	nodes  []node
-	states int
-	plans  []Candidate // cheapest for each number of stages
-	mu     sync.Mutex
-	lowest float64 // total of the cheapest plan
-	bound  float64 // no plan of this condition costs less
+	nodes    []node
+	states   int
+	narrowed bool        // first pass
+	width    int         // states kept for each number of stages, 0: all
+	whole    bool        // all states were looked at
+	worth    float64     // share of the cheapest total that is worth looking for
+	plans    []Candidate // cheapest for each number of stages
+	mu       sync.Mutex
+	lowest   float64 // total of the cheapest plan
+	bound    float64 // no plan of this condition costs less
 }
 
 // node is a Pareto point of a state.
@@ -54,21 +60,21 @@ type state struct {
 // maxNodes bounds the memory of a course, about 90 bytes each.
 const maxNodes = 4 << 20
 
-func newCourse(c Costs) *course {
-	s := &course{costs: c, pool: c.Pool(), shapes: c.Shapes(), lowest: math.Inf(1)}
+func newCourse(c Costs, tolerance float64) *course {
+	s := &course{costs: c, worth: 1 - tolerance, pool: c.Pool(), shapes: c.Shapes(), lowest: math.Inf(1)}
 	s.least, s.most = c.Degrees()
 	for i := range s.shapes {
 		s.kinds = append(s.kinds, c.Kind(i))
 	}
 	layers := c.Layers()
-	s.work = make([]float64, layers+1)
+	s.work, s.heaviest = make([]float64, layers+1), make([]float64, layers+1)
 	s.speed = make([]float64, len(s.pool))
 	for l := range layers {
 		least := math.Inf(1)
 		for class := range s.pool {
 			least = min(least, c.Work(class, l))
 		}
-		s.work[l+1] = s.work[l] + least
+		s.work[l+1], s.heaviest[l+1] = s.work[l]+least, max(s.heaviest[l], least)
 		for class := range s.pool {
 			if w := c.Work(class, l); w == least {
 				s.speed[class] = 1
@@ -80,7 +86,11 @@ func newCourse(c Costs) *course {
 	for _, shape := range s.shapes {
 		s.fastest = max(s.fastest, s.rate(shape))
 	}
+	// Memory may ask for more work than the least of each layer.
+	all := s.work[layers]
+	s.work[layers] = max(all, c.Least(s.speed))
 	s.floor = s.beneath(0, 0, 0, 0, layers, s.rate(s.pool))
+	s.work[layers] = all
 	if len(s.shapes) == 0 || math.IsNaN(s.floor) {
 		s.floor = math.Inf(1)
 	}
@@ -104,8 +114,10 @@ func (s *course) beneath(largest, sum, tail float64, stages, layers int, speed f
 		if !(speed > 0) {
 			return math.Inf(1)
 		}
+		// A stage has at least one layer, so that many devices may find no work.
+		speed = min(speed, float64(layers)*s.fastest)
 		w := s.work[layers]
-		largest = max(largest, w/speed)
+		largest = max(largest, w/speed, s.heaviest[layers]/s.fastest)
 		sum += w / min(speed, s.fastest)
 		stages++
 	}
@@ -113,36 +125,52 @@ func (s *course) beneath(largest, sum, tail float64, stages, layers int, speed f
 	return s.costs.Total(Front{largest, sum, tail, stages}) * (1 - 1e-12)
 }
 
-func (s *course) best() float64 { return s.lowest }
-
-// run goes through all states that may lead below limit; with a width it keeps that many for each number of stages.
-func (s *course) run(ctx context.Context, limit float64, width int) {
-	limit = min(limit, s.lowest)
-	s.nodes = s.nodes[:0]
+// run goes through all states that may lead below limit; with a width it keeps that many for each number of stages. A
+// quick run keeps one plan for each state.
+func (s *course) run(ctx context.Context, limit float64, width int, quick bool) {
+	limit = s.worth * min(limit, s.lowest)
+	s.nodes, s.narrowed, s.width, s.whole = s.nodes[:0], quick, width, true
 	layers := s.costs.Layers()
 	level := []*state{{key: key{from: int32(layers), kind: -1}, used: make([]int, len(s.pool)), nodes: []int32{-1}}}
-	whole := true
 	for stages := 1; stages <= min(s.most, layers) && len(level) > 0; stages++ {
 		next := &frontier{index: map[key]*state{}}
 		for _, st := range level {
 			if ctx.Err() != nil || len(s.nodes) > maxNodes {
-				whole = false
+				s.whole = false
 				break
 			}
 			s.states++
 			limit = s.extend(st, next, stages, limit)
 		}
 		level = next.order
+		if width > 0 && len(level) > 4*width {
+			level, s.whole = s.narrow(level, stages, 4*width), false
+		}
+		level = s.sift(level)
 		if width > 0 && len(level) > width {
-			level = s.narrow(level, stages, width)
+			level, s.whole = s.narrow(level, stages, width), false
 		}
 	}
 	s.nodes = nil
-	if width > 0 || !whole || !s.costs.Exact() {
+	if quick || !s.whole || !s.costs.Exact() {
 		return
 	}
 	s.mu.Lock()
 	s.bound = min(limit, s.lowest)
+	s.mu.Unlock()
+}
+
+// relax raises the bound of a course whose prices were not exact, by a search over relaxed ones.
+func (s *course) relax(ctx context.Context, limit float64, width int) {
+	r, ok := s.costs.(Relaxer)
+	if !ok || s.bound >= limit || ctx.Err() != nil {
+		return
+	}
+	below := newCourse(r.Relaxed(), 1-s.worth)
+	below.run(ctx, limit, width, false)
+	s.mu.Lock()
+	s.bound = max(s.bound, below.bound)
+	s.states += below.states
 	s.mu.Unlock()
 }
 
@@ -219,7 +247,7 @@ func (s *course) join(st *state, next *frontier, c Choice, points []Point, used 
 			}
 			if c.From == 0 {
 				if stages >= s.least {
-					if total := s.costs.Total(Front{b.max, b.sum, b.tail, stages}); total < limit || total == limit && s.lowest > limit {
+					if total := s.costs.Total(Front{b.max, b.sum, b.tail, stages}); total < s.lowest && total <= limit {
 						limit = s.keep(b, stages, total)
 					}
 				}
@@ -258,21 +286,42 @@ func (s *course) node(n int32) node {
 
 // insert keeps b unless a point of the state is as good in everything, and drops points that b is as good as.
 func (s *course) insert(st *state, b node) {
+	if s.narrowed && len(st.nodes) > 0 {
+		// One plan for a state will do to begin with: the one that would be the cheapest if nothing came before it.
+		a := &s.nodes[st.nodes[0]]
+		if s.alike(&b) < s.alike(a) {
+			*a = b
+		}
+		return
+	}
 	keep := st.nodes[:0]
 	for i, n := range st.nodes {
 		a := &s.nodes[n]
-		if a.max <= b.max && a.sum <= b.sum && a.tail <= b.tail {
+		if a.beats(&b) {
 			st.nodes = append(keep, st.nodes[i:]...)
 			return
 		}
-		if b.max <= a.max && b.sum <= a.sum && b.tail <= a.tail {
+		if b.beats(a) {
 			continue
 		}
 		keep = append(keep, n)
 	}
+	if s.width > 0 && len(keep) >= max(8, s.width/4) {
+		s.whole = false
+		worst := slices.MaxFunc(keep, func(i, j int32) int { return cmp.Compare(s.alike(&s.nodes[i]), s.alike(&s.nodes[j])) })
+		if s.alike(&b) >= s.alike(&s.nodes[worst]) {
+			st.nodes = keep
+			return
+		}
+		s.nodes[worst], st.nodes = b, keep
+		return
+	}
 	s.nodes = append(s.nodes, b)
 	st.nodes = append(keep, int32(len(s.nodes)-1))
 }
+
+// alike is the total if nothing came before.
+func (s *course) alike(n *node) float64 { return s.costs.Total(Front{n.max, n.sum, n.tail, 1}) }
 
 // keep notes a complete plan and returns the new limit.
 func (s *course) keep(b node, stages int, total float64) float64 {
@@ -285,14 +334,60 @@ func (s *course) keep(b node, stages int, total float64) float64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lowest = min(s.lowest, total)
+	if total < s.lowest {
+		s.lowest = total
+	}
 	i := slices.IndexFunc(s.plans, func(o Candidate) bool { return len(o.Choices) == stages })
 	if i < 0 {
 		s.plans = append(s.plans, k)
 	} else if total < s.plans[i].Total {
 		s.plans[i] = k
 	}
-	return s.lowest
+	return s.worth * s.lowest
+}
+
+// sift drops plans of the last stages where others of as many stages leave the same layers, follow the same kind of
+// stage, took no more of any device and cost no more.
+func (s *course) sift(level []*state) []*state {
+	type front struct{ from, kind int32 }
+	groups := map[front][]*state{}
+	for _, st := range level {
+		k := front{st.from, st.kind}
+		groups[k] = append(groups[k], st)
+	}
+	for _, g := range groups {
+		slices.SortStableFunc(g, func(a, b *state) int { return sum(a.used) - sum(b.used) })
+		for i, b := range g {
+			for _, a := range g[:i] {
+				if !within(a.used, b.used) {
+					continue
+				}
+				b.nodes = slices.DeleteFunc(b.nodes, func(n int32) bool {
+					return slices.ContainsFunc(a.nodes, func(m int32) bool { return s.nodes[m].beats(&s.nodes[n]) })
+				})
+			}
+		}
+	}
+	return slices.DeleteFunc(level, func(st *state) bool { return len(st.nodes) == 0 })
+}
+
+func (a *node) beats(b *node) bool { return a.max <= b.max && a.sum <= b.sum && a.tail <= b.tail }
+
+func within(a, b []int) bool {
+	for i := range a {
+		if a[i] > b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func sum(list []int) int {
+	n := 0
+	for _, v := range list {
+		n += v
+	}
+	return n
 }
 
 // narrow keeps the most promising states.

@@ -63,11 +63,15 @@ type Job struct {
 	Profile  *Profile
 	Topology *cluster.Topology
 	Options  Options
-	alike    []int32   // layers with the same number cost the same
+	alike    []int32 // the kind of each layer: layers of a kind cost the same
+	kinds    int
+	counts   [][]int   // layers of each kind before layer i
 	same     [][]int32 // runs of layers with the same content have the same number, by first layer and length-1
 	devices  []string  // of the classes
 	tensors  [][]int   // of each class
 	warnings []string
+	inside   []cluster.Path   // within machines of each class
+	between  [][]cluster.Path // between machines of two classes
 }
 
 // Warnings are what was left out or mended, a line each.
@@ -91,6 +95,13 @@ func NewJob(p *Profile, t *cluster.Topology, o Options) (*Job, error) {
 		}
 		j.devices = append(j.devices, c.Device)
 		j.tensors = append(j.tensors, tensors)
+	}
+	for a := range t.Classes {
+		j.inside = append(j.inside, t.Within(a))
+		j.between = append(j.between, nil)
+		for b := range t.Classes {
+			j.between[a] = append(j.between[a], t.Between(a, b))
+		}
 	}
 	j.compare()
 	if err := j.layersFit(); err != nil {
@@ -176,6 +187,13 @@ func (j *Job) compare() {
 			kinds[k] = int32(len(kinds))
 		}
 		j.alike = append(j.alike, kinds[k])
+	}
+	j.kinds = len(kinds)
+	j.counts = [][]int{make([]int, j.kinds)}
+	for i, k := range j.alike {
+		next := slices.Clone(j.counts[i])
+		next[k]++
+		j.counts = append(j.counts, next)
 	}
 	j.same = make([][]int32, n)
 	runs := map[[2]int32]int32{} // kind of the first layer, number of the rest

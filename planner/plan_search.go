@@ -27,6 +27,13 @@ const (
 	near = 1.05
 )
 
+// How thorough the search is for models of more than exactLayers.
+const (
+	tolerance  = 1e-3
+	width      = 256
+	widthAlike = 4096 // where all devices are alike
+)
+
 // Search finds the plan with the least time per sample. The cheapest plans by the cost model are simulated, operation by
 // operation, and the quickest of them is the result. When ctx ends, the best plan so far is returned, with its gap.
 // Errors wrap ErrInfeasible and say which limit stands in the way.
@@ -39,7 +46,14 @@ func (j *Job) Search(ctx context.Context, progress Progress) (*Result, error) {
 	for i, c := range conditions {
 		costs[i] = c
 	}
-	found, err := Search(ctx, costs, progress)
+	o := SearchOptions{Progress: progress}
+	if len(j.Profile.Layers) > exactLayers {
+		o.Tolerance, o.Width = tolerance, width
+		if len(j.Topology.Classes) == 1 {
+			o.Width = widthAlike
+		}
+	}
+	found, err := Search(ctx, costs, o)
 	if err != nil {
 		if ctx.Err() == nil {
 			err = j.explain(err)
@@ -96,7 +110,7 @@ func (j *Job) explain(err error) error {
 			costs = append(costs, c)
 		}
 		// Any plan will do.
-		if _, tried := Search(context.Background(), costs[:min(len(costs), 64)], nil); tried == nil {
+		if _, tried := Search(context.Background(), costs[:min(len(costs), 64)], SearchOptions{Width: beam}); tried == nil {
 			return fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, more)
 		}
 	}

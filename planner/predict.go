@@ -20,10 +20,8 @@ func (c *condition) plan(k Candidate) *Plan {
 			first[t.class] -= t.devices()
 			stage.Groups = append(stage.Groups, Group{Devices{c.devices[t.class], first[t.class], t.devices()}, t.tensor, t.shares})
 		}
-		label := s.Point.Key
-		for l := s.From; l < s.To; l++ {
-			w := f.ways[c.labels[label].way]
-			label = c.labels[label].next
+		for i, number := range c.waysOf(s) {
+			l, w := s.From+i, f.ways[number]
 			y := Strategy{From: l, To: l + 1, Tensor: w.tensor, Sharding: w.sharding, Checkpoint: w.checkpoint}
 			if n := len(stage.Strategies); n > 0 {
 				if last := &stage.Strategies[n-1]; last.Tensor == y.Tensor && last.Sharding == y.Sharding && last.Checkpoint == y.Checkpoint {
@@ -42,6 +40,25 @@ func (c *condition) plan(k Candidate) *Plan {
 		}
 	}
 	return p
+}
+
+// waysOf are the ways of a stage's layers.
+func (c *condition) waysOf(s Choice) []int32 {
+	ways := make([]int32, s.To-s.From)
+	if s.Point.Key >= 0 {
+		for i, label := 0, s.Point.Key; label >= 0; i++ {
+			ways[i] = c.labels[label].way
+			label = c.labels[label].next
+		}
+		return ways
+	}
+	left := slices.Clone(c.chosen[-s.Point.Key-1])
+	for i := range ways {
+		r := slices.IndexFunc(left, func(r packedRun) bool { return r.kind == c.alike[s.From+i] && r.count > 0 })
+		ways[i] = left[r].way
+		left[r].count--
+	}
+	return ways
 }
 
 // Predict prices any plan for the job, by the same cost model that the search uses, and simulates its schedule. Errors

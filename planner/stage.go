@@ -30,8 +30,8 @@ type label struct {
 	next   int32 // -1: it has one layer
 }
 
-// most labels of a cell: beyond, those that differ least are dropped and the search is no longer exact.
-const mostLabels = 512
+// exactLayers is how many layers a model may have whose stages keep all Pareto labels; larger ones are packed.
+const exactLayers = 8
 
 // Stage implements Costs. Its points are Pareto points over all choices of a strategy for each layer: labels grow from
 // the last layer to the first, as in Galvatron's dynamic programming, but keep time, tail and memory apart, so that no
@@ -39,6 +39,11 @@ const mostLabels = 512
 func (c *condition) Stage(from, to, shape, behind int) []Point {
 	k := cellKey{c.content(from, to), int32(shape), int32(min(behind, c.microBatches()))}
 	if s := c.cells[k]; s != nil && s.priced {
+		return s.points
+	}
+	if len(c.Profile.Layers) > exactLayers {
+		s := &cell{points: c.packs(from, to, shape, int(k.inflight)), priced: true}
+		c.cells[k] = s
 		return s.points
 	}
 	s := c.cell(k, from, to)
@@ -136,11 +141,7 @@ func (c *condition) undominated(f *form, all []label) []label {
 			keep = append(keep, *b)
 		}
 	}
-	if len(keep) <= mostLabels {
-		return keep
-	}
-	c.thinned = true
-	return thin(keep, mostLabels)
+	return keep
 }
 
 // beats says whether a is as good as b in everything.
@@ -151,27 +152,4 @@ func (a *label) beats(b *label) bool {
 		}
 	}
 	return a.tail <= b.tail
-}
-
-// thin keeps n of the labels, evenly by step; first and last stay, and the one that takes least memory.
-func thin(all []label, n int) []label {
-	least := 0
-	for i := range all {
-		if all[i].memory[0]+all[i].peak[0] < all[least].memory[0]+all[least].peak[0] {
-			least = i
-		}
-	}
-	var keep []label
-	last := -1
-	for i := range n {
-		at := i * (len(all) - 1) / (n - 1)
-		if last < least && least < at {
-			keep = append(keep, all[least])
-		}
-		if at != last {
-			keep = append(keep, all[at])
-		}
-		last = at
-	}
-	return keep
 }

@@ -174,20 +174,20 @@ func (c *condition) gather(f *form, w way, bytes float64) float64 {
 	class := &c.Topology.Classes[t.class]
 	n := float64(replicas)
 	if len(f.groups) == 1 && t.devices() <= class.PerMachine {
-		return (n - 1) * c.Topology.Within(t.class).Seconds(bytes/n)
+		return (n - 1) * c.inside[t.class].Seconds(bytes/n)
 	}
 	// Rings of all replicas: each machine's link carries one of them for every device of a replica.
-	out, machines, inside, local := c.Topology.Between(t.class, t.class), 0.0, 0.0, math.Inf(1)
+	out, machines, inside, local := c.between[t.class][t.class], 0.0, 0.0, math.Inf(1)
 	for g, t := range f.groups {
 		class := &c.Topology.Classes[t.class]
 		_, tensor, _ = c.replicasOf(f, w, g)
 		here := min(t.devices(), class.PerMachine) / tensor // replicas of a machine
 		machines += math.Ceil(float64(t.devices()) / float64(class.PerMachine))
-		inside = max(inside, float64(here-1)*c.Topology.Within(t.class).Seconds(bytes/float64(here)))
+		inside = max(inside, float64(here-1)*c.inside[t.class].Seconds(bytes/float64(here)))
 		local = min(local, float64(here))
 	}
 	if len(f.groups) == 2 {
-		out = c.Topology.Between(f.groups[0].class, f.groups[1].class)
+		out = c.between[f.groups[0].class][f.groups[1].class]
 	}
 	widest := float64(tensor)
 	ring := (n - 1) * out.Seconds(widest*bytes/n)
@@ -205,9 +205,9 @@ func (c *condition) convert(f *form, l int, from, to way) float64 {
 	_, b, y := c.replicasOf(f, to, 0)
 	width := float64(max(a, b))
 	bytes := c.Profile.Layers[l-1].Output * float64(max(x, y)) * (width - 1) / width
-	path := c.Topology.Within(t.class)
+	path := c.inside[t.class]
 	if t.devices() > c.Topology.Classes[t.class].PerMachine {
-		path = c.Topology.Between(t.class, t.class)
+		path = c.between[t.class][t.class]
 	}
 	return 2 * path.Seconds(bytes)
 }
@@ -249,11 +249,11 @@ func (c *condition) send(f *form, layer int, to []int, together bool) float64 {
 	for _, t := range f.groups {
 		bytes := c.Profile.Layers[layer-1].Output * float64(slices.Max(t.shares))
 		if together {
-			return 2 * c.Topology.Within(t.class).Seconds(bytes)
+			return 2 * c.inside[t.class].Seconds(bytes)
 		}
 		bytes *= math.Ceil(float64(min(t.devices(), c.Topology.Classes[t.class].PerMachine)) / float64(t.tensor))
 		for _, other := range to {
-			longest = max(longest, c.Topology.Between(t.class, other).Seconds(bytes))
+			longest = max(longest, c.between[t.class][other].Seconds(bytes))
 		}
 	}
 	return 2 * longest
