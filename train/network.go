@@ -137,11 +137,15 @@ func (v *Values) Copy(other *Values) {
 // Initialize sets weights to their first values, normally distributed.
 func (n *Network) Initialize(w *Values, rng *rand.Rand) {
 	for i, p := range n.params {
-		for j := range w.Params[i] {
-			w.Params[i][j] = float32(p.Mean)
-			if p.Std > 0 {
-				w.Params[i][j] += float32(p.Std * rng.NormFloat64())
-			}
+		initialize(w.Params[i], p, rng)
+	}
+}
+
+func initialize(w []float32, p Param, rng *rand.Rand) {
+	for j := range w {
+		w[j] = float32(p.Mean)
+		if p.Std > 0 {
+			w[j] += float32(p.Std * rng.NormFloat64())
 		}
 	}
 }
@@ -152,16 +156,21 @@ type Batch struct {
 	Targets []int32   // samples x Positions, each a class
 }
 
+// Check says whether a batch is one for this network: whole samples, targets that are classes, inputs that are tokens
+// where the network embeds tokens. The error wraps ErrUsage.
+func (n *Network) Check(b Batch) error {
+	_, err := n.check(b)
+	return err
+}
+
 // check counts the samples.
 func (n *Network) check(b Batch) (samples int, err error) {
 	samples = len(b.Targets) / n.positions
 	if samples < 1 || len(b.Targets) != samples*n.positions || len(b.Inputs) != samples*n.InputSize() {
 		return 0, fmt.Errorf("%w: a batch of %d inputs and %d targets; want %d and %d per sample", ErrUsage, len(b.Inputs), len(b.Targets), n.InputSize(), n.positions)
 	}
-	for i, t := range b.Targets {
-		if t < 0 || int(t) >= n.classes {
-			return 0, fmt.Errorf("%w: target %d is class %d; there are %d", ErrUsage, i, t, n.classes)
-		}
+	if err := n.checkTargets(b.Targets); err != nil {
+		return 0, err
 	}
 	if n.tokens == 0 {
 		return samples, nil
@@ -172,6 +181,15 @@ func (n *Network) check(b Batch) (samples int, err error) {
 		}
 	}
 	return samples, nil
+}
+
+func (n *Network) checkTargets(targets []int32) error {
+	for i, t := range targets {
+		if t < 0 || int(t) >= n.classes {
+			return fmt.Errorf("%w: target %d is class %d; there are %d", ErrUsage, i, t, n.classes)
+		}
+	}
+	return nil
 }
 
 // Loss is the mean cross-entropy of a batch, forward only: no gradient is allocated, nor more activations than are in
