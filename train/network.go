@@ -1,11 +1,14 @@
 package train
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/zeebo/xxh3"
 )
 
 // ErrUsage is told of sizes that do not fit together and of values out of range.
@@ -87,6 +90,23 @@ func (n *Network) Layers() int { return len(n.layers) }
 
 // LayerName is the name of a layer.
 func (n *Network) LayerName(layer int) string { return n.layers[layer].name }
+
+// LayerParams describes the parameters of a layer, none for residual connections.
+func (n *Network) LayerParams(layer int) []Param {
+	l := n.layers[layer]
+	return slices.Clone(n.params[l.first:][:l.count])
+}
+
+// Hash is xxh3-128 of the layers' names, kinds and sizes: networks of one hash compute the same function of weights.
+func (n *Network) Hash() string {
+	h := xxh3.New()
+	fmt.Fprintf(h, "%d %d\n", n.positions, n.classes)
+	for _, l := range n.layers {
+		fmt.Fprintf(h, "%q %d %T%+v\n", l.name, l.from, l.Layer, l.Layer)
+	}
+	sum := h.Sum128().Bytes()
+	return hex.EncodeToString(sum[:])
+}
 
 // InputSize is the floats of a sample.
 func (n *Network) InputSize() int { return n.layers[0].in }

@@ -81,12 +81,30 @@ type PartPass struct {
 
 // NewPass makes one; its memory is counted in arena, which may be nil.
 func (p *Part) NewPass(samples int, arena *Arena) (*PartPass, error) {
+	return p.newPass(samples, &lender{arena: arena})
+}
+
+// OnePassEach makes a pass for each part, all in the same memory: what one holds is lost when another is used.
+func OnePassEach(parts []*Part, samples int, arena *Arena) ([]*PartPass, error) {
+	m := &lender{arena: arena}
+	var passes []*PartPass
+	for _, p := range parts {
+		m.free = slices.Clone(m.all)
+		pass, err := p.newPass(samples, m)
+		if err != nil {
+			return nil, err
+		}
+		passes = append(passes, pass)
+	}
+	return passes, nil
+}
+
+func (p *Part) newPass(samples int, m *lender) (*PartPass, error) {
 	if samples < 1 {
 		return nil, fmt.Errorf("%w: a pass of %d samples", ErrUsage, samples)
 	}
 	layers := p.net.layers
 	pass := &Pass{net: p.net, samples: samples, added: make([]int, len(layers)+1), begun: make([]bool, len(layers)+1)}
-	m := &lender{arena: arena}
 	scratch := 0
 	for _, l := range layers {
 		if l.Layer == nil {

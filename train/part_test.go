@@ -180,3 +180,71 @@ func TestOrder(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Parts that share memory need no more than the largest alone, and compute the same, one after the other.
+func TestOnePassEach(t *testing.T) {
+	n, err := MLP(4, 50, 60, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []*Part
+	var largest, sum int64
+	for _, ends := range [][2]int{{0, 2}, {2, 4}, {4, 5}} {
+		p, err := n.Part(ends[0], ends[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a Arena
+		if _, err := p.NewPass(2, &a); err != nil {
+			t.Fatal(err)
+		}
+		parts, largest, sum = append(parts, p), max(largest, a.Used()), sum+a.Used()
+	}
+	var a Arena
+	shared, err := OnePassEach(parts, 2, &a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Used() >= sum || a.Used() < largest {
+		t.Errorf("%d bytes; %d for the largest alone, %d for each its own", a.Used(), largest, sum)
+	}
+	rng := generator(1)
+	x := normal(rng, 8)
+	for k, p := range parts {
+		w, err := p.NewValues(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Initialize(w, generator(2))
+		alone, err := p.NewPass(2, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := alone.Forward(w, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := shared[k].Forward(w, x)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("part %d: %v, %v; want %v", k, got, err, want)
+		}
+		x = want
+	}
+	if _, err := OnePassEach(parts, 0, nil); !errors.Is(err, ErrUsage) {
+		t.Error(err)
+	}
+}
+
+// The hash tells networks apart that have the same parameters.
+func TestHash(t *testing.T) {
+	hash := func(heads int) string {
+		n, err := Transformer(TransformerConfig{Tokens: 5, Length: 2, Size: 4, Heads: heads, Blocks: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.Hash()
+	}
+	if hash(1) == hash(2) || hash(2) != hash(2) {
+		t.Error(hash(1), hash(2), hash(2))
+	}
+}

@@ -97,7 +97,8 @@ func (p *Pass) planGradients(m *lender, output []float32, input bool) {
 type lender struct {
 	arena *Arena
 	free  [][]float32
-	err   error // the first
+	all   [][]float32 // whatever was allocated
+	err   error       // the first
 }
 
 func (m *lender) borrow(n int) []float32 {
@@ -120,6 +121,7 @@ func (m *lender) borrow(n int) []float32 {
 	}
 	f, err := m.arena.floats(n)
 	m.err = err
+	m.all = append(m.all, f)
 	return f
 }
 
