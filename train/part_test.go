@@ -244,7 +244,7 @@ func TestHash(t *testing.T) {
 		}
 		return n.Hash()
 	}
-	if hash(1) == hash(2) || hash(2) != hash(2) {
-		t.Error(hash(1), hash(2), hash(2))
+	if one, two, again := hash(1), hash(2), hash(2); one == two || two != again {
+		t.Error(one, two, again)
 	}
 }

@@ -31,8 +31,8 @@ type Client struct {
 	welcome chan welcomeBody
 	steps   chan step
 	mu      sync.Mutex // of control and what follows
-	over    bool // the server needs nothing more from this stage
-	ended   bool // this stage has told why it ends
+	over    bool       // the server needs nothing more from this stage
+	ended   bool       // this stage has told why it ends
 }
 
 // step is an iteration's order; one without number ends the run.
@@ -47,7 +47,7 @@ type step struct {
 // context's error.
 func (c *Client) Run(ctx context.Context) error {
 	if c.Listener != nil {
-		defer c.Listener.Close()
+		defer func() { _ = c.Listener.Close() }() // for the last time, perhaps
 	}
 	if c.Stage < 1 || c.Stage >= len(c.Job.Plan.Stages) {
 		return fmt.Errorf("%w: stage %d; the plan's clients are 1 to %d", ErrUnsupported, c.Stage, len(c.Job.Plan.Stages)-1)
@@ -65,10 +65,11 @@ func (c *Client) Run(ctx context.Context) error {
 	if err != nil && context.Cause(work) == nil {
 		c.end(failBody{Text: fmt.Sprintf("stage %d: %v", c.Stage, err)}, err, 0)
 	}
-	for _, l := range append(c.data, c.control) {
-		if l != nil {
-			l.close()
-		}
+	if c.control != nil {
+		c.control.close() // first, so that the server hears why before others see a link end
+	}
+	for _, l := range c.data {
+		l.close()
 	}
 	if c.finished() && err == nil {
 		return nil

@@ -72,7 +72,7 @@ type readyOf struct {
 // ErrFrame, ErrDiverged or train.ErrUsage, or are what a client said.
 func (s *Server) Run(ctx context.Context) (*Result, error) {
 	if s.Listener != nil {
-		defer s.Listener.Close()
+		defer func() { _ = s.Listener.Close() }() // for the last time, perhaps
 	}
 	stages := len(s.Job.Plan.Stages)
 	if s.timeout == 0 {
@@ -148,7 +148,7 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 	if stages > 1 {
 		s.all.Go(func() { s.accept(work) })
 	}
-	for came := 0; came < stages-1; came++ {
+	for range stages - 1 {
 		if err := wait(setup, s.arrived); err != nil {
 			return err
 		}
