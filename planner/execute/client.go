@@ -45,12 +45,12 @@ type step struct {
 // Run works until the server says that all is done. It returns an error that wraps ErrRefused, ErrKeys, ErrLost or
 // ErrFrame, or says why another stage ended the run; on a cancelled context it tells the server and returns the
 // context's error.
-func (c *Client) Run(ctx context.Context) error {
+func (c *Client) Run(ctx context.Context) (Measured, error) {
 	if c.Listener != nil {
 		defer func() { _ = c.Listener.Close() }() // for the last time, perhaps
 	}
 	if c.Stage < 1 || c.Stage >= len(c.Job.Plan.Stages) {
-		return fmt.Errorf("%w: stage %d; the plan's clients are 1 to %d", ErrUnsupported, c.Stage, len(c.Job.Plan.Stages)-1)
+		return Measured{}, fmt.Errorf("%w: stage %d; the plan's clients are 1 to %d", ErrUnsupported, c.Stage, len(c.Job.Plan.Stages)-1)
 	}
 	if c.timeout == 0 {
 		c.timeout = patience
@@ -72,9 +72,9 @@ func (c *Client) Run(ctx context.Context) error {
 		l.close()
 	}
 	if c.finished() && err == nil {
-		return nil
+		return c.worker.report(), nil
 	}
-	return context.Cause(work)
+	return Measured{}, context.Cause(work)
 }
 
 func (c *Client) work(ctx context.Context) error {

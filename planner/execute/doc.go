@@ -14,7 +14,7 @@
 //	// Every other stage is a client, here or on another machine.
 //	keys, err := execute.LoadKeys("keys", 1, time.Now())
 //	client := &execute.Client{Job: job, Stage: 1, Keys: keys, Server: address, Listener: listener}
-//	err = client.Run(ctx)
+//	measured, err := client.Run(ctx)
 //
 // A plan's layers are the network's Units. Replicas of a stage are goroutines of its process over one copy of the
 // weights, each with its samples of every micro-batch. Losses are those of unpartitioned training but for the order in

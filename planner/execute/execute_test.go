@@ -137,7 +137,7 @@ func (f *fleet) run(ctx context.Context) (*Result, []error) {
 	errs := make([]error, len(f.clients)+1)
 	var all sync.WaitGroup
 	for _, c := range f.clients {
-		all.Go(func() { errs[c.Stage] = c.Run(ctx) })
+		all.Go(func() { _, errs[c.Stage] = c.Run(ctx) })
 	}
 	r, err := f.server.Run(ctx)
 	errs[0] = err
@@ -323,7 +323,7 @@ func check(t *testing.T, j *Job, r *Result, steps int) {
 		if k < len(r.Stages)-1 {
 			payload += int64(4 * j.width(k+1) * j.Plan.GlobalBatch * steps)
 		}
-		if m.Stage != k || m.Payload != payload || m.Sent < payload || m.Iterations != steps-1 || m.Idle() < 0 || m.Idle() > 1 {
+		if m.Stage != k || m.Payload != payload || m.Wire < payload || m.Iterations != steps-1 || m.Idle() < 0 || m.Idle() > 1 {
 			t.Errorf("stage %d measured %+v; want %d bytes", k, m, payload)
 		}
 	}

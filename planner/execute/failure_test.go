@@ -3,13 +3,10 @@ package execute
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +14,11 @@ import (
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/train"
 )
+
+func runs(c *Client, ctx context.Context) error {
+	_, err := c.Run(ctx)
+	return err
+}
 
 // endless is a run that somebody must end.
 const endless = 1 << 30
@@ -100,7 +102,7 @@ func TestInterrupt(t *testing.T) {
 		}
 		clients := make(chan error, 2)
 		for _, c := range f.clients {
-			go func() { clients <- c.Run(context.WithoutCancel(ctx)) }()
+			go func() { clients <- runs(c, context.WithoutCancel(ctx)) }()
 		}
 		r, err := f.server.Run(ctx)
 		if !errors.Is(err, context.Canceled) || len(r.Losses) != 5 || len(r.Stages) != 3 || r.Stages[2].Iterations != 4 {
@@ -120,8 +122,8 @@ func TestInterrupt(t *testing.T) {
 			}
 		}
 		clients := make(chan error, 2)
-		go func() { clients <- f.clients[0].Run(ctx) }()
-		go func() { clients <- f.clients[1].Run(t.Context()) }()
+		go func() { clients <- runs(f.clients[0], ctx) }()
+		go func() { clients <- runs(f.clients[1], t.Context()) }()
 		_, err := f.server.Run(t.Context())
 		if err == nil || err.Error() != "stage 1 was interrupted" {
 			t.Errorf("the server says: %v", err)
@@ -139,7 +141,7 @@ func TestInterrupt(t *testing.T) {
 		f.clients[0].Server = f.server.Listener.Addr().String()
 		f.server.Log = func(string) { cancel() }
 		clients := make(chan error, 1)
-		go func() { clients <- f.clients[0].Run(t.Context()) }()
+		go func() { clients <- runs(f.clients[0], t.Context()) }()
 		if _, err := f.server.Run(ctx); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
@@ -166,7 +168,7 @@ func TestStrangers(t *testing.T) {
 	expect := func(c *Client, mark error, text, server string) {
 		t.Helper()
 		c.Server = address
-		if err := c.Run(t.Context()); !errors.Is(err, mark) || !strings.Contains(err.Error(), text) {
+		if err := runs(c, t.Context()); !errors.Is(err, mark) || !strings.Contains(err.Error(), text) {
 			t.Errorf("the client says %v; want %q", err, text)
 		}
 		if got := <-said; !strings.Contains(got, server) {
@@ -222,7 +224,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 
-	if err := f.clients[0].Run(t.Context()); err != nil {
+	if err := runs(f.clients[0], t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := <-ended; err != nil {
@@ -243,12 +245,12 @@ func TestTwice(t *testing.T) {
 		_, err := f.server.Run(t.Context())
 		ended <- err
 	}()
-	go func() { ended <- first.Run(t.Context()) }()
+	go func() { ended <- runs(first, t.Context()) }()
 	<-there
-	if err := again.Run(t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "there already") {
+	if err := runs(again, t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "there already") {
 		t.Error(err)
 	}
-	go func() { ended <- last.Run(t.Context()) }()
+	go func() { ended <- runs(last, t.Context()) }()
 	if err := errors.Join(<-ended, <-ended, <-ended); err != nil {
 		t.Error(err)
 	}
@@ -261,87 +263,6 @@ func TestDiverged(t *testing.T) {
 	_, errs := f.run(t.Context())
 	if !errors.Is(errs[0], ErrDiverged) || errs[1] == nil || !strings.Contains(errs[1].Error(), "no number") {
 		t.Error(errs)
-	}
-}
-
-func TestKeys(t *testing.T) {
-	now := time.Now()
-	make1 := func(t *testing.T, at time.Time) string {
-		t.Helper()
-		dir := filepath.Join(t.TempDir(), "keys")
-		if err := MakeKeys(dir, 3, at, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		return dir
-	}
-	dir := make1(t, now)
-	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != 7 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, f := range files {
-		if info, err := f.Info(); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v", f.Name(), info.Mode(), err)
-		}
-	}
-	if err := MakeKeys(dir, 1, now, time.Hour); !errors.Is(err, ErrKeys) || !strings.Contains(err.Error(), "there already") {
-		t.Error("overwritten:", err)
-	}
-	for _, c := range []struct {
-		stages int
-		valid  time.Duration
-	}{{0, time.Hour}, {MaxStages + 1, time.Hour}, {1, 0}, {1, 1 << 62}} {
-		if err := MakeKeys(t.TempDir(), c.stages, now, c.valid); !errors.Is(err, ErrKeys) {
-			t.Errorf("%+v: %v", c, err)
-		}
-	}
-	copyFile := func(from, to string) {
-		t.Helper()
-		text, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(to, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for want, spoil := range map[string]func(t *testing.T) (string, time.Time){
-		"expired on":               func(t *testing.T) (string, time.Time) { return make1(t, now.Add(-2*time.Hour)), now },
-		"is valid from":            func(t *testing.T) (string, time.Time) { return make1(t, now.Add(3*time.Hour)), now },
-		"evenkeel plan keys makes": func(t *testing.T) (string, time.Time) { return t.TempDir(), now },
-		"can be read by others": func(t *testing.T) (string, time.Time) {
-			d := make1(t, now)
-			if err := os.Chmod(filepath.Join(d, keyFile(1)), 0o640); err != nil {
-				t.Fatal(err)
-			}
-			return d, now
-		},
-		"is not signed by": func(t *testing.T) (string, time.Time) {
-			d := make1(t, now)
-			copyFile(filepath.Join(dir, authorityFile), filepath.Join(d, authorityFile))
-			return d, now
-		},
-		"is not stage 1's": func(t *testing.T) (string, time.Time) {
-			d := make1(t, now)
-			copyFile(filepath.Join(d, certificateFile(2)), filepath.Join(d, certificateFile(1)))
-			copyFile(filepath.Join(d, keyFile(2)), filepath.Join(d, keyFile(1)))
-			return d, now
-		},
-		"private key does not match": func(t *testing.T) (string, time.Time) {
-			d := make1(t, now)
-			copyFile(filepath.Join(d, keyFile(2)), filepath.Join(d, keyFile(1)))
-			return d, now
-		},
-		"holds no certificate": func(t *testing.T) (string, time.Time) {
-			d := make1(t, now)
-			copyFile(filepath.Join(d, keyFile(2)), filepath.Join(d, authorityFile))
-			return d, now
-		},
-	} {
-		d, at := spoil(t)
-		if _, err := LoadKeys(d, 1, at); !errors.Is(err, ErrKeys) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v; want %q", err, want)
-		}
 	}
 }
 
@@ -380,47 +301,4 @@ func TestUnsupported(t *testing.T) {
 	if err := (Training{Steps: 1}).Validate(); !errors.Is(err, train.ErrUsage) {
 		t.Error(err)
 	}
-}
-
-// Whatever comes over a link, the reader takes frames that are written the same way, or errs without taking more memory
-// than the limit.
-func FuzzFrame(f *testing.F) {
-	hi, err := json.Marshal(helloBody{Protocol: protocol, Stage: 1})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(append(appendHeader(nil, frame{kind: hello}, len(hi)), hi...))
-	f.Add(append(appendHeader(nil, frame{activation, 7, 2}, 8), appendFloats(nil, []float32{1, -2})...))
-	f.Add(appendHeader(nil, frame{kind: begin}, 1<<31-1))
-	f.Add(appendHeader(nil, frame{kind: kinds}, 0))
-	f.Add([]byte("GET / HTTP/1.1\r\n\r\nand more of it"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		const limit = 64
-		r := strings.NewReader(string(in))
-		var buffer, back []byte
-		for {
-			head, body, err := readFrame(r, limit, buffer)
-			if err != nil {
-				if !errors.Is(err, ErrFrame) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-					t.Fatal(err)
-				}
-				break
-			}
-			if len(body) > limit {
-				t.Fatalf("a body of %d bytes", len(body))
-			}
-			back = append(appendHeader(back, head, len(body)), body...)
-			values, whole := make([]float32, 2), make([]int32, 2)
-			if err := floats(values, body); (err == nil) != (len(body) == 8) {
-				t.Fatal(err)
-			}
-			if err := targets(whole, body); err == nil && string(appendTargets(nil, whole)) != string(body) {
-				t.Fatal("other targets")
-			}
-			buffer = body
-		}
-		if !strings.HasPrefix(string(in), string(back)) {
-			t.Fatalf("read %x from %x", back, in)
-		}
-	})
 }

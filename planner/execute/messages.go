@@ -52,8 +52,17 @@ type Taken struct {
 	Update float64 // once per iteration
 }
 
-// trials of measurements; the median counts.
-const trials = 3
+// Measurements: at least a few, then more for a while; the median counts.
+const (
+	fewTrials  = 3
+	mostTrials = 25
+	trialTime  = time.Second / 2
+)
+
+// more says whether trial i is to be made, after one that warms up.
+func more(i int, begun time.Time) bool {
+	return i <= fewTrials || i <= mostTrials && time.Since(begun) < trialTime
+}
 
 // measure tries the stage: a micro-batch of zeros there and back, and a transfer of as much to the stage before and back
 // again. It leaves weights as they were; send is the seconds of one way.
@@ -69,7 +78,7 @@ func (w *worker) measure(ctx context.Context) (t Taken, send float64, err error)
 	}
 	var forward, backward, update []float64
 	s.try(func() {
-		for i := range trials + 1 {
+		for i, first := 0, time.Now(); more(i, first); i++ {
 			begun := time.Now()
 			if err = s.forward(0, x, y); err != nil {
 				return
@@ -93,7 +102,7 @@ func (w *worker) measure(ctx context.Context) (t Taken, send float64, err error)
 		return t, 0, nil
 	}
 	var there []float64
-	for i := range trials + 1 {
+	for i, first := 0, time.Now(); more(i, first); i++ {
 		begun := time.Now()
 		w.prev.send(outgoing{frame: frame{kind: probe}, floats: x})
 		select {

@@ -20,6 +20,7 @@ type worker struct {
 	in, out                *pool
 	held                   [][]float32 // inputs of micro-batches on their way, by slot
 	measured               Measured
+	ended                  time.Time // the iteration before
 }
 
 // received is a micro-batch's floats.
@@ -36,9 +37,10 @@ type Measured struct {
 	Forward    float64 `json:"forward"`  // of them computing forward,
 	Backward   float64 `json:"backward"` // backward with what is computed again,
 	Update     float64 `json:"update"`   // summing over replicas and updating
-	// Of the whole run: activations and gradients to both neighbours, and all bytes on the wire, encrypted.
-	Payload int64 `json:"payload_bytes"`
-	Sent    int64 `json:"wire_bytes"`
+	// Of the whole run, sent to both neighbours: activations and gradients, and what went over the wire, encrypted, with
+	// handshakes and trials.
+	Payload int64 `json:"sent_bytes"`
+	Wire    int64 `json:"wire_bytes"`
 }
 
 // Idle is the share of the time in which the stage did not compute.
@@ -120,7 +122,10 @@ func receive(ctx context.Context, from <-chan received, iteration uint64, microB
 // iterate runs one iteration. The first stage is given the batch's inputs, the last one its targets, and returns the
 // loss.
 func (w *worker) iterate(ctx context.Context, iteration uint64, inputs []float32, targets []int32) (float64, error) {
-	begun := time.Now()
+	since := w.ended // waiting for an iteration is idle too
+	if since.IsZero() {
+		since = time.Now()
+	}
 	var forward, backward time.Duration
 	sum := 0.0
 	for _, op := range w.order {
@@ -143,12 +148,13 @@ func (w *worker) iterate(ctx context.Context, iteration uint64, inputs []float32
 	updating := time.Now()
 	w.stage.update()
 	now := time.Now()
+	w.ended = now
 	d := &w.measured
 	if d.Iterations == 1 && w.stage.steps == 2 { // the first one was warming up
 		*d = Measured{Stage: d.Stage, Payload: d.Payload}
 	}
 	d.Iterations++
-	d.Seconds += now.Sub(begun).Seconds()
+	d.Seconds += now.Sub(since).Seconds()
 	d.Forward += forward.Seconds()
 	d.Backward += backward.Seconds()
 	d.Update += now.Sub(updating).Seconds()
@@ -218,7 +224,7 @@ func (w *worker) report() Measured {
 	m := w.measured
 	for _, l := range []*link{w.prev, w.next} {
 		if l != nil {
-			m.Sent += l.wire.sent.Load()
+			m.Wire += l.wire.sent.Load()
 		}
 	}
 	return m
