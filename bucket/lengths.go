@@ -55,9 +55,10 @@ type LengthsOptions struct {
 // sizing is after how many samples the rest is estimated.
 const sizing = 1 << 16
 
-// ReadLengths reads lengths as text: one per line, or a CSV with a header, each of them
-// possibly gzipped. Name is what errors call the file. Errors are of ErrInput, with the
-// line and the field, or the reader's own.
+// ReadLengths reads lengths as text: one per line, or a CSV with or without a header, each
+// of them possibly gzipped. Name is what errors call the file; without a column asked for, a
+// file without commas is a CSV, and may have a header, only if it ends in .csv or .csv.gz.
+// Errors are of ErrInput, with the line and the field, or the reader's own.
 func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	b := bufio.NewReaderSize(r, 1<<20)
 	if magic, _ := b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -89,7 +90,7 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 		text = bytes.TrimSpace(text)
 		if line == 1 {
 			var header bool
-			if columns, header, err = o.columns(string(text)); err != nil {
+			if columns, header, err = o.columns(name, string(text)); err != nil {
 				return nil, badf("%s:1: %v", name, err)
 			}
 			if header {
@@ -116,8 +117,10 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	return out, nil
 }
 
-// columns finds the wanted columns in the first line, and whether that is a header.
-func (o LengthsOptions) columns(first string) (at []int, header bool, err error) {
+// columns finds the wanted columns in the first line, and whether that is a header: it has
+// a cell that is no number, and the file is a CSV, by its name, a comma, or since a column
+// was asked for. Else a word in the place of the first length is a fault.
+func (o LengthsOptions) columns(name, first string) (at []int, header bool, err error) {
 	cells := strings.Split(first, ",")
 	for _, c := range cells {
 		if _, err := strconv.ParseFloat(strings.TrimSpace(c), 64); err != nil {
@@ -125,12 +128,9 @@ func (o LengthsOptions) columns(first string) (at []int, header bool, err error)
 		}
 	}
 	if o.Column == "" {
-		// A word in the place of a first number is more likely a fault than a name when
-		// nothing was asked for and there is one column that begins like a number.
-		if header && first[0] >= '0' && first[0] <= '9' || header && first[0] == '-' {
-			header = false
-		}
-		return []int{0}, header, nil
+		csv := strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".csv") || len(cells) > 1
+		// What begins like a number is a spoilt number, not a name.
+		return []int{0}, header && csv && !strings.ContainsAny(first[:1], "0123456789-+."), nil
 	}
 	for _, want := range strings.Split(o.Column, ",") {
 		found := -1

@@ -110,12 +110,14 @@ func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 type ScheduleReader struct {
 	Header Header
 
-	b      *bufio.Reader
 	name   string
-	line   int
-	sum    hash.Hash32
+	line   int // of JSON Lines; of Parquet the row
 	before Line
-	done   bool
+	next   func() (Line, error)
+	end    error
+
+	b   *bufio.Reader // of JSON Lines
+	sum hash.Hash32
 }
 
 // NewScheduleReader reads the header. Errors are of ErrInput, with the line.
@@ -129,15 +131,22 @@ func NewScheduleReader(r io.Reader, name string) (*ScheduleReader, error) {
 	if err := json.Unmarshal(text, &s.Header); err != nil {
 		return nil, badf("%s:1: not a schedule: %v", name, err)
 	}
-	h := s.Header
+	if err := s.Header.check(name + ":1"); err != nil {
+		return nil, err
+	}
+	s.before.Step = s.Header.From
+	s.next = s.nextText
+	return s, nil
+}
+
+func (h Header) check(where string) error {
 	if h.Format != scheduleFormat || h.Version != 1 {
-		return nil, badf("%s:1: format %q, version %d; want %q, 1", name, h.Format, h.Version, scheduleFormat)
+		return badf("%s: not a schedule: format %q, version %d; want %q, 1", where, h.Format, h.Version, scheduleFormat)
 	}
 	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > MaxSamples || h.From < 0 || h.Steps < h.From {
-		return nil, badf("%s:1: ranks %d, samples %d, from %d or steps %d is out of range", name, h.Ranks, h.Samples, h.From, h.Steps)
+		return badf("%s: ranks %d, samples %d, from %d or steps %d is out of range", where, h.Ranks, h.Samples, h.From, h.Steps)
 	}
-	s.before.Step = h.From
-	return s, nil
+	return nil
 }
 
 func (s *ScheduleReader) read() ([]byte, error) {
@@ -161,12 +170,16 @@ func (s *ScheduleReader) read() ([]byte, error) {
 }
 
 // Next is the next batch; io.EOF after the last. Steps never fall, ranks and samples are
-// within the header's numbers.
-func (s *ScheduleReader) Next() (Line, error) {
-	var l Line
-	if s.done {
-		return l, io.EOF
+// within the header's numbers. After an error it gives that again.
+func (s *ScheduleReader) Next() (l Line, err error) {
+	if s.end == nil {
+		l, s.end = s.next()
 	}
+	return l, s.end
+}
+
+func (s *ScheduleReader) nextText() (Line, error) {
+	var l Line
 	text, err := s.read()
 	if err != nil {
 		return l, err
@@ -182,26 +195,29 @@ func (s *ScheduleReader) Next() (Line, error) {
 		if got := fmt.Sprintf("%08x", s.sum.Sum32()); end.CRC32 != "" && end.CRC32 != got {
 			return l, badf("%s:%d: checksum %s of the lines before is %s: the file was changed or damaged", s.name, s.line, end.CRC32, got)
 		}
-		s.done = true
 		return l, io.EOF
 	}
 	_, _ = s.sum.Write(text)
 	if err := json.Unmarshal(text, &l); err != nil {
 		return l, badf("%s:%d: %v", s.name, s.line, err)
 	}
+	return l, s.check(l)
+}
+
+func (s *ScheduleReader) check(l Line) error {
 	if l.Step < s.before.Step || l.Step >= s.Header.Steps {
-		return l, badf("%s:%d: step %d: must be from %d to %d", s.name, s.line, l.Step, s.before.Step, s.Header.Steps-1)
+		return badf("%s:%d: step %d: must be from %d to %d", s.name, s.line, l.Step, s.before.Step, s.Header.Steps-1)
 	}
 	if l.Rank < 0 || l.Rank >= s.Header.Ranks {
-		return l, badf("%s:%d: rank %d of %d", s.name, s.line, l.Rank, s.Header.Ranks)
+		return badf("%s:%d: rank %d of %d", s.name, s.line, l.Rank, s.Header.Ranks)
 	}
 	for _, v := range l.Samples {
 		if int(v) >= s.Header.Samples {
-			return l, badf("%s:%d: sample %d of %d", s.name, s.line, v, s.Header.Samples)
+			return badf("%s:%d: sample %d of %d", s.name, s.line, v, s.Header.Samples)
 		}
 	}
 	s.before = l
-	return l, nil
+	return nil
 }
 
 // steps groups lines by their step, for Judge. Next ends with io.EOF.

@@ -137,7 +137,7 @@ type bucketSimulateCmd struct {
 	lengthsFlags
 	tableFlags
 	ranksFlags
-	Schedule string `help:"Schedule file (.jsonl), of evenkeel or of another system in the same form." required:"" placeholder:"FILE"`
+	Schedule string `help:"Schedule file (.jsonl or .parquet), of evenkeel or of another system in the same form." required:"" placeholder:"FILE"`
 	Plot     string `help:"Step times per rank as a picture, .svg or .png." placeholder:"FILE"`
 	JSON     bool   `help:"Print JSON."`
 }
@@ -170,7 +170,7 @@ func (c *bucketSimulateCmd) Run(a *app) error {
 		return opened(err)
 	}
 	defer file.Close()
-	r, err := bucket.NewScheduleReader(file, c.Schedule)
+	r, err := openSchedule(file)
 	if err != nil {
 		return err
 	}
@@ -224,6 +224,17 @@ func (c *bucketSimulateCmd) Run(a *app) error {
 	printScore(a, s, p.LowerBoundSeconds)
 	fmt.Fprintf(a.out, "A plan made here for comparison: %s, anchor %s, made in %s.\n", seconds(p.EpochSeconds), seconds(p.AnchorSeconds), seconds(took))
 	return nil
+}
+
+func openSchedule(f *os.File) (*bucket.ScheduleReader, error) {
+	if !strings.HasSuffix(f.Name(), ".parquet") {
+		return bucket.NewScheduleReader(f, f.Name())
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return bucket.NewParquetScheduleReader(f, info.Size(), f.Name())
 }
 
 // stepPlot draws every rank's step times, thinned to what a picture can show, and the
