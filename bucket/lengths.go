@@ -76,6 +76,18 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	var columns []int
 	read := int64(0)
 	for line := 1; ; line++ {
+		if line > 1 && o.plain(columns) {
+			limit := sizing
+			if len(out) >= sizing {
+				limit = MaxSamples
+			}
+			waiting, _ := b.Peek(b.Buffered())
+			before, used := len(out), 0
+			out, used = plainLines(waiting, out, limit)
+			_, _ = b.Discard(used) // it waits in the buffer
+			read += int64(used)
+			line += len(out) - before
+		}
 		text, err := b.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			return nil, badf("%s:%d: line longer than 1 MiB", name, line)
@@ -155,9 +167,6 @@ func (o LengthsOptions) columns(name, first string) (at []int, header bool, err 
 
 // length reads one line.
 func (o LengthsOptions) length(text []byte, columns []int) (uint32, error) {
-	if v, ok := digits(text); ok && len(columns) == 1 && columns[0] == 0 && o.Scale == 0 {
-		return v, nil
-	}
 	var total uint64
 	for _, c := range columns {
 		cell, rest := text, text
@@ -212,19 +221,27 @@ func (o LengthsOptions) number(s string) (uint64, error) {
 	return uint64(math.Ceil(v)), nil
 }
 
-// digits reads the usual line quickly; what it refuses goes the long way, to its error.
-func digits(text []byte) (uint32, bool) {
-	if len(text) > 8 {
-		return 0, false
-	}
-	v := uint32(0)
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
+// plain says whether a line may be a length and nothing else.
+func (o LengthsOptions) plain(columns []int) bool {
+	return len(columns) == 1 && columns[0] == 0 && o.Scale == 0
+}
+
+// plainLines reads the usual lines quickly, digits and a newline, up to limit lengths, and
+// returns how many bytes they were. What it stops at goes the long way, to its error.
+func plainLines(text []byte, out Lengths, limit int) (Lengths, int) {
+	used, v := 0, uint32(0)
+	for i, c := range text {
+		switch {
+		case c >= '0' && c <= '9' && i-used < 8:
+			v = v*10 + uint32(c-'0')
+		case c == '\n' && v >= 1 && v <= MaxLength && len(out) < limit:
+			out = append(out, v)
+			used, v = i+1, 0
+		default:
+			return out, used
 		}
-		v = v*10 + uint32(c-'0')
 	}
-	return v, v >= 1 && v <= MaxLength
+	return out, used
 }
 
 func (o LengthsOptions) check() error {

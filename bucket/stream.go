@@ -48,25 +48,39 @@ func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error)
 }
 
 // Lines gives every batch of the schedule from a step on to the function, in order of
-// step and rank; it stops at its error. Samples are not to be changed or kept.
+// step and rank; it stops at its error. Samples are not to be changed or kept. The first
+// step comes before the data set is sorted, so soon.
 func (s *Schedule) Lines(from int, f func(Line) error) error {
+	var first [][]uint32
+	if from < s.Len() && s.order.index == nil {
+		first = s.First(from)
+	}
 	for i := from; i < s.Len(); i++ {
 		total := 0
 		for _, b := range s.Step(i) {
 			total += int(b.Count)
 		}
-		for _, b := range s.Step(i) {
-			w := float64(b.Count) * float64(s.Ranks) / float64(total)
-			if err := f(Line{i, int(b.Rank), w, s.Samples(b)}); err != nil {
+		for k, b := range s.Step(i) {
+			line := Line{i, int(b.Rank), float64(b.Count) * float64(s.Ranks) / float64(total), nil}
+			if i == from && first != nil {
+				line.Samples = first[k]
+			} else {
+				line.Samples = s.Samples(b)
+			}
+			if err := f(line); err != nil {
 				return err
 			}
+		}
+		if s.Tell != nil {
+			s.Tell(i+1, s.Len())
 		}
 	}
 	return nil
 }
 
 // WriteSchedule writes JSON Lines: the header, a line per batch, and a last line with the
-// CRC-32 (IEEE) of all bytes before it.
+// CRC-32 (IEEE) of all bytes before it. The first step is written before the data set is
+// sorted.
 func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 	sum := crc32.NewIEEE()
 	b := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<20)
@@ -93,8 +107,10 @@ func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 			buf = strconv.AppendUint(buf, uint64(v), 10)
 		}
 		buf = append(buf, "]}\n"...)
-		_, err := b.Write(buf)
-		return err
+		if _, err := b.Write(buf); err != nil || l.Step > h.From {
+			return err
+		}
+		return b.Flush()
 	})
 	if err == nil {
 		err = b.Flush()

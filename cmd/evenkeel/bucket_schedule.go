@@ -25,7 +25,7 @@ type bucketScheduleCmd struct {
 
 // Help is shown under the flags.
 func (*bucketScheduleCmd) Help() string {
-	return `One line per batch: step, rank, weight (of the batch's mean loss) and sample positions. A rank with several batches in a step
+	return `One line per batch: step, rank, weight (of the batch's mean loss) and sample positions. On standard output the first step comes before the rest is sorted. A rank with several batches in a step
 accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes on every machine.
 
 Examples:
@@ -79,12 +79,18 @@ func (c *bucketScheduleCmd) Run(a *app) error {
 	} else {
 		c.Seed, c.Epoch = state.Seed, state.Epoch
 	}
-	s.Fill()
-	took := time.Since(begun).Seconds()
 	h, err := p.Header(s, c.Seed, c.Epoch, from)
 	if err != nil {
 		return err
 	}
+	if c.Out == "" {
+		return bucket.WriteSchedule(stoppable{a, a.out}, h, s) // the first step at once
+	}
+	s.Fill()
+	took := time.Since(begun).Seconds()
+	tell, clear := a.progress("writing")
+	defer clear()
+	s.Tell = tell
 	write := func(w io.Writer) error {
 		w = stoppable{a, w}
 		if strings.HasSuffix(c.Out, ".parquet") {
@@ -92,12 +98,10 @@ func (c *bucketScheduleCmd) Run(a *app) error {
 		}
 		return bucket.WriteSchedule(w, h, s)
 	}
-	if c.Out == "" {
-		return write(a.out)
-	}
 	if err := writeWhole(c.Out, write); err != nil {
 		return err
 	}
+	clear()
 	if c.JSON {
 		return a.writeJSON(struct {
 			bucket.Header
