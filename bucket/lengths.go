@@ -82,11 +82,11 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 				limit = MaxSamples
 			}
 			waiting, _ := b.Peek(b.Buffered())
-			before, used := len(out), 0
-			out, used = plainLines(waiting, out, limit)
+			more, used := plainLines(waiting, out, limit)
 			_, _ = b.Discard(used) // it waits in the buffer
 			read += int64(used)
-			line += len(out) - before
+			line += len(more) - len(out)
+			out = more
 		}
 		text, err := b.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
