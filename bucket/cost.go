@@ -31,7 +31,7 @@ type Cost interface {
 // Memory: a batch fits if a trial at least as long and as large ran. Where peaks are
 // known and follow the same formula to 2%, also if the predicted peak, enlarged by the
 // fit's worst error, is within the limit. It never fits if a trial at most as long and
-// as large ran out of memory.
+// as large ran out of memory, nor if it is longer than every trial.
 type TableCost struct {
 	lengths []int
 	series  [][]Trial // per length, those that ran, smoothed

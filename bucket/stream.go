@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"strconv"
+	"strings"
 )
 
 // Header is the first line of a schedule file.
@@ -145,7 +146,7 @@ func NewScheduleReader(r io.Reader, name string) (*ScheduleReader, error) {
 	}
 	_, _ = s.sum.Write(text) // never fails
 	if err := json.Unmarshal(text, &s.Header); err != nil {
-		return nil, badf("%s:1: not a schedule: %v", name, err)
+		return nil, badf("%s:1: not a schedule: the first line is no header: %v", name, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if err := s.Header.check(name + ":1"); err != nil {
 		return nil, err

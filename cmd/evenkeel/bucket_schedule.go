@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,9 @@ Examples:
 
 // Run is kong's.
 func (c *bucketScheduleCmd) Run(a *app) error {
+	if ext := filepath.Ext(c.Out); c.Out != "" && ext != ".jsonl" && ext != ".parquet" {
+		return badInputf("--out: %s: the name must end in .jsonl or .parquet", c.Out)
+	}
 	if c.JSON && c.Out == "" {
 		return badInputf("--json: the schedule itself goes to standard output; name a file with --out")
 	}
