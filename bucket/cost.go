@@ -130,20 +130,26 @@ func (c *TableCost) Seconds(length, batch int) float64 {
 	return low + u*(high-low)
 }
 
-// along interpolates over the batch; beyond the last point time grows with its slope per
-// sample.
+// along interpolates over the batch. Beyond the last point time grows with its slope per
+// sample; below the first it falls on the line through the first two, but no faster than in
+// proportion.
 func along(s []Trial, batch int) float64 {
 	i := sort.Search(len(s), func(k int) bool { return s[k].Batch >= batch })
 	switch {
-	case i < len(s) && s[i].Batch == batch, i == 0:
+	case i < len(s) && s[i].Batch == batch:
 		return s[i].Seconds
-	case i == len(s) && len(s) == 1:
+	case len(s) == 1 && i == 0:
+		return s[0].Seconds // no less, for all that is known
+	case len(s) == 1:
 		return s[0].Seconds * float64(batch) / float64(s[0].Batch)
-	case i == len(s):
-		i--
 	}
+	least := 0.0
+	if i == 0 {
+		least = s[0].Seconds * float64(batch) / float64(s[0].Batch)
+	}
+	i = min(max(i, 1), len(s)-1)
 	u := float64(batch-s[i-1].Batch) / float64(s[i].Batch-s[i-1].Batch)
-	return s[i-1].Seconds + u*(s[i].Seconds-s[i-1].Seconds)
+	return max(least, s[i-1].Seconds+u*(s[i].Seconds-s[i-1].Seconds))
 }
 
 // Breaks is Cost's.
