@@ -97,7 +97,7 @@ func (c *TableCost) Smoothed() string {
 // better says whether interpolating each inner point of a series from its neighbours is
 // nearer than the fit by more than chance. Were the fit true, interpolation would be farther
 // off than its residuals by a factor of sqrt(1 + u^2 + (1-u)^2), since two neighbours are
-// noisy too; a mean of n absolute errors scatters by about 0.75/sqrt(n), of which three.
+// noisy too; a mean of n absolute errors scatters by about 0.75/sqrt(n), of which 2.5.
 func (c *TableCost) better(f *fit) bool {
 	ratio, n := 0.0, 0.0
 	for _, s := range c.series {
@@ -108,7 +108,7 @@ func (c *TableCost) better(f *fit) bool {
 			n++
 		}
 	}
-	return n > 0 && ratio/n < f.err*(1-3*.75/math.Sqrt(n))
+	return n > 0 && ratio/n < f.err*(1-2.5*.75/math.Sqrt(n))
 }
 
 // Seconds is Cost's.
