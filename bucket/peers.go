@@ -29,6 +29,10 @@ func Peers() []Peer {
 			longest := int(slices.Max(l))
 			return grouped(l, c, ranks, c.Cap(longest)*longest, r)
 		}},
+		// Not fairseq's rule, but the fair comparison: it loses nothing.
+		{"fairseq, multiple 1, all steps kept", func(l Lengths, c Cost, ranks, tokens int, r *rand.Rand) [][]RankBatch {
+			return deal(byTokens(l, sorted(l), tokens, 1), ranks, false)
+		}},
 		{"fixed max tokens, random order", func(l Lengths, c Cost, ranks, tokens int, r *rand.Rand) [][]RankBatch {
 			return deal(byTokens(l, shuffled(l, r), tokens, 1), ranks, false)
 		}},
