@@ -31,6 +31,7 @@ func (c *condition) plan(k Candidate) *Plan {
 			}
 			stage.Strategies = append(stage.Strategies, y)
 		}
+		stage.settle(c.samples)
 		p.Stages = append(p.Stages, stage)
 	}
 	slices.Reverse(p.Stages)
@@ -40,6 +41,19 @@ func (c *condition) plan(k Candidate) *Plan {
 		}
 	}
 	return p
+}
+
+// settle makes a tensor degree that all layers have in place of the group's own the group's.
+func (s *Stage) settle(samples int) {
+	t := s.Strategies[0].Tensor
+	if t == 0 || slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return y.Tensor != t }) {
+		return
+	}
+	g := &s.Groups[0]
+	g.Tensor, g.MicroBatches = t, even(samples, g.Count/t)
+	for i := range s.Strategies {
+		s.Strategies[i].Tensor = 0
+	}
 }
 
 // waysOf are the ways of a stage's layers.
@@ -65,22 +79,40 @@ func (c *condition) waysOf(s Choice) []int32 {
 // wrap ErrPlan where the plan is not one for this job, and ErrInfeasible where a device's memory does not suffice; then
 // the prediction is there all the same.
 func (j *Job) Predict(p *Plan) (*Prediction, error) {
-	if err := p.Validate(len(j.Profile.Layers)); err != nil {
+	result, timings, err := j.price(p)
+	if err != nil {
 		return nil, err
+	}
+	if err := simulate(p, result, timings); err != nil {
+		return nil, err
+	}
+	for i, s := range result.Stages {
+		for _, u := range s.Memory {
+			if u.Peak() > u.Limit {
+				return result, fmt.Errorf("%w: stages[%d] needs %s of each %s, its limit is %s", ErrInfeasible, i, gigabytes(u.Peak()), u.Device, gigabytes(u.Limit))
+			}
+		}
+	}
+	return result, nil
+}
+
+// price is the cost of a plan by formula, and the timings of its stages.
+func (j *Job) price(p *Plan) (*Prediction, []Timing, error) {
+	if err := p.Validate(len(j.Profile.Layers)); err != nil {
+		return nil, nil, err
 	}
 	c := &condition{Job: j, batch: p.GlobalBatch, samples: p.MicroBatch}
 	var result Prediction
-	var full error
 	var front Front
 	timings := make([]Timing, len(p.Stages))
 	for i := range p.Stages {
 		f, err := c.form(&p.Stages[i], fmt.Sprintf("stages[%d]", i))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		cost, timing, err := c.stage(&p.Stages[i], f, len(p.Stages)-i, fmt.Sprintf("stages[%d]", i))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if i+1 < len(p.Stages) {
 			next := &p.Stages[i+1]
@@ -91,17 +123,9 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 		result.Stages = append(result.Stages, cost)
 		step := cost.Step() + cost.Send
 		front = Front{max(front.Max, step), front.Sum + step, max(front.Tail, cost.Sync+cost.Update), i + 1}
-		for _, u := range cost.Memory {
-			if full == nil && u.Peak() > u.Limit {
-				full = fmt.Errorf("%w: stages[%d] needs %s of each %s, its limit is %s", ErrInfeasible, i, gigabytes(u.Peak()), u.Device, gigabytes(u.Limit))
-			}
-		}
 	}
 	result.Seconds = c.Total(front) * float64(p.GlobalBatch)
-	if err := simulate(p, &result, timings); err != nil {
-		return nil, err
-	}
-	return &result, full
+	return &result, timings, nil
 }
 
 // simulate adds the length of the iteration and the idle share by the event simulation.
