@@ -28,6 +28,7 @@ type course struct {
 	narrowed bool        // first pass
 	width    int         // states kept for each number of stages, 0: all
 	whole    bool        // all states were looked at
+	strict   bool        // of no use unless whole
 	worth    float64     // share of the cheapest total that is worth looking for
 	plans    []Candidate // cheapest for each number of stages
 	mu       sync.Mutex
@@ -143,6 +144,10 @@ func (s *course) run(ctx context.Context, limit float64, width int, quick bool) 
 			limit = s.extend(st, next, stages, limit)
 		}
 		level = next.order
+		if s.strict && width > 0 && len(level) > 4*width {
+			s.whole = false
+			return
+		}
 		if width > 0 && len(level) > 4*width {
 			level, s.whole = s.narrow(level, stages, 4*width), false
 		}
@@ -167,6 +172,7 @@ func (s *course) relax(ctx context.Context, limit float64, width int) {
 		return
 	}
 	below := newCourse(r.Relaxed(), 1-s.worth)
+	below.strict = true
 	below.run(ctx, limit, width, false)
 	s.mu.Lock()
 	s.bound = max(s.bound, below.bound)

@@ -28,6 +28,9 @@ type Options struct {
 	States     States
 	// Overlap says how compute and communication slow each other down while both run.
 	Overlap Overlap
+	// Exact keeps every state of the search whatever it takes. Without it, models of more than 8 layers are searched by
+	// their most promising states, and the bound says how much may be missed.
+	Exact bool
 }
 
 // States are the bytes that training holds for each parameter.

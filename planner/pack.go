@@ -127,14 +127,10 @@ func (p *packer) fill(relaxed bool) (least float64, result packed, ok bool) {
 	return least, result, true
 }
 
-// options sets a kind's ways. Relaxed, only the first
-// team counts: what is least for it is a bound for both.
+// options sets a kind's ways. Relaxed, the teams' mean
+// counts, which is never above the slower or the fuller of them.
 func (c *condition) options(f *form, it *item, inflight, tensor int, peak, capacity [2]float64, weight goal, relaxed bool) {
 	it.hull = it.hull[:0]
-	teams := f.groups
-	if relaxed {
-		teams = teams[:1]
-	}
 	for w := range f.ways {
 		cost := &f.costs[it.kind][w]
 		if tensor >= 0 && f.ways[w].tensor != tensor || math.IsInf(cost.step[0], 1) {
@@ -142,9 +138,14 @@ func (c *condition) options(f *form, it *item, inflight, tensor int, peak, capac
 		}
 		o, small := option{way: int32(w), cost: weight.tail * cost.tail}, true
 		step := 0.0
-		for g := range teams {
-			step = max(step, cost.step[g])
-			o.memory = max(o.memory, (cost.states[g]+float64(inflight)*cost.active[g])/capacity[g])
+		for g := range f.groups {
+			memory := (cost.states[g] + float64(inflight)*cost.active[g]) / capacity[g]
+			if relaxed {
+				step += cost.step[g] / float64(len(f.groups))
+				o.memory += memory / float64(len(f.groups))
+			} else {
+				step, o.memory = max(step, cost.step[g]), max(o.memory, memory)
+			}
 			small = small && cost.peak[g] <= peak[g]
 		}
 		o.cost += weight.step * step
@@ -196,7 +197,7 @@ func (c *condition) packs(from, to, shape, inflight int) []Point {
 	c.kindsIn(p, from, to)
 	c.peaksOf(f, p)
 	if c.relaxed {
-		return c.ideal(f, inflight)
+		return c.below(f, inflight)
 	}
 	c.guessed = true
 	var points []Point
@@ -239,21 +240,41 @@ func (c *condition) both(f *form, first float64) [2]float64 {
 	return [2]float64{first, second}
 }
 
-// ideal is a point that no choice of strategies is below, in time or in tail.
-func (c *condition) ideal(f *form, inflight int) []Point {
-	best := Point{Step: math.Inf(1), Tail: math.Inf(1), Key: 0}
-	for _, small := range c.packer.peaks {
-		if step, _, ok := c.pack(f, inflight, -1, c.both(f, small), goal{step: 1}, true); ok {
-			best.Step = min(best.Step, step)
+// stairs is how many steps bound the front of a stage.
+const stairs = 8
+
+// below returns points so that every choice of strategies is as bad as one of them in both numbers. The knapsack's
+// relaxed minima for several weights are lines that no choice is below; the points are stairs under these lines.
+func (c *condition) below(f *form, inflight int) []Point {
+	m := float64(c.microBatches())
+	lines := []goal{{1, 0}, {0, 1}, {m, 1}, {1, 1}, {math.Sqrt(m), 1}, {1, 4}}
+	least := make([]float64, len(lines))
+	for i, weight := range lines {
+		least[i] = math.Inf(1)
+		for _, small := range c.packer.peaks {
+			if v, _, ok := c.pack(f, inflight, -1, c.both(f, small), weight, true); ok {
+				least[i] = min(least[i], v)
+			}
 		}
-		if tail, _, ok := c.pack(f, inflight, -1, c.both(f, small), goal{tail: 1}, true); ok {
-			best.Tail = min(best.Tail, tail)
+		if math.IsInf(least[i], 1) {
+			return nil
 		}
 	}
-	if math.IsInf(best.Step, 1) {
-		return nil
+	low, tail := least[0], least[1]
+	high := low
+	for i, weight := range lines[2:] {
+		high = max(high, (least[i+2]-weight.tail*tail)/weight.step)
 	}
-	return []Point{best}
+	var points []Point
+	for i := range stairs {
+		from, to := low+(high-low)*float64(i)/stairs, low+(high-low)*float64(i+1)/stairs
+		t := tail
+		for k, weight := range lines[2:] {
+			t = max(t, (least[k+2]-weight.step*to)/weight.tail)
+		}
+		points = append(points, Point{Step: from, Tail: t})
+	}
+	return pareto(append(points, Point{Step: high, Tail: tail}))
 }
 
 // sum is the step and the tail of a choice.

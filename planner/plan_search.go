@@ -32,6 +32,8 @@ const (
 	tolerance  = 1e-3
 	width      = 256
 	widthAlike = 4096 // where all devices are alike
+	widthFew   = 512  // of several classes, with at most so many devices
+	fewDevices = 256
 )
 
 // Search finds the plan with the least time per sample. The cheapest plans by the cost model are simulated, operation by
@@ -47,10 +49,13 @@ func (j *Job) Search(ctx context.Context, progress Progress) (*Result, error) {
 		costs[i] = c
 	}
 	o := SearchOptions{Progress: progress}
-	if len(j.Profile.Layers) > exactLayers {
+	if len(j.Profile.Layers) > exactLayers && !j.Options.Exact {
 		o.Tolerance, o.Width = tolerance, width
-		if len(j.Topology.Classes) == 1 {
+		switch devices := sum(conditions[0].Pool()); {
+		case len(j.Topology.Classes) == 1:
 			o.Width = widthAlike
+		case devices <= fewDevices:
+			o.Width = widthFew
 		}
 	}
 	found, err := Search(ctx, costs, o)

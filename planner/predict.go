@@ -31,6 +31,7 @@ func (c *condition) plan(k Candidate) *Plan {
 			}
 			stage.Strategies = append(stage.Strategies, y)
 		}
+		stage.settle(c.samples)
 		p.Stages = append(p.Stages, stage)
 	}
 	slices.Reverse(p.Stages)
@@ -40,6 +41,19 @@ func (c *condition) plan(k Candidate) *Plan {
 		}
 	}
 	return p
+}
+
+// settle makes a tensor degree that all layers have in place of the group's own the group's.
+func (s *Stage) settle(samples int) {
+	t := s.Strategies[0].Tensor
+	if t == 0 || slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return y.Tensor != t }) {
+		return
+	}
+	g := &s.Groups[0]
+	g.Tensor, g.MicroBatches = t, even(samples, g.Count/t)
+	for i := range s.Strategies {
+		s.Strategies[i].Tensor = 0
+	}
 }
 
 // waysOf are the ways of a stage's layers.

@@ -37,6 +37,7 @@ type cli struct {
 	Profiles   profilesCmd   `cmd:"" help:"List, show and check device profiles."`
 	Forward    forwardCmd    `cmd:"" help:"Train networks by forward passes alone, on paired processors."`
 	Bucket     bucketCmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
+	Plan       planCmd       `cmd:"" help:"Cut a model over devices that differ."`
 	Checkpoint checkpointCmd `cmd:"" help:"Make, look into, verify, export and measure checkpoint files."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
