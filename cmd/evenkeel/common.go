@@ -22,6 +22,8 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/runlog"
+	"github.com/evenkeel/evenkeel/planner"
+	planexport "github.com/evenkeel/evenkeel/planner/export"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/data"
 	"github.com/evenkeel/evenkeel/train/task"
@@ -54,6 +56,7 @@ func isBadInput(err error) bool {
 		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
 		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
 		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
+		planner.ErrPlan, planner.ErrProfile, planner.ErrOptions, planexport.ErrFormat, planexport.ErrOptions, planexport.ErrUnsupported,
 	} {
 		if errors.Is(err, mark) {
 			return true

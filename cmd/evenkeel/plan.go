@@ -19,6 +19,10 @@ type planCmd struct {
 	Search  planSearchCmd  `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
 	Check   planCheckCmd   `cmd:"" help:"Check any plan and price it, term by term."`
 	Profile planProfileCmd `cmd:"" help:"Measure a network layer by layer on this machine."`
+
+	Timeline planTimelineCmd `cmd:"" help:"Draw one iteration of a plan, or write it as a trace."`
+	Export   planExportCmd   `cmd:"" help:"Write a plan for a trainer."`
+	Diff     planDiffCmd     `cmd:"" help:"Say in what two plans differ."`
 }
 
 // jobFlags are embedded by commands that price plans.
@@ -335,6 +339,3 @@ func (c *planCheckCmd) print(a *app, job *planner.Job, p *planner.Plan) error {
 	fmt.Fprintf(a.out, "By formula %s, simulated %s.\n", seconds(p.Predicted.Seconds), seconds(p.Predicted.Simulated))
 	return nil
 }
-
-
-
