@@ -59,7 +59,7 @@ func (c *planTimelineCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	defer file.Cleanup() //nolint:errcheck // after CloseAtomicallyReplace it does nothing
+	defer file.Cleanup()
 	if err := t.WriteTrace(file); err != nil {
 		return err
 	}
