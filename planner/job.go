@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
 )
@@ -28,8 +29,8 @@ type Options struct {
 	States     States
 	// Overlap says how compute and communication slow each other down while both run.
 	Overlap Overlap
-	// Exact keeps every state of the search whatever it takes. Without it, models of more than 8 layers are searched by
-	// their most promising states, and the bound says how much may be missed.
+	// Exact keeps every state of the search whatever it takes. Without it, more than 32 layers or 256 devices are searched
+	// by their most promising states, and the bound says how much may be missed.
 	Exact bool
 }
 
@@ -86,7 +87,14 @@ func NewJob(p *Profile, t *cluster.Topology, o Options) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Job{Profile: p, Topology: t, Options: o, warnings: slices.Clone(p.Warnings)}
+	j := &Job{Profile: p, Topology: t, Options: o}
+	for _, w := range p.Warnings {
+		// Other devices of the profile do not matter.
+		device, _, _ := strings.Cut(w, ",")
+		if !slices.Contains(p.Devices(), device) || slices.ContainsFunc(t.Classes, func(c cluster.Class) bool { return c.Device == device }) {
+			j.warnings = append(j.warnings, w)
+		}
+	}
 	for _, c := range t.Classes {
 		tensors := slices.DeleteFunc(p.Tensors(c.Device), func(t int) bool { return c.PerMachine%t != 0 })
 		if len(tensors) == 0 {

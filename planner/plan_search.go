@@ -27,13 +27,14 @@ const (
 	near = 1.05
 )
 
-// How thorough the search is for models of more than exactLayers.
+// How thorough the search is: all states for up to fewLayers on up to fewDevices.
 const (
 	tolerance  = 1e-3
 	width      = 256
 	widthAlike = 4096 // where all devices are alike
 	widthFew   = 512  // of several classes, with at most so many devices
 	fewDevices = 256
+	fewLayers  = 32
 )
 
 // Search finds the plan with the least time per sample. The cheapest plans by the cost model are simulated, operation by
@@ -49,9 +50,10 @@ func (j *Job) Search(ctx context.Context, progress Progress) (*Result, error) {
 		costs[i] = c
 	}
 	o := SearchOptions{Progress: progress}
-	if len(j.Profile.Layers) > exactLayers && !j.Options.Exact {
+	devices := sum(conditions[0].Pool())
+	if small := len(j.Profile.Layers) <= fewLayers && devices <= fewDevices; !small && !j.Options.Exact {
 		o.Tolerance, o.Width = tolerance, width
-		switch devices := sum(conditions[0].Pool()); {
+		switch {
 		case len(j.Topology.Classes) == 1:
 			o.Width = widthAlike
 		case devices <= fewDevices:

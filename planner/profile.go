@@ -83,9 +83,9 @@ const (
 	maxRuns   = 1 << 20
 )
 
-// finish sorts the runs, checks them, and mends what can be mended with a warning: seconds that fall while the
+// Finish sorts the runs, checks them, and mends what can be mended with a warning: seconds that fall while the
 // micro-batch rises. where names the source in errors, which wrap ErrProfile.
-func (p *Profile) finish(where string) error {
+func (p *Profile) Finish(where string) error {
 	if n := len(p.Layers); n == 0 || n > maxLayers {
 		return fmt.Errorf("%s: %w: %d layers; want 1 to %d", where, ErrProfile, n, maxLayers)
 	}

@@ -56,7 +56,7 @@ func ReadProfile(r io.Reader, name string) (*Profile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.finish(name); err != nil {
+	if err := p.Finish(name); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -31,7 +31,7 @@ func large(tb testing.TB, a100, v100 int) *Job {
 		add(fmt.Sprintf("block%d", i+1), 12*4096*4096, 8e-3, 2048*4096*34)
 	}
 	add("head", 50000*4096, 8e-3, 2048*4096*8)
-	if err := p.finish("large"); err != nil {
+	if err := p.Finish("large"); err != nil {
 		tb.Fatal(err)
 	}
 	yaml := "nodes:\n"

@@ -52,7 +52,7 @@ func invented(rng *rand.Rand) (*Job, error) {
 		l.Name = fmt.Sprint("layer", i)
 		p.Layers = append(p.Layers, l)
 	}
-	if err := p.finish("invented"); err != nil {
+	if err := p.Finish("invented"); err != nil {
 		return nil, err
 	}
 	o := Options{GlobalBatches: []int{[]int{4, 6, 8}[rng.IntN(3)]}, States: States{2, 2, 4}}

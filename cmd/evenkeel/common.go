@@ -23,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/runlog"
 	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/execute"
 	planexport "github.com/evenkeel/evenkeel/planner/export"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/data"
@@ -56,7 +57,8 @@ func isBadInput(err error) bool {
 		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
 		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
 		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
-		planner.ErrPlan, planner.ErrProfile, planner.ErrOptions, planexport.ErrFormat, planexport.ErrOptions, planexport.ErrUnsupported,
+		planner.ErrPlan, planner.ErrProfile, planner.ErrOptions, execute.ErrKeys, execute.ErrRefused, execute.ErrUnsupported,
+		planexport.ErrFormat, planexport.ErrOptions, planexport.ErrUnsupported,
 	} {
 		if errors.Is(err, mark) {
 			return true

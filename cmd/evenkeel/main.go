@@ -49,10 +49,10 @@ example clusters are built in.
 
 Exit status: 0 done, 1 failed or interrupted, 2 bad input.`
 
-func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(obey(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// execute runs one command line and returns its exit status.
-func execute(args []string, out, errs *os.File) int {
+// obey runs one command line and returns its exit status.
+func obey(args []string, out, errs *os.File) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}

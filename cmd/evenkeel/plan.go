@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -16,10 +15,11 @@ import (
 
 // planCmd holds the commands about plans of hybrid parallelism.
 type planCmd struct {
-	Search  planSearchCmd  `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
-	Check   planCheckCmd   `cmd:"" help:"Check any plan and price it, term by term."`
-	Profile planProfileCmd `cmd:"" help:"Measure a network layer by layer on this machine."`
-
+	Search   planSearchCmd   `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
+	Check    planCheckCmd    `cmd:"" help:"Check any plan and price it, term by term."`
+	Profile  planProfileCmd  `cmd:"" help:"Measure a network layer by layer on this machine."`
+	Run      planRunCmd      `cmd:"" help:"Train a small network by a plan: stages as processes, joined by mutual TLS."`
+	Keys     planKeysCmd     `cmd:"" help:"Make the certificates by which the stages of a run know each other."`
 	Timeline planTimelineCmd `cmd:"" help:"Draw one iteration of a plan, or write it as a trace."`
 	Export   planExportCmd   `cmd:"" help:"Write a plan for a trainer."`
 	Diff     planDiffCmd     `cmd:"" help:"Say in what two plans differ."`
@@ -89,7 +89,7 @@ type planSearchCmd struct {
 	Stages     string   `help:"Number of stages, or a range as 2-8. Default: any." placeholder:"N[-N]"`
 	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND,..."`
 	Checkpoint string   `help:"Whether layers may compute activations again: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
-	Exact      bool     `help:"Keep every state of the search, whatever it takes. Models of up to 8 layers are always searched so."`
+	Exact      bool     `help:"Keep every state of the search, whatever it takes. Up to 32 layers on up to 256 devices are always searched so."`
 	Out        string   `help:"Plan file to write." placeholder:"FILE"`
 	JSON       bool     `help:"Print JSON."`
 }
@@ -122,7 +122,8 @@ type searched struct {
 }
 
 // Run is kong's.
-func (c *planSearchCmd) Run(ctx context.Context, a *app) error {
+func (c *planSearchCmd) Run(a *app) error {
+	ctx := a.ctx
 	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Checkpoint: c.Checkpoint, Exact: c.Exact}
 	if len(c.Batch) == 0 {
 		if c.Profile != "" {
@@ -182,7 +183,7 @@ func (c *planSearchCmd) print(a *app, job *planner.Job, r *planner.Result, took 
 	}
 	how := "no plan is cheaper by the cost model"
 	if r.Gap() > 1e-9 {
-		how = fmt.Sprintf("by the cost model none is more than %.1f%% cheaper", 100*r.Gap())
+		how = fmt.Sprintf("by the cost model none takes less than %s, this one %s", seconds(r.Bound*float64(p.GlobalBatch)), seconds(p.Predicted.Seconds))
 	}
 	fmt.Fprintf(a.out, "Searched %d preset conditions, %d states, in %s; %s.\n", r.Conditions, r.States, seconds(took), how)
 	if len(r.Others) > 0 {
@@ -193,6 +194,13 @@ func (c *planSearchCmd) print(a *app, job *planner.Job, r *planner.Result, took 
 		fmt.Fprintf(a.out, "Written to %s.\n", c.Out)
 	}
 	return nil
+}
+
+func microBatches(n int) string {
+	if n == 1 {
+		return "1 micro-batch"
+	}
+	return fmt.Sprintf("%d micro-batches", n)
 }
 
 // stagesRange reads "4" or "2-8".
@@ -232,7 +240,7 @@ func printPlan(a *app, job *planner.Job, p *planner.Plan) error {
 		{"step", true}, {"once", true}, {"GiB", true}}, rows)); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "\nAn iteration of %d samples in %s of %d: %s, %.1f samples/s; devices idle %.1f%%.\n", p.GlobalBatch, count(p.MicroBatches(), "micro-batch"),
+	fmt.Fprintf(a.out, "\nAn iteration of %d samples in %s of %d: %s, %.1f samples/s; devices idle %.1f%%.\n", p.GlobalBatch, microBatches(p.MicroBatches()),
 		p.MicroBatch, seconds(p.Predicted.Simulated), float64(p.GlobalBatch)/p.Predicted.Simulated, 100*p.Predicted.Idle)
 	for _, u := range p.Unused {
 		fmt.Fprintf(a.out, "Unused: %d %s (%d-%d).\n", u.Count, u.Device, u.First, u.First+u.Count-1)
