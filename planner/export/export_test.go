@@ -297,3 +297,37 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("written: %s", b.String())
 	}
 }
+
+// Whatever plan can be read is written or refused, and what is written has one line for what it says in one.
+func FuzzWrite(f *testing.F) {
+	for _, p := range []*planner.Plan{even(2, 3, 2, 2), mixed(), again(cut(even(3, 4, 2, 1), 5, 4, 3), 3, 2, 2)} {
+		data, err := p.Encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, 1, 1)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, embedding, head int) {
+		p, err := planner.ReadPlan(bytes.NewReader(data), "p")
+		if err != nil {
+			return
+		}
+		for _, format := range Formats() {
+			var b bytes.Buffer
+			warnings, err := Write(&b, format.Name, p, Options{EmbeddingLayers: embedding, HeadLayers: head})
+			if err != nil && !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrOptions) {
+				t.Fatal(format.Name, err)
+			}
+			if (err == nil) != (b.Len() > 0) || err != nil && len(warnings) > 0 {
+				t.Fatalf("%s: %d bytes, %v, %v", format.Name, b.Len(), warnings, err)
+			}
+			if format.Name == "megatron" {
+				for line := range strings.Lines(b.String()) {
+					if line[0] != '#' && !strings.HasPrefix(line, "--") {
+						t.Fatalf("%q", line)
+					}
+				}
+			}
+		}
+	})
+}
