@@ -202,3 +202,20 @@ func FuzzReadPlan(f *testing.F) {
 		}
 	})
 }
+
+// The example of the format page is a plan.
+func TestPlanPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/formats/plan.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```json\n")
+	text, _, _ = strings.Cut(text, "```")
+	p, err := ReadPlan(strings.NewReader(text), "docs/formats/plan.md")
+	if err != nil || len(p.Stages) != 2 {
+		t.Fatal(p, err)
+	}
+	if err := valid(t, compiled(t), []byte(text)); err != nil {
+		t.Error(err)
+	}
+}
