@@ -65,7 +65,7 @@ func TestFoundPlansRoundTrip(t *testing.T) {
 	schema := compiled(t)
 	found := 0
 	for seed := range uint64(30) {
-		job, err := invented(rand.New(rand.NewPCG(seed, 2)))
+		job, err := invented(rand.New(rand.NewPCG(seed, 2)), 4)
 		if err != nil {
 			continue
 		}
