@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/planner"
 )
@@ -44,6 +45,9 @@ func Galvatron(times, memory string, sizes GalvatronSizes) (*planner.Profile, er
 	byBatch := map[int]map[int]float64{} // layers -> ms
 	for k, v := range ms {
 		m := galvatronTime.FindStringSubmatch(k)
+		if m == nil && strings.HasPrefix(k, "layertype_") {
+			continue // what Galvatron made of the others
+		}
 		if m == nil {
 			return nil, bad(times, "%q: want layernum[N]_bszN_seqN", k)
 		}
