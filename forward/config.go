@@ -91,17 +91,32 @@ func (c *Config) rate(step int) float64 {
 	case "linear":
 		return c.LearningRate * (1 - done)
 	case "cosine":
-		return c.LearningRate * float64(0.5*(1+math.Cos(math.Pi*done)))
+		return c.LearningRate * float64(0.5*(1+cosine(done)))
 	}
 	return c.LearningRate
 }
 
+// cosine is that of pi x, x from 0 to 1, by its series. Unlike math.Cos it has no product that goes into a sum, which some
+// builds round once and others twice: all must come to the same bits.
+func cosine(x float64) float64 {
+	if x > 0.5 {
+		return -cosine(1 - x)
+	}
+	x *= math.Pi
+	square, y := x*x, 1.0
+	for k := 22.0; k > 0; k -= 2 {
+		y = 1 - square*y/(k*(k-1))
+	}
+	return y
+}
+
 // memory is the number of earlier steps that momentum repeats.
 func (c *Config) memory() int {
-	if c.Momentum == 0 {
-		return 0
+	n := 0
+	for share := c.Momentum; share >= 0.05; share *= c.Momentum {
+		n++
 	}
-	return int(math.Ceil(math.Log(0.05) / math.Log(c.Momentum)))
+	return n
 }
 
 // Timeout is how long a processor waits for another before it proposes to go on without.

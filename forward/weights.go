@@ -95,10 +95,7 @@ func (w *Weights) Len() int {
 
 // Read is train.Source's.
 func (w *Weights) Read(param, from int, dst []float32) {
-	unit := float32(math.Ldexp(1, int(w.shift[param])-unitBits))
-	for i, x := range w.data[param][from:][:len(dst)] {
-		dst[i] = float32(x) * unit
-	}
+	floats(dst, w.data[param][from:], float32(math.Ldexp(1, int(w.shift[param])-unitBits)))
 }
 
 // Values are the weights as floats.
