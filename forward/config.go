@@ -84,6 +84,9 @@ func (c *Config) Validate() error {
 // direction is the one that a pair tries.
 func (c *Config) direction(pair int) int { return pair * c.Directions / (c.Processors / 2) }
 
+// allPairs has a bit for each pair.
+func (c *Config) allPairs() uint64 { return uint64(1)<<(c.Processors/2-1)<<1 - 1 }
+
 // rate is the learning rate of a step.
 func (c *Config) rate(step int) float64 {
 	done := float64(step) / float64(c.Steps)

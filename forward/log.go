@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -74,10 +73,7 @@ func (l *LogWriter) Bytes() int64 { return l.bytes }
 
 // Add notes a step's commit.
 func (l *LogWriter) Add(c Commit) error {
-	l.block = binary.AppendUvarint(l.block, c.Pairs)
-	for _, k := range c.Increments {
-		l.block = binary.AppendVarint(l.block, int64(k))
-	}
+	l.block = c.encode(l.block)
 	if l.steps++; l.steps == blockSteps {
 		return l.Flush()
 	}
@@ -151,19 +147,11 @@ func (l *LogReader) Next() (Commit, error) {
 	bad := func(what string) (Commit, error) {
 		return Commit{}, fmt.Errorf("%w: step %d: %s", ErrLog, l.steps, what)
 	}
-	c := Commit{Increments: make([]int32, l.Header.Config.Directions)}
-	var n int
-	if c.Pairs, n = binary.Uvarint(l.block); n <= 0 {
-		return bad("no pairs")
+	c, rest, err := decodeCommit(l.block, l.Header.Config.Directions)
+	if err != nil {
+		return bad(err.Error())
 	}
-	l.block = l.block[n:]
-	for i := range c.Increments {
-		k, n := binary.Varint(l.block)
-		if n <= 0 || k > math.MaxInt32 || k < math.MinInt32 {
-			return bad("no increment")
-		}
-		c.Increments[i], l.block = int32(k), l.block[n:]
-	}
+	l.block = rest
 	if l.left--; l.left == 0 && len(l.block) > 0 {
 		return bad("bytes left over in its block")
 	}
