@@ -153,6 +153,9 @@ func (p *Processor) next(ctx context.Context) (pairs uint64, done bool, err erro
 	if err != nil {
 		return 0, false, err
 	}
+	if len(b) == 0 {
+		return 0, false, nil
+	}
 	f, err := DecodeFrame(b)
 	if err != nil {
 		p.counted.Ignored++

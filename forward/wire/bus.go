@@ -1,0 +1,214 @@
+package wire
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel/evenkeel/forward"
+)
+
+// The subjects of a run's stream, beside the header's.
+const (
+	frameSubject = "frames"
+	markSubject  = "marks"
+)
+
+// Run is a run that was joined.
+type Run struct {
+	Header []byte
+	Marks  [][]byte // so far
+	Bus    *Bus     // the frames after the last mark, or all
+}
+
+// Bus is a run's frames. Close it when the run is over.
+type Bus struct {
+	js      jetstream.JetStream
+	stream  jetstream.Stream
+	name    string
+	frames  chan message
+	last    message
+	marks   []uint64 // positions of the marks that this processor made
+	stop    func()
+	pumping sync.WaitGroup
+}
+
+type message struct {
+	data     []byte
+	position uint64 // in the stream
+	pending  uint64 // behind it, when it was sent
+	err      error
+}
+
+var _ forward.Bus = (*Bus)(nil)
+
+// Join takes part in a run.
+func Join(ctx context.Context, c *nats.Conn, name string) (*Run, error) {
+	if !names.MatchString(name) {
+		return nil, fmt.Errorf("%w: %q", ErrName, name)
+	}
+	js, err := jetstream.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("wire: %w", err)
+	}
+	s, err := js.Stream(ctx, stream(name))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("%w: %s", ErrNoRun, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
+	}
+	first, err := s.GetMsg(ctx, 1)
+	if err != nil {
+		return nil, fmt.Errorf("wire: header of run %s: %w", name, err)
+	}
+	r := &Run{Header: first.Data}
+	after := uint64(1)
+	if r.Marks, after, err = readMarks(ctx, s, name); err != nil {
+		return nil, fmt.Errorf("wire: marks of run %s: %w", name, err)
+	}
+	info, err := s.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
+	}
+	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1})
+	if err != nil {
+		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
+	}
+	r.Bus = &Bus{js: js, stream: s, name: name, frames: make(chan message, 1024), last: message{position: after, pending: info.State.LastSeq - min(after, info.State.LastSeq)}}
+	done := make(chan struct{})
+	r.Bus.stop = sync.OnceFunc(func() { close(done); messages.Stop() })
+	r.Bus.pumping.Go(func() { r.Bus.pump(messages, after, done) })
+	return r, nil
+}
+
+// placed puts the position of the frame that a mark follows before it.
+func placed(position uint64, mark []byte) []byte {
+	return append(binary.LittleEndian.AppendUint64(nil, position), mark...)
+}
+
+// readMarks reads all marks, and the position of the last frame that they stand for; 1 is the header's.
+func readMarks(ctx context.Context, s jetstream.Stream, name string) (marks [][]byte, after uint64, err error) {
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject(name, markSubject)))
+	if err != nil {
+		return nil, 0, err
+	}
+	n := info.State.Subjects[subject(name, markSubject)]
+	after = 1
+	if n == 0 {
+		return nil, after, nil
+	}
+	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject(name, markSubject)}, DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		return nil, 0, err
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return nil, 0, err
+	}
+	defer messages.Stop()
+	for range n {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return nil, 0, err
+		}
+		b := m.Data()
+		if len(b) < 8 {
+			return nil, 0, forward.ErrMark
+		}
+		marks, after = append(marks, b[8:]), binary.LittleEndian.Uint64(b)
+	}
+	return marks, after, nil
+}
+
+// pump hands frames on until the consumer is stopped. Marks pass by it only so that a gap shows.
+func (b *Bus) pump(from jetstream.MessagesContext, position uint64, done <-chan struct{}) {
+	for {
+		m, err := from.Next()
+		next := message{err: err}
+		if err == nil {
+			meta, err := m.Metadata()
+			if err == nil {
+				if next.pending = meta.NumPending; meta.Sequence.Stream != position+1 {
+					err = ErrGap
+				}
+				position = meta.Sequence.Stream
+			}
+			next.data, next.position, next.err = m.Data(), position, err
+			if err == nil && m.Subject() != subject(b.name, frameSubject) {
+				next.data = nil
+			}
+		}
+		select {
+		case b.frames <- next:
+		case <-done:
+			return
+		}
+		if next.err != nil {
+			return
+		}
+	}
+}
+
+// Publish sends a frame and waits until the stream has it.
+func (b *Bus) Publish(ctx context.Context, frame []byte) error {
+	return b.publish(ctx, frameSubject, frame)
+}
+
+func (b *Bus) publish(ctx context.Context, what string, data []byte) error {
+	if _, err := b.js.Publish(ctx, subject(b.name, what), data); err != nil {
+		return fmt.Errorf("wire: publish: %w", err)
+	}
+	return nil
+}
+
+// keptMarks is how many marks' frames stay, for those who are reading them.
+const keptMarks = 16
+
+// Mark stands from now on for the frames that Next gave so far. Frames of much earlier ones are forgotten.
+func (b *Bus) Mark(ctx context.Context, mark []byte) error {
+	if err := b.publish(ctx, markSubject, placed(b.last.position, mark)); err != nil {
+		return err
+	}
+	b.marks = append(b.marks, b.last.position)
+	if len(b.marks) < 2*keptMarks {
+		return nil
+	}
+	if err := b.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(b.name, frameSubject)), jetstream.WithPurgeSequence(b.marks[keptMarks-1]+1)); err != nil {
+		return fmt.Errorf("wire: forget frames: %w", err)
+	}
+	b.marks = append([]uint64(nil), b.marks[keptMarks:]...)
+	return nil
+}
+
+// Next is forward.Bus's.
+func (b *Bus) Next(ctx context.Context) ([]byte, error) {
+	select {
+	case m := <-b.frames:
+		if m.err != nil {
+			return nil, fmt.Errorf("wire: %w", m.err)
+		}
+		b.last = m
+		return m.data, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Behind is forward.Bus's.
+func (b *Bus) Behind() bool { return len(b.frames) > 0 || b.last.pending > 0 }
+
+// Close leaves the run.
+func (b *Bus) Close() {
+	b.stop()
+	b.pumping.Wait()
+}
