@@ -73,7 +73,7 @@ func (w *forwardWatch) forwards() float64 { return float64(w.steps * w.config.Pr
 // summary evaluates what came of the run.
 func (w *forwardWatch) summary(weights *forward.Weights, took time.Duration) (*forwardSummary, error) {
 	s := &forwardSummary{Steps: w.steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
-		Weights: weights.Len(), Seconds: took.Seconds(), done: w.steps - w.first}
+		Weights: weights.Len(), Seconds: took.Seconds()}
 	var err error
 	s.TestAccuracy, s.Loss, err = forward.Evaluate(w.work.Network, weights, w.work.Held)
 	return s, err
