@@ -132,7 +132,7 @@ var quantiles = sync.OnceValue(func() *[1 << 16]int32 {
 	var t [1 << 16]int32
 	for i := range t[:1<<15] {
 		p := (float64(i) + 0.5) / (1 << 16)
-		z := math.Sqrt2 * math.Erfinv(2*p-1)
+		z := math.Sqrt2 * math.Erfinv(float64(2*p)-1)
 		t[i] = int32(math.Round(z * (1 << quantileBits)))
 		t[1<<16-1-i] = -t[i]
 	}

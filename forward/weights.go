@@ -32,7 +32,7 @@ type Weights struct {
 func NewWeights(net *train.Network, key uint64) *Weights {
 	w := &Weights{params: net.Params()}
 	for i, p := range w.params {
-		data, shift := make([]int32, p.Len()), shiftFor(math.Abs(p.Mean)+6*p.Std)
+		data, shift := make([]int32, p.Len()), shiftFor(math.Abs(p.Mean)+float64(6*p.Std))
 		start := nearest(toUnits(p.Mean), shift)
 		for j := range data {
 			data[j] = int32(start)

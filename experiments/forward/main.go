@@ -172,27 +172,6 @@ func (w *world) accuracy(b *strings.Builder) error {
 	return nil
 }
 
-// agreement counts weights that differ, bytes on the wire and in the log.
-func (w *world) agreement(b *strings.Builder) error {
-	b.WriteString("\n## Agreement and bytes\n\n| processors | steps | processors with other weights | sent a step | received a step | log |\n|---|---|---|---|---|---|\n")
-	for _, n := range []int{2, 8, 32} {
-		o, err := w.train(config(n, n/2, w.steps, 1))
-		if err != nil {
-			return err
-		}
-		differ := 0
-		for _, h := range o.hashes {
-			if h != o.hashes[0] {
-				differ++
-			}
-		}
-		s := o.stats[0]
-		fmt.Fprintf(b, "| %d | %d | %d | %.0f bytes | %.0f bytes | %d bytes |\n", n, w.steps, differ, float64(s.Sent)/float64(w.steps), float64(s.Received)/float64(w.steps), o.logBytes)
-	}
-	b.WriteString("\nA frame has 16 bytes; headers of the transport come on top. Tests hold the same between goroutines and processes over NATS, after replay, and after deaths.\n")
-	return nil
-}
-
 // stepsTo is the first step at which the mean of the last 20 losses is at most a value, or 0.
 func stepsTo(losses []float64, value float64) int {
 	mean := 0.0
