@@ -137,7 +137,7 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Proces
 	results, failed := make(chan forwardJoined, config.Processors), make([]error, config.Processors)
 	for rank := range config.Processors {
 		if c.Manual {
-			fmt.Fprintf(a.errs, "%s=... evenkeel forward join --url %s --run %s --rank %d\n", tokenVariable, url, c.NATS.Run, rank)
+			c.tell(a, config, rank, url)
 			continue
 		}
 		children.Go(func() {
@@ -203,6 +203,19 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Proces
 		}
 	}
 	return s.print(a, c.JSON)
+}
+
+// tell prints the command by which a processor joins.
+func (c *forwardLaunchCmd) tell(a *app, config *forward.Config, rank int, url string) {
+	ca, node := "", ""
+	if c.NATS.CA != "" {
+		ca = " --ca " + c.NATS.CA
+	}
+	if c.nodes != nil {
+		examples := config.Examples[rank/2]
+		node = fmt.Sprintf("   # on %s, %d examples an input", c.nodes[rank], examples)
+	}
+	fmt.Fprintf(a.errs, "%s=... evenkeel forward join --url %s%s --run %s --rank %d%s\n", tokenVariable, url, ca, c.NATS.Run, rank, node)
 }
 
 // keep runs one processor's process, again whenever it dies, until it has ended well. One that refuses its input would do so
