@@ -234,11 +234,16 @@ func (w *world) curves(b *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	mezo, err := w.mezo(w.steps, 64, nil)
+	accuracy, _, err := forward.Evaluate(w.net, o.weights, w.held)
 	if err != nil {
 		return err
 	}
-	back, err := w.backPropagation(1000, 64)
+	ours := &learnt{o.losses, accuracy}
+	mezo, mezoRate, err := w.bestMezo(w.steps, 64)
+	if err != nil {
+		return err
+	}
+	back, backRate, err := w.bestBackPropagation(1000, 64)
 	if err != nil {
 		return err
 	}
@@ -258,10 +263,20 @@ func (w *world) curves(b *strings.Builder) error {
 		XLabel: "forward passes of 64 examples", YLabel: "training loss", LogX: true, LogY: true,
 		Series: []chart.Series{
 			series("forward-only, 8 processors, 4 directions", o.losses, 8),
-			series("serial MeZO, float32", mezo, 2),
-			series("back-propagation, SGD (a step counts as 3)", back, 3),
+			series("serial MeZO, float32", mezo.losses, 2),
+			series("back-propagation, SGD (a step counts as 3)", back.losses, 3),
 		},
 	}}}
-	b.WriteString("\n## Learning curves\n\n![training loss over forward passes](loss.svg)\n")
+	b.WriteString("\n## Learning curves\n\n![training loss over forward passes](loss.svg)\n\nForward passes of 64 examples; a step of back-propagation counts as three. Each at the best of a grid of learning rates (MeZO: constant and cosine); one seed.\n\n| method | steps | forward passes, of one processor | in all | training loss, last 100 steps | test accuracy |\n|---|---|---|---|---|---|\n")
+	for _, row := range []struct {
+		name     string
+		l        *learnt
+		each, by int // forward passes of a step, processors
+	}{
+		{"forward-only, N = 8, four directions", ours, 8, 8}, {"serial MeZO, float32 (" + mezoRate + ")", mezo, 2, 1}, {"back-propagation, SGD (" + backRate + ")", back, 3, 1},
+	} {
+		n := len(row.l.losses)
+		fmt.Fprintf(b, "| %s | %d | %d | %d | %.3f | %.3f |\n", row.name, n, n*row.each/row.by, n*row.each, row.l.last(), row.l.accuracy)
+	}
 	return errors.Join(f.Save(figure+".svg"), f.Save(figure+".png"))
 }
