@@ -67,6 +67,7 @@ func (c *Config) Validate() error {
 	for p, n := range c.Examples {
 		if n < 1 || n > 1<<20 {
 			bad("examples[%d] is %d; 1 to %d", p, n, 1<<20)
+			break // the others are likely to be the same
 		}
 	}
 	if !(c.Momentum >= 0 && c.Momentum <= 0.99) {

@@ -108,7 +108,7 @@ func NewLogReader(r io.Reader) (*LogReader, error) {
 	l := &LogReader{r: bufio.NewReader(r)}
 	start := make([]byte, len(logMagic)+4)
 	if _, err := io.ReadFull(l.r, start); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLog, err)
+		return nil, fmt.Errorf("%w: too short for a log of forward-only training", ErrLog)
 	}
 	n := binary.LittleEndian.Uint32(start[len(logMagic):])
 	switch {
@@ -121,7 +121,7 @@ func NewLogReader(r io.Reader) (*LogReader, error) {
 	}
 	rest := make([]byte, n+8)
 	if _, err := io.ReadFull(l.r, rest); err != nil {
-		return nil, fmt.Errorf("%w: header: %w", ErrLog, err)
+		return nil, fmt.Errorf("%w: it ends within the header", ErrLog)
 	}
 	l.chain = xxh3.Hash(slices.Concat(start, rest[:n]))
 	if l.chain != binary.LittleEndian.Uint64(rest[n:]) {

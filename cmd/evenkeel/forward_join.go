@@ -56,9 +56,6 @@ func (c *forwardJoinCmd) Run(a *app) error {
 	}
 	defer conn.Close()
 	run, err := wire.Join(a.ctx, conn, c.NATS.Run)
-	if errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrName) {
-		return badInput(err)
-	}
 	if err != nil {
 		return err
 	}

@@ -44,12 +44,18 @@ type Options struct {
 	Traffic *Traffic // if not nil, counts what goes over the connection
 }
 
-// Connect connects to a server, and again whenever the connection is lost.
+// How long a lost connection is tried again: then the processor ends, and does not stay behind a run that is over.
+const (
+	reconnectWait = 200 * time.Millisecond
+	reconnectFor  = 2 * time.Minute
+)
+
+// Connect connects to a server, and again, for two minutes, whenever the connection is lost.
 func Connect(address string, o Options) (*nats.Conn, error) {
 	if err := private(address); err != nil {
 		return nil, err
 	}
-	options := []nats.Option{nats.Name("evenkeel forward"), nats.MaxReconnects(-1), nats.ReconnectWait(200 * time.Millisecond)}
+	options := []nats.Option{nats.Name("evenkeel forward"), nats.MaxReconnects(int(reconnectFor / reconnectWait)), nats.ReconnectWait(reconnectWait)}
 	if o.Token != "" {
 		options = append(options, nats.Token(o.Token))
 	}
