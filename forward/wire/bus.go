@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -164,11 +165,21 @@ func (b *Bus) Publish(ctx context.Context, frame []byte) error {
 	return b.publish(ctx, frameSubject, frame)
 }
 
+// publish tries again while the connection is away: a frame that arrives twice counts once.
 func (b *Bus) publish(ctx context.Context, what string, data []byte) error {
-	if _, err := b.js.Publish(ctx, subject(b.name, what), data); err != nil {
-		return fmt.Errorf("wire: publish: %w", err)
+	for begun := time.Now(); ; {
+		_, err := b.js.Publish(ctx, subject(b.name, what), data)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || b.js.Conn().IsClosed() || time.Since(begun) > reconnectFor:
+			return fmt.Errorf("wire: publish: %w", err)
+		}
+		select {
+		case <-time.After(reconnectWait):
+		case <-ctx.Done():
+		}
 	}
-	return nil
 }
 
 // keptMarks is how many marks' frames stay, for those who are reading them.
