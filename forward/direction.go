@@ -89,27 +89,19 @@ func inParts(w []int32, entries int, do func(part []int32, block int)) {
 // addGaussian adds amounts times normal numbers, two to a word; w begins at a block. Each side of each term is rounded
 // by itself, as by nearest.
 func addGaussian(w []int32, s stream, block int, terms []term, shift uint) {
-	table := quantiles()
-	shift = (shift + quantileBits) & 63
-	half := int64(1) << (shift - 1)
+	shift += quantileBits
 	var words [32]uint32
 	var z [64]int32
 	for ; len(w) > 0; block += 8 {
 		part := w[:min(64, len(w))]
 		s.fill(&words, block, (len(part)+7)/8)
-		for i, word := range words {
-			z[2*i], z[2*i+1] = table[word&0xFFFF], table[word>>16]
-		}
+		normals(&z, &words)
 		for _, t := range terms {
 			if t.plus != 0 {
-				for i := range part {
-					part[i] += int32((t.plus*int64(z[i]) + half) >> shift)
-				}
+				addScaled(part, &z, t.plus, shift, 1)
 			}
 			if t.minus != 0 {
-				for i := range part {
-					part[i] -= int32((t.minus*int64(z[i]) + half) >> shift)
-				}
+				addScaled(part, &z, t.minus, shift, -1)
 			}
 		}
 		w = w[len(part):]
@@ -126,14 +118,14 @@ func nearest(x int64, shift uint) int64 {
 
 const quantileBits = 12
 
-// quantiles are the normal quantiles at (i + 1/2) / 2^16, in units of 2^-12. None is so near to the middle between two
-// units that a build's way of computing could show; a test has their hash.
-var quantiles = sync.OnceValue(func() *[1 << 16]int32 {
-	var t [1 << 16]int32
+// quantiles are the normal quantiles at (i + 1/2) / 2^16, in units of 2^-12, and one entry more that no number stands for.
+// None is so near to the middle between two units that a build's way of computing could show; a test has their hash.
+var quantiles = sync.OnceValue(func() *[1<<16 + 1]int16 {
+	var t [1<<16 + 1]int16
 	for i := range t[:1<<15] {
 		p := (float64(i) + 0.5) / (1 << 16)
 		z := math.Sqrt2 * math.Erfinv(float64(2*p)-1)
-		t[i] = int32(math.Round(z * (1 << quantileBits)))
+		t[i] = int16(math.Round(z * (1 << quantileBits)))
 		t[1<<16-1-i] = -t[i]
 	}
 	return &t

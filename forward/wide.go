@@ -41,6 +41,24 @@ func signed(n int32, bits uint32) int32 {
 	return (n ^ sign) - sign
 }
 
+// normalsGo is normals.
+func normalsGo(z *[64]int32, words *[32]uint32) {
+	table := quantiles()
+	for i, word := range words {
+		z[2*i], z[2*i+1] = int32(table[word&0xFFFF]), int32(table[word>>16])
+	}
+}
+
+// addScaledGo is addScaled.
+func addScaledGo(w, z []int32, amount int64, shift uint, sign int32) {
+	half := int64(1) << (shift - 1)
+	shift &= 63
+	z = z[:len(w)]
+	for i := range w {
+		w[i] += sign * int32((amount*int64(z[i])+half)>>shift)
+	}
+}
+
 // floatsGo is floats.
 func floatsGo(dst []float32, src []int32, unit float32) {
 	for i, x := range src[:len(dst)] {

@@ -119,6 +119,72 @@ word:
 	VZEROUPPER
 	RET
 
+// func normalsAVX2(z *[64]int32, words *[32]uint32, table *[65537]int16)
+// A gather reads 32 bits, of which the lower 16 are the entry.
+TEXT ·normalsAVX2(SB), NOSPLIT, $0-24
+	MOVQ z+0(FP), DI
+	MOVQ words+8(FP), SI
+	MOVQ table+16(FP), DX
+	MOVQ $8, CX
+
+normal:
+	VPMOVZXWD  (SI), Y1
+	VPCMPEQD   Y2, Y2, Y2
+	VPGATHERDD Y2, (DX)(Y1*2), Y3
+	VPSLLD     $16, Y3, Y3
+	VPSRAD     $16, Y3, Y3
+	VMOVDQU    Y3, (DI)
+	ADDQ       $16, SI
+	ADDQ       $32, DI
+	DECQ       CX
+	JNZ        normal
+	VZEROUPPER
+	RET
+
+// func addScaledAVX2(w, z *int32, amount int32, shift uint64, sign int32, eights int)
+// Products of even and of odd lanes have 64 bits each; of what is shifted, the lower 32 count.
+TEXT ·addScaledAVX2(SB), NOSPLIT, $0-48
+	MOVQ         w+0(FP), DI
+	MOVQ         z+8(FP), SI
+	MOVL         amount+16(FP), AX
+	VMOVD        AX, X8
+	VPBROADCASTD X8, Y8
+	MOVQ         shift+24(FP), CX
+	VMOVQ        CX, X9
+	MOVQ         $32, AX
+	SUBQ         CX, AX
+	VMOVQ        AX, X10
+	MOVQ         $1, AX
+	DECQ         CX
+	SHLQ         CX, AX
+	VMOVQ        AX, X11
+	VPBROADCASTQ X11, Y11
+	MOVL         sign+32(FP), AX
+	VMOVD        AX, X12
+	VPBROADCASTD X12, Y12
+	MOVQ         eights+40(FP), CX
+
+scaled:
+	VMOVDQU  (SI), Y1
+	VPMULDQ  Y8, Y1, Y2
+	VPADDQ   Y11, Y2, Y2
+	VPSRLQ   X9, Y2, Y2
+	VPSRLQ   $32, Y1, Y1
+	VPMULDQ  Y8, Y1, Y3
+	VPADDQ   Y11, Y3, Y3
+	VPSLLQ   X10, Y3, Y3
+	VPBLENDD $0xAA, Y3, Y2, Y2
+	VPXOR    Y12, Y2, Y2
+	VPSUBD   Y12, Y2, Y2
+	VPADDD   (DI), Y2, Y2
+	VMOVDQU  Y2, (DI)
+	ADDQ     $32, SI
+	ADDQ     $32, DI
+	DECQ     CX
+	JNZ      scaled
+	VZEROUPPER
+	RET
+
 // func floatsAVX2(dst *float32, src *int32, unit float32, eights int)
 TEXT ·floatsAVX2(SB), NOSPLIT, $0-32
 	MOVQ         dst+0(FP), DI

@@ -73,8 +73,8 @@ func TestRead(t *testing.T) {
 // The quantiles have these bits in every build: that is the format.
 func TestQuantiles(t *testing.T) {
 	var b []byte
-	for i, q := range quantiles() {
-		b = binary.LittleEndian.AppendUint32(b, uint32(q))
+	for i, q := range quantiles()[:1<<16] {
+		b = binary.LittleEndian.AppendUint32(b, uint32(int32(q)))
 		z := math.Sqrt2 * math.Erfinv((2*float64(i)+1)/(1<<16)-1) * (1 << quantileBits)
 		if _, part := math.Modf(math.Abs(z)); math.Abs(part-0.5) < 1e-8 {
 			t.Errorf("quantile %d is %v: rounding could go either way", i, z)
