@@ -76,7 +76,7 @@ func printHashes(t *testing.T) {
 	for i, net := range []*train.Network{mlp, convnet, transformer} {
 		c := testConfig(4, 2, 200)
 		c.Momentum, c.Normalize, c.Clip, c.LearningRate = 0.7, i != 1, 50, 0.003
-		set := data.Set(training)
+		set := training
 		if net == transformer {
 			set, c.Kind = text, Gaussian
 		}

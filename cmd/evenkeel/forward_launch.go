@@ -130,7 +130,7 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Proces
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(kept)
+	defer func() { _ = os.RemoveAll(kept) }()
 	var children sync.WaitGroup
 	defer children.Wait()
 	defer stop() // before the wait

@@ -44,7 +44,7 @@ func (w *world) agreement(b *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	levels := []string{"v1", "v3"}
 	if !cpu.X86.HasAVX2 || !cpu.X86.HasFMA {
 		levels = levels[:1]

@@ -68,11 +68,11 @@ func Join(ctx context.Context, c *nats.Conn, name string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wire: header of run %s: %w", name, err)
 	}
-	r := &Run{Header: first.Data}
-	after := uint64(1)
-	if r.Marks, after, err = readMarks(ctx, s, name); err != nil {
+	marks, after, err := readMarks(ctx, s, name)
+	if err != nil {
 		return nil, fmt.Errorf("wire: marks of run %s: %w", name, err)
 	}
+	r := &Run{Header: first.Data, Marks: marks}
 	info, err := s.Info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
