@@ -37,10 +37,16 @@ type Costs interface {
 	// Boundary is the seconds that a micro-batch takes, there and back, from a stage of this shape that ends before
 	// layer to the next one, of that kind; used is what the next and all later stages took.
 	Boundary(layer, shape, next int, used []int) float64
-	// Work is the device-seconds a layer takes at least for a micro-batch on devices of a class: a stage of any shape
-	// with counts n takes at least Work(0, l) summed over its layers, divided by the sum of n[c]*Work(0, l)/Work(c, l)
-	// where that is largest. It serves to cut the search.
+	// Work is what a layer of a micro-batch takes at least, in device-seconds of a class, +Inf where that class cannot:
+	// a stage with n[c] devices of class c takes at least the sum of a(l) over its layers, divided by the sum of
+	// n[c]*v(c), where a(l) is the least Work of l over the classes and v(c) the largest a(l)/Work(c, l). It serves to
+	// cut the search.
 	Work(class, layer int) float64
+	// Least is the least work of all layers together, in the units of a(l) above and with these speeds v of the classes:
+	// 0 where nothing more is known than the sum of a(l).
+	Least(speed []float64) float64
 	// Total is the seconds of an iteration: it must not fall when any of the four numbers rises.
 	Total(f Front) float64
+	// Exact says whether Stage has returned every Pareto point so far.
+	Exact() bool
 }

@@ -87,10 +87,7 @@ func Simulate(stages []Timing, microBatches int, schedule Schedule) ([][]Operati
 
 // operation is the n-th of 2m operations of stage i of p.
 func operation(i, p, m, n int, schedule Schedule) Operation {
-	ahead := m
-	if schedule == OneForwardOneBackward {
-		ahead = min(m, p-i)
-	}
+	ahead := InFlight(i, p, m, schedule)
 	// After ahead forward passes, backward and forward alternate until no forward pass is left.
 	switch after := n - ahead; {
 	case after < 0:

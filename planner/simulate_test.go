@@ -3,6 +3,7 @@ package planner
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -37,6 +38,43 @@ func TestBadPipelines(t *testing.T) {
 	for _, s := range [][]Timing{nil, {{Forward: -1}}, {{Backward: math.NaN()}}, {{SendNext: math.Inf(1)}}} {
 		if _, _, err := Simulate(s, 2, GPipe); !errors.Is(err, ErrPipeline) {
 			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
+
+// An order is that of the simulation, and never holds more micro-batches than InFlight says.
+func TestOrder(t *testing.T) {
+	for _, schedule := range []Schedule{OneForwardOneBackward, GPipe} {
+		for stages := 1; stages < 5; stages++ {
+			for m := 1; m < 7; m++ {
+				ops, _, err := Simulate(make([]Timing, stages), m, schedule)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for s := range stages {
+					order, err := Order(s, stages, m, schedule)
+					if err != nil || !slices.Equal(order, ops[s]) {
+						t.Fatalf("%v, %v; the simulation has %v", order, err, ops[s])
+					}
+					held, most := 0, 0
+					for _, op := range order {
+						if op.Backward {
+							held--
+						} else {
+							held++
+						}
+						most = max(most, held)
+					}
+					if most != InFlight(s, stages, m, schedule) {
+						t.Errorf("stage %d of %d holds %d of %d micro-batches, not %d", s, stages, most, m, InFlight(s, stages, m, schedule))
+					}
+				}
+			}
+		}
+	}
+	for _, bad := range [][3]int{{-1, 2, 1}, {2, 2, 1}, {0, 1, 0}, {0, 1 << 19, 4}} {
+		if _, err := Order(bad[0], bad[1], bad[2], GPipe); !errors.Is(err, ErrPipeline) {
+			t.Errorf("%v: %v", bad, err)
 		}
 	}
 }

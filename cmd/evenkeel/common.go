@@ -24,6 +24,8 @@ import (
 	"github.com/evenkeel/evenkeel/forward/wire"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/runlog"
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/execute"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/data"
 	"github.com/evenkeel/evenkeel/train/task"
@@ -57,6 +59,7 @@ func isBadInput(err error) bool {
 		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
 		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
 		forward.ErrConfig, wire.ErrURL, wire.ErrName, wire.ErrOpen, wire.ErrNoRun,
+		planner.ErrPlan, planner.ErrProfile, planner.ErrOptions, execute.ErrKeys, execute.ErrRefused, execute.ErrUnsupported,
 	} {
 		if errors.Is(err, mark) {
 			return true
