@@ -8,7 +8,11 @@ import (
 )
 
 // after reads a bus from some frame on.
-func (m *Memory) after(at int) Bus { return &memoryReader{memory: m, at: at} }
+func (m *Memory) after(at int) Bus {
+	b := m.Reader().(*memoryReader)
+	b.at = at
+	return b
+}
 
 // position is a bus that counts.
 type position struct {

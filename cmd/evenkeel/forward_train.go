@@ -154,15 +154,23 @@ func (r *forwardRun) train(a *app, c *forwardTrainCmd) error {
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for rank := range all {
-		p := &forward.Processor{Config: config, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, config.Key), Bus: memory.Reader()}
-		if err := p.Begin(r.from); err != nil {
-			return err
-		}
+		p := &forward.Processor{Config: config, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Bus: memory.Reader()}
 		if rank == 0 {
-			r.weights = p.Weights
-			p.Each = r.each
+			r.weights = forward.NewWeights(r.work.Network, config.Key)
+			p.Weights, p.Each = r.weights, r.each
+			if err := p.Begin(r.from); err != nil {
+				return err
+			}
+		} else {
+			p.Weights = r.weights.Clone() // they have seen those steps
+			if err := p.Follow([]forward.Mark{forward.Fresh(config, r.from)}, len(r.from)); err != nil {
+				return err
+			}
 		}
 		all[rank] = p
+	}
+	memory.Seal()
+	for rank, p := range all {
 		wg.Go(func() {
 			if errs[rank] = p.Run(ctx); errs[rank] != nil {
 				stop()
