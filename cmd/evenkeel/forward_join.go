@@ -50,7 +50,7 @@ func (c *forwardJoinCmd) Run(a *app) error {
 		return badInputf("--url is missing: evenkeel forward launch --manual prints the whole command")
 	}
 	var traffic wire.Traffic
-	conn, err := wire.Connect(c.NATS.URL, wire.Options{Token: os.Getenv(tokenVariable), CAFile: c.NATS.CA, Traffic: &traffic})
+	conn, err := connect(c.NATS.URL, wire.Options{Token: os.Getenv(tokenVariable), CAFile: c.NATS.CA, Traffic: &traffic})
 	if err != nil {
 		return err
 	}
@@ -90,6 +90,13 @@ func (c *forwardJoinCmd) Run(a *app) error {
 		return err
 	}
 	j := forwardJoined{c.Rank, h.Config.Steps, p.Weights.Hash(), p.Stats(), traffic.Sent(), traffic.Received(), done}
+	result, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	if err := run.Bus.Done(a.ctx, result); err != nil {
+		return err
+	}
 	if c.JSON {
 		return a.writeJSON(j)
 	}

@@ -32,6 +32,15 @@ type natsFlags struct {
 	Run string `name:"run" help:"Name of the run." default:"forward" placeholder:"NAME"`
 }
 
+// connect is wire.Connect that says where a token goes.
+func connect(url string, o wire.Options) (*nats.Conn, error) {
+	conn, err := wire.Connect(url, o)
+	if errors.Is(err, nats.ErrAuthorization) {
+		return nil, badInputf("%w: the server's token belongs into the variable %s", err, tokenVariable)
+	}
+	return conn, err
+}
+
 // forwardLaunchCmd runs a process for every processor.
 type forwardLaunchCmd struct {
 	forwardFlags
@@ -71,7 +80,7 @@ func (c *forwardLaunchCmd) Run(a *app) error {
 		defer func() { _ = server.Close() }()
 		url, token = server.URL(), server.Token()
 	}
-	conn, err := wire.Connect(url, wire.Options{Token: token, CAFile: c.NATS.CA})
+	conn, err := connect(url, wire.Options{Token: token, CAFile: c.NATS.CA})
 	if err != nil {
 		return err
 	}
@@ -134,7 +143,7 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Proces
 	var children sync.WaitGroup
 	defer children.Wait()
 	defer stop() // before the wait
-	results, failed := make(chan forwardJoined, config.Processors), make([]error, config.Processors)
+	failed := make([]error, config.Processors)
 	for rank := range config.Processors {
 		if c.Manual {
 			c.tell(a, config, rank, url)
@@ -142,7 +151,7 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Proces
 		}
 		children.Go(func() {
 			args := []string{"--url", url, "--kept", filepath.Join(kept, fmt.Sprint(rank))}
-			if failed[rank] = c.keep(ctx, a, rank, args, token, results); failed[rank] != nil {
+			if failed[rank] = c.keep(ctx, a, rank, args, token); failed[rank] != nil {
 				stop()
 			}
 		})
@@ -180,7 +189,6 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Proces
 	if err != nil {
 		return err
 	}
-	s.WeightsHash = append(s.WeightsHash, r.weights.Hash())
 	if r.log != nil {
 		s.Log, s.LogBytes = c.Log, r.log.Bytes()
 	}
@@ -189,20 +197,61 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Proces
 			return err
 		}
 	}
-	if !c.Manual {
-		s.WeightsHash = make([]string, config.Processors)
-		for range config.Processors {
-			select {
-			case j := <-results:
-				s.WeightsHash[j.Rank] = j.WeightsHash
-				s.add(j.Stats, j.Steps-j.Joined) // of its last life
-				s.addTraffic(j)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
+	if err := c.collect(ctx, run.Bus, s, r); err != nil {
+		return errors.Join(append(failed, err)...)
 	}
 	return s.print(a, c.JSON)
+}
+
+// collect waits for what the processors came to: for those that were started here as long as it takes, for others a while.
+func (c *forwardLaunchCmd) collect(ctx context.Context, bus *wire.Bus, s *forwardSummary, r *forwardRun) error {
+	const while, pause = 10 * time.Second, 50 * time.Millisecond
+	came := make([]*forwardJoined, r.header.Config.Processors)
+	for begun, missing := time.Now(), len(came); missing > 0 && !(c.Manual && time.Since(begun) > while); {
+		results, err := bus.Results(ctx)
+		if err != nil {
+			return err
+		}
+		missing = len(came)
+		for _, text := range results {
+			var j forwardJoined
+			if err := json.Unmarshal(text, &j); err != nil || j.Rank < 0 || j.Rank >= len(came) {
+				return fmt.Errorf("a processor came to %q", text)
+			}
+			came[j.Rank] = &j
+		}
+		for _, j := range came {
+			if j != nil {
+				missing--
+			}
+		}
+		if missing == 0 {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, j := range came {
+		if j != nil {
+			s.WeightsHash = append(s.WeightsHash, j.WeightsHash)
+			s.add(j.Stats, j.Steps-j.Joined) // of its last life
+			s.addTraffic(*j)
+		}
+	}
+	if s.counted < len(came) {
+		s.missing = len(came) - s.counted
+	}
+	// The log leads to what the observer has: it must be the same.
+	if s.WeightsHash = append(s.WeightsHash, r.weights.Hash()); !s.same() {
+		return fmt.Errorf("the processors' weights differ from the log's: %v; please report this run with its flags", s.WeightsHash)
+	}
+	if s.counted > 0 {
+		s.WeightsHash = s.WeightsHash[:s.counted]
+	}
+	return nil
 }
 
 // tell prints the command by which a processor joins.
@@ -220,28 +269,23 @@ func (c *forwardLaunchCmd) tell(a *app, config *forward.Config, rank int, url st
 
 // keep runs one processor's process, again whenever it dies, until it has ended well. One that refuses its input would do so
 // again: that is an error.
-func (c *forwardLaunchCmd) keep(ctx context.Context, a *app, rank int, where []string, token string, results chan<- forwardJoined) error {
+func (c *forwardLaunchCmd) keep(ctx context.Context, a *app, rank int, where []string, token string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	for {
-		args := append([]string{"forward", "join", "--run", c.NATS.Run, "--rank", strconv.Itoa(rank), "--json"}, where...)
+		args := append([]string{"forward", "join", "--run", c.NATS.Run, "--rank", strconv.Itoa(rank)}, where...)
 		if c.NATS.CA != "" {
 			args = append(args, "--ca", c.NATS.CA)
 		}
 		cmd := exec.CommandContext(ctx, self, args...)
 		cmd.Env = append(os.Environ(), tokenVariable+"="+token)
 		cmd.WaitDelay = time.Second
-		var out, complaints bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &complaints
+		var complaints bytes.Buffer
+		cmd.Stderr = &complaints
 		err := cmd.Run()
-		var j forwardJoined
 		if err == nil {
-			err = json.Unmarshal(out.Bytes(), &j)
-		}
-		if err == nil {
-			results <- j
 			return nil
 		}
 		if ctx.Err() != nil {

@@ -251,6 +251,7 @@ type forwardSummary struct {
 	LogBytes     int64    `json:"log_bytes"`
 
 	counted int // processors
+	missing int // that did not tell what they came to
 }
 
 // add counts what a processor did in so many steps.
@@ -297,6 +298,10 @@ func (s *forwardSummary) print(a *app, asJSON bool) error {
 	if asJSON {
 		return a.writeJSON(s)
 	}
+	same := fmt.Sprintf("the same on all %d processors", s.counted)
+	if s.missing > 0 {
+		same = fmt.Sprintf("the same on %d processors; %d have not told theirs", s.counted, s.missing)
+	}
 	log := "none; --log keeps one"
 	if s.Log != "" {
 		log = fmt.Sprintf("%s, %s for the whole run", s.Log, humanize.Bytes(uint64(s.LogBytes)))
@@ -311,10 +316,10 @@ test accuracy   %s
 test loss       %.4f
 forward passes  %s of two inputs, %s a second
 on the wire     %.0f bytes sent and %.0f received by each processor in a step%s
-weights         %s, the same on all %d processors
+weights         %s, %s
 log             %s
 `, s.Steps, seconds(s.Seconds), s.Data, s.Model, humanize.Comma(int64(s.Weights)), percent(s.TestAccuracy), s.Loss,
-		humanize.Comma(s.Forwards), rate(float64(s.Forwards)/max(s.Seconds, 1e-9)), s.Sent, s.Received, transport, s.WeightsHash[0], len(s.WeightsHash), log)
+		humanize.Comma(s.Forwards), rate(float64(s.Forwards)/max(s.Seconds, 1e-9)), s.Sent, s.Received, transport, s.WeightsHash[0], same, log)
 	return err
 }
 

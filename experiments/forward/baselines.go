@@ -123,7 +123,7 @@ func (w *world) bestMezo(steps, examples int) (best *learnt, name string, err er
 
 // bestBackPropagation is the best of a grid of rates.
 func (w *world) bestBackPropagation(steps, examples int) (best *learnt, name string, err error) {
-	for _, rate := range []float32{0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1} {
+	for _, rate := range []float32{0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2} {
 		l, err := w.backPropagation(steps, examples, rate)
 		if err != nil {
 			return nil, "", err

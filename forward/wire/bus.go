@@ -18,6 +18,7 @@ import (
 const (
 	frameSubject = "frames"
 	markSubject  = "marks"
+	doneSubject  = "done"
 )
 
 // Run is a run that was joined.
@@ -99,36 +100,42 @@ func placed(position uint64, mark []byte) []byte {
 
 // readMarks reads all marks, and the position of the last frame that they stand for; 1 is the header's.
 func readMarks(ctx context.Context, s jetstream.Stream, name string) (marks [][]byte, after uint64, err error) {
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject(name, markSubject)))
-	if err != nil {
-		return nil, 0, err
-	}
-	n := info.State.Subjects[subject(name, markSubject)]
 	after = 1
-	if n == 0 {
-		return nil, after, nil
+	err = readAll(ctx, s, subject(name, markSubject), func(b []byte) error {
+		if len(b) < 8 {
+			return forward.ErrMark
+		}
+		marks, after = append(marks, b[8:]), binary.LittleEndian.Uint64(b)
+		return nil
+	})
+	return marks, after, err
+}
+
+// readAll hands on what a subject has now.
+func readAll(ctx context.Context, s jetstream.Stream, subject string, each func([]byte) error) error {
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil || info.State.Subjects[subject] == 0 {
+		return err
 	}
-	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject(name, markSubject)}, DeliverPolicy: jetstream.DeliverAllPolicy})
+	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverAllPolicy})
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	defer messages.Stop()
-	for range n {
+	for range info.State.Subjects[subject] {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
-		b := m.Data()
-		if len(b) < 8 {
-			return nil, 0, forward.ErrMark
+		if err := each(m.Data()); err != nil {
+			return err
 		}
-		marks, after = append(marks, b[8:]), binary.LittleEndian.Uint64(b)
 	}
-	return marks, after, nil
+	return nil
 }
 
 // pump hands frames on until the consumer is stopped. Marks pass by it only so that a gap shows.
@@ -199,6 +206,23 @@ func (b *Bus) Mark(ctx context.Context, mark []byte) error {
 	}
 	b.marks = append([]uint64(nil), b.marks[keptMarks:]...)
 	return nil
+}
+
+// Done tells whoever follows the run what this processor came to.
+func (b *Bus) Done(ctx context.Context, result []byte) error {
+	return b.publish(ctx, doneSubject, result)
+}
+
+// Results are what processors told by Done so far.
+func (b *Bus) Results(ctx context.Context) (results [][]byte, err error) {
+	err = readAll(ctx, b.stream, subject(b.name, doneSubject), func(r []byte) error {
+		results = append(results, r)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wire: results of run %s: %w", b.name, err)
+	}
+	return results, nil
 }
 
 // Next is forward.Bus's.

@@ -225,6 +225,15 @@ func TestMarksAndGaps(t *testing.T) {
 	if !errors.Is(err, ErrGap) {
 		t.Errorf("reading where frames are gone: %v", err)
 	}
+	if got, err := late.Bus.Results(ctx); err != nil || len(got) != 0 {
+		t.Errorf("results %q, %v", got, err)
+	}
+	if err := writer.Bus.Done(ctx, []byte("all well")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := late.Bus.Results(ctx); err != nil || len(got) != 1 || string(got[0]) != "all well" {
+		t.Errorf("results %q, %v", got, err)
+	}
 	if traffic.Sent() < marks*3*16 || traffic.Received() < marks*3*16 {
 		t.Errorf("%d bytes sent, %d received", traffic.Sent(), traffic.Received())
 	}
