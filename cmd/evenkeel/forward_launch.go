@@ -198,7 +198,7 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Proces
 		}
 	}
 	if err := c.collect(ctx, run.Bus, s, r); err != nil {
-		return errors.Join(append(failed, err)...)
+		return errors.Join(errors.Join(failed...), err)
 	}
 	return s.print(a, c.JSON)
 }
