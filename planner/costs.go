@@ -12,7 +12,7 @@ type Point struct {
 
 // Front is what is known of consecutive last stages of a pipeline.
 type Front struct {
-	Max, Sum float64 // largest and summed seconds of a micro-batch
+	Max, Sum float64 // largest and summed seconds of a micro-batch; a boundary keeps both its stages busy, but counts once in the sum
 	Tail     float64 // the largest tail
 	Stages   int
 }

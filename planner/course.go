@@ -10,7 +10,7 @@ import (
 
 // course is the search under one condition: dynamic programming from the last stage to the first. A state is a number
 // of stages, the layers they begin with, the devices they took and the kind of the first of them; it keeps the Pareto
-// points of (largest step, sum of steps, largest tail) over all plans of these stages.
+// points of (largest step, the first stage's own step, sum of steps, largest tail) over all plans of these stages.
 type course struct {
 	costs       Costs
 	pool        []int
@@ -38,12 +38,14 @@ type course struct {
 
 // node is a Pareto point of a state.
 type node struct {
-	max, sum, tail float64
-	boundary       float64
-	point          Point
-	next           int32 // node of the stages behind, -1: none
-	from, to       int32
-	shape          int32
+	max       float64 // largest step of the stages but the first
+	own       float64 // step of the first, without what it receives
+	sum, tail float64
+	boundary  float64
+	point     Point
+	next      int32 // node of the stages behind, -1: none
+	from, to  int32
+	shape     int32
 }
 
 // key is a state of a given number of stages.
@@ -192,7 +194,7 @@ func (s *course) extend(st *state, next *frontier, stages int, limit float64) fl
 	low := Front{Max: math.Inf(1), Sum: math.Inf(1), Tail: math.Inf(1)}
 	for _, n := range st.nodes {
 		a := s.node(n)
-		low = Front{min(low.Max, a.max), min(low.Sum, a.sum), min(low.Tail, a.tail), stages}
+		low = Front{min(low.Max, max(a.max, a.own)), min(low.Sum, a.sum), min(low.Tail, a.tail), stages}
 	}
 	used := make([]int, len(s.pool))
 	free := make([]int, len(s.pool))
@@ -246,14 +248,15 @@ func (s *course) join(st *state, next *frontier, c Choice, points []Point, used 
 		step := p.Step + c.Boundary
 		for _, n := range st.nodes {
 			a := s.node(n)
-			b := node{max: max(a.max, step), sum: a.sum + step, tail: max(a.tail, p.Tail), boundary: c.Boundary, point: p,
+			b := node{max: max(a.max, a.own+c.Boundary), own: step, sum: a.sum + step, tail: max(a.tail, p.Tail), boundary: c.Boundary, point: p,
 				next: n, from: int32(c.From), to: int32(c.To), shape: int32(c.Shape)}
-			if s.beneath(b.max, b.sum, b.tail, stages, c.From, rate) > limit {
+			largest := max(b.max, b.own)
+			if s.beneath(largest, b.sum, b.tail, stages, c.From, rate) > limit {
 				continue
 			}
 			if c.From == 0 {
 				if stages >= s.least {
-					if total := s.costs.Total(Front{b.max, b.sum, b.tail, stages}); total < s.lowest && total <= limit {
+					if total := s.costs.Total(Front{largest, b.sum, b.tail, stages}); total < s.lowest && total <= limit {
 						limit = s.keep(b, stages, total)
 					}
 				}
@@ -327,7 +330,9 @@ func (s *course) insert(st *state, b node) {
 }
 
 // alike is the total if nothing came before.
-func (s *course) alike(n *node) float64 { return s.costs.Total(Front{n.max, n.sum, n.tail, 1}) }
+func (s *course) alike(n *node) float64 {
+	return s.costs.Total(Front{max(n.max, n.own), n.sum, n.tail, 1})
+}
 
 // keep notes a complete plan and returns the new limit.
 func (s *course) keep(b node, stages int, total float64) float64 {

@@ -104,6 +104,7 @@ func (j *Job) price(p *Plan) (*Prediction, []Timing, error) {
 	c := &condition{Job: j, batch: p.GlobalBatch, samples: p.MicroBatch}
 	var result Prediction
 	var front Front
+	received := 0.0 // seconds of the boundary before
 	timings := make([]Timing, len(p.Stages))
 	for i := range p.Stages {
 		f, err := c.form(&p.Stages[i], fmt.Sprintf("stages[%d]", i))
@@ -122,7 +123,8 @@ func (j *Job) price(p *Plan) (*Prediction, []Timing, error) {
 		timings[i] = timing
 		result.Stages = append(result.Stages, cost)
 		step := cost.Step() + cost.Send
-		front = Front{max(front.Max, step), front.Sum + step, max(front.Tail, cost.Sync+cost.Update), i + 1}
+		front = Front{max(front.Max, step+received), front.Sum + step, max(front.Tail, cost.Sync+cost.Update), i + 1}
+		received = cost.Send
 	}
 	result.Seconds = c.Total(front) * float64(p.GlobalBatch)
 	return &result, timings, nil

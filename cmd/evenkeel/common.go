@@ -26,6 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/runlog"
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/execute"
+	planexport "github.com/evenkeel/evenkeel/planner/export"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/data"
 	"github.com/evenkeel/evenkeel/train/task"
@@ -60,6 +61,7 @@ func isBadInput(err error) bool {
 		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
 		forward.ErrConfig, wire.ErrURL, wire.ErrName, wire.ErrOpen, wire.ErrNoRun,
 		planner.ErrPlan, planner.ErrProfile, planner.ErrOptions, execute.ErrKeys, execute.ErrRefused, execute.ErrUnsupported,
+		planexport.ErrFormat, planexport.ErrOptions, planexport.ErrUnsupported,
 	} {
 		if errors.Is(err, mark) {
 			return true
