@@ -113,7 +113,7 @@ func (f *sailorPlan) measured() (measured, error) {
 }
 
 // model is what is calibrated: how much slower layers run in training than in their profile, and the bandwidth of a
-// machine's link. Memory: bytes of every device beside the model's, and what activations are multiplied by.
+// machine's link.
 type model struct{ slow, bandwidth float64 }
 
 // predict prices a plan with the planner's own cost model, simulated.
@@ -153,8 +153,9 @@ func score(w io.Writer, title string, p *planner.Profile, plans []measured) erro
 	}
 	// Prices of all plans under all models.
 	seconds := make([][]float64, len(plans))
-	states, active := make([]float64, len(plans)), make([]float64, len(plans))
+	states, active, width := make([]float64, len(plans)), make([]float64, len(plans)), make([]float64, len(plans))
 	for i := range plans {
+		width[i] = float64(plans[i].plan.Stages[0].Groups[0].Tensor)
 		for _, x := range models {
 			r, err := plans[i].predict(p, x)
 			if err != nil {
@@ -185,8 +186,8 @@ func score(w io.Writer, title string, p *planner.Profile, plans []measured) erro
 				best, k = e, x
 			}
 		}
-		base, times := memoryFit(plans, m.group, states, active)
-		t, bytes := seconds[i][k], base+states[i]+times*active[i]
+		base, times := memoryFit(plans, m.group, states, active, width)
+		t, bytes := seconds[i][k], base*width[i]+states[i]+times*active[i]
 		off, offBytes := t/m.seconds-1, bytes/m.bytes-1
 		sum, sumBytes = sum+math.Abs(off), sumBytes+math.Abs(offBytes)
 		fmt.Fprintf(w, "| %s | %.3f | %.3f | %+.1f | %.2f | %.2f | %+.1f |\n", m.name, m.seconds, t, 100*off, m.bytes/1e9, bytes/1e9, 100*offBytes)
@@ -196,15 +197,16 @@ func score(w io.Writer, title string, p *planner.Profile, plans []measured) erro
 	return nil
 }
 
-// memoryFit finds the base and the factor of activations with the least mean relative error on the other groups.
-func memoryFit(plans []measured, group string, states, active []float64) (base, times float64) {
+// memoryFit finds the bytes that a device holds beside the model for each device of its replica (communicators' buffers
+// grow with their peers), and the factor of the activations, with the least mean relative error on the other groups.
+func memoryFit(plans []measured, group string, states, active, width []float64) (base, times float64) {
 	best := math.Inf(1)
-	for b := 0.0; b < 8e9; b += 1e8 {
+	for b := 0.0; b < 3e9; b += 5e7 {
 		for f := 0.0; f < 2.5; f += 0.02 {
 			e := 0.0
 			for j, o := range plans {
 				if o.group != group {
-					e += math.Abs((b+states[j]+f*active[j])/o.bytes - 1)
+					e += math.Abs((b*width[j]+states[j]+f*active[j])/o.bytes - 1)
 				}
 			}
 			if e < best {
