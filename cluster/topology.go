@@ -263,3 +263,13 @@ func (t *Topology) class(n FileNode, at string, catalogue *profile.Catalogue, p 
 	}
 	t.Classes = append(t.Classes, c)
 }
+
+// WithMemory is the topology with so many times the memory on every device.
+func (t *Topology) WithMemory(times float64) *Topology {
+	more := *t
+	more.Classes = slices.Clone(t.Classes)
+	for i := range more.Classes {
+		more.Classes[i].Memory *= times
+	}
+	return &more
+}

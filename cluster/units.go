@@ -270,3 +270,10 @@ func (r *rates) decode(d *decoder, path string, node ast.Node) {
 		*r = append(*r, Rate{size, float64(b)})
 	}
 }
+
+// ParseBytes reads an amount of memory as a cluster file has it: 16GiB, 24GB or a plain number of bytes.
+func ParseBytes(s string) (Bytes, error) {
+	var b Bytes
+	err := b.parse(s)
+	return b, err
+}

@@ -12,7 +12,7 @@ type Point struct {
 
 // Front is what is known of consecutive last stages of a pipeline.
 type Front struct {
-	Max, Sum float64 // largest and summed seconds of a micro-batch
+	Max, Sum float64 // largest and summed seconds of a micro-batch; a boundary keeps both its stages busy, but counts once in the sum
 	Tail     float64 // the largest tail
 	Stages   int
 }
@@ -42,6 +42,11 @@ type Costs interface {
 	// n[c]*v(c), where a(l) is the least Work of l over the classes and v(c) the largest a(l)/Work(c, l). It serves to
 	// cut the search.
 	Work(class, layer int) float64
+	// Least is the least work of all layers together, in the units of a(l) above and with these speeds v of the classes:
+	// 0 where nothing more is known than the sum of a(l).
+	Least(speed []float64) float64
 	// Total is the seconds of an iteration: it must not fall when any of the four numbers rises.
 	Total(f Front) float64
+	// Exact says whether Stage has returned every Pareto point so far.
+	Exact() bool
 }

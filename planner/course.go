@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -9,7 +10,7 @@ import (
 
 // course is the search under one condition: dynamic programming from the last stage to the first. A state is a number
 // of stages, the layers they begin with, the devices they took and the kind of the first of them; it keeps the Pareto
-// points of (largest step, sum of steps, largest tail) over all plans of these stages.
+// points of (largest step, the first stage's own step, sum of steps, largest tail) over all plans of these stages.
 type course struct {
 	costs       Costs
 	pool        []int
@@ -18,25 +19,33 @@ type course struct {
 	least, most int
 	floor       float64   // of every total under this condition
 	work        []float64 // least work of layers 0..i-1
+	heaviest    []float64 // of these layers' works
 	speed       []float64 // of a device of each class, in units of the work
 	fastest     float64   // speed of the fastest shape
 
-	nodes  []node
-	states int
-	plans  []Candidate // cheapest for each number of stages
-	mu     sync.Mutex
-	lowest float64 // total of the cheapest plan
-	bound  float64 // no plan of this condition costs less
+	nodes    []node
+	states   int
+	narrowed bool        // first pass
+	width    int         // states kept for each number of stages, 0: all
+	whole    bool        // all states were looked at
+	strict   bool        // of no use unless whole
+	worth    float64     // share of the cheapest total that is worth looking for
+	plans    []Candidate // cheapest for each number of stages
+	mu       sync.Mutex
+	lowest   float64 // total of the cheapest plan
+	bound    float64 // no plan of this condition costs less
 }
 
 // node is a Pareto point of a state.
 type node struct {
-	max, sum, tail float64
-	boundary       float64
-	point          Point
-	next           int32 // node of the stages behind, -1: none
-	from, to       int32
-	shape          int32
+	max       float64 // largest step of the stages but the first
+	own       float64 // step of the first, without what it receives
+	sum, tail float64
+	boundary  float64
+	point     Point
+	next      int32 // node of the stages behind, -1: none
+	from, to  int32
+	shape     int32
 }
 
 // key is a state of a given number of stages.
@@ -54,21 +63,21 @@ type state struct {
 // maxNodes bounds the memory of a course, about 90 bytes each.
 const maxNodes = 4 << 20
 
-func newCourse(c Costs) *course {
-	s := &course{costs: c, pool: c.Pool(), shapes: c.Shapes(), lowest: math.Inf(1)}
+func newCourse(c Costs, tolerance float64) *course {
+	s := &course{costs: c, worth: 1 - tolerance, pool: c.Pool(), shapes: c.Shapes(), lowest: math.Inf(1)}
 	s.least, s.most = c.Degrees()
 	for i := range s.shapes {
 		s.kinds = append(s.kinds, c.Kind(i))
 	}
 	layers := c.Layers()
-	s.work = make([]float64, layers+1)
+	s.work, s.heaviest = make([]float64, layers+1), make([]float64, layers+1)
 	s.speed = make([]float64, len(s.pool))
 	for l := range layers {
 		least := math.Inf(1)
 		for class := range s.pool {
 			least = min(least, c.Work(class, l))
 		}
-		s.work[l+1] = s.work[l] + least
+		s.work[l+1], s.heaviest[l+1] = s.work[l]+least, max(s.heaviest[l], least)
 		for class := range s.pool {
 			if w := c.Work(class, l); w == least {
 				s.speed[class] = 1
@@ -80,7 +89,11 @@ func newCourse(c Costs) *course {
 	for _, shape := range s.shapes {
 		s.fastest = max(s.fastest, s.rate(shape))
 	}
+	// Memory may ask for more work than the least of each layer.
+	all := s.work[layers]
+	s.work[layers] = max(all, c.Least(s.speed))
 	s.floor = s.beneath(0, 0, 0, 0, layers, s.rate(s.pool))
+	s.work[layers] = all
 	if len(s.shapes) == 0 || math.IsNaN(s.floor) {
 		s.floor = math.Inf(1)
 	}
@@ -104,8 +117,10 @@ func (s *course) beneath(largest, sum, tail float64, stages, layers int, speed f
 		if !(speed > 0) {
 			return math.Inf(1)
 		}
+		// A stage has at least one layer, so that many devices may find no work.
+		speed = min(speed, float64(layers)*s.fastest)
 		w := s.work[layers]
-		largest = max(largest, w/speed)
+		largest = max(largest, w/speed, s.heaviest[layers]/s.fastest)
 		sum += w / min(speed, s.fastest)
 		stages++
 	}
@@ -113,36 +128,57 @@ func (s *course) beneath(largest, sum, tail float64, stages, layers int, speed f
 	return s.costs.Total(Front{largest, sum, tail, stages}) * (1 - 1e-12)
 }
 
-func (s *course) best() float64 { return s.lowest }
-
-// run goes through all states that may lead below limit; with a width it keeps that many for each number of stages.
-func (s *course) run(ctx context.Context, limit float64, width int) {
-	limit = min(limit, s.lowest)
-	s.nodes = s.nodes[:0]
+// run goes through all states that may lead below limit; with a width it keeps that many for each number of stages. A
+// quick run keeps one plan for each state.
+func (s *course) run(ctx context.Context, limit float64, width int, quick bool) {
+	limit = s.worth * min(limit, s.lowest)
+	s.nodes, s.narrowed, s.width, s.whole = s.nodes[:0], quick, width, true
 	layers := s.costs.Layers()
 	level := []*state{{key: key{from: int32(layers), kind: -1}, used: make([]int, len(s.pool)), nodes: []int32{-1}}}
-	whole := true
 	for stages := 1; stages <= min(s.most, layers) && len(level) > 0; stages++ {
 		next := &frontier{index: map[key]*state{}}
 		for _, st := range level {
 			if ctx.Err() != nil || len(s.nodes) > maxNodes {
-				whole = false
+				s.whole = false
 				break
 			}
 			s.states++
 			limit = s.extend(st, next, stages, limit)
 		}
 		level = next.order
+		if s.strict && width > 0 && len(level) > 4*width {
+			s.whole = false
+			return
+		}
+		if width > 0 && len(level) > 4*width {
+			level, s.whole = s.narrow(level, stages, 4*width), false
+		}
+		level = s.sift(level)
 		if width > 0 && len(level) > width {
-			level = s.narrow(level, stages, width)
+			level, s.whole = s.narrow(level, stages, width), false
 		}
 	}
 	s.nodes = nil
-	if width > 0 || !whole {
+	if quick || !s.whole || !s.costs.Exact() {
 		return
 	}
 	s.mu.Lock()
 	s.bound = min(limit, s.lowest)
+	s.mu.Unlock()
+}
+
+// relax raises the bound of a course whose prices were not exact, by a search over relaxed ones.
+func (s *course) relax(ctx context.Context, limit float64, width int) {
+	r, ok := s.costs.(Relaxer)
+	if !ok || s.bound >= limit || ctx.Err() != nil {
+		return
+	}
+	below := newCourse(r.Relaxed(), 1-s.worth)
+	below.strict = true
+	below.run(ctx, limit, width, false)
+	s.mu.Lock()
+	s.bound = max(s.bound, below.bound)
+	s.states += below.states
 	s.mu.Unlock()
 }
 
@@ -158,7 +194,7 @@ func (s *course) extend(st *state, next *frontier, stages int, limit float64) fl
 	low := Front{Max: math.Inf(1), Sum: math.Inf(1), Tail: math.Inf(1)}
 	for _, n := range st.nodes {
 		a := s.node(n)
-		low = Front{min(low.Max, a.max), min(low.Sum, a.sum), min(low.Tail, a.tail), stages}
+		low = Front{min(low.Max, max(a.max, a.own)), min(low.Sum, a.sum), min(low.Tail, a.tail), stages}
 	}
 	used := make([]int, len(s.pool))
 	free := make([]int, len(s.pool))
@@ -212,14 +248,15 @@ func (s *course) join(st *state, next *frontier, c Choice, points []Point, used 
 		step := p.Step + c.Boundary
 		for _, n := range st.nodes {
 			a := s.node(n)
-			b := node{max: max(a.max, step), sum: a.sum + step, tail: max(a.tail, p.Tail), boundary: c.Boundary, point: p,
+			b := node{max: max(a.max, a.own+c.Boundary), own: step, sum: a.sum + step, tail: max(a.tail, p.Tail), boundary: c.Boundary, point: p,
 				next: n, from: int32(c.From), to: int32(c.To), shape: int32(c.Shape)}
-			if s.beneath(b.max, b.sum, b.tail, stages, c.From, rate) > limit {
+			largest := max(b.max, b.own)
+			if s.beneath(largest, b.sum, b.tail, stages, c.From, rate) > limit {
 				continue
 			}
 			if c.From == 0 {
 				if stages >= s.least {
-					if total := s.costs.Total(Front{b.max, b.sum, b.tail, stages}); total < limit || total == limit && s.lowest > limit {
+					if total := s.costs.Total(Front{largest, b.sum, b.tail, stages}); total < s.lowest && total <= limit {
 						limit = s.keep(b, stages, total)
 					}
 				}
@@ -258,20 +295,43 @@ func (s *course) node(n int32) node {
 
 // insert keeps b unless a point of the state is as good in everything, and drops points that b is as good as.
 func (s *course) insert(st *state, b node) {
+	if s.narrowed && len(st.nodes) > 0 {
+		// One plan for a state will do to begin with: the one that would be the cheapest if nothing came before it.
+		a := &s.nodes[st.nodes[0]]
+		if s.alike(&b) < s.alike(a) {
+			*a = b
+		}
+		return
+	}
 	keep := st.nodes[:0]
 	for i, n := range st.nodes {
 		a := &s.nodes[n]
-		if a.max <= b.max && a.sum <= b.sum && a.tail <= b.tail {
+		if a.beats(&b) {
 			st.nodes = append(keep, st.nodes[i:]...)
 			return
 		}
-		if b.max <= a.max && b.sum <= a.sum && b.tail <= a.tail {
+		if b.beats(a) {
 			continue
 		}
 		keep = append(keep, n)
 	}
+	if s.width > 0 && len(keep) >= max(8, s.width/4) {
+		s.whole = false
+		worst := slices.MaxFunc(keep, func(i, j int32) int { return cmp.Compare(s.alike(&s.nodes[i]), s.alike(&s.nodes[j])) })
+		if s.alike(&b) >= s.alike(&s.nodes[worst]) {
+			st.nodes = keep
+			return
+		}
+		s.nodes[worst], st.nodes = b, keep
+		return
+	}
 	s.nodes = append(s.nodes, b)
 	st.nodes = append(keep, int32(len(s.nodes)-1))
+}
+
+// alike is the total if nothing came before.
+func (s *course) alike(n *node) float64 {
+	return s.costs.Total(Front{max(n.max, n.own), n.sum, n.tail, 1})
 }
 
 // keep notes a complete plan and returns the new limit.
@@ -285,46 +345,14 @@ func (s *course) keep(b node, stages int, total float64) float64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lowest = min(s.lowest, total)
+	if total < s.lowest {
+		s.lowest = total
+	}
 	i := slices.IndexFunc(s.plans, func(o Candidate) bool { return len(o.Choices) == stages })
 	if i < 0 {
 		s.plans = append(s.plans, k)
 	} else if total < s.plans[i].Total {
 		s.plans[i] = k
 	}
-	return s.lowest
-}
-
-// narrow keeps the most promising states.
-func (s *course) narrow(level []*state, stages, width int) []*state {
-	type scored struct {
-		*state
-		score float64
-	}
-	all := make([]scored, len(level))
-	free := make([]int, len(s.pool))
-	for i, st := range level {
-		for c := range free {
-			free[c] = s.pool[c] - st.used[c]
-		}
-		all[i] = scored{st, math.Inf(1)}
-		for _, n := range st.nodes {
-			a := s.node(n)
-			all[i].score = min(all[i].score, s.beneath(a.max, a.sum, a.tail, stages, int(st.from), s.rate(free)))
-		}
-	}
-	slices.SortStableFunc(all, func(a, b scored) int {
-		switch {
-		case a.score < b.score:
-			return -1
-		case a.score > b.score:
-			return 1
-		}
-		return 0
-	})
-	out := make([]*state, width)
-	for i := range out {
-		out[i] = all[i].state
-	}
-	return out
+	return s.worth * s.lowest
 }

@@ -14,7 +14,7 @@ type StageCost struct {
 	Forward  float64 `json:"forward"`  // compute, tensor-parallel communication included
 	Backward float64 `json:"backward"` // the same; without what is computed again
 	Again    float64 `json:"again"`    // forward passes repeated for checkpointed layers
-	Gather   float64 `json:"gather"`   // what fully sharded layers wait for weights and gradients, beyond what compute hides
+	Gather   float64 `json:"gather"`   // exchange of fully sharded layers' weights and gradients, beyond what compute hides
 	Convert  float64 `json:"convert"`  // dividing activations anew between layers of different tensor degree, both ways
 	Send     float64 `json:"send"`     // activations to the next stage and gradients back
 	Sync     float64 `json:"sync"`     // once per iteration: gradients between replicas, beyond what compute hides

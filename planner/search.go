@@ -38,54 +38,78 @@ type Found struct {
 // Exact says whether nothing better than Best[0] exists.
 func (f *Found) Exact() bool { return f.Bound >= f.Best[0].Total }
 
+// SearchOptions say how thorough a search is. The zero value: exact, without word of progress.
+type SearchOptions struct {
+	Progress  Progress
+	Tolerance float64 // share by which a plan must be cheaper to be looked for
+	Width     int     // states kept for each number of stages of a condition; 0: all
+}
+
 // Progress is told after each condition: how many of them are done, the cheapest plan so far (+Inf: none), the bound.
 type Progress func(done, conditions int, best, bound float64)
 
 // beam is how many states a first pass keeps for each number of stages.
 const beam = 48
 
-// Search finds the plan with the least Total over all conditions, whose totals must be in one unit. It is exact unless
-// ctx ends first or a condition needs more states than fit: Found.Bound tells. A first pass with a beam gives every
-// condition a plan; the second goes through all states that could be cheaper than the cheapest of these. The result
+// Search finds the plan with the least Total over all conditions, whose totals must be in one unit. It is exact to the
+// tolerance unless ctx ends first or a condition needs more states than are kept: Found.Bound tells. A first pass with a beam gives every
+// condition a plan; the second goes through all states that could be cheaper than the cheapest of these; a third bounds
+// what conditions that are not exact may have missed. The result
 // depends on the conditions alone, not on their timing, as long as ctx does not end. Without any plan the error wraps
 // ErrInfeasible, or is ctx's.
-func Search(ctx context.Context, conditions []Costs, progress Progress) (*Found, error) {
+func Search(ctx context.Context, conditions []Costs, o SearchOptions) (*Found, error) {
 	if len(conditions) == 0 {
 		return nil, fmt.Errorf("%w: no preset condition", ErrInfeasible)
 	}
 	courses := make([]*course, len(conditions))
 	for i, c := range conditions {
-		courses[i] = newCourse(c)
+		courses[i] = newCourse(c, o.Tolerance)
 	}
-	s := &searching{courses: courses, progress: progress, limit: math.Inf(1)}
-	s.each(ctx, func(c *course) { c.run(ctx, math.Inf(1), beam) })
-	for _, c := range courses {
-		s.limit = min(s.limit, c.best())
+	s := &searching{courses: courses, progress: o.Progress, limit: math.Inf(1)}
+	// In rounds, so that what a round finds cuts the next, whatever the number of processors.
+	byFloor := slices.Clone(courses)
+	slices.SortStableFunc(byFloor, func(a, b *course) int { return cmp.Compare(a.floor, b.floor) })
+	for round := range slices.Chunk(byFloor, 8) {
+		s.each(ctx, round, func(c *course) {
+			if c.floor <= s.limit {
+				c.run(ctx, s.limit, beam, true)
+			}
+		})
+		s.settle()
 	}
-	s.exact = true
-	s.each(ctx, func(c *course) {
+	s.each(ctx, byFloor, func(c *course) {
 		if c.bound = c.floor; c.floor <= s.limit {
-			c.run(ctx, s.limit, 0)
+			c.run(ctx, s.limit, o.Width, false)
 		}
 	})
+	s.settle()
+	s.each(ctx, byFloor, func(c *course) { c.relax(ctx, s.limit, o.Width) })
 	return s.found(ctx)
 }
+
+// Relaxer is a Costs that need not be exact: Relaxed prices every stage at or below all ways to run it, so that a search
+// over these prices bounds all plans.
+type Relaxer interface{ Relaxed() Costs }
 
 // searching is one search.
 type searching struct {
 	courses  []*course
 	progress Progress
 	limit    float64
-	exact    bool // second pass
 
 	mu   sync.Mutex
 	done int
 }
 
-// each runs work for every course on all processors, most promising first.
-func (s *searching) each(ctx context.Context, work func(*course)) {
-	order := slices.Clone(s.courses)
-	slices.SortStableFunc(order, func(a, b *course) int { return cmp.Compare(a.floor, b.floor) })
+// settle lowers the limit to the cheapest plan so far.
+func (s *searching) settle() {
+	for _, c := range s.courses {
+		s.limit = min(s.limit, c.lowest)
+	}
+}
+
+// each runs work for the courses on all processors.
+func (s *searching) each(ctx context.Context, courses []*course, work func(*course)) {
 	queue := make(chan *course)
 	var group sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -96,7 +120,7 @@ func (s *searching) each(ctx context.Context, work func(*course)) {
 			}
 		})
 	}
-	for _, c := range order {
+	for _, c := range courses {
 		if ctx.Err() == nil {
 			queue <- c
 		}
@@ -119,7 +143,7 @@ func (s *searching) tell() {
 		best, bound = min(best, c.lowest), min(bound, c.bound)
 		c.mu.Unlock()
 	}
-	s.progress(s.done, 2*len(s.courses), best, min(best, bound))
+	s.progress(s.done, 3*len(s.courses), best, min(best, bound))
 }
 
 func (s *searching) found(ctx context.Context) (*Found, error) {

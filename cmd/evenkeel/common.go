@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/runlog"
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/execute"
+	planexport "github.com/evenkeel/evenkeel/planner/export"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/data"
 	"github.com/evenkeel/evenkeel/train/task"
@@ -56,7 +57,8 @@ func isBadInput(err error) bool {
 		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
 		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
 		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
-		planner.ErrPlan, execute.ErrKeys, execute.ErrRefused, execute.ErrUnsupported,
+		planner.ErrPlan, planner.ErrProfile, planner.ErrOptions, execute.ErrKeys, execute.ErrRefused, execute.ErrUnsupported,
+		planexport.ErrFormat, planexport.ErrOptions, planexport.ErrUnsupported,
 	} {
 		if errors.Is(err, mark) {
 			return true

@@ -37,8 +37,8 @@ type cli struct {
 	Profiles   profilesCmd   `cmd:"" help:"List, show and check device profiles."`
 	Forward    forwardCmd    `cmd:"" help:"Train networks by forward passes alone, on paired processors."`
 	Bucket     bucketCmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
+	Plan       planCmd       `cmd:"" help:"Cut a model over devices that differ."`
 	Checkpoint checkpointCmd `cmd:"" help:"Make, look into, verify, export and measure checkpoint files."`
-	Plan       planCmd       `cmd:"" help:"Run plans of hybrid parallelism, and make their certificates."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
 
@@ -66,10 +66,11 @@ func obey(args []string, out, errs *os.File) int {
 	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description(about), kong.Writers(out, errs),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Vars{
-			"clusters":   strings.Join(agent.ClusterNames(), ", "),
-			"conditions": strings.Join(cluster.Presets(), ", "),
-			"formats":    formatNames(),
-			"scalings":   strings.Join(export.Scalings(), ", "),
+			"clusters":    strings.Join(agent.ClusterNames(), ", "),
+			"conditions":  strings.Join(cluster.Presets(), ", "),
+			"formats":     formatNames(),
+			"planFormats": planFormatNames(),
+			"scalings":    strings.Join(export.Scalings(), ", "),
 		})
 	if err != nil {
 		return complain(errs, err)
