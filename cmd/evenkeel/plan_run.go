@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/execute"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/task"
@@ -58,14 +58,9 @@ func (c *planRunCmd) Run(a *app) error {
 	if err := c.check(a); err != nil {
 		return err
 	}
-	f, err := os.Open(c.Plan)
+	plan, err := planner.LoadPlan(c.Plan)
 	if err != nil {
 		return opened(err)
-	}
-	defer f.Close()
-	plan, err := execute.ReadPlan(f, c.Plan)
-	if err != nil {
-		return err
 	}
 	t := task.Task{Data: c.Data, Model: c.Model, Size: c.Size, Depth: c.Depth, Length: c.Length, Optimizer: train.Method(c.Optimizer), Rate: c.Rate, Seed: c.Seed, Steps: c.Steps}
 	work, err := buildTask(t.WithDefaults())

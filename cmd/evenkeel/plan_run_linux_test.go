@@ -33,7 +33,11 @@ func TestPlanRunEnds(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond) // it measures, then trains
 			begun := time.Now()
 			if who == "killed" {
-				_ = syscall.Kill(all[1], syscall.SIGKILL)
+				for _, pid := range all {
+					if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(string(line), "--stage\x002\x00") {
+						_ = syscall.Kill(pid, syscall.SIGKILL)
+					}
+				}
 			} else {
 				for _, pid := range append(all, cmd.Process.Pid) { // as a terminal does
 					_ = syscall.Kill(pid, syscall.SIGINT)

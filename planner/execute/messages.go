@@ -159,7 +159,7 @@ func predict(stages []Taken, send []float64, microBatches int) (float64, error) 
 		}
 		update = max(update, t.Update)
 	}
-	_, seconds, err := planner.Simulate(timings, microBatches, planner.OneForwardOneBackward)
+	seconds, err := Simulate(timings, microBatches)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrFrame, err)
 	}

@@ -120,7 +120,7 @@ Two stages wait as long as a stage may compute, then hand each other a message a
 
 // pipelines runs two stages and compares.
 func (l *links) pipelines(b *strings.Builder, m model) error {
-	fmt.Fprintf(b, "\n## Encrypted links: two stages, 1F1B\n\nWhat evenkeel plan run does with its links, in the clear and encrypted. Computing is waiting, as for an accelerator, and takes as long as it took in the clear; the predicted iteration is the planner's simulation with the model's time of a transfer.\n\n")
+	fmt.Fprintf(b, "\n## Encrypted links: two stages, 1F1B\n\nWhat evenkeel plan run does with its links, in the clear and encrypted. Computing is waiting, as for an accelerator, and takes as long as it took in the clear; the predicted iteration is the simulation of evenkeel plan run, in which links work beside the stages, with the model's time of a transfer.\n\n")
 	b.WriteString("| micro-batches | payload | plain | predicted | TLS | predicted | overhead | predicted | error |\n|---|---|---|---|---|---|---|---|---|\n")
 	worst, sum := 0.0, 0.0
 	for _, p := range pipelines {
@@ -133,7 +133,7 @@ func (l *links) pipelines(b *strings.Builder, m model) error {
 		var predicted [2]float64
 		for i, send := range []float64{m.plain.of(p.bytes), m.tls.of(p.bytes)} {
 			stage := planner.Timing{Forward: c[0].forward, Backward: c[0].backward, SendNext: send}
-			if _, predicted[i], err = planner.Simulate([]planner.Timing{stage, stage}, p.microBatches, planner.OneForwardOneBackward); err != nil {
+			if predicted[i], err = execute.Simulate([]planner.Timing{stage, stage}, p.microBatches); err != nil {
 				return err
 			}
 		}
