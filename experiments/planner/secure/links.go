@@ -130,19 +130,8 @@ const rounds = 9
 // pause is what a stage waits between messages where one message is measured.
 const pause = 2 * time.Millisecond
 
-// sizes measures a transfer of all sizes as stages meet them: a pause, then a message each way at the same time.
-func (l *links) sizes() ([]timed, error) {
-	var all []timed
-	for _, bytes := range append(slices.Clone(calibrated), scored...) {
-		c, err := l.compare(pipeline{bytes: bytes, iterations: 60, forward: pause})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, timed{bytes, c[0].others, c[1].others})
-	}
-	slices.SortFunc(all, func(a, b timed) int { return a.bytes - b.bytes })
-	return all, nil
-}
+// transfer is a run that measures a transfer as stages meet it: a pause, then a message each way at the same time.
+func transfer(bytes int) pipeline { return pipeline{bytes: bytes, iterations: 60, forward: pause} }
 
 // handshakes is the median seconds from a TCP connection to a TLS one.
 func (l *links) handshakes() (float64, error) {
@@ -234,33 +223,43 @@ type iteration struct{ Seconds, Others, Forward, Backward float64 }
 // compared are medians over rounds: an iteration, what of it is no wait of stage 0, and the waits of both stages.
 type compared struct{ seconds, others, forward, backward float64 }
 
-// compare runs two stages in the clear and encrypted, in turns, so that both meet what else the machine does.
-func (l *links) compare(p pipeline) (c [2]compared, err error) {
-	var all [2][4][]float64
+// compare makes all runs in the clear and encrypted, in turns, again and again, so that all meet alike what else the
+// machine does.
+func (l *links) compare(all ...pipeline) ([][2]compared, error) {
+	values := make([][2][4][]float64, len(all))
 	for range rounds {
-		for i, secure := range []bool{false, true} {
-			conn, err := l.connect(secure, p)
-			if err != nil {
-				return c, err
-			}
-			t, err := p.run(conn, 0)
-			var other iteration
-			if err == nil {
-				err = binary.Read(conn, binary.LittleEndian, &other)
-			}
-			_ = conn.Close() // everything was read
-			if err != nil {
-				return c, err
-			}
-			for k, v := range []float64{t.Seconds, t.Others, (t.Forward + other.Forward) / 2, (t.Backward + other.Backward) / 2} {
-				all[i][k] = append(all[i][k], v)
+		for k, p := range all {
+			for i, secure := range []bool{false, true} {
+				t, other, err := l.once(p, secure)
+				if err != nil {
+					return nil, err
+				}
+				for q, v := range []float64{t.Seconds, t.Others, (t.Forward + other.Forward) / 2, (t.Backward + other.Backward) / 2} {
+					values[k][i][q] = append(values[k][i][q], v)
+				}
 			}
 		}
 	}
-	for i := range c {
-		c[i] = compared{median(all[i][0]), median(all[i][1]), median(all[i][2]), median(all[i][3])}
+	out := make([][2]compared, len(all))
+	for k := range out {
+		for i, v := range values[k] {
+			out[k][i] = compared{median(v[0]), median(v[1]), median(v[2]), median(v[3])}
+		}
 	}
-	return c, nil
+	return out, nil
+}
+
+// once makes one run, and asks the other side what it measured.
+func (l *links) once(p pipeline, secure bool) (t, other iteration, err error) {
+	conn, err := l.connect(secure, p)
+	if err != nil {
+		return t, other, err
+	}
+	defer func() { _ = conn.Close() }() // everything was read
+	if t, err = p.run(conn, 0); err != nil {
+		return t, other, err
+	}
+	return t, other, binary.Read(conn, binary.LittleEndian, &other)
 }
 
 // median sorts its argument.

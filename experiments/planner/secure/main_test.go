@@ -33,17 +33,18 @@ func TestCompare(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- work(l.address(), dir) }()
-	for _, p := range []pipeline{
+	runs := []pipeline{
 		{bytes: 1000, iterations: 3, forward: time.Millisecond},
 		{bytes: 1000, microBatches: 3, iterations: 3, forward: time.Millisecond, backward: 2 * time.Millisecond},
-	} {
-		c, err := l.compare(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range c {
+	}
+	all, err := l.compare(runs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, p := range runs {
+		for _, m := range all[k] {
 			if m.forward < 1e-3 || p.microBatches > 0 && (m.backward < 2e-3 || m.seconds < 9e-3) || m.others <= 0 {
-				t.Errorf("%+v", c)
+				t.Errorf("%+v", all[k])
 			}
 		}
 	}
