@@ -20,6 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/forward/wire"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/runlog"
 	"github.com/evenkeel/evenkeel/planner"
@@ -57,6 +59,7 @@ func isBadInput(err error) bool {
 		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
 		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
 		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
+		forward.ErrConfig, wire.ErrURL, wire.ErrName, wire.ErrOpen, wire.ErrNoRun,
 		planner.ErrPlan, planner.ErrProfile, planner.ErrOptions, execute.ErrKeys, execute.ErrRefused, execute.ErrUnsupported,
 		planexport.ErrFormat, planexport.ErrOptions, planexport.ErrUnsupported,
 	} {

@@ -101,7 +101,7 @@ func run(out string) error {
 		return err
 	}
 	fmt.Fprintf(&b, `
-## Encrypted links: a transfer
+### A transfer
 
 Two stages wait as long as a stage may compute, then hand each other a message at the same time, as 1F1B does in its steady state: both ends encrypt and decrypt. The model: plain %s, TLS %s, so encryption adds %s, and a handshake of %.2f ms once. In the planner's terms an end encrypts or decrypts %.1f GB a second. Calibrated on %s; scored on the others, marked *.
 
@@ -128,7 +128,7 @@ Two stages wait as long as a stage may compute, then hand each other a message a
 
 // compareWith tells what the pipelines took beside what the model says.
 func compareWith(b *strings.Builder, m model, measured [][2]compared) error {
-	fmt.Fprintf(b, "\n## Encrypted links: two stages, 1F1B\n\nWhat evenkeel plan run does with its links, in the clear and encrypted. Computing is waiting, as for an accelerator, and takes as long as it took in the clear; the predicted iteration is the simulation of evenkeel plan run, in which links work beside the stages, with the model's time of a transfer.\n\n")
+	fmt.Fprintf(b, "\n### Two stages, 1F1B\n\nWhat evenkeel plan run does with its links, in the clear and encrypted. Computing is waiting, as for an accelerator, and takes as long as it took in the clear; the predicted iteration is the simulation of evenkeel plan run, in which links work beside the stages, with the model's time of a transfer.\n\n")
 	b.WriteString("| micro-batches | payload | plain | predicted | TLS | predicted | overhead | predicted | error |\n|---|---|---|---|---|---|---|---|---|\n")
 	worst, sum := 0.0, 0.0
 	for i, p := range pipelines {
