@@ -2,71 +2,34 @@ package main
 
 import "math"
 
-// plan is a strategy for every layer, under a condition.
-type plan struct {
-	chunks     int
-	vocabulary strategy
-	division   []int
-	layers     []strategy
-	seconds    float64
+// peer is Galvatron's own search (DpOnModel and dp_core.cpp): for each number of micro-batches and of stages, stages of as
+// many layers each; in a stage, by dynamic programming over MB of memory, the least cost of one micro-batch with gradients
+// reduced and layers converted into one another; of the plans for all strategies of the vocabulary layers the one with
+// the least final cost, in which conversions have no part.
+func (m *model) peer(progress func(chunks int)) *plan {
+	var best *plan
+	for chunks := 1; chunks <= m.batch; chunks *= 2 {
+		for stages := 1; stages <= min(m.devices, chunks, m.layers); stages *= 2 {
+			if p := m.peerUnder(chunks, stages); p != nil && (best == nil || p.seconds < best.seconds) {
+				best = p
+			}
+		}
+		progress(chunks)
+	}
+	return best
 }
 
-// score is Galvatron's final cost of a plan (pipeline_costmodel).
-func (m *model) score(p *plan) float64 {
-	_, ends := m.endsTime(p.vocabulary, p.chunks)
-	stages := len(p.division)
-	sync, plain := make([]float64, stages), make([]float64, stages)
-	next := 0
-	for i, n := range p.division {
-		for _, s := range p.layers[next : next+n] {
-			a, b := m.layer(s, p.chunks)
-			sync[i] += a
-			plain[i] += b
-		}
-		plain[i] += ends[i]
-		next += n
-	}
-	sum := 0.0
-	for _, v := range plain {
-		sum += v
-	}
-	total := sum + plain[stages-1]*float64(p.chunks-1)
-	fill := float64(min(stages-1, p.chunks-1)) * plain[0]
-	total = max(total, max(fill, sum-plain[0])+plain[0]*float64(max(0, p.chunks+1-stages)))
-	late, done := 0.0, 0.0
-	for i := range sync {
-		done += plain[i]
-		late = max(late, sync[i]-done)
-	}
-	return total + late
-}
-
-// peer is Galvatron's own search: for each condition and each stage the least cost of one micro-batch with gradients
-// reduced and with conversion, by dynamic programming over MB of memory.
-func (m *model) peer(chunks, stages, limit int, mode string) *plan {
-	var ways []strategy
-	for _, s := range m.strategies(stages, chunks) {
-		if s.tensor > limit && mode != "sp" || mode == "tp" && s.sequence > 1 || mode == "sp" && s.tensor > 1 || s.sequence > limit && mode != "sp" {
-			continue
-		}
-		ways = append(ways, s)
-	}
-	if len(ways) == 0 {
-		return nil
-	}
+func (m *model) peerUnder(chunks, stages int) *plan {
+	ways := m.strategies(stages, chunks)
 	division := make([]int, stages)
 	for i := range division {
 		division[i] = m.layers / stages
 	}
-	division[stages-1] = m.layers - m.layers/stages*(stages-1)
+	division[stages-1] += m.layers % stages
 	room := m.room()
-	var tables []*table
+	tables := make([]*table, stages)
 	for i, n := range division {
-		tables = append(tables, m.table(ways, chunks, i, n, room))
-	}
-	buffer := 0
-	if mode != "sp" {
-		buffer = m.gatherMemory(stages, chunks, limit)
+		tables[i] = m.table(ways, chunks, i, n, room)
 	}
 	var best *plan
 next:
@@ -75,8 +38,8 @@ next:
 			continue
 		}
 		p := &plan{chunks: chunks, vocabulary: v, division: division}
-		for i, more := range m.endsMemory(v, chunks) {
-			chosen := tables[i].trace(room - more - buffer)
+		for i, taken := range m.endsMemory(v, chunks) {
+			chosen := tables[i].trace(room - taken)
 			if chosen == nil {
 				continue next
 			}
@@ -91,81 +54,79 @@ next:
 	return best
 }
 
+// table is the dynamic programming of a stage: cost[v*ways+s] of all layers in v MB, the last of them in way s.
 type table struct {
-	ways, memory []int
-	layers, room int
-	f            []float64
-	mark         [][]int8
+	memory []int
+	cost   []float64
+	before [][]int8 // the way of the layer before, by layer
 }
 
 func (m *model) table(ways []strategy, chunks, stage, layers, room int) *table {
 	n := len(ways)
-	t := &table{layers: layers, room: room, f: make([]float64, (room+1)*n), memory: make([]int, n)}
-	cost := make([]float64, n)
-	convert := make([]float64, n*n)
+	t := &table{cost: make([]float64, (room+1)*n), memory: make([]int, n)}
+	seconds, convert := make([]float64, n), make([]float64, n*n)
 	for i, s := range ways {
-		cost[i], _ = m.layer(s, chunks)
+		seconds[i], _ = m.layer(s, chunks)
 		t.memory[i] = m.layerMemory(s, chunks, stage)
 		for k, to := range ways {
-			if s.split() != to.split() {
-				g := max(s.split(), to.split())
-				data := m.devices / s.stages / g
-				bytes := float64(g-1) / float64(g) * float64(m.batch) / float64(chunks) / float64(data) * float64(m.sequence*m.hidden) * 2
-				convert[i*n+k] = bytes * m.reduce[keyOf(g)] * 1e-7
-			}
+			convert[i*n+k] = m.convert(s, to, chunks)
 		}
 	}
-	for i := range layers {
-		mark := make([]int8, (room+1)*n)
+	for layer := range layers {
+		before := make([]int8, (room+1)*n)
 		for v := room; v >= 0; v-- {
 			for s := range n {
 				if v < t.memory[s] {
-					t.f[v*n+s] = math.Inf(1)
-					mark[v*n+s] = -1
+					t.cost[v*n+s] = math.Inf(1)
 					continue
 				}
-				row := t.f[(v-t.memory[s])*n : (v-t.memory[s]+1)*n]
 				least, from := math.Inf(1), 0
-				for k, f := range row {
-					c := f
-					if i > 0 {
+				for k, c := range t.cost[(v-t.memory[s])*n : (v-t.memory[s]+1)*n] {
+					if layer > 0 {
 						c += convert[k*n+s]
 					}
 					if c < least {
 						least, from = c, k
 					}
 				}
-				t.f[v*n+s] = least + cost[s]
-				mark[v*n+s] = int8(from)
+				t.cost[v*n+s], before[v*n+s] = least+seconds[s], int8(from)
 			}
 		}
-		t.mark = append(t.mark, mark)
+		t.before = append(t.before, before)
 	}
 	return t
 }
 
-func keyOf(n int) string { return string(rune('0'+n)) + "_1" }
+// convert is Galvatron's price of a layer after another one with a different degree. It leaves out that between layers of
+// one degree 1e-9 seconds order what is equal otherwise.
+func (m *model) convert(from, to strategy, chunks int) float64 {
+	if from.split() == to.split() {
+		return 0
+	}
+	g := max(from.split(), to.split())
+	samples := float64(m.batch) / float64(chunks) / float64(m.devices/from.stages/g)
+	return float64(g-1) / float64(g) * samples * float64(m.sequence*m.hidden) * 2 * m.reduce[group{g, 1}] * 1e-7
+}
 
+// trace is the ways of the layers that cost least in v MB, nil where they do not fit.
 func (t *table) trace(v int) []int {
-	n := len(t.memory)
 	if v < 0 {
 		return nil
 	}
-	best := 0
+	n, way := len(t.memory), 0
 	for s := range n {
-		if t.f[v*n+s] < t.f[v*n+best] {
-			best = s
+		if t.cost[v*n+s] < t.cost[v*n+way] {
+			way = s
 		}
 	}
-	if math.IsInf(t.f[v*n+best], 1) {
+	if math.IsInf(t.cost[v*n+way], 1) {
 		return nil
 	}
-	chosen := make([]int, t.layers)
-	for i := t.layers - 1; i >= 0; i-- {
-		chosen[i] = best
-		before := int(t.mark[i][v*n+best])
-		v -= t.memory[best]
-		best = before
+	chosen := make([]int, len(t.before))
+	for i := len(chosen) - 1; i >= 0; i-- {
+		chosen[i] = way
+		before := int(t.before[i][v*n+way])
+		v, way = v-t.memory[way], before
 	}
 	return chosen
 }

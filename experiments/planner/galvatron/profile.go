@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,12 +19,13 @@ func (l line) at(x float64) float64 { return l.slope*x + l.base }
 // fit returns the least-squares line through points.
 func fit(points map[float64]float64) line {
 	n, sx, sy := float64(len(points)), 0.0, 0.0
-	for x, y := range points {
-		sx, sy = sx+x, sy+y
+	xs := slices.Sorted(maps.Keys(points)) // the same bits every time
+	for _, x := range xs {
+		sx, sy = sx+x, sy+points[x]
 	}
 	var cross, square float64
-	for x, y := range points {
-		cross += (x - sx/n) * (y - sy/n)
+	for _, x := range xs {
+		cross += (x - sx/n) * (points[x] - sy/n)
 		square += (x - sx/n) * (x - sx/n)
 	}
 	slope := cross / square
@@ -35,23 +38,38 @@ type ends struct {
 	Activation  map[int]float64 `json:"activation"`
 }
 
+// collective is the time of a collective operation among so many devices: as measured at some sizes, in between and
+// beyond by the line through them.
+type collective struct {
+	line
+	measured map[float64]float64 // ms by MB
+}
+
+func (c collective) at(size float64) float64 {
+	if v, ok := c.measured[size]; ok {
+		return v
+	}
+	return c.line.at(size)
+}
+
+// group is devices of an all-reduce: how many, and whether their numbers follow one another.
+type group struct{ devices, consecutive int }
+
 // profile is what Galvatron measured of a model and of one machine: milliseconds and MB.
 type profile struct {
 	forward, vocabulary line            // forward ms of so many samples: of a layer, of the vocabulary layers
 	parameters          float64         // MB of a layer
 	activation          map[int]float64 // MB of a layer and sample by tensor or sequence degree; 0: checkpointed
 	whole, first, last  ends            // vocabulary layers without a pipeline, and in its first and last stage
-	reduce              map[string]float64
-	p2p                 map[int]float64 // ms per MB by pipeline degree
-	slowdown            float64         // of computation and communication that overlap
-	gather, exchange    map[int]line    // ms of an all-gather and an all-to-all of so many MB, by devices
-	gatherAt            map[int]map[float64]float64
-	exchangeAt          map[int]map[float64]float64
+	reduce              map[group]float64
+	p2p                 map[int]float64    // ms per MB by pipeline degree
+	slowdown            float64            // of computation and communication that overlap
+	gather, exchange    map[int]collective // all-gather and all-to-all, by devices
 }
 
 // readProfile reads the JSON files of a folder with configs/ and hardware_configs/.
 func readProfile(dir, model string, sequence int) (*profile, error) {
-	p := &profile{activation: map[int]float64{}, reduce: map[string]float64{"1_0": 0, "1_1": 0}, p2p: map[int]float64{}}
+	p := &profile{activation: map[int]float64{}, reduce: map[group]float64{}, p2p: map[int]float64{}}
 	r := &reader{dir: dir, machine: "1nodes_8gpus_per_node.json"}
 	var times map[string]float64
 	r.json(&times, "configs", "computation_profiling_bf16_"+model+"_all.json")
@@ -67,7 +85,7 @@ func readProfile(dir, model string, sequence int) (*profile, error) {
 		if _, err := fmt.Sscanf(key, "allreduce_size_%d_consec_%d", &n, &consecutive); err != nil {
 			return nil, fmt.Errorf("galvatron: all-reduce bandwidth %q: %w", key, err)
 		}
-		p.reduce[fmt.Sprintf("%d_%d", n, consecutive)] = 1 / v
+		p.reduce[group{n, consecutive}] = 1 / v
 	}
 	var between map[string]float64
 	r.json(&between, "hardware_configs", "p2p_bandwidth_"+r.machine)
@@ -78,10 +96,10 @@ func readProfile(dir, model string, sequence int) (*profile, error) {
 		}
 		p.p2p[n] = 1 / v
 	}
-	var collectives map[string]float64
-	r.json(&collectives, "hardware_configs", "sp_time_"+r.machine)
-	p.gather, p.gatherAt = r.collective(collectives, "allreduce_size_%d_%dMB_time", 0.5)
-	p.exchange, p.exchangeAt = r.collective(collectives, "all2all_size_%d_%dMB_time", 1)
+	times = nil
+	r.json(&times, "hardware_configs", "sp_time_"+r.machine)
+	p.gather = readCollective(times, "allreduce_size_%d_%dMB_time", 0.5)
+	p.exchange = readCollective(times, "all2all_size_%d_%dMB_time", 1)
 	return p, r.err
 }
 
@@ -144,21 +162,21 @@ func (r *reader) memory(p *profile, model, sequence string) {
 	p.whole, p.first, p.last = whole[sequence], first[sequence], last[sequence]
 }
 
-// collective fits the times of a collective, times a share, by the number of devices.
-func (r *reader) collective(times map[string]float64, format string, share float64) (map[int]line, map[int]map[float64]float64) {
-	lines, points := map[int]line{}, map[int]map[float64]float64{}
+// readCollective reads the times of a collective, times a share, by the number of devices.
+func readCollective(times map[string]float64, format string, share float64) map[int]collective {
+	all := map[int]collective{}
 	for key, v := range times {
 		var n, size int
 		if _, err := fmt.Sscanf(key, format, &n, &size); err != nil {
 			continue
 		}
-		if points[n] == nil {
-			points[n] = map[float64]float64{}
+		if all[n].measured == nil {
+			all[n] = collective{measured: map[float64]float64{}}
 		}
-		points[n][float64(size)] = v * share
+		all[n].measured[float64(size)] = v * share
 	}
-	for n, at := range points {
-		lines[n] = fit(at)
+	for n, c := range all {
+		all[n] = collective{fit(c.measured), c.measured}
 	}
-	return lines, points
+	return all
 }
