@@ -41,8 +41,9 @@ func (f *File) copyAll(from <-chan *job, to chan<- *job) {
 	}
 }
 
-// writers is how many arrays are written at a time: while some are hashed, others keep the storage busy.
-const writers = 6
+// writers is how many arrays are written at a time: while one is hashed, the other keeps the storage busy. More take
+// the processor from those who compute and are no faster.
+const writers = 2
 
 // writeAll is the one writer. Arrays of one save are written side by side, everything else in the order in which it
 // was asked for: so an error of the storage meets the save whose bytes it concerns, or a later one, never one that
