@@ -1,0 +1,54 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A creation that was interrupted begins anew; a lost part of a set with checkpoints does not.
+func TestOpenOrCreateSet(t *testing.T) {
+	arrays := []Array{Of("a", Parameter, make([]float32, 5000)), Of("b", Parameter, make([]float32, 300)), Of("c", Moment, make([]float64, 7))}
+	for created := range 4 {
+		dir := t.TempDir()
+		var paths []string
+		for i := range 3 {
+			paths = append(paths, filepath.Join(dir, fmt.Sprint("run.", i)))
+		}
+		if created > 0 {
+			s, err := CreateSet(paths, arrays, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			for _, p := range paths[created:] {
+				os.Remove(p)
+			}
+		}
+		s, err := OpenOrCreateSet(paths, arrays, Options{})
+		if err != nil {
+			t.Fatalf("%d files there: %v", created, err)
+		}
+		if _, _, err := s.Restore(arrays); !errors.Is(err, ErrEmpty) {
+			t.Fatal(err)
+		}
+		save, err := s.Begin(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range arrays {
+			if err := save.Write(a.Name, a.Data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(save.Commit(State{}), save.Wait(t.Context()), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		os.Remove(paths[created%3])
+		if _, err := OpenOrCreateSet(paths, arrays, Options{}); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("a part was lost: %v", err)
+		}
+	}
+}
