@@ -52,3 +52,40 @@ func TestOpenOrCreateSet(t *testing.T) {
 		}
 	}
 }
+
+// A step that is damaged on one rank is passed over on all, and the report says which and where.
+func TestSetTellsDamage(t *testing.T) {
+	paths := setPaths(t, 3)
+	s, err := CreateSet(paths, model(0), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range uint64(3) {
+		saveSet(s, step+1, t)
+	}
+	slot, f := -1, s.files[1]
+	for _, r := range f.Slots() {
+		if r.Step == 3 {
+			slot = r.Slot
+		}
+	}
+	at := f.head.slot(slot)
+	s.Close()
+	data, err := os.ReadFile(paths[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[at] ^= 4
+	if err := os.WriteFile(paths[1], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	arrays := model(0)
+	if s, err = OpenSet(paths, arrays, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	state, reports, err := s.Restore(arrays)
+	if err != nil || state.Step != 2 || reports[1].Slots[slot].Fault == "" || reports[1].Restored < 0 || reports[1].Restored == slot {
+		t.Errorf("step %d, %+v, %v", state.Step, reports[1], err)
+	}
+}

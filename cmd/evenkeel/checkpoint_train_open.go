@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/train"
@@ -38,13 +39,7 @@ func (r *savedRun) open() error {
 	}
 	reports, err := restore()
 	clear()
-	for i, report := range reports {
-		for _, s := range report.Slots {
-			if s.Fault != "" {
-				r.log.Warn().Str("file", r.files[i].Path()).Int("slot", s.Slot).Msgf("not restored: %s", s.Fault)
-			}
-		}
-	}
+	r.tellFaults(r.files, reports)
 	switch {
 	case errors.Is(err, checkpoint.ErrEmpty):
 		if there {
@@ -56,6 +51,17 @@ func (r *savedRun) open() error {
 		r.log.Info().Int("slot", reports[0].Restored).Msgf("restored step %d of %d, every byte verified", r.trainer.Steps(), r.work.Task.Steps)
 	}
 	return nil
+}
+
+// tellFaults warns of checkpoints that were passed over.
+func (a *app) tellFaults(files []*checkpoint.File, reports []checkpoint.Report) {
+	for i, report := range reports {
+		for _, s := range report.Slots {
+			if s.Fault != "" {
+				a.log.Warn().Str("file", files[i].Path()).Int("slot", s.Slot).Msgf("not restored: %s", s.Fault)
+			}
+		}
+	}
 }
 
 // openFiles opens or makes what is saved to, and tells how to restore from it.
@@ -124,4 +130,13 @@ func (r *savedRun) saved() (all checkpoint.Stats, bytes int64) {
 		bytes += f.Info().Bytes
 	}
 	return all, bytes
+}
+
+// paths are the files' names, as a command line has them.
+func (r *savedRun) paths() string {
+	var names []string
+	for _, f := range r.files {
+		names = append(names, f.Path())
+	}
+	return strings.Join(names, " ")
 }

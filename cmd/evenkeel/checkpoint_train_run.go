@@ -112,7 +112,7 @@ type savedSummary struct {
 	Seconds     float64 `json:"seconds"`      // of this process
 	Resumed     uint64  `json:"resumed"`      // the step it went on from, 0 for none
 	Task        string  `json:"task"`
-	Checkpoint  string  `json:"checkpoint"`
+	Checkpoint  string  `json:"checkpoint"` // with --stripe several, with spaces between
 	Model       string  `json:"model"`
 	Losses      string  `json:"losses"`
 }
@@ -141,7 +141,7 @@ func (r *savedRun) finish() error {
 		Steps: r.trainer.Steps(), Samples: r.trainer.Samples(), HeldLoss: held,
 		HeldRight: float64(right) / float64(r.work.Held.Len()*r.work.Network.Positions()),
 		Saves:     stats.Committed, Skipped: stats.Skipped, WaitedShare: stats.Waited.Seconds() / seconds, SavedBytes: bytes,
-		Seconds: seconds, Resumed: r.first, Task: r.command.path(taskFile), Checkpoint: r.files[0].Path(),
+		Seconds: seconds, Resumed: r.first, Task: r.command.path(taskFile), Checkpoint: r.paths(),
 		Model: r.command.path(weightsFile), Losses: r.command.path(lossesFile),
 	}
 	if len(losses) > 0 {
