@@ -24,7 +24,9 @@ func TestOpenOrCreateSet(t *testing.T) {
 			}
 			s.Close()
 			for _, p := range paths[created:] {
-				os.Remove(p)
+				if err := os.Remove(p); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		s, err := OpenOrCreateSet(paths, arrays, Options{})
@@ -46,7 +48,9 @@ func TestOpenOrCreateSet(t *testing.T) {
 		if err := errors.Join(save.Commit(State{}), save.Wait(t.Context()), s.Close()); err != nil {
 			t.Fatal(err)
 		}
-		os.Remove(paths[created%3])
+		if err := os.Remove(paths[created%3]); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := OpenOrCreateSet(paths, arrays, Options{}); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("a part was lost: %v", err)
 		}
