@@ -78,9 +78,22 @@ func (s *course) narrow(level []*state, stages, width int) []*state {
 		}
 		return 0
 	})
-	out := make([]*state, width)
-	for i := range out {
-		out[i] = all[i].state
+	// By turns of the layers left: a promise for many layers says less than one for few.
+	groups := map[int32][]*state{}
+	var order []int32
+	for _, a := range all {
+		if groups[a.from] == nil {
+			order = append(order, a.from)
+		}
+		groups[a.from] = append(groups[a.from], a.state)
+	}
+	out := make([]*state, 0, width)
+	for turn := 0; len(out) < width; turn++ {
+		for _, from := range order {
+			if g := groups[from]; turn < len(g) && len(out) < width {
+				out = append(out, g[turn])
+			}
+		}
 	}
 	return out
 }

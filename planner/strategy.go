@@ -234,7 +234,7 @@ func (c *condition) Kind(shape int) int {
 }
 
 // Boundary implements Costs; see send.
-func (c *condition) Boundary(layer, shape, next int, used []int) float64 {
+func (c *condition) Boundary(layer, shape, next int, used []int) (busy, sum float64) {
 	f := &c.forms[shape]
 	class := f.groups[0].class
 	// The next stage begins in the machine in which this one ends.
@@ -245,7 +245,8 @@ func (c *condition) Boundary(layer, shape, next int, used []int) float64 {
 			to = append(to, other)
 		}
 	}
-	return c.send(f, layer, to, together)
+	s := c.send(f, layer, to, together)
+	return s, s
 }
 
 // send is the seconds of a micro-batch from a stage before layer to the next one on these classes, there and back: every

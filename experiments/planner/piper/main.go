@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
-	"github.com/evenkeel/evenkeel/experiments/planner/peers"
+	"github.com/evenkeel/evenkeel/experiments/internal/peers"
 )
 
 // What Piper's own program found on the same machine, and in how many seconds.

@@ -9,9 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/planner"
 )
 
-// sailorCosts is one preset condition, a micro-batch and a number of replicas, for planner.Search. Where Sailor's
-// simulator adds to a stage what it sends both ways, these costs add both ways to the earlier stage; plans are scored
-// by Sailor.Score in the end. The replicas of a stage are alike.
+// sailorCosts is one preset condition, a micro-batch and a number of replicas, for planner.Search. They
+// differ from the simulator in that the first and the last stage send to stages like themselves; plans are scored by
+// Sailor.Score in the end. The replicas of a stage are alike.
 type sailorCosts struct {
 	s                    *Sailor
 	microBatch, replicas int
@@ -116,17 +116,21 @@ func (c *sailorCosts) price(from, to, shape, behind int) (planner.Point, bool) {
 		return planner.Point{}, false
 	}
 	step := c.sums[r][to] - c.sums[r][from]
-	if behind == 1 && from > 0 { // the last stage sends its gradient at the price of both ways
-		step += 2 * c.sends[[4]int{r.Class, r.Tensor, r.Class, r.Tensor}][from]
+	// The simulator counts twice what the last stage sends, and in long pipelines what the first one does.
+	if own := c.sends[[4]int{r.Class, r.Tensor, r.Class, r.Tensor}]; behind == 1 && from > 0 {
+		step += own[from]
+	} else if from == 0 && behind > 3 {
+		step += own[to-1]
 	}
 	update := c.s.classes[r.Class].times[c.microBatch][r.Tensor][from][2]
 	sync := reduce((c.weights[to]-c.weights[from])/float64(r.Tensor), c.replicas, c.s.links[[4]int{r.Class, 1, r.Class, 1}])
 	return planner.Point{Step: step, Tail: update + sync}, true
 }
 
-func (c *sailorCosts) Boundary(layer, shape, next int, _ []int) float64 {
+func (c *sailorCosts) Boundary(layer, shape, next int, _ []int) (busy, sum float64) {
 	a, b := c.stages[shape], c.stages[next]
-	return 2 * c.sends[[4]int{a.Class, a.Tensor, b.Class, b.Tensor}][layer-1]
+	activation, gradient := c.sends[[4]int{a.Class, a.Tensor, b.Class, b.Tensor}][layer-1], c.sends[[4]int{b.Class, b.Tensor, a.Class, a.Tensor}][layer]
+	return max(activation, gradient), activation + gradient
 }
 
 // PlanSailor searches for the plan with the least Score: planner.Search over all micro-batches and numbers of replicas,
