@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/experiments/internal/peers"
+	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
 // What Piper's own program found on the same machine, and in how many seconds.

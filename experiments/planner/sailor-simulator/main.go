@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/experiments/internal/peers"
+	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
 // What Sailor's own program found on the same machine, and in how many seconds after 7.6 s of set-up.
