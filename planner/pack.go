@@ -201,7 +201,7 @@ func (c *condition) packs(from, to, shape, inflight int) []Point {
 	}
 	c.guessed = true
 	var points []Point
-	for t := 0; t < len(f.ways); t++ {
+	for t := range f.ways {
 		if t > 0 && f.ways[t].tensor == f.ways[t-1].tensor {
 			continue
 		}
@@ -241,7 +241,7 @@ func (c *condition) both(f *form, first float64) [maxTeams]float64 {
 }
 
 // stairs is how many steps bound the front of a stage.
-const stairs = 8
+const stairs = 3
 
 // below returns points so that every choice of strategies is as bad as one of them in both numbers. The knapsack's
 // relaxed minima for several weights are lines that no choice is below; the points are stairs under these lines.

@@ -54,7 +54,7 @@ const zone = "us-central1-a"
 
 func main() {
 	data := flag.String("data", "../shared/data/planner/sailor", "Sailor's folder of inputs")
-	width := flag.Int("width", 64, "states kept for each number of stages")
+	width := flag.Int("width", 40, "states kept for each number of stages")
 	out := flag.String("results", "experiments/planner/RESULTS.md", "file whose section is written anew")
 	flag.Parse()
 	var b strings.Builder
