@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
-// What Piper's own program found on the same machine, and in how many seconds.
+// What Piper's own program found, and in how many seconds on two cores.
 var runs = []struct {
 	devices       int
 	cost, seconds float64

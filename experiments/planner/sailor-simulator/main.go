@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
-// What Sailor's own program found on the same machine, and in how many seconds after 7.6 s of set-up.
+// What Sailor's own program found, and in how many seconds on two cores after 7.6 s of set-up.
 var runs = []struct {
 	a100, v100    int
 	cost, seconds float64
