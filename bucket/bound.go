@@ -35,7 +35,8 @@ func efficient(hist []uint32, c Cost) (best []int, rate []float64) {
 		top := c.Cap(l)
 		rate[l] = math.Inf(1)
 		try := func(b int) {
-			if r := c.Seconds(l, b) / float64(b); b <= top && r < rate[l] {
+			// Of equals the largest, which comes first.
+			if r := c.Seconds(l, b) / float64(b); b <= top && r < rate[l]*(1-1e-12) {
 				best[l], rate[l] = b, r
 			}
 		}

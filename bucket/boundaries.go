@@ -48,11 +48,16 @@ func boundaries(hist []uint32, rate []float64, rule string, n int) []int {
 	return out
 }
 
-// Uppers are the longest lengths of n buckets of equal count, for profiling. Errors are of
-// ErrInput.
+// Uppers are the longest lengths of n buckets of equal total length, for profiling: where the
+// time of an epoch is spent, the trials are. Errors are of ErrInput.
 func (l Lengths) Uppers(n int) ([]int, error) {
 	if n < 2 || n > 4096 {
 		return nil, badf("buckets %d: must be 2 to 4096", n)
 	}
-	return boundaries(l.histogram(), nil, EqualCount, n), nil
+	hist := l.histogram()
+	rate := make([]float64, len(hist))
+	for k := range rate {
+		rate[k] = float64(k)
+	}
+	return boundaries(hist, rate, EqualCost, n), nil
 }

@@ -74,6 +74,34 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// Where every sample has a length of its own, batches still differ between epochs, in small
+// data sets and in large ones.
+func TestCutAfresh(t *testing.T) {
+	for _, times := range []int{1, 40} {
+		var l Lengths
+		for i := range uint32(4000 * times) {
+			l = append(l, 1+i%4000)
+		}
+		p, err := Make(l, costA, Config{Ranks: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[[2]uint32]bool{}
+		again := 0
+		for epoch := range uint64(2) {
+			for _, b := range p.Schedule(l, 1, epoch).Batches {
+				if seen[[2]uint32{b.Start, b.Count}] {
+					again++
+				}
+				seen[[2]uint32{b.Start, b.Count}] = true
+			}
+		}
+		if again > len(seen)/20 {
+			t.Errorf("%d samples: %d of %d batches come again", len(l), again, len(seen))
+		}
+	}
+}
+
 func BenchmarkPlanSchedule1M(b *testing.B) {
 	l := lognormal(1000000, 400, .8, 4096)
 	for b.Loop() {

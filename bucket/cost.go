@@ -4,8 +4,6 @@ import (
 	"math"
 	"slices"
 	"sort"
-
-	"gonum.org/v1/gonum/mat"
 )
 
 // Cost predicts a step of one rank of speed 1.
@@ -23,16 +21,17 @@ type Cost interface {
 
 // TableCost is a Cost from a table of trials.
 //
-// Seconds are the least-squares fit of a + b B + c B L + d B L^2 (relative errors) where
-// that is within 0.5% of every trial or predicts the table better than interpolation
-// does (each inner point left out in turn), else bilinear interpolation in the smoothed table: isotonic over batch and
+// Seconds are the least-squares fit of a + b B + c B L + d B L^2 (relative errors, no
+// coefficient below 0, no term that the noise alone would bring in), unless interpolation
+// predicts the table better than that by more than chance (each inner point left out in
+// turn). Then they are bilinear interpolation in the smoothed table: isotonic over batch and
 // over length, since neither a larger batch nor a longer sample takes less time, and a
 // minimum over noisy points picks the luckiest (the winner's curse).
 //
 // Memory: a batch fits if a trial at least as long and as large ran. Where peaks are
 // known and follow the same formula to 2%, also if the predicted peak, enlarged by the
 // fit's worst error, is within the limit. It never fits if a trial at most as long and
-// as large ran out of memory.
+// as large ran out of memory, nor if it is longer than every trial.
 type TableCost struct {
 	lengths []int
 	series  [][]Trial // per length, those that ran, smoothed
@@ -43,18 +42,6 @@ type TableCost struct {
 
 	table       Table // as given
 	memoryLimit int64
-}
-
-// fit is a + b B + c B L + d B L^2.
-type fit struct {
-	w   [4]float64
-	err float64 // mean absolute relative error
-	max float64 // worst relative error
-}
-
-func (f *fit) at(length, batch int) float64 {
-	b, l := float64(batch), float64(length)
-	return f.w[0] + b*(f.w[1]+l*(f.w[2]+l*f.w[3]))
 }
 
 // closeFit is the worst relative error with which a fit is taken without comparison:
@@ -86,7 +73,7 @@ func NewCost(t Table, limit int64) (*TableCost, error) {
 		c.limit = largest
 	}
 	f := leastSquares(c.series, func(r Trial) float64 { return r.Seconds })
-	if f != nil && (f.max <= closeFit || f.err <= c.leftOut()) {
+	if f != nil && (f.max <= closeFit || !c.better(f)) {
 		c.time = f
 	}
 	if peaks {
@@ -107,71 +94,21 @@ func (c *TableCost) Smoothed() string {
 	return "isotonic"
 }
 
-// leastSquares fits y with relative errors; nil with fewer than 6 points or where the
-// fit is not increasing.
-func leastSquares(series [][]Trial, y func(Trial) float64) *fit {
-	var rows []Trial
-	for _, s := range series {
-		rows = append(rows, s...)
-	}
-	if len(rows) < 6 {
-		return nil
-	}
-	// Columns are scaled to 1, or L^2 B would drown the constant.
-	var lmax, bmax float64
-	for _, r := range rows {
-		lmax, bmax = max(lmax, float64(r.Length)), max(bmax, float64(r.Batch))
-	}
-	f := &fit{}
-	// The first fit weighs by the measurements, which favours those that came out too
-	// small; the second by what the first predicts.
-	for pass := range 2 {
-		a, y1 := mat.NewDense(len(rows), 4, nil), mat.NewDense(len(rows), 1, nil)
-		for i, r := range rows {
-			v, b, l := y(r), float64(r.Batch)/bmax, float64(r.Length)/lmax
-			if pass > 0 {
-				v = f.at(r.Length, r.Batch)
-			}
-			if !(v > 0) {
-				return nil
-			}
-			a.SetRow(i, []float64{1 / v, b / v, b * l / v, b * l * l / v})
-			y1.Set(i, 0, y(r)/v)
-		}
-		var x mat.Dense
-		if err := x.Solve(a, y1); err != nil {
-			return nil
-		}
-		f = &fit{w: [4]float64{x.At(0, 0), x.At(1, 0) / bmax, x.At(2, 0) / bmax / lmax, x.At(3, 0) / bmax / lmax / lmax}}
-	}
-	for _, r := range rows {
-		p := f.at(r.Length, r.Batch)
-		if !(p > 0) || f.at(r.Length, r.Batch+1) < p || f.at(r.Length+1, r.Batch) < p {
-			return nil
-		}
-		e := math.Abs(p/y(r) - 1)
-		f.err += e / float64(len(rows))
-		f.max = max(f.max, e)
-	}
-	return f
-}
-
-// leftOut is the mean relative error of interpolating each inner point of a series from
-// its neighbours; +Inf without inner points.
-func (c *TableCost) leftOut() float64 {
-	sum, n := 0.0, 0
+// better says whether interpolating each inner point of a series from its neighbours is
+// nearer than the fit by more than chance. Were the fit true, interpolation would be farther
+// off than its residuals by a factor of sqrt(1 + u^2 + (1-u)^2), since two neighbours are
+// noisy too; a mean of n absolute errors scatters by about 0.75/sqrt(n), of which 2.5.
+func (c *TableCost) better(f *fit) bool {
+	ratio, n := 0.0, 0.0
 	for _, s := range c.series {
 		for i := 1; i+1 < len(s); i++ {
 			u := float64(s[i].Batch-s[i-1].Batch) / float64(s[i+1].Batch-s[i-1].Batch)
 			p := s[i-1].Seconds*(1-u) + s[i+1].Seconds*u
-			sum += math.Abs(p/s[i].Seconds - 1)
+			ratio += math.Abs(p/s[i].Seconds-1) / math.Sqrt(1+u*u+(1-u)*(1-u))
 			n++
 		}
 	}
-	if n == 0 {
-		return math.Inf(1)
-	}
-	return sum / float64(n)
+	return n > 0 && ratio/n < f.err*(1-2.5*.75/math.Sqrt(n))
 }
 
 // Seconds is Cost's.
@@ -193,20 +130,26 @@ func (c *TableCost) Seconds(length, batch int) float64 {
 	return low + u*(high-low)
 }
 
-// along interpolates over the batch; beyond the last point time grows with its slope per
-// sample.
+// along interpolates over the batch. Beyond the last point time grows with its slope per
+// sample; below the first it falls on the line through the first two, but no faster than in
+// proportion.
 func along(s []Trial, batch int) float64 {
 	i := sort.Search(len(s), func(k int) bool { return s[k].Batch >= batch })
 	switch {
-	case i < len(s) && s[i].Batch == batch, i == 0:
+	case i < len(s) && s[i].Batch == batch:
 		return s[i].Seconds
-	case i == len(s) && len(s) == 1:
+	case len(s) == 1 && i == 0:
+		return s[0].Seconds // no less, for all that is known
+	case len(s) == 1:
 		return s[0].Seconds * float64(batch) / float64(s[0].Batch)
-	case i == len(s):
-		i--
 	}
+	least := 0.0
+	if i == 0 {
+		least = s[0].Seconds * float64(batch) / float64(s[0].Batch)
+	}
+	i = min(max(i, 1), len(s)-1)
 	u := float64(batch-s[i-1].Batch) / float64(s[i].Batch-s[i-1].Batch)
-	return s[i-1].Seconds + u*(s[i].Seconds-s[i-1].Seconds)
+	return max(least, s[i-1].Seconds+u*(s[i].Seconds-s[i-1].Seconds))
 }
 
 // Breaks is Cost's.

@@ -22,6 +22,8 @@ type Schedule struct {
 	Batches []Batch
 	// Skipped are samples that no batch can hold, left out by the user's choice.
 	Skipped int
+	// Tell is told how many steps Lines has given, of how many; may be nil.
+	Tell func(done, total int)
 
 	lengths Lengths
 	order   *order
@@ -80,48 +82,32 @@ func trimmed(all []slot) bool {
 	return slices.ContainsFunc(all, func(s slot) bool { return s.share < 1 })
 }
 
+// cut is a batch before it has a rank.
+type cut struct {
+	start, count uint32
+	seconds      float64
+}
+
 // cutSorted cuts the samples from the longest down into batches of the most efficient
-// size, sorts the batches by duration and makes a step of each full group.
+// size, or in small data sets of a duration with which they fill EvenSteps steps, sorts the
+// batches by duration and makes a step of each group. The last group is dealt evenly.
 func (p *Plan) cutSorted(o *order, seed, epoch uint64) ([]uint32, []Batch) {
 	r := rand.New(rand.NewPCG(seed, mix(epoch, 0)))
 	all := slots(p.Speeds, p.SlowestBatches)
-	trim := trimmed(all)
 	perStep := len(all)
-	top := o.start[p.limit+1]
-	type cut struct {
-		start, count uint32
-		seconds      float64
+	shift := r.Float64()
+	limit := math.Inf(1)
+	if p.EvenSteps > 0 {
+		limit = p.evenLimit(o, all, shift)
 	}
-	var cuts []cut
-	l := p.limit
-	target := 0.0
-	for pos := top; pos > 0; {
-		for o.start[l] >= pos {
-			l--
-		}
-		n := max(1, int(float64(p.best[l])*p.BatchShare))
-		if len(cuts) == 0 && n > 1 {
-			n -= int(r.Uint64N(uint64(n+1) / 2)) // groups are cut afresh each epoch
-		}
-		if trim {
-			k := len(cuts) % perStep
-			if k == 0 {
-				target = p.cost.Seconds(l, n)
-			}
-			limit := all[k].share * target
-			n = max(1, sort.Search(n, func(b int) bool { return p.cost.Seconds(l, b+1) > limit*(1+1e-9) }))
-		}
-		n = min(n, pos)
-		pos -= n
-		cuts = append(cuts, cut{uint32(pos), uint32(n), p.cost.Seconds(l, n)})
+	cuts := p.cutBy(o, all, limit, shift)
+	groups := max(0, len(cuts)-1) / perStep
+	rest := o.start[p.limit+1]
+	if groups > 0 {
+		rest = int(cuts[groups*perStep-1].start)
 	}
-	whole := len(cuts) / perStep * perStep
-	rest := top
-	if whole > 0 {
-		rest = int(cuts[whole-1].start)
-	}
-	cuts = cuts[:whole]
-	if !trim {
+	cuts = cuts[:groups*perStep]
+	if !trimmed(all) {
 		slices.SortFunc(cuts, func(a, b cut) int {
 			switch {
 			case a.seconds < b.seconds:
@@ -134,18 +120,80 @@ func (p *Plan) cutSorted(o *order, seed, epoch uint64) ([]uint32, []Batch) {
 			return 1
 		})
 	}
-	batches := make([]Batch, 0, len(cuts)+perStep)
-	for i, c := range cuts {
-		s := all[i%perStep]
-		batches = append(batches, Batch{c.start, c.count, uint32(s.rank)})
-	}
-	ends := make([]uint32, 1, whole/perStep+2)
-	for i := perStep; i <= whole; i += perStep {
-		ends = append(ends, uint32(i))
-	}
+	var last []Batch
+	turn := groups
 	if rest > 0 {
-		batches = append(batches, p.cutRest(o, rest, all)...)
-		ends = append(ends, uint32(len(batches)))
+		last = p.cutRest(o, rest, all)
+		turn++
 	}
-	return shuffleSteps(r, ends, batches)
+	steps := make([]uint32, 1, turn+1)
+	batches := make([]Batch, 0, len(cuts)+len(last))
+	for _, g := range r.Perm(turn) {
+		if g == groups {
+			batches = append(batches, last...)
+		} else {
+			for k, c := range cuts[g*perStep : (g+1)*perStep] {
+				batches = append(batches, Batch{c.start, c.count, uint32(all[k].rank)})
+			}
+		}
+		steps = append(steps, uint32(len(batches)))
+	}
+	return steps, batches
+}
+
+// cutBy cuts all samples into batches that last no longer than the limit, scaled by their
+// slots. One group has fewer samples, by up to a batch in all as shift, 0 to 1, says: that
+// moves all after it, so groups are cut afresh each epoch. It is the first that can; where
+// batches are few, so that one uneven step counts, the first with enough samples.
+func (p *Plan) cutBy(o *order, all []slot, limit, shift float64) []cut {
+	cuts := make([]cut, 0, min(p.Steps*len(all), o.start[p.limit+1]))
+	enough := 2
+	if p.Steps*len(all) <= fewBatches {
+		enough = max(2, min(8, slices.Max(p.best)))
+	}
+	trim, shifted := trimmed(all), false
+	l := p.limit
+	target, fewer := 0.0, 0 // of the group: duration on a slot of share 1, samples
+	for pos := o.start[p.limit+1]; pos > 0; {
+		for o.start[l] >= pos {
+			l--
+		}
+		n := p.best[l]
+		k := len(cuts) % len(all)
+		if k == 0 {
+			target = min(limit, p.cost.Seconds(l, n))
+		}
+		if most := all[k].share * target * (1 + 1e-9); trim || p.cost.Seconds(l, n) > most {
+			n = max(1, sort.Search(n, func(b int) bool { return p.cost.Seconds(l, b+1) > most }))
+		}
+		if k == 0 {
+			if fewer = 0; !shifted && n >= enough {
+				shifted, fewer = true, int(shift*float64(n))
+			}
+		}
+		n = min(max(1, n-(fewer+k)/len(all)), pos)
+		pos -= n
+		cuts = append(cuts, cut{uint32(pos), uint32(n), p.cost.Seconds(l, n)})
+	}
+	return cuts
+}
+
+// evenLimit is the shortest duration of a batch with which the samples fill EvenSteps steps
+// and no more, to a part in 10^5.
+func (p *Plan) evenLimit(o *order, all []slot, shift float64) float64 {
+	low, high := 0.0, 0.0
+	for l := range p.hist {
+		if p.hist[l] > 0 {
+			high = max(high, p.cost.Seconds(l, p.best[l]))
+		}
+	}
+	for high-low > high*1e-5 {
+		middle := (low + high) / 2
+		if len(p.cutBy(o, all, middle, shift)) <= p.EvenSteps*len(all) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
 }

@@ -84,6 +84,30 @@ func FuzzReadSchedule(f *testing.F) {
 	})
 }
 
+func FuzzReadParquetSchedule(f *testing.F) {
+	l := lognormal(50, 100, .5, 1000)
+	p, err := Make(l, costA, Config{Ranks: 2})
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := p.Schedule(l, 1, 0)
+	h, _ := p.Header(s, 1, 0, 0)
+	var b bytes.Buffer
+	if err := WriteParquet(&b, h, s); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := NewParquetScheduleReader(bytes.NewReader(data), int64(len(data)), "s")
+		for err == nil {
+			_, err = r.Next()
+		}
+		if !errors.Is(err, io.EOF) && !errors.Is(err, ErrInput) {
+			t.Fatal(err)
+		}
+	})
+}
+
 func FuzzReadState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"data":"","plan":"","ranks":1,"seed":1,"epoch":0,"step":0}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -55,9 +55,10 @@ type LengthsOptions struct {
 // sizing is after how many samples the rest is estimated.
 const sizing = 1 << 16
 
-// ReadLengths reads lengths as text: one per line, or a CSV with a header, each of them
-// possibly gzipped. Name is what errors call the file. Errors are of ErrInput, with the
-// line and the field, or the reader's own.
+// ReadLengths reads lengths as text: one per line, or a CSV with or without a header, each
+// of them possibly gzipped. Name is what errors call the file; without a column asked for, a
+// file without commas is a CSV, and may have a header, only if it ends in .csv or .csv.gz.
+// Errors are of ErrInput, with the line and the field, or the reader's own.
 func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	b := bufio.NewReaderSize(r, 1<<20)
 	if magic, _ := b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -75,6 +76,18 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	var columns []int
 	read := int64(0)
 	for line := 1; ; line++ {
+		if line > 1 && o.plain(columns) {
+			limit := sizing
+			if len(out) >= sizing {
+				limit = MaxSamples
+			}
+			waiting, _ := b.Peek(b.Buffered())
+			more, used := plainLines(waiting, out, limit)
+			_, _ = b.Discard(used) // it waits in the buffer
+			read += int64(used)
+			line += len(more) - len(out)
+			out = more
+		}
 		text, err := b.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			return nil, badf("%s:%d: line longer than 1 MiB", name, line)
@@ -89,7 +102,7 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 		text = bytes.TrimSpace(text)
 		if line == 1 {
 			var header bool
-			if columns, header, err = o.columns(string(text)); err != nil {
+			if columns, header, err = o.columns(name, string(text)); err != nil {
 				return nil, badf("%s:1: %v", name, err)
 			}
 			if header {
@@ -116,8 +129,10 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	return out, nil
 }
 
-// columns finds the wanted columns in the first line, and whether that is a header.
-func (o LengthsOptions) columns(first string) (at []int, header bool, err error) {
+// columns finds the wanted columns in the first line, and whether that is a header: it has
+// a cell that is no number, and the file is a CSV, by its name, a comma, or since a column
+// was asked for. Else a word in the place of the first length is a fault.
+func (o LengthsOptions) columns(name, first string) (at []int, header bool, err error) {
 	cells := strings.Split(first, ",")
 	for _, c := range cells {
 		if _, err := strconv.ParseFloat(strings.TrimSpace(c), 64); err != nil {
@@ -125,12 +140,9 @@ func (o LengthsOptions) columns(first string) (at []int, header bool, err error)
 		}
 	}
 	if o.Column == "" {
-		// A word in the place of a first number is more likely a fault than a name when
-		// nothing was asked for and there is one column that begins like a number.
-		if header && first[0] >= '0' && first[0] <= '9' || header && first[0] == '-' {
-			header = false
-		}
-		return []int{0}, header, nil
+		csv := strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".csv") || len(cells) > 1
+		// What begins like a number is a spoilt number, not a name.
+		return []int{0}, header && csv && !strings.ContainsAny(first[:1], "0123456789-+."), nil
 	}
 	for _, want := range strings.Split(o.Column, ",") {
 		found := -1
@@ -155,9 +167,6 @@ func (o LengthsOptions) columns(first string) (at []int, header bool, err error)
 
 // length reads one line.
 func (o LengthsOptions) length(text []byte, columns []int) (uint32, error) {
-	if v, ok := digits(text); ok && len(columns) == 1 && columns[0] == 0 && o.Scale == 0 {
-		return v, nil
-	}
 	var total uint64
 	for _, c := range columns {
 		cell, rest := text, text
@@ -212,19 +221,27 @@ func (o LengthsOptions) number(s string) (uint64, error) {
 	return uint64(math.Ceil(v)), nil
 }
 
-// digits reads the usual line quickly; what it refuses goes the long way, to its error.
-func digits(text []byte) (uint32, bool) {
-	if len(text) > 8 {
-		return 0, false
-	}
-	v := uint32(0)
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
+// plain says whether a line may be a length and nothing else.
+func (o LengthsOptions) plain(columns []int) bool {
+	return len(columns) == 1 && columns[0] == 0 && o.Scale == 0
+}
+
+// plainLines reads the usual lines quickly, digits and a newline, up to limit lengths, and
+// returns how many bytes they were. What it stops at goes the long way, to its error.
+func plainLines(text []byte, out Lengths, limit int) (Lengths, int) {
+	used, v := 0, uint32(0)
+	for i, c := range text {
+		switch {
+		case c >= '0' && c <= '9' && i-used < 8:
+			v = v*10 + uint32(c-'0')
+		case c == '\n' && v >= 1 && v <= MaxLength && len(out) < limit:
+			out = append(out, v)
+			used, v = i+1, 0
+		default:
+			return out, used
 		}
-		v = v*10 + uint32(c-'0')
 	}
-	return v, v >= 1 && v <= MaxLength
+	return out, used
 }
 
 func (o LengthsOptions) check() error {

@@ -5,8 +5,11 @@ import (
 	"sort"
 )
 
-// Cap is Cost's.
+// Cap is Cost's; 0 for what is longer than every trial.
 func (c *TableCost) Cap(length int) int {
+	if length > c.steps[len(c.steps)-1].length {
+		return 0
+	}
 	fits, bad := 0, math.MaxInt
 	if i := sort.Search(len(c.steps), func(k int) bool { return c.steps[k].length >= length }); i < len(c.steps) {
 		fits = c.steps[i].fits
@@ -49,8 +52,5 @@ func (c *TableCost) memory(t Table) {
 
 // Longest is the longest sample of which at least one fits.
 func (c *TableCost) Longest() int {
-	if c.peak != nil {
-		return sort.Search(MaxLength, func(l int) bool { return c.Cap(l+1) < 1 })
-	}
-	return c.lengths[len(c.lengths)-1]
+	return sort.Search(c.steps[len(c.steps)-1].length, func(l int) bool { return c.Cap(l+1) < 1 })
 }

@@ -12,60 +12,16 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// parquetLine is a row of a schedule in Parquet.
-type parquetLine struct {
-	Step    int32    `parquet:"step"`
-	Rank    int32    `parquet:"rank"`
-	Weight  float64  `parquet:"weight"`
-	Samples []uint32 `parquet:"samples,list"`
-}
-
-// WriteParquet writes the schedule as Parquet: a row per batch with the columns step,
-// rank, weight and samples (a list), and the header's fields as key-value metadata.
-func WriteParquet(w io.Writer, h Header, s *Schedule) error {
-	out := parquet.NewGenericWriter[parquetLine](w, parquet.Compression(&parquet.Zstd), parquet.MaxRowsPerRowGroup(1<<14))
-	for k, v := range map[string]string{
-		"format": h.Format, "version": strconv.Itoa(h.Version), "samples": strconv.Itoa(h.Samples), "ranks": strconv.Itoa(h.Ranks),
-		"data": h.Data, "plan": h.Plan, "seed": strconv.FormatUint(h.Seed, 10), "epoch": strconv.FormatUint(h.Epoch, 10),
-		"from": strconv.Itoa(h.From), "steps": strconv.Itoa(h.Steps), "skipped": strconv.Itoa(h.Skipped), "limit": strconv.Itoa(h.Limit),
-	} {
-		out.SetKeyValueMetadata("evenkeel."+k, v)
-	}
-	rows := make([]parquetLine, 1)
-	err := s.Lines(h.From, func(l Line) error {
-		rows[0] = parquetLine{int32(l.Step), int32(l.Rank), l.Weight, l.Samples}
-		_, err := out.Write(rows)
-		return err
-	})
-	return errors.Join(err, out.Close())
-}
-
 // ReadParquetLengths reads one column, or two as a pair, of a Parquet file. Name is what
 // errors call the file. Errors are of ErrInput and name column and row.
 func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions) (out Lengths, err error) {
-	defer func() {
-		// The library panics on some damaged files.
-		if p := recover(); p != nil {
-			out, err = nil, badf("%s: damaged Parquet: %v", name, p)
-		}
-	}()
+	defer recovered(name, &err)
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	// The library reserves what the footer claims before it looks.
-	var end [8]byte
-	if size < 12 {
-		return nil, badf("%s: not a Parquet file: %d bytes", name, size)
-	}
-	if _, err := r.ReadAt(end[:], size-8); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if n := int64(binary.LittleEndian.Uint32(end[:4])); n > size-12 {
-		return nil, badf("%s: not a Parquet file: a footer of %d bytes in a file of %d", name, n, size)
-	}
-	f, err := parquet.OpenFile(r, size)
+	f, err := openParquet(r, size, name)
 	if err != nil {
-		return nil, badf("%s: not a Parquet file: %v", name, err)
+		return nil, err
 	}
 	all := f.Root().Columns()
 	var names []string
@@ -121,6 +77,25 @@ func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions
 		out[i] = v
 	}
 	return out, nil
+}
+
+// openParquet looks at the footer first: the library reserves what it claims.
+func openParquet(r io.ReaderAt, size int64, name string) (*parquet.File, error) {
+	var end [8]byte
+	if size < 12 {
+		return nil, badf("%s: not a Parquet file: %d bytes", name, size)
+	}
+	if _, err := r.ReadAt(end[:], size-8); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if n := int64(binary.LittleEndian.Uint32(end[:4])); n > size-12 {
+		return nil, badf("%s: not a Parquet file: a footer of %d bytes in a file of %d", name, n, size)
+	}
+	f, err := parquet.OpenFile(r, size)
+	if err != nil {
+		return nil, badf("%s: not a Parquet file: %v", name, err)
+	}
+	return f, nil
 }
 
 func (o LengthsOptions) parquetColumn(c *parquet.Column) (Lengths, error) {

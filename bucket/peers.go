@@ -24,10 +24,14 @@ func Peers() []Peer {
 			r.Shuffle(len(b), func(i, j int) { b[i], b[j] = b[j], b[i] })
 			return deal(b, ranks, false)
 		}},
-		{"fairseq, grouped, multiple 1", func(l Lengths, c Cost, ranks, tokens int, r *rand.Rand) [][]RankBatch {
-			s := deal(byTokens(l, sorted(l), tokens, 1), ranks, true)
-			r.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
-			return s
+		{"fairseq, grouped, multiple 1", grouped},
+		{"fairseq, grouped, tokens of the longest", func(l Lengths, c Cost, ranks, _ int, r *rand.Rand) [][]RankBatch {
+			longest := int(slices.Max(l))
+			return grouped(l, c, ranks, c.Cap(longest)*longest, r)
+		}},
+		// Not fairseq's rule, but the fair comparison: it loses nothing.
+		{"fairseq, multiple 1, all steps kept", func(l Lengths, c Cost, ranks, tokens int, r *rand.Rand) [][]RankBatch {
+			return deal(byTokens(l, sorted(l), tokens, 1), ranks, false)
 		}},
 		{"fixed max tokens, random order", func(l Lengths, c Cost, ranks, tokens int, r *rand.Rand) [][]RankBatch {
 			return deal(byTokens(l, shuffled(l, r), tokens, 1), ranks, false)
@@ -38,7 +42,18 @@ func Peers() []Peer {
 	}
 }
 
-// SafeTokens is the largest number of padded tokens that fits at every length that occurs.
+// grouped shuffles whole groups of a batch per rank, cut from sorted batches, and drops the
+// last batches, the longest, that fill no group (fairseq, EpochBatchIterator with
+// grouped_shuffling).
+func grouped(l Lengths, _ Cost, ranks, tokens int, r *rand.Rand) [][]RankBatch {
+	s := deal(byTokens(l, sorted(l), tokens, 1), ranks, true)
+	r.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
+	return s
+}
+
+// SafeTokens is the largest number of padded tokens that fits at every length that occurs:
+// the best token limit there is. It is above the tokens of the largest batch of the longest
+// samples, which is what a user finds who tries the longest, since a batch is a whole number.
 func SafeTokens(l Lengths, c Cost) int {
 	least := int(MaxLength) * 64
 	for n, k := range l.histogram() {

@@ -48,9 +48,9 @@ type Plan struct {
 	Limit      int       `json:"limit"` // longest length that is batched
 	Prediction string    `json:"prediction"`
 
-	// BatchShare is the part of the most efficient batch that sorted dispatch takes: below
-	// 1 in small data sets, where shorter steps pad and idle less.
-	BatchShare float64 `json:"batch_share"`
+	// EvenSteps, above 0 in small data sets, is how many steps of equal duration sorted
+	// dispatch cuts, where these pad and idle less than batches of the most efficient size.
+	EvenSteps int `json:"even_steps"`
 	// SlowestBatches is how many batches the slowest rank has in a step of sorted
 	// dispatch; a rank twice as fast has twice as many.
 	SlowestBatches    int                `json:"slowest_batches"`
@@ -85,7 +85,7 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		return nil, badf("no lengths")
 	}
 	p := &Plan{Version: PlanVersion, Ranks: f.Ranks, Speeds: f.Speeds, Rule: f.Rule, Overlong: f.Overlong,
-		BatchShare: 1, SlowestBatches: 1, Samples: len(l), cost: c, Modes: map[string]float64{}, Prediction: "formula"}
+		SlowestBatches: 1, Samples: len(l), cost: c, Modes: map[string]float64{}, Prediction: "formula"}
 	if t, ok := c.(*TableCost); ok {
 		p.Prediction = t.Smoothed()
 		p.Table, p.Memory = t.table, t.memoryLimit
@@ -266,26 +266,33 @@ func (p *Plan) share() {
 	}
 }
 
-// fewSteps is how many steps make batch sizes below the most efficient worth a look.
-const fewSteps = 500
+// fewBatches is how many batches an epoch may have for steps of equal duration to be worth
+// a look.
+const fewBatches = 4000
 
 // tune is the plan with the predicted best of several numbers of batches per step, where
-// speeds differ, and of several shares of the most efficient batch, where steps are few.
+// speeds differ, and of several numbers of steps of equal duration, where batches are few.
 func (p *Plan) tune() Plan {
 	best := *p
-	try := func(k int, share float64) {
+	try := func(k, steps int) bool {
 		q := *p
-		q.SlowestBatches, q.BatchShare = k, share
-		if q.Score = q.predict(); q.EpochSeconds < best.EpochSeconds {
+		q.SlowestBatches, q.EvenSteps = k, steps
+		q.Score = q.predict()
+		better := q.EpochSeconds < best.EpochSeconds
+		if better {
 			best = q
 		}
+		return better
 	}
 	for k := 2; k <= 16 && trimmed(slots(p.Speeds, k-1)); k++ {
-		try(k, 1)
+		try(k, 0)
 	}
-	if best.Steps < fewSteps {
-		for share := .95; share > .05; share *= .9 {
-			try(best.SlowestBatches, share)
+	if k := best.SlowestBatches; best.Steps*len(slots(p.Speeds, k)) <= fewBatches {
+		worse := 0
+		for n := best.Steps; worse < 8 && n <= 20*(best.Steps+1); n += max(1, n/16) {
+			if worse++; try(k, n) {
+				worse = 0
+			}
 		}
 	}
 	return best

@@ -95,8 +95,8 @@ func (p *Plan) check() error {
 	if err := f.fill(); err != nil {
 		return err
 	}
-	if !(p.BatchShare > 0 && p.BatchShare <= 1) || p.SlowestBatches < 1 || p.SlowestBatches > 64 || len(p.Buckets) == 0 || p.Mode == Auto || p.Mode == "" || p.Limit < 1 || p.Limit > MaxLength {
-		return errors.New("buckets, mode, limit, batch_share or slowest_batches: missing or out of range")
+	if p.Steps < 0 || p.Steps > p.Samples || p.EvenSteps < 0 || p.EvenSteps > p.Samples || p.SlowestBatches < 1 || p.SlowestBatches > 64 || len(p.Buckets) == 0 || p.Mode == Auto || p.Mode == "" || p.Limit < 1 || p.Limit > MaxLength {
+		return errors.New("buckets, mode, limit, steps, even_steps or slowest_batches: missing or out of range")
 	}
 	for i, t := range p.Table {
 		if t.Length < 1 || t.Length > MaxLength || t.Batch < 1 || t.Batch > MaxLength || !t.OutOfMemory && !(t.Seconds > 0 && t.Seconds < 1e9) ||

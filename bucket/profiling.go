@@ -42,10 +42,11 @@ type Profiling struct {
 // Profile runs trials, the longest length first, and returns all of them, Done included.
 // When the context ends it returns its error; what was recorded is kept.
 //
-// The search begins at the batch that fits the longer length before (1 at the first),
-// doubles it until it is out of memory, and then bisects. What is known beforehand, from a
-// trial as long and as large that ran, or one that did not and was neither longer nor
-// larger, needs no trial; the grid keeps to the latter too.
+// The search begins at as many tokens as fit at the longer lengths (a batch of 1 at the
+// first), steps up or down by doubled strides until one side ran and the other did not, and
+// bisects to a part in 32. The trials left over go to smaller batches, since the cost of a
+// step is fitted to the batches that ran. What is out of memory at a length no longer and a
+// batch no larger needs no trial, in the grid too.
 func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 	if p.MaxBatch == 0 {
 		p.MaxBatch = 4096
@@ -102,7 +103,8 @@ type search struct {
 	run   Runner
 	p     Profiling
 	table Table
-	fits  int // largest batch that ran at this length or a longer one
+	// tokens of the largest batch that fits at a longer length: as many are likely here.
+	tokens int
 }
 
 // try is one trial, from what is known or run.
@@ -144,28 +146,60 @@ func (s *search) grid(length int) error {
 	return nil
 }
 
+// fine is the part of the batch size to which bisect finds the largest that fits.
+const fine = 32
+
 func (s *search) bisect(length int) error {
 	fits, fails := 0, s.p.MaxBatch+1
-	b := max(1, s.fits)
-	for range s.p.Trials {
-		ran, err := s.try(length, b)
-		if err != nil {
-			return err
-		}
-		if ran {
-			fits = b
+	b := min(max(1, s.tokens/length), s.p.MaxBatch)
+	stride, left := max(1, b/16), s.p.Trials
+	var ran []int
+	try := func(b int) error {
+		left--
+		ok, err := s.try(length, b)
+		if ok {
+			ran = append(ran, b)
+			fits = max(fits, b)
 		} else {
 			fails = b
 		}
-		if fails-fits <= 1 {
+		return err
+	}
+	for left > 0 {
+		if err := try(b); err != nil {
+			return err
+		}
+		if fails-fits <= max(1, fits/fine) {
 			break
 		}
-		b = (fits + fails) / 2
-		if fails > s.p.MaxBatch {
-			b = min(max(1, 2*fits), s.p.MaxBatch)
+		switch {
+		case fails > s.p.MaxBatch:
+			b = min(b+stride, s.p.MaxBatch)
+		case fits == 0:
+			b = max(1, b-stride)
+		default:
+			b = (fits + fails) / 2
+		}
+		stride *= 2
+	}
+	for left > 0 {
+		// What is left of the trials goes where the next size tried is farthest.
+		slices.Sort(ran)
+		below, gap, before := 0, 0, 0
+		for _, r := range ran {
+			if r-before > gap {
+				below, gap = before, r-before
+			}
+			before = r
+		}
+		if gap <= 1 {
+			break
+		}
+		if err := try(below + gap/2); err != nil {
+			return err
 		}
 	}
-	s.fits = max(s.fits, fits)
+	s.tokens = max(s.tokens, fits*length)
 	return nil
 }
 

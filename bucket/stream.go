@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"strconv"
+	"strings"
 )
 
 // Header is the first line of a schedule file.
@@ -48,25 +49,39 @@ func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error)
 }
 
 // Lines gives every batch of the schedule from a step on to the function, in order of
-// step and rank; it stops at its error. Samples are not to be changed or kept.
+// step and rank; it stops at its error. Samples are not to be changed or kept. The first
+// step comes before the data set is sorted, so soon.
 func (s *Schedule) Lines(from int, f func(Line) error) error {
+	var first [][]uint32
+	if from < s.Len() && s.order.index == nil {
+		first = s.First(from)
+	}
 	for i := from; i < s.Len(); i++ {
 		total := 0
 		for _, b := range s.Step(i) {
 			total += int(b.Count)
 		}
-		for _, b := range s.Step(i) {
-			w := float64(b.Count) * float64(s.Ranks) / float64(total)
-			if err := f(Line{i, int(b.Rank), w, s.Samples(b)}); err != nil {
+		for k, b := range s.Step(i) {
+			line := Line{i, int(b.Rank), float64(b.Count) * float64(s.Ranks) / float64(total), nil}
+			if i == from && first != nil {
+				line.Samples = first[k]
+			} else {
+				line.Samples = s.Samples(b)
+			}
+			if err := f(line); err != nil {
 				return err
 			}
+		}
+		if s.Tell != nil {
+			s.Tell(i+1, s.Len())
 		}
 	}
 	return nil
 }
 
 // WriteSchedule writes JSON Lines: the header, a line per batch, and a last line with the
-// CRC-32 (IEEE) of all bytes before it.
+// CRC-32 (IEEE) of all bytes before it. The first step is written before the data set is
+// sorted.
 func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 	sum := crc32.NewIEEE()
 	b := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<20)
@@ -93,8 +108,10 @@ func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 			buf = strconv.AppendUint(buf, uint64(v), 10)
 		}
 		buf = append(buf, "]}\n"...)
-		_, err := b.Write(buf)
-		return err
+		if _, err := b.Write(buf); err != nil || l.Step > h.From {
+			return err
+		}
+		return b.Flush()
 	})
 	if err == nil {
 		err = b.Flush()
@@ -110,12 +127,14 @@ func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 type ScheduleReader struct {
 	Header Header
 
-	b      *bufio.Reader
 	name   string
-	line   int
-	sum    hash.Hash32
+	line   int // of JSON Lines; of Parquet the row
 	before Line
-	done   bool
+	next   func() (Line, error)
+	end    error
+
+	b   *bufio.Reader // of JSON Lines
+	sum hash.Hash32
 }
 
 // NewScheduleReader reads the header. Errors are of ErrInput, with the line.
@@ -127,17 +146,24 @@ func NewScheduleReader(r io.Reader, name string) (*ScheduleReader, error) {
 	}
 	_, _ = s.sum.Write(text) // never fails
 	if err := json.Unmarshal(text, &s.Header); err != nil {
-		return nil, badf("%s:1: not a schedule: %v", name, err)
+		return nil, badf("%s:1: not a schedule: the first line is no header: %v", name, strings.TrimPrefix(err.Error(), "json: "))
 	}
-	h := s.Header
+	if err := s.Header.check(name + ":1"); err != nil {
+		return nil, err
+	}
+	s.before.Step = s.Header.From
+	s.next = s.nextText
+	return s, nil
+}
+
+func (h Header) check(where string) error {
 	if h.Format != scheduleFormat || h.Version != 1 {
-		return nil, badf("%s:1: format %q, version %d; want %q, 1", name, h.Format, h.Version, scheduleFormat)
+		return badf("%s: not a schedule: format %q, version %d; want %q, 1", where, h.Format, h.Version, scheduleFormat)
 	}
 	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > MaxSamples || h.From < 0 || h.Steps < h.From {
-		return nil, badf("%s:1: ranks %d, samples %d, from %d or steps %d is out of range", name, h.Ranks, h.Samples, h.From, h.Steps)
+		return badf("%s: ranks %d, samples %d, from %d or steps %d is out of range", where, h.Ranks, h.Samples, h.From, h.Steps)
 	}
-	s.before.Step = h.From
-	return s, nil
+	return nil
 }
 
 func (s *ScheduleReader) read() ([]byte, error) {
@@ -161,12 +187,16 @@ func (s *ScheduleReader) read() ([]byte, error) {
 }
 
 // Next is the next batch; io.EOF after the last. Steps never fall, ranks and samples are
-// within the header's numbers.
-func (s *ScheduleReader) Next() (Line, error) {
-	var l Line
-	if s.done {
-		return l, io.EOF
+// within the header's numbers. After an error it gives that again.
+func (s *ScheduleReader) Next() (l Line, err error) {
+	if s.end == nil {
+		l, s.end = s.next()
 	}
+	return l, s.end
+}
+
+func (s *ScheduleReader) nextText() (Line, error) {
+	var l Line
 	text, err := s.read()
 	if err != nil {
 		return l, err
@@ -182,26 +212,29 @@ func (s *ScheduleReader) Next() (Line, error) {
 		if got := fmt.Sprintf("%08x", s.sum.Sum32()); end.CRC32 != "" && end.CRC32 != got {
 			return l, badf("%s:%d: checksum %s of the lines before is %s: the file was changed or damaged", s.name, s.line, end.CRC32, got)
 		}
-		s.done = true
 		return l, io.EOF
 	}
 	_, _ = s.sum.Write(text)
 	if err := json.Unmarshal(text, &l); err != nil {
 		return l, badf("%s:%d: %v", s.name, s.line, err)
 	}
+	return l, s.check(l)
+}
+
+func (s *ScheduleReader) check(l Line) error {
 	if l.Step < s.before.Step || l.Step >= s.Header.Steps {
-		return l, badf("%s:%d: step %d: must be from %d to %d", s.name, s.line, l.Step, s.before.Step, s.Header.Steps-1)
+		return badf("%s:%d: step %d: must be from %d to %d", s.name, s.line, l.Step, s.before.Step, s.Header.Steps-1)
 	}
 	if l.Rank < 0 || l.Rank >= s.Header.Ranks {
-		return l, badf("%s:%d: rank %d of %d", s.name, s.line, l.Rank, s.Header.Ranks)
+		return badf("%s:%d: rank %d of %d", s.name, s.line, l.Rank, s.Header.Ranks)
 	}
 	for _, v := range l.Samples {
 		if int(v) >= s.Header.Samples {
-			return l, badf("%s:%d: sample %d of %d", s.name, s.line, v, s.Header.Samples)
+			return badf("%s:%d: sample %d of %d", s.name, s.line, v, s.Header.Samples)
 		}
 	}
 	s.before = l
-	return l, nil
+	return nil
 }
 
 // steps groups lines by their step, for Judge. Next ends with io.EOF.

@@ -271,7 +271,7 @@ const smallTable = TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "no lengths", "5\n0\n": "f:2: field 1: length 0 is below 1", "5\n-3\n": "f:2: field 1: length -3 is below 1",
-		"5\nx\n": `f:2: field 1: length "x" is not a number`, "1.5\n": "give a scale", "len\n": "no lengths",
+		"5\nx\n": `f:2: field 1: length "x" is not a number`, "1.5\n": "give a scale", "len\n": `f:1: field 1: length "len" is not a number`, "len,b\n": "no lengths",
 	} {
 		if _, err := ReadLengths(strings.NewReader(text), "f", LengthsOptions{}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
@@ -357,8 +357,26 @@ func TestParquetLengths(t *testing.T) {
 	if err := WriteParquet(&b, h, s); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := parquet.Read[parquetLine](bytes.NewReader(b.Bytes()), int64(b.Len()))
-	if err != nil || len(rows) != len(s.Batches) || !slices.Equal(rows[0].Samples, s.Samples(s.Batches[0])) {
-		t.Error(len(rows), err)
+	want, err := Judge(l, s.All(), costA, p.Speeds, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewParquetScheduleReader(bytes.NewReader(b.Bytes()), int64(b.Len()), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Judge(l, r.All(), costA, p.Speeds, 0, nil); err != nil || got != want || r.Header != h {
+		t.Error(got, want, r.Header, err)
+	}
+	b.Reset()
+	h.Samples = 100
+	if err := WriteParquet(&b, h, s); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = NewParquetScheduleReader(bytes.NewReader(b.Bytes()), int64(b.Len()), "p"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Judge(l, r.All(), costA, p.Speeds, 0, nil); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "of 100") {
+		t.Error(err)
 	}
 }

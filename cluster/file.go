@@ -37,6 +37,7 @@ type File struct {
 	Collect     FileCollect    `yaml:"collect,omitempty"`
 	Conditions  FileConditions `yaml:"conditions,omitempty"`
 	Objectives  Objectives     `yaml:"objectives,omitempty"`
+	Switches    []FileSwitch   `yaml:"switches,omitempty"` // only a Topology reads them
 }
 
 // FileNode is a group of equal nodes.
@@ -49,6 +50,11 @@ type FileNode struct {
 	Link     Link    `yaml:"link,omitempty"`
 	Power    *Power  `yaml:"power,omitempty"`    // default: the device's; zeros: unknown
 	Profiled *bool   `yaml:"profiled,omitempty"` // false: the controller is not shown the profile
+
+	// Only a Topology reads these: a count of devices is that many divided by PerMachine machines.
+	PerMachine *int   `yaml:"per_machine,omitempty"` // devices of a machine, default 1
+	Inside     *Level `yaml:"inside,omitempty"`      // link between devices of a machine
+	Switch     string `yaml:"switch,omitempty"`      // what the machines' links lead to; default: a core that costs nothing
 }
 
 // Objectives are the weights of what is wanted. They must be finite, none negative,

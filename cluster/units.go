@@ -205,3 +205,75 @@ func (f FileConditions) MarshalYAML() (any, error) {
 	}
 	return f.Conditions, nil
 }
+
+func (l *Level) decode(d *decoder, path string, node ast.Node) {
+	if _, ok := text(node); ok {
+		var b bandwidth
+		d.scalar(path, node, &b)
+		l.Rates = []Rate{{1, float64(b)}}
+		return
+	}
+	var m levelFields
+	d.fields(path, node, reflect.ValueOf(&m).Elem())
+	*l = m.level()
+}
+
+// levelFields is a Level as a file has it.
+type levelFields struct {
+	Bandwidth rates    `yaml:"bandwidth"`
+	Latency   Duration `yaml:"latency"`
+	Secure    bool     `yaml:"secure"`
+}
+
+func (m levelFields) level() Level { return Level{m.Latency, m.Bandwidth, m.Secure} }
+
+func (s *FileSwitch) decode(d *decoder, path string, node ast.Node) {
+	var m struct {
+		Name        string `yaml:"name"`
+		Up          string `yaml:"up"`
+		levelFields `yaml:",inline"`
+	}
+	d.fields(path, node, reflect.ValueOf(&m).Elem())
+	*s = FileSwitch{Name: m.Name, Level: m.level(), Up: m.Up}
+}
+
+// rates is one bandwidth, or a mapping of message sizes to bandwidths.
+type rates []Rate
+
+func (r *rates) decode(d *decoder, path string, node ast.Node) {
+	if _, ok := text(node); ok {
+		var b bandwidth
+		d.scalar(path, node, &b)
+		*r = rates{{1, float64(b)}}
+		return
+	}
+	list, ok := entries(node)
+	if !ok || len(list) == 0 {
+		d.fault(path, "must be a bandwidth, or a mapping of sizes to bandwidths as {1MiB: 2GB/s, 64MiB: 4GB/s}")
+		return
+	}
+	for _, e := range list {
+		key, _ := text(e.Key)
+		var size Bytes
+		if err := size.parse(key); err != nil {
+			d.fault(path, "has a size that %s", err)
+			return
+		}
+		var b bandwidth
+		at := path + "." + keyText(e.Key)
+		d.lines[at] = e.Key.GetToken().Position.Line
+		d.value(at, e.Value, reflect.ValueOf(&b).Elem())
+		if n := len(*r); n > 0 && (*r)[n-1].Size >= size {
+			d.fault(at, "does not rise from the size before it")
+			return
+		}
+		*r = append(*r, Rate{size, float64(b)})
+	}
+}
+
+// ParseBytes reads an amount of memory as a cluster file has it: 16GiB, 24GB or a plain number of bytes.
+func ParseBytes(s string) (Bytes, error) {
+	var b Bytes
+	err := b.parse(s)
+	return b, err
+}

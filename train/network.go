@@ -1,11 +1,14 @@
 package train
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/zeebo/xxh3"
 )
 
 // ErrUsage is told of sizes that do not fit together and of values out of range.
@@ -88,6 +91,23 @@ func (n *Network) Layers() int { return len(n.layers) }
 // LayerName is the name of a layer.
 func (n *Network) LayerName(layer int) string { return n.layers[layer].name }
 
+// LayerParams describes the parameters of a layer, none for residual connections.
+func (n *Network) LayerParams(layer int) []Param {
+	l := n.layers[layer]
+	return slices.Clone(n.params[l.first:][:l.count])
+}
+
+// Hash is xxh3-128 of the layers' names, kinds and sizes: networks of one hash compute the same function of weights.
+func (n *Network) Hash() string {
+	h := xxh3.New()
+	fmt.Fprintf(h, "%d %d\n", n.positions, n.classes)
+	for _, l := range n.layers {
+		fmt.Fprintf(h, "%q %d %T%+v\n", l.name, l.from, l.Layer, l.Layer)
+	}
+	sum := h.Sum128().Bytes()
+	return hex.EncodeToString(sum[:])
+}
+
 // InputSize is the floats of a sample.
 func (n *Network) InputSize() int { return n.layers[0].in }
 
@@ -137,11 +157,15 @@ func (v *Values) Copy(other *Values) {
 // Initialize sets weights to their first values, normally distributed.
 func (n *Network) Initialize(w *Values, rng *rand.Rand) {
 	for i, p := range n.params {
-		for j := range w.Params[i] {
-			w.Params[i][j] = float32(p.Mean)
-			if p.Std > 0 {
-				w.Params[i][j] += float32(p.Std * rng.NormFloat64())
-			}
+		initialize(w.Params[i], p, rng)
+	}
+}
+
+func initialize(w []float32, p Param, rng *rand.Rand) {
+	for j := range w {
+		w[j] = float32(p.Mean)
+		if p.Std > 0 {
+			w[j] += float32(p.Std * rng.NormFloat64())
 		}
 	}
 }
@@ -152,16 +176,21 @@ type Batch struct {
 	Targets []int32   // samples x Positions, each a class
 }
 
+// Check says whether a batch is one for this network: whole samples, targets that are classes, inputs that are tokens
+// where the network embeds tokens. The error wraps ErrUsage.
+func (n *Network) Check(b Batch) error {
+	_, err := n.check(b)
+	return err
+}
+
 // check counts the samples.
 func (n *Network) check(b Batch) (samples int, err error) {
 	samples = len(b.Targets) / n.positions
 	if samples < 1 || len(b.Targets) != samples*n.positions || len(b.Inputs) != samples*n.InputSize() {
 		return 0, fmt.Errorf("%w: a batch of %d inputs and %d targets; want %d and %d per sample", ErrUsage, len(b.Inputs), len(b.Targets), n.InputSize(), n.positions)
 	}
-	for i, t := range b.Targets {
-		if t < 0 || int(t) >= n.classes {
-			return 0, fmt.Errorf("%w: target %d is class %d; there are %d", ErrUsage, i, t, n.classes)
-		}
+	if err := n.checkTargets(b.Targets); err != nil {
+		return 0, err
 	}
 	if n.tokens == 0 {
 		return samples, nil
@@ -172,6 +201,15 @@ func (n *Network) check(b Batch) (samples int, err error) {
 		}
 	}
 	return samples, nil
+}
+
+func (n *Network) checkTargets(targets []int32) error {
+	for i, t := range targets {
+		if t < 0 || int(t) >= n.classes {
+			return fmt.Errorf("%w: target %d is class %d; there are %d", ErrUsage, i, t, n.classes)
+		}
+	}
+	return nil
 }
 
 // Loss is the mean cross-entropy of a batch, forward only: no gradient is allocated, nor more activations than are in

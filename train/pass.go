@@ -10,7 +10,7 @@ type Pass struct {
 	acts    [][]float32 // what goes into each layer, then the logits
 	kept    [][]float32 // what Forward leaves for Backward
 	scratch []float32
-	grads   [][]float32 // gradients at acts; nil at the inputs, and all of them in a forward pass
+	grads   [][]float32 // gradients at acts; nil at the network's inputs, and all of them in a forward pass
 	added   []int       // per layer, how many residual connections take its input
 	begun   []bool      // per layer, its input's gradient holds what a residual connection gave
 	spare   []float32   // where a layer's DX goes if there is something to add it to
@@ -63,13 +63,14 @@ func (n *Network) NewPass(samples int, training bool, arena *Arena) (*Pass, erro
 		}
 	}
 	if training {
-		p.planGradients(m)
+		p.planGradients(m, p.logits(), false) // the loss writes its gradient over the logits
 	}
 	return p, m.err
 }
 
-// planGradients shares memory between gradients in the order in which Backward uses them.
-func (p *Pass) planGradients(m *lender) {
+// planGradients shares memory between gradients in the order in which Backward uses them. The one at the output is
+// given; whether one is wanted at the input, is said.
+func (p *Pass) planGradients(m *lender, output []float32, input bool) {
 	layers := p.net.layers
 	p.grads = make([][]float32, len(layers)+1)
 	spare := 0
@@ -79,9 +80,9 @@ func (p *Pass) planGradients(m *lender) {
 		}
 	}
 	p.spare = m.borrow(spare)
-	p.grads[len(layers)] = p.acts[len(layers)] // the loss writes its gradient over the logits
-	for i := len(layers) - 1; i > 0; i-- {
-		if p.grads[i] == nil {
+	p.grads[len(layers)] = output
+	for i := len(layers) - 1; i >= 0; i-- {
+		if p.grads[i] == nil && (i > 0 || input) {
 			p.grads[i] = m.borrow(p.samples * layers[i].in)
 		}
 		if from := layers[i].from; from >= 0 && p.grads[from] == nil {
@@ -97,7 +98,8 @@ func (p *Pass) planGradients(m *lender) {
 type lender struct {
 	arena *Arena
 	free  [][]float32
-	err   error // the first
+	all   [][]float32 // whatever was allocated
+	err   error       // the first
 }
 
 func (m *lender) borrow(n int) []float32 {
@@ -120,6 +122,7 @@ func (m *lender) borrow(n int) []float32 {
 	}
 	f, err := m.arena.floats(n)
 	m.err = err
+	m.all = append(m.all, f)
 	return f
 }
 
@@ -202,7 +205,7 @@ func (p *Pass) Backward(layer int, w, g *Values) {
 	work := p.work(w, layer)
 	work.DY, work.DW = dy, g.Params[l.first:][:l.count]
 	switch {
-	case layer == 0:
+	case p.grads[layer] == nil: // nobody wants the inputs' gradient
 		l.Backward(work)
 	case p.begun[layer]:
 		work.DX = p.spare[:len(p.grads[layer])]

@@ -51,3 +51,18 @@ func (s *sampler) restore(before []byte, cursor uint64) error {
 	s.cursor = cursor
 	return s.draw()
 }
+
+// Order is the numbers of samples in the order in which a Trainer of the same seed takes them.
+type Order struct{ sampler *sampler }
+
+// NewOrder begins an order of so many samples.
+func NewOrder(samples int, seed uint64) (*Order, error) {
+	if samples < 1 {
+		return nil, fmt.Errorf("%w: no data", ErrUsage)
+	}
+	s, err := newSampler(samples, rand.NewPCG(seed, 1))
+	return &Order{s}, err
+}
+
+// Next is the number of the next sample.
+func (o *Order) Next() (int, error) { return o.sampler.next() }

@@ -246,7 +246,11 @@ func (c *bucketPlanCmd) print(a *app, p *bucket.Plan, took float64) error {
 	rows := make([][]string, 0, len(p.Buckets))
 	from := 1
 	for _, b := range p.Buckets {
-		rows = append(rows, []string{fmt.Sprintf("%d-%d", from, b.Upper), strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), seconds(b.Seconds)})
+		lengths := strconv.Itoa(b.Upper)
+		if from < b.Upper {
+			lengths = fmt.Sprintf("%d-%d", from, b.Upper)
+		}
+		rows = append(rows, []string{lengths, strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), seconds(b.Seconds)})
 		from = b.Upper + 1
 	}
 	if err := printLines(a.out, table([]column{{"lengths", false}, {"samples", true}, {"batch", true}, {"predicted", true}}, rows)); err != nil {

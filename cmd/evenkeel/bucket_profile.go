@@ -22,7 +22,7 @@ import (
 type bucketProfileCmd struct {
 	lengthsFlags
 	At       []int         `help:"Lengths to try instead of --lengths." placeholder:"N,..."`
-	Buckets  int           `help:"With --lengths: try the longest of so many buckets of equal count. Default: ${default}." default:"16"`
+	Buckets  int           `help:"With --lengths: try the longest of so many buckets of equal total length. Default: ${default}." default:"16"`
 	Grid     []int         `help:"Full grid: try these batch sizes at every length. Default: double, then bisect, at most 8 trials a length." placeholder:"B,..."`
 	MaxBatch int           `help:"Largest batch of the search. Default: ${default}." default:"4096"`
 	Recorded string        `help:"Take the trials from this table instead of running a command." placeholder:"FILE"`

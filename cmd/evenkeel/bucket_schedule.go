@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ type bucketScheduleCmd struct {
 
 // Help is shown under the flags.
 func (*bucketScheduleCmd) Help() string {
-	return `One line per batch: step, rank, weight (of the batch's mean loss) and sample positions. A rank with several batches in a step
+	return `One line per batch: step, rank, weight (of the batch's mean loss) and sample positions. On standard output the first step comes before the rest is sorted. A rank with several batches in a step
 accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes on every machine.
 
 Examples:
@@ -37,6 +38,9 @@ Examples:
 
 // Run is kong's.
 func (c *bucketScheduleCmd) Run(a *app) error {
+	if ext := filepath.Ext(c.Out); c.Out != "" && ext != ".jsonl" && ext != ".parquet" {
+		return badInputf("--out: %s: the name must end in .jsonl or .parquet", c.Out)
+	}
 	if c.JSON && c.Out == "" {
 		return badInputf("--json: the schedule itself goes to standard output; name a file with --out")
 	}
@@ -79,12 +83,18 @@ func (c *bucketScheduleCmd) Run(a *app) error {
 	} else {
 		c.Seed, c.Epoch = state.Seed, state.Epoch
 	}
-	s.Fill()
-	took := time.Since(begun).Seconds()
 	h, err := p.Header(s, c.Seed, c.Epoch, from)
 	if err != nil {
 		return err
 	}
+	if c.Out == "" {
+		return bucket.WriteSchedule(stoppable{a, a.out}, h, s) // the first step at once
+	}
+	s.Fill()
+	took := time.Since(begun).Seconds()
+	tell, clear := a.progress("writing")
+	defer clear()
+	s.Tell = tell
 	write := func(w io.Writer) error {
 		w = stoppable{a, w}
 		if strings.HasSuffix(c.Out, ".parquet") {
@@ -92,12 +102,10 @@ func (c *bucketScheduleCmd) Run(a *app) error {
 		}
 		return bucket.WriteSchedule(w, h, s)
 	}
-	if c.Out == "" {
-		return write(a.out)
-	}
 	if err := writeWhole(c.Out, write); err != nil {
 		return err
 	}
+	clear()
 	if c.JSON {
 		return a.writeJSON(struct {
 			bucket.Header
@@ -137,7 +145,7 @@ type bucketSimulateCmd struct {
 	lengthsFlags
 	tableFlags
 	ranksFlags
-	Schedule string `help:"Schedule file (.jsonl), of evenkeel or of another system in the same form." required:"" placeholder:"FILE"`
+	Schedule string `help:"Schedule file (.jsonl or .parquet), of evenkeel or of another system in the same form." required:"" placeholder:"FILE"`
 	Plot     string `help:"Step times per rank as a picture, .svg or .png." placeholder:"FILE"`
 	JSON     bool   `help:"Print JSON."`
 }
@@ -170,7 +178,7 @@ func (c *bucketSimulateCmd) Run(a *app) error {
 		return opened(err)
 	}
 	defer file.Close()
-	r, err := bucket.NewScheduleReader(file, c.Schedule)
+	r, err := openSchedule(file)
 	if err != nil {
 		return err
 	}
@@ -224,6 +232,17 @@ func (c *bucketSimulateCmd) Run(a *app) error {
 	printScore(a, s, p.LowerBoundSeconds)
 	fmt.Fprintf(a.out, "A plan made here for comparison: %s, anchor %s, made in %s.\n", seconds(p.EpochSeconds), seconds(p.AnchorSeconds), seconds(took))
 	return nil
+}
+
+func openSchedule(f *os.File) (*bucket.ScheduleReader, error) {
+	if !strings.HasSuffix(f.Name(), ".parquet") {
+		return bucket.NewScheduleReader(f, f.Name())
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return bucket.NewParquetScheduleReader(f, info.Size(), f.Name())
 }
 
 // stepPlot draws every rank's step times, thinned to what a picture can show, and the

@@ -37,6 +37,7 @@ type cli struct {
 	Profiles   profilesCmd   `cmd:"" help:"List, show and check device profiles."`
 	Forward    forwardCmd    `cmd:"" help:"Train networks by forward passes alone, on paired processors."`
 	Bucket     bucketCmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
+	Plan       planCmd       `cmd:"" help:"Cut a model over devices that differ."`
 	Checkpoint checkpointCmd `cmd:"" help:"Make, look into, verify, export and measure checkpoint files."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 }
@@ -48,10 +49,10 @@ example clusters are built in.
 
 Exit status: 0 done, 1 failed or interrupted, 2 bad input.`
 
-func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(obey(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// execute runs one command line and returns its exit status.
-func execute(args []string, out, errs *os.File) int {
+// obey runs one command line and returns its exit status.
+func obey(args []string, out, errs *os.File) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
@@ -65,10 +66,11 @@ func execute(args []string, out, errs *os.File) int {
 	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description(about), kong.Writers(out, errs),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Vars{
-			"clusters":   strings.Join(agent.ClusterNames(), ", "),
-			"conditions": strings.Join(cluster.Presets(), ", "),
-			"formats":    formatNames(),
-			"scalings":   strings.Join(export.Scalings(), ", "),
+			"clusters":    strings.Join(agent.ClusterNames(), ", "),
+			"conditions":  strings.Join(cluster.Presets(), ", "),
+			"formats":     formatNames(),
+			"planFormats": planFormatNames(),
+			"scalings":    strings.Join(export.Scalings(), ", "),
 		})
 	if err != nil {
 		return complain(errs, err)

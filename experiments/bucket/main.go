@@ -130,6 +130,8 @@ func run(folder, out string) error {
 	return results.Replace(out, "speed", b.String())
 }
 
+const groupedRule = "fairseq, grouped"
+
 const heading = "| system | epoch s | of the bound | imbalance | p99 | padding % | out of memory | lost | repeated |\n|---|---|---|---|---|---|---|---|---|\n"
 
 func row(name string, s bucket.Score, bound float64) string {
@@ -147,7 +149,7 @@ func compare(b *strings.Builder, name string, l bucket.Lengths, c bucket.Cost) e
 	for _, v := range l {
 		total += int(v)
 	}
-	var grouped float64 // seconds per token: it loses samples, the longest
+	grouped := map[string]float64{} // seconds per token: it loses samples, the longest
 	for _, p := range bucket.Peers() {
 		cut := p.Cut(l, c, ranks, safe, rand.New(rand.NewPCG(1, 0)))
 		s, err := bucket.Judge(l, bucket.Listed(cut), c, speeds, 0, nil)
@@ -155,20 +157,22 @@ func compare(b *strings.Builder, name string, l bucket.Lengths, c bucket.Cost) e
 			return err
 		}
 		b.WriteString(row(p.Name, s, bound))
-		if p.Name == "fairseq, grouped, multiple 1" {
-			grouped = s.EpochSeconds / float64(tokens(l, cut))
+		if strings.HasPrefix(p.Name, groupedRule) {
+			grouped[p.Name] = s.EpochSeconds / float64(tokens(l, cut))
 		}
 	}
 	for _, m := range []struct{ mode, name string }{
 		{bucket.Same, "anchor, same bucket on all ranks"}, {bucket.Mixed, "anchor, mixed buckets"}, {bucket.Auto, "**evenkeel, default**"},
 	} {
-		s, _, err := ours(l, c, c, bucket.Config{Ranks: ranks, Mode: m.mode})
+		s, p, err := ours(l, c, c, bucket.Config{Ranks: ranks, Mode: m.mode})
 		if err != nil {
 			return err
 		}
 		b.WriteString(row(m.name, s, bound))
 		if m.mode == bucket.Auto {
-			fmt.Fprintf(b, "\nPer token computed, evenkeel takes %.4f of the time of fairseq's grouped rule.\n\n", s.EpochSeconds/float64(total)/grouped)
+			per := s.EpochSeconds / float64(total)
+			fmt.Fprintf(b, "\nPer token computed, evenkeel takes %.4f of the time of fairseq's grouped rule (%.4f with the tokens of the longest). It cuts %d batches over %d distinct lengths.\n\n",
+				per/grouped[groupedRule+", multiple 1"], per/grouped[groupedRule+", tokens of the longest"], len(p.Schedule(l, 1, 1).Batches), distinct(l))
 		}
 	}
 	return nil
@@ -184,6 +188,14 @@ func tokens(l bucket.Lengths, steps [][]bucket.RankBatch) (n int) {
 		}
 	}
 	return n
+}
+
+func distinct(l bucket.Lengths) int {
+	seen := map[uint32]bool{}
+	for _, v := range l {
+		seen[v] = true
+	}
+	return len(seen)
 }
 
 // ours plans by one cost and is judged by another.

@@ -45,6 +45,7 @@ const (
 	Step               // X, Y: a line that keeps each value until the next X, which may be lower
 	Band               // X, Low, High: a translucent area
 	Bars               // Y: a bar per category of the panel; Low and High, where given, whiskers
+	Boxes              // X, Y: left and right edges; Low, High: edges on the y axis, which runs downwards
 )
 
 // Series is one set of data in a panel. The slices a kind needs have one length; every
@@ -63,7 +64,7 @@ type Series struct {
 type Panel struct {
 	Title          string // may be empty
 	XLabel, YLabel string
-	Categories     []string // names of the bars; only for a panel whose series are all Bars
+	Categories     []string // names of the bars, or of y = 0, 1, ... beside boxes; the panel's series are all of that kind
 	LogX, LogY     bool
 	ZeroY          bool // the y axis shows zero
 	Series         []Series
@@ -119,8 +120,8 @@ func (f Figure) validate() error {
 }
 
 func (s Series) problem(p Panel) string {
-	if (s.Kind == Bars) != (len(p.Categories) > 0) {
-		return "bars, and only bars, belong into a panel with categories"
+	if (s.Kind == Bars || s.Kind == Boxes) != (len(p.Categories) > 0) || len(p.Categories) > 0 && s.Kind != p.Series[0].Kind {
+		return "bars or boxes, and only they, belong into a panel with categories"
 	}
 	n := len(s.X)
 	want := map[string][]float64{"X": s.X, "Y": s.Y}
@@ -128,6 +129,8 @@ func (s Series) problem(p Panel) string {
 	case Line, Points, Step:
 	case Band:
 		want = map[string][]float64{"X": s.X, "Low": s.Low, "High": s.High}
+	case Boxes:
+		want = map[string][]float64{"X": s.X, "Y": s.Y, "Low": s.Low, "High": s.High}
 	case Bars:
 		n = len(p.Categories)
 		want = map[string][]float64{"Y": s.Y}

@@ -38,6 +38,10 @@ func gallery() Figure {
 			{Name: "uniform", Kind: Bars, Y: []float64{0.5, 0.4, 0.35}},
 		}},
 		curves(x),
+		{Title: "Timeline", XLabel: "seconds", Categories: []string{"stage 0", "stage 1"}, Series: []Series{
+			{Name: "forward", Kind: Boxes, X: []float64{0, 1, 1}, Y: []float64{1, 2, 2}, Low: []float64{-0.4, -0.4, 0.6}, High: []float64{0.4, 0.4, 1.4}},
+			{Name: "backward", Kind: Boxes, X: []float64{2}, Y: []float64{4}, Low: []float64{0.6}, High: []float64{1.4}},
+		}},
 		{Title: "Front", XLabel: "goodput", YLabel: "freshness", Series: []Series{
 			{Name: "ddqn", Kind: Points, X: []float64{0.7, 0.85, 0.98}, Y: []float64{0.9, 0.8, 0.5}, Low: []float64{0.88, 0.79, 0.45}, High: []float64{0.93, 0.81, 0.54}},
 			{Kind: Step, X: []float64{0.98, 0.85, 0.7}, Y: []float64{0.5, 0.8, 0.9}},
@@ -166,6 +170,9 @@ func TestSaveErrors(t *testing.T) {
 			`chart: cannot draw this data: panel 1, series 1 (""): Y[0] is 0 on a logarithmic axis`},
 		{"bars without categories", "x.svg", with(Panel{Series: []Series{{Kind: Bars, Y: one}}}), ErrData, ""},
 		{"line among bars", "x.svg", with(Panel{Categories: []string{"a"}, Series: []Series{{X: one, Y: one}}}), ErrData, ""},
+		{"boxes without categories", "x.svg", with(Panel{Series: []Series{{Kind: Boxes, X: one, Y: one, Low: one, High: one}}}), ErrData, ""},
+		{"boxes without edges", "x.svg", with(Panel{Categories: []string{"a"}, Series: []Series{{Kind: Boxes, X: one, Y: one, Low: one}}}), ErrData, ""},
+		{"boxes among bars", "x.svg", with(Panel{Categories: []string{"a"}, Series: []Series{{Kind: Bars, Y: one}, {Kind: Boxes, X: one, Y: one, Low: one, High: one}}}), ErrData, ""},
 		{"kind", "x.svg", with(Panel{Series: []Series{{Kind: 9, X: one, Y: one}}}), ErrData, ""},
 		{"folder", "no/such/x.svg", ok, os.ErrNotExist, ""},
 	} {

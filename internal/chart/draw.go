@@ -31,6 +31,7 @@ const (
 	width    = 17 * vg.Centimeter
 	single   = 9 * vg.Centimeter // height of a figure's only panel
 	stacked  = 6 * vg.Centimeter // height of one of several
+	boxRow   = vg.Centimeter / 2 // height of a category of boxes, where the only panel has many
 	margin   = 10 * vg.Length(1)
 	dpi      = 144
 	keyWidth = 16 * vg.Length(1)
@@ -67,6 +68,9 @@ func (f Figure) height() vg.Length {
 		h += 22
 	}
 	if len(f.Panels) == 1 {
+		if p := f.Panels[0]; p.boxes() {
+			return h + max(single, 2*vg.Centimeter+vg.Length(len(p.Categories))*boxRow)
+		}
 		return h + single
 	}
 	return h + vg.Length(len(f.Panels))*stacked
@@ -139,7 +143,7 @@ func (k key) draw(c draw.Canvas, x, y vg.Length) {
 	switch k.s.Kind {
 	case Points:
 		c.DrawGlyphNoClip(glyph(k.c, k.s.Dashed), vg.Point{X: x + keyWidth/2, Y: y})
-	case Band, Bars:
+	case Band, Bars, Boxes:
 		var fill color.Color = k.c
 		if k.s.Kind == Band {
 			fill = faint(k.c)
@@ -212,7 +216,12 @@ func (p Panel) axes(q *plot.Plot) {
 	if p.ZeroY && !p.LogY {
 		q.Y.Min, q.Y.Max = min(q.Y.Min, 0), max(q.Y.Max, 0)
 	}
-	if len(p.Categories) > 0 {
+	if p.boxes() {
+		q.NominalY(p.Categories...)
+		q.Y.LineStyle.Width, q.Y.Tick.Length = 0, 0
+		q.Y.Min, q.Y.Max = -0.5, float64(len(p.Categories))-0.5
+		q.Y.Scale = plot.InvertedScale{Normalizer: plot.LinearScale{}}
+	} else if len(p.Categories) > 0 {
 		q.NominalX(p.Categories...)
 		q.X.LineStyle.Width, q.X.Tick.Length = 0, 0
 		q.X.Min, q.X.Max = -0.5, float64(len(p.Categories))-0.5

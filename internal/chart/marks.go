@@ -53,9 +53,23 @@ func (p Panel) add(q *plot.Plot, s Series, c color.RGBA, bar int) error {
 		q.Add(a)
 	case Bars:
 		return p.addBars(q, s, c, bar)
+	case Boxes:
+		edges := make([]plotter.XYer, len(s.X))
+		for i := range s.X {
+			edges[i] = plotter.XYs{{X: s.X[i], Y: s.Low[i]}, {X: s.X[i], Y: s.High[i]}, {X: s.Y[i], Y: s.High[i]}, {X: s.Y[i], Y: s.Low[i]}}
+		}
+		a, err := plotter.NewPolygon(edges...)
+		if err != nil {
+			return err
+		}
+		a.Color, a.LineStyle = c, draw.LineStyle{Color: color.White, Width: 0.3} // boxes that touch stay apart
+		q.Add(a)
 	}
 	return nil
 }
+
+// boxes says whether the panel is one of boxes.
+func (p Panel) boxes() bool { return len(p.Series) > 0 && p.Series[0].Kind == Boxes }
 
 func (p Panel) addBars(q *plot.Plot, s Series, c color.RGBA, bar int) error {
 	lo, hi := barSpan(bar, len(p.Series))

@@ -10,6 +10,8 @@ It needs the standard library alone; where torch is installed, Sampler is one of
 """
 
 import json
+import os
+import re
 import zlib
 from collections import namedtuple
 
@@ -23,6 +25,10 @@ Batch.__doc__ = """One batch of a rank. weight is the factor of its mean loss wi
 over all samples of the step."""
 
 
+# A line as evenkeel writes it: other ranks' need not be parsed.
+_USUAL = re.compile(rb'\{"step":(\d+),"rank":(\d+),')
+
+
 class ScheduleError(ValueError):
     """The file is no schedule, or damaged, or does not fit."""
 
@@ -30,62 +36,110 @@ class ScheduleError(ValueError):
 class Sampler(_Sampler):
     """The batches of one rank in one epoch, as lists of sample positions.
 
-    Iterating gives the batches from `step` on; len() is their number. Reading holds one line in memory; the first pass
-    checks the whole file. A fresh epoch is a fresh file."""
+    Iterating gives the batches from `step` on; len() is their number, counted when it is first asked for. The whole file
+    is checked against its checksum at the beginning (about a second a gigabyte); its lines are read as they are needed,
+    one in memory, from the step wanted. A fresh epoch is a fresh file."""
 
     def __init__(self, path, rank, ranks=None, step=0):
         self.path, self.rank = str(path), rank
-        self._batches = 0
-        crc, done, before = 0, False, -1
         with open(self.path, "rb") as f:
-            for n, line in enumerate(f, 1):
-                if done:
-                    raise ScheduleError(f"{self.path}:{n}: text after the last line")
-                try:
-                    value = json.loads(line)
-                except ValueError as e:
-                    raise ScheduleError(f"{self.path}:{n}: {e}") from None
-                if n == 1:
-                    self.header = self._check(value, ranks)
-                    if not self.header.get("from", 0) <= step <= self.header["steps"]:
-                        raise ScheduleError(f"step {step}: the file holds {self.header.get('from', 0)} to {self.header['steps']}")
-                elif "end" in value:
-                    if value.get("crc32", "%08x" % crc) != "%08x" % crc:
-                        raise ScheduleError(f"{self.path}:{n}: checksum: the file was changed or damaged")
-                    done = True
-                    continue
-                elif not isinstance(value.get("step"), int) or value["step"] < before or not isinstance(value.get("samples"), list):
-                    raise ScheduleError(f"{self.path}:{n}: not a batch, or out of order")
-                else:
-                    before = value["step"]
-                crc = zlib.crc32(line, crc)
-        if not done:
+            head = f.readline()
+            self.header = self._check(self._value(head, 0), ranks)
+            self._start, self._end = f.tell(), self._checked(f, zlib.crc32(head))
+        first = self.header.get("from", 0)
+        if step and not first <= step <= self.header["steps"]:
+            raise ScheduleError(f"step {step}: the file holds {first} to {self.header['steps']}")
+        self.step = step or first
+        self._batches = None
+
+    def _value(self, line, at):
+        try:
+            value = json.loads(line)
+        except ValueError as e:
+            raise ScheduleError(f"{self.path}: not a schedule in JSON Lines, at byte {at}: {e}") from None
+        if not isinstance(value, dict):
+            raise ScheduleError(f"{self.path}: not an object, at byte {at}")
+        return value
+
+    def _checked(self, f, crc):
+        """Where the last line begins, once all before it is found sound."""
+        start = f.tell()
+        size = f.seek(0, os.SEEK_END)
+        f.seek(max(start, size - 4096))
+        tail = f.read()
+        last = tail[tail.rstrip(b"\n").rfind(b"\n") + 1:]
+        if not tail.endswith(b"\n") or not last.startswith(b'{"end"'):
             raise ScheduleError(f"{self.path}: the file ends without its last line: it was cut")
-        self.step = step or self.header.get("from", 0)
-        self._batches = sum(1 for _ in self._lines())
+        end = size - len(last)
+        want = self._value(last, end).get("crc32")
+        if want is not None:
+            f.seek(start)
+            for at in range(start, end, 1 << 20):
+                crc = zlib.crc32(f.read(min(1 << 20, end - at)), crc)
+            if want != "%08x" % crc:
+                raise ScheduleError(f"{self.path}: checksum: the file was changed or damaged")
+        return end
 
     def _check(self, header, ranks):
-        if not isinstance(header, dict) or header.get("format") != "evenkeel-schedule" or header.get("version") != 1:
-            raise ScheduleError(f"{self.path}:1: not a schedule of version 1")
+        if header.get("format") != "evenkeel-schedule" or header.get("version") != 1:
+            raise ScheduleError(f"{self.path}: not a schedule of version 1")
+        if not all(isinstance(header.get(k), int) for k in ("ranks", "steps")):
+            raise ScheduleError(f"{self.path}: the header lacks ranks or steps")
         if ranks is not None and ranks != header["ranks"]:
             raise ScheduleError(f"{self.path}: made for {header['ranks']} ranks, not {ranks}")
         if not 0 <= self.rank < header["ranks"]:
             raise ScheduleError(f"rank {self.rank} of {header['ranks']}")
         return header
 
-    def _lines(self):
+    def _seek(self, f):
+        """Goes to the first line of the step wanted, or of one after it: steps never fall."""
+        low, high = self._start, self._end  # the line begins in low..high
+        while low < high:
+            middle = (low + high) // 2
+            f.seek(middle - 1)  # the line break before a line counts to it
+            f.readline()
+            begin = f.tell()
+            if begin >= high or self._step(f.readline(), begin)[0] >= self.step:
+                high = middle
+            else:
+                low = f.tell()
+        f.seek(low)
+
+    def _step(self, line, at):
+        """Step, rank and, where it had to be parsed, all of a line."""
+        if m := _USUAL.match(line):
+            return int(m[1]), int(m[2]), None
+        value = self._value(line, at)
+        if not all(isinstance(value.get(k), int) for k in ("step", "rank")) or not isinstance(value.get("samples"), list):
+            raise ScheduleError(f"{self.path}: not a batch, at byte {at}")
+        return value["step"], value["rank"], value
+
+    def _own(self):
+        """This rank's lines from the step on: step, text, place, and value where it was parsed."""
         with open(self.path, "rb") as f:
-            next(f)
-            for line in f:
-                value = json.loads(line)
-                if "end" not in value and value["rank"] == self.rank and value["step"] >= self.step:
-                    yield Batch(value["step"], value["weight"], value["samples"])
+            self._seek(f)
+            at, before = f.tell(), self.step
+            while at < self._end:
+                line = f.readline()
+                step, rank, value = self._step(line, at)
+                if step < before:
+                    raise ScheduleError(f"{self.path}: step {step} after {before}, at byte {at}")
+                if rank == self.rank:
+                    yield step, line, at, value
+                at, before = at + len(line), step
+
+    def _lines(self):
+        for step, line, at, value in self._own():
+            value = value or self._value(line, at)
+            yield Batch(step, value.get("weight", 1.0), value["samples"])
 
     def __iter__(self):
         for batch in self._lines():
             yield batch.samples
 
     def __len__(self):
+        if self._batches is None:
+            self._batches = sum(1 for _ in self._own())
         return self._batches
 
     def steps(self):
@@ -115,5 +169,4 @@ class Sampler(_Sampler):
                 raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the schedule's {self.header[k]!r}")
         if not self.header.get("from", 0) <= state["step"] <= self.header["steps"]:
             raise ScheduleError(f"resume state: step {state['step']} is not in the schedule")
-        self.step = state["step"]
-        self._batches = sum(1 for _ in self._lines())
+        self.step, self._batches = state["step"], None

@@ -49,6 +49,10 @@ assert state["step"] == 1, state  # the second is begun, not done
 rest = Sampler(path, 0)
 rest.load_state_dict(state)
 assert list(rest) == [b.samples for b in list(Sampler(path, 0)._lines()) if b.step >= 1]
+for begin in range(s.header["steps"] + 1):  # from every step, found without reading those before
+    r = Sampler(path, 0, step=begin)
+    assert begin == 0 or list(r._lines()) == [b for b in Sampler(path, 0)._lines() if b.step >= begin]
+    assert len(r) == len(list(r))
 fails(lambda: rest.load_state_dict({**state, "data": "other"}), "data")
 fails(lambda: Sampler(path, ranks), "rank")
 fails(lambda: Sampler(path, 0, ranks + 1), "ranks")
@@ -59,4 +63,15 @@ with tempfile.TemporaryDirectory() as d:
         with open(bad, "wb") as f:
             f.write(spoilt)
         fails(lambda: Sampler(bad, 0), word)
+    # Another system's file: other order of fields, no checksum, a line that is wrong.
+    lines = ['{"ranks":1,"steps":2,"samples":4,"format":"evenkeel-schedule","version":1}', '{"samples":[1,2],"rank":0,"step":0}',
+             '{"samples":[3],"rank":0,"step":1}', '{"end":true}']
+    for change, want in ((None, [[1, 2], [3]]), ((2, '{"rank":0}'), "not a batch"), ((1, lines[2].replace(":1}", ":2}")), "after 2")):
+        with open(bad, "w") as f:
+            f.write("\n".join(change[1] if change and n == change[0] else line for n, line in enumerate(lines)) + "\n")
+        if change:
+            fails(lambda: list(Sampler(bad, 0)), want)
+        else:
+            assert list(Sampler(bad, 0)) == want
+            assert [b.samples for step in Sampler(bad, 0, step=1).steps() for b in step] == [[3]]
 print("ok")

@@ -1,0 +1,31 @@
+package planner
+
+import (
+	"bytes"
+	_ "embed" // the example
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// The example: OPT-350M on A100 and V100, both measured; and profiles of more devices.
+var (
+	//go:embed examples/opt-350m.csv
+	exampleProfile []byte
+	//go:embed examples/mixed.yaml
+	exampleCluster []byte
+)
+
+// Example is an embedded layer profile and cluster to plan without any file.
+func Example() (*Profile, *cluster.Topology, error) {
+	p, err := ReadProfile(bytes.NewReader(exampleProfile), "opt-350m.csv")
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := cluster.ReadTopology(bytes.NewReader(exampleCluster), "mixed.yaml", nil)
+	return p, t, err
+}
+
+// ExampleFiles are the texts of the example's files.
+func ExampleFiles() (profile, cluster []byte) {
+	return bytes.Clone(exampleProfile), bytes.Clone(exampleCluster)
+}

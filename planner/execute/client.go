@@ -1,0 +1,308 @@
+package execute
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync"
+	"time"
+)
+
+// Client is the process of a stage after the first. Set the fields, then call Run once.
+type Client struct {
+	Job   *Job
+	Stage int // from 1
+	Keys  *Keys
+	// Server is the first stage's address, host:port.
+	Server string
+	// Listener is where the next stage connects; nil in the last stage. Run closes it.
+	Listener net.Listener
+	// Joined, if set, is told when the server has taken this stage.
+	Joined func()
+
+	timeout time.Duration // tests' patience; 0: patience
+	worker  *worker
+	control *link
+	data    []*link // to neighbours
+	cancel  context.CancelCauseFunc
+	welcome chan welcomeBody
+	steps   chan step
+	mu      sync.Mutex // of control and what follows
+	over    bool       // the server needs nothing more from this stage
+	ended   bool       // this stage has told why it ends
+}
+
+// step is an iteration's order; one without number ends the run.
+type step struct {
+	iteration uint64
+	targets   []int32
+	last      bool
+}
+
+// Run works until the server says that all is done. It returns an error that wraps ErrRefused, ErrKeys, ErrLost or
+// ErrFrame, or says why another stage ended the run; on a cancelled context it tells the server and returns the
+// context's error.
+func (c *Client) Run(ctx context.Context) (Measured, error) {
+	if c.Listener != nil {
+		defer func() { _ = c.Listener.Close() }() // for the last time, perhaps
+	}
+	if c.Stage < 1 || c.Stage >= len(c.Job.Plan.Stages) {
+		return Measured{}, fmt.Errorf("%w: stage %d; the plan's clients are 1 to %d", ErrUnsupported, c.Stage, len(c.Job.Plan.Stages)-1)
+	}
+	if c.timeout == 0 {
+		c.timeout = patience
+	}
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	c.cancel = cancel
+	defer cancel(nil)
+	c.welcome, c.steps = make(chan welcomeBody, 1), make(chan step, 4)
+	stop := context.AfterFunc(ctx, func() { c.end(failBody{Text: fmt.Sprintf("stage %d was interrupted", c.Stage)}, ctx.Err(), 0) })
+	defer stop()
+	err := c.work(work)
+	if err != nil && context.Cause(work) == nil {
+		c.end(failBody{Text: fmt.Sprintf("stage %d: %v", c.Stage, err)}, err, 0)
+	}
+	if c.control != nil {
+		c.control.close() // first, so that the server hears why before others see a link end
+	}
+	for _, l := range c.data {
+		l.close()
+	}
+	if c.finished() && err == nil {
+		return c.worker.report(), nil
+	}
+	return Measured{}, context.Cause(work)
+}
+
+func (c *Client) work(ctx context.Context) error {
+	if err := c.enter(ctx); err != nil {
+		return err
+	}
+	var w welcomeBody
+	select {
+	case w = <-c.welcome:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if c.Joined != nil {
+		c.Joined()
+	}
+	if err := w.Training.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	var err error
+	if c.worker, err = newWorker(c.Job, c.Stage, w.Training); err != nil {
+		return err
+	}
+	if err := c.neighbours(ctx, w); err != nil {
+		return err
+	}
+	for {
+		select {
+		case s := <-c.steps:
+			if s.last {
+				c.mu.Lock()
+				c.over = true
+				c.mu.Unlock()
+				c.control.tell(report, c.worker.report())
+				<-ctx.Done() // the server closes when all have reported
+				return nil
+			}
+			if s.iteration == trial {
+				taken, send, err := c.worker.measure(ctx, nil, s.targets)
+				if err != nil {
+					return err
+				}
+				c.control.tell(ready, readyBody{taken, send})
+				continue
+			}
+			l, err := c.worker.iterate(ctx, s.iteration, nil, s.targets)
+			if err != nil {
+				return err
+			}
+			if c.worker.stage.last {
+				c.control.send(outgoing{frame: frame{kind: loss, iteration: s.iteration}, body: binary.LittleEndian.AppendUint64(nil, math.Float64bits(l))})
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// enter connects to the server and says who this is.
+func (c *Client) enter(ctx context.Context) error {
+	l, err := dial(ctx, c.Server, c.Keys, 0, c.timeout)
+	if err != nil {
+		return err
+	}
+	h := helloBody{Protocol: protocol, Stage: c.Stage, Plan: c.Job.PlanHash(), Network: c.Job.Network.Hash()}
+	if c.Listener != nil {
+		h.Listen = c.Listener.Addr().String()
+	}
+	limit := maxControlBytes + 4*c.Job.Plan.GlobalBatch*c.Job.Network.Positions()
+	l.start(limit, c.order, c.serverLost)
+	l.tell(hello, h)
+	c.mu.Lock()
+	c.control = l
+	c.mu.Unlock()
+	return nil
+}
+
+// dial connects to a stage.
+func dial(ctx context.Context, address string, k *Keys, peer int, timeout time.Duration) (*link, error) {
+	d := net.Dialer{Timeout: timeout}
+	conn, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: stage %d cannot be reached at %s: %w", ErrLost, peer, address, err)
+	}
+	return secure(ctx, conn, k, peer, timeout)
+}
+
+// neighbours connects to the stage before, and waits for the next one.
+func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
+	address := w.Previous
+	if address == "" {
+		address = c.Server
+	}
+	prev, err := dial(ctx, address, c.Keys, c.Stage-1, c.timeout)
+	if err != nil {
+		return err
+	}
+	c.data, c.worker.prev = append(c.data, prev), prev
+	prev.start(4*c.worker.in.size, c.worker.fromPrevious, c.neighbourLost)
+	prev.tell(join, joinBody{w.Run})
+	if c.worker.stage.last {
+		return nil
+	}
+	defer context.AfterFunc(ctx, func() { _ = c.Listener.Close() })()
+	for {
+		conn, err := c.Listener.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+		next, err := secure(ctx, conn, c.Keys, -1, c.timeout)
+		if err != nil {
+			continue // a stranger; the next stage tells the server what is wrong with it
+		}
+		if next.peer != c.Stage+1 || joined(next, w.Run) != nil {
+			next.close()
+			continue
+		}
+		c.data, c.worker.next = append(c.data, next), next
+		next.start(4*c.worker.out.size, c.worker.fromNext, c.neighbourLost)
+		return nil
+	}
+}
+
+// joined reads the frame by which the next stage begins.
+func joined(l *link, run string) error {
+	f, body, err := readFrame(l.conn, maxControlBytes, nil)
+	if err != nil {
+		return err
+	}
+	var j joinBody
+	if f.kind != join || decode(body, &j) != nil || j.Run != run {
+		return fmt.Errorf("%w: %s belongs to another run", ErrFrame, l)
+	}
+	return nil
+}
+
+// order takes what the server says.
+func (c *Client) order(f frame, body []byte) error {
+	switch f.kind {
+	case welcome:
+		var w welcomeBody
+		if err := decode(body, &w); err != nil {
+			return err
+		}
+		select {
+		case c.welcome <- w:
+			return nil
+		default:
+		}
+	case begin, finish:
+		s := step{iteration: f.iteration, last: f.kind == finish}
+		if c.Stage == len(c.Job.Plan.Stages)-1 && !s.last {
+			s.targets = make([]int32, c.Job.Plan.GlobalBatch*c.Job.Network.Positions())
+			if err := targets(s.targets, body); err != nil {
+				return err
+			}
+		}
+		select {
+		case c.steps <- s:
+			return nil
+		default:
+		}
+	case fail:
+		var b failBody
+		if err := decode(body, &b); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.ended = true
+		c.mu.Unlock()
+		c.cancel(b.error())
+		return nil
+	}
+	return fmt.Errorf("%w: kind %d from the server", ErrFrame, f.kind)
+}
+
+// error is what the other side said.
+func (b failBody) error() error {
+	switch {
+	case b.Refused:
+		return fmt.Errorf("%w: %s", ErrRefused, b.Text)
+	case b.Lost:
+		return fmt.Errorf("%w %s", ErrLost, b.Text)
+	}
+	return errors.New(b.Text)
+}
+
+// verdictTime is how long a stage that lost a neighbour waits for the server to say what happened.
+const verdictTime = 2 * time.Second
+
+// serverLost is told when the link to the server ends.
+func (c *Client) serverLost(l *link, err error) {
+	if c.finished() {
+		c.cancel(nil)
+		return
+	}
+	c.cancel(fmt.Errorf("%w the server, %s: %w", ErrLost, l, err))
+}
+
+// neighbourLost is told when a link to a neighbour ends.
+func (c *Client) neighbourLost(l *link, err error) {
+	if c.finished() {
+		return
+	}
+	text := fmt.Sprintf("%s: %v", l, err)
+	c.end(failBody{Text: text, Lost: true}, fmt.Errorf("%w %s", ErrLost, text), verdictTime)
+}
+
+func (c *Client) finished() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+// end tells the server, once, and ends the work with err after a while.
+func (c *Client) end(b failBody, err error, after time.Duration) {
+	c.mu.Lock()
+	told, control := c.ended || c.over, c.control
+	c.ended = true
+	c.mu.Unlock()
+	if !told && control != nil {
+		control.tell(fail, b)
+	}
+	if after == 0 {
+		c.cancel(err)
+		return
+	}
+	time.AfterFunc(after, func() { c.cancel(err) })
+}

@@ -1,0 +1,26 @@
+// Package execute runs a plan on the networks of package train: stages are processes, joined by mutual TLS, and run
+// micro-batches by the 1F1B schedule. It shows that plans run, and how long an iteration takes beside what was
+// predicted; large jobs run on other trainers.
+//
+//	job, err := execute.NewJob(plan, network)
+//	err = execute.MakeKeys("keys", len(plan.Stages), time.Now(), 30*24*time.Hour)
+//
+//	// The first stage is the server: it owns the data, gives the orders and reports.
+//	keys, err := execute.LoadKeys("keys", 0, time.Now())
+//	listener, err := net.Listen("tcp", "127.0.0.1:0")
+//	server := &execute.Server{Job: job, Training: training, Data: data, Keys: keys, Listener: listener}
+//	result, err := server.Run(ctx)
+//
+//	// Every other stage is a client, here or on another machine.
+//	keys, err := execute.LoadKeys("keys", 1, time.Now())
+//	client := &execute.Client{Job: job, Stage: 1, Keys: keys, Server: address, Listener: listener}
+//	measured, err := client.Run(ctx)
+//
+// A plan's layers are the network's Units. Replicas of a stage are goroutines of its process over one copy of the
+// weights, each with its samples of every micro-batch. Losses are those of unpartitioned training but for the order in
+// which gradients of micro-batches are summed; a stage of one replica computes the bits of the whole network.
+//
+// The method is that of the patent of the Hangzhou Binjiang Institute of Blockchain and Data Security on model-parallel
+// training of heterogeneous systems: devices are divided into a server side and client sides, and what flows between
+// them is encrypted. It departs from it in that clients hand activations to each other, not through the server.
+package execute

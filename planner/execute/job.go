@@ -1,0 +1,147 @@
+package execute
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/train"
+)
+
+// ErrUnsupported is wrapped by errors about plans that are sound but ask for what is not executed here.
+var ErrUnsupported = errors.New("plan run cannot execute this plan")
+
+// Limits of what is executed.
+const (
+	MaxStages     = 64
+	maxSteps      = 1 << 40
+	maxFrameBytes = 1 << 30
+)
+
+// Job is a plan for a network, checked. It holds no numbers and does not change.
+type Job struct {
+	Plan    *planner.Plan
+	Network *train.Network
+	Units   []Unit
+}
+
+// NewJob checks that the plan is one for the network's units and can be executed. Errors wrap planner.ErrPlan or
+// ErrUnsupported.
+func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
+	j := &Job{Plan: plan, Network: network, Units: Units(network)}
+	if err := plan.Validate(0); err != nil {
+		return nil, err
+	}
+	if to := plan.Stages[len(plan.Stages)-1].To; to != len(j.Units) {
+		return nil, fmt.Errorf("%w: it is for %d layers; this network has %d, from %s to %s (%d with what has no weights): choose the model and sizes that it was made for",
+			planner.ErrPlan, to, len(j.Units), j.Units[0].Name, j.Units[len(j.Units)-1].Name, network.Layers())
+	}
+	if len(plan.Stages) > MaxStages {
+		return nil, fmt.Errorf("%w: %d stages; at most %d", ErrUnsupported, len(plan.Stages), MaxStages)
+	}
+	for s, stage := range plan.Stages {
+		for g, group := range stage.Groups {
+			if group.Tensor > 1 {
+				return nil, unsupported(fmt.Sprintf("stages[%d].groups[%d].tensor", s, g), "a tensor degree of %d", group.Tensor)
+			}
+		}
+		for i, y := range stage.Strategies {
+			at := fmt.Sprintf("stages[%d].strategies[%d]", s, i)
+			if y.Tensor > 1 {
+				return nil, unsupported(at+".tensor", "a tensor degree of %d", y.Tensor)
+			}
+			if y.Sharding == planner.Full {
+				return nil, unsupported(at+".sharding", "fully sharded layers")
+			}
+		}
+		for _, width := range []int{j.width(s), j.width(s + 1)} {
+			if bytes := 4 * float64(width) * float64(plan.MicroBatch); bytes > maxFrameBytes {
+				return nil, unsupported("micro_batch", "%.3g bytes between stages for a micro-batch", bytes)
+			}
+		}
+	}
+	return j, nil
+}
+
+func unsupported(field, format string, args ...any) error {
+	return fmt.Errorf("%w: %s asks for %s. It executes pipeline stages, data-parallel replicas (sharding none or optimizer) and checkpointing; for all else write the plan for a trainer",
+		ErrUnsupported, field, fmt.Sprintf(format, args...))
+}
+
+// width is the floats of a sample that go into a stage, or out of the last one.
+func (j *Job) width(stage int) int {
+	if stage == len(j.Plan.Stages) {
+		return j.Network.Positions() * j.Network.Classes()
+	}
+	p, err := j.part(j.Plan.Stages[stage].From)
+	if err != nil {
+		return math.MaxInt // not for units
+	}
+	in, _ := p.Sizes()
+	return in
+}
+
+func (j *Job) part(unit int) (*train.Part, error) {
+	return j.Network.Part(j.Units[unit].From, j.Units[unit].To)
+}
+
+// checkpointed says whether a unit is computed again for its backward pass.
+func (j *Job) checkpointed(unit int) bool {
+	for _, s := range j.Plan.Stages {
+		for _, y := range s.Strategies {
+			if y.From <= unit && unit < y.To {
+				return y.Checkpoint
+			}
+		}
+	}
+	return false
+}
+
+// shares are the samples that a stage's replicas take of a micro-batch.
+func (j *Job) shares(stage int) []int {
+	var all []int
+	for _, g := range j.Plan.Stages[stage].Groups {
+		all = append(all, g.MicroBatches...)
+	}
+	return all
+}
+
+// Replicas is how many work on all stages together.
+func (j *Job) Replicas() int {
+	n := 0
+	for s := range j.Plan.Stages {
+		n += len(j.shares(s))
+	}
+	return n
+}
+
+// PlanHash is of what the plan says but its prediction: whoever works on it must have the same.
+func (j *Job) PlanHash() string {
+	p := *j.Plan
+	p.Predicted = nil
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err.Error() // no such value in a plan
+	}
+	sum := xxh3.Hash128(text).Bytes()
+	return fmt.Sprintf("%x", sum[:])
+}
+
+// Training is how the job's network is trained.
+type Training struct {
+	Optimizer train.Optimizer `json:"optimizer"`
+	Seed      uint64          `json:"seed"` // of the weights and the order of the data, as in train.Config
+	Steps     int             `json:"steps"`
+}
+
+// Validate reports the first thing that is wrong; errors wrap train.ErrUsage.
+func (t Training) Validate() error {
+	if t.Steps < 1 || t.Steps > maxSteps {
+		return fmt.Errorf("%w: %d steps; want 1 to %d", train.ErrUsage, t.Steps, int64(maxSteps))
+	}
+	return train.Config{MicroBatches: []int{1}, Optimizer: t.Optimizer, Seed: t.Seed}.Validate()
+}

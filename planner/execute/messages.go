@@ -1,0 +1,167 @@
+package execute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// ErrRefused is wrapped by the error of a client that the server does not take: another plan, model or version, a stage
+// that is there already.
+var ErrRefused = errors.New("the server refuses this stage")
+
+// ErrLost is wrapped by errors about a stage that went away, or stood still, before the run was over.
+var ErrLost = errors.New("lost")
+
+// The JSON bodies.
+type (
+	helloBody struct {
+		Protocol int    `json:"protocol"`
+		Stage    int    `json:"stage"`
+		Plan     string `json:"plan"`    // Job.PlanHash
+		Network  string `json:"network"` // train.Network.Hash
+		Listen   string `json:"listen"`  // where the next stage connects; "" for the last one
+	}
+	welcomeBody struct {
+		Run      string   `json:"run"` // a random word that neighbours show each other
+		Training Training `json:"training"`
+		Previous string   `json:"previous"` // address of the stage before; "": the server's own
+	}
+	joinBody struct {
+		Run string `json:"run"`
+	}
+	readyBody struct {
+		Taken Taken   `json:"taken"`
+		Send  float64 `json:"send"` // to the stage before, seconds of a micro-batch
+	}
+	failBody struct {
+		Text    string `json:"text"`
+		Refused bool   `json:"refused,omitempty"` // of a hello
+		Lost    bool   `json:"lost,omitempty"`
+	}
+)
+
+// Taken is what a stage takes for a micro-batch in seconds, measured before the run while the other stages measured
+// too.
+type Taken struct {
+	planner.Timing
+	Update float64 // once per iteration
+}
+
+// Measurements: at least a few, then more for a while; the median counts.
+const (
+	fewTrials  = 3
+	mostTrials = 25
+	trialTime  = time.Second / 2
+)
+
+// more says whether trial i is to be made, after one that warms up.
+func more(i int, begun time.Time) bool {
+	return i <= fewTrials || i <= mostTrials && time.Since(begun) < trialTime
+}
+
+// trial is the number of the iteration that stages measure themselves with.
+const trial = math.MaxUint64
+
+// measure takes a micro-batch of the data through the pipeline, there and back, so that every stage sees the numbers
+// that it will compute with (zeros are quick), then repeats its own part while the others do the same, and a transfer to
+// the stage before and back again. It leaves weights as they were; send is the seconds of one way.
+func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32) (t Taken, send float64, err error) {
+	s := w.stage
+	var x, dy []float32
+	y, dx := w.out.get(), w.in.get()
+	if s.first {
+		x, dx = inputs[:w.in.size], nil
+	} else if x, err = receive(ctx, w.activations, trial, 0); err != nil {
+		return t, 0, err
+	}
+	if s.last {
+		y, targets = nil, targets[:s.job.Plan.MicroBatch*s.job.Network.Positions()]
+	}
+	if err := s.forward(0, x, y); err != nil {
+		return t, 0, err
+	}
+	if !s.last {
+		w.next.send(outgoing{frame: frame{kind: activation, iteration: trial}, floats: slices.Clone(y)})
+		if dy, err = receive(ctx, w.gradients, trial, 0); err != nil {
+			return t, 0, err
+		}
+	}
+	if _, err := s.backward(0, dy, targets, dx); err != nil {
+		return t, 0, err
+	}
+	if !s.first {
+		w.prev.send(outgoing{frame: frame{kind: gradient, iteration: trial}, floats: slices.Clone(dx)})
+	}
+	m := min(1, s.job.Plan.MicroBatches()-1) // the first one adds no gradients up
+	var forward, backward, update []float64
+	s.try(func() {
+		for i, first := 0, time.Now(); more(i, first); i++ {
+			begun := time.Now()
+			if err = s.forward(m, x, y); err != nil {
+				return
+			}
+			middle := time.Now()
+			if _, err = s.backward(m, dy, targets, dx); err != nil {
+				return
+			}
+			end := time.Now()
+			s.update()
+			if i > 0 { // the first one touches memory for the first time
+				forward, backward, update = append(forward, middle.Sub(begun).Seconds()), append(backward, end.Sub(middle).Seconds()), append(update, time.Since(end).Seconds())
+			}
+		}
+	})
+	if err != nil {
+		return t, 0, err
+	}
+	t = Taken{planner.Timing{Forward: median(forward), Backward: median(backward)}, median(update)}
+	if s.first {
+		return t, 0, nil
+	}
+	var there []float64
+	for i, first := 0, time.Now(); more(i, first); i++ {
+		begun := time.Now()
+		w.prev.send(outgoing{frame: frame{kind: probe}, floats: x})
+		select {
+		case <-w.echoes:
+		case <-ctx.Done():
+			return t, 0, context.Cause(ctx)
+		}
+		if i > 0 {
+			there = append(there, time.Since(begun).Seconds()/2)
+		}
+	}
+	return t, median(there), nil
+}
+
+// median sorts its argument.
+func median(x []float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	slices.Sort(x)
+	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
+}
+
+// predict simulates an iteration of stages that take so long; send[k] is what stage k takes to reach the one before.
+func predict(stages []Taken, send []float64, microBatches int) (float64, error) {
+	timings, update := make([]planner.Timing, len(stages)), 0.0
+	for k, t := range stages {
+		timings[k] = t.Timing
+		if k+1 < len(stages) {
+			timings[k].SendNext = send[k+1]
+		}
+		update = max(update, t.Update)
+	}
+	seconds, err := Simulate(timings, microBatches)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	return seconds + update, nil
+}

@@ -1,0 +1,373 @@
+package execute
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/train"
+)
+
+// ErrDiverged is wrapped by the error of a run whose loss is no number.
+var ErrDiverged = errors.New("the loss is no number")
+
+// Server is the process of the first stage. It owns the data, gives the orders and gathers what came of them. Set the
+// fields, then call Run once.
+type Server struct {
+	Job      *Job
+	Training Training
+	Data     train.Data
+	Keys     *Keys
+	// Listener is where clients connect; nil if the plan has one stage, which needs no keys either. Run closes it.
+	Listener net.Listener
+	// Each, if set, is told of every iteration: how many are done, and the last one's loss.
+	Each func(done int, loss float64)
+	// Log, if set, is told what a person waiting for clients wants to know: who came, who was refused and why. It may be
+	// called by several goroutines at a time.
+	Log func(message string)
+
+	timeout time.Duration
+	worker  *worker
+	order   *train.Order
+	batch   train.Batch
+	run     string // random
+	cancel  context.CancelCauseFunc
+	arrived chan struct{} // one for every client that came, and for the link from the next stage
+	losses  chan lossOf
+	readies chan readyOf
+	reports chan Measured
+	all     sync.WaitGroup // handshakes
+
+	mu      sync.Mutex
+	clients []*client // by stage; of 0 nil
+	next    *link
+	failed  bool
+}
+
+// client is what the server knows of a stage.
+type client struct {
+	control  *link
+	listen   string
+	reported bool
+}
+
+type lossOf struct {
+	iteration uint64
+	loss      float64
+}
+
+type readyOf struct {
+	stage int
+	readyBody
+}
+
+// Run waits for all clients, trains, and returns what came of it. On a cancelled context it finishes the iteration that
+// has begun, if that is soon, and returns the context's error with the result so far. Other errors wrap ErrLost,
+// ErrFrame, ErrDiverged or train.ErrUsage, or are what a client said.
+func (s *Server) Run(ctx context.Context) (*Result, error) {
+	if s.Listener != nil {
+		defer func() { _ = s.Listener.Close() }() // for the last time, perhaps
+	}
+	stages := len(s.Job.Plan.Stages)
+	if s.timeout == 0 {
+		s.timeout = patience
+	}
+	s.run, s.clients = rand.Text(), make([]*client, stages)
+	s.arrived, s.losses, s.readies, s.reports = make(chan struct{}, stages), make(chan lossOf, 4), make(chan readyOf, stages), make(chan Measured, stages)
+	if err := s.prepare(); err != nil {
+		return nil, err
+	}
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	s.cancel = cancel
+	defer cancel(nil)
+	r := &Result{Losses: []float64{}, Seconds: []float64{}}
+	if p := s.Job.Plan.Predicted; p != nil {
+		r.Plan = p.Seconds
+		if p.Simulated > 0 {
+			r.Plan = p.Simulated
+		}
+	}
+	err := s.work(ctx, work, r)
+	if err != nil && !errors.Is(err, ctx.Err()) {
+		s.end(failBody{Text: err.Error()}, err)
+	} else if err != nil {
+		s.end(failBody{Text: "the server was interrupted"}, err)
+	}
+	if s.Listener != nil {
+		_ = s.Listener.Close() // so that nobody comes any more
+	}
+	cancel(nil)
+	s.all.Wait()
+	s.closeAll()
+	r.finish()
+	return r, err
+}
+
+// prepare makes the stage and the first batch's memory.
+func (s *Server) prepare() error {
+	if err := s.Training.Validate(); err != nil {
+		return err
+	}
+	var err error
+	if s.order, err = train.NewOrder(s.Data.Len(), s.Training.Seed); err != nil {
+		return err
+	}
+	n := s.Job.Plan.GlobalBatch
+	s.batch = train.Batch{Inputs: make([]float32, n*s.Job.Network.InputSize()), Targets: make([]int32, n*s.Job.Network.Positions())}
+	s.worker, err = newWorker(s.Job, 0, s.Training)
+	return err
+}
+
+// closeAll ends all links, at the same time.
+func (s *Server) closeAll() {
+	var all sync.WaitGroup
+	for _, c := range s.clients {
+		if c != nil {
+			all.Go(c.control.close)
+		}
+	}
+	if s.next != nil {
+		all.Go(s.next.close)
+	}
+	all.Wait()
+}
+
+// work is the run; user is the context that may be cancelled at any time, work ends with the links.
+func (s *Server) work(user, work context.Context, r *Result) error {
+	stages := len(s.Job.Plan.Stages)
+	setup, cancel := context.WithCancelCause(work)
+	defer cancel(nil)
+	stop := context.AfterFunc(user, func() { cancel(user.Err()) })
+	defer stop()
+	if stages > 1 {
+		s.all.Go(func() { s.accept(work) })
+	}
+	for range stages - 1 {
+		if err := wait(setup, s.arrived); err != nil {
+			return err
+		}
+	}
+	s.welcomeAll()
+	if stages > 1 { // the data link of the next stage
+		if err := wait(setup, s.arrived); err != nil {
+			return err
+		}
+	}
+	if err := s.predict(setup, r); err != nil {
+		return err
+	}
+	stop()
+	defer context.AfterFunc(user, func() { time.AfterFunc(s.timeout, func() { s.cancel(user.Err()) }) })()
+	for i := range s.Training.Steps {
+		if user.Err() != nil {
+			break
+		}
+		l, err := s.iterate(work, uint64(i), r)
+		if err != nil {
+			return err
+		}
+		if math.IsNaN(l) || math.IsInf(l, 0) {
+			return fmt.Errorf("%w after %d iterations: choose a smaller --rate", ErrDiverged, i)
+		}
+		if s.Each != nil {
+			s.Each(i+1, l)
+		}
+	}
+	return errors.Join(s.gather(work, r), user.Err())
+}
+
+func wait[T any](ctx context.Context, c <-chan T) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// iterate runs one iteration here and orders the others to.
+func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (float64, error) {
+	begun := time.Now()
+	if err := s.fill(); err != nil {
+		return 0, err
+	}
+	s.begin(iteration)
+	l, err := s.worker.iterate(ctx, iteration, s.batch.Inputs, s.batch.Targets)
+	if err != nil {
+		return 0, err
+	}
+	if len(s.clients) > 1 {
+		select {
+		case got := <-s.losses:
+			if got.iteration != iteration {
+				return 0, fmt.Errorf("%w: the loss of iteration %d came for %d", ErrFrame, got.iteration, iteration)
+			}
+			l = got.loss
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+	r.Losses, r.Seconds = append(r.Losses, l), append(r.Seconds, time.Since(begun).Seconds())
+	return l, nil
+}
+
+// begin orders the clients to run an iteration of the batch.
+func (s *Server) begin(iteration uint64) {
+	for k, c := range s.clients[1:] {
+		o := outgoing{frame: frame{kind: begin, iteration: iteration}}
+		if k+2 == len(s.clients) {
+			o.body = appendTargets(nil, s.batch.Targets)
+		}
+		c.control.send(o)
+	}
+}
+
+// fill takes the next samples.
+func (s *Server) fill() error {
+	width, targets := s.Job.Network.InputSize(), s.Job.Network.Positions()
+	for i := range s.Job.Plan.GlobalBatch {
+		sample, err := s.order.Next()
+		if err != nil {
+			return err
+		}
+		s.Data.Sample(sample, s.batch.Inputs[i*width:][:width], s.batch.Targets[i*targets:][:targets])
+	}
+	return s.Job.Network.Check(s.batch)
+}
+
+// predict measures this stage while the others do the same, with the data that come first, and simulates.
+func (s *Server) predict(ctx context.Context, r *Result) error {
+	stages := len(s.clients)
+	taken, send := make([]Taken, stages), make([]float64, stages)
+	if err := s.fill(); err != nil {
+		return err
+	}
+	s.begin(trial)
+	var err error
+	if taken[0], _, err = s.worker.measure(ctx, s.batch.Inputs, s.batch.Targets); err != nil {
+		return err
+	}
+	if s.order, err = train.NewOrder(s.Data.Len(), s.Training.Seed); err != nil { // from the first sample again
+		return err
+	}
+	for range stages - 1 {
+		select {
+		case got := <-s.readies:
+			taken[got.stage], send[got.stage] = got.Taken, got.Send
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	r.Predicted, err = predict(taken, send, s.Job.Plan.MicroBatches())
+	return err
+}
+
+// gather ends the run in good order.
+func (s *Server) gather(ctx context.Context, r *Result) error {
+	r.Stages = make([]Measured, len(s.clients))
+	r.Stages[0] = s.worker.report()
+	for _, c := range s.clients[1:] {
+		c.control.send(outgoing{frame: frame{kind: finish}})
+	}
+	for range s.clients[1:] {
+		select {
+		case m := <-s.reports:
+			r.Stages[m.Stage] = m
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// heard takes what a client says.
+func (s *Server) heard(stage int, f frame, body []byte) error {
+	last := stage == len(s.Job.Plan.Stages)-1
+	switch {
+	case f.kind == ready:
+		got := readyOf{stage: stage}
+		if err := decode(body, &got.readyBody); err != nil {
+			return err
+		}
+		select {
+		case s.readies <- got:
+			return nil
+		default:
+		}
+	case f.kind == loss && last && len(body) == 8:
+		select {
+		case s.losses <- lossOf{f.iteration, math.Float64frombits(binary.LittleEndian.Uint64(body))}:
+			return nil
+		default:
+		}
+	case f.kind == report:
+		m := Measured{}
+		if err := decode(body, &m); err != nil {
+			return err
+		}
+		m.Stage = stage
+		s.mu.Lock()
+		again := s.clients[stage].reported
+		s.clients[stage].reported = true
+		s.mu.Unlock()
+		if !again {
+			s.reports <- m // there is room for one of each stage
+			return nil
+		}
+	case f.kind == fail:
+		var b failBody
+		if err := decode(body, &b); err != nil {
+			return err
+		}
+		s.end(b, b.error())
+		return nil
+	}
+	return fmt.Errorf("%w: kind %d from stage %d", ErrFrame, f.kind, stage)
+}
+
+// end ends the run for a reason, once, and tells all clients.
+func (s *Server) end(b failBody, err error) {
+	s.mu.Lock()
+	told := s.failed
+	s.failed = true
+	var clients []*link
+	for _, c := range s.clients {
+		if c != nil && !c.reported {
+			clients = append(clients, c.control)
+		}
+	}
+	s.mu.Unlock()
+	if told {
+		return
+	}
+	b.Refused = false
+	for _, l := range clients {
+		l.tell(fail, b)
+	}
+	s.cancel(err)
+}
+
+// lost is told when a link ends.
+func (s *Server) lost(l *link, err error) {
+	s.mu.Lock()
+	c := s.clients[l.peer]
+	over := c != nil && c.reported
+	s.mu.Unlock()
+	if over {
+		return
+	}
+	text := fmt.Sprintf("%s: %v", l, err)
+	s.end(failBody{Text: text, Lost: true}, fmt.Errorf("%w %s", ErrLost, text))
+}
+
+func (s *Server) say(format string, args ...any) {
+	if s.Log != nil {
+		s.Log(fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,231 @@
+package execute
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// worker runs a stage's iterations between its neighbours.
+type worker struct {
+	stage      *stage
+	order      []planner.Operation
+	prev, next *link
+	// What came: from the stage before and from the next one, and buffers of their sizes.
+	activations, gradients chan received
+	echoes                 chan struct{}
+	in, out                *pool
+	held                   [][]float32 // inputs of micro-batches on their way, by slot
+	measured               Measured
+	ended                  time.Time // the iteration before
+}
+
+// received is a micro-batch's floats.
+type received struct {
+	frame
+	floats []float32
+}
+
+// Measured is what a stage measured, in seconds and bytes, without the first iteration where there are more.
+type Measured struct {
+	Stage      int     `json:"stage"`
+	Iterations int     `json:"iterations"`
+	Seconds    float64 `json:"seconds"`  // of these iterations
+	Forward    float64 `json:"forward"`  // of them computing forward,
+	Backward   float64 `json:"backward"` // backward with what is computed again,
+	Update     float64 `json:"update"`   // summing over replicas and updating
+	// Of the whole run, sent to both neighbours: activations and gradients, and what went over the wire, encrypted, with
+	// handshakes and trials.
+	Payload int64 `json:"sent_bytes"`
+	Wire    int64 `json:"wire_bytes"`
+}
+
+// Idle is the share of the time in which the stage did not compute.
+func (m Measured) Idle() float64 {
+	if m.Seconds <= 0 {
+		return 0
+	}
+	return max(0, 1-(m.Forward+m.Backward+m.Update)/m.Seconds)
+}
+
+func newWorker(j *Job, number int, t Training) (*worker, error) {
+	s, err := newStage(j, number, t)
+	if err != nil {
+		return nil, err
+	}
+	stages := len(j.Plan.Stages)
+	order, err := planner.Order(number, stages, j.Plan.MicroBatches(), planner.OneForwardOneBackward)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	// Neighbours are ahead by at most what is in flight.
+	return &worker{stage: s, order: order, activations: make(chan received, stages+1), gradients: make(chan received, stages+1), echoes: make(chan struct{}, 1),
+		in: newPool(j.Plan.MicroBatch * s.in), out: newPool(j.Plan.MicroBatch * s.out), held: make([][]float32, s.inFlight), measured: Measured{Stage: number}}, nil
+}
+
+// fromPrevious takes what comes from the stage before.
+func (w *worker) fromPrevious(f frame, body []byte) error {
+	switch f.kind {
+	case activation:
+		return take(f, body, w.in, w.activations)
+	case echo:
+		select {
+		case w.echoes <- struct{}{}:
+			return nil
+		default:
+		}
+	}
+	return fmt.Errorf("%w: kind %d from the stage before", ErrFrame, f.kind)
+}
+
+// fromNext takes what comes from the next stage.
+func (w *worker) fromNext(f frame, body []byte) error {
+	switch f.kind {
+	case gradient:
+		return take(f, body, w.out, w.gradients)
+	case probe:
+		w.next.send(outgoing{frame: frame{kind: echo}, body: slices.Clone(body)})
+		return nil
+	}
+	return fmt.Errorf("%w: kind %d from the next stage", ErrFrame, f.kind)
+}
+
+func take(f frame, body []byte, p *pool, into chan<- received) error {
+	b := p.get()
+	if err := floats(b, body); err != nil {
+		return err
+	}
+	select {
+	case into <- received{f, b}:
+		return nil
+	default:
+		return fmt.Errorf("%w: more micro-batches than are on their way", ErrFrame)
+	}
+}
+
+// receive waits for a micro-batch.
+func receive(ctx context.Context, from <-chan received, iteration uint64, microBatch int) ([]float32, error) {
+	select {
+	case r := <-from:
+		if r.iteration != iteration || int(r.microBatch) != microBatch {
+			return nil, fmt.Errorf("%w: micro-batch %d of iteration %d came for %d of %d", ErrFrame, r.microBatch, r.iteration, microBatch, iteration)
+		}
+		return r.floats, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// iterate runs one iteration. The first stage is given the batch's inputs, the last one its targets, and returns the
+// loss.
+func (w *worker) iterate(ctx context.Context, iteration uint64, inputs []float32, targets []int32) (float64, error) {
+	since := w.ended // waiting for an iteration is idle too
+	if since.IsZero() {
+		since = time.Now()
+	}
+	var forward, backward time.Duration
+	sum := 0.0
+	for _, op := range w.order {
+		m := op.MicroBatch
+		if op.Backward {
+			took, l, err := w.backward(ctx, iteration, m, targets)
+			if err != nil {
+				return 0, err
+			}
+			backward += took
+			sum += l
+			continue
+		}
+		took, err := w.forward(ctx, iteration, m, inputs)
+		if err != nil {
+			return 0, err
+		}
+		forward += took
+	}
+	updating := time.Now()
+	w.stage.update()
+	now := time.Now()
+	w.ended = now
+	d := &w.measured
+	if d.Iterations == 1 && w.stage.steps == 2 { // the first one was warming up
+		*d = Measured{Stage: d.Stage, Payload: d.Payload}
+	}
+	d.Iterations++
+	d.Seconds += now.Sub(since).Seconds()
+	d.Forward += forward.Seconds()
+	d.Backward += backward.Seconds()
+	d.Update += now.Sub(updating).Seconds()
+	return sum, nil
+}
+
+func (w *worker) forward(ctx context.Context, iteration uint64, m int, inputs []float32) (time.Duration, error) {
+	s := w.stage
+	var x, y []float32
+	var err error
+	if s.first {
+		x = inputs[m*w.in.size:][:w.in.size]
+	} else if x, err = receive(ctx, w.activations, iteration, m); err != nil {
+		return 0, err
+	}
+	w.held[m%s.inFlight] = x
+	if !s.last {
+		y = w.out.get()
+	}
+	begun := time.Now()
+	if err := s.forward(m, x, y); err != nil {
+		return 0, err
+	}
+	took := time.Since(begun)
+	if !s.last {
+		w.send(w.next, activation, iteration, m, y, w.out)
+	}
+	return took, nil
+}
+
+func (w *worker) backward(ctx context.Context, iteration uint64, m int, targets []int32) (time.Duration, float64, error) {
+	s := w.stage
+	var dy, dx []float32
+	var err error
+	if s.last {
+		n := len(targets) / s.job.Plan.MicroBatches()
+		targets = targets[m*n:][:n]
+	} else if dy, err = receive(ctx, w.gradients, iteration, m); err != nil {
+		return 0, 0, err
+	}
+	if !s.first {
+		dx = w.in.get()
+	}
+	begun := time.Now()
+	l, err := s.backward(m, dy, targets, dx)
+	if err != nil {
+		return 0, 0, err
+	}
+	took := time.Since(begun)
+	if dy != nil {
+		w.out.put(dy)
+	}
+	if !s.first {
+		w.in.put(w.held[m%s.inFlight])
+		w.send(w.prev, gradient, iteration, m, dx, w.in)
+	}
+	return took, l, nil
+}
+
+func (w *worker) send(to *link, k kind, iteration uint64, m int, values []float32, p *pool) {
+	w.measured.Payload += 4 * int64(len(values))
+	to.send(outgoing{frame: frame{k, iteration, uint32(m)}, floats: values, pool: p})
+}
+
+// report is what was measured, with the bytes of the links.
+func (w *worker) report() Measured {
+	m := w.measured
+	for _, l := range []*link{w.prev, w.next} {
+		if l != nil {
+			m.Wire += l.wire.sent.Load()
+		}
+	}
+	return m
+}

@@ -1,0 +1,327 @@
+package planner
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A stage of a large model is packed: its layers' strategies are chosen as in the multiple-choice knapsack problem.
+// Every layer begins with the strategy that takes least memory; then the changes that save most time for a byte are
+// made, kind of layer by kind of layer, until the memory is full. Solved with fractions of layers (relaxed) this bounds
+// every choice from below (Sinha and Zoltners, The multiple-choice knapsack problem, 1979).
+
+// packed is a choice of strategies: so many layers of a kind, each in a way.
+type packed []packedRun
+
+type packedRun struct {
+	kind, way int32
+	count     int
+}
+
+// option is a way of a kind of layer as the knapsack sees it.
+type option struct {
+	way          int32
+	cost, memory float64 // memory as a share of the capacity of the fullest team
+}
+
+// upgrade is a change from one option of a kind to the next on its lower convex hull.
+type upgrade struct {
+	item, level int
+	slope       float64 // cost saved for memory
+}
+
+// item is a kind of layer in a stage.
+type item struct {
+	kind    int32
+	count   int
+	hull    []option
+	atLevel []int // layers at each option of the hull
+}
+
+// packer holds working memory.
+type packer struct {
+	items    []item
+	upgrades []upgrade
+	peaks    []float64
+}
+
+// kindsIn counts the layers of each kind from..to-1 into the packer.
+func (c *condition) kindsIn(p *packer, from, to int) {
+	p.items = p.items[:0]
+	for kind := range int32(c.kinds) {
+		if n := c.counts[to][kind] - c.counts[from][kind]; n > 0 {
+			p.items = append(p.items, item{kind: kind, count: n})
+		}
+	}
+}
+
+// goal is what a stage is packed for: the least weighted sum of step and tail.
+type goal struct{ step, tail float64 }
+
+// pack chooses strategies for the layers in the packer, among ways of one tensor degree (negative: of any, as conversion
+// costs nothing) that need at most peak beside what stays. False: they do not fit.
+func (c *condition) pack(f *form, inflight int, tensor int, peak [maxTeams]float64, weight goal, relaxed bool) (least float64, result packed, ok bool) {
+	p := &c.packer
+	var capacity [maxTeams]float64
+	for g, t := range f.groups {
+		capacity[g] = c.limit(t.class) - c.Options.Reserve - peak[g]
+		if capacity[g] <= 0 {
+			return 0, nil, false
+		}
+	}
+	for i := range p.items {
+		c.options(f, &p.items[i], inflight, tensor, peak, capacity, weight, relaxed)
+	}
+	return p.fill(relaxed)
+}
+
+// fill solves the knapsack of the items' hulls; relaxed, the last upgrade may be of part of a layer.
+func (p *packer) fill(relaxed bool) (least float64, result packed, ok bool) {
+	p.upgrades = p.upgrades[:0]
+	room := 1.0
+	for i := range p.items {
+		it := &p.items[i]
+		if len(it.hull) == 0 {
+			return 0, nil, false
+		}
+		it.atLevel = append(it.atLevel[:0], make([]int, len(it.hull))...)
+		it.atLevel[0] = it.count
+		n := float64(it.count)
+		room -= n * it.hull[0].memory
+		least += n * it.hull[0].cost
+		for l := 1; l < len(it.hull); l++ {
+			a, b := it.hull[l-1], it.hull[l]
+			p.upgrades = append(p.upgrades, upgrade{i, l, (a.cost - b.cost) / (b.memory - a.memory)})
+		}
+	}
+	if room < -1e-12 {
+		return 0, nil, false
+	}
+	slices.SortStableFunc(p.upgrades, func(a, b upgrade) int { return cmp.Compare(b.slope, a.slope) })
+	for _, u := range p.upgrades {
+		it := &p.items[u.item]
+		a, b := it.hull[u.level-1], it.hull[u.level]
+		more := b.memory - a.memory
+		n := float64(it.atLevel[u.level-1])
+		if fit := room / more; fit < n {
+			if relaxed { // the rest of the room with part of a layer, and that is all
+				return least - fit*(a.cost-b.cost), nil, true
+			}
+			n = math.Floor(max(0, fit))
+		}
+		it.atLevel[u.level-1] -= int(n)
+		it.atLevel[u.level] += int(n)
+		room -= n * more
+		least -= n * (a.cost - b.cost)
+	}
+	if !relaxed {
+		for _, it := range p.items {
+			for l, n := range it.atLevel {
+				if n > 0 {
+					result = append(result, packedRun{it.kind, it.hull[l].way, n})
+				}
+			}
+		}
+	}
+	return least, result, true
+}
+
+// options sets a kind's ways. Relaxed, the teams' mean
+// counts, which is never above the slower or the fuller of them.
+func (c *condition) options(f *form, it *item, inflight, tensor int, peak, capacity [maxTeams]float64, weight goal, relaxed bool) {
+	it.hull = it.hull[:0]
+	for w := range f.ways {
+		cost := &f.costs[it.kind][w]
+		if tensor >= 0 && f.ways[w].tensor != tensor || math.IsInf(cost.step[0], 1) {
+			continue
+		}
+		o, small := option{way: int32(w), cost: weight.tail * cost.tail}, true
+		step := 0.0
+		for g := range f.groups {
+			memory := (cost.states[g] + float64(inflight)*cost.active[g]) / capacity[g]
+			if relaxed {
+				step += cost.step[g] / float64(len(f.groups))
+				o.memory += memory / float64(len(f.groups))
+			} else {
+				step, o.memory = max(step, cost.step[g]), max(o.memory, memory)
+			}
+			small = small && cost.peak[g] <= peak[g]
+		}
+		o.cost += weight.step * step
+		if small {
+			it.hull = append(it.hull, o)
+		}
+	}
+	it.hull = convex(it.hull)
+}
+
+// convex is the lower convex hull of cost over memory, by rising memory.
+func convex(all []option) []option {
+	slices.SortStableFunc(all, func(a, b option) int { return cmp.Or(cmp.Compare(a.memory, b.memory), cmp.Compare(a.cost, b.cost)) })
+	keep := all[:0]
+	for _, o := range all {
+		if n := len(keep); n > 0 && (o.cost >= keep[n-1].cost || o.memory <= keep[n-1].memory) {
+			continue
+		}
+		for n := len(keep); n > 1; n-- {
+			a, b := keep[n-2], keep[n-1]
+			if (a.cost-b.cost)*(o.memory-b.memory) > (b.cost-o.cost)*(b.memory-a.memory) {
+				break
+			}
+			keep = keep[:n-1]
+		}
+		keep = append(keep, o)
+	}
+	return keep
+}
+
+// peaksOf are the peaks worth leaving room for: each that some way of a kind in the stage has.
+func (c *condition) peaksOf(f *form, p *packer) {
+	p.peaks = p.peaks[:0]
+	for _, it := range p.items {
+		for w := range f.ways {
+			if !math.IsInf(f.costs[it.kind][w].step[0], 1) {
+				p.peaks = append(p.peaks, f.costs[it.kind][w].peak[0])
+			}
+		}
+	}
+	slices.Sort(p.peaks)
+	p.peaks = slices.Compact(p.peaks)
+}
+
+// packs prices a stage of a large model: one point for each tensor degree, and each of the two weights a step has in an
+// iteration (1, and the number of micro-batches where the stage is the slowest).
+func (c *condition) packs(from, to, shape, inflight int) []Point {
+	f, p := &c.forms[shape], &c.packer
+	c.kindsIn(p, from, to)
+	c.peaksOf(f, p)
+	if c.relaxed {
+		return c.below(f, inflight)
+	}
+	c.guessed = true
+	var points []Point
+	for t := range f.ways {
+		if t > 0 && f.ways[t].tensor == f.ways[t-1].tensor {
+			continue
+		}
+		for _, weight := range []goal{{float64(c.microBatches()), 1}, {1, 1}} {
+			best, least := packed(nil), math.Inf(1)
+			for _, small := range p.peaks {
+				if cost, k, ok := c.pack(f, inflight, f.ways[t].tensor, c.both(f, small), weight, false); ok && cost < least {
+					best, least = k, cost
+				}
+			}
+			if best != nil {
+				step, tail := c.sum(f, best)
+				points = append(points, Point{step, tail, int32(-len(c.chosen) - 1)})
+				c.chosen = append(c.chosen, best)
+			}
+			if c.microBatches() == 1 {
+				break
+			}
+		}
+	}
+	return pareto(points)
+}
+
+// both is a peak of the first team, and what the second needs for the same ways.
+func (c *condition) both(f *form, first float64) [maxTeams]float64 {
+	second := 0.0
+	if len(f.groups) == 2 {
+		for _, it := range c.packer.items {
+			for w := range f.ways {
+				if cost := &f.costs[it.kind][w]; cost.peak[0] <= first && !math.IsInf(cost.step[0], 1) {
+					second = max(second, cost.peak[1])
+				}
+			}
+		}
+	}
+	return [maxTeams]float64{first, second} // the search mixes two classes
+}
+
+// stairs is how many steps bound the front of a stage.
+const stairs = 3
+
+// below returns points so that every choice of strategies is as bad as one of them in both numbers. The knapsack's
+// relaxed minima for several weights are lines that no choice is below; the points are stairs under these lines.
+func (c *condition) below(f *form, inflight int) []Point {
+	m := float64(c.microBatches())
+	lines := []goal{{1, 0}, {0, 1}, {m, 1}, {1, 1}, {math.Sqrt(m), 1}, {1, 4}}
+	least := make([]float64, len(lines))
+	for i, weight := range lines {
+		least[i] = math.Inf(1)
+		for _, small := range c.packer.peaks {
+			if v, _, ok := c.pack(f, inflight, -1, c.both(f, small), weight, true); ok {
+				least[i] = min(least[i], v)
+			}
+		}
+		if math.IsInf(least[i], 1) {
+			return nil
+		}
+	}
+	low, tail := least[0], least[1]
+	high := low
+	for i, weight := range lines[2:] {
+		high = max(high, (least[i+2]-weight.tail*tail)/weight.step)
+	}
+	var points []Point
+	for i := range stairs {
+		from, to := low+(high-low)*float64(i)/stairs, low+(high-low)*float64(i+1)/stairs
+		t := tail
+		for k, weight := range lines[2:] {
+			t = max(t, (least[k+2]-weight.step*to)/weight.tail)
+		}
+		points = append(points, Point{Step: from, Tail: t})
+	}
+	return pareto(append(points, Point{Step: high, Tail: tail}))
+}
+
+// sum is the step and the tail of a choice.
+func (c *condition) sum(f *form, k packed) (step, tail float64) {
+	var steps [maxTeams]float64
+	for _, r := range k {
+		cost := &f.costs[r.kind][r.way]
+		tail += float64(r.count) * cost.tail
+		for g := range steps {
+			steps[g] += float64(r.count) * cost.step[g]
+		}
+	}
+	return max(steps[0], steps[1]), tail
+}
+
+// Least implements Costs: every layer on any shape in any way, so that all layers together fit into all devices
+// together with a single micro-batch in flight.
+func (c *condition) Least(speed []float64) float64 {
+	p := &c.packer
+	c.kindsIn(p, 0, len(c.Profile.Layers))
+	capacity := 0.0
+	for class, k := range c.Topology.Classes {
+		capacity += float64(k.Count) * (c.limit(class) - c.Options.Reserve)
+	}
+	for i := range p.items {
+		it := &p.items[i]
+		it.hull = it.hull[:0]
+		for _, f := range c.forms {
+			for w := range f.ways {
+				cost := &f.costs[it.kind][w]
+				if math.IsInf(cost.step[0], 1) {
+					continue
+				}
+				o := option{way: int32(w)}
+				for g, t := range f.groups {
+					n := float64(t.devices())
+					o.cost += n * speed[t.class] * cost.step[g]
+					o.memory += n * (cost.states[g] + cost.active[g]) / capacity
+				}
+				it.hull = append(it.hull, o)
+			}
+		}
+		it.hull = convex(it.hull)
+	}
+	least, _, ok := p.fill(true)
+	if !ok {
+		return math.Inf(1)
+	}
+	return least
+}

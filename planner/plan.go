@@ -1,0 +1,171 @@
+package planner
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrPlan is wrapped by errors about a plan that does not fit its model or its cluster.
+var ErrPlan = errors.New("invalid plan")
+
+// Version of the plan file.
+const Version = 1
+
+// Plan says which devices train which layers, and how. Iterations run GlobalBatch/MicroBatch micro-batches through the
+// stages, first to last, by the 1F1B schedule.
+type Plan struct {
+	Version     int         `json:"version"`
+	Model       string      `json:"model"`
+	GlobalBatch int         `json:"global_batch"` // samples of an iteration, a multiple of MicroBatch
+	MicroBatch  int         `json:"micro_batch"`  // samples that enter the pipeline together, over all replicas
+	Stages      []Stage     `json:"stages"`
+	Unused      []Devices   `json:"unused"`              // devices without work
+	Predicted   *Prediction `json:"predicted,omitempty"` // what the cost model expects of it
+}
+
+// MicroBatches is how many micro-batches an iteration has.
+func (p *Plan) MicroBatches() int { return p.GlobalBatch / p.MicroBatch }
+
+// Stage is consecutive layers on devices of their own.
+type Stage struct {
+	From       int        `json:"from"`       // its first layer
+	To         int        `json:"to"`         // the layer after its last
+	Groups     []Group    `json:"groups"`     // at least one, each of another class
+	Strategies []Strategy `json:"strategies"` // of its layers, in their order
+}
+
+// Devices are consecutive devices of a class, counted from 0 through all its machines.
+type Devices struct {
+	Device string `json:"device"`
+	First  int    `json:"first"`
+	Count  int    `json:"count"`
+}
+
+// Group is devices of a class that work on a stage as replicas of Tensor devices each.
+type Group struct {
+	Devices
+	Tensor       int   `json:"tensor"`        // tensor-parallel degree, divides Count
+	MicroBatches []int `json:"micro_batches"` // samples that each replica takes of a micro-batch; they sum to it over the groups
+}
+
+// Sharding is what data-parallel replicas of a layer divide among themselves instead of each holding all.
+type Sharding string
+
+// Kinds of sharding. Optimizer is ZeRO stage 1, Full is stage 3 (fully sharded data parallel).
+const (
+	Replicated Sharding = "none"
+	Optimizer  Sharding = "optimizer"
+	Full       Sharding = "full"
+)
+
+// Strategy is how a run of layers of a stage is trained.
+type Strategy struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+	// Tensor is the tensor-parallel degree of these layers; 0: each group's own. A stage of one group may choose
+	// another for some layers: what flows between them is then divided anew.
+	Tensor     int      `json:"tensor,omitempty"`
+	Sharding   Sharding `json:"sharding"`
+	Checkpoint bool     `json:"checkpoint"` // keep a layer's input alone, compute its activations again for the backward pass
+}
+
+// Validate reports the first thing in which the plan is not one over layers 0..layers-1 (0: any number): layers left
+// out or given twice, empty stages, devices used twice, shares that do not sum up. Errors wrap ErrPlan and name the
+// field.
+func (p *Plan) Validate(layers int) error {
+	bad := func(field, format string, args ...any) error {
+		return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case p.Version != Version:
+		return bad("version", "is %d; this program reads %d", p.Version, Version)
+	case p.GlobalBatch < 1 || p.MicroBatch < 1 || p.GlobalBatch%p.MicroBatch != 0:
+		return bad("global_batch", "is %d with micro_batch %d; both must be above 0, the first a multiple of the second", p.GlobalBatch, p.MicroBatch)
+	case len(p.Stages) == 0:
+		return bad("stages", "there are none")
+	}
+	next := 0
+	taken := map[string][]Devices{}
+	for s := range p.Stages {
+		stage, at := &p.Stages[s], fmt.Sprintf("stages[%d]", s)
+		if stage.From != next || stage.To <= stage.From {
+			return bad(at, "has layers %d to %d; must begin with layer %d and have at least one", stage.From, stage.To, next)
+		}
+		next = stage.To
+		if err := stage.validate(at, p.MicroBatch, taken, bad); err != nil {
+			return err
+		}
+	}
+	if layers > 0 && next != layers {
+		return bad("stages", "end with layer %d; the model has %d", next-1, layers)
+	}
+	for i, d := range p.Unused {
+		if err := take(taken, d, fmt.Sprintf("unused[%d]", i), bad); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stage) validate(at string, microBatch int, taken map[string][]Devices, bad func(string, string, ...any) error) error {
+	if len(s.Groups) == 0 {
+		return bad(at+".groups", "there are none")
+	}
+	samples := 0
+	for g := range s.Groups {
+		group, at := &s.Groups[g], fmt.Sprintf("%s.groups[%d]", at, g)
+		if err := take(taken, group.Devices, at, bad); err != nil {
+			return err
+		}
+		if group.Tensor < 1 || group.Count%group.Tensor != 0 {
+			return bad(at+".tensor", "is %d; must divide the %d devices", group.Tensor, group.Count)
+		}
+		if len(group.MicroBatches) != group.Count/group.Tensor {
+			return bad(at+".micro_batches", "has %d entries for %d replicas", len(group.MicroBatches), group.Count/group.Tensor)
+		}
+		for _, b := range group.MicroBatches {
+			if b < 1 || b > microBatch {
+				return bad(at+".micro_batches", "has a share of %d samples; must lie in 1..%d", b, microBatch)
+			}
+			samples += b
+		}
+	}
+	if samples != microBatch {
+		return bad(at, "its replicas take %d samples together; a micro-batch has %d", samples, microBatch)
+	}
+	next := s.From
+	for i, y := range s.Strategies {
+		at := fmt.Sprintf("%s.strategies[%d]", at, i)
+		if y.From != next || y.To <= y.From || y.To > s.To {
+			return bad(at, "is for layers %d to %d; must begin with layer %d, have at least one and end by layer %d", y.From, y.To-1, next, s.To-1)
+		}
+		next = y.To
+		if y.Tensor != 0 && (len(s.Groups) > 1 || y.Tensor < 0 || s.Groups[0].Count%y.Tensor != 0) {
+			return bad(at+".tensor", "is %d; must divide the devices of a stage of one group, or be left out", y.Tensor)
+		}
+		if y.Sharding != Replicated && y.Sharding != Optimizer && y.Sharding != Full {
+			return bad(at+".sharding", "is %q; want none, optimizer or full", y.Sharding)
+		}
+	}
+	if next != s.To {
+		return bad(at+".strategies", "end with layer %d; the stage ends with layer %d", next-1, s.To-1)
+	}
+	return nil
+}
+
+// take notes devices as taken, or says who has them already.
+func take(taken map[string][]Devices, d Devices, at string, bad func(string, string, ...any) error) error {
+	if d.Device == "" || d.First < 0 || d.Count < 1 || d.First > maxDevices || d.Count > maxDevices {
+		return bad(at, "has %d devices %q from number %d; want a name, at least one device, and numbers up to %d", d.Count, d.Device, d.First, maxDevices)
+	}
+	for _, other := range taken[d.Device] {
+		if d.First < other.First+other.Count && other.First < d.First+d.Count {
+			return bad(at, "takes %s devices %d to %d, of which some are taken already", d.Device, d.First, d.First+d.Count-1)
+		}
+	}
+	taken[d.Device] = append(taken[d.Device], d)
+	return nil
+}
+
+// maxDevices of a class.
+const maxDevices = 1 << 20

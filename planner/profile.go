@@ -1,0 +1,227 @@
+package planner
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// ErrProfile is wrapped by errors about layer profiles.
+var ErrProfile = errors.New("invalid layer profile")
+
+// Profile is what was measured of a model's layers, from the first to the last. Sizes are of a sample.
+type Profile struct {
+	Model    string
+	Layers   []Layer
+	Warnings []string // what a reader found odd and mended, or left out
+}
+
+// Layer is a layer of a model.
+type Layer struct {
+	Name       string
+	Parameters float64 // elements
+	Output     float64 // bytes of a sample that go on to the next layer
+	Runs       []Run   // by device, tensor degree, micro-batch, each rising
+}
+
+// Run is a layer on a device: seconds of one micro-batch, tensor-parallel communication included.
+type Run struct {
+	Device     string
+	Tensor     int     // devices that divide the layer among them
+	MicroBatch int     // samples
+	Forward    float64 // seconds
+	Backward   float64 // seconds, 0: twice the forward pass
+	Update     float64 // seconds of the optimizer, for the device's part of the parameters
+	Activation float64 // bytes of a sample that a device keeps from the forward to the backward pass
+}
+
+// Devices are the devices that ran every layer.
+func (p *Profile) Devices() []string {
+	var all []string
+	for _, r := range p.Layers[0].Runs {
+		if !slices.Contains(all, r.Device) && !slices.ContainsFunc(p.Layers, func(l Layer) bool {
+			return !slices.ContainsFunc(l.Runs, func(o Run) bool { return o.Device == r.Device })
+		}) {
+			all = append(all, r.Device)
+		}
+	}
+	return all
+}
+
+// Tensors are the tensor degrees at which a device ran every layer, rising.
+func (p *Profile) Tensors(device string) []int {
+	var all []int
+	for t := range tensorsOf(p.Layers[0], device) {
+		whole := true
+		for _, l := range p.Layers[1:] {
+			whole = whole && tensorsOf(l, device)[t]
+		}
+		if whole {
+			all = append(all, t)
+		}
+	}
+	sort.Ints(all)
+	return all
+}
+
+func tensorsOf(l Layer, device string) map[int]bool {
+	set := map[int]bool{}
+	for _, r := range l.Runs {
+		if r.Device == device {
+			set[r.Tensor] = true
+		}
+	}
+	return set
+}
+
+// Limits of a profile.
+const (
+	maxLayers = 4096
+	maxRuns   = 1 << 20
+)
+
+// Finish sorts the runs, checks them, and mends what can be mended with a warning: seconds that fall while the
+// micro-batch rises. where names the source in errors, which wrap ErrProfile.
+func (p *Profile) Finish(where string) error {
+	if n := len(p.Layers); n == 0 || n > maxLayers {
+		return fmt.Errorf("%s: %w: %d layers; want 1 to %d", where, ErrProfile, n, maxLayers)
+	}
+	falling := map[string]int{}
+	for i := range p.Layers {
+		l := &p.Layers[i]
+		if !(l.Parameters >= 0) || math.IsInf(l.Parameters, 0) || !(l.Output >= 0) || math.IsInf(l.Output, 0) {
+			return fmt.Errorf("%s: %w: layer %d (%s): %v parameters, %v bytes of output; both must be finite and at least 0", where, ErrProfile, i, l.Name, l.Parameters, l.Output)
+		}
+		slices.SortStableFunc(l.Runs, compareRuns)
+		for j := range l.Runs {
+			r := &l.Runs[j]
+			if err := r.check(); err != nil {
+				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %d, micro-batch %d: %w", where, ErrProfile, i, l.Name, r.Device, r.Tensor, r.MicroBatch, err)
+			}
+			if j == 0 || r.Device != l.Runs[j-1].Device || r.Tensor != l.Runs[j-1].Tensor {
+				continue
+			}
+			last := l.Runs[j-1]
+			if last.MicroBatch == r.MicroBatch {
+				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %d: micro-batch %d is given twice", where, ErrProfile, i, l.Name, r.Device, r.Tensor, r.MicroBatch)
+			}
+		}
+		l.mend(falling)
+	}
+	p.warn(falling)
+	return nil
+}
+
+// mend lowers times that fall while the micro-batch grows. What disturbs a measurement makes it longer, and first runs
+// most of all: a time above the next larger batch's is replaced by where the line through the next two would have it.
+func (l *Layer) mend(falling map[string]int) {
+	for i := len(l.Runs) - 2; i >= 0; i-- {
+		r, next := &l.Runs[i], l.Runs[i+1]
+		if next.Device != r.Device || next.Tensor != r.Tensor || r.Forward <= next.Forward && r.Backward <= next.Backward {
+			continue
+		}
+		falling[fmt.Sprintf("%s, tensor %d", r.Device, r.Tensor)]++
+		after := next
+		if i+2 < len(l.Runs) && l.Runs[i+2].Device == r.Device && l.Runs[i+2].Tensor == r.Tensor {
+			after = l.Runs[i+2]
+		}
+		line := func(t, t1, t2 float64) float64 {
+			if t <= t1 {
+				return t
+			}
+			b, b1, b2 := float64(r.MicroBatch), float64(next.MicroBatch), float64(after.MicroBatch)
+			if b1 == b2 {
+				return t1
+			}
+			return min(t1, max(t1*b/b1, t1-(t2-t1)/(b2-b1)*(b1-b)))
+		}
+		r.Forward, r.Backward = line(r.Forward, next.Forward, after.Forward), line(r.Backward, next.Backward, after.Backward)
+	}
+}
+
+func compareRuns(a, b Run) int {
+	if c := strings.Compare(a.Device, b.Device); c != 0 {
+		return c
+	}
+	if a.Tensor != b.Tensor {
+		return a.Tensor - b.Tensor
+	}
+	return a.MicroBatch - b.MicroBatch
+}
+
+func (r *Run) check() error {
+	if r.Device == "" || r.Tensor < 1 || r.MicroBatch < 1 {
+		return errors.New("want a device, and tensor and micro-batch of at least 1")
+	}
+	if r.Backward == 0 {
+		r.Backward = 2 * r.Forward
+	}
+	for _, x := range []struct {
+		name  string
+		value float64
+	}{{"forward", r.Forward}, {"backward", r.Backward}, {"update", r.Update}, {"activation", r.Activation}} {
+		if !(x.value >= 0) || math.IsInf(x.value, 0) {
+			return fmt.Errorf("%s is %v; must be finite and at least 0", x.name, x.value)
+		}
+	}
+	return nil
+}
+
+// warn tells of gaps and of times that were mended.
+func (p *Profile) warn(falling map[string]int) {
+	keys := make([]string, 0, len(falling))
+	for k := range falling {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	for _, k := range keys {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %d layer times fall although the micro-batch grows; replaced by the line through the next two", k, falling[k]))
+	}
+	devices := p.Devices()
+	for i, l := range p.Layers {
+		for _, r := range l.Runs {
+			if !slices.Contains(devices, r.Device) {
+				p.Warnings = append(p.Warnings, fmt.Sprintf("%s ran layer %d (%s) but not every layer; it is left out", r.Device, i, l.Name))
+				devices = append(devices, r.Device) // once
+			}
+		}
+	}
+}
+
+// times are a layer's runs on a device at a tensor degree, to be read between its points.
+type times []Run
+
+func (l *Layer) times(device string, tensor int) times {
+	match := func(r Run) bool { return r.Device == device && r.Tensor == tensor }
+	first := slices.IndexFunc(l.Runs, match)
+	if first < 0 {
+		return nil
+	}
+	n := first
+	for n < len(l.Runs) && match(l.Runs[n]) {
+		n++
+	}
+	return l.Runs[first:n]
+}
+
+// at is the run of so many samples: linear between measured micro-batches; below the smallest the time of the smallest;
+// false above the largest, which probably did not fit.
+func (t times) at(samples int) (Run, bool) {
+	i := slices.IndexFunc(t, func(r Run) bool { return r.MicroBatch >= samples })
+	if i < 0 {
+		return Run{}, false
+	}
+	b := t[i]
+	if i == 0 || b.MicroBatch == samples {
+		b.MicroBatch = samples
+		return b, true
+	}
+	a := t[i-1]
+	share := float64(samples-a.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
+	mix := func(x, y float64) float64 { return x + share*(y-x) }
+	return Run{a.Device, a.Tensor, samples, mix(a.Forward, b.Forward), mix(a.Backward, b.Backward), mix(a.Update, b.Update),
+		max(a.Activation, b.Activation)}, true
+}

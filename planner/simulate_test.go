@@ -1,0 +1,80 @@
+package planner
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestEqualStages(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, m := rapid.IntRange(1, 8).Draw(t, "stages"), rapid.IntRange(1, 20).Draw(t, "micro-batches")
+		f, b := rapid.Float64Range(0.1, 3).Draw(t, "f"), rapid.Float64Range(0.1, 3).Draw(t, "b")
+		stages := make([]Timing, p)
+		for i := range stages {
+			stages[i] = Timing{Forward: f, Backward: b}
+		}
+		for _, s := range []Schedule{OneForwardOneBackward, GPipe} {
+			ops, got, err := Simulate(stages, m, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := float64(m+p-1) * (f + b); math.Abs(got-want) > 1e-9*want {
+				t.Fatalf("schedule %d: %v, want %v", s, got, want)
+			}
+			for i := range ops {
+				if len(ops[i]) != 2*m {
+					t.Fatalf("stage %d: %d operations", i, len(ops[i]))
+				}
+			}
+		}
+	})
+}
+
+func TestBadPipelines(t *testing.T) {
+	for _, s := range [][]Timing{nil, {{Forward: -1}}, {{Backward: math.NaN()}}, {{SendNext: math.Inf(1)}}} {
+		if _, _, err := Simulate(s, 2, GPipe); !errors.Is(err, ErrPipeline) {
+			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
+
+// An order is that of the simulation, and never holds more micro-batches than InFlight says.
+func TestOrder(t *testing.T) {
+	for _, schedule := range []Schedule{OneForwardOneBackward, GPipe} {
+		for stages := 1; stages < 5; stages++ {
+			for m := 1; m < 7; m++ {
+				ops, _, err := Simulate(make([]Timing, stages), m, schedule)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for s := range stages {
+					order, err := Order(s, stages, m, schedule)
+					if err != nil || !slices.Equal(order, ops[s]) {
+						t.Fatalf("%v, %v; the simulation has %v", order, err, ops[s])
+					}
+					held, most := 0, 0
+					for _, op := range order {
+						if op.Backward {
+							held--
+						} else {
+							held++
+						}
+						most = max(most, held)
+					}
+					if most != InFlight(s, stages, m, schedule) {
+						t.Errorf("stage %d of %d holds %d of %d micro-batches, not %d", s, stages, most, m, InFlight(s, stages, m, schedule))
+					}
+				}
+			}
+		}
+	}
+	for _, bad := range [][3]int{{-1, 2, 1}, {2, 2, 1}, {0, 1, 0}, {0, 1 << 19, 4}} {
+		if _, err := Order(bad[0], bad[1], bad[2], GPipe); !errors.Is(err, ErrPipeline) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}

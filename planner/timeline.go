@@ -1,0 +1,208 @@
+package planner
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/chart"
+)
+
+// Activity is what a stage, or the link behind it, does.
+type Activity string
+
+// Activities. Forward and Backward include what a stage gathers, converts and computes again. Activations go to the next
+// stage and Gradients to the one before. Synchronise and Optimize come once, after the last backward pass.
+const (
+	Forward     Activity = "forward"
+	Backward    Activity = "backward"
+	Activations Activity = "send activations"
+	Gradients   Activity = "send gradients"
+	Synchronise Activity = "synchronise gradients"
+	Optimize    Activity = "update weights"
+)
+
+// activities in the order of a figure's legend, with the edges of their boxes around a stage's row: passes above,
+// transfers in two lanes below.
+var activities = []struct {
+	activity  Activity
+	lane      int // thread of a trace
+	low, high float64
+}{
+	{Forward, 0, -0.42, 0.16}, {Backward, 0, -0.42, 0.16}, {Activations, 1, 0.18, 0.28}, {Gradients, 2, 0.3, 0.4},
+	{Synchronise, 0, -0.42, 0.16}, {Optimize, 0, -0.42, 0.16},
+}
+
+var lanes = []string{"compute", "link to the next stage", "link to the stage before"}
+
+// Span is one activity of a stage, in seconds from the start of the iteration.
+type Span struct {
+	Stage      int      `json:"stage"` // the sender of a transfer
+	Activity   Activity `json:"activity"`
+	MicroBatch int      `json:"micro_batch"` // -1: of the whole iteration
+	Begin      float64  `json:"begin"`
+	End        float64  `json:"end"`
+}
+
+// Timeline is one iteration of a plan, as the event simulation runs it.
+type Timeline struct {
+	Model   string   `json:"model"`
+	Seconds float64  `json:"seconds"` // of the iteration
+	Stages  []string `json:"stages"`  // layers and devices of each
+	Spans   []Span   `json:"spans"`   // stage by stage, activity by activity, by time
+}
+
+// Timeline simulates an iteration of a plan. A plan that does not fit the devices' memory has one, too; errors wrap
+// ErrPlan where it is not a plan for this job, and ErrPipeline where it has too many micro-batches to simulate.
+func (j *Job) Timeline(p *Plan) (*Timeline, error) {
+	costs, timings, err := j.price(p)
+	if err != nil {
+		return nil, err
+	}
+	ops, _, err := Simulate(timings, p.MicroBatches(), OneForwardOneBackward)
+	if err != nil {
+		return nil, err
+	}
+	t := &Timeline{Model: p.Model}
+	for i := range p.Stages {
+		t.Stages = append(t.Stages, p.Stages[i].String())
+		for _, backward := range []bool{false, true} {
+			t.passes(i, ops[i], backward)
+		}
+		if i+1 < len(p.Stages) {
+			t.transfers(i, Activations, ops[i], false)
+		}
+		if i > 0 {
+			t.transfers(i, Gradients, ops[i], true)
+		}
+		at := ops[i][len(ops[i])-1].End
+		for _, tail := range []Span{{Activity: Synchronise, End: costs.Stages[i].Sync}, {Activity: Optimize, End: costs.Stages[i].Update}} {
+			if tail.End > 0 {
+				t.Spans = append(t.Spans, Span{i, tail.Activity, -1, at, at + tail.End})
+				at += tail.End
+			}
+		}
+		t.Seconds = max(t.Seconds, at)
+	}
+	return t, nil
+}
+
+func (t *Timeline) passes(stage int, ops []Operation, backward bool) {
+	a := Forward
+	if backward {
+		a = Backward
+	}
+	for _, o := range ops {
+		if o.Backward == backward {
+			t.Spans = append(t.Spans, Span{stage, a, o.MicroBatch, o.Start, o.End})
+		}
+	}
+}
+
+// transfers follow the passes of a kind, as Simulate has them.
+func (t *Timeline) transfers(stage int, a Activity, ops []Operation, backward bool) {
+	for _, o := range ops {
+		if o.Backward == backward && o.Free > o.End {
+			t.Spans = append(t.Spans, Span{stage, a, o.MicroBatch, o.End, o.Free})
+		}
+	}
+}
+
+// String says a stage in a line: its layers and its devices.
+func (s *Stage) String() string {
+	var devices []string
+	for _, g := range s.Groups {
+		devices = append(devices, fmt.Sprintf("%d %s", g.Count, g.Device))
+	}
+	layers := fmt.Sprintf("layers %d-%d", s.From, s.To-1)
+	if s.To == s.From+1 {
+		layers = fmt.Sprintf("layer %d", s.From)
+	}
+	return layers + " on " + strings.Join(devices, " + ")
+}
+
+// event is one of a Chrome trace (Trace Event Format, Google): complete events "X" in microseconds, metadata "M".
+type event struct {
+	Name  string         `json:"name"`
+	Phase string         `json:"ph"`
+	Begin float64        `json:"ts"`
+	Long  float64        `json:"dur,omitempty"`
+	Stage int            `json:"pid"`
+	Lane  int            `json:"tid"`
+	Args  map[string]any `json:"args,omitempty"`
+}
+
+// WriteTrace writes the timeline as a trace that chrome://tracing and Perfetto show: a process for each stage, a thread
+// for its passes and for each direction of its links.
+func (t *Timeline) WriteTrace(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	separator := "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+	var failed error
+	write := func(e event) {
+		line, err := json.Marshal(e)
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("planner: timeline: %w", err)
+		}
+		_, _ = b.WriteString(separator) // Flush reports
+		_, _ = b.Write(line)
+		separator = ",\n"
+	}
+	for i, s := range t.Stages {
+		write(event{Name: "process_name", Phase: "M", Stage: i, Args: map[string]any{"name": fmt.Sprintf("stage %d: %s", i, s)}})
+		write(event{Name: "process_sort_index", Phase: "M", Stage: i, Args: map[string]any{"sort_index": i}})
+		for lane, name := range lanes {
+			write(event{Name: "thread_name", Phase: "M", Stage: i, Lane: lane, Args: map[string]any{"name": name}})
+		}
+	}
+	for _, s := range t.Spans {
+		e := event{Name: string(s.Activity), Phase: "X", Begin: s.Begin * 1e6, Long: (s.End - s.Begin) * 1e6, Stage: s.Stage}
+		for _, a := range activities {
+			if a.activity == s.Activity {
+				e.Lane = a.lane
+			}
+		}
+		if s.MicroBatch >= 0 {
+			e.Name = fmt.Sprintf("%s %d", s.Activity, s.MicroBatch)
+			e.Args = map[string]any{"micro_batch": s.MicroBatch}
+		}
+		write(e)
+	}
+	_, _ = b.WriteString("\n]}\n")
+	if err := b.Flush(); err != nil {
+		return err
+	}
+	return failed
+}
+
+// maxBoxes is how many spans a figure shows at most; more would be too narrow to see.
+const maxBoxes = 20000
+
+// Figure draws the timeline, a row for each stage. Errors wrap chart.ErrData where it has too many spans to be seen.
+func (t *Timeline) Figure() (chart.Figure, error) {
+	if len(t.Spans) > maxBoxes {
+		return chart.Figure{}, fmt.Errorf("%w: %d spans; a figure shows up to %d; write the trace instead, a viewer can zoom", chart.ErrData, len(t.Spans), maxBoxes)
+	}
+	panel := chart.Panel{XLabel: "seconds"}
+	for i := range t.Stages {
+		panel.Categories = append(panel.Categories, fmt.Sprintf("stage %d", i))
+	}
+	for _, a := range activities {
+		series := chart.Series{Name: string(a.activity), Kind: chart.Boxes}
+		for _, s := range t.Spans {
+			if s.Activity == a.activity {
+				series.X, series.Y = append(series.X, s.Begin), append(series.Y, s.End)
+				series.Low, series.High = append(series.Low, float64(s.Stage)+a.low), append(series.High, float64(s.Stage)+a.high)
+			}
+		}
+		if len(series.X) > 0 {
+			panel.Series = append(panel.Series, series)
+		}
+	}
+	title := "One iteration"
+	if t.Model != "" {
+		title += " of " + t.Model
+	}
+	return chart.Figure{Title: title, Panels: []chart.Panel{panel}}, nil
+}
