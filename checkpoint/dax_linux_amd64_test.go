@@ -14,7 +14,7 @@ import (
 // There is no persistent memory on most machines: a file that is mapped without MAP_SYNC takes the same stores.
 func TestMapped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.ckpt")
-	disk, publish, err := createDisk(path)
+	disk, publish, err := createDisk(path, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestStorePast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &mapped{diskFile: newDisk(file, os.O_RDWR), flags: unix.MAP_SHARED}
+	m := &mapped{diskFile: newDisk(file, os.O_RDWR, false), flags: unix.MAP_SHARED}
 	defer m.Close()
 	const size = 1 << 16
 	if err := m.Allocate(size, nil); err != nil {
@@ -98,7 +98,7 @@ func BenchmarkStorePast(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := &mapped{diskFile: newDisk(file, os.O_RDWR), flags: unix.MAP_SHARED}
+	m := &mapped{diskFile: newDisk(file, os.O_RDWR, false), flags: unix.MAP_SHARED}
 	defer m.Close()
 	const size = 64 << 20
 	if err := m.Allocate(size, nil); err != nil {

@@ -72,7 +72,7 @@ func create(path string, arrays []Array, o Options) (*File, error) {
 	if err := errors.Join(o.Validate(), check(arrays)); err != nil {
 		return nil, err
 	}
-	disk, publish, err := createDisk(path)
+	disk, publish, err := createDisk(path, o.Direct)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func openStorage(path string, o Options) (Storage, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("no regular file: %w", ErrFormat)
 	}
-	d, err := openDisk(path, !o.ReadOnly)
+	d, err := openDisk(path, !o.ReadOnly, o.Direct)
 	if err != nil || !o.DAX || o.ReadOnly {
 		return d, err
 	}

@@ -11,17 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskFile is an ordinary file. Large pieces go past the page cache (O_DIRECT) into blocks that are allocated already,
-// and one fdatasync at the end makes them durable: that leaves the processor to those who compute (decision 9). Where
-// it cannot be, and for small pieces, pwrite with write-back begun at once.
+// diskFile is an ordinary file, written by pwrite into blocks that are allocated already, with write-back begun at once
+// and one fdatasync at the end. With Options.Direct large pieces go past the page cache (O_DIRECT), where that can be
+// (decision 9).
 type diskFile struct {
 	*os.File
-	direct *os.File // the same past the page cache; nil where that cannot be
+	direct *os.File // the same past the page cache, or nil
 }
 
-// newDisk opens the file a second time, past the cache.
-func newDisk(f *os.File, flag int) *diskFile {
+// newDisk opens the file a second time, past the cache, where that is asked for and possible.
+func newDisk(f *os.File, flag int, past bool) *diskFile {
 	d := &diskFile{File: f}
+	if !past {
+		return d
+	}
 	if direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), flag|unix.O_DIRECT, 0); err == nil {
 		d.direct = direct
 	}
@@ -40,7 +43,7 @@ func (d *diskFile) Close() error {
 const zeroChunk = 4 << 20
 
 // createDisk makes an empty file that does not appear under its name until publish.
-func createDisk(path string) (s *diskFile, publish func() error, err error) {
+func createDisk(path string, past bool) (s *diskFile, publish func() error, err error) {
 	temporary := path + ".creating"
 	f, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -54,7 +57,7 @@ func createDisk(path string) (s *diskFile, publish func() error, err error) {
 		f.Close()
 		return nil, nil, err
 	}
-	return newDisk(f, os.O_RDWR), func() error {
+	return newDisk(f, os.O_RDWR, past), func() error {
 		// Never over an existing file: it may hold the only checkpoint.
 		if err := unix.Renameat2(unix.AT_FDCWD, temporary, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err != nil {
 			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
@@ -71,7 +74,7 @@ func createDisk(path string) (s *diskFile, publish func() error, err error) {
 	}, nil
 }
 
-func openDisk(path string, write bool) (*diskFile, error) {
+func openDisk(path string, write, past bool) (*diskFile, error) {
 	flag := os.O_RDONLY
 	if write {
 		flag = os.O_RDWR
@@ -86,7 +89,7 @@ func openDisk(path string, write bool) (*diskFile, error) {
 			return nil, err
 		}
 	}
-	return newDisk(f, flag), nil
+	return newDisk(f, flag, past), nil
 }
 
 // lock keeps a second writer out; the lock ends with the process.

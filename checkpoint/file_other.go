@@ -11,7 +11,7 @@ import (
 type diskFile struct{ *os.File }
 
 // createDisk makes an empty file that does not appear under its name until publish.
-func createDisk(path string) (s *diskFile, publish func() error, err error) {
+func createDisk(path string, _ bool) (s *diskFile, publish func() error, err error) {
 	temporary := path + ".creating"
 	f, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -25,7 +25,7 @@ func createDisk(path string) (s *diskFile, publish func() error, err error) {
 	}, nil
 }
 
-func openDisk(path string, write bool) (*diskFile, error) {
+func openDisk(path string, write, _ bool) (*diskFile, error) {
 	flag := os.O_RDONLY
 	if write {
 		flag = os.O_RDWR

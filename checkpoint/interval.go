@@ -8,16 +8,22 @@ import (
 
 // Interval finds how many steps to let pass between two saves: as few as the time may cost. It is CheckFreq's rule
 // (Mohan, Phanishayee and Chidambaram, "CheckFreq: Frequent, Fine-Grained DNN Checkpointing", FAST 2021) with two
-// departures: the overhead is measured from steps with and without a save under way throughout the run, not in a
-// profiling phase, and the interval is also bound from below by the share of time that the overhead may take. The
-// zero value is ready. It reads no clock.
+// departures: what a save costs is measured throughout the run, not in a profiling phase, as the time that all steps
+// took that it touched beyond steps that none touched; and the interval is bound from below by the share of time that
+// this may take, instead of being raised by two steps whenever that share was passed. The zero value is ready. It
+// reads no clock.
 type Interval struct {
 	// Budget is the share of time that saving may add, 0 to 1; 0: 0.035.
 	Budget float64
 
-	quiet, busy, persist []time.Duration // the last ones
-	extra                int             // steps added because the measured share was above the budget
-	since                int             // steps since the last correction
+	quiet   []time.Duration // the last steps that no save touched
+	costs   []time.Duration // of the last saves: their steps' time, beyond as many quiet ones
+	persist []time.Duration // of the last saves
+
+	saving     bool // a save was begun and not accounted for
+	spent      time.Duration
+	touched    int // steps of it
+	unfinished int // steps since the last quiet one
 }
 
 const (
@@ -30,24 +36,40 @@ func remember(d []time.Duration, x time.Duration) []time.Duration {
 	return d[max(0, len(d)-remembered):]
 }
 
-func median(d []time.Duration) float64 {
+// middle is the mean without the lowest and the highest eighth: what one save in ten costs counts, what one
+// interruption of the machine cost does not.
+func middle(d []time.Duration) float64 {
 	s := slices.Sorted(slices.Values(d))
-	return float64(s[len(s)/2])
+	s = s[len(s)/8 : len(s)-len(s)/8]
+	sum := 0.0
+	for _, x := range s {
+		sum += float64(x)
+	}
+	return sum / float64(len(s))
 }
 
-// Step takes the duration of a training step, and whether a save was under way in it.
-func (i *Interval) Step(d time.Duration, saving bool) {
-	if saving {
-		i.busy = remember(i.busy, d)
-	} else {
-		i.quiet = remember(i.quiet, d)
+// Step takes the duration of a training step, whether a save was begun in it, and whether one was under way at any
+// moment of it.
+func (i *Interval) Step(d time.Duration, begun, saving bool) {
+	if i.saving && (begun || !saving) { // the save before is accounted for
+		if len(i.quiet) > 0 {
+			i.costs = remember(i.costs, i.spent-time.Duration(i.touched)*time.Duration(middle(i.quiet)))
+		}
+		i.saving = false
 	}
-	i.since++
-	// CheckFreq's correction: two more steps each time the run as a whole proves too slow.
-	if i.since >= 2*remembered && len(i.quiet) >= needed && i.share() > i.budget() {
-		i.extra += 2
-		i.since = 0
+	switch {
+	case begun:
+		i.saving, i.spent, i.touched = true, d, 1
+	case saving:
+		i.spent += d
+		i.touched++
 	}
+	if begun || saving {
+		i.unfinished++
+		return
+	}
+	i.unfinished = 0
+	i.quiet = remember(i.quiet, d)
 }
 
 // Saved takes the time from a save's first write until it was durable.
@@ -60,29 +82,14 @@ func (i *Interval) budget() float64 {
 	return i.Budget
 }
 
-// overhead is what one save adds to the run, in nanoseconds, and the time of a step without one.
-func (i *Interval) overhead() (overhead, step float64) {
-	step = median(i.quiet)
-	steps := math.Ceil(median(i.persist) / step) // that a save lasts
-	return max(0, median(i.busy)-step) * max(1, steps), step
-}
-
-// share is what saving adds at the present interval.
-func (i *Interval) share() float64 {
-	if len(i.busy) < needed || len(i.persist) < needed {
-		return 0
-	}
-	overhead, step := i.overhead()
-	return overhead / (step * float64(i.Steps()))
-}
-
-// Steps is the interval: 1 saves every step. Until enough was measured it is 2, so that steps of both sorts are seen.
+// Steps is the interval: 1 saves every step. Until enough was measured it leaves a step without a save after each.
 func (i *Interval) Steps() int {
-	if len(i.quiet) < needed || len(i.busy) < needed || len(i.persist) < needed {
-		return 2
+	if len(i.quiet) < needed || len(i.costs) < needed || len(i.persist) < needed {
+		return 2 + i.unfinished
 	}
-	overhead, step := i.overhead()
-	k := math.Ceil((median(i.persist) - overhead) / step) // the next save does not meet this one
-	k = max(k, math.Ceil(overhead/(i.budget()*step)), 1)
-	return int(min(k, 1<<20)) + i.extra
+	step := max(1, middle(i.quiet))
+	cost := max(0, middle(i.costs))
+	k := math.Ceil((middle(i.persist) - cost) / step) // the next save does not meet this one
+	k = max(k, math.Ceil(cost/(i.budget()*step)), 1)
+	return int(min(k, 1<<20))
 }

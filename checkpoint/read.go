@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	readers   = 2 // at a time: while one hashes, the other keeps the storage busy; more disturb its reading ahead
-	readChunk = 4 << 20
+	readers   = 2         // at a time: while one hashes, the other keeps the storage busy; more disturb its reading ahead
+	readChunk = 256 << 10 // hashed while it is in the processor's cache
 )
 
 // readArrays reads and verifies all arrays of a slot, several at a time, into memory of its own where into is nil.

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -16,10 +15,9 @@ type Save struct {
 	step     uint64
 	written  []bool
 	hashes   []uint64
-	began    bool // the slot was freed; the writer's
-	poison   bool // the slot cannot be trusted any more; the writer's
-	mu       sync.Mutex
-	err      error // the first; fixed once done is closed
+	began    bool  // the slot was freed; the writer's
+	poison   bool  // the slot cannot be trusted any more; the writer's
+	err      error // the first; the writer's until done is closed
 	done     chan struct{}
 	settled  func(error) // told the outcome, before done is closed; may be nil
 }

@@ -114,7 +114,7 @@ func (s *Set) parts(arrays []Array) ([][]Array, error) {
 }
 
 // Restore fills the arrays from the newest step that verifies in all files, and gives up what single ranks have
-// beyond it. The errors are those of File.Restore. Reports are those of the files, of the last step tried.
+// beyond it. The errors are those of File.Restore. Reports are those of the files.
 func (s *Set) Restore(arrays []Array) (State, []Report, error) {
 	parts, err := s.parts(arrays)
 	if err != nil {
@@ -140,7 +140,9 @@ func (s *Set) Restore(arrays []Array) (State, []Report, error) {
 		none = none || whole && len(f.committed()) == 0
 	}
 	for _, step := range s.common() {
-		state, err := s.restoreStep(parts, step, reports)
+		tried := make([]Report, len(s.files))
+		state, err := s.restoreStep(parts, step, tried)
+		merge(reports, tried)
 		if err == nil {
 			return state, reports, s.settle(step)
 		}
@@ -177,6 +179,20 @@ func (s *Set) RestoreStep(arrays []Array, step uint64) (State, error) {
 		return State{}, fmt.Errorf("step %d: %w: %w", step, err, ErrCorrupt)
 	}
 	return state, s.settle(step)
+}
+
+// merge adds what was found of one more step; what was found damaged before it stays so.
+func merge(reports, tried []Report) {
+	for i := range tried {
+		for k := range tried[i].Slots {
+			if k < len(reports[i].Slots) && tried[i].Slots[k].Fault == "" {
+				tried[i].Slots[k].Fault = reports[i].Slots[k].Fault
+			}
+		}
+		if tried[i].Slots != nil { // else another rank failed first
+			reports[i] = tried[i]
+		}
+	}
 }
 
 // common are the steps that all ranks have committed, newest first.

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -41,15 +40,10 @@ func (f *File) copyAll(from <-chan *job, to chan<- *job) {
 	}
 }
 
-// writers is how many arrays are written at a time: while some are hashed, others keep the storage busy.
-const writers = 6
-
-// writeAll is the one writer. Arrays of one save are written side by side, everything else in the order in which it
-// was asked for: so an error of the storage meets the save whose bytes it concerns, or a later one, never one that
-// was told to be durable.
+// writeAll is the one writer. It writes in the order in which it was asked to: so an error of the storage meets the
+// save whose bytes it concerns, or a later one, never one that was told to be durable. More goroutines are no faster
+// (the kernel writes back while the next piece is hashed), and take the processor from those who compute.
 func (f *File) writeAll(from <-chan *job) {
-	var side sync.WaitGroup
-	free := make(chan struct{}, writers)
 	for j := range from {
 		s := j.save
 		if !s.began && (!j.end || j.commit) {
@@ -62,21 +56,16 @@ func (f *File) writeAll(from <-chan *job) {
 			s.fail(err)
 		}
 		if !j.end {
-			free <- struct{}{}
-			side.Go(func() {
-				if s.failed() == nil {
-					sum, err := f.writeArray(s, j)
-					s.hashes[j.array] = sum
-					s.fail(err)
-				}
-				f.release(j.array)
-				<-free
-			})
+			if s.err == nil {
+				sum, err := f.writeArray(s, j)
+				s.hashes[j.array] = sum
+				s.fail(err)
+			}
+			f.release(j.array)
 			continue
 		}
-		side.Wait()
 		var r record
-		if err := s.failed(); j.commit && err == nil {
+		if err := s.err; j.commit && err == nil {
 			r, err = commitSlot(f.storage, f.head, s.slot, s.sequence, s.step, encodeManifest(f.head.id, s.sequence, s.hashes, j.state))
 			// What was not flushed may be lost although the kernel calls it clean: never try again there.
 			s.poison = err != nil
@@ -84,22 +73,13 @@ func (f *File) writeAll(from <-chan *job) {
 		}
 		f.settle(j, r)
 	}
-	side.Wait()
 }
 
 // fail notes the first error.
 func (s *Save) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.err == nil {
 		s.err = err
 	}
-}
-
-func (s *Save) failed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
 }
 
 // writeArray writes an array and hashes exactly the bytes that it writes.

@@ -59,7 +59,7 @@ type Path struct {
 
 // CryptoRate is the bytes per second that one end of a secure level encrypts or decrypts: AES-GCM in crypto/tls on one
 // core, measured in experiments/planner/secure.
-const CryptoRate = 1.5e9
+const CryptoRate = 4.7e9
 
 // Seconds is the time a message of so many bytes takes over the path: all latencies, the slowest bandwidth for that
 // size, and on a secure level encryption and decryption.

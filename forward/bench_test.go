@@ -3,6 +3,8 @@ package forward
 import (
 	"fmt"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/train"
 )
 
 func BenchmarkSweep(b *testing.B) {
@@ -15,4 +17,39 @@ func BenchmarkSweep(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A forward pass of two inputs of 16 examples, from fixed point and from floats.
+func BenchmarkForward(b *testing.B) {
+	net, err := train.MLP(1024, 1600, 1600, 10)
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, batch := NewWeights(net, 1), train.Batch{Inputs: make([]float32, 32*1024), Targets: make([]int32, 32)}
+	for i := range batch.Inputs {
+		batch.Inputs[i] = float32(i%17) / 17
+	}
+	b.Run("fixed point", func(b *testing.B) {
+		m := NewModel(net)
+		for range b.N {
+			if _, err := m.Losses(w, batch); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("float", func(b *testing.B) {
+		v, err := w.Values(net)
+		if err != nil {
+			b.Fatal(err)
+		}
+		pass, err := net.NewPass(32, false, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for range b.N {
+			if _, err := pass.Loss(v, batch); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

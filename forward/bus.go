@@ -9,9 +9,10 @@ import (
 type Bus interface {
 	// Publish sends a frame.
 	Publish(ctx context.Context, frame []byte) error
-	// Next returns the next frame, from the beginning of the run on. It waits until there is one or ctx ends.
+	// Next returns the next frame, from the beginning of the run or the last mark on. It waits until there is one or ctx
+	// ends. Nothing, of length 0, is for the Bus itself and to be passed over.
 	Next(ctx context.Context) ([]byte, error)
-	// Behind says whether Next has a frame at once.
+	// Behind says whether Next has something at once.
 	Behind() bool
 }
 
@@ -20,13 +21,44 @@ type Memory struct {
 	mu      sync.Mutex
 	frames  [][FrameBytes]byte
 	changed chan struct{} // closed at the next frame
+	readers []*memoryReader
+	sealed  bool
+	dropped int // frames before the first of frames
 }
 
 // NewMemory has no frames.
 func NewMemory() *Memory { return &Memory{changed: make(chan struct{})} }
 
 // Reader begins with the first frame.
-func (m *Memory) Reader() Bus { return &memoryReader{memory: m} }
+func (m *Memory) Reader() Bus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := &memoryReader{memory: m}
+	m.readers = append(m.readers, r)
+	return r
+}
+
+// Seal says that no reader will be added: frames that all have read are dropped from now on.
+func (m *Memory) Seal() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sealed = true
+}
+
+// dropEvery is how many frames gather before it is seen which are read.
+const dropEvery = 1 << 12
+
+func (m *Memory) drop() {
+	if !m.sealed || len(m.frames) < dropEvery {
+		return
+	}
+	read := m.dropped + len(m.frames)
+	for _, r := range m.readers {
+		read = min(read, r.at)
+	}
+	m.frames = append(m.frames[:0], m.frames[read-m.dropped:]...)
+	m.dropped = read
+}
 
 type memoryReader struct {
 	memory *Memory
@@ -37,6 +69,7 @@ func (r *memoryReader) Publish(_ context.Context, frame []byte) error {
 	m := r.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.drop()
 	m.frames = append(m.frames, [FrameBytes]byte(frame))
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -47,8 +80,8 @@ func (r *memoryReader) Next(ctx context.Context) ([]byte, error) {
 	m := r.memory
 	for {
 		m.mu.Lock()
-		if r.at < len(m.frames) {
-			f := m.frames[r.at]
+		if r.at < m.dropped+len(m.frames) {
+			f := m.frames[r.at-m.dropped]
 			r.at++
 			m.mu.Unlock()
 			return f[:], nil
@@ -66,5 +99,5 @@ func (r *memoryReader) Next(ctx context.Context) ([]byte, error) {
 func (r *memoryReader) Behind() bool {
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()
-	return r.at < len(r.memory.frames)
+	return r.at < r.memory.dropped+len(r.memory.frames)
 }

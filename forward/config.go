@@ -67,6 +67,7 @@ func (c *Config) Validate() error {
 	for p, n := range c.Examples {
 		if n < 1 || n > 1<<20 {
 			bad("examples[%d] is %d; 1 to %d", p, n, 1<<20)
+			break // the others are likely to be the same
 		}
 	}
 	if !(c.Momentum >= 0 && c.Momentum <= 0.99) {
@@ -84,6 +85,9 @@ func (c *Config) Validate() error {
 // direction is the one that a pair tries.
 func (c *Config) direction(pair int) int { return pair * c.Directions / (c.Processors / 2) }
 
+// allPairs has a bit for each pair.
+func (c *Config) allPairs() uint64 { return uint64(1)<<(c.Processors/2-1)<<1 - 1 }
+
 // rate is the learning rate of a step.
 func (c *Config) rate(step int) float64 {
 	done := float64(step) / float64(c.Steps)
@@ -91,17 +95,32 @@ func (c *Config) rate(step int) float64 {
 	case "linear":
 		return c.LearningRate * (1 - done)
 	case "cosine":
-		return c.LearningRate * float64(0.5*(1+math.Cos(math.Pi*done)))
+		return c.LearningRate * float64(0.5*(1+cosine(done)))
 	}
 	return c.LearningRate
 }
 
+// cosine is that of pi x, x from 0 to 1, by its series. Unlike math.Cos it has no product that goes into a sum, which some
+// builds round once and others twice: all must come to the same bits.
+func cosine(x float64) float64 {
+	if x > 0.5 {
+		return -cosine(1 - x)
+	}
+	x *= math.Pi
+	square, y := x*x, 1.0
+	for k := 22.0; k > 0; k -= 2 {
+		y = 1 - square*y/(k*(k-1))
+	}
+	return y
+}
+
 // memory is the number of earlier steps that momentum repeats.
 func (c *Config) memory() int {
-	if c.Momentum == 0 {
-		return 0
+	n := 0
+	for share := c.Momentum; share >= 0.05; share *= c.Momentum {
+		n++
 	}
-	return int(math.Ceil(math.Log(0.05) / math.Log(c.Momentum)))
+	return n
 }
 
 // Timeout is how long a processor waits for another before it proposes to go on without.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -74,10 +73,7 @@ func (l *LogWriter) Bytes() int64 { return l.bytes }
 
 // Add notes a step's commit.
 func (l *LogWriter) Add(c Commit) error {
-	l.block = binary.AppendUvarint(l.block, c.Pairs)
-	for _, k := range c.Increments {
-		l.block = binary.AppendVarint(l.block, int64(k))
-	}
+	l.block = c.encode(l.block)
 	if l.steps++; l.steps == blockSteps {
 		return l.Flush()
 	}
@@ -112,7 +108,7 @@ func NewLogReader(r io.Reader) (*LogReader, error) {
 	l := &LogReader{r: bufio.NewReader(r)}
 	start := make([]byte, len(logMagic)+4)
 	if _, err := io.ReadFull(l.r, start); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLog, err)
+		return nil, fmt.Errorf("%w: too short for a log of forward-only training", ErrLog)
 	}
 	n := binary.LittleEndian.Uint32(start[len(logMagic):])
 	switch {
@@ -125,7 +121,7 @@ func NewLogReader(r io.Reader) (*LogReader, error) {
 	}
 	rest := make([]byte, n+8)
 	if _, err := io.ReadFull(l.r, rest); err != nil {
-		return nil, fmt.Errorf("%w: header: %w", ErrLog, err)
+		return nil, fmt.Errorf("%w: it ends within the header", ErrLog)
 	}
 	l.chain = xxh3.Hash(slices.Concat(start, rest[:n]))
 	if l.chain != binary.LittleEndian.Uint64(rest[n:]) {
@@ -151,19 +147,11 @@ func (l *LogReader) Next() (Commit, error) {
 	bad := func(what string) (Commit, error) {
 		return Commit{}, fmt.Errorf("%w: step %d: %s", ErrLog, l.steps, what)
 	}
-	c := Commit{Increments: make([]int32, l.Header.Config.Directions)}
-	var n int
-	if c.Pairs, n = binary.Uvarint(l.block); n <= 0 {
-		return bad("no pairs")
+	c, rest, err := decodeCommit(l.block, l.Header.Config.Directions)
+	if err != nil {
+		return bad(err.Error())
 	}
-	l.block = l.block[n:]
-	for i := range c.Increments {
-		k, n := binary.Varint(l.block)
-		if n <= 0 || k > math.MaxInt32 || k < math.MinInt32 {
-			return bad("no increment")
-		}
-		c.Increments[i], l.block = int32(k), l.block[n:]
-	}
+	l.block = rest
 	if l.left--; l.left == 0 && len(l.block) > 0 {
 		return bad("bytes left over in its block")
 	}

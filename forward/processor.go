@@ -30,9 +30,10 @@ type Processor struct {
 	Each func(step int, c Commit) error
 
 	round   round
+	last    uint64 // the pairs of the step before
 	counted Stats
 	batch   train.Batch
-	state   *state // after Begin
+	state   *state // after Begin or Follow
 	start   int
 }
 
@@ -49,15 +50,22 @@ type Stats struct {
 func (p *Processor) Stats() Stats { return p.counted }
 
 // Begin applies the commits of a run's first steps, from a log, so that Run goes on after them.
-func (p *Processor) Begin(commits []Commit) error {
-	if len(commits) > p.Config.Steps {
-		return fmt.Errorf("%w: %d commits for %d steps", ErrConfig, len(commits), p.Config.Steps)
+func (p *Processor) Begin(commits []Commit) error { return p.begin(commits, 0) }
+
+// begin is Begin with weights that have seen the first done steps already.
+func (p *Processor) begin(commits []Commit, done int) error {
+	if len(commits) > p.Config.Steps || done > len(commits) {
+		return fmt.Errorf("%w: %d commits and weights after %d steps, of %d", ErrConfig, len(commits), done, p.Config.Steps)
 	}
 	p.state = &state{config: p.Config, w: p.Weights}
 	for step, c := range commits {
-		p.state.apply(uint32(step), c.Increments, nil)
+		if step < done {
+			p.state.remember(uint32(step), c.Increments)
+		} else {
+			p.state.apply(uint32(step), c.Increments, nil)
+		}
 	}
-	p.start = len(commits)
+	p.start, p.last = len(commits), p.Config.allPairs()
 	return nil
 }
 
@@ -70,17 +78,18 @@ func (p *Processor) Run(ctx context.Context) error {
 	if p.Rank >= p.Config.Processors {
 		return fmt.Errorf("%w: rank %d of %d processors", ErrConfig, p.Rank, p.Config.Processors)
 	}
-	s := p.state
-	if s == nil {
-		s = &state{config: p.Config, w: p.Weights}
+	if p.state == nil {
+		if err := p.begin(nil, 0); err != nil {
+			return err
+		}
 	}
-	last := uint64(1)<<(p.Config.Processors/2-1)<<1 - 1
+	s := p.state
 	for step := p.start; step < p.Config.Steps; step++ {
-		pairs, tried, err := p.step(ctx, s, step, last)
+		pairs, tried, err := p.step(ctx, s, step)
 		if err != nil {
 			return fmt.Errorf("forward: processor %d, step %d: %w", p.Rank, step, err)
 		}
-		last = pairs
+		p.last = pairs
 		commit := p.round.decide(pairs)
 		s.apply(uint32(step), commit.Increments, tried)
 		p.counted.Dropped += int64(commit.Dropped)
@@ -102,8 +111,8 @@ func (p *Processor) Run(ctx context.Context) error {
 }
 
 // step goes through one step up to its decision. Where it tried a direction, the weights still stand there.
-func (p *Processor) step(ctx context.Context, s *state, step int, last uint64) (pairs uint64, tried *term, err error) {
-	p.round.begin(p.Config, uint32(step), last)
+func (p *Processor) step(ctx context.Context, s *state, step int) (pairs uint64, tried *term, err error) {
+	p.round.begin(p.Config, uint32(step), p.last)
 	for p.Bus.Behind() { // perhaps the step is decided already
 		if pairs, done, err := p.next(ctx); done || err != nil {
 			return pairs, nil, err
@@ -143,6 +152,9 @@ func (p *Processor) next(ctx context.Context) (pairs uint64, done bool, err erro
 	b, err := p.Bus.Next(ctx)
 	if err != nil {
 		return 0, false, err
+	}
+	if len(b) == 0 {
+		return 0, false, nil
 	}
 	f, err := DecodeFrame(b)
 	if err != nil {

@@ -33,6 +33,11 @@ func (s *state) apply(step uint32, increments []int32, tried *term) {
 		terms = append(terms, term{step: tried.step, direction: tried.direction, plus: tried.minus, minus: tried.plus})
 	}
 	s.w.add(s.config.Kind, s.config.Key, terms)
+	s.remember(step, increments)
+}
+
+// remember keeps what momentum needs of a step.
+func (s *state) remember(step uint32, increments []int32) {
 	if n := s.config.memory(); n > 0 {
 		s.past = append(s.past, past{step, increments})
 		s.past = s.past[max(0, len(s.past)-n):]

@@ -32,7 +32,7 @@ type Weights struct {
 func NewWeights(net *train.Network, key uint64) *Weights {
 	w := &Weights{params: net.Params()}
 	for i, p := range w.params {
-		data, shift := make([]int32, p.Len()), shiftFor(math.Abs(p.Mean)+6*p.Std)
+		data, shift := make([]int32, p.Len()), shiftFor(math.Abs(p.Mean)+float64(6*p.Std))
 		start := nearest(toUnits(p.Mean), shift)
 		for j := range data {
 			data[j] = int32(start)
@@ -95,10 +95,7 @@ func (w *Weights) Len() int {
 
 // Read is train.Source's.
 func (w *Weights) Read(param, from int, dst []float32) {
-	unit := float32(math.Ldexp(1, int(w.shift[param])-unitBits))
-	for i, x := range w.data[param][from:][:len(dst)] {
-		dst[i] = float32(x) * unit
-	}
+	floats(dst, w.data[param][from:], float32(math.Ldexp(1, int(w.shift[param])-unitBits)))
 }
 
 // Values are the weights as floats.

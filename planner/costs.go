@@ -12,7 +12,7 @@ type Point struct {
 
 // Front is what is known of consecutive last stages of a pipeline.
 type Front struct {
-	Max, Sum float64 // largest and summed seconds of a micro-batch
+	Max, Sum float64 // largest and summed seconds of a micro-batch; see Boundary
 	Tail     float64 // the largest tail
 	Stages   int
 }
@@ -34,9 +34,10 @@ type Costs interface {
 	Stage(from, to, shape, behind int) []Point
 	// Kind groups shapes that are the same to Boundary as what follows.
 	Kind(shape int) int
-	// Boundary is the seconds that a micro-batch takes, there and back, from a stage of this shape that ends before
-	// layer to the next one, of that kind; used is what the next and all later stages took.
-	Boundary(layer, shape, next int, used []int) float64
+	// Boundary is what it takes to pass a micro-batch on, from a stage of this shape that ends before layer to the next
+	// one, of that kind: the seconds that each of the two is busy with it, and those that count in the sum. used is what
+	// the next and all later stages took.
+	Boundary(layer, shape, next int, used []int) (busy, sum float64)
 	// Work is what a layer of a micro-batch takes at least, in device-seconds of a class, +Inf where that class cannot:
 	// a stage with n[c] devices of class c takes at least the sum of a(l) over its layers, divided by the sum of
 	// n[c]*v(c), where a(l) is the least Work of l over the classes and v(c) the largest a(l)/Work(c, l). It serves to

@@ -10,7 +10,7 @@ import (
 
 // course is the search under one condition: dynamic programming from the last stage to the first. A state is a number
 // of stages, the layers they begin with, the devices they took and the kind of the first of them; it keeps the Pareto
-// points of (largest step, sum of steps, largest tail) over all plans of these stages.
+// points of (largest step, the first stage's own step, sum of steps, largest tail) over all plans of these stages.
 type course struct {
 	costs       Costs
 	pool        []int
@@ -38,12 +38,14 @@ type course struct {
 
 // node is a Pareto point of a state.
 type node struct {
-	max, sum, tail float64
-	boundary       float64
-	point          Point
-	next           int32 // node of the stages behind, -1: none
-	from, to       int32
-	shape          int32
+	max           float64 // largest step of the stages but the first
+	own           float64 // step of the first, without what it receives
+	sum, tail     float64
+	busy, passing float64
+	point         Point
+	next          int32 // node of the stages behind, -1: none
+	from, to      int32
+	shape         int32
 }
 
 // key is a state of a given number of stages.
@@ -192,7 +194,7 @@ func (s *course) extend(st *state, next *frontier, stages int, limit float64) fl
 	low := Front{Max: math.Inf(1), Sum: math.Inf(1), Tail: math.Inf(1)}
 	for _, n := range st.nodes {
 		a := s.node(n)
-		low = Front{min(low.Max, a.max), min(low.Sum, a.sum), min(low.Tail, a.tail), stages}
+		low = Front{min(low.Max, max(a.max, a.own)), min(low.Sum, a.sum), min(low.Tail, a.tail), stages}
 	}
 	used := make([]int, len(s.pool))
 	free := make([]int, len(s.pool))
@@ -209,12 +211,12 @@ shapes:
 			continue
 		}
 		rate, own := s.rate(free), s.rate(counts)
-		boundary := 0.0
+		busy, passing := 0.0, 0.0
 		if st.kind >= 0 {
-			boundary = s.costs.Boundary(to, shape, int(st.kind), st.used)
+			busy, passing = s.costs.Boundary(to, shape, int(st.kind), st.used)
 		}
 		for from := to - 1; from >= 0; from-- {
-			if s.alone(low, to, from, own, boundary, stages) > limit {
+			if s.alone(low, to, from, own, busy, passing, stages) > limit {
 				break // more layers only take longer
 			}
 			if from > 0 && stages == s.most {
@@ -227,33 +229,33 @@ shapes:
 			if len(points) == 0 {
 				break
 			}
-			limit = s.join(st, next, Choice{From: from, To: to, Shape: shape, Boundary: boundary}, points, used, rate, stages, limit)
+			limit = s.join(st, next, Choice{From: from, To: to, Shape: shape, Busy: busy, Passing: passing}, points, used, rate, stages, limit)
 		}
 	}
 	return limit
 }
 
 // alone is a total that no plan is under whose stage takes layers from..to-1 at a speed.
-func (s *course) alone(low Front, to, from int, speed, boundary float64, stages int) float64 {
-	step := (s.work[to]-s.work[from])/speed + boundary
-	return s.costs.Total(Front{max(low.Max, step), low.Sum + step, low.Tail, stages}) * (1 - 1e-12)
+func (s *course) alone(low Front, to, from int, speed, busy, passing float64, stages int) float64 {
+	step := (s.work[to] - s.work[from]) / speed
+	return s.costs.Total(Front{max(low.Max, step+busy), low.Sum + step + passing, low.Tail, stages}) * (1 - 1e-12)
 }
 
 // join adds a stage, in each way of running it, to each Pareto point of st.
 func (s *course) join(st *state, next *frontier, c Choice, points []Point, used []int, rate float64, stages int, limit float64) float64 {
 	var to *state
 	for _, p := range points {
-		step := p.Step + c.Boundary
 		for _, n := range st.nodes {
 			a := s.node(n)
-			b := node{max: max(a.max, step), sum: a.sum + step, tail: max(a.tail, p.Tail), boundary: c.Boundary, point: p,
+			b := node{max: max(a.max, a.own+c.Busy), own: p.Step + c.Busy, sum: a.sum + p.Step + c.Passing, tail: max(a.tail, p.Tail), busy: c.Busy, passing: c.Passing, point: p,
 				next: n, from: int32(c.From), to: int32(c.To), shape: int32(c.Shape)}
-			if s.beneath(b.max, b.sum, b.tail, stages, c.From, rate) > limit {
+			largest := max(b.max, b.own)
+			if s.beneath(largest, b.sum, b.tail, stages, c.From, rate) > limit {
 				continue
 			}
 			if c.From == 0 {
 				if stages >= s.least {
-					if total := s.costs.Total(Front{b.max, b.sum, b.tail, stages}); total < s.lowest && total <= limit {
+					if total := s.costs.Total(Front{largest, b.sum, b.tail, stages}); total < s.lowest && total <= limit {
 						limit = s.keep(b, stages, total)
 					}
 				}
@@ -327,13 +329,15 @@ func (s *course) insert(st *state, b node) {
 }
 
 // alike is the total if nothing came before.
-func (s *course) alike(n *node) float64 { return s.costs.Total(Front{n.max, n.sum, n.tail, 1}) }
+func (s *course) alike(n *node) float64 {
+	return s.costs.Total(Front{max(n.max, n.own), n.sum, n.tail, 1})
+}
 
 // keep notes a complete plan and returns the new limit.
 func (s *course) keep(b node, stages int, total float64) float64 {
 	k := Candidate{Total: total}
 	for n := b; ; n = s.node(n.next) {
-		k.Choices = append(k.Choices, Choice{int(n.from), int(n.to), int(n.shape), n.point, n.boundary})
+		k.Choices = append(k.Choices, Choice{int(n.from), int(n.to), int(n.shape), n.point, n.busy, n.passing})
 		if n.next < 0 {
 			break
 		}

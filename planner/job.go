@@ -254,4 +254,9 @@ func (j *Job) layersFit() error {
 	return nil
 }
 
-func gigabytes(b float64) string { return fmt.Sprintf("%.2f GiB", b/(1<<30)) }
+func gigabytes(b float64) string {
+	if b < 1<<30 {
+		return fmt.Sprintf("%.3g MiB", b/(1<<20))
+	}
+	return fmt.Sprintf("%.2f GiB", b/(1<<30))
+}

@@ -61,9 +61,9 @@ type goal struct{ step, tail float64 }
 
 // pack chooses strategies for the layers in the packer, among ways of one tensor degree (negative: of any, as conversion
 // costs nothing) that need at most peak beside what stays. False: they do not fit.
-func (c *condition) pack(f *form, inflight int, tensor int, peak [2]float64, weight goal, relaxed bool) (least float64, result packed, ok bool) {
+func (c *condition) pack(f *form, inflight int, tensor int, peak [maxTeams]float64, weight goal, relaxed bool) (least float64, result packed, ok bool) {
 	p := &c.packer
-	var capacity [2]float64
+	var capacity [maxTeams]float64
 	for g, t := range f.groups {
 		capacity[g] = c.limit(t.class) - c.Options.Reserve - peak[g]
 		if capacity[g] <= 0 {
@@ -129,7 +129,7 @@ func (p *packer) fill(relaxed bool) (least float64, result packed, ok bool) {
 
 // options sets a kind's ways. Relaxed, the teams' mean
 // counts, which is never above the slower or the fuller of them.
-func (c *condition) options(f *form, it *item, inflight, tensor int, peak, capacity [2]float64, weight goal, relaxed bool) {
+func (c *condition) options(f *form, it *item, inflight, tensor int, peak, capacity [maxTeams]float64, weight goal, relaxed bool) {
 	it.hull = it.hull[:0]
 	for w := range f.ways {
 		cost := &f.costs[it.kind][w]
@@ -201,7 +201,7 @@ func (c *condition) packs(from, to, shape, inflight int) []Point {
 	}
 	c.guessed = true
 	var points []Point
-	for t := 0; t < len(f.ways); t++ {
+	for t := range f.ways {
 		if t > 0 && f.ways[t].tensor == f.ways[t-1].tensor {
 			continue
 		}
@@ -226,7 +226,7 @@ func (c *condition) packs(from, to, shape, inflight int) []Point {
 }
 
 // both is a peak of the first team, and what the second needs for the same ways.
-func (c *condition) both(f *form, first float64) [2]float64 {
+func (c *condition) both(f *form, first float64) [maxTeams]float64 {
 	second := 0.0
 	if len(f.groups) == 2 {
 		for _, it := range c.packer.items {
@@ -237,11 +237,11 @@ func (c *condition) both(f *form, first float64) [2]float64 {
 			}
 		}
 	}
-	return [2]float64{first, second}
+	return [maxTeams]float64{first, second} // the search mixes two classes
 }
 
 // stairs is how many steps bound the front of a stage.
-const stairs = 8
+const stairs = 3
 
 // below returns points so that every choice of strategies is as bad as one of them in both numbers. The knapsack's
 // relaxed minima for several weights are lines that no choice is below; the points are stairs under these lines.
@@ -279,7 +279,7 @@ func (c *condition) below(f *form, inflight int) []Point {
 
 // sum is the step and the tail of a choice.
 func (c *condition) sum(f *form, k packed) (step, tail float64) {
-	var steps [2]float64
+	var steps [maxTeams]float64
 	for _, r := range k {
 		cost := &f.costs[r.kind][r.way]
 		tail += float64(r.count) * cost.tail

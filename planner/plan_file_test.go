@@ -65,7 +65,7 @@ func TestFoundPlansRoundTrip(t *testing.T) {
 	schema := compiled(t)
 	found := 0
 	for seed := range uint64(30) {
-		job, err := invented(rand.New(rand.NewPCG(seed, 2)))
+		job, err := invented(rand.New(rand.NewPCG(seed, 2)), 4)
 		if err != nil {
 			continue
 		}
@@ -201,4 +201,21 @@ func FuzzReadPlan(f *testing.F) {
 			t.Fatalf("%v\n%s", err, cmp.Diff(p, again))
 		}
 	})
+}
+
+// The example of the format page is a plan.
+func TestPlanPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/formats/plan.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```json\n")
+	text, _, _ = strings.Cut(text, "```")
+	p, err := ReadPlan(strings.NewReader(text), "docs/formats/plan.md")
+	if err != nil || len(p.Stages) != 2 {
+		t.Fatal(p, err)
+	}
+	if err := valid(t, compiled(t), []byte(text)); err != nil {
+		t.Error(err)
+	}
 }

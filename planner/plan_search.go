@@ -30,9 +30,9 @@ const (
 // How thorough the search is: all states for up to fewLayers on up to fewDevices.
 const (
 	tolerance  = 1e-3
-	width      = 256
+	width      = 160
 	widthAlike = 4096 // where all devices are alike
-	widthFew   = 512  // of several classes, with at most so many devices
+	widthFew   = 320  // of several classes, with at most so many devices
 	fewDevices = 256
 	fewLayers  = 32
 )

@@ -104,6 +104,7 @@ func (j *Job) price(p *Plan) (*Prediction, []Timing, error) {
 	c := &condition{Job: j, batch: p.GlobalBatch, samples: p.MicroBatch}
 	var result Prediction
 	var front Front
+	received := 0.0 // seconds of the boundary before
 	timings := make([]Timing, len(p.Stages))
 	for i := range p.Stages {
 		f, err := c.form(&p.Stages[i], fmt.Sprintf("stages[%d]", i))
@@ -122,7 +123,8 @@ func (j *Job) price(p *Plan) (*Prediction, []Timing, error) {
 		timings[i] = timing
 		result.Stages = append(result.Stages, cost)
 		step := cost.Step() + cost.Send
-		front = Front{max(front.Max, step), front.Sum + step, max(front.Tail, cost.Sync+cost.Update), i + 1}
+		front = Front{max(front.Max, step+received), front.Sum + step, max(front.Tail, cost.Sync+cost.Update), i + 1}
+		received = cost.Send
 	}
 	result.Seconds = c.Total(front) * float64(p.GlobalBatch)
 	return &result, timings, nil
@@ -153,8 +155,8 @@ func simulate(p *Plan, result *Prediction, timings []Timing) error {
 // form reads a stage of a plan.
 func (c *condition) form(s *Stage, at string) (*form, error) {
 	f := &form{}
-	if len(s.Groups) > 2 {
-		return nil, fmt.Errorf("%w: %s.groups: has %d; the cost model knows at most two", ErrPlan, at, len(s.Groups))
+	if len(s.Groups) > maxTeams {
+		return nil, fmt.Errorf("%w: %s.groups: has %d; the cost model knows at most %d", ErrPlan, at, len(s.Groups), maxTeams)
 	}
 	for g, group := range s.Groups {
 		class := slices.Index(c.devices, group.Device)
@@ -181,9 +183,9 @@ func (c *condition) stage(s *Stage, f *form, behind int, at string) (StageCost, 
 	var cost StageCost
 	var timing Timing
 	inflight := float64(min(behind, c.microBatches()))
-	var sums [2]terms
+	var sums [maxTeams]terms
 	var convert float64
-	var usage [2]Usage
+	var usage [maxTeams]Usage
 	var last way
 	for i, y := range s.Strategies {
 		w := way{y.Tensor, y.Sharding, y.Checkpoint}

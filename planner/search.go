@@ -18,7 +18,7 @@ var ErrInfeasible = errors.New("no feasible plan")
 type Choice struct {
 	From, To, Shape int
 	Point           Point
-	Boundary        float64 // seconds per micro-batch to the next stage, there and back
+	Busy, Passing   float64 // of the boundary to the next stage, as Costs.Boundary has them
 }
 
 // Candidate is a plan under one of the conditions.

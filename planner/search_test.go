@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// invented is a random small job: at most 5 layers and 6 devices of two types.
-func invented(rng *rand.Rand) (*Job, error) {
+// invented is a random small job: at most so many layers, 6 devices, two types.
+func invented(rng *rand.Rand, most int) (*Job, error) {
 	devices := []string{"fast", "slow"}[:1+rng.IntN(2)]
 	yaml := "nodes:\n"
 	for _, d := range devices {
@@ -26,7 +27,7 @@ func invented(rng *rand.Rand) (*Job, error) {
 			}
 		}
 		yaml += fmt.Sprintf("  - {device: %s, count: %d, per_machine: %d, memory: %d, inside: {bandwidth: %dMB/s, latency: 1ms}, link: {bandwidth: %dMB/s, latency: 2ms}}\n",
-			d, count, per, 100+rng.IntN(600), 1+rng.IntN(50), 1+rng.IntN(9))
+			d, count, per, 1500+rng.IntN(12000), 1+rng.IntN(50), 1+rng.IntN(9))
 	}
 	top, err := cluster.ReadTopology(strings.NewReader(yaml), "t", nil)
 	if err != nil {
@@ -47,7 +48,7 @@ func invented(rng *rand.Rand) (*Job, error) {
 		}
 		kinds = append(kinds, l)
 	}
-	for i := range 2 + rng.IntN(3) {
+	for i := range 2 + rng.IntN(most-1) {
 		l := kinds[rng.IntN(len(kinds))]
 		l.Name = fmt.Sprint("layer", i)
 		p.Layers = append(p.Layers, l)
@@ -143,10 +144,16 @@ func bruteForce(j *Job) (best float64, leaves int) {
 	return best, leaves
 }
 
+// go test ./planner -run SearchIsExact -v -jobs 1000 -layers 6 -timeout 1h
+var (
+	jobs   = flag.Int("jobs", 60, "jobs that TestSearchIsExact invents")
+	layers = flag.Int("layers", 4, "layers that an invented job has at most")
+)
+
 func TestSearchIsExact(t *testing.T) {
 	plans, infeasible := 0, 0
-	for seed := range uint64(60) {
-		job, err := invented(rand.New(rand.NewPCG(seed, 1)))
+	for seed := range uint64(*jobs) {
+		job, err := invented(rand.New(rand.NewPCG(seed, 1)), *layers)
 		if errors.Is(err, ErrInfeasible) {
 			continue
 		}
@@ -174,4 +181,7 @@ func TestSearchIsExact(t *testing.T) {
 		}
 	}
 	t.Logf("%d plans tried, %d jobs without one", plans, infeasible)
+	if plans < 1e5 || infeasible < 1 || infeasible > *jobs/3 {
+		t.Errorf("%d plans tried, %d jobs without one: not what the test is for", plans, infeasible)
+	}
 }

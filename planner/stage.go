@@ -22,10 +22,10 @@ type cell struct {
 
 // label is a stage run in a certain way, as the way of its first layer and the label of the others.
 type label struct {
-	step   [2]float64
+	step   [maxTeams]float64
 	tail   float64
-	memory [2]float64 // without peak
-	peak   [2]float64
+	memory [maxTeams]float64 // without peak
+	peak   [maxTeams]float64
 	way    int32
 	next   int32 // -1: it has one layer
 }

@@ -30,7 +30,9 @@ func (s *course) sift(level []*state) []*state {
 	return slices.DeleteFunc(level, func(st *state) bool { return len(st.nodes) == 0 })
 }
 
-func (a *node) beats(b *node) bool { return a.max <= b.max && a.sum <= b.sum && a.tail <= b.tail }
+func (a *node) beats(b *node) bool {
+	return a.max <= b.max && a.own <= b.own && a.sum <= b.sum && a.tail <= b.tail
+}
 
 func within(a, b []int) bool {
 	for i := range a {
@@ -64,7 +66,7 @@ func (s *course) narrow(level []*state, stages, width int) []*state {
 		all[i] = scored{st, math.Inf(1)}
 		for _, n := range st.nodes {
 			a := s.node(n)
-			all[i].score = min(all[i].score, s.beneath(a.max, a.sum, a.tail, stages, int(st.from), s.rate(free)))
+			all[i].score = min(all[i].score, s.beneath(max(a.max, a.own), a.sum, a.tail, stages, int(st.from), s.rate(free)))
 		}
 	}
 	slices.SortStableFunc(all, func(a, b scored) int {
@@ -76,9 +78,22 @@ func (s *course) narrow(level []*state, stages, width int) []*state {
 		}
 		return 0
 	})
-	out := make([]*state, width)
-	for i := range out {
-		out[i] = all[i].state
+	// By turns of the layers left: a promise for many layers says less than one for few.
+	groups := map[int32][]*state{}
+	var order []int32
+	for _, a := range all {
+		if groups[a.from] == nil {
+			order = append(order, a.from)
+		}
+		groups[a.from] = append(groups[a.from], a.state)
+	}
+	out := make([]*state, 0, width)
+	for turn := 0; len(out) < width; turn++ {
+		for _, from := range order {
+			if g := groups[from]; turn < len(g) && len(out) < width {
+				out = append(out, g[turn])
+			}
+		}
 	}
 	return out
 }

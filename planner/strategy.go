@@ -12,14 +12,17 @@ type way struct {
 	checkpoint bool
 }
 
+// maxTeams is the classes that a stage of a plan may mix; the search mixes two.
+const maxTeams = 4
+
 // layerCost is what a layer costs one way, by team; +Inf steps where it cannot run.
 type layerCost struct {
-	step   [2]float64 // seconds of a micro-batch
-	tail   float64    // seconds per iteration
-	states [2]float64 // bytes
-	active [2]float64 // bytes for each micro-batch in flight
-	peak   [2]float64 // bytes while it runs
-	terms  [2]terms
+	step   [maxTeams]float64 // seconds of a micro-batch
+	tail   float64           // seconds per iteration
+	states [maxTeams]float64 // bytes
+	active [maxTeams]float64 // bytes for each micro-batch in flight
+	peak   [maxTeams]float64 // bytes while it runs
+	terms  [maxTeams]terms
 }
 
 // terms are the parts of a layer's times. Gathering that a pass does not hide counts apart.
@@ -103,7 +106,7 @@ func (c *condition) replicasOf(f *form, w way, g int) (replicas, tensor, share i
 
 // layer prices layer l one way.
 func (c *condition) layer(f *form, l int, w way) layerCost {
-	never := layerCost{step: [2]float64{math.Inf(1), math.Inf(1)}}
+	never := layerCost{step: [maxTeams]float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}}
 	var cost layerCost
 	layer, s := &c.Profile.Layers[l], c.Options.States
 	before := 0.0
@@ -186,8 +189,12 @@ func (c *condition) gather(f *form, w way, bytes float64) float64 {
 		inside = max(inside, float64(here-1)*c.inside[t.class].Seconds(bytes/float64(here)))
 		local = min(local, float64(here))
 	}
-	if len(f.groups) == 2 {
-		out = c.between[f.groups[0].class][f.groups[1].class]
+	for i, a := range f.groups {
+		for _, b := range f.groups[:i] {
+			if other := c.between[a.class][b.class]; other.Seconds(bytes) > out.Seconds(bytes) {
+				out = other
+			}
+		}
 	}
 	widest := float64(tensor)
 	ring := (n - 1) * out.Seconds(widest*bytes/n)
@@ -227,7 +234,7 @@ func (c *condition) Kind(shape int) int {
 }
 
 // Boundary implements Costs; see send.
-func (c *condition) Boundary(layer, shape, next int, used []int) float64 {
+func (c *condition) Boundary(layer, shape, next int, used []int) (busy, sum float64) {
 	f := &c.forms[shape]
 	class := f.groups[0].class
 	// The next stage begins in the machine in which this one ends.
@@ -238,7 +245,8 @@ func (c *condition) Boundary(layer, shape, next int, used []int) float64 {
 			to = append(to, other)
 		}
 	}
-	return c.send(f, layer, to, together)
+	s := c.send(f, layer, to, together)
+	return s, s
 }
 
 // send is the seconds of a micro-batch from a stage before layer to the next one on these classes, there and back: every

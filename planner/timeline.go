@@ -72,10 +72,10 @@ func (j *Job) Timeline(p *Plan) (*Timeline, error) {
 			t.passes(i, ops[i], backward)
 		}
 		if i+1 < len(p.Stages) {
-			t.transfers(i, Activations, ops[i], false, timings[i].SendNext)
+			t.transfers(i, Activations, ops[i], false)
 		}
 		if i > 0 {
-			t.transfers(i, Gradients, ops[i], true, timings[i-1].SendNext)
+			t.transfers(i, Gradients, ops[i], true)
 		}
 		at := ops[i][len(ops[i])-1].End
 		for _, tail := range []Span{{Activity: Synchronise, End: costs.Stages[i].Sync}, {Activity: Optimize, End: costs.Stages[i].Update}} {
@@ -101,17 +101,11 @@ func (t *Timeline) passes(stage int, ops []Operation, backward bool) {
 	}
 }
 
-// transfers follow the passes of a kind, one at a time on their direction of a link, as Simulate has them.
-func (t *Timeline) transfers(stage int, a Activity, ops []Operation, backward bool, seconds float64) {
-	if seconds == 0 {
-		return
-	}
-	free := 0.0
+// transfers follow the passes of a kind, as Simulate has them.
+func (t *Timeline) transfers(stage int, a Activity, ops []Operation, backward bool) {
 	for _, o := range ops {
-		if o.Backward == backward {
-			begin := max(free, o.End)
-			free = begin + seconds
-			t.Spans = append(t.Spans, Span{stage, a, o.MicroBatch, begin, free})
+		if o.Backward == backward && o.Free > o.End {
+			t.Spans = append(t.Spans, Span{stage, a, o.MicroBatch, o.End, o.Free})
 		}
 	}
 }

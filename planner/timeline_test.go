@@ -18,7 +18,7 @@ import (
 // roomy is an invented job with so much memory that it has plans.
 func roomy(t testing.TB, seed uint64) *Job {
 	t.Helper()
-	job, err := invented(rand.New(rand.NewPCG(seed, 3)))
+	job, err := invented(rand.New(rand.NewPCG(seed, 3)), 4)
 	if err == nil {
 		job, err = NewJob(job.Profile, job.Topology.WithMemory(1000), job.Options)
 	}
@@ -98,16 +98,19 @@ func follows(t *testing.T, p *Plan, line *Timeline) (transfers int) {
 			}
 			begin := free
 			if from >= 0 && from < len(p.Stages) {
-				input, sends := at[key{from, o.MicroBatch, sent}]
-				if !sends {
-					input = at[key{from, o.MicroBatch, pass}]
+				// Computed, then received, as long as it is sent.
+				begin = max(begin, at[key{from, o.MicroBatch, pass}].End)
+				if input, sends := at[key{from, o.MicroBatch, sent}]; sends {
+					begin += input.End - input.Begin
 				}
-				begin = max(begin, input.End)
 			}
 			if math.Abs(s.Begin-begin) > 1e-12*line.Seconds {
 				t.Fatalf("stage %d, %s of %d begins at %v, can at %v", i, a, o.MicroBatch, s.Begin, begin)
 			}
 			free = s.End
+			if sends, ok := at[key{i, o.MicroBatch, sent}]; ok {
+				free = sends.End
+			}
 		}
 	}
 	return transfers

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Optimizer turns gradients into updates, one layer at a time: no update looks at another layer's gradients, so there
-// is no clipping by the norm of all of them.
+// Optimizer turns gradients into updates, one layer at a time: no update looks at another layer's gradients, so
+// clipping by the norm of all of them is Config's business.
 type Optimizer struct {
 	Method Method
 	// Rate is the learning rate, above 0.

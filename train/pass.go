@@ -14,6 +14,7 @@ type Pass struct {
 	added   []int       // per layer, how many residual connections take its input
 	begun   []bool      // per layer, its input's gradient holds what a residual connection gave
 	spare   []float32   // where a layer's DX goes if there is something to add it to
+	job     Work        // what the layer at work was given; one for all calls, so that none allocates
 }
 
 // NewPass makes one for batches of so many samples. The memory is counted in arena, which may be nil. A training pass
@@ -168,7 +169,8 @@ func (p *Pass) forward(w *Values, b Batch) {
 
 func (p *Pass) work(w *Values, layer int) *Work {
 	l := p.net.layers[layer]
-	return &Work{N: p.samples, W: w.Params[l.first:][:l.count], X: p.acts[layer], Y: p.acts[layer+1], Kept: p.kept[layer], Scratch: p.scratch}
+	p.job = Work{N: p.samples, W: w.Params[l.first:][:l.count], X: p.acts[layer], Y: p.acts[layer+1], Kept: p.kept[layer], Scratch: p.scratch}
+	return &p.job
 }
 
 // Forward takes a batch through a training pass and returns its cross-entropy, summed over the targets and times

@@ -1,6 +1,9 @@
 package train
 
-import "sync"
+import (
+	"math"
+	"sync"
+)
 
 // This file is the schedule of a step, which is the method: layer by layer from the last one,
 //
@@ -24,8 +27,14 @@ func (t *Trainer) overlapped(n *node) {
 	rest.Go(func() {
 		for layer := range finished {
 			t.exchange(n, layer)
-			t.update(n, layer)
-			t.save(n, layer)
+			if t.config.ClipNorm == 0 {
+				t.update(n, layer)
+				t.save(n, layer)
+			}
+		}
+		if t.config.ClipNorm > 0 { // the norm is of all layers: updates wait for the last exchange
+			t.clip(n)
+			t.each(n, t.update, t.save)
 		}
 	})
 	t.forward(n)
@@ -45,11 +54,44 @@ func (t *Trainer) sequential(n *node) {
 	for layer := len(t.net.layers) - 1; layer >= 0; layer-- {
 		t.backward(n, layer)
 	}
-	for _, do := range []func(n *node, layer int){t.exchange, t.update, t.save} {
-		for layer := len(t.net.layers) - 1; layer >= 0; layer-- {
-			if n.gradients.Layers[layer] != nil {
-				do(n, layer)
-			}
+	t.each(n, t.exchange)
+	if t.config.ClipNorm > 0 {
+		t.clip(n)
+	}
+	t.each(n, t.update)
+	t.each(n, t.save)
+}
+
+// each does this with every layer that has parameters, from the last one.
+func (t *Trainer) each(n *node, do ...func(n *node, layer int)) {
+	for layer := len(t.net.layers) - 1; layer >= 0; layer-- {
+		if n.gradients.Layers[layer] == nil {
+			continue
+		}
+		for _, f := range do {
+			f(n, layer)
+		}
+	}
+}
+
+// clip scales the summed gradients of all layers down to ClipNorm together, where their norm is above it (Pascanu,
+// Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013). All nodes have the same sums,
+// and so the same norm.
+func (t *Trainer) clip(n *node) {
+	var squares float64
+	for _, g := range n.gradients.Layers {
+		for _, v := range g {
+			squares += float64(float64(v) * float64(v))
+		}
+	}
+	norm := math.Sqrt(squares)
+	if !(norm > t.config.ClipNorm) {
+		return
+	}
+	scale := float32(t.config.ClipNorm / norm)
+	for _, g := range n.gradients.Layers {
+		for i := range g {
+			g[i] *= scale
 		}
 	}
 }
@@ -72,9 +114,7 @@ func (t *Trainer) exchange(n *node, layer int) {
 
 // update changes the layer's weights, once the save of the step before has read them.
 func (t *Trainer) update(n *node, layer int) {
-	if n.number == 0 {
-		t.saver.ready(layer)
-	}
+	t.saver.ready(n.number, layer)
 	defer t.record(n.number, layer, Update)()
 	var moments [][]float32
 	for _, m := range n.moments {
@@ -83,9 +123,6 @@ func (t *Trainer) update(n *node, layer int) {
 	t.config.Optimizer.Update(t.step+1, n.weights.Layers[layer], n.gradients.Layers[layer], moments...)
 }
 
-// save hands the layer's weights and moments to the checkpoint. Replicas are equal, so one node's are enough.
-func (t *Trainer) save(n *node, layer int) {
-	if n.number == 0 {
-		t.saver.write(layer)
-	}
-}
+// save hands the layer's weights and moments to the checkpoint. Replicas are equal: node 0 saves its own, or each node
+// its share.
+func (t *Trainer) save(n *node, layer int) { t.saver.write(n.number, layer) }

@@ -1,16 +1,20 @@
 package train
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+	"sync"
+)
 
 // Source gives weights in pieces: Read fills dst with the elements of a parameter from one on. With it,
-// weights that are held in another form, or elsewhere, need not exist as floats all at once.
+// weights that are held in another form, or elsewhere, need not exist as floats all at once. Several goroutines may call it.
 type Source interface {
 	Read(param, from int, dst []float32)
 }
 
 // StreamLosses is the mean cross-entropy of each of len(losses) equal parts of a batch, by weights that are read in
-// tiles: dense layers and embeddings never hold more than the tile, other layers their own parameters. The bits
-// depend on the tile's length, which must be at least the widest dense layer's and embedding's.
+// tiles: dense layers and embeddings never hold more than the tile, other layers their own parameters. The tile
+// must be at least as long as the widest dense layer and embedding; the bits do not depend on it.
 func (p *Pass) StreamLosses(src Source, tile []float32, b Batch, losses []float64) error {
 	samples, err := p.net.check(b)
 	if err == nil && (samples != p.samples || samples%len(losses) != 0) {
@@ -72,22 +76,48 @@ func (p *Pass) streamed(src Source, layer int) *Work {
 	return &Work{N: p.samples, W: w, X: p.acts[layer], Y: p.acts[layer+1], Kept: p.kept[layer], Scratch: p.scratch}
 }
 
-// stream is Forward, some rows of W at a time.
+const (
+	streamCols = 192     // columns of W in a tile: so few that gonum's multiply starts no goroutines of its own
+	streamWork = 1 << 18 // multiplications for which a goroutine is worth it
+	streamTile = 1 << 11 // floats of a tile for which one is
+)
+
+// stream is Forward, a tile of W at a time. Goroutines take their share of the columns and of the tile; every element is
+// summed from the first row of W to the last, however it is shared.
 func (d Dense) stream(src Source, param int, tile, x, y []float32, samples int) {
 	rows := samples * d.Positions
-	out := dense(y, rows, d.Out)
-	for from := 0; from < d.In; {
-		n := min(len(tile)/d.Out, d.In-from)
-		src.Read(param, from*d.Out, tile[:n*d.Out])
-		beta := float32(1)
-		if from == 0 {
-			beta = 0
+	cols := min(streamCols, d.Out)
+	workers := max(min(runtime.GOMAXPROCS(0), (d.Out+cols-1)/cols, rows*d.In*d.Out/streamWork, len(tile)/streamTile), 1)
+	part := len(tile) / workers
+	var wg sync.WaitGroup
+	for worker := range workers {
+		share := func() {
+			for from := worker * cols; from < d.Out; from += workers * cols {
+				d.streamColumns(src, param, tile[worker*part:][:part], matrix{x, rows, d.In, d.In}, matrix{y[from:], rows, min(cols, d.Out-from), d.Out}, from)
+			}
 		}
-		multiply(no, matrix{x[from:], rows, n, d.In}, no, dense(tile[:n*d.Out], n, d.Out), out, 1, beta)
+		if worker < workers-1 {
+			wg.Go(share)
+		} else {
+			share()
+		}
+	}
+	wg.Wait()
+	src.Read(param+1, 0, tile[:d.Out])
+	addRows(dense(y, rows, d.Out), tile[:d.Out])
+}
+
+// streamColumns computes the columns of x W that begin with one.
+func (d Dense) streamColumns(src Source, param int, tile []float32, x, y matrix, column int) {
+	beta := float32(0)
+	for from := 0; from < d.In; beta = 1 {
+		n := min(len(tile)/y.cols, d.In-from)
+		for i := range n {
+			src.Read(param, (from+i)*d.Out+column, tile[i*y.cols:][:y.cols])
+		}
+		multiply(no, matrix{x.data[from:], x.rows, n, x.stride}, no, dense(tile[:n*y.cols], n, y.cols), y, 1, beta)
 		from += n
 	}
-	src.Read(param+1, 0, tile[:d.Out])
-	addRows(out, tile[:d.Out])
 }
 
 // stream is Forward, a row at a time.

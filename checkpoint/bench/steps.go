@@ -18,6 +18,7 @@ const (
 	staged   = "staged"
 	zerocopy = "zerocopy"
 	interval = "interval"
+	direct   = "direct"
 )
 
 // work is one training step without a network: the same number of multiplications for every layer, in memory that
@@ -61,8 +62,8 @@ func update(a checkpoint.Array) {
 }
 
 // step trains one step, layers from the last, on a model that f, if not nil, may still be saving, and saves it or not.
-// It returns how long it waited for the saving.
-func (w *work) step(ctx context.Context, f *checkpoint.File, n uint64, save, wait bool) (time.Duration, error) {
+// It returns the save, and how long it waited for the saving.
+func (w *work) step(ctx context.Context, f *checkpoint.File, n uint64, save, wait bool) (*checkpoint.Save, time.Duration, error) {
 	var s *checkpoint.Save // nil does nothing
 	var before time.Duration
 	if f != nil {
@@ -71,7 +72,7 @@ func (w *work) step(ctx context.Context, f *checkpoint.File, n uint64, save, wai
 	if f != nil && save {
 		var err error
 		if s, err = f.Begin(ctx, n); err != nil {
-			return 0, err
+			return nil, 0, err
 		}
 	}
 	write := func(a checkpoint.Array) error { return s.Write(a.Name, a.Data) }
@@ -84,7 +85,7 @@ func (w *work) step(ctx context.Context, f *checkpoint.File, n uint64, save, wai
 		update(a)
 		if !wait {
 			if err := write(a); err != nil {
-				return 0, err
+				return nil, 0, err
 			}
 		}
 	}
@@ -92,91 +93,46 @@ func (w *work) step(ctx context.Context, f *checkpoint.File, n uint64, save, wai
 	if wait { // a synchronous save begins when the step is over
 		for _, a := range w.arrays {
 			if err := write(a); err != nil {
-				return 0, err
+				return nil, 0, err
 			}
 		}
 	}
 	if err := s.Commit(checkpoint.State{}); err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	if wait {
 		err := s.Wait(ctx)
-		return time.Since(begun), err
+		return s, time.Since(begun), err
 	}
 	if f == nil {
-		return 0, nil
+		return nil, 0, nil
 	}
-	return f.Stats().Waited - before, nil
+	return s, f.Stats().Waited - before, nil
 }
 
 // training measures steps of about twice a save's length, saved in every way by turns.
 func (r *Result) training(ctx context.Context, c Config, path string, arrays []checkpoint.Array, tick func()) error {
-	f, err := checkpoint.Create(path+".zero.ckpt", arrays, checkpoint.Options{WhenFull: checkpoint.Block})
+	t := &training{Result: r, path: path + ".zero.ckpt", steps: c.Steps, waits: map[string][]float64{},
+		work: &work{arrays: arrays, workers: c.Workers}}
+	f, err := checkpoint.Create(t.path, arrays, checkpoint.Options{})
 	if err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
-	w := &work{arrays: arrays, workers: c.Workers}
-	if err := w.calibrate(ctx, 2*r.Write[ours]); err != nil {
+	if err := t.work.calibrate(ctx, 2*r.Write[r.persistedBy()]); err != nil {
 		return err
 	}
-	waits := map[string][]float64{}
-	var tune checkpoint.Interval
-	n := uint64(0)
-	series := func(how string) error {
-		var f *checkpoint.File
-		if how != none {
-			o := checkpoint.Options{WhenFull: checkpoint.Block}
-			if how == staged {
-				o.Mode = checkpoint.Staged
-			}
-			var err error
-			if f, err = checkpoint.Open(path+".zero.ckpt", arrays, o); err != nil {
-				return err
-			}
-			defer f.Close()
-			if _, _, err := f.Restore(arrays); err != nil && !errors.Is(err, checkpoint.ErrEmpty) {
-				return err
-			}
+	for range 3 { // the interval is to be found before it is measured
+		if err := t.series(ctx, interval); err != nil {
+			return err
 		}
-		every := uint64(1)
-		if how == interval {
-			every = uint64(min(tune.Steps(), 4*c.Steps)) // where noise asks for a very long one, the bench would not end
-		}
-		var begun time.Time
-		waited, count := time.Duration(0), 0
-		for k := range uint64(max(c.Steps, 2*int(every))) + 1 {
-			if k == 1 { // the first fills the pipeline
-				begun, waited, count = time.Now(), 0, 0
-			}
-			n++
-			one := time.Now()
-			d, err := w.step(ctx, f, n, k%every == 0, how == synced)
-			if err != nil {
-				return err
-			}
-			if k > 0 {
-				waited += d
-				count++
-				if how == none || how == zerocopy {
-					tune.Step(time.Since(one), how == zerocopy)
-				}
-			}
-		}
-		each := time.Since(begun).Seconds() / float64(count)
-		r.StepTrials[how] = append(r.StepTrials[how], each)
-		waits[how] = append(waits[how], waited.Seconds()/float64(count)/each)
-		if f != nil {
-			r.StagingBytes = max(r.StagingBytes, f.Stats().StagingBytes)
-			tune.Saved(time.Duration(r.Write[ours] * float64(time.Second)))
-		}
-		return nil
 	}
+	clear(r.StepTrials)
 	for range c.Trials {
-		for _, how := range []string{none, synced, staged, zerocopy, interval} {
-			if err := series(how); err != nil {
+		for _, how := range []string{none, synced, staged, zerocopy, direct, interval} {
+			if err := t.series(ctx, how); err != nil {
 				return err
 			}
 		}
@@ -190,9 +146,93 @@ func (r *Result) training(ctx context.Context, c Config, path string, arrays []c
 		return median(q)
 	}
 	r.StepSeconds = median(r.StepTrials[none])
-	r.StepRatioSync, r.StepRatioStaged, r.StepRatioZeroCopy, r.StepRatioInterval = ratio(synced), ratio(staged), ratio(zerocopy), ratio(interval)
-	r.WaitShareStaged, r.WaitShareZeroCopy = median(waits[staged]), median(waits[zerocopy])
-	r.IntervalSteps = tune.Steps()
+	r.StepRatioSync, r.StepRatioStaged, r.StepRatioZeroCopy = ratio(synced), ratio(staged), ratio(zerocopy)
+	r.StepRatioDirect, r.StepRatioInterval = ratio(direct), ratio(interval)
+	r.WaitShareStaged, r.WaitShareZeroCopy = median(t.waits[staged]), median(t.waits[zerocopy])
+	r.IntervalSteps = t.tune.Steps()
+	return nil
+}
+
+// training is steps that are saved in every way.
+type training struct {
+	*Result
+	work  *work
+	path  string
+	steps int // of a series
+	n     uint64
+	waits map[string][]float64 // shares of a series
+	tune  checkpoint.Interval
+}
+
+// series trains some steps, saved in one way.
+func (t *training) series(ctx context.Context, how string) error {
+	var f *checkpoint.File
+	if how != none {
+		o := checkpoint.Options{WhenFull: checkpoint.Block, Direct: t.Direct || how == direct}
+		if how == staged {
+			o.Mode = checkpoint.Staged
+		}
+		var err error
+		if f, err = checkpoint.Open(t.path, t.work.arrays, o); err != nil {
+			return err
+		}
+		defer f.Close()
+		if _, _, err := f.Restore(t.work.arrays); err != nil && !errors.Is(err, checkpoint.ErrEmpty) {
+			return err
+		}
+	}
+	every := 1
+	if how == interval {
+		every = min(t.tune.Steps(), 8*t.steps) // where noise asks for a very long one, the bench would not end
+	}
+	count := (t.steps + every - 1) / every * every // whole intervals
+	var begun time.Time
+	var waited time.Duration
+	var saves sync.WaitGroup
+	var persisted sync.Mutex // guards underway and tune
+	underway := 0
+	for k := range count + 1 { // the first fills the pipeline
+		if k == 1 {
+			begun, waited = time.Now(), 0
+		}
+		t.n++
+		one := time.Now()
+		persisted.Lock()
+		before := underway
+		persisted.Unlock()
+		s, d, err := t.work.step(ctx, f, t.n, how != none && (k+every/2)%every == 0, how == synced)
+		if err != nil {
+			return err
+		}
+		waited += d
+		if how != interval {
+			continue
+		}
+		persisted.Lock()
+		if k > 0 {
+			t.tune.Step(time.Since(one), s != nil, s != nil || before > 0)
+		}
+		if s != nil {
+			underway++
+			saves.Go(func() {
+				err := s.Wait(ctx)
+				persisted.Lock()
+				defer persisted.Unlock()
+				underway--
+				if err == nil {
+					t.tune.Saved(time.Since(one))
+				}
+			})
+		}
+		persisted.Unlock()
+	}
+	each := time.Since(begun).Seconds() / float64(count)
+	saves.Wait()
+	t.StepTrials[how] = append(t.StepTrials[how], each)
+	t.waits[how] = append(t.waits[how], waited.Seconds()/float64(count)/each)
+	if f != nil {
+		t.StagingBytes = max(t.StagingBytes, f.Stats().StagingBytes)
+	}
 	return nil
 }
 
@@ -203,7 +243,7 @@ func (w *work) calibrate(ctx context.Context, want float64) error {
 		var t []float64
 		for range 3 {
 			begun := time.Now()
-			if _, err := w.step(ctx, nil, 0, false, false); err != nil {
+			if _, _, err := w.step(ctx, nil, 0, false, false); err != nil {
 				return 0, err
 			}
 			t = append(t, time.Since(begun).Seconds())

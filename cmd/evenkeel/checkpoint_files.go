@@ -99,7 +99,9 @@ func (e *checkpointExportCmd) Run(a *app) error {
 	if e.Step != nil {
 		state, err = s.RestoreStep(arrays, *e.Step)
 	} else {
-		state, _, err = s.Restore(arrays)
+		var reports []checkpoint.Report
+		state, reports, err = s.Restore(arrays)
+		a.tellFaults(s.Files(), reports)
 	}
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"time"
@@ -26,7 +25,8 @@ type savedRun struct {
 	command *checkpointTrainCmd
 	work    *task.Work
 	trainer *train.Trainer
-	file    *checkpoint.File
+	files   []*checkpoint.File // one, or with --stripe one per node
+	saveTo  func(train.SaveConfig) error
 	losses  *lossLog
 	begun   time.Time // the first step of this process
 	first   uint64    // steps that were done before this process
@@ -37,12 +37,12 @@ func (r *savedRun) run() (err error) {
 	if err := r.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.trainer.Close(), r.file.Close()) }()
+	defer func() { err = errors.Join(err, r.trainer.Close(), r.close()) }()
 	if r.losses, err = openLosses(r.command.path(lossesFile), r.trainer.Steps()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.losses.Close()) }()
-	if err := r.trainer.SaveTo(r.file, train.SaveConfig{Every: r.command.SaveEvery}); err != nil {
+	if err := r.saveTo(train.SaveConfig{Every: r.command.SaveEvery}); err != nil {
 		return err
 	}
 	r.first, r.begun = r.trainer.Steps(), time.Now()
@@ -60,41 +60,6 @@ func (r *savedRun) run() (err error) {
 		return &interruption{trained, fmt.Sprintf("interrupted after %d of %d steps; everything is saved. Continue with\n  evenkeel checkpoint train --resume --out %s", r.trainer.Steps(), r.work.Task.Steps, r.command.Out)}
 	}
 	return r.finish()
-}
-
-// open makes the checkpoint file, or restores from it.
-func (r *savedRun) open() error {
-	path, arrays, o := r.command.path(slotsFile), r.trainer.Arrays(), r.command.options()
-	tell, clear := r.progress("checkpoint file (MiB)")
-	defer clear()
-	o.Progress = inBytes(tell)
-	var err error
-	if _, missing := os.Lstat(path); errors.Is(missing, fs.ErrNotExist) {
-		if r.command.Resume {
-			r.log.Info().Msg("the run was interrupted before it had a checkpoint file; it begins")
-		}
-		r.file, err = checkpoint.Create(path, arrays, o)
-		return err
-	}
-	if r.file, err = checkpoint.Open(path, arrays, o); err != nil {
-		return opened(err)
-	}
-	report, err := r.trainer.Restore(r.file)
-	clear()
-	for _, s := range report.Slots {
-		if s.Fault != "" {
-			r.log.Warn().Int("slot", s.Slot).Msgf("not restored: %s", s.Fault)
-		}
-	}
-	switch {
-	case errors.Is(err, checkpoint.ErrEmpty):
-		r.log.Info().Msg("the run was interrupted before its first checkpoint; it begins")
-	case err != nil:
-		return errors.Join(fmt.Errorf("%s: %w", path, err), r.file.Close())
-	default:
-		r.log.Info().Int("slot", report.Restored).Msgf("restored step %d of %d, every byte verified", r.trainer.Steps(), r.work.Task.Steps)
-	}
-	return nil
 }
 
 // train trains to the end or to Ctrl-C.
@@ -147,7 +112,7 @@ type savedSummary struct {
 	Seconds     float64 `json:"seconds"`      // of this process
 	Resumed     uint64  `json:"resumed"`      // the step it went on from, 0 for none
 	Task        string  `json:"task"`
-	Checkpoint  string  `json:"checkpoint"`
+	Checkpoint  string  `json:"checkpoint"` // with --stripe several, with spaces between
 	Model       string  `json:"model"`
 	Losses      string  `json:"losses"`
 }
@@ -171,12 +136,12 @@ func (r *savedRun) finish() error {
 	if err := r.export(); err != nil { // last: a folder with a model is finished
 		return err
 	}
-	stats := r.file.Stats()
+	stats, bytes := r.saved()
 	s := savedSummary{
 		Steps: r.trainer.Steps(), Samples: r.trainer.Samples(), HeldLoss: held,
 		HeldRight: float64(right) / float64(r.work.Held.Len()*r.work.Network.Positions()),
-		Saves:     stats.Committed, Skipped: stats.Skipped, WaitedShare: stats.Waited.Seconds() / seconds, SavedBytes: r.file.Info().Bytes,
-		Seconds: seconds, Resumed: r.first, Task: r.command.path(taskFile), Checkpoint: r.command.path(slotsFile),
+		Saves:     stats.Committed, Skipped: stats.Skipped, WaitedShare: stats.Waited.Seconds() / seconds, SavedBytes: bytes,
+		Seconds: seconds, Resumed: r.first, Task: r.command.path(taskFile), Checkpoint: r.paths(),
 		Model: r.command.path(weightsFile), Losses: r.command.path(lossesFile),
 	}
 	if len(losses) > 0 {

@@ -39,6 +39,8 @@ type forwardFlags struct {
 	Clip         float64 `help:"Largest slope that counts; default: any." placeholder:"S"`
 	Normalize    bool    `help:"Divide slopes by the spread of the step's losses."`
 	JSON         bool    `name:"json" help:"Print the summary as JSON."`
+
+	nodes []string // of the cluster, by rank
 }
 
 // header makes the run's header and its work.
@@ -83,9 +85,12 @@ func (f *forwardFlags) share(c *forward.Config) error {
 	if err != nil {
 		return err
 	}
-	sizes, err := forward.Pairs(cl, f.Examples)
+	ranks, sizes, err := forward.Pairs(cl, f.Examples)
 	if err != nil {
 		return badInputf("%s: %w", f.Cluster, err)
+	}
+	for _, i := range ranks {
+		f.nodes = append(f.nodes, cl.Nodes[i].Name)
 	}
 	c.Processors, c.Examples = 2*len(sizes), sizes
 	return nil

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,11 +32,21 @@ type natsFlags struct {
 	Run string `name:"run" help:"Name of the run." default:"forward" placeholder:"NAME"`
 }
 
+// connect is wire.Connect that says where a token goes.
+func connect(url string, o wire.Options) (*nats.Conn, error) {
+	conn, err := wire.Connect(url, o)
+	if errors.Is(err, nats.ErrAuthorization) {
+		return nil, badInputf("%w: the server's token belongs into the variable %s", err, tokenVariable)
+	}
+	return conn, err
+}
+
 // forwardLaunchCmd runs a process for every processor.
 type forwardLaunchCmd struct {
 	forwardFlags
 	NATS   natsFlags `embed:""`
 	Log    string    `help:"File for the run's log." placeholder:"FILE"`
+	Resume bool      `help:"Go on where the log ends; the run is the log's, flags that describe it are passed over."`
 	Plot   string    `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
 	Manual bool      `help:"Start no processes: print the command by which each processor joins by hand, and wait for them. Needs --url."`
 }
@@ -44,7 +56,8 @@ func (*forwardLaunchCmd) Help() string {
 	return `Without --url a NATS server runs in this process, on loopback, with a token of its own. A processor that dies takes its pair
 out of the run; it is started again and catches up.
 
-  evenkeel forward launch -n 8
+  evenkeel forward launch -n 8 --log run.log
+  evenkeel forward launch --log run.log --resume          # after Ctrl-C
   evenkeel forward launch -n 4 --url tls://nats.example:4222 --ca ca.pem --manual`
 }
 
@@ -53,30 +66,11 @@ func (c *forwardLaunchCmd) Run(a *app) error {
 	if c.Manual && c.NATS.URL == "" {
 		return badInputf("--manual needs --url: nobody else could reach the server in this process")
 	}
-	var outputs []named
-	if c.Plot != "" {
-		if err := checkPlot(c.Plot); err != nil {
-			return err
-		}
-		outputs = append(outputs, named{"--plot", c.Plot})
-	}
-	if c.Log != "" {
-		outputs = append(outputs, named{"--log", c.Log})
-	}
-	if err := checkFiles(c.inputs(), outputs); err != nil {
+	r, err := prepareRun(&c.forwardFlags, c.Log, c.Resume, c.Plot)
+	if err != nil {
 		return err
 	}
-	r := &forwardRun{}
 	defer r.close()
-	var err error
-	if r.header, r.work, err = c.header(); err != nil {
-		return err
-	}
-	if c.Log != "" {
-		if err := r.begin(c.Log); err != nil {
-			return err
-		}
-	}
 	url, token := c.NATS.URL, os.Getenv(tokenVariable)
 	if url == "" {
 		server, err := wire.Serve(wire.ServerOptions{})
@@ -86,7 +80,7 @@ func (c *forwardLaunchCmd) Run(a *app) error {
 		defer func() { _ = server.Close() }()
 		url, token = server.URL(), server.Token()
 	}
-	conn, err := wire.Connect(url, wire.Options{Token: token, CAFile: c.NATS.CA})
+	conn, err := connect(url, wire.Options{Token: token, CAFile: c.NATS.CA})
 	if err != nil {
 		return err
 	}
@@ -95,44 +89,86 @@ func (c *forwardLaunchCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := wire.Create(a.ctx, conn, c.NATS.Run, text); err != nil {
+	observer := &forward.Processor{Config: &r.header.Config, Rank: -1, Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, r.header.Config.Key)}
+	marks := r.marks()
+	if err := observer.Follow(marks, 0); err != nil {
+		return err
+	}
+	r.weights = observer.Weights
+	var encoded [][]byte
+	for i, m := range marks {
+		if i == len(marks)-1 {
+			m.Weights = r.weights.Hash()
+		}
+		encoded = append(encoded, m.Encode(nil))
+	}
+	if err := wire.Create(a.ctx, conn, c.NATS.Run, text, encoded...); err != nil {
 		if errors.Is(err, wire.ErrExists) {
 			return badInputf("there is a run named %s on %s already; choose another name with --run", c.NATS.Run, url)
 		}
 		return err
 	}
 	defer func() { _ = wire.Remove(context.WithoutCancel(a.ctx), conn, c.NATS.Run) }()
-	return c.watch(a, r, conn, url, token)
+	return c.watch(a, r, observer, conn, url, token)
 }
 
+// marks are what stands for the steps of the log that is continued: in parts that fit into a message.
+func (r *forwardRun) marks() []forward.Mark {
+	const most = 2048
+	var marks []forward.Mark
+	for part := range slices.Chunk(r.from, most) {
+		marks = append(marks, forward.Fresh(&r.header.Config, part))
+	}
+	return marks
+}
+
+// markEvery is after how many steps those who come later need not read the frames before.
+const markEvery = 64
+
 // watch follows the run as an observer while the processes work.
-func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, conn *nats.Conn, url, token string) error {
+func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Processor, conn *nats.Conn, url, token string) error {
 	config := &r.header.Config
-	_, bus, err := wire.Join(a.ctx, conn, c.NATS.Run)
+	run, err := wire.Join(a.ctx, conn, c.NATS.Run)
 	if err != nil {
 		return err
 	}
-	defer bus.Close()
+	defer run.Bus.Close()
 	ctx, stop := context.WithCancel(a.ctx)
 	defer stop()
+	kept, err := os.MkdirTemp("", "evenkeel-forward-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(kept) }()
 	var children sync.WaitGroup
 	defer children.Wait()
 	defer stop() // before the wait
-	results, failed := make(chan forwardJoined, config.Processors), make([]error, config.Processors)
+	failed := make([]error, config.Processors)
 	for rank := range config.Processors {
 		if c.Manual {
-			fmt.Fprintf(a.errs, "%s=... evenkeel forward join --url %s --run %s --rank %d\n", tokenVariable, url, c.NATS.Run, rank)
+			c.tell(a, config, rank, url)
 			continue
 		}
 		children.Go(func() {
-			if failed[rank] = c.keep(ctx, a, rank, url, token, results); failed[rank] != nil {
+			args := []string{"--url", url, "--kept", filepath.Join(kept, fmt.Sprint(rank))}
+			if failed[rank] = c.keep(ctx, a, rank, args, token); failed[rank] != nil {
 				stop()
 			}
 		})
 	}
-	r.watch = newForwardWatch(a, config, r.work, 0)
-	observer := &forward.Processor{Config: config, Rank: -1, Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, config.Key), Bus: bus, Each: r.each}
-	r.weights = observer.Weights
+	r.watch = newForwardWatch(a, config, r.work, len(r.from))
+	var since []forward.Commit
+	observer.Bus = run.Bus
+	observer.Each = func(step int, commit forward.Commit) error {
+		since = append(since, commit)
+		if len(since) == markEvery {
+			if err := run.Bus.Mark(ctx, observer.Mark(since).Encode(nil)); err != nil {
+				return err
+			}
+			since = nil
+		}
+		return r.each(step, commit)
+	}
 	begun := time.Now()
 	err = observer.Run(ctx)
 	r.watch.clear()
@@ -140,7 +176,7 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, conn *nats.Conn, url, to
 		err = errors.Join(err, r.log.Flush(), r.file.Sync())
 	}
 	if a.ctx.Err() != nil {
-		return &interruption{a.ctx.Err(), fmt.Sprintf("interrupted after %d of %d steps", r.watch.steps, config.Steps)}
+		return r.interrupted(a, "launch", c.Log)
 	}
 	if errors.Is(err, context.Canceled) { // a processor that cannot work
 		children.Wait()
@@ -153,7 +189,6 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, conn *nats.Conn, url, to
 	if err != nil {
 		return err
 	}
-	s.WeightsHash = append(s.WeightsHash, r.weights.Hash())
 	if r.log != nil {
 		s.Log, s.LogBytes = c.Log, r.log.Bytes()
 	}
@@ -162,45 +197,95 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, conn *nats.Conn, url, to
 			return err
 		}
 	}
-	if !c.Manual {
-		s.WeightsHash = make([]string, config.Processors)
-		for range config.Processors {
-			select {
-			case j := <-results:
-				s.WeightsHash[j.Rank] = j.WeightsHash
-				s.add(j.Stats)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
+	if err := c.collect(ctx, run.Bus, s, r); err != nil {
+		return errors.Join(errors.Join(failed...), err)
 	}
 	return s.print(a, c.JSON)
 }
 
+// collect waits for what the processors came to: for those that were started here as long as it takes, for others a while.
+func (c *forwardLaunchCmd) collect(ctx context.Context, bus *wire.Bus, s *forwardSummary, r *forwardRun) error {
+	const while, pause = 10 * time.Second, 50 * time.Millisecond
+	came := make([]*forwardJoined, r.header.Config.Processors)
+	for begun, missing := time.Now(), len(came); missing > 0 && !(c.Manual && time.Since(begun) > while); {
+		results, err := bus.Results(ctx)
+		if err != nil {
+			return err
+		}
+		missing = len(came)
+		for _, text := range results {
+			var j forwardJoined
+			if err := json.Unmarshal(text, &j); err != nil || j.Rank < 0 || j.Rank >= len(came) {
+				return fmt.Errorf("a processor came to %q", text)
+			}
+			came[j.Rank] = &j
+		}
+		for _, j := range came {
+			if j != nil {
+				missing--
+			}
+		}
+		if missing == 0 {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, j := range came {
+		if j != nil {
+			s.WeightsHash = append(s.WeightsHash, j.WeightsHash)
+			s.add(j.Stats, j.Steps-j.Joined) // of its last life
+			s.addTraffic(*j)
+		}
+	}
+	if s.counted < len(came) {
+		s.missing = len(came) - s.counted
+	}
+	// The log leads to what the observer has: it must be the same.
+	if s.WeightsHash = append(s.WeightsHash, r.weights.Hash()); !s.same() {
+		return fmt.Errorf("the processors' weights differ from the log's: %v; please report this run with its flags", s.WeightsHash)
+	}
+	if s.counted > 0 {
+		s.WeightsHash = s.WeightsHash[:s.counted]
+	}
+	return nil
+}
+
+// tell prints the command by which a processor joins.
+func (c *forwardLaunchCmd) tell(a *app, config *forward.Config, rank int, url string) {
+	ca, node := "", ""
+	if c.NATS.CA != "" {
+		ca = " --ca " + c.NATS.CA
+	}
+	if c.nodes != nil {
+		examples := config.Examples[rank/2]
+		node = fmt.Sprintf("   # on %s, %d examples an input", c.nodes[rank], examples)
+	}
+	fmt.Fprintf(a.errs, "%s=... evenkeel forward join --url %s%s --run %s --rank %d%s\n", tokenVariable, url, ca, c.NATS.Run, rank, node)
+}
+
 // keep runs one processor's process, again whenever it dies, until it has ended well. One that refuses its input would do so
 // again: that is an error.
-func (c *forwardLaunchCmd) keep(ctx context.Context, a *app, rank int, url, token string, results chan<- forwardJoined) error {
+func (c *forwardLaunchCmd) keep(ctx context.Context, a *app, rank int, where []string, token string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	for {
-		args := []string{"forward", "join", "--url", url, "--run", c.NATS.Run, "--rank", strconv.Itoa(rank), "--json"}
+		args := append([]string{"forward", "join", "--run", c.NATS.Run, "--rank", strconv.Itoa(rank)}, where...)
 		if c.NATS.CA != "" {
 			args = append(args, "--ca", c.NATS.CA)
 		}
 		cmd := exec.CommandContext(ctx, self, args...)
 		cmd.Env = append(os.Environ(), tokenVariable+"="+token)
 		cmd.WaitDelay = time.Second
-		var out, complaints bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &complaints
+		var complaints bytes.Buffer
+		cmd.Stderr = &complaints
 		err := cmd.Run()
-		var j forwardJoined
 		if err == nil {
-			err = json.Unmarshal(out.Bytes(), &j)
-		}
-		if err == nil {
-			results <- j
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -220,67 +305,4 @@ func (c *forwardLaunchCmd) keep(ctx context.Context, a *app, rank int, url, toke
 			return nil
 		}
 	}
-}
-
-// forwardJoinCmd is one processor.
-type forwardJoinCmd struct {
-	NATS natsFlags `embed:""`
-	Rank int       `help:"Which processor to be, from 0." required:"" placeholder:"R"`
-	Data string    `help:"Where the run's data file is on this machine, if not where the run says." placeholder:"FILE"`
-	JSON bool      `name:"json" help:"Print the summary as JSON."`
-}
-
-// forwardJoined is the --json document.
-type forwardJoined struct {
-	Rank        int           `json:"rank"`
-	Steps       int           `json:"steps"`
-	WeightsHash string        `json:"weights_hash"`
-	Stats       forward.Stats `json:"stats"`
-}
-
-// Run takes part.
-func (c *forwardJoinCmd) Run(a *app) error {
-	if c.NATS.URL == "" {
-		return badInputf("--url is missing: evenkeel forward launch --manual prints the whole command")
-	}
-	conn, err := wire.Connect(c.NATS.URL, wire.Options{Token: os.Getenv(tokenVariable), CAFile: c.NATS.CA})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	text, bus, err := wire.Join(a.ctx, conn, c.NATS.Run)
-	if errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrName) {
-		return badInput(err)
-	}
-	if err != nil {
-		return err
-	}
-	defer bus.Close()
-	var h forward.Header
-	if err := json.Unmarshal(text, &h); err != nil {
-		return badInputf("the header of run %s: %w", c.NATS.Run, err)
-	}
-	if err := h.Config.Validate(); err != nil {
-		return badInput(err)
-	}
-	if c.Rank < 0 || c.Rank >= h.Config.Processors {
-		return badInputf("--rank %d: the run has processors 0 to %d", c.Rank, h.Config.Processors-1)
-	}
-	work, err := forwardTask(h, c.Data)
-	if err != nil {
-		return err
-	}
-	p := &forward.Processor{Config: &h.Config, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Weights: forward.NewWeights(work.Network, h.Config.Key), Bus: bus}
-	if got := p.Weights.Hash(); got != h.Initial {
-		return badInputf("this program makes other weights to start from (%s) than the one that launched the run (%s): use the same version", got, h.Initial)
-	}
-	if err := p.Run(a.ctx); err != nil {
-		return err
-	}
-	j := forwardJoined{c.Rank, h.Config.Steps, p.Weights.Hash(), p.Stats()}
-	if c.JSON {
-		return a.writeJSON(j)
-	}
-	_, err = fmt.Fprintf(a.out, "processor %d: %d steps, weights %s\n", j.Rank, j.Steps, j.WeightsHash)
-	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +19,7 @@ import (
 // back before the others lose patience; package forward has tests of those that stay away.)
 func TestForwardSurvivesKills(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "run.log")
-	cmd := exec.Command("evenkeel", "forward", "launch", "-n", "4", "--steps", "4000", "--log", log, "--json")
+	cmd := exec.Command("evenkeel", "forward", "launch", "-n", "4", "--steps", "6000", "--log", log, "--json")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
@@ -33,14 +34,14 @@ func TestForwardSurvivesKills(t *testing.T) {
 		}
 		return all
 	}
-	killed := 0
-	for deadline := time.Now().Add(20 * time.Second); killed < 2 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	killed, rng := 0, rand.New(rand.NewPCG(1, 1))
+	for deadline := time.Now().Add(20 * time.Second); killed < 3 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		all := children()
 		if len(all) < 4 {
 			continue
 		}
 		time.Sleep(150 * time.Millisecond)
-		pid, _ := strconv.Atoi(all[killed])
+		pid, _ := strconv.Atoi(all[rng.IntN(len(all))])
 		if syscall.Kill(pid, syscall.SIGKILL) == nil {
 			killed++
 			time.Sleep(700 * time.Millisecond)

@@ -37,20 +37,7 @@ update: no gradient, no activations kept, no optimizer state.
 
 // Run trains.
 func (c *forwardTrainCmd) Run(a *app) error {
-	outputs := []named{}
-	if c.Plot != "" {
-		if err := checkPlot(c.Plot); err != nil {
-			return err
-		}
-		outputs = append(outputs, named{"--plot", c.Plot})
-	}
-	if c.Log != "" && !c.Resume {
-		outputs = append(outputs, named{"--log", c.Log})
-	}
-	if err := checkFiles(c.inputs(), outputs); err != nil {
-		return err
-	}
-	r, err := c.prepare()
+	r, err := prepareRun(&c.forwardFlags, c.Log, c.Resume, c.Plot)
 	if err != nil {
 		return err
 	}
@@ -75,24 +62,34 @@ func (r *forwardRun) close() {
 	}
 }
 
-// prepare makes a run, or takes one up.
-func (c *forwardTrainCmd) prepare() (*forwardRun, error) {
-	r := &forwardRun{}
-	var err error
-	if c.Resume {
-		if c.Log == "" {
-			return nil, badInputf("--resume needs the --log to go on with")
-		}
-		if err := r.take(c.Log); err != nil {
+// prepareRun makes a run, or takes one up.
+func prepareRun(f *forwardFlags, log string, resume bool, plot string) (*forwardRun, error) {
+	outputs := []named{{"--plot", plot}}
+	if plot != "" {
+		if err := checkPlot(plot); err != nil {
 			return nil, err
 		}
-	} else if r.header, r.work, err = c.header(); err != nil {
+	}
+	if !resume {
+		outputs = append(outputs, named{"--log", log})
+	}
+	if err := checkFiles(f.inputs(), outputs); err != nil {
 		return nil, err
 	}
-	if c.Log == "" {
-		return r, nil
+	r := &forwardRun{}
+	var err error
+	if resume {
+		if log == "" {
+			return nil, badInputf("--resume needs the --log to go on with")
+		}
+		err = r.take(log)
+	} else {
+		r.header, r.work, err = f.header()
 	}
-	return r, r.begin(c.Log)
+	if err == nil && log != "" {
+		err = r.begin(log)
+	}
+	return r, err
 }
 
 // take reads the log that is to be continued. Its last block may be cut.
@@ -157,15 +154,23 @@ func (r *forwardRun) train(a *app, c *forwardTrainCmd) error {
 	begun := time.Now()
 	var wg sync.WaitGroup
 	for rank := range all {
-		p := &forward.Processor{Config: config, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, config.Key), Bus: memory.Reader()}
-		if err := p.Begin(r.from); err != nil {
-			return err
-		}
+		p := &forward.Processor{Config: config, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Bus: memory.Reader()}
 		if rank == 0 {
-			r.weights = p.Weights
-			p.Each = r.each
+			r.weights = forward.NewWeights(r.work.Network, config.Key)
+			p.Weights, p.Each = r.weights, r.each
+			if err := p.Begin(r.from); err != nil {
+				return err
+			}
+		} else {
+			p.Weights = r.weights.Clone() // they have seen those steps
+			if err := p.Follow([]forward.Mark{forward.Fresh(config, r.from)}, len(r.from)); err != nil {
+				return err
+			}
 		}
 		all[rank] = p
+	}
+	memory.Seal()
+	for rank, p := range all {
 		wg.Go(func() {
 			if errs[rank] = p.Run(ctx); errs[rank] != nil {
 				stop()
@@ -180,11 +185,7 @@ func (r *forwardRun) train(a *app, c *forwardTrainCmd) error {
 		}
 	}
 	if a.ctx.Err() != nil {
-		hint := fmt.Sprintf("interrupted after %d of %d steps", r.watch.steps, config.Steps)
-		if c.Log != "" {
-			hint += fmt.Sprintf("; the log has all of them. Continue with\n  evenkeel forward train --resume --log %s", c.Log)
-		}
-		return &interruption{a.ctx.Err(), hint}
+		return r.interrupted(a, "train", c.Log)
 	}
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -197,7 +198,7 @@ func (r *forwardRun) train(a *app, c *forwardTrainCmd) error {
 	}
 	for _, p := range all {
 		s.WeightsHash = append(s.WeightsHash, p.Weights.Hash())
-		s.add(p.Stats())
+		s.add(p.Stats(), config.Steps-len(r.from))
 	}
 	if r.log != nil {
 		s.Log, s.LogBytes = c.Log, r.log.Bytes()
@@ -208,6 +209,15 @@ func (r *forwardRun) train(a *app, c *forwardTrainCmd) error {
 		}
 	}
 	return s.print(a, c.JSON)
+}
+
+// interrupted is what Ctrl-C comes to.
+func (r *forwardRun) interrupted(a *app, command, log string) error {
+	hint := fmt.Sprintf("interrupted after %d of %d steps", r.watch.steps, r.header.Config.Steps)
+	if log != "" {
+		hint += fmt.Sprintf("; the log has all of them. Continue with\n  evenkeel forward %s --resume --log %s", command, log)
+	}
+	return &interruption{a.ctx.Err(), hint}
 }
 
 func (r *forwardRun) each(_ int, c forward.Commit) error {
@@ -232,7 +242,8 @@ type forwardSummary struct {
 	Seconds      float64  `json:"seconds"`       // of this process
 	Sent         float64  `json:"bytes_sent_per_step"`
 	Received     float64  `json:"bytes_received_per_step"`
-	Forwards     int64    `json:"forwards"` // of two inputs, of all processors, in this process
+	Wire         *onWire  `json:"transport,omitempty"` // between processes
+	Forwards     int64    `json:"forwards"`            // of two inputs, of all processors, in this process
 	Missed       int64    `json:"steps_missed"`
 	Dropped      int64    `json:"pairs_dropped"`
 	WeightsHash  []string `json:"weights_hash"` // one per processor
@@ -240,18 +251,35 @@ type forwardSummary struct {
 	LogBytes     int64    `json:"log_bytes"`
 
 	counted int // processors
-	done    int // steps of this process
+	missing int // that did not tell what they came to
 }
 
-// add counts a processor's.
-func (s *forwardSummary) add(t forward.Stats) {
+// add counts what a processor did in so many steps.
+func (s *forwardSummary) add(t forward.Stats, in int) {
 	s.counted++
-	steps := float64(max(s.done, 1))
+	steps := float64(max(in, 1))
 	s.Sent += (float64(t.Sent)/steps - s.Sent) / float64(s.counted)
 	s.Received += (float64(t.Received)/steps - s.Received) / float64(s.counted)
 	s.Forwards += t.Forwards
 	s.Missed += t.Missed
 	s.Dropped = max(s.Dropped, t.Dropped)
+}
+
+// onWire is what the transport takes in all, frames among them: what NATS, its acknowledgements and TLS add, for a processor in
+// a step.
+type onWire struct {
+	Sent     float64 `json:"bytes_sent_per_step"`
+	Received float64 `json:"bytes_received_per_step"`
+}
+
+// addTraffic counts a processor's, after add.
+func (s *forwardSummary) addTraffic(j forwardJoined) {
+	if s.Wire == nil {
+		s.Wire = &onWire{}
+	}
+	steps := float64(max(j.Steps-j.Joined, 1))
+	s.Wire.Sent += (float64(j.Sent)/steps - s.Wire.Sent) / float64(s.counted)
+	s.Wire.Received += (float64(j.Received)/steps - s.Wire.Received) / float64(s.counted)
 }
 
 func (s *forwardSummary) same() bool {
@@ -270,20 +298,28 @@ func (s *forwardSummary) print(a *app, asJSON bool) error {
 	if asJSON {
 		return a.writeJSON(s)
 	}
+	same := fmt.Sprintf("the same on all %d processors", s.counted)
+	if s.missing > 0 {
+		same = fmt.Sprintf("the same on %d processors; %d have not told theirs", s.counted, s.missing)
+	}
 	log := "none; --log keeps one"
 	if s.Log != "" {
 		log = fmt.Sprintf("%s, %s for the whole run", s.Log, humanize.Bytes(uint64(s.LogBytes)))
+	}
+	transport := ""
+	if s.Wire != nil {
+		transport = fmt.Sprintf("\n                %.0f and %.0f with all that the transport adds", s.Wire.Sent, s.Wire.Received)
 	}
 	_, err := fmt.Fprintf(a.out, `%d steps in %s on %s: %s, %s weights.
 
 test accuracy   %s
 test loss       %.4f
 forward passes  %s of two inputs, %s a second
-on the wire     %.0f bytes sent and %.0f received by each processor in a step
-weights         %s, the same on all %d processors
+on the wire     %.0f bytes sent and %.0f received by each processor in a step%s
+weights         %s, %s
 log             %s
 `, s.Steps, seconds(s.Seconds), s.Data, s.Model, humanize.Comma(int64(s.Weights)), percent(s.TestAccuracy), s.Loss,
-		humanize.Comma(s.Forwards), rate(float64(s.Forwards)/max(s.Seconds, 1e-9)), s.Sent, s.Received, s.WeightsHash[0], len(s.WeightsHash), log)
+		humanize.Comma(s.Forwards), rate(float64(s.Forwards)/max(s.Seconds, 1e-9)), s.Sent, s.Received, transport, s.WeightsHash[0], same, log)
 	return err
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/train/task"
@@ -17,6 +19,7 @@ type forwardWatch struct {
 	first  int // steps done before this process
 	steps  int // done
 	loss   float64
+	began  float64 // the first step's loss
 	tell   func(done, total int)
 	clear  func()
 	begun  time.Time
@@ -40,7 +43,7 @@ func (w *forwardWatch) step(c forward.Commit, weights *forward.Weights) error {
 	w.steps++
 	if c.Pairs != 0 {
 		if w.loss == 0 {
-			w.loss = c.Loss
+			w.loss, w.began = c.Loss, c.Loss
 		}
 		w.loss += 0.05 * (c.Loss - w.loss)
 	}
@@ -58,13 +61,12 @@ func (w *forwardWatch) step(c forward.Commit, weights *forward.Weights) error {
 		return err
 	}
 	w.at, w.right = append(w.at, w.forwards()), append(w.right, accuracy)
-	if !isTerminal(w.errs) {
-		done := w.steps - w.first
-		left := time.Since(w.begun) * time.Duration(w.config.Steps-w.steps) / time.Duration(max(done, 1))
-		rate := float64(done*w.config.Processors) / time.Since(w.begun).Seconds()
-		w.log.Info().Msgf("%d of %d steps, loss %.4f, test accuracy %.1f%%, %.0f forward passes a second, %d bytes on the wire, %s left",
-			w.steps, w.config.Steps, w.loss, 100*accuracy, rate, done*w.config.Processors*forward.FrameBytes, left.Round(time.Second))
-	}
+	done := w.steps - w.first
+	left := time.Since(w.begun) * time.Duration(w.config.Steps-w.steps) / time.Duration(max(done, 1))
+	rate := float64(done*w.config.Processors) / time.Since(w.begun).Seconds()
+	w.clear() // the bar comes back below the line
+	w.log.Info().Msgf("%d of %d steps, loss %.4f, test accuracy %.1f%%, %.0f forward passes a second, %s on the wire, %s left",
+		w.steps, w.config.Steps, w.loss, 100*accuracy, rate, humanize.Bytes(uint64(done*w.config.Processors*forward.FrameBytes)), left.Round(time.Second))
 	return nil
 }
 
@@ -73,7 +75,10 @@ func (w *forwardWatch) forwards() float64 { return float64(w.steps * w.config.Pr
 // summary evaluates what came of the run.
 func (w *forwardWatch) summary(weights *forward.Weights, took time.Duration) (*forwardSummary, error) {
 	s := &forwardSummary{Steps: w.steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
-		Weights: weights.Len(), Seconds: took.Seconds(), done: w.steps - w.first}
+		Weights: weights.Len(), Seconds: took.Seconds()}
+	if w.loss > w.began {
+		w.log.Warn().Msgf("the training loss rose from %.4g to %.4g; lower --learning-rate", w.began, w.loss)
+	}
 	var err error
 	s.TestAccuracy, s.Loss, err = forward.Evaluate(w.work.Network, weights, w.work.Held)
 	return s, err

@@ -66,10 +66,11 @@ func obey(args []string, out, errs *os.File) int {
 	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description(about), kong.Writers(out, errs),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Vars{
-			"clusters":   strings.Join(agent.ClusterNames(), ", "),
-			"conditions": strings.Join(cluster.Presets(), ", "),
-			"formats":    formatNames(),
-			"scalings":   strings.Join(export.Scalings(), ", "),
+			"clusters":    strings.Join(agent.ClusterNames(), ", "),
+			"conditions":  strings.Join(cluster.Presets(), ", "),
+			"formats":     formatNames(),
+			"planFormats": planFormatNames(),
+			"scalings":    strings.Join(export.Scalings(), ", "),
 		})
 	if err != nil {
 		return complain(errs, err)

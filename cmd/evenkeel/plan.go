@@ -15,11 +15,15 @@ import (
 
 // planCmd holds the commands about plans of hybrid parallelism.
 type planCmd struct {
-	Search  planSearchCmd  `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
-	Check   planCheckCmd   `cmd:"" help:"Check any plan and price it, term by term."`
-	Profile planProfileCmd `cmd:"" help:"Measure a network layer by layer on this machine."`
-	Run     planRunCmd     `cmd:"" help:"Train a small network by a plan: stages as processes, joined by mutual TLS."`
-	Keys    planKeysCmd    `cmd:"" help:"Make the certificates by which the stages of a run know each other."`
+	Search   planSearchCmd   `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
+	Check    planCheckCmd    `cmd:"" help:"Check any plan and price it, term by term."`
+	Profile  planProfileCmd  `cmd:"" help:"Measure a network layer by layer on this machine."`
+	Convert  planConvertCmd  `cmd:"" help:"Read the layer profile of another planner."`
+	Run      planRunCmd      `cmd:"" help:"Train a small network by a plan: stages as processes, joined by mutual TLS."`
+	Keys     planKeysCmd     `cmd:"" help:"Make the certificates by which the stages of a run know each other."`
+	Timeline planTimelineCmd `cmd:"" help:"Draw one iteration of a plan, or write it as a trace."`
+	Export   planExportCmd   `cmd:"" help:"Write a plan for a trainer."`
+	Diff     planDiffCmd     `cmd:"" help:"Say in what two plans differ."`
 }
 
 // jobFlags are embedded by commands that price plans.

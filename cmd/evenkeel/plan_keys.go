@@ -9,9 +9,9 @@ import (
 
 // planKeysCmd makes certificates.
 type planKeysCmd struct {
-	Out    string `help:"Folder to make; one that holds keys already is refused." default:"keys" placeholder:"DIR"`
+	Out    string `help:"Folder to make; one that holds keys already is refused. Default: ${default}." default:"keys" placeholder:"DIR"`
 	Stages int    `help:"How many stages the plan has." required:"" placeholder:"N"`
-	Days   int    `help:"How long the certificates are valid." default:"30" placeholder:"N"`
+	Days   int    `help:"How long the certificates are valid. Default: ${default}." default:"30" placeholder:"N"`
 }
 
 // Help is shown under the flags.

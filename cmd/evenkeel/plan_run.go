@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/execute"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/task"
@@ -20,15 +20,15 @@ import (
 // planRunCmd executes a plan.
 type planRunCmd struct {
 	Plan      string  `arg:"" help:"Plan file (JSON)." placeholder:"PLAN"`
-	Data      string  `help:"What to learn: digits (embedded), synthetic, or a file: .csv (numbers, in the last column the class) or text." default:"digits" placeholder:"NAME|FILE"`
+	Data      string  `help:"What to learn: digits (embedded), synthetic, or a file: .csv (numbers, in the last column the class) or text. Default: ${default}." default:"digits" placeholder:"NAME|FILE"`
 	Model     string  `help:"mlp, convnet (digits only) or transformer (text only). Default: transformer for text, mlp for all else." placeholder:"NAME"`
 	Size      int     `help:"Floats of a hidden layer or token, channels of the first convolution. Default: 128, 64, 16." placeholder:"N"`
 	Depth     int     `help:"Hidden layers, blocks or convolutions. Default: 2." placeholder:"N"`
 	Length    int     `help:"Characters of a sample of text. Default: 64." placeholder:"N"`
-	Optimizer string  `help:"adamw, momentum or sgd." default:"adamw" placeholder:"NAME"`
+	Optimizer string  `help:"adamw, momentum or sgd. Default: ${default}." default:"adamw" placeholder:"NAME"`
 	Rate      float64 `help:"Learning rate. Default: 0.001 for adamw, 0.01 for momentum, 0.1 for sgd." placeholder:"X"`
-	Steps     int     `help:"Iterations." default:"100" placeholder:"N"`
-	Seed      uint64  `help:"Of the weights and the order of the data; the same seed gives the same bits." placeholder:"N"`
+	Steps     int     `help:"Iterations. Default: ${default}." default:"100" placeholder:"N"`
+	Seed      uint64  `help:"Of the weights and the order of the data; the same seed gives the same bits. Default: 0." placeholder:"N"`
 	Keys      string  `help:"Folder of evenkeel plan keys. Default: keys for this run alone, on loopback." placeholder:"DIR"`
 	Stage     int     `help:"Be this stage alone: 0 is the server, which owns the data; the others are started by hand too, on this or other machines. Needs --keys." default:"-1" placeholder:"K"`
 	Listen    string  `help:"With --stage: address where the others connect. Default: ${default}, a free port on loopback." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
@@ -58,14 +58,9 @@ func (c *planRunCmd) Run(a *app) error {
 	if err := c.check(a); err != nil {
 		return err
 	}
-	f, err := os.Open(c.Plan)
+	plan, err := planner.LoadPlan(c.Plan)
 	if err != nil {
 		return opened(err)
-	}
-	defer f.Close()
-	plan, err := execute.ReadPlan(f, c.Plan)
-	if err != nil {
-		return err
 	}
 	t := task.Task{Data: c.Data, Model: c.Model, Size: c.Size, Depth: c.Depth, Length: c.Length, Optimizer: train.Method(c.Optimizer), Rate: c.Rate, Seed: c.Seed, Steps: c.Steps}
 	work, err := buildTask(t.WithDefaults())

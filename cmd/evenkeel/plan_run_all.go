@@ -100,7 +100,7 @@ func (r *planRun) process(ctx context.Context, stage int, server, keys string) e
 	cmd.WaitDelay = time.Second
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Run(); err != nil && ctx.Err() == nil { // or it was ended here, when all was over
 		lines := strings.Split(strings.TrimSpace(complaints.String()), "\n")
 		last := strings.TrimPrefix(lines[len(lines)-1], "evenkeel: ")
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == exitBadInput {

@@ -44,7 +44,7 @@ func (r *planRun) print(result *execute.Result) error {
 		fmt.Fprintf(r.out, "           %s predicted in the plan, for its own devices\n", seconds(result.Plan))
 	}
 	if r.command.Stage < 0 && s.Replicas > s.Cores {
-		fmt.Fprintf(r.out, "           %d replicas share %d cores of this machine, so they wait for each other more than was predicted\n", s.Replicas, s.Cores)
+		fmt.Fprintf(r.out, "           %d replicas share %d cores of this machine, so what one takes depends on who else computes\n", s.Replicas, s.Cores)
 	}
 	fmt.Fprintln(r.out)
 	return printLines(r.out, r.stages(result))

@@ -20,10 +20,10 @@ func (w *world) batch(rng *rand.Rand, n int) train.Batch {
 }
 
 // mezo is serial MeZO (Malladi et al., NeurIPS 2023): normal directions made again from a seed, weights in float32,
-// moved by +eps, -2 eps, +eps; trace, if not nil, is told the weights before and after each
-// step's three moves.
-func (w *world) mezo(steps, examples int, trace func(step int, before, after *train.Values)) ([]float64, error) {
-	const eps, rate = 1e-3, 3e-3
+// moved by +eps, -2 eps, +eps; rate gives the learning rate of a step. trace, if not nil, is told the weights before and
+// after each step's three moves.
+func (w *world) mezo(steps, examples int, rate func(step int) float64, trace func(step int, before, after *train.Values)) (*learnt, error) {
+	const eps = 1e-3
 	values, err := w.net.NewValues(nil)
 	if err != nil {
 		return nil, err
@@ -70,14 +70,73 @@ func (w *world) mezo(steps, examples int, trace func(step int, before, after *tr
 			trace(step, before, values)
 		}
 		losses = append(losses, (plus+minus)/2)
-		move(step, float32(-rate*(plus-minus)/(2*eps)))
+		move(step, float32(-rate(step)*(plus-minus)/(2*eps)))
 	}
-	return losses, nil
+	return w.learnt(losses, values)
+}
+
+// learnt is what a baseline came to.
+type learnt struct {
+	losses   []float64
+	accuracy float64 // on what was held out
+}
+
+func (w *world) learnt(losses []float64, values *train.Values) (*learnt, error) {
+	right, _, err := w.net.Evaluate(values, w.held)
+	return &learnt{losses, float64(right) / float64(w.held.Len())}, err
+}
+
+// last is the mean loss of the last hundred steps; diverged runs have none.
+func (l *learnt) last() float64 {
+	sum := 0.0
+	tail := l.losses[max(0, len(l.losses)-100):]
+	for _, x := range tail {
+		sum += x / float64(len(tail))
+	}
+	if math.IsNaN(sum) {
+		return math.Inf(1)
+	}
+	return sum
+}
+
+// bestMezo is the best of a grid: rates, constant and cosine.
+func (w *world) bestMezo(steps, examples int) (best *learnt, name string, err error) {
+	for _, r := range []float64{1e-3, 2e-3, 3e-3, 5e-3, 7e-3, 1e-2} {
+		for _, schedule := range []string{"constant", "cosine"} {
+			rate := func(step int) float64 {
+				if schedule == "constant" {
+					return r
+				}
+				return r * 0.5 * (1 + math.Cos(math.Pi*float64(step)/float64(steps)))
+			}
+			l, err := w.mezo(steps, examples, rate, nil)
+			if err != nil {
+				return nil, "", err
+			}
+			if best == nil || l.last() < best.last() {
+				best, name = l, fmt.Sprintf("rate %g, %s", r, schedule)
+			}
+		}
+	}
+	return best, name, nil
+}
+
+// bestBackPropagation is the best of a grid of rates.
+func (w *world) bestBackPropagation(steps, examples int) (best *learnt, name string, err error) {
+	for _, rate := range []float32{0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2} {
+		l, err := w.backPropagation(steps, examples, rate)
+		if err != nil {
+			return nil, "", err
+		}
+		if best == nil || l.last() < best.last() {
+			best, name = l, fmt.Sprintf("rate %g", rate)
+		}
+	}
+	return best, name, nil
 }
 
 // backPropagation is plain SGD.
-func (w *world) backPropagation(steps, examples int) ([]float64, error) {
-	const rate = 0.1
+func (w *world) backPropagation(steps, examples int, rate float32) (*learnt, error) {
 	values, err := w.net.NewValues(nil)
 	if err != nil {
 		return nil, err
@@ -111,7 +170,7 @@ func (w *world) backPropagation(steps, examples int) ([]float64, error) {
 			}
 		}
 	}
-	return losses, nil
+	return w.learnt(losses, values)
 }
 
 // drift is what MeZO's moves in float32 leave behind, which fixed point does not.
@@ -121,7 +180,7 @@ func (w *world) drift(b *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.mezo(w.steps, 64, func(step int, before, after *train.Values) {
+	_, err = w.mezo(w.steps, 64, func(int) float64 { return 3e-3 }, func(step int, before, after *train.Values) {
 		for k, p := range after.Params {
 			for i, v := range p {
 				d := v - before.Params[k][i]

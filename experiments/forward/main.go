@@ -1,7 +1,9 @@
 // Command forward measures forward-only training against its targets and against serial MeZO and back-propagation, and
 // writes experiments/forward/RESULTS.md and the figure beside it.
 //
-//	go run ./experiments/forward
+//	go run ./experiments/forward -part learning     # accuracy, directions, curves beside the others', drift
+//	go run ./experiments/forward -part agreement    # weights between processors, modes and builds; bytes
+//	go run ./experiments/forward -part costs        # a step and its memory, on an idle machine
 package main
 
 import (
@@ -25,9 +27,17 @@ import (
 	"github.com/evenkeel/evenkeel/train/data"
 )
 
+// parts are what can be measured by itself, each a section of the results.
+var parts = map[string][]func(w *world, b *strings.Builder) error{
+	"learning":  {(*world).accuracy, (*world).directions, (*world).curves, (*world).drift},
+	"agreement": {(*world).agreement},
+	"costs":     {costs},
+}
+
 func main() {
 	out := flag.String("out", "experiments/forward/RESULTS.md", "file whose sections are replaced")
 	steps := flag.Int("steps", 10_000, "steps of the long runs")
+	part := flag.String("part", "", "learning, agreement or costs; empty: all")
 	only := flag.String("worker", "", "used by the experiment itself: one or both processors of a pair")
 	flag.Parse()
 	if *only != "" {
@@ -39,7 +49,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *out, *steps); err != nil {
+	if err := run(ctx, *out, *part, *steps); err != nil {
 		fmt.Fprintln(os.Stderr, "forward:", err)
 		os.Exit(1)
 	}
@@ -53,7 +63,7 @@ type world struct {
 	steps          int
 }
 
-func run(ctx context.Context, out string, steps int) error {
+func run(ctx context.Context, out, only string, steps int) error {
 	begun := time.Now()
 	digits, err := data.Digits()
 	if err != nil {
@@ -64,16 +74,27 @@ func run(ctx context.Context, out string, steps int) error {
 	if w.net, err = train.MLP(64, 64, 10); err != nil {
 		return err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/forward\n\non %d cores (%s/%s). Data: the UCI digits, 1,797 images, every fifth held out; MLP 64-64-10, 4,810 weights.\n", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	for _, part := range []func(*strings.Builder) error{w.accuracy, w.agreement, w.directions, w.curves, w.drift, costs} {
-		if err := part(&b); err != nil {
+	if only != "" && parts[only] == nil {
+		return fmt.Errorf("-part %s: learning, agreement or costs", only)
+	}
+	for _, name := range []string{"learning", "agreement", "costs"} {
+		if only != "" && only != name {
+			continue
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "\nMade by\n\n    go run ./experiments/forward -part %s\n\non %d cores (%s/%s).\n", name, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+		for _, f := range parts[name] {
+			if err := f(w, &b); err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "%s: %v\n", name, time.Since(begun).Round(time.Second))
+		}
+		fmt.Print(b.String())
+		if err := results.Replace(out, name, b.String()+"\n"); err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "%v\n", time.Since(begun).Round(time.Second))
 	}
-	fmt.Print(b.String())
-	return results.Replace(out, "forward", b.String())
+	return nil
 }
 
 // config is a run's with a direction for each pair, unless said otherwise.
@@ -147,28 +168,7 @@ func (w *world) accuracy(b *strings.Builder) error {
 		values = append(values, a)
 	}
 	e := stats.Bootstrap([][]float64{values})
-	fmt.Fprintf(b, "\n## Accuracy\n\nN = 8, four directions, %d steps, 32 examples an input, 5 seeds: test accuracy %.3f (95%% interval %.3f to %.3f); target 0.95. Each: %.3f\n", w.steps, e.Mean, e.Low, e.High, values)
-	return nil
-}
-
-// agreement counts weights that differ, bytes on the wire and in the log.
-func (w *world) agreement(b *strings.Builder) error {
-	b.WriteString("\n## Agreement and bytes\n\n| processors | steps | processors with other weights | sent a step | received a step | log |\n|---|---|---|---|---|---|\n")
-	for _, n := range []int{2, 8, 32} {
-		o, err := w.train(config(n, n/2, w.steps, 1))
-		if err != nil {
-			return err
-		}
-		differ := 0
-		for _, h := range o.hashes {
-			if h != o.hashes[0] {
-				differ++
-			}
-		}
-		s := o.stats[0]
-		fmt.Fprintf(b, "| %d | %d | %d | %.0f bytes | %.0f bytes | %d bytes |\n", n, w.steps, differ, float64(s.Sent)/float64(w.steps), float64(s.Received)/float64(w.steps), o.logBytes)
-	}
-	b.WriteString("\nA frame has 16 bytes; headers of the transport come on top. Tests hold the same between goroutines and processes over NATS, after replay, and after deaths.\n")
+	fmt.Fprintf(b, "\n## Accuracy\n\nThe UCI digits, 1,797 images, every fifth held out; MLP 64-64-10, 4,810 weights. N = 8, four directions, %d steps, 32 examples an input, 5 seeds: test accuracy %.3f (95%% interval %.3f to %.3f); target 0.95. Each: %.3f\n", w.steps, e.Mean, e.Low, e.High, values)
 	return nil
 }
 
@@ -234,11 +234,16 @@ func (w *world) curves(b *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	mezo, err := w.mezo(w.steps, 64, nil)
+	accuracy, _, err := forward.Evaluate(w.net, o.weights, w.held)
 	if err != nil {
 		return err
 	}
-	back, err := w.backPropagation(1000, 64)
+	ours := &learnt{o.losses, accuracy}
+	mezo, mezoRate, err := w.bestMezo(w.steps, 64)
+	if err != nil {
+		return err
+	}
+	back, backRate, err := w.bestBackPropagation(1000, 64)
 	if err != nil {
 		return err
 	}
@@ -258,10 +263,20 @@ func (w *world) curves(b *strings.Builder) error {
 		XLabel: "forward passes of 64 examples", YLabel: "training loss", LogX: true, LogY: true,
 		Series: []chart.Series{
 			series("forward-only, 8 processors, 4 directions", o.losses, 8),
-			series("serial MeZO, float32", mezo, 2),
-			series("back-propagation, SGD (a step counts as 3)", back, 3),
+			series("serial MeZO, float32", mezo.losses, 2),
+			series("back-propagation, SGD (a step counts as 3)", back.losses, 3),
 		},
 	}}}
-	b.WriteString("\n## Learning curves\n\n![training loss over forward passes](loss.svg)\n")
+	b.WriteString("\n## Learning curves\n\n![training loss over forward passes](loss.svg)\n\nForward passes of 64 examples; a step of back-propagation counts as three. Each at the best of a grid of learning rates (MeZO: constant and cosine); one seed.\n\n| method | steps | forward passes, of one processor | in all | training loss, last 100 steps | test accuracy |\n|---|---|---|---|---|---|\n")
+	for _, row := range []struct {
+		name     string
+		l        *learnt
+		each, by int // forward passes of a step, processors
+	}{
+		{"forward-only, N = 8, four directions", ours, 8, 8}, {"serial MeZO, float32 (" + mezoRate + ")", mezo, 2, 1}, {"back-propagation, SGD (" + backRate + ")", back, 3, 1},
+	} {
+		n := len(row.l.losses)
+		fmt.Fprintf(b, "| %s | %d | %d | %d | %.3f | %.3f |\n", row.name, n, n*row.each/row.by, n*row.each, row.l.last(), row.l.accuracy)
+	}
 	return errors.Join(f.Save(figure+".svg"), f.Save(figure+".png"))
 }

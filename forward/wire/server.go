@@ -70,12 +70,12 @@ func Serve(o ServerOptions) (*Server, error) {
 	options.StoreDir = dir
 	s, err := server.NewServer(options)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("wire: %w", err), removeAll(dir))
+		return nil, errors.Join(fmt.Errorf("wire: %w", err), os.RemoveAll(dir))
 	}
 	s.Start()
 	if !s.ReadyForConnections(10 * time.Second) {
 		s.Shutdown()
-		return nil, errors.Join(fmt.Errorf("wire: the server on %s does not come up; is the port taken?", options.Host), removeAll(dir))
+		return nil, errors.Join(fmt.Errorf("wire: the server on %s does not come up; is the port taken?", options.Host), os.RemoveAll(dir))
 	}
 	return &Server{s, token, dir}, nil
 }
@@ -90,5 +90,5 @@ func (s *Server) Token() string { return s.token }
 func (s *Server) Close() error {
 	s.server.Shutdown()
 	s.server.WaitForShutdown()
-	return removeAll(s.dir)
+	return os.RemoveAll(s.dir)
 }

@@ -3,11 +3,13 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
 	"github.com/evenkeel/evenkeel/forward"
@@ -90,15 +92,15 @@ func TestOverTheWire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		header, bus, err := Join(t.Context(), conn, "a-run")
+		joined, err := Join(t.Context(), conn, "a-run")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(header) != "what it is" {
-			t.Errorf("header %q", header)
+		if string(joined.Header) != "what it is" {
+			t.Errorf("header %q", joined.Header)
 		}
-		left = append(left, func() { bus.Close(); conn.Close() })
-		return bus
+		left = append(left, func() { joined.Bus.Close(); conn.Close() })
+		return joined.Bus
 	}
 	if got := run(join, 0, 1, 2, 3); got != want {
 		t.Errorf("over the wire %s, in one process %s", got, want)
@@ -125,10 +127,10 @@ func TestRefusals(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, _, err := Join(ctx, c, "nothing"); !errors.Is(err, ErrNoRun) {
+	if _, err := Join(ctx, c, "nothing"); !errors.Is(err, ErrNoRun) {
 		t.Errorf("%v", err)
 	}
-	if _, _, err := Join(ctx, c, "no name!"); !errors.Is(err, ErrName) {
+	if _, err := Join(ctx, c, "no name!"); !errors.Is(err, ErrName) {
 		t.Errorf("%v", err)
 	}
 	if err := Create(ctx, c, strings.Repeat("x", 65), nil); !errors.Is(err, ErrName) {
@@ -149,5 +151,90 @@ func TestRefusals(t *testing.T) {
 	}
 	if _, err := Serve(ServerOptions{Addr: "127.0.0.1"}); err == nil {
 		t.Error("an address without a port was taken")
+	}
+}
+
+// Who comes late finds marks in the place of frames that are gone; who reads on where they are missing is told.
+func TestMarksAndGaps(t *testing.T) {
+	s := serve(t)
+	var traffic Traffic
+	c, err := Connect(s.URL(), Options{Token: s.Token(), Traffic: &traffic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := Create(ctx, c, "marked", []byte("header"), []byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := Join(ctx, c, "marked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Bus.Close()
+	next := func(b *Bus) (string, error) {
+		for {
+			if m, err := b.Next(ctx); len(m) > 0 || err != nil {
+				return string(m), err
+			}
+		}
+	}
+	const marks = 2*keptMarks + 3
+	for i := range marks {
+		for k := range 3 {
+			if err := writer.Bus.Publish(ctx, fmt.Appendf(nil, "frame %d.%d", i, k)); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := next(writer.Bus); err != nil || got != fmt.Sprintf("frame %d.%d", i, k) {
+				t.Fatalf("%q, %v", got, err)
+			}
+		}
+		if err := writer.Bus.Mark(ctx, fmt.Appendf(nil, "mark %d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := writer.Bus.Publish(ctx, []byte("the last")); err != nil {
+		t.Fatal(err)
+	}
+	late, err := Join(ctx, c, "marked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Bus.Close()
+	if n := len(late.Marks); n != marks+1 || string(late.Marks[0]) != "before" || string(late.Marks[n-1]) != fmt.Sprintf("mark %d", marks-1) {
+		t.Errorf("%d marks: %q", n, late.Marks)
+	}
+	if got, err := next(late.Bus); err != nil || got != "the last" {
+		t.Errorf("after the marks: %q, %v", got, err)
+	}
+	consumer, err := late.Bus.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind, done := &Bus{name: "marked", frames: make(chan message, 1024)}, make(chan struct{})
+	defer func() { close(done); messages.Stop(); behind.pumping.Wait() }()
+	behind.pumping.Go(func() { behind.pump(messages, 5, done) })
+	for err = nil; err == nil; {
+		_, err = next(behind)
+	}
+	if !errors.Is(err, ErrGap) {
+		t.Errorf("reading where frames are gone: %v", err)
+	}
+	if got, err := late.Bus.Results(ctx); err != nil || len(got) != 0 {
+		t.Errorf("results %q, %v", got, err)
+	}
+	if err := writer.Bus.Done(ctx, []byte("all well")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := late.Bus.Results(ctx); err != nil || len(got) != 1 || string(got[0]) != "all well" {
+		t.Errorf("results %q, %v", got, err)
+	}
+	if traffic.Sent() < marks*3*16 || traffic.Received() < marks*3*16 {
+		t.Errorf("%d bytes sent, %d received", traffic.Sent(), traffic.Received())
 	}
 }

@@ -100,11 +100,6 @@ func (c *Client) work(ctx context.Context) error {
 	if err := c.neighbours(ctx, w); err != nil {
 		return err
 	}
-	taken, send, err := c.worker.measure(ctx)
-	if err != nil {
-		return err
-	}
-	c.control.tell(ready, readyBody{taken, send})
 	for {
 		select {
 		case s := <-c.steps:
@@ -115,6 +110,14 @@ func (c *Client) work(ctx context.Context) error {
 				c.control.tell(report, c.worker.report())
 				<-ctx.Done() // the server closes when all have reported
 				return nil
+			}
+			if s.iteration == trial {
+				taken, send, err := c.worker.measure(ctx, nil, s.targets)
+				if err != nil {
+					return err
+				}
+				c.control.tell(ready, readyBody{taken, send})
+				continue
 			}
 			l, err := c.worker.iterate(ctx, s.iteration, nil, s.targets)
 			if err != nil {

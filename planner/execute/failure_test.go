@@ -302,3 +302,14 @@ func TestUnsupported(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestReachable(t *testing.T) {
+	from := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 999}
+	for listen, want := range map[string]string{
+		"10.0.0.2:70": "10.0.0.2:70", "0.0.0.0:70": "10.0.0.7:70", "[::]:70": "10.0.0.7:70", ":70": "10.0.0.7:70", "here:70": "here:70", "": "",
+	} {
+		if got := reachable(listen, from); got != want {
+			t.Errorf("%q is reached at %q, want %q", listen, got, want)
+		}
+	}
+}

@@ -6,8 +6,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-
-	"github.com/evenkeel/evenkeel/planner"
 )
 
 // Whatever comes over a link, the reader takes frames that are written the same way, or errs without taking more memory
@@ -49,30 +47,6 @@ func FuzzFrame(f *testing.F) {
 		}
 		if !strings.HasPrefix(string(in), string(back)) {
 			t.Fatalf("read %x from %x", back, in)
-		}
-	})
-}
-
-// Whatever a plan's file holds, it is read or refused; what is read is a plan.
-func FuzzReadPlan(f *testing.F) {
-	text, err := json.Marshal(planOf(8, 4, []int{1, 3}, map[int][]int{1: {3, 1}}, 2))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(string(text))
-	f.Add(string(text) + "x")
-	f.Add(`{"version": 2}`)
-	f.Add("[1,\n2")
-	f.Fuzz(func(t *testing.T, in string) {
-		p, err := ReadPlan(strings.NewReader(in), "plan.json")
-		if err != nil {
-			if !errors.Is(err, planner.ErrPlan) || !strings.Contains(err.Error(), "plan.json") {
-				t.Fatal(err)
-			}
-			return
-		}
-		if err := p.Validate(0); err != nil {
-			t.Fatal(err)
 		}
 	})
 }

@@ -132,8 +132,8 @@ func (l *link) failed(err error) {
 	} else if strings.Contains(err.Error(), "remote error: tls:") {
 		err = refined(err, l.conn.RemoteAddr())
 	}
-	_ = l.wire.Close() // one way alone is of no use
 	l.told.Do(func() { l.lost(l, err) })
+	_ = l.wire.Close() // one way alone is of no use
 }
 
 func (l *link) read() {

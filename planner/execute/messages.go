@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -64,27 +65,49 @@ func more(i int, begun time.Time) bool {
 	return i <= fewTrials || i <= mostTrials && time.Since(begun) < trialTime
 }
 
-// measure tries the stage: a micro-batch of zeros there and back, and a transfer of as much to the stage before and back
-// again. It leaves weights as they were; send is the seconds of one way.
-func (w *worker) measure(ctx context.Context) (t Taken, send float64, err error) {
+// trial is the number of the iteration that stages measure themselves with.
+const trial = math.MaxUint64
+
+// measure takes a micro-batch of the data through the pipeline, there and back, so that every stage sees the numbers
+// that it will compute with (zeros are quick), then repeats its own part while the others do the same, and a transfer to
+// the stage before and back again. It leaves weights as they were; send is the seconds of one way.
+func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32) (t Taken, send float64, err error) {
 	s := w.stage
-	x, targets := make([]float32, w.in.size), make([]int32, s.job.Plan.MicroBatch*s.job.Network.Positions())
-	y, dx := make([]float32, w.out.size), make([]float32, w.in.size)
-	if s.last {
-		y = nil
-	}
+	var x, dy []float32
+	y, dx := w.out.get(), w.in.get()
 	if s.first {
-		dx = nil
+		x, dx = inputs[:w.in.size], nil
+	} else if x, err = receive(ctx, w.activations, trial, 0); err != nil {
+		return t, 0, err
 	}
+	if s.last {
+		y, targets = nil, targets[:s.job.Plan.MicroBatch*s.job.Network.Positions()]
+	}
+	if err := s.forward(0, x, y); err != nil {
+		return t, 0, err
+	}
+	if !s.last {
+		w.next.send(outgoing{frame: frame{kind: activation, iteration: trial}, floats: slices.Clone(y)})
+		if dy, err = receive(ctx, w.gradients, trial, 0); err != nil {
+			return t, 0, err
+		}
+	}
+	if _, err := s.backward(0, dy, targets, dx); err != nil {
+		return t, 0, err
+	}
+	if !s.first {
+		w.prev.send(outgoing{frame: frame{kind: gradient, iteration: trial}, floats: slices.Clone(dx)})
+	}
+	m := min(1, s.job.Plan.MicroBatches()-1) // the first one adds no gradients up
 	var forward, backward, update []float64
 	s.try(func() {
 		for i, first := 0, time.Now(); more(i, first); i++ {
 			begun := time.Now()
-			if err = s.forward(0, x, y); err != nil {
+			if err = s.forward(m, x, y); err != nil {
 				return
 			}
 			middle := time.Now()
-			if _, err = s.backward(0, y, targets, dx); err != nil {
+			if _, err = s.backward(m, dy, targets, dx); err != nil {
 				return
 			}
 			end := time.Now()
@@ -136,7 +159,7 @@ func predict(stages []Taken, send []float64, microBatches int) (float64, error) 
 		}
 		update = max(update, t.Update)
 	}
-	_, seconds, err := planner.Simulate(timings, microBatches, planner.OneForwardOneBackward)
+	seconds, err := Simulate(timings, microBatches)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrFrame, err)
 	}

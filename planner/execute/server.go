@@ -197,16 +197,7 @@ func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (floa
 	if err := s.fill(); err != nil {
 		return 0, err
 	}
-	for k, c := range s.clients {
-		if c == nil {
-			continue
-		}
-		o := outgoing{frame: frame{kind: begin, iteration: iteration}}
-		if k == len(s.clients)-1 {
-			o.body = appendTargets(nil, s.batch.Targets)
-		}
-		c.control.send(o)
-	}
+	s.begin(iteration)
 	l, err := s.worker.iterate(ctx, iteration, s.batch.Inputs, s.batch.Targets)
 	if err != nil {
 		return 0, err
@@ -226,6 +217,17 @@ func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (floa
 	return l, nil
 }
 
+// begin orders the clients to run an iteration of the batch.
+func (s *Server) begin(iteration uint64) {
+	for k, c := range s.clients[1:] {
+		o := outgoing{frame: frame{kind: begin, iteration: iteration}}
+		if k+2 == len(s.clients) {
+			o.body = appendTargets(nil, s.batch.Targets)
+		}
+		c.control.send(o)
+	}
+}
+
 // fill takes the next samples.
 func (s *Server) fill() error {
 	width, targets := s.Job.Network.InputSize(), s.Job.Network.Positions()
@@ -239,12 +241,19 @@ func (s *Server) fill() error {
 	return s.Job.Network.Check(s.batch)
 }
 
-// predict measures this stage while the others do the same, and simulates.
+// predict measures this stage while the others do the same, with the data that come first, and simulates.
 func (s *Server) predict(ctx context.Context, r *Result) error {
 	stages := len(s.clients)
 	taken, send := make([]Taken, stages), make([]float64, stages)
+	if err := s.fill(); err != nil {
+		return err
+	}
+	s.begin(trial)
 	var err error
-	if taken[0], _, err = s.worker.measure(ctx); err != nil {
+	if taken[0], _, err = s.worker.measure(ctx, s.batch.Inputs, s.batch.Targets); err != nil {
+		return err
+	}
+	if s.order, err = train.NewOrder(s.Data.Len(), s.Training.Seed); err != nil { // from the first sample again
 		return err
 	}
 	for range stages - 1 {

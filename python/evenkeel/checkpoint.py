@@ -9,7 +9,8 @@
             optimizer.step()
             ck.save(step, random=torch.get_rng_state().numpy().tobytes())   # returns at once
 
-Tensors on a processor are written from where they are; those of a device are copied in save(). `evenkeel checkpoint`
+Tensors on a processor are written from where they are; buffers and those of a device are copied in save(). To save each
+layer while the ones below it still compute gradients, see layerwise. `evenkeel checkpoint`
 inspects, verifies and exports the file. docs/formats/checkpoint.md describes it; this is a writer and reader of its
 own, tested against the Go package. Linux; one writer per file.
 """
@@ -252,8 +253,10 @@ class Checkpoint:
         self._poisoned, self._failure = set(), None
         self._idle = threading.Event()
         self._idle.set()
-        self._read = threading.Event()
-        self._read.set()
+        self._open = None  # of the save begun: slot, sequence, step, names written
+        self._index = {e.name: e for e in self.entries}
+        self._reading = set()  # names that a save has yet to read
+        self._changed = threading.Condition()
         self._jobs = queue.Queue()
         self._thread = None
         if writes:
@@ -407,32 +410,90 @@ class Checkpoint:
 
         It waits where the save before is not done. Tells the error of an earlier save.
         """
+        self._fits(random, scalars)
+        self.begin(step)
+        self.write(*(e.name for e in self.entries))
+        self.commit(cursor, random, scalars)
+
+    def begin(self, step):
+        """Begins the save of a step: then write() every tensor as soon as it is updated, and commit().
+
+        It waits where the save before is not done. Tells the error of an earlier save.
+        """
         if self._thread is None:
             raise Usage("opened for reading only")
+        if self._open is not None:
+            raise Usage(f"the save of step {self._open[2]} was neither committed nor aborted")
         self.wait()
         if not self._known:
             raise Usage("the file holds checkpoints; restore first")
-        scalars = dict(scalars or {})
-        named = sorted((k.encode(), float(v)) for k, v in scalars.items())
-        if 64 + 8 * len(self.entries) + sum(10 + len(k) for k, _ in named) + len(random) > self._manifest_size:
-            raise Usage("no room for random and scalars; create the file with more state_bytes")
         newest = max((r[0] for r in self._slots if r), default=0)
         free = [i for i in range(self.slots) if i not in self._poisoned and not (self._slots[i] and self._slots[i][0] == newest)]
         if self.slots - len(self._poisoned) < 2 or not free:
             raise CheckpointError(f"{self.path}: too few slots reach the storage; move to a sound disk")
         slot = min(free, key=lambda i: self._slots[i][0] if self._slots[i] else 0)
-        data = []
-        for e in self.entries:
-            t = self._named[e.name][0]
-            data.append(_bytes(t if t.device.type == "cpu" else t.detach().cpu()))
         self._sequence += 1
+        self._open = (slot, self._sequence, step, set())
         self._idle.clear()
-        self._read.clear()
-        self._jobs.put((slot, self._sequence, step, cursor, bytes(random), named, data))
+        self._jobs.put(("begin", slot))
 
-    def ready(self):
-        """Waits until the tensors may be changed."""
-        self._read.wait()
+    def write(self, *names):
+        """Saves tensors of the save that was begun, and returns at once: ready(name) before you change one.
+
+        Buffers are copied: a model's forward pass changes them without asking.
+        """
+        if self._open is None:
+            raise Usage("write before begin")
+        for name in names:
+            if name not in self._index:
+                raise Schema(f"{self.path}: tensor {name!r} is not in the file")
+            if name in self._open[3]:
+                raise Usage(f"tensor {name!r} was written already")
+            t, kind = self._named[name]
+            data = _bytes(t if t.device.type == "cpu" else t.detach().cpu())
+            if kind == BUFFER:
+                data = bytes(data)
+            self._open[3].add(name)
+            with self._changed:
+                self._reading.add(name)
+            self._jobs.put(("write", name, data))
+
+    def written(self):
+        """The names written to the save that was begun."""
+        return set(self._open[3]) if self._open else set()
+
+    def commit(self, cursor=0, random=b"", scalars=None):
+        """Completes the save in the background. Every tensor is to be written, or Usage names one that was not."""
+        if self._open is None:
+            raise Usage("commit before begin")
+        missing = [e.name for e in self.entries if e.name not in self._open[3]]
+        try:
+            named = self._fits(random, scalars)
+            if missing:
+                raise Usage(f"tensor {missing[0]!r} was not written")
+        except Usage:
+            self.abort()
+            raise
+        slot, sequence, step, _ = self._open
+        self._open = None
+        self._jobs.put(("commit", slot, sequence, step, cursor, bytes(random), named))
+
+    def abort(self):
+        """Gives up a save that was begun."""
+        if self._open is not None:
+            self._jobs.put(("abort", self._open[0]))
+            self._open = None
+
+    def _fits(self, random, scalars):
+        named = sorted((k.encode(), float(v)) for k, v in (scalars or {}).items())
+        if 64 + 8 * len(self.entries) + sum(10 + len(k) for k, _ in named) + len(random) > self._manifest_size:
+            raise Usage("no room for random and scalars; create the file with more state_bytes")
+        return named
+
+    def ready(self, *names):
+        """Waits until these tensors may be changed, or all of them."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._reading & set(names) if names else self._reading))
 
     def wait(self):
         """Waits until the save under way is durable, and tells its error."""
@@ -442,29 +503,45 @@ class Checkpoint:
             raise e
 
     def _work(self):
+        hashes, error = {}, None
         while True:
-            job = self._jobs.get()
-            if job is None:
-                return
+            kind, *job = self._jobs.get()
             try:
-                self._commit(*job)
+                if kind == "close":
+                    return
+                if kind == "begin":
+                    hashes, error = {}, None
+                    self._free(*job)
+                elif kind == "write" and error is None:
+                    name, data = job
+                    e = self._index[name]
+                    hashes[name] = hash64(data)
+                    _write(self._fd, data, self._first + slot * self._size + e.offset)
+                elif kind == "commit" and error is None:
+                    self._commit(*job, [hashes[e.name] for e in self.entries])
             except BaseException as e:  # told by the next call
-                self._poisoned.add(job[0])
-                self._failure = e
-            self._read.set()
-            self._idle.set()
+                error = e
+            if kind == "begin":
+                slot = job[0]
+            elif kind == "write":
+                with self._changed:
+                    self._reading.discard(job[0])
+                    self._changed.notify_all()
+            else:
+                if error is not None:
+                    self._poisoned.add(slot)
+                    self._failure = error
+                self._idle.set()
 
-    def _commit(self, slot, sequence, step, cursor, random, scalars, data):
-        """The commit order of docs/formats/checkpoint.md."""
-        fd, record, start = self._fd, (2 + slot) * BLOCK, self._first + slot * self._size
+    # _free and _commit are the commit order of docs/formats/checkpoint.md.
+
+    def _free(self, slot):
         self._slots[slot] = None
-        _write(fd, bytes(8), record + 64)
-        os.fdatasync(fd)
-        hashes = []
-        for e, d in zip(self.entries, data):
-            hashes.append(hash64(d))
-            _write(fd, d, start + e.offset)
-        self._read.set()
+        _write(self._fd, bytes(8), (2 + slot) * BLOCK + 64)
+        os.fdatasync(self._fd)
+
+    def _commit(self, slot, sequence, step, cursor, random, scalars, hashes):
+        fd, record, start = self._fd, (2 + slot) * BLOCK, self._first + slot * self._size
         m = struct.pack("<8s16sQQQIIII", b"EVKLMANI", self.id, sequence, step, cursor, len(hashes), len(scalars), len(random), 0)
         m += struct.pack(f"<{len(hashes)}Q", *hashes)
         for name, value in scalars:
@@ -483,7 +560,8 @@ class Checkpoint:
         if self._fd is None:
             return
         if self._thread is not None:
-            self._jobs.put(None)
+            self.abort()
+            self._jobs.put(("close",))
             self._thread.join()
         os.close(self._fd)
         self._fd = None

@@ -52,7 +52,7 @@ func main() {
 	flag.Int64Var(&c.Bytes, "bytes", 256<<20, "bytes of a checkpoint")
 	flag.IntVar(&c.Layers, "layers", 48, "layers")
 	flag.IntVar(&c.Trials, "trials", 9, "trials")
-	flag.IntVar(&c.Steps, "steps", 6, "steps of a trial")
+	flag.IntVar(&c.Steps, "steps", 12, "steps of a trial")
 	flag.IntVar(&c.Workers, "workers", 1, "goroutines that compute")
 	out := flag.String("out", "experiments/checkpoint", "folder for bench.json and bench.svg")
 	python := flag.String("python", "/usr/bin/python3", "python3 with torch")
@@ -196,7 +196,7 @@ func figure(r report) chart.Figure {
 		return p
 	}
 	var steps []bar
-	for _, how := range []string{"sync", "staged", "zerocopy", "interval"} {
+	for _, how := range []string{"sync", "staged", "zerocopy", "direct", "interval"} {
 		var q []float64
 		for i, t := range r.Disk.StepTrials[how] {
 			q = append(q, t/r.Disk.StepTrials["none"][i])

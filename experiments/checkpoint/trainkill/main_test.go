@@ -7,11 +7,14 @@ import (
 )
 
 // The test's own binary is the process that is killed.
-const childEnv = "EVENKEEL_TRAINKILL_STAGED"
+const (
+	childEnv  = "EVENKEEL_TRAINKILL_STAGED"
+	stripeEnv = "EVENKEEL_TRAINKILL_STRIPE"
+)
 
 func TestMain(m *testing.M) {
 	if staged, ok := os.LookupEnv(childEnv); ok {
-		if err := trainOn(os.Args[1], staged == "true"); err != nil {
+		if err := trainOn(os.Args[1], staged == "true", os.Getenv(stripeEnv) != ""); err != nil {
 			_, _ = os.Stderr.WriteString(err.Error())
 			os.Exit(1)
 		}
@@ -20,7 +23,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestKills(t *testing.T) {
+func TestKills(t *testing.T) { kills(t) }
+
+func TestKillsStriped(t *testing.T) {
+	t.Setenv(stripeEnv, "1")
+	kills(t)
+}
+
+func kills(t *testing.T) {
+	t.Helper()
 	r, err := run(t.Context(), 24, 3, func(path string, staged bool) []string {
 		t.Setenv(childEnv, map[bool]string{false: "false", true: "true"}[staged])
 		return []string{os.Args[0], path}

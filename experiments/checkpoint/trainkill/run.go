@@ -60,8 +60,11 @@ func run(ctx context.Context, kills int, seed uint64, command func(path string, 
 		}
 		if ended {
 			durable, staged = 0, !staged
-			if err := os.Remove(path); err != nil {
-				return r, err
+			files, _ := filepath.Glob(path + "*") // no pattern but ours; with -stripe several
+			for _, f := range files {
+				if err := os.Remove(f); err != nil {
+					return r, err
+				}
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func (c *condition) Fits(int, []int) bool { return true }
 func (c *condition) Kind(int) int { return 0 }
 
 // Boundary implements planner.Costs.
-func (c *condition) Boundary(int, int, int, []int) float64 { return 0 }
+func (c *condition) Boundary(int, int, int, []int) (busy, sum float64) { return 0, 0 }
 
 // Exact implements planner.Costs.
 func (c *condition) Exact() bool { return true }

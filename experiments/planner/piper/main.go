@@ -1,77 +1,64 @@
-// Command piper searches plans by the cost function of Piper on Piper's measurements, and writes the comparison into
-// experiments/planner/RESULTS.md:
+// Command piper plans BERT-96 on equal devices under Piper's cost function and input, and compares with the plans that
+// Piper finds itself.
 //
-//	go run ./experiments/planner/piper -data folder/with/piper
-//
-// The measurements are inputs/bert32a100.json of msr-fiddle/piper at d7fc8cf9.
+//	go run ./experiments/planner/piper -data ../shared/data/planner
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"log"
+	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/experiments/internal/peers"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
-	"github.com/evenkeel/evenkeel/planner"
 )
 
-func main() {
-	data := flag.String("data", "../shared/data/planner", "folder that has piper/bert32a100.json")
-	out := flag.String("out", "experiments/planner/RESULTS.md", "file whose section is replaced")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := compare(ctx, filepath.Join(*data, "piper", "bert32a100.json"), *out); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-// published is what Piper's own code came to on the same input, and in which time, on two cores.
-var published = []struct {
-	devices            int
-	seconds, searching float64
+// What Piper's own program found, and in how many seconds on two cores.
+var runs = []struct {
+	devices       int
+	cost, seconds float64
 }{{64, 0.06607, 0.96}, {1024, 0.005088, 15.1}}
 
-func compare(ctx context.Context, path, out string) error {
-	g, err := readGraph(path, 96)
-	if err != nil {
-		return err
-	}
-	// Those of Piper's experiment of 8 GB per device.
-	g.Limit, g.Bandwidth, g.Batch = 8<<30, 25<<30, 512
+func main() {
+	data := flag.String("data", "../shared/data/planner", "folder of the peers' inputs")
+	out := flag.String("results", "experiments/planner/RESULTS.md", "file whose section is written anew")
+	flag.Parse()
 	var b strings.Builder
-	b.WriteString(head)
-	for _, p := range published {
-		fmt.Fprintf(&b, "| %d | Piper's own run | %.4g s | %.2f s |\n", p.devices, p.seconds, p.searching)
+	fmt.Fprintf(&b, "| devices | Piper's best | search | ours | search | stages |\n|---|---|---|---|---|---|\n")
+	for _, r := range runs {
 		start := time.Now()
-		seconds, stages := newCosts(g, p.devices).exact()
-		if stages == nil {
-			return fmt.Errorf("piper: no plan for %d devices", p.devices)
-		}
-		fmt.Fprintf(&b, "| | exact, made for the slowest stage, %d stages | %.4g s | %.2f s |\n", len(stages), seconds, time.Since(start).Seconds())
-		start = time.Now()
-		seconds, stages, err = newCosts(g, p.devices).search(ctx, planner.SearchOptions{})
+		file, err := os.Open(filepath.Join(*data, "piper", "bert32a100.json"))
 		if err != nil {
-			return fmt.Errorf("piper: %d devices: %w", p.devices, err)
+			log.Fatal(err)
 		}
-		fmt.Fprintf(&b, "| | planner.Search, stages with equally many replicas, %d stages | %.4g s | %.2f s |\n", len(stages), seconds, time.Since(start).Seconds())
-		fmt.Fprintf(os.Stderr, "%d devices done\n", p.devices)
+		p, err := peers.ReadPiper(file)
+		file.Close()
+		if err == nil {
+			err = p.Repeat(96)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		p.Devices, p.Batch, p.Memory, p.Bandwidth = r.devices, 512, 8<<30, 25*(1<<30)
+		plan, _, err := p.PlanPiper(context.Background())
+		if err != nil {
+			log.Fatal(err)
+		}
+		took := time.Since(start).Seconds()
+		cost, err := p.Score(plan)
+		if err != nil || math.IsInf(cost, 0) {
+			log.Fatal("the plan is none: ", err)
+		}
+		fmt.Fprintf(&b, "| %d | %.5g s | %.2f s | %.6g s | %.2f s | %d |\n", r.devices, r.cost, r.seconds, cost, took, len(plan))
 	}
 	fmt.Print(b.String())
-	return results.Replace(out, "piper", b.String())
+	if err := results.Replace(*out, "piper", b.String()); err != nil {
+		log.Fatal(err)
+	}
 }
-
-const head = `    go run ./experiments/planner/piper
-
-BERT of 96 layers on A100s of 8 GB, 25 GiB/s, 512 micro-batches in a batch; Piper's measurements and cost function: seconds of a sample in
-the slowest stage.
-
-| devices | search | a sample | searched in |
-|---|---|---|---|
-`

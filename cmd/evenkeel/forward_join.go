@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/forward/wire"
+	"github.com/evenkeel/evenkeel/train/task"
+)
+
+// forwardJoinCmd is one processor.
+type forwardJoinCmd struct {
+	NATS natsFlags `embed:""`
+	Rank int       `help:"Which processor to be, from 0." required:"" placeholder:"R"`
+	Data string    `help:"Where the run's data file is on this machine, if not where the run says." placeholder:"FILE"`
+	Kept string    `help:"Keep the weights in this file every half minute, and begin with them when started again." placeholder:"FILE"`
+	JSON bool      `name:"json" help:"Print the summary as JSON."`
+}
+
+// forwardJoined is the --json document.
+type forwardJoined struct {
+	Rank        int           `json:"rank"`
+	Steps       int           `json:"steps"`
+	WeightsHash string        `json:"weights_hash"`
+	Stats       forward.Stats `json:"stats"`
+	Sent        int64         `json:"transport_sent"`     // bytes over the connection in all, frames among them
+	Received    int64         `json:"transport_received"` // the same
+	Joined      int           `json:"joined_at"`          // first step that it took part in
+}
+
+// Help is what "forward join --help" adds.
+func (*forwardJoinCmd) Help() string {
+	return `A processor that died joins again by the same command: it takes the steps meanwhile from the run, and takes part again.
+
+  EVENKEEL_NATS_TOKEN=... evenkeel forward join --url tls://nats.example:4222 --ca ca.pem --run mine --rank 3`
+}
+
+// keptEvery is how often a processor keeps its weights.
+const keptEvery = 30 * time.Second
+
+// Run takes part.
+func (c *forwardJoinCmd) Run(a *app) error {
+	if c.NATS.URL == "" {
+		return badInputf("--url is missing: evenkeel forward launch --manual prints the whole command")
+	}
+	var traffic wire.Traffic
+	conn, err := connect(c.NATS.URL, wire.Options{Token: os.Getenv(tokenVariable), CAFile: c.NATS.CA, Traffic: &traffic})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	run, err := wire.Join(a.ctx, conn, c.NATS.Run)
+	if err != nil {
+		return err
+	}
+	defer run.Bus.Close()
+	var h forward.Header
+	if err := json.Unmarshal(run.Header, &h); err != nil {
+		return badInputf("the header of run %s: %w", c.NATS.Run, err)
+	}
+	if err := h.Config.Validate(); err != nil {
+		return badInput(err)
+	}
+	if c.Rank < 0 || c.Rank >= h.Config.Processors {
+		return badInputf("--rank %d: the run has processors 0 to %d", c.Rank, h.Config.Processors-1)
+	}
+	work, err := forwardTask(h, c.Data)
+	if err != nil {
+		return err
+	}
+	p, done, err := c.catchUp(a, h, work, run)
+	if err != nil {
+		return err
+	}
+	last := time.Now()
+	p.Each = func(step int, _ forward.Commit) error {
+		if c.Kept == "" || time.Since(last) < keptEvery {
+			return nil
+		}
+		last = time.Now()
+		return c.keep(h, step+1, p.Weights)
+	}
+	if err := p.Run(a.ctx); err != nil {
+		return err
+	}
+	j := forwardJoined{c.Rank, h.Config.Steps, p.Weights.Hash(), p.Stats(), traffic.Sent(), traffic.Received(), done}
+	result, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	if err := run.Bus.Done(a.ctx, result); err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.writeJSON(j)
+	}
+	_, err = fmt.Fprintf(a.out, "processor %d: %d steps, weights %s\n", j.Rank, j.Steps, j.WeightsHash)
+	return err
+}
+
+// catchUp makes the processor with the weights of the run's last mark: from those that were kept, where they are of use, or
+// from those that the run begins with. done is the number of steps that the marks stand for.
+func (c *forwardJoinCmd) catchUp(a *app, h forward.Header, work *task.Work, run *wire.Run) (p *forward.Processor, done int, err error) {
+	var marks []forward.Mark
+	for i, b := range run.Marks {
+		m, err := forward.DecodeMark(&h.Config, b)
+		if err != nil {
+			return nil, 0, fmt.Errorf("run %s, mark %d: %w", c.NATS.Run, i, err)
+		}
+		marks, done = append(marks, m), done+len(m.Commits)
+	}
+	fresh := func() (*forward.Processor, error) {
+		p := &forward.Processor{Config: &h.Config, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Weights: forward.NewWeights(work.Network, h.Config.Key), Bus: run.Bus}
+		if got := p.Weights.Hash(); got != h.Initial {
+			return nil, badInputf("this program makes other weights to start from (%s) than the one that launched the run (%s): use the same version", got, h.Initial)
+		}
+		return p, nil
+	}
+	if p, err = fresh(); err != nil {
+		return nil, 0, err
+	}
+	if c.Kept != "" {
+		if err := c.follow(h, p, marks, done); err == nil {
+			return p, done, nil
+		} else if !errors.Is(err, os.ErrNotExist) {
+			a.log.Warn().Err(err).Msgf("%s is of no use; all steps are repeated", c.Kept)
+		}
+		if p, err = fresh(); err != nil {
+			return nil, 0, err
+		}
+	}
+	return p, done, p.Follow(marks, 0)
+}
+
+// follow begins with the weights that were kept.
+func (c *forwardJoinCmd) follow(h forward.Header, p *forward.Processor, marks []forward.Mark, done int) error {
+	f, err := os.Open(c.Kept)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	steps, err := forward.Kept(f, h.Initial, p.Weights)
+	if err != nil {
+		return err
+	}
+	if steps > done {
+		return fmt.Errorf("%w: they are of step %d, the marks end at step %d", forward.ErrKept, steps, done)
+	}
+	return p.Follow(marks, steps)
+}
+
+// keep writes the weights.
+func (c *forwardJoinCmd) keep(h forward.Header, steps int, w *forward.Weights) error {
+	f, err := renameio.NewPendingFile(c.Kept)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Cleanup() }()
+	if err := forward.Keep(f, h.Initial, steps, w); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
+}

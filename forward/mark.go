@@ -1,0 +1,147 @@
+package forward
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+)
+
+// ErrMark is told of bytes that are no mark.
+var ErrMark = errors.New("forward: not a mark")
+
+// Mark is where a run stands after a step. Who comes later begins with the marks so far, and needs only the frames after
+// the last of them.
+type Mark struct {
+	Commits []Commit // of the steps since the mark before
+	Weights string   // hash after them; empty: not told
+	// What the next step's round takes over: the last one's pairs, those it waited for, and who was seen and heard.
+	last, expected uint64
+	seen, heard    [MaxProcessors]bool
+}
+
+// maxMarkSteps bounds a mark, so that it fits into a message.
+const maxMarkSteps = 1 << 16
+
+// Mark is where the processor stands, with the commits since the last mark; to be called by Each alone.
+func (p *Processor) Mark(commits []Commit) Mark {
+	return Mark{Commits: commits, Weights: p.Weights.Hash(), last: p.last, expected: p.round.expected, seen: p.round.seen, heard: p.round.heard}
+}
+
+// Fresh is the mark of a run that goes on from a log: all pairs are waited for.
+func Fresh(c *Config, commits []Commit) Mark {
+	all := c.allPairs()
+	return Mark{Commits: commits, last: all, expected: all}
+}
+
+// Follow takes marks over, from the run's first on, so that Run goes on after the last. done is how many steps Weights have
+// seen already. ErrWeights: they do not come to what the mark says.
+func (p *Processor) Follow(marks []Mark, done int) error {
+	var commits []Commit
+	for _, m := range marks {
+		commits = append(commits, m.Commits...)
+	}
+	if err := p.begin(commits, done); err != nil || len(marks) == 0 {
+		return err
+	}
+	m := marks[len(marks)-1]
+	if got := p.Weights.Hash(); m.Weights != "" && got != m.Weights {
+		return fmt.Errorf("%w: after step %d the run has %s, this processor %s", ErrWeights, len(commits), m.Weights, got)
+	}
+	p.last = m.last
+	p.round = round{config: p.Config, expected: m.expected, seen: m.seen, heard: m.heard}
+	return nil
+}
+
+// Encode appends the mark's bytes: docs/formats/forward-log.md has them.
+func (m Mark) Encode(b []byte) []byte {
+	start := len(b)
+	le := binary.LittleEndian
+	b = le.AppendUint64(le.AppendUint64(b, m.last), m.expected)
+	b = appendBits(appendBits(b, m.seen), m.heard)
+	b = append(binary.AppendUvarint(b, uint64(len(m.Weights))), m.Weights...)
+	b = binary.AppendUvarint(b, uint64(len(m.Commits)))
+	for _, c := range m.Commits {
+		b = c.encode(b)
+	}
+	return le.AppendUint64(b, xxh3.Hash(b[start:]))
+}
+
+// DecodeMark reads a mark of a run. Errors wrap ErrMark.
+func DecodeMark(c *Config, b []byte) (Mark, error) {
+	const fixed = 8 + 8 + MaxProcessors/8 + MaxProcessors/8
+	le := binary.LittleEndian
+	n := len(b) - 8
+	if n < fixed || xxh3.Hash(b[:n]) != le.Uint64(b[n:]) {
+		return Mark{}, fmt.Errorf("%w: checksum differs", ErrMark)
+	}
+	m := Mark{last: le.Uint64(b), expected: le.Uint64(b[8:]), seen: bitsOf(b[16:]), heard: bitsOf(b[16+MaxProcessors/8:])}
+	b = b[fixed:n]
+	length, k := binary.Uvarint(b)
+	if k <= 0 || length > uint64(len(b)-k) {
+		return Mark{}, fmt.Errorf("%w: hash of weights", ErrMark)
+	}
+	m.Weights, b = string(b[k:k+int(length)]), b[k+int(length):]
+	steps, k := binary.Uvarint(b)
+	if k <= 0 || steps > maxMarkSteps {
+		return Mark{}, fmt.Errorf("%w: number of steps", ErrMark)
+	}
+	b = b[k:]
+	for range steps {
+		var one Commit
+		var err error
+		if one, b, err = decodeCommit(b, c.Directions); err != nil {
+			return Mark{}, fmt.Errorf("%w: %w", ErrMark, err)
+		}
+		m.Commits = append(m.Commits, one)
+	}
+	if len(b) > 0 {
+		return Mark{}, fmt.Errorf("%w: bytes left over", ErrMark)
+	}
+	return m, nil
+}
+
+func appendBits(b []byte, bits [MaxProcessors]bool) []byte {
+	var packed [MaxProcessors / 8]byte
+	for i, bit := range bits {
+		if bit {
+			packed[i/8] |= 1 << (i % 8)
+		}
+	}
+	return append(b, packed[:]...)
+}
+
+func bitsOf(b []byte) (bits [MaxProcessors]bool) {
+	for i := range bits {
+		bits[i] = b[i/8]>>(i%8)&1 == 1
+	}
+	return bits
+}
+
+// encode appends a commit as logs and marks have it.
+func (c Commit) encode(b []byte) []byte {
+	b = binary.AppendUvarint(b, c.Pairs)
+	for _, k := range c.Increments {
+		b = binary.AppendVarint(b, int64(k))
+	}
+	return b
+}
+
+// decodeCommit reads one and returns the rest.
+func decodeCommit(b []byte, directions int) (Commit, []byte, error) {
+	c := Commit{Increments: make([]int32, directions)}
+	var n int
+	if c.Pairs, n = binary.Uvarint(b); n <= 0 {
+		return Commit{}, nil, errors.New("no pairs")
+	}
+	b = b[n:]
+	for i := range c.Increments {
+		k, n := binary.Varint(b)
+		if n <= 0 || int64(int32(k)) != k {
+			return Commit{}, nil, errors.New("no increment")
+		}
+		c.Increments[i], b = int32(k), b[n:]
+	}
+	return c, b, nil
+}

@@ -1,0 +1,145 @@
+package wire
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+)
+
+// cable carries connections to a server until it is cut.
+type cable struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
+	cut   bool
+	conns []net.Conn
+	all   sync.WaitGroup
+}
+
+func newCable(t *testing.T, to string) *cable {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cable{Listener: l, to: to}
+	c.all.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.connect(from)
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		c.set(true)
+		c.all.Wait()
+	})
+	return c
+}
+
+func (c *cable) connect(from net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to, err := net.Dial("tcp", c.to)
+	if err != nil || c.cut {
+		_ = from.Close()
+		return
+	}
+	c.conns = append(c.conns, from, to)
+	c.all.Go(func() { _, _ = io.Copy(from, to) })
+	c.all.Go(func() { _, _ = io.Copy(to, from) })
+}
+
+// set cuts the cable, or mends it.
+func (c *cable) set(cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut = cut
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+// A processor that the network cuts off for a while misses steps, comes back by itself, and ends with everybody's weights.
+func TestPartition(t *testing.T) {
+	s := serve(t)
+	net, err := train.MLP(64, 12, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digits, err := data.Digits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &forward.Config{Processors: 4, Directions: 2, Kind: forward.Rademacher, Key: 5, Steps: 400, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}}
+	owner, err := Connect(s.URL(), Options{Token: s.Token()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	if err := Create(t.Context(), owner, "cut", nil); err != nil {
+		t.Fatal(err)
+	}
+	address, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	weak := newCable(t, address.Host)
+	var all sync.WaitGroup
+	processors, errs := make([]*forward.Processor, 4), make([]error, 4)
+	for rank := range processors {
+		to := s.URL()
+		if rank == 3 {
+			to = "nats://" + weak.Addr().String()
+		}
+		conn, err := Connect(to, Options{Token: s.Token()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		run, err := Join(t.Context(), conn, "cut")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer run.Bus.Close()
+		p := &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(net), Data: digits, Weights: forward.NewWeights(net, c.Key), Bus: run.Bus, Timeout: 100 * time.Millisecond}
+		p.Each = func(step int, _ forward.Commit) error {
+			if rank == 0 {
+				switch time.Sleep(5 * time.Millisecond); step {
+				case 50:
+					weak.set(true)
+				case 60:
+					weak.set(false)
+				}
+			}
+			return nil
+		}
+		processors[rank] = p
+		all.Go(func() { errs[rank] = p.Run(t.Context()) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processors {
+		if got, want := p.Weights.Hash(), processors[0].Weights.Hash(); got != want {
+			t.Errorf("processor %d has %s, processor 0 %s", p.Rank, got, want)
+		}
+	}
+	if missed := processors[3].Stats().Missed; missed < 5 || missed > 390 {
+		t.Errorf("the pair missed %d of 400 steps", missed)
+	}
+}

@@ -1,0 +1,55 @@
+package execute
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// Where transfers take no time, it is the planner's simulation; where they do, it lies between that and theirs, in which
+// stages wait for them.
+func TestSimulate(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		m := rapid.IntRange(1, 9).Draw(r, "micro-batches")
+		second := rapid.Float64Range(0, 3)
+		var stages, free []planner.Timing
+		for range rapid.IntRange(1, 5).Draw(r, "stages") {
+			s := planner.Timing{Forward: second.Draw(r, "forward"), Backward: second.Draw(r, "backward"), SendNext: second.Draw(r, "send")}
+			stages, free = append(stages, s), append(free, planner.Timing{Forward: s.Forward, Backward: s.Backward})
+		}
+		simulate := func(s []planner.Timing) float64 {
+			v, err := Simulate(s, m)
+			if err != nil {
+				r.Fatal(err)
+			}
+			return v
+		}
+		_, least, err := planner.Simulate(free, m, planner.OneForwardOneBackward)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if got := simulate(free); math.Abs(got-least) > 1e-9 {
+			r.Fatalf("%v; the planner's is %v", got, least)
+		}
+		_, most, err := planner.Simulate(stages, m, planner.OneForwardOneBackward)
+		if err != nil {
+			r.Fatal(err)
+		}
+		if got := simulate(stages); got < least-1e-9 || got > most+1e-9 {
+			r.Fatalf("%v; want %v to %v", got, least, most)
+		}
+	})
+	// There in 1, 10, 1; back in 2, 10, 2.
+	if got, err := Simulate([]planner.Timing{{Forward: 1, Backward: 2, SendNext: 10}, {Forward: 1, Backward: 2}}, 1); err != nil || got != 26 {
+		t.Errorf("%v, %v; want 26", got, err)
+	}
+	for _, bad := range [][]planner.Timing{{}, {{Forward: math.NaN()}}, {{Backward: -1}}, {{SendNext: math.Inf(1)}}} {
+		if v, err := Simulate(bad, 1); !errors.Is(err, planner.ErrPipeline) {
+			t.Errorf("%v: %v, %v", bad, v, err)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package export
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// deepSpeed is a DeepSpeed configuration. What DeepSpeed takes as arguments in Python stands under "evenkeel", a key that
+// it does not read.
+type deepSpeed struct {
+	Train        int            `json:"train_batch_size"`
+	Micro        int            `json:"train_micro_batch_size_per_gpu"`
+	Accumulation int            `json:"gradient_accumulation_steps"`
+	Zero         map[string]int `json:"zero_optimization"`
+	Tensor       map[string]int `json:"tensor_parallel,omitempty"`
+	Pipeline     map[string]int `json:"pipeline,omitempty"`
+	Evenkeel     arguments      `json:"evenkeel"`
+}
+
+// arguments are those of PipelineModule and PipeModelDataParallelTopology.
+type arguments struct {
+	Model      string   `json:"model,omitempty"`
+	Stages     int      `json:"num_pp"`
+	Data       int      `json:"num_dp"`
+	Tensor     int      `json:"num_mp"`
+	Parts      []int    `json:"parts"`                  // first layer of each stage, then the number of layers
+	Checkpoint []int    `json:"checkpointed,omitempty"` // layers that are computed again, where the model is to do it
+	Ranks      []string `json:"ranks"`
+}
+
+// writeDeepSpeed writes a configuration as deepspeed/runtime/config.py reads it at commit 029f12b3 of
+// deepspeedai/DeepSpeed (deepspeed/runtime/pipe/module.py: 12e65a6b). Its topology numbers ranks as we do: pipeline outermost, then data, then model.
+func writeDeepSpeed(f *form) error {
+	r := f.rectangle()
+	c := deepSpeed{Train: f.GlobalBatch, Micro: r.share, Accumulation: f.MicroBatches(),
+		Evenkeel: arguments{f.Model, r.stages, r.data, r.tensor, []int{0}, nil, f.ranks()}}
+	layers := 0
+	for _, s := range f.Stages {
+		layers = s.To
+		c.Evenkeel.Parts = append(c.Evenkeel.Parts, s.To)
+	}
+	var again []int
+	for l := range layers {
+		if f.checkpointed(l) {
+			again = append(again, l)
+		}
+	}
+	stage := map[planner.Sharding]int{planner.Replicated: 0, planner.Optimizer: 1, planner.Full: 3}[f.sharding()]
+	c.Zero = map[string]int{"stage": stage}
+	if r.stages > 1 {
+		f.deepSpeedPipeline(&c, stage, layers, len(again))
+	} else {
+		if r.tensor > 1 {
+			c.Tensor = map[string]int{"autotp_size": r.tensor}
+		}
+		c.Evenkeel.Checkpoint = again
+		if n := len(again); n > 0 {
+			f.warn("%d of %d layers are computed again: without a pipeline, the model does that itself, by deepspeed.checkpointing.checkpoint around them; they are listed under evenkeel.checkpointed", n, layers)
+		}
+	}
+	e := json.NewEncoder(f)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(c); err != nil {
+		return fmt.Errorf("deepspeed: %w", err)
+	}
+	return nil
+}
+
+// deepSpeedPipeline is what a pipeline asks for beyond the configuration.
+func (f *form) deepSpeedPipeline(c *deepSpeed, stage, layers, again int) {
+	a := &c.Evenkeel
+	if stage > 1 {
+		f.problem("sharding full with %d stages: ZeRO stage 3 does not go with a pipeline", a.Stages)
+	}
+	switch again {
+	case 0:
+	case layers:
+		c.Pipeline = map[string]int{"activation_checkpoint_interval": 1}
+	default:
+		f.problem("%d of %d layers are computed again; a pipeline computes all again or none", again, layers)
+	}
+	method := "partition_method='uniform'"
+	if !slices.Equal(a.Parts, uniform(layers, a.Stages)) {
+		method = "no partition_method gives these stages: override _partition_layers to set self.parts and call self._set_bounds"
+	}
+	topology := fmt.Sprintf("num_stages=%d", a.Stages)
+	if a.Tensor > 1 {
+		topology = fmt.Sprintf("topology=PipeModelDataParallelTopology(num_pp=%d, num_mp=%d, num_dp=%d), whose layers divide themselves", a.Stages, a.Tensor, a.Data)
+	}
+	f.warn("the configuration cannot hold the stages; give PipelineModule %s; %s. Layers are cut at %v", topology, method, a.Parts)
+}
+
+// uniform is DeepSpeed's partition_uniform: the first stages have a layer more where the number does not divide.
+func uniform(layers, stages int) []int {
+	parts := []int{0}
+	for i := range stages {
+		n := layers / stages
+		if i < layers%stages {
+			n++
+		}
+		parts = append(parts, parts[i]+n)
+	}
+	return parts
+}

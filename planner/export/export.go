@@ -1,0 +1,234 @@
+// Package export hands plans to trainers, in forms that they read.
+//
+//	warnings, err := export.Save("plan.args", "megatron", plan, export.Options{})   // or Write, to any writer
+//	for _, f := range export.Formats() { ... }                                      // megatron, deepspeed, torch
+//
+// A trainer may not be able to do what a plan says: all stages of Megatron-LM have one tensor-parallel degree, for
+// example. Then Write refuses, with an error that wraps [ErrUnsupported] and names everything in the way. What a trainer
+// does but its file cannot say, and what it does a little differently, comes back as warnings.
+//
+// All forms number ranks alike: stage by stage, in a stage replica by replica in the order of its groups, in a replica
+// device by device. docs/guides/plan-export.md shows what to do with each form.
+package export
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/evenkeel/evenkeel/internal/names"
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// Errors that the functions of this package wrap.
+var (
+	ErrFormat      = errors.New("unknown format")
+	ErrOptions     = errors.New("invalid options")
+	ErrUnsupported = errors.New("the trainer cannot run this plan")
+)
+
+// Options say what a plan does not.
+type Options struct {
+	// EmbeddingLayers and HeadLayers are how many layers of the plan, first and last, are not transformer layers but the
+	// embedding, and the final norm and output. Only Megatron-LM counts them apart.
+	EmbeddingLayers, HeadLayers int
+}
+
+// Format is one of the forms that Write knows.
+type Format struct {
+	Name        string
+	Description string
+	also        []string // what people type for it
+	write       func(*form) error
+}
+
+// Formats lists what Write knows, in the order of the documentation.
+func Formats() []Format {
+	return []Format{
+		{"megatron", "command-line arguments of Megatron-LM, one a line", []string{"megatron-lm", "mcore", "nemo"}, writeMegatron},
+		{"deepspeed", "a DeepSpeed configuration, JSON", []string{"ds", "zero"}, writeDeepSpeed},
+		{"torch", "a Python module with ranks, layers, strategies, shares and device meshes; takes every plan", []string{"pytorch", "python", "devicemesh"}, writeTorch},
+	}
+}
+
+func lookup(name string) (Format, error) {
+	var all []string
+	nearest, least := "", 3
+	for _, f := range Formats() {
+		if f.Name == name {
+			return f, nil
+		}
+		all = append(all, f.Name)
+		for _, known := range append([]string{f.Name}, f.also...) {
+			if d := names.Distance(strings.ToLower(name), known); d < min(least, len(known)) {
+				nearest, least = f.Name, d
+			}
+		}
+	}
+	hint := ""
+	if nearest != "" {
+		hint = fmt.Sprintf("; did you mean %s?", nearest)
+	}
+	return Format{}, fmt.Errorf("%w %.40q%s (known: %s)", ErrFormat, name, hint, strings.Join(all, ", "))
+}
+
+// form is a plan on its way into a trainer's form.
+type form struct {
+	*planner.Plan
+	Options
+	bytes.Buffer
+	trainer  string
+	problems []string // why the trainer cannot run it
+	warnings []string
+}
+
+func (f *form) problem(format string, args ...any) {
+	f.problems = append(f.problems, fmt.Sprintf(format, args...))
+}
+
+func (f *form) warn(format string, args ...any) {
+	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
+}
+
+// Write writes the plan in the named format, in one piece, and returns warnings. An unknown name wraps ErrFormat, a plan
+// that the trainer cannot run ErrUnsupported, one that is none planner.ErrPlan.
+func Write(w io.Writer, format string, p *planner.Plan, o Options) (warnings []string, err error) {
+	data, warnings, err := encode(format, p, o)
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Write(data)
+	return warnings, err
+}
+
+// Save is Write to the file at path, which is replaced only by a complete one.
+func Save(path, format string, p *planner.Plan, o Options) (warnings []string, err error) {
+	data, warnings, err := encode(format, p, o)
+	if err != nil {
+		return nil, err
+	}
+	return warnings, renameio.WriteFile(path, data, 0o644)
+}
+
+func encode(name string, p *planner.Plan, o Options) ([]byte, []string, error) {
+	format, err := lookup(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	// What a plan file may not hold is not to reach a shell or an interpreter either.
+	text, err := p.Encode()
+	if err == nil {
+		p, err = planner.ReadPlan(bytes.NewReader(text), "plan")
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	layers := p.Stages[len(p.Stages)-1].To
+	if o.EmbeddingLayers < 0 || o.HeadLayers < 0 || o.EmbeddingLayers+o.HeadLayers >= layers {
+		return nil, nil, fmt.Errorf("%w: %d embedding and %d head layers of %d; both at least 0, and a layer must be left", ErrOptions, o.EmbeddingLayers, o.HeadLayers, layers)
+	}
+	f := &form{Plan: p, Options: o, trainer: format.Name}
+	if err := format.write(f); err != nil {
+		return nil, nil, err
+	}
+	if len(f.problems) > 0 {
+		return nil, nil, fmt.Errorf("%s: %w: %s", f.trainer, ErrUnsupported, strings.Join(f.problems, "; "))
+	}
+	return f.Bytes(), f.warnings, nil
+}
+
+// rectangle is a plan whose stages all have one shape, which is all that most trainers know.
+type rectangle struct{ stages, data, tensor, share int }
+
+// rectangle notes as problems where the stages are not alike.
+func (f *form) rectangle() rectangle {
+	r := rectangle{stages: len(f.Stages), tensor: f.tensors(0)[0]}
+	for i, s := range f.Stages {
+		for _, t := range f.tensors(i) {
+			if t != r.tensor {
+				f.problem("stages[%d]: tensor degrees %v; must all be %d as in the first stage, for there is one for all layers and devices", i, f.tensors(i), r.tensor)
+				break
+			}
+		}
+		var shares []int
+		for _, g := range s.Groups {
+			shares = append(shares, g.MicroBatches...)
+		}
+		if t := s.Strategies[0].Tensor; t != 0 && t != s.Groups[0].Tensor { // then shares are as even as can be
+			shares = slices.Repeat([]int{f.MicroBatch * t / s.Groups[0].Count}, s.Groups[0].Count/t)
+			shares[0] = f.MicroBatch - shares[0]*(len(shares)-1)
+		}
+		if i == 0 {
+			r.data, r.share = len(shares), shares[0]
+		}
+		if slices.ContainsFunc(shares, func(b int) bool { return b != shares[0] }) {
+			f.problem("stages[%d]: its replicas take unequal shares of a micro-batch, but there is one micro-batch size for all", i)
+		} else if len(shares) != r.data {
+			f.problem("stages[%d]: %d replicas; must be %d as in the first stage, for there is one data-parallel size", i, len(shares), r.data)
+		}
+	}
+	return r
+}
+
+// tensors are the different tensor degrees of a stage, in the order in which they occur.
+func (f *form) tensors(stage int) []int {
+	var all []int
+	for _, y := range f.Stages[stage].Strategies {
+		for _, g := range f.Stages[stage].Groups {
+			t := g.Tensor
+			if y.Tensor != 0 {
+				t = y.Tensor
+			}
+			if !slices.Contains(all, t) {
+				all = append(all, t)
+			}
+		}
+	}
+	return all
+}
+
+// sharding is that of all layers; a mixture is a problem.
+func (f *form) sharding() planner.Sharding {
+	first := f.Stages[0].Strategies[0].Sharding
+	for i, s := range f.Stages {
+		for _, y := range s.Strategies {
+			if y.Sharding != first {
+				f.problem("stages[%d]: layers %d-%d have sharding %s, those before %s; there is one for all layers", i, y.From, y.To-1, y.Sharding, first)
+				return first
+			}
+		}
+	}
+	return first
+}
+
+// ranks is a line for each stage of who has which rank.
+func (f *form) ranks() []string {
+	var lines []string
+	rank := 0
+	for i, s := range f.Stages {
+		var groups []string
+		for _, g := range s.Groups {
+			groups = append(groups, fmt.Sprintf("ranks %d-%d are %s %d-%d", rank, rank+g.Count-1, g.Device, g.First, g.First+g.Count-1))
+			rank += g.Count
+		}
+		lines = append(lines, fmt.Sprintf("stage %d: layers %d-%d; %s", i, s.From, s.To-1, strings.Join(groups, ", ")))
+	}
+	return lines
+}
+
+// checkpointed says whether a layer's activations are computed again.
+func (f *form) checkpointed(layer int) bool {
+	for _, s := range f.Stages {
+		for _, y := range s.Strategies {
+			if layer >= y.From && layer < y.To {
+				return y.Checkpoint
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,144 @@
+package export
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// writeMegatron writes the arguments of Megatron-LM that a plan decides, as megatron/training/arguments.py of NVIDIA/Megatron-LM
+// at commit 000c4ac2 reads them (the layout: pipeline_parallel_layer_layout.py at 00caa53a). Its ranks run tensor first, then data, then pipeline, as ours do.
+func writeMegatron(f *form) error {
+	r := f.rectangle()
+	counts := f.transformerLayers()
+	layers := 0
+	for _, n := range counts {
+		layers += n
+	}
+	fmt.Fprintf(f, "# Evenkeel plan%s for Megatron-LM: the arguments that it decides. Add those of the model and the data.\n", of(f.Model))
+	fmt.Fprintf(f, "#   torchrun --nproc-per-node N --nnodes M ... pretrain_gpt.py $(grep -v '^#' FILE) ARGUMENTS\n")
+	for _, line := range f.ranks() {
+		fmt.Fprintf(f, "# %s\n", line)
+	}
+	if r.tensor > 1 {
+		fmt.Fprintf(f, "# With tensor parallelism, devices before Blackwell need CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment.\n")
+	}
+	fmt.Fprintf(f, "--num-layers %d\n--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n--micro-batch-size %d\n--global-batch-size %d\n",
+		layers, r.tensor, r.stages, r.share, f.GlobalBatch)
+	f.WriteString(f.megatronStages(counts))
+	f.WriteString(f.megatronCheckpoints(counts))
+	f.WriteString(f.megatronSharding(r))
+	if f.EmbeddingLayers+f.HeadLayers == 0 {
+		f.warn("all %d layers of the plan count as transformer layers; where the first or the last are the embedding or the output, say how many by --embedding-layers and --head-layers", layers)
+	}
+	return nil
+}
+
+func of(model string) string {
+	if model == "" {
+		return ""
+	}
+	return " of " + model
+}
+
+// transformerLayers is how many each stage has.
+func (f *form) transformerLayers() []int {
+	last := len(f.Stages) - 1
+	head := f.Stages[last].To - f.HeadLayers
+	var counts []int
+	for _, s := range f.Stages {
+		counts = append(counts, max(0, min(s.To, head)-max(s.From, f.EmbeddingLayers)))
+	}
+	if f.EmbeddingLayers > f.Stages[0].To {
+		f.problem("stages[0]: ends before layer %d, the last of the embedding; it cannot be divided", f.EmbeddingLayers-1)
+	}
+	if head < f.Stages[last].From {
+		f.problem("stages[%d]: begins after layer %d, the first of the output; it cannot be divided", last, head)
+	}
+	return counts
+}
+
+// megatronStages says how many layers each stage has, where they are not equal, by the simplest argument.
+func (f *form) megatronStages(counts []int) string {
+	n := len(counts)
+	if n == 1 {
+		return ""
+	}
+	equal, middle := true, true
+	for i, c := range counts {
+		equal = equal && c == counts[0]
+		middle = middle && (i == 0 || i == n-1 || c == counts[1])
+	}
+	switch {
+	case equal && counts[0] > 0:
+		return ""
+	case n == 2 && counts[0] > 0 && counts[1] > 0:
+		return fmt.Sprintf("--decoder-first-pipeline-num-layers %d\n", counts[0])
+	case middle && counts[0] > 0 && counts[n-1] > 0 && counts[1] > 0:
+		return fmt.Sprintf("--decoder-first-pipeline-num-layers %d\n--decoder-last-pipeline-num-layers %d\n", counts[0], counts[n-1])
+	}
+	// E, t and L are the embedding, a transformer layer and the loss. Written out: a star is the shell's, too.
+	var stages []string
+	for _, c := range counts {
+		stages = append(stages, strings.Repeat("t", c))
+	}
+	return fmt.Sprintf("--pipeline-model-parallel-layout E%sL\n", strings.Join(stages, "|"))
+}
+
+// megatronCheckpoints says which layers are computed again: all, or the first few of every stage.
+func (f *form) megatronCheckpoints(counts []int) string {
+	all, none, most := true, true, 0
+	chosen := make([]int, len(counts))
+	end := f.Stages[len(f.Stages)-1].To - f.HeadLayers
+	for i, s := range f.Stages {
+		gap := -1 // a layer that keeps its activations, before one that does not
+		for l := s.From; l < s.To; l++ {
+			again := f.checkpointed(l)
+			switch {
+			case l < f.EmbeddingLayers || l >= end:
+				if again {
+					f.warn("layer %d: Megatron-LM computes transformer layers again, not the embedding or the output", l)
+				}
+			case again:
+				if chosen[i]++; gap >= 0 {
+					f.warn("stages[%d]: layer %d keeps its activations and layer %d does not; Megatron-LM computes the first layers of a stage again, as many", i, gap, l)
+					gap = -2
+				}
+				none = false
+			default:
+				all = false
+				if gap == -1 {
+					gap = l
+				}
+			}
+		}
+		most = max(most, chosen[i])
+	}
+	switch {
+	case none:
+		return ""
+	case all:
+		return "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n"
+	}
+	for i, c := range chosen {
+		if want := min(most, counts[i]); c != want {
+			f.problem("stages[%d]: %d layers are computed again; must be %d as in the stage with the most, for there is one number for all stages", i, c, want)
+		}
+	}
+	return fmt.Sprintf("--recompute-granularity full\n--recompute-method block\n--recompute-num-layers %d\n", most)
+}
+
+func (f *form) megatronSharding(r rectangle) string {
+	switch f.sharding() {
+	case planner.Optimizer:
+		return "--use-distributed-optimizer\n"
+	case planner.Full:
+		if r.stages > 1 {
+			f.problem("sharding full with %d stages: Megatron-FSDP goes with tensor, expert and context parallelism, not with a pipeline", r.stages)
+		}
+		f.warn("sharding full is Megatron-FSDP, which wants CUDA_DEVICE_MAX_CONNECTIONS unset or above 1")
+		return "--use-megatron-fsdp\n--data-parallel-sharding-strategy optim_grads_params\n--use-distributed-optimizer\n--no-gradient-accumulation-fusion\n--ckpt-format fsdp_dtensor\n"
+	}
+	return ""
+}

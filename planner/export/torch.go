@@ -1,0 +1,47 @@
+package export
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/template"
+
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+//go:embed plan.py.tmpl
+var torchText string
+
+var torchTemplate = template.Must(template.New("torch").Funcs(template.FuncMap{
+	"quoted": quoted, "list": list, "bool": pythonBool, "sharding": func(s planner.Sharding) string { return quoted(string(s)) },
+}).Parse(torchText))
+
+// writeTorch writes a Python module, standard library alone; torch.distributed.device_mesh (PyTorch 2.2) is imported
+// where meshes are asked for.
+func writeTorch(f *form) error {
+	if err := torchTemplate.Execute(f, f.Plan); err != nil {
+		return fmt.Errorf("torch: %w", err)
+	}
+	return nil
+}
+
+// quoted is a string literal: a JSON string without escapes beyond Python's.
+func quoted(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return `""` // strings always encode
+	}
+	return string(b)
+}
+
+func list(v []int) string {
+	return strings.ReplaceAll(fmt.Sprint(v), " ", ", ")
+}
+
+func pythonBool(b bool) string {
+	if b {
+		return "True"
+	}
+	return "False"
+}

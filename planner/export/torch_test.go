@@ -1,0 +1,171 @@
+package export
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// python is Debian's, whose torch is older than device meshes.
+const python = "/usr/bin/python3"
+
+// ask prints what the module says of every rank, stage and layer.
+const ask = `
+import json, sys
+sys.path.insert(0, ".")
+import plan
+layers = range(plan.STAGES[-1]["to"])
+try:
+    plan.device_meshes("cpu")
+    meshes = ""
+except ImportError as e:
+    meshes = str(e)
+errors = 0
+for f in (lambda: plan.check(plan.WORLD_SIZE + 1), lambda: plan.place(-1), lambda: plan.place(plan.WORLD_SIZE), lambda: plan.strategy_of(len(layers))):
+    try:
+        f()
+    except ValueError:
+        errors += 1
+plan.check(plan.WORLD_SIZE)
+print(json.dumps({
+    "model": plan.MODEL, "micro_batches": plan.MICRO_BATCHES, "world": plan.WORLD_SIZE, "meshes": meshes, "errors": errors,
+    "places": [plan.place(r) for r in range(plan.WORLD_SIZE)],
+    "samples": [[list(plan.samples_of(r, l)) for l in plan.layers_of(plan.stage_of(r))] for r in range(plan.WORLD_SIZE)],
+    "own": [plan.micro_batch_of(r) for r in range(plan.WORLD_SIZE)],
+    "weights": [plan.loss_weight(r) for r in range(plan.WORLD_SIZE)],
+    "stages": [[list(plan.ranks_of(s)), list(plan.layers_of(s))] for s in range(len(plan.STAGES))],
+    "strategies": [plan.strategy_of(l) for l in layers],
+    "mesh": [plan.mesh_of(plan.stage_of_layer(l), l) for l in layers],
+}))
+`
+
+type answers struct {
+	Model        string
+	MicroBatches int `json:"micro_batches"`
+	World        int
+	Meshes       string
+	Errors       int
+	Places       [][]any
+	Samples      [][][]int
+	Own          []int
+	Weights      []float64
+	Stages       [][2][]int
+	Strategies   [][]any
+	Mesh         [][][][]int
+}
+
+func TestTorchModule(t *testing.T) {
+	if _, err := os.Stat(python); err != nil {
+		t.Skip(err)
+	}
+	one := even(1, 2, 2, 2)
+	one.Stages[0].Strategies[0].Tensor = 4 // one replica where the group has two
+	for _, p := range []*planner.Plan{mixed(), even(3, 4, 2, 2), one} {
+		a := consult(t, p)
+		if a.Model != p.Model || a.MicroBatches != p.MicroBatches() || a.Errors != 4 || !strings.Contains(a.Meshes, "PyTorch 2.2") {
+			t.Errorf("%+v", a)
+		}
+		rank := 0
+		for s, stage := range p.Stages {
+			first, replica := rank, 0
+			for g, group := range stage.Groups {
+				for d := range group.Count {
+					want := []any{float64(s), float64(g), group.Device, float64(group.First + d), float64(replica + d/group.Tensor), float64(d % group.Tensor)}
+					if !slices.Equal(a.Places[rank], want) {
+						t.Errorf("rank %d is at %v, want %v", rank, a.Places[rank], want)
+					}
+					if want := group.MicroBatches[d/group.Tensor]; a.Own[rank] != want {
+						t.Errorf("rank %d takes %d samples, want %d", rank, a.Own[rank], want)
+					}
+					rank++
+				}
+				replica += len(group.MicroBatches)
+			}
+			if got := a.Stages[s]; got[0][0] != first || len(got[0]) != rank-first || got[1][0] != stage.From || len(got[1]) != stage.To-stage.From {
+				t.Errorf("stage %d: ranks and layers %v", s, got)
+			}
+			for _, y := range stage.Strategies {
+				for l := y.From; l < y.To; l++ {
+					if want := []any{float64(y.Tensor), string(y.Sharding), y.Checkpoint}; !slices.Equal(a.Strategies[l], want) {
+						t.Errorf("layer %d: %v, want %v", l, a.Strategies[l], want)
+					}
+					once(t, p, &a, l, l-stage.From, first, rank)
+				}
+			}
+		}
+		if a.World != rank {
+			t.Errorf("%d ranks, want %d", a.World, rank)
+		}
+	}
+}
+
+// once holds a layer to this: its meshes have every rank of the stage once; the ranks of a row take the same samples, and
+// the rows every sample of the micro-batch once.
+func once(t *testing.T, p *planner.Plan, a *answers, layer, local, first, end int) {
+	t.Helper()
+	var ranks, samples []int
+	for _, mesh := range a.Mesh[layer] {
+		for _, row := range mesh {
+			ranks = append(ranks, row...)
+			samples = append(samples, a.Samples[row[0]][local]...)
+			for _, r := range row {
+				if !slices.Equal(a.Samples[r][local], a.Samples[row[0]][local]) {
+					t.Errorf("layer %d: ranks %d and %d of a replica take other samples", layer, row[0], r)
+				}
+			}
+		}
+	}
+	for i, r := range ranks {
+		if r != first+i {
+			t.Errorf("layer %d: ranks %v", layer, ranks)
+			break
+		}
+	}
+	if len(ranks) != end-first || len(samples) != p.MicroBatch {
+		t.Errorf("layer %d: %d ranks, %d samples", layer, len(ranks), len(samples))
+	}
+	for i, s := range samples {
+		if s != i {
+			t.Errorf("layer %d: samples %v", layer, samples)
+			break
+		}
+	}
+	weights := 0.0
+	seen := map[any]bool{}
+	for r := first; r < end; r++ {
+		if replica := a.Places[r][4]; !seen[replica] {
+			seen[replica] = true
+			weights += a.Weights[r]
+		}
+	}
+	if math.Abs(weights-float64(len(seen))) > 1e-9 {
+		t.Errorf("weights of %d replicas sum to %v", len(seen), weights)
+	}
+}
+
+func consult(t *testing.T, p *planner.Plan) answers {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := Save(filepath.Join(dir, "plan.py"), "torch", p, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), python, "-c", ask)
+	c.Dir = dir
+	c.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var a answers
+	if err := json.Unmarshal(out, &a); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return a
+}
