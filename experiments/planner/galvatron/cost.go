@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// setting is what a search runs under. The rest is as Galvatron's defaults have it, but for gradients and optimizer
-// states sharded (default_dp_type zero2) and one forward, one backward (pipedream_flush): bf16, gradients reduced once per
-// iteration.
+// setting is what a search runs under. The rest is fixed: Galvatron's default_dp_type zero2, pipeline_type pipedream_flush,
+// mixed_precision bf16, async_grad_reduce, and no global memory buffer.
 type setting struct {
 	layers, hidden, sequence, batch, devices int
 	limit                                    int // MB per device
