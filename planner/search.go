@@ -78,7 +78,7 @@ func Search(ctx context.Context, conditions []Costs, o SearchOptions) (*Found, e
 		s.settle()
 	}
 	s.each(ctx, byFloor, func(c *course) {
-		if c.bound = c.floor; c.floor <= s.limit {
+		if c.floor <= s.limit {
 			c.run(ctx, s.limit, o.Width, false)
 		}
 	})
