@@ -114,6 +114,9 @@ func NewJob(p *Profile, t *cluster.Topology, o Options) (*Job, error) {
 			j.between[a] = append(j.between[a], t.Between(a, b))
 		}
 	}
+	if n := len(p.Layers); o.LeastStages > n {
+		return nil, fmt.Errorf("%w: at least %d stages, but %s has %d layers", ErrOptions, o.LeastStages, p.Model, n)
+	}
 	j.compare()
 	if err := j.layersFit(); err != nil {
 		return nil, err

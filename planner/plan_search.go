@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 )
 
@@ -63,7 +62,7 @@ func (j *Job) Search(ctx context.Context, progress Progress) (*Result, error) {
 	found, err := Search(ctx, costs, o)
 	if err != nil {
 		if ctx.Err() == nil {
-			err = j.explain(err)
+			err = j.explain(ctx, err)
 		}
 		return nil, err
 	}
@@ -88,16 +87,17 @@ func (j *Job) Search(ctx context.Context, progress Progress) (*Result, error) {
 
 // noCondition says why there is no way to begin with.
 func (j *Job) noCondition() error {
-	least := math.MaxInt
+	most := 0
 	for c := range j.Topology.Classes {
 		for _, t := range j.tensors[c] {
 			for i := range j.Profile.Layers {
-				least = min(least, j.Profile.Layers[i].times(j.devices[c], t)[0].MicroBatch)
+				runs := j.Profile.Layers[i].times(j.devices[c], t)
+				most = max(most, runs[len(runs)-1].MicroBatch)
 			}
 		}
 	}
-	return fmt.Errorf("%w: global batch %v cannot be divided: replicas %v times micro-batch %v must divide it, and the profile begins at micro-batch %d; "+
-		"change the global batch, or profile other micro-batches", ErrInfeasible, j.Options.GlobalBatches, orAll(j.Options.Replicas), orAll(j.Options.MicroBatches), least)
+	return fmt.Errorf("%w: replicas %v times micro-batch %v must divide the global batch %v, and the largest micro-batch in the profile is %d; "+
+		"change one of them, or profile other micro-batches", ErrInfeasible, orAll(j.Options.Replicas), orAll(j.Options.MicroBatches), j.Options.GlobalBatches, most)
 }
 
 func orAll(list []int) any {
@@ -108,7 +108,7 @@ func orAll(list []int) any {
 }
 
 // explain finds what would make a plan feasible, by trying: more memory.
-func (j *Job) explain(err error) error {
+func (j *Job) explain(ctx context.Context, err error) error {
 	for _, more := range []float64{1.25, 1.5, 2, 3, 4, 8, 16, 64} {
 		wide := *j
 		wide.Topology = j.Topology.WithMemory(more)
@@ -117,7 +117,7 @@ func (j *Job) explain(err error) error {
 			costs = append(costs, c)
 		}
 		// Any plan will do.
-		if _, tried := Search(context.Background(), costs[:min(len(costs), 64)], SearchOptions{Width: beam}); tried == nil {
+		if _, tried := Search(ctx, costs[:min(len(costs), 64)], SearchOptions{Width: beam}); tried == nil {
 			return fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, more)
 		}
 	}

@@ -130,16 +130,28 @@ func (j *Job) price(p *Plan) (*Prediction, []Timing, error) {
 	return &result, timings, nil
 }
 
-// simulate adds the length of the iteration and the idle share by the event simulation.
+// simulate adds the length of the iteration and the idle share by the event simulation; of more operations than it
+// takes, by the formula.
 func simulate(p *Plan, result *Prediction, timings []Timing) error {
+	if len(timings) > maxOperations/p.MicroBatches() {
+		result.Simulated = result.Seconds
+		idle(p, result)
+		return nil
+	}
 	ops, _, err := Simulate(timings, p.MicroBatches(), OneForwardOneBackward)
 	if err != nil {
 		return err
 	}
-	busy, devices := 0.0, 0.0
 	for i, s := range result.Stages {
 		result.Simulated = max(result.Simulated, ops[i][len(ops[i])-1].End+s.Sync+s.Update)
 	}
+	idle(p, result)
+	return nil
+}
+
+// idle sets the share of the iteration in which devices do not compute.
+func idle(p *Plan, result *Prediction) {
+	busy, devices := 0.0, 0.0
 	for i, s := range result.Stages {
 		n := 0.0
 		for _, g := range p.Stages[i].Groups {
@@ -149,7 +161,6 @@ func simulate(p *Plan, result *Prediction, timings []Timing) error {
 		busy += n * (float64(p.MicroBatches())*s.Step() + s.Sync + s.Update)
 	}
 	result.Idle = max(0, 1-busy/(devices*result.Simulated))
-	return nil
 }
 
 // form reads a stage of a plan.

@@ -48,6 +48,9 @@ type SearchOptions struct {
 // Progress is told after each condition: how many of them are done, the cheapest plan so far (+Inf: none), the bound.
 type Progress func(done, conditions int, best, bound float64)
 
+// withoutLimit is how many states are kept where the first pass found no plan whose cost would cut the search.
+const withoutLimit = 2048
+
 // beam is how many states a first pass keeps for each number of stages.
 const beam = 48
 
@@ -76,6 +79,9 @@ func Search(ctx context.Context, conditions []Costs, o SearchOptions) (*Found, e
 			}
 		})
 		s.settle()
+	}
+	if math.IsInf(s.limit, 1) && o.Width == 0 {
+		o.Width = withoutLimit
 	}
 	s.each(ctx, byFloor, func(c *course) {
 		if c.floor <= s.limit {

@@ -18,6 +18,9 @@ const (
 	GPipe
 )
 
+// maxOperations is stages times micro-batches that are simulated.
+const maxOperations = 1 << 20
+
 // Timing holds one stage's seconds per micro-batch, all finite and at least 0. SendNext is the transfer of an
 // activation to the next stage, and of its gradient back; the last stage's is not used.
 type Timing struct{ Forward, Backward, SendNext float64 }
@@ -34,9 +37,9 @@ type Operation struct {
 // A transfer keeps both its stages from computing: so it is in Megatron-LM and in Sailor's measurements (without,
 // plans of four stages are predicted 15% too quick).
 func Simulate(stages []Timing, microBatches int, schedule Schedule) ([][]Operation, float64, error) {
-	if len(stages) == 0 || microBatches < 1 || len(stages) > 1<<20/microBatches {
+	if len(stages) == 0 || microBatches < 1 || len(stages) > maxOperations/microBatches {
 		return nil, 0, fmt.Errorf("%w: %d stages x %d micro-batches; both at least 1, their product at most %d",
-			ErrPipeline, len(stages), microBatches, 1<<20)
+			ErrPipeline, len(stages), microBatches, maxOperations)
 	}
 	if schedule != OneForwardOneBackward && schedule != GPipe {
 		return nil, 0, fmt.Errorf("%w: unknown schedule %d", ErrPipeline, schedule)
