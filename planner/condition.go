@@ -282,6 +282,15 @@ func (c *condition) Total(f Front) float64 {
 // Exact implements Costs.
 func (c *condition) Exact() bool { return !c.guessed }
 
+// Grain implements Grainer.
+func (c *condition) Grain() []int {
+	var grain []int
+	for _, k := range c.Topology.Classes {
+		grain = append(grain, k.PerMachine)
+	}
+	return grain
+}
+
 // Fits keeps a stage of less than a machine within one, and others to whole machines.
 func (c *condition) Fits(shape int, used []int) bool {
 	for class, n := range c.shapes[shape] {

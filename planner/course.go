@@ -16,6 +16,7 @@ type course struct {
 	pool        []int
 	shapes      []Shape
 	kinds       []int
+	grain       []int
 	least, most int
 	floor       float64   // of every total under this condition
 	work        []float64 // least work of layers 0..i-1
@@ -68,6 +69,13 @@ func newCourse(c Costs, tolerance float64) *course {
 	s.least, s.most = c.Degrees()
 	for i := range s.shapes {
 		s.kinds = append(s.kinds, c.Kind(i))
+	}
+	s.grain = make([]int, len(s.pool))
+	for i := range s.grain {
+		s.grain[i] = 1
+	}
+	if g, ok := c.(Grainer); ok {
+		s.grain = g.Grain()
 	}
 	layers := c.Layers()
 	s.work, s.heaviest = make([]float64, layers+1), make([]float64, layers+1)

@@ -136,19 +136,20 @@ func (c *condition) options(f *form, it *item, inflight, tensor int, peak, capac
 		if tensor >= 0 && f.ways[w].tensor != tensor || math.IsInf(cost.step[0], 1) {
 			continue
 		}
-		o, small := option{way: int32(w), cost: weight.tail * cost.tail}, true
-		step := 0.0
+		o, small := option{way: int32(w)}, true
+		step, tail := 0.0, 0.0
 		for g := range f.groups {
 			memory := (cost.states[g] + float64(inflight)*cost.active[g]) / capacity[g]
 			if relaxed {
 				step += cost.step[g] / float64(len(f.groups))
+				tail += cost.tail[g] / float64(len(f.groups))
 				o.memory += memory / float64(len(f.groups))
 			} else {
-				step, o.memory = max(step, cost.step[g]), max(o.memory, memory)
+				step, tail, o.memory = max(step, cost.step[g]), max(tail, cost.tail[g]), max(o.memory, memory)
 			}
 			small = small && cost.peak[g] <= peak[g]
 		}
-		o.cost += weight.step * step
+		o.cost = weight.step*step + weight.tail*tail
 		if small {
 			it.hull = append(it.hull, o)
 		}
@@ -279,15 +280,15 @@ func (c *condition) below(f *form, inflight int) []Point {
 
 // sum is the step and the tail of a choice.
 func (c *condition) sum(f *form, k packed) (step, tail float64) {
-	var steps [maxTeams]float64
+	var steps, tails [maxTeams]float64
 	for _, r := range k {
 		cost := &f.costs[r.kind][r.way]
-		tail += float64(r.count) * cost.tail
-		for g := range steps {
+		for g := range f.groups {
 			steps[g] += float64(r.count) * cost.step[g]
+			tails[g] += float64(r.count) * cost.tail[g]
 		}
 	}
-	return max(steps[0], steps[1]), tail
+	return slices.Max(steps[:]), slices.Max(tails[:])
 }
 
 // Least implements Costs: every layer on any shape in any way, so that all layers together fit into all devices
@@ -297,7 +298,7 @@ func (c *condition) Least(speed []float64) float64 {
 	c.kindsIn(p, 0, len(c.Profile.Layers))
 	capacity := 0.0
 	for class, k := range c.Topology.Classes {
-		capacity += float64(k.Count) * (c.limit(class) - c.Options.Reserve)
+		capacity += float64(k.Count) * max(0, c.limit(class)-c.Options.Reserve)
 	}
 	for i := range p.items {
 		it := &p.items[i]

@@ -17,8 +17,11 @@ type Result struct {
 	States     int
 }
 
-// Gap is how far, at most, the cheapest plan is above the least cost; 0: none is cheaper.
-func (r *Result) Gap() float64 { return max(0, r.Best/r.Bound-1) }
+// Gap is how far, at most, the plan is above the least cost; 0: none is cheaper. The plan need not be the cheapest by
+// the cost model, as the simulation chooses among the cheapest.
+func (r *Result) Gap() float64 {
+	return max(0, r.Plan.Predicted.Seconds/float64(r.Plan.GlobalBatch)/r.Bound-1)
+}
 
 // kept are the plans that the event simulation ranks anew, those within near of the cheapest.
 const (

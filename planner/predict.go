@@ -184,6 +184,11 @@ func (c *condition) form(s *Stage, at string) (*form, error) {
 				return nil, fmt.Errorf("%w: %s.tensor: is %d, and the replica from device %d on does not lie within a machine of %d", ErrPlan, at, group.Tensor, first, k.PerMachine)
 			}
 		}
+		for i, y := range s.Strategies {
+			if y.Tensor > 0 && k.PerMachine%y.Tensor != 0 {
+				return nil, fmt.Errorf("%w: %s of strategies[%d]: tensor is %d; must divide the %d devices of a machine", ErrPlan, at, i, y.Tensor, k.PerMachine)
+			}
+		}
 		f.groups = append(f.groups, team{class, group.Count / group.Tensor, group.Tensor, group.MicroBatches})
 	}
 	return f, nil
@@ -239,12 +244,9 @@ func (c *condition) stage(s *Stage, f *form, behind int, at string) (StageCost, 
 // unpriced says why a layer has no price one way.
 func (c *condition) unpriced(f *form, l int, w way) string {
 	for g, t := range f.groups {
-		replicas, tensor, share := c.replicasOf(f, w, g)
+		_, tensor, share := c.replicasOf(f, w, g)
 		if _, ok := c.Profile.Layers[l].times(c.devices[t.class], tensor).at(share); !ok {
 			return fmt.Sprintf("layer %d (%s) was not profiled on %s at tensor degree %d with a micro-batch of %d samples", l, c.Profile.Layers[l].Name, c.devices[t.class], tensor, share)
-		}
-		if replicas == 1 {
-			return fmt.Sprintf("layer %d is sharded (%s) over a single replica", l, w.sharding)
 		}
 	}
 	return "it cannot run"

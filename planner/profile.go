@@ -3,7 +3,6 @@ package planner
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -81,6 +80,7 @@ func tensorsOf(l Layer, device string) map[int]bool {
 const (
 	maxLayers = 4096
 	maxRuns   = 1 << 20
+	maxValue  = 1e18 // seconds, bytes, parameters
 )
 
 // Finish sorts the runs, checks them, and mends what can be mended with a warning: seconds that fall while the
@@ -92,8 +92,8 @@ func (p *Profile) Finish(where string) error {
 	falling := map[string]int{}
 	for i := range p.Layers {
 		l := &p.Layers[i]
-		if !(l.Parameters >= 0) || math.IsInf(l.Parameters, 0) || !(l.Output >= 0) || math.IsInf(l.Output, 0) {
-			return fmt.Errorf("%s: %w: layer %d (%s): %v parameters, %v bytes of output; both must be finite and at least 0", where, ErrProfile, i, l.Name, l.Parameters, l.Output)
+		if !(l.Parameters >= 0 && l.Parameters <= maxValue && l.Output >= 0 && l.Output <= maxValue) {
+			return fmt.Errorf("%s: %w: layer %d (%s): %v parameters, %v bytes of output; both must lie in 0..1e18", where, ErrProfile, i, l.Name, l.Parameters, l.Output)
 		}
 		slices.SortStableFunc(l.Runs, compareRuns)
 		for j := range l.Runs {
@@ -110,6 +110,15 @@ func (p *Profile) Finish(where string) error {
 			}
 		}
 		l.mend(falling)
+	}
+	for _, d := range p.Devices() {
+		busy := false
+		for _, l := range p.Layers {
+			busy = busy || slices.ContainsFunc(l.Runs, func(r Run) bool { return r.Device == d && r.Forward+r.Backward > 0 })
+		}
+		if !busy {
+			return fmt.Errorf("%s: %w: every time on %s is 0", where, ErrProfile, d)
+		}
 	}
 	p.warn(falling)
 	return nil
@@ -163,8 +172,8 @@ func (r *Run) check() error {
 		name  string
 		value float64
 	}{{"forward", r.Forward}, {"backward", r.Backward}, {"update", r.Update}, {"activation", r.Activation}} {
-		if !(x.value >= 0) || math.IsInf(x.value, 0) {
-			return fmt.Errorf("%s is %v; must be finite and at least 0", x.name, x.value)
+		if !(x.value >= 0 && x.value <= maxValue) {
+			return fmt.Errorf("%s is %v; must lie in 0..%g", x.name, x.value, float64(maxValue))
 		}
 	}
 	return nil
@@ -181,6 +190,17 @@ func (p *Profile) warn(falling map[string]int) {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %d layer times fall although the micro-batch grows; replaced by the line through the next two", k, falling[k]))
 	}
 	devices := p.Devices()
+	for _, d := range devices {
+		all := map[int]bool{}
+		for _, l := range p.Layers {
+			for t := range tensorsOf(l, d) {
+				all[t] = true
+			}
+		}
+		if whole := p.Tensors(d); len(whole) < len(all) {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s, tensor degrees: only %v were measured for every layer; the others are left out", d, whole))
+		}
+	}
 	for i, l := range p.Layers {
 		for _, r := range l.Runs {
 			if !slices.Contains(devices, r.Device) {

@@ -97,6 +97,10 @@ func Search(ctx context.Context, conditions []Costs, o SearchOptions) (*Found, e
 // over these prices bounds all plans.
 type Relaxer interface{ Relaxed() Costs }
 
+// Grainer is a Costs to which it matters how the devices that are left lie in machines: Grain is a machine's devices of
+// each class. Without it devices count alone.
+type Grainer interface{ Grain() []int }
+
 // searching is one search.
 type searching struct {
 	courses  []*course

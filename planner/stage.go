@@ -23,7 +23,7 @@ type cell struct {
 // label is a stage run in a certain way, as the way of its first layer and the label of the others.
 type label struct {
 	step   [maxTeams]float64
-	tail   float64
+	tail   [maxTeams]float64
 	memory [maxTeams]float64 // without peak
 	peak   [maxTeams]float64
 	way    int32
@@ -55,7 +55,7 @@ func (c *condition) Stage(from, to, shape, behind int) []Point {
 		if len(f.groups) == 2 {
 			step = max(step, l.step[1])
 		}
-		s.points = append(s.points, Point{Step: step, Tail: l.tail, Key: i})
+		s.points = append(s.points, Point{Step: step, Tail: slices.Max(l.tail[:]), Key: i})
 	}
 	s.points = pareto(s.points)
 	return s.points
@@ -100,8 +100,8 @@ func (c *condition) cell(k cellKey, from, to int) *cell {
 			}
 			if r >= 0 {
 				o := &c.labels[r]
-				l.tail += o.tail
 				for g := range f.groups {
+					l.tail[g] += o.tail[g]
 					l.step[g] += o.step[g]
 					l.memory[g] += o.memory[g]
 					l.peak[g] = max(l.peak[g], o.peak[g])
@@ -132,7 +132,7 @@ func (c *condition) fits(f *form, l *label) bool {
 // undominated keeps the labels that no other with the same tensor degree in front is as good as in everything.
 func (c *condition) undominated(f *form, all []label) []label {
 	slices.SortStableFunc(all, func(a, b label) int {
-		return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.tail, b.tail), cmp.Compare(a.memory[0], b.memory[0]))
+		return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.tail[0], b.tail[0]), cmp.Compare(a.memory[0], b.memory[0]))
 	})
 	var keep []label
 	for i := range all {
@@ -147,9 +147,9 @@ func (c *condition) undominated(f *form, all []label) []label {
 // beats says whether a is as good as b in everything.
 func (a *label) beats(b *label) bool {
 	for g := range a.step {
-		if a.step[g] > b.step[g] || a.memory[g] > b.memory[g] || a.peak[g] > b.peak[g] {
+		if a.step[g] > b.step[g] || a.tail[g] > b.tail[g] || a.memory[g] > b.memory[g] || a.peak[g] > b.peak[g] {
 			return false
 		}
 	}
-	return a.tail <= b.tail
+	return true
 }

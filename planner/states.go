@@ -18,7 +18,7 @@ func (s *course) sift(level []*state) []*state {
 		slices.SortStableFunc(g, func(a, b *state) int { return sum(a.used) - sum(b.used) })
 		for i, b := range g {
 			for _, a := range g[:i] {
-				if !within(a.used, b.used) {
+				if !s.within(a.used, b.used) {
 					continue
 				}
 				b.nodes = slices.DeleteFunc(b.nodes, func(n int32) bool {
@@ -34,9 +34,10 @@ func (a *node) beats(b *node) bool {
 	return a.max <= b.max && a.own <= b.own && a.sum <= b.sum && a.tail <= b.tail
 }
 
-func within(a, b []int) bool {
+// within says whether a leaves at least the devices that b leaves, and as they lie in machines.
+func (s *course) within(a, b []int) bool {
 	for i := range a {
-		if a[i] > b[i] {
+		if a[i] > b[i] || (b[i]-a[i])%s.grain[i] != 0 {
 			return false
 		}
 	}

@@ -18,7 +18,7 @@ const maxTeams = 4
 // layerCost is what a layer costs one way, by team; +Inf steps where it cannot run.
 type layerCost struct {
 	step   [maxTeams]float64 // seconds of a micro-batch
-	tail   float64           // seconds per iteration
+	tail   [maxTeams]float64 // seconds per iteration
 	states [maxTeams]float64 // bytes
 	active [maxTeams]float64 // bytes for each micro-batch in flight
 	peak   [maxTeams]float64 // bytes while it runs
@@ -81,6 +81,9 @@ func (c *condition) price(f *form) bool {
 		runs := false
 		for _, w := range f.ways {
 			cost := c.layer(f, l, w)
+			if n, _, _ := c.replicasOf(f, w, 0); n == 1 && w.sharding != Replicated && slices.Contains(c.Options.Shardings, Replicated) {
+				cost = never // the same as not sharded
+			}
 			runs = runs || !math.IsInf(cost.step[0], 1)
 			f.costs[k] = append(f.costs[k], cost)
 		}
@@ -104,9 +107,11 @@ func (c *condition) replicasOf(f *form, w way, g int) (replicas, tensor, share i
 	return replicas, w.tensor, (c.samples + replicas - 1) / replicas
 }
 
+// never is the cost of what cannot run.
+var never = layerCost{step: [maxTeams]float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}}
+
 // layer prices layer l one way.
 func (c *condition) layer(f *form, l int, w way) layerCost {
-	never := layerCost{step: [maxTeams]float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}}
 	var cost layerCost
 	layer, s := &c.Profile.Layers[l], c.Options.States
 	before := 0.0
@@ -116,7 +121,7 @@ func (c *condition) layer(f *form, l int, w way) layerCost {
 	for g, t := range f.groups {
 		replicas, tensor, share := c.replicasOf(f, w, g)
 		run, ok := layer.times(c.devices[t.class], tensor).at(share)
-		if !ok || replicas == 1 && w.sharding != Replicated && slices.Contains(c.Options.Shardings, Replicated) {
+		if !ok {
 			return never
 		}
 		slow := c.Topology.Classes[t.class].Slowdown
@@ -140,14 +145,14 @@ func (c *condition) layer(f *form, l int, w way) layerCost {
 		weights, gradients := parameters*s.Weights, parameters*s.Gradients
 		backward := x.backward + x.again
 		if w.sharding == Full {
-			x.gatherForward = c.Options.Overlap.Together(x.forward, c.gather(f, w, weights)) - x.forward
-			x.gatherBackward = c.Options.Overlap.Together(backward, c.gather(f, w, weights)+c.gather(f, w, gradients)) - backward
+			x.gatherForward = c.Options.Overlap.Together(x.forward, c.gather(f, w, g, weights)) - x.forward
+			x.gatherBackward = c.Options.Overlap.Together(backward, c.gather(f, w, g, weights)+c.gather(f, w, g, gradients)) - backward
 		} else {
-			x.sync = c.Options.Overlap.Together(backward, c.reduce(f, w, gradients)) - backward
+			x.sync = c.Options.Overlap.Together(backward, c.reduce(f, w, g, gradients)) - backward
 		}
 		cost.terms[g] = x
 		cost.step[g] = x.step()
-		cost.tail = max(cost.tail, x.sync+x.update)
+		cost.tail[g] = x.sync + x.update
 		cost.states[g] = parameters * (stored.Weights + stored.Gradients + stored.Optimizer)
 		n := float64(share)
 		cost.active[g] = run.Activation * n
@@ -164,41 +169,38 @@ func (c *condition) layer(f *form, l int, w way) layerCost {
 }
 
 // reduce is the seconds of an all-reduce of so many bytes a device between the replicas of a layer.
-func (c *condition) reduce(f *form, w way, bytes float64) float64 { return 2 * c.gather(f, w, bytes) }
+func (c *condition) reduce(f *form, w way, g int, bytes float64) float64 {
+	return 2 * c.gather(f, w, g, bytes)
+}
 
 // gather is the seconds of an all-gather or a reduce-scatter between the replicas of a layer, of so many bytes a device
-// when whole: over a ring of all, or within machines and then between them; the cheaper.
-func (c *condition) gather(f *form, w way, bytes float64) float64 {
-	replicas, tensor, _ := c.replicasOf(f, w, 0)
+// of team g when whole: over a ring of all, or within machines and then between them; the cheaper.
+func (c *condition) gather(f *form, w way, g int, bytes float64) float64 {
+	replicas, own, _ := c.replicasOf(f, w, g)
 	if replicas == 1 || bytes == 0 {
 		return 0
 	}
-	t := f.groups[0]
-	class := &c.Topology.Classes[t.class]
 	n := float64(replicas)
-	if len(f.groups) == 1 && t.devices() <= class.PerMachine {
+	if t := f.groups[0]; len(f.groups) == 1 && t.devices() <= c.Topology.Classes[t.class].PerMachine {
 		return (n - 1) * c.inside[t.class].Seconds(bytes/n)
 	}
-	// Rings of all replicas: each machine's link carries one of them for every device of a replica.
-	out, machines, inside, local := c.between[t.class][t.class], 0.0, 0.0, math.Inf(1)
-	for g, t := range f.groups {
-		class := &c.Topology.Classes[t.class]
-		_, tensor, _ = c.replicasOf(f, w, g)
-		here := min(t.devices(), class.PerMachine) / tensor // replicas of a machine
-		machines += math.Ceil(float64(t.devices()) / float64(class.PerMachine))
-		inside = max(inside, float64(here-1)*c.inside[t.class].Seconds(bytes/float64(here)))
-		local = min(local, float64(here))
-	}
-	for i, a := range f.groups {
-		for _, b := range f.groups[:i] {
-			if other := c.between[a.class][b.class]; other.Seconds(bytes) > out.Seconds(bytes) {
-				out = other
+	// A machine's link carries the rings of all devices of a replica, so the whole layer.
+	whole := bytes * float64(own)
+	out, machines, inside := c.between[f.groups[0].class][f.groups[0].class], 0.0, 0.0
+	for i, t := range f.groups {
+		_, tensor, _ := c.replicasOf(f, w, i)
+		per := c.Topology.Classes[t.class].PerMachine
+		here := float64(max(1, min(t.devices(), per)/tensor)) // replicas of a machine
+		machines += math.Ceil(float64(t.devices()) / float64(per))
+		inside = max(inside, (here-1)*c.inside[t.class].Seconds(whole/float64(tensor)/here))
+		for _, other := range f.groups[:i+1] {
+			if path := c.between[t.class][other.class]; path.Seconds(whole) > out.Seconds(whole) {
+				out = path
 			}
 		}
 	}
-	widest := float64(tensor)
-	ring := (n - 1) * out.Seconds(widest*bytes/n)
-	hierarchy := inside + (machines-1)*out.Seconds(widest*bytes/machines)
+	ring := (n - 1) * out.Seconds(whole/n)
+	hierarchy := inside + (machines-1)*out.Seconds(whole/machines)
 	return min(ring, hierarchy)
 }
 
