@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// A checkpoint file is described byte by byte in docs/formats/training-checkpoint.md. The
+// A checkpoint file is described byte by byte in docs/reference/formats/training-checkpoint.md. The
 // environments are not stored but played again: each episode's generator state and the
 // actions so far lead to the same bits.
 const (

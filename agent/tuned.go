@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Tuned returns the knobs that tuning found, as a file of docs/formats/tuned.md.
+// Tuned returns the knobs that tuning found, as a file of docs/reference/formats/tuned.md.
 func Tuned(results []Result) ([]byte, error) {
 	type line struct {
 		Policy   string `json:"policy"`

@@ -30,5 +30,5 @@
 // first of its storage spaces after an interruption; here it is the newest one that verifies. There are three spaces
 // (slots) by default, so that one can be written while another is being made durable.
 //
-// docs/formats/checkpoint.md describes the file byte by byte, docs/guides/checkpoint.md how to work with it.
+// docs/reference/formats/checkpoint.md describes the file byte by byte, docs/guides/checkpoint.md how to work with it.
 package checkpoint

@@ -8,7 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// The file, docs/formats/checkpoint.md:
+// The file, docs/reference/formats/checkpoint.md:
 //
 //	superblock A | superblock B | record of slot 0 | ... | table A | table B | slot 0 | slot 1 | ...
 //

@@ -9,7 +9,7 @@ import (
 
 // Conditions describes how the nodes of a cluster depart from their profiles, round
 // by round. The zero value is a cluster that keeps to its profiles exactly. Presets
-// are fitted to measurements, but for Unseen; docs/formats/cluster.md has the table with
+// are fitted to measurements, but for Unseen; docs/reference/formats/cluster.md has the table with
 // the file behind each number, experiments/fit-conditions makes it.
 type Conditions struct {
 	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile, 0..3

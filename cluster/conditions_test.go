@@ -199,13 +199,13 @@ func TestNominal(t *testing.T) {
 
 // The table of the format document must say what the presets are.
 func TestPresetsDocumented(t *testing.T) {
-	source, err := os.ReadFile("../docs/formats/cluster.md")
+	source, err := os.ReadFile("../docs/reference/formats/cluster.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	row := func(preset, format string, args ...any) {
 		if want := fmt.Sprintf("| %s | %s |", preset, fmt.Sprintf(format, args...)); !strings.Contains(string(source), want) {
-			t.Errorf("docs/formats/cluster.md lacks %s", want)
+			t.Errorf("docs/reference/formats/cluster.md lacks %s", want)
 		}
 	}
 	b := base()

@@ -28,7 +28,7 @@ const stateBytes = 16
 // failure of the machine.
 var ErrFile = errors.New("invalid cluster file")
 
-// File is a cluster file as written: see docs/formats/cluster.md.
+// File is a cluster file as written: see docs/reference/formats/cluster.md.
 type File struct {
 	Workload    string         `yaml:"workload"`
 	GlobalBatch *Batch         `yaml:"global_batch"`

@@ -231,7 +231,7 @@ func TestCollectApply(t *testing.T) {
 
 // The format document's own example must work.
 func TestFileDocumented(t *testing.T) {
-	source, err := os.ReadFile("../docs/formats/cluster.md")
+	source, err := os.ReadFile("../docs/reference/formats/cluster.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A policy file is a safetensors file, described byte by byte in docs/formats/policy.md.
+// A policy file is a safetensors file, described byte by byte in docs/reference/formats/policy.md.
 const (
 	policyFormat  = "evenkeel-ddqn-policy"
 	policyVersion = "2"

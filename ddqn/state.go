@@ -13,7 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A training state is described byte by byte in docs/formats/policy.md. It holds everything that the next update
+// A training state is described byte by byte in docs/reference/formats/policy.md. It holds everything that the next update
 // depends on, so that training which is interrupted and resumed gives the same bits as training which is not.
 const (
 	stateMagic   = "EKDDQNTS"

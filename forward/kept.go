@@ -17,7 +17,7 @@ var ErrKept = errors.New("forward: no weights of this run")
 const keptMagic = "EKFWDWT1"
 
 // Keep writes the weights that a run has after a step, so that a processor that comes back need not repeat all the steps
-// before: docs/formats/forward-log.md has every byte. initial is the hash of the weights that the run began with.
+// before: docs/reference/formats/forward-log.md has every byte. initial is the hash of the weights that the run began with.
 func Keep(to io.Writer, initial string, steps int, w *Weights) error {
 	h := xxh3.New()
 	b := bufio.NewWriterSize(io.MultiWriter(to, h), 1<<16)

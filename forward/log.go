@@ -38,7 +38,7 @@ const (
 	maxBlockBytes  = 1 << 20
 )
 
-// LogWriter writes a run's log: docs/formats/forward-log.md has every byte.
+// LogWriter writes a run's log: docs/reference/formats/forward-log.md has every byte.
 type LogWriter struct {
 	w     io.Writer
 	chain uint64 // hash of everything so far

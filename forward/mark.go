@@ -54,7 +54,7 @@ func (p *Processor) Follow(marks []Mark, done int) error {
 	return nil
 }
 
-// Encode appends the mark's bytes: docs/formats/forward-log.md has them.
+// Encode appends the mark's bytes: docs/reference/formats/forward-log.md has them.
 func (m Mark) Encode(b []byte) []byte {
 	start := len(b)
 	le := binary.LittleEndian

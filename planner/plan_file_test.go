@@ -205,13 +205,13 @@ func FuzzReadPlan(f *testing.F) {
 
 // The example of the format page is a plan.
 func TestPlanPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/formats/plan.md")
+	page, err := os.ReadFile("../docs/reference/formats/plan.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, _ := strings.Cut(string(page), "```json\n")
 	text, _, _ = strings.Cut(text, "```")
-	p, err := ReadPlan(strings.NewReader(text), "docs/formats/plan.md")
+	p, err := ReadPlan(strings.NewReader(text), "docs/reference/formats/plan.md")
 	if err != nil || len(p.Stages) != 2 {
 		t.Fatal(p, err)
 	}

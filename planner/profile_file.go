@@ -23,7 +23,7 @@ var columns = []string{"layer", "name", "parameters", "output_bytes", "device", 
 
 var optional = []string{"name", "backward_seconds", "update_seconds"}
 
-// LoadProfile reads a layer profile from a .csv or .json file; see docs/formats/layer-profile.md.
+// LoadProfile reads a layer profile from a .csv or .json file; see docs/reference/formats/layer-profile.md.
 func LoadProfile(path string) (*Profile, error) {
 	f, err := os.Open(path)
 	if err != nil {

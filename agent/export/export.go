@@ -10,7 +10,7 @@
 // file: [Sizes.Ranks] is indexed by rank. Each comes with its gradient weight, for
 // trainers average gradients equally over ranks whatever their batch.
 //
-// docs/formats/sizes.md describes every form, docs/guides/trainers.md their use.
+// docs/reference/formats/sizes.md describes every form, docs/guides/trainers.md their use.
 package export
 
 import (

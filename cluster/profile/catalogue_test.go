@@ -96,7 +96,7 @@ func TestSplit(t *testing.T) {
 			both[d.Split]++
 		}
 	}
-	if both[Train] != 45 || both[HeldOut] != 20 { // as docs/formats/profile.md says
+	if both[Train] != 45 || both[HeldOut] != 20 { // as docs/reference/formats/profile.md says
 		t.Errorf("train %d, held out %d profiles, want 45 and 20", both[Train], both[HeldOut])
 	}
 }

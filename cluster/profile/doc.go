@@ -21,5 +21,5 @@
 // training, so that a test on them is a test on the unseen.
 //
 // The file format, the rules of interpolation and the split are described in
-// docs/formats/profile.md, the origin of the embedded figures in catalogue/SOURCES.md.
+// docs/reference/formats/profile.md, the origin of the embedded figures in catalogue/SOURCES.md.
 package profile

@@ -25,7 +25,7 @@ type checkpointCmd struct {
 // Help is shown under the commands.
 func (*checkpointCmd) Help() string {
 	return `A checkpoint file has a fixed size and room for several checkpoints, of which one at least is whole at any time. Training programs write it through
-the Go package checkpoint or python/evenkeel/checkpoint.py; docs/guides/checkpoint.md shows how, docs/formats/checkpoint.md describes the file.
+the Go package checkpoint or python/evenkeel/checkpoint.py; docs/guides/checkpoint.md shows how, docs/reference/formats/checkpoint.md describes the file.
 
 Examples:
 

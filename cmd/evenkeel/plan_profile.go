@@ -26,7 +26,7 @@ type planProfileCmd struct {
 // Help is shown under the flags.
 func (*planProfileCmd) Help() string {
 	return `Forward pass, backward pass and AdamW's update of every layer that a plan speaks of, medians of several turns on one machine.
-For other trainers write the profile by your own measurements, or convert one: see docs/formats/layer-profile.md.
+For other trainers write the profile by your own measurements, or convert one: see docs/reference/formats/layer-profile.md.
 
 Examples:
 

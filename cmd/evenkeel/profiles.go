@@ -19,7 +19,7 @@ type profilesCmd struct {
 
 // Help is shown under the commands.
 func (*profilesCmd) Help() string {
-	return `A profile says how long a micro-batch of a workload takes on a device, and how much memory it needs. docs/formats/profile.md describes the CSV
+	return `A profile says how long a micro-batch of a workload takes on a device, and how much memory it needs. docs/reference/formats/profile.md describes the CSV
 file to write for devices of your own.
 
 Examples:

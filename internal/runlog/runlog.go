@@ -9,7 +9,7 @@
 //	entry, err := r.Next()                          // until io.EOF
 //	rounds, cut, err := runlog.Replay(ctx, file)    // the simulator gives the same reports
 //
-// The format is described in docs/formats/runlog.md.
+// The format is described in docs/reference/formats/runlog.md.
 package runlog
 
 import (

@@ -5,7 +5,7 @@
 //	err = w.Close()
 //
 // An event file is a sequence of TFRecords, each with its checksums, each holding one
-// Event message of TensorFlow's event.proto; docs/formats/tensorboard.md has the bytes.
+// Event message of TensorFlow's event.proto; docs/reference/formats/tensorboard.md has the bytes.
 // As a log it is written record by record, not in one piece: after a crash every
 // record but the last is good, and readers stop there.
 package tensorboard

@@ -11,7 +11,7 @@
 
 Tensors on a processor are written from where they are; buffers and those of a device are copied in save(). To save each
 layer while the ones below it still compute gradients, see layerwise. `evenkeel checkpoint`
-inspects, verifies and exports the file. docs/formats/checkpoint.md describes it; this is a writer and reader of its
+inspects, verifies and exports the file. docs/reference/formats/checkpoint.md describes it; this is a writer and reader of its
 own, tested against the Go package. Linux; one writer per file.
 """
 
@@ -533,7 +533,7 @@ class Checkpoint:
                     self._failure = error
                 self._idle.set()
 
-    # _free and _commit are the commit order of docs/formats/checkpoint.md.
+    # _free and _commit are the commit order of docs/reference/formats/checkpoint.md.
 
     def _free(self, slot):
         self._slots[slot] = None
