@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // ErrInput marks every error that is the fault of a file or a setting.
-var ErrInput = errors.New("bucket: bad input")
+var ErrInput = badinput.New("bucket: bad input")
 
 func badf(format string, args ...any) error {
 	return &inputError{fmt.Sprintf(format, args...)}
@@ -25,6 +27,7 @@ type inputError struct{ text string }
 
 func (e *inputError) Error() string        { return e.text }
 func (e *inputError) Is(target error) bool { return target == ErrInput }
+func (e *inputError) BadInput() bool       { return true }
 
 // MaxLength is the largest length of a sample. A histogram has an entry for each length
 // up to the longest, so this bounds memory.

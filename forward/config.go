@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // ErrConfig is told of a run that cannot be.
-var ErrConfig = errors.New("forward: invalid run")
+var ErrConfig = badinput.New("forward: invalid run")
 
 // MaxProcessors is how many processors a run may have: a commit names its pairs in 64 bits.
 const MaxProcessors = 128

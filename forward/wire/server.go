@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // ErrOpen is told of a server that others could reach without a secret, or read along.
-var ErrOpen = errors.New("wire: an address beyond loopback needs a token and TLS")
+var ErrOpen = badinput.New("wire: an address beyond loopback needs a token and TLS")
 
 // ServerOptions of Serve.
 type ServerOptions struct {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Errors of runs.
@@ -26,13 +28,13 @@ var (
 	// ErrExists is told by Create where there is a run of that name.
 	ErrExists = errors.New("wire: there is a run of that name")
 	// ErrNoRun is told by Join where there is none.
-	ErrNoRun = errors.New("wire: no such run")
+	ErrNoRun = badinput.New("wire: no such run")
 	// ErrGap is told where frames were forgotten before they were read: join again.
 	ErrGap = errors.New("wire: this processor fell so far behind that frames it needs are gone; join again")
 	// ErrURL is told of addresses that are none.
-	ErrURL = errors.New("wire: no address of a server")
+	ErrURL = badinput.New("wire: no address of a server")
 	// ErrName is told of names that cannot be.
-	ErrName = errors.New("wire: a run's name has letters, digits, - and _, at most 64")
+	ErrName = badinput.New("wire: a run's name has letters, digits, - and _, at most 64")
 )
 
 var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
