@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
 // Activity is what a stage, or the link behind it, does.
@@ -24,15 +22,15 @@ const (
 	Optimize    Activity = "update weights"
 )
 
-// activities in the order of a figure's legend, with the edges of their boxes around a stage's row: passes above,
-// transfers in two lanes below.
-var activities = []struct {
-	activity  Activity
-	lane      int // thread of a trace
-	low, high float64
-}{
-	{Forward, 0, -0.42, 0.16}, {Backward, 0, -0.42, 0.16}, {Activations, 1, 0.18, 0.28}, {Gradients, 2, 0.3, 0.4},
-	{Synchronise, 0, -0.42, 0.16}, {Optimize, 0, -0.42, 0.16},
+// laneOf is the thread of a trace that shows an activity, an index into lanes.
+func laneOf(a Activity) int {
+	switch a {
+	case Activations:
+		return 1
+	case Gradients:
+		return 2
+	}
+	return 0
 }
 
 var lanes = []string{"compute", "link to the next stage", "link to the stage before"}
@@ -157,12 +155,7 @@ func (t *Timeline) WriteTrace(w io.Writer) error {
 		}
 	}
 	for _, s := range t.Spans {
-		e := event{Name: string(s.Activity), Phase: "X", Begin: s.Begin * 1e6, Long: (s.End - s.Begin) * 1e6, Stage: s.Stage}
-		for _, a := range activities {
-			if a.activity == s.Activity {
-				e.Lane = a.lane
-			}
-		}
+		e := event{Name: string(s.Activity), Phase: "X", Begin: s.Begin * 1e6, Long: (s.End - s.Begin) * 1e6, Stage: s.Stage, Lane: laneOf(s.Activity)}
 		if s.MicroBatch >= 0 {
 			e.Name = fmt.Sprintf("%s %d", s.Activity, s.MicroBatch)
 			e.Args = map[string]any{"micro_batch": s.MicroBatch}
@@ -174,35 +167,4 @@ func (t *Timeline) WriteTrace(w io.Writer) error {
 		return err
 	}
 	return failed
-}
-
-// maxBoxes is how many spans a figure shows at most; more would be too narrow to see.
-const maxBoxes = 20000
-
-// Figure draws the timeline, a row for each stage. Errors wrap chart.ErrData where it has too many spans to be seen.
-func (t *Timeline) Figure() (chart.Figure, error) {
-	if len(t.Spans) > maxBoxes {
-		return chart.Figure{}, fmt.Errorf("%w: %d spans; a figure shows up to %d; write the trace instead, a viewer can zoom", chart.ErrData, len(t.Spans), maxBoxes)
-	}
-	panel := chart.Panel{XLabel: "seconds"}
-	for i := range t.Stages {
-		panel.Categories = append(panel.Categories, fmt.Sprintf("stage %d", i))
-	}
-	for _, a := range activities {
-		series := chart.Series{Name: string(a.activity), Kind: chart.Boxes}
-		for _, s := range t.Spans {
-			if s.Activity == a.activity {
-				series.X, series.Y = append(series.X, s.Begin), append(series.Y, s.End)
-				series.Low, series.High = append(series.Low, float64(s.Stage)+a.low), append(series.High, float64(s.Stage)+a.high)
-			}
-		}
-		if len(series.X) > 0 {
-			panel.Series = append(panel.Series, series)
-		}
-	}
-	title := "One iteration"
-	if t.Model != "" {
-		title += " of " + t.Model
-	}
-	return chart.Figure{Title: title, Panels: []chart.Panel{panel}}, nil
 }

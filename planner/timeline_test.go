@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
 // roomy is an invented job with so much memory that it has plans.
@@ -174,28 +171,6 @@ func TestTrace(t *testing.T) {
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
-
-func TestTimelineFigure(t *testing.T) {
-	line := someTimeline(t)
-	f, err := line.Figure()
-	if err != nil {
-		t.Fatal(err)
-	}
-	boxes := 0
-	for _, s := range f.Panels[0].Series {
-		boxes += len(s.X)
-	}
-	if boxes != len(line.Spans) {
-		t.Fatalf("%d boxes for %d spans", boxes, len(line.Spans))
-	}
-	if err := f.Save(filepath.Join(t.TempDir(), "timeline.svg")); err != nil {
-		t.Fatal(err)
-	}
-	line.Spans = make([]Span, maxBoxes+1)
-	if _, err := line.Figure(); !errors.Is(err, chart.ErrData) {
-		t.Error(err)
-	}
-}
 
 // Predict and Timeline refuse the same plans, but Timeline draws one that is too large for its devices.
 func TestTimelineOfBadPlans(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"image/png"
 	"os"
 	"path/filepath"
 	"slices"
@@ -221,32 +220,5 @@ func TestCheck(t *testing.T) {
 	}
 	if _, err := Check(filepath.Join(t.TempDir(), "none.csv")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestChart(t *testing.T) {
-	c := Embedded()
-	all := c.Profiles()
-	path := filepath.Join(t.TempDir(), "f.png")
-	for _, p := range append(slices.Clone(all[:3]), mustNew(t, Point{5, 1, 100})) {
-		if err := Chart([]*Profile{p}, path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := Chart(all[12:12+MaxChart], path); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := png.Decode(f); err != nil {
-		t.Fatal(err)
-	}
-	for _, bad := range [][]*Profile{nil, all[:MaxChart+1], {new(Profile)}} {
-		if err := Chart(bad, path); err == nil {
-			t.Errorf("%d profiles drawn", len(bad))
-		}
 	}
 }

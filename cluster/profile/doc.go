@@ -15,7 +15,7 @@
 //	p.PerSample()           // seconds that one more sample costs
 //
 // Between measured points the curve is linear after smoothing; Extrapolated tells where it
-// is a guess, Fit and Report how good the points are, Chart shows them.
+// is a guess, Fit and Report how good the points are.
 //
 // Devices and workloads carry a Split: whole devices and whole models are kept out of
 // training, so that a test on them is a test on the unseen.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/evenkeel/evenkeel/internal/figure"
 	"github.com/evenkeel/evenkeel/planner"
 )
 
@@ -49,7 +50,7 @@ func (c *planTimelineCmd) Run(a *app) error {
 		return fmt.Errorf("%s: %w", c.Plan, err)
 	}
 	if strings.ToLower(filepath.Ext(c.Out)) != ".json" {
-		f, err := t.Figure()
+		f, err := figure.Timeline(t)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/figure"
 )
 
 // profilesCmd looks at measured device profiles.
@@ -154,7 +155,7 @@ func (s *profilesShowCmd) Run(a *app) error {
 		return err
 	}
 	if s.Plot != "" {
-		if err := profile.Chart([]*profile.Profile{p}, s.Plot); err != nil {
+		if err := figure.Profiles([]*profile.Profile{p}, s.Plot); err != nil {
 			return err
 		}
 		a.log.Info().Str("file", s.Plot).Msg("figure written")

@@ -22,9 +22,9 @@ type room struct {
 
 // rooms is "who may import whom". The longest folder that fits counts.
 var rooms = []room{
-	{"cmd", true, []string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "train", "internal/runlog"},
+	{"cmd", true, []string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "train", "internal/figure", "internal/runlog"},
 		"a command wires rooms together; nothing may import a command, or its flags would become an interface"},
-	{"experiments", true, []string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "train", "internal/runlog"},
+	{"experiments", true, []string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "train", "internal/figure", "internal/runlog"},
 		"an experiment may look at everything; nothing may rest on an experiment"},
 	{"experiments/internal", false, []string{"agent", "cluster", "env", "planner"},
 		"what experiments share judges policies, prices plans as other planners do, writes and reads results"},
@@ -52,6 +52,8 @@ var rooms = []room{
 		"forward-only training is another trainer on the same clusters"},
 	{"internal", false, nil,
 		"a small helper of several rooms can belong to none of them"},
+	{"internal/figure", false, []string{"cluster/profile", "planner"},
+		"figures show what the core made, so they stand above it: a program that uses the core must not link fonts and renderers"},
 	{"internal/runlog", false, []string{"cluster"},
 		"the run log holds clusters and reports, so it stands above cluster and only commands use it"},
 }
@@ -98,7 +100,8 @@ func TestRules(t *testing.T) {
 		{"ddqn", "cluster", false}, {"env", "agent", false}, {"cluster", "env", false}, {"internal/chart", "cluster", false},
 		{"agent", "cmd/evenkeel", false}, {"cmd/evenkeel", "cmd/other", false}, {"cmd/evenkeel", "experiments/x", false},
 		{"experiments/x", "experiments/y", false}, {"experiments/x", "experiments/internal/y", true},
-		{"cmd/evenkeel", "internal/runlog", true}, {"agent", "internal/runlog", false}, {"internal/chart", "internal/runlog", false}, {"agent/export", "agent", false}, {"agent/export", "ddqn", false},
+		{"cmd/evenkeel", "internal/runlog", true}, {"agent", "internal/runlog", false}, {"cmd/evenkeel", "internal/figure", true}, {"planner", "internal/figure", false},
+		{"cluster/profile", "internal/figure", false}, {"internal/figure", "planner", true}, {"internal/chart", "internal/runlog", false}, {"agent/export", "agent", false}, {"agent/export", "ddqn", false},
 		{"cluster/profile", "cluster", false}, {"bucket", "cluster", false}, {"attic", "cluster", false}, {"cmd/evenkeel", "attic", false},
 	} {
 		if why := forbidden(c.from, c.to); (why == "") != c.may {

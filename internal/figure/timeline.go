@@ -1,0 +1,53 @@
+package figure
+
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// activities in the order of the legend, with the edges of their boxes around a stage's
+// row: passes above, transfers in two lanes below.
+var activities = []struct {
+	activity  planner.Activity
+	low, high float64
+}{
+	{planner.Forward, -0.42, 0.16},
+	{planner.Backward, -0.42, 0.16},
+	{planner.Activations, 0.18, 0.28},
+	{planner.Gradients, 0.3, 0.4},
+	{planner.Synchronise, -0.42, 0.16},
+	{planner.Optimize, -0.42, 0.16},
+}
+
+// maxBoxes is how many spans a figure shows at most; more would be too narrow to see.
+const maxBoxes = 20000
+
+// Timeline draws one iteration of a plan, a row for each stage. Errors wrap chart.ErrData where it has too many spans to be seen.
+func Timeline(t *planner.Timeline) (chart.Figure, error) {
+	if len(t.Spans) > maxBoxes {
+		return chart.Figure{}, fmt.Errorf("%w: %d spans; a figure shows up to %d; write the trace instead, a viewer can zoom", chart.ErrData, len(t.Spans), maxBoxes)
+	}
+	panel := chart.Panel{XLabel: "seconds"}
+	for i := range t.Stages {
+		panel.Categories = append(panel.Categories, fmt.Sprintf("stage %d", i))
+	}
+	for _, a := range activities {
+		series := chart.Series{Name: string(a.activity), Kind: chart.Boxes}
+		for _, s := range t.Spans {
+			if s.Activity == a.activity {
+				series.X, series.Y = append(series.X, s.Begin), append(series.Y, s.End)
+				series.Low, series.High = append(series.Low, float64(s.Stage)+a.low), append(series.High, float64(s.Stage)+a.high)
+			}
+		}
+		if len(series.X) > 0 {
+			panel.Series = append(panel.Series, series)
+		}
+	}
+	title := "One iteration"
+	if t.Model != "" {
+		title += " of " + t.Model
+	}
+	return chart.Figure{Title: title, Panels: []chart.Panel{panel}}, nil
+}
