@@ -9,7 +9,7 @@ import (
 type Bus interface {
 	// Publish sends a frame.
 	Publish(ctx context.Context, frame []byte) error
-	// Next returns the next frame, from the beginning of the run or the last mark on. It waits until there is one or ctx
+	// Next returns the next frame, from the beginning of the run or the last snapshot on. It waits until there is one or ctx
 	// ends. Nothing, of length 0, is for the Bus itself and to be passed over.
 	Next(ctx context.Context) ([]byte, error)
 	// Behind says whether Next has something at once.

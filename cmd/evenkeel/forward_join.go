@@ -105,15 +105,15 @@ func (c *forwardJoinCmd) Run(a *app) error {
 }
 
 // catchUp makes the processor with the weights of the run's last mark: from those that were kept, where they are of use, or
-// from those that the run begins with. done is the number of steps that the marks stand for.
+// from those that the run begins with. done is the number of steps that the snapshots stand for.
 func (c *forwardJoinCmd) catchUp(a *app, h forward.Header, work *task.Work, run *wire.Run) (p *forward.Processor, done int, err error) {
-	var marks []forward.Mark
-	for i, b := range run.Marks {
-		m, err := forward.DecodeMark(&h.Config, b)
+	var snapshots []forward.Snapshot
+	for i, b := range run.Snapshots {
+		m, err := forward.DecodeSnapshot(&h.Config, b)
 		if err != nil {
 			return nil, 0, fmt.Errorf("run %s, mark %d: %w", c.NATS.Run, i, err)
 		}
-		marks, done = append(marks, m), done+len(m.Commits)
+		snapshots, done = append(snapshots, m), done+len(m.Commits)
 	}
 	fresh := func() (*forward.Processor, error) {
 		p := &forward.Processor{Config: &h.Config, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Weights: forward.NewWeights(work.Network, h.Config.Key), Bus: run.Bus}
@@ -126,7 +126,7 @@ func (c *forwardJoinCmd) catchUp(a *app, h forward.Header, work *task.Work, run 
 		return nil, 0, err
 	}
 	if c.Kept != "" {
-		if err := c.follow(h, p, marks, done); err == nil {
+		if err := c.follow(h, p, snapshots, done); err == nil {
 			return p, done, nil
 		} else if !errors.Is(err, os.ErrNotExist) {
 			a.log.Warn().Err(err).Msgf("%s is of no use; all steps are repeated", c.Kept)
@@ -135,24 +135,24 @@ func (c *forwardJoinCmd) catchUp(a *app, h forward.Header, work *task.Work, run 
 			return nil, 0, err
 		}
 	}
-	return p, done, p.Follow(marks, 0)
+	return p, done, p.Follow(snapshots, 0)
 }
 
 // follow begins with the weights that were kept.
-func (c *forwardJoinCmd) follow(h forward.Header, p *forward.Processor, marks []forward.Mark, done int) error {
+func (c *forwardJoinCmd) follow(h forward.Header, p *forward.Processor, snapshots []forward.Snapshot, done int) error {
 	f, err := os.Open(c.Kept)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	steps, err := forward.Kept(f, h.Initial, p.Weights)
+	steps, err := forward.ReadWeights(f, h.Initial, p.Weights)
 	if err != nil {
 		return err
 	}
 	if steps > done {
-		return fmt.Errorf("%w: they are of step %d, the marks end at step %d", forward.ErrKept, steps, done)
+		return fmt.Errorf("%w: they are of step %d, the snapshots end at step %d", forward.ErrSavedWeights, steps, done)
 	}
-	return p.Follow(marks, steps)
+	return p.Follow(snapshots, steps)
 }
 
 // keep writes the weights.
@@ -162,7 +162,7 @@ func (c *forwardJoinCmd) keep(h forward.Header, steps int, w *forward.Weights) e
 		return err
 	}
 	defer func() { _ = f.Cleanup() }()
-	if err := forward.Keep(f, h.Initial, steps, w); err != nil {
+	if err := forward.WriteWeights(f, h.Initial, steps, w); err != nil {
 		return err
 	}
 	return f.CloseAtomicallyReplace()

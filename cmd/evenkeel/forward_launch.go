@@ -90,14 +90,14 @@ func (c *forwardLaunchCmd) Run(a *app) error {
 		return err
 	}
 	observer := &forward.Processor{Config: &r.header.Config, Rank: -1, Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, r.header.Config.Key)}
-	marks := r.marks()
-	if err := observer.Follow(marks, 0); err != nil {
+	snapshots := r.snapshots()
+	if err := observer.Follow(snapshots, 0); err != nil {
 		return err
 	}
 	r.weights = observer.Weights
 	var encoded [][]byte
-	for i, m := range marks {
-		if i == len(marks)-1 {
+	for i, m := range snapshots {
+		if i == len(snapshots)-1 {
 			m.Weights = r.weights.Hash()
 		}
 		encoded = append(encoded, m.Encode(nil))
@@ -112,14 +112,14 @@ func (c *forwardLaunchCmd) Run(a *app) error {
 	return c.watch(a, r, observer, conn, url, token)
 }
 
-// marks are what stands for the steps of the log that is continued: in parts that fit into a message.
-func (r *forwardRun) marks() []forward.Mark {
+// snapshots are what stands for the steps of the log that is continued: in parts that fit into a message.
+func (r *forwardRun) snapshots() []forward.Snapshot {
 	const most = 2048
-	var marks []forward.Mark
+	var snapshots []forward.Snapshot
 	for part := range slices.Chunk(r.from, most) {
-		marks = append(marks, forward.Fresh(&r.header.Config, part))
+		snapshots = append(snapshots, forward.NewSnapshot(&r.header.Config, part))
 	}
-	return marks
+	return snapshots
 }
 
 // markEvery is after how many steps those who come later need not read the frames before.
@@ -162,7 +162,7 @@ func (c *forwardLaunchCmd) watch(a *app, r *forwardRun, observer *forward.Proces
 	observer.Each = func(step int, commit forward.Commit) error {
 		since = append(since, commit)
 		if len(since) == markEvery {
-			if err := run.Bus.Mark(ctx, observer.Mark(since).Encode(nil)); err != nil {
+			if err := run.Bus.PublishSnapshot(ctx, observer.Snapshot(since).Encode(nil)); err != nil {
 				return err
 			}
 			since = nil

@@ -163,7 +163,7 @@ func (r *forwardRun) train(a *app, c *forwardTrainCmd) error {
 			}
 		} else {
 			p.Weights = r.weights.Clone() // they have seen those steps
-			if err := p.Follow([]forward.Mark{forward.Fresh(config, r.from)}, len(r.from)); err != nil {
+			if err := p.Follow([]forward.Snapshot{forward.NewSnapshot(config, r.from)}, len(r.from)); err != nil {
 				return err
 			}
 		}

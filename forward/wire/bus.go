@@ -16,28 +16,28 @@ import (
 
 // The subjects of a run's stream, beside the header's.
 const (
-	frameSubject = "frames"
-	markSubject  = "marks"
-	doneSubject  = "done"
+	frameSubject    = "frames"
+	snapshotSubject = "marks" // their name in version 1 of the streams
+	doneSubject     = "done"
 )
 
 // Run is a run that was joined.
 type Run struct {
-	Header []byte
-	Marks  [][]byte // so far
-	Bus    *Bus     // the frames after the last mark, or all
+	Header    []byte
+	Snapshots [][]byte // so far
+	Bus       *Bus     // the frames after the last snapshot, or all
 }
 
 // Bus is a run's frames. Close it when the run is over.
 type Bus struct {
-	js      jetstream.JetStream
-	stream  jetstream.Stream
-	name    string
-	frames  chan message
-	last    message
-	marks   []uint64 // positions of the marks that this processor made
-	stop    func()
-	pumping sync.WaitGroup
+	js        jetstream.JetStream
+	stream    jetstream.Stream
+	name      string
+	frames    chan message
+	last      message
+	snapshots []uint64 // positions of the snapshots that this processor made
+	stop      func()
+	pumping   sync.WaitGroup
 }
 
 type message struct {
@@ -69,11 +69,11 @@ func Join(ctx context.Context, c *nats.Conn, name string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wire: header of run %s: %w", name, err)
 	}
-	marks, after, err := readMarks(ctx, s, name)
+	snapshots, after, err := readSnapshots(ctx, s, name)
 	if err != nil {
-		return nil, fmt.Errorf("wire: marks of run %s: %w", name, err)
+		return nil, fmt.Errorf("wire: snapshots of run %s: %w", name, err)
 	}
-	r := &Run{Header: first.Data, Marks: marks}
+	r := &Run{Header: first.Data, Snapshots: snapshots}
 	info, err := s.Info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
@@ -93,22 +93,22 @@ func Join(ctx context.Context, c *nats.Conn, name string) (*Run, error) {
 	return r, nil
 }
 
-// placed puts the position of the frame that a mark follows before it.
-func placed(position uint64, mark []byte) []byte {
-	return append(binary.LittleEndian.AppendUint64(nil, position), mark...)
+// placed puts the position of the frame that a snapshot follows before it.
+func placed(position uint64, snapshot []byte) []byte {
+	return append(binary.LittleEndian.AppendUint64(nil, position), snapshot...)
 }
 
-// readMarks reads all marks, and the position of the last frame that they stand for; 1 is the header's.
-func readMarks(ctx context.Context, s jetstream.Stream, name string) (marks [][]byte, after uint64, err error) {
+// readSnapshots reads all snapshots, and the position of the last frame that they stand for; 1 is the header's.
+func readSnapshots(ctx context.Context, s jetstream.Stream, name string) (snapshots [][]byte, after uint64, err error) {
 	after = 1
-	err = readAll(ctx, s, subject(name, markSubject), func(b []byte) error {
+	err = readAll(ctx, s, subject(name, snapshotSubject), func(b []byte) error {
 		if len(b) < 8 {
-			return forward.ErrMark
+			return forward.ErrSnapshot
 		}
-		marks, after = append(marks, b[8:]), binary.LittleEndian.Uint64(b)
+		snapshots, after = append(snapshots, b[8:]), binary.LittleEndian.Uint64(b)
 		return nil
 	})
-	return marks, after, err
+	return snapshots, after, err
 }
 
 // readAll hands on what a subject has now.
@@ -138,7 +138,7 @@ func readAll(ctx context.Context, s jetstream.Stream, subject string, each func(
 	return nil
 }
 
-// pump hands frames on until the consumer is stopped. Marks pass by it only so that a gap shows.
+// pump hands frames on until the consumer is stopped. Snapshots pass by it only so that a gap shows.
 func (b *Bus) pump(from jetstream.MessagesContext, position uint64, done <-chan struct{}) {
 	for {
 		m, err := from.Next()
@@ -189,22 +189,22 @@ func (b *Bus) publish(ctx context.Context, what string, data []byte) error {
 	}
 }
 
-// keptMarks is how many marks' frames stay, for those who are reading them.
-const keptMarks = 16
+// keptSnapshots is how many snapshots' frames stay, for those who are reading them.
+const keptSnapshots = 16
 
-// Mark stands from now on for the frames that Next gave so far. Frames of much earlier ones are forgotten.
-func (b *Bus) Mark(ctx context.Context, mark []byte) error {
-	if err := b.publish(ctx, markSubject, placed(b.last.position, mark)); err != nil {
+// PublishSnapshot publishes a snapshot that stands from now on for the frames that Next gave so far. Frames of much earlier ones are forgotten.
+func (b *Bus) PublishSnapshot(ctx context.Context, snapshot []byte) error {
+	if err := b.publish(ctx, snapshotSubject, placed(b.last.position, snapshot)); err != nil {
 		return err
 	}
-	b.marks = append(b.marks, b.last.position)
-	if len(b.marks) < 2*keptMarks {
+	b.snapshots = append(b.snapshots, b.last.position)
+	if len(b.snapshots) < 2*keptSnapshots {
 		return nil
 	}
-	if err := b.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(b.name, frameSubject)), jetstream.WithPurgeSequence(b.marks[keptMarks-1]+1)); err != nil {
+	if err := b.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(b.name, frameSubject)), jetstream.WithPurgeSequence(b.snapshots[keptSnapshots-1]+1)); err != nil {
 		return fmt.Errorf("wire: forget frames: %w", err)
 	}
-	b.marks = append([]uint64(nil), b.marks[keptMarks:]...)
+	b.snapshots = append([]uint64(nil), b.snapshots[keptSnapshots:]...)
 	return nil
 }
 

@@ -1,6 +1,6 @@
 // Package wire carries the frames of forward-only training between processes, over NATS: an embedded server, or an
 // existing cluster by its URL. A run is a JetStream stream, which keeps all frames in one order for everybody and gives
-// them again to a processor that comes back. Marks stand for the frames before them, which can be forgotten then.
+// them again to a processor that comes back. Snapshots stand for the frames before them, which can be forgotten then.
 //
 //	server, err := wire.Serve(wire.ServerOptions{})              // on loopback, with a token of its own
 //	conn, err := wire.Connect(server.URL(), wire.Options{Token: server.Token()})
@@ -93,9 +93,9 @@ func subject(name, what string) string { return "evenkeel.forward." + name + "."
 // maxBytes bounds what a run keeps in the server's memory: a frame takes about 100 bytes there.
 const maxBytes = 4 << 30
 
-// Create begins a run. The header is what all its processors must know; marks, if it goes on from earlier steps, stand for
+// Create begins a run. The header is what all its processors must know; snapshots, if it goes on from earlier steps, stand for
 // them.
-func Create(ctx context.Context, c *nats.Conn, name string, header []byte, marks ...[]byte) error {
+func Create(ctx context.Context, c *nats.Conn, name string, header []byte, snapshots ...[]byte) error {
 	if !names.MatchString(name) {
 		return fmt.Errorf("%w: %q", ErrName, name)
 	}
@@ -109,13 +109,13 @@ func Create(ctx context.Context, c *nats.Conn, name string, header []byte, marks
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return fmt.Errorf("%w: %s", ErrExists, name)
 	}
-	for i, m := range append([][]byte{header}, marks...) {
+	for i, m := range append([][]byte{header}, snapshots...) {
 		if err != nil {
 			break
 		}
 		what := "header"
 		if i > 0 {
-			what, m = markSubject, placed(uint64(i), m)
+			what, m = snapshotSubject, placed(uint64(i), m)
 		}
 		_, err = js.Publish(ctx, subject(name, what), m, jetstream.WithExpectLastSequence(uint64(i)))
 	}

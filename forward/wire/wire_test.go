@@ -154,8 +154,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Who comes late finds marks in the place of frames that are gone; who reads on where they are missing is told.
-func TestMarksAndGaps(t *testing.T) {
+// Who comes late finds snapshots in the place of frames that are gone; who reads on where they are missing is told.
+func TestSnapshotsAndGaps(t *testing.T) {
 	s := serve(t)
 	var traffic Traffic
 	c, err := Connect(s.URL(), Options{Token: s.Token(), Traffic: &traffic})
@@ -180,8 +180,8 @@ func TestMarksAndGaps(t *testing.T) {
 			}
 		}
 	}
-	const marks = 2*keptMarks + 3
-	for i := range marks {
+	const snapshots = 2*keptSnapshots + 3
+	for i := range snapshots {
 		for k := range 3 {
 			if err := writer.Bus.Publish(ctx, fmt.Appendf(nil, "frame %d.%d", i, k)); err != nil {
 				t.Fatal(err)
@@ -190,7 +190,7 @@ func TestMarksAndGaps(t *testing.T) {
 				t.Fatalf("%q, %v", got, err)
 			}
 		}
-		if err := writer.Bus.Mark(ctx, fmt.Appendf(nil, "mark %d", i)); err != nil {
+		if err := writer.Bus.PublishSnapshot(ctx, fmt.Appendf(nil, "snapshot %d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -202,11 +202,11 @@ func TestMarksAndGaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer late.Bus.Close()
-	if n := len(late.Marks); n != marks+1 || string(late.Marks[0]) != "before" || string(late.Marks[n-1]) != fmt.Sprintf("mark %d", marks-1) {
-		t.Errorf("%d marks: %q", n, late.Marks)
+	if n := len(late.Snapshots); n != snapshots+1 || string(late.Snapshots[0]) != "before" || string(late.Snapshots[n-1]) != fmt.Sprintf("snapshot %d", snapshots-1) {
+		t.Errorf("%d snapshots: %q", n, late.Snapshots)
 	}
 	if got, err := next(late.Bus); err != nil || got != "the last" {
-		t.Errorf("after the marks: %q, %v", got, err)
+		t.Errorf("after the snapshots: %q, %v", got, err)
 	}
 	consumer, err := late.Bus.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 6})
 	if err != nil {
@@ -234,7 +234,7 @@ func TestMarksAndGaps(t *testing.T) {
 	if got, err := late.Bus.Results(ctx); err != nil || len(got) != 1 || string(got[0]) != "all well" {
 		t.Errorf("results %q, %v", got, err)
 	}
-	if traffic.Sent() < marks*3*16 || traffic.Received() < marks*3*16 {
+	if traffic.Sent() < snapshots*3*16 || traffic.Received() < snapshots*3*16 {
 		t.Errorf("%d bytes sent, %d received", traffic.Sent(), traffic.Received())
 	}
 }

@@ -1,7 +1,7 @@
 package forward
 
 // What a sweep over the weights spends its time on, eight lanes at a time where the processor has AVX2
-// (wide_amd64.s), or in portable Go, which takes about three times as long. Both give the same bits.
+// (simd_amd64.s), or in portable Go, which takes about three times as long. Both give the same bits.
 
 // fillGo is fill.
 func (s stream) fillGo(words *[32]uint32, block, need int) {

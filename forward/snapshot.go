@@ -8,44 +8,44 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// ErrMark is told of bytes that are no mark.
-var ErrMark = errors.New("forward: not a mark")
+// ErrSnapshot is told of bytes that are no snapshot.
+var ErrSnapshot = errors.New("forward: not a snapshot")
 
-// Mark is where a run stands after a step. Who comes later begins with the marks so far, and needs only the frames after
+// Snapshot is where a run stands after a step. Who comes later begins with the snapshots so far, and needs only the frames after
 // the last of them.
-type Mark struct {
-	Commits []Commit // of the steps since the mark before
+type Snapshot struct {
+	Commits []Commit // of the steps since the snapshot before
 	Weights string   // hash after them; empty: not told
 	// What the next step's round takes over: the last one's pairs, those it waited for, and who was seen and heard.
 	last, expected uint64
 	seen, heard    [MaxProcessors]bool
 }
 
-// maxMarkSteps bounds a mark, so that it fits into a message.
-const maxMarkSteps = 1 << 16
+// maxSnapshotSteps bounds a snapshot, so that it fits into a message.
+const maxSnapshotSteps = 1 << 16
 
-// Mark is where the processor stands, with the commits since the last mark; to be called by Each alone.
-func (p *Processor) Mark(commits []Commit) Mark {
-	return Mark{Commits: commits, Weights: p.Weights.Hash(), last: p.last, expected: p.round.expected, seen: p.round.seen, heard: p.round.heard}
+// Snapshot is where the processor stands, with the commits since the last snapshot; to be called by Each alone.
+func (p *Processor) Snapshot(commits []Commit) Snapshot {
+	return Snapshot{Commits: commits, Weights: p.Weights.Hash(), last: p.last, expected: p.round.expected, seen: p.round.seen, heard: p.round.heard}
 }
 
-// Fresh is the mark of a run that goes on from a log: all pairs are waited for.
-func Fresh(c *Config, commits []Commit) Mark {
+// NewSnapshot is the snapshot of a run that goes on from a log: all pairs are waited for.
+func NewSnapshot(c *Config, commits []Commit) Snapshot {
 	all := c.allPairs()
-	return Mark{Commits: commits, last: all, expected: all}
+	return Snapshot{Commits: commits, last: all, expected: all}
 }
 
-// Follow takes marks over, from the run's first on, so that Run goes on after the last. done is how many steps Weights have
-// seen already. ErrWeights: they do not come to what the mark says.
-func (p *Processor) Follow(marks []Mark, done int) error {
+// Follow takes snapshots over, from the run's first on, so that Run goes on after the last. done is how many steps Weights have
+// seen already. ErrWeights: they do not come to what the snapshot says.
+func (p *Processor) Follow(snapshots []Snapshot, done int) error {
 	var commits []Commit
-	for _, m := range marks {
+	for _, m := range snapshots {
 		commits = append(commits, m.Commits...)
 	}
-	if err := p.begin(commits, done); err != nil || len(marks) == 0 {
+	if err := p.begin(commits, done); err != nil || len(snapshots) == 0 {
 		return err
 	}
-	m := marks[len(marks)-1]
+	m := snapshots[len(snapshots)-1]
 	if got := p.Weights.Hash(); m.Weights != "" && got != m.Weights {
 		return fmt.Errorf("%w: after step %d the run has %s, this processor %s", ErrWeights, len(commits), m.Weights, got)
 	}
@@ -54,8 +54,8 @@ func (p *Processor) Follow(marks []Mark, done int) error {
 	return nil
 }
 
-// Encode appends the mark's bytes: docs/reference/formats/forward-log.md has them.
-func (m Mark) Encode(b []byte) []byte {
+// Encode appends the snapshot's bytes: docs/reference/formats/forward-log.md has them.
+func (m Snapshot) Encode(b []byte) []byte {
 	start := len(b)
 	le := binary.LittleEndian
 	b = le.AppendUint64(le.AppendUint64(b, m.last), m.expected)
@@ -68,36 +68,36 @@ func (m Mark) Encode(b []byte) []byte {
 	return le.AppendUint64(b, xxh3.Hash(b[start:]))
 }
 
-// DecodeMark reads a mark of a run. Errors wrap ErrMark.
-func DecodeMark(c *Config, b []byte) (Mark, error) {
+// DecodeSnapshot reads a snapshot of a run. Errors wrap ErrSnapshot.
+func DecodeSnapshot(c *Config, b []byte) (Snapshot, error) {
 	const fixed = 8 + 8 + MaxProcessors/8 + MaxProcessors/8
 	le := binary.LittleEndian
 	n := len(b) - 8
 	if n < fixed || xxh3.Hash(b[:n]) != le.Uint64(b[n:]) {
-		return Mark{}, fmt.Errorf("%w: checksum differs", ErrMark)
+		return Snapshot{}, fmt.Errorf("%w: checksum differs", ErrSnapshot)
 	}
-	m := Mark{last: le.Uint64(b), expected: le.Uint64(b[8:]), seen: bitsOf(b[16:]), heard: bitsOf(b[16+MaxProcessors/8:])}
+	m := Snapshot{last: le.Uint64(b), expected: le.Uint64(b[8:]), seen: bitsOf(b[16:]), heard: bitsOf(b[16+MaxProcessors/8:])}
 	b = b[fixed:n]
 	length, k := binary.Uvarint(b)
 	if k <= 0 || length > uint64(len(b)-k) {
-		return Mark{}, fmt.Errorf("%w: hash of weights", ErrMark)
+		return Snapshot{}, fmt.Errorf("%w: hash of weights", ErrSnapshot)
 	}
 	m.Weights, b = string(b[k:k+int(length)]), b[k+int(length):]
 	steps, k := binary.Uvarint(b)
-	if k <= 0 || steps > maxMarkSteps {
-		return Mark{}, fmt.Errorf("%w: number of steps", ErrMark)
+	if k <= 0 || steps > maxSnapshotSteps {
+		return Snapshot{}, fmt.Errorf("%w: number of steps", ErrSnapshot)
 	}
 	b = b[k:]
 	for range steps {
 		var one Commit
 		var err error
 		if one, b, err = decodeCommit(b, c.Directions); err != nil {
-			return Mark{}, fmt.Errorf("%w: %w", ErrMark, err)
+			return Snapshot{}, fmt.Errorf("%w: %w", ErrSnapshot, err)
 		}
 		m.Commits = append(m.Commits, one)
 	}
 	if len(b) > 0 {
-		return Mark{}, fmt.Errorf("%w: bytes left over", ErrMark)
+		return Snapshot{}, fmt.Errorf("%w: bytes left over", ErrSnapshot)
 	}
 	return m, nil
 }
@@ -119,7 +119,7 @@ func bitsOf(b []byte) (bits [MaxProcessors]bool) {
 	return bits
 }
 
-// encode appends a commit as logs and marks have it.
+// encode appends a commit as logs and snapshots have it.
 func (c Commit) encode(b []byte) []byte {
 	b = binary.AppendUvarint(b, c.Pairs)
 	for _, k := range c.Increments {
