@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
 )
@@ -19,7 +19,7 @@ import (
 // which their sizes differ.
 func compareRuns(t *testing.T, c *cluster.Cluster, a, b Policy, rounds int) (differ int) {
 	t.Helper()
-	conditions := conditionsOf(t, "interference")
+	conditions := agenttest.Conditions(t, "interference")
 	first := Control{Cluster: c, Runner: sim.New(c, conditions, 9), Policy: a}
 	second := Control{Cluster: c, Runner: sim.New(c, conditions, 9), Policy: b}
 	for range rounds {
@@ -38,21 +38,12 @@ func compareRuns(t *testing.T, c *cluster.Cluster, a, b Policy, rounds int) (dif
 	return differ
 }
 
-func heldOut16(t testing.TB) *cluster.Cluster {
-	t.Helper()
-	_, c, err := EmbeddedCluster("heldout-16", profile.Embedded())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
 func TestFallsBackOutOfRange(t *testing.T) {
-	c, trained := heldOut16(t), untrained(t, 8)
+	c, trained := agenttest.HeldOut16(t), untrained(t, 8)
 	for i := range trained.Record.Low {
 		trained.Record.Low[i], trained.Record.High[i] = 50, 51
 	}
-	a := trained.NewAgent(c, speed)
+	a := trained.NewAgent(c, agenttest.Speed)
 	if n := compareRuns(t, c, a, NewModel(c), 60); n != 0 {
 		t.Errorf("%d rounds differ from the model's", n)
 	}
@@ -74,8 +65,8 @@ func TestFallsBackOutOfRange(t *testing.T) {
 }
 
 func TestFallsBackWithoutAdvantage(t *testing.T) {
-	c, trained := heldOut16(t), untrained(t, 8)
-	a := trained.NewAgent(c, speed)
+	c, trained := agenttest.HeldOut16(t), untrained(t, 8)
+	a := trained.NewAgent(c, agenttest.Speed)
 	if n := compareRuns(t, c, a, NewModel(c), 60); n == 0 {
 		t.Error("a random network decides like the model")
 	}
@@ -83,7 +74,7 @@ func TestFallsBackWithoutAdvantage(t *testing.T) {
 		t.Errorf("%d fallbacks inside the ranges", a.Fallbacks)
 	}
 	trained.Record.Advantage = 1e6
-	a = trained.NewAgent(c, speed)
+	a = trained.NewAgent(c, agenttest.Speed)
 	if n := compareRuns(t, c, a, NewModel(c), 60); n != 0 || a.Fallbacks != 0 {
 		t.Errorf("%d rounds differ from the model's, %d fallbacks", n, a.Fallbacks)
 	}
@@ -117,14 +108,14 @@ func TestDecisionsFollowThePermutationOfNodes(t *testing.T) {
 		for i := range per {
 			per[i] = 0.02 + 0.1*rng.Float64()
 		}
-		a := lines(t, 30*n, per...)
+		a := agenttest.Lines(t, 30*n, per...)
 		to := rng.Perm(n)
 		b := *a
 		b.Nodes = make([]cluster.Node, n)
 		for i, k := range to {
 			b.Nodes[k] = a.Nodes[i]
 		}
-		pa, pb := trained.NewAgent(a, speed), trained.NewAgent(&b, speed)
+		pa, pb := trained.NewAgent(a, agenttest.Speed), trained.NewAgent(&b, agenttest.Speed)
 		sa, sb := make([]int, n), make([]int, n)
 		var ra, rb *cluster.Report
 		for round := range 15 {
@@ -142,7 +133,7 @@ func TestDecisionsFollowThePermutationOfNodes(t *testing.T) {
 				secondsA[i] = (0.5 + per[i]*float64(sa[i])) * math.Exp(0.05*rng.NormFloat64())
 				secondsB[k] = secondsA[i]
 			}
-			ra, rb = measured(sa, secondsA...), measured(sb, secondsB...)
+			ra, rb = agenttest.Measured(sa, secondsA...), agenttest.Measured(sb, secondsB...)
 		}
 	})
 }
@@ -156,7 +147,7 @@ func TestDeadBand(t *testing.T) {
 		for i := range per {
 			per[i] = rapid.Float64Range(0.05, 0.2).Draw(rt, "per sample")
 		}
-		c := lines(t, 400*n, per...)
+		c := agenttest.Lines(t, 400*n, per...)
 		perf, before, fresh, present := c.Nominal(), make([]int, n), make([]int, n), make([]bool, n)
 		for i := range present {
 			present[i] = true
@@ -196,19 +187,19 @@ func TestDeadBand(t *testing.T) {
 
 // Even the slowest joiner gets work, although the round was shorter without it.
 func TestSizesFollowPresenceAtOnce(t *testing.T) {
-	c := lines(t, 600, 0.1, 0.1, 50)
+	c := agenttest.Lines(t, 600, 0.1, 0.1, 50)
 	a, sizes := NewModel(c), make([]int, 3)
 	for _, present := range [][]bool{{true, true, false}, {true, true, true}, {true, false, true}, {true, true, true}, {false, true, true}} {
 		if err := a.Decide(nil, present, &cluster.Plan{Sizes: sizes}); err != nil {
 			t.Fatal(err)
 		}
-		checkSizes(t, c, present, sizes)
+		agenttest.CheckSizes(t, c, present, sizes)
 	}
 }
 
 // In a cluster that keeps to its profiles the sizes never change.
 func TestSteadySizesStay(t *testing.T) {
-	c := heldOut16(t)
+	c := agenttest.HeldOut16(t)
 	ctl := Control{Cluster: c, Runner: sim.New(c, cluster.Conditions{}, 1), Policy: NewModel(c)}
 	var first []int
 	for k := range 50 {

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
@@ -111,7 +112,7 @@ func TestBatchGrowsWithNoise(t *testing.T) {
 }
 
 func TestBatchLooks(t *testing.T) {
-	c := lines(t, 8, 0.01, 0.02)
+	c := agenttest.Lines(t, 8, 0.01, 0.02)
 	if newBatcher(c) != nil {
 		t.Error("a fixed batch has a batcher")
 	}
@@ -135,7 +136,7 @@ func TestBatchLooks(t *testing.T) {
 
 // Nodes that are away are expected back: each needs a sample.
 func TestBatchKeepsASampleForAll(t *testing.T) {
-	c := lines(t, 16, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
+	c := agenttest.Lines(t, 16, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5)
 	c.Choices.LeastBatch, c.Choices.MostBatch = 1, 64
 	b := batchCase{cluster: c, present: []bool{true, false, false, false, false, false}, perf: c.Nominal(), scale: 1e-3}
 	if got := b.look(16); got != 6 {
@@ -149,7 +150,7 @@ func TestBatchOfManyNodes(t *testing.T) {
 	for i := range per {
 		per[i] = 0.01 * float64(1+i%4)
 	}
-	c := lines(t, len(per)*4, per...)
+	c := agenttest.Lines(t, len(per)*4, per...)
 	c.Choices.LeastBatch, c.Choices.MostBatch = len(per), 100*len(per)
 	b := batchCase{cluster: c, perf: c.Nominal(), scale: 2e5}
 	best := 0.0
@@ -164,16 +165,21 @@ func TestBatchOfManyNodes(t *testing.T) {
 // The agent's sizes follow the batch that it chose, and the user's cluster stays.
 func TestAgentChoosesBatch(t *testing.T) {
 	run := func() (batches []int) {
-		c := lines(t, 64, 0.01, 0.01, 0.02, 0.03)
+		c := agenttest.Lines(t, 64, 0.01, 0.01, 0.02, 0.03)
 		c.Choices.LeastBatch, c.Choices.MostBatch = 16, 256
 		a := NewModel(c)
 		if a.GlobalBatch() != 64 || a.NoiseScale() != 0 {
 			t.Fatalf("begins with %d, noise scale %v", a.GlobalBatch(), a.NoiseScale())
 		}
-		conditions := conditionsOf(t, "steady")
+		conditions := agenttest.Conditions(t, "steady")
 		conditions.Scale = cluster.NoiseScale{Start: 30, End: 30, Rounds: 1}
 		s := sim.New(c, conditions, 1)
-		_, err := Play(t.Context(), c, s, a, 60, nil, func(r Round) {
+		ctl := Control{Cluster: c, Runner: s, Policy: a}
+		for range 60 {
+			r, err := ctl.Round(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
 			sum := 0
 			for _, size := range r.Plan.Sizes {
 				sum += size
@@ -182,9 +188,6 @@ func TestAgentChoosesBatch(t *testing.T) {
 				t.Fatalf("sizes sum to %d, the batch is %d", sum, a.GlobalBatch())
 			}
 			batches = append(batches, sum)
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
 		if got, want := a.NoiseScale(), s.Scale(); math.Abs(got/want-1) > 0.2 {
 			t.Errorf("noise scale %v, truth %v", got, want)

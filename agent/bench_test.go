@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
@@ -15,10 +16,10 @@ import (
 // to decide on.
 func bigRun(t testing.TB, n int, choices cluster.Choices) (*Agent, []*cluster.Report, []int) {
 	t.Helper()
-	c := fromYAML(t, fmt.Sprintf("workload: gpt-1.3b-512-fp32\nglobal_batch: %d\nnodes: [{device: a6000, count: %d}, {device: l40s, count: %d}, {device: p40, count: %d}]", 40*n, n/2, n/4, n-n/2-n/4))
+	c := agenttest.FromYAML(t, fmt.Sprintf("workload: gpt-1.3b-512-fp32\nglobal_batch: %d\nnodes: [{device: a6000, count: %d}, {device: l40s, count: %d}, {device: p40, count: %d}]", 40*n, n/2, n/4, n-n/2-n/4))
 	c.Choices = choices
-	s := sim.New(c, conditionsOf(t, "interference"), 1)
-	a := embeddedPolicy(t).NewAgent(c, speed)
+	s := sim.New(c, agenttest.Conditions(t, "interference"), 1)
+	a := embeddedPolicy(t).NewAgent(c, agenttest.Speed)
 	ctl := Control{Cluster: c, Runner: s, Policy: a}
 	var reports []*cluster.Report
 	var r Round

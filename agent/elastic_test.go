@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
@@ -16,7 +17,7 @@ import (
 func TestElasticCluster(t *testing.T) {
 	for _, rule := range []string{"all", "free"} {
 		t.Run(rule, func(t *testing.T) {
-			c := heldOut16(t)
+			c := agenttest.HeldOut16(t)
 			for i := range c.Nodes {
 				if n := &c.Nodes[i]; i%3 == 0 {
 					n.Hidden.Profile, n.Profile = n.Profile, nil
@@ -25,11 +26,11 @@ func TestElasticCluster(t *testing.T) {
 			if rule == "free" {
 				c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
 			}
-			conditions := scenario(t, "steady").Conditions
+			conditions := agenttest.Conditions(t, "steady")
 			conditions.Failures = cluster.Failures{Rate: 0.01, Rounds: 12, Silent: 0.3}
 			conditions.Joins = cluster.Joins{Share: 0.25, Rounds: 40}
 			s := sim.New(c, conditions, 5)
-			a := embeddedPolicy(t).NewAgent(c, speed)
+			a := embeddedPolicy(t).NewAgent(c, agenttest.Speed)
 			ctl := Control{Cluster: c, Runner: s, Policy: a}
 			var errs []float64
 			came, went := 0, 0
@@ -49,7 +50,7 @@ func TestElasticCluster(t *testing.T) {
 				if err != nil {
 					t.Fatalf("round %d: %v", round, err)
 				}
-				checkSizes(t, c, present, r.Plan.Sizes)
+				agenttest.CheckSizes(t, c, present, r.Plan.Sizes)
 				for i := range r.Report.Nodes {
 					n := &r.Report.Nodes[i]
 					if round > 150 && n.Measured() && n.Behind == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
@@ -18,7 +19,7 @@ import (
 // choosing is an untrained policy for both decisions, and a cluster that leaves it the rule.
 func choosing(t testing.TB) (*Trained, *cluster.Cluster) {
 	t.Helper()
-	trained, c := untrained(t, 8), *heldOut16(t)
+	trained, c := untrained(t, 8), *agenttest.HeldOut16(t)
 	net, err := ddqn.NewNetwork(ddqn.Spec{Features: env.RoundFeatures, Actions: len(cluster.Rules), Objectives: env.Objectives, Hidden: []int{8}}, rand.New(rand.NewPCG(3, 4)))
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +38,7 @@ func choosing(t testing.TB) (*Trained, *cluster.Cluster) {
 func TestExplain(t *testing.T) {
 	trained, c := choosing(t)
 	a := trained.NewAgent(c, [env.Objectives]float64{0.6, 0.3, 0.1})
-	run := Control{Cluster: c, Runner: sim.New(c, conditionsOf(t, "bursts"), 4), Policy: a}
+	run := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, "bursts"), 4), Policy: a}
 	last := make([]Explanation, len(c.Nodes))
 	overruled, late := 0, 0
 	var before *cluster.Report
@@ -104,8 +105,8 @@ func TestExplainFallback(t *testing.T) {
 	const odd = 9
 	trained.Record.Low[odd], trained.Record.High[odd] = 50, 51
 	trained.Record.RoundLow[odd], trained.Record.RoundHigh[odd] = 50, 51
-	for _, a := range []*Agent{trained.NewAgent(c, speed), NewModel(c)} {
-		run := Control{Cluster: c, Runner: sim.New(c, conditionsOf(t, "steady"), 4), Policy: a}
+	for _, a := range []*Agent{trained.NewAgent(c, agenttest.Speed), NewModel(c)} {
+		run := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, "steady"), 4), Policy: a}
 		for range 3 {
 			if _, err := run.Round(t.Context()); err != nil {
 				t.Fatal(err)
@@ -140,12 +141,12 @@ func TestExplainFallback(t *testing.T) {
 func TestSetWeights(t *testing.T) {
 	trained, c := choosing(t)
 	waiting := [env.Objectives]float64{0, 1, 0}
-	changed := trained.NewAgent(c, speed)
+	changed := trained.NewAgent(c, agenttest.Speed)
 	changed.SetWeights(waiting)
 	if n := compareRuns(t, c, changed, trained.NewAgent(c, waiting), 30); n != 0 {
 		t.Errorf("%d rounds differ from those of an agent with the same weights", n)
 	}
-	if n := compareRuns(t, c, trained.NewAgent(c, speed), trained.NewAgent(c, waiting), 30); n == 0 {
+	if n := compareRuns(t, c, trained.NewAgent(c, agenttest.Speed), trained.NewAgent(c, waiting), 30); n == 0 {
 		t.Error("the weights make no difference")
 	}
 }

@@ -13,8 +13,3 @@ import (
 type Policy interface {
 	Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error
 }
-
-// TruthSource is a Runner that knows its nodes' real state: the simulator.
-type TruthSource interface {
-	Truth() cluster.Truth
-}

@@ -21,24 +21,6 @@ type Trained struct {
 	Record  Record
 }
 
-// Record is what a policy file says about itself, in its metadata.
-type Record struct {
-	Version   int         `json:"version"` // of the meaning of features and actions: recordVersion
-	Advantage float64     `json:"advantage"`
-	Low       []float32   `json:"low"`        // range of every feature in training
-	High      []float32   `json:"high"`       // the same
-	RoundLow  []float32   `json:"round_low"`  // the same of the round's row
-	RoundHigh []float32   `json:"round_high"` // the same
-	Config    TrainConfig `json:"config"`
-	Updates   int         `json:"updates"`
-	Return    float64     `json:"return"`    // mean own reward per round at the end of training
-	Workloads []string    `json:"workloads"` // trained on
-	Devices   []string    `json:"devices"`   // trained on
-}
-
-// recordVersion changes whenever env's features or actions change their meaning.
-const recordVersion = 3
-
 // Names in a policy file: of the record and of the network.
 const (
 	recordKey    = "evenkeel.policy"
@@ -58,7 +40,7 @@ func Embedded() (*Trained, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent: embedded policy: %w", err)
 	}
-	return newTrained("embedded policy", nets, meta)
+	return parse("embedded policy", nets, meta)
 }
 
 // Load reads a policy file. Errors about its content wrap ErrPolicy.
@@ -72,10 +54,17 @@ func Load(path string) (*Trained, error) {
 		}
 		return nil, err
 	}
-	return newTrained(path, nets, meta)
+	return parse(path, nets, meta)
 }
 
-func newTrained(name string, nets map[string]*ddqn.Network, meta map[string]string) (*Trained, error) {
+// NewTrained returns a trained policy out of the networks of the nodes' and of the round's
+// decisions. It sets the record's version to the one that this program reads.
+func NewTrained(nodes, round *ddqn.Network, record Record) *Trained {
+	record.Version = recordVersion
+	return &Trained{Network: nodes, Round: round, Record: record}
+}
+
+func parse(name string, nets map[string]*ddqn.Network, meta map[string]string) (*Trained, error) {
 	t := &Trained{Network: nets[nodesNetwork], Round: nets[roundNetwork]}
 	text, ok := meta[recordKey]
 	if !ok {

@@ -17,16 +17,30 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/zeebo/xxh3"
 
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 )
 
+func policyBytes(t *testing.T, trained *Trained) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policy.safetensors")
+	if err := trained.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func TestPolicyRoundTrip(t *testing.T) {
 	trained := untrained(t, 8, 4)
 	trained.Record.Advantage, trained.Record.Return, trained.Record.Updates = 0.25, -0.5, 12
 	trained.Record.Workloads, trained.Record.Devices = []string{"w"}, []string{"d", "e"}
-	trained.Record.Config = small
+	trained.Record.Config = TrainConfig{Seed: 7, Steps: 1200, Envs: 16, Updates: 2, Hidden: []int{16}}
 	path := filepath.Join(t.TempDir(), "policy.safetensors")
 	if err := trained.Save(path); err != nil {
 		t.Fatal(err)
@@ -41,8 +55,8 @@ func TestPolicyRoundTrip(t *testing.T) {
 	if !bytes.Equal(policyBytes(t, trained), policyBytes(t, loaded)) {
 		t.Error("saving what was loaded gives another file")
 	}
-	c := heldOut16(t)
-	if n := compareRuns(t, c, trained.NewAgent(c, speed), loaded.NewAgent(c, speed), 40); n != 0 {
+	c := agenttest.HeldOut16(t)
+	if n := compareRuns(t, c, trained.NewAgent(c, agenttest.Speed), loaded.NewAgent(c, agenttest.Speed), 40); n != 0 {
 		t.Errorf("the loaded policy decides otherwise in %d rounds", n)
 	}
 }
@@ -190,10 +204,10 @@ func FuzzPolicy(f *testing.F) {
 				if err != nil {
 					return nil, ErrPolicy
 				}
-				return newTrained("fuzz", read, meta)
+				return parse("fuzz", read, meta)
 			},
 			"record": func() (*Trained, error) {
-				return newTrained("fuzz", nets, map[string]string{recordKey: text})
+				return parse("fuzz", nets, map[string]string{recordKey: text})
 			},
 		} {
 			got, err := open()
@@ -203,17 +217,17 @@ func FuzzPolicy(f *testing.F) {
 				}
 				continue
 			}
-			c, sizes := lines(t, 20, 0.1, 0.2), make([]int, 2)
-			a := got.NewAgent(c, speed)
+			c, sizes := agenttest.Lines(t, 20, 0.1, 0.2), make([]int, 2)
+			a := got.NewAgent(c, agenttest.Speed)
 			for _, report := range []bool{false, true} {
-				r := measured([]int{10, 10}, 1, 2)
+				r := agenttest.Measured([]int{10, 10}, 1, 2)
 				if !report {
 					r = nil
 				}
 				if err := a.Decide(r, nil, &cluster.Plan{Sizes: sizes}); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
-				checkSizes(t, c, nil, sizes)
+				agenttest.CheckSizes(t, c, nil, sizes)
 			}
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/clusters"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/checkpoint"
@@ -119,14 +120,14 @@ type policyFlags struct {
 // log keeps.
 func loadCluster(name string, catalogue *profile.Catalogue) (text []byte, f *cluster.File, c *cluster.Cluster, err error) {
 	shown := name
-	if slices.Contains(agent.ClusterNames(), name) {
+	if slices.Contains(clusters.Names(), name) {
 		shown = name + ".yaml"
-		text, err = agent.ClusterYAML(name)
+		text, err = clusters.YAML(name)
 	} else {
 		text, err = readLimited(name, cluster.MaxFileBytes)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil, badInputf("cluster %q: no such file, nor an embedded cluster (%s)", name, strings.Join(agent.ClusterNames(), ", "))
+		return nil, nil, nil, badInputf("cluster %q: no such file, nor an embedded cluster (%s)", name, strings.Join(clusters.Names(), ", "))
 	}
 	if err != nil {
 		return nil, nil, nil, opened(err)

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/internal/names"
 )
@@ -30,7 +31,7 @@ type compareCmd struct {
 func (*compareCmd) Help() string {
 	var b strings.Builder
 	b.WriteString("Policies with knobs are tuned for every cluster and scenario, on seeds of their own. The policies:\n")
-	for _, p := range agent.Contenders() {
+	for _, p := range evaluation.Specs() {
 		about := p.About
 		if p.Bound {
 			about = "bound: " + about
@@ -54,7 +55,7 @@ func (c *compareCmd) Run(a *app) error {
 	}
 	tell, clear := a.progress("comparing")
 	config.Progressed = tell
-	results, err := agent.Compare(a.ctx, config)
+	results, err := evaluation.Compare(a.ctx, config)
 	clear()
 	if errors.Is(err, context.Canceled) {
 		hint := "interrupted before anything was finished; nothing is kept"
@@ -76,8 +77,8 @@ func (c *compareCmd) Run(a *app) error {
 }
 
 // config reads and checks all that the flags name, before any work.
-func (c *compareCmd) config() (agent.CompareConfig, error) {
-	config := agent.CompareConfig{Seeds: c.Seeds, Rounds: c.Rounds, Clock: time.Now}
+func (c *compareCmd) config() (evaluation.Config, error) {
+	config := evaluation.Config{Seeds: c.Seeds, Rounds: c.Rounds, Clock: time.Now}
 	if c.Seeds < 1 || c.Seeds > maxSeeds {
 		return config, badInputf("--seeds: %d is outside 1 to %d", c.Seeds, maxSeeds)
 	}
@@ -88,7 +89,7 @@ func (c *compareCmd) config() (agent.CompareConfig, error) {
 		return config, err
 	}
 	var known []string
-	for _, p := range agent.Contenders() {
+	for _, p := range evaluation.Specs() {
 		known = append(known, p.Name)
 	}
 	if c.Policies != nil {
@@ -103,12 +104,12 @@ func (c *compareCmd) config() (agent.CompareConfig, error) {
 		return config, err
 	}
 	if c.Policies == nil {
-		for _, p := range agent.Suited(config.Cases) {
+		for _, p := range evaluation.Suited(config.Cases) {
 			c.Policies = append(c.Policies, p.Name)
 		}
 	}
 	var err error
-	if config.Policies, err = agent.Find(c.Policies); err != nil {
+	if config.Policies, err = evaluation.Find(c.Policies); err != nil {
 		return config, err
 	}
 	if !slices.Contains(c.Policies, "ddqn") && c.Policy != "" {
@@ -124,18 +125,18 @@ func (c *compareCmd) config() (agent.CompareConfig, error) {
 const ownConditions = "file"
 
 // cases reads the clusters and the scenarios.
-func (c *compareCmd) cases(config *agent.CompareConfig) error {
+func (c *compareCmd) cases(config *evaluation.Config) error {
 	catalogue, err := c.catalogue()
 	if err != nil {
 		return err
 	}
-	clusters := c.Cluster
-	if len(clusters) == 0 {
-		clusters = agent.HeldOut
+	named := c.Cluster
+	if len(named) == 0 {
+		named = clusters.HeldOut
 	}
 	var own cluster.Conditions
-	for i, name := range clusters {
-		for _, other := range clusters[:i] {
+	for i, name := range named {
+		for _, other := range named[:i] {
 			if name == other || clusterInput(name).path != "" && sameFile(name, other) {
 				return badInputf("--cluster: %q is there twice", name)
 			}
@@ -144,7 +145,7 @@ func (c *compareCmd) cases(config *agent.CompareConfig) error {
 		if err != nil {
 			return err
 		}
-		config.Cases = append(config.Cases, agent.Case{Name: name, Cluster: cl, Weights: file.Objectives.Weights()})
+		config.Cases = append(config.Cases, evaluation.Case{Name: name, Cluster: cl, Weights: file.Objectives.Weights()})
 		own = file.Conditions.Conditions
 	}
 	for _, name := range c.Scenarios {
@@ -156,7 +157,7 @@ func (c *compareCmd) cases(config *agent.CompareConfig) error {
 		} else if conditions, err = cluster.Preset(name); err != nil {
 			return err
 		}
-		config.Scenarios = append(config.Scenarios, agent.Scenario{Name: name, Conditions: conditions})
+		config.Scenarios = append(config.Scenarios, evaluation.Scenario{Name: name, Conditions: conditions})
 	}
 	return nil
 }

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
 // cells cuts results into those of one cluster and scenario.
-func cells(results []agent.Result) [][]agent.Result {
-	var out [][]agent.Result
+func cells(results []evaluation.Result) [][]evaluation.Result {
+	var out [][]evaluation.Result
 	for i, r := range results {
 		if i == 0 || r.Cluster != results[i-1].Cluster || r.Scenario != results[i-1].Scenario {
 			out = append(out, nil)
@@ -23,7 +23,7 @@ func cells(results []agent.Result) [][]agent.Result {
 }
 
 // best is the policy to beat: of those that know no more than the first, the best other.
-func best(cell []agent.Result) int {
+func best(cell []evaluation.Result) int {
 	at := -1
 	for i, r := range cell {
 		if i > 0 && !r.Bound && (at < 0 || r.Progress > cell[at].Progress) {
@@ -42,7 +42,7 @@ gains      difference of progress under the same seeds; above zero the first pol
 const energyColumn = 5
 
 // printComparison writes a table per cluster and scenario.
-func printComparison(w io.Writer, results []agent.Result) error {
+func printComparison(w io.Writer, results []evaluation.Result) error {
 	var lines []string
 	for _, cell := range cells(results) {
 		first := cell[0]
@@ -52,7 +52,7 @@ func printComparison(w io.Writer, results []agent.Result) error {
 			{"policy", false}, {"progress", false}, {first.Policy + " gains over it", false},
 			{"waiting", true}, {"fresh", true}, {"decision p50", true}, {"p99", true}, {"tuned to", false},
 		}
-		known := slices.ContainsFunc(cell, func(r agent.Result) bool { return r.Energy > 0 })
+		known := slices.ContainsFunc(cell, func(r evaluation.Result) bool { return r.Energy > 0 })
 		if known {
 			columns = slices.Insert(columns, energyColumn, column{"J/sample", true})
 		}
@@ -89,7 +89,7 @@ const competitive = 0.6
 
 // comparisonFigure shows, for every scenario, how far each policy is from the state
 // oracle, over all clusters where there are several. Bounds stand aside.
-func comparisonFigure(results []agent.Result) chart.Figure {
+func comparisonFigure(results []evaluation.Result) chart.Figure {
 	all := cells(results)
 	last := all[len(all)-1][0]
 	figure := chart.Figure{Title: fmt.Sprintf("Goodput against the state oracle: %s, %s", last.Cluster, count(last.Seeds, "seed"))}
@@ -106,8 +106,8 @@ func comparisonFigure(results []agent.Result) chart.Figure {
 var narrow = strings.NewReplacer("proportional", "propor-\ntional", "-", "-\n")
 
 // comparisonPanel shows one cell; the first policy stands out.
-func comparisonPanel(cell []agent.Result) chart.Panel {
-	var shown []agent.Result
+func comparisonPanel(cell []evaluation.Result) chart.Panel {
+	var shown []evaluation.Result
 	for _, r := range cell {
 		if !r.Bound || best(cell) < 0 {
 			shown = append(shown, r)

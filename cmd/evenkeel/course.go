@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
@@ -14,22 +15,22 @@ import (
 type course struct {
 	policy string
 	knobs  string
-	meter  agent.Meter
+	meter  evaluation.Meter
 	rounds []moment
 }
 
 // moment is where a run stood after a round.
 type moment struct {
-	score    agent.Score // of the run so far
-	accepted int         // samples so far
-	wait     float64     // seconds of this round
-	idle     float64     // share of the nodes' time in this round
-	late     float64     // share of this round's accepted samples that are of an older model
+	score    evaluation.Score // of the run so far
+	accepted int              // samples so far
+	wait     float64          // seconds of this round
+	idle     float64          // share of the nodes' time in this round
+	late     float64          // share of this round's accepted samples that are of an older model
 	rule     cluster.Rule
 }
 
 func (c *course) add(round agent.Round, efficiency float64) *moment {
-	var alone agent.Meter
+	var alone evaluation.Meter
 	report := round.Report
 	alone.Add(report, efficiency)
 	c.meter.Add(report, efficiency)
@@ -81,7 +82,7 @@ func (s *setup) compare(ctx context.Context) *references {
 	r := &references{done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		contenders, err := agent.Find([]string{uniformReference, oracleReference, tunedReference})
+		contenders, err := evaluation.Find([]string{uniformReference, oracleReference, tunedReference})
 		for k := 0; k < len(contenders) && err == nil; k++ {
 			err = r.run(ctx, s, &contenders[k])
 		}
@@ -91,7 +92,7 @@ func (s *setup) compare(ctx context.Context) *references {
 }
 
 // run tunes one reference on seeds of their own and plays it on the run's.
-func (r *references) run(ctx context.Context, s *setup, p *agent.Contender) error {
+func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) error {
 	c := &course{policy: p.Name}
 	knob := 0
 	if p.Points() > 1 {
@@ -103,7 +104,7 @@ func (r *references) run(ctx context.Context, s *setup, p *agent.Contender) erro
 	}
 	weights := s.weights.Weights()
 	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
-	_, err := agent.Play(ctx, s.cluster, simulator, p.New(s.cluster, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
+	_, err := evaluation.Play(ctx, s.cluster, simulator, p.New(s.cluster, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
 		c.add(round, simulator.Efficiency(round.Report.Counted))
 	})
 	r.mu.Lock()
@@ -112,14 +113,14 @@ func (r *references) run(ctx context.Context, s *setup, p *agent.Contender) erro
 	return err
 }
 
-func (r *references) tune(ctx context.Context, s *setup, p *agent.Contender) (int, error) {
+func (r *references) tune(ctx context.Context, s *setup, p *evaluation.Spec) (int, error) {
 	perRound := p.Points() * len(s.cluster.Nodes)
 	rounds := min(s.rounds, max(tuneBudget/perRound, 1))
-	config := agent.CompareConfig{
+	config := evaluation.Config{
 		TuneSeeds: min(max(tuneBudget/(perRound*rounds), 1), 10), Rounds: rounds,
 		Progressed: func(done, total int) { r.tuned.Store(int64(total)<<32 | int64(done)) },
 	}
-	return agent.Tune(ctx, config, agent.Case{Name: s.name, Cluster: s.cluster, Weights: s.weights.Weights()}, s.conditions, p)
+	return evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: s.cluster, Weights: s.weights.Weights()}, s.conditions, p)
 }
 
 // wait shows progress until the references are done.

@@ -17,7 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/clusters"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
 )
@@ -66,7 +66,7 @@ func obey(args []string, out, errs *os.File) int {
 	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description(about), kong.Writers(out, errs),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Vars{
-			"clusters":    strings.Join(agent.ClusterNames(), ", "),
+			"clusters":    strings.Join(clusters.Names(), ", "),
 			"conditions":  strings.Join(cluster.Presets(), ", "),
 			"formats":     formatNames(),
 			"planFormats": planFormatNames(),

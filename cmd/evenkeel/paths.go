@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/clusters"
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
@@ -127,7 +127,7 @@ func (f *profileFlags) inputs() []named {
 
 // clusterInput is the file of a cluster; none for an embedded one.
 func clusterInput(name string) named {
-	if slices.Contains(agent.ClusterNames(), name) {
+	if slices.Contains(clusters.Names(), name) {
 		name = ""
 	}
 	return named{"--cluster", name}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -32,7 +33,7 @@ type setup struct {
 	name        string // of the cluster
 	text        string // of its file
 	cluster     *cluster.Cluster
-	conditions  agent.Scenario
+	conditions  evaluation.Scenario
 	weights     cluster.Objectives // of the first round
 	preferences []preference       // these and what follows
 	trained     *agent.Trained
@@ -55,7 +56,7 @@ func (f *runFlags) load() (*setup, error) {
 		return nil, err
 	}
 	s := &setup{name: f.Cluster, text: string(text), cluster: c, policy: f.Policy, seed: f.Seed, rounds: f.Rounds}
-	s.conditions = agent.Scenario{Name: file.Conditions.Preset, Conditions: file.Conditions.Conditions}
+	s.conditions = evaluation.Scenario{Name: file.Conditions.Preset, Conditions: file.Conditions.Conditions}
 	if f.Conditions != "" {
 		if err := checkNames("--conditions", []string{f.Conditions}, cluster.Presets()); err != nil {
 			return nil, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/tensorboard"
 )
@@ -45,7 +46,7 @@ func (c *trainCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	t := &training{app: a, dir: c.Out}
+	t := &trainingRun{app: a, dir: c.Out}
 	outputs := []named{{"--out", t.path(returnsFile)}, {"--out", t.path(policyFile)}, {"--out", t.path(checkpointFile)}}
 	if err := checkDistinct(c.inputs(), outputs); err != nil {
 		return err
@@ -65,14 +66,14 @@ func (c *trainCmd) Run(a *app) error {
 }
 
 // training is a run at work.
-type training struct {
+type trainingRun struct {
 	*app
 	dir      string
-	trainer  *agent.Trainer
+	trainer  *training.Trainer
 	resumed  bool
 	restored bool                // the run was finished, but its policy was not written
 	events   *tensorboard.Writer // nil before the first step
-	rows     []agent.Progress    // of the whole run, those before an interruption included
+	rows     []training.Progress // of the whole run, those before an interruption included
 	begun    time.Time           // the first step of this process
 	saved    time.Time
 	first    int // steps that were done before this process
@@ -80,11 +81,11 @@ type training struct {
 }
 
 // path is that of a file of the run.
-func (t *training) path(name string) string { return filepath.Join(t.dir, name) }
+func (t *trainingRun) path(name string) string { return filepath.Join(t.dir, name) }
 
 // start prepares a new run in a folder that holds none.
-func (t *training) start(catalogue *profile.Catalogue, c *trainCmd) error {
-	config := agent.TrainConfig{Seed: 1}
+func (t *trainingRun) start(catalogue *profile.Catalogue, c *trainCmd) error {
+	config := training.Config{Seed: 1}
 	if c.Steps != nil {
 		if config.Steps = *c.Steps; *c.Steps == 0 {
 			return badInputf("--steps 0: nothing would be trained; leave it out for the default")
@@ -108,18 +109,18 @@ func (t *training) start(catalogue *profile.Catalogue, c *trainCmd) error {
 		return badInput(err)
 	}
 	var err error
-	t.trainer, err = agent.NewTrainer(catalogue, config)
+	t.trainer, err = training.NewTrainer(catalogue, config)
 	return err
 }
 
 // resume takes up the run of a folder.
-func (t *training) resume(catalogue *profile.Catalogue, c *trainCmd) error {
+func (t *trainingRun) resume(catalogue *profile.Catalogue, c *trainCmd) error {
 	var err error
-	t.trainer, err = agent.LoadCheckpoint(catalogue, t.path(checkpointFile))
+	t.trainer, err = training.LoadCheckpoint(catalogue, t.path(checkpointFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return badInputf("nothing to resume in %s: it holds no %s", t.dir, checkpointFile)
 	}
-	if errors.Is(err, agent.ErrCheckpoint) {
+	if errors.Is(err, training.ErrCheckpoint) {
 		return badInput(err)
 	}
 	if err != nil {
@@ -135,7 +136,7 @@ func (t *training) resume(catalogue *profile.Catalogue, c *trainCmd) error {
 }
 
 // run trains to the end or to Ctrl-C and saves what came of it.
-func (t *training) run() error {
+func (t *trainingRun) run() error {
 	ctx, stop := context.WithCancel(t.ctx)
 	defer stop()
 	quiet := context.AfterFunc(t.ctx, func() {
@@ -147,7 +148,7 @@ func (t *training) run() error {
 	defer quiet()
 	var failed error // the disk is full, say
 	tell, clear := t.progress("training")
-	err := t.trainer.Run(ctx, func(p agent.Progress) {
+	err := t.trainer.Run(ctx, func(p training.Progress) {
 		if failed = t.record(p); failed != nil {
 			stop()
 			return
@@ -188,13 +189,13 @@ func (t *training) run() error {
 
 // unwritten says that the policy of the folder is not the trainer's: the process died
 // after its last checkpoint and before it wrote the policy.
-func (t *training) unwritten() bool {
+func (t *trainingRun) unwritten() bool {
 	p, err := agent.Load(t.path(policyFile))
 	return err != nil || p.Record.Updates != t.trainer.Trained().Record.Updates
 }
 
 // open begins the event file at the first step of this process.
-func (t *training) open(now time.Time, p agent.Progress) (err error) {
+func (t *trainingRun) open(now time.Time, p training.Progress) (err error) {
 	t.begun, t.saved, t.told = now, now, p.Steps*10/p.Total
 	if t.events, err = tensorboard.Create(t.dir, now); err != nil || !t.resumed {
 		return err
@@ -210,7 +211,7 @@ func (t *training) open(now time.Time, p agent.Progress) (err error) {
 }
 
 // record keeps a report, and a checkpoint now and then.
-func (t *training) record(p agent.Progress) error {
+func (t *trainingRun) record(p training.Progress) error {
 	now := time.Now()
 	if t.events == nil {
 		if err := t.open(now, p); err != nil {
@@ -230,7 +231,7 @@ func (t *training) record(p agent.Progress) error {
 }
 
 // save writes the checkpoint, the returns first, so that they are never behind it.
-func (t *training) save() error {
+func (t *trainingRun) save() error {
 	if err := writeReturns(t.path(returnsFile), t.rows); err != nil {
 		return err
 	}
@@ -238,7 +239,7 @@ func (t *training) save() error {
 }
 
 // tell logs every tenth of the run where no bar shows it.
-func (t *training) tell(p agent.Progress) {
+func (t *trainingRun) tell(p training.Progress) {
 	tenth := p.Steps * 10 / p.Total
 	if isTerminal(t.errs) || tenth == t.told {
 		return
@@ -263,7 +264,7 @@ type trainSummary struct {
 }
 
 // summary prints what came of the run.
-func (t *training) summary(asJSON bool) error {
+func (t *trainingRun) summary(asJSON bool) error {
 	last := t.rows[len(t.rows)-1]
 	s := trainSummary{
 		Steps: last.Steps, Updates: last.Updates, Seed: t.trainer.Trained().Record.Config.Seed,

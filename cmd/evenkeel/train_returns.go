@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
@@ -21,7 +21,7 @@ import (
 var returnColumns = []string{"steps", "total", "updates", "loss", "mean_q", "return", "team", "epsilon"}
 
 // writeReturns replaces the file in one piece; numbers read back as they were.
-func writeReturns(path string, rows []agent.Progress) error {
+func writeReturns(path string, rows []training.Progress) error {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
@@ -37,7 +37,7 @@ func writeReturns(path string, rows []agent.Progress) error {
 }
 
 // readReturns reads the file of an interrupted run; without one the record begins anew.
-func readReturns(path string) ([]agent.Progress, error) {
+func readReturns(path string) ([]training.Progress, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -53,19 +53,19 @@ func readReturns(path string) ([]agent.Progress, error) {
 	return rows, nil
 }
 
-func parseReturns(r io.Reader) ([]agent.Progress, error) {
+func parseReturns(r io.Reader) ([]training.Progress, error) {
 	c := csv.NewReader(r)
 	c.FieldsPerRecord = len(returnColumns)
 	lines, err := c.ReadAll()
 	if err != nil {
 		return nil, err
 	}
-	var rows []agent.Progress
+	var rows []training.Progress
 	for i, line := range lines {
 		if i == 0 {
 			continue // the header
 		}
-		var p agent.Progress
+		var p training.Progress
 		var errs []error
 		integer := func(field int) int {
 			v, err := strconv.Atoi(line[field])
@@ -94,7 +94,7 @@ func parseReturns(r io.Reader) ([]agent.Progress, error) {
 const figurePoints = 500
 
 // saveReturnsFigures draws the returns as SVG and PNG.
-func saveReturnsFigures(dir string, rows []agent.Progress) error {
+func saveReturnsFigures(dir string, rows []training.Progress) error {
 	var steps, own, team []float64
 	every := max(1, len(rows)/figurePoints)
 	for i := (len(rows) - 1) % every; i < len(rows); i += every { // the last row among them

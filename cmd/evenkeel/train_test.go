@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/internal/tensorboard"
 )
 
@@ -146,7 +146,7 @@ func TestTrainStopsWhenItCannotSave(t *testing.T) {
 
 func TestReturnsRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), returnsFile)
-	want := []agent.Progress{{Steps: 128, Total: 256, Epsilon: 1}, {Steps: 256, Total: 256, Updates: 12, Loss: 1e-300, MeanQ: -1.0 / 3, Return: 0.1, Team: -2e10}}
+	want := []training.Progress{{Steps: 128, Total: 256, Epsilon: 1}, {Steps: 256, Total: 256, Updates: 12, Loss: 1e-300, MeanQ: -1.0 / 3, Return: 0.1, Team: -2e10}}
 	if err := writeReturns(path, want); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/experiments/internal/judge"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
@@ -37,7 +38,7 @@ func main() {
 
 func run(ctx context.Context, steps, seeds int, out string) error {
 	begun := time.Now()
-	variants := append([]string{""}, agent.Variants...)
+	variants := append([]string{""}, training.Variants...)
 	strata := map[string]map[string][][]float64{} // by setting and variant: a stratum per cluster, scenario and training seed
 	for _, s := range judge.Settings {
 		strata[s.Name] = map[string][][]float64{}
@@ -45,7 +46,7 @@ func run(ctx context.Context, steps, seeds int, out string) error {
 	for k, v := range variants {
 		for seed := range seeds {
 			fmt.Fprintf(os.Stderr, "%v: training %d of %d (%s)\n", time.Since(begun).Round(time.Second), k*seeds+seed+1, len(variants)*seeds, name(v))
-			trained, err := train(ctx, agent.TrainConfig{Seed: uint64(seed + 1), Steps: steps, Variant: v})
+			trained, err := train(ctx, training.Config{Seed: uint64(seed + 1), Steps: steps, Variant: v})
 			if err != nil {
 				return err
 			}
@@ -87,8 +88,8 @@ func name(variant string) string {
 	return variant
 }
 
-func train(ctx context.Context, config agent.TrainConfig) (*agent.Trained, error) {
-	t, err := agent.NewTrainer(profile.Embedded(), config)
+func train(ctx context.Context, config training.Config) (*agent.Trained, error) {
+	t, err := training.NewTrainer(profile.Embedded(), config)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
@@ -75,7 +76,7 @@ func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) 
 }
 
 // joules is the mean over seeds of joules per sample, and of progress.
-func (g *game) joules(scores []agent.Score) (joules, progress float64) {
+func (g *game) joules(scores []evaluation.Score) (joules, progress float64) {
 	for i, s := range scores {
 		joules += s.Energy / float64(len(scores))
 		progress += s.Goodput / g.base[i] / float64(len(scores))

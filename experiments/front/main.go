@@ -19,6 +19,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/baseline"
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
@@ -69,13 +72,13 @@ func families(t *agent.Trained) []family {
 	return []family{
 		{"ddqn", len(weights), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy { return t.NewAgent(c, weights[k]) }},
 		{"waterfill-margin (quorum all)", 8, func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
-			return agent.NewWaterFill(c, agent.WaterFill{Gain: []float64{0.1, 0.5}[k%2], Margin: []float64{0, 0.5, 1, 1.5}[k/2]})
+			return baseline.NewWaterFill(c, baseline.WaterFill{Gain: []float64{0.1, 0.5}[k%2], Margin: []float64{0, 0.5, 1, 1.5}[k/2]})
 		}},
 		{"kofn", len(cluster.Rules) * len(margins), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
-			return fixed{agent.NewWaterFill(c, agent.WaterFill{Gain: 0.35, Margin: margins[k%len(margins)]}), cluster.Rules[k/len(margins)]}
+			return fixed{baseline.NewWaterFill(c, baseline.WaterFill{Gain: 0.35, Margin: margins[k%len(margins)]}), cluster.Rules[k/len(margins)]}
 		}},
 		{"kofn with change detection", len(cluster.Rules) * len(margins), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
-			return fixed{agent.NewWaterFill(c, agent.WaterFill{Gain: 0.2, Margin: margins[k%len(margins)], CUSUM: 4}), cluster.Rules[k/len(margins)]}
+			return fixed{baseline.NewWaterFill(c, baseline.WaterFill{Gain: 0.2, Margin: margins[k%len(margins)], CUSUM: 4}), cluster.Rules[k/len(margins)]}
 		}},
 	}
 }
@@ -122,7 +125,7 @@ func run(ctx context.Context, seeds, rounds int, out string) error {
 	b.WriteString(" ddqn above the best other | 95% |\n|---|---|" + strings.Repeat("---|", len(all)+2) + "\n")
 	mono.WriteString("\n| cluster | scenario | objective | at weight 0.2 | 0.5 | 1 | rises |\n|---|---|---|---|---|---|---|\n")
 	for _, name := range []string{"heldout-16", "heldout-32"} {
-		_, c, err := agent.EmbeddedCluster(name, profile.Embedded())
+		_, c, err := clusters.Load(name, profile.Embedded())
 		if err != nil {
 			return err
 		}
@@ -178,7 +181,7 @@ type game struct {
 }
 
 func (g *game) bases() error {
-	scores, err := g.scores(1, func(s *sim.Simulator, _ int) agent.Policy { return agent.NewOracle(g.cluster, s, agent.Oracle{}) })
+	scores, err := g.scores(1, func(s *sim.Simulator, _ int) agent.Policy { return baseline.NewOracle(g.cluster, s, baseline.Oracle{}) })
 	if err != nil {
 		return err
 	}
@@ -204,10 +207,10 @@ func (g *game) play(f family) ([]point, error) {
 }
 
 // scores runs every point on every seed, on all processors.
-func (g *game) scores(points int, create func(s *sim.Simulator, point int) agent.Policy) ([][]agent.Score, error) {
-	out, errs := make([][]agent.Score, points), make([]error, points*g.seeds)
+func (g *game) scores(points int, create func(s *sim.Simulator, point int) agent.Policy) ([][]evaluation.Score, error) {
+	out, errs := make([][]evaluation.Score, points), make([]error, points*g.seeds)
 	for k := range out {
-		out[k] = make([]agent.Score, g.seeds)
+		out[k] = make([]evaluation.Score, g.seeds)
 	}
 	tasks := make(chan int)
 	var workers sync.WaitGroup
@@ -216,7 +219,7 @@ func (g *game) scores(points int, create func(s *sim.Simulator, point int) agent
 			for t := range tasks {
 				k, seed := t/g.seeds, t%g.seeds
 				s := sim.New(g.cluster, g.conditions, uint64(seed))
-				out[k][seed], errs[t] = agent.Play(g.ctx, g.cluster, s, create(s, k), g.rounds, nil, nil)
+				out[k][seed], errs[t] = evaluation.Play(g.ctx, g.cluster, s, create(s, k), g.rounds, nil, nil)
 			}
 		})
 	}

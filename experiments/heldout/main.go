@@ -27,6 +27,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
@@ -68,13 +69,13 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 	if err != nil {
 		return err
 	}
-	config := agent.CompareConfig{Trained: embedded, Seeds: s.seeds, TuneSeeds: s.tuneSeeds, Rounds: s.rounds, Clock: time.Now}
+	config := evaluation.Config{Trained: embedded, Seeds: s.seeds, TuneSeeds: s.tuneSeeds, Rounds: s.rounds, Clock: time.Now}
 	if config.Cases, err = s.cases(profile.Embedded()); err != nil {
 		return err
 	}
-	config.Policies = agent.Suited(config.Cases)
+	config.Policies = evaluation.Suited(config.Cases)
 	if s.policies != nil {
-		if config.Policies, err = agent.Find(s.policies); err != nil {
+		if config.Policies, err = evaluation.Find(s.policies); err != nil {
 			return err
 		}
 	}
@@ -90,7 +91,7 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 		if err != nil {
 			return err
 		}
-		config.Policies = append(config.Policies, t.Contender(fmt.Sprintf("ddqn, training seed %d", t.Record.Config.Seed)))
+		config.Policies = append(config.Policies, evaluation.Agent(fmt.Sprintf("ddqn, training seed %d", t.Record.Config.Seed), t))
 	}
 	if config.Scenarios, err = s.scenarios(); err != nil {
 		return err
@@ -103,7 +104,7 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 			fmt.Fprintf(os.Stderr, "%d of %d runs, %v left\n", done, total, left.Round(time.Second))
 		}
 	}
-	lines, err := agent.Compare(ctx, config)
+	lines, err := evaluation.Compare(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 	if err := profiles(name, config, lines); err != nil {
 		return err
 	}
-	knobs, err := agent.Tuned(lines)
+	knobs, err := evaluation.Tuned(lines)
 	if err != nil {
 		return err
 	}
@@ -138,18 +139,18 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 
 // prior is reinforcement learning without a model, trained with the embedded policy's
 // budget by experiments/modelfree.
-func prior() (agent.Contender, error) {
+func prior() (evaluation.Spec, error) {
 	nets, _, err := ddqn.Load("experiments/modelfree/policy.safetensors")
 	if err != nil {
-		return agent.Contender{}, err
+		return evaluation.Spec{}, err
 	}
 	for _, net := range nets {
-		return agent.ModelFreeContender(net)
+		return evaluation.ModelFree(net)
 	}
-	return agent.Contender{}, errors.New("experiments/modelfree/policy.safetensors holds no network")
+	return evaluation.Spec{}, errors.New("experiments/modelfree/policy.safetensors holds no network")
 }
 
-func nodes(cases []agent.Case) string {
+func nodes(cases []evaluation.Case) string {
 	var n []string
 	for _, c := range cases {
 		n = append(n, fmt.Sprint(len(c.Cluster.Nodes)))
@@ -158,11 +159,11 @@ func nodes(cases []agent.Case) string {
 }
 
 // summary is a table a scenario over all clusters.
-func summary(b *strings.Builder, scenarios []agent.Scenario, lines []agent.Result) {
+func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evaluation.Result) {
 	for _, scenario := range scenarios {
 		sc := scenario.Name
 		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | IQM | 95%% | gain of ddqn | 95%% | idle | fresh |\n|---|---|---|---|---|---|---|---|---|\n", sc)
-		var best, model agent.Result
+		var best, model evaluation.Result
 		var trained []float64
 		fallback := 0.0
 		for _, r := range lines {
@@ -202,7 +203,7 @@ func summary(b *strings.Builder, scenarios []agent.Scenario, lines []agent.Resul
 }
 
 // strata are the runs of a policy under a scenario, by cluster.
-func strata(lines []agent.Result, scenario, policy string) [][]float64 {
+func strata(lines []evaluation.Result, scenario, policy string) [][]float64 {
 	var s [][]float64
 	for i := range lines {
 		if l := &lines[i]; l.Cluster != "all" && l.Scenario == scenario && l.Policy == policy {
@@ -213,10 +214,10 @@ func strata(lines []agent.Result, scenario, policy string) [][]float64 {
 }
 
 // profiles draws, for every scenario, which share of the runs reaches which progress.
-func profiles(name string, config agent.CompareConfig, lines []agent.Result) error {
+func profiles(name string, config evaluation.Config, lines []evaluation.Result) error {
 	fig := chart.Figure{Title: "Share of runs that reach a progress"}
 	for _, scenario := range config.Scenarios {
-		var best []agent.Contender // the agent, its rule, and the strongest others
+		var best []evaluation.Spec // the agent, its rule, and the strongest others
 		for _, p := range config.Policies {
 			if !p.Bound && !strings.HasPrefix(p.Name, "ddqn,") && p.Name != "uniform" && !strings.Contains(p.Name, "-default") && !strings.Contains(p.Name, "-fixed") && p.Name != "nameplate" {
 				best = append(best, p)
@@ -251,7 +252,7 @@ func profiles(name string, config agent.CompareConfig, lines []agent.Result) err
 }
 
 // detail writes every line, the tuned knobs among them, as CSV.
-func detail(path string, lines []agent.Result) error {
+func detail(path string, lines []evaluation.Result) error {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
 	rows := [][]string{{"cluster", "scenario", "policy", "nodes", "progress", "low", "high", "gain", "gain_low", "gain_high", "waiting", "freshness", "fallback", "decision_us_p50", "decision_us_p99", "knobs"}}

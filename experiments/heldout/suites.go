@@ -3,7 +3,8 @@ package main
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
@@ -11,8 +12,8 @@ import (
 // suite is a set of comparisons on held-out devices and models.
 type suite struct {
 	about     string // in a sentence, for the results page
-	cases     func(*profile.Catalogue) ([]agent.Case, error)
-	scenarios func() ([]agent.Scenario, error)
+	cases     func(*profile.Catalogue) ([]evaluation.Case, error)
+	scenarios func() ([]evaluation.Scenario, error)
 	policies  []string // none: those that decide no more than the clusters leave free
 	seeds     int
 	tuneSeeds int
@@ -22,18 +23,18 @@ type suite struct {
 var suites = map[string]suite{
 	"all": {
 		about: "Quorum all, a fixed global batch.",
-		cases: heldOut(agent.HeldOut, cluster.Choices{}), scenarios: presets("steady", "drift", "interference", "bursts"),
+		cases: heldOut(clusters.HeldOut, cluster.Choices{}), scenarios: presets("steady", "drift", "interference", "bursts"),
 		seeds: 30, tuneSeeds: 10, rounds: 400,
 	},
 	"free": {
 		about: "Quorum and grace free, a fixed global batch.",
-		cases: heldOut(agent.HeldOut, freeRule), scenarios: presets("steady", "drift", "interference", "bursts", "failures"),
+		cases: heldOut(clusters.HeldOut, freeRule), scenarios: presets("steady", "drift", "interference", "bursts", "failures"),
 		policies: []string{"ddqn", "waterfill-margin", "cusum", "kofn", "dbw", "dropcompute", "model", "lag1", "oracle", "kofn-hindsight"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
 	"batch": {
 		about: "Quorum, grace and the global batch free, within a quarter and four times the named one.",
-		cases: heldOut(agent.HeldOut, freeAll), scenarios: presets("steady", "bursts"),
+		cases: heldOut(clusters.HeldOut, freeAll), scenarios: presets("steady", "bursts"),
 		policies: []string{"ddqn", "waterfill-margin", "kofn", "goodput", "goodput-kofn", "model", "oracle"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
@@ -63,11 +64,11 @@ var freeRule = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
 var freeAll = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces, LeastBatch: 1, MostBatch: 1}
 
 // heldOut are embedded clusters with the given choices left to the policy.
-func heldOut(names []string, choices cluster.Choices) func(*profile.Catalogue) ([]agent.Case, error) {
-	return func(catalogue *profile.Catalogue) ([]agent.Case, error) {
-		var cases []agent.Case
+func heldOut(names []string, choices cluster.Choices) func(*profile.Catalogue) ([]evaluation.Case, error) {
+	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
+		var cases []evaluation.Case
 		for _, name := range names {
-			_, c, err := agent.EmbeddedCluster(name, catalogue)
+			_, c, err := clusters.Load(name, catalogue)
 			if err != nil {
 				return nil, err
 			}
@@ -75,18 +76,18 @@ func heldOut(names []string, choices cluster.Choices) func(*profile.Catalogue) (
 			if choices.MostBatch > 0 {
 				c.Choices.LeastBatch, c.Choices.MostBatch = c.GlobalBatch/4, 4*c.GlobalBatch
 			}
-			cases = append(cases, agent.Case{Name: name, Cluster: c, Weights: speed})
+			cases = append(cases, evaluation.Case{Name: name, Cluster: c, Weights: speed})
 		}
 		return cases, nil
 	}
 }
 
 // scaled are clusters of one mix and so many nodes.
-func scaled(sizes ...int) func(*profile.Catalogue) ([]agent.Case, error) {
-	return func(catalogue *profile.Catalogue) ([]agent.Case, error) {
+func scaled(sizes ...int) func(*profile.Catalogue) ([]evaluation.Case, error) {
+	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
 		const workload = "gpt-1.3b-512-fp32"
 		devices := []string{"a6000", "p40", "l40s", "p40", "a6000"}
-		var cases []agent.Case
+		var cases []evaluation.Case
 		for _, n := range sizes {
 			c := &cluster.Cluster{Workload: workload, GlobalBatch: 40 * n}
 			for i := range n {
@@ -97,37 +98,37 @@ func scaled(sizes ...int) func(*profile.Catalogue) ([]agent.Case, error) {
 				}
 				c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprintf("%s-%d", d, i), Device: d, Profile: p, Limit: profile.NoLimit})
 			}
-			cases = append(cases, agent.Case{Name: fmt.Sprintf("%d nodes", n), Cluster: c, Weights: speed})
+			cases = append(cases, evaluation.Case{Name: fmt.Sprintf("%d nodes", n), Cluster: c, Weights: speed})
 		}
 		return cases, nil
 	}
 }
 
-func presets(names ...string) func() ([]agent.Scenario, error) {
-	return func() ([]agent.Scenario, error) {
-		var scenarios []agent.Scenario
+func presets(names ...string) func() ([]evaluation.Scenario, error) {
+	return func() ([]evaluation.Scenario, error) {
+		var scenarios []evaluation.Scenario
 		for _, name := range names {
 			c, err := cluster.Preset(name)
 			if err != nil {
 				return nil, err
 			}
-			scenarios = append(scenarios, agent.Scenario{Name: name, Conditions: c})
+			scenarios = append(scenarios, evaluation.Scenario{Name: name, Conditions: c})
 		}
 		return scenarios, nil
 	}
 }
 
-func noises(levels ...float64) func() ([]agent.Scenario, error) {
-	return func() ([]agent.Scenario, error) {
+func noises(levels ...float64) func() ([]evaluation.Scenario, error) {
+	return func() ([]evaluation.Scenario, error) {
 		base, err := cluster.Preset("steady")
 		if err != nil {
 			return nil, err
 		}
-		var scenarios []agent.Scenario
+		var scenarios []evaluation.Scenario
 		for _, v := range levels {
 			c := base
 			c.Noise, c.Spikes = cluster.Spread{Median: v}, cluster.Spikes{}
-			scenarios = append(scenarios, agent.Scenario{Name: fmt.Sprintf("noise %g%%", 100*v), Conditions: c})
+			scenarios = append(scenarios, evaluation.Scenario{Name: fmt.Sprintf("noise %g%%", 100*v), Conditions: c})
 		}
 		return scenarios, nil
 	}

@@ -1,5 +1,5 @@
 // Command modelfree trains baseline 7, reinforcement learning without a model
-// (agent.ModelFree, as DYNAMIX of 2025, which we know from summaries), and shows it on
+// (baseline.ModelFree, as DYNAMIX of 2025, which we know from summaries), and shows it on
 // clusters of the training split.
 //
 //	go run ./experiments/modelfree                     # trains, writes policy.safetensors
@@ -48,7 +48,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
+	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
@@ -89,7 +91,7 @@ func main() {
 
 // write trains and writes the policy file.
 func write(ctx context.Context, c config, out string) error {
-	scenarios, err := agent.NewScenarios(profile.Embedded())
+	scenarios, err := training.NewSampler(profile.Embedded())
 	if err != nil {
 		return err
 	}
@@ -118,16 +120,16 @@ func show(ctx context.Context, file string, seeds int) error {
 	if err != nil {
 		return err
 	}
-	own, err := agent.ModelFreeContender(nets[networkName])
+	own, err := evaluation.ModelFree(nets[networkName])
 	if err != nil {
 		return err
 	}
-	others, err := agent.Find([]string{"uniform", "nameplate", "waterfill"})
+	others, err := evaluation.Find([]string{"uniform", "nameplate", "waterfill"})
 	if err != nil {
 		return err
 	}
-	config := agent.CompareConfig{Policies: append([]agent.Contender{own}, others...), Seeds: seeds, Rounds: 400}
-	example, err := agent.ClusterYAML(agent.Example)
+	config := evaluation.Config{Policies: append([]evaluation.Spec{own}, others...), Seeds: seeds, Rounds: 400}
+	example, err := clusters.YAML(clusters.Example)
 	if err != nil {
 		return err
 	}
@@ -136,16 +138,16 @@ func show(ctx context.Context, file string, seeds int) error {
 		if err != nil {
 			return err
 		}
-		config.Cases = append(config.Cases, agent.Case{Name: fmt.Sprintf("%s, %d nodes", c.Workload, len(c.Nodes)), Cluster: c, Weights: [env.Objectives]float64{1}})
+		config.Cases = append(config.Cases, evaluation.Case{Name: fmt.Sprintf("%s, %d nodes", c.Workload, len(c.Nodes)), Cluster: c, Weights: [env.Objectives]float64{1}})
 	}
 	for _, name := range []string{"steady", "drift", "interference", "bursts"} {
 		conditions, err := cluster.Preset(name)
 		if err != nil {
 			return err
 		}
-		config.Scenarios = append(config.Scenarios, agent.Scenario{Name: name, Conditions: conditions})
+		config.Scenarios = append(config.Scenarios, evaluation.Scenario{Name: name, Conditions: conditions})
 	}
-	lines, err := agent.Compare(ctx, config)
+	lines, err := evaluation.Compare(ctx, config)
 	for _, r := range lines {
 		fmt.Printf("%-30s %-12s  %-9s  %.4f (%.4f to %.4f)  idle %.1f%%\n", r.Cluster, r.Scenario, r.Policy, r.Progress, r.Low, r.High, 100*r.Waiting)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/baseline"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
@@ -41,7 +43,7 @@ func TestLearnsTwoNodes(t *testing.T) {
 		return net
 	}
 	goodput := func(p agent.Policy) float64 {
-		score, err := agent.Play(context.Background(), c, sim.New(c, conditions, 99), p, 200, nil, nil)
+		score, err := evaluation.Play(context.Background(), c, sim.New(c, conditions, 99), p, 200, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +57,7 @@ func TestLearnsTwoNodes(t *testing.T) {
 	if !slices.Equal(ddqn.NewActor(net).Q(nil, rows), ddqn.NewActor(learn()).Q(nil, rows)) {
 		t.Error("two runs of one seed gave different networks")
 	}
-	if got := goodput(agent.NewModelFree(c, net)) / goodput(agent.NewUniform(c)); got < 1.4 {
+	if got := goodput(baseline.NewModelFree(c, net)) / goodput(baseline.NewUniform(c)); got < 1.4 {
 		t.Errorf("%.3f of uniform's goodput, want at least 1.4", got)
 	}
 }
@@ -66,7 +68,7 @@ func TestPolicyFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.ModelFreeContender(nets[networkName]); err != nil {
+	if _, err := evaluation.ModelFree(nets[networkName]); err != nil {
 		t.Error(err)
 	}
 	if !strings.Contains(meta["evenkeel.modelfree"], `"seed":1,"steps":1500000,"envs":128,`) {

@@ -6,14 +6,14 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/baseline"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// config is a training run. The defaults are agent.TrainConfig's, so that the budget is
+// config is a training run. The defaults are training.Config's, so that the budget is
 // the project's own policy's; so are the constants.
 type config struct {
 	Seed    uint64  `json:"seed"`
@@ -37,10 +37,10 @@ const (
 	shortest, longest = 30, 250
 	explore           = 0.8
 	perExplorer       = 24 // one of so many nodes explores
-	width             = agent.ModelFreeFeatures
+	width             = baseline.ModelFreeFeatures
 )
 
-// drawer draws an episode, as agent.Scenarios does.
+// drawer draws an episode, as training.Sampler does.
 type drawer func(rng *rand.Rand, rounds int) (env.Config, error)
 
 type trainer struct {
@@ -53,7 +53,7 @@ type trainer struct {
 
 // stream is one environment.
 type stream struct {
-	policy  *agent.ModelFree
+	policy  *baseline.ModelFree
 	cluster *cluster.Cluster
 	sim     *sim.Simulator
 	left    int     // rounds
@@ -66,10 +66,10 @@ type stream struct {
 	played  []ddqn.Step // of the last round, and the Last one if it ended the episode
 }
 
-// train returns the trained network. As in agent.Trainer one core plays while the other
+// train returns the trained network. As in training.Trainer one core plays while the other
 // learns, and the same configuration gives the same bits.
 func train(ctx context.Context, c config, draw drawer, report func(done, total int)) (*ddqn.Network, error) {
-	net, err := ddqn.NewNetwork(agent.ModelFreeSpec(c.Hidden), rand.New(rand.NewPCG(c.Seed, 2)))
+	net, err := ddqn.NewNetwork(baseline.ModelFreeSpec(c.Hidden), rand.New(rand.NewPCG(c.Seed, 2)))
 	if err != nil {
 		return nil, err
 	}
@@ -132,11 +132,11 @@ func (t *trainer) begin(s *stream) error {
 		}
 		n := len(e.Cluster.Nodes)
 		*s = stream{
-			policy: agent.NewModelFree(e.Cluster, nil), cluster: e.Cluster, sim: sim.New(e.Cluster, e.Conditions, e.Seed),
+			policy: baseline.NewModelFree(e.Cluster, nil), cluster: e.Cluster, sim: sim.New(e.Cluster, e.Conditions, e.Seed),
 			left: rounds, follow: t.rng.Perm(n)[:min(n, group)], sizes: make([]int, n), actions: make([]int, n), rows: s.rows, q: s.q,
 		}
 		for i := range s.actions {
-			s.actions[i] = len(agent.ModelFreeFactors) / 2
+			s.actions[i] = len(baseline.ModelFreeFactors) / 2
 		}
 		if _, err := s.round(); !errors.Is(err, cluster.ErrCapacity) {
 			return err
@@ -161,7 +161,7 @@ func (s *stream) round() (*cluster.Report, error) {
 
 // play takes a step in every environment.
 func (t *trainer) play(random float64) error {
-	per := len(agent.ModelFreeFactors)
+	per := len(baseline.ModelFreeFactors)
 	for k, s := range t.streams {
 		s.q = t.actor.Q(s.q, s.rows)
 		for i := range s.actions {

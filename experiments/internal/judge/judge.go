@@ -6,6 +6,8 @@ import (
 	"context"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
@@ -35,27 +37,27 @@ var Scenarios = []string{"steady", "drift", "interference", "bursts", "failures"
 // Progress is goodput over the state oracle's that waits for all: a list of seeds for
 // every cluster and scenario, scenarios within clusters.
 func Progress(ctx context.Context, trained *agent.Trained, s Setting) ([][]float64, error) {
-	policies, err := agent.Find([]string{"ddqn"})
+	policies, err := evaluation.Find([]string{"ddqn"})
 	if err != nil {
 		return nil, err
 	}
-	config := agent.CompareConfig{Trained: trained, Policies: policies, Seeds: Seeds, Rounds: Rounds}
+	config := evaluation.Config{Trained: trained, Policies: policies, Seeds: Seeds, Rounds: Rounds}
 	for _, name := range []string{"heldout-16", "heldout-32"} {
-		_, c, err := agent.EmbeddedCluster(name, profile.Embedded())
+		_, c, err := clusters.Load(name, profile.Embedded())
 		if err != nil {
 			return nil, err
 		}
 		c.Choices = s.choices
-		config.Cases = append(config.Cases, agent.Case{Name: name, Cluster: c, Weights: [env.Objectives]float64{1}})
+		config.Cases = append(config.Cases, evaluation.Case{Name: name, Cluster: c, Weights: [env.Objectives]float64{1}})
 	}
 	for _, name := range Scenarios {
 		c, err := cluster.Preset(name)
 		if err != nil {
 			return nil, err
 		}
-		config.Scenarios = append(config.Scenarios, agent.Scenario{Name: name, Conditions: c})
+		config.Scenarios = append(config.Scenarios, evaluation.Scenario{Name: name, Conditions: c})
 	}
-	lines, err := agent.Compare(ctx, config)
+	lines, err := evaluation.Compare(ctx, config)
 	if err != nil {
 		return nil, err
 	}

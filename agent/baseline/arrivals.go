@@ -1,0 +1,160 @@
+package baseline
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// arrivals finds out from the reports when every node's work for a round was in, also
+// where that was rounds later: until then the time is only known to exceed what has
+// passed. A round is told once all its times are known.
+type arrivals struct {
+	open   []*arrivalRound // oldest first
+	told   *arrivalRound   // newest told; used again
+	spare  []*arrivalRound
+	known  time.Duration // end of the newest round
+	behind []bool        // nodes with times still open
+}
+
+// arrivalRound is a round with the arrivals that it would have seen had it lasted.
+type arrivalRound struct {
+	start  time.Duration
+	nodes  []arrival
+	open   int // arrivals that are still only bounded
+	sorted []arrival
+}
+
+// arrival is one node's part of it.
+type arrival struct {
+	at   float64 // seconds from the opening
+	size int     // samples; 0: took no part
+	open bool
+}
+
+// arrivalPatience is for how many rounds a node's time may stay open; then what has
+// passed counts as its time.
+const arrivalPatience = 20
+
+// add takes in a report.
+func (a *arrivals) add(report *cluster.Report) {
+	r := a.next(len(report.Nodes))
+	r.start, a.known = report.Start, report.Start+report.Wait
+	wait := report.Wait.Seconds()
+	for i := range report.Nodes {
+		n, late := &report.Nodes[i], a.behind[i]
+		switch n.Status {
+		case cluster.Absent, cluster.Lost:
+			a.drop(i)
+			continue
+		case cluster.Late:
+			// Either at this round's work or, since an earlier round, still at an older one's.
+			r.nodes[i] = arrival{at: wait, size: n.Size, open: true}
+		default:
+			end := wait - n.Idle // of the newest gradient
+			if n.BusySize > 0 {
+				end = wait - n.Busy
+				r.nodes[i] = arrival{at: wait, size: n.BusySize, open: true}
+			} else if n.Behind == 0 {
+				r.nodes[i] = arrival{at: end, size: n.Size}
+				end -= n.Seconds // the older one came when this one was begun
+			}
+			if late {
+				a.resolve(i, report.Start+time.Duration(end*1e9), n.Seconds)
+			}
+		}
+		if r.nodes[i].open {
+			r.open++
+			a.behind[i] = true
+		}
+	}
+	a.open = append(a.open, r)
+}
+
+// next returns a round to fill in.
+func (a *arrivals) next(nodes int) *arrivalRound {
+	if a.behind == nil {
+		a.behind = make([]bool, nodes)
+	}
+	if len(a.spare) == 0 {
+		return &arrivalRound{nodes: make([]arrival, nodes)}
+	}
+	r := a.spare[len(a.spare)-1]
+	a.spare = a.spare[:len(a.spare)-1]
+	clear(r.nodes)
+	r.open = 0
+	return r
+}
+
+// resolve closes the open times of node i, whose work under way was in at a time and had
+// taken so many seconds. The rounds that it missed meanwhile would have had to wait as
+// long again.
+func (a *arrivals) resolve(i int, at time.Duration, took float64) {
+	a.behind[i] = false
+	again := 0.0
+	for _, r := range a.open {
+		if n := &r.nodes[i]; n.open {
+			n.at, n.open = (at-r.start).Seconds()+again, false
+			r.open--
+			again = took
+		}
+	}
+}
+
+// drop takes node i, which is gone, out of the rounds that wait for it.
+func (a *arrivals) drop(i int) {
+	a.behind[i] = false
+	for _, r := range a.open {
+		if r.nodes[i].open {
+			r.nodes[i] = arrival{}
+			r.open--
+		}
+	}
+}
+
+// tell returns the oldest round that was not told yet, its arrivals sorted by time; nil
+// while it is not known in full. It is valid until the next call.
+func (a *arrivals) tell() *arrivalRound {
+	if a.told != nil {
+		a.spare = append(a.spare, a.told)
+		a.told = nil
+	}
+	if len(a.open) == 0 || a.open[0].open > 0 && len(a.open) <= arrivalPatience {
+		return nil
+	}
+	r := a.open[0]
+	a.told, a.open = r, slices.Delete(a.open, 0, 1)
+	r.sorted = r.sorted[:0]
+	for _, n := range r.nodes {
+		if n.open {
+			n.at = (a.known - r.start).Seconds()
+		}
+		if n.size > 0 {
+			r.sorted = append(r.sorted, n)
+		}
+	}
+	slices.SortFunc(r.sorted, func(x, y arrival) int { return cmp.Compare(x.at, y.at) })
+	return r
+}
+
+// counted is what the round's samples come to if it ends after so many seconds, with so
+// many first arrivals. With late, the others count too: what they will in a later round,
+// less what their nodes cannot begin meanwhile.
+func (r *arrivalRound) counted(end float64, first int, late bool) float64 {
+	sum := 0.0
+	for i := range r.sorted {
+		n := &r.sorted[i]
+		switch {
+		case i < first:
+			sum += float64(n.size)
+		case late:
+			left := n.at - end
+			behind := int(min(math.Ceil(left/max(end, 1e-9)), 1e6))
+			sum += float64(n.size) * max(cluster.Credit(behind)-left/max(n.at, 1e-9), 0)
+		}
+	}
+	return sum
+}

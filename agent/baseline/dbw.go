@@ -1,0 +1,90 @@
+package baseline
+
+import (
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// dbw chooses the number K of gradients to wait for every round, as dynamic backup
+// workers do (Xu, Neglia and Sebastianelli, "Dynamic backup workers for parallel machine
+// learning", IFIP Networking 2020; its abstract was read, the algorithm is from memory):
+// the K with the highest estimated gain of a step over its estimated time, from what the
+// rounds before have shown, with no K tried out for it. Deviations:
+//
+//   - The paper's gain is a bound on the loss from the learning rate, the loss's curvature
+//     and the norm and variance of the gradients. A tuner sees only the last two, as the
+//     noise scale; with the learning rate that suits each K best the bound is
+//     n/(n+scale) for the n samples of the first K, averaged over the arrivals seen, as
+//     nodes have different sizes. Late gradients are not lost here; a knob says whether
+//     they count.
+//   - The paper estimates the time of the k-th arrival for every number h that the round
+//     before had waited for, by least squares under the constraint that it rises with k
+//     and falls with h. Here late nodes' times become known when they deliver: a round
+//     gives the times of all k, which rise by themselves, and moving averages of these do.
+//     Kept by h they did worse: a K that was unlucky once was not met again.
+//   - K goes in steps of 1/32 of the nodes.
+//   - Sizes are water-filling's.
+type dbw struct {
+	*waterFill
+	arrivals arrivals
+	noise    noiseScale
+	rate     float64 // of the averages
+	late     bool    // late work counts
+	rounds   float64
+	ranks    [dbwRanks]dbwRank
+}
+
+// dbwRank is what waiting for one K comes to.
+type dbwRank struct {
+	seconds float64
+	samples float64 // with what late work counts
+}
+
+const dbwRanks = 32
+
+// NewDBW returns the rule; its averages reach back over about window rounds. With late,
+// it counts on late gradients as far as they are worth something.
+func NewDBW(c *cluster.Cluster, window int, late bool, fill WaterFill) agent.Policy {
+	return &dbw{waterFill: newWaterFill(c, fill), rate: 1 / float64(window), late: late}
+}
+
+func (p *dbw) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
+	if report != nil {
+		p.noise.add(report)
+		p.arrivals.add(report)
+		for r := p.arrivals.tell(); r != nil; r = p.arrivals.tell() {
+			p.learn(r)
+		}
+	}
+	plan.Collect = p.choose().Apply(plan.Collect)
+	return p.waterFill.Decide(report, present, plan)
+}
+
+// dbwRule waits for the K of a rank.
+func dbwRule(k int) cluster.Rule { return cluster.Rule{Quorum: float64(k+1) / dbwRanks} }
+
+// learn takes in the arrivals of a round.
+func (p *dbw) learn(r *arrivalRound) {
+	if len(r.sorted) == 0 {
+		return
+	}
+	p.rounds++
+	rate := max(p.rate, 1/p.rounds)
+	for k := range p.ranks {
+		first := cluster.Quorum{Share: dbwRule(k).Quorum}.Of(len(r.sorted))
+		end := r.sorted[first-1].at
+		p.ranks[k].seconds += rate * (end - p.ranks[k].seconds)
+		p.ranks[k].samples += rate * (r.counted(end, first, p.late) - p.ranks[k].samples)
+	}
+}
+
+// choose returns the rule that gains most per second; the first one waits for all.
+func (p *dbw) choose() cluster.Rule {
+	best, most := dbwRanks-1, 0.0
+	for k := range p.ranks {
+		if g := p.noise.worth(p.ranks[k].samples) / max(p.ranks[k].seconds, 1e-9); g > most {
+			best, most = k, g
+		}
+	}
+	return dbwRule(best)
+}

@@ -1,0 +1,94 @@
+package baseline
+
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// batchGoodput chooses the global batch too, as AdaptDL does (Qiao et al., "Pollux", OSDI
+// 2021; github.com/petuum/adaptdl): of 50 geometrically spaced sizes B the one with the
+// highest efficiency(B) x B / T(B), taken when it promises more than 5%. Deviations: T is
+// the finish time of water-filling for B on its own model of every node, not a fitted
+// step time of equal replicas, so that every round waits for all in the prediction; B may
+// also fall below the batch that was named, where AdaptDL starts there; no accumulation of
+// gradients over several passes; a choice every so many rounds instead of every epoch.
+type batchGoodput struct {
+	*waterFill
+	period      int
+	least, most int // samples
+	batch       int // chosen last, as far as memory goes
+	noise       noiseScale
+	rounds      int
+	sizes       []int
+}
+
+const (
+	goodputSizes = 50
+	goodputPays  = 1.05
+)
+
+// NewGoodput returns the rule, which chooses a batch every period rounds: within the
+// bounds of the cluster's Choices, or else a quarter and four times its global batch.
+func NewGoodput(c *cluster.Cluster, period int, fill WaterFill) agent.Policy {
+	own := *c // its global batch changes
+	p := &batchGoodput{
+		waterFill: newWaterFill(&own, fill), period: period, sizes: make([]int, len(c.Nodes)),
+		least: c.Choices.LeastBatch, most: c.Choices.MostBatch, batch: c.GlobalBatch,
+	}
+	if p.most == 0 {
+		p.least, p.most = max(c.GlobalBatch/4, 1), 4*c.GlobalBatch
+	}
+	return p
+}
+
+func (p *batchGoodput) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
+	if report != nil {
+		p.noise.add(report)
+		p.observe(report)
+		p.rounds++
+	}
+	nodes, hold := 0, 0
+	for i := range p.cluster.Nodes {
+		if present == nil || present[i] {
+			nodes++
+			hold += min(p.cluster.Nodes[i].Limit, p.most)
+		}
+	}
+	least, most := max(p.least, nodes), min(p.most, hold)
+	if least <= most { // or else the allocation says what is missing
+		if _, known := p.noise.samples(); known && p.rounds%p.period == 0 {
+			p.choose(present, least, most)
+		}
+		p.cluster.GlobalBatch = min(max(p.batch, least), most)
+	}
+	_, err := p.alloc.Allocate(p.cluster, present, p.perf, plan.Sizes)
+	return err
+}
+
+// choose sets the batch, between least and most samples.
+func (p *batchGoodput) choose(present []bool, least, most int) {
+	top := goodputPays * p.predict(present, min(max(p.batch, least), most))
+	last := 0
+	for k := range goodputSizes {
+		size := int(math.Round(float64(least) * math.Pow(float64(most)/float64(least), float64(k)/(goodputSizes-1))))
+		if size == last {
+			continue
+		}
+		last = size
+		if g := p.predict(present, size); g > top {
+			p.batch, top = size, g
+		}
+	}
+}
+
+// predict is the goodput of a batch of size samples, up to a factor.
+func (p *batchGoodput) predict(present []bool, size int) float64 {
+	p.cluster.GlobalBatch = size
+	finish, err := p.alloc.Allocate(p.cluster, present, p.perf, p.sizes)
+	if err != nil {
+		return 0
+	}
+	return p.noise.worth(float64(size)) / finish
+}

@@ -1,0 +1,61 @@
+package baseline
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+func TestModelFreeApplyByHand(t *testing.T) {
+	const less, hold, more = 0, 3, 6 // 0.8, 1, 1.25
+	c, sizes := agenttest.Lines(t, 40, 0.1, 0.1, 0.1, 0.1), make([]int, 4)
+	c.Nodes[3].Limit = 12
+	p := NewModelFree(c, nil)
+	for k, x := range []struct{ actions, want []int }{
+		{[]int{hold, hold, hold, hold}, []int{10, 10, 10, 10}},
+		{[]int{less, hold, hold, more}, []int{8, 10, 10, 12}}, // the last at its limit
+		{[]int{hold, hold, hold, more}, []int{8, 10, 10, 12}}, // which gains no more
+		{[]int{hold, hold, hold, less}, []int{8, 11, 11, 10}}, // so that a step back counts: 8.5, 10.6, 10.6, 10.2
+		{[]int{less, less, less, less}, []int{8, 11, 11, 10}}, // the fleet as one changes nothing
+		{[]int{less, more, hold, hold}, []int{7, 13, 10, 10}}, // 6.7, 13, 10.4, 10
+	} {
+		if err := p.Apply(x.actions, nil, sizes); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(sizes, x.want) {
+			t.Fatalf("step %d: sizes %v, want %v", k, sizes, x.want)
+		}
+	}
+}
+
+// Rows are free of scale, finite when nothing was measured, and see who is slow.
+func TestModelFreeRows(t *testing.T) {
+	rows := func(unit float64) []float32 {
+		c, sizes := agenttest.Lines(t, 30, 0.1, 0.1, 0.1), make([]int, 3)
+		p := NewModelFree(c, nil)
+		if err := p.Apply(p.actions, nil, sizes); err != nil {
+			t.Fatal(err)
+		}
+		p.Observe(agenttest.Measured(sizes, unit, unit, 4*unit))
+		return p.Rows(nil)
+	}
+	a, b := rows(1), rows(1000)
+	for i := range a {
+		if math.Abs(float64(a[i]-b[i])) > 1e-6 {
+			t.Errorf("feature %d hangs on the unit of time: %v, %v", i%ModelFreeFeatures, a[i], b[i])
+		}
+	}
+	if want := float32(4 * math.Log(0.5)); a[0] != want || a[2*ModelFreeFeatures] != float32(4*math.Log(2)) {
+		t.Errorf("times over the mean %v and %v, want %v and its opposite", a[0], a[2*ModelFreeFeatures], want)
+	}
+	p := NewModelFree(agenttest.Lines(t, 30, 0.1, 0.1, 0.1), nil)
+	p.Observe(&cluster.Report{Nodes: make([]cluster.NodeReport, 3)})
+	for i, v := range p.Rows(nil) {
+		if v-v != 0 {
+			t.Errorf("nothing measured: feature %d is %v", i%ModelFreeFeatures, v)
+		}
+	}
+}

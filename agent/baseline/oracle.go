@@ -1,0 +1,59 @@
+package baseline
+
+import (
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// Oracle configures a policy that is told the truth: a bound, not a competitor.
+type Oracle struct {
+	Lag    int     // rounds its knowledge is old: 0 the state oracle, 1 the lag-1 oracle
+	Once   bool    // it looks at the first round only: the static oracle
+	Margin float64 // room in true deviations of each node's noise
+}
+
+type oracle struct {
+	config  Oracle
+	cluster *cluster.Cluster
+	truth   TruthSource
+	base    []cluster.Performance
+	perf    []cluster.Performance
+	last    []float64
+	asked   bool
+	alloc   cluster.Allocator
+}
+
+// NewOracle returns the oracle. It knows the true rates but not the noise of a round.
+// In the first round the lag-1 oracle knows the profiles only.
+func NewOracle(c *cluster.Cluster, truth TruthSource, config Oracle) agent.Policy {
+	c = c.Revealed()
+	o := &oracle{config: config, cluster: c, truth: truth, base: make([]cluster.Performance, len(c.Nodes)), perf: c.Nominal(), last: make([]float64, len(c.Nodes))}
+	copy(o.base, o.perf)
+	for i := range o.last {
+		o.last[i] = 1
+	}
+	return o
+}
+
+func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) error {
+	truth := o.truth.Truth()
+	for i := range o.perf {
+		if o.config.Once && o.asked {
+			break
+		}
+		known := truth.Slowdown[i]
+		if o.config.Lag > 0 {
+			known = o.last[i]
+		}
+		o.perf[i].PerSample = o.base[i].PerSample * known * (1 + o.config.Margin*truth.Noise[i])
+		o.last[i] = truth.Slowdown[i]
+	}
+	o.asked = true
+	_, err := o.alloc.Allocate(o.cluster, present, o.perf, plan.Sizes)
+	return err
+}
+
+// TruthSource is a Runner that knows its nodes' real state: the simulator.
+type TruthSource interface {
+	Truth() cluster.Truth
+}

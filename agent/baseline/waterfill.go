@@ -1,0 +1,138 @@
+package baseline
+
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// WaterFill configures the model-based rule: equal predicted finish times
+// (Cannikin's OptPerf, Middleware 2024) from performance parameters that are kept by
+// a moving average of each node's slowdown against its profile.
+type WaterFill struct {
+	Gain   float64 `json:"gain"`             // of the newest measurement, (0, 1]
+	Margin float64 `json:"margin"`           // room for noise, in deviations of the node's residuals, >= 0
+	CUSUM  float64 `json:"cusum,omitempty"`  // jump to the newest measurement once the residuals' cumulative sum passes this many deviations; 0: never
+	Forget float64 `json:"forget,omitempty"` // fit overhead and seconds per sample by least squares with this forgetting factor instead; 0: keep the profile's shape
+}
+
+// waterFill is the rule at work.
+type waterFill struct {
+	config  WaterFill
+	cluster *cluster.Cluster
+	perf    []cluster.Performance
+	nodes   []waterNode
+	alloc   cluster.Allocator
+}
+
+type waterNode struct {
+	base      cluster.Performance // at slowdown 1
+	slowdown  float64
+	variance  float64 // of the relative residuals
+	count     float64
+	high, low float64               // one-sided cumulative sums
+	fit       *cluster.LeastSquares // nil: the profile's shape is kept
+}
+
+// residualRate is how fast the residuals' variance follows, for every rule alike.
+const residualRate = 0.05
+
+// NewWaterFill returns the rule for c.
+func NewWaterFill(c *cluster.Cluster, config WaterFill) agent.Policy { return newWaterFill(c, config) }
+
+func newWaterFill(c *cluster.Cluster, config WaterFill) *waterFill {
+	p := &waterFill{config: config, cluster: c, perf: c.Nominal(), nodes: make([]waterNode, len(c.Nodes))}
+	for i := range p.nodes {
+		p.nodes[i] = waterNode{base: p.perf[i], slowdown: 1}
+		if config.Forget > 0 || c.Nodes[i].Profile == nil {
+			p.nodes[i].fit = cluster.NewLeastSquares(forgetting(config.Forget))
+		}
+	}
+	return p
+}
+
+// forgetting is the factor used for a node without a profile where none was chosen.
+func forgetting(factor float64) float64 {
+	if factor == 0 {
+		return 0.98
+	}
+	return factor
+}
+
+func (p *waterFill) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
+	p.observe(report)
+	_, err := p.alloc.Allocate(p.cluster, present, p.perf, plan.Sizes)
+	return err
+}
+
+func (p *waterFill) observe(report *cluster.Report) {
+	if report != nil {
+		for i := range report.Nodes {
+			p.update(i, &report.Nodes[i])
+		}
+	}
+}
+
+func (p *waterFill) update(i int, r *cluster.NodeReport) {
+	n, node := &p.nodes[i], &p.cluster.Nodes[i]
+	if !r.Measured() {
+		// A late node's time is only bounded from below: believe at least the bound.
+		if r.Status == cluster.Late && r.Size > 0 {
+			n.slowdown = max(n.slowdown, node.Slowness(n.base, r))
+			p.set(i)
+		}
+		return
+	}
+	if n.fit != nil && n.count == 0 {
+		p.learn(i, r)
+	}
+	measured := node.Slowness(n.base, r)
+	residual := measured/n.slowdown - 1
+	n.count++
+	rate := max(residualRate, 1/n.count)
+	if n.count > 1 { // the first residual is the node's bias, not noise
+		deviation := math.Sqrt(n.variance)
+		clipped := residual
+		if n.variance > 0 {
+			clipped = min(max(residual, -4*deviation), 4*deviation)
+		}
+		n.variance += rate * (clipped*clipped - n.variance)
+		n.variance = max(n.variance, 1e-6)
+	}
+	gain := p.config.Gain
+	if n.count == 1 {
+		gain = 1 // any start beats averaging with the data sheet
+	}
+	if p.config.CUSUM > 0 && n.count > 1 {
+		z := residual / math.Sqrt(n.variance)
+		n.high, n.low = max(0, n.high+z-0.5), max(0, n.low-z-0.5)
+		if n.high > p.config.CUSUM || n.low > p.config.CUSUM {
+			gain, n.high, n.low = 1, 0, 0
+		}
+	}
+	n.slowdown += gain * (measured - n.slowdown)
+	// Where a line is fitted, measurements near it bend it, and others move the slowdown:
+	// a spell of slowness says nothing about the line.
+	if n.fit != nil && (p.config.Forget > 0 || n.count <= 8 || math.Abs(measured-1) <= 4*math.Sqrt(n.variance)) {
+		p.learn(i, r)
+	}
+	p.set(i)
+}
+
+// learn lets the line of a node follow its newest time.
+func (p *waterFill) learn(i int, r *cluster.NodeReport) {
+	n, node := &p.nodes[i], &p.cluster.Nodes[i]
+	n.fit.Add(node.Work(float64(r.Size)), r.Seconds)
+	n.base, _ = n.fit.Performance(node.Network)
+	n.base.Overhead = max(n.base.Overhead, node.Network)
+	if n.count <= 8 || p.config.Forget > 0 {
+		n.slowdown = 1
+	}
+}
+
+// set derives the performance parameters of node i.
+func (p *waterFill) set(i int) {
+	n := &p.nodes[i]
+	p.perf[i] = p.cluster.Nodes[i].Slowed(n.base, n.slowdown*(1+p.config.Margin*math.Sqrt(n.variance)))
+}

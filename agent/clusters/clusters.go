@@ -1,0 +1,47 @@
+// Package clusters holds the cluster files that come with the program: the example and
+// the held-out suite.
+//
+//	file, c, err := clusters.Load("heldout-8", profile.Embedded())
+package clusters
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+//go:embed *.yaml
+var files embed.FS
+
+// HeldOut names the clusters of the held-out suite: devices and models that training
+// never sees (the catalogue's split), 8 to 64 nodes.
+var HeldOut = []string{"heldout-8", "heldout-16", "heldout-24", "heldout-32", "heldout-64"}
+
+// Example is the name of the cluster that evenkeel run shows.
+const Example = "example"
+
+// Names lists the embedded cluster files.
+func Names() []string {
+	return append([]string{Example}, HeldOut...)
+}
+
+// YAML returns the text of an embedded cluster file.
+func YAML(name string) ([]byte, error) {
+	if !slices.Contains(Names(), name) {
+		return nil, fmt.Errorf("clusters: no embedded cluster %q; known: %v", name, Names())
+	}
+	return files.ReadFile(name + ".yaml")
+}
+
+// Load reads an embedded cluster file.
+func Load(name string, catalogue *profile.Catalogue) (*cluster.File, *cluster.Cluster, error) {
+	text, err := YAML(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return cluster.Read(bytes.NewReader(text), name+".yaml", catalogue)
+}

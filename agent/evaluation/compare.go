@@ -1,0 +1,307 @@
+package evaluation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/baseline"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/stats"
+)
+
+// Case is a cluster that policies are compared on.
+type Case struct {
+	Name    string
+	Cluster *cluster.Cluster
+	Weights [env.Objectives]float64
+}
+
+// Config says what to compare.
+type Config struct {
+	Cases      []Case
+	Scenarios  []Scenario
+	Policies   []Spec
+	Trained    *agent.Trained // for ddqn
+	Seeds      int            // judged on seeds 0..Seeds-1
+	TuneSeeds  int            // hyperparameters are tuned on as many others; zero: 10
+	Rounds     int            // per run
+	Clock      func() time.Time
+	Progressed func(done, total int) // told after every run; may be nil; called by one goroutine at a time
+}
+
+// Ratios are the progress of each seed, of which Progress is the mean.
+func (r *Result) Ratios() []float64 { return r.ratios }
+
+// Scenario is a set of conditions with its name.
+type Scenario struct {
+	Name       string
+	Conditions cluster.Conditions
+}
+
+// Result is one line of a comparison.
+type Result struct {
+	Cluster   string  `json:"cluster"`
+	Scenario  string  `json:"scenario"`
+	Policy    string  `json:"policy"`
+	Nodes     int     `json:"nodes"`
+	Seeds     int     `json:"seeds"`
+	Rounds    int     `json:"rounds"`
+	Knobs     string  `json:"knobs,omitempty"` // hyperparameters as tuned for this cluster and scenario
+	Bound     bool    `json:"bound,omitempty"`
+	Progress  float64 `json:"progress"` // mean over seeds of goodput / the state oracle's
+	Low       float64 `json:"low"`      // 95% bootstrap interval of progress
+	High      float64 `json:"high"`
+	Waiting   float64 `json:"waiting"`
+	Freshness float64 `json:"freshness"`
+	Energy    float64 `json:"energy,omitempty"` // joules per accepted sample, as in Score
+	Fallback  float64 `json:"fallback"`         // share of the agent's decisions left to the model because the network's input was out of range
+	P50       float64 `json:"decision_us_p50"`
+	P99       float64 `json:"decision_us_p99"`
+	// Gain is the first policy's progress minus this one's, over the same seeds.
+	Gain stats.Interval `json:"gain"`
+
+	ratios []float64 // per seed
+}
+
+// tuneOffset keeps the seeds of tuning apart from those of judging.
+const tuneOffset = 1 << 32
+
+// Compare runs every policy on every case, scenario and seed, each tuned beforehand,
+// for that case and scenario, on seeds of their own. Runs of one seed face the same
+// cluster, so differences are paired. Lines come case by case, scenario by scenario,
+// policy by policy; with several cases, lines over all of them (cluster "all") follow.
+// If ctx is done Compare returns its error, with the lines of what was finished.
+func Compare(ctx context.Context, config Config) ([]Result, error) {
+	if config.Seeds < 1 || config.Rounds < 1 {
+		return nil, fmt.Errorf("evaluation: a comparison over %d seeds of %d rounds; at least one of each is needed", config.Seeds, config.Rounds)
+	}
+	if config.TuneSeeds == 0 {
+		config.TuneSeeds = 10
+	}
+	c := &comparison{config: config}
+	for range config.Cases {
+		for range config.Scenarios {
+			c.total += config.Seeds // the state oracle's runs
+			for _, p := range config.Policies {
+				if p.Points() > 1 {
+					c.total += p.mostTried() * config.TuneSeeds
+				}
+				if p.Name != "oracle" {
+					c.total += len(p.judged(0)) * config.Seeds
+				}
+			}
+		}
+	}
+	var results []Result
+	for _, cs := range config.Cases {
+		for _, sc := range config.Scenarios {
+			lines, err := c.cell(ctx, cs, sc)
+			if err != nil {
+				return results, fmt.Errorf("evaluation: %s, %s: %w", cs.Name, sc.Name, err)
+			}
+			results = append(results, lines...)
+		}
+	}
+	if len(config.Cases) > 1 {
+		results = append(results, pool(results, config)...)
+	}
+	return results, nil
+}
+
+// comparison is Compare at work.
+type comparison struct {
+	config      Config
+	mu          sync.Mutex
+	done, total int
+}
+
+// cell compares all policies on one case and scenario.
+func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, error) {
+	oracle := bound("oracle", "", baseline.Oracle{})
+	base, err := c.runs(ctx, cs, sc, &oracle, []int{0}, 0, c.config.Seeds)
+	if err != nil {
+		return nil, err
+	}
+	for seed, r := range base[0] {
+		if !(r.score.Goodput > 0) {
+			return nil, fmt.Errorf("seed %d: not one sample was accepted in %d rounds, even by the oracle; there is nothing to compare", seed, c.config.Rounds)
+		}
+	}
+	var lines []Result
+	tuned := map[string]int{}
+	for k := range c.config.Policies {
+		p := &c.config.Policies[k]
+		like := cmp.Or(p.Like, p.Name)
+		knob, known := tuned[like]
+		switch {
+		case known:
+			c.skip(p.mostTried() * c.config.TuneSeeds)
+		case p.Points() > 1:
+			if knob, err = c.tune(ctx, cs, sc, p); err != nil {
+				return nil, err
+			}
+			tuned[like] = knob
+		}
+		runs := base
+		if p.Name != oracle.Name {
+			if runs, err = c.runs(ctx, cs, sc, p, p.judged(knob), 0, c.config.Seeds); err != nil {
+				return nil, err
+			}
+		}
+		r := Result{Cluster: cs.Name, Scenario: sc.Name, Policy: p.Name, Nodes: len(cs.Cluster.Nodes), Seeds: c.config.Seeds, Rounds: c.config.Rounds, Bound: p.Bound}
+		if len(p.Hyperparameters) > 0 {
+			fixed := Spec{Hyperparameters: p.Hyperparameters[p.Hindsight:]}
+			r.Knobs = fixed.Text(knob % fixed.Points())
+		}
+		var times []time.Duration
+		for i := range runs[0] {
+			run := runs[0][i]
+			for _, other := range runs[1:] { // in hindsight
+				if other[i].score.Goodput > run.score.Goodput {
+					run = other[i]
+				}
+			}
+			r.ratios = append(r.ratios, run.score.Goodput/base[0][i].score.Goodput)
+			r.Waiting += run.score.Waiting / float64(len(runs[0]))
+			r.Freshness += run.score.Freshness / float64(len(runs[0]))
+			r.Fallback += run.fallback / float64(len(runs[0]))
+			r.Energy += run.score.Energy / float64(len(runs[0]))
+			times = append(times, run.times...)
+		}
+		slices.Sort(times)
+		if len(times) > 0 {
+			r.P50 = float64(times[len(times)/2]) / 1e3
+			r.P99 = float64(times[len(times)*99/100]) / 1e3
+		}
+		i := stats.Bootstrap([][]float64{r.ratios})
+		r.Progress, r.Low, r.High = i.Mean, i.Low, i.High
+		lines = append(lines, r)
+	}
+	for k := range lines {
+		lines[k].Gain = stats.Bootstrap([][]float64{differences(lines[0].ratios, lines[k].ratios)})
+	}
+	return lines, nil
+}
+
+type run struct {
+	score    Score
+	times    []time.Duration
+	fallback float64
+}
+
+// runs plays a policy with each of the knobs on each seed, on all processors.
+func (c *comparison) runs(ctx context.Context, cs Case, sc Scenario, p *Spec, knobs []int, offset uint64, seeds int) ([][]run, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := make([][]run, len(knobs))
+	for k := range out {
+		out[k] = make([]run, seeds)
+	}
+	tasks := make(chan int)
+	errs := make(chan error, runtime.GOMAXPROCS(0))
+	for range cap(errs) {
+		go func() {
+			var err error
+			for t := range tasks {
+				if err != nil {
+					continue // drain
+				}
+				k, seed := t/seeds, t%seeds
+				if out[k][seed], err = c.play(ctx, cs, sc, p, knobs[k], offset+uint64(seed)); err != nil {
+					cancel()
+				}
+			}
+			errs <- err
+		}()
+	}
+	for t := range len(knobs) * seeds {
+		tasks <- t
+	}
+	close(tasks)
+	var first error
+	for range cap(errs) {
+		if err := <-errs; err != nil && (first == nil || errors.Is(first, context.Canceled)) {
+			first = err
+		}
+	}
+	return out, first
+}
+
+func (c *comparison) play(ctx context.Context, cs Case, sc Scenario, p *Spec, knob int, seed uint64) (run, error) {
+	var r run
+	s := sim.New(cs.Cluster, sc.Conditions, seed)
+	policy := p.New(cs.Cluster, s, c.config.Trained, cs.Weights, knob)
+	var each func(agent.Round)
+	if c.config.Clock != nil && seed < tuneOffset {
+		each = func(round agent.Round) { r.times = append(r.times, round.Decision) }
+	}
+	score, err := Play(ctx, cs.Cluster, s, policy, c.config.Rounds, c.config.Clock, each)
+	r.score = score
+	if a, ok := policy.(*agent.Agent); ok {
+		r.fallback = float64(a.Fallbacks) / float64(max(a.Decisions, 1))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done++
+	if c.config.Progressed != nil && err == nil {
+		c.config.Progressed(c.done, c.total)
+	}
+	return r, err
+}
+
+// pool adds, for every scenario and policy, the line over all cases: the mean over
+// cases, with intervals from a bootstrap that resamples seeds within each case.
+func pool(lines []Result, config Config) []Result {
+	var pooled []Result
+	for _, sc := range config.Scenarios {
+		var first [][]float64
+		for _, p := range config.Policies {
+			all := Result{Cluster: "all", Scenario: sc.Name, Policy: p.Name, Seeds: config.Seeds, Rounds: config.Rounds, Bound: p.Bound}
+			var ratios, gains [][]float64
+			known := 0.0 // cases with some node's power
+			for _, l := range lines {
+				if l.Scenario != sc.Name || l.Policy != p.Name {
+					continue
+				}
+				all.Nodes += l.Nodes
+				all.Waiting += l.Waiting / float64(len(config.Cases))
+				all.Freshness += l.Freshness / float64(len(config.Cases))
+				all.Fallback += l.Fallback / float64(len(config.Cases))
+				if l.Energy > 0 {
+					all.Energy += l.Energy
+					known++
+				}
+				all.P50, all.P99 = max(all.P50, l.P50), max(all.P99, l.P99)
+				ratios = append(ratios, l.ratios)
+			}
+			if first == nil {
+				first = ratios
+			}
+			for k := range ratios {
+				gains = append(gains, differences(first[k], ratios[k]))
+			}
+			all.Energy /= max(known, 1)
+			i := stats.Bootstrap(ratios)
+			all.Progress, all.Low, all.High, all.Gain = i.Mean, i.Low, i.High, stats.Bootstrap(gains)
+			pooled = append(pooled, all)
+		}
+	}
+	return pooled
+}
+
+func differences(a, b []float64) []float64 {
+	d := make([]float64, len(a))
+	for i := range a {
+		d[i] = a[i] - b[i]
+	}
+	return d
+}

@@ -1,0 +1,11 @@
+// Package evaluation compares policies on simulated clusters, over scenarios and seeds,
+// with paired intervals; it tunes the hyperparameters of those that have some.
+//
+//	policies, err := evaluation.Find([]string{"ddqn", "waterfill", "oracle"})
+//	results, err := evaluation.Compare(ctx, evaluation.Config{
+//		Cases: cases, Scenarios: scenarios, Policies: policies, Trained: trained,
+//		Seeds: 20, Rounds: 400,
+//	})
+//
+// [Play] is a single run of one policy.
+package evaluation

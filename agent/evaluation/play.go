@@ -1,0 +1,85 @@
+package evaluation
+
+import (
+	"context"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+)
+
+// Score is what a run of rounds achieved.
+type Score struct {
+	Goodput   float64 `json:"goodput"`          // counted samples per second x statistical efficiency
+	Waiting   float64 `json:"waiting"`          // share of the nodes' time spent idle, 0..1
+	Freshness float64 `json:"freshness"`        // share of accepted samples computed on the round's own model, 0..1
+	Energy    float64 `json:"energy,omitempty"` // joules per counted sample, of the nodes whose power is known; 0: none is, or nothing was accepted
+	Rounds    int     `json:"rounds"`
+	Seconds   float64 `json:"seconds"` // simulated
+}
+
+// Meter adds up a Score round by round.
+type Meter struct {
+	seconds, effective, idle, nodeTime, accepted, aged float64
+	joules, powered                                    float64 // drawn, and counted samples, of nodes whose power is known
+	rounds                                             int
+}
+
+// Add counts one round, efficiency being its statistical efficiency.
+func (m *Meter) Add(report *cluster.Report, efficiency float64) {
+	wait := report.Wait.Seconds()
+	m.rounds++
+	m.seconds += wait
+	m.effective += report.Counted * efficiency
+	m.accepted += float64(report.Accepted)
+	for i := range report.Nodes {
+		r := &report.Nodes[i]
+		if r.Status == cluster.Absent {
+			continue
+		}
+		m.nodeTime += wait
+		m.idle += min(r.Idle, wait)
+		m.aged += float64(r.Aged)
+		if r.Joules > 0 {
+			m.joules += r.Joules
+			m.powered += float64(r.Samples-r.Aged) + float64(r.Aged)*cluster.Credit(max(r.Behind, 1))
+		}
+	}
+}
+
+// Score is the sum so far.
+func (m *Meter) Score() Score {
+	s := Score{Rounds: m.rounds, Seconds: m.seconds, Freshness: 1}
+	if m.seconds > 0 {
+		s.Goodput = m.effective / m.seconds
+	}
+	if m.nodeTime > 0 {
+		s.Waiting = m.idle / m.nodeTime
+	}
+	if m.accepted > 0 {
+		s.Freshness = 1 - m.aged/m.accepted
+	}
+	if m.powered > 0 {
+		s.Energy = m.joules / m.powered
+	}
+	return s
+}
+
+// Play runs a policy on a simulated cluster for so many rounds. each, if not nil, sees
+// every round; with a clock, decisions are timed.
+func Play(ctx context.Context, c *cluster.Cluster, s *sim.Simulator, p agent.Policy, rounds int, clock func() time.Time, each func(agent.Round)) (Score, error) {
+	var m Meter
+	ctl := agent.Control{Cluster: c, Runner: s, Policy: p, Clock: clock}
+	for range rounds {
+		r, err := ctl.Round(ctx)
+		if err != nil {
+			return Score{}, err
+		}
+		m.Add(r.Report, s.Efficiency(r.Report.Counted))
+		if each != nil {
+			each(r)
+		}
+	}
+	return m.Score(), nil
+}

@@ -1,0 +1,171 @@
+package evaluation
+
+import (
+	"context"
+	"strings"
+)
+
+// Hyperparameter is one of a policy's hyperparameters, with the values that tuning tries.
+type Hyperparameter struct {
+	Name   string // before the value in texts; "": values speak for themselves
+	Values []string
+	Start  int // the value that the search starts from
+}
+
+const (
+	exhaustive = 60 // points of several hyperparameters up to which every one is tried
+	sweeps     = 2  // over the hyperparameters of a larger grid
+)
+
+// Points is the size of the policy's grid, the product of its hyperparameters' values: 1
+// without any. A point is an index below that.
+func (p *Spec) Points() int {
+	n := 1
+	for _, a := range p.Hyperparameters {
+		n *= len(a.Values)
+	}
+	return n
+}
+
+// Text describes a point of the grid.
+func (p *Spec) Text(point int) string {
+	var texts []string
+	for a, v := range split(p.Hyperparameters, point) {
+		text := p.Hyperparameters[a].Values[v]
+		if name := p.Hyperparameters[a].Name; name != "" {
+			text = name + " " + text
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// split returns the values of a point, an index per hyperparameter; the last runs fastest.
+func split(params []Hyperparameter, point int) []int {
+	at := make([]int, len(params))
+	for a := len(params) - 1; a >= 0; a-- {
+		at[a] = point % len(params[a].Values)
+		point /= len(params[a].Values)
+	}
+	return at
+}
+
+// join is the inverse of split.
+func join(params []Hyperparameter, at []int) int {
+	point := 0
+	for a := range params {
+		point = point*len(params[a].Values) + at[a]
+	}
+	return point
+}
+
+// block returns the points that differ from the given one only in the hyperparameters from
+// first to end-1.
+func block(params []Hyperparameter, point, first, end int) []int {
+	at := split(params, point)
+	points := []int{point}
+	for a := first; a < end; a++ {
+		var all []int
+		for _, q := range points {
+			copy(at, split(params, q))
+			for v := range params[a].Values {
+				at[a] = v
+				all = append(all, join(params, at))
+			}
+		}
+		points = all
+	}
+	return points
+}
+
+// whole says whether every point of the grid is tried.
+func (p *Spec) whole() bool { return len(p.Hyperparameters) < 2 || p.Points() <= exhaustive }
+
+// mostTried is how many points tuning tries at most.
+func (p *Spec) mostTried() int {
+	if p.whole() {
+		return p.Points()
+	}
+	n := 1
+	for _, a := range p.Hyperparameters {
+		n += sweeps * (len(a.Values) - 1)
+	}
+	return n
+}
+
+// Tune returns the point of p's grid that reaches the highest goodput on
+// config.TuneSeeds seeds, which are never seeds 0 to 2^32-1; where the grid is a product
+// of several hyperparameters with more than 60 points, the highest that coordinate descent
+// meets: from their starts, two sweeps in which each in turn is set to its best value. Of
+// config it reads only TuneSeeds, Rounds, Trained and Progressed.
+func Tune(ctx context.Context, config Config, cs Case, sc Scenario, p *Spec) (int, error) {
+	if config.TuneSeeds == 0 {
+		config.TuneSeeds = 10
+	}
+	c := &comparison{config: config, total: p.mostTried() * config.TuneSeeds}
+	return c.tune(ctx, cs, sc, p)
+}
+
+func (c *comparison) tune(ctx context.Context, cs Case, sc Scenario, p *Spec) (int, error) {
+	s := search{c: c, cs: cs, sc: sc, p: p, means: map[int]float64{}}
+	point, err := 0, error(nil)
+	if p.whole() {
+		return s.best(ctx, block(p.Hyperparameters, 0, 0, len(p.Hyperparameters)))
+	}
+	for _, a := range p.Hyperparameters {
+		point = point*len(a.Values) + a.Start
+	}
+	for step := 0; step < sweeps*len(p.Hyperparameters) && err == nil; step++ {
+		a := step % len(p.Hyperparameters)
+		point, err = s.best(ctx, block(p.Hyperparameters, point, a, a+1))
+	}
+	c.skip((p.mostTried() - len(s.means)) * c.config.TuneSeeds)
+	return point, err
+}
+
+// skip takes runs that are not needed off the total.
+func (c *comparison) skip(runs int) {
+	c.mu.Lock()
+	c.total -= runs
+	c.mu.Unlock()
+}
+
+// search is the tuning of one policy.
+type search struct {
+	c         *comparison
+	cs        Case
+	sc        Scenario
+	p         *Spec
+	reference []run           // of the first point
+	means     map[int]float64 // goodput over the reference's, summed over seeds
+}
+
+// best tries the points that were not tried yet and returns the best of all given, the
+// first of equals.
+func (s *search) best(ctx context.Context, points []int) (int, error) {
+	var untried []int
+	for _, k := range points {
+		if _, ok := s.means[k]; !ok {
+			untried = append(untried, k)
+		}
+	}
+	runs, err := s.c.runs(ctx, s.cs, s.sc, s.p, untried, tuneOffset, s.c.config.TuneSeeds)
+	if err != nil {
+		return 0, err
+	}
+	for i, k := range untried {
+		if s.reference == nil {
+			s.reference = runs[i]
+		}
+		for seed, r := range runs[i] {
+			s.means[k] += r.score.Goodput / max(s.reference[seed].score.Goodput, 1e-300)
+		}
+	}
+	best := points[0]
+	for _, k := range points[1:] {
+		if s.means[k] > s.means[best] {
+			best = k
+		}
+	}
+	return best, nil
+}

@@ -1,0 +1,45 @@
+package agent
+
+// Record is what a policy file says about itself, in its metadata.
+type Record struct {
+	Version   int         `json:"version"` // of the meaning of features and actions: recordVersion
+	Advantage float64     `json:"advantage"`
+	Low       []float32   `json:"low"`        // range of every feature in training
+	High      []float32   `json:"high"`       // the same
+	RoundLow  []float32   `json:"round_low"`  // the same of the round's row
+	RoundHigh []float32   `json:"round_high"` // the same
+	Config    TrainConfig `json:"config"`
+	Updates   int         `json:"updates"`
+	Return    float64     `json:"return"`    // mean own reward per round at the end of training
+	Workloads []string    `json:"workloads"` // trained on
+	Devices   []string    `json:"devices"`   // trained on
+}
+
+// recordVersion changes whenever env's features or actions change their meaning.
+const recordVersion = 3
+
+// TrainConfig says how a policy is trained; package training does it and calls it Config.
+// The defaults, with seed 1, train the embedded policy; each says why.
+type TrainConfig struct {
+	Seed uint64 `json:"seed"`
+	// Steps is the number of rounds over all environments. Zero: 1,500,000; beyond a
+	// million the return no longer rises.
+	Steps int `json:"steps"`
+	// Envs is the number of episodes side by side. Zero: 128; with 32, the replay held so
+	// few different clusters at a time that the network chased them.
+	Envs int `json:"envs"`
+	// Updates is the number of gradient steps per step of all environments. Zero: 12,
+	// which keeps the learner's core as busy as the actor's.
+	Updates int `json:"updates"`
+	// Gamma is the discount per round. Zero: 0.5; what a choice does is seen at once,
+	// and a longer horizon only adds noise.
+	Gamma float64 `json:"gamma"`
+	// Explore is the share of random actions of an exploring node. Zero: 0.8; rewards
+	// are the nodes' own, so one node's exploring does not blur another's.
+	Explore float64 `json:"explore"`
+	// Hidden are the widths of the network's layers. Nil: 64, 64.
+	Hidden []int `json:"hidden"`
+	// Variant trains without a part of the method, to see what that is worth: one of
+	// training.Variants. Empty: the method.
+	Variant string `json:"variant,omitempty"`
+}

@@ -1,0 +1,202 @@
+package training
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+
+	"github.com/google/renameio/v2"
+	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// A checkpoint file is described byte by byte in docs/reference/formats/training-checkpoint.md. The
+// environments are not stored but played again: each episode's generator state and the
+// actions so far lead to the same bits.
+const (
+	checkpointMagic = "EKTRAIN2"
+	maxCheckpoint   = 1 << 30 // bytes of the header
+)
+
+// ErrCheckpoint marks every error about the content of a checkpoint file: bad input.
+var ErrCheckpoint = errors.New("invalid training checkpoint")
+
+type checkpoint struct {
+	Config    Config             `json:"config"`
+	Sets      int                `json:"sets"`
+	PCG       []byte             `json:"pcg"`
+	Low       []float32          `json:"low"`
+	High      []float32          `json:"high"`
+	RoundLow  []float32          `json:"round_low"`
+	RoundHigh []float32          `json:"round_high"`
+	Returned  float64            `json:"returned"`
+	Team      float64            `json:"team"`
+	Streams   []checkpointStream `json:"streams"`
+}
+
+type checkpointStream struct {
+	Born    []byte   `json:"born"`
+	Actions [][]byte `json:"actions"`
+}
+
+// SaveCheckpoint writes everything that LoadCheckpoint needs to go on as if training
+// had not been interrupted. The file replaces an older one only when it is complete.
+func (t *Trainer) SaveCheckpoint(path string) (err error) {
+	c := checkpoint{Config: t.config, Sets: t.sets, Low: t.low, High: t.high, RoundLow: t.rounds.low, RoundHigh: t.rounds.high, Returned: t.returned, Team: t.team}
+	if c.PCG, err = t.pcg.MarshalBinary(); err != nil {
+		return fmt.Errorf("training: checkpoint %s: %w", path, err)
+	}
+	for _, s := range t.streams {
+		c.Streams = append(c.Streams, checkpointStream{Born: s.born, Actions: s.history})
+	}
+	header, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("training: checkpoint %s: %w", path, err)
+	}
+	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
+	if err != nil {
+		return fmt.Errorf("training: checkpoint: %w", err)
+	}
+	defer f.Cleanup()
+	le := binary.LittleEndian
+	b := le.AppendUint64([]byte(checkpointMagic), uint64(len(header)))
+	b = le.AppendUint64(append(b, header...), xxh3.Hash(header))
+	if _, err := f.Write(b); err != nil {
+		return fmt.Errorf("training: checkpoint %s: %w", path, err)
+	}
+	// The first state's length is known only once it is written.
+	at := int64(len(b))
+	_, err = f.Write(make([]byte, 8))
+	if err == nil {
+		err = t.learner.SaveState(f, t.replay)
+	}
+	if err == nil {
+		var end int64
+		if end, err = f.Seek(0, io.SeekCurrent); err == nil {
+			_, err = f.WriteAt(le.AppendUint64(nil, uint64(end-at-8)), at)
+		}
+	}
+	if err == nil {
+		err = t.rounds.learner.SaveState(f, t.rounds.replay)
+	}
+	if err != nil {
+		return fmt.Errorf("training: checkpoint %s: %w", path, err)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("training: checkpoint %s: %w", path, err)
+	}
+	return nil
+}
+
+// LoadCheckpoint restores a training run. The catalogue must be the one it was started
+// with. Errors about the content wrap ErrCheckpoint.
+func LoadCheckpoint(catalogue *profile.Catalogue, path string) (*Trainer, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("training: checkpoint: %w", err)
+	}
+	defer f.Close()
+	t, err := readCheckpoint(catalogue, f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrCheckpoint, err)
+	}
+	return t, nil
+}
+
+func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error) {
+	start := make([]byte, len(checkpointMagic)+8)
+	if _, err := io.ReadFull(r, start); err != nil || string(start[:len(checkpointMagic)]) != checkpointMagic {
+		return nil, errors.New("it does not begin like one")
+	}
+	size := binary.LittleEndian.Uint64(start[len(checkpointMagic):])
+	if size > maxCheckpoint {
+		return nil, fmt.Errorf("a header of %d bytes; at most %d are possible", size, maxCheckpoint)
+	}
+	// Copied as it comes, so that a false size does not take memory that no file fills.
+	var body bytes.Buffer
+	if n, err := io.CopyN(&body, r, int64(size)+8); err != nil {
+		return nil, fmt.Errorf("truncated: %d of %d bytes of the header", n, size+8)
+	}
+	header := body.Bytes()[:size]
+	if binary.LittleEndian.Uint64(body.Bytes()[size:]) != xxh3.Hash(header) {
+		return nil, errors.New("the header's checksum is wrong")
+	}
+	var c checkpoint
+	if err := json.Unmarshal(header, &c); err != nil {
+		return nil, err
+	}
+	// Before the trainer takes memory for as many environments as the header names.
+	config := c.Config.withDefaults()
+	if len(c.Streams) != config.Envs || len(c.Low) != env.Features || len(c.High) != env.Features || len(c.RoundLow) != env.RoundFeatures || len(c.RoundHigh) != env.RoundFeatures {
+		return nil, errors.New("its parts do not fit together")
+	}
+	t, err := newTrainer(catalogue, config)
+	if err != nil {
+		return nil, err
+	}
+	if c.Sets < 0 || c.Sets > config.sets() {
+		return nil, fmt.Errorf("%d sets of steps are done, of %d", c.Sets, config.sets())
+	}
+	for k, s := range t.streams {
+		if err := s.replay(t.sampler, c.Streams[k]); err != nil {
+			return nil, fmt.Errorf("environment %d: %w", k, err)
+		}
+	}
+	if err := t.pcg.UnmarshalBinary(c.PCG); err != nil {
+		return nil, err
+	}
+	var length [8]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, errors.New("truncated before the learners' states")
+	}
+	first := binary.LittleEndian.Uint64(length[:])
+	if first > math.MaxInt64 {
+		return nil, fmt.Errorf("a state of %d bytes", first)
+	}
+	if err := t.learner.LoadState(io.LimitReader(r, int64(first)), t.replay); err != nil {
+		return nil, err
+	}
+	if err := t.rounds.learner.LoadState(r, t.rounds.replay); err != nil {
+		return nil, err
+	}
+	t.rounds.low, t.rounds.high = c.RoundLow, c.RoundHigh
+	t.sets, t.low, t.high, t.returned, t.team = c.Sets, c.Low, c.High, c.Returned, c.Team
+	return t, nil
+}
+
+// replay plays an episode again.
+func (s *stream) replay(sampler *Sampler, c checkpointStream) error {
+	var pcg rand.PCG
+	if err := pcg.UnmarshalBinary(c.Born); err != nil {
+		return err
+	}
+	if started, err := s.draw(sampler, rand.New(&pcg)); err != nil || !started {
+		return errors.Join(errors.New("the episode cannot be drawn again; were other profiles in use?"), err)
+	}
+	for round, actions := range c.Actions {
+		n := s.env.Size()
+		if len(actions) != n+1 || int(actions[n]) > len(cluster.Rules) {
+			return fmt.Errorf("round %d: %d actions for %d nodes; were other profiles in use?", round, len(actions)-1, n)
+		}
+		for i, a := range actions[:n] {
+			s.actions[i] = int(a)
+		}
+		if rule := int(actions[n]) - 1; rule >= 0 {
+			s.env.SetRule(rule)
+		}
+		if _, err := s.env.Step(s.actions); err != nil {
+			return err
+		}
+	}
+	s.born, s.history = c.Born, c.Actions
+	return nil
+}

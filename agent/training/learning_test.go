@@ -1,0 +1,112 @@
+package training
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// ownReturn is the mean own reward per round and node of trained, or of random actions
+// where it is nil, in episodes of their own.
+func ownReturn(t *testing.T, trained *agent.Trained, seed uint64) float64 {
+	t.Helper()
+	sampler, err := NewSampler(profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	draw, rng := rand.New(rand.NewPCG(seed, 77)), rand.New(rand.NewPCG(seed, 78))
+	var actor *ddqn.Actor
+	if trained != nil {
+		actor = ddqn.NewActor(trained.Network)
+		defer func() {
+			if err := actor.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	speed := weights32(agenttest.Speed)
+	per, sum, count := len(env.Actions)*env.Objectives, 0.0, 0
+	var rows, q []float32
+	for range 8 {
+		config, err := sampler.Episode(draw, 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Weights = agenttest.Speed
+		e, err := env.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		step, err := e.Reset()
+		if err != nil {
+			t.Fatal(err)
+		}
+		actions := make([]int, e.Size())
+		for step.Kind != env.Last {
+			if actor != nil {
+				rows = e.Rows(rows)
+				q = actor.Q(q, rows)
+			}
+			for i := range actions {
+				if actions[i] = rng.IntN(len(env.Actions)); actor != nil {
+					actions[i] = ddqn.Greedy(q[i*per:(i+1)*per], len(env.Actions), env.Objectives, speed)
+				}
+			}
+			if step, err = e.Step(actions); err != nil {
+				t.Fatal(err)
+			}
+			for i := range actions {
+				sum += float64(step.Nodes[i*env.Objectives])
+				count++
+			}
+		}
+	}
+	return sum / float64(count)
+}
+
+// A few seconds of training must show: the loss (rewards are losses) falls over the run,
+// and in episodes of its own the policy loses far less than random actions.
+func TestLearningFloor(t *testing.T) {
+	if agenttest.UnderRace {
+		t.Skip("TestSameSeedSamePolicy trains under the race detector")
+	}
+	var sections struct {
+		Scratch struct {
+			Note   string          `json:"note"`
+			Config Config          `json:"config"`
+			Trials int             `json:"trials"`
+			Early  agenttest.Floor `json:"saved_over_first_sets"`
+			Random agenttest.Floor `json:"saved_over_random"`
+		} `json:"from_scratch"`
+	}
+	agenttest.ReadFloors(t, &sections)
+	f := sections.Scratch
+	var saved, better []float64
+	for trial := range uint64(f.Trials) {
+		config := f.Config
+		config.Seed = trial
+		trainer, err := NewTrainer(profile.Embedded(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, last := 0.0, 0.0
+		if err := trainer.Run(context.Background(), func(p Progress) {
+			if p.Epsilon > 0.7 { // while nearly all actions are random
+				first = p.Return
+			}
+			last = p.Return
+		}); err != nil {
+			t.Fatal(err)
+		}
+		saved = append(saved, 1-last/first)
+		better = append(better, 1-ownReturn(t, trainer.Trained(), trial)/ownReturn(t, nil, trial))
+	}
+	f.Early.Check(t, "share of the first sets' loss that is gone", saved)
+	f.Random.Check(t, "share of random actions' loss that is gone", better)
+}

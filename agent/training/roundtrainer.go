@@ -1,0 +1,81 @@
+package training
+
+import (
+	"math/rand/v2"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// roundTrainer learns what the moving averages of the rules' values miss: a network per
+// round whose actions are the rules and whose reward is what a rule's value, played out
+// in a copy of the episode, has above its average (env.Step.Rules). A judged round
+// teaches several rules at once, drawn at random.
+type roundTrainer struct {
+	replay    *ddqn.Replay
+	learner   *ddqn.Learner
+	actor     *ddqn.Actor
+	low, high []float32
+}
+
+func (r *roundTrainer) init(config Config) error {
+	r.low, r.high = make([]float32, env.RoundFeatures), make([]float32, env.RoundFeatures)
+	spec := ddqn.Spec{Features: env.RoundFeatures, Actions: len(cluster.Rules), Objectives: env.Objectives, Hidden: config.Hidden}
+	net, err := ddqn.NewNetwork(spec, rand.New(rand.NewPCG(config.Seed, 4)))
+	if err != nil {
+		return err
+	}
+	r.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: roundKeep, Group: trainGroup, Features: env.RoundFeatures, Objectives: env.Objectives})
+	if err != nil {
+		return err
+	}
+	r.learner, err = ddqn.NewLearner(ddqn.LearnerConfig{
+		Batch: trainRows / trainGroup, Group: trainGroup, NStep: 1,
+		LearningRate: trainRate, DecayUpdates: config.sets() * config.Updates / roundUpdates, FinalRate: 0.02,
+	}, net, rand.NewPCG(config.Seed, 5))
+	r.actor = ddqn.NewActor(net)
+	return err
+}
+
+// rule chooses the round's rule in a stream where it is free, and notes what was seen.
+func (t *Trainer) rule(s *stream, random float64) {
+	s.judged = s.judged[:0]
+	allowed := s.env.Allowed()
+	if len(allowed) == 0 {
+		return
+	}
+	s.row = s.env.RoundRow(s.row)
+	widen(t.rounds.low, t.rounds.high, s.row)
+	s.values = t.rounds.actor.Q(s.values, s.row)
+	s.rule = s.env.BestRule(s.values)
+	if t.rng.Float64() < max(roundExplore, random) {
+		s.rule = allowed[t.rng.IntN(len(allowed))]
+	}
+	s.env.SetRule(s.rule)
+	if t.rng.Float64() >= askNodes/float64(s.env.Size()) {
+		return
+	}
+	p := ddqn.Step{Kind: ddqn.First, Actions: make([]int, trainGroup), Weights: weights32(s.weights)}
+	for k := range p.Actions {
+		p.Actions[k] = t.rng.IntN(len(cluster.Rules))
+		p.Rows = append(p.Rows, s.row...)
+	}
+	s.env.Ask(p.Actions)
+	s.judged = append(s.judged, p)
+}
+
+// judge notes what the rules asked for were worth. Each such round is an episode of its
+// own: what a rule leaves to later rounds is in its reward.
+func (s *stream) judge(step env.Step) {
+	if len(s.judged) == 0 {
+		return
+	}
+	p := &s.judged[0]
+	p.Rewards = append([]float32(nil), step.Rules...)
+	if len(step.Rules) == 0 { // the nodes left could not hold the global batch
+		s.judged = s.judged[:0]
+		return
+	}
+	s.judged = append(s.judged, ddqn.Step{Kind: ddqn.Last, Terminal: true, Rows: p.Rows})
+}

@@ -1,0 +1,142 @@
+package training
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// stream is one environment of a training run and the nodes followed in it.
+type stream struct {
+	env     *env.Env
+	weights [env.Objectives]float64
+	follow  []int // nodes whose rows go into the replay
+	rows    []float32
+	q       []float32
+	actions []int
+	row     []float32 // the round's
+	values  []float32
+	rule    int         // of the round, -1: fixed
+	judged  []ddqn.Step // like played, of the round's network
+	played  []ddqn.Step // since the last keep: a step, and the Last one if it ended the episode
+
+	born    []byte   // state of the generator from which the episode was drawn
+	history [][]byte // of the episode so far, one byte a node's action and one for the rule: what a checkpoint replays
+}
+
+// begin starts a new episode in a stream.
+func (t *Trainer) begin(s *stream) error {
+	for {
+		var err error
+		if s.born, err = t.pcg.MarshalBinary(); err != nil {
+			return err
+		}
+		s.history = s.history[:0]
+		if started, err := s.draw(t.sampler, t.rng); err != nil || started {
+			return err
+		}
+	}
+}
+
+// draw sets up the episode that rng leads to, false if it ends before it begins.
+func (s *stream) draw(sampler *Sampler, rng *rand.Rand) (bool, error) {
+	config, err := sampler.Episode(rng, int(logUniform(rng, trainShort, trainLong)))
+	if err != nil {
+		return false, err
+	}
+	e, err := env.New(config)
+	if err != nil {
+		return false, err
+	}
+	first, err := e.Reset()
+	if err != nil {
+		return false, err
+	}
+	s.env, s.weights = e, config.Weights
+	s.follow = rng.Perm(e.Size())
+	s.follow = s.follow[:min(len(s.follow), trainGroup)]
+	s.actions = make([]int, e.Size())
+	s.played, s.judged, s.rule = s.played[:0], s.judged[:0], -1
+	return first.Kind != env.Last, nil
+}
+
+// act chooses the actions of stream k. One node in 24 explores, of the followed ones,
+// and less in some streams than in others: were all to, the network would know large
+// fleets only in turmoil.
+func (t *Trainer) act(s *stream, k int, random float64) {
+	const width = env.Objectives
+	per, weights := len(env.Actions)*width, weights32(s.weights)
+	for i := range s.actions {
+		s.actions[i] = ddqn.Greedy(s.q[i*per:(i+1)*per], len(env.Actions), width, weights)
+	}
+	epsilon := t.config.Explore * math.Pow(0.1, float64(k)/float64(len(t.streams)))
+	explorers := min(max(len(s.actions)/fleetPerNode, 1), len(s.follow))
+	for f, i := range s.follow {
+		if t.rng.Float64() < random || f < explorers && t.rng.Float64() < epsilon {
+			s.actions[i] = t.rng.IntN(len(env.Actions))
+		}
+	}
+}
+
+// note records what is seen and chosen before the step that plays it.
+func (s *stream) note() {
+	kind := ddqn.Mid
+	if len(s.history) == 0 {
+		kind = ddqn.First
+	}
+	p := s.observe(kind)
+	p.Actions = make([]int, trainGroup)
+	p.Rewards = make([]float32, trainGroup*env.Objectives)
+	p.Weights = weights32(s.weights)
+	done := make([]byte, len(s.actions)+1)
+	for i, a := range s.actions {
+		done[i] = byte(a)
+	}
+	done[len(s.actions)] = byte(s.rule + 1)
+	s.history = append(s.history, done)
+	for k, i := range s.follow {
+		p.Actions[k] = s.actions[i]
+	}
+	s.played = append(s.played[:0], p)
+}
+
+// earn records what the step led to; it returns the sum of the followed nodes' own
+// speed rewards.
+func (s *stream) earn(step env.Step, own, team float64) float64 {
+	sum, p := 0.0, &s.played[0]
+	for k, i := range s.follow {
+		for o := range env.Objectives {
+			p.Rewards[k*env.Objectives+o] = float32(own)*step.Nodes[i*env.Objectives+o] + float32(team*step.Reward[o])
+		}
+		sum += float64(step.Nodes[i*env.Objectives])
+	}
+	s.judge(step)
+	if step.Kind == env.Last {
+		s.rows = s.env.Rows(s.rows)
+		last := s.observe(ddqn.Last)
+		last.Terminal = step.Terminal
+		s.played = append(s.played, last)
+	}
+	return sum
+}
+
+// observe copies the followed nodes' rows into a replay step.
+func (s *stream) observe(kind ddqn.Kind) ddqn.Step {
+	p := ddqn.Step{Kind: kind, Rows: make([]float32, trainGroup*env.Features), Live: make([]bool, trainGroup)}
+	present := s.env.Live()
+	for k, i := range s.follow {
+		copy(p.Rows[k*env.Features:], s.rows[i*env.Features:(i+1)*env.Features])
+		p.Live[k] = present[i]
+	}
+	return p
+}
+
+func weights32(w [env.Objectives]float64) []float32 {
+	w32 := make([]float32, len(w))
+	for o, v := range w {
+		w32[o] = float32(v)
+	}
+	return w32
+}
