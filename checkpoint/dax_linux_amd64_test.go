@@ -1,24 +1,27 @@
 package checkpoint
 
 import (
-	"bytes"
 	"errors"
-	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
 )
 
 // There is no persistent memory on most machines: a file that is mapped without MAP_SYNC takes the same stores.
 func TestMapped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.ckpt")
-	disk, publish, err := createDisk(path, false)
+	disk, publish, err := storage.CreateDisk(path, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := CreateOn(&mapped{diskFile: disk, flags: unix.MAP_SHARED}, model(0), Options{})
+	mapped, err := storage.OpenMapped(disk, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := CreateOn(mapped, model(0), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,63 +55,5 @@ func TestDAXRefused(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(path + "*"); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
-	}
-}
-
-func TestStorePast(t *testing.T) {
-	file, err := os.Create(filepath.Join(t.TempDir(), "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &mapped{diskFile: newDisk(file, os.O_RDWR, false), flags: unix.MAP_SHARED}
-	defer m.Close()
-	const size = 1 << 16
-	if err := m.Allocate(size, nil); err != nil {
-		t.Fatal(err)
-	}
-	r := rand.New(rand.NewPCG(1, 2))
-	twin := make([]byte, size)
-	for range 2000 {
-		at := 8 * r.IntN(size/8)
-		n := r.IntN(min(size-at, 300) + 1)
-		p := make([]byte, n)
-		for i := range p {
-			p[i] = byte(r.Uint32())
-		}
-		if _, err := m.WriteAt(p, int64(at)); err != nil {
-			t.Fatal(err)
-		}
-		copy(twin[at:at+(n+7)&^7], make([]byte, 8+n)) // up to the next word it may write zeros
-		copy(twin[at:], p)
-	}
-	got := make([]byte, size)
-	if _, err := m.ReadAt(got, 0); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, twin) {
-		t.Error("stores differ from copies")
-	}
-	if _, err := m.WriteAt(make([]byte, 9), size-8); err == nil {
-		t.Error("stored past the end")
-	}
-}
-
-func BenchmarkStorePast(b *testing.B) {
-	file, err := os.Create(filepath.Join(b.TempDir(), "x"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	m := &mapped{diskFile: newDisk(file, os.O_RDWR, false), flags: unix.MAP_SHARED}
-	defer m.Close()
-	const size = 64 << 20
-	if err := m.Allocate(size, nil); err != nil {
-		b.Fatal(err)
-	}
-	p := make([]byte, size)
-	b.SetBytes(size)
-	for b.Loop() {
-		if _, err := m.WriteAt(p, 0); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

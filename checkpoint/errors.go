@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 
+	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
@@ -21,7 +22,7 @@ var (
 	// ErrSchema is told of a file with other arrays than the program's, or of an array that is none of the file's.
 	ErrSchema = badinput.New("checkpoint: arrays differ")
 	// ErrLocked is told where another process writes the file.
-	ErrLocked = badinput.New("checkpoint: another process has the file open for writing")
+	ErrLocked = storage.ErrLocked
 	// ErrBusy is told by Begin where no slot is free and Options.WhenFull is Fail.
 	ErrBusy = errors.New("checkpoint: no slot is free")
 	// ErrIncomplete is told by Commit where an array has not been written.

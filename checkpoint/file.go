@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
 )
 
 // File is an open checkpoint file. Begin, Write, Commit and Ready are for one goroutine, the one that trains; the
@@ -72,14 +74,14 @@ func create(path string, arrays []Array, o Options) (*File, error) {
 	if err := errors.Join(o.Validate(), check(arrays)); err != nil {
 		return nil, err
 	}
-	disk, publish, err := createDisk(path, o.Direct)
+	disk, publish, err := storage.CreateDisk(path, o.Direct)
 	if err != nil {
 		return nil, err
 	}
 	var f *File
 	s := Storage(disk)
 	if o.DAX {
-		s, err = openDAX(disk)
+		s, err = storage.OpenDAX(disk)
 	}
 	if err == nil {
 		f, err = CreateOn(s, arrays, o)
@@ -90,7 +92,7 @@ func create(path string, arrays []Array, o Options) (*File, error) {
 		}
 	}
 	if err != nil {
-		_ = os.Remove(disk.Name()) // the error that counts is told
+		_ = os.Remove(disk.Name()) // the error that counts is returned
 		disk.Close()
 		return nil, err
 	}
@@ -151,11 +153,11 @@ func openStorage(path string, o Options) (Storage, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("no regular file: %w", ErrFormat)
 	}
-	d, err := openDisk(path, !o.ReadOnly, o.Direct)
+	d, err := storage.OpenDisk(path, !o.ReadOnly, o.Direct)
 	if err != nil || !o.DAX || o.ReadOnly {
 		return d, err
 	}
-	s, err := openDAX(d)
+	s, err := storage.OpenDAX(d)
 	if err != nil {
 		d.Close()
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/zeebo/xxh3"
 )
@@ -67,11 +66,4 @@ func (f *File) readArray(i int, at int64, want uint64, to, scratch []byte, progr
 		return scratch, fmt.Errorf("array %q: checksum differs: %w", f.head.arrays[i].Name, ErrCorrupt)
 	}
 	return scratch, nil
-}
-
-// aligned makes memory that begins at a block.
-func aligned(n int) []byte {
-	b := make([]byte, n+block)
-	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (block - 1)
-	return b[skip : skip+n]
 }

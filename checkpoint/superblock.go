@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
 )
 
 // The file, docs/reference/formats/checkpoint.md:
@@ -14,7 +16,7 @@ import (
 //
 // A slot holds the arrays, each aligned to a block, then its manifest.
 const (
-	block     = 4096
+	block     = storage.Block
 	slotAlign = 2 << 20 // what a processor maps in one piece
 	version   = 1
 	nativeOne = 0x01020304 // written in the machine's byte order

@@ -1,4 +1,4 @@
-package checkpoint
+package storage
 
 import (
 	"fmt"
@@ -8,20 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapped is a file on persistent memory, mapped with MAP_SYNC: the kernel keeps the file system's own records of the
+// Mapped is a file on persistent memory, mapped with MAP_SYNC: the kernel keeps the file system's own records of the
 // mapped blocks durable, so that stores past the caches and a fence are all that a flush needs. Reads go through the
 // file: a defect of the memory is then an error, not a signal.
-type mapped struct {
-	*diskFile
+type Mapped struct {
+	*Disk
 	memory []byte
 	flags  int
 }
 
 const daxFlags = unix.MAP_SHARED_VALIDATE | unix.MAP_SYNC
 
-// openDAX maps a file, or where it is empty only tries whether that is possible.
-func openDAX(d *diskFile) (Storage, error) {
-	m := &mapped{diskFile: d, flags: daxFlags}
+// OpenDAX maps a file, or where it is empty only tries whether that is possible.
+func OpenDAX(d *Disk) (*Mapped, error) { return OpenMapped(d, daxFlags) }
+
+// OpenMapped is OpenDAX with flags of mmap: unix.MAP_SHARED alone maps an ordinary file, whose Flush then promises nothing.
+func OpenMapped(d *Disk, flags int) (*Mapped, error) {
+	m := &Mapped{Disk: d, flags: flags}
 	size, err := d.Size()
 	if err != nil {
 		return nil, err
@@ -29,16 +32,16 @@ func openDAX(d *diskFile) (Storage, error) {
 	if size > 0 {
 		return m, m.mmap(size)
 	}
-	if err := d.Truncate(block); err != nil {
+	if err := d.Truncate(Block); err != nil {
 		return nil, err
 	}
-	if err := m.mmap(block); err != nil {
+	if err := m.mmap(Block); err != nil {
 		return nil, err
 	}
 	return m, m.unmap()
 }
 
-func (m *mapped) mmap(size int64) error {
+func (m *Mapped) mmap(size int64) error {
 	b, err := unix.Mmap(int(m.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, m.flags)
 	if err != nil {
 		return fmt.Errorf("map %s with MAP_SYNC: %w; DAX needs a file system mounted with -o dax on persistent memory, leave it out elsewhere", m.Name(), err)
@@ -47,7 +50,7 @@ func (m *mapped) mmap(size int64) error {
 	return nil
 }
 
-func (m *mapped) unmap() error {
+func (m *Mapped) unmap() error {
 	if m.memory == nil {
 		return nil
 	}
@@ -56,18 +59,18 @@ func (m *mapped) unmap() error {
 	return unix.Munmap(b)
 }
 
-// Allocate is Storage's.
-func (m *mapped) Allocate(size int64, progress func(done, total int64)) error {
-	if err := m.diskFile.Allocate(size, progress); err != nil {
+// Allocate gives the file its length, full of zeros that are durable, and maps it.
+func (m *Mapped) Allocate(size int64, progress func(done, total int64)) error {
+	if err := m.Disk.Allocate(size, progress); err != nil {
 		return err
 	}
 	return m.mmap(size)
 }
 
-// WriteAt is io.WriterAt's. It stores whole words of 8 bytes; at is a multiple of 8, and what follows p up to the next
+// WriteAt stores whole words of 8 bytes; at is a multiple of 8, and what follows p up to the next
 // one is room that the format leaves.
-func (m *mapped) WriteAt(p []byte, at int64) (int, error) {
-	if at < 0 || at%8 != 0 || align(at+int64(len(p)), 8) > int64(len(m.memory)) {
+func (m *Mapped) WriteAt(p []byte, at int64) (int, error) {
+	if at < 0 || at%8 != 0 || (at+int64(len(p))+7)&^7 > int64(len(m.memory)) {
 		return 0, fmt.Errorf("store %d bytes at %d of %d: %w", len(p), at, len(m.memory), io.ErrShortWrite)
 	}
 	whole := len(p) &^ 7
@@ -82,21 +85,21 @@ func (m *mapped) WriteAt(p []byte, at int64) (int, error) {
 	return len(p), nil
 }
 
-// Fence is Storage's.
-func (*mapped) Fence() error {
+// Fence keeps later stores from becoming durable before earlier ones.
+func (*Mapped) Fence() error {
 	storeFence()
 	return nil
 }
 
-// Flush is Storage's: what was stored past the caches is durable after a fence.
-func (m *mapped) Flush() error { return m.Fence() }
+// Flush returns once everything stored is durable: what was stored past the caches is durable after a fence.
+func (m *Mapped) Flush() error { return m.Fence() }
 
-// Close is Storage's.
-func (m *mapped) Close() error {
+// Close unmaps and closes the file.
+func (m *Mapped) Close() error {
 	if err := m.unmap(); err != nil {
 		return err
 	}
-	return m.diskFile.Close()
+	return m.Disk.Close()
 }
 
 // storePast copies n bytes, a multiple of 8, with stores that do not stay in the processor's caches. dst is a

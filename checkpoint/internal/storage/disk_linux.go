@@ -1,4 +1,4 @@
-package checkpoint
+package storage
 
 import (
 	"errors"
@@ -11,17 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskFile is an ordinary file, written by pwrite into blocks that are allocated already, with write-back begun at once
+// Disk is an ordinary file, written by pwrite into blocks that are allocated already, with write-back begun at once
 // and one fdatasync at the end. With Options.Direct large pieces go past the page cache (O_DIRECT), where that can be
 // (decision 9).
-type diskFile struct {
+type Disk struct {
 	*os.File
 	direct *os.File // the same past the page cache, or nil
 }
 
+// The calls that make bytes durable. The tests record them: that one is left out shows only when the power fails.
+var (
+	fdatasync = unix.Fdatasync
+	fsync     = (*os.File).Sync
+)
+
 // newDisk opens the file a second time, past the cache, where that is asked for and possible.
-func newDisk(f *os.File, flag int, past bool) *diskFile {
-	d := &diskFile{File: f}
+func newDisk(f *os.File, flag int, past bool) *Disk {
+	d := &Disk{File: f}
 	if !past {
 		return d
 	}
@@ -31,8 +37,8 @@ func newDisk(f *os.File, flag int, past bool) *diskFile {
 	return d
 }
 
-// Close is Storage's.
-func (d *diskFile) Close() error {
+// Close closes the file.
+func (d *Disk) Close() error {
 	if d.direct != nil {
 		d.direct.Close()
 	}
@@ -42,8 +48,8 @@ func (d *diskFile) Close() error {
 // zeroChunk is how much Allocate writes at a time.
 const zeroChunk = 4 << 20
 
-// createDisk makes an empty file that does not appear under its name until publish.
-func createDisk(path string, past bool) (s *diskFile, publish func() error, err error) {
+// CreateDisk makes an empty file that does not appear under its name until publish.
+func CreateDisk(path string, past bool) (s *Disk, publish func() error, err error) {
 	temporary := path + ".creating"
 	f, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -74,7 +80,8 @@ func createDisk(path string, past bool) (s *diskFile, publish func() error, err 
 	}, nil
 }
 
-func openDisk(path string, write, past bool) (*diskFile, error) {
+// OpenDisk opens a file; for writing it locks it, or returns ErrLocked. With past, large pieces go past the page cache.
+func OpenDisk(path string, write, past bool) (*Disk, error) {
 	flag := os.O_RDONLY
 	if write {
 		flag = os.O_RDWR
@@ -110,11 +117,11 @@ func syncFolder(path string) error {
 		return err
 	}
 	defer d.Close()
-	return d.Sync()
+	return fsync(d)
 }
 
-// Size is Storage's.
-func (d *diskFile) Size() (int64, error) {
+// Size is the file's length in bytes.
+func (d *Disk) Size() (int64, error) {
 	info, err := d.Stat()
 	if err != nil {
 		return 0, err
@@ -122,9 +129,9 @@ func (d *diskFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// Allocate reserves the blocks first, so that a full disk is told here, and then writes zeros: blocks that are only
+// Allocate reserves the blocks first, so that a full disk is an error here, and then writes zeros: blocks that are only
 // reserved have to be marked as written later, within every fdatasync.
-func (d *diskFile) Allocate(size int64, progress func(done, total int64)) error {
+func (d *Disk) Allocate(size int64, progress func(done, total int64)) error {
 	err := unix.Fallocate(int(d.Fd()), 0, 0, size)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = d.Truncate(size)
@@ -141,15 +148,15 @@ func (d *diskFile) Allocate(size int64, progress func(done, total int64)) error 
 			progress(min(at+zeroChunk, size), size)
 		}
 	}
-	return d.Sync()
+	return fsync(d.File)
 }
 
 // WriteAt is io.WriterAt's.
-func (d *diskFile) WriteAt(p []byte, at int64) (int, error) {
-	if d.direct == nil || len(p) < directMin || at%block != 0 {
+func (d *Disk) WriteAt(p []byte, at int64) (int, error) {
+	if d.direct == nil || len(p) < directMin || at%Block != 0 {
 		return d.writeCached(p, at)
 	}
-	whole := len(p) / block * block
+	whole := len(p) / Block * Block
 	n, err := d.writeDirect(p[:whole], at)
 	if errors.Is(err, unix.EINVAL) { // a file system that wants other alignments
 		return d.writeCached(p, at)
@@ -165,11 +172,11 @@ func (d *diskFile) WriteAt(p []byte, at int64) (int, error) {
 const directMin = 64 << 10
 
 // bounces are pieces of memory that begin at a block, for what does not.
-var bounces = sync.Pool{New: func() any { b := aligned(chunk); return &b }}
+var bounces = sync.Pool{New: func() any { b := aligned(bounceBytes); return &b }}
 
 // writeDirect writes whole blocks, by way of a bounce where they do not begin at one in memory.
-func (d *diskFile) writeDirect(p []byte, at int64) (int, error) {
-	if uintptr(unsafe.Pointer(unsafe.SliceData(p)))%block == 0 {
+func (d *Disk) writeDirect(p []byte, at int64) (int, error) {
+	if uintptr(unsafe.Pointer(unsafe.SliceData(p)))%Block == 0 {
 		return d.direct.WriteAt(p, at)
 	}
 	bounce := bounces.Get().(*[]byte)
@@ -187,26 +194,26 @@ func (d *diskFile) writeDirect(p []byte, at int64) (int, error) {
 }
 
 // writeCached has the kernel begin to write back at once, so that little is left to Flush.
-func (d *diskFile) writeCached(p []byte, at int64) (int, error) {
+func (d *Disk) writeCached(p []byte, at int64) (int, error) {
 	n, err := d.File.WriteAt(p, at)
-	if err == nil && n >= block {
-		// Only a hint: what fails here is told by Flush.
+	if err == nil && n >= Block {
+		// Only a hint: what fails here is returned by Flush.
 		_ = unix.SyncFileRange(int(d.Fd()), at, int64(n), unix.SYNC_FILE_RANGE_WRITE)
 	}
 	return n, err
 }
 
-// Fence is Storage's: a block of a file is written as a whole.
-func (*diskFile) Fence() error { return nil }
+// Fence does nothing: a block of a file is written as a whole.
+func (*Disk) Fence() error { return nil }
 
-// Flush is Storage's.
-func (d *diskFile) Flush() error {
+// Flush returns once everything written is durable.
+func (d *Disk) Flush() error {
 	for {
-		err := unix.Fdatasync(int(d.Fd()))
+		err := fdatasync(int(d.Fd()))
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, unix.EINTR) { // an interrupted one has told nothing yet; any other error is final
+		if !errors.Is(err, unix.EINTR) { // an interrupted call says nothing yet; any other error is final
 			return fmt.Errorf("fdatasync %s: %w", d.Name(), err)
 		}
 	}

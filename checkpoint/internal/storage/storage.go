@@ -1,0 +1,29 @@
+// Package storage writes checkpoint files durably: to an ordinary file (Disk), or to a file on persistent memory that is
+// mapped into the program (Mapped). Package checkpoint decides what is written when; the kinds of storage here promise
+// that what was written before a Flush is there after a loss of power.
+//
+// A file is made with CreateDisk, whose publish gives it its name once it is complete, and opened with OpenDisk; OpenDAX
+// maps either.
+package storage
+
+import (
+	"unsafe"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// Block is the unit in which a disk writes, in bytes.
+const Block = 4096
+
+// ErrLocked is returned where another process writes the file.
+var ErrLocked = badinput.New("checkpoint: another process has the file open for writing")
+
+// bounceBytes is how much is copied at a time into memory that begins at a block.
+const bounceBytes = 1 << 20
+
+// aligned makes memory that begins at a block.
+func aligned(n int) []byte {
+	b := make([]byte, n+Block)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (Block - 1)
+	return b[skip : skip+n]
+}
