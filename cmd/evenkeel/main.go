@@ -9,37 +9,38 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/rs/zerolog"
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/bucket"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/checkpoint"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/compare"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/forward"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/plan"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/profiles"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/run"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/train"
 )
 
-// Exit statuses.
-const (
-	exitFailed   = 1
-	exitBadInput = 2
-)
-
-// cli is the whole command line; each command lives in a file of its own.
-type cli struct {
-	Run        runCmd        `cmd:"" help:"Watch the agent bring a simulated cluster to one pace."`
-	Train      trainCmd      `cmd:"" help:"Train a policy from scratch."`
-	Compare    compareCmd    `cmd:"" help:"Judge policies over scenarios and seeds."`
-	Export     exportCmd     `cmd:"" help:"Write micro-batch sizes for a trainer."`
-	Profiles   profilesCmd   `cmd:"" help:"List, show and check device profiles."`
-	Forward    forwardCmd    `cmd:"" help:"Train networks by forward passes alone, on paired processors."`
-	Bucket     bucketCmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
-	Plan       planCmd       `cmd:"" help:"Cut a model over devices that differ."`
-	Checkpoint checkpointCmd `cmd:"" help:"Make, look into, verify, export and measure checkpoint files."`
-	Version    versionCmd    `cmd:"" help:"Print the version."`
+// commands is the whole command line; each family of commands has a package of its own.
+type commands struct {
+	Run        run.Cmd        `cmd:"" help:"Watch the agent bring a simulated cluster to one pace."`
+	Train      train.Cmd      `cmd:"" help:"Train a policy from scratch."`
+	Compare    compare.Cmd    `cmd:"" help:"Judge policies over scenarios and seeds."`
+	Export     run.ExportCmd  `cmd:"" help:"Write micro-batch sizes for a trainer."`
+	Profiles   profiles.Cmd   `cmd:"" help:"List, show and check device profiles."`
+	Forward    forward.Cmd    `cmd:"" help:"Train networks by forward passes alone, on paired processors."`
+	Bucket     bucket.Cmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
+	Plan       plan.Cmd       `cmd:"" help:"Cut a model over devices that differ."`
+	Checkpoint checkpoint.Cmd `cmd:"" help:"Make, look into, verify, export and measure checkpoint files."`
+	Version    versionCmd     `cmd:"" help:"Print the version."`
 }
 
 const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node the micro-batch
@@ -62,14 +63,14 @@ func obey(args []string, out, errs *os.File) int {
 	case "--version":
 		args = []string{"version"}
 	}
-	var c cli
+	var c commands
 	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description(about), kong.Writers(out, errs),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.Vars{
 			"clusters":    strings.Join(clusters.Names(), ", "),
 			"conditions":  strings.Join(cluster.Presets(), ", "),
-			"formats":     formatNames(),
-			"planFormats": planFormatNames(),
+			"formats":     run.FormatNames(),
+			"planFormats": plan.FormatNames(),
 			"scalings":    strings.Join(export.Scalings(), ", "),
 		})
 	if err != nil {
@@ -77,15 +78,15 @@ func obey(args []string, out, errs *os.File) int {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		return complain(errs, badInput(err))
+		return complain(errs, cli.BadInput(err))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
 	context.AfterFunc(ctx, func() { time.AfterFunc(patience, stop) }) // a later Ctrl-C ends at once
-	a := newApp(ctx, out, errs)
+	a := cli.NewApp(ctx, out, errs)
 	for _, p := range command.Path {
 		if p.Flag != nil {
-			a.given = append(a.given, p.Flag.Name)
+			a.Given = append(a.Given, p.Flag.Name)
 		}
 	}
 	return complain(errs, command.Run(a))
@@ -111,73 +112,23 @@ func complain(errs io.Writer, err error) int {
 	}
 	if errors.Is(err, context.Canceled) {
 		hint := "interrupted"
-		if i := (*interruption)(nil); errors.As(err, &i) {
+		if i := (*cli.Interruption)(nil); errors.As(err, &i) {
 			hint = i.Error()
 		}
 		fmt.Fprintln(errs, "evenkeel: "+hint)
-		return exitFailed
+		return cli.ExitFailed
 	}
 	fmt.Fprintln(errs, "evenkeel: "+err.Error())
-	if isBadInput(err) {
-		return exitBadInput
+	if cli.IsBadInput(err) {
+		return cli.ExitBadInput
 	}
-	return exitFailed
-}
-
-func formatNames() string {
-	var names []string
-	for _, f := range export.Formats() {
-		names = append(names, f.Name)
-	}
-	return strings.Join(names, ", ")
-}
-
-// app is what every command gets.
-type app struct {
-	ctx   context.Context // done on Ctrl-C, SIGTERM and SIGHUP
-	out   *os.File        // results
-	errs  *os.File        // progress and logs
-	log   zerolog.Logger  // to errs
-	given []string        // flags on the command line
-}
-
-func newApp(ctx context.Context, out, errs *os.File) *app {
-	w := zerolog.ConsoleWriter{Out: errs, NoColor: !colours(errs), TimeFormat: "15:04:05"}
-	return &app{ctx: ctx, out: out, errs: errs, log: zerolog.New(w).With().Timestamp().Logger()}
+	return cli.ExitFailed
 }
 
 type versionCmd struct{}
 
 // Run prints the version.
-func (versionCmd) Run(a *app) error {
-	_, err := fmt.Fprintln(a.out, "evenkeel", version()+revision())
+func (versionCmd) Run(a *cli.App) error {
+	_, err := fmt.Fprintln(a.Out, "evenkeel", cli.Version()+cli.Revision())
 	return err
-}
-
-// version is the module's as the build recorded it; (devel) where it recorded none.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "unknown"
-	}
-	return info.Main.Version
-}
-
-// revision is that of the sources, where the build recorded it.
-func revision() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	switch {
-	case settings["vcs.revision"] == "":
-		return ""
-	case settings["vcs.modified"] == "true":
-		return fmt.Sprintf(" (revision %s, modified)", settings["vcs.revision"])
-	}
-	return fmt.Sprintf(" (revision %s)", settings["vcs.revision"])
 }

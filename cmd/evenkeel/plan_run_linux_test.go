@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 )
 
 // Ctrl-C ends a run in good order, with what was measured and nothing left behind; a killed process is named.
@@ -44,7 +46,7 @@ func TestPlanRunEnds(t *testing.T) {
 				}
 			}
 			err := cmd.Wait()
-			if took := time.Since(begun); err == nil || cmd.ProcessState.ExitCode() != exitFailed || took > 5*time.Second {
+			if took := time.Since(begun); err == nil || cmd.ProcessState.ExitCode() != cli.ExitFailed || took > 5*time.Second {
 				t.Errorf("%v after %v: %s", err, took, errs.String())
 			}
 			for _, pid := range all {

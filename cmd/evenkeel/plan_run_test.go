@@ -35,10 +35,19 @@ func plansOf(t *testing.T) (one, three string) {
 	return write(3), write(1, 2, 3)
 }
 
+// planSummary is what these tests read of the --json document of plan run.
+type planSummary struct {
+	Losses    []float64 `json:"losses"`
+	Median    float64   `json:"seconds_per_iteration"`
+	Predicted float64   `json:"predicted_seconds"`
+	Stages    []any     `json:"stages"`
+	Idle      []float64 `json:"idle"`
+}
+
 // summaryOf reads the --json document.
-func summaryOf(t *testing.T, out []byte) planRunSummary {
+func summaryOf(t *testing.T, out []byte) planSummary {
 	t.Helper()
-	var s planRunSummary
+	var s planSummary
 	if err := json.Unmarshal(out, &s); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -48,7 +57,7 @@ func summaryOf(t *testing.T, out []byte) planRunSummary {
 // One process, three that were started for the run, and three that were started by hand lose the same bits.
 func TestPlanRunProcesses(t *testing.T) {
 	one, three := plansOf(t)
-	run := func(args ...string) planRunSummary {
+	run := func(args ...string) planSummary {
 		t.Helper()
 		var errs bytes.Buffer
 		cmd := exec.Command("evenkeel", append([]string{"plan", "run", "--json", "--steps", "20", "--seed", "3"}, args...)...)

@@ -1,0 +1,282 @@
+// Package bucket holds the commands about length buckets.
+package bucket
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+// Cmd holds the commands about length buckets.
+type Cmd struct {
+	Profile  profileCmd  `cmd:"" help:"Time training steps of several lengths and batch sizes."`
+	Plan     planCmd     `cmd:"" help:"Choose batch sizes per length, and how ranks share the work."`
+	Schedule scheduleCmd `cmd:"" help:"Write one epoch: which rank computes which samples in which step."`
+	Simulate simulateCmd `cmd:"" help:"Score a schedule against a cost table."`
+}
+
+// lengthsFlags are embedded by commands that read lengths.
+type lengthsFlags struct {
+	Lengths string  `help:"One length per sample: text with one per line or CSV, plain or .gz, or .parquet; - is standard input." placeholder:"FILE"`
+	Column  string  `help:"Column by name or number from 1; two (source,target) make a pair. Default: the first." placeholder:"NAME[,NAME]"`
+	Pair    string  `help:"What counts of a pair: sum (one sequence) or max (both padded). Default: ${default}." enum:"sum,max" default:"sum"`
+	Scale   float64 `help:"Multiply each number, then round up: 100 makes seconds frames of 10 ms." placeholder:"X"`
+}
+
+func (f *lengthsFlags) read(a *cli.App) (bucket.Lengths, error) {
+	debug.SetGCPercent(20) // a data set's lengths and order are most of the memory
+	if f.Lengths == "" {
+		return nil, cli.BadInputf("--lengths: name a file with a length per sample (- for standard input)")
+	}
+	o := bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale}
+	if f.Lengths == "-" {
+		return bucket.ReadLengths(os.Stdin, "standard input", o)
+	}
+	file, err := os.Open(f.Lengths)
+	if err != nil {
+		return nil, cli.FileError(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, cli.BadInputf("--lengths: %s is a folder; name a file", f.Lengths)
+	}
+	if strings.HasSuffix(f.Lengths, ".parquet") {
+		return bucket.ReadParquetLengths(file, info.Size(), f.Lengths, o)
+	}
+	tell, clear := a.Progress("reading")
+	defer clear()
+	if !strings.HasSuffix(f.Lengths, ".gz") {
+		o.Bytes = info.Size()
+	}
+	return bucket.ReadLengths(&reading{file, tell, int(info.Size()), 0}, f.Lengths, o)
+}
+
+// reading tells how far a file is read.
+type reading struct {
+	r           io.Reader
+	tell        func(done, total int)
+	total, done int
+}
+
+func (r *reading) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	r.done += n
+	r.tell(min(r.done, r.total), r.total)
+	return n, err
+}
+
+// tableFlags are embedded by commands that predict.
+type tableFlags struct {
+	Table  string `help:"Cost table, CSV length,batch,seconds,peak_bytes (evenkeel bucket profile writes one); no seconds: out of memory." placeholder:"FILE"`
+	Memory int64  `help:"Memory limit in bytes. Default: the largest peak that ran." placeholder:"BYTES"`
+}
+
+func (f *tableFlags) read() (*bucket.TableCost, error) {
+	if f.Table == "" {
+		return nil, cli.BadInputf("--table: name a cost table; evenkeel bucket profile writes one")
+	}
+	if f.Memory < 0 {
+		return nil, cli.BadInputf("--memory: %d bytes; must be above 0", f.Memory)
+	}
+	file, err := os.Open(f.Table)
+	if err != nil {
+		return nil, cli.FileError(err)
+	}
+	defer file.Close()
+	t, err := bucket.ReadTable(file, f.Table)
+	if err != nil {
+		return nil, err
+	}
+	c, err := bucket.NewCost(t, f.Memory)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Table, err)
+	}
+	return c, nil
+}
+
+// ranksFlags say who computes.
+type ranksFlags struct {
+	Ranks   *int   `help:"Number of ranks (data-parallel workers)." placeholder:"N" xor:"speeds"`
+	Speeds  string `help:"Relative speed of each rank, for example 1,2,4; 1 is the device of the table." placeholder:"V,..." xor:"speeds"`
+	Cluster string `help:"Cluster file or embedded cluster instead: its nodes are the ranks, their profiles the speeds; the table is of the fastest." placeholder:"FILE|NAME" xor:"speeds"`
+	cli.ProfileFlags
+}
+
+// config is empty of ranks where no flag was given.
+func (f *ranksFlags) config() (bucket.Config, error) {
+	var c bucket.Config
+	switch {
+	case f.Ranks != nil:
+		if *f.Ranks < 1 {
+			return c, cli.BadInputf("--ranks: %d; must be at least 1", *f.Ranks)
+		}
+		c.Ranks = *f.Ranks
+	case f.Speeds != "":
+		for i, s := range strings.Split(f.Speeds, ",") {
+			v, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+			if err != nil {
+				return c, cli.BadInputf("--speeds: rank %d has %q; want a number above 0", i, s)
+			}
+			c.Speeds = append(c.Speeds, v)
+		}
+	case f.Cluster != "":
+		catalogue, err := f.Catalogue()
+		if err != nil {
+			return c, err
+		}
+		_, _, k, err := cli.LoadCluster(f.Cluster, catalogue)
+		if err != nil {
+			return c, err
+		}
+		perf := k.Nominal()
+		fastest := perf[0].PerSample
+		for _, p := range perf {
+			fastest = min(fastest, p.PerSample)
+		}
+		for _, p := range perf {
+			c.Speeds = append(c.Speeds, fastest/p.PerSample)
+		}
+	}
+	return c, nil
+}
+
+// planCmd plans.
+type planCmd struct {
+	lengthsFlags
+	tableFlags
+	ranksFlags
+	Mode       string  `help:"Dispatch: sorted (steps of batches of equal duration), mixed (buckets mixed under the anchor), same (one bucket a step), auto (the shortest epoch). Default: ${default}." enum:"auto,sorted,mixed,same" default:"auto"`
+	Buckets    int     `help:"Number of buckets, at least 2. Default: the best of 8, 16, 32 and 64." placeholder:"N"`
+	Boundaries string  `help:"cost, count or geometric, or the buckets' longest lengths (128,512,2048). Default: ${default}." default:"cost"`
+	Overlong   string  `help:"A sample that fits nowhere: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
+	MaxEpoch   float64 `help:"Fail if the epoch is predicted to take longer." placeholder:"SECONDS"`
+	Out        string  `help:"Plan file to write." placeholder:"FILE"`
+	JSON       bool    `help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*planCmd) Help() string {
+	return `The anchor is the duration that every batch is to finish in; it is found exactly, over all recorded durations.
+
+Examples:
+
+  evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --out plan.json
+  evenkeel bucket plan --lengths pairs.csv --column en,de --pair max --table table.csv --speeds 1,1,2
+  evenkeel bucket plan --lengths speech.csv --scale 100 --table table.csv --ranks 4 --mode same --buckets 16 --json`
+}
+
+// planned is what plan and simulate print with --json.
+type planned struct {
+	bucket.Score
+	LowerBoundSeconds  float64            `json:"lower_bound_seconds"`
+	AnchorSeconds      float64            `json:"anchor_seconds"`
+	AnchorEpochSeconds float64            `json:"anchor_epoch_seconds,omitempty"`
+	PlanSeconds        float64            `json:"plan_seconds"`
+	Mode               string             `json:"mode,omitempty"`
+	Modes              map[string]float64 `json:"modes,omitempty"`
+	Prediction         string             `json:"prediction,omitempty"`
+	Samples            int                `json:"samples"`
+	Ranks              int                `json:"ranks"`
+	Buckets            []bucket.Bucket    `json:"buckets,omitempty"`
+	Out                string             `json:"out,omitempty"`
+}
+
+// Run is kong's.
+func (c *planCmd) Run(a *cli.App) error {
+	f, err := c.config()
+	if err != nil {
+		return err
+	}
+	if f.Ranks == 0 && f.Speeds == nil {
+		return cli.BadInputf("how many ranks? Give --ranks, --speeds or --cluster")
+	}
+	f.Mode, f.Buckets, f.Overlong, f.MaxEpoch, f.Rule = c.Mode, c.Buckets, c.Overlong, c.MaxEpoch, c.Boundaries
+	if strings.ContainsAny(c.Boundaries, "0123456789") {
+		f.Rule = ""
+		for _, s := range strings.Split(c.Boundaries, ",") {
+			v, err := strconv.Atoi(strings.TrimSpace(s))
+			if err != nil {
+				return cli.BadInputf("--boundaries: %q is not a whole number", s)
+			}
+			f.Boundaries = append(f.Boundaries, v)
+		}
+	}
+	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
+		return err
+	}
+	cost, err := c.tableFlags.read()
+	if err != nil {
+		return err
+	}
+	l, err := c.lengthsFlags.read(a)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	p, err := bucket.Make(l, cost, f)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begun).Seconds()
+	if c.Out != "" {
+		if err := cli.WriteFile(c.Out, p.Write); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return a.WriteJSON(planned{p.Score, p.LowerBoundSeconds, p.AnchorSeconds, p.AnchorEpochT, took, p.Mode, p.Modes, p.Prediction, p.Samples, p.Ranks, p.Buckets, c.Out})
+	}
+	return c.print(a, p, took)
+}
+
+func (c *planCmd) print(a *cli.App, p *bucket.Plan, took float64) error {
+	rows := make([][]string, 0, len(p.Buckets))
+	from := 1
+	for _, b := range p.Buckets {
+		lengths := strconv.Itoa(b.Upper)
+		if from < b.Upper {
+			lengths = fmt.Sprintf("%d-%d", from, b.Upper)
+		}
+		rows = append(rows, []string{lengths, strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), cli.Seconds(b.Seconds)})
+		from = b.Upper + 1
+	}
+	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left("lengths"), cli.Right("samples"), cli.Right("batch"), cli.Right("predicted")}, rows)); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "\nAnchor duration %s: an epoch of %s if every step lasted that long.\n", cli.Seconds(p.AnchorSeconds), cli.Seconds(p.AnchorEpochT))
+	if p.Mode == bucket.Sorted {
+		fmt.Fprintln(a.Out, "Dispatch sorted cuts finer than the buckets: each length has the batch of least time per sample.")
+	}
+	var modes []string
+	for m, s := range p.Modes {
+		modes = append(modes, fmt.Sprintf("%s %s", m, cli.Seconds(s)))
+	}
+	sort.Strings(modes)
+	fmt.Fprintf(a.Out, "Dispatch %s (predicted epoch: %s).\n", p.Mode, strings.Join(modes, ", "))
+	printScore(a, p.Score, p.LowerBoundSeconds)
+	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, smoothed to rise with batch and length"}[p.Prediction]
+	fmt.Fprintf(a.Out, "Predicted by %s. Planned %s in %s.\n", how, cli.Count(p.Samples, "sample"), cli.Seconds(took))
+	if c.Out != "" {
+		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths)
+	}
+	return nil
+}
+
+// printScore is the part that plan and simulate share.
+func printScore(a *cli.App, s bucket.Score, bound float64) {
+	fmt.Fprintf(a.Out, "Epoch %s in %s, %.4f of the lower bound %s.\n", cli.Seconds(s.EpochSeconds), cli.Count(s.Steps, "step"), s.EpochSeconds/bound, cli.Seconds(bound))
+	fmt.Fprintf(a.Out, "Imbalance %.4f (p99 of a step %.4f), padding %.3f%%, out of memory %d, lost %d, repeated %d, skipped %d.\n",
+		s.Imbalance, s.ImbalanceP99, 100*s.Padding, s.OutOfMemory, s.Lost, s.Repeated, s.Skipped)
+}

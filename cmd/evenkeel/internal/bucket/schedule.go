@@ -1,0 +1,273 @@
+package bucket
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/chart"
+)
+
+// scheduleCmd writes an epoch.
+type scheduleCmd struct {
+	lengthsFlags
+	Plan   string `help:"Plan file of evenkeel bucket plan." required:"" placeholder:"FILE"`
+	Seed   uint64 `help:"With the epoch it decides the order. Default: ${default}." default:"1"`
+	Epoch  uint64 `help:"Epoch, from 0: each is cut and ordered afresh. Default: ${default}." default:"0"`
+	Resume string `help:"Resume state: go on in its epoch after its steps, instead of --seed and --epoch." placeholder:"FILE"`
+	Out    string `help:"Schedule to write: .jsonl, or .parquet. Default: JSON Lines to standard output." placeholder:"FILE"`
+	JSON   bool   `help:"Print what was written as JSON (needs --out)."`
+}
+
+// Help is shown under the flags.
+func (*scheduleCmd) Help() string {
+	return `One line per batch: step, rank, weight (of the batch's mean loss) and sample positions. On standard output the first step comes before the rest is sorted. A rank with several batches in a step
+accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes on every machine.
+
+Examples:
+
+  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --epoch 3 --out epoch3.jsonl
+  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --out epoch0.parquet
+  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --resume state.json --out rest.jsonl`
+}
+
+// Run is kong's.
+func (c *scheduleCmd) Run(a *cli.App) error {
+	if ext := filepath.Ext(c.Out); c.Out != "" && ext != ".jsonl" && ext != ".parquet" {
+		return cli.BadInputf("--out: %s: the name must end in .jsonl or .parquet", c.Out)
+	}
+	if c.JSON && c.Out == "" {
+		return cli.BadInputf("--json: the schedule itself goes to standard output; name a file with --out")
+	}
+	if c.Resume != "" && (slices.Contains(a.Given, "seed") || slices.Contains(a.Given, "epoch")) {
+		return cli.BadInputf("--resume: the state says seed and epoch; leave --seed and --epoch out")
+	}
+	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--plan", c.Plan), cli.FileFlag("--resume", c.Resume)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
+		return err
+	}
+	p, err := loadPlan(c.Plan)
+	if err != nil {
+		return err
+	}
+	var state bucket.State
+	if c.Resume != "" {
+		f, err := os.Open(c.Resume)
+		if err != nil {
+			return cli.FileError(err)
+		}
+		state, err = bucket.ReadState(f, c.Resume)
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	l, err := c.lengthsFlags.read(a)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := p.Bind(l); err != nil {
+		return err
+	}
+	var s *bucket.Schedule
+	from := 0
+	if c.Resume == "" {
+		s = p.Schedule(l, c.Seed, c.Epoch)
+	} else if s, from, err = p.Resume(l, state); err != nil {
+		return err
+	} else {
+		c.Seed, c.Epoch = state.Seed, state.Epoch
+	}
+	h, err := p.Header(s, c.Seed, c.Epoch, from)
+	if err != nil {
+		return err
+	}
+	if c.Out == "" {
+		return bucket.WriteSchedule(stoppable{a, a.Out}, h, s) // the first step at once
+	}
+	s.Fill()
+	took := time.Since(begun).Seconds()
+	tell, clear := a.Progress("writing")
+	defer clear()
+	s.Tell = tell
+	write := func(w io.Writer) error {
+		w = stoppable{a, w}
+		if strings.HasSuffix(c.Out, ".parquet") {
+			return bucket.WriteParquet(w, h, s)
+		}
+		return bucket.WriteSchedule(w, h, s)
+	}
+	if err := cli.WriteFile(c.Out, write); err != nil {
+		return err
+	}
+	clear()
+	if c.JSON {
+		return a.WriteJSON(struct {
+			bucket.Header
+			ScheduleSeconds float64 `json:"schedule_seconds"`
+			Out             string  `json:"out"`
+		}{h, took, c.Out})
+	}
+	fmt.Fprintf(a.Out, "%s from step %d of epoch %d under seed %d, %s, scheduled in %s. Written to %s.\n",
+		cli.Count(s.Len()-from, "step"), from, c.Epoch, c.Seed, cli.Count(p.Ranks, "rank"), cli.Seconds(took), c.Out)
+	return nil
+}
+
+// stoppable ends a long write on Ctrl-C.
+type stoppable struct {
+	a *cli.App
+	w io.Writer
+}
+
+func (s stoppable) Write(b []byte) (int, error) {
+	if err := s.a.Ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.w.Write(b)
+}
+
+func loadPlan(path string) (*bucket.Plan, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, cli.FileError(err)
+	}
+	defer f.Close()
+	return bucket.ReadPlan(f, path)
+}
+
+// simulateCmd scores a schedule.
+type simulateCmd struct {
+	lengthsFlags
+	tableFlags
+	ranksFlags
+	Schedule string `help:"Schedule file (.jsonl or .parquet), of evenkeel or of another system in the same form." required:"" placeholder:"FILE"`
+	Plot     string `help:"Step times per rank as a picture, .svg or .png." placeholder:"FILE"`
+	JSON     bool   `help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*simulateCmd) Help() string {
+	return `The epoch is the sum over steps of the slowest rank's time. anchor_seconds and plan_seconds are those of a plan made here for comparison.
+
+Examples:
+
+  evenkeel bucket simulate --schedule epoch0.jsonl --lengths lengths.txt --table table.csv --plot steps.svg
+  evenkeel bucket simulate --schedule other.jsonl --lengths lengths.txt --table table.csv --speeds 1,2,4 --json`
+}
+
+// Run is kong's.
+func (c *simulateCmd) Run(a *cli.App) error {
+	f, err := c.config()
+	if err != nil {
+		return err
+	}
+	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table), cli.FileFlag("--schedule", c.Schedule)}, []cli.File{cli.FileFlag("--plot", c.Plot)}); err != nil {
+		return err
+	}
+	cost, err := c.tableFlags.read()
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(c.Schedule)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	defer file.Close()
+	r, err := openSchedule(file)
+	if err != nil {
+		return err
+	}
+	l, err := c.lengthsFlags.read(a)
+	if err != nil {
+		return err
+	}
+	if r.Header.Data != "" && r.Header.Data != l.Checksum() || r.Header.Samples != len(l) {
+		return cli.BadInputf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, r.Header.Samples, len(l))
+	}
+	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != r.Header.Ranks {
+		return cli.BadInputf("%s: has %d ranks; the flags say %d", c.Schedule, r.Header.Ranks, n)
+	}
+	if f.Speeds == nil {
+		f.Speeds = slices.Repeat([]float64{1}, r.Header.Ranks)
+	}
+	f.Ranks = r.Header.Ranks
+	if r.Header.Limit > 0 {
+		f.Overlong = bucket.Truncate
+	}
+	if r.Header.Skipped > 0 {
+		f.Overlong = bucket.Skip
+	}
+	begun := time.Now()
+	p, err := bucket.Make(l, cost, f)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begun).Seconds()
+	times := make([][]float64, r.Header.Ranks)
+	s, err := bucket.Judge(l, r.All(), cost, f.Speeds, r.Header.Limit, func(_ int, perRank []float64) {
+		if c.Plot != "" {
+			for k, v := range perRank {
+				times[k] = append(times[k], v)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.Skipped = r.Header.Skipped
+	s.Lost = max(0, s.Lost-s.Skipped)
+	if c.Plot != "" {
+		if err := stepPlot(times).Save(c.Plot); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return a.WriteJSON(planned{Score: s, LowerBoundSeconds: p.LowerBoundSeconds, AnchorSeconds: p.AnchorSeconds, PlanSeconds: took, Samples: len(l), Ranks: r.Header.Ranks})
+	}
+	printScore(a, s, p.LowerBoundSeconds)
+	fmt.Fprintf(a.Out, "A plan made here for comparison: %s, anchor %s, made in %s.\n", cli.Seconds(p.EpochSeconds), cli.Seconds(p.AnchorSeconds), cli.Seconds(took))
+	return nil
+}
+
+func openSchedule(f *os.File) (*bucket.ScheduleReader, error) {
+	if !strings.HasSuffix(f.Name(), ".parquet") {
+		return bucket.NewScheduleReader(f, f.Name())
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return bucket.NewParquetScheduleReader(f, info.Size(), f.Name())
+}
+
+// stepPlot draws every rank's step times, thinned to what a picture can show, and the
+// slowest of each step.
+func stepPlot(times [][]float64) chart.Figure {
+	panel := chart.Panel{XLabel: "step", YLabel: "seconds", ZeroY: true}
+	const most = 500 // steps
+	every := max(1, len(times[0])/most)
+	draw := func(name string, at func(step int) float64, kind chart.Kind) {
+		s := chart.Series{Name: name, Kind: kind}
+		for i := 0; i < len(times[0]); i += every {
+			s.X, s.Y = append(s.X, float64(i)), append(s.Y, at(i))
+		}
+		panel.Series = append(panel.Series, s)
+	}
+	for k := range times[:min(len(times), 8)] {
+		draw(fmt.Sprintf("rank %d", k), func(i int) float64 { return times[k][i] }, chart.Points)
+	}
+	draw("slowest", func(i int) float64 {
+		most := 0.0
+		for _, t := range times {
+			most = max(most, t[i])
+		}
+		return most
+	}, chart.Line)
+	return chart.Figure{Title: "Step times", Panels: []chart.Panel{panel}}
+}

@@ -1,0 +1,91 @@
+package checkpoint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/evenkeel/evenkeel/checkpoint/bench"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+type benchCmd struct {
+	Dir     string `help:"Folder on the disk to measure (${default})." default:"." placeholder:"FOLDER"`
+	Size    string `help:"Bytes of a checkpoint (${default}); the disk needs room for eight times that." default:"256MiB" placeholder:"SIZE"`
+	Layers  int    `help:"Layers (${default})." default:"48" placeholder:"N"`
+	Trials  int    `help:"Trials of every comparison (${default})." default:"5" placeholder:"N"`
+	Workers int    `help:"Goroutines that compute in a training step (${default}): 1 as where a device computes." default:"1" placeholder:"N"`
+	JSON    bool   `name:"json" help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*benchCmd) Help() string {
+	return `Writes and reads by turns what a disk can and what a checkpoint takes, then runs training steps twice as long as a save, saved in every way by turns.
+Ratios are medians over the trials.
+
+Examples:
+
+  evenkeel checkpoint bench --dir /data
+  evenkeel checkpoint bench --size 1GiB --trials 9 --json`
+}
+
+// Run is kong's.
+func (b *benchCmd) Run(a *cli.App) error {
+	size, err := humanize.ParseBytes(b.Size)
+	if err != nil || size > 1<<40 {
+		return cli.BadInputf("--size: %q is no size up to 1 TiB, such as 256MiB", b.Size)
+	}
+	tell, clear := a.Progress("measuring")
+	defer clear()
+	c := bench.Config{Folder: b.Dir, Bytes: int64(size), Layers: b.Layers, Trials: b.Trials, Workers: b.Workers, Progress: tell}
+	if b.Layers < 1 || b.Trials < 1 || b.Workers < 1 || size == 0 {
+		return cli.BadInputf("--size, --layers, --trials and --workers must be 1 at least")
+	}
+	if err := c.Validate(); err != nil {
+		return cli.BadInput(err)
+	}
+	r, err := bench.Run(a.Ctx, c)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	clear()
+	if b.JSON {
+		return a.WriteJSON(r)
+	}
+	return cli.PrintLines(a.Out, benchLines(r))
+}
+
+func benchLines(r bench.Result) []string {
+	speed := func(s float64) string { return humanize.Bytes(uint64(float64(r.Bytes)/s)) + "/s" }
+	lines := []string{fmt.Sprintf("%s in %d layers, %d trials", humanize.IBytes(uint64(r.Bytes)), r.Layers, r.Trials), ""}
+	for _, t := range []struct {
+		title string
+		times map[string]float64
+	}{{"write, durable", r.Write}, {"read, nothing cached", r.Read}} {
+		var rows [][]string
+		for _, name := range slices.SortedFunc(maps.Keys(t.times), func(x, y string) int {
+			if t.times[x] < t.times[y] {
+				return -1
+			}
+			return 1
+		}) {
+			rows = append(rows, []string{name, cli.Seconds(t.times[name]), speed(t.times[name])})
+		}
+		lines = append(append(lines, cli.Table([]cli.Column{cli.Left(t.title), cli.Right("time"), cli.Right("speed")}, rows)...), "")
+	}
+	ratio := func(v float64) string { return fmt.Sprintf("%.3f", v) }
+	wait := func(v float64) string { return fmt.Sprintf("%.2f%%", 100*v) }
+	lines = append(lines,
+		"persist over the disk's limit   "+ratio(r.PersistOverLimit),
+		"restore over the disk's limit   "+ratio(r.RestoreOverLimit), "")
+	lines = append(lines, cli.Table([]cli.Column{cli.Left("saved"), cli.Right("step ratio"), cli.Right("waiting"), cli.Right("memory")}, [][]string{
+		{"every step, synchronous", ratio(r.StepRatioSync), "", ""},
+		{"every step, staged", ratio(r.StepRatioStaged), wait(r.WaitShareStaged), humanize.IBytes(uint64(r.StagingBytes))},
+		{"every step, zero-copy", ratio(r.StepRatioZeroCopy), wait(r.WaitShareZeroCopy), "0 B"},
+		{"every step, zero-copy, past the page cache", ratio(r.StepRatioDirect), "", "0 B"},
+		{"at the interval, zero-copy", ratio(r.StepRatioInterval), "", "0 B"},
+	})...)
+	return append(lines, "", fmt.Sprintf("recommended interval            %d steps of %s (the fewest at which saving added at most 3.5%%)", r.IntervalSteps, cli.Seconds(r.StepSeconds)))
+}

@@ -1,0 +1,285 @@
+// Package checkpoint holds the commands about checkpoint files.
+package checkpoint
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/evenkeel/evenkeel/checkpoint"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+// Cmd works on checkpoint files.
+type Cmd struct {
+	Create  createCmd  `cmd:"" help:"Make an empty checkpoint file for a model's arrays."`
+	Inspect inspectCmd `cmd:"" help:"Show what a checkpoint file holds."`
+	Verify  verifyCmd  `cmd:"" help:"Read every byte and say what does not match."`
+	Export  exportCmd  `cmd:"" help:"Write a checkpoint as a safetensors file."`
+	Import  importCmd  `cmd:"" help:"Make a checkpoint file from a safetensors file."`
+	Train   trainCmd   `cmd:"" help:"Train a small network that can be killed at any time and resumed."`
+	Bench   benchCmd   `cmd:"" help:"Measure what checkpoints cost on a disk."`
+}
+
+// Help is shown under the commands.
+func (*Cmd) Help() string {
+	return `A checkpoint file has a fixed size and room for several checkpoints, of which one at least is whole at any time. Training programs write it through
+the Go package checkpoint or python/evenkeel/checkpoint.py; docs/guides/checkpoint.md shows how, docs/reference/formats/checkpoint.md describes the file.
+
+Examples:
+
+  evenkeel checkpoint import --from model.safetensors run.ckpt
+  evenkeel checkpoint inspect run.ckpt
+  evenkeel checkpoint export run.ckpt --out model.safetensors
+  evenkeel checkpoint bench --dir /data`
+}
+
+// fileArgs are the files of one model: one, or those of all ranks.
+type fileArgs struct {
+	Files []string `arg:"" name:"file" help:"Checkpoint file; several: the files of all ranks, the arrays striped over them."`
+}
+
+// open opens them for reading. Somebody may be writing.
+func (c *fileArgs) open(a *cli.App, what string) (*checkpoint.Set, func(), error) {
+	tell, clear := a.Progress(what)
+	s, err := checkpoint.OpenSet(c.Files, nil, checkpoint.Options{ReadOnly: true, Progress: inBytes(tell)})
+	if err != nil {
+		clear()
+		return nil, nil, cli.FileError(err)
+	}
+	return s, func() { clear(); s.Close() }, nil
+}
+
+// inBytes makes a bar of bytes from one of numbers that fit.
+func inBytes(tell func(done, total int)) func(done, total int64) {
+	return func(done, total int64) { tell(int(done>>20), int((total+1<<20-1)>>20)) }
+}
+
+// layoutFlags are embedded by commands that make a file.
+type layoutFlags struct {
+	Slots int    `help:"Checkpoints the file has room for, 2 to 16 (${default})." default:"3" placeholder:"N"`
+	State string `help:"Room for random states and scalars (${default})." default:"64KiB" placeholder:"SIZE"`
+	DAX   bool   `name:"dax" help:"On persistent memory, mapped with MAP_SYNC."`
+}
+
+func (l *layoutFlags) options(a *cli.App) (checkpoint.Options, func(), error) {
+	state, err := humanize.ParseBytes(l.State)
+	if err != nil || state > 1<<30 || state == 0 {
+		return checkpoint.Options{}, nil, cli.BadInputf("--state: %q is no size from 1 B to 1 GiB, such as 64KiB", l.State)
+	}
+	if l.Slots < 2 || l.Slots > checkpoint.MaxSlots {
+		return checkpoint.Options{}, nil, cli.BadInputf("--slots: %d is outside 2 to %d", l.Slots, checkpoint.MaxSlots)
+	}
+	tell, clear := a.Progress("allocating (MiB)")
+	return checkpoint.Options{Slots: l.Slots, StateBytes: int(state), DAX: l.DAX, Progress: inBytes(tell)}, clear, nil
+}
+
+// create makes the files, a set where there are several.
+func (c *fileArgs) create(arrays []checkpoint.Array, o checkpoint.Options) (*checkpoint.Set, error) {
+	for _, p := range c.Files {
+		if _, err := os.Lstat(p); err == nil {
+			return nil, cli.BadInputf("%s: %w; choose another name, or remove it", p, fs.ErrExist)
+		}
+	}
+	s, err := checkpoint.CreateSet(c.Files, arrays, o)
+	return s, cli.FileError(err)
+}
+
+type createCmd struct {
+	fileArgs
+	layoutFlags
+	Like string `required:"" help:"Take names, types and shapes from this safetensors or checkpoint file." placeholder:"FILE"`
+}
+
+// Help is shown under the flags.
+func (*createCmd) Help() string {
+	return `All the room is taken on the disk at once, so that no later save can fail for want of it. Moments of an optimizer are arrays too: take a file that has
+them, or have the training program create the checkpoint file.
+
+Examples:
+
+  evenkeel checkpoint create --like model.safetensors run.ckpt
+  evenkeel checkpoint create --like model.safetensors --slots 2 run.0.ckpt run.1.ckpt`
+}
+
+// Run is kong's.
+func (c *createCmd) Run(a *cli.App) error {
+	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--like", c.Like)}, nil); err != nil {
+		return err
+	}
+	arrays, _, err := readModel(c.Like)
+	if err != nil {
+		return err
+	}
+	o, clear, err := c.options(a)
+	if err != nil {
+		return err
+	}
+	defer clear()
+	s, err := c.create(arrays, o)
+	if err != nil {
+		return err
+	}
+	clear()
+	if err := s.Close(); err != nil {
+		return err
+	}
+	return cli.PrintLines(a.Out, made(s))
+}
+
+// made says what files were made.
+func made(s *checkpoint.Set) []string {
+	var lines []string
+	for _, f := range s.Files() {
+		i := f.Info()
+		lines = append(lines, fmt.Sprintf("%s: %d arrays of %s together, %s on the disk", f.Path(), i.Arrays, humanize.IBytes(uint64(i.Bytes)), humanize.IBytes(uint64(i.FileBytes))))
+	}
+	return lines
+}
+
+// readModel reads a safetensors file, or of a checkpoint file what it describes.
+func readModel(path string) ([]checkpoint.Array, checkpoint.State, error) {
+	if !cli.IsSafetensors(path) {
+		f, err := checkpoint.Open(path, nil, checkpoint.Options{ReadOnly: true})
+		if err != nil {
+			return nil, checkpoint.State{}, cli.FileError(err)
+		}
+		defer f.Close()
+		return f.Arrays(), checkpoint.State{}, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, checkpoint.State{}, cli.FileError(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, checkpoint.State{}, err
+	}
+	arrays, state, err := checkpoint.ReadSafetensors(f, info.Size())
+	if err != nil {
+		return nil, state, fmt.Errorf("%s: %w", path, err)
+	}
+	return arrays, state, nil
+}
+
+type inspectCmd struct {
+	fileArgs
+	Arrays bool `help:"List the arrays too."`
+	Quick  bool `help:"Do not read what the slots hold, only what they say."`
+	JSON   bool `name:"json" help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*inspectCmd) Help() string {
+	return `A file may be inspected while a program writes it; a slot that is being written shows as empty.
+
+Examples:
+
+  evenkeel checkpoint inspect run.ckpt
+  evenkeel checkpoint inspect run.ckpt --arrays --json
+  evenkeel checkpoint inspect run.ckpt --quick`
+}
+
+// inspected is what is known of one file.
+type inspected struct {
+	File string `json:"file"`
+	checkpoint.Info
+	Slots  []checkpoint.SlotReport `json:"slots"`
+	Layout []arrayInfo             `json:"layout,omitempty"`
+}
+
+type arrayInfo struct {
+	Name  string `json:"name"`
+	DType string `json:"dtype"`
+	Shape []int  `json:"shape"`
+	Kind  string `json:"kind"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Run is kong's.
+func (i *inspectCmd) Run(a *cli.App) error {
+	var out []inspected
+	for _, path := range i.Files {
+		one, err := inspect(a, path, i.Quick, i.Arrays)
+		if err != nil {
+			return err
+		}
+		out = append(out, one)
+	}
+	if i.JSON {
+		return a.WriteJSON(map[string]any{"files": out})
+	}
+	var lines []string
+	for k, one := range out {
+		if k > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, one.lines(i.Quick)...)
+	}
+	return cli.PrintLines(a.Out, lines)
+}
+
+func inspect(a *cli.App, path string, quick, arrays bool) (inspected, error) {
+	tell, clear := a.Progress("reading (MiB)")
+	defer clear()
+	f, err := checkpoint.Open(path, nil, checkpoint.Options{ReadOnly: true, Progress: inBytes(tell)})
+	if err != nil {
+		return inspected{}, cli.FileError(err)
+	}
+	defer f.Close()
+	out := inspected{File: path, Info: f.Info(), Slots: f.Slots()}
+	if !quick {
+		report, err := f.Verify()
+		if err != nil {
+			return inspected{}, err
+		}
+		out.Slots = report.Slots
+	}
+	if arrays {
+		for _, x := range f.Arrays() {
+			out.Layout = append(out.Layout, arrayInfo{x.Name, x.DType.String(), x.Shape, x.Kind.String(), x.Len()})
+		}
+	}
+	return out, nil
+}
+
+func (i inspected) lines(quick bool) []string {
+	size := humanize.IBytes(uint64(i.Bytes))
+	head := fmt.Sprintf("%s: %d arrays, %s a checkpoint, %s on the disk", i.File, i.Arrays, size, humanize.IBytes(uint64(i.FileBytes)))
+	if i.Ranks > 1 {
+		head += fmt.Sprintf(", rank %d of %d", i.Rank, i.Ranks)
+	}
+	lines := []string{head, ""}
+	var rows [][]string
+	for _, s := range i.Slots {
+		row := []string{fmt.Sprint(s.Slot), "", "", "", "empty"}
+		switch {
+		case s.Fault != "":
+			row[4] = "DAMAGED: " + s.Fault
+		case s.Verified:
+			row[4] = "verified"
+		case s.Sequence > 0 && quick:
+			row[4] = "committed, not read"
+		}
+		if s.Sequence > 0 {
+			row[1], row[2], row[3] = fmt.Sprint(s.Step), fmt.Sprint(s.Sequence), size
+		}
+		rows = append(rows, row)
+	}
+	lines = append(lines, cli.Table([]cli.Column{cli.Right("slot"), cli.Right("step"), cli.Right("save"), cli.Right("size"), cli.Left("state")}, rows)...)
+	for _, d := range i.Damage {
+		lines = append(lines, "damaged: "+d+" (the other copy is good; a Go program that opens the file for writing repairs it)")
+	}
+	if len(i.Layout) > 0 {
+		rows = nil
+		for _, x := range i.Layout {
+			rows = append(rows, []string{x.Name, x.Kind, x.DType, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(x.Shape)), " x "), "[]"), humanize.IBytes(uint64(x.Bytes))})
+		}
+		lines = append(append(lines, ""), cli.Table([]cli.Column{cli.Left("array"), cli.Left("kind"), cli.Left("type"), cli.Left("shape"), cli.Right("size")}, rows)...)
+	}
+	return lines
+}

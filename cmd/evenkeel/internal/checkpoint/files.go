@@ -1,0 +1,202 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dustin/go-humanize"
+	"github.com/google/renameio/v2"
+
+	"github.com/evenkeel/evenkeel/checkpoint"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+type verifyCmd struct {
+	fileArgs
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*verifyCmd) Help() string {
+	return `Exit status 0: every checkpoint is whole, all copies of what describes the file too. 1: something is damaged; the table says what, and which
+checkpoints are good.
+
+Examples:
+
+  evenkeel checkpoint verify run.ckpt
+  evenkeel checkpoint verify run.0.ckpt run.1.ckpt --json`
+}
+
+// Run is kong's.
+func (v *verifyCmd) Run(a *cli.App) error {
+	var out []inspected
+	damaged := 0
+	for _, path := range v.Files {
+		one, err := inspect(a, path, false, false)
+		if err != nil {
+			return err
+		}
+		damaged += len(one.Damage)
+		for _, s := range one.Slots {
+			if s.Fault != "" {
+				damaged++
+			}
+		}
+		out = append(out, one)
+	}
+	var err error
+	if v.JSON {
+		err = a.WriteJSON(map[string]any{"files": out, "damaged": damaged})
+	} else {
+		for _, one := range out {
+			err = errors.Join(err, cli.PrintLines(a.Out, one.lines(false)))
+		}
+	}
+	if err == nil && damaged > 0 {
+		err = fmt.Errorf("damaged places: %d: %w", damaged, checkpoint.ErrCorrupt)
+	}
+	return err
+}
+
+type exportCmd struct {
+	fileArgs
+	Out  string  `required:"" help:"File to write (.safetensors)." placeholder:"FILE"`
+	Step *uint64 `help:"Export this step; default: the newest that verifies." placeholder:"N"`
+}
+
+// Help is shown under the flags.
+func (*exportCmd) Help() string {
+	return `Every byte is verified before it is written. Step, data position, random states and scalars go into the metadata. In PyTorch:
+safetensors.torch.load_file("model.safetensors").
+
+Examples:
+
+  evenkeel checkpoint export run.ckpt --out model.safetensors
+  evenkeel checkpoint export run.0.ckpt run.1.ckpt --step 1200 --out model.safetensors`
+}
+
+// Run is kong's.
+func (e *exportCmd) Run(a *cli.App) error {
+	var inputs []cli.File
+	for _, f := range e.Files {
+		inputs = append(inputs, cli.FileFlag("FILE", f))
+	}
+	if err := cli.CheckFiles(inputs, []cli.File{cli.FileFlag("--out", e.Out)}); err != nil {
+		return err
+	}
+	s, done, err := e.open(a, "reading (MiB)")
+	if err != nil {
+		return err
+	}
+	defer done()
+	var arrays []checkpoint.Array
+	for _, f := range s.Files() {
+		for _, x := range f.Arrays() {
+			x.Data = make([]byte, x.Len())
+			arrays = append(arrays, x)
+		}
+	}
+	var state checkpoint.State
+	if e.Step != nil {
+		state, err = s.RestoreStep(arrays, *e.Step)
+	} else {
+		var reports []checkpoint.Report
+		state, reports, err = s.Restore(arrays)
+		tellFaults(a, s.Files(), reports)
+	}
+	if err != nil {
+		return err
+	}
+	w, err := renameio.NewPendingFile(e.Out)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	defer w.Cleanup()
+	if err := checkpoint.WriteSafetensors(w, arrays, state); err != nil {
+		return fmt.Errorf("write %s: %w", e.Out, err)
+	}
+	if err := w.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("write %s: %w", e.Out, err)
+	}
+	done()
+	return cli.PrintLines(a.Out, []string{fmt.Sprintf("%s: step %d, %d arrays", e.Out, state.Step, len(arrays))})
+}
+
+type importCmd struct {
+	fileArgs
+	layoutFlags
+	From string  `required:"" help:"safetensors file to read." placeholder:"FILE"`
+	Step *uint64 `help:"Step to give the checkpoint; default: the file's, or 0." placeholder:"N"`
+}
+
+// Help is shown under the flags.
+func (*importCmd) Help() string {
+	return `The new checkpoint file holds the model as its first checkpoint.
+
+Examples:
+
+  evenkeel checkpoint import --from model.safetensors run.ckpt
+  evenkeel checkpoint import --from model.safetensors --step 1200 run.0.ckpt run.1.ckpt`
+}
+
+// Run is kong's.
+func (i *importCmd) Run(a *cli.App) error {
+	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--from", i.From)}, nil); err != nil {
+		return err
+	}
+	if !cli.IsSafetensors(i.From) {
+		if _, _, err := readModel(i.From); err != nil && !errors.Is(err, checkpoint.ErrFormat) {
+			return err
+		}
+		return cli.BadInputf("--from: %s is no safetensors file", i.From)
+	}
+	arrays, state, err := readModel(i.From)
+	if err != nil {
+		return err
+	}
+	if i.Step != nil {
+		state.Step = *i.Step
+	}
+	o, clear, err := i.options(a)
+	if err != nil {
+		return err
+	}
+	defer clear()
+	s, err := i.create(arrays, o)
+	if err != nil {
+		return err
+	}
+	clear()
+	if err := commit(a, s, arrays, state); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	if err := s.Close(); err != nil {
+		return err
+	}
+	return cli.PrintLines(a.Out, append(made(s), fmt.Sprintf("step %d, %s, verified when it is read", state.Step, humanize.IBytes(uint64(total(arrays))))))
+}
+
+func total(arrays []checkpoint.Array) int64 {
+	n := int64(0)
+	for _, a := range arrays {
+		n += a.Len()
+	}
+	return n
+}
+
+// commit makes one checkpoint and waits until it is durable.
+func commit(a *cli.App, s *checkpoint.Set, arrays []checkpoint.Array, state checkpoint.State) error {
+	save, err := s.Begin(a.Ctx, state.Step)
+	if err != nil {
+		return err
+	}
+	for _, x := range arrays {
+		if err := save.Write(x.Name, x.Data); err != nil {
+			return err
+		}
+	}
+	if err := save.Commit(state); err != nil {
+		return err
+	}
+	return save.Wait(a.Ctx)
+}

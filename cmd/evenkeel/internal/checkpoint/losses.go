@@ -1,0 +1,90 @@
+package checkpoint
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+// lossLog is the file of losses, a line per step. Each line goes out at once, before the step is saved: so the file is
+// never behind the checkpoint that a run goes on from, whatever killed it.
+type lossLog struct {
+	*os.File
+}
+
+const lossHeader = "step,loss\n"
+
+// openLosses opens the file for the steps after this one, and cuts off what an interrupted run wrote beyond it.
+func openLosses(path string, step uint64) (*lossLog, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	l := &lossLog{f}
+	keep, err := l.lines(step, func(uint64, float64) {})
+	if err == nil && keep == 0 {
+		_, err = f.WriteAt([]byte(lossHeader), 0)
+		keep = int64(len(lossHeader))
+	}
+	if err == nil {
+		err = f.Truncate(keep)
+	}
+	if err == nil {
+		_, err = f.Seek(keep, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return l, nil
+}
+
+// lines tells the whole lines up to a step, and where they end.
+func (l *lossLog) lines(step uint64, tell func(step uint64, loss float64)) (end int64, _ error) {
+	if _, err := l.Seek(0, io.SeekStart); err != nil {
+		return 0, err
+	}
+	for r, number := bufio.NewReader(l.File), 1; ; number++ {
+		line, err := r.ReadString('\n')
+		if errors.Is(err, io.EOF) { // what stands there is half a line
+			return end, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if number > 1 {
+			a, b, _ := strings.Cut(strings.TrimSpace(line), ",")
+			at, err := strconv.ParseUint(a, 10, 64)
+			loss, other := strconv.ParseFloat(b, 64)
+			if err := errors.Join(err, other); err != nil {
+				return 0, cli.BadInputf("%s: line %d: %w; move the file away to resume without it", l.Name(), number, err)
+			}
+			if at > step {
+				return end, nil
+			}
+			tell(at, loss)
+		} else if line != lossHeader {
+			return 0, cli.BadInputf("%s: line 1 is not %q; move the file away to resume without it", l.Name(), strings.TrimSpace(lossHeader))
+		}
+		end += int64(len(line))
+	}
+}
+
+func (l *lossLog) add(step uint64, loss float64) error {
+	_, err := fmt.Fprintf(l.File, "%d,%v\n", step, loss)
+	return err
+}
+
+// read is all steps with their losses.
+func (l *lossLog) read() (steps, losses []float64, err error) {
+	_, err = l.lines(1<<62, func(step uint64, loss float64) {
+		steps = append(steps, float64(step))
+		losses = append(losses, loss)
+	})
+	return steps, losses, err
+}

@@ -1,0 +1,212 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/google/renameio/v2"
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/evenkeel/evenkeel/checkpoint"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/task"
+)
+
+// savedRun is a run of checkpoint train at work.
+type savedRun struct {
+	*cli.App
+	command *trainCmd
+	work    *task.Work
+	trainer *train.Trainer
+	files   []*checkpoint.File // one, or with --stripe one per node
+	saveTo  func(train.SaveConfig) error
+	losses  *lossLog
+	begun   time.Time // the first step of this process
+	first   uint64    // steps that were done before this process
+	told    uint64    // tenths of the run that were reported
+}
+
+func (r *savedRun) run() (err error) {
+	if err := r.open(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.trainer.Close(), r.close()) }()
+	if r.losses, err = openLosses(r.command.path(lossesFile), r.trainer.Steps()); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.losses.Close()) }()
+	if err := r.saveTo(train.SaveConfig{Every: r.command.SaveEvery}); err != nil {
+		return err
+	}
+	r.first, r.begun = r.trainer.Steps(), time.Now()
+	if _, err := os.Lstat(r.command.path(weightsFile)); err == nil && r.first >= uint64(r.work.Task.Steps) {
+		return cli.BadInputf("the run in %s is finished; train another in another folder with --out", r.command.Out)
+	}
+	trained := r.train()
+	if trained != nil && !errors.Is(trained, context.Canceled) {
+		return trained
+	}
+	if err := r.trainer.Save(context.WithoutCancel(r.Ctx)); err != nil {
+		return err
+	}
+	if trained != nil {
+		return cli.Interrupted(trained, fmt.Sprintf("interrupted after %d of %d steps; everything is saved. Continue with\n  evenkeel checkpoint train --resume --out %s", r.trainer.Steps(), r.work.Task.Steps, r.command.Out))
+	}
+	return r.finish()
+}
+
+// train trains to the end or to Ctrl-C.
+func (r *savedRun) train() error {
+	steps := r.work.Task.Steps
+	tell, clear := r.Progress("training")
+	defer clear()
+	for r.trainer.Steps() < uint64(steps) {
+		loss, err := r.trainer.Step(r.Ctx)
+		if err != nil {
+			return err
+		}
+		done := r.trainer.Steps()
+		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+			return fmt.Errorf("the loss of step %d is no number: the learning rate %v is too high; train with a lower --rate to another folder", done, r.work.Task.Rate)
+		}
+		if err := r.losses.add(done, loss); err != nil {
+			return err
+		}
+		tell(int(done), steps)
+		r.tell(done, loss)
+	}
+	return nil
+}
+
+// tell logs every tenth of a run of some seconds where no bar shows it.
+func (r *savedRun) tell(done uint64, loss float64) {
+	total := uint64(r.work.Task.Steps)
+	tenth := done * 10 / total
+	if cli.IsTerminal(r.Errs) || tenth == r.told || time.Since(r.begun) < cli.BarDelay {
+		return
+	}
+	r.told = tenth
+	left := time.Duration(float64(time.Since(r.begun)) / float64(done-r.first) * float64(total-done))
+	r.Log.Info().Msgf("%d of %d steps, loss %.4f, %s left", done, total, loss, left.Round(time.Second))
+}
+
+// savedSummary is the --json document.
+type savedSummary struct {
+	Steps       uint64  `json:"steps"`
+	Samples     uint64  `json:"samples"`
+	Loss        float64 `json:"loss,omitempty"` // mean of the last tenth of the steps, at most 100
+	HeldLoss    float64 `json:"held_loss"`
+	HeldRight   float64 `json:"held_right"` // share of the predictions on samples that were held out
+	Weights     int     `json:"weights"`
+	Saves       int     `json:"saves"`        // of this process
+	Skipped     int     `json:"skipped"`      // for want of a free slot
+	WaitedShare float64 `json:"waited_share"` // of the time, for saves
+	SavedBytes  int64   `json:"saved_bytes"`  // of a checkpoint
+	Seconds     float64 `json:"seconds"`      // of this process
+	Resumed     uint64  `json:"resumed"`      // the step it went on from, 0 for none
+	Task        string  `json:"task"`
+	Checkpoint  string  `json:"checkpoint"` // with --stripe several, with spaces between
+	Model       string  `json:"model"`
+	Losses      string  `json:"losses"`
+}
+
+// finish writes the results and prints what came of the run.
+func (r *savedRun) finish() error {
+	seconds := time.Since(r.begun).Seconds()
+	right, held, err := r.trainer.Evaluate(r.work.Held)
+	if err != nil {
+		return err
+	}
+	steps, losses, err := r.losses.read()
+	if err != nil {
+		return err
+	}
+	if len(losses) > 0 { // else somebody has removed the file
+		if err := saveLossFigures(r.command.path(lossesFigure), steps, losses); err != nil {
+			return err
+		}
+	}
+	if err := r.export(); err != nil { // last: a folder with a model is finished
+		return err
+	}
+	stats, bytes := r.saved()
+	s := savedSummary{
+		Steps: r.trainer.Steps(), Samples: r.trainer.Samples(), HeldLoss: held,
+		HeldRight: float64(right) / float64(r.work.Held.Len()*r.work.Network.Positions()),
+		Saves:     stats.Committed, Skipped: stats.Skipped, WaitedShare: stats.Waited.Seconds() / seconds, SavedBytes: bytes,
+		Seconds: seconds, Resumed: r.first, Task: r.command.path(taskFile), Checkpoint: r.paths(),
+		Model: r.command.path(weightsFile), Losses: r.command.path(lossesFile),
+	}
+	if len(losses) > 0 {
+		s.Loss = tail(losses)
+	}
+	for _, p := range r.work.Network.Params() {
+		s.Weights += p.Len()
+	}
+	if r.command.JSON {
+		return r.WriteJSON(s)
+	}
+	_, err = fmt.Fprintf(r.Out, `Trained %d steps on %s: loss %.4f; of what was held out %.1f %% right, loss %.4f.
+%s weights; %d checkpoints of %s in %s, %d skipped; training waited for them %.1f %% of the time.
+
+task         %s
+checkpoint   %s
+model        %s
+losses       %s, with figures .svg and .png
+
+Look into it:  evenkeel checkpoint inspect %[13]s
+`, s.Steps, r.work.Task.Data, s.Loss, 100*s.HeldRight, s.HeldLoss,
+		humanize.Comma(int64(s.Weights)), s.Saves, humanize.IBytes(uint64(s.SavedBytes)), time.Duration(seconds*1e9).Round(time.Second/10), s.Skipped, 100*s.WaitedShare,
+		s.Task, s.Checkpoint, s.Model, s.Losses)
+	return err
+}
+
+// export writes the weights, without the moments.
+func (r *savedRun) export() error {
+	var weights []checkpoint.Array
+	for _, a := range r.trainer.Arrays() {
+		if a.Kind == checkpoint.Parameter {
+			weights = append(weights, a)
+		}
+	}
+	f, err := renameio.NewPendingFile(r.command.path(weightsFile), renameio.WithPermissions(0o644))
+	if err != nil {
+		return err
+	}
+	defer f.Cleanup()
+	if err := checkpoint.WriteSafetensors(io.Writer(f), weights, checkpoint.State{Step: r.trainer.Steps()}); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
+}
+
+// lossPoints are enough for a curve of a hand's width.
+const lossPoints = 500
+
+// tail is the mean of the last tenth, at most 100.
+func tail(losses []float64) float64 {
+	return mean(losses[len(losses)-min(100, (len(losses)+9)/10):])
+}
+
+func mean(x []float64) float64 { return stat.Mean(x, nil) }
+
+// saveLossFigures draws means over stretches of steps, as SVG and PNG.
+func saveLossFigures(path string, steps, losses []float64) error {
+	stretch := max(1, len(steps)/lossPoints)
+	var x, y []float64
+	for i := 0; i < len(steps); i += stretch {
+		end := min(i+stretch, len(steps))
+		x = append(x, steps[end-1])
+		y = append(y, mean(losses[i:end]))
+	}
+	f := chart.Figure{Title: "Training", Panels: []chart.Panel{{XLabel: "steps", YLabel: "loss", ZeroY: true, Series: []chart.Series{{Name: "mean over the batch", Kind: chart.Line, X: x, Y: y}}}}}
+	return errors.Join(f.Save(path+".svg"), f.Save(path+".png"))
+}

@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/checkpoint"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/forward/wire"
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/internal/runlog"
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/execute"
+	planexport "github.com/evenkeel/evenkeel/planner/export"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+	"github.com/evenkeel/evenkeel/train/task"
+)
+
+// inputError marks an error as the fault of what the user gave: exit status 2.
+type inputError struct{ error }
+
+func (e inputError) Unwrap() error { return e.error }
+
+// BadInput marks err, nil stays nil.
+func BadInput(err error) error {
+	if err == nil {
+		return nil
+	}
+	return inputError{err}
+}
+
+// BadInputf is badInput of a new error.
+func BadInputf(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
+
+// IsBadInput knows the packages' own marks too.
+func IsBadInput(err error) bool {
+	if e := (inputError{}); errors.As(err, &e) {
+		return true
+	}
+	for _, mark := range []error{
+		cluster.ErrFile, cluster.ErrPreset, profile.ErrFormat, profile.ErrUnknown, agent.ErrPolicy,
+		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog, bucket.ErrInput,
+		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
+		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
+		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
+		forward.ErrConfig, wire.ErrURL, wire.ErrName, wire.ErrOpen, wire.ErrNoRun,
+		planner.ErrPlan, planner.ErrProfile, planner.ErrOptions, execute.ErrKeys, execute.ErrRefused, execute.ErrUnsupported,
+		planexport.ErrFormat, planexport.ErrOptions, planexport.ErrUnsupported,
+	} {
+		if errors.Is(err, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// FileError marks an error of opening a file that the user named.
+func FileError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return BadInput(err)
+	}
+	return err
+}
+
+// Interruption is what a command returns when Ctrl-C ended it; hint says in a line what
+// was kept.
+type Interruption struct {
+	cause error // wraps context.Canceled
+	hint  string
+}
+
+func (i *Interruption) Error() string { return i.hint }
+func (i *Interruption) Unwrap() error { return i.cause }
+
+// Interrupted is what a command returns when Ctrl-C ended it.
+func Interrupted(cause error, hint string) error { return &Interruption{cause: cause, hint: hint} }
+
+// ProfileFlags are embedded by commands that read profiles.
+type ProfileFlags struct {
+	Profiles []string `help:"Profile file (.csv) or folder of them to add to the embedded catalogue; the same device and workload replaces. Repeatable." placeholder:"PATH" sep:"none"`
+}
+
+// Catalogue is the embedded one with the files added to it.
+func (f *ProfileFlags) Catalogue() (*profile.Catalogue, error) {
+	c := profile.Embedded()
+	for _, path := range f.Profiles {
+		if err := c.Add(path); err != nil {
+			return nil, FileError(err)
+		}
+	}
+	return c, nil
+}
+
+// ClusterFlags are embedded by commands that work on one cluster.
+type ClusterFlags struct {
+	Cluster string `help:"Cluster file, or an embedded cluster (${clusters}); default: ${default}." default:"example" placeholder:"FILE|NAME"`
+	ProfileFlags
+}
+
+// PolicyFlags are embedded by commands that run a trained policy.
+type PolicyFlags struct {
+	Policy  string   `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
+	Weights []string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0; after a round's number and a colon (100:speed=0.2,waiting=1) from that round on. Repeatable." placeholder:"[ROUND:]NAME=W,..." sep:"none"`
+}
+
+// LoadCluster reads a cluster file, or an embedded one by name. The text is what a run
+// log keeps.
+func LoadCluster(name string, catalogue *profile.Catalogue) (text []byte, f *cluster.File, c *cluster.Cluster, err error) {
+	shown := name
+	if slices.Contains(clusters.Names(), name) {
+		shown = name + ".yaml"
+		text, err = clusters.YAML(name)
+	} else {
+		text, err = readLimited(name, cluster.MaxFileBytes)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil, BadInputf("cluster %q: no such file, nor an embedded cluster (%s)", name, strings.Join(clusters.Names(), ", "))
+	}
+	if err != nil {
+		return nil, nil, nil, FileError(err)
+	}
+	f, c, err = cluster.Read(strings.NewReader(string(text)), shown, catalogue)
+	return text, f, c, err
+}
+
+// readLimited reads a file up to one byte more than limit, so that its reader sees and
+// says that it is too large.
+func readLimited(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit+1))
+}
+
+// LoadPolicy reads a policy file, or the embedded policy for "".
+func LoadPolicy(path string) (*agent.Trained, error) {
+	if path == "" {
+		return agent.Embedded()
+	}
+	t, err := agent.Load(path)
+	if errors.Is(err, agent.ErrPolicy) && !IsSafetensors(path) {
+		return nil, BadInputf("--policy: %s is no policy file; evenkeel train writes one, policy.safetensors", path)
+	}
+	return t, FileError(err)
+}
+
+// IsSafetensors says whether a file begins like one: eight bytes, then a JSON object.
+func IsSafetensors(path string) bool {
+	head, err := readLimited(path, 8)
+	return err == nil && len(head) == 9 && head[8] == '{'
+}
+
+// IsTerminal says whether f shows text to a person who can watch it change.
+func IsTerminal(f *os.File) bool {
+	return os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
+// Colours says whether to colour what goes to f (no-color.org).
+func Colours(f *os.File) bool { return os.Getenv("NO_COLOR") == "" && IsTerminal(f) }
+
+// Only refuses flags that have no effect beside the given one.
+func (a *App) Only(flag string, allowed ...string) error {
+	for _, g := range a.Given {
+		if !slices.Contains(allowed, g) {
+			return BadInputf("--%s has no effect with %s; leave it out", g, flag)
+		}
+	}
+	return nil
+}
+
+// WriteJSON prints one document.
+func (a *App) WriteJSON(v any) error {
+	e := json.NewEncoder(a.Out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// BarDelay is how long work may take before a bar is worth the looking.
+const BarDelay = 2 * time.Second
+
+// Progress returns a function to tell (done, total), and one that removes the bar.
+// Nothing shows for the first two seconds, or where standard error is no terminal. The
+// first is called by one goroutine at a time, never after the second.
+func (a *App) Progress(what string) (tell func(done, total int), clear func()) {
+	if !IsTerminal(a.Errs) {
+		return func(int, int) {}, func() {}
+	}
+	var bar *progressbar.ProgressBar
+	begun := time.Now()
+	tell = func(done, total int) {
+		if bar == nil {
+			if time.Since(begun) < BarDelay {
+				return
+			}
+			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.Errs), progressbar.OptionSetDescription(what),
+				progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
+				progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+		}
+		_ = bar.Set(done) // a bar that cannot be drawn is no reason to stop
+	}
+	return tell, func() {
+		if bar != nil {
+			_ = bar.Clear()
+		}
+	}
+}
+
+// WarnMemory names the devices whose memory no size is checked against.
+func (a *App) WarnMemory(c *cluster.Cluster) {
+	var devices []string
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.Limit == profile.NoLimit && !slices.Contains(devices, n.Device) {
+			devices = append(devices, n.Device)
+		}
+	}
+	if len(devices) > 0 {
+		a.Log.Warn().Msgf("no memory limit known for %s: sizes are not checked against memory", strings.Join(devices, ", "))
+	}
+}

@@ -1,0 +1,176 @@
+// Package compare holds the command compare, which evaluates policies over scenarios and seeds.
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+// Cmd judges policies over scenarios and seeds.
+type Cmd struct {
+	Cluster []string `help:"Cluster file, or an embedded cluster: ${clusters}. Repeatable. Default: the five held-out ones, devices and models that training never saw." placeholder:"FILE|NAME" sep:"none"`
+	cli.ProfileFlags
+	Policy    string   `help:"Policy file for ddqn; default: the embedded policy." placeholder:"FILE"`
+	Scenarios []string `help:"Conditions to judge under, of ${conditions}; or file: those of the one --cluster file." default:"steady,drift,interference,bursts" placeholder:"NAME"`
+	Policies  []string `help:"Policies to judge; the first is compared with every other. Default: all those above, but for those that decide what the clusters do not leave free." placeholder:"NAME"`
+	Seeds     int      `help:"Runs per policy, cluster and scenario, the same seeds for each (${default})." default:"30" placeholder:"N"`
+	Rounds    int      `help:"Rounds per run (${default})." default:"400" placeholder:"N"`
+	JSON      bool     `name:"json" help:"Print the results as JSON."`
+	Plot      string   `help:"Draw the progress of every policy (.svg, .png)." placeholder:"FILE"`
+}
+
+// Help is what "compare --help" adds: the policies.
+func (*Cmd) Help() string {
+	var b strings.Builder
+	b.WriteString("Policies with knobs are tuned for every cluster and scenario, on seeds of their own. The policies:\n")
+	for _, p := range evaluation.Specs() {
+		about := p.About
+		if p.Bound {
+			about = "bound: " + about
+		}
+		if p.Rule || p.Batch {
+			about += " +"
+		}
+		fmt.Fprintf(&b, "\n  %-20s %s", p.Name, about)
+	}
+	b.WriteString("\n\n+ decides more than sizes: when rounds end, or the global batch. Unless named it is left out where a cluster fixes that.")
+	return b.String()
+}
+
+const maxSeeds = 10_000
+
+// Run compares.
+func (c *Cmd) Run(a *cli.App) error {
+	config, err := c.config()
+	if err != nil {
+		return err
+	}
+	tell, clear := a.Progress("comparing")
+	config.Progressed = tell
+	results, err := evaluation.Compare(a.Ctx, config)
+	clear()
+	if errors.Is(err, context.Canceled) {
+		hint := "interrupted before anything was finished; nothing is kept"
+		if len(results) > 0 {
+			hint = "interrupted; only what is printed was finished"
+		}
+		err = cli.Interrupted(err, hint)
+	}
+	if err != nil && len(results) == 0 {
+		return err
+	}
+	if c.Plot != "" {
+		err = errors.Join(err, comparisonFigure(results).Save(c.Plot))
+	}
+	if c.JSON {
+		return errors.Join(err, a.WriteJSON(map[string]any{"results": results}))
+	}
+	return errors.Join(err, printComparison(a.Out, results))
+}
+
+// config reads and checks all that the flags name, before any work.
+func (c *Cmd) config() (evaluation.Config, error) {
+	config := evaluation.Config{Seeds: c.Seeds, Rounds: c.Rounds, Clock: time.Now}
+	if c.Seeds < 1 || c.Seeds > maxSeeds {
+		return config, cli.BadInputf("--seeds: %d is outside 1 to %d", c.Seeds, maxSeeds)
+	}
+	if c.Rounds < 1 || c.Rounds > cli.MaxRounds {
+		return config, cli.BadInputf("--rounds: %d is outside 1 to %d", c.Rounds, cli.MaxRounds)
+	}
+	if err := c.files(); err != nil {
+		return config, err
+	}
+	var known []string
+	for _, p := range evaluation.Specs() {
+		known = append(known, p.Name)
+	}
+	if c.Policies != nil {
+		if err := cli.CheckNames("--policies", c.Policies, known); err != nil {
+			return config, err
+		}
+	}
+	if err := cli.CheckNames("--scenarios", c.Scenarios, append(cluster.Presets(), ownConditions)); err != nil {
+		return config, err
+	}
+	if err := c.cases(&config); err != nil {
+		return config, err
+	}
+	if c.Policies == nil {
+		for _, p := range evaluation.Suited(config.Cases) {
+			c.Policies = append(c.Policies, p.Name)
+		}
+	}
+	var err error
+	if config.Policies, err = evaluation.Find(c.Policies); err != nil {
+		return config, err
+	}
+	if !slices.Contains(c.Policies, "ddqn") && c.Policy != "" {
+		return config, cli.BadInputf("--policy has no effect without ddqn among --policies")
+	}
+	if slices.Contains(c.Policies, "ddqn") {
+		config.Trained, err = cli.LoadPolicy(c.Policy)
+	}
+	return config, err
+}
+
+// ownConditions is the scenario that stands for the cluster file's conditions.
+const ownConditions = "file"
+
+// cases reads the clusters and the scenarios.
+func (c *Cmd) cases(config *evaluation.Config) error {
+	catalogue, err := c.Catalogue()
+	if err != nil {
+		return err
+	}
+	named := c.Cluster
+	if len(named) == 0 {
+		named = clusters.HeldOut
+	}
+	var own cluster.Conditions
+	for i, name := range named {
+		for _, other := range named[:i] {
+			if name == other || cli.ClusterInput(name).Path != "" && cli.SameFile(name, other) {
+				return cli.BadInputf("--cluster: %q is there twice", name)
+			}
+		}
+		_, file, cl, err := cli.LoadCluster(name, catalogue)
+		if err != nil {
+			return err
+		}
+		config.Cases = append(config.Cases, evaluation.Case{Name: name, Cluster: cl, Weights: file.Objectives.Weights()})
+		own = file.Conditions.Conditions
+	}
+	for _, name := range c.Scenarios {
+		conditions := own
+		if name == ownConditions {
+			if len(c.Cluster) != 1 {
+				return cli.BadInputf("--scenarios: %q needs exactly one --cluster, whose conditions it takes", ownConditions)
+			}
+		} else if conditions, err = cluster.Preset(name); err != nil {
+			return err
+		}
+		config.Scenarios = append(config.Scenarios, evaluation.Scenario{Name: name, Conditions: conditions})
+	}
+	return nil
+}
+
+// files checks what is read and written.
+func (c *Cmd) files() error {
+	if err := cli.CheckPlot(c.Plot); err != nil {
+		return err
+	}
+	inputs := append(c.Inputs(), cli.FileFlag("--policy", c.Policy))
+	for _, name := range c.Cluster {
+		inputs = append(inputs, cli.ClusterInput(name))
+	}
+	return cli.CheckFiles(inputs, []cli.File{cli.FileFlag("--plot", c.Plot)})
+}

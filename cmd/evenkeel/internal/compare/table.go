@@ -1,0 +1,144 @@
+package compare
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/agent/evaluation"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/chart"
+)
+
+// cells cuts results into those of one cluster and scenario.
+func cells(results []evaluation.Result) [][]evaluation.Result {
+	var out [][]evaluation.Result
+	for i, r := range results {
+		if i == 0 || r.Cluster != results[i-1].Cluster || r.Scenario != results[i-1].Scenario {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], r)
+	}
+	return out
+}
+
+// best is the policy to beat: of those that know no more than the first, the best other.
+func best(cell []evaluation.Result) int {
+	at := -1
+	for i, r := range cell {
+		if i > 0 && !r.Bound && (at < 0 || r.Progress > cell[at].Progress) {
+			at = i
+		}
+	}
+	return at
+}
+
+const comparisonLegend = `progress   goodput relative to the state oracle's, which knows every node's true rate; mean [95% interval]
+gains      difference of progress under the same seeds; above zero the first policy is the better one
+*          the best of the others
+(bound)    an oracle: it knows what no policy can know`
+
+// energyColumn is where energy stands in the table if any power is known: after freshness.
+const energyColumn = 5
+
+// printComparison writes a table per cluster and scenario.
+func printComparison(w io.Writer, results []evaluation.Result) error {
+	var lines []string
+	for _, cell := range cells(results) {
+		first := cell[0]
+		lines = append(lines, fmt.Sprintf("%s, %s: %s, %s of %s", first.Cluster, first.Scenario,
+			cli.Count(first.Nodes, "node"), cli.Count(first.Seeds, "seed"), cli.Count(first.Rounds, "round")))
+		columns := []cli.Column{
+			cli.Left("policy"), cli.Left("progress"), cli.Left(first.Policy + " gains over it"),
+			cli.Right("waiting"), cli.Right("fresh"), cli.Right("decision p50"), cli.Right("p99"), cli.Left("tuned to"),
+		}
+		known := slices.ContainsFunc(cell, func(r evaluation.Result) bool { return r.Energy > 0 })
+		if known {
+			columns = slices.Insert(columns, energyColumn, cli.Right("J/sample"))
+		}
+		var rows [][]string
+		star := best(cell)
+		for i, r := range cell {
+			name, gain := r.Policy, ""
+			switch {
+			case i == star:
+				name += " *"
+			case r.Bound:
+				name += " (bound)"
+			}
+			if i > 0 {
+				gain = fmt.Sprintf("%+.4f [%+.4f, %+.4f]", r.Gain.Mean, r.Gain.Low, r.Gain.High)
+			}
+			row := []string{
+				name, fmt.Sprintf("%.4f [%.4f, %.4f]", r.Progress, r.Low, r.High), gain,
+				cli.Percent(r.Waiting), cli.Percent(r.Freshness), cli.Seconds(r.P50 / 1e6), cli.Seconds(r.P99 / 1e6), r.Knobs,
+			}
+			if known {
+				row = slices.Insert(row, energyColumn, cli.Ratio(r.Energy, cli.Rate(r.Energy)))
+			}
+			rows = append(rows, row)
+		}
+		lines = append(append(lines, cli.Table(columns, rows)...), "")
+	}
+	return cli.PrintLines(w, append(lines, comparisonLegend))
+}
+
+// competitive is the share of the best progress below which a bar is cut off, so that
+// the good policies can be told apart.
+const competitive = 0.6
+
+// comparisonFigure shows, for every scenario, how far each policy is from the state
+// oracle, over all clusters where there are several. Bounds stand aside.
+func comparisonFigure(results []evaluation.Result) chart.Figure {
+	all := cells(results)
+	last := all[len(all)-1][0]
+	figure := chart.Figure{Title: fmt.Sprintf("Goodput against the state oracle: %s, %s", last.Cluster, cli.Count(last.Seeds, "seed"))}
+	for _, cell := range all {
+		if cell[0].Cluster != last.Cluster {
+			continue
+		}
+		figure.Panels = append(figure.Panels, comparisonPanel(cell))
+	}
+	return figure
+}
+
+// narrow breaks the names of policies that would run into their neighbours.
+var narrow = strings.NewReplacer("proportional", "propor-\ntional", "-", "-\n")
+
+// comparisonPanel shows one cell; the first policy stands out.
+func comparisonPanel(cell []evaluation.Result) chart.Panel {
+	var shown []evaluation.Result
+	for _, r := range cell {
+		if !r.Bound || best(cell) < 0 {
+			shown = append(shown, r)
+		}
+	}
+	against := func(progress float64) float64 { return 100 * (progress - 1) }
+	top, end := 0.0, 0.0
+	for _, r := range shown {
+		top = max(top, r.Progress)
+	}
+	for _, r := range shown {
+		if r.Progress >= competitive*top {
+			end = min(end, against(r.Progress), against(r.Low))
+		}
+	}
+	end *= 1.05 // the longest whisker ends inside
+	panel := chart.Panel{Title: cell[0].Scenario, YLabel: "%", ZeroY: true}
+	bars := chart.Series{Kind: chart.Bars, Muted: true}
+	for i, r := range shown {
+		name := fmt.Sprintf("%s\n%.3f", narrow.Replace(r.Policy), r.Progress)
+		y, low, high := against(r.Progress), against(r.Low), against(r.High)
+		if r.Progress < competitive*top && y < end {
+			name += " \u2193"
+			y, low, high = end, end, end
+			panel.YLabel = "%, \u2193: cut off"
+		}
+		panel.Categories = append(panel.Categories, name)
+		bars.Y, bars.Low, bars.High = append(bars.Y, y), append(bars.Low, low), append(bars.High, high)
+		bars.Accent = append(bars.Accent, i == 0)
+	}
+	panel.Series = []chart.Series{bars}
+	return panel
+}

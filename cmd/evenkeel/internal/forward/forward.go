@@ -1,0 +1,107 @@
+// Package forward holds the commands about forward-only training.
+package forward
+
+import (
+	"encoding/json"
+	"math"
+
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/train/task"
+)
+
+// Cmd trains by forward passes alone.
+type Cmd struct {
+	Train  trainCmd  `cmd:"" help:"Train with processors in this process."`
+	Launch launchCmd `cmd:"" help:"Train with a process for every processor, joined by NATS."`
+	Join   joinCmd   `cmd:"" help:"Be one processor of a launched run, on this or another machine."`
+	Replay replayCmd `cmd:"" help:"Rebuild a run's weights from its log, bit for bit."`
+	Verify verifyCmd `cmd:"" help:"Check a log and the weights it leads to."`
+}
+
+// flags describe a run.
+type flags struct {
+	Data         string  `help:"What to learn: digits (the UCI set, built in), synthetic, a table (.csv, the class last), or a text, character by character." default:"digits" placeholder:"digits|FILE"`
+	Model        string  `help:"Network: mlp, convnet (digits) or transformer (texts); default: mlp, for texts transformer." placeholder:"KIND"`
+	Size         int     `help:"Floats of a hidden layer, or of a token; channels of the first convolution." default:"64" placeholder:"N"`
+	Depth        int     `help:"Hidden layers, convolutions or blocks." default:"1" placeholder:"N"`
+	Length       int     `help:"Characters of a sample, of texts." default:"32" placeholder:"N"`
+	Processors   int     `short:"n" help:"Processors, an even number." default:"8" placeholder:"N"`
+	Directions   int     `help:"Directions tried in a step, a number that divides the pairs; default: one for each pair. 1 is the method's own form." placeholder:"N"`
+	Steps        int     `help:"Steps." default:"2000" placeholder:"N"`
+	Seed         uint64  `help:"Seed of weights, directions and examples." default:"1" placeholder:"N"`
+	Epsilon      float64 `help:"How far a direction is tried." default:"0.001" placeholder:"E"`
+	LearningRate float64 `help:"Learning rate; default: 0.0075 times the square root of the directions." placeholder:"R"`
+	Schedule     string  `help:"What becomes of the learning rate: constant, linear or cosine." default:"cosine" enum:"constant,linear,cosine"`
+	Examples     int     `help:"Examples of each of a pair's two inputs." default:"32" placeholder:"N"`
+	Cluster      string  `help:"Cluster file: its nodes are the processors, in pairs of one device, and share the examples by their speed; instead of -n." placeholder:"FILE"`
+	Kind         string  `help:"Directions of signs (rademacher) or of normal numbers (gaussian)." default:"rademacher" enum:"rademacher,gaussian"`
+	Momentum     float64 `help:"Share of a step that the next repeats, 0 to 0.99." placeholder:"M"`
+	Clip         float64 `help:"Largest slope that counts; default: any." placeholder:"S"`
+	Normalize    bool    `help:"Divide slopes by the spread of the step's losses."`
+	JSON         bool    `name:"json" help:"Print the summary as JSON."`
+
+	nodes []string // of the cluster, by rank
+}
+
+// header makes the run's header and its work.
+func (f *flags) header() (forward.Header, *task.Work, error) {
+	var h forward.Header
+	c := forward.Config{
+		Processors: f.Processors, Directions: f.Directions, Kind: forward.Kind(f.Kind), Key: f.Seed, Steps: f.Steps,
+		Epsilon: f.Epsilon, LearningRate: f.LearningRate, Schedule: f.Schedule, Momentum: f.Momentum, Clip: f.Clip, Normalize: f.Normalize,
+	}
+	for range f.Processors / 2 {
+		c.Examples = append(c.Examples, f.Examples)
+	}
+	if f.Cluster != "" {
+		if err := f.share(&c); err != nil {
+			return h, nil, err
+		}
+	}
+	if c.Directions == 0 {
+		c.Directions = c.Processors / 2
+	}
+	if c.LearningRate == 0 {
+		c.LearningRate = 0.0075 * math.Sqrt(float64(c.Directions))
+	}
+	if err := c.Validate(); err != nil {
+		return h, nil, cli.BadInput(err)
+	}
+	t := task.Task{Data: f.Data, Model: f.Model, Size: f.Size, Depth: f.Depth, Length: f.Length, Seed: f.Seed}
+	w, err := cli.BuildTask(t.WithDefaults())
+	if err != nil {
+		return h, nil, err
+	}
+	text, err := json.Marshal(w.Task)
+	if err != nil {
+		return h, nil, err
+	}
+	return forward.Header{Config: c, Task: text, Initial: forward.NewWeights(w.Network, c.Key).Hash()}, w, nil
+}
+
+// share deals the examples to the pairs of a cluster by their speed.
+func (f *flags) share(c *forward.Config) error {
+	_, _, cl, err := cli.LoadCluster(f.Cluster, profile.Embedded())
+	if err != nil {
+		return err
+	}
+	ranks, sizes, err := forward.Pairs(cl, f.Examples)
+	if err != nil {
+		return cli.BadInputf("%s: %w", f.Cluster, err)
+	}
+	for _, i := range ranks {
+		f.nodes = append(f.nodes, cl.Nodes[i].Name)
+	}
+	c.Processors, c.Examples = 2*len(sizes), sizes
+	return nil
+}
+
+// inputs are the files that the flags name.
+func (f *flags) inputs() []cli.File {
+	if f.Data == task.Digits || f.Data == task.Synthetic {
+		return nil
+	}
+	return []cli.File{cli.FileFlag("--data", f.Data), cli.FileFlag("--cluster", f.Cluster)}
+}

@@ -1,0 +1,22 @@
+package forward
+
+import (
+	"encoding/json"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/train/task"
+)
+
+// taskOf is what every processor must make for itself, in the header of logs and runs: the data and the network of a
+// task; how to train stands in the header itself.
+func taskOf(h forward.Header, dataFile string) (*task.Work, error) {
+	var t task.Task
+	if err := json.Unmarshal(h.Task, &t); err != nil {
+		return nil, cli.BadInputf("the header's task: %w", err)
+	}
+	if dataFile != "" {
+		t.Data = dataFile
+	}
+	return cli.BuildTask(t)
+}

@@ -1,0 +1,97 @@
+package forward
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/train/task"
+)
+
+// monitor follows a run: progress, now and then an evaluation, and the curves.
+type monitor struct {
+	*cli.App
+	config *forward.Config
+	work   *task.Work
+	first  int // steps done before this process
+	steps  int // done
+	loss   float64
+	began  float64 // the first step's loss
+	tell   func(done, total int)
+	clear  func()
+	begun  time.Time
+	told   int
+
+	x, losses []float64 // training loss, moving average
+	at, right []float64 // accuracy on what was held out
+}
+
+func newMonitor(a *cli.App, config *forward.Config, work *task.Work, first int) *monitor {
+	w := &monitor{App: a, config: config, work: work, first: first, steps: first, begun: time.Now(), told: first * 10 / config.Steps}
+	w.tell, w.clear = a.Progress("training")
+	return w
+}
+
+// curvePoints is how many points a curve has at most.
+const curvePoints = 500
+
+// step takes in a step's end; the weights are those after it.
+func (w *monitor) step(c forward.Commit, weights *forward.Weights) error {
+	w.steps++
+	if c.Pairs != 0 {
+		if w.loss == 0 {
+			w.loss, w.began = c.Loss, c.Loss
+		}
+		w.loss += 0.05 * (c.Loss - w.loss)
+	}
+	w.tell(w.steps, w.config.Steps)
+	if every := max(w.config.Steps/curvePoints, 1); w.steps%every == 0 {
+		w.x, w.losses = append(w.x, w.forwards()), append(w.losses, w.loss)
+	}
+	tenth := w.steps * 10 / w.config.Steps
+	if tenth == w.told {
+		return nil
+	}
+	w.told = tenth
+	accuracy, _, err := forward.Evaluate(w.work.Network, weights, w.work.Held)
+	if err != nil {
+		return err
+	}
+	w.at, w.right = append(w.at, w.forwards()), append(w.right, accuracy)
+	done := w.steps - w.first
+	left := time.Since(w.begun) * time.Duration(w.config.Steps-w.steps) / time.Duration(max(done, 1))
+	rate := float64(done*w.config.Processors) / time.Since(w.begun).Seconds()
+	w.clear() // the bar comes back below the line
+	w.Log.Info().Msgf("%d of %d steps, loss %.4f, test accuracy %.1f%%, %.0f forward passes a second, %s on the wire, %s left",
+		w.steps, w.config.Steps, w.loss, 100*accuracy, rate, humanize.Bytes(uint64(done*w.config.Processors*forward.FrameBytes)), left.Round(time.Second))
+	return nil
+}
+
+func (w *monitor) forwards() float64 { return float64(w.steps * w.config.Processors) }
+
+// summary evaluates what came of the run.
+func (w *monitor) summary(weights *forward.Weights, took time.Duration) (*summary, error) {
+	s := &summary{Steps: w.steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
+		Weights: weights.Len(), Seconds: took.Seconds()}
+	if w.loss > w.began {
+		w.Log.Warn().Msgf("the training loss rose from %.4g to %.4g; lower --learning-rate", w.began, w.loss)
+	}
+	var err error
+	s.TestAccuracy, s.Loss, err = forward.Evaluate(w.work.Network, weights, w.work.Held)
+	return s, err
+}
+
+func (w *monitor) plot(path string) error {
+	f := chart.Figure{Title: fmt.Sprintf("Forward-only training: %s on %s, %d processors", w.work.Task.Model, w.work.Task.Data, w.config.Processors)}
+	if len(w.x) > 1 {
+		f.Panels = append(f.Panels, plotPanel("training loss", w.x, w.losses))
+	}
+	if len(w.at) > 1 {
+		f.Panels = append(f.Panels, plotPanel("test accuracy", w.at, w.right))
+	}
+	return f.Save(path)
+}

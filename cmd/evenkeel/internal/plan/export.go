@@ -1,0 +1,74 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/export"
+)
+
+// exportCmd writes a plan for a trainer.
+type exportCmd struct {
+	Plan            string `arg:"" help:"Plan file." placeholder:"FILE"`
+	Format          string `help:"One of ${planFormats}." required:"" placeholder:"NAME"`
+	Out             string `help:"File to write; default: standard output." placeholder:"FILE"`
+	EmbeddingLayers int    `help:"How many of the plan's first layers are the embedding, not transformer layers; only for megatron." placeholder:"N"`
+	HeadLayers      int    `help:"How many of its last layers are the final norm and the output; only for megatron." placeholder:"N"`
+}
+
+// Help is shown under the flags.
+func (*exportCmd) Help() string {
+	text := `What the trainer cannot do is an error that names it, and nothing is written; what its file cannot say is a warning.
+docs/guides/plan-export.md shows what to do with each form.
+
+Formats:
+
+`
+	for _, f := range export.Formats() {
+		text += fmt.Sprintf("  %-10s %s\n", f.Name, f.Description)
+	}
+	return text + `
+Examples:
+
+  evenkeel plan export plan.json --format megatron --embedding-layers 1 --head-layers 1 --out plan.args
+  evenkeel plan export plan.json --format deepspeed --out deepspeed.json
+  evenkeel plan export plan.json --format torch --out plan.py`
+}
+
+// Run is kong's.
+func (c *exportCmd) Run(a *cli.App) error {
+	if err := cli.CheckFiles([]cli.File{cli.FileFlag("the plan", c.Plan)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
+		return err
+	}
+	if c.Format != "megatron" && (c.EmbeddingLayers != 0 || c.HeadLayers != 0) {
+		return cli.BadInputf("--embedding-layers and --head-layers have no effect with --format %s; leave them out", c.Format)
+	}
+	p, err := planner.LoadPlan(c.Plan)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	o := export.Options{EmbeddingLayers: c.EmbeddingLayers, HeadLayers: c.HeadLayers}
+	var warnings []string
+	if c.Out == "" {
+		warnings, err = export.Write(a.Out, c.Format, p, o)
+	} else {
+		warnings, err = export.Save(c.Out, c.Format, p, o)
+	}
+	for _, w := range warnings {
+		a.Log.Warn().Msg(w)
+	}
+	return err
+}
+
+// FormatNames are for the help.
+func FormatNames() string {
+	text := ""
+	for i, f := range export.Formats() {
+		if i > 0 {
+			text += ", "
+		}
+		text += f.Name
+	}
+	return text
+}

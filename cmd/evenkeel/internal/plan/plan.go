@@ -1,0 +1,352 @@
+// Package plan holds the commands about plans of hybrid parallelism.
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// Cmd holds the commands about plans of hybrid parallelism.
+type Cmd struct {
+	Search   searchCmd   `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
+	Check    checkCmd    `cmd:"" help:"Check any plan and price it, term by term."`
+	Profile  profileCmd  `cmd:"" help:"Measure a network layer by layer on this machine."`
+	Convert  convertCmd  `cmd:"" help:"Read the layer profile of another planner."`
+	Run      runCmd      `cmd:"" help:"Train a small network by a plan: stages as processes, joined by mutual TLS."`
+	Keys     keysCmd     `cmd:"" help:"Make the certificates by which the stages of a run know each other."`
+	Timeline timelineCmd `cmd:"" help:"Draw one iteration of a plan, or write it as a trace."`
+	Export   exportCmd   `cmd:"" help:"Write a plan for a trainer."`
+	Diff     diffCmd     `cmd:"" help:"Say in what two plans differ."`
+}
+
+// jobFlags are embedded by commands that price plans.
+type jobFlags struct {
+	Profile   string  `help:"Layer profile, .csv or .json. Default: the built-in example, OPT-350M." placeholder:"FILE"`
+	Cluster   string  `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
+	Memory    float64 `help:"Share of every device's memory that a plan may fill. Default: ${default}." default:"1" placeholder:"SHARE"`
+	Reserve   string  `help:"Memory of every device left to driver and allocator, for example 1GiB. Default: none." placeholder:"BYTES"`
+	Precision string  `help:"Bytes of a parameter's weights, gradients and optimizer: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
+	Overlap   string  `help:"Slowdown of compute and communication while both run, a number of at least 1, or off. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
+}
+
+// read loads the job's inputs.
+func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
+	p, t, err := planner.Example()
+	if err != nil {
+		return nil, err
+	}
+	o.States = planner.Mixed
+	if f.Precision == "fp32" || f.Profile == "" {
+		o.States = planner.Full32
+	}
+	if f.Profile != "" {
+		if p, err = planner.LoadProfile(f.Profile); err != nil {
+			return nil, cli.FileError(err)
+		}
+	}
+	if f.Cluster != "" {
+		if t, err = cluster.LoadTopology(f.Cluster, profile.Embedded()); err != nil {
+			return nil, cli.FileError(err)
+		}
+	}
+	o.Memory = f.Memory
+	if !(f.Memory > 0 && f.Memory <= 1) {
+		return nil, cli.BadInputf("--memory: %v; want a share above 0, up to 1", f.Memory)
+	}
+	if f.Reserve != "" {
+		b, err := cluster.ParseBytes(f.Reserve)
+		if err != nil {
+			return nil, cli.BadInputf("--reserve: %w", err)
+		}
+		o.Reserve = float64(b)
+	}
+	switch f.Overlap {
+	case "":
+	case "off":
+		o.Overlap.Off = true
+	default:
+		v, err := strconv.ParseFloat(f.Overlap, 64)
+		if err != nil || !(v >= 1) || math.IsInf(v, 0) {
+			return nil, cli.BadInputf("--overlap: %q; want a number of at least 1, or off", f.Overlap)
+		}
+		o.Overlap.Compute, o.Overlap.Communication = v, v
+	}
+	return planner.NewJob(p, t, o)
+}
+
+// searchCmd searches.
+type searchCmd struct {
+	jobFlags
+	Batch      []int    `help:"Samples of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N,..."`
+	MicroBatch []int    `help:"Samples of a replica's micro-batch to try. Default: all that divide the batch." placeholder:"N,..."`
+	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N,..."`
+	Stages     string   `help:"Number of stages, or a range as 2-8. Default: any." placeholder:"N[-N]"`
+	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND,..."`
+	Checkpoint string   `help:"Whether layers may compute activations again: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
+	Exact      bool     `help:"Keep every state of the search, whatever it takes. Up to 32 layers on up to 256 devices are always searched so."`
+	Out        string   `help:"Plan file to write." placeholder:"FILE"`
+	JSON       bool     `help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*searchCmd) Help() string {
+	return `A plan cuts the model into stages of consecutive layers, each on devices of its own, and chooses for every layer tensor
+and data parallelism, sharding and activation checkpointing; a stage that mixes devices gives each the share of a micro-batch
+that it finishes with the others. Ctrl-C prints the best plan so far and how far, at most, it is from the best there is.
+
+Examples:
+
+  evenkeel plan search
+  evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 512 --out plan.json
+  evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 256,512 --stages 2-8 --memory 0.9 --json`
+}
+
+// searched is what search prints with --json.
+type searched struct {
+	Plan           *planner.Plan `json:"plan"`
+	SecondsPerIter float64       `json:"seconds"`
+	SamplesPerSec  float64       `json:"samples_per_second"`
+	Gap            float64       `json:"gap"`
+	Conditions     int           `json:"conditions"`
+	States         int           `json:"states"`
+	SearchSeconds  float64       `json:"search_seconds"`
+	Interrupted    bool          `json:"interrupted,omitempty"`
+	Warnings       []string      `json:"warnings,omitempty"`
+	Out            string        `json:"out,omitempty"`
+}
+
+// Run is kong's.
+func (c *searchCmd) Run(a *cli.App) error {
+	ctx := a.Ctx
+	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Checkpoint: c.Checkpoint, Exact: c.Exact}
+	if len(c.Batch) == 0 {
+		if c.Profile != "" {
+			return cli.BadInputf("--batch: how many samples has an iteration?")
+		}
+		o.GlobalBatches = []int{1024}
+	}
+	for _, s := range c.Sharding {
+		o.Shardings = append(o.Shardings, planner.Sharding(s))
+	}
+	var err error
+	if o.LeastStages, o.MostStages, err = stagesRange(c.Stages); err != nil {
+		return err
+	}
+	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--profile", c.Profile), cli.FileFlag("--cluster", c.Cluster)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
+		return err
+	}
+	job, err := c.read(o)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	tell, clear := a.Progress("searching")
+	r, err := job.Search(ctx, func(done, conditions int, _, _ float64) { tell(done, conditions) })
+	clear()
+	if err != nil {
+		if ctx.Err() != nil {
+			return cli.Interrupted(ctx.Err(), "interrupted before any plan was found")
+		}
+		return err
+	}
+	if c.Out != "" {
+		if err := planner.WritePlan(c.Out, r.Plan); err != nil {
+			return err
+		}
+	}
+	took := time.Since(begun).Seconds()
+	if err := c.print(a, job, r, took, ctx.Err() != nil); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return cli.Interrupted(ctx.Err(), "interrupted; the plan is the best so far")
+	}
+	return nil
+}
+
+func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took float64, interrupted bool) error {
+	p := r.Plan
+	if c.JSON {
+		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.Conditions, r.States, took, interrupted, job.Warnings(), c.Out})
+	}
+	for _, w := range job.Warnings() {
+		a.Log.Warn().Msg(w)
+	}
+	if err := printPlan(a, job, p); err != nil {
+		return err
+	}
+	how := "no plan is cheaper by the cost model"
+	if r.Gap() > 1e-9 {
+		how = fmt.Sprintf("by the cost model none takes less than %s, this one %s", cli.Seconds(r.Bound*float64(p.GlobalBatch)), cli.Seconds(p.Predicted.Seconds))
+	}
+	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s; %s.\n", r.Conditions, r.States, cli.Seconds(took), how)
+	if len(r.Others) > 0 {
+		o := r.Others[0]
+		fmt.Fprintf(a.Out, "Next best: %s, micro-batch %d, %s.\n", cli.Count(len(o.Stages), "stage"), o.MicroBatch, cli.Seconds(o.Predicted.Simulated))
+	}
+	if c.Out != "" {
+		fmt.Fprintf(a.Out, "Written to %s.\n", c.Out)
+	}
+	return nil
+}
+
+func microBatches(n int) string {
+	if n == 1 {
+		return "1 micro-batch"
+	}
+	return fmt.Sprintf("%d micro-batches", n)
+}
+
+// stagesRange reads "4" or "2-8".
+func stagesRange(s string) (least, most int, err error) {
+	if s == "" {
+		return 0, 0, nil
+	}
+	low, high, isRange := strings.Cut(s, "-")
+	if !isRange {
+		high = low
+	}
+	least, err1 := strconv.Atoi(low)
+	most, err2 := strconv.Atoi(high)
+	if err1 != nil || err2 != nil || least < 1 || most < least {
+		return 0, 0, cli.BadInputf("--stages: %q; want a number, or a range as 2-8", s)
+	}
+	return least, most, nil
+}
+
+// printPlan shows a plan as a table: what every stage does, where, and what it takes.
+func printPlan(a *cli.App, job *planner.Job, p *planner.Plan) error {
+	var rows [][]string
+	for i, s := range p.Stages {
+		cost := p.Predicted.Stages[i]
+		for g, group := range s.Groups {
+			row := []string{"", "", "", "", "", "", ""}
+			if g == 0 {
+				row = []string{strconv.Itoa(i), layersText(job, s), "", strategiesText(s), cli.Seconds(cost.Step() + cost.Send), cli.Seconds(cost.Sync + cost.Update), ""}
+			}
+			u := cost.Memory[g]
+			row[2] = groupText(group)
+			row[6] = fmt.Sprintf("%.1f of %.1f", u.Peak()/(1<<30), u.Limit/(1<<30))
+			rows = append(rows, row)
+		}
+	}
+	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("stage"), cli.Left("layers"), cli.Left("devices"), cli.Left("strategies"),
+		cli.Right("step"), cli.Right("once"), cli.Right("GiB")}, rows)); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "\nAn iteration of %d samples in %s of %d: %s, %.1f samples/s; devices idle %.1f%%.\n", p.GlobalBatch, microBatches(p.MicroBatches()),
+		p.MicroBatch, cli.Seconds(p.Predicted.Simulated), float64(p.GlobalBatch)/p.Predicted.Simulated, 100*p.Predicted.Idle)
+	for _, u := range p.Unused {
+		fmt.Fprintf(a.Out, "Unused: %d %s (%d-%d).\n", u.Count, u.Device, u.First, u.First+u.Count-1)
+	}
+	return nil
+}
+
+func layersText(job *planner.Job, s planner.Stage) string {
+	l := job.Profile.Layers
+	if s.To == s.From+1 {
+		return fmt.Sprintf("%d %s", s.From, l[s.From].Name)
+	}
+	return fmt.Sprintf("%d-%d %s-%s", s.From, s.To-1, l[s.From].Name, l[s.To-1].Name)
+}
+
+func groupText(g planner.Group) string {
+	shares := strconv.Itoa(slices.Max(g.MicroBatches))
+	if low := slices.Min(g.MicroBatches); low != slices.Max(g.MicroBatches) {
+		shares = fmt.Sprintf("%d-%s", low, shares)
+	}
+	return fmt.Sprintf("%d %s: %d x tensor %d, %s samples", g.Count, g.Device, g.Count/g.Tensor, g.Tensor, shares)
+}
+
+func strategiesText(s planner.Stage) string {
+	var all []string
+	for _, y := range s.Strategies {
+		t := string(y.Sharding)
+		if y.Tensor > 0 {
+			t += fmt.Sprintf(" tensor %d", y.Tensor)
+		}
+		if y.Checkpoint {
+			t += " checkpoint"
+		}
+		if len(s.Strategies) > 1 {
+			t = fmt.Sprintf("%d: %s", y.To-y.From, t)
+		}
+		all = append(all, t)
+	}
+	return strings.Join(all, ", ")
+}
+
+// checkCmd prices a plan.
+type checkCmd struct {
+	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
+	jobFlags
+	JSON bool `help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*checkCmd) Help() string {
+	return `The plan may be written by hand: it is checked (every layer once, no device twice, memory of every device), priced by
+the cost model and simulated. Exit status 1: it does not fit memory.
+
+Examples:
+
+  evenkeel plan check plan.json
+  evenkeel plan check mine.json --profile layers.csv --cluster cluster.yaml --json`
+}
+
+// Run is kong's.
+func (c *checkCmd) Run(a *cli.App) error {
+	p, err := planner.LoadPlan(c.Plan)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	job, err := c.read(planner.Options{GlobalBatches: []int{p.GlobalBatch}})
+	if err != nil {
+		return err
+	}
+	var full error
+	if p.Predicted, full = job.Predict(p); p.Predicted == nil {
+		return fmt.Errorf("%s: %w", c.Plan, full)
+	}
+	if c.JSON {
+		if err := a.WriteJSON(p); err != nil {
+			return err
+		}
+	} else if err := c.print(a, job, p); err != nil {
+		return err
+	}
+	if full != nil {
+		return fmt.Errorf("%s: %w", c.Plan, full)
+	}
+	return nil
+}
+
+func (c *checkCmd) print(a *cli.App, job *planner.Job, p *planner.Plan) error {
+	for _, w := range job.Warnings() {
+		a.Log.Warn().Msg(w)
+	}
+	if err := printPlan(a, job, p); err != nil {
+		return err
+	}
+	var rows [][]string
+	for i, s := range p.Predicted.Stages {
+		rows = append(rows, []string{strconv.Itoa(i), cli.Seconds(s.Forward), cli.Seconds(s.Backward), cli.Seconds(s.Again), cli.Seconds(s.Gather), cli.Seconds(s.Convert),
+			cli.Seconds(s.Send), cli.Seconds(s.Sync), cli.Seconds(s.Update)})
+	}
+	fmt.Fprintln(a.Out, "\nA micro-batch, and (sync, update) an iteration:")
+	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("stage"), cli.Right("forward"), cli.Right("backward"), cli.Right("again"), cli.Right("gather"),
+		cli.Right("convert"), cli.Right("send"), cli.Right("sync"), cli.Right("update")}, rows)); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "By formula %s, simulated %s.\n", cli.Seconds(p.Predicted.Seconds), cli.Seconds(p.Predicted.Simulated))
+	return nil
+}

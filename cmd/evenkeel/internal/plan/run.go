@@ -1,0 +1,238 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/execute"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/task"
+)
+
+// runCmd executes a plan.
+type runCmd struct {
+	Plan      string  `arg:"" help:"Plan file (JSON)." placeholder:"PLAN"`
+	Data      string  `help:"What to learn: digits (embedded), synthetic, or a file: .csv (numbers, in the last column the class) or text. Default: ${default}." default:"digits" placeholder:"NAME|FILE"`
+	Model     string  `help:"mlp, convnet (digits only) or transformer (text only). Default: transformer for text, mlp for all else." placeholder:"NAME"`
+	Size      int     `help:"Floats of a hidden layer or token, channels of the first convolution. Default: 128, 64, 16." placeholder:"N"`
+	Depth     int     `help:"Hidden layers, blocks or convolutions. Default: 2." placeholder:"N"`
+	Length    int     `help:"Characters of a sample of text. Default: 64." placeholder:"N"`
+	Optimizer string  `help:"adamw, momentum or sgd. Default: ${default}." default:"adamw" placeholder:"NAME"`
+	Rate      float64 `help:"Learning rate. Default: 0.001 for adamw, 0.01 for momentum, 0.1 for sgd." placeholder:"X"`
+	Steps     int     `help:"Iterations. Default: ${default}." default:"100" placeholder:"N"`
+	Seed      uint64  `help:"Of the weights and the order of the data; the same seed gives the same bits. Default: 0." placeholder:"N"`
+	Keys      string  `help:"Folder of evenkeel plan keys. Default: keys for this run alone, on loopback." placeholder:"DIR"`
+	Stage     int     `help:"Be this stage alone: 0 is the server, which owns the data; the others are started by hand too, on this or other machines. Needs --keys." default:"-1" placeholder:"K"`
+	Listen    string  `help:"With --stage: address where the others connect. Default: ${default}, a free port on loopback." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Connect   string  `help:"With --stage from 1 on: address of stage 0." placeholder:"HOST:PORT"`
+	JSON      bool    `name:"json" help:"Print the summary as JSON."`
+	Child     bool    `hidden:"" help:"Ends with its server, not by Ctrl-C."`
+}
+
+// Help is shown under the flags.
+func (*runCmd) Help() string {
+	return `The first stage is the server: it owns the data and gives the orders. The others are clients. Activations and gradients flow
+between neighbours, micro-batch by micro-batch (1F1B), over TLS 1.3 with certificates on both sides. A stage's replicas are goroutines of its
+process. The losses are those of training without a plan.
+
+A plan's layers are the network's: of an mlp each dense layer, of a transformer embedding, blocks, norm, predict. Run executes pipeline stages,
+data-parallel replicas with any shares, and checkpointing; for tensor parallelism and fully sharded layers write the plan for a trainer.
+
+  evenkeel plan run plan.json                                  # all stages on this machine
+  evenkeel plan run plan.json --data book.txt --steps 500
+  evenkeel plan keys --stages 2 --out keys                     # by hand, or on two machines:
+  evenkeel plan run plan.json --keys keys --stage 0 --listen 10.0.0.1:7000
+  evenkeel plan run plan.json --keys keys --stage 1 --connect 10.0.0.1:7000`
+}
+
+// Run is kong's.
+func (c *runCmd) Run(a *cli.App) error {
+	if err := c.check(a); err != nil {
+		return err
+	}
+	plan, err := planner.LoadPlan(c.Plan)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	t := task.Task{Data: c.Data, Model: c.Model, Size: c.Size, Depth: c.Depth, Length: c.Length, Optimizer: train.Method(c.Optimizer), Rate: c.Rate, Seed: c.Seed, Steps: c.Steps}
+	work, err := cli.BuildTask(t.WithDefaults())
+	if err != nil {
+		return err
+	}
+	job, err := execute.NewJob(plan, work.Network)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Plan, err)
+	}
+	r := &execution{App: a, command: c, work: work, job: job}
+	switch stages := len(plan.Stages); {
+	case c.Stage >= stages:
+		return cli.BadInputf("--stage %d: the plan has stages 0 to %d", c.Stage, stages-1)
+	case c.Stage > 0:
+		return r.client()
+	case c.Stage == 0:
+		return r.serveByHand()
+	}
+	return r.all()
+}
+
+// check looks at flags that go together.
+func (c *runCmd) check(a *cli.App) error {
+	given := func(name string) bool { return slices.Contains(a.Given, name) }
+	switch {
+	case given("steps") && c.Steps < 1:
+		return cli.BadInputf("--steps %d: want 1 or more", c.Steps)
+	case given("stage") && c.Stage < 0:
+		return cli.BadInputf("--stage %d: want 0, the server, or more", c.Stage)
+	case !given("stage") && given("listen"):
+		return cli.BadInputf("--listen is for a single --stage; without one, all stages run on this machine's loopback")
+	case c.Connect != "" && c.Stage < 1:
+		return cli.BadInputf("--connect is for a --stage from 1 on")
+	case c.Stage >= 1 && c.Connect == "":
+		return cli.BadInputf("--connect is missing: where stage 0 listens")
+	case c.Stage >= 0 && c.Keys == "":
+		return cli.BadInputf("--keys is missing: evenkeel plan keys --stages N makes them, the same for all stages")
+	}
+	for _, flag := range []struct{ name, address string }{{"listen", c.Listen}, {"connect", c.Connect}} {
+		if flag.address == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(flag.address); err != nil {
+			return cli.BadInputf("--%s %s: want host:port: %w", flag.name, flag.address, err)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		zero bool
+	}{{"size", c.Size == 0}, {"depth", c.Depth == 0}, {"length", c.Length == 0}, {"rate", c.Rate == 0}} {
+		if f.zero && given(f.name) {
+			return cli.BadInputf("--%s 0: want more than 0; leave it out for the default", f.name)
+		}
+	}
+	return nil
+}
+
+// flags repeats what describes model and training, for another stage.
+func (c *runCmd) flags() []string {
+	f := []string{"plan", "run", c.Plan, "--data", c.Data}
+	if c.Model != "" {
+		f = append(f, "--model", c.Model)
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"--size", c.Size}, {"--depth", c.Depth}, {"--length", c.Length}} {
+		if n.value != 0 {
+			f = append(f, n.name, fmt.Sprint(n.value))
+		}
+	}
+	return f
+}
+
+// execution is one run.
+type execution struct {
+	*cli.App
+	command *runCmd
+	work    *task.Work
+	job     *execute.Job
+}
+
+// server makes the first stage; of a plan with one stage there is nobody to listen for.
+func (r *execution) server(keys *execute.Keys, listener net.Listener) (s *execute.Server, clear func()) {
+	t := r.work.Task
+	s = &execute.Server{Job: r.job, Data: r.work.Training, Keys: keys, Listener: listener, Log: func(m string) { r.Log.Info().Msg(m) },
+		Training: execute.Training{Optimizer: r.work.Config.Optimizer, Seed: t.Seed, Steps: t.Steps}}
+	tell, clear := r.Progress("training")
+	begun, told := time.Now(), 0
+	s.Each = func(done int, loss float64) {
+		if done == 1 {
+			begun = time.Now() // it was warming up
+		}
+		tell(done, t.Steps)
+		if tenth := done * 10 / t.Steps; tenth != told && !cli.IsTerminal(r.Errs) {
+			told = tenth
+			left := time.Since(begun) * time.Duration(t.Steps-done) / time.Duration(max(done-1, 1))
+			r.Log.Info().Msgf("%d of %d iterations, loss %.4f, %s left", done, t.Steps, loss, left.Round(time.Second/10))
+		}
+	}
+	return s, clear
+}
+
+// serveByHand is stage 0 where all others are started by hand.
+func (r *execution) serveByHand() error {
+	keys, err := execute.LoadKeys(r.command.Keys, 0, time.Now())
+	if err != nil {
+		return err
+	}
+	var listener net.Listener
+	if stages := len(r.job.Plan.Stages); stages > 1 {
+		if listener, err = net.Listen("tcp", r.command.Listen); err != nil {
+			return cli.BadInputf("--listen %s: %w", r.command.Listen, err)
+		}
+		r.Log.Info().Msgf("waiting on %s for %s; start each with its number for K", listener.Addr(), cli.Count(stages-1, "stage"))
+		fmt.Fprintf(r.Errs, "  evenkeel %s --keys DIR --stage K --connect %s\n", strings.Join(r.command.flags(), " "), listener.Addr())
+	}
+	s, clear := r.server(keys, listener)
+	result, err := s.Run(r.Ctx)
+	clear()
+	return r.finish(result, err)
+}
+
+// client is another stage.
+func (r *execution) client() error {
+	c := r.command
+	keys, err := execute.LoadKeys(c.Keys, c.Stage, time.Now())
+	if err != nil {
+		return err
+	}
+	client := &execute.Client{Job: r.job, Stage: c.Stage, Keys: keys, Server: c.Connect}
+	if c.Stage < len(r.job.Plan.Stages)-1 {
+		if client.Listener, err = net.Listen("tcp", c.Listen); err != nil {
+			return cli.BadInputf("--listen %s: %w", c.Listen, err)
+		}
+	}
+	if !c.Child {
+		client.Joined = func() { r.Log.Info().Msgf("stage %d: the server is there; all stages begin", c.Stage) }
+	}
+	ctx := r.Ctx
+	if c.Child {
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGTERM)
+		defer stop()
+	}
+	m, err := client.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return r.WriteJSON(m)
+	}
+	_, err = fmt.Fprintf(r.Out, "stage %d: %s, idle %s of the time\n", c.Stage, cli.Count(m.Iterations, "iteration"), cli.Percent(m.Idle()))
+	return err
+}
+
+// finish prints a result, whole or not.
+func (r *execution) finish(result *execute.Result, err error) error {
+	stopped := r.Ctx.Err() != nil && errors.Is(err, r.Ctx.Err())
+	if err != nil && !stopped {
+		return err
+	}
+	if stopped && (len(result.Losses) == 0 || len(result.Stages) == 0) {
+		return cli.Interrupted(r.Ctx.Err(), "interrupted before anything was measured")
+	}
+	if err := r.print(result); err != nil {
+		return err
+	}
+	if stopped {
+		return cli.Interrupted(r.Ctx.Err(), fmt.Sprintf("interrupted after %d of %d iterations", len(result.Losses), r.command.Steps))
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package plan
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/figure"
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// timelineCmd draws one iteration of a plan.
+type timelineCmd struct {
+	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
+	Out  string `help:"File to write: a figure (.svg, .png), or a trace (.json) for chrome://tracing and ui.perfetto.dev." required:"" placeholder:"FILE"`
+	jobFlags
+}
+
+// Help is shown under the flags.
+func (*timelineCmd) Help() string {
+	return `Every pass of every stage, what goes over the links, and the end of the iteration, as the event simulation of 1F1B has them.
+
+Examples:
+
+  evenkeel plan timeline plan.json --out timeline.svg
+  evenkeel plan timeline plan.json --profile layers.csv --cluster cluster.yaml --out trace.json`
+}
+
+// Run is kong's.
+func (c *timelineCmd) Run(a *cli.App) error {
+	inputs := []cli.File{cli.FileFlag("the plan", c.Plan), cli.FileFlag("--profile", c.Profile), cli.FileFlag("--cluster", c.Cluster)}
+	if err := cli.CheckFiles(inputs, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
+		return err
+	}
+	p, err := planner.LoadPlan(c.Plan)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	job, err := c.read(planner.Options{GlobalBatches: []int{p.GlobalBatch}})
+	if err != nil {
+		return err
+	}
+	for _, w := range job.Warnings() {
+		a.Log.Warn().Msg(w)
+	}
+	t, err := job.Timeline(p)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Plan, err)
+	}
+	if strings.ToLower(filepath.Ext(c.Out)) != ".json" {
+		f, err := figure.Timeline(t)
+		if err != nil {
+			return err
+		}
+		return f.Save(c.Out)
+	}
+	file, err := renameio.NewPendingFile(c.Out, renameio.WithPermissions(0o644))
+	if err != nil {
+		return err
+	}
+	defer file.Cleanup()
+	if err := t.WriteTrace(file); err != nil {
+		return err
+	}
+	return file.CloseAtomicallyReplace()
+}

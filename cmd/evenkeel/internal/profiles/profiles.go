@@ -1,0 +1,258 @@
+// Package profiles holds the commands about measured device profiles.
+package profiles
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/figure"
+)
+
+// Cmd looks at measured device profiles.
+type Cmd struct {
+	List  listCmd  `cmd:"" help:"List the known devices and workloads with the quality of their measurements."`
+	Show  showCmd  `cmd:"" help:"Show one profile: its points, its fit, its source."`
+	Check checkCmd `cmd:"" help:"Check a profile file of your own."`
+}
+
+// Help is shown under the commands.
+func (*Cmd) Help() string {
+	return `A profile says how long a micro-batch of a workload takes on a device, and how much memory it needs. docs/reference/formats/profile.md describes the CSV
+file to write for devices of your own.
+
+Examples:
+
+  evenkeel profiles list --device t4
+  evenkeel profiles show a10g llama-3b-512-fp16 --plot a10g.png
+  evenkeel profiles check my-profiles.csv`
+}
+
+type listCmd struct {
+	cli.ProfileFlags
+	Device   string `help:"This device only." placeholder:"NAME"`
+	Workload string `help:"This workload only." placeholder:"NAME"`
+	JSON     bool   `name:"json" help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*listCmd) Help() string {
+	return `Examples:
+
+  evenkeel profiles list
+  evenkeel profiles list --workload llama-3b-512-fp16 --json
+  evenkeel profiles list --profiles my-profiles.csv`
+}
+
+// listed is a profile with what the catalogue says of its kind.
+type listed struct {
+	profile.SeriesReport
+	MemoryLimit int           `json:"memory_limit"` // largest micro-batch in the device's memory; 0: not known
+	Split       profile.Split `json:"split"`        // heldout if its device or its workload is
+	IdleWatts   float64       `json:"idle_watts"`   // of the device; 0: not known
+	BusyWatts   float64       `json:"busy_watts"`   // the same
+}
+
+// Run is kong's.
+func (l *listCmd) Run(a *cli.App) error {
+	c, err := l.Catalogue()
+	if err != nil {
+		return err
+	}
+	if err := l.known(c); err != nil {
+		return err
+	}
+	out := []listed{}
+	for _, p := range c.Profiles() {
+		if (l.Device == "" || p.Device == l.Device) && (l.Workload == "" || p.Workload == l.Workload) {
+			out = append(out, list(c, p))
+		}
+	}
+	if l.JSON {
+		return a.WriteJSON(map[string]any{"profiles": out})
+	}
+	var rows [][]string
+	for _, r := range out {
+		rows = append(rows, []string{
+			r.Device, r.Workload, fmt.Sprint(r.Points), fmt.Sprintf("%d-%d", r.First, r.Last), cli.Seconds(r.PerSample), limit(r.MemoryLimit), fmt.Sprintf("%.4f", r.Fit.R2), r.Source,
+		})
+	}
+	return cli.PrintLines(a.Out, cli.Table([]cli.Column{
+		cli.Left("device"), cli.Left("workload"), cli.Right("points"), cli.Right("sizes"), cli.Right("per sample"), cli.Right("memory fits"), cli.Right("R2"), cli.Left("source"),
+	}, rows))
+}
+
+// known is the catalogue's own error for a name that it does not know.
+func (l *listCmd) known(c *profile.Catalogue) error {
+	device, workload := l.Device, l.Workload
+	if device == "" {
+		device = c.Devices()[0].Name
+	}
+	if workload == "" {
+		workload = c.Workloads()[0].Name
+	}
+	_, err := c.Lookup(device, workload)
+	_, knownDevice := c.Device(device)
+	_, knownWorkload := c.Workload(workload)
+	if knownDevice && knownWorkload && (l.Device == "" || l.Workload == "") {
+		return nil
+	}
+	return err
+}
+
+func list(c *profile.Catalogue, p *profile.Profile) listed {
+	d, _ := c.Device(p.Device)
+	w, _ := c.Workload(p.Workload)
+	l := listed{SeriesReport: c.Report(p), Split: w.Split, IdleWatts: d.IdleWatts, BusyWatts: d.BusyWatts}
+	if d.Split == profile.HeldOut {
+		l.Split = d.Split
+	}
+	if n := p.MemoryLimit(d.MemoryBytes); d.MemoryBytes > 0 && n != profile.NoLimit {
+		l.MemoryLimit = n
+	}
+	return l
+}
+
+func limit(n int) string {
+	if n == 0 {
+		return "?"
+	}
+	return fmt.Sprint(n)
+}
+
+type showCmd struct {
+	cli.ProfileFlags
+	Device   string `arg:"" help:"Device."`
+	Workload string `arg:"" help:"Workload."`
+	Plot     string `help:"Draw the profile, .svg or .png." placeholder:"FILE"`
+	JSON     bool   `name:"json" help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*showCmd) Help() string {
+	return `Examples:
+
+  evenkeel profiles show a10g llama-3b-512-fp16
+  evenkeel profiles show my-gpu my-model --profiles my-profiles.csv --plot my-gpu.svg`
+}
+
+// Run is kong's.
+func (s *showCmd) Run(a *cli.App) error {
+	if err := cli.CheckPlot(s.Plot); err != nil {
+		return err
+	}
+	if err := cli.CheckFiles(s.Inputs(), []cli.File{cli.FileFlag("--plot", s.Plot)}); err != nil {
+		return err
+	}
+	c, err := s.Catalogue()
+	if err != nil {
+		return err
+	}
+	p, err := c.Lookup(s.Device, s.Workload)
+	if err != nil {
+		return err
+	}
+	if s.Plot != "" {
+		if err := figure.Profiles([]*profile.Profile{p}, s.Plot); err != nil {
+			return err
+		}
+		a.Log.Info().Str("file", s.Plot).Msg("figure written")
+	}
+	l := list(c, p)
+	source, known := c.Source(p.Source)
+	if s.JSON {
+		document := map[string]any{"report": l, "points": p.Points, "note": p.Note}
+		if known {
+			document["source"] = source
+		}
+		return a.WriteJSON(document)
+	}
+	return cli.PrintLines(a.Out, show(c, p, l, source))
+}
+
+func show(c *profile.Catalogue, p *profile.Profile, l listed, source profile.Source) []string {
+	d, _ := c.Device(p.Device)
+	lines := []string{fmt.Sprintf("%s on %s", p.Workload, p.Device), ""}
+	var rows [][]string
+	for _, q := range p.Points {
+		peak := ""
+		if q.PeakBytes > 0 {
+			peak = humanize.IBytes(uint64(q.PeakBytes))
+		}
+		rows = append(rows, []string{fmt.Sprint(q.MicroBatch), cli.Seconds(q.Seconds), cli.Rate(float64(q.MicroBatch) / q.Seconds), cli.Seconds(p.Fit().Seconds(float64(q.MicroBatch))), peak})
+	}
+	lines = append(lines, cli.Table([]cli.Column{cli.Right("micro-batch"), cli.Right("measured"), cli.Right("samples/s"), cli.Right("fitted"), cli.Right("peak memory")}, rows)...)
+	lines = append(lines, "", fmt.Sprintf("per sample   %s, R2 %.4f, at most %s off the fitted line", cli.Seconds(l.PerSample), l.Fit.R2, cli.Percent(l.Fit.MaxRelError)))
+	switch {
+	case l.MemoryLimit > 0:
+		lines = append(lines, fmt.Sprintf("memory       %s hold a micro-batch of %d, beside no model state", humanize.IBytes(uint64(d.MemoryBytes)), l.MemoryLimit))
+	case d.MemoryBytes > 0:
+		lines = append(lines, fmt.Sprintf("memory       %s; no limit follows from the points", humanize.IBytes(uint64(d.MemoryBytes))))
+	}
+	if d.BusyWatts > 0 {
+		lines = append(lines, fmt.Sprintf("power        %.0f W while it trains, at most %.0f W without work", d.BusyWatts, d.IdleWatts))
+	}
+	from := p.Source
+	if source.Key != "" {
+		from = fmt.Sprintf("%s, commit %s, licence %s", source.Repository, source.Commit, source.Licence)
+	}
+	lines = append(lines, "source       "+from)
+	if p.Note != "" {
+		lines = append(lines, "             "+p.Note)
+	}
+	return append(lines, warnings(l.SeriesReport)...)
+}
+
+func warnings(r profile.SeriesReport) []string {
+	var lines []string
+	for _, w := range r.Warnings {
+		lines = append(lines, "note         "+w)
+	}
+	return lines
+}
+
+type checkCmd struct {
+	File string `arg:"" help:"Profile file (.csv), or a folder of them."`
+	JSON bool   `name:"json" help:"Print JSON."`
+}
+
+// Help is shown under the flags.
+func (*checkCmd) Help() string {
+	return `Every fault is named with its line and field, and the exit status is 2. A file without faults gets a table of how good its measurements are.
+
+Examples:
+
+  evenkeel profiles check my-profiles.csv
+  evenkeel profiles check profiles/ --json`
+}
+
+// Run is kong's.
+func (k *checkCmd) Run(a *cli.App) error {
+	if _, err := os.Stat(k.File); err != nil {
+		return cli.FileError(err)
+	}
+	reports, err := profile.Check(k.File)
+	if err != nil {
+		return err
+	}
+	if k.JSON {
+		return a.WriteJSON(map[string]any{"profiles": reports})
+	}
+	var rows [][]string
+	for _, r := range reports {
+		said := "good"
+		if len(r.Warnings) > 0 {
+			said = strings.Join(r.Warnings, "; ")
+		}
+		rows = append(rows, []string{
+			r.Device, r.Workload, fmt.Sprint(r.Points), fmt.Sprintf("%d-%d", r.First, r.Last), cli.Seconds(r.PerSample), fmt.Sprintf("%.4f", r.Fit.R2), said,
+		})
+	}
+	return cli.PrintLines(a.Out, cli.Table([]cli.Column{
+		cli.Left("device"), cli.Left("workload"), cli.Right("points"), cli.Right("sizes"), cli.Right("per sample"), cli.Right("R2"), cli.Left("notes"),
+	}, rows))
+}

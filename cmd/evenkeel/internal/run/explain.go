@@ -1,0 +1,209 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/names"
+)
+
+// Limits of what --explain shows; a run log holds everything.
+const (
+	mostReasons   = 20     // rounds, for people
+	mostExplained = 10_000 // rounds in a document, which is kept in memory
+)
+
+// reasons collects why a node got its micro-batches.
+type reasons struct {
+	node         int
+	all          []agent.Explanation // for machines: the first ones, and the newest
+	last, before agent.Explanation
+	lines        []string // for people, of rounds out of the ordinary
+	unusual      int      // such rounds
+	told         bool     // last is in lines
+}
+
+// findNode is the index of the node that --explain names, by its name or number.
+func findNode(c *cluster.Cluster, node string) (int, error) {
+	known := make([]string, len(c.Nodes))
+	for i := range c.Nodes {
+		if known[i] = c.Nodes[i].Name; known[i] == node {
+			return i, nil
+		}
+	}
+	if i, err := strconv.Atoi(node); err == nil && i >= 0 && i < len(known) {
+		return i, nil
+	}
+	hint := ""
+	if near := names.Nearest(node, known); names.Distance(node, near) <= cli.MostEdits {
+		hint = fmt.Sprintf("; did you mean %s?", near)
+	}
+	return 0, cli.BadInputf("--explain: no node %q%s (known: %s to %s, or a number from 0 to %d)", node, hint, known[0], known[len(known)-1], len(known)-1)
+}
+
+// add takes in the newest explanation and returns it for the run log.
+func (r *reasons) add(e agent.Explanation) (json.RawMessage, error) {
+	r.before, r.last, r.told = r.last, e, false
+	r.all = append(r.all[:min(len(r.all), mostExplained-1)], e)
+	if unusual(&e, &r.before) {
+		if r.unusual++; r.unusual <= mostReasons {
+			r.tell()
+		}
+	}
+	return json.Marshal(e)
+}
+
+func (r *reasons) tell() {
+	r.lines, r.told = append(append(r.lines, reason(&r.last, r.before.MicroBatch)...), ""), true
+}
+
+// text is all that there is to say at the end of a run.
+func (r *reasons) text() []string {
+	if !r.told {
+		r.tell()
+	}
+	about := "the rounds out of the ordinary, and the last"
+	if r.unusual > mostReasons {
+		about = fmt.Sprintf("the first %d of %d rounds out of the ordinary, and the last; --json and --log keep all", mostReasons, r.unusual)
+	}
+	return append([]string{"", fmt.Sprintf("Why %s got its sizes: %s.", r.last.Node, about), ""}, r.lines[:len(r.lines)-1]...)
+}
+
+// unusual says whether something else than filtering a measurement happened, or went on
+// happening, in which case only its beginning counts.
+func unusual(e, before *agent.Explanation) bool {
+	if e.Measured == nil {
+		return true
+	}
+	type kind struct {
+		status, chosen, model string
+		asked                 bool
+	}
+	of := func(e *agent.Explanation) kind {
+		if e.Measured == nil {
+			return kind{cluster.In.String(), env.Filter.String(), env.Filter.String(), true}
+		}
+		return kind{e.Measured.Status, e.Chosen.Trust, e.Model.Trust, len(e.OutOfRange) == 0}
+	}
+	switch now := of(e); {
+	case e.Chosen.Trust == env.Jump.String() || e.Chosen.Trust == env.Return.String():
+		return true
+	case now == kind{cluster.In.String(), env.Filter.String(), env.Filter.String(), true}:
+		return e.Rule != nil && before.Rule != nil && (e.Rule.Chosen.Quorum != before.Rule.Chosen.Quorum || e.Rule.Chosen.Grace != before.Rule.Chosen.Grace)
+	default:
+		return now != of(before)
+	}
+}
+
+// reason is an explanation for people.
+func reason(e *agent.Explanation, sizeBefore int) []string {
+	head := fmt.Sprintf("round %d: %s", e.Round+1, cli.Count(e.MicroBatch, "sample"))
+	if e.Measured == nil {
+		return []string{head + ", from its profile and memory: nothing was measured yet"}
+	}
+	update := "update"
+	if e.Measured.Status == cluster.Late.String() {
+		update = "guess " // how long it still takes, and whether it is slower now
+	}
+	lines := []string{
+		fmt.Sprintf("%s (%d before)", head, sizeBefore),
+		"  measured  " + measured(e),
+		fmt.Sprintf("  belief    slowdown %.3f -> %.3f, variance %.2g -> %.2g of a measurement's; long-run level %.3f; noise %s",
+			e.Before.Slowdown, e.After.Slowdown, e.Before.Variance, e.After.Variance, e.After.Level, cli.Percent(e.After.Deviation)),
+		fmt.Sprintf("  %s    %s, gain %.2f, room for %.2f deviations", update, e.Chosen.Trust, e.After.Gain, e.After.Margin),
+	}
+	lines = append(lines, unasked("network", e.OutOfRange)...)
+	if e.Rule != nil {
+		lines = append(lines, unasked("rule", e.Rule.OutOfRange)...)
+	}
+	for _, l := range values(e) {
+		lines = append(lines, "  "+l)
+	}
+	return lines
+}
+
+// measured says what became of the node's work in the round before.
+func measured(e *agent.Explanation) string {
+	m := e.Measured
+	text := m.Status
+	if m.Seconds > 0 && (text == cluster.In.String() || text == cluster.Refused.String()) {
+		off := (e.After.Newest/e.Before.Slowdown - 1) / e.After.Deviation
+		text += fmt.Sprintf(", %s for %s: slowdown %.3f, where %.3f was believed (%+.1f deviations)",
+			cli.Seconds(m.Seconds), cli.Count(m.Size, "sample"), e.After.Newest, e.Before.Slowdown, off)
+	}
+	if m.BusySize > 0 {
+		text += fmt.Sprintf(", %s into work on %s, %s to go", cli.Seconds(m.Busy), cli.Count(m.BusySize, "sample"), cli.Seconds(e.After.Left))
+	}
+	return text
+}
+
+// unasked says why a network was not asked.
+func unasked(what string, out []agent.OutOfRange) []string {
+	if len(out) == 0 {
+		return nil
+	}
+	value := "no number"
+	if out[0].Value != nil {
+		value = fmt.Sprintf("%.3g", *out[0].Value)
+	}
+	more := ""
+	if len(out) > 1 {
+		more = fmt.Sprintf(", and %d more like it", len(out)-1)
+	}
+	return []string{fmt.Sprintf("  %-8s  the network is not asked: %q is %s, in training %.3g to %.3g%s", what, out[0].Feature, value, out[0].Low, out[0].High, more)}
+}
+
+// values is the table of what was chosen over what.
+func values(e *agent.Explanation) []string {
+	columns := []cli.Column{cli.Left(""), cli.Left("")}
+	for _, name := range env.ObjectiveNames {
+		columns = append(columns, cli.Right(name))
+	}
+	columns = append(columns, cli.Right("weighted"))
+	var rows [][]string
+	action := func(name string, c *agent.Choice) {
+		text := c.Trust
+		if c.Trust == env.Filter.String() {
+			text += fmt.Sprintf(" %g", c.Drift)
+		}
+		row := make([]string, len(columns))
+		row[0], row[1] = name, fmt.Sprintf("%s, margin %g", text, c.Margin)
+		if c.Q != nil {
+			for o, q := range c.Q {
+				row[2+o] = fmt.Sprintf("%+.4f", q)
+			}
+			row[len(row)-1] = fmt.Sprintf("%+.4f", c.Value)
+		}
+		rows = append(rows, row)
+	}
+	rule := func(name string, v *agent.RuleValue, asked bool) {
+		if v == nil {
+			return
+		}
+		row := []string{name, cluster.Rule{Quorum: v.Quorum, Grace: v.Grace}.String()}
+		for o, m := range v.Mean {
+			cell := fmt.Sprintf("%+.4f", m)
+			if asked {
+				cell += fmt.Sprintf(" (%+.4f)", v.Correction[o])
+			}
+			row = append(row, cell)
+		}
+		rows = append(rows, append(row, fmt.Sprintf("%+.4f", v.Value)))
+	}
+	action("chosen", e.Chosen)
+	action("model", e.Model)
+	if e.Best != nil && e.Best.Action != e.Chosen.Action {
+		action("best", e.Best) // but not better enough
+	}
+	if e.Rule != nil {
+		asked := e.Rule.Chosen.Correction != [env.Objectives]float64{}
+		rule("rule", &e.Rule.Chosen, asked)
+		rule("next", e.Rule.Next, asked)
+	}
+	return cli.Table(columns, rows)
+}

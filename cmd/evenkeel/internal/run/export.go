@@ -1,0 +1,193 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/runlog"
+)
+
+// ExportCmd writes sizes for a trainer.
+type ExportCmd struct {
+	flags   `set:"rounds=100"`
+	Format  string `help:"One of ${formats} (${default})." default:"json" placeholder:"NAME"`
+	Out     string `help:"File to write; default: standard output." placeholder:"FILE"`
+	Nominal bool   `help:"Sizes from the profiles alone, without a simulated run." xor:"from"`
+	Log     string `help:"Sizes as a run log ends, without a run." placeholder:"FILE" xor:"from"`
+	scalingFlags
+}
+
+// Help is shown under the flags.
+func (*ExportCmd) Help() string {
+	text := `Sizes come from a simulated run in which the agent settles, from the profiles alone (--nominal), or from the end of a run log (--log).
+Where the agent chose the global batch, a factor for the learning rate comes with them. docs/guides/trainers.md shows what each trainer does with both.
+
+Formats:
+
+`
+	for _, f := range export.Formats() {
+		text += fmt.Sprintf("  %-11s %s\n", f.Name, f.Description)
+	}
+	return text + `
+Examples:
+
+  evenkeel export --cluster my.yaml --format torchrun --out sizes.sh
+  evenkeel export --nominal
+  evenkeel export --log run.jsonl --format deepspeed --out deepspeed.json
+  evenkeel export --format kubernetes | kubectl apply -f -`
+}
+
+// Run is kong's.
+func (e *ExportCmd) Run(a *cli.App) error {
+	if err := e.check(a); err != nil {
+		return err
+	}
+	end, err := e.end(a)
+	if err != nil {
+		return err
+	}
+	sizes, err := end.export(e.LRScaling)
+	if err != nil {
+		return err
+	}
+	if e.Out == "" {
+		return export.Write(a.Out, e.Format, sizes)
+	}
+	return export.Save(e.Out, e.Format, sizes)
+}
+
+// check refuses flags without an effect, and files that cannot be.
+func (e *ExportCmd) check(a *cli.App) error {
+	inputs := e.inputs()
+	switch {
+	case e.Log != "":
+		inputs = []cli.File{cli.FileFlag("--log of the run", e.Log)}
+		if err := a.Only("--log", "log", "format", "out", "lr-scaling"); err != nil {
+			return err
+		}
+	case e.Nominal:
+		if err := a.Only("--nominal", "nominal", "cluster", "profiles", "format", "out", "lr-scaling"); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(checkFormat("--format", e.Format), e.scalingFlags.check()); err != nil {
+		return err
+	}
+	return cli.CheckFiles(inputs, []cli.File{cli.FileFlag("--out", e.Out)})
+}
+
+func (e *ExportCmd) end(a *cli.App) (*settled, error) {
+	switch {
+	case e.Log != "":
+		return logged(a, e.Log)
+	case e.Nominal:
+		catalogue, err := e.Catalogue()
+		if err != nil {
+			return nil, err
+		}
+		_, _, c, err := cli.LoadCluster(e.Cluster, catalogue)
+		if err != nil {
+			return nil, err
+		}
+		a.WarnMemory(c)
+		return &settled{cluster: c, batch: c.GlobalBatch, perf: c.Nominal()}, nil
+	}
+	s, err := e.load()
+	if err != nil {
+		return nil, err
+	}
+	a.WarnMemory(s.cluster)
+	return settle(a, s)
+}
+
+// settle runs the agent, showing no more than a bar.
+func settle(a *cli.App, s *setup) (*settled, error) {
+	policy, _, control := s.start()
+	var t tally
+	tell, clear := a.Progress("settling")
+	defer clear()
+	var sizes []int
+	for n := range s.rounds {
+		s.prefer(policy, n+1)
+		round, err := control.Round(a.Ctx)
+		if err != nil {
+			return nil, err
+		}
+		sizes = round.Plan.Sizes
+		t.add(round.Report)
+		tell(n+1, s.rounds)
+	}
+	if err := t.nothing(s.cluster); err != nil {
+		return nil, err
+	}
+	return s.end(policy, sizes), nil
+}
+
+// chosen is the free global batch of a round: what the sizes sum to, but no less than the
+// bounds allow, as too few nodes cannot hold it.
+func chosen(c *cluster.Cluster, sizes []int) int {
+	sum := 0
+	for _, b := range sizes {
+		sum += b
+	}
+	return min(max(sum, c.Choices.LeastBatch, len(c.Nodes)), c.Choices.MostBatch)
+}
+
+// logged is where a run log ends.
+func logged(a *cli.App, path string) (*settled, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, cli.FileError(err)
+	}
+	defer f.Close()
+	r, err := runlog.NewReader(f)
+	var last, e *runlog.Entry
+	var t tally
+	var norms *env.Tracker // for the noise scale, which the log does not hold
+	if err == nil && free(r.Cluster) {
+		norms = env.NewTracker(r.Cluster)
+	}
+	for err == nil {
+		if e, err = r.Next(); err == nil {
+			if norms != nil && last != nil {
+				norms.Observe(&last.Report) // the last report was never decided by
+			}
+			last = e
+			t.add(&e.Report)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if last == nil {
+		return nil, cli.BadInputf("%s: the log holds no round", path)
+	}
+	if r.Cut {
+		warnCut(a, path)
+	}
+	if err := t.nothing(r.Cluster); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	a.WarnMemory(r.Cluster)
+	end := &settled{cluster: r.Cluster, batch: r.Cluster.GlobalBatch, sizes: last.Sizes, perf: last.Performance()}
+	if norms != nil {
+		end.batch, end.noise = chosen(r.Cluster, last.Sizes), norms.NoiseScale()
+	}
+	return end, nil
+}
+
+// FormatNames lists the formats of export, for its help.
+func FormatNames() string {
+	var names []string
+	for _, f := range export.Formats() {
+		names = append(names, f.Name)
+	}
+	return strings.Join(names, ", ")
+}

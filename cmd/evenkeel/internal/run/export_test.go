@@ -1,0 +1,162 @@
+package run
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// freeBatch is a run of the model's own updates on a cluster whose global batch is free,
+// under gradients that call for a larger one.
+func freeBatch(t *testing.T) *setup {
+	t.Helper()
+	const file = "workload: llama-3b-512-fp16\nglobal_batch: 8\nnodes:\n  - {device: a100-40g, count: 2, link: 1Gbps}\n  - {device: t4, count: 2, link: 1Gbps}\n"
+	_, c, err := cluster.Read(strings.NewReader(file), "free.yaml", profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Choices.LeastBatch, c.Choices.MostBatch = 4, 128
+	spec := ddqn.Spec{Features: env.Features, Actions: len(env.Actions), Objectives: env.Objectives, Hidden: []int{1}}
+	net, err := ddqn.NewNetwork(spec, rand.New(rand.NewPCG(1, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := make([]float32, env.Features) // no row is in range, so the model decides
+	s := &setup{name: "free", cluster: c, trained: &agent.Trained{Network: net, Record: agent.Record{Low: none, High: none}}, seed: 1, rounds: 40}
+	s.conditions.Conditions.Scale = cluster.NoiseScale{Start: 100, End: 100, Rounds: 1}
+	s.weights.Speed = 1
+	s.preferences = []preference{{From: 1, Weights: s.weights}}
+	return s
+}
+
+// What the agent chose reaches the trainer's file, with the factor that goes with it.
+func TestExportFreeBatch(t *testing.T) {
+	s := freeBatch(t)
+	a := cli.NewApp(t.Context(), os.Stdout, os.Stderr)
+	for _, rule := range []string{"", export.Linear, export.Sqrt, export.AdaScale} {
+		end, err := settle(a, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := end.export(rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if got.GlobalBatch <= 8 || got.GlobalBatch != end.batch || got.ReferenceBatch != 8 {
+			t.Errorf("batch %d, chosen %d, reference %d", got.GlobalBatch, end.batch, got.ReferenceBatch)
+		}
+		if rule == "" {
+			rule = export.Sqrt
+		}
+		want, err := export.LearningRateFactor(rule, end.batch, 8, end.noise)
+		if err != nil || got.LearningRateScaling != rule || got.LearningRateFactor != want || want == 1 {
+			t.Errorf("%v: %s %v, want %s %v", err, got.LearningRateScaling, got.LearningRateFactor, rule, want)
+		}
+	}
+	if s.cluster.GlobalBatch != 8 {
+		t.Errorf("the cluster's batch became %d", s.cluster.GlobalBatch)
+	}
+}
+
+// A trainer has all nodes, also where the agent chose for those present.
+func TestExportFreeBatchAbsent(t *testing.T) {
+	c := freeBatch(t).cluster
+	end := &settled{cluster: c, batch: 50, noise: 100, sizes: []int{40, 0, 5, 5}, perf: c.Nominal()}
+	got, err := end.export("")
+	if err != nil || got.GlobalBatch != 50 || len(got.Ranks()) != 4 || got.LearningRateFactor != math.Sqrt(50.0/8) {
+		t.Errorf("%v: %+v", err, got)
+	}
+	sizes := []int{20, 20, 5, 5}
+	end.sizes = sizes
+	if got, err = end.export(""); err != nil || got.Nodes[0].MicroBatch != 20 {
+		t.Errorf("%v: sizes that all nodes had are not kept: %+v", err, got)
+	}
+	c.Choices = cluster.Choices{}
+	end.batch = c.GlobalBatch
+	if got, err = end.export(""); err != nil || got.ReferenceBatch != 0 || got.GlobalBatch != 8 {
+		t.Errorf("%v: a factor for a fixed batch: %+v", err, got)
+	}
+}
+
+// A log's sizes and norms give the batch and the noise scale that the agent had.
+func TestLogTellsBatchAndNoise(t *testing.T) {
+	s := freeBatch(t)
+	policy, _, control := s.start()
+	norms := env.NewTracker(s.cluster)
+	for range s.rounds {
+		round, err := control.Round(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := chosen(s.cluster, round.Plan.Sizes); got != policy.GlobalBatch() {
+			t.Fatalf("%d by the sizes, the agent's is %d", got, policy.GlobalBatch())
+		}
+		if got, want := norms.NoiseScale(), policy.NoiseScale(); got != want {
+			t.Fatalf("noise scale %v by the reports, the agent's is %v", got, want)
+		}
+		norms.Observe(round.Report)
+	}
+	for want, sizes := range map[int][]int{4: {1, 0, 0, 0}, 128: {200, 0, 0, 0}} {
+		if got := chosen(s.cluster, sizes); got != want {
+			t.Errorf("%v: %d, want %d", sizes, got, want)
+		}
+	}
+}
+
+// The summary, for people and machines, and the file of run --export agree.
+func TestRunFreeBatch(t *testing.T) {
+	s := freeBatch(t)
+	w := &watch{app: cli.NewApp(t.Context(), os.Stdout, os.Stderr), setup: s, course: course{policy: "evenkeel"}, devices: map[string]*deviceCourse{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.references = s.compare(ctx) // none gets anywhere
+	<-w.references.done
+	if err := w.run(newQuietView(w)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "sizes.json")
+	r := &Cmd{}
+	r.LRScaling = export.Linear
+	if err := w.save(r, "json", path); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	sizes, err := export.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := w.document()
+	if d.GlobalBatch != 8 || d.ChosenBatch != sizes.GlobalBatch || d.ChosenBatch <= 8 || sizes.LearningRateFactor != float64(d.ChosenBatch)/8 {
+		t.Errorf("%+v\n%+v", d, sizes)
+	}
+	told := func() bool {
+		return slices.ContainsFunc(w.summary(), func(l string) bool { return strings.HasPrefix(l, "The global batch went from 8 to ") })
+	}
+	if !told() {
+		t.Errorf("%q", w.summary())
+	}
+	s.cluster.Choices = cluster.Choices{}
+	if told() || w.document().ChosenBatch != 0 {
+		t.Error("a fixed batch is told as chosen")
+	}
+}

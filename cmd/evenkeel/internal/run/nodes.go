@@ -1,0 +1,275 @@
+package run
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+// mostRows is how many nodes a table lists one by one; more are grouped by device.
+const mostRows = 24
+
+// Columns of a bar: with less room than the least there is none.
+const (
+	mostBar  = 20
+	leastBar = 6
+)
+
+// Columns that a status may need, so that bars do not jump when one appears.
+const (
+	statusRoom  = len("out of memory")
+	groupedRoom = len("12 late, 1 lost")
+)
+
+// fit lays a table out in so many columns, 0 for any number: the bars, in the column at,
+// take what room is left, and where that is too little they, then the columns in drop,
+// are left out. Rows are made for a width of bars.
+func (w *watch) fit(width, at, status int, drop []int, columns []cli.Column, rows func() [][]string) []string {
+	w.bars = mostBar
+	if width == 0 {
+		return cli.Table(columns, rows())
+	}
+	cells := rows()
+	room := func() int {
+		last := len(columns) - 1
+		used := 2 * last
+		for k, c := range columns {
+			most := cli.Visible(c.Title)
+			for _, r := range cells {
+				most = max(most, cli.Visible(r[k]))
+			}
+			if k == last {
+				most = max(most, status)
+			}
+			if used += most; k == at {
+				used -= most
+			}
+		}
+		return width - used
+	}
+	if w.bars = min(room(), mostBar); w.bars >= leastBar {
+		return cli.Table(columns, rows())
+	}
+	remove := func(k int) {
+		columns = slices.Delete(slices.Clone(columns), k, k+1)
+		for i := range cells {
+			cells[i] = slices.Delete(cells[i], k, k+1)
+		}
+	}
+	remove(at)
+	at, status = -1, 0
+	for _, k := range drop {
+		if room() >= 0 {
+			break
+		}
+		remove(k)
+	}
+	return cli.Table(columns, cells)
+}
+
+// slowdowns are what the controller believes, with the room it keeps for noise; nil for
+// a node without a profile to compare with.
+func (w *watch) slowdowns() []*float64 {
+	perf, nominal := w.agent.Performance(), w.setup.cluster.Nominal()
+	out := make([]*float64, len(perf))
+	for i := range perf {
+		if w.setup.cluster.Nodes[i].Profile != nil {
+			v := perf[i].PerSample / nominal[i].PerSample
+			out[i] = &v
+		}
+	}
+	return out
+}
+
+// describe is the run in a line.
+func (s *setup) describe() string {
+	conditions := s.conditions.Name
+	switch {
+	case conditions == "" && reflect.ValueOf(s.conditions.Conditions).IsZero():
+		conditions = "no disturbance"
+	case conditions == "":
+		conditions = "the file's own conditions"
+	}
+	batch := fmt.Sprint(s.cluster.GlobalBatch)
+	if c := s.cluster.Choices; c.MostBatch > 0 {
+		batch = fmt.Sprintf("%d to %d", c.LeastBatch, c.MostBatch)
+	}
+	return fmt.Sprintf("%s: %d nodes, %s, global batch %s, %s, seed %d", s.name, len(s.cluster.Nodes), s.cluster.Workload, batch, conditions, s.seed)
+}
+
+// nodes is the table of the newest round, of at most so many rows if it can be, in so
+// many columns, 0 for any number.
+func (w *watch) nodes(rows, width int, p paint) []string {
+	if len(w.setup.cluster.Nodes) <= min(rows, mostRows) {
+		// Where names are long the device goes, then the idle share.
+		return w.fit(width, 4, statusRoom, []int{1, 4}, []cli.Column{
+			cli.Left("node"), cli.Left("device"), cli.Right("size"), cli.Left(""), cli.Left("works"), cli.Right("time"),
+			cli.Right("idle"), cli.Right("slowdown"), cli.Left("status"),
+		}, func() [][]string { return w.eachNode(p) })
+	}
+	// Where statuses are long the highest slowdown goes, then the mean time, then the idle share.
+	return w.fit(width, 3, groupedRoom, []int{7, 3, 4}, []cli.Column{
+		cli.Left("device"), cli.Right("nodes"), cli.Right("sizes"), cli.Left("work"), cli.Right("mean"), cli.Right("slowest"), cli.Right("idle"),
+		cli.Right("slowdown"), cli.Right("highest"), cli.Left("status"),
+	}, func() [][]string { return w.eachDevice(p) })
+}
+
+func (w *watch) eachNode(p paint) [][]string {
+	c, report := w.setup.cluster, w.round.Report
+	slow := w.slowdowns()
+	var rows [][]string
+	for i := range c.Nodes {
+		r := &report.Nodes[i]
+		time, bar := "", ""
+		if r.Status != cluster.Absent && r.Seconds > 0 {
+			time, bar = cli.Seconds(r.Seconds), w.bar(r.Seconds, p)
+		}
+		idle := ""
+		if r.Status != cluster.Absent {
+			idle = cli.Percent(share(r.Idle, report.Wait.Seconds()))
+		}
+		slowdown := "-"
+		if slow[i] != nil {
+			slowdown = fmt.Sprintf("%.2f", *slow[i])
+		}
+		rows = append(rows, []string{
+			c.Nodes[i].Name, c.Nodes[i].Device, fmt.Sprint(w.round.Plan.Sizes[i]), change(w.before[i], w.round.Plan.Sizes[i], p), bar, time, idle,
+			slowdown, status(r, p),
+		})
+	}
+	return rows
+}
+
+// bar shows which part of the round a node worked, to an eighth of a cell.
+func (w *watch) bar(s float64, p paint) string {
+	const parts = "▏▎▍▌▋▊▉"
+	eighths := int(math.Round(8 * float64(w.bars) * min(share(s, w.round.Report.Wait.Seconds()), 1)))
+	full, rest := eighths/8, eighths%8
+	bar := strings.Repeat("█", full)
+	if rest > 0 {
+		bar += string([]rune(parts)[rest-1])
+		full++
+	}
+	return bar + p.faint(strings.Repeat("·", w.bars-full))
+}
+
+func share(part, whole float64) float64 {
+	if whole <= 0 {
+		return 0
+	}
+	return part / whole
+}
+
+// change marks a size that differs from the round before.
+func change(before, now int, p paint) string {
+	switch {
+	case before == 0 || before == now:
+		return " "
+	case now > before:
+		return p.good("▲")
+	}
+	return p.warn("▼")
+}
+
+func status(r *cluster.NodeReport, p paint) string {
+	switch {
+	case r.OOM:
+		return p.bad("out of memory")
+	case r.Status == cluster.In && r.Aged > 0:
+		return p.warn("aged")
+	case r.Status == cluster.In:
+		return "in"
+	case r.Status == cluster.Lost:
+		return p.bad("lost")
+	}
+	return p.warn(r.Status.String())
+}
+
+// group is what the nodes of one device did in the newest round.
+type group struct {
+	nodes, taking, least, most int
+	seconds, idle              float64
+	slowest, slowdown, highest float64
+	measured, profiled         int
+	statuses                   map[string]int
+}
+
+func (w *watch) eachDevice(p paint) [][]string {
+	c, report := w.setup.cluster, w.round.Report
+	slow := w.slowdowns()
+	groups := map[string]*group{}
+	var order []string
+	for i := range c.Nodes {
+		n, r := &c.Nodes[i], &report.Nodes[i]
+		g := groups[n.Device]
+		if g == nil {
+			g = &group{least: math.MaxInt, statuses: map[string]int{}}
+			groups[n.Device], order = g, append(order, n.Device)
+		}
+		g.nodes++
+		if s := slow[i]; s != nil {
+			g.profiled++
+			g.slowdown, g.highest = g.slowdown+*s, max(g.highest, *s)
+		}
+		if s := status(r, p); s != "in" {
+			g.statuses[s]++
+		}
+		if r.Status == cluster.Absent {
+			continue
+		}
+		g.taking++
+		g.least, g.most = min(g.least, w.round.Plan.Sizes[i]), max(g.most, w.round.Plan.Sizes[i])
+		g.idle += share(r.Idle, report.Wait.Seconds())
+		if r.Seconds > 0 {
+			g.measured++
+			g.seconds, g.slowest = g.seconds+r.Seconds, max(g.slowest, r.Seconds)
+		}
+	}
+	var rows [][]string
+	for _, d := range order {
+		rows = append(rows, groups[d].row(d, w, p))
+	}
+	return rows
+}
+
+func (g *group) row(device string, w *watch, p paint) []string {
+	nodes, sizes, bar, mean, slowest, idle := fmt.Sprint(g.nodes), "", "", "", "", ""
+	if g.taking < g.nodes {
+		nodes = fmt.Sprintf("%d of %d", g.taking, g.nodes)
+	}
+	if g.taking > 0 {
+		if sizes = fmt.Sprint(g.least); g.most > g.least {
+			sizes = fmt.Sprintf("%d-%d", g.least, g.most)
+		}
+		idle = cli.Percent(g.idle / float64(g.taking))
+	}
+	if g.measured > 0 {
+		s := g.seconds / float64(g.measured)
+		bar, mean, slowest = w.bar(s, p), cli.Seconds(s), cli.Seconds(g.slowest)
+	}
+	slowdown, highest := "-", "-"
+	if g.profiled > 0 {
+		slowdown, highest = fmt.Sprintf("%.2f", g.slowdown/float64(g.profiled)), fmt.Sprintf("%.2f", g.highest)
+	}
+	var others []string
+	for _, r := range []*cluster.NodeReport{
+		{Status: cluster.In, Aged: 1}, {Status: cluster.Late}, {Status: cluster.Refused}, {Status: cluster.Lost}, {Status: cluster.Lost, OOM: true}, {Status: cluster.Absent},
+	} {
+		s := status(r, p)
+		if k := g.statuses[s]; k > 0 {
+			others = append(others, fmt.Sprintf("%d %s", k, s))
+		}
+	}
+	if len(others) == 0 {
+		others = []string{"all in"}
+	}
+	return []string{
+		device, nodes, sizes, bar, mean, slowest, idle,
+		slowdown, highest, strings.Join(others, ", "),
+	}
+}

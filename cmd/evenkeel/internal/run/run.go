@@ -1,0 +1,269 @@
+// Package run holds the commands about one run of the agent on a simulated cluster: run
+// shows it, with the reasons for a node's sizes where asked, and export writes the sizes
+// at its end for a trainer.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/runlog"
+)
+
+// Cmd runs the agent on a simulated cluster while one watches.
+type Cmd struct {
+	flags  `set:"rounds=200"`
+	Log    string `help:"Write a run log (JSON Lines)." placeholder:"FILE"`
+	Export string `help:"Write the sizes at the end: as json, or in another format: ${formats}." placeholder:"[FORMAT=]FILE"`
+	scalingFlags
+	Plot    string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
+	Explain string `help:"Say why a node got its sizes: what was measured, believed, chosen, and over what. --json and --log keep every round." placeholder:"NODE"`
+	JSON    bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
+	Replay  string `help:"Instead of a run, replay a run log and check that every report comes out the same." placeholder:"LOG"`
+}
+
+// Help is shown under the flags.
+func (*Cmd) Help() string {
+	return `On a terminal a table of the nodes is refreshed while the agent works, elsewhere a line comes every tenth of the run. At the end stands a
+summary against three others on the same cluster under the same seed: the same size everywhere, water-filling tuned for these conditions, and an
+oracle that knows every node's true speed.
+
+Examples:
+
+  evenkeel run                                            # sixteen GPUs of four generations, one pace
+  evenkeel run --cluster my.yaml --profiles my.csv        # a cluster and devices of your own
+  evenkeel run --conditions bursts --seed 7 --plot run.png
+  evenkeel run --export torchrun=sizes.sh --log run.jsonl
+  evenkeel run --quorum auto --weights speed=1,freshness=0.5
+  evenkeel run --explain t4-1
+  evenkeel run --replay run.jsonl`
+}
+
+// Run is kong's.
+func (r *Cmd) Run(a *cli.App) error {
+	if r.Replay != "" {
+		if err := a.Only("--replay", "replay"); err != nil {
+			return err
+		}
+		return r.replay(a)
+	}
+	format, file, err := r.exported()
+	if err == nil && r.LRScaling != "" && file == "" {
+		err = cli.BadInputf("--lr-scaling has no effect without --export; leave it out")
+	}
+	if err == nil {
+		err = errors.Join(r.scalingFlags.check(), cli.CheckPlot(r.Plot))
+	}
+	if err == nil {
+		err = cli.CheckFiles(r.inputs(), []cli.File{cli.FileFlag(cli.LogFlag, r.Log), cli.FileFlag("--export", file), cli.FileFlag("--plot", r.Plot)})
+	}
+	if err != nil {
+		return err
+	}
+	s, err := r.load()
+	if err != nil {
+		return err
+	}
+	a.WarnMemory(s.cluster)
+	w := &watch{app: a, setup: s, course: course{policy: "evenkeel"}, devices: map[string]*deviceCourse{}}
+	if r.Explain != "" {
+		w.reasons = &reasons{}
+		if w.reasons.node, err = findNode(s.cluster, r.Explain); err != nil {
+			return err
+		}
+	}
+	if r.Log != "" {
+		if w.log, err = runlog.Create(r.Log, s.header()); err != nil {
+			return cli.FileError(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(a.Ctx)
+	defer cancel()
+	w.references = s.compare(ctx)
+	v := r.view(w)
+	failed := w.run(v)
+	v.close()
+	if failed != nil {
+		cancel() // no summary needs what is not there yet
+	}
+	w.references.wait(a)
+	if failed == nil {
+		failed = a.Ctx.Err() // interrupted while tuning: the summary lacks something
+	}
+	if w.log != nil {
+		failed = errors.Join(failed, w.log.Close())
+	}
+	if len(w.course.rounds) == 0 {
+		return failed
+	}
+	if w.references.err != nil && !errors.Is(w.references.err, context.Canceled) {
+		a.Log.Warn().Err(w.references.err).Msg("the summary lacks a reference")
+	}
+	failed = errors.Join(failed, w.save(r, format, file))
+	if r.JSON {
+		err = a.WriteJSON(w.document())
+	} else {
+		lines := w.summary()
+		if w.reasons != nil {
+			lines = append(w.reasons.text(), lines...)
+		}
+		err = cli.PrintLines(a.Out, lines)
+	}
+	if errors.Is(failed, context.Canceled) {
+		kept := slices.DeleteFunc([]string{r.Log, file, r.Plot}, func(p string) bool { return p == "" })
+		hint := fmt.Sprintf("interrupted after %d of %d rounds", len(w.course.rounds), s.rounds)
+		if len(kept) > 0 {
+			hint += "; they are kept in " + strings.Join(kept, ", ")
+		}
+		return cli.Interrupted(failed, hint)
+	}
+	return errors.Join(failed, err)
+}
+
+func (r *Cmd) view(w *watch) view {
+	switch {
+	case r.JSON:
+		return newQuietView(w)
+	case cli.IsTerminal(w.app.Out):
+		return newLiveView(w)
+	}
+	return newLineView(w)
+}
+
+// exported splits --export into format and file.
+func (r *Cmd) exported() (format, file string, err error) {
+	if r.Export == "" {
+		return "", "", nil
+	}
+	format, file, ok := strings.Cut(r.Export, "=")
+	if !ok {
+		return "json", r.Export, nil
+	}
+	if file == "" {
+		return "", "", cli.BadInputf("--export: %q names no file; write %s=FILE", r.Export, format)
+	}
+	return format, file, checkFormat("--export", format)
+}
+
+func (r *Cmd) replay(a *cli.App) error {
+	f, err := os.Open(r.Replay)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	defer f.Close()
+	rounds, cut, err := runlog.Replay(a.Ctx, f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.Replay, err)
+	}
+	if rounds == 0 {
+		return cli.BadInputf("%s: the log holds no round", r.Replay)
+	}
+	if cut {
+		warnCut(a, r.Replay)
+	}
+	_, err = fmt.Fprintf(a.Out, "%s: %s replayed, every report the same\n", r.Replay, cli.Count(rounds, "round"))
+	return err
+}
+
+// warnCut says that a log ends in the middle of a line.
+func warnCut(a *cli.App, path string) {
+	a.Log.Warn().Str("file", path).Msg("the last line is cut and left out: the run was killed or is still going on")
+}
+
+// header of the run's log.
+func (s *setup) header() runlog.Header {
+	h := runlog.NewHeader(s.text, s.cluster)
+	h.Evenkeel, h.Name, h.Preset, h.Conditions = cli.Version(), s.name, s.conditions.Name, s.conditions.Conditions
+	h.Seed, h.Policy, h.Weights = s.seed, s.policy, s.weights
+	return h
+}
+
+// watch is a run of the agent under way.
+type watch struct {
+	app        *cli.App
+	setup      *setup
+	log        *runlog.Writer // nil: none
+	agent      *agent.Agent
+	references *references
+	course     course
+	tally      tally
+	round      agent.Round // the newest
+	before     []int       // sizes of the round before it
+	bars       int         // columns of a bar
+	reasons    *reasons    // nil: nobody asked
+
+	order   []string                 // devices, as in the cluster file
+	devices map[string]*deviceCourse // for the plot
+}
+
+// run plays the rounds and shows each to v.
+func (w *watch) run(v view) error {
+	policy, simulator, control := w.setup.start()
+	w.agent = policy
+	w.before = make([]int, len(w.setup.cluster.Nodes))
+	for n := range w.setup.rounds {
+		if w.round.Plan.Sizes != nil {
+			copy(w.before, w.round.Plan.Sizes)
+		}
+		note := runlog.Note{Weights: w.setup.prefer(policy, n+1)}
+		round, err := control.Round(w.app.Ctx)
+		if err != nil {
+			return err
+		}
+		w.round = round
+		w.course.add(round, simulator.Efficiency(round.Report.Counted))
+		w.tally.add(round.Report)
+		w.classes()
+		if w.reasons != nil {
+			if note.Explain, err = w.reasons.add(policy.Explain(w.reasons.node)); err != nil {
+				return err
+			}
+		}
+		if w.log != nil {
+			if err := w.log.Round(round.Plan, policy.Performance(), round.Report, note); err != nil {
+				return err
+			}
+		}
+		v.show()
+	}
+	return nil
+}
+
+// save writes the files that were asked for.
+func (w *watch) save(r *Cmd, format, file string) error {
+	var errs []error
+	if r.Log != "" {
+		w.app.Log.Info().Str("file", r.Log).Int("rounds", len(w.course.rounds)).Msg("run log written")
+	}
+	if file != "" {
+		err := w.tally.nothing(w.setup.cluster)
+		var sizes export.Sizes
+		if err == nil {
+			sizes, err = w.setup.end(w.agent, w.round.Plan.Sizes).export(r.LRScaling)
+		} else {
+			err = fmt.Errorf("--export: %s is not written: %w", file, err)
+		}
+		if err == nil {
+			err = export.Save(file, format, sizes)
+		}
+		if err == nil {
+			w.app.Log.Info().Str("file", file).Str("format", format).Msg("sizes written")
+		}
+		errs = append(errs, err)
+	}
+	if r.Plot != "" {
+		err := w.figure().Save(r.Plot)
+		if err == nil {
+			w.app.Log.Info().Str("file", r.Plot).Msg("figure written")
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,202 @@
+package run
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+// flags are embedded by commands that simulate one run of the agent.
+type flags struct {
+	cli.ClusterFlags
+	cli.PolicyFlags
+	Rounds     int    `help:"Rounds to simulate (${default})." default:"${rounds}" placeholder:"N"`
+	Seed       uint64 `help:"Seed of everything random (${default})." default:"1" placeholder:"N"`
+	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
+	Quorum     string `help:"Gradients to wait for instead of the cluster file's quorum: 12, 80%, all; left to the policy: 70%,90%,all, or auto." placeholder:"Q"`
+	Grace      string `help:"How long to wait for the others instead of the cluster file's grace: 500ms, 10%; left to the policy: 0%,10%, or auto." placeholder:"G"`
+}
+
+// setup is what a run starts from.
+type setup struct {
+	name        string // of the cluster
+	text        string // of its file
+	cluster     *cluster.Cluster
+	conditions  evaluation.Scenario
+	weights     cluster.Objectives // of the first round
+	preferences []preference       // these and what follows
+	trained     *agent.Trained
+	policy      string
+	seed        uint64
+	rounds      int
+}
+
+// load reads all that the flags name.
+func (f *flags) load() (*setup, error) {
+	if f.Rounds < 1 || f.Rounds > cli.MaxRounds {
+		return nil, cli.BadInputf("--rounds: %d is outside 1 to %d", f.Rounds, cli.MaxRounds)
+	}
+	catalogue, err := f.Catalogue()
+	if err != nil {
+		return nil, err
+	}
+	text, file, c, err := cli.LoadCluster(f.Cluster, catalogue)
+	if err != nil {
+		return nil, err
+	}
+	s := &setup{name: f.Cluster, text: string(text), cluster: c, policy: f.Policy, seed: f.Seed, rounds: f.Rounds}
+	s.conditions = evaluation.Scenario{Name: file.Conditions.Preset, Conditions: file.Conditions.Conditions}
+	if f.Conditions != "" {
+		if err := cli.CheckNames("--conditions", []string{f.Conditions}, cluster.Presets()); err != nil {
+			return nil, err
+		}
+		s.conditions.Name = f.Conditions
+		if s.conditions.Conditions, err = cluster.Preset(f.Conditions); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.collect(file.Collect, c); err != nil {
+		return nil, err
+	}
+	if s.preferences, err = preferences(f.Weights, file.Objectives, c, f.Rounds); err != nil {
+		return nil, err
+	}
+	s.weights = s.preferences[0].Weights
+	if s.policy == "" {
+		s.policy = "embedded"
+	}
+	s.trained, err = cli.LoadPolicy(f.Policy)
+	return s, err
+}
+
+// collect lets the flags overrule the file's collect section.
+func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err error) {
+	if f.Quorum == "" && f.Grace == "" {
+		return nil
+	}
+	if f.Quorum != "" {
+		if section.Quorum, err = cluster.ParseQuorum(f.Quorum); err != nil {
+			return cli.BadInputf("--quorum: %w", err)
+		}
+	}
+	if f.Grace != "" {
+		if section.Grace, err = cluster.ParseGrace(f.Grace); err != nil {
+			return cli.BadInputf("--grace: %w", err)
+		}
+	}
+	if err := section.Apply(c); err != nil {
+		return cli.BadInputf("--quorum, --grace: %w", err)
+	}
+	if f.Grace != "" && !closesEarly(c) {
+		return cli.BadInputf("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")
+	}
+	return nil
+}
+
+// closesEarly says whether a round may end before every node's work is in.
+func closesEarly(c *cluster.Cluster) bool {
+	early := func(rule int) bool { return cluster.Rules[rule].Quorum < 1 }
+	return c.Collect.Quorum.Of(len(c.Nodes)) < len(c.Nodes) || slices.ContainsFunc(c.Choices.Rules(), early)
+}
+
+// freeRule says whether the policy chooses the rounds' rule.
+func (s *setup) freeRule() bool { return len(s.cluster.Choices.Rules()) > 1 }
+
+// start returns the agent and its control of a fresh simulation.
+func (s *setup) start() (*agent.Agent, *sim.Simulator, *agent.Control) {
+	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
+	policy := s.trained.NewAgent(s.cluster, s.weights.Weights())
+	return policy, simulator, &agent.Control{Cluster: s.cluster, Runner: simulator, Policy: policy}
+}
+
+// settled is where a run ended, or would begin.
+type settled struct {
+	cluster *cluster.Cluster
+	batch   int     // the global batch, as the policy chose it
+	noise   float64 // gradient noise scale, samples
+	sizes   []int   // of the last round; none: no round was run
+	perf    []cluster.Performance
+}
+
+// end is where the agent stands after a round of these sizes.
+func (s *setup) end(policy *agent.Agent, sizes []int) *settled {
+	return &settled{cluster: s.cluster, batch: policy.GlobalBatch(), noise: policy.NoiseScale(), sizes: sizes, perf: policy.Performance()}
+}
+
+// export are the sizes for a trainer: those of the last round where every node took
+// part in it, else the allocation over all nodes by the same performance parameters. A
+// trainer has no use for a node's simulated absence. With a rule for the learning rate, or
+// a batch that was free, its factor comes with them.
+func (s *settled) export(scaling string) (export.Sizes, error) {
+	c := *s.cluster
+	c.GlobalBatch = s.batch
+	sizes, sum, all := s.sizes, 0, len(s.sizes) > 0
+	for _, b := range sizes {
+		sum += b
+		all = all && b > 0
+	}
+	if !all || sum != c.GlobalBatch {
+		sizes = make([]int, len(c.Nodes))
+		if _, err := cluster.Allocate(&c, nil, s.perf, sizes); err != nil {
+			return export.Sizes{}, err
+		}
+	}
+	out := export.New(&c, sizes)
+	if scaling == "" && free(s.cluster) {
+		scaling = export.Sqrt
+	}
+	if scaling != "" {
+		if err := out.ScaleLearningRate(scaling, s.cluster.GlobalBatch, s.noise); err != nil {
+			return export.Sizes{}, err
+		}
+	}
+	return out, nil
+}
+
+// free says whether the agent chooses the global batch.
+func free(c *cluster.Cluster) bool { return c.Choices.MostBatch > 0 }
+
+// scalingFlags are embedded by commands that write sizes.
+type scalingFlags struct {
+	LRScaling string `name:"lr-scaling" help:"Rule by which the learning rate follows a global batch that the agent chose: ${scalings}; default: sqrt, as for Adam. Where the batch is fixed the factor is 1." placeholder:"RULE"`
+}
+
+func (f *scalingFlags) check() error {
+	if f.LRScaling == "" {
+		return nil
+	}
+	_, err := export.LearningRateFactor(f.LRScaling, 1, 1, 0) // its error suggests the nearest
+	return unprefixed("--lr-scaling", err)
+}
+
+// checkFormat says whether the export format exists.
+func checkFormat(flag, name string) error {
+	err := export.Write(io.Discard, name, export.Sizes{}) // its error suggests the nearest
+	if !errors.Is(err, export.ErrFormat) {
+		return nil // the format exists, and refuses sizes of nothing
+	}
+	return unprefixed(flag, err)
+}
+
+// unprefixed is an error of package export, nil or not, with the flag for the package's
+// name.
+func unprefixed(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	_, text, _ := strings.Cut(err.Error(), ": ")
+	return cli.BadInputf("%s: %s", flag, text)
+}
+
+// inputs are the files that a run reads.
+func (f *flags) inputs() []cli.File {
+	return append(f.ProfileFlags.Inputs(), cli.ClusterInput(f.Cluster), cli.FileFlag("--policy", f.Policy))
+}

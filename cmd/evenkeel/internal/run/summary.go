@@ -1,0 +1,173 @@
+package run
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+// document is the summary for machines.
+type document struct {
+	Cluster     string             `json:"cluster"`
+	Workload    string             `json:"workload"`
+	Nodes       int                `json:"nodes"`
+	GlobalBatch int                `json:"global_batch"`                  // the cluster's
+	ChosenBatch int                `json:"chosen_global_batch,omitempty"` // of the last round, where the agent chooses
+	Conditions  string             `json:"conditions"`                    // "": the cluster file's own
+	Seed        uint64             `json:"seed"`
+	Policy      string             `json:"policy"`
+	Weights     cluster.Objectives `json:"weights"`
+	Later       []preference       `json:"later_weights,omitempty"` // those that followed
+	Rounds      int                `json:"rounds"`                  // done
+	Interrupted bool               `json:"interrupted"`
+	Results     []result           `json:"results"`
+	Rules       map[string]int     `json:"rules,omitempty"` // rounds under each, where the rule was free
+	Sizes       []nodeLine         `json:"sizes"`           // of the last round
+	// Explain is why one node got its sizes, round by round; of a run of more than 10,000
+	// rounds the first of them, and the last.
+	Explain []agent.Explanation `json:"explain,omitempty"`
+}
+
+// result is one policy's run under the seed.
+type result struct {
+	Policy    string  `json:"policy"`
+	Knobs     string  `json:"knobs,omitempty"` // as tuned
+	RoundTime float64 `json:"round_seconds"`   // mean
+	Samples   float64 `json:"samples_per_second"`
+	Goodput   float64 `json:"goodput"`
+	Waiting   float64 `json:"waiting"`   // idle share of the nodes' time
+	Freshness float64 `json:"freshness"` // share of accepted samples that were fresh
+	Progress  float64 `json:"progress"`  // goodput over the state oracle's; 0: it is missing
+	Speedup   float64 `json:"speedup"`   // goodput over uniform's; 0: it is missing
+}
+
+type nodeLine struct {
+	Name       string   `json:"name"`
+	Device     string   `json:"device"`
+	MicroBatch int      `json:"micro_batch"`
+	Seconds    float64  `json:"seconds"`
+	Idle       float64  `json:"idle"`     // share of the round
+	Slowdown   *float64 `json:"slowdown"` // believed, with the room kept for noise; null: no profile to compare with
+	Status     string   `json:"status"`
+}
+
+// results compares all runs over the rounds that the agent's has done.
+func (w *watch) results() []result {
+	n := len(w.course.rounds)
+	goodput := func(policy string) float64 {
+		if _, m := w.references.at(policy, n); m != nil {
+			return m.score.Goodput
+		}
+		return 0
+	}
+	oracle, uniform := goodput(oracleReference), goodput(uniformReference)
+	var out []result
+	add := func(c *course, m *moment) {
+		if m == nil {
+			return
+		}
+		s := m.score
+		r := result{
+			Policy: c.policy, Knobs: c.knobs, RoundTime: s.Seconds / float64(n), Samples: m.samplesPerSecond(),
+			Goodput: s.Goodput, Waiting: s.Waiting, Freshness: s.Freshness,
+		}
+		if oracle > 0 {
+			r.Progress = s.Goodput / oracle
+		}
+		if uniform > 0 {
+			r.Speedup = s.Goodput / uniform
+		}
+		out = append(out, r)
+	}
+	add(&w.course, &w.course.rounds[n-1])
+	for _, policy := range []string{tunedReference, uniformReference, oracleReference} {
+		add(w.references.at(policy, n))
+	}
+	return out
+}
+
+func (w *watch) document() document {
+	s, c := w.setup, w.setup.cluster
+	d := document{
+		Cluster: s.name, Workload: c.Workload, Nodes: len(c.Nodes), GlobalBatch: c.GlobalBatch, Conditions: s.conditions.Name, Seed: s.seed,
+		Policy: s.policy, Weights: s.weights, Later: s.preferences[1:], Rounds: len(w.course.rounds), Interrupted: len(w.course.rounds) < s.rounds,
+		Results: w.results(), Rules: w.rules(),
+	}
+	if w.reasons != nil {
+		d.Explain = w.reasons.all
+	}
+	if free(c) {
+		d.ChosenBatch = w.agent.GlobalBatch()
+	}
+	slow := w.slowdowns()
+	for i := range c.Nodes {
+		r := &w.round.Report.Nodes[i]
+		d.Sizes = append(d.Sizes, nodeLine{
+			Name: c.Nodes[i].Name, Device: c.Nodes[i].Device, MicroBatch: w.round.Plan.Sizes[i], Seconds: r.Seconds,
+			Idle: share(r.Idle, w.round.Report.Wait.Seconds()), Slowdown: slow[i], Status: r.Status.String(),
+		})
+	}
+	return d
+}
+
+// rules counts the rounds under every rule; nil where the rule was fixed.
+func (w *watch) rules() map[string]int {
+	if !w.setup.freeRule() {
+		return nil
+	}
+	counts := map[string]int{}
+	for _, m := range w.course.rounds {
+		counts[m.rule.String()]++
+	}
+	return counts
+}
+
+// titles are the references' names for people.
+var titles = map[string]string{tunedReference: "water-filling, tuned", uniformReference: "equal sizes", oracleReference: "oracle (true speeds)"}
+
+// summary is the comparison for people.
+func (w *watch) summary() []string {
+	results := w.results()
+	var rows [][]string
+	speedup, progress, knobs := 0.0, 0.0, ""
+	for _, r := range results {
+		name := titles[r.Policy]
+		knobs += r.Knobs // one of them has some
+		if name == "" {
+			name, speedup, progress = r.Policy, r.Speedup, r.Progress
+		}
+		rows = append(rows, []string{
+			name, cli.Seconds(r.RoundTime), cli.Rate(r.Samples), cli.Percent(r.Waiting), cli.Percent(r.Freshness), cli.Ratio(r.Progress, cli.Percent(r.Progress)), cli.Ratio(r.Speedup, fmt.Sprintf("%.2fx", r.Speedup)),
+		})
+	}
+	columns := []cli.Column{cli.Left(""), cli.Right("round time"), cli.Right("samples/s"), cli.Right("idle"), cli.Right("fresh"), cli.Right("of oracle"), cli.Right("of equal")}
+	if !closesEarly(w.setup.cluster) { // everything is fresh
+		columns = slices.Delete(columns, 4, 5)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], 4, 5)
+		}
+	}
+	lines := append([]string{"", fmt.Sprintf("%s under seed %d:", cli.Count(len(w.course.rounds), "round"), w.setup.seed), ""}, cli.Table(columns, rows)...)
+	if speedup > 0 && progress > 0 {
+		lines = append(lines, "", fmt.Sprintf("Evenkeel makes %.2f times the progress of equal sizes,", speedup),
+			fmt.Sprintf("and %s of that of an oracle that knows every true speed, though not the noise.", cli.Percent(progress)))
+	}
+	if rules := w.rules(); rules != nil {
+		often := slices.MaxFunc(slices.Sorted(maps.Keys(rules)), func(a, b string) int { return rules[a] - rules[b] })
+		lines = append(lines, fmt.Sprintf("Evenkeel chose the rule of every round, most often %s (%d of %d); the others wait for all.", often, rules[often], len(w.course.rounds)))
+	}
+	if knobs != "" {
+		lines = append(lines, fmt.Sprintf("Water-filling was tuned on other seeds: %s.", knobs))
+	}
+	if c := w.setup.cluster; free(c) {
+		lines = append(lines, "", fmt.Sprintf("The global batch went from %d to %d samples, of %d to %d allowed.", c.GlobalBatch, w.agent.GlobalBatch(), c.Choices.LeastBatch, c.Choices.MostBatch))
+	}
+	if err := w.tally.nothing(w.setup.cluster); err != nil {
+		lines = append(lines, "", "In this run "+err.Error()+".")
+	}
+	return lines
+}

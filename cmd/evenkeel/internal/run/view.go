@@ -1,0 +1,245 @@
+package run
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+// view shows a run while it goes on.
+type view interface {
+	show()  // after every round
+	close() // after the last
+}
+
+func tick() <-chan time.Time { return time.After(50 * time.Millisecond) }
+
+// quietView shows nothing but, should it take long, a bar on standard error.
+type quietView struct {
+	w           *watch
+	tell        func(done, total int)
+	closeTheBar func()
+}
+
+func newQuietView(w *watch) *quietView {
+	tell, clear := w.app.Progress("running")
+	return &quietView{w, tell, clear}
+}
+
+func (v *quietView) show()  { v.tell(len(v.w.course.rounds), v.w.setup.rounds) }
+func (v *quietView) close() { v.closeTheBar() }
+
+// lineView prints a line every tenth of the run, and the nodes at the end.
+type lineView struct{ w *watch }
+
+func newLineView(w *watch) lineView {
+	late, rule := "", ""
+	if closesEarly(w.setup.cluster) {
+		late = "   late"
+	}
+	if w.setup.freeRule() {
+		rule = fmt.Sprintf("  %-8s", "quorum")
+	}
+	fmt.Fprintf(w.app.Out, "%s\n\nround    time   idle%s  samples/s  changed     in%s  slowest\n", w.setup.describe(), late, rule)
+	return lineView{w}
+}
+
+func (v lineView) show() {
+	w := v.w
+	n := len(w.course.rounds)
+	if every := max(w.setup.rounds/10, 1); n > 1 && n%every != 0 && n != w.setup.rounds {
+		return
+	}
+	now := &w.course.rounds[n-1]
+	changed := 0
+	for i, b := range w.round.Plan.Sizes {
+		if n > 1 && b != w.before[i] {
+			changed++
+		}
+	}
+	slowest, longest, in, taking := "", 0.0, 0, 0
+	for i := range w.round.Report.Nodes {
+		r := &w.round.Report.Nodes[i]
+		if r.Status != cluster.Absent {
+			taking++
+		}
+		if r.Status == cluster.In {
+			in++
+		}
+		if r.Measured() && r.Seconds > longest {
+			slowest, longest = fmt.Sprintf("%s (%s)", w.setup.cluster.Nodes[i].Name, cli.Seconds(r.Seconds)), r.Seconds
+		}
+	}
+	late, rule := "", ""
+	if closesEarly(w.setup.cluster) {
+		late = fmt.Sprintf("  %5s", cli.Percent(now.late))
+	}
+	if w.setup.freeRule() {
+		rule = fmt.Sprintf("  %-8s", strings.TrimPrefix(now.rule.String(), "quorum "))
+	}
+	fmt.Fprintf(w.app.Out, "%5d  %6s  %5s%s  %9s  %7d  %5s%s  %s\n", n, cli.Seconds(now.wait), cli.Percent(now.idle), late, cli.Rate(w.throughput()), changed, fmt.Sprintf("%d/%d", in, taking), rule, slowest)
+}
+
+func (v lineView) close() {
+	if len(v.w.course.rounds) > 0 {
+		_ = cli.PrintLines(v.w.app.Out, append([]string{""}, v.w.nodes(mostRows, 0, paint(false))...)) // the summary will meet the same error
+	}
+}
+
+// throughput is that of the newest round.
+func (w *watch) throughput() float64 {
+	return float64(w.round.Report.Accepted) / max(w.round.Report.Wait.Seconds(), 1e-9)
+}
+
+// uniformTime is what the newest round takes with equal sizes, as soon as that is known.
+func (w *watch) uniformTime() string {
+	if _, m := w.references.at(uniformReference, len(w.course.rounds)); m != nil {
+		return fmt.Sprintf(" (equal sizes: %s)", cli.Seconds(m.wait))
+	}
+	return ""
+}
+
+// liveView refreshes a table in place.
+type liveView struct {
+	w      *watch
+	begun  time.Time
+	drawn  time.Time
+	height int // lines on the screen that are ours
+	paint  paint
+}
+
+const (
+	liveTime  = 7 * time.Second        // that a run of many rounds takes on the screen
+	slowRound = 350 * time.Millisecond // and of few rounds each
+	framePace = 100 * time.Millisecond
+)
+
+func newLiveView(w *watch) *liveView {
+	v := &liveView{w: w, begun: time.Now(), paint: paint(cli.Colours(w.app.Out))}
+	fmt.Fprint(w.app.Out, "\x1b[?25l") // no cursor
+	return v
+}
+
+// show paces the run so that a person can follow: the first rounds, in which most
+// happens, slowly, the later ones faster and faster.
+func (v *liveView) show() {
+	n, all := len(v.w.course.rounds), v.w.setup.rounds
+	if n == 1 || n == all || time.Since(v.drawn) >= framePace {
+		v.draw()
+	}
+	length := min(liveTime, time.Duration(all)*slowRound)
+	due := v.begun.Add(time.Duration(float64(length) * math.Sqrt(float64(n)/float64(all))))
+	if left := time.Until(due); left > 0 {
+		select {
+		case <-v.w.app.Ctx.Done():
+		case <-time.After(left):
+		}
+	}
+}
+
+// close leaves the last round on the screen.
+func (v *liveView) close() {
+	if len(v.w.course.rounds) > 0 {
+		v.draw()
+	}
+	fmt.Fprint(v.w.app.Out, "\x1b[?25h")
+}
+
+func (v *liveView) draw() {
+	w := v.w
+	width, height, err := term.GetSize(int(w.app.Out.Fd()))
+	if err != nil || width < 1 || height < 1 {
+		width, height = 80, 24
+	}
+	now := &w.course.rounds[len(w.course.rounds)-1]
+	lines := []string{
+		w.setup.describe(),
+		fmt.Sprintf("round %d/%d   time %s%s   idle %s   %s samples/s", len(w.course.rounds), w.setup.rounds,
+			v.paint.good(cli.Seconds(now.wait)), w.uniformTime(), cli.Percent(now.idle), cli.Rate(w.throughput())),
+	}
+	if closesEarly(w.setup.cluster) {
+		rule := ""
+		if w.setup.freeRule() {
+			rule = "   " + now.rule.String()
+		}
+		lines = append(lines, fmt.Sprintf("late %s of the accepted samples%s", cli.Percent(now.late), rule))
+	}
+	lines = append(lines, "idle so far "+v.paint.faint(sparkline(w.course.rounds, min(60, width-13))), "")
+	lines = append(lines, w.nodes(min(mostRows, height-len(lines)-2), width-1, v.paint)...)
+	lines = lines[:min(len(lines), max(height-1, 1))]
+	var b strings.Builder
+	if v.height > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\r", v.height)
+	}
+	for _, l := range lines {
+		b.WriteString(clip(l, width-1) + "\x1b[K\n")
+	}
+	b.WriteString("\x1b[J")
+	fmt.Fprint(w.app.Out, b.String())
+	v.height, v.drawn = len(lines), time.Now()
+}
+
+// clip cuts what would wrap, colours not counted.
+func clip(s string, width int) string {
+	if cli.Visible(s) <= width {
+		return s
+	}
+	var b strings.Builder
+	n, escape := 0, false
+	for _, r := range s {
+		switch {
+		case r == '\x1b':
+			escape = true
+		case escape:
+			escape = r != 'm'
+		case n == width:
+			continue
+		default:
+			n++
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// sparkline is the course of the idle share, the newest at the right.
+func sparkline(rounds []moment, width int) string {
+	if width < 1 {
+		return ""
+	}
+	const bars = "▁▂▃▄▅▆▇█"
+	glyphs := []rune(bars)
+	var b strings.Builder
+	cells := min(width, len(rounds))
+	for k := range cells {
+		from, to := k*len(rounds)/cells, (k+1)*len(rounds)/cells
+		mean := 0.0
+		for _, m := range rounds[from:to] {
+			mean += m.idle / float64(to-from)
+		}
+		// Half of the time idle fills a bar: more is rare after the first rounds.
+		b.WriteRune(glyphs[min(int(2*mean*float64(len(glyphs))), len(glyphs)-1)])
+	}
+	return b.String()
+}
+
+// paint colours text where colours are wanted.
+type paint bool
+
+func (p paint) with(code, s string) string {
+	if !p || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p paint) faint(s string) string { return p.with("2", s) }
+func (p paint) good(s string) string  { return p.with("32", s) }
+func (p paint) warn(s string) string  { return p.with("33", s) }
+func (p paint) bad(s string) string   { return p.with("31", s) }

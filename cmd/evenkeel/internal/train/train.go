@@ -1,0 +1,290 @@
+// Package train holds the command train, which trains a policy from scratch.
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/training"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/tensorboard"
+)
+
+// Cmd trains a policy from scratch.
+type Cmd struct {
+	Out    string  `help:"Folder of the run: policy, checkpoint, returns as CSV and figures, TensorBoard events. One that holds a run already is refused, unless --resume continues it." default:"policy" placeholder:"DIR"`
+	Steps  *int    `help:"Rounds to train on, over all environments; default: as many as the embedded policy had." placeholder:"N"`
+	Seed   *uint64 `help:"Seed of the run; the same seed gives the same policy. Default: 1, which trains the embedded policy." placeholder:"N"`
+	Resume bool    `help:"Continue the interrupted run of the folder; its policy will be the one that the uninterrupted run would have given."`
+	JSON   bool    `name:"json" help:"Print the summary as JSON."`
+	cli.ProfileFlags
+}
+
+// Help is what "train --help" adds.
+func (*Cmd) Help() string {
+	return `Trains on simulated clusters of the devices and models that the catalogue marks for training; --profiles
+can replace their measurements. Ctrl-C saves everything; --resume goes on from there.`
+}
+
+// The files of a run.
+const (
+	policyFile     = "policy.safetensors"
+	checkpointFile = "checkpoint.evenkeel"
+	returnsFile    = "returns.csv"
+)
+
+// saveEvery is the time between checkpoints: what a power cut may cost.
+const saveEvery = 30 * time.Second
+
+// Run trains.
+func (c *Cmd) Run(a *cli.App) error {
+	catalogue, err := c.Catalogue()
+	if err != nil {
+		return err
+	}
+	t := &trainingRun{App: a, dir: c.Out}
+	outputs := []cli.File{cli.FileFlag("--out", t.path(returnsFile)), cli.FileFlag("--out", t.path(policyFile)), cli.FileFlag("--out", t.path(checkpointFile))}
+	if err := cli.CheckDistinct(c.Inputs(), outputs); err != nil {
+		return err
+	}
+	if c.Resume {
+		err = t.resume(catalogue, c)
+	} else {
+		err = t.start(catalogue, c)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.run(); err != nil || t.restored {
+		return err
+	}
+	return t.summary(c.JSON)
+}
+
+// trainingRun is a run at work.
+type trainingRun struct {
+	*cli.App
+	dir      string
+	trainer  *training.Trainer
+	resumed  bool
+	restored bool                // the run was finished, but its policy was not written
+	events   *tensorboard.Writer // nil before the first step
+	rows     []training.Progress // of the whole run, those before an interruption included
+	begun    time.Time           // the first step of this process
+	saved    time.Time
+	first    int // steps that were done before this process
+	told     int // tenths of the run that were reported
+}
+
+// path is that of a file of the run.
+func (t *trainingRun) path(name string) string { return filepath.Join(t.dir, name) }
+
+// start prepares a new run in a folder that holds none.
+func (t *trainingRun) start(catalogue *profile.Catalogue, c *Cmd) error {
+	config := training.Config{Seed: 1}
+	if c.Steps != nil {
+		if config.Steps = *c.Steps; *c.Steps == 0 {
+			return cli.BadInputf("--steps 0: nothing would be trained; leave it out for the default")
+		}
+	}
+	if c.Seed != nil {
+		config.Seed = *c.Seed
+	}
+	if err := config.Validate(); err != nil {
+		return cli.BadInput(err)
+	}
+	for _, name := range []string{policyFile, checkpointFile} {
+		switch _, err := os.Stat(t.path(name)); {
+		case err == nil:
+			return cli.BadInputf("%s is there already: continue that run with --resume, or choose another folder with --out", t.path(name))
+		case !errors.Is(err, os.ErrNotExist):
+			return cli.BadInput(err)
+		}
+	}
+	if err := os.MkdirAll(t.dir, 0o755); err != nil {
+		return cli.BadInput(err)
+	}
+	var err error
+	t.trainer, err = training.NewTrainer(catalogue, config)
+	return err
+}
+
+// resume takes up the run of a folder.
+func (t *trainingRun) resume(catalogue *profile.Catalogue, c *Cmd) error {
+	var err error
+	t.trainer, err = training.LoadCheckpoint(catalogue, t.path(checkpointFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return cli.BadInputf("nothing to resume in %s: it holds no %s", t.dir, checkpointFile)
+	}
+	if errors.Is(err, training.ErrCheckpoint) {
+		return cli.BadInput(err)
+	}
+	if err != nil {
+		return err
+	}
+	was := t.trainer.Trained().Record.Config
+	if c.Steps != nil && *c.Steps != was.Steps || c.Seed != nil && *c.Seed != was.Seed {
+		return cli.BadInputf("the run in %s has --steps %d --seed %d and is resumed with the same; for others choose another folder with --out", t.dir, was.Steps, was.Seed)
+	}
+	t.resumed = true
+	t.rows, err = readReturns(t.path(returnsFile))
+	return err
+}
+
+// run trains to the end or to Ctrl-C and saves what came of it.
+func (t *trainingRun) run() error {
+	ctx, stop := context.WithCancel(t.Ctx)
+	defer stop()
+	quiet := context.AfterFunc(t.Ctx, func() {
+		if cli.IsTerminal(t.Errs) {
+			fmt.Fprintln(t.Errs) // below the bar
+		}
+		fmt.Fprintln(t.Errs, "evenkeel: saving ...")
+	})
+	defer quiet()
+	var failed error // the disk is full, say
+	tell, clear := t.Progress("training")
+	err := t.trainer.Run(ctx, func(p training.Progress) {
+		if failed = t.record(p); failed != nil {
+			stop()
+			return
+		}
+		tell(p.Steps, p.Total)
+		t.tell(p)
+	})
+	clear()
+	if t.events != nil {
+		failed = errors.Join(failed, t.events.Close())
+	}
+	switch {
+	case failed != nil:
+		return failed
+	case err != nil && !errors.Is(err, context.Canceled):
+		return err
+	case t.events == nil && err != nil:
+		return cli.Interrupted(err, "interrupted before the first step; nothing was changed")
+	case t.events == nil && t.unwritten():
+		t.restored = true
+		if err := t.trainer.Trained().Save(t.path(policyFile)); err != nil {
+			return err
+		}
+		t.Log.Info().Str("file", t.path(policyFile)).Msg("the run was finished, but its policy was not written; now it is")
+		return nil
+	case t.events == nil:
+		return cli.BadInputf("the run in %s is finished; train another in another folder with --out", t.dir)
+	}
+	if err := errors.Join(t.trainer.Trained().Save(t.path(policyFile)), t.save(), saveReturnsFigures(t.dir, t.rows)); err != nil {
+		return err
+	}
+	if err != nil {
+		last := t.rows[len(t.rows)-1]
+		return cli.Interrupted(err, fmt.Sprintf("interrupted after %d of %d steps; everything is saved. Continue with\n  evenkeel train --resume --out %s", last.Steps, last.Total, t.dir))
+	}
+	return nil
+}
+
+// unwritten says that the policy of the folder is not the trainer's: the process died
+// after its last checkpoint and before it wrote the policy.
+func (t *trainingRun) unwritten() bool {
+	p, err := agent.Load(t.path(policyFile))
+	return err != nil || p.Record.Updates != t.trainer.Trained().Record.Updates
+}
+
+// open begins the event file at the first step of this process.
+func (t *trainingRun) open(now time.Time, p training.Progress) (err error) {
+	t.begun, t.saved, t.told = now, now, p.Steps*10/p.Total
+	if t.events, err = tensorboard.Create(t.dir, now); err != nil || !t.resumed {
+		return err
+	}
+	// A run that died rather than stopped may have written beyond its checkpoint.
+	for len(t.rows) > 0 && t.rows[len(t.rows)-1].Steps >= p.Steps {
+		t.rows = t.rows[:len(t.rows)-1]
+	}
+	if n := len(t.rows); n > 0 {
+		t.first = t.rows[n-1].Steps
+	}
+	return t.events.Restart(now, int64(p.Steps))
+}
+
+// record keeps a report, and a checkpoint now and then.
+func (t *trainingRun) record(p training.Progress) error {
+	now := time.Now()
+	if t.events == nil {
+		if err := t.open(now, p); err != nil {
+			return err
+		}
+	}
+	t.rows = append(t.rows, p)
+	err := t.events.Scalars(now, int64(p.Steps),
+		tensorboard.Scalar{Tag: "return/own", Value: float32(p.Return)}, tensorboard.Scalar{Tag: "return/team", Value: float32(p.Team)},
+		tensorboard.Scalar{Tag: "learner/loss", Value: float32(p.Loss)}, tensorboard.Scalar{Tag: "learner/mean_q", Value: float32(p.MeanQ)},
+		tensorboard.Scalar{Tag: "learner/epsilon", Value: float32(p.Epsilon)})
+	if err != nil || now.Sub(t.saved) < saveEvery {
+		return err
+	}
+	t.saved = now
+	return t.save()
+}
+
+// save writes the checkpoint, the returns first, so that they are never behind it.
+func (t *trainingRun) save() error {
+	if err := writeReturns(t.path(returnsFile), t.rows); err != nil {
+		return err
+	}
+	return t.trainer.SaveCheckpoint(t.path(checkpointFile))
+}
+
+// tell logs every tenth of the run where no bar shows it.
+func (t *trainingRun) tell(p training.Progress) {
+	tenth := p.Steps * 10 / p.Total
+	if cli.IsTerminal(t.Errs) || tenth == t.told {
+		return
+	}
+	t.told = tenth
+	left := time.Since(t.begun) * time.Duration(p.Total-p.Steps) / time.Duration(p.Steps-t.first)
+	t.Log.Info().Msgf("%d of %d steps, return %.4f, %s left", p.Steps, p.Total, p.Return, left.Round(time.Second))
+}
+
+// summary is the --json document.
+type summary struct {
+	Steps      int     `json:"steps"`
+	Updates    int     `json:"updates"`
+	Seed       uint64  `json:"seed"`
+	Return     float64 `json:"return"`
+	Team       float64 `json:"team"`
+	Seconds    float64 `json:"seconds"` // of this process
+	Policy     string  `json:"policy"`
+	Checkpoint string  `json:"checkpoint"`
+	Returns    string  `json:"returns"`
+	Events     string  `json:"events"`
+}
+
+// summary prints what came of the run.
+func (t *trainingRun) summary(asJSON bool) error {
+	last := t.rows[len(t.rows)-1]
+	s := summary{
+		Steps: last.Steps, Updates: last.Updates, Seed: t.trainer.Trained().Record.Config.Seed,
+		Return: last.Return, Team: last.Team, Seconds: time.Since(t.begun).Seconds(),
+		Policy: t.path(policyFile), Checkpoint: t.path(checkpointFile), Returns: t.path(returnsFile), Events: t.events.Name(),
+	}
+	if asJSON {
+		return t.WriteJSON(s)
+	}
+	_, err := fmt.Fprintf(t.Out, `Trained on %d steps (%d updates) in %s; return %.4f, progress against the state oracle %.4f.
+
+policy       %s
+checkpoint   %s
+returns      %s, with figures .svg and .png
+TensorBoard  %s
+
+Watch it:  evenkeel run --policy %[6]s
+Judge it:  evenkeel compare --policy %[6]s
+`, s.Steps, s.Updates, time.Since(t.begun).Round(time.Second/10), s.Return, 1+s.Team, s.Policy, s.Checkpoint, s.Returns, s.Events)
+	return err
+}
