@@ -1,0 +1,163 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const tutorials = "../../docs/tutorials/"
+
+// Tutorials are followed to the letter: files are saved as the page says, its sh blocks run
+// in order, by one shell each, and a text block after one shows its standard output.
+func TestTutorialFirstRun(t *testing.T) {
+	t.Parallel()
+	follow(t, tutorials+"first-run.md", "")
+}
+
+func TestTutorialPyTorchSizes(t *testing.T) {
+	t.Parallel()
+	const python = "/usr/bin/python3"
+	const find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+	if out, err := exec.Command(python, "-c", find).CombinedOutput(); err != nil {
+		t.Skipf("%s has no torch (Debian: apt-get install python3-torch): %v %s", python, err, out)
+	}
+	follow(t, tutorials+"pytorch-sizes.md", python)
+}
+
+// The README's own commands run too, but for the two that build and test everything.
+func TestReadmeExport(t *testing.T) {
+	t.Parallel()
+	follow(t, "../../README.md", "", "go ")
+}
+
+// follow runs a page in a folder of its own, without the sh blocks that begin with a skipped word.
+func follow(t *testing.T, path, python string, skipped ...string) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := stepsOf(string(page))
+	dir := t.TempDir()
+	env := append(os.Environ(), "NO_COLOR=1", "HOME="+dir, "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
+	if python != "" {
+		bin := filepath.Join(t.TempDir(), "bin")
+		if err := os.Mkdir(bin, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(python, filepath.Join(bin, "python3")); err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
+	ran := 0
+steps:
+	for _, s := range steps {
+		if s.file != "" {
+			if err := os.WriteFile(filepath.Join(dir, s.file), []byte(s.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		for _, word := range skipped {
+			if strings.HasPrefix(s.text, word) {
+				continue steps
+			}
+		}
+		var errs strings.Builder
+		cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", s.text)
+		cmd.Dir, cmd.Env, cmd.Stderr = dir, env, &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s:%d: %v\n%s%s\n%s", path, s.line, err, s.text, errs.String(), out)
+		}
+		if s.shown != "" && !shows(s.shown, string(out)) {
+			t.Errorf("%s:%d: the page shows\n%s\nbut the command prints\n%s\n%s", path, s.line, s.shown, out, errs.String())
+		}
+		ran++
+	}
+	if ran == 0 {
+		t.Errorf("%s: nothing to run", path)
+	}
+}
+
+// step is a file to save, or commands with the output that the page shows.
+type step struct {
+	line              int
+	file, text, shown string
+}
+
+var (
+	block  = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
+	saveAs = regexp.MustCompile("(?s)[Ss]ave this as `([a-z.-]+)`[^`]*$")
+)
+
+// stepsOf reads a page's blocks: those of sh are commands, text after one its output, any
+// other language a file if the paragraph before it says "Save this as `name`".
+func stepsOf(page string) []step {
+	var out []step
+	end := 0
+	for _, m := range block.FindAllStringSubmatchIndex(page, -1) {
+		before, language, text := page[end:m[0]], page[m[2]:m[3]], page[m[4]:m[5]]
+		line := 1 + strings.Count(page[:m[0]], "\n")
+		end = m[1]
+		if i := strings.LastIndex(strings.TrimSpace(before), "\n\n"); i >= 0 {
+			before = before[i:]
+		}
+		switch saved := saveAs.FindStringSubmatch(before); {
+		case language == "sh":
+			out = append(out, step{line: line, text: text})
+		case language == "text" && len(out) > 0 && out[len(out)-1].file == "":
+			out[len(out)-1].shown = text
+		case saved != nil:
+			out = append(out, step{line: line, file: saved[1], text: text})
+		}
+	}
+	return out
+}
+
+// shows compares shown output to a command's: a line "..." stands for any number of lines, and "..." within a line for any text.
+func shows(shown, out string) bool {
+	var b strings.Builder
+	b.WriteString(`\A`)
+	for _, l := range strings.Split(strings.TrimSuffix(shown, "\n"), "\n") {
+		if l == "..." {
+			b.WriteString(`(?:.*\n)*`)
+			continue
+		}
+		parts := strings.Split(l, "...")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		b.WriteString(strings.Join(parts, `.*`) + `[ \t]*\n`)
+	}
+	b.WriteString(`\z`)
+	return regexp.MustCompile(b.String()).MatchString(out)
+}
+
+func TestShows(t *testing.T) {
+	for _, c := range []struct {
+		shown, out string
+		want       bool
+	}{
+		{"a\n", "a\n", true},
+		{"a\n", "a\nb\n", false},
+		{"a\n...\n", "a\nb\nc\n", true},
+		{"...\nc\n", "a\nb\nc\n", true},
+		{"a ... s\n", "a 12 s\n", true},
+		{"a.b\n", "axb\n", false},
+	} {
+		if got := shows(c.shown, c.out); got != c.want {
+			t.Errorf("shows(%q, %q) = %v", c.shown, c.out, got)
+		}
+	}
+	page := "Save this as `f.py`:\n\n```python\nx\n```\n\n```sh\nrun\n```\n\nit prints\n\n```text\nout\n```\n```\nnot run\n```\n```csv\nno file\n```\n"
+	steps := stepsOf(page)
+	if len(steps) != 2 || steps[0].file != "f.py" || steps[0].text != "x\n" || steps[1].text != "run\n" || steps[1].shown != "out\n" {
+		t.Errorf("%+v", steps)
+	}
+}
