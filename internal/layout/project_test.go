@@ -39,6 +39,15 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
+// The README is one screen. Words are what stands between blanks, code blocks, links and
+// the bars of tables included.
+func TestReadmeLength(t *testing.T) {
+	const most = 450
+	if n := len(strings.Fields(read(t, "README.md"))); n > most {
+		t.Errorf("README.md has %d words, at most %d: what it leaves out belongs on a page of docs", n, most)
+	}
+}
+
 func TestLicence(t *testing.T) {
 	if text := lines(t, "LICENSE"); !slices.Contains(text, "Apache License") || len(text) < 200 {
 		t.Error("LICENSE is not the whole Apache License")
