@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Environment of the shim: the real go command, the tests to run, the places (file:line:column)
+// whose mutants are judged ("": all), and the package's folder without mutants.
+const (
+	realGo     = "EVENKEEL_MUTATION_GO"
+	runTests   = "EVENKEEL_MUTATION_RUN"
+	onlyPlaces = "EVENKEEL_MUTATION_PLACES"
+	original   = "EVENKEEL_MUTATION_ORIGINAL"
+)
+
+// memory bounds a mutant's address space, in KiB: a loop without an end may also be one
+// that appends.
+const memory = 12 << 20
+
+// shim stands for the go command under gremlins. It tells mutants that do not compile
+// (status 2) from those that tests kill (1), which gremlins cannot; builds with -trimpath,
+// so that the copies share one build cache; runs short tests only; and ends a mutant that
+// takes too long itself, because gremlins would end only the go command and leave the
+// test running.
+func shim(args []string) int {
+	goTool := os.Getenv(realGo)
+	switch {
+	case slices.Equal(args, []string{"mod", "download"}):
+		return 0 // the tests of the working tree fetch what they need
+	case len(args) == 0 || args[0] != "test":
+		return exit(pass(exec.Command(goTool, args...)))
+	}
+	flags := []string{"test", "-trimpath", "-vet=off", "-ldflags=-s -w"}
+	if i := slices.Index(args, "-coverprofile"); i >= 0 {
+		more := []string{"-count=1", "-short", "-run", os.Getenv(runTests)}
+		return exit(pass(exec.Command(goTool, slices.Concat(flags, more, args[1:])...)))
+	}
+	return judge(goTool, flags, args)
+}
+
+// judge builds and runs one mutant: test -timeout D -failfast PACKAGE.
+func judge(goTool string, flags, args []string) int {
+	i := slices.Index(args, "-timeout")
+	if i < 0 || i+1 >= len(args) {
+		fmt.Fprintln(os.Stderr, "mutation: gremlins gave no time limit:", args)
+		return 3
+	}
+	limit, err := time.ParseDuration(args[i+1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+		return 3
+	}
+	if !wanted() {
+		return 1
+	}
+	// gremlins adds 2 s to its own limit.
+	ctx, cancel := context.WithTimeout(context.Background(), limit-2500*time.Millisecond)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "judge-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+		return 3
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "mutant.test")
+	build := exec.CommandContext(ctx, goTool, slices.Concat(flags, []string{"-c", "-o", binary, args[len(args)-1]})...)
+	if err := build.Run(); err != nil {
+		if ctx.Err() != nil {
+			return await()
+		}
+		return 2
+	}
+	test := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memory),
+		binary, "-test.short", "-test.failfast", "-test.run", os.Getenv(runTests))
+	err = test.Run()
+	switch {
+	case ctx.Err() != nil:
+		return await()
+	case err != nil:
+		return 1
+	}
+	return 0
+}
+
+// wanted says whether the mutant in this folder is one to judge. Where it cannot be found,
+// it is.
+func wanted() bool {
+	only := strings.Fields(os.Getenv(onlyPlaces))
+	if len(only) == 0 {
+		return true
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		return true
+	}
+	for _, f := range files {
+		mutated, err := os.ReadFile(f)
+		if err != nil {
+			return true
+		}
+		text, err := os.ReadFile(filepath.Join(os.Getenv(original), f))
+		if err != nil {
+			return true
+		}
+		if line, column, found := firstDifference(text, mutated); found {
+			return slices.Contains(only, fmt.Sprintf("%s:%d:%d", f, line, column))
+		}
+	}
+	return true
+}
+
+// firstDifference returns where in text the first token stands that mutated has not.
+// gremlins formats what it mutates, so lines cannot be compared.
+func firstDifference(text, mutated []byte) (line, column int, found bool) {
+	var a, b scanner.Scanner
+	files := token.NewFileSet()
+	fa, fb := files.AddFile("", -1, len(text)), files.AddFile("", -1, len(mutated))
+	a.Init(fa, text, nil, 0)
+	b.Init(fb, mutated, nil, 0)
+	for {
+		pos, ta, la := a.Scan()
+		_, tb, lb := b.Scan()
+		if ta != tb || ta.IsLiteral() && la != lb {
+			p := files.Position(pos)
+			return p.Line, p.Column, true
+		}
+		if ta == token.EOF {
+			return 0, 0, false
+		}
+	}
+}
+
+// await lets gremlins reach its own time limit.
+func await() int {
+	time.Sleep(10 * time.Second)
+	return 1
+}
+
+func pass(cmd *exec.Cmd) error {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd.Run()
+}
+
+func exit(err error) int {
+	var failed *exec.ExitError
+	switch {
+	case errors.As(err, &failed):
+		return failed.ExitCode()
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+		return 3
+	}
+	return 0
+}
