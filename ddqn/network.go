@@ -37,7 +37,7 @@ func NewNetwork(spec Spec, rng *rand.Rand) (*Network, error) {
 			bound = headGain * math.Sqrt(3/float64(l.in))
 		}
 		for j := range l.w {
-			l.w[j] = float32((2*rng.Float64() - 1) * bound)
+			l.w[j] = float32((float64(2*rng.Float64()) - 1) * bound)
 		}
 	}
 	return n, nil
