@@ -2,6 +2,8 @@ package ddqn
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 )
 
@@ -51,7 +53,7 @@ func (a *Actor) Q(dst, rows []float32) []float32 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := len(rows) / features
-	dst = grow(dst, n*outputs)
+	dst = slices.Grow(dst[:0], n*outputs)[:n*outputs]
 	for out := dst; n > 0; {
 		s := a.scorer(n)
 		rows = rows[copy(s.x, rows):]
@@ -86,7 +88,7 @@ func (a *Actor) Close() error {
 // Greedy returns the action with the largest weighted sum over the objectives r of w[r] Q[a][r], for one row of
 // Actions x Objectives values. Ties go to the lowest index; values that are NaN are never chosen over others.
 func Greedy(q []float32, actions, objectives int, w []float32) int {
-	best, bestValue := 0, unbounded
+	best, bestValue := 0, float32(math.Inf(-1))
 	w = w[:objectives]
 	for a := range actions {
 		var v float32

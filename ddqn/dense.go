@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"gorgonia.org/gorgonia"
+
+	"github.com/evenkeel/evenkeel/internal/matrix"
 )
 
 // dense is relu(x W + b), or x W + b, as one operation. Inputs: x rows x in, W in x out, b out.
@@ -17,7 +19,7 @@ type dense struct {
 	// gradW and gradB are where the gradients of W and b go, windows of the learner's flat gradient; nil in a
 	// graph that is never differentiated, or to let the operation own them.
 	gradW, gradB []float32
-	pad          padding
+	scratch      matrix.Scratch
 }
 
 func newDense(rows, in, out int, relu, inner bool) *dense {
@@ -35,11 +37,11 @@ func (d *dense) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 }
 
 func (d *dense) run(x, w, b []float32) {
-	low := unbounded
+	low := matrix.Unbounded
 	if d.relu {
 		low = 0
 	}
-	gemm(d.buf, d.rows, d.out, d.in, rowMajor(x, d.in), w, b, low, &d.pad)
+	matrix.Affine(matrix.Of(d.buf, d.rows, d.out), matrix.Of(x, d.rows, d.in), matrix.Of(w, d.in, d.out), b, low, &d.scratch)
 }
 
 func (d *dense) DiffWRT(int) []bool { return []bool{d.inner, true, true} }
@@ -94,23 +96,17 @@ type denseInputGrad struct {
 	fused
 	result
 	rows, in, width int
-	wt              []float32
-	pad             padding
+	scratch         matrix.Scratch
 }
 
 func newDenseInputGrad(rows, in, width int) *denseInputGrad {
 	f := fusedMatrix("ddqn.dense'x", 2, rows, in)
-	return &denseInputGrad{fused: f, result: f.result(nil), rows: rows, in: in, width: width, wt: make([]float32, in*width)}
+	return &denseInputGrad{fused: f, result: f.result(nil), rows: rows, in: in, width: width}
 }
 
 func (d *denseInputGrad) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
-	w := floats(in[1])
-	for i := range d.in {
-		for j, v := range w[i*d.width:][:d.width] {
-			d.wt[j*d.in+i] = v
-		}
-	}
-	gemm(d.buf, d.rows, d.in, d.width, rowMajor(floats(in[0]), d.width), d.wt, nil, unbounded, &d.pad)
+	dy, w := matrix.Of(floats(in[0]), d.rows, d.width), matrix.Of(floats(in[1]), d.in, d.width)
+	matrix.Multiply(matrix.Of(d.buf, d.rows, d.in), dy, w.T(), &d.scratch)
 	return d.out, nil
 }
 
@@ -119,7 +115,7 @@ type denseWeightGrad struct {
 	fused
 	result
 	rows, in, width int
-	pad             padding
+	scratch         matrix.Scratch
 }
 
 func newDenseWeightGrad(rows, in, width int, buf []float32) *denseWeightGrad {
@@ -128,7 +124,8 @@ func newDenseWeightGrad(rows, in, width int, buf []float32) *denseWeightGrad {
 }
 
 func (d *denseWeightGrad) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
-	gemm(d.buf, d.in, d.width, d.rows, transposed(floats(in[0]), d.in), floats(in[1]), nil, unbounded, &d.pad)
+	x, dy := matrix.Of(floats(in[0]), d.rows, d.in), matrix.Of(floats(in[1]), d.rows, d.width)
+	matrix.Multiply(matrix.Of(d.buf, d.in, d.width), x.T(), dy, &d.scratch)
 	return d.out, nil
 }
 
@@ -138,7 +135,7 @@ type denseBiasGrad struct {
 	result
 	rows, width int
 	ones        []float32
-	pad         padding
+	scratch     matrix.Scratch
 }
 
 func newDenseBiasGrad(rows, width int, buf []float32) *denseBiasGrad {
@@ -151,6 +148,7 @@ func newDenseBiasGrad(rows, width int, buf []float32) *denseBiasGrad {
 }
 
 func (d *denseBiasGrad) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
-	gemm(d.buf, 1, d.width, d.rows, rowMajor(d.ones, d.rows), floats(in[0]), nil, unbounded, &d.pad)
+	dy := matrix.Of(floats(in[0]), d.rows, d.width)
+	matrix.Multiply(matrix.Of(d.buf, 1, d.width), matrix.Of(d.ones, 1, d.rows), dy, &d.scratch)
 	return d.out, nil
 }

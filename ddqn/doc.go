@@ -29,14 +29,14 @@
 //   - Value decomposition (VDN: Sunehag et al., AAMAS 2018) with the mean in place of the sum, so that the value
 //     does not grow with the number of rows; chosen per objective. See loss.go.
 //   - Soft target updates (Lillicrap et al. 2016), Huber loss, Adam (Kingma and Ba 2015) with a clipped global
-//     norm. See network.go, loss.go and adam.go.
+//     norm. See network.go, loss.go and optimizer.go.
 //
 // Preference weights are part of the features, where the caller puts them; the package is given them again only
 // to choose actions, as the argmax over a of the weighted sum over r of Q[a][r].
 //
 // Results do not depend on the machine: the same seed and input give the same bits, on every processor, because
-// each sum is taken in one fixed order without fused multiply-add (see gemm.go). A build with the tag openblas
-// promises no bits (see gemm_openblas.go). There is no clock and no global source of randomness in this package.
+// each sum is taken in one fixed order without fused multiply-add (see internal/matrix). A build with the tag openblas
+// promises no bits. There is no clock and no global source of randomness in this package.
 package ddqn
 
 // Gorgonia keeps raw pointers to Go memory and refuses to start under a Go release that it does not know. This

@@ -36,7 +36,7 @@ type Learner struct {
 	target  *Network
 	src     *rand.PCG
 	rng     *rand.Rand
-	adam    *adam
+	adam    *optimizer
 	updates int
 
 	batch       *batch
@@ -59,7 +59,7 @@ func NewLearner(cfg LearnerConfig, net *Network, src *rand.PCG) (*Learner, error
 	rows := cfg.Batch * cfg.Group
 	l := &Learner{
 		cfg: cfg, online: net, target: net.Clone(), src: src, rng: rand.New(src),
-		adam:  newAdam(cfg, len(net.weights)),
+		adam:  newOptimizer(cfg, len(net.weights)),
 		batch: newBatch(cfg.Batch, cfg.Group, spec.Features, spec.Objectives),
 		y:     make([]float32, rows*spec.Objectives),
 	}

@@ -7,6 +7,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+
+	"github.com/evenkeel/evenkeel/internal/matrix"
 )
 
 // weigh is the tests' scalar cost: the sum of an operation's results, each times a coefficient, in float64.
@@ -118,7 +120,7 @@ func TestDenseGradient(t *testing.T) {
 		var x []float32
 		for len(x) < rows*in {
 			row, z := randomFloats(rng, in), make([]float32, out)
-			naiveGemm(z, 1, out, in, rowMajor(row, in), w, b, unbounded)
+			matrix.Affine(matrix.Of(z, 1, out), matrix.Of(row, 1, in), matrix.Of(w, in, out), b, matrix.Unbounded, new(matrix.Scratch))
 			near := false
 			for _, v := range z {
 				near = near || abs(v) < 0.06

@@ -253,42 +253,40 @@ func TestUpdateEqualsPlainGo(t *testing.T) {
 		Batch: 6, Group: 4, LearningRate: 1e-3, DecayUpdates: 300, FinalRate: 0.1, Tau: 0.02,
 		ClipNorm: 0.5, HuberDelta: 0.7, Pooled: []bool{true, false},
 	}
-	eachPath(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(5, 5))
-		net, err := NewNetwork(spec, rng)
+	rng := rand.New(rand.NewPCG(5, 5))
+	net, err := NewNetwork(spec, rng)
+	if err != nil {
+		t.Fatal(err)
+	}
+	learner, err := NewLearner(cfg, net, rand.NewPCG(6, 6))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := &twin{
+		spec: spec, cfg: learner.Config(), online: twinLayers(net, false), target: twinLayers(net, false),
+		m: twinLayers(net, true), v: twinLayers(net, true),
+	}
+	replay := randomReplay(t, ReplayConfig{Streams: 3, Capacity: 200, Group: 4, Features: 7, Objectives: 2}, 5, 300, rng)
+	b, draws := newBatch(6, 4, 7, 2), rand.New(rand.NewPCG(6, 6))
+	for i := range 200 {
+		got, err := learner.Update(replay)
 		if err != nil {
 			t.Fatal(err)
 		}
-		learner, err := NewLearner(cfg, net, rand.NewPCG(6, 6))
-		if err != nil {
-			t.Fatal(err)
-		}
-		plain := &twin{
-			spec: spec, cfg: learner.Config(), online: twinLayers(net, false), target: twinLayers(net, false),
-			m: twinLayers(net, true), v: twinLayers(net, true),
-		}
-		replay := randomReplay(t, ReplayConfig{Streams: 3, Capacity: 200, Group: 4, Features: 7, Objectives: 2}, 5, 300, rng)
-		b, draws := newBatch(6, 4, 7, 2), rand.New(rand.NewPCG(6, 6))
-		for i := range 200 {
-			got, err := learner.Update(replay)
-			if err != nil {
-				t.Fatal(err)
-			}
-			replay.sample(b, learner.cfg.NStep, float32(learner.cfg.Gamma), draws)
-			want := plain.update(b)
-			for _, c := range []struct {
-				name      string
-				got, want float64
-			}{{"loss", got.Loss, want.Loss}, {"gradient norm", got.GradNorm, want.GradNorm}, {"mean Q", got.MeanQ, want.MeanQ}, {"rate", got.LearningRate, want.LearningRate}} {
-				if math.Abs(c.got-c.want) > 1e-4*math.Max(0.1, math.Abs(c.want)) {
-					t.Fatalf("update %d: %s is %v, want %v", i, c.name, c.got, c.want)
-				}
+		replay.sample(b, learner.cfg.NStep, float32(learner.cfg.Gamma), draws)
+		want := plain.update(b)
+		for _, c := range []struct {
+			name      string
+			got, want float64
+		}{{"loss", got.Loss, want.Loss}, {"gradient norm", got.GradNorm, want.GradNorm}, {"mean Q", got.MeanQ, want.MeanQ}, {"rate", got.LearningRate, want.LearningRate}} {
+			if math.Abs(c.got-c.want) > 1e-4*math.Max(0.1, math.Abs(c.want)) {
+				t.Fatalf("update %d: %s is %v, want %v", i, c.name, c.got, c.want)
 			}
 		}
-		online, target := maxDifference(net, plain.online), maxDifference(learner.target, plain.target)
-		t.Logf("after 200 updates: online differs by %.1e, target by %.1e", online, target)
-		if online > 2e-5 || target > 2e-5 {
-			t.Errorf("after 200 updates the weights differ by %v, those of the target by %v", online, target)
-		}
-	})
+	}
+	online, target := maxDifference(net, plain.online), maxDifference(learner.target, plain.target)
+	t.Logf("after 200 updates: online differs by %.1e, target by %.1e", online, target)
+	if online > 2e-5 || target > 2e-5 {
+		t.Errorf("after 200 updates the weights differ by %v, those of the target by %v", online, target)
+	}
 }

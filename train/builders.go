@@ -1,6 +1,10 @@
 package train
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/train/layer"
+)
 
 // MLP is dense layers of these sizes, the inputs' first and the number of classes last, with ReLU between them.
 func MLP(sizes ...int) (*Network, error) {
@@ -13,9 +17,9 @@ func MLP(sizes ...int) (*Network, error) {
 	var layers []Named
 	for i := range len(sizes) - 1 {
 		if i > 0 {
-			layers = append(layers, Named{Name: fmt.Sprintf("relu%d", i), Layer: ReLU{sizes[i]}})
+			layers = append(layers, Named{Name: fmt.Sprintf("relu%d", i), Layer: layer.ReLU{Size: sizes[i]}})
 		}
-		layers = append(layers, Named{Name: fmt.Sprintf("dense%d", i+1), Layer: Dense{1, sizes[i], sizes[i+1], 0}})
+		layers = append(layers, Named{Name: fmt.Sprintf("dense%d", i+1), Layer: layer.Dense{Positions: 1, In: sizes[i], Out: sizes[i+1]}})
 	}
 	return NewNetwork(1, sizes[len(sizes)-1], layers...)
 }
@@ -31,11 +35,12 @@ func Convnet(height, width, depth, classes int, channels ...int) (*Network, erro
 	}
 	var layers []Named
 	for i, out := range channels {
-		c := Convolution{height, width, depth, out, 3, min(2, i+1)}
-		height, width, depth = c.rows(), c.cols(), out
-		layers = append(layers, Named{Name: fmt.Sprintf("conv%d", i+1), Layer: c}, Named{Name: fmt.Sprintf("relu%d", i+1), Layer: ReLU{height * width * depth}})
+		c := layer.Convolution{Height: height, Width: width, In: depth, Out: out, Kernel: 3, Stride: min(2, i+1)}
+		height, width = c.Image()
+		depth = out
+		layers = append(layers, Named{Name: fmt.Sprintf("conv%d", i+1), Layer: c}, Named{Name: fmt.Sprintf("relu%d", i+1), Layer: layer.ReLU{Size: height * width * depth}})
 	}
-	layers = append(layers, Named{Name: "dense", Layer: Dense{1, height * width * depth, classes, 0}})
+	layers = append(layers, Named{Name: "dense", Layer: layer.Dense{Positions: 1, In: height * width * depth, Out: classes}})
 	return NewNetwork(1, classes, layers...)
 }
 
@@ -58,18 +63,18 @@ func Transformer(c TransformerConfig) (*Network, error) {
 		return nil, fmt.Errorf("%w: a transformer of %d floats a token, which %d heads cannot share", ErrUsage, c.Size, c.Heads)
 	}
 	t, d := c.Length, c.Size
-	layers := []Named{{Name: "embedding", Layer: Embedding{t, c.Tokens, d}}}
+	layers := []Named{{Name: "embedding", Layer: layer.Embedding{Positions: t, Tokens: c.Tokens, Size: d}}}
 	for i := range c.Blocks {
 		at := func(name string) string { return fmt.Sprintf("block%d.%s", i+1, name) }
 		layers = append(layers,
-			Named{Name: at("norm1"), Layer: LayerNorm{t, d}}, Named{Name: at("query-key-value"), Layer: Dense{t, d, 3 * d, 0}},
-			Named{Name: at("attention"), Layer: Attention{t, d, c.Heads}}, Named{Name: at("mix"), Layer: Dense{t, d, d, 0}},
+			Named{Name: at("norm1"), Layer: layer.LayerNorm{Positions: t, Size: d}}, Named{Name: at("query-key-value"), Layer: layer.Dense{Positions: t, In: d, Out: 3 * d}},
+			Named{Name: at("attention"), Layer: layer.Attention{Positions: t, Size: d, Heads: c.Heads}}, Named{Name: at("mix"), Layer: layer.Dense{Positions: t, In: d, Out: d}},
 			Named{Name: at("add1"), Add: at("norm1")},
-			Named{Name: at("norm2"), Layer: LayerNorm{t, d}}, Named{Name: at("up"), Layer: Dense{t, d, 4 * d, 0}},
-			Named{Name: at("gelu"), Layer: GELU{t * 4 * d}}, Named{Name: at("down"), Layer: Dense{t, 4 * d, d, 0}},
+			Named{Name: at("norm2"), Layer: layer.LayerNorm{Positions: t, Size: d}}, Named{Name: at("up"), Layer: layer.Dense{Positions: t, In: d, Out: 4 * d}},
+			Named{Name: at("gelu"), Layer: layer.GELU{Size: t * 4 * d}}, Named{Name: at("down"), Layer: layer.Dense{Positions: t, In: 4 * d, Out: d}},
 			Named{Name: at("add2"), Add: at("norm2")})
 	}
-	layers = append(layers, Named{Name: "norm", Layer: LayerNorm{t, d}}, Named{Name: "predict", Layer: Dense{t, d, c.Tokens, 0.02}})
+	layers = append(layers, Named{Name: "norm", Layer: layer.LayerNorm{Positions: t, Size: d}}, Named{Name: "predict", Layer: layer.Dense{Positions: t, In: d, Out: c.Tokens, Std: 0.02}})
 	return NewNetwork(t, c.Tokens, layers...)
 }
 

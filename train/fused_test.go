@@ -13,7 +13,7 @@ func TestNothingIsFused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles what the package imports once more")
 	}
-	build := exec.Command("go", "build", "-gcflags=-S", ".")
+	build := exec.Command("go", "build", "-gcflags=-S", ".", "./layer", "../internal/matrix", "../internal/adam")
 	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "GOAMD64=v3", "CGO_ENABLED=0")
 	listing, err := build.CombinedOutput()
 	if err != nil {

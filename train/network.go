@@ -7,8 +7,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/train/layer"
 )
 
 // ErrUsage is told of sizes that do not fit together and of values out of range.
@@ -24,9 +27,12 @@ type Network struct {
 	tokens    int // tokens the inputs may be, 0: any number
 }
 
+// Param describes a parameter of a network.
+type Param = layer.Param
+
 // step is a layer in a network.
 type step struct {
-	Layer
+	layer.Layer
 	name  string
 	from  int // if not negative: no layer, but the output is the input plus what went into this layer
 	first int // number of its first parameter
@@ -38,7 +44,7 @@ type step struct {
 // Named is a layer with its name in a network, or a residual connection.
 type Named struct {
 	Name  string
-	Layer Layer
+	Layer layer.Layer
 	// Add, where Layer is nil, adds the input of the layer of this name to what flows.
 	Add string
 }
@@ -68,7 +74,7 @@ func NewNetwork(positions, classes int, layers ...Named) (*Network, error) {
 				p.Name = l.Name + "." + p.Name
 				n.params = append(n.params, p)
 			}
-			if e, ok := l.Layer.(Embedding); ok && i == 0 {
+			if e, ok := l.Layer.(layer.Embedding); ok && i == 0 {
 				n.tokens = e.Tokens
 			}
 		}
@@ -102,7 +108,9 @@ func (n *Network) Hash() string {
 	h := xxh3.New()
 	fmt.Fprintf(h, "%d %d\n", n.positions, n.classes)
 	for _, l := range n.layers {
-		fmt.Fprintf(h, "%q %d %T%+v\n", l.name, l.from, l.Layer, l.Layer)
+		// Hashes are in files since the layers were types of package train.
+		kind := strings.Replace(fmt.Sprintf("%T", l.Layer), "layer.", "train.", 1)
+		fmt.Fprintf(h, "%q %d %s%+v\n", l.name, l.from, kind, l.Layer)
 	}
 	sum := h.Sum128().Bytes()
 	return hex.EncodeToString(sum[:])

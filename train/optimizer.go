@@ -1,9 +1,12 @@
 package train
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/evenkeel/evenkeel/internal/adam"
 )
 
 // Optimizer turns gradients into updates, one layer at a time: no update looks at another layer's gradients, so
@@ -75,28 +78,16 @@ func (o Optimizer) Update(step uint64, w, g []float32, moments ...[]float32) {
 			w[i] = float32(w[i]*decay) - float32(rate*d)
 		}
 	case Momentum:
-		m, keep := moments[0], float32(or(o.Momentum, 0.9))
+		m, keep := moments[0], float32(cmp.Or(o.Momentum, 0.9))
 		for i, d := range g {
 			m[i] = float32(keep*m[i]) + d
 			w[i] = float32(w[i]*decay) - float32(rate*m[i])
 		}
 	case AdamW:
-		b1, b2 := or(o.Beta1, 0.9), or(o.Beta2, 0.999)
-		m, v := moments[0], moments[1]
-		rise := float32(o.Rate / (1 - math.Pow(b1, float64(step))))
-		scale := 1 / (1 - math.Pow(b2, float64(step)))
-		k1, k2 := float32(b1), float32(b2)
-		for i, d := range g {
-			m[i] = float32(k1*m[i]) + float32((1-k1)*d)
-			v[i] = float32(k2*v[i]) + float32((1-k2)*d*d)
-			w[i] = float32(w[i]*decay) - rise*m[i]/(float32(math.Sqrt(float64(v[i])*scale))+adamEpsilon)
-		}
+		b1, b2 := cmp.Or(o.Beta1, 0.9), cmp.Or(o.Beta2, 0.999)
+		c := adam.Config{Beta1: float32(b1), Beta2: float32(b2), Epsilon: adamEpsilon}
+		c.Update(w, g, moments[0], moments[1], adam.Step{
+			Rate: o.Rate, Power1: math.Pow(b1, float64(step)), Power2: math.Pow(b2, float64(step)), Scale: 1, Keep: decay,
+		})
 	}
-}
-
-func or(x, otherwise float64) float64 {
-	if x == 0 {
-		return otherwise
-	}
-	return x
 }

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"runtime"
@@ -28,10 +29,10 @@ func TestOptimizers(t *testing.T) {
 			case SGD:
 				want -= o.Rate * g
 			case Momentum:
-				m = or(o.Momentum, 0.9)*m + g
+				m = cmp.Or(o.Momentum, 0.9)*m + g
 				want -= o.Rate * m
 			case AdamW:
-				b1, b2 := or(o.Beta1, 0.9), or(o.Beta2, 0.999)
+				b1, b2 := cmp.Or(o.Beta1, 0.9), cmp.Or(o.Beta2, 0.999)
 				m, v = b1*m+(1-b1)*g, b2*v+(1-b2)*g*g
 				want -= o.Rate * (m / (1 - math.Pow(b1, float64(step)))) / (math.Sqrt(v/(1-math.Pow(b2, float64(step)))) + 1e-8)
 			}

@@ -1,6 +1,10 @@
 package train
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/train/layer"
+)
 
 // Pass is the memory for taking batches of a fixed number of samples through a network, forward, or forward and
 // backward. It serves one goroutine at a time.
@@ -14,7 +18,7 @@ type Pass struct {
 	added   []int       // per layer, how many residual connections take its input
 	begun   []bool      // per layer, its input's gradient holds what a residual connection gave
 	spare   []float32   // where a layer's DX goes if there is something to add it to
-	job     Work        // what the layer at work was given; one for all calls, so that none allocates
+	job     layer.Call  // what the layer at work was given; one for all calls, so that none allocates
 }
 
 // NewPass makes one for batches of so many samples. The memory is counted in arena, which may be nil. A training pass
@@ -163,13 +167,13 @@ func (p *Pass) forward(w *Values, b Batch) {
 			}
 			continue
 		}
-		l.Forward(p.work(w, i))
+		l.Forward(p.call(w, i))
 	}
 }
 
-func (p *Pass) work(w *Values, layer int) *Work {
-	l := p.net.layers[layer]
-	p.job = Work{N: p.samples, W: w.Params[l.first:][:l.count], X: p.acts[layer], Y: p.acts[layer+1], Kept: p.kept[layer], Scratch: p.scratch}
+func (p *Pass) call(w *Values, number int) *layer.Call {
+	l := p.net.layers[number]
+	p.job = layer.Call{N: p.samples, W: w.Params[l.first:][:l.count], X: p.acts[number], Y: p.acts[number+1], Kept: p.kept[number], Scratch: p.scratch}
 	return &p.job
 }
 
@@ -202,18 +206,18 @@ func (p *Pass) Backward(layer int, w, g *Values) {
 		p.add(l.from, dy)
 		return
 	}
-	work := p.work(w, layer)
-	work.DY, work.DW = dy, g.Params[l.first:][:l.count]
+	call := p.call(w, layer)
+	call.DY, call.DW = dy, g.Params[l.first:][:l.count]
 	switch {
 	case p.grads[layer] == nil: // nobody wants the inputs' gradient
-		l.Backward(work)
+		l.Backward(call)
 	case p.begun[layer]:
-		work.DX = p.spare[:len(p.grads[layer])]
-		l.Backward(work)
-		p.add(layer, work.DX)
+		call.DX = p.spare[:len(p.grads[layer])]
+		l.Backward(call)
+		p.add(layer, call.DX)
 	default:
-		work.DX = p.grads[layer]
-		l.Backward(work)
+		call.DX = p.grads[layer]
+		l.Backward(call)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/train/layer"
+
 	"pgregory.net/rapid"
 )
 
@@ -101,15 +103,15 @@ func TestWrongUse(t *testing.T) {
 		"heads":       func() (*Network, error) { return Transformer(TransformerConfig{5, 5, 5, 2, 1}) },
 		"no channels": func() (*Network, error) { return Convnet(3, 3, 1, 2) },
 		"sizes differ": func() (*Network, error) {
-			return NewNetwork(1, 2, Named{Name: "a", Layer: Dense{1, 2, 3, 0}}, Named{Name: "b", Layer: Dense{1, 2, 2, 0}})
+			return NewNetwork(1, 2, Named{Name: "a", Layer: layer.Dense{Positions: 1, In: 2, Out: 3}}, Named{Name: "b", Layer: layer.Dense{Positions: 1, In: 2, Out: 2}})
 		},
 		"same name": func() (*Network, error) {
-			return NewNetwork(1, 2, Named{Name: "a", Layer: ReLU{2}}, Named{Name: "a", Layer: ReLU{2}})
+			return NewNetwork(1, 2, Named{Name: "a", Layer: layer.ReLU{Size: 2}}, Named{Name: "a", Layer: layer.ReLU{Size: 2}})
 		},
 		"add ahead": func() (*Network, error) {
-			return NewNetwork(1, 2, Named{Name: "a", Layer: ReLU{2}}, Named{Name: "b", Add: "c"})
+			return NewNetwork(1, 2, Named{Name: "a", Layer: layer.ReLU{Size: 2}}, Named{Name: "b", Add: "c"})
 		},
-		"classes": func() (*Network, error) { return NewNetwork(1, 3, Named{Name: "a", Layer: ReLU{2}}) },
+		"classes": func() (*Network, error) { return NewNetwork(1, 3, Named{Name: "a", Layer: layer.ReLU{Size: 2}}) },
 	} {
 		if _, err := build(); !errors.Is(err, ErrUsage) {
 			t.Errorf("%s: %v", name, err)

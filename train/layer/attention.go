@@ -1,6 +1,10 @@
-package train
+package layer
 
-import "math"
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/internal/matrix"
+)
 
 // Attention is causal self-attention with several heads (Vaswani et al., "Attention Is All You Need", 2017): each
 // position looks at itself and those before it. It has no parameters: the layer before it, a Dense, gives each
@@ -20,10 +24,10 @@ func (a Attention) Memory(n int) (kept, scratch int) {
 }
 
 // head is the part of one head of one sample in a matrix of Positions rows, the which-th of its columns.
-func (a Attention) head(data []float32, sample, which, head, stride int) matrix {
+func (a Attention) head(data []float32, sample, which, head, stride int) matrix.Matrix {
 	size := a.Size / a.Heads
 	begin := sample*a.Positions*stride + which*a.Size + head*size
-	return matrix{data[begin:], a.Positions, size, stride}
+	return matrix.Matrix{Data: data[begin:], Rows: a.Positions, Cols: size, RowStep: stride, ColStep: 1}
 }
 
 func (a Attention) scale() float32 {
@@ -31,44 +35,52 @@ func (a Attention) scale() float32 {
 }
 
 // Forward is Layer's.
-func (a Attention) Forward(w *Work) {
+func (a Attention) Forward(w *Call) {
 	p := a.Positions
 	for s := range w.N {
 		for h := range a.Heads {
 			query, key, value := a.head(w.X, s, 0, h, 3*a.Size), a.head(w.X, s, 1, h, 3*a.Size), a.head(w.X, s, 2, h, 3*a.Size)
-			prob := dense(w.Kept[(s*a.Heads+h)*p*p:][:p*p], p, p)
-			multiply(no, query, yes, key, prob, a.scale(), 0)
+			prob := matrix.Of(w.Kept[(s*a.Heads+h)*p*p:][:p*p], p, p)
+			multiply(prob, query, key.T())
 			for i := range p {
-				row := prob.data[i*p:][:p]
+				row := prob.Data[i*p:][:p]
+				scale(row[:i+1], a.scale())
 				softmax(row[:i+1])
 				clear(row[i+1:])
 			}
-			multiply(no, prob, no, value, a.head(w.Y, s, 0, h, a.Size), 1, 0)
+			multiply(a.head(w.Y, s, 0, h, a.Size), prob, value)
 		}
 	}
 }
 
 // Backward is Layer's.
-func (a Attention) Backward(w *Work) {
+func (a Attention) Backward(w *Call) {
 	if w.DX == nil {
 		return
 	}
 	p := a.Positions
-	d := dense(w.Scratch[:p*p], p, p) // gradient of prob, then of what the softmax was taken of
+	d := matrix.Of(w.Scratch[:p*p], p, p) // gradient of prob, then of what the softmax was taken of
 	for s := range w.N {
 		for h := range a.Heads {
 			query, key, value := a.head(w.X, s, 0, h, 3*a.Size), a.head(w.X, s, 1, h, 3*a.Size), a.head(w.X, s, 2, h, 3*a.Size)
 			dquery, dkey, dvalue := a.head(w.DX, s, 0, h, 3*a.Size), a.head(w.DX, s, 1, h, 3*a.Size), a.head(w.DX, s, 2, h, 3*a.Size)
-			prob := dense(w.Kept[(s*a.Heads+h)*p*p:][:p*p], p, p)
+			prob := matrix.Of(w.Kept[(s*a.Heads+h)*p*p:][:p*p], p, p)
 			dy := a.head(w.DY, s, 0, h, a.Size)
-			multiply(yes, prob, no, dy, dvalue, 1, 0)
-			multiply(no, dy, yes, value, d, 1, 0)
+			multiply(dvalue, prob.T(), dy)
+			multiply(d, dy, value.T())
 			for i := range p {
-				softmaxGradient(d.data[i*p:][:p], prob.data[i*p:][:p])
+				softmaxGradient(d.Data[i*p:][:p], prob.Data[i*p:][:p])
 			}
-			multiply(no, d, no, key, dquery, a.scale(), 0)
-			multiply(yes, d, no, query, dkey, a.scale(), 0)
+			scale(d.Data, a.scale())
+			multiply(dquery, d, key)
+			multiply(dkey, d.T(), query)
 		}
+	}
+}
+
+func scale(values []float32, factor float32) {
+	for i := range values {
+		values[i] *= factor
 	}
 }
 

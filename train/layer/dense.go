@@ -1,6 +1,11 @@
-package train
+package layer
 
-import "math"
+import (
+	"cmp"
+	"math"
+
+	"github.com/evenkeel/evenkeel/internal/matrix"
+)
 
 // Dense is x W + b, on each position of a sample: x positions x in, W in x out.
 type Dense struct {
@@ -10,7 +15,7 @@ type Dense struct {
 
 // Params are weight and bias.
 func (d Dense) Params() []Param {
-	return []Param{{Name: "weight", Shape: []int{d.In, d.Out}, Std: or(d.Std, math.Sqrt(2/float64(d.In)))}, {Name: "bias", Shape: []int{d.Out}}}
+	return []Param{{Name: "weight", Shape: []int{d.In, d.Out}, Std: cmp.Or(d.Std, math.Sqrt(2/float64(d.In)))}, {Name: "bias", Shape: []int{d.Out}}}
 }
 
 // Sizes is Layer's.
@@ -20,20 +25,20 @@ func (d Dense) Sizes() (in, out int) { return d.Positions * d.In, d.Positions * 
 func (Dense) Memory(int) (kept, scratch int) { return 0, 0 }
 
 // Forward is Layer's.
-func (d Dense) Forward(w *Work) {
+func (d Dense) Forward(w *Call) {
 	rows := w.N * d.Positions
-	y := dense(w.Y, rows, d.Out)
-	multiply(no, dense(w.X, rows, d.In), no, dense(w.W[0], d.In, d.Out), y, 1, 0)
+	y := matrix.Of(w.Y, rows, d.Out)
+	multiply(y, matrix.Of(w.X, rows, d.In), matrix.Of(w.W[0], d.In, d.Out))
 	addRows(y, w.W[1])
 }
 
 // Backward is Layer's.
-func (d Dense) Backward(w *Work) {
+func (d Dense) Backward(w *Call) {
 	rows := w.N * d.Positions
-	dy := dense(w.DY, rows, d.Out)
-	multiply(yes, dense(w.X, rows, d.In), no, dy, dense(w.DW[0], d.In, d.Out), 1, 0)
+	dy := matrix.Of(w.DY, rows, d.Out)
+	multiply(matrix.Of(w.DW[0], d.In, d.Out), matrix.Of(w.X, rows, d.In).T(), dy)
 	sumRows(w.DW[1], dy)
 	if w.DX != nil {
-		multiply(no, dy, yes, dense(w.W[0], d.In, d.Out), dense(w.DX, rows, d.In), 1, 0)
+		multiply(matrix.Of(w.DX, rows, d.In), dy, matrix.Of(w.W[0], d.In, d.Out).T())
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !amd64 && !openblas
 
-package ddqn
+package matrix
 
 func tile4x16(k int, a []float32, aRow, aCol int, b []float32, ldb int, init []float32, initStride int, low float32, c []float32, ldc int) {
 	tileGo(tileRows, k, a, aRow, aCol, b, ldb, init, initStride, low, c, ldc)

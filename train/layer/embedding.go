@@ -1,4 +1,4 @@
-package train
+package layer
 
 // Embedding turns each of Positions tokens into Size floats: the token's plus the position's. It is the first layer;
 // tokens are whole numbers from 0 to Tokens-1, exact in float32 up to 2^24.
@@ -19,7 +19,7 @@ func (e Embedding) Sizes() (in, out int) { return e.Positions, e.Positions * e.S
 func (Embedding) Memory(int) (kept, scratch int) { return 0, 0 }
 
 // Forward is Layer's.
-func (e Embedding) Forward(w *Work) {
+func (e Embedding) Forward(w *Call) {
 	for i, token := range w.X {
 		t := w.W[0][int(token)*e.Size:][:e.Size]
 		p := w.W[1][i%e.Positions*e.Size:][:e.Size]
@@ -31,7 +31,7 @@ func (e Embedding) Forward(w *Work) {
 }
 
 // Backward is Layer's. Tokens have no gradient: DX is left alone.
-func (e Embedding) Backward(w *Work) {
+func (e Embedding) Backward(w *Call) {
 	clear(w.DW[0])
 	clear(w.DW[1])
 	for i, token := range w.X {

@@ -1,7 +1,7 @@
-package train
+package layer
 
 // Layer is one step of a network: n samples in, n samples out. A layer holds sizes only; weights, activations and
-// gradients are in the Work it is given, so that many replicas share one.
+// gradients are in the Call it is given, so that many replicas share one.
 type Layer interface {
 	// Params describes the parameters, names without the layer's.
 	Params() []Param
@@ -11,9 +11,9 @@ type Layer interface {
 	// again when either returns.
 	Memory(n int) (kept, scratch int)
 	// Forward sets Y from W and X.
-	Forward(w *Work)
+	Forward(w *Call)
 	// Backward sets DW, and DX unless it is nil, from W, X, Y, DY and what Forward kept.
-	Backward(w *Work)
+	Backward(w *Call)
 }
 
 // Param describes a parameter.
@@ -33,8 +33,8 @@ func (p Param) Len() int {
 	return n
 }
 
-// Work is one call of a layer. All matrices are row-major, a sample after the other.
-type Work struct {
+// Call is one call of a layer. All matrices are row-major, a sample after the other.
+type Call struct {
 	N             int         // samples
 	W, DW         [][]float32 // parameters and the loss's gradient with respect to them, in the order of Params
 	X, Y          []float32   // input, output

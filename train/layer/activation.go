@@ -1,4 +1,4 @@
-package train
+package layer
 
 import "math"
 
@@ -15,14 +15,14 @@ func (r ReLU) Sizes() (in, out int) { return r.Size, r.Size }
 func (ReLU) Memory(int) (kept, scratch int) { return 0, 0 }
 
 // Forward is Layer's.
-func (ReLU) Forward(w *Work) {
+func (ReLU) Forward(w *Call) {
 	for i, x := range w.X {
 		w.Y[i] = max(0, x)
 	}
 }
 
 // Backward is Layer's.
-func (ReLU) Backward(w *Work) {
+func (ReLU) Backward(w *Call) {
 	if w.DX == nil {
 		return
 	}
@@ -54,7 +54,7 @@ const (
 )
 
 // Forward is Layer's.
-func (GELU) Forward(w *Work) {
+func (GELU) Forward(w *Call) {
 	for i, x := range w.X {
 		t := tanh(geluScale * (x + float32(geluCubic*x*x*x)))
 		w.Kept[i] = t
@@ -63,7 +63,7 @@ func (GELU) Forward(w *Work) {
 }
 
 // Backward is Layer's.
-func (GELU) Backward(w *Work) {
+func (GELU) Backward(w *Call) {
 	if w.DX == nil {
 		return
 	}

@@ -1,6 +1,6 @@
 //go:build !openblas
 
-package ddqn
+package matrix
 
 import "testing"
 

@@ -1,4 +1,4 @@
-package train
+package layer
 
 import "math"
 
@@ -20,7 +20,7 @@ func (l LayerNorm) Sizes() (in, out int) { return l.Positions * l.Size, l.Positi
 func (l LayerNorm) Memory(n int) (kept, scratch int) { return 2 * n * l.Positions, 0 }
 
 // Forward is Layer's.
-func (l LayerNorm) Forward(w *Work) {
+func (l LayerNorm) Forward(w *Call) {
 	for r := range w.N * l.Positions {
 		x, y := w.X[r*l.Size:][:l.Size], w.Y[r*l.Size:][:l.Size]
 		var mean, variance float32
@@ -40,7 +40,7 @@ func (l LayerNorm) Forward(w *Work) {
 }
 
 // Backward is Layer's.
-func (l LayerNorm) Backward(w *Work) {
+func (l LayerNorm) Backward(w *Call) {
 	gain, dgain, dbias := w.W[0], w.DW[0], w.DW[1]
 	clear(dgain)
 	clear(dbias)

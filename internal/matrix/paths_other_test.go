@@ -1,6 +1,6 @@
 //go:build !amd64 && !openblas
 
-package ddqn
+package matrix
 
 import "testing"
 

@@ -1,6 +1,6 @@
 //go:build openblas
 
-package ddqn
+package matrix
 
 import "testing"
 
@@ -10,7 +10,7 @@ const longK = 512
 func wrongProduct(got, want []float32) int {
 	for i, w := range want {
 		// Equal infinities have no difference, a NaN is near nothing.
-		if g := got[i]; g != w && !(abs(g-w) <= 1e-3*max(1, abs(w))) && !(g != g && w != w) {
+		if g := got[i]; g != w && !(max(g-w, w-g) <= 1e-3*max(1, w, -w)) && !(g != g && w != w) {
 			return i
 		}
 	}

@@ -1,6 +1,10 @@
-package train
+package layer
 
-import "math"
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/internal/matrix"
+)
 
 // Convolution slides a Kernel x Kernel window over images of Height x Width x In floats (channels last), a Stride
 // apart, with zeros around them: (Height-1)/Stride+1 rows out, columns likewise. Kernel is odd. Windows are laid out
@@ -10,8 +14,12 @@ type Convolution struct {
 	Kernel, Stride         int
 }
 
-func (c Convolution) rows() int  { return (c.Height-1)/c.Stride + 1 }
-func (c Convolution) cols() int  { return (c.Width-1)/c.Stride + 1 }
+func (c Convolution) rows() int { return (c.Height-1)/c.Stride + 1 }
+func (c Convolution) cols() int { return (c.Width-1)/c.Stride + 1 }
+
+// Image is the height and width of the images that come out.
+func (c Convolution) Image() (height, width int) { return c.rows(), c.cols() }
+
 func (c Convolution) depth() int { return c.Kernel * c.Kernel * c.In }
 
 // Params are weight, a window's floats x out, and bias.
@@ -31,31 +39,31 @@ func (c Convolution) Sizes() (in, out int) {
 func (c Convolution) Memory(int) (kept, scratch int) { return 0, c.rows() * c.cols() * c.depth() }
 
 // Forward is Layer's.
-func (c Convolution) Forward(w *Work) {
+func (c Convolution) Forward(w *Call) {
 	in, out := c.Sizes()
-	windows := dense(w.Scratch, c.rows()*c.cols(), c.depth())
+	windows := matrix.Of(w.Scratch, c.rows()*c.cols(), c.depth())
 	for s := range w.N {
-		c.spread(windows.data, w.X[s*in:][:in])
-		y := dense(w.Y[s*out:][:out], windows.rows, c.Out)
-		multiply(no, windows, no, dense(w.W[0], c.depth(), c.Out), y, 1, 0)
+		c.spread(windows.Data, w.X[s*in:][:in])
+		y := matrix.Of(w.Y[s*out:][:out], windows.Rows, c.Out)
+		multiply(y, windows, matrix.Of(w.W[0], c.depth(), c.Out))
 		addRows(y, w.W[1])
 	}
 }
 
 // Backward is Layer's.
-func (c Convolution) Backward(w *Work) {
+func (c Convolution) Backward(w *Call) {
 	in, out := c.Sizes()
-	windows := dense(w.Scratch, c.rows()*c.cols(), c.depth())
-	weight, dweight := dense(w.W[0], c.depth(), c.Out), dense(w.DW[0], c.depth(), c.Out)
-	clear(dweight.data)
-	sumRows(w.DW[1], dense(w.DY, w.N*windows.rows, c.Out))
+	windows := matrix.Of(w.Scratch, c.rows()*c.cols(), c.depth())
+	weight, dweight := matrix.Of(w.W[0], c.depth(), c.Out), matrix.Of(w.DW[0], c.depth(), c.Out)
+	clear(dweight.Data)
+	sumRows(w.DW[1], matrix.Of(w.DY, w.N*windows.Rows, c.Out))
 	for s := range w.N {
-		dy := dense(w.DY[s*out:][:out], windows.rows, c.Out)
-		c.spread(windows.data, w.X[s*in:][:in])
-		multiply(yes, windows, no, dy, dweight, 1, 1)
+		dy := matrix.Of(w.DY[s*out:][:out], windows.Rows, c.Out)
+		c.spread(windows.Data, w.X[s*in:][:in])
+		multiplyAdd(dweight, windows.T(), dy)
 		if w.DX != nil {
-			multiply(no, dy, yes, weight, windows, 1, 0)
-			c.gather(w.DX[s*in:][:in], windows.data)
+			multiply(windows, dy, weight.T())
+			c.gather(w.DX[s*in:][:in], windows.Data)
 		}
 	}
 }

@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// One row of the tile: two sums of eight lanes. VMULPS and VADDPS rather than VFMADD, see gemm.go.
+// One row of the tile: two sums of eight lanes. VMULPS and VADDPS rather than VFMADD, see matrix.go.
 #define ROW(addr, sum0, sum1) \
 	VBROADCASTSS addr, Y10      \
 	VMULPS       Y8, Y10, Y11   \
