@@ -1,6 +1,10 @@
 package bucket
 
-import "math"
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+)
 
 // Boundary rules.
 const (
@@ -52,7 +56,7 @@ func boundaries(hist []uint32, rate []float64, rule string, n int) []int {
 // time of an epoch is spent, the trials are. Errors are of ErrInput.
 func (l Lengths) Uppers(n int) ([]int, error) {
 	if n < 2 || n > 4096 {
-		return nil, badf("buckets %d: must be 2 to 4096", n)
+		return nil, input.Errorf("buckets %d: must be 2 to 4096", n)
 	}
 	hist := l.histogram()
 	rate := make([]float64, len(hist))

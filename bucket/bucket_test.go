@@ -112,24 +112,3 @@ func BenchmarkPlanSchedule1M(b *testing.B) {
 		p.Schedule(l, 1, 1).Fill()
 	}
 }
-
-// A clean table of a formula gives the formula back, between its lengths too.
-func TestCleanTable(t *testing.T) {
-	var table Table
-	for _, l := range []int{100, 300, 1000, 4000} {
-		for b := 1; b <= costA.Cap(l); b *= 2 {
-			bl := float64(l * b)
-			table = append(table, Trial{Length: l, Batch: b, Seconds: costA.Seconds(l, b), PeakBytes: int64(bl * (1 + float64(l)/costA.m))})
-		}
-	}
-	c, err := NewCost(table, 65536)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range []int{150, 600, 2500} {
-		b := costA.Cap(l)
-		if got, want := c.Seconds(l, b), costA.Seconds(l, b); math.Abs(got/want-1) > 1e-6 || c.Cap(l) > b || c.Cap(l) < b*97/100 {
-			t.Errorf("length %d: %v s, want %v; cap %d of %d", l, got, want, c.Cap(l), b)
-		}
-	}
-}

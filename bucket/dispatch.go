@@ -22,8 +22,8 @@ type Schedule struct {
 	Batches []Batch
 	// Skipped are samples that no batch can hold, left out by the user's choice.
 	Skipped int
-	// Tell is told how many steps Lines has given, of how many; may be nil.
-	Tell func(done, total int)
+	// Progress reports how many steps Lines has given, of how many; may be nil.
+	Progress func(done, total int)
 
 	lengths Lengths
 	order   *order

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
 func FuzzReadLengths(f *testing.F) {
@@ -27,29 +29,10 @@ func FuzzReadLengths(f *testing.F) {
 	})
 }
 
-func FuzzReadTable(f *testing.F) {
-	f.Add([]byte(smallTable))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		table, err := ReadTable(bytes.NewReader(data), "t")
-		if err != nil {
-			return
-		}
-		c, err := NewCost(table, 0)
-		if err != nil {
-			return
-		}
-		for _, r := range table {
-			if s := c.Seconds(r.Length, r.Batch); !(s > 0) {
-				t.Fatalf("length %d, batch %d takes %v s", r.Length, r.Batch, s)
-			}
-		}
-	})
-}
-
 func FuzzReadPlan(f *testing.F) {
 	l := Lengths{1, 5, 9, 3}
-	table, _ := ReadTable(bytes.NewReader([]byte(smallTable)), "t")
-	c, _ := NewCost(table, 0)
+	table, _ := stepcost.ReadTable(bytes.NewReader([]byte(smallTable)), "t")
+	c, _ := stepcost.New(table, 0)
 	p, _ := Make(l, c, Config{Ranks: 2})
 	var b bytes.Buffer
 	if err := p.Write(&b); err != nil {

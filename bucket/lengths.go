@@ -12,26 +12,16 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
 // ErrInput marks every error that is the fault of a file or a setting.
-var ErrInput = badinput.New("bucket: bad input")
-
-func badf(format string, args ...any) error {
-	return &inputError{fmt.Sprintf(format, args...)}
-}
-
-// inputError says what is wrong without the mark's own words.
-type inputError struct{ text string }
-
-func (e *inputError) Error() string        { return e.text }
-func (e *inputError) Is(target error) bool { return target == ErrInput }
-func (e *inputError) BadInput() bool       { return true }
+var ErrInput = input.Err
 
 // MaxLength is the largest length of a sample. A histogram has an entry for each length
 // up to the longest, so this bounds memory.
-const MaxLength = 1 << 24
+const MaxLength = stepcost.MaxLength
 
 // MaxSamples is the largest number of samples: positions are 32 bits wide.
 const MaxSamples = math.MaxUint32
@@ -67,7 +57,7 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	if magic, _ := b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(b)
 		if err != nil {
-			return nil, badf("%s: %v", name, err)
+			return nil, input.Errorf("%s: %v", name, err)
 		}
 		defer z.Close()
 		b = bufio.NewReaderSize(z, 1<<20)
@@ -93,7 +83,7 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 		}
 		text, err := b.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			return nil, badf("%s:%d: line longer than 1 MiB", name, line)
+			return nil, input.Errorf("%s:%d: line longer than 1 MiB", name, line)
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("%s:%d: %w", name, line, err)
@@ -106,7 +96,7 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 		if line == 1 {
 			var header bool
 			if columns, header, err = o.columns(name, string(text)); err != nil {
-				return nil, badf("%s:1: %v", name, err)
+				return nil, input.Errorf("%s:1: %v", name, err)
 			}
 			if header {
 				text = nil
@@ -115,10 +105,10 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 		if len(text) > 0 {
 			v, err := o.length(text, columns)
 			if err != nil {
-				return nil, badf("%s:%d: %v", name, line, err)
+				return nil, input.Errorf("%s:%d: %v", name, line, err)
 			}
 			if len(out) == MaxSamples {
-				return nil, badf("%s:%d: more than %d samples", name, line, uint32(MaxSamples))
+				return nil, input.Errorf("%s:%d: more than %d samples", name, line, uint32(MaxSamples))
 			}
 			out = append(out, v)
 		}
@@ -127,7 +117,7 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, badf("%s: no lengths", name)
+		return nil, input.Errorf("%s: no lengths", name)
 	}
 	return out, nil
 }
@@ -249,10 +239,10 @@ func plainLines(text []byte, out Lengths, limit int) (Lengths, int) {
 
 func (o LengthsOptions) check() error {
 	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
-		return badf("scale %v: must be above 0", o.Scale)
+		return input.Errorf("scale %v: must be above 0", o.Scale)
 	}
 	if o.Pair != "" && o.Pair != "sum" && o.Pair != "max" {
-		return badf("pair %q: must be sum or max", o.Pair)
+		return input.Errorf("pair %q: must be sum or max", o.Pair)
 	}
 	return nil
 }

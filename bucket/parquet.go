@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
 // ReadParquetLengths reads one column, or two as a pair, of a Parquet file. Name is what
@@ -29,17 +31,17 @@ func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions
 		names = append(names, c.Name())
 	}
 	if len(all) == 0 {
-		return nil, badf("%s: no columns", name)
+		return nil, input.Errorf("%s: no columns", name)
 	}
 	wanted := []string{names[0]}
 	if o.Column != "" {
 		wanted = strings.Split(o.Column, ",")
 	}
 	if len(wanted) > 2 {
-		return nil, badf("%s: column %q: at most two, a source and a target", name, o.Column)
+		return nil, input.Errorf("%s: column %q: at most two, a source and a target", name, o.Column)
 	}
 	if f.NumRows() > MaxSamples {
-		return nil, badf("%s: more than %d samples", name, uint32(MaxSamples))
+		return nil, input.Errorf("%s: more than %d samples", name, uint32(MaxSamples))
 	}
 	var parts []Lengths
 	for _, w := range wanted {
@@ -48,31 +50,31 @@ func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions
 			c = all[n-1]
 		}
 		if c == nil || !c.Leaf() || c.Repeated() {
-			return nil, badf("%s: no column %q of numbers; there are: %s", name, w, strings.Join(names, ","))
+			return nil, input.Errorf("%s: no column %q of numbers; there are: %s", name, w, strings.Join(names, ","))
 		}
 		l, err := o.parquetColumn(c)
 		if err != nil {
-			return nil, badf("%s: column %s, %v", name, c.Name(), err)
+			return nil, input.Errorf("%s: column %s, %v", name, c.Name(), err)
 		}
 		parts = append(parts, l)
 	}
 	out = parts[0]
 	if len(out) == 0 {
-		return nil, badf("%s: no lengths", name)
+		return nil, input.Errorf("%s: no lengths", name)
 	}
 	if len(parts) == 1 {
 		return out, nil
 	}
 	for i := range out {
 		if i >= len(parts[1]) {
-			return nil, badf("%s: the columns differ in length", name)
+			return nil, input.Errorf("%s: the columns differ in length", name)
 		}
 		v := out[i] + parts[1][i]
 		if o.Pair == "max" {
 			v = max(out[i], parts[1][i])
 		}
 		if v > MaxLength {
-			return nil, badf("%s: row %d: length %d is above %d", name, i+1, v, MaxLength)
+			return nil, input.Errorf("%s: row %d: length %d is above %d", name, i+1, v, MaxLength)
 		}
 		out[i] = v
 	}
@@ -83,17 +85,17 @@ func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions
 func openParquet(r io.ReaderAt, size int64, name string) (*parquet.File, error) {
 	var end [8]byte
 	if size < 12 {
-		return nil, badf("%s: not a Parquet file: %d bytes", name, size)
+		return nil, input.Errorf("%s: not a Parquet file: %d bytes", name, size)
 	}
 	if _, err := r.ReadAt(end[:], size-8); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if n := int64(binary.LittleEndian.Uint32(end[:4])); n > size-12 {
-		return nil, badf("%s: not a Parquet file: a footer of %d bytes in a file of %d", name, n, size)
+		return nil, input.Errorf("%s: not a Parquet file: a footer of %d bytes in a file of %d", name, n, size)
 	}
 	f, err := parquet.OpenFile(r, size)
 	if err != nil {
-		return nil, badf("%s: not a Parquet file: %v", name, err)
+		return nil, input.Errorf("%s: not a Parquet file: %v", name, err)
 	}
 	return f, nil
 }

@@ -7,6 +7,8 @@ import (
 	"reflect"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
 // parquetLine is a row of a schedule in Parquet.
@@ -57,12 +59,12 @@ func NewParquetScheduleReader(r io.ReaderAt, size int64, name string) (s *Schedu
 		if p, isText := v.(*string); isText {
 			*p = text
 		} else if _, err := fmt.Sscan(text, v); ok && err != nil {
-			return nil, badf("%s: metadata %s%s: %q is not a whole number", name, metadataPrefix, k, text)
+			return nil, input.Errorf("%s: metadata %s%s: %q is not a whole number", name, metadataPrefix, k, text)
 		}
 	}
 	for _, c := range []string{"step", "rank", "samples"} {
 		if f.Root().Column(c) == nil {
-			return nil, badf("%s: not a schedule: no column %s", name, c)
+			return nil, input.Errorf("%s: not a schedule: no column %s", name, c)
 		}
 	}
 	if err := s.Header.check(name); err != nil {
@@ -80,9 +82,9 @@ func NewParquetScheduleReader(r io.ReaderAt, size int64, name string) (s *Schedu
 			if have = rows[:n]; n == 0 && errors.Is(err, io.EOF) {
 				return l, io.EOF
 			} else if n == 0 && err != nil {
-				return l, badf("%s: row %d: %v", name, s.line+1, err)
+				return l, input.Errorf("%s: row %d: %v", name, s.line+1, err)
 			} else if n == 0 {
-				return l, badf("%s: row %d: damaged Parquet", name, s.line+1)
+				return l, input.Errorf("%s: row %d: damaged Parquet", name, s.line+1)
 			}
 		}
 		s.line++
@@ -97,6 +99,6 @@ func NewParquetScheduleReader(r io.ReaderAt, size int64, name string) (s *Schedu
 // recovered makes an error of a panic: the library panics on some damaged files.
 func recovered(name string, err *error) {
 	if p := recover(); p != nil {
-		*err = badf("%s: damaged Parquet: %v", name, p)
+		*err = input.Errorf("%s: damaged Parquet: %v", name, p)
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
 // Dispatch modes.
@@ -62,9 +65,9 @@ type Plan struct {
 
 	// Table and Memory (bytes; 0: the largest peak that ran) are what the cost comes
 	// from, so that a schedule needs the plan and the lengths alone.
-	Table    Table  `json:"table"`
-	Memory   int64  `json:"memory_bytes"`
-	Checksum string `json:"checksum"` // of all the rest, as Write writes it
+	Table    stepcost.Table `json:"table"`
+	Memory   int64          `json:"memory_bytes"`
+	Checksum string         `json:"checksum"` // of all the rest, as Write writes it
 
 	cost  Cost
 	hist  []uint32
@@ -82,13 +85,13 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		return nil, err
 	}
 	if len(l) == 0 {
-		return nil, badf("no lengths")
+		return nil, input.Errorf("no lengths")
 	}
 	p := &Plan{Version: PlanVersion, Ranks: f.Ranks, Speeds: f.Speeds, Rule: f.Rule, Overlong: f.Overlong,
 		SlowestBatches: 1, Samples: len(l), cost: c, Modes: map[string]float64{}, Prediction: "formula"}
-	if t, ok := c.(*TableCost); ok {
+	if t, ok := c.(*stepcost.Model); ok {
 		p.Prediction = t.Smoothed()
-		p.Table, p.Memory = t.table, t.memoryLimit
+		p.Table, p.Memory = t.Source()
 	}
 	p.hist = l.histogram()
 	if err := p.measure(f.Overlong); err != nil {
@@ -118,7 +121,7 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		}
 	}
 	if f.MaxEpoch > 0 && keep.EpochSeconds > f.MaxEpoch {
-		return nil, badf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, keep.EpochSeconds)
+		return nil, input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, keep.EpochSeconds)
 	}
 	keep.Data = l.Checksum()
 	return &keep, nil
@@ -129,7 +132,7 @@ func (f *Config) fill() error {
 		f.Ranks = len(f.Speeds)
 	}
 	if f.Ranks < 1 || f.Ranks > 65536 {
-		return badf("ranks %d: must be 1 to 65536", f.Ranks)
+		return input.Errorf("ranks %d: must be 1 to 65536", f.Ranks)
 	}
 	if f.Speeds == nil {
 		for range f.Ranks {
@@ -137,11 +140,11 @@ func (f *Config) fill() error {
 		}
 	}
 	if len(f.Speeds) != f.Ranks {
-		return badf("speeds: %d of them for %d ranks", len(f.Speeds), f.Ranks)
+		return input.Errorf("speeds: %d of them for %d ranks", len(f.Speeds), f.Ranks)
 	}
 	for i, v := range f.Speeds {
 		if !(v > 0) || math.IsInf(v, 0) {
-			return badf("speeds: rank %d has %v; must be above 0", i, v)
+			return input.Errorf("speeds: rank %d has %v; must be above 0", i, v)
 		}
 	}
 	for _, c := range []struct {
@@ -157,19 +160,19 @@ func (f *Config) fill() error {
 			*c.value = c.allowed[0]
 		}
 		if !slices.Contains(c.allowed, *c.value) {
-			return badf("%s %q: must be one of %v", c.name, *c.value, c.allowed)
+			return input.Errorf("%s %q: must be one of %v", c.name, *c.value, c.allowed)
 		}
 	}
 	if f.Buckets != 0 && (f.Buckets < 2 || f.Buckets > 4096) {
-		return badf("buckets %d: must be 2 to 4096", f.Buckets)
+		return input.Errorf("buckets %d: must be 2 to 4096", f.Buckets)
 	}
 	for i, u := range f.Boundaries {
 		if u < 1 || i > 0 && u <= f.Boundaries[i-1] {
-			return badf("boundaries: %d is not above the one before", u)
+			return input.Errorf("boundaries: %d is not above the one before", u)
 		}
 	}
 	if len(f.Boundaries) == 1 {
-		return badf("boundaries: at least two buckets")
+		return input.Errorf("boundaries: at least two buckets")
 	}
 	return nil
 }
@@ -185,14 +188,14 @@ func (p *Plan) measure(overlong string) error {
 			n += int(c)
 		}
 		if overlong == Refuse || fits == 0 {
-			return badf("%s longer than %d %s into no batch (the longest is %d): the table has no such trial that ran; profile longer lengths, or skip or truncate such samples",
+			return input.Errorf("%s longer than %d %s into no batch (the longest is %d): the table has no such trial that ran; profile longer lengths, or skip or truncate such samples",
 				map[bool]string{true: "1 sample", false: fmt.Sprint(n, " samples")}[n == 1], fits, map[bool]string{true: "fits", false: "fit"}[n == 1], longest)
 		}
 		p.limit = fits
 		if overlong == Skip {
 			p.Skipped = n
 			if n == p.Samples {
-				return badf("every sample is longer than %d and would be skipped", fits)
+				return input.Errorf("every sample is longer than %d and would be skipped", fits)
 			}
 		} else {
 			p.hist[fits] += uint32(n)
@@ -221,7 +224,7 @@ func (p *Plan) anchor(f Config, rate []float64, same bool) error {
 		if bounds == nil {
 			bounds = boundaries(p.hist, rate, f.Rule, n)
 		} else if last := bounds[len(bounds)-1]; last < p.limit {
-			return badf("boundaries: the last, %d, is below the longest length, %d", last, p.limit)
+			return input.Errorf("boundaries: the last, %d, is below the longest length, %d", last, p.limit)
 		}
 		counts, pts := make([]int, len(bounds)), make([][]point, len(bounds))
 		for l, c := range p.hist {
@@ -231,7 +234,7 @@ func (p *Plan) anchor(f Config, rate []float64, same bool) error {
 		}
 		for k, u := range bounds {
 			if pts[k] = points(p.cost, u); len(pts[k]) == 0 {
-				return badf("boundaries: no batch of length %d fits into memory", u)
+				return input.Errorf("boundaries: no batch of length %d fits into memory", u)
 			}
 		}
 		a, ok := searchAnchor(counts, pts, p.Ranks, same)

@@ -10,6 +10,9 @@ import (
 	"math"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
 // planSchema is the plan file's published schema.
@@ -57,25 +60,25 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	case len(data) > maxPlanBytes:
-		return nil, badf("%s: larger than %d bytes", name, maxPlanBytes)
+		return nil, input.Errorf("%s: larger than %d bytes", name, maxPlanBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	p := &Plan{}
 	if err := d.Decode(p); err != nil {
-		return nil, badf("%s: not a plan: %v", name, err)
+		return nil, input.Errorf("%s: not a plan: %v", name, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, badf("%s: text after the plan", name)
+		return nil, input.Errorf("%s: text after the plan", name)
 	}
 	if p.Version != PlanVersion {
-		return nil, badf("%s: version %d; this program reads %d", name, p.Version, PlanVersion)
+		return nil, input.Errorf("%s: version %d; this program reads %d", name, p.Version, PlanVersion)
 	}
 	if sum, err := p.sum(); err != nil || sum != p.Checksum {
-		return nil, badf("%s: checksum: the file was changed or damaged; make the plan again", name)
+		return nil, input.Errorf("%s: checksum: the file was changed or damaged; make the plan again", name)
 	}
 	if err := p.check(); err != nil {
-		return nil, badf("%s: %v", name, err)
+		return nil, input.Errorf("%s: %v", name, err)
 	}
 	return p, nil
 }
@@ -110,9 +113,9 @@ func (p *Plan) check() error {
 // Bind joins a plan that was read with the lengths it was made for; others are an error.
 func (p *Plan) Bind(l Lengths) error {
 	if len(l) != p.Samples || l.Checksum() != p.Data {
-		return badf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s)", p.Samples, p.Data, len(l), l.Checksum())
+		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s)", p.Samples, p.Data, len(l), l.Checksum())
 	}
-	c, err := NewCost(p.Table, p.Memory)
+	c, err := stepcost.New(p.Table, p.Memory)
 	if err != nil {
 		return err
 	}
@@ -125,7 +128,7 @@ func (p *Plan) Bind(l Lengths) error {
 		top--
 	}
 	if p.Buckets[len(p.Buckets)-1].Upper < top {
-		return badf("plan: the longest bucket ends below the longest length, %d", top)
+		return input.Errorf("plan: the longest bucket ends below the longest length, %d", top)
 	}
 	p.best, _ = efficient(p.hist, c)
 	p.share()
@@ -159,10 +162,10 @@ func ReadState(r io.Reader, name string) (State, error) {
 	d := json.NewDecoder(io.LimitReader(r, 1<<10))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
-		return s, badf("%s: not a resume state: %v", name, err)
+		return s, input.Errorf("%s: not a resume state: %v", name, err)
 	}
 	if s.Version != 1 || s.Step < 0 || s.Ranks < 1 {
-		return s, badf("%s: version %d, step %d, ranks %d: not a resume state of this program", name, s.Version, s.Step, s.Ranks)
+		return s, input.Errorf("%s: version %d, step %d, ranks %d: not a resume state of this program", name, s.Version, s.Step, s.Ranks)
 	}
 	return s, nil
 }
@@ -172,18 +175,18 @@ func ReadState(r io.Reader, name string) (State, error) {
 // done. Errors are of ErrInput.
 func (p *Plan) Resume(l Lengths, s State) (*Schedule, int, error) {
 	if s.Data != p.Data {
-		return nil, 0, badf("resume state: data %s is not the plan's (%s): it belongs to other lengths", s.Data, p.Data)
+		return nil, 0, input.Errorf("resume state: data %s is not the plan's (%s): it belongs to other lengths", s.Data, p.Data)
 	}
 	sum, err := p.sum()
 	if err != nil {
 		return nil, 0, err
 	}
 	if s.Step > 0 && s.Plan != sum {
-		return nil, 0, badf("resume state: step %d of another plan (%d ranks; this one has %d): finish the epoch with that plan, or begin one (step 0)", s.Step, s.Ranks, p.Ranks)
+		return nil, 0, input.Errorf("resume state: step %d of another plan (%d ranks; this one has %d): finish the epoch with that plan, or begin one (step 0)", s.Step, s.Ranks, p.Ranks)
 	}
 	out := p.Schedule(l, s.Seed, s.Epoch)
 	if s.Step > out.Len() {
-		return nil, 0, badf("resume state: step %d of %d", s.Step, out.Len())
+		return nil, 0, input.Errorf("resume state: step %d of %d", s.Step, out.Len())
 	}
 	return out, s.Step, nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
 // Score is what a schedule costs.
@@ -100,6 +102,18 @@ func (s *Schedule) All() Steps {
 	}
 }
 
+// Listed gives steps that lie in memory to Judge.
+func Listed(s [][]RankBatch) Steps {
+	i := 0
+	return func() ([]RankBatch, error) {
+		if i == len(s) {
+			return nil, nil
+		}
+		i++
+		return s[i-1], nil
+	}
+}
+
 // Judge scores any schedule: batches are padded to their longest sample, cut to limit if
 // that is above 0 (overlong samples truncated). A sample that appears in no batch is
 // lost, beyond its first time repeated. Times, if given, gets every step's seconds per
@@ -119,12 +133,12 @@ func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times fu
 		}
 		for _, b := range batches {
 			if b.Rank < 0 || b.Rank >= len(speeds) {
-				return Score{}, badf("step %d: rank %d of %d", step, b.Rank, len(speeds))
+				return Score{}, input.Errorf("step %d: rank %d of %d", step, b.Rank, len(speeds))
 			}
 			longest, tokens := 0, 0
 			for _, i := range b.Samples {
 				if int(i) >= len(l) {
-					return Score{}, badf("step %d: sample %d of %d", step, i, len(l))
+					return Score{}, input.Errorf("step %d: sample %d of %d", step, i, len(l))
 				}
 				n := int(l[i])
 				if limit > 0 {

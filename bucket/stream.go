@@ -11,6 +11,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
 // Header is the first line of a schedule file.
@@ -72,8 +74,8 @@ func (s *Schedule) Lines(from int, f func(Line) error) error {
 				return err
 			}
 		}
-		if s.Tell != nil {
-			s.Tell(i+1, s.Len())
+		if s.Progress != nil {
+			s.Progress(i+1, s.Len())
 		}
 	}
 	return nil
@@ -146,7 +148,7 @@ func NewScheduleReader(r io.Reader, name string) (*ScheduleReader, error) {
 	}
 	_, _ = s.sum.Write(text) // never fails
 	if err := json.Unmarshal(text, &s.Header); err != nil {
-		return nil, badf("%s:1: not a schedule: the first line is no header: %v", name, strings.TrimPrefix(err.Error(), "json: "))
+		return nil, input.Errorf("%s:1: not a schedule: the first line is no header: %v", name, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if err := s.Header.check(name + ":1"); err != nil {
 		return nil, err
@@ -158,10 +160,10 @@ func NewScheduleReader(r io.Reader, name string) (*ScheduleReader, error) {
 
 func (h Header) check(where string) error {
 	if h.Format != scheduleFormat || h.Version != 1 {
-		return badf("%s: not a schedule: format %q, version %d; want %q, 1", where, h.Format, h.Version, scheduleFormat)
+		return input.Errorf("%s: not a schedule: format %q, version %d; want %q, 1", where, h.Format, h.Version, scheduleFormat)
 	}
 	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > MaxSamples || h.From < 0 || h.Steps < h.From {
-		return badf("%s: ranks %d, samples %d, from %d or steps %d is out of range", where, h.Ranks, h.Samples, h.From, h.Steps)
+		return input.Errorf("%s: ranks %d, samples %d, from %d or steps %d is out of range", where, h.Ranks, h.Samples, h.From, h.Steps)
 	}
 	return nil
 }
@@ -174,10 +176,10 @@ func (s *ScheduleReader) read() ([]byte, error) {
 		text = append(text, part...)
 		switch {
 		case len(text) > maxLine:
-			return nil, badf("%s:%d: line longer than %d bytes", s.name, s.line, maxLine)
+			return nil, input.Errorf("%s:%d: line longer than %d bytes", s.name, s.line, maxLine)
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.EOF):
-			return nil, badf("%s:%d: the file ends without its last line: it was cut", s.name, s.line)
+			return nil, input.Errorf("%s:%d: the file ends without its last line: it was cut", s.name, s.line)
 		case err != nil:
 			return nil, fmt.Errorf("%s:%d: %w", s.name, s.line, err)
 		default:
@@ -207,30 +209,30 @@ func (s *ScheduleReader) nextText() (Line, error) {
 			CRC32 string `json:"crc32"`
 		}
 		if err := json.Unmarshal(text, &end); err != nil || !end.End {
-			return l, badf("%s:%d: not a last line", s.name, s.line)
+			return l, input.Errorf("%s:%d: not a last line", s.name, s.line)
 		}
 		if got := fmt.Sprintf("%08x", s.sum.Sum32()); end.CRC32 != "" && end.CRC32 != got {
-			return l, badf("%s:%d: checksum %s of the lines before is %s: the file was changed or damaged", s.name, s.line, end.CRC32, got)
+			return l, input.Errorf("%s:%d: checksum %s of the lines before is %s: the file was changed or damaged", s.name, s.line, end.CRC32, got)
 		}
 		return l, io.EOF
 	}
 	_, _ = s.sum.Write(text)
 	if err := json.Unmarshal(text, &l); err != nil {
-		return l, badf("%s:%d: %v", s.name, s.line, err)
+		return l, input.Errorf("%s:%d: %v", s.name, s.line, err)
 	}
 	return l, s.check(l)
 }
 
 func (s *ScheduleReader) check(l Line) error {
 	if l.Step < s.before.Step || l.Step >= s.Header.Steps {
-		return badf("%s:%d: step %d: must be from %d to %d", s.name, s.line, l.Step, s.before.Step, s.Header.Steps-1)
+		return input.Errorf("%s:%d: step %d: must be from %d to %d", s.name, s.line, l.Step, s.before.Step, s.Header.Steps-1)
 	}
 	if l.Rank < 0 || l.Rank >= s.Header.Ranks {
-		return badf("%s:%d: rank %d of %d", s.name, s.line, l.Rank, s.Header.Ranks)
+		return input.Errorf("%s:%d: rank %d of %d", s.name, s.line, l.Rank, s.Header.Ranks)
 	}
 	for _, v := range l.Samples {
 		if int(v) >= s.Header.Samples {
-			return badf("%s:%d: sample %d of %d", s.name, s.line, v, s.Header.Samples)
+			return input.Errorf("%s:%d: sample %d of %d", s.name, s.line, v, s.Header.Samples)
 		}
 	}
 	s.before = l

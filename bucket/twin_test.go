@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sort"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
 // The anchor search finds the same minimum as trying every duration plainly.
@@ -86,15 +87,15 @@ func TestScheduleTwin(t *testing.T) {
 			Speeds:   rapid.SliceOfN(rapid.SampledFrom([]float64{1, 1, 1.5, 2, 4}), 1, 5).Draw(t, "speeds"),
 			Overlong: rapid.SampledFrom([]string{Refuse, Skip, Truncate}).Draw(t, "overlong")}
 		top := rapid.IntRange(20, 80).Draw(t, "top")
-		var table Table
+		var table stepcost.Table
 		for _, n := range []int{5, 20, 35, 50, 80} {
 			for _, b := range []int{1, 2, 4, 8} {
-				r := Trial{Length: n, Batch: b, Seconds: .1 + .01*float64(n*b)*rapid.Float64Range(.9, 1.1).Draw(t, "noise")}
+				r := stepcost.Trial{Length: n, Batch: b, Seconds: .1 + .01*float64(n*b)*rapid.Float64Range(.9, 1.1).Draw(t, "noise")}
 				r.OutOfMemory = n > top || n*b > 160
 				table = append(table, r)
 			}
 		}
-		c, err := NewCost(table, 0)
+		c, err := stepcost.New(table, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,13 +183,13 @@ func TestScheduleTwin(t *testing.T) {
 // With costs linear between the trials nothing in a full scan beats what the breaks give.
 func TestBoundTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var table Table
+		var table stepcost.Table
 		for n := 10; n <= 30; n += 10 {
 			for _, b := range []int{1, 3, 7, 12} {
-				table = append(table, Trial{Length: n, Batch: b, Seconds: rapid.Float64Range(.1, 3).Draw(t, "seconds")})
+				table = append(table, stepcost.Trial{Length: n, Batch: b, Seconds: rapid.Float64Range(.1, 3).Draw(t, "seconds")})
 			}
 		}
-		c, err := NewCost(table, 0)
+		c, err := stepcost.New(table, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,24 +207,6 @@ func TestBoundTwin(t *testing.T) {
 	})
 }
 
-// Isotonic smoothing leaves what rises alone and makes everything rise.
-func TestSmooth(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		y := rapid.SliceOfN(rapid.Float64Range(0, 9), 1, 12).Draw(t, "y")
-		v := isotonic(y)
-		sum := 0.0
-		for i := range v {
-			sum += v[i] - y[i]
-			if i > 0 && v[i] < v[i-1]-1e-12 {
-				t.Fatal("falls")
-			}
-		}
-		if math.Abs(sum) > 1e-9 || slices.IsSorted(y) && !slices.Equal(v, y) {
-			t.Fatal(y, v)
-		}
-	})
-}
-
 func TestSchema(t *testing.T) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
 	if err != nil {
@@ -237,11 +220,11 @@ func TestSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := ReadTable(strings.NewReader(smallTable), "t")
+	table, err := stepcost.ReadTable(strings.NewReader(smallTable), "t")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := NewCost(table, 0)
+	c, err := stepcost.New(table, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +249,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-const smallTable = TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,,\n"
+const smallTable = stepcost.TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,,\n"
 
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
@@ -274,14 +257,6 @@ func TestBadInput(t *testing.T) {
 		"5\nx\n": `f:2: field 1: length "x" is not a number`, "1.5\n": "give a scale", "len\n": `f:1: field 1: length "len" is not a number`, "len,b\n": "no lengths",
 	} {
 		if _, err := ReadLengths(strings.NewReader(text), "f", LengthsOptions{}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
-	}
-	for text, want := range map[string]string{
-		"": "no trials", "a,b\n": "t:1: header", TableHeader + "\n0,1,1,\n": `t:2: length "0"`, TableHeader + "\n1,1,-1,\n": `seconds "-1"`,
-		TableHeader + "\n1,1,1,\n1,1,2,\n": "stands in line 2 already",
-	} {
-		if _, err := ReadTable(strings.NewReader(text), "t"); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -300,21 +275,6 @@ func TestBadInput(t *testing.T) {
 	s.Data, s.Plan = p.Data, "other"
 	if _, _, err := p.Resume(nil, s); !errors.Is(err, ErrInput) {
 		t.Error("other plan:", err)
-	}
-}
-
-// Peers lose only what their rules drop, and the bound lies below them.
-func TestPeers(t *testing.T) {
-	l := lognormal(20000, 400, .8, 4096)
-	bound := Bound(l, costA, slices.Repeat([]float64{1}, 8))
-	for _, p := range Peers() {
-		s, err := Judge(l, Listed(p.Cut(l, costA, 8, SafeTokens(l, costA), rand.New(rand.NewPCG(1, 1)))), costA, slices.Repeat([]float64{1}, 8), 0, nil)
-		if err != nil {
-			t.Fatal(p.Name, err)
-		}
-		if s.Repeated > 0 || s.Lost > 0 && !strings.Contains(p.Name, "grouped") || s.Lost == 0 && s.EpochSeconds < bound || strings.HasPrefix(p.Name, "fairseq") && s.OutOfMemory > 0 {
-			t.Errorf("%s: %+v, bound %v", p.Name, s, bound)
-		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
 // PyTorch reads a schedule with the sampler in python/evenkeel.
@@ -17,11 +18,11 @@ func TestBucketSampler(t *testing.T) {
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
 		t.Skipf("%s has no torch (Debian: apt-get install python3-torch): %v %s", python, err, out)
 	}
-	table, err := bucket.ReadTable(strings.NewReader(bucket.TableHeader+"\n10,1,0.11,\n10,8,0.18,\n40,1,0.14,\n40,4,0.26,\n"), "table")
+	table, err := stepcost.ReadTable(strings.NewReader(stepcost.TableHeader+"\n10,1,0.11,\n10,8,0.18,\n40,1,0.14,\n40,4,0.26,\n"), "table")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cost, err := bucket.NewCost(table, 0)
+	cost, err := stepcost.New(table, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

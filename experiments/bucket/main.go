@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/peers"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/stats"
 )
@@ -144,13 +146,13 @@ func compare(b *strings.Builder, name string, l bucket.Lengths, c bucket.Cost) e
 	speeds := slices.Repeat([]float64{1}, ranks)
 	bound := bucket.Bound(l, c, speeds)
 	fmt.Fprintf(b, "**%s.** Lower bound %.1f s.\n\n%s", name, bound, heading)
-	safe := bucket.SafeTokens(l, c)
+	safe := peers.SafeTokens(l, c)
 	total := 0
 	for _, v := range l {
 		total += int(v)
 	}
 	grouped := map[string]float64{} // seconds per token: it loses samples, the longest
-	for _, p := range bucket.Peers() {
+	for _, p := range peers.All() {
 		cut := p.Cut(l, c, ranks, safe, rand.New(rand.NewPCG(1, 0)))
 		s, err := bucket.Judge(l, bucket.Listed(cut), c, speeds, 0, nil)
 		if err != nil {
@@ -228,9 +230,9 @@ type noisy struct {
 	r *rand.Rand
 }
 
-func (n noisy) Run(_ context.Context, length, batch int) (bucket.Trial, error) {
+func (n noisy) Run(_ context.Context, length, batch int) (stepcost.Trial, error) {
 	bl := float64(length) * float64(batch)
-	t := bucket.Trial{Seconds: n.c.Seconds(length, batch) * math.Exp(.05*n.r.NormFloat64()), PeakBytes: int64(bl * (1 + float64(length)/n.c.m))}
+	t := stepcost.Trial{Seconds: n.c.Seconds(length, batch) * math.Exp(.05*n.r.NormFloat64()), PeakBytes: int64(bl * (1 + float64(length)/n.c.m))}
 	t.OutOfMemory = batch > n.c.Cap(length)
 	return t, nil
 }
@@ -250,11 +252,11 @@ func noise(b *strings.Builder) error {
 		var realised, predicted []float64
 		trials, oom := 0, 0
 		for seed := range uint64(20) {
-			t, err := bucket.Profile(context.Background(), noisy{s.cost, rand.New(rand.NewPCG(seed, 1))}, bucket.Profiling{Lengths: uppers, MaxBatch: 1 << 16})
+			t, err := stepcost.Profile(context.Background(), noisy{s.cost, rand.New(rand.NewPCG(seed, 1))}, stepcost.Profiling{Lengths: uppers, MaxBatch: 1 << 16})
 			if err != nil {
 				return err
 			}
-			c, err := bucket.NewCost(t, 65536)
+			c, err := stepcost.New(t, 65536)
 			if err != nil {
 				return err
 			}

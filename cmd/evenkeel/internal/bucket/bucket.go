@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 )
 
@@ -83,7 +84,7 @@ type tableFlags struct {
 	Memory int64  `help:"Memory limit in bytes. Default: the largest peak that ran." placeholder:"BYTES"`
 }
 
-func (f *tableFlags) read() (*bucket.TableCost, error) {
+func (f *tableFlags) read() (*stepcost.Model, error) {
 	if f.Table == "" {
 		return nil, cli.BadInputf("--table: name a cost table; evenkeel bucket profile writes one")
 	}
@@ -95,11 +96,11 @@ func (f *tableFlags) read() (*bucket.TableCost, error) {
 		return nil, cli.FileError(err)
 	}
 	defer file.Close()
-	t, err := bucket.ReadTable(file, f.Table)
+	t, err := stepcost.ReadTable(file, f.Table)
 	if err != nil {
 		return nil, err
 	}
-	c, err := bucket.NewCost(t, f.Memory)
+	c, err := stepcost.New(t, f.Memory)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Table, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/train"
 )
@@ -72,7 +72,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--recorded", c.Recorded)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
 	}
-	p := bucket.Profiling{Lengths: c.At, Batches: c.Grid, MaxBatch: c.MaxBatch}
+	p := stepcost.Profiling{Lengths: c.At, Batches: c.Grid, MaxBatch: c.MaxBatch}
 	if c.Lengths != "" {
 		l, err := c.lengthsFlags.read(a)
 		if err != nil {
@@ -94,14 +94,14 @@ func (c *profileCmd) Run(a *cli.App) error {
 	p.Done = done
 	tell, clear := a.Progress("profiling")
 	defer clear()
-	p.Tell = tell
+	p.Progress = tell
 	kept := len(done)
-	p.Record = func(t bucket.Trial) error {
+	p.Record = func(t stepcost.Trial) error {
 		kept++
 		_, err := fmt.Fprintln(out, t.Row())
 		return errors.Join(err, out.Sync())
 	}
-	t, err := bucket.Profile(a.Ctx, run, p)
+	t, err := stepcost.Profile(a.Ctx, run, p)
 	clear()
 	if err != nil && kept == 0 {
 		_ = os.Remove(c.Out) // a table without a trial is of no use
@@ -116,7 +116,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 		return err
 	}
 	err = cli.WriteFile(c.Out, func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, bucket.TableHeader)
+		_, err := fmt.Fprintln(w, stepcost.TableHeader)
 		for _, r := range t {
 			_, e := fmt.Fprintln(w, r.Row())
 			err = errors.Join(err, e)
@@ -128,18 +128,18 @@ func (c *profileCmd) Run(a *cli.App) error {
 	}
 	if c.JSON {
 		return a.WriteJSON(struct {
-			Trials bucket.Table `json:"trials"`
-			New    int          `json:"new_trials"`
-			Out    string       `json:"out"`
+			Trials stepcost.Table `json:"trials"`
+			New    int            `json:"new_trials"`
+			Out    string         `json:"out"`
 		}{t, len(t) - len(done), c.Out})
 	}
 	return c.print(a, t, len(done))
 }
 
-func (c *profileCmd) print(a *cli.App, t bucket.Table, before int) error {
+func (c *profileCmd) print(a *cli.App, t stepcost.Table, before int) error {
 	var rows [][]string
 	for i := 0; i < len(t); {
-		l, n, best := t[i].Length, 0, bucket.Trial{}
+		l, n, best := t[i].Length, 0, stepcost.Trial{}
 		for ; i < len(t) && t[i].Length == l; i++ {
 			if n++; !t[i].OutOfMemory {
 				best = t[i]
@@ -158,7 +158,7 @@ func (c *profileCmd) print(a *cli.App, t bucket.Table, before int) error {
 	return nil
 }
 
-func (c *profileCmd) runner() (bucket.Runner, error) {
+func (c *profileCmd) runner() (stepcost.Runner, error) {
 	if c.BuiltIn {
 		return builtIn{c.Memory}, nil
 	}
@@ -170,19 +170,19 @@ func (c *profileCmd) runner() (bucket.Runner, error) {
 		return nil, cli.FileError(err)
 	}
 	defer f.Close()
-	t, err := bucket.ReadTable(f, c.Recorded)
-	return bucket.Recorded(t), err
+	t, err := stepcost.ReadTable(f, c.Recorded)
+	return stepcost.Recorded(t), err
 }
 
 // open makes the table, or reads the one that is there; a last line that a kill cut is
 // left out.
-func (c *profileCmd) open() (*os.File, bucket.Table, error) {
+func (c *profileCmd) open() (*os.File, stepcost.Table, error) {
 	data, err := os.ReadFile(c.Out)
 	switch {
 	case errors.Is(err, os.ErrNotExist), err == nil && len(data) == 0:
 		f, err := os.OpenFile(c.Out, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 		if err == nil {
-			_, err = fmt.Fprintln(f, bucket.TableHeader)
+			_, err = fmt.Fprintln(f, stepcost.TableHeader)
 		}
 		return f, nil, err
 	case err != nil:
@@ -191,13 +191,13 @@ func (c *profileCmd) open() (*os.File, bucket.Table, error) {
 		return nil, nil, cli.BadInputf("--out: %s is there already; --resume goes on with it", c.Out)
 	}
 	whole := data[:bytes.LastIndexByte(data, '\n')+1]
-	var t bucket.Table
+	var t stepcost.Table
 	if bytes.Count(whole, []byte("\n")) > 1 {
-		if t, err = bucket.ReadTable(bytes.NewReader(whole), c.Out); err != nil {
+		if t, err = stepcost.ReadTable(bytes.NewReader(whole), c.Out); err != nil {
 			return nil, nil, err
 		}
 	} else {
-		whole = []byte(bucket.TableHeader + "\n")
+		whole = []byte(stepcost.TableHeader + "\n")
 	}
 	if err := os.WriteFile(c.Out, whole, 0o644); err != nil {
 		return nil, nil, err
@@ -209,13 +209,13 @@ func (c *profileCmd) open() (*os.File, bucket.Table, error) {
 // builtIn is a Runner that trains a small transformer in this process.
 type builtIn struct{ memory int64 }
 
-// Run is bucket.Runner's.
-func (b builtIn) Run(_ context.Context, length, batch int) (bucket.Trial, error) {
+// Run is stepcost.Runner's.
+func (b builtIn) Run(_ context.Context, length, batch int) (stepcost.Trial, error) {
 	m, err := train.MeasureStep(train.TransformerConfig{Tokens: 256, Length: length, Size: 64, Heads: 4, Blocks: 2}, batch, b.memory)
 	if errors.Is(err, train.ErrOutOfMemory) {
-		return bucket.Trial{Length: length, Batch: batch, OutOfMemory: true}, nil
+		return stepcost.Trial{Length: length, Batch: batch, OutOfMemory: true}, nil
 	}
-	return bucket.Trial{Length: length, Batch: batch, Seconds: m.Seconds, PeakBytes: m.PeakBytes}, err
+	return stepcost.Trial{Length: length, Batch: batch, Seconds: m.Seconds, PeakBytes: m.PeakBytes}, err
 }
 
 // stepCommand is a Runner that runs the user's command.
@@ -225,8 +225,8 @@ type stepCommand struct {
 	oomExit int
 }
 
-// Run is bucket.Runner's.
-func (s *stepCommand) Run(ctx context.Context, length, batch int) (bucket.Trial, error) {
+// Run is stepcost.Runner's.
+func (s *stepCommand) Run(ctx context.Context, length, batch int) (stepcost.Trial, error) {
 	limited, stop := context.WithTimeout(ctx, s.timeout)
 	defer stop()
 	values := strings.NewReplacer("{length}", strconv.Itoa(length), "{batch}", strconv.Itoa(batch))
@@ -242,7 +242,7 @@ func (s *stepCommand) Run(ctx context.Context, length, batch int) (bucket.Trial,
 	var out, errs lastOutput
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	t := bucket.Trial{Length: length, Batch: batch, OutOfMemory: true}
+	t := stepcost.Trial{Length: length, Batch: batch, OutOfMemory: true}
 	exit := (*exec.ExitError)(nil)
 	said := strings.ToLower(string(out) + string(errs))
 	switch {

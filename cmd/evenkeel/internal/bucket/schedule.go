@@ -95,7 +95,7 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	took := time.Since(begun).Seconds()
 	tell, clear := a.Progress("writing")
 	defer clear()
-	s.Tell = tell
+	s.Progress = tell
 	write := func(w io.Writer) error {
 		w = stoppable{a, w}
 		if strings.HasSuffix(c.Out, ".parquet") {

@@ -1,10 +1,12 @@
-package bucket
+package stepcost
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
 // Runner runs one training step of batch samples of a length, with optimizer state in
@@ -16,14 +18,14 @@ type Runner interface {
 // Recorded is a Runner that looks trials up in a table.
 type Recorded Table
 
-// Run is Runner's; a trial that is not in the table is an error of ErrInput.
+// Run is Runner's; a trial that is not in the table is an error of bad input.
 func (t Recorded) Run(_ context.Context, length, batch int) (Trial, error) {
 	for _, r := range t {
 		if r.Length == length && r.Batch == batch {
 			return r, nil
 		}
 	}
-	return Trial{}, badf("the recorded table has no trial of length %d, batch %d", length, batch)
+	return Trial{}, input.Errorf("the recorded table has no trial of length %d, batch %d", length, batch)
 }
 
 // Profiling says what to try.
@@ -33,10 +35,10 @@ type Profiling struct {
 	MaxBatch int   // of the search; 0: 4096
 	Trials   int   // of the search, per length; 0: 8
 	Done     Table // trials that ran before; they are not run again
-	// Record is told every new trial, as soon as it is there.
+	// Record gets every new trial, as soon as it is there.
 	Record func(Trial) error
-	// Tell is told how many lengths are done, of how many; may be nil.
-	Tell func(done, total int)
+	// Progress reports how many lengths are done, of how many; may be nil.
+	Progress func(done, total int)
 }
 
 // Profile runs trials, the longest length first, and returns all of them, Done included.
@@ -70,8 +72,8 @@ func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 		if err := try(l); err != nil {
 			return nil, err
 		}
-		if p.Tell != nil {
-			p.Tell(i+1, len(lengths))
+		if p.Progress != nil {
+			p.Progress(i+1, len(lengths))
 		}
 	}
 	sortTable(s.table)
@@ -80,20 +82,20 @@ func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 
 func (p *Profiling) check() error {
 	if len(p.Lengths) == 0 {
-		return badf("profile: no lengths to try")
+		return input.Errorf("profile: no lengths to try")
 	}
 	for _, l := range p.Lengths {
 		if l < 1 || l > MaxLength {
-			return badf("profile: length %d: must be 1 to %d", l, MaxLength)
+			return input.Errorf("profile: length %d: must be 1 to %d", l, MaxLength)
 		}
 	}
 	for _, b := range p.Batches {
 		if b < 1 || b > MaxLength {
-			return badf("profile: batch %d: must be 1 to %d", b, MaxLength)
+			return input.Errorf("profile: batch %d: must be 1 to %d", b, MaxLength)
 		}
 	}
 	if p.MaxBatch < 1 || p.MaxBatch > MaxLength || p.Trials < 1 {
-		return badf("profile: max batch %d (1 to %d), trials %d (from 1)", p.MaxBatch, MaxLength, p.Trials)
+		return input.Errorf("profile: max batch %d (1 to %d), trials %d (from 1)", p.MaxBatch, MaxLength, p.Trials)
 	}
 	return nil
 }
@@ -126,7 +128,7 @@ func (s *search) try(length, batch int) (ran bool, err error) {
 	}
 	t.Length, t.Batch = length, batch
 	if !t.OutOfMemory && !(t.Seconds > 0 && t.Seconds < 1e9) {
-		return false, badf("length %d, batch %d: took %v s; want a number above 0", length, batch, t.Seconds)
+		return false, input.Errorf("length %d, batch %d: took %v s; want a number above 0", length, batch, t.Seconds)
 	}
 	s.table = append(s.table, t)
 	if s.p.Record != nil {

@@ -1,4 +1,4 @@
-package bucket
+package stepcost
 
 import "math"
 

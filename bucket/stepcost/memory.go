@@ -1,12 +1,12 @@
-package bucket
+package stepcost
 
 import (
 	"math"
 	"sort"
 )
 
-// Cap is Cost's; 0 for what is longer than every trial.
-func (c *TableCost) Cap(length int) int {
+// Cap is the largest batch of that length that fits into memory; 0 where none does or every trial is shorter.
+func (c *Model) Cap(length int) int {
 	if length > c.steps[len(c.steps)-1].length {
 		return 0
 	}
@@ -31,7 +31,7 @@ func (c *TableCost) Cap(length int) int {
 // or at a longer one, the smallest that did not there or at a shorter one.
 type step struct{ length, fits, bad int }
 
-func (c *TableCost) memory(t Table) {
+func (c *Model) memory(t Table) {
 	bad := math.MaxInt
 	for _, r := range t {
 		if n := len(c.steps); n == 0 || c.steps[n-1].length != r.Length {
@@ -51,6 +51,6 @@ func (c *TableCost) memory(t Table) {
 }
 
 // Longest is the longest sample of which at least one fits.
-func (c *TableCost) Longest() int {
+func (c *Model) Longest() int {
 	return sort.Search(c.steps[len(c.steps)-1].length, func(l int) bool { return c.Cap(l+1) < 1 })
 }

@@ -1,4 +1,4 @@
-package bucket
+package stepcost
 
 import (
 	"encoding/csv"
@@ -8,6 +8,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
 // Trial is one training step that was tried.
@@ -22,11 +24,14 @@ type Trial struct {
 // Table is a set of trials, sorted by length, then batch, no pair twice.
 type Table []Trial
 
+// MaxLength bounds lengths and batch sizes.
+const MaxLength = 1 << 24
+
 // maxTableRows bounds what a table's reader takes.
 const maxTableRows = 1 << 20
 
 // ReadTable reads the CSV `length,batch,seconds,peak_bytes`; an empty seconds is out of
-// memory. Errors are of ErrInput and name line and field.
+// memory. Errors name line and field.
 func ReadTable(r io.Reader, name string) (Table, error) {
 	c := csv.NewReader(r)
 	c.FieldsPerRecord = -1
@@ -39,30 +44,30 @@ func ReadTable(r io.Reader, name string) (Table, error) {
 			break
 		}
 		if err != nil {
-			return nil, badf("%s: %v", name, err)
+			return nil, input.Errorf("%s: %v", name, err)
 		}
 		line, _ := c.FieldPos(0)
 		if first {
 			if got := strings.Join(row, ","); got != "length,batch,seconds,peak_bytes" {
-				return nil, badf("%s:1: header is %q; want length,batch,seconds,peak_bytes", name, got)
+				return nil, input.Errorf("%s:1: header is %q; want length,batch,seconds,peak_bytes", name, got)
 			}
 			continue
 		}
 		trial, err := parseTrial(row)
 		if err != nil {
-			return nil, badf("%s:%d: %v", name, line, err)
+			return nil, input.Errorf("%s:%d: %v", name, line, err)
 		}
 		key := [2]int{trial.Length, trial.Batch}
 		if before := seen[key]; before > 0 {
-			return nil, badf("%s:%d: length %d, batch %d stands in line %d already", name, line, key[0], key[1], before)
+			return nil, input.Errorf("%s:%d: length %d, batch %d stands in line %d already", name, line, key[0], key[1], before)
 		}
 		seen[key] = line
 		if t = append(t, trial); len(t) > maxTableRows {
-			return nil, badf("%s:%d: more than %d rows", name, line, maxTableRows)
+			return nil, input.Errorf("%s:%d: more than %d rows", name, line, maxTableRows)
 		}
 	}
 	if len(t) == 0 {
-		return nil, badf("%s: no trials", name)
+		return nil, input.Errorf("%s: no trials", name)
 	}
 	sortTable(t)
 	return t, nil

@@ -1,0 +1,162 @@
+package stepcost
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+)
+
+// Model predicts a step of one rank of speed 1 from a table of trials.
+//
+// Seconds are the least-squares fit of a + b B + c B L + d B L^2 (relative errors, no
+// coefficient below 0, no term that the noise alone would bring in), unless interpolation
+// predicts the table better than that by more than chance (each inner point left out in
+// turn). Then they are bilinear interpolation in the smoothed table: isotonic over batch and
+// over length, since neither a larger batch nor a longer sample takes less time, and a
+// minimum over noisy points picks the luckiest (the winner's curse).
+//
+// Memory: a batch fits if a trial at least as long and as large ran. Where peaks are
+// known and follow the same formula to 2%, also if the predicted peak, enlarged by the
+// fit's worst error, is within the limit. It never fits if a trial at most as long and
+// as large ran out of memory, nor if it is longer than every trial.
+type Model struct {
+	lengths []int
+	series  [][]Trial // per length, those that ran, smoothed
+	steps   []step
+	time    *fit // nil: interpolate
+	peak    *fit // nil: only what ran
+	limit   float64
+
+	table       Table // as given
+	memoryLimit int64
+}
+
+// closeFit is the worst relative error with which a fit is taken without comparison:
+// interpolation along the batch alone may be nearer, but not between lengths.
+const closeFit = 0.005
+
+// New prepares a table. Limit is the memory in bytes; 0 is the largest peak that ran.
+func New(t Table, limit int64) (*Model, error) {
+	c := &Model{limit: float64(limit), table: t, memoryLimit: limit}
+	var largest float64
+	peaks := true
+	for _, r := range t {
+		if r.OutOfMemory {
+			continue
+		}
+		if n := len(c.lengths); n == 0 || c.lengths[n-1] != r.Length {
+			c.lengths = append(c.lengths, r.Length)
+			c.series = append(c.series, nil)
+		}
+		n := len(c.series) - 1
+		c.series[n] = append(c.series[n], r)
+		largest = max(largest, float64(r.PeakBytes))
+		peaks = peaks && r.PeakBytes > 0
+	}
+	if len(c.lengths) == 0 {
+		return nil, input.Errorf("the table has no trial that ran: every one is out of memory")
+	}
+	if limit <= 0 {
+		c.limit = largest
+	}
+	f := leastSquares(c.series, func(r Trial) float64 { return r.Seconds })
+	if f != nil && (f.max <= closeFit || !c.better(f)) {
+		c.time = f
+	}
+	if peaks {
+		if p := leastSquares(c.series, func(r Trial) float64 { return float64(r.PeakBytes) }); p != nil && p.max <= 0.02 {
+			c.peak = p
+		}
+	}
+	c.memory(t)
+	smooth(c.series)
+	return c, nil
+}
+
+// Source is the table and the memory limit that the model was made from.
+func (c *Model) Source() (t Table, limit int64) { return c.table, c.memoryLimit }
+
+// Smoothed says how seconds are predicted: "fit" or "isotonic".
+func (c *Model) Smoothed() string {
+	if c.time != nil {
+		return "fit"
+	}
+	return "isotonic"
+}
+
+// better says whether interpolating each inner point of a series from its neighbours is
+// nearer than the fit by more than chance. Were the fit true, interpolation would be farther
+// off than its residuals by a factor of sqrt(1 + u^2 + (1-u)^2), since two neighbours are
+// noisy too; a mean of n absolute errors scatters by about 0.75/sqrt(n), of which 2.5.
+func (c *Model) better(f *fit) bool {
+	ratio, n := 0.0, 0.0
+	for _, s := range c.series {
+		for i := 1; i+1 < len(s); i++ {
+			u := float64(s[i].Batch-s[i-1].Batch) / float64(s[i+1].Batch-s[i-1].Batch)
+			p := s[i-1].Seconds*(1-u) + s[i+1].Seconds*u
+			ratio += math.Abs(p/s[i].Seconds-1) / math.Sqrt(1+u*u+(1-u)*(1-u))
+			n++
+		}
+	}
+	return n > 0 && ratio/n < f.err*(1-2.5*.75/math.Sqrt(n))
+}
+
+// Seconds is the predicted duration of a step with a batch of so many samples padded to length.
+func (c *Model) Seconds(length, batch int) float64 {
+	if c.time != nil {
+		// Beyond the table a fit may bend down; it never goes below its smallest step.
+		return max(c.time.at(length, batch), 1e-12)
+	}
+	i := sort.SearchInts(c.lengths, length)
+	if i == len(c.lengths) {
+		return along(c.series[i-1], batch) * float64(length) / float64(c.lengths[i-1])
+	}
+	high := along(c.series[i], batch)
+	if c.lengths[i] == length || i == 0 {
+		return high
+	}
+	low := along(c.series[i-1], batch)
+	u := float64(length-c.lengths[i-1]) / float64(c.lengths[i]-c.lengths[i-1])
+	return low + u*(high-low)
+}
+
+// along interpolates over the batch. Beyond the last point time grows with its slope per
+// sample; below the first it falls on the line through the first two, but no faster than in
+// proportion.
+func along(s []Trial, batch int) float64 {
+	i := sort.Search(len(s), func(k int) bool { return s[k].Batch >= batch })
+	switch {
+	case i < len(s) && s[i].Batch == batch:
+		return s[i].Seconds
+	case len(s) == 1 && i == 0:
+		return s[0].Seconds // no less, for all that is known
+	case len(s) == 1:
+		return s[0].Seconds * float64(batch) / float64(s[0].Batch)
+	}
+	least := 0.0
+	if i == 0 {
+		least = s[0].Seconds * float64(batch) / float64(s[0].Batch)
+	}
+	i = min(max(i, 1), len(s)-1)
+	u := float64(batch-s[i-1].Batch) / float64(s[i].Batch-s[i-1].Batch)
+	return max(least, s[i-1].Seconds+u*(s[i].Seconds-s[i-1].Seconds))
+}
+
+// Breaks are the batch sizes, rising, between which Seconds of that length is a straight line in the batch; none where it
+// is one throughout.
+func (c *Model) Breaks(length int) []int {
+	if c.time != nil {
+		return nil
+	}
+	i := sort.SearchInts(c.lengths, length)
+	var out []int
+	for k := max(i-1, 0); k <= min(i, len(c.lengths)-1); k++ {
+		for _, r := range c.series[k] {
+			out = append(out, r.Batch)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,182 @@
+package stepcost
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// formula is t = a + b BL + c BL^2 with memory BL(1+L/m) <= 65536.
+type formula struct{ a, b, c, m float64 }
+
+func (f formula) Seconds(l, n int) float64 {
+	bl := float64(l) * float64(n)
+	return f.a + f.b*bl + f.c*bl*float64(l)
+}
+
+func (f formula) Cap(l int) int { return int(65536 / (float64(l) * (1 + float64(l)/f.m))) }
+
+var costA = formula{.08, 4e-5, 4e-9, 8192}
+
+// runner is a machine of costA.
+type runner struct {
+	trials map[int]int
+	stop   int
+}
+
+func (r *runner) Run(_ context.Context, length, batch int) (Trial, error) {
+	if r.stop--; r.stop == 0 {
+		return Trial{}, context.Canceled
+	}
+	r.trials[length]++
+	return Trial{Seconds: costA.Seconds(length, batch), OutOfMemory: batch > costA.Cap(length), PeakBytes: 1}, nil
+}
+
+// The search needs at most 8 trials a length, and a stopped one goes on where it was.
+func TestProfile(t *testing.T) {
+	lengths := []int{4096, 2500, 1700, 1200, 900, 640, 430, 300, 200, 120}
+	r := &runner{trials: map[int]int{}}
+	all, err := Profile(t.Context(), r, Profiling{Lengths: lengths, MaxBatch: 2000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for l, k := range r.trials {
+		n += k
+		if k > 8 {
+			t.Errorf("length %d: %d trials", l, k)
+		}
+	}
+	c, err := New(all, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lengths {
+		if got, want := c.Cap(l), costA.Cap(l); got > want || float64(got) < .9*float64(want) {
+			t.Errorf("length %d: largest batch found %d of %d", l, got, want)
+		}
+	}
+	var kept Table
+	half := &runner{trials: map[int]int{}, stop: n / 2}
+	record := func(t Trial) error { kept = append(kept, t); return nil }
+	if _, err := Profile(t.Context(), half, Profiling{Lengths: lengths, MaxBatch: 2000, Record: record}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	rest := &runner{trials: map[int]int{}}
+	again, err := Profile(t.Context(), rest, Profiling{Lengths: lengths, MaxBatch: 2000, Done: kept})
+	if err != nil || len(again) != len(all) {
+		t.Fatal(len(again), len(all), err)
+	}
+	for i := range all {
+		if again[i] != all[i] {
+			t.Fatal(again[i], all[i])
+		}
+	}
+	if _, err := Profile(t.Context(), Recorded(all), Profiling{Lengths: lengths, MaxBatch: 2000}); err != nil {
+		t.Error("from the recorded table:", err)
+	}
+	if _, err := Profile(t.Context(), Recorded(all), Profiling{Lengths: lengths, Batches: []int{1999}}); !badinput.Is(err) {
+		t.Error(err)
+	}
+	grid, err := Profile(t.Context(), &runner{trials: map[int]int{}}, Profiling{Lengths: []int{100, 200}, Batches: []int{1, 2, 4}})
+	if err != nil || len(grid) != 6 {
+		t.Error(grid, err)
+	}
+}
+
+// A table that no formula describes is interpolated.
+func TestSteps(t *testing.T) {
+	var table Table
+	for _, l := range []int{100, 200, 400, 800} {
+		for b := 1; b*l <= 16000; b += max(1, b/8) {
+			s := .01 * math.Ceil(float64(b*l)/4000)
+			table = append(table, Trial{Length: l, Batch: b, Seconds: s})
+		}
+	}
+	c, err := New(table, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Smoothed() != "isotonic" {
+		t.Error(c.Smoothed())
+	}
+}
+
+// A clean table of a formula gives the formula back, between its lengths too.
+func TestCleanTable(t *testing.T) {
+	var table Table
+	for _, l := range []int{100, 300, 1000, 4000} {
+		for b := 1; b <= costA.Cap(l); b *= 2 {
+			bl := float64(l * b)
+			table = append(table, Trial{Length: l, Batch: b, Seconds: costA.Seconds(l, b), PeakBytes: int64(bl * (1 + float64(l)/costA.m))})
+		}
+	}
+	c, err := New(table, 65536)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []int{150, 600, 2500} {
+		b := costA.Cap(l)
+		if got, want := c.Seconds(l, b), costA.Seconds(l, b); math.Abs(got/want-1) > 1e-6 || c.Cap(l) > b || c.Cap(l) < b*97/100 {
+			t.Errorf("length %d: %v s, want %v; cap %d of %d", l, got, want, c.Cap(l), b)
+		}
+	}
+}
+
+// Isotonic smoothing leaves what rises alone and makes everything rise.
+func TestSmooth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		y := rapid.SliceOfN(rapid.Float64Range(0, 9), 1, 12).Draw(t, "y")
+		v := isotonic(y)
+		sum := 0.0
+		for i := range v {
+			sum += v[i] - y[i]
+			if i > 0 && v[i] < v[i-1]-1e-12 {
+				t.Fatal("falls")
+			}
+		}
+		if math.Abs(sum) > 1e-9 || slices.IsSorted(y) && !slices.Equal(v, y) {
+			t.Fatal(y, v)
+		}
+	})
+}
+
+const smallTable = TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,,\n"
+
+func TestReadTableRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "no trials", "a,b\n": "t:1: header", TableHeader + "\n0,1,1,\n": `t:2: length "0"`, TableHeader + "\n1,1,-1,\n": `seconds "-1"`,
+		TableHeader + "\n1,1,1,\n1,1,2,\n": "stands in line 2 already",
+	} {
+		if _, err := ReadTable(strings.NewReader(text), "t"); !badinput.Is(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func FuzzReadTable(f *testing.F) {
+	f.Add([]byte(smallTable))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		table, err := ReadTable(bytes.NewReader(data), "t")
+		if err != nil {
+			return
+		}
+		c, err := New(table, 0)
+		if err != nil {
+			return
+		}
+		for _, r := range table {
+			if s := c.Seconds(r.Length, r.Batch); !(s > 0) {
+				t.Fatalf("length %d, batch %d takes %v s", r.Length, r.Batch, s)
+			}
+		}
+	})
+}
