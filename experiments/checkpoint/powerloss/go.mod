@@ -1,6 +1,6 @@
 module github.com/evenkeel/evenkeel/experiments/checkpoint/powerloss
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/evenkeel/evenkeel v0.0.0
@@ -10,7 +10,7 @@ require (
 require (
 	github.com/klauspost/cpuid/v2 v2.2.10 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
-	golang.org/x/sys v0.46.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 )
 
 replace github.com/evenkeel/evenkeel => ../../..
