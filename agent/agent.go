@@ -7,17 +7,17 @@ import (
 )
 
 // Agent is the Double-DQN policy: for every node it chooses how far to trust the newest
-// measurement and how much room to leave for noise (the method's step 5), and allocates
-// by the performance parameters that result (step 6). Where the cluster leaves it the
-// choice, it first chooses the round's quorum and grace. It is a Policy.
+// measurement and how large a safety margin to leave for noise (the method's step 5), and
+// allocates by the resulting performance parameters (step 6). Where the cluster leaves
+// quorum and grace free, it first chooses the round's rule. It implements Policy.
 type Agent struct {
 	trained *Trained
 	cluster *cluster.Cluster
 	tracker *env.Tracker
-	actor   *ddqn.Actor // nil: the model's own updates alone
-	rounds  *ddqn.Actor // corrects the rules' values; nil: their moving averages alone
-	allowed []int       // rules; none: fixed
-	rule    int         // chosen last, -1: none yet
+	actor   *ddqn.Actor // nil: only the model's own updates
+	rounds  *ddqn.Actor // corrects the rules' values; nil: only their moving averages
+	allowed []int       // rules to choose from; none: the rule is fixed
+	rule    int         // chosen last; -1: none yet
 	row     []float32
 	values  []float32
 	weights [env.Objectives]float64
@@ -25,15 +25,15 @@ type Agent struct {
 	actions []int
 	model   []int
 	perf    []cluster.Performance
-	ready   []cluster.Performance // with the time that older work still takes
+	ready   []cluster.Performance // perf plus the time that older work still takes
 	fresh   []int                 // the allocation by the newest parameters
 	alloc   cluster.Allocator
 	dead    deadBand
 	batch   *batcher // nil: the global batch is fixed
 	seen    seen     // for Explain
 
-	// Fallbacks counts the decisions, of nodes and rounds, left to the model because the
-	// network's input was out of range; Decisions counts all.
+	// Decisions counts those about nodes and about rounds; Fallbacks counts the ones left to
+	// the model because the network's input was out of range.
 	Fallbacks, Decisions int
 }
 
@@ -47,8 +47,8 @@ func (t *Trained) NewAgent(c *cluster.Cluster, weights [env.Objectives]float64) 
 	return a
 }
 
-// NewModel returns the rule that the agent falls back to, by itself: the model's own
-// updates with no network. It is the ablation that shows what the network adds.
+// NewModel returns the agent's fallback rule by itself: the model's own updates, without a
+// network. It is the ablation that shows what the network adds.
 func NewModel(c *cluster.Cluster) *Agent {
 	n, batch := len(c.Nodes), newBatcher(c)
 	if batch != nil {
@@ -63,7 +63,7 @@ func NewModel(c *cluster.Cluster) *Agent {
 	}
 }
 
-// Decide is Policy's.
+// Decide implements Policy.
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	a.seen.note(a, report, plan.Sizes)
 	if report != nil {
@@ -94,21 +94,18 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 // the next decision.
 func (a *Agent) Performance() []cluster.Performance { return a.perf }
 
-// GlobalBatch is the global batch of the last decision: the cluster's, unless its Choices
-// leave it to the agent.
+// GlobalBatch returns the global batch of the last decision: the cluster's, unless its
+// Choices leave it to the agent.
 func (a *Agent) GlobalBatch() int { return a.cluster.GlobalBatch }
 
-// NoiseScale is the gradient noise scale in samples, as the gradients' norms show it; 0
-// where they show none.
+// NoiseScale returns the gradient noise scale in samples, as estimated from the gradients'
+// norms; 0 if there is no estimate.
 func (a *Agent) NoiseScale() float64 { return a.tracker.NoiseScale() }
-
-// Actions returns the last decision's actions, indices into env.Actions.
-func (a *Agent) Actions() []int { return a.actions }
 
 // SetWeights changes the objectives' weights (cluster.Objectives) from the next decision on.
 func (a *Agent) SetWeights(weights [env.Objectives]float64) { a.weights = weights }
 
-// collect chooses the rule of the round, where it is free.
+// collect chooses the round's rule if it is free.
 func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 	if len(a.allowed) > 0 {
 		var corrections []float32
@@ -137,9 +134,9 @@ func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 	a.tracker.SetRule(plan.Collect, nodes)
 }
 
-// choose takes every node's best action under the weights where the network knows the
-// input and its advantage over the model's own update is large enough: the more, the
-// noisier the node, as its values are then less certain.
+// choose takes every node's best action under the weights if the network's input is in
+// range and the advantage over the model's own update is large enough. A noisier node needs
+// a larger advantage, because its values are less certain.
 func (a *Agent) choose() {
 	const width = env.Objectives
 	per := len(env.Actions) * width
@@ -174,8 +171,8 @@ func value(q []float32, action int, w [env.Objectives]float64) float32 {
 	return v
 }
 
-// changePays is the predicted gain from which sizes change: moving samples is nearly
-// free, so only what rounding and noise explain is left alone.
+// changePays is the least predicted gain for which sizes change. Moving samples is nearly
+// free, so only gains that rounding and noise explain are ignored.
 const changePays = 0.0005
 
 // deadBand keeps sizes while a change would gain too little.
@@ -184,7 +181,8 @@ type deadBand struct {
 	known bool
 }
 
-// apply writes into sizes either themselves or fresh, and returns the predicted finish.
+// apply leaves sizes as they are or replaces them by fresh. It returns the predicted finish
+// time.
 func (d *deadBand) apply(c *cluster.Cluster, present []bool, perf []cluster.Performance, finish float64, fresh, sizes []int) float64 {
 	kept, sum := 0.0, 0
 	usable := d.known

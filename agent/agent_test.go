@@ -127,8 +127,8 @@ func TestDecisionsFollowThePermutationOfNodes(t *testing.T) {
 			}
 			secondsA, secondsB := make([]float64, n), make([]float64, n)
 			for i, k := range to {
-				if pa.Actions()[i] != pb.Actions()[k] || sa[i] != sb[k] || pa.Performance()[i] != pb.Performance()[k] {
-					rt.Fatalf("round %d, node %d: action %d, size %d; at place %d %d and %d", round, i, pa.Actions()[i], sa[i], k, pb.Actions()[k], sb[k])
+				if pa.actions[i] != pb.actions[k] || sa[i] != sb[k] || pa.Performance()[i] != pb.Performance()[k] {
+					rt.Fatalf("round %d, node %d: action %d, size %d; at place %d %d and %d", round, i, pa.actions[i], sa[i], k, pb.actions[k], sb[k])
 				}
 				secondsA[i] = (0.5 + per[i]*float64(sa[i])) * math.Exp(0.05*rng.NormFloat64())
 				secondsB[k] = secondsA[i]

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	batchEvery = 10   // rounds between two looks at the global batch, but for the first so many, which all look
+	batchEvery = 10   // rounds between two choices of the global batch; each of the first ten rounds chooses
 	batchPays  = 0.02 // least predicted gain of goodput for which it changes
 	batchSizes = 40   // tried, geometrically spaced between the bounds
-	batchNodes = 1024 // by which finish times are predicted; more tell nothing more
+	batchNodes = 1024 // most nodes by which finish times are predicted; more add nothing
 )
 
 // batcher chooses the global batch by goodput, as Pollux does (Qiao et al., OSDI 2021):

@@ -9,13 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Control runs a policy on a cluster, round by round: the method's loop, the same for
-// the simulator and for live workers.
+// Control runs a policy on a cluster, round by round. It is the loop of the method, the
+// same for the simulator and for live workers.
 type Control struct {
 	Cluster *cluster.Cluster
 	Runner  cluster.Runner
 	Policy  Policy
-	Clock   func() time.Time // times decisions; nil: they are not timed
+	Clock   func() time.Time // measures decisions; nil: they are not measured
 
 	plan   cluster.Plan
 	report *cluster.Report
@@ -23,14 +23,13 @@ type Control struct {
 
 // Round is what one round of control did.
 type Round struct {
-	Plan     cluster.Plan    // carried out; its sizes are valid until the next round
-	Report   *cluster.Report // what came back; valid until the next round
+	Plan     cluster.Plan    // as carried out; its sizes are valid until the next round
+	Report   *cluster.Report // valid until the next round
 	Decision time.Duration   // time the policy took; 0 without a clock
 }
 
-// Round decides, hands out and collects once. Where too many nodes are gone for the
-// rest to hold the global batch, each of these gets all it can hold: a smaller round is
-// better than none.
+// Round decides, hands out and collects once. When the remaining nodes cannot hold the
+// global batch, each gets as much as it can hold: a smaller round is better than none.
 func (c *Control) Round(ctx context.Context) (Round, error) {
 	if c.plan.Sizes == nil {
 		c.plan.Sizes = make([]int, len(c.Cluster.Nodes))

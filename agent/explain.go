@@ -7,21 +7,21 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// Explanation says how the agent came to a node's micro-batch: what was measured, what
-// that changed in its belief, and what was chosen over what. Values by objective are in
-// the order of env.ObjectiveNames.
+// Explanation says why the agent chose a node's micro-batch: what was measured, how that
+// changed its belief, and which alternatives it had. Values by objective are in the order
+// of env.ObjectiveNames.
 type Explanation struct {
 	Round      int                     `json:"round"` // that the micro-batch is for, from 0
 	Node       string                  `json:"node"`
 	MicroBatch int                     `json:"micro_batch"` // 0: the node is absent
-	Measured   *Measured               `json:"measured"`    // in the round before; null, as are the choices: there was none
+	Measured   *Measured               `json:"measured"`    // in the previous round; null, like the choices, if there was none
 	Before     env.Belief              `json:"before"`
 	After      env.Belief              `json:"after"`
-	Weights    [env.Objectives]float64 `json:"weights"` // that the choices were made by; they sum to 1
+	Weights    [env.Objectives]float64 `json:"weights"` // behind the choices; they sum to 1
 	Chosen     *Choice                 `json:"chosen"`
-	Model      *Choice                 `json:"model"`                  // what the model alone would have done
-	Best       *Choice                 `json:"best"`                   // the network's, taken if it is enough better; null: it was not asked
-	OutOfRange []OutOfRange            `json:"out_of_range,omitempty"` // why the network was not asked
+	Model      *Choice                 `json:"model"`                  // what the model alone would have chosen
+	Best       *Choice                 `json:"best"`                   // the network's, taken if it is better by enough; null: it was not used
+	OutOfRange []OutOfRange            `json:"out_of_range,omitempty"` // why the network was not used
 	Rule       *RuleExplanation        `json:"rule,omitempty"`         // of the round, where it is free
 }
 
@@ -29,8 +29,8 @@ type Explanation struct {
 type Measured struct {
 	Status   string  `json:"status"`
 	Size     int     `json:"size"`
-	Seconds  float64 `json:"seconds"` // for size samples; of a late node so far
-	Busy     float64 `json:"busy"`    // seconds at the work of busy_size samples still under way
+	Seconds  float64 `json:"seconds"` // for size samples; for a late node, so far
+	Busy     float64 `json:"busy"`    // seconds spent so far on busy_size samples still under way
 	BusySize int     `json:"busy_size"`
 }
 
@@ -39,40 +39,40 @@ type Choice struct {
 	Action int                      `json:"action"` // index into env.Actions
 	Trust  string                   `json:"trust"`
 	Drift  float64                  `json:"drift"`
-	Margin float64                  `json:"margin"`          // over the fleet's spread
+	Margin float64                  `json:"margin"`          // relative to the fleet's spread
 	Q      *[env.Objectives]float32 `json:"q,omitempty"`     // by objective
 	Value  float32                  `json:"value,omitempty"` // weighted
 }
 
-// OutOfRange is a feature beyond what the network met in training.
+// OutOfRange is a feature outside its range in training.
 type OutOfRange struct {
 	Feature string   `json:"feature"`
-	Value   *float32 `json:"value"` // null: no number
+	Value   *float32 `json:"value"` // null: NaN or infinite
 	Low     float32  `json:"low"`   // in training
 	High    float32  `json:"high"`  // the same
 }
 
-// RuleExplanation is the choice of the round's rule. A network's corrections overrule the
-// averages only where they promise enough, so the next best rule may have the higher value.
+// RuleExplanation explains the choice of the round's rule. The network's corrections
+// overrule the averages only if they promise enough, so Next may have a higher value.
 type RuleExplanation struct {
 	Chosen     RuleValue    `json:"chosen"`
-	Next       *RuleValue   `json:"next"`                   // best of the others; null: there is none
-	OutOfRange []OutOfRange `json:"out_of_range,omitempty"` // why the network was not asked
+	Next       *RuleValue   `json:"next"`                   // the best of the others; null: there are none
+	OutOfRange []OutOfRange `json:"out_of_range,omitempty"` // why the network was not used
 }
 
-// RuleValue is a rule with what it is worth, beside the mean over all rules.
+// RuleValue is a rule with its value relative to the mean over all rules.
 type RuleValue struct {
 	Quorum     float64                 `json:"quorum"`
 	Grace      float64                 `json:"grace"`
 	Mean       [env.Objectives]float64 `json:"mean"`       // moving average
-	Correction [env.Objectives]float64 `json:"correction"` // the network's; 0 where it was not asked
+	Correction [env.Objectives]float64 `json:"correction"` // the network's; 0 if it was not used
 	Value      float64                 `json:"value"`      // the sum of both, weighted
 }
 
-// seen is what a decision began from.
+// seen is the input of a decision.
 type seen struct {
 	round   int
-	nodes   []cluster.NodeReport // none: there was no report
+	nodes   []cluster.NodeReport // nil: there was no report
 	before  []env.Belief
 	weights [env.Objectives]float64
 	sizes   []int // the plan's
@@ -88,8 +88,8 @@ func (s *seen) note(a *Agent, report *cluster.Report, sizes []int) {
 	}
 }
 
-// Explain says how the last decision for a node, an index, came about. There must have
-// been one.
+// Explain explains the last decision about a node, given by its index. Decide must have
+// been called before.
 func (a *Agent) Explain(node int) Explanation {
 	s := &a.seen
 	e := Explanation{
@@ -129,17 +129,17 @@ func (a *Agent) choice(action int, q []float32) *Choice {
 
 func (a *Agent) explainRule() *RuleExplanation {
 	e := &RuleExplanation{}
-	asked := a.rounds != nil
-	if asked {
+	used := a.rounds != nil
+	if used {
 		e.OutOfRange = outside(a.row, a.trained.Record.RoundLow, a.trained.Record.RoundHigh, env.RoundFeatureNames)
-		asked = len(e.OutOfRange) == 0
+		used = len(e.OutOfRange) == 0
 	}
 	means := a.tracker.Means()
 	worth := func(rule int) RuleValue {
 		r := &cluster.Rules[rule]
 		v := RuleValue{Quorum: r.Quorum, Grace: r.Grace, Mean: means[rule]}
 		for o, w := range a.seen.weights {
-			if asked {
+			if used {
 				v.Correction[o] = float64(a.values[rule*env.Objectives+o]) / env.RoundScale
 			}
 			v.Value += float64(w * (v.Mean[o] + v.Correction[o])) // rounded: no fused multiply-add
@@ -158,7 +158,7 @@ func (a *Agent) explainRule() *RuleExplanation {
 	return e
 }
 
-// outside lists what of a row the network has not seen the like of; see inRange.
+// outside lists the features of a row that are out of range; see inRange.
 func outside(row, low, high []float32, names []string) []OutOfRange {
 	var out []OutOfRange
 	for i := range row {

@@ -66,7 +66,7 @@ func TestExplain(t *testing.T) {
 			if e.Before != last[i].After {
 				t.Fatalf("round %d, node %d: from %+v, was left at %+v", k, i, e.Before, last[i].After)
 			}
-			if e.Chosen.Action != a.Actions()[i] || *e.Chosen != *e.Model && e.Chosen.Action != e.Best.Action || e.Best.Value < e.Model.Value {
+			if e.Chosen.Action != a.actions[i] || *e.Chosen != *e.Model && e.Chosen.Action != e.Best.Action || e.Best.Value < e.Model.Value {
 				t.Fatalf("chosen %+v, model %+v, best %+v", e.Chosen, e.Model, e.Best)
 			}
 			if e.Chosen.Action != e.Model.Action {

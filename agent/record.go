@@ -1,10 +1,10 @@
 package agent
 
-// Record is what a policy file says about itself, in its metadata.
+// Record is the metadata of a policy file: how the policy was trained.
 type Record struct {
-	Version   int         `json:"version"` // of the meaning of features and actions: recordVersion
+	Version   int         `json:"version"` // of the meaning of features and actions
 	Advantage float64     `json:"advantage"`
-	Low       []float32   `json:"low"`        // range of every feature in training
+	Low       []float32   `json:"low"`        // range of each feature in training
 	High      []float32   `json:"high"`       // the same
 	RoundLow  []float32   `json:"round_low"`  // the same of the round's row
 	RoundHigh []float32   `json:"round_high"` // the same
@@ -15,7 +15,7 @@ type Record struct {
 	Devices   []string    `json:"devices"`   // trained on
 }
 
-// recordVersion changes whenever env's features or actions change their meaning.
+// recordVersion changes whenever the features or actions of env change their meaning.
 const recordVersion = 3
 
 // TrainConfig says how a policy is trained; package training does it and calls it Config.
@@ -31,15 +31,15 @@ type TrainConfig struct {
 	// Updates is the number of gradient steps per step of all environments. Zero: 12,
 	// which keeps the learner's core as busy as the actor's.
 	Updates int `json:"updates"`
-	// Gamma is the discount per round. Zero: 0.5; what a choice does is seen at once,
+	// Gamma is the discount per round. Zero: 0.5; the effect of a choice shows at once,
 	// and a longer horizon only adds noise.
 	Gamma float64 `json:"gamma"`
 	// Explore is the share of random actions of an exploring node. Zero: 0.8; rewards
-	// are the nodes' own, so one node's exploring does not blur another's.
+	// belong to single nodes, so one node's exploration does not blur another's reward.
 	Explore float64 `json:"explore"`
 	// Hidden are the widths of the network's layers. Nil: 64, 64.
 	Hidden []int `json:"hidden"`
-	// Variant trains without a part of the method, to see what that is worth: one of
-	// training.Variants. Empty: the method.
+	// Variant trains without a part of the method, to measure what that part is worth: one
+	// of training.Variants. Empty: the whole method.
 	Variant string `json:"variant,omitempty"`
 }

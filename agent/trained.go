@@ -12,29 +12,30 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Trained is a trained network with the record of its training: a policy file.
 type Trained struct {
-	Network *ddqn.Network // of the nodes' decisions
-	Round   *ddqn.Network // of the round's
+	Network *ddqn.Network // decides about nodes
+	Round   *ddqn.Network // decides about rounds
 	Record  Record
 }
 
-// Names in a policy file: of the record and of the network.
+// Names in a policy file: of the record and of the networks.
 const (
 	recordKey    = "evenkeel.policy"
 	nodesNetwork = "nodes"
 	roundNetwork = "round"
 )
 
-// ErrPolicy marks every error about the content of a policy file: bad input.
-var ErrPolicy = errors.New("invalid policy file")
+// ErrPolicy marks every error about the content of a policy file. It is bad input.
+var ErrPolicy = badinput.New("agent: invalid policy file")
 
 //go:embed policy/evenkeel.safetensors
 var embedded []byte
 
-// Embedded is the policy that comes with the program.
+// Embedded returns the policy that comes with the program.
 func Embedded() (*Trained, error) {
 	nets, meta, err := ddqn.Read(bytes.NewReader(embedded))
 	if err != nil {
@@ -57,8 +58,8 @@ func Load(path string) (*Trained, error) {
 	return parse(path, nets, meta)
 }
 
-// NewTrained returns a trained policy out of the networks of the nodes' and of the round's
-// decisions. It sets the record's version to the one that this program reads.
+// NewTrained returns a trained policy made of the networks that decide about nodes and about
+// rounds. It sets the record's version to the one that this program reads.
 func NewTrained(nodes, round *ddqn.Network, record Record) *Trained {
 	record.Version = recordVersion
 	return &Trained{Network: nodes, Round: round, Record: record}
@@ -68,16 +69,16 @@ func parse(name string, nets map[string]*ddqn.Network, meta map[string]string) (
 	t := &Trained{Network: nets[nodesNetwork], Round: nets[roundNetwork]}
 	text, ok := meta[recordKey]
 	if !ok {
-		return nil, fmt.Errorf("%s: %w: no %q in its metadata; it is no policy of evenkeel", name, ErrPolicy, recordKey)
+		return nil, fmt.Errorf("%w: %s: its metadata lacks %q; it is not a policy of evenkeel", ErrPolicy, name, recordKey)
 	}
 	if err := json.Unmarshal([]byte(text), &t.Record); err != nil {
-		return nil, fmt.Errorf("%s: %w: metadata %q: %w", name, ErrPolicy, recordKey, err)
+		return nil, fmt.Errorf("%w: %s: metadata %q: %w", ErrPolicy, name, recordKey, err)
 	}
 	if v := t.Record.Version; v != recordVersion {
-		return nil, fmt.Errorf("%s: %w: version %d, this program reads version %d; train anew (evenkeel train)", name, ErrPolicy, v, recordVersion)
+		return nil, fmt.Errorf("%w: %s: version %d; this program reads version %d: train a new one (evenkeel train)", ErrPolicy, name, v, recordVersion)
 	}
 	if t.Network == nil || t.Round == nil || len(nets) != 2 {
-		return nil, fmt.Errorf("%s: %w: networks %q; %q and %q are needed", name, ErrPolicy, slices.Sorted(maps.Keys(nets)), nodesNetwork, roundNetwork)
+		return nil, fmt.Errorf("%w: %s: networks %q; %q and %q are needed", ErrPolicy, name, slices.Sorted(maps.Keys(nets)), nodesNetwork, roundNetwork)
 	}
 	r := &t.Record
 	if err := errors.Join(
@@ -89,24 +90,25 @@ func parse(name string, nets map[string]*ddqn.Network, meta map[string]string) (
 	return t, nil
 }
 
-// checkNetwork compares a network and the ranges of its features with what this program feeds it.
+// checkNetwork checks that a network and the ranges of its features fit the input that this
+// program feeds it.
 func checkNetwork(file, name string, net *ddqn.Network, features, actions int, low, high []float32) error {
 	s := net.Spec()
 	if s.Features != features || s.Actions != actions || s.Objectives != env.Objectives {
-		return fmt.Errorf("%s: %w: network %q has %v; %d features, %d actions and %d objectives are needed", file, ErrPolicy, name, s, features, actions, env.Objectives)
+		return fmt.Errorf("%w: %s: network %q has %v; %d features, %d actions and %d objectives are needed", ErrPolicy, file, name, s, features, actions, env.Objectives)
 	}
 	if len(low) != features || len(high) != features {
-		return fmt.Errorf("%s: %w: network %q: ranges of %d and %d features, want %d", file, ErrPolicy, name, len(low), len(high), features)
+		return fmt.Errorf("%w: %s: network %q: ranges of %d and %d features, want %d", ErrPolicy, file, name, len(low), len(high), features)
 	}
 	for i := range low {
 		if low[i] > high[i] {
-			return fmt.Errorf("%s: %w: network %q: feature %d has the range %v to %v", file, ErrPolicy, name, i, low[i], high[i])
+			return fmt.Errorf("%w: %s: network %q: feature %d has the range %v to %v", ErrPolicy, file, name, i, low[i], high[i])
 		}
 	}
 	return nil
 }
 
-// Save writes the policy file; the same policy gives the same bytes.
+// Save writes the policy file. The same policy gives the same bytes.
 func (t *Trained) Save(path string) error {
 	record, err := json.Marshal(t.Record)
 	if err != nil {
@@ -115,8 +117,8 @@ func (t *Trained) Save(path string) error {
 	return ddqn.Save(path, map[string]*ddqn.Network{nodesNetwork: t.Network, roundNetwork: t.Round}, map[string]string{recordKey: string(record)})
 }
 
-// inRange says whether the network has seen inputs like this row. A feature may pass
-// its range in training by a fifth of it.
+// inRange reports whether the row is within the ranges of training. A feature may exceed
+// its range by a fifth of it.
 func inRange(row, low, high []float32) bool {
 	for i, v := range row {
 		slack := 0.2*(high[i]-low[i]) + 1e-3

@@ -9,18 +9,18 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// arrivals finds out from the reports when every node's work for a round was in, also
-// where that was rounds later: until then the time is only known to exceed what has
-// passed. A round is told once all its times are known.
+// arrivals derives from the reports when each node's work for a round arrived, even if
+// that was rounds later: until then the time is only known to exceed what has passed. A
+// round is complete once all its times are known.
 type arrivals struct {
 	open   []*arrivalRound // oldest first
-	told   *arrivalRound   // newest told; used again
+	last   *arrivalRound   // last one that next returned; reused
 	spare  []*arrivalRound
 	known  time.Duration // end of the newest round
 	behind []bool        // nodes with times still open
 }
 
-// arrivalRound is a round with the arrivals that it would have seen had it lasted.
+// arrivalRound is a round with the arrivals that it would have had if it had waited for all.
 type arrivalRound struct {
 	start  time.Duration
 	nodes  []arrival
@@ -35,13 +35,13 @@ type arrival struct {
 	open bool
 }
 
-// arrivalPatience is for how many rounds a node's time may stay open; then what has
-// passed counts as its time.
+// arrivalPatience is the number of rounds for which a node's time may stay open. After
+// that the time that has passed counts.
 const arrivalPatience = 20
 
-// add takes in a report.
+// add processes a report.
 func (a *arrivals) add(report *cluster.Report) {
-	r := a.next(len(report.Nodes))
+	r := a.begin(len(report.Nodes))
 	r.start, a.known = report.Start, report.Start+report.Wait
 	wait := report.Wait.Seconds()
 	for i := range report.Nodes {
@@ -51,7 +51,7 @@ func (a *arrivals) add(report *cluster.Report) {
 			a.drop(i)
 			continue
 		case cluster.Late:
-			// Either at this round's work or, since an earlier round, still at an older one's.
+			// It computes this round's work or still that of an earlier one.
 			r.nodes[i] = arrival{at: wait, size: n.Size, open: true}
 		default:
 			end := wait - n.Idle // of the newest gradient
@@ -60,7 +60,7 @@ func (a *arrivals) add(report *cluster.Report) {
 				r.nodes[i] = arrival{at: wait, size: n.BusySize, open: true}
 			} else if n.Behind == 0 {
 				r.nodes[i] = arrival{at: end, size: n.Size}
-				end -= n.Seconds // the older one came when this one was begun
+				end -= n.Seconds // the older gradient arrived when this one began
 			}
 			if late {
 				a.resolve(i, report.Start+time.Duration(end*1e9), n.Seconds)
@@ -74,8 +74,8 @@ func (a *arrivals) add(report *cluster.Report) {
 	a.open = append(a.open, r)
 }
 
-// next returns a round to fill in.
-func (a *arrivals) next(nodes int) *arrivalRound {
+// begin returns a round to fill in.
+func (a *arrivals) begin(nodes int) *arrivalRound {
 	if a.behind == nil {
 		a.behind = make([]bool, nodes)
 	}
@@ -89,9 +89,9 @@ func (a *arrivals) next(nodes int) *arrivalRound {
 	return r
 }
 
-// resolve closes the open times of node i, whose work under way was in at a time and had
-// taken so many seconds. The rounds that it missed meanwhile would have had to wait as
-// long again.
+// resolve closes the open times of node i, whose work under way arrived at a time and took
+// so many seconds. The rounds that it missed meanwhile would each have waited as long
+// again.
 func (a *arrivals) resolve(i int, at time.Duration, took float64) {
 	a.behind[i] = false
 	again := 0.0
@@ -115,18 +115,18 @@ func (a *arrivals) drop(i int) {
 	}
 }
 
-// tell returns the oldest round that was not told yet, its arrivals sorted by time; nil
-// while it is not known in full. It is valid until the next call.
-func (a *arrivals) tell() *arrivalRound {
-	if a.told != nil {
-		a.spare = append(a.spare, a.told)
-		a.told = nil
+// next removes and returns the oldest round with its arrivals sorted by time; nil while
+// that round is not complete. The result is valid until the next call.
+func (a *arrivals) next() *arrivalRound {
+	if a.last != nil {
+		a.spare = append(a.spare, a.last)
+		a.last = nil
 	}
 	if len(a.open) == 0 || a.open[0].open > 0 && len(a.open) <= arrivalPatience {
 		return nil
 	}
 	r := a.open[0]
-	a.told, a.open = r, slices.Delete(a.open, 0, 1)
+	a.last, a.open = r, slices.Delete(a.open, 0, 1)
 	r.sorted = r.sorted[:0]
 	for _, n := range r.nodes {
 		if n.open {
@@ -140,9 +140,9 @@ func (a *arrivals) tell() *arrivalRound {
 	return r
 }
 
-// counted is what the round's samples come to if it ends after so many seconds, with so
-// many first arrivals. With late, the others count too: what they will in a later round,
-// less what their nodes cannot begin meanwhile.
+// counted is the number of samples that count if the round ends after end seconds with its
+// first arrivals. With late, the others count as in a later round, less the work that their
+// nodes cannot begin meanwhile.
 func (r *arrivalRound) counted(end float64, first int, late bool) float64 {
 	sum := 0.0
 	for i := range r.sorted {

@@ -17,11 +17,11 @@ func in(seconds float64, size int) cluster.NodeReport {
 	return cluster.NodeReport{Status: cluster.In, Seconds: seconds, Age: seconds, Size: size, Samples: size}
 }
 
-// told adds a round that opens at start and lasts wait seconds, and returns the times
+// complete adds a round that opens at start and lasts wait seconds, and returns the times
 // and sizes of those that are known in full then.
-func told(a *arrivals, start, wait float64, nodes ...cluster.NodeReport) (times [][]float64, sizes [][]int) {
+func complete(a *arrivals, start, wait float64, nodes ...cluster.NodeReport) (times [][]float64, sizes [][]int) {
 	a.add(&cluster.Report{Start: time.Duration(start * 1e9), Wait: time.Duration(wait * 1e9), Nodes: nodes})
-	for r := a.tell(); r != nil; r = a.tell() {
+	for r := a.next(); r != nil; r = a.next() {
 		times, sizes = append(times, nil), append(sizes, nil)
 		for _, n := range r.sorted {
 			times[len(times)-1] = append(times[len(times)-1], math.Round(n.at*1e6)/1e6)
@@ -36,7 +36,7 @@ func TestArrivalsByHand(t *testing.T) {
 	check := func(times [][]float64, sizes [][]int, wantTimes [][]float64, wantSizes [][]int) {
 		t.Helper()
 		if !slices.EqualFunc(times, wantTimes, slices.Equal) || !slices.EqualFunc(sizes, wantSizes, slices.Equal) {
-			t.Fatalf("told %v of sizes %v, want %v of %v", times, sizes, wantTimes, wantSizes)
+			t.Fatalf("complete %v of sizes %v, want %v of %v", times, sizes, wantTimes, wantSizes)
 		}
 	}
 	fast := func(wait, second float64) (cluster.NodeReport, cluster.NodeReport) {
@@ -47,34 +47,34 @@ func TestArrivalsByHand(t *testing.T) {
 	// 0 s: the third node needs 5 s for its 6 samples; the round waits for two.
 	x, y := fast(2, 2)
 	late := cluster.NodeReport{Status: cluster.Late, Seconds: 2, Size: 6, Busy: 2, BusySize: 6}
-	times, sizes := told(&a, 0, 2, x, y, late)
+	times, sizes := complete(&a, 0, 2, x, y, late)
 	check(times, sizes, nil, nil)
 	// 2 s: it misses this round.
 	x, y = fast(1.5, 1.5)
 	late.Seconds, late.Busy = 3.5, 3.5
-	times, sizes = told(&a, 2, 1.5, x, y, late)
+	times, sizes = complete(&a, 2, 1.5, x, y, late)
 	check(times, sizes, nil, nil)
 	// 3.5 s: it delivers at 5 s and begins this round's 2 samples, half a second before the end.
 	x, y = fast(2, 2)
 	aged := cluster.NodeReport{Status: cluster.In, Seconds: 5, Age: 5, Behind: 2, Size: 6, Samples: 6, Aged: 6, Busy: 0.5, BusySize: 2}
-	times, sizes = told(&a, 3.5, 2, x, y, aged)
+	times, sizes = complete(&a, 3.5, 2, x, y, aged)
 	// In the second round it would have been free at 3 s, and as slow again.
 	check(times, sizes, [][]float64{{1, 2, 5}, {1, 1.5, 8}}, [][]int{{3, 4, 6}, {3, 4, 6}})
 	// 5.5 s: it delivers the 2 at 6.5 s, and a single sample at 7 s, when the round ends.
 	x, y = fast(1.5, 1.5)
 	both := cluster.NodeReport{Status: cluster.In, Seconds: 0.5, Age: 1.5, Size: 1, Samples: 3, Aged: 2}
-	times, sizes = told(&a, 5.5, 1.5, x, y, both)
+	times, sizes = complete(&a, 5.5, 1.5, x, y, both)
 	check(times, sizes, [][]float64{{1, 2, 3}, {1, 1.5, 1.5}}, [][]int{{3, 4, 2}, {3, 4, 1}})
 	// A node that is lost is not waited for.
 	x, y = fast(1.5, 1.5)
-	times, sizes = told(&a, 7, 1.5, x, y, cluster.NodeReport{Status: cluster.Late, Seconds: 1.5, Size: 6, Busy: 1.5, BusySize: 6})
+	times, sizes = complete(&a, 7, 1.5, x, y, cluster.NodeReport{Status: cluster.Late, Seconds: 1.5, Size: 6, Busy: 1.5, BusySize: 6})
 	check(times, sizes, nil, nil)
-	times, sizes = told(&a, 8.5, 1.5, x, y, cluster.NodeReport{Status: cluster.Lost})
+	times, sizes = complete(&a, 8.5, 1.5, x, y, cluster.NodeReport{Status: cluster.Lost})
 	check(times, sizes, [][]float64{{1, 1.5}, {1, 1.5}}, [][]int{{3, 4}, {3, 4}})
 	// One that never comes back counts at what has passed, in the end.
 	for k := range arrivalPatience + 1 {
 		start := 10 + 1.5*float64(k)
-		times, sizes = told(&a, start, 1.5, x, y, cluster.NodeReport{Status: cluster.Late, Seconds: start - 8.5, Size: 6, Busy: start - 8.5, BusySize: 6})
+		times, sizes = complete(&a, start, 1.5, x, y, cluster.NodeReport{Status: cluster.Late, Seconds: start - 8.5, Size: 6, Busy: start - 8.5, BusySize: 6})
 	}
 	check(times, sizes, [][]float64{{1, 1.5, 1.5 * (arrivalPatience + 1)}}, [][]int{{3, 4, 6}})
 }
@@ -122,7 +122,7 @@ func TestArrivalsFollowTheSimulator(t *testing.T) {
 			}
 		}
 		a.add(r.Report)
-		for round := a.tell(); round != nil; round = a.tell() {
+		for round := a.next(); round != nil; round = a.next() {
 			for i, want := range took[told] {
 				if got := round.nodes[i].at; want > 0 && math.Abs(got-want) > 1e-6 {
 					t.Fatalf("round %d, node %d: told %v s, took %v", told, i, got, want)

@@ -5,23 +5,23 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// dbw chooses the number K of gradients to wait for every round, as dynamic backup
+// dbw chooses for every round the number K of gradients to wait for, as dynamic backup
 // workers do (Xu, Neglia and Sebastianelli, "Dynamic backup workers for parallel machine
-// learning", IFIP Networking 2020; its abstract was read, the algorithm is from memory):
-// the K with the highest estimated gain of a step over its estimated time, from what the
-// rounds before have shown, with no K tried out for it. Deviations:
+// learning", IFIP Networking 2020; written from its abstract and memory): the K with the
+// highest estimated gain of a step per estimated second, learned from earlier rounds without
+// trying out any K. Deviations:
 //
 //   - The paper's gain is a bound on the loss from the learning rate, the loss's curvature
 //     and the norm and variance of the gradients. A tuner sees only the last two, as the
 //     noise scale; with the learning rate that suits each K best the bound is
 //     n/(n+scale) for the n samples of the first K, averaged over the arrivals seen, as
-//     nodes have different sizes. Late gradients are not lost here; a knob says whether
-//     they count.
+//     nodes have different sizes. Late gradients are not lost here; the flag late says
+//     whether they count.
 //   - The paper estimates the time of the k-th arrival for every number h that the round
 //     before had waited for, by least squares under the constraint that it rises with k
-//     and falls with h. Here late nodes' times become known when they deliver: a round
-//     gives the times of all k, which rise by themselves, and moving averages of these do.
-//     Kept by h they did worse: a K that was unlucky once was not met again.
+//     and falls with h. Here late nodes' times become known when they deliver. A round
+//     gives the times of all k, which rise by themselves, so moving averages of them are
+//     enough. Averages kept by h did worse: a K that was unlucky once was not tried again.
 //   - K goes in steps of 1/32 of the nodes.
 //   - Sizes are water-filling's.
 type dbw struct {
@@ -34,16 +34,16 @@ type dbw struct {
 	ranks    [dbwRanks]dbwRank
 }
 
-// dbwRank is what waiting for one K comes to.
+// dbwRank is the outcome of waiting for one K.
 type dbwRank struct {
 	seconds float64
-	samples float64 // with what late work counts
+	samples float64 // with the counted share of late work
 }
 
 const dbwRanks = 32
 
-// NewDBW returns the rule; its averages reach back over about window rounds. With late,
-// it counts on late gradients as far as they are worth something.
+// NewDBW returns dynamic backup workers. The averages reach back over about window rounds.
+// With late, late gradients count as far as they are worth something.
 func NewDBW(c *cluster.Cluster, window int, late bool, fill WaterFill) agent.Policy {
 	return &dbw{waterFill: newWaterFill(c, fill), rate: 1 / float64(window), late: late}
 }
@@ -52,7 +52,7 @@ func (p *dbw) Decide(report *cluster.Report, present []bool, plan *cluster.Plan)
 	if report != nil {
 		p.noise.add(report)
 		p.arrivals.add(report)
-		for r := p.arrivals.tell(); r != nil; r = p.arrivals.tell() {
+		for r := p.arrivals.next(); r != nil; r = p.arrivals.next() {
 			p.learn(r)
 		}
 	}
@@ -60,7 +60,7 @@ func (p *dbw) Decide(report *cluster.Report, present []bool, plan *cluster.Plan)
 	return p.waterFill.Decide(report, present, plan)
 }
 
-// dbwRule waits for the K of a rank.
+// dbwRule waits for the K of rank k.
 func dbwRule(k int) cluster.Rule { return cluster.Rule{Quorum: float64(k+1) / dbwRanks} }
 
 // learn takes in the arrivals of a round.

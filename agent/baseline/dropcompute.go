@@ -12,10 +12,10 @@ import (
 //
 //   - There, a node stops at the threshold and hands in the micro-steps it has done; the
 //     others are lost. Here a node's work is one piece: beyond the threshold it comes late
-//     and counts less. A knob says whether the effective speed takes it for lost.
-//   - A round has no absolute deadline: it ends a grace after half of the nodes are in.
-//     So the threshold is a multiple of the time that half of the nodes took.
-//   - It is chosen anew every round, over the last rounds, instead of once.
+//     and counts less. The flag late says whether the effective speed counts it.
+//   - Rounds here end a grace after half of the nodes are in, so the threshold is a
+//     multiple of the time that half of the nodes took.
+//   - The threshold is chosen every round from the last rounds, not once.
 //   - Sizes are water-filling's, not equal.
 type dropCompute struct {
 	*waterFill
@@ -35,13 +35,13 @@ const (
 var dropGraces = func() (g [dropThresholds]float64) {
 	for k := range g {
 		x := float64(k) / (dropThresholds - 2)
-		g[k] = 0.25*x + 7.75*x*x*x*x // fine where most nodes come in, up to nine times
+		g[k] = 0.25*x + 7.75*x*x*x*x // dense where most nodes arrive; up to nine times half the nodes' time
 	}
 	return g
 }()
 
-// NewDropCompute returns the rule, which looks back over window rounds. With late, it
-// counts on late gradients as far as they are worth something.
+// NewDropCompute returns DropCompute, which looks back over window rounds. With late, late
+// gradients count as far as they are worth something.
 func NewDropCompute(c *cluster.Cluster, window int, late bool, fill WaterFill) agent.Policy {
 	return &dropCompute{waterFill: newWaterFill(c, fill), window: make([][2 * dropThresholds]float64, 0, window), late: late}
 }
@@ -49,7 +49,7 @@ func NewDropCompute(c *cluster.Cluster, window int, late bool, fill WaterFill) a
 func (p *dropCompute) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	if report != nil {
 		p.arrivals.add(report)
-		for r := p.arrivals.tell(); r != nil; r = p.arrivals.tell() {
+		for r := p.arrivals.next(); r != nil; r = p.arrivals.next() {
 			p.learn(r)
 		}
 	}
@@ -82,7 +82,7 @@ func (p *dropCompute) learn(r *arrivalRound) {
 	}
 }
 
-// choose returns the rule with the highest effective speed; of equals the longest.
+// choose returns the rule with the highest effective speed; of several the longest.
 func (p *dropCompute) choose() cluster.Rule {
 	best, most := dropThresholds-1, 0.0
 	for k := dropThresholds - 1; k >= 0; k-- {

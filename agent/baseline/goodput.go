@@ -11,9 +11,9 @@ import (
 // 2021; github.com/petuum/adaptdl): of 50 geometrically spaced sizes B the one with the
 // highest efficiency(B) x B / T(B), taken when it promises more than 5%. Deviations: T is
 // the finish time of water-filling for B on its own model of every node, not a fitted
-// step time of equal replicas, so that every round waits for all in the prediction; B may
-// also fall below the batch that was named, where AdaptDL starts there; no accumulation of
-// gradients over several passes; a choice every so many rounds instead of every epoch.
+// step time of equal replicas, so that predicted rounds wait for all; B may also fall below
+// the named batch, which is AdaptDL's lower bound; gradients do not accumulate over several
+// passes; the choice is made every so many rounds instead of every epoch.
 type batchGoodput struct {
 	*waterFill
 	period      int
@@ -29,8 +29,9 @@ const (
 	goodputPays  = 1.05
 )
 
-// NewGoodput returns the rule, which chooses a batch every period rounds: within the
-// bounds of the cluster's Choices, or else a quarter and four times its global batch.
+// NewGoodput returns the rule that chooses a global batch every period rounds: within the
+// bounds of the cluster's Choices, else between a quarter of its global batch and four times
+// that.
 func NewGoodput(c *cluster.Cluster, period int, fill WaterFill) agent.Policy {
 	own := *c // its global batch changes
 	p := &batchGoodput{
@@ -57,7 +58,7 @@ func (p *batchGoodput) Decide(report *cluster.Report, present []bool, plan *clus
 		}
 	}
 	least, most := max(p.least, nodes), min(p.most, hold)
-	if least <= most { // or else the allocation says what is missing
+	if least <= most { // else the allocation returns the error
 		if _, known := p.noise.samples(); known && p.rounds%p.period == 0 {
 			p.choose(present, least, most)
 		}

@@ -5,16 +5,16 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// NewKofN is synchronous training with backup workers (Chen, Pan, Monga, Bengio and
+// NewKofN returns synchronous training with backup workers (Chen, Pan, Monga, Bengio and
 // Jozefowicz, "Revisiting distributed synchronous SGD", 2016): a round ends with the
 // gradients of the first K of N nodes. Deviations: a fixed grace follows; sizes are
 // water-filling's, not equal; late gradients are not dropped but taken when they come,
-// as the round rule has it, and count less.
+// by the round rule, and count less.
 func NewKofN(c *cluster.Cluster, rule cluster.Rule, fill WaterFill) agent.Policy {
 	return WithRule(newWaterFill(c, fill), rule)
 }
 
-// WithRule returns p under a fixed rule: every round ends by it.
+// WithRule returns p with a fixed rule by which every round ends.
 func WithRule(p agent.Policy, rule cluster.Rule) agent.Policy { return &ruled{p, rule} }
 
 // ruled is a policy whose rounds all end by one rule.

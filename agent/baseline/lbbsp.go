@@ -15,7 +15,7 @@ type lbbsp struct {
 	alloc   cluster.Allocator
 }
 
-// NewLBBSP returns the rule with its gain in (0, 1].
+// NewLBBSP returns LB-BSP with its gain in (0, 1].
 func NewLBBSP(c *cluster.Cluster, gain float64) agent.Policy {
 	return &lbbsp{cluster: c, gain: gain, speed: make([]float64, len(c.Nodes)), weights: make([]float64, len(c.Nodes))}
 }

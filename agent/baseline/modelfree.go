@@ -7,15 +7,15 @@ import (
 	"github.com/evenkeel/evenkeel/ddqn"
 )
 
-// ModelFree is reinforcement learning as it was applied to batch sizes before: one
-// shared agent changes every worker's batch from measured times alone, as in DYNAMIX
-// (2025), which we know from summaries. It shows what correcting a model is worth.
-// Deviations: the project's Double DQN in place of PPO; factors in place of numbers of
-// samples, so that one agent fits every size; a change every round; a fixed global
-// batch, so factors are relative to the others'. No profile is read; it starts from the
-// nameplates, as NewNameplate: uniform where they are unknown.
+// ModelFree is reinforcement learning as others have applied it to batch sizes: one shared
+// agent changes every worker's batch from measured times alone, as in DYNAMIX (2025), known
+// here from summaries. It shows what correcting a model is worth. Deviations: this
+// project's Double DQN instead of PPO; factors instead of numbers of samples, so that one
+// agent fits every size; a change every round; a fixed global batch, so that factors are
+// relative to the other nodes'. It reads no profile and starts from the nameplates like
+// NewNameplate, uniform if they are unknown.
 //
-// It is a Policy. Training uses Observe, Rows and Apply instead of Decide.
+// It implements agent.Policy. Training uses Observe, Rows and Apply instead of Decide.
 type ModelFree struct {
 	cluster *cluster.Cluster
 	actor   *ddqn.Actor
@@ -29,12 +29,12 @@ type ModelFree struct {
 	alloc   cluster.Allocator
 }
 
-// resized is what is kept of a node.
+// resized is the state of a node.
 type resized struct {
 	size        int // handed out last
 	change      float64
 	times       [4]float64 // log of the node's time over the fleet's mean, newest first
-	average     float64    // of these, over about ten rounds
+	average     float64    // moving average of times over about ten rounds
 	behind      float64    // log of the newest over the slowest node's
 	idle        float64    // share of the round
 	fresh, late bool
@@ -43,7 +43,7 @@ type resized struct {
 // ModelFreeFeatures is the width of ModelFree's rows.
 const ModelFreeFeatures = 18
 
-// ModelFreeFactors are its actions: what a node's share is multiplied by.
+// ModelFreeFactors are its actions: factors of a node's share.
 var ModelFreeFactors = []float64{0.8, 0.9, 0.97, 1, 1.03, 1.1, 1.25}
 
 // ModelFreeSpec is the shape of its network.
@@ -70,7 +70,7 @@ func NewModelFree(c *cluster.Cluster, net *ddqn.Network) *ModelFree {
 	return p
 }
 
-// Decide is Policy's.
+// Decide implements agent.Policy.
 func (p *ModelFree) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	if report != nil {
 		p.Observe(report)
@@ -83,7 +83,7 @@ func (p *ModelFree) Decide(report *cluster.Report, present []bool, plan *cluster
 	return p.Apply(p.actions, present, plan.Sizes)
 }
 
-// Observe takes in the report of a round.
+// Observe processes the report of a round.
 func (p *ModelFree) Observe(report *cluster.Report) {
 	mean, square, slowest, seen, taking := 0.0, 0.0, 0.0, 0.0, 0.0
 	wait := max(report.Wait.Seconds(), 1e-9)
@@ -147,8 +147,8 @@ func (p *ModelFree) Apply(actions []int, present []bool, sizes []int) error {
 	if err := p.alloc.Proportional(p.cluster, present, p.weights, sizes); err != nil {
 		return err
 	}
-	// Weights stay what they led to: a node at its limit must not gather more, nor one
-	// at a single sample less.
+	// Weights follow the sizes they led to: a node at its limit must not accumulate weight,
+	// nor one at a single sample lose it.
 	count, free, weight := 0.0, 0.0, 0.0
 	for i, b := range sizes {
 		if b > 0 {

@@ -5,11 +5,11 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Oracle configures a policy that is told the truth: a bound, not a competitor.
+// Oracle configures a policy that knows the true rates: a bound, not a competitor.
 type Oracle struct {
-	Lag    int     // rounds its knowledge is old: 0 the state oracle, 1 the lag-1 oracle
-	Once   bool    // it looks at the first round only: the static oracle
-	Margin float64 // room in true deviations of each node's noise
+	Lag    int     // age of its knowledge in rounds: 0 for the state oracle, 1 for the lag-1 oracle
+	Once   bool    // it knows only the first round: the static oracle
+	Margin float64 // safety margin, in true standard deviations of each node's noise
 }
 
 type oracle struct {
@@ -24,7 +24,7 @@ type oracle struct {
 }
 
 // NewOracle returns the oracle. It knows the true rates but not the noise of a round.
-// In the first round the lag-1 oracle knows the profiles only.
+// In the first round the lag-1 oracle knows only the profiles.
 func NewOracle(c *cluster.Cluster, truth TruthSource, config Oracle) agent.Policy {
 	c = c.Revealed()
 	o := &oracle{config: config, cluster: c, truth: truth, base: make([]cluster.Performance, len(c.Nodes)), perf: c.Nominal(), last: make([]float64, len(c.Nodes))}
@@ -53,7 +53,7 @@ func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) e
 	return err
 }
 
-// TruthSource is a Runner that knows its nodes' real state: the simulator.
+// TruthSource knows the nodes' true state. The simulator does.
 type TruthSource interface {
 	Truth() cluster.Truth
 }

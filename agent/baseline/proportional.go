@@ -8,7 +8,7 @@ import (
 )
 
 // proportional is OmniLearn's control (Tyagi & Sharma, TPDS 2025): c = b*mean(t)/t,
-// kept at b where |c-b|/c stays below the dead band. It knows no profile and starts
+// unchanged while |c-b|/c stays below the dead band. It knows no profile and starts
 // uniform, as published.
 type proportional struct {
 	cluster  *cluster.Cluster
@@ -21,12 +21,13 @@ type proportional struct {
 	alloc    cluster.Allocator
 }
 
-// NewProportional returns the rule with its two knobs: its authors use one epoch and
-// 0.2; every round and 0 is the best-tuned form in most scenarios.
+// NewProportional returns proportional control, which changes sizes every period rounds.
+// Its authors use one epoch and a dead band of 0.2; every round and 0 do best in most
+// scenarios.
 func NewProportional(c *cluster.Cluster, period int, deadBand float64) agent.Policy {
 	n := len(c.Nodes)
 	p := &proportional{cluster: c, period: period, deadBand: deadBand, weights: make([]float64, n), elapsed: make([]float64, n), counts: make([]int, n)}
-	// In samples, as later weights: a node that is not measured at once, or joins late,
+	// In samples, like later weights: a node that joins late, or is not measured at once,
 	// keeps an even share.
 	for i := range p.weights {
 		p.weights[i] = float64(c.GlobalBatch) / float64(n)

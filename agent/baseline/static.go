@@ -12,11 +12,12 @@ type static struct {
 	alloc   cluster.Allocator
 }
 
-// NewUniform gives every node the same size: what trainers do without a tuner.
+// NewUniform returns the policy that gives every node the same size, as trainers do without
+// a tuner.
 func NewUniform(c *cluster.Cluster) agent.Policy { return &static{cluster: c} }
 
-// NewNameplate deals in proportion to the devices' data-sheet speed: what people do
-// by hand.
+// NewNameplate returns the policy that deals in proportion to the devices' data-sheet speed,
+// as people do by hand.
 func NewNameplate(c *cluster.Cluster) agent.Policy {
 	return &static{cluster: c, weights: nameplates(c)}
 }

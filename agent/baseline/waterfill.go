@@ -7,14 +7,14 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// WaterFill configures the model-based rule: equal predicted finish times
-// (Cannikin's OptPerf, Middleware 2024) from performance parameters that are kept by
-// a moving average of each node's slowdown against its profile.
+// WaterFill configures the model-based rule: equal predicted finish times (Cannikin's
+// OptPerf, Middleware 2024). The performance parameters follow a moving average of each
+// node's slowdown against its profile.
 type WaterFill struct {
 	Gain   float64 `json:"gain"`             // of the newest measurement, (0, 1]
-	Margin float64 `json:"margin"`           // room for noise, in deviations of the node's residuals, >= 0
-	CUSUM  float64 `json:"cusum,omitempty"`  // jump to the newest measurement once the residuals' cumulative sum passes this many deviations; 0: never
-	Forget float64 `json:"forget,omitempty"` // fit overhead and seconds per sample by least squares with this forgetting factor instead; 0: keep the profile's shape
+	Margin float64 `json:"margin"`           // safety margin for noise, in standard deviations of the node's residuals, >= 0
+	CUSUM  float64 `json:"cusum,omitempty"`  // cumulative sum of the residuals, in standard deviations, from which the newest measurement replaces the average; 0: never
+	Forget float64 `json:"forget,omitempty"` // instead fit overhead and seconds per sample by least squares with this forgetting factor; 0: keep the profile's shape
 }
 
 // waterFill is the rule at work.
@@ -35,7 +35,8 @@ type waterNode struct {
 	fit       *cluster.LeastSquares // nil: the profile's shape is kept
 }
 
-// residualRate is how fast the residuals' variance follows, for every rule alike.
+// residualRate is the rate of the moving average of the residuals' variance, the same for
+// every rule.
 const residualRate = 0.05
 
 // NewWaterFill returns the rule for c.
@@ -52,7 +53,7 @@ func newWaterFill(c *cluster.Cluster, config WaterFill) *waterFill {
 	return p
 }
 
-// forgetting is the factor used for a node without a profile where none was chosen.
+// forgetting returns the factor for a node without a profile, by default 0.98.
 func forgetting(factor float64) float64 {
 	if factor == 0 {
 		return 0.98
@@ -77,7 +78,7 @@ func (p *waterFill) observe(report *cluster.Report) {
 func (p *waterFill) update(i int, r *cluster.NodeReport) {
 	n, node := &p.nodes[i], &p.cluster.Nodes[i]
 	if !r.Measured() {
-		// A late node's time is only bounded from below: believe at least the bound.
+		// A late node's time has only a lower bound: believe at least that.
 		if r.Status == cluster.Late && r.Size > 0 {
 			n.slowdown = max(n.slowdown, node.Slowness(n.base, r))
 			p.set(i)
@@ -102,7 +103,7 @@ func (p *waterFill) update(i int, r *cluster.NodeReport) {
 	}
 	gain := p.config.Gain
 	if n.count == 1 {
-		gain = 1 // any start beats averaging with the data sheet
+		gain = 1 // any measurement beats an average with the data sheet
 	}
 	if p.config.CUSUM > 0 && n.count > 1 {
 		z := residual / math.Sqrt(n.variance)
@@ -112,15 +113,15 @@ func (p *waterFill) update(i int, r *cluster.NodeReport) {
 		}
 	}
 	n.slowdown += gain * (measured - n.slowdown)
-	// Where a line is fitted, measurements near it bend it, and others move the slowdown:
-	// a spell of slowness says nothing about the line.
+	// Where a line is fitted, measurements near it refine it; others only move the slowdown,
+	// because a slow period says nothing about the line.
 	if n.fit != nil && (p.config.Forget > 0 || n.count <= 8 || math.Abs(measured-1) <= 4*math.Sqrt(n.variance)) {
 		p.learn(i, r)
 	}
 	p.set(i)
 }
 
-// learn lets the line of a node follow its newest time.
+// learn adds a node's newest time to its fitted line.
 func (p *waterFill) learn(i int, r *cluster.NodeReport) {
 	n, node := &p.nodes[i], &p.cluster.Nodes[i]
 	n.fit.Add(node.Work(float64(r.Size)), r.Seconds)
