@@ -30,15 +30,15 @@ type Config struct {
 	Cases      []Case
 	Scenarios  []Scenario
 	Policies   []Spec
-	Trained    *agent.Trained // for ddqn
-	Seeds      int            // judged on seeds 0..Seeds-1
+	Trained    *agent.Trained // for the policy ddqn
+	Seeds      int            // judged on seeds 0 to Seeds-1
 	TuneSeeds  int            // hyperparameters are tuned on as many others; zero: 10
 	Rounds     int            // per run
 	Clock      func() time.Time
-	Progressed func(done, total int) // told after every run; may be nil; called by one goroutine at a time
+	Progressed func(done, total int) // called after every run, by one goroutine at a time; may be nil
 }
 
-// Ratios are the progress of each seed, of which Progress is the mean.
+// Ratios returns the progress of each seed. Progress is their mean.
 func (r *Result) Ratios() []float64 { return r.ratios }
 
 // Scenario is a set of conditions with its name.
@@ -72,17 +72,17 @@ type Result struct {
 	ratios []float64 // per seed
 }
 
-// tuneOffset keeps the seeds of tuning apart from those of judging.
+// tuneOffset separates the seeds of tuning from those of judging.
 const tuneOffset = 1 << 32
 
-// Compare runs every policy on every case, scenario and seed, each tuned beforehand,
-// for that case and scenario, on seeds of their own. Runs of one seed face the same
-// cluster, so differences are paired. Lines come case by case, scenario by scenario,
-// policy by policy; with several cases, lines over all of them (cluster "all") follow.
-// If ctx is done Compare returns its error, with the lines of what was finished.
+// Compare runs every policy on every case, scenario and seed. Policies with
+// hyperparameters are tuned before, for each case and scenario, on other seeds. Runs of one
+// seed face the same cluster, so differences are paired. Results are ordered by case,
+// scenario and policy; with several cases, results over all of them (cluster "all") follow.
+// If ctx is done Compare returns its error with the results of the finished cells.
 func Compare(ctx context.Context, config Config) ([]Result, error) {
 	if config.Seeds < 1 || config.Rounds < 1 {
-		return nil, fmt.Errorf("evaluation: a comparison over %d seeds of %d rounds; at least one of each is needed", config.Seeds, config.Rounds)
+		return nil, fmt.Errorf("evaluation: %d seeds of %d rounds; at least one of each is needed", config.Seeds, config.Rounds)
 	}
 	if config.TuneSeeds == 0 {
 		config.TuneSeeds = 10
@@ -133,57 +133,29 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 	}
 	for seed, r := range base[0] {
 		if !(r.score.Goodput > 0) {
-			return nil, fmt.Errorf("seed %d: not one sample was accepted in %d rounds, even by the oracle; there is nothing to compare", seed, c.config.Rounds)
+			return nil, fmt.Errorf("seed %d: no sample was accepted in %d rounds, even by the oracle; there is nothing to compare", seed, c.config.Rounds)
 		}
 	}
 	var lines []Result
 	tuned := map[string]int{}
 	for k := range c.config.Policies {
 		p := &c.config.Policies[k]
-		like := cmp.Or(p.Like, p.Name)
-		knob, known := tuned[like]
-		switch {
-		case known:
-			c.skip(p.mostTried() * c.config.TuneSeeds)
-		case p.Points() > 1:
-			if knob, err = c.tune(ctx, cs, sc, p); err != nil {
-				return nil, err
-			}
-			tuned[like] = knob
+		point, err := c.tuneOnce(ctx, cs, sc, p, tuned)
+		if err != nil {
+			return nil, err
 		}
 		runs := base
 		if p.Name != oracle.Name {
-			if runs, err = c.runs(ctx, cs, sc, p, p.judged(knob), 0, c.config.Seeds); err != nil {
+			if runs, err = c.runs(ctx, cs, sc, p, p.judged(point), 0, c.config.Seeds); err != nil {
 				return nil, err
 			}
 		}
 		r := Result{Cluster: cs.Name, Scenario: sc.Name, Policy: p.Name, Nodes: len(cs.Cluster.Nodes), Seeds: c.config.Seeds, Rounds: c.config.Rounds, Bound: p.Bound}
 		if len(p.Hyperparameters) > 0 {
 			fixed := Spec{Hyperparameters: p.Hyperparameters[p.Hindsight:]}
-			r.Knobs = fixed.Text(knob % fixed.Points())
+			r.Knobs = fixed.Text(point % fixed.Points())
 		}
-		var times []time.Duration
-		for i := range runs[0] {
-			run := runs[0][i]
-			for _, other := range runs[1:] { // in hindsight
-				if other[i].score.Goodput > run.score.Goodput {
-					run = other[i]
-				}
-			}
-			r.ratios = append(r.ratios, run.score.Goodput/base[0][i].score.Goodput)
-			r.Waiting += run.score.Waiting / float64(len(runs[0]))
-			r.Freshness += run.score.Freshness / float64(len(runs[0]))
-			r.Fallback += run.fallback / float64(len(runs[0]))
-			r.Energy += run.score.Energy / float64(len(runs[0]))
-			times = append(times, run.times...)
-		}
-		slices.Sort(times)
-		if len(times) > 0 {
-			r.P50 = float64(times[len(times)/2]) / 1e3
-			r.P99 = float64(times[len(times)*99/100]) / 1e3
-		}
-		i := stats.Bootstrap([][]float64{r.ratios})
-		r.Progress, r.Low, r.High = i.Mean, i.Low, i.High
+		r.summarize(runs, base[0])
 		lines = append(lines, r)
 	}
 	for k := range lines {
@@ -192,17 +164,64 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 	return lines, nil
 }
 
-type run struct {
-	score    Score
-	times    []time.Duration
-	fallback float64
+// tuneOnce returns the point of p's grid to judge: that of the policy it is like if tuned,
+// by name, has one, else the result of tuning, which it adds.
+func (c *comparison) tuneOnce(ctx context.Context, cs Case, sc Scenario, p *Spec, tuned map[string]int) (int, error) {
+	like := cmp.Or(p.Like, p.Name)
+	if point, known := tuned[like]; known {
+		c.skip(p.mostTried() * c.config.TuneSeeds)
+		return point, nil
+	}
+	if p.Points() == 1 {
+		return 0, nil
+	}
+	point, err := c.tune(ctx, cs, sc, p)
+	if err != nil {
+		return 0, err
+	}
+	tuned[like] = point
+	return point, nil
 }
 
-// runs plays a policy with each of the knobs on each seed, on all processors.
-func (c *comparison) runs(ctx context.Context, cs Case, sc Scenario, p *Spec, knobs []int, offset uint64, seeds int) ([][]run, error) {
+// summarize fills in the result of a policy's runs, of several points by seed, relative to
+// the state oracle's runs. On each seed the best point counts.
+func (r *Result) summarize(runs [][]run, oracle []run) {
+	var times []time.Duration
+	for i := range runs[0] {
+		run := runs[0][i]
+		for _, other := range runs[1:] {
+			if other[i].score.Goodput > run.score.Goodput {
+				run = other[i]
+			}
+		}
+		r.ratios = append(r.ratios, run.score.Goodput/oracle[i].score.Goodput)
+		r.Waiting += run.score.Waiting / float64(len(runs[0]))
+		r.Freshness += run.score.Freshness / float64(len(runs[0]))
+		r.Fallback += run.fallback / float64(len(runs[0]))
+		r.Energy += run.score.Energy / float64(len(runs[0]))
+		times = append(times, run.times...)
+	}
+	slices.Sort(times)
+	if len(times) > 0 {
+		r.P50 = float64(times[len(times)/2]) / 1e3
+		r.P99 = float64(times[len(times)*99/100]) / 1e3
+	}
+	i := stats.Bootstrap([][]float64{r.ratios})
+	r.Progress, r.Low, r.High = i.Mean, i.Low, i.High
+}
+
+// run is the outcome of one run of a policy.
+type run struct {
+	score    Score
+	times    []time.Duration // of decisions
+	fallback float64         // share of the agent's decisions left to the model
+}
+
+// runs plays a policy at each of the points on each seed, on all processors.
+func (c *comparison) runs(ctx context.Context, cs Case, sc Scenario, p *Spec, points []int, offset uint64, seeds int) ([][]run, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	out := make([][]run, len(knobs))
+	out := make([][]run, len(points))
 	for k := range out {
 		out[k] = make([]run, seeds)
 	}
@@ -216,14 +235,14 @@ func (c *comparison) runs(ctx context.Context, cs Case, sc Scenario, p *Spec, kn
 					continue // drain
 				}
 				k, seed := t/seeds, t%seeds
-				if out[k][seed], err = c.play(ctx, cs, sc, p, knobs[k], offset+uint64(seed)); err != nil {
+				if out[k][seed], err = c.play(ctx, cs, sc, p, points[k], offset+uint64(seed)); err != nil {
 					cancel()
 				}
 			}
 			errs <- err
 		}()
 	}
-	for t := range len(knobs) * seeds {
+	for t := range len(points) * seeds {
 		tasks <- t
 	}
 	close(tasks)
@@ -236,10 +255,10 @@ func (c *comparison) runs(ctx context.Context, cs Case, sc Scenario, p *Spec, kn
 	return out, first
 }
 
-func (c *comparison) play(ctx context.Context, cs Case, sc Scenario, p *Spec, knob int, seed uint64) (run, error) {
+func (c *comparison) play(ctx context.Context, cs Case, sc Scenario, p *Spec, point int, seed uint64) (run, error) {
 	var r run
 	s := sim.New(cs.Cluster, sc.Conditions, seed)
-	policy := p.New(cs.Cluster, s, c.config.Trained, cs.Weights, knob)
+	policy := p.New(cs.Cluster, s, c.config.Trained, cs.Weights, point)
 	var each func(agent.Round)
 	if c.config.Clock != nil && seed < tuneOffset {
 		each = func(round agent.Round) { r.times = append(r.times, round.Decision) }
@@ -258,7 +277,7 @@ func (c *comparison) play(ctx context.Context, cs Case, sc Scenario, p *Spec, kn
 	return r, err
 }
 
-// pool adds, for every scenario and policy, the line over all cases: the mean over
+// pool returns, for every scenario and policy, the result over all cases: the mean over
 // cases, with intervals from a bootstrap that resamples seeds within each case.
 func pool(lines []Result, config Config) []Result {
 	var pooled []Result

@@ -119,16 +119,16 @@ func TestComparisonIsPaired(t *testing.T) {
 // the seed.
 type spy struct {
 	mu   sync.Mutex
-	seen map[int][]float64 // by knob
+	seen map[int][]float64 // by point
 }
 
 func (s *spy) spec() Spec {
 	return Spec{Name: "spy", About: "a test's", Hyperparameters: []Hyperparameter{{Values: []string{"even", "better"}}},
-		create: func(c *cluster.Cluster, simulator *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, knob int) agent.Policy {
+		create: func(c *cluster.Cluster, simulator *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, point int) agent.Policy {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.seen[knob] = append(s.seen[knob], simulator.Truth().Slowdown[0])
-			if knob == 1 {
+			s.seen[point] = append(s.seen[point], simulator.Truth().Slowdown[0])
+			if point == 1 {
 				return baseline.NewOracle(c, simulator, baseline.Oracle{})
 			}
 			return baseline.NewUniform(c)
@@ -151,22 +151,22 @@ func TestTuningSeedsAreNotJudgingSeeds(t *testing.T) {
 	for seed := range uint64(4) {
 		judged = append(judged, sim.New(config.Cases[0].Cluster, config.Scenarios[0].Conditions, seed).Truth().Slowdown[0])
 	}
-	// Both knobs saw the tuning seeds, the chosen one the judging seeds as well.
+	// Both points saw the tuning seeds, the chosen one the judging seeds as well.
 	tuned = s.seen[0]
 	chosen := slices.Concat(tuned, judged)
 	slices.Sort(chosen)
 	slices.Sort(s.seen[1])
 	if len(tuned) != 3 || !slices.Equal(chosen, s.seen[1]) {
-		t.Errorf("the knobs saw %v and %v, judged are %v", tuned, s.seen[1], judged)
+		t.Errorf("the points saw %v and %v, judged are %v", tuned, s.seen[1], judged)
 	}
 	for _, v := range tuned {
 		if slices.Contains(judged, v) {
-			t.Errorf("a knob was tuned on a judging seed")
+			t.Errorf("a point was tuned on a judging seed")
 		}
 	}
-	knob, err := Tune(context.Background(), config, config.Cases[0], config.Scenarios[0], &config.Policies[0])
-	if err != nil || knob != 1 {
-		t.Errorf("Tune: %d, %v", knob, err)
+	point, err := Tune(context.Background(), config, config.Cases[0], config.Scenarios[0], &config.Policies[0])
+	if err != nil || point != 1 {
+		t.Errorf("Tune: %d, %v", point, err)
 	}
 }
 

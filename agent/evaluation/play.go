@@ -14,7 +14,7 @@ type Score struct {
 	Goodput   float64 `json:"goodput"`          // counted samples per second x statistical efficiency
 	Waiting   float64 `json:"waiting"`          // share of the nodes' time spent idle, 0..1
 	Freshness float64 `json:"freshness"`        // share of accepted samples computed on the round's own model, 0..1
-	Energy    float64 `json:"energy,omitempty"` // joules per counted sample, of the nodes whose power is known; 0: none is, or nothing was accepted
+	Energy    float64 `json:"energy,omitempty"` // joules per counted sample of the nodes whose power is known; 0: no power is known, or nothing was accepted
 	Rounds    int     `json:"rounds"`
 	Seconds   float64 `json:"seconds"` // simulated
 }
@@ -22,11 +22,11 @@ type Score struct {
 // Meter adds up a Score round by round.
 type Meter struct {
 	seconds, effective, idle, nodeTime, accepted, aged float64
-	joules, powered                                    float64 // drawn, and counted samples, of nodes whose power is known
+	joules, powered                                    float64 // energy and counted samples of the nodes whose power is known
 	rounds                                             int
 }
 
-// Add counts one round, efficiency being its statistical efficiency.
+// Add adds a round with its statistical efficiency.
 func (m *Meter) Add(report *cluster.Report, efficiency float64) {
 	wait := report.Wait.Seconds()
 	m.rounds++
@@ -48,7 +48,7 @@ func (m *Meter) Add(report *cluster.Report, efficiency float64) {
 	}
 }
 
-// Score is the sum so far.
+// Score returns the score of the rounds so far.
 func (m *Meter) Score() Score {
 	s := Score{Rounds: m.rounds, Seconds: m.seconds, Freshness: 1}
 	if m.seconds > 0 {
@@ -66,8 +66,8 @@ func (m *Meter) Score() Score {
 	return s
 }
 
-// Play runs a policy on a simulated cluster for so many rounds. each, if not nil, sees
-// every round; with a clock, decisions are timed.
+// Play runs a policy on a simulated cluster. It calls each, if not nil, after every round,
+// and measures decisions if there is a clock.
 func Play(ctx context.Context, c *cluster.Cluster, s *sim.Simulator, p agent.Policy, rounds int, clock func() time.Time, each func(agent.Round)) (Score, error) {
 	var m Meter
 	ctl := agent.Control{Cluster: c, Runner: s, Policy: p, Clock: clock}

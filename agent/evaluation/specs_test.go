@@ -62,10 +62,10 @@ func sites(t testing.TB) []site {
 }
 
 // rounds runs a policy and returns all sizes, checked.
-func (s *site) rounds(t *testing.T, p *Spec, trained *agent.Trained, knob int, conditions cluster.Conditions, n int) [][]int {
+func (s *site) rounds(t *testing.T, p *Spec, trained *agent.Trained, point int, conditions cluster.Conditions, n int) [][]int {
 	t.Helper()
 	simulator := sim.New(s.truth, conditions, 17)
-	ctl := agent.Control{Cluster: s.seen, Runner: simulator, Policy: p.New(s.seen, simulator, trained, agenttest.Speed, knob)}
+	ctl := agent.Control{Cluster: s.seen, Runner: simulator, Policy: p.New(s.seen, simulator, trained, agenttest.Speed, point)}
 	var all [][]int
 	for range n {
 		present := slices.Clone(simulator.Present())
@@ -110,10 +110,10 @@ func TestEveryPolicyEverywhere(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			for k, s := range sites(t) {
 				for j, name := range cluster.Presets() {
-					knob := 37 * (7*j + 3*k) % p.Points()
+					point := 37 * (7*j + 3*k) % p.Points()
 					conditions := agenttest.Conditions(t, name)
-					first := s.rounds(t, &p, trained, knob, conditions, 40)
-					if j == k%3 && !slices.EqualFunc(first, s.rounds(t, &p, trained, knob, conditions, 40), slices.Equal) {
+					first := s.rounds(t, &p, trained, point, conditions, 40)
+					if j == k%3 && !slices.EqualFunc(first, s.rounds(t, &p, trained, point, conditions, 40), slices.Equal) {
 						t.Errorf("%s, %s: two runs differ", s.name, name)
 					}
 				}
@@ -165,7 +165,7 @@ func TestSpecsTable(t *testing.T) {
 		for k := range c.Points() {
 			text := c.Text(k)
 			if texts[text] {
-				t.Errorf("%s: knobs %q twice", c.Name, text)
+				t.Errorf("%s: hyperparameters %q twice", c.Name, text)
 			}
 			texts[text] = true
 		}

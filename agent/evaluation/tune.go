@@ -78,10 +78,10 @@ func block(params []Hyperparameter, point, first, end int) []int {
 	return points
 }
 
-// whole says whether every point of the grid is tried.
+// whole reports whether tuning tries every point of the grid.
 func (p *Spec) whole() bool { return len(p.Hyperparameters) < 2 || p.Points() <= exhaustive }
 
-// mostTried is how many points tuning tries at most.
+// mostTried is the most points that tuning tries.
 func (p *Spec) mostTried() int {
 	if p.whole() {
 		return p.Points()
@@ -94,10 +94,10 @@ func (p *Spec) mostTried() int {
 }
 
 // Tune returns the point of p's grid that reaches the highest goodput on
-// config.TuneSeeds seeds, which are never seeds 0 to 2^32-1; where the grid is a product
-// of several hyperparameters with more than 60 points, the highest that coordinate descent
-// meets: from their starts, two sweeps in which each in turn is set to its best value. Of
-// config it reads only TuneSeeds, Rounds, Trained and Progressed.
+// config.TuneSeeds seeds, which are never seeds 0 to 2^32-1. If the grid is a product
+// of several hyperparameters with more than 60 points, it is the highest that coordinate
+// descent meets: from their starts, two sweeps set each in turn to its best value. Of config
+// it reads only TuneSeeds, Rounds, Trained and Progressed.
 func Tune(ctx context.Context, config Config, cs Case, sc Scenario, p *Spec) (int, error) {
 	if config.TuneSeeds == 0 {
 		config.TuneSeeds = 10
@@ -123,7 +123,7 @@ func (c *comparison) tune(ctx context.Context, cs Case, sc Scenario, p *Spec) (i
 	return point, err
 }
 
-// skip takes runs that are not needed off the total.
+// skip subtracts runs that are not needed from the total.
 func (c *comparison) skip(runs int) {
 	c.mu.Lock()
 	c.total -= runs
@@ -140,8 +140,8 @@ type search struct {
 	means     map[int]float64 // goodput over the reference's, summed over seeds
 }
 
-// best tries the points that were not tried yet and returns the best of all given, the
-// first of equals.
+// best tries the points that were not tried yet and returns the best of those given, the
+// first of several.
 func (s *search) best(ctx context.Context, points []int) (int, error) {
 	var untried []int
 	for _, k := range points {

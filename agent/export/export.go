@@ -1,13 +1,15 @@
-// Package export hands micro-batch sizes to trainers.
+// Package export writes micro-batch sizes in the forms that trainers read.
 //
-//	s := export.New(c, sizes)                        // sizes as cluster.Allocate wrote them
-//	err := s.ScaleLearningRate("sqrt", 256, 0)       // where the batch is another than the user's
-//	err = export.Save("sizes.json", "json", s)       // or Write, to any writer
-//	for _, f := range export.Formats() { ... }       // json, yaml, csv, torchrun, deepspeed, kubernetes
-//	s, err = export.Read(file)                       // the json form back, checked
+//	s := export.New(c, sizes)                  // sizes as cluster.Allocate wrote them
+//	err := s.ScaleLearningRate("sqrt", 256, 0) // if the batch differs from the user's
+//	err = export.Save("sizes.json", "json", s) // or Write, to any writer
+//	s, err = export.Read(file)                 // reads and checks the json form
+//
+// See the Example. [Formats] lists the forms: json, yaml, csv, torchrun, deepspeed and
+// kubernetes.
 //
 // The nodes that take part are the ranks of the training job, in their order in the
-// file: [Sizes.Ranks] is indexed by rank. Each comes with its gradient weight, for
+// cluster: [Sizes.Ranks] is indexed by rank. Each comes with its gradient weight, because
 // trainers average gradients equally over ranks whatever their batch.
 //
 // docs/reference/formats/sizes.md describes every form, docs/guides/trainers.md their use.
@@ -27,23 +29,24 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// Version is that of the sizes format.
-const Version = 2
+// version is that of the sizes format.
+const version = 2
 
-// Limits of what Read takes and Validate lets pass.
+// Limits of what Read and Validate accept.
 const (
-	MaxFileBytes = 64 << 20
-	MaxName      = 253 // bytes of a node's, device's or workload's name
+	maxFileBytes = 64 << 20
+	maxName      = 253 // bytes of a node's, device's or workload's name
 	maxProblems  = 20  // listed at once
 )
 
-// Errors that the functions of this package wrap.
+// Errors that the functions of this package wrap. All are bad input.
 var (
-	ErrSizes    = errors.New("export: bad sizes")
-	ErrFormat   = errors.New("export: unknown format")
-	ErrTooLarge = errors.New("export: too large for the format")
+	ErrSizes    = badinput.New("export: bad sizes")
+	ErrFormat   = badinput.New("export: unknown format")
+	ErrTooLarge = badinput.New("export: too large for the format")
 )
 
 //go:embed sizes.schema.json
@@ -54,11 +57,11 @@ func Schema() []byte { return bytes.Clone(schema) }
 
 // Sizes says how many samples each node trains on in a round.
 type Sizes struct {
-	Version     int    `json:"version"`      // Version
+	Version     int    `json:"version"`      // of the format
 	Workload    string `json:"workload"`     // as in the cluster file
 	GlobalBatch int    `json:"global_batch"` // samples per round over all nodes, >= 1
-	// ReferenceBatch is what the user's learning rate is meant for, in samples. It and
-	// the next two are there where a factor is asked, or zero; see ScaleLearningRate.
+	// ReferenceBatch is the batch that the user's learning rate is meant for, in samples. It
+	// and the next two fields are zero without a factor; see ScaleLearningRate.
 	ReferenceBatch      int     `json:"reference_batch,omitempty"`
 	LearningRateScaling string  `json:"learning_rate_scaling,omitempty"` // of Scalings
 	LearningRateFactor  float64 `json:"learning_rate_factor,omitempty"`  // (0, 1000]
@@ -70,19 +73,19 @@ type Node struct {
 	Name       string `json:"name"`        // unique
 	Device     string `json:"device"`      // device type
 	MicroBatch int    `json:"micro_batch"` // samples per round; 0: the node takes no part and has no rank
-	// GradientWeight is micro_batch x ranks / global_batch: what a rank multiplies its
-	// mean loss by, so that an equal average over ranks is the mean over samples.
+	// GradientWeight is micro_batch x ranks / global_batch. A rank multiplies its mean loss
+	// by it, so that an equal average over ranks is the mean over samples.
 	GradientWeight float64 `json:"gradient_weight"`
-	// Limit is the largest micro-batch the node's memory holds; 0: not known. It is
-	// checked, not written.
+	// Limit is the largest micro-batch that the node's memory holds; 0: unknown. Validate
+	// checks it; files do not hold it.
 	Limit int `json:"-"`
 }
 
 // New pairs the cluster's nodes with their sizes (0: absent) and computes the gradient
-// weights. It checks nothing, Validate does. With another number of sizes than nodes
-// the result has no nodes.
+// weights. It leaves checks to Validate. If the numbers of sizes and nodes differ, the
+// result has no nodes.
 func New(c *cluster.Cluster, sizes []int) Sizes {
-	s := Sizes{Version: Version, Workload: c.Workload, GlobalBatch: c.GlobalBatch}
+	s := Sizes{Version: version, Workload: c.Workload, GlobalBatch: c.GlobalBatch}
 	if len(sizes) != len(c.Nodes) {
 		return s
 	}
@@ -105,7 +108,7 @@ func weight(micro, ranks, global int) float64 {
 	return float64(micro) * float64(ranks) / float64(global)
 }
 
-// Ranks are the nodes that take part; the index is the rank.
+// Ranks returns the nodes that take part; the index is the rank.
 func (s Sizes) Ranks() []Node {
 	out := make([]Node, 0, len(s.Nodes))
 	for _, n := range s.Nodes {
@@ -116,8 +119,7 @@ func (s Sizes) Ranks() []Node {
 	return out
 }
 
-// Validate reports what is wrong, each fault with the path of its field; the error
-// wraps ErrSizes.
+// Validate reports every fault with the path of its field. The error wraps ErrSizes.
 func (s Sizes) Validate() error {
 	var errs []error
 	bad := func(path, format string, args ...any) {
@@ -127,14 +129,14 @@ func (s Sizes) Validate() error {
 	}
 	text := func(path, v string) {
 		switch {
-		case v == "" || len(v) > MaxName:
-			bad(path, "%d bytes; it must have 1 to %d", len(v), MaxName)
+		case v == "" || len(v) > maxName:
+			bad(path, "%d bytes; it must have 1 to %d", len(v), maxName)
 		case !printable(v):
-			bad(path, "%q holds characters that cannot be printed", v)
+			bad(path, "%q holds unprintable characters", v)
 		}
 	}
-	if s.Version != Version {
-		bad("version", "is %d; this program knows version %d", s.Version, Version)
+	if s.Version != version {
+		bad("version", "is %d; this program reads version %d", s.Version, version)
 	}
 	text("workload", s.Workload)
 	if s.GlobalBatch < 1 || s.GlobalBatch > cluster.MaxGlobalBatch {
@@ -173,7 +175,7 @@ func (s Sizes) Validate() error {
 	return errors.Join(errs...)
 }
 
-// printable also keeps every form readable by line: no line break of any script passes.
+// printable rejects line breaks of any script too, which keeps every form readable by line.
 func printable(v string) bool {
 	for _, r := range v {
 		if !unicode.IsPrint(r) {
@@ -183,15 +185,15 @@ func printable(v string) bool {
 	return utf8.ValidString(v)
 }
 
-// Read reads the json form, at most MaxFileBytes of it, and validates. Unknown fields
-// and anything after the object are errors; all but those of r wrap ErrSizes.
+// Read reads the json form, at most 64 MiB, and validates it. Unknown fields and anything
+// after the object are errors. All errors except those of r wrap ErrSizes.
 func Read(r io.Reader) (Sizes, error) {
-	data, err := io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
+	data, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return Sizes{}, fmt.Errorf("export: %w", err)
 	}
-	if len(data) > MaxFileBytes {
-		return Sizes{}, fmt.Errorf("%w: larger than %d bytes", ErrSizes, MaxFileBytes)
+	if len(data) > maxFileBytes {
+		return Sizes{}, fmt.Errorf("%w: larger than %d bytes", ErrSizes, maxFileBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -209,8 +211,8 @@ func Read(r io.Reader) (Sizes, error) {
 	return s, nil
 }
 
-// Write validates s and writes it in the named format, in one piece. An unknown name
-// wraps ErrFormat, sizes that the format cannot hold wrap ErrTooLarge.
+// Write validates s and writes it in the named format with one call of w.Write. The error
+// wraps ErrFormat if the name is unknown and ErrTooLarge if the format cannot hold s.
 func Write(w io.Writer, format string, s Sizes) error {
 	data, err := encode(format, s)
 	if err != nil {
@@ -220,7 +222,7 @@ func Write(w io.Writer, format string, s Sizes) error {
 	return err
 }
 
-// Save is Write to the file at path, which is replaced only by a complete one.
+// Save writes s to the file at path, which it replaces only by a complete one.
 func Save(path, format string, s Sizes) error {
 	data, err := encode(format, s)
 	if err != nil {

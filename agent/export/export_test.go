@@ -56,7 +56,7 @@ func TestFormats(t *testing.T) {
 
 // sizes draws valid sizes, some nodes absent, some with a learning rate.
 func sizes(t *rapid.T) Sizes {
-	name := rapid.StringOfN(rapid.RuneFrom([]rune("ab0-_. '\"$`\\:#{}[],&*!|>%@~éλ🙂=")), 1, 12, MaxName)
+	name := rapid.StringOfN(rapid.RuneFrom([]rune("ab0-_. '\"$`\\:#{}[],&*!|>%@~éλ🙂=")), 1, 12, maxName)
 	c := &cluster.Cluster{Workload: name.Draw(t, "workload")}
 	names := rapid.SliceOfNDistinct(name, 1, 20, rapid.ID[string]).Draw(t, "names")
 	batch := make([]int, len(names))
@@ -279,9 +279,9 @@ func TestValidate(t *testing.T) {
 		"global_batch: is 0":                    func(s *Sizes) { s.GlobalBatch = 0 },
 		"workload: 0 bytes":                     func(s *Sizes) { s.Workload = "" },
 		"nodes[0].device: 254 bytes":            func(s *Sizes) { s.Nodes[0].Device = strings.Repeat("x", 254) },
-		"nodes[0].name: \"a\\nb\" holds char":   func(s *Sizes) { s.Nodes[0].Name = "a\nb" },
+		"nodes[0].name: \"a\\nb\" holds unprintable":   func(s *Sizes) { s.Nodes[0].Name = "a\nb" },
 		"nodes[0].name: \"a\\u2028\" holds":     func(s *Sizes) { s.Nodes[0].Name = "a\u2028" },
-		"nodes[0].device: \"\\xff\" holds char": func(s *Sizes) { s.Nodes[0].Device = "\xff" },
+		"nodes[0].device: \"\\xff\" holds unprintable": func(s *Sizes) { s.Nodes[0].Device = "\xff" },
 	} {
 		s := example()
 		change(&s)

@@ -11,15 +11,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
-// Format is one of the forms that Write knows.
+// Format is one of the forms that Write writes.
 type Format struct {
 	Name        string
 	Description string
-	also        []string // what people type for it
+	also        []string // other names that people type
 	write       func(*bytes.Buffer, Sizes) error
 }
 
-// Formats lists what Write knows, in the order of the documentation.
+// Formats lists the formats of Write in the order of the documentation.
 func Formats() []Format {
 	return []Format{
 		{"json", "the sizes file, with a JSON schema", []string{"schema"}, writeJSON},
@@ -52,8 +52,8 @@ func lookup(name string) (Format, error) {
 	return Format{}, fmt.Errorf("%w %.40q%s (known: %s)", ErrFormat, name, hint, strings.Join(all, ", "))
 }
 
-// quoted is v as JSON on one line. A JSON string is also a YAML one, and one that no
-// YAML reader takes for a number or a yes.
+// quoted returns v as JSON on one line. A JSON string is also a YAML string, which no YAML
+// reader takes for a number or a boolean.
 func quoted(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -64,10 +64,10 @@ func quoted(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// decimal is the shortest exact form without an exponent, which shells and awk read too.
+// decimal returns the shortest exact form without an exponent, which shells and awk read.
 func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// writeJSON puts a node on a line, so that files can be read and compared by line.
+// writeJSON writes a node per line, so that files can be read and compared by line.
 func writeJSON(b *bytes.Buffer, s Sizes) error {
 	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n%s  \"nodes\": [\n",
 		s.Version, quoted(s.Workload), s.GlobalBatch, s.learningRate("  \"%s\": %s,\n"))

@@ -1,13 +1,13 @@
 package export
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
@@ -18,32 +18,32 @@ const (
 	AdaScale = "adascale"
 )
 
-// maxFactor is the largest factor of a learning rate that is written.
+// maxFactor is the largest factor of a learning rate.
 const maxFactor = 1000
 
-// ErrScaling says that a rule of the learning rate is unknown.
-var ErrScaling = errors.New("export: unknown scaling of the learning rate")
+// errScaling is the error of an unknown rule of the learning rate. It is bad input.
+var errScaling = badinput.New("export: unknown scaling of the learning rate")
 
 // Scalings lists the rules of the learning rate.
 func Scalings() []string { return []string{Linear, Sqrt, AdaScale} }
 
-// LearningRateFactor is what a learning rate meant for reference samples per round is
-// multiplied by where a round has batch samples. Both are at least 1; r is batch over
-// reference. noiseScale is the gradient noise scale S in samples (McCandlish et al.
-// 2018), finite and >= 0, which only AdaScale looks at.
+// LearningRateFactor returns the factor of a learning rate that is meant for reference
+// samples per round if a round has batch samples. Both are at least 1; r is batch over
+// reference. noiseScale is the gradient noise scale S in samples (McCandlish et al. 2018),
+// finite and >= 0; only AdaScale uses it.
 //
 //   - Linear: r (Goyal et al. 2017), for SGD while the batch is well below S.
 //   - Sqrt: the root of r (Krizhevsky 2014; Hoffer et al. 2017), for Adam and its like
 //     (Malladi et al. 2022).
 //   - AdaScale: the gain (1 + S/reference) / (1 + S/batch) (Johnson et al. 2020), for
-//     SGD: between 1, where the gradient has no noise, and r, where it is all noise.
-//     Deviation: S is the controller's estimate of all rounds, not one of the variance
-//     in the trainer.
+//     SGD: between 1, if the gradient has no noise, and r, if it is all noise.
+//     Deviation: S is the controller's estimate over all rounds, not an estimate of the
+//     variance in the trainer.
 //
-// An unknown rule's error wraps ErrScaling.
+// An unknown rule is bad input.
 func LearningRateFactor(scaling string, batch, reference int, noiseScale float64) (float64, error) {
 	if batch < 1 || reference < 1 || !(noiseScale >= 0) || math.IsInf(noiseScale, 1) {
-		return 0, fmt.Errorf("export: learning rate for %d samples instead of %d, noise scale %v: there must be at least 1 sample, and the scale be finite and not negative",
+		return 0, fmt.Errorf("export: learning rate for %d samples instead of %d, noise scale %v: both must be at least 1, the scale finite and not negative",
 			batch, reference, noiseScale)
 	}
 	b, b0 := float64(batch), float64(reference)
@@ -55,11 +55,11 @@ func LearningRateFactor(scaling string, batch, reference int, noiseScale float64
 	case AdaScale:
 		return (1 + noiseScale/b0) / (1 + noiseScale/b), nil
 	}
-	return 0, fmt.Errorf("%w %.40q; did you mean %s? (known: %s)", ErrScaling, scaling, names.Nearest(strings.ToLower(scaling), Scalings()), strings.Join(Scalings(), ", "))
+	return 0, fmt.Errorf("%w %.40q; did you mean %s? (known: %s)", errScaling, scaling, names.Nearest(strings.ToLower(scaling), Scalings()), strings.Join(Scalings(), ", "))
 }
 
-// ScaleLearningRate adds the factor for a learning rate that is meant for reference
-// samples per round; see the function LearningRateFactor.
+// ScaleLearningRate adds the factor for a learning rate that is meant for reference samples
+// per round; see LearningRateFactor.
 func (s *Sizes) ScaleLearningRate(scaling string, reference int, noiseScale float64) error {
 	factor, err := LearningRateFactor(scaling, s.GlobalBatch, reference, noiseScale)
 	if err != nil {
@@ -69,14 +69,14 @@ func (s *Sizes) ScaleLearningRate(scaling string, reference int, noiseScale floa
 	return nil
 }
 
-// checkLearningRate is Validate's part. The noise scale is not in the file, so that of
-// AdaScale's factor only the bounds are known.
+// checkLearningRate is the part of Validate about the learning rate. The file does not hold
+// the noise scale, so AdaScale's factor is only checked against its bounds.
 func (s *Sizes) checkLearningRate(bad func(path, format string, args ...any)) {
 	b0, f := s.ReferenceBatch, s.LearningRateFactor
 	if b0 == 0 && s.LearningRateScaling == "" && f == 0 {
-		return // none is asked
+		return // there is no factor
 	}
-	before := s.GlobalBatch < 1 // told already
+	before := s.GlobalBatch < 1 // reported already
 	if b0 < 1 || b0 > cluster.MaxGlobalBatch {
 		bad("reference_batch", "is %d; it must lie in 1..%d samples", b0, cluster.MaxGlobalBatch)
 		before = true
@@ -92,7 +92,7 @@ func (s *Sizes) checkLearningRate(bad func(path, format string, args ...any)) {
 	if before {
 		return
 	}
-	one, _ := LearningRateFactor(s.LearningRateScaling, s.GlobalBatch, b0, 0) // sizes and rule are sound
+	one, _ := LearningRateFactor(s.LearningRateScaling, s.GlobalBatch, b0, 0) // cannot fail: batches and rule are valid
 	other := one
 	if s.LearningRateScaling == AdaScale {
 		other = float64(s.GlobalBatch) / float64(b0)
@@ -102,8 +102,8 @@ func (s *Sizes) checkLearningRate(bad func(path, format string, args ...any)) {
 	}
 }
 
-// learningRate writes the fields, each by a pattern of its name and value; nothing where
-// no factor is asked.
+// learningRate returns the fields of the factor, each by a pattern of its name and value;
+// "" without a factor.
 func (s *Sizes) learningRate(pattern string) string {
 	if s.LearningRateScaling == "" {
 		return ""

@@ -89,7 +89,7 @@ func near(a, b float64) bool { return math.Abs(a-b) <= 1e-12*math.Abs(b) }
 
 func TestUnknownScaling(t *testing.T) {
 	for name, hint := range map[string]string{"adscale": "did you mean adascale?", "SQRT": "did you mean sqrt?", "": "(known: linear, sqrt, adascale)"} {
-		if _, err := LearningRateFactor(name, 2, 1, 0); !errors.Is(err, ErrScaling) || !strings.Contains(err.Error(), hint) {
+		if _, err := LearningRateFactor(name, 2, 1, 0); !errors.Is(err, errScaling) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%q: %v, want %s", name, err, hint)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // variable is an environment variable with its value as a shell word.
 type variable struct{ name, word string }
 
-// environment is what the process of one rank is told.
+// environment returns the variables for the process of one rank.
 func environment(s Sizes, rank int, n Node) []variable {
 	all := []variable{
 		{"EVENKEEL_RANK", fmt.Sprint(rank)},
@@ -25,12 +25,12 @@ func environment(s Sizes, rank int, n Node) []variable {
 	return all
 }
 
-// word quotes v so that a shell takes every character as it is.
+// word quotes v so that a shell takes every character literally.
 func word(v string) string { return "'" + strings.ReplaceAll(v, "'", `'\''`) + "'" }
 
-// writeTorchrun writes one script for all ranks, because torchrun tells a process its
-// rank only once it runs. A wrong number of processes would make every weight wrong, so
-// the script refuses it.
+// writeTorchrun writes one script for all ranks, because a process under torchrun learns its
+// rank only once it runs. A wrong number of processes would make every weight wrong, so the
+// script refuses it.
 func writeTorchrun(b *bytes.Buffer, s Sizes) error {
 	ranks := s.Ranks()
 	fmt.Fprintf(b, `# Evenkeel micro-batch sizes, one case per rank. POSIX shell, to be sourced where RANK is set:
@@ -62,10 +62,10 @@ export %s
 	return nil
 }
 
-// writeDeepSpeed writes a fragment that DeepSpeed accepts on every rank. It knows one
-// micro-batch for all ranks and asserts train_batch_size = that x accumulation x ranks,
-// so it is told the mean, rounded down where there is no whole one; the real sizes stand under
-// "evenkeel", a key it does not read.
+// writeDeepSpeed writes a fragment that DeepSpeed accepts on every rank. DeepSpeed has one
+// micro-batch for all ranks and asserts train_batch_size = micro-batch x accumulation x
+// ranks, so it gets the mean, rounded down; the real sizes are under "evenkeel", a key that
+// it ignores.
 func writeDeepSpeed(b *bytes.Buffer, s Sizes) error {
 	ranks := s.Ranks()
 	mean := s.GlobalBatch / len(ranks) // at least 1: every rank has a sample
@@ -89,17 +89,17 @@ func writeDeepSpeed(b *bytes.Buffer, s Sizes) error {
 	return nil
 }
 
-// maxConfigMap is what Kubernetes lets a ConfigMap's keys and values hold together.
+// maxConfigMap is the most bytes that the keys and values of a ConfigMap may have together.
 const maxConfigMap = 1 << 20
 
-// writeKubernetes writes a ConfigMap whose keys are files once it is mounted.
+// writeKubernetes writes a ConfigMap whose keys become files when it is mounted.
 func writeKubernetes(b *bytes.Buffer, s Sizes) error {
 	fmt.Fprintf(b, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  labels:\n    app.kubernetes.io/name: evenkeel\ndata:\n", label("evenkeel-"+s.Workload))
 	total := 0
 	add := func(key string, content []byte) {
 		total += len(key) + len(content)
-		// A literal block takes the text as it is; no line of it begins with a blank but
-		// those of sizes.json, whose first does not.
+		// A literal block keeps the text as it is. Its first line must not begin with a
+		// blank; only later lines of sizes.json do.
 		fmt.Fprintf(b, "  %s: |\n", key)
 		for line := range strings.Lines(string(content)) {
 			b.WriteString("    " + line)

@@ -17,18 +17,19 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // A checkpoint file is described byte by byte in docs/reference/formats/training-checkpoint.md. The
-// environments are not stored but played again: each episode's generator state and the
-// actions so far lead to the same bits.
+// environments are not stored but replayed: the generator's state at the start of an episode
+// and the actions so far lead to the same bits.
 const (
 	checkpointMagic = "EKTRAIN2"
 	maxCheckpoint   = 1 << 30 // bytes of the header
 )
 
-// ErrCheckpoint marks every error about the content of a checkpoint file: bad input.
-var ErrCheckpoint = errors.New("invalid training checkpoint")
+// ErrCheckpoint marks every error about the content of a checkpoint file. It is bad input.
+var ErrCheckpoint = badinput.New("training: invalid checkpoint")
 
 type checkpoint struct {
 	Config    Config             `json:"config"`
@@ -48,8 +49,8 @@ type checkpointStream struct {
 	Actions [][]byte `json:"actions"`
 }
 
-// SaveCheckpoint writes everything that LoadCheckpoint needs to go on as if training
-// had not been interrupted. The file replaces an older one only when it is complete.
+// SaveCheckpoint writes all that LoadCheckpoint needs to continue as if training had not
+// been interrupted. The file replaces an older one only when it is complete.
 func (t *Trainer) SaveCheckpoint(path string) (err error) {
 	c := checkpoint{Config: t.config, Sets: t.sets, Low: t.low, High: t.high, RoundLow: t.rounds.low, RoundHigh: t.rounds.high, Returned: t.returned, Team: t.team}
 	if c.PCG, err = t.pcg.MarshalBinary(); err != nil {
@@ -107,34 +108,17 @@ func LoadCheckpoint(catalogue *profile.Catalogue, path string) (*Trainer, error)
 	defer f.Close()
 	t, err := readCheckpoint(catalogue, f)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", path, ErrCheckpoint, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrCheckpoint, path, err)
 	}
 	return t, nil
 }
 
 func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error) {
-	start := make([]byte, len(checkpointMagic)+8)
-	if _, err := io.ReadFull(r, start); err != nil || string(start[:len(checkpointMagic)]) != checkpointMagic {
-		return nil, errors.New("it does not begin like one")
-	}
-	size := binary.LittleEndian.Uint64(start[len(checkpointMagic):])
-	if size > maxCheckpoint {
-		return nil, fmt.Errorf("a header of %d bytes; at most %d are possible", size, maxCheckpoint)
-	}
-	// Copied as it comes, so that a false size does not take memory that no file fills.
-	var body bytes.Buffer
-	if n, err := io.CopyN(&body, r, int64(size)+8); err != nil {
-		return nil, fmt.Errorf("truncated: %d of %d bytes of the header", n, size+8)
-	}
-	header := body.Bytes()[:size]
-	if binary.LittleEndian.Uint64(body.Bytes()[size:]) != xxh3.Hash(header) {
-		return nil, errors.New("the header's checksum is wrong")
-	}
-	var c checkpoint
-	if err := json.Unmarshal(header, &c); err != nil {
+	c, err := readHeader(r)
+	if err != nil {
 		return nil, err
 	}
-	// Before the trainer takes memory for as many environments as the header names.
+	// Checked before the trainer allocates as many environments as the header says.
 	config := c.Config.withDefaults()
 	if len(c.Streams) != config.Envs || len(c.Low) != env.Features || len(c.High) != env.Features || len(c.RoundLow) != env.RoundFeatures || len(c.RoundHigh) != env.RoundFeatures {
 		return nil, errors.New("its parts do not fit together")
@@ -154,18 +138,7 @@ func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error)
 	if err := t.pcg.UnmarshalBinary(c.PCG); err != nil {
 		return nil, err
 	}
-	var length [8]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
-		return nil, errors.New("truncated before the learners' states")
-	}
-	first := binary.LittleEndian.Uint64(length[:])
-	if first > math.MaxInt64 {
-		return nil, fmt.Errorf("a state of %d bytes", first)
-	}
-	if err := t.learner.LoadState(io.LimitReader(r, int64(first)), t.replay); err != nil {
-		return nil, err
-	}
-	if err := t.rounds.learner.LoadState(r, t.rounds.replay); err != nil {
+	if err := t.loadLearners(r); err != nil {
 		return nil, err
 	}
 	t.rounds.low, t.rounds.high = c.RoundLow, c.RoundHigh
@@ -173,7 +146,49 @@ func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error)
 	return t, nil
 }
 
-// replay plays an episode again.
+// readHeader reads the part of a checkpoint before the learners' states.
+func readHeader(r io.Reader) (*checkpoint, error) {
+	start := make([]byte, len(checkpointMagic)+8)
+	if _, err := io.ReadFull(r, start); err != nil || string(start[:len(checkpointMagic)]) != checkpointMagic {
+		return nil, errors.New("it does not begin like a checkpoint")
+	}
+	size := binary.LittleEndian.Uint64(start[len(checkpointMagic):])
+	if size > maxCheckpoint {
+		return nil, fmt.Errorf("a header of %d bytes; at most %d are allowed", size, maxCheckpoint)
+	}
+	// Copied as it comes, so that a false size does not allocate memory that no file fills.
+	var body bytes.Buffer
+	if n, err := io.CopyN(&body, r, int64(size)+8); err != nil {
+		return nil, fmt.Errorf("truncated: %d of %d bytes of the header", n, size+8)
+	}
+	header := body.Bytes()[:size]
+	if binary.LittleEndian.Uint64(body.Bytes()[size:]) != xxh3.Hash(header) {
+		return nil, errors.New("the header's checksum is wrong")
+	}
+	c := &checkpoint{}
+	if err := json.Unmarshal(header, c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// loadLearners reads the states of the two learners, which end a checkpoint.
+func (t *Trainer) loadLearners(r io.Reader) error {
+	var length [8]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return errors.New("truncated before the learners' states")
+	}
+	first := binary.LittleEndian.Uint64(length[:])
+	if first > math.MaxInt64 {
+		return fmt.Errorf("a state of %d bytes", first)
+	}
+	if err := t.learner.LoadState(io.LimitReader(r, int64(first)), t.replay); err != nil {
+		return err
+	}
+	return t.rounds.learner.LoadState(r, t.rounds.replay)
+}
+
+// replay repeats an episode up to the checkpoint.
 func (s *stream) replay(sampler *Sampler, c checkpointStream) error {
 	var pcg rand.PCG
 	if err := pcg.UnmarshalBinary(c.Born); err != nil {

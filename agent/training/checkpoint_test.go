@@ -29,7 +29,7 @@ func checkpointBytes(t testing.TB) []byte {
 	if err := trainer.play(1); err != nil {
 		t.Fatal(err)
 	}
-	if err := trainer.keep(); err != nil {
+	if err := trainer.store(); err != nil {
 		t.Fatal(err)
 	}
 	trainer.sets++

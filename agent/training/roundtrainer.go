@@ -8,10 +8,10 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// roundTrainer learns what the moving averages of the rules' values miss: a network per
-// round whose actions are the rules and whose reward is what a rule's value, played out
-// in a copy of the episode, has above its average (env.Step.Rules). A judged round
-// teaches several rules at once, drawn at random.
+// roundTrainer learns what the moving averages of the rules' values miss. Its network
+// decides once a round; its actions are the rules, and the reward of a rule is its value,
+// as played out in a copy of the episode, minus its average (env.Step.Rules). A judged
+// round teaches several rules at once, drawn at random.
 type roundTrainer struct {
 	replay    *ddqn.Replay
 	learner   *ddqn.Learner
@@ -26,7 +26,7 @@ func (r *roundTrainer) init(config Config) error {
 	if err != nil {
 		return err
 	}
-	r.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: roundKeep, Group: trainGroup, Features: env.RoundFeatures, Objectives: env.Objectives})
+	r.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: roundReplay, Group: trainGroup, Features: env.RoundFeatures, Objectives: env.Objectives})
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (r *roundTrainer) init(config Config) error {
 	return err
 }
 
-// rule chooses the round's rule in a stream where it is free, and notes what was seen.
+// rule chooses the round's rule in a stream where it is free, and records the observation.
 func (t *Trainer) rule(s *stream, random float64) {
 	s.judged = s.judged[:0]
 	allowed := s.env.Allowed()
@@ -65,8 +65,8 @@ func (t *Trainer) rule(s *stream, random float64) {
 	s.judged = append(s.judged, p)
 }
 
-// judge notes what the rules asked for were worth. Each such round is an episode of its
-// own: what a rule leaves to later rounds is in its reward.
+// judge records the values of the rules asked for. Each such round is an episode of its
+// own: the reward includes what a rule leaves to later rounds.
 func (s *stream) judge(step env.Step) {
 	if len(s.judged) == 0 {
 		return

@@ -11,8 +11,8 @@ import (
 )
 
 // Sampler draws the clusters and conditions that training sees: workloads and devices
-// that are not held out, 2 to 10,000 nodes, conditions around the presets
-// but wider, so that a policy has met worse than it will be judged on.
+// that are not held out, 2 to 10,000 nodes, and conditions around the presets but wider,
+// so that a policy has met worse than it will be judged on.
 type Sampler struct {
 	catalogue *profile.Catalogue
 	workloads []string
@@ -20,8 +20,8 @@ type Sampler struct {
 	speedOnly bool                        // no other preference
 }
 
-// NewSampler collects what the catalogue offers for training: all but the held-out
-// split, a user's own devices and workloads included.
+// NewSampler returns a sampler of all the catalogue's devices and workloads except the
+// held-out split; a user's own are included.
 func NewSampler(catalogue *profile.Catalogue) (*Sampler, error) {
 	s := &Sampler{catalogue: catalogue, devices: map[string][]profile.Device{}}
 	for _, w := range catalogue.Workloads() {
@@ -48,8 +48,8 @@ func NewSampler(catalogue *profile.Catalogue) (*Sampler, error) {
 	return s, nil
 }
 
-// Episode draws an episode of so many rounds. The error wraps cluster.ErrCapacity: none
-// of many clusters drawn could hold its global batch.
+// Episode draws an episode of so many rounds. The error wraps cluster.ErrCapacity if none of
+// many drawn clusters can hold its global batch.
 func (s *Sampler) Episode(rng *rand.Rand, rounds int) (env.Config, error) {
 	var err error
 	for range 1000 {
@@ -87,7 +87,7 @@ func (s *Sampler) cluster(rng *rand.Rand) *cluster.Cluster {
 		}
 		p, err := s.catalogue.Lookup(devices[k].Name, workload)
 		if err != nil {
-			continue // NewSampler saw it
+			continue // cannot happen: NewSampler looked it up
 		}
 		c.Nodes = append(c.Nodes, cluster.Node{
 			Name: fmt.Sprintf("%s-%d", devices[k].Name, len(c.Nodes)), Device: devices[k].Name,
@@ -110,7 +110,7 @@ func (s *Sampler) cluster(rng *rand.Rand) *cluster.Cluster {
 // as dozens of others.
 const largeShare = 0.02
 
-// hide takes the profiles of about a third of the nodes away from the controller.
+// hide hides the profiles of about a third of the nodes from the controller.
 func (s *Sampler) hide(rng *rand.Rand, c *cluster.Cluster, model profile.Workload) {
 	for i := range c.Nodes {
 		if n := &c.Nodes[i]; rng.Float64() < 0.3 {
@@ -130,8 +130,8 @@ var realMixes = []map[string]float64{
 	{"t4": 24, "a100-40g": 16},
 }
 
-// mix draws the shares of the devices: those of a real cluster as often as anything
-// from nearly one kind to all alike.
+// mix draws the shares of the devices: half the time those of a real cluster, else anything
+// from nearly one kind to equal shares.
 func (s *Sampler) mix(rng *rand.Rand, devices []profile.Device) []float64 {
 	shares := make([]float64, len(devices))
 	real, known := realMixes[rng.IntN(len(realMixes))], 0
@@ -149,7 +149,7 @@ func (s *Sampler) mix(rng *rand.Rand, devices []profile.Device) []float64 {
 	return shares
 }
 
-// conditions draws around the presets.
+// conditions draws conditions around the presets.
 func conditions(rng *rand.Rand) cluster.Conditions {
 	c := cluster.Conditions{
 		Bias:   logUniform(rng, 0.02, 0.2),
@@ -188,7 +188,7 @@ func conditions(rng *rand.Rand) cluster.Conditions {
 	return c
 }
 
-// weights draws preferences: speed alone as often as any mix.
+// weights draws preferences: half the time speed alone, else any mix.
 func weights(rng *rand.Rand) [env.Objectives]float64 {
 	if rng.Float64() < 0.5 {
 		return [env.Objectives]float64{1, 0, 0}

@@ -19,11 +19,11 @@ type stream struct {
 	row     []float32 // the round's
 	values  []float32
 	rule    int         // of the round, -1: fixed
-	judged  []ddqn.Step // like played, of the round's network
-	played  []ddqn.Step // since the last keep: a step, and the Last one if it ended the episode
+	judged  []ddqn.Step // the same for the round's network
+	played  []ddqn.Step // since the last store: a step, and the Last one if it ended the episode
 
-	born    []byte   // state of the generator from which the episode was drawn
-	history [][]byte // of the episode so far, one byte a node's action and one for the rule: what a checkpoint replays
+	born    []byte   // state of the generator before the episode was drawn
+	history [][]byte // a byte per node's action and one for the rule, per round so far: a checkpoint replays them
 }
 
 // begin starts a new episode in a stream.
@@ -40,7 +40,7 @@ func (t *Trainer) begin(s *stream) error {
 	}
 }
 
-// draw sets up the episode that rng leads to, false if it ends before it begins.
+// draw draws an episode. It returns false if the episode ends before it begins.
 func (s *stream) draw(sampler *Sampler, rng *rand.Rand) (bool, error) {
 	config, err := sampler.Episode(rng, int(logUniform(rng, trainShort, trainLong)))
 	if err != nil {
@@ -62,9 +62,9 @@ func (s *stream) draw(sampler *Sampler, rng *rand.Rand) (bool, error) {
 	return first.Kind != env.Last, nil
 }
 
-// act chooses the actions of stream k. One node in 24 explores, of the followed ones,
-// and less in some streams than in others: were all to, the network would know large
-// fleets only in turmoil.
+// act chooses the actions of stream k. Of the followed nodes only one for every 24 nodes of
+// the fleet explores, and in some streams less than in others: if all did, the network would
+// know large fleets only in turmoil.
 func (t *Trainer) act(s *stream, k int, random float64) {
 	const width = env.Objectives
 	per, weights := len(env.Actions)*width, weights32(s.weights)
@@ -80,7 +80,7 @@ func (t *Trainer) act(s *stream, k int, random float64) {
 	}
 }
 
-// note records what is seen and chosen before the step that plays it.
+// note records the observation and the choice before the step.
 func (s *stream) note() {
 	kind := ddqn.Mid
 	if len(s.history) == 0 {
@@ -102,8 +102,8 @@ func (s *stream) note() {
 	s.played = append(s.played[:0], p)
 }
 
-// earn records what the step led to; it returns the sum of the followed nodes' own
-// speed rewards.
+// earn records the outcome of the step. It returns the sum of the followed nodes' own speed
+// rewards.
 func (s *stream) earn(step env.Step, own, team float64) float64 {
 	sum, p := 0.0, &s.played[0]
 	for k, i := range s.follow {

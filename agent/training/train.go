@@ -18,39 +18,39 @@ import (
 // policy's record holds it.
 type Config agent.TrainConfig
 
-// Variants are the methods that Config.Variant can name.
+// Variants lists what Config.Variant can name.
 var Variants = []string{
-	"speed-only",   // no preferences: speed is all that is ever asked for
+	"speed-only",   // no preferences: the weights always ask for speed alone
 	"own-reward",   // independent nodes: no share of the team's reward
 	"team-reward",  // the team's reward alone, its value the mean over nodes (mean-VDN)
 	"three-step",   // three-step targets and a longer horizon
 	"plain-target", // the target network's maximum instead of the double estimate
-	"no-residual",  // the network's choice stands even where it hardly differs from the model's
+	"no-residual",  // the network's choice stands even if it is hardly better than the model's
 }
 
 const (
 	trainGroup   = 8   // nodes followed per episode: rows of a replay step
 	trainRows    = 512 // rows of an update
-	trainKeep    = 500 // steps kept per environment
+	trainReplay  = 500 // steps kept per environment
 	trainTeam    = 0.1 // weight of the team's reward beside a node's own
 	trainRate    = 1e-3
 	trainShort   = 30 // rounds of the shortest and longest episode
 	trainLong    = 250
 	trainWarmup  = 20  // sets of steps before the first update, fewer in a short run
-	trainRandom  = 0.1 // share of the run over which all actions turn from random to chosen
+	trainRandom  = 0.1 // share of the run over which actions turn from random to chosen
 	trainSmooth  = 0.02
 	fleetPerNode = 24 // one of so many nodes explores
 
-	// trainAdvantage is the advantage from which a policy is trusted over the model's own
-	// update, in the usual noise: near-ties are noise. Best of 0.015, 0.02, 0.03 and 0.05
-	// on clusters of the training split.
+	// trainAdvantage is the least advantage, at the usual noise, with which the network
+	// overrules the model's own update: near-ties are noise. Best of 0.015, 0.02, 0.03 and
+	// 0.05 on clusters of the training split.
 	trainAdvantage = 0.03
 
-	// The round's network: few rows a step, each round judged under every rule.
-	roundKeep    = 300 // steps kept per environment
-	roundUpdates = 2   // one of its updates to so many of the nodes'
+	// The round's network: few rows a step, each round judged under several rules.
+	roundReplay  = 300 // steps kept per environment
+	roundUpdates = 2   // updates of the nodes' network to one of its own
 	roundExplore = 0.3 // share of rounds under a random rule
-	askNodes     = 32  // every round of so many nodes is judged, of more in proportion: it costs
+	askNodes     = 32  // nodes up to which every round is judged; larger clusters less often, as it costs
 )
 
 func (c Config) withDefaults() Config {
@@ -96,7 +96,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// learner is how the nodes' network learns.
+// learner configures the learning of the nodes' network.
 func (c Config) learner() ddqn.LearnerConfig {
 	l := ddqn.LearnerConfig{
 		Batch: trainRows / trainGroup, Group: trainGroup, NStep: 1, Gamma: c.Gamma,
@@ -123,7 +123,7 @@ func (c Config) shares() (own, team float64) {
 	return 1, trainTeam
 }
 
-// sets is the number of times that every environment takes a step.
+// sets is the number of steps that each environment takes.
 func (c Config) sets() int { return c.Steps / c.Envs }
 
 // Progress is what training reports after every set of steps.
@@ -133,15 +133,15 @@ type Progress struct {
 	Updates int     `json:"updates"`
 	Loss    float64 `json:"loss"`
 	MeanQ   float64 `json:"mean_q"`
-	Return  float64 `json:"return"` // nodes' own reward per round, moving average over sets
+	Return  float64 `json:"return"` // own reward per node and round, moving average over sets
 	Team    float64 `json:"team"`   // the team's speed reward (progress - 1), the same way
 	Epsilon float64 `json:"epsilon"`
 }
 
-// Trainer trains a policy. It alternates: while the actor plays one step of every
-// environment with the weights of before, the learner takes its gradient steps on what
-// was played until then. Each has a core to itself, and the result does not depend on
-// their speed: the same seed gives the same bits.
+// Trainer trains a policy. While the actor plays one step of every environment with the
+// previous weights, the learner takes its gradient steps on what was played before. Each
+// runs on a core of its own, and the result does not depend on their speed: the same seed
+// gives the same bits.
 type Trainer struct {
 	config    Config
 	sampler   *Sampler
@@ -190,7 +190,7 @@ func newTrainer(catalogue *profile.Catalogue, config Config) (*Trainer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("training: %w", err)
 	}
-	t.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: trainKeep, Group: trainGroup, Features: env.Features, Objectives: env.Objectives})
+	t.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: trainReplay, Group: trainGroup, Features: env.Features, Objectives: env.Objectives})
 	if err != nil {
 		return nil, fmt.Errorf("training: %w", err)
 	}
@@ -208,9 +208,9 @@ func newTrainer(catalogue *profile.Catalogue, config Config) (*Trainer, error) {
 	return t, nil
 }
 
-// Run trains until the configured number of steps, reporting after every set. When ctx
-// is done it stops between two sets and returns ctx's error; Run may then be called
-// again, or the state saved.
+// Run trains for the configured number of steps and reports after every set. When ctx is
+// done it stops between two sets and returns ctx's error; then Run may be called again, or
+// the state be saved.
 func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 	for t.sets < t.config.sets() {
 		if err := ctx.Err(); err != nil {
@@ -226,7 +226,7 @@ func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 		if err := errors.Join(<-played, learnErr); err != nil {
 			return fmt.Errorf("training: %w", err)
 		}
-		if err := t.keep(); err != nil {
+		if err := t.store(); err != nil {
 			return fmt.Errorf("training: %w", err)
 		}
 		t.sets++
@@ -291,7 +291,7 @@ func (t *Trainer) play(random float64) error {
 	return nil
 }
 
-// widen keeps the range of every feature.
+// widen extends the ranges of the features by rows.
 func widen(low, high, rows []float32) {
 	for r := 0; r < len(rows); r += len(low) {
 		for i, v := range rows[r : r+len(low)] {
@@ -300,8 +300,8 @@ func widen(low, high, rows []float32) {
 	}
 }
 
-// keep moves what was played into the replay and starts new episodes where one ended.
-func (t *Trainer) keep() error {
+// store moves what was played into the replay and replaces episodes that ended.
+func (t *Trainer) store() error {
 	for k, s := range t.streams {
 		for _, p := range s.played {
 			if err := t.replay.Add(k, p); err != nil {
@@ -322,7 +322,7 @@ func (t *Trainer) keep() error {
 	return nil
 }
 
-// Trained is the policy as trained so far.
+// Trained returns the policy as trained so far.
 func (t *Trainer) Trained() *agent.Trained {
 	r := agent.Record{
 		Advantage: trainAdvantage, Low: slices.Clone(t.low), High: slices.Clone(t.high), RoundLow: slices.Clone(t.rounds.low), RoundHigh: slices.Clone(t.rounds.high),
