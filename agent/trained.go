@@ -75,7 +75,7 @@ func parse(name string, nets map[string]*ddqn.Network, meta map[string]string) (
 		return nil, fmt.Errorf("%w: %s: metadata %q: %w", ErrPolicy, name, recordKey, err)
 	}
 	if v := t.Record.Version; v != recordVersion {
-		return nil, fmt.Errorf("%w: %s: version %d; this program reads version %d: train a new one (evenkeel train)", ErrPolicy, name, v, recordVersion)
+		return nil, fmt.Errorf("%w: %s: version %d, this program reads version %d; train a new one (evenkeel train)", ErrPolicy, name, v, recordVersion)
 	}
 	if t.Network == nil || t.Round == nil || len(nets) != 2 {
 		return nil, fmt.Errorf("%w: %s: networks %q; %q and %q are needed", ErrPolicy, name, slices.Sorted(maps.Keys(nets)), nodesNetwork, roundNetwork)

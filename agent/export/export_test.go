@@ -268,19 +268,19 @@ func TestSchema(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Sizes){
-		"version: is 9":                         func(s *Sizes) { s.Version = 9 },
-		"the micro-batches sum to 65":           func(s *Sizes) { s.Nodes[0].MicroBatch++ },
-		"nodes[3].name: \"away\" is also":       func(s *Sizes) { s.Nodes[3].Name = "away" },
-		"nodes[1].micro_batch: is -1":           func(s *Sizes) { s.Nodes[1].MicroBatch = -1 },
-		"the memory of it's $(here) holds 5":    func(s *Sizes) { s.Nodes[1].Limit = 5 },
-		"nodes[0].gradient_weight: is NaN":      func(s *Sizes) { s.Nodes[0].GradientWeight = math.NaN() },
-		"nodes[2].gradient_weight: is 1":        func(s *Sizes) { s.Nodes[2].GradientWeight = 1 },
-		"nodes: 0 nodes":                        func(s *Sizes) { s.Nodes = nil },
-		"global_batch: is 0":                    func(s *Sizes) { s.GlobalBatch = 0 },
-		"workload: 0 bytes":                     func(s *Sizes) { s.Workload = "" },
-		"nodes[0].device: 254 bytes":            func(s *Sizes) { s.Nodes[0].Device = strings.Repeat("x", 254) },
+		"version: is 9":                                func(s *Sizes) { s.Version = 9 },
+		"the micro-batches sum to 65":                  func(s *Sizes) { s.Nodes[0].MicroBatch++ },
+		"nodes[3].name: \"away\" is also":              func(s *Sizes) { s.Nodes[3].Name = "away" },
+		"nodes[1].micro_batch: is -1":                  func(s *Sizes) { s.Nodes[1].MicroBatch = -1 },
+		"the memory of it's $(here) holds 5":           func(s *Sizes) { s.Nodes[1].Limit = 5 },
+		"nodes[0].gradient_weight: is NaN":             func(s *Sizes) { s.Nodes[0].GradientWeight = math.NaN() },
+		"nodes[2].gradient_weight: is 1":               func(s *Sizes) { s.Nodes[2].GradientWeight = 1 },
+		"nodes: 0 nodes":                               func(s *Sizes) { s.Nodes = nil },
+		"global_batch: is 0":                           func(s *Sizes) { s.GlobalBatch = 0 },
+		"workload: 0 bytes":                            func(s *Sizes) { s.Workload = "" },
+		"nodes[0].device: 254 bytes":                   func(s *Sizes) { s.Nodes[0].Device = strings.Repeat("x", 254) },
 		"nodes[0].name: \"a\\nb\" holds unprintable":   func(s *Sizes) { s.Nodes[0].Name = "a\nb" },
-		"nodes[0].name: \"a\\u2028\" holds":     func(s *Sizes) { s.Nodes[0].Name = "a\u2028" },
+		"nodes[0].name: \"a\\u2028\" holds":            func(s *Sizes) { s.Nodes[0].Name = "a\u2028" },
 		"nodes[0].device: \"\\xff\" holds unprintable": func(s *Sizes) { s.Nodes[0].Device = "\xff" },
 	} {
 		s := example()

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/internal/runlog"
@@ -53,7 +52,7 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	sizes, err := end.export(e.LRScaling)
+	sizes, err := export.FromRun(end, e.LRScaling)
 	if err != nil {
 		return err
 	}
@@ -83,32 +82,32 @@ func (e *ExportCmd) check(a *cli.App) error {
 	return cli.CheckFiles(inputs, []cli.File{cli.FileFlag("--out", e.Out)})
 }
 
-func (e *ExportCmd) end(a *cli.App) (*settled, error) {
+func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 	switch {
 	case e.Log != "":
 		return logged(a, e.Log)
 	case e.Nominal:
 		catalogue, err := e.Catalogue()
 		if err != nil {
-			return nil, err
+			return export.Run{}, err
 		}
 		_, _, c, err := cli.LoadCluster(e.Cluster, catalogue)
 		if err != nil {
-			return nil, err
+			return export.Run{}, err
 		}
 		a.WarnMemory(c)
-		return &settled{cluster: c, batch: c.GlobalBatch, perf: c.Nominal()}, nil
+		return export.Run{Cluster: c, GlobalBatch: c.GlobalBatch, Performance: c.Nominal()}, nil
 	}
 	s, err := e.load()
 	if err != nil {
-		return nil, err
+		return export.Run{}, err
 	}
 	a.WarnMemory(s.cluster)
 	return settle(a, s)
 }
 
 // settle runs the agent, showing no more than a bar.
-func settle(a *cli.App, s *setup) (*settled, error) {
+func settle(a *cli.App, s *setup) (export.Run, error) {
 	policy, _, control := s.start()
 	var t tally
 	tell, clear := a.Progress("settling")
@@ -118,33 +117,23 @@ func settle(a *cli.App, s *setup) (*settled, error) {
 		s.prefer(policy, n+1)
 		round, err := control.Round(a.Ctx)
 		if err != nil {
-			return nil, err
+			return export.Run{}, err
 		}
 		sizes = round.Plan.Sizes
 		t.add(round.Report)
 		tell(n+1, s.rounds)
 	}
 	if err := t.nothing(s.cluster); err != nil {
-		return nil, err
+		return export.Run{}, err
 	}
 	return s.end(policy, sizes), nil
 }
 
-// chosen is the free global batch of a round: what the sizes sum to, but no less than the
-// bounds allow, as too few nodes cannot hold it.
-func chosen(c *cluster.Cluster, sizes []int) int {
-	sum := 0
-	for _, b := range sizes {
-		sum += b
-	}
-	return min(max(sum, c.Choices.LeastBatch, len(c.Nodes)), c.Choices.MostBatch)
-}
-
 // logged is where a run log ends.
-func logged(a *cli.App, path string) (*settled, error) {
+func logged(a *cli.App, path string) (export.Run, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, cli.FileError(err)
+		return export.Run{}, cli.FileError(err)
 	}
 	defer f.Close()
 	r, err := runlog.NewReader(f)
@@ -164,21 +153,21 @@ func logged(a *cli.App, path string) (*settled, error) {
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return export.Run{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if last == nil {
-		return nil, cli.BadInputf("%s: the log holds no round", path)
+		return export.Run{}, cli.BadInputf("%s: the log holds no round", path)
 	}
 	if r.Cut {
 		warnCut(a, path)
 	}
 	if err := t.nothing(r.Cluster); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return export.Run{}, fmt.Errorf("%s: %w", path, err)
 	}
 	a.WarnMemory(r.Cluster)
-	end := &settled{cluster: r.Cluster, batch: r.Cluster.GlobalBatch, sizes: last.Sizes, perf: last.Performance()}
+	end := export.Run{Cluster: r.Cluster, GlobalBatch: r.Cluster.GlobalBatch, Sizes: last.Sizes, Performance: last.Performance()}
 	if norms != nil {
-		end.batch, end.noise = chosen(r.Cluster, last.Sizes), norms.NoiseScale()
+		end.GlobalBatch, end.NoiseScale = export.ChosenBatch(r.Cluster, last.Sizes), norms.NoiseScale()
 	}
 	return end, nil
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -51,46 +50,26 @@ func TestExportFreeBatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := end.export(rule)
+		got, err := export.FromRun(end, rule)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := got.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		if got.GlobalBatch <= 8 || got.GlobalBatch != end.batch || got.ReferenceBatch != 8 {
-			t.Errorf("batch %d, chosen %d, reference %d", got.GlobalBatch, end.batch, got.ReferenceBatch)
+		if got.GlobalBatch <= 8 || got.GlobalBatch != end.GlobalBatch || got.ReferenceBatch != 8 {
+			t.Errorf("batch %d, chosen %d, reference %d", got.GlobalBatch, end.GlobalBatch, got.ReferenceBatch)
 		}
 		if rule == "" {
 			rule = export.Sqrt
 		}
-		want, err := export.LearningRateFactor(rule, end.batch, 8, end.noise)
+		want, err := export.LearningRateFactor(rule, end.GlobalBatch, 8, end.NoiseScale)
 		if err != nil || got.LearningRateScaling != rule || got.LearningRateFactor != want || want == 1 {
 			t.Errorf("%v: %s %v, want %s %v", err, got.LearningRateScaling, got.LearningRateFactor, rule, want)
 		}
 	}
 	if s.cluster.GlobalBatch != 8 {
 		t.Errorf("the cluster's batch became %d", s.cluster.GlobalBatch)
-	}
-}
-
-// A trainer has all nodes, also where the agent chose for those present.
-func TestExportFreeBatchAbsent(t *testing.T) {
-	c := freeBatch(t).cluster
-	end := &settled{cluster: c, batch: 50, noise: 100, sizes: []int{40, 0, 5, 5}, perf: c.Nominal()}
-	got, err := end.export("")
-	if err != nil || got.GlobalBatch != 50 || len(got.Ranks()) != 4 || got.LearningRateFactor != math.Sqrt(50.0/8) {
-		t.Errorf("%v: %+v", err, got)
-	}
-	sizes := []int{20, 20, 5, 5}
-	end.sizes = sizes
-	if got, err = end.export(""); err != nil || got.Nodes[0].MicroBatch != 20 {
-		t.Errorf("%v: sizes that all nodes had are not kept: %+v", err, got)
-	}
-	c.Choices = cluster.Choices{}
-	end.batch = c.GlobalBatch
-	if got, err = end.export(""); err != nil || got.ReferenceBatch != 0 || got.GlobalBatch != 8 {
-		t.Errorf("%v: a factor for a fixed batch: %+v", err, got)
 	}
 }
 
@@ -104,7 +83,7 @@ func TestLogTellsBatchAndNoise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := chosen(s.cluster, round.Plan.Sizes); got != policy.GlobalBatch() {
+		if got := export.ChosenBatch(s.cluster, round.Plan.Sizes); got != policy.GlobalBatch() {
 			t.Fatalf("%d by the sizes, the agent's is %d", got, policy.GlobalBatch())
 		}
 		if got, want := norms.NoiseScale(), policy.NoiseScale(); got != want {
@@ -113,7 +92,7 @@ func TestLogTellsBatchAndNoise(t *testing.T) {
 		norms.Observe(round.Report)
 	}
 	for want, sizes := range map[int][]int{4: {1, 0, 0, 0}, 128: {200, 0, 0, 0}} {
-		if got := chosen(s.cluster, sizes); got != want {
+		if got := export.ChosenBatch(s.cluster, sizes); got != want {
 			t.Errorf("%v: %d, want %d", sizes, got, want)
 		}
 	}

@@ -246,7 +246,7 @@ func (w *watch) save(r *Cmd, format, file string) error {
 		err := w.tally.nothing(w.setup.cluster)
 		var sizes export.Sizes
 		if err == nil {
-			sizes, err = w.setup.end(w.agent, w.round.Plan.Sizes).export(r.LRScaling)
+			sizes, err = export.FromRun(w.setup.end(w.agent, w.round.Plan.Sizes), r.LRScaling)
 		} else {
 			err = fmt.Errorf("--export: %s is not written: %w", file, err)
 		}

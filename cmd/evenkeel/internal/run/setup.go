@@ -117,48 +117,9 @@ func (s *setup) start() (*agent.Agent, *sim.Simulator, *agent.Control) {
 	return policy, simulator, &agent.Control{Cluster: s.cluster, Runner: simulator, Policy: policy}
 }
 
-// settled is where a run ended, or would begin.
-type settled struct {
-	cluster *cluster.Cluster
-	batch   int     // the global batch, as the policy chose it
-	noise   float64 // gradient noise scale, samples
-	sizes   []int   // of the last round; none: no round was run
-	perf    []cluster.Performance
-}
-
 // end is where the agent stands after a round of these sizes.
-func (s *setup) end(policy *agent.Agent, sizes []int) *settled {
-	return &settled{cluster: s.cluster, batch: policy.GlobalBatch(), noise: policy.NoiseScale(), sizes: sizes, perf: policy.Performance()}
-}
-
-// export are the sizes for a trainer: those of the last round where every node took
-// part in it, else the allocation over all nodes by the same performance parameters. A
-// trainer has no use for a node's simulated absence. With a rule for the learning rate, or
-// a batch that was free, its factor comes with them.
-func (s *settled) export(scaling string) (export.Sizes, error) {
-	c := *s.cluster
-	c.GlobalBatch = s.batch
-	sizes, sum, all := s.sizes, 0, len(s.sizes) > 0
-	for _, b := range sizes {
-		sum += b
-		all = all && b > 0
-	}
-	if !all || sum != c.GlobalBatch {
-		sizes = make([]int, len(c.Nodes))
-		if _, err := cluster.Allocate(&c, nil, s.perf, sizes); err != nil {
-			return export.Sizes{}, err
-		}
-	}
-	out := export.New(&c, sizes)
-	if scaling == "" && free(s.cluster) {
-		scaling = export.Sqrt
-	}
-	if scaling != "" {
-		if err := out.ScaleLearningRate(scaling, s.cluster.GlobalBatch, s.noise); err != nil {
-			return export.Sizes{}, err
-		}
-	}
-	return out, nil
+func (s *setup) end(policy *agent.Agent, sizes []int) export.Run {
+	return export.Run{Cluster: s.cluster, GlobalBatch: policy.GlobalBatch(), NoiseScale: policy.NoiseScale(), Sizes: sizes, Performance: policy.Performance()}
 }
 
 // free says whether the agent chooses the global batch.

@@ -1,0 +1,56 @@
+package export
+
+import "github.com/evenkeel/evenkeel/cluster"
+
+// Run is the end of a policy's run, or where one would begin.
+type Run struct {
+	Cluster     *cluster.Cluster
+	GlobalBatch int                   // as the policy chose it, or the cluster's
+	NoiseScale  float64               // gradient noise scale in samples; 0: unknown
+	Sizes       []int                 // of the last round; nil: there was none
+	Performance []cluster.Performance // in force at the end
+}
+
+// FromRun returns the sizes for a trainer, which has all nodes even if some were absent at
+// the end of the run: the last round's if every node took part in it, else the allocation
+// over all nodes by the same performance parameters.
+//
+// With a rule of Scalings, or if the policy chose the global batch, the factor of the
+// learning rate comes with them; without a rule it follows Sqrt. An error of the allocation
+// wraps cluster.ErrCapacity if the nodes cannot hold the global batch.
+func FromRun(r Run, scaling string) (Sizes, error) {
+	c := *r.Cluster
+	c.GlobalBatch = r.GlobalBatch
+	sizes, sum, all := r.Sizes, 0, len(r.Sizes) > 0
+	for _, b := range sizes {
+		sum += b
+		all = all && b > 0
+	}
+	if !all || sum != c.GlobalBatch {
+		sizes = make([]int, len(c.Nodes))
+		if _, err := cluster.Allocate(&c, nil, r.Performance, sizes); err != nil {
+			return Sizes{}, err
+		}
+	}
+	out := New(&c, sizes)
+	if scaling == "" && c.Choices.MostBatch > 0 {
+		scaling = Sqrt
+	}
+	if scaling == "" {
+		return out, nil
+	}
+	if err := out.ScaleLearningRate(scaling, r.Cluster.GlobalBatch, r.NoiseScale); err != nil {
+		return Sizes{}, err
+	}
+	return out, nil
+}
+
+// ChosenBatch returns the global batch that a policy chose within the bounds of c's Choices,
+// given its sizes. They sum to less if the nodes present could not hold the batch.
+func ChosenBatch(c *cluster.Cluster, sizes []int) int {
+	sum := 0
+	for _, b := range sizes {
+		sum += b
+	}
+	return min(max(sum, c.Choices.LeastBatch, len(c.Nodes)), c.Choices.MostBatch)
+}
