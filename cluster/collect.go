@@ -1,309 +1,140 @@
 package cluster
 
 import (
-	"errors"
-	"fmt"
-	"reflect"
-	"slices"
-	"strconv"
-	"strings"
+	"math"
 	"time"
-
-	"github.com/goccy/go-yaml/ast"
 )
 
-// FileCollect is the collect section. Where quorum or grace is left to the policy, the
-// other is too, or is one of the values that it may choose.
-type FileCollect struct {
-	Quorum       *Share   `yaml:"quorum,omitempty"` // nil: all
-	Grace        *Grace   `yaml:"grace,omitempty"`  // nil: 0; beside a quorum that the policy chooses: any of Graces
-	MaxStaleness Duration `yaml:"max_staleness,omitempty"`
-	Timeout      Duration `yaml:"timeout,omitempty"`
+// Collect says how a round collects gradients. The zero value waits for every node.
+type Collect struct {
+	Quorum       Quorum        `json:"quorum"`           // gradients to wait for; zero: all
+	Grace        time.Duration `json:"grace_ns"`         // how long to wait for the target nodes once the quorum is in; >= 0
+	GraceShare   float64       `json:"grace_share"`      // the same as a share of the time the quorum took; >= 0, added to Grace
+	MaxStaleness time.Duration `json:"max_staleness_ns"` // age from which a target node's or an older gradient is refused; zero: no bound
+	Timeout      time.Duration `json:"timeout_ns"`       // a round ends after this whatever is missing, silent nodes count as lost; zero: no timeout
 }
 
-// Apply sets how c collects and what of it the policy chooses. The error lists all that
-// is wrong, by field; c is unchanged then.
-func (f *FileCollect) Apply(c *Cluster) error {
-	var p problems
-	changed := *c
-	if f.set(&changed, len(c.Nodes), &p); len(p) == 0 {
-		*c = changed
-	}
-	return p.join()
+// Quorum is a number of nodes, or a share of those that take part. The zero value
+// means all of them.
+type Quorum struct {
+	Count int     `json:"count"` // 1..N; zero: use Share
+	Share float64 `json:"share"` // (0, 1]; rounded up to whole nodes; zero: all
 }
 
-// set is Apply for so many nodes, 0 if that is not known.
-func (f *FileCollect) set(c *Cluster, nodes int, p *problems) {
-	var quorum Share
-	var grace Grace
-	if f.Quorum != nil {
-		quorum = *f.Quorum
-	}
-	if f.Grace != nil {
-		grace = *f.Grace
-	}
-	if n := quorum.Count; nodes > 0 && n > nodes {
-		p.add("collect.quorum", "is %d, but there are %d nodes", n, nodes)
-	}
-	c.Collect = Collect{Quorum: quorum.Quorum, Grace: grace.Duration.std(), GraceShare: grace.Share, MaxStaleness: f.MaxStaleness.std(), Timeout: f.Timeout.std()}
-	c.Choices.Quorum, c.Choices.Grace = quorum.Among, grace.Among
-	if quorum.Among == nil && grace.Among == nil {
-		return
-	}
-	// The first round waits for all: nothing is known yet that could be chosen by.
-	c.Collect.Quorum, c.Collect.Grace, c.Collect.GraceShare = Quorum{}, 0, 0
+// Of is the number of gradients to wait for among n nodes.
+func (q Quorum) Of(n int) int {
 	switch {
-	case f.Quorum == nil:
-		p.add("collect.grace", "is left to the policy, but the round waits for all; give collect.quorum too: auto, a list, or one of %s", shares(Quorums))
-	case quorum.Among == nil:
-		if quorum.Count > 0 || !slices.Contains(Quorums, quorum.Share) {
-			p.add("collect.quorum", "must be auto, a list, or one of %s where the policy chooses the grace", shares(Quorums))
-		}
-		c.Choices.Quorum = []float64{quorum.Share}
-	}
-	switch {
-	case f.Grace == nil:
-		c.Choices.Grace = slices.Clone(Graces)
-	case grace.Among == nil:
-		if grace.Duration != 0 || !slices.Contains(Graces, grace.Share) {
-			p.add("collect.grace", "must be auto, a list, or one of %s where the policy chooses the quorum", shares(Graces))
-		}
-		c.Choices.Grace = []float64{grace.Share}
-	}
-}
-
-// Share is a Quorum in a file: a count (12), a share (0.75 or 75%), or all. Left to the
-// policy it is a list of shares, or auto.
-type Share struct {
-	Quorum
-	Among []float64 // of Quorums; nil: Quorum stands
-}
-
-// ParseQuorum reads a quorum as a cluster file has it, a list as "70%,90%,all".
-func ParseQuorum(s string) (*Share, error) {
-	q := new(Share)
-	return q, q.parse(s)
-}
-
-func (q *Share) parse(s string) (err error) {
-	*q = Share{}
-	if s == auto || strings.Contains(s, ",") {
-		q.Among, err = among(s, Quorums)
-		return err
-	}
-	if s == "all" {
-		q.Share = 1
-		return nil
-	}
-	if n, err := strconv.Atoi(s); err == nil && n >= 1 {
-		q.Count = n
-		return nil
-	}
-	v, ok := fraction(s)
-	if !ok || v <= 0 || v > 1 {
-		return fmt.Errorf("is %q; write a number of nodes (12), a share above 0 and up to 1 (0.75 or 75%%), all, auto, or a list", clip(s))
-	}
-	q.Share = v
-	return nil
-}
-
-func (q *Share) decode(d *decoder, path string, node ast.Node) {
-	if !d.among(path, node, Quorums, &q.Among) {
-		d.scalar(path, node, q)
-	}
-}
-
-// MarshalYAML writes the count, the share, or all; auto, or the list.
-func (q Share) MarshalYAML() (any, error) {
-	switch {
-	case q.Among != nil:
-		return writtenAmong(q.Among, Quorums), nil
 	case q.Count > 0:
-		return q.Count, nil
-	case q.Share > 0 && q.Share < 1:
-		return q.Share, nil
+		return min(q.Count, n)
+	case q.Share > 0:
+		// The nudge keeps 0.7 of 10 at 7 in spite of rounding.
+		k := int(q.Share*float64(n) - 1e-9)
+		return min(k+1, n)
 	}
-	return "all", nil // a share of 1 would read as one node
+	return n
 }
 
-// Grace is how long to wait for target nodes: a duration (500ms), or a share of the
-// time the quorum took (0.1 or 10%), 0 to 1. Left to the policy it is a list of shares,
-// or auto.
-type Grace struct {
-	Duration Duration
-	Share    float64
-	Among    []float64 // of Graces; nil: the others stand
+// Verdict is what a round does with a gradient. Zero: nothing, the round is over and the
+// gradient is the next one's.
+type Verdict uint8
+
+const (
+	Fresh Verdict = iota + 1 // accepted, computed on this round's model
+	Aged                     // accepted, computed on an older model
+	Stale                    // refused: its age reached the staleness bound
+)
+
+func (v Verdict) String() string {
+	return [...]string{"none", "fresh", "aged", "stale"}[v]
 }
 
-// ParseGrace reads a grace as a cluster file has it, a list as "0%,10%".
-func ParseGrace(s string) (*Grace, error) {
-	g := new(Grace)
-	return g, g.parse(s)
+// collection is the rule by which one round collects gradients, as a state machine fed
+// with what happens, in the order of time: the patent's steps 3 and 4. It ends
+//
+//   - at once, when no node is left that could still deliver,
+//   - the grace duration after the quorum was complete,
+//   - at the timeout,
+//
+// whichever comes first; what arrives up to and including that moment counts. Times
+// count from any fixed origin. Create it with Collect.open; it is a plain value. A
+// Recorder feeds it.
+type collection struct {
+	collect  Collect
+	opened   time.Duration
+	expected int // nodes that may still deliver, or have
+	in       int // gradients of this round's work that were accepted
+	missed   int // nodes whose work for this round was refused as stale
+	quorum   bool
+	deadline time.Duration // end of the grace duration, once the quorum is complete
+	end      time.Duration
+	closed   bool
 }
 
-func (g *Grace) parse(s string) (err error) {
-	*g = Grace{}
-	if s == auto || strings.Contains(s, ",") {
-		g.Among, err = among(s, Graces)
-		return err
-	}
-	v, ok := fraction(s)
-	_, notTime := time.ParseDuration(s)
-	switch {
-	case !ok && notTime != nil:
-		return fmt.Errorf("is %q; write a duration (500ms), a share of the quorum time (0.1 or 10%%), auto, or a list", clip(s))
-	case !ok:
-		return g.Duration.parse(s)
-	case v < 0 || v > 1:
-		return fmt.Errorf("is %q; a share of the quorum time must lie in 0..1, a longer grace is a duration (2s)", clip(s))
-	}
-	g.Share = v
-	return nil
+// open starts a round at time now, with the model of time now, for expected nodes.
+func (c Collect) open(now time.Duration, expected int) collection {
+	r := collection{collect: c, opened: now, expected: expected}
+	r.check(now)
+	return r
 }
 
-func (g *Grace) decode(d *decoder, path string, node ast.Node) {
-	if !d.among(path, node, Graces, &g.Among) {
-		d.scalar(path, node, g)
-	}
-}
-
-// MarshalYAML writes the share or the duration; auto, or the list.
-func (g Grace) MarshalYAML() (any, error) {
-	switch {
-	case g.Among != nil:
-		return writtenAmong(g.Among, Graces), nil
-	case g.Share > 0:
-		return g.Share, nil
-	}
-	return g.Duration.MarshalYAML()
-}
-
-// auto leaves all of a set to the policy.
-const auto = "auto"
-
-// among reads auto, or a list with commas, of values of a set.
-func among(s string, set []float64) ([]float64, error) {
-	if s == auto {
-		return slices.Clone(set), nil
-	}
-	var out []float64
-	for part := range strings.SplitSeq(s, ",") {
-		v, err := member(strings.TrimSpace(part), set, out)
-		if err != nil {
-			return nil, err
+// receive judges a gradient that arrives at time now, while the round is open, and was
+// computed on the model of time model, this round's if current. Work for this round that
+// arrives before the quorum is complete is always taken: what it is late against does not
+// exist yet. Any other gradient is taken while its age, now - model, is below the
+// staleness bound; the quorum counts only this round's work
+// (docs/decisions/0006-quorum-of-this-round.md).
+func (r *collection) receive(now, model time.Duration, current bool) Verdict {
+	inTime := current && !r.quorum
+	if !inTime && r.collect.MaxStaleness > 0 && now-model >= r.collect.MaxStaleness {
+		if current {
+			r.missed++
 		}
-		out = append(out, v)
+		r.check(now)
+		return Stale
 	}
-	return out, nil
+	if current {
+		r.in++
+	}
+	r.check(now)
+	if current {
+		return Fresh
+	}
+	return Aged
 }
 
-// among decodes a sequence of values of a set; false where node is none.
-func (d *decoder) among(path string, node ast.Node, set []float64, into *[]float64) bool {
-	list, ok := node.(*ast.SequenceNode)
-	if !ok {
-		return false
-	}
-	if len(list.Values) == 0 {
-		d.fault(path, "is empty; list some of %s, or write auto", shares(set))
-	}
-	for i, entry := range list.Values {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		d.lines[at] = entry.GetToken().Position.Line
-		d.value(at, entry, reflect.ValueOf(&choice{set: set, into: into}).Elem())
-	}
-	return true
+// lose takes a node out that failed at time now, while the round is open and before its
+// work for this round was in.
+func (r *collection) lose(now time.Duration) {
+	r.expected--
+	r.check(now)
 }
 
-// choice is an entry of a list of values of a set.
-type choice struct {
-	set  []float64
-	into *[]float64
-}
-
-func (c *choice) parse(s string) error {
-	v, err := member(s, c.set, *c.into)
-	if err == nil {
-		*c.into = append(*c.into, v)
-	}
-	return err
-}
-
-// member reads one value of a set that is not among the others. A whole number is none:
-// alone it would be a number of nodes.
-func member(s string, set, others []float64) (float64, error) {
-	v, ok := fraction(s)
-	if n, err := strconv.Atoi(s); err == nil && n > 0 {
-		ok = false
-	}
-	if s == "all" {
-		v, ok = 1, true
-	}
-	switch {
-	case !ok || !slices.Contains(set, v):
-		return 0, fmt.Errorf("is %q; the policy can choose among %s", clip(s), shares(set))
-	case slices.Contains(others, v):
-		return 0, errors.New("is there twice: " + shares([]float64{v}))
-	}
-	return v, nil
-}
-
-func writtenAmong(values, set []float64) any {
-	if slices.Equal(values, set) {
-		return auto
-	}
-	return strings.Split(shares(values), ", ")
-}
-
-// shares writes values of a set: "70%, 90%, all".
-func shares(values []float64) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = strconv.FormatFloat(100*v, 'g', 6, 64) + "%"
-		if v == 1 {
-			texts[i] = "all"
+// limit is the time at which the round closes if nothing more arrives, false if it
+// would wait for ever.
+func (r *collection) limit() (time.Duration, bool) {
+	if r.collect.Timeout > 0 {
+		if timeout := later(r.opened, r.collect.Timeout); !r.quorum || timeout < r.deadline {
+			return timeout, true
 		}
 	}
-	return strings.Join(texts, ", ")
+	return r.deadline, r.quorum
 }
 
-// Batch is the global batch in a file: a number of samples or, where the policy is to
-// choose it, where it starts and what it must not leave.
-type Batch struct {
-	Start int `yaml:"start"`
-	Least int `yaml:"least"` // 1..Start; both 0: Start stands
-	Most  int `yaml:"most"`  // Start..MaxGlobalBatch
+func (r *collection) close(at time.Duration) { r.closed, r.end = true, at }
+
+// check completes the quorum and closes the round when nobody is missing.
+func (r *collection) check(now time.Duration) {
+	if !r.quorum && r.in >= r.collect.Quorum.Of(r.expected) {
+		r.quorum = true
+		share := r.collect.GraceShare * float64(now-r.opened)
+		r.deadline = later(later(now, r.collect.Grace), time.Duration(min(share, math.MaxInt64/2)))
+	}
+	if r.in >= r.expected-r.missed {
+		r.close(now)
+	}
 }
 
-func (b *Batch) decode(d *decoder, path string, node ast.Node) {
-	if _, ok := entries(node); !ok {
-		d.basic(path, node, reflect.ValueOf(&b.Start).Elem())
-		return
-	}
-	before := len(d.problems)
-	d.fields(path, node, reflect.ValueOf(b).Elem())
-	for _, key := range []string{"start", "least", "most"} {
-		if _, ok := d.lines[path+"."+key]; !ok {
-			d.fault(path, "%s is missing; write {start: 384, least: 192, most: 768}, or a number of samples", key)
-		}
-	}
-	if len(d.problems) > before {
-		return
-	}
-	within := func(key string, v, least, most int) {
-		if v < least || v > most {
-			d.fault(path+"."+key, "is %d; 1 <= least <= start <= most <= %d must hold", v, MaxGlobalBatch)
-		}
-	}
-	within("start", b.Start, 1, MaxGlobalBatch)
-	within("least", b.Least, 1, b.Start)
-	within("most", b.Most, b.Start, MaxGlobalBatch)
-}
-
-// MarshalYAML writes the number, or the mapping.
-func (b Batch) MarshalYAML() (any, error) {
-	if b.Least == 0 && b.Most == 0 {
-		return b.Start, nil
-	}
-	type mapping Batch
-	return mapping(b), nil
+// later is t + d, at the end of the clock rather than beyond it; d below zero counts as 0.
+func later(t, d time.Duration) time.Duration {
+	return t + max(0, min(d, math.MaxInt64-t))
 }

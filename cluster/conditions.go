@@ -9,7 +9,7 @@ import (
 
 // Conditions describes how the nodes of a cluster depart from their profiles, round
 // by round. The zero value is a cluster that keeps to its profiles exactly. Presets
-// are fitted to measurements, but for Unseen; docs/reference/formats/cluster.md has the table with
+// are fitted to measurements, but for Stress; docs/reference/formats/cluster.md has the table with
 // the file behind each number, experiments/fit-conditions makes it.
 type Conditions struct {
 	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile, 0..3
@@ -20,7 +20,7 @@ type Conditions struct {
 	Failures Failures   `yaml:"failures,omitempty" json:"failures"` // nodes that fail and return
 	Joins    Joins      `yaml:"joins,omitempty" json:"joins"`       // nodes that come later
 	Scale    NoiseScale `yaml:"noise_scale,omitempty" json:"noise_scale"`
-	Unseen   `yaml:",inline"`
+	Stress   `yaml:",inline"`
 }
 
 // Spread is a log-normal distribution: its median and the sd of its logarithm.
@@ -201,7 +201,7 @@ func (c *Conditions) check(prefix string, p *problems) {
 		within("noise_scale.end", c.Scale.End, 0.001, maxRounds)
 		within("noise_scale.rounds", c.Scale.Rounds, 1, maxRounds)
 	}
-	c.Unseen.check(prefix, p)
+	c.Stress.check(prefix, p)
 }
 
 func (e *Episode) check(path string, p *problems) {

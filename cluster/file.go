@@ -31,7 +31,7 @@ var ErrFile = errors.New("invalid cluster file")
 // File is a cluster file as written: see docs/reference/formats/cluster.md.
 type File struct {
 	Workload    string         `yaml:"workload"`
-	GlobalBatch *Batch         `yaml:"global_batch"`
+	GlobalBatch *FileBatch     `yaml:"global_batch"`
 	Gradient    Bytes          `yaml:"gradient,omitempty"` // size of one gradient; default: 4 or 2 bytes per parameter
 	Nodes       []FileNode     `yaml:"nodes"`
 	Collect     FileCollect    `yaml:"collect,omitempty"`
@@ -109,7 +109,7 @@ func Load(path string, catalogue *profile.Catalogue) (*File, *Cluster, error) {
 func (f *File) build(catalogue *profile.Catalogue, p *problems, written map[string]int) *Cluster {
 	b := builder{file: f, catalogue: catalogue, problems: p, written: written, names: map[string]bool{}, serial: map[string]int{}}
 	b.workload()
-	batch := Batch{}
+	batch := FileBatch{}
 	if f.GlobalBatch != nil {
 		batch = *f.GlobalBatch
 	}

@@ -265,12 +265,12 @@ func TestUnitsRoundTrip(t *testing.T) {
 		if err := again.parse(b.String()); err != nil || again != b {
 			t.Fatalf("%v as %s: %v %v", float64(b), b, float64(again), err)
 		}
-		q := Share{Quorum: Quorum{Share: rapid.Float64Range(1e-9, 1).Draw(t, "share")}}
+		q := FileQuorum{Quorum: Quorum{Share: rapid.Float64Range(1e-9, 1).Draw(t, "share")}}
 		written, err := yaml.Marshal(q)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var r Share
+		var r FileQuorum
 		if err := r.parse(strings.TrimSpace(string(written))); err != nil || !cmp.Equal(r, q) {
 			t.Fatalf("%v as %s: %v %v", q, written, r, err)
 		}

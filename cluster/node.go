@@ -31,24 +31,24 @@ type Hidden struct {
 }
 
 // Performance holds a node's performance parameters: the controller's belief about
-// it. The finish time of a micro-batch b is Overhead + PerSample*Node.Work(b).
+// it. The finish time of a micro-batch b is Overhead + PerSample*Node.Cost(b).
 type Performance struct {
 	Overhead  float64 // seconds a round costs the node whatever its size
 	PerSample float64 // seconds per sample (the profile's marginal seconds times the node's slowdown)
 }
 
-// Work is a micro-batch in units of the profile's marginal seconds per sample. It
+// Cost is a micro-batch in units of the profile's marginal seconds per sample. It
 // carries the shape that was measured beforehand (constant part, floor at small
 // batches, bends), so that one number per node, PerSample, remains to be estimated.
 // Without a profile it is b itself.
-func (n *Node) Work(b float64) float64 {
+func (n *Node) Cost(b float64) float64 {
 	if n.Profile == nil {
 		return b
 	}
 	return n.Profile.Seconds(b) / n.Profile.PerSample()
 }
 
-// samples inverts Work: the largest b whose work is at most w.
+// samples inverts Cost: the largest b whose cost is at most w.
 func (n *Node) samples(w float64) float64 {
 	if n.Profile == nil {
 		return w
@@ -58,13 +58,13 @@ func (n *Node) samples(w float64) float64 {
 
 // Finish is the predicted time in seconds from hand-out to the gradient's arrival.
 func (n *Node) Finish(p Performance, b int) float64 {
-	return p.Overhead + p.PerSample*n.Work(float64(b))
+	return p.Overhead + p.PerSample*n.Cost(float64(b))
 }
 
 // Slowness is the slowdown, against parameters p, that a node's time in a round stands
 // for. All but the network's time scales with it.
 func (n *Node) Slowness(p Performance, r *NodeReport) float64 {
-	compute := p.Overhead - n.Network + p.PerSample*n.Work(float64(r.Size))
+	compute := p.Overhead - n.Network + p.PerSample*n.Cost(float64(r.Size))
 	return max(r.Seconds-n.Network, 0.01*r.Seconds) / compute
 }
 

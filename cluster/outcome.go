@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Work is what one node does in a round, timed from its opening: what it computes
-// first, and, where that is work of an older model, this round's after it.
-type Work struct {
-	At, Took float64 // seconds: when the first gradient is there, and how long it was in work
+// Delivery says when a node hands in its gradients of a round, in seconds from the opening
+// of the round: the first one and, where that is of an older model, this round's after it.
+type Delivery struct {
+	At, Took float64 // when the first gradient arrives, and how long it took to compute
 	Size     int
 	Behind   int // updates since the model of the first gradient; 0: this round's own
 	// The same of this round's work after older one; size 0: there is none.
@@ -17,7 +17,7 @@ type Work struct {
 	Power            Power
 }
 
-// Outcome is what a round under some rule comes to.
+// Outcome is how a round under some rule ends.
 type Outcome struct {
 	Wait    float64 // seconds until it closes
 	Counted float64 // samples accepted, each with its Credit
@@ -31,16 +31,16 @@ type Outcome struct {
 // PerSample is the energy of a counted sample, in joules.
 func (o Outcome) PerSample() float64 { return o.Joules / max(o.Counted+o.Later, 1e-9) }
 
-// Outcomes says what one round's work comes to under any rule: the round rule in closed
+// Outcomes computes how a round ends under any rule, given its deliveries: the round rule in closed
 // form, without staleness bound, timeout and failures in mid-round. It keeps its working
 // memory; the zero value is ready.
 type Outcomes struct {
-	work  []Work
+	work  []Delivery
 	first []float64 // sorted
 }
 
-// Set takes in the work of the nodes that take part; it is copied.
-func (o *Outcomes) Set(work []Work) {
+// Set takes in the deliveries of the nodes that take part; it copies them.
+func (o *Outcomes) Set(work []Delivery) {
 	o.work = append(o.work[:0], work...)
 	o.first = o.first[:0]
 	for i := range o.work {

@@ -9,15 +9,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-func drawWork(t *rapid.T) []Work {
-	var work []Work
+func drawDeliveries(t *rapid.T) []Delivery {
+	var work []Delivery
 	apart := 1e-6 // no two arrivals at the same moment
 	seconds := func(name string) float64 {
 		apart *= 1.7
 		return float64(rapid.IntRange(1, 3000).Draw(t, name))/1000 + math.Mod(apart, 1e-3)
 	}
 	for range rapid.IntRange(1, 12).Draw(t, "nodes") {
-		w := Work{At: seconds("at"), Size: rapid.IntRange(1, 50).Draw(t, "size")}
+		w := Delivery{At: seconds("at"), Size: rapid.IntRange(1, 50).Draw(t, "size")}
 		w.Took = w.At
 		if rapid.IntRange(0, 2).Draw(t, "older") == 0 {
 			w.Behind = rapid.IntRange(1, 3).Draw(t, "behind")
@@ -33,7 +33,7 @@ func drawWork(t *rapid.T) []Work {
 // The closed form says what the round rule does when it is fed event by event.
 func TestOutcomesByTheRoundRule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		work := drawWork(t)
+		work := drawDeliveries(t)
 		rule := rapid.SampledFrom(Rules).Draw(t, "rule")
 		type arrival struct {
 			at    time.Duration
@@ -51,14 +51,17 @@ func TestOutcomesByTheRoundRule(t *testing.T) {
 			}
 		}
 		slices.SortStableFunc(arrivals, func(a, b arrival) int { return int(a.at - b.at) })
-		round, counted := rule.Apply(Collect{}).Open(opened, len(work)), 0.0
+		round, counted := rule.Apply(Collect{}).open(opened, len(work)), 0.0
 		for _, a := range arrivals {
-			if v := round.Receive(a.at, a.model); v == Fresh || v == Aged {
+			if over(&round, a.at) {
+				break
+			}
+			if v := round.receive(a.at, a.model, a.back == 0); v == Fresh || v == Aged {
 				counted += float64(a.size) * Credit(a.back)
 			}
 		}
-		round.Expire()
-		end, closed := round.Closed()
+		over(&round, math.MaxInt64)
+		end, closed := round.end, round.closed
 		var o Outcomes
 		o.Set(work)
 		got := o.Under(rule)
@@ -79,7 +82,7 @@ func TestOutcomesByTheRoundRule(t *testing.T) {
 func TestOutcomeByHand(t *testing.T) {
 	var o Outcomes
 	p := Power{Idle: 50, Busy: 200}
-	o.Set([]Work{
+	o.Set([]Delivery{
 		{At: 1, Took: 1, Size: 10, Power: p}, {At: 1.2, Took: 1.2, Size: 12, Power: p}, {At: 2, Took: 2, Size: 20, Power: p},
 		{At: 0.5, Took: 1.5, Size: 8, Behind: 1, NextAt: 2.5, NextTook: 2, NextSize: 9, Power: p},
 	})

@@ -36,7 +36,7 @@ func newAhead(c *cluster.Cluster) *ahead {
 // the preferred one, with the same noise for all, so that a difference is the rule's.
 func (e *Env) judge() error {
 	preferred := e.tracker.BestRule(e.allowed, [Objectives]float64{1}, nil)
-	e.work = e.sim.Work(e.work[:0], e.sizes)
+	e.work = e.sim.Deliveries(e.work[:0], e.sizes)
 	e.outcomes.Set(e.work)
 	batch := float64(e.config.Cluster.GlobalBatch)
 	Values(e.values, &e.outcomes, float64(len(e.work)), batch, e.sim.Scale(), e.tracker.round.rate)

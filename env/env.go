@@ -58,7 +58,7 @@ type Env struct {
 	collect     cluster.Collect
 	asked       []int
 	ahead       *ahead
-	work        []cluster.Work
+	work        []cluster.Delivery
 	outcomes    cluster.Outcomes
 	values      [][Objectives]float64
 	rules       []float32

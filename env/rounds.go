@@ -14,7 +14,7 @@ var RoundFeatures = len(cluster.Rules) + 2*len(cluster.Quorums) + 22
 // the one in force: no rule has to be tried to be known.
 type rounds struct {
 	outcomes cluster.Outcomes
-	work     []cluster.Work
+	work     []cluster.Delivery
 	means    [][Objectives]float64 // moving averages of the rules' values
 	count    float64
 	newest   []float64 // quantiles of the arrivals over the predicted finish, - 1
@@ -119,7 +119,7 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 				}
 			}
 		}
-		w := cluster.Work{At: wait - got.Idle, Took: got.Seconds, Size: got.Size, Behind: got.Behind, Power: node.Power}
+		w := cluster.Delivery{At: wait - got.Idle, Took: got.Seconds, Size: got.Size, Behind: got.Behind, Power: node.Power}
 		switch {
 		case got.Status == cluster.Late:
 			w.At, w.Took, w.Behind = wait+left, got.Busy+left, int(min(got.Busy/wait, 1e6))

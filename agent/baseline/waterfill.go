@@ -124,7 +124,7 @@ func (p *waterFill) update(i int, r *cluster.NodeReport) {
 // learn adds a node's newest time to its fitted line.
 func (p *waterFill) learn(i int, r *cluster.NodeReport) {
 	n, node := &p.nodes[i], &p.cluster.Nodes[i]
-	n.fit.Add(node.Work(float64(r.Size)), r.Seconds)
+	n.fit.Add(node.Cost(float64(r.Size)), r.Seconds)
 	n.base, _ = n.fit.Performance(node.Network)
 	n.base.Overhead = max(n.base.Overhead, node.Network)
 	if n.count <= 8 || p.config.Forget > 0 {

@@ -1,11 +1,12 @@
 // Package profile is the catalogue of measured device profiles: how long a micro-batch
 // of a workload takes on a device, and how much memory it needs.
 //
-// Start from the embedded measurements, lay the user's own over them, look a pair up:
+// Start from the embedded measurements, add the user's own, look a pair up (the Example is
+// the whole program):
 //
 //	c := profile.Embedded()
-//	if err := c.Add("my-profiles.csv"); err != nil { ... } // file, line and field of every fault
-//	p, err := c.Lookup("a10g", "llama-3b-512-fp16")        // an unknown name: *UnknownError with the nearest
+//	err := c.Add("my-profiles.csv")                 // file, line and field of every fault
+//	p, err := c.Lookup("a10g", "llama-3b-512-fp16") // an unknown name: *UnknownError with the nearest
 //
 // A profile answers four questions, without allocation and safely from many goroutines:
 //
@@ -14,7 +15,7 @@
 //	p.MemoryLimit(20 << 30) // the largest micro-batch in 20 GiB; NoLimit if not measured
 //	p.PerSample()           // seconds that one more sample costs
 //
-// Between measured points the curve is linear after smoothing; Extrapolated tells where it
+// Between measured points the curve is linear after smoothing; Extrapolated says where it
 // is a guess, Fit and Report how good the points are.
 //
 // Devices and workloads carry a Split: whole devices and whole models are kept out of

@@ -4,18 +4,18 @@ package sim
 // the copy then does leaves o as it is. The memory of s is used again where it fits.
 func (s *Simulator) CopyFrom(o *Simulator) {
 	*s = Simulator{
-		cluster: o.cluster, conditions: o.conditions, collect: o.collect,
+		cluster: o.cluster, conditions: o.conditions,
 		nodes: append(s.nodes[:0], o.nodes...), jobs: append(s.jobs[:0], o.jobs...), present: append(s.present[:0], o.present...),
 		queue: queue{
 			nodes: append(s.queue.nodes[:0], o.queue.nodes...), at: append(s.queue.at[:0], o.queue.at...),
 			sequence: append(s.queue.sequence[:0], o.queue.sequence...), pushed: o.queue.pushed,
 		},
-		now: o.now, round: o.round, seen: o.seen, truth: s.truth, report: s.report,
+		now: o.now, round: o.round, seen: o.seen, truth: s.truth, recorder: s.recorder,
 	}
 	s.truth.Slowdown = append(s.truth.Slowdown[:0], o.truth.Slowdown...)
 	s.truth.Noise = append(s.truth.Noise[:0], o.truth.Noise...)
 	s.truth.Left = append(s.truth.Left[:0], o.truth.Left...)
-	s.report.Nodes = append(s.report.Nodes[:0], o.report.Nodes...)
+	s.recorder.CopyFrom(&o.recorder)
 	var spells []spell // of all nodes, in one piece
 	if len(o.nodes) > 0 {
 		spells = make([]spell, 0, len(o.nodes)*len(o.nodes[0].episodes))
@@ -24,9 +24,9 @@ func (s *Simulator) CopyFrom(o *Simulator) {
 		n, begin := &s.nodes[i], len(spells)
 		spells = append(spells, n.episodes...)
 		n.episodes = spells[begin:len(spells):len(spells)]
-		if n.unseen != nil {
-			u := *n.unseen
-			n.unseen = &u
+		if n.stress != nil {
+			u := *n.stress
+			n.stress = &u
 		}
 	}
 }

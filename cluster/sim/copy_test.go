@@ -14,8 +14,8 @@ import (
 func TestCopyFrom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, k, seed := drawCluster(t), drawConditions(t), rapid.Uint64().Draw(t, "seed")
-		if rapid.Bool().Draw(t, "unseen") {
-			k.Unseen = cluster.Unseen{Modes: cluster.Modes{Share: 1, Excess: 0.5, Rounds: 3}}
+		if rapid.Bool().Draw(t, "stress") {
+			k.Stress = cluster.Stress{Modes: cluster.Modes{Share: 1, Excess: 0.5, Rounds: 3}}
 		}
 		c.Collect = drawCollect(t)
 		original, twin := New(c, k, seed), New(c, k, seed)
@@ -38,9 +38,9 @@ func TestCopyFrom(t *testing.T) {
 	})
 }
 
-// What Work says of a round comes to pass, where no node fails and no bound on staleness
+// What Deliveries says of a round happens, where no node fails and no bound on staleness
 // interferes.
-func TestWorkComesToPass(t *testing.T) {
+func TestDeliveriesHappen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, k := drawCluster(t), drawConditions(t)
 		k.Failures, k.Joins = cluster.Failures{}, cluster.Joins{}
@@ -53,7 +53,7 @@ func TestWorkComesToPass(t *testing.T) {
 		var o cluster.Outcomes
 		for range 20 {
 			sizes := drawSizes(t, c)
-			work := s.Work(nil, sizes)
+			work := s.Deliveries(nil, sizes)
 			o.Set(work)
 			want := o.Under(rule)
 			r := mustRound(t, s, sizes)
@@ -70,7 +70,7 @@ func TestWorkComesToPass(t *testing.T) {
 
 // atOnce says whether a gradient arrives at the moment the round ends, other than the one
 // that ends it: whether it still counts hangs on the clock's nanoseconds.
-func atOnce(work []cluster.Work, rule cluster.Rule, end float64) bool {
+func atOnce(work []cluster.Delivery, rule cluster.Rule, end float64) bool {
 	n := 0
 	for _, w := range work {
 		for _, at := range []float64{w.At, w.NextAt} {

@@ -2,8 +2,10 @@
 // and return, in simulated time.
 //
 //	s := sim.New(c, conditions, seed)
-//	truth := s.Truth()                 // for oracles and rewards only
+//	truth := s.Truth()                // for oracles and rewards only
 //	report, err := s.Round(ctx, plan) // one round by the rule of the plan
+//
+// The Example is a whole program.
 //
 // It is a discrete-event simulator: a queue on container/heap, integer nanoseconds,
 // and a sequence number that breaks ties, so a seed and a sequence of sizes give the

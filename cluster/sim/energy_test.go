@@ -23,7 +23,10 @@ func TestEnergyIsThatOfTheJobs(t *testing.T) {
 		c.Nodes[0].Power = cluster.Power{} // unknown
 		s := New(c, k, rapid.Uint64().Draw(t, "seed"))
 		worked, waited, joules := make([]time.Duration, len(c.Nodes)), make([]time.Duration, len(c.Nodes)), make([]float64, len(c.Nodes))
-		s.trace = func(node int, _ string) { worked[node] += s.now - s.jobs[node].start }
+		s.trace = func(node int, _ string) {
+			share, _ := s.recorder.Share(node)
+			worked[node] += s.now - share.Start
+		}
 		for range 25 {
 			r := mustRound(t, s, drawSizes(t, c))
 			for i, n := range r.Nodes {
@@ -38,8 +41,8 @@ func TestEnergyIsThatOfTheJobs(t *testing.T) {
 			}
 		}
 		for i := range c.Nodes {
-			if s.jobs[i].busy {
-				worked[i] += s.now - s.jobs[i].start
+			if share, busy := s.recorder.Share(i); busy {
+				worked[i] += s.now - share.Start
 			}
 			want := c.Nodes[i].Power.Joules(worked[i].Seconds(), waited[i].Seconds())
 			if math.Abs(joules[i]-want) > 1e-6*(1+want) {

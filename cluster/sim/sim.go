@@ -18,7 +18,6 @@ const (
 type Simulator struct {
 	cluster    *cluster.Cluster
 	conditions cluster.Conditions
-	collect    cluster.Collect // of the round under way
 	nodes      []node
 	jobs       []job
 	queue      queue
@@ -27,20 +26,16 @@ type Simulator struct {
 	seen       float64 // counted samples since the start
 	present    []bool
 	truth      cluster.Truth
-	report     cluster.Report
+	recorder   cluster.Recorder
 	trace      func(node int, event string) // for tests; nil: nobody listens
 }
 
-// job is the work a node is doing, possibly since an earlier round.
+// job is how a node's work will end; what the work is, the recorder knows.
 type job struct {
-	busy    bool
+	queued  bool // the event at the end of it is still to come
 	dies    bool // the event at the end of it is the node's failure
 	oom     bool
 	absence int // rounds the node stays away if it dies without being out of memory
-	size    int
-	round   int           // of the model it computes on
-	opened  time.Duration // time of that model
-	start   time.Duration
 }
 
 // New simulates c under conditions. The seed decides everything random. Conditions
@@ -50,9 +45,9 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 	s := &Simulator{
 		cluster: c, conditions: conditions,
 		nodes: make([]node, count), jobs: make([]job, count), present: make([]bool, count),
-		queue:  queue{at: make([]time.Duration, count), sequence: make([]uint64, count)},
-		truth:  cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Left: make([]float64, count)},
-		report: cluster.Report{Nodes: make([]cluster.NodeReport, count)},
+		queue:    queue{at: make([]time.Duration, count), sequence: make([]uint64, count)},
+		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Left: make([]float64, count)},
+		recorder: *cluster.NewRecorder(c),
 	}
 	for i := range s.nodes {
 		constant := c.Nodes[i].Hidden.Slowdown
@@ -80,7 +75,7 @@ func (s *Simulator) look() {
 		n := &s.nodes[i]
 		s.present[i] = n.away == 0
 		s.truth.Slowdown[i], s.truth.Noise[i], s.truth.Left[i] = n.slowdown, n.noise, 0
-		if s.jobs[i].busy {
+		if _, busy := s.recorder.Share(i); busy {
 			s.truth.Left[i] = (s.queue.at[i] - s.now).Seconds()
 		}
 	}
@@ -96,75 +91,56 @@ func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Repo
 	if len(sizes) != len(s.nodes) {
 		return nil, fmt.Errorf("sim: %d sizes for %d nodes", len(sizes), len(s.nodes))
 	}
-	expected := 0
 	for i := range s.nodes {
-		if !s.present[i] {
-			continue
-		}
-		if sizes[i] < 1 {
+		if s.present[i] && sizes[i] < 1 {
 			return nil, fmt.Errorf("sim: round %d: node %s got micro-batch %d; every present node needs at least 1", s.round, s.cluster.Nodes[i].Name, sizes[i])
 		}
-		expected++
 	}
-	s.begin()
-	s.collect = plan.Collect
-	round := s.collect.Open(s.now, expected)
+	s.recorder.Open(s.round, s.now, plan.Collect, s.present)
 	for i := range s.nodes {
-		if s.present[i] && !s.jobs[i].busy {
-			s.start(i, sizes[i], s.now)
-		}
+		s.start(i, sizes[i])
 	}
 	for {
-		if _, closed := round.Closed(); closed {
+		if _, closed := s.recorder.Closed(); closed {
 			break
 		}
-		deadline, limited := round.Deadline()
+		deadline, limited := s.recorder.Deadline()
 		if s.queue.Len() == 0 || limited && s.queue.at[s.queue.nodes[0]] > deadline {
 			// With nothing under way there is always a deadline: every node is in, lost or refused otherwise.
-			s.giveUp(deadline)
-			round.Expire()
+			s.recorder.Expire()
+			s.giveUp()
 			break
 		}
 		i := s.queue.pop()
 		s.now = s.queue.at[i]
-		s.arrive(&round, i, sizes[i])
+		s.arrive(i, sizes[i])
 	}
-	end, _ := round.Closed()
-	s.finish(end)
-	return &s.report, nil
+	return s.finish(), nil
 }
 
-// Work appends what the nodes will do in the round about to run if they get sizes,
+// Deliveries appends what the nodes will do in the round about to run if they get sizes,
 // noise included: for training rewards only. Nodes that will fail in it are left out.
-func (s *Simulator) Work(work []cluster.Work, sizes []int) []cluster.Work {
+func (s *Simulator) Deliveries(work []cluster.Delivery, sizes []int) []cluster.Delivery {
 	for i := range s.nodes {
-		j := &s.jobs[i]
+		share, busy := s.recorder.Share(i)
+		dies := s.nodes[i].fails >= 0 || sizes[i] > s.cluster.Nodes[i].Limit
+		if busy {
+			dies = s.jobs[i].dies
+		}
 		switch {
-		case !s.present[i]:
-		case j.busy && j.dies, !j.busy && (s.nodes[i].fails >= 0 || sizes[i] > s.cluster.Nodes[i].Limit):
-		case j.busy:
+		case !s.present[i] || dies:
+		case busy:
 			at, took := s.truth.Left[i], s.seconds(i, sizes[i])
-			work = append(work, cluster.Work{
-				At: at, Took: (s.queue.at[i] - j.start).Seconds(), Size: j.size, Behind: s.round - j.round,
+			work = append(work, cluster.Delivery{
+				At: at, Took: (s.queue.at[i] - share.Start).Seconds(), Size: share.Size, Behind: s.round - share.Round,
 				NextAt: at + took, NextTook: took, NextSize: sizes[i], Power: s.cluster.Nodes[i].Power,
 			})
 		default:
 			took := s.seconds(i, sizes[i])
-			work = append(work, cluster.Work{At: took, Took: took, Size: sizes[i], Power: s.cluster.Nodes[i].Power})
+			work = append(work, cluster.Delivery{At: took, Took: took, Size: sizes[i], Power: s.cluster.Nodes[i].Power})
 		}
 	}
 	return work
-}
-
-// begin clears the report.
-func (s *Simulator) begin() {
-	s.report.Round, s.report.Start, s.report.Wait, s.report.Accepted, s.report.Counted = s.round, s.now, 0, 0, 0
-	for i := range s.report.Nodes {
-		s.report.Nodes[i] = cluster.NodeReport{}
-		if s.present[i] {
-			s.report.Nodes[i].Status = cluster.Late // until its gradient is in
-		}
-	}
 }
 
 // seconds is how long node i takes for size samples in the round about to run.
@@ -177,11 +153,15 @@ func (s *Simulator) seconds(i, size int) float64 {
 	return p.Seconds(float64(size))*n.slowdown*max(n.factor, 0.05) + resources.Network
 }
 
-// start gives node i work on this round's model at time at.
-func (s *Simulator) start(i, size int, at time.Duration) {
+// start gives node i its share of the round that is open, if it is without work.
+func (s *Simulator) start(i, size int) {
+	if !s.recorder.Waiting(i) {
+		return
+	}
+	s.recorder.HandOut(i, size, s.now)
 	n, resources, j := &s.nodes[i], &s.cluster.Nodes[i], &s.jobs[i]
 	took := s.seconds(i, size)
-	*j = job{busy: true, size: size, round: s.round, opened: s.report.Start, start: at}
+	*j = job{queued: true}
 	switch {
 	case size > resources.Limit:
 		// Memory runs out while activations pile up, in the forward pass.
@@ -192,7 +172,7 @@ func (s *Simulator) start(i, size int, at time.Duration) {
 			took += heartbeat.Seconds()
 		}
 	}
-	s.queue.push(i, after(at, took))
+	s.queue.push(i, after(s.now, took))
 }
 
 // after is t plus seconds, at the end of the clock rather than beyond it.
@@ -203,13 +183,13 @@ func after(t time.Duration, seconds float64) time.Duration {
 	return t + time.Duration(seconds*1e9)
 }
 
-// arrive handles the end of node i's work: its gradient, or its failure.
-func (s *Simulator) arrive(round *cluster.Round, i, size int) {
-	n, j, r := &s.nodes[i], &s.jobs[i], &s.report.Nodes[i]
-	j.busy = false
+// arrive handles the end of node i's work: its gradient, or its failure. size is its
+// share of the round that is open.
+func (s *Simulator) arrive(i, size int) {
+	n, j := &s.nodes[i], &s.jobs[i]
+	j.queued = false
 	if j.dies {
-		round.Lose(s.now)
-		r.Status, r.OOM = cluster.Lost, j.oom
+		s.recorder.Lose(i, s.now, j.oom)
 		s.note(i, "fails")
 		n.away = 1 + restartRounds // the round under way does not count
 		if !j.oom {
@@ -217,40 +197,24 @@ func (s *Simulator) arrive(round *cluster.Round, i, size int) {
 		}
 		return
 	}
-	verdict := round.Receive(s.now, j.opened)
+	share, _ := s.recorder.Share(i)
+	verdict := s.recorder.Receive(i, s.now, cluster.Gradient{
+		Samples: share.Size,
+		Seconds: n.stress.stamped((s.now - share.Start).Seconds()),
+		Age:     n.stress.stamped((s.now - share.Model).Seconds()),
+	})
 	s.note(i, verdict.String())
-	r.Size, r.Seconds, r.Age, r.Behind = j.size, n.unseen.stamped((s.now - j.start).Seconds()), n.unseen.stamped((s.now - j.opened).Seconds()), s.round-j.round
-	if verdict == cluster.Stale {
-		if r.Status != cluster.In {
-			r.Status = cluster.Refused
-		}
-	} else {
-		r.Status = cluster.In
-		r.Samples += j.size
-		s.report.Accepted += j.size
-		s.report.Counted += float64(j.size) * cluster.Credit(r.Behind)
-		if verdict == cluster.Aged {
-			r.Aged += j.size
-		}
-	}
-	if _, closed := round.Closed(); !closed && j.opened != s.report.Start {
-		s.start(i, size, s.now) // it came in late and now takes up this round's work
-	}
+	s.start(i, size) // a late one now takes up this round's work
 }
 
-// giveUp drops the nodes that were silent in a round that times out: they are
-// restarted. A deadline that is the end of the grace duration drops nobody.
-func (s *Simulator) giveUp(deadline time.Duration) {
-	if t := s.collect.Timeout; t == 0 || deadline-s.report.Start < t {
-		return
-	}
-	s.now = deadline
+// giveUp restarts the nodes that were silent until the round timed out.
+func (s *Simulator) giveUp() {
+	s.now, _ = s.recorder.Closed()
 	for i := range s.jobs {
-		if s.jobs[i].busy && s.report.Nodes[i].Status == cluster.Late {
+		if _, busy := s.recorder.Share(i); s.jobs[i].queued && !busy {
 			s.queue.remove(i)
-			s.jobs[i].busy = false
+			s.jobs[i].queued = false
 			s.nodes[i].away = 1 + restartRounds
-			s.report.Nodes[i].Status = cluster.Lost
 			s.note(i, "given up")
 		}
 	}
@@ -262,33 +226,23 @@ func (s *Simulator) note(node int, event string) {
 	}
 }
 
-// finish closes the books of the round and moves every node to the next one.
-func (s *Simulator) finish(end time.Duration) {
-	s.report.Wait = end - s.report.Start
-	s.energy(end)
-	s.now = end
+// finish moves every node to the next round.
+func (s *Simulator) finish() *cluster.Report {
+	report := s.recorder.Report()
+	s.now = report.Start + report.Wait
 	scale := s.Scale()
-	for i := range s.report.Nodes {
-		r, j := &s.report.Nodes[i], &s.jobs[i]
-		switch {
-		case r.Status == cluster.In || r.Status == cluster.Refused:
-			r.Norm, r.Agree = s.gradient(scale, r.Size)
-			if !j.busy {
-				r.Idle = max(0, (end - s.queue.at[i]).Seconds())
-			}
-		case r.Status == cluster.Late:
-			r.Size, r.Seconds = j.size, (end - j.start).Seconds()
-		}
-		if j.busy {
-			r.Busy, r.BusySize = (end - j.start).Seconds(), j.size
+	for i := range report.Nodes {
+		if n := &report.Nodes[i]; n.Status == cluster.In || n.Status == cluster.Refused {
+			n.Norm, n.Agree = gradient(scale, n.Size, report.Accepted)
 		}
 	}
-	s.seen += s.report.Counted
+	s.seen += report.Counted
 	s.round++
 	for i := range s.nodes {
 		s.nodes[i].advance(&s.conditions)
 	}
 	s.look()
+	return report
 }
 
 // Scale is the gradient noise scale in samples; 0 when the conditions have none.
@@ -312,13 +266,13 @@ func (s *Simulator) Efficiency(n float64) float64 {
 	return (scale + float64(s.cluster.GlobalBatch)) / (scale + n)
 }
 
-// gradient is the expected norm of a gradient over size samples relative to the
-// aggregate's, and their cosine, at the given noise scale.
-func (s *Simulator) gradient(scale float64, size int) (norm, agree float64) {
+// gradient is the expected norm of a gradient over size samples relative to that of the
+// aggregate of accepted samples, and their cosine, at the given noise scale.
+func gradient(scale float64, size, accepted int) (norm, agree float64) {
 	if scale == 0 {
 		return 1, 1
 	}
 	own := math.Sqrt(1 + scale/float64(size))
-	all := math.Sqrt(1 + scale/float64(max(s.report.Accepted, size)))
+	all := math.Sqrt(1 + scale/float64(max(accepted, size)))
 	return own / all, all / own
 }

@@ -71,8 +71,8 @@ func drawConditions(t *rapid.T) cluster.Conditions {
 	if rapid.Bool().Draw(t, "scale") {
 		c.Scale = cluster.NoiseScale{Start: 0.5, End: 50, Rounds: 10}
 	}
-	if rapid.Bool().Draw(t, "unseen") {
-		c.Unseen = cluster.Unseen{
+	if rapid.Bool().Draw(t, "stress") {
+		c.Stress = cluster.Stress{
 			Racks: cluster.Racks{Size: rapid.IntRange(1, 4).Draw(t, "rack"), Episode: cluster.Episode{
 				Rate: f(1, "rack rate"), Rounds: long("rack rounds"), Excess: cluster.Spread{Median: f(8, "excess"), Sigma: f(3, "sigma")},
 			}},

@@ -14,7 +14,7 @@ type node struct {
 	noise    float64 // relative deviation of one round's time
 	drift    float64 // of the log slowdown
 	episodes []spell // one per kind of episode
-	unseen   *unseen // nil: none
+	stress   *stress // nil: none
 	away     int     // rounds until it is back; 0: here
 	slowdown float64 // without noise, in the round about to run
 	factor   float64 // noise of the round about to run
@@ -65,7 +65,7 @@ func newNode(c *cluster.Conditions, constant float64, seed uint64, index, count 
 	if late := int(math.Round(c.Joins.Share * float64(count))); index > 0 && index >= count-late {
 		n.away = 1 + int(float64(c.Joins.Rounds)*rng.Float64())
 	}
-	n.unseen = newUnseen(&c.Unseen, seed, index)
+	n.stress = newStress(&c.Stress, seed, index)
 	n.advance(c)
 	return n
 }
@@ -87,8 +87,8 @@ func (n *node) advance(c *cluster.Conditions) {
 	for k := range n.episodes {
 		n.slowdown *= n.episodes[k].advance(&c.Episodes[k], rng)
 	}
-	if n.unseen != nil {
-		n.slowdown *= n.unseen.advance(&c.Unseen)
+	if n.stress != nil {
+		n.slowdown *= n.stress.advance(&c.Stress)
 	}
 	n.factor = 1
 	if n.noise > 0 {

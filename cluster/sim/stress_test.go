@@ -14,7 +14,7 @@ import (
 
 // alone is a preset without what all presets have.
 func alone(t *testing.T, name string) cluster.Conditions {
-	return cluster.Conditions{Unseen: preset(t, name).Unseen}
+	return cluster.Conditions{Stress: preset(t, name).Stress}
 }
 
 // slowdowns are those of every node in every round.
@@ -42,7 +42,7 @@ func TestRacks(t *testing.T) {
 	c := alone(t, "racks")
 	size := c.Racks.Size
 	c.Racks.Size, c.Racks.AtStart = 1, 0.2
-	spells(t, "racks", c.Racks.Episode, c, func(n *node) spell { return n.unseen.spell })
+	spells(t, "racks", c.Racks.Episode, c, func(n *node) spell { return n.stress.spell })
 
 	c.Racks.Size = size
 	const racks = 3000
@@ -156,7 +156,7 @@ func TestWrong(t *testing.T) {
 func TestClocks(t *testing.T) {
 	c := alone(t, "skewed-clocks")
 	var offsets moments
-	walk(c, 20_000, 1, func(_, _ int, n *node) { offsets.add(n.unseen.clock) })
+	walk(c, 20_000, 1, func(_, _ int, n *node) { offsets.add(n.stress.clock) })
 	near(t, "sd", offsets.sd(), c.Clocks.SD, c.Clocks.SD/math.Sqrt(2*offsets.n))
 	if math.Abs(offsets.mean()) > 4*c.Clocks.SD/math.Sqrt(offsets.n) {
 		t.Errorf("mean %v", offsets.mean())
@@ -186,7 +186,7 @@ func TestClocks(t *testing.T) {
 				t.Fatalf("node %d: %+v, in truth %+v", i, s, r)
 			}
 			if r.Measured() {
-				off := skewed.nodes[i].unseen.clock
+				off := skewed.nodes[i].stress.clock
 				held = held || r.Seconds+off < 0.01*r.Seconds
 				if want := max(r.Seconds+off, 0.01*r.Seconds); s.Seconds != want || !(s.Seconds > 0) {
 					t.Fatalf("node %d says %v s, took %v, its clock is off by %v", i, s.Seconds, r.Seconds, off)
@@ -228,14 +228,14 @@ func TestStrongNoise(t *testing.T) {
 }
 
 // What is switched on changes nothing else: not what the other conditions draw, nor the
-// other unseen ones.
-func TestUnseenApart(t *testing.T) {
+// other stress conditions.
+func TestStressApart(t *testing.T) {
 	base := preset(t, "drift")
 	base.Episodes, base.Failures = preset(t, "bursts").Episodes, preset(t, "failures").Failures
 	base.Joins = cluster.Joins{Share: 0.5, Rounds: 20}
 	racks, diurnal, creep, modes, wrong, clocks := alone(t, "racks"), alone(t, "diurnal"), alone(t, "creep"), alone(t, "bimodal"), alone(t, "wrong-profile"), alone(t, "skewed-clocks")
 	all := base
-	all.Unseen = cluster.Unseen{Racks: racks.Racks, Diurnal: diurnal.Diurnal, Creep: creep.Creep, Modes: modes.Modes, Wrong: wrong.Wrong, Clocks: clocks.Clocks}
+	all.Stress = cluster.Stress{Racks: racks.Racks, Diurnal: diurnal.Diurnal, Creep: creep.Creep, Modes: modes.Modes, Wrong: wrong.Wrong, Clocks: clocks.Clocks}
 	const count = 40
 	for i := range count {
 		without, with := newNode(&base, 1, 7, i, count), newNode(&all, 1, 7, i, count)
@@ -244,7 +244,7 @@ func TestUnseenApart(t *testing.T) {
 			n := newNode(c, 1, 7, i, count)
 			parts[c] = &n
 		}
-		if with.unseen.clock != parts[&clocks].unseen.clock {
+		if with.stress.clock != parts[&clocks].stress.clock {
 			t.Fatal("the clock hangs on the other conditions")
 		}
 		for r := range 300 {
@@ -257,7 +257,7 @@ func TestUnseenApart(t *testing.T) {
 				t.Fatalf("node %d, round %d: slowdown %v, of the parts %v", i, r, with.slowdown, want)
 			}
 			rest := with
-			rest.unseen, rest.slowdown = nil, without.slowdown
+			rest.stress, rest.slowdown = nil, without.slowdown
 			if !reflect.DeepEqual(rest, without) {
 				t.Fatalf("node %d, round %d: %+v, without %+v", i, r, rest, without)
 			}

@@ -7,9 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// unseen is what cluster.Unseen does to a node. It has generators of its own, so that a
+// stress is what cluster.Stress does to a node. It has generators of its own, so that a
 // node's other draws stay the same.
-type unseen struct {
+type stress struct {
 	own, rack rand.PCG // every node of a rack has the same rack, and so sees the same spells
 	spell     spell
 	phase     float64 // of the swing, in periods
@@ -23,18 +23,18 @@ type unseen struct {
 
 // Streams of the generators, far from the nodes' own.
 const (
-	unseenStream = 1 << 40
+	stressStream = 1 << 40
 	rackStream   = 1 << 41
 )
 
-// newUnseen draws what stays the same over a run; nil if there is nothing to it. All is
+// newStress draws what stays the same over a run; nil if there is nothing to it. All is
 // drawn whatever is switched on: parts do not change one another.
-func newUnseen(c *cluster.Unseen, seed uint64, index int) *unseen {
-	if *c == (cluster.Unseen{}) {
+func newStress(c *cluster.Stress, seed uint64, index int) *stress {
+	if *c == (cluster.Stress{}) {
 		return nil
 	}
-	u := &unseen{wrong: 1}
-	u.own.Seed(seed, unseenStream+uint64(index))
+	u := &stress{wrong: 1}
+	u.own.Seed(seed, stressStream+uint64(index))
 	rng := rand.New(&u.own)
 	u.phase = rng.Float64()
 	u.creeps = rng.Float64() < c.Creep.Share
@@ -54,7 +54,7 @@ func newUnseen(c *cluster.Unseen, seed uint64, index int) *unseen {
 }
 
 // advance is the slowdown in the next round.
-func (u *unseen) advance(c *cluster.Unseen) float64 {
+func (u *stress) advance(c *cluster.Stress) float64 {
 	slow, round := u.wrong, float64(u.round)
 	u.round++
 	if c.Racks.Size > 0 {
@@ -79,7 +79,7 @@ func (u *unseen) advance(c *cluster.Unseen) float64 {
 
 // stamped is how long the node says that something took whose end it stamps by its own
 // clock: see cluster.Clocks.
-func (u *unseen) stamped(seconds float64) float64 {
+func (u *stress) stamped(seconds float64) float64 {
 	if u == nil {
 		return seconds
 	}

@@ -1,10 +1,10 @@
 package cluster
 
-// Unseen are the conditions that no policy is trained on, to see what one is worth where
+// Stress are the conditions that no policy is trained on, to see what one is worth where
 // it has never been; a zero part is switched off. Their numbers are chosen, not fitted.
 // They draw from generators of their own: whatever is switched on here, no other
 // condition takes another course.
-type Unseen struct {
+type Stress struct {
 	Racks   Racks   `yaml:"racks,omitempty" json:"racks"`     // neighbours that slow down together
 	Diurnal Diurnal `yaml:"diurnal,omitempty" json:"diurnal"` // slow swings, as of a day
 	Creep   Creep   `yaml:"creep,omitempty" json:"creep"`     // nodes that wear out
@@ -61,7 +61,7 @@ const (
 	maxClock  = 1000 // seconds
 )
 
-func (u *Unseen) check(prefix string, p *problems) {
+func (u *Stress) check(prefix string, p *problems) {
 	within := func(path string, v, least, most float64) { p.within(prefix+path, v, least, most) }
 	if u.Racks != (Racks{}) {
 		within("racks.size", float64(u.Racks.Size), 1, MaxNodes)

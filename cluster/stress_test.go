@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestUnseenValidate(t *testing.T) {
-	c := Conditions{Unseen: Unseen{
+func TestStressValidate(t *testing.T) {
+	c := Conditions{Stress: Stress{
 		Racks:   Racks{Size: MaxNodes + 1, Episode: Episode{Rate: 2, Excess: Spread{9, 4}, AtStart: -1}},
 		Diurnal: Diurnal{Amplitude: 4}, Creep: Creep{Share: 0.5, Most: 101}, Modes: Modes{Share: 2, Excess: 9, Rounds: 0.5},
 		Wrong: Wrong{Share: math.NaN(), Factor: 0.5}, Clocks: Clocks{SD: -1},
@@ -35,20 +35,20 @@ clocks.sd is -1; it must lie in 0..1000`
 	}
 }
 
-// A preset of Unseen is what all presets share and nothing else that was fitted.
-func TestUnseenPresets(t *testing.T) {
+// A preset of Stress is what all presets share and nothing else that was fitted.
+func TestStressPresets(t *testing.T) {
 	count := 0
 	for _, name := range Presets() {
 		c, _ := Preset(name)
-		if c.Unseen == (Unseen{}) {
+		if c.Stress == (Stress{}) {
 			continue
 		}
 		count++
-		if c.Unseen = (Unseen{}); !cmp.Equal(c, base()) {
+		if c.Stress = (Stress{}); !cmp.Equal(c, base()) {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
-	if count != reflect.TypeFor[Unseen]().NumField() {
+	if count != reflect.TypeFor[Stress]().NumField() {
 		t.Errorf("%d presets", count)
 	}
 }

@@ -26,26 +26,40 @@ const opened = 10 * time.Nanosecond
 // outcome is how a round went: a verdict for every event, and its end.
 type outcome struct {
 	verdicts []Verdict
+	seen     int // events before the end
 	end      time.Duration
 	closed   bool
 }
 
-// machine feeds the events to a Round as a runner does.
+// over closes a collection whose deadline lies before now, as a Recorder does.
+func over(r *collection, now time.Duration) bool {
+	if t, limited := r.limit(); limited && now > t && !r.closed {
+		r.close(t)
+	}
+	return r.closed
+}
+
+// machine feeds the events to a collection.
 func machine(c Collect, n int, events []event) outcome {
-	r, o, in := c.Open(opened, n), outcome{}, map[int]bool{}
+	r, o, in := c.open(opened, n), outcome{}, map[int]bool{}
 	for _, e := range events {
 		verdict := Verdict(0)
+		if over(&r, e.at) {
+			o.verdicts = append(o.verdicts, verdict)
+			continue
+		}
+		o.seen++
 		switch {
 		case !e.lost:
-			verdict = r.Receive(e.at, e.model)
+			verdict = r.receive(e.at, e.model, e.model == opened)
 			in[e.node] = in[e.node] || verdict == Fresh
 		case !in[e.node]:
-			r.Lose(e.at)
+			r.lose(e.at)
 		}
 		o.verdicts = append(o.verdicts, verdict)
 	}
-	r.Expire()
-	o.end, o.closed = r.Closed()
+	over(&r, math.MaxInt64)
+	o.end, o.closed = r.end, r.closed
 	return o
 }
 
@@ -113,8 +127,12 @@ func definition(c Collect, n int, events []event) outcome {
 		o.end, o.closed = when(over), true
 	}
 	for i, e := range events {
+		if i >= over || e.at > o.end && o.closed {
+			break
+		}
+		o.seen++
 		switch {
-		case e.lost || i >= over || e.at > o.end && o.closed:
+		case e.lost:
 		case !fresh(e) && (!current(e) || i >= quorum):
 			o.verdicts[i] = Stale
 		case current(e):
@@ -126,37 +144,43 @@ func definition(c Collect, n int, events []event) outcome {
 	return o
 }
 
-func TestRoundByDefinition(t *testing.T) {
+// drawRound invents a round: every node may hand in an older gradient, and then this
+// round's, fail, or stay silent, in which case the events do not end the round.
+func drawRound(t *rapid.T) (c Collect, n int, events []event, ends bool) {
+	n = rapid.IntRange(0, 6).Draw(t, "nodes")
+	ns := func(most int, name string) time.Duration { return time.Duration(rapid.IntRange(0, most).Draw(t, name)) }
+	c = Collect{
+		Grace: ns(6, "grace"), MaxStaleness: ns(14, "staleness"),
+		GraceShare: rapid.SampledFrom([]float64{0, 0, 0.5, 1}).Draw(t, "grace share"),
+		Quorum:     Quorum{Count: rapid.IntRange(0, 7).Draw(t, "count"), Share: rapid.SampledFrom([]float64{0, 0.01, 0.5, 0.7, 1}).Draw(t, "share")},
+	}
+	if rapid.Bool().Draw(t, "limited") {
+		c.Timeout = 1 + ns(14, "timeout")
+	}
+	ends = true
+	for node := range n {
+		at := opened + ns(8, "at")
+		if rapid.IntRange(0, 2).Draw(t, "late") == 0 {
+			events = append(events, event{at: at, node: node, model: ns(9, "model")})
+			at += ns(8, "more")
+		}
+		switch rapid.IntRange(0, 6).Draw(t, "then") {
+		case 0:
+			ends = false
+		case 1:
+			events = append(events, event{at: at, node: node, lost: true})
+		default:
+			events = append(events, event{at: at, node: node, model: opened})
+		}
+	}
+	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
+	return c, n, events, ends
+}
+
+func TestCollectionByDefinition(t *testing.T) {
 	closed := 0
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(0, 6).Draw(t, "nodes")
-		ns := func(most int, name string) time.Duration { return time.Duration(rapid.IntRange(0, most).Draw(t, name)) }
-		c := Collect{
-			Grace: ns(6, "grace"), MaxStaleness: ns(14, "staleness"),
-			GraceShare: rapid.SampledFrom([]float64{0, 0, 0.5, 1}).Draw(t, "grace share"),
-			Quorum:     Quorum{Count: rapid.IntRange(0, 7).Draw(t, "count"), Share: rapid.SampledFrom([]float64{0, 0.01, 0.5, 0.7, 1}).Draw(t, "share")},
-		}
-		if rapid.Bool().Draw(t, "limited") {
-			c.Timeout = 1 + ns(14, "timeout")
-		}
-		var events []event
-		ends := true // every node delivers this round's work or is lost
-		for node := range n {
-			at := opened + ns(8, "at")
-			if rapid.IntRange(0, 2).Draw(t, "late") == 0 {
-				events = append(events, event{at: at, node: node, model: ns(9, "model")})
-				at += ns(8, "more")
-			}
-			switch rapid.IntRange(0, 6).Draw(t, "then") {
-			case 0:
-				ends = false
-			case 1:
-				events = append(events, event{at: at, node: node, lost: true})
-			default:
-				events = append(events, event{at: at, node: node, model: opened})
-			}
-		}
-		slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
+		c, n, events, ends := drawRound(t)
 		got, want := machine(c, n, events), definition(c, n, events)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Fatalf("%+v\n%d nodes: %+v\n got %+v\nwant %+v", c, n, events, got, want)
@@ -191,7 +215,7 @@ func TestQuorumOf(t *testing.T) {
 
 // Times near the end of the clock, and numbers no file would let through, close a round
 // rather than run over.
-func TestRoundExtremes(t *testing.T) {
+func TestCollectionExtremes(t *testing.T) {
 	const last = time.Duration(math.MaxInt64)
 	for _, c := range []Collect{
 		{Quorum: Quorum{Count: 1}, Grace: last},
@@ -200,34 +224,12 @@ func TestRoundExtremes(t *testing.T) {
 		{Quorum: Quorum{Count: 1}, Grace: -last},
 		{Quorum: Quorum{Count: 1}, Timeout: last},
 	} {
-		r := c.Open(last-10, 2)
-		if v := r.Receive(last-5, last-10); v != Fresh {
+		r := c.open(last-10, 2)
+		if v := r.receive(last-5, last-10, true); v != Fresh {
 			t.Errorf("%+v: %v", c, v)
 		}
-		if at, ok := r.Deadline(); !ok || at < last-5 {
+		if at, ok := r.limit(); !ok || at < last-5 {
 			t.Errorf("%+v: deadline %v %v", c, at, ok)
 		}
-		r.Expire()
-		if end, closed := r.Closed(); !closed || end < last-5 {
-			t.Errorf("%+v: closed %v at %v", c, closed, end)
-		}
 	}
-}
-
-func ExampleRound() {
-	collect := Collect{Quorum: Quorum{Count: 2}, Grace: 100 * time.Millisecond, MaxStaleness: 2 * time.Second}
-	r := collect.Open(10*time.Second, 4)                           // four nodes compute on the model of 10s
-	fmt.Println(r.Receive(10500*time.Millisecond, 10*time.Second)) // the first of them
-	fmt.Println(r.Receive(10700*time.Millisecond, 9*time.Second))  // a late one of the round before: taken, but no part of the quorum
-	fmt.Println(r.Receive(10900*time.Millisecond, 10*time.Second)) // completes the quorum
-	fmt.Println(r.Receive(10950*time.Millisecond, 7*time.Second))  // within the grace duration, but too old
-	fmt.Println(r.Receive(11500*time.Millisecond, 10*time.Second)) // after it: for the next round
-	fmt.Println(r.Closed())
-	// Output:
-	// fresh
-	// aged
-	// fresh
-	// stale
-	// none
-	// 11s true
 }
