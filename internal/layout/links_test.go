@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"go/ast"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -174,6 +175,64 @@ func TestNamedPages(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What pages call PACKAGE.Name is there, so that a page does not outlive a name.
+func TestNamedIdentifiers(t *testing.T) {
+	exported := map[string]map[string]bool{}
+	for _, f := range load(t) {
+		top, _, _ := strings.Cut(f.pkg, "/")
+		if f.test() || slices.Contains([]string{"cmd", "experiments"}, top) {
+			continue
+		}
+		names := exported[f.ast.Name.Name]
+		if names == nil {
+			names = map[string]bool{}
+			exported[f.ast.Name.Name] = names
+		}
+		for _, name := range declared(f.ast) {
+			names[name] = true
+		}
+	}
+	called := regexp.MustCompile(`(?:^|[^.\w])([a-z]+)\.([A-Z]\w*)`)
+	for _, page := range tracked(t, ".md") {
+		// Decisions are not rewritten, so they may name what was.
+		if strings.HasPrefix(page, "docs/decisions/") || !strings.HasPrefix(page, "docs/") && page != "README.md" && page != "CONTRIBUTING.md" {
+			continue
+		}
+		text := read(t, page)
+		for _, m := range called.FindAllStringSubmatchIndex(text, -1) {
+			pkg, name := text[m[2]:m[3]], text[m[4]:m[5]]
+			if names, ours := exported[pkg]; ours && !names[name] {
+				t.Errorf("%s:%d: there is no %s.%s", page, 1+strings.Count(text[:m[0]], "\n"), pkg, name)
+			}
+		}
+	}
+}
+
+// declared are the names that a file declares for its package.
+func declared(f *ast.File) []string {
+	var out []string
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				out = append(out, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					out = append(out, s.Name.Name)
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						out = append(out, n.Name)
+					}
+				}
+			}
+		}
+	}
+	return out
 }
 
 func TestSlug(t *testing.T) {
