@@ -5,9 +5,10 @@ import (
 	_ "embed" // the example
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
-// The example: OPT-350M on A100 and V100, both measured; and profiles of more devices.
+// The example: OPT-350M on A100 and V100, with profiles of more devices.
 var (
 	//go:embed examples/opt-350m.csv
 	exampleProfile []byte
@@ -15,9 +16,9 @@ var (
 	exampleCluster []byte
 )
 
-// Example is an embedded layer profile and cluster to plan without any file.
-func Example() (*Profile, *cluster.Topology, error) {
-	p, err := ReadProfile(bytes.NewReader(exampleProfile), "opt-350m.csv")
+// Example returns an embedded layer profile and cluster.
+func Example() (*layerprofile.Profile, *cluster.Topology, error) {
+	p, err := layerprofile.Read(bytes.NewReader(exampleProfile), "opt-350m.csv")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -25,7 +26,7 @@ func Example() (*Profile, *cluster.Topology, error) {
 	return p, t, err
 }
 
-// ExampleFiles are the texts of the example's files.
+// ExampleFiles returns the texts of the example's files.
 func ExampleFiles() (profile, cluster []byte) {
 	return bytes.Clone(exampleProfile), bytes.Clone(exampleCluster)
 }

@@ -1,12 +1,15 @@
 package planner
 
 import (
-	"errors"
 	"fmt"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
-// ErrPlan is wrapped by errors about a plan that does not fit its model or its cluster.
-var ErrPlan = errors.New("invalid plan")
+// ErrPlan is wrapped by errors about a plan that does not fit its model or its cluster. It is bad input.
+var ErrPlan = badinput.New("planner: invalid plan")
 
 // Version of the plan file.
 const Version = 1
@@ -49,13 +52,13 @@ type Group struct {
 }
 
 // Sharding is what data-parallel replicas of a layer divide among themselves instead of each holding all.
-type Sharding string
+type Sharding = costmodel.Sharding
 
 // Kinds of sharding. Optimizer is ZeRO stage 1, Full is stage 3 (fully sharded data parallel).
 const (
-	Replicated Sharding = "none"
-	Optimizer  Sharding = "optimizer"
-	Full       Sharding = "full"
+	Replicated = costmodel.Replicated
+	Optimizer  = costmodel.Optimizer
+	Full       = costmodel.Full
 )
 
 // Strategy is how a run of layers of a stage is trained.
@@ -63,15 +66,42 @@ type Strategy struct {
 	From int `json:"from"`
 	To   int `json:"to"`
 	// Tensor is the tensor-parallel degree of these layers; 0: each group's own. A stage of one group may choose
-	// another for some layers: what flows between them is then divided anew.
+	// another for some layers; activations between them are then redistributed.
 	Tensor     int      `json:"tensor,omitempty"`
 	Sharding   Sharding `json:"sharding"`
-	Checkpoint bool     `json:"checkpoint"` // keep a layer's input alone, compute its activations again for the backward pass
+	Checkpoint bool     `json:"checkpoint"` // keep a layer's input alone, recompute its activations for the backward pass
 }
 
-// Validate reports the first thing in which the plan is not one over layers 0..layers-1 (0: any number): layers left
-// out or given twice, empty stages, devices used twice, shares that do not sum up. Errors wrap ErrPlan and name the
-// field.
+// Prediction is what the cost model expects of a plan, in seconds and bytes.
+type Prediction struct {
+	Seconds   float64     `json:"seconds"`             // of an iteration: the sum, (micro-batches - 1) times the largest step, the largest per-iteration cost
+	Simulated float64     `json:"simulated,omitempty"` // of an iteration by the event simulation of its schedule; 0: not simulated
+	Idle      float64     `json:"idle"`                // share of the iteration in which the used devices wait, on average
+	Stages    []StageCost `json:"stages"`
+}
+
+// StageCost is the cost of a stage, term by term.
+type StageCost = costmodel.StageCost
+
+// String describes a stage in a line: its layers and its devices.
+func (s *Stage) String() string {
+	layers := fmt.Sprintf("layers %d-%d", s.From, s.To-1)
+	if s.To == s.From+1 {
+		layers = fmt.Sprintf("layer %d", s.From)
+	}
+	return layers + " on " + s.devicesText()
+}
+
+func (s *Stage) devicesText() string {
+	var all []string
+	for _, g := range s.Groups {
+		all = append(all, fmt.Sprintf("%d %s", g.Count, g.Device))
+	}
+	return strings.Join(all, " + ")
+}
+
+// Validate reports the first fault of a plan over layers 0..layers-1 (0: any number): layers left out or given twice,
+// empty stages, devices used twice, shares that do not sum to the micro-batch. Errors wrap ErrPlan and name the field.
 func (p *Plan) Validate(layers int) error {
 	bad := func(field, format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
@@ -133,6 +163,10 @@ func (s *Stage) validate(at string, microBatch int, taken map[string][]Devices, 
 	if samples != microBatch {
 		return bad(at, "its replicas take %d samples together; a micro-batch has %d", samples, microBatch)
 	}
+	return s.validateStrategies(at, bad)
+}
+
+func (s *Stage) validateStrategies(at string, bad func(string, string, ...any) error) error {
 	next := s.From
 	for i, y := range s.Strategies {
 		at := fmt.Sprintf("%s.strategies[%d]", at, i)
@@ -153,7 +187,7 @@ func (s *Stage) validate(at string, microBatch int, taken map[string][]Devices, 
 	return nil
 }
 
-// take notes devices as taken, or says who has them already.
+// take records devices as taken, or returns an error if some are taken already.
 func take(taken map[string][]Devices, d Devices, at string, bad func(string, string, ...any) error) error {
 	if d.Device == "" || d.First < 0 || d.Count < 1 || d.First > maxDevices || d.Count > maxDevices {
 		return bad(at, "has %d devices %q from number %d; want a name, at least one device, and numbers up to %d", d.Count, d.Device, d.First, maxDevices)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 //go:embed plan.schema.json
@@ -30,7 +31,7 @@ const (
 	maxName      = 253     // bytes of a model's or device's name
 )
 
-// Encode is the plan as its file holds it: the same plan gives the same bytes.
+// Encode returns the bytes of the plan's file. The same plan gives the same bytes.
 func (p *Plan) Encode() ([]byte, error) {
 	q := *p
 	if q.Unused == nil {
@@ -46,7 +47,7 @@ func (p *Plan) Encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// WritePlan writes the plan to the file at path, which is replaced only by a complete one.
+// WritePlan writes the plan to the file at path atomically.
 func WritePlan(path string, p *Plan) error {
 	data, err := p.Encode()
 	if err != nil {
@@ -93,7 +94,7 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 	return p, nil
 }
 
-// unread says where and why JSON could not be decoded.
+// unread reports where and why JSON could not be decoded.
 func unread(data []byte, err error) error {
 	line := func(offset int64) int { return 1 + bytes.Count(data[:min(int(offset), len(data))], []byte("\n")) }
 	switch e, t := (*json.SyntaxError)(nil), (*json.UnmarshalTypeError)(nil); {
@@ -108,7 +109,7 @@ func unread(data []byte, err error) error {
 	return fmt.Errorf("%w: %s", ErrPlan, strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// check validates what a file may hold beyond Validate: sizes, names, and a prediction that belongs to the stages.
+// check validates what Validate does not: sizes, names, and a prediction that matches the stages.
 func (p *Plan) check() error {
 	bad := func(field, format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
@@ -120,8 +121,8 @@ func (p *Plan) check() error {
 	switch {
 	case p.GlobalBatch > cluster.MaxGlobalBatch:
 		return bad("global_batch", "is %d; must be at most %d", p.GlobalBatch, cluster.MaxGlobalBatch)
-	case len(p.Stages) > maxLayers:
-		return bad("stages", "there are %d; must be at most %d", len(p.Stages), maxLayers)
+	case len(p.Stages) > layerprofile.MaxLayers:
+		return bad("stages", "there are %d; must be at most %d", len(p.Stages), layerprofile.MaxLayers)
 	case groups > maxGroups:
 		return bad("stages", "%d groups and unused devices; must be at most %d", groups, maxGroups)
 	case !printable(p.Model):
@@ -130,8 +131,8 @@ func (p *Plan) check() error {
 	if err := p.Validate(0); err != nil {
 		return err
 	}
-	if last := p.Stages[len(p.Stages)-1].To; last > maxLayers {
-		return bad("stages", "end with layer %d; a model has at most %d", last-1, maxLayers)
+	if last := p.Stages[len(p.Stages)-1].To; last > layerprofile.MaxLayers {
+		return bad("stages", "end with layer %d; a model has at most %d", last-1, layerprofile.MaxLayers)
 	}
 	for s := range p.Stages {
 		for g, group := range p.Stages[s].Groups {
@@ -148,7 +149,7 @@ func (p *Plan) check() error {
 	return p.Predicted.check(len(p.Stages), bad)
 }
 
-// check holds a prediction to its plan.
+// check validates the prediction of a plan of so many stages.
 func (x *Prediction) check(stages int, bad func(string, string, ...any) error) error {
 	if x == nil {
 		return nil
@@ -160,7 +161,7 @@ func (x *Prediction) check(stages int, bad func(string, string, ...any) error) e
 		return bad("predicted", "%v seconds, %v simulated, %v idle; must be at least 0, idle at most 1", x.Seconds, x.Simulated, x.Idle)
 	}
 	for i, s := range x.Stages {
-		for _, v := range []float64{s.Forward, s.Backward, s.Again, s.Gather, s.Convert, s.Send, s.Sync, s.Update} {
+		for _, v := range []float64{s.Forward, s.Backward, s.Recompute, s.Gather, s.Convert, s.Send, s.Sync, s.Update} {
 			if v < 0 {
 				return bad(fmt.Sprintf("predicted.stages[%d]", i), "has a time of %v; must be at least 0", v)
 			}

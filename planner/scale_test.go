@@ -7,20 +7,21 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // transformer is 96 equal blocks between an embedding and a head, roughly of 22 billion parameters, on a100 and v100
 // (2.2 times as slow, 32 GB).
 func large(tb testing.TB, a100, v100 int) *Job {
 	tb.Helper()
-	p := &Profile{Model: "large"}
+	p := &layerprofile.Profile{Model: "large"}
 	add := func(name string, parameters, seconds, activation float64) {
-		l := Layer{Name: name, Parameters: parameters, Output: 2048 * 4096 * 2}
+		l := layerprofile.Layer{Name: name, Parameters: parameters, Output: 2048 * 4096 * 2}
 		for d, slow := range map[string]float64{"a100": 1, "v100": 2.2} {
 			for _, t := range []int{1, 2, 4, 8} {
 				for _, b := range []int{1, 2, 4, 8} {
 					f := seconds * slow * (0.15 + float64(b)) / float64(t) * (1 + 0.06*float64(t-1))
-					l.Runs = append(l.Runs, Run{d, t, b, f, 2 * f, parameters / float64(t) * 20e-12 * slow, activation / (0.3 + 0.7*float64(t))})
+					l.Runs = append(l.Runs, layerprofile.Run{Device: d, Tensor: t, MicroBatch: b, Forward: f, Backward: 2 * f, Update: parameters / float64(t) * 20e-12 * slow, Activation: activation / (0.3 + 0.7*float64(t))})
 				}
 			}
 		}
@@ -57,7 +58,7 @@ func BenchmarkSearch(b *testing.B) {
 		b.Run(fmt.Sprintf("%d+%d", n[0], n[1]), func(b *testing.B) {
 			job := large(b, n[0], n[1])
 			for b.Loop() {
-				r, err := job.Search(context.Background(), nil)
+				r, err := job.Search(context.Background(), SearchOptions{})
 				if err != nil {
 					b.Fatal(err)
 				}

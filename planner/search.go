@@ -3,179 +3,159 @@ package planner
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math"
-	"runtime"
 	"slices"
-	"sync"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/search"
 )
 
-// ErrInfeasible is wrapped where no plan exists.
-var ErrInfeasible = errors.New("no feasible plan")
-
-// Choice is a stage of a plan that was found: layers From..To-1 on a shape of its condition.
-type Choice struct {
-	From, To, Shape int
-	Point           Point
-	Busy, Passing   float64 // of the boundary to the next stage, as Costs.Boundary has them
+// Result is the outcome of a search.
+type Result struct {
+	Plan       *Plan
+	Others     []*Plan // next best, of other numbers of stages or conditions; cheapest first
+	Bound      float64 // seconds per sample: lower bound over the plans searched, by the cost model
+	Best       float64 // seconds per sample of the cheapest plan by the cost model
+	Conditions int
+	States     int // of the search
 }
 
-// Candidate is a plan under one of the conditions.
-type Candidate struct {
-	Condition int
-	Choices   []Choice // first stage first
-	Total     float64  // seconds of an iteration per sample, or whatever the condition's Total says
+// Gap is how far, at most, the plan's cost is above the least cost of the plans searched; 0: none of them is cheaper. The
+// plan need not be the cheapest by the cost model, as the simulation chooses between the cheapest.
+func (r *Result) Gap() float64 {
+	return max(0, r.Plan.Predicted.Seconds/float64(r.Plan.GlobalBatch)/r.Bound-1)
 }
 
-// Found is what a search came to.
-type Found struct {
-	Best   []Candidate // cheapest first, one for each condition and number of stages at most
-	Bound  float64     // no plan under any condition costs less
-	States int         // states looked at
-}
+// The event simulation ranks the ranked cheapest plans anew, those within near of the cheapest.
+const (
+	ranked = 24
+	near   = 1.05
+)
 
-// Exact says whether nothing better than Best[0] exists.
-func (f *Found) Exact() bool { return f.Bound >= f.Best[0].Total }
+// How thorough the search is: it keeps all states for up to fewLayers on up to fewDevices.
+const (
+	tolerance     = 1e-3
+	width         = 160
+	widthOneClass = 4096 // where all devices are of one class
+	widthFew      = 320  // of several classes, with at most so many devices
+	fewDevices    = 256
+	fewLayers     = 32
+)
 
-// SearchOptions say how thorough a search is. The zero value: exact, without word of progress.
+// SearchOptions control a search. The zero value is the default.
 type SearchOptions struct {
-	Progress  Progress
-	Tolerance float64 // share by which a plan must be cheaper to be looked for
-	Width     int     // states kept for each number of stages of a condition; 0: all
+	// Exact keeps every state of the search whatever it takes. Without it, more than 32 layers or 256 devices are searched
+	// by their most promising states, and the bound says how much may be missed.
+	Exact    bool
+	Progress search.Progress // may be nil
 }
 
-// Progress is told after each condition: how many of them are done, the cheapest plan so far (+Inf: none), the bound.
-type Progress func(done, conditions int, best, bound float64)
-
-// withoutLimit is how many states are kept where the first pass found no plan whose cost would cut the search.
-const withoutLimit = 2048
-
-// beam is how many states a first pass keeps for each number of stages.
-const beam = 48
-
-// Search finds the plan with the least Total over all conditions, whose totals must be in one unit. It is exact to the
-// tolerance unless ctx ends first or a condition needs more states than are kept: Found.Bound tells. A first pass with a beam gives every
-// condition a plan; the second goes through all states that could be cheaper than the cheapest of these; a third bounds
-// what conditions that are not exact may have missed. The result
-// depends on the conditions alone, not on their timing, as long as ctx does not end. Without any plan the error wraps
-// ErrInfeasible, or is ctx's.
-func Search(ctx context.Context, conditions []Costs, o SearchOptions) (*Found, error) {
+// Search finds the plan with the least time per sample. It simulates the cheapest plans by the cost model, operation by
+// operation, and returns the fastest of them. When ctx ends, it returns the best plan so far, with its gap. Errors wrap
+// ErrInfeasible and say which limit stands in the way.
+func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error) {
+	conditions := j.model.Conditions()
 	if len(conditions) == 0 {
-		return nil, fmt.Errorf("%w: no preset condition", ErrInfeasible)
+		return nil, j.noCondition()
 	}
-	courses := make([]*course, len(conditions))
-	for i, c := range conditions {
-		courses[i] = newCourse(c, o.Tolerance)
+	o := search.Options{Progress: options.Progress}
+	devices := 0
+	for _, n := range conditions[0].Pool() {
+		devices += n
 	}
-	s := &searching{courses: courses, progress: o.Progress, limit: math.Inf(1)}
-	// In rounds, so that what a round finds cuts the next, whatever the number of processors.
-	byFloor := slices.Clone(courses)
-	slices.SortStableFunc(byFloor, func(a, b *course) int { return cmp.Compare(a.floor, b.floor) })
-	for round := range slices.Chunk(byFloor, 8) {
-		s.each(ctx, round, func(c *course) {
-			if c.floor <= s.limit {
-				c.run(ctx, s.limit, beam, true)
-			}
-		})
-		s.settle()
-	}
-	if math.IsInf(s.limit, 1) && o.Width == 0 {
-		o.Width = withoutLimit
-	}
-	s.each(ctx, byFloor, func(c *course) {
-		if c.floor <= s.limit {
-			c.run(ctx, s.limit, o.Width, false)
+	if small := len(j.Profile.Layers) <= fewLayers && devices <= fewDevices; !small && !options.Exact {
+		o.Tolerance, o.Width = tolerance, width
+		switch {
+		case len(j.classes) == 1:
+			o.Width = widthOneClass
+		case devices <= fewDevices:
+			o.Width = widthFew
 		}
-	})
-	s.settle()
-	s.each(ctx, byFloor, func(c *course) { c.relax(ctx, s.limit, o.Width) })
-	return s.found(ctx)
-}
-
-// Relaxer is a Costs that need not be exact: Relaxed prices every stage at or below all ways to run it, so that a search
-// over these prices bounds all plans.
-type Relaxer interface{ Relaxed() Costs }
-
-// Grainer is a Costs to which it matters how the devices that are left lie in machines: Grain is a machine's devices of
-// each class. Without it devices count alone.
-type Grainer interface{ Grain() []int }
-
-// searching is one search.
-type searching struct {
-	courses  []*course
-	progress Progress
-	limit    float64
-
-	mu   sync.Mutex
-	done int
-}
-
-// settle lowers the limit to the cheapest plan so far.
-func (s *searching) settle() {
-	for _, c := range s.courses {
-		s.limit = min(s.limit, c.lowest)
 	}
-}
-
-// each runs work for the courses on all processors.
-func (s *searching) each(ctx context.Context, courses []*course, work func(*course)) {
-	queue := make(chan *course)
-	var group sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		group.Go(func() {
-			for c := range queue {
-				work(c)
-				s.tell()
-			}
-		})
-	}
-	for _, c := range courses {
+	found, err := search.Run(ctx, costs(conditions), o)
+	if err != nil {
 		if ctx.Err() == nil {
-			queue <- c
+			err = j.explain(ctx, err)
 		}
+		return nil, err
 	}
-	close(queue)
-	group.Wait()
-}
-
-// tell reports progress.
-func (s *searching) tell() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.done++
-	if s.progress == nil {
-		return
-	}
-	best, bound := math.Inf(1), math.Inf(1)
-	for _, c := range s.courses {
-		c.mu.Lock()
-		best, bound = min(best, c.lowest), min(bound, c.bound)
-		c.mu.Unlock()
-	}
-	s.progress(s.done, 3*len(s.courses), best, min(best, bound))
-}
-
-func (s *searching) found(ctx context.Context) (*Found, error) {
-	f := &Found{Bound: math.Inf(1)}
-	for i, c := range s.courses {
-		for _, k := range c.plans {
-			k.Condition = i
-			f.Best = append(f.Best, k)
+	r := &Result{Bound: found.Bound, Best: found.Best[0].Total, Conditions: len(conditions), States: found.States}
+	var plans []*Plan
+	for _, k := range found.Best[:min(ranked, len(found.Best))] {
+		if k.Total > near*r.Best {
+			break
 		}
-		f.Bound = min(f.Bound, c.bound)
-		f.States += c.states
-	}
-	if len(f.Best) == 0 {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+		p := j.plan(conditions[k.Condition], k)
+		if p.Predicted, err = j.Predict(p); err != nil {
+			return nil, fmt.Errorf("planner: the plan found does not hold: %w", err)
 		}
-		return nil, fmt.Errorf("%w under any of %d conditions", ErrInfeasible, len(s.courses))
+		plans = append(plans, p)
 	}
-	// Equal costs: fewer stages, then the earlier condition, so that the choice does not hang on rounding of a search.
-	slices.SortStableFunc(f.Best, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(a.Total, b.Total), cmp.Compare(len(a.Choices), len(b.Choices)), cmp.Compare(a.Condition, b.Condition))
+	slices.SortStableFunc(plans, func(a, b *Plan) int {
+		return cmp.Compare(a.Predicted.Simulated/float64(a.GlobalBatch), b.Predicted.Simulated/float64(b.GlobalBatch))
 	})
-	f.Bound = min(f.Bound, f.Best[0].Total)
-	return f, nil
+	r.Plan, r.Others = plans[0], plans[1:]
+	return r, nil
+}
+
+func costs(conditions []*costmodel.Condition) []search.Costs {
+	all := make([]search.Costs, len(conditions))
+	for i, c := range conditions {
+		all[i] = c
+	}
+	return all
+}
+
+// plan turns a candidate under a condition into a plan.
+func (j *Job) plan(c *costmodel.Condition, k search.Candidate) *Plan {
+	p := &Plan{Version: Version, Model: j.Profile.Model, GlobalBatch: c.GlobalBatch, MicroBatch: c.MicroBatch}
+	stages, unused := c.Stages(k)
+	for _, s := range stages {
+		stage := Stage{From: s.From, To: s.To}
+		for _, g := range s.Groups {
+			stage.Groups = append(stage.Groups, Group{Devices{j.devices[g.Class], g.First, g.Devices()}, g.Tensor, g.Shares})
+		}
+		for i, y := range s.Strategies {
+			l := s.From + i
+			if n := len(stage.Strategies); n > 0 {
+				if last := &stage.Strategies[n-1]; last.Tensor == y.Tensor && last.Sharding == y.Sharding && last.Checkpoint == y.Checkpoint {
+					last.To = l + 1
+					continue
+				}
+			}
+			stage.Strategies = append(stage.Strategies, Strategy{From: l, To: l + 1, Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint})
+		}
+		p.Stages = append(p.Stages, stage)
+	}
+	for class, n := range unused {
+		if n > 0 {
+			p.Unused = append(p.Unused, Devices{j.devices[class], 0, n})
+		}
+	}
+	return p
+}
+
+// noCondition says why there is no preset condition.
+func (j *Job) noCondition() error {
+	return fmt.Errorf("%w: replicas %v times micro-batch %v must divide the global batch %v, and the largest micro-batch in the profile is %d; "+
+		"change one of them, or profile other micro-batches", ErrInfeasible, orAny(j.options.Replicas), orAny(j.options.MicroBatches), j.options.GlobalBatches, j.model.LargestMicroBatch())
+}
+
+func orAny(list []int) any {
+	if list == nil {
+		return "(any)"
+	}
+	return list
+}
+
+// explain finds out, by trying, whether more memory would make a plan feasible.
+func (j *Job) explain(ctx context.Context, err error) error {
+	for _, more := range []float64{1.25, 1.5, 2, 3, 4, 8, 16, 64} {
+		all := costs(j.model.WithMemory(more).Conditions())
+		// Any plan will do.
+		if _, tried := search.Run(ctx, all[:min(len(all), 64)], search.Options{Width: search.FirstPassWidth}); tried == nil {
+			return fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, more)
+		}
+	}
+	return fmt.Errorf("%w: not even 64 times the memory helps; the limits on stages, replicas or micro-batches exclude every plan", err)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 func TestProfiles(t *testing.T) {
@@ -45,12 +45,12 @@ func TestProfiles(t *testing.T) {
 
 // Every span is one box, in the row of its stage.
 func TestTimeline(t *testing.T) {
-	line := &planner.Timeline{Model: "m", Seconds: 4, Stages: []string{"layer 0 on 1 a", "layer 1 on 1 b"}, Spans: []planner.Span{
-		{Stage: 0, Activity: planner.Forward, Begin: 0, End: 1},
-		{Stage: 0, Activity: planner.Activations, Begin: 1, End: 1.5},
-		{Stage: 1, Activity: planner.Forward, Begin: 1.5, End: 2},
-		{Stage: 1, Activity: planner.Backward, Begin: 2, End: 3},
-		{Stage: 1, Activity: planner.Optimize, MicroBatch: -1, Begin: 3, End: 4},
+	line := &pipeline.Timeline{Model: "m", Seconds: 4, Stages: []string{"layer 0 on 1 a", "layer 1 on 1 b"}, Spans: []pipeline.Span{
+		{Stage: 0, Activity: pipeline.Forward, Begin: 0, End: 1},
+		{Stage: 0, Activity: pipeline.Activations, Begin: 1, End: 1.5},
+		{Stage: 1, Activity: pipeline.Forward, Begin: 1.5, End: 2},
+		{Stage: 1, Activity: pipeline.Backward, Begin: 2, End: 3},
+		{Stage: 1, Activity: pipeline.Optimize, MicroBatch: -1, Begin: 3, End: 4},
 	}}
 	f, err := Timeline(line)
 	if err != nil {
@@ -61,7 +61,7 @@ func TestTimeline(t *testing.T) {
 		for i, begin := range s.X {
 			boxes++
 			row := (s.Low[i] + s.High[i]) / 2
-			if !slices.ContainsFunc(line.Spans, func(p planner.Span) bool {
+			if !slices.ContainsFunc(line.Spans, func(p pipeline.Span) bool {
 				return string(p.Activity) == s.Name && p.Begin == begin && p.End == s.Y[i] && row > float64(p.Stage)-0.5 && row < float64(p.Stage)+0.5
 			}) {
 				t.Errorf("%s from %v to %v around row %v is no span", s.Name, begin, s.Y[i], row)
@@ -74,7 +74,7 @@ func TestTimeline(t *testing.T) {
 	if err := f.Save(filepath.Join(t.TempDir(), "timeline.svg")); err != nil {
 		t.Fatal(err)
 	}
-	line.Spans = make([]planner.Span, maxBoxes+1)
+	line.Spans = make([]pipeline.Span, maxBoxes+1)
 	if _, err := Timeline(line); !errors.Is(err, chart.ErrData) {
 		t.Error(err)
 	}

@@ -4,28 +4,28 @@ import (
 	"fmt"
 
 	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 // activities in the order of the legend, with the edges of their boxes around a stage's
 // row: passes above, transfers in two lanes below.
 var activities = []struct {
-	activity  planner.Activity
+	activity  pipeline.Activity
 	low, high float64
 }{
-	{planner.Forward, -0.42, 0.16},
-	{planner.Backward, -0.42, 0.16},
-	{planner.Activations, 0.18, 0.28},
-	{planner.Gradients, 0.3, 0.4},
-	{planner.Synchronise, -0.42, 0.16},
-	{planner.Optimize, -0.42, 0.16},
+	{pipeline.Forward, -0.42, 0.16},
+	{pipeline.Backward, -0.42, 0.16},
+	{pipeline.Activations, 0.18, 0.28},
+	{pipeline.Gradients, 0.3, 0.4},
+	{pipeline.Synchronise, -0.42, 0.16},
+	{pipeline.Optimize, -0.42, 0.16},
 }
 
 // maxBoxes is how many spans a figure shows at most; more would be too narrow to see.
 const maxBoxes = 20000
 
 // Timeline draws one iteration of a plan, a row for each stage. Errors wrap chart.ErrData where it has too many spans to be seen.
-func Timeline(t *planner.Timeline) (chart.Figure, error) {
+func Timeline(t *pipeline.Timeline) (chart.Figure, error) {
 	if len(t.Spans) > maxBoxes {
 		return chart.Figure{}, fmt.Errorf("%w: %d spans; a figure shows up to %d; write the trace instead, a viewer can zoom", chart.ErrData, len(t.Spans), maxBoxes)
 	}

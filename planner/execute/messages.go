@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 // ErrRefused is wrapped by the error of a client that the server does not take: another plan, model or version, a stage
@@ -49,7 +49,7 @@ type (
 // Taken is what a stage takes for a micro-batch in seconds, measured before the run while the other stages measured
 // too.
 type Taken struct {
-	planner.Timing
+	pipeline.Timing
 	Update float64 // once per iteration
 }
 
@@ -120,7 +120,7 @@ func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32)
 	if err != nil {
 		return t, 0, err
 	}
-	t = Taken{planner.Timing{Forward: median(forward), Backward: median(backward)}, median(update)}
+	t = Taken{pipeline.Timing{Forward: median(forward), Backward: median(backward)}, median(update)}
 	if s.first {
 		return t, 0, nil
 	}
@@ -151,7 +151,7 @@ func median(x []float64) float64 {
 
 // predict simulates an iteration of stages that take so long; send[k] is what stage k takes to reach the one before.
 func predict(stages []Taken, send []float64, microBatches int) (float64, error) {
-	timings, update := make([]planner.Timing, len(stages)), 0.0
+	timings, update := make([]pipeline.Timing, len(stages)), 0.0
 	for k, t := range stages {
 		timings[k] = t.Timing
 		if k+1 < len(stages) {

@@ -4,24 +4,24 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 // Simulate is the seconds of an iteration of stages that take so long for a micro-batch, by the 1F1B schedule. Links
 // work beside the stages, as they do here: each direction carries one transfer at a time while both stages compute.
-// (planner.Simulate keeps both waiting, as trainers on GPUs do.) Errors wrap planner.ErrPipeline.
-func Simulate(stages []planner.Timing, microBatches int) (float64, error) {
+// (pipeline.Simulate keeps both waiting, as trainers on GPUs do.) Errors wrap pipeline.ErrPipeline.
+func Simulate(stages []pipeline.Timing, microBatches int) (float64, error) {
 	if len(stages) == 0 {
-		return 0, fmt.Errorf("%w: no stages", planner.ErrPipeline)
+		return 0, fmt.Errorf("%w: no stages", pipeline.ErrPipeline)
 	}
-	var orders [][]planner.Operation
+	var orders [][]pipeline.Operation
 	for i, s := range stages {
 		for _, t := range []float64{s.Forward, s.Backward, s.SendNext} {
 			if !(t >= 0) || math.IsInf(t, 1) {
-				return 0, fmt.Errorf("%w: stage %d: time %v is not a finite number of at least 0", planner.ErrPipeline, i, t)
+				return 0, fmt.Errorf("%w: stage %d: time %v is not a finite number of at least 0", pipeline.ErrPipeline, i, t)
 			}
 		}
-		order, err := planner.Order(i, len(stages), microBatches, planner.OneForwardOneBackward)
+		order, err := pipeline.Order(i, len(stages), microBatches, pipeline.OneForwardOneBackward)
 		if err != nil {
 			return 0, err
 		}

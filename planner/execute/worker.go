@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 // worker runs a stage's iterations between its neighbours.
 type worker struct {
 	stage      *stage
-	order      []planner.Operation
+	order      []pipeline.Operation
 	prev, next *link
 	// What came: from the stage before and from the next one, and buffers of their sizes.
 	activations, gradients chan received
@@ -57,7 +57,7 @@ func newWorker(j *Job, number int, t Training) (*worker, error) {
 		return nil, err
 	}
 	stages := len(j.Plan.Stages)
-	order, err := planner.Order(number, stages, j.Plan.MicroBatches(), planner.OneForwardOneBackward)
+	order, err := pipeline.Order(number, stages, j.Plan.MicroBatches(), pipeline.OneForwardOneBackward)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}

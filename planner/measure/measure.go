@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/execute"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/train"
 )
 
@@ -25,8 +25,8 @@ type Options struct {
 
 // Network measures every unit of a network (see execute.Units) forward and backward, with AdamW's update: medians of
 // turns. Activations are what a unit holds from its forward to its backward pass. progress may be nil.
-func Network(ctx context.Context, n *train.Network, o Options, progress func(done, total int)) (*planner.Profile, error) {
-	p := &planner.Profile{Model: o.Model}
+func Network(ctx context.Context, n *train.Network, o Options, progress func(done, total int)) (*layerprofile.Profile, error) {
+	p := &layerprofile.Profile{Model: o.Model}
 	units := execute.Units(n)
 	for i, u := range units {
 		part, err := n.Part(u.From, u.To)
@@ -34,7 +34,7 @@ func Network(ctx context.Context, n *train.Network, o Options, progress func(don
 			return nil, err
 		}
 		_, out := part.Sizes()
-		l := planner.Layer{Name: u.Name, Output: 4 * float64(out)}
+		l := layerprofile.Layer{Name: u.Name, Output: 4 * float64(out)}
 		for layer := u.From; layer < u.To; layer++ {
 			for _, q := range n.LayerParams(layer) {
 				l.Parameters += float64(q.Len())
@@ -60,8 +60,8 @@ func Network(ctx context.Context, n *train.Network, o Options, progress func(don
 }
 
 // unit times one part with so many samples.
-func unit(part *train.Part, n *train.Network, samples int, each time.Duration, last bool) (planner.Run, error) {
-	var r planner.Run
+func unit(part *train.Part, n *train.Network, samples int, each time.Duration, last bool) (layerprofile.Run, error) {
+	var r layerprofile.Run
 	rng := rand.New(rand.NewPCG(uint64(samples), 1))
 	var state [4]*train.Values // weights, gradients, two moments
 	for i := range state {

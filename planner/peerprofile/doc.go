@@ -14,7 +14,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // maxBytes of a file.
@@ -36,18 +36,18 @@ func load(path string, v any) error {
 
 func decode(path string, text []byte, v any) error {
 	if len(text) > maxBytes {
-		return fmt.Errorf("%s: %w: larger than %d bytes", path, planner.ErrProfile, maxBytes)
+		return fmt.Errorf("%s: %w: larger than %d bytes", path, layerprofile.ErrProfile, maxBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	if err := d.Decode(v); err != nil {
-		return fmt.Errorf("%s: %w: %w", path, planner.ErrProfile, err)
+		return fmt.Errorf("%s: %w: %w", path, layerprofile.ErrProfile, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: %w: more follows after the profile", path, planner.ErrProfile)
+		return fmt.Errorf("%s: %w: more follows after the profile", path, layerprofile.ErrProfile)
 	}
 	return nil
 }
 
 func bad(path, format string, args ...any) error {
-	return fmt.Errorf("%s: %w: %s", path, planner.ErrProfile, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%s: %w: %s", path, layerprofile.ErrProfile, fmt.Sprintf(format, args...))
 }

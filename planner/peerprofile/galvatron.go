@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 var (
@@ -30,7 +30,7 @@ type GalvatronSizes struct {
 // together are what is left. Times are of the forward pass in milliseconds, memory in MB; at tensor degrees above 1
 // Galvatron divides by the degree and adds communication, which it measures apart, so they are not read. Memory is that
 // of unsharded data parallelism or, as in its own files, of states sharded over all devices.
-func Galvatron(times, memory string, sizes GalvatronSizes) (*planner.Profile, error) {
+func Galvatron(times, memory string, sizes GalvatronSizes) (*layerprofile.Profile, error) {
 	var ms map[string]float64
 	if err := load(times, &ms); err != nil {
 		return nil, err
@@ -62,8 +62,8 @@ func Galvatron(times, memory string, sizes GalvatronSizes) (*planner.Profile, er
 	if err != nil {
 		return nil, err
 	}
-	block := planner.Layer{Name: "block", Parameters: states / sizes.Elements, Output: sizes.Output}
-	ends := planner.Layer{Name: "embedding and head", Parameters: restStates / sizes.Elements}
+	block := layerprofile.Layer{Name: "block", Parameters: states / sizes.Elements, Output: sizes.Output}
+	ends := layerprofile.Layer{Name: "embedding and head", Parameters: restStates / sizes.Elements}
 	for b, v := range byBatch {
 		low, high := ends2(v)
 		if low == high || b < 1 {
@@ -71,15 +71,15 @@ func Galvatron(times, memory string, sizes GalvatronSizes) (*planner.Profile, er
 		}
 		each := (v[high] - v[low]) / float64(high-low) / 1e3
 		rest := max(0, v[low]/1e3-float64(low)*each)
-		block.Runs = append(block.Runs, planner.Run{Device: sizes.Device, Tensor: 1, MicroBatch: b, Forward: max(0, each), Activation: activation})
-		ends.Runs = append(ends.Runs, planner.Run{Device: sizes.Device, Tensor: 1, MicroBatch: b, Forward: rest, Activation: restActivation})
+		block.Runs = append(block.Runs, layerprofile.Run{Device: sizes.Device, Tensor: 1, MicroBatch: b, Forward: max(0, each), Activation: activation})
+		ends.Runs = append(ends.Runs, layerprofile.Run{Device: sizes.Device, Tensor: 1, MicroBatch: b, Forward: rest, Activation: restActivation})
 	}
 	if len(block.Runs) == 0 {
 		return nil, bad(times, "no batch size was measured with two numbers of layers")
 	}
-	p := &planner.Profile{Model: filepath.Base(times)}
+	p := &layerprofile.Profile{Model: filepath.Base(times)}
 	for range sizes.Layers {
-		p.Layers = append(p.Layers, planner.Layer{Name: block.Name, Parameters: block.Parameters, Output: block.Output, Runs: slices.Clone(block.Runs)})
+		p.Layers = append(p.Layers, layerprofile.Layer{Name: block.Name, Parameters: block.Parameters, Output: block.Output, Runs: slices.Clone(block.Runs)})
 	}
 	p.Layers = append(p.Layers, ends)
 	return p, p.Finish(times)

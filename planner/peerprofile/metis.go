@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // MetisSizes are what profiles of Metis leave out.
@@ -42,7 +42,7 @@ var metisName = regexp.MustCompile(`^DeviceType\.(.+)_tp(\d{1,4})_bs(\d{1,6})\.j
 // Metis reads a folder of profiles of Metis (github.com/SamsungLabs/Metis), DeviceType.NAME_tpN_bsN.json. Its times are
 // of forward and backward pass together: a third is taken as forward. Its memory is of a layer with all its states: the
 // activations of a sample are what it grows by with the batch; of a single batch size, what is beyond the parameters.
-func Metis(folder string, sizes MetisSizes) (*planner.Profile, error) {
+func Metis(folder string, sizes MetisSizes) (*layerprofile.Profile, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, fmt.Errorf("peerprofile: %w", err)
@@ -71,7 +71,7 @@ func Metis(folder string, sizes MetisSizes) (*planner.Profile, error) {
 	if sizes.Elements == 0 {
 		sizes.Elements = 4
 	}
-	p := &planner.Profile{}
+	p := &layerprofile.Profile{}
 	for _, d := range devices {
 		for _, f := range files[d] {
 			if err := addMetis(p, f, files[d], d, sizes); err != nil {
@@ -82,7 +82,7 @@ func Metis(folder string, sizes MetisSizes) (*planner.Profile, error) {
 	return p, p.Finish(folder)
 }
 
-func addMetis(p *planner.Profile, f metisFile, all []metisFile, device string, sizes MetisSizes) error {
+func addMetis(p *layerprofile.Profile, f metisFile, all []metisFile, device string, sizes MetisSizes) error {
 	n := len(f.Time.Layers)
 	if n == 0 || len(f.Memory.Layers) != n || len(f.Model.Parameters.Layers) != n {
 		return bad(f.path, "layer_compute_total_ms has %d layers, layer_memory_total_mb %d, parameters_per_layer_bytes %d; want as many each, at least one",
@@ -91,7 +91,7 @@ func addMetis(p *planner.Profile, f metisFile, all []metisFile, device string, s
 	if p.Layers == nil {
 		p.Model = f.Model.Name
 		for l, b := range f.Model.Parameters.Layers {
-			p.Layers = append(p.Layers, planner.Layer{Name: fmt.Sprintf("layer%d", l), Parameters: b / sizes.Elements, Output: sizes.Output})
+			p.Layers = append(p.Layers, layerprofile.Layer{Name: fmt.Sprintf("layer%d", l), Parameters: b / sizes.Elements, Output: sizes.Output})
 		}
 	}
 	if len(p.Layers) != n {
@@ -107,7 +107,7 @@ func addMetis(p *planner.Profile, f metisFile, all []metisFile, device string, s
 			}
 		}
 		seconds := f.Time.Layers[l] / 1e3
-		p.Layers[l].Runs = append(p.Layers[l].Runs, planner.Run{Device: device, Tensor: f.tensor, MicroBatch: f.batch,
+		p.Layers[l].Runs = append(p.Layers[l].Runs, layerprofile.Run{Device: device, Tensor: f.tensor, MicroBatch: f.batch,
 			Forward: seconds / 3, Backward: seconds * 2 / 3, Update: f.Time.Optimizer / 1e3 / float64(n), Activation: activation})
 	}
 	return nil

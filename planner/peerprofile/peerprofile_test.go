@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // write puts files into a new folder.
@@ -49,7 +49,7 @@ func TestSailor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(p.Layers) != 2 || p.Layers[1].Parameters != 20 || len(p.Layers[0].Runs) != 2 ||
-		p.Layers[0].Runs[1] != (planner.Run{Device: "x", Tensor: 2, MicroBatch: 1, Forward: 0.6, Backward: 1, Update: 0.3, Activation: 6}) {
+		p.Layers[0].Runs[1] != (layerprofile.Run{Device: "x", Tensor: 2, MicroBatch: 1, Forward: 0.6, Backward: 1, Update: 0.3, Activation: 6}) {
 		t.Fatalf("%+v", p)
 	}
 }
@@ -119,7 +119,7 @@ func TestBadProfiles(t *testing.T) {
 		"no DeviceType": metisNone, "layer_memory_total_mb 0": metisGap, "in a circle": circle, "no such node": edge, "given twice": twice,
 		`"time": want layernum`: key, "two numbers of layers": one,
 	} {
-		if !errors.Is(err, planner.ErrProfile) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, layerprofile.ErrProfile) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -132,11 +132,11 @@ func FuzzReaders(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		dir := write(t, map[string]string{"p/x/profile.json": a, "b.json": b, "DeviceType.A_tp1_bs1.json": a})
-		for _, read := range []func() (*planner.Profile, error){
-			func() (*planner.Profile, error) { return Sailor(dir+"/p", dir+"/b.json", "m") },
-			func() (*planner.Profile, error) { return Metis(dir, MetisSizes{Output: 1}) },
-			func() (*planner.Profile, error) { return Piper(dir+"/p/x/profile.json", "x") },
-			func() (*planner.Profile, error) {
+		for _, read := range []func() (*layerprofile.Profile, error){
+			func() (*layerprofile.Profile, error) { return Sailor(dir+"/p", dir+"/b.json", "m") },
+			func() (*layerprofile.Profile, error) { return Metis(dir, MetisSizes{Output: 1}) },
+			func() (*layerprofile.Profile, error) { return Piper(dir+"/p/x/profile.json", "x") },
+			func() (*layerprofile.Profile, error) {
 				return Galvatron(dir+"/p/x/profile.json", dir+"/b.json", GalvatronSizes{Device: "x", Layers: 2, Output: 1})
 			},
 		} {

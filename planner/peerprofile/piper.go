@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // piperFile is an input of Piper.
@@ -36,7 +36,7 @@ type piperCost struct {
 // topological order; what passes a boundary is all that an earlier node gives to a later one, once for each giver. Its
 // times are of forward and backward pass together, for a sample, in seconds for inputs of BERT; a third is taken as
 // forward. Parameters are of 4 bytes.
-func Piper(path, device string) (*planner.Profile, error) {
+func Piper(path, device string) (*layerprofile.Profile, error) {
 	var f piperFile
 	if err := load(path, &f); err != nil {
 		return nil, err
@@ -49,10 +49,10 @@ func Piper(path, device string) (*planner.Profile, error) {
 	for i, n := range order {
 		place[f.Nodes[n].ID] = i
 	}
-	p := &planner.Profile{Model: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))}
+	p := &layerprofile.Profile{Model: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))}
 	for i, n := range order {
 		node := f.Nodes[n]
-		l := planner.Layer{Name: fmt.Sprintf("%s%d", node.Name, node.ID)}
+		l := layerprofile.Layer{Name: fmt.Sprintf("%s%d", node.Name, node.ID)}
 		givers := map[int]float64{}
 		for _, e := range f.Edges {
 			if place[e.From] <= i && place[e.To] > i {
@@ -74,7 +74,7 @@ func Piper(path, device string) (*planner.Profile, error) {
 			}
 			for _, b := range []int{1, max(2, f.Batch)} {
 				s := c.Seconds * float64(b)
-				l.Runs = append(l.Runs, planner.Run{Device: device, Tensor: t, MicroBatch: b, Forward: s / 3, Backward: s * 2 / 3, Activation: c.Activation})
+				l.Runs = append(l.Runs, layerprofile.Run{Device: device, Tensor: t, MicroBatch: b, Forward: s / 3, Backward: s * 2 / 3, Activation: c.Activation})
 			}
 		}
 		p.Layers = append(p.Layers, l)

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // sailorTimes are forward, backward and update seconds by micro-batch, tensor degree and layer.
@@ -21,7 +21,7 @@ type sailorInfo map[string]map[string]map[string]struct {
 
 // Sailor reads the profiles of a model by Sailor (github.com/eth-easl/sailor): a folder with a folder for each device
 // that has a profile.json, and llm_info.json. Sizes are of a sample, as Sailor takes them.
-func Sailor(folder, info, model string) (*planner.Profile, error) {
+func Sailor(folder, info, model string) (*layerprofile.Profile, error) {
 	var sizes sailorInfo
 	if err := load(info, &sizes); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func Sailor(folder, info, model string) (*planner.Profile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("peerprofile: %w", err)
 	}
-	p := &planner.Profile{Model: model}
+	p := &layerprofile.Profile{Model: model}
 	found := false
 	for _, d := range devices {
 		path := filepath.Join(folder, d.Name(), "profile.json")
@@ -52,7 +52,7 @@ func Sailor(folder, info, model string) (*planner.Profile, error) {
 	return p, p.Finish(folder)
 }
 
-func addSailor(p *planner.Profile, times sailorTimes, sizes sailorInfo, device, path, info string) error {
+func addSailor(p *layerprofile.Profile, times sailorTimes, sizes sailorInfo, device, path, info string) error {
 	for micro, byTensor := range times {
 		for tensor, byLayer := range byTensor {
 			b, err1 := strconv.Atoi(micro)
@@ -72,9 +72,9 @@ func addSailor(p *planner.Profile, times sailorTimes, sizes sailorInfo, device, 
 					return bad(info, "[%s]: has no sizes of layer %d at tensor degrees 1 and %s", p.Model, l, tensor)
 				}
 				if l == len(p.Layers) {
-					p.Layers = append(p.Layers, planner.Layer{Name: "layer" + k, Parameters: whole.Parameters, Output: whole.Output})
+					p.Layers = append(p.Layers, layerprofile.Layer{Name: "layer" + k, Parameters: whole.Parameters, Output: whole.Output})
 				}
-				p.Layers[l].Runs = append(p.Layers[l].Runs, planner.Run{Device: device, Tensor: t, MicroBatch: b,
+				p.Layers[l].Runs = append(p.Layers[l].Runs, layerprofile.Run{Device: device, Tensor: t, MicroBatch: b,
 					Forward: x[0], Backward: x[1], Update: x[2], Activation: part.Activation})
 			}
 		}

@@ -7,18 +7,18 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/search"
 )
 
 // piperGap is by what share a plan must be cheaper to be looked for.
 const piperGap = 1e-6
 
 // PlanPiper searches for the plan with the least Score. Piper's memory rule counts the replicas of all later stages,
-// which planner.Search does not know of; and its cost is a maximum alone. So the search is its own: bisect the cost; for
+// which search.Run does not know of; and its cost is a maximum alone. So the search is its own: bisect the cost; for
 // each, a dynamic programme finds the fewest devices that stay below it, by first node and replicas of what remains.
 // Every order of the nodes that leads to other cuts is searched. It is exact to piperGap but for the choice of
 // recomputed layers, which follows Piper's own rule (least seconds per byte first). The error wraps
-// planner.ErrInfeasible where nothing fits.
+// search.ErrInfeasible where nothing fits.
 func (p *Piper) PlanPiper(ctx context.Context) ([]PiperStage, float64, error) {
 	best, cost := []PiperStage(nil), math.Inf(1)
 	for _, order := range p.orders() {
@@ -59,7 +59,7 @@ func (p *Piper) PlanPiper(ctx context.Context) ([]PiperStage, float64, error) {
 		}
 	}
 	if best == nil {
-		return nil, 0, fmt.Errorf("%w: %d devices of %.3g bytes are too few", planner.ErrInfeasible, p.Devices, p.Memory)
+		return nil, 0, fmt.Errorf("%w: %d devices of %.3g bytes are too few", search.ErrInfeasible, p.Devices, p.Memory)
 	}
 	return best, cost, nil
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/search"
 	"pgregory.net/rapid"
 )
 
@@ -76,7 +76,7 @@ func TestPlanPiper(t *testing.T) {
 		p := smallPiper(t)
 		want := best(p, 0, p.Devices, nil)
 		plan, got, err := p.PlanPiper(context.Background())
-		if errors.Is(err, planner.ErrInfeasible) {
+		if errors.Is(err, search.ErrInfeasible) {
 			if !math.IsInf(want, 1) {
 				t.Fatalf("no plan found; there is one of %v", want)
 			}

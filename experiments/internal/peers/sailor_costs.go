@@ -6,10 +6,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/search"
 )
 
-// sailorCosts is one preset condition, a micro-batch and a number of replicas, for planner.Search. They
+// sailorCosts is one preset condition, a micro-batch and a number of replicas, for search.Run. They
 // differ from the simulator in that the first and the last stage send to stages like themselves; plans are scored by
 // Sailor.Score in the end. The replicas of a stage are alike.
 type sailorCosts struct {
@@ -17,7 +17,7 @@ type sailorCosts struct {
 	microBatch, replicas int
 	count                float64         // micro-batches
 	stages               []SailorReplica // by shape: what each replica is
-	shapes               []planner.Shape
+	shapes               []search.Shape
 	sums                 map[SailorReplica][]float64 // seconds of the layers before i
 	weights              []float64                   // bytes of the layers before i
 	sends                map[[4]int][]float64        // seconds of a message after each layer, by link
@@ -47,7 +47,7 @@ func newSailorCosts(s *Sailor, microBatch, replicas int) *sailorCosts {
 				work[i] = min(work[i], float64(replicas*t)*(v[0]+v[1]))
 			}
 			if replicas*t <= s.Pool[class] {
-				r, devices := SailorReplica{class, t}, make(planner.Shape, len(s.Pool))
+				r, devices := SailorReplica{class, t}, make(search.Shape, len(s.Pool))
 				devices[class] = replicas * t
 				c.sums[r] = sum
 				c.stages, c.shapes = append(c.stages, r), append(c.shapes, devices)
@@ -69,15 +69,15 @@ func newSailorCosts(s *Sailor, microBatch, replicas int) *sailorCosts {
 
 func (c *sailorCosts) Layers() int                { return len(c.s.output) }
 func (c *sailorCosts) Pool() []int                { return c.s.Pool }
-func (c *sailorCosts) Shapes() []planner.Shape    { return c.shapes }
+func (c *sailorCosts) Shapes() []search.Shape     { return c.shapes }
 func (c *sailorCosts) Degrees() (least, most int) { return 1, len(c.s.output) }
 func (c *sailorCosts) Kind(shape int) int         { return shape }
 func (c *sailorCosts) Exact() bool                { return true }
 func (c *sailorCosts) Least([]float64) float64    { return 0 }
 func (c *sailorCosts) Work(class, l int) float64  { return c.work[class][l] }
 
-func (c *sailorCosts) Total(f planner.Front) float64 {
-	return f.Sum + (c.count-1)*f.Max + f.Tail
+func (c *sailorCosts) Total(f search.Front) float64 {
+	return f.Sum + (c.count-1)*f.Max + f.PerIteration
 }
 
 func (c *sailorCosts) Fits(shape int, used []int) bool {
@@ -89,7 +89,7 @@ func (c *sailorCosts) Fits(shape int, used []int) bool {
 	return true
 }
 
-func (c *sailorCosts) Stage(from, to, shape, behind int) []planner.Point {
+func (c *sailorCosts) Stage(from, to, shape, behind int) []search.Point {
 	n := len(c.s.output)
 	if c.known == nil {
 		c.known = make([]priced, len(c.shapes)*(n+1)*(n+1)*n)
@@ -98,7 +98,7 @@ func (c *sailorCosts) Stage(from, to, shape, behind int) []planner.Point {
 	if !known.done {
 		known.done = true
 		if p, ok := c.price(from, to, shape, behind); ok {
-			known.points = []planner.Point{p}
+			known.points = []search.Point{p}
 		}
 	}
 	return known.points
@@ -107,13 +107,13 @@ func (c *sailorCosts) Stage(from, to, shape, behind int) []planner.Point {
 // priced is what Stage said before.
 type priced struct {
 	done   bool
-	points []planner.Point
+	points []search.Point
 }
 
-func (c *sailorCosts) price(from, to, shape, behind int) (planner.Point, bool) {
+func (c *sailorCosts) price(from, to, shape, behind int) (search.Point, bool) {
 	r := c.stages[shape]
 	if !c.s.fits(from, to, c.microBatch, behind, r) {
-		return planner.Point{}, false
+		return search.Point{}, false
 	}
 	step := c.sums[r][to] - c.sums[r][from]
 	// The simulator counts twice what the last stage sends, and in long pipelines what the first one does.
@@ -124,7 +124,7 @@ func (c *sailorCosts) price(from, to, shape, behind int) (planner.Point, bool) {
 	}
 	update := c.s.classes[r.Class].times[c.microBatch][r.Tensor][from][2]
 	sync := reduce((c.weights[to]-c.weights[from])/float64(r.Tensor), c.replicas, c.s.links[[4]int{r.Class, 1, r.Class, 1}])
-	return planner.Point{Step: step, Tail: update + sync}, true
+	return search.Point{Step: step, PerIteration: update + sync}, true
 }
 
 func (c *sailorCosts) Boundary(layer, shape, next int, _ []int) (busy, sum float64) {
@@ -133,14 +133,14 @@ func (c *sailorCosts) Boundary(layer, shape, next int, _ []int) (busy, sum float
 	return max(activation, gradient), activation + gradient
 }
 
-// PlanSailor searches for the plan with the least Score: planner.Search over all micro-batches and numbers of replicas,
+// PlanSailor searches for the plan with the least Score: search.Run over all micro-batches and numbers of replicas,
 // its best plans scored anew, and cuts moved while that helps.
 func (s *Sailor) PlanSailor(ctx context.Context) (SailorPlan, float64, error) {
 	total := 0
 	for _, n := range s.Pool {
 		total += n
 	}
-	var conditions []planner.Costs
+	var conditions []search.Costs
 	for _, b := range slices.Sorted(maps.Keys(s.classes[0].times)) {
 		last := 0
 		for replicas := 1; replicas <= total && replicas*b <= s.Batch; replicas++ {
@@ -151,7 +151,7 @@ func (s *Sailor) PlanSailor(ctx context.Context) (SailorPlan, float64, error) {
 			}
 		}
 	}
-	found, err := planner.Search(ctx, conditions, planner.SearchOptions{})
+	found, err := search.Run(ctx, conditions, search.Options{})
 	if err != nil {
 		return SailorPlan{}, 0, err
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/search"
 )
 
 // smallSailor is a model of a few layers on two classes.
@@ -80,7 +80,7 @@ func TestPlanSailor(t *testing.T) {
 			}
 		}
 		plan, got, err := s.PlanSailor(context.Background())
-		if errors.Is(err, planner.ErrInfeasible) && math.IsInf(want, 1) {
+		if errors.Is(err, search.ErrInfeasible) && math.IsInf(want, 1) {
 			continue
 		}
 		if err != nil {

@@ -6,19 +6,19 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/search"
 )
 
 // search finds the plan of the least cost. Over equal stages, as Galvatron has them, the cost is Galvatron's, but for
 // reductions that outlast those of the first stage, and no stage may take longer than the iteration; over any stages it is
 // that of counted.
-func (m *model) search(ctx context.Context, equal bool) (best *plan, found *planner.Found, err error) {
+func (m *model) search(ctx context.Context, equal bool) (best *plan, found *search.Result, err error) {
 	conditions := m.conditions(equal)
-	all := make([]planner.Costs, len(conditions))
+	all := make([]search.Costs, len(conditions))
 	for i, c := range conditions {
 		all[i] = c
 	}
-	found, err = planner.Search(ctx, all, planner.SearchOptions{})
+	found, err = search.Run(ctx, all, search.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,7 +60,7 @@ func (p *pipeline) at(stage, layers int) []*mix {
 	return p.mixes[stage][layers]
 }
 
-// condition is the planner.Costs of a number of micro-batches, of stages, and a strategy of the vocabulary layers. What
+// condition is the search.Costs of a number of micro-batches, of stages, and a strategy of the vocabulary layers. What
 // it calls a layer is a block of layers that stay together. Devices are alike and a stage has its equal share of them, as
 // in Galvatron; the time between stages is in that of the layers.
 type condition struct {
@@ -99,64 +99,64 @@ func (m *model) conditions(equal bool) []*condition {
 	return all
 }
 
-// Layers implements planner.Costs.
+// Layers implements search.Costs.
 func (c *condition) Layers() int { return c.layers / c.block }
 
-// Pool implements planner.Costs.
+// Pool implements search.Costs.
 func (c *condition) Pool() []int { return []int{c.devices} }
 
-// Shapes implements planner.Costs.
-func (c *condition) Shapes() []planner.Shape { return []planner.Shape{{c.devices / c.degree}} }
+// Shapes implements search.Costs.
+func (c *condition) Shapes() []search.Shape { return []search.Shape{{c.devices / c.degree}} }
 
-// Degrees implements planner.Costs.
+// Degrees implements search.Costs.
 func (c *condition) Degrees() (least, most int) { return c.degree, c.degree }
 
-// Fits implements planner.Costs.
+// Fits implements search.Costs.
 func (c *condition) Fits(int, []int) bool { return true }
 
-// Kind implements planner.Costs.
+// Kind implements search.Costs.
 func (c *condition) Kind(int) int { return 0 }
 
-// Boundary implements planner.Costs.
+// Boundary implements search.Costs.
 func (c *condition) Boundary(int, int, int, []int) (busy, sum float64) { return 0, 0 }
 
-// Exact implements planner.Costs.
+// Exact implements search.Costs.
 func (c *condition) Exact() bool { return true }
 
-// Total implements planner.Costs.
-func (c *condition) Total(f planner.Front) float64 {
+// Total implements search.Costs.
+func (c *condition) Total(f search.Front) float64 {
 	switch {
 	case !c.equal:
-		return f.Sum + float64(c.chunks-1)*f.Max + f.Tail
+		return f.Sum + float64(c.chunks-1)*f.Max + f.PerIteration
 	case c.degree == 1:
-		return f.Sum + f.Tail
+		return f.Sum + f.PerIteration
 	default:
-		return max(f.Sum+f.Tail, float64(c.chunks)*f.Max)
+		return max(f.Sum+f.PerIteration, float64(c.chunks)*f.Max)
 	}
 }
 
-// Stage implements planner.Costs. Its points' tails are the time that gradients are reduced beyond a micro-batch; over
+// Stage implements search.Costs. Its points' per-iteration costs are the time that gradients are reduced beyond a micro-batch; over
 // equal stages those of the first and the last stage are also the time of the other micro-batches, as the total is that of
 // the worse of the two.
-func (c *condition) Stage(from, to, _, behind int) []planner.Point {
+func (c *condition) Stage(from, to, _, behind int) []search.Point {
 	stage, layers := c.degree-behind, (to-from)*c.block
 	if layers > c.layers-c.degree+1 {
 		return nil
 	}
-	var points []planner.Point
+	var points []search.Point
 	for _, k := range c.at(stage, layers) {
 		if k.memory > c.free[stage] {
 			break
 		}
-		p := planner.Point{Step: k.plain + c.ends[stage], Key: int32(len(c.chosen))}
+		p := search.Point{Step: k.plain + c.ends[stage], Key: int32(len(c.chosen))}
 		if !c.equal || stage == 0 {
-			p.Tail = max(0, k.sync-p.Step)
+			p.PerIteration = max(0, k.sync-p.Step)
 		}
 		switch {
 		case c.equal && behind == 1:
-			p.Tail += float64(c.chunks-1) * p.Step
+			p.PerIteration += float64(c.chunks-1) * p.Step
 		case c.equal && stage == 0:
-			p.Tail += float64(c.chunks-c.degree) * p.Step
+			p.PerIteration += float64(c.chunks-c.degree) * p.Step
 		}
 		points = append(points, p)
 		c.chosen = append(c.chosen, k)
@@ -165,12 +165,12 @@ func (c *condition) Stage(from, to, _, behind int) []planner.Point {
 }
 
 // least keeps the points that no other is as good as.
-func least(points []planner.Point) []planner.Point {
-	var kept []planner.Point
+func least(points []search.Point) []search.Point {
+	var kept []search.Point
 next:
 	for i, a := range points {
 		for k, b := range points {
-			if b.Step <= a.Step && b.Tail <= a.Tail && (b.Step < a.Step || b.Tail < a.Tail || k < i) {
+			if b.Step <= a.Step && b.PerIteration <= a.PerIteration && (b.Step < a.Step || b.PerIteration < a.PerIteration || k < i) {
 				continue next
 			}
 		}
@@ -179,7 +179,7 @@ next:
 	return kept
 }
 
-// Work implements planner.Costs: the fastest way; the vocabulary layers are with the first and the last.
+// Work implements search.Costs: the fastest way; the vocabulary layers are with the first and the last.
 func (c *condition) Work(_, layer int) float64 {
 	v := slices.Min(c.plain) * float64(c.block)
 	if layer == 0 {
@@ -191,7 +191,7 @@ func (c *condition) Work(_, layer int) float64 {
 	return v * float64(c.devices/c.degree)
 }
 
-// Least implements planner.Costs: all layers with the memory they need in the last stage, in the memory of all stages
+// Least implements search.Costs: all layers with the memory they need in the last stage, in the memory of all stages
 // together, and fractions of layers.
 func (c *condition) Least([]float64) float64 {
 	memory := c.memory(c.degree - 1)
@@ -217,7 +217,7 @@ func (c *condition) Least([]float64) float64 {
 }
 
 // plan is what a search found.
-func (c *condition) plan(found planner.Candidate) *plan {
+func (c *condition) plan(found search.Candidate) *plan {
 	p := &plan{chunks: c.chunks, vocabulary: c.vocabulary}
 	for _, k := range found.Choices {
 		p.division = append(p.division, (k.To-k.From)*c.block)

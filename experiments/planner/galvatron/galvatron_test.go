@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/search"
 )
 
 func tiny(t *testing.T, megabytes int) *model {
@@ -102,7 +102,7 @@ func TestSearchIsExact(t *testing.T) {
 		p, found, err := m.search(context.Background(), false)
 		if math.IsInf(want, 1) {
 			infeasible++
-			if !errors.Is(err, planner.ErrInfeasible) {
+			if !errors.Is(err, search.ErrInfeasible) {
 				t.Fatalf("%d MB: %v, %v; brute force finds no plan", megabytes, p, err)
 			}
 			continue

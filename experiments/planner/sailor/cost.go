@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/search"
 )
 
 // condition is Sailor's own cost function (planner.cpp, planner_utils.cpp, network_utils.cpp of github.com/eth-easl/sailor)
@@ -12,10 +12,10 @@ import (
 type condition struct {
 	*input
 	micro, replicas int
-	shapes          []planner.Shape
+	shapes          []search.Shape
 	forms           []form
 	work            [][]float64
-	stages          map[[4]int][]planner.Point
+	stages          map[[4]int][]search.Point
 	seconds         [2]map[int][]float64 // by type and tensor degree: of layers 0..l-1
 }
 
@@ -35,7 +35,7 @@ const parts = 8
 const bucket = 500_000_000
 
 func (in *input) condition(micro, replicas int) *condition {
-	c := &condition{input: in, micro: micro, replicas: replicas, stages: map[[4]int][]planner.Point{}}
+	c := &condition{input: in, micro: micro, replicas: replicas, stages: map[[4]int][]search.Point{}}
 	for g := range in.types {
 		c.seconds[g] = map[int][]float64{}
 		for _, t := range tensors {
@@ -67,7 +67,7 @@ func (in *input) condition(micro, replicas int) *condition {
 				}
 				if ok {
 					c.forms = append(c.forms, f)
-					c.shapes = append(c.shapes, planner.Shape{f.replicas[0] * f.tensor[0], f.replicas[1] * f.tensor[1]})
+					c.shapes = append(c.shapes, search.Shape{f.replicas[0] * f.tensor[0], f.replicas[1] * f.tensor[1]})
 				}
 			}
 		}
@@ -87,7 +87,7 @@ func (in *input) condition(micro, replicas int) *condition {
 
 func (c *condition) Layers() int             { return c.layers }
 func (c *condition) Pool() []int             { return []int{c.types[0].count, c.types[1].count} }
-func (c *condition) Shapes() []planner.Shape { return c.shapes }
+func (c *condition) Shapes() []search.Shape  { return c.shapes }
 func (c *condition) Degrees() (int, int)     { return 1, mostStages }
 func (c *condition) Fits(int, []int) bool    { return true }
 func (c *condition) Exact() bool             { return true }
@@ -99,17 +99,17 @@ func (c *condition) microBatches() int {
 	return (c.global + c.micro*c.replicas - 1) / (c.micro * c.replicas)
 }
 
-func (c *condition) Total(f planner.Front) float64 {
-	return f.Sum + float64(c.microBatches()-1)*f.Max + f.Tail
+func (c *condition) Total(f search.Front) float64 {
+	return f.Sum + float64(c.microBatches()-1)*f.Max + f.PerIteration
 }
 
 // Stage is simulate_time_single_stage and check_stage_fits.
-func (c *condition) Stage(from, to, shape, behind int) []planner.Point {
+func (c *condition) Stage(from, to, shape, behind int) []search.Point {
 	key := [4]int{from, to, shape, behind}
 	if p, ok := c.stages[key]; ok {
 		return p
 	}
-	var points []planner.Point
+	var points []search.Point
 	if c.fits(from, to, shape, behind) {
 		f := c.forms[shape]
 		step := 0.0
@@ -118,7 +118,7 @@ func (c *condition) Stage(from, to, shape, behind int) []planner.Point {
 				step = max(step, c.seconds[g][t][to]-c.seconds[g][t][from])
 			}
 		}
-		points = []planner.Point{{Step: step, Tail: c.reduce(from, to, f)}}
+		points = []search.Point{{Step: step, PerIteration: c.reduce(from, to, f)}}
 	}
 	c.stages[key] = points
 	return points
@@ -219,7 +219,7 @@ func pairs(a, b form) [][2]int {
 }
 
 // rescore prices a found plan anew, stage by stage as Sailor's merge does, from the last to the first.
-func (c *condition) rescore(plan []planner.Choice) float64 {
+func (c *condition) rescore(plan []search.Choice) float64 {
 	var straggler, first, compute, passing, sync float64
 	for i := len(plan) - 1; i >= 0; i-- {
 		s := plan[i]

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/search"
 )
 
 // tensors are Sailor's degrees on machines of four.
@@ -91,8 +91,8 @@ func main() {
 }
 
 // search tries every micro-batch, and of the numbers of replicas the smallest for each number of micro-batches.
-func (in *input) search(width int) (*condition, []planner.Choice, float64, error) {
-	var conditions []planner.Costs
+func (in *input) search(width int) (*condition, []search.Choice, float64, error) {
+	var conditions []search.Costs
 	for _, micro := range []int{1, 2, 4, 8} {
 		last := 0
 		for replicas := 1; replicas <= in.types[0].count+in.types[1].count && replicas*micro <= in.global; replicas++ {
@@ -104,7 +104,7 @@ func (in *input) search(width int) (*condition, []planner.Choice, float64, error
 			conditions = append(conditions, in.condition(micro, replicas))
 		}
 	}
-	found, err := planner.Search(context.Background(), conditions, planner.SearchOptions{Tolerance: 1e-3, Width: width})
+	found, err := search.Run(context.Background(), conditions, search.Options{Tolerance: 1e-3, Width: width})
 	if err != nil {
 		return nil, nil, 0, err
 	}

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 // links is the listening side: stage 0.
@@ -52,15 +52,15 @@ func open(dir string) (*links, error) {
 func (l *links) address() string { return l.listener.Addr().String() }
 func (l *links) close()          { _ = l.listener.Close() } // it served its purpose
 
-// pipeline is a run of two stages; with no micro-batches they wait for forward and then exchange messages, both at the
+// twoStages is a run of two stages; with no micro-batches they wait for forward and then exchange messages, both at the
 // same time, as in the steady state of 1F1B.
-type pipeline struct {
+type twoStages struct {
 	bytes, microBatches, iterations int
 	forward, backward               time.Duration
 }
 
 // connect takes the other side's next connection and tells it what to do.
-func (l *links) connect(secure bool, p pipeline) (net.Conn, error) {
+func (l *links) connect(secure bool, p twoStages) (net.Conn, error) {
 	conn, err := l.listener.Accept()
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func answer(conn net.Conn, c *tls.Config) error {
 		return err
 	}
 	field := func(i int) int { return int(binary.LittleEndian.Uint64(head[1+8*i:])) }
-	p := pipeline{field(0), field(1), field(2), time.Duration(field(3)), time.Duration(field(4))}
+	p := twoStages{field(0), field(1), field(2), time.Duration(field(3)), time.Duration(field(4))}
 	if head[0] == 1 {
 		t := tls.Client(conn, c)
 		if err := t.Handshake(); err != nil {
@@ -131,14 +131,14 @@ const rounds = 9
 const pause = 2 * time.Millisecond
 
 // transfer is a run that measures a transfer as stages meet it: a pause, then a message each way at the same time.
-func transfer(bytes int) pipeline { return pipeline{bytes: bytes, iterations: 60, forward: pause} }
+func transfer(bytes int) twoStages { return twoStages{bytes: bytes, iterations: 60, forward: pause} }
 
 // handshakes is the median seconds from a TCP connection to a TLS one.
 func (l *links) handshakes() (float64, error) {
 	var seconds []float64
 	for range 31 {
 		begun := time.Now()
-		conn, err := l.connect(true, pipeline{})
+		conn, err := l.connect(true, twoStages{})
 		if err != nil {
 			return 0, err
 		}
@@ -149,11 +149,11 @@ func (l *links) handshakes() (float64, error) {
 }
 
 // run goes through the iterations of a stage and returns their median seconds and the mean ones of its waits.
-func (p pipeline) run(conn net.Conn, stage int) (t iteration, err error) {
+func (p twoStages) run(conn net.Conn, stage int) (t iteration, err error) {
 	messages := max(p.microBatches, 1)
-	order := []planner.Operation{}
+	order := []pipeline.Operation{}
 	if p.microBatches > 0 {
-		if order, err = planner.Order(stage, 2, p.microBatches, planner.OneForwardOneBackward); err != nil {
+		if order, err = pipeline.Order(stage, 2, p.microBatches, pipeline.OneForwardOneBackward); err != nil {
 			return t, err
 		}
 	}
@@ -225,7 +225,7 @@ type compared struct{ seconds, others, forward, backward float64 }
 
 // compare makes all runs in the clear and encrypted, in turns, again and again, so that all meet alike what else the
 // machine does.
-func (l *links) compare(all ...pipeline) ([][2]compared, error) {
+func (l *links) compare(all ...twoStages) ([][2]compared, error) {
 	values := make([][2][4][]float64, len(all))
 	for range rounds {
 		for k, p := range all {
@@ -250,7 +250,7 @@ func (l *links) compare(all ...pipeline) ([][2]compared, error) {
 }
 
 // once makes one run, and asks the other side what it measured.
-func (l *links) once(p pipeline, secure bool) (t, other iteration, err error) {
+func (l *links) once(p twoStages, secure bool) (t, other iteration, err error) {
 	conn, err := l.connect(secure, p)
 	if err != nil {
 		return t, other, err

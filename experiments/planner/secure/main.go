@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
-	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/execute"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 func main() {
@@ -46,7 +46,7 @@ var (
 
 // pipelines are the two stages that are run: the payload of a micro-batch and what a stage computes for it. Computing is
 // waiting, as for an accelerator, so that the processor's cores are there for the link.
-var pipelines = []pipeline{
+var pipelines = []twoStages{
 	{bytes: 256 << 10, microBatches: 8, forward: 2 * time.Millisecond, backward: 4 * time.Millisecond, iterations: 12},
 	{bytes: 1 << 20, microBatches: 8, forward: 3 * time.Millisecond, backward: 6 * time.Millisecond, iterations: 12},
 	{bytes: 2 << 20, microBatches: 4, forward: 4 * time.Millisecond, backward: 8 * time.Millisecond, iterations: 12},
@@ -83,7 +83,7 @@ func run(out string) error {
 
 	var b strings.Builder
 	fmt.Fprintf(&b, "Made by\n\n    go run ./experiments/planner/secure\n\non %d cores (%s/%s), two processes over loopback; plain TCP against TLS 1.3 with certificates on both sides, as evenkeel plan run uses it. Medians of %d rounds in which all rows of both tables take turns; times vary with what else the machine does.\n", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, rounds)
-	var runs []pipeline
+	var runs []twoStages
 	for _, n := range slices.Sorted(slices.Values(append(slices.Clone(calibrated), scored...))) {
 		runs = append(runs, transfer(n))
 	}
@@ -126,7 +126,7 @@ Two stages wait as long as a stage may compute, then hand each other a message a
 	return results.Replace(out, "secure", b.String())
 }
 
-// compareWith tells what the pipelines took beside what the model says.
+// compareWith writes what the pipelines took beside what the model predicts.
 func compareWith(b *strings.Builder, m model, measured [][2]compared) error {
 	fmt.Fprintf(b, "\n### Two stages, 1F1B\n\nWhat evenkeel plan run does with its links, in the clear and encrypted. Computing is waiting, as for an accelerator, and takes as long as it took in the clear; the predicted iteration is the simulation of evenkeel plan run, in which links work beside the stages, with the model's time of a transfer.\n\n")
 	b.WriteString("| micro-batches | payload | plain | predicted | TLS | predicted | overhead | predicted | error |\n|---|---|---|---|---|---|---|---|---|\n")
@@ -137,8 +137,8 @@ func compareWith(b *strings.Builder, m model, measured [][2]compared) error {
 		var predicted [2]float64
 		for i, send := range []float64{m.plain.of(p.bytes), m.tls.of(p.bytes)} {
 			var err error
-			stage := planner.Timing{Forward: c[0].forward, Backward: c[0].backward, SendNext: send}
-			if predicted[i], err = execute.Simulate([]planner.Timing{stage, stage}, p.microBatches); err != nil {
+			stage := pipeline.Timing{Forward: c[0].forward, Backward: c[0].backward, SendNext: send}
+			if predicted[i], err = execute.Simulate([]pipeline.Timing{stage, stage}, p.microBatches); err != nil {
 				return err
 			}
 		}

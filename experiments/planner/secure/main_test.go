@@ -33,7 +33,7 @@ func TestCompare(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- work(l.address(), dir) }()
-	runs := []pipeline{
+	runs := []twoStages{
 		{bytes: 1000, iterations: 3, forward: time.Millisecond},
 		{bytes: 1000, microBatches: 3, iterations: 3, forward: time.Millisecond, backward: 2 * time.Millisecond},
 	}

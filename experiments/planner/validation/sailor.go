@@ -13,6 +13,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/planner/peerprofile"
 )
 
@@ -117,7 +119,7 @@ func (f *sailorPlan) measured() (measured, error) {
 type model struct{ slow, bandwidth float64 }
 
 // predict prices a plan with the planner's own cost model, simulated.
-func (m *measured) predict(p *planner.Profile, x model) (*planner.Prediction, error) {
+func (m *measured) predict(p *layerprofile.Profile, x model) (*planner.Prediction, error) {
 	var y strings.Builder
 	y.WriteString("nodes:\n")
 	for _, name := range sorted(m.count) {
@@ -127,7 +129,7 @@ func (m *measured) predict(p *planner.Profile, x model) (*planner.Prediction, er
 	if err != nil {
 		return nil, err
 	}
-	job, err := planner.NewJob(p, t, planner.Options{GlobalBatches: []int{m.plan.GlobalBatch}, States: planner.Full32, Overlap: planner.Overlap{Off: true}})
+	job, err := planner.NewJob(p, t, planner.Options{GlobalBatches: []int{m.plan.GlobalBatch}, States: costmodel.Full32, Overlap: costmodel.Overlap{Off: true}})
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +146,7 @@ func sorted(m map[string]int) []string {
 }
 
 // score calibrates on all groups but one, group by group, and prints what the others come to.
-func score(w io.Writer, title string, p *planner.Profile, plans []measured) error {
+func score(w io.Writer, title string, p *layerprofile.Profile, plans []measured) error {
 	var models []model
 	for slow := 0.86; slow < 1.3; slow += 0.02 {
 		for bandwidth := 50e6; bandwidth < 100e9; bandwidth *= 1.25 {

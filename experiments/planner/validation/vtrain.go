@@ -13,6 +13,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // trained is a run of vTrain's set.
@@ -155,11 +157,11 @@ func (r *trained) predict(k [terms]float64, nccl ncclTimes) (float64, error) {
 	tokens := r.micro * r.sequence
 	step := k[0] + k[1]*r.layerWork()/r.tensor + k[2]*tokens*r.hidden/r.tensor*1e-9 + k[3]*tokens*r.sequence*r.heads/r.tensor*1e-9 +
 		k[4]*4*nccl.seconds(int(r.tensor), 2*tokens*r.hidden)
-	layer := func(name string, parameters, step, update float64) planner.Layer {
-		return planner.Layer{Name: name, Parameters: parameters, Output: 2 * r.sequence * r.hidden,
-			Runs: []planner.Run{{Device: "gpu", Tensor: int(r.tensor), MicroBatch: int(r.micro), Forward: step / 3, Backward: step * 2 / 3, Update: update}}}
+	layer := func(name string, parameters, step, update float64) layerprofile.Layer {
+		return layerprofile.Layer{Name: name, Parameters: parameters, Output: 2 * r.sequence * r.hidden,
+			Runs: []layerprofile.Run{{Device: "gpu", Tensor: int(r.tensor), MicroBatch: int(r.micro), Forward: step / 3, Backward: step * 2 / 3, Update: update}}}
 	}
-	p := &planner.Profile{Model: "gpt"}
+	p := &layerprofile.Profile{Model: "gpt"}
 	for i := range int(r.layers) {
 		p.Layers = append(p.Layers, layer(fmt.Sprint("block", i), 12*r.hidden*r.hidden, step, 0))
 	}
@@ -177,7 +179,7 @@ func (r *trained) predict(k [terms]float64, nccl ncclTimes) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	job, err := planner.NewJob(p, t, planner.Options{GlobalBatches: []int{int(r.batch)}, Overlap: planner.Overlap{Off: true}})
+	job, err := planner.NewJob(p, t, planner.Options{GlobalBatches: []int{int(r.batch)}, Overlap: costmodel.Overlap{Off: true}})
 	if err != nil {
 		return 0, err
 	}

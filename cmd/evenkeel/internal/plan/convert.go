@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/planner/peerprofile"
 )
 
@@ -39,7 +39,7 @@ func (c *convertCmd) Run(a *cli.App) error {
 		}
 		return nil
 	}
-	var p *planner.Profile
+	var p *layerprofile.Profile
 	var err error
 	switch c.From {
 	case "sailor":

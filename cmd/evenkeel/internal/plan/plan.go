@@ -13,6 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // Cmd holds the commands about plans of hybrid parallelism.
@@ -44,12 +46,12 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.States = planner.Mixed
+	o.States = costmodel.Mixed
 	if f.Precision == "fp32" || f.Profile == "" {
-		o.States = planner.Full32
+		o.States = costmodel.Full32
 	}
 	if f.Profile != "" {
-		if p, err = planner.LoadProfile(f.Profile); err != nil {
+		if p, err = layerprofile.Load(f.Profile); err != nil {
 			return nil, cli.FileError(err)
 		}
 	}
@@ -127,7 +129,7 @@ type searched struct {
 // Run is kong's.
 func (c *searchCmd) Run(a *cli.App) error {
 	ctx := a.Ctx
-	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Checkpoint: c.Checkpoint, Exact: c.Exact}
+	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Checkpoint: c.Checkpoint}
 	if len(c.Batch) == 0 {
 		if c.Profile != "" {
 			return cli.BadInputf("--batch: how many samples has an iteration?")
@@ -150,7 +152,7 @@ func (c *searchCmd) Run(a *cli.App) error {
 	}
 	begun := time.Now()
 	tell, clear := a.Progress("searching")
-	r, err := job.Search(ctx, func(done, conditions int, _, _ float64) { tell(done, conditions) })
+	r, err := job.Search(ctx, planner.SearchOptions{Exact: c.Exact, Progress: func(done, conditions int, _, _ float64) { tell(done, conditions) }})
 	clear()
 	if err != nil {
 		if ctx.Err() != nil {
@@ -339,11 +341,11 @@ func (c *checkCmd) print(a *cli.App, job *planner.Job, p *planner.Plan) error {
 	}
 	var rows [][]string
 	for i, s := range p.Predicted.Stages {
-		rows = append(rows, []string{strconv.Itoa(i), cli.Seconds(s.Forward), cli.Seconds(s.Backward), cli.Seconds(s.Again), cli.Seconds(s.Gather), cli.Seconds(s.Convert),
+		rows = append(rows, []string{strconv.Itoa(i), cli.Seconds(s.Forward), cli.Seconds(s.Backward), cli.Seconds(s.Recompute), cli.Seconds(s.Gather), cli.Seconds(s.Convert),
 			cli.Seconds(s.Send), cli.Seconds(s.Sync), cli.Seconds(s.Update)})
 	}
 	fmt.Fprintln(a.Out, "\nA micro-batch, and (sync, update) an iteration:")
-	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("stage"), cli.Right("forward"), cli.Right("backward"), cli.Right("again"), cli.Right("gather"),
+	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("stage"), cli.Right("forward"), cli.Right("backward"), cli.Right("recompute"), cli.Right("gather"),
 		cli.Right("convert"), cli.Right("send"), cli.Right("sync"), cli.Right("update")}, rows)); err != nil {
 		return err
 	}

@@ -1,10 +1,10 @@
-package planner
+package pipeline
 
 import "fmt"
 
-// Order is what a stage does in an iteration, first to last, without times. The error wraps ErrPipeline.
+// Order is the sequence of a stage's passes in an iteration, without times. The error wraps ErrPipeline.
 func Order(stage, stages, microBatches int, schedule Schedule) ([]Operation, error) {
-	if stage < 0 || stage >= stages || microBatches < 1 || stages > 1<<20/microBatches {
+	if stage < 0 || stage >= stages || microBatches < 1 || stages > MaxOperations/microBatches {
 		return nil, fmt.Errorf("%w: stage %d of %d with %d micro-batches", ErrPipeline, stage, stages, microBatches)
 	}
 	all := make([]Operation, 2*microBatches)
@@ -14,7 +14,7 @@ func Order(stage, stages, microBatches int, schedule Schedule) ([]Operation, err
 	return all, nil
 }
 
-// InFlight is how many micro-batches a stage holds activations of at most.
+// InFlight is the largest number of micro-batches whose activations a stage holds at a time.
 func InFlight(stage, stages, microBatches int, schedule Schedule) int {
 	if schedule == OneForwardOneBackward {
 		return min(microBatches, stages-stage)

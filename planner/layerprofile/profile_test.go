@@ -1,4 +1,4 @@
-package planner
+package layerprofile
 
 import (
 	"bytes"
@@ -16,30 +16,30 @@ const small = `layer,name,parameters,output_bytes,device,tensor,micro_batch,forw
 `
 
 func TestProfileFiles(t *testing.T) {
-	p, err := ReadProfile(strings.NewReader(small), "small.csv")
+	p, err := Read(strings.NewReader(small), "small.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p.Model != "small" || len(p.Layers) != 4 || p.Layers[3].Name != "block" || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "fall") {
 		t.Fatalf("%+v", p)
 	}
-	times := p.Layers[2].times("x", 1)
-	if r, ok := times.at(2); !ok || math.Abs(r.Forward-5.0/3) > 1e-12 || math.Abs(r.Backward-10.0/3) > 1e-12 {
+	times := p.Layers[2].Curve("x", 1)
+	if r, ok := times.At(2); !ok || math.Abs(r.Forward-5.0/3) > 1e-12 || math.Abs(r.Backward-10.0/3) > 1e-12 {
 		t.Fatalf("%+v", r)
 	}
-	if _, ok := times.at(5); ok {
+	if _, ok := times.At(5); ok {
 		t.Fatal("beyond the largest micro-batch")
 	}
 	var out bytes.Buffer
 	if err := p.WriteCSV(&out); err != nil {
 		t.Fatal(err)
 	}
-	again, err := ReadProfile(&out, "small.csv")
+	again, err := Read(&out, "small.csv")
 	if err != nil || len(again.Layers) != 4 || again.Layers[0].Runs[1] != p.Layers[0].Runs[1] {
 		t.Fatalf("%v %+v", err, again)
 	}
 	in := `{"version":1,"model":"m","layers":[{"name":"b","repeat":2,"parameters":5,"output_bytes":8,"runs":[{"device":"x","tensor":1,"micro_batch":1,"forward_seconds":1,"activation_bytes":3}]}]}`
-	p, err = ReadProfile(strings.NewReader(in), "m.json")
+	p, err = Read(strings.NewReader(in), "m.json")
 	if err != nil || len(p.Layers) != 2 || p.Layers[1].Name != "b2" || p.Layers[0].Runs[0].Backward != 2 {
 		t.Fatalf("%v %+v", err, p)
 	}
@@ -49,9 +49,9 @@ func TestBadProfiles(t *testing.T) {
 	head := strings.SplitAfter(small, "\n")[0]
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":    {"", "0 layers"},
-		"column":   {"layer,speed\n", `f.csv:1: invalid layer profile: column "speed"`},
+		"column":   {"layer,speed\n", `f.csv:1: layerprofile: invalid layer profile: column "speed"`},
 		"missing":  {"layer,name\n", "column parameters is missing"},
-		"number":   {head + "0,a,x,64,x,1,1,0.5,1,0.1,100\n", `f.csv:2: invalid layer profile: parameters is "x"`},
+		"number":   {head + "0,a,x,64,x,1,1,0.5,1,0.1,100\n", `f.csv:2: layerprofile: invalid layer profile: parameters is "x"`},
 		"negative": {head + "0,a,1,64,x,1,1,-1,1,0.1,100\n", "forward_seconds"},
 		"tensor":   {head + "0,a,1,64,x,0,1,1,1,0.1,100\n", "tensor"},
 		"gap":      {head + "1,a,1,64,x,1,1,1,1,0.1,100\n", "layer 0 is missing"},
@@ -60,12 +60,12 @@ func TestBadProfiles(t *testing.T) {
 		"differs":  {head + "0,a,1,64,x,1,1,1,1,0.1,100\n0,a,2,64,x,1,2,1,1,0.1,100\n", "an earlier line says"},
 		"device":   {head + "0,a,1,64,,1,1,1,1,0.1,100\n", "want a device"},
 	} {
-		if _, err := ReadProfile(strings.NewReader(c.text), "f.csv"); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), c.want) {
+		if _, err := Read(strings.NewReader(c.text), "f.csv"); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, text := range []string{"", "{", `{"version":2}`, `{"version":1,"speed":3}`, `{"version":1,"layers":[{"repeat":5000}]}`, `{"version":1} {}`} {
-		if _, err := ReadProfile(strings.NewReader(text), "f.json"); !errors.Is(err, ErrProfile) {
+		if _, err := Read(strings.NewReader(text), "f.json"); !errors.Is(err, ErrProfile) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -79,7 +79,7 @@ func FuzzProfile(f *testing.F) {
 		if csv {
 			name = "f.csv"
 		}
-		p, err := ReadProfile(strings.NewReader(text), name)
+		p, err := Read(strings.NewReader(text), name)
 		if err != nil {
 			return
 		}

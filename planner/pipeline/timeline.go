@@ -1,18 +1,17 @@
-package planner
+package pipeline
 
 import (
 	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 )
 
-// Activity is what a stage, or the link behind it, does.
+// Activity is what a stage, or its link, does.
 type Activity string
 
-// Activities. Forward and Backward include what a stage gathers, converts and computes again. Activations go to the next
-// stage and Gradients to the one before. Synchronise and Optimize come once, after the last backward pass.
+// Activities. Forward and Backward include gathering, conversion and recomputation. Activations go to the next stage,
+// Gradients to the previous one. Synchronise and Optimize happen once, after the last backward pass.
 const (
 	Forward     Activity = "forward"
 	Backward    Activity = "backward"
@@ -52,39 +51,32 @@ type Timeline struct {
 	Spans   []Span   `json:"spans"`   // stage by stage, activity by activity, by time
 }
 
-// Timeline simulates an iteration of a plan. A plan that does not fit the devices' memory has one, too; errors wrap
-// ErrPlan where it is not a plan for this job, and ErrPipeline where it has too many micro-batches to simulate.
-func (j *Job) Timeline(p *Plan) (*Timeline, error) {
-	costs, timings, err := j.price(p)
-	if err != nil {
-		return nil, err
-	}
-	ops, _, err := Simulate(timings, p.MicroBatches(), OneForwardOneBackward)
-	if err != nil {
-		return nil, err
-	}
-	t := &Timeline{Model: p.Model}
-	for i := range p.Stages {
-		t.Stages = append(t.Stages, p.Stages[i].String())
+// Ending is what a stage does after its last pass, in seconds.
+type Ending struct{ Synchronise, Optimize float64 }
+
+// NewTimeline lays out simulated operations, with the ending of each stage. Seconds is the end of the last activity.
+func NewTimeline(ops [][]Operation, endings []Ending) *Timeline {
+	t := &Timeline{}
+	for i := range ops {
 		for _, backward := range []bool{false, true} {
 			t.passes(i, ops[i], backward)
 		}
-		if i+1 < len(p.Stages) {
+		if i+1 < len(ops) {
 			t.transfers(i, Activations, ops[i], false)
 		}
 		if i > 0 {
 			t.transfers(i, Gradients, ops[i], true)
 		}
 		at := ops[i][len(ops[i])-1].End
-		for _, tail := range []Span{{Activity: Synchronise, End: costs.Stages[i].Sync}, {Activity: Optimize, End: costs.Stages[i].Update}} {
-			if tail.End > 0 {
-				t.Spans = append(t.Spans, Span{i, tail.Activity, -1, at, at + tail.End})
-				at += tail.End
+		for _, last := range []Span{{Activity: Synchronise, End: endings[i].Synchronise}, {Activity: Optimize, End: endings[i].Optimize}} {
+			if last.End > 0 {
+				t.Spans = append(t.Spans, Span{i, last.Activity, -1, at, at + last.End})
+				at += last.End
 			}
 		}
 		t.Seconds = max(t.Seconds, at)
 	}
-	return t, nil
+	return t
 }
 
 func (t *Timeline) passes(stage int, ops []Operation, backward bool) {
@@ -99,7 +91,7 @@ func (t *Timeline) passes(stage int, ops []Operation, backward bool) {
 	}
 }
 
-// transfers follow the passes of a kind, as Simulate has them.
+// transfers adds what a stage sends after its passes.
 func (t *Timeline) transfers(stage int, a Activity, ops []Operation, backward bool) {
 	for _, o := range ops {
 		if o.Backward == backward && o.Free > o.End {
@@ -108,20 +100,7 @@ func (t *Timeline) transfers(stage int, a Activity, ops []Operation, backward bo
 	}
 }
 
-// String says a stage in a line: its layers and its devices.
-func (s *Stage) String() string {
-	var devices []string
-	for _, g := range s.Groups {
-		devices = append(devices, fmt.Sprintf("%d %s", g.Count, g.Device))
-	}
-	layers := fmt.Sprintf("layers %d-%d", s.From, s.To-1)
-	if s.To == s.From+1 {
-		layers = fmt.Sprintf("layer %d", s.From)
-	}
-	return layers + " on " + strings.Join(devices, " + ")
-}
-
-// event is one of a Chrome trace (Trace Event Format, Google): complete events "X" in microseconds, metadata "M".
+// event is an event of a Chrome trace (Trace Event Format, Google): complete events "X" in microseconds, metadata "M".
 type event struct {
 	Name  string         `json:"name"`
 	Phase string         `json:"ph"`
@@ -132,8 +111,8 @@ type event struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// WriteTrace writes the timeline as a trace that chrome://tracing and Perfetto show: a process for each stage, a thread
-// for its passes and for each direction of its links.
+// WriteTrace writes the timeline as a trace for chrome://tracing and Perfetto: a process for each stage, a thread for its
+// passes and one for each direction of its links.
 func (t *Timeline) WriteTrace(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	separator := "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
@@ -141,7 +120,7 @@ func (t *Timeline) WriteTrace(w io.Writer) error {
 	write := func(e event) {
 		line, err := json.Marshal(e)
 		if err != nil && failed == nil {
-			failed = fmt.Errorf("planner: timeline: %w", err)
+			failed = fmt.Errorf("pipeline: timeline: %w", err)
 		}
 		_, _ = b.WriteString(separator) // Flush reports
 		_, _ = b.Write(line)

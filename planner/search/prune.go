@@ -1,13 +1,14 @@
-package planner
+package search
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
 
-// sift drops plans of the last stages where others of as many stages leave the same layers, follow the same kind of
-// stage, took no more of any device and cost no more.
-func (s *course) sift(level []*state) []*state {
+// dropDominated drops plans of the last stages where another of as many stages leaves the same layers, begins with the
+// same kind of stage, takes no more of any device and costs no more.
+func (s *table) dropDominated(level []*state) []*state {
 	type front struct{ from, kind int32 }
 	groups := map[front][]*state{}
 	for _, st := range level {
@@ -18,11 +19,11 @@ func (s *course) sift(level []*state) []*state {
 		slices.SortStableFunc(g, func(a, b *state) int { return sum(a.used) - sum(b.used) })
 		for i, b := range g {
 			for _, a := range g[:i] {
-				if !s.within(a.used, b.used) {
+				if !s.leavesAtLeast(a.used, b.used) {
 					continue
 				}
 				b.nodes = slices.DeleteFunc(b.nodes, func(n int32) bool {
-					return slices.ContainsFunc(a.nodes, func(m int32) bool { return s.nodes[m].beats(&s.nodes[n]) })
+					return slices.ContainsFunc(a.nodes, func(m int32) bool { return s.nodes[m].dominates(&s.nodes[n]) })
 				})
 			}
 		}
@@ -30,12 +31,12 @@ func (s *course) sift(level []*state) []*state {
 	return slices.DeleteFunc(level, func(st *state) bool { return len(st.nodes) == 0 })
 }
 
-func (a *node) beats(b *node) bool {
-	return a.max <= b.max && a.own <= b.own && a.sum <= b.sum && a.tail <= b.tail
+func (a *node) dominates(b *node) bool {
+	return a.max <= b.max && a.own <= b.own && a.sum <= b.sum && a.perIteration <= b.perIteration
 }
 
-// within says whether a leaves at least the devices that b leaves, and as they lie in machines.
-func (s *course) within(a, b []int) bool {
+// leavesAtLeast reports whether a leaves at least the devices that b leaves, at the same positions within machines.
+func (s *table) leavesAtLeast(a, b []int) bool {
 	for i := range a {
 		if a[i] > b[i] || (b[i]-a[i])%s.grain[i] != 0 {
 			return false
@@ -52,8 +53,8 @@ func sum(list []int) int {
 	return n
 }
 
-// narrow keeps the most promising states.
-func (s *course) narrow(level []*state, stages, width int) []*state {
+// narrow keeps the width most promising states, by lower bound.
+func (s *table) narrow(level []*state, stages, width int) []*state {
 	type scored struct {
 		*state
 		score float64
@@ -67,19 +68,11 @@ func (s *course) narrow(level []*state, stages, width int) []*state {
 		all[i] = scored{st, math.Inf(1)}
 		for _, n := range st.nodes {
 			a := s.node(n)
-			all[i].score = min(all[i].score, s.beneath(max(a.max, a.own), a.sum, a.tail, stages, int(st.from), s.rate(free)))
+			all[i].score = min(all[i].score, s.lowerBound(max(a.max, a.own), a.sum, a.perIteration, stages, int(st.from), s.rate(free)))
 		}
 	}
-	slices.SortStableFunc(all, func(a, b scored) int {
-		switch {
-		case a.score < b.score:
-			return -1
-		case a.score > b.score:
-			return 1
-		}
-		return 0
-	})
-	// By turns of the layers left: a promise for many layers says less than one for few.
+	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(a.score, b.score) })
+	// In turns over the number of layers left: a low bound with many layers left says less than with few.
 	groups := map[int32][]*state{}
 	var order []int32
 	for _, a := range all {

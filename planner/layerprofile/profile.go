@@ -1,4 +1,4 @@
-package planner
+package layerprofile
 
 import (
 	"errors"
@@ -6,16 +6,18 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrProfile is wrapped by errors about layer profiles.
-var ErrProfile = errors.New("invalid layer profile")
+// ErrProfile is wrapped by errors about layer profiles. It is bad input.
+var ErrProfile = badinput.New("layerprofile: invalid layer profile")
 
-// Profile is what was measured of a model's layers, from the first to the last. Sizes are of a sample.
+// Profile holds measurements of a model's layers, from the first to the last. Sizes are of a sample.
 type Profile struct {
 	Model    string
 	Layers   []Layer
-	Warnings []string // what a reader found odd and mended, or left out
+	Warnings []string // what a reader corrected or left out
 }
 
 // Layer is a layer of a model.
@@ -26,10 +28,10 @@ type Layer struct {
 	Runs       []Run   // by device, tensor degree, micro-batch, each rising
 }
 
-// Run is a layer on a device: seconds of one micro-batch, tensor-parallel communication included.
+// Run is a measurement of a layer on a device: seconds of one micro-batch, tensor-parallel communication included.
 type Run struct {
 	Device     string
-	Tensor     int     // devices that divide the layer among them
+	Tensor     int     // tensor-parallel degree
 	MicroBatch int     // samples
 	Forward    float64 // seconds
 	Backward   float64 // seconds, 0: twice the forward pass
@@ -76,18 +78,19 @@ func tensorsOf(l Layer, device string) map[int]bool {
 	return set
 }
 
-// Limits of a profile.
+// MaxLayers is the largest number of layers of a profile.
+const MaxLayers = 4096
+
 const (
-	maxLayers = 4096
-	maxRuns   = 1 << 20
-	maxValue  = 1e18 // seconds, bytes, parameters
+	maxRuns  = 1 << 20
+	maxValue = 1e18 // seconds, bytes, parameters
 )
 
-// Finish sorts the runs, checks them, and mends what can be mended with a warning: seconds that fall while the
-// micro-batch rises. where names the source in errors, which wrap ErrProfile.
+// Finish sorts and checks the runs. It corrects seconds that fall while the micro-batch rises, with a warning. where
+// names the source in errors, which wrap ErrProfile.
 func (p *Profile) Finish(where string) error {
-	if n := len(p.Layers); n == 0 || n > maxLayers {
-		return fmt.Errorf("%s: %w: %d layers; want 1 to %d", where, ErrProfile, n, maxLayers)
+	if n := len(p.Layers); n == 0 || n > MaxLayers {
+		return fmt.Errorf("%s: %w: %d layers; want 1 to %d", where, ErrProfile, n, MaxLayers)
 	}
 	falling := map[string]int{}
 	for i := range p.Layers {
@@ -109,7 +112,7 @@ func (p *Profile) Finish(where string) error {
 				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %d: micro-batch %d is given twice", where, ErrProfile, i, l.Name, r.Device, r.Tensor, r.MicroBatch)
 			}
 		}
-		l.mend(falling)
+		l.smooth(falling)
 	}
 	for _, d := range p.Devices() {
 		busy := false
@@ -124,9 +127,9 @@ func (p *Profile) Finish(where string) error {
 	return nil
 }
 
-// mend lowers times that fall while the micro-batch grows. What disturbs a measurement makes it longer, and first runs
-// most of all: a time above the next larger batch's is replaced by where the line through the next two would have it.
-func (l *Layer) mend(falling map[string]int) {
+// smooth lowers times that fall while the micro-batch grows. Disturbances make a measurement longer, first runs most of
+// all: a time above that of the next larger micro-batch is replaced by the line through the next two.
+func (l *Layer) smooth(falling map[string]int) {
 	for i := len(l.Runs) - 2; i >= 0; i-- {
 		r, next := &l.Runs[i], l.Runs[i+1]
 		if next.Device != r.Device || next.Tensor != r.Tensor || r.Forward <= next.Forward && r.Backward <= next.Backward {
@@ -179,7 +182,7 @@ func (r *Run) check() error {
 	return nil
 }
 
-// warn tells of gaps and of times that were mended.
+// warn adds warnings about gaps and corrected times.
 func (p *Profile) warn(falling map[string]int) {
 	keys := make([]string, 0, len(falling))
 	for k := range falling {
@@ -211,10 +214,11 @@ func (p *Profile) warn(falling map[string]int) {
 	}
 }
 
-// times are a layer's runs on a device at a tensor degree, to be read between its points.
-type times []Run
+// Curve is a layer's runs on a device at a tensor degree, by rising micro-batch, to be interpolated.
+type Curve []Run
 
-func (l *Layer) times(device string, tensor int) times {
+// Curve is empty where the layer was not measured so.
+func (l *Layer) Curve(device string, tensor int) Curve {
 	match := func(r Run) bool { return r.Device == device && r.Tensor == tensor }
 	first := slices.IndexFunc(l.Runs, match)
 	if first < 0 {
@@ -227,19 +231,19 @@ func (l *Layer) times(device string, tensor int) times {
 	return l.Runs[first:n]
 }
 
-// at is the run of so many samples: linear between measured micro-batches; below the smallest the time of the smallest;
-// false above the largest, which probably did not fit.
-func (t times) at(samples int) (Run, bool) {
-	i := slices.IndexFunc(t, func(r Run) bool { return r.MicroBatch >= samples })
+// At interpolates the run of a micro-batch of so many samples: linear between measured micro-batches; below the smallest
+// the time of the smallest; false above the largest, which probably did not fit.
+func (c Curve) At(samples int) (Run, bool) {
+	i := slices.IndexFunc(c, func(r Run) bool { return r.MicroBatch >= samples })
 	if i < 0 {
 		return Run{}, false
 	}
-	b := t[i]
+	b := c[i]
 	if i == 0 || b.MicroBatch == samples {
 		b.MicroBatch = samples
 		return b, true
 	}
-	a := t[i-1]
+	a := c[i-1]
 	share := float64(samples-a.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
 	mix := func(x, y float64) float64 { return x + share*(y-x) }
 	return Run{a.Device, a.Tensor, samples, mix(a.Forward, b.Forward), mix(a.Backward, b.Backward), mix(a.Update, b.Update),

@@ -1,4 +1,4 @@
-package planner
+package search
 
 import (
 	"cmp"
@@ -8,51 +8,52 @@ import (
 	"sync"
 )
 
-// course is the search under one condition: dynamic programming from the last stage to the first. A state is a number
-// of stages, the layers they begin with, the devices they took and the kind of the first of them; it keeps the Pareto
-// points of (largest step, the first stage's own step, sum of steps, largest tail) over all plans of these stages.
-type course struct {
+// table is the dynamic programming under one condition, from the last stage to the first. A state is a number of stages,
+// the layer they begin with, the devices they took and the kind of the first of them. It keeps the Pareto points of
+// (largest step, the first stage's own step, sum of steps, largest per-iteration cost) over all plans of these stages.
+type table struct {
 	costs       Costs
 	pool        []int
 	shapes      []Shape
 	kinds       []int
 	grain       []int
 	least, most int
-	floor       float64   // of every total under this condition
+	rootBound   float64   // lower bound on every total under this condition, known before the search
 	work        []float64 // least work of layers 0..i-1
-	heaviest    []float64 // of these layers' works
+	heaviest    []float64 // largest work of one of these layers
 	speed       []float64 // of a device of each class, in units of the work
 	fastest     float64   // speed of the fastest shape
 
 	nodes    []node
-	states   int
-	narrowed bool        // first pass
+	visited  int         // states
+	quick    bool        // first pass
 	width    int         // states kept for each number of stages, 0: all
-	whole    bool        // all states were looked at
-	strict   bool        // of no use unless whole
-	worth    float64     // share of the cheapest total that is worth looking for
+	complete bool        // all states were visited
+	strict   bool        // of no use unless complete
+	factor   float64     // 1 - tolerance
 	plans    []Candidate // cheapest for each number of stages
 	mu       sync.Mutex
 	lowest   float64 // total of the cheapest plan
-	bound    float64 // no plan of this condition costs less
+	bound    float64 // lower bound on the total of every plan under this condition
 }
 
 // node is a Pareto point of a state.
 type node struct {
-	max           float64 // largest step of the stages but the first
-	own           float64 // step of the first, without what it receives
-	sum, tail     float64
+	max           float64 // largest step of all stages but the first
+	own           float64 // step of the first, without receiving its input
+	sum           float64
+	perIteration  float64
 	busy, passing float64
 	point         Point
-	next          int32 // node of the stages behind, -1: none
+	next          int32 // node of the following stages, -1: none
 	from, to      int32
 	shape         int32
 }
 
-// key is a state of a given number of stages.
+// key identifies a state among those of the same number of stages.
 type key struct {
 	from, kind int32
-	used       int64 // devices taken, one number for all classes
+	used       int64 // devices taken, of all classes in one number
 }
 
 type state struct {
@@ -61,11 +62,11 @@ type state struct {
 	nodes []int32
 }
 
-// maxNodes bounds the memory of a course, about 90 bytes each.
+// maxNodes bounds the memory of a table, about 90 bytes each.
 const maxNodes = 4 << 20
 
-func newCourse(c Costs, tolerance float64) *course {
-	s := &course{costs: c, worth: 1 - tolerance, pool: c.Pool(), shapes: c.Shapes(), lowest: math.Inf(1)}
+func newTable(c Costs, tolerance float64) *table {
+	s := &table{costs: c, factor: 1 - tolerance, pool: c.Pool(), shapes: c.Shapes(), lowest: math.Inf(1)}
 	s.least, s.most = c.Degrees()
 	for i := range s.shapes {
 		s.kinds = append(s.kinds, c.Kind(i))
@@ -97,20 +98,20 @@ func newCourse(c Costs, tolerance float64) *course {
 	for _, shape := range s.shapes {
 		s.fastest = max(s.fastest, s.rate(shape))
 	}
-	// Memory may ask for more work than the least of each layer.
+	// Memory may force more work than the least of each layer.
 	all := s.work[layers]
 	s.work[layers] = max(all, c.Least(s.speed))
-	s.floor = s.beneath(0, 0, 0, 0, layers, s.rate(s.pool))
+	s.rootBound = s.lowerBound(0, 0, 0, 0, layers, s.rate(s.pool))
 	s.work[layers] = all
-	if len(s.shapes) == 0 || math.IsNaN(s.floor) {
-		s.floor = math.Inf(1)
+	if len(s.shapes) == 0 || math.IsNaN(s.rootBound) {
+		s.rootBound = math.Inf(1)
 	}
-	s.bound = s.floor
+	s.bound = s.rootBound
 	return s
 }
 
-// rate is the speed of devices together.
-func (s *course) rate(devices []int) float64 {
+// rate is the summed speed of devices.
+func (s *table) rate(devices []int) float64 {
 	v := 0.0
 	for class, n := range devices {
 		v += float64(n) * s.speed[class]
@@ -118,56 +119,56 @@ func (s *course) rate(devices []int) float64 {
 	return v
 }
 
-// beneath is a total that no plan is under whose last stages have these numbers, where layers are left for devices of a
-// speed.
-func (s *course) beneath(largest, sum, tail float64, stages, layers int, speed float64) float64 {
+// lowerBound is a lower bound on the total of any plan ending in these stages, with so many layers left for devices of a
+// summed speed.
+func (s *table) lowerBound(largest, sum, perIteration float64, stages, layers int, speed float64) float64 {
 	if layers > 0 {
 		if !(speed > 0) {
 			return math.Inf(1)
 		}
-		// A stage has at least one layer, so that many devices may find no work.
+		// A stage has at least one layer, so with few layers not all devices find work.
 		speed = min(speed, float64(layers)*s.fastest)
 		w := s.work[layers]
 		largest = max(largest, w/speed, s.heaviest[layers]/s.fastest)
 		sum += w / min(speed, s.fastest)
 		stages++
 	}
-	// Rounding must not cut what is equal.
-	return s.costs.Total(Front{largest, sum, tail, stages}) * (1 - 1e-12)
+	// Rounding must not prune an equal total.
+	return s.costs.Total(Front{largest, sum, perIteration, stages}) * (1 - 1e-12)
 }
 
-// run goes through all states that may lead below limit; with a width it keeps that many for each number of stages. A
-// quick run keeps one plan for each state.
-func (s *course) run(ctx context.Context, limit float64, width int, quick bool) {
-	limit = s.worth * min(limit, s.lowest)
-	s.nodes, s.narrowed, s.width, s.whole = s.nodes[:0], quick, width, true
+// fill visits all states that may lead below limit; with a width it keeps that many for each number of stages. A quick
+// pass keeps one plan for each state.
+func (s *table) fill(ctx context.Context, limit float64, width int, quick bool) {
+	limit = s.factor * min(limit, s.lowest)
+	s.nodes, s.quick, s.width, s.complete = s.nodes[:0], quick, width, true
 	layers := s.costs.Layers()
 	level := []*state{{key: key{from: int32(layers), kind: -1}, used: make([]int, len(s.pool)), nodes: []int32{-1}}}
 	for stages := 1; stages <= min(s.most, layers) && len(level) > 0; stages++ {
 		next := &frontier{index: map[key]*state{}}
 		for _, st := range level {
 			if ctx.Err() != nil || len(s.nodes) > maxNodes {
-				s.whole = false
+				s.complete = false
 				break
 			}
-			s.states++
+			s.visited++
 			limit = s.extend(st, next, stages, limit)
 		}
 		level = next.order
 		if s.strict && width > 0 && len(level) > 4*width {
-			s.whole = false
+			s.complete = false
 			return
 		}
 		if width > 0 && len(level) > 4*width {
-			level, s.whole = s.narrow(level, stages, 4*width), false
+			level, s.complete = s.narrow(level, stages, 4*width), false
 		}
-		level = s.sift(level)
+		level = s.dropDominated(level)
 		if width > 0 && len(level) > width {
-			level, s.whole = s.narrow(level, stages, width), false
+			level, s.complete = s.narrow(level, stages, width), false
 		}
 	}
 	s.nodes = nil
-	if quick || !s.whole || !s.costs.Exact() {
+	if quick || !s.complete || !s.costs.Exact() {
 		return
 	}
 	s.mu.Lock()
@@ -175,34 +176,34 @@ func (s *course) run(ctx context.Context, limit float64, width int, quick bool) 
 	s.mu.Unlock()
 }
 
-// relax raises the bound of a course whose prices were not exact, by a search over relaxed ones.
-func (s *course) relax(ctx context.Context, limit float64, width int) {
+// relax raises the bound of a table whose prices were not exact, by a search over relaxed prices.
+func (s *table) relax(ctx context.Context, limit float64, width int) {
 	r, ok := s.costs.(Relaxer)
 	if !ok || s.bound >= limit || ctx.Err() != nil {
 		return
 	}
-	below := newCourse(r.Relaxed(), 1-s.worth)
+	below := newTable(r.Relaxed(), 1-s.factor)
 	below.strict = true
-	below.run(ctx, limit, width, false)
+	below.fill(ctx, limit, width, false)
 	s.mu.Lock()
 	s.bound = max(s.bound, below.bound)
-	s.states += below.states
+	s.visited += below.visited
 	s.mu.Unlock()
 }
 
-// frontier is the states of one number of stages, in the order in which they were reached.
+// frontier holds the states of one number of stages, in the order in which they were reached.
 type frontier struct {
 	index map[key]*state
 	order []*state
 }
 
-// extend puts a stage before those of st in every way, and returns the limit, lower when a cheaper plan was found.
-func (s *course) extend(st *state, next *frontier, stages int, limit float64) float64 {
+// extend puts every possible stage before those of st, and returns the limit, which falls when a cheaper plan is found.
+func (s *table) extend(st *state, next *frontier, stages int, limit float64) float64 {
 	to := int(st.from)
-	low := Front{Max: math.Inf(1), Sum: math.Inf(1), Tail: math.Inf(1)}
+	low := Front{Max: math.Inf(1), Sum: math.Inf(1), PerIteration: math.Inf(1)}
 	for _, n := range st.nodes {
 		a := s.node(n)
-		low = Front{min(low.Max, max(a.max, a.own)), min(low.Sum, a.sum), min(low.Tail, a.tail), stages}
+		low = Front{min(low.Max, max(a.max, a.own)), min(low.Sum, a.sum), min(low.PerIteration, a.perIteration), stages}
 	}
 	used := make([]int, len(s.pool))
 	free := make([]int, len(s.pool))
@@ -224,13 +225,13 @@ shapes:
 			busy, passing = s.costs.Boundary(to, shape, int(st.kind), st.used)
 		}
 		for from := to - 1; from >= 0; from-- {
-			if s.alone(low, to, from, own, busy, passing, stages) > limit {
+			if s.stageBound(low, to, from, own, busy, passing, stages) > limit {
 				break // more layers only take longer
 			}
 			if from > 0 && stages == s.most {
 				continue
 			}
-			if s.beneath(low.Max, low.Sum, low.Tail, stages, from, rate) > limit {
+			if s.lowerBound(low.Max, low.Sum, low.PerIteration, stages, from, rate) > limit {
 				continue // too much is left for the rest
 			}
 			points := s.costs.Stage(from, to, shape, stages)
@@ -243,28 +244,28 @@ shapes:
 	return limit
 }
 
-// alone is a total that no plan is under whose stage takes layers from..to-1 at a speed.
-func (s *course) alone(low Front, to, from int, speed, busy, passing float64, stages int) float64 {
+// stageBound is a lower bound on the total of any plan in which layers from..to-1, at a speed, precede these stages.
+func (s *table) stageBound(low Front, to, from int, speed, busy, passing float64, stages int) float64 {
 	step := (s.work[to] - s.work[from]) / speed
-	return s.costs.Total(Front{max(low.Max, step+busy), low.Sum + step + passing, low.Tail, stages}) * (1 - 1e-12)
+	return s.costs.Total(Front{max(low.Max, step+busy), low.Sum + step + passing, low.PerIteration, stages}) * (1 - 1e-12)
 }
 
-// join adds a stage, in each way of running it, to each Pareto point of st.
-func (s *course) join(st *state, next *frontier, c Choice, points []Point, used []int, rate float64, stages int, limit float64) float64 {
+// join puts a stage, at each of its points, before each Pareto point of st.
+func (s *table) join(st *state, next *frontier, c Choice, points []Point, used []int, rate float64, stages int, limit float64) float64 {
 	var to *state
 	for _, p := range points {
 		for _, n := range st.nodes {
 			a := s.node(n)
-			b := node{max: max(a.max, a.own+c.Busy), own: p.Step + c.Busy, sum: a.sum + p.Step + c.Passing, tail: max(a.tail, p.Tail), busy: c.Busy, passing: c.Passing, point: p,
+			b := node{max: max(a.max, a.own+c.Busy), own: p.Step + c.Busy, sum: a.sum + p.Step + c.Passing, perIteration: max(a.perIteration, p.PerIteration), busy: c.Busy, passing: c.Passing, point: p,
 				next: n, from: int32(c.From), to: int32(c.To), shape: int32(c.Shape)}
 			largest := max(b.max, b.own)
-			if s.beneath(largest, b.sum, b.tail, stages, c.From, rate) > limit {
+			if s.lowerBound(largest, b.sum, b.perIteration, stages, c.From, rate) > limit {
 				continue
 			}
 			if c.From == 0 {
 				if stages >= s.least {
-					if total := s.costs.Total(Front{largest, b.sum, b.tail, stages}); total < s.lowest && total <= limit {
-						limit = s.keep(b, stages, total)
+					if total := s.costs.Total(Front{largest, b.sum, b.perIteration, stages}); total < s.lowest && total <= limit {
+						limit = s.record(b, stages, total)
 					}
 				}
 				continue
@@ -279,7 +280,7 @@ func (s *course) join(st *state, next *frontier, c Choice, points []Point, used 
 }
 
 // at finds or makes the state of the stages that begin with c.
-func (f *frontier) at(s *course, c Choice, used []int) *state {
+func (f *frontier) at(s *table, c Choice, used []int) *state {
 	k := key{from: int32(c.From), kind: int32(s.kinds[c.Shape])}
 	for class, n := range used {
 		k.used = k.used*int64(s.pool[class]+1) + int64(n)
@@ -293,19 +294,19 @@ func (f *frontier) at(s *course, c Choice, used []int) *state {
 	return st
 }
 
-func (s *course) node(n int32) node {
+func (s *table) node(n int32) node {
 	if n < 0 {
 		return node{next: -1}
 	}
 	return s.nodes[n]
 }
 
-// insert keeps b unless a point of the state is as good in everything, and drops points that b is as good as.
-func (s *course) insert(st *state, b node) {
-	if s.narrowed && len(st.nodes) > 0 {
-		// One plan for a state will do to begin with: the one that would be the cheapest if nothing came before it.
+// insert keeps b unless a point of the state dominates it, and drops the points that b dominates.
+func (s *table) insert(st *state, b node) {
+	if s.quick && len(st.nodes) > 0 {
+		// The first pass keeps one plan for each state: the cheapest if nothing came before it.
 		a := &s.nodes[st.nodes[0]]
-		if s.alike(&b) < s.alike(a) {
+		if s.totalAlone(&b) < s.totalAlone(a) {
 			*a = b
 		}
 		return
@@ -313,19 +314,19 @@ func (s *course) insert(st *state, b node) {
 	keep := st.nodes[:0]
 	for i, n := range st.nodes {
 		a := &s.nodes[n]
-		if a.beats(&b) {
+		if a.dominates(&b) {
 			st.nodes = append(keep, st.nodes[i:]...)
 			return
 		}
-		if b.beats(a) {
+		if b.dominates(a) {
 			continue
 		}
 		keep = append(keep, n)
 	}
 	if s.width > 0 && len(keep) >= max(8, s.width/4) {
-		s.whole = false
-		worst := slices.MaxFunc(keep, func(i, j int32) int { return cmp.Compare(s.alike(&s.nodes[i]), s.alike(&s.nodes[j])) })
-		if s.alike(&b) >= s.alike(&s.nodes[worst]) {
+		s.complete = false
+		worst := slices.MaxFunc(keep, func(i, j int32) int { return cmp.Compare(s.totalAlone(&s.nodes[i]), s.totalAlone(&s.nodes[j])) })
+		if s.totalAlone(&b) >= s.totalAlone(&s.nodes[worst]) {
 			st.nodes = keep
 			return
 		}
@@ -336,13 +337,13 @@ func (s *course) insert(st *state, b node) {
 	st.nodes = append(keep, int32(len(s.nodes)-1))
 }
 
-// alike is the total if nothing came before.
-func (s *course) alike(n *node) float64 {
-	return s.costs.Total(Front{max(n.max, n.own), n.sum, n.tail, 1})
+// totalAlone is the total if nothing came before.
+func (s *table) totalAlone(n *node) float64 {
+	return s.costs.Total(Front{max(n.max, n.own), n.sum, n.perIteration, 1})
 }
 
-// keep notes a complete plan and returns the new limit.
-func (s *course) keep(b node, stages int, total float64) float64 {
+// record notes a complete plan and returns the new limit.
+func (s *table) record(b node, stages int, total float64) float64 {
 	k := Candidate{Total: total}
 	for n := b; ; n = s.node(n.next) {
 		k.Choices = append(k.Choices, Choice{int(n.from), int(n.to), int(n.shape), n.point, n.busy, n.passing})
@@ -361,5 +362,5 @@ func (s *course) keep(b node, stages int, total float64) float64 {
 	} else if total < s.plans[i].Total {
 		s.plans[i] = k
 	}
-	return s.worth * s.lowest
+	return s.factor * s.lowest
 }

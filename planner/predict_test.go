@@ -1,8 +1,6 @@
 package planner
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -10,18 +8,28 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/internal/invented"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
-// roomy is an invented job with so much memory that it has plans.
-func roomy(t testing.TB, seed uint64) *Job {
+// roomy is an invented job with so much memory that it has plans of at least so many stages; nil if it has none.
+func roomy(t testing.TB, seed uint64, stages int, memory float64) *Job {
 	t.Helper()
-	job, err := invented(rand.New(rand.NewPCG(seed, 3)), 4)
-	if err == nil {
-		job, err = NewJob(job.Profile, job.Topology.WithMemory(1000), job.Options)
+	j, err := invented.New(rand.New(rand.NewPCG(seed, 3)), 4)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if errors.Is(err, ErrInfeasible) {
+	o := Options{GlobalBatches: []int{j.GlobalBatch}, States: costmodel.States{Weights: 2, Gradients: 2, Optimizer: 4}, Checkpoint: j.Checkpoint}
+	if j.Sharding != "" {
+		o.Shardings = []Sharding{Sharding(j.Sharding)}
+	}
+	if _, err := NewJob(j.Profile, j.Topology, o); errors.Is(err, ErrInfeasible) {
 		return nil
 	}
+	o.LeastStages = min(stages, len(j.Profile.Layers))
+	job, err := NewJob(j.Profile, j.Topology.WithMemory(memory), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,12 +41,11 @@ func roomy(t testing.TB, seed uint64) *Job {
 func TestTimeline(t *testing.T) {
 	plans, transfers := 0, 0
 	for seed := range uint64(20) {
-		job := roomy(t, seed)
+		job := roomy(t, seed, 2, 1000)
 		if job == nil {
 			continue
 		}
-		job.Options.LeastStages = min(2, len(job.Profile.Layers))
-		r, err := job.Search(t.Context(), nil)
+		r, err := job.Search(t.Context(), SearchOptions{})
 		if err != nil {
 			continue
 		}
@@ -59,20 +66,20 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-func follows(t *testing.T, p *Plan, line *Timeline) (transfers int) {
+func follows(t *testing.T, p *Plan, line *pipeline.Timeline) (transfers int) {
 	t.Helper()
 	type key struct {
 		stage, micro int
-		a            Activity
+		a            pipeline.Activity
 	}
-	at := map[key]Span{}
+	at := map[key]pipeline.Span{}
 	lane := map[string]float64{}
 	for _, s := range line.Spans {
 		if s.Begin < 0 || s.End < s.Begin || s.End > line.Seconds {
 			t.Fatalf("%+v in %v s", s, line.Seconds)
 		}
 		at[key{s.Stage, s.MicroBatch, s.Activity}] = s
-		if s.Activity == Activations || s.Activity == Gradients {
+		if s.Activity == pipeline.Activations || s.Activity == pipeline.Gradients {
 			transfers++
 			k := fmt.Sprint(s.Stage, s.Activity)
 			if s.Begin < lane[k] {
@@ -83,11 +90,14 @@ func follows(t *testing.T, p *Plan, line *Timeline) (transfers int) {
 	}
 	for i := range p.Stages {
 		free := 0.0
-		for n := range 2 * p.MicroBatches() {
-			o := operation(i, len(p.Stages), p.MicroBatches(), n, OneForwardOneBackward)
-			a, from, sent, pass := Forward, i-1, Activations, Forward
+		order, err := pipeline.Order(i, len(p.Stages), p.MicroBatches(), pipeline.OneForwardOneBackward)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range order {
+			a, from, sent, pass := pipeline.Forward, i-1, pipeline.Activations, pipeline.Forward
 			if o.Backward {
-				a, from, sent, pass = Backward, i+1, Gradients, Backward
+				a, from, sent, pass = pipeline.Backward, i+1, pipeline.Gradients, pipeline.Backward
 			}
 			s, ok := at[key{i, o.MicroBatch, a}]
 			if !ok {
@@ -113,78 +123,20 @@ func follows(t *testing.T, p *Plan, line *Timeline) (transfers int) {
 	return transfers
 }
 
-// timeline of the first seed with two stages.
-func someTimeline(t *testing.T) *Timeline {
-	t.Helper()
-	for seed := range uint64(20) {
-		job := roomy(t, seed)
-		if job == nil {
-			continue
-		}
-		job.Options.LeastStages = 2
-		if r, err := job.Search(t.Context(), nil); err == nil {
-			line, err := job.Timeline(r.Plan)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return line
-		}
-	}
-	t.Fatal("no plan")
-	return nil
-}
-
-func TestTrace(t *testing.T) {
-	line := someTimeline(t)
-	var b bytes.Buffer
-	if err := line.WriteTrace(&b); err != nil {
-		t.Fatal(err)
-	}
-	var trace struct{ TraceEvents []event }
-	if err := json.Unmarshal(b.Bytes(), &trace); err != nil {
-		t.Fatal(err)
-	}
-	type lane struct{ stage, lane int }
-	named, spans, busy, last := 0, 0, map[lane]float64{}, 0.0
-	for _, e := range trace.TraceEvents {
-		if e.Phase == "M" {
-			named++
-			continue
-		}
-		spans++
-		last = max(last, e.Begin+e.Long)
-		busy[lane{e.Stage, e.Lane}] += e.Long
-	}
-	if named != 5*len(line.Stages) || spans != len(line.Spans) || math.Abs(last-line.Seconds*1e6) > 1e-6*last {
-		t.Fatalf("%d names, %d spans, %v µs of %v s", named, spans, last, line.Seconds)
-	}
-	for l, µs := range busy {
-		if µs > line.Seconds*1e6*(1+1e-9) {
-			t.Fatalf("stage %d, lane %d: busy for %v µs of %v s", l.stage, l.lane, µs, line.Seconds)
-		}
-	}
-	if err := line.WriteTrace(failing{}); err == nil {
-		t.Error("no error of the writer")
-	}
-}
-
-type failing struct{}
-
-func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
-
 // Predict and Timeline refuse the same plans, but Timeline draws one that is too large for its devices.
 func TestTimelineOfBadPlans(t *testing.T) {
 	var job *Job
-	for seed := uint64(0); job == nil; seed++ {
-		job = roomy(t, seed)
+	seed := uint64(0)
+	for ; job == nil; seed++ {
+		job = roomy(t, seed, 1, 1000)
 	}
-	r, err := job.Search(t.Context(), nil)
+	r, err := job.Search(t.Context(), SearchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := r.Plan
 	small := *job
-	small.Topology = job.Topology.WithMemory(1e-9)
+	small.model = job.model.WithMemory(1e-12)
 	predicted, err := small.Predict(p)
 	if !errors.Is(err, ErrInfeasible) || !cmp.Equal(predicted.Simulated, p.Predicted.Simulated) {
 		t.Errorf("%v, %v", predicted, err)

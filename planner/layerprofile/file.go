@@ -1,4 +1,4 @@
-package planner
+package layerprofile
 
 import (
 	"bytes"
@@ -15,33 +15,37 @@ import (
 	"strings"
 )
 
-// maxProfileBytes of a layer profile's file.
+// version of the JSON form.
+const version = 1
+
+// maxProfileBytes is the size of the largest file.
 const maxProfileBytes = 256 << 20
 
-// columns of a layer profile in CSV, in any order; those in brackets may be left out.
+// columns of a layer profile in CSV, in any order.
 var columns = []string{"layer", "name", "parameters", "output_bytes", "device", "tensor", "micro_batch", "forward_seconds", "backward_seconds", "update_seconds", "activation_bytes"}
 
+// optional columns may be left out.
 var optional = []string{"name", "backward_seconds", "update_seconds"}
 
-// LoadProfile reads a layer profile from a .csv or .json file; see docs/reference/formats/layer-profile.md.
-func LoadProfile(path string) (*Profile, error) {
+// Load reads a layer profile from a .csv or .json file; see docs/reference/formats/layer-profile.md.
+func Load(path string) (*Profile, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("planner: %w", err)
+		return nil, fmt.Errorf("layerprofile: %w", err)
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s: %w: it is a folder; name a file in it", path, ErrProfile)
 	}
-	return ReadProfile(f, path)
+	return Read(f, path)
 }
 
-// ReadProfile reads a layer profile: JSON if the name ends in .json, else CSV, whose model is called as the file. Errors
+// Read reads a layer profile: JSON if the name ends in .json, else CSV, whose model is named after the file. Errors
 // wrap ErrProfile and name the line or the field.
-func ReadProfile(r io.Reader, name string) (*Profile, error) {
+func Read(r io.Reader, name string) (*Profile, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxProfileBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("planner: %s: %w", name, err)
+		return nil, fmt.Errorf("layerprofile: %s: %w", name, err)
 	}
 	if len(text) > maxProfileBytes {
 		return nil, fmt.Errorf("%s: %w: larger than %d bytes", name, ErrProfile, maxProfileBytes)
@@ -163,7 +167,7 @@ func (r *rowReader) integer(column string) int {
 	return v
 }
 
-// layers is a number, or a range as 1-24 of layers that are alike.
+// layers reads a number, or a range such as 1-24 of equal layers.
 func (r *rowReader) layers() (first, last int) {
 	t := r.text("layer")
 	a, b, isRange := strings.Cut(t, "-")
@@ -172,8 +176,8 @@ func (r *rowReader) layers() (first, last int) {
 	if isRange && err == nil {
 		last, err = strconv.Atoi(b)
 	}
-	if (err != nil || first < 0 || last < first || last >= maxLayers) && r.err == nil {
-		r.err = fmt.Errorf("layer is %q; want a number from 0, or a range as 1-24, below %d", t, maxLayers)
+	if (err != nil || first < 0 || last < first || last >= MaxLayers) && r.err == nil {
+		r.err = fmt.Errorf("layer is %q; want a number from 0, or a range as 1-24, below %d", t, MaxLayers)
 		return 0, 0
 	}
 	return first, last
@@ -188,7 +192,7 @@ type fileProfile struct {
 
 type fileLayer struct {
 	Name       string    `json:"name,omitempty"`
-	Repeat     int       `json:"repeat,omitempty"` // so many alike, default 1
+	Repeat     int       `json:"repeat,omitempty"` // number of equal layers, default 1
 	Parameters float64   `json:"parameters"`
 	Output     float64   `json:"output_bytes"`
 	Runs       []fileRun `json:"runs"`
@@ -214,14 +218,14 @@ func readJSON(text []byte, name string) (*Profile, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w: more follows after the profile", name, ErrProfile)
 	}
-	if f.Version != Version {
-		return nil, fmt.Errorf("%s: %w: version is %d; this program reads %d", name, ErrProfile, f.Version, Version)
+	if f.Version != version {
+		return nil, fmt.Errorf("%s: %w: version is %d; this program reads %d", name, ErrProfile, f.Version, version)
 	}
 	p, runs := &Profile{Model: f.Model}, 0
 	for i, l := range f.Layers {
 		n := max(1, l.Repeat)
-		if l.Repeat < 0 || len(p.Layers)+n > maxLayers {
-			return nil, fmt.Errorf("%s: %w: layers[%d].repeat: is %d; layers are at most %d together", name, ErrProfile, i, l.Repeat, maxLayers)
+		if l.Repeat < 0 || len(p.Layers)+n > MaxLayers {
+			return nil, fmt.Errorf("%s: %w: layers[%d].repeat: is %d; layers are at most %d together", name, ErrProfile, i, l.Repeat, MaxLayers)
 		}
 		if runs += n * len(l.Runs); runs > maxRuns {
 			return nil, fmt.Errorf("%s: %w: more than %d measurements", name, ErrProfile, maxRuns)
@@ -240,7 +244,7 @@ func readJSON(text []byte, name string) (*Profile, error) {
 	return p, nil
 }
 
-// WriteCSV writes the profile as CSV; layers that are alike in a row share their lines.
+// WriteCSV writes the profile as CSV; equal layers in a row share their lines.
 func (p *Profile) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(columns); err != nil {

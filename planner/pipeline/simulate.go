@@ -1,4 +1,4 @@
-package planner
+package pipeline
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 )
 
 // ErrPipeline is wrapped by errors about stages or schedules that cannot be simulated.
-var ErrPipeline = errors.New("planner: invalid pipeline")
+var ErrPipeline = errors.New("pipeline: invalid pipeline")
 
 // Schedule is the order in which a stage works on its micro-batches.
 type Schedule int
@@ -18,15 +18,15 @@ const (
 	GPipe
 )
 
-// maxOperations is stages times micro-batches that are simulated.
-const maxOperations = 1 << 20
+// MaxOperations bounds the number of stages times the number of micro-batches of a simulation.
+const MaxOperations = 1 << 20
 
 // Timing holds one stage's seconds per micro-batch, all finite and at least 0. SendNext is the transfer of an
-// activation to the next stage, and of its gradient back; the last stage's is not used.
+// activation to the next stage, and of its gradient back; it is ignored for the last stage.
 type Timing struct{ Forward, Backward, SendNext float64 }
 
-// Operation is one pass of a stage, in seconds from the start of the iteration: it computes from Start to End, and
-// sends what came of it until Free.
+// Operation is one pass of a stage, in seconds from the start of the iteration: it computes from Start to End and sends
+// its output until Free.
 type Operation struct {
 	Stage, MicroBatch int
 	Backward          bool
@@ -34,22 +34,11 @@ type Operation struct {
 }
 
 // Simulate returns the operations of one iteration, stage by stage in order of time, and its length in seconds.
-// A transfer keeps both its stages from computing: so it is in Megatron-LM and in Sailor's measurements (without,
-// plans of four stages are predicted 15% too quick).
+// A transfer keeps both its stages from computing, as in Megatron-LM and in Sailor's measurements: without this, plans of
+// four stages are predicted 15% too fast.
 func Simulate(stages []Timing, microBatches int, schedule Schedule) ([][]Operation, float64, error) {
-	if len(stages) == 0 || microBatches < 1 || len(stages) > maxOperations/microBatches {
-		return nil, 0, fmt.Errorf("%w: %d stages x %d micro-batches; both at least 1, their product at most %d",
-			ErrPipeline, len(stages), microBatches, maxOperations)
-	}
-	if schedule != OneForwardOneBackward && schedule != GPipe {
-		return nil, 0, fmt.Errorf("%w: unknown schedule %d", ErrPipeline, schedule)
-	}
-	for i, s := range stages {
-		for _, t := range []float64{s.Forward, s.Backward, s.SendNext} {
-			if !(t >= 0) || math.IsInf(t, 1) {
-				return nil, 0, fmt.Errorf("%w: stage %d: time %v is not a finite number of at least 0", ErrPipeline, i, t)
-			}
-		}
+	if err := check(stages, microBatches, schedule); err != nil {
+		return nil, 0, err
 	}
 	p, m := len(stages), microBatches
 	ops := make([][]Operation, p)
@@ -63,25 +52,25 @@ func Simulate(stages []Timing, microBatches int, schedule Schedule) ([][]Operati
 		for i, s := range stages {
 			for len(ops[i]) < 2*m {
 				op := operation(i, p, m, len(ops[i]), schedule)
-				way, seconds, to := 0, s.Forward, i+1
+				direction, seconds, from, to := 0, s.Forward, i-1, i+1
 				if op.Backward {
-					way, seconds, to = 1, s.Backward, i-1
+					direction, seconds, from, to = 1, s.Backward, i+1, i-1
 				}
-				if len(arrived[way][i]) <= op.MicroBatch {
+				if len(arrived[direction][i]) <= op.MicroBatch {
 					break
 				}
-				op.Start = arrived[way][i][op.MicroBatch]
+				op.Start = arrived[direction][i][op.MicroBatch]
 				if n := len(ops[i]); n > 0 {
 					op.Start = max(op.Start, ops[i][n-1].Free)
 				}
-				if from := i + i - to; from >= 0 && from < p {
+				if from >= 0 && from < p {
 					op.Start += stages[min(i, from)].SendNext // until it is received
 				}
 				op.End = op.Start + seconds
 				op.Free = op.End
 				if to >= 0 && to < p {
 					op.Free += stages[min(i, to)].SendNext
-					arrived[way][to] = append(arrived[way][to], op.End)
+					arrived[direction][to] = append(arrived[direction][to], op.End)
 				}
 				length = max(length, op.End)
 				ops[i] = append(ops[i], op)
@@ -90,6 +79,24 @@ func Simulate(stages []Timing, microBatches int, schedule Schedule) ([][]Operati
 		}
 	}
 	return ops, length, nil
+}
+
+func check(stages []Timing, microBatches int, schedule Schedule) error {
+	if len(stages) == 0 || microBatches < 1 || len(stages) > MaxOperations/microBatches {
+		return fmt.Errorf("%w: %d stages x %d micro-batches; both at least 1, their product at most %d",
+			ErrPipeline, len(stages), microBatches, MaxOperations)
+	}
+	if schedule != OneForwardOneBackward && schedule != GPipe {
+		return fmt.Errorf("%w: unknown schedule %d", ErrPipeline, schedule)
+	}
+	for i, s := range stages {
+		for _, t := range []float64{s.Forward, s.Backward, s.SendNext} {
+			if !(t >= 0) || math.IsInf(t, 1) {
+				return fmt.Errorf("%w: stage %d: time %v is not a finite number of at least 0", ErrPipeline, i, t)
+			}
+		}
+	}
+	return nil
 }
 
 // operation is the n-th of 2m operations of stage i of p.

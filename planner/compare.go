@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Difference is in what two plans differ, and what the cost model expects of both where it was asked.
+// Difference lists where two plans differ, and what the cost model expects of both where they hold a prediction.
 type Difference struct {
 	Fields  []FieldDifference   `json:"fields"`
 	Layers  []LayersDifference  `json:"layers"`
 	Devices []DevicesDifference `json:"devices"`
 }
 
-// None says whether the plans are the same.
+// None reports whether the plans are the same.
 func (d *Difference) None() bool { return len(d.Fields)+len(d.Layers)+len(d.Devices) == 0 }
 
-// FieldDifference is a number or text of the whole plan. nil: a plan does not say it.
+// FieldDifference is a number or text of the whole plan. nil: a plan does not hold it.
 type FieldDifference struct {
 	Field string `json:"field"`
 	A     any    `json:"a"`
 	B     any    `json:"b"`
 }
 
-// LayersDifference is consecutive layers, From to To-1, that are trained elsewhere or otherwise. nil: a plan does not
+// LayersDifference is consecutive layers, From to To-1, that are trained on other devices or by another strategy. nil: a plan does not
 // have them.
 type LayersDifference struct {
 	From int       `json:"from"`
@@ -41,21 +41,21 @@ type LayerUse struct {
 	Checkpoint bool     `json:"checkpoint"`
 }
 
-// DevicesDifference is consecutive devices of a class that do something else. nil: they have no work.
+// DevicesDifference is consecutive devices of a class whose work differs. nil: they have no work.
 type DevicesDifference struct {
 	Devices
 	A *DeviceUse `json:"a"`
 	B *DeviceUse `json:"b"`
 }
 
-// DeviceUse is what a device does.
+// DeviceUse is the work of a device.
 type DeviceUse struct {
 	Stage      int `json:"stage"`
 	Tensor     int `json:"tensor"`      // devices of its replica
 	MicroBatch int `json:"micro_batch"` // samples that its replica takes of a micro-batch
 }
 
-// Compare says in what two valid plans differ.
+// Compare lists where two valid plans differ.
 func Compare(a, b *Plan) *Difference {
 	d := &Difference{Fields: []FieldDifference{}, Layers: []LayersDifference{}, Devices: []DevicesDifference{}}
 	field := func(name string, x, y any) {
@@ -94,7 +94,7 @@ func same[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// predictions compares what the cost model expects, where either plan says it.
+// predictions compares the predictions, where either plan holds one.
 func (d *Difference) predictions(field func(string, any, any), a, b *Prediction) {
 	if a == nil && b == nil {
 		return
@@ -154,14 +154,6 @@ func layerUses(p *Plan) []LayerUse {
 		}
 	}
 	return all
-}
-
-func (s *Stage) devicesText() string {
-	var all []string
-	for _, g := range s.Groups {
-		all = append(all, fmt.Sprintf("%d %s", g.Count, g.Device))
-	}
-	return strings.Join(all, " + ")
 }
 
 func (s *Stage) tensorText(y Strategy) string {

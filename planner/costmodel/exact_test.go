@@ -1,0 +1,173 @@
+package costmodel
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/planner/internal/invented"
+	"github.com/evenkeel/evenkeel/planner/search"
+)
+
+func inventedModel(rng *rand.Rand, layers int) (*Model, error) {
+	j, err := invented.New(rng, layers)
+	if err != nil {
+		return nil, err
+	}
+	o := Options{GlobalBatches: []int{j.GlobalBatch}, States: States{2, 2, 4}, Checkpoint: j.Checkpoint}
+	if j.Sharding != "" {
+		o.Shardings = []Sharding{Sharding(j.Sharding)}
+	}
+	return New(j.Profile, j.Topology, o)
+}
+
+// brute tries every plan under a condition.
+type brute struct {
+	*Condition
+	stages []Stage
+	best   float64
+	leaves int
+}
+
+// backwards goes on with the stage before the last `done`, which ends before layer to, with what is left of each class.
+func (b *brute) backwards(left, to int, free []int) {
+	if left == 0 {
+		if to == 0 {
+			b.score()
+		}
+		return
+	}
+	for from := to - 1; from >= left-1; from-- {
+		if left == 1 && from > 0 {
+			continue
+		}
+		for shape := range b.configurations {
+			f, rest := &b.configurations[shape], append([]int{}, free...)
+			stage := Stage{From: from, To: to}
+			fits := true
+			for _, g := range f.groups {
+				g.First = free[g.Class] - g.Devices()
+				rest[g.Class] = g.First
+				per := b.topology.Classes[g.Class].PerMachine
+				machines := (g.Devices() + per - 1) / per
+				fits = fits && g.First >= 0 && (g.First+g.Devices()-1)/per-g.First/per+1 == machines
+				stage.Groups = append(stage.Groups, g)
+			}
+			if fits {
+				b.layers(left, from, f, stage, rest)
+			}
+		}
+	}
+}
+
+// layers chooses a strategy for each layer of a stage, then goes on.
+func (b *brute) layers(left, layer int, f *configuration, stage Stage, free []int) {
+	if layer == stage.To {
+		b.stages[left-1] = stage
+		b.backwards(left-1, stage.From, free)
+		return
+	}
+	for i, y := range f.strategies {
+		if math.IsInf(f.costs[b.kindOf[layer]][i].step[0], 1) {
+			continue
+		}
+		next := stage
+		next.Strategies = append(append([]Strategy{}, stage.Strategies...), y)
+		b.layers(left, layer+1, f, next, free)
+	}
+}
+
+func (b *brute) score() {
+	b.leaves++
+	cost, err := b.Price(b.GlobalBatch, b.MicroBatch, b.stages)
+	if err != nil {
+		panic(err)
+	}
+	if b.fitsMemory(cost) {
+		b.best = min(b.best, cost.Seconds/float64(b.GlobalBatch))
+	}
+}
+
+func (b *brute) fitsMemory(cost *Cost) bool {
+	for _, s := range cost.Stages {
+		for _, u := range s.Memory {
+			if u.Peak() > u.Limit {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// bruteForce tries every plan of a model.
+func bruteForce(m *Model) (best float64, leaves int) {
+	best = math.Inf(1)
+	for _, c := range m.Conditions() {
+		b := &brute{Condition: c, best: math.Inf(1)}
+		for of := 1; of <= len(m.profile.Layers); of++ {
+			b.stages = make([]Stage, of)
+			b.backwards(of, len(m.profile.Layers), c.Pool())
+		}
+		best, leaves = min(best, b.best), leaves+b.leaves
+	}
+	return best, leaves
+}
+
+func find(m *Model) (*search.Result, []*Condition, error) {
+	conditions := m.Conditions()
+	var costs []search.Costs
+	for _, c := range conditions {
+		costs = append(costs, c)
+	}
+	r, err := search.Run(context.Background(), costs, search.Options{})
+	return r, conditions, err
+}
+
+// go test ./planner/costmodel -run SearchIsExact -v -jobs 1000 -layers 6 -timeout 1h
+var (
+	jobs   = flag.Int("jobs", 60, "jobs that TestSearchIsExact invents")
+	layers = flag.Int("layers", 4, "layers that an invented job has at most")
+)
+
+func TestSearchIsExact(t *testing.T) {
+	plans, infeasible := 0, 0
+	for seed := range uint64(*jobs) {
+		m, err := inventedModel(rand.New(rand.NewPCG(seed, 1)), *layers)
+		if errors.Is(err, search.ErrInfeasible) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, leaves := bruteForce(m)
+		plans += leaves
+		got, conditions, err := find(m)
+		if math.IsInf(want, 1) {
+			infeasible++
+			if !errors.Is(err, search.ErrInfeasible) {
+				t.Fatalf("seed %d: %v; brute force finds no plan", seed, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v; brute force finds %v", seed, err, want)
+		}
+		if best := got.Best[0].Total; math.Abs(best-want) > 1e-9*want || best > got.Bound*(1+1e-9) {
+			t.Fatalf("seed %d: %v, bound %v; brute force finds %v", seed, best, got.Bound, want)
+		}
+		// What the search counted is what the stages cost.
+		c := conditions[got.Best[0].Condition]
+		stages, _ := c.Stages(got.Best[0])
+		cost, err := m.Price(c.GlobalBatch, c.MicroBatch, stages)
+		if err != nil || math.Abs(cost.Seconds/float64(c.GlobalBatch)-want) > 1e-9*want {
+			t.Fatalf("seed %d: %v, %v; found for %v", seed, cost, err, want)
+		}
+	}
+	t.Logf("%d plans tried, %d jobs without one", plans, infeasible)
+	if plans < 1e5 || infeasible < 1 || infeasible > *jobs/3 {
+		t.Errorf("%d plans tried, %d jobs without one: not what the test is for", plans, infeasible)
+	}
+}

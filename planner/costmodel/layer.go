@@ -1,0 +1,165 @@
+package costmodel
+
+import (
+	"math"
+	"slices"
+)
+
+// layerCost is the cost of a layer under a strategy, by group; its steps are +Inf where it cannot run.
+type layerCost struct {
+	step         [MaxGroups]float64 // seconds of a micro-batch
+	perIteration [MaxGroups]float64 // seconds
+	states       [MaxGroups]float64 // bytes
+	active       [MaxGroups]float64 // bytes for each micro-batch in flight
+	peak         [MaxGroups]float64 // bytes while it runs
+	terms        [MaxGroups]terms
+}
+
+// terms are the parts of a layer's times. Gathering is what a pass does not hide.
+type terms struct {
+	forward, backward, recompute  float64
+	gatherForward, gatherBackward float64
+	sync, update                  float64
+}
+
+func (t *terms) add(o terms) {
+	t.forward += o.forward
+	t.backward += o.backward
+	t.recompute += o.recompute
+	t.gatherForward += o.gatherForward
+	t.gatherBackward += o.gatherBackward
+	t.sync += o.sync
+	t.update += o.update
+}
+
+// step is the seconds of a micro-batch.
+func (t terms) step() float64 {
+	return t.forward + t.backward + t.recompute + t.gatherForward + t.gatherBackward
+}
+
+// strategies are those to choose from on groups.
+func (c *Condition) strategies(groups []Group) []Strategy {
+	tensors := []int{0}
+	if len(groups) == 1 {
+		g := groups[0]
+		for _, other := range c.tensors[g.Class] {
+			if other != g.Tensor && g.Devices()%other == 0 && g.Devices()/other <= c.MicroBatch {
+				tensors = append(tensors, other)
+			}
+		}
+	}
+	var all []Strategy
+	for _, tensor := range tensors {
+		for _, s := range c.options.Shardings {
+			for _, checkpoint := range []bool{false, true} {
+				if checkpoint && c.options.Checkpoint == "never" || !checkpoint && c.options.Checkpoint == "always" {
+					continue
+				}
+				all = append(all, Strategy{tensor, s, checkpoint})
+			}
+		}
+	}
+	return all
+}
+
+// price fills the costs of all kinds of layers on a configuration; false if some layer runs under no strategy.
+func (c *Condition) price(f *configuration) bool {
+	first := map[int32]int{}
+	for l, k := range c.kindOf {
+		if _, ok := first[k]; !ok {
+			first[k] = l
+		}
+	}
+	f.costs = make([][]layerCost, len(first))
+	for k, l := range first {
+		runs := false
+		for _, y := range f.strategies {
+			cost := c.layer(f.groups, l, c.MicroBatch, y)
+			if n, _, _ := replicas(f.groups, c.MicroBatch, y, 0); n == 1 && y.Sharding != Replicated && slices.Contains(c.options.Shardings, Replicated) {
+				cost = never // the same as not sharded
+			}
+			runs = runs || !math.IsInf(cost.step[0], 1)
+			f.costs[k] = append(f.costs[k], cost)
+		}
+		if !runs {
+			return false
+		}
+	}
+	return true
+}
+
+// replicas is the number of replicas of a layer over all groups, and the tensor degree and largest share in group g.
+func replicas(groups []Group, samples int, y Strategy, g int) (n, tensor, share int) {
+	own := groups[g]
+	if y.Tensor == 0 {
+		for _, other := range groups {
+			n += other.Replicas
+		}
+		return n, own.Tensor, slices.Max(own.Shares)
+	}
+	n = own.Devices() / y.Tensor
+	return n, y.Tensor, (samples + n - 1) / n
+}
+
+// never is the cost of what cannot run.
+var never = layerCost{step: [MaxGroups]float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}}
+
+// layer prices layer l on groups under a strategy, with so many samples in a micro-batch.
+func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
+	var cost layerCost
+	layer, s := &m.profile.Layers[l], m.options.States
+	before := 0.0
+	if l > 0 {
+		before = m.profile.Layers[l-1].Output
+	}
+	for i, g := range groups {
+		n, tensor, share := replicas(groups, samples, y, i)
+		run, ok := m.curve(l, g.Class, tensor).At(share)
+		if !ok {
+			return never
+		}
+		slow := m.topology.Classes[g.Class].Slowdown
+		x := terms{forward: run.Forward * slow, backward: run.Backward * slow, update: run.Update * slow}
+		if y.Checkpoint {
+			x.recompute = x.forward
+		}
+		parameters := layer.Parameters / float64(tensor)
+		parts := float64(n)
+		stored := States{s.Weights, s.Gradients, s.Optimizer}
+		switch y.Sharding {
+		case Replicated:
+			parts = 1
+		case Optimizer:
+			stored.Optimizer /= parts
+		case Full:
+			stored = States{s.Weights / parts, s.Gradients / parts, s.Optimizer / parts}
+		}
+		x.update /= parts
+		// A device's part of the weights, and of their gradients.
+		weights, gradients := parameters*s.Weights, parameters*s.Gradients
+		gather := func(bytes float64) float64 { return m.gather(groups, samples, y, i, bytes) }
+		backward := x.backward + x.recompute
+		if y.Sharding == Full {
+			x.gatherForward = m.options.Overlap.together(x.forward, gather(weights)) - x.forward
+			x.gatherBackward = m.options.Overlap.together(backward, gather(weights)+gather(gradients)) - backward
+		} else {
+			allReduce := 2 * gather(gradients) // a reduce-scatter, then an all-gather
+			x.sync = m.options.Overlap.together(backward, allReduce) - backward
+		}
+		cost.terms[i] = x
+		cost.step[i] = x.step()
+		cost.perIteration[i] = x.sync + x.update
+		cost.states[i] = parameters * (stored.Weights + stored.Gradients + stored.Optimizer)
+		k := float64(share)
+		cost.active[i] = run.Activation * k
+		cost.peak[i] = (before + layer.Output) * k
+		if y.Checkpoint {
+			cost.active[i] = before * k
+			cost.peak[i] += run.Activation * k
+		}
+		if y.Sharding == Full {
+			cost.peak[i] += weights + gradients
+		}
+	}
+	return cost
+}

@@ -1,0 +1,102 @@
+package costmodel
+
+import (
+	"math"
+	"slices"
+)
+
+// gather is the seconds of an all-gather or a reduce-scatter between the replicas of a layer, of so many bytes for each
+// device of group g when whole: over a ring of all, or within machines and then between them; the cheaper.
+func (m *Model) gather(groups []Group, samples int, y Strategy, g int, bytes float64) float64 {
+	all, own, _ := replicas(groups, samples, y, g)
+	if all == 1 || bytes == 0 {
+		return 0
+	}
+	n := float64(all)
+	if g := groups[0]; len(groups) == 1 && g.Devices() <= m.topology.Classes[g.Class].PerMachine {
+		return (n - 1) * m.inside[g.Class].Seconds(bytes/n)
+	}
+	// A machine's link carries the rings of all devices of a replica, so the whole layer.
+	whole := bytes * float64(own)
+	out, machines, inside := m.between[groups[0].Class][groups[0].Class], 0.0, 0.0
+	for i, g := range groups {
+		_, tensor, _ := replicas(groups, samples, y, i)
+		per := m.topology.Classes[g.Class].PerMachine
+		here := float64(max(1, min(g.Devices(), per)/tensor)) // replicas of a machine
+		machines += math.Ceil(float64(g.Devices()) / float64(per))
+		inside = max(inside, (here-1)*m.inside[g.Class].Seconds(whole/float64(tensor)/here))
+		for _, other := range groups[:i+1] {
+			if path := m.between[g.Class][other.Class]; path.Seconds(whole) > out.Seconds(whole) {
+				out = path
+			}
+		}
+	}
+	ring := (n - 1) * out.Seconds(whole/n)
+	hierarchy := inside + (machines-1)*out.Seconds(whole/machines)
+	return min(ring, hierarchy)
+}
+
+// convert is the seconds, both ways, to redistribute the input of layer l between two strategies.
+func (m *Model) convert(groups []Group, l, samples int, from, to Strategy) float64 {
+	if from.Tensor == to.Tensor || l == 0 {
+		return 0
+	}
+	g := groups[0]
+	_, a, x := replicas(groups, samples, from, 0)
+	_, b, y := replicas(groups, samples, to, 0)
+	width := float64(max(a, b))
+	bytes := m.profile.Layers[l-1].Output * float64(max(x, y)) * (width - 1) / width
+	path := m.inside[g.Class]
+	if g.Devices() > m.topology.Classes[g.Class].PerMachine {
+		path = m.between[g.Class][g.Class]
+	}
+	return 2 * path.Seconds(bytes)
+}
+
+// Kind implements search.Costs: the classes of a shape, and whether it is less than a machine.
+func (c *Condition) Kind(shape int) int {
+	kind := 0
+	for class, n := range c.shapes[shape] {
+		if n > 0 {
+			kind |= 2 << class
+		}
+	}
+	if g := c.configurations[shape].groups; len(g) == 1 && g[0].Devices() < c.topology.Classes[g[0].Class].PerMachine {
+		kind |= 1
+	}
+	return kind
+}
+
+// Boundary implements search.Costs; see send.
+func (c *Condition) Boundary(layer, shape, next int, used []int) (busy, sum float64) {
+	groups := c.configurations[shape].groups
+	class := groups[0].Class
+	// The next stage begins in the machine in which this one ends.
+	together := c.Kind(shape) == next && next&1 == 1 && (c.topology.Classes[class].Count-used[class])%c.topology.Classes[class].PerMachine != 0
+	var to []int
+	for other := range c.topology.Classes {
+		if next&(2<<other) != 0 {
+			to = append(to, other)
+		}
+	}
+	s := c.send(groups, layer, to, together)
+	return s, s
+}
+
+// send is the seconds of a micro-batch from a stage before layer to the next one on these classes, there and back: every
+// replica sends the activations of its share, the replicas of a machine over one link unless both stages lie together in
+// a machine, and receives as many bytes of gradients.
+func (m *Model) send(groups []Group, layer int, to []int, together bool) float64 {
+	longest := 0.0
+	for _, g := range groups {
+		bytes := m.profile.Layers[layer-1].Output * float64(slices.Max(g.Shares))
+		if together {
+			return 2 * m.inside[g.Class].Seconds(bytes)
+		}
+		bytes *= math.Ceil(float64(min(g.Devices(), m.topology.Classes[g.Class].PerMachine)) / float64(g.Tensor))
+		for _, other := range to {
+			longest = max(longest, m.between[g.Class][other].Seconds(bytes))
+		}
+	}
+	return 2 * longest
+}

@@ -1,0 +1,182 @@
+package costmodel
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"github.com/evenkeel/evenkeel/planner/search"
+)
+
+// Model prices stages of one model on one cluster.
+type Model struct {
+	profile  *layerprofile.Profile
+	topology *cluster.Topology
+	options  Options
+	devices  []string         // of the classes
+	tensors  [][]int          // tensor degrees of each class
+	inside   []cluster.Path   // within machines of each class
+	between  [][]cluster.Path // between machines of two classes
+	warnings []string
+
+	kinds  int     // of layers: layers of a kind cost the same
+	kindOf []int32 // of each layer
+	counts [][]int // layers of each kind before layer i
+	runOf  [][]int32
+}
+
+// New checks that profile, cluster and options fit together. Errors wrap ErrOptions, layerprofile.ErrProfile or
+// search.ErrInfeasible.
+func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{profile: p, topology: t, options: o}
+	for _, w := range p.Warnings {
+		// Other devices of the profile do not matter.
+		device, _, _ := strings.Cut(w, ",")
+		if !slices.Contains(p.Devices(), device) || slices.ContainsFunc(t.Classes, func(c cluster.Class) bool { return c.Device == device }) {
+			m.warnings = append(m.warnings, w)
+		}
+	}
+	for _, c := range t.Classes {
+		tensors := slices.DeleteFunc(p.Tensors(c.Device), func(t int) bool { return c.PerMachine%t != 0 })
+		if len(tensors) == 0 {
+			known := slices.Contains(p.Devices(), c.Device)
+			if known {
+				return nil, fmt.Errorf("%w: %s was profiled at tensor degrees %v; none divides the %d devices of a machine", layerprofile.ErrProfile, c.Device, p.Tensors(c.Device), c.PerMachine)
+			}
+			return nil, fmt.Errorf("%w: %s is in the cluster, but the profile of %s does not have it; it has %v", layerprofile.ErrProfile, c.Device, p.Model, p.Devices())
+		}
+		m.devices = append(m.devices, c.Device)
+		m.tensors = append(m.tensors, tensors)
+	}
+	for a := range t.Classes {
+		m.inside = append(m.inside, t.Within(a))
+		m.between = append(m.between, nil)
+		for b := range t.Classes {
+			m.between[a] = append(m.between[a], t.Between(a, b))
+		}
+	}
+	if n := len(p.Layers); o.LeastStages > n {
+		return nil, fmt.Errorf("%w: at least %d stages, but %s has %d layers", ErrOptions, o.LeastStages, p.Model, n)
+	}
+	m.numberLayers()
+	if err := m.layersFit(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Warnings are what was left out or corrected, a line each.
+func (m *Model) Warnings() []string { return m.warnings }
+
+// WithMemory is the model with factor times as much memory on every device.
+func (m *Model) WithMemory(factor float64) *Model {
+	c := *m
+	c.topology = m.topology.WithMemory(factor)
+	return &c
+}
+
+// LargestMicroBatch is the largest micro-batch that any layer was profiled with, in samples.
+func (m *Model) LargestMicroBatch() int {
+	most := 0
+	for class := range m.topology.Classes {
+		for _, t := range m.tensors[class] {
+			for l := range m.profile.Layers {
+				runs := m.curve(l, class, t)
+				most = max(most, runs[len(runs)-1].MicroBatch)
+			}
+		}
+	}
+	return most
+}
+
+// curve is a layer's runs on a class at a tensor degree.
+func (m *Model) curve(layer, class, tensor int) layerprofile.Curve {
+	return m.profile.Layers[layer].Curve(m.devices[class], tensor)
+}
+
+// numberLayers numbers layers, and runs of layers, by what they cost.
+func (m *Model) numberLayers() {
+	n := len(m.profile.Layers)
+	kinds := map[string]int32{}
+	for i, l := range m.profile.Layers {
+		before := 0.0
+		if i > 0 {
+			before = m.profile.Layers[i-1].Output
+		}
+		k := fmt.Sprint(l.Parameters, l.Output, before, l.Runs)
+		if _, ok := kinds[k]; !ok {
+			kinds[k] = int32(len(kinds))
+		}
+		m.kindOf = append(m.kindOf, kinds[k])
+	}
+	m.kinds = len(kinds)
+	m.counts = [][]int{make([]int, m.kinds)}
+	for i, k := range m.kindOf {
+		next := slices.Clone(m.counts[i])
+		next[k]++
+		m.counts = append(m.counts, next)
+	}
+	m.runOf = make([][]int32, n)
+	runs := map[[2]int32]int32{} // kind of the first layer, number of the rest
+	for from := n - 1; from >= 0; from-- {
+		m.runOf[from] = make([]int32, n-from)
+		for to := from + 1; to <= n; to++ {
+			k := [2]int32{m.kindOf[from], -1}
+			if to > from+1 {
+				k[1] = m.runOf[from+1][to-from-2]
+			}
+			if _, ok := runs[k]; !ok {
+				runs[k] = int32(len(runs))
+			}
+			m.runOf[from][to-from-1] = runs[k]
+		}
+	}
+}
+
+// content is the number of the run of layers from..to-1: runs of the same kinds in the same order share it.
+func (m *Model) content(from, to int) int32 { return m.runOf[from][to-from-1] }
+
+// limit is the bytes of a device that a plan may fill, its reserve included.
+func (m *Model) limit(class int) float64 {
+	return m.topology.Classes[class].Memory * m.options.Memory
+}
+
+// layersFit finds a layer that fits no device under any strategy: a micro-batch of one, sharded over all replicas.
+func (m *Model) layersFit() error {
+	for i, l := range m.profile.Layers {
+		fits, least, nearest := false, math.Inf(1), ""
+		for c, class := range m.topology.Classes {
+			for _, t := range m.tensors[c] {
+				s := m.options.States
+				need := l.Parameters/float64(t)*(s.Weights+s.Gradients+s.Optimizer/float64(max(1, class.Count/t))) + m.options.Reserve
+				if slices.Contains(m.options.Shardings, Full) {
+					need = l.Parameters/float64(t)*s.Weights + m.options.Reserve
+				}
+				fits = fits || need <= m.limit(c)
+				if need-m.limit(c) < least {
+					least = need - m.limit(c)
+					nearest = fmt.Sprintf("%s at tensor degree %d: %s of %s", class.Device, t, Bytes(need), Bytes(m.limit(c)))
+				}
+			}
+		}
+		if !fits {
+			return fmt.Errorf("%w: layer %d (%s) is larger than every device; nearest is %s; profile a higher tensor degree or add larger devices", search.ErrInfeasible, i, l.Name, nearest)
+		}
+	}
+	return nil
+}
+
+// Bytes formats a number of bytes.
+func Bytes(b float64) string {
+	if b < 1<<30 {
+		return fmt.Sprintf("%.3g MiB", b/(1<<20))
+	}
+	return fmt.Sprintf("%.2f GiB", b/(1<<30))
+}

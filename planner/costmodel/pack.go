@@ -1,0 +1,330 @@
+package costmodel
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/planner/search"
+)
+
+// A stage of a large model is packed: its layers' strategies are chosen as in the multiple-choice knapsack problem.
+// Every layer begins with the strategy that takes the least memory; then the changes that save the most time per byte are
+// made, kind of layer by kind of layer, until the memory is full. Solved with fractions of layers (relaxed) this is a
+// lower bound on every choice (Sinha and Zoltners, The multiple-choice knapsack problem, 1979).
+
+// packed is a choice of strategies: so many layers of a kind under a strategy.
+type packed []packedRun
+
+type packedRun struct {
+	kind, strategy int32
+	count          int
+}
+
+// option is a strategy of a kind of layer as the knapsack sees it.
+type option struct {
+	strategy     int32
+	cost, memory float64 // memory as a share of the capacity of the fullest group
+}
+
+// upgrade is a change from one option of a kind to the next on its lower convex hull.
+type upgrade struct {
+	item, level int
+	slope       float64 // cost saved for memory
+}
+
+// item is a kind of layer in a stage.
+type item struct {
+	kind    int32
+	count   int
+	hull    []option
+	atLevel []int // layers at each option of the hull
+}
+
+// packer holds working memory.
+type packer struct {
+	items    []item
+	upgrades []upgrade
+	peaks    []float64
+}
+
+// kindsIn counts the layers of each kind from..to-1 into the packer.
+func (c *Condition) kindsIn(p *packer, from, to int) {
+	p.items = p.items[:0]
+	for kind := range int32(c.kinds) {
+		if n := c.counts[to][kind] - c.counts[from][kind]; n > 0 {
+			p.items = append(p.items, item{kind: kind, count: n})
+		}
+	}
+}
+
+// weights are those of the times in what a stage is packed for: the least weighted sum of step and per-iteration cost.
+type weights struct{ step, perIteration float64 }
+
+// pack chooses strategies for the layers in the packer, between those of one tensor degree (negative: of any, as if
+// conversion were free) whose peak is at most peak. False: they do not fit.
+func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGroups]float64, weight weights, relaxed bool) (least float64, result packed, ok bool) {
+	p := &c.packer
+	var capacity [MaxGroups]float64
+	for i, g := range f.groups {
+		capacity[i] = c.limit(g.Class) - c.options.Reserve - peak[i]
+		if capacity[i] <= 0 {
+			return 0, nil, false
+		}
+	}
+	for i := range p.items {
+		c.setOptions(f, &p.items[i], inflight, tensor, peak, capacity, weight, relaxed)
+	}
+	return p.fill(relaxed)
+}
+
+// fill solves the knapsack of the items' hulls; relaxed, the last upgrade may be of part of a layer.
+func (p *packer) fill(relaxed bool) (least float64, result packed, ok bool) {
+	p.upgrades = p.upgrades[:0]
+	room := 1.0
+	for i := range p.items {
+		it := &p.items[i]
+		if len(it.hull) == 0 {
+			return 0, nil, false
+		}
+		it.atLevel = append(it.atLevel[:0], make([]int, len(it.hull))...)
+		it.atLevel[0] = it.count
+		n := float64(it.count)
+		room -= n * it.hull[0].memory
+		least += n * it.hull[0].cost
+		for l := 1; l < len(it.hull); l++ {
+			a, b := it.hull[l-1], it.hull[l]
+			p.upgrades = append(p.upgrades, upgrade{i, l, (a.cost - b.cost) / (b.memory - a.memory)})
+		}
+	}
+	if room < -1e-12 {
+		return 0, nil, false
+	}
+	slices.SortStableFunc(p.upgrades, func(a, b upgrade) int { return cmp.Compare(b.slope, a.slope) })
+	for _, u := range p.upgrades {
+		it := &p.items[u.item]
+		a, b := it.hull[u.level-1], it.hull[u.level]
+		more := b.memory - a.memory
+		n := float64(it.atLevel[u.level-1])
+		if fit := room / more; fit < n {
+			if relaxed { // part of a layer fills the rest of the room
+				return least - fit*(a.cost-b.cost), nil, true
+			}
+			n = math.Floor(max(0, fit))
+		}
+		it.atLevel[u.level-1] -= int(n)
+		it.atLevel[u.level] += int(n)
+		room -= n * more
+		least -= n * (a.cost - b.cost)
+	}
+	if !relaxed {
+		for _, it := range p.items {
+			for l, n := range it.atLevel {
+				if n > 0 {
+					result = append(result, packedRun{it.kind, it.hull[l].strategy, n})
+				}
+			}
+		}
+	}
+	return least, result, true
+}
+
+// setOptions sets the strategies of a kind. Relaxed, the groups' mean counts, which is never above the slower or the
+// fuller of them.
+func (c *Condition) setOptions(f *configuration, it *item, inflight, tensor int, peak, capacity [MaxGroups]float64, weight weights, relaxed bool) {
+	it.hull = it.hull[:0]
+	for w := range f.strategies {
+		cost := &f.costs[it.kind][w]
+		if tensor >= 0 && f.strategies[w].Tensor != tensor || math.IsInf(cost.step[0], 1) {
+			continue
+		}
+		o, small := option{strategy: int32(w)}, true
+		step, perIteration := 0.0, 0.0
+		for g := range f.groups {
+			memory := (cost.states[g] + float64(inflight)*cost.active[g]) / capacity[g]
+			if relaxed {
+				step += cost.step[g] / float64(len(f.groups))
+				perIteration += cost.perIteration[g] / float64(len(f.groups))
+				o.memory += memory / float64(len(f.groups))
+			} else {
+				step, perIteration, o.memory = max(step, cost.step[g]), max(perIteration, cost.perIteration[g]), max(o.memory, memory)
+			}
+			small = small && cost.peak[g] <= peak[g]
+		}
+		o.cost = weight.step*step + weight.perIteration*perIteration
+		if small {
+			it.hull = append(it.hull, o)
+		}
+	}
+	it.hull = convex(it.hull)
+}
+
+// convex is the lower convex hull of cost over memory, by rising memory.
+func convex(all []option) []option {
+	slices.SortStableFunc(all, func(a, b option) int { return cmp.Or(cmp.Compare(a.memory, b.memory), cmp.Compare(a.cost, b.cost)) })
+	keep := all[:0]
+	for _, o := range all {
+		if n := len(keep); n > 0 && (o.cost >= keep[n-1].cost || o.memory <= keep[n-1].memory) {
+			continue
+		}
+		for n := len(keep); n > 1; n-- {
+			a, b := keep[n-2], keep[n-1]
+			if (a.cost-b.cost)*(o.memory-b.memory) > (b.cost-o.cost)*(b.memory-a.memory) {
+				break
+			}
+			keep = keep[:n-1]
+		}
+		keep = append(keep, o)
+	}
+	return keep
+}
+
+// peaksOf collects the peaks worth leaving room for: each that some strategy of a kind in the stage has.
+func (c *Condition) peaksOf(f *configuration, p *packer) {
+	p.peaks = p.peaks[:0]
+	for _, it := range p.items {
+		for w := range f.strategies {
+			if !math.IsInf(f.costs[it.kind][w].step[0], 1) {
+				p.peaks = append(p.peaks, f.costs[it.kind][w].peak[0])
+			}
+		}
+	}
+	slices.Sort(p.peaks)
+	p.peaks = slices.Compact(p.peaks)
+}
+
+// packedPoints prices a stage of a large model: one point for each tensor degree, and each of the two weights a step has
+// in an iteration (1, and the number of micro-batches where the stage is the slowest).
+func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
+	f, p := &c.configurations[shape], &c.packer
+	c.kindsIn(p, from, to)
+	c.peaksOf(f, p)
+	if c.relaxed {
+		return c.relaxedPoints(f, inflight)
+	}
+	c.guessed = true
+	var points []search.Point
+	for i, y := range f.strategies {
+		if i > 0 && y.Tensor == f.strategies[i-1].Tensor {
+			continue
+		}
+		for _, weight := range []weights{{float64(c.microBatches()), 1}, {1, 1}} {
+			best, least := packed(nil), math.Inf(1)
+			for _, small := range p.peaks {
+				if cost, k, ok := c.pack(f, inflight, y.Tensor, c.peaks(f, small), weight, false); ok && cost < least {
+					best, least = k, cost
+				}
+			}
+			if best != nil {
+				step, perIteration := c.times(f, best)
+				points = append(points, search.Point{Step: step, PerIteration: perIteration, Key: int32(-len(c.packings) - 1)})
+				c.packings = append(c.packings, best)
+			}
+			if c.microBatches() == 1 {
+				break
+			}
+		}
+	}
+	return pareto(points)
+}
+
+// peaks is a peak of the first group, and what the second needs for the same strategies.
+func (c *Condition) peaks(f *configuration, first float64) [MaxGroups]float64 {
+	second := 0.0
+	if len(f.groups) == 2 {
+		for _, it := range c.packer.items {
+			for w := range f.strategies {
+				if cost := &f.costs[it.kind][w]; cost.peak[0] <= first && !math.IsInf(cost.step[0], 1) {
+					second = max(second, cost.peak[1])
+				}
+			}
+		}
+	}
+	return [MaxGroups]float64{first, second} // the search mixes two classes
+}
+
+// stairs is how many steps bound the front of a stage.
+const stairs = 3
+
+// relaxedPoints returns points such that one of them is at or below every choice of strategies in both times. The
+// knapsack's relaxed minima for several weights are lines that no choice lies below; the points are stairs under them.
+func (c *Condition) relaxedPoints(f *configuration, inflight int) []search.Point {
+	m := float64(c.microBatches())
+	lines := []weights{{1, 0}, {0, 1}, {m, 1}, {1, 1}, {math.Sqrt(m), 1}, {1, 4}}
+	least := make([]float64, len(lines))
+	for i, weight := range lines {
+		least[i] = math.Inf(1)
+		for _, small := range c.packer.peaks {
+			if v, _, ok := c.pack(f, inflight, -1, c.peaks(f, small), weight, true); ok {
+				least[i] = min(least[i], v)
+			}
+		}
+		if math.IsInf(least[i], 1) {
+			return nil
+		}
+	}
+	low, perIteration := least[0], least[1]
+	high := low
+	for i, weight := range lines[2:] {
+		high = max(high, (least[i+2]-weight.perIteration*perIteration)/weight.step)
+	}
+	var points []search.Point
+	for i := range stairs {
+		from, to := low+(high-low)*float64(i)/stairs, low+(high-low)*float64(i+1)/stairs
+		t := perIteration
+		for k, weight := range lines[2:] {
+			t = max(t, (least[k+2]-weight.step*to)/weight.perIteration)
+		}
+		points = append(points, search.Point{Step: from, PerIteration: t})
+	}
+	return pareto(append(points, search.Point{Step: high, PerIteration: perIteration}))
+}
+
+// times is the step and the per-iteration cost of a choice.
+func (c *Condition) times(f *configuration, k packed) (step, perIteration float64) {
+	var steps, once [MaxGroups]float64
+	for _, r := range k {
+		cost := &f.costs[r.kind][r.strategy]
+		for g := range f.groups {
+			steps[g] += float64(r.count) * cost.step[g]
+			once[g] += float64(r.count) * cost.perIteration[g]
+		}
+	}
+	return slices.Max(steps[:]), slices.Max(once[:])
+}
+
+// Least implements search.Costs: every layer on any shape under any strategy, so that all layers together fit into all
+// devices together with a single micro-batch in flight.
+func (c *Condition) Least(speed []float64) float64 {
+	p := &c.packer
+	c.kindsIn(p, 0, len(c.profile.Layers))
+	capacity := 0.0
+	for class, k := range c.topology.Classes {
+		capacity += float64(k.Count) * max(0, c.limit(class)-c.options.Reserve)
+	}
+	for i := range p.items {
+		it := &p.items[i]
+		it.hull = it.hull[:0]
+		for _, f := range c.configurations {
+			for w := range f.strategies {
+				cost := &f.costs[it.kind][w]
+				if math.IsInf(cost.step[0], 1) {
+					continue
+				}
+				o := option{strategy: int32(w)}
+				for i, g := range f.groups {
+					n := float64(g.Devices())
+					o.cost += n * speed[g.Class] * cost.step[i]
+					o.memory += n * (cost.states[i] + cost.active[i]) / capacity
+				}
+				it.hull = append(it.hull, o)
+			}
+		}
+		it.hull = convex(it.hull)
+	}
+	least, _, ok := p.fill(true)
+	if !ok {
+		return math.Inf(1)
+	}
+	return least
+}

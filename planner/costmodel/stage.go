@@ -1,0 +1,87 @@
+package costmodel
+
+import "slices"
+
+// Stage is a stage configuration: consecutive layers, the device groups that train them, and a strategy for each layer.
+type Stage struct {
+	From, To   int // layers From..To-1
+	Groups     []Group
+	Strategies []Strategy
+}
+
+// MaxGroups is the largest number of device groups of a stage; the search mixes two.
+const MaxGroups = 4
+
+// Group is a device group: devices of one class that work on a stage as replicas of Tensor devices each.
+type Group struct {
+	Class    int // in the cluster's topology
+	First    int // first device, counted through all machines of the class
+	Replicas int
+	Tensor   int   // tensor-parallel degree
+	Shares   []int // samples that each replica takes of a micro-batch
+}
+
+// Devices is the number of devices of the group.
+func (g Group) Devices() int { return g.Replicas * g.Tensor }
+
+// Sharding is what data-parallel replicas of a layer divide among themselves instead of each holding all.
+type Sharding string
+
+// Kinds of sharding. Optimizer is ZeRO stage 1, Full is stage 3 (fully sharded data parallel).
+const (
+	Replicated Sharding = "none"
+	Optimizer  Sharding = "optimizer"
+	Full       Sharding = "full"
+)
+
+// Strategy is how a layer is trained.
+type Strategy struct {
+	Tensor     int // tensor-parallel degree; 0: each group's own
+	Sharding   Sharding
+	Checkpoint bool // keep the layer's input alone, recompute its activations for the backward pass
+}
+
+// StageCost is the cost of a stage, term by term. Times are of a micro-batch at the slowest replica, except Sync and
+// Update.
+type StageCost struct {
+	Forward   float64 `json:"forward"`  // compute, tensor-parallel communication included
+	Backward  float64 `json:"backward"` // the same; without recomputation
+	Recompute float64 `json:"again"`    // forward passes repeated for checkpointed layers
+	Gather    float64 `json:"gather"`   // exchange of fully sharded layers' weights and gradients, beyond what compute hides
+	Convert   float64 `json:"convert"`  // redistributing activations between layers of different tensor degree, both ways
+	Send      float64 `json:"send"`     // activations to the next stage and gradients back
+	Sync      float64 `json:"sync"`     // once per iteration: gradients between replicas, beyond what compute hides
+	Update    float64 `json:"update"`   // once per iteration: the optimizer
+	Memory    []Usage `json:"memory"`   // of a device of each group
+}
+
+// Step is the seconds of a micro-batch, forward and backward, without sending it on.
+func (c StageCost) Step() float64 {
+	return c.Forward + c.Backward + c.Recompute + c.Gather + c.Convert
+}
+
+// Usage is the peak memory of a device, in bytes.
+type Usage struct {
+	Device      string  `json:"device"`
+	States      float64 `json:"states"`      // weights, gradients, optimizer
+	Activations float64 `json:"activations"` // of all micro-batches in flight
+	Working     float64 `json:"working"`     // recomputed activations, communication buffers, reserve
+	Limit       float64 `json:"limit"`
+}
+
+// Peak is the sum of all parts.
+func (u Usage) Peak() float64 { return u.States + u.Activations + u.Working }
+
+// useGroupTensor moves a tensor degree that all layers share from their strategies to the group.
+func (s *Stage) useGroupTensor(samples int) {
+	t := s.Strategies[0].Tensor
+	if t == 0 || slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return y.Tensor != t }) {
+		return
+	}
+	g := &s.Groups[0]
+	g.Replicas, g.Tensor = g.Devices()/t, t
+	g.Shares = even(samples, g.Replicas)
+	for i := range s.Strategies {
+		s.Strategies[i].Tensor = 0
+	}
+}

@@ -1,0 +1,56 @@
+package pipeline
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"testing"
+)
+
+func TestTrace(t *testing.T) {
+	ops, _, err := Simulate([]Timing{{1, 2, 0.25}, {1.5, 2, 0}}, 3, OneForwardOneBackward)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := NewTimeline(ops, []Ending{{0.5, 0.125}, {0, 0.25}})
+	line.Stages = []string{"first", "second"}
+	// Twice three passes a stage, three transfers each way, three endings.
+	if len(line.Spans) != 12+6+3 {
+		t.Fatalf("%d spans", len(line.Spans))
+	}
+	var b bytes.Buffer
+	if err := line.WriteTrace(&b); err != nil {
+		t.Fatal(err)
+	}
+	var trace struct{ TraceEvents []event }
+	if err := json.Unmarshal(b.Bytes(), &trace); err != nil {
+		t.Fatal(err)
+	}
+	type lane struct{ stage, lane int }
+	named, spans, busy, last := 0, 0, map[lane]float64{}, 0.0
+	for _, e := range trace.TraceEvents {
+		if e.Phase == "M" {
+			named++
+			continue
+		}
+		spans++
+		last = max(last, e.Begin+e.Long)
+		busy[lane{e.Stage, e.Lane}] += e.Long
+	}
+	if named != 5*len(line.Stages) || spans != len(line.Spans) || math.Abs(last-line.Seconds*1e6) > 1e-6*last {
+		t.Fatalf("%d names, %d spans, %v µs of %v s", named, spans, last, line.Seconds)
+	}
+	for l, µs := range busy {
+		if µs > line.Seconds*1e6*(1+1e-9) {
+			t.Fatalf("stage %d, lane %d: busy for %v µs of %v s", l.stage, l.lane, µs, line.Seconds)
+		}
+	}
+	if err := line.WriteTrace(failing{}); err == nil {
+		t.Error("no error of the writer")
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
