@@ -1,22 +1,13 @@
-// Package env is the tuning problem as a reinforcement-learning environment.
+// Package env is the tuning problem as a reinforcement-learning environment: its observations, its actions, and the
+// belief about every node that lies between them. Package env/episode plays it in simulated clusters.
 //
-//	e, err := env.New(env.Config{Cluster: c, Conditions: conditions, Seed: 1, Rounds: 300})
-//	step, err := e.Reset()                  // runs the first round by the profiles alone
-//	for step.Kind != env.Last {
-//		rows = e.Rows(rows)                 // one observation row per node
-//		step, err = e.Step(actions)         // one action per node, an index into Actions
-//	}
+// [Tracker] keeps every node's performance parameters and writes the observation. It needs no simulator, so that the
+// controller that was trained is the code that runs online. In each round it is told the report and gives rows; an action
+// for each row, an index into [Actions], gives the parameters by which the next round is allocated: see the Example.
 //
-// The observation holds what the method of China Telecom's patent names (step 5): the
-// gradients received, the total wait, and every node's performance parameters with
-// their residuals. An action is the update of a node's parameters. From them the
-// micro-batches are recomputed (step 6) and the next round runs.
+// The observation holds what the method of China Telecom's patent names (step 5): the gradients received, the total wait,
+// and every node's performance parameters with their residuals. An action is the update of a node's parameters.
 //
-// [Tracker] is the part that keeps the parameters and writes the observation. It needs
-// no simulator, so that the controller that was trained is the code that runs online.
-// Rewards may use the simulator's truth; observations never do.
-//
-// A time limit ends an episode without being terminal: the value of the last
-// observation is to be bootstrapped. Terminal is only a cluster that can no longer
-// hold the global batch.
+// What a tracker holds of a node has three parts, each in a file: the belief (belief.go), the filter that moves it
+// (filter.go), and what the last rounds showed (seen.go). rounds.go judges the round's rule.
 package env

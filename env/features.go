@@ -35,7 +35,7 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		f.slow * 2,
 		f.missing * 2,
 		math.Log(size)/4 - 0.7,
-		t.room() - 1.5,
+		t.marginUnit() - 1.5,
 		math.Log1p(float64(min(t.rounds, horizon)))/3 - 1,
 		(1 - t.round.rule.Quorum) * 2,
 		min(t.round.rule.Grace, 1) * 2,

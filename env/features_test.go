@@ -9,7 +9,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/env/internal/envtest"
 )
+
+// widest is what no entry of a row exceeds in absolute value, see env/episode.
+const widest = 8
 
 // ownFeatures is the number of entries that speak of the node itself; the fleet's and
 // the weights follow.
@@ -54,7 +58,7 @@ func permuted(report *cluster.Report, to []int) *cluster.Report {
 func TestRowsFollowThePermutationOfNodes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
-		a := mixed(t, rapid.IntRange(2, 12).Draw(rt, "nodes"))
+		a := envtest.Mixed(t, rapid.IntRange(2, 12).Draw(rt, "nodes"))
 		n := len(a.Nodes)
 		if k := n / 2; n > 4 {
 			a.Nodes[k].Profile, a.Nodes[k].Hidden.Profile = nil, a.Nodes[k].Profile
@@ -107,13 +111,13 @@ func TestRowsFollowThePermutationOfNodes(t *testing.T) {
 // The same cluster on devices a thousand times slower looks the same.
 func TestRowsAreFreeOfScale(t *testing.T) {
 	const scale = 1000
-	fast := mixed(t, 9)
+	fast := envtest.Mixed(t, 9)
 	slow := *fast
 	slow.Nodes = append([]cluster.Node(nil), fast.Nodes...)
 	for i := range slow.Nodes {
 		n := &slow.Nodes[i]
 		at0, per := n.Profile.Seconds(0), n.Profile.PerSample()
-		n.Profile, n.Network = line(t, at0*scale, per*scale), n.Network*scale
+		n.Profile, n.Network = envtest.Line(t, at0*scale, per*scale), n.Network*scale
 	}
 	rng := rand.New(rand.NewPCG(6, 6))
 	a, b := NewTracker(fast), NewTracker(&slow)

@@ -20,7 +20,7 @@ func (t *Tracker) Model(actions []int) {
 		if n.late {
 			actions[i] = modelLate
 		}
-		if n.fresh && n.count > 1 && math.Abs(n.residual) > jumpAt*d*math.Sqrt(1+n.variance) {
+		if n.fresh && n.count > 1 && n.surprising(n.residual) {
 			actions[i] = modelJump
 			if n.strange == 0 && math.Abs(n.newest[0]/n.level-1) < jumpAt*d {
 				actions[i] = modelReturn

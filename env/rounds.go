@@ -42,9 +42,9 @@ func newRounds() *rounds {
 	return &rounds{rule: cluster.Rule{Quorum: 1}, means: make([][Objectives]float64, len(cluster.Rules)), newest: make([]float64, q), average: make([]float64, q)}
 }
 
-// progress is what n counted samples are worth, in rounds of the global batch: n times
+// Progress is what n counted samples are worth, in rounds of the global batch: n times
 // the statistical efficiency at the noise scale s, in samples, and its derivative.
-func progress(n, batch, s float64) (value, slope float64) {
+func Progress(n, batch, s float64) (value, slope float64) {
 	if s == 0 {
 		return n / batch, 1 / batch
 	}
@@ -64,7 +64,7 @@ func Values(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, scale,
 	joules := o.Under(cluster.Rules[len(cluster.Rules)-1]).PerSample()
 	for a, rule := range cluster.Rules {
 		out := o.Under(rule)
-		worth, slope := progress(out.Counted, batch, scale)
+		worth, slope := Progress(out.Counted, batch, scale)
 		dst[a] = [Objectives]float64{
 			worth + slope*out.Later - out.Debt/batch - rate*out.Wait - lateCost*out.Late/batch,
 			-out.Idle / max(nodes*out.Wait, 1e-9),
@@ -140,7 +140,7 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 	r.count++
 	rate := max(roundRate, 1/r.count)
 	batch := float64(t.cluster.GlobalBatch)
-	worth, _ := progress(report.Counted, batch, t.scale)
+	worth, _ := Progress(report.Counted, batch, t.scale)
 	r.rate += rate * (worth/wait - r.rate)
 	for k, q := range cluster.Quorums {
 		r.newest[k] = clip(r.outcomes.Quantile(q)/max(t.fleet.predicted, 1e-9)-1, 2)
@@ -175,6 +175,12 @@ func present(report *cluster.Report) float64 {
 // Means are the moving averages of the rules' values, in the order of cluster.Rules,
 // centred over the rules; valid until the next report.
 func (t *Tracker) Means() [][Objectives]float64 { return t.round.means }
+
+// Rate is the progress per second, a moving average.
+func (t *Tracker) Rate() float64 { return t.round.rate }
+
+// Rule is the rule by which the next round is collected.
+func (t *Tracker) Rule() cluster.Rule { return t.round.rule }
 
 // SetRule tells the tracker by which rule the next round is collected.
 func (t *Tracker) SetRule(c cluster.Collect, nodes int) {

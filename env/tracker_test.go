@@ -8,6 +8,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/env/internal/envtest"
 )
 
 // rig feeds a tracker whose every node gets 20 samples in every round.
@@ -20,7 +21,7 @@ type rig struct {
 
 func newRig(t testing.TB, n int) *rig {
 	t.Helper()
-	c := mixed(t, n)
+	c := envtest.Mixed(t, n)
 	return &rig{cluster: c, tracker: NewTracker(c), perf: c.Nominal(), actions: make([]int, n)}
 }
 
@@ -95,7 +96,7 @@ func TestFilterIsAKalmanFilter(t *testing.T) {
 				t.Fatalf("drift %v, round %d: belief %v gain %v variance %v, twin %v %v %v", a.Drift, k, n.slowdown, n.gain, n.variance, twin.x, gain, twin.p)
 			}
 			// The parameter leaves room for the next time: measurement noise and doubt.
-			room := 1 + margins[1]*r.tracker.room()*n.deviation()*math.Sqrt(1+twin.p)
+			room := 1 + margins[1]*r.tracker.marginUnit()*n.deviation()*math.Sqrt(1+twin.p)
 			if want := r.cluster.Nominal()[0].PerSample * twin.x * room; !near(r.perf[0].PerSample, want) {
 				t.Fatalf("drift %v: seconds per sample %v, want %v", a.Drift, r.perf[0].PerSample, want)
 			}
@@ -247,14 +248,14 @@ func TestRoomHidesBehindJumps(t *testing.T) {
 		}
 		rough.round(-1, factors...)
 	}
-	if got := calm.tracker.room(); math.Abs(got/calm.tracker.spread-1) > 0.05 {
+	if got := calm.tracker.marginUnit(); math.Abs(got/calm.tracker.spread-1) > 0.05 {
 		t.Errorf("%.3f of the spread without jumps", got/calm.tracker.spread)
 	}
-	if got, want := rough.tracker.room(), rough.tracker.spread*hidden(10); math.Abs(got/want-1) > 0.4 {
+	if got, want := rough.tracker.marginUnit(), rough.tracker.spread*Hidden(10); math.Abs(got/want-1) > 0.4 {
 		t.Errorf("room %.3f with ten spikes a round, want about %.3f", got, want)
 	}
 	rough.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: 0.9}}, 300)
-	if got := rough.tracker.room(); got != rough.tracker.spread {
+	if got := rough.tracker.marginUnit(); got != rough.tracker.spread {
 		t.Errorf("room %.3f where nobody waits for the late, want %.3f", got, rough.tracker.spread)
 	}
 }
@@ -331,8 +332,8 @@ func TestAbsentNodesKeepTheirBelief(t *testing.T) {
 
 func TestUnknownProfileConvergesToTheLine(t *testing.T) {
 	const overhead, per = 0.5, 0.03
-	c := mixed(t, 2)
-	c.Nodes[0].Profile, c.Nodes[0].Hidden.Profile = nil, line(t, overhead, per)
+	c := envtest.Mixed(t, 2)
+	c.Nodes[0].Profile, c.Nodes[0].Hidden.Profile = nil, envtest.Line(t, overhead, per)
 	c.Nodes[0].Limit = profile.NoLimit
 	tracker, perf, rng := NewTracker(c), c.Nominal(), rand.New(rand.NewPCG(4, 4))
 	r := &rig{cluster: c, tracker: tracker}
@@ -352,7 +353,7 @@ func TestUnknownProfileConvergesToTheLine(t *testing.T) {
 // A node without a profile that is late before it was ever measured: its bound is
 // believed, and a little more, until a measurement comes.
 func TestUnknownProfileMayBeLateAtOnce(t *testing.T) {
-	c := mixed(t, 2)
+	c := envtest.Mixed(t, 2)
 	c.Nodes[0].Profile, c.Nodes[0].Hidden.Profile = nil, c.Nodes[0].Profile
 	r := &rig{cluster: c, tracker: NewTracker(c), perf: c.Nominal(), actions: make([]int, 2)}
 	guess := r.perf[0].PerSample
@@ -371,5 +372,20 @@ func TestUnknownProfileMayBeLateAtOnce(t *testing.T) {
 	r.round(modelFilter, 1, 1)
 	if n := &r.tracker.nodes[0]; !near(n.slowdown, 1) || n.variance != 1 {
 		t.Errorf("after a measurement: slowdown %v, variance %v", n.slowdown, n.variance)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	tail := func(t float64) float64 { return 0.5 * math.Erfc(t/math.Sqrt2) }
+	last := 0.0
+	for _, n := range []int{3, 16, 100, 1000, 100_000} {
+		s := spread(n)
+		if !(s > last) || math.Abs(tail(s)*float64(n)-1) > 1e-9 {
+			t.Errorf("%d nodes: spread %v, tail %v", n, s, tail(s))
+		}
+		last = s
+	}
+	if spread(1) != spread(3) || spread(2) != spread(3) {
+		t.Error("two nodes have no spread of their own")
 	}
 }

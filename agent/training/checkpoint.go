@@ -198,7 +198,7 @@ func (s *stream) replay(sampler *Sampler, c checkpointStream) error {
 		return errors.Join(errors.New("the episode cannot be drawn again; were other profiles in use?"), err)
 	}
 	for round, actions := range c.Actions {
-		n := s.env.Size()
+		n := s.episode.Size()
 		if len(actions) != n+1 || int(actions[n]) > len(cluster.Rules) {
 			return fmt.Errorf("round %d: %d actions for %d nodes; were other profiles in use?", round, len(actions)-1, n)
 		}
@@ -206,9 +206,9 @@ func (s *stream) replay(sampler *Sampler, c checkpointStream) error {
 			s.actions[i] = int(a)
 		}
 		if rule := int(actions[n]) - 1; rule >= 0 {
-			s.env.SetRule(rule)
+			s.episode.SetRule(rule)
 		}
-		if _, err := s.env.Step(s.actions); err != nil {
+		if _, err := s.episode.Step(s.actions); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/episode"
 )
 
 // ownReturn is the mean own reward per round and node of trained, or of random actions
@@ -39,7 +40,7 @@ func ownReturn(t *testing.T, trained *agent.Trained, seed uint64) float64 {
 			t.Fatal(err)
 		}
 		config.Weights = agenttest.Speed
-		e, err := env.New(config)
+		e, err := episode.New(config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +49,7 @@ func ownReturn(t *testing.T, trained *agent.Trained, seed uint64) float64 {
 			t.Fatal(err)
 		}
 		actions := make([]int, e.Size())
-		for step.Kind != env.Last {
+		for step.Kind != episode.Last {
 			if actor != nil {
 				rows = e.Rows(rows)
 				q = actor.Q(q, rows)

@@ -6,11 +6,12 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/episode"
 )
 
 // roundTrainer learns what the moving averages of the rules' values miss. Its network
 // decides once a round; its actions are the rules, and the reward of a rule is its value,
-// as played out in a copy of the episode, minus its average (env.Step.Rules). A judged
+// as played out in a copy of the episode, minus its average (episode.Step.Rules). A judged
 // round teaches several rules at once, drawn at random.
 type roundTrainer struct {
 	replay    *ddqn.Replay
@@ -41,19 +42,19 @@ func (r *roundTrainer) init(config Config) error {
 // rule chooses the round's rule in a stream where it is free, and records the observation.
 func (t *Trainer) rule(s *stream, random float64) {
 	s.judged = s.judged[:0]
-	allowed := s.env.Allowed()
+	allowed := s.episode.Allowed()
 	if len(allowed) == 0 {
 		return
 	}
-	s.row = s.env.RoundRow(s.row)
+	s.row = s.episode.RoundRow(s.row)
 	widen(t.rounds.low, t.rounds.high, s.row)
 	s.values = t.rounds.actor.Q(s.values, s.row)
-	s.rule = s.env.BestRule(s.values)
+	s.rule = s.episode.BestRule(s.values)
 	if t.rng.Float64() < max(roundExplore, random) {
 		s.rule = allowed[t.rng.IntN(len(allowed))]
 	}
-	s.env.SetRule(s.rule)
-	if t.rng.Float64() >= askNodes/float64(s.env.Size()) {
+	s.episode.SetRule(s.rule)
+	if t.rng.Float64() >= askNodes/float64(s.episode.Size()) {
 		return
 	}
 	p := ddqn.Step{Kind: ddqn.First, Actions: make([]int, trainGroup), Weights: weights32(s.weights)}
@@ -61,13 +62,13 @@ func (t *Trainer) rule(s *stream, random float64) {
 		p.Actions[k] = t.rng.IntN(len(cluster.Rules))
 		p.Rows = append(p.Rows, s.row...)
 	}
-	s.env.Ask(p.Actions)
+	s.episode.Ask(p.Actions)
 	s.judged = append(s.judged, p)
 }
 
 // judge records the values of the rules asked for. Each such round is an episode of its
 // own: the reward includes what a rule leaves to later rounds.
-func (s *stream) judge(step env.Step) {
+func (s *stream) judge(step episode.Step) {
 	if len(s.judged) == 0 {
 		return
 	}

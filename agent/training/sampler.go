@@ -8,6 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/episode"
 )
 
 // Sampler draws the clusters and conditions that training sees: workloads and devices
@@ -50,20 +51,20 @@ func NewSampler(catalogue *profile.Catalogue) (*Sampler, error) {
 
 // Episode draws an episode of so many rounds. The error wraps cluster.ErrCapacity if none of
 // many drawn clusters can hold its global batch.
-func (s *Sampler) Episode(rng *rand.Rand, rounds int) (env.Config, error) {
+func (s *Sampler) Episode(rng *rand.Rand, rounds int) (episode.Config, error) {
 	var err error
 	for range 1000 {
 		c := s.cluster(rng)
 		if err = c.CheckCapacity(nil); err != nil {
 			continue
 		}
-		e := env.Config{Cluster: c, Conditions: conditions(rng), Seed: rng.Uint64(), Rounds: rounds, Weights: weights(rng)}
+		e := episode.Config{Cluster: c, Conditions: conditions(rng), Seed: rng.Uint64(), Rounds: rounds, Weights: weights(rng)}
 		if s.speedOnly {
 			e.Weights = [env.Objectives]float64{1}
 		}
 		return e, nil
 	}
-	return env.Config{}, fmt.Errorf("training: no training cluster: %w", err)
+	return episode.Config{}, fmt.Errorf("training: no training cluster: %w", err)
 }
 
 func (s *Sampler) cluster(rng *rand.Rand) *cluster.Cluster {

@@ -6,11 +6,12 @@ import (
 
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/episode"
 )
 
 // stream is one environment of a training run and the nodes followed in it.
 type stream struct {
-	env     *env.Env
+	episode *episode.Episode
 	weights [env.Objectives]float64
 	follow  []int // nodes whose rows go into the replay
 	rows    []float32
@@ -46,7 +47,7 @@ func (s *stream) draw(sampler *Sampler, rng *rand.Rand) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	e, err := env.New(config)
+	e, err := episode.New(config)
 	if err != nil {
 		return false, err
 	}
@@ -54,12 +55,12 @@ func (s *stream) draw(sampler *Sampler, rng *rand.Rand) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	s.env, s.weights = e, config.Weights
+	s.episode, s.weights = e, config.Weights
 	s.follow = rng.Perm(e.Size())
 	s.follow = s.follow[:min(len(s.follow), trainGroup)]
 	s.actions = make([]int, e.Size())
 	s.played, s.judged, s.rule = s.played[:0], s.judged[:0], -1
-	return first.Kind != env.Last, nil
+	return first.Kind != episode.Last, nil
 }
 
 // act chooses the actions of stream k. Of the followed nodes only one for every 24 nodes of
@@ -104,7 +105,7 @@ func (s *stream) note() {
 
 // earn records the outcome of the step. It returns the sum of the followed nodes' own speed
 // rewards.
-func (s *stream) earn(step env.Step, own, team float64) float64 {
+func (s *stream) earn(step episode.Step, own, team float64) float64 {
 	sum, p := 0.0, &s.played[0]
 	for k, i := range s.follow {
 		for o := range env.Objectives {
@@ -113,8 +114,8 @@ func (s *stream) earn(step env.Step, own, team float64) float64 {
 		sum += float64(step.Nodes[i*env.Objectives])
 	}
 	s.judge(step)
-	if step.Kind == env.Last {
-		s.rows = s.env.Rows(s.rows)
+	if step.Kind == episode.Last {
+		s.rows = s.episode.Rows(s.rows)
 		last := s.observe(ddqn.Last)
 		last.Terminal = step.Terminal
 		s.played = append(s.played, last)
@@ -125,7 +126,7 @@ func (s *stream) earn(step env.Step, own, team float64) float64 {
 // observe copies the followed nodes' rows into a replay step.
 func (s *stream) observe(kind ddqn.Kind) ddqn.Step {
 	p := ddqn.Step{Kind: kind, Rows: make([]float32, trainGroup*env.Features), Live: make([]bool, trainGroup)}
-	present := s.env.Live()
+	present := s.episode.Live()
 	for k, i := range s.follow {
 		copy(p.Rows[k*env.Features:], s.rows[i*env.Features:(i+1)*env.Features])
 		p.Live[k] = present[i]

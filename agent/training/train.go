@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/episode"
 )
 
 // Config says how a policy is trained; agent.TrainConfig describes its fields, and a
@@ -260,17 +261,17 @@ func (t *Trainer) learn() (stats ddqn.Stats, err error) {
 
 // play takes one step in every environment.
 func (t *Trainer) play(random float64) error {
-	envs, actions := make([]*env.Env, len(t.streams)), make([][]int, len(t.streams))
+	envs, actions := make([]*episode.Episode, len(t.streams)), make([][]int, len(t.streams))
 	for k, s := range t.streams {
 		t.rule(s, random)
-		s.rows = s.env.Rows(s.rows)
+		s.rows = s.episode.Rows(s.rows)
 		widen(t.low, t.high, s.rows)
 		s.q = t.actor.Q(s.q, s.rows)
 		t.act(s, k, random)
 		s.note()
-		envs[k], actions[k] = s.env, s.actions
+		envs[k], actions[k] = s.episode, s.actions
 	}
-	steps, err := env.StepAll(envs, actions)
+	steps, err := episode.StepAll(envs, actions)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/episode"
 )
 
 // Two nodes of different speed, which start even: a short run must learn to leave that,
@@ -34,8 +34,8 @@ func TestLearnsTwoNodes(t *testing.T) {
 	}
 	config := config{Seed: 1, Steps: 6000, Envs: 16, Updates: 2, Gamma: 0.5, Hidden: []int{16}, Reward: "even", Team: 1}
 	learn := func() *ddqn.Network {
-		net, err := train(context.Background(), config, func(rng *rand.Rand, rounds int) (env.Config, error) {
-			return env.Config{Cluster: c, Conditions: conditions, Seed: rng.Uint64(), Rounds: rounds}, nil
+		net, err := train(context.Background(), config, func(rng *rand.Rand, rounds int) (episode.Config, error) {
+			return episode.Config{Cluster: c, Conditions: conditions, Seed: rng.Uint64(), Rounds: rounds}, nil
 		}, func(int, int) {})
 		if err != nil {
 			t.Fatal(err)

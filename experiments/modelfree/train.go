@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
-	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/episode"
 )
 
 // config is a training run. The defaults are training.Config's, so that the budget is
@@ -41,7 +41,7 @@ const (
 )
 
 // drawer draws an episode, as training.Sampler does.
-type drawer func(rng *rand.Rand, rounds int) (env.Config, error)
+type drawer func(rng *rand.Rand, rounds int) (episode.Config, error)
 
 type trainer struct {
 	config

@@ -1,4 +1,4 @@
-package env
+package episode
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/internal/envtest"
 )
 
 // widest is what no entry of a row exceeds in absolute value. The widest are the mean
@@ -24,7 +26,7 @@ type moment struct {
 
 // conform holds what every environment must keep to. create gives environments of one
 // configuration; the actions are random, of a seed.
-func conform(t *testing.T, create func() *Env) {
+func conform(t *testing.T, create func() *Episode) {
 	t.Helper()
 	e := create()
 	if _, err := e.Step(make([]int, e.Size())); !errors.Is(err, ErrOver) {
@@ -55,7 +57,7 @@ func differ(a, b []moment) int {
 }
 
 // play runs an episode to its end and checks every step.
-func play(t *testing.T, e *Env) []moment {
+func play(t *testing.T, e *Episode) []moment {
 	t.Helper()
 	s, err := e.Reset()
 	if err != nil {
@@ -64,7 +66,7 @@ func play(t *testing.T, e *Env) []moment {
 	if s.Kind != First && !(s.Kind == Last && s.Terminal) {
 		t.Fatalf("Reset gives kind %d, terminal %v", s.Kind, s.Terminal)
 	}
-	if s.Reward != [Objectives]float64{} || slices.ContainsFunc(s.Nodes, func(v float32) bool { return v != 0 }) {
+	if s.Reward != [env.Objectives]float64{} || slices.ContainsFunc(s.Nodes, func(v float32) bool { return v != 0 }) {
 		t.Fatalf("the first step carries a reward: %v", s.Reward)
 	}
 	moments := []moment{look(t, e, s)}
@@ -76,7 +78,7 @@ func play(t *testing.T, e *Env) []moment {
 		}
 		live := slices.Clone(e.Live())
 		for i := range actions {
-			actions[i] = rng.IntN(len(Actions))
+			actions[i] = rng.IntN(len(env.Actions))
 		}
 		if s, err = e.Step(actions); err != nil {
 			t.Fatalf("step %d: %v", len(moments), err)
@@ -108,16 +110,16 @@ func play(t *testing.T, e *Env) []moment {
 }
 
 // look checks one step and copies what it shows.
-func look(t *testing.T, e *Env, s Step) moment {
+func look(t *testing.T, e *Episode, s Step) moment {
 	t.Helper()
 	m := moment{Step: s, Rows: e.Rows(nil), Live: slices.Clone(e.Live())}
 	m.Step.Nodes = slices.Clone(s.Nodes)
-	if len(m.Rows) != e.Size()*Features || len(m.Live) != e.Size() || len(s.Nodes) != e.Size()*Objectives {
+	if len(m.Rows) != e.Size()*env.Features || len(m.Live) != e.Size() || len(s.Nodes) != e.Size()*env.Objectives {
 		t.Fatalf("%d nodes: %d values of rows, %d of live, %d of rewards", e.Size(), len(m.Rows), len(m.Live), len(s.Nodes))
 	}
 	for i, v := range m.Rows {
 		if !(math.Abs(float64(v)) <= widest) {
-			t.Fatalf("node %d, feature %d is %v", i/Features, i%Features, v)
+			t.Fatalf("node %d, feature %d is %v", i/env.Features, i%env.Features, v)
 		}
 	}
 	if s.Terminal && s.Kind != Last {
@@ -133,21 +135,21 @@ func look(t *testing.T, e *Env, s Step) moment {
 		t.Fatalf("team reward %v", r)
 	}
 	for i, v := range s.Nodes {
-		least := [Objectives]float32{-worst, -worst, -1, -worst}[i%Objectives]
+		least := [env.Objectives]float32{-worst, -worst, -1, -worst}[i%env.Objectives]
 		if !(v >= least && v <= 0) {
-			t.Fatalf("node %d, objective %d: reward %v", i/Objectives, i%Objectives, v)
+			t.Fatalf("node %d, objective %d: reward %v", i/env.Objectives, i%env.Objectives, v)
 		}
 	}
 	return m
 }
 
 // refuse checks that bad actions change nothing.
-func refuse(t *testing.T, e *Env) {
+func refuse(t *testing.T, e *Episode) {
 	t.Helper()
 	before := e.Rows(nil)
 	n := e.Size()
 	low, high := make([]int, n), make([]int, n)
-	low[n-1], high[n-1] = -1, len(Actions)
+	low[n-1], high[n-1] = -1, len(env.Actions)
 	for _, bad := range [][]int{nil, make([]int, n-1), make([]int, n+1), low, high} {
 		if _, err := e.Step(bad); err == nil || errors.Is(err, ErrOver) {
 			t.Fatalf("actions %v: %v", bad, err)
@@ -165,43 +167,43 @@ func TestConform(t *testing.T) {
 	}
 	var setups []setup
 	add := func(name string, c *cluster.Cluster, conditions cluster.Conditions, rounds int) {
-		setups = append(setups, setup{name, Config{Cluster: c, Conditions: conditions, Seed: 11, Rounds: rounds, Weights: [Objectives]float64{0.5, 0.3, 0.2}}})
+		setups = append(setups, setup{name, Config{Cluster: c, Conditions: conditions, Seed: 11, Rounds: rounds, Weights: [env.Objectives]float64{0.5, 0.3, 0.2}}})
 	}
 	for _, name := range cluster.Presets() {
-		add(name+"/2", mixed(t, 2), preset(t, name), 60)
-		add(name+"/16", mixed(t, 16), preset(t, name), 120)
-		quorum := mixed(t, 16)
+		add(name+"/2", envtest.Mixed(t, 2), envtest.Preset(t, name), 60)
+		add(name+"/16", envtest.Mixed(t, 16), envtest.Preset(t, name), 120)
+		quorum := envtest.Mixed(t, 16)
 		quorum.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.75}, GraceShare: 0.1}
-		add(name+"/quorum", quorum, preset(t, name), 80)
+		add(name+"/quorum", quorum, envtest.Preset(t, name), 80)
 	}
-	add("exact", mixed(t, 5), cluster.Conditions{}, 20)
-	add("shortest", mixed(t, 2), preset(t, "steady"), 2)
-	add("300", mixed(t, 300), preset(t, "bursts"), 25)
-	unknown := mixed(t, 8)
+	add("exact", envtest.Mixed(t, 5), cluster.Conditions{}, 20)
+	add("shortest", envtest.Mixed(t, 2), envtest.Preset(t, "steady"), 2)
+	add("300", envtest.Mixed(t, 300), envtest.Preset(t, "bursts"), 25)
+	unknown := envtest.Mixed(t, 8)
 	for i := range unknown.Nodes[:5] {
 		n := &unknown.Nodes[i]
 		n.Profile, n.Hidden.Profile = nil, n.Profile
 	}
-	add("unknown profiles", unknown, preset(t, "drift"), 100)
+	add("unknown profiles", unknown, envtest.Preset(t, "drift"), 100)
 	hurried := *unknown // so slow by their nameplates' guess that some are late at once
 	hurried.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.7}}
-	add("unknown profiles, late", &hurried, preset(t, "bursts"), 100)
-	tight := mixed(t, 6)
+	add("unknown profiles, late", &hurried, envtest.Preset(t, "bursts"), 100)
+	tight := envtest.Mixed(t, 6)
 	for i := range tight.Nodes {
 		tight.Nodes[i].Limit = 30 // five nodes of six hold the batch
 	}
-	stormy := preset(t, "steady")
+	stormy := envtest.Preset(t, "steady")
 	stormy.Failures = cluster.Failures{Rate: 0.05, Rounds: 20, Silent: 0.5}
 	add("terminal", tight, stormy, 500)
-	late := preset(t, "steady")
+	late := envtest.Preset(t, "steady")
 	late.Joins = cluster.Joins{Share: 0.5, Rounds: 10}
 	add("terminal at once", tight, late, 50)
-	stale := mixed(t, 8)
+	stale := envtest.Mixed(t, 8)
 	stale.Collect = cluster.Collect{Quorum: cluster.Quorum{Count: 5}, MaxStaleness: 900e6, Timeout: 3e9}
-	add("stale", stale, preset(t, "bursts"), 100)
+	add("stale", stale, envtest.Preset(t, "bursts"), 100)
 	for _, s := range setups {
 		t.Run(s.name, func(t *testing.T) {
-			conform(t, func() *Env {
+			conform(t, func() *Episode {
 				e, err := New(s.config)
 				if err != nil {
 					t.Fatal(err)
@@ -214,7 +216,7 @@ func TestConform(t *testing.T) {
 
 // The two setups that are meant to end early do, so that the suite covers it.
 func TestTerminalIsReached(t *testing.T) {
-	c := mixed(t, 2)
+	c := envtest.Mixed(t, 2)
 	c.Nodes[0].Limit, c.Nodes[1].Limit = 40, 40 // neither holds the 48 alone
 	for name, conditions := range map[string]cluster.Conditions{
 		"failure": {Failures: cluster.Failures{Rate: 0.2, Rounds: 5}},
@@ -235,7 +237,7 @@ func TestTerminalIsReached(t *testing.T) {
 // With every rate known and nothing random, no round beats the state oracle, and a
 // round by the profiles alone is as good.
 func TestProgressOfAnExactCluster(t *testing.T) {
-	e, err := New(Config{Cluster: mixed(t, 6), Conditions: cluster.Conditions{}, Seed: 1, Rounds: 30})
+	e, err := New(Config{Cluster: envtest.Mixed(t, 6), Conditions: cluster.Conditions{}, Seed: 1, Rounds: 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +260,7 @@ func TestProgressOfAnExactCluster(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	good := Config{Cluster: mixed(t, 2), Conditions: preset(t, "steady"), Rounds: 2}
+	good := Config{Cluster: envtest.Mixed(t, 2), Conditions: envtest.Preset(t, "steady"), Rounds: 2}
 	if _, err := New(good); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package env
+package episode
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/env"
 )
 
 // Kind types a step, as in dm_env.
@@ -27,14 +28,14 @@ type Step struct {
 	// idle share of node time), freshness (minus the share of accepted samples that were
 	// computed on an older model), energy (1 - joules per counted sample over the state
 	// oracle's; 0 where no node's power is known).
-	Reward [Objectives]float64
+	Reward [env.Objectives]float64
 	// Nodes holds every node's own reward, by objective, row-major; valid until the next
 	// step. Speed, waiting and energy ask the same of a node, a parameter that fits
 	// (ownReward); freshness asks that what it delivers is fresh.
 	Nodes []float32
 	// Rules holds, for every rule that Ask named, by objective, what it would have been
 	// worth above the rule that the moving averages prefer, less what they said of it, in
-	// units of 1/RoundScale; valid until the next step.
+	// units of 1/env.RoundScale; valid until the next step.
 	Rules []float32
 }
 
@@ -43,24 +44,24 @@ type Config struct {
 	Cluster    *cluster.Cluster
 	Conditions cluster.Conditions
 	Seed       uint64
-	Rounds     int                 // time limit, >= 2
-	Weights    [Objectives]float64 // shown to the agent
+	Rounds     int                     // time limit, >= 2
+	Weights    [env.Objectives]float64 // shown to the agent
 }
 
-// Env is one episode of a simulated cluster under the agent's control. It is used by
+// Episode is one episode of a simulated cluster under the agent's control. It is used by
 // one goroutine at a time.
-type Env struct {
+type Episode struct {
 	config      Config
 	known       *cluster.Cluster // with the profiles that the simulator runs
 	sim         *sim.Simulator
-	tracker     *Tracker
+	tracker     *env.Tracker
 	allowed     []int // rules; none: fixed
 	collect     cluster.Collect
 	asked       []int
 	ahead       *ahead
 	work        []cluster.Delivery
 	outcomes    cluster.Outcomes
-	values      [][Objectives]float64
+	values      [][env.Objectives]float64
 	rules       []float32
 	alloc       cluster.Allocator
 	oracle      cluster.Allocator
@@ -77,69 +78,69 @@ type Env struct {
 }
 
 // ErrOver says that the episode has ended, or not begun.
-var ErrOver = errors.New("env: no episode is under way; call Reset")
+var ErrOver = errors.New("episode: none is under way; call Reset")
 
 // New prepares an episode; Reset begins it.
-func New(config Config) (*Env, error) {
+func New(config Config) (*Episode, error) {
 	if config.Rounds < 2 {
-		return nil, fmt.Errorf("env: %d rounds; an episode needs at least 2", config.Rounds)
+		return nil, fmt.Errorf("episode: %d rounds; an episode needs at least 2", config.Rounds)
 	}
 	if err := config.Conditions.Validate(); err != nil {
-		return nil, fmt.Errorf("env: %w", err)
+		return nil, fmt.Errorf("episode: %w", err)
 	}
 	n := len(config.Cluster.Nodes)
-	e := &Env{
+	e := &Episode{
 		config: config, known: config.Cluster.Revealed(), over: true,
 		perf: make([]cluster.Performance, n), ready: make([]cluster.Performance, n), oraclePerf: make([]cluster.Performance, n),
-		before: make([]float64, n), sizes: make([]int, n), oracleSizes: make([]int, n), nodes: make([]float32, n*Objectives),
+		before: make([]float64, n), sizes: make([]int, n), oracleSizes: make([]int, n), nodes: make([]float32, n*env.Objectives),
 	}
 	e.truthBase = e.known.Nominal()
 	if e.allowed = config.Cluster.Choices.Rules(); len(e.allowed) > 0 {
-		e.values = make([][Objectives]float64, len(cluster.Rules))
+		e.values = make([][env.Objectives]float64, len(cluster.Rules))
 		e.ahead = newAhead(config.Cluster)
 	}
 	return e, nil
 }
 
 // Size is the number of nodes, and so of rows and actions.
-func (e *Env) Size() int { return len(e.perf) }
+func (e *Episode) Size() int { return len(e.perf) }
 
-// Rows writes the observation, one row of Features per node, into dst.
-func (e *Env) Rows(dst []float32) []float32 { return e.tracker.Rows(dst, e.config.Weights) }
+// Rows writes the observation, one row of env.Features per node, into dst.
+func (e *Episode) Rows(dst []float32) []float32 { return e.tracker.Rows(dst, e.config.Weights) }
 
 // Allowed are the rules, indices into cluster.Rules, among which the round's may be
 // chosen; none where it is fixed.
-func (e *Env) Allowed() []int { return e.allowed }
+func (e *Episode) Allowed() []int { return e.allowed }
 
 // RoundRow writes the observation for the round's rule into dst.
-func (e *Env) RoundRow(dst []float32) []float32 { return e.tracker.RoundRow(dst, e.config.Weights) }
+func (e *Episode) RoundRow(dst []float32) []float32 { return e.tracker.RoundRow(dst, e.config.Weights) }
 
 // BestRule is the allowed rule with the highest corrected value under the episode's weights.
-func (e *Env) BestRule(corrections []float32) int {
+func (e *Episode) BestRule(corrections []float32) int {
 	return e.tracker.BestRule(e.allowed, e.config.Weights, corrections)
 }
 
 // SetRule sets the rule of the coming rounds, an index into cluster.Rules. The nodes'
 // rows show it, so it comes before Rows.
-func (e *Env) SetRule(rule int) { e.collectBy(cluster.Rules[rule].Apply(e.config.Cluster.Collect)) }
+func (e *Episode) SetRule(rule int) { e.collectBy(cluster.Rules[rule].Apply(e.config.Cluster.Collect)) }
 
-func (e *Env) collectBy(c cluster.Collect) {
+func (e *Episode) collectBy(c cluster.Collect) {
 	e.collect = c
 	e.tracker.SetRule(c, count(e.sim.Present()))
 }
 
 // Ask has the next step judge the given rules, indices into cluster.Rules.
-func (e *Env) Ask(rules []int) { e.asked = append(e.asked[:0], rules...) }
+func (e *Episode) Ask(rules []int) { e.asked = append(e.asked[:0], rules...) }
 
 // Live says which nodes take part in the next round; valid until the next step.
-func (e *Env) Live() []bool { return e.sim.Present() }
+func (e *Episode) Live() []bool { return e.sim.Present() }
 
 // Reset begins the episode anew, from the same seed, with a round sized by the
 // profiles alone. Where the nodes that are there cannot hold the global batch, the
 // step is Last and Terminal at once.
-func (e *Env) Reset() (Step, error) {
+func (e *Episode) Reset() (Step, error) {
 	e.sim = sim.New(e.config.Cluster, e.config.Conditions, e.config.Seed)
-	e.tracker = NewTracker(e.config.Cluster)
+	e.tracker = env.NewTracker(e.config.Cluster)
 	e.rounds, e.over = 0, false
 	e.collectBy(e.config.Cluster.Collect)
 	copy(e.perf, e.config.Cluster.Nominal())
@@ -149,23 +150,23 @@ func (e *Env) Reset() (Step, error) {
 		return s, err
 	}
 	if !s.Terminal {
-		s.Kind, s.Reward = First, [Objectives]float64{}
+		s.Kind, s.Reward = First, [env.Objectives]float64{}
 		clear(e.nodes) // nobody has chosen anything yet
 	}
 	return s, nil
 }
 
-// Step applies one action per node, an index into Actions, and runs a round.
-func (e *Env) Step(actions []int) (Step, error) {
+// Step applies one action per node, an index into env.Actions, and runs a round.
+func (e *Episode) Step(actions []int) (Step, error) {
 	if e.over {
 		return Step{}, ErrOver
 	}
 	if len(actions) != e.Size() {
-		return Step{}, fmt.Errorf("env: %d actions for %d nodes", len(actions), e.Size())
+		return Step{}, fmt.Errorf("episode: %d actions for %d nodes", len(actions), e.Size())
 	}
 	for i, a := range actions {
-		if a < 0 || a >= len(Actions) {
-			return Step{}, fmt.Errorf("env: node %d: action %d outside 0..%d", i, a, len(Actions)-1)
+		if a < 0 || a >= len(env.Actions) {
+			return Step{}, fmt.Errorf("episode: node %d: action %d outside 0..%d", i, a, len(env.Actions)-1)
 		}
 	}
 	e.tracker.Apply(actions, e.perf)
@@ -173,7 +174,7 @@ func (e *Env) Step(actions []int) (Step, error) {
 }
 
 // round allocates by the current parameters, runs the round and pays the rewards.
-func (e *Env) round() (Step, error) {
+func (e *Episode) round() (Step, error) {
 	present := e.sim.Present()
 	e.tracker.Occupy(e.perf, e.ready)
 	finish, err := e.alloc.Allocate(e.config.Cluster, present, e.ready, e.sizes)
@@ -183,32 +184,32 @@ func (e *Env) round() (Step, error) {
 		return Step{Kind: Last, Terminal: true, Nodes: e.nodes}, nil
 	}
 	if err != nil {
-		return Step{}, fmt.Errorf("env: %w", err)
+		return Step{}, fmt.Errorf("episode: %w", err)
 	}
 	e.tracker.Predict(finish)
 	truth := e.sim.Truth()
 	ideal, joules, err := e.ideal(truth)
 	if err != nil {
-		return Step{}, fmt.Errorf("env: %w", err)
+		return Step{}, fmt.Errorf("episode: %w", err)
 	}
-	stakes := newStakes(e.tracker.spread, &e.config.Conditions, len(e.perf), e.tracker.round.rule)
+	stakes := newStakes(e.tracker.Spread(), &e.config.Conditions, len(e.perf), e.tracker.Rule())
 	for i := range e.perf {
 		if present[i] {
-			e.nodes[i*Objectives] = float32(e.own(i, finish, &stakes, &truth))
+			e.nodes[i*env.Objectives] = float32(e.own(i, finish, &stakes, &truth))
 		}
 		e.before[i] = truth.Slowdown[i]
 	}
 	s := Step{Kind: Mid, Nodes: e.nodes}
 	if len(e.asked) > 0 {
 		if err := e.judge(); err != nil {
-			return Step{}, fmt.Errorf("env: %w", err)
+			return Step{}, fmt.Errorf("episode: %w", err)
 		}
 		s.Rules = e.rules
 		e.asked = e.asked[:0]
 	}
 	report, err := e.sim.Round(context.Background(), cluster.Plan{Sizes: e.sizes, Collect: e.collect})
 	if err != nil {
-		return Step{}, fmt.Errorf("env: %w", err)
+		return Step{}, fmt.Errorf("episode: %w", err)
 	}
 	e.pay(&s, report, ideal, joules)
 	e.tracker.Observe(report)
@@ -219,8 +220,8 @@ func (e *Env) round() (Step, error) {
 }
 
 // own is node i's own reward in a round that is predicted to take finish seconds.
-func (e *Env) own(i int, finish float64, stakes *stakes, truth *cluster.Truth) float64 {
-	if rule := e.tracker.round.rule; e.tracker.nodes[i].late && rule.Quorum < 1 {
+func (e *Episode) own(i int, finish float64, stakes *stakes, truth *cluster.Truth) float64 {
+	if rule := e.tracker.Rule(); e.tracker.Late(i) && rule.Quorum < 1 {
 		node := &e.known.Nodes[i]
 		work := node.Finish(node.Slowed(e.truthBase[i], truth.Slowdown[i]), e.sizes[i])
 		return lateReward(1+lateSlack+rule.Grace, truth.Left[i]/finish, work/finish, truth.Noise[i])
@@ -230,14 +231,14 @@ func (e *Env) own(i int, finish float64, stakes *stakes, truth *cluster.Truth) f
 
 // ratio is the predicted over the true time in which node i finishes its share, at a true
 // slowdown.
-func (e *Env) ratio(i int, slowdown float64) float64 {
+func (e *Episode) ratio(i int, slowdown float64) float64 {
 	predicted := e.config.Cluster.Nodes[i].Finish(e.ready[i], e.sizes[i])
 	node := &e.known.Nodes[i]
 	return predicted / (node.Finish(node.Slowed(e.truthBase[i], slowdown), e.sizes[i]) + e.sim.Truth().Left[i])
 }
 
 // pay fills in the rewards that the round's report decides.
-func (e *Env) pay(s *Step, report *cluster.Report, ideal, joules float64) {
+func (e *Episode) pay(s *Step, report *cluster.Report, ideal, joules float64) {
 	wait := max(report.Wait.Seconds(), 1e-9)
 	idle, taking, aged, drawn := 0.0, 0.0, 0.0, 0.0
 	for i := range report.Nodes {
@@ -252,9 +253,9 @@ func (e *Env) pay(s *Step, report *cluster.Report, ideal, joules float64) {
 				old = float64(r.Aged) / float64(r.Samples)
 			}
 		}
-		e.nodes[i*Objectives+1] = e.nodes[i*Objectives]
-		e.nodes[i*Objectives+2] = float32(-old)
-		e.nodes[i*Objectives+3] = e.nodes[i*Objectives]
+		e.nodes[i*env.Objectives+1] = e.nodes[i*env.Objectives]
+		e.nodes[i*env.Objectives+2] = float32(-old)
+		e.nodes[i*env.Objectives+3] = e.nodes[i*env.Objectives]
 	}
 	accepted := float64(report.Accepted)
 	s.Reward[0] = ideal/wait*report.Counted/float64(e.config.Cluster.GlobalBatch) - 1

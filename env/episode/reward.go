@@ -1,9 +1,10 @@
-package env
+package episode
 
 import (
 	"math"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/env"
 )
 
 // The shape of a node's own reward; docs/decisions/0003-reward.md tells how it was
@@ -32,15 +33,12 @@ func newStakes(spread float64, c *cluster.Conditions, nodes int, rule cluster.Ru
 		return stakes{room: spread * min(0.3+1.5*rule.Grace, 0.82)}
 	}
 	spikes := c.Spikes.Rate * float64(nodes)
-	s := stakes{room: 0.82 * spread * hidden(spikes), nodes: float64(nodes)}
+	s := stakes{room: 0.82 * spread * env.Hidden(spikes), nodes: float64(nodes)}
 	if spikes > 1 { // the largest of so many exponential numbers
 		s.beyond = c.Spikes.Least + c.Spikes.More*(math.Log(spikes)+0.577)
 	}
 	return s
 }
-
-// hidden is the share of the best room that is left where a round holds so many spikes.
-func hidden(spikes float64) float64 { return 1 / (1 + 0.07*spikes*spikes) }
 
 // ownReward is what a node earned by its parameter, at most 0: minus the expected loss
 // of goodput that the parameter causes against the best one, in shares of a node. A
@@ -100,7 +98,7 @@ func density(t float64) float64 { return math.Exp(-t*t/2) / math.Sqrt(2*math.Pi)
 
 // ideal is the finish time of the round if every true rate had been known, the state
 // oracle's without noise, and the joules per sample that go with it.
-func (e *Env) ideal(truth cluster.Truth) (finish, joules float64, err error) {
+func (e *Episode) ideal(truth cluster.Truth) (finish, joules float64, err error) {
 	for i := range e.perf {
 		e.oraclePerf[i] = e.truthBase[i]
 		e.oraclePerf[i].PerSample *= truth.Slowdown[i]

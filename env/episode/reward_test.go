@@ -1,4 +1,4 @@
-package env
+package episode
 
 import (
 	"math"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/internal/envtest"
 )
 
 func TestOwnReward(t *testing.T) {
@@ -92,7 +94,7 @@ func TestOwnRewardsOptimum(t *testing.T) {
 func TestStakesBehindSpikes(t *testing.T) {
 	c := cluster.Conditions{Spikes: cluster.Spikes{Rate: 0.03, Least: 0.1, More: 0.2}}
 	for _, nodes := range []int{64, 512, 10_000} {
-		s := newStakes(spread(nodes), &c, nodes, cluster.Rule{Quorum: 1})
+		s := newStakes(spread(t, nodes), &c, nodes, cluster.Rule{Quorum: 1})
 		largest, rng := 0.0, rand.New(rand.NewPCG(41, 42))
 		for range 200 {
 			most := 0.0
@@ -114,7 +116,7 @@ func TestStakesBehindSpikes(t *testing.T) {
 			}
 		}
 	}
-	if s := newStakes(spread(64), &cluster.Conditions{}, 64, cluster.Rule{Quorum: 1}); s.beyond != 0 {
+	if s := newStakes(spread(t, 64), &cluster.Conditions{}, 64, cluster.Rule{Quorum: 1}); s.beyond != 0 {
 		t.Errorf("without spikes everybody hides until %v", s.beyond)
 	}
 }
@@ -149,7 +151,7 @@ func fleetTime(c *cluster.Conditions, fleets [][]float64, m float64) float64 {
 // brute-force search, with few spikes and with many.
 func TestNoiseRoomIsNearTheBest(t *testing.T) {
 	for _, rate := range []float64{0, 0.035, 0.1} {
-		c := preset(t, "steady")
+		c := envtest.Preset(t, "steady")
 		c.Spikes.Rate = rate
 		rng := rand.New(rand.NewPCG(31, 32))
 		fleets := make([][]float64, 150)
@@ -165,23 +167,14 @@ func TestNoiseRoomIsNearTheBest(t *testing.T) {
 				best, at = time, m
 			}
 		}
-		room := newStakes(spread(16), &c, 16, cluster.Rule{Quorum: 1}).room
+		room := newStakes(spread(t, 16), &c, 16, cluster.Rule{Quorum: 1}).room
 		if got := fleetTime(&c, fleets, room); got > best*1.0015 {
 			t.Errorf("spike rate %v: room %.2f takes %.4f, room %.2f takes %.4f", rate, room, got, at, best)
 		}
 	}
 }
 
-func TestSpread(t *testing.T) {
-	last := 0.0
-	for _, n := range []int{3, 16, 100, 1000, 100_000} {
-		s := spread(n)
-		if !(s > last) || math.Abs(above(s)*float64(n)-1) > 1e-9 {
-			t.Errorf("%d nodes: spread %v, tail %v", n, s, above(s))
-		}
-		last = s
-	}
-	if spread(1) != spread(3) || spread(2) != spread(3) {
-		t.Error("two nodes have no spread of their own")
-	}
+// spread is a tracker's for so many nodes.
+func spread(t *testing.T, nodes int) float64 {
+	return env.NewTracker(envtest.Mixed(t, nodes)).Spread()
 }

@@ -1,4 +1,4 @@
-package env
+package episode
 
 import (
 	"errors"
@@ -6,13 +6,16 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/env/internal/envtest"
 )
 
 func TestStepAllEqualsOneByOne(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	build := func() (envs []*Env, actions [][]int) {
+	build := func() (envs []*Episode, actions [][]int) {
 		for seed := range uint64(7) {
-			e, err := New(Config{Cluster: mixed(t, 4+int(seed)), Conditions: preset(t, "bursts"), Seed: seed, Rounds: 50})
+			e, err := New(Config{Cluster: envtest.Mixed(t, 4+int(seed)), Conditions: envtest.Preset(t, "bursts"), Seed: seed, Rounds: 50})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -29,7 +32,7 @@ func TestStepAllEqualsOneByOne(t *testing.T) {
 	for round := range 20 {
 		for k := range actions {
 			for i := range actions[k] {
-				actions[k][i] = (round + 3*k + i) % len(Actions)
+				actions[k][i] = (round + 3*k + i) % len(env.Actions)
 			}
 		}
 		steps, err := StepAll(together, actions)

@@ -1,4 +1,4 @@
-package env
+package episode
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/env"
 )
 
 // horizon of a look ahead, in rounds: until then a late node has caught up.
@@ -15,7 +16,7 @@ const aheadRounds = 4
 type ahead struct {
 	cluster cluster.Cluster // with a fixed rule: the copy need not judge rules itself
 	sim     sim.Simulator
-	tracker *Tracker
+	tracker *env.Tracker
 	alloc   cluster.Allocator
 	actions []int
 	sizes   []int
@@ -27,24 +28,24 @@ func newAhead(c *cluster.Cluster) *ahead {
 	n := len(c.Nodes)
 	a := &ahead{cluster: *c, actions: make([]int, n), sizes: make([]int, n), perf: make([]cluster.Performance, n), ready: make([]cluster.Performance, n)}
 	a.cluster.Choices = cluster.Choices{}
-	a.tracker = NewTracker(&a.cluster)
+	a.tracker = env.NewTracker(&a.cluster)
 	return a
 }
 
 // judge says what the rules asked for would be worth in the round about to run. Speed is
 // played out: a copy of the episode runs this round under the rule and some more under
 // the preferred one, with the same noise for all, so that a difference is the rule's.
-func (e *Env) judge() error {
-	preferred := e.tracker.BestRule(e.allowed, [Objectives]float64{1}, nil)
+func (e *Episode) judge() error {
+	preferred := e.tracker.BestRule(e.allowed, [env.Objectives]float64{1}, nil)
 	e.work = e.sim.Deliveries(e.work[:0], e.sizes)
 	e.outcomes.Set(e.work)
 	batch := float64(e.config.Cluster.GlobalBatch)
-	Values(e.values, &e.outcomes, float64(len(e.work)), batch, e.sim.Scale(), e.tracker.round.rate)
+	env.Values(e.values, &e.outcomes, float64(len(e.work)), batch, e.sim.Scale(), e.tracker.Rate())
 	base, err := e.playOut(preferred, preferred)
 	if err != nil {
 		return err
 	}
-	means := e.tracker.round.means
+	means := e.tracker.Means()
 	e.rules = e.rules[:0]
 	for _, rule := range e.asked {
 		value := e.values[rule]
@@ -57,7 +58,7 @@ func (e *Env) judge() error {
 				reference = base
 			}
 			above := value[o] - reference - (means[rule][o] - means[preferred][o])
-			e.rules = append(e.rules, float32(RoundScale*clip(above, 1)))
+			e.rules = append(e.rules, float32(env.RoundScale*min(max(above, -1), 1)))
 		}
 	}
 	return nil
@@ -65,10 +66,10 @@ func (e *Env) judge() error {
 
 // playOut is the progress, less what the time is worth, of this round under a rule and
 // of the rounds after it under another.
-func (e *Env) playOut(rule, after int) (float64, error) {
+func (e *Episode) playOut(rule, after int) (float64, error) {
 	a := e.ahead
 	a.sim.CopyFrom(e.sim)
-	a.tracker.copyFrom(e.tracker)
+	a.tracker.CopyFrom(e.tracker)
 	copy(a.sizes, e.sizes)
 	batch, value := float64(e.config.Cluster.GlobalBatch), 0.0
 	for round := range aheadRounds {
@@ -91,23 +92,11 @@ func (e *Env) playOut(rule, after int) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		worth, _ := progress(report.Counted, batch, scale)
-		value += worth - e.tracker.round.rate*report.Wait.Seconds()
+		worth, _ := env.Progress(report.Counted, batch, scale)
+		value += worth - e.tracker.Rate()*report.Wait.Seconds()
 		a.tracker.Observe(report)
 	}
 	return value, nil
-}
-
-// copyFrom makes t believe what o does, without o's judgement of rules.
-func (t *Tracker) copyFrom(o *Tracker) {
-	t.nodes = append(t.nodes[:0], o.nodes...)
-	for i := range t.nodes {
-		if f := t.nodes[i].fit; f != nil {
-			fit := *f
-			t.nodes[i].fit = &fit
-		}
-	}
-	t.fleet, t.rounds, t.round.rule = o.fleet, o.rounds, o.round.rule
 }
 
 func count(present []bool) int {

@@ -1,0 +1,126 @@
+package env
+
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// belief is a node's performance parameters and how certain they are.
+type belief struct {
+	base     cluster.Performance   // at slowdown 1
+	fit      *cluster.LeastSquares // where no profile is known
+	slowdown float64
+	variance float64 // of the slowdown, in units of one measurement's; the Kalman filter's P/R without drift
+	deviance float64 // mean absolute change between measurements, relative
+	level    float64 // long-run slowdown outside spells of slowness
+	levels   float64 // measurements in level
+	strange  int     // measurements in a row that do not fit level
+	left     float64 // seconds until older work that is under way is expected to be done
+}
+
+const (
+	priorDeviation = 0.03 // median step noise of variability/cnn_step_ms.csv
+	priorWeight    = 3    // measurements that the prior counts as
+	priorVariance  = 6    // of the profile's slowdown
+	devianceRate   = 0.01 // a node's noise changes slowly
+	jumpAt         = 4.0  // deviations
+	enough         = 8    // measurements after which a line that was fitted may judge new ones
+	patience       = 60   // rounds of another slowdown that become the level
+	normalAbs      = 0.7979 * math.Sqrt2
+)
+
+// newBelief is what the profile says, or the nameplate where none is known.
+func newBelief(base cluster.Performance, profiled bool) belief {
+	b := belief{base: base, slowdown: 1, level: 1, variance: priorVariance, deviance: priorDeviation * normalAbs}
+	if !profiled {
+		b.fit = cluster.NewLeastSquares(0.98)
+	}
+	return b
+}
+
+// deviation is the estimated relative sd of one measurement. Differences of
+// neighbours cancel drift, and absolute values dampen spikes.
+func (b *belief) deviation() float64 { return max(b.deviance/normalAbs, 5e-4) }
+
+// learnNoise takes in the relative change from one measurement to the next; so many came
+// before.
+func (b *belief) learnNoise(change, count float64) {
+	change = min(change, 3*b.deviance*(1+5/count))
+	b.deviance += max(devianceRate, 1/(count+priorWeight)) * (change - b.deviance)
+}
+
+// surprising says whether a residual is too large to be noise or doubt.
+func (b *belief) surprising(residual float64) bool {
+	return math.Abs(residual) > jumpAt*b.deviation()*math.Sqrt(1+b.variance)
+}
+
+// begin takes the first measurement of a node without a profile: the nameplate only
+// bridged the time until now.
+func (b *belief) begin(node *cluster.Node, r *cluster.NodeReport) {
+	b.fit.Add(float64(r.Size), r.Seconds)
+	b.base, _ = b.fit.Performance(node.Network)
+	b.slowdown = 1
+}
+
+// learn lets the line of a node whose profile is unknown follow a measurement at its
+// long-run level. A spell of slowness must not bend the line; it moves the slowdown.
+func (b *belief) learn(node *cluster.Node, s *seen) {
+	b.fit.Add(float64(s.size), node.Network+max(s.seconds-node.Network, 0.01*s.seconds)/b.level)
+	b.base, _ = b.fit.Performance(node.Network)
+	b.base.Overhead = max(b.base.Overhead, node.Network)
+	b.slowdown, b.variance = b.level, max(0.01, 1/s.count)
+}
+
+// remember keeps the long-run level by the newest of so many measurements: spells of
+// slowness leave it alone, unless they last so long that they have become the level.
+func (b *belief) remember(m, count float64) {
+	if b.levels == 0 {
+		b.level, b.levels = m, 1
+		return
+	}
+	if b.fit != nil && count <= enough {
+		return // the line itself is still moving
+	}
+	if math.Abs(m/b.level-1) > jumpAt*b.deviation()*math.Sqrt(1+1/b.levels) {
+		if b.strange++; b.strange > min(patience, 4*int(b.levels)) {
+			b.level, b.levels, b.strange = b.slowdown, 1, 0
+		}
+		return
+	}
+	b.strange = 0
+	b.levels++
+	b.level += max(0.02, 1/b.levels) * (m - b.level)
+}
+
+// guesses are what to believe of work that is overdue, by update: how much longer it will
+// take, and whether the node is slower (or was it noise, or a spike?).
+var guesses = [...]struct {
+	left   float64 // over the time so far
+	slower bool
+}{{0.04, false}, {0.12, false}, {0.25, false}, {0.1, true}, {0.4, true}, {1.2, true}, {0.12, false}}
+
+// await judges the work that is still under way: when it will be done, and what it says of
+// the node where it is overdue.
+func (b *belief) await(a *Action, s *seen, node *cluster.Node) {
+	b.left = 0
+	if s.busySize == 0 {
+		return
+	}
+	due := node.Finish(node.Slowed(b.base, b.slowdown), s.busySize)
+	switch {
+	case s.busy < due:
+		b.left = due - s.busy
+	case !s.late: // it has just been measured; its action was about that
+		b.left = guesses[0].left * s.busy
+	default:
+		g := guesses[a.guess]
+		b.left = g.left * s.busy
+		if g.slower || s.count == 0 { // nothing but the nameplate speaks against it
+			b.slowdown = node.Slowness(b.base, &cluster.NodeReport{Size: s.busySize, Seconds: s.busy + b.left})
+			b.variance = max(b.variance, 1)
+		} else if a.Trust == Return {
+			b.slowdown = b.level
+		}
+	}
+}

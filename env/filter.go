@@ -1,0 +1,55 @@
+package env
+
+// filter moves a node's belief toward its measurements, and follows how they differ from
+// it. The differences are the innovations of a Kalman filter.
+type filter struct {
+	gain     float64 // of the last update; 0: it moved nothing by a measurement
+	margin   float64 // safety margin for noise in force, in deviations
+	residual float64 // of the newest measurement, relative to the belief it met
+	average  float64 // moving average of the residuals, in deviations
+	product  float64 // moving average of residual times the one before, in variances
+	streak   int     // residuals in a row of one sign, signed
+	calm     int     // rounds since the last jump
+}
+
+const (
+	averageRate = 0.1
+	productRate = 0.05
+	quiet       = 0.25 // product of neighbouring residuals, in variances, below which nothing drifts
+)
+
+// innovate takes in the residual of a measurement of that deviation; jump says whether it
+// is too large to be noise.
+func (f *filter) innovate(residual, deviation float64, jump bool) {
+	before := f.residual
+	f.residual = residual
+	f.calm++
+	if jump {
+		f.calm = 0
+	}
+	z := clip(residual/deviation, 4)
+	f.average += averageRate * (z - f.average)
+	f.product += productRate * (z*clip(before/deviation, 4) - f.product)
+	switch {
+	case residual > 0:
+		f.streak = max(f.streak, 0) + 1
+	case residual < 0:
+		f.streak = min(f.streak, 0) - 1
+	}
+}
+
+// update moves the belief by an action. The variance is that of a Kalman filter which made
+// the same move.
+func (f *filter) update(a *Action, b *belief, s *seen) {
+	switch a.Trust {
+	case Filter:
+		before := b.variance + a.Drift
+		f.gain = before / (before + 1)
+		b.variance = f.gain
+	case Jump:
+		f.gain, b.variance = 1, 1
+	case Return:
+		b.slowdown, b.variance = b.level, max(0.01, 1/max(b.levels, 1))
+	}
+	b.slowdown += f.gain * (s.believable(f.gain, b.level) - b.slowdown)
+}

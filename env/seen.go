@@ -1,0 +1,52 @@
+package env
+
+import "github.com/evenkeel/evenkeel/cluster"
+
+// seen is what the last rounds showed of a node.
+type seen struct {
+	newest   [4]float64 // measured slowdowns, newest first
+	count    float64    // measurements
+	seconds  float64    // the newest measurement, of size samples
+	size     int        // of the newest measurement, or of a late share
+	fresh    bool       // measured in the last round
+	late     bool       // known only to exceed a bound in the last round
+	busy     float64    // seconds at the work of busySize samples that is still under way
+	busySize int        // 0: none
+	share    float64    // arrival over the round's wait
+	age      float64    // of the gradient over the round's wait
+	norm     float64
+	agree    float64
+}
+
+// see takes in what a round that lasted wait seconds reports, except for a measurement.
+func (s *seen) see(r *cluster.NodeReport, wait float64) {
+	s.fresh, s.late = false, false
+	s.busy, s.busySize = r.Busy, r.BusySize
+	s.share, s.age, s.norm, s.agree = min(r.Seconds/wait, 2), min(r.Age/wait, 4), r.Norm, r.Agree
+	if !r.Measured() && r.Status == cluster.Late && r.Size > 0 {
+		s.late, s.size = true, r.Size
+	}
+}
+
+// add takes in a measured slowdown.
+func (s *seen) add(m float64, r *cluster.NodeReport) {
+	s.size, s.seconds, s.fresh = r.Size, r.Seconds, true
+	copy(s.newest[1:], s.newest[:3])
+	s.newest[0] = m
+	if s.count == 0 {
+		s.newest = [4]float64{m, m, m, m}
+	}
+	s.count++
+}
+
+// believable is the newest measurement, but for one that is faster than the node is known
+// to be: where much would be given on it, the slower of the last two counts. Were it
+// noise, everybody would wait.
+func (s *seen) believable(gain, level float64) float64 {
+	const much = 0.25
+	m := s.newest[0]
+	if gain > much && m < level {
+		m = min(max(m, s.newest[1]), level)
+	}
+	return m
+}
