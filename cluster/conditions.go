@@ -1,10 +1,11 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Conditions describes how the nodes of a cluster depart from their profiles, round
@@ -146,7 +147,7 @@ func Presets() []string {
 }
 
 // ErrPreset says that no preset has that name.
-var ErrPreset = errors.New("cluster: unknown conditions")
+var ErrPreset = badinput.New("cluster: unknown conditions")
 
 // Preset returns the named conditions.
 func Preset(name string) (Conditions, error) {

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Limits on what a cluster file may hold.
@@ -26,7 +26,7 @@ const stateBytes = 16
 
 // ErrFile marks every error about the content of a cluster file: bad input, not a
 // failure of the machine.
-var ErrFile = errors.New("invalid cluster file")
+var ErrFile = badinput.New("invalid cluster file")
 
 // File is a cluster file as written: see docs/reference/formats/cluster.md.
 type File struct {

@@ -2,7 +2,6 @@ package train
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,11 +10,12 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train/layer"
 )
 
 // ErrUsage is told of sizes that do not fit together and of values out of range.
-var ErrUsage = errors.New("train: wrong use")
+var ErrUsage = badinput.New("train: wrong use")
 
 // Network is layers one after the other, ending in logits of a softmax. It holds no numbers and does not change, so
 // that goroutines may share it. MLP, Convnet and Transformer build the usual ones.

@@ -9,6 +9,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Limits of a profile file.
@@ -24,7 +26,7 @@ const header = "device,workload,micro_batch,seconds,peak_bytes"
 var columns = strings.Split(header, ",")
 
 // ErrFormat is wrapped by every error that lies in the content of a profile file.
-var ErrFormat = errors.New("profile: bad profile file")
+var ErrFormat = badinput.New("profile: bad profile file")
 
 // Problem is one fault in a file.
 type Problem struct {

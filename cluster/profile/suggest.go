@@ -2,16 +2,16 @@ package profile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
 // ErrUnknown is wrapped by every UnknownError.
-var ErrUnknown = errors.New("profile: unknown")
+var ErrUnknown = badinput.New("profile: unknown")
 
 // UnknownError says which name the catalogue does not know and what comes near.
 type UnknownError struct {

@@ -27,6 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/profiles"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/run"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/train"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // commands is the whole command line; each family of commands has a package of its own.
@@ -78,7 +79,7 @@ func obey(args []string, out, errs *os.File) int {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		return complain(errs, cli.BadInput(err))
+		return complain(errs, badinput.Wrap(err))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
@@ -119,7 +120,7 @@ func complain(errs io.Writer, err error) int {
 		return cli.ExitFailed
 	}
 	fmt.Fprintln(errs, "evenkeel: "+err.Error())
-	if cli.IsBadInput(err) {
+	if badinput.Is(err) {
 		return cli.ExitBadInput
 	}
 	return cli.ExitFailed

@@ -6,7 +6,10 @@
 //	if errors.As(err, &bad) && bad.BadInput() { ... }
 package badinput
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // mark is an error of bad input.
 type mark struct{ error }
@@ -17,6 +20,9 @@ func (m mark) Unwrap() error { return m.error }
 // New returns a sentinel error of bad input. Two calls return different errors, as with
 // errors.New.
 func New(text string) error { return mark{errors.New(text)} }
+
+// Errorf is fmt.Errorf, marked as bad input.
+func Errorf(format string, args ...any) error { return mark{fmt.Errorf(format, args...)} }
 
 // Wrap marks err as bad input; nil stays nil.
 func Wrap(err error) error {

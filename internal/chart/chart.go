@@ -28,11 +28,13 @@ import (
 	"strings"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Errors that Save wraps.
 var (
-	ErrExtension = errors.New("chart: the file name must end in .svg or .png")
+	ErrExtension = badinput.New("chart: the file name must end in .svg or .png")
 	ErrData      = errors.New("chart: cannot draw this data")
 )
 

@@ -27,6 +27,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Format and Version open every log.
@@ -39,7 +40,7 @@ const (
 const MaxLineBytes = 64 << 20
 
 // ErrLog marks every error about the content of a run log: bad input.
-var ErrLog = errors.New("invalid run log")
+var ErrLog = badinput.New("invalid run log")
 
 // Header is the first line: what the run started from.
 type Header struct {

@@ -2,18 +2,18 @@ package execute
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/train"
 )
 
 // ErrUnsupported is wrapped by errors about plans that are sound but ask for what is not executed here.
-var ErrUnsupported = errors.New("plan run cannot execute this plan")
+var ErrUnsupported = badinput.New("plan run cannot execute this plan")
 
 // Limits of what is executed.
 const (

@@ -17,10 +17,12 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // ErrKeys is wrapped by errors about certificates and keys: missing, expired, another stage's, another authority's.
-var ErrKeys = errors.New("certificates")
+var ErrKeys = badinput.New("certificates")
 
 // Names of the files of a folder of keys.
 const authorityFile = "ca.pem"

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 // ErrRefused is wrapped by the error of a client that the server does not take: another plan, model or version, a stage
 // that is there already.
-var ErrRefused = errors.New("the server refuses this stage")
+var ErrRefused = badinput.New("the server refuses this stage")
 
 // ErrLost is wrapped by errors about a stage that went away, or stood still, before the run was over.
 var ErrLost = errors.New("lost")

@@ -13,7 +13,6 @@ package export
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -21,15 +20,16 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/names"
 	"github.com/evenkeel/evenkeel/planner"
 )
 
 // Errors that the functions of this package wrap.
 var (
-	ErrFormat      = errors.New("unknown format")
-	ErrOptions     = errors.New("invalid options")
-	ErrUnsupported = errors.New("the trainer cannot run this plan")
+	ErrFormat      = badinput.New("unknown format")
+	ErrOptions     = badinput.New("invalid options")
+	ErrUnsupported = badinput.New("the trainer cannot run this plan")
 )
 
 // Options say what a plan does not.

@@ -15,10 +15,12 @@ import (
 	"io"
 	"math"
 	"strconv"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // ErrFormat is told of files that cannot be read as data.
-var ErrFormat = errors.New("data: cannot read")
+var ErrFormat = badinput.New("data: cannot read")
 
 // Limits of what is read.
 const (

@@ -22,12 +22,13 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/zeebo/xxh3"
 
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/data"
 )
 
 // ErrTask is told of tasks that are none.
-var ErrTask = errors.New("task")
+var ErrTask = badinput.New("task")
 
 // Data that need no file; every other name is that of a file, .csv or text.
 const (

@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Cmd holds the commands about length buckets.
@@ -35,7 +36,7 @@ type lengthsFlags struct {
 func (f *lengthsFlags) read(a *cli.App) (bucket.Lengths, error) {
 	debug.SetGCPercent(20) // a data set's lengths and order are most of the memory
 	if f.Lengths == "" {
-		return nil, cli.BadInputf("--lengths: name a file with a length per sample (- for standard input)")
+		return nil, badinput.Errorf("--lengths: name a file with a length per sample (- for standard input)")
 	}
 	o := bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale}
 	if f.Lengths == "-" {
@@ -51,7 +52,7 @@ func (f *lengthsFlags) read(a *cli.App) (bucket.Lengths, error) {
 		return nil, err
 	}
 	if info.IsDir() {
-		return nil, cli.BadInputf("--lengths: %s is a folder; name a file", f.Lengths)
+		return nil, badinput.Errorf("--lengths: %s is a folder; name a file", f.Lengths)
 	}
 	if strings.HasSuffix(f.Lengths, ".parquet") {
 		return bucket.ReadParquetLengths(file, info.Size(), f.Lengths, o)
@@ -86,10 +87,10 @@ type tableFlags struct {
 
 func (f *tableFlags) read() (*stepcost.Model, error) {
 	if f.Table == "" {
-		return nil, cli.BadInputf("--table: name a cost table; evenkeel bucket profile writes one")
+		return nil, badinput.Errorf("--table: name a cost table; evenkeel bucket profile writes one")
 	}
 	if f.Memory < 0 {
-		return nil, cli.BadInputf("--memory: %d bytes; must be above 0", f.Memory)
+		return nil, badinput.Errorf("--memory: %d bytes; must be above 0", f.Memory)
 	}
 	file, err := os.Open(f.Table)
 	if err != nil {
@@ -121,14 +122,14 @@ func (f *ranksFlags) config() (bucket.Config, error) {
 	switch {
 	case f.Ranks != nil:
 		if *f.Ranks < 1 {
-			return c, cli.BadInputf("--ranks: %d; must be at least 1", *f.Ranks)
+			return c, badinput.Errorf("--ranks: %d; must be at least 1", *f.Ranks)
 		}
 		c.Ranks = *f.Ranks
 	case f.Speeds != "":
 		for i, s := range strings.Split(f.Speeds, ",") {
 			v, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 			if err != nil {
-				return c, cli.BadInputf("--speeds: rank %d has %q; want a number above 0", i, s)
+				return c, badinput.Errorf("--speeds: rank %d has %q; want a number above 0", i, s)
 			}
 			c.Speeds = append(c.Speeds, v)
 		}
@@ -201,7 +202,7 @@ func (c *planCmd) Run(a *cli.App) error {
 		return err
 	}
 	if f.Ranks == 0 && f.Speeds == nil {
-		return cli.BadInputf("how many ranks? Give --ranks, --speeds or --cluster")
+		return badinput.Errorf("how many ranks? Give --ranks, --speeds or --cluster")
 	}
 	f.Mode, f.Buckets, f.Overlong, f.MaxEpoch, f.Rule = c.Mode, c.Buckets, c.Overlong, c.MaxEpoch, c.Boundaries
 	if strings.ContainsAny(c.Boundaries, "0123456789") {
@@ -209,7 +210,7 @@ func (c *planCmd) Run(a *cli.App) error {
 		for _, s := range strings.Split(c.Boundaries, ",") {
 			v, err := strconv.Atoi(strings.TrimSpace(s))
 			if err != nil {
-				return cli.BadInputf("--boundaries: %q is not a whole number", s)
+				return badinput.Errorf("--boundaries: %q is not a whole number", s)
 			}
 			f.Boundaries = append(f.Boundaries, v)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train"
 )
 
@@ -57,17 +58,17 @@ func (c *profileCmd) Run(a *cli.App) error {
 	}
 	switch {
 	case c.BuiltIn && (len(c.Command) > 0 || c.Recorded != ""):
-		return cli.BadInputf("--built-in runs a training step of its own; leave it, or the command or --recorded, out")
+		return badinput.Errorf("--built-in runs a training step of its own; leave it, or the command or --recorded, out")
 	case c.BuiltIn && c.Memory < 1:
-		return cli.BadInputf("--memory: %d; must be above 0", c.Memory)
+		return badinput.Errorf("--memory: %d; must be above 0", c.Memory)
 	case len(c.Command) == 0 && c.Recorded == "" && !c.BuiltIn:
-		return cli.BadInputf("what to run? Add the command of a training step after --, or --recorded, or --built-in")
+		return badinput.Errorf("what to run? Add the command of a training step after --, or --recorded, or --built-in")
 	case len(c.Command) > 0 && c.Recorded != "":
-		return cli.BadInputf("--recorded: runs no command; leave it, or --recorded, out")
+		return badinput.Errorf("--recorded: runs no command; leave it, or --recorded, out")
 	case (c.Lengths == "") == (c.At == nil):
-		return cli.BadInputf("which lengths? Give either --lengths or --at")
+		return badinput.Errorf("which lengths? Give either --lengths or --at")
 	case c.Timeout <= 0:
-		return cli.BadInputf("--timeout: %s; must be above 0", c.Timeout)
+		return badinput.Errorf("--timeout: %s; must be above 0", c.Timeout)
 	}
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--recorded", c.Recorded)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
@@ -188,7 +189,7 @@ func (c *profileCmd) open() (*os.File, stepcost.Table, error) {
 	case err != nil:
 		return nil, nil, cli.FileError(err)
 	case !c.Resume:
-		return nil, nil, cli.BadInputf("--out: %s is there already; --resume goes on with it", c.Out)
+		return nil, nil, badinput.Errorf("--out: %s is there already; --resume goes on with it", c.Out)
 	}
 	whole := data[:bytes.LastIndexByte(data, '\n')+1]
 	var t stepcost.Table
@@ -256,7 +257,7 @@ func (s *stepCommand) Run(ctx context.Context, length, batch int) (stepcost.Tria
 		}
 		return t, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, lastLine(string(errs)))
 	case err != nil:
-		return t, cli.BadInput(err)
+		return t, badinput.Wrap(err)
 	}
 	var report struct {
 		Seconds   float64 `json:"seconds"`

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
@@ -40,13 +41,13 @@ Examples:
 // Run is kong's.
 func (c *scheduleCmd) Run(a *cli.App) error {
 	if ext := filepath.Ext(c.Out); c.Out != "" && ext != ".jsonl" && ext != ".parquet" {
-		return cli.BadInputf("--out: %s: the name must end in .jsonl or .parquet", c.Out)
+		return badinput.Errorf("--out: %s: the name must end in .jsonl or .parquet", c.Out)
 	}
 	if c.JSON && c.Out == "" {
-		return cli.BadInputf("--json: the schedule itself goes to standard output; name a file with --out")
+		return badinput.Errorf("--json: the schedule itself goes to standard output; name a file with --out")
 	}
 	if c.Resume != "" && (slices.Contains(a.Given, "seed") || slices.Contains(a.Given, "epoch")) {
-		return cli.BadInputf("--resume: the state says seed and epoch; leave --seed and --epoch out")
+		return badinput.Errorf("--resume: the state says seed and epoch; leave --seed and --epoch out")
 	}
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--plan", c.Plan), cli.FileFlag("--resume", c.Resume)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
@@ -188,10 +189,10 @@ func (c *simulateCmd) Run(a *cli.App) error {
 		return err
 	}
 	if r.Header.Data != "" && r.Header.Data != l.Checksum() || r.Header.Samples != len(l) {
-		return cli.BadInputf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, r.Header.Samples, len(l))
+		return badinput.Errorf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, r.Header.Samples, len(l))
 	}
 	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != r.Header.Ranks {
-		return cli.BadInputf("%s: has %d ranks; the flags say %d", c.Schedule, r.Header.Ranks, n)
+		return badinput.Errorf("%s: has %d ranks; the flags say %d", c.Schedule, r.Header.Ranks, n)
 	}
 	if f.Speeds == nil {
 		f.Speeds = slices.Repeat([]float64{1}, r.Header.Ranks)

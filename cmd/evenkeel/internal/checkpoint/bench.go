@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/checkpoint/bench"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 type benchCmd struct {
@@ -35,16 +36,16 @@ Examples:
 func (b *benchCmd) Run(a *cli.App) error {
 	size, err := humanize.ParseBytes(b.Size)
 	if err != nil || size > 1<<40 {
-		return cli.BadInputf("--size: %q is no size up to 1 TiB, such as 256MiB", b.Size)
+		return badinput.Errorf("--size: %q is no size up to 1 TiB, such as 256MiB", b.Size)
 	}
 	tell, clear := a.Progress("measuring")
 	defer clear()
 	c := bench.Config{Folder: b.Dir, Bytes: int64(size), Layers: b.Layers, Trials: b.Trials, Workers: b.Workers, Progress: tell}
 	if b.Layers < 1 || b.Trials < 1 || b.Workers < 1 || size == 0 {
-		return cli.BadInputf("--size, --layers, --trials and --workers must be 1 at least")
+		return badinput.Errorf("--size, --layers, --trials and --workers must be 1 at least")
 	}
 	if err := c.Validate(); err != nil {
-		return cli.BadInput(err)
+		return badinput.Wrap(err)
 	}
 	r, err := bench.Run(a.Ctx, c)
 	if err != nil {

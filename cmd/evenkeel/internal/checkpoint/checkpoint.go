@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Cmd works on checkpoint files.
@@ -68,10 +69,10 @@ type layoutFlags struct {
 func (l *layoutFlags) options(a *cli.App) (checkpoint.Options, func(), error) {
 	state, err := humanize.ParseBytes(l.State)
 	if err != nil || state > 1<<30 || state == 0 {
-		return checkpoint.Options{}, nil, cli.BadInputf("--state: %q is no size from 1 B to 1 GiB, such as 64KiB", l.State)
+		return checkpoint.Options{}, nil, badinput.Errorf("--state: %q is no size from 1 B to 1 GiB, such as 64KiB", l.State)
 	}
 	if l.Slots < 2 || l.Slots > checkpoint.MaxSlots {
-		return checkpoint.Options{}, nil, cli.BadInputf("--slots: %d is outside 2 to %d", l.Slots, checkpoint.MaxSlots)
+		return checkpoint.Options{}, nil, badinput.Errorf("--slots: %d is outside 2 to %d", l.Slots, checkpoint.MaxSlots)
 	}
 	tell, clear := a.Progress("allocating (MiB)")
 	return checkpoint.Options{Slots: l.Slots, StateBytes: int(state), DAX: l.DAX, Progress: inBytes(tell)}, clear, nil
@@ -81,7 +82,7 @@ func (l *layoutFlags) options(a *cli.App) (checkpoint.Options, func(), error) {
 func (c *fileArgs) create(arrays []checkpoint.Array, o checkpoint.Options) (*checkpoint.Set, error) {
 	for _, p := range c.Files {
 		if _, err := os.Lstat(p); err == nil {
-			return nil, cli.BadInputf("%s: %w; choose another name, or remove it", p, fs.ErrExist)
+			return nil, badinput.Errorf("%s: %w; choose another name, or remove it", p, fs.ErrExist)
 		}
 	}
 	s, err := checkpoint.CreateSet(c.Files, arrays, o)

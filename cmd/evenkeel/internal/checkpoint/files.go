@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 type verifyCmd struct {
@@ -148,7 +149,7 @@ func (i *importCmd) Run(a *cli.App) error {
 		if _, _, err := readModel(i.From); err != nil && !errors.Is(err, checkpoint.ErrFormat) {
 			return err
 		}
-		return cli.BadInputf("--from: %s is no safetensors file", i.From)
+		return badinput.Errorf("--from: %s is no safetensors file", i.From)
 	}
 	arrays, state, err := readModel(i.From)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // lossLog is the file of losses, a line per step. Each line goes out at once, before the step is saved: so the file is
@@ -24,7 +24,7 @@ const lossHeader = "step,loss\n"
 func openLosses(path string, step uint64) (*lossLog, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, cli.BadInput(err)
+		return nil, badinput.Wrap(err)
 	}
 	l := &lossLog{f}
 	keep, err := l.lines(step, func(uint64, float64) {})
@@ -62,14 +62,14 @@ func (l *lossLog) lines(step uint64, tell func(step uint64, loss float64)) (end 
 			at, err := strconv.ParseUint(a, 10, 64)
 			loss, other := strconv.ParseFloat(b, 64)
 			if err := errors.Join(err, other); err != nil {
-				return 0, cli.BadInputf("%s: line %d: %w; move the file away to resume without it", l.Name(), number, err)
+				return 0, badinput.Errorf("%s: line %d: %w; move the file away to resume without it", l.Name(), number, err)
 			}
 			if at > step {
 				return end, nil
 			}
 			tell(at, loss)
 		} else if line != lossHeader {
-			return 0, cli.BadInputf("%s: line 1 is not %q; move the file away to resume without it", l.Name(), strings.TrimSpace(lossHeader))
+			return 0, badinput.Errorf("%s: line 1 is not %q; move the file away to resume without it", l.Name(), strings.TrimSpace(lossHeader))
 		}
 		end += int64(len(line))
 	}

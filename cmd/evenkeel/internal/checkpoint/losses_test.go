@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // A run that was killed anywhere in a line goes on with whole lines up to its checkpoint.
@@ -46,7 +46,7 @@ func FuzzLosses(f *testing.F) {
 		}
 		l, err := openLosses(path, step)
 		if err != nil {
-			if !cli.IsBadInput(err) {
+			if !badinput.Is(err) {
 				t.Fatal(err)
 			}
 			return

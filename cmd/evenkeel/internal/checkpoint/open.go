@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train"
 )
 
@@ -21,7 +22,7 @@ func (r *savedRun) open() error {
 	striped := r.stripes()
 	_, missing := os.Lstat(path)
 	if len(striped) > 0 && r.command.Resume && missing == nil {
-		return cli.BadInputf("--stripe: the run in %s was begun without it; leave it out, or begin another one with --out", r.command.Out)
+		return badinput.Errorf("--stripe: the run in %s was begun without it; leave it out, or begin another one with --out", r.command.Out)
 	}
 	there := missing == nil
 	for _, p := range striped {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/task"
@@ -48,7 +49,7 @@ func (r *savedRun) run() (err error) {
 	}
 	r.first, r.begun = r.trainer.Steps(), time.Now()
 	if _, err := os.Lstat(r.command.path(weightsFile)); err == nil && r.first >= uint64(r.work.Task.Steps) {
-		return cli.BadInputf("the run in %s is finished; train another in another folder with --out", r.command.Out)
+		return badinput.Errorf("the run in %s is finished; train another in another folder with --out", r.command.Out)
 	}
 	trained := r.train()
 	if trained != nil && !errors.Is(trained, context.Canceled) {

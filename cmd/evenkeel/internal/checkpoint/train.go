@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/task"
 )
@@ -67,7 +68,7 @@ const (
 // Run is kong's.
 func (c *trainCmd) Run(a *cli.App) error {
 	if c.SaveEvery < 0 {
-		return cli.BadInputf("--save-every: %d; want 1 or more; leave it out to have it found from what saves cost", c.SaveEvery)
+		return badinput.Errorf("--save-every: %d; want 1 or more; leave it out to have it found from what saves cost", c.SaveEvery)
 	}
 	t, err := c.task(a)
 	if err != nil {
@@ -79,10 +80,10 @@ func (c *trainCmd) Run(a *cli.App) error {
 	}
 	if !c.Resume {
 		if err := os.MkdirAll(c.Out, 0o755); err != nil {
-			return cli.BadInput(err)
+			return badinput.Wrap(err)
 		}
 		if err := w.Task.Save(filepath.Join(c.Out, taskFile)); err != nil {
-			return cli.BadInput(err)
+			return badinput.Wrap(err)
 		}
 	}
 	tr, err := train.New(w.Network, w.Training, w.Config)
@@ -99,26 +100,26 @@ func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 	if c.Resume {
 		for _, g := range a.Given {
 			if strings.Contains(" "+taskFlagsGiven+" ", " "+g+" ") {
-				return task.Task{}, cli.BadInputf("--%s: a run is resumed as it was begun; leave it out, or begin another one with --out", g)
+				return task.Task{}, badinput.Errorf("--%s: a run is resumed as it was begun; leave it out, or begin another one with --out", g)
 			}
 		}
 		f, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return task.Task{}, cli.BadInputf("nothing to resume in %s: it holds no %s; begin without --resume", c.Out, taskFile)
+			return task.Task{}, badinput.Errorf("nothing to resume in %s: it holds no %s; begin without --resume", c.Out, taskFile)
 		}
 		if err != nil {
-			return task.Task{}, cli.BadInput(err)
+			return task.Task{}, badinput.Wrap(err)
 		}
 		defer f.Close()
 		t, err := task.Read(f)
 		if err != nil {
-			return t, cli.BadInputf("%s: %w", path, err)
+			return t, badinput.Errorf("%s: %w", path, err)
 		}
 		return t, nil
 	}
 	for _, name := range []string{taskFile, slotsFile, fmt.Sprintf(stripesFile, 0)} {
 		if _, err := os.Lstat(filepath.Join(c.Out, name)); err == nil {
-			return task.Task{}, cli.BadInputf("%s is there already: continue that run with --resume, or choose another folder with --out", filepath.Join(c.Out, name))
+			return task.Task{}, badinput.Errorf("%s is there already: continue that run with --resume, or choose another folder with --out", filepath.Join(c.Out, name))
 		}
 	}
 	for _, f := range []struct {
@@ -126,7 +127,7 @@ func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 		zero bool
 	}{{"size", c.Size == 0}, {"depth", c.Depth == 0}, {"length", c.Length == 0}, {"steps", c.Steps == 0}, {"rate", c.Rate == 0}} {
 		if f.zero && slices.Contains(a.Given, f.name) {
-			return task.Task{}, cli.BadInputf("--%s 0: want more than 0; leave it out for the default", f.name)
+			return task.Task{}, badinput.Errorf("--%s 0: want more than 0; leave it out for the default", f.name)
 		}
 	}
 	t := task.Task{
@@ -135,7 +136,7 @@ func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 	}
 	if c.Sizes != "" {
 		if len(c.MicroBatches) > 0 {
-			return t, cli.BadInputf("--micro-batches and --sizes: give one of them")
+			return t, badinput.Errorf("--micro-batches and --sizes: give one of them")
 		}
 		f, err := os.Open(c.Sizes)
 		if err != nil {
@@ -144,7 +145,7 @@ func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 		defer f.Close()
 		s, err := export.Read(f)
 		if err != nil {
-			return t, cli.BadInputf("--sizes: %s: %w", c.Sizes, err)
+			return t, badinput.Errorf("--sizes: %s: %w", c.Sizes, err)
 		}
 		for _, n := range s.Ranks() {
 			t.MicroBatches = append(t.MicroBatches, n.MicroBatch)

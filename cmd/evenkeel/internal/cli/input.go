@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -16,66 +15,15 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/forward/wire"
-	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/internal/runlog"
-	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/execute"
-	planexport "github.com/evenkeel/evenkeel/planner/export"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
-	"github.com/evenkeel/evenkeel/train"
-	"github.com/evenkeel/evenkeel/train/data"
-	"github.com/evenkeel/evenkeel/train/task"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
-
-// inputError marks an error as the fault of what the user gave: exit status 2.
-type inputError struct{ error }
-
-func (e inputError) Unwrap() error { return e.error }
-
-// BadInput marks err, nil stays nil.
-func BadInput(err error) error {
-	if err == nil {
-		return nil
-	}
-	return inputError{err}
-}
-
-// BadInputf is badInput of a new error.
-func BadInputf(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
-
-// IsBadInput knows the packages' own marks too.
-func IsBadInput(err error) bool {
-	if e := (inputError{}); errors.As(err, &e) {
-		return true
-	}
-	for _, mark := range []error{
-		cluster.ErrFile, cluster.ErrPreset, profile.ErrFormat, profile.ErrUnknown, agent.ErrPolicy,
-		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog, bucket.ErrInput,
-		export.ErrFormat, export.ErrTooLarge, chart.ErrExtension, runlog.ErrLog,
-		checkpoint.ErrFormat, checkpoint.ErrVersion, checkpoint.ErrEndian, checkpoint.ErrSchema, checkpoint.ErrUsage, checkpoint.ErrEmpty,
-		checkpoint.ErrLocked, task.ErrTask, data.ErrFormat, train.ErrUsage,
-		forward.ErrConfig, wire.ErrURL, wire.ErrName, wire.ErrOpen, wire.ErrNoRun,
-		planner.ErrPlan, layerprofile.ErrProfile, planner.ErrOptions, execute.ErrKeys, execute.ErrRefused, execute.ErrUnsupported,
-		planexport.ErrFormat, planexport.ErrOptions, planexport.ErrUnsupported,
-	} {
-		if errors.Is(err, mark) {
-			return true
-		}
-	}
-	return false
-}
 
 // FileError marks an error of opening a file that the user named.
 func FileError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return BadInput(err)
+		return badinput.Wrap(err)
 	}
 	return err
 }
@@ -132,7 +80,7 @@ func LoadCluster(name string, catalogue *profile.Catalogue) (text []byte, f *clu
 		text, err = readLimited(name, cluster.MaxFileBytes)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil, BadInputf("cluster %q: no such file, nor an embedded cluster (%s)", name, strings.Join(clusters.Names(), ", "))
+		return nil, nil, nil, badinput.Errorf("cluster %q: no such file, nor an embedded cluster (%s)", name, strings.Join(clusters.Names(), ", "))
 	}
 	if err != nil {
 		return nil, nil, nil, FileError(err)
@@ -159,7 +107,7 @@ func LoadPolicy(path string) (*agent.Trained, error) {
 	}
 	t, err := agent.Load(path)
 	if errors.Is(err, agent.ErrPolicy) && !IsSafetensors(path) {
-		return nil, BadInputf("--policy: %s is no policy file; evenkeel train writes one, policy.safetensors", path)
+		return nil, badinput.Errorf("--policy: %s is no policy file; evenkeel train writes one, policy.safetensors", path)
 	}
 	return t, FileError(err)
 }
@@ -182,7 +130,7 @@ func Colours(f *os.File) bool { return os.Getenv("NO_COLOR") == "" && IsTerminal
 func (a *App) Only(flag string, allowed ...string) error {
 	for _, g := range a.Given {
 		if !slices.Contains(allowed, g) {
-			return BadInputf("--%s has no effect with %s; leave it out", g, flag)
+			return badinput.Errorf("--%s has no effect with %s; leave it out", g, flag)
 		}
 	}
 	return nil

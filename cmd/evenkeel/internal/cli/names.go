@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
@@ -19,14 +20,14 @@ func CheckNames(flag string, given, known []string) error {
 			if near := names.Nearest(name, known); names.Distance(name, near) <= MostEdits {
 				hint = fmt.Sprintf("; did you mean %s?", near)
 			}
-			return BadInputf("%s: unknown %q%s (known: %s)", flag, name, hint, strings.Join(known, ", "))
+			return badinput.Errorf("%s: unknown %q%s (known: %s)", flag, name, hint, strings.Join(known, ", "))
 		}
 		if slices.Contains(given[:i], name) {
-			return BadInputf("%s: %q is there twice", flag, name)
+			return badinput.Errorf("%s: %q is there twice", flag, name)
 		}
 	}
 	if len(given) == 0 {
-		return BadInputf("%s: name at least one", flag)
+		return badinput.Errorf("%s: name at least one", flag)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
@@ -28,7 +29,7 @@ func CheckFiles(inputs, outputs []File) error {
 	inputs, outputs = slices.DeleteFunc(inputs, unset), slices.DeleteFunc(outputs, unset)
 	for _, in := range inputs {
 		if info, err := os.Stat(in.Path); err == nil && info.IsDir() && in.flag != profilesFlag {
-			return BadInputf("%s: %s is a folder; name a file", in.flag, in.Path)
+			return badinput.Errorf("%s: %s is a folder; name a file", in.flag, in.Path)
 		}
 	}
 	if err := CheckDistinct(inputs, outputs); err != nil {
@@ -58,12 +59,12 @@ func CheckDistinct(inputs, outputs []File) error {
 	for i, out := range outputs {
 		for _, in := range read {
 			if SameFile(out.Path, in.Path) {
-				return BadInputf("%s: %s is read by %s and would be overwritten; choose another file", out.flag, out.Path, in.flag)
+				return badinput.Errorf("%s: %s is read by %s and would be overwritten; choose another file", out.flag, out.Path, in.flag)
 			}
 		}
 		for _, other := range outputs[:i] {
 			if SameFile(out.Path, other.Path) {
-				return BadInputf("%s: %s is written by %s too; choose another file", out.flag, out.Path, other.flag)
+				return badinput.Errorf("%s: %s is written by %s too; choose another file", out.flag, out.Path, other.flag)
 			}
 		}
 	}
@@ -75,13 +76,13 @@ func CheckDistinct(inputs, outputs []File) error {
 func checkWritable(out File) error {
 	folder := filepath.Dir(out.Path)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return BadInputf("%s: %s: there is no folder %s", out.flag, out.Path, folder)
+		return badinput.Errorf("%s: %s: there is no folder %s", out.flag, out.Path, folder)
 	}
 	switch info, err := os.Stat(out.Path); {
 	case err == nil && info.IsDir():
-		return BadInputf("%s: %s is a folder; name a file", out.flag, out.Path)
+		return badinput.Errorf("%s: %s is a folder; name a file", out.flag, out.Path)
 	case err == nil && !info.Mode().IsRegular() && out.flag != LogFlag:
-		return BadInputf("%s: %s is no regular file", out.flag, out.Path)
+		return badinput.Errorf("%s: %s is no regular file", out.flag, out.Path)
 	case err == nil && out.flag == LogFlag:
 		return nil // written in place, so that opening it tells
 	}
@@ -90,7 +91,7 @@ func checkWritable(out File) error {
 		if path := (*fs.PathError)(nil); errors.As(err, &path) {
 			err = path.Err
 		}
-		return BadInputf("%s: %s: no file can be written in folder %s: %w", out.flag, out.Path, folder, err)
+		return badinput.Errorf("%s: %s: no file can be written in folder %s: %w", out.flag, out.Path, folder, err)
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
@@ -145,7 +146,7 @@ func CheckPlot(path string) error {
 		return nil
 	}
 	_, text, _ := strings.Cut(chart.ErrExtension.Error(), ": ")
-	return BadInputf("--plot: %s: %q", text, path)
+	return badinput.Errorf("--plot: %s: %q", text, path)
 }
 
 // WriteFile writes a file in one piece or not at all.

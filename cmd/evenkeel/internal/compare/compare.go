@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Cmd judges policies over scenarios and seeds.
@@ -81,10 +82,10 @@ func (c *Cmd) Run(a *cli.App) error {
 func (c *Cmd) config() (evaluation.Config, error) {
 	config := evaluation.Config{Seeds: c.Seeds, Rounds: c.Rounds, Clock: time.Now}
 	if c.Seeds < 1 || c.Seeds > maxSeeds {
-		return config, cli.BadInputf("--seeds: %d is outside 1 to %d", c.Seeds, maxSeeds)
+		return config, badinput.Errorf("--seeds: %d is outside 1 to %d", c.Seeds, maxSeeds)
 	}
 	if c.Rounds < 1 || c.Rounds > cli.MaxRounds {
-		return config, cli.BadInputf("--rounds: %d is outside 1 to %d", c.Rounds, cli.MaxRounds)
+		return config, badinput.Errorf("--rounds: %d is outside 1 to %d", c.Rounds, cli.MaxRounds)
 	}
 	if err := c.files(); err != nil {
 		return config, err
@@ -114,7 +115,7 @@ func (c *Cmd) config() (evaluation.Config, error) {
 		return config, err
 	}
 	if !slices.Contains(c.Policies, "ddqn") && c.Policy != "" {
-		return config, cli.BadInputf("--policy has no effect without ddqn among --policies")
+		return config, badinput.Errorf("--policy has no effect without ddqn among --policies")
 	}
 	if slices.Contains(c.Policies, "ddqn") {
 		config.Trained, err = cli.LoadPolicy(c.Policy)
@@ -139,7 +140,7 @@ func (c *Cmd) cases(config *evaluation.Config) error {
 	for i, name := range named {
 		for _, other := range named[:i] {
 			if name == other || cli.ClusterInput(name).Path != "" && cli.SameFile(name, other) {
-				return cli.BadInputf("--cluster: %q is there twice", name)
+				return badinput.Errorf("--cluster: %q is there twice", name)
 			}
 		}
 		_, file, cl, err := cli.LoadCluster(name, catalogue)
@@ -153,7 +154,7 @@ func (c *Cmd) cases(config *evaluation.Config) error {
 		conditions := own
 		if name == ownConditions {
 			if len(c.Cluster) != 1 {
-				return cli.BadInputf("--scenarios: %q needs exactly one --cluster, whose conditions it takes", ownConditions)
+				return badinput.Errorf("--scenarios: %q needs exactly one --cluster, whose conditions it takes", ownConditions)
 			}
 		} else if conditions, err = cluster.Preset(name); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
@@ -67,12 +68,12 @@ func (f *flags) header() (forward.Header, *task.Work, error) {
 		c.LearningRate = 0.0075 * math.Sqrt(float64(c.Directions))
 	}
 	if err := c.Validate(); err != nil {
-		return h, nil, cli.BadInput(err)
+		return h, nil, badinput.Wrap(err)
 	}
 	t := task.Task{Data: f.Data, Model: f.Model, Size: f.Size, Depth: f.Depth, Length: f.Length, Seed: f.Seed}
-	w, err := cli.BuildTask(t.WithDefaults())
+	w, err := t.WithDefaults().Build()
 	if err != nil {
-		return h, nil, err
+		return h, nil, cli.FileError(err)
 	}
 	text, err := json.Marshal(w.Task)
 	if err != nil {
@@ -89,7 +90,7 @@ func (f *flags) share(c *forward.Config) error {
 	}
 	ranks, sizes, err := forward.Pairs(cl, f.Examples)
 	if err != nil {
-		return cli.BadInputf("%s: %w", f.Cluster, err)
+		return badinput.Errorf("%s: %w", f.Cluster, err)
 	}
 	for _, i := range ranks {
 		f.nodes = append(f.nodes, cl.Nodes[i].Name)

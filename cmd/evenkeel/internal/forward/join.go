@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/forward/wire"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
@@ -48,7 +49,7 @@ const keptEvery = 30 * time.Second
 // Run takes part.
 func (c *joinCmd) Run(a *cli.App) error {
 	if c.NATS.URL == "" {
-		return cli.BadInputf("--url is missing: evenkeel forward launch --manual prints the whole command")
+		return badinput.Errorf("--url is missing: evenkeel forward launch --manual prints the whole command")
 	}
 	var traffic wire.Traffic
 	conn, err := connect(c.NATS.URL, wire.Options{Token: os.Getenv(tokenVariable), CAFile: c.NATS.CA, Traffic: &traffic})
@@ -63,13 +64,13 @@ func (c *joinCmd) Run(a *cli.App) error {
 	defer run.Bus.Close()
 	var h forward.Header
 	if err := json.Unmarshal(run.Header, &h); err != nil {
-		return cli.BadInputf("the header of run %s: %w", c.NATS.Run, err)
+		return badinput.Errorf("the header of run %s: %w", c.NATS.Run, err)
 	}
 	if err := h.Config.Validate(); err != nil {
-		return cli.BadInput(err)
+		return badinput.Wrap(err)
 	}
 	if c.Rank < 0 || c.Rank >= h.Config.Processors {
-		return cli.BadInputf("--rank %d: the run has processors 0 to %d", c.Rank, h.Config.Processors-1)
+		return badinput.Errorf("--rank %d: the run has processors 0 to %d", c.Rank, h.Config.Processors-1)
 	}
 	work, err := taskOf(h, c.Data)
 	if err != nil {
@@ -119,7 +120,7 @@ func (c *joinCmd) catchUp(a *cli.App, h forward.Header, work *task.Work, run *wi
 	fresh := func() (*forward.Processor, error) {
 		p := &forward.Processor{Config: &h.Config, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Weights: forward.NewWeights(work.Network, h.Config.Key), Bus: run.Bus}
 		if got := p.Weights.Hash(); got != h.Initial {
-			return nil, cli.BadInputf("this program makes other weights to start from (%s) than the one that launched the run (%s): use the same version", got, h.Initial)
+			return nil, badinput.Errorf("this program makes other weights to start from (%s) than the one that launched the run (%s): use the same version", got, h.Initial)
 		}
 		return p, nil
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/forward/wire"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // tokenVariable holds the server's secret: on a command line everybody could read it.
@@ -37,7 +38,7 @@ type natsFlags struct {
 func connect(url string, o wire.Options) (*nats.Conn, error) {
 	conn, err := wire.Connect(url, o)
 	if errors.Is(err, nats.ErrAuthorization) {
-		return nil, cli.BadInputf("%w: the server's token belongs into the variable %s", err, tokenVariable)
+		return nil, badinput.Errorf("%w: the server's token belongs into the variable %s", err, tokenVariable)
 	}
 	return conn, err
 }
@@ -65,7 +66,7 @@ out of the run; it is started again and catches up.
 // Run starts and watches the processes.
 func (c *launchCmd) Run(a *cli.App) error {
 	if c.Manual && c.NATS.URL == "" {
-		return cli.BadInputf("--manual needs --url: nobody else could reach the server in this process")
+		return badinput.Errorf("--manual needs --url: nobody else could reach the server in this process")
 	}
 	r, err := prepareRun(&c.flags, c.Log, c.Resume, c.Plot)
 	if err != nil {
@@ -105,7 +106,7 @@ func (c *launchCmd) Run(a *cli.App) error {
 	}
 	if err := wire.Create(a.Ctx, conn, c.NATS.Run, text, encoded...); err != nil {
 		if errors.Is(err, wire.ErrExists) {
-			return cli.BadInputf("there is a run named %s on %s already; choose another name with --run", c.NATS.Run, url)
+			return badinput.Errorf("there is a run named %s on %s already; choose another name with --run", c.NATS.Run, url)
 		}
 		return err
 	}
@@ -297,7 +298,7 @@ func (c *launchCmd) keep(ctx context.Context, a *cli.App, rank int, where []stri
 			last = s.Text()
 		}
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == cli.ExitBadInput {
-			return cli.BadInputf("processor %d: %s", rank, strings.TrimPrefix(last, "evenkeel: "))
+			return badinput.Errorf("processor %d: %s", rank, strings.TrimPrefix(last, "evenkeel: "))
 		}
 		a.Log.Warn().Int("rank", rank).Err(err).Str("said", last).Msg("a processor died; it is started again")
 		select {

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
@@ -83,7 +84,7 @@ func replayed(path string) (*replayResult, *task.Work, *forward.Weights, error) 
 	defer f.Close()
 	l, err := forward.NewLogReader(f)
 	if err != nil {
-		return nil, nil, nil, cli.BadInputf("%s: %w", path, err)
+		return nil, nil, nil, badinput.Errorf("%s: %w", path, err)
 	}
 	work, err := taskOf(l.Header, "")
 	if err != nil {
@@ -92,7 +93,7 @@ func replayed(path string) (*replayResult, *task.Work, *forward.Weights, error) 
 	weights := forward.NewWeights(work.Network, l.Header.Config.Key)
 	r := &replayResult{Of: l.Header.Config.Steps}
 	if r.Steps, err = forward.Replay(l, weights); errors.Is(err, forward.ErrWeights) {
-		return nil, nil, nil, cli.BadInputf("%s: %w", path, err)
+		return nil, nil, nil, badinput.Errorf("%s: %w", path, err)
 	} else if err != nil {
 		r.Damage = err.Error()
 	}

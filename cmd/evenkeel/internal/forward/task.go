@@ -5,6 +5,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
@@ -13,10 +14,11 @@ import (
 func taskOf(h forward.Header, dataFile string) (*task.Work, error) {
 	var t task.Task
 	if err := json.Unmarshal(h.Task, &t); err != nil {
-		return nil, cli.BadInputf("the header's task: %w", err)
+		return nil, badinput.Errorf("the header's task: %w", err)
 	}
 	if dataFile != "" {
 		t.Data = dataFile
 	}
-	return cli.BuildTask(t)
+	w, err := t.Build()
+	return w, cli.FileError(err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/train/task"
 )
@@ -81,7 +82,7 @@ func prepareRun(f *flags, log string, resume bool, plot string) (*session, error
 	var err error
 	if resume {
 		if log == "" {
-			return nil, cli.BadInputf("--resume needs the --log to go on with")
+			return nil, badinput.Errorf("--resume needs the --log to go on with")
 		}
 		err = r.take(log)
 	} else {
@@ -102,7 +103,7 @@ func (r *session) take(path string) error {
 	defer f.Close()
 	l, err := forward.NewLogReader(f)
 	if err != nil {
-		return cli.BadInputf("%s: %w", path, err)
+		return badinput.Errorf("%s: %w", path, err)
 	}
 	r.header = l.Header
 	for {
@@ -111,12 +112,12 @@ func (r *session) take(path string) error {
 			break
 		}
 		if err != nil {
-			return cli.BadInputf("%s: %w", path, err)
+			return badinput.Errorf("%s: %w", path, err)
 		}
 		r.from = append(r.from, c)
 	}
 	if len(r.from) == r.header.Config.Steps {
-		return cli.BadInputf("the run of %s is finished; evenkeel forward replay %s shows what came of it", path, path)
+		return badinput.Errorf("the run of %s is finished; evenkeel forward replay %s shows what came of it", path, path)
 	}
 	r.work, err = taskOf(r.header, "")
 	return err
@@ -126,7 +127,7 @@ func (r *session) take(path string) error {
 func (r *session) begin(path string) error {
 	f, err := os.Create(path + ".tmp")
 	if err != nil {
-		return cli.BadInput(err)
+		return badinput.Wrap(err)
 	}
 	r.file = f
 	if r.log, err = forward.NewLogWriter(f, r.header); err != nil {

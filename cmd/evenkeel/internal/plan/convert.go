@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/planner/peerprofile"
 )
@@ -35,7 +36,7 @@ func (*convertCmd) Help() string {
 func (c *convertCmd) Run(a *cli.App) error {
 	need := func(flag string, missing bool) error {
 		if missing {
-			return cli.BadInputf("--%s is missing: --from %s needs it", flag, c.From)
+			return badinput.Errorf("--%s is missing: --from %s needs it", flag, c.From)
 		}
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/export"
 )
@@ -42,7 +43,7 @@ func (c *exportCmd) Run(a *cli.App) error {
 		return err
 	}
 	if c.Format != "megatron" && (c.EmbeddingLayers != 0 || c.HeadLayers != 0) {
-		return cli.BadInputf("--embedding-layers and --head-layers have no effect with --format %s; leave them out", c.Format)
+		return badinput.Errorf("--embedding-layers and --head-layers have no effect with --format %s; leave them out", c.Format)
 	}
 	p, err := planner.LoadPlan(c.Plan)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/execute"
 )
 
@@ -27,10 +28,10 @@ away. Each stage's machine needs ca.pem, its stage-K.pem and its stage-K-key.pem
 // Run makes them.
 func (c *keysCmd) Run(a *cli.App) error {
 	if c.Days < 1 || c.Days > 3650 {
-		return cli.BadInputf("--days %d: want 1 to 3650", c.Days)
+		return badinput.Errorf("--days %d: want 1 to 3650", c.Days)
 	}
 	if c.Stages < 1 || c.Stages > execute.MaxStages {
-		return cli.BadInputf("--stages %d: want 1 to %d", c.Stages, execute.MaxStages)
+		return badinput.Errorf("--stages %d: want 1 to %d", c.Stages, execute.MaxStages)
 	}
 	now := time.Now()
 	valid := time.Duration(c.Days) * 24 * time.Hour

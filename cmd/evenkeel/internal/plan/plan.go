@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
@@ -62,12 +63,12 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	}
 	o.Memory = f.Memory
 	if !(f.Memory > 0 && f.Memory <= 1) {
-		return nil, cli.BadInputf("--memory: %v; want a share above 0, up to 1", f.Memory)
+		return nil, badinput.Errorf("--memory: %v; want a share above 0, up to 1", f.Memory)
 	}
 	if f.Reserve != "" {
 		b, err := cluster.ParseBytes(f.Reserve)
 		if err != nil {
-			return nil, cli.BadInputf("--reserve: %w", err)
+			return nil, badinput.Errorf("--reserve: %w", err)
 		}
 		o.Reserve = float64(b)
 	}
@@ -78,7 +79,7 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	default:
 		v, err := strconv.ParseFloat(f.Overlap, 64)
 		if err != nil || !(v >= 1) || math.IsInf(v, 0) {
-			return nil, cli.BadInputf("--overlap: %q; want a number of at least 1, or off", f.Overlap)
+			return nil, badinput.Errorf("--overlap: %q; want a number of at least 1, or off", f.Overlap)
 		}
 		o.Overlap.Compute, o.Overlap.Communication = v, v
 	}
@@ -132,7 +133,7 @@ func (c *searchCmd) Run(a *cli.App) error {
 	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Checkpoint: c.Checkpoint}
 	if len(c.Batch) == 0 {
 		if c.Profile != "" {
-			return cli.BadInputf("--batch: how many samples has an iteration?")
+			return badinput.Errorf("--batch: how many samples has an iteration?")
 		}
 		o.GlobalBatches = []int{1024}
 	}
@@ -220,7 +221,7 @@ func stagesRange(s string) (least, most int, err error) {
 	least, err1 := strconv.Atoi(low)
 	most, err2 := strconv.Atoi(high)
 	if err1 != nil || err2 != nil || least < 1 || most < least {
-		return 0, 0, cli.BadInputf("--stages: %q; want a number, or a range as 2-8", s)
+		return 0, 0, badinput.Errorf("--stages: %q; want a number, or a range as 2-8", s)
 	}
 	return least, most, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/measure"
 	"github.com/evenkeel/evenkeel/train/task"
 )
@@ -38,21 +39,21 @@ Examples:
 // Run is kong's.
 func (c *profileCmd) Run(a *cli.App) error {
 	if !slices.IsSorted(c.MicroBatches) || c.MicroBatches[0] < 1 || len(slices.Compact(slices.Clone(c.MicroBatches))) != len(c.MicroBatches) {
-		return cli.BadInputf("--micro-batches: %v; want rising numbers from 1", c.MicroBatches)
+		return badinput.Errorf("--micro-batches: %v; want rising numbers from 1", c.MicroBatches)
 	}
 	if c.Each < 0 || c.Each > time.Minute {
-		return cli.BadInputf("--each: %s; want 0 to 1m", c.Each)
+		return badinput.Errorf("--each: %s; want 0 to 1m", c.Each)
 	}
 	if c.Device == "" {
-		return cli.BadInputf("--device: is empty; name this machine")
+		return badinput.Errorf("--device: is empty; name this machine")
 	}
 	if err := cli.CheckFiles(nil, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
 	}
 	t := task.Task{Data: c.Data, Model: c.Model, Size: c.Size, Depth: c.Depth, Length: c.Length}.WithDefaults()
-	work, err := cli.BuildTask(t)
+	work, err := t.Build()
 	if err != nil {
-		return err
+		return cli.FileError(err)
 	}
 	tell, clear := a.Progress("measuring")
 	p, err := measure.Network(a.Ctx, work.Network, measure.Options{Model: t.Model, Device: c.Device, MicroBatches: c.MicroBatches, Each: c.Each}, tell)

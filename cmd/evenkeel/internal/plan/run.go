@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/execute"
 	"github.com/evenkeel/evenkeel/train"
@@ -64,9 +65,9 @@ func (c *runCmd) Run(a *cli.App) error {
 		return cli.FileError(err)
 	}
 	t := task.Task{Data: c.Data, Model: c.Model, Size: c.Size, Depth: c.Depth, Length: c.Length, Optimizer: train.Method(c.Optimizer), Rate: c.Rate, Seed: c.Seed, Steps: c.Steps}
-	work, err := cli.BuildTask(t.WithDefaults())
+	work, err := t.WithDefaults().Build()
 	if err != nil {
-		return err
+		return cli.FileError(err)
 	}
 	job, err := execute.NewJob(plan, work.Network)
 	if err != nil {
@@ -75,7 +76,7 @@ func (c *runCmd) Run(a *cli.App) error {
 	r := &execution{App: a, command: c, work: work, job: job}
 	switch stages := len(plan.Stages); {
 	case c.Stage >= stages:
-		return cli.BadInputf("--stage %d: the plan has stages 0 to %d", c.Stage, stages-1)
+		return badinput.Errorf("--stage %d: the plan has stages 0 to %d", c.Stage, stages-1)
 	case c.Stage > 0:
 		return r.client()
 	case c.Stage == 0:
@@ -89,24 +90,24 @@ func (c *runCmd) check(a *cli.App) error {
 	given := func(name string) bool { return slices.Contains(a.Given, name) }
 	switch {
 	case given("steps") && c.Steps < 1:
-		return cli.BadInputf("--steps %d: want 1 or more", c.Steps)
+		return badinput.Errorf("--steps %d: want 1 or more", c.Steps)
 	case given("stage") && c.Stage < 0:
-		return cli.BadInputf("--stage %d: want 0, the server, or more", c.Stage)
+		return badinput.Errorf("--stage %d: want 0, the server, or more", c.Stage)
 	case !given("stage") && given("listen"):
-		return cli.BadInputf("--listen is for a single --stage; without one, all stages run on this machine's loopback")
+		return badinput.Errorf("--listen is for a single --stage; without one, all stages run on this machine's loopback")
 	case c.Connect != "" && c.Stage < 1:
-		return cli.BadInputf("--connect is for a --stage from 1 on")
+		return badinput.Errorf("--connect is for a --stage from 1 on")
 	case c.Stage >= 1 && c.Connect == "":
-		return cli.BadInputf("--connect is missing: where stage 0 listens")
+		return badinput.Errorf("--connect is missing: where stage 0 listens")
 	case c.Stage >= 0 && c.Keys == "":
-		return cli.BadInputf("--keys is missing: evenkeel plan keys --stages N makes them, the same for all stages")
+		return badinput.Errorf("--keys is missing: evenkeel plan keys --stages N makes them, the same for all stages")
 	}
 	for _, flag := range []struct{ name, address string }{{"listen", c.Listen}, {"connect", c.Connect}} {
 		if flag.address == "" {
 			continue
 		}
 		if _, _, err := net.SplitHostPort(flag.address); err != nil {
-			return cli.BadInputf("--%s %s: want host:port: %w", flag.name, flag.address, err)
+			return badinput.Errorf("--%s %s: want host:port: %w", flag.name, flag.address, err)
 		}
 	}
 	for _, f := range []struct {
@@ -114,7 +115,7 @@ func (c *runCmd) check(a *cli.App) error {
 		zero bool
 	}{{"size", c.Size == 0}, {"depth", c.Depth == 0}, {"length", c.Length == 0}, {"rate", c.Rate == 0}} {
 		if f.zero && given(f.name) {
-			return cli.BadInputf("--%s 0: want more than 0; leave it out for the default", f.name)
+			return badinput.Errorf("--%s 0: want more than 0; leave it out for the default", f.name)
 		}
 	}
 	return nil
@@ -175,7 +176,7 @@ func (r *execution) serveByHand() error {
 	var listener net.Listener
 	if stages := len(r.job.Plan.Stages); stages > 1 {
 		if listener, err = net.Listen("tcp", r.command.Listen); err != nil {
-			return cli.BadInputf("--listen %s: %w", r.command.Listen, err)
+			return badinput.Errorf("--listen %s: %w", r.command.Listen, err)
 		}
 		r.Log.Info().Msgf("waiting on %s for %s; start each with its number for K", listener.Addr(), cli.Count(stages-1, "stage"))
 		fmt.Fprintf(r.Errs, "  evenkeel %s --keys DIR --stage K --connect %s\n", strings.Join(r.command.flags(), " "), listener.Addr())
@@ -196,7 +197,7 @@ func (r *execution) client() error {
 	client := &execute.Client{Job: r.job, Stage: c.Stage, Keys: keys, Server: c.Connect}
 	if c.Stage < len(r.job.Plan.Stages)-1 {
 		if client.Listener, err = net.Listen("tcp", c.Listen); err != nil {
-			return cli.BadInputf("--listen %s: %w", c.Listen, err)
+			return badinput.Errorf("--listen %s: %w", c.Listen, err)
 		}
 	}
 	if !c.Child {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/execute"
 )
 
@@ -75,7 +76,7 @@ func (r *execution) reason(err, cause error, ended []error) error {
 		return err
 	}
 	for _, e := range ended {
-		if cli.IsBadInput(e) {
+		if badinput.Is(e) {
 			return e
 		}
 	}
@@ -105,7 +106,7 @@ func (r *execution) process(ctx context.Context, stage int, server, keys string)
 		lines := strings.Split(strings.TrimSpace(complaints.String()), "\n")
 		last := strings.TrimPrefix(lines[len(lines)-1], "evenkeel: ")
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == cli.ExitBadInput {
-			return cli.BadInputf("stage %d: %s", stage, last)
+			return badinput.Errorf("stage %d: %s", stage, last)
 		}
 		return fmt.Errorf("the process of stage %d ended: %w: %s", stage, err, last)
 	}

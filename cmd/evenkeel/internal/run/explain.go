@@ -9,6 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
@@ -43,7 +44,7 @@ func findNode(c *cluster.Cluster, node string) (int, error) {
 	if near := names.Nearest(node, known); names.Distance(node, near) <= cli.MostEdits {
 		hint = fmt.Sprintf("; did you mean %s?", near)
 	}
-	return 0, cli.BadInputf("--explain: no node %q%s (known: %s to %s, or a number from 0 to %d)", node, hint, known[0], known[len(known)-1], len(known)-1)
+	return 0, badinput.Errorf("--explain: no node %q%s (known: %s to %s, or a number from 0 to %d)", node, hint, known[0], known[len(known)-1], len(known)-1)
 }
 
 // add takes in the newest explanation and returns it for the run log.

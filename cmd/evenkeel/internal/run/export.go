@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/runlog"
 )
 
@@ -156,7 +157,7 @@ func logged(a *cli.App, path string) (export.Run, error) {
 		return export.Run{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if last == nil {
-		return export.Run{}, cli.BadInputf("%s: the log holds no round", path)
+		return export.Run{}, badinput.Errorf("%s: the log holds no round", path)
 	}
 	if r.Cut {
 		warnCut(a, path)

@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/runlog"
 )
 
@@ -56,7 +57,7 @@ func (r *Cmd) Run(a *cli.App) error {
 	}
 	format, file, err := r.exported()
 	if err == nil && r.LRScaling != "" && file == "" {
-		err = cli.BadInputf("--lr-scaling has no effect without --export; leave it out")
+		err = badinput.Errorf("--lr-scaling has no effect without --export; leave it out")
 	}
 	if err == nil {
 		err = errors.Join(r.scalingFlags.check(), cli.CheckPlot(r.Plot))
@@ -147,7 +148,7 @@ func (r *Cmd) exported() (format, file string, err error) {
 		return "json", r.Export, nil
 	}
 	if file == "" {
-		return "", "", cli.BadInputf("--export: %q names no file; write %s=FILE", r.Export, format)
+		return "", "", badinput.Errorf("--export: %q names no file; write %s=FILE", r.Export, format)
 	}
 	return format, file, checkFormat("--export", format)
 }
@@ -163,7 +164,7 @@ func (r *Cmd) replay(a *cli.App) error {
 		return fmt.Errorf("%s: %w", r.Replay, err)
 	}
 	if rounds == 0 {
-		return cli.BadInputf("%s: the log holds no round", r.Replay)
+		return badinput.Errorf("%s: the log holds no round", r.Replay)
 	}
 	if cut {
 		warnCut(a, r.Replay)

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // flags are embedded by commands that simulate one run of the agent.
@@ -42,7 +43,7 @@ type setup struct {
 // load reads all that the flags name.
 func (f *flags) load() (*setup, error) {
 	if f.Rounds < 1 || f.Rounds > cli.MaxRounds {
-		return nil, cli.BadInputf("--rounds: %d is outside 1 to %d", f.Rounds, cli.MaxRounds)
+		return nil, badinput.Errorf("--rounds: %d is outside 1 to %d", f.Rounds, cli.MaxRounds)
 	}
 	catalogue, err := f.Catalogue()
 	if err != nil {
@@ -84,19 +85,19 @@ func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err er
 	}
 	if f.Quorum != "" {
 		if section.Quorum, err = cluster.ParseQuorum(f.Quorum); err != nil {
-			return cli.BadInputf("--quorum: %w", err)
+			return badinput.Errorf("--quorum: %w", err)
 		}
 	}
 	if f.Grace != "" {
 		if section.Grace, err = cluster.ParseGrace(f.Grace); err != nil {
-			return cli.BadInputf("--grace: %w", err)
+			return badinput.Errorf("--grace: %w", err)
 		}
 	}
 	if err := section.Apply(c); err != nil {
-		return cli.BadInputf("--quorum, --grace: %w", err)
+		return badinput.Errorf("--quorum, --grace: %w", err)
 	}
 	if f.Grace != "" && !closesEarly(c) {
-		return cli.BadInputf("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")
+		return badinput.Errorf("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")
 	}
 	return nil
 }
@@ -154,7 +155,7 @@ func unprefixed(flag string, err error) error {
 		return nil
 	}
 	_, text, _ := strings.Cut(err.Error(), ": ")
-	return cli.BadInputf("%s: %s", flag, text)
+	return badinput.Errorf("%s: %s", flag, text)
 }
 
 // inputs are the files that a run reads.

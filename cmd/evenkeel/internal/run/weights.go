@@ -8,7 +8,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // preference is what is wanted from a round on, counted from 1.
@@ -29,7 +29,7 @@ func preferences(texts []string, file cluster.Objectives, c *cluster.Cluster, ro
 		if number, rest, ok := strings.Cut(text, ":"); ok {
 			var err error
 			if p.From, err = strconv.Atoi(strings.TrimSpace(number)); err != nil || p.From < 1 || p.From > rounds {
-				return nil, cli.BadInputf("--weights: %q; before the colon stands the round from which they hold, 1 to %d", text, rounds)
+				return nil, badinput.Errorf("--weights: %q; before the colon stands the round from which they hold, 1 to %d", text, rounds)
 			}
 			text = rest
 		}
@@ -38,10 +38,10 @@ func preferences(texts []string, file cluster.Objectives, c *cluster.Cluster, ro
 			return nil, err
 		}
 		if err := p.Weights.Check(c); err != nil {
-			return nil, cli.BadInputf("--weights: %w", err)
+			return nil, badinput.Errorf("--weights: %w", err)
 		}
 		if slices.ContainsFunc(all, func(q preference) bool { return q.From == p.From }) {
-			return nil, cli.BadInputf("--weights: given twice from round %d on", p.From)
+			return nil, badinput.Errorf("--weights: given twice from round %d on", p.From)
 		}
 		all = append(all, p)
 	}
@@ -60,20 +60,20 @@ func objectives(text string) (cluster.Objectives, error) {
 		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
 		field, known := fields[name]
 		if !ok || !known {
-			return o, cli.BadInputf("--weights: %q; write speed=1,waiting=0.5,freshness=0,energy=0, each at most once", part)
+			return o, badinput.Errorf("--weights: %q; write speed=1,waiting=0.5,freshness=0,energy=0, each at most once", part)
 		}
 		delete(fields, name)
 		v, err := strconv.ParseFloat(value, 64)
 		if err != nil || math.IsNaN(v) {
-			return o, cli.BadInputf("--weights: %s is %q; write a number", name, value)
+			return o, badinput.Errorf("--weights: %s is %q; write a number", name, value)
 		}
 		*field = v
 	}
 	if err := o.Validate(); err != nil {
-		return o, cli.BadInputf("--weights: %w", err)
+		return o, badinput.Errorf("--weights: %w", err)
 	}
 	if o == (cluster.Objectives{}) {
-		return o, cli.BadInputf("--weights: all are zero; give at least one above 0")
+		return o, badinput.Errorf("--weights: all are zero; give at least one above 0")
 	}
 	return o, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/agent/training"
-	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
@@ -49,7 +49,7 @@ func readReturns(path string) ([]training.Progress, error) {
 	defer f.Close()
 	rows, err := parseReturns(f)
 	if err != nil {
-		return nil, cli.BadInputf("%s: %w; move it away to resume without it", path, err)
+		return nil, badinput.Errorf("%s: %w; move it away to resume without it", path, err)
 	}
 	return rows, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/tensorboard"
 )
 
@@ -90,25 +91,25 @@ func (t *trainingRun) start(catalogue *profile.Catalogue, c *Cmd) error {
 	config := training.Config{Seed: 1}
 	if c.Steps != nil {
 		if config.Steps = *c.Steps; *c.Steps == 0 {
-			return cli.BadInputf("--steps 0: nothing would be trained; leave it out for the default")
+			return badinput.Errorf("--steps 0: nothing would be trained; leave it out for the default")
 		}
 	}
 	if c.Seed != nil {
 		config.Seed = *c.Seed
 	}
 	if err := config.Validate(); err != nil {
-		return cli.BadInput(err)
+		return badinput.Wrap(err)
 	}
 	for _, name := range []string{policyFile, checkpointFile} {
 		switch _, err := os.Stat(t.path(name)); {
 		case err == nil:
-			return cli.BadInputf("%s is there already: continue that run with --resume, or choose another folder with --out", t.path(name))
+			return badinput.Errorf("%s is there already: continue that run with --resume, or choose another folder with --out", t.path(name))
 		case !errors.Is(err, os.ErrNotExist):
-			return cli.BadInput(err)
+			return badinput.Wrap(err)
 		}
 	}
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
-		return cli.BadInput(err)
+		return badinput.Wrap(err)
 	}
 	var err error
 	t.trainer, err = training.NewTrainer(catalogue, config)
@@ -120,17 +121,17 @@ func (t *trainingRun) resume(catalogue *profile.Catalogue, c *Cmd) error {
 	var err error
 	t.trainer, err = training.LoadCheckpoint(catalogue, t.path(checkpointFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return cli.BadInputf("nothing to resume in %s: it holds no %s", t.dir, checkpointFile)
+		return badinput.Errorf("nothing to resume in %s: it holds no %s", t.dir, checkpointFile)
 	}
 	if errors.Is(err, training.ErrCheckpoint) {
-		return cli.BadInput(err)
+		return badinput.Wrap(err)
 	}
 	if err != nil {
 		return err
 	}
 	was := t.trainer.Trained().Record.Config
 	if c.Steps != nil && *c.Steps != was.Steps || c.Seed != nil && *c.Seed != was.Seed {
-		return cli.BadInputf("the run in %s has --steps %d --seed %d and is resumed with the same; for others choose another folder with --out", t.dir, was.Steps, was.Seed)
+		return badinput.Errorf("the run in %s has --steps %d --seed %d and is resumed with the same; for others choose another folder with --out", t.dir, was.Steps, was.Seed)
 	}
 	t.resumed = true
 	t.rows, err = readReturns(t.path(returnsFile))
@@ -177,7 +178,7 @@ func (t *trainingRun) run() error {
 		t.Log.Info().Str("file", t.path(policyFile)).Msg("the run was finished, but its policy was not written; now it is")
 		return nil
 	case t.events == nil:
-		return cli.BadInputf("the run in %s is finished; train another in another folder with --out", t.dir)
+		return badinput.Errorf("the run in %s is finished; train another in another folder with --out", t.dir)
 	}
 	if err := errors.Join(t.trainer.Trained().Save(t.path(policyFile)), t.save(), saveReturnsFigures(t.dir, t.rows)); err != nil {
 		return err

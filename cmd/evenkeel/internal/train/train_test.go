@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/tensorboard"
 )
 
@@ -84,11 +85,11 @@ func TestTrainResumeGivesTheSameBytes(t *testing.T) {
 	}
 	checkEvents(t, parts)
 
-	if err := trainWith(t, Cmd{Out: parts, Resume: true}, 0); !cli.IsBadInput(err) {
+	if err := trainWith(t, Cmd{Out: parts, Resume: true}, 0); !badinput.Is(err) {
 		t.Errorf("resuming a finished run: %v", err)
 	}
 	other := steps * 2
-	if err := trainWith(t, Cmd{Out: parts, Resume: true, Steps: &other}, 0); !cli.IsBadInput(err) {
+	if err := trainWith(t, Cmd{Out: parts, Resume: true, Steps: &other}, 0); !badinput.Is(err) {
 		t.Errorf("resuming with other steps: %v", err)
 	}
 }
