@@ -129,7 +129,7 @@ func TestRules(t *testing.T) {
 var deciding = []string{"agent", "bucket", "cluster", "ddqn", "env", "planner"}
 
 // acting are the folders within them that carry out what was decided, with the clock and the network.
-var acting = []string{"planner/execute", "planner/measure"}
+var acting = []string{"bucket/trial", "planner/execute", "planner/measure"}
 
 const decidingWhy = "what decides is a function of its input: a seed and an input reproduce a run bit for bit"
 

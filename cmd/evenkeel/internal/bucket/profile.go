@@ -1,20 +1,15 @@
 package bucket
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"github.com/evenkeel/evenkeel/bucket/trial"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/train"
@@ -87,44 +82,27 @@ func (c *profileCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	out, done, err := c.open()
+	out, err := trial.OpenTable(c.Out, c.Resume)
+	if errors.Is(err, trial.ErrExists) {
+		return badinput.Errorf("--out: %s is there already; --resume goes on with it", c.Out)
+	}
 	if err != nil {
-		return err
+		return cli.FileError(err)
 	}
 	defer out.Close()
-	p.Done = done
+	p.Done, p.Record = out.Done, out.Add
 	tell, clear := a.Progress("profiling")
 	defer clear()
 	p.Progress = tell
-	kept := len(done)
-	p.Record = func(t stepcost.Trial) error {
-		kept++
-		_, err := fmt.Fprintln(out, t.Row())
-		return errors.Join(err, out.Sync())
-	}
 	t, err := stepcost.Profile(a.Ctx, run, p)
 	clear()
-	if err != nil && kept == 0 {
-		_ = os.Remove(c.Out) // a table without a trial is of no use
-	}
 	if errors.Is(err, context.Canceled) {
 		return cli.Interrupted(err, fmt.Sprintf("interrupted; the trials so far are in %s, --resume goes on", c.Out))
 	}
 	if err != nil {
 		return err
 	}
-	if err := out.Close(); err != nil {
-		return err
-	}
-	err = cli.WriteFile(c.Out, func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, stepcost.TableHeader)
-		for _, r := range t {
-			_, e := fmt.Fprintln(w, r.Row())
-			err = errors.Join(err, e)
-		}
-		return err
-	})
-	if err != nil {
+	if err := out.Finish(t); err != nil {
 		return err
 	}
 	if c.JSON {
@@ -132,9 +110,9 @@ func (c *profileCmd) Run(a *cli.App) error {
 			Trials stepcost.Table `json:"trials"`
 			New    int            `json:"new_trials"`
 			Out    string         `json:"out"`
-		}{t, len(t) - len(done), c.Out})
+		}{t, len(t) - len(p.Done), c.Out})
 	}
-	return c.print(a, t, len(done))
+	return c.print(a, t, len(p.Done))
 }
 
 func (c *profileCmd) print(a *cli.App, t stepcost.Table, before int) error {
@@ -164,7 +142,7 @@ func (c *profileCmd) runner() (stepcost.Runner, error) {
 		return builtIn{c.Memory}, nil
 	}
 	if c.Recorded == "" {
-		return &stepCommand{c.Command, c.Timeout, c.OOMExit}, nil
+		return &trial.Command{Args: c.Command, Timeout: c.Timeout, OutOfMemory: c.OOMExit}, nil
 	}
 	f, err := os.Open(c.Recorded)
 	if err != nil {
@@ -173,38 +151,6 @@ func (c *profileCmd) runner() (stepcost.Runner, error) {
 	defer f.Close()
 	t, err := stepcost.ReadTable(f, c.Recorded)
 	return stepcost.Recorded(t), err
-}
-
-// open makes the table, or reads the one that is there; a last line that a kill cut is
-// left out.
-func (c *profileCmd) open() (*os.File, stepcost.Table, error) {
-	data, err := os.ReadFile(c.Out)
-	switch {
-	case errors.Is(err, os.ErrNotExist), err == nil && len(data) == 0:
-		f, err := os.OpenFile(c.Out, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
-		if err == nil {
-			_, err = fmt.Fprintln(f, stepcost.TableHeader)
-		}
-		return f, nil, err
-	case err != nil:
-		return nil, nil, cli.FileError(err)
-	case !c.Resume:
-		return nil, nil, badinput.Errorf("--out: %s is there already; --resume goes on with it", c.Out)
-	}
-	whole := data[:bytes.LastIndexByte(data, '\n')+1]
-	var t stepcost.Table
-	if bytes.Count(whole, []byte("\n")) > 1 {
-		if t, err = stepcost.ReadTable(bytes.NewReader(whole), c.Out); err != nil {
-			return nil, nil, err
-		}
-	} else {
-		whole = []byte(stepcost.TableHeader + "\n")
-	}
-	if err := os.WriteFile(c.Out, whole, 0o644); err != nil {
-		return nil, nil, err
-	}
-	f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_APPEND, 0)
-	return f, t, err
 }
 
 // builtIn is a Runner that trains a small transformer in this process.
@@ -217,72 +163,4 @@ func (b builtIn) Run(_ context.Context, length, batch int) (stepcost.Trial, erro
 		return stepcost.Trial{Length: length, Batch: batch, OutOfMemory: true}, nil
 	}
 	return stepcost.Trial{Length: length, Batch: batch, Seconds: m.Seconds, PeakBytes: m.PeakBytes}, err
-}
-
-// stepCommand is a Runner that runs the user's command.
-type stepCommand struct {
-	args    []string
-	timeout time.Duration
-	oomExit int
-}
-
-// Run is stepcost.Runner's.
-func (s *stepCommand) Run(ctx context.Context, length, batch int) (stepcost.Trial, error) {
-	limited, stop := context.WithTimeout(ctx, s.timeout)
-	defer stop()
-	values := strings.NewReplacer("{length}", strconv.Itoa(length), "{batch}", strconv.Itoa(batch))
-	var args []string
-	for _, v := range s.args {
-		args = append(args, values.Replace(v))
-	}
-	if slices.Equal(args, s.args) {
-		args = append(args, strconv.Itoa(length), strconv.Itoa(batch))
-	}
-	cmd := exec.CommandContext(limited, args[0], args[1:]...)
-	cmd.WaitDelay = 5 * time.Second
-	var out, errs lastOutput
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	t := stepcost.Trial{Length: length, Batch: batch, OutOfMemory: true}
-	exit := (*exec.ExitError)(nil)
-	said := strings.ToLower(string(out) + string(errs))
-	switch {
-	case ctx.Err() != nil:
-		return t, ctx.Err()
-	case limited.Err() != nil:
-		return t, nil // too long to be of use
-	case errors.As(err, &exit):
-		if exit.ExitCode() == s.oomExit || exit.ExitCode() == 137 || exit.ExitCode() == -1 || strings.Contains(said, "out of memory") {
-			return t, nil
-		}
-		return t, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, lastLine(string(errs)))
-	case err != nil:
-		return t, badinput.Wrap(err)
-	}
-	var report struct {
-		Seconds   float64 `json:"seconds"`
-		PeakBytes int64   `json:"peak_bytes"`
-	}
-	last := lastLine(string(out))
-	if err := json.Unmarshal([]byte(last), &report); err != nil || report.Seconds <= 0 || report.PeakBytes < 0 {
-		return t, fmt.Errorf(`%s: its last line is %q; want {"seconds":S,"peak_bytes":N}`, strings.Join(args, " "), last)
-	}
-	t.Seconds, t.PeakBytes, t.OutOfMemory = report.Seconds, report.PeakBytes, false
-	return t, nil
-}
-
-// lastOutput keeps the last 64 KiB of what is written to it.
-type lastOutput []byte
-
-func (t *lastOutput) Write(b []byte) (int, error) {
-	*t = append(*t, b...)
-	if n := len(*t) - 64<<10; n > 0 {
-		*t = append((*t)[:0], (*t)[n:]...)
-	}
-	return len(b), nil
-}
-
-func lastLine(s string) string {
-	s = strings.TrimSpace(s)
-	return strings.TrimSpace(s[strings.LastIndexByte(s, '\n')+1:])
 }

@@ -1,18 +1,14 @@
 package forward
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/forward/supervise"
 	"github.com/evenkeel/evenkeel/forward/wire"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -142,6 +139,10 @@ func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, c
 		return err
 	}
 	defer func() { _ = os.RemoveAll(kept) }()
+	processes, err := c.processes(a, url, kept, token)
+	if err != nil {
+		return err
+	}
 	var children sync.WaitGroup
 	defer children.Wait()
 	defer stop() // before the wait
@@ -152,8 +153,7 @@ func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, c
 			continue
 		}
 		children.Go(func() {
-			args := []string{"--url", url, "--kept", filepath.Join(kept, fmt.Sprint(rank))}
-			if failed[rank] = c.keep(ctx, a, rank, args, token); failed[rank] != nil {
+			if failed[rank] = processes.Keep(ctx, rank); failed[rank] != nil {
 				stop()
 			}
 		})
@@ -269,42 +269,21 @@ func (c *launchCmd) tell(a *cli.App, config *forward.Config, rank int, url strin
 	fmt.Fprintf(a.Errs, "%s=... evenkeel forward join --url %s%s --run %s --rank %d%s\n", tokenVariable, url, ca, c.NATS.Run, rank, node)
 }
 
-// keep runs one processor's process, again whenever it dies, until it has ended well. One that refuses its input would do so
-// again: that is an error.
-func (c *launchCmd) keep(ctx context.Context, a *cli.App, rank int, where []string, token string) error {
+// processes are those of the run.
+func (c *launchCmd) processes(a *cli.App, url, kept, token string) (*supervise.Processors, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for {
-		args := append([]string{"forward", "join", "--run", c.NATS.Run, "--rank", strconv.Itoa(rank)}, where...)
+	args := func(rank int) []string {
+		args := []string{"forward", "join", "--run", c.NATS.Run, "--rank", strconv.Itoa(rank), "--url", url, "--kept", filepath.Join(kept, strconv.Itoa(rank))}
 		if c.NATS.CA != "" {
 			args = append(args, "--ca", c.NATS.CA)
 		}
-		cmd := exec.CommandContext(ctx, self, args...)
-		cmd.Env = append(os.Environ(), tokenVariable+"="+token)
-		cmd.WaitDelay = time.Second
-		var complaints bytes.Buffer
-		cmd.Stderr = &complaints
-		err := cmd.Run()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was ended by us
-		}
-		last := ""
-		for s := bufio.NewScanner(&complaints); s.Scan(); {
-			last = s.Text()
-		}
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == cli.ExitBadInput {
-			return badinput.Errorf("processor %d: %s", rank, strings.TrimPrefix(last, "evenkeel: "))
-		}
-		a.Log.Warn().Int("rank", rank).Err(err).Str("said", last).Msg("a processor died; it is started again")
-		select {
-		case <-time.After(time.Second / 2):
-		case <-ctx.Done():
-			return nil
-		}
+		return args
 	}
+	died := func(rank int, err error, last string) {
+		a.Log.Warn().Int("rank", rank).Err(err).Str("said", last).Msg("a processor died; it is started again")
+	}
+	return &supervise.Processors{Program: self, Args: args, Env: []string{tokenVariable + "=" + token}, BadInput: cli.ExitBadInput, Died: died}, nil
 }

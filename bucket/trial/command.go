@@ -1,0 +1,93 @@
+// Package trial runs the training steps of a stepcost.Profile: Command runs a user's program
+// for each, TableFile keeps what came of them, so that an interrupted profile can go on.
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/internal/subprocess"
+)
+
+// Command is a stepcost.Runner that runs a program for each trial. The program trains one
+// step and prints {"seconds":S,"peak_bytes":N} as its last line.
+type Command struct {
+	// Args are the program and its arguments. {length} and {batch} are replaced in them;
+	// without either, length and batch are added.
+	Args []string
+	// Timeout limits a trial. One that takes longer counts as out of memory: it is too long
+	// to be of use.
+	Timeout time.Duration
+	// OutOfMemory is an exit status that says so. A killed program (by the kernel, for
+	// want of memory) and one that fails with "out of memory" in its output, as those of
+	// PyTorch do, count too.
+	OutOfMemory int
+}
+
+const (
+	exitKilled = 137             // 128 + SIGKILL, as a shell reports it
+	endDelay   = 5 * time.Second // for a program to end after its timeout
+)
+
+// Run runs the program once. Its error is bad input where the program cannot be started.
+func (c *Command) Run(ctx context.Context, length, batch int) (stepcost.Trial, error) {
+	limited, stop := context.WithTimeout(ctx, c.Timeout)
+	defer stop()
+	args := c.args(length, batch)
+	cmd := exec.CommandContext(limited, args[0], args[1:]...)
+	cmd.WaitDelay = endDelay
+	var out, errs subprocess.Tail
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	t := stepcost.Trial{Length: length, Batch: batch, OutOfMemory: true}
+	exit := (*exec.ExitError)(nil)
+	switch {
+	case ctx.Err() != nil:
+		return t, ctx.Err()
+	case limited.Err() != nil:
+		return t, nil
+	case errors.As(err, &exit):
+		if c.outOfMemory(exit.ExitCode(), out.String()+errs.String()) {
+			return t, nil
+		}
+		return t, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, errs.LastLine())
+	case err != nil:
+		return t, badinput.Wrap(err)
+	}
+	var report struct {
+		Seconds   float64 `json:"seconds"`
+		PeakBytes int64   `json:"peak_bytes"`
+	}
+	last := out.LastLine()
+	if err := json.Unmarshal([]byte(last), &report); err != nil || report.Seconds <= 0 || report.PeakBytes < 0 {
+		return t, fmt.Errorf(`%s: its last line is %q; want {"seconds":S,"peak_bytes":N}`, strings.Join(args, " "), last)
+	}
+	t.Seconds, t.PeakBytes, t.OutOfMemory = report.Seconds, report.PeakBytes, false
+	return t, nil
+}
+
+func (c *Command) args(length, batch int) []string {
+	values := strings.NewReplacer("{length}", strconv.Itoa(length), "{batch}", strconv.Itoa(batch))
+	args := make([]string, 0, len(c.Args)+2)
+	for _, v := range c.Args {
+		args = append(args, values.Replace(v))
+	}
+	if slices.Equal(args, c.Args) {
+		args = append(args, strconv.Itoa(length), strconv.Itoa(batch))
+	}
+	return args
+}
+
+// outOfMemory says whether a program failed for want of memory. Status -1 is a killed one.
+func (c *Command) outOfMemory(status int, output string) bool {
+	return status == c.OutOfMemory || status == exitKilled || status == -1 || strings.Contains(strings.ToLower(output), "out of memory")
+}

@@ -1,0 +1,116 @@
+package execute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/internal/subprocess"
+)
+
+// Local runs all stages of a plan on this machine: the server in this process, every other
+// stage in a process of its own, joined over loopback.
+type Local struct {
+	Server  *Server // its keys and listener are set here
+	Keys    string  // folder of MakeKeys; "": keys for this run alone
+	Program string  // path of what a stage's process runs: a program that runs a Client
+	// Args are the program's, given its stage, the server's address and the folder of keys.
+	Args func(stage int, server, keys string) []string
+	// BadInput is the exit status of a process that refuses its input.
+	BadInput int
+}
+
+const (
+	localKeysValid = 24 * time.Hour
+	localGrace     = 5 * time.Second // in which processes end by themselves after the server
+)
+
+// Run runs the plan to its end, or until ctx is done. No process outlives it.
+func (l *Local) Run(ctx context.Context) (*Result, error) {
+	stages := len(l.Server.Job.Plan.Stages)
+	if stages == 1 {
+		return l.Server.Run(ctx)
+	}
+	dir := l.Keys
+	if dir == "" {
+		temporary, err := os.MkdirTemp("", "evenkeel-keys-")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = os.RemoveAll(temporary) }() // keys that nobody uses any more
+		dir = temporary
+		if err := MakeKeys(dir, stages, time.Now(), localKeysValid); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if l.Server.Keys, err = LoadKeys(dir, 0, time.Now()); err != nil {
+		return nil, err
+	}
+	if l.Server.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	address := l.Server.Listener.Addr().String()
+	run, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	processes, kill := context.WithCancel(context.WithoutCancel(ctx)) // by themselves they end with the server
+	defer kill()
+	var all sync.WaitGroup
+	ended := make([]error, stages)
+	for k := 1; k < stages; k++ {
+		all.Go(func() {
+			ended[k] = l.process(processes, k, address, dir)
+			if ended[k] != nil { // the server may see it too, and say more
+				time.AfterFunc(time.Second, func() { stop(ended[k]) })
+			}
+		})
+	}
+	result, err := l.Server.Run(run)
+	late := time.AfterFunc(localGrace, kill)
+	all.Wait()
+	late.Stop()
+	if err != nil && ctx.Err() == nil {
+		err = reason(err, context.Cause(run), ended)
+	}
+	return result, err
+}
+
+// reason is why a run failed: a process that refused its input, or died, knows best.
+func reason(err, cause error, ended []error) error {
+	for _, e := range ended {
+		if badinput.Is(e) {
+			return e
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		return cause
+	}
+	for k, e := range ended {
+		if exit := (*exec.ExitError)(nil); errors.Is(err, ErrLost) && strings.Contains(err.Error(), fmt.Sprintf("stage %d (", k)) && errors.As(e, &exit) {
+			return fmt.Errorf("%w (its process ended: %w)", err, exit)
+		}
+	}
+	return err
+}
+
+// process runs a stage in a process of its own until that ends. The error has the last line
+// that it wrote.
+func (l *Local) process(ctx context.Context, stage int, server, keys string) error {
+	err := subprocess.Run(subprocess.Command(ctx, l.Program, l.Args(stage, server, keys)...))
+	f := (*subprocess.Failure)(nil)
+	if err == nil || ctx.Err() != nil || !errors.As(err, &f) { // or it was ended here, when all was over
+		return nil
+	}
+	last := strings.TrimPrefix(f.Last, "evenkeel: ")
+	if f.Status == l.BadInput {
+		return badinput.Errorf("stage %d: %s", stage, last)
+	}
+	return fmt.Errorf("the process of stage %d ended: %w: %s", stage, f.Cause, last)
+}
