@@ -8,7 +8,7 @@
 //	ctl := &agent.Control{Cluster: c, Runner: runner, Policy: p}
 //	round, err := ctl.Round(ctx)                          // decide, hand out, collect: one round
 //
-// A [Policy] turns the report of a round into the sizes of the next. The runner is a
+// See the Example. A [Policy] turns the report of a round into the sizes of the next. The runner is a
 // simulator or live workers; this package needs neither.
 //
 // The agent is safe by construction: sizes always come out of the allocation, which

@@ -8,5 +8,5 @@
 //	p := baseline.NewWaterFill(c, baseline.WaterFill{Gain: 0.2, Margin: 1})
 //	ctl := &agent.Control{Cluster: c, Runner: runner, Policy: p}
 //
-// Package evaluation knows them by name and tunes their hyperparameters.
+// See the Example. Package evaluation knows them by name and tunes their hyperparameters.
 package baseline

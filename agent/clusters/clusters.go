@@ -2,6 +2,8 @@
 // the held-out suite.
 //
 //	file, c, err := clusters.Load("heldout-8", profile.Embedded())
+//
+// See the Example.
 package clusters
 
 import (

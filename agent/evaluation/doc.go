@@ -7,5 +7,5 @@
 //		Seeds: 20, Rounds: 400,
 //	})
 //
-// [Play] is a single run of one policy.
+// See the Example of [Compare]. [Play] is a single run of one policy.
 package evaluation

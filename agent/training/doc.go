@@ -8,4 +8,6 @@
 //
 //	err = trainer.SaveCheckpoint("checkpoint.evenkeel")
 //	trainer, err = training.LoadCheckpoint(profile.Embedded(), "checkpoint.evenkeel")
+//
+// See the Example.
 package training

@@ -1,0 +1,47 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+)
+
+// The embedded policy sizes the micro-batches of a simulated cluster for ten rounds.
+func Example() {
+	_, c, err := clusters.Load("heldout-8", profile.Embedded())
+	if err != nil {
+		log.Fatal(err)
+	}
+	conditions, err := cluster.Preset("interference")
+	if err != nil {
+		log.Fatal(err)
+	}
+	trained, err := agent.Embedded() // or agent.Load("policy.safetensors")
+	if err != nil {
+		log.Fatal(err)
+	}
+	policy := trained.NewAgent(c, cluster.Objectives{Speed: 1}.Weights())
+	control := &agent.Control{Cluster: c, Runner: sim.New(c, conditions, 1), Policy: policy}
+	var round agent.Round
+	for range 10 {
+		if round, err = control.Round(context.Background()); err != nil {
+			log.Fatal(err)
+		}
+	}
+	sum := 0
+	for _, size := range round.Plan.Sizes {
+		sum += size
+	}
+	fmt.Printf("round %d: %d nodes share %d samples\n", round.Report.Round, len(round.Plan.Sizes), sum)
+	why := policy.Explain(0)
+	fmt.Printf("%s: measured %s, trust %s\n", why.Node, why.Measured.Status, why.Chosen.Trust)
+	// Output:
+	// round 9: 8 nodes share 320 samples
+	// a6000-0: measured in, trust filter
+}
