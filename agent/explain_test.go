@@ -59,33 +59,15 @@ func TestExplain(t *testing.T) {
 				last[i] = e
 				continue
 			}
-			n := &before.Nodes[i]
-			if want := (Measured{n.Status.String(), n.Size, n.Seconds, n.Busy, n.BusySize}); *e.Measured != want {
-				t.Fatalf("measured %+v, want %+v", e.Measured, want)
-			}
 			if e.Before != last[i].After {
 				t.Fatalf("round %d, node %d: from %+v, was left at %+v", k, i, e.Before, last[i].After)
 			}
-			if e.Chosen.Action != a.actions[i] || *e.Chosen != *e.Model && e.Chosen.Action != e.Best.Action || e.Best.Value < e.Model.Value {
-				t.Fatalf("chosen %+v, model %+v, best %+v", e.Chosen, e.Model, e.Best)
-			}
+			checkExplanation(t, a, i, e, &before.Nodes[i], r.Plan.Collect)
 			if e.Chosen.Action != e.Model.Action {
 				overruled++
 			}
-			if n.Status == cluster.Late {
+			if before.Nodes[i].Status == cluster.Late {
 				late++
-			}
-			rule := e.Rule
-			if r.Plan.Collect.Quorum.Share != rule.Chosen.Quorum || r.Plan.Collect.GraceShare != rule.Chosen.Grace || *rule.Next == rule.Chosen || rule.Chosen.Correction == [env.Objectives]float64{} {
-				t.Fatalf("%+v, collected by %+v", rule, r.Plan.Collect)
-			}
-			text, err := json.Marshal(e)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var again Explanation
-			if err := json.Unmarshal(text, &again); err != nil || !cmp.Equal(e, again) {
-				t.Fatalf("%v\n%s", err, cmp.Diff(e, again))
 			}
 			last[i] = e
 		}
@@ -98,7 +80,31 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Where the network was not asked the explanation says why; without one there is nothing
+// checkExplanation compares node i's explanation with what the agent did after a report n on
+// it, and passes it through JSON.
+func checkExplanation(t *testing.T, a *Agent, i int, e Explanation, n *cluster.NodeReport, collect cluster.Collect) {
+	t.Helper()
+	if want := (Measured{n.Status.String(), n.Size, n.Seconds, n.Busy, n.BusySize}); *e.Measured != want {
+		t.Fatalf("measured %+v, want %+v", e.Measured, want)
+	}
+	if e.Chosen.Action != a.actions[i] || *e.Chosen != *e.Model && e.Chosen.Action != e.Best.Action || e.Best.Value < e.Model.Value {
+		t.Fatalf("chosen %+v, model %+v, best %+v", e.Chosen, e.Model, e.Best)
+	}
+	rule := e.Rule
+	if collect.Quorum.Share != rule.Chosen.Quorum || collect.GraceShare != rule.Chosen.Grace || *rule.Next == rule.Chosen || rule.Chosen.Correction == [env.Objectives]float64{} {
+		t.Fatalf("%+v, collected by %+v", rule, collect)
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again Explanation
+	if err := json.Unmarshal(text, &again); err != nil || !cmp.Equal(e, again) {
+		t.Fatalf("%v\n%s", err, cmp.Diff(e, again))
+	}
+}
+
+// Where the network was not used the explanation says why; without one there is nothing
 // to say.
 func TestExplainFallback(t *testing.T) {
 	trained, c := choosing(t)
@@ -129,7 +135,7 @@ func TestExplainFallback(t *testing.T) {
 			t.Errorf("%+v", e.Rule.OutOfRange)
 		}
 	}
-	// What is no number can be told in JSON too.
+	// JSON can express NaN too.
 	out := outside([]float32{0, float32(math.NaN())}, []float32{-1, -1}, []float32{1, 1}, env.FeatureNames)
 	text, err := json.Marshal(out)
 	if err != nil || !strings.Contains(string(text), `"value":null`) {

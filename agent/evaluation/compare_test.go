@@ -66,28 +66,10 @@ func TestCompare(t *testing.T) {
 		if r.Policy != config.Policies[i%4].Name || r.Seeds != 3 || r.Rounds != 30 {
 			t.Errorf("line %d: %+v", i, r)
 		}
-		if !(r.Low <= r.Progress && r.Progress <= r.High) || r.Waiting < 0 || r.Waiting > 1 || r.Freshness != 1 {
-			t.Errorf("line %d: %+v", i, r)
-		}
-		if r.Policy == "oracle" && (r.Progress != 1 || r.Low != 1 || r.High != 1 || !r.Bound) {
-			t.Errorf("the state oracle over itself: %+v", r)
-		}
-		if r.Policy == "ddqn" && r.Gain != (stats.Interval{}) {
-			t.Errorf("the first policy's gain over itself: %+v", r.Gain)
-		}
-		if tuned := r.Knobs != ""; tuned != (r.Policy == "lbbsp" && r.Cluster != "all") {
-			t.Errorf("line %d: knobs %q", i, r.Knobs)
-		}
+		checkResult(t, r)
 	}
-	// The pooled lines are the means over the cases.
 	for k, pooled := range lines[16:] {
-		a, b := lines[k], lines[8+k]
-		if pooled.Cluster != "all" || pooled.Scenario != a.Scenario || pooled.Nodes != a.Nodes+b.Nodes {
-			t.Errorf("pooled %+v of %+v and %+v", pooled, a, b)
-		}
-		if math.Abs(pooled.Progress-(a.Progress+b.Progress)/2) > 1e-12 || math.Abs(pooled.Gain.Mean-(a.Gain.Mean+b.Gain.Mean)/2) > 1e-12 || math.Abs(pooled.Waiting-(a.Waiting+b.Waiting)/2) > 1e-12 {
-			t.Errorf("pooled %+v of %+v and %+v", pooled, a, b)
-		}
+		checkPooled(t, pooled, lines[k], lines[8+k])
 	}
 	// However many processors share the work, the lines are the same.
 	config.Progressed = nil
@@ -97,6 +79,34 @@ func TestCompare(t *testing.T) {
 	}
 	if diff := cmp.Diff(lines, again, cmpopts.IgnoreUnexported(Result{})); diff != "" {
 		t.Errorf("a second comparison differs: %s", diff)
+	}
+}
+
+// checkResult holds a result of TestCompare to what must be true of its policy.
+func checkResult(t *testing.T, r Result) {
+	t.Helper()
+	if !(r.Low <= r.Progress && r.Progress <= r.High) || r.Waiting < 0 || r.Waiting > 1 || r.Freshness != 1 {
+		t.Errorf("%+v", r)
+	}
+	if r.Policy == "oracle" && (r.Progress != 1 || r.Low != 1 || r.High != 1 || !r.Bound) {
+		t.Errorf("the state oracle over itself: %+v", r)
+	}
+	if r.Policy == "ddqn" && r.Gain != (stats.Interval{}) {
+		t.Errorf("the first policy's gain over itself: %+v", r.Gain)
+	}
+	if tuned := r.Knobs != ""; tuned != (r.Policy == "lbbsp" && r.Cluster != "all") {
+		t.Errorf("%s: hyperparameters %q", r.Policy, r.Knobs)
+	}
+}
+
+// checkPooled holds a result over all cases to the mean of those of the two cases.
+func checkPooled(t *testing.T, pooled, a, b Result) {
+	t.Helper()
+	if pooled.Cluster != "all" || pooled.Scenario != a.Scenario || pooled.Nodes != a.Nodes+b.Nodes {
+		t.Errorf("pooled %+v of %+v and %+v", pooled, a, b)
+	}
+	if math.Abs(pooled.Progress-(a.Progress+b.Progress)/2) > 1e-12 || math.Abs(pooled.Gain.Mean-(a.Gain.Mean+b.Gain.Mean)/2) > 1e-12 || math.Abs(pooled.Waiting-(a.Waiting+b.Waiting)/2) > 1e-12 {
+		t.Errorf("pooled %+v of %+v and %+v", pooled, a, b)
 	}
 }
 

@@ -106,30 +106,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatalf("csv: %q for %+v", r, n)
 			}
 		}
-		var ds struct {
-			Train        int `json:"train_batch_size"`
-			Micro        int `json:"train_micro_batch_size_per_gpu"`
-			Accumulation int `json:"gradient_accumulation_steps"`
-			Evenkeel     struct {
-				Ranks     []Node
-				Reference int     `json:"reference_batch"`
-				Scaling   string  `json:"learning_rate_scaling"`
-				Factor    float64 `json:"learning_rate_factor"`
-			}
-		}
-		if err := json.Unmarshal(write(t, "deepspeed", s), &ds); err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(s.Ranks(), ds.Evenkeel.Ranks, noLimit); d != "" {
-			t.Fatal("deepspeed", d)
-		}
-		if e := ds.Evenkeel; e.Reference != s.ReferenceBatch || e.Scaling != s.LearningRateScaling || e.Factor != s.LearningRateFactor {
-			t.Fatalf("deepspeed: %+v", ds)
-		}
-		// What DeepSpeed asserts before it trains.
-		if ds.Micro < 1 || ds.Accumulation != 1 || ds.Train != ds.Micro*ds.Accumulation*len(s.Ranks()) {
-			t.Fatalf("deepspeed: %+v", ds)
-		}
+		checkDeepSpeed(t, s)
 		m := configMap(t, write(t, "kubernetes", s))
 		if d := cmp.Diff(string(write(t, "json", s)), m.Data["sizes.json"]); d != "" {
 			t.Fatal("kubernetes", d)
@@ -141,6 +118,34 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("kubernetes: %d keys for %d ranks", len(m.Data), len(s.Ranks()))
 		}
 	})
+}
+
+// checkDeepSpeed holds the fragment for DeepSpeed to the sizes, and to what DeepSpeed asserts
+// before it trains.
+func checkDeepSpeed(t *rapid.T, s Sizes) {
+	var ds struct {
+		Train        int `json:"train_batch_size"`
+		Micro        int `json:"train_micro_batch_size_per_gpu"`
+		Accumulation int `json:"gradient_accumulation_steps"`
+		Evenkeel     struct {
+			Ranks     []Node
+			Reference int     `json:"reference_batch"`
+			Scaling   string  `json:"learning_rate_scaling"`
+			Factor    float64 `json:"learning_rate_factor"`
+		}
+	}
+	if err := json.Unmarshal(write(t, "deepspeed", s), &ds); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(s.Ranks(), ds.Evenkeel.Ranks, noLimit); d != "" {
+		t.Fatal("deepspeed", d)
+	}
+	if e := ds.Evenkeel; e.Reference != s.ReferenceBatch || e.Scaling != s.LearningRateScaling || e.Factor != s.LearningRateFactor {
+		t.Fatalf("deepspeed: %+v", ds)
+	}
+	if ds.Micro < 1 || ds.Accumulation != 1 || ds.Train != ds.Micro*ds.Accumulation*len(s.Ranks()) {
+		t.Fatalf("deepspeed: %+v", ds)
+	}
 }
 
 func fromYAML(t failer, data []byte) Sizes {
