@@ -57,7 +57,7 @@ func (s *Server) admit(ctx context.Context, conn net.Conn) error {
 	var h helloBody
 	if f.kind != hello || decode(body, &h) != nil {
 		l.close()
-		return fmt.Errorf("%w: %s does not say who it is", ErrFrame, l)
+		return fmt.Errorf("%w: %s does not say who it is", errFrame, l)
 	}
 	reason := s.refusal(l, h)
 	s.mu.Lock()
@@ -88,9 +88,9 @@ func (s *Server) refusal(l *link, h helloBody) string {
 	case h.Stage != l.peer:
 		return fmt.Sprintf("it says that it is stage %d and shows the certificate of stage %d", h.Stage, l.peer)
 	case h.Stage < 1 || h.Stage >= len(s.clients):
-		return fmt.Sprintf("there is no stage %d among the plan's clients, 1 to %d", h.Stage, len(s.clients)-1)
-	case h.Plan != s.Job.PlanHash():
-		return fmt.Sprintf("it has another plan (hash %s, the server %s): give all stages the same file", short(h.Plan), short(s.Job.PlanHash()))
+		return fmt.Sprintf("stage %d is not one of the plan's clients, 1 to %d", h.Stage, len(s.clients)-1)
+	case h.Plan != s.Job.planHash():
+		return fmt.Sprintf("it has another plan (hash %s, the server %s): give all stages the same file", short(h.Plan), short(s.Job.planHash()))
 	case h.Network != s.Job.Network.Hash():
 		return fmt.Sprintf("it has another model (hash %s, the server %s): give all stages the same data and sizes", short(h.Network), short(s.Job.Network.Hash()))
 	case h.Stage < len(s.clients)-1 && h.Listen == "":
@@ -116,7 +116,7 @@ func reachable(listen string, from net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// welcomeAll tells the clients how to train and where their neighbours are.
+// welcomeAll sends the clients how to train and where their neighbours are.
 func (s *Server) welcomeAll() {
 	previous := ""
 	for _, c := range s.clients {

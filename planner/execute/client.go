@@ -20,7 +20,7 @@ type Client struct {
 	Server string
 	// Listener is where the next stage connects; nil in the last stage. Run closes it.
 	Listener net.Listener
-	// Joined, if set, is told when the server has taken this stage.
+	// Joined, if set, is called when the server has accepted this stage.
 	Joined func()
 
 	timeout time.Duration // tests' patience; 0: patience
@@ -43,7 +43,7 @@ type step struct {
 }
 
 // Run works until the server says that all is done. It returns an error that wraps ErrRefused, ErrKeys, ErrLost or
-// ErrFrame, or says why another stage ended the run; on a cancelled context it tells the server and returns the
+// errFrame, or says why another stage ended the run. If the context is cancelled, it informs the server and returns the
 // context's error.
 func (c *Client) Run(ctx context.Context) (Measured, error) {
 	if c.Listener != nil {
@@ -91,7 +91,7 @@ func (c *Client) work(ctx context.Context) error {
 		c.Joined()
 	}
 	if err := w.Training.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrFrame, err)
+		return fmt.Errorf("%w: %w", errFrame, err)
 	}
 	var err error
 	if c.worker, err = newWorker(c.Job, c.Stage, w.Training); err != nil {
@@ -138,7 +138,7 @@ func (c *Client) enter(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h := helloBody{Protocol: protocol, Stage: c.Stage, Plan: c.Job.PlanHash(), Network: c.Job.Network.Hash()}
+	h := helloBody{Protocol: protocol, Stage: c.Stage, Plan: c.Job.planHash(), Network: c.Job.Network.Hash()}
 	if c.Listener != nil {
 		h.Listen = c.Listener.Addr().String()
 	}
@@ -188,7 +188,7 @@ func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
 		}
 		next, err := secure(ctx, conn, c.Keys, -1, c.timeout)
 		if err != nil {
-			continue // a stranger; the next stage tells the server what is wrong with it
+			continue // a stranger; the next stage informs the server
 		}
 		if next.peer != c.Stage+1 || joined(next, w.Run) != nil {
 			next.close()
@@ -208,7 +208,7 @@ func joined(l *link, run string) error {
 	}
 	var j joinBody
 	if f.kind != join || decode(body, &j) != nil || j.Run != run {
-		return fmt.Errorf("%w: %s belongs to another run", ErrFrame, l)
+		return fmt.Errorf("%w: %s belongs to another run", errFrame, l)
 	}
 	return nil
 }
@@ -250,7 +250,7 @@ func (c *Client) order(f frame, body []byte) error {
 		c.cancel(b.error())
 		return nil
 	}
-	return fmt.Errorf("%w: kind %d from the server", ErrFrame, f.kind)
+	return fmt.Errorf("%w: kind %d from the server", errFrame, f.kind)
 }
 
 // error is what the other side said.
@@ -267,7 +267,7 @@ func (b failBody) error() error {
 // verdictTime is how long a stage that lost a neighbour waits for the server to say what happened.
 const verdictTime = 2 * time.Second
 
-// serverLost is told when the link to the server ends.
+// serverLost is called when the link to the server ends.
 func (c *Client) serverLost(l *link, err error) {
 	if c.finished() {
 		c.cancel(nil)
@@ -276,7 +276,7 @@ func (c *Client) serverLost(l *link, err error) {
 	c.cancel(fmt.Errorf("%w the server, %s: %w", ErrLost, l, err))
 }
 
-// neighbourLost is told when a link to a neighbour ends.
+// neighbourLost is called when a link to a neighbour ends.
 func (c *Client) neighbourLost(l *link, err error) {
 	if c.finished() {
 		return
@@ -291,7 +291,7 @@ func (c *Client) finished() bool {
 	return c.over
 }
 
-// end tells the server, once, and ends the work with err after a while.
+// end informs the server, once, and ends the work with err after a while.
 func (c *Client) end(b failBody, err error, after time.Duration) {
 	c.mu.Lock()
 	told, control := c.ended || c.over, c.control

@@ -261,7 +261,7 @@ func TestDiverged(t *testing.T) {
 	f := newFleet(t, jobOf(t, planOf(12, 3, []int{2, 4}, nil), d.net), d, 500)
 	f.server.Training.Optimizer = train.Optimizer{Method: train.SGD, Rate: 1e30}
 	_, errs := f.run(t.Context())
-	if !errors.Is(errs[0], ErrDiverged) || errs[1] == nil || !strings.Contains(errs[1].Error(), "no number") {
+	if !errors.Is(errs[0], errDiverged) || errs[1] == nil || !strings.Contains(errs[1].Error(), "NaN or infinite") {
 		t.Error(errs)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"math"
 )
 
-// ErrFrame is wrapped by errors about what came over a link and is no frame, or not one that belongs there.
-var ErrFrame = errors.New("plan run: not a frame of this protocol")
+// errFrame is wrapped by errors about bytes from a link that are no frame, or not one expected there.
+var errFrame = errors.New("execute: not a frame of this protocol")
 
 // protocol is the version that both ends of a link must speak.
 const protocol = 1
@@ -57,7 +57,7 @@ func appendHeader(b []byte, f frame, body int) []byte {
 }
 
 // readFrame reads a frame with a body of at most limit bytes, into buffer where it is long enough. The error is that of
-// the reader or wraps ErrFrame.
+// the reader or wraps errFrame.
 func readFrame(r io.Reader, limit int, buffer []byte) (f frame, body []byte, err error) {
 	var header [headerBytes]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -67,9 +67,9 @@ func readFrame(r io.Reader, limit int, buffer []byte) (f frame, body []byte, err
 	f = frame{kind(header[4]), binary.LittleEndian.Uint64(header[8:]), binary.LittleEndian.Uint32(header[16:])}
 	switch {
 	case f.kind == 0 || f.kind >= kinds || header[5]|header[6]|header[7]|header[20]|header[21]|header[22]|header[23] != 0:
-		return f, nil, fmt.Errorf("%w: header %x", ErrFrame, header)
+		return f, nil, fmt.Errorf("%w: header %x", errFrame, header)
 	case int64(n) > int64(limit):
-		return f, nil, fmt.Errorf("%w: a body of %d bytes; want at most %d", ErrFrame, n, limit)
+		return f, nil, fmt.Errorf("%w: a body of %d bytes; want at most %d", errFrame, n, limit)
 	}
 	if int(n) > cap(buffer) {
 		buffer = make([]byte, n)
@@ -94,7 +94,7 @@ func appendFloats(b []byte, values []float32) []byte {
 // floats sets values to those of a body of just as many.
 func floats(values []float32, body []byte) error {
 	if len(body) != 4*len(values) {
-		return fmt.Errorf("%w: %d bytes for %d floats", ErrFrame, len(body), len(values))
+		return fmt.Errorf("%w: %d bytes for %d floats", errFrame, len(body), len(values))
 	}
 	for i := range values {
 		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(body[4*i:]))
@@ -112,7 +112,7 @@ func appendTargets(b []byte, targets []int32) []byte {
 // targets is floats of whole numbers.
 func targets(values []int32, body []byte) error {
 	if len(body) != 4*len(values) {
-		return fmt.Errorf("%w: %d bytes for %d targets", ErrFrame, len(body), len(values))
+		return fmt.Errorf("%w: %d bytes for %d targets", errFrame, len(body), len(values))
 	}
 	for i := range values {
 		values[i] = int32(binary.LittleEndian.Uint32(body[4*i:]))

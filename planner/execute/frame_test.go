@@ -27,7 +27,7 @@ func FuzzFrame(f *testing.F) {
 		for {
 			head, body, err := readFrame(r, limit, buffer)
 			if err != nil {
-				if !errors.Is(err, ErrFrame) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				if !errors.Is(err, errFrame) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 					t.Fatal(err)
 				}
 				break

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// ErrUnsupported is wrapped by errors about plans that are sound but ask for what is not executed here.
-var ErrUnsupported = badinput.New("plan run cannot execute this plan")
+// ErrUnsupported is wrapped by errors about valid plans that use what this package does not run. It is bad input.
+var ErrUnsupported = badinput.New("execute: cannot run this plan")
 
 // Limits of what is executed.
 const (
@@ -89,7 +89,7 @@ func (j *Job) part(unit int) (*train.Part, error) {
 	return j.Network.Part(j.Units[unit].From, j.Units[unit].To)
 }
 
-// checkpointed says whether a unit is computed again for its backward pass.
+// checkpointed reports whether a unit is recomputed for its backward pass.
 func (j *Job) checkpointed(unit int) bool {
 	for _, s := range j.Plan.Stages {
 		for _, y := range s.Strategies {
@@ -119,8 +119,8 @@ func (j *Job) Replicas() int {
 	return n
 }
 
-// PlanHash is of what the plan says but its prediction: whoever works on it must have the same.
-func (j *Job) PlanHash() string {
+// planHash is the hash of the plan without its prediction. All stages of a run must have the same.
+func (j *Job) planHash() string {
 	p := *j.Plan
 	p.Predicted = nil
 	text, err := json.Marshal(p)

@@ -21,8 +21,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrKeys is wrapped by errors about certificates and keys: missing, expired, another stage's, another authority's.
-var ErrKeys = badinput.New("certificates")
+// ErrKeys is wrapped by errors about certificates and keys: missing, expired, another stage's, another authority's. It is
+// bad input.
+var ErrKeys = badinput.New("execute: certificates")
 
 // Names of the files of a folder of keys.
 const authorityFile = "ca.pem"

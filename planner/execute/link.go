@@ -44,7 +44,7 @@ func (w *wire) Write(b []byte) (int, error) {
 }
 
 // link is a connection to another stage, with a goroutine each way. Frames that come in are handed to handle, which must
-// not block and must not keep the body; one that cannot go on is told to lost, once.
+// not block and must not keep the body; an error that ends the link goes to lost, once.
 type link struct {
 	peer   int
 	wire   *wire
@@ -202,7 +202,7 @@ func (l *link) send(o outgoing) {
 func (l *link) tell(k kind, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		l.failed(err) // nothing here has such values but a time that is no number
+		l.failed(err) // only a NaN time cannot be encoded
 		return
 	}
 	l.send(outgoing{frame: frame{kind: k}, body: text})
@@ -249,7 +249,7 @@ func (p *pool) put(b []float32) {
 // decode is strict JSON of a body.
 func decode(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%w: %w", ErrFrame, err)
+		return fmt.Errorf("%w: %w", errFrame, err)
 	}
 	return nil
 }

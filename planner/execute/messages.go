@@ -14,17 +14,17 @@ import (
 
 // ErrRefused is wrapped by the error of a client that the server does not take: another plan, model or version, a stage
 // that is there already.
-var ErrRefused = badinput.New("the server refuses this stage")
+var ErrRefused = badinput.New("execute: the server refuses this stage")
 
 // ErrLost is wrapped by errors about a stage that went away, or stood still, before the run was over.
-var ErrLost = errors.New("lost")
+var ErrLost = errors.New("execute: lost")
 
 // The JSON bodies.
 type (
 	helloBody struct {
 		Protocol int    `json:"protocol"`
 		Stage    int    `json:"stage"`
-		Plan     string `json:"plan"`    // Job.PlanHash
+		Plan     string `json:"plan"`    // Job.planHash
 		Network  string `json:"network"` // train.Network.Hash
 		Listen   string `json:"listen"`  // where the next stage connects; "" for the last one
 	}
@@ -37,7 +37,7 @@ type (
 		Run string `json:"run"`
 	}
 	readyBody struct {
-		Taken Taken   `json:"taken"`
+		Taken taken   `json:"taken"`
 		Send  float64 `json:"send"` // to the stage before, seconds of a micro-batch
 	}
 	failBody struct {
@@ -47,9 +47,9 @@ type (
 	}
 )
 
-// Taken is what a stage takes for a micro-batch in seconds, measured before the run while the other stages measured
+// taken is what a stage takes for a micro-batch in seconds, measured before the run while the other stages measured
 // too.
-type Taken struct {
+type taken struct {
 	pipeline.Timing
 	Update float64 // once per iteration
 }
@@ -61,7 +61,7 @@ const (
 	trialTime  = time.Second / 2
 )
 
-// more says whether trial i is to be made, after one that warms up.
+// more reports whether trial i is to be made, after one that warms up.
 func more(i int, begun time.Time) bool {
 	return i <= fewTrials || i <= mostTrials && time.Since(begun) < trialTime
 }
@@ -72,7 +72,7 @@ const trial = math.MaxUint64
 // measure takes a micro-batch of the data through the pipeline, there and back, so that every stage sees the numbers
 // that it will compute with (zeros are quick), then repeats its own part while the others do the same, and a transfer to
 // the stage before and back again. It leaves weights as they were; send is the seconds of one way.
-func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32) (t Taken, send float64, err error) {
+func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32) (t taken, send float64, err error) {
 	s := w.stage
 	var x, dy []float32
 	y, dx := w.out.get(), w.in.get()
@@ -121,7 +121,7 @@ func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32)
 	if err != nil {
 		return t, 0, err
 	}
-	t = Taken{pipeline.Timing{Forward: median(forward), Backward: median(backward)}, median(update)}
+	t = taken{pipeline.Timing{Forward: median(forward), Backward: median(backward)}, median(update)}
 	if s.first {
 		return t, 0, nil
 	}
@@ -151,7 +151,7 @@ func median(x []float64) float64 {
 }
 
 // predict simulates an iteration of stages that take so long; send[k] is what stage k takes to reach the one before.
-func predict(stages []Taken, send []float64, microBatches int) (float64, error) {
+func predict(stages []taken, send []float64, microBatches int) (float64, error) {
 	timings, update := make([]pipeline.Timing, len(stages)), 0.0
 	for k, t := range stages {
 		timings[k] = t.Timing
@@ -162,7 +162,7 @@ func predict(stages []Taken, send []float64, microBatches int) (float64, error) 
 	}
 	seconds, err := Simulate(timings, microBatches)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrFrame, err)
+		return 0, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	return seconds + update, nil
 }

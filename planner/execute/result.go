@@ -1,6 +1,6 @@
 package execute
 
-// Result is what a run came to.
+// Result is the outcome of a run.
 type Result struct {
 	Losses []float64 `json:"losses"` // of each iteration, the mean over its batch before the update
 	// Seconds are those of each iteration on the server, from its first operation to the next one's.

@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// ErrDiverged is wrapped by the error of a run whose loss is no number.
-var ErrDiverged = errors.New("the loss is no number")
+// errDiverged is wrapped by the error of a run whose loss is not finite.
+var errDiverged = errors.New("execute: the loss is NaN or infinite")
 
 // Server is the process of the first stage. It owns the data, gives the orders and gathers what came of them. Set the
 // fields, then call Run once.
@@ -26,9 +26,9 @@ type Server struct {
 	Keys     *Keys
 	// Listener is where clients connect; nil if the plan has one stage, which needs no keys either. Run closes it.
 	Listener net.Listener
-	// Each, if set, is told of every iteration: how many are done, and the last one's loss.
+	// Each, if set, is called after every iteration with the number done and the last one's loss.
 	Each func(done int, loss float64)
-	// Log, if set, is told what a person waiting for clients wants to know: who came, who was refused and why. It may be
+	// Log, if set, receives a line for each client that joins or is refused, and why. It may be
 	// called by several goroutines at a time.
 	Log func(message string)
 
@@ -69,7 +69,7 @@ type readyOf struct {
 
 // Run waits for all clients, trains, and returns what came of it. On a cancelled context it finishes the iteration that
 // has begun, if that is soon, and returns the context's error with the result so far. Other errors wrap ErrLost,
-// ErrFrame, ErrDiverged or train.ErrUsage, or are what a client said.
+// errFrame, errDiverged or train.ErrUsage, or are what a client said.
 func (s *Server) Run(ctx context.Context) (*Result, error) {
 	if s.Listener != nil {
 		defer func() { _ = s.Listener.Close() }() // for the last time, perhaps
@@ -173,7 +173,7 @@ func (s *Server) work(user, work context.Context, r *Result) error {
 			return err
 		}
 		if math.IsNaN(l) || math.IsInf(l, 0) {
-			return fmt.Errorf("%w after %d iterations: choose a smaller --rate", ErrDiverged, i)
+			return fmt.Errorf("%w after %d iterations: choose a smaller --rate", errDiverged, i)
 		}
 		if s.Each != nil {
 			s.Each(i+1, l)
@@ -206,7 +206,7 @@ func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (floa
 		select {
 		case got := <-s.losses:
 			if got.iteration != iteration {
-				return 0, fmt.Errorf("%w: the loss of iteration %d came for %d", ErrFrame, got.iteration, iteration)
+				return 0, fmt.Errorf("%w: the loss of iteration %d came for %d", errFrame, got.iteration, iteration)
 			}
 			l = got.loss
 		case <-ctx.Done():
@@ -244,7 +244,7 @@ func (s *Server) fill() error {
 // predict measures this stage while the others do the same, with the data that come first, and simulates.
 func (s *Server) predict(ctx context.Context, r *Result) error {
 	stages := len(s.clients)
-	taken, send := make([]Taken, stages), make([]float64, stages)
+	taken, send := make([]taken, stages), make([]float64, stages)
 	if err := s.fill(); err != nil {
 		return err
 	}
@@ -328,10 +328,10 @@ func (s *Server) heard(stage int, f frame, body []byte) error {
 		s.end(b, b.error())
 		return nil
 	}
-	return fmt.Errorf("%w: kind %d from stage %d", ErrFrame, f.kind, stage)
+	return fmt.Errorf("%w: kind %d from stage %d", errFrame, f.kind, stage)
 }
 
-// end ends the run for a reason, once, and tells all clients.
+// end ends the run for a reason, once, and informs all clients.
 func (s *Server) end(b failBody, err error) {
 	s.mu.Lock()
 	told := s.failed
@@ -353,7 +353,7 @@ func (s *Server) end(b failBody, err error) {
 	s.cancel(err)
 }
 
-// lost is told when a link ends.
+// lost is called when a link ends.
 func (s *Server) lost(l *link, err error) {
 	s.mu.Lock()
 	c := s.clients[l.peer]

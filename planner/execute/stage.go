@@ -199,7 +199,7 @@ func (r *replica) forward(slot int, x, y []float32) error {
 	return nil
 }
 
-// kept says whether the input of a part is copied: the part before gives it in memory that is used again.
+// kept reports whether the input of a part is copied: the previous part reuses its memory.
 func (r *replica) kept(p int) bool {
 	return p > 0 && r.job.checkpointed(r.job.Plan.Stages[r.number].From+p-1)
 }

@@ -78,7 +78,7 @@ func (w *worker) fromPrevious(f frame, body []byte) error {
 		default:
 		}
 	}
-	return fmt.Errorf("%w: kind %d from the stage before", ErrFrame, f.kind)
+	return fmt.Errorf("%w: kind %d from the stage before", errFrame, f.kind)
 }
 
 // fromNext takes what comes from the next stage.
@@ -90,7 +90,7 @@ func (w *worker) fromNext(f frame, body []byte) error {
 		w.next.send(outgoing{frame: frame{kind: echo}, body: slices.Clone(body)})
 		return nil
 	}
-	return fmt.Errorf("%w: kind %d from the next stage", ErrFrame, f.kind)
+	return fmt.Errorf("%w: kind %d from the next stage", errFrame, f.kind)
 }
 
 func take(f frame, body []byte, p *pool, into chan<- received) error {
@@ -102,7 +102,7 @@ func take(f frame, body []byte, p *pool, into chan<- received) error {
 	case into <- received{f, b}:
 		return nil
 	default:
-		return fmt.Errorf("%w: more micro-batches than are on their way", ErrFrame)
+		return fmt.Errorf("%w: more micro-batches than are on their way", errFrame)
 	}
 }
 
@@ -111,7 +111,7 @@ func receive(ctx context.Context, from <-chan received, iteration uint64, microB
 	select {
 	case r := <-from:
 		if r.iteration != iteration || int(r.microBatch) != microBatch {
-			return nil, fmt.Errorf("%w: micro-batch %d of iteration %d came for %d of %d", ErrFrame, r.microBatch, r.iteration, microBatch, iteration)
+			return nil, fmt.Errorf("%w: micro-batch %d of iteration %d came for %d of %d", errFrame, r.microBatch, r.iteration, microBatch, iteration)
 		}
 		return r.floats, nil
 	case <-ctx.Done():

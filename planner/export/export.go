@@ -27,9 +27,9 @@ import (
 
 // Errors that the functions of this package wrap.
 var (
-	ErrFormat      = badinput.New("unknown format")
-	ErrOptions     = badinput.New("invalid options")
-	ErrUnsupported = badinput.New("the trainer cannot run this plan")
+	ErrFormat      = badinput.New("planner/export: unknown format")
+	ErrOptions     = badinput.New("planner/export: invalid options")
+	ErrUnsupported = badinput.New("planner/export: the trainer cannot run this plan")
 )
 
 // Options say what a plan does not.
@@ -221,7 +221,7 @@ func (f *form) ranks() []string {
 	return lines
 }
 
-// checkpointed says whether a layer's activations are computed again.
+// checkpointed reports whether a layer's activations are recomputed.
 func (f *form) checkpointed(layer int) bool {
 	for _, s := range f.Stages {
 		for _, y := range s.Strategies {

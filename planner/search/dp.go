@@ -50,7 +50,7 @@ type node struct {
 	shape         int32
 }
 
-// key identifies a state among those of the same number of stages.
+// key identifies a state of a given number of stages.
 type key struct {
 	from, kind int32
 	used       int64 // devices taken, of all classes in one number

@@ -58,7 +58,7 @@ const FirstPassWidth = 48
 // Run finds the plan with the least Total over all conditions, whose totals must share one unit. A first pass by beam
 // search finds a plan for every condition; a second pass visits all states that could beat the cheapest of them; a third
 // bounds what conditions that are not exact may have missed. The result is exact to the tolerance unless ctx ends first
-// or a condition has more states than are kept; Result.Bound then tells how much may be missed. The result depends on the
+// or a condition has more states than are kept; Result.Bound then shows how much may be missed. The result depends on the
 // conditions alone, not on timing, as long as ctx does not end. If there is no plan, the error wraps ErrInfeasible, or is
 // ctx's.
 func Run(ctx context.Context, conditions []Costs, o Options) (*Result, error) {

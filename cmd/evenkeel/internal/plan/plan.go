@@ -89,13 +89,13 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 // searchCmd searches.
 type searchCmd struct {
 	jobFlags
-	Batch      []int    `help:"Samples of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N,..."`
+	Batch      []int    `help:"Samples of an iteration; of several, the one with the least time per sample. Default: 1024 for the example." placeholder:"N,..."`
 	MicroBatch []int    `help:"Samples of a replica's micro-batch to try. Default: all that divide the batch." placeholder:"N,..."`
 	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N,..."`
-	Stages     string   `help:"Number of stages, or a range as 2-8. Default: any." placeholder:"N[-N]"`
+	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
 	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND,..."`
-	Checkpoint string   `help:"Whether layers may compute activations again: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
-	Exact      bool     `help:"Keep every state of the search, whatever it takes. Up to 32 layers on up to 256 devices are always searched so."`
+	Checkpoint string   `help:"Whether layers may recompute activations: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
+	Exact      bool     `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices."`
 	Out        string   `help:"Plan file to write." placeholder:"FILE"`
 	JSON       bool     `help:"Print JSON."`
 }
@@ -104,7 +104,11 @@ type searchCmd struct {
 func (*searchCmd) Help() string {
 	return `A plan cuts the model into stages of consecutive layers, each on devices of its own, and chooses for every layer tensor
 and data parallelism, sharding and activation checkpointing; a stage that mixes devices gives each the share of a micro-batch
-that it finishes with the others. Ctrl-C prints the best plan so far and how far, at most, it is from the best there is.
+that it finishes with the others. Ctrl-C prints the best plan so far.
+
+The plans searched pass micro-batches on by the same number of replicas in every stage, and a stage takes devices of one class,
+or of two in quarters of its replicas. The lower bound holds for these; other plans may be faster, and evenkeel plan check
+prices them.
 
 Examples:
 
@@ -187,9 +191,9 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if err := printPlan(a, job, p); err != nil {
 		return err
 	}
-	how := "no plan is cheaper by the cost model"
+	how := "by the cost model none of the plans searched is cheaper"
 	if r.Gap() > 1e-9 {
-		how = fmt.Sprintf("by the cost model none takes less than %s, this one %s", cli.Seconds(r.Bound*float64(p.GlobalBatch)), cli.Seconds(p.Predicted.Seconds))
+		how = fmt.Sprintf("by formula this plan takes %s, lower bound over the plans searched: %s", cli.Seconds(p.Predicted.Seconds), cli.Seconds(r.Bound*float64(p.GlobalBatch)))
 	}
 	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s; %s.\n", r.Conditions, r.States, cli.Seconds(took), how)
 	if len(r.Others) > 0 {
