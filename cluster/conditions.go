@@ -83,19 +83,19 @@ const (
 	maxMedian = 0.5
 )
 
-// Draw maps a standard normal number to the distribution.
-func (s Spread) Draw(z float64) float64 { return s.Median * math.Exp(s.Sigma*z) }
+// draw maps a standard normal number to the distribution.
+func (s Spread) draw(z float64) float64 { return s.Median * math.Exp(s.Sigma*z) }
 
 // DrawNoise is a node's noise deviation from a standard normal number.
 func (c *Conditions) DrawNoise(z float64) float64 {
 	if c.Noise.Median == 0 {
 		return 0
 	}
-	return min(max(c.Noise.Draw(z), minNoise), max(maxNoise, c.Noise.Median))
+	return min(max(c.Noise.draw(z), minNoise), max(maxNoise, c.Noise.Median))
 }
 
 // DrawSlowdown is an episode's slowdown from a standard normal number.
-func (e *Episode) DrawSlowdown(z float64) float64 { return 1 + min(e.Excess.Draw(z), maxExcess) }
+func (e *Episode) DrawSlowdown(z float64) float64 { return 1 + min(e.Excess.draw(z), maxExcess) }
 
 // base is what every preset shares: the departure of a node from its profile
 // (variability/pai_cross_worker_cov.csv), step noise and spikes

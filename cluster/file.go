@@ -26,7 +26,7 @@ const stateBytes = 16
 
 // ErrFile marks every error about the content of a cluster file: bad input, not a
 // failure of the machine.
-var ErrFile = badinput.New("invalid cluster file")
+var ErrFile = badinput.New("cluster: invalid file")
 
 // File is a cluster file as written: see docs/reference/formats/cluster.md.
 type File struct {

@@ -58,7 +58,7 @@ func TestBadFiles(t *testing.T) {
 
 func TestFileLimits(t *testing.T) {
 	_, _, err := Read(strings.NewReader(strings.Repeat("#", MaxFileBytes+1)), "c.yaml", profile.Embedded())
-	if want := "c.yaml: invalid cluster file: larger than 524288 bytes"; err == nil || err.Error() != want {
+	if want := "c.yaml: cluster: invalid file: larger than 524288 bytes"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, _, err := Load("testdata/none.yaml", profile.Embedded()); !errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrFile) {

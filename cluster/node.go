@@ -73,10 +73,10 @@ func (n *Node) Slowed(p Performance, factor float64) Performance {
 	return Performance{Overhead: n.Network + (p.Overhead-n.Network)*factor, PerSample: p.PerSample * factor}
 }
 
-// Nominal returns the performance parameters that follow from the profile alone
+// nominal returns the performance parameters that follow from the profile alone
 // (slowdown 1). A node without one gets its nameplate's share of reference, the
 // seconds per sample of a 1 TFLOP/s device, or reference itself.
-func (n *Node) Nominal(reference float64) Performance {
+func (n *Node) nominal(reference float64) Performance {
 	p := Performance{Overhead: n.Network, PerSample: reference}
 	switch {
 	case n.Profile != nil:
@@ -114,7 +114,7 @@ func (c *Cluster) Nominal() []Performance {
 	}
 	perf := make([]Performance, len(c.Nodes))
 	for i := range c.Nodes {
-		perf[i] = c.Nodes[i].Nominal(reference)
+		perf[i] = c.Nodes[i].nominal(reference)
 	}
 	return perf
 }

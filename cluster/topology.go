@@ -57,9 +57,9 @@ type Path struct {
 	levels []Level
 }
 
-// CryptoRate is the bytes per second that one end of a secure level encrypts or decrypts: AES-GCM in crypto/tls on one
+// cryptoRate is the bytes per second that one end of a secure level encrypts or decrypts: AES-GCM in crypto/tls on one
 // core, measured in experiments/planner/secure.
-const CryptoRate = 4.7e9
+const cryptoRate = 4.7e9
 
 // Seconds is the time a message of so many bytes takes over the path: all latencies, the slowest bandwidth for that
 // size, and on a secure level encryption and decryption.
@@ -75,14 +75,9 @@ func (p Path) Seconds(bytes float64) float64 {
 	}
 	s += bytes / slowest
 	if secure {
-		s += 2 * bytes / CryptoRate
+		s += 2 * bytes / cryptoRate
 	}
 	return s
-}
-
-// Secure says whether some level of the path is.
-func (p Path) Secure() bool {
-	return slices.ContainsFunc(p.levels, func(l Level) bool { return l.Secure })
 }
 
 // bandwidth is linear in the logarithm of the size between the rates, and constant beyond them.

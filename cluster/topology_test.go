@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,9 +37,10 @@ func TestTopologyPaths(t *testing.T) {
 	near("inside, below the rates", top.Within(0).Seconds(1<<10), 5e-6+(1<<10)/50e9)
 	near("nothing", top.Within(0).Seconds(0), 0)
 	near("one switch", top.Between(0, 0).Seconds(1e9), 20e-6+1e9/20e9)
-	near("over the top", top.Between(1, 0).Seconds(1e9), 3e-3+10e-6+1e9/1.25e9+2e9/CryptoRate)
+	near("over the top", top.Between(1, 0).Seconds(1e9), 3e-3+10e-6+1e9/1.25e9+2e9/cryptoRate)
 	near("either way", top.Between(0, 1).Seconds(1e9), top.Between(1, 0).Seconds(1e9))
-	if top.Between(0, 0).Secure() || !top.Between(0, 1).Secure() {
+	secure := func(l Level) bool { return l.Secure }
+	if slices.ContainsFunc(top.Between(0, 0).levels, secure) || !slices.ContainsFunc(top.Between(0, 1).levels, secure) {
 		t.Error("secure")
 	}
 }

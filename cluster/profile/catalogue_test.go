@@ -23,7 +23,7 @@ func TestEmbedded(t *testing.T) {
 		if !ok || s.Repository == "" || len(s.Commit) != 40 || s.Licence == "" || s.Files == "" || p.Note == "" {
 			t.Errorf("%s on %s: source %+v, note %q", p.Workload, p.Device, s, p.Note)
 		}
-		if !strings.Contains(SourcesText(), s.Commit) {
+		if !strings.Contains(sourcesText(), s.Commit) {
 			t.Errorf("SOURCES.md does not name %s", s.Commit)
 		}
 		d, _ := c.Device(p.Device)
@@ -47,7 +47,7 @@ func TestEmbedded(t *testing.T) {
 // Power is known where Zeus measured it, with its source named, and nowhere else.
 func TestPower(t *testing.T) {
 	c := Embedded()
-	if s, ok := c.Source("zeus"); !ok || len(s.Commit) != 40 || !strings.Contains(SourcesText(), s.Commit) {
+	if s, ok := c.Source("zeus"); !ok || len(s.Commit) != 40 || !strings.Contains(sourcesText(), s.Commit) {
 		t.Errorf("source %+v", s)
 	}
 	for _, d := range c.Devices() {

@@ -24,8 +24,8 @@ func Embedded() *Catalogue {
 	return &Catalogue{maps.Clone(c.devices), maps.Clone(c.workloads), maps.Clone(c.sources), maps.Clone(c.profiles)}
 }
 
-// SourcesText is the list of sources with their licences, for a command to print.
-func SourcesText() string {
+// sourcesText is the list of sources with their licences, for a command to print.
+func sourcesText() string {
 	b, _ := files.ReadFile("catalogue/SOURCES.md") // embedded: cannot fail
 	return string(b)
 }

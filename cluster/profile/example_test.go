@@ -41,3 +41,36 @@ func ExampleCatalogue_Lookup() {
 	}
 	// Output: device a10g
 }
+
+// The error about a file lists every fault with its line and column; the file is bad
+// input, which a command tells from a failure of the machine.
+func ExampleFileError() {
+	var c profile.Catalogue
+	err := c.AddReader("mine.csv", strings.NewReader("device,workload,micro_batch,seconds,peak_bytes\nmy-gpu,model,0,0.5,\n"))
+	var file *profile.FileError
+	if errors.As(err, &file) {
+		p := file.Problems[0]
+		fmt.Printf("line %d, %s: %s\n", p.Line, p.Field, p.Text)
+	}
+	var bad interface{ BadInput() bool }
+	fmt.Println(errors.As(err, &bad) && bad.BadInput())
+	// Output:
+	// line 2, micro_batch: 0 is outside 1 to 1000000 samples
+	// true
+}
+
+// What may be trained on, and how far the measurements reach.
+func ExampleSplit() {
+	c := profile.Embedded()
+	device, _ := c.Device("v100")
+	p, err := c.Lookup("v100", "resnet-50")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(device.Split == profile.Train, device.Split == profile.HeldOut)
+	fmt.Println(p.Extrapolated(p.Points[0].MicroBatch), p.Extrapolated(1_000_000))
+	// Output:
+	// true false
+	// false true
+}

@@ -70,8 +70,8 @@ func (m *memory) limit(bytes int64) int {
 	if len(m.x) == 0 {
 		return NoLimit
 	}
-	fits := sort.Search(MaxMicroBatch, func(i int) bool { return m.peak(i+1) > bytes })
-	if fits == MaxMicroBatch {
+	fits := sort.Search(maxMicroBatch, func(i int) bool { return m.peak(i+1) > bytes })
+	if fits == maxMicroBatch {
 		return NoLimit
 	}
 	return fits

@@ -9,18 +9,18 @@ import (
 // mistaken cluster: a micro-batch of a million samples or a step of a week is a
 // wrong unit, not a measurement.
 const (
-	MaxMicroBatch = 1_000_000 // samples
-	MinSeconds    = 1e-9      // seconds of one micro-batch
-	MaxSeconds    = 1e6       // seconds of one micro-batch
-	MaxPeakBytes  = 1 << 50   // bytes of one device
-	MaxPoints     = 4096      // points of one profile
-	MaxName       = 64        // bytes of a device's or workload's name
+	maxMicroBatch = 1_000_000 // samples
+	minSeconds    = 1e-9      // seconds of one micro-batch
+	maxSeconds    = 1e6       // seconds of one micro-batch
+	maxPeakBytes  = 1 << 50   // bytes of one device
+	maxPoints     = 4096      // points of one profile
+	maxName       = 64        // bytes of a device's or workload's name
 )
 
 // Point is one measurement.
 type Point struct {
 	MicroBatch int     `json:"micro_batch"` // samples, 1..MaxMicroBatch
-	Seconds    float64 `json:"seconds"`     // forward + backward of the micro-batch, MinSeconds..MaxSeconds
+	Seconds    float64 `json:"seconds"`     // forward + backward of the micro-batch, minSeconds..maxSeconds
 	PeakBytes  int64   `json:"peak_bytes"`  // peak memory of the micro-batch; 0 = not measured
 }
 
@@ -37,7 +37,7 @@ type Profile struct {
 	time     curve
 	memory   memory
 	fit      Fit
-	smoothed int
+	smoothed int // points that isotonic smoothing moved: the time fell there although the micro-batch grew
 }
 
 // New builds a profile of points with strictly increasing micro-batches. The error
@@ -48,20 +48,20 @@ func New(device, workload string, points []Point, source string) (*Profile, erro
 			return nil, fmt.Errorf("profile: %s: %s", n.field, text)
 		}
 	}
-	if len(points) == 0 || len(points) > MaxPoints {
-		return nil, fmt.Errorf("profile: %s on %s: %d points, want 1 to %d", workload, device, len(points), MaxPoints)
+	if len(points) == 0 || len(points) > maxPoints {
+		return nil, fmt.Errorf("profile: %s on %s: %d points, want 1 to %d", workload, device, len(points), maxPoints)
 	}
 	for i, q := range points {
 		text := ""
 		switch {
-		case q.MicroBatch < 1 || q.MicroBatch > MaxMicroBatch:
-			text = fmt.Sprintf("micro-batch outside 1 to %d", MaxMicroBatch)
+		case q.MicroBatch < 1 || q.MicroBatch > maxMicroBatch:
+			text = fmt.Sprintf("micro-batch outside 1 to %d", maxMicroBatch)
 		case i > 0 && q.MicroBatch <= points[i-1].MicroBatch:
 			text = fmt.Sprintf("micro-batch does not increase after %d", points[i-1].MicroBatch)
-		case !(q.Seconds >= MinSeconds && q.Seconds <= MaxSeconds):
-			text = fmt.Sprintf("%v seconds, want %g to %g", q.Seconds, float64(MinSeconds), float64(MaxSeconds))
-		case q.PeakBytes < 0 || q.PeakBytes > MaxPeakBytes:
-			text = fmt.Sprintf("%d peak bytes, want 0 to %d", q.PeakBytes, int64(MaxPeakBytes))
+		case !(q.Seconds >= minSeconds && q.Seconds <= maxSeconds):
+			text = fmt.Sprintf("%v seconds, want %g to %g", q.Seconds, float64(minSeconds), float64(maxSeconds))
+		case q.PeakBytes < 0 || q.PeakBytes > maxPeakBytes:
+			text = fmt.Sprintf("%d peak bytes, want 0 to %d", q.PeakBytes, int64(maxPeakBytes))
 		}
 		if text != "" {
 			return nil, fmt.Errorf("profile: %s on %s: point %d (micro-batch %d): %s", workload, device, i+1, q.MicroBatch, text)
@@ -125,12 +125,8 @@ func (p *Profile) PeakBytes(b int) (int64, bool) {
 const NoLimit = math.MaxInt
 
 // MemoryLimit is the largest micro-batch whose PeakBytes fit into bytes, 0 if not even
-// one sample fits, NoLimit if peak memory was not measured or MaxMicroBatch still fits.
+// one sample fits, NoLimit if peak memory was not measured or maxMicroBatch still fits.
 func (p *Profile) MemoryLimit(bytes int64) int { return p.memory.limit(bytes) }
 
 // Fit is the straight line through the points, with its quality.
 func (p *Profile) Fit() Fit { return p.fit }
-
-// Smoothed is the number of points that isotonic smoothing moved: the measured time
-// fell there although the micro-batch grew.
-func (p *Profile) Smoothed() int { return p.smoothed }

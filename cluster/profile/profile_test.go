@@ -175,8 +175,8 @@ func TestSecondsCases(t *testing.T) {
 			t.Errorf("Samples(%v) = %v", s, got)
 		}
 	}
-	if dip.Smoothed() != 2 || line.Smoothed() != 0 {
-		t.Errorf("smoothed %d and %d", dip.Smoothed(), line.Smoothed())
+	if dip.smoothed != 2 || line.smoothed != 0 {
+		t.Errorf("smoothed %d and %d", dip.smoothed, line.smoothed)
 	}
 	if f := floor.Fit(); f.FloorPoints != 2 || math.Abs(f.Beta-0.125) > 1e-12 {
 		t.Errorf("floor fit %+v", f)

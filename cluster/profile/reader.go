@@ -15,9 +15,9 @@ import (
 
 // Limits of a profile file.
 const (
-	MaxFileBytes = 16 << 20
-	MaxRows      = 200_000
-	MaxProblems  = 20 // a FileError stops there
+	maxFileBytes = 16 << 20
+	maxRows      = 200_000
+	maxProblems  = 20 // a FileError stops there
 )
 
 // header is the first line of every profile file, exactly.
@@ -26,7 +26,7 @@ const header = "device,workload,micro_batch,seconds,peak_bytes"
 var columns = strings.Split(header, ",")
 
 // ErrFormat is wrapped by every error that lies in the content of a profile file.
-var ErrFormat = badinput.New("profile: bad profile file")
+var ErrFormat = badinput.New("profile: invalid file")
 
 // Problem is one fault in a file.
 type Problem struct {
@@ -35,11 +35,11 @@ type Problem struct {
 	Text  string `json:"text"`            // what is wrong and what to do
 }
 
-// FileError lists the faults of one file, at most MaxProblems of them. It wraps ErrFormat.
+// FileError lists the faults of one file, at most maxProblems of them. It wraps ErrFormat.
 type FileError struct {
 	File     string    `json:"file"`
 	Problems []Problem `json:"problems"`
-	More     bool      `json:"more"` // reading stopped at MaxProblems
+	More     bool      `json:"more"` // reading stopped at maxProblems
 }
 
 func (e *FileError) Error() string {
@@ -58,7 +58,7 @@ func (e *FileError) Error() string {
 		fmt.Fprintf(&b, ": %s", p.Text)
 	}
 	if e.More {
-		fmt.Fprintf(&b, "\n%s: only the first %d problems are listed", e.File, MaxProblems)
+		fmt.Fprintf(&b, "\n%s: only the first %d problems are listed", e.File, maxProblems)
 	}
 	return b.String()
 }
@@ -77,7 +77,7 @@ type parser struct {
 
 // add notes a problem and reports whether there is room for another.
 func (r *parser) add(line int, field, format string, args ...any) bool {
-	if len(r.err.Problems) == MaxProblems {
+	if len(r.err.Problems) == maxProblems {
 		r.err.More = true
 		return false
 	}
@@ -88,12 +88,12 @@ func (r *parser) add(line int, field, format string, args ...any) bool {
 // parse returns the file's profiles in the order of their first rows.
 func parse(name string, in io.Reader) ([]*Profile, error) {
 	r := parser{err: FileError{File: name}, points: map[pair][]Point{}}
-	data, err := io.ReadAll(io.LimitReader(in, MaxFileBytes+1))
+	data, err := io.ReadAll(io.LimitReader(in, maxFileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if len(data) > MaxFileBytes {
-		r.add(0, "", "larger than %d MiB: split it by device", MaxFileBytes>>20)
+	if len(data) > maxFileBytes {
+		r.add(0, "", "larger than %d MiB: split it by device", maxFileBytes>>20)
 		return nil, &r.err
 	}
 	r.rows(data)
@@ -140,8 +140,8 @@ func (r *parser) rows(data []byte) {
 			if !r.header(row) {
 				return
 			}
-		case n > MaxRows:
-			r.add(line, "", "more than %d measurements: split the file by device", MaxRows)
+		case n > maxRows:
+			r.add(line, "", "more than %d measurements: split the file by device", maxRows)
 			return
 		case !r.row(line, row):
 			return
@@ -184,21 +184,21 @@ func (r *parser) row(line int, row []string) bool {
 	var err error
 	if q.MicroBatch, err = strconv.Atoi(row[2]); err != nil {
 		bad(2, "%q is not a whole number of samples", clip(row[2]))
-	} else if q.MicroBatch < 1 || q.MicroBatch > MaxMicroBatch {
-		bad(2, "%d is outside 1 to %d samples", q.MicroBatch, MaxMicroBatch)
+	} else if q.MicroBatch < 1 || q.MicroBatch > maxMicroBatch {
+		bad(2, "%d is outside 1 to %d samples", q.MicroBatch, maxMicroBatch)
 	}
 	if q.Seconds, err = strconv.ParseFloat(row[3], 64); math.IsNaN(q.Seconds) || math.IsInf(q.Seconds, 0) || err != nil {
 		bad(3, "%q is not a finite number of seconds", clip(row[3]))
 	} else if q.Seconds <= 0 {
 		bad(3, "%s is not above zero: give the measured seconds of forward and backward, or leave the row out", clip(row[3]))
-	} else if q.Seconds < MinSeconds || q.Seconds > MaxSeconds {
-		bad(3, "%s is outside %g to %g: the unit is seconds", clip(row[3]), float64(MinSeconds), float64(MaxSeconds))
+	} else if q.Seconds < minSeconds || q.Seconds > maxSeconds {
+		bad(3, "%s is outside %g to %g: the unit is seconds", clip(row[3]), float64(minSeconds), float64(maxSeconds))
 	}
 	if row[4] != "" {
 		if q.PeakBytes, err = strconv.ParseInt(row[4], 10, 64); err != nil {
 			bad(4, "%q is not a whole number of bytes: leave it empty where it was not measured", clip(row[4]))
-		} else if q.PeakBytes < 0 || q.PeakBytes > MaxPeakBytes {
-			bad(4, "%d is outside 0 to %d bytes: leave it empty where it was not measured", q.PeakBytes, int64(MaxPeakBytes))
+		} else if q.PeakBytes < 0 || q.PeakBytes > maxPeakBytes {
+			bad(4, "%d is outside 0 to %d bytes: leave it empty where it was not measured", q.PeakBytes, int64(maxPeakBytes))
 		}
 	}
 	if len(r.err.Problems) > before || r.err.More {
@@ -213,8 +213,8 @@ func (r *parser) row(line int, row []string) bool {
 		}
 		return r.add(line, "micro_batch", "%d %s %d for %s on %s: sort the rows and keep one per micro-batch",
 			q.MicroBatch, what, have[n-1].MicroBatch, k.workload, k.device)
-	} else if n == MaxPoints {
-		return r.add(line, "", "more than %d micro-batches for %s on %s", MaxPoints, k.workload, k.device)
+	} else if n == maxPoints {
+		return r.add(line, "", "more than %d micro-batches for %s on %s", maxPoints, k.workload, k.device)
 	} else if n == 0 {
 		r.order = append(r.order, k)
 	}
@@ -227,8 +227,8 @@ func nameProblem(name string) string {
 	if name == "" {
 		return "is empty"
 	}
-	if len(name) > MaxName {
-		return fmt.Sprintf("%q is longer than %d bytes", clip(name), MaxName)
+	if len(name) > maxName {
+		return fmt.Sprintf("%q is longer than %d bytes", clip(name), maxName)
 	}
 	for i, c := range []byte(name) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

@@ -50,7 +50,7 @@ func TestReaderErrors(t *testing.T) {
 				t.Fatalf("got  %v\nwant %v", err, c.want)
 			}
 			var fe *FileError
-			if !errors.As(err, &fe) || !errors.Is(err, ErrFormat) || len(fe.Problems) > MaxProblems {
+			if !errors.As(err, &fe) || !errors.Is(err, ErrFormat) || len(fe.Problems) > maxProblems {
 				t.Errorf("type %T", err)
 			}
 			if len(cat.Profiles()) > 0 {
@@ -64,7 +64,7 @@ func TestReaderLimits(t *testing.T) {
 	var cat Catalogue
 	var b bytes.Buffer
 	b.WriteString(header + "\n")
-	for i := range MaxPoints + 1 {
+	for i := range maxPoints + 1 {
 		fmt.Fprintf(&b, "d,w,%d,1,\n", i+1)
 	}
 	want := "f.csv:4098: more than 4096 micro-batches for w on d"
@@ -72,12 +72,12 @@ func TestReaderLimits(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	want = "f.csv: larger than 16 MiB: split it by device"
-	if err := cat.AddReader("f.csv", strings.NewReader(strings.Repeat("x", MaxFileBytes+1))); err == nil || err.Error() != want {
+	if err := cat.AddReader("f.csv", strings.NewReader(strings.Repeat("x", maxFileBytes+1))); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	b.Reset()
 	b.WriteString(header + "\n")
-	for i := range MaxRows + 1 {
+	for i := range maxRows + 1 {
 		fmt.Fprintf(&b, "d%d,w,%d,1,\n", i/4000, i%4000+1)
 	}
 	want = "f.csv:200002: more than 200000 measurements: split the file by device"
@@ -100,8 +100,8 @@ func TestReaderAccepts(t *testing.T) {
 	if len(p.Points) != 2 || p.Points[0] != (Point{1, 0.5, 100}) || p.Points[1] != (Point{3, 0.25, 0}) || p.Source != "f.csv" {
 		t.Errorf("%+v", p)
 	}
-	if p.Smoothed() != 2 || p.Seconds(1) != 0.375 {
-		t.Errorf("a falling time is smoothed, got %d points, %v s", p.Smoothed(), p.Seconds(1))
+	if p.smoothed != 2 || p.Seconds(1) != 0.375 {
+		t.Errorf("a falling time is smoothed, got %d points, %v s", p.smoothed, p.Seconds(1))
 	}
 	if d, ok := c.Device("e"); !ok || d.MemoryBytes != 0 || d.Split != "" {
 		t.Errorf("device %+v %v", d, ok)

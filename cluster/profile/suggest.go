@@ -11,7 +11,7 @@ import (
 )
 
 // ErrUnknown is wrapped by every UnknownError.
-var ErrUnknown = badinput.New("profile: unknown")
+var ErrUnknown = badinput.New("profile: unknown name")
 
 // UnknownError says which name the catalogue does not know and what comes near.
 type UnknownError struct {
@@ -66,7 +66,7 @@ func nearest(want string, known []string) []string {
 		cost int
 	}
 	w := strings.ToLower(want)
-	w = w[:min(len(w), MaxName)]
+	w = w[:min(len(w), maxName)]
 	all := make([]scored, 0, len(known))
 	resembles := false
 	for _, n := range known {

@@ -66,9 +66,6 @@ func (s *Simulator) Present() []bool { return s.present }
 // Truth is the nodes' real state in the round about to run; valid until that round.
 func (s *Simulator) Truth() cluster.Truth { return s.truth }
 
-// Now is the simulated time since the start.
-func (s *Simulator) Now() time.Duration { return s.now }
-
 // look refreshes what is shown of the round about to run.
 func (s *Simulator) look() {
 	for i := range s.nodes {

@@ -107,11 +107,11 @@ func (r *Reader) next(v any) error {
 			Format  string `json:"format"`
 			Version int    `json:"version"`
 		}
-		if err := json.Unmarshal(line, &what); err != nil || what.Format != Format {
-			return r.bad("no run log of evenkeel: it begins with {\"format\":\"%s\",...}", Format)
+		if err := json.Unmarshal(line, &what); err != nil || what.Format != formatName {
+			return r.bad("no run log of evenkeel: it begins with {\"format\":\"%s\",...}", formatName)
 		}
-		if what.Version != Version {
-			return r.bad("version %d; this program reads version %d", what.Version, Version)
+		if what.Version != formatVersion {
+			return r.bad("version %d; this program reads version %d", what.Version, formatVersion)
 		}
 		*h = Header{}
 	}
@@ -138,8 +138,8 @@ func (r *Reader) read() ([]byte, error) {
 	r.buffer = r.buffer[:0]
 	for {
 		part, err := r.in.ReadSlice('\n')
-		if len(r.buffer)+len(part) > MaxLineBytes {
-			return nil, r.bad("longer than %d bytes", MaxLineBytes)
+		if len(r.buffer)+len(part) > maxLineBytes {
+			return nil, r.bad("longer than %d bytes", maxLineBytes)
 		}
 		r.buffer = append(r.buffer, part...)
 		switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
 
-// ErrDiffers says that a replay came out otherwise than the log.
-var ErrDiffers = errors.New("the replay differs from the log")
+// errDiffers says that a replay came out otherwise than the log.
+var errDiffers = errors.New("runlog: the replay differs from the log")
 
 // Replay hands the logged sizes to the simulator that the header describes and checks
 // that every report comes back the same. It returns the number of rounds replayed,
@@ -36,10 +36,10 @@ func Replay(ctx context.Context, in io.Reader) (rounds int, cut bool, err error)
 			return rounds, false, err
 		}
 		if err != nil {
-			return rounds, false, fmt.Errorf("%w: %w", ErrDiffers, err)
+			return rounds, false, fmt.Errorf("%w: %w", errDiffers, err)
 		}
 		if !reflect.DeepEqual(*report, e.Report) {
-			return rounds, false, fmt.Errorf("%w in round %d: was the log written by another version (%s)?", ErrDiffers, rounds, r.Header.Evenkeel)
+			return rounds, false, fmt.Errorf("%w in round %d: was the log written by another version (%s)?", errDiffers, rounds, r.Header.Evenkeel)
 		}
 	}
 }

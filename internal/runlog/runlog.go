@@ -30,17 +30,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// Format and Version open every log.
+// formatName and formatVersion open every log.
 const (
-	Format  = "evenkeel-runlog"
-	Version = 2
+	formatName    = "evenkeel-runlog"
+	formatVersion = 2
 )
 
-// MaxLineBytes is the longest line that is read: a round of cluster.MaxNodes nodes fits.
-const MaxLineBytes = 64 << 20
+// maxLineBytes is the longest line that is read: a round of cluster.MaxNodes nodes fits.
+const maxLineBytes = 64 << 20
 
 // ErrLog marks every error about the content of a run log: bad input.
-var ErrLog = badinput.New("invalid run log")
+var ErrLog = badinput.New("runlog: invalid log")
 
 // Header is the first line: what the run started from.
 type Header struct {
@@ -60,7 +60,7 @@ type Header struct {
 // NewHeader returns a header with the cluster and its profiles in it; text is the
 // cluster file's.
 func NewHeader(text string, c *cluster.Cluster) Header {
-	return Header{Format: Format, Version: Version, Cluster: text, Profiles: profiles(c)}
+	return Header{Format: formatName, Version: formatVersion, Cluster: text, Profiles: profiles(c)}
 }
 
 // profiles writes the profiles of the nodes, shown and hidden, as a profile file.
@@ -130,7 +130,7 @@ func Create(path string, h Header) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := NewWriter(f, h)
+	w, err := newWriter(f, h)
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -139,8 +139,8 @@ func Create(path string, h Header) (*Writer, error) {
 	return w, nil
 }
 
-// NewWriter starts a log by writing its header.
-func NewWriter(to io.Writer, h Header) (*Writer, error) {
+// newWriter starts a log by writing its header.
+func newWriter(to io.Writer, h Header) (*Writer, error) {
 	w := &Writer{to: to, close: func() error { return nil }}
 	return w, w.write(h)
 }
@@ -165,13 +165,13 @@ func (w *Writer) write(v any) error {
 	e := json.NewEncoder(&w.line)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		return fmt.Errorf("run log: %w", err)
+		return fmt.Errorf("runlog: %w", err)
 	}
 	w.line.Truncate(w.line.Len() - len("}\n"))
 	w.sum = checksum(w.sum, w.line.Bytes())
 	fmt.Fprintf(&w.line, sumFormat+"\n", w.sum)
 	if _, err := w.to.Write(w.line.Bytes()); err != nil {
-		return fmt.Errorf("run log: %w", err)
+		return fmt.Errorf("runlog: %w", err)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func record(t testing.TB, conditions cluster.Conditions, seed uint64, rounds int
 	h := NewHeader(text, c)
 	h.Evenkeel, h.Name, h.Conditions, h.Seed, h.Policy = "test", "test", conditions, seed, "none"
 	var b bytes.Buffer
-	w, err := NewWriter(&b, h)
+	w, err := newWriter(&b, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatalf("%+v", r.Header)
 	}
 	var again bytes.Buffer
-	w, err := NewWriter(&again, r.Header)
+	w, err := newWriter(&again, r.Header)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestBad(t *testing.T) {
 		"lost line":     {bytes.Join([][]byte{lines[0], lines[2], lines[3]}, nil), "line 2: the checksum", ErrLog},
 		"unknown field": {sign(swap(`"seed":1`, `"sead":1`)), "line 1: json: unknown field", ErrLog},
 		"conditions":    {sign(swap(`"bias":0.065`, `"bias":-1`)), "line 1: conditions: bias is -1", ErrLog},
-		"cluster":       {sign(swap(`global_batch: 40`, `global_batch: 4`)), "line 1: cluster:2: invalid cluster file: global_batch", ErrLog},
+		"cluster":       {sign(swap(`global_batch: 40`, `global_batch: 4`)), "line 1: cluster:2: cluster: invalid file: global_batch", ErrLog},
 		"profiles":      {sign(swap(`\nt4,llama-3b-512-fp16,1,`, `\nt4,llama-3b-512-fp16,0,`)), "line 1: profiles:", ErrLog},
 		"order":         {sign(bytes.Join([][]byte{lines[0], lines[2]}, nil)), "line 2: report.round: is 1, round 0 was expected", ErrLog},
 		"node missing":  {sign(swap(`"overhead":[0,`, `"overhead":[`)), "line 2: overhead: 4 entries for 5 nodes", ErrLog},
@@ -179,7 +179,7 @@ func TestBad(t *testing.T) {
 		"parameters":    {sign(swap(`"per_sample":[`, `"per_sample":[-`)), "line 2: node 0: performance parameters", ErrLog},
 		"status":        {sign(swap(`"status":1`, `"status":9`)), "line 2: report.nodes[0].status: is 9", ErrLog},
 		"weights":       {sign(swap(`"weights":{"speed":0.5`, `"weights":{"speed":-1`)), "line 3: weights: speed is -1", ErrLog},
-		"other run":     {sign(swap(`"seed":1`, `"seed":2`)), "differs from the log in round 0", ErrDiffers},
+		"other run":     {sign(swap(`"seed":1`, `"seed":2`)), "differs from the log in round 0", errDiffers},
 	} {
 		_, _, err := Replay(t.Context(), bytes.NewReader(c.log))
 		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
@@ -190,7 +190,7 @@ func TestBad(t *testing.T) {
 
 // Lines are limited before they are read.
 func TestLongLine(t *testing.T) {
-	in := io.LimitReader(endless{}, 2*MaxLineBytes)
+	in := io.LimitReader(endless{}, 2*maxLineBytes)
 	if _, err := NewReader(in); !errors.Is(err, ErrLog) || !strings.Contains(err.Error(), "longer than") {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func (endless) Read(p []byte) (int, error) {
 
 func TestCreate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.jsonl")
-	w, err := Create(path, Header{Format: Format, Version: Version})
+	w, err := Create(path, Header{Format: formatName, Version: formatVersion})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"math"
 )
 
-// ErrFormat marks every error about the content of an event file.
-var ErrFormat = errors.New("tensorboard: not an event file of this writer")
+// errFormat marks every error about the content of an event file.
+var errFormat = errors.New("tensorboard: not an event file of this writer")
 
 // maxRecord bounds what a damaged length makes the reader take into memory.
 const maxRecord = 1 << 20
@@ -29,15 +29,15 @@ func Read(r io.Reader) ([]Event, error) {
 		}
 		e, err := decode(message)
 		if err != nil {
-			return nil, fmt.Errorf("%w: event %d: %w", ErrFormat, len(events), err)
+			return nil, fmt.Errorf("%w: event %d: %w", errFormat, len(events), err)
 		}
 		if (e.Version != "") != (len(events) == 0) || len(events) == 0 && e.Version != version {
-			return nil, fmt.Errorf("%w: event %d has version %q", ErrFormat, len(events), e.Version)
+			return nil, fmt.Errorf("%w: event %d has version %q", errFormat, len(events), e.Version)
 		}
 		events = append(events, e)
 	}
 	if len(events) == 0 {
-		return nil, fmt.Errorf("%w: empty", ErrFormat)
+		return nil, fmt.Errorf("%w: empty", errFormat)
 	}
 	return events, nil
 }
@@ -49,20 +49,20 @@ func readRecord(r io.Reader) ([]byte, error) {
 		if errors.Is(err, io.EOF) && n == 0 {
 			return nil, io.EOF
 		}
-		return nil, fmt.Errorf("%w: cut off: %v", ErrFormat, err)
+		return nil, fmt.Errorf("%w: cut off: %v", errFormat, err)
 	}
 	le := binary.LittleEndian
 	size := le.Uint64(head[:8])
 	if checksum(head[:8]) != le.Uint32(head[8:]) || size > maxRecord {
-		return nil, fmt.Errorf("%w: damaged length", ErrFormat)
+		return nil, fmt.Errorf("%w: damaged length", errFormat)
 	}
 	b := make([]byte, size+4)
 	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, fmt.Errorf("%w: cut off: %v", ErrFormat, err)
+		return nil, fmt.Errorf("%w: cut off: %v", errFormat, err)
 	}
 	message := b[:size]
 	if checksum(message) != le.Uint32(b[size:]) {
-		return nil, fmt.Errorf("%w: damaged message", ErrFormat)
+		return nil, fmt.Errorf("%w: damaged message", errFormat)
 	}
 	return message, nil
 }

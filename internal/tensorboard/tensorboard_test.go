@@ -97,13 +97,13 @@ func TestReadDamaged(t *testing.T) {
 	for i := range good {
 		bad := bytes.Clone(good)
 		bad[i] ^= 0x10
-		if _, err := Read(bytes.NewReader(bad)); !errors.Is(err, ErrFormat) {
+		if _, err := Read(bytes.NewReader(bad)); !errors.Is(err, errFormat) {
 			t.Errorf("byte %d flipped: %v", i, err)
 		}
 	}
 	ends := map[int]bool{40: true, 83: true, len(good): true} // after a whole record
 	for n := range good {
-		if _, err := Read(bytes.NewReader(good[:n])); !ends[n] && !errors.Is(err, ErrFormat) {
+		if _, err := Read(bytes.NewReader(good[:n])); !ends[n] && !errors.Is(err, errFormat) {
 			t.Errorf("cut to %d bytes: %v", n, err)
 		}
 	}
@@ -126,7 +126,7 @@ func FuzzRead(f *testing.F) {
 		file = append(file, rest...)
 		events, err := Read(bytes.NewReader(file))
 		if err != nil {
-			if !errors.Is(err, ErrFormat) {
+			if !errors.Is(err, errFormat) {
 				t.Errorf("an error of another kind: %v", err)
 			}
 			return
