@@ -239,31 +239,10 @@ func (e *Episode) ratio(i int, slowdown float64) float64 {
 
 // pay fills in the rewards that the round's report decides.
 func (e *Episode) pay(s *Step, report *cluster.Report, ideal, joules float64) {
-	wait := max(report.Wait.Seconds(), 1e-9)
-	idle, taking, aged, drawn := 0.0, 0.0, 0.0, 0.0
 	for i := range report.Nodes {
-		r := &report.Nodes[i]
-		old := 0.0
-		if r.Status != cluster.Absent {
-			idle += min(r.Idle/wait, 1)
-			taking++
-			aged += float64(r.Aged)
-			drawn += e.config.Cluster.Nodes[i].Power.Joules(wait-min(r.Idle, wait), wait)
-			if r.Samples > 0 {
-				old = float64(r.Aged) / float64(r.Samples)
-			}
-		}
-		e.nodes[i*env.Objectives+1] = e.nodes[i*env.Objectives]
-		e.nodes[i*env.Objectives+2] = float32(-old)
-		e.nodes[i*env.Objectives+3] = e.nodes[i*env.Objectives]
+		own := e.nodes[i*env.Objectives:][:env.Objectives]
+		own[1], own[3] = own[0], own[0]
+		own[2] = float32(-staleShare(&report.Nodes[i]))
 	}
-	accepted := float64(report.Accepted)
-	s.Reward[0] = ideal/wait*report.Counted/float64(e.config.Cluster.GlobalBatch) - 1
-	s.Reward[1] = -idle / max(taking, 1)
-	if accepted > 0 {
-		s.Reward[2] = -aged / accepted
-		if joules > 0 {
-			s.Reward[3] = max(1-drawn/report.Counted/joules, -worst)
-		}
-	}
+	s.Reward = teamReward(report, e.config.Cluster, ideal, joules)
 }

@@ -96,6 +96,40 @@ func lateReward(deadline, left, work, noise float64) float64 {
 func above(t float64) float64   { return 0.5 * math.Erfc(t/math.Sqrt2) }
 func density(t float64) float64 { return math.Exp(-t*t/2) / math.Sqrt(2*math.Pi) }
 
+// teamReward is the team's, by objective, for a round that the oracle would have finished
+// in ideal seconds with so many joules a sample; 0 where no node's power is known.
+func teamReward(report *cluster.Report, c *cluster.Cluster, ideal, joules float64) (reward [env.Objectives]float64) {
+	wait := max(report.Wait.Seconds(), 1e-9)
+	idle, taking, aged, drawn := 0.0, 0.0, 0.0, 0.0
+	for i := range report.Nodes {
+		r := &report.Nodes[i]
+		if r.Status == cluster.Absent {
+			continue
+		}
+		idle += min(r.Idle/wait, 1)
+		taking++
+		aged += float64(r.Aged)
+		drawn += c.Nodes[i].Power.Joules(wait-min(r.Idle, wait), wait)
+	}
+	reward[0] = ideal/wait*report.Counted/float64(c.GlobalBatch) - 1
+	reward[1] = -idle / max(taking, 1)
+	if accepted := float64(report.Accepted); accepted > 0 {
+		reward[2] = -aged / accepted
+		if joules > 0 {
+			reward[3] = max(1-drawn/report.Counted/joules, -worst)
+		}
+	}
+	return reward
+}
+
+// staleShare is the share of a node's samples that were computed on an older model.
+func staleShare(r *cluster.NodeReport) float64 {
+	if r.Status == cluster.Absent || r.Samples == 0 {
+		return 0
+	}
+	return float64(r.Aged) / float64(r.Samples)
+}
+
 // ideal is the finish time of the round if every true rate had been known, the state
 // oracle's without noise, and the joules per sample that go with it.
 func (e *Episode) ideal(truth cluster.Truth) (finish, joules float64, err error) {

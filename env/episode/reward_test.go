@@ -3,7 +3,9 @@ package episode
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/env"
@@ -177,4 +179,141 @@ func TestNoiseRoomIsNearTheBest(t *testing.T) {
 // spread is a tracker's for so many nodes.
 func spread(t *testing.T, nodes int) float64 {
 	return env.NewTracker(envtest.Mixed(t, nodes)).Spread()
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(1, math.Abs(b)) }
+
+// paid is a round of 2 s: node 0 waits half a second of it, node 1 brings a quarter of its
+// samples late, node 2 is away.
+func paid(t *testing.T) (*cluster.Report, *cluster.Cluster) {
+	c := envtest.Mixed(t, 3)
+	c.GlobalBatch = 40
+	for i := range c.Nodes {
+		c.Nodes[i].Power = cluster.Power{Idle: 100, Busy: 200}
+	}
+	return &cluster.Report{Wait: 2 * time.Second, Accepted: 30, Counted: 27.5, Nodes: []cluster.NodeReport{
+		{Status: cluster.In, Size: 10, Samples: 10, Idle: 0.5},
+		{Status: cluster.In, Size: 20, Samples: 20, Aged: 5},
+		{Status: cluster.Absent, Idle: 2, Samples: 9, Aged: 9},
+	}}, c
+}
+
+func TestTeamReward(t *testing.T) {
+	report, c := paid(t)
+	const drawn = 1.5*200 + 0.5*100 + 2*200 // joules of nodes 0 and 1
+	for _, x := range []struct {
+		what          string
+		ideal, joules float64
+		change        func()
+		want          [env.Objectives]float64
+	}{
+		{"the round", 1, 25, func() {}, [env.Objectives]float64{0.5*27.5/40 - 1, -(0.5 / 2) / 2, -5.0 / 30, 1 - drawn/27.5/25}},
+		{"a faster oracle", 0.8, 25, func() {}, [env.Objectives]float64{0.4*27.5/40 - 1, -0.125, -5.0 / 30, 1 - drawn/27.5/25}},
+		{"no power known", 1, 0, func() {}, [env.Objectives]float64{0.5*27.5/40 - 1, -0.125, -5.0 / 30, 0}},
+		{"better than the oracle", 1, 50, func() {}, [env.Objectives]float64{0.5*27.5/40 - 1, -0.125, -5.0 / 30, 1 - drawn/27.5/50}},
+		{"four times the oracle's energy", 1, drawn / 27.5 / 4, func() {}, [env.Objectives]float64{0.5*27.5/40 - 1, -0.125, -5.0 / 30, -2}},
+		{"idle for longer than the round", 1, 0, func() { report.Nodes[0].Idle = 7 }, [env.Objectives]float64{0.5*27.5/40 - 1, -0.5, -5.0 / 30, 0}},
+		{"and its energy", 1, 25, func() {}, [env.Objectives]float64{0.5*27.5/40 - 1, -0.5, -5.0 / 30, 1 - 600/27.5/25}},
+		{"nothing accepted", 1, 25, func() { report.Accepted, report.Counted = 0, 0 }, [env.Objectives]float64{-1, -0.5, 0, 0}},
+		{"nobody there", 1, 25, func() {
+			for i := range report.Nodes {
+				report.Nodes[i].Status = cluster.Absent
+			}
+		}, [env.Objectives]float64{-1, 0, 0, 0}},
+	} {
+		x.change()
+		got := teamReward(report, c, x.ideal, x.joules)
+		for o, want := range x.want {
+			if !near(got[o], want) {
+				t.Errorf("%s: %s is %v, want %v", x.what, env.ObjectiveNames[o], got[o], want)
+			}
+		}
+	}
+}
+
+// A node's waiting and energy are paid like its speed, its freshness by its own late samples.
+func TestPayOfNodes(t *testing.T) {
+	report, c := paid(t)
+	e := &Episode{config: Config{Cluster: c}, nodes: []float32{-0.25, 9, 9, 9, -0.5, 9, 9, 9, 0, 9, 9, 9}}
+	var s Step
+	e.pay(&s, report, 1, 25)
+	want := []float32{-0.25, -0.25, 0, -0.25, -0.5, -0.5, -0.25, -0.5, 0, 0, 0, 0}
+	if !slices.Equal(e.nodes, want) {
+		t.Errorf("nodes earn %v, want %v", e.nodes, want)
+	}
+	if s.Reward != teamReward(report, c, 1, 25) {
+		t.Errorf("the step carries %v", s.Reward)
+	}
+	if got := staleShare(&cluster.NodeReport{Status: cluster.In, Aged: 3}); got != 0 {
+		t.Errorf("no samples are %v stale", got)
+	}
+}
+
+// The reward of a share that found its node at older work: what is idle before the
+// deadline, or what is late.
+func TestLateReward(t *testing.T) {
+	for _, x := range []struct{ deadline, left, work, noise, want float64 }{
+		{1.2, 0.3, 0.5, 0.1, -0.4},    // surely in time, idle for 0.4
+		{1, 0.8, 0.5, 0.1, -0.3},      // surely late: 0.6 of 0.5
+		{1, 0.8, 1.5, 0.1, -0.6},      // at most one round's worth
+		{1.25, 0.75, 0.5, 0.1, -0.15}, // as likely late as not
+		{9, 0.25, 0.5, 0.1, -2},       // at worst
+		{1.1, 0.5, 0.5, 0.2, -(0.1*(1-0.15865525393145707) + 0.15865525393145707*0.3)}, // one deviation before it is late
+	} {
+		if got := lateReward(x.deadline, x.left, x.work, x.noise); math.Abs(got-x.want) > 1e-7 {
+			t.Errorf("deadline %v, %v left, work of %v, noise %v: %v, want %v", x.deadline, x.left, x.work, x.noise, got, x.want)
+		}
+	}
+}
+
+// The best margin by hand: 0.82 of the spread when everybody is waited for, less behind
+// spikes, and with a quorum as much as the grace hides.
+func TestStakes(t *testing.T) {
+	spikes := cluster.Conditions{Spikes: cluster.Spikes{Rate: 0.1, Least: 0.5, More: 0.25}}
+	for _, x := range []struct {
+		nodes                 int
+		rule                  cluster.Rule
+		conditions            cluster.Conditions
+		room, waiting, beyond float64
+	}{
+		{64, cluster.Rule{Quorum: 1}, cluster.Conditions{}, 0.82 * 2, 64, 0},
+		{10, cluster.Rule{Quorum: 1}, spikes, 0.82 * 2 / 1.07, 10, 0}, // one spike a round
+		{20, cluster.Rule{Quorum: 1}, spikes, 0.82 * 2 / 1.28, 20, 0.5 + 0.25*(math.Ln2+0.577)},
+		{20, cluster.Rule{Quorum: 0.9}, spikes, 0.3 * 2, 0, 0},
+		{20, cluster.Rule{Quorum: 0.9, Grace: 0.2}, spikes, 0.6 * 2, 0, 0},
+		{20, cluster.Rule{Quorum: 0.9, Grace: 2}, spikes, 0.82 * 2, 0, 0},
+	} {
+		got := newStakes(2, &x.conditions, x.nodes, x.rule)
+		if !near(got.room, x.room) || got.nodes != x.waiting || !near(got.beyond, x.beyond) {
+			t.Errorf("%d nodes, %v: %+v, want margin %v, nodes %v, beyond %v", x.nodes, x.rule, got, x.room, x.waiting, x.beyond)
+		}
+	}
+}
+
+// The own reward by its formula, worked out step by step.
+func TestOwnRewardByHand(t *testing.T) {
+	const noise, room, ratio = 0.1, 1.0, 0.95
+	tail := func(t float64) float64 { return 0.5 * math.Erfc(t/math.Sqrt2) }
+	bell := func(t float64) float64 { return math.Exp(-t*t/2) / math.Sqrt(2*math.Pi) }
+	waiting := 1 / tail(room)
+	loss := func(p float64) float64 { // waste, and the overshoot of the nodes that wait
+		z := (p - 1) / noise
+		return math.Log(p) + waiting*noise/p*(bell(z)-z*tail(z))
+	}
+	s := stakes{room: room, nodes: 20}
+	if got, want := s.ownReward(ratio, ratio, noise), -(loss(ratio) - loss(1+room*noise)); !near(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	s.beyond = 0.04 // all 20 wait beyond the spikes
+	hidden := func(p float64) float64 {
+		z := (1.04*p - 1) / noise
+		return loss(p) + (20-waiting)*noise/p*(bell(z)-z*tail(z))
+	}
+	if got, want := s.ownReward(ratio, ratio, noise), -(hidden(ratio) - hidden(1+room*noise)); !near(got, want) {
+		t.Errorf("behind spikes %v, want %v", got, want)
+	}
+	s.nodes = 3 // fewer than those that wait anyway
+	if got, want := s.ownReward(ratio, ratio, noise), -(loss(ratio) - loss(1+room*noise)); !near(got, want) {
+		t.Errorf("three nodes %v, want %v", got, want)
+	}
 }

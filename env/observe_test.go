@@ -1,0 +1,143 @@
+package env
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/env/internal/envtest"
+)
+
+// The fleet's numbers by hand, of two nodes that were measured.
+func TestFleetIsTheMeanOfItsNodes(t *testing.T) {
+	a, b := &track{belief: noisy(0.06)}, &track{belief: noisy(0.03)}
+	a.residual, a.product, a.newest[0] = 0.12, 5, 1.3    // two deviations, clipped at four variances, slow
+	b.residual, b.product, b.newest[0] = -0.3, -0.5, 1.2 // clipped at four deviations, not slow yet
+	var f fleet
+	f.add(a)
+	f.add(b)
+	f.average(2)
+	for name, x := range map[string][2]float64{
+		"residual": {f.residual, -1}, "absolute": {f.absolute, 3}, "product": {f.product, 1.75}, "deviation": {f.deviation, math.Ln2 / 2}, "slow": {f.slow, 0.5},
+	} {
+		if !near(x[0], x[1]) {
+			t.Errorf("%s %v, want %v", name, x[0], x[1])
+		}
+	}
+	none := fleet{}
+	if none.average(0); none != (fleet{}) {
+		t.Errorf("the mean of no nodes is %+v", none)
+	}
+}
+
+func TestObserveTheFleet(t *testing.T) {
+	r := newRig(t, 4)
+	for range 3 { // how wrong the profiles are is no jump
+		r.round(-1, 1, 1, 1, 2)
+	}
+	if r.tracker.fleet.jumps != 0 || r.tracker.fleet.excess != 0 || r.tracker.fleet.missing != 0 {
+		t.Fatalf("%+v", r.tracker.fleet)
+	}
+	report := r.report(20, 3, 1, 1, 2)
+	r.tracker.Predict(report.Wait.Seconds() / 1.5)
+	report.Nodes[2].Status, report.Nodes[2].Samples = cluster.Late, 0
+	r.tracker.Observe(report)
+	f := r.tracker.fleet
+	// One of the three that were measured jumped, in the round after the third.
+	if !near(f.jumps, 1.0/3/3) || !near(f.excess, 0.5) || !near(f.missing, 0.25) || f.predicted != 0 {
+		t.Errorf("jumps %v, excess %v, missing %v, predicted %v", f.jumps, f.excess, f.missing, f.predicted)
+	}
+	r.tracker.rounds = 1000
+	before := f.jumps
+	if r.tracker.Observe(r.report(20, 3, 1, 1, 2)); !near(r.tracker.fleet.jumps, 0.98*before+0.02/4) { // nobody told the belief
+		t.Errorf("jumps %v after %v", r.tracker.fleet.jumps, before)
+	}
+	if r.tracker.fleet.excess != 0 {
+		t.Errorf("excess %v of no prediction", r.tracker.fleet.excess)
+	}
+	if r.tracker.Noise(0) < 1 || r.tracker.Late(0) {
+		t.Errorf("noise %v, late %v", r.tracker.Noise(0), r.tracker.Late(0))
+	}
+	r.tracker.nodes[1].deviance = 0.06 * normalAbs
+	if got := r.tracker.Noise(1); !near(got, 2) {
+		t.Errorf("noise %v of 0.06", got)
+	}
+}
+
+// A gradient of b samples has the square 1 + S/b of the true one's.
+func TestNoiseScaleByHand(t *testing.T) {
+	tracker := NewTracker(envtest.Mixed(t, 6))
+	report := func(scale float64) *cluster.Report {
+		norm := func(b float64) float64 { return math.Sqrt((1 + scale/b) / (1 + scale/40)) }
+		return &cluster.Report{Wait: time.Second, Accepted: 40, Nodes: []cluster.NodeReport{
+			{Status: cluster.In, Size: 10, Norm: norm(10)}, {Status: cluster.In, Size: 30, Norm: norm(30)},
+			{Status: cluster.Late, Size: 10, Norm: 9}, {Status: cluster.In, Size: 0, Norm: 9}, {Status: cluster.In, Size: 10, Norm: 1}, {Status: cluster.In, Size: 10, Norm: 9},
+		}}
+	}
+	tracker.Observe(report(20))
+	if got := tracker.NoiseScale(); !near(got, 20) {
+		t.Errorf("noise scale %v, want 20", got)
+	}
+	tracker.Observe(report(60)) // the second of two
+	if got := tracker.NoiseScale(); !near(got, 40) {
+		t.Errorf("noise scale %v, want 40", got)
+	}
+	tracker.rounds = 10_000
+	tracker.Observe(report(90))
+	if got := tracker.NoiseScale(); !near(got, 41) {
+		t.Errorf("noise scale %v, want 41", got)
+	}
+}
+
+// The first measurements of a node, by hand.
+func TestMeasure(t *testing.T) {
+	r := newRig(t, 2)
+	n, node := &r.tracker.nodes[0], &r.cluster.Nodes[0]
+	take := func(factor float64) bool {
+		report := r.report(20, factor, 1)
+		n.see(&report.Nodes[0], report.Wait.Seconds())
+		return n.measure(node, &report.Nodes[0])
+	}
+	if take(3) || !near(n.residual, 2) || n.calm != 1 {
+		t.Errorf("the first measurement cannot jump: %+v", n.filter)
+	}
+	if !near(n.deviation(), priorDeviation) {
+		t.Errorf("one measurement tells of no noise: %v", n.deviation())
+	}
+	n.slowdown = 3
+	if take(3.03) || !near(n.residual, 0.01) || n.calm != 2 {
+		t.Errorf("a small change: %+v", n.filter)
+	}
+	if want := normalAbs*priorDeviation + 0.25*(0.01-normalAbs*priorDeviation); !near(n.deviance, want) {
+		t.Errorf("deviance %v, want %v", n.deviance, want)
+	}
+	if !take(9) || n.calm != 0 {
+		t.Errorf("suddenly slower: %+v", n.filter)
+	}
+	n.variance = 0.1
+	if take(1) || n.calm != 0 {
+		t.Errorf("suddenly faster is no slowdown: %+v", n.filter)
+	}
+}
+
+// A copy goes its own way, with a line of its own.
+func TestCopyFrom(t *testing.T) {
+	c := envtest.Mixed(t, 2)
+	c.Nodes[0].Profile, c.Nodes[0].Hidden.Profile = nil, c.Nodes[0].Profile
+	r := &rig{cluster: c, tracker: NewTracker(c), perf: c.Nominal(), actions: make([]int, 2)}
+	r.round(-1, 1.5, 1.2)
+	r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: 0.5}}, 2)
+	copied := NewTracker(c)
+	copied.CopyFrom(r.tracker)
+	if copied.Belief(0) != r.tracker.Belief(0) || copied.Belief(1) != r.tracker.Belief(1) || copied.Rule() != r.tracker.Rule() || copied.rounds != 1 {
+		t.Error("a copy believes something else")
+	}
+	before := copied.Rows(nil, [Objectives]float64{1})
+	r.round(-1, 3, 2)
+	r.round(-1, 4, 2)
+	if !slices.Equal(before, copied.Rows(nil, [Objectives]float64{1})) || copied.nodes[0].fit == r.tracker.nodes[0].fit {
+		t.Error("a copy sees what the original does")
+	}
+}
