@@ -1,0 +1,149 @@
+package layout
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// reach is what packages must not depend on, through however many imports. A direct
+// import is easy to see in review; the tenth behind it is not.
+var reach = []struct {
+	from []string // packages of these folders
+	not  []string // folders of packages: of this module, or whole import paths
+	why  string
+}{
+	{[]string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "train"},
+		[]string{"internal/chart", "internal/figure", "gonum.org/v1/plot"},
+		"rooms compute, and figures stand above them: fonts and LaTeX are no business of a program that allocates"},
+	{[]string{"agent", "agent/baseline", "agent/export", "cluster", "cluster/profile", "env"},
+		[]string{"cluster/sim", "internal/runlog"},
+		"a live binary must be able to leave the simulator out: only episodes, training and evaluation run on it"},
+	{[]string{"bucket", "checkpoint", "cluster", "env", "planner", "train"},
+		[]string{"gorgonia.org"},
+		"only the learner and its users need automatic differentiation"},
+	{[]string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "planner", "train"},
+		[]string{"github.com/nats-io"},
+		"messages and kept state travel through NATS in forward's wire and in services; nothing else needs a broker"},
+	{[]string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "train", "internal"},
+		[]string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/rs/zerolog"},
+		"flags, progress and logs are the command's; a library returns errors and calls back"},
+	{[]string{"agent", "cluster", "ddqn", "env"},
+		[]string{"net/http", "os/exec"},
+		"what decides needs neither a network nor other programs"},
+}
+
+// exact says whether a rule's folder names the package itself, not what lies below it:
+// agent is named apart from agent/training, which may use the simulator.
+func covers(folders []string, pkg string) bool {
+	if slices.Contains(folders, pkg) {
+		return true
+	}
+	top, _, below := strings.Cut(pkg, "/")
+	// A folder stands for what is below it, unless the rule names packages below it.
+	return below && slices.Contains(folders, top) && !slices.ContainsFunc(folders, func(f string) bool { return strings.HasPrefix(f, top+"/") })
+}
+
+// imports is the graph of every package that the module's packages import, directly or
+// not, tests left out.
+var imports = sync.OnceValues(func() (map[string][]string, error) {
+	var stderr bytes.Buffer
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports", "./...")
+	cmd.Dir, cmd.Stderr = root, &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.Bytes())
+	}
+	graph := map[string][]string{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return graph, nil
+		} else if err != nil {
+			return nil, err
+		}
+		graph[p.ImportPath] = p.Imports
+	}
+})
+
+// chain is a shortest way of imports from a package to one that fits, nil if there is none.
+func chain(graph map[string][]string, from string, fits func(string) bool) []string {
+	before := map[string]string{from: ""}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		p := queue[0]
+		if p != from && fits(p) {
+			var way []string
+			for ; p != ""; p = before[p] {
+				way = append(way, p)
+			}
+			slices.Reverse(way)
+			return way
+		}
+		for _, next := range graph[p] {
+			if _, seen := before[next]; !seen {
+				before[next] = p
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+func TestReach(t *testing.T) {
+	graph, err := imports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reach {
+		covered := 0
+		for pkg := range graph {
+			short, ours := strings.CutPrefix(pkg, module)
+			if !ours || !covers(r.from, short) {
+				continue
+			}
+			covered++
+			for _, not := range r.not {
+				way := chain(graph, pkg, func(p string) bool { return within(strings.TrimPrefix(p, module), not) })
+				if way != nil {
+					t.Errorf("%s reaches %s: %s\n\t%s", short, not, r.why, strings.Join(way, "\n\t"))
+				}
+			}
+		}
+		if covered < len(r.from) {
+			t.Errorf("a rule covers %d packages of %q: does each exist?", covered, r.from)
+		}
+	}
+}
+
+func TestChain(t *testing.T) {
+	graph := map[string][]string{"a": {"b", "c"}, "b": {"d"}, "c": {"e"}, "d": {"x/y"}, "e": {"d", "a"}}
+	to := func(folder string) func(string) bool { return func(p string) bool { return within(p, folder) } }
+	for folder, want := range map[string]string{"x": "a b d x/y", "e": "a c e", "x/z": "", "a": ""} {
+		if got := strings.Join(chain(graph, "a", to(folder)), " "); got != want {
+			t.Errorf("to %s: %q, want %q", folder, got, want)
+		}
+	}
+	for _, c := range []struct {
+		folders []string
+		pkg     string
+		want    bool
+	}{
+		{[]string{"agent", "agent/export"}, "agent", true}, {[]string{"agent", "agent/export"}, "agent/export", true},
+		{[]string{"agent", "agent/export"}, "agent/training", false}, {[]string{"agent"}, "agent/training", true},
+		{[]string{"agent"}, "agents", false}, {[]string{"cluster"}, "planner", false},
+	} {
+		if got := covers(c.folders, c.pkg); got != c.want {
+			t.Errorf("covers(%q, %s) = %v", c.folders, c.pkg, got)
+		}
+	}
+}
