@@ -1,0 +1,32 @@
+// Command allocation splits a global batch over three devices that differ, so that all
+// finish at the same time. It needs no files, no agent and no simulator.
+package main
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+func main() {
+	// Memory allows at most Limit samples in one micro-batch.
+	c := &cluster.Cluster{GlobalBatch: 96, Nodes: []cluster.Node{
+		{Name: "new", Limit: 64}, {Name: "old", Limit: 32}, {Name: "shared", Limit: 32},
+	}}
+	// Seconds for a micro-batch of b samples: Overhead + PerSample * b, from your measurements.
+	performance := []cluster.Performance{
+		{Overhead: 0.020, PerSample: 0.004},
+		{Overhead: 0.020, PerSample: 0.010},
+		{Overhead: 0.050, PerSample: 0.012},
+	}
+	sizes := make([]int, len(c.Nodes))
+	seconds, err := cluster.Allocate(c, nil, performance, sizes) // nil: every node is present
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, n := range c.Nodes {
+		fmt.Printf("%-6s %2d samples, done after %.3f s\n", n.Name, sizes[i], n.Finish(performance[i], sizes[i]))
+	}
+	fmt.Printf("round  %d samples, %.3f s\n", c.GlobalBatch, seconds)
+}
