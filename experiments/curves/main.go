@@ -1,6 +1,6 @@
 // Command curves trains the embedded policy's configuration from several seeds, draws the
-// learning curves and judges every policy on held-out clusters. Trainings are kept in
-// out/curves; one that was interrupted goes on.
+// learning curves and judges every policy on held-out clusters. It keeps the trainings in
+// out/curves and resumes one that was interrupted.
 //
 //	go run ./experiments/curves
 package main
@@ -73,7 +73,7 @@ func run(ctx context.Context, seeds int, runs, out string) error {
 	return results.Replace(out, "curves", text)
 }
 
-// train runs evenkeel train as a user would, unless it has been.
+// train runs evenkeel train as a user would, unless the training is there.
 func train(ctx context.Context, seed int, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "policy.safetensors")); err == nil {
 		return nil
@@ -91,7 +91,7 @@ func train(ctx context.Context, seed int, dir string) error {
 	return nil
 }
 
-// curve is a training's moving averages by round.
+// curve holds a training's moving averages by round.
 type curve struct{ steps, own, team []float64 }
 
 // read reads a training's returns.csv.
@@ -125,7 +125,7 @@ func read(path string) (curve, error) {
 	return c, nil
 }
 
-// draw writes the mean over trainings with the least and the largest around it.
+// draw draws the mean over trainings with the range around it.
 func draw(curves []curve) error {
 	shortest := slices.MinFunc(curves, func(a, b curve) int { return len(a.steps) - len(b.steps) })
 	panel := func(label string, of func(curve) []float64) chart.Panel {

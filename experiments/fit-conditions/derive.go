@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// parameter is one number of a preset beside what the measurements say.
+// parameter is one number of a preset with the measured one.
 type parameter struct {
 	name      string
 	preset    float64
@@ -45,7 +45,7 @@ func bootstrap[T any](units []T, estimate func([]T) []float64) (found, low, high
 	return found, low, high
 }
 
-// derive finds every fitted parameter of the presets again.
+// derive derives every fitted parameter of the presets again.
 func derive(d *data) ([]parameter, []string, error) {
 	preset := map[string]cluster.Conditions{}
 	for _, name := range cluster.Presets() {
@@ -104,7 +104,7 @@ func derive(d *data) ([]parameter, []string, error) {
 	return params, lookAgain(d, middle, least), nil
 }
 
-// lookAgain derives the same things in other defensible ways, for the text.
+// lookAgain derives the same parameters in other defensible ways, for the text.
 func lookAgain(d *data, middle, least float64) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -175,7 +175,7 @@ func quietJobs(all []job) []job {
 	return out
 }
 
-// bias is what remains of the variation between workers once step noise is taken out.
+// bias returns the variation between workers without step noise.
 func bias(jobs []job, noise float64) float64 {
 	m := median(pooled(jobs))
 	return math.Sqrt(max(m*m-noise*noise, 0))

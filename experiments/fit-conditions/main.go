@@ -8,8 +8,8 @@
 // function for both sides). Beside it in experiments/fit-conditions (or in the folder
 // given as second argument) it writes fit.md, fit.svg and fit.png. The same data gives the same bytes.
 //
-// What a preset is for, not what it resembles, sets the rates and lengths of episodes,
-// failures and joins: those are no fit and not looked at here, but for the length of bursts.
+// The rates and lengths of episodes, failures and joins follow from the purpose of a preset.
+// They are not fitted and not checked here, except for the length of bursts.
 package main
 
 import (

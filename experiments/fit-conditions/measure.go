@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Every function here takes a measured or a simulated series alike.
+// Every function here takes measured and simulated series alike.
 
 const (
 	warmup   = 5    // first steps of a series, left out
@@ -239,7 +239,7 @@ func bursts(all []job, length int) []burst {
 }
 
 // burstLaw is the mean length, the median excess and the sd of its logarithm, this from the quartiles
-// because the largest excesses are beyond measure.
+// because the largest excesses are too uncertain.
 func burstLaw(all []burst) (rounds, middle, sigma float64) {
 	if len(all) == 0 {
 		return math.NaN(), math.NaN(), math.NaN()

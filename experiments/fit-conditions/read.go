@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/experiments/internal/measured"
 )
 
-// data is what the files hold, in the units of their READMEs.
+// data holds the contents of the files, in the units of their READMEs.
 type data struct {
 	steps   []series  // cnn_step_ms: one training process each
 	jobs    []job     // pai_cross_worker_cov
@@ -31,7 +31,7 @@ type series struct {
 // job is the coefficient of variation over ten workers, iteration by iteration.
 type job struct{ cov []float64 }
 
-// tiny is the least that a time may be: its logarithm is taken.
+// tiny is the least time: its logarithm must exist.
 const tiny = 1e-9
 
 func readData(folder string) (*data, error) {

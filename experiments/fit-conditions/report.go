@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// apart is from where a difference is set in bold.
+// apart is the least difference that is set in bold.
 const apart = 0.15
 
 // report writes fit.md.
@@ -95,7 +95,7 @@ Kolmogorov-Smirnov distance: the largest gap between the two distribution functi
 	misfits(w, d, c)
 }
 
-// misfits says where the model cannot follow, each claim with its number.
+// misfits says where the model cannot fit the data, each claim with its number.
 func misfits(w io.Writer, d *data, c *comparisons) {
 	fmt.Fprint(w, "\n## Misfits\n\n")
 	for _, r := range c.rows {

@@ -37,7 +37,7 @@ func (s sample) quantile(p float64) float64 {
 	return stat.Quantile(p, stat.Empirical, s.values, s.weights)
 }
 
-// comparisons is all there is to report of the simulator.
+// comparisons holds the report on the simulator.
 type comparisons struct {
 	rows                []comparison
 	shares              []share

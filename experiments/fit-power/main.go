@@ -30,7 +30,7 @@ import (
 // catalogue's two V100s are apart for their software, not for their chip.
 var devices = map[string]string{"p100": "p100", "v100": "v100", "v100-16g": "v100"}
 
-// device is what was measured of one at its highest limit so far.
+// device holds the measurements of a device at its highest limit so far.
 type device struct {
 	limit   float64            // watts
 	highest map[string]float64 // average watts, by network
@@ -66,7 +66,7 @@ func run(data, out string) error {
 	return os.WriteFile(filepath.Join(out, "power.csv"), b.Bytes(), 0o644)
 }
 
-// read sums the measurements up by the source's devices.
+// read groups the measurements by the source's devices.
 func read(path string) (map[string]*device, error) {
 	rows, err := measured.Columns(path, "device_type", "network", "power_limit_w", "average_power_w")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// powered is a cluster of the devices whose power was measured. They are of the training
-// split; no held-out device's is known.
+// powered is a cluster of the devices whose power was measured. They belong to the training
+// split; the power of no held-out device is known.
 const powered = `workload: resnet-50
 global_batch: 768
 nodes:
@@ -22,8 +22,8 @@ nodes:
 collect: {quorum: auto, grace: auto}
 `
 
-// energy writes how joules per sample and progress do as the weight of energy rises at
-// the cost of speed's, beside the least that any fixed rule of K-of-N reaches.
+// energy writes joules per sample and progress as the weight of energy rises at the cost of
+// speed's, and the least energy that a fixed rule of K-of-N reaches.
 func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) error {
 	_, c, err := cluster.Read(strings.NewReader(powered), "powered.yaml", profile.Embedded())
 	if err != nil {
@@ -75,7 +75,7 @@ func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) 
 	return nil
 }
 
-// joules is the mean over seeds of joules per sample, and of progress.
+// joules returns the means over seeds of joules per sample and of progress.
 func (g *game) joules(scores []evaluation.Score) (joules, progress float64) {
 	for i, s := range scores {
 		joules += s.Energy / float64(len(scores))

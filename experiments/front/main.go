@@ -1,5 +1,5 @@
 // Command front shows what preferences buy: goodput, busy time, freshness and energy of the agent over a
-// sweep of weights, against every baseline swept over its own knobs, on held-out clusters
+// sweep of weights, against every baseline swept over its hyperparameters, on held-out clusters
 // with quorum and grace free. It prints the hypervolumes, tests that every objective rises
 // with its weight, writes both into experiments/RESULTS.md and draws the fronts.
 //
@@ -46,15 +46,15 @@ func main() {
 
 var scenarios = []string{"steady", "drift", "interference", "bursts", "failures"}
 
-// family is a policy with everything that it may be set to: one point of its front each.
+// family is a policy with all its settings, each a point of its front.
 type family struct {
 	name   string
 	points int
 	create func(c *cluster.Cluster, s *sim.Simulator, point int) agent.Policy
 }
 
-// weights are the preferences of the sweep: all of speed, waiting and freshness in twelfths,
-// about as many as the fixed rules have settings.
+// weights returns the preferences of the sweep: all mixes of speed, waiting and freshness in
+// twelfths, about as many as the fixed rules have settings.
 var weights = func() [][env.Objectives]float64 {
 	const parts = 12
 	var all [][env.Objectives]float64
@@ -94,11 +94,11 @@ func (f fixed) Decide(report *cluster.Report, present []bool, plan *cluster.Plan
 	return f.Policy.Decide(report, present, plan)
 }
 
-// point is what one setting of a policy reached on each seed: progress, busy share,
-// fresh share.
+// point holds the objectives that one setting of a policy reached on each seed: progress,
+// busy share, fresh share.
 type point [][3]float64
 
-// mean over the picked seeds.
+// mean returns the mean over the picked seeds.
 func (p point) mean(pick []int) []float64 {
 	m := make([]float64, 3)
 	for _, i := range pick {
@@ -236,7 +236,7 @@ func (g *game) scores(points int, create func(s *sim.Simulator, point int) agent
 	return out, nil
 }
 
-// volumes writes a line of hypervolumes.
+// volumes writes a row of hypervolumes.
 func volumes(b *strings.Builder, name, scenario string, seeds int, fronts [][]point) {
 	everyone := make([]int, seeds)
 	for i := range everyone {
@@ -275,7 +275,7 @@ func volumes(b *strings.Builder, name, scenario string, seeds int, fronts [][]po
 	fmt.Fprintf(b, " %+.4f | %+.4f to %+.4f |\n", gain.Mean, gain.Low, gain.High)
 }
 
-// monotone writes how each objective does as its weight rises.
+// monotone writes each objective as its weight rises.
 func (g *game) monotone(b *strings.Builder, name, scenario string, trained *agent.Trained) error {
 	shares := []float64{0.2, 0.5, 1}
 	for o, objective := range []string{"progress", "busy share", "fresh share"} {

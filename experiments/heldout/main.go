@@ -137,8 +137,8 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 	return results.Replace(out, "heldout-"+name, b.String())
 }
 
-// prior is reinforcement learning without a model, trained with the embedded policy's
-// budget by experiments/modelfree.
+// prior is the spec of reinforcement learning without a model, which experiments/modelfree
+// trained with the embedded policy's budget.
 func prior() (evaluation.Spec, error) {
 	nets, _, err := ddqn.Load("experiments/modelfree/policy.safetensors")
 	if err != nil {
@@ -158,7 +158,7 @@ func nodes(cases []evaluation.Case) string {
 	return strings.Join(n, ", ") + " nodes"
 }
 
-// summary is a table a scenario over all clusters.
+// summary writes a table per scenario over all clusters.
 func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evaluation.Result) {
 	for _, scenario := range scenarios {
 		sc := scenario.Name
@@ -202,7 +202,7 @@ func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evalua
 	}
 }
 
-// strata are the runs of a policy under a scenario, by cluster.
+// strata returns the progress of a policy's runs under a scenario, by cluster.
 func strata(lines []evaluation.Result, scenario, policy string) [][]float64 {
 	var s [][]float64
 	for i := range lines {
@@ -213,7 +213,7 @@ func strata(lines []evaluation.Result, scenario, policy string) [][]float64 {
 	return s
 }
 
-// profiles draws, for every scenario, which share of the runs reaches which progress.
+// profiles draws, for every scenario, the share of runs that reach a progress.
 func profiles(name string, config evaluation.Config, lines []evaluation.Result) error {
 	fig := chart.Figure{Title: "Share of runs that reach a progress"}
 	for _, scenario := range config.Scenarios {
@@ -251,7 +251,7 @@ func profiles(name string, config evaluation.Config, lines []evaluation.Result) 
 	return errors.Join(fig.Save("experiments/heldout/"+name+".svg"), fig.Save("experiments/heldout/"+name+".png"))
 }
 
-// detail writes every line, the tuned knobs among them, as CSV.
+// detail writes every result with its tuned hyperparameters as CSV.
 func detail(path string, lines []evaluation.Result) error {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)

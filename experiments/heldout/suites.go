@@ -11,7 +11,7 @@ import (
 
 // suite is a set of comparisons on held-out devices and models.
 type suite struct {
-	about     string // in a sentence, for the results page
+	about     string // a sentence for the results page
 	cases     func(*profile.Catalogue) ([]evaluation.Case, error)
 	scenarios func() ([]evaluation.Scenario, error)
 	policies  []string // none: those that decide no more than the clusters leave free
@@ -63,7 +63,7 @@ var freeRule = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
 // freeAll marks the global batch as free too; heldOut fills in the bounds.
 var freeAll = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces, LeastBatch: 1, MostBatch: 1}
 
-// heldOut are embedded clusters with the given choices left to the policy.
+// heldOut returns embedded clusters that leave the given choices to the policy.
 func heldOut(names []string, choices cluster.Choices) func(*profile.Catalogue) ([]evaluation.Case, error) {
 	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
 		var cases []evaluation.Case
@@ -82,7 +82,7 @@ func heldOut(names []string, choices cluster.Choices) func(*profile.Catalogue) (
 	}
 }
 
-// scaled are clusters of one mix and so many nodes.
+// scaled returns clusters of one mix of devices with so many nodes.
 func scaled(sizes ...int) func(*profile.Catalogue) ([]evaluation.Case, error) {
 	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
 		const workload = "gpt-1.3b-512-fp32"

@@ -1,14 +1,14 @@
 // Command modelfree trains baseline 7, reinforcement learning without a model
-// (baseline.ModelFree, as DYNAMIX of 2025, which we know from summaries), and shows it on
+// (baseline.ModelFree, as DYNAMIX of 2025, known here from summaries), and judges it on
 // clusters of the training split.
 //
 //	go run ./experiments/modelfree                     # trains, writes policy.safetensors
-//	go run ./experiments/modelfree -judge              # only shows what is there
+//	go run ./experiments/modelfree -judge              # only judges the file that is there
 //	go run ./experiments/modelfree -reward team -out /tmp/team.safetensors
 //
 // It gets what the project's own policy gets: the scenarios, 1.5 million rounds in 128
-// environments, 12 updates each, the learner, the width, seed 1. Its reward knows what
-// such an agent can measure and nothing of the simulator's truth. Progress over the
+// environments, 12 updates each, the learner, the width, seed 1. Its reward uses only what
+// such an agent can measure, nothing of the simulator's truth. Progress over the
 // three clusters (goodput over the state oracle's, 10 seeds, waterfill tuned; 2m48s of
 // training on two cores), printed by the first command:
 //
@@ -30,9 +30,9 @@
 //	none (team), 1, 1                                0.9313  0.9282  0.8808        0.5425
 //
 // Training seeds differ by as much as the better rewards do. The full budget gains in
-// bursts alone: 100,000 rounds of seed 1 reach 0.9683, 0.9683, 0.9395 and 0.6559 on the
-// 10 seeds above, more than the full run but in bursts, those of seed 2 0.9537, 0.9535,
-// 0.9247 and 0.6411. The full run counts, whatever it reached: it was not repeated.
+// bursts only: 100,000 rounds of seed 1 reach 0.9683, 0.9683, 0.9395 and 0.6559 on the
+// 10 seeds above, more than the full run except in bursts, and those of seed 2 0.9537, 0.9535,
+// 0.9247 and 0.6411. The full run counts: it was not repeated.
 // Also tried, once each and on average no better than seed 1: the square of the log time
 // as reward, discounts of 0.8 and 0.9, three-step returns. Keeping a share unless the
 // advantage of a change was above a threshold hardly mattered.
@@ -111,10 +111,10 @@ func write(ctx context.Context, c config, out string) error {
 	return ddqn.Save(out, map[string]*ddqn.Network{networkName: net}, map[string]string{"evenkeel.modelfree": string(text)})
 }
 
-// networkName is what the policy file calls its network.
+// networkName is the network's name in the policy file.
 const networkName = "nodes"
 
-// show prints progress, goodput over the state oracle's, against three baselines.
+// show prints progress (goodput over the state oracle's) beside that of three baselines.
 func show(ctx context.Context, file string, seeds int) error {
 	nets, _, err := ddqn.Load(file)
 	if err != nil {

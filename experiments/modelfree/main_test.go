@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/env/episode"
 )
 
-// Two nodes of different speed, which start even: a short run must learn to leave that,
-// and give the same bits twice. Over seeds 0 to 9 it reached 1.52 to 1.56 of
+// Two nodes of different speed start with even shares: a short run must learn to change
+// that, and give the same bits twice. Over seeds 0 to 9 it reached 1.52 to 1.56 of
 // uniform's goodput.
 func TestLearnsTwoNodes(t *testing.T) {
 	_, c, err := cluster.Read(strings.NewReader("workload: llama-3b-512-fp16\nglobal_batch: 48\nnodes: [{device: a10g}, {device: t4}]"), "two", profile.Embedded())

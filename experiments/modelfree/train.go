@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/env/episode"
 )
 
-// config is a training run. The defaults are training.Config's, so that the budget is
-// the project's own policy's; so are the constants.
+// config configures a training run. The defaults and constants are those of training.Config,
+// so that the budget equals that of the project's own policy.
 type config struct {
 	Seed    uint64  `json:"seed"`
 	Steps   int     `json:"steps"`
@@ -66,7 +66,7 @@ type stream struct {
 	played  []ddqn.Step // of the last round, and the Last one if it ended the episode
 }
 
-// train returns the trained network. As in training.Trainer one core plays while the other
+// train returns the trained network. As in training.Trainer, one core plays while the other
 // learns, and the same configuration gives the same bits.
 func train(ctx context.Context, c config, draw drawer, report func(done, total int)) (*ddqn.Network, error) {
 	net, err := ddqn.NewNetwork(baseline.ModelFreeSpec(c.Hidden), rand.New(rand.NewPCG(c.Seed, 2)))
@@ -207,8 +207,8 @@ func (s *stream) observe(kind ddqn.Kind) ddqn.Step {
 	return p
 }
 
-// pay writes the followed nodes' rewards: the team's samples per second against the best
-// of the episode, and each node's own time against the fleet's, as far as was measured.
+// pay writes the followed nodes' rewards: the team's samples per second relative to the best
+// of the episode, and each node's own time relative to the fleet's, as far as measured.
 func (t *trainer) pay(s *stream, r *cluster.Report, rewards []float32) {
 	wait := max(r.Wait.Seconds(), 1e-9)
 	team := float64(r.Accepted)/wait/s.best - 1
@@ -226,7 +226,7 @@ func (t *trainer) pay(s *stream, r *cluster.Report, rewards []float32) {
 		if n := &r.Nodes[i]; timed(n) {
 			over := n.Seconds/mean - 1
 			switch t.Reward {
-			case "even": // an early node wastes itself, a late one everybody
+			case "even": // an early node wastes its own time, a late one everybody's
 				own = -max(-math.Log1p(over), 1.5*over)
 			case "idle":
 				own = -min(n.Idle/wait, 1) - 2*max(over, 0)

@@ -13,29 +13,29 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// The trials of every cluster and scenario.
+// Trials per cluster and scenario.
 const (
 	Seeds  = 10
 	Rounds = 300
 )
 
-// Setting is one way to collect gradients.
+// Setting is a way to collect gradients.
 type Setting struct {
 	Name    string
 	choices cluster.Choices
 }
 
-// Settings are those that policies are judged in.
+// Settings lists those in which policies are judged.
 var Settings = []Setting{
 	{"quorum all", cluster.Choices{}},
 	{"quorum and grace free", cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}},
 }
 
-// Scenarios are the conditions by name.
+// Scenarios names the conditions.
 var Scenarios = []string{"steady", "drift", "interference", "bursts", "failures"}
 
-// Progress is goodput over the state oracle's that waits for all: a list of seeds for
-// every cluster and scenario, scenarios within clusters.
+// Progress returns goodput over that of the state oracle, which waits for all: a list over
+// seeds for every cluster and scenario, scenarios within clusters.
 func Progress(ctx context.Context, trained *agent.Trained, s Setting) ([][]float64, error) {
 	policies, err := evaluation.Find([]string{"ddqn"})
 	if err != nil {
