@@ -9,11 +9,11 @@ package clusters
 import (
 	"bytes"
 	"embed"
-	"fmt"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 //go:embed *.yaml
@@ -31,10 +31,10 @@ func Names() []string {
 	return append([]string{Example}, HeldOut...)
 }
 
-// YAML returns the text of an embedded cluster file.
+// YAML returns the text of an embedded cluster file. An unknown name is bad input.
 func YAML(name string) ([]byte, error) {
 	if !slices.Contains(Names(), name) {
-		return nil, fmt.Errorf("clusters: no embedded cluster %q; known: %v", name, Names())
+		return nil, badinput.Errorf("clusters: no embedded cluster %q; known: %v", name, Names())
 	}
 	return files.ReadFile(name + ".yaml")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/stats"
 )
 
@@ -82,7 +83,7 @@ const tuneOffset = 1 << 32
 // If ctx is done Compare returns its error with the results of the finished cells.
 func Compare(ctx context.Context, config Config) ([]Result, error) {
 	if config.Seeds < 1 || config.Rounds < 1 {
-		return nil, fmt.Errorf("evaluation: %d seeds of %d rounds; at least one of each is needed", config.Seeds, config.Rounds)
+		return nil, badinput.Errorf("evaluation: %d seeds of %d rounds; at least one of each is needed", config.Seeds, config.Rounds)
 	}
 	if config.TuneSeeds == 0 {
 		config.TuneSeeds = 10

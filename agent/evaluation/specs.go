@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Spec describes a policy that can be compared: its name and, where it has
@@ -91,7 +92,7 @@ func ModelFree(net *ddqn.Network) (Spec, error) {
 	}), nil
 }
 
-// Find returns the specs of the named policies.
+// Find returns the specs of the named policies. An unknown name is bad input.
 func Find(names []string) ([]Spec, error) {
 	all := Specs()
 	var known []string
@@ -107,7 +108,7 @@ next:
 				continue next
 			}
 		}
-		return nil, fmt.Errorf("evaluation: unknown policy %q; known: %s", n, strings.Join(known, ", "))
+		return nil, badinput.Errorf("evaluation: unknown policy %q; known: %s", n, strings.Join(known, ", "))
 	}
 	return found, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/env/episode"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Config says how a policy is trained; agent.TrainConfig describes its fields, and a
@@ -75,7 +76,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports everything out of range.
+// Validate reports everything out of range. Its error is bad input.
 func (c Config) Validate() error {
 	var errs []error
 	c = c.withDefaults()
@@ -94,7 +95,7 @@ func (c Config) Validate() error {
 	if c.Variant != "" && !slices.Contains(Variants, c.Variant) {
 		errs = append(errs, fmt.Errorf("variant is %q; known: %s", c.Variant, strings.Join(Variants, ", ")))
 	}
-	return errors.Join(errs...)
+	return badinput.Wrap(errors.Join(errs...))
 }
 
 // learner configures the learning of the nodes' network.

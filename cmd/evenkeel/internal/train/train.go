@@ -98,7 +98,7 @@ func (t *trainingRun) start(catalogue *profile.Catalogue, c *Cmd) error {
 		config.Seed = *c.Seed
 	}
 	if err := config.Validate(); err != nil {
-		return badinput.Wrap(err)
+		return err
 	}
 	for _, name := range []string{policyFile, checkpointFile} {
 		switch _, err := os.Stat(t.path(name)); {
@@ -122,9 +122,6 @@ func (t *trainingRun) resume(catalogue *profile.Catalogue, c *Cmd) error {
 	t.trainer, err = training.LoadCheckpoint(catalogue, t.path(checkpointFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return badinput.Errorf("nothing to resume in %s: it holds no %s", t.dir, checkpointFile)
-	}
-	if errors.Is(err, training.ErrCheckpoint) {
-		return badinput.Wrap(err)
 	}
 	if err != nil {
 		return err
