@@ -92,8 +92,12 @@ func TestBitFlips(t *testing.T) {
 		}
 	}
 	r := rand.New(rand.NewPCG(3, 4))
+	flips := 60
+	if testing.Short() {
+		flips = 6
+	}
 	for _, g := range regions {
-		for range 60 {
+		for range flips {
 			at, bit := g.from+r.Int64N(g.to-g.from), r.IntN(8)
 			image[at] ^= 1 << bit
 			step, report, err := openDamaged(t, image)
@@ -107,7 +111,7 @@ func TestBitFlips(t *testing.T) {
 		}
 	}
 	// Many at once: anything but a mix or an empty file.
-	for range 60 {
+	for range flips {
 		bad := slices.Clone(image[:h.firstSlot])
 		rest := image[h.firstSlot:]
 		for range 1 + r.IntN(40) {
@@ -186,6 +190,9 @@ func TestStorageFails(t *testing.T) {
 	for _, kind := range []string{"write", "short", "flush"} {
 		for _, then := range []int{1, 1000} {
 			for after := range 40 {
+				if testing.Short() && after%3 != 0 {
+					continue
+				}
 				m := NewMemory(nil)
 				f, err := CreateOn(m, model(0), Options{})
 				if err != nil {
