@@ -1,0 +1,401 @@
+package forward
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/train"
+)
+
+// moveOf is what a step adds to a weight along each direction, from the losses alone and written down as the formula of
+// docs/guides/forward.md is: the mean over examples of the slopes along it, times the learning rate, perhaps over the
+// deviation of the losses. It shares no line with decide.
+func moveOf(c *Config, rate float64, losses [][2]float32, counted []bool) (moves []float64, loss float64) {
+	moves = make([]float64, c.Directions)
+	examples, all := 0, []float64{}
+	for p := range c.Examples {
+		if !counted[p] {
+			continue
+		}
+		examples += c.Examples[p]
+		for _, l := range [][2]float32{losses[2*p], losses[2*p+1]} {
+			all = append(all, float64(l[0]), float64(l[1]))
+		}
+	}
+	mean, deviation := 0.0, 0.0
+	for _, l := range all {
+		mean += l / float64(len(all))
+	}
+	for _, l := range all {
+		deviation += (l - mean) * (l - mean) / float64(len(all))
+	}
+	deviation = math.Sqrt(deviation)
+	for p, n := range c.Examples {
+		if !counted[p] {
+			continue
+		}
+		slope := 0.0
+		for input := range 2 {
+			slope += (float64(losses[2*p][input]) - float64(losses[2*p+1][input])) / (2 * c.Epsilon) / 2
+		}
+		if c.Clip > 0 {
+			slope = math.Max(-c.Clip, math.Min(c.Clip, slope))
+		}
+		step := -rate * slope * float64(n) / float64(examples)
+		if c.Normalize {
+			step /= deviation
+		}
+		moves[p*c.Directions/len(c.Examples)] += step
+	}
+	return moves, mean
+}
+
+// The decision of a step is the formula's, whichever pairs take part, clipped and normalized or not.
+func TestDecideIsTheFormula(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		shape := rapid.SampledFrom([][2]int{{1, 1}, {2, 1}, {2, 2}, {4, 2}, {6, 3}, {64, 4}}).Draw(t, "pairs, directions")
+		pairs := shape[0]
+		c := &Config{Processors: 2 * pairs, Directions: shape[1], Kind: Rademacher, Steps: 100, Epsilon: rapid.SampledFrom([]float64{1e-3, 0.25}).Draw(t, "epsilon"),
+			LearningRate: 0.01, Schedule: "linear", Clip: rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "clip"), Normalize: rapid.Bool().Draw(t, "normalize")}
+		step := rapid.IntRange(0, 99).Draw(t, "step")
+		losses, counted, broken := make([][2]float32, 2*pairs), make([]bool, pairs), make([]bool, pairs)
+		for p := range pairs {
+			c.Examples = append(c.Examples, rapid.IntRange(1, 9).Draw(t, "examples"))
+			counted[p] = rapid.Bool().Draw(t, "there")
+		}
+		counted[rapid.IntRange(0, pairs-1).Draw(t, "one at least")] = true
+		for i := range losses {
+			for k := range 2 {
+				losses[i][k] = float32(rapid.Float64Range(0, 4).Draw(t, "loss"))
+			}
+		}
+		var r round
+		r.begin(c, uint32(step), c.allPairs())
+		dropped, names := 0, uint64(0)
+		for p := range pairs {
+			if !counted[p] {
+				continue
+			}
+			names |= 1 << p
+			if broken[p] = rapid.IntRange(0, 5).Draw(t, "broken") == 0; broken[p] {
+				losses[2*p+p%2][p/2%2] = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}[p%3]
+				dropped++
+			}
+			r.take(Frame{Step: uint32(step), Rank: uint16(2 * p), Losses: losses[2*p]})
+			r.take(Frame{Step: uint32(step), Rank: uint16(2*p + 1), Losses: losses[2*p+1]})
+			counted[p] = !broken[p]
+		}
+		got := r.decide(names)
+		want := make([]float64, c.Directions)
+		if slices.Contains(counted, true) {
+			var loss float64
+			want, loss = moveOf(c, 0.01*(1-float64(step)/100), losses, counted)
+			if math.Abs(got.Loss-loss) > 1e-9 {
+				t.Fatalf("loss %v, want %v", got.Loss, loss)
+			}
+		}
+		if got.Dropped != dropped {
+			t.Fatalf("%d pairs dropped, want %d", got.Dropped, dropped)
+		}
+		for p, is := range counted {
+			if got.Pairs>>p&1 == 1 != is {
+				t.Fatalf("pairs %b, want %v", got.Pairs, counted)
+			}
+		}
+		most := math.Exp2(25) / float64(c.Directions)
+		for d := range want {
+			units := math.Max(-most, math.Min(most, want[d]*math.Exp2(24)))
+			if math.Abs(float64(got.Increments[d])-units) > 1+1e-9*math.Abs(units) {
+				t.Fatalf("direction %d moves by %d units, want %v", d, got.Increments[d], units)
+			}
+		}
+	})
+}
+
+// No step moves further than fixed point has room for, by either kind of direction and with what momentum repeats.
+func TestMovesAreLimited(t *testing.T) {
+	for _, c := range []struct {
+		kind     Kind
+		momentum float64
+		want     int32
+	}{{Rademacher, 0, 1 << 24}, {Rademacher, 0.75, 1 << 22}, {Gaussian, 0, (1 << 24) / 5}} {
+		config := testConfig(4, 2, 10)
+		config.Kind, config.Momentum, config.LearningRate = c.kind, c.momentum, 100
+		var r round
+		r.begin(config, 0, 3)
+		for rank := range uint16(4) {
+			r.take(Frame{Rank: rank, Losses: [2]float32{1e6 * float32(rank%2), 0}})
+		}
+		if got := r.decide(3).Increments; got[0] != c.want || got[1] != c.want {
+			t.Errorf("%s, momentum %v: increments %d, want %d", c.kind, c.momentum, got, c.want)
+		}
+	}
+}
+
+// The learning rate falls to 0 at the end, as its schedule is named.
+func TestSchedules(t *testing.T) {
+	const steps = 1000
+	for step := range steps {
+		x := float64(step) / steps
+		for schedule, want := range map[string]float64{"constant": 3, "linear": 3 * (1 - x), "cosine": 1.5 * (1 + math.Cos(math.Pi*x))} {
+			c := Config{LearningRate: 3, Schedule: schedule, Steps: steps}
+			if got := c.rate(step); math.Abs(got-want) > 1e-12 {
+				t.Fatalf("%s at step %d: %v, want %v", schedule, step, got, want)
+			}
+		}
+	}
+}
+
+// moved is by how much a step moves each of some weights.
+func moved(s *state, step uint32, increments []int32) []int32 {
+	before := slices.Clone(s.w.data[0])
+	s.apply(step, increments, nil)
+	after := slices.Clone(s.w.data[0])
+	for i := range after {
+		after[i] -= before[i]
+	}
+	return after
+}
+
+func testState(c *Config) *state {
+	const entries = 64
+	return &state{config: c, w: &Weights{params: []train.Param{{Name: "w", Shape: []int{entries}}}, data: [][]int32{make([]int32, entries)}, shift: []uint{0}}}
+}
+
+// Momentum repeats a step times m, m^2, ... until less than a twentieth is left, along the same directions.
+func TestMomentum(t *testing.T) {
+	for m, repeats := range map[float64]int{0: 0, 0.04: 0, 0.05: 1, 0.2: 1, 0.25: 2, 0.5: 4} {
+		c := testConfig(2, 1, 100)
+		c.Momentum = m
+		s := testState(c)
+		const k = 1 << 20
+		first := moved(s, 0, []int32{k})
+		for i, x := range first {
+			if x != k && x != -k {
+				t.Fatalf("weight %d moved by %d", i, x)
+			}
+		}
+		share := 1.0
+		for step := uint32(1); step < 10; step++ {
+			share *= m
+			for i, x := range moved(s, step, []int32{0}) {
+				want := 0.0
+				if int(step) <= repeats {
+					want = share * float64(first[i])
+				}
+				if math.Abs(float64(x)-want) > 1 {
+					t.Fatalf("momentum %v: weight %d moved by %d in step %d, want %v", m, i, x, step, want)
+				}
+			}
+		}
+	}
+}
+
+// Two steps overlap: each goes on with its own direction.
+func TestMomentumOfTwoSteps(t *testing.T) {
+	c := testConfig(2, 1, 100)
+	c.Momentum = 0.5
+	alone, both := [2]*state{testState(c), testState(c)}, testState(c)
+	moves := [2][][]int32{}
+	for i, s := range alone {
+		for step := range uint32(6) {
+			k := []int32{0}
+			if int(step) == i {
+				k[0] = 1 << 20
+			}
+			moves[i] = append(moves[i], moved(s, step, k))
+		}
+	}
+	for step := range uint32(6) {
+		k := []int32{0}
+		if step < 2 {
+			k[0] = 1 << 20
+		}
+		for i, x := range moved(both, step, k) {
+			if want := moves[0][step][i] + moves[1][step][i]; x != want {
+				t.Fatalf("weight %d moved by %d in step %d, want %d", i, x, step, want)
+			}
+		}
+	}
+	if slices.Equal(moves[0][0], moves[1][1]) {
+		t.Error("two steps have one direction")
+	}
+}
+
+// Every pair draws its own examples in every step, all as often, by the generator of the format page.
+func TestExamples(t *testing.T) {
+	c := testConfig(6, 3, 50)
+	c.Examples = []int{5, 2, 9}
+	const of = 40
+	counts, seen := make([]float64, of), map[string]bool{}
+	for step := range 400 {
+		for pair := range 3 {
+			got := c.examples(step, pair, of)
+			if len(got) != 2*c.Examples[pair] {
+				t.Fatalf("%d examples for two inputs of %d", len(got), c.Examples[pair])
+			}
+			for i, n := range got {
+				word := philox([4]uint32{uint32(i / 4), uint32(pair), uint32(step), 1<<32 - 2}, [2]uint32{uint32(c.Key), uint32(c.Key >> 32)})[i%4]
+				if want := int(float64(word) / (1 << 32) * of); n != want {
+					t.Fatalf("step %d, pair %d, example %d is %d, want %d", step, pair, i, n, want)
+				}
+				counts[n]++
+			}
+			if len(got) >= 10 {
+				key := string(rune(got[0])) + string(rune(got[1])) + string(rune(got[2])) + string(rune(got[3])) + string(rune(got[4])) + string(rune(got[5])) + string(rune(got[6]))
+				if seen[key] {
+					t.Errorf("step %d, pair %d: the same examples again", step, pair)
+				}
+				seen[key] = true
+			}
+		}
+	}
+	total, chi := 400.0*32, 0.0
+	for _, n := range counts {
+		chi += (n - total/of) * (n - total/of) / (total / of)
+	}
+	if chi > 80 { // 39 degrees of freedom: 1 in 10,000
+		t.Errorf("some examples come more often than others: %v", counts)
+	}
+}
+
+// A pair is waited for as long as it takes part; when it fails, no longer, and again once both halves were heard.
+func TestWhoIsWaitedFor(t *testing.T) {
+	c := testConfig(6, 3, 50)
+	var r round
+	last := c.allPairs()
+	step := uint32(0)
+	send := func(at uint32, ranks ...uint16) (pairs uint64, done bool) {
+		t.Helper()
+		for _, rank := range ranks {
+			if done {
+				t.Fatalf("decided before rank %d", rank)
+			}
+			pairs, done = r.take(Frame{Step: at, Rank: rank})
+		}
+		return pairs, done
+	}
+	begin := func() { r.begin(c, step, last) }
+	end := func(pairs uint64) { last, step = pairs, step+1 }
+
+	begin()
+	if _, done := send(step, 0, 1, 4, 5, 2); done {
+		t.Fatal("decided without rank 3")
+	}
+	// Rank 3 is dead. A proposal that names pairs that are not there changes nothing, nor one without pairs.
+	for _, bad := range []uint64{0, 1 << 1, 1<<0 | 1<<1, 1 << 7} {
+		if _, done := r.take(Frame{Step: step, Commit: true, Pairs: bad}); done {
+			t.Fatalf("decided by a proposal of pairs %b", bad)
+		}
+	}
+	if pairs, done := r.take(Frame{Step: step, Commit: true, Pairs: 0b101}); !done || pairs != 0b101 {
+		t.Fatal("not decided by a proposal")
+	}
+	end(0b101)
+	for range 3 { // nobody waits for pair 1, whose other half still sends
+		begin()
+		if pairs, done := send(step, 2, 0, 5, 4, 1); !done || pairs != 0b101 {
+			t.Fatalf("step %d: pairs %b, %v; want 101 as soon as they are there", step, pairs, done)
+		}
+		end(0b101)
+	}
+	// It is heard again, of a step long over: the next step waits for it.
+	begin()
+	if _, done := send(0, 3); done {
+		t.Fatal("a frame of an old step decided this one")
+	}
+	if pairs, done := send(step, 0, 1, 2, 4, 5); !done || pairs != 0b101 {
+		t.Fatal("waited for within the step in which it came back")
+	}
+	end(0b101)
+	begin()
+	if pairs, done := send(step, 0, 1, 4, 5, 2, 3); !done || pairs != 0b111 {
+		t.Fatalf("pairs %b, %v after the return", pairs, done)
+	}
+	end(0b111)
+	// A frame of a thousand steps ago, of a step to come or from a proposal is no sign of life.
+	for _, f := range []Frame{{Step: 3000 - 1025, Rank: 3}, {Step: 3001, Rank: 3}, {Step: 2999, Rank: 3, Commit: true, Pairs: 1}} {
+		var r round
+		r.begin(c, 2999, 0b111)
+		r.begin(c, 3000, 0b101)
+		r.take(Frame{Step: 3000, Rank: 2})
+		r.take(f)
+		r.begin(c, 3001, 0b101)
+		if r.expected != 0b101 {
+			t.Errorf("%+v: waited for pairs %b", f, r.expected)
+		}
+	}
+	for _, f := range []Frame{{Step: 3000 - 1024, Rank: 3}, {Step: 2999, Rank: 3}} {
+		var r round
+		r.begin(c, 2999, 0b111)
+		r.begin(c, 3000, 0b101)
+		r.take(Frame{Step: 3000, Rank: 2})
+		r.take(f)
+		r.begin(c, 3001, 0b101)
+		if r.expected != 0b111 {
+			t.Errorf("%+v: waited for pairs %b", f, r.expected)
+		}
+	}
+	// More pairs than were waited for may be there: all count.
+	r = round{}
+	r.begin(c, 5000, 0b001)
+	if pairs, done := send(5000, 2, 3, 0, 1); !done || pairs != 0b011 {
+		t.Errorf("pairs %b, %v", pairs, done)
+	}
+	// A second frame of a rank, and one of a rank that is none, change nothing.
+	r.begin(c, 6000, 0b001)
+	r.take(Frame{Step: 6000, Rank: 0, Losses: [2]float32{1, 1}})
+	r.take(Frame{Step: 6000, Rank: 0, Losses: [2]float32{9, 9}})
+	r.take(Frame{Step: 6000, Rank: 6})
+	if r.losses[0][0] != 1 || r.seen[6] {
+		t.Errorf("losses %v", r.losses[0])
+	}
+}
+
+func TestConfigLimits(t *testing.T) {
+	good := func() *Config { return testConfig(8, 2, 10) }
+	for name, change := range map[string]func(c *Config){
+		"as it is": func(*Config) {}, "128 processors": func(c *Config) { *c = *testConfig(128, 64, 1) },
+		"the last step": func(c *Config) { c.Steps = 1 << 31 }, "epsilon 1": func(c *Config) { c.Epsilon = 1 }, "a small epsilon": func(c *Config) { c.Epsilon = 1e-6 },
+		"rate 100": func(c *Config) { c.LearningRate = 100 }, "momentum": func(c *Config) { c.Momentum = 0.99 }, "clip": func(c *Config) { c.Clip = 1e9 },
+		"many examples": func(c *Config) { c.Examples[0] = 1 << 20 },
+	} {
+		c := good()
+		if change(c); c.Validate() != nil {
+			t.Errorf("%s: %v", name, c.Validate())
+		}
+	}
+	for name, change := range map[string]func(c *Config){
+		"130 processors": func(c *Config) { *c = *testConfig(130, 65, 1) }, "7 processors": func(c *Config) { c.Processors = 7 }, "no processors": func(c *Config) { c.Processors = 0 },
+		"3 directions": func(c *Config) { c.Directions = 3 }, "8 directions": func(c *Config) { c.Directions = 8 },
+		"no steps": func(c *Config) { c.Steps = 0 }, "steps": func(c *Config) { c.Steps = 1<<31 + 1 }, "epsilon": func(c *Config) { c.Epsilon = 1.01 },
+		"tiny epsilon": func(c *Config) { c.Epsilon = 1.0 / (1 << 20) }, "rate 0": func(c *Config) { c.LearningRate = 0 }, "rate": func(c *Config) { c.LearningRate = 100.1 },
+		"momentum": func(c *Config) { c.Momentum = 0.995 }, "clip": func(c *Config) { c.Clip = math.Inf(1) }, "fewer examples": func(c *Config) { c.Examples = c.Examples[:3] },
+		"an example too many": func(c *Config) { c.Examples[2] = 1<<20 + 1 }, "a pair without": func(c *Config) { c.Examples[3] = 0 },
+	} {
+		c := good()
+		if change(c); c.Validate() == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+// A pair's direction follows from its number: neighbours share one.
+func TestPairsShareDirections(t *testing.T) {
+	c := testConfig(12, 3, 1)
+	var got []int
+	for p := range 6 {
+		got = append(got, c.direction(p))
+	}
+	if want := []int{0, 0, 1, 1, 2, 2}; !slices.Equal(got, want) {
+		t.Errorf("directions %d, want %d", got, want)
+	}
+	for processors, want := range map[int]uint64{2: 1, 8: 15, 128: math.MaxUint64} {
+		if got := testConfig(processors, 1, 1).allPairs(); got != want {
+			t.Errorf("%d processors: pairs %x, want %x", processors, got, want)
+		}
+	}
+}
