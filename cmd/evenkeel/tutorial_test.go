@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 const tutorials = "../../docs/tutorials/"
@@ -54,6 +56,8 @@ func follow(t *testing.T, path, python string, skipped ...string) {
 		}
 		env = append(env, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // two minutes under heavy load, for the slowest page
+	defer cancel()
 	ran := 0
 steps:
 	for _, s := range steps {
@@ -69,8 +73,8 @@ steps:
 			}
 		}
 		var errs strings.Builder
-		cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", s.text)
-		cmd.Dir, cmd.Env, cmd.Stderr = dir, env, &errs
+		cmd := exec.CommandContext(ctx, "sh", "-e", "-c", s.text)
+		cmd.Dir, cmd.Env, cmd.Stderr, cmd.WaitDelay = dir, env, &errs, 5*time.Second
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("%s:%d: %v\n%s%s\n%s", path, s.line, err, s.text, errs.String(), out)
