@@ -19,8 +19,8 @@ const leastWeight = 1e-9
 // Proportional writes sizes in proportion to weight (nil: equal) by largest
 // remainder, each between 1 and its limit, summing to the global batch; ties go to the
 // lower index. A weight that is zero, negative or not finite gets one sample as long as
-// others have room. It is the projection that every rule which names sizes rather than
-// parameters ends in. Errors as for Allocate.
+// others have room. Policies that choose sizes rather than parameters end in
+// this projection. Errors as for Allocate.
 func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, sizes []int) error {
 	if len(sizes) != len(c.Nodes) || weight != nil && len(weight) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but %d weights and %d sizes", len(c.Nodes), len(weight), len(sizes))
@@ -28,52 +28,17 @@ func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, s
 	if err := c.CheckCapacity(present); err != nil {
 		return err
 	}
-	heaviest := 0.0
-	for i, v := range weight {
-		if (present == nil || present[i]) && v > heaviest && !math.IsInf(v, 0) {
-			heaviest = v
-		}
-	}
-	w := func(i int) float64 {
-		if heaviest == 0 {
-			return 1
-		}
-		if v := weight[i] / heaviest; v > leastWeight && v <= 1 {
-			return v
-		}
-		return leastWeight
-	}
-	size := func(i int, level float64) float64 {
-		return min(max(level*w(i), 1), float64(min(c.Nodes[i].Limit, c.GlobalBatch)))
-	}
-	// Scale the weights until the clipped sizes sum to the global batch.
-	low, high := 0.0, float64(c.GlobalBatch)/leastWeight
-	for range 200 {
-		mid := low + (high-low)/2
-		sum := 0.0
-		for i := range c.Nodes {
-			if present == nil || present[i] {
-				sum += size(i, mid)
-			}
-		}
-		if sum > float64(c.GlobalBatch) {
-			high = mid
-		} else {
-			low = mid
-		}
-		if high-low <= 1e-12*high {
-			break
-		}
-	}
-	h := &a.next
+	p := newProportion(c, present, weight)
+	level := p.level()
+	h := &a.next // by remainder: what a node has beyond its exact size
 	h.node, h.finish = h.node[:0], h.finish[:0]
 	total := 0
 	for i := range c.Nodes {
 		sizes[i] = 0
-		if present != nil && !present[i] {
+		if !p.takesPart(i) {
 			continue
 		}
-		exact := size(i, low)
+		exact := p.size(i, level)
 		// The nudge keeps a whole number that rounding error left just below itself.
 		sizes[i] = int(exact + 1e-9 + 1e-12*exact)
 		total += sizes[i]
@@ -93,4 +58,61 @@ func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, s
 		heap.Fix(h, 0)
 	}
 	return nil
+}
+
+// proportion computes sizes, in fractions of samples, in proportion to weights.
+type proportion struct {
+	cluster  *Cluster
+	present  []bool
+	weight   []float64
+	heaviest float64 // 0: all weigh the same
+}
+
+func newProportion(c *Cluster, present []bool, weight []float64) proportion {
+	p := proportion{cluster: c, present: present, weight: weight}
+	for i, v := range weight {
+		if p.takesPart(i) && v > p.heaviest && !math.IsInf(v, 0) {
+			p.heaviest = v
+		}
+	}
+	return p
+}
+
+func (p *proportion) takesPart(i int) bool { return p.present == nil || p.present[i] }
+
+// size is the exact size of node i where the heaviest has level samples.
+func (p *proportion) size(i int, level float64) float64 {
+	w := 1.0
+	if p.heaviest > 0 {
+		w = leastWeight
+		if v := p.weight[i] / p.heaviest; v > leastWeight && v <= 1 {
+			w = v
+		}
+	}
+	return min(max(level*w, 1), float64(min(p.cluster.Nodes[i].Limit, p.cluster.GlobalBatch)))
+}
+
+// level is where the sizes, clipped to 1 and the limits, sum to the global batch; just
+// below rather than above.
+func (p *proportion) level() float64 {
+	batch := float64(p.cluster.GlobalBatch)
+	low, high := 0.0, batch/leastWeight
+	for range 200 {
+		mid := low + (high-low)/2
+		sum := 0.0
+		for i := range p.cluster.Nodes {
+			if p.takesPart(i) {
+				sum += p.size(i, mid)
+			}
+		}
+		if sum > batch {
+			high = mid
+		} else {
+			low = mid
+		}
+		if high-low <= 1e-12*high {
+			break
+		}
+	}
+	return low
 }

@@ -180,27 +180,7 @@ func (r *parser) row(line int, row []string) bool {
 			bad(i, "%s", text)
 		}
 	}
-	var q Point
-	var err error
-	if q.MicroBatch, err = strconv.Atoi(row[2]); err != nil {
-		bad(2, "%q is not a whole number of samples", clip(row[2]))
-	} else if q.MicroBatch < 1 || q.MicroBatch > maxMicroBatch {
-		bad(2, "%d is outside 1 to %d samples", q.MicroBatch, maxMicroBatch)
-	}
-	if q.Seconds, err = strconv.ParseFloat(row[3], 64); math.IsNaN(q.Seconds) || math.IsInf(q.Seconds, 0) || err != nil {
-		bad(3, "%q is not a finite number of seconds", clip(row[3]))
-	} else if q.Seconds <= 0 {
-		bad(3, "%s is not above zero: give the measured seconds of forward and backward, or leave the row out", clip(row[3]))
-	} else if q.Seconds < minSeconds || q.Seconds > maxSeconds {
-		bad(3, "%s is outside %g to %g: the unit is seconds", clip(row[3]), float64(minSeconds), float64(maxSeconds))
-	}
-	if row[4] != "" {
-		if q.PeakBytes, err = strconv.ParseInt(row[4], 10, 64); err != nil {
-			bad(4, "%q is not a whole number of bytes: leave it empty where it was not measured", clip(row[4]))
-		} else if q.PeakBytes < 0 || q.PeakBytes > maxPeakBytes {
-			bad(4, "%d is outside 0 to %d bytes: leave it empty where it was not measured", q.PeakBytes, int64(maxPeakBytes))
-		}
-	}
+	q := readPoint(row, bad)
 	if len(r.err.Problems) > before || r.err.More {
 		return !r.err.More
 	}
@@ -220,6 +200,33 @@ func (r *parser) row(line int, row []string) bool {
 	}
 	r.points[k] = append(have, q)
 	return true
+}
+
+// readPoint reads the columns of a measurement; bad notes a fault in a column.
+func readPoint(row []string, bad func(column int, format string, args ...any)) Point {
+	var q Point
+	var err error
+	if q.MicroBatch, err = strconv.Atoi(row[2]); err != nil {
+		bad(2, "%q is not a whole number of samples", clip(row[2]))
+	} else if q.MicroBatch < 1 || q.MicroBatch > maxMicroBatch {
+		bad(2, "%d is outside 1 to %d samples", q.MicroBatch, maxMicroBatch)
+	}
+	if q.Seconds, err = strconv.ParseFloat(row[3], 64); math.IsNaN(q.Seconds) || math.IsInf(q.Seconds, 0) || err != nil {
+		bad(3, "%q is not a finite number of seconds", clip(row[3]))
+	} else if q.Seconds <= 0 {
+		bad(3, "%s is not above zero: give the measured seconds of forward and backward, or leave the row out", clip(row[3]))
+	} else if q.Seconds < minSeconds || q.Seconds > maxSeconds {
+		bad(3, "%s is outside %g to %g: the unit is seconds", clip(row[3]), float64(minSeconds), float64(maxSeconds))
+	}
+	if row[4] == "" {
+		return q
+	}
+	if q.PeakBytes, err = strconv.ParseInt(row[4], 10, 64); err != nil {
+		bad(4, "%q is not a whole number of bytes: leave it empty where it was not measured", clip(row[4]))
+	} else if q.PeakBytes < 0 || q.PeakBytes > maxPeakBytes {
+		bad(4, "%d is outside 0 to %d bytes: leave it empty where it was not measured", q.PeakBytes, int64(maxPeakBytes))
+	}
+	return q
 }
 
 // nameProblem says what is wrong with a device's or workload's name, "" if nothing.

@@ -121,23 +121,18 @@ func (f Figure) validate() error {
 	return nil
 }
 
+// problem says why a panel cannot show the series, "" if it can.
 func (s Series) problem(p Panel) string {
 	if (s.Kind == Bars || s.Kind == Boxes) != (len(p.Categories) > 0) || len(p.Categories) > 0 && s.Kind != p.Series[0].Kind {
 		return "bars or boxes, and only they, belong into a panel with categories"
 	}
-	n := len(s.X)
-	want := map[string][]float64{"X": s.X, "Y": s.Y}
-	switch s.Kind {
-	case Line, Points, Step:
-	case Band:
-		want = map[string][]float64{"X": s.X, "Low": s.Low, "High": s.High}
-	case Boxes:
-		want = map[string][]float64{"X": s.X, "Y": s.Y, "Low": s.Low, "High": s.High}
-	case Bars:
-		n = len(p.Categories)
-		want = map[string][]float64{"Y": s.Y}
-	default:
+	want := s.slices()
+	if want == nil {
 		return fmt.Sprintf("kind %d does not exist", s.Kind)
+	}
+	n := len(s.X)
+	if s.Kind == Bars {
+		n = len(p.Categories)
 	}
 	if n == 0 {
 		return "no values"
@@ -145,21 +140,49 @@ func (s Series) problem(p Panel) string {
 	if len(s.Accent) > 0 && (s.Kind != Bars || len(s.Accent) != n) {
 		return fmt.Sprintf("%d accents, want %d, and only of bars", len(s.Accent), n)
 	}
-	if s.whiskers() {
-		want["Low"], want["High"] = s.Low, s.High
-	}
 	for _, name := range [...]string{"X", "Y", "Low", "High"} {
 		values, needed := want[name]
 		if needed && len(values) != n {
 			return fmt.Sprintf("%d values of %s, want %d", len(values), name, n)
 		}
-		for i, v := range values {
-			if math.IsNaN(v) || math.Abs(v) > maxValue {
-				return fmt.Sprintf("%s[%d] is %g", name, i, v)
-			}
-			if v <= 0 && (name == "X" && p.LogX || name != "X" && p.LogY) {
-				return fmt.Sprintf("%s[%d] is %g on a logarithmic axis", name, i, v)
-			}
+		logarithmic := name == "X" && p.LogX || name != "X" && p.LogY
+		if text := valueProblem(name, values, logarithmic); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// slices are those that the kind needs, nil for one that does not exist, and whiskers
+// where they are given.
+func (s Series) slices() map[string][]float64 {
+	var all map[string][]float64
+	switch s.Kind {
+	case Line, Points, Step:
+		all = map[string][]float64{"X": s.X, "Y": s.Y}
+	case Band:
+		all = map[string][]float64{"X": s.X, "Low": s.Low, "High": s.High}
+	case Boxes:
+		all = map[string][]float64{"X": s.X, "Y": s.Y, "Low": s.Low, "High": s.High}
+	case Bars:
+		all = map[string][]float64{"Y": s.Y}
+	default:
+		return nil
+	}
+	if s.whiskers() {
+		all["Low"], all["High"] = s.Low, s.High
+	}
+	return all
+}
+
+// valueProblem says what is wrong with the values of a slice, "" if nothing.
+func valueProblem(name string, values []float64, logarithmic bool) string {
+	for i, v := range values {
+		if math.IsNaN(v) || math.Abs(v) > maxValue {
+			return fmt.Sprintf("%s[%d] is %g", name, i, v)
+		}
+		if v <= 0 && logarithmic {
+			return fmt.Sprintf("%s[%d] is %g on a logarithmic axis", name, i, v)
 		}
 	}
 	return ""

@@ -127,33 +127,6 @@ func interval(value float64, resampled []float64) Interval {
 	return Interval{Mean: value, Low: resampled[n*25/1000], High: resampled[n*975/1000-1]}
 }
 
-// Pareto returns the indices of the points that no other dominates: none is as good in
-// every objective and better in one. All objectives are to be large. Of equal points the
-// first is kept.
-func Pareto(points [][]float64) []int {
-	var front []int
-next:
-	for i, p := range points {
-		for j, q := range points {
-			if dominates(q, p) && (j < i || !slices.Equal(p, q)) {
-				continue next
-			}
-		}
-		front = append(front, i)
-	}
-	return front
-}
-
-// dominates says whether p is at least as good as q in every objective.
-func dominates(p, q []float64) bool {
-	for o := range p {
-		if p[o] < q[o] {
-			return false
-		}
-	}
-	return true
-}
-
 // Hypervolume is the volume of what the points dominate above the reference, all
 // objectives to be large: hypervolume by slicing objectives (While et al. 2006), exact.
 func Hypervolume(points [][]float64, reference []float64) float64 {

@@ -3,6 +3,7 @@ package stats
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -118,7 +119,7 @@ func TestHypervolume(t *testing.T) {
 		}
 		// What is dominated adds nothing.
 		var front [][]float64
-		for _, i := range Pareto(points) {
+		for _, i := range pareto(points) {
 			front = append(front, points[i])
 		}
 		if got := Hypervolume(front, make([]float64, objectives)); math.Abs(got-float64(cells)) > 1e-9 {
@@ -127,10 +128,29 @@ func TestHypervolume(t *testing.T) {
 	})
 }
 
-func TestPareto(t *testing.T) {
-	got := Pareto([][]float64{{1, 2}, {2, 1}, {1, 1}, {2, 1}, {0, 3}})
-	want := []int{0, 1, 4}
-	if len(got) != len(want) || got[0] != 0 || got[1] != 1 || got[2] != 4 {
-		t.Errorf("%v, want %v", got, want)
+// pareto returns the indices of the points that no other dominates: none is as good in
+// every objective and better in one. All objectives are to be large. Of equal points the
+// first is kept.
+func pareto(points [][]float64) []int {
+	var front []int
+next:
+	for i, p := range points {
+		for j, q := range points {
+			if dominates(q, p) && (j < i || !slices.Equal(p, q)) {
+				continue next
+			}
+		}
+		front = append(front, i)
 	}
+	return front
+}
+
+// dominates says whether p is at least as good as q in every objective.
+func dominates(p, q []float64) bool {
+	for o := range p {
+		if p[o] < q[o] {
+			return false
+		}
+	}
+	return true
 }
