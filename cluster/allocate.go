@@ -33,7 +33,7 @@ type Allocator struct {
 	next nextFinish
 }
 
-// Allocate is the function Allocate; see there.
+// Allocate does what the function Allocate does.
 func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (float64, error) {
 	if len(perf) != len(c.Nodes) || len(sizes) != len(c.Nodes) {
 		return 0, fmt.Errorf("cluster: %d nodes, but %d performance parameters and %d sizes", len(c.Nodes), len(perf), len(sizes))
@@ -89,7 +89,7 @@ func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance) float6
 	t := (float64(c.GlobalBatch) + l.start) / l.rate
 	for step := 1; ; step++ {
 		// The line's guess mostly settles it in a few steps. Every third one halves the
-		// floating-point numbers in between, which ends it whatever the curves are.
+		// floating-point numbers in between, so the search ends for every curve.
 		if !(t > l.low && t < l.high) || step%3 == 0 {
 			t = math.Float64frombits((math.Float64bits(l.low) + math.Float64bits(l.high)) / 2)
 			if t == l.low {
@@ -112,7 +112,7 @@ func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance) float6
 	}
 }
 
-// CheckCapacity says whether the present nodes (nil: all) can hold the global batch.
+// CheckCapacity returns an error unless the present nodes (nil: all) can hold the global batch.
 func (c *Cluster) CheckCapacity(present []bool) error {
 	if present != nil && len(present) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but presence of %d", len(c.Nodes), len(present))

@@ -25,8 +25,8 @@ type builder struct {
 	serial    map[string]int  // next number of a group's nodes, by the group's name
 }
 
-// workload looks the workload up, so that one nobody knows is reported once rather than
-// at every node.
+// workload looks the workload up, so that an unknown one is reported once and not for
+// every node.
 func (b *builder) workload() {
 	name := b.file.Workload
 	if name == "" {
@@ -91,7 +91,7 @@ func (b *builder) group(i int) {
 	}
 	device, ok := b.catalogue.Device(g.Device)
 	if ok && !b.known {
-		return // said of the workload
+		return // reported once, for the workload
 	}
 	p, err := b.catalogue.Lookup(g.Device, b.file.Workload)
 	if err != nil {
@@ -118,14 +118,14 @@ func (b *builder) memory(n *Node, g *FileNode, device profile.Device, path strin
 		memory = device.MemoryBytes
 	}
 	if n.Limit = MemoryLimit(n.Profile, b.model, memory, b.total); n.Limit < 1 {
-		b.problems.add(path+".memory", "%s hold not one sample of %s beside the node's share of the model state, %s; give more memory, or more nodes to share it",
+		b.problems.add(path+".memory", "%s cannot hold one sample of %s beside the node's part of the model state, %s; give more memory, or more nodes to share the state",
 			humanize.IBytes(uint64(memory)), b.file.Workload, humanize.IBytes(uint64(stateShare(b.model, b.total))))
 	}
 }
 
-// MemoryLimit is the largest micro-batch that a node with so many bytes of memory (0:
-// unknown) holds beside its share of the model state; below 1 if none, profile.NoLimit
-// if memory or peak memory is unknown.
+// MemoryLimit is the largest micro-batch that fits into a node's memory, in bytes (0:
+// unknown), beside its part of the model state. It is below 1 if none fits, and
+// profile.NoLimit if memory or peak memory is unknown.
 func MemoryLimit(p *profile.Profile, w profile.Workload, memory int64, nodes int) int {
 	if memory == 0 {
 		return profile.NoLimit
@@ -147,13 +147,13 @@ func (b *builder) network(n *Node, g *FileNode, path string) {
 		}
 	}
 	if g.Link.Bandwidth > 0 && gradient == 0 {
-		b.problems.add(path+".link", "the size of a gradient of %s is not known; say it in gradient (for example gradient: 2.6GB)", b.file.Workload)
+		b.problems.add(path+".link", "the size of a gradient of %s is unknown; set it, for example gradient: 2.6GB", b.file.Workload)
 	}
 	n.Network = g.Link.seconds(gradient)
 }
 
-// power sets what the node draws. Both watts or none: idle left out would make waiting
-// look free.
+// power sets what the node draws. Both values or none: without idle, waiting would look
+// free.
 func (b *builder) power(n *Node, g *FileNode, device profile.Device, path string) {
 	n.Power = Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
 	if g.Power == nil {
@@ -170,7 +170,7 @@ func (b *builder) power(n *Node, g *FileNode, device profile.Device, path string
 	b.problems.within(path+".busy", n.Power.Busy, min(max(n.Power.Idle, 0), maxWatts), maxWatts)
 }
 
-// add appends n as often as the group says, each under a name of its own.
+// add appends the group's count of n, each with its own name.
 func (b *builder) add(n Node, g *FileNode, path string) {
 	count, base := g.size(), g.Name
 	if base == "" {

@@ -2,8 +2,8 @@ package cluster
 
 import "slices"
 
-// Quorums and Graces are the values among which a policy may choose a round's rule:
-// shares of the nodes, and shares of the time that the quorum took.
+// Quorums and Graces are the values from which a policy may choose a round rule: shares
+// of the nodes, and shares of the time that the quorum took.
 var (
 	Quorums = []float64{0.5, 0.7, 0.8, 0.9, 0.95, 1}
 	Graces  = []float64{0, 0.03, 0.06, 0.1, 0.2, 0.4}
@@ -43,12 +43,12 @@ func (r Rule) Apply(c Collect) Collect {
 	return c
 }
 
-// Choices is what a policy may decide beside the sizes. The zero value leaves it
-// nothing: the cluster's Collect and GlobalBatch stand.
+// Choices is what a policy may choose beside the sizes. The zero value leaves it no
+// choice: the cluster's Collect and GlobalBatch are fixed.
 type Choices struct {
-	Quorum []float64 // of Quorums; none: the rule of Collect stands
+	Quorum []float64 // of Quorums; none: the rule of Collect is fixed
 	Grace  []float64 // of Graces; none: 0
-	// LeastBatch and MostBatch bound the global batch, in samples; both 0: it stands.
+	// LeastBatch and MostBatch bound the global batch, in samples; both 0: it is fixed.
 	LeastBatch, MostBatch int
 }
 

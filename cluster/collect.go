@@ -11,7 +11,7 @@ type Collect struct {
 	Grace        time.Duration `json:"grace_ns"`         // how long to wait for the target nodes once the quorum is in; >= 0
 	GraceShare   float64       `json:"grace_share"`      // the same as a share of the time the quorum took; >= 0, added to Grace
 	MaxStaleness time.Duration `json:"max_staleness_ns"` // age from which a target node's or an older gradient is refused; zero: no bound
-	Timeout      time.Duration `json:"timeout_ns"`       // a round ends after this whatever is missing, silent nodes count as lost; zero: no timeout
+	Timeout      time.Duration `json:"timeout_ns"`       // the round ends after this even if gradients are missing, and silent nodes count as lost; zero: no timeout
 }
 
 // Quorum is a number of nodes, or a share of those that take part. The zero value

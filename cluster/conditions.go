@@ -62,7 +62,7 @@ type Failures struct {
 // Joins are nodes that are not there from the beginning.
 type Joins struct {
 	Share  float64 `yaml:"share,omitempty" json:"share"`   // of the nodes, 0..1; the first node is always there
-	Rounds int     `yaml:"rounds,omitempty" json:"rounds"` // 0..1e9; they join within so many rounds, evenly spread
+	Rounds int     `yaml:"rounds,omitempty" json:"rounds"` // 0..1e9; they join evenly spread over this many rounds
 }
 
 // NoiseScale is the gradient noise scale, in global batches, growing geometrically
@@ -146,7 +146,7 @@ func Presets() []string {
 	}
 }
 
-// ErrPreset says that no preset has that name.
+// ErrPreset is the error for the name of an unknown preset.
 var ErrPreset = badinput.New("cluster: unknown conditions")
 
 // Preset returns the named conditions.

@@ -103,9 +103,9 @@ func Load(path string, catalogue *profile.Catalogue) (*File, *Cluster, error) {
 	return Read(f, path, catalogue)
 }
 
-// build turns the file into a cluster and notes everything that is wrong with it.
-// written holds the paths of the fields that the file names, so that a zero somebody
-// wrote is not taken for a default.
+// build turns the file into a cluster and records every problem.
+// written holds the paths of the fields that the file sets, so that an explicit zero is
+// not taken for a default.
 func (f *File) build(catalogue *profile.Catalogue, p *problems, written map[string]int) *Cluster {
 	b := builder{file: f, catalogue: catalogue, problems: p, written: written, names: map[string]bool{}, serial: map[string]int{}}
 	b.workload()
@@ -117,7 +117,7 @@ func (f *File) build(catalogue *profile.Catalogue, p *problems, written map[stri
 		p.add("global_batch", "is %d; it must lie in 1..%d samples", batch.Start, MaxGlobalBatch)
 	}
 	b.count()
-	if b.total > 0 { // the share of the model state hangs on it
+	if b.total > 0 { // the part of the model state per node depends on it
 		for i := range f.Nodes {
 			b.group(i)
 		}

@@ -21,8 +21,8 @@ type FileCollect struct {
 	Timeout      Duration    `yaml:"timeout,omitempty"`
 }
 
-// Apply sets how c collects and what of it the policy chooses. The error lists all that
-// is wrong, by field; c is unchanged then.
+// Apply sets how c collects and what the policy may choose. The error lists every
+// problem, by field; c is then unchanged.
 func (f *FileCollect) Apply(c *Cluster) error {
 	var p problems
 	changed := *c
@@ -32,7 +32,7 @@ func (f *FileCollect) Apply(c *Cluster) error {
 	return p.join()
 }
 
-// set is Apply for so many nodes, 0 if that is not known.
+// set is Apply for a number of nodes, 0 if unknown.
 func (f *FileCollect) set(c *Cluster, nodes int, p *problems) {
 	var quorum FileQuorum
 	var grace FileGrace
@@ -50,7 +50,7 @@ func (f *FileCollect) set(c *Cluster, nodes int, p *problems) {
 	if quorum.Choices == nil && grace.Choices == nil {
 		return
 	}
-	// The first round waits for all: nothing is known yet that could be chosen by.
+	// The first round waits for all: nothing is known yet on which to base a choice.
 	c.Collect.Quorum, c.Collect.Grace, c.Collect.GraceShare = Quorum{}, 0, 0
 	switch {
 	case f.Quorum == nil:
@@ -178,7 +178,7 @@ func (g FileGrace) MarshalYAML() (any, error) {
 	return g.Duration.MarshalYAML()
 }
 
-// auto leaves all of a set to the policy.
+// auto lets the policy choose from the whole set.
 const auto = "auto"
 
 // choices reads auto, or a list with commas, of values of a set.

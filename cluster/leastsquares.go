@@ -19,8 +19,8 @@ func (f *LeastSquares) Add(size, seconds float64) {
 }
 
 // Performance is the fitted line, false before the first Add. Where the sizes hardly
-// differ they say nothing about the overhead: then it is taken as given, and the line
-// goes through the mean.
+// differ the overhead cannot be fitted: then the given one is used, and the line goes
+// through the mean.
 func (f *LeastSquares) Performance(overhead float64) (Performance, bool) {
 	if f.n == 0 {
 		return Performance{}, false

@@ -33,7 +33,7 @@ type Hidden struct {
 // Performance holds a node's performance parameters: the controller's belief about
 // it. The finish time of a micro-batch b is Overhead + PerSample*Node.Cost(b).
 type Performance struct {
-	Overhead  float64 // seconds a round costs the node whatever its size
+	Overhead  float64 // seconds per round, independent of the size
 	PerSample float64 // seconds per sample (the profile's marginal seconds times the node's slowdown)
 }
 
@@ -61,14 +61,14 @@ func (n *Node) Finish(p Performance, b int) float64 {
 	return p.Overhead + p.PerSample*n.Cost(float64(b))
 }
 
-// Slowness is the slowdown, against parameters p, that a node's time in a round stands
-// for. All but the network's time scales with it.
+// Slowness is the slowdown, relative to parameters p, that explains a node's time in a
+// round. It scales all but the network's time.
 func (n *Node) Slowness(p Performance, r *NodeReport) float64 {
 	compute := p.Overhead - n.Network + p.PerSample*n.Cost(float64(r.Size))
 	return max(r.Seconds-n.Network, 0.01*r.Seconds) / compute
 }
 
-// Slowed are the parameters of a node that is slower than p by a factor.
+// Slowed are the parameters of a node that is slower than p by the factor.
 func (n *Node) Slowed(p Performance, factor float64) Performance {
 	return Performance{Overhead: n.Network + (p.Overhead-n.Network)*factor, PerSample: p.PerSample * factor}
 }
@@ -98,7 +98,7 @@ type Cluster struct {
 
 // Nominal returns every node's performance parameters from its profile, in node
 // order. Nodes without a profile are scaled by their nameplate against the profiled
-// ones; with no profile at all, a second per sample and TFLOP/s is as good as any.
+// ones; with no profile at all, they assume one second per sample and TFLOP/s.
 func (c *Cluster) Nominal() []Performance {
 	sum, known := 0.0, 0
 	for i := range c.Nodes {

@@ -11,7 +11,7 @@ type Delivery struct {
 	At, Took float64 // when the first gradient arrives, and how long it took to compute
 	Size     int
 	Behind   int // updates since the model of the first gradient; 0: this round's own
-	// The same of this round's work after older one; size 0: there is none.
+	// The same for this round's gradient after an older one; size 0: none.
 	NextAt, NextTook float64
 	NextSize         int
 	Power            Power
@@ -21,9 +21,9 @@ type Delivery struct {
 type Outcome struct {
 	Wait    float64 // seconds until it closes
 	Counted float64 // samples accepted, each with its Credit
-	Later   float64 // what the gradients still in work will count
-	Debt    float64 // samples that their nodes cannot begin meanwhile
-	Late    float64 // samples still in work: they will count as aged
+	Later   float64 // what the gradients still being computed will count
+	Debt    float64 // samples that their nodes cannot start on meanwhile
+	Late    float64 // samples still being computed: they will count as aged
 	Idle    float64 // seconds without work, summed over the nodes
 	Joules  float64 // of the nodes whose power is known, the rest of the late work included
 }

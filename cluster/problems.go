@@ -24,7 +24,7 @@ func (p *problems) add(path, format string, args ...any) {
 	*p = append(*p, problem{path: path, text: fmt.Sprintf(format, args...)})
 }
 
-// within notes a value outside least..most, NaN included.
+// within records a value outside least..most, NaN included.
 func (p *problems) within(path string, v, least, most float64) {
 	if math.IsNaN(v) || v < least || v > most {
 		p.add(path, "is %s; it must lie in %s..%s", number(v), number(least), number(most))

@@ -169,8 +169,8 @@ func (r *Recorder) Expire() {
 	r.settle()
 }
 
-// Close ends the round at time now whatever is missing: for a trainer that ends its
-// rounds itself. It does nothing if the round is over.
+// Close ends the round at time now even if gradients are missing: for a trainer that ends
+// its rounds itself. It does nothing if the round is over.
 func (r *Recorder) Close(now time.Duration) {
 	if !r.over(now) {
 		r.collection.close(now)

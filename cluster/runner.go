@@ -22,7 +22,7 @@ type Runner interface {
 	Round(ctx context.Context, plan Plan) (*Report, error)
 }
 
-// Status says where a node stood when the round closed.
+// Status is the state of a node when the round closed.
 type Status uint8
 
 const (
@@ -30,7 +30,7 @@ const (
 	In                    // a gradient of it was accepted
 	Late                  // still computing: its time is only known to exceed Seconds
 	Refused               // delivered, but too stale to be taken
-	Lost                  // failed, ran out of memory, or stayed silent beyond the timeout
+	Lost                  // failed, ran out of memory, or was silent until the timeout
 )
 
 func (s Status) String() string {

@@ -1,9 +1,9 @@
 package cluster
 
-// Stress are the conditions that no policy is trained on, to see what one is worth where
-// it has never been; a zero part is switched off. Their numbers are chosen, not fitted.
-// They draw from generators of their own: whatever is switched on here, no other
-// condition takes another course.
+// Stress holds stress conditions: disturbances that no policy is trained on, to see how it
+// does outside its training. A zero part is switched off. Their numbers are chosen, not
+// fitted. They draw from their own generators, so switching them on changes no other
+// condition.
 type Stress struct {
 	Racks   Racks   `yaml:"racks,omitempty" json:"racks"`     // neighbours that slow down together
 	Diurnal Diurnal `yaml:"diurnal,omitempty" json:"diurnal"` // slow swings, as of a day
@@ -40,22 +40,22 @@ type Modes struct {
 	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // mean stay in each, 1..1e9
 }
 
-// Wrong are nodes whose profile is not theirs: half of them are Factor times slower from
-// the start, half of them as much faster.
+// Wrong are nodes with a wrong profile: from the start half of them are Factor times
+// slower than it, half of them Factor times faster.
 type Wrong struct {
 	Share  float64 `yaml:"share,omitempty" json:"share"`   // chance of a node to be one, 0..1
 	Factor float64 `yaml:"factor,omitempty" json:"factor"` // 1..100
 }
 
 // Clocks are normal offsets of the nodes' clocks, constant over a run. A node stamps its
-// gradient by its own clock, so its reported seconds and age are off by the offset, though
-// never below a hundredth of the true ones. What happens in a round stays as it is, and
-// so does the time that a late node is known to have taken so far.
+// gradient by its own clock, so its reported seconds and age are off by the offset, but
+// never below a hundredth of the true ones. The course of a round does not change, nor
+// does the time that a late node is known to have taken so far.
 type Clocks struct {
 	SD float64 `yaml:"sd,omitempty" json:"sd"` // seconds, 0..1000
 }
 
-// Most of what is off by mistake rather than by a disturbance.
+// Bounds of errors, as opposed to disturbances.
 const (
 	maxFactor = 100  // as for a node's slowdown in a cluster file
 	maxClock  = 1000 // seconds

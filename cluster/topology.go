@@ -61,8 +61,8 @@ type Path struct {
 // core, measured in experiments/planner/secure.
 const cryptoRate = 4.7e9
 
-// Seconds is the time a message of so many bytes takes over the path: all latencies, the slowest bandwidth for that
-// size, and on a secure level encryption and decryption.
+// Seconds is the time that a message takes over the path, given its size in bytes: all latencies, the slowest bandwidth
+// for that size, and encryption and decryption if a level is secure.
 func (p Path) Seconds(bytes float64) float64 {
 	if bytes <= 0 {
 		return 0
@@ -106,7 +106,7 @@ func (t *Topology) Within(class int) Path { return Path{[]Level{t.Classes[class]
 func (t *Topology) Between(a, b int) Path {
 	p, err := t.between(a, b)
 	if err != nil {
-		panic(err) // ReadTopology has tried all pairs
+		panic(err) // ReadTopology checked all pairs
 	}
 	return p
 }
@@ -126,7 +126,7 @@ func (t *Topology) between(a, b int) (Path, error) {
 			return p, nil
 		}
 	}
-	return p, fmt.Errorf("no link leads from %s to %s; give the switches above them a common one by up", x.Device, y.Device)
+	return p, fmt.Errorf("no path leads from %s to %s; connect the switches above them with up", x.Device, y.Device)
 }
 
 // above is a switch and all above it.
@@ -168,7 +168,7 @@ func ReadTopology(r io.Reader, name string, catalogue *profile.Catalogue) (*Topo
 			t.class(n, fmt.Sprintf("nodes[%d]", i), catalogue, &d.problems)
 		}
 		if len(t.Classes) == 0 && len(d.problems) == 0 {
-			d.fault("nodes", "there are none")
+			d.fault("nodes", "is empty")
 		}
 	}
 	if len(d.problems) == 0 {
@@ -206,14 +206,14 @@ func (t *Topology) join(switches []FileSwitch, p *problems) {
 		if s.Name == "" {
 			p.add(at+".name", "is missing")
 		} else if _, again := t.switches[s.Name]; again {
-			p.add(at+".name", "is %s, which another switch is called", s.Name)
+			p.add(at+".name", "is %s, the name of another switch", s.Name)
 		}
 		t.switches[s.Name] = s
 	}
 	for i, s := range switches {
 		at := fmt.Sprintf("switches[%d].up", i)
 		if _, ok := t.switches[s.Up]; s.Up != "" && !ok {
-			p.add(at, "is %s; no switch is called so", clip(s.Up))
+			p.add(at, "is %s; there is no such switch", clip(s.Up))
 		}
 		if len(t.above(s.Name)) > len(switches) {
 			p.add(at, "leads from %s back to itself", s.Name)
@@ -244,7 +244,7 @@ func (t *Topology) class(n FileNode, at string, catalogue *profile.Catalogue, p 
 	case c.Device == "":
 		p.add(at+".device", "is missing")
 	case slices.ContainsFunc(t.Classes, func(o Class) bool { return o.Device == c.Device }):
-		p.add(at+".device", "is %s, given before; write its nodes as one group, or call one of them otherwise", clip(c.Device))
+		p.add(at+".device", "is %s, which another group has; write them as one group, or rename one of the devices", clip(c.Device))
 	case c.Count < 1 || c.Count > MaxNodes:
 		p.add(at+".count", "is %d; must lie in 1..%d", c.Count, MaxNodes)
 	case c.PerMachine < 1 || c.Count%c.PerMachine != 0:
@@ -254,12 +254,12 @@ func (t *Topology) class(n FileNode, at string, catalogue *profile.Catalogue, p 
 	}
 	p.within(at+".slowdown", c.Slowdown, 0.01, 100)
 	if _, ok := t.switches[c.at]; c.at != "" && !ok {
-		p.add(at+".switch", "is %s; no switch is called so", clip(c.at))
+		p.add(at+".switch", "is %s; there is no such switch", clip(c.at))
 	}
 	t.Classes = append(t.Classes, c)
 }
 
-// WithMemory is the topology with so many times the memory on every device.
+// WithMemory is the topology with the memory of every device multiplied.
 func (t *Topology) WithMemory(times float64) *Topology {
 	more := *t
 	more.Classes = slices.Clone(t.Classes)

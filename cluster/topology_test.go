@@ -47,14 +47,14 @@ func TestTopologyPaths(t *testing.T) {
 
 func TestBadTopologies(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"no nodes":     {"nodes: []", "nodes: there are none"},
+		"no nodes":     {"nodes: []", "nodes: is empty"},
 		"memory":       {"nodes: [{device: x}]", "nodes[0].memory: is not known for x"},
 		"per machine":  {"nodes: [{device: x, memory: 1GiB, count: 6, per_machine: 4}]", "must divide the 6 devices"},
-		"twice":        {"nodes: [{device: x, memory: 1GiB}, {device: x, memory: 2GiB}]", "nodes[1].device: is x, given before"},
-		"no switch":    {"nodes: [{device: x, memory: 1GiB, switch: s}]", "nodes[0].switch: is s; no switch"},
+		"twice":        {"nodes: [{device: x, memory: 1GiB}, {device: x, memory: 2GiB}]", "nodes[1].device: is x, which another group has"},
+		"no switch":    {"nodes: [{device: x, memory: 1GiB, switch: s}]", "nodes[0].switch: is s; there is no such switch"},
 		"cycle":        {"nodes: [{device: x, memory: 1GiB, switch: s}]\nswitches:\n- {name: s, up: r}\n- {name: r, up: s}", "leads from s back to itself"},
-		"disconnected": {"nodes: [{device: x, memory: 1GiB, switch: s}, {device: y, memory: 1GiB, switch: r}]\nswitches:\n- {name: s}\n- {name: r}", "no link leads from y to x"},
-		"half":         {"nodes: [{device: x, memory: 1GiB, switch: s}, {device: y, memory: 1GiB}]\nswitches:\n- {name: s}", "no link leads from y to x"},
+		"disconnected": {"nodes: [{device: x, memory: 1GiB, switch: s}, {device: y, memory: 1GiB, switch: r}]\nswitches:\n- {name: s}\n- {name: r}", "no path leads from y to x"},
+		"half":         {"nodes: [{device: x, memory: 1GiB, switch: s}, {device: y, memory: 1GiB}]\nswitches:\n- {name: s}", "no path leads from y to x"},
 		"sizes":        {"nodes: [{device: x, memory: 1GiB, inside: {bandwidth: {2MiB: 1GB/s, 1MiB: 2GB/s}}}]", "does not rise"},
 		"size":         {"nodes: [{device: x, memory: 1GiB, inside: {bandwidth: {big: 1GB/s}}}]", "has a size that"},
 		"rate":         {"nodes: [{device: x, memory: 1GiB, inside: {bandwidth: {1MiB: fast}}}]", "write a bandwidth with its unit"},

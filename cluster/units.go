@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Limits of what a file may say.
+// Limits of the values in a file.
 const (
 	maxBytes    = 1 << 50
 	maxDuration = 1000 * time.Hour
@@ -82,7 +82,7 @@ type Link struct {
 	Latency   Duration // added to every gradient
 }
 
-// seconds is the time to deliver so many bytes.
+// seconds is the time to deliver a number of bytes.
 func (l Link) seconds(bytes int64) float64 {
 	s := l.Latency.std().Seconds()
 	if l.Bandwidth > 0 {

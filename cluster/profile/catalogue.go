@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Split says whether training may see a device or workload. A profile may be trained on
-// only if both its device and its workload are Train; a test on unseen hardware and
-// models takes profiles with both HeldOut.
+// Split says whether training may use a device or workload. A profile may be trained on
+// only if both its device and its workload are Train; tests of generalisation to new
+// hardware and models use profiles with both HeldOut.
 type Split string
 
 // The embedded tables use Train and HeldOut; devices and workloads that only a user's
@@ -110,7 +110,7 @@ func (c *Catalogue) put(read []*Profile) {
 }
 
 // readPath reads a file or a folder's *.csv. The same series in two files of one folder
-// is an error: which one counts would hang on the files' names.
+// is an error: which one counts would depend on the names of the files.
 func readPath(path string) ([]*Profile, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -128,7 +128,7 @@ func TestLookupErrors(t *testing.T) {
 		{"t4", "lama-3b-512-fp16", `unknown workload "lama-3b-512-fp16"; the nearest known: llama-3b-512-fp16, llama-33b-512-fp16, llama-7b-512-fp16`},
 		{"k80", "bert-base-512-fp32", `workload "bert-base-512-fp32" was not measured on device "k80": k80 has lm, recommendation, resnet-50; bert-base-512-fp32 was measured on a10g, a6000, p40, t4, v100-16g`},
 		{"t4", "llama-9b", `unknown workload "llama-9b"; the nearest known: llama-3b-512-fp16, llama-3b-512-fp32, llama-7b-512-fp16`},
-		{"rtx4090", "lm", `unknown device "rtx4090", and nothing known resembles it; evenkeel profiles list shows what is known, --profiles adds measurements of your own`},
+		{"rtx4090", "lm", `unknown device "rtx4090", and no known name is similar; evenkeel profiles list shows the known ones, --profiles adds your own measurements`},
 	} {
 		_, err := c.Lookup(x.device, x.workload)
 		var u *UnknownError
@@ -136,7 +136,7 @@ func TestLookupErrors(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", err, x.want)
 		}
 	}
-	if _, err := new(Catalogue).Lookup("x", "y"); err == nil || !strings.HasPrefix(err.Error(), `unknown device "x", and nothing known`) {
+	if _, err := new(Catalogue).Lookup("x", "y"); err == nil || !strings.HasPrefix(err.Error(), `unknown device "x", and no known name`) {
 		t.Errorf("empty catalogue: %v", err)
 	}
 }

@@ -31,7 +31,7 @@ func newCurve(x, y []float64, floor bool) curve {
 		slope: make([]float64, n+1),
 	}
 	switch {
-	case n == 1: // one point tells nothing of the overhead: proportional
+	case n == 1: // one point does not determine an overhead: proportional
 	case floor:
 		c.y[0] = y[0]
 	default:
@@ -61,7 +61,7 @@ func slopeBetween(x0, y0, x1, y1 float64) float64 {
 }
 
 // lastSlope is the slope beyond the last point: least squares over the upper half of the
-// points, so that one noisy last pair does not rule.
+// points, so that noise in the last pair does not decide.
 func lastSlope(x, y []float64) float64 {
 	n := len(x)
 	average := y[n-1] / x[n-1]

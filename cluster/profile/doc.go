@@ -18,8 +18,8 @@
 // Between measured points the curve is linear after smoothing; Extrapolated says where it
 // is a guess, Fit and Report how good the points are.
 //
-// Devices and workloads carry a Split: whole devices and whole models are kept out of
-// training, so that a test on them is a test on the unseen.
+// Devices and workloads have a Split: whole devices and whole models are held out of
+// training, so that tests on them measure generalisation.
 //
 // The file format, the rules of interpolation and the split are described in
 // docs/reference/formats/profile.md, the origin of the embedded figures in catalogue/SOURCES.md.

@@ -16,7 +16,7 @@ type Fit struct {
 // Seconds is the fit's time of b samples.
 func (f Fit) Seconds(b float64) float64 { return max(f.Floor, f.Alpha+f.Beta*b) }
 
-// A floor is believed if at least two smallest batches lie within floorSpread of each
+// A floor is accepted if at least two smallest batches lie within floorSpread of each
 // other, floorRest points remain for the line, and the hinge at least halves the
 // squared relative error of the plain line. One more parameter always fits a little
 // better; a measured floor fits much better.

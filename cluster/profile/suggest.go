@@ -13,7 +13,7 @@ import (
 // ErrUnknown is wrapped by every UnknownError.
 var ErrUnknown = badinput.New("profile: unknown name")
 
-// UnknownError says which name the catalogue does not know and what comes near.
+// UnknownError names what the catalogue does not know, and the nearest known names.
 type UnknownError struct {
 	Device   string   `json:"device"`
 	Workload string   `json:"workload"`
@@ -39,7 +39,7 @@ func (e *UnknownError) Unwrap() error { return ErrUnknown }
 
 func unknown(what, name string, nearest []string) string {
 	if len(nearest) == 0 {
-		return fmt.Sprintf("unknown %s %q, and nothing known resembles it; evenkeel profiles list shows what is known, --profiles adds measurements of your own", what, clip(name))
+		return fmt.Sprintf("unknown %s %q, and no known name is similar; evenkeel profiles list shows the known ones, --profiles adds your own measurements", what, clip(name))
 	}
 	return fmt.Sprintf("unknown %s %q; the nearest known: %s", what, clip(name), strings.Join(nearest, ", "))
 }

@@ -11,7 +11,7 @@ import (
 
 const (
 	heartbeat     = 30 * time.Second // a node that hangs is noticed after this long
-	restartRounds = 5                // a node that ran out of memory is back after so many rounds
+	restartRounds = 5                // rounds until a node that ran out of memory is back
 )
 
 // Simulator runs rounds in simulated time; it is a cluster.Runner. Create it with New.
@@ -103,7 +103,7 @@ func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Repo
 		}
 		deadline, limited := s.recorder.Deadline()
 		if s.queue.Len() == 0 || limited && s.queue.at[s.queue.nodes[0]] > deadline {
-			// With nothing under way there is always a deadline: every node is in, lost or refused otherwise.
+			// If no work is under way, the round is closed or has a deadline.
 			s.recorder.Expire()
 			s.giveUp()
 			break

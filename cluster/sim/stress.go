@@ -27,8 +27,8 @@ const (
 	rackStream   = 1 << 41
 )
 
-// newStress draws what stays the same over a run; nil if there is nothing to it. All is
-// drawn whatever is switched on: parts do not change one another.
+// newStress draws what stays the same over a run; nil if no part is switched on. It
+// always draws everything, so that the parts do not change one another.
 func newStress(c *cluster.Stress, seed uint64, index int) *stress {
 	if *c == (cluster.Stress{}) {
 		return nil
@@ -77,8 +77,8 @@ func (u *stress) advance(c *cluster.Stress) float64 {
 	return slow
 }
 
-// stamped is how long the node says that something took whose end it stamps by its own
-// clock: see cluster.Clocks.
+// stamped is a duration as the node reports it, whose end it stamps by its own clock: see
+// cluster.Clocks.
 func (u *stress) stamped(seconds float64) float64 {
 	if u == nil {
 		return seconds

@@ -124,7 +124,7 @@ func (f Figure) validate() error {
 // problem says why a panel cannot show the series, "" if it can.
 func (s Series) problem(p Panel) string {
 	if (s.Kind == Bars || s.Kind == Boxes) != (len(p.Categories) > 0) || len(p.Categories) > 0 && s.Kind != p.Series[0].Kind {
-		return "bars or boxes, and only they, belong into a panel with categories"
+		return "bars or boxes, and only they, belong in a panel with categories"
 	}
 	want := s.slices()
 	if want == nil {

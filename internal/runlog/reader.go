@@ -101,7 +101,7 @@ func (r *Reader) next(v any) error {
 	if err != nil {
 		return err
 	}
-	// Another format or version may have other checksums, so it is told first.
+	// Another format or version may have other checksums, so it is checked first.
 	if h, ok := v.(*Header); ok {
 		var what struct {
 			Format  string `json:"format"`

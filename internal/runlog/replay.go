@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
 
-// errDiffers says that a replay came out otherwise than the log.
+// errDiffers says that a replay gave other reports than the log has.
 var errDiffers = errors.New("runlog: the replay differs from the log")
 
 // Replay hands the logged sizes to the simulator that the header describes and checks

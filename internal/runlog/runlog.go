@@ -1,4 +1,4 @@
-// Package runlog keeps what happened in a run, one round a line: enough to replay it.
+// Package runlog writes a run to a file, one round per line, and reads and replays it.
 //
 //	h := runlog.NewHeader(text, c)                  // and fill in the rest
 //	w, err := runlog.Create("run.jsonl", h)
@@ -181,5 +181,5 @@ const (
 	sumLength = len(`,"xxh3":"0123456789abcdef"}`)
 )
 
-// checksum of a line hangs on the line before, so that a lost line shows.
+// checksum of a line depends on the line before, so that a missing line is noticed.
 func checksum(before uint64, line []byte) uint64 { return xxh3.HashSeed(line, before) }

@@ -51,7 +51,7 @@ func Bootstrap(strata [][]float64) Interval {
 }
 
 // IQM returns the mean of the middle half of all runs, each counted alike, with its
-// interval by resampling within strata: less ruled by outliers than the mean, less
+// interval by resampling within strata: less sensitive to outliers than the mean, less
 // wasteful than the median (Agarwal et al., NeurIPS 2021). The runs at the quartiles count
 // with the part of them that lies inside.
 func IQM(strata [][]float64) Interval {
@@ -141,7 +141,7 @@ func Hypervolume(points [][]float64, reference []float64) float64 {
 	return slice(inside, len(reference))
 }
 
-// slice is the hypervolume above zero of the first so many objectives.
+// slice is the hypervolume above zero of the first objectives.
 func slice(points [][]float64, objectives int) float64 {
 	if objectives == 1 {
 		most := 0.0
@@ -150,8 +150,8 @@ func slice(points [][]float64, objectives int) float64 {
 		}
 		return most
 	}
-	// From the highest slab of the last objective down, what lies in it is ruled by the
-	// points that reach it.
+	// From the highest slab of the last objective down: only the points that reach a slab
+	// count in it.
 	sorted := slices.Clone(points)
 	last := objectives - 1
 	slices.SortFunc(sorted, func(p, q []float64) int { return cmp.Compare(q[last], p[last]) })

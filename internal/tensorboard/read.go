@@ -69,7 +69,7 @@ func readRecord(r io.Reader) ([]byte, error) {
 
 var errMessage = errors.New("unexpected message")
 
-// decode reads a message and checks that it is the one encoding of what it says.
+// decode reads a message and checks that it is the canonical encoding of its content.
 func decode(message []byte) (Event, error) {
 	var e Event
 	err := fields(message, func(key byte, number uint64, content []byte) error {

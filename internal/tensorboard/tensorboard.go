@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// version is what the first event of a file says.
+// version is the content of the first event of a file.
 const version = "brain.Event:2"
 
 // Scalar is a number with its name; slashes in the tag group charts.
