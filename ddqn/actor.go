@@ -32,15 +32,12 @@ func NewActor(net *Network) *Actor {
 func (a *Actor) Sync(net *Network) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.net.CopyFrom(net); err != nil {
+	if err := a.net.copyFrom(net); err != nil {
 		return fmt.Errorf("ddqn: sync actor: %w", err)
 	}
 	a.plain.refold(a.net)
 	return nil
 }
-
-// Spec returns the shape of the network.
-func (a *Actor) Spec() Spec { return a.net.Spec() }
 
 // Q scores n rows of Features values, row-major, and returns n x Actions x Objectives values in dst, which is
 // reallocated if it is too small (nil will do). Like the functions of gonum it panics if the length of rows is not

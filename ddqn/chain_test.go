@@ -54,7 +54,7 @@ func TestChainReachesOptimum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for replay.Len() < 5000-chainLimit {
+	for replay.size() < 5000-chainLimit {
 		state, kind := rng.IntN(chainStates-1), First
 		for i := 0; ; i++ {
 			action := rng.IntN(2)

@@ -81,8 +81,8 @@ func (c LearnerConfig) withDefaults(objectives int) LearnerConfig {
 	return c
 }
 
-// Validate reports everything that is wrong with the configuration for a number of objectives, or nil.
-func (c LearnerConfig) Validate(objectives int) error {
+// validate reports everything that is wrong with the configuration for a number of objectives, or nil.
+func (c LearnerConfig) validate(objectives int) error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	count := func(name string, v, most int) {

@@ -2,21 +2,9 @@
 // per acting entity, one set of weights for all of them, several objectives, and preferences among the
 // objectives that may change at run time. It is built on Gorgonia and knows nothing of clusters.
 //
-// In the order in which one uses it:
-//
-//	spec := ddqn.Spec{Features: 32, Actions: 24, Objectives: 3, Hidden: []int{64, 64}}
-//	net, err := ddqn.NewNetwork(spec, rand.New(rand.NewPCG(seed, 0)))
-//	actor := ddqn.NewActor(net)                 // scores rows, with its own copy of the weights
-//	replay, err := ddqn.NewReplay(ddqn.ReplayConfig{Streams: 16, Capacity: 5000, Group: 8, Features: 32, Objectives: 3})
-//	learner, err := ddqn.NewLearner(ddqn.LearnerConfig{Pooled: []bool{true, false, false}}, net, rand.NewPCG(seed, 1))
-//	for {
-//		q = actor.Q(q, rows)                     // rows x Actions x Objectives
-//		action := ddqn.Greedy(q[i*24*3:][:24*3], 24, 3, weights)
-//		err = replay.Add(stream, step)           // what was seen, done and earned
-//		stats, err := learner.Update(replay)     // one gradient step, trains net in place
-//		err = actor.Sync(net)                    // when the actor should see the new weights
-//	}
-//	err = ddqn.Save("policy.safetensors", map[string]*ddqn.Network{"nodes": net}, map[string]string{"trained_on": "..."})
+// A Network has a Spec. An Actor scores rows with a copy of the weights, a Replay keeps what was seen, done and earned, a
+// Learner trains the network by gradient steps on it, and Sync brings the actor up to date. The Example shows them in
+// this order; Save and Load write networks to a file and read them.
 //
 // What it computes, and where it comes from:
 //

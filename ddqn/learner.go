@@ -52,7 +52,7 @@ type Learner struct {
 // training state; give the learner a generator of its own. It is an error if the configuration is not valid for net.
 func NewLearner(cfg LearnerConfig, net *Network, src *rand.PCG) (*Learner, error) {
 	spec := net.spec
-	if err := cfg.Validate(spec.Objectives); err != nil {
+	if err := cfg.validate(spec.Objectives); err != nil {
 		return nil, fmt.Errorf("ddqn: new learner: %w", err)
 	}
 	cfg = cfg.withDefaults(spec.Objectives)
@@ -76,9 +76,6 @@ func NewLearner(cfg LearnerConfig, net *Network, src *rand.PCG) (*Learner, error
 // Network returns the network that is trained, the one that NewLearner was given.
 func (l *Learner) Network() *Network { return l.online }
 
-// Config returns the configuration, with the defaults filled in.
-func (l *Learner) Config() LearnerConfig { return l.cfg }
-
 // Updates is the number of updates done.
 func (l *Learner) Updates() int { return l.updates }
 
@@ -90,7 +87,7 @@ func (l *Learner) Update(replay *Replay) (Stats, error) {
 		return Stats{}, fmt.Errorf("ddqn: update: %w", err)
 	}
 	if replay.Samples(l.cfg.NStep) == 0 {
-		return Stats{}, fmt.Errorf("ddqn: update: %d steps held, windows of %d: %w", replay.Len(), l.cfg.NStep, ErrEmpty)
+		return Stats{}, fmt.Errorf("ddqn: update: %d steps held, windows of %d: %w", replay.size(), l.cfg.NStep, ErrEmpty)
 	}
 	replay.sample(l.batch, l.cfg.NStep, float32(l.cfg.Gamma), l.rng)
 	l.targets()
@@ -105,7 +102,7 @@ func (l *Learner) Update(replay *Replay) (Stats, error) {
 	}
 	l.adam.step(l.online.weights, l.train.gradient, s.GradNorm, s.LearningRate)
 	l.updates++
-	if err := l.target.Blend(l.online, float32(l.cfg.Tau)); err != nil {
+	if err := l.target.blend(l.online, float32(l.cfg.Tau)); err != nil {
 		return s, fmt.Errorf("ddqn: update %d: %w", l.updates, err)
 	}
 	l.refold()

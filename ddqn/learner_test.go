@@ -87,7 +87,7 @@ func TestLearnerConfigValidate(t *testing.T) {
 	err := LearnerConfig{
 		Batch: -1, Group: 1 << 20, NStep: -3, Gamma: 1, Tau: 1.5, LearningRate: nan, DecayUpdates: -1, FinalRate: 2,
 		Beta1: 1, Beta2: -0.1, Epsilon: nan, ClipNorm: math.Inf(1), HuberDelta: -1, Pooled: []bool{true},
-	}.Validate(2)
+	}.validate(2)
 	for _, field := range []string{
 		"batch", "group", "n_step", "gamma", "tau", "learning_rate", "decay_updates", "final_rate", "beta1", "beta2",
 		"epsilon", "clip_norm", "huber_delta", "pooled",
@@ -96,10 +96,10 @@ func TestLearnerConfigValidate(t *testing.T) {
 			t.Errorf("learner.%s is not reported: %v", field, err)
 		}
 	}
-	if err := (LearnerConfig{}).Validate(3); err != nil {
+	if err := (LearnerConfig{}).validate(3); err != nil {
 		t.Error(err)
 	}
-	if err := (LearnerConfig{Batch: 1 << 16, Group: 1 << 16}).Validate(1); err == nil {
+	if err := (LearnerConfig{Batch: 1 << 16, Group: 1 << 16}).validate(1); err == nil {
 		t.Error("2^32 rows were accepted")
 	}
 	c := LearnerConfig{LearningRate: 2, DecayUpdates: 10, FinalRate: 0.5}

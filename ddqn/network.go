@@ -25,9 +25,9 @@ type layer struct {
 const headGain = 0.1
 
 // NewNetwork returns a network with He-uniform hidden layers (He et al. 2015: bound sqrt(6/inputs)), a head drawn
-// from a tenth of the LeCun-uniform bound, and zero biases, all from rng. The error is Spec.Validate's.
+// from a tenth of the LeCun-uniform bound, and zero biases, all from rng. The error names every field of the spec that is wrong.
 func NewNetwork(spec Spec, rng *rand.Rand) (*Network, error) {
-	if err := spec.Validate(); err != nil {
+	if err := spec.validate(); err != nil {
 		return nil, fmt.Errorf("ddqn: new network: %w", err)
 	}
 	n := emptyNetwork(spec)
@@ -72,8 +72,8 @@ func (n *Network) Clone() *Network {
 	return c
 }
 
-// CopyFrom overwrites the weights with those of src. The shapes must be equal, else ErrMismatch.
-func (n *Network) CopyFrom(src *Network) error {
+// copyFrom overwrites the weights with those of src. The shapes must be equal, else ErrMismatch.
+func (n *Network) copyFrom(src *Network) error {
 	if !n.spec.equal(src.spec) {
 		return fmt.Errorf("ddqn: copy weights of a network (%v) into another (%v): %w", src.spec, n.spec, ErrMismatch)
 	}
@@ -81,9 +81,9 @@ func (n *Network) CopyFrom(src *Network) error {
 	return nil
 }
 
-// Blend moves the weights towards those of online by the share tau, 0 to 1: w += tau (online - w). This is the
+// blend moves the weights towards those of online by the share tau, 0 to 1: w += tau (online - w). This is the
 // soft target update of Lillicrap et al. 2016. The shapes must be equal, else ErrMismatch.
-func (n *Network) Blend(online *Network, tau float32) error {
+func (n *Network) blend(online *Network, tau float32) error {
 	if !n.spec.equal(online.spec) {
 		return fmt.Errorf("ddqn: blend a network (%v) with another (%v): %w", n.spec, online.spec, ErrMismatch)
 	}

@@ -9,10 +9,10 @@ import (
 )
 
 func TestSpecValidate(t *testing.T) {
-	if err := (Spec{Features: 1, Actions: 1, Objectives: 1}).Validate(); err != nil {
+	if err := (Spec{Features: 1, Actions: 1, Objectives: 1}).validate(); err != nil {
 		t.Error(err)
 	}
-	err := Spec{Features: 0, Actions: -1, Objectives: 1 << 20, Hidden: []int{8, 0}}.Validate()
+	err := Spec{Features: 0, Actions: -1, Objectives: 1 << 20, Hidden: []int{8, 0}}.validate()
 	for _, field := range []string{"spec.features", "spec.actions", "spec.objectives", "spec.hidden[1]"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not reported: %v", field, err)
@@ -23,7 +23,7 @@ func TestSpecValidate(t *testing.T) {
 		"too many outputs": {Features: 1, Actions: 1 << 10, Objectives: 1 << 7},
 		"too many weights": {Features: 1 << 16, Actions: 1, Objectives: 1, Hidden: []int{1 << 16}},
 	} {
-		if s.Validate() == nil {
+		if s.validate() == nil {
 			t.Errorf("%s: no error", name)
 		}
 		if _, err := NewNetwork(s, rand.New(rand.NewPCG(1, 1))); err == nil {
@@ -64,10 +64,10 @@ func TestNetworkCopies(t *testing.T) {
 	if c.Equal(a) || a.weights[0] == c.weights[0] {
 		t.Error("a clone shares weights")
 	}
-	if err := c.CopyFrom(a); err != nil || !c.Equal(a) {
+	if err := c.copyFrom(a); err != nil || !c.Equal(a) {
 		t.Errorf("copy: %v", err)
 	}
-	if err := c.Blend(b, 0.25); err != nil {
+	if err := c.blend(b, 0.25); err != nil {
 		t.Fatal(err)
 	}
 	for i := range c.weights {
@@ -77,10 +77,10 @@ func TestNetworkCopies(t *testing.T) {
 	}
 	spec.Hidden = []int{4}
 	other := newNet(t, spec, 1)
-	if err := a.CopyFrom(other); !errors.Is(err, ErrMismatch) {
+	if err := a.copyFrom(other); !errors.Is(err, ErrMismatch) {
 		t.Errorf("copy of another shape: %v", err)
 	}
-	if err := a.Blend(other, 0.1); !errors.Is(err, ErrMismatch) {
+	if err := a.blend(other, 0.1); !errors.Is(err, ErrMismatch) {
 		t.Errorf("blend with another shape: %v", err)
 	}
 	if spec := a.Spec(); spec.Hidden[0] != 3 {

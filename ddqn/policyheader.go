@@ -21,7 +21,7 @@ func checkSpecs(specs map[string]Spec) error {
 		if !networkName.MatchString(name) {
 			return fmt.Errorf("network %q: a name must be 1 to 32 of a-z, 0-9 and _", name)
 		}
-		if err := specs[name].Validate(); err != nil {
+		if err := specs[name].validate(); err != nil {
 			return fmt.Errorf("network %q: %w", name, err)
 		}
 	}

@@ -63,8 +63,8 @@ type ReplayConfig struct {
 	Objectives int `json:"objectives"`
 }
 
-// Validate reports everything that is wrong with the configuration at once, or nil.
-func (c ReplayConfig) Validate() error {
+// validate reports everything that is wrong with the configuration at once, or nil.
+func (c ReplayConfig) validate() error {
 	var errs []error
 	check := func(name string, v, least, most int) {
 		if v < least || v > most {
@@ -117,9 +117,9 @@ const terminal stepKind = 1 << 7
 func (k stepKind) kind() Kind       { return Kind(k &^ terminal) }
 func (k stepKind) isTerminal() bool { return k&terminal != 0 }
 
-// NewReplay returns an empty replay. The error is Validate's.
+// NewReplay returns an empty replay. The error names every field that is wrong.
 func NewReplay(cfg ReplayConfig) (*Replay, error) {
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("ddqn: new replay: %w", err)
 	}
 	r := &Replay{cfg: cfg, streams: make([]stream, cfg.Streams)}
@@ -138,11 +138,8 @@ func NewReplay(cfg ReplayConfig) (*Replay, error) {
 	return r, nil
 }
 
-// Config returns the sizes.
-func (r *Replay) Config() ReplayConfig { return r.cfg }
-
-// Len is the number of steps held.
-func (r *Replay) Len() int {
+// size is the number of steps held.
+func (r *Replay) size() int {
 	n := 0
 	for i := range r.streams {
 		n += r.streams[i].count

@@ -188,7 +188,7 @@ func TestReplayRefusesBadSteps(t *testing.T) {
 		if err := r.Add(0, s); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-		if r.Len() != 1 {
+		if r.size() != 1 {
 			t.Errorf("%s: a refused step was kept", name)
 		}
 		if err := r.Add(0, good()); err != nil {

@@ -35,7 +35,7 @@ func (r *Replay) Samples(n int) int {
 // sample fills b with windows of at most n steps, drawn uniformly with replacement. It draws any step held and
 // rejects it if no window starts there; the caller has made sure that Samples(n) is positive.
 func (r *Replay) sample(b *batch, n int, gamma float32, rng *rand.Rand) {
-	total := r.Len()
+	total := r.size()
 	for g := range b.discount {
 		for {
 			i, s := rng.IntN(total), 0

@@ -26,8 +26,8 @@ type Spec struct {
 	Hidden []int `json:"hidden"`
 }
 
-// Validate reports everything that is wrong with the spec at once, or nil.
-func (s Spec) Validate() error {
+// validate reports everything that is wrong with the spec at once, or nil.
+func (s Spec) validate() error {
 	var errs []error
 	check := func(name string, v int) {
 		if v < 1 || v > maxWidth {

@@ -263,7 +263,7 @@ func TestUpdateEqualsPlainGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := &twin{
-		spec: spec, cfg: learner.Config(), online: twinLayers(net, false), target: twinLayers(net, false),
+		spec: spec, cfg: learner.cfg, online: twinLayers(net, false), target: twinLayers(net, false),
 		m: twinLayers(net, true), v: twinLayers(net, true),
 	}
 	replay := randomReplay(t, ReplayConfig{Streams: 3, Capacity: 200, Group: 4, Features: 7, Objectives: 2}, 5, 300, rng)

@@ -1,7 +1,7 @@
 package env
 
 // Action is one update of a node's performance parameters: how far to trust the
-// newest measurement, and how much room to leave for the node's own noise.
+// newest measurement, and how large a safety margin to keep for the node's own noise.
 //
 // Trust is expressed as the drift that the node is believed to have: the gain then
 // follows from the certainty of the belief as in a Kalman filter, so that one action
@@ -9,7 +9,7 @@ package env
 type Action struct {
 	Trust  Trust
 	Drift  float64 // variance per round, in units of one measurement's; for Filter
-	Margin float64 // room, in deviations of the next time times the fleet's spread
+	Margin float64 // safety margin, in deviations of the next time times the fleet's spread
 
 	guess int // for a node that is overdue
 }
@@ -28,7 +28,7 @@ func (t Trust) String() string { return [...]string{"hold", "filter", "jump", "r
 
 var (
 	updates = []Action{{Trust: Hold}, {Trust: Filter, Drift: 0.0003}, {Trust: Filter, Drift: 0.01}, {Trust: Filter, Drift: 0.1}, {Trust: Filter, Drift: 1}, {Trust: Jump}, {Trust: Return}}
-	margins = []float64{0.15, 0.4, 0.75, 1.1}
+	margins = [...]float64{0.15, 0.4, 0.75, 1.1}
 )
 
 // Actions are all the actions, by index: every update with every margin.
@@ -48,10 +48,10 @@ var Actions = func() []Action {
 // margin is added.
 const (
 	modelRoom   = 2 // the margin while everybody is waited for
-	modelSlow   = 1 * 4
-	modelFilter = 2 * 4
-	modelQuick  = 3 * 4
-	modelJump   = 5 * 4
-	modelReturn = 6 * 4
+	modelSlow   = 1 * len(margins)
+	modelFilter = 2 * len(margins)
+	modelQuick  = 3 * len(margins)
+	modelJump   = 5 * len(margins)
+	modelReturn = 6 * len(margins)
 	modelLate   = 0 // a little of its time still to come, and no slower than known
 )

@@ -2,8 +2,8 @@
 // belief about every node that lies between them. Package env/episode plays it in simulated clusters.
 //
 // [Tracker] keeps every node's performance parameters and writes the observation. It needs no simulator, so that the
-// controller that was trained is the code that runs online. In each round it is told the report and gives rows; an action
-// for each row, an index into [Actions], gives the parameters by which the next round is allocated: see the Example.
+// controller that was trained is the code that runs online. Each round it takes in the report and writes a row for
+// every node; an action per row, an index into [Actions], gives the parameters for the next allocation. See the Example.
 //
 // The observation holds what the method of China Telecom's patent names (step 5): the gradients received, the total wait,
 // and every node's performance parameters with their residuals. An action is the update of a node's parameters.

@@ -11,7 +11,7 @@ type Belief struct {
 	Level     float64 `json:"level"`     // long-run slowdown outside spells of slowness
 	Left      float64 `json:"left"`      // seconds until older work that is under way is expected to be done
 	Gain      float64 `json:"gain"`      // of the last update; 0: it moved nothing by a measurement
-	Margin    float64 `json:"margin"`    // room kept for noise, in deviations
+	Margin    float64 `json:"margin"`    // safety margin for noise, in deviations
 }
 
 // Belief returns what is held of a node.
@@ -62,7 +62,7 @@ var FeatureNames = []string{
 	"fleet: share of slow nodes",
 	"fleet: share of nodes not measured",
 	"number of nodes",
-	"spread over so many nodes",
+	"expected maximum over so many nodes",
 	"number of rounds",
 	"quorum in force",
 	"grace in force",
@@ -87,7 +87,7 @@ var RoundFeatureNames = func() []string {
 		"gradient noise scale", "progress in a round", "quorum in force", "grace in force",
 		"fleet: mean residual", "fleet: size of the residuals", "fleet: rate of jumps", "fleet: noise",
 		"fleet: wait against the prediction", "fleet: share of slow nodes", "fleet: share of nodes not measured",
-		"number of nodes", "spread over so many nodes", "number of rounds",
+		"number of nodes", "expected maximum over so many nodes", "number of rounds",
 		"weight of speed", "weight of waiting", "weight of freshness", "weight of energy")
 	for len(names) < RoundFeatures {
 		names = append(names, "unused")

@@ -9,7 +9,7 @@ import (
 // RoundFeatures is the width of the round's observation row.
 var RoundFeatures = len(cluster.Rules) + 2*len(cluster.Quorums) + 22
 
-// rounds keeps what the rounds said about every rule. As the times of all nodes are
+// rounds holds the value of every rule, learned from the rounds so far. As the times of all nodes are
 // seen, up to those that were late, every rule can be judged by every round, not only
 // the one in force: no rule has to be tried to be known.
 type rounds struct {
@@ -29,7 +29,7 @@ type rounds struct {
 
 const (
 	roundRate = 0.02 // of the moving averages
-	maxSeen   = 1024 // nodes by which a rule is judged: more tell nothing more
+	maxSeen   = 1024 // nodes by which a rule is judged: more add nothing
 	lateCost  = 0.3  // of a late sample: its node's next share is guesswork; best of 0.2, 0.3 and 0.4 on clusters of the training split
 	rulePays  = 0.05 // least corrected gain for which the averages' choice is left: near-ties are noise
 )
@@ -182,7 +182,7 @@ func (t *Tracker) Rate() float64 { return t.round.rate }
 // Rule is the rule by which the next round is collected.
 func (t *Tracker) Rule() cluster.Rule { return t.round.rule }
 
-// SetRule tells the tracker by which rule the next round is collected.
+// SetRule sets the rule by which the next round is collected.
 func (t *Tracker) SetRule(c cluster.Collect, nodes int) {
 	r := cluster.Rule{Quorum: float64(c.Quorum.Of(nodes)) / float64(max(nodes, 1)), Grace: c.GraceShare}
 	if t.fleet.predicted > 0 {

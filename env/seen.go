@@ -2,7 +2,7 @@ package env
 
 import "github.com/evenkeel/evenkeel/cluster"
 
-// seen is what the last rounds showed of a node.
+// seen is what was last seen of a node.
 type seen struct {
 	newest   [4]float64 // measured slowdowns, newest first
 	count    float64    // measurements

@@ -6,8 +6,8 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Tracker keeps the performance parameters of every node and what the rounds said
-// about them. It is the part of the environment that also runs online: a controller
+// Tracker holds the performance parameters of every node and what the rounds showed of
+// them. It is the part of the environment that also runs online: a controller
 // calls Observe with each report, Rows for the network's input, and Apply with the
 // chosen actions. It is a function of the reports and actions it was given.
 type Tracker struct {
@@ -82,7 +82,7 @@ func Hidden(spikes float64) float64 { return 1 / (1 + 0.07*spikes*spikes) }
 // Noise is node i's noise, as measured, over the usual one; at least 1.
 func (t *Tracker) Noise(i int) float64 { return max(1, t.nodes[i].deviation()/priorDeviation) }
 
-// Late says whether node i was known only to exceed a bound in the last round.
+// Late reports whether node i had not delivered by the end of the last round.
 func (t *Tracker) Late(i int) bool { return t.nodes[i].late }
 
 // Observe takes in a round: the gradients received, the total wait, the times.
@@ -113,7 +113,7 @@ func (t *Tracker) Observe(report *cluster.Report) {
 		f.add(n)
 	}
 	f.average(measured)
-	// The first rounds tell how wrong the profiles are, not how often nodes jump.
+	// The first rounds show how wrong the profiles are, not how often nodes jump.
 	if measured > 0 && t.rounds >= 3 {
 		f.jumps += max(0.02, 1/float64(t.rounds)) * (jumped/measured - f.jumps)
 	}
@@ -220,7 +220,7 @@ func (t *Tracker) Occupy(perf, dst []cluster.Performance) {
 	}
 }
 
-// Predict tells the tracker the finish time in seconds of the allocation that follows.
+// Predict sets the finish time, in seconds, that the coming allocation is expected to have.
 func (t *Tracker) Predict(finish float64) { t.fleet.predicted = finish }
 
 func clip(x, limit float64) float64 { return min(max(x, -limit), limit) }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrOutOfMemory is told instead of allocating beyond an Arena's budget.
+// ErrOutOfMemory is returned instead of allocating beyond an Arena's budget.
 var ErrOutOfMemory = errors.New("train: out of memory")
 
 // maxFloats is the most that is allocated at a time.

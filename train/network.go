@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/train/layer"
 )
 
-// ErrUsage is told of sizes that do not fit together and of values out of range.
+// ErrUsage marks sizes that do not fit together and values out of range.
 var ErrUsage = badinput.New("train: wrong use")
 
 // Network is layers one after the other, ending in logits of a softmax. It holds no numbers and does not change, so
@@ -184,7 +184,7 @@ type Batch struct {
 	Targets []int32   // samples x Positions, each a class
 }
 
-// Check says whether a batch is one for this network: whole samples, targets that are classes, inputs that are tokens
+// Check reports whether a batch fits this network: whole samples, targets that are classes, inputs that are tokens
 // where the network embeds tokens. The error wraps ErrUsage.
 func (n *Network) Check(b Batch) error {
 	_, err := n.check(b)
@@ -221,7 +221,7 @@ func (n *Network) checkTargets(targets []int32) error {
 }
 
 // Loss is the mean cross-entropy of a batch, forward only: no gradient is allocated, nor more activations than are in
-// use at a time. Whoever evaluates many batches of one size makes a Pass once.
+// use at a time. To evaluate many batches of one size, make a Pass once.
 func (n *Network) Loss(w *Values, b Batch) (float64, error) {
 	samples, err := n.check(b)
 	if err != nil {

@@ -68,7 +68,7 @@ func (o Optimizer) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Update changes weights w by their gradient g. Step counts from 1; moments are as many as Moments says, zeros at the
+// Update changes weights w by their gradient g. Step counts from 1; moments are as many as Moments returns, zeros at the
 // first step.
 func (o Optimizer) Update(step uint64, w, g []float32, moments ...[]float32) {
 	rate, decay := float32(o.Rate), 1-float32(o.Rate*o.WeightDecay)

@@ -39,7 +39,7 @@ func (n *Network) Part(from, to int) (*Part, error) {
 	return p, nil
 }
 
-// Crossed says whether a residual connection leads across the boundary before a layer, so that no part can end there.
+// Crossed reports whether a residual connection leads across the boundary before a layer, so that no part can end there.
 func (n *Network) Crossed(layer int) bool {
 	for i, l := range n.layers {
 		if l.from >= 0 && l.from < layer && i >= layer {

@@ -19,8 +19,8 @@ type SaveConfig struct {
 	// checkpoint.Interval. That looks at the clock, so which steps are saved differs between runs; what is saved does
 	// not.
 	Every int
-	// Durable is told the step of every checkpoint once it is on the storage, in their order, from other goroutines,
-	// one at a time; nil: nobody is.
+	// Durable, if not nil, is called with the step of every checkpoint once it is on the storage: in order, one at a
+	// time, from other goroutines.
 	Durable func(step uint64)
 }
 
@@ -35,12 +35,12 @@ type saver struct {
 	writing sync.WaitGroup         // for the timeline, of this save's layers
 
 	waiting  sync.WaitGroup // for saves to be durable
-	before   chan struct{}  // closed when Durable was told of the save before the next
+	before   chan struct{}  // closed when Durable has returned for the save before the next
 	mu       sync.Mutex
 	interval checkpoint.Interval
 	underway int
 	touched  bool  // a save was under way when this step began
-	failed   error // not told yet
+	failed   error // not returned yet
 }
 
 // Arrays are the weights and moments in the trainer's own memory: what a checkpoint file is made for.
@@ -97,8 +97,8 @@ func (t *Trainer) saveTo(to target, c SaveConfig, owner func(array string) int) 
 }
 
 // Restore goes to the newest checkpoint that verifies: weights, moments, the position in the data. The run goes on as
-// it would have without an interruption, to the bit. The errors are those of checkpoint.File.Restore; ErrUsage is told
-// where the checkpoint is of a run with another configuration, by the name of what differs.
+// it would have without an interruption, to the bit. The errors are those of checkpoint.File.Restore, and ErrUsage
+// with the name of what differs where the checkpoint is of a run with another configuration.
 func (t *Trainer) Restore(f *checkpoint.File) (checkpoint.Report, error) {
 	state, report, err := f.Restore(t.Arrays())
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *saver) ready(node, layer int) {
 	}
 }
 
-// write hands over what a node saves of a layer. Errors are Commit's: it tells that an array is missing.
+// write hands over what a node saves of a layer. Errors are Commit's: it reports a missing array.
 func (s *saver) write(node, layer int) {
 	if s.save == nil || len(s.arrays[node][layer]) == 0 {
 		return
@@ -227,7 +227,7 @@ func (s *saver) commit(begun time.Time) error {
 	s.follow(save, s.trainer.step, begun)
 	if s.trainer.config.Sequential {
 		s.waiting.Wait()
-		return s.told()
+		return s.unreported()
 	}
 	return nil
 }
@@ -269,8 +269,8 @@ func (s *saver) fail(err error) {
 	s.failed = errors.Join(s.failed, err)
 }
 
-// told is the errors that nobody was told yet.
-func (s *saver) told() error {
+// unreported returns the errors of earlier saves that no call has returned yet.
+func (s *saver) unreported() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.failed
@@ -278,19 +278,12 @@ func (s *saver) told() error {
 	return err
 }
 
-// Interval is how many steps pass between two saves at present.
-func (t *Trainer) Interval() int {
-	t.saver.mu.Lock()
-	defer t.saver.mu.Unlock()
-	return cmp.Or(t.saver.config.Every, t.saver.interval.Steps())
-}
-
 // Save saves the present state, unless the last step was saved, and waits until it is durable. The error wraps
 // checkpoint.ErrBusy where no slot is free.
 func (t *Trainer) Save(ctx context.Context) error {
 	s := &t.saver
 	s.waiting.Wait() // a slot is free then
-	if err := s.told(); err != nil || s.to == nil || s.last == t.step {
+	if err := s.unreported(); err != nil || s.to == nil || s.last == t.step {
 		return err
 	}
 	save, err := s.to.begin(ctx, t.step)
@@ -313,12 +306,12 @@ func (t *Trainer) Save(ctx context.Context) error {
 	s.last = t.step
 	s.follow(save, t.step, time.Now())
 	s.waiting.Wait()
-	return s.told()
+	return s.unreported()
 }
 
-// Close waits for the saves under way and tells what failed. The file stays open.
+// Close waits for the saves under way and returns what failed. The file stays open.
 func (t *Trainer) Close() error {
 	t.saver.waiting.Wait()
 	t.saver.writing.Wait()
-	return t.saver.told()
+	return t.saver.unreported()
 }

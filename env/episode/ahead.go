@@ -32,8 +32,7 @@ func newAhead(c *cluster.Cluster) *ahead {
 	return a
 }
 
-// judge says what the rules asked for would be worth in the round about to run. Speed is
-// played out: a copy of the episode runs this round under the rule and some more under
+// judge values the rules asked for in the round about to run. Speed is played out: a copy of the episode runs this round under the rule and some more under
 // the preferred one, with the same noise for all, so that a difference is the rule's.
 func (e *Episode) judge() error {
 	preferred := e.tracker.BestRule(e.allowed, [env.Objectives]float64{1}, nil)

@@ -16,7 +16,7 @@ type Kind uint8
 const (
 	First Kind = iota // begins an episode; carries no reward
 	Mid
-	Last // ends it; Terminal tells a true end from a time limit
+	Last // ends it; Terminal distinguishes a true end from a time limit
 )
 
 // Step is what an action led to.
@@ -77,7 +77,7 @@ type Episode struct {
 	over        bool
 }
 
-// ErrOver says that the episode has ended, or not begun.
+// ErrOver is returned by Step when the episode has ended or not begun.
 var ErrOver = errors.New("episode: none is under way; call Reset")
 
 // New prepares an episode; Reset begins it.

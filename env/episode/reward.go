@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// The shape of a node's own reward; docs/decisions/0003-reward.md tells how it was
+// The shape of a node's own reward; docs/decisions/0003-reward.md describes how it was
 // found.
 const (
 	worst      = 2.0 // what an error costs at most: a missed jump is lost however far it went
@@ -16,24 +16,24 @@ const (
 
 // stakes are what a node's parameter can gain and lose in a round, the same for all nodes.
 type stakes struct {
-	room   float64 // best room for a node's true noise, in deviations
+	margin float64 // best margin for a node's true noise, in deviations
 	nodes  float64 // that wait where a node is later than any other
 	beyond float64 // over the finish, where that is so: as late as the largest spike is expected; 0: no spike is
 }
 
-// newStakes finds the best room: by search with an oracle on the training split, about 0.8
+// newStakes finds the best margin: by search with an oracle on the training split, about 0.8
 // of the fleet's spread, less where a round holds several spikes anyway, behind which
 // everybody's noise hides.
 //
 // Where a round does not wait for everybody, a node that is late holds nobody up for
-// longer than the grace, and the best room is less than a third of the spread, more with the
+// longer than the grace, and the best margin is less than a third of the spread, more with the
 // grace.
 func newStakes(spread float64, c *cluster.Conditions, nodes int, rule cluster.Rule) stakes {
 	if rule.Quorum < 1 {
-		return stakes{room: spread * min(0.3+1.5*rule.Grace, 0.82)}
+		return stakes{margin: spread * min(0.3+1.5*rule.Grace, 0.82)}
 	}
 	spikes := c.Spikes.Rate * float64(nodes)
-	s := stakes{room: 0.82 * spread * env.Hidden(spikes), nodes: float64(nodes)}
+	s := stakes{margin: 0.82 * spread * env.Hidden(spikes), nodes: float64(nodes)}
 	if spikes > 1 { // the largest of so many exponential numbers
 		s.beyond = c.Spikes.Least + c.Spikes.More*(math.Log(spikes)+0.577)
 	}
@@ -48,7 +48,7 @@ func newStakes(spread float64, c *cluster.Conditions, nodes int, rule cluster.Ru
 //
 //	loss(p) = ln(p/x) + n E[(x/p (1 + noise z) - 1)+] + (N-n) E[(x/p (1 + noise z) - 1 - beyond)+]
 //
-// with z normal and 1/n = P(z > room).
+// with z normal and 1/n = P(z > margin).
 //
 // It is what the simulator knows and the agent does not; a reward of arrival times
 // trains badly, as every node's is ruled by the slowest. A jump between the
@@ -61,7 +61,7 @@ func (s *stakes) ownReward(before, after, noise float64) float64 {
 		after = before
 	}
 	noise = max(noise, 1e-3)
-	waiting := 1 / above(s.room)
+	waiting := 1 / above(s.margin)
 	overshoot := func(ratio, beyond float64) float64 {
 		t := ((1+beyond)*ratio - 1) / noise
 		return noise / ratio * (density(t) - t*above(t))
@@ -73,7 +73,7 @@ func (s *stakes) ownReward(before, after, noise float64) float64 {
 		}
 		return l
 	}
-	return -min(max(loss(after)-loss(1+s.room*noise), 0), worst)
+	return -min(max(loss(after)-loss(1+s.margin*noise), 0), worst)
 }
 
 const (

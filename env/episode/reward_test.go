@@ -14,14 +14,14 @@ import (
 
 func TestOwnReward(t *testing.T) {
 	for _, noise := range []float64{0.005, 0.03, 0.12} {
-		for _, room := range []float64{0.5, 1.2, 2} {
-			stakes := stakes{room: room}
+		for _, margin := range []float64{0.5, 1.2, 2} {
+			stakes := stakes{margin: margin}
 			reward := func(ratio float64) float64 { return stakes.ownReward(ratio, ratio, noise) }
-			best := 1 + room*noise
+			best := 1 + margin*noise
 			if got := reward(best); got != 0 {
-				t.Errorf("noise %v, room %v: reward %v at the best parameter", noise, room, got)
+				t.Errorf("noise %v, margin %v: reward %v at the best parameter", noise, margin, got)
 			}
-			// Falls on both sides, outside a flat top narrower than half a deviation: room is
+			// Falls on both sides, outside a flat top narrower than half a deviation: margin is
 			// the optimum to first order in the noise.
 			for _, side := range []float64{-1, 1} {
 				last := 0.0
@@ -31,7 +31,7 @@ func TestOwnReward(t *testing.T) {
 						break // no parameter is below zero
 					}
 					if !(got < last) && got != -worst {
-						t.Errorf("noise %v, room %v: reward %v after %v, %v half deviations off", noise, room, got, last, side*float64(k))
+						t.Errorf("noise %v, margin %v: reward %v after %v, %v half deviations off", noise, margin, got, last, side*float64(k))
 					}
 					if got < -worst || got > 0 {
 						t.Errorf("reward %v", got)
@@ -43,12 +43,12 @@ func TestOwnReward(t *testing.T) {
 			for _, off := range []float64{2, 4, 8} {
 				under, over := reward(best*(1-off*noise)), reward(best*(1+off*noise))
 				if off*noise < 0.9 && !(under < over) {
-					t.Errorf("noise %v, room %v, %v deviations: overload costs %v, waste %v", noise, room, off, under, over)
+					t.Errorf("noise %v, margin %v, %v deviations: overload costs %v, waste %v", noise, margin, off, under, over)
 				}
 			}
 		}
 	}
-	one := stakes{room: 1}
+	one := stakes{margin: 1}
 	if got := one.ownReward(1e-9, 1e-9, 0.03); got != -worst {
 		t.Errorf("an absurd overload costs %v", got)
 	}
@@ -62,7 +62,7 @@ func TestOwnReward(t *testing.T) {
 
 // Nobody could foresee a jump between the measurement and the round; drift counts.
 func TestOwnRewardExcusesJumps(t *testing.T) {
-	usual := stakes{room: 1.2}
+	usual := stakes{margin: 1.2}
 	fits := 1 * (1 + 1.2*0.03)
 	if got := usual.ownReward(fits, fits/2, 0.03); got != 0 {
 		t.Errorf("a jump after the measurement costs %v", got)
@@ -76,17 +76,17 @@ func TestOwnRewardExcusesJumps(t *testing.T) {
 // by a plain search is within a few hundredths of a deviation.
 func TestOwnRewardsOptimum(t *testing.T) {
 	for _, noise := range []float64{0.01, 0.05, 0.1} {
-		for _, room := range []float64{0.8, 1.5} {
+		for _, margin := range []float64{0.8, 1.5} {
 			best, at := math.Inf(1), 0.0
-			for z := room - 1; z < room+1; z += 0.002 {
+			for z := margin - 1; z < margin+1; z += 0.002 {
 				ratio := 1 + z*noise
 				t := (ratio - 1) / noise
-				if loss := math.Log(ratio) + noise*(density(t)-t*above(t))/above(room)/ratio; loss < best {
+				if loss := math.Log(ratio) + noise*(density(t)-t*above(t))/above(margin)/ratio; loss < best {
 					best, at = loss, z
 				}
 			}
-			if math.Abs(at-room) > 0.1 {
-				t.Errorf("noise %v: the least loss is at %v deviations, the reward takes %v", noise, at, room)
+			if math.Abs(at-margin) > 0.1 {
+				t.Errorf("noise %v: the least loss is at %v deviations, the reward takes %v", noise, at, margin)
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func TestStakesBehindSpikes(t *testing.T) {
 			t.Errorf("%d nodes: spikes end at %.3f, expected at %.3f", nodes, largest, s.beyond)
 		}
 		inside, outside := 1/(1+0.5*s.beyond), 1/(1+1.3*s.beyond)
-		hides := stakes{room: s.room}
+		hides := stakes{margin: s.margin}
 		for _, ratio := range []float64{inside, outside} {
 			if got, plain := s.ownReward(ratio, ratio, 0.02), hides.ownReward(ratio, ratio, 0.02); (got < plain-1e-9) != (ratio == outside) && plain > -worst {
 				t.Errorf("%d nodes: %.2f over the finish earns %v, %v if the spikes hid everything", nodes, 1/ratio-1, got, plain)
@@ -123,7 +123,7 @@ func TestStakesBehindSpikes(t *testing.T) {
 	}
 }
 
-// fleetTime is the mean time of a round in which everybody keeps m deviations of room,
+// fleetTime is the mean time of a round in which everybody keeps m deviations of margin,
 // relative to one without noise: 16 equal nodes, noise and spikes as conditions say.
 func fleetTime(c *cluster.Conditions, fleets [][]float64, m float64) float64 {
 	rng := rand.New(rand.NewPCG(21, 22)) // the same rounds for every m
@@ -149,7 +149,7 @@ func fleetTime(c *cluster.Conditions, fleets [][]float64, m float64) float64 {
 	return total / float64(len(fleets)*60)
 }
 
-// The room that rewards aim at costs at most 0.15% of goodput against the best of a
+// The margin that rewards aim at costs at most 0.15% of goodput against the best of a
 // brute-force search, with few spikes and with many.
 func TestNoiseRoomIsNearTheBest(t *testing.T) {
 	for _, rate := range []float64{0, 0.035, 0.1} {
@@ -169,9 +169,9 @@ func TestNoiseRoomIsNearTheBest(t *testing.T) {
 				best, at = time, m
 			}
 		}
-		room := newStakes(spread(t, 16), &c, 16, cluster.Rule{Quorum: 1}).room
-		if got := fleetTime(&c, fleets, room); got > best*1.0015 {
-			t.Errorf("spike rate %v: room %.2f takes %.4f, room %.2f takes %.4f", rate, room, got, at, best)
+		margin := newStakes(spread(t, 16), &c, 16, cluster.Rule{Quorum: 1}).margin
+		if got := fleetTime(&c, fleets, margin); got > best*1.0015 {
+			t.Errorf("spike rate %v: margin %.2f takes %.4f, margin %.2f takes %.4f", rate, margin, got, at, best)
 		}
 	}
 }
@@ -271,10 +271,10 @@ func TestLateReward(t *testing.T) {
 func TestStakes(t *testing.T) {
 	spikes := cluster.Conditions{Spikes: cluster.Spikes{Rate: 0.1, Least: 0.5, More: 0.25}}
 	for _, x := range []struct {
-		nodes                 int
-		rule                  cluster.Rule
-		conditions            cluster.Conditions
-		room, waiting, beyond float64
+		nodes                   int
+		rule                    cluster.Rule
+		conditions              cluster.Conditions
+		margin, waiting, beyond float64
 	}{
 		{64, cluster.Rule{Quorum: 1}, cluster.Conditions{}, 0.82 * 2, 64, 0},
 		{10, cluster.Rule{Quorum: 1}, spikes, 0.82 * 2 / 1.07, 10, 0}, // one spike a round
@@ -284,24 +284,24 @@ func TestStakes(t *testing.T) {
 		{20, cluster.Rule{Quorum: 0.9, Grace: 2}, spikes, 0.82 * 2, 0, 0},
 	} {
 		got := newStakes(2, &x.conditions, x.nodes, x.rule)
-		if !near(got.room, x.room) || got.nodes != x.waiting || !near(got.beyond, x.beyond) {
-			t.Errorf("%d nodes, %v: %+v, want margin %v, nodes %v, beyond %v", x.nodes, x.rule, got, x.room, x.waiting, x.beyond)
+		if !near(got.margin, x.margin) || got.nodes != x.waiting || !near(got.beyond, x.beyond) {
+			t.Errorf("%d nodes, %v: %+v, want margin %v, nodes %v, beyond %v", x.nodes, x.rule, got, x.margin, x.waiting, x.beyond)
 		}
 	}
 }
 
 // The own reward by its formula, worked out step by step.
 func TestOwnRewardByHand(t *testing.T) {
-	const noise, room, ratio = 0.1, 1.0, 0.95
+	const noise, margin, ratio = 0.1, 1.0, 0.95
 	tail := func(t float64) float64 { return 0.5 * math.Erfc(t/math.Sqrt2) }
 	bell := func(t float64) float64 { return math.Exp(-t*t/2) / math.Sqrt(2*math.Pi) }
-	waiting := 1 / tail(room)
+	waiting := 1 / tail(margin)
 	loss := func(p float64) float64 { // waste, and the overshoot of the nodes that wait
 		z := (p - 1) / noise
 		return math.Log(p) + waiting*noise/p*(bell(z)-z*tail(z))
 	}
-	s := stakes{room: room, nodes: 20}
-	if got, want := s.ownReward(ratio, ratio, noise), -(loss(ratio) - loss(1+room*noise)); !near(got, want) {
+	s := stakes{margin: margin, nodes: 20}
+	if got, want := s.ownReward(ratio, ratio, noise), -(loss(ratio) - loss(1+margin*noise)); !near(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	s.beyond = 0.04 // all 20 wait beyond the spikes
@@ -309,11 +309,11 @@ func TestOwnRewardByHand(t *testing.T) {
 		z := (1.04*p - 1) / noise
 		return loss(p) + (20-waiting)*noise/p*(bell(z)-z*tail(z))
 	}
-	if got, want := s.ownReward(ratio, ratio, noise), -(hidden(ratio) - hidden(1+room*noise)); !near(got, want) {
+	if got, want := s.ownReward(ratio, ratio, noise), -(hidden(ratio) - hidden(1+margin*noise)); !near(got, want) {
 		t.Errorf("behind spikes %v, want %v", got, want)
 	}
 	s.nodes = 3 // fewer than those that wait anyway
-	if got, want := s.ownReward(ratio, ratio, noise), -(loss(ratio) - loss(1+room*noise)); !near(got, want) {
+	if got, want := s.ownReward(ratio, ratio, noise), -(loss(ratio) - loss(1+margin*noise)); !near(got, want) {
 		t.Errorf("three nodes %v, want %v", got, want)
 	}
 }

@@ -45,7 +45,7 @@ func product(c, a, b Matrix, from start, low float32, _ *Scratch) {
 	}
 }
 
-// layout is how the library is told of a view, one of whose steps is 1.
+// layout describes a view, one of whose steps is 1, in the library's terms.
 func layout(m Matrix) (order uint32, stride C.blasint) {
 	if m.ColStep == 1 {
 		return C.CblasNoTrans, C.blasint(max(m.RowStep, m.Cols)) // a row of a transposed column has step 1

@@ -1,8 +1,6 @@
 // Package data holds what package train can learn from: images of digits (embedded), tables of numbers, text, and
 // made-up samples of any number. All of them number their samples, so that an order of numbers is an order of the data.
-//
-//	digits, err := data.Digits()
-//	training, held := data.Split(digits, 5) // every fifth is held out
+// See the Example for their use.
 package data
 
 import (
@@ -19,12 +17,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrFormat is told of files that cannot be read as data.
+// ErrFormat marks files that cannot be read as data.
 var ErrFormat = badinput.New("data: cannot read")
 
 // Limits of what is read.
 const (
-	MaxFileBytes = 1 << 30
+	maxFileBytes = 1 << 30
 	maxClasses   = 1 << 20
 )
 
@@ -96,7 +94,7 @@ func CSV(r io.Reader, name string) (*Table, error) {
 
 // read reads the numbers as they are.
 func read(r io.Reader, name string) (*Table, error) {
-	limited := &io.LimitedReader{R: r, N: MaxFileBytes + 1}
+	limited := &io.LimitedReader{R: r, N: maxFileBytes + 1}
 	lines := csv.NewReader(limited)
 	lines.ReuseRecord = true
 	lines.TrimLeadingSpace = true
@@ -107,7 +105,7 @@ func read(r io.Reader, name string) (*Table, error) {
 			break
 		}
 		if limited.N <= 0 {
-			return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFormat, name, MaxFileBytes)
+			return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFormat, name, maxFileBytes)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrFormat, name, err)
@@ -136,7 +134,7 @@ func (t *Table) add(fields []string) error {
 	for i, field := range fields[:t.width] {
 		x, err := strconv.ParseFloat(field, 32)
 		if err != nil || math.IsNaN(x) || math.Abs(x) > 1e18 {
-			return fmt.Errorf("column %d: %.40q is no number up to 1e18", i+1, field)
+			return fmt.Errorf("column %d: %.40q is not a number up to 1e18", i+1, field)
 		}
 		t.x = append(t.x, float32(x))
 	}

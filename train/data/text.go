@@ -20,12 +20,12 @@ func NewText(r io.Reader, name string, length int) (*Text, error) {
 	if length < 1 {
 		return nil, fmt.Errorf("%w: %s: samples of %d characters; want at least 1", ErrFormat, name, length)
 	}
-	text, err := io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
+	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrFormat, name, err)
 	}
-	if len(text) > MaxFileBytes {
-		return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFormat, name, MaxFileBytes)
+	if len(text) > maxFileBytes {
+		return nil, fmt.Errorf("%w: %s: larger than %d bytes", ErrFormat, name, maxFileBytes)
 	}
 	if !utf8.Valid(text) {
 		return nil, fmt.Errorf("%w: %s: not UTF-8 text", ErrFormat, name)

@@ -1,9 +1,6 @@
 // Package task names what can be trained in a few words, so that a command line or a file can: data, network, sizes
 // of micro-batches, optimizer.
-//
-//	t := task.Task{Data: "digits", Model: task.Convnet, MicroBatches: []int{32, 16}, Seed: 1}.WithDefaults()
-//	w, err := t.Build() // network, data and a trainer's configuration
-//	trainer, err := train.New(w.Network, w.Training, w.Config)
+// See the Example.
 package task
 
 import (
@@ -27,7 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/train/data"
 )
 
-// ErrTask is told of tasks that are none.
+// ErrTask marks a task description that is not valid.
 var ErrTask = badinput.New("task")
 
 // Data that need no file; every other name is that of a file, .csv or text.
@@ -43,12 +40,12 @@ const (
 	Transformer = "transformer"
 )
 
-// Version of the file.
-const Version = 1
+// version of the file.
+const version = 1
 
 // Limits of a task.
 const (
-	MaxFileBytes = 1 << 20
+	maxFileBytes = 1 << 20
 	maxNodes     = 1024
 	maxSize      = 1 << 16
 	maxWeights   = 1 << 30
@@ -56,9 +53,6 @@ const (
 
 //go:embed task.schema.json
 var schema []byte
-
-// Schema is the JSON schema of the file.
-func Schema() []byte { return bytes.Clone(schema) }
 
 // Task is what is trained. Zero values of what may be left out are filled in by WithDefaults.
 type Task struct {
@@ -81,7 +75,7 @@ type Task struct {
 
 // WithDefaults fills in what was left out.
 func (t Task) WithDefaults() Task {
-	t.Version = Version
+	t.Version = version
 	set(&t.Data, Digits)
 	set(&t.Model, MLP)
 	if t.Model == MLP && t.text() {
@@ -118,8 +112,8 @@ func (t Task) Validate() error {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrTask}, args...)...))
 	}
-	if t.Version != Version {
-		bad("version %d; want %d", t.Version, Version)
+	if t.Version != version {
+		bad("version %d; want %d", t.Version, version)
 	}
 	models := []string{MLP, Convnet, Transformer}
 	switch {
@@ -164,8 +158,8 @@ func (t Task) config() train.Config {
 // heads of the transformer.
 const heads = 4
 
-// Work is a task made ready.
-type Work struct {
+// Setup is a task made ready.
+type Setup struct {
 	Task     Task // with the data's hash
 	Network  *train.Network
 	Training data.Set
@@ -174,7 +168,7 @@ type Work struct {
 }
 
 // Build reads the data and makes the network. Where DataHash is set, the data must still be those.
-func (t Task) Build() (*Work, error) {
+func (t Task) Build() (*Setup, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
 	}
@@ -190,7 +184,7 @@ func (t Task) Build() (*Work, error) {
 	if held.Len() == 0 {
 		return nil, fmt.Errorf("%w: %s has %d samples; want at least 10", ErrTask, t.Data, all.Len())
 	}
-	w := &Work{Task: t, Training: training, Held: held, Config: t.config()}
+	w := &Setup{Task: t, Training: training, Held: held, Config: t.config()}
 	if w.Network, err = t.network(all); err != nil {
 		return nil, err
 	}
@@ -246,12 +240,12 @@ func (t Task) network(s data.Set) (*train.Network, error) {
 // Read reads a task's file; errors wrap ErrTask.
 func Read(r io.Reader) (Task, error) {
 	var t Task
-	text, err := io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
+	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return t, err
 	}
-	if len(text) > MaxFileBytes {
-		return t, fmt.Errorf("%w: larger than %d bytes", ErrTask, MaxFileBytes)
+	if len(text) > maxFileBytes {
+		return t, fmt.Errorf("%w: larger than %d bytes", ErrTask, maxFileBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

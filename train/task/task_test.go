@@ -91,7 +91,7 @@ func TestFile(t *testing.T) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	var file, definition any
-	if err := errors.Join(json.Unmarshal(text, &file), json.Unmarshal(Schema(), &definition)); err != nil {
+	if err := errors.Join(json.Unmarshal(text, &file), json.Unmarshal(schema, &definition)); err != nil {
 		t.Fatal(err)
 	}
 	c := jsonschema.NewCompiler()

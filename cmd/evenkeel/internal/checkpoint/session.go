@@ -25,7 +25,7 @@ import (
 type savedRun struct {
 	*cli.App
 	command *trainCmd
-	work    *task.Work
+	work    *task.Setup
 	trainer *train.Trainer
 	files   []*checkpoint.File // one, or with --stripe one per node
 	saveTo  func(train.SaveConfig) error

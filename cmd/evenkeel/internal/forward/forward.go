@@ -47,7 +47,7 @@ type flags struct {
 }
 
 // header makes the run's header and its work.
-func (f *flags) header() (forward.Header, *task.Work, error) {
+func (f *flags) header() (forward.Header, *task.Setup, error) {
 	var h forward.Header
 	c := forward.Config{
 		Processors: f.Processors, Directions: f.Directions, Kind: forward.Kind(f.Kind), Key: f.Seed, Steps: f.Steps,

@@ -108,7 +108,7 @@ func (c *joinCmd) Run(a *cli.App) error {
 
 // catchUp makes the processor with the weights of the run's last mark: from those that were kept, where they are of use, or
 // from those that the run begins with. done is the number of steps that the snapshots stand for.
-func (c *joinCmd) catchUp(a *cli.App, h forward.Header, work *task.Work, run *wire.Run) (p *forward.Processor, done int, err error) {
+func (c *joinCmd) catchUp(a *cli.App, h forward.Header, work *task.Setup, run *wire.Run) (p *forward.Processor, done int, err error) {
 	var snapshots []forward.Snapshot
 	for i, b := range run.Snapshots {
 		m, err := forward.DecodeSnapshot(&h.Config, b)

@@ -76,7 +76,7 @@ func (c *replayCmd) Run(a *cli.App) error {
 }
 
 // replayed rebuilds weights from a log. A damaged end is told in the result.
-func replayed(path string) (*replayResult, *task.Work, *forward.Weights, error) {
+func replayed(path string) (*replayResult, *task.Setup, *forward.Weights, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, nil, cli.FileError(err)
@@ -105,7 +105,7 @@ func replayed(path string) (*replayResult, *task.Work, *forward.Weights, error) 
 }
 
 // exportWeights writes float32 tensors.
-func exportWeights(path string, work *task.Work, w *forward.Weights, step int) error {
+func exportWeights(path string, work *task.Setup, w *forward.Weights, step int) error {
 	v, err := w.Values(work.Network)
 	if err != nil {
 		return err

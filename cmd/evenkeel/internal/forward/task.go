@@ -11,7 +11,7 @@ import (
 
 // taskOf is what every processor must make for itself, in the header of logs and runs: the data and the network of a
 // task; how to train stands in the header itself.
-func taskOf(h forward.Header, dataFile string) (*task.Work, error) {
+func taskOf(h forward.Header, dataFile string) (*task.Setup, error) {
 	var t task.Task
 	if err := json.Unmarshal(h.Task, &t); err != nil {
 		return nil, badinput.Errorf("the header's task: %w", err)

@@ -50,7 +50,7 @@ func (c *trainCmd) Run(a *cli.App) error {
 // session is a run in this process.
 type session struct {
 	header  forward.Header
-	work    *task.Work
+	work    *task.Setup
 	weights *forward.Weights // of the first processor
 	log     *forward.LogWriter
 	file    *os.File

@@ -16,7 +16,7 @@ import (
 type monitor struct {
 	*cli.App
 	config *forward.Config
-	work   *task.Work
+	work   *task.Setup
 	first  int // steps done before this process
 	steps  int // done
 	loss   float64
@@ -30,7 +30,7 @@ type monitor struct {
 	at, right []float64 // accuracy on what was held out
 }
 
-func newMonitor(a *cli.App, config *forward.Config, work *task.Work, first int) *monitor {
+func newMonitor(a *cli.App, config *forward.Config, work *task.Setup, first int) *monitor {
 	w := &monitor{App: a, config: config, work: work, first: first, steps: first, begun: time.Now(), told: first * 10 / config.Steps}
 	w.tell, w.clear = a.Progress("training")
 	return w

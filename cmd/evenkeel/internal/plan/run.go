@@ -142,7 +142,7 @@ func (c *runCmd) flags() []string {
 type execution struct {
 	*cli.App
 	command *runCmd
-	work    *task.Work
+	work    *task.Setup
 	job     *execute.Job
 }
 
