@@ -1,12 +1,8 @@
 // Package bucket batches samples of unequal lengths so that every rank of a synchronous
 // data-parallel job finishes each step at the same time, with no step out of memory.
 //
-//	lengths, _ := bucket.ReadLengths(f, "lengths.txt", bucket.LengthsOptions{})
-//	table, _ := bucket.ReadTable(g, "table.csv")
-//	cost, _ := bucket.NewCost(table, 0)
-//	plan, _ := bucket.Make(lengths, cost, bucket.Config{Ranks: 8})
-//	schedule := plan.Schedule(lengths, seed, epoch)
-//	score := bucket.Judge(lengths, schedule, cost, plan.Speeds)
+// ReadLengths reads the lengths of a data set; a Cost says what a step takes: stepcost.New makes one of a table of measured
+// steps. Make plans, and the plan's Schedule cuts the epochs. Judge scores any schedule. See the Examples.
 //
 // The anchor search follows Huawei, training method for sequence models: each length gets
 // the batch size that was recorded with the longest duration up to an anchor duration T,

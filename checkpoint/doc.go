@@ -3,27 +3,13 @@
 // the program goes on computing; a checkpoint counts once it is complete and on the storage, and a reader verifies
 // every byte before it believes it.
 //
-// In the order of use:
+// In the order of use: Create makes the file once, Open opens it ever after, and Restore fills the arrays from the newest
+// verified checkpoint or returns ErrEmpty. Then, in every step, Begin starts a save, which is nil where the step is
+// skipped; for each layer, Ready waits until the save of the step before has read the array, and Write hands the updated
+// array over and returns at once; Commit completes the save in the background. The Example is such a loop.
 //
-//	arrays := []checkpoint.Array{checkpoint.Of("dense.weight", checkpoint.Parameter, weight, 784, 10), ...}
-//	f, err := checkpoint.Create("run.ckpt", arrays, checkpoint.Options{}) // once
-//	f, err := checkpoint.Open("run.ckpt", arrays, checkpoint.Options{})   // every other time
-//	state, report, err := f.Restore(arrays)                               // newest verified checkpoint, or ErrEmpty
-//
-//	for step := state.Step + 1; ; step++ {
-//		save, err := f.Begin(ctx, step) // nil where this step is skipped: all its methods do nothing
-//		for layer := last; layer >= 0; layer-- {
-//			gradient(layer)
-//			f.Ready(layer.Name)             // the save of the step before has read this array
-//			update(layer)
-//			err = save.Write(layer.Name, bytes) // returns at once; leave the array alone until Ready
-//		}
-//		err = save.Commit(checkpoint.State{Step: step, Random: r}) // returns at once
-//	}
-//	err = f.Close() // waits for what is under way
-//
-// Save.Wait waits until its checkpoint is on the storage; whoever needs a synchronous save calls it after Commit. A
-// save that fails in the background is told by the next Begin, or by Close.
+// Save.Wait waits until its checkpoint is on the storage; whoever needs a synchronous save calls it after Commit. The
+// error of a save that fails in the background is returned by the next Begin, or by Close.
 //
 // The method is that of Huawei Cloud's patent "model training method and apparatus" (a layer's parameters are saved
 // to persistent memory as soon as they are updated, into one of two storage spaces). Departures: the patent takes the

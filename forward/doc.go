@@ -1,14 +1,8 @@
 // Package forward trains networks by forward passes alone: no gradient, no activations kept, no optimizer state, and 16
 // bytes sent by a processor in a step.
 //
-//	c := &forward.Config{Processors: 8, Directions: 4, Kind: forward.Rademacher, Key: 1, Steps: 2000,
-//		Epsilon: 1e-3, LearningRate: 0.015, Schedule: "cosine", Examples: []int{32, 32, 32, 32}}
-//	memory := forward.NewMemory()
-//	for rank := range c.Processors {
-//		p := &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(net), Data: digits,
-//			Weights: forward.NewWeights(net, c.Key), Bus: memory.Reader()}
-//		go p.Run(ctx)
-//	}
+// A Config is what all processors of a run agree on; each Processor has a Model, the data, the weights to start from and a
+// Bus, and Run trains. The Example does so in one process.
 //
 // Processors work in pairs. Rank 2p computes the losses of two inputs under weights + epsilon z, rank 2p+1 those of the
 // same inputs under weights - epsilon z. z is made from a counter whenever it is needed and never stored. From all
@@ -16,8 +10,8 @@
 // moves along all directions by their slopes. Weights are whole numbers, so that taking back is exact and the order of moves
 // does not show: all processors hold the same bits, and so does who replays the Log.
 //
-// Frames reach all processors in one order (Bus): within a process by Memory, between processes by package wire. What a
-// step came to is a function of that order alone. A pair is atomic: if one half is missing, others propose to go on without
+// Frames reach all processors in one order (Bus): within a process by Memory, between processes by package wire. The
+// outcome of a step is a function of that order alone. A pair is atomic: if one half is missing, others propose to go on without
 // it, and the first proposal decides for all.
 //
 // The method is that of Biren's patent on distributed training for forward propagation of neural networks; the estimate is

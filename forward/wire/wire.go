@@ -2,10 +2,8 @@
 // existing cluster by its URL. A run is a JetStream stream, which keeps all frames in one order for everybody and gives
 // them again to a processor that comes back. Snapshots stand for the frames before them, which can be forgotten then.
 //
-//	server, err := wire.Serve(wire.ServerOptions{})              // on loopback, with a token of its own
-//	conn, err := wire.Connect(server.URL(), wire.Options{Token: server.Token()})
-//	err = wire.Create(ctx, conn, "run", header)                  // once
-//	run, err := wire.Join(ctx, conn, "run")                      // every processor
+// Serve starts an embedded server; Connect connects to it or to another; Create begins a run, once, and Join takes part in
+// it, in every processor. See the Example.
 package wire
 
 import (

@@ -1,0 +1,99 @@
+package forward_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/data"
+)
+
+// Eight processors in one process train a network on handwritten digits, and write the log from which anybody can make the
+// weights again.
+func Example() {
+	net, err := train.MLP(64, 16, 10)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	digits, err := data.Digits()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	training, held := data.Split(digits, 5)
+	c := &forward.Config{
+		Processors: 8, Directions: 4, Kind: forward.Rademacher, Key: 1, Steps: 600,
+		Epsilon: 1e-3, LearningRate: 0.03, Schedule: "cosine", Examples: []int{16, 16, 16, 16},
+	}
+	var log bytes.Buffer
+	writer, err := forward.NewLogWriter(&log, forward.Header{Config: *c, Initial: forward.NewWeights(net, c.Key).Hash()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	memory := forward.NewMemory()
+	processors, errs := make([]*forward.Processor, c.Processors), make([]error, c.Processors)
+	var all sync.WaitGroup
+	for rank := range processors {
+		p := &forward.Processor{
+			Config: c, Rank: rank, Model: forward.NewModel(net), Data: training,
+			Weights: forward.NewWeights(net, c.Key), Bus: memory.Reader(),
+		}
+		if rank == 0 {
+			p.Each = func(_ int, decided forward.Commit) error { return writer.Add(decided) }
+		}
+		processors[rank] = p
+		all.Go(func() { errs[rank] = p.Run(context.Background()) })
+	}
+	all.Wait()
+	if err := errors.Join(append(errs, writer.Flush())...); err != nil {
+		fmt.Println(err)
+		return
+	}
+	accuracy, _, err := forward.Evaluate(net, processors[0].Weights, held)
+	fmt.Println("more than half right:", accuracy > 0.5, err)
+	fmt.Println("sent by a processor in a step:", processors[0].Stats().Sent/int64(c.Steps), "bytes")
+
+	reader, err := forward.NewLogReader(&log)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	replayed := forward.NewWeights(net, c.Key)
+	steps, err := forward.Replay(reader, replayed)
+	fmt.Println(steps, "steps replayed to the same weights:", replayed.Hash() == processors[3].Weights.Hash(), err)
+	// Output:
+	// more than half right: true <nil>
+	// sent by a processor in a step: 16 bytes
+	// 600 steps replayed to the same weights: true <nil>
+}
+
+// Weights that were trained otherwise are taken over, rounded to fixed point.
+func ExampleFromValues() {
+	net, err := train.MLP(4, 3, 2)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	values, err := net.NewValues(nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	values.Params[0][0] = 0.25
+	w, err := forward.FromValues(net, values)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	first := make([]float32, 1)
+	w.Read(0, 0, first)
+	fmt.Println(w.Len(), "weights, the first", first[0])
+	// Output:
+	// 23 weights, the first 0.25
+}
