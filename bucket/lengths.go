@@ -65,61 +65,85 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	var out Lengths
-	var columns []int
-	read := int64(0)
-	for line := 1; ; line++ {
-		if line > 1 && o.plain(columns) {
-			limit := sizing
-			if len(out) >= sizing {
-				limit = MaxSamples
-			}
-			waiting, _ := b.Peek(b.Buffered())
-			more, used := plainLines(waiting, out, limit)
-			_, _ = b.Discard(used) // it waits in the buffer
-			read += int64(used)
-			line += len(more) - len(out)
-			out = more
+	t := &textReader{b: b, name: name, o: o}
+	for t.line = 1; ; t.line++ {
+		if t.line > 1 && o.plain(t.columns) {
+			t.plain()
 		}
-		text, err := b.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			return nil, input.Errorf("%s:%d: line longer than 1 MiB", name, line)
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%s:%d: %w", name, line, err)
-		}
-		last := err != nil
-		if read += int64(len(text)); len(out) == sizing && cap(out) < 2*sizing && o.Bytes > read {
-			out = slices.Grow(out, int(min(float64(o.Bytes-read)/float64(read)*sizing*1.01, MaxSamples)))
-		}
-		text = bytes.TrimSpace(text)
-		if line == 1 {
-			var header bool
-			if columns, header, err = o.columns(name, string(text)); err != nil {
-				return nil, input.Errorf("%s:1: %v", name, err)
-			}
-			if header {
-				text = nil
-			}
-		}
-		if len(text) > 0 {
-			v, err := o.length(text, columns)
-			if err != nil {
-				return nil, input.Errorf("%s:%d: %v", name, line, err)
-			}
-			if len(out) == MaxSamples {
-				return nil, input.Errorf("%s:%d: more than %d samples", name, line, uint32(MaxSamples))
-			}
-			out = append(out, v)
+		last, err := t.next()
+		if err != nil {
+			return nil, err
 		}
 		if last {
 			break
 		}
 	}
-	if len(out) == 0 {
+	if len(t.out) == 0 {
 		return nil, input.Errorf("%s: no lengths", name)
 	}
-	return out, nil
+	return t.out, nil
+}
+
+// textReader is where ReadLengths stands.
+type textReader struct {
+	b       *bufio.Reader
+	name    string
+	o       LengthsOptions
+	columns []int
+	out     Lengths
+	line    int   // from 1
+	read    int64 // bytes
+}
+
+// plain takes the usual lines that wait in the buffer, quickly.
+func (t *textReader) plain() {
+	limit := sizing
+	if len(t.out) >= sizing {
+		limit = MaxSamples
+	}
+	waiting, _ := t.b.Peek(t.b.Buffered())
+	more, used := plainLines(waiting, t.out, limit)
+	_, _ = t.b.Discard(used) // it waits in the buffer
+	t.read += int64(used)
+	t.line += len(more) - len(t.out)
+	t.out = more
+}
+
+// next takes one line; last says that it ends the file.
+func (t *textReader) next() (last bool, err error) {
+	text, err := t.b.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return false, input.Errorf("%s:%d: line longer than 1 MiB", t.name, t.line)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("%s:%d: %w", t.name, t.line, err)
+	}
+	last = err != nil
+	if t.read += int64(len(text)); len(t.out) == sizing && cap(t.out) < 2*sizing && t.o.Bytes > t.read {
+		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-t.read)/float64(t.read)*sizing*1.01, MaxSamples)))
+	}
+	text = bytes.TrimSpace(text)
+	if t.line == 1 {
+		var header bool
+		if t.columns, header, err = t.o.columns(t.name, string(text)); err != nil {
+			return false, input.Errorf("%s:1: %v", t.name, err)
+		}
+		if header {
+			return last, nil
+		}
+	}
+	if len(text) == 0 {
+		return last, nil
+	}
+	v, err := t.o.length(text, t.columns)
+	if err != nil {
+		return false, input.Errorf("%s:%d: %v", t.name, t.line, err)
+	}
+	if len(t.out) == MaxSamples {
+		return false, input.Errorf("%s:%d: more than %d samples", t.name, t.line, uint32(MaxSamples))
+	}
+	t.out = append(t.out, v)
+	return last, nil
 }
 
 // columns finds the wanted columns in the first line, and whether that is a header: it has

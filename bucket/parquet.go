@@ -45,40 +45,56 @@ func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions
 	}
 	var parts []Lengths
 	for _, w := range wanted {
-		c := f.Root().Column(strings.TrimSpace(w))
-		if n, err := strconv.Atoi(w); c == nil && err == nil && n >= 1 && n <= len(all) {
-			c = all[n-1]
-		}
-		if c == nil || !c.Leaf() || c.Repeated() {
-			return nil, input.Errorf("%s: no column %q of numbers; there are: %s", name, w, strings.Join(names, ","))
-		}
-		l, err := o.parquetColumn(c)
+		part, err := o.namedColumn(f, names, w)
 		if err != nil {
-			return nil, input.Errorf("%s: column %s, %v", name, c.Name(), err)
+			return nil, input.Errorf("%s: %v", name, err)
 		}
-		parts = append(parts, l)
+		parts = append(parts, part)
 	}
-	out = parts[0]
-	if len(out) == 0 {
+	if len(parts[0]) == 0 {
 		return nil, input.Errorf("%s: no lengths", name)
 	}
-	if len(parts) == 1 {
-		return out, nil
-	}
-	for i := range out {
-		if i >= len(parts[1]) {
-			return nil, input.Errorf("%s: the columns differ in length", name)
+	if len(parts) == 2 {
+		if err := o.pair(parts[0], parts[1]); err != nil {
+			return nil, input.Errorf("%s: %v", name, err)
 		}
-		v := out[i] + parts[1][i]
+	}
+	return parts[0], nil
+}
+
+// namedColumn reads a column by its name, or its number from 1.
+func (o LengthsOptions) namedColumn(f *parquet.File, names []string, wanted string) (Lengths, error) {
+	c := f.Root().Column(strings.TrimSpace(wanted))
+	if n, err := strconv.Atoi(wanted); c == nil && err == nil && n >= 1 && n <= len(names) {
+		c = f.Root().Columns()[n-1]
+	}
+	if c == nil || !c.Leaf() || c.Repeated() {
+		return nil, fmt.Errorf("no column %q of numbers; there are: %s", wanted, strings.Join(names, ","))
+	}
+	l, err := o.parquetColumn(c)
+	if err != nil {
+		return nil, fmt.Errorf("column %s, %w", c.Name(), err)
+	}
+	return l, nil
+}
+
+// pair makes lengths of sources and targets, in the place of the sources.
+func (o LengthsOptions) pair(sources, targets Lengths) error {
+	if len(targets) < len(sources) {
+		return errors.New("the columns differ in length")
+	}
+	for i, v := range targets[:len(sources)] {
 		if o.Pair == "max" {
-			v = max(out[i], parts[1][i])
+			v = max(sources[i], v)
+		} else {
+			v += sources[i]
 		}
 		if v > MaxLength {
-			return nil, input.Errorf("%s: row %d: length %d is above %d", name, i+1, v, MaxLength)
+			return fmt.Errorf("row %d: length %d is above %d", i+1, v, MaxLength)
 		}
-		out[i] = v
+		sources[i] = v
 	}
-	return out, nil
+	return nil
 }
 
 // openParquet looks at the footer first: the library reserves what it claims.

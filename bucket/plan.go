@@ -127,25 +127,10 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 	return &keep, nil
 }
 
+// fill sets defaults and refuses what cannot be.
 func (f *Config) fill() error {
-	if f.Ranks == 0 && len(f.Speeds) > 0 {
-		f.Ranks = len(f.Speeds)
-	}
-	if f.Ranks < 1 || f.Ranks > 65536 {
-		return input.Errorf("ranks %d: must be 1 to 65536", f.Ranks)
-	}
-	if f.Speeds == nil {
-		for range f.Ranks {
-			f.Speeds = append(f.Speeds, 1)
-		}
-	}
-	if len(f.Speeds) != f.Ranks {
-		return input.Errorf("speeds: %d of them for %d ranks", len(f.Speeds), f.Ranks)
-	}
-	for i, v := range f.Speeds {
-		if !(v > 0) || math.IsInf(v, 0) {
-			return input.Errorf("speeds: rank %d has %v; must be above 0", i, v)
-		}
+	if err := f.fillSpeeds(); err != nil {
+		return err
 	}
 	for _, c := range []struct {
 		name    string
@@ -163,6 +148,31 @@ func (f *Config) fill() error {
 			return input.Errorf("%s %q: must be one of %v", c.name, *c.value, c.allowed)
 		}
 	}
+	return f.checkBoundaries()
+}
+
+func (f *Config) fillSpeeds() error {
+	if f.Ranks == 0 && len(f.Speeds) > 0 {
+		f.Ranks = len(f.Speeds)
+	}
+	if f.Ranks < 1 || f.Ranks > 65536 {
+		return input.Errorf("ranks %d: must be 1 to 65536", f.Ranks)
+	}
+	if f.Speeds == nil {
+		f.Speeds = slices.Repeat([]float64{1}, f.Ranks)
+	}
+	if len(f.Speeds) != f.Ranks {
+		return input.Errorf("speeds: %d of them for %d ranks", len(f.Speeds), f.Ranks)
+	}
+	for i, v := range f.Speeds {
+		if !(v > 0) || math.IsInf(v, 0) {
+			return input.Errorf("speeds: rank %d has %v; must be above 0", i, v)
+		}
+	}
+	return nil
+}
+
+func (f *Config) checkBoundaries() error {
 	if f.Buckets != 0 && (f.Buckets < 2 || f.Buckets > 4096) {
 		return input.Errorf("buckets %d: must be 2 to 4096", f.Buckets)
 	}
@@ -188,8 +198,12 @@ func (p *Plan) measure(overlong string) error {
 			n += int(c)
 		}
 		if overlong == Refuse || fits == 0 {
+			samples, verb := fmt.Sprint(n, " samples"), "fit"
+			if n == 1 {
+				samples, verb = "1 sample", "fits"
+			}
 			return input.Errorf("%s longer than %d %s into no batch (the longest is %d): the table has no such trial that ran; profile longer lengths, or skip or truncate such samples",
-				map[bool]string{true: "1 sample", false: fmt.Sprint(n, " samples")}[n == 1], fits, map[bool]string{true: "fits", false: "fit"}[n == 1], longest)
+				samples, fits, verb, longest)
 		}
 		p.limit = fits
 		if overlong == Skip {

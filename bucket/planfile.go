@@ -86,11 +86,11 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 // check holds a plan to what Schedule needs.
 func (p *Plan) check() error {
 	f := Config{Ranks: p.Ranks, Speeds: p.Speeds, Mode: p.Mode, Rule: p.Rule, Overlong: p.Overlong}
+	if err := p.checkBuckets(); err != nil {
+		return err
+	}
 	for _, b := range p.Buckets {
 		f.Boundaries = append(f.Boundaries, b.Upper)
-		if b.Batch < 1 || b.Batch > MaxLength || b.Samples < 0 || !(b.Seconds > 0) || math.IsInf(b.Seconds, 0) {
-			return fmt.Errorf("buckets: upper %d: batch %d, samples %d, seconds %v", b.Upper, b.Batch, b.Samples, b.Seconds)
-		}
 	}
 	if len(f.Boundaries) == 1 {
 		f.Boundaries = nil // all samples of one length
@@ -98,9 +98,31 @@ func (p *Plan) check() error {
 	if err := f.fill(); err != nil {
 		return err
 	}
-	if p.Steps < 0 || p.Steps > p.Samples || p.EvenSteps < 0 || p.EvenSteps > p.Samples || p.SlowestBatches < 1 || p.SlowestBatches > 64 || len(p.Buckets) == 0 || p.Mode == Auto || p.Mode == "" || p.Limit < 1 || p.Limit > MaxLength {
+	if err := p.checkNumbers(); err != nil {
+		return err
+	}
+	return p.checkTable()
+}
+
+func (p *Plan) checkBuckets() error {
+	for _, b := range p.Buckets {
+		if b.Batch < 1 || b.Batch > MaxLength || b.Samples < 0 || !(b.Seconds > 0) || math.IsInf(b.Seconds, 0) {
+			return fmt.Errorf("buckets: upper %d: batch %d, samples %d, seconds %v", b.Upper, b.Batch, b.Samples, b.Seconds)
+		}
+	}
+	return nil
+}
+
+func (p *Plan) checkNumbers() error {
+	within := func(x, low, high int) bool { return x >= low && x <= high }
+	if !within(p.Steps, 0, p.Samples) || !within(p.EvenSteps, 0, p.Samples) || !within(p.SlowestBatches, 1, 64) || !within(p.Limit, 1, MaxLength) ||
+		len(p.Buckets) == 0 || p.Mode == Auto || p.Mode == "" {
 		return errors.New("buckets, mode, limit, steps, even_steps or slowest_batches: missing or out of range")
 	}
+	return nil
+}
+
+func (p *Plan) checkTable() error {
 	for i, t := range p.Table {
 		if t.Length < 1 || t.Length > MaxLength || t.Batch < 1 || t.Batch > MaxLength || !t.OutOfMemory && !(t.Seconds > 0 && t.Seconds < 1e9) ||
 			i > 0 && (t.Length < p.Table[i-1].Length || t.Length == p.Table[i-1].Length && t.Batch <= p.Table[i-1].Batch) {

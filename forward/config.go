@@ -63,6 +63,15 @@ func (c *Config) Validate() error {
 	if c.Schedule != "constant" && c.Schedule != "linear" && c.Schedule != "cosine" {
 		bad("schedule is %q; constant, linear or cosine", c.Schedule)
 	}
+	c.checkStep(pairs, bad)
+	if len(errs) > 0 {
+		return fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
+	}
+	return nil
+}
+
+// checkStep checks what goes into a step and what becomes of its losses.
+func (c *Config) checkStep(pairs int, bad func(format string, args ...any)) {
 	if len(c.Examples) != pairs {
 		bad("examples holds %d numbers for %d pairs", len(c.Examples), pairs)
 	}
@@ -78,10 +87,6 @@ func (c *Config) Validate() error {
 	if !(c.Clip >= 0) || math.IsInf(c.Clip, 0) {
 		bad("clip is %v; 0 or more", c.Clip)
 	}
-	if len(errs) > 0 {
-		return fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
-	}
-	return nil
 }
 
 // direction is the one that a pair tries.

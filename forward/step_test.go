@@ -282,6 +282,11 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	end := func(pairs uint64) { last, step = pairs, step+1 }
 
 	begin()
+	if pairs, done := send(step, 3, 0, 1, 4, 5, 2); !done || pairs != 0b111 {
+		t.Fatalf("pairs %b, %v; want all", pairs, done)
+	}
+	end(0b111)
+	begin()
 	if _, done := send(step, 0, 1, 4, 5, 2); done {
 		t.Fatal("decided without rank 3")
 	}
