@@ -1,0 +1,299 @@
+package costmodel
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"github.com/evenkeel/evenkeel/planner/search"
+)
+
+// each calls f for every way to choose n numbers below m.
+func each(n, m int, f func([]int)) {
+	all := make([]int, n)
+	for {
+		f(all)
+		i := 0
+		for ; i < n; i++ {
+			if all[i]++; all[i] < m {
+				break
+			}
+			all[i] = 0
+		}
+		if i == n {
+			return
+		}
+	}
+}
+
+// priced is the cost of a stage under a condition, and whether it fits memory.
+func priced(t *testing.T, c *Condition, shape, from, to, behind int, choice func(i int) Strategy) (p search.Point, fits bool) {
+	t.Helper()
+	f := &c.configurations[shape]
+	s := Stage{From: from, To: to, Groups: f.groups}
+	for i := range to - from {
+		s.Strategies = append(s.Strategies, choice(i))
+	}
+	cost, _, err := c.stage(&s, behind)
+	if err != nil {
+		return p, false
+	}
+	for _, u := range cost.Memory {
+		if u.Peak() > u.Limit {
+			return p, false
+		}
+	}
+	return search.Point{Step: cost.Step(), PerIteration: cost.Sync + cost.Update}, true
+}
+
+func better(a, b search.Point) bool {
+	const slack = 1e-9
+	return a.Step <= b.Step*(1+slack) && a.PerIteration <= b.PerIteration*(1+slack)
+}
+
+// The points of a stage are the Pareto front of all choices of strategies.
+func TestStagePoints(t *testing.T) {
+	fronts, points := 0, 0
+	for _, memory := range []string{"9000000B", "3000000B"} {
+		m := handModelOn(t, handTopology(t, memory), Options{GlobalBatches: []int{8}, MicroBatches: []int{2}, States: States{2, 3, 12}})
+		for _, c := range m.Conditions() {
+			for shape, f := range c.configurations {
+				for from := range 3 {
+					for to := from + 1; to <= 3; to++ {
+						for behind := 1; behind <= 3; behind++ {
+							var all []search.Point
+							each(to-from, len(f.strategies), func(k []int) {
+								if p, ok := priced(t, c, shape, from, to, behind, func(i int) Strategy { return f.strategies[k[i]] }); ok {
+									all = append(all, p)
+								}
+							})
+							got := c.Stage(from, to, shape, behind)
+							at := fmt.Sprintf("memory %s, batch %d, layers %d to %d on %v, %d from the end", memory, c.MicroBatch, from, to-1, c.shapes[shape], behind)
+							for _, p := range all {
+								if !slices.ContainsFunc(got, func(q search.Point) bool { return better(q, p) }) {
+									t.Fatalf("%s: no point of %v is as good as %v", at, got, p)
+								}
+							}
+							for _, q := range got {
+								if !slices.ContainsFunc(all, func(p search.Point) bool { return better(p, q) }) {
+									t.Fatalf("%s: %v cannot be", at, q)
+								}
+							}
+							fronts++
+							points += len(got)
+						}
+					}
+				}
+			}
+		}
+	}
+	if fronts < 500 || points < fronts {
+		t.Errorf("%d fronts of %d points", fronts, points)
+	}
+}
+
+// longModel has 4 + 5 layers of two kinds, the first of which is a kind of its own as nothing comes before it.
+func longModel(t *testing.T, memory string, o Options) *Model {
+	t.Helper()
+	p := &layerprofile.Profile{Model: "long"}
+	for i := range 9 {
+		hand := handProfile().Layers[2*(i/4)/(1+i/8)]
+		hand.Name, hand.Output = fmt.Sprint(i), 40e3
+		p.Layers = append(p.Layers, hand)
+	}
+	if err := p.Finish("long"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(p, handTopology(t, memory), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Points of packed stages can be had, and points of relaxed stages are at or below every choice of strategies.
+func TestPackedPoints(t *testing.T) {
+	choices, packed, best := 0, 0, 0
+	for _, memory := range []string{"60000000B", "16000000B"} {
+		m := longModel(t, memory, Options{GlobalBatches: []int{8}, MicroBatches: []int{1, 2}, Replicas: []int{2}, Shardings: []Sharding{Replicated, Full}, States: States{2, 3, 12}})
+		if m.kinds != 3 {
+			t.Fatalf("%d kinds of layers", m.kinds)
+		}
+		for _, c := range m.Conditions() {
+			r := c.Relaxed().(*Condition)
+			for shape := range c.configurations {
+				for _, part := range [][2]int{{0, 5}, {2, 7}, {3, 6}, {6, 9}} {
+					for _, behind := range []int{1, 3} {
+						n, b := testPacked(t, c, r, shape, part[0], part[1], behind)
+						choices += n
+						if got := c.Stage(part[0], part[1], shape, behind); n > 0 && len(got) > 0 {
+							packed++
+							if b {
+								best++
+							}
+						}
+					}
+				}
+			}
+			if c.Exact() || !r.Exact() {
+				t.Error("packed stages are exact, or relaxed ones are not")
+			}
+		}
+	}
+	// The knapsack's greedy choice is nearly always the best, and may not be.
+	if choices < 1e4 || packed < 50 || best < packed*8/10 {
+		t.Errorf("%d choices, %d stages packed, %d of them as good as can be", choices, packed, best)
+	}
+}
+
+// testPacked tries all numbers of layers of each kind under each strategy, of one tensor degree.
+func testPacked(t *testing.T, c, r *Condition, shape, from, to, behind int) (choices int, best bool) {
+	t.Helper()
+	f := &c.configurations[shape]
+	got, below := c.Stage(from, to, shape, behind), r.Stage(from, to, shape, behind)
+	at := fmt.Sprintf("layers %d to %d on %v, batch %d, %d from the end", from, to-1, c.shapes[shape], c.MicroBatch, behind)
+	m := float64(c.microBatches())
+	least := math.Inf(1)
+	// Layers of a kind are alike: they take strategies of rising number.
+	var all []search.Point
+	var place func(i int, chosen []int)
+	place = func(i int, chosen []int) {
+		if i == to-from {
+			if p, ok := priced(t, c, shape, from, to, behind, func(i int) Strategy { return f.strategies[chosen[i]] }); ok {
+				all = append(all, p)
+			}
+			return
+		}
+		first := 0
+		if i > 0 && c.kindOf[from+i] == c.kindOf[from+i-1] {
+			first = chosen[i-1]
+		}
+		for y := first; y < len(f.strategies); y++ {
+			if i == 0 || f.strategies[y].Tensor == f.strategies[chosen[0]].Tensor {
+				place(i+1, append(chosen[:i:i], y))
+			}
+		}
+	}
+	place(0, nil)
+	for _, p := range all {
+		least = min(least, m*p.Step+p.PerIteration)
+		if !slices.ContainsFunc(below, func(q search.Point) bool { return better(q, p) }) {
+			t.Fatalf("%s: %v is below the relaxed points %v", at, p, below)
+		}
+	}
+	reached := math.Inf(1)
+	for _, q := range got {
+		reached = min(reached, m*q.Step+q.PerIteration)
+		if !slices.ContainsFunc(all, func(p search.Point) bool { return better(p, q) }) {
+			t.Fatalf("%s: %v cannot be", at, q)
+		}
+	}
+	if reached < least*(1-1e-9) {
+		t.Fatalf("%s: %v for %v at least", at, reached, least)
+	}
+	if reached > 1.25*least {
+		t.Fatalf("%s: packed for %v where %v will do", at, reached, least)
+	}
+	return len(all), reached <= least*(1+1e-9)
+}
+
+// What the search counts for a plan of packed stages is what its stages cost, and fits; no plan is below the bound.
+func TestPackedPlans(t *testing.T) {
+	for _, memory := range []string{"60000000B", "20000000B", "12000000B"} {
+		m := longModel(t, memory, Options{GlobalBatches: []int{8}, States: States{2, 3, 12}})
+		r, conditions, err := find(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Bound > r.Best[0].Total || r.Bound < 0.5*r.Best[0].Total {
+			t.Errorf("memory %s: bound %v of %v", memory, r.Bound, r.Best[0].Total)
+		}
+		for _, k := range r.Best {
+			c := conditions[k.Condition]
+			stages, unused := c.Stages(k)
+			cost := priceOf(t, m, c.GlobalBatch, c.MicroBatch, stages...)
+			// Less where all layers of a stage have another tensor degree than its group: it sends by what they have.
+			if total := cost.Seconds / float64(c.GlobalBatch); total > k.Total*(1+1e-9) || total < 0.95*k.Total {
+				t.Errorf("memory %s: %v costs %v, the search says %v", memory, stages, total, k.Total)
+			}
+			if !(&brute{Condition: c}).fitsMemory(cost) {
+				t.Errorf("memory %s: %+v does not fit", memory, stages)
+			}
+			left := c.Pool()
+			for _, s := range stages {
+				for _, g := range s.Groups {
+					left[g.Class] -= g.Devices()
+				}
+			}
+			if !slices.Equal(left, unused) {
+				t.Errorf("%v devices are unused, said to be %v", left, unused)
+			}
+		}
+	}
+}
+
+// By hand. Three layers go from an eighth of the memory and 10 s to three eighths and 4 s, two from 3/32 and 5 s to 4/32
+// and 4.5 s. All small, 9/16 are taken. The first kind saves 24 s for a memory, the second 16.
+func TestFill(t *testing.T) {
+	p := packer{items: []item{
+		{kind: 0, count: 3, hull: []option{{0, 10, 0.125}, {1, 4, 0.375}}},
+		{kind: 1, count: 2, hull: []option{{2, 5, 0.09375}, {3, 4.5, 0.125}}},
+	}}
+	// A layer of the first kind fits into the 7/16 that are left, then both of the second: 40 - 6 - 1.
+	cost, choice, ok := p.fill(false)
+	same(t, "packed", cost, 33)
+	if want := (packed{{0, 0, 2}, {0, 1, 1}, {1, 3, 2}}); !ok || !slices.Equal(choice, want) {
+		t.Errorf("%v, want %v", choice, want)
+	}
+	// Relaxed, 1.75 layers.
+	cost, _, ok = p.fill(true)
+	same(t, "relaxed", cost, 40-1.75*6)
+	p.items[0].count = 8
+	if _, _, ok := p.fill(false); ok {
+		t.Error("8/8 and more of the memory fit")
+	}
+	p.items[0].hull = nil
+	if _, _, ok := p.fill(true); ok {
+		t.Error("a kind without strategies fits")
+	}
+	p.items = p.items[1:]
+	cost, choice, _ = p.fill(false) // room for all
+	same(t, "all", cost, 9)
+	if !slices.Equal(choice, packed{{1, 3, 2}}) {
+		t.Errorf("%v", choice)
+	}
+	cost, _, _ = p.fill(true)
+	same(t, "all, relaxed", cost, 9)
+}
+
+func TestConvex(t *testing.T) {
+	// (2, 9) lies above the line from (1, 10) to (3, 4), (5, 5) needs more than (4, 3.5) and saves nothing.
+	got := convex([]option{{0, 5, 5}, {1, 9, 2}, {2, 10, 1}, {3, 3.5, 4}, {4, 4, 3}, {5, 12, 2}, {6, 4, 3}, {7, 11, 1}})
+	if want := []option{{2, 10, 1}, {4, 4, 3}, {3, 3.5, 4}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	// Of three in a line the middle one is not needed.
+	if got := convex([]option{{0, 4, 1}, {1, 3, 2}, {2, 2, 3}}); !slices.Equal(got, []option{{0, 4, 1}, {2, 2, 3}}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// With memory to spare all layers together take at least what each takes at least: 16 k device-seconds of a micro-batch
+// of 4 samples, on a, or as much of b at 16/44 of its speed; see TestCondition. With a quarter of that memory, some of
+// them have to shard or to recompute.
+func TestLeast(t *testing.T) {
+	c := handCondition(t, 2, 2)
+	same(t, "least", c.Least([]float64{1, 16.0 / 44}), 16*6)
+	same(t, "least, twice as fast", c.Least([]float64{2, 32.0 / 44}), 32*6)
+	// Every layer, fully sharded over two replicas, holds 8.5 bytes of a parameter on each of two devices, so 17 x 700 kB
+	// in all, besides 40 and 80 kB of inputs of each of 4 samples. Recomputed. 12 devices with 1000 kB hold them.
+	m := handModelOn(t, handTopology(t, "1200000B"), Options{GlobalBatches: []int{16}, Replicas: []int{2}, MicroBatches: []int{2}, Overlap: noOverlap})
+	tight := m.Conditions()[0].Least([]float64{1, 16.0 / 44})
+	m = handModelOn(t, handTopology(t, "1010000B"), Options{GlobalBatches: []int{16}, Replicas: []int{2}, MicroBatches: []int{2}, Overlap: noOverlap})
+	all := m.Conditions()
+	if !(tight > 16*6+1e-9) || math.IsInf(tight, 1) || len(all) > 0 && !(all[0].Least([]float64{1, 16.0 / 44}) > tight) {
+		t.Errorf("%v with little memory, %v with less; 96 with much", tight, all[0].Least([]float64{1, 16.0 / 44}))
+	}
+}
