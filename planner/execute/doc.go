@@ -2,19 +2,9 @@
 // micro-batches by the 1F1B schedule. It shows that plans run, and how long an iteration takes beside what was
 // predicted; large jobs run on other trainers.
 //
-//	job, err := execute.NewJob(plan, network)
-//	err = execute.MakeKeys("keys", len(plan.Stages), time.Now(), 30*24*time.Hour)
-//
-//	// The first stage is the server: it owns the data, gives the orders and reports.
-//	keys, err := execute.LoadKeys("keys", 0, time.Now())
-//	listener, err := net.Listen("tcp", "127.0.0.1:0")
-//	server := &execute.Server{Job: job, Training: training, Data: data, Keys: keys, Listener: listener}
-//	result, err := server.Run(ctx)
-//
-//	// Every other stage is a client, here or on another machine.
-//	keys, err := execute.LoadKeys("keys", 1, time.Now())
-//	client := &execute.Client{Job: job, Stage: 1, Keys: keys, Server: address, Listener: listener}
-//	measured, err := client.Run(ctx)
+// NewJob checks a plan against a network, MakeKeys makes the certificates of its stages. The first stage is a Server, which
+// owns the data, gives the orders and reports; every other stage is a Client, in this process or on another machine. See
+// the Example.
 //
 // A plan's layers are the network's Units. Replicas of a stage are goroutines of its process over one copy of the
 // weights, each with its samples of every micro-batch. Losses are those of unpartitioned training but for the order in

@@ -1,11 +1,8 @@
-// Package export hands plans to trainers, in forms that they read.
+// Package export writes plans in the formats of trainers: Save to a file, Write to any writer. See the Examples.
 //
-//	warnings, err := export.Save("plan.args", "megatron", plan, export.Options{})   // or Write, to any writer
-//	for _, f := range export.Formats() { ... }                                      // megatron, deepspeed, torch
-//
-// A trainer may not be able to do what a plan says: all stages of Megatron-LM have one tensor-parallel degree, for
-// example. Then Write refuses, with an error that wraps [ErrUnsupported] and names everything in the way. What a trainer
-// does but its file cannot say, and what it does a little differently, comes back as warnings.
+// A trainer may not support what a plan asks for: all stages of Megatron-LM have one tensor-parallel degree, for example.
+// Then Write returns an error that wraps [ErrUnsupported] and names every obstacle. What a trainer does but its file cannot
+// express, and what it does a little differently, is returned as warnings.
 //
 // All forms number ranks alike: stage by stage, in a stage replica by replica in the order of its groups, in a replica
 // device by device. docs/guides/plan-export.md shows what to do with each form.

@@ -1,6 +1,5 @@
-// Package measure times a network of package train on this machine, layer by layer, as a profile to plan with.
-//
-//	p, err := measure.Network(ctx, network, measure.Options{Device: "cpu", MicroBatches: []int{1, 2, 4, 8}}, nil)
+// Package measure times a network of package train on this machine, layer by layer, as a profile to plan with. See the
+// Example.
 package measure
 
 import (

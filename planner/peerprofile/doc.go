@@ -1,9 +1,4 @@
-// Package peerprofile reads the layer profiles of other planners as profiles of ours.
-//
-//	p, err := peerprofile.Sailor("profiles/OPT-350", "llm_info.json", "OPT-350")
-//	p, err := peerprofile.Metis("profile_data", peerprofile.MetisSizes{Output: 4 << 20})
-//	p, err := peerprofile.Piper("bert32.json", "a100")
-//	p, err := peerprofile.Galvatron("computation.json", "memory.json", peerprofile.GalvatronSizes{Device: "a100", Layers: 32})
+// Package peerprofile reads the layer profiles of other planners: Sailor, Metis, Piper and Galvatron. See the Example.
 package peerprofile
 
 import (

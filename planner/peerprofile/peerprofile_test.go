@@ -75,7 +75,7 @@ func TestPiper(t *testing.T) {
 	}
 	// a, b, c; a gives to b and c, so its 100 bytes pass the second boundary too.
 	if p.Layers[0].Name != "a1" || p.Layers[1].Name != "b2" || p.Layers[0].Output != 100 || p.Layers[1].Output != 107 || p.Layers[2].Output != 0 ||
-		p.Layers[0].Parameters != 1 || p.Layers[0].Runs[1].Forward != 16 {
+		p.Layers[0].Parameters != 1 || p.Layers[0].Runs[1].Forward != 16 || p.Layers[0].Runs[0].Activation != 5 || p.Layers[0].Runs[1].Activation != 5 {
 		t.Fatalf("%+v", p)
 	}
 }
@@ -88,7 +88,7 @@ func TestGalvatron(t *testing.T) {
 	}
 	block, ends := p.Layers[0], p.Layers[3]
 	if len(p.Layers) != 4 || block.Runs[0].Forward != 3e-3 || block.Runs[1].Forward != 6e-3 || block.Parameters != 16<<20/16 || block.Runs[0].Activation != 4<<20 ||
-		math.Abs(ends.Runs[0].Forward-4e-3) > 1e-12 || ends.Parameters != 24<<20/16 {
+		math.Abs(ends.Runs[0].Forward-4e-3) > 1e-12 || ends.Parameters != 24<<20/16 || block.Runs[1].Activation != 4<<20 || ends.Runs[0].Activation != 1<<20 {
 		t.Fatalf("%+v", p)
 	}
 }

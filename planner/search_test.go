@@ -1,0 +1,50 @@
+package planner
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+)
+
+// By hand: 12 s for 10 samples are 1.2 s each, a fifth above the bound.
+func TestGap(t *testing.T) {
+	r := &Result{Plan: &Plan{GlobalBatch: 10, Predicted: &Prediction{Seconds: 12}}, Bound: 1}
+	if got := r.Gap(); math.Abs(got-0.2) > 1e-12 {
+		t.Errorf("gap %v", got)
+	}
+	r.Bound = 1.3
+	if got := r.Gap(); got != 0 {
+		t.Errorf("gap %v below the bound", got)
+	}
+}
+
+// Of 2 samples, in micro-batches of 1, two devices of which the second waits for the first: by hand.
+func TestIdle(t *testing.T) {
+	p := &Plan{GlobalBatch: 2, MicroBatch: 1, Stages: []Stage{{Groups: []Group{{Devices: Devices{Count: 2}}}}, {Groups: []Group{{Devices: Devices{Count: 1}}}}}}
+	r := &Prediction{Simulated: 10, Stages: []StageCost{{Forward: 1, Backward: 2, Sync: 1}, {Forward: 1, Backward: 1, Update: 1}}}
+	setIdle(p, r)
+	// Busy: 2 devices for 2 x 3 + 1 s, one for 2 x 2 + 1; of 3 x 10 s.
+	if want := 1 - (14.0+5)/30; math.Abs(r.Idle-want) > 1e-12 {
+		t.Errorf("idle %v, want %v", r.Idle, want)
+	}
+}
+
+func TestNoPlan(t *testing.T) {
+	profile, topology, err := Example()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, o := range map[string]Options{
+		"replicas [7] times micro-batch (any) must divide the global batch [64]": {GlobalBatches: []int{64}, Replicas: []int{7}},
+		"memory is too small; with ": {GlobalBatches: []int{64}, Replicas: []int{1}, MostStages: 1, Shardings: []Sharding{Replicated}, Memory: 0.03},
+	} {
+		job, err := NewJob(profile, topology, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := job.Search(t.Context(), SearchOptions{}); !errors.Is(err, ErrInfeasible) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
