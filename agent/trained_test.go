@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 func policyBytes(t *testing.T, trained *Trained) []byte {
@@ -151,7 +152,7 @@ func TestLoadRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Load(path)
-		if !errors.Is(err, ErrPolicy) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.text) {
+		if !errors.Is(err, ErrPolicy) || !badinput.Is(err) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v; want ErrPolicy, the path and %q", name, err, c.text)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // small is a training run of a few seconds.
@@ -104,7 +105,7 @@ func TestCheckpointRefusesDamage(t *testing.T) {
 		if err := os.WriteFile(path, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadCheckpoint(profile.Embedded(), path); !errors.Is(err, ErrCheckpoint) {
+		if _, err := LoadCheckpoint(profile.Embedded(), path); !errors.Is(err, ErrCheckpoint) || !badinput.Is(err) {
 			t.Errorf("%s: %v, want ErrCheckpoint", name, err)
 		}
 	}

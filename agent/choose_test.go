@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// The network overrules the model from an advantage that grows with the node's noise.
+func TestAdvantageGrowsWithNoise(t *testing.T) {
+	c := agenttest.Lines(t, 60, 0.1, 0.1)
+	trained := untrained(t, 4)
+	trained.Record.Advantage = 0.1
+	a := trained.NewAgent(c, agenttest.Speed)
+	sizes, rng := make([]int, 2), rand.New(rand.NewPCG(1, 1))
+	var report *cluster.Report
+	for range 40 {
+		if err := a.Decide(report, nil, &cluster.Plan{Sizes: sizes}); err != nil {
+			t.Fatal(err)
+		}
+		quiet, noisy := 0.5+0.1*float64(sizes[0]), (0.5+0.1*float64(sizes[1]))*math.Exp(0.3*rng.NormFloat64())
+		report = agenttest.Measured(sizes, quiet, noisy)
+	}
+	noise := a.tracker.Noise(1)
+	if a.tracker.Noise(0) != 1 || noise < 2 {
+		t.Fatalf("noise %v and %v", a.tracker.Noise(0), noise)
+	}
+	per := len(env.Actions) * env.Objectives
+	for _, x := range []struct {
+		advantage float32
+		overruled [2]bool
+	}{
+		{0.09, [2]bool{false, false}}, {0.11, [2]bool{true, false}},
+		{0.1 * float32(noise) * 0.9, [2]bool{true, false}}, {0.1 * float32(noise) * 1.1, [2]bool{true, true}},
+	} {
+		const better = 2
+		a.model[0], a.model[1] = 0, 0
+		copy(a.actions, a.model)
+		clear(a.q)
+		for i := range 2 {
+			a.q[i*per+better*env.Objectives] = x.advantage
+		}
+		a.choose()
+		if got := [2]bool{a.actions[0] == better, a.actions[1] == better}; got != x.overruled {
+			t.Errorf("advantage %v: overruled %v, want %v", x.advantage, got, x.overruled)
+		}
+	}
+}
+
+// A free rule is a decision a round more, which falls back by itself.
+func TestCountsDecisionsAboutRounds(t *testing.T) {
+	const rounds = 5
+	for _, known := range []bool{true, false} {
+		trained, c := choosing(t)
+		if !known {
+			for i := range trained.Record.RoundLow {
+				trained.Record.RoundLow[i], trained.Record.RoundHigh[i] = 50, 51
+			}
+		}
+		a := trained.NewAgent(c, agenttest.Speed)
+		run := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, "steady"), 4), Policy: a}
+		for range rounds {
+			if _, err := run.Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fallbacks := 0
+		if !known {
+			fallbacks = rounds - 1 // nothing is decided before the first report
+		}
+		if want := (rounds - 1) * (len(c.Nodes) + 1); a.Decisions != want || a.Fallbacks != fallbacks {
+			t.Errorf("in range %v: %d decisions, %d fallbacks, want %d and %d", known, a.Decisions, a.Fallbacks, want, fallbacks)
+		}
+	}
+}
+
+// A quorum of two nodes is everybody when two are present.
+func TestQuorumAmongThosePresent(t *testing.T) {
+	feature := slices.Index(env.FeatureNames, "quorum in force")
+	for _, x := range []struct {
+		present []bool
+		all     bool
+	}{{nil, false}, {[]bool{true, true, true}, false}, {[]bool{true, true, false}, true}} {
+		c := agenttest.Lines(t, 60, 0.1, 0.1, 0.1)
+		c.Collect.Quorum.Count = 2
+		a := untrained(t, 4).NewAgent(c, agenttest.Speed)
+		sizes := make([]int, 3)
+		var report *cluster.Report
+		for range 2 {
+			if err := a.Decide(report, x.present, &cluster.Plan{Sizes: sizes, Collect: c.Collect}); err != nil {
+				t.Fatal(err)
+			}
+			report = agenttest.Measured(sizes, 3, 3, 3)
+		}
+		everybody := untrained(t, 4).NewAgent(c, agenttest.Speed)
+		if err := everybody.Decide(agenttest.Measured([]int{20, 20, 20}, 3, 3, 3), nil, &cluster.Plan{Sizes: sizes}); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.rows[feature] == everybody.rows[feature]; got != x.all {
+			t.Errorf("present %v: quorum %v, of everybody %v", x.present, a.rows[feature], everybody.rows[feature])
+		}
+	}
+}
+
+// An explanation speaks of the rule only if it is free.
+func TestExplainFixedRule(t *testing.T) {
+	c := agenttest.HeldOut16(t)
+	a := untrained(t, 4).NewAgent(c, agenttest.Speed)
+	run := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, "steady"), 4), Policy: a}
+	for range 2 {
+		if _, err := run.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e := a.Explain(0); e.Chosen == nil || e.Rule != nil {
+		t.Errorf("%+v", e)
+	}
+}
