@@ -18,7 +18,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	trainer, err := training.NewTrainer(profile.Embedded(), training.Config{Seed: 1, Steps: 8, Envs: 2, Hidden: []int{8}})
 	if err != nil {
 		log.Fatal(err)

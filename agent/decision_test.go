@@ -122,3 +122,58 @@ func TestExplainFixedRule(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// An absent node's overhead does not lengthen the round that sizes are kept for.
+func TestDeadBandWithoutTheAbsent(t *testing.T) {
+	c := agenttest.Lines(t, 600, 0.1, 0.1, 0.1)
+	perf, present, sizes := c.Nominal(), []bool{true, true, false}, make([]int, 3)
+	perf[2].Overhead = 1000
+	fresh := []int{300, 300, 0}
+	d := deadBand{least: changePays}
+	finish := d.apply(c, present, perf, c.Nodes[0].Finish(perf[0], 300), fresh, sizes)
+	perf[0].PerSample *= 1.0001
+	if got, want := d.apply(c, present, perf, finish, []int{299, 301, 0}, sizes), c.Nodes[0].Finish(perf[0], 300); got != want || !slices.Equal(sizes, fresh) {
+		t.Errorf("sizes %v in %v s, want %v in %v s", sizes, got, fresh, want)
+	}
+}
+
+// The values of rules in an explanation are the averages plus the network's corrections,
+// weighted; Next is the best of the other rules that are allowed.
+func TestExplainRuleValues(t *testing.T) {
+	trained, c := choosing(t)
+	weights := [env.Objectives]float64{0.6, 0.3, 0.1}
+	a := trained.NewAgent(c, weights)
+	run := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, "bursts"), 4), Policy: a}
+	for range 20 {
+		if _, err := run.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	means := a.tracker.Means()
+	worth := func(rule int) (correction [env.Objectives]float64, value float64) {
+		for o, w := range weights {
+			correction[o] = float64(a.values[rule*env.Objectives+o]) / env.RoundScale
+			value += w * (means[rule][o] + correction[o])
+		}
+		return correction, value
+	}
+	got := a.Explain(0).Rule
+	correction, value := worth(a.rule)
+	if got.Chosen.Mean != means[a.rule] || got.Chosen.Correction != correction || math.Abs(got.Chosen.Value-value) > 1e-12 {
+		t.Errorf("%+v, want mean %v, correction %v, value %v", got.Chosen, means[a.rule], correction, value)
+	}
+	best := math.Inf(-1)
+	for _, rule := range a.allowed {
+		if rule != a.rule {
+			_, v := worth(rule)
+			best = max(best, v)
+		}
+	}
+	if math.Abs(got.Next.Value-best) > 1e-12 {
+		t.Errorf("next %+v, the best other rule has %v", got.Next, best)
+	}
+	a.rule = 0
+	if a.Explain(0).Rule == nil {
+		t.Error("the first rule is not explained")
+	}
+}
