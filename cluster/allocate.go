@@ -41,7 +41,6 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	if err := c.CheckCapacity(present); err != nil {
 		return 0, err
 	}
-	level := waterLevel{high: math.Inf(1)}
 	for i := range c.Nodes {
 		sizes[i] = 0
 		if present != nil && !present[i] {
@@ -50,10 +49,9 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 		if p := perf[i]; !(p.PerSample > 0) || math.IsInf(p.PerSample, 0) || !(p.Overhead >= 0) || math.IsInf(p.Overhead, 0) {
 			return 0, fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, seconds per sample above zero", c.Nodes[i].Name, p)
 		}
-		level.nodes++
-		level.rate += 1 / perf[i].PerSample
-		level.start += perf[i].Overhead / perf[i].PerSample
 	}
+	var level waterLevel
+	level.begin(c, present, perf)
 	low := level.find(c, present, perf)
 	total := 0
 	for i := range c.Nodes {
@@ -81,16 +79,28 @@ type waterLevel struct {
 	low, high   float64 // seconds
 	rate, start float64 // of the straight line that the sum would be: rate*t - start
 	nodes       int
+	steps       int // evaluations of all nodes
+}
+
+func (l *waterLevel) begin(c *Cluster, present []bool, perf []Performance) {
+	*l = waterLevel{high: math.Inf(1)}
+	for i := range c.Nodes {
+		if present == nil || present[i] {
+			l.nodes++
+			l.rate += 1 / perf[i].PerSample
+			l.start += perf[i].Overhead / perf[i].PerSample
+		}
+	}
 }
 
 // find returns a time at which the shares sum to at most the global batch, and to less
 // than a sample per node below it unless many samples finish at the same moment.
 func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance) float64 {
 	t := (float64(c.GlobalBatch) + l.start) / l.rate
-	for step := 1; ; step++ {
+	for l.steps = 1; ; l.steps++ {
 		// The line's guess mostly settles it in a few steps. Every third one halves the
 		// floating-point numbers in between, so the search ends for every curve.
-		if !(t > l.low && t < l.high) || step%3 == 0 {
+		if !(t > l.low && t < l.high) || l.steps%3 == 0 {
 			t = math.Float64frombits((math.Float64bits(l.low) + math.Float64bits(l.high)) / 2)
 			if t == l.low {
 				return l.low

@@ -127,3 +127,24 @@ func TestChoices(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A node that delivers its old work and this round's is idle from the latter on.
+func TestOutcomeIdleAfterOlderWork(t *testing.T) {
+	var o Outcomes
+	p := Power{Idle: 10, Busy: 100}
+	o.Set([]Delivery{
+		{At: 0.5, Took: 1.5, Size: 8, Behind: 1, NextAt: 2, NextTook: 1.5, NextSize: 9, Power: p},
+		{At: 5, Took: 5, Size: 20, Power: p},
+	})
+	got := o.Under(Rule{Quorum: 1})
+	want := Outcome{Wait: 5, Counted: 9 + 20 + 4, Idle: 3, Joules: 2*100 + 3*10 + 5*100}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := (Outcome{Joules: 12, Counted: 3, Later: 1}).PerSample(); got != 3 {
+		t.Errorf("%v J per sample", got)
+	}
+	if q := o.Quantile(0.5); q != 2 {
+		t.Errorf("half of the nodes by %v s", q)
+	}
+}
