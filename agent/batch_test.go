@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
 
-// batchCase is a cluster whose global batch is free, and what a look at it is told.
+// batchCase is a cluster whose global batch is free, with the input of a choice.
 type batchCase struct {
 	cluster *cluster.Cluster
 	present []bool

@@ -100,7 +100,7 @@ func TestArrivalsCount(t *testing.T) {
 	}
 }
 
-// Under a rule that leaves nodes behind, what is told of work that was begun when its
+// Under a rule that leaves nodes behind, the reported time of work that began when its
 // round opened, or came in late, is the time that it truly took.
 func TestArrivalsFollowTheSimulator(t *testing.T) {
 	c := agenttest.Lines(t, 40, 0.1, 0.1, 0.1, 0.1, 0.1)

@@ -22,7 +22,7 @@ func TestPointsOfAGrid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p Spec
 		for a := range rapid.IntRange(0, 4).Draw(t, "params") {
-			p.Hyperparameters = append(p.Hyperparameters, numbers(fmt.Sprint("axis", a), 0, []float64{0, 0.5, 1, 2, 4}[:rapid.IntRange(1, 5).Draw(t, "values")]...))
+			p.Hyperparameters = append(p.Hyperparameters, numbers(fmt.Sprint("parameter", a), 0, []float64{0, 0.5, 1, 2, 4}[:rapid.IntRange(1, 5).Draw(t, "values")]...))
 		}
 		point := rapid.IntRange(0, p.Points()-1).Draw(t, "point")
 		at := split(p.Hyperparameters, point)
@@ -71,7 +71,7 @@ func (p *dealt) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) er
 	return p.alloc.Proportional(p.cluster, present, p.weights, plan.Sizes)
 }
 
-// skewed is a spec with an axis for each of four equal nodes, which gives that node more or
+// skewed is a spec with a hyperparameter for each of four equal nodes, which gives it more or
 // less than it should get. tried collects the points that were played.
 func skewed(tried map[int]bool) Spec {
 	weights := []float64{0.4, 0.7, 1, 1.6}
@@ -120,7 +120,7 @@ func TestCoordinateDescent(t *testing.T) {
 		t.Errorf("tuned to %q, not to equal shares", p.Text(point))
 	}
 	all := skewed(map[int]bool{})
-	all.Hyperparameters = []Hyperparameter{{Values: make([]string, p.Points())}} // one axis: every point
+	all.Hyperparameters = []Hyperparameter{{Values: make([]string, p.Points())}} // one hyperparameter: every point
 	all.create = p.create
 	best, err := Tune(context.Background(), config, cs, sc, &all)
 	if err != nil {

@@ -83,9 +83,9 @@ func (s *setup) compare(ctx context.Context) *references {
 	r := &references{done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		contenders, err := evaluation.Find([]string{uniformReference, oracleReference, tunedReference})
-		for k := 0; k < len(contenders) && err == nil; k++ {
-			err = r.run(ctx, s, &contenders[k])
+		specs, err := evaluation.Find([]string{uniformReference, oracleReference, tunedReference})
+		for k := 0; k < len(specs) && err == nil; k++ {
+			err = r.run(ctx, s, &specs[k])
 		}
 		r.err = err
 	}()
