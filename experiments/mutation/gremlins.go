@@ -146,7 +146,7 @@ func (g *gremlins) unleash(ctx context.Context, t target, only []string) (map[st
 	}
 	result := filepath.Join(g.temp, "result.json")
 	args := []string{"unleash", "./" + t.Package, "--output", result,
-		"--workers", strconv.Itoa(g.workers), "--timeout-coefficient", strconv.Itoa(g.patience)}
+		"--workers", strconv.Itoa(g.workers), "--timeout-coefficient", "30"}
 	if others != "" {
 		args = append(args, "--exclude-files", others)
 	}
@@ -154,16 +154,20 @@ func (g *gremlins) unleash(ctx context.Context, t target, only []string) (map[st
 		args = append(args, "--dry-run")
 	}
 	fmt.Printf("== %s: %s %s\n", t.What, t.Package, strings.Join(t.Files, " "))
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.CommandContext(ctx, g.tool, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = g.tree, os.Stdout, os.Stderr
-	goTool, err := exec.LookPath("go")
+	limit, err := g.limit(ctx, goTool, t)
 	if err != nil {
 		return nil, err
 	}
 	cmd.Env = append(os.Environ(),
 		"PATH="+filepath.Join(g.temp, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
 		"TMPDIR="+filepath.Join(g.temp, "work"),
-		realGo+"="+goTool, runTests+"="+t.Run,
+		realGo+"="+goTool, runTests+"="+t.Run, seconds+"="+limit,
 		onlyPlaces+"="+strings.Join(only, " "), original+"="+filepath.Join(g.tree, t.Package))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	if err := cmd.Run(); err != nil {
@@ -190,6 +194,27 @@ func (g *gremlins) unleash(ctx context.Context, t target, only []string) (map[st
 		mutants[filepath.Base(f.Name)] = f.Mutations
 	}
 	return mutants, nil
+}
+
+// limit is how many seconds of the processor a mutant may take: some times what the tests
+// take without one.
+func (g *gremlins) limit(ctx context.Context, goTool string, t target) (string, error) {
+	if g.dry {
+		return "60", nil
+	}
+	binary := filepath.Join(g.temp, "plain.test")
+	cmd := build(ctx, goTool, "./"+t.Package, binary)
+	cmd.Dir = g.tree
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s without mutants: %w\n%s", t.Package, err, out)
+	}
+	cmd = runBinary(ctx, binary, "unlimited", t.Run)
+	cmd.Dir = filepath.Join(g.tree, t.Package)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("the tests of %s without mutants: %w\n%s", t.Package, err, out)
+	}
+	took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return strconv.Itoa(5 + int(took.Seconds()*float64(g.patience))), nil
 }
 
 // others is a pattern for all files of the package, and of those within its folder, that

@@ -15,8 +15,9 @@
 // page: -report). A survivor that no test can kill, because both versions do the same, is
 // explained by a note in kept/, which stays as long as its line and mutation do.
 //
-// A mutant is killed, or lived, or is covered by no test, or timed out (mostly loops
-// without an end), or does not compile, which gremlins alone would count as killed. The
+// A mutant is killed by a failing test, or because the tests take several times their
+// processor time (a loop without an end); or it lived; or no test covers it; or it timed
+// out, waiting; or it does not compile, which gremlins alone would count as killed. The
 // score is killed / (killed + lived).
 package main
 
@@ -53,8 +54,8 @@ func main() {
 	flag.BoolVar(&o.dry, "dry", false, "only count the mutants")
 	flag.BoolVar(&o.again, "again", false, "judge only what survived last time, in files that have not changed since")
 	flag.BoolVar(&o.onlyReport, "report", false, "run nothing: write the page from what is kept")
-	flag.IntVar(&o.workers, "workers", 1, "mutants judged at a time; with more, some may time out that would live or die")
-	flag.IntVar(&o.patience, "patience", 3, "a mutant may take this many times as long as the package's tests with coverage")
+	flag.IntVar(&o.workers, "workers", 1, "mutants judged at a time; one processor each")
+	flag.IntVar(&o.patience, "patience", 5, "a mutant that takes this many times the tests' usual processor time counts as killed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -20,6 +20,7 @@ const (
 	realGo     = "EVENKEEL_MUTATION_GO"
 	runTests   = "EVENKEEL_MUTATION_RUN"
 	onlyPlaces = "EVENKEEL_MUTATION_PLACES"
+	seconds    = "EVENKEEL_MUTATION_SECONDS"
 	original   = "EVENKEEL_MUTATION_ORIGINAL"
 )
 
@@ -30,8 +31,8 @@ const memory = 12 << 20
 // shim stands for the go command under gremlins. It tells mutants that do not compile
 // (status 2) from those that tests kill (1), which gremlins cannot; builds with -trimpath,
 // so that the copies share one build cache; runs short tests only; and ends a mutant that
-// takes too long itself, because gremlins would end only the go command and leave the
-// test running.
+// takes too long itself, by the time of the processor: gremlins goes by the clock, which on
+// a busy machine is wrong, and would leave the test running.
 func shim(args []string) int {
 	goTool := os.Getenv(realGo)
 	switch {
@@ -40,16 +41,15 @@ func shim(args []string) int {
 	case len(args) == 0 || args[0] != "test":
 		return exit(pass(exec.Command(goTool, args...)))
 	}
-	flags := []string{"test", "-trimpath", "-vet=off", "-ldflags=-s -w"}
 	if i := slices.Index(args, "-coverprofile"); i >= 0 {
 		more := []string{"-count=1", "-short", "-run", os.Getenv(runTests)}
-		return exit(pass(exec.Command(goTool, slices.Concat(flags, more, args[1:])...)))
+		return exit(pass(exec.Command(goTool, slices.Concat(testFlags, more, args[1:])...)))
 	}
-	return judge(goTool, flags, args)
+	return judge(goTool, args)
 }
 
 // judge builds and runs one mutant: test -timeout D -failfast PACKAGE.
-func judge(goTool string, flags, args []string) int {
+func judge(goTool string, args []string) int {
 	i := slices.Index(args, "-timeout")
 	if i < 0 || i+1 >= len(args) {
 		fmt.Fprintln(os.Stderr, "mutation: gremlins gave no time limit:", args)
@@ -73,16 +73,13 @@ func judge(goTool string, flags, args []string) int {
 	}
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "mutant.test")
-	build := exec.CommandContext(ctx, goTool, slices.Concat(flags, []string{"-c", "-o", binary, args[len(args)-1]})...)
-	if err := build.Run(); err != nil {
+	if err := build(ctx, goTool, args[len(args)-1], binary).Run(); err != nil {
 		if ctx.Err() != nil {
 			return await()
 		}
 		return 2
 	}
-	test := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memory),
-		binary, "-test.short", "-test.failfast", "-test.run", os.Getenv(runTests))
-	err = test.Run()
+	err = runBinary(ctx, binary, os.Getenv(seconds), os.Getenv(runTests)).Run()
 	switch {
 	case ctx.Err() != nil:
 		return await()
@@ -90,6 +87,18 @@ func judge(goTool string, flags, args []string) int {
 		return 1
 	}
 	return 0
+}
+
+var testFlags = []string{"test", "-trimpath", "-vet=off", "-ldflags=-s -w"}
+
+func build(ctx context.Context, goTool, pkg, binary string) *exec.Cmd {
+	return exec.CommandContext(ctx, goTool, slices.Concat(testFlags, []string{"-c", "-o", binary, pkg})...)
+}
+
+// runBinary runs tests within so many seconds of the processor, and bounded memory.
+func runBinary(ctx context.Context, binary, limit, run string) *exec.Cmd {
+	return exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf(`ulimit -v %d; ulimit -t %s; exec "$0" "$@"`, memory, limit),
+		binary, "-test.short", "-test.failfast", "-test.run", run)
 }
 
 // wanted says whether the mutant in this folder is one to judge. Where it cannot be found,
