@@ -54,3 +54,22 @@ func TestModelWaitsForASecondFastRound(t *testing.T) {
 		t.Errorf("belief %v after two rounds at 0.6", n.slowdown)
 	}
 }
+
+// A jump back to what was known is a return; one elsewhere is a jump, even where the level
+// is too young for it to be strange.
+func TestModelTellsReturnsFromJumps(t *testing.T) {
+	r := newRig(t, 1)
+	n := &r.tracker.nodes[0]
+	for newest, want := range map[float64]int{1.15: modelReturn, 0.85: modelReturn, 1.25: modelJump, 0.75: modelJump} {
+		n.belief = noisy(0.05)
+		n.levels, n.slowdown, n.variance = 1, 3, 0.1
+		n.newest[0], n.residual, n.count, n.fresh = newest, newest/3-1, 5, true
+		if r.tracker.Model(r.actions); r.actions[0] != want+modelRoom {
+			t.Errorf("after %v: action %d, want %d", newest, r.actions[0], want+modelRoom)
+		}
+	}
+	n.count = 1
+	if r.tracker.Model(r.actions); r.actions[0] == modelJump+modelRoom {
+		t.Error("a jump at the first measurement")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
@@ -198,5 +199,132 @@ func TestProgress(t *testing.T) {
 				t.Errorf("scale %v, %v samples: slope %v, difference quotient %v", scale, n, slope, (w-v)/1e-4)
 			}
 		}
+	}
+}
+
+// ruleIndex is the place of a rule in cluster.Rules.
+func ruleIndex(t *testing.T, quorum, grace float64) int {
+	t.Helper()
+	for i, r := range cluster.Rules {
+		if r.Quorum == quorum && r.Grace == grace {
+			return i
+		}
+	}
+	t.Fatalf("no rule of quorum %v and grace %v", quorum, grace)
+	return 0
+}
+
+// Four nodes of 10 samples deliver after 1, 1, 2 and 4 s; a second costs a tenth of a
+// round's progress. Half of them close the round after 1 s: 20 samples count, the other 20
+// come 1 and 3 rounds late, and count a half and a quarter. All close it after 4 s, of
+// which the nodes idle for 8 in total.
+func TestValuesByHand(t *testing.T) {
+	var o cluster.Outcomes
+	power := cluster.Power{Idle: 100, Busy: 200}
+	deliver := func(power cluster.Power) {
+		var d []cluster.Delivery
+		for _, at := range []float64{1, 1, 2, 4} {
+			d = append(d, cluster.Delivery{At: at, Took: at, Size: 10, Power: power})
+		}
+		o.Set(d)
+	}
+	deliver(power)
+	values := make([][Objectives]float64, len(cluster.Rules))
+	check := func(what string, rule int, want [Objectives]float64) {
+		t.Helper()
+		for k, w := range want {
+			if !near(values[rule][k]+1, w+1) {
+				t.Errorf("%s: %s is %v, want %v", what, ObjectiveNames[k], values[rule][k], w)
+			}
+		}
+	}
+	half, all := ruleIndex(t, cluster.Quorums[0], 0), len(cluster.Rules)-1
+	first := float64(cluster.Quorum{Share: cluster.Quorums[0]}.Of(4)) // nodes that close it
+	if first != 2 {
+		t.Fatalf("the least quorum is of %v in four", first)
+	}
+	Values(values, &o, 4, 40, 0, 0.1)
+	check("half", half, [Objectives]float64{20.0/40 + 7.5/40 - 12.5/40 - 0.1*1 - 0.3*20/40, 0, -0.5, 1 - 1600/27.5/60})
+	check("all", all, [Objectives]float64{1 - 0.1*4, -8.0 / 16, 0, 0})
+	Values(values, &o, 4, 40, 60, 0.1) // a gradient of 20 samples is worth more than half of one of 40
+	check("half, noisy", half, [Objectives]float64{0.5*100/80 + 60*100.0/(80*80*40)*7.5 - 12.5/40 - 0.1 - 0.15, 0, -0.5, 1 - 1600/27.5/60})
+	deliver(cluster.Power{})
+	Values(values, &o, 4, 40, 0, 0)
+	check("power unknown", half, [Objectives]float64{20.0/40 + 7.5/40 - 12.5/40 - 0.15, 0, -0.5, 0})
+	values[half][3], values[all][3] = 3, 5
+	two := [][Objectives]float64{{1, 2}, {3, -2}}
+	center(two)
+	if two[0] != [Objectives]float64{-1, 2} || two[1] != [Objectives]float64{1, -2} {
+		t.Errorf("centred %v", two)
+	}
+}
+
+// What a report says of every node's work, by hand.
+func TestSeeRound(t *testing.T) {
+	c := envtest.Mixed(t, 6)
+	c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+	tracker := NewTracker(c)
+	due := func(i, size int) float64 { return c.Nodes[i].Finish(c.Nominal()[i], size) }
+	late, busy := due(2, 20), due(1, 20)
+	tracker.Predict(busy / 2)
+	report := &cluster.Report{Wait: 2 * time.Second, Counted: 72, Nodes: []cluster.NodeReport{
+		{Status: cluster.In, Size: 20, Seconds: 1.5, Idle: 0.5, Samples: 20},
+		{Status: cluster.In, Size: 20, Seconds: 1, Busy: 0.25 * busy, BusySize: 20, Samples: 9, Aged: 9, Behind: 1},
+		{Status: cluster.Late, Size: 20, Seconds: 1, Busy: 1.5 * late, BusySize: 20},
+		{Status: cluster.In, Size: 20, Seconds: 0.5, Samples: 25, Aged: 5},
+		{Status: cluster.Absent}, {Status: cluster.Lost},
+	}}
+	tracker.Observe(report)
+	r := tracker.round
+	wait := []cluster.Delivery{
+		{At: 1.5, Took: 1.5, Size: 20},
+		{At: 2 - 0.25*busy, Took: 1, Size: 20, Behind: 1, NextAt: 2 + 0.75*busy, NextTook: busy, NextSize: 20},
+		{At: 2 + 0.2*late, Took: 1.7 * late, Size: 20, Behind: int(1.5 * late / 2)},
+		{At: 1.5, Took: 0.5, Size: 5, Behind: 1, NextAt: 2, NextTook: 0.5, NextSize: 20},
+	}
+	if len(r.work) != len(wait) {
+		t.Fatalf("%d deliveries, want %d", len(r.work), len(wait))
+	}
+	for i, w := range wait {
+		g := r.work[i]
+		if !near(g.At, w.At) || !near(g.Took, w.Took) || g.Size != w.Size || g.Behind != w.Behind || !near(g.NextAt, w.NextAt) || !near(g.NextTook, w.NextTook) || g.NextSize != w.NextSize {
+			t.Errorf("node %d: %+v, want %+v", i, g, w)
+		}
+	}
+	left := 0.75*busy/(busy/2) + min(0.2*late/(busy/2), 4)
+	if r.busy != 0.5 || r.overdue != 0.25 || !near(r.left, left/4) || r.blocked != 0.25 {
+		t.Errorf("busy %v, overdue %v, left %v (want %v), blocked %v", r.busy, r.overdue, r.left, left/4, r.blocked)
+	}
+	if want := 72.0 / 144 / 2; r.count != 1 || !near(r.rate, want) {
+		t.Errorf("rate %v of %v rounds, want %v", r.rate, r.count, want)
+	}
+	for k, q := range cluster.Quorums {
+		var o cluster.Outcomes
+		o.Set(wait)
+		if want := clip(o.Quantile(q)/(busy/2)-1, 2); !near(r.newest[k]+1, want+1) || !near(r.average[k]+1, want+1) {
+			t.Errorf("quorum %v: %v, on average %v, want %v", q, r.newest[k], r.average[k], want)
+		}
+	}
+	// The second round counts as much as the first; nothing was predicted for it.
+	report.Counted = 144
+	tracker.Observe(report)
+	if want := (0.25 + 0.5) / 2; !near(r.rate, want) {
+		t.Errorf("rate %v after two rounds, want %v", r.rate, want)
+	}
+	if r.left != 0 || r.blocked != 0 || r.newest[0] != 0 {
+		t.Errorf("left %v, blocked %v, newest %v without a prediction", r.left, r.blocked, r.newest[0])
+	}
+}
+
+// A rule is a share of those present, and a grace in parts of the predicted finish.
+func TestSetRule(t *testing.T) {
+	tracker := NewTracker(envtest.Mixed(t, 8))
+	collect := cluster.Collect{Quorum: cluster.Quorum{Count: 6}, GraceShare: 0.1, Grace: time.Second}
+	if tracker.SetRule(collect, 8); tracker.Rule() != (cluster.Rule{Quorum: 0.75, Grace: 0.1}) {
+		t.Errorf("%+v", tracker.Rule())
+	}
+	tracker.Predict(4)
+	if tracker.SetRule(collect, 8); !near(tracker.Rule().Grace, 0.35) {
+		t.Errorf("%+v", tracker.Rule())
 	}
 }

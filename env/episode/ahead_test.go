@@ -1,11 +1,13 @@
 package episode
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/env/internal/envtest"
 )
@@ -67,5 +69,97 @@ func TestJudgingLeavesNoTrace(t *testing.T) {
 	}
 	if judged < 40 {
 		t.Errorf("only %d rounds tell rules apart", judged)
+	}
+}
+
+// A rule's value is what four rounds of the same cluster bring: this one under the rule,
+// the others under the one after it.
+func TestPlayOut(t *testing.T) {
+	e := free(t, 6, "bursts", 60)
+	for range 12 {
+		e.model(t, 2)
+	}
+	c := *e.config.Cluster
+	c.Choices = cluster.Choices{}
+	for _, x := range [][2]int{{0, 0}, {3, 7}, {len(cluster.Rules) - 1, 0}} {
+		var s sim.Simulator
+		s.CopyFrom(e.sim)
+		tracker := env.NewTracker(&c)
+		tracker.CopyFrom(e.tracker)
+		var alloc cluster.Allocator
+		n, want := e.Size(), 0.0
+		sizes, actions, perf := slices.Clone(e.sizes), make([]int, n), make([]cluster.Performance, n)
+		play := func(rule int) {
+			scale := s.Scale()
+			report, err := s.Round(context.Background(), cluster.Plan{Sizes: sizes, Collect: cluster.Rules[rule].Apply(cluster.Collect{})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			worth, _ := env.Progress(report.Counted, float64(c.GlobalBatch), scale)
+			want += worth
+			want -= e.tracker.Rate() * report.Wait.Seconds()
+			tracker.Observe(report)
+		}
+		play(x[0])
+		for range 3 {
+			tracker.SetRule(cluster.Rules[x[1]].Apply(cluster.Collect{}), n)
+			tracker.Model(actions)
+			tracker.Apply(actions, perf)
+			tracker.Occupy(perf, perf)
+			if _, err := alloc.Allocate(&c, s.Present(), perf, sizes); err != nil {
+				t.Fatal(err)
+			}
+			play(x[1])
+		}
+		got, err := e.playOut(x[0], x[1])
+		if err != nil || !near(got, want) || got == 0 {
+			t.Errorf("rule %d, then %d: %v (%v), want %v", x[0], x[1], got, err, want)
+		}
+	}
+}
+
+// A judgement is the value above the preferred rule's, less what the averages say of it.
+func TestJudge(t *testing.T) {
+	e := free(t, 9, "bursts", 60)
+	for range 20 {
+		e.model(t, len(cluster.Rules)-1)
+	}
+	all := make([]int, len(cluster.Rules))
+	for i := range all {
+		all[i] = i
+	}
+	e.Ask(all)
+	if err := e.judge(); err != nil {
+		t.Fatal(err)
+	}
+	preferred := e.tracker.BestRule(e.allowed, [env.Objectives]float64{1}, nil)
+	base, err := e.playOut(preferred, preferred)
+	if err != nil {
+		t.Fatal(err)
+	}
+	means, distinct := e.tracker.Means(), 0
+	for _, rule := range all {
+		speed, err := e.playOut(rule, preferred)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for o := range env.Objectives {
+			above := e.values[rule][o] - e.values[preferred][o]
+			if o == 0 {
+				above = speed - base
+			}
+			above += means[preferred][o]
+			above -= means[rule][o]
+			want := float32(5 * min(max(above, -1), 1))
+			if got := e.rules[rule*env.Objectives+o]; !near(float64(got), float64(want)) && !(got-want < 1e-6 && want-got < 1e-6) {
+				t.Errorf("%v, %s: %v, want %v", cluster.Rules[rule], env.ObjectiveNames[o], got, want)
+			}
+			if want != 0 && want != 5 && want != -5 {
+				distinct++
+			}
+		}
+	}
+	if distinct < 20 {
+		t.Errorf("only %d values tell", distinct)
 	}
 }

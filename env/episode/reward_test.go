@@ -67,6 +67,9 @@ func TestOwnRewardExcusesJumps(t *testing.T) {
 	if got := usual.ownReward(fits, fits/2, 0.03); got != 0 {
 		t.Errorf("a jump after the measurement costs %v", got)
 	}
+	if got, want := usual.ownReward(2, 2.1, 0.03), usual.ownReward(2.1, 2.1, 0.03); got != want {
+		t.Errorf("drift of 5%% far above the truth costs %v, want %v", got, want)
+	}
 	if stale, kept := usual.ownReward(fits, fits/1.09, 0.03), usual.ownReward(fits, fits, 0.03); !(stale < kept) {
 		t.Errorf("9%% of drift costs %v, none %v", stale, kept)
 	}
@@ -315,5 +318,43 @@ func TestOwnRewardByHand(t *testing.T) {
 	s.nodes = 3 // fewer than those that wait anyway
 	if got, want := s.ownReward(ratio, ratio, noise), -(loss(ratio) - loss(1+margin*noise)); !near(got, want) {
 		t.Errorf("three nodes %v, want %v", got, want)
+	}
+}
+
+// The oracle's round by hand: its finish, and its energy for a sample. Half of the nodes
+// are not there yet.
+func TestIdeal(t *testing.T) {
+	c := envtest.Mixed(t, 4)
+	for i := range c.Nodes {
+		c.Nodes[i].Power = cluster.Power{Idle: 100, Busy: 200}
+	}
+	e, err := New(Config{Cluster: c, Conditions: cluster.Conditions{Joins: cluster.Joins{Share: 0.5, Rounds: 1000}}, Seed: 1, Rounds: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	truth := e.sim.Truth()
+	finish, joules, err := e.ideal(truth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, drawn, samples := 0.0, 0.0, 0
+	for i, b := range e.oracleSizes {
+		if (b > 0) != e.sim.Present()[i] {
+			t.Fatalf("node %d of %v gets %d samples", i, e.sim.Present(), b)
+		}
+		if b == 0 {
+			continue
+		}
+		base := c.Nominal()[i]
+		base.PerSample *= truth.Slowdown[i]
+		takes := c.Nodes[i].Finish(base, b)
+		last, samples = max(last, takes), samples+b
+		drawn += 200*takes + 100*(finish-takes)
+	}
+	if !near(finish, last) || samples != 96 || !near(joules, drawn/96) {
+		t.Errorf("%v s, %v joules a sample; want %v, %v", finish, joules, last, drawn/96)
 	}
 }
