@@ -1,6 +1,8 @@
 package bucket_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -71,21 +73,29 @@ func (flat) Seconds(length, batch int) float64 { return 0.1 + 1e-3*float64(lengt
 func (flat) Cap(length int) int                { return 100 / length }
 func (flat) Breaks(int) []int                  { return nil } // Seconds is a straight line in the batch
 
-// A cost of one's own, buckets of equal counts, and each of the modes of dispatch.
+// A cost of one's own, each mode of dispatch and each rule for the buckets' boundaries.
 func ExampleMake() {
 	lengths := slices.Repeat(bucket.Lengths{5, 10, 25, 50}, 100)
 	for _, mode := range []string{bucket.Same, bucket.Mixed, bucket.Sorted} {
-		plan, err := bucket.Make(lengths, flat{}, bucket.Config{Ranks: 4, Mode: mode, Rule: bucket.EqualCount, Overlong: bucket.Refuse})
-		if err != nil {
-			fmt.Println(err)
-			return
+		for _, rule := range []string{bucket.EqualCost, bucket.EqualCount, bucket.Geometric} {
+			plan, err := bucket.Make(lengths, flat{}, bucket.Config{Ranks: 4, Mode: mode, Rule: rule, Overlong: bucket.Refuse})
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			fmt.Printf("%s, boundaries by %s: %.3f of the lower bound\n", mode, rule, plan.EpochSeconds/plan.LowerBoundSeconds)
 		}
-		fmt.Printf("%s: %.3f of the lower bound\n", mode, plan.EpochSeconds/plan.LowerBoundSeconds)
 	}
 	// Output:
-	// same: 1.056 of the lower bound
-	// mixed: 1.022 of the lower bound
-	// sorted: 1.012 of the lower bound
+	// same, boundaries by cost: 1.083 of the lower bound
+	// same, boundaries by count: 1.056 of the lower bound
+	// same, boundaries by geometric: 1.083 of the lower bound
+	// mixed, boundaries by cost: 1.022 of the lower bound
+	// mixed, boundaries by count: 1.022 of the lower bound
+	// mixed, boundaries by geometric: 1.067 of the lower bound
+	// sorted, boundaries by cost: 1.012 of the lower bound
+	// sorted, boundaries by count: 1.012 of the lower bound
+	// sorted, boundaries by geometric: 1.012 of the lower bound
 }
 
 // A job that stopped goes on with the step after its last one.
@@ -134,4 +144,75 @@ func ExampleWriteSchedule() {
 	// {"step":1,"rank":0,"weight":1,"samples":[0,1]}
 	// {"step":2,"rank":0,"weight":1,"samples":[2]}
 	// {"end":true,"crc32":"43319c05"}
+}
+
+// A plan file that was read needs its lengths; a schedule file is read batch by batch.
+func ExampleReadPlan() {
+	lengths := bucket.Lengths{5, 10, 25, 50}
+	table, err := stepcost.ReadTable(strings.NewReader(stepcost.TableHeader+"\n10,1,0.1,\n50,1,0.2,\n50,2,0.3,\n"), "table.csv")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cost, err := stepcost.New(table, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	made, err := bucket.Make(lengths, cost, bucket.Config{Ranks: 2})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var file bytes.Buffer // bucket.Schema() is its JSON schema
+	if err := made.Write(&file); err != nil {
+		fmt.Println(err)
+		return
+	}
+	plan, err := bucket.ReadPlan(&file, "plan.json")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(plan.Bind(bucket.Lengths{1, 2, 3, 4})) // others than the plan's
+	if err := plan.Bind(lengths); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("a batch of 2 takes %.1f s\n", plan.Cost().Seconds(50, 2))
+	err = plan.Schedule(lengths, 1, 0).Lines(0, func(l bucket.Line) error {
+		fmt.Println("step", l.Step, "rank", l.Rank, "samples", l.Samples)
+		return nil
+	})
+	fmt.Println(err, len(bucket.Schema()) > 0)
+	// Output:
+	// the lengths are not those of the plan (4 samples with checksum 158a2f0239bca964; these are 4 with 6fc1ebd4f4d6ea31)
+	// a batch of 2 takes 0.3 s
+	// step 0 rank 0 samples [1]
+	// step 0 rank 1 samples [0]
+	// step 1 rank 0 samples [2]
+	// step 1 rank 1 samples [3]
+	// <nil> true
+}
+
+// A schedule file, of this program or another, read batch by batch.
+func ExampleScheduleReader() {
+	file := `{"format":"evenkeel-schedule","version":1,"samples":3,"ranks":1,"steps":2}
+{"step":0,"rank":0,"weight":1,"samples":[0,1]}
+{"step":1,"rank":0,"weight":1,"samples":[7]}
+{"end":true}
+`
+	r, err := bucket.NewScheduleReader(strings.NewReader(file), "schedule.jsonl")
+	for err == nil {
+		var l bucket.Line
+		if l, err = r.Next(); err == nil {
+			fmt.Println("step", l.Step, "samples", l.Samples)
+		}
+	}
+	if errors.Is(err, bucket.ErrInput) { // not io.EOF: the fault of the file
+		fmt.Println(err)
+	}
+	// Output:
+	// step 0 samples [0 1]
+	// schedule.jsonl:3: sample 7 of 3
 }

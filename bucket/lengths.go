@@ -23,8 +23,8 @@ var ErrInput = input.Err
 // up to the longest, so this bounds memory.
 const MaxLength = stepcost.MaxLength
 
-// MaxSamples is the largest number of samples: positions are 32 bits wide.
-const MaxSamples = math.MaxUint32
+// maxSamples is the largest number of samples: positions are 32 bits wide.
+const maxSamples = math.MaxUint32
 
 // Lengths is one length per sample, 1 to MaxLength, in the data set's order: 4 bytes a
 // sample.
@@ -99,7 +99,7 @@ type textReader struct {
 func (t *textReader) plain() {
 	limit := sizing
 	if len(t.out) >= sizing {
-		limit = MaxSamples
+		limit = maxSamples
 	}
 	waiting, _ := t.b.Peek(t.b.Buffered())
 	more, used := plainLines(waiting, t.out, limit)
@@ -120,7 +120,7 @@ func (t *textReader) next() (last bool, err error) {
 	}
 	last = err != nil
 	if t.read += int64(len(text)); len(t.out) == sizing && cap(t.out) < 2*sizing && t.o.Bytes > t.read {
-		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-t.read)/float64(t.read)*sizing*1.01, MaxSamples)))
+		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-t.read)/float64(t.read)*sizing*1.01, maxSamples)))
 	}
 	text = bytes.TrimSpace(text)
 	if t.line == 1 {
@@ -139,8 +139,8 @@ func (t *textReader) next() (last bool, err error) {
 	if err != nil {
 		return false, input.Errorf("%s:%d: %v", t.name, t.line, err)
 	}
-	if len(t.out) == MaxSamples {
-		return false, input.Errorf("%s:%d: more than %d samples", t.name, t.line, uint32(MaxSamples))
+	if len(t.out) == maxSamples {
+		return false, input.Errorf("%s:%d: more than %d samples", t.name, t.line, uint32(maxSamples))
 	}
 	t.out = append(t.out, v)
 	return last, nil

@@ -40,8 +40,8 @@ func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions
 	if len(wanted) > 2 {
 		return nil, input.Errorf("%s: column %q: at most two, a source and a target", name, o.Column)
 	}
-	if f.NumRows() > MaxSamples {
-		return nil, input.Errorf("%s: more than %d samples", name, uint32(MaxSamples))
+	if f.NumRows() > maxSamples {
+		return nil, input.Errorf("%s: more than %d samples", name, uint32(maxSamples))
 	}
 	var parts []Lengths
 	for _, w := range wanted {

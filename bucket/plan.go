@@ -76,8 +76,8 @@ type Plan struct {
 	sizes [][]int // per bucket and rank
 }
 
-// PlanVersion is that of the plan file.
-const PlanVersion = 1
+// planVersion is that of the plan file.
+const planVersion = 1
 
 // Make plans. Errors of what was given are of ErrInput.
 func Make(l Lengths, c Cost, f Config) (*Plan, error) {
@@ -87,7 +87,7 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 	if len(l) == 0 {
 		return nil, input.Errorf("no lengths")
 	}
-	p := &Plan{Version: PlanVersion, Ranks: f.Ranks, Speeds: f.Speeds, Rule: f.Rule, Overlong: f.Overlong,
+	p := &Plan{Version: planVersion, Ranks: f.Ranks, Speeds: f.Speeds, Rule: f.Rule, Overlong: f.Overlong,
 		SlowestBatches: 1, Samples: len(l), cost: c, Modes: map[string]float64{}, Prediction: "formula"}
 	if t, ok := c.(*stepcost.Model); ok {
 		p.Prediction = t.Smoothed()

@@ -71,8 +71,8 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, input.Errorf("%s: text after the plan", name)
 	}
-	if p.Version != PlanVersion {
-		return nil, input.Errorf("%s: version %d; this program reads %d", name, p.Version, PlanVersion)
+	if p.Version != planVersion {
+		return nil, input.Errorf("%s: version %d; this program reads %d", name, p.Version, planVersion)
 	}
 	if sum, err := p.sum(); err != nil || sum != p.Checksum {
 		return nil, input.Errorf("%s: checksum: the file was changed or damaged; make the plan again", name)

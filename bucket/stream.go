@@ -162,7 +162,7 @@ func (h Header) check(where string) error {
 	if h.Format != scheduleFormat || h.Version != 1 {
 		return input.Errorf("%s: not a schedule: format %q, version %d; want %q, 1", where, h.Format, h.Version, scheduleFormat)
 	}
-	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > MaxSamples || h.From < 0 || h.Steps < h.From {
+	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > maxSamples || h.From < 0 || h.Steps < h.From {
 		return input.Errorf("%s: ranks %d, samples %d, from %d or steps %d is out of range", where, h.Ranks, h.Samples, h.From, h.Steps)
 	}
 	return nil

@@ -82,9 +82,9 @@ func (k Kind) String() string {
 
 // Limits of the format. They bound what a reader takes into memory before it knows a file.
 const (
-	MaxArrays    = 1 << 16
-	MaxNameBytes = 1024
-	MaxDims      = 16
+	maxArrays    = 1 << 16
+	maxNameBytes = 1024
+	maxDims      = 16
 	MaxSlots     = 16
 	maxTable     = 256 << 20
 	maxSize      = 1 << 50
@@ -153,20 +153,20 @@ func (a Array) Len() int64 {
 
 // check holds arrays to the limits of the format.
 func check(arrays []Array) error {
-	if n := len(arrays); n < 1 || n > MaxArrays {
-		return fmt.Errorf("%d arrays, must be 1 to %d: %w", n, MaxArrays, ErrUsage)
+	if n := len(arrays); n < 1 || n > maxArrays {
+		return fmt.Errorf("%d arrays, must be 1 to %d: %w", n, maxArrays, ErrUsage)
 	}
 	seen := make(map[string]bool, len(arrays))
 	total := int64(0)
 	for i, a := range arrays {
 		n := a.Len()
 		switch {
-		case len(a.Name) == 0 || len(a.Name) > MaxNameBytes:
-			return fmt.Errorf("array %d: a name must have 1 to %d bytes, %q has %d: %w", i, MaxNameBytes, a.Name, len(a.Name), ErrUsage)
+		case len(a.Name) == 0 || len(a.Name) > maxNameBytes:
+			return fmt.Errorf("array %d: a name must have 1 to %d bytes, %q has %d: %w", i, maxNameBytes, a.Name, len(a.Name), ErrUsage)
 		case seen[a.Name]:
 			return fmt.Errorf("array %q comes twice; list tied weights once: %w", a.Name, ErrUsage)
-		case len(a.Shape) > MaxDims:
-			return fmt.Errorf("array %q: %d dimensions, at most %d: %w", a.Name, len(a.Shape), MaxDims, ErrUsage)
+		case len(a.Shape) > maxDims:
+			return fmt.Errorf("array %q: %d dimensions, at most %d: %w", a.Name, len(a.Shape), maxDims, ErrUsage)
 		case n < 0:
 			return fmt.Errorf("array %q: type %v and shape %v are none that can be stored: %w", a.Name, a.DType, a.Shape, ErrUsage)
 		case a.Kind < Parameter || a.Kind > Buffer:

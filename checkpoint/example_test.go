@@ -251,3 +251,45 @@ func ExampleWriteSafetensors() {
 	// half F16 [2] parameter
 	// step 9
 }
+
+// tensor is an array of a program's own memory.
+func tensor[T checkpoint.Number](name string, data []T) checkpoint.Array {
+	return checkpoint.Of(name, checkpoint.Moment, data)
+}
+
+// The types of elements; Of finds that of a slice.
+func ExampleOf() {
+	for _, d := range []checkpoint.DType{
+		checkpoint.F16, checkpoint.BF16, checkpoint.F32, checkpoint.F64, checkpoint.I8, checkpoint.I16, checkpoint.I32, checkpoint.I64,
+		checkpoint.U8, checkpoint.U16, checkpoint.U32, checkpoint.U64, checkpoint.Bool,
+	} {
+		fmt.Print(" ", d, " ", d.Size())
+	}
+	fmt.Println()
+	fmt.Println(tensor("m", []int16{1, 2}).DType, tensor("v", []float32{1}).DType)
+	// Output:
+	// F16 2 BF16 2 F32 4 F64 8 I8 1 I16 2 I32 4 I64 8 U8 1 U16 2 U32 4 U64 8 BOOL 1
+	// I16 F32
+}
+
+// What to do about a file that does not open or restore.
+func ExampleOpen() {
+	_, err := checkpoint.OpenOn(checkpoint.NewMemory(make([]byte, 8192)), nil, checkpoint.Options{})
+	switch {
+	case errors.Is(err, checkpoint.ErrLocked):
+		fmt.Println("another process writes it: wait, or open it with Options.ReadOnly")
+	case errors.Is(err, checkpoint.ErrVersion), errors.Is(err, checkpoint.ErrEndian):
+		fmt.Println("written by another version or another kind of machine: export it there")
+	case errors.Is(err, checkpoint.ErrFormat):
+		fmt.Println("not a checkpoint file")
+	case errors.Is(err, checkpoint.ErrSchema):
+		fmt.Println("another model's")
+	case errors.Is(err, checkpoint.ErrCorrupt):
+		fmt.Println("damaged")
+	case errors.Is(err, checkpoint.ErrPoisoned):
+		fmt.Println("the disk fails: move to another")
+	case errors.Is(err, checkpoint.ErrUsage):
+		fmt.Println("a fault of the program")
+	}
+	// Output: not a checkpoint file
+}

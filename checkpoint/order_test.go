@@ -203,7 +203,7 @@ func TestAcknowledgeOutOfOrder(t *testing.T) {
 	}
 }
 
-// A step that was saved twice counts by its newer checkpoint, in Acknowledge and in GiveUpAfter.
+// A step that was saved twice counts by its newer checkpoint, in Acknowledge and in giveUpAfter.
 func TestStepSavedTwice(t *testing.T) {
 	for _, giveUp := range []bool{false, true} {
 		f, err := CreateOn(NewMemory(nil), model(0), Options{Slots: 4, Ranks: 2, ID: [16]byte{1}, WhenFull: Fail})
@@ -215,7 +215,7 @@ func TestStepSavedTwice(t *testing.T) {
 		}
 		if giveUp {
 			save(t, f, 9)
-			if err := f.GiveUpAfter(7); err != nil {
+			if err := f.giveUpAfter(7); err != nil {
 				t.Fatal(err)
 			}
 			if got := f.committed(); !slices.Equal(got, []uint64{7, 8, 7}) {
@@ -250,11 +250,11 @@ func TestGiveUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	if err := reader.GiveUpAfter(1); err != nil || len(reader.committed()) != 3 {
+	if err := reader.giveUpAfter(1); err != nil || len(reader.committed()) != 3 {
 		t.Errorf("a reader gave up: %v, %d left", err, reader.committed())
 	}
 	j.events = nil
-	if err := f.GiveUpAfter(2); err != nil {
+	if err := f.giveUpAfter(2); err != nil {
 		t.Fatal(err)
 	}
 	place := layout{m.Contents()}
@@ -266,7 +266,7 @@ func TestGiveUp(t *testing.T) {
 	}
 	good := f.storage
 	f.storage = &faulty{Storage: good, kind: "flush", then: 1, err: syscall.EIO}
-	if err := f.GiveUpAfter(1); !errors.Is(err, syscall.EIO) {
+	if err := f.giveUpAfter(1); !errors.Is(err, syscall.EIO) {
 		t.Fatal(err)
 	}
 	f.storage = good

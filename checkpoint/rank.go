@@ -30,8 +30,8 @@ func (f *File) Acknowledge(step uint64) error {
 	return nil
 }
 
-// GiveUpAfter frees the slots of all checkpoints newer than this step's: they are not part of the run that goes on.
-func (f *File) GiveUpAfter(step uint64) error {
+// giveUpAfter frees the slots of all checkpoints newer than this step's: they are not part of the run that goes on.
+func (f *File) giveUpAfter(step uint64) error {
 	if err := f.idle(); err != nil {
 		return err
 	}

@@ -116,8 +116,8 @@ func parseManifest(b []byte, h *header, r record) (hashes []uint64, s State, err
 func (h *header) checkState(s State) error {
 	need := int64(manifestHead + 8*len(h.arrays) + len(s.Random))
 	for name := range s.Scalars {
-		if len(name) > MaxNameBytes {
-			return fmt.Errorf("scalar %.40q...: its name has %d bytes, at most %d: %w", name, len(name), MaxNameBytes, ErrUsage)
+		if len(name) > maxNameBytes {
+			return fmt.Errorf("scalar %.40q...: its name has %d bytes, at most %d: %w", name, len(name), maxNameBytes, ErrUsage)
 		}
 		need += int64(10 + len(name))
 	}

@@ -45,7 +45,7 @@ func (f *File) RestoreStep(arrays []Array, step uint64) (State, Report, error) {
 	if err != nil {
 		return state, report, err
 	}
-	if err := f.GiveUpAfter(step); err != nil {
+	if err := f.giveUpAfter(step); err != nil {
 		return State{}, report, err
 	}
 	return state, report, f.Acknowledge(step)

@@ -230,7 +230,7 @@ func (s *Set) restoreStep(parts [][]Array, step uint64, reports []Report) (State
 // settle makes a restored step the newest one on all ranks.
 func (s *Set) settle(step uint64) error {
 	for _, f := range s.files {
-		if err := errors.Join(f.GiveUpAfter(step), f.Acknowledge(step)); err != nil {
+		if err := errors.Join(f.giveUpAfter(step), f.Acknowledge(step)); err != nil {
 			return err
 		}
 	}

@@ -230,7 +230,7 @@ func parseSuperblock(b []byte) (h *header, tableHash uint64, err error) {
 	switch {
 	case h.ranks < 1 || h.rank >= h.ranks,
 		h.slots < 2 || h.slots > MaxSlots,
-		arrays < 1 || arrays > MaxArrays,
+		arrays < 1 || arrays > maxArrays,
 		h.tableLen < 20*arrays || h.tableLen > maxTable,
 		h.tables[0] < h.record(h.slots) || h.tables[1] < h.tables[0]+h.tableLen || h.firstSlot < h.tables[1]+h.tableLen,
 		h.manifestSize < manifestHead+8*arrays || h.slotSize < h.manifestAt+h.manifestSize,

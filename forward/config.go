@@ -12,13 +12,13 @@ import (
 // ErrConfig is told of a run that cannot be.
 var ErrConfig = badinput.New("forward: invalid run")
 
-// MaxProcessors is how many processors a run may have: a commit names its pairs in 64 bits.
-const MaxProcessors = 128
+// maxProcessors is how many processors a run may have: a commit names its pairs in 64 bits.
+const maxProcessors = 128
 
 // Config is what all processors of a run agree on. Two runs with the same one, the same network and the same data give
 // the same weights, bit for bit.
 type Config struct {
-	Processors   int     `json:"processors"`    // even, 2 to MaxProcessors
+	Processors   int     `json:"processors"`    // even, 2 to maxProcessors
 	Directions   int     `json:"directions"`    // per step, 1 to half the processors, each shared by as many pairs
 	Kind         Kind    `json:"kind"`          // of the directions
 	Key          uint64  `json:"key"`           // of all random numbers
@@ -41,8 +41,8 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if c.Processors < 2 || c.Processors%2 != 0 || c.Processors > MaxProcessors {
-		bad("processors is %d; an even number from 2 to %d, as they work in pairs", c.Processors, MaxProcessors)
+	if c.Processors < 2 || c.Processors%2 != 0 || c.Processors > maxProcessors {
+		bad("processors is %d; an even number from 2 to %d, as they work in pairs", c.Processors, maxProcessors)
 	}
 	pairs := c.Processors / 2
 	if c.Directions < 1 || c.Directions > pairs || pairs%max(c.Directions, 1) != 0 {

@@ -97,3 +97,27 @@ func ExampleFromValues() {
 	// Output:
 	// 23 weights, the first 0.25
 }
+
+// A configuration that cannot be is refused as a whole, with all that is wrong.
+func ExampleConfig_Validate() {
+	c := forward.Config{
+		Processors: 3, Directions: 1, Kind: forward.Gaussian, Steps: 10, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "linear", Examples: []int{8},
+	}
+	err := c.Validate()
+	fmt.Println(errors.Is(err, forward.ErrConfig))
+	fmt.Println(err)
+	// Output:
+	// true
+	// forward: invalid run: processors is 3; an even number from 2 to 128, as they work in pairs
+}
+
+// Frames and logs of others are checked before they count.
+func ExampleDecodeFrame() {
+	_, err := forward.DecodeFrame([]byte("too short"))
+	fmt.Println(errors.Is(err, forward.ErrFrame))
+	_, err = forward.NewLogReader(bytes.NewReader(make([]byte, 100)))
+	fmt.Println(errors.Is(err, forward.ErrLog))
+	// Output:
+	// true
+	// true
+}

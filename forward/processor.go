@@ -97,7 +97,7 @@ func (p *Processor) Run(ctx context.Context) error {
 			p.counted.Missed++
 		}
 		if step%checkEvery == checkEvery-1 || step == p.Config.Steps-1 {
-			if err := s.w.Check(); err != nil {
+			if err := s.w.check(); err != nil {
 				return fmt.Errorf("step %d: %w", step, err)
 			}
 		}

@@ -8,9 +8,9 @@ type round struct {
 	config   *Config
 	step     uint32
 	expected uint64 // pairs that the round waits for
-	seen     [MaxProcessors]bool
-	losses   [MaxProcessors][2]float32
-	heard    [MaxProcessors]bool // since it was last waited for in vain, in time or too late: the processor is at work
+	seen     [maxProcessors]bool
+	losses   [maxProcessors][2]float32
+	heard    [maxProcessors]bool // since it was last waited for in vain, in time or too late: the processor is at work
 }
 
 // memory is how many steps a frame may be late to show that its processor is at work.

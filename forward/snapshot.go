@@ -18,7 +18,7 @@ type Snapshot struct {
 	Weights string   // hash after them; empty: not told
 	// What the next step's round takes over: the last one's pairs, those it waited for, and who was seen and heard.
 	last, expected uint64
-	seen, heard    [MaxProcessors]bool
+	seen, heard    [maxProcessors]bool
 }
 
 // maxSnapshotSteps bounds a snapshot, so that it fits into a message.
@@ -70,13 +70,13 @@ func (m Snapshot) Encode(b []byte) []byte {
 
 // DecodeSnapshot reads a snapshot of a run. Errors wrap ErrSnapshot.
 func DecodeSnapshot(c *Config, b []byte) (Snapshot, error) {
-	const fixed = 8 + 8 + MaxProcessors/8 + MaxProcessors/8
+	const fixed = 8 + 8 + maxProcessors/8 + maxProcessors/8
 	le := binary.LittleEndian
 	n := len(b) - 8
 	if n < fixed || xxh3.Hash(b[:n]) != le.Uint64(b[n:]) {
 		return Snapshot{}, fmt.Errorf("%w: checksum differs", ErrSnapshot)
 	}
-	m := Snapshot{last: le.Uint64(b), expected: le.Uint64(b[8:]), seen: bitsOf(b[16:]), heard: bitsOf(b[16+MaxProcessors/8:])}
+	m := Snapshot{last: le.Uint64(b), expected: le.Uint64(b[8:]), seen: bitsOf(b[16:]), heard: bitsOf(b[16+maxProcessors/8:])}
 	b = b[fixed:n]
 	length, k := binary.Uvarint(b)
 	if k <= 0 || length > uint64(len(b)-k) {
@@ -102,8 +102,8 @@ func DecodeSnapshot(c *Config, b []byte) (Snapshot, error) {
 	return m, nil
 }
 
-func appendBits(b []byte, bits [MaxProcessors]bool) []byte {
-	var packed [MaxProcessors / 8]byte
+func appendBits(b []byte, bits [maxProcessors]bool) []byte {
+	var packed [maxProcessors / 8]byte
 	for i, bit := range bits {
 		if bit {
 			packed[i/8] |= 1 << (i % 8)
@@ -112,7 +112,7 @@ func appendBits(b []byte, bits [MaxProcessors]bool) []byte {
 	return append(b, packed[:]...)
 }
 
-func bitsOf(b []byte) (bits [MaxProcessors]bool) {
+func bitsOf(b []byte) (bits [maxProcessors]bool) {
 	for i := range bits {
 		bits[i] = b[i/8]>>(i%8)&1 == 1
 	}

@@ -117,8 +117,8 @@ func (w *Weights) add(kind Kind, key uint64, terms []term) {
 	}
 }
 
-// Check tells ErrOverflow where an entry has come near the end of its range.
-func (w *Weights) Check() error {
+// check returns ErrOverflow where an entry has come near the end of its range.
+func (w *Weights) check() error {
 	for i, d := range w.data {
 		for j, x := range d {
 			if x > limit || x < -limit {

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/evenkeel/evenkeel/forward/wire"
@@ -47,4 +48,38 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// What is wrong with an address, a name or a run is an error of its own.
+func ExampleConnect() {
+	for _, address := range []string{"no address", "nats://192.0.2.1:4222"} {
+		_, err := wire.Connect(address, wire.Options{})
+		fmt.Println(errors.Is(err, wire.ErrURL), errors.Is(err, wire.ErrOpen))
+	}
+	server, err := wire.Serve(wire.ServerOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	conn, err := wire.Connect(server.URL(), wire.Options{Token: server.Token()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer conn.Close()
+	for _, name := range []string{"no name!", "nothing"} {
+		_, err := wire.Join(context.Background(), conn, name)
+		switch {
+		case errors.Is(err, wire.ErrName), errors.Is(err, wire.ErrNoRun):
+			fmt.Println(err)
+		case errors.Is(err, wire.ErrGap):
+			fmt.Println("too far behind: join again")
+		}
+	}
+	// Output:
+	// true false
+	// false true
+	// wire: a run's name has letters, digits, - and _, at most 64: "no name!"
+	// wire: no such run: nothing
 }
