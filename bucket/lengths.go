@@ -147,7 +147,7 @@ func (t *textReader) next() (last bool, err error) {
 }
 
 // columns finds the wanted columns in the first line, and whether that is a header: it has
-// a cell that is no number, and the file is a CSV, by its name, a comma, or since a column
+// a cell that is not a number, and the file is a CSV, by its name, a comma, or since a column
 // was asked for. Else a word in the place of the first length is a fault.
 func (o LengthsOptions) columns(name, first string) (at []int, header bool, err error) {
 	cells := strings.Split(first, ",")

@@ -33,7 +33,7 @@ type File struct {
 	pending  []int  // per array: writes that have not yet read it
 	staging  [][]byte
 	staged   []bool // per array: its staging memory is still to be written
-	failure  error  // of a save in the background, not yet told
+	failure  error  // of a save in the background, not yet returned
 	stats    Stats
 	closed   bool
 	queue    chan *job // to the writer, or with Staged to the copier before it
@@ -278,7 +278,7 @@ func (f *File) Stats() Stats {
 }
 
 // Close waits for the saves under way, gives one up that was begun and not committed, and closes the storage. It
-// tells the first error of a save that was not told yet.
+// returns any unreported error of an earlier save.
 func (f *File) Close() error {
 	f.mu.Lock()
 	if f.closed {

@@ -47,7 +47,7 @@ type Options struct {
 	Direct bool
 	// ReadOnly opens without the lock of the one writer, for looking into a file that may be in use. Open only.
 	ReadOnly bool
-	// Progress is told the bytes done, by Create, Restore and Verify; nil: nobody is.
+	// Progress gets the bytes done, from Create, Restore and Verify; may be nil.
 	Progress func(done, total int64)
 }
 

@@ -11,7 +11,7 @@ import "fmt"
 //	commit:  manifest                   | flush    all that the record vouches for is durable
 //	         record | fence | commit word | flush  the word is 8 bytes: it is there or not
 //
-// Only then the checkpoint is told to anybody. The slot is never the newest committed one, so that one is whole at
+// Only then is the checkpoint reported. The slot is never the newest committed one, so that one is whole at
 // every moment.
 
 // freeSlot takes back a slot's commit.

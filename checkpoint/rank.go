@@ -6,7 +6,7 @@ import (
 )
 
 // Several ranks checkpoint together: each writes its own file, and a checkpoint counts once all ranks have committed
-// the same step. Until then nobody reuses the newest one that counts. Set does this within one process; processes on
+// the same step. Until then no rank reuses the newest one that counts. Set does this within one process; processes on
 // several machines do it with their own collective operations:
 //
 //	save.Commit(state); err := save.Wait(ctx); all ranks agree that err was nil; f.Acknowledge(step)

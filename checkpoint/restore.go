@@ -77,7 +77,7 @@ func (f *File) Slots() []SlotReport {
 	return out
 }
 
-// Verify reads every slot. It tells no error of what it finds: the report does.
+// Verify reads every slot. Damage is in the report, not an error.
 func (f *File) Verify() (Report, error) {
 	_, report, err := f.read(nil, nil)
 	if errors.Is(err, ErrEmpty) || errors.Is(err, ErrCorrupt) {

@@ -33,7 +33,7 @@ type tensorInfo struct {
 	Offsets [2]int64 `json:"data_offsets"`
 }
 
-// errByteOrder is told on machines whose memory is not what safetensors holds.
+// errByteOrder is returned on machines whose memory is not what safetensors holds.
 var errByteOrder = errors.New("safetensors needs a little-endian machine")
 
 func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }

@@ -19,7 +19,7 @@ type Save struct {
 	poison   bool  // the slot cannot be trusted any more; the writer's
 	err      error // the first; the writer's until done is closed
 	done     chan struct{}
-	settled  func(error) // told the outcome, before done is closed; may be nil
+	settled  func(error) // gets the outcome, before done is closed; may be nil
 }
 
 // job is what is queued: an array of a save, or the end of it.
@@ -35,7 +35,7 @@ type job struct {
 }
 
 // Begin starts the checkpoint of a step. Where no slot is free it does as Options.WhenFull says; with Skip it returns
-// a nil Save and no error. It tells the error of an earlier save that nobody has been told.
+// a nil Save and no error. It returns any unreported error of an earlier save.
 func (f *File) Begin(ctx context.Context, step uint64) (*Save, error) {
 	s, err := f.begin(ctx, step)
 	if err != nil {
@@ -249,7 +249,7 @@ func (s *Save) Wait(ctx context.Context) error {
 	f := s.file
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s.err != nil && f.failure == s.err { //nolint:errorlint // the very same error, told here
+	if s.err != nil && f.failure == s.err { //nolint:errorlint // the very same error, returned here
 		f.failure = nil
 	}
 	return s.err

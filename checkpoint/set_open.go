@@ -40,7 +40,7 @@ func OpenOrCreateSet(paths []string, arrays []Array, o Options) (*Set, error) {
 
 // unused is an error if a file holds a checkpoint, or may have held one.
 func unused(path string, o Options) error {
-	f, err := Open(path, nil, o) // with the lock: nobody writes it
+	f, err := Open(path, nil, o) // with the lock: no other process writes it
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ type Storage interface {
 	io.Closer
 	// Size is the storage's length in bytes.
 	Size() (int64, error)
-	// Allocate gives an empty storage its length, full of zeros that are durable. It tells progress in bytes.
+	// Allocate gives an empty storage its length, full of zeros that are durable. It reports progress in bytes.
 	Allocate(size int64, progress func(done, total int64)) error
 	// Fence keeps what is written after it from becoming durable before what was written before it, as far as both
 	// lie within one block.

@@ -41,7 +41,7 @@ func (f *File) copyAll(from <-chan *job, to chan<- *job) {
 }
 
 // writeAll is the one writer. It writes in the order in which it was asked to: so an error of the storage meets the
-// save whose bytes it concerns, or a later one, never one that was told to be durable. More goroutines are no faster
+// save whose bytes it concerns, or a later one, never one that was reported durable. More goroutines are no faster
 // (the kernel writes back while the next piece is hashed), and take the processor from those who compute.
 func (f *File) writeAll(from <-chan *job) {
 	for j := range from {
@@ -97,7 +97,7 @@ func (f *File) writeArray(s *Save, j *job) (uint64, error) {
 	return sum.Sum64(), nil
 }
 
-// release tells whoever waits that an array was written.
+// release wakes those who wait for an array to be written.
 func (f *File) release(array int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

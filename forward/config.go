@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrConfig is told of a run that cannot be.
+// ErrConfig: not a valid configuration.
 var ErrConfig = badinput.New("forward: invalid run")
 
 // maxProcessors is how many processors a run may have: a commit names its pairs in 64 bits.
@@ -108,7 +108,7 @@ func (c *Config) rate(step int) float64 {
 }
 
 // cosine is that of pi x, x from 0 to 1, by its series. Unlike math.Cos it has no product that goes into a sum, which some
-// builds round once and others twice: all must come to the same bits.
+// builds round once and others twice: all must get the same bits.
 func cosine(x float64) float64 {
 	if x > 0.5 {
 		return -cosine(1 - x)

@@ -118,7 +118,7 @@ func nearest(x int64, shift uint) int64 {
 
 const quantileBits = 12
 
-// quantiles are the normal quantiles at (i + 1/2) / 2^16, in units of 2^-12, and one entry more that no number stands for.
+// quantiles are the normal quantiles at (i + 1/2) / 2^16, in units of 2^-12, and one entry more that no index reaches.
 // None is so near to the middle between two units that a build's way of computing could show; a test has their hash.
 var quantiles = sync.OnceValue(func() *[1<<16 + 1]int16 {
 	var t [1<<16 + 1]int16

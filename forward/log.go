@@ -14,11 +14,11 @@ import (
 
 // Errors of logs.
 var (
-	// ErrLog is told of files that are no logs, or damaged ones.
+	// ErrLog: not a log, or a damaged one.
 	ErrLog = errors.New("forward: damaged log")
-	// ErrTruncated is told of a log whose last block is not whole; what came before it is good.
+	// ErrTruncated: the last block of a log is incomplete; what came before it is good.
 	ErrTruncated = errors.New("forward: the log ends within a block")
-	// ErrWeights is told where weights are not those that a log begins with or ends with.
+	// ErrWeights: weights are not those that a log begins or ends with.
 	ErrWeights = errors.New("forward: other weights")
 )
 

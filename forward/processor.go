@@ -26,7 +26,7 @@ type Processor struct {
 	Bus     Bus
 	// Timeout is how long it waits for others before it proposes to go on without; 0: Timeout.
 	Timeout time.Duration
-	// Each, if not nil, is told every step's end.
+	// Each, if not nil, is called at the end of every step.
 	Each func(step int, c Commit) error
 
 	round   round
@@ -118,7 +118,7 @@ func (p *Processor) step(ctx context.Context, s *state, step int) (pairs uint64,
 			return pairs, nil, err
 		}
 	}
-	if p.Rank >= 0 && !p.round.seen[p.Rank] { // else it was sent in a former life
+	if p.Rank >= 0 && !p.round.seen[p.Rank] { // else it was sent before a restart
 		if tried, err = p.evaluate(ctx, s, step); err != nil {
 			return 0, tried, err
 		}
@@ -138,7 +138,7 @@ func (p *Processor) step(ctx context.Context, s *state, step int) (pairs uint64,
 			if whole := p.round.whole(); whole != 0 && p.Rank >= 0 {
 				err = p.send(ctx, Frame{Step: uint32(step), Rank: uint16(p.Rank), Commit: true, Pairs: whole})
 			} else {
-				err = nil // there is nobody to go on with: wait on
+				err = nil // no pair is complete: go on waiting
 			}
 		}
 		if err != nil {

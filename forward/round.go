@@ -3,14 +3,14 @@ package forward
 import "math"
 
 // round collects the frames of one step. It is a function of the frames in their order, which is the same for all
-// processors, so that all come to the same end.
+// processors, so that all reach the same decision.
 type round struct {
 	config   *Config
 	step     uint32
 	expected uint64 // pairs that the round waits for
 	seen     [maxProcessors]bool
 	losses   [maxProcessors][2]float32
-	heard    [maxProcessors]bool // since it was last waited for in vain, in time or too late: the processor is at work
+	heard    [maxProcessors]bool // since a round last waited for it without success, in time or too late: the processor is at work
 }
 
 // memory is how many steps a frame may be late to show that its processor is at work.
@@ -23,7 +23,7 @@ func (r *round) begin(c *Config, step uint32, last uint64) {
 	for p := range c.Processors / 2 {
 		for rank := 2 * p; rank <= 2*p+1; rank++ {
 			if r.expected&^last>>p&1 == 1 && !r.seen[rank] {
-				heard[rank] = false // it was waited for in vain
+				heard[rank] = false // the round waited without success
 			}
 		}
 		if heard[2*p] && heard[2*p+1] {
@@ -74,7 +74,7 @@ func (r *round) take(f Frame) (pairs uint64, done bool) {
 	return whole, true
 }
 
-// Commit is what a step came to: the pairs that took part, and for each direction by how much the weights move along
+// Commit is the outcome of a step: the pairs that took part, and for each direction by how much the weights move along
 // it, in units of 2^-24.
 type Commit struct {
 	Pairs      uint64

@@ -10,7 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// ErrSavedWeights is told of files that do not hold a run's weights.
+// ErrSavedWeights: the file does not hold this run's weights.
 var ErrSavedWeights = errors.New("forward: no weights of this run")
 
 // weightsMagic ends in the format's version.
@@ -22,7 +22,7 @@ func WriteWeights(to io.Writer, initial string, steps int, w *Weights) error {
 	h := xxh3.New()
 	b := bufio.NewWriterSize(io.MultiWriter(to, h), 1<<16)
 	head := binary.LittleEndian.AppendUint32([]byte(weightsMagic), uint32(steps))
-	_, _ = b.Write(append(head, initial...)) // Flush tells
+	_, _ = b.Write(append(head, initial...)) // Flush returns the error
 	var four [4]byte
 	for _, d := range w.data {
 		for _, x := range d {

@@ -8,14 +8,14 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// ErrSnapshot is told of bytes that are no snapshot.
+// ErrSnapshot: the bytes are not a snapshot.
 var ErrSnapshot = errors.New("forward: not a snapshot")
 
-// Snapshot is where a run stands after a step. Who comes later begins with the snapshots so far, and needs only the frames after
+// Snapshot is the state of a run after a step. A processor that joins later begins with the snapshots so far, and needs only the frames after
 // the last of them.
 type Snapshot struct {
 	Commits []Commit // of the steps since the snapshot before
-	Weights string   // hash after them; empty: not told
+	Weights string   // hash after them; empty: not known
 	// What the next step's round takes over: the last one's pairs, those it waited for, and who was seen and heard.
 	last, expected uint64
 	seen, heard    [maxProcessors]bool
@@ -36,7 +36,7 @@ func NewSnapshot(c *Config, commits []Commit) Snapshot {
 }
 
 // Follow takes snapshots over, from the run's first on, so that Run goes on after the last. done is how many steps Weights have
-// seen already. ErrWeights: they do not come to what the snapshot says.
+// seen already. ErrWeights: the result is not what the snapshot says.
 func (p *Processor) Follow(snapshots []Snapshot, done int) error {
 	var commits []Commit
 	for _, m := range snapshots {

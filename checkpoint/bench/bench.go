@@ -23,7 +23,7 @@ type Config struct {
 	Trials  int    // of every comparison; 0: 5
 	Steps   int    // of training per trial and way of saving; 0: 12
 	Workers int    // goroutines that compute; 0: 1, as where a device computes and the processor feeds it
-	// Progress is told how much is done; may be nil.
+	// Progress reports how much is done; may be nil.
 	Progress func(done, total int)
 }
 

@@ -38,7 +38,7 @@ func (s *summary) differing(want string) int {
 }
 
 // agreement runs the program itself, built for old and for new processors, in both modes, and replays its logs: how many
-// come to other weights, and the bytes on the wire and in the log.
+// get other weights, and the bytes on the wire and in the log.
 func (w *world) agreement(b *strings.Builder) error {
 	dir, err := os.MkdirTemp("", "evenkeel-agreement-")
 	if err != nil {

@@ -20,7 +20,7 @@ func (w *world) batch(rng *rand.Rand, n int) train.Batch {
 }
 
 // mezo is serial MeZO (Malladi et al., NeurIPS 2023): normal directions made again from a seed, weights in float32,
-// moved by +eps, -2 eps, +eps; rate gives the learning rate of a step. trace, if not nil, is told the weights before and
+// moved by +eps, -2 eps, +eps; rate gives the learning rate of a step. trace, if not nil, gets the weights before and
 // after each step's three moves.
 func (w *world) mezo(steps, examples int, rate func(step int) float64, trace func(step int, before, after *train.Values)) (*learnt, error) {
 	const eps = 1e-3
@@ -75,7 +75,7 @@ func (w *world) mezo(steps, examples int, rate func(step int) float64, trace fun
 	return w.learnt(losses, values)
 }
 
-// learnt is what a baseline came to.
+// learnt is the outcome of a baseline.
 type learnt struct {
 	losses   []float64
 	accuracy float64 // on what was held out

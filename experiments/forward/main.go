@@ -107,7 +107,7 @@ func config(processors, directions, steps int, key uint64) *forward.Config {
 	return c
 }
 
-// outcome is what a run came to.
+// outcome is the result of a run.
 type outcome struct {
 	weights  *forward.Weights
 	hashes   []string

@@ -192,7 +192,7 @@ func (b *Bus) publish(ctx context.Context, what string, data []byte) error {
 // keptSnapshots is how many snapshots' frames stay, for those who are reading them.
 const keptSnapshots = 16
 
-// PublishSnapshot publishes a snapshot that stands from now on for the frames that Next gave so far. Frames of much earlier ones are forgotten.
+// PublishSnapshot publishes a snapshot that stands from now on for the frames that Next gave so far. Frames of much earlier ones are deleted.
 func (b *Bus) PublishSnapshot(ctx context.Context, snapshot []byte) error {
 	if err := b.publish(ctx, snapshotSubject, placed(b.last.position, snapshot)); err != nil {
 		return err
@@ -202,18 +202,18 @@ func (b *Bus) PublishSnapshot(ctx context.Context, snapshot []byte) error {
 		return nil
 	}
 	if err := b.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(b.name, frameSubject)), jetstream.WithPurgeSequence(b.snapshots[keptSnapshots-1]+1)); err != nil {
-		return fmt.Errorf("wire: forget frames: %w", err)
+		return fmt.Errorf("wire: delete frames: %w", err)
 	}
 	b.snapshots = append([]uint64(nil), b.snapshots[keptSnapshots:]...)
 	return nil
 }
 
-// Done tells whoever follows the run what this processor came to.
+// Done publishes this processor's result to those who follow the run.
 func (b *Bus) Done(ctx context.Context, result []byte) error {
 	return b.publish(ctx, doneSubject, result)
 }
 
-// Results are what processors told by Done so far.
+// Results are what processors published by Done so far.
 func (b *Bus) Results(ctx context.Context) (results [][]byte, err error) {
 	err = readAll(ctx, b.stream, subject(b.name, doneSubject), func(r []byte) error {
 		results = append(results, r)

@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrOpen is told of a server that others could reach without a secret, or read along.
+// ErrOpen: others could use the server without a token, or read the traffic.
 var ErrOpen = badinput.New("wire: an address beyond loopback needs a token and TLS")
 
 // ServerOptions of Serve.
@@ -85,7 +85,7 @@ func Serve(o ServerOptions) (*Server, error) {
 // URL is where to connect.
 func (s *Server) URL() string { return s.server.ClientURL() }
 
-// Token is the secret that clients must tell.
+// Token is the secret that clients must present.
 func (s *Server) Token() string { return s.token }
 
 // Close ends the server and waits until it has ended.

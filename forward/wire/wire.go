@@ -1,6 +1,6 @@
 // Package wire carries the frames of forward-only training between processes, over NATS: an embedded server, or an
 // existing cluster by its URL. A run is a JetStream stream, which keeps all frames in one order for everybody and gives
-// them again to a processor that comes back. Snapshots stand for the frames before them, which can be forgotten then.
+// them again to a processor that comes back. Snapshots stand for the frames before them, which can then be deleted.
 //
 // Serve starts an embedded server; Connect connects to it or to another; Create begins a run, once, and Join takes part in
 // it, in every processor. See the Example.
@@ -23,15 +23,15 @@ import (
 
 // Errors of runs.
 var (
-	// ErrExists is told by Create where there is a run of that name.
+	// ErrExists is returned by Create where there is a run of that name.
 	ErrExists = errors.New("wire: there is a run of that name")
-	// ErrNoRun is told by Join where there is none.
+	// ErrNoRun is returned by Join where there is none.
 	ErrNoRun = badinput.New("wire: no such run")
-	// ErrGap is told where frames were forgotten before they were read: join again.
+	// ErrGap: frames were deleted before they were read; join again.
 	ErrGap = errors.New("wire: this processor fell so far behind that frames it needs are gone; join again")
-	// ErrURL is told of addresses that are none.
+	// ErrURL: not the address of a server.
 	ErrURL = badinput.New("wire: no address of a server")
-	// ErrName is told of names that cannot be.
+	// ErrName: not a valid name of a run.
 	ErrName = badinput.New("wire: a run's name has letters, digits, - and _, at most 64")
 )
 
@@ -127,7 +127,7 @@ func Create(ctx context.Context, c *nats.Conn, name string, header []byte, snaps
 	return nil
 }
 
-// Remove ends a run: its frames are forgotten.
+// Remove ends a run: its frames are deleted.
 func Remove(ctx context.Context, c *nats.Conn, name string) error {
 	js, err := jetstream.New(c)
 	if err != nil {

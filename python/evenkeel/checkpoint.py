@@ -342,7 +342,7 @@ class Checkpoint:
     def restore(self):
         """Fills the tensors from the newest checkpoint that verifies. None: nothing was saved yet.
 
-        Corrupt: something was, and none of it verifies; the tensors then hold anything. self.faults tells what was
+        Corrupt: something was, and none of it verifies; the tensors then hold anything. self.faults says what was
         damaged on the way.
         """
         self.wait()
@@ -496,7 +496,7 @@ class Checkpoint:
             self._changed.wait_for(lambda: not (self._reading & set(names) if names else self._reading))
 
     def wait(self):
-        """Waits until the save under way is durable, and tells its error."""
+        """Waits until the save under way is durable, and raises its error."""
         self._idle.wait()
         if self._failure:
             e, self._failure = self._failure, None
@@ -519,7 +519,7 @@ class Checkpoint:
                     _write(self._fd, data, self._first + slot * self._size + e.offset)
                 elif kind == "commit" and error is None:
                     self._commit(*job, [hashes[e.name] for e in self.entries])
-            except BaseException as e:  # told by the next call
+            except BaseException as e:  # raised by the next call
                 error = e
             if kind == "begin":
                 slot = job[0]

@@ -38,7 +38,7 @@ def digest(m):
 
 
 def run(path):
-    """The job that is killed: tells what it restored, what is durable, how it ended."""
+    """The job that is killed: reports what it restored, what is durable, how it ended."""
     m = model()
     layers = layerwise.LayerWise(m, adam)
     with checkpoint.open_or_create(path, layers.tensors()) as ck:

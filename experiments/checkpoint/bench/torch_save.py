@@ -1,4 +1,4 @@
-"""Saves and loads with torch when told to, a line at a time: save PATH, load PATH. Answers with the seconds."""
+"""Saves and loads with torch on request, a line at a time: save PATH, load PATH. Answers with the seconds."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
 // Command kill ends a process that saves every step by SIGKILL at random moments, again and again: in saves, in
 // restores, in commits. After each kill the checkpoint must hold, bit for bit, the state of the undisturbed run at a
-// step not before the last that the process had been told is durable. It says nothing of what a loss of power
+// step not before the last that was reported durable to the process. It says nothing of what a loss of power
 // loses: the kernel's cache outlives the process; see experiments/checkpoint/powerloss for that.
 //
 //	go run ./experiments/checkpoint/kill -kills 1000
@@ -161,7 +161,7 @@ func run(kills int) error {
 	return nil
 }
 
-// once runs the trainer and kills it some time after its start; it returns the last step it was told is durable.
+// once runs the trainer and kills it some time after its start; it returns the last step that was reported durable.
 func once(self, path string, after time.Duration, staged bool) (acked uint64, err error) {
 	c := exec.Command(self, "-child", path, fmt.Sprintf("-staged=%v", staged))
 	var said bytes.Buffer
@@ -179,7 +179,7 @@ func once(self, path string, after time.Duration, staged bool) (acked uint64, er
 	for {
 		line, err := lines.ReadString('\n')
 		if errors.Is(err, io.EOF) {
-			break // a line that was cut was not told
+			break // a line that was cut reports nothing
 		}
 		if err != nil {
 			return 0, err

@@ -131,7 +131,7 @@ func (v *variant) close() error {
 	return errors.Join(v.trainer.Close(), v.file.Close())
 }
 
-func run(ctx context.Context, c config, tell func(done int)) (r *report, err error) {
+func run(ctx context.Context, c config, progress func(done int)) (r *report, err error) {
 	dir, err := os.MkdirTemp(c.dir, "pipeline")
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func run(ctx context.Context, c config, tell func(done int)) (r *report, err err
 				return nil, err
 			}
 		}
-		tell(trial + 1)
+		progress(trial + 1)
 	}
 	return newReport(c, all), nil
 }

@@ -1,6 +1,6 @@
 // Command powerloss lets the power fail at every write and every sync of a series of saves, on a file system of its
 // own (FUSE) that then keeps what was synced and any part of the rest, as LazyFS does it. Each time the checkpoint is
-// opened anew and restored: the state must be bit for bit that of a step not before the last one that was told to be
+// opened anew and restored: the state must be bit for bit that of a step not before the last one that was reported
 // durable, and nothing may look damaged. Linux with /dev/fuse, as root or with fusermount3.
 //
 //	cd experiments/checkpoint/powerloss && go run .
@@ -99,7 +99,7 @@ func run(steps uint64, repeat int) error {
 	return nil
 }
 
-// series saves steps until an error, and returns the last that was told to be durable.
+// series saves steps until an error, and returns the last that was reported durable.
 func series(path string, steps uint64) (acked uint64, err error) {
 	f, err := checkpoint.Open(path, model(0), checkpoint.Options{})
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command trainkill trains a real network, saving every step layer by layer, and ends the process by SIGKILL at random
 // moments, again and again: while it starts, creates the file, restores, computes, saves. Every process that follows must restore, bit
-// for bit, the weights and moments of the undisturbed run at a step not before the last that was told to be durable;
-// every run that comes to its end must end in the undisturbed run's bits. The file is then removed and a new run
+// for bit, the weights and moments of the undisturbed run at a step not before the last that was reported durable;
+// every run that finishes must end in the undisturbed run's bits. The file is then removed and a new run
 // begins, in the other way of saving.
 //
 //	go run ./experiments/checkpoint/trainkill -kills 5000
@@ -101,7 +101,7 @@ func undisturbed() ([]string, error) {
 	return out, nil
 }
 
-// trainOn is the process that is killed. It tells on standard output what it restored and what is durable.
+// trainOn is the process that is killed. It reports on standard output what it restored and what is durable.
 func trainOn(path string, staged, stripe bool) (err error) {
 	t, err := newTrainer()
 	if err != nil {

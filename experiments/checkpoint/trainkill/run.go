@@ -18,11 +18,11 @@ import (
 // result counts what was seen.
 type result struct {
 	Kills     int // processes killed
-	Before    int // of these, before they told what they had restored: while starting, creating or restoring
+	Before    int // of these, before they reported what they had restored: while starting, creating or restoring
 	Restores  int // that were compared with the undisturbed run
 	FromStart int // restores of a file without a checkpoint, none having been durable
-	Finals    int // runs that came to their end, and were compared
-	Durable   int // steps told to be durable
+	Finals    int // runs that finished, and were compared
+	Durable   int // steps reported durable
 }
 
 func (r result) String() string {
@@ -31,7 +31,7 @@ func (r result) String() string {
 }
 
 // run kills processes of the command line.
-func run(ctx context.Context, kills int, seed uint64, command func(path string, staged bool) []string, tell func(done int)) (result, error) {
+func run(ctx context.Context, kills int, seed uint64, command func(path string, staged bool) []string, progress func(done int)) (result, error) {
 	var r result
 	want, err := undisturbed()
 	if err != nil {
@@ -52,7 +52,7 @@ func run(ctx context.Context, kills int, seed uint64, command func(path string, 
 		}
 		if killed {
 			r.Kills++
-			tell(r.Kills)
+			progress(r.Kills)
 		}
 		ended, err := r.check(lines, want, &durable)
 		if err != nil {
@@ -93,7 +93,7 @@ func once(ctx context.Context, command []string, rng *rand.Rand) (lines []string
 	for in := bufio.NewReader(out); ; {
 		line, err := in.ReadString('\n')
 		if errors.Is(err, io.EOF) {
-			break // half a line was told to nobody
+			break // half a line reports nothing
 		}
 		if err != nil {
 			return nil, false, err
@@ -110,7 +110,7 @@ func once(ctx context.Context, command []string, rng *rand.Rand) (lines []string
 	return lines, err != nil, nil
 }
 
-// check compares what a process told with the undisturbed run.
+// check compares what a process reported with the undisturbed run.
 func (r *result) check(lines, want []string, durable *int) (ended bool, err error) {
 	if len(lines) == 0 {
 		r.Before++
