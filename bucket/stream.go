@@ -148,7 +148,7 @@ func NewScheduleReader(r io.Reader, name string) (*ScheduleReader, error) {
 	}
 	_, _ = s.sum.Write(text) // never fails
 	if err := json.Unmarshal(text, &s.Header); err != nil {
-		return nil, input.Errorf("%s:1: not a schedule: the first line is no header: %v", name, strings.TrimPrefix(err.Error(), "json: "))
+		return nil, input.Errorf("%s:1: not a schedule: the first line is not a header: %v", name, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if err := s.Header.check(name + ":1"); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (s *ScheduleReader) read() ([]byte, error) {
 			return nil, input.Errorf("%s:%d: line longer than %d bytes", s.name, s.line, maxLine)
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.EOF):
-			return nil, input.Errorf("%s:%d: the file ends without its last line: it was cut", s.name, s.line)
+			return nil, input.Errorf("%s:%d: the file ends without its last line: it is truncated", s.name, s.line)
 		case err != nil:
 			return nil, fmt.Errorf("%s:%d: %w", s.name, s.line, err)
 		default:

@@ -168,7 +168,7 @@ func check(arrays []Array) error {
 		case len(a.Shape) > maxDims:
 			return fmt.Errorf("array %q: %d dimensions, at most %d: %w", a.Name, len(a.Shape), maxDims, ErrUsage)
 		case n < 0:
-			return fmt.Errorf("array %q: type %v and shape %v are none that can be stored: %w", a.Name, a.DType, a.Shape, ErrUsage)
+			return fmt.Errorf("array %q: type %v with shape %v cannot be stored: %w", a.Name, a.DType, a.Shape, ErrUsage)
 		case a.Kind < Parameter || a.Kind > Buffer:
 			return fmt.Errorf("array %q: kind %v, must be Parameter, Moment or Buffer: %w", a.Name, a.Kind, ErrUsage)
 		}
@@ -202,7 +202,7 @@ func sameArrays(have, file []Array) error {
 	}
 	for _, a := range file {
 		if _, left := index[a.Name]; left {
-			return fmt.Errorf("array %q of the file is none of the program's; is it another model's?: %w", a.Name, ErrSchema)
+			return fmt.Errorf("the file's array %q is not in the program; is it another model's?: %w", a.Name, ErrSchema)
 		}
 	}
 	return nil

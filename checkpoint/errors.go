@@ -32,5 +32,5 @@ var (
 	// ErrNotRestored is returned by Begin on a file with checkpoints of which none was restored or verified.
 	ErrNotRestored = errors.New("checkpoint: restore first")
 	// ErrUsage: calls out of order, or values out of range.
-	ErrUsage = badinput.New("checkpoint: wrong use")
+	ErrUsage = badinput.New("checkpoint: invalid use")
 )

@@ -218,7 +218,7 @@ func ExampleSave_Commit() {
 	// true
 	// <nil> <nil>
 	// true <nil>
-	// options: ["Slots is 1, must be 2 to 16"]: checkpoint: wrong use
+	// options: ["Slots is 1, must be 2 to 16"]: checkpoint: invalid use
 }
 
 // A checkpoint as a safetensors file, which PyTorch and most other programs read, with arrays of any type.

@@ -151,7 +151,7 @@ func openStorage(path string, o Options) (Storage, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("no regular file: %w", ErrFormat)
+		return nil, fmt.Errorf("not a regular file: %w", ErrFormat)
 	}
 	d, err := storage.OpenDisk(path, !o.ReadOnly, o.Direct)
 	if err != nil || !o.DAX || o.ReadOnly {

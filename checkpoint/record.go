@@ -51,7 +51,7 @@ func parseRecord(b []byte, h *header, slot int) (r record, committed bool, err e
 	case string(b[:8]) != recordMagic, [16]byte(b[8:24]) != h.id, r.slot != slot:
 		return record{}, false, fmt.Errorf("commit record is another file's or another slot's: %w", ErrCorrupt)
 	case r.sequence == 0, r.manifestLen < manifestHead, r.manifestLen > h.manifestSize:
-		return record{}, false, fmt.Errorf("commit record holds numbers that cannot be: %w", ErrCorrupt)
+		return record{}, false, fmt.Errorf("commit record holds impossible numbers: %w", ErrCorrupt)
 	}
 	return r, true, nil
 }

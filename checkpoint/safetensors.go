@@ -134,7 +134,7 @@ func ReadSafetensors(r io.Reader, size int64) ([]Array, State, error) {
 		return fail("%v", err)
 	}
 	if total != size-8-int64(n) {
-		return fail("tensors of %d bytes, the file has %d for them; was it cut?", total, size-8-int64(n))
+		return fail("tensors of %d bytes, the file has %d for them; is it truncated?", total, size-8-int64(n))
 	}
 	for i, a := range arrays {
 		arrays[i].Data = make([]byte, a.Len())

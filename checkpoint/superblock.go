@@ -166,7 +166,7 @@ func readHeader(s Storage) (h *header, damage []string, err error) {
 		return nil, damage, err
 	}
 	if size < h.size {
-		return nil, damage, fmt.Errorf("%d of %d bytes; the file was cut: %w", size, h.size, ErrCorrupt)
+		return nil, damage, fmt.Errorf("%d of %d bytes; the file is truncated: %w", size, h.size, ErrCorrupt)
 	}
 	return h, damage, nil
 }
@@ -235,7 +235,7 @@ func parseSuperblock(b []byte) (h *header, tableHash uint64, err error) {
 		h.tables[0] < h.record(h.slots) || h.tables[1] < h.tables[0]+h.tableLen || h.firstSlot < h.tables[1]+h.tableLen,
 		h.manifestSize < manifestHead+8*arrays || h.slotSize < h.manifestAt+h.manifestSize,
 		h.size != h.firstSlot+int64(h.slots)*h.slotSize:
-		return nil, 0, fmt.Errorf("superblock describes no file that can be: %w", ErrFormat)
+		return nil, 0, fmt.Errorf("superblock is inconsistent: %w", ErrFormat)
 	}
 	h.arrays = make([]Array, arrays)
 	return h, tableHash, nil

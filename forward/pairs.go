@@ -17,7 +17,7 @@ func Pairs(c *cluster.Cluster, mean int) (ranks, examples []int, err error) {
 		ranks[i] = i
 	}
 	if len(ranks)%2 != 0 {
-		return nil, nil, fmt.Errorf("%w: %d nodes do not go in pairs", ErrConfig, len(ranks))
+		return nil, nil, fmt.Errorf("%w: %d nodes cannot form pairs", ErrConfig, len(ranks))
 	}
 	nominal := c.Nominal()
 	slices.SortStableFunc(ranks, func(a, b int) int {

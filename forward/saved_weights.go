@@ -11,7 +11,7 @@ import (
 )
 
 // ErrSavedWeights: the file does not hold this run's weights.
-var ErrSavedWeights = errors.New("forward: no weights of this run")
+var ErrSavedWeights = errors.New("forward: not the weights of this run")
 
 // weightsMagic ends in the format's version.
 const weightsMagic = "EKFWDWT1"
@@ -31,10 +31,10 @@ func WriteWeights(to io.Writer, initial string, steps int, w *Weights) error {
 		}
 	}
 	if err := b.Flush(); err != nil {
-		return fmt.Errorf("forward: keep weights: %w", err)
+		return fmt.Errorf("forward: write weights: %w", err)
 	}
 	if _, err := to.Write(binary.LittleEndian.AppendUint64(nil, h.Sum64())); err != nil {
-		return fmt.Errorf("forward: keep weights: %w", err)
+		return fmt.Errorf("forward: write weights: %w", err)
 	}
 	return nil
 }
@@ -51,9 +51,9 @@ func ReadWeights(from io.Reader, initial string, w *Weights) (steps int, err err
 	}
 	switch {
 	case string(head[:len(weightsMagic)]) != weightsMagic:
-		return 0, fmt.Errorf("%w: no such file, or of another version", ErrSavedWeights)
+		return 0, fmt.Errorf("%w: not a file of weights, or of another version", ErrSavedWeights)
 	case string(head[len(weightsMagic)+4:]) != initial:
-		return 0, fmt.Errorf("%w: it began with other weights", ErrSavedWeights)
+		return 0, fmt.Errorf("%w: the run began with other weights", ErrSavedWeights)
 	}
 	tile := make([]byte, 4*tileFloats)
 	for _, d := range w.data {

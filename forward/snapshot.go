@@ -133,13 +133,13 @@ func decodeCommit(b []byte, directions int) (Commit, []byte, error) {
 	c := Commit{Increments: make([]int32, directions)}
 	var n int
 	if c.Pairs, n = binary.Uvarint(b); n <= 0 {
-		return Commit{}, nil, errors.New("no pairs")
+		return Commit{}, nil, errors.New("invalid pairs")
 	}
 	b = b[n:]
 	for i := range c.Increments {
 		k, n := binary.Varint(b)
 		if n <= 0 || int64(int32(k)) != k {
-			return Commit{}, nil, errors.New("no increment")
+			return Commit{}, nil, errors.New("invalid increment")
 		}
 		c.Increments[i], b = int32(k), b[n:]
 	}

@@ -154,7 +154,7 @@ const smallTable = TableHeader + "\n5,1,0.1,10\n5,2,0.15,20\n10,1,0.16,20\n10,2,
 func TestReadTableRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "no trials", "a,b\n": "t:1: header", TableHeader + "\n0,1,1,\n": `t:2: length "0"`, TableHeader + "\n1,1,-1,\n": `seconds "-1"`,
-		TableHeader + "\n1,1,1,\n1,1,2,\n": "stands in line 2 already",
+		TableHeader + "\n1,1,1,\n1,1,2,\n": "is in line 2 already",
 	} {
 		if _, err := ReadTable(strings.NewReader(text), "t"); !badinput.Is(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)

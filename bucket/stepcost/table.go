@@ -59,7 +59,7 @@ func ReadTable(r io.Reader, name string) (Table, error) {
 		}
 		key := [2]int{trial.Length, trial.Batch}
 		if before := seen[key]; before > 0 {
-			return nil, input.Errorf("%s:%d: length %d, batch %d stands in line %d already", name, line, key[0], key[1], before)
+			return nil, input.Errorf("%s:%d: length %d, batch %d is in line %d already", name, line, key[0], key[1], before)
 		}
 		seen[key] = line
 		if t = append(t, trial); len(t) > maxTableRows {

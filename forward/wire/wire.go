@@ -30,7 +30,7 @@ var (
 	// ErrGap: frames were deleted before they were read; join again.
 	ErrGap = errors.New("wire: this processor fell so far behind that frames it needs are gone; join again")
 	// ErrURL: not the address of a server.
-	ErrURL = badinput.New("wire: no address of a server")
+	ErrURL = badinput.New("wire: not the address of a server")
 	// ErrName: not a valid name of a run.
 	ErrName = badinput.New("wire: a run's name has letters, digits, - and _, at most 64")
 )

@@ -69,7 +69,7 @@ class Sampler(_Sampler):
         tail = f.read()
         last = tail[tail.rstrip(b"\n").rfind(b"\n") + 1:]
         if not tail.endswith(b"\n") or not last.startswith(b'{"end"'):
-            raise ScheduleError(f"{self.path}: the file ends without its last line: it was cut")
+            raise ScheduleError(f"{self.path}: the file ends without its last line: it is truncated")
         end = size - len(last)
         want = self._value(last, end).get("crc32")
         if want is not None:

@@ -129,7 +129,7 @@ def _describe(named):
     entries, at = [], 0
     for name, (t, kind) in named.items():
         if t.dtype not in _DTYPES:
-            raise Usage(f"tensor {name!r}: {t.dtype} is none that can be stored")
+            raise Usage(f"tensor {name!r}: {t.dtype} cannot be stored")
         if not t.is_contiguous():
             raise Usage(f"tensor {name!r} is not contiguous; make it so before you create the checkpoint")
         length = t.numel() * t.element_size()
@@ -276,7 +276,7 @@ class Checkpoint:
                 b = bytes(_read(self._fd, 128, copy * BLOCK))
                 f = struct.unpack(_SUPER, b[:120])
                 if f[0] != b"EVKLCKPT":
-                    raise Format(f"{self.path}: no checkpoint file")
+                    raise Format(f"{self.path}: not a checkpoint file")
                 if f[1] != VERSION:
                     raise Format(f"{self.path}: version {f[1]}, this program reads {VERSION}")
                 if int.from_bytes(b[12:16], sys.byteorder) != 0x01020304:
@@ -292,7 +292,7 @@ class Checkpoint:
                 if table is None:
                     raise Corrupt(f"{self.path}: both tables are damaged")
                 if size < total:
-                    raise Corrupt(f"{self.path}: {size} of {total} bytes; the file was cut")
+                    raise Corrupt(f"{self.path}: {size} of {total} bytes; the file is truncated")
                 self._parse(table, count)
                 return
             except CheckpointError as e:
@@ -309,7 +309,7 @@ class Checkpoint:
                 dtype, kind, dims = table[at + 2 + n : at + 5 + n]
                 *shape, offset, length = struct.unpack_from(f"<{dims}QQQ", table, at + 5 + n)
                 if math.prod(shape) * _SIZES[dtype] != length or offset + length > self._manifest_at:
-                    raise Format(f"{self.path}: array {name!r} is none that can be")
+                    raise Format(f"{self.path}: array {name!r} is invalid")
                 self.entries.append(Entry(name, dtype, kind, tuple(shape), offset, length))
                 at += 5 + n + 8 * dims + 16
         except (struct.error, ValueError, IndexError) as e:
@@ -324,7 +324,7 @@ class Checkpoint:
             if name not in theirs:
                 raise Schema(f"{self.path}: tensor {name!r} is not in the file; is it another model's?")
             if name not in mine:
-                raise Schema(f"{self.path}: array {name!r} of the file is none of the program's; is it another model's?")
+                raise Schema(f"{self.path}: the file's array {name!r} is not in the program; is it another model's?")
             if mine[name][1:4] != theirs[name][1:4]:
                 raise Schema(f"{self.path}: tensor {name!r} has type, kind and shape {mine[name][1:4]}, in the file {theirs[name][1:4]}")
 
