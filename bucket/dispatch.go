@@ -20,7 +20,7 @@ type Schedule struct {
 	Ranks   int
 	Steps   []uint32
 	Batches []Batch
-	// Skipped are samples that no batch can hold, left out by the user's choice.
+	// Skipped counts the samples that no batch can hold, left out on request.
 	Skipped int
 	// Progress reports how many steps Lines has given, of how many; may be nil.
 	Progress func(done, total int)

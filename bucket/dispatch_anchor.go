@@ -20,8 +20,8 @@ func shuffleSteps(r *rand.Rand, ends []uint32, batches []Batch) ([]uint32, []Bat
 
 // cutAnchor cuts buckets into batches that finish within the anchor duration on their
 // rank. Same: all ranks of a step take one bucket; else each rank draws a bucket,
-// weighted by the samples left in it. What is left of a bucket, too little for its step
-// or batch, is dealt to all ranks (same) or joins steps of similar remainders (mixed).
+// weighted by the samples left in it. The remainder of a bucket, too small for a step or
+// batch, is divided among all ranks (same) or joins steps of similar remainders (mixed).
 func (p *Plan) cutAnchor(o *order, seed, epoch uint64, same bool) ([]uint32, []Batch) {
 	r := rand.New(rand.NewPCG(seed, mix(epoch, 0)))
 	c := &cutter{o: o, left: make([]int, len(p.Buckets)), ends: []uint32{0}, batches: []Batch{}}

@@ -148,7 +148,7 @@ func (t *textReader) next() (last bool, err error) {
 
 // columns finds the wanted columns in the first line, and whether that is a header: it has
 // a cell that is not a number, and the file is a CSV, by its name, a comma, or since a column
-// was asked for. Else a word in the place of the first length is a fault.
+// was asked for. Otherwise a word where the first length should be is an error.
 func (o LengthsOptions) columns(name, first string) (at []int, header bool, err error) {
 	cells := strings.Split(first, ",")
 	for _, c := range cells {
@@ -244,7 +244,7 @@ func (o LengthsOptions) plain(columns []int) bool {
 }
 
 // plainLines reads the usual lines quickly, digits and a newline, up to limit lengths, and
-// returns how many bytes they were. What it stops at goes the long way, to its error.
+// returns how many bytes they were. It stops at anything else, which the slow path then reads or refuses.
 func plainLines(text []byte, out Lengths, limit int) (Lengths, int) {
 	used, v := 0, uint32(0)
 	for i, c := range text {

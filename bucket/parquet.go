@@ -78,7 +78,7 @@ func (o LengthsOptions) namedColumn(f *parquet.File, names []string, wanted stri
 	return l, nil
 }
 
-// pair makes lengths of sources and targets, in the place of the sources.
+// pair joins the lengths of sources and targets, overwriting the sources.
 func (o LengthsOptions) pair(sources, targets Lengths) error {
 	if len(targets) < len(sources) {
 		return errors.New("the columns differ in length")

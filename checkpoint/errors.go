@@ -11,26 +11,26 @@ import (
 var (
 	// ErrEmpty is returned by Restore where no checkpoint was ever committed: the one case to start from the beginning.
 	ErrEmpty = badinput.New("checkpoint: no checkpoint in the file yet")
-	// ErrCorrupt: something should be there and does not verify.
+	// ErrCorrupt is returned where something should be there and does not verify.
 	ErrCorrupt = errors.New("checkpoint: damaged")
-	// ErrFormat: not a checkpoint file.
+	// ErrFormat is returned for what is not a checkpoint file.
 	ErrFormat = badinput.New("checkpoint: not a checkpoint file")
-	// ErrVersion: a file of another version of the format.
+	// ErrVersion is returned for a file of another version of the format.
 	ErrVersion = badinput.New("checkpoint: other format version")
-	// ErrEndian: a file written on a machine of the other byte order.
+	// ErrEndian is returned for a file written on a machine of the other byte order.
 	ErrEndian = badinput.New("checkpoint: other byte order")
-	// ErrSchema: the file has other arrays than the program, or an array is not in the file.
+	// ErrSchema is returned where the file has other arrays than the program, or an array is not in the file.
 	ErrSchema = badinput.New("checkpoint: arrays differ")
-	// ErrLocked: another process has the file open for writing.
+	// ErrLocked is returned where another process has the file open for writing.
 	ErrLocked = storage.ErrLocked
 	// ErrBusy is returned by Begin where no slot is free and Options.WhenFull is Fail.
 	ErrBusy = errors.New("checkpoint: no slot is free")
 	// ErrIncomplete is returned by Commit where an array has not been written.
 	ErrIncomplete = errors.New("checkpoint: not every array was written")
-	// ErrPoisoned: so many slots failed to reach the storage that none can be written safely.
+	// ErrPoisoned is returned where so many slots failed to reach the storage that none can be written safely.
 	ErrPoisoned = errors.New("checkpoint: too few slots left that can be trusted")
 	// ErrNotRestored is returned by Begin on a file with checkpoints of which none was restored or verified.
 	ErrNotRestored = errors.New("checkpoint: restore first")
-	// ErrUsage: calls out of order, or values out of range.
+	// ErrUsage is returned for calls out of order and values out of range.
 	ErrUsage = badinput.New("checkpoint: invalid use")
 )

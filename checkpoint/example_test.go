@@ -19,7 +19,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "run.ckpt")
 
 	for range 2 { // the second time it goes on
@@ -149,7 +149,7 @@ func ExampleCreateSet() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	a, b := []int64{1, 2, 3}, []uint8{4}
 	arrays := []checkpoint.Array{checkpoint.Of("a", checkpoint.Parameter, a), checkpoint.Of("b", checkpoint.Buffer, b)}
 	parts, err := checkpoint.Stripe(arrays, 2)

@@ -57,7 +57,7 @@ type Stats struct {
 }
 
 // Create makes a checkpoint file for these arrays, of fixed size, and opens it. It is an error if the file exists.
-// What it takes on the disk is reserved before Create returns. A creation that is interrupted leaves PATH.creating,
+// Its space on the disk is reserved before Create returns. A creation that is interrupted leaves PATH.creating,
 // which the next one overwrites.
 func Create(path string, arrays []Array, o Options) (*File, error) {
 	f, err := create(path, arrays, o)
@@ -261,7 +261,7 @@ type Info struct {
 	Damage []string `json:"damage,omitempty"`
 }
 
-// Info returns it.
+// Info returns the file's description.
 func (f *File) Info() Info {
 	h := f.head
 	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, f.damage}
@@ -270,14 +270,14 @@ func (f *File) Info() Info {
 // Path is the file's name, "" of a storage's.
 func (f *File) Path() string { return f.path }
 
-// Stats returns what was counted.
+// Stats returns the counts so far.
 func (f *File) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stats
 }
 
-// Close waits for the saves under way, gives one up that was begun and not committed, and closes the storage. It
+// Close waits for the saves under way, aborts one that was begun and not committed, and closes the storage. It
 // returns any unreported error of an earlier save.
 func (f *File) Close() error {
 	f.mu.Lock()

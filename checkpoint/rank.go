@@ -30,7 +30,7 @@ func (f *File) Acknowledge(step uint64) error {
 	return nil
 }
 
-// giveUpAfter frees the slots of all checkpoints newer than this step's: they are not part of the run that goes on.
+// giveUpAfter frees the slots of all checkpoints newer than this step's: they do not belong to the resumed run.
 func (f *File) giveUpAfter(step uint64) error {
 	if err := f.idle(); err != nil {
 		return err

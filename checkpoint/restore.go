@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// SlotReport says what lies in a slot.
+// SlotReport describes the contents of a slot.
 type SlotReport struct {
 	Slot     int    `json:"slot"`
 	Sequence uint64 `json:"sequence"` // 0: no checkpoint
@@ -26,9 +26,9 @@ type Report struct {
 	Damage   []string     `json:"damage,omitempty"` // of superblocks and tables; the other copy was good
 }
 
-// Restore fills the arrays from the newest checkpoint that verifies, and returns its state and what was found on the
-// way. They must be all of the file's (ErrSchema). ErrEmpty: nothing was ever committed, the arrays are untouched.
-// ErrCorrupt: there is something, and none of it verifies; the arrays then hold anything.
+// Restore fills the arrays from the newest checkpoint that verifies, and returns its state and a report of what was
+// found. They must be all of the file's (ErrSchema). ErrEmpty: nothing was ever committed, the arrays are untouched.
+// ErrCorrupt: there are checkpoints and none verifies; the contents of the arrays are then undefined.
 func (f *File) Restore(arrays []Array) (State, Report, error) {
 	if f.head.ranks > 1 {
 		return State{}, Report{Restored: -1}, fmt.Errorf("restore checkpoint %s: it holds the part of rank %d of %d; "+
@@ -37,9 +37,9 @@ func (f *File) Restore(arrays []Array) (State, Report, error) {
 	return f.restore(arrays, nil)
 }
 
-// RestoreStep is Restore of the checkpoint of one step, and gives up all newer ones: their slots are free after it.
+// RestoreStep is Restore of the checkpoint of one step, and discards all newer ones: their slots are free afterwards.
 // Processes that checkpoint together call it with the newest step that all of them have verified. ErrCorrupt: that
-// step is not there, or does not verify; nothing is given up then.
+// step is not there, or does not verify; nothing is discarded then.
 func (f *File) RestoreStep(arrays []Array, step uint64) (State, Report, error) {
 	state, report, err := f.restore(arrays, &step)
 	if err != nil {
@@ -63,7 +63,7 @@ func (f *File) restore(arrays []Array, step *uint64) (State, Report, error) {
 	return state, report, nil
 }
 
-// Slots says what the commit records say, without reading what they vouch for.
+// Slots reports what the commit records say, without reading the arrays.
 func (f *File) Slots() []SlotReport {
 	var out []SlotReport
 	for i := range f.head.slots {
@@ -186,7 +186,7 @@ func (f *File) idle() error {
 	return nil
 }
 
-// learn takes over what was found: a slot that does not verify is free to be used.
+// learn records what was found: a slot that does not verify may be reused.
 func (f *File) learn(found []slotState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -213,7 +213,7 @@ func (s *Save) Commit(state State) error {
 	return s.finish(&job{save: s, end: true, commit: true, state: state, since: time.Now()})
 }
 
-// Abort gives the save up. Its slot is free again.
+// Abort discards the save. Its slot is free again.
 func (s *Save) Abort() {
 	if s != nil {
 		_ = s.finish(&job{save: s, end: true}) // the second of two ends is nothing

@@ -113,7 +113,7 @@ func (s *Set) parts(arrays []Array) ([][]Array, error) {
 	return parts, nil
 }
 
-// Restore fills the arrays from the newest step that verifies in all files, and gives up what single ranks have
+// Restore fills the arrays from the newest step that verifies in all files, and discards what single ranks have
 // beyond it. The errors are those of File.Restore. Reports are those of the files.
 func (s *Set) Restore(arrays []Array) (State, []Report, error) {
 	parts, err := s.parts(arrays)

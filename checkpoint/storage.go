@@ -24,7 +24,7 @@ type Storage interface {
 	Flush() error
 }
 
-// Memory is a Storage for tests and for programs that only want the format.
+// Memory is a Storage in memory, for tests and for programs that only want the format.
 type Memory struct {
 	mu   sync.RWMutex
 	data []byte
@@ -33,7 +33,7 @@ type Memory struct {
 // NewMemory makes one from the bytes of a file; nil for an empty one. The bytes are the Memory's from then on.
 func NewMemory(file []byte) *Memory { return &Memory{data: file} }
 
-// Contents is a copy of what lies in it.
+// Contents returns a copy of its bytes.
 func (m *Memory) Contents() []byte {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

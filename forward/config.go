@@ -9,13 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrConfig: not a valid configuration.
+// ErrConfig is returned for an invalid configuration.
 var ErrConfig = badinput.New("forward: invalid run")
 
 // maxProcessors is how many processors a run may have: a commit names its pairs in 64 bits.
 const maxProcessors = 128
 
-// Config is what all processors of a run agree on. Two runs with the same one, the same network and the same data give
+// Config is shared by all processors of a run. Two runs with the same one, the same network and the same data give
 // the same weights, bit for bit.
 type Config struct {
 	Processors   int     `json:"processors"`    // even, 2 to maxProcessors

@@ -8,7 +8,7 @@
 // same inputs under weights - epsilon z. z is made from a counter whenever it is needed and never stored. From all
 // losses, in the order of ranks, every processor computes the slope along each direction, takes back what it tried and
 // moves along all directions by their slopes. Weights are whole numbers, so that taking back is exact and the order of moves
-// does not show: all processors hold the same bits, and so does who replays the Log.
+// does not show: all processors hold the same bits, and so does anybody who replays the Log.
 //
 // Frames reach all processors in one order (Bus): within a process by Memory, between processes by package wire. The
 // outcome of a step is a function of that order alone. A pair is atomic: if one half is missing, others propose to go on without

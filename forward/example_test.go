@@ -51,7 +51,7 @@ func Example() {
 		all.Go(func() { errs[rank] = p.Run(context.Background()) })
 	}
 	all.Wait()
-	if err := errors.Join(append(errs, writer.Flush())...); err != nil {
+	if err := errors.Join(errors.Join(errs...), writer.Flush()); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -10,7 +10,7 @@ import (
 // FrameBytes is the length of a frame: all that a processor sends in a step.
 const FrameBytes = 16
 
-// ErrFrame: the bytes are not a frame.
+// ErrFrame is returned for bytes that are not a frame.
 var ErrFrame = errors.New("forward: not a frame")
 
 // Frame is what goes from one processor to all others: the losses of its two inputs, or a proposal to go on without

@@ -14,11 +14,11 @@ import (
 
 // Errors of logs.
 var (
-	// ErrLog: not a log, or a damaged one.
+	// ErrLog is returned for what is not a log, or a damaged one.
 	ErrLog = errors.New("forward: damaged log")
-	// ErrTruncated: the last block of a log is incomplete; what came before it is good.
+	// ErrTruncated is returned where the last block of a log is incomplete; what came before it is good.
 	ErrTruncated = errors.New("forward: the log ends within a block")
-	// ErrWeights: weights are not those that a log begins or ends with.
+	// ErrWeights is returned where weights are not those that a log begins or ends with.
 	ErrWeights = errors.New("forward: other weights")
 )
 

@@ -19,7 +19,7 @@ type Model interface {
 // Processor is one of a run's processors.
 type Processor struct {
 	Config  *Config
-	Rank    int // negative: it takes no part, but follows what the others do
+	Rank    int // negative: an observer, which follows the run without taking part
 	Model   Model
 	Data    data.Set // the same for everybody
 	Weights *Weights // to start from; the processor's own, changed by Run
@@ -49,7 +49,7 @@ type Stats struct {
 // Stats are the counts so far; not to be called during Run.
 func (p *Processor) Stats() Stats { return p.counted }
 
-// Begin applies the commits of a run's first steps, from a log, so that Run goes on after them.
+// Begin applies the commits of a run's first steps, from a log, so that Run continues after them.
 func (p *Processor) Begin(commits []Commit) error { return p.begin(commits, 0) }
 
 // begin is Begin with weights that have seen the first done steps already.
@@ -69,8 +69,8 @@ func (p *Processor) begin(commits []Commit, done int) error {
 	return nil
 }
 
-// Run takes part in the run until its last step. A processor that comes later, or again, first repeats what the others
-// did meanwhile, from their frames. It ends early with ctx's error.
+// Run takes part in the run until its last step. A processor that joins late, or again, first catches up
+// from the frames of the others. It ends early with ctx's error.
 func (p *Processor) Run(ctx context.Context) error {
 	if err := p.Config.Validate(); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	return nil
 }
 
-// step goes through one step up to its decision. Where it tried a direction, the weights still stand there.
+// step goes through one step up to its decision. If it tried a direction, the weights are still moved along it.
 func (p *Processor) step(ctx context.Context, s *state, step int) (pairs uint64, tried *term, err error) {
 	p.round.begin(p.Config, uint32(step), p.last)
 	for p.Bus.Behind() { // perhaps the step is decided already
@@ -159,7 +159,7 @@ func (p *Processor) next(ctx context.Context) (pairs uint64, done bool, err erro
 	f, err := DecodeFrame(b)
 	if err != nil {
 		p.counted.Ignored++
-		return 0, false, nil //nolint:nilerr // somebody else's fault: it counts for nothing, for all processors alike
+		return 0, false, nil //nolint:nilerr // ignored by all processors alike
 	}
 	if int(f.Rank) != p.Rank {
 		p.counted.Received += int64(len(b))

@@ -33,7 +33,7 @@ func (r *round) begin(c *Config, step uint32, last uint64) {
 	*r = round{config: c, step: step, expected: expected, heard: heard}
 }
 
-// whole are the pairs of which both frames are there.
+// whole are the complete pairs: both frames have arrived.
 func (r *round) whole() uint64 {
 	pairs := uint64(0)
 	for p := range r.config.Processors / 2 {
@@ -44,7 +44,7 @@ func (r *round) whole() uint64 {
 	return pairs
 }
 
-// take takes a frame in. done says that the step is decided, with the pairs that count. Frames of other steps, of
+// take processes a frame. done says that the step is decided, with the pairs that count. Frames of other steps, of
 // unknown ranks and repeated ones change nothing.
 func (r *round) take(f Frame) (pairs uint64, done bool) {
 	if int(f.Rank) >= r.config.Processors {

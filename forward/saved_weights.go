@@ -10,7 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// ErrSavedWeights: the file does not hold this run's weights.
+// ErrSavedWeights is returned for a file that does not hold this run's weights.
 var ErrSavedWeights = errors.New("forward: not the weights of this run")
 
 // weightsMagic ends in the format's version.

@@ -8,7 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// ErrSnapshot: the bytes are not a snapshot.
+// ErrSnapshot is returned for bytes that are not a snapshot.
 var ErrSnapshot = errors.New("forward: not a snapshot")
 
 // Snapshot is the state of a run after a step. A processor that joins later begins with the snapshots so far, and needs only the frames after
@@ -16,7 +16,7 @@ var ErrSnapshot = errors.New("forward: not a snapshot")
 type Snapshot struct {
 	Commits []Commit // of the steps since the snapshot before
 	Weights string   // hash after them; empty: not known
-	// What the next step's round takes over: the last one's pairs, those it waited for, and who was seen and heard.
+	// State of the next step's round: the last one's pairs, those it waited for, and which ranks were seen and heard.
 	last, expected uint64
 	seen, heard    [maxProcessors]bool
 }
@@ -29,13 +29,13 @@ func (p *Processor) Snapshot(commits []Commit) Snapshot {
 	return Snapshot{Commits: commits, Weights: p.Weights.Hash(), last: p.last, expected: p.round.expected, seen: p.round.seen, heard: p.round.heard}
 }
 
-// NewSnapshot is the snapshot of a run that goes on from a log: all pairs are waited for.
+// NewSnapshot is the snapshot of a run that continues a log: all pairs are expected.
 func NewSnapshot(c *Config, commits []Commit) Snapshot {
 	all := c.allPairs()
 	return Snapshot{Commits: commits, last: all, expected: all}
 }
 
-// Follow takes snapshots over, from the run's first on, so that Run goes on after the last. done is how many steps Weights have
+// Follow applies snapshots, from the run's first on, so that Run continues after the last. done is how many steps Weights have
 // seen already. ErrWeights: the result is not what the snapshot says.
 func (p *Processor) Follow(snapshots []Snapshot, done int) error {
 	var commits []Commit

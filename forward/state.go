@@ -25,7 +25,7 @@ func (s *state) trial(step uint32, direction int, sign int64) term {
 	return term{step: step, direction: uint32(direction), plus: eps}
 }
 
-// apply takes the trial back, if there was one (the second seed), and moves along every direction by its increment (the
+// apply undoes the trial, if there was one (the second seed), and moves along every direction by its increment (the
 // third), in one sweep over the weights.
 func (s *state) apply(step uint32, increments []int32, tried *term) {
 	terms := s.terms(step, increments)

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// ErrOverflow: a weight grew beyond what fixed point holds.
+// ErrOverflow is returned where a weight grew beyond what fixed point holds.
 var ErrOverflow = errors.New("forward: a weight left the range of fixed point")
 
 // unitBits: weights are whole numbers of 2^-24, and of a coarser unit in tensors that begin with values beyond 16.

@@ -15,7 +15,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	result, err := bench.Run(context.Background(), bench.Config{Folder: dir, Bytes: 1 << 20, Layers: 2, Trials: 1, Steps: 2})
 	if err != nil {
 		fmt.Println(err)

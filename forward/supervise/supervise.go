@@ -40,7 +40,7 @@ func (p *Processors) Keep(ctx context.Context, rank int) error {
 		cmd.Env = append(os.Environ(), p.Env...)
 		err := subprocess.Run(cmd)
 		if err == nil || ctx.Err() != nil { // ended well, or by us
-			return nil
+			return nil //nolint:nilerr // what the end of ctx stopped did not fail
 		}
 		f := (*subprocess.Failure)(nil)
 		if !errors.As(err, &f) {

@@ -49,7 +49,7 @@ type message struct {
 
 var _ forward.Bus = (*Bus)(nil)
 
-// Join takes part in a run.
+// Join joins a run.
 func Join(ctx context.Context, c *nats.Conn, name string) (*Run, error) {
 	if !names.MatchString(name) {
 		return nil, fmt.Errorf("%w: %q", ErrName, name)

@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrOpen: others could use the server without a token, or read the traffic.
+// ErrOpen is returned where others could use the server without a token, or read the traffic.
 var ErrOpen = badinput.New("wire: an address beyond loopback needs a token and TLS")
 
 // ServerOptions of Serve.

@@ -1,5 +1,5 @@
 // Package wire carries the frames of forward-only training between processes, over NATS: an embedded server, or an
-// existing cluster by its URL. A run is a JetStream stream, which keeps all frames in one order for everybody and gives
+// existing cluster by its URL. A run is a JetStream stream, which keeps all frames in one order for everybody and sends
 // them again to a processor that comes back. Snapshots stand for the frames before them, which can then be deleted.
 //
 // Serve starts an embedded server; Connect connects to it or to another; Create begins a run, once, and Join takes part in
@@ -27,11 +27,11 @@ var (
 	ErrExists = errors.New("wire: there is a run of that name")
 	// ErrNoRun is returned by Join where there is none.
 	ErrNoRun = badinput.New("wire: no such run")
-	// ErrGap: frames were deleted before they were read; join again.
+	// ErrGap is returned where frames were deleted before they were read; join again.
 	ErrGap = errors.New("wire: this processor fell so far behind that frames it needs are gone; join again")
-	// ErrURL: not the address of a server.
+	// ErrURL is returned for what is not the address of a server.
 	ErrURL = badinput.New("wire: not the address of a server")
-	// ErrName: not a valid name of a run.
+	// ErrName is returned for what is not a valid name of a run.
 	ErrName = badinput.New("wire: a run's name has letters, digits, - and _, at most 64")
 )
 
@@ -44,7 +44,7 @@ type Options struct {
 	Traffic *Traffic // if not nil, counts what goes over the connection
 }
 
-// How long a lost connection is tried again: then the processor ends, and does not stay behind a run that is over.
+// How long a lost connection is tried again: then the processor ends, instead of waiting for a run that is over.
 const (
 	reconnectWait = 200 * time.Millisecond
 	reconnectFor  = 2 * time.Minute
@@ -91,7 +91,7 @@ func subject(name, what string) string { return "evenkeel.forward." + name + "."
 // maxBytes bounds what a run keeps in the server's memory: a frame takes about 100 bytes there.
 const maxBytes = 4 << 30
 
-// Create begins a run. The header is what all its processors must know; snapshots, if it goes on from earlier steps, stand for
+// Create begins a run. The header is what all its processors must know; snapshots, if it continues earlier steps, stand for
 // them.
 func Create(ctx context.Context, c *nats.Conn, name string, header []byte, snapshots ...[]byte) error {
 	if !names.MatchString(name) {

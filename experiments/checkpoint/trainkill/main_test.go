@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -33,7 +34,7 @@ func TestKillsStriped(t *testing.T) {
 func kills(t *testing.T) {
 	t.Helper()
 	r, err := run(t.Context(), 24, 3, func(path string, staged bool) []string {
-		t.Setenv(childEnv, map[bool]string{false: "false", true: "true"}[staged])
+		t.Setenv(childEnv, strconv.FormatBool(staged))
 		return []string{os.Args[0], path}
 	}, func(int) {})
 	if err != nil || r.Kills != 24 || r.Restores == 0 || r.Durable == 0 {
