@@ -1,0 +1,217 @@
+package costmodel
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"github.com/evenkeel/evenkeel/planner/search"
+)
+
+// The line through a class's times for a micro-batch of half and of all samples gives the shares of mixed stages.
+func TestPerformance(t *testing.T) {
+	whole := func(seconds map[int]float64) *Condition {
+		p := &layerprofile.Profile{Model: "line", Layers: []layerprofile.Layer{{Name: "only"}}}
+		for n, s := range seconds {
+			p.Layers[0].Runs = append(p.Layers[0].Runs, layerprofile.Run{Device: "a", Tensor: 1, MicroBatch: n, Forward: s / 4, Backward: 3 * s / 4}, layerprofile.Run{Device: "b", Tensor: 1, MicroBatch: n, Forward: s / 4, Backward: 3 * s / 4})
+		}
+		if err := p.Finish("line"); err != nil {
+			t.Fatal(err)
+		}
+		m, err := New(p, handTopology(t, "1000000000B"), Options{GlobalBatches: []int{8}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &Condition{Model: m, replicas: 2}
+	}
+	curve := map[int]float64{1: 10, 2: 12, 4: 30, 8: 40}
+	for _, c := range []struct {
+		seconds             map[int]float64
+		samples, class      int
+		overhead, perSample float64
+	}{
+		{curve, 8, 0, 20, 2.5},  // 4 and 8 samples: 30 and 40 s
+		{curve, 8, 1, 40, 5},    // twice as slow
+		{curve, 16, 0, 20, 2.5}, // 8 samples are the most: 4 and 8
+		{curve, 4, 0, 0, 9},     // 2 and 4 samples: 12 and 30 s, and never a negative overhead
+		{map[int]float64{1: 7}, 2, 0, 0, 7},
+		{map[int]float64{1: 8, 8: 8}, 8, 0, 8 - 4e-3, 1e-3}, // constant times: a thousandth of 8 s for 8 samples, each
+	} {
+		x := whole(c.seconds)
+		x.MicroBatch = c.samples
+		p, ok := x.performance(Group{Class: c.class, Replicas: 1, Tensor: 1})
+		if !ok {
+			t.Fatalf("%+v: no line", c)
+		}
+		same(t, fmt.Sprint(c, " overhead"), p.Overhead, c.overhead)
+		same(t, fmt.Sprint(c, " per sample"), p.PerSample, c.perSample)
+	}
+	x := whole(curve)
+	x.MicroBatch = 32 // 16 samples were not profiled
+	if _, ok := x.performance(Group{Replicas: 1, Tensor: 1}); ok {
+		t.Error("a line beyond the profile")
+	}
+}
+
+// Two labels of which one has less of something: it dominates the other, not the other it.
+func TestDominates(t *testing.T) {
+	change := []func(*label, int){
+		func(l *label, g int) { l.step[g]++ }, func(l *label, g int) { l.perIteration[g]++ },
+		func(l *label, g int) { l.memory[g]++ }, func(l *label, g int) { l.peak[g]++ },
+	}
+	var a label
+	if b := a; !a.dominates(&b) {
+		t.Error("equal labels do not dominate each other")
+	}
+	f := &configuration{strategies: []Strategy{{Tensor: 0}, {Tensor: 2}}}
+	c := handCondition(t, 2, 2)
+	for i, more := range change {
+		for g := range MaxGroups {
+			b := a
+			more(&b, g)
+			if !a.dominates(&b) || b.dominates(&a) {
+				t.Errorf("number %d of group %d", i, g)
+			}
+			if got := c.undominated(f, []label{a, b}); len(got) != 1 || got[0] != a {
+				t.Errorf("%v is kept", got)
+			}
+			// With another tensor degree in front, conversion to it may be cheaper.
+			b.strategy = 1
+			if got := c.undominated(f, []label{b, a}); len(got) != 2 {
+				t.Errorf("%v is kept", got)
+			}
+		}
+	}
+	if got := pareto([]search.Point{{Step: 2, PerIteration: 5}, {Step: 1, PerIteration: 5}, {Step: 3, PerIteration: 4}, {Step: 1, PerIteration: 6}}); len(got) != 2 || got[0].Step != 1 || got[0].PerIteration != 5 || got[1].Step != 3 {
+		t.Errorf("%v", got)
+	}
+}
+
+// Memory up to the limit may be filled, the reserve included.
+func TestFits(t *testing.T) {
+	m := handModel(t, Options{Reserve: 1e3, Memory: 0.5})
+	c := &Condition{Model: m}
+	f := &configuration{groups: []Group{groupOf(0, 0, 1, 1), groupOf(1, 0, 1, 1)}}
+	l := label{memory: [MaxGroups]float64{499e6, 499e6}, peak: [MaxGroups]float64{999e3, 999e3}}
+	if !c.fits(f, &l) {
+		t.Error("half of the memory, to the byte, does not fit")
+	}
+	l.peak[1]++
+	if c.fits(f, &l) {
+		t.Error("a byte more fits")
+	}
+}
+
+func TestStrategies(t *testing.T) {
+	tensors := func(samples int, groups ...Group) string {
+		c := &Condition{Model: handModel(t, Options{}), MicroBatch: samples}
+		var all []int
+		for _, y := range c.strategies(groups) {
+			all = append(all, y.Tensor)
+		}
+		if len(all)%6 != 0 {
+			t.Errorf("%d strategies; three shardings, recomputed or not", len(all))
+		}
+		return fmt.Sprint(slices.Compact(all))
+	}
+	for _, c := range []struct {
+		got, want string
+	}{
+		{tensors(4, groupOf(0, 0, 2, 2, 2)), "[0 1]"}, // four devices, a sample each at degree 1
+		{tensors(3, groupOf(0, 0, 2, 2, 1)), "[0]"},   // three samples are too few
+		{tensors(4, groupOf(0, 0, 1, 2, 2)), "[0 2]"},
+		{tensors(3, groupOf(0, 0, 1, 1, 1, 1)), "[0]"}, // three devices are no replicas of two
+		{tensors(4, groupOf(0, 0, 2, 2), groupOf(1, 0, 1, 2)), "[0]"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s, want %s", c.got, c.want)
+		}
+	}
+	// Nothing is sharded over one replica, unless the options leave nothing else.
+	for _, shardings := range [][]Sharding{nil, {Full}} {
+		m := handModel(t, Options{Shardings: shardings, Replicas: []int{1}, MicroBatches: []int{1}, Checkpoint: "never"})
+		f := m.Conditions()[0].configurations[0]
+		for i, y := range f.strategies {
+			if y.Tensor == 0 && math.IsInf(f.costs[0][i].step[0], 1) != (shardings == nil && y.Sharding != Replicated) {
+				t.Errorf("of %v, %+v costs %v", shardings, y, f.costs[0][i].step[0])
+			}
+		}
+	}
+	never := handModel(t, Options{Checkpoint: "never"}).Conditions()[0].configurations[0].strategies
+	always := handModel(t, Options{Checkpoint: "always"}).Conditions()[0].configurations[0].strategies
+	if slices.ContainsFunc(never, func(y Strategy) bool { return y.Checkpoint }) || slices.ContainsFunc(always, func(y Strategy) bool { return !y.Checkpoint }) {
+		t.Errorf("never: %v; always: %v", never, always)
+	}
+}
+
+// A model of 8 layers keeps every label, one of 9 is packed.
+func TestExactLayers(t *testing.T) {
+	for layers, exact := range map[int]bool{8: true, 9: false} {
+		p := &layerprofile.Profile{Model: "equal"}
+		for range layers {
+			p.Layers = append(p.Layers, handProfile().Layers[0])
+		}
+		if err := p.Finish("equal"); err != nil {
+			t.Fatal(err)
+		}
+		m, err := New(p, handTopology(t, "1000000000B"), Options{GlobalBatches: []int{2}, Replicas: []int{2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := m.Conditions()[0]
+		if points := c.Stage(0, layers, 0, 1); len(points) == 0 || c.Exact() != exact || (points[0].Key >= 0) != exact {
+			t.Errorf("%d layers: %v, exact %v", layers, points, c.Exact())
+		}
+	}
+}
+
+func TestMoreEdges(t *testing.T) {
+	// Within a machine the links of the machine are used even where they are slow.
+	m := handModelOn(t, handTopology(t, "1000000000B", "latency: 1s", "latency: 100s"), Options{Overlap: noOverlap})
+	c := priceOf(t, m, 8, 4, on(0, 3, Strategy{Sharding: Replicated}, groupOf(0, 0, 1, 1, 1, 1, 1)))
+	same(t, "slow machine", c.Stages[0].Sync, 2*(900+9*700/4000.0))
+
+	// Tensor degree 4: of 4 samples of 40 kB, three quarters pass to or from each device of a machine.
+	p := handProfile()
+	for i := range p.Layers {
+		p.Layers[i].Runs = append(p.Layers[i].Runs, layerprofile.Run{Device: "a", Tensor: 4, MicroBatch: 8, Forward: 1, Backward: 1})
+	}
+	if err := p.Finish("hand"); err != nil {
+		t.Fatal(err)
+	}
+	top := handTopology(t, "1000000000B")
+	m, err := New(p, top, Options{GlobalBatches: []int{8}, Overlap: noOverlap})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := on(0, 3, Strategy{Tensor: 4, Sharding: Replicated}, groupOf(0, 0, 1, 1, 1, 1, 1))
+	s.Strategies[0].Tensor = 0
+	same(t, "degree 4", priceOf(t, m, 8, 4, s).Stages[0].Convert, 2*(1+0.12))
+
+	// All devices may be replicas; a number of replicas that no machines hold is no condition.
+	one, err := cluster.ReadTopology(strings.NewReader("nodes: [{device: a, count: 8, per_machine: 4, memory: 1GB, inside: 1GB/s, link: 1GB/s}]"), "one", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ batch, replicas, want int }{{8, 8, 1}, {7, 7, 0}, {9, 9, 0}} {
+		if got := len(handModelOn(t, one, Options{GlobalBatches: []int{c.batch}, Replicas: []int{c.replicas}}).Conditions()); got != c.want {
+			t.Errorf("%d replicas: %d conditions", c.replicas, got)
+		}
+	}
+	if _, err := New(handProfile(), one, Options{GlobalBatches: []int{cluster.MaxGlobalBatch}}); err != nil {
+		t.Error(err)
+	}
+
+	// A reserve counts without full sharding, too. At tensor degree 4, 100 thousand parameters of 5 bytes and half of 12.
+	for memory, fits := range map[string]bool{"1701000B": true, "1700999B": false} {
+		_, err := New(p, handTopology(t, memory), Options{GlobalBatches: []int{8}, Shardings: []Sharding{Optimizer}, States: States{2, 3, 12}, Reserve: 601e3})
+		if fits != !errors.Is(err, search.ErrInfeasible) {
+			t.Errorf("%s: %v", memory, err)
+		}
+	}
+}
