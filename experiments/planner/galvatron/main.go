@@ -70,7 +70,11 @@ func run(ctx context.Context, dir, out string) error {
 			if over := m.over(ours); over > 0 {
 				return fmt.Errorf("galvatron: %d GB: the plan that was found takes %d MB too many", p.gigabytes, over)
 			}
-			add(map[bool]string{true: "planner.Search, equal stages", false: "planner.Search, any stages"}[equal], ours, start)
+			name := "planner/search, any stages"
+			if equal {
+				name = "planner/search, equal stages"
+			}
+			add(name, ours, start)
 		}
 	}
 	text := head + table.String() + "\nThe plans, stage by stage:\n\n" + plans.String()
