@@ -215,3 +215,41 @@ func TestMoreEdges(t *testing.T) {
 		}
 	}
 }
+
+// One layer on one device holds 1700 kB of states, and 10 kB of activations unless it recomputes, which takes 5 s instead
+// of 4. With room for 5 kB half of the layer recomputes.
+func TestLeastOfOneLayer(t *testing.T) {
+	p := &layerprofile.Profile{Model: "one", Layers: handProfile().Layers[:1]}
+	if err := p.Finish("one"); err != nil {
+		t.Fatal(err)
+	}
+	top, err := cluster.ReadTopology(strings.NewReader("nodes: [{device: a, memory: 2705000B}]"), "one", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reserve, want := range map[float64]float64{1e6: 4.5, 995e3: 4, 1005e3: 5} {
+		m, err := New(p, top, Options{GlobalBatches: []int{1}, States: States{2, 3, 12}, Reserve: reserve})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, fmt.Sprint("reserve ", reserve), m.Conditions()[0].Least([]float64{1}), want)
+		same(t, "twice as fast", m.Conditions()[0].Least([]float64{2}), 2*want)
+	}
+}
+
+// A tensor degree that all layers share becomes the group's.
+func TestUseGroupTensor(t *testing.T) {
+	s := on(0, 2, Strategy{Tensor: 2, Sharding: Full}, groupOf(0, 0, 1, 2, 2, 1, 1))
+	s.useGroupTensor(6)
+	if g := s.Groups[0]; g.Replicas != 2 || g.Tensor != 2 || !slices.Equal(g.Shares, []int{3, 3}) || s.Strategies[0] != (Strategy{Sharding: Full}) || s.Strategies[1].Tensor != 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, tensors := range [][2]int{{2, 0}, {0, 2}, {0, 0}} {
+		s := on(0, 2, Strategy{}, groupOf(0, 0, 1, 2, 2))
+		s.Strategies[0].Tensor, s.Strategies[1].Tensor = tensors[0], tensors[1]
+		s.useGroupTensor(4)
+		if g := s.Groups[0]; g.Replicas != 2 || g.Tensor != 1 || s.Strategies[0].Tensor != tensors[0] || s.Strategies[1].Tensor != tensors[1] {
+			t.Errorf("%v: %+v", tensors, s)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package costmodel
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -116,8 +117,8 @@ func longModel(t *testing.T, memory string, o Options) *Model {
 // Points of packed stages can be had, and points of relaxed stages are at or below every choice of strategies.
 func TestPackedPoints(t *testing.T) {
 	choices, packed, best := 0, 0, 0
-	for _, memory := range []string{"60000000B", "16000000B"} {
-		m := longModel(t, memory, Options{GlobalBatches: []int{8}, MicroBatches: []int{1, 2}, Replicas: []int{2}, Shardings: []Sharding{Replicated, Full}, States: States{2, 3, 12}})
+	for _, memory := range []string{"62000000B", "18000000B"} {
+		m := longModel(t, memory, Options{GlobalBatches: []int{8}, MicroBatches: []int{1, 2}, Replicas: []int{2}, Shardings: []Sharding{Replicated, Full}, States: States{2, 3, 12}, Reserve: 2e6})
 		if m.kinds != 3 {
 			t.Fatalf("%d kinds of layers", m.kinds)
 		}
@@ -142,11 +143,18 @@ func TestPackedPoints(t *testing.T) {
 			}
 		}
 	}
+	slices.Sort(tightness)
+	if worst, median := tightness[0], tightness[len(tightness)/2]; worst < 0.35 || median < 0.95 {
+		t.Errorf("relaxed points: %v of the best choices at worst, %v at the median", worst, median)
+	}
 	// The knapsack's greedy choice is nearly always the best, and may not be.
 	if choices < 1e4 || packed < 50 || best < packed*8/10 {
 		t.Errorf("%d choices, %d stages packed, %d of them as good as can be", choices, packed, best)
 	}
 }
+
+// tightness is relaxed minima over true ones.
+var tightness []float64
 
 // testPacked tries all numbers of layers of each kind under each strategy, of one tensor degree.
 func testPacked(t *testing.T, c, r *Condition, shape, from, to, behind int) (choices int, best bool) {
@@ -155,7 +163,7 @@ func testPacked(t *testing.T, c, r *Condition, shape, from, to, behind int) (cho
 	got, below := c.Stage(from, to, shape, behind), r.Stage(from, to, shape, behind)
 	at := fmt.Sprintf("layers %d to %d on %v, batch %d, %d from the end", from, to-1, c.shapes[shape], c.MicroBatch, behind)
 	m := float64(c.microBatches())
-	least := math.Inf(1)
+	least, one := math.Inf(1), math.Inf(1)
 	// Layers of a kind are alike: they take strategies of rising number.
 	var all []search.Point
 	var place func(i int, chosen []int)
@@ -178,7 +186,7 @@ func testPacked(t *testing.T, c, r *Condition, shape, from, to, behind int) (cho
 	}
 	place(0, nil)
 	for _, p := range all {
-		least = min(least, m*p.Step+p.PerIteration)
+		least, one = min(least, m*p.Step+p.PerIteration), min(one, p.Step+p.PerIteration)
 		if !slices.ContainsFunc(below, func(q search.Point) bool { return better(q, p) }) {
 			t.Fatalf("%s: %v is below the relaxed points %v", at, p, below)
 		}
@@ -189,6 +197,14 @@ func testPacked(t *testing.T, c, r *Condition, shape, from, to, behind int) (cho
 		if !slices.ContainsFunc(all, func(p search.Point) bool { return better(p, q) }) {
 			t.Fatalf("%s: %v cannot be", at, q)
 		}
+	}
+	// They are not far below the best choices.
+	if len(all) > 0 {
+		bound, boundOne := math.Inf(1), math.Inf(1)
+		for _, q := range below {
+			bound, boundOne = min(bound, m*q.Step+q.PerIteration), min(boundOne, q.Step+q.PerIteration)
+		}
+		tightness = append(tightness, bound/least, boundOne/one)
 	}
 	if reached < least*(1-1e-9) {
 		t.Fatalf("%s: %v for %v at least", at, reached, least)
@@ -248,7 +264,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("%v, want %v", choice, want)
 	}
 	// Relaxed, 1.75 layers.
-	cost, _, ok = p.fill(true)
+	cost, _, _ = p.fill(true)
 	same(t, "relaxed", cost, 40-1.75*6)
 	p.items[0].count = 8
 	if _, _, ok := p.fill(false); ok {
@@ -269,8 +285,9 @@ func TestFill(t *testing.T) {
 }
 
 func TestConvex(t *testing.T) {
-	// (2, 9) lies above the line from (1, 10) to (3, 4), (5, 5) needs more than (4, 3.5) and saves nothing.
-	got := convex([]option{{0, 5, 5}, {1, 9, 2}, {2, 10, 1}, {3, 3.5, 4}, {4, 4, 3}, {5, 12, 2}, {6, 4, 3}, {7, 11, 1}})
+	// (2, 9) lies above the line from (1, 10) to (3, 4), (5, 5) and (6, 3.5) need more than
+	// (4, 3.5) and save nothing.
+	got := convex([]option{{0, 5, 5}, {1, 9, 2}, {2, 10, 1}, {3, 3.5, 4}, {4, 4, 3}, {5, 12, 2}, {6, 4, 3}, {7, 11, 1}, {8, 3.5, 6}})
 	if want := []option{{2, 10, 1}, {4, 4, 3}, {3, 3.5, 4}}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -295,5 +312,53 @@ func TestLeast(t *testing.T) {
 	all := m.Conditions()
 	if !(tight > 16*6+1e-9) || math.IsInf(tight, 1) || len(all) > 0 && !(all[0].Least([]float64{1, 16.0 / 44}) > tight) {
 		t.Errorf("%v with little memory, %v with less; 96 with much", tight, all[0].Least([]float64{1, 16.0 / 44}))
+	}
+}
+
+// The hull is below all options, convex, and made of them.
+func TestConvexHull(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 1))
+	for range 500 {
+		var all []option
+		for i := range 1 + rng.IntN(8) {
+			all = append(all, option{int32(i), float64(1 + rng.IntN(20)), float64(1 + rng.IntN(20))})
+		}
+		hull := convex(slices.Clone(all))
+		for i, o := range hull {
+			if !slices.Contains(all, o) {
+				t.Fatalf("%v is none of %v", o, all)
+			}
+			if i > 0 && (o.memory <= hull[i-1].memory || o.cost >= hull[i-1].cost) {
+				t.Fatalf("%v falls not", hull)
+			}
+		}
+		slope := func(i int) float64 { return (hull[i].cost - hull[i+1].cost) / (hull[i+1].memory - hull[i].memory) }
+		for i := range len(hull) - 2 {
+			if slope(i) <= slope(i+1) {
+				t.Fatalf("%v is not convex", hull)
+			}
+		}
+		for _, o := range all {
+			if o.memory < hull[0].memory || o.cost < hull[len(hull)-1].cost {
+				t.Fatalf("%v is beyond %v", o, hull)
+			}
+			for i := range len(hull) - 1 {
+				if a, b := hull[i], hull[i+1]; o.memory >= a.memory && o.memory <= b.memory && o.cost < a.cost-slope(i)*(o.memory-a.memory)-1e-9 {
+					t.Fatalf("%v is below %v", o, hull)
+				}
+			}
+		}
+	}
+}
+
+// What the second group needs for the strategies that need no more than a peak on the first, itself included.
+func TestPeaks(t *testing.T) {
+	cost := func(first, second float64) layerCost { return layerCost{peak: [MaxGroups]float64{first, second}} }
+	f := &configuration{groups: make([]Group, 2), strategies: make([]Strategy, 3), costs: [][]layerCost{{cost(1, 5), cost(2, 3), cost(3, 9)}}}
+	c := &Condition{packer: packer{items: []item{{kind: 0, count: 1}}}}
+	for first, second := range map[float64]float64{0: 0, 1: 5, 2: 5, 3: 9} {
+		if got := c.peaks(f, first); got != [MaxGroups]float64{first, second} {
+			t.Errorf("%v: %v", first, got)
+		}
 	}
 }

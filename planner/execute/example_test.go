@@ -43,7 +43,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if err := execute.MakeKeys(dir, len(plan.Stages), time.Now(), 30*24*time.Hour); err != nil {
 		log.Fatal(err)
 	}

@@ -14,7 +14,7 @@ func ExamplePiper() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "tiny.json")
 	const input = `{"mbsInBatch": 8, "nodes": [
   {"id": 1, "name": "embed", "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 0.003, "parameterSize": 4000, "memoryUsageA": 100}]}},
