@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -57,5 +58,28 @@ func ExampleAllocate() {
 	fmt.Println(errors.Is(err, cluster.ErrCapacity))
 	// Output:
 	// [59 29 8] in 6.4 s, <nil>
+	// true
+}
+
+// An error about a file quotes the line and marks the fault as bad input.
+func ExampleRead() {
+	file := strings.NewReader("workload: resnet-50\nglobal_batch: 256\nnodes:\n  - {device: v100, count: 2, colour: red}\n")
+	_, _, err := cluster.Read(file, "mine.yaml", profile.Embedded())
+	fmt.Println(err)
+	fmt.Println(errors.Is(err, cluster.ErrFile))
+	// Output:
+	// mine.yaml:4: cluster: invalid file: nodes[0].colour: unknown key; known here: name, device, count, memory, slowdown, link, power, profiled, per_machine, inside, switch
+	//   4 |   - {device: v100, count: 2, colour: red}
+	// true
+}
+
+// Conditions by name, for the simulator.
+func ExamplePreset() {
+	c, err := cluster.Preset("failures")
+	fmt.Println(c.Failures.Rate, err)
+	_, err = cluster.Preset("sunshine")
+	fmt.Println(errors.Is(err, cluster.ErrPreset))
+	// Output:
+	// 0.001 <nil>
 	// true
 }

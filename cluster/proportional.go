@@ -39,8 +39,7 @@ func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, s
 			continue
 		}
 		exact := p.size(i, level)
-		// The nudge keeps a whole number that rounding error left just below itself.
-		sizes[i] = int(exact + 1e-9 + 1e-12*exact)
+		sizes[i] = int(exact) // a whole number that rounding left just below itself is first in the heap
 		total += sizes[i]
 		h.node = append(h.node, int32(i))
 		h.finish = append(h.finish, float64(sizes[i])-exact)
@@ -71,8 +70,8 @@ type proportion struct {
 func newProportion(c *Cluster, present []bool, weight []float64) proportion {
 	p := proportion{cluster: c, present: present, weight: weight}
 	for i, v := range weight {
-		if p.takesPart(i) && v > p.heaviest && !math.IsInf(v, 0) {
-			p.heaviest = v
+		if p.takesPart(i) && v <= math.MaxFloat64 { // nor NaN
+			p.heaviest = max(p.heaviest, v)
 		}
 	}
 	return p
@@ -85,8 +84,8 @@ func (p *proportion) size(i int, level float64) float64 {
 	w := 1.0
 	if p.heaviest > 0 {
 		w = leastWeight
-		if v := p.weight[i] / p.heaviest; v > leastWeight && v <= 1 {
-			w = v
+		if v := p.weight[i] / p.heaviest; v <= 1 { // nor NaN
+			w = max(v, leastWeight)
 		}
 	}
 	return min(max(level*w, 1), float64(min(p.cluster.Nodes[i].Limit, p.cluster.GlobalBatch)))
@@ -97,7 +96,7 @@ func (p *proportion) size(i int, level float64) float64 {
 func (p *proportion) level() float64 {
 	batch := float64(p.cluster.GlobalBatch)
 	low, high := 0.0, batch/leastWeight
-	for range 200 {
+	for high-low > 1e-12*high {
 		mid := low + (high-low)/2
 		sum := 0.0
 		for i := range p.cluster.Nodes {
@@ -109,9 +108,6 @@ func (p *proportion) level() float64 {
 			high = mid
 		} else {
 			low = mid
-		}
-		if high-low <= 1e-12*high {
-			break
 		}
 	}
 	return low

@@ -108,6 +108,7 @@ func TestProportionalCases(t *testing.T) {
 		{"the unwanted take the rest", 10, []int{99, 99, 2}, []float64{0, -1, 5}, []int{4, 4, 2}},
 		{"no numbers", 10, []int{99, 99, 99}, []float64{nan, inf, 1}, []int{1, 1, 8}},
 		{"a huge batch, all of it unwanted", MaxGlobalBatch, []int{profile.NoLimit, profile.NoLimit, 1}, []float64{0, 0, 1}, []int{1 << 29, 1<<29 - 1, 1}},
+		{"the largest numbers", 9, []int{99, 99}, []float64{math.MaxFloat64, math.MaxFloat64 / 2}, []int{6, 3}},
 		{"far apart", 1000, []int{999, 999}, []float64{1e-300, 1e300}, []int{1, 999}},
 	} {
 		d := &Cluster{GlobalBatch: c.batch}

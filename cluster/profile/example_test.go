@@ -39,7 +39,10 @@ func ExampleCatalogue_Lookup() {
 	if errors.As(err, &unknown) {
 		fmt.Println(unknown.Field, unknown.Nearest[0])
 	}
-	// Output: device a10g
+	fmt.Println(errors.Is(err, profile.ErrUnknown))
+	// Output:
+	// device a10g
+	// true
 }
 
 // The error about a file lists every fault with its line and column; the file is bad
@@ -53,10 +56,10 @@ func ExampleFileError() {
 		fmt.Printf("line %d, %s: %s\n", p.Line, p.Field, p.Text)
 	}
 	var bad interface{ BadInput() bool }
-	fmt.Println(errors.As(err, &bad) && bad.BadInput())
+	fmt.Println(errors.Is(err, profile.ErrFormat), errors.As(err, &bad) && bad.BadInput())
 	// Output:
 	// line 2, micro_batch: 0 is outside 1 to 1000000 samples
-	// true
+	// true true
 }
 
 // What may be trained on, and how far the measurements reach.

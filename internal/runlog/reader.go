@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
-// Reader reads a run log. Errors about its content wrap ErrLog and name the line.
+// Reader reads a run log. Errors about its content wrap errLog and name the line.
 type Reader struct {
 	Header  Header
 	Cluster *cluster.Cluster // as the header describes it
@@ -32,7 +32,7 @@ func NewReader(in io.Reader) (*Reader, error) {
 	r := &Reader{in: bufio.NewReader(in)}
 	if err := r.next(&r.Header); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w: it holds no whole line", ErrLog)
+			err = fmt.Errorf("%w: it holds no whole line", errLog)
 		}
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (r *Reader) Next() (*Entry, error) {
 }
 
 func (r *Reader) bad(format string, args ...any) error {
-	return fmt.Errorf("%w: line %d: %w", ErrLog, r.line, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: line %d: %w", errLog, r.line, fmt.Errorf(format, args...))
 }
 
 // next decodes the next line into v after checking its checksum.

@@ -39,8 +39,8 @@ const (
 // maxLineBytes is the longest line that is read: a round of cluster.MaxNodes nodes fits.
 const maxLineBytes = 64 << 20
 
-// ErrLog marks every error about the content of a run log: bad input.
-var ErrLog = badinput.New("runlog: invalid log")
+// errLog marks every error about the content of a run log: bad input.
+var errLog = badinput.New("runlog: invalid log")
 
 // Header is the first line: what the run started from.
 type Header struct {

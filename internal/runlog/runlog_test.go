@@ -126,7 +126,7 @@ func TestKilled(t *testing.T) {
 		rounds, torn, err := Replay(t.Context(), bytes.NewReader(log[:cut]))
 		lines := bytes.Count(log[:cut], []byte("\n"))
 		switch {
-		case lines == 0 && !errors.Is(err, ErrLog):
+		case lines == 0 && !errors.Is(err, errLog):
 			t.Fatalf("cut at %d: %v", cut, err)
 		case lines > 0 && torn != (log[cut-1] != '\n'):
 			t.Fatalf("cut at %d: the last line is cut: %v", cut, torn)
@@ -164,21 +164,21 @@ func TestBad(t *testing.T) {
 		want string
 		is   error
 	}{
-		"empty":         {nil, "no whole line", ErrLog},
-		"other file":    {[]byte("device,workload\n"), "line 1: no run log", ErrLog},
-		"other version": {swap(`"version":2`, `"version":1`), "line 1: version 1; this program reads version 2", ErrLog},
-		"changed":       {swap(`"round":1`, `"round":2`), "line 3: the checksum", ErrLog},
-		"lost line":     {bytes.Join([][]byte{lines[0], lines[2], lines[3]}, nil), "line 2: the checksum", ErrLog},
-		"unknown field": {sign(swap(`"seed":1`, `"sead":1`)), "line 1: json: unknown field", ErrLog},
-		"conditions":    {sign(swap(`"bias":0.065`, `"bias":-1`)), "line 1: conditions: bias is -1", ErrLog},
-		"cluster":       {sign(swap(`global_batch: 40`, `global_batch: 4`)), "line 1: cluster:2: cluster: invalid file: global_batch", ErrLog},
-		"profiles":      {sign(swap(`\nt4,llama-3b-512-fp16,1,`, `\nt4,llama-3b-512-fp16,0,`)), "line 1: profiles:", ErrLog},
-		"order":         {sign(bytes.Join([][]byte{lines[0], lines[2]}, nil)), "line 2: report.round: is 1, round 0 was expected", ErrLog},
-		"node missing":  {sign(swap(`"overhead":[0,`, `"overhead":[`)), "line 2: overhead: 4 entries for 5 nodes", ErrLog},
-		"size":          {sign(swap(`"sizes":[`, `"sizes":[-`)), "line 2: sizes[0]: is -", ErrLog},
-		"parameters":    {sign(swap(`"per_sample":[`, `"per_sample":[-`)), "line 2: node 0: performance parameters", ErrLog},
-		"status":        {sign(swap(`"status":1`, `"status":9`)), "line 2: report.nodes[0].status: is 9", ErrLog},
-		"weights":       {sign(swap(`"weights":{"speed":0.5`, `"weights":{"speed":-1`)), "line 3: weights: speed is -1", ErrLog},
+		"empty":         {nil, "no whole line", errLog},
+		"other file":    {[]byte("device,workload\n"), "line 1: no run log", errLog},
+		"other version": {swap(`"version":2`, `"version":1`), "line 1: version 1; this program reads version 2", errLog},
+		"changed":       {swap(`"round":1`, `"round":2`), "line 3: the checksum", errLog},
+		"lost line":     {bytes.Join([][]byte{lines[0], lines[2], lines[3]}, nil), "line 2: the checksum", errLog},
+		"unknown field": {sign(swap(`"seed":1`, `"sead":1`)), "line 1: json: unknown field", errLog},
+		"conditions":    {sign(swap(`"bias":0.065`, `"bias":-1`)), "line 1: conditions: bias is -1", errLog},
+		"cluster":       {sign(swap(`global_batch: 40`, `global_batch: 4`)), "line 1: cluster:2: cluster: invalid file: global_batch", errLog},
+		"profiles":      {sign(swap(`\nt4,llama-3b-512-fp16,1,`, `\nt4,llama-3b-512-fp16,0,`)), "line 1: profiles:", errLog},
+		"order":         {sign(bytes.Join([][]byte{lines[0], lines[2]}, nil)), "line 2: report.round: is 1, round 0 was expected", errLog},
+		"node missing":  {sign(swap(`"overhead":[0,`, `"overhead":[`)), "line 2: overhead: 4 entries for 5 nodes", errLog},
+		"size":          {sign(swap(`"sizes":[`, `"sizes":[-`)), "line 2: sizes[0]: is -", errLog},
+		"parameters":    {sign(swap(`"per_sample":[`, `"per_sample":[-`)), "line 2: node 0: performance parameters", errLog},
+		"status":        {sign(swap(`"status":1`, `"status":9`)), "line 2: report.nodes[0].status: is 9", errLog},
+		"weights":       {sign(swap(`"weights":{"speed":0.5`, `"weights":{"speed":-1`)), "line 3: weights: speed is -1", errLog},
 		"other run":     {sign(swap(`"seed":1`, `"seed":2`)), "differs from the log in round 0", errDiffers},
 	} {
 		_, _, err := Replay(t.Context(), bytes.NewReader(c.log))
@@ -191,7 +191,7 @@ func TestBad(t *testing.T) {
 // Lines are limited before they are read.
 func TestLongLine(t *testing.T) {
 	in := io.LimitReader(endless{}, 2*maxLineBytes)
-	if _, err := NewReader(in); !errors.Is(err, ErrLog) || !strings.Contains(err.Error(), "longer than") {
+	if _, err := NewReader(in); !errors.Is(err, errLog) || !strings.Contains(err.Error(), "longer than") {
 		t.Fatal(err)
 	}
 }
@@ -235,7 +235,7 @@ func FuzzReader(f *testing.F) {
 			for err == nil {
 				_, err = r.Next()
 			}
-			if !errors.Is(err, io.EOF) && !errors.Is(err, ErrLog) {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, errLog) {
 				t.Fatal(err)
 			}
 		}
