@@ -62,18 +62,9 @@ func obey(args []string, out, errs *os.File) int {
 	case "help":
 		args = append(args[1:len(args):len(args)], "--help")
 	case "--version":
-		args = []string{"version"}
+		args = append([]string{"version"}, args[1:]...)
 	}
-	var c commands
-	parser, err := kong.New(&c, kong.Name("evenkeel"), kong.Description(about), kong.Writers(out, errs),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-		kong.Vars{
-			"clusters":    strings.Join(clusters.Names(), ", "),
-			"conditions":  strings.Join(cluster.Presets(), ", "),
-			"formats":     run.FormatNames(),
-			"planFormats": plan.FormatNames(),
-			"scalings":    strings.Join(export.Scalings(), ", "),
-		})
+	parser, err := newParser(out, errs)
 	if err != nil {
 		return complain(errs, err)
 	}
@@ -85,12 +76,26 @@ func obey(args []string, out, errs *os.File) int {
 	defer stop()
 	context.AfterFunc(ctx, func() { time.AfterFunc(patience, stop) }) // a later Ctrl-C ends at once
 	a := cli.NewApp(ctx, out, errs)
+	a.Build = cli.ReadBuild(version, commit, date)
 	for _, p := range command.Path {
 		if p.Flag != nil {
 			a.Given = append(a.Given, p.Flag.Name)
 		}
 	}
 	return complain(errs, command.Run(a))
+}
+
+// newParser makes the parser of the whole command line.
+func newParser(out, errs io.Writer) (*kong.Kong, error) {
+	return kong.New(&commands{}, kong.Name("evenkeel"), kong.Description(about), kong.Writers(out, errs),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.Vars{
+			"clusters":    strings.Join(clusters.Names(), ", "),
+			"conditions":  strings.Join(cluster.Presets(), ", "),
+			"formats":     run.FormatNames(),
+			"planFormats": plan.FormatNames(),
+			"scalings":    strings.Join(export.Scalings(), ", "),
+		})
 }
 
 // patience is how long after the first Ctrl-C others are ignored: many hands press it
@@ -124,12 +129,4 @@ func complain(errs io.Writer, err error) int {
 		return cli.ExitBadInput
 	}
 	return cli.ExitFailed
-}
-
-type versionCmd struct{}
-
-// Run prints the version.
-func (versionCmd) Run(a *cli.App) error {
-	_, err := fmt.Fprintln(a.Out, "evenkeel", cli.Version()+cli.Revision())
-	return err
 }

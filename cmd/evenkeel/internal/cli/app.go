@@ -4,9 +4,7 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"runtime/debug"
 
 	"github.com/rs/zerolog"
 )
@@ -24,38 +22,11 @@ type App struct {
 	Errs  *os.File        // progress and logs
 	Log   zerolog.Logger  // to errs
 	Given []string        // flags on the command line
+	Build Build           // of the program
 }
 
 // NewApp makes the App of one command line.
 func NewApp(ctx context.Context, out, errs *os.File) *App {
 	w := zerolog.ConsoleWriter{Out: errs, NoColor: !Colours(errs), TimeFormat: "15:04:05"}
-	return &App{Ctx: ctx, Out: out, Errs: errs, Log: zerolog.New(w).With().Timestamp().Logger()}
-}
-
-// Version is the module's as the build recorded it; (devel) where it recorded none.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "unknown"
-	}
-	return info.Main.Version
-}
-
-// Revision is that of the sources, where the build recorded it.
-func Revision() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	settings := map[string]string{}
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	switch {
-	case settings["vcs.revision"] == "":
-		return ""
-	case settings["vcs.modified"] == "true":
-		return fmt.Sprintf(" (revision %s, modified)", settings["vcs.revision"])
-	}
-	return fmt.Sprintf(" (revision %s)", settings["vcs.revision"])
+	return &App{Ctx: ctx, Out: out, Errs: errs, Log: zerolog.New(w).With().Timestamp().Logger(), Build: ReadBuild("", "", "")}
 }

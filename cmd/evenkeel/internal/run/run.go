@@ -81,7 +81,7 @@ func (r *Cmd) Run(a *cli.App) error {
 		}
 	}
 	if r.Log != "" {
-		if w.log, err = runlog.Create(r.Log, s.header()); err != nil {
+		if w.log, err = runlog.Create(r.Log, s.header(a.Build.Version)); err != nil {
 			return cli.FileError(err)
 		}
 	}
@@ -179,9 +179,9 @@ func warnCut(a *cli.App, path string) {
 }
 
 // header of the run's log.
-func (s *setup) header() runlog.Header {
+func (s *setup) header(version string) runlog.Header {
 	h := runlog.NewHeader(s.text, s.cluster)
-	h.Evenkeel, h.Name, h.Preset, h.Conditions = cli.Version(), s.name, s.conditions.Name, s.conditions.Conditions
+	h.Evenkeel, h.Name, h.Preset, h.Conditions = version, s.name, s.conditions.Name, s.conditions.Conditions
 	h.Seed, h.Policy, h.Weights = s.seed, s.policy, s.weights
 	return h
 }
