@@ -1,5 +1,5 @@
 // Command evenkeel keeps a mixed cluster training at one pace: it sizes every node's
-// micro-batch so that all finish together. See docs/guides/run.md for the first steps.
+// micro-batch so that all finish together. See docs/tutorials for the first steps.
 package main
 
 import (
@@ -32,22 +32,22 @@ import (
 
 // commands is the whole command line; each family of commands has a package of its own.
 type commands struct {
-	Run        run.Cmd        `cmd:"" help:"Watch the agent bring a simulated cluster to one pace."`
+	Run        run.Cmd        `cmd:"" help:"Run the agent on a simulated cluster and watch it even out the nodes."`
 	Train      train.Cmd      `cmd:"" help:"Train a policy from scratch."`
-	Compare    compare.Cmd    `cmd:"" help:"Judge policies over scenarios and seeds."`
+	Compare    compare.Cmd    `cmd:"" help:"Compare policies over scenarios and seeds."`
 	Export     run.ExportCmd  `cmd:"" help:"Write micro-batch sizes for a trainer."`
 	Profiles   profiles.Cmd   `cmd:"" help:"List, show and check device profiles."`
-	Forward    forward.Cmd    `cmd:"" help:"Train networks by forward passes alone, on paired processors."`
+	Forward    forward.Cmd    `cmd:"" help:"Train networks by forward passes only, on paired processors."`
 	Bucket     bucket.Cmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
-	Plan       plan.Cmd       `cmd:"" help:"Cut a model over devices that differ."`
-	Checkpoint checkpoint.Cmd `cmd:"" help:"Make, look into, verify, export and measure checkpoint files."`
-	Version    versionCmd     `cmd:"" help:"Print the version."`
+	Plan       plan.Cmd       `cmd:"" help:"Plan hybrid parallelism for a model on mixed devices."`
+	Checkpoint checkpoint.Cmd `cmd:"" help:"Create, inspect, verify, export and measure checkpoint files."`
+	Version    versionCmd     `cmd:"" help:"Print version, commit and date."`
 }
 
-const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node the micro-batch
-that it finishes in the same time as the others, and keeps that right while nodes slow down, recover, join
-and leave. Everything works without a network and without set-up: measured profiles, a trained policy and
-example clusters are built in.
+const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node a micro-batch that
+it finishes in the same time as the others, and adjusts the sizes while nodes slow down, recover, join and
+leave. Everything works without a network and without setup: measured profiles, a trained policy and example
+clusters are built in.
 
 Exit status: 0 done, 1 failed or interrupted, 2 bad input.`
 
@@ -98,11 +98,11 @@ func newParser(out, errs io.Writer) (*kong.Kong, error) {
 		})
 }
 
-// patience is how long after the first Ctrl-C others are ignored: many hands press it
-// twice, and what was done is to be saved.
+// patience is how long after the first Ctrl-C further ones are ignored: many people press
+// it twice, and results must be saved.
 const patience = 2 * time.Second
 
-// endings are the signals that end a run in good order.
+// endings are the signals that end a run cleanly.
 func endings() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup
@@ -111,7 +111,7 @@ func endings() []os.Signal {
 	return signals
 }
 
-// complain prints the error plainly and returns the exit status that it stands for.
+// complain prints an error and returns its exit status.
 func complain(errs io.Writer, err error) int {
 	if err == nil {
 		return 0

@@ -15,7 +15,7 @@ type versionCmd struct {
 
 // Help is shown under the flags.
 func (*versionCmd) Help() string {
-	return `Version, commit and date of the sources, and the Go release that built them.
+	return `Prints version, commit and date of the sources, and the Go release and platform of the build.
 
 Examples:
 

@@ -27,14 +27,14 @@ type Cmd struct {
 
 // lengthsFlags are embedded by commands that read lengths.
 type lengthsFlags struct {
-	Lengths string  `help:"One length per sample: text with one per line or CSV, plain or .gz, or .parquet; - is standard input." placeholder:"FILE"`
-	Column  string  `help:"Column by name or number from 1; two (source,target) make a pair. Default: the first." placeholder:"NAME[,NAME]"`
-	Pair    string  `help:"What counts of a pair: sum (one sequence) or max (both padded). Default: ${default}." enum:"sum,max" default:"sum"`
-	Scale   float64 `help:"Multiply each number, then round up: 100 makes seconds frames of 10 ms." placeholder:"X"`
+	Lengths string  `help:"File with one length per sample: text with one per line, or CSV, either plain or .gz; or .parquet. - reads standard input." placeholder:"FILE"`
+	Column  string  `help:"Column, by name or by number from 1; two columns (source,target) make a pair. Default: the first." placeholder:"NAME[,NAME]"`
+	Pair    string  `help:"Length of a pair: sum (one sequence) or max (both padded). Default: ${default}." enum:"sum,max" default:"sum"`
+	Scale   float64 `help:"Multiply each number, then round up: 100 turns seconds into frames of 10 ms." placeholder:"X"`
 }
 
 func (f *lengthsFlags) read(a *cli.App) (bucket.Lengths, error) {
-	debug.SetGCPercent(20) // a data set's lengths and order are most of the memory
+	debug.SetGCPercent(20) // lengths and order of a data set take most of the memory
 	if f.Lengths == "" {
 		return nil, badinput.Errorf("--lengths: name a file with a length per sample (- for standard input)")
 	}
@@ -57,32 +57,32 @@ func (f *lengthsFlags) read(a *cli.App) (bucket.Lengths, error) {
 	if strings.HasSuffix(f.Lengths, ".parquet") {
 		return bucket.ReadParquetLengths(file, info.Size(), f.Lengths, o)
 	}
-	tell, clear := a.Progress("reading")
+	report, clear := a.Progress("reading")
 	defer clear()
 	if !strings.HasSuffix(f.Lengths, ".gz") {
 		o.Bytes = info.Size()
 	}
-	return bucket.ReadLengths(&reading{file, tell, int(info.Size()), 0}, f.Lengths, o)
+	return bucket.ReadLengths(&reading{file, report, int(info.Size()), 0}, f.Lengths, o)
 }
 
-// reading tells how far a file is read.
+// reading reports how far a file has been read.
 type reading struct {
 	r           io.Reader
-	tell        func(done, total int)
+	report      func(done, total int)
 	total, done int
 }
 
 func (r *reading) Read(b []byte) (int, error) {
 	n, err := r.r.Read(b)
 	r.done += n
-	r.tell(min(r.done, r.total), r.total)
+	r.report(min(r.done, r.total), r.total)
 	return n, err
 }
 
 // tableFlags are embedded by commands that predict.
 type tableFlags struct {
-	Table  string `help:"Cost table, CSV length,batch,seconds,peak_bytes (evenkeel bucket profile writes one); no seconds: out of memory." placeholder:"FILE"`
-	Memory int64  `help:"Memory limit in bytes. Default: the largest peak that ran." placeholder:"BYTES"`
+	Table  string `help:"Cost table, CSV with length,batch,seconds,peak_bytes (evenkeel bucket profile writes one); empty seconds: out of memory." placeholder:"FILE"`
+	Memory int64  `help:"Memory limit in bytes. Default: the largest peak in the table." placeholder:"BYTES"`
 }
 
 func (f *tableFlags) read() (*stepcost.Model, error) {
@@ -90,7 +90,7 @@ func (f *tableFlags) read() (*stepcost.Model, error) {
 		return nil, badinput.Errorf("--table: name a cost table; evenkeel bucket profile writes one")
 	}
 	if f.Memory < 0 {
-		return nil, badinput.Errorf("--memory: %d bytes; must be above 0", f.Memory)
+		return nil, badinput.Errorf("--memory: %d bytes; must not be below 0", f.Memory)
 	}
 	file, err := os.Open(f.Table)
 	if err != nil {
@@ -108,15 +108,15 @@ func (f *tableFlags) read() (*stepcost.Model, error) {
 	return c, nil
 }
 
-// ranksFlags say who computes.
+// ranksFlags are embedded by commands that need the number and speeds of ranks.
 type ranksFlags struct {
 	Ranks   *int   `help:"Number of ranks (data-parallel workers)." placeholder:"N" xor:"speeds"`
-	Speeds  string `help:"Relative speed of each rank, for example 1,2,4; 1 is the device of the table." placeholder:"V,..." xor:"speeds"`
-	Cluster string `help:"Cluster file or embedded cluster instead: its nodes are the ranks, their profiles the speeds; the table is of the fastest." placeholder:"FILE|NAME" xor:"speeds"`
+	Speeds  string `help:"Relative speed of each rank, for example 1,2,4; 1 is that of the device in the table." placeholder:"V,..." xor:"speeds"`
+	Cluster string `help:"Cluster file, or an embedded cluster, instead: its nodes are the ranks, their profiles give the speeds; the table is for the fastest." placeholder:"FILE|NAME" xor:"speeds"`
 	cli.ProfileFlags
 }
 
-// config is empty of ranks where no flag was given.
+// config has no ranks if no flag was given.
 func (f *ranksFlags) config() (bucket.Config, error) {
 	var c bucket.Config
 	switch {
@@ -154,23 +154,23 @@ func (f *ranksFlags) config() (bucket.Config, error) {
 	return c, nil
 }
 
-// planCmd plans.
+// planCmd makes a plan.
 type planCmd struct {
 	lengthsFlags
 	tableFlags
 	ranksFlags
-	Mode       string  `help:"Dispatch: sorted (steps of batches of equal duration), mixed (buckets mixed under the anchor), same (one bucket a step), auto (the shortest epoch). Default: ${default}." enum:"auto,sorted,mixed,same" default:"auto"`
+	Mode       string  `help:"Dispatch: sorted (a step has batches of equal duration), mixed (buckets mixed up to the anchor duration), same (one bucket per step), auto (the one with the shortest epoch). Default: ${default}." enum:"auto,sorted,mixed,same" default:"auto"`
 	Buckets    int     `help:"Number of buckets, at least 2. Default: the best of 8, 16, 32 and 64." placeholder:"N"`
-	Boundaries string  `help:"cost, count or geometric, or the buckets' longest lengths (128,512,2048). Default: ${default}." default:"cost"`
-	Overlong   string  `help:"A sample that fits nowhere: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
-	MaxEpoch   float64 `help:"Fail if the epoch is predicted to take longer." placeholder:"SECONDS"`
+	Boundaries string  `help:"Rule for the bucket boundaries (cost, count or geometric), or the boundaries themselves (128,512,2048). Default: ${default}." default:"cost"`
+	Overlong   string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
+	MaxEpoch   float64 `help:"Fail if the predicted epoch is longer." placeholder:"SECONDS"`
 	Out        string  `help:"Plan file to write." placeholder:"FILE"`
 	JSON       bool    `help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*planCmd) Help() string {
-	return `The anchor is the duration that every batch is to finish in; it is found exactly, over all recorded durations.
+	return `Every batch is cut to finish in about the same time, the anchor duration. It is found exactly, over all recorded durations.
 
 Examples:
 
@@ -179,7 +179,7 @@ Examples:
   evenkeel bucket plan --lengths speech.csv --scale 100 --table table.csv --ranks 4 --mode same --buckets 16 --json`
 }
 
-// planned is what plan and simulate print with --json.
+// planned is the JSON document of plan and simulate.
 type planned struct {
 	bucket.Score
 	LowerBoundSeconds  float64            `json:"lower_bound_seconds"`
@@ -195,14 +195,14 @@ type planned struct {
 	Out                string             `json:"out,omitempty"`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *planCmd) Run(a *cli.App) error {
 	f, err := c.config()
 	if err != nil {
 		return err
 	}
 	if f.Ranks == 0 && f.Speeds == nil {
-		return badinput.Errorf("how many ranks? Give --ranks, --speeds or --cluster")
+		return badinput.Errorf("the number of ranks is missing: give --ranks, --speeds or --cluster")
 	}
 	f.Mode, f.Buckets, f.Overlong, f.MaxEpoch, f.Rule = c.Mode, c.Buckets, c.Overlong, c.MaxEpoch, c.Boundaries
 	if strings.ContainsAny(c.Boundaries, "0123456789") {
@@ -210,7 +210,7 @@ func (c *planCmd) Run(a *cli.App) error {
 		for _, s := range strings.Split(c.Boundaries, ",") {
 			v, err := strconv.Atoi(strings.TrimSpace(s))
 			if err != nil {
-				return badinput.Errorf("--boundaries: %q is not a whole number", s)
+				return badinput.Errorf("--boundaries: %q is not an integer", s)
 			}
 			f.Boundaries = append(f.Boundaries, v)
 		}
@@ -257,9 +257,9 @@ func (c *planCmd) print(a *cli.App, p *bucket.Plan, took float64) error {
 	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left("lengths"), cli.Right("samples"), cli.Right("batch"), cli.Right("predicted")}, rows)); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "\nAnchor duration %s: an epoch of %s if every step lasted that long.\n", cli.Seconds(p.AnchorSeconds), cli.Seconds(p.AnchorEpochT))
+	fmt.Fprintf(a.Out, "\nAnchor duration %s; if every step took that long, an epoch would take %s.\n", cli.Seconds(p.AnchorSeconds), cli.Seconds(p.AnchorEpochT))
 	if p.Mode == bucket.Sorted {
-		fmt.Fprintln(a.Out, "Dispatch sorted cuts finer than the buckets: each length has the batch of least time per sample.")
+		fmt.Fprintln(a.Out, "Dispatch sorted ignores the buckets: each length has the batch with the least time per sample.")
 	}
 	var modes []string
 	for m, s := range p.Modes {
@@ -268,7 +268,7 @@ func (c *planCmd) print(a *cli.App, p *bucket.Plan, took float64) error {
 	sort.Strings(modes)
 	fmt.Fprintf(a.Out, "Dispatch %s (predicted epoch: %s).\n", p.Mode, strings.Join(modes, ", "))
 	printScore(a, p.Score, p.LowerBoundSeconds)
-	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, smoothed to rise with batch and length"}[p.Prediction]
+	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, made monotonic in batch and length"}[p.Prediction]
 	fmt.Fprintf(a.Out, "Predicted by %s. Planned %s in %s.\n", how, cli.Count(p.Samples, "sample"), cli.Seconds(took))
 	if c.Out != "" {
 		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths)
@@ -276,7 +276,7 @@ func (c *planCmd) print(a *cli.App, p *bucket.Plan, took float64) error {
 	return nil
 }
 
-// printScore is the part that plan and simulate share.
+// printScore prints what plan and simulate have in common.
 func printScore(a *cli.App, s bucket.Score, bound float64) {
 	fmt.Fprintf(a.Out, "Epoch %s in %s, %.4f of the lower bound %s.\n", cli.Seconds(s.EpochSeconds), cli.Count(s.Steps, "step"), s.EpochSeconds/bound, cli.Seconds(bound))
 	fmt.Fprintf(a.Out, "Imbalance %.4f (p99 of a step %.4f), padding %.3f%%, out of memory %d, lost %d, repeated %d, skipped %d.\n",

@@ -19,24 +19,24 @@ import (
 type profileCmd struct {
 	lengthsFlags
 	At       []int         `help:"Lengths to try instead of --lengths." placeholder:"N,..."`
-	Buckets  int           `help:"With --lengths: try the longest of so many buckets of equal total length. Default: ${default}." default:"16"`
-	Grid     []int         `help:"Full grid: try these batch sizes at every length. Default: double, then bisect, at most 8 trials a length." placeholder:"B,..."`
-	MaxBatch int           `help:"Largest batch of the search. Default: ${default}." default:"4096"`
-	Recorded string        `help:"Take the trials from this table instead of running a command." placeholder:"FILE"`
-	BuiltIn  bool          `name:"built-in" help:"Train a small transformer in this process instead of running a command, within --memory."`
+	Buckets  int           `help:"With --lengths: divide them into this many buckets of equal total length and try the longest of each. Default: ${default}." default:"16"`
+	Grid     []int         `help:"Try exactly these batch sizes at every length. Default: double, then bisect, at most 8 trials per length." placeholder:"B,..."`
+	MaxBatch int           `help:"Largest batch size to try. Default: ${default}." default:"4096"`
+	Recorded string        `help:"Read the trials from this table instead of running a command." placeholder:"FILE"`
+	BuiltIn  bool          `name:"built-in" help:"Train a small transformer in this process, within --memory, instead of running a command."`
 	Memory   int64         `help:"With --built-in: its memory budget in bytes. Default: ${default}." default:"268435456" placeholder:"BYTES"`
 	Timeout  time.Duration `help:"Limit per trial; one that takes longer counts as out of memory. Default: ${default}." default:"10m"`
-	OOMExit  int           `help:"Exit status of the command that says out of memory. Default: ${default}." default:"77"`
-	Out      string        `help:"Table to write; a trial a line, as soon as it ran." required:"" placeholder:"FILE"`
-	Resume   bool          `help:"Go on with the table in --out; its trials are not run again."`
+	OOMExit  int           `help:"Exit status by which the command reports out of memory. Default: ${default}." default:"77"`
+	Out      string        `help:"Table to write, a line after each trial." required:"" placeholder:"FILE"`
+	Resume   bool          `help:"Continue the table in --out; its trials are not repeated."`
 	JSON     bool          `help:"Print JSON."`
-	Command  []string      `arg:"" optional:"" passthrough:"" help:"Command of one training step. {length} and {batch} are replaced in it; without them both are added as arguments."`
+	Command  []string      `arg:"" optional:"" passthrough:"" help:"Command that runs one training step. {length} and {batch} are replaced; without either, both are appended as arguments."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*profileCmd) Help() string {
 	return `The command runs one training step with optimizer state in memory and prints {"seconds":0.12,"peak_bytes":1000000} as its last line
-(peak_bytes may be left out). It says out of memory by its exit status, or by failing with "out of memory" in its output, as PyTorch does; a killed command counts too.
+(peak_bytes is optional). It reports out of memory by its exit status, or by failing with "out of memory" in its output, as PyTorch does; a killed command counts too.
 
 Examples:
 
@@ -46,26 +46,12 @@ Examples:
   evenkeel bucket profile --at 16,32,64 --built-in --out table.csv     # without a model of yours`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *profileCmd) Run(a *cli.App) error {
 	if len(c.Command) > 0 && c.Command[0] == "--" {
 		c.Command = c.Command[1:]
 	}
-	switch {
-	case c.BuiltIn && (len(c.Command) > 0 || c.Recorded != ""):
-		return badinput.Errorf("--built-in runs a training step of its own; leave it, or the command or --recorded, out")
-	case c.BuiltIn && c.Memory < 1:
-		return badinput.Errorf("--memory: %d; must be above 0", c.Memory)
-	case len(c.Command) == 0 && c.Recorded == "" && !c.BuiltIn:
-		return badinput.Errorf("what to run? Add the command of a training step after --, or --recorded, or --built-in")
-	case len(c.Command) > 0 && c.Recorded != "":
-		return badinput.Errorf("--recorded: runs no command; leave it, or --recorded, out")
-	case (c.Lengths == "") == (c.At == nil):
-		return badinput.Errorf("which lengths? Give either --lengths or --at")
-	case c.Timeout <= 0:
-		return badinput.Errorf("--timeout: %s; must be above 0", c.Timeout)
-	}
-	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--recorded", c.Recorded)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	p := stepcost.Profiling{Lengths: c.At, Batches: c.Grid, MaxBatch: c.MaxBatch}
@@ -84,20 +70,20 @@ func (c *profileCmd) Run(a *cli.App) error {
 	}
 	out, err := trial.OpenTable(c.Out, c.Resume)
 	if errors.Is(err, trial.ErrExists) {
-		return badinput.Errorf("--out: %s is there already; --resume goes on with it", c.Out)
+		return badinput.Errorf("--out: %s exists already; continue it with --resume", c.Out)
 	}
 	if err != nil {
 		return cli.FileError(err)
 	}
 	defer out.Close()
 	p.Done, p.Record = out.Done, out.Add
-	tell, clear := a.Progress("profiling")
+	report, clear := a.Progress("profiling")
 	defer clear()
-	p.Progress = tell
+	p.Progress = report
 	t, err := stepcost.Profile(a.Ctx, run, p)
 	clear()
 	if errors.Is(err, context.Canceled) {
-		return cli.Interrupted(err, fmt.Sprintf("interrupted; the trials so far are in %s, --resume goes on", c.Out))
+		return cli.Interrupted(err, fmt.Sprintf("interrupted; the trials so far are in %s; continue with --resume", c.Out))
 	}
 	if err != nil {
 		return err
@@ -113,6 +99,25 @@ func (c *profileCmd) Run(a *cli.App) error {
 		}{t, len(t) - len(p.Done), c.Out})
 	}
 	return c.print(a, t, len(p.Done))
+}
+
+// check looks at the flags before any work.
+func (c *profileCmd) check() error {
+	switch {
+	case c.BuiltIn && (len(c.Command) > 0 || c.Recorded != ""):
+		return badinput.Errorf("--built-in has its own training step; use it without a command and without --recorded")
+	case c.BuiltIn && c.Memory < 1:
+		return badinput.Errorf("--memory: %d; must be above 0", c.Memory)
+	case len(c.Command) == 0 && c.Recorded == "" && !c.BuiltIn:
+		return badinput.Errorf("nothing to run: add the command of a training step after --, or --recorded, or --built-in")
+	case len(c.Command) > 0 && c.Recorded != "":
+		return badinput.Errorf("--recorded runs no command; use one or the other")
+	case (c.Lengths == "") == (c.At == nil):
+		return badinput.Errorf("lengths: give either --lengths or --at")
+	case c.Timeout <= 0:
+		return badinput.Errorf("--timeout: %s; must be above 0", c.Timeout)
+	}
+	return cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--recorded", c.Recorded)}, []cli.File{cli.FileFlag("--out", c.Out)})
 }
 
 func (c *profileCmd) print(a *cli.App, t stepcost.Table, before int) error {
@@ -153,10 +158,10 @@ func (c *profileCmd) runner() (stepcost.Runner, error) {
 	return stepcost.Recorded(t), err
 }
 
-// builtIn is a Runner that trains a small transformer in this process.
+// builtIn is a stepcost.Runner that trains a small transformer in this process.
 type builtIn struct{ memory int64 }
 
-// Run is stepcost.Runner's.
+// Run runs one step.
 func (b builtIn) Run(_ context.Context, length, batch int) (stepcost.Trial, error) {
 	m, err := train.MeasureStep(train.TransformerConfig{Tokens: 256, Length: length, Size: 64, Heads: 4, Blocks: 2}, batch, b.memory)
 	if errors.Is(err, train.ErrOutOfMemory) {

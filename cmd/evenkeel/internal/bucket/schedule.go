@@ -15,21 +15,22 @@ import (
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
-// scheduleCmd writes an epoch.
+// scheduleCmd writes the schedule of an epoch.
 type scheduleCmd struct {
 	lengthsFlags
 	Plan   string `help:"Plan file of evenkeel bucket plan." required:"" placeholder:"FILE"`
-	Seed   uint64 `help:"With the epoch it decides the order. Default: ${default}." default:"1"`
-	Epoch  uint64 `help:"Epoch, from 0: each is cut and ordered afresh. Default: ${default}." default:"0"`
-	Resume string `help:"Resume state: go on in its epoch after its steps, instead of --seed and --epoch." placeholder:"FILE"`
+	Seed   uint64 `help:"Seed of the order, together with the epoch. Default: ${default}." default:"1"`
+	Epoch  uint64 `help:"Epoch, from 0; each is cut and shuffled anew. Default: ${default}." default:"0"`
+	Resume string `help:"Resume state: continue its epoch after its steps, instead of --seed and --epoch." placeholder:"FILE"`
 	Out    string `help:"Schedule to write: .jsonl, or .parquet. Default: JSON Lines to standard output." placeholder:"FILE"`
-	JSON   bool   `help:"Print what was written as JSON (needs --out)."`
+	JSON   bool   `help:"Print a summary as JSON (needs --out)."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*scheduleCmd) Help() string {
-	return `One line per batch: step, rank, weight (of the batch's mean loss) and sample positions. On standard output the first step comes before the rest is sorted. A rank with several batches in a step
-accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes on every machine.
+	return `One line per batch: step, rank, weight (of the batch's mean loss) and positions of the samples. On standard output the first step is written before
+the rest is sorted. A rank with several batches in a step accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes
+on every machine.
 
 Examples:
 
@@ -38,35 +39,18 @@ Examples:
   evenkeel bucket schedule --plan plan.json --lengths lengths.txt --resume state.json --out rest.jsonl`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *scheduleCmd) Run(a *cli.App) error {
-	if ext := filepath.Ext(c.Out); c.Out != "" && ext != ".jsonl" && ext != ".parquet" {
-		return badinput.Errorf("--out: %s: the name must end in .jsonl or .parquet", c.Out)
-	}
-	if c.JSON && c.Out == "" {
-		return badinput.Errorf("--json: the schedule itself goes to standard output; name a file with --out")
-	}
-	if c.Resume != "" && (slices.Contains(a.Given, "seed") || slices.Contains(a.Given, "epoch")) {
-		return badinput.Errorf("--resume: the state says seed and epoch; leave --seed and --epoch out")
-	}
-	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--plan", c.Plan), cli.FileFlag("--resume", c.Resume)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
+	if err := c.check(a); err != nil {
 		return err
 	}
 	p, err := loadPlan(c.Plan)
 	if err != nil {
 		return err
 	}
-	var state bucket.State
-	if c.Resume != "" {
-		f, err := os.Open(c.Resume)
-		if err != nil {
-			return cli.FileError(err)
-		}
-		state, err = bucket.ReadState(f, c.Resume)
-		f.Close()
-		if err != nil {
-			return err
-		}
+	state, err := c.state()
+	if err != nil {
+		return err
 	}
 	l, err := c.lengthsFlags.read(a)
 	if err != nil {
@@ -90,13 +74,13 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 		return err
 	}
 	if c.Out == "" {
-		return bucket.WriteSchedule(stoppable{a, a.Out}, h, s) // the first step at once
+		return bucket.WriteSchedule(stoppable{a, a.Out}, h, s) // starts with the first step before all is sorted
 	}
 	s.Fill()
 	took := time.Since(begun).Seconds()
-	tell, clear := a.Progress("writing")
+	report, clear := a.Progress("writing")
 	defer clear()
-	s.Progress = tell
+	s.Progress = report
 	write := func(w io.Writer) error {
 		w = stoppable{a, w}
 		if strings.HasSuffix(c.Out, ".parquet") {
@@ -118,6 +102,33 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	fmt.Fprintf(a.Out, "%s from step %d of epoch %d under seed %d, %s, scheduled in %s. Written to %s.\n",
 		cli.Count(s.Len()-from, "step"), from, c.Epoch, c.Seed, cli.Count(p.Ranks, "rank"), cli.Seconds(took), c.Out)
 	return nil
+}
+
+// check looks at the flags before any work.
+func (c *scheduleCmd) check(a *cli.App) error {
+	if ext := filepath.Ext(c.Out); c.Out != "" && ext != ".jsonl" && ext != ".parquet" {
+		return badinput.Errorf("--out: %s: the name must end in .jsonl or .parquet", c.Out)
+	}
+	if c.JSON && c.Out == "" {
+		return badinput.Errorf("--json: standard output has the schedule itself; name a file with --out")
+	}
+	if c.Resume != "" && (slices.Contains(a.Given, "seed") || slices.Contains(a.Given, "epoch")) {
+		return badinput.Errorf("--resume: seed and epoch come from the state; leave out --seed and --epoch")
+	}
+	return cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--plan", c.Plan), cli.FileFlag("--resume", c.Resume)}, []cli.File{cli.FileFlag("--out", c.Out)})
+}
+
+// state reads the resume state, if one is given.
+func (c *scheduleCmd) state() (bucket.State, error) {
+	if c.Resume == "" {
+		return bucket.State{}, nil
+	}
+	f, err := os.Open(c.Resume)
+	if err != nil {
+		return bucket.State{}, cli.FileError(err)
+	}
+	defer f.Close()
+	return bucket.ReadState(f, c.Resume)
 }
 
 // stoppable ends a long write on Ctrl-C.
@@ -147,12 +158,12 @@ type simulateCmd struct {
 	lengthsFlags
 	tableFlags
 	ranksFlags
-	Schedule string `help:"Schedule file (.jsonl or .parquet), of evenkeel or of another system in the same form." required:"" placeholder:"FILE"`
-	Plot     string `help:"Step times per rank as a picture, .svg or .png." placeholder:"FILE"`
+	Schedule string `help:"Schedule file (.jsonl or .parquet), by evenkeel or by another system in the same format." required:"" placeholder:"FILE"`
+	Plot     string `help:"Plot the step times of each rank, .svg or .png." placeholder:"FILE"`
 	JSON     bool   `help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*simulateCmd) Help() string {
 	return `The epoch is the sum over steps of the slowest rank's time. anchor_seconds and plan_seconds are those of a plan made here for comparison.
 
@@ -162,7 +173,7 @@ Examples:
   evenkeel bucket simulate --schedule other.jsonl --lengths lengths.txt --table table.csv --speeds 1,2,4 --json`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *simulateCmd) Run(a *cli.App) error {
 	f, err := c.config()
 	if err != nil {
@@ -188,21 +199,8 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	if r.Header.Data != "" && r.Header.Data != l.Checksum() || r.Header.Samples != len(l) {
-		return badinput.Errorf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, r.Header.Samples, len(l))
-	}
-	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != r.Header.Ranks {
-		return badinput.Errorf("%s: has %d ranks; the flags say %d", c.Schedule, r.Header.Ranks, n)
-	}
-	if f.Speeds == nil {
-		f.Speeds = slices.Repeat([]float64{1}, r.Header.Ranks)
-	}
-	f.Ranks = r.Header.Ranks
-	if r.Header.Limit > 0 {
-		f.Overlong = bucket.Truncate
-	}
-	if r.Header.Skipped > 0 {
-		f.Overlong = bucket.Skip
+	if err := c.match(&f, r.Header, l); err != nil {
+		return err
 	}
 	begun := time.Now()
 	p, err := bucket.Make(l, cost, f)
@@ -236,6 +234,27 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	return nil
 }
 
+// match completes a configuration by a schedule's header, or reports in what they differ.
+func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, l bucket.Lengths) error {
+	if h.Data != "" && h.Data != l.Checksum() || h.Samples != len(l) {
+		return badinput.Errorf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, h.Samples, len(l))
+	}
+	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != h.Ranks {
+		return badinput.Errorf("%s: has %d ranks; the flags say %d", c.Schedule, h.Ranks, n)
+	}
+	if f.Speeds == nil {
+		f.Speeds = slices.Repeat([]float64{1}, h.Ranks)
+	}
+	f.Ranks = h.Ranks
+	if h.Limit > 0 {
+		f.Overlong = bucket.Truncate
+	}
+	if h.Skipped > 0 {
+		f.Overlong = bucket.Skip
+	}
+	return nil
+}
+
 func openSchedule(f *os.File) (*bucket.ScheduleReader, error) {
 	if !strings.HasSuffix(f.Name(), ".parquet") {
 		return bucket.NewScheduleReader(f, f.Name())
@@ -247,7 +266,7 @@ func openSchedule(f *os.File) (*bucket.ScheduleReader, error) {
 	return bucket.NewParquetScheduleReader(f, info.Size(), f.Name())
 }
 
-// stepPlot draws every rank's step times, thinned to what a picture can show, and the
+// stepPlot draws the step times of ranks, thinned out to what a figure can show, and the
 // slowest of each step.
 func stepPlot(times [][]float64) chart.Figure {
 	panel := chart.Panel{XLabel: "step", YLabel: "seconds", ZeroY: true}

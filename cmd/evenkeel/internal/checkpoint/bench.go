@@ -14,17 +14,17 @@ import (
 
 type benchCmd struct {
 	Dir     string `help:"Folder on the disk to measure (${default})." default:"." placeholder:"FOLDER"`
-	Size    string `help:"Bytes of a checkpoint (${default}); the disk needs room for eight times that." default:"256MiB" placeholder:"SIZE"`
+	Size    string `help:"Size of a checkpoint (${default}); the disk needs space for eight times that." default:"256MiB" placeholder:"SIZE"`
 	Layers  int    `help:"Layers (${default})." default:"48" placeholder:"N"`
 	Trials  int    `help:"Trials of every comparison (${default})." default:"5" placeholder:"N"`
-	Workers int    `help:"Goroutines that compute in a training step (${default}): 1 as where a device computes." default:"1" placeholder:"N"`
+	Workers int    `help:"Goroutines that compute in a training step (${default}); 1 is as if a device computed." default:"1" placeholder:"N"`
 	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*benchCmd) Help() string {
-	return `Writes and reads by turns what a disk can and what a checkpoint takes, then runs training steps twice as long as a save, saved in every way by turns.
-Ratios are medians over the trials.
+	return `Alternately measures plain writes and reads, and checkpoints; then runs training steps that take twice as long as a save, with each way of saving in
+turn. Ratios are medians over the trials.
 
 Examples:
 
@@ -32,17 +32,17 @@ Examples:
   evenkeel checkpoint bench --size 1GiB --trials 9 --json`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (b *benchCmd) Run(a *cli.App) error {
 	size, err := humanize.ParseBytes(b.Size)
 	if err != nil || size > 1<<40 {
-		return badinput.Errorf("--size: %q is no size up to 1 TiB, such as 256MiB", b.Size)
+		return badinput.Errorf("--size: %q is not a size up to 1 TiB, such as 256MiB", b.Size)
 	}
-	tell, clear := a.Progress("measuring")
+	report, clear := a.Progress("measuring")
 	defer clear()
-	c := bench.Config{Folder: b.Dir, Bytes: int64(size), Layers: b.Layers, Trials: b.Trials, Workers: b.Workers, Progress: tell}
+	c := bench.Config{Folder: b.Dir, Bytes: int64(size), Layers: b.Layers, Trials: b.Trials, Workers: b.Workers, Progress: report}
 	if b.Layers < 1 || b.Trials < 1 || b.Workers < 1 || size == 0 {
-		return badinput.Errorf("--size, --layers, --trials and --workers must be 1 at least")
+		return badinput.Errorf("--size, --layers, --trials and --workers must be at least 1")
 	}
 	if err := c.Validate(); err != nil {
 		return badinput.Wrap(err)

@@ -14,21 +14,21 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// Cmd works on checkpoint files.
+// Cmd holds the commands about checkpoint files.
 type Cmd struct {
 	Create  createCmd  `cmd:"" help:"Make an empty checkpoint file for a model's arrays."`
-	Inspect inspectCmd `cmd:"" help:"Show what a checkpoint file holds."`
-	Verify  verifyCmd  `cmd:"" help:"Read every byte and say what does not match."`
+	Inspect inspectCmd `cmd:"" help:"Show the contents of a checkpoint file."`
+	Verify  verifyCmd  `cmd:"" help:"Read every byte and report damage."`
 	Export  exportCmd  `cmd:"" help:"Write a checkpoint as a safetensors file."`
 	Import  importCmd  `cmd:"" help:"Make a checkpoint file from a safetensors file."`
 	Train   trainCmd   `cmd:"" help:"Train a small network that can be killed at any time and resumed."`
 	Bench   benchCmd   `cmd:"" help:"Measure what checkpoints cost on a disk."`
 }
 
-// Help is shown under the commands.
+// Help is what --help adds.
 func (*Cmd) Help() string {
-	return `A checkpoint file has a fixed size and room for several checkpoints, of which one at least is whole at any time. Training programs write it through
-the Go package checkpoint or python/evenkeel/checkpoint.py; docs/guides/checkpoint.md shows how, docs/reference/formats/checkpoint.md describes the file.
+	return `A checkpoint file has a fixed size and slots for several checkpoints, of which at least one is intact at any time. Training programs write it
+through the Go package checkpoint or python/evenkeel/checkpoint.py; docs/guides/checkpoint.md shows how, docs/reference/formats/checkpoint.md describes the file.
 
 Examples:
 
@@ -38,15 +38,15 @@ Examples:
   evenkeel checkpoint bench --dir /data`
 }
 
-// fileArgs are the files of one model: one, or those of all ranks.
+// fileArgs are the files of one model: one, or one per rank.
 type fileArgs struct {
-	Files []string `arg:"" name:"file" help:"Checkpoint file; several: the files of all ranks, the arrays striped over them."`
+	Files []string `arg:"" name:"file" help:"Checkpoint file; or the files of all ranks, if the arrays are striped over them."`
 }
 
-// open opens them for reading. Somebody may be writing.
+// open opens them for reading; another process may be writing them.
 func (c *fileArgs) open(a *cli.App, what string) (*checkpoint.Set, func(), error) {
-	tell, clear := a.Progress(what)
-	s, err := checkpoint.OpenSet(c.Files, nil, checkpoint.Options{ReadOnly: true, Progress: inBytes(tell)})
+	report, clear := a.Progress(what)
+	s, err := checkpoint.OpenSet(c.Files, nil, checkpoint.Options{ReadOnly: true, Progress: inBytes(report)})
 	if err != nil {
 		clear()
 		return nil, nil, cli.FileError(err)
@@ -54,31 +54,31 @@ func (c *fileArgs) open(a *cli.App, what string) (*checkpoint.Set, func(), error
 	return s, func() { clear(); s.Close() }, nil
 }
 
-// inBytes makes a bar of bytes from one of numbers that fit.
-func inBytes(tell func(done, total int)) func(done, total int64) {
-	return func(done, total int64) { tell(int(done>>20), int((total+1<<20-1)>>20)) }
+// inBytes reports bytes as MiB.
+func inBytes(report func(done, total int)) func(done, total int64) {
+	return func(done, total int64) { report(int(done>>20), int((total+1<<20-1)>>20)) }
 }
 
 // layoutFlags are embedded by commands that make a file.
 type layoutFlags struct {
-	Slots int    `help:"Checkpoints the file has room for, 2 to 16 (${default})." default:"3" placeholder:"N"`
-	State string `help:"Room for random states and scalars (${default})." default:"64KiB" placeholder:"SIZE"`
-	DAX   bool   `name:"dax" help:"On persistent memory, mapped with MAP_SYNC."`
+	Slots int    `help:"Slots for checkpoints, 2 to 16 (${default})." default:"3" placeholder:"N"`
+	State string `help:"Space for random states and scalars (${default})." default:"64KiB" placeholder:"SIZE"`
+	DAX   bool   `name:"dax" help:"The file is on persistent memory; map it with MAP_SYNC."`
 }
 
 func (l *layoutFlags) options(a *cli.App) (checkpoint.Options, func(), error) {
 	state, err := humanize.ParseBytes(l.State)
 	if err != nil || state > 1<<30 || state == 0 {
-		return checkpoint.Options{}, nil, badinput.Errorf("--state: %q is no size from 1 B to 1 GiB, such as 64KiB", l.State)
+		return checkpoint.Options{}, nil, badinput.Errorf("--state: %q is not a size from 1 B to 1 GiB, such as 64KiB", l.State)
 	}
 	if l.Slots < 2 || l.Slots > checkpoint.MaxSlots {
 		return checkpoint.Options{}, nil, badinput.Errorf("--slots: %d is outside 2 to %d", l.Slots, checkpoint.MaxSlots)
 	}
-	tell, clear := a.Progress("allocating (MiB)")
-	return checkpoint.Options{Slots: l.Slots, StateBytes: int(state), DAX: l.DAX, Progress: inBytes(tell)}, clear, nil
+	report, clear := a.Progress("allocating (MiB)")
+	return checkpoint.Options{Slots: l.Slots, StateBytes: int(state), DAX: l.DAX, Progress: inBytes(report)}, clear, nil
 }
 
-// create makes the files, a set where there are several.
+// create creates the files.
 func (c *fileArgs) create(arrays []checkpoint.Array, o checkpoint.Options) (*checkpoint.Set, error) {
 	for _, p := range c.Files {
 		if _, err := os.Lstat(p); err == nil {
@@ -95,10 +95,10 @@ type createCmd struct {
 	Like string `required:"" help:"Take names, types and shapes from this safetensors or checkpoint file." placeholder:"FILE"`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*createCmd) Help() string {
-	return `All the room is taken on the disk at once, so that no later save can fail for want of it. Moments of an optimizer are arrays too: take a file that has
-them, or have the training program create the checkpoint file.
+	return `The whole file is allocated at once, so that no later save can run out of disk space. The moments of an optimizer are arrays too: take a file that
+has them, or let the training program create the checkpoint file.
 
 Examples:
 
@@ -106,7 +106,7 @@ Examples:
   evenkeel checkpoint create --like model.safetensors --slots 2 run.0.ckpt run.1.ckpt`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *createCmd) Run(a *cli.App) error {
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--like", c.Like)}, nil); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (c *createCmd) Run(a *cli.App) error {
 	return cli.PrintLines(a.Out, made(s))
 }
 
-// made says what files were made.
+// made describes the files that were created.
 func made(s *checkpoint.Set) []string {
 	var lines []string
 	for _, f := range s.Files() {
@@ -141,7 +141,7 @@ func made(s *checkpoint.Set) []string {
 	return lines
 }
 
-// readModel reads a safetensors file, or of a checkpoint file what it describes.
+// readModel reads a safetensors file, or only the description of a checkpoint file.
 func readModel(path string) ([]checkpoint.Array, checkpoint.State, error) {
 	if !cli.IsSafetensors(path) {
 		f, err := checkpoint.Open(path, nil, checkpoint.Options{ReadOnly: true})
@@ -170,11 +170,11 @@ func readModel(path string) ([]checkpoint.Array, checkpoint.State, error) {
 type inspectCmd struct {
 	fileArgs
 	Arrays bool `help:"List the arrays too."`
-	Quick  bool `help:"Do not read what the slots hold, only what they say."`
+	Quick  bool `help:"Read only the headers of the slots, not the data."`
 	JSON   bool `name:"json" help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*inspectCmd) Help() string {
 	return `A file may be inspected while a program writes it; a slot that is being written shows as empty.
 
@@ -185,7 +185,7 @@ Examples:
   evenkeel checkpoint inspect run.ckpt --quick`
 }
 
-// inspected is what is known of one file.
+// inspected describes one file.
 type inspected struct {
 	File string `json:"file"`
 	checkpoint.Info
@@ -201,7 +201,7 @@ type arrayInfo struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (i *inspectCmd) Run(a *cli.App) error {
 	var out []inspected
 	for _, path := range i.Files {
@@ -225,9 +225,9 @@ func (i *inspectCmd) Run(a *cli.App) error {
 }
 
 func inspect(a *cli.App, path string, quick, arrays bool) (inspected, error) {
-	tell, clear := a.Progress("reading (MiB)")
+	report, clear := a.Progress("reading (MiB)")
 	defer clear()
-	f, err := checkpoint.Open(path, nil, checkpoint.Options{ReadOnly: true, Progress: inBytes(tell)})
+	f, err := checkpoint.Open(path, nil, checkpoint.Options{ReadOnly: true, Progress: inBytes(report)})
 	if err != nil {
 		return inspected{}, cli.FileError(err)
 	}

@@ -17,9 +17,9 @@ type verifyCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*verifyCmd) Help() string {
-	return `Exit status 0: every checkpoint is whole, all copies of what describes the file too. 1: something is damaged; the table says what, and which
+	return `Exit status 0: every checkpoint, and every copy of the file's description, is intact. 1: something is damaged; the table shows what, and which
 checkpoints are good.
 
 Examples:
@@ -28,7 +28,7 @@ Examples:
   evenkeel checkpoint verify run.0.ckpt run.1.ckpt --json`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (v *verifyCmd) Run(a *cli.App) error {
 	var out []inspected
 	damaged := 0
@@ -62,12 +62,12 @@ func (v *verifyCmd) Run(a *cli.App) error {
 type exportCmd struct {
 	fileArgs
 	Out  string  `required:"" help:"File to write (.safetensors)." placeholder:"FILE"`
-	Step *uint64 `help:"Export this step; default: the newest that verifies." placeholder:"N"`
+	Step *uint64 `help:"Export this step; default: the newest intact one." placeholder:"N"`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*exportCmd) Help() string {
-	return `Every byte is verified before it is written. Step, data position, random states and scalars go into the metadata. In PyTorch:
+	return `Every byte is verified before it is written. Step, data position, random states and scalars go into the metadata. PyTorch reads the file with
 safetensors.torch.load_file("model.safetensors").
 
 Examples:
@@ -76,7 +76,7 @@ Examples:
   evenkeel checkpoint export run.0.ckpt run.1.ckpt --step 1200 --out model.safetensors`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (e *exportCmd) Run(a *cli.App) error {
 	var inputs []cli.File
 	for _, f := range e.Files {
@@ -103,7 +103,7 @@ func (e *exportCmd) Run(a *cli.App) error {
 	} else {
 		var reports []checkpoint.Report
 		state, reports, err = s.Restore(arrays)
-		tellFaults(a, s.Files(), reports)
+		warnFaults(a, s.Files(), reports)
 	}
 	if err != nil {
 		return err
@@ -127,12 +127,12 @@ type importCmd struct {
 	fileArgs
 	layoutFlags
 	From string  `required:"" help:"safetensors file to read." placeholder:"FILE"`
-	Step *uint64 `help:"Step to give the checkpoint; default: the file's, or 0." placeholder:"N"`
+	Step *uint64 `help:"Step of the checkpoint; default: the step in the file, or 0." placeholder:"N"`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*importCmd) Help() string {
-	return `The new checkpoint file holds the model as its first checkpoint.
+	return `The new checkpoint file has the model as its first checkpoint.
 
 Examples:
 
@@ -140,7 +140,7 @@ Examples:
   evenkeel checkpoint import --from model.safetensors --step 1200 run.0.ckpt run.1.ckpt`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (i *importCmd) Run(a *cli.App) error {
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--from", i.From)}, nil); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (i *importCmd) Run(a *cli.App) error {
 		if _, _, err := readModel(i.From); err != nil && !errors.Is(err, checkpoint.ErrFormat) {
 			return err
 		}
-		return badinput.Errorf("--from: %s is no safetensors file", i.From)
+		return badinput.Errorf("--from: %s is not a safetensors file", i.From)
 	}
 	arrays, state, err := readModel(i.From)
 	if err != nil {
@@ -185,7 +185,7 @@ func total(arrays []checkpoint.Array) int64 {
 	return n
 }
 
-// commit makes one checkpoint and waits until it is durable.
+// commit saves one checkpoint and waits until it is durable.
 func commit(a *cli.App, s *checkpoint.Set, arrays []checkpoint.Array, state checkpoint.State) error {
 	save, err := s.Begin(a.Ctx, state.Step)
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// lossLog is the file of losses, a line per step. Each line goes out at once, before the step is saved: so the file is
-// never behind the checkpoint that a run goes on from, whatever killed it.
+// lossLog is the file of losses, a line per step. Each line is written before the step is saved, so the file is never
+// behind the checkpoint that a run resumes from.
 type lossLog struct {
 	*os.File
 }
 
 const lossHeader = "step,loss\n"
 
-// openLosses opens the file for the steps after this one, and cuts off what an interrupted run wrote beyond it.
+// openLosses opens the file to append after this step, and cuts off later lines of an interrupted run.
 func openLosses(path string, step uint64) (*lossLog, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -44,14 +44,14 @@ func openLosses(path string, step uint64) (*lossLog, error) {
 	return l, nil
 }
 
-// lines tells the whole lines up to a step, and where they end.
-func (l *lossLog) lines(step uint64, tell func(step uint64, loss float64)) (end int64, _ error) {
+// lines reports the complete lines up to a step, and returns where they end.
+func (l *lossLog) lines(step uint64, report func(step uint64, loss float64)) (end int64, _ error) {
 	if _, err := l.Seek(0, io.SeekStart); err != nil {
 		return 0, err
 	}
 	for r, number := bufio.NewReader(l.File), 1; ; number++ {
 		line, err := r.ReadString('\n')
-		if errors.Is(err, io.EOF) { // what stands there is half a line
+		if errors.Is(err, io.EOF) { // the last line is incomplete
 			return end, nil
 		}
 		if err != nil {
@@ -67,7 +67,7 @@ func (l *lossLog) lines(step uint64, tell func(step uint64, loss float64)) (end 
 			if at > step {
 				return end, nil
 			}
-			tell(at, loss)
+			report(at, loss)
 		} else if line != lossHeader {
 			return 0, badinput.Errorf("%s: line 1 is not %q; move the file away to resume without it", l.Name(), strings.TrimSpace(lossHeader))
 		}
@@ -80,7 +80,7 @@ func (l *lossLog) add(step uint64, loss float64) error {
 	return err
 }
 
-// read is all steps with their losses.
+// read returns all steps with their losses.
 func (l *lossLog) read() (steps, losses []float64, err error) {
 	_, err = l.lines(1<<62, func(step uint64, loss float64) {
 		steps = append(steps, float64(step))

@@ -13,16 +13,16 @@ import (
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// open makes the checkpoint file, or files, or restores from them.
+// open creates the checkpoint files, or restores from them.
 func (r *savedRun) open() error {
 	path, arrays, o := r.command.path(slotsFile), r.trainer.Arrays(), r.command.options()
-	tell, clear := r.Progress("checkpoint file (MiB)")
+	report, clear := r.Progress("checkpoint file (MiB)")
 	defer clear()
-	o.Progress = inBytes(tell)
+	o.Progress = inBytes(report)
 	striped := r.stripes()
 	_, missing := os.Lstat(path)
 	if len(striped) > 0 && r.command.Resume && missing == nil {
-		return badinput.Errorf("--stripe: the run in %s was begun without it; leave it out, or begin another one with --out", r.command.Out)
+		return badinput.Errorf("--stripe: the run in %s was started without it; leave it out, or start another run with --out", r.command.Out)
 	}
 	there := missing == nil
 	for _, p := range striped {
@@ -30,7 +30,7 @@ func (r *savedRun) open() error {
 		there = there || err == nil
 	}
 	if !there && r.command.Resume {
-		r.Log.Info().Msg("the run was interrupted before it had a checkpoint file; it begins")
+		r.Log.Info().Msg("the run was interrupted before it had a checkpoint file; it starts from the beginning")
 	}
 	restore, err := r.openFiles(path, striped, arrays, o, there)
 	if err != nil {
@@ -41,11 +41,11 @@ func (r *savedRun) open() error {
 	}
 	reports, err := restore()
 	clear()
-	tellFaults(r.App, r.files, reports)
+	warnFaults(r.App, r.files, reports)
 	switch {
 	case errors.Is(err, checkpoint.ErrEmpty):
 		if there {
-			r.Log.Info().Msg("the run was interrupted before its first checkpoint; it begins")
+			r.Log.Info().Msg("the run was interrupted before its first checkpoint; it starts from the beginning")
 		}
 	case err != nil:
 		return errors.Join(fmt.Errorf("%s: %w", r.files[0].Path(), err), r.close())
@@ -55,8 +55,8 @@ func (r *savedRun) open() error {
 	return nil
 }
 
-// tellFaults warns of checkpoints that were passed over.
-func tellFaults(a *cli.App, files []*checkpoint.File, reports []checkpoint.Report) {
+// warnFaults warns of checkpoints that were not restored.
+func warnFaults(a *cli.App, files []*checkpoint.File, reports []checkpoint.Report) {
 	for i, report := range reports {
 		for _, s := range report.Slots {
 			if s.Fault != "" {
@@ -66,7 +66,7 @@ func tellFaults(a *cli.App, files []*checkpoint.File, reports []checkpoint.Repor
 	}
 }
 
-// openFiles opens or makes what is saved to, and tells how to restore from it.
+// openFiles opens or creates the files, and returns how to restore from them.
 func (r *savedRun) openFiles(path string, striped []string, arrays []checkpoint.Array, o checkpoint.Options, there bool) (restore func() ([]checkpoint.Report, error), _ error) {
 	if len(striped) > 0 {
 		s, err := checkpoint.OpenOrCreateSet(striped, arrays, o)
@@ -95,7 +95,7 @@ func (r *savedRun) openFiles(path string, striped []string, arrays []checkpoint.
 	}, nil
 }
 
-// stripes are the files of a run that is striped, as the flag says or as it was begun.
+// stripes are the files of a striped run; none if it is not striped.
 func (r *savedRun) stripes() []string {
 	var paths []string
 	striped := r.command.Stripe
@@ -120,8 +120,8 @@ func (r *savedRun) close() error {
 	return errors.Join(errs...)
 }
 
-// saved is what the files counted, and the bytes of a checkpoint in all of them. A checkpoint counts where all files
-// have it; nodes wait at the same time.
+// saved sums up the statistics of the files, and the bytes of a checkpoint in all of them. A checkpoint counts if all
+// files have it; nodes wait at the same time.
 func (r *savedRun) saved() (all checkpoint.Stats, bytes int64) {
 	for i, f := range r.files {
 		s := f.Stats()
@@ -134,7 +134,7 @@ func (r *savedRun) saved() (all checkpoint.Stats, bytes int64) {
 	return all, bytes
 }
 
-// paths are the files' names, as a command line has them.
+// paths are the names of the files, separated by spaces.
 func (r *savedRun) paths() string {
 	var names []string
 	for _, f := range r.files {

@@ -21,18 +21,18 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// savedRun is a run of checkpoint train at work.
+// savedRun is a run of checkpoint train.
 type savedRun struct {
 	*cli.App
-	command *trainCmd
-	work    *task.Setup
-	trainer *train.Trainer
-	files   []*checkpoint.File // one, or with --stripe one per node
-	saveTo  func(train.SaveConfig) error
-	losses  *lossLog
-	begun   time.Time // the first step of this process
-	first   uint64    // steps that were done before this process
-	told    uint64    // tenths of the run that were reported
+	command  *trainCmd
+	work     *task.Setup
+	trainer  *train.Trainer
+	files    []*checkpoint.File // one, or with --stripe one per node
+	saveTo   func(train.SaveConfig) error
+	losses   *lossLog
+	begun    time.Time // the first step of this process
+	first    uint64    // steps done before this process
+	reported uint64    // tenths of the run that were reported
 }
 
 func (r *savedRun) run() (err error) {
@@ -49,7 +49,7 @@ func (r *savedRun) run() (err error) {
 	}
 	r.first, r.begun = r.trainer.Steps(), time.Now()
 	if _, err := os.Lstat(r.command.path(weightsFile)); err == nil && r.first >= uint64(r.work.Task.Steps) {
-		return badinput.Errorf("the run in %s is finished; train another in another folder with --out", r.command.Out)
+		return badinput.Errorf("the run in %s is finished; start another one with --out", r.command.Out)
 	}
 	trained := r.train()
 	if trained != nil && !errors.Is(trained, context.Canceled) {
@@ -64,10 +64,10 @@ func (r *savedRun) run() (err error) {
 	return r.finish()
 }
 
-// train trains to the end or to Ctrl-C.
+// train trains to the end, or until Ctrl-C.
 func (r *savedRun) train() error {
 	steps := r.work.Task.Steps
-	tell, clear := r.Progress("training")
+	report, clear := r.Progress("training")
 	defer clear()
 	for r.trainer.Steps() < uint64(steps) {
 		loss, err := r.trainer.Step(r.Ctx)
@@ -76,25 +76,25 @@ func (r *savedRun) train() error {
 		}
 		done := r.trainer.Steps()
 		if math.IsNaN(loss) || math.IsInf(loss, 0) {
-			return fmt.Errorf("the loss of step %d is no number: the learning rate %v is too high; train with a lower --rate to another folder", done, r.work.Task.Rate)
+			return fmt.Errorf("loss is NaN or infinite at step %d: the learning rate %v is too high; start again with a lower --rate in another folder", done, r.work.Task.Rate)
 		}
 		if err := r.losses.add(done, loss); err != nil {
 			return err
 		}
-		tell(int(done), steps)
-		r.tell(done, loss)
+		report(int(done), steps)
+		r.report(done, loss)
 	}
 	return nil
 }
 
-// tell logs every tenth of a run of some seconds where no bar shows it.
-func (r *savedRun) tell(done uint64, loss float64) {
+// report logs every tenth of a run of some seconds if no progress bar is drawn.
+func (r *savedRun) report(done uint64, loss float64) {
 	total := uint64(r.work.Task.Steps)
 	tenth := done * 10 / total
-	if cli.IsTerminal(r.Errs) || tenth == r.told || time.Since(r.begun) < cli.BarDelay {
+	if cli.IsTerminal(r.Errs) || tenth == r.reported || time.Since(r.begun) < cli.BarDelay {
 		return
 	}
-	r.told = tenth
+	r.reported = tenth
 	left := time.Duration(float64(time.Since(r.begun)) / float64(done-r.first) * float64(total-done))
 	r.Log.Info().Msgf("%d of %d steps, loss %.4f, %s left", done, total, loss, left.Round(time.Second))
 }
@@ -108,18 +108,18 @@ type savedSummary struct {
 	HeldRight   float64 `json:"held_right"` // share of the predictions on samples that were held out
 	Weights     int     `json:"weights"`
 	Saves       int     `json:"saves"`        // of this process
-	Skipped     int     `json:"skipped"`      // for want of a free slot
+	Skipped     int     `json:"skipped"`      // because no slot was free
 	WaitedShare float64 `json:"waited_share"` // of the time, for saves
 	SavedBytes  int64   `json:"saved_bytes"`  // of a checkpoint
 	Seconds     float64 `json:"seconds"`      // of this process
-	Resumed     uint64  `json:"resumed"`      // the step it went on from, 0 for none
+	Resumed     uint64  `json:"resumed"`      // the step that this process resumed from, 0 for none
 	Task        string  `json:"task"`
-	Checkpoint  string  `json:"checkpoint"` // with --stripe several, with spaces between
+	Checkpoint  string  `json:"checkpoint"` // with --stripe several, separated by spaces
 	Model       string  `json:"model"`
 	Losses      string  `json:"losses"`
 }
 
-// finish writes the results and prints what came of the run.
+// finish writes the results and prints the summary.
 func (r *savedRun) finish() error {
 	seconds := time.Since(r.begun).Seconds()
 	right, held, err := r.trainer.Evaluate(r.work.Held)
@@ -130,12 +130,12 @@ func (r *savedRun) finish() error {
 	if err != nil {
 		return err
 	}
-	if len(losses) > 0 { // else somebody has removed the file
+	if len(losses) > 0 { // else the file was removed
 		if err := saveLossFigures(r.command.path(lossesFigure), steps, losses); err != nil {
 			return err
 		}
 	}
-	if err := r.export(); err != nil { // last: a folder with a model is finished
+	if err := r.export(); err != nil { // last: a folder with a model is a finished run
 		return err
 	}
 	stats, bytes := r.saved()
@@ -155,7 +155,7 @@ func (r *savedRun) finish() error {
 	if r.command.JSON {
 		return r.WriteJSON(s)
 	}
-	_, err = fmt.Fprintf(r.Out, `Trained %d steps on %s: loss %.4f; of what was held out %.1f %% right, loss %.4f.
+	_, err = fmt.Fprintf(r.Out, `Trained %d steps on %s: loss %.4f; held-out samples: %.1f %% right, loss %.4f.
 %s weights; %d checkpoints of %s in %s, %d skipped; training waited for them %.1f %% of the time.
 
 task         %s
@@ -163,14 +163,14 @@ checkpoint   %s
 model        %s
 losses       %s, with figures .svg and .png
 
-Look into it:  evenkeel checkpoint inspect %[13]s
+Inspect it:  evenkeel checkpoint inspect %[13]s
 `, s.Steps, r.work.Task.Data, s.Loss, 100*s.HeldRight, s.HeldLoss,
 		humanize.Comma(int64(s.Weights)), s.Saves, humanize.IBytes(uint64(s.SavedBytes)), time.Duration(seconds*1e9).Round(time.Second/10), s.Skipped, 100*s.WaitedShare,
 		s.Task, s.Checkpoint, s.Model, s.Losses)
 	return err
 }
 
-// export writes the weights, without the moments.
+// export writes the weights, without the optimizer's moments.
 func (r *savedRun) export() error {
 	var weights []checkpoint.Array
 	for _, a := range r.trainer.Arrays() {
@@ -189,17 +189,17 @@ func (r *savedRun) export() error {
 	return f.CloseAtomicallyReplace()
 }
 
-// lossPoints are enough for a curve of a hand's width.
+// lossPoints is the largest number of points of a curve.
 const lossPoints = 500
 
-// tail is the mean of the last tenth, at most 100.
+// tail is the mean of the last tenth, of at most 100 losses.
 func tail(losses []float64) float64 {
 	return mean(losses[len(losses)-min(100, (len(losses)+9)/10):])
 }
 
 func mean(x []float64) float64 { return stat.Mean(x, nil) }
 
-// saveLossFigures draws means over stretches of steps, as SVG and PNG.
+// saveLossFigures draws means over intervals of steps, as SVG and PNG.
 func saveLossFigures(path string, steps, losses []float64) error {
 	stretch := max(1, len(steps)/lossPoints)
 	var x, y []float64

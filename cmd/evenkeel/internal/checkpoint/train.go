@@ -19,30 +19,30 @@ import (
 
 // trainCmd trains with package train and saves with package checkpoint.
 type trainCmd struct {
-	Out          string  `help:"Folder of the run. One that holds a run already is refused, unless --resume continues it." default:"training" placeholder:"DIR"`
-	Data         string  `help:"digits (embedded), synthetic, or a file: .csv (numbers, in the last column the class) or text. Default: digits." placeholder:"NAME|FILE"`
+	Out          string  `help:"Folder of the run. A folder that has a run already is refused without --resume." default:"training" placeholder:"DIR"`
+	Data         string  `help:"digits (embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text. Default: digits." placeholder:"NAME|FILE"`
 	Model        string  `help:"mlp, convnet (digits only) or transformer (text only). Default: transformer for text, mlp for all else." placeholder:"NAME"`
-	Size         int     `help:"Floats of a hidden layer or token, channels of the first convolution. Default: 128, 64, 16." placeholder:"N"`
+	Size         int     `help:"Width of a hidden layer (default 128) or token (64), channels of the first convolution (16)." placeholder:"N"`
 	Depth        int     `help:"Hidden layers, blocks or convolutions. Default: 2." placeholder:"N"`
 	Length       int     `help:"Characters of a sample of text. Default: 64." placeholder:"N"`
-	MicroBatches []int   `help:"Samples of each node in a step, as many nodes as sizes. Default: 16,16." placeholder:"N,..."`
+	MicroBatches []int   `help:"Samples of each node in a step, one number per node. Default: 16,16." placeholder:"N,..."`
 	Sizes        string  `help:"Take the micro-batches from a sizes file (JSON) of evenkeel export." placeholder:"FILE"`
 	Optimizer    string  `help:"adamw, momentum or sgd. Default: adamw." placeholder:"NAME"`
 	Rate         float64 `help:"Learning rate. Default: 0.001 for adamw, 0.01 for momentum, 0.1 for sgd." placeholder:"X"`
-	Steps        int     `help:"Default: 1000." placeholder:"N"`
-	Seed         uint64  `help:"Of the weights and the order of the data; the same seed gives the same bits. Default: 0." placeholder:"N"`
-	SaveEvery    int     `help:"Steps from a save to the next; 1 saves every step. Training waits where the disk does not keep up. Default: found while training, from what saves cost, so that they take about 3.5 % of the time." placeholder:"N"`
-	Staged       bool    `help:"Copy a layer before it is written, for storage that is slower than a step."`
-	Stripe       bool    `help:"Each node saves its share of the arrays to a file of its own, run.N.ckpt."`
-	Resume       bool    `help:"Continue the run of the folder, to the same bits as without the interruption."`
+	Steps        int     `help:"Training steps. Default: 1000." placeholder:"N"`
+	Seed         uint64  `help:"Seed of the weights and the order of the data; the same seed gives the same bits. Default: 0." placeholder:"N"`
+	SaveEvery    int     `help:"Steps between saves; 1 saves every step, and training waits for the disk if needed. Default: chosen while training, so that saves take about 3.5 % of the time." placeholder:"N"`
+	Staged       bool    `help:"Copy each layer before it is written, for storage that is slower than a step."`
+	Stripe       bool    `help:"Each node saves its share of the arrays to its own file, run.N.ckpt."`
+	Resume       bool    `help:"Continue the run of the folder; the result has the same bits as without the interruption."`
 	JSON         bool    `name:"json" help:"Print the summary as JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*trainCmd) Help() string {
-	return `Every node is a goroutine with its own copy of the network. Layer by layer from the last one, gradients are summed over the nodes while those of the
-layer before are computed; each layer is updated, and saved while training goes on. Kill it at any time, Ctrl-C or kill -9: --resume goes on
-from the newest checkpoint that verifies, and ends in the same weights.
+	return `Every node is a goroutine with its own copy of the network. Layer by layer, from the last one, gradients are summed over the nodes while those of the
+layer before are computed; then the layer is updated and saved while training continues. Kill it at any time, with Ctrl-C or kill -9: --resume
+continues from the newest intact checkpoint and ends in the same weights.
 
 Examples:
 
@@ -65,10 +65,10 @@ const (
 	taskFlagsGiven = "data model size depth length micro-batches sizes optimizer rate steps seed"
 )
 
-// Run is kong's.
+// Run runs the command.
 func (c *trainCmd) Run(a *cli.App) error {
 	if c.SaveEvery < 0 {
-		return badinput.Errorf("--save-every: %d; want 1 or more; leave it out to have it found from what saves cost", c.SaveEvery)
+		return badinput.Errorf("--save-every: %d; must be at least 1; leave it out to have it chosen from the cost of saves", c.SaveEvery)
 	}
 	t, err := c.task(a)
 	if err != nil {
@@ -94,18 +94,18 @@ func (c *trainCmd) Run(a *cli.App) error {
 	return r.run()
 }
 
-// task is what the flags, or the folder's file, say.
+// task is the task that the flags describe, or that of the run to resume.
 func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 	path := filepath.Join(c.Out, taskFile)
 	if c.Resume {
 		for _, g := range a.Given {
 			if strings.Contains(" "+taskFlagsGiven+" ", " "+g+" ") {
-				return task.Task{}, badinput.Errorf("--%s: a run is resumed as it was begun; leave it out, or begin another one with --out", g)
+				return task.Task{}, badinput.Errorf("--%s: a run is resumed with the flags that it began with; leave it out, or start another run with --out", g)
 			}
 		}
 		f, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return task.Task{}, badinput.Errorf("nothing to resume in %s: it holds no %s; begin without --resume", c.Out, taskFile)
+			return task.Task{}, badinput.Errorf("nothing to resume in %s: it has no %s; start without --resume", c.Out, taskFile)
 		}
 		if err != nil {
 			return task.Task{}, badinput.Wrap(err)
@@ -119,7 +119,7 @@ func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 	}
 	for _, name := range []string{taskFile, slotsFile, fmt.Sprintf(stripesFile, 0)} {
 		if _, err := os.Lstat(filepath.Join(c.Out, name)); err == nil {
-			return task.Task{}, badinput.Errorf("%s is there already: continue that run with --resume, or choose another folder with --out", filepath.Join(c.Out, name))
+			return task.Task{}, badinput.Errorf("%s exists already: continue that run with --resume, or choose another folder with --out", filepath.Join(c.Out, name))
 		}
 	}
 	for _, f := range []struct {
@@ -127,7 +127,7 @@ func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 		zero bool
 	}{{"size", c.Size == 0}, {"depth", c.Depth == 0}, {"length", c.Length == 0}, {"steps", c.Steps == 0}, {"rate", c.Rate == 0}} {
 		if f.zero && slices.Contains(a.Given, f.name) {
-			return task.Task{}, badinput.Errorf("--%s 0: want more than 0; leave it out for the default", f.name)
+			return task.Task{}, badinput.Errorf("--%s 0: must be above 0; leave it out for the default", f.name)
 		}
 	}
 	t := task.Task{
@@ -136,7 +136,7 @@ func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 	}
 	if c.Sizes != "" {
 		if len(c.MicroBatches) > 0 {
-			return t, badinput.Errorf("--micro-batches and --sizes: give one of them")
+			return t, badinput.Errorf("--micro-batches and --sizes: give only one")
 		}
 		f, err := os.Open(c.Sizes)
 		if err != nil {
@@ -158,7 +158,7 @@ func (c *trainCmd) path(name string) string { return filepath.Join(c.Out, name) 
 
 func (c *trainCmd) options() checkpoint.Options {
 	o := checkpoint.Options{}
-	if c.SaveEvery > 0 { // the steps that were asked for, not as many as the disk takes
+	if c.SaveEvery > 0 { // save all these steps, not only as many as the disk keeps up with
 		o.WhenFull = checkpoint.Block
 	}
 	if c.Staged {

@@ -1,5 +1,5 @@
 // Package cli is what the commands share: the App that each gets, common flags, checks of
-// files before any work, tables, progress and exit statuses.
+// files before work begins, tables, progress and exit statuses.
 package cli
 
 import (

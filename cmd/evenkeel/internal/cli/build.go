@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// Build says from what, and by what, the program was built. What is not known is "".
+// Build describes the build of the program. A field that is not known is "".
 type Build struct {
-	Version  string `json:"version"` // (devel) where no release was built
+	Version  string `json:"version"` // (devel) outside of a release
 	Commit   string `json:"commit"`
 	Date     string `json:"date"`     // of the commit, RFC 3339
 	Modified bool   `json:"modified"` // the sources differed from the commit
@@ -16,7 +16,7 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
-// ReadBuild takes what the build of a release set; what is "" it takes from what the Go
+// ReadBuild returns the build that a release set; fields that are "" come from what the Go
 // tool recorded.
 func ReadBuild(version, commit, date string) Build {
 	info, _ := debug.ReadBuildInfo()

@@ -20,7 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// FileError marks an error of opening a file that the user named.
+// FileError marks an error as bad input if a file that the user named is missing or may
+// not be read.
 func FileError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return badinput.Wrap(err)
@@ -28,8 +29,8 @@ func FileError(err error) error {
 	return err
 }
 
-// Interruption is what a command returns when Ctrl-C ended it; hint says in a line what
-// was kept.
+// Interruption is the error of a command that Ctrl-C ended; hint says in a line what was
+// kept.
 type Interruption struct {
 	cause error // wraps context.Canceled
 	hint  string
@@ -38,12 +39,12 @@ type Interruption struct {
 func (i *Interruption) Error() string { return i.hint }
 func (i *Interruption) Unwrap() error { return i.cause }
 
-// Interrupted is what a command returns when Ctrl-C ended it.
+// Interrupted returns the error of a command that Ctrl-C ended.
 func Interrupted(cause error, hint string) error { return &Interruption{cause: cause, hint: hint} }
 
 // ProfileFlags are embedded by commands that read profiles.
 type ProfileFlags struct {
-	Profiles []string `help:"Profile file (.csv) or folder of them to add to the embedded catalogue; the same device and workload replaces. Repeatable." placeholder:"PATH" sep:"none"`
+	Profiles []string `help:"Profile file (.csv), or folder of them, to add to the embedded catalogue; replaces entries of the same device and workload. Repeatable." placeholder:"PATH" sep:"none"`
 }
 
 // Catalogue is the embedded one with the files added to it.
@@ -66,11 +67,11 @@ type ClusterFlags struct {
 // PolicyFlags are embedded by commands that run a trained policy.
 type PolicyFlags struct {
 	Policy  string   `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
-	Weights []string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0; after a round's number and a colon (100:speed=0.2,waiting=1) from that round on. Repeatable." placeholder:"[ROUND:]NAME=W,..." sep:"none"`
+	Weights []string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0; with a round number and a colon in front (100:speed=0.2,waiting=1) they hold from that round on. Repeatable." placeholder:"[ROUND:]NAME=W,..." sep:"none"`
 }
 
-// LoadCluster reads a cluster file, or an embedded one by name. The text is what a run
-// log keeps.
+// LoadCluster reads a cluster file, or an embedded one by name. The text goes into the run
+// log.
 func LoadCluster(name string, catalogue *profile.Catalogue) (text []byte, f *cluster.File, c *cluster.Cluster, err error) {
 	shown := name
 	if slices.Contains(clusters.Names(), name) {
@@ -89,8 +90,8 @@ func LoadCluster(name string, catalogue *profile.Catalogue) (text []byte, f *clu
 	return text, f, c, err
 }
 
-// readLimited reads a file up to one byte more than limit, so that its reader sees and
-// says that it is too large.
+// readLimited reads at most one byte more than limit, so that the parser sees that a file
+// is too large.
 func readLimited(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -107,26 +108,26 @@ func LoadPolicy(path string) (*agent.Trained, error) {
 	}
 	t, err := agent.Load(path)
 	if errors.Is(err, agent.ErrPolicy) && !IsSafetensors(path) {
-		return nil, badinput.Errorf("--policy: %s is no policy file; evenkeel train writes one, policy.safetensors", path)
+		return nil, badinput.Errorf("--policy: %s is not a policy file; evenkeel train writes one, policy.safetensors", path)
 	}
 	return t, FileError(err)
 }
 
-// IsSafetensors says whether a file begins like one: eight bytes, then a JSON object.
+// IsSafetensors reports whether a file begins like one: eight bytes, then a JSON object.
 func IsSafetensors(path string) bool {
 	head, err := readLimited(path, 8)
 	return err == nil && len(head) == 9 && head[8] == '{'
 }
 
-// IsTerminal says whether f shows text to a person who can watch it change.
+// IsTerminal reports whether f is a terminal on which text can be redrawn.
 func IsTerminal(f *os.File) bool {
 	return os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// Colours says whether to colour what goes to f (no-color.org).
+// Colours reports whether to colour output to f (no-color.org).
 func Colours(f *os.File) bool { return os.Getenv("NO_COLOR") == "" && IsTerminal(f) }
 
-// Only refuses flags that have no effect beside the given one.
+// Only refuses flags that have no effect together with the given one.
 func (a *App) Only(flag string, allowed ...string) error {
 	for _, g := range a.Given {
 		if !slices.Contains(allowed, g) {
@@ -144,19 +145,19 @@ func (a *App) WriteJSON(v any) error {
 	return e.Encode(v)
 }
 
-// BarDelay is how long work may take before a bar is worth the looking.
+// BarDelay is how long work runs before a progress bar appears.
 const BarDelay = 2 * time.Second
 
-// Progress returns a function to tell (done, total), and one that removes the bar.
-// Nothing shows for the first two seconds, or where standard error is no terminal. The
-// first is called by one goroutine at a time, never after the second.
-func (a *App) Progress(what string) (tell func(done, total int), clear func()) {
+// Progress returns a function that reports progress, and one that removes the bar. Nothing
+// is drawn for the first two seconds, or if standard error is not a terminal. Only one
+// goroutine at a time may report, and none after the bar is removed.
+func (a *App) Progress(what string) (report func(done, total int), clear func()) {
 	if !IsTerminal(a.Errs) {
 		return func(int, int) {}, func() {}
 	}
 	var bar *progressbar.ProgressBar
 	begun := time.Now()
-	tell = func(done, total int) {
+	report = func(done, total int) {
 		if bar == nil {
 			if time.Since(begun) < BarDelay {
 				return
@@ -165,16 +166,16 @@ func (a *App) Progress(what string) (tell func(done, total int), clear func()) {
 				progressbar.OptionSetWidth(30), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
 				progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 		}
-		_ = bar.Set(done) // a bar that cannot be drawn is no reason to stop
+		_ = bar.Set(done) // failing to draw a bar is no reason to stop
 	}
-	return tell, func() {
+	return report, func() {
 		if bar != nil {
 			_ = bar.Clear()
 		}
 	}
 }
 
-// WarnMemory names the devices whose memory no size is checked against.
+// WarnMemory names the devices without a known memory limit.
 func (a *App) WarnMemory(c *cluster.Cluster) {
 	var devices []string
 	for i := range c.Nodes {

@@ -9,10 +9,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
-// MostEdits is how far a suggested name may be from the one given.
+// MostEdits is the largest edit distance of a suggested name.
 const MostEdits = 3
 
-// CheckNames says which of the names is unknown, with the nearest known, or there twice.
+// CheckNames reports a name that is unknown, with the nearest known one, or given twice.
 func CheckNames(flag string, given, known []string) error {
 	for i, name := range given {
 		if !slices.Contains(known, name) {
@@ -23,7 +23,7 @@ func CheckNames(flag string, given, known []string) error {
 			return badinput.Errorf("%s: unknown %q%s (known: %s)", flag, name, hint, strings.Join(known, ", "))
 		}
 		if slices.Contains(given[:i], name) {
-			return badinput.Errorf("%s: %q is there twice", flag, name)
+			return badinput.Errorf("%s: %q is given twice", flag, name)
 		}
 	}
 	if len(given) == 0 {

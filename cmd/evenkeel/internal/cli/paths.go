@@ -22,8 +22,8 @@ type File struct{ flag, Path string }
 // FileFlag is the path that a flag names.
 func FileFlag(flag, path string) File { return File{flag: flag, Path: path} }
 
-// CheckFiles says, before any work, that an input is no file, or that an output cannot
-// be written or would destroy an input or another output.
+// CheckFiles reports, before any work, an input that is a folder, and an output that cannot
+// be written or would overwrite an input or another output.
 func CheckFiles(inputs, outputs []File) error {
 	unset := func(n File) bool { return n.Path == "" }
 	inputs, outputs = slices.DeleteFunc(inputs, unset), slices.DeleteFunc(outputs, unset)
@@ -43,7 +43,7 @@ func CheckFiles(inputs, outputs []File) error {
 	return nil
 }
 
-// CheckDistinct says that an output is an input, or another output.
+// CheckDistinct reports an output that is also an input or another output.
 func CheckDistinct(inputs, outputs []File) error {
 	var read []File
 	for _, in := range inputs {
@@ -64,39 +64,39 @@ func CheckDistinct(inputs, outputs []File) error {
 		}
 		for _, other := range outputs[:i] {
 			if SameFile(out.Path, other.Path) {
-				return badinput.Errorf("%s: %s is written by %s too; choose another file", out.flag, out.Path, other.flag)
+				return badinput.Errorf("%s: %s is also written by %s; choose another file", out.flag, out.Path, other.flag)
 			}
 		}
 	}
 	return nil
 }
 
-// checkWritable tries whether a file could be made beside the output, as writing it in
-// one piece does.
+// checkWritable tries to create a file in the output's folder, as an atomic write does.
 func checkWritable(out File) error {
 	folder := filepath.Dir(out.Path)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return badinput.Errorf("%s: %s: there is no folder %s", out.flag, out.Path, folder)
+		return badinput.Errorf("%s: %s: folder %s does not exist", out.flag, out.Path, folder)
 	}
 	switch info, err := os.Stat(out.Path); {
 	case err == nil && info.IsDir():
 		return badinput.Errorf("%s: %s is a folder; name a file", out.flag, out.Path)
 	case err == nil && !info.Mode().IsRegular() && out.flag != LogFlag:
-		return badinput.Errorf("%s: %s is no regular file", out.flag, out.Path)
+		return badinput.Errorf("%s: %s is not a regular file", out.flag, out.Path)
 	case err == nil && out.flag == LogFlag:
-		return nil // written in place, so that opening it tells
+		return nil // written in place: opening it shows
 	}
 	f, err := os.CreateTemp(folder, ".evenkeel-*")
 	if err != nil {
 		if path := (*fs.PathError)(nil); errors.As(err, &path) {
 			err = path.Err
 		}
-		return badinput.Errorf("%s: %s: no file can be written in folder %s: %w", out.flag, out.Path, folder, err)
+		return badinput.Errorf("%s: %s: cannot write to folder %s: %w", out.flag, out.Path, folder, err)
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// SameFile also knows files that are not there yet by their names.
+// SameFile reports whether two paths name one file; files that do not exist yet are
+// compared by name.
 func SameFile(a, b string) bool {
 	first, err := os.Stat(a)
 	second, other := os.Stat(b)
@@ -106,7 +106,7 @@ func SameFile(a, b string) bool {
 	return whole(a) == whole(b)
 }
 
-// whole is the absolute path, the links of its folder followed.
+// whole is the absolute path, with symbolic links of its folder resolved.
 func whole(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -117,7 +117,7 @@ func whole(path string) string {
 	return path
 }
 
-// The flags whose files are treated in a way of their own.
+// Flags whose files are handled differently.
 const (
 	profilesFlag = "--profiles" // folders too
 	LogFlag      = "--log"      // written line by line
@@ -140,7 +140,7 @@ func ClusterInput(name string) File {
 	return FileFlag("--cluster", name)
 }
 
-// CheckPlot says whether a figure can be saved under that name.
+// CheckPlot reports a file name under which no figure can be saved.
 func CheckPlot(path string) error {
 	if path == "" || slices.Contains([]string{".svg", ".png"}, strings.ToLower(filepath.Ext(path))) {
 		return nil
@@ -149,7 +149,7 @@ func CheckPlot(path string) error {
 	return badinput.Errorf("--plot: %s: %q", text, path)
 }
 
-// WriteFile writes a file in one piece or not at all.
+// WriteFile writes a file atomically.
 func WriteFile(path string, write func(io.Writer) error) error {
 	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644), renameio.WithExistingPermissions())
 	if err != nil {

@@ -19,7 +19,7 @@ func Left(title string) Column { return Column{Title: title} }
 // Right is a column of numbers.
 func Right(title string) Column { return Column{Title: title, right: true} }
 
-// Table lays rows out under their titles; a line each, without its end.
+// Table aligns rows under their titles and returns lines without line ends.
 func Table(columns []Column, rows [][]string) []string {
 	widths := make([]int, len(columns))
 	titles := make([]string, len(columns))
@@ -46,13 +46,13 @@ func Table(columns []Column, rows [][]string) []string {
 	return lines
 }
 
-// PrintLines writes lines with their ends.
+// PrintLines writes lines, each with a line end.
 func PrintLines(w io.Writer, lines []string) error {
 	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
 	return err
 }
 
-// Visible is the width of s on a terminal, colours left out.
+// Visible is the width of s on a terminal, without colour codes.
 func Visible(s string) int {
 	n := 0
 	for {
@@ -65,7 +65,7 @@ func Visible(s string) int {
 	}
 }
 
-// Seconds writes a time with three digits that count.
+// Seconds writes a time with three significant digits.
 func Seconds(s float64) string {
 	switch {
 	case s >= 100:
@@ -82,7 +82,7 @@ func Seconds(s float64) string {
 	return fmt.Sprintf("%.3g µs", 1e6*s)
 }
 
-// Rate writes a number per second in the same way.
+// Rate writes a number with three significant digits.
 func Rate(v float64) string {
 	switch {
 	case v >= 100:
@@ -95,10 +95,10 @@ func Rate(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// Percent writes a share.
+// Percent writes a share as a percentage.
 func Percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// Count is "1 node", "2 nodes".
+// Count writes a number with its noun: "1 node", "2 nodes".
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -106,7 +106,7 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Ratio is text, or nothing where the value is missing.
+// Ratio is text, or "" where the value is missing.
 func Ratio(v float64, text string) string {
 	if v == 0 {
 		return ""

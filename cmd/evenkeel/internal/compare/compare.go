@@ -16,23 +16,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// Cmd judges policies over scenarios and seeds.
+// Cmd compares policies over scenarios and seeds.
 type Cmd struct {
 	Cluster []string `help:"Cluster file, or an embedded cluster: ${clusters}. Repeatable. Default: the five held-out ones, devices and models that training never saw." placeholder:"FILE|NAME" sep:"none"`
 	cli.ProfileFlags
 	Policy    string   `help:"Policy file for ddqn; default: the embedded policy." placeholder:"FILE"`
-	Scenarios []string `help:"Conditions to judge under, of ${conditions}; or file: those of the one --cluster file." default:"steady,drift,interference,bursts" placeholder:"NAME"`
-	Policies  []string `help:"Policies to judge; the first is compared with every other. Default: all those above, but for those that decide what the clusters do not leave free." placeholder:"NAME"`
+	Scenarios []string `help:"Conditions to compare under: ${conditions}; or file, for those of the one --cluster file." default:"steady,drift,interference,bursts" placeholder:"NAME"`
+	Policies  []string `help:"Policies to compare; the first is compared with every other. Default: all of the above, except those marked + whose choice the clusters fix." placeholder:"NAME"`
 	Seeds     int      `help:"Runs per policy, cluster and scenario, the same seeds for each (${default})." default:"30" placeholder:"N"`
 	Rounds    int      `help:"Rounds per run (${default})." default:"400" placeholder:"N"`
 	JSON      bool     `name:"json" help:"Print the results as JSON."`
 	Plot      string   `help:"Draw the progress of every policy (.svg, .png)." placeholder:"FILE"`
 }
 
-// Help is what "compare --help" adds: the policies.
+// Help is what --help adds: the policies.
 func (*Cmd) Help() string {
 	var b strings.Builder
-	b.WriteString("Policies with knobs are tuned for every cluster and scenario, on seeds of their own. The policies:\n")
+	b.WriteString("Policies with hyperparameters are tuned for every cluster and scenario, on separate seeds. The policies:\n")
 	for _, p := range evaluation.Specs() {
 		about := p.About
 		if p.Bound {
@@ -43,26 +43,29 @@ func (*Cmd) Help() string {
 		}
 		fmt.Fprintf(&b, "\n  %-20s %s", p.Name, about)
 	}
-	b.WriteString("\n\n+ decides more than sizes: when rounds end, or the global batch. Unless named it is left out where a cluster fixes that.")
+	b.WriteString("\n\nPolicies marked + choose more than sizes: when rounds end, or the global batch. They are left out where the cluster file fixes that, unless named.\n" +
+		"\nExamples:\n\n  evenkeel compare\n" +
+		"  evenkeel compare --cluster my.yaml --scenarios drift,bursts --policies ddqn,waterfill-margin,uniform\n" +
+		"  evenkeel compare --policy policy/policy.safetensors --seeds 10 --plot comparison.svg")
 	return b.String()
 }
 
 const maxSeeds = 10_000
 
-// Run compares.
+// Run runs the command.
 func (c *Cmd) Run(a *cli.App) error {
 	config, err := c.config()
 	if err != nil {
 		return err
 	}
-	tell, clear := a.Progress("comparing")
-	config.Progressed = tell
+	report, clear := a.Progress("comparing")
+	config.Progressed = report
 	results, err := evaluation.Compare(a.Ctx, config)
 	clear()
 	if errors.Is(err, context.Canceled) {
-		hint := "interrupted before anything was finished; nothing is kept"
+		hint := "interrupted before any comparison was finished; nothing is kept"
 		if len(results) > 0 {
-			hint = "interrupted; only what is printed was finished"
+			hint = "interrupted; only the comparisons that are printed were finished"
 		}
 		err = cli.Interrupted(err, hint)
 	}
@@ -123,7 +126,7 @@ func (c *Cmd) config() (evaluation.Config, error) {
 	return config, err
 }
 
-// ownConditions is the scenario that stands for the cluster file's conditions.
+// ownConditions is the name of the scenario that takes the cluster file's conditions.
 const ownConditions = "file"
 
 // cases reads the clusters and the scenarios.
@@ -140,7 +143,7 @@ func (c *Cmd) cases(config *evaluation.Config) error {
 	for i, name := range named {
 		for _, other := range named[:i] {
 			if name == other || cli.ClusterInput(name).Path != "" && cli.SameFile(name, other) {
-				return badinput.Errorf("--cluster: %q is there twice", name)
+				return badinput.Errorf("--cluster: %q is given twice", name)
 			}
 		}
 		_, file, cl, err := cli.LoadCluster(name, catalogue)

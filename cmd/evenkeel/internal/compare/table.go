@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
-// cells cuts results into those of one cluster and scenario.
+// cells groups results by cluster and scenario.
 func cells(results []evaluation.Result) [][]evaluation.Result {
 	var out [][]evaluation.Result
 	for i, r := range results {
@@ -23,7 +23,8 @@ func cells(results []evaluation.Result) [][]evaluation.Result {
 	return out
 }
 
-// best is the policy to beat: of those that know no more than the first, the best other.
+// best is the index of the policy to beat: the best one that is not a bound, except the
+// first; -1 if there is none.
 func best(cell []evaluation.Result) int {
 	at := -1
 	for i, r := range cell {
@@ -34,12 +35,12 @@ func best(cell []evaluation.Result) int {
 	return at
 }
 
-const comparisonLegend = `progress   goodput relative to the state oracle's, which knows every node's true rate; mean [95% interval]
-gains      difference of progress under the same seeds; above zero the first policy is the better one
+const comparisonLegend = `progress   goodput relative to that of the state oracle, which knows every node's true rate; mean [95% interval]
+gains      difference of progress under the same seeds; above zero the first policy is better
 *          the best of the others
-(bound)    an oracle: it knows what no policy can know`
+(bound)    an upper bound, from knowledge that no policy has`
 
-// energyColumn is where energy stands in the table if any power is known: after freshness.
+// energyColumn is the position of the energy column, if any power is known.
 const energyColumn = 5
 
 // printComparison writes a table per cluster and scenario.
@@ -84,12 +85,12 @@ func printComparison(w io.Writer, results []evaluation.Result) error {
 	return cli.PrintLines(w, append(lines, comparisonLegend))
 }
 
-// competitive is the share of the best progress below which a bar is cut off, so that
-// the good policies can be told apart.
+// competitive is the share of the best progress below which a bar is cut off, so that the
+// good policies can be told apart.
 const competitive = 0.6
 
 // comparisonFigure shows, for every scenario, how far each policy is from the state
-// oracle, over all clusters where there are several. Bounds stand aside.
+// oracle, over all clusters if there are several. Bounds are left out.
 func comparisonFigure(results []evaluation.Result) chart.Figure {
 	all := cells(results)
 	last := all[len(all)-1][0]
@@ -103,10 +104,10 @@ func comparisonFigure(results []evaluation.Result) chart.Figure {
 	return figure
 }
 
-// narrow breaks the names of policies that would run into their neighbours.
+// narrow breaks long names of policies into lines.
 var narrow = strings.NewReplacer("proportional", "propor-\ntional", "-", "-\n")
 
-// comparisonPanel shows one cell; the first policy stands out.
+// comparisonPanel shows one cell; the first policy is highlighted.
 func comparisonPanel(cell []evaluation.Result) chart.Panel {
 	var shown []evaluation.Result
 	for _, r := range cell {

@@ -12,41 +12,41 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// Cmd trains by forward passes alone.
+// Cmd holds the commands about forward-only training.
 type Cmd struct {
-	Train  trainCmd  `cmd:"" help:"Train with processors in this process."`
-	Launch launchCmd `cmd:"" help:"Train with a process for every processor, joined by NATS."`
-	Join   joinCmd   `cmd:"" help:"Be one processor of a launched run, on this or another machine."`
+	Train  trainCmd  `cmd:"" help:"Train with all processors in this process."`
+	Launch launchCmd `cmd:"" help:"Train with a process per processor, connected by NATS."`
+	Join   joinCmd   `cmd:"" help:"Run one processor of a launched run, on this or another machine."`
 	Replay replayCmd `cmd:"" help:"Rebuild a run's weights from its log, bit for bit."`
-	Verify verifyCmd `cmd:"" help:"Check a log and the weights it leads to."`
+	Verify verifyCmd `cmd:"" help:"Check a log and the weights that follow from it."`
 }
 
-// flags describe a run.
+// flags are embedded by commands that start a run.
 type flags struct {
-	Data         string  `help:"What to learn: digits (the UCI set, built in), synthetic, a table (.csv, the class last), or a text, character by character." default:"digits" placeholder:"digits|FILE"`
+	Data         string  `help:"Training data: digits (the UCI set, embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text." default:"digits" placeholder:"digits|FILE"`
 	Model        string  `help:"Network: mlp, convnet (digits) or transformer (texts); default: mlp, for texts transformer." placeholder:"KIND"`
-	Size         int     `help:"Floats of a hidden layer, or of a token; channels of the first convolution." default:"64" placeholder:"N"`
-	Depth        int     `help:"Hidden layers, convolutions or blocks." default:"1" placeholder:"N"`
-	Length       int     `help:"Characters of a sample, of texts." default:"32" placeholder:"N"`
-	Processors   int     `short:"n" help:"Processors, an even number." default:"8" placeholder:"N"`
-	Directions   int     `help:"Directions tried in a step, a number that divides the pairs; default: one for each pair. 1 is the method's own form." placeholder:"N"`
-	Steps        int     `help:"Steps." default:"2000" placeholder:"N"`
-	Seed         uint64  `help:"Seed of weights, directions and examples." default:"1" placeholder:"N"`
-	Epsilon      float64 `help:"How far a direction is tried." default:"0.001" placeholder:"E"`
-	LearningRate float64 `help:"Learning rate; default: 0.0075 times the square root of the directions." placeholder:"R"`
-	Schedule     string  `help:"What becomes of the learning rate: constant, linear or cosine." default:"cosine" enum:"constant,linear,cosine"`
-	Examples     int     `help:"Examples of each of a pair's two inputs." default:"32" placeholder:"N"`
-	Cluster      string  `help:"Cluster file: its nodes are the processors, in pairs of one device, and share the examples by their speed; instead of -n." placeholder:"FILE"`
-	Kind         string  `help:"Directions of signs (rademacher) or of normal numbers (gaussian)." default:"rademacher" enum:"rademacher,gaussian"`
-	Momentum     float64 `help:"Share of a step that the next repeats, 0 to 0.99." placeholder:"M"`
-	Clip         float64 `help:"Largest slope that counts; default: any." placeholder:"S"`
-	Normalize    bool    `help:"Divide slopes by the spread of the step's losses."`
+	Size         int     `help:"Width of a hidden layer or token, channels of the first convolution (${default})." default:"64" placeholder:"N"`
+	Depth        int     `help:"Hidden layers, convolutions or blocks (${default})." default:"1" placeholder:"N"`
+	Length       int     `help:"Characters of a sample of text (${default})." default:"32" placeholder:"N"`
+	Processors   int     `short:"n" help:"Number of processors, even (${default})." default:"8" placeholder:"N"`
+	Directions   int     `help:"Directions tried in a step, a divisor of the number of pairs; default: one per pair. 1 is the form of the patent." placeholder:"N"`
+	Steps        int     `help:"Training steps (${default})." default:"2000" placeholder:"N"`
+	Seed         uint64  `help:"Seed of weights, directions and examples (${default})." default:"1" placeholder:"N"`
+	Epsilon      float64 `help:"Distance by which the weights are perturbed along a direction (${default})." default:"0.001" placeholder:"E"`
+	LearningRate float64 `help:"Learning rate; default: 0.0075 times the square root of --directions." placeholder:"R"`
+	Schedule     string  `help:"Learning rate schedule: constant, linear or cosine (${default})." default:"cosine" enum:"constant,linear,cosine"`
+	Examples     int     `help:"Examples in each of the two inputs of a pair (${default})." default:"32" placeholder:"N"`
+	Cluster      string  `help:"Cluster file: its nodes are the processors, in pairs of the same device, with examples in proportion to their speed; instead of -n." placeholder:"FILE"`
+	Kind         string  `help:"Distribution of the directions: random signs (rademacher) or normal numbers (gaussian) (${default})." default:"rademacher" enum:"rademacher,gaussian"`
+	Momentum     float64 `help:"Momentum, 0 to 0.99." placeholder:"M"`
+	Clip         float64 `help:"Clip slopes to this magnitude; default: no clipping." placeholder:"S"`
+	Normalize    bool    `help:"Divide slopes by the standard deviation of the step's losses."`
 	JSON         bool    `name:"json" help:"Print the summary as JSON."`
 
 	nodes []string // of the cluster, by rank
 }
 
-// header makes the run's header and its work.
+// header makes the header of the run, and its data and network.
 func (f *flags) header() (forward.Header, *task.Setup, error) {
 	var h forward.Header
 	c := forward.Config{
@@ -82,7 +82,7 @@ func (f *flags) header() (forward.Header, *task.Setup, error) {
 	return forward.Header{Config: c, Task: text, Initial: forward.NewWeights(w.Network, c.Key).Hash()}, w, nil
 }
 
-// share deals the examples to the pairs of a cluster by their speed.
+// share distributes the examples over the pairs of a cluster by their speed.
 func (f *flags) share(c *forward.Config) error {
 	_, _, cl, err := cli.LoadCluster(f.Cluster, profile.Embedded())
 	if err != nil {

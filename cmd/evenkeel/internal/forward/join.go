@@ -16,12 +16,12 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// joinCmd is one processor.
+// joinCmd runs one processor.
 type joinCmd struct {
 	NATS natsFlags `embed:""`
-	Rank int       `help:"Which processor to be, from 0." required:"" placeholder:"R"`
-	Data string    `help:"Where the run's data file is on this machine, if not where the run says." placeholder:"FILE"`
-	Kept string    `help:"Keep the weights in this file every half minute, and begin with them when started again." placeholder:"FILE"`
+	Rank int       `help:"Number of this processor, from 0." required:"" placeholder:"R"`
+	Data string    `help:"Path of the run's data file on this machine, if it differs." placeholder:"FILE"`
+	Kept string    `help:"Save the weights to this file every half minute, and start from them after a restart." placeholder:"FILE"`
 	JSON bool      `name:"json" help:"Print the summary as JSON."`
 }
 
@@ -31,22 +31,25 @@ type joined struct {
 	Steps       int           `json:"steps"`
 	WeightsHash string        `json:"weights_hash"`
 	Stats       forward.Stats `json:"stats"`
-	Sent        int64         `json:"transport_sent"`     // bytes over the connection in all, frames among them
+	Sent        int64         `json:"transport_sent"`     // bytes over the connection in all, including frames
 	Received    int64         `json:"transport_received"` // the same
-	Joined      int           `json:"joined_at"`          // first step that it took part in
+	Joined      int           `json:"joined_at"`          // first step in which it took part
 }
 
-// Help is what "forward join --help" adds.
+// Help is what --help adds.
 func (*joinCmd) Help() string {
-	return `A processor that died joins again by the same command: it takes the steps meanwhile from the run, and takes part again.
+	return `A processor that died rejoins by the same command: it applies the steps that it missed, then takes part again.
 
-  EVENKEEL_NATS_TOKEN=... evenkeel forward join --url tls://nats.example:4222 --ca ca.pem --run mine --rank 3`
+Examples:
+
+  evenkeel forward join --url nats://localhost:4222 --rank 1    # its token in the variable EVENKEEL_NATS_TOKEN
+  evenkeel forward join --url tls://nats.example:4222 --ca ca.pem --run mine --rank 3`
 }
 
-// keptEvery is how often a processor keeps its weights.
+// keptEvery is how often a processor saves its weights.
 const keptEvery = 30 * time.Second
 
-// Run takes part.
+// Run runs the command.
 func (c *joinCmd) Run(a *cli.App) error {
 	if c.NATS.URL == "" {
 		return badinput.Errorf("--url is missing: evenkeel forward launch --manual prints the whole command")
@@ -106,21 +109,21 @@ func (c *joinCmd) Run(a *cli.App) error {
 	return err
 }
 
-// catchUp makes the processor with the weights of the run's last mark: from those that were kept, where they are of use, or
-// from those that the run begins with. done is the number of steps that the snapshots stand for.
+// catchUp makes the processor with the weights of the run's last snapshot: from saved weights, if they can be used, else
+// from the weights that the run starts with. done is the number of steps that the snapshots cover.
 func (c *joinCmd) catchUp(a *cli.App, h forward.Header, work *task.Setup, run *wire.Run) (p *forward.Processor, done int, err error) {
 	var snapshots []forward.Snapshot
 	for i, b := range run.Snapshots {
 		m, err := forward.DecodeSnapshot(&h.Config, b)
 		if err != nil {
-			return nil, 0, fmt.Errorf("run %s, mark %d: %w", c.NATS.Run, i, err)
+			return nil, 0, fmt.Errorf("run %s, snapshot %d: %w", c.NATS.Run, i, err)
 		}
 		snapshots, done = append(snapshots, m), done+len(m.Commits)
 	}
 	fresh := func() (*forward.Processor, error) {
 		p := &forward.Processor{Config: &h.Config, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Weights: forward.NewWeights(work.Network, h.Config.Key), Bus: run.Bus}
 		if got := p.Weights.Hash(); got != h.Initial {
-			return nil, badinput.Errorf("this program makes other weights to start from (%s) than the one that launched the run (%s): use the same version", got, h.Initial)
+			return nil, badinput.Errorf("this program starts with other weights (%s) than the one that launched the run (%s): use the same version", got, h.Initial)
 		}
 		return p, nil
 	}
@@ -131,7 +134,7 @@ func (c *joinCmd) catchUp(a *cli.App, h forward.Header, work *task.Setup, run *w
 		if err := c.follow(h, p, snapshots, done); err == nil {
 			return p, done, nil
 		} else if !errors.Is(err, os.ErrNotExist) {
-			a.Log.Warn().Err(err).Msgf("%s is of no use; all steps are repeated", c.Kept)
+			a.Log.Warn().Err(err).Msgf("%s cannot be used; all steps are repeated", c.Kept)
 		}
 		if p, err = fresh(); err != nil {
 			return nil, 0, err

@@ -21,21 +21,21 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// tokenVariable holds the server's secret: on a command line everybody could read it.
+// tokenVariable holds the server's token: a command line is visible to other users.
 const tokenVariable = "EVENKEEL_NATS_TOKEN"
 
-// natsFlags say where frames go.
+// natsFlags name the NATS server and the run.
 type natsFlags struct {
-	URL string `name:"url" help:"An existing NATS server with JetStream, for example tls://host:4222, or nats://localhost:4222; its token in the variable EVENKEEL_NATS_TOKEN." placeholder:"URL"`
-	CA  string `name:"ca" help:"Certificate of the authority that signed the server's." placeholder:"FILE" type:"existingfile"`
-	Run string `name:"run" help:"Name of the run." default:"forward" placeholder:"NAME"`
+	URL string `name:"url" help:"NATS server with JetStream, for example tls://host:4222 or nats://localhost:4222; its token is read from the variable EVENKEEL_NATS_TOKEN." placeholder:"URL"`
+	CA  string `name:"ca" help:"Certificate of the authority that signed the server's certificate." placeholder:"FILE" type:"existingfile"`
+	Run string `name:"run" help:"Name of the run (${default})." default:"forward" placeholder:"NAME"`
 }
 
-// connect is wire.Connect that says where a token goes.
+// connect is wire.Connect, with a hint about the token.
 func connect(url string, o wire.Options) (*nats.Conn, error) {
 	conn, err := wire.Connect(url, o)
 	if errors.Is(err, nats.ErrAuthorization) {
-		return nil, badinput.Errorf("%w: the server's token belongs into the variable %s", err, tokenVariable)
+		return nil, badinput.Errorf("%w: put the server's token into the variable %s", err, tokenVariable)
 	}
 	return conn, err
 }
@@ -45,25 +45,27 @@ type launchCmd struct {
 	flags
 	NATS   natsFlags `embed:""`
 	Log    string    `help:"File for the run's log." placeholder:"FILE"`
-	Resume bool      `help:"Go on where the log ends; the run is the log's, flags that describe it are passed over."`
+	Resume bool      `help:"Continue where the log ends; flags that describe the run are ignored."`
 	Plot   string    `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
-	Manual bool      `help:"Start no processes: print the command by which each processor joins by hand, and wait for them. Needs --url."`
+	Manual bool      `help:"Start no processes: print the command that starts each processor, and wait for them. Needs --url."`
 }
 
-// Help is what "forward launch --help" adds.
+// Help is what --help adds.
 func (*launchCmd) Help() string {
-	return `Without --url a NATS server runs in this process, on loopback, with a token of its own. A processor that dies takes its pair
-out of the run; it is started again and catches up.
+	return `Without --url a NATS server runs in this process, on loopback, with its own token. When a processor dies, its pair leaves the
+run; the processor is restarted and catches up.
+
+Examples:
 
   evenkeel forward launch -n 8 --log run.log
   evenkeel forward launch --log run.log --resume          # after Ctrl-C
   evenkeel forward launch -n 4 --url tls://nats.example:4222 --ca ca.pem --manual`
 }
 
-// Run starts and watches the processes.
+// Run runs the command.
 func (c *launchCmd) Run(a *cli.App) error {
 	if c.Manual && c.NATS.URL == "" {
-		return badinput.Errorf("--manual needs --url: nobody else could reach the server in this process")
+		return badinput.Errorf("--manual needs --url: the server in this process is on loopback only")
 	}
 	r, err := prepareRun(&c.flags, c.Log, c.Resume, c.Plot)
 	if err != nil {
@@ -103,7 +105,7 @@ func (c *launchCmd) Run(a *cli.App) error {
 	}
 	if err := wire.Create(a.Ctx, conn, c.NATS.Run, text, encoded...); err != nil {
 		if errors.Is(err, wire.ErrExists) {
-			return badinput.Errorf("there is a run named %s on %s already; choose another name with --run", c.NATS.Run, url)
+			return badinput.Errorf("a run named %s exists on %s already; choose another name with --run", c.NATS.Run, url)
 		}
 		return err
 	}
@@ -111,7 +113,7 @@ func (c *launchCmd) Run(a *cli.App) error {
 	return c.watch(a, r, observer, conn, url, token)
 }
 
-// snapshots are what stands for the steps of the log that is continued: in parts that fit into a message.
+// snapshots hold the steps of the log that is continued, in parts that fit into a message.
 func (r *session) snapshots() []forward.Snapshot {
 	const most = 2048
 	var snapshots []forward.Snapshot
@@ -121,10 +123,10 @@ func (r *session) snapshots() []forward.Snapshot {
 	return snapshots
 }
 
-// markEvery is after how many steps those who come later need not read the frames before.
-const markEvery = 64
+// snapshotEvery is the number of steps between snapshots; who joins later skips the frames before the last one.
+const snapshotEvery = 64
 
-// watch follows the run as an observer while the processes work.
+// watch starts the processes and follows the run as an observer.
 func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, conn *nats.Conn, url, token string) error {
 	config := &r.header.Config
 	run, err := wire.Join(a.Ctx, conn, c.NATS.Run)
@@ -145,11 +147,11 @@ func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, c
 	}
 	var children sync.WaitGroup
 	defer children.Wait()
-	defer stop() // before the wait
+	defer stop() // runs before the wait
 	failed := make([]error, config.Processors)
 	for rank := range config.Processors {
 		if c.Manual {
-			c.tell(a, config, rank, url)
+			c.printJoin(a, config, rank, url)
 			continue
 		}
 		children.Go(func() {
@@ -163,7 +165,7 @@ func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, c
 	observer.Bus = run.Bus
 	observer.Each = func(step int, commit forward.Commit) error {
 		since = append(since, commit)
-		if len(since) == markEvery {
+		if len(since) == snapshotEvery {
 			if err := run.Bus.PublishSnapshot(ctx, observer.Snapshot(since).Encode(nil)); err != nil {
 				return err
 			}
@@ -180,7 +182,7 @@ func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, c
 	if a.Ctx.Err() != nil {
 		return r.interrupted(a, "launch", c.Log)
 	}
-	if errors.Is(err, context.Canceled) { // a processor that cannot work
+	if errors.Is(err, context.Canceled) { // a processor refused its input
 		children.Wait()
 		return errors.Join(failed...)
 	}
@@ -205,7 +207,7 @@ func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, c
 	return s.print(a, c.JSON)
 }
 
-// collect waits for what the processors came to: for those that were started here as long as it takes, for others a while.
+// collect waits for the results of the processors: without limit for those that were started here, a while for others.
 func (c *launchCmd) collect(ctx context.Context, bus *wire.Bus, s *summary, r *session) error {
 	const while, pause = 10 * time.Second, 50 * time.Millisecond
 	came := make([]*joined, r.header.Config.Processors)
@@ -218,7 +220,7 @@ func (c *launchCmd) collect(ctx context.Context, bus *wire.Bus, s *summary, r *s
 		for _, text := range results {
 			var j joined
 			if err := json.Unmarshal(text, &j); err != nil || j.Rank < 0 || j.Rank >= len(came) {
-				return fmt.Errorf("a processor came to %q", text)
+				return fmt.Errorf("not the result of a processor: %q", text)
 			}
 			came[j.Rank] = &j
 		}
@@ -239,14 +241,14 @@ func (c *launchCmd) collect(ctx context.Context, bus *wire.Bus, s *summary, r *s
 	for _, j := range came {
 		if j != nil {
 			s.WeightsHash = append(s.WeightsHash, j.WeightsHash)
-			s.add(j.Stats, j.Steps-j.Joined) // of its last life
+			s.add(j.Stats, j.Steps-j.Joined) // since its last start
 			s.addTraffic(*j)
 		}
 	}
 	if s.counted < len(came) {
 		s.missing = len(came) - s.counted
 	}
-	// The log leads to what the observer has: it must be the same.
+	// The observer has the weights that follow from the log.
 	if s.WeightsHash = append(s.WeightsHash, r.weights.Hash()); !s.same() {
 		return fmt.Errorf("the processors' weights differ from the log's: %v; please report this run with its flags", s.WeightsHash)
 	}
@@ -256,8 +258,8 @@ func (c *launchCmd) collect(ctx context.Context, bus *wire.Bus, s *summary, r *s
 	return nil
 }
 
-// tell prints the command by which a processor joins.
-func (c *launchCmd) tell(a *cli.App, config *forward.Config, rank int, url string) {
+// printJoin prints the command that starts a processor.
+func (c *launchCmd) printJoin(a *cli.App, config *forward.Config, rank int, url string) {
 	ca, node := "", ""
 	if c.NATS.CA != "" {
 		ca = " --ca " + c.NATS.CA
@@ -269,7 +271,7 @@ func (c *launchCmd) tell(a *cli.App, config *forward.Config, rank int, url strin
 	fmt.Fprintf(a.Errs, "%s=... evenkeel forward join --url %s%s --run %s --rank %d%s\n", tokenVariable, url, ca, c.NATS.Run, rank, node)
 }
 
-// processes are those of the run.
+// processes are the processes of the run.
 func (c *launchCmd) processes(a *cli.App, url, kept, token string) (*supervise.Processors, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -283,7 +285,7 @@ func (c *launchCmd) processes(a *cli.App, url, kept, token string) (*supervise.P
 		return args
 	}
 	died := func(rank int, err error, last string) {
-		a.Log.Warn().Int("rank", rank).Err(err).Str("said", last).Msg("a processor died; it is started again")
+		a.Log.Warn().Int("rank", rank).Err(err).Str("said", last).Msg("a processor died and is restarted")
 	}
 	return &supervise.Processors{Program: self, Args: args, Env: []string{tokenVariable + "=" + token}, BadInput: cli.ExitBadInput, Died: died}, nil
 }

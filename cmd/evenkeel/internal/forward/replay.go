@@ -24,11 +24,14 @@ type replayCmd struct {
 	JSON   bool   `name:"json" help:"Print the summary as JSON."`
 }
 
-// Help is what "forward replay --help" adds.
+// Help is what --help adds.
 func (*replayCmd) Help() string {
-	return `A log holds what a run did in a few bytes a step. Where its end is damaged or missing, the weights after the last good block
-are rebuilt, and the exit status is 1.
+	return `A log records a run in a few bytes per step. If its end is damaged or missing, the weights after the last good block are
+rebuilt, and the exit status is 1.
 
+Examples:
+
+  evenkeel forward replay run.log
   evenkeel forward replay run.log --export weights.safetensors`
 }
 
@@ -44,7 +47,7 @@ type replayResult struct {
 	Export       string  `json:"export,omitempty"`
 }
 
-// Run replays.
+// Run runs the command.
 func (c *replayCmd) Run(a *cli.App) error {
 	if c.Export != "" {
 		if err := cli.CheckFiles([]cli.File{cli.FileFlag("LOG", c.Log)}, []cli.File{cli.FileFlag("--export", c.Export)}); err != nil {
@@ -75,7 +78,7 @@ func (c *replayCmd) Run(a *cli.App) error {
 	return err
 }
 
-// replayed rebuilds weights from a log. A damaged end is told in the result.
+// replayed rebuilds weights from a log. The result reports a damaged end.
 func replayed(path string) (*replayResult, *task.Setup, *forward.Weights, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -128,11 +131,21 @@ func exportWeights(path string, work *task.Setup, w *forward.Weights, step int) 
 // verifyCmd checks a log.
 type verifyCmd struct {
 	Log  string `arg:"" help:"Log of a run."`
-	Hash string `help:"What the weights at its end must be." placeholder:"HASH"`
+	Hash string `help:"Expected hash of the weights at its end." placeholder:"HASH"`
 	JSON bool   `name:"json" help:"Print the result as JSON."`
 }
 
-// Run verifies.
+// Help is what --help adds.
+func (*verifyCmd) Help() string {
+	return `Replays the log without evaluating the weights. Exit status 1: the log is damaged, or the weights are not those of --hash.
+
+Examples:
+
+  evenkeel forward verify run.log
+  evenkeel forward verify run.log --hash 9f86d081884c7d65`
+}
+
+// Run runs the command.
 func (c *verifyCmd) Run(a *cli.App) error {
 	r, work, _, err := replayed(c.Log)
 	if work == nil {
@@ -147,13 +160,13 @@ func (c *verifyCmd) Run(a *cli.App) error {
 	case r.Damage != "":
 		return fmt.Errorf("%s: %s; %d of %d steps are good", c.Log, r.Damage, r.Steps, r.Of)
 	case c.Hash != "" && c.Hash != r.WeightsHash:
-		return fmt.Errorf("%s leads to weights %s, not to %s", c.Log, r.WeightsHash, c.Hash)
+		return fmt.Errorf("%s gives weights %s, not %s", c.Log, r.WeightsHash, c.Hash)
 	case c.JSON:
 		return nil
 	}
-	done := "the whole run"
+	done := "the complete run"
 	if r.Steps < r.Of {
-		done = "a run that was interrupted"
+		done = "an interrupted run"
 	}
 	_, err = fmt.Fprintf(a.Out, "good: %d of %d steps, %s, weights %s\n", r.Steps, r.Of, done, r.WeightsHash)
 	return err

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// taskOf is what every processor must make for itself, in the header of logs and runs: the data and the network of a
-// task; how to train stands in the header itself.
+// taskOf builds the data and the network that the header of a log or run describes. Each processor does so itself; how
+// to train is in the header.
 func taskOf(h forward.Header, dataFile string) (*task.Setup, error) {
 	var t task.Task
 	if err := json.Unmarshal(h.Task, &t); err != nil {

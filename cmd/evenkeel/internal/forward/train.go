@@ -18,26 +18,28 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// trainCmd trains with goroutines for processors.
+// trainCmd trains with a goroutine per processor.
 type trainCmd struct {
 	flags
-	Log    string `help:"File for the run's log: every step's increments, from which replay rebuilds the weights." placeholder:"FILE"`
-	Resume bool   `help:"Go on where the log ends."`
+	Log    string `help:"Log file: the increments of every step, from which forward replay rebuilds the weights." placeholder:"FILE"`
+	Resume bool   `help:"Continue where the log ends."`
 	Plot   string `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
 }
 
-// Help is what "forward train --help" adds.
+// Help is what --help adds.
 func (*trainCmd) Help() string {
-	return `Processors work in pairs: one computes the losses of two inputs under weights moved a little along a random direction,
-the other under weights moved the other way. They exchange losses, 16 bytes each in a step, and all make the same
-update: no gradient, no activations kept, no optimizer state.
+	return `Processors work in pairs: one computes the losses of two inputs with weights moved a little along a random direction,
+the other with weights moved the opposite way. They exchange losses, 16 bytes each per step, and all make the same
+update: no gradients, no stored activations, no optimizer state.
+
+Examples:
 
   evenkeel forward train                                    # the digits, eight processors
   evenkeel forward train --data book.txt -n 16 --log run.log
   evenkeel forward train --log run.log --resume             # after Ctrl-C`
 }
 
-// Run trains.
+// Run runs the command.
 func (c *trainCmd) Run(a *cli.App) error {
 	r, err := prepareRun(&c.flags, c.Log, c.Resume, c.Plot)
 	if err != nil {
@@ -47,7 +49,7 @@ func (c *trainCmd) Run(a *cli.App) error {
 	return r.train(a, c)
 }
 
-// session is a run in this process.
+// session is a run.
 type session struct {
 	header  forward.Header
 	work    *task.Setup
@@ -60,11 +62,11 @@ type session struct {
 
 func (r *session) close() {
 	if r.file != nil {
-		_ = r.file.Close() // what counts was flushed
+		_ = r.file.Close() // the log was flushed
 	}
 }
 
-// prepareRun makes a run, or takes one up.
+// prepareRun starts a run, or resumes one.
 func prepareRun(f *flags, log string, resume bool, plot string) (*session, error) {
 	outputs := []cli.File{cli.FileFlag("--plot", plot)}
 	if plot != "" {
@@ -82,7 +84,7 @@ func prepareRun(f *flags, log string, resume bool, plot string) (*session, error
 	var err error
 	if resume {
 		if log == "" {
-			return nil, badinput.Errorf("--resume needs the --log to go on with")
+			return nil, badinput.Errorf("--resume needs the --log to continue")
 		}
 		err = r.take(log)
 	} else {
@@ -94,7 +96,7 @@ func prepareRun(f *flags, log string, resume bool, plot string) (*session, error
 	return r, err
 }
 
-// take reads the log that is to be continued. Its last block may be cut.
+// take reads the log that is to be continued. Its last block may be incomplete.
 func (r *session) take(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -117,13 +119,13 @@ func (r *session) take(path string) error {
 		r.from = append(r.from, c)
 	}
 	if len(r.from) == r.header.Config.Steps {
-		return badinput.Errorf("the run of %s is finished; evenkeel forward replay %s shows what came of it", path, path)
+		return badinput.Errorf("the run of %s is finished; evenkeel forward replay %s shows its result", path, path)
 	}
 	r.work, err = taskOf(r.header, "")
 	return err
 }
 
-// begin writes the log, what was done before first, beside its name and then to it.
+// begin starts the log with the steps done before, under a temporary name, and renames it.
 func (r *session) begin(path string) error {
 	f, err := os.Create(path + ".tmp")
 	if err != nil {
@@ -164,7 +166,7 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 				return err
 			}
 		} else {
-			p.Weights = r.weights.Clone() // they have seen those steps
+			p.Weights = r.weights.Clone() // its steps are applied already
 			if err := p.Follow([]forward.Snapshot{forward.NewSnapshot(config, r.from)}, len(r.from)); err != nil {
 				return err
 			}
@@ -213,7 +215,7 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 	return s.print(a, c.JSON)
 }
 
-// interrupted is what Ctrl-C comes to.
+// interrupted is the error after Ctrl-C.
 func (r *session) interrupted(a *cli.App, command, log string) error {
 	hint := fmt.Sprintf("interrupted after %d of %d steps", r.watch.steps, r.header.Config.Steps)
 	if log != "" {
@@ -231,7 +233,7 @@ func (r *session) each(_ int, c forward.Commit) error {
 	return r.watch.step(c, r.weights)
 }
 
-// summary is the --json document.
+// summary is the JSON document.
 type summary struct {
 	Steps        int      `json:"steps"`
 	Processors   int      `json:"processors"`
@@ -245,7 +247,7 @@ type summary struct {
 	Sent         float64  `json:"bytes_sent_per_step"`
 	Received     float64  `json:"bytes_received_per_step"`
 	Wire         *onWire  `json:"transport,omitempty"` // between processes
-	Forwards     int64    `json:"forwards"`            // of two inputs, of all processors, in this process
+	Forwards     int64    `json:"forwards"`            // of two inputs, by all processors of this process
 	Missed       int64    `json:"steps_missed"`
 	Dropped      int64    `json:"pairs_dropped"`
 	WeightsHash  []string `json:"weights_hash"` // one per processor
@@ -253,10 +255,10 @@ type summary struct {
 	LogBytes     int64    `json:"log_bytes"`
 
 	counted int // processors
-	missing int // that did not tell what they came to
+	missing int // processors without a result
 }
 
-// add counts what a processor did in so many steps.
+// add adds the statistics of a processor over so many steps.
 func (s *summary) add(t forward.Stats, in int) {
 	s.counted++
 	steps := float64(max(in, 1))
@@ -267,14 +269,13 @@ func (s *summary) add(t forward.Stats, in int) {
 	s.Dropped = max(s.Dropped, t.Dropped)
 }
 
-// onWire is what the transport takes in all, frames among them: what NATS, its acknowledgements and TLS add, for a processor in
-// a step.
+// onWire is the traffic of a processor in a step, including what NATS, its acknowledgements and TLS add to the frames.
 type onWire struct {
 	Sent     float64 `json:"bytes_sent_per_step"`
 	Received float64 `json:"bytes_received_per_step"`
 }
 
-// addTraffic counts a processor's, after add.
+// addTraffic adds the traffic of a processor, after add.
 func (s *summary) addTraffic(j joined) {
 	if s.Wire == nil {
 		s.Wire = &onWire{}
@@ -302,15 +303,15 @@ func (s *summary) print(a *cli.App, asJSON bool) error {
 	}
 	same := fmt.Sprintf("the same on all %d processors", s.counted)
 	if s.missing > 0 {
-		same = fmt.Sprintf("the same on %d processors; %d have not told theirs", s.counted, s.missing)
+		same = fmt.Sprintf("the same on %d processors; %d did not report theirs", s.counted, s.missing)
 	}
-	log := "none; --log keeps one"
+	log := "none; --log writes one"
 	if s.Log != "" {
-		log = fmt.Sprintf("%s, %s for the whole run", s.Log, humanize.Bytes(uint64(s.LogBytes)))
+		log = fmt.Sprintf("%s, %s for the complete run", s.Log, humanize.Bytes(uint64(s.LogBytes)))
 	}
 	transport := ""
 	if s.Wire != nil {
-		transport = fmt.Sprintf("\n                %.0f and %.0f with all that the transport adds", s.Wire.Sent, s.Wire.Received)
+		transport = fmt.Sprintf("\n                %.0f and %.0f including transport overhead", s.Wire.Sent, s.Wire.Received)
 	}
 	_, err := fmt.Fprintf(a.Out, `%d steps in %s on %s: %s, %s weights.
 

@@ -12,34 +12,34 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// monitor follows a run: progress, now and then an evaluation, and the curves.
+// monitor follows a run: progress, an evaluation every tenth of it, and the curves.
 type monitor struct {
 	*cli.App
-	config *forward.Config
-	work   *task.Setup
-	first  int // steps done before this process
-	steps  int // done
-	loss   float64
-	began  float64 // the first step's loss
-	tell   func(done, total int)
-	clear  func()
-	begun  time.Time
-	told   int
+	config   *forward.Config
+	work     *task.Setup
+	first    int // steps done before this process
+	steps    int // done
+	loss     float64
+	began    float64 // the first step's loss
+	report   func(done, total int)
+	clear    func()
+	begun    time.Time
+	reported int
 
 	x, losses []float64 // training loss, moving average
-	at, right []float64 // accuracy on what was held out
+	at, right []float64 // accuracy on held-out samples
 }
 
 func newMonitor(a *cli.App, config *forward.Config, work *task.Setup, first int) *monitor {
-	w := &monitor{App: a, config: config, work: work, first: first, steps: first, begun: time.Now(), told: first * 10 / config.Steps}
-	w.tell, w.clear = a.Progress("training")
+	w := &monitor{App: a, config: config, work: work, first: first, steps: first, begun: time.Now(), reported: first * 10 / config.Steps}
+	w.report, w.clear = a.Progress("training")
 	return w
 }
 
-// curvePoints is how many points a curve has at most.
+// curvePoints is the largest number of points of a curve.
 const curvePoints = 500
 
-// step takes in a step's end; the weights are those after it.
+// step records a finished step; the weights are those after it.
 func (w *monitor) step(c forward.Commit, weights *forward.Weights) error {
 	w.steps++
 	if c.Pairs != 0 {
@@ -48,15 +48,15 @@ func (w *monitor) step(c forward.Commit, weights *forward.Weights) error {
 		}
 		w.loss += 0.05 * (c.Loss - w.loss)
 	}
-	w.tell(w.steps, w.config.Steps)
+	w.report(w.steps, w.config.Steps)
 	if every := max(w.config.Steps/curvePoints, 1); w.steps%every == 0 {
 		w.x, w.losses = append(w.x, w.forwards()), append(w.losses, w.loss)
 	}
 	tenth := w.steps * 10 / w.config.Steps
-	if tenth == w.told {
+	if tenth == w.reported {
 		return nil
 	}
-	w.told = tenth
+	w.reported = tenth
 	accuracy, _, err := forward.Evaluate(w.work.Network, weights, w.work.Held)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (w *monitor) step(c forward.Commit, weights *forward.Weights) error {
 	done := w.steps - w.first
 	left := time.Since(w.begun) * time.Duration(w.config.Steps-w.steps) / time.Duration(max(done, 1))
 	rate := float64(done*w.config.Processors) / time.Since(w.begun).Seconds()
-	w.clear() // the bar comes back below the line
+	w.clear() // the bar reappears below the line
 	w.Log.Info().Msgf("%d of %d steps, loss %.4f, test accuracy %.1f%%, %.0f forward passes a second, %s on the wire, %s left",
 		w.steps, w.config.Steps, w.loss, 100*accuracy, rate, humanize.Bytes(uint64(done*w.config.Processors*forward.FrameBytes)), left.Round(time.Second))
 	return nil
@@ -73,7 +73,7 @@ func (w *monitor) step(c forward.Commit, weights *forward.Weights) error {
 
 func (w *monitor) forwards() float64 { return float64(w.steps * w.config.Processors) }
 
-// summary evaluates what came of the run.
+// summary evaluates the result of the run.
 func (w *monitor) summary(weights *forward.Weights, took time.Duration) (*summary, error) {
 	s := &summary{Steps: w.steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
 		Weights: weights.Len(), Seconds: took.Seconds()}

@@ -9,20 +9,20 @@ import (
 	"github.com/evenkeel/evenkeel/planner/peerprofile"
 )
 
-// convertCmd reads other planners' profiles.
+// convertCmd converts other planners' profiles.
 type convertCmd struct {
-	From        string  `help:"Whose profile: sailor, metis, piper or galvatron." enum:"sailor,metis,piper,galvatron" required:"" placeholder:"PLANNER"`
-	Path        string  `arg:"" help:"sailor: folder with DEVICE/profile.json; metis: folder with DeviceType.*.json; piper: its input; galvatron: computation_profiling_*.json." placeholder:"PATH"`
+	From        string  `help:"Format of the profile: sailor, metis, piper or galvatron." enum:"sailor,metis,piper,galvatron" required:"" placeholder:"PLANNER"`
+	Path        string  `arg:"" help:"sailor: folder with DEVICE/profile.json; metis: folder with DeviceType.*.json; piper: its input file; galvatron: computation_profiling_*.json." placeholder:"PATH"`
 	Info        string  `help:"sailor: llm_info.json." placeholder:"FILE"`
 	MemoryFile  string  `help:"galvatron: memory_profiling_*.json." placeholder:"FILE"`
 	Model       string  `help:"sailor: the model in --info." placeholder:"NAME"`
-	Device      string  `help:"piper, galvatron: what the device is called." default:"gpu" placeholder:"NAME"`
+	Device      string  `help:"piper, galvatron: name of the device." default:"gpu" placeholder:"NAME"`
 	Layers      int     `help:"galvatron: layers of the model." placeholder:"N"`
-	OutputBytes float64 `help:"metis, galvatron: bytes of a sample between layers (sequence x hidden size x 2 or 4)." placeholder:"BYTES"`
+	OutputBytes float64 `help:"metis, galvatron: bytes of a sample that pass between layers (sequence length x hidden size x 2 or 4)." placeholder:"BYTES"`
 	Out         string  `help:"Profile to write, .csv. Default: standard output." placeholder:"FILE"`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*convertCmd) Help() string {
 	return `Examples:
 
@@ -32,11 +32,11 @@ func (*convertCmd) Help() string {
   evenkeel plan convert --from galvatron computation.json --memory-file memory.json --layers 32 --output-bytes 16777216 --device a100`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *convertCmd) Run(a *cli.App) error {
 	need := func(flag string, missing bool) error {
 		if missing {
-			return badinput.Errorf("--%s is missing: --from %s needs it", flag, c.From)
+			return badinput.Errorf("--%s is missing: --from %s requires it", flag, c.From)
 		}
 		return nil
 	}

@@ -15,10 +15,10 @@ type diffCmd struct {
 	JSON bool   `help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*diffCmd) Help() string {
-	return `What differs: sizes and predictions of the whole plan, layers that another stage, other devices or another strategy trains,
-and devices that do something else. Predictions are those that the files hold; plan search writes them, plan check --json computes them anew.
+	return `Shows different sizes and predictions of the whole plan, layers with a different stage, devices or strategy, and devices with different work.
+Predictions are those in the files: plan search writes them, plan check --json computes them anew.
 
 Examples:
 
@@ -26,7 +26,7 @@ Examples:
   evenkeel plan diff plan.json other.json --json`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *diffCmd) Run(a *cli.App) error {
 	x, err := planner.LoadPlan(c.A)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *diffCmd) print(a *cli.App, d *planner.Difference) error {
 	return nil
 }
 
-// fieldText writes a field's value with its unit.
+// fieldText formats a field's value with its unit.
 func fieldText(field string, v any) string {
 	x, number := v.(float64)
 	switch {
@@ -98,7 +98,7 @@ func fieldText(field string, v any) string {
 	return cli.Seconds(x)
 }
 
-// numbers is a range as 3-5, or 3 alone.
+// numbers formats a range as 3-5, or 3.
 func numbers(first, count int) string {
 	if count == 1 {
 		return fmt.Sprint(first)
@@ -108,7 +108,7 @@ func numbers(first, count int) string {
 
 func layerText(u *planner.LayerUse) string {
 	if u == nil {
-		return "not there"
+		return "not in the plan"
 	}
 	text := fmt.Sprintf("stage %d: %s, tensor %s, sharding %s", u.Stage, u.Devices, u.Tensor, u.Sharding)
 	if u.Checkpoint {

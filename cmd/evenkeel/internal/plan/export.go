@@ -14,14 +14,14 @@ type exportCmd struct {
 	Plan            string `arg:"" help:"Plan file." placeholder:"FILE"`
 	Format          string `help:"One of ${planFormats}." required:"" placeholder:"NAME"`
 	Out             string `help:"File to write; default: standard output." placeholder:"FILE"`
-	EmbeddingLayers int    `help:"How many of the plan's first layers are the embedding, not transformer layers; only for megatron." placeholder:"N"`
-	HeadLayers      int    `help:"How many of its last layers are the final norm and the output; only for megatron." placeholder:"N"`
+	EmbeddingLayers int    `help:"Number of first layers that are the embedding, not transformer layers; only for megatron." placeholder:"N"`
+	HeadLayers      int    `help:"Number of last layers that are the final norm and the output; only for megatron." placeholder:"N"`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*exportCmd) Help() string {
-	text := `What the trainer cannot do is an error that names it, and nothing is written; what its file cannot say is a warning.
-docs/guides/plan-export.md shows what to do with each form.
+	text := `If the trainer cannot run the plan, an error says why and nothing is written; settings that its format cannot express are warnings.
+docs/guides/plan-export.md shows how to use each format.
 
 Formats:
 
@@ -37,7 +37,7 @@ Examples:
   evenkeel plan export plan.json --format torch --out plan.py`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *exportCmd) Run(a *cli.App) error {
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("the plan", c.Plan)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err

@@ -9,29 +9,31 @@ import (
 	"github.com/evenkeel/evenkeel/planner/execute"
 )
 
-// keysCmd makes certificates.
+// keysCmd creates certificates.
 type keysCmd struct {
-	Out    string `help:"Folder to make; one that holds keys already is refused. Default: ${default}." default:"keys" placeholder:"DIR"`
-	Stages int    `help:"How many stages the plan has." required:"" placeholder:"N"`
-	Days   int    `help:"How long the certificates are valid. Default: ${default}." default:"30" placeholder:"N"`
+	Out    string `help:"Folder to create; one that has keys already is refused. Default: ${default}." default:"keys" placeholder:"DIR"`
+	Stages int    `help:"Number of stages of the plan." required:"" placeholder:"N"`
+	Days   int    `help:"Days for which the certificates are valid. Default: ${default}." default:"30" placeholder:"N"`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*keysCmd) Help() string {
-	return `A certificate and a private key for each stage, signed by an authority that is made for the purpose and whose own key is thrown
-away. Each stage's machine needs ca.pem, its stage-K.pem and its stage-K-key.pem, and none of the others' keys.
+	return `Creates a certificate and a private key for each stage, signed by a new authority whose own key is discarded. The machine of
+stage K needs ca.pem, stage-K.pem and stage-K-key.pem, and no other key.
+
+Examples:
 
   evenkeel plan keys --stages 3 --out keys
   evenkeel plan keys --stages 3 --out keys --days 365`
 }
 
-// Run makes them.
+// Run runs the command.
 func (c *keysCmd) Run(a *cli.App) error {
 	if c.Days < 1 || c.Days > 3650 {
-		return badinput.Errorf("--days %d: want 1 to 3650", c.Days)
+		return badinput.Errorf("--days %d: must be 1 to 3650", c.Days)
 	}
 	if c.Stages < 1 || c.Stages > execute.MaxStages {
-		return badinput.Errorf("--stages %d: want 1 to %d", c.Stages, execute.MaxStages)
+		return badinput.Errorf("--stages %d: must be 1 to %d", c.Stages, execute.MaxStages)
 	}
 	now := time.Now()
 	valid := time.Duration(c.Days) * 24 * time.Hour
@@ -40,7 +42,7 @@ func (c *keysCmd) Run(a *cli.App) error {
 	}
 	_, err := fmt.Fprintf(a.Out, `%s: certificates and keys of %s, valid until %s.
 
-Give each stage's machine ca.pem, stage-K.pem and stage-K-key.pem, by a way that nobody else reads.
+Copy ca.pem, stage-K.pem and stage-K-key.pem to the machine of stage K over a secure channel.
 `, c.Out, cli.Count(c.Stages, "stage"), now.Add(valid).Format(time.DateTime))
 	return err
 }

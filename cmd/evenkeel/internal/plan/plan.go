@@ -21,27 +21,27 @@ import (
 // Cmd holds the commands about plans of hybrid parallelism.
 type Cmd struct {
 	Search   searchCmd   `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
-	Check    checkCmd    `cmd:"" help:"Check any plan and price it, term by term."`
+	Check    checkCmd    `cmd:"" help:"Check a plan and compute its cost, term by term."`
 	Profile  profileCmd  `cmd:"" help:"Measure a network layer by layer on this machine."`
-	Convert  convertCmd  `cmd:"" help:"Read the layer profile of another planner."`
-	Run      runCmd      `cmd:"" help:"Train a small network by a plan: stages as processes, joined by mutual TLS."`
-	Keys     keysCmd     `cmd:"" help:"Make the certificates by which the stages of a run know each other."`
+	Convert  convertCmd  `cmd:"" help:"Convert the layer profile of another planner."`
+	Run      runCmd      `cmd:"" help:"Train a small network by a plan: a process per stage, connected by mutual TLS."`
+	Keys     keysCmd     `cmd:"" help:"Create the certificates by which the stages of a run authenticate each other."`
 	Timeline timelineCmd `cmd:"" help:"Draw one iteration of a plan, or write it as a trace."`
 	Export   exportCmd   `cmd:"" help:"Write a plan for a trainer."`
-	Diff     diffCmd     `cmd:"" help:"Say in what two plans differ."`
+	Diff     diffCmd     `cmd:"" help:"Show the differences between two plans."`
 }
 
-// jobFlags are embedded by commands that price plans.
+// jobFlags are embedded by commands that compute the cost of plans.
 type jobFlags struct {
 	Profile   string  `help:"Layer profile, .csv or .json. Default: the built-in example, OPT-350M." placeholder:"FILE"`
 	Cluster   string  `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
-	Memory    float64 `help:"Share of every device's memory that a plan may fill. Default: ${default}." default:"1" placeholder:"SHARE"`
-	Reserve   string  `help:"Memory of every device left to driver and allocator, for example 1GiB. Default: none." placeholder:"BYTES"`
-	Precision string  `help:"Bytes of a parameter's weights, gradients and optimizer: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
-	Overlap   string  `help:"Slowdown of compute and communication while both run, a number of at least 1, or off. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
+	Memory    float64 `help:"Share of every device's memory that a plan may use. Default: ${default}." default:"1" placeholder:"SHARE"`
+	Reserve   string  `help:"Memory of every device reserved for driver and allocator, for example 1GiB. Default: none." placeholder:"BYTES"`
+	Precision string  `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
+	Overlap   string  `help:"Slowdown of computation and communication while both run, a number of at least 1; or off for no overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
 }
 
-// read loads the job's inputs.
+// read loads the inputs of a job.
 func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	p, t, err := planner.Example()
 	if err != nil {
@@ -63,7 +63,7 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	}
 	o.Memory = f.Memory
 	if !(f.Memory > 0 && f.Memory <= 1) {
-		return nil, badinput.Errorf("--memory: %v; want a share above 0, up to 1", f.Memory)
+		return nil, badinput.Errorf("--memory: %v; must be above 0, and at most 1", f.Memory)
 	}
 	if f.Reserve != "" {
 		b, err := cluster.ParseBytes(f.Reserve)
@@ -79,18 +79,18 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	default:
 		v, err := strconv.ParseFloat(f.Overlap, 64)
 		if err != nil || !(v >= 1) || math.IsInf(v, 0) {
-			return nil, badinput.Errorf("--overlap: %q; want a number of at least 1, or off", f.Overlap)
+			return nil, badinput.Errorf("--overlap: %q; must be a number of at least 1, or off", f.Overlap)
 		}
 		o.Overlap.Compute, o.Overlap.Communication = v, v
 	}
 	return planner.NewJob(p, t, o)
 }
 
-// searchCmd searches.
+// searchCmd searches for a plan.
 type searchCmd struct {
 	jobFlags
-	Batch      []int    `help:"Samples of an iteration; of several, the one with the least time per sample. Default: 1024 for the example." placeholder:"N,..."`
-	MicroBatch []int    `help:"Samples of a replica's micro-batch to try. Default: all that divide the batch." placeholder:"N,..."`
+	Batch      []int    `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N,..."`
+	MicroBatch []int    `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N,..."`
 	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N,..."`
 	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
 	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND,..."`
@@ -100,15 +100,15 @@ type searchCmd struct {
 	JSON       bool     `help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*searchCmd) Help() string {
-	return `A plan cuts the model into stages of consecutive layers, each on devices of its own, and chooses for every layer tensor
-and data parallelism, sharding and activation checkpointing; a stage that mixes devices gives each the share of a micro-batch
-that it finishes with the others. Ctrl-C prints the best plan so far.
+	return `A plan cuts the model into stages of consecutive layers, each on its own devices, and chooses tensor and data parallelism,
+sharding and activation checkpointing for every layer. In a stage of different devices each gets the share of a micro-batch
+that it finishes at the same time as the others. Ctrl-C prints the best plan so far.
 
-The plans searched pass micro-batches on by the same number of replicas in every stage, and a stage takes devices of one class,
-or of two in quarters of its replicas. The lower bound holds for these; other plans may be faster, and evenkeel plan check
-prices them.
+Only plans are searched in which every stage has the same number of replicas that pass micro-batches on, and the devices of a
+stage are of one class, or of two in quarters of its replicas. The lower bound holds for these; other plans may be faster, and
+evenkeel plan check computes their cost.
 
 Examples:
 
@@ -117,7 +117,7 @@ Examples:
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 256,512 --stages 2-8 --memory 0.9 --json`
 }
 
-// searched is what search prints with --json.
+// searched is the JSON document of search.
 type searched struct {
 	Plan           *planner.Plan `json:"plan"`
 	SecondsPerIter float64       `json:"seconds"`
@@ -131,13 +131,13 @@ type searched struct {
 	Out            string        `json:"out,omitempty"`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *searchCmd) Run(a *cli.App) error {
 	ctx := a.Ctx
 	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Checkpoint: c.Checkpoint}
 	if len(c.Batch) == 0 {
 		if c.Profile != "" {
-			return badinput.Errorf("--batch: how many samples has an iteration?")
+			return badinput.Errorf("--batch is missing: the samples of an iteration")
 		}
 		o.GlobalBatches = []int{1024}
 	}
@@ -156,8 +156,8 @@ func (c *searchCmd) Run(a *cli.App) error {
 		return err
 	}
 	begun := time.Now()
-	tell, clear := a.Progress("searching")
-	r, err := job.Search(ctx, planner.SearchOptions{Exact: c.Exact, Progress: func(done, conditions int, _, _ float64) { tell(done, conditions) }})
+	report, clear := a.Progress("searching")
+	r, err := job.Search(ctx, planner.SearchOptions{Exact: c.Exact, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
 	clear()
 	if err != nil {
 		if ctx.Err() != nil {
@@ -225,12 +225,12 @@ func stagesRange(s string) (least, most int, err error) {
 	least, err1 := strconv.Atoi(low)
 	most, err2 := strconv.Atoi(high)
 	if err1 != nil || err2 != nil || least < 1 || most < least {
-		return 0, 0, badinput.Errorf("--stages: %q; want a number, or a range as 2-8", s)
+		return 0, 0, badinput.Errorf("--stages: %q; must be a number, or a range such as 2-8", s)
 	}
 	return least, most, nil
 }
 
-// printPlan shows a plan as a table: what every stage does, where, and what it takes.
+// printPlan prints a plan as a table: the layers, devices, strategies and cost of every stage.
 func printPlan(a *cli.App, job *planner.Job, p *planner.Plan) error {
 	var rows [][]string
 	for i, s := range p.Stages {
@@ -292,17 +292,17 @@ func strategiesText(s planner.Stage) string {
 	return strings.Join(all, ", ")
 }
 
-// checkCmd prices a plan.
+// checkCmd checks a plan.
 type checkCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
 	jobFlags
 	JSON bool `help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*checkCmd) Help() string {
-	return `The plan may be written by hand: it is checked (every layer once, no device twice, memory of every device), priced by
-the cost model and simulated. Exit status 1: it does not fit memory.
+	return `The plan may be written by hand: it is checked (every layer once, no device twice, memory of every device), its cost is
+computed and an iteration simulated. Exit status 1: it does not fit into memory.
 
 Examples:
 
@@ -310,7 +310,7 @@ Examples:
   evenkeel plan check mine.json --profile layers.csv --cluster cluster.yaml --json`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *checkCmd) Run(a *cli.App) error {
 	p, err := planner.LoadPlan(c.Plan)
 	if err != nil {

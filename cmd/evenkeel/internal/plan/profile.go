@@ -12,23 +12,23 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// profileCmd measures.
+// profileCmd measures layers.
 type profileCmd struct {
-	Data         string        `help:"What is learnt: digits (embedded), synthetic, or a file: .csv (numbers, in the last column the class) or text." default:"digits" placeholder:"NAME|FILE"`
+	Data         string        `help:"Training data: digits (embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text." default:"digits" placeholder:"NAME|FILE"`
 	Model        string        `help:"mlp, convnet (digits only) or transformer (text only). Default: transformer for text, mlp for all else." placeholder:"NAME"`
-	Size         int           `help:"Floats of a hidden layer or token, channels of the first convolution. Default: 128, 64, 16." placeholder:"N"`
+	Size         int           `help:"Width of a hidden layer (default 128) or token (64), channels of the first convolution (16)." placeholder:"N"`
 	Depth        int           `help:"Hidden layers, blocks or convolutions. Default: 2." placeholder:"N"`
 	Length       int           `help:"Characters of a sample of text. Default: 64." placeholder:"N"`
-	MicroBatches []int         `help:"Samples to measure with. Default: ${default}." default:"1,2,4,8,16,32" placeholder:"N,..."`
-	Device       string        `help:"What the profile calls this machine. Default: ${default}." default:"cpu" placeholder:"NAME"`
-	Each         time.Duration `help:"Time for each layer and micro-batch; at least three turns are taken. Default: ${default}." default:"100ms"`
+	MicroBatches []int         `help:"Micro-batch sizes to measure. Default: ${default}." default:"1,2,4,8,16,32" placeholder:"N,..."`
+	Device       string        `help:"Name of this machine in the profile. Default: ${default}." default:"cpu" placeholder:"NAME"`
+	Each         time.Duration `help:"Time for each layer and micro-batch; at least three repetitions. Default: ${default}." default:"100ms"`
 	Out          string        `help:"Profile to write, .csv. Default: standard output." placeholder:"FILE"`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*profileCmd) Help() string {
-	return `Forward pass, backward pass and AdamW's update of every layer that a plan speaks of, medians of several turns on one machine.
-For other trainers write the profile by your own measurements, or convert one: see docs/reference/formats/layer-profile.md.
+	return `Measures forward pass, backward pass and AdamW update of every layer on this machine; medians of several repetitions.
+For other trainers write the profile from your own measurements, or convert one: see docs/reference/formats/layer-profile.md.
 
 Examples:
 
@@ -36,16 +36,16 @@ Examples:
   evenkeel plan profile --data book.txt --depth 8 --micro-batches 1,2,4 --out layers.csv`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *profileCmd) Run(a *cli.App) error {
 	if !slices.IsSorted(c.MicroBatches) || c.MicroBatches[0] < 1 || len(slices.Compact(slices.Clone(c.MicroBatches))) != len(c.MicroBatches) {
-		return badinput.Errorf("--micro-batches: %v; want rising numbers from 1", c.MicroBatches)
+		return badinput.Errorf("--micro-batches: %v; must be increasing numbers from 1", c.MicroBatches)
 	}
 	if c.Each < 0 || c.Each > time.Minute {
-		return badinput.Errorf("--each: %s; want 0 to 1m", c.Each)
+		return badinput.Errorf("--each: %s; must be 0 to 1m", c.Each)
 	}
 	if c.Device == "" {
-		return badinput.Errorf("--device: is empty; name this machine")
+		return badinput.Errorf("--device is empty; name this machine")
 	}
 	if err := cli.CheckFiles(nil, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (c *profileCmd) Run(a *cli.App) error {
 	if err != nil {
 		return cli.FileError(err)
 	}
-	tell, clear := a.Progress("measuring")
-	p, err := measure.Network(a.Ctx, work.Network, measure.Options{Model: t.Model, Device: c.Device, MicroBatches: c.MicroBatches, Each: c.Each}, tell)
+	report, clear := a.Progress("measuring")
+	p, err := measure.Network(a.Ctx, work.Network, measure.Options{Model: t.Model, Device: c.Device, MicroBatches: c.MicroBatches, Each: c.Each}, report)
 	clear()
 	if err != nil {
 		if a.Ctx.Err() != nil {

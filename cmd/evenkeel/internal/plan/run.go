@@ -22,31 +22,34 @@ import (
 // runCmd executes a plan.
 type runCmd struct {
 	Plan      string  `arg:"" help:"Plan file (JSON)." placeholder:"PLAN"`
-	Data      string  `help:"What to learn: digits (embedded), synthetic, or a file: .csv (numbers, in the last column the class) or text. Default: ${default}." default:"digits" placeholder:"NAME|FILE"`
+	Data      string  `help:"Training data: digits (embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text. Default: ${default}." default:"digits" placeholder:"NAME|FILE"`
 	Model     string  `help:"mlp, convnet (digits only) or transformer (text only). Default: transformer for text, mlp for all else." placeholder:"NAME"`
-	Size      int     `help:"Floats of a hidden layer or token, channels of the first convolution. Default: 128, 64, 16." placeholder:"N"`
+	Size      int     `help:"Width of a hidden layer (default 128) or token (64), channels of the first convolution (16)." placeholder:"N"`
 	Depth     int     `help:"Hidden layers, blocks or convolutions. Default: 2." placeholder:"N"`
 	Length    int     `help:"Characters of a sample of text. Default: 64." placeholder:"N"`
 	Optimizer string  `help:"adamw, momentum or sgd. Default: ${default}." default:"adamw" placeholder:"NAME"`
 	Rate      float64 `help:"Learning rate. Default: 0.001 for adamw, 0.01 for momentum, 0.1 for sgd." placeholder:"X"`
 	Steps     int     `help:"Iterations. Default: ${default}." default:"100" placeholder:"N"`
-	Seed      uint64  `help:"Of the weights and the order of the data; the same seed gives the same bits. Default: 0." placeholder:"N"`
-	Keys      string  `help:"Folder of evenkeel plan keys. Default: keys for this run alone, on loopback." placeholder:"DIR"`
-	Stage     int     `help:"Be this stage alone: 0 is the server, which owns the data; the others are started by hand too, on this or other machines. Needs --keys." default:"-1" placeholder:"K"`
-	Listen    string  `help:"With --stage: address where the others connect. Default: ${default}, a free port on loopback." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
-	Connect   string  `help:"With --stage from 1 on: address of stage 0." placeholder:"HOST:PORT"`
+	Seed      uint64  `help:"Seed of the weights and the order of the data; the same seed gives the same bits. Default: 0." placeholder:"N"`
+	Keys      string  `help:"Folder of evenkeel plan keys. Default: temporary keys, on loopback." placeholder:"DIR"`
+	Stage     int     `help:"Run only this stage: 0 is the server, which owns the data. Start the others by hand, on this or other machines. Needs --keys." default:"-1" placeholder:"K"`
+	Listen    string  `help:"With --stage: address to listen on for other stages. Default: ${default}, a free port on loopback." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Connect   string  `help:"With --stage 1 or more: address of stage 0." placeholder:"HOST:PORT"`
 	JSON      bool    `name:"json" help:"Print the summary as JSON."`
 	Child     bool    `hidden:"" help:"Ends with its server, not by Ctrl-C."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*runCmd) Help() string {
-	return `The first stage is the server: it owns the data and gives the orders. The others are clients. Activations and gradients flow
-between neighbours, micro-batch by micro-batch (1F1B), over TLS 1.3 with certificates on both sides. A stage's replicas are goroutines of its
-process. The losses are those of training without a plan.
+	return `The first stage is the server, which owns the data and coordinates the run; the others are clients. Activations and gradients flow between
+neighbouring stages, micro-batch by micro-batch (1F1B), over TLS 1.3 with certificates on both sides. A stage's replicas are goroutines of its
+process. The losses are the same as without a plan.
 
-A plan's layers are the network's: of an mlp each dense layer, of a transformer embedding, blocks, norm, predict. Run executes pipeline stages,
-data-parallel replicas with any shares, and checkpointing; for tensor parallelism and fully sharded layers write the plan for a trainer.
+The layers of a plan are those of the network: of an mlp each dense layer; of a transformer embedding, blocks, norm and predict. Pipeline stages,
+data-parallel replicas with any shares, and checkpointing are executed; for tensor parallelism and fully sharded layers export the plan to a
+trainer.
+
+Examples:
 
   evenkeel plan run plan.json                                  # all stages on this machine
   evenkeel plan run plan.json --data book.txt --steps 500
@@ -55,7 +58,7 @@ data-parallel replicas with any shares, and checkpointing; for tensor parallelis
   evenkeel plan run plan.json --keys keys --stage 1 --connect 10.0.0.1:7000`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *runCmd) Run(a *cli.App) error {
 	if err := c.check(a); err != nil {
 		return err
@@ -85,29 +88,29 @@ func (c *runCmd) Run(a *cli.App) error {
 	return r.all()
 }
 
-// check looks at flags that go together.
+// check looks at combinations of flags.
 func (c *runCmd) check(a *cli.App) error {
 	given := func(name string) bool { return slices.Contains(a.Given, name) }
 	switch {
 	case given("steps") && c.Steps < 1:
-		return badinput.Errorf("--steps %d: want 1 or more", c.Steps)
+		return badinput.Errorf("--steps %d: must be at least 1", c.Steps)
 	case given("stage") && c.Stage < 0:
-		return badinput.Errorf("--stage %d: want 0, the server, or more", c.Stage)
+		return badinput.Errorf("--stage %d: must be 0, the server, or more", c.Stage)
 	case !given("stage") && given("listen"):
-		return badinput.Errorf("--listen is for a single --stage; without one, all stages run on this machine's loopback")
+		return badinput.Errorf("--listen needs --stage; without it all stages run on this machine")
 	case c.Connect != "" && c.Stage < 1:
-		return badinput.Errorf("--connect is for a --stage from 1 on")
+		return badinput.Errorf("--connect needs --stage 1 or more")
 	case c.Stage >= 1 && c.Connect == "":
-		return badinput.Errorf("--connect is missing: where stage 0 listens")
+		return badinput.Errorf("--connect is missing: the address of stage 0")
 	case c.Stage >= 0 && c.Keys == "":
-		return badinput.Errorf("--keys is missing: evenkeel plan keys --stages N makes them, the same for all stages")
+		return badinput.Errorf("--keys is missing: evenkeel plan keys --stages N creates keys for all stages")
 	}
 	for _, flag := range []struct{ name, address string }{{"listen", c.Listen}, {"connect", c.Connect}} {
 		if flag.address == "" {
 			continue
 		}
 		if _, _, err := net.SplitHostPort(flag.address); err != nil {
-			return badinput.Errorf("--%s %s: want host:port: %w", flag.name, flag.address, err)
+			return badinput.Errorf("--%s %s: must be host:port: %w", flag.name, flag.address, err)
 		}
 	}
 	for _, f := range []struct {
@@ -115,13 +118,13 @@ func (c *runCmd) check(a *cli.App) error {
 		zero bool
 	}{{"size", c.Size == 0}, {"depth", c.Depth == 0}, {"length", c.Length == 0}, {"rate", c.Rate == 0}} {
 		if f.zero && given(f.name) {
-			return badinput.Errorf("--%s 0: want more than 0; leave it out for the default", f.name)
+			return badinput.Errorf("--%s 0: must be above 0; leave it out for the default", f.name)
 		}
 	}
 	return nil
 }
 
-// flags repeats what describes model and training, for another stage.
+// flags are the arguments that describe model and training, for another stage.
 func (c *runCmd) flags() []string {
 	f := []string{"plan", "run", c.Plan, "--data", c.Data}
 	if c.Model != "" {
@@ -138,7 +141,7 @@ func (c *runCmd) flags() []string {
 	return f
 }
 
-// execution is one run.
+// execution is one run of a plan.
 type execution struct {
 	*cli.App
 	command *runCmd
@@ -146,20 +149,20 @@ type execution struct {
 	job     *execute.Job
 }
 
-// server makes the first stage; of a plan with one stage there is nobody to listen for.
+// server is the first stage; a plan of one stage needs no listener.
 func (r *execution) server(keys *execute.Keys, listener net.Listener) (s *execute.Server, clear func()) {
 	t := r.work.Task
 	s = &execute.Server{Job: r.job, Data: r.work.Training, Keys: keys, Listener: listener, Log: func(m string) { r.Log.Info().Msg(m) },
 		Training: execute.Training{Optimizer: r.work.Config.Optimizer, Seed: t.Seed, Steps: t.Steps}}
-	tell, clear := r.Progress("training")
-	begun, told := time.Now(), 0
+	report, clear := r.Progress("training")
+	begun, reported := time.Now(), 0
 	s.Each = func(done int, loss float64) {
 		if done == 1 {
-			begun = time.Now() // it was warming up
+			begun = time.Now() // the first iteration was a warm-up
 		}
-		tell(done, t.Steps)
-		if tenth := done * 10 / t.Steps; tenth != told && !cli.IsTerminal(r.Errs) {
-			told = tenth
+		report(done, t.Steps)
+		if tenth := done * 10 / t.Steps; tenth != reported && !cli.IsTerminal(r.Errs) {
+			reported = tenth
 			left := time.Since(begun) * time.Duration(t.Steps-done) / time.Duration(max(done-1, 1))
 			r.Log.Info().Msgf("%d of %d iterations, loss %.4f, %s left", done, t.Steps, loss, left.Round(time.Second/10))
 		}
@@ -167,7 +170,7 @@ func (r *execution) server(keys *execute.Keys, listener net.Listener) (s *execut
 	return s, clear
 }
 
-// serveByHand is stage 0 where all others are started by hand.
+// serveByHand runs stage 0; the user starts the others.
 func (r *execution) serveByHand() error {
 	keys, err := execute.LoadKeys(r.command.Keys, 0, time.Now())
 	if err != nil {
@@ -178,7 +181,7 @@ func (r *execution) serveByHand() error {
 		if listener, err = net.Listen("tcp", r.command.Listen); err != nil {
 			return badinput.Errorf("--listen %s: %w", r.command.Listen, err)
 		}
-		r.Log.Info().Msgf("waiting on %s for %s; start each with its number for K", listener.Addr(), cli.Count(stages-1, "stage"))
+		r.Log.Info().Msgf("waiting on %s for %s; start each with its number as K", listener.Addr(), cli.Count(stages-1, "stage"))
 		fmt.Fprintf(r.Errs, "  evenkeel %s --keys DIR --stage K --connect %s\n", strings.Join(r.command.flags(), " "), listener.Addr())
 	}
 	s, clear := r.server(keys, listener)
@@ -187,7 +190,7 @@ func (r *execution) serveByHand() error {
 	return r.finish(result, err)
 }
 
-// client is another stage.
+// client runs another stage.
 func (r *execution) client() error {
 	c := r.command
 	keys, err := execute.LoadKeys(c.Keys, c.Stage, time.Now())
@@ -201,7 +204,7 @@ func (r *execution) client() error {
 		}
 	}
 	if !c.Child {
-		client.Joined = func() { r.Log.Info().Msgf("stage %d: the server is there; all stages begin", c.Stage) }
+		client.Joined = func() { r.Log.Info().Msgf("stage %d: connected to the server; all stages start", c.Stage) }
 	}
 	ctx := r.Ctx
 	if c.Child {
@@ -220,7 +223,7 @@ func (r *execution) client() error {
 	return err
 }
 
-// finish prints a result, whole or not.
+// finish prints a result, of the whole run or of an interrupted one.
 func (r *execution) finish(result *execute.Result, err error) error {
 	stopped := r.Ctx.Err() != nil && errors.Is(err, r.Ctx.Err())
 	if err != nil && !stopped {

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/planner/execute"
 )
 
-// all runs the first stage here and a process for every other one.
+// all runs the first stage here and every other one in a process.
 func (r *execution) all() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -16,7 +16,7 @@ func (r *execution) all() error {
 	}
 	s, clear := r.server(nil, nil)
 	if len(r.job.Plan.Stages) > 1 {
-		s.Log = nil // who they are is no news here
+		s.Log = nil // these stages need no introduction
 	}
 	local := &execute.Local{Server: s, Keys: r.command.Keys, Program: self, BadInput: cli.ExitBadInput, Args: func(stage int, server, keys string) []string {
 		return append(r.command.flags(), "--stage", strconv.Itoa(stage), "--connect", server, "--keys", keys, "--child")

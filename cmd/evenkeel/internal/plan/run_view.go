@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/planner/execute"
 )
 
-// runSummary is the --json document.
+// runSummary is the JSON document of plan run.
 type runSummary struct {
 	Plan        string `json:"plan"`
 	Model       string `json:"model"`
@@ -24,7 +24,7 @@ type runSummary struct {
 	Idle []float64 `json:"idle"` // share of its time in which each stage did not compute
 }
 
-// print shows a result.
+// print prints a result.
 func (r *execution) print(result *execute.Result) error {
 	plan := r.job.Plan
 	s := runSummary{Plan: r.command.Plan, Model: r.work.Task.Model, Data: r.work.Task.Data, GlobalBatch: plan.GlobalBatch, MicroBatch: plan.MicroBatch,
@@ -39,19 +39,19 @@ func (r *execution) print(result *execute.Result) error {
 	fmt.Fprintf(r.Out, "%s of %d samples, %d micro-batches each, on %s: %s, %s, %s.\n\n", cli.Count(done, "iteration"), plan.GlobalBatch, plan.MicroBatches(), s.Data, s.Model,
 		cli.Count(len(plan.Stages), "stage"), cli.Count(s.Replicas, "replica"))
 	fmt.Fprintf(r.Out, "loss       %.4f at first, %.4f at last\n", result.Losses[0], result.Losses[done-1])
-	fmt.Fprintf(r.Out, "iteration  %s measured (median); %s predicted from what each stage took for a micro-batch before (%+.1f%%)\n",
+	fmt.Fprintf(r.Out, "iteration  %s measured (median); %s predicted from each stage's time for a micro-batch, measured before the run (%+.1f%%)\n",
 		cli.Seconds(result.Median), cli.Seconds(result.Predicted), 100*(result.Predicted/result.Median-1))
 	if result.Plan > 0 {
-		fmt.Fprintf(r.Out, "           %s predicted in the plan, for its own devices\n", cli.Seconds(result.Plan))
+		fmt.Fprintf(r.Out, "           %s predicted in the plan, for its devices\n", cli.Seconds(result.Plan))
 	}
 	if r.command.Stage < 0 && s.Replicas > s.Cores {
-		fmt.Fprintf(r.Out, "           %d replicas share %d cores of this machine, so what one takes depends on who else computes\n", s.Replicas, s.Cores)
+		fmt.Fprintf(r.Out, "           %d replicas share %d cores of this machine, so the time of one depends on the others\n", s.Replicas, s.Cores)
 	}
 	fmt.Fprintln(r.Out)
 	return cli.PrintLines(r.Out, r.stages(result))
 }
 
-// stages is the table, of an iteration's times and bytes.
+// stages is the table of an iteration's times and bytes.
 func (r *execution) stages(result *execute.Result) []string {
 	var rows [][]string
 	for k, m := range result.Stages {

@@ -19,9 +19,9 @@ type timelineCmd struct {
 	jobFlags
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*timelineCmd) Help() string {
-	return `Every pass of every stage, what goes over the links, and the end of the iteration, as the event simulation of 1F1B has them.
+	return `Shows every pass of every stage, the transfers between them, and the end of the iteration, from the event simulation of 1F1B.
 
 Examples:
 
@@ -29,7 +29,7 @@ Examples:
   evenkeel plan timeline plan.json --profile layers.csv --cluster cluster.yaml --out trace.json`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (c *timelineCmd) Run(a *cli.App) error {
 	inputs := []cli.File{cli.FileFlag("the plan", c.Plan), cli.FileFlag("--profile", c.Profile), cli.FileFlag("--cluster", c.Cluster)}
 	if err := cli.CheckFiles(inputs, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {

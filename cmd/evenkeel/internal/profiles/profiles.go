@@ -13,17 +13,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/figure"
 )
 
-// Cmd looks at measured device profiles.
+// Cmd holds the commands about measured device profiles.
 type Cmd struct {
 	List  listCmd  `cmd:"" help:"List the known devices and workloads with the quality of their measurements."`
 	Show  showCmd  `cmd:"" help:"Show one profile: its points, its fit, its source."`
 	Check checkCmd `cmd:"" help:"Check a profile file of your own."`
 }
 
-// Help is shown under the commands.
+// Help is what --help adds.
 func (*Cmd) Help() string {
-	return `A profile says how long a micro-batch of a workload takes on a device, and how much memory it needs. docs/reference/formats/profile.md describes the CSV
-file to write for devices of your own.
+	return `A profile says how long a micro-batch of a workload takes on a device, and how much memory it needs. docs/reference/formats/profile.md describes
+the CSV file for devices of your own.
 
 Examples:
 
@@ -34,12 +34,12 @@ Examples:
 
 type listCmd struct {
 	cli.ProfileFlags
-	Device   string `help:"This device only." placeholder:"NAME"`
-	Workload string `help:"This workload only." placeholder:"NAME"`
+	Device   string `help:"Only this device." placeholder:"NAME"`
+	Workload string `help:"Only this workload." placeholder:"NAME"`
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*listCmd) Help() string {
 	return `Examples:
 
@@ -48,7 +48,7 @@ func (*listCmd) Help() string {
   evenkeel profiles list --profiles my-profiles.csv`
 }
 
-// listed is a profile with what the catalogue says of its kind.
+// listed is a profile with what the catalogue says about its device and workload.
 type listed struct {
 	profile.SeriesReport
 	MemoryLimit int           `json:"memory_limit"` // largest micro-batch in the device's memory; 0: not known
@@ -57,7 +57,7 @@ type listed struct {
 	BusyWatts   float64       `json:"busy_watts"`   // the same
 }
 
-// Run is kong's.
+// Run runs the command.
 func (l *listCmd) Run(a *cli.App) error {
 	c, err := l.Catalogue()
 	if err != nil {
@@ -86,7 +86,7 @@ func (l *listCmd) Run(a *cli.App) error {
 	}, rows))
 }
 
-// known is the catalogue's own error for a name that it does not know.
+// known returns the catalogue's error for a device or workload that it does not have.
 func (l *listCmd) known(c *profile.Catalogue) error {
 	device, workload := l.Device, l.Workload
 	if device == "" {
@@ -132,7 +132,7 @@ type showCmd struct {
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*showCmd) Help() string {
 	return `Examples:
 
@@ -140,7 +140,7 @@ func (*showCmd) Help() string {
   evenkeel profiles show my-gpu my-model --profiles my-profiles.csv --plot my-gpu.svg`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (s *showCmd) Run(a *cli.App) error {
 	if err := cli.CheckPlot(s.Plot); err != nil {
 		return err
@@ -189,7 +189,7 @@ func show(c *profile.Catalogue, p *profile.Profile, l listed, source profile.Sou
 	lines = append(lines, "", fmt.Sprintf("per sample   %s, R2 %.4f, at most %s off the fitted line", cli.Seconds(l.PerSample), l.Fit.R2, cli.Percent(l.Fit.MaxRelError)))
 	switch {
 	case l.MemoryLimit > 0:
-		lines = append(lines, fmt.Sprintf("memory       %s hold a micro-batch of %d, beside no model state", humanize.IBytes(uint64(d.MemoryBytes)), l.MemoryLimit))
+		lines = append(lines, fmt.Sprintf("memory       %s hold a micro-batch of %d, without model state", humanize.IBytes(uint64(d.MemoryBytes)), l.MemoryLimit))
 	case d.MemoryBytes > 0:
 		lines = append(lines, fmt.Sprintf("memory       %s; no limit follows from the points", humanize.IBytes(uint64(d.MemoryBytes))))
 	}
@@ -220,9 +220,9 @@ type checkCmd struct {
 	JSON bool   `name:"json" help:"Print JSON."`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*checkCmd) Help() string {
-	return `Every fault is named with its line and field, and the exit status is 2. A file without faults gets a table of how good its measurements are.
+	return `Every fault is reported with its line and field, and the exit status is 2. For a file without faults a table shows the quality of its measurements.
 
 Examples:
 
@@ -230,7 +230,7 @@ Examples:
   evenkeel profiles check profiles/ --json`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (k *checkCmd) Run(a *cli.App) error {
 	if _, err := os.Stat(k.File); err != nil {
 		return cli.FileError(err)

@@ -13,23 +13,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
-// Limits of what --explain shows; a run log holds everything.
+// Limits of --explain; a run log holds everything.
 const (
-	mostReasons   = 20     // rounds, for people
-	mostExplained = 10_000 // rounds in a document, which is kept in memory
+	mostReasons   = 20     // rounds, as text
+	mostExplained = 10_000 // rounds in the JSON document, which is kept in memory
 )
 
-// reasons collects why a node got its micro-batches.
+// reasons collects the explanations of a node's sizes.
 type reasons struct {
 	node         int
-	all          []agent.Explanation // for machines: the first ones, and the newest
+	all          []agent.Explanation // the first ones, and the newest
 	last, before agent.Explanation
-	lines        []string // for people, of rounds out of the ordinary
-	unusual      int      // such rounds
-	told         bool     // last is in lines
+	lines        []string // text about unusual rounds
+	unusual      int      // rounds
+	printed      bool     // last is among lines
 }
 
-// findNode is the index of the node that --explain names, by its name or number.
+// findNode is the index of a node given by name or number.
 func findNode(c *cluster.Cluster, node string) (int, error) {
 	known := make([]string, len(c.Nodes))
 	for i := range c.Nodes {
@@ -47,43 +47,43 @@ func findNode(c *cluster.Cluster, node string) (int, error) {
 	return 0, badinput.Errorf("--explain: no node %q%s (known: %s to %s, or a number from 0 to %d)", node, hint, known[0], known[len(known)-1], len(known)-1)
 }
 
-// add takes in the newest explanation and returns it for the run log.
+// add records the newest explanation and returns it for the run log.
 func (r *reasons) add(e agent.Explanation) (json.RawMessage, error) {
-	r.before, r.last, r.told = r.last, e, false
+	r.before, r.last, r.printed = r.last, e, false
 	r.all = append(r.all[:min(len(r.all), mostExplained-1)], e)
 	if unusual(&e, &r.before) {
 		if r.unusual++; r.unusual <= mostReasons {
-			r.tell()
+			r.print()
 		}
 	}
 	return json.Marshal(e)
 }
 
-func (r *reasons) tell() {
-	r.lines, r.told = append(append(r.lines, reason(&r.last, r.before.MicroBatch)...), ""), true
+func (r *reasons) print() {
+	r.lines, r.printed = append(append(r.lines, reason(&r.last, r.before.MicroBatch)...), ""), true
 }
 
-// text is all that there is to say at the end of a run.
+// text is what is printed at the end of a run.
 func (r *reasons) text() []string {
-	if !r.told {
-		r.tell()
+	if !r.printed {
+		r.print()
 	}
-	about := "the rounds out of the ordinary, and the last"
+	about := "the unusual rounds, and the last"
 	if r.unusual > mostReasons {
-		about = fmt.Sprintf("the first %d of %d rounds out of the ordinary, and the last; --json and --log keep all", mostReasons, r.unusual)
+		about = fmt.Sprintf("the first %d of %d unusual rounds, and the last; --json and --log keep all", mostReasons, r.unusual)
 	}
 	return append([]string{"", fmt.Sprintf("Why %s got its sizes: %s.", r.last.Node, about), ""}, r.lines[:len(r.lines)-1]...)
 }
 
-// unusual says whether something else than filtering a measurement happened, or went on
-// happening, in which case only its beginning counts.
+// unusual reports whether anything but the filtering of a measurement happened. If it goes
+// on for several rounds, only the first counts.
 func unusual(e, before *agent.Explanation) bool {
 	if e.Measured == nil {
 		return true
 	}
 	type kind struct {
 		status, chosen, model string
-		asked                 bool
+		used                  bool
 	}
 	of := func(e *agent.Explanation) kind {
 		if e.Measured == nil {
@@ -101,7 +101,7 @@ func unusual(e, before *agent.Explanation) bool {
 	}
 }
 
-// reason is an explanation for people.
+// reason is an explanation as text.
 func reason(e *agent.Explanation, sizeBefore int) []string {
 	head := fmt.Sprintf("round %d: %s", e.Round+1, cli.Count(e.MicroBatch, "sample"))
 	if e.Measured == nil {
@@ -109,18 +109,18 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 	}
 	update := "update"
 	if e.Measured.Status == cluster.Late.String() {
-		update = "guess " // how long it still takes, and whether it is slower now
+		update = "guess " // how long it still takes, and whether the node is slower now
 	}
 	lines := []string{
 		fmt.Sprintf("%s (%d before)", head, sizeBefore),
 		"  measured  " + measured(e),
 		fmt.Sprintf("  belief    slowdown %.3f -> %.3f, variance %.2g -> %.2g of a measurement's; long-run level %.3f; noise %s",
 			e.Before.Slowdown, e.After.Slowdown, e.Before.Variance, e.After.Variance, e.After.Level, cli.Percent(e.After.Deviation)),
-		fmt.Sprintf("  %s    %s, gain %.2f, room for %.2f deviations", update, e.Chosen.Trust, e.After.Gain, e.After.Margin),
+		fmt.Sprintf("  %s    %s, gain %.2f, margin of %.2f deviations", update, e.Chosen.Trust, e.After.Gain, e.After.Margin),
 	}
-	lines = append(lines, unasked("network", e.OutOfRange)...)
+	lines = append(lines, outOfRange("network", e.OutOfRange)...)
 	if e.Rule != nil {
-		lines = append(lines, unasked("rule", e.Rule.OutOfRange)...)
+		lines = append(lines, outOfRange("rule", e.Rule.OutOfRange)...)
 	}
 	for _, l := range values(e) {
 		lines = append(lines, "  "+l)
@@ -128,13 +128,13 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 	return lines
 }
 
-// measured says what became of the node's work in the round before.
+// measured describes the outcome of the node's work in the round before.
 func measured(e *agent.Explanation) string {
 	m := e.Measured
 	text := m.Status
 	if m.Seconds > 0 && (text == cluster.In.String() || text == cluster.Refused.String()) {
 		off := (e.After.Newest/e.Before.Slowdown - 1) / e.After.Deviation
-		text += fmt.Sprintf(", %s for %s: slowdown %.3f, where %.3f was believed (%+.1f deviations)",
+		text += fmt.Sprintf(", %s for %s: slowdown %.3f, believed %.3f (%+.1f deviations)",
 			cli.Seconds(m.Seconds), cli.Count(m.Size, "sample"), e.After.Newest, e.Before.Slowdown, off)
 	}
 	if m.BusySize > 0 {
@@ -143,23 +143,23 @@ func measured(e *agent.Explanation) string {
 	return text
 }
 
-// unasked says why a network was not asked.
-func unasked(what string, out []agent.OutOfRange) []string {
+// outOfRange explains why a network was not used.
+func outOfRange(what string, out []agent.OutOfRange) []string {
 	if len(out) == 0 {
 		return nil
 	}
-	value := "no number"
+	value := "NaN"
 	if out[0].Value != nil {
 		value = fmt.Sprintf("%.3g", *out[0].Value)
 	}
 	more := ""
 	if len(out) > 1 {
-		more = fmt.Sprintf(", and %d more like it", len(out)-1)
+		more = fmt.Sprintf(", and %d more", len(out)-1)
 	}
-	return []string{fmt.Sprintf("  %-8s  the network is not asked: %q is %s, in training %.3g to %.3g%s", what, out[0].Feature, value, out[0].Low, out[0].High, more)}
+	return []string{fmt.Sprintf("  %-8s  not used: %q is %s, in training %.3g to %.3g%s", what, out[0].Feature, value, out[0].Low, out[0].High, more)}
 }
 
-// values is the table of what was chosen over what.
+// values is the table of the choice and its alternatives.
 func values(e *agent.Explanation) []string {
 	columns := []cli.Column{cli.Left(""), cli.Left("")}
 	for _, name := range env.ObjectiveNames {
@@ -182,14 +182,14 @@ func values(e *agent.Explanation) []string {
 		}
 		rows = append(rows, row)
 	}
-	rule := func(name string, v *agent.RuleValue, asked bool) {
+	rule := func(name string, v *agent.RuleValue, used bool) {
 		if v == nil {
 			return
 		}
 		row := []string{name, cluster.Rule{Quorum: v.Quorum, Grace: v.Grace}.String()}
 		for o, m := range v.Mean {
 			cell := fmt.Sprintf("%+.4f", m)
-			if asked {
+			if used {
 				cell += fmt.Sprintf(" (%+.4f)", v.Correction[o])
 			}
 			row = append(row, cell)
@@ -199,12 +199,12 @@ func values(e *agent.Explanation) []string {
 	action("chosen", e.Chosen)
 	action("model", e.Model)
 	if e.Best != nil && e.Best.Action != e.Chosen.Action {
-		action("best", e.Best) // but not better enough
+		action("best", e.Best) // but not by enough
 	}
 	if e.Rule != nil {
-		asked := e.Rule.Chosen.Correction != [env.Objectives]float64{}
-		rule("rule", &e.Rule.Chosen, asked)
-		rule("next", e.Rule.Next, asked)
+		used := e.Rule.Chosen.Correction != [env.Objectives]float64{}
+		rule("rule", &e.Rule.Chosen, used)
+		rule("next", e.Rule.Next, used)
 	}
 	return cli.Table(columns, rows)
 }

@@ -20,14 +20,14 @@ type ExportCmd struct {
 	Format  string `help:"One of ${formats} (${default})." default:"json" placeholder:"NAME"`
 	Out     string `help:"File to write; default: standard output." placeholder:"FILE"`
 	Nominal bool   `help:"Sizes from the profiles alone, without a simulated run." xor:"from"`
-	Log     string `help:"Sizes as a run log ends, without a run." placeholder:"FILE" xor:"from"`
+	Log     string `help:"Sizes from the end of a run log, without a run." placeholder:"FILE" xor:"from"`
 	scalingFlags
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*ExportCmd) Help() string {
-	text := `Sizes come from a simulated run in which the agent settles, from the profiles alone (--nominal), or from the end of a run log (--log).
-Where the agent chose the global batch, a factor for the learning rate comes with them. docs/guides/trainers.md shows what each trainer does with both.
+	text := `The sizes are those at the end of a simulated run, those that follow from the profiles alone (--nominal), or those at the end of a run log (--log).
+If the agent chose the global batch, a factor for the learning rate is written too. docs/guides/trainers.md shows how each trainer uses both.
 
 Formats:
 
@@ -44,7 +44,7 @@ Examples:
   evenkeel export --format kubernetes | kubectl apply -f -`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (e *ExportCmd) Run(a *cli.App) error {
 	if err := e.check(a); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	return export.Save(e.Out, e.Format, sizes)
 }
 
-// check refuses flags without an effect, and files that cannot be.
+// check refuses flags without an effect, and files that cannot be read or written.
 func (e *ExportCmd) check(a *cli.App) error {
 	inputs := e.inputs()
 	switch {
@@ -86,7 +86,7 @@ func (e *ExportCmd) check(a *cli.App) error {
 func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 	switch {
 	case e.Log != "":
-		return logged(a, e.Log)
+		return readEnd(a, e.Log)
 	case e.Nominal:
 		catalogue, err := e.Catalogue()
 		if err != nil {
@@ -107,11 +107,11 @@ func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 	return settle(a, s)
 }
 
-// settle runs the agent, showing no more than a bar.
+// settle runs the agent and shows a progress bar.
 func settle(a *cli.App, s *setup) (export.Run, error) {
 	policy, _, control := s.start()
 	var t tally
-	tell, clear := a.Progress("settling")
+	report, clear := a.Progress("settling")
 	defer clear()
 	var sizes []int
 	for n := range s.rounds {
@@ -122,16 +122,16 @@ func settle(a *cli.App, s *setup) (export.Run, error) {
 		}
 		sizes = round.Plan.Sizes
 		t.add(round.Report)
-		tell(n+1, s.rounds)
+		report(n+1, s.rounds)
 	}
-	if err := t.nothing(s.cluster); err != nil {
+	if err := t.failure(s.cluster); err != nil {
 		return export.Run{}, err
 	}
 	return s.end(policy, sizes), nil
 }
 
-// logged is where a run log ends.
-func logged(a *cli.App, path string) (export.Run, error) {
+// readEnd reads the end of a run log.
+func readEnd(a *cli.App, path string) (export.Run, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return export.Run{}, cli.FileError(err)
@@ -140,14 +140,14 @@ func logged(a *cli.App, path string) (export.Run, error) {
 	r, err := runlog.NewReader(f)
 	var last, e *runlog.Entry
 	var t tally
-	var norms *env.Tracker // for the noise scale, which the log does not hold
+	var norms *env.Tracker // estimates the noise scale, which is not in the log
 	if err == nil && free(r.Cluster) {
 		norms = env.NewTracker(r.Cluster)
 	}
 	for err == nil {
 		if e, err = r.Next(); err == nil {
 			if norms != nil && last != nil {
-				norms.Observe(&last.Report) // the last report was never decided by
+				norms.Observe(&last.Report) // no decision used the last report
 			}
 			last = e
 			t.add(&e.Report)
@@ -157,12 +157,12 @@ func logged(a *cli.App, path string) (export.Run, error) {
 		return export.Run{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if last == nil {
-		return export.Run{}, badinput.Errorf("%s: the log holds no round", path)
+		return export.Run{}, badinput.Errorf("%s: the log has no rounds", path)
 	}
 	if r.Cut {
 		warnCut(a, path)
 	}
-	if err := t.nothing(r.Cluster); err != nil {
+	if err := t.failure(r.Cluster); err != nil {
 		return export.Run{}, fmt.Errorf("%s: %w", path, err)
 	}
 	a.WarnMemory(r.Cluster)
@@ -173,7 +173,7 @@ func logged(a *cli.App, path string) (export.Run, error) {
 	return end, nil
 }
 
-// FormatNames lists the formats of export, for its help.
+// FormatNames lists the formats of export for help texts.
 func FormatNames() string {
 	var names []string
 	for _, f := range export.Formats() {

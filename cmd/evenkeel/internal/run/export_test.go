@@ -101,7 +101,7 @@ func TestLogTellsBatchAndNoise(t *testing.T) {
 // The summary, for people and machines, and the file of run --export agree.
 func TestRunFreeBatch(t *testing.T) {
 	s := freeBatch(t)
-	w := &watch{app: cli.NewApp(t.Context(), os.Stdout, os.Stderr), setup: s, course: course{policy: "evenkeel"}, devices: map[string]*deviceCourse{}}
+	w := &watch{app: cli.NewApp(t.Context(), os.Stdout, os.Stderr), setup: s, history: history{policy: "evenkeel"}, devices: map[string]*sizeHistory{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.references = s.compare(ctx) // none gets anywhere

@@ -11,24 +11,24 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 )
 
-// mostRows is how many nodes a table lists one by one; more are grouped by device.
+// mostRows is the number of nodes that are listed one by one; more are grouped by device.
 const mostRows = 24
 
-// Columns of a bar: with less room than the least there is none.
+// Width of a bar; narrower ones are left out.
 const (
 	mostBar  = 20
 	leastBar = 6
 )
 
-// Columns that a status may need, so that bars do not jump when one appears.
+// Width reserved for a status, so that bars do not jump when one appears.
 const (
 	statusRoom  = len("out of memory")
 	groupedRoom = len("12 late, 1 lost")
 )
 
-// fit lays a table out in so many columns, 0 for any number: the bars, in the column at,
-// take what room is left, and where that is too little they, then the columns in drop,
-// are left out. Rows are made for a width of bars.
+// fit fits a table into a width, 0 for any: the bars, in column at, take the space that is
+// left. If that is too little, the bars are left out, then the columns in drop. rows makes
+// the rows for the width of bars in w.bars.
 func (w *watch) fit(width, at, status int, drop []int, columns []cli.Column, rows func() [][]string) []string {
 	w.bars = mostBar
 	if width == 0 {
@@ -72,8 +72,8 @@ func (w *watch) fit(width, at, status int, drop []int, columns []cli.Column, row
 	return cli.Table(columns, cells)
 }
 
-// slowdowns are what the controller believes, with the room it keeps for noise; nil for
-// a node without a profile to compare with.
+// slowdowns are the believed slowdowns, safety margin included; nil for a node without a
+// profile to compare with.
 func (w *watch) slowdowns() []*float64 {
 	perf, nominal := w.agent.Performance(), w.setup.cluster.Nominal()
 	out := make([]*float64, len(perf))
@@ -86,7 +86,7 @@ func (w *watch) slowdowns() []*float64 {
 	return out
 }
 
-// describe is the run in a line.
+// describe is a line about the run.
 func (s *setup) describe() string {
 	conditions := s.conditions.Name
 	switch {
@@ -102,17 +102,17 @@ func (s *setup) describe() string {
 	return fmt.Sprintf("%s: %d nodes, %s, global batch %s, %s, seed %d", s.name, len(s.cluster.Nodes), s.cluster.Workload, batch, conditions, s.seed)
 }
 
-// nodes is the table of the newest round, of at most so many rows if it can be, in so
-// many columns, 0 for any number.
+// nodes is the table of the newest round, in a width, 0 for any. With more nodes than rows
+// they are grouped by device.
 func (w *watch) nodes(rows, width int, p paint) []string {
 	if len(w.setup.cluster.Nodes) <= min(rows, mostRows) {
-		// Where names are long the device goes, then the idle share.
+		// With long names the device is dropped, then the idle share.
 		return w.fit(width, 4, statusRoom, []int{1, 4}, []cli.Column{
 			cli.Left("node"), cli.Left("device"), cli.Right("size"), cli.Left(""), cli.Left("works"), cli.Right("time"),
 			cli.Right("idle"), cli.Right("slowdown"), cli.Left("status"),
 		}, func() [][]string { return w.eachNode(p) })
 	}
-	// Where statuses are long the highest slowdown goes, then the mean time, then the idle share.
+	// With long statuses the highest slowdown is dropped, then the mean time, then the idle share.
 	return w.fit(width, 3, groupedRoom, []int{7, 3, 4}, []cli.Column{
 		cli.Left("device"), cli.Right("nodes"), cli.Right("sizes"), cli.Left("work"), cli.Right("mean"), cli.Right("slowest"), cli.Right("idle"),
 		cli.Right("slowdown"), cli.Right("highest"), cli.Left("status"),
@@ -145,7 +145,7 @@ func (w *watch) eachNode(p paint) [][]string {
 	return rows
 }
 
-// bar shows which part of the round a node worked, to an eighth of a cell.
+// bar shows the share of the round in which a node worked, to an eighth of a character.
 func (w *watch) bar(s float64, p paint) string {
 	const parts = "▏▎▍▌▋▊▉"
 	eighths := int(math.Round(8 * float64(w.bars) * min(share(s, w.round.Report.Wait.Seconds()), 1)))
@@ -190,7 +190,7 @@ func status(r *cluster.NodeReport, p paint) string {
 	return p.warn(r.Status.String())
 }
 
-// group is what the nodes of one device did in the newest round.
+// group sums up the nodes of one device in the newest round.
 type group struct {
 	nodes, taking, least, most int
 	seconds, idle              float64

@@ -6,18 +6,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
-// deviceCourse is how the sizes of one device's nodes went: over the nodes that took
-// part, none where all were away.
-type deviceCourse struct{ round, mean, low, high []float64 }
+// sizeHistory holds the sizes of one device's nodes: over the nodes that took part; rounds
+// in which all were absent are left out.
+type sizeHistory struct{ round, mean, low, high []float64 }
 
-// classes notes the sizes of the newest round by device.
+// classes records the sizes of the newest round by device.
 func (w *watch) classes() {
 	sums, counts := map[string]int{}, map[string]int{}
 	low, high := map[string]int{}, map[string]int{}
 	for i, b := range w.round.Plan.Sizes {
 		d := w.setup.cluster.Nodes[i].Device
 		if w.devices[d] == nil {
-			w.devices[d], w.order = &deviceCourse{}, append(w.order, d)
+			w.devices[d], w.order = &sizeHistory{}, append(w.order, d)
 		}
 		if b == 0 {
 			continue
@@ -29,7 +29,7 @@ func (w *watch) classes() {
 		sums[d] += b
 		counts[d]++
 	}
-	round := float64(len(w.course.rounds))
+	round := float64(len(w.history.rounds))
 	for d, n := range counts {
 		c := w.devices[d]
 		c.round, c.mean = append(c.round, round), append(c.mean, float64(sums[d])/float64(n))
@@ -37,7 +37,7 @@ func (w *watch) classes() {
 	}
 }
 
-// mostPoints is what a figure of this width can show.
+// mostPoints is the number of points that a figure of this width can show.
 const mostPoints = 300
 
 // thin averages neighbours until at most mostPoints are left.
@@ -54,9 +54,8 @@ func thin(values []float64) []float64 {
 	return out
 }
 
-// line is a value of every round as its mean over the last window rounds: single rounds
-// are mostly noise.
-func (c *course) line(name string, rounds, window int, value func(*moment) float64) chart.Series {
+// line draws a moving average over window rounds: single rounds are mostly noise.
+func (c *history) line(name string, rounds, window int, value func(*moment) float64) chart.Series {
 	s := chart.Series{Name: name}
 	for i := range c.rounds[:rounds] {
 		from, mean := max(i+1-window, 0), 0.0
@@ -69,10 +68,10 @@ func (c *course) line(name string, rounds, window int, value func(*moment) float
 	return s
 }
 
-// figure draws the run: the round times beside the references', who waited, and what
-// sizes did it.
+// figure draws the run: round times and idle shares beside those of the references, and
+// the sizes.
 func (w *watch) figure() chart.Figure {
-	n := len(w.course.rounds)
+	n := len(w.history.rounds)
 	wait := func(m *moment) float64 { return m.wait }
 	idle := func(m *moment) float64 { return 100 * m.idle }
 	window := max(n/25, 1)
@@ -85,9 +84,9 @@ func (w *watch) figure() chart.Figure {
 	sizes := chart.Panel{Title: "Micro-batch by device (mean, least to most)", XLabel: "round", YLabel: "samples", ZeroY: true}
 	lates := chart.Panel{Title: "Late share of the accepted samples" + over, XLabel: "round", YLabel: "%", ZeroY: true}
 	late := func(m *moment) float64 { return 100 * m.late }
-	times.Series = append(times.Series, w.course.line("Evenkeel", n, window, wait))
-	idles.Series = append(idles.Series, w.course.line("Evenkeel", n, window, idle))
-	lates.Series = append(lates.Series, w.course.line("Evenkeel", n, window, late))
+	times.Series = append(times.Series, w.history.line("Evenkeel", n, window, wait))
+	idles.Series = append(idles.Series, w.history.line("Evenkeel", n, window, idle))
+	lates.Series = append(lates.Series, w.history.line("Evenkeel", n, window, late))
 	for _, policy := range []string{uniformReference, oracleReference} {
 		c, m := w.references.at(policy, n)
 		if m == nil {
@@ -111,8 +110,8 @@ func (w *watch) figure() chart.Figure {
 	}
 	if w.setup.freeRule() {
 		panels = append(panels, chart.Panel{Title: "Rule of the round" + over, XLabel: "round", YLabel: "%", ZeroY: true, Series: []chart.Series{
-			w.course.line("quorum", n, window, func(m *moment) float64 { return 100 * m.rule.Quorum }),
-			w.course.line("grace", n, window, func(m *moment) float64 { return 100 * m.rule.Grace }),
+			w.history.line("quorum", n, window, func(m *moment) float64 { return 100 * m.rule.Quorum }),
+			w.history.line("grace", n, window, func(m *moment) float64 { return 100 * m.rule.Grace }),
 		}})
 	}
 	return chart.Figure{

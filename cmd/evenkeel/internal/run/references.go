@@ -12,25 +12,25 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 )
 
-// course is how a run of one policy went, round by round.
-type course struct {
+// history is the run of one policy, round by round.
+type history struct {
 	policy string
 	knobs  string
 	meter  evaluation.Meter
 	rounds []moment
 }
 
-// moment is where a run stood after a round.
+// moment is the state of a run after a round.
 type moment struct {
 	score    evaluation.Score // of the run so far
 	accepted int              // samples so far
 	wait     float64          // seconds of this round
 	idle     float64          // share of the nodes' time in this round
-	late     float64          // share of this round's accepted samples that are of an older model
+	late     float64          // share of this round's accepted samples computed on an older model
 	rule     cluster.Rule
 }
 
-func (c *course) add(round agent.Round, efficiency float64) *moment {
+func (c *history) add(round agent.Round, efficiency float64) *moment {
 	var alone evaluation.Meter
 	report := round.Report
 	alone.Add(report, efficiency)
@@ -56,26 +56,26 @@ func (m *moment) samplesPerSecond() float64 {
 	return float64(m.accepted) / m.score.Seconds
 }
 
-// References are run for the summary beside the agent, under the same seed.
+// References run beside the agent for the summary, under the same seed.
 const (
 	tunedReference   = "waterfill-margin"
 	uniformReference = "uniform"
 	oracleReference  = "oracle"
 )
 
-// tuneBudget is how many rounds of one node tuning may simulate, a second or two: a long
-// run or a large cluster is tuned on fewer rounds.
+// tuneBudget limits tuning to so many rounds of one node, which take a second or two: long
+// runs and large clusters are tuned on fewer rounds.
 const tuneBudget = 2_000_000
 
-// references are the runs that the agent's is compared with. They go on in the
-// background; err is safe to read once done is closed.
+// references are the runs that the agent's run is compared with. They run in the
+// background; err may be read once done is closed.
 type references struct {
 	done  chan struct{}
 	err   error
-	tuned atomic.Int64 // runs of tuning done and, above the lower half, their total
+	tuned atomic.Int64 // tuning runs done in the lower half, their total in the upper
 
-	mu      sync.Mutex
-	courses []*course // those that are over
+	mu        sync.Mutex
+	histories []*history // those that are finished
 }
 
 // compare starts the references.
@@ -92,9 +92,9 @@ func (s *setup) compare(ctx context.Context) *references {
 	return r
 }
 
-// run tunes one reference on seeds of their own and plays it on the run's.
+// run tunes one reference on separate seeds and runs it on the seed of the run.
 func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) error {
-	c := &course{policy: p.Name}
+	c := &history{policy: p.Name}
 	knob := 0
 	if p.Points() > 1 {
 		var err error
@@ -110,7 +110,7 @@ func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) erro
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.courses = append(r.courses, c)
+	r.histories = append(r.histories, c)
 	return err
 }
 
@@ -126,7 +126,7 @@ func (r *references) tune(ctx context.Context, s *setup, p *evaluation.Spec) (in
 
 // wait shows progress until the references are done.
 func (r *references) wait(a *cli.App) {
-	tell, clear := a.Progress("tuning water-filling")
+	report, clear := a.Progress("tuning water-filling")
 	defer clear()
 	for {
 		select {
@@ -134,17 +134,17 @@ func (r *references) wait(a *cli.App) {
 			return
 		case <-tick():
 			if v := r.tuned.Load(); v != 0 {
-				tell(int(v&0xffffffff), int(v>>32))
+				report(int(v&0xffffffff), int(v>>32))
 			}
 		}
 	}
 }
 
-// at is the reference's standing after so many rounds; nil if it did not get there.
-func (r *references) at(policy string, rounds int) (*course, *moment) {
+// at is the state of a reference after so many rounds, nil if it did not get there.
+func (r *references) at(policy string, rounds int) (*history, *moment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.courses {
+	for _, c := range r.histories {
 		if c.policy == policy && len(c.rounds) >= rounds && rounds > 0 {
 			return c, &c.rounds[rounds-1]
 		}

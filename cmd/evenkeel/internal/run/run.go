@@ -1,6 +1,5 @@
 // Package run holds the commands about one run of the agent on a simulated cluster: run
-// shows it, with the reasons for a node's sizes where asked, and export writes the sizes
-// at its end for a trainer.
+// shows it and explains a node's sizes, export writes the sizes at its end for a trainer.
 package run
 
 import (
@@ -18,23 +17,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/runlog"
 )
 
-// Cmd runs the agent on a simulated cluster while one watches.
+// Cmd runs the agent on a simulated cluster and shows each round.
 type Cmd struct {
 	flags  `set:"rounds=200"`
 	Log    string `help:"Write a run log (JSON Lines)." placeholder:"FILE"`
-	Export string `help:"Write the sizes at the end: as json, or in another format: ${formats}." placeholder:"[FORMAT=]FILE"`
+	Export string `help:"Write the sizes at the end of the run, as json or in another format: ${formats}." placeholder:"[FORMAT=]FILE"`
 	scalingFlags
 	Plot    string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
-	Explain string `help:"Say why a node got its sizes: what was measured, believed, chosen, and over what. --json and --log keep every round." placeholder:"NODE"`
+	Explain string `help:"Explain a node's sizes: what was measured, what was believed, what was chosen, and the alternatives. --json and --log keep every round." placeholder:"NODE"`
 	JSON    bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
-	Replay  string `help:"Instead of a run, replay a run log and check that every report comes out the same." placeholder:"LOG"`
+	Replay  string `help:"Instead of a run, replay a run log and check that every report is the same." placeholder:"LOG"`
 }
 
-// Help is shown under the flags.
+// Help is what --help adds.
 func (*Cmd) Help() string {
-	return `On a terminal a table of the nodes is refreshed while the agent works, elsewhere a line comes every tenth of the run. At the end stands a
-summary against three others on the same cluster under the same seed: the same size everywhere, water-filling tuned for these conditions, and an
-oracle that knows every node's true speed.
+	return `On a terminal a table of the nodes is refreshed in place; elsewhere a line is printed every tenth of the run. The summary compares the agent with
+three others on the same cluster under the same seed: equal sizes, water-filling tuned for these conditions, and an oracle that knows every
+node's true speed.
 
 Examples:
 
@@ -47,7 +46,7 @@ Examples:
   evenkeel run --replay run.jsonl`
 }
 
-// Run is kong's.
+// Run runs the command.
 func (r *Cmd) Run(a *cli.App) error {
 	if r.Replay != "" {
 		if err := a.Only("--replay", "replay"); err != nil {
@@ -55,77 +54,103 @@ func (r *Cmd) Run(a *cli.App) error {
 		}
 		return r.replay(a)
 	}
-	format, file, err := r.exported()
-	if err == nil && r.LRScaling != "" && file == "" {
-		err = badinput.Errorf("--lr-scaling has no effect without --export; leave it out")
-	}
-	if err == nil {
-		err = errors.Join(r.scalingFlags.check(), cli.CheckPlot(r.Plot))
-	}
-	if err == nil {
-		err = cli.CheckFiles(r.inputs(), []cli.File{cli.FileFlag(cli.LogFlag, r.Log), cli.FileFlag("--export", file), cli.FileFlag("--plot", r.Plot)})
-	}
+	format, file, err := r.check()
 	if err != nil {
 		return err
 	}
-	s, err := r.load()
+	w, err := r.prepare(a)
 	if err != nil {
 		return err
 	}
-	a.WarnMemory(s.cluster)
-	w := &watch{app: a, setup: s, course: course{policy: "evenkeel"}, devices: map[string]*deviceCourse{}}
-	if r.Explain != "" {
-		w.reasons = &reasons{}
-		if w.reasons.node, err = findNode(s.cluster, r.Explain); err != nil {
-			return err
-		}
-	}
-	if r.Log != "" {
-		if w.log, err = runlog.Create(r.Log, s.header(a.Build.Version)); err != nil {
-			return cli.FileError(err)
-		}
-	}
-	ctx, cancel := context.WithCancel(a.Ctx)
-	defer cancel()
-	w.references = s.compare(ctx)
-	v := r.view(w)
-	failed := w.run(v)
-	v.close()
-	if failed != nil {
-		cancel() // no summary needs what is not there yet
-	}
-	w.references.wait(a)
-	if failed == nil {
-		failed = a.Ctx.Err() // interrupted while tuning: the summary lacks something
-	}
-	if w.log != nil {
-		failed = errors.Join(failed, w.log.Close())
-	}
-	if len(w.course.rounds) == 0 {
+	failed := r.play(w)
+	if len(w.history.rounds) == 0 {
 		return failed
 	}
 	if w.references.err != nil && !errors.Is(w.references.err, context.Canceled) {
 		a.Log.Warn().Err(w.references.err).Msg("the summary lacks a reference")
 	}
 	failed = errors.Join(failed, w.save(r, format, file))
-	if r.JSON {
-		err = a.WriteJSON(w.document())
-	} else {
-		lines := w.summary()
-		if w.reasons != nil {
-			lines = append(w.reasons.text(), lines...)
-		}
-		err = cli.PrintLines(a.Out, lines)
-	}
+	err = r.print(w)
 	if errors.Is(failed, context.Canceled) {
 		kept := slices.DeleteFunc([]string{r.Log, file, r.Plot}, func(p string) bool { return p == "" })
-		hint := fmt.Sprintf("interrupted after %d of %d rounds", len(w.course.rounds), s.rounds)
+		hint := fmt.Sprintf("interrupted after %d of %d rounds", len(w.history.rounds), w.setup.rounds)
 		if len(kept) > 0 {
 			hint += "; they are kept in " + strings.Join(kept, ", ")
 		}
 		return cli.Interrupted(failed, hint)
 	}
 	return errors.Join(failed, err)
+}
+
+// check looks at the flags before any work; file is what --export writes.
+func (r *Cmd) check() (format, file string, err error) {
+	format, file, err = r.exported()
+	switch {
+	case err != nil:
+		return "", "", err
+	case r.LRScaling != "" && file == "":
+		return "", "", badinput.Errorf("--lr-scaling has no effect without --export; leave it out")
+	}
+	if err := errors.Join(r.scalingFlags.check(), cli.CheckPlot(r.Plot)); err != nil {
+		return "", "", err
+	}
+	outputs := []cli.File{cli.FileFlag(cli.LogFlag, r.Log), cli.FileFlag("--export", file), cli.FileFlag("--plot", r.Plot)}
+	return format, file, cli.CheckFiles(r.inputs(), outputs)
+}
+
+// prepare loads what the run needs and creates its log.
+func (r *Cmd) prepare(a *cli.App) (*watch, error) {
+	s, err := r.load()
+	if err != nil {
+		return nil, err
+	}
+	a.WarnMemory(s.cluster)
+	w := &watch{app: a, setup: s, history: history{policy: "evenkeel"}, devices: map[string]*sizeHistory{}}
+	if r.Explain != "" {
+		w.reasons = &reasons{}
+		if w.reasons.node, err = findNode(s.cluster, r.Explain); err != nil {
+			return nil, err
+		}
+	}
+	if r.Log != "" {
+		if w.log, err = runlog.Create(r.Log, s.header(a.Build.Version)); err != nil {
+			return nil, cli.FileError(err)
+		}
+	}
+	return w, nil
+}
+
+// play runs the agent, and the references beside it.
+func (r *Cmd) play(w *watch) error {
+	ctx, cancel := context.WithCancel(w.app.Ctx)
+	defer cancel()
+	w.references = w.setup.compare(ctx)
+	v := r.view(w)
+	failed := w.run(v)
+	v.close()
+	if failed != nil {
+		cancel() // the summary does without the references that are not done
+	}
+	w.references.wait(w.app)
+	if failed == nil {
+		failed = w.app.Ctx.Err() // interrupted while tuning: the summary lacks a reference
+	}
+	if w.log != nil {
+		failed = errors.Join(failed, w.log.Close())
+	}
+	return failed
+}
+
+// print prints the summary.
+func (r *Cmd) print(w *watch) error {
+	if r.JSON {
+		return w.app.WriteJSON(w.document())
+	}
+	lines := w.summary()
+	if w.reasons != nil {
+		lines = append(w.reasons.text(), lines...)
+	}
+	return cli.PrintLines(w.app.Out, lines)
 }
 
 func (r *Cmd) view(w *watch) view {
@@ -138,7 +163,7 @@ func (r *Cmd) view(w *watch) view {
 	return newLineView(w)
 }
 
-// exported splits --export into format and file.
+// exported splits --export into its format and its file.
 func (r *Cmd) exported() (format, file string, err error) {
 	if r.Export == "" {
 		return "", "", nil
@@ -164,7 +189,7 @@ func (r *Cmd) replay(a *cli.App) error {
 		return fmt.Errorf("%s: %w", r.Replay, err)
 	}
 	if rounds == 0 {
-		return badinput.Errorf("%s: the log holds no round", r.Replay)
+		return badinput.Errorf("%s: the log has no rounds", r.Replay)
 	}
 	if cut {
 		warnCut(a, r.Replay)
@@ -173,12 +198,12 @@ func (r *Cmd) replay(a *cli.App) error {
 	return err
 }
 
-// warnCut says that a log ends in the middle of a line.
+// warnCut warns of a log that ends in the middle of a line.
 func warnCut(a *cli.App, path string) {
-	a.Log.Warn().Str("file", path).Msg("the last line is cut and left out: the run was killed or is still going on")
+	a.Log.Warn().Str("file", path).Msg("the last line is incomplete and ignored: the run was killed, or is still going on")
 }
 
-// header of the run's log.
+// header is the header of the run log.
 func (s *setup) header(version string) runlog.Header {
 	h := runlog.NewHeader(s.text, s.cluster)
 	h.Evenkeel, h.Name, h.Preset, h.Conditions = version, s.name, s.conditions.Name, s.conditions.Conditions
@@ -186,25 +211,25 @@ func (s *setup) header(version string) runlog.Header {
 	return h
 }
 
-// watch is a run of the agent under way.
+// watch is a run of the agent, and what is shown of it.
 type watch struct {
 	app        *cli.App
 	setup      *setup
 	log        *runlog.Writer // nil: none
 	agent      *agent.Agent
 	references *references
-	course     course
+	history    history
 	tally      tally
 	round      agent.Round // the newest
 	before     []int       // sizes of the round before it
 	bars       int         // columns of a bar
-	reasons    *reasons    // nil: nobody asked
+	reasons    *reasons    // nil without --explain
 
-	order   []string                 // devices, as in the cluster file
-	devices map[string]*deviceCourse // for the plot
+	order   []string                // devices, as in the cluster file
+	devices map[string]*sizeHistory // for the plot
 }
 
-// run plays the rounds and shows each to v.
+// run runs all rounds and shows each in v.
 func (w *watch) run(v view) error {
 	policy, simulator, control := w.setup.start()
 	w.agent = policy
@@ -219,7 +244,7 @@ func (w *watch) run(v view) error {
 			return err
 		}
 		w.round = round
-		w.course.add(round, simulator.Efficiency(round.Report.Counted))
+		w.history.add(round, simulator.Efficiency(round.Report.Counted))
 		w.tally.add(round.Report)
 		w.classes()
 		if w.reasons != nil {
@@ -237,14 +262,14 @@ func (w *watch) run(v view) error {
 	return nil
 }
 
-// save writes the files that were asked for.
+// save writes the files that the flags name.
 func (w *watch) save(r *Cmd, format, file string) error {
 	var errs []error
 	if r.Log != "" {
-		w.app.Log.Info().Str("file", r.Log).Int("rounds", len(w.course.rounds)).Msg("run log written")
+		w.app.Log.Info().Str("file", r.Log).Int("rounds", len(w.history.rounds)).Msg("run log written")
 	}
 	if file != "" {
-		err := w.tally.nothing(w.setup.cluster)
+		err := w.tally.failure(w.setup.cluster)
 		var sizes export.Sizes
 		if err == nil {
 			sizes, err = export.FromRun(w.setup.end(w.agent, w.round.Plan.Sizes), r.LRScaling)

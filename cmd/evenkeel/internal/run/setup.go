@@ -20,27 +20,27 @@ type flags struct {
 	cli.ClusterFlags
 	cli.PolicyFlags
 	Rounds     int    `help:"Rounds to simulate (${default})." default:"${rounds}" placeholder:"N"`
-	Seed       uint64 `help:"Seed of everything random (${default})." default:"1" placeholder:"N"`
+	Seed       uint64 `help:"Random seed (${default})." default:"1" placeholder:"N"`
 	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
-	Quorum     string `help:"Gradients to wait for instead of the cluster file's quorum: 12, 80%, all; left to the policy: 70%,90%,all, or auto." placeholder:"Q"`
-	Grace      string `help:"How long to wait for the others instead of the cluster file's grace: 500ms, 10%; left to the policy: 0%,10%, or auto." placeholder:"G"`
+	Quorum     string `help:"Gradients to wait for instead of the cluster file's quorum: 12, 80%, all; or several for the policy to choose from: 70%,90%,all; or auto." placeholder:"Q"`
+	Grace      string `help:"How long to wait for the remaining nodes instead of the cluster file's grace: 500ms, 10%; or several for the policy to choose from: 0%,10%; or auto." placeholder:"G"`
 }
 
-// setup is what a run starts from.
+// setup is the input of a run.
 type setup struct {
 	name        string // of the cluster
 	text        string // of its file
 	cluster     *cluster.Cluster
 	conditions  evaluation.Scenario
 	weights     cluster.Objectives // of the first round
-	preferences []preference       // these and what follows
+	preferences []preference       // these, and those that follow
 	trained     *agent.Trained
 	policy      string
 	seed        uint64
 	rounds      int
 }
 
-// load reads all that the flags name.
+// load reads the files that the flags name.
 func (f *flags) load() (*setup, error) {
 	if f.Rounds < 1 || f.Rounds > cli.MaxRounds {
 		return nil, badinput.Errorf("--rounds: %d is outside 1 to %d", f.Rounds, cli.MaxRounds)
@@ -102,33 +102,33 @@ func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err er
 	return nil
 }
 
-// closesEarly says whether a round may end before every node's work is in.
+// closesEarly reports whether a round may end before all nodes have delivered.
 func closesEarly(c *cluster.Cluster) bool {
 	early := func(rule int) bool { return cluster.Rules[rule].Quorum < 1 }
 	return c.Collect.Quorum.Of(len(c.Nodes)) < len(c.Nodes) || slices.ContainsFunc(c.Choices.Rules(), early)
 }
 
-// freeRule says whether the policy chooses the rounds' rule.
+// freeRule reports whether the policy chooses the round rule.
 func (s *setup) freeRule() bool { return len(s.cluster.Choices.Rules()) > 1 }
 
-// start returns the agent and its control of a fresh simulation.
+// start returns the agent, a new simulator, and the control loop that joins them.
 func (s *setup) start() (*agent.Agent, *sim.Simulator, *agent.Control) {
 	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
 	policy := s.trained.NewAgent(s.cluster, s.weights.Weights())
 	return policy, simulator, &agent.Control{Cluster: s.cluster, Runner: simulator, Policy: policy}
 }
 
-// end is where the agent stands after a round of these sizes.
+// end is the end of a run whose last round had these sizes.
 func (s *setup) end(policy *agent.Agent, sizes []int) export.Run {
 	return export.Run{Cluster: s.cluster, GlobalBatch: policy.GlobalBatch(), NoiseScale: policy.NoiseScale(), Sizes: sizes, Performance: policy.Performance()}
 }
 
-// free says whether the agent chooses the global batch.
+// free reports whether the agent chooses the global batch.
 func free(c *cluster.Cluster) bool { return c.Choices.MostBatch > 0 }
 
 // scalingFlags are embedded by commands that write sizes.
 type scalingFlags struct {
-	LRScaling string `name:"lr-scaling" help:"Rule by which the learning rate follows a global batch that the agent chose: ${scalings}; default: sqrt, as for Adam. Where the batch is fixed the factor is 1." placeholder:"RULE"`
+	LRScaling string `name:"lr-scaling" help:"Rule that scales the learning rate with a global batch that the agent chose: ${scalings}; default: sqrt, as for Adam. If the batch is fixed the factor is 1." placeholder:"RULE"`
 }
 
 func (f *scalingFlags) check() error {
@@ -139,17 +139,17 @@ func (f *scalingFlags) check() error {
 	return unprefixed("--lr-scaling", err)
 }
 
-// checkFormat says whether the export format exists.
+// checkFormat reports an unknown export format.
 func checkFormat(flag, name string) error {
 	err := export.Write(io.Discard, name, export.Sizes{}) // its error suggests the nearest
 	if !errors.Is(err, export.ErrFormat) {
-		return nil // the format exists, and refuses sizes of nothing
+		return nil // the format exists; only the empty sizes are refused
 	}
 	return unprefixed(flag, err)
 }
 
-// unprefixed is an error of package export, nil or not, with the flag for the package's
-// name.
+// unprefixed replaces the package's name in an error of package export by the flag. It
+// returns nil for nil.
 func unprefixed(flag string, err error) error {
 	if err == nil {
 		return nil
@@ -158,7 +158,7 @@ func unprefixed(flag string, err error) error {
 	return badinput.Errorf("%s: %s", flag, text)
 }
 
-// inputs are the files that a run reads.
+// inputs are the files that the run reads.
 func (f *flags) inputs() []cli.File {
 	return append(f.ProfileFlags.Inputs(), cli.ClusterInput(f.Cluster), cli.FileFlag("--policy", f.Policy))
 }

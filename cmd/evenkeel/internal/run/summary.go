@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 )
 
-// document is the summary for machines.
+// document is the summary as JSON.
 type document struct {
 	Cluster     string             `json:"cluster"`
 	Workload    string             `json:"workload"`
@@ -25,10 +25,10 @@ type document struct {
 	Rounds      int                `json:"rounds"`                  // done
 	Interrupted bool               `json:"interrupted"`
 	Results     []result           `json:"results"`
-	Rules       map[string]int     `json:"rules,omitempty"` // rounds under each, where the rule was free
+	Rules       map[string]int     `json:"rules,omitempty"` // rounds under each, if the policy chose the rule
 	Sizes       []nodeLine         `json:"sizes"`           // of the last round
-	// Explain is why one node got its sizes, round by round; of a run of more than 10,000
-	// rounds the first of them, and the last.
+	// Explain holds the explanations of one node's sizes, round by round; of more than 10,000
+	// rounds only the first ones and the last.
 	Explain []agent.Explanation `json:"explain,omitempty"`
 }
 
@@ -41,8 +41,8 @@ type result struct {
 	Goodput   float64 `json:"goodput"`
 	Waiting   float64 `json:"waiting"`   // idle share of the nodes' time
 	Freshness float64 `json:"freshness"` // share of accepted samples that were fresh
-	Progress  float64 `json:"progress"`  // goodput over the state oracle's; 0: it is missing
-	Speedup   float64 `json:"speedup"`   // goodput over uniform's; 0: it is missing
+	Progress  float64 `json:"progress"`  // goodput over the state oracle's; 0: not known
+	Speedup   float64 `json:"speedup"`   // goodput over uniform's; 0: not known
 }
 
 type nodeLine struct {
@@ -51,13 +51,13 @@ type nodeLine struct {
 	MicroBatch int      `json:"micro_batch"`
 	Seconds    float64  `json:"seconds"`
 	Idle       float64  `json:"idle"`     // share of the round
-	Slowdown   *float64 `json:"slowdown"` // believed, with the room kept for noise; null: no profile to compare with
+	Slowdown   *float64 `json:"slowdown"` // believed, safety margin included; null: no profile to compare with
 	Status     string   `json:"status"`
 }
 
-// results compares all runs over the rounds that the agent's has done.
+// results compares all runs over the rounds of the agent's run.
 func (w *watch) results() []result {
-	n := len(w.course.rounds)
+	n := len(w.history.rounds)
 	goodput := func(policy string) float64 {
 		if _, m := w.references.at(policy, n); m != nil {
 			return m.score.Goodput
@@ -66,7 +66,7 @@ func (w *watch) results() []result {
 	}
 	oracle, uniform := goodput(oracleReference), goodput(uniformReference)
 	var out []result
-	add := func(c *course, m *moment) {
+	add := func(c *history, m *moment) {
 		if m == nil {
 			return
 		}
@@ -83,7 +83,7 @@ func (w *watch) results() []result {
 		}
 		out = append(out, r)
 	}
-	add(&w.course, &w.course.rounds[n-1])
+	add(&w.history, &w.history.rounds[n-1])
 	for _, policy := range []string{tunedReference, uniformReference, oracleReference} {
 		add(w.references.at(policy, n))
 	}
@@ -94,7 +94,7 @@ func (w *watch) document() document {
 	s, c := w.setup, w.setup.cluster
 	d := document{
 		Cluster: s.name, Workload: c.Workload, Nodes: len(c.Nodes), GlobalBatch: c.GlobalBatch, Conditions: s.conditions.Name, Seed: s.seed,
-		Policy: s.policy, Weights: s.weights, Later: s.preferences[1:], Rounds: len(w.course.rounds), Interrupted: len(w.course.rounds) < s.rounds,
+		Policy: s.policy, Weights: s.weights, Later: s.preferences[1:], Rounds: len(w.history.rounds), Interrupted: len(w.history.rounds) < s.rounds,
 		Results: w.results(), Rules: w.rules(),
 	}
 	if w.reasons != nil {
@@ -114,29 +114,29 @@ func (w *watch) document() document {
 	return d
 }
 
-// rules counts the rounds under every rule; nil where the rule was fixed.
+// rules counts the rounds under every rule; nil if the rule was fixed.
 func (w *watch) rules() map[string]int {
 	if !w.setup.freeRule() {
 		return nil
 	}
 	counts := map[string]int{}
-	for _, m := range w.course.rounds {
+	for _, m := range w.history.rounds {
 		counts[m.rule.String()]++
 	}
 	return counts
 }
 
-// titles are the references' names for people.
+// titles are the names of the references in tables and figures.
 var titles = map[string]string{tunedReference: "water-filling, tuned", uniformReference: "equal sizes", oracleReference: "oracle (true speeds)"}
 
-// summary is the comparison for people.
+// summary is the comparison as text.
 func (w *watch) summary() []string {
 	results := w.results()
 	var rows [][]string
 	speedup, progress, knobs := 0.0, 0.0, ""
 	for _, r := range results {
 		name := titles[r.Policy]
-		knobs += r.Knobs // one of them has some
+		knobs += r.Knobs // only one policy has any
 		if name == "" {
 			name, speedup, progress = r.Policy, r.Speedup, r.Progress
 		}
@@ -145,28 +145,28 @@ func (w *watch) summary() []string {
 		})
 	}
 	columns := []cli.Column{cli.Left(""), cli.Right("round time"), cli.Right("samples/s"), cli.Right("idle"), cli.Right("fresh"), cli.Right("of oracle"), cli.Right("of equal")}
-	if !closesEarly(w.setup.cluster) { // everything is fresh
+	if !closesEarly(w.setup.cluster) { // all gradients are fresh
 		columns = slices.Delete(columns, 4, 5)
 		for i := range rows {
 			rows[i] = slices.Delete(rows[i], 4, 5)
 		}
 	}
-	lines := append([]string{"", fmt.Sprintf("%s under seed %d:", cli.Count(len(w.course.rounds), "round"), w.setup.seed), ""}, cli.Table(columns, rows)...)
+	lines := append([]string{"", fmt.Sprintf("%s under seed %d:", cli.Count(len(w.history.rounds), "round"), w.setup.seed), ""}, cli.Table(columns, rows)...)
 	if speedup > 0 && progress > 0 {
 		lines = append(lines, "", fmt.Sprintf("Evenkeel makes %.2f times the progress of equal sizes,", speedup),
-			fmt.Sprintf("and %s of that of an oracle that knows every true speed, though not the noise.", cli.Percent(progress)))
+			fmt.Sprintf("and %s of that of an oracle that knows every true speed, but not the noise.", cli.Percent(progress)))
 	}
 	if rules := w.rules(); rules != nil {
 		often := slices.MaxFunc(slices.Sorted(maps.Keys(rules)), func(a, b string) int { return rules[a] - rules[b] })
-		lines = append(lines, fmt.Sprintf("Evenkeel chose the rule of every round, most often %s (%d of %d); the others wait for all.", often, rules[often], len(w.course.rounds)))
+		lines = append(lines, fmt.Sprintf("Evenkeel chose the rule of every round, most often %s (%d of %d); the other policies wait for all nodes.", often, rules[often], len(w.history.rounds)))
 	}
 	if knobs != "" {
 		lines = append(lines, fmt.Sprintf("Water-filling was tuned on other seeds: %s.", knobs))
 	}
 	if c := w.setup.cluster; free(c) {
-		lines = append(lines, "", fmt.Sprintf("The global batch went from %d to %d samples, of %d to %d allowed.", c.GlobalBatch, w.agent.GlobalBatch(), c.Choices.LeastBatch, c.Choices.MostBatch))
+		lines = append(lines, "", fmt.Sprintf("The global batch went from %d to %d samples; allowed are %d to %d.", c.GlobalBatch, w.agent.GlobalBatch(), c.Choices.LeastBatch, c.Choices.MostBatch))
 	}
-	if err := w.tally.nothing(w.setup.cluster); err != nil {
+	if err := w.tally.failure(w.setup.cluster); err != nil {
 		lines = append(lines, "", "In this run "+err.Error()+".")
 	}
 	return lines

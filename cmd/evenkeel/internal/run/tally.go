@@ -7,7 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 )
 
-// tally counts what became of the nodes' work, to say why nothing came of a run.
+// tally counts the outcomes of the nodes' work, to explain a run in which nothing was
+// accepted.
 type tally struct {
 	rounds, accepted         int
 	late, refused, lost, oom int
@@ -32,9 +33,8 @@ func (t *tally) add(r *cluster.Report) {
 	}
 }
 
-// nothing is nil unless not one gradient of the run was accepted; it says the likely
-// reason.
-func (t *tally) nothing(c *cluster.Cluster) error {
+// failure is the likely reason why no gradient of the run was accepted, nil if some were.
+func (t *tally) failure(c *cluster.Cluster) error {
 	if t.rounds == 0 || t.accepted > 0 {
 		return nil
 	}

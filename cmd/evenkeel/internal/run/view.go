@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 )
 
-// view shows a run while it goes on.
+// view shows a run in progress.
 type view interface {
 	show()  // after every round
 	close() // after the last
@@ -20,22 +20,22 @@ type view interface {
 
 func tick() <-chan time.Time { return time.After(50 * time.Millisecond) }
 
-// quietView shows nothing but, should it take long, a bar on standard error.
+// quietView shows only a progress bar on standard error.
 type quietView struct {
 	w           *watch
-	tell        func(done, total int)
+	report      func(done, total int)
 	closeTheBar func()
 }
 
 func newQuietView(w *watch) *quietView {
-	tell, clear := w.app.Progress("running")
-	return &quietView{w, tell, clear}
+	report, clear := w.app.Progress("running")
+	return &quietView{w, report, clear}
 }
 
-func (v *quietView) show()  { v.tell(len(v.w.course.rounds), v.w.setup.rounds) }
+func (v *quietView) show()  { v.report(len(v.w.history.rounds), v.w.setup.rounds) }
 func (v *quietView) close() { v.closeTheBar() }
 
-// lineView prints a line every tenth of the run, and the nodes at the end.
+// lineView prints a line every tenth of the run, and a table of the nodes at the end.
 type lineView struct{ w *watch }
 
 func newLineView(w *watch) lineView {
@@ -52,11 +52,11 @@ func newLineView(w *watch) lineView {
 
 func (v lineView) show() {
 	w := v.w
-	n := len(w.course.rounds)
+	n := len(w.history.rounds)
 	if every := max(w.setup.rounds/10, 1); n > 1 && n%every != 0 && n != w.setup.rounds {
 		return
 	}
-	now := &w.course.rounds[n-1]
+	now := &w.history.rounds[n-1]
 	changed := 0
 	for i, b := range w.round.Plan.Sizes {
 		if n > 1 && b != w.before[i] {
@@ -87,8 +87,8 @@ func (v lineView) show() {
 }
 
 func (v lineView) close() {
-	if len(v.w.course.rounds) > 0 {
-		_ = cli.PrintLines(v.w.app.Out, append([]string{""}, v.w.nodes(mostRows, 0, paint(false))...)) // the summary will meet the same error
+	if len(v.w.history.rounds) > 0 {
+		_ = cli.PrintLines(v.w.app.Out, append([]string{""}, v.w.nodes(mostRows, 0, paint(false))...)) // printing the summary meets the same error
 	}
 }
 
@@ -97,9 +97,9 @@ func (w *watch) throughput() float64 {
 	return float64(w.round.Report.Accepted) / max(w.round.Report.Wait.Seconds(), 1e-9)
 }
 
-// uniformTime is what the newest round takes with equal sizes, as soon as that is known.
+// uniformTime is the time of the newest round with equal sizes, once it is known.
 func (w *watch) uniformTime() string {
-	if _, m := w.references.at(uniformReference, len(w.course.rounds)); m != nil {
+	if _, m := w.references.at(uniformReference, len(w.history.rounds)); m != nil {
 		return fmt.Sprintf(" (equal sizes: %s)", cli.Seconds(m.wait))
 	}
 	return ""
@@ -110,26 +110,26 @@ type liveView struct {
 	w      *watch
 	begun  time.Time
 	drawn  time.Time
-	height int // lines on the screen that are ours
+	height int // lines drawn so far
 	paint  paint
 }
 
 const (
-	liveTime  = 7 * time.Second        // that a run of many rounds takes on the screen
-	slowRound = 350 * time.Millisecond // and of few rounds each
+	liveTime  = 7 * time.Second        // of a run of many rounds on the screen
+	slowRound = 350 * time.Millisecond // the longest time of one round on the screen
 	framePace = 100 * time.Millisecond
 )
 
 func newLiveView(w *watch) *liveView {
 	v := &liveView{w: w, begun: time.Now(), paint: paint(cli.Colours(w.app.Out))}
-	fmt.Fprint(w.app.Out, "\x1b[?25l") // no cursor
+	fmt.Fprint(w.app.Out, "\x1b[?25l") // hide the cursor
 	return v
 }
 
-// show paces the run so that a person can follow: the first rounds, in which most
-// happens, slowly, the later ones faster and faster.
+// show slows the run down so that a person can follow: the first rounds, in which most
+// changes, slowly, later ones faster and faster.
 func (v *liveView) show() {
-	n, all := len(v.w.course.rounds), v.w.setup.rounds
+	n, all := len(v.w.history.rounds), v.w.setup.rounds
 	if n == 1 || n == all || time.Since(v.drawn) >= framePace {
 		v.draw()
 	}
@@ -145,7 +145,7 @@ func (v *liveView) show() {
 
 // close leaves the last round on the screen.
 func (v *liveView) close() {
-	if len(v.w.course.rounds) > 0 {
+	if len(v.w.history.rounds) > 0 {
 		v.draw()
 	}
 	fmt.Fprint(v.w.app.Out, "\x1b[?25h")
@@ -157,10 +157,10 @@ func (v *liveView) draw() {
 	if err != nil || width < 1 || height < 1 {
 		width, height = 80, 24
 	}
-	now := &w.course.rounds[len(w.course.rounds)-1]
+	now := &w.history.rounds[len(w.history.rounds)-1]
 	lines := []string{
 		w.setup.describe(),
-		fmt.Sprintf("round %d/%d   time %s%s   idle %s   %s samples/s", len(w.course.rounds), w.setup.rounds,
+		fmt.Sprintf("round %d/%d   time %s%s   idle %s   %s samples/s", len(w.history.rounds), w.setup.rounds,
 			v.paint.good(cli.Seconds(now.wait)), w.uniformTime(), cli.Percent(now.idle), cli.Rate(w.throughput())),
 	}
 	if closesEarly(w.setup.cluster) {
@@ -170,7 +170,7 @@ func (v *liveView) draw() {
 		}
 		lines = append(lines, fmt.Sprintf("late %s of the accepted samples%s", cli.Percent(now.late), rule))
 	}
-	lines = append(lines, "idle so far "+v.paint.faint(sparkline(w.course.rounds, min(60, width-13))), "")
+	lines = append(lines, "idle so far "+v.paint.faint(sparkline(w.history.rounds, min(60, width-13))), "")
 	lines = append(lines, w.nodes(min(mostRows, height-len(lines)-2), width-1, v.paint)...)
 	lines = lines[:min(len(lines), max(height-1, 1))]
 	var b strings.Builder
@@ -185,7 +185,7 @@ func (v *liveView) draw() {
 	v.height, v.drawn = len(lines), time.Now()
 }
 
-// clip cuts what would wrap, colours not counted.
+// clip cuts a line to a width, not counting colour codes.
 func clip(s string, width int) string {
 	if cli.Visible(s) <= width {
 		return s
@@ -208,7 +208,7 @@ func clip(s string, width int) string {
 	return b.String()
 }
 
-// sparkline is the course of the idle share, the newest at the right.
+// sparkline draws the idle share over the rounds, the newest at the right.
 func sparkline(rounds []moment, width int) string {
 	if width < 1 {
 		return ""
@@ -223,13 +223,13 @@ func sparkline(rounds []moment, width int) string {
 		for _, m := range rounds[from:to] {
 			mean += m.idle / float64(to-from)
 		}
-		// Half of the time idle fills a bar: more is rare after the first rounds.
+		// An idle share of one half fills a bar: more is rare after the first rounds.
 		b.WriteRune(glyphs[min(int(2*mean*float64(len(glyphs))), len(glyphs)-1)])
 	}
 	return b.String()
 }
 
-// paint colours text where colours are wanted.
+// paint colours text, if true.
 type paint bool
 
 func (p paint) with(code, s string) string {

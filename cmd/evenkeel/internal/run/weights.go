@@ -11,14 +11,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// preference is what is wanted from a round on, counted from 1.
+// preference holds the weights from a round on, counted from 1.
 type preference struct {
 	From    int                `json:"from"`
 	Weights cluster.Objectives `json:"weights"`
 }
 
-// preferences reads the --weights of a run of so many rounds, in the order of the rounds;
-// before the first of them the file's hold.
+// preferences reads the --weights of a run of so many rounds, in order. Before the first of
+// them the cluster file's weights hold.
 func preferences(texts []string, file cluster.Objectives, c *cluster.Cluster, rounds int) ([]preference, error) {
 	if file == (cluster.Objectives{}) {
 		file.Speed = 1
@@ -29,7 +29,7 @@ func preferences(texts []string, file cluster.Objectives, c *cluster.Cluster, ro
 		if number, rest, ok := strings.Cut(text, ":"); ok {
 			var err error
 			if p.From, err = strconv.Atoi(strings.TrimSpace(number)); err != nil || p.From < 1 || p.From > rounds {
-				return nil, badinput.Errorf("--weights: %q; before the colon stands the round from which they hold, 1 to %d", text, rounds)
+				return nil, badinput.Errorf("--weights: %q; before the colon write the first round of these weights, 1 to %d", text, rounds)
 			}
 			text = rest
 		}
@@ -52,7 +52,7 @@ func preferences(texts []string, file cluster.Objectives, c *cluster.Cluster, ro
 	return all, nil
 }
 
-// objectives are the weights written as speed=1,waiting=0.5, those left out being 0.
+// objectives reads weights written as speed=1,waiting=0.5; those left out are 0.
 func objectives(text string) (cluster.Objectives, error) {
 	var o cluster.Objectives
 	fields := map[string]*float64{"speed": &o.Speed, "waiting": &o.Waiting, "freshness": &o.Freshness, "energy": &o.Energy}
@@ -78,11 +78,11 @@ func objectives(text string) (cluster.Objectives, error) {
 	return o, nil
 }
 
-// prefer tells the agent what is wanted from the coming round on, counted from 1; nil
-// where nothing changes.
+// prefer sets the agent's weights for the coming round, counted from 1, and returns them;
+// nil if they stay the same.
 func (s *setup) prefer(a *agent.Agent, round int) *cluster.Objectives {
 	for _, p := range s.preferences {
-		if p.From == round && round > 1 { // the first are the agent's own
+		if p.From == round && round > 1 { // the agent was created with the first
 			a.SetWeights(p.Weights.Weights())
 			return &p.Weights
 		}

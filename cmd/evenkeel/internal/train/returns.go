@@ -18,10 +18,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
-// returnColumns are those of returns.csv, a line per report of the trainer.
+// returnColumns are the columns of returns.csv, which has a line per report of the trainer.
 var returnColumns = []string{"steps", "total", "updates", "loss", "mean_q", "return", "team", "epsilon"}
 
-// writeReturns replaces the file in one piece; numbers read back as they were.
+// writeReturns replaces the file atomically; numbers are written without loss.
 func writeReturns(path string, rows []training.Progress) error {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
@@ -37,7 +37,7 @@ func writeReturns(path string, rows []training.Progress) error {
 	return renameio.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// readReturns reads the file of an interrupted run; without one the record begins anew.
+// readReturns reads the file of an interrupted run; a missing file has no rows.
 func readReturns(path string) ([]training.Progress, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -91,14 +91,14 @@ func parseReturns(r io.Reader) ([]training.Progress, error) {
 	return rows, nil
 }
 
-// figurePoints are enough for a curve of a hand's width.
+// figurePoints is the largest number of points of a curve.
 const figurePoints = 500
 
 // saveReturnsFigures draws the returns as SVG and PNG.
 func saveReturnsFigures(dir string, rows []training.Progress) error {
 	var steps, own, team []float64
 	every := max(1, len(rows)/figurePoints)
-	for i := (len(rows) - 1) % every; i < len(rows); i += every { // the last row among them
+	for i := (len(rows) - 1) % every; i < len(rows); i += every { // including the last row
 		steps = append(steps, float64(rows[i].Steps))
 		own = append(own, rows[i].Return)
 		team = append(team, rows[i].Team)

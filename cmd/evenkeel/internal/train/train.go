@@ -19,18 +19,24 @@ import (
 
 // Cmd trains a policy from scratch.
 type Cmd struct {
-	Out    string  `help:"Folder of the run: policy, checkpoint, returns as CSV and figures, TensorBoard events. One that holds a run already is refused, unless --resume continues it." default:"policy" placeholder:"DIR"`
-	Steps  *int    `help:"Rounds to train on, over all environments; default: as many as the embedded policy had." placeholder:"N"`
+	Out    string  `help:"Folder of the run: policy, checkpoint, returns as CSV and figures, TensorBoard events. A folder that has a run already is refused without --resume." default:"policy" placeholder:"DIR"`
+	Steps  *int    `help:"Rounds to train on, over all environments; default: as many as for the embedded policy." placeholder:"N"`
 	Seed   *uint64 `help:"Seed of the run; the same seed gives the same policy. Default: 1, which trains the embedded policy." placeholder:"N"`
-	Resume bool    `help:"Continue the interrupted run of the folder; its policy will be the one that the uninterrupted run would have given."`
+	Resume bool    `help:"Continue the interrupted run of the folder; the policy is the same as without the interruption."`
 	JSON   bool    `name:"json" help:"Print the summary as JSON."`
 	cli.ProfileFlags
 }
 
-// Help is what "train --help" adds.
+// Help is what --help adds.
 func (*Cmd) Help() string {
-	return `Trains on simulated clusters of the devices and models that the catalogue marks for training; --profiles
-can replace their measurements. Ctrl-C saves everything; --resume goes on from there.`
+	return `Trains on simulated clusters of the devices and models that the catalogue marks for training; --profiles can replace
+their measurements. Ctrl-C saves everything; --resume continues from there.
+
+Examples:
+
+  evenkeel train
+  evenkeel train --steps 200000 --seed 7 --out seed7
+  evenkeel train --resume --out seed7`
 }
 
 // The files of a run.
@@ -40,10 +46,10 @@ const (
 	returnsFile    = "returns.csv"
 )
 
-// saveEvery is the time between checkpoints: what a power cut may cost.
+// saveEvery is the time between checkpoints, and so what a power cut may cost.
 const saveEvery = 30 * time.Second
 
-// Run trains.
+// Run runs the command.
 func (c *Cmd) Run(a *cli.App) error {
 	catalogue, err := c.Catalogue()
 	if err != nil {
@@ -68,22 +74,22 @@ func (c *Cmd) Run(a *cli.App) error {
 	return t.summary(c.JSON)
 }
 
-// trainingRun is a run at work.
+// trainingRun is a run of the command.
 type trainingRun struct {
 	*cli.App
 	dir      string
 	trainer  *training.Trainer
 	resumed  bool
-	restored bool                // the run was finished, but its policy was not written
+	restored bool                // the run was finished, but its policy not written
 	events   *tensorboard.Writer // nil before the first step
-	rows     []training.Progress // of the whole run, those before an interruption included
+	rows     []training.Progress // of the whole run, including those before an interruption
 	begun    time.Time           // the first step of this process
 	saved    time.Time
-	first    int // steps that were done before this process
-	told     int // tenths of the run that were reported
+	first    int // steps done before this process
+	reported int // tenths of the run that were reported
 }
 
-// path is that of a file of the run.
+// path is the path of a file of the run.
 func (t *trainingRun) path(name string) string { return filepath.Join(t.dir, name) }
 
 // start prepares a new run in a folder that holds none.
@@ -103,7 +109,7 @@ func (t *trainingRun) start(catalogue *profile.Catalogue, c *Cmd) error {
 	for _, name := range []string{policyFile, checkpointFile} {
 		switch _, err := os.Stat(t.path(name)); {
 		case err == nil:
-			return badinput.Errorf("%s is there already: continue that run with --resume, or choose another folder with --out", t.path(name))
+			return badinput.Errorf("%s exists already: continue that run with --resume, or choose another folder with --out", t.path(name))
 		case !errors.Is(err, os.ErrNotExist):
 			return badinput.Wrap(err)
 		}
@@ -116,26 +122,26 @@ func (t *trainingRun) start(catalogue *profile.Catalogue, c *Cmd) error {
 	return err
 }
 
-// resume takes up the run of a folder.
+// resume continues the run of a folder.
 func (t *trainingRun) resume(catalogue *profile.Catalogue, c *Cmd) error {
 	var err error
 	t.trainer, err = training.LoadCheckpoint(catalogue, t.path(checkpointFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return badinput.Errorf("nothing to resume in %s: it holds no %s", t.dir, checkpointFile)
+		return badinput.Errorf("nothing to resume in %s: it has no %s", t.dir, checkpointFile)
 	}
 	if err != nil {
 		return err
 	}
 	was := t.trainer.Trained().Record.Config
 	if c.Steps != nil && *c.Steps != was.Steps || c.Seed != nil && *c.Seed != was.Seed {
-		return badinput.Errorf("the run in %s has --steps %d --seed %d and is resumed with the same; for others choose another folder with --out", t.dir, was.Steps, was.Seed)
+		return badinput.Errorf("the run in %s has --steps %d --seed %d and must be resumed with the same; for others choose another folder with --out", t.dir, was.Steps, was.Seed)
 	}
 	t.resumed = true
 	t.rows, err = readReturns(t.path(returnsFile))
 	return err
 }
 
-// run trains to the end or to Ctrl-C and saves what came of it.
+// run trains to the end, or until Ctrl-C, and saves the results.
 func (t *trainingRun) run() error {
 	ctx, stop := context.WithCancel(t.Ctx)
 	defer stop()
@@ -147,14 +153,14 @@ func (t *trainingRun) run() error {
 	})
 	defer quiet()
 	var failed error // the disk is full, say
-	tell, clear := t.Progress("training")
+	report, clear := t.Progress("training")
 	err := t.trainer.Run(ctx, func(p training.Progress) {
 		if failed = t.record(p); failed != nil {
 			stop()
 			return
 		}
-		tell(p.Steps, p.Total)
-		t.tell(p)
+		report(p.Steps, p.Total)
+		t.report(p)
 	})
 	clear()
 	if t.events != nil {
@@ -172,7 +178,7 @@ func (t *trainingRun) run() error {
 		if err := t.trainer.Trained().Save(t.path(policyFile)); err != nil {
 			return err
 		}
-		t.Log.Info().Str("file", t.path(policyFile)).Msg("the run was finished, but its policy was not written; now it is")
+		t.Log.Info().Str("file", t.path(policyFile)).Msg("the run was finished, but its policy was not written; it is written now")
 		return nil
 	case t.events == nil:
 		return badinput.Errorf("the run in %s is finished; train another in another folder with --out", t.dir)
@@ -187,20 +193,20 @@ func (t *trainingRun) run() error {
 	return nil
 }
 
-// unwritten says that the policy of the folder is not the trainer's: the process died
-// after its last checkpoint and before it wrote the policy.
+// unwritten reports whether the folder lacks the trainer's policy: the process died between
+// its last checkpoint and the policy.
 func (t *trainingRun) unwritten() bool {
 	p, err := agent.Load(t.path(policyFile))
 	return err != nil || p.Record.Updates != t.trainer.Trained().Record.Updates
 }
 
-// open begins the event file at the first step of this process.
+// open starts the event file at the first step of this process.
 func (t *trainingRun) open(now time.Time, p training.Progress) (err error) {
-	t.begun, t.saved, t.told = now, now, p.Steps*10/p.Total
+	t.begun, t.saved, t.reported = now, now, p.Steps*10/p.Total
 	if t.events, err = tensorboard.Create(t.dir, now); err != nil || !t.resumed {
 		return err
 	}
-	// A run that died rather than stopped may have written beyond its checkpoint.
+	// A run that was killed may have written more than its checkpoint has.
 	for len(t.rows) > 0 && t.rows[len(t.rows)-1].Steps >= p.Steps {
 		t.rows = t.rows[:len(t.rows)-1]
 	}
@@ -210,7 +216,7 @@ func (t *trainingRun) open(now time.Time, p training.Progress) (err error) {
 	return t.events.Restart(now, int64(p.Steps))
 }
 
-// record keeps a report, and a checkpoint now and then.
+// record keeps a report, and saves a checkpoint when it is due.
 func (t *trainingRun) record(p training.Progress) error {
 	now := time.Now()
 	if t.events == nil {
@@ -230,7 +236,7 @@ func (t *trainingRun) record(p training.Progress) error {
 	return t.save()
 }
 
-// save writes the checkpoint, the returns first, so that they are never behind it.
+// save writes the returns, then the checkpoint, so that the returns are never behind it.
 func (t *trainingRun) save() error {
 	if err := writeReturns(t.path(returnsFile), t.rows); err != nil {
 		return err
@@ -238,13 +244,13 @@ func (t *trainingRun) save() error {
 	return t.trainer.SaveCheckpoint(t.path(checkpointFile))
 }
 
-// tell logs every tenth of the run where no bar shows it.
-func (t *trainingRun) tell(p training.Progress) {
+// report logs every tenth of the run if no progress bar is drawn.
+func (t *trainingRun) report(p training.Progress) {
 	tenth := p.Steps * 10 / p.Total
-	if cli.IsTerminal(t.Errs) || tenth == t.told {
+	if cli.IsTerminal(t.Errs) || tenth == t.reported {
 		return
 	}
-	t.told = tenth
+	t.reported = tenth
 	left := time.Since(t.begun) * time.Duration(p.Total-p.Steps) / time.Duration(p.Steps-t.first)
 	t.Log.Info().Msgf("%d of %d steps, return %.4f, %s left", p.Steps, p.Total, p.Return, left.Round(time.Second))
 }
@@ -263,7 +269,7 @@ type summary struct {
 	Events     string  `json:"events"`
 }
 
-// summary prints what came of the run.
+// summary prints the results.
 func (t *trainingRun) summary(asJSON bool) error {
 	last := t.rows[len(t.rows)-1]
 	s := summary{
@@ -282,7 +288,7 @@ returns      %s, with figures .svg and .png
 TensorBoard  %s
 
 Watch it:  evenkeel run --policy %[6]s
-Judge it:  evenkeel compare --policy %[6]s
+Compare it:  evenkeel compare --policy %[6]s
 `, s.Steps, s.Updates, time.Since(t.begun).Round(time.Second/10), s.Return, 1+s.Team, s.Policy, s.Checkpoint, s.Returns, s.Events)
 	return err
 }
