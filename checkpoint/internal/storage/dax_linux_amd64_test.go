@@ -48,6 +48,22 @@ func TestStorePast(t *testing.T) {
 	}
 }
 
+// A fence and a flush are one fence of the processor each, and no call of the system.
+func TestMappedFences(t *testing.T) {
+	before := fence
+	defer func() { fence = before }()
+	fences := 0
+	fence = func() { fences++; before() }
+	record(t, func(what string) { t.Errorf("a flush of persistent memory calls %s", what) })
+	m := &Mapped{}
+	if err := m.Fence(); err != nil || fences != 1 {
+		t.Errorf("a fence is %d, %v", fences, err)
+	}
+	if err := m.Flush(); err != nil || fences != 2 {
+		t.Errorf("a flush is %d, %v", fences-1, err)
+	}
+}
+
 func BenchmarkStorePast(b *testing.B) {
 	file, err := os.Create(filepath.Join(b.TempDir(), "x"))
 	if err != nil {
