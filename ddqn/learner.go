@@ -96,7 +96,7 @@ func (l *Learner) Update(replay *Replay) (Stats, error) {
 		return Stats{}, fmt.Errorf("ddqn: update %d: %w", l.updates, err)
 	}
 	s := Stats{Loss: loss, GradNorm: norm(l.train.gradient), MeanQ: l.meanQ(), LearningRate: l.cfg.rate(l.updates)}
-	if d := s.Loss + s.GradNorm; d-d != 0 {
+	if sum := s.Loss + s.GradNorm; math.IsNaN(sum) || math.IsInf(sum, 0) {
 		return s, fmt.Errorf("ddqn: update %d: loss %v, gradient norm %v; lower the learning rate or scale the rewards: %w",
 			l.updates, s.Loss, s.GradNorm, ErrNotFinite)
 	}

@@ -3,6 +3,7 @@ package ddqn
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"gorgonia.org/gorgonia"
@@ -181,8 +182,9 @@ func TestHuberGradient(t *testing.T) {
 func TestChosenRefusesUnknownAction(t *testing.T) {
 	op := newChosen(1, 2, 1)
 	for _, a := range []int{-1, 2} {
-		if _, err := op.Do(wrap([]float32{1, 2}, 1, 2), tensor.New(tensor.WithShape(1), tensor.WithBacking([]int{a}))); err == nil {
-			t.Errorf("action %d was accepted", a)
+		_, err := op.Do(wrap([]float32{1, 2}, 1, 2), tensor.New(tensor.WithShape(1), tensor.WithBacking([]int{a})))
+		if err == nil || !strings.Contains(err.Error(), "between 0 and 1") {
+			t.Errorf("action %d: %v", a, err)
 		}
 	}
 }

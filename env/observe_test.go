@@ -26,6 +26,17 @@ func TestFleetIsTheMeanOfItsNodes(t *testing.T) {
 			t.Errorf("%s %v, want %v", name, x[0], x[1])
 		}
 	}
+	var slow fleet
+	a.newest[0], a.level = 2.5, 2 // more than 1.2 of its level
+	b.newest[0], b.level = 2.45, 2
+	slow.add(a)
+	slow.add(b)
+	if b.newest[0] = 2.35; slow.slow != 2 {
+		t.Errorf("%v slow nodes, want 2", slow.slow)
+	}
+	if slow.add(b); slow.slow != 2 {
+		t.Errorf("%v slow nodes, want 2", slow.slow)
+	}
 	none := fleet{}
 	if none.average(0); none != (fleet{}) {
 		t.Errorf("the mean of no nodes is %+v", none)
@@ -139,5 +150,34 @@ func TestCopyFrom(t *testing.T) {
 	r.round(-1, 4, 2)
 	if !slices.Equal(before, copied.Rows(nil, [Objectives]float64{1})) || copied.nodes[0].fit == r.tracker.nodes[0].fit {
 		t.Error("a copy sees what the original does")
+	}
+}
+
+// A line is learned while it is new or the node is at its level; in a spell of slowness the
+// slowdown moves.
+func TestApplyLearnsOrUpdates(t *testing.T) {
+	c := envtest.Mixed(t, 1)
+	c.Nodes[0].Profile, c.Nodes[0].Hidden.Profile = nil, c.Nodes[0].Profile
+	for _, x := range []struct {
+		strange int
+		count   float64
+		want    float64
+	}{{0, 20, 1}, {1, enough, 1}, {1, enough + 1, 1.5}, {0, enough + 1, 1}} {
+		tracker := NewTracker(c)
+		n := &tracker.nodes[0]
+		n.fit.Add(10, 0.5)
+		n.strange, n.count, n.fresh, n.size, n.seconds, n.newest = x.strange, x.count, true, 20, 1, [4]float64{1.5, 1.5, 1.5, 1.5}
+		tracker.Apply([]int{modelJump}, c.Nominal())
+		if n.slowdown != x.want {
+			t.Errorf("%d strange of %v: slowdown %v, want %v", x.strange, x.count, n.slowdown, x.want)
+		}
+	}
+}
+
+func TestHidden(t *testing.T) {
+	for spikes, want := range map[float64]float64{0: 1, 1: 1 / 1.07, 2: 1 / 1.28, 10: 1.0 / 8} {
+		if got := Hidden(spikes); !near(got, want) {
+			t.Errorf("%v spikes leave %v, want %v", spikes, got, want)
+		}
 	}
 }

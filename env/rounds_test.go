@@ -305,6 +305,14 @@ func TestSeeRound(t *testing.T) {
 			t.Errorf("quorum %v: %v, on average %v, want %v", q, r.newest[k], r.average[k], want)
 		}
 	}
+	sparse := NewTracker(c) // only an overdue node, that is soon done
+	sparse.Predict(late)
+	sparse.Observe(&cluster.Report{Wait: 2 * time.Second, Nodes: []cluster.NodeReport{
+		report.Nodes[0], {Status: cluster.Absent}, report.Nodes[2], report.Nodes[3], {}, {},
+	}})
+	if r := sparse.round; !near(r.busy, 1.0/3) || !near(r.overdue, 1.0/3) || !near(r.left, 0.2/3) || r.blocked != 0 {
+		t.Errorf("busy %v, overdue %v, left %v, blocked %v", r.busy, r.overdue, r.left, r.blocked)
+	}
 	// The second round counts as much as the first; nothing was predicted for it.
 	report.Counted = 144
 	tracker.Observe(report)
@@ -326,5 +334,56 @@ func TestSetRule(t *testing.T) {
 	tracker.Predict(4)
 	if tracker.SetRule(collect, 8); !near(tracker.Rule().Grace, 0.35) {
 		t.Errorf("%+v", tracker.Rule())
+	}
+}
+
+// Of more than a thousand nodes every second one is looked at, and so on.
+func TestSeeSomeOfMany(t *testing.T) {
+	for nodes, want := range map[int]int{1024: 1024, 1025: 513, 2049: 683} {
+		c := envtest.Mixed(t, nodes)
+		c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+		tracker := NewTracker(c)
+		report := &cluster.Report{Wait: time.Second, Nodes: make([]cluster.NodeReport, nodes)}
+		for i := range report.Nodes {
+			report.Nodes[i] = cluster.NodeReport{Status: cluster.In, Size: 24, Seconds: 1, Samples: 24}
+		}
+		if tracker.Observe(report); len(tracker.round.work) != want {
+			t.Errorf("%d of %d nodes, want %d", len(tracker.round.work), nodes, want)
+		}
+	}
+}
+
+// The columns of the round's row by hand.
+func TestRoundRowByHand(t *testing.T) {
+	c := envtest.Mixed(t, 8)
+	tracker := NewTracker(c)
+	r := tracker.round
+	r.means[0][0], r.means[1][0] = 0.3, -1
+	r.newest[0], r.average[0], r.newest[1], r.average[1] = 0.5, 0.2, 7, -7
+	r.busy, r.overdue, r.left, r.blocked, r.rate = 0.1, 0.2, 0.3, 0.4, 0.5
+	r.rule = cluster.Rule{Quorum: 0.75, Grace: 0.1}
+	tracker.scale, tracker.rounds = 2*float64(c.GlobalBatch), 4
+	tracker.fleet = fleet{residual: 0.1, absolute: 0.9, jumps: 0.01, deviation: 0.2, excess: 0.25, slow: 0.3, missing: 0.4, predicted: 3}
+	row := tracker.RoundRow(nil, [Objectives]float64{0.5, 0.25, 0.15, 0.1})
+	first := []float64{0, -0.4 * 5}
+	for len(first) < len(cluster.Rules) {
+		first = append(first, -0.3*5)
+	}
+	first = append(first, 1.5, 0.6, 3, -3)
+	for i, w := range first {
+		if math.Abs(float64(row[i])-w) > 1e-6 {
+			t.Errorf("%s: %v, want %v", RoundFeatureNames[i], row[i], w)
+		}
+	}
+	rest := []float64{
+		0.2, 0.6, 0.9, 1.2, math.Ln2 / 3, 1.5, 0.5, 0.2,
+		0.1, 0.1, math.Log(11) / 4, 0.2, 0.5, 0.6, 0.8,
+		math.Log(8)/4 - 0.7, tracker.spread - 1.5, math.Log(5)/3 - 1, 0.5, 0.25, 0.15, 0.1,
+	}
+	begin := len(cluster.Rules) + 2*len(cluster.Quorums)
+	for i, w := range rest {
+		if got := row[begin+i]; math.Abs(float64(got)-w) > 1e-6 {
+			t.Errorf("%s: %v, want %v", RoundFeatureNames[begin+i], got, w)
+		}
 	}
 }
