@@ -63,7 +63,7 @@ func ExampleSave() {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	path := filepath.Join(folder, "policy.safetensors")
 	if err := ddqn.Save(path, map[string]*ddqn.Network{"nodes": net}, map[string]string{"trained_on": "levers"}); err != nil {
 		panic(err)

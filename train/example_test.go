@@ -50,7 +50,7 @@ func Example_checkpoint() {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	path, ctx := filepath.Join(folder, "run.ckpt"), context.Background()
 	numbers, err := data.NewSynthetic(1000, 16, 4, 1)
 	if err != nil {
