@@ -3,7 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
@@ -29,5 +32,59 @@ func TestControlPassesErrorsOn(t *testing.T) {
 	ctl.Policy = NewModel(c)
 	if _, err := ctl.Round(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// When the nodes that are left cannot hold the batch, each gets as much as it can hold, the
+// absent nothing.
+func TestControlInAShortage(t *testing.T) {
+	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
+	c.Nodes[0].Limit, c.Nodes[1].Limit = 7, 90
+	for _, x := range []struct {
+		present []bool
+		want    []int
+	}{{[]bool{true, false, false}, []int{7, 0, 0}}, {[]bool{true, true, true}, []int{7, 30, 30}}} {
+		ctl := Control{Cluster: c, Runner: nodes(x.present), Policy: refuses{}}
+		r, err := ctl.Round(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(r.Plan.Sizes, x.want) {
+			t.Errorf("present %v: sizes %v, want %v", x.present, r.Plan.Sizes, x.want)
+		}
+	}
+}
+
+// nodes is a runner of rounds without a result; it says which nodes are present.
+type nodes []bool
+
+func (n nodes) Present() []bool { return n }
+
+func (nodes) Round(context.Context, cluster.Plan) (*cluster.Report, error) {
+	return &cluster.Report{}, nil
+}
+
+// refuses is a policy that cannot place the batch.
+type refuses struct{}
+
+func (refuses) Decide(*cluster.Report, []bool, *cluster.Plan) error {
+	return fmt.Errorf("test: %w", cluster.ErrCapacity)
+}
+
+// Only the policy's time counts as the decision's.
+func TestControlMeasuresDecisions(t *testing.T) {
+	c := agenttest.Lines(t, 30, 0.1, 0.1)
+	now := time.Unix(0, 0)
+	ctl := Control{Cluster: c, Runner: sim.New(c, cluster.Conditions{}, 1), Policy: NewModel(c)}
+	r, err := ctl.Round(context.Background())
+	if err != nil || r.Decision != 0 {
+		t.Errorf("without a clock: %v, %v", r.Decision, err)
+	}
+	ctl.Clock = func() time.Time {
+		now = now.Add(3 * time.Millisecond)
+		return now
+	}
+	if r, err = ctl.Round(context.Background()); err != nil || r.Decision != 3*time.Millisecond {
+		t.Errorf("decision took %v, %v", r.Decision, err)
 	}
 }
