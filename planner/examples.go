@@ -25,8 +25,3 @@ func Example() (*layerprofile.Profile, *cluster.Topology, error) {
 	t, err := cluster.ReadTopology(bytes.NewReader(exampleCluster), "mixed.yaml", nil)
 	return p, t, err
 }
-
-// ExampleFiles returns the texts of the example's files.
-func ExampleFiles() (profile, cluster []byte) {
-	return bytes.Clone(exampleProfile), bytes.Clone(exampleCluster)
-}

@@ -90,7 +90,7 @@ func (c *Client) work(ctx context.Context) error {
 	if c.Joined != nil {
 		c.Joined()
 	}
-	if err := w.Training.Validate(); err != nil {
+	if err := w.Training.validate(); err != nil {
 		return fmt.Errorf("%w: %w", errFrame, err)
 	}
 	var err error

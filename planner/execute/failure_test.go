@@ -295,10 +295,10 @@ func TestUnsupported(t *testing.T) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	if err := (Training{Optimizer: adam}).Validate(); !errors.Is(err, train.ErrUsage) {
+	if err := (Training{Optimizer: adam}).validate(); !errors.Is(err, train.ErrUsage) {
 		t.Error(err)
 	}
-	if err := (Training{Steps: 1}).Validate(); !errors.Is(err, train.ErrUsage) {
+	if err := (Training{Steps: 1}).validate(); !errors.Is(err, train.ErrUsage) {
 		t.Error(err)
 	}
 }

@@ -138,8 +138,8 @@ type Training struct {
 	Steps     int             `json:"steps"`
 }
 
-// Validate reports the first thing that is wrong; errors wrap train.ErrUsage.
-func (t Training) Validate() error {
+// validate reports the first fault; errors wrap train.ErrUsage.
+func (t Training) validate() error {
 	if t.Steps < 1 || t.Steps > maxSteps {
 		return fmt.Errorf("%w: %d steps; want 1 to %d", train.ErrUsage, t.Steps, int64(maxSteps))
 	}

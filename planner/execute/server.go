@@ -111,7 +111,7 @@ func (s *Server) Run(ctx context.Context) (*Result, error) {
 
 // prepare makes the stage and the first batch's memory.
 func (s *Server) prepare() error {
-	if err := s.Training.Validate(); err != nil {
+	if err := s.Training.validate(); err != nil {
 		return err
 	}
 	var err error

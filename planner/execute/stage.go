@@ -90,13 +90,13 @@ func newStage(j *Job, number int, t Training) (*stage, error) {
 func (s *stage) newReplica(begin, samples int) (*replica, error) {
 	r := &replica{stage: s, begin: begin, samples: samples}
 	from := s.job.Plan.Stages[s.number].From
-	var again []*train.Part
+	var recomputed []*train.Part
 	for p := range s.parts {
 		if s.job.checkpointed(from + p) {
-			again = append(again, s.parts[p])
+			recomputed = append(recomputed, s.parts[p])
 		}
 	}
-	shared, err := train.OnePassEach(again, samples, nil)
+	shared, err := train.OnePassEach(recomputed, samples, nil)
 	if err != nil {
 		return nil, err
 	}

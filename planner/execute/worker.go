@@ -35,7 +35,7 @@ type Measured struct {
 	Iterations int     `json:"iterations"`
 	Seconds    float64 `json:"seconds"`  // of these iterations
 	Forward    float64 `json:"forward"`  // of them computing forward,
-	Backward   float64 `json:"backward"` // backward with what is computed again,
+	Backward   float64 `json:"backward"` // backward with recomputation,
 	Update     float64 `json:"update"`   // summing over replicas and updating
 	// Of the whole run, sent to both neighbours: activations and gradients, and what went over the wire, encrypted, with
 	// handshakes and trials.

@@ -27,7 +27,7 @@ type arguments struct {
 	Data       int      `json:"num_dp"`
 	Tensor     int      `json:"num_mp"`
 	Parts      []int    `json:"parts"`                  // first layer of each stage, then the number of layers
-	Checkpoint []int    `json:"checkpointed,omitempty"` // layers that are computed again, where the model is to do it
+	Checkpoint []int    `json:"checkpointed,omitempty"` // layers that are recomputed, where the model is to do it
 	Ranks      []string `json:"ranks"`
 }
 
@@ -42,23 +42,23 @@ func writeDeepSpeed(f *form) error {
 		layers = s.To
 		c.Evenkeel.Parts = append(c.Evenkeel.Parts, s.To)
 	}
-	var again []int
+	var recomputed []int
 	for l := range layers {
 		if f.checkpointed(l) {
-			again = append(again, l)
+			recomputed = append(recomputed, l)
 		}
 	}
 	stage := map[planner.Sharding]int{planner.Replicated: 0, planner.Optimizer: 1, planner.Full: 3}[f.sharding()]
 	c.Zero = map[string]int{"stage": stage}
 	if r.stages > 1 {
-		f.deepSpeedPipeline(&c, stage, layers, len(again))
+		f.deepSpeedPipeline(&c, stage, layers, len(recomputed))
 	} else {
 		if r.tensor > 1 {
 			c.Tensor = map[string]int{"autotp_size": r.tensor}
 		}
-		c.Evenkeel.Checkpoint = again
-		if n := len(again); n > 0 {
-			f.warn("%d of %d layers are computed again: without a pipeline, the model does that itself, by deepspeed.checkpointing.checkpoint around them; they are listed under evenkeel.checkpointed", n, layers)
+		c.Evenkeel.Checkpoint = recomputed
+		if n := len(recomputed); n > 0 {
+			f.warn("%d of %d layers are recomputed: without a pipeline, the model does that itself, by deepspeed.checkpointing.checkpoint around them; they are listed under evenkeel.checkpointed", n, layers)
 		}
 	}
 	e := json.NewEncoder(f)
@@ -71,17 +71,17 @@ func writeDeepSpeed(f *form) error {
 }
 
 // deepSpeedPipeline is what a pipeline asks for beyond the configuration.
-func (f *form) deepSpeedPipeline(c *deepSpeed, stage, layers, again int) {
+func (f *form) deepSpeedPipeline(c *deepSpeed, stage, layers, recomputed int) {
 	a := &c.Evenkeel
 	if stage > 1 {
 		f.problem("sharding full with %d stages: ZeRO stage 3 does not go with a pipeline", a.Stages)
 	}
-	switch again {
+	switch recomputed {
 	case 0:
 	case layers:
 		c.Pipeline = map[string]int{"activation_checkpoint_interval": 1}
 	default:
-		f.problem("%d of %d layers are computed again; a pipeline computes all again or none", again, layers)
+		f.problem("%d of %d layers are recomputed; a pipeline recomputes all or none", recomputed, layers)
 	}
 	method := "partition_method='uniform'"
 	if !slices.Equal(a.Parts, uniform(layers, a.Stages)) {

@@ -55,7 +55,7 @@ func cut(p *planner.Plan, layers ...int) *planner.Plan {
 	return p
 }
 
-// again computes the first n layers of every stage again.
+// again recomputes the first n layers of every stage.
 func again(p *planner.Plan, n ...int) *planner.Plan {
 	for i := range p.Stages {
 		s := &p.Stages[i]
@@ -129,7 +129,7 @@ func TestMegatron(t *testing.T) {
 		{"embedding alone", cut(even(3, 4, 2, 1), 1, 4, 2), ends, 5, "--pipeline-model-parallel-layout E|tttt|tL", ""},
 		{"all again", again(even(2, 3, 2, 1), 3, 3), Options{}, 6, full + "uniform --recompute-num-layers 1", counted},
 		{"some again", again(even(2, 3, 2, 1), 2, 2), Options{}, 6, full + "block --recompute-num-layers 2", counted},
-		{"ends again", again(even(2, 3, 2, 1), 3, 3), ends, 4, full + "uniform --recompute-num-layers 1", "layer 5: Megatron-LM computes transformer layers again"},
+		{"ends again", again(even(2, 3, 2, 1), 3, 3), ends, 4, full + "uniform --recompute-num-layers 1", "layer 5: Megatron-LM recomputes transformer layers"},
 		{"middle again", late, Options{}, 6, full + "block --recompute-num-layers 2", "stages[1]: layer 3 keeps its activations and layer 4 does not"},
 		{"short stage", again(cut(even(2, 3, 2, 1), 3, 1), 2, 1), Options{}, 4, "--decoder-first-pipeline-num-layers 3 " + full + "block --recompute-num-layers 2", counted},
 		{"optimizer", sharded(even(2, 3, 2, 1), planner.Optimizer), Options{}, 6, "--use-distributed-optimizer", counted},
@@ -175,7 +175,7 @@ func TestDeepSpeed(t *testing.T) {
 		{"optimizer", sharded(even(1, 3, 2, 1), planner.Optimizer), `"zero_optimization":{"stage":1}`, ""},
 		{"full", sharded(even(1, 3, 2, 1), planner.Full), `"zero_optimization":{"stage":3}`, ""},
 		{"tensor", even(1, 3, 2, 2), `"tensor_parallel":{"autotp_size":2},"zero_optimization":{"stage":0}`, ""},
-		{"some again", again(even(1, 3, 2, 1), 2), `"zero_optimization":{"stage":0}`, "2 of 3 layers are computed again"},
+		{"some again", again(even(1, 3, 2, 1), 2), `"zero_optimization":{"stage":0}`, "2 of 3 layers are recomputed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text, warnings := write(t, "deepspeed", c.p, Options{})
@@ -247,8 +247,8 @@ func TestUnsupported(t *testing.T) {
 		{change(func(p *planner.Plan) { p.Stages[1].Groups[0].Count = 2; p.Stages[1].Groups[0].MicroBatches = []int{4} }), Options{}, both, "stages[1]: 1 replicas; must be 2"},
 		{change(func(p *planner.Plan) { p.Stages[1].Strategies[0].Sharding = planner.Full }), Options{}, both, "stages[1]: layers 3-5 have sharding full, those before none"},
 		{sharded(even(2, 3, 2, 2), planner.Full), Options{}, both, "sharding full with 2 stages"},
-		{again(even(2, 3, 2, 1), 2, 1), Options{}, both[:1], "stages[1]: 1 layers are computed again; must be 2"},
-		{again(even(2, 3, 2, 1), 2, 2), Options{}, both[1:], "4 of 6 layers are computed again"},
+		{again(even(2, 3, 2, 1), 2, 1), Options{}, both[:1], "stages[1]: 1 layers are recomputed; must be 2"},
+		{again(even(2, 3, 2, 1), 2, 2), Options{}, both[1:], "4 of 6 layers are recomputed"},
 		{even(2, 3, 2, 1), Options{EmbeddingLayers: 4}, both[:1], "stages[0]: ends before layer 3"},
 		{even(2, 3, 2, 1), Options{HeadLayers: 4}, both[:1], "stages[1]: begins after layer 2"},
 		{mixed(), Options{}, both, "stages[0]: tensor degrees [2 1]; must all be 2 as in the first stage, for there is one for all layers and devices; stages[0]: its replicas take unequal shares"},

@@ -86,7 +86,7 @@ func (f *form) megatronStages(counts []int) string {
 	return fmt.Sprintf("--pipeline-model-parallel-layout E%sL\n", strings.Join(stages, "|"))
 }
 
-// megatronCheckpoints says which layers are computed again: all, or the first few of every stage.
+// megatronCheckpoints says which layers are recomputed: all, or the first few of every stage.
 func (f *form) megatronCheckpoints(counts []int) string {
 	all, none, most := true, true, 0
 	chosen := make([]int, len(counts))
@@ -94,15 +94,15 @@ func (f *form) megatronCheckpoints(counts []int) string {
 	for i, s := range f.Stages {
 		gap := -1 // a layer that keeps its activations, before one that does not
 		for l := s.From; l < s.To; l++ {
-			again := f.checkpointed(l)
+			recomputed := f.checkpointed(l)
 			switch {
 			case l < f.EmbeddingLayers || l >= end:
-				if again {
-					f.warn("layer %d: Megatron-LM computes transformer layers again, not the embedding or the output", l)
+				if recomputed {
+					f.warn("layer %d: Megatron-LM recomputes transformer layers, not the embedding or the output", l)
 				}
-			case again:
+			case recomputed:
 				if chosen[i]++; gap >= 0 {
-					f.warn("stages[%d]: layer %d keeps its activations and layer %d does not; Megatron-LM computes the first layers of a stage again, as many", i, gap, l)
+					f.warn("stages[%d]: layer %d keeps its activations and layer %d does not; Megatron-LM recomputes the first layers of a stage, as many", i, gap, l)
 					gap = -2
 				}
 				none = false
@@ -123,7 +123,7 @@ func (f *form) megatronCheckpoints(counts []int) string {
 	}
 	for i, c := range chosen {
 		if want := min(most, counts[i]); c != want {
-			f.problem("stages[%d]: %d layers are computed again; must be %d as in the stage with the most, for there is one number for all stages", i, c, want)
+			f.problem("stages[%d]: %d layers are recomputed; must be %d as in the stage with the most, for there is one number for all stages", i, c, want)
 		}
 	}
 	return fmt.Sprintf("--recompute-granularity full\n--recompute-method block\n--recompute-num-layers %d\n", most)
