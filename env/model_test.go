@@ -73,3 +73,14 @@ func TestModelTellsReturnsFromJumps(t *testing.T) {
 		t.Error("a jump at the first measurement")
 	}
 }
+
+// The slow filter is for residuals that do not go together; at the bound they do.
+func TestModelsFilterAtTheBound(t *testing.T) {
+	r := newRig(t, 1)
+	for product, want := range map[float64]int{quiet: modelFilter, quiet - 1e-9: modelSlow} {
+		r.tracker.nodes[0].product = product
+		if r.tracker.Model(r.actions); r.actions[0] != want+modelRoom {
+			t.Errorf("product %v: action %d, want %d", product, r.actions[0], want+modelRoom)
+		}
+	}
+}
