@@ -54,7 +54,7 @@ func summaryOf(t *testing.T, out []byte) planSummary {
 	return s
 }
 
-// One process, three that were started for the run, and three that were started by hand lose the same bits.
+// One process, three that were started for the run, and three that were started by hand have the same losses, to the bit.
 func TestPlanRunProcesses(t *testing.T) {
 	one, three := plansOf(t)
 	run := func(args ...string) planSummary {
@@ -76,12 +76,19 @@ func TestPlanRunProcesses(t *testing.T) {
 	if len(got.Stages) != 3 || len(got.Idle) != 3 || got.Predicted <= 0 || got.Median <= 0 {
 		t.Errorf("%+v", got)
 	}
+	if got := runByHand(t, three); !slices.Equal(got.Losses, want.Losses) {
+		t.Errorf("%v\n%v", got.Losses, want.Losses)
+	}
+}
 
+// runByHand starts each stage of a plan of three as a user does, and one of another model, which the server refuses.
+func runByHand(t *testing.T, plan string) planSummary {
+	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys")
 	if out, err := exec.Command("evenkeel", "plan", "keys", "--stages", "3", "--out", keys).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	server := exec.Command("evenkeel", "plan", "run", three, "--json", "--steps", "20", "--seed", "3", "--keys", keys, "--stage", "0")
+	server := exec.Command("evenkeel", "plan", "run", plan, "--json", "--steps", "20", "--seed", "3", "--keys", keys, "--stage", "0")
 	var out bytes.Buffer
 	server.Stdout = &out
 	errs, err := server.StderrPipe()
@@ -96,26 +103,23 @@ func TestPlanRunProcesses(t *testing.T) {
 		_, address, _ = strings.Cut(lines.Text(), "--connect ")
 	}
 	go func() { _, _ = io.Copy(io.Discard, errs) }()
-	// Another plan is sent away, and the run goes on.
 	args := []string{"--keys", keys, "--connect", address}
-	refused, err := exec.Command("evenkeel", append([]string{"plan", "run", three, "--size", "9", "--stage", "1"}, args...)...).CombinedOutput()
+	refused, err := exec.Command("evenkeel", append([]string{"plan", "run", plan, "--size", "9", "--stage", "1"}, args...)...).CombinedOutput()
 	if err == nil || !strings.Contains(string(refused), "another model") || !strings.Contains(err.Error(), "exit status 2") {
 		t.Errorf("%v: %s", err, refused)
 	}
-	var clients []*exec.Cmd
+	processes := []*exec.Cmd{server}
 	for _, k := range []string{"1", "2"} {
-		c := exec.Command("evenkeel", append([]string{"plan", "run", three, "--stage", k}, args...)...)
+		c := exec.Command("evenkeel", append([]string{"plan", "run", plan, "--stage", k}, args...)...)
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		clients = append(clients, c)
+		processes = append(processes, c)
 	}
-	for _, c := range append(clients, server) {
+	for _, c := range processes {
 		if err := c.Wait(); err != nil {
 			t.Error(err)
 		}
 	}
-	if got := summaryOf(t, out.Bytes()); !slices.Equal(got.Losses, want.Losses) {
-		t.Errorf("%v\n%v", got.Losses, want.Losses)
-	}
+	return summaryOf(t, out.Bytes())
 }

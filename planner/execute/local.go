@@ -105,8 +105,8 @@ func reason(err, cause error, ended []error) error {
 func (l *Local) process(ctx context.Context, stage int, server, keys string) error {
 	err := subprocess.Run(subprocess.Command(ctx, l.Program, l.Args(stage, server, keys)...))
 	f := (*subprocess.Failure)(nil)
-	if err == nil || ctx.Err() != nil || !errors.As(err, &f) { // or it was ended here, when all was over
-		return nil
+	if err == nil || ctx.Err() != nil || !errors.As(err, &f) {
+		return nil //nolint:nilerr // it ended well, or was ended here after the run
 	}
 	last := strings.TrimPrefix(f.Last, "evenkeel: ")
 	if f.Status == l.BadInput {

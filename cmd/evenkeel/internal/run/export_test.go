@@ -74,7 +74,7 @@ func TestExportFreeBatch(t *testing.T) {
 }
 
 // A log's sizes and norms give the batch and the noise scale that the agent had.
-func TestLogTellsBatchAndNoise(t *testing.T) {
+func TestLogGivesBatchAndNoise(t *testing.T) {
 	s := freeBatch(t)
 	policy, _, control := s.start()
 	norms := env.NewTracker(s.cluster)
@@ -128,14 +128,14 @@ func TestRunFreeBatch(t *testing.T) {
 	if d.GlobalBatch != 8 || d.ChosenBatch != sizes.GlobalBatch || d.ChosenBatch <= 8 || sizes.LearningRateFactor != float64(d.ChosenBatch)/8 {
 		t.Errorf("%+v\n%+v", d, sizes)
 	}
-	told := func() bool {
+	mentioned := func() bool {
 		return slices.ContainsFunc(w.summary(), func(l string) bool { return strings.HasPrefix(l, "The global batch went from 8 to ") })
 	}
-	if !told() {
+	if !mentioned() {
 		t.Errorf("%q", w.summary())
 	}
 	s.cluster.Choices = cluster.Choices{}
-	if told() || w.document().ChosenBatch != 0 {
-		t.Error("a fixed batch is told as chosen")
+	if mentioned() || w.document().ChosenBatch != 0 {
+		t.Error("a fixed batch is shown as chosen")
 	}
 }
