@@ -28,8 +28,8 @@ const (
 	maxCheckpoint   = 1 << 30 // bytes of the header
 )
 
-// ErrCheckpoint marks every error about the content of a checkpoint file. It is bad input.
-var ErrCheckpoint = badinput.New("training: invalid checkpoint")
+// errCheckpoint marks every error about the content of a checkpoint file as bad input.
+var errCheckpoint = badinput.New("training: invalid checkpoint")
 
 type checkpoint struct {
 	Config    Config             `json:"config"`
@@ -99,7 +99,7 @@ func (t *Trainer) SaveCheckpoint(path string) (err error) {
 }
 
 // LoadCheckpoint restores a training run. The catalogue must be the one it was started
-// with. Errors about the content wrap ErrCheckpoint.
+// with. Errors about the content are bad input.
 func LoadCheckpoint(catalogue *profile.Catalogue, path string) (*Trainer, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -108,7 +108,7 @@ func LoadCheckpoint(catalogue *profile.Catalogue, path string) (*Trainer, error)
 	defer f.Close()
 	t, err := readCheckpoint(catalogue, f)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrCheckpoint, path, err)
+		return nil, fmt.Errorf("%w: %s: %w", errCheckpoint, path, err)
 	}
 	return t, nil
 }

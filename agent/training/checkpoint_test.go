@@ -116,11 +116,11 @@ func TestCheckpointRefusesNonsense(t *testing.T) {
 		if err := os.WriteFile(path, assemble(edited, rest), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadCheckpoint(profile.Embedded(), path); !errors.Is(err, ErrCheckpoint) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v; want ErrCheckpoint and the path", name, err)
+		if _, err := LoadCheckpoint(profile.Embedded(), path); !errors.Is(err, errCheckpoint) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v; want errCheckpoint and the path", name, err)
 		}
 	}
-	if _, err := LoadCheckpoint(profile.Embedded(), path+"-none"); !errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrCheckpoint) {
+	if _, err := LoadCheckpoint(profile.Embedded(), path+"-none"); !errors.Is(err, os.ErrNotExist) || errors.Is(err, errCheckpoint) {
 		t.Errorf("a missing file: %v", err)
 	}
 }

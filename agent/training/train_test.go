@@ -105,8 +105,8 @@ func TestCheckpointRefusesDamage(t *testing.T) {
 		if err := os.WriteFile(path, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadCheckpoint(profile.Embedded(), path); !errors.Is(err, ErrCheckpoint) || !badinput.Is(err) {
-			t.Errorf("%s: %v, want ErrCheckpoint", name, err)
+		if _, err := LoadCheckpoint(profile.Embedded(), path); !errors.Is(err, errCheckpoint) || !badinput.Is(err) {
+			t.Errorf("%s: %v, want errCheckpoint", name, err)
 		}
 	}
 }
