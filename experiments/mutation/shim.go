@@ -71,7 +71,7 @@ func judge(goTool string, args []string) int {
 		fmt.Fprintln(os.Stderr, "mutation:", err)
 		return 3
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	binary := filepath.Join(dir, "mutant.test")
 	if err := build(ctx, goTool, args[len(args)-1], binary).Run(); err != nil {
 		if ctx.Err() != nil {
