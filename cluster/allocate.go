@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 )
 
 // ErrCapacity says that no allocation can hold the global batch.
@@ -47,7 +48,7 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 			continue
 		}
 		if p := perf[i]; !(p.PerSample > 0) || math.IsInf(p.PerSample, 0) || !(p.Overhead >= 0) || math.IsInf(p.Overhead, 0) {
-			return 0, fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, seconds per sample above zero", c.Nodes[i].Name, p)
+			return 0, fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, Overhead at least 0 and PerSample above 0", c.label(i), p)
 		}
 	}
 	var level waterLevel
@@ -134,8 +135,8 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 		}
 		nodes++
 		if c.Nodes[i].Limit < 1 {
-			return fmt.Errorf("%w: node %s (%s) has no memory for a single sample of %s; leave it out or give it more memory",
-				ErrCapacity, c.Nodes[i].Name, c.Nodes[i].Device, c.Workload)
+			return fmt.Errorf("%w: node %s: Limit is %d; set it to the largest micro-batch its memory holds, or profile.NoLimit",
+				ErrCapacity, c.label(i), c.Nodes[i].Limit)
 		}
 		if hold < c.GlobalBatch {
 			hold += min(c.Nodes[i].Limit, c.GlobalBatch)
@@ -151,6 +152,18 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 			ErrCapacity, nodes, hold, c.GlobalBatch)
 	}
 	return nil
+}
+
+// label names a node in messages: its name with its device, or its number.
+func (c *Cluster) label(i int) string {
+	n := &c.Nodes[i]
+	switch {
+	case n.Name == "":
+		return strconv.Itoa(i)
+	case n.Device == "":
+		return n.Name
+	}
+	return fmt.Sprintf("%s (%s)", n.Name, n.Device)
 }
 
 // share is the largest size that finishes by t, at least 1 and at most the limit and most.

@@ -234,11 +234,13 @@ func TestAllocateErrors(t *testing.T) {
 		{func(*Cluster, []bool, []Performance) {}, "cluster: the nodes cannot hold the global batch: the memory limits of 2 nodes hold 9 samples together, global_batch is 10; lower it, or add nodes or memory"},
 		{func(c *Cluster, _ []bool, _ []Performance) { c.GlobalBatch = 1 }, "cluster: the nodes cannot hold the global batch: 2 nodes need at least one sample each, global_batch is 1"},
 		{func(_ *Cluster, p []bool, _ []Performance) { clear(p) }, "cluster: the nodes cannot hold the global batch: no node takes part"},
-		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1].Limit = 0 }, "cluster: the nodes cannot hold the global batch: node b (t4) has no memory for a single sample of w; leave it out or give it more memory"},
-		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[1].PerSample = 9, math.NaN() }, "cluster: node b: performance parameters {Overhead:0 PerSample:NaN} must be finite, seconds per sample above zero"},
-		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[0].PerSample = 9, 0 }, "cluster: node a: performance parameters {Overhead:0 PerSample:0} must be finite, seconds per sample above zero"},
-		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[0].Overhead = 9, -1 }, "cluster: node a: performance parameters {Overhead:-1 PerSample:1} must be finite, seconds per sample above zero"},
-		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[0].Overhead = 9, math.Inf(1) }, "cluster: node a: performance parameters {Overhead:+Inf PerSample:1} must be finite, seconds per sample above zero"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1].Limit = 0 }, "cluster: the nodes cannot hold the global batch: node b (t4): Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1] = Node{Name: "x"} }, "cluster: the nodes cannot hold the global batch: node x: Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1] = Node{} }, "cluster: the nodes cannot hold the global batch: node 1: Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},
+		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[1].PerSample = 9, math.NaN() }, "cluster: node b (t4): performance parameters {Overhead:0 PerSample:NaN} must be finite, Overhead at least 0 and PerSample above 0"},
+		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[0].PerSample = 9, 0 }, "cluster: node a (t4): performance parameters {Overhead:0 PerSample:0} must be finite, Overhead at least 0 and PerSample above 0"},
+		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[0].Overhead = 9, -1 }, "cluster: node a (t4): performance parameters {Overhead:-1 PerSample:1} must be finite, Overhead at least 0 and PerSample above 0"},
+		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[0].Overhead = 9, math.Inf(1) }, "cluster: node a (t4): performance parameters {Overhead:+Inf PerSample:1} must be finite, Overhead at least 0 and PerSample above 0"},
 	} {
 		d, p, present := *c, slices.Clone(perf), []bool{true, true}
 		d.Nodes = slices.Clone(c.Nodes)

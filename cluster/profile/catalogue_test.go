@@ -123,11 +123,11 @@ func TestCopyOnWrite(t *testing.T) {
 func TestLookupErrors(t *testing.T) {
 	c := Embedded()
 	for _, x := range []struct{ device, workload, want string }{
-		{"a100", "lm", `unknown device "a100"; the nearest known: a100-40g, a10g, p100`},
-		{"A10G", "lm", `unknown device "A10G"; the nearest known: a10g, p100, v100`},
-		{"t4", "lama-3b-512-fp16", `unknown workload "lama-3b-512-fp16"; the nearest known: llama-3b-512-fp16, llama-33b-512-fp16, llama-7b-512-fp16`},
+		{"a100", "lm", `unknown device "a100"; the nearest known: a100-40g, a10g, p100; if none of these is yours, measure it and add it by --profiles`},
+		{"A10G", "lm", `unknown device "A10G"; the nearest known: a10g, p100, v100; if none of these is yours, measure it and add it by --profiles`},
+		{"t4", "lama-3b-512-fp16", `unknown workload "lama-3b-512-fp16"; the nearest known: llama-3b-512-fp16, llama-33b-512-fp16, llama-7b-512-fp16; if none of these is yours, measure it and add it by --profiles`},
 		{"k80", "bert-base-512-fp32", `workload "bert-base-512-fp32" was not measured on device "k80": k80 has lm, recommendation, resnet-50; bert-base-512-fp32 was measured on a10g, a6000, p40, t4, v100-16g`},
-		{"t4", "llama-9b", `unknown workload "llama-9b"; the nearest known: llama-3b-512-fp16, llama-3b-512-fp32, llama-7b-512-fp16`},
+		{"t4", "llama-9b", `unknown workload "llama-9b"; the nearest known: llama-3b-512-fp16, llama-3b-512-fp32, llama-7b-512-fp16; if none of these is yours, measure it and add it by --profiles`},
 		{"rtx4090", "lm", `unknown device "rtx4090", and no known name is similar; evenkeel profiles list shows the known ones, --profiles adds your own measurements`},
 	} {
 		_, err := c.Lookup(x.device, x.workload)
@@ -201,8 +201,8 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"one": "one point: the time is taken as proportional to the micro-batch; measure a second size|no peak memory: the micro-batch has no memory limit",
-		"two": "two points: noise in either tilts the whole curve|micro-batches below 2 are extrapolated|one peak memory: taken as proportional to the micro-batch",
+		"one": "one point: the time is taken as proportional to the micro-batch; measure a second size|no peak memory: the micro-batch has no memory limit|time was measured to 1: beyond that it is extrapolated",
+		"two": "two points: noise in either tilts the whole curve|micro-batches below 2 are extrapolated|one peak memory: taken as proportional to the micro-batch|time was measured to 4: beyond that it is extrapolated",
 		"dip": "R2 0.683 is below 0.95: the points lie far from a line, measure again with more warm-up and repetitions|a point lies 145% off the fitted line|" +
 			"2 of 4 points moved: the time falls there while the micro-batch grows|memory allows micro-batches up to 171, time was measured to 4: beyond that both are extrapolated",
 	}

@@ -75,12 +75,20 @@ func (c *Catalogue) Report(p *Profile) SeriesReport {
 		warn("micro-batches below %d are extrapolated", r.First)
 	}
 	d, _ := c.Device(p.Device)
-	switch limit := p.MemoryLimit(d.MemoryBytes); {
-	case !r.MemoryKnown:
+	switch r.MemoryPoints {
+	case 0:
 		warn("no peak memory: the micro-batch has no memory limit")
-	case r.MemoryPoints == 1:
+	case 1:
 		warn("one peak memory: taken as proportional to the micro-batch")
-	case d.MemoryBytes > 0 && limit > farSamples*r.Last:
+	}
+	limit := NoLimit
+	if d.MemoryBytes > 0 {
+		limit = p.MemoryLimit(d.MemoryBytes)
+	}
+	switch {
+	case limit == NoLimit:
+		warn("time was measured to %d: beyond that it is extrapolated", r.Last)
+	case limit > farSamples*r.Last:
 		warn("memory allows micro-batches up to %d, time was measured to %d: beyond that both are extrapolated", limit, r.Last)
 	}
 	return r

@@ -41,7 +41,7 @@ func unknown(what, name string, nearest []string) string {
 	if len(nearest) == 0 {
 		return fmt.Sprintf("unknown %s %q, and no known name is similar; evenkeel profiles list shows the known ones, --profiles adds your own measurements", what, clip(name))
 	}
-	return fmt.Sprintf("unknown %s %q; the nearest known: %s", what, clip(name), strings.Join(nearest, ", "))
+	return fmt.Sprintf("unknown %s %q; the nearest known: %s; if none of these is yours, measure it and add it by --profiles", what, clip(name), strings.Join(nearest, ", "))
 }
 
 func list(names []string) string {
