@@ -175,6 +175,35 @@ func (a *App) Progress(what string) (report func(done, total int), clear func())
 	}
 }
 
+// WarnExtrapolated names the devices whose largest size, of those given in node order, lies
+// beyond the measured ones.
+func (a *App) WarnExtrapolated(c *cluster.Cluster, sizes []int) {
+	type beyond struct {
+		device     string
+		size, last int
+	}
+	var all []beyond
+	for i, b := range sizes {
+		n := &c.Nodes[i]
+		if n.Profile == nil || len(n.Profile.Points) == 0 {
+			continue
+		}
+		last := n.Profile.Points[len(n.Profile.Points)-1].MicroBatch
+		if b <= last {
+			continue
+		}
+		k := slices.IndexFunc(all, func(o beyond) bool { return o.device == n.Device })
+		if k < 0 {
+			all = append(all, beyond{n.Device, b, last})
+		} else {
+			all[k].size = max(all[k].size, b)
+		}
+	}
+	for _, o := range all {
+		a.Log.Warn().Msgf("%s: size %d lies beyond the largest measured micro-batch %d (extrapolated); measure up to %d", o.device, o.size, o.last, o.size)
+	}
+}
+
 // WarnMemory names the devices without a known memory limit.
 func (a *App) WarnMemory(c *cluster.Cluster) {
 	var devices []string

@@ -57,6 +57,11 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	final := make([]int, len(sizes.Nodes))
+	for i, n := range sizes.Nodes {
+		final[i] = n.MicroBatch
+	}
+	a.WarnExtrapolated(end.Cluster, final)
 	if e.Out == "" {
 		return export.Write(a.Out, e.Format, sizes)
 	}

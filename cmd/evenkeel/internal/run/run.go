@@ -69,6 +69,7 @@ func (r *Cmd) Run(a *cli.App) error {
 	if w.references.err != nil && !errors.Is(w.references.err, context.Canceled) {
 		a.Log.Warn().Err(w.references.err).Msg("the summary lacks a reference")
 	}
+	w.app.WarnExtrapolated(w.setup.cluster, w.round.Plan.Sizes)
 	failed = errors.Join(failed, w.save(r, format, file))
 	err = r.print(w)
 	if errors.Is(failed, context.Canceled) {
