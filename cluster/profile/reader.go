@@ -187,12 +187,12 @@ func (r *parser) row(line int, row []string) bool {
 	k := pair{strings.Clone(row[0]), strings.Clone(row[1])}
 	have := r.points[k]
 	if n := len(have); n > 0 && q.MicroBatch <= have[n-1].MicroBatch {
-		what := "comes after"
+		what := fmt.Sprintf("comes after %d", have[n-1].MicroBatch)
 		if q.MicroBatch == have[n-1].MicroBatch {
-			what = "is doubled after"
+			what = "appears twice"
 		}
-		return r.add(line, "micro_batch", "%d %s %d for %s on %s: sort the rows and keep one per micro-batch",
-			q.MicroBatch, what, have[n-1].MicroBatch, k.workload, k.device)
+		return r.add(line, "micro_batch", "%d %s for %s on %s: sort the rows and keep one per micro-batch",
+			q.MicroBatch, what, k.workload, k.device)
 	} else if n == maxPoints {
 		return r.add(line, "", "more than %d micro-batches for %s on %s", maxPoints, k.workload, k.device)
 	} else if n == 0 {

@@ -34,7 +34,7 @@ func TestReaderErrors(t *testing.T) {
 		{"milliseconds", header + "\nd,w,1,2e6,\n", "f.csv:2: seconds: 2e6 is outside 1e-09 to 1e+06: the unit is seconds"},
 		{"negative peak", header + "\nd,w,1,1,-5\n", "f.csv:2: peak_bytes: -5 is outside 0 to 1125899906842624 bytes: leave it empty where it was not measured"},
 		{"unsorted", header + "\nd,w,2,1,\nd,w,1,1,\n", "f.csv:3: micro_batch: 1 comes after 2 for w on d: sort the rows and keep one per micro-batch"},
-		{"doubled", header + "\nd,w,2,1,\ne,w,2,1,\nd,w,2,1,\n", "f.csv:4: micro_batch: 2 is doubled after 2 for w on d: sort the rows and keep one per micro-batch"},
+		{"doubled", header + "\nd,w,2,1,\ne,w,2,1,\nd,w,2,1,\n", "f.csv:4: micro_batch: 2 appears twice for w on d: sort the rows and keep one per micro-batch"},
 		{"too large a batch", header + "\nd,w,1000001,1,\n", "f.csv:2: micro_batch: 1000001 is outside 1 to 1000000 samples"},
 		{"no device", header + "\n,w,1,1,\n", "f.csv:2: device: is empty"},
 		{"odd name", header + "\nd,a b,1,1,\n", `f.csv:2: workload: "a b" may hold letters, digits and, not first, - . _ only`},

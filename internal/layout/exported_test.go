@@ -21,6 +21,9 @@ type face struct {
 }
 
 func TestExportedIsUsed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it type-checks the whole module")
+	}
 	mode := packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesInfo | packages.NeedExportFile
 	pkgs, err := packages.Load(&packages.Config{Mode: mode, Dir: root, Tests: true}, "./...")
 	if err != nil {
