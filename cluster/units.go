@@ -28,7 +28,7 @@ type Bytes int64
 func (b *Bytes) parse(s string) error {
 	v, err := humanize.ParseBytes(s)
 	if err != nil || v == 0 || v > maxBytes || strings.Contains(s, ",") {
-		return fmt.Errorf("is %q; write an amount of memory up to 1PiB, for example 16GiB or 24GB", clip(s))
+		return fmt.Errorf("is %q; write an amount of memory above 0 and up to 1PiB, for example 16GiB or 24GB", clip(s))
 	}
 	*b = Bytes(v)
 	return nil

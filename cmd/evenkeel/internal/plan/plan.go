@@ -2,6 +2,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -83,17 +84,21 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 		}
 		o.Overlap.Compute, o.Overlap.Communication = v, v
 	}
-	return planner.NewJob(p, t, o)
+	job, err := planner.NewJob(p, t, o)
+	if f.Profile == "" && errors.Is(err, layerprofile.ErrProfile) {
+		return nil, fmt.Errorf("%w; it is the built-in example: name your own by --profile", err)
+	}
+	return job, err
 }
 
 // searchCmd searches for a plan.
 type searchCmd struct {
 	jobFlags
-	Batch      []int    `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N,..."`
-	MicroBatch []int    `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N,..."`
-	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N,..."`
+	Batch      []int    `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N"`
+	MicroBatch []int    `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N"`
+	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N"`
 	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
-	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND,..."`
+	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND"`
 	Checkpoint string   `help:"Whether layers may recompute activations: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
 	Exact      bool     `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices."`
 	Out        string   `help:"Plan file to write." placeholder:"FILE"`
