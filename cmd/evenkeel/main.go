@@ -64,13 +64,9 @@ func obey(args []string, out, errs *os.File) int {
 	case "--version":
 		args = append([]string{"version"}, args[1:]...)
 	}
-	parser, err := newParser(out, errs)
+	command, err := parse(args, out, errs)
 	if err != nil {
 		return complain(errs, err)
-	}
-	command, err := parser.Parse(args)
-	if err != nil {
-		return complain(errs, badinput.Wrap(err))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()

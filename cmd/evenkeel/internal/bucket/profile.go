@@ -18,9 +18,9 @@ import (
 // profileCmd runs trials.
 type profileCmd struct {
 	lengthsFlags
-	At       []int         `help:"Lengths to try instead of --lengths." placeholder:"N,..."`
+	At       []int         `help:"Lengths to try instead of --lengths." placeholder:"N"`
 	Buckets  int           `help:"With --lengths: divide them into this many buckets of equal total length and try the longest of each. Default: ${default}." default:"16"`
-	Grid     []int         `help:"Try exactly these batch sizes at every length. Default: double, then bisect, at most 8 trials per length." placeholder:"B,..."`
+	Grid     []int         `help:"Try exactly these batch sizes at every length. Default: double, then bisect, at most 8 trials per length." placeholder:"B"`
 	MaxBatch int           `help:"Largest batch size to try. Default: ${default}." default:"4096"`
 	Recorded string        `help:"Read the trials from this table instead of running a command." placeholder:"FILE"`
 	BuiltIn  bool          `name:"built-in" help:"Train a small transformer in this process, within --memory, instead of running a command."`

@@ -25,7 +25,7 @@ type trainCmd struct {
 	Size         int     `help:"Width of a hidden layer (default 128) or token (64), channels of the first convolution (16)." placeholder:"N"`
 	Depth        int     `help:"Hidden layers, blocks or convolutions. Default: 2." placeholder:"N"`
 	Length       int     `help:"Characters of a sample of text. Default: 64." placeholder:"N"`
-	MicroBatches []int   `help:"Samples of each node in a step, one number per node. Default: 16,16." placeholder:"N,..."`
+	MicroBatches []int   `help:"Samples of each node in a step, one number per node. Default: 16,16." placeholder:"N"`
 	Sizes        string  `help:"Take the micro-batches from a sizes file (JSON) of evenkeel export." placeholder:"FILE"`
 	Optimizer    string  `help:"adamw, momentum or sgd. Default: adamw." placeholder:"NAME"`
 	Rate         float64 `help:"Learning rate. Default: 0.001 for adamw, 0.01 for momentum, 0.1 for sgd." placeholder:"X"`

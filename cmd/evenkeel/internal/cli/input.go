@@ -51,7 +51,11 @@ type ProfileFlags struct {
 func (f *ProfileFlags) Catalogue() (*profile.Catalogue, error) {
 	c := profile.Embedded()
 	for _, path := range f.Profiles {
-		if err := c.Add(path); err != nil {
+		err := c.Add(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, badinput.Errorf("--profiles: %s: no such file or folder", path)
+		}
+		if err != nil {
 			return nil, FileError(err)
 		}
 	}
@@ -107,6 +111,9 @@ func LoadPolicy(path string) (*agent.Trained, error) {
 		return agent.Embedded()
 	}
 	t, err := agent.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, badinput.Errorf("--policy: %s: no such file", path)
+	}
 	if errors.Is(err, agent.ErrPolicy) && !IsSafetensors(path) {
 		return nil, badinput.Errorf("--policy: %s is not a policy file; evenkeel train writes one, policy.safetensors", path)
 	}

@@ -9,18 +9,21 @@ import (
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
-// MostEdits is the largest edit distance of a suggested name.
-const MostEdits = 3
+// DidYouMean suggests the nearest known name, as the end of a message; "" if none is near:
+// a third of the letters may be wrong, up to three.
+func DidYouMean(name string, known []string) string {
+	near := names.Nearest(name, known)
+	if near == "" || names.Distance(name, near) > min(max(len(name)/3, 1), 3) {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s?", near)
+}
 
 // CheckNames reports a name that is unknown, with the nearest known one, or given twice.
 func CheckNames(flag string, given, known []string) error {
 	for i, name := range given {
 		if !slices.Contains(known, name) {
-			hint := ""
-			if near := names.Nearest(name, known); names.Distance(name, near) <= MostEdits {
-				hint = fmt.Sprintf("; did you mean %s?", near)
-			}
-			return badinput.Errorf("%s: unknown %q%s (known: %s)", flag, name, hint, strings.Join(known, ", "))
+			return badinput.Errorf("%s: unknown %q%s (known: %s)", flag, name, DidYouMean(name, known), strings.Join(known, ", "))
 		}
 		if slices.Contains(given[:i], name) {
 			return badinput.Errorf("%s: %q is given twice", flag, name)

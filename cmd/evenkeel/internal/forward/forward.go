@@ -34,10 +34,10 @@ type flags struct {
 	Seed         uint64  `help:"Seed of weights, directions and examples (${default})." default:"1" placeholder:"N"`
 	Epsilon      float64 `help:"Distance by which the weights are perturbed along a direction (${default})." default:"0.001" placeholder:"E"`
 	LearningRate float64 `help:"Learning rate; default: 0.0075 times the square root of --directions." placeholder:"R"`
-	Schedule     string  `help:"Learning rate schedule: constant, linear or cosine (${default})." default:"cosine" enum:"constant,linear,cosine"`
+	Schedule     string  `help:"Learning rate schedule: constant, linear or cosine; default: ${default}." default:"cosine" enum:"constant,linear,cosine"`
 	Examples     int     `help:"Examples in each of the two inputs of a pair (${default})." default:"32" placeholder:"N"`
 	Cluster      string  `help:"Cluster file: its nodes are the processors, in pairs of the same device, with examples in proportion to their speed; instead of -n." placeholder:"FILE"`
-	Kind         string  `help:"Distribution of the directions: random signs (rademacher) or normal numbers (gaussian) (${default})." default:"rademacher" enum:"rademacher,gaussian"`
+	Kind         string  `help:"Distribution of the directions: random signs (rademacher) or normal numbers (gaussian); default: ${default}." default:"rademacher" enum:"rademacher,gaussian"`
 	Momentum     float64 `help:"Momentum, 0 to 0.99." placeholder:"M"`
 	Clip         float64 `help:"Clip slopes to this magnitude; default: no clipping." placeholder:"S"`
 	Normalize    bool    `help:"Divide slopes by the standard deviation of the step's losses."`

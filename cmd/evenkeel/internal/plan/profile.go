@@ -19,7 +19,7 @@ type profileCmd struct {
 	Size         int           `help:"Width of a hidden layer (default 128) or token (64), channels of the first convolution (16)." placeholder:"N"`
 	Depth        int           `help:"Hidden layers, blocks or convolutions. Default: 2." placeholder:"N"`
 	Length       int           `help:"Characters of a sample of text. Default: 64." placeholder:"N"`
-	MicroBatches []int         `help:"Micro-batch sizes to measure. Default: ${default}." default:"1,2,4,8,16,32" placeholder:"N,..."`
+	MicroBatches []int         `help:"Micro-batch sizes to measure. Default: ${default}." default:"1,2,4,8,16,32" placeholder:"N"`
 	Device       string        `help:"Name of this machine in the profile. Default: ${default}." default:"cpu" placeholder:"NAME"`
 	Each         time.Duration `help:"Time for each layer and micro-batch; at least three repetitions. Default: ${default}." default:"100ms"`
 	Out          string        `help:"Profile to write, .csv. Default: standard output." placeholder:"FILE"`

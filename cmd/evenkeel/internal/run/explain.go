@@ -10,7 +10,6 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/names"
 )
 
 // Limits of --explain; a run log holds everything.
@@ -40,11 +39,7 @@ func findNode(c *cluster.Cluster, node string) (int, error) {
 	if i, err := strconv.Atoi(node); err == nil && i >= 0 && i < len(known) {
 		return i, nil
 	}
-	hint := ""
-	if near := names.Nearest(node, known); names.Distance(node, near) <= cli.MostEdits {
-		hint = fmt.Sprintf("; did you mean %s?", near)
-	}
-	return 0, badinput.Errorf("--explain: no node %q%s (known: %s to %s, or a number from 0 to %d)", node, hint, known[0], known[len(known)-1], len(known)-1)
+	return 0, badinput.Errorf("--explain: no node %q%s (known: %s to %s, or a number from 0 to %d)", node, cli.DidYouMean(node, known), known[0], known[len(known)-1], len(known)-1)
 }
 
 // add records the newest explanation and returns it for the run log.

@@ -38,10 +38,10 @@ Formats:
 	return text + `
 Examples:
 
-  evenkeel export --cluster my.yaml --format torchrun --out sizes.sh
-  evenkeel export --nominal
+  evenkeel export --cluster my.yaml --nominal --format torchrun --out sizes.sh  # for a real job
+  evenkeel export --cluster my.yaml                                             # at the end of a simulated run
   evenkeel export --log run.jsonl --format deepspeed --out deepspeed.json
-  evenkeel export --format kubernetes | kubectl apply -f -`
+  evenkeel export --nominal --format kubernetes | kubectl apply -f -`
 }
 
 // Run runs the command.

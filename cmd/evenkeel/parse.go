@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// The parser's words for a flag that is not followed by a value.
+var (
+	noValue       = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "(.*?)" \(`)
+	negativeValue = regexp.MustCompile(`^-[0-9.]`)
+)
+
+// parse reads a command line; what is wrong with it is said in words of the command line.
+func parse(args []string, out, errs io.Writer) (*kong.Context, error) {
+	for {
+		parser, err := newParser(out, errs)
+		if err != nil {
+			return nil, err
+		}
+		command, err := parser.Parse(args)
+		if err == nil {
+			return command, nil
+		}
+		// --rounds -3 means --rounds=-3: the command says what is wrong with the number.
+		joined := joinNegative(args, noValue.FindStringSubmatch(err.Error()))
+		if joined == nil {
+			return nil, reworded(err)
+		}
+		args = joined
+	}
+}
+
+// joinNegative joins a flag and its negative number to one argument; missing is a match of
+// noValue. It returns nil if that is not what is wrong.
+func joinNegative(args, missing []string) []string {
+	if missing == nil || !negativeValue.MatchString(missing[2]) {
+		return nil
+	}
+	for i := range len(args) - 1 {
+		if args[i] == missing[1] && args[i+1] == missing[2] {
+			return slices.Concat(args[:i], []string{args[i] + "=" + args[i+1]}, args[i+2:])
+		}
+	}
+	return nil
+}
+
+// reworded replaces messages of the parser that speak of its tokens or are cut off.
+func reworded(err error) error {
+	if m := noValue.FindStringSubmatch(err.Error()); m != nil {
+		if m[2] == "EOL" {
+			return badinput.Errorf("%s: its value is missing", m[1])
+		}
+		return badinput.Errorf("%s: its value is missing before %s; if that is the value, write %s=%s", m[1], m[2], m[1], m[2])
+	}
+	var p *kong.ParseError
+	if !errors.As(err, &p) || !strings.HasPrefix(err.Error(), "expected one of ") {
+		return badinput.Wrap(err)
+	}
+	family := p.Context.Selected()
+	if family == nil || len(family.Children) == 0 {
+		return badinput.Wrap(err)
+	}
+	var names []string
+	for _, c := range family.Children {
+		if !c.Hidden {
+			names = append(names, c.Name)
+		}
+	}
+	path := fmt.Sprintf("evenkeel %s", family.Path())
+	return badinput.Errorf("%s needs a command: %s; %s --help describes them", path, strings.Join(names, ", "), path)
+}
