@@ -68,14 +68,7 @@ func TestEmbeddedPolicyFloors(t *testing.T) {
 	policies = append(policies, Spec{Name: "rule", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, _ int) agent.Policy {
 		return baseline.NewWaterFill(c, f.Rule)
 	}})
-	config := Config{Policies: policies, Trained: embedded(t), Seeds: f.Seeds, Rounds: f.Rounds}
-	for _, name := range f.Clusters {
-		_, c, err := clusters.Load(name, profile.Embedded())
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.Cases = append(config.Cases, Case{name, c, agenttest.Speed})
-	}
+	config := Config{Policies: policies, Trained: embedded(t), Cases: namedCases(t, f.Clusters), Seeds: f.Seeds, Rounds: f.Rounds}
 	for name, g := range f.Scenarios {
 		t.Run(name, func(t *testing.T) {
 			config.Scenarios = []Scenario{scenario(t, name)}
@@ -94,6 +87,20 @@ func TestEmbeddedPolicyFloors(t *testing.T) {
 			g.WaterFill.Check(t, "over water-filling", rule)
 		})
 	}
+}
+
+// namedCases are embedded clusters, judged by speed.
+func namedCases(t *testing.T, names []string) []Case {
+	t.Helper()
+	var cases []Case
+	for _, name := range names {
+		_, c, err := clusters.Load(name, profile.Embedded())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cases = append(cases, Case{name, c, agenttest.Speed})
+	}
+	return cases
 }
 
 // freeRule leaves quorum and grace to the policy.
@@ -122,14 +129,7 @@ func TestFreeRuleFloors(t *testing.T) {
 			return baseline.NewKofN(c, fixedRule, baseline.WaterFill{Gain: 0.35, Margin: 0.25})
 		}},
 	}
-	config := Config{Policies: policies, Trained: embedded(t), Seeds: f.Seeds, Rounds: f.Rounds}
-	for _, name := range f.Clusters {
-		_, c, err := clusters.Load(name, profile.Embedded())
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.Cases = append(config.Cases, Case{name, c, agenttest.Speed})
-	}
+	config := Config{Policies: policies, Trained: embedded(t), Cases: namedCases(t, f.Clusters), Seeds: f.Seeds, Rounds: f.Rounds}
 	for name, g := range f.Scenarios {
 		t.Run(name, func(t *testing.T) {
 			config.Scenarios = []Scenario{scenario(t, name)}
