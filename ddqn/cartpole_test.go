@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/race"
 )
 
 // cartPole is CartPole-v1 (Barto, Sutton and Anderson 1983, in the form of OpenAI Gym): balance a pole on a cart by
@@ -106,7 +108,7 @@ func cartPoleTrain(t testing.TB, seed uint64, steps, evaluate int) float64 {
 }
 
 func TestCartPole(t *testing.T) {
-	if underRace {
+	if race.Enabled {
 		t.Skip("a learning floor, which is the same without the race detector and takes minutes with it")
 	}
 	got := cartPoleTrain(t, 1, 60000, 100)

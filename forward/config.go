@@ -33,7 +33,8 @@ type Config struct {
 	// Clip is the largest slope along a direction that counts; 0: any.
 	Clip float64 `json:"clip"`
 	// Normalize divides slopes by the standard deviation of the step's losses (FZOO, Dang et al. 2025), so that one
-	// learning rate serves flat and steep stretches.
+	// learning rate serves flat and steep stretches. A step whose losses have a variance of 1e-12 or less is not divided:
+	// what is left of it there is rounding.
 	Normalize bool `json:"normalize"`
 }
 

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/race"
 )
 
 // The updates by hand, from the papers' formulas in float64.
@@ -58,8 +60,10 @@ func TestMeasureStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
-	// The arena is no fiction: it has counted what the step allocated, nearly all of it.
-	if took := float64(after.TotalAlloc - before.TotalAlloc); m.Seconds <= 0 || float64(m.PeakBytes) > took || float64(m.PeakBytes) < 0.9*took {
+	// The arena is no fiction: it has counted what the step allocated, nearly all of it. Under the race detector the pool of
+	// train/layer drops buffers and allocates them again.
+	took := float64(after.TotalAlloc - before.TotalAlloc)
+	if m.Seconds <= 0 || float64(m.PeakBytes) > took || float64(m.PeakBytes) < 0.9*took && !race.Enabled {
 		t.Errorf("%+v, allocated %v", m, took)
 	}
 	longer := c

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/race"
 	"github.com/evenkeel/evenkeel/train"
 )
 
@@ -83,7 +84,7 @@ func TestClip(t *testing.T) {
 
 // A pass allocates nothing.
 func TestLossAllocations(t *testing.T) {
-	if underRace {
+	if race.Enabled {
 		t.Skip("the pool of train/layer allocates under the race detector")
 	}
 	net := must(train.Transformer(train.TransformerConfig{Tokens: 20, Length: 8, Size: 8, Heads: 2, Blocks: 2}))

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/race"
 )
 
 // floors are the sections of the range file that concern the embedded policy.
@@ -57,7 +58,7 @@ func readFloors(t *testing.T) (f floors) {
 // The embedded policy is worth its network on devices and models it never saw: better
 // than its own fallback, and than a good rule with one setting for every scenario.
 func TestEmbeddedPolicyFloors(t *testing.T) {
-	if agenttest.UnderRace {
+	if race.Enabled {
 		t.Skip("TestCompare runs the same code under the race detector")
 	}
 	f := readFloors(t).Embedded
@@ -112,7 +113,7 @@ var fixedRule = cluster.Rule{Quorum: 0.8, Grace: 0.06}
 // Left to choose when rounds end, the embedded policy is far ahead of waiting for all, and
 // not behind a good fixed rule.
 func TestFreeRuleFloors(t *testing.T) {
-	if agenttest.UnderRace {
+	if race.Enabled {
 		t.Skip("TestCompare runs the same code under the race detector")
 	}
 	f := readFloors(t).Free

@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/env/episode"
+	"github.com/evenkeel/evenkeel/internal/race"
 )
 
 // ownReturn is the mean own reward per round and node of trained, or of random actions
@@ -74,7 +75,7 @@ func ownReturn(t *testing.T, trained *agent.Trained, seed uint64) float64 {
 // A few seconds of training must show: the loss (rewards are losses) falls over the run,
 // and in episodes of its own the policy loses far less than random actions.
 func TestLearningFloor(t *testing.T) {
-	if agenttest.UnderRace {
+	if race.Enabled {
 		t.Skip("TestSameSeedSamePolicy trains under the race detector")
 	}
 	var sections struct {

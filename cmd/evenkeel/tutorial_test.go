@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/race"
 )
 
 const tutorials = "../../docs/tutorials/"
-
-// slow says why pages are not followed: they test what is written, at the price of many runs.
-var slow string
 
 // Tutorials are followed to the letter: files are saved as the page says, its sh blocks run
 // in order, by one shell each, and a text block after one shows its standard output.
@@ -42,8 +41,8 @@ func TestReadmeExport(t *testing.T) {
 // follow runs a page in a folder of its own, without the sh blocks that begin with a skipped word.
 func follow(t *testing.T, path, python string, skipped ...string) {
 	t.Helper()
-	if slow != "" {
-		t.Skip("not under " + slow)
+	if race.Enabled {
+		t.Skip("pages test what is written, at the price of many runs")
 	}
 	page, err := os.ReadFile(path)
 	if err != nil {

@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/race"
 )
 
 // TestCounts: what every room does most allocates what ranges.yaml says, and no byte more.
 func TestCounts(t *testing.T) {
-	if raceDetector {
+	if race.Enabled {
 		t.Skip("the race detector allocates too")
 	}
 	all, err := readRanges("ranges.yaml")

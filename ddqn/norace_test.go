@@ -1,5 +1,0 @@
-//go:build !race
-
-package ddqn
-
-const underRace = false

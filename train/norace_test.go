@@ -1,5 +1,0 @@
-//go:build !race
-
-package train_test
-
-const underRace = false
