@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -15,13 +16,20 @@ import (
 type Conditions struct {
 	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile, 0..3
 	Noise    Spread     `yaml:"noise,omitempty" json:"noise"`       // over nodes: relative sd of one round's time
-	Spikes   Spikes     `yaml:"spikes,omitempty" json:"spikes"`     // isolated slow rounds of a node
+	Spikes   Spikes     `yaml:"spikes,omitempty" json:"spikes"`     // single slow rounds of a node
 	Drift    Drift      `yaml:"drift,omitempty" json:"drift"`       // slow wandering of a node's speed
 	Episodes []Episode  `yaml:"episodes,omitempty" json:"episodes"` // spells of slowness
 	Failures Failures   `yaml:"failures,omitempty" json:"failures"` // nodes that fail and return
 	Joins    Joins      `yaml:"joins,omitempty" json:"joins"`       // nodes that come later
 	Scale    NoiseScale `yaml:"noise_scale,omitempty" json:"noise_scale"`
 	Stress   `yaml:",inline"`
+
+	Job       Job       `yaml:"job,omitempty" json:"job,omitzero"`             // what the nodes of one run have in common
+	Straggler Straggler `yaml:"straggler,omitempty" json:"straggler,omitzero"` // one slow node among equals
+
+	// NoiseWithin is the share of a round's noise variance that each of its micro-steps
+	// has to itself, 0..1; the rest is common to them.
+	NoiseWithin float64 `yaml:"noise_within,omitempty" json:"noise_within,omitzero"`
 }
 
 // Spread is a log-normal distribution: its median and the sd of its logarithm.
@@ -32,14 +40,37 @@ type Spread struct {
 
 // Spikes are single rounds that take longer by Least plus an exponential of mean More.
 type Spikes struct {
-	Rate  float64 `yaml:"rate,omitempty" json:"rate"`   // per node and round, 0..1
-	Least float64 `yaml:"least,omitempty" json:"least"` // relative, 0..100
-	More  float64 `yaml:"more,omitempty" json:"more"`   // relative, 0..100
+	Rate  float64 `yaml:"rate,omitempty" json:"rate"`            // per node and round, 0..1
+	Least float64 `yaml:"least,omitempty" json:"least"`          // relative, 0..100
+	More  float64 `yaml:"more,omitempty" json:"more"`            // relative, 0..100
+	Again float64 `yaml:"again,omitempty" json:"again,omitzero"` // chance that the round after a spike is one too, 0..1; zero: Rate
 }
 
-// Drift is an Ornstein-Uhlenbeck process of the log slowdown.
+// Drift is an Ornstein-Uhlenbeck process of the log slowdown, or the sum of a quick one
+// and a slow one.
 type Drift struct {
-	SD     float64 `yaml:"sd,omitempty" json:"sd"`         // stationary, 0..3
+	SD         float64 `yaml:"sd,omitempty" json:"sd"`         // stationary, 0..3
+	Rounds     float64 `yaml:"rounds,omitempty" json:"rounds"` // correlation time, 1..1e9 where SD is above 0
+	SlowSD     float64 `yaml:"slow_sd,omitempty" json:"slow_sd,omitzero"`
+	SlowRounds float64 `yaml:"slow_rounds,omitempty" json:"slow_rounds,omitzero"`
+}
+
+// Job says how runs differ from one another: the sd of the log of levels that are drawn
+// once per run and that all its nodes share. Zero: every run is at the level of the
+// conditions.
+type Job struct {
+	Noise    float64 `yaml:"noise,omitempty" json:"noise,omitzero"`       // of a factor of noise and drift, median 1; 0..3
+	Bias     float64 `yaml:"bias,omitempty" json:"bias,omitzero"`         // of a factor of the bias, median 1; 0..3
+	Spikes   float64 `yaml:"spikes,omitempty" json:"spikes,omitzero"`     // of a factor of the spikes' rate, mean 1; 0..3
+	Episodes float64 `yaml:"episodes,omitempty" json:"episodes,omitzero"` // of a factor of the episodes' rates, mean 1; 0..3
+}
+
+// Straggler is one node, any of a run's, that is slow throughout. Its time is multiplied
+// by 1 + excess, where the log of the excess wanders around a level drawn once per run.
+type Straggler struct {
+	Chance float64 `yaml:"chance,omitempty" json:"chance"` // that a run has one, 0..1
+	Excess Spread  `yaml:"excess,omitempty" json:"excess"` // of slowdown - 1 over runs; median 0..99, clipped at 99
+	SD     float64 `yaml:"sd,omitempty" json:"sd"`         // of the log of the excess around its level, 0..3
 	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // correlation time, 1..1e9 where SD is above 0
 }
 
@@ -92,6 +123,33 @@ func (c *Conditions) DrawNoise(z float64) float64 {
 		return 0
 	}
 	return min(max(c.Noise.draw(z), minNoise), max(maxNoise, c.Noise.Median))
+}
+
+// DrawJob returns the conditions of one run from standard normal numbers: for noise and
+// drift, bias, spikes and episodes. Levels end at the bounds of the fields.
+func (c *Conditions) DrawJob(z [4]float64) Conditions {
+	run, j := *c, c.Job
+	if j == (Job{}) {
+		return run
+	}
+	noise, bias := math.Exp(j.Noise*z[0]), math.Exp(j.Bias*z[1])
+	spikes, episodes := math.Exp(j.Spikes*(z[2]-j.Spikes/2)), math.Exp(j.Episodes*(z[3]-j.Episodes/2))
+	run.Noise.Median = min(run.Noise.Median*noise, maxMedian)
+	run.Drift.SD = min(run.Drift.SD*noise, maxSD)
+	run.Drift.SlowSD = min(run.Drift.SlowSD*noise, maxSD)
+	run.Bias = min(run.Bias*bias, maxSD)
+	run.Spikes.Rate = min(run.Spikes.Rate*spikes, 1)
+	run.Episodes = slices.Clone(run.Episodes)
+	for i := range run.Episodes {
+		run.Episodes[i].Rate = min(run.Episodes[i].Rate*episodes, 1)
+	}
+	return run
+}
+
+// Slowdown is the straggler's from standard normal numbers: its level's and that of the
+// round.
+func (s *Straggler) Slowdown(level, wander float64) float64 {
+	return 1 + min(s.Excess.draw(level)*math.Exp(s.SD*wander), maxFactor-1)
 }
 
 // DrawSlowdown is an episode's slowdown from a standard normal number.
@@ -183,10 +241,8 @@ func (c *Conditions) check(prefix string, p *problems) {
 	within("spikes.rate", c.Spikes.Rate, 0, 1)
 	within("spikes.least", c.Spikes.Least, 0, maxSpike)
 	within("spikes.more", c.Spikes.More, 0, maxSpike)
-	within("drift.sd", c.Drift.SD, 0, maxSD)
-	if c.Drift.SD > 0 || c.Drift.Rounds != 0 {
-		within("drift.rounds", c.Drift.Rounds, 1, maxRounds)
-	}
+	within("spikes.again", c.Spikes.Again, 0, 1)
+	c.Drift.check(prefix+"drift.", p)
 	for i := range c.Episodes {
 		c.Episodes[i].check(fmt.Sprintf("%sepisodes[%d]", prefix, i), p)
 	}
@@ -202,7 +258,34 @@ func (c *Conditions) check(prefix string, p *problems) {
 		within("noise_scale.end", c.Scale.End, 0.001, maxRounds)
 		within("noise_scale.rounds", c.Scale.Rounds, 1, maxRounds)
 	}
+	within("noise_within", c.NoiseWithin, 0, 1)
+	within("job.noise", c.Job.Noise, 0, maxSD)
+	within("job.bias", c.Job.Bias, 0, maxSD)
+	within("job.spikes", c.Job.Spikes, 0, maxSD)
+	within("job.episodes", c.Job.Episodes, 0, maxSD)
+	c.Straggler.check(prefix+"straggler.", p)
 	c.Stress.check(prefix, p)
+}
+
+func (d *Drift) check(prefix string, p *problems) {
+	p.within(prefix+"sd", d.SD, 0, maxSD)
+	if d.SD > 0 || d.Rounds != 0 {
+		p.within(prefix+"rounds", d.Rounds, 1, maxRounds)
+	}
+	p.within(prefix+"slow_sd", d.SlowSD, 0, maxSD)
+	if d.SlowSD > 0 || d.SlowRounds != 0 {
+		p.within(prefix+"slow_rounds", d.SlowRounds, 1, maxRounds)
+	}
+}
+
+func (s *Straggler) check(prefix string, p *problems) {
+	p.within(prefix+"chance", s.Chance, 0, 1)
+	p.within(prefix+"excess.median", s.Excess.Median, 0, maxFactor-1)
+	p.within(prefix+"excess.sigma", s.Excess.Sigma, 0, maxSD)
+	p.within(prefix+"sd", s.SD, 0, maxSD)
+	if s.SD > 0 || s.Rounds != 0 {
+		p.within(prefix+"rounds", s.Rounds, 1, maxRounds)
+	}
 }
 
 func (e *Episode) check(path string, p *problems) {

@@ -37,7 +37,8 @@ func TestPresets(t *testing.T) {
 
 func TestConditionsValidate(t *testing.T) {
 	c := Conditions{
-		Bias: math.NaN(), Noise: Spread{-1, math.Inf(1)}, Spikes: Spikes{2, -1, -1}, Drift: Drift{SD: 1},
+		Bias: math.NaN(), Noise: Spread{-1, math.Inf(1)}, Spikes: Spikes{2, -1, -1, 2}, Drift: Drift{SD: 1, SlowSD: 1},
+		NoiseWithin: 2, Job: Job{-1, 4, 4, 4}, Straggler: Straggler{Chance: 2, Excess: Spread{100, 4}, SD: 1},
 		Episodes: []Episode{{Rate: 1, Rounds: 1}, {Rate: -1, Excess: Spread{9, 4}, AtStart: 2}},
 		Failures: Failures{Rate: 0.5, Silent: -1}, Joins: Joins{Share: 2, Rounds: -1}, Scale: NoiseScale{Start: 1},
 	}
@@ -47,7 +48,9 @@ noise.sigma is +Inf; it must lie in 0..3
 spikes.rate is 2; it must lie in 0..1
 spikes.least is -1; it must lie in 0..100
 spikes.more is -1; it must lie in 0..100
+spikes.again is 2; it must lie in 0..1
 drift.rounds is 0; it must lie in 1..1000000000
+drift.slow_rounds is 0; it must lie in 1..1000000000
 episodes[1].rate is -1; it must lie in 0..1
 episodes[1].rounds is 0; it must lie in 1..1000000000
 episodes[1].excess.median is 9; it must lie in 0..8
@@ -58,7 +61,16 @@ failures.rounds is 0; it must lie in 1..1000000000
 joins.share is 2; it must lie in 0..1
 joins.rounds is -1; it must lie in 0..1000000000
 noise_scale.end is 0; it must lie in 0.001..1000000000
-noise_scale.rounds is 0; it must lie in 1..1000000000`
+noise_scale.rounds is 0; it must lie in 1..1000000000
+noise_within is 2; it must lie in 0..1
+job.noise is -1; it must lie in 0..3
+job.bias is 4; it must lie in 0..3
+job.spikes is 4; it must lie in 0..3
+job.episodes is 4; it must lie in 0..3
+straggler.chance is 2; it must lie in 0..1
+straggler.excess.median is 100; it must lie in 0..99
+straggler.excess.sigma is 4; it must lie in 0..3
+straggler.rounds is 0; it must lie in 1..1000000000`
 	if err := c.Validate(); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

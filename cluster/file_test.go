@@ -133,7 +133,7 @@ func TestFileFull(t *testing.T) {
 		t.Error("the alias of a link")
 	}
 	k := f.Conditions.Conditions
-	if base := base(); k.Bias != 0 || k.Drift != (Drift{0.046, 45}) || k.Noise != base.Noise || len(k.Episodes) != 1 || k.Scale != base.Scale {
+	if base := base(); k.Bias != 0 || k.Drift != (Drift{SD: 0.046, Rounds: 45}) || k.Noise != base.Noise || len(k.Episodes) != 1 || k.Scale != base.Scale {
 		t.Errorf("%+v", k)
 	}
 	if w := f.Objectives.Weights(); w != [4]float64{0.5, 0.25, 0.125, 0.125} {

@@ -24,6 +24,7 @@ type Simulator struct {
 	now        time.Duration
 	round      int
 	seen       float64 // counted samples since the start
+	straggler  straggler
 	present    []bool
 	truth      cluster.Truth
 	recorder   cluster.Recorder
@@ -43,7 +44,7 @@ type job struct {
 func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simulator {
 	count := len(c.Nodes)
 	s := &Simulator{
-		cluster: c, conditions: conditions,
+		cluster: c, conditions: ofRun(&conditions, seed), straggler: newStraggler(&conditions.Straggler, seed, count),
 		nodes: make([]node, count), jobs: make([]job, count), present: make([]bool, count),
 		queue:    queue{at: make([]time.Duration, count), sequence: make([]uint64, count)},
 		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Left: make([]float64, count)},
@@ -56,6 +57,7 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		}
 		s.nodes[i] = newNode(&s.conditions, constant, seed, i, count)
 	}
+	s.straggler.slow(&s.conditions.Straggler, s.nodes)
 	s.look()
 	return s
 }
@@ -235,9 +237,7 @@ func (s *Simulator) finish() *cluster.Report {
 	}
 	s.seen += report.Counted
 	s.round++
-	for i := range s.nodes {
-		s.nodes[i].advance(&s.conditions)
-	}
+	s.advance()
 	s.look()
 	return report
 }

@@ -68,6 +68,14 @@ func drawConditions(t *rapid.T) cluster.Conditions {
 			Rate: f(1, "rate"), Rounds: long("rounds"), Excess: cluster.Spread{Median: f(8, "excess"), Sigma: f(3, "sigma")}, AtStart: f(1, "at start"),
 		})
 	}
+	if rapid.Bool().Draw(t, "job") {
+		c.Spikes.Again = f(1, "again")
+		c.Drift.SlowSD, c.Drift.SlowRounds = f(1, "slow drift"), long("slow drift rounds")
+		c.Job = cluster.Job{Noise: f(3, "job noise"), Bias: f(3, "job bias"), Spikes: f(3, "job spikes"), Episodes: f(3, "job episodes")}
+		c.Straggler = cluster.Straggler{
+			Chance: f(1, "straggler"), Excess: cluster.Spread{Median: f(99, "excess"), Sigma: f(3, "sigma")}, SD: f(3, "wander"), Rounds: long("wander rounds"),
+		}
+	}
 	if rapid.Bool().Draw(t, "scale") {
 		c.Scale = cluster.NoiseScale{Start: 0.5, End: 50, Rounds: 10}
 	}

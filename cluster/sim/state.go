@@ -13,6 +13,7 @@ type node struct {
 	constant float64 // departure from the profile that never changes
 	noise    float64 // relative deviation of one round's time
 	drift    float64 // of the log slowdown
+	slowly   float64 // the slow part of the drift
 	episodes []spell // one per kind of episode
 	stress   *stress // nil: none
 	away     int     // rounds until it is back; 0: here
@@ -20,6 +21,7 @@ type node struct {
 	factor   float64 // noise of the round about to run
 	fails    float64 // when the node fails in the round about to run: share of its work done; negative: it does not
 	silent   bool    // a failure that only the heartbeat shows
+	spiked   bool    // the round about to run is a spike
 	absence  int     // rounds it stays away after that failure
 }
 
@@ -58,6 +60,9 @@ func newNode(c *cluster.Conditions, constant float64, seed uint64, index, count 
 	n.constant = constant * math.Exp(c.Bias*rng.NormFloat64())
 	n.noise = c.DrawNoise(rng.NormFloat64())
 	n.drift = c.Drift.SD * rng.NormFloat64()
+	if c.Drift.SlowSD > 0 {
+		n.slowly = c.Drift.SlowSD * rng.NormFloat64()
+	}
 	n.episodes = make([]spell, len(c.Episodes))
 	for k := range c.Episodes {
 		n.episodes[k] = newSpell(&c.Episodes[k], rng)
@@ -80,6 +85,11 @@ func (n *node) advance(c *cluster.Conditions) {
 		n.drift = keep*n.drift + c.Drift.SD*math.Sqrt(1-keep*keep)*rng.NormFloat64()
 		log = n.drift
 	}
+	if c.Drift.SlowSD > 0 {
+		keep := math.Exp(-1 / c.Drift.SlowRounds)
+		n.slowly = keep*n.slowly + c.Drift.SlowSD*math.Sqrt(1-keep*keep)*rng.NormFloat64()
+		log += n.slowly
+	}
 	n.slowdown = n.constant
 	if log != 0 {
 		n.slowdown *= math.Exp(log)
@@ -95,8 +105,14 @@ func (n *node) advance(c *cluster.Conditions) {
 		// Normal noise cut at three deviations, which keeps its mean at 1.
 		n.factor += n.noise * min(max(rng.NormFloat64(), -3), 3)
 	}
-	if c.Spikes.Rate > 0 && rng.Float64() < c.Spikes.Rate {
-		n.factor += c.Spikes.Least + c.Spikes.More*rng.ExpFloat64()
+	if c.Spikes.Rate > 0 {
+		chance := c.Spikes.Rate
+		if n.spiked && c.Spikes.Again > 0 {
+			chance = c.Spikes.Again
+		}
+		if n.spiked = rng.Float64() < chance; n.spiked {
+			n.factor += c.Spikes.Least + c.Spikes.More*rng.ExpFloat64()
+		}
 	}
 	if n.away > 0 {
 		n.away--
