@@ -3,30 +3,34 @@ package run
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/runlog"
 )
 
 // ExportCmd writes sizes for a trainer.
 type ExportCmd struct {
-	flags   `set:"rounds=100"`
-	Format  string `help:"One of ${formats} (${default})." default:"json" placeholder:"NAME"`
-	Out     string `help:"File to write; default: standard output." placeholder:"FILE"`
-	Nominal bool   `help:"Sizes from the profiles alone, without a simulated run." xor:"from"`
-	Log     string `help:"Sizes from the end of a run log, without a run." placeholder:"FILE" xor:"from"`
+	flags    `set:"rounds=100"`
+	Format   string `help:"One of ${formats} (${default})." default:"json" placeholder:"NAME"`
+	Out      string `help:"File to write; default: standard output." placeholder:"FILE"`
+	Log      string `help:"Sizes by what a run log has measured. Without --cluster the cluster is the log's." placeholder:"FILE" xor:"from"`
+	Simulate bool   `help:"Sizes at the end of a simulated run of the agent: what it would do, not what your nodes need." xor:"from"`
 	scalingFlags
 }
 
+// exportFlags are those that do not ask for a simulated run.
+var exportFlags = []string{"cluster", "profiles", "format", "out", "log", "lr-scaling"}
+
 // Help is what --help adds.
 func (*ExportCmd) Help() string {
-	text := `The sizes are those at the end of a simulated run, those that follow from the profiles alone (--nominal), or those at the end of a run log (--log).
+	text := `The sizes follow from the profiles: the split with the smallest finish time by what was measured of each device. With --log they follow from what a
+run log has measured of each node, as the agent would judge it. Only --simulate simulates: the sizes are then those at the end of such a run, whose nodes
+depart from their profiles at random; --rounds, --seed, --conditions, --policy, --weights, --quorum and --grace belong to it.
+
 If the agent chose the global batch, a factor for the learning rate is written too. docs/guides/trainers.md shows how each trainer uses both.
 
 Formats:
@@ -38,10 +42,11 @@ Formats:
 	return text + `
 Examples:
 
-  evenkeel export --cluster my.yaml --nominal --format torchrun --out sizes.sh  # for a real job
-  evenkeel export --cluster my.yaml                                             # at the end of a simulated run
-  evenkeel export --log run.jsonl --format deepspeed --out deepspeed.json
-  evenkeel export --nominal --format kubernetes | kubectl apply -f -`
+  evenkeel export --cluster my.yaml --profiles my.csv                           # by the profiles
+  evenkeel export --cluster my.yaml --format torchrun --out sizes.sh
+  evenkeel export --log run.jsonl --format deepspeed --out deepspeed.json       # by what was measured
+  evenkeel export --cluster my.yaml --simulate --conditions bursts              # what the agent would do
+  evenkeel export --format kubernetes | kubectl apply -f -`
 }
 
 // Run runs the command.
@@ -70,17 +75,22 @@ func (e *ExportCmd) Run(a *cli.App) error {
 
 // check refuses flags without an effect, and files that cannot be read or written.
 func (e *ExportCmd) check(a *cli.App) error {
-	inputs := e.inputs()
+	inputs := e.clusterInputs()
+	for _, g := range a.Given {
+		if !e.Simulate && !slices.Contains(exportFlags, g) {
+			return badinput.Errorf("--%s has no effect without --simulate; leave it out, or add --simulate for the sizes of a simulated run", g)
+		}
+	}
 	switch {
 	case e.Log != "":
 		inputs = []cli.File{cli.FileFlag("--log of the run", e.Log)}
-		if err := a.Only("--log", "log", "format", "out", "lr-scaling"); err != nil {
-			return err
+		if slices.Contains(a.Given, "cluster") {
+			inputs = append(inputs, e.clusterInputs()...)
+		} else if slices.Contains(a.Given, "profiles") {
+			return badinput.Errorf("--profiles has no effect with --log alone, which holds its own; leave it out, or add --cluster")
 		}
-	case e.Nominal:
-		if err := a.Only("--nominal", "nominal", "cluster", "profiles", "format", "out", "lr-scaling"); err != nil {
-			return err
-		}
+	case e.Simulate:
+		inputs = e.flags.inputs()
 	}
 	if err := errors.Join(checkFormat("--format", e.Format), e.scalingFlags.check()); err != nil {
 		return err
@@ -88,28 +98,56 @@ func (e *ExportCmd) check(a *cli.App) error {
 	return cli.CheckFiles(inputs, []cli.File{cli.FileFlag("--out", e.Out)})
 }
 
+// end is what the sizes follow from.
 func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
-	switch {
-	case e.Log != "":
-		return readEnd(a, e.Log)
-	case e.Nominal:
+	if e.Simulate {
+		s, err := e.load()
+		if err != nil {
+			return export.Run{}, err
+		}
+		a.WarnMemory(s.cluster)
+		return settle(a, s)
+	}
+	var c *cluster.Cluster
+	var file *cluster.File
+	if e.Log == "" || slices.Contains(a.Given, "cluster") {
 		catalogue, err := e.Catalogue()
 		if err != nil {
 			return export.Run{}, err
 		}
-		_, _, c, err := cli.LoadCluster(e.Cluster, catalogue)
-		if err != nil {
+		if _, file, c, err = cli.LoadCluster(e.Cluster, catalogue); err != nil {
 			return export.Run{}, err
 		}
-		a.WarnMemory(c)
-		return export.Run{Cluster: c, GlobalBatch: c.GlobalBatch, Performance: c.Nominal()}, nil
 	}
-	s, err := e.load()
+	end := export.Run{Cluster: c}
+	var err error
+	if e.Log != "" {
+		end, err = readLog(a, e.Log, c)
+	} else if err = profiled(e.Cluster, file, c); err == nil {
+		end.GlobalBatch, end.Performance = c.GlobalBatch, c.Nominal()
+	}
 	if err != nil {
-		return export.Run{}, err
+		return end, err
 	}
-	a.WarnMemory(s.cluster)
-	return settle(a, s)
+	a.WarnMemory(end.Cluster)
+	return end, nil
+}
+
+// profiled refuses nodes of which nothing was measured.
+func profiled(path string, file *cluster.File, c *cluster.Cluster) error {
+	i := slices.IndexFunc(c.Nodes, func(n cluster.Node) bool { return n.Profile == nil })
+	if i < 0 {
+		return nil
+	}
+	field := "nodes"
+	for k, g := range file.Nodes {
+		if g.Profiled != nil && !*g.Profiled {
+			field = fmt.Sprintf("nodes[%d].profiled", k)
+			break
+		}
+	}
+	return badinput.Errorf("%s: %s: is false, so nothing is known of the speed of %s; take it out to go by the profile of %s, or give --log of a run that measured the node, or --simulate for the sizes of a simulated run",
+		path, field, c.Nodes[i].Name, c.Nodes[i].Device)
 }
 
 // settle runs the agent and shows a progress bar.
@@ -133,49 +171,6 @@ func settle(a *cli.App, s *setup) (export.Run, error) {
 		return export.Run{}, err
 	}
 	return s.end(policy, sizes), nil
-}
-
-// readEnd reads the end of a run log.
-func readEnd(a *cli.App, path string) (export.Run, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return export.Run{}, cli.FileError(err)
-	}
-	defer f.Close()
-	r, err := runlog.NewReader(f)
-	var last, e *runlog.Entry
-	var t tally
-	var norms *env.Tracker // estimates the noise scale, which is not in the log
-	if err == nil && free(r.Cluster) {
-		norms = env.NewTracker(r.Cluster)
-	}
-	for err == nil {
-		if e, err = r.Next(); err == nil {
-			if norms != nil && last != nil {
-				norms.Observe(&last.Report) // no decision used the last report
-			}
-			last = e
-			t.add(&e.Report)
-		}
-	}
-	if !errors.Is(err, io.EOF) {
-		return export.Run{}, fmt.Errorf("%s: %w", path, err)
-	}
-	if last == nil {
-		return export.Run{}, badinput.Errorf("%s: the log has no rounds", path)
-	}
-	if r.Cut {
-		warnCut(a, path)
-	}
-	if err := t.failure(r.Cluster); err != nil {
-		return export.Run{}, fmt.Errorf("%s: %w", path, err)
-	}
-	a.WarnMemory(r.Cluster)
-	end := export.Run{Cluster: r.Cluster, GlobalBatch: r.Cluster.GlobalBatch, Sizes: last.Sizes, Performance: last.Performance()}
-	if norms != nil {
-		end.GlobalBatch, end.NoiseScale = export.ChosenBatch(r.Cluster, last.Sizes), norms.NoiseScale()
-	}
-	return end, nil
 }
 
 // FormatNames lists the formats of export for help texts.

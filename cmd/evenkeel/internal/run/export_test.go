@@ -77,7 +77,7 @@ func TestExportFreeBatch(t *testing.T) {
 func TestLogGivesBatchAndNoise(t *testing.T) {
 	s := freeBatch(t)
 	policy, _, control := s.start()
-	norms := env.NewTracker(s.cluster)
+	norms := agent.NewObserver(s.cluster)
 	for range s.rounds {
 		round, err := control.Round(t.Context())
 		if err != nil {
@@ -89,7 +89,7 @@ func TestLogGivesBatchAndNoise(t *testing.T) {
 		if got, want := norms.NoiseScale(), policy.NoiseScale(); got != want {
 			t.Fatalf("noise scale %v by the reports, the agent's is %v", got, want)
 		}
-		norms.Observe(round.Report)
+		norms.Add(round.Report)
 	}
 	for want, sizes := range map[int][]int{4: {1, 0, 0, 0}, 128: {200, 0, 0, 0}} {
 		if got := export.ChosenBatch(s.cluster, sizes); got != want {

@@ -281,7 +281,7 @@ func (w *watch) save(r *Cmd, format, file string) error {
 			err = export.Save(file, format, sizes)
 		}
 		if err == nil {
-			w.app.Log.Info().Str("file", file).Str("format", format).Msg("sizes written")
+			w.app.Log.Info().Str("file", file).Str("format", format).Msg("sizes of the simulated nodes written")
 		}
 		errs = append(errs, err)
 	}

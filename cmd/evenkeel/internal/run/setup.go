@@ -160,5 +160,10 @@ func unprefixed(flag string, err error) error {
 
 // inputs are the files that the run reads.
 func (f *flags) inputs() []cli.File {
-	return append(f.ProfileFlags.Inputs(), cli.ClusterInput(f.Cluster), cli.FileFlag("--policy", f.Policy))
+	return append(f.clusterInputs(), cli.FileFlag("--policy", f.Policy))
+}
+
+// clusterInputs are the files that describe the cluster.
+func (f *flags) clusterInputs() []cli.File {
+	return append(f.ProfileFlags.Inputs(), cli.ClusterInput(f.Cluster))
 }

@@ -1,0 +1,171 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/internal/runlog"
+)
+
+// readLog returns the performance parameters that a run log has measured of the nodes of c
+// (nil: the log's own cluster). It shows a progress bar.
+func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return export.Run{}, cli.FileError(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return export.Run{}, err
+	}
+	in := &counter{from: f}
+	r, err := runlog.NewReader(in)
+	if err != nil {
+		return export.Run{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if c == nil {
+		c = r.Cluster
+	}
+	from, err := match(path, r.Cluster, c)
+	if err != nil {
+		return export.Run{}, err
+	}
+	m := agent.NewObserver(c)
+	report, clear := a.Progress("reading " + path)
+	defer clear()
+	var t tally
+	var last *runlog.Entry
+	nodes := make([]cluster.NodeReport, len(c.Nodes))
+	for {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return export.Run{}, fmt.Errorf("%s: %w", path, err)
+		}
+		if err := a.Ctx.Err(); err != nil {
+			return export.Run{}, err
+		}
+		t.add(&e.Report)
+		for i, k := range from {
+			if k >= 0 {
+				nodes[i] = e.Report.Nodes[k]
+			}
+		}
+		own := e.Report
+		own.Nodes = nodes
+		m.Add(&own)
+		last = e
+		report(int(in.bytes), int(max(info.Size(), in.bytes)))
+	}
+	if last == nil {
+		return export.Run{}, badinput.Errorf("%s: the log has no rounds", path)
+	}
+	if r.Cut {
+		warnCut(a, path)
+	}
+	if err := t.failure(r.Cluster); err != nil {
+		return export.Run{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := judge(a, path, c, m); err != nil {
+		return export.Run{}, err
+	}
+	a.Log.Warn().Msgf("%s is the log of a simulated run, seed %d: the sizes suit its nodes, not those of a real job", path, r.Header.Seed)
+	end := export.Run{Cluster: c, GlobalBatch: c.GlobalBatch, NoiseScale: m.NoiseScale(), Performance: m.Performance()}
+	if free(c) {
+		end.GlobalBatch = export.ChosenBatch(c, last.Sizes)
+	}
+	return end, nil
+}
+
+// counter counts the bytes that are read.
+type counter struct {
+	from  io.Reader
+	bytes int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	c.bytes += int64(n)
+	return n, err
+}
+
+// match finds the nodes of c in a log's cluster by their names; -1: the log does not have it.
+// Those found get the log's profile and link, which its times refer to.
+func match(path string, logged, c *cluster.Cluster) ([]int, error) {
+	if c.Workload != logged.Workload {
+		return nil, badinput.Errorf("%s is of the workload %s, the cluster's is %s: times of one say nothing of the other; give the log of a run of %s, or leave --log out",
+			path, logged.Workload, c.Workload, c.Workload)
+	}
+	index := make(map[string]int, len(logged.Nodes))
+	for k := range logged.Nodes {
+		index[logged.Nodes[k].Name] = k
+	}
+	from, found := make([]int, len(c.Nodes)), 0
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		k, ok := index[n.Name]
+		if !ok {
+			from[i] = -1
+			continue
+		}
+		l := &logged.Nodes[k]
+		if l.Device != n.Device {
+			return nil, badinput.Errorf("%s is of another cluster: its node %s has the device %s, yours has %s; give the log of a run on this cluster, or leave --cluster out",
+				path, n.Name, l.Device, n.Device)
+		}
+		from[i], n.Profile, n.Network = k, l.Profile, l.Network
+		found++
+	}
+	if found == 0 {
+		return nil, badinput.Errorf("%s is of another cluster: its nodes have other names (the first is %s, yours is %s); give the log of a run on this cluster, or leave --cluster out",
+			path, logged.Nodes[0].Name, c.Nodes[0].Name)
+	}
+	return from, nil
+}
+
+// spell is the slowdown, over the long-run level, that is worth a word.
+const spell = 1.25
+
+// judge says which sizes do not rest on the log, or on an unusual time in it, and refuses a
+// node of which nothing at all is known.
+func judge(a *cli.App, path string, c *cluster.Cluster, m *agent.Observer) error {
+	var unseen, slow []string
+	for i := range c.Nodes {
+		switch n := &c.Nodes[i]; {
+		case m.Rounds(i) == 0 && n.Profile == nil:
+			return badinput.Errorf("%s measured nothing of %s, which has no profile either: nothing is known of its speed; give a log of rounds in which the node delivered, or its profile",
+				path, n.Name)
+		case m.Rounds(i) == 0:
+			unseen = append(unseen, n.Name)
+		case m.Slowed(i) > spell:
+			slow = append(slow, fmt.Sprintf("%s (%.1f times)", n.Name, m.Slowed(i)))
+		}
+	}
+	if len(unseen) > 0 {
+		a.Log.Warn().Msgf("%s measured nothing of %s: sizes by the profile", path, some(unseen))
+	}
+	if len(slow) > 0 {
+		a.Log.Warn().Msgf("slower than usual when %s ended: %s; the sizes follow their usual speed", path, some(slow))
+	}
+	return nil
+}
+
+// some names the first few.
+func some(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
