@@ -24,19 +24,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-func policyBytes(t *testing.T, trained *Trained) []byte {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "policy.safetensors")
-	if err := trained.Save(path); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func TestPolicyRoundTrip(t *testing.T) {
 	trained := untrained(t, 8, 4)
 	trained.Record.Advantage, trained.Record.Return, trained.Record.Updates = 0.25, -0.5, 12
@@ -53,7 +40,7 @@ func TestPolicyRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(trained.Record, loaded.Record); diff != "" {
 		t.Errorf("record: %s", diff)
 	}
-	if !bytes.Equal(policyBytes(t, trained), policyBytes(t, loaded)) {
+	if !bytes.Equal(agenttest.PolicyBytes(t, trained.Save), agenttest.PolicyBytes(t, loaded.Save)) {
 		t.Error("saving what was loaded gives another file")
 	}
 	c := agenttest.HeldOut16(t)

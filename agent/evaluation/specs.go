@@ -53,7 +53,7 @@ func Specs() []Spec {
 		untuned("uniform", "the same size everywhere", baseline.NewUniform),
 		untuned("nameplate", "in proportion to data-sheet speed", baseline.NewNameplate),
 		tunedProportional(), tunedLBBSP(),
-		untuned("proportional-default", "OmniLearn with its authors' knobs: an epoch (100 rounds), dead band 0.2", func(c *cluster.Cluster) agent.Policy {
+		untuned("proportional-default", "OmniLearn with its authors' settings: an epoch (100 rounds), dead band 0.2", func(c *cluster.Cluster) agent.Policy {
 			return baseline.NewProportional(c, 100, 0.2)
 		}),
 		untuned("lbbsp-fixed", "LB-BSP with one gain for all scenarios, 0.2", func(c *cluster.Cluster) agent.Policy {

@@ -8,26 +8,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // small is a training run of a few seconds.
 var small = Config{Seed: 7, Steps: 1200, Envs: 16, Updates: 2, Hidden: []int{16}}
-
-func policyBytes(t *testing.T, trained *agent.Trained) []byte {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "policy.safetensors")
-	if err := trained.Save(path); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 func TestSameSeedSamePolicy(t *testing.T) {
 	var got [2][]byte
@@ -39,7 +26,7 @@ func TestSameSeedSamePolicy(t *testing.T) {
 		if err := trainer.Run(context.Background(), nil); err != nil {
 			t.Fatal(err)
 		}
-		got[i] = policyBytes(t, trainer.Trained())
+		got[i] = agenttest.PolicyBytes(t, trainer.Trained().Save)
 	}
 	if !bytes.Equal(got[0], got[1]) {
 		t.Fatal("two runs of one seed gave different policies")
@@ -79,7 +66,7 @@ func TestResumeGivesTheSameBits(t *testing.T) {
 	if err := trainer.Run(context.Background(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(policyBytes(t, whole.Trained()), policyBytes(t, trainer.Trained())) {
+	if !bytes.Equal(agenttest.PolicyBytes(t, whole.Trained().Save), agenttest.PolicyBytes(t, trainer.Trained().Save)) {
 		t.Fatal("an interrupted and resumed run gave another policy")
 	}
 }

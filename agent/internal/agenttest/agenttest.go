@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -128,4 +129,18 @@ func (f Floor) Check(t *testing.T, what string, values []float64) {
 	if mean < f.Floor {
 		t.Errorf("%s: %.4f (spread %.4f over %d trials) is below the floor %v; measured when it was set: %v, spread %v", what, mean, spread, len(values), f.Floor, f.Measured, f.Spread)
 	}
+}
+
+// PolicyBytes is the file that save writes at a path, as agent.Trained.Save does.
+func PolicyBytes(t testing.TB, save func(path string) error) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policy.safetensors")
+	if err := save(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
