@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 // TestFirstDifference: the mutant is found although gremlins formats the file.
 func TestFirstDifference(t *testing.T) {
@@ -45,5 +49,25 @@ func TestTargets(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// TestCoverBetween: conditions of cases, which lie between blocks, count as covered, and what no test reaches does not.
+func TestCoverBetween(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "coverage")
+	const before = "mode: set\nm/p/a.go:3.20,4.9 1 1\nm/p/a.go:5.14,6.11 1 0\nm/p/a.go:6.11,7.2 1 1\n"
+	if err := os.WriteFile(path, []byte(before), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := coverBetween(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = before + "m/p/a.go:1.1,3.20 0 1\nm/p/a.go:4.9,5.14 0 1\nm/p/a.go:7.2,1073741824.1 0 1\n"
+	if string(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

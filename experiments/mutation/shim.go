@@ -43,7 +43,11 @@ func shim(args []string) int {
 	}
 	if i := slices.Index(args, "-coverprofile"); i >= 0 {
 		more := []string{"-count=1", "-short", "-run", os.Getenv(runTests)}
-		return exit(pass(exec.Command(goTool, slices.Concat(testFlags, more, args[1:])...)))
+		err := pass(exec.Command(goTool, slices.Concat(testFlags, more, args[1:])...))
+		if err == nil && i+1 < len(args) {
+			err = coverBetween(args[i+1])
+		}
+		return exit(err)
 	}
 	return judge(goTool, args)
 }
