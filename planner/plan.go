@@ -112,7 +112,7 @@ func (p *Plan) Validate(layers int) error {
 	case p.GlobalBatch < 1 || p.MicroBatch < 1 || p.GlobalBatch%p.MicroBatch != 0:
 		return bad("global_batch", "is %d with micro_batch %d; both must be above 0, the first a multiple of the second", p.GlobalBatch, p.MicroBatch)
 	case len(p.Stages) == 0:
-		return bad("stages", "there are none")
+		return bad("stages", "is empty; a plan has at least one stage")
 	}
 	next := 0
 	taken := map[string][]Devices{}
@@ -139,7 +139,7 @@ func (p *Plan) Validate(layers int) error {
 
 func (s *Stage) validate(at string, microBatch int, taken map[string][]Devices, bad func(string, string, ...any) error) error {
 	if len(s.Groups) == 0 {
-		return bad(at+".groups", "there are none")
+		return bad(at+".groups", "is empty; a stage has at least one group of devices")
 	}
 	samples := 0
 	for g := range s.Groups {

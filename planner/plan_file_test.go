@@ -184,6 +184,13 @@ func TestReadPlanErrors(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	none, empty := example(), example()
+	none.Stages, empty.Stages[1].Groups = nil, nil
+	for p, want := range map[*Plan]string{none: "stages: is empty; a plan has", empty: "stages[1].groups: is empty; a stage has"} {
+		if err := p.Validate(0); !errors.Is(err, ErrPlan) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 }
 
 func FuzzReadPlan(f *testing.F) {

@@ -47,7 +47,7 @@ type Format struct {
 // Formats lists what Write knows, in the order of the documentation.
 func Formats() []Format {
 	return []Format{
-		{"megatron", "command-line arguments of Megatron-LM, one a line", []string{"megatron-lm", "mcore", "nemo"}, writeMegatron},
+		{"megatron", "command-line arguments of Megatron-LM, one per line", []string{"megatron-lm", "mcore", "nemo"}, writeMegatron},
 		{"deepspeed", "a DeepSpeed configuration, JSON", []string{"ds", "zero"}, writeDeepSpeed},
 		{"torch", "a Python module with ranks, layers, strategies, shares and device meshes; takes every plan", []string{"pytorch", "python", "devicemesh"}, writeTorch},
 	}

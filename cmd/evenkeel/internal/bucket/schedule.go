@@ -20,7 +20,7 @@ type scheduleCmd struct {
 	lengthsFlags
 	Plan   string `help:"Plan file of evenkeel bucket plan." required:"" placeholder:"FILE"`
 	Seed   uint64 `help:"Seed of the order, together with the epoch. Default: ${default}." default:"1"`
-	Epoch  uint64 `help:"Epoch, from 0; each is cut and shuffled anew. Default: ${default}." default:"0"`
+	Epoch  uint64 `help:"Epoch, from 0. Each has batches and an order of its own. Default: ${default}." default:"0"`
 	Resume string `help:"Resume state: continue its epoch after its steps, instead of --seed and --epoch." placeholder:"FILE"`
 	Out    string `help:"Schedule to write: .jsonl, or .parquet. Default: JSON Lines to standard output." placeholder:"FILE"`
 	JSON   bool   `help:"Print a summary as JSON (needs --out)."`

@@ -18,11 +18,11 @@ import (
 
 // joinCmd runs one processor.
 type joinCmd struct {
-	NATS natsFlags `embed:""`
-	Rank int       `help:"Number of this processor, from 0." required:"" placeholder:"R"`
-	Data string    `help:"Path of the run's data file on this machine, if it differs." placeholder:"FILE"`
-	Kept string    `help:"Save the weights to this file every half minute, and start from them after a restart." placeholder:"FILE"`
-	JSON bool      `name:"json" help:"Print the summary as JSON."`
+	NATS       natsFlags `embed:""`
+	Rank       int       `help:"Number of this processor, from 0." required:"" placeholder:"R"`
+	Data       string    `help:"Path of the run's data file on this machine, if it differs." placeholder:"FILE"`
+	Checkpoint string    `help:"Save the weights to this file every half minute, and start from it after a restart." placeholder:"FILE"`
+	JSON       bool      `name:"json" help:"Print the summary as JSON."`
 }
 
 // joined is the --json document.
@@ -46,8 +46,8 @@ Examples:
   evenkeel forward join --url tls://nats.example:4222 --ca ca.pem --run mine --rank 3`
 }
 
-// keptEvery is how often a processor saves its weights.
-const keptEvery = 30 * time.Second
+// saveEvery is how often a processor saves its weights.
+const saveEvery = 30 * time.Second
 
 // Run runs the command.
 func (c *joinCmd) Run(a *cli.App) error {
@@ -85,11 +85,11 @@ func (c *joinCmd) Run(a *cli.App) error {
 	}
 	last := time.Now()
 	p.Each = func(step int, _ forward.Commit) error {
-		if c.Kept == "" || time.Since(last) < keptEvery {
+		if c.Checkpoint == "" || time.Since(last) < saveEvery {
 			return nil
 		}
 		last = time.Now()
-		return c.keep(h, step+1, p.Weights)
+		return c.save(h, step+1, p.Weights)
 	}
 	if err := p.Run(a.Ctx); err != nil {
 		return err
@@ -130,11 +130,11 @@ func (c *joinCmd) catchUp(a *cli.App, h forward.Header, work *task.Setup, run *w
 	if p, err = fresh(); err != nil {
 		return nil, 0, err
 	}
-	if c.Kept != "" {
+	if c.Checkpoint != "" {
 		if err := c.follow(h, p, snapshots, done); err == nil {
 			return p, done, nil
 		} else if !errors.Is(err, os.ErrNotExist) {
-			a.Log.Warn().Err(err).Msgf("%s cannot be used; all steps are repeated", c.Kept)
+			a.Log.Warn().Err(err).Msgf("%s cannot be used; all steps are repeated", c.Checkpoint)
 		}
 		if p, err = fresh(); err != nil {
 			return nil, 0, err
@@ -143,9 +143,9 @@ func (c *joinCmd) catchUp(a *cli.App, h forward.Header, work *task.Setup, run *w
 	return p, done, p.Follow(snapshots, 0)
 }
 
-// follow begins with the weights that were kept.
+// follow begins with the saved weights.
 func (c *joinCmd) follow(h forward.Header, p *forward.Processor, snapshots []forward.Snapshot, done int) error {
-	f, err := os.Open(c.Kept)
+	f, err := os.Open(c.Checkpoint)
 	if err != nil {
 		return err
 	}
@@ -160,9 +160,9 @@ func (c *joinCmd) follow(h forward.Header, p *forward.Processor, snapshots []for
 	return p.Follow(snapshots, steps)
 }
 
-// keep writes the weights.
-func (c *joinCmd) keep(h forward.Header, steps int, w *forward.Weights) error {
-	f, err := renameio.NewPendingFile(c.Kept)
+// save writes the weights.
+func (c *joinCmd) save(h forward.Header, steps int, w *forward.Weights) error {
+	f, err := renameio.NewPendingFile(c.Checkpoint)
 	if err != nil {
 		return err
 	}

@@ -136,12 +136,12 @@ func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, c
 	defer run.Bus.Close()
 	ctx, stop := context.WithCancel(a.Ctx)
 	defer stop()
-	kept, err := os.MkdirTemp("", "evenkeel-forward-")
+	checkpoints, err := os.MkdirTemp("", "evenkeel-forward-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(kept) }()
-	processes, err := c.processes(a, url, kept, token)
+	defer func() { _ = os.RemoveAll(checkpoints) }()
+	processes, err := c.processes(a, url, checkpoints, token)
 	if err != nil {
 		return err
 	}
@@ -272,13 +272,13 @@ func (c *launchCmd) printJoin(a *cli.App, config *forward.Config, rank int, url 
 }
 
 // processes are the processes of the run.
-func (c *launchCmd) processes(a *cli.App, url, kept, token string) (*supervise.Processors, error) {
+func (c *launchCmd) processes(a *cli.App, url, checkpoints, token string) (*supervise.Processors, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	args := func(rank int) []string {
-		args := []string{"forward", "join", "--run", c.NATS.Run, "--rank", strconv.Itoa(rank), "--url", url, "--kept", filepath.Join(kept, strconv.Itoa(rank))}
+		args := []string{"forward", "join", "--run", c.NATS.Run, "--rank", strconv.Itoa(rank), "--url", url, "--checkpoint", filepath.Join(checkpoints, strconv.Itoa(rank))}
 		if c.NATS.CA != "" {
 			args = append(args, "--ca", c.NATS.CA)
 		}

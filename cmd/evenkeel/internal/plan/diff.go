@@ -18,7 +18,7 @@ type diffCmd struct {
 // Help is what --help adds.
 func (*diffCmd) Help() string {
 	return `Shows different sizes and predictions of the whole plan, layers with a different stage, devices or strategy, and devices with different work.
-Predictions are those in the files: plan search writes them, plan check --json computes them anew.
+Predictions are those in the files: plan search writes them, plan check --json recomputes them.
 
 Examples:
 

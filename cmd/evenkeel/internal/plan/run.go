@@ -161,6 +161,9 @@ func (r *execution) server(keys *execute.Keys, listener net.Listener) (s *execut
 			begun = time.Now() // the first iteration was a warm-up
 		}
 		report(done, t.Steps)
+		if done == 1 && t.Steps > 1 && !cli.IsTerminal(r.Errs) {
+			r.Log.Info().Msgf("the first of %d iterations is done, loss %.4f", t.Steps, loss)
+		}
 		if tenth := done * 10 / t.Steps; tenth != reported && !cli.IsTerminal(r.Errs) {
 			reported = tenth
 			left := time.Since(begun) * time.Duration(t.Steps-done) / time.Duration(max(done-1, 1))
