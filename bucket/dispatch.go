@@ -26,6 +26,7 @@ type Schedule struct {
 	Progress func(done, total int)
 
 	lengths Lengths
+	limit   int // longest length that is batched
 	order   *order
 }
 

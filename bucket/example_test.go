@@ -139,11 +139,11 @@ func ExampleWriteSchedule() {
 		fmt.Println(err)
 	}
 	// Output:
-	// {"format":"evenkeel-schedule","version":1,"samples":4,"ranks":1,"data":"158a2f0239bca964","plan":"91f3a18d4b8d855b","seed":1,"epoch":0,"from":0,"steps":3,"skipped":0,"limit":50}
-	// {"step":0,"rank":0,"weight":1,"samples":[3]}
-	// {"step":1,"rank":0,"weight":1,"samples":[0,1]}
-	// {"step":2,"rank":0,"weight":1,"samples":[2]}
-	// {"end":true,"crc32":"43319c05"}
+	// {"format":"evenkeel-schedule","version":1,"samples":4,"ranks":1,"data":"158a2f0239bca964","plan":"91f3a18d4b8d855b","seed":1,"epoch":0,"from":0,"steps":3,"skipped":0,"limit":50,"idle":0}
+	// {"step":0,"rank":0,"weight":1,"token_weight":1,"samples":[3]}
+	// {"step":1,"rank":0,"weight":1,"token_weight":1,"samples":[0,1]}
+	// {"step":2,"rank":0,"weight":1,"token_weight":1,"samples":[2]}
+	// {"end":true,"crc32":"71e927a3"}
 }
 
 // A plan file that was read needs its lengths; a schedule file is read batch by batch.
@@ -198,8 +198,8 @@ func ExampleReadPlan() {
 // A schedule file, of this program or another, read batch by batch.
 func ExampleScheduleReader() {
 	file := `{"format":"evenkeel-schedule","version":1,"samples":3,"ranks":1,"steps":2}
-{"step":0,"rank":0,"weight":1,"samples":[0,1]}
-{"step":1,"rank":0,"weight":1,"samples":[7]}
+{"step":0,"rank":0,"weight":1,"token_weight":1,"samples":[0,1]}
+{"step":1,"rank":0,"weight":1,"token_weight":1,"samples":[7]}
 {"end":true}
 `
 	r, err := bucket.NewScheduleReader(strings.NewReader(file), "schedule.jsonl")

@@ -23,6 +23,17 @@ func (l Lengths) histogram() []uint32 {
 	return a
 }
 
+// shortest is the position of the first of the shortest.
+func (l Lengths) shortest() int {
+	at := 0
+	for i, v := range l {
+		if v < l[at] {
+			at = i
+		}
+	}
+	return at
+}
+
 func count(l Lengths) []uint32 {
 	var longest uint32
 	for _, v := range l {

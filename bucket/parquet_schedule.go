@@ -16,6 +16,7 @@ type parquetLine struct {
 	Step    int32    `parquet:"step"`
 	Rank    int32    `parquet:"rank"`
 	Weight  float64  `parquet:"weight"`
+	Tokens  float64  `parquet:"token_weight,optional"`
 	Samples []uint32 `parquet:"samples,list"`
 }
 
@@ -25,12 +26,12 @@ const metadataPrefix = "evenkeel."
 func (h *Header) metadata() map[string]any {
 	return map[string]any{
 		"format": &h.Format, "version": &h.Version, "samples": &h.Samples, "ranks": &h.Ranks, "data": &h.Data, "plan": &h.Plan,
-		"seed": &h.Seed, "epoch": &h.Epoch, "from": &h.From, "steps": &h.Steps, "skipped": &h.Skipped, "limit": &h.Limit,
+		"seed": &h.Seed, "epoch": &h.Epoch, "from": &h.From, "steps": &h.Steps, "skipped": &h.Skipped, "limit": &h.Limit, "idle": &h.Idle,
 	}
 }
 
 // WriteParquet writes the schedule as Parquet: a row per batch with the columns step,
-// rank, weight and samples (a list), and the header's fields as key-value metadata.
+// rank, weight, token_weight and samples (a list), and the header's fields as key-value metadata.
 func WriteParquet(w io.Writer, h Header, s *Schedule) error {
 	out := parquet.NewGenericWriter[parquetLine](w, parquet.Compression(&parquet.Zstd), parquet.MaxRowsPerRowGroup(1<<14))
 	for k, v := range h.metadata() {
@@ -38,7 +39,7 @@ func WriteParquet(w io.Writer, h Header, s *Schedule) error {
 	}
 	rows := make([]parquetLine, 1)
 	err := s.Lines(h.From, func(l Line) error {
-		rows[0] = parquetLine{int32(l.Step), int32(l.Rank), l.Weight, l.Samples}
+		rows[0] = parquetLine{int32(l.Step), int32(l.Rank), l.Weight, l.TokenWeight, l.Samples}
 		_, err := out.Write(rows)
 		return err
 	})
@@ -90,7 +91,7 @@ func NewParquetScheduleReader(r io.ReaderAt, size int64, name string) (s *Schedu
 		s.line++
 		q := have[0]
 		have = have[1:]
-		l = Line{int(q.Step), int(q.Rank), q.Weight, q.Samples}
+		l = Line{int(q.Step), int(q.Rank), q.Weight, q.Tokens, q.Samples}
 		return l, s.check(l)
 	}
 	return s, nil

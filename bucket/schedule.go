@@ -78,7 +78,7 @@ func (p *Plan) Schedule(l Lengths, seed, epoch uint64) *Schedule {
 	if p.Mode == Sorted && len(o.start) < p.limit+2 {
 		o.start = append(o.start, len(l))
 	}
-	s := &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, lengths: l, order: o}
+	s := &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, lengths: l, limit: p.limit, order: o}
 	s.Steps, s.Batches = p.cut(o, seed, epoch)
 	return s
 }

@@ -29,14 +29,18 @@ type Header struct {
 	Steps   int    `json:"steps"`   // of the whole epoch
 	Skipped int    `json:"skipped"` // samples left out as too long, on request
 	Limit   int    `json:"limit"`   // longest length that is batched
+	Idle    int    `json:"idle"`    // position of a shortest sample: for a rank without a batch, with weight 0
 }
 
 // Line is a batch: one line of a schedule file.
 type Line struct {
-	Step    int      `json:"step"`
-	Rank    int      `json:"rank"`
-	Weight  float64  `json:"weight"` // of the batch's mean loss: its samples x ranks / the step's samples
-	Samples []uint32 `json:"samples"`
+	Step   int     `json:"step"`
+	Rank   int     `json:"rank"`
+	Weight float64 `json:"weight"` // of the batch's mean loss over samples: its samples x ranks / the step's samples
+	// TokenWeight is that of its mean loss over tokens: its tokens, padding left out, x ranks / the step's tokens; 0 in
+	// files that lack it.
+	TokenWeight float64  `json:"token_weight"`
+	Samples     []uint32 `json:"samples"`
 }
 
 const scheduleFormat = "evenkeel-schedule"
@@ -47,7 +51,7 @@ const maxLine = 256 << 20
 // Header describes the schedule from a step on.
 func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error) {
 	sum, err := p.sum()
-	return Header{scheduleFormat, 1, p.Samples, p.Ranks, p.Data, sum, seed, epoch, from, s.Len(), p.Skipped, p.Limit}, err
+	return Header{scheduleFormat, 1, p.Samples, p.Ranks, p.Data, sum, seed, epoch, from, s.Len(), p.Skipped, p.Limit, s.lengths.shortest()}, err
 }
 
 // Lines gives every batch of the schedule from a step on to the function, in order of
@@ -58,18 +62,25 @@ func (s *Schedule) Lines(from int, f func(Line) error) error {
 	if from < s.Len() && s.order.index == nil {
 		first = s.First(from)
 	}
+	var lines []Line
 	for i := from; i < s.Len(); i++ {
-		total := 0
-		for _, b := range s.Step(i) {
-			total += int(b.Count)
-		}
+		lines = lines[:0]
+		samples, tokens := 0.0, 0.0 // of the step
 		for k, b := range s.Step(i) {
-			line := Line{i, int(b.Rank), float64(b.Count) * float64(s.Ranks) / float64(total), nil}
+			line := Line{Step: i, Rank: int(b.Rank), Weight: float64(b.Count) * float64(s.Ranks)}
 			if i == from && first != nil {
 				line.Samples = first[k]
 			} else {
 				line.Samples = s.Samples(b)
 			}
+			n := s.tokens(line.Samples)
+			line.TokenWeight = n * float64(s.Ranks)
+			samples, tokens = samples+float64(b.Count), tokens+n
+			lines = append(lines, line)
+		}
+		for _, line := range lines {
+			line.Weight /= samples
+			line.TokenWeight /= tokens
 			if err := f(line); err != nil {
 				return err
 			}
@@ -79,6 +90,15 @@ func (s *Schedule) Lines(from int, f func(Line) error) error {
 		}
 	}
 	return nil
+}
+
+// tokens of a batch, cut to the limit where the plan truncates.
+func (s *Schedule) tokens(samples []uint32) float64 {
+	n := 0
+	for _, i := range samples {
+		n += min(int(s.lengths[i]), s.limit)
+	}
+	return float64(n)
 }
 
 // WriteSchedule writes JSON Lines: the header, a line per batch, and a last line with the
@@ -102,6 +122,8 @@ func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 		buf = strconv.AppendInt(buf, int64(l.Rank), 10)
 		buf = append(buf, `,"weight":`...)
 		buf = strconv.AppendFloat(buf, l.Weight, 'g', -1, 64)
+		buf = append(buf, `,"token_weight":`...)
+		buf = strconv.AppendFloat(buf, l.TokenWeight, 'g', -1, 64)
 		buf = append(buf, `,"samples":[`...)
 		for i, v := range l.Samples {
 			if i > 0 {

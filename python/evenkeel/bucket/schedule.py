@@ -1,8 +1,7 @@
 """Reads schedules of `evenkeel bucket schedule`, in the manner of torch.utils.data.Sampler.
 
     sampler = evenkeel.bucket.Sampler("epoch0.jsonl", rank=rank)
-    loader = DataLoader(data, batch_sampler=sampler)
-    for step in sampler.steps():             # or step by step, with weights
+    for step in sampler.steps():
         for batch in step:                   # usually one; a faster rank may have several
             loss = batch.weight * mean_loss(batch.samples)
 
@@ -20,9 +19,9 @@ try:
 except ImportError:
     _Sampler = object
 
-Batch = namedtuple("Batch", "step weight samples")
-Batch.__doc__ = """One batch of a rank. weight is the factor of its mean loss with which DDP's mean over ranks is the mean
-over all samples of the step."""
+Batch = namedtuple("Batch", "step weight token_weight samples")
+Batch.__doc__ = """One batch of a rank. weight is the factor of its mean loss over samples with which DDP's mean over ranks is the mean
+over all samples of the step; token_weight that of its mean loss over tokens (None in files that lack it)."""
 
 
 # A line as evenkeel writes it: other ranks' need not be parsed.
@@ -51,6 +50,7 @@ class Sampler(_Sampler):
             raise ScheduleError(f"step {step}: the file holds {first} to {self.header['steps']}")
         self.step = step or first
         self._batches = None
+        self._plain = False
 
     def _value(self, line, at):
         try:
@@ -131,9 +131,27 @@ class Sampler(_Sampler):
     def _lines(self):
         for step, line, at, value in self._own():
             value = value or self._value(line, at)
-            yield Batch(step, value.get("weight", 1.0), value["samples"])
+            yield Batch(step, value.get("weight", 1.0), value.get("token_weight") or None, value["samples"])
+
+    def totals(self, counts):
+        """Yields, for every step from `step` on, the sum of counts over the samples of all ranks."""
+        with open(self.path, "rb") as f:
+            self._seek(f)
+            at, of, total = f.tell(), self.step, 0
+            while at < self._end:
+                line = f.readline()
+                value = self._value(line, at)
+                while of < value["step"]:
+                    yield total
+                    of, total = of + 1, 0
+                total += sum(counts[i] for i in value["samples"])
+                at += len(line)
+        while of < self.header["steps"]:
+            yield total
+            of, total = of + 1, 0
 
     def __iter__(self):
+        self._plain = True
         for batch in self._lines():
             yield batch.samples
 
@@ -157,7 +175,10 @@ class Sampler(_Sampler):
 
     def state_dict(self, step=None):
         """The resume state after `step` steps (default: those that steps() has finished): what `evenkeel bucket schedule
-        --resume` reads as JSON."""
+        --resume` reads as JSON. Who iterates over batches instead of steps() must say how many steps are done: a
+        DataLoader draws batches ahead, so that the sampler cannot know."""
+        if step is None and self._plain:
+            raise ScheduleError("batches were drawn without their steps: give state_dict(step), or use evenkeel.bucket.Loader, which counts them")
         h = self.header
         return {"version": 1, "data": h["data"], "plan": h["plan"], "ranks": h["ranks"], "seed": h["seed"],
                 "epoch": h["epoch"], "step": self.step if step is None else step}
@@ -169,4 +190,4 @@ class Sampler(_Sampler):
                 raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the schedule's {self.header[k]!r}")
         if not self.header.get("from", 0) <= state["step"] <= self.header["steps"]:
             raise ScheduleError(f"resume state: step {state['step']} is not in the schedule")
-        self.step, self._batches = state["step"], None
+        self.step, self._batches, self._plain = state["step"], None, False

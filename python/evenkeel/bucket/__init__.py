@@ -1,0 +1,26 @@
+"""Batches of unequal lengths that take all ranks equally long.
+
+    loader = evenkeel.bucket.Loader(dataset, lengths, "plan.json", num_workers=4)
+    for batch in loader:
+        with batch.sync(model):                  # DDP's all-reduce comes with the last batch of the step
+            loss = batch.weight * mean_loss(model(batch.data))
+            loss.backward()
+        if batch.last:
+            optimizer.step(); optimizer.zero_grad()
+
+Loader needs torch; Sampler, which reads schedule files, the standard library alone. See docs/guides/bucket.md.
+"""
+
+from .schedule import Batch, Sampler, ScheduleError
+
+__all__ = ["Batch", "Loader", "MicroBatch", "Sampler", "ScheduleError"]
+
+try:
+    from .loader import Loader, MicroBatch
+except ImportError as e:
+    _missing = str(e)
+
+    def __getattr__(name):
+        if name in ("Loader", "MicroBatch"):
+            raise ImportError(f"evenkeel.bucket.{name} needs PyTorch: {_missing}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

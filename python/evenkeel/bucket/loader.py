@@ -1,0 +1,290 @@
+"""The loader of a training job: schedules by `evenkeel bucket schedule`, samples by torch's DataLoader."""
+
+import array
+import collections
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+import torch.distributed
+from torch.utils.data import DataLoader, IterableDataset
+
+from .schedule import Sampler, ScheduleError
+
+_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
+
+
+class MicroBatch:
+    """What a rank computes at once.
+
+    data          what the DataLoader collated
+    samples       positions in the data set
+    step          optimizer step within the epoch
+    last          whether it is the rank's last of the step: exchange gradients with it, then step the optimizer
+    weight        factor of a mean loss over samples with which DDP's mean over ranks is that over all samples of the step
+    token_weight  the same for a mean loss over input tokens
+    label_weight  the same for a mean loss over label tokens; None without the loader's `labels`
+    idle          the rank has no work in this step and takes part with all weights 0
+    """
+
+    __slots__ = ("data", "samples", "step", "last", "weight", "token_weight", "label_weight", "idle")
+
+    def __init__(self, samples, step, last, weight, token_weight, label_weight=None, idle=False):
+        self.data, self.samples, self.step, self.last = None, samples, step, last
+        self.weight, self.token_weight, self.label_weight, self.idle = weight, token_weight, label_weight, idle
+
+    def sync(self, model):
+        """The context of forward and backward, both: where the model is of DDP or FSDP, gradients are exchanged with the last
+        batch of a step alone. A forward pass outside it makes DDP exchange at once, and the other ranks wait for ever."""
+        return contextlib.nullcontext() if self.last or not hasattr(model, "no_sync") else model.no_sync()
+
+    def __repr__(self):
+        return f"MicroBatch(step={self.step}, {len(self.samples)} samples, weight={self.weight:.4g}, last={self.last}, idle={self.idle})"
+
+
+class Loader:
+    """The micro-batches of one rank, epoch by epoch.
+
+    dataset   of the map style
+    lengths   one whole number per sample, or the file that the plan was made from (plain text, or the first column of a CSV)
+    plan      plan file of `evenkeel bucket plan`; or schedule files, with {epoch} in their name, and lengths None
+    rank, ranks   default: of torch.distributed, else of the variables RANK and WORLD_SIZE, else 0 of 1
+    seed      of the order, together with the epoch
+    labels    label tokens per sample, for label_weight
+    command   the evenkeel binary; default: the variable EVENKEEL, else `evenkeel` on PATH
+    cache     folder of schedules, shared by the ranks of a machine; default: one of the user's in the temporary folder
+    others    go to torch's DataLoader: num_workers, collate_fn, pin_memory, ...
+
+    Every rank gets at least one micro-batch in every step, exactly one of them the last. Iterating goes on where the loader
+    stands, and at the end moves to the next epoch. A micro-batch that was handed out counts as done; `state_dict` counts
+    whole steps. Errors are ScheduleError."""
+
+    def __init__(self, dataset, lengths, plan, *, rank=None, ranks=None, seed=1, labels=None, command=None, cache=None, **others):
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise ScheduleError("the data set has no length and no positions (an IterableDataset): lengths belong to positions")
+        if wrong := [k for k in _OURS if k in others]:
+            raise ScheduleError(f"{', '.join(wrong)}: the plan says which samples make a batch; leave it out")
+        self.rank, self.ranks = _place(rank, ranks)
+        self.seed, self.epoch, self.step = seed, 0, 0
+        self._labels, self._size = labels, len(dataset)
+        if labels is not None and len(labels) != self._size:
+            raise ScheduleError(f"labels: {len(labels)} of them; the data set has {self._size} samples")
+        self._source = _source(lengths, str(plan), self._size, seed, command, cache)
+        self._now = None  # the sampler of self.epoch
+        self._queue = collections.deque()
+        self._loader = DataLoader(dataset, batch_sampler=self._Batches(self), **others)
+        self._sampler()  # what does not fit is said at once
+
+    class _Batches:
+        """The positions that DataLoader's workers fetch, from where the loader stands."""
+
+        def __init__(self, loader):
+            self.loader = loader
+
+        def __iter__(self):
+            for b in self.loader._micro():
+                self.loader._queue.append(b)
+                yield b.samples
+
+        def __len__(self):
+            return len(self.loader)
+
+    def _sampler(self):
+        if self._now is None or self._now[0] != self.epoch:
+            sampler = Sampler(self._source.schedule(self.epoch), self.rank, self.ranks)
+            h = sampler.header
+            for name, want in (("samples", self._size), ("epoch", self.epoch), ("seed", self._source.seed)):
+                if want is not None and h.get(name, want) != want:
+                    raise ScheduleError(f"{sampler.path}: {name} {h[name]}; wanted {want}")
+            self._now = self.epoch, sampler
+        sampler = self._now[1]
+        if not sampler.header.get("from", 0) <= self.step <= sampler.header["steps"]:
+            raise ScheduleError(f"{sampler.path}: step {self.step}: the file holds {sampler.header.get('from', 0)} to {sampler.header['steps']}")
+        sampler.step = self.step
+        return sampler
+
+    def _micro(self):
+        sampler = self._sampler()
+        totals = None if self._labels is None else sampler.totals(self._labels)
+        begin = self.step
+        for k, batches in enumerate(sampler.steps()):
+            step = begin + k
+            total = next(totals) if totals else None
+            if not batches:
+                zero = 0.0 if totals else None
+                yield MicroBatch([sampler.header.get("idle", 0)], step, True, 0.0, 0.0, zero, idle=True)
+            for i, b in enumerate(batches):
+                label = None
+                if totals:
+                    own = sum(self._labels[s] for s in b.samples)
+                    label = float(own) * self.ranks / float(total) if total else 0.0
+                yield MicroBatch(b.samples, step, i == len(batches) - 1, b.weight, b.token_weight, label)
+
+    def __iter__(self):
+        queue = self._queue = collections.deque()
+        for data in self._loader:
+            b = queue.popleft()
+            b.data = data
+            self.step = b.step + b.last
+            yield b
+            if queue is not self._queue:
+                raise ScheduleError("the loader was iterated anew while this iteration was under way")
+        self.epoch, self.step = self.epoch + 1, 0
+
+    @property
+    def steps(self):
+        """Optimizer steps of the whole epoch, the same on every rank."""
+        return self._sampler().header["steps"]
+
+    def __len__(self):
+        """Micro-batches of this rank from where the loader stands to the end of the epoch."""
+        return sum(1 for _ in self._micro())
+
+    def set_epoch(self, epoch):
+        """Goes to the beginning of an epoch; stays where it is if it stands in that epoch, as after load_state_dict."""
+        if epoch < self.epoch:
+            raise ScheduleError(f"epoch {epoch} after {self.epoch}: epochs go forward; load_state_dict goes back")
+        if epoch != self.epoch:
+            self.epoch, self.step = epoch, 0
+
+    def state_dict(self):
+        """Where the loader stands, after whole steps; the same on every rank. `evenkeel bucket schedule --resume` reads it as JSON."""
+        h = self._sampler().header
+        return {"version": 1, "data": h.get("data", ""), "plan": h.get("plan", ""), "ranks": self.ranks, "seed": h.get("seed", self.seed),
+                "epoch": self.epoch, "step": self.step}
+
+    def load_state_dict(self, state):
+        """Goes to where the state says; a state of other data, another plan, seed or number of ranks is an error."""
+        try:
+            epoch, step = state["epoch"], state["step"]
+        except (KeyError, TypeError):
+            raise ScheduleError("not a resume state: it lacks epoch or step") from None
+        before = self.epoch, self.step
+        self.epoch, self.step = epoch, step
+        try:
+            now = self.state_dict()
+            for k in ("version", "data", "ranks", "seed", "plan"):
+                if state.get(k) != now[k] and not (k in ("plan", "ranks") and step == 0):
+                    raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the schedule's {now[k]!r}")
+        except ScheduleError:
+            self.epoch, self.step = before
+            raise
+
+
+def _place(rank, ranks):
+    if (rank is None) != (ranks is None):
+        raise ScheduleError("give both rank and ranks, or neither")
+    if rank is None:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        else:
+            rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if not 0 <= rank < ranks:
+        raise ScheduleError(f"rank {rank} of {ranks}")
+    return rank, ranks
+
+
+def _source(lengths, plan, size, seed, command, cache):
+    if plan.endswith(".jsonl"):
+        if lengths is not None:
+            raise ScheduleError(f"{plan}: a schedule has its lengths already; give None")
+        return _Files(plan)
+    return _Command(lengths, plan, size, seed, command, cache)
+
+
+class _Files:
+    """Schedules that were written beforehand."""
+
+    seed = None  # whichever they have
+
+    def __init__(self, name):
+        self.name = name
+
+    def schedule(self, epoch):
+        path = self.name.replace("{epoch}", str(epoch))
+        if not os.path.exists(path):
+            raise ScheduleError(f"{path}: no such schedule (epoch {epoch})")
+        return path
+
+
+class _Command:
+    """Schedules written by the command when an epoch begins, once per machine: the first rank to come writes, under a lock
+    that ends with its process, and the others wait for it."""
+
+    def __init__(self, lengths, plan, size, seed, command, cache):
+        self.seed = seed
+        self.plan = os.path.abspath(plan)
+        try:
+            with open(plan, "rb") as f:
+                value = json.load(f)
+            samples, self.sum = value["samples"], value["checksum"]
+        except OSError as e:
+            raise ScheduleError(f"plan: {e}") from None
+        except (ValueError, KeyError, TypeError):
+            raise ScheduleError(f"{plan}: not a plan of `evenkeel bucket plan`") from None
+        if samples != size:
+            raise ScheduleError(f"{plan}: made for {samples} samples; the data set has {size}")
+        self.command = command or os.environ.get("EVENKEEL") or shutil.which("evenkeel")
+        if not self.command:
+            raise ScheduleError("evenkeel: not found: put it on PATH, or name it by the variable EVENKEEL or by command=")
+        self.cache = str(cache or os.path.join(tempfile.gettempdir(), f"evenkeel-{os.getuid()}"))
+        os.makedirs(self.cache, mode=0o700, exist_ok=True)
+        self.lengths = self._lengths(lengths, size)
+
+    def _lengths(self, lengths, size):
+        if isinstance(lengths, (str, os.PathLike)):
+            return os.path.abspath(lengths)
+        if lengths is None:
+            raise ScheduleError("lengths: give one per sample, or the file that the plan was made from")
+        if len(lengths) != size:
+            raise ScheduleError(f"lengths: {len(lengths)} of them; the data set has {size} samples")
+        try:
+            numbers = array.array("q", (int(n) for n in lengths))
+        except (TypeError, ValueError, OverflowError) as e:
+            raise ScheduleError(f"lengths: {e}") from None
+        path = os.path.join(self.cache, "lengths-" + hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest() + ".txt")
+        self._once(path, lambda out: self._write(out, numbers))
+        return path
+
+    @staticmethod
+    def _write(path, numbers):
+        with open(path, "w") as f:
+            f.writelines(f"{n}\n" for n in numbers)
+
+    def _once(self, path, make):
+        with open(path + ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(path):
+                part = f"{path}.part{os.path.splitext(path)[1]}"
+                try:
+                    make(part)
+                    os.replace(part, path)
+                finally:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(part)
+
+    def schedule(self, epoch):
+        path = self._path(epoch)
+        self._once(path, lambda out: self._run(epoch, out))
+        for old in (self._path(epoch - 2), self._path(epoch - 2) + ".lock"):  # the slowest rank is one epoch behind at most
+            with contextlib.suppress(OSError):
+                os.remove(old)
+        return path
+
+    def _path(self, epoch):
+        return os.path.join(self.cache, f"{self.sum}-{self.seed}-{epoch}.jsonl")
+
+    def _run(self, epoch, out):
+        args = [self.command, "bucket", "schedule", "--plan", self.plan, "--lengths", self.lengths, "--seed", str(self.seed),
+                "--epoch", str(epoch), "--out", out]
+        try:
+            done = subprocess.run(args, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        except OSError as e:
+            raise ScheduleError(f"{self.command}: {e}") from None
+        if done.returncode:
+            raise ScheduleError(f"{' '.join(args)}: status {done.returncode}: {done.stderr.strip()}")

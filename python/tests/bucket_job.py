@@ -1,0 +1,109 @@
+"""A training job of test_bucket.py.
+
+Trains in float64 for two epochs, one checkpoint a step, and compares the gradients of every step with those of one batch of
+all its samples."""
+
+import copy
+import json
+import os
+import signal
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from evenkeel.bucket import Loader
+
+EPOCHS = 2
+
+
+class Texts(torch.utils.data.Dataset):
+    def __init__(self, lengths):
+        self.lengths = lengths
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __getitem__(self, i):
+        g = torch.Generator().manual_seed(i)
+        return torch.randint(1, 20, (self.lengths[i],), generator=g)
+
+
+def collate(texts):
+    return torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(20, 6, padding_idx=0)
+        self.out = torch.nn.Linear(6, 20)
+
+    def forward(self, x):
+        """The loss of every token, 0 in the padding."""
+        y = self.out(torch.tanh(self.embed(x).cumsum(1)))
+        return torch.nn.functional.cross_entropy(y.flatten(0, 1), x.flatten(), reduction="none").view(x.shape) * (x > 0)
+
+
+KINDS = {  # mean losses, the factor of each, and its denominator
+    "weight": lambda per_token, x: ((per_token.sum(1) / (x > 0).sum(1)).mean()),
+    "token_weight": lambda per_token, x: per_token.sum() / (x > 0).sum(),
+    "label_weight": lambda per_token, x: (per_token * (x % 3 == 1)).sum() / max(1, (x % 3 == 1).sum()),
+}
+
+
+def run(rank, ranks, port, folder, kill, workers):
+    """One rank. kill (epoch, step): rank 1 dies in that step, after its backward pass, before the checkpoint."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    with open(os.path.join(folder, "lengths.json")) as f:
+        data = Texts(json.load(f))
+    labels = [int((data[i] % 3 == 1).sum()) for i in range(len(data))]
+    torch.manual_seed(1)
+    model = Model().double()
+    loader = Loader(data, data.lengths, os.path.join(folder, "plan.json"), labels=labels, cache=folder, collate_fn=collate, num_workers=workers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    path = os.path.join(folder, "checkpoint.pt")
+    done = []
+    if os.path.exists(path):
+        saved = torch.load(path)
+        model.load_state_dict(saved["model"])
+        loader.load_state_dict(saved["loader"])
+        done = saved["done"]
+    ddp = DistributedDataParallel(model)
+    worst = 0.0
+    for epoch in range(loader.epoch, EPOCHS):
+        loader.set_epoch(epoch)
+        own = []
+        for batch in loader:
+            kind = list(KINDS)[batch.step % 3]
+            with batch.sync(ddp):
+                loss = getattr(batch, kind) * KINDS[kind](ddp(batch.data), batch.data)
+                loss.backward()
+            if not batch.idle:
+                own += batch.samples
+            if not batch.last:
+                continue
+            if (epoch, batch.step) == kill and rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            parts = [None] * dist.get_world_size()
+            dist.all_gather_object(parts, own)
+            union = sorted(sum(parts, []))
+            twin = copy.deepcopy(model)
+            twin.zero_grad()
+            x = collate([data[i] for i in union])
+            KINDS[kind](twin(x), x).backward()
+            for a, b in zip(model.parameters(), twin.parameters()):
+                worst = max(worst, (a.grad - b.grad).abs().max().item())
+            assert worst < 1e-12, (epoch, batch.step, kind, worst)
+            optimizer.step()
+            optimizer.zero_grad()
+            own = []
+            done.append((epoch, batch.step, union))
+            if rank == 0:
+                torch.save({"model": model.state_dict(), "loader": loader.state_dict(), "done": done}, path + ".part")
+                os.replace(path + ".part", path)
+    if rank == 0:
+        with open(os.path.join(folder, "done.json"), "w") as f:
+            json.dump(done, f)
+    dist.barrier()

@@ -1,0 +1,211 @@
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..")]
+
+try:
+    import bucket_job
+    import torch
+    from torch.utils.data import IterableDataset, TensorDataset
+
+    from evenkeel.bucket import Loader, Sampler, ScheduleError
+except ImportError as e:
+    raise unittest.SkipTest(f"needs PyTorch: {e}")
+
+torch.set_num_threads(1)  # a process with threads cannot be forked
+EVENKEEL = os.environ.get("EVENKEEL")
+
+
+def schedule(path, lines, ranks, steps, samples, **header):
+    """A schedule written by hand: lines of (step, rank, samples)."""
+    with open(path, "w") as f:
+        f.write(json.dumps({"format": "evenkeel-schedule", "version": 1, "samples": samples, "ranks": ranks, "steps": steps,
+                            "data": "d", "plan": "p", "seed": 1, "epoch": 0, **header}) + "\n")
+        for step, rank, s in lines:
+            n = sum(len(x) for t, _, x in lines if t == step)
+            f.write(json.dumps({"step": step, "rank": rank, "weight": len(s) * ranks / n, "token_weight": len(s) * ranks / n, "samples": s}) + "\n")
+        f.write('{"end":true}\n')
+    return path
+
+
+class TestLoader(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = os.path.join(self.folder.name, "e{epoch}.jsonl")
+        # Rank 0 has two batches in step 0 and none in step 1.
+        lines = [(0, 0, [0, 1]), (0, 0, [2]), (0, 1, [3]), (1, 1, [4, 5]), (2, 0, [6]), (2, 1, [7])]
+        for epoch in range(2):
+            schedule(self.path.replace("{epoch}", str(epoch)), lines, 2, 3, 8, epoch=epoch, idle=5)
+        self.data = TensorDataset(torch.arange(8))
+
+    def loader(self, rank=0, **more):
+        return Loader(self.data, None, self.path, rank=rank, ranks=2, **more)
+
+    def fails(self, words, f, *args, **more):
+        with self.assertRaises(ScheduleError) as e:
+            f(*args, **more)
+        self.assertIn(words, str(e.exception))
+
+    def test_steps(self):
+        for workers in (0, 2):
+            got = [(b.step, b.samples, b.data[0].tolist(), b.last, b.idle) for b in self.loader(num_workers=workers)]
+            self.assertEqual(got, [(0, [0, 1], [0, 1], False, False), (0, [2], [2], True, False), (1, [5], [5], True, True),
+                                   (2, [6], [6], True, False)])
+        self.assertEqual([(b.step, b.last) for b in self.loader(1)], [(0, True), (1, True), (2, True)])
+
+    def test_weights(self):
+        labels = [0, 3, 1, 4, 0, 0, 2, 2]
+        a, b = (list(self.loader(r, labels=labels)) for r in range(2))
+        self.assertEqual([x.weight for x in a], [1, .5, 0, 1])
+        self.assertEqual([x.label_weight for x in a], [.75, .25, 0, 1])
+        self.assertEqual([x.label_weight for x in b], [1, 0, 1])  # step 1 has no label at all
+        self.assertIsNone(next(iter(self.loader())).label_weight)
+
+    def test_resume(self):
+        whole = [b.samples for b in self.loader()]
+        for workers in (0, 2):
+            for stop in range(1, len(whole) + 1):
+                loader = self.loader(num_workers=workers)
+                it = iter(loader)
+                for _ in range(stop):
+                    step = next(it)
+                state = json.loads(json.dumps(loader.state_dict()))
+                self.assertEqual(state["step"], step.step + step.last)
+                again = self.loader(num_workers=workers)
+                again.load_state_dict(state)
+                again.set_epoch(0)  # as the loop over epochs does
+                # A step that was begun is done anew.
+                self.assertEqual([b.samples for b in again], [b.samples for b in self.loader() if b.step >= state["step"]])
+
+    def test_epochs(self):
+        loader = self.loader()
+        n = len(loader)
+        self.assertEqual(n, len(list(loader)))
+        self.assertEqual((loader.epoch, loader.state_dict()["step"], loader.steps), (1, 0, 3))
+        loader.set_epoch(1)
+        self.assertEqual(len(list(loader)), n)
+        self.fails("epoch 1 after 2", loader.set_epoch, 1)
+        self.fails("no such schedule", list, loader)
+
+    def test_bad(self):
+        self.fails("made for 2 ranks, not 3", Loader, self.data, None, self.path, rank=0, ranks=3)
+        self.fails("samples 8; wanted 7", Loader, TensorDataset(torch.arange(7)), None, self.path, rank=0, ranks=2)
+        self.fails("rank 2 of 2", self.loader, 2)
+        self.fails("batch_size", self.loader, batch_size=3)
+        self.fails("both rank and ranks", Loader, self.data, None, self.path, rank=0)
+        self.fails("labels: 2", self.loader, labels=[1, 2])
+        self.fails("IterableDataset", Loader, type("D", (IterableDataset,), {})(), None, self.path)
+        self.fails("give None", Loader, self.data, [1] * 8, self.path, rank=0, ranks=2)
+        schedule(self.path.replace("{epoch}", "0"), [(0, 0, [0])], 2, 1, 8, epoch=7)
+        self.fails("epoch 7; wanted 0", self.loader)
+
+    def test_bad_state(self):
+        loader = self.loader()
+        good = loader.state_dict()
+        for key, value in (("data", "x"), ("plan", "x"), ("ranks", 3), ("seed", 2), ("version", 2)):
+            self.fails(f"resume state: {key}", loader.load_state_dict, {**good, "step": 1, key: value})
+        self.fails("step 4", loader.load_state_dict, {**good, "step": 4})
+        self.fails("lacks epoch or step", loader.load_state_dict, {})
+        self.assertEqual(loader.state_dict(), good)  # it stands where it stood
+
+    def test_plain_sampler_knows_no_step(self):
+        s = Sampler(self.path.replace("{epoch}", "0"), 0)
+        list(s)
+        self.fails("state_dict(step)", s.state_dict)
+        self.assertEqual(s.state_dict(2)["step"], 2)
+
+
+@unittest.skipUnless(EVENKEEL, "needs the command: set EVENKEEL to its path")
+class TestJob(unittest.TestCase):
+    def setUp(self):
+        self.temp = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temp.cleanup)
+        self.folder = self.temp.name
+        self.lengths = [1 + i * i % 40 for i in range(240)]
+        with open(self.file("lengths.json"), "w") as f:
+            json.dump(self.lengths, f)
+        with open(self.file("lengths.txt"), "w") as f:
+            f.writelines(f"{n}\n" for n in self.lengths)
+        with open(self.file("table.csv"), "w") as f:
+            f.write("length,batch,seconds,peak_bytes\n10,1,0.11,\n10,8,0.18,\n40,1,0.14,\n40,4,0.26,\n")
+        self.plan("1,1,2")
+
+    def file(self, name):
+        return os.path.join(self.folder, name)
+
+    def plan(self, speeds):
+        subprocess.run([EVENKEEL, "bucket", "plan", "--lengths", self.file("lengths.txt"), "--table", self.file("table.csv"), "--speeds", speeds,
+                        "--out", self.file("plan.json")], check=True, capture_output=True)
+
+    def job(self, kill=None, workers=0):
+        """The job's three processes; what it did, or None if it was killed."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        context = multiprocessing.get_context("fork")  # importing torch takes long
+        procs = [context.Process(target=self.child, args=(r, port, kill, workers)) for r in range(3)]
+        for p in procs:
+            p.start()
+        try:
+            if kill:
+                procs[1].join(timeout=120)
+                self.assertEqual(procs[1].exitcode, -signal.SIGKILL)
+                return None
+            for p in procs:
+                p.join(timeout=120)
+            self.assertEqual([p.exitcode for p in procs], [0, 0, 0])
+        finally:  # the others too, and their DataLoaders' workers, as torchrun does
+            for p in procs:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(p.pid, signal.SIGKILL)
+                p.join()
+        with open(self.file("done.json")) as f:
+            return json.load(f)
+
+    def child(self, rank, port, kill, workers):
+        os.setpgid(0, 0)
+        if kill:  # the survivors' complaints
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        bucket_job.run(rank, 3, port, self.folder, kill, workers)
+
+    def test_killed_and_resumed(self):
+        """Three ranks of speeds 1, 1, 2 are killed in the first step, in the middle and in the second epoch; every sample comes
+        once an epoch, and bucket_job.py compares the gradients."""
+        for n, kill in enumerate(((0, 0), (0, 3), (1, 2))):
+            self.job(kill, workers=n % 2 * 2)
+        out = self.job(workers=2)
+        for epoch in range(2):
+            self.assertEqual(sorted(i for e, _, s in out if e == epoch for i in s), list(range(240)))
+
+    def test_bad(self):
+        data = TensorDataset(torch.arange(240))
+
+        def fails(words, *args, **more):
+            with self.assertRaises(ScheduleError) as e:
+                Loader(*args, **{"rank": 0, "ranks": 3, "cache": self.file("cache"), **more})
+            self.assertIn(words, str(e.exception))
+
+        plan = self.file("plan.json")
+        fails("made for 240 samples; the data set has 239", TensorDataset(torch.arange(239)), self.lengths, plan)
+        fails("lengths: 239 of them", data, self.lengths[1:], plan)
+        fails("not those of the plan", data, [1] * 240, plan)
+        fails("made for 3 ranks, not 2", data, self.lengths, plan, ranks=2)
+        fails("not a plan", data, self.lengths, self.file("table.csv"))
+        fails("No such file", data, self.lengths, self.file("none.json"))
+        fails("no/such", data, self.lengths, plan, command="no/such", cache=self.file("other"))
+        fails("lengths:", data, ["x"] * 240, plan)
+        self.assertFalse([n for n in os.listdir(self.file("cache")) if "part" in n], "something half written stays")
+
+
+if __name__ == "__main__":
+    unittest.main()
