@@ -108,6 +108,9 @@ func cartPoleTrain(t testing.TB, seed uint64, steps, evaluate int) float64 {
 }
 
 func TestCartPole(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a learning floor, of ten seconds and more")
+	}
 	if race.Enabled {
 		t.Skip("a learning floor, which is the same without the race detector and takes minutes with it")
 	}

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // mutant is one change and what became of it.
@@ -160,7 +161,7 @@ func (g *gremlins) unleash(ctx context.Context, t target, only []string) (map[st
 	}
 	cmd := exec.CommandContext(ctx, g.tool, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = g.tree, os.Stdout, os.Stderr
-	limit, err := g.limit(ctx, goTool, t)
+	limit, all, err := g.limit(ctx, goTool, t)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +169,8 @@ func (g *gremlins) unleash(ctx context.Context, t target, only []string) (map[st
 		"PATH="+filepath.Join(g.temp, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
 		"TMPDIR="+filepath.Join(g.temp, "work"),
 		realGo+"="+goTool, runTests+"="+t.Run, seconds+"="+limit,
-		onlyPlaces+"="+strings.Join(only, " "), original+"="+filepath.Join(g.tree, t.Package))
+		onlyPlaces+"="+strings.Join(only, " "), original+"="+filepath.Join(g.tree, t.Package),
+		switched+"="+all)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("gremlins in %s: %w", t.Package, err)
@@ -197,24 +199,40 @@ func (g *gremlins) unleash(ctx context.Context, t target, only []string) (map[st
 }
 
 // limit is how many seconds of the processor a mutant may take: some times what the tests
-// take without one.
-func (g *gremlins) limit(ctx context.Context, goTool string, t target) (string, error) {
+// take without one. It also builds the switched binary, "" where its tests fail.
+func (g *gremlins) limit(ctx context.Context, goTool string, t target) (seconds, all string, err error) {
 	if g.dry {
-		return "60", nil
+		return "60", "", nil
 	}
-	binary := filepath.Join(g.temp, "plain.test")
-	cmd := build(ctx, goTool, "./"+t.Package, binary)
+	plain := filepath.Join(g.temp, "plain.test")
+	cmd := build(ctx, goTool, "./"+t.Package, plain)
 	cmd.Dir = g.tree
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s without mutants: %w\n%s", t.Package, err, out)
+		return "", "", fmt.Errorf("%s without mutants: %w\n%s", t.Package, err, out)
 	}
-	cmd = runBinary(ctx, binary, "unlimited", t.Run)
-	cmd.Dir = filepath.Join(g.tree, t.Package)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("the tests of %s without mutants: %w\n%s", t.Package, err, out)
+	run := func(binary string) (time.Duration, error) {
+		cmd := runBinary(ctx, binary, "unlimited", t.Run)
+		cmd.Dir = filepath.Join(g.tree, t.Package)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("the tests of %s without mutants: %w\n%s", t.Package, err, out)
+		}
+		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 	}
-	took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return strconv.Itoa(5 + int(took.Seconds()*float64(g.patience))), nil
+	took, err := run(plain)
+	if err != nil {
+		return "", "", err
+	}
+	all, err = buildSwitched(ctx, goTool, g.tree, g.temp, t)
+	if err == nil {
+		var slower time.Duration
+		slower, err = run(all)
+		took = max(took, slower)
+	}
+	if err != nil {
+		fmt.Printf("every mutant is built alone: %v\n", err)
+		all = ""
+	}
+	return strconv.Itoa(5 + int(took.Seconds()*float64(g.patience))), all, nil
 }
 
 // others is a pattern for all files of the package, and of those within its folder, that

@@ -2,7 +2,7 @@
 // targets.yaml in one place at a time (a < becomes a <=, a + becomes a -) and counts the
 // changes that the tests notice. The mutants come from gremlins, pinned in tools/mutation.
 //
-//	go run ./experiments/mutation                       # all of targets.yaml: an hour and more
+//	go run ./experiments/mutation                       # all of targets.yaml
 //	go run ./experiments/mutation cluster/allocate.go   # one file, or several
 //	go run ./experiments/mutation env                   # the files of one package
 //	go run ./experiments/mutation -dry env              # only count the mutants
@@ -14,6 +14,9 @@
 // this file, and from there into docs/results/mutation.md (after a merge conflict in the
 // page: -report). A survivor that no test can kill, because both versions do the same, is
 // explained by a note in kept/, which stays as long as its line and mutation do.
+//
+// All mutants of a package are compiled into one test binary, of which a variable of the
+// environment switches one on (switched.go). That is several times as fast as a build for each.
 //
 // A mutant is killed by a failing test, or because the tests take several times their
 // processor time (a loop without an end); or it lived; or no test covers it; or it timed

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"go/token"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,16 +13,17 @@ func TestFirstDifference(t *testing.T) {
 	cases := []struct {
 		mutated      string
 		line, column int
+		with         token.Token
 		found        bool
 	}{
-		{"package p\n\n// f compares.\nfunc f(a, b int) bool {\n\tx := 1 // one\n\treturn a+x <= b\n}\n", 6, 14, true},
-		{"package p\n\n// f compares.\nfunc f(a, b int) bool {\n\tx := 1 // one\n\treturn a-x < b\n}\n", 6, 10, true},
-		{"package p\n\n// f compares.\nfunc f(a, b int) bool {\n\tx := 1 // one\n\treturn a+x < b\n}\n", 0, 0, false},
+		{"package p\n\n// f compares.\nfunc f(a, b int) bool {\n\tx := 1 // one\n\treturn a+x <= b\n}\n", 6, 14, token.LEQ, true},
+		{"package p\n\n// f compares.\nfunc f(a, b int) bool {\n\tx := 1 // one\n\treturn a-x < b\n}\n", 6, 10, token.SUB, true},
+		{"package p\n\n// f compares.\nfunc f(a, b int) bool {\n\tx := 1 // one\n\treturn a+x < b\n}\n", 0, 0, 0, false},
 	}
 	for _, c := range cases {
-		line, column, found := firstDifference([]byte(text), []byte(c.mutated))
-		if line != c.line || column != c.column || found != c.found {
-			t.Errorf("got %d:%d %v, want %d:%d %v in\n%s", line, column, found, c.line, c.column, c.found, c.mutated)
+		line, column, with, found := firstDifference([]byte(text), []byte(c.mutated))
+		if line != c.line || column != c.column || with != c.with || found != c.found {
+			t.Errorf("got %d:%d %v %v, want %d:%d %v %v in\n%s", line, column, with, found, c.line, c.column, c.with, c.found, c.mutated)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func report(targets []target) error {
 		"How well do the tests hold the files that decide? Each file was changed in one place at a time (a comparison, a sign, an operator), and the\n" +
 		"tests of its package ran on each change. The score is the share of the changes that a test noticed, of those that can be judged: changes\n" +
 		"in blocks that no test reaches, and those after which the tests wait for ever, stand beside it. A loop without an end is noticed.\n\n" +
-		"```sh\ngo run ./experiments/mutation             # everything: an hour and more\n" +
+		"```sh\ngo run ./experiments/mutation             # everything\n" +
 		"go run ./experiments/mutation cluster     # one package; or one file: cluster/allocate.go\n```\n\n" +
 		"The changes are made by [gremlins](https://github.com/go-gremlins/gremlins), pinned in [tools/mutation](../../tools/mutation/go.mod);\n" +
 		"the files are those of [targets.yaml](../../experiments/mutation/targets.yaml). A star: the file has changed since.\n\n" +

@@ -10,18 +10,22 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
 // Environment of the shim: the real go command, the tests to run, the places (file:line:column)
-// whose mutants are judged ("": all), and the package's folder without mutants.
+// whose mutants are judged ("": all), the package's folder without mutants, the switched
+// binary ("": none), and for that the number of the mutant that acts.
 const (
 	realGo     = "EVENKEEL_MUTATION_GO"
 	runTests   = "EVENKEEL_MUTATION_RUN"
 	onlyPlaces = "EVENKEEL_MUTATION_PLACES"
 	seconds    = "EVENKEEL_MUTATION_SECONDS"
 	original   = "EVENKEEL_MUTATION_ORIGINAL"
+	switched   = "EVENKEEL_MUTATION_SWITCHED"
+	acts       = "EVENKEEL_MUTATION_ACTS"
 )
 
 // memory bounds a mutant's address space, in KiB: a loop without an end may also be one
@@ -64,26 +68,35 @@ func judge(goTool string, args []string) int {
 		fmt.Fprintln(os.Stderr, "mutation:", err)
 		return 3
 	}
-	if !wanted() {
+	where, with, found := mutantHere()
+	if only := strings.Fields(os.Getenv(onlyPlaces)); found && len(only) > 0 && !slices.Contains(only, where.String()) {
 		return 1
 	}
 	// gremlins adds 2 s to its own limit.
 	ctx, cancel := context.WithTimeout(context.Background(), limit-2500*time.Millisecond)
 	defer cancel()
-	dir, err := os.MkdirTemp("", "judge-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "mutation:", err)
-		return 3
+	binary, n := os.Getenv(switched), 0
+	if found && binary != "" {
+		n = number(binary, mutantID(where, with))
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	binary := filepath.Join(dir, "mutant.test")
-	if err := build(ctx, goTool, args[len(args)-1], binary).Run(); err != nil {
-		if ctx.Err() != nil {
-			return await()
+	if n == 0 {
+		dir, err := os.MkdirTemp("", "judge-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "mutation:", err)
+			return 3
 		}
-		return 2
+		defer func() { _ = os.RemoveAll(dir) }()
+		binary = filepath.Join(dir, "mutant.test")
+		if err := build(ctx, goTool, args[len(args)-1], binary).Run(); err != nil {
+			if ctx.Err() != nil {
+				return await()
+			}
+			return 2
+		}
 	}
-	err = runBinary(ctx, binary, os.Getenv(seconds), os.Getenv(runTests)).Run()
+	cmd := runBinary(ctx, binary, os.Getenv(seconds), os.Getenv(runTests))
+	cmd.Env = append(os.Environ(), acts+"="+strconv.Itoa(n))
+	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
 		return await()
@@ -95,8 +108,8 @@ func judge(goTool string, args []string) int {
 
 var testFlags = []string{"test", "-trimpath", "-vet=off", "-ldflags=-s -w"}
 
-func build(ctx context.Context, goTool, pkg, binary string) *exec.Cmd {
-	return exec.CommandContext(ctx, goTool, slices.Concat(testFlags, []string{"-c", "-o", binary, pkg})...)
+func build(ctx context.Context, goTool, pkg, binary string, flags ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, goTool, slices.Concat(testFlags, flags, []string{"-c", "-o", binary, pkg})...)
 }
 
 // runBinary runs tests within so many seconds of the processor, and bounded memory.
@@ -105,36 +118,31 @@ func runBinary(ctx context.Context, binary, limit, run string) *exec.Cmd {
 		binary, "-test.short", "-test.failfast", "-test.run", run)
 }
 
-// wanted says whether the mutant in this folder is one to judge. Where it cannot be found,
-// it is.
-func wanted() bool {
-	only := strings.Fields(os.Getenv(onlyPlaces))
-	if len(only) == 0 {
-		return true
-	}
+// mutantHere finds the mutant in this folder.
+func mutantHere() (where place, with token.Token, found bool) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
-		return true
+		return place{}, 0, false
 	}
 	for _, f := range files {
 		mutated, err := os.ReadFile(f)
 		if err != nil {
-			return true
+			return place{}, 0, false
 		}
 		text, err := os.ReadFile(filepath.Join(os.Getenv(original), f))
 		if err != nil {
-			return true
+			return place{}, 0, false
 		}
-		if line, column, found := firstDifference(text, mutated); found {
-			return slices.Contains(only, fmt.Sprintf("%s:%d:%d", f, line, column))
+		if line, column, with, found := firstDifference(text, mutated); found {
+			return place{f, line, column}, with, true
 		}
 	}
-	return true
+	return place{}, 0, false
 }
 
-// firstDifference returns where in text the first token stands that mutated has not.
-// gremlins formats what it mutates, so lines cannot be compared.
-func firstDifference(text, mutated []byte) (line, column int, found bool) {
+// firstDifference returns where in text the first token stands that mutated has not, and what
+// mutated has there. gremlins formats what it mutates, so lines cannot be compared.
+func firstDifference(text, mutated []byte) (line, column int, with token.Token, found bool) {
 	var a, b scanner.Scanner
 	files := token.NewFileSet()
 	fa, fb := files.AddFile("", -1, len(text)), files.AddFile("", -1, len(mutated))
@@ -145,10 +153,10 @@ func firstDifference(text, mutated []byte) (line, column int, found bool) {
 		_, tb, lb := b.Scan()
 		if ta != tb || ta.IsLiteral() && la != lb {
 			p := files.Position(pos)
-			return p.Line, p.Column, true
+			return p.Line, p.Column, tb, true
 		}
 		if ta == token.EOF {
-			return 0, 0, false
+			return 0, 0, 0, false
 		}
 	}
 }
