@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/cluster/trace"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
@@ -30,6 +31,8 @@ type Conditions struct {
 	// NoiseWithin is the share of a round's noise variance that each of its micro-steps
 	// has to itself, 0..1; the rest is common to them.
 	NoiseWithin float64 `yaml:"noise_within,omitempty" json:"noise_within,omitzero"`
+
+	Replay trace.Replay `yaml:"replay,omitempty" json:"replay,omitzero"` // measured times; multiplies the rest
 }
 
 // Spread is a log-normal distribution: its median and the sd of its logarithm.
@@ -265,6 +268,13 @@ func (c *Conditions) check(prefix string, p *problems) {
 	within("job.episodes", c.Job.Episodes, 0, maxSD)
 	c.Straggler.check(prefix+"straggler.", p)
 	c.Stress.check(prefix, p)
+	if r := &c.Replay; *r != (trace.Replay{}) {
+		if r.File == "" {
+			p.add(prefix+"replay.file", "missing; name a CSV file with a row for each worker and round")
+		}
+		within("replay.pace", r.Rate(), trace.LeastPace, trace.MostPace)
+		within("replay.scale", r.Exponent(), trace.LeastScale, trace.MostScale)
+	}
 }
 
 func (d *Drift) check(prefix string, p *problems) {

@@ -184,7 +184,7 @@ func (d *decoder) list(path string, node ast.Node, v reflect.Value) {
 func (d *decoder) fields(path string, node ast.Node, v reflect.Value) {
 	known, names := map[string][]int{}, []string{}
 	for _, f := range reflect.VisibleFields(v.Type()) {
-		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" {
+		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" && name != "-" {
 			known[name] = f.Index
 			names = append(names, name)
 		}

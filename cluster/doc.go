@@ -23,5 +23,5 @@
 // carries what the policy is shown (step 5).
 //
 // Everything here is a function of its input: no clock, no randomness, no I/O but
-// the reading of a cluster file.
+// the reading of a cluster file and of a trace that it names.
 package cluster

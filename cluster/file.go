@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/trace"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
@@ -68,7 +70,24 @@ type Objectives struct {
 
 // Read parses a cluster file and checks it against the catalogue. name appears in
 // errors, which wrap ErrFile and quote the faulty line.
+//
+// A trace that the conditions replay is not read; see ReadIn.
 func Read(r io.Reader, name string, catalogue *profile.Catalogue) (*File, *Cluster, error) {
+	return read(r, name, catalogue, func(*trace.Replay) error { return nil })
+}
+
+// ReadIn is Read, and reads a trace that the conditions replay, whose path is relative to
+// the folder.
+func ReadIn(r io.Reader, name, folder string, catalogue *profile.Catalogue) (*File, *Cluster, error) {
+	return read(r, name, catalogue, func(c *trace.Replay) error {
+		if c.File == "" {
+			return nil
+		}
+		return c.Open(folder)
+	})
+}
+
+func read(r io.Reader, name string, catalogue *profile.Catalogue, open func(*trace.Replay) error) (*File, *Cluster, error) {
 	source, err := io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("cluster: %s: %w", name, err)
@@ -83,6 +102,11 @@ func Read(r io.Reader, name string, catalogue *profile.Catalogue) (*File, *Clust
 	d.read(source, &f)
 	if len(d.problems) == 0 {
 		c = f.build(catalogue, &d.problems, d.lines)
+	}
+	if len(d.problems) == 0 {
+		if err := open(&f.Conditions.Conditions.Replay); err != nil {
+			d.fault("conditions.replay.file", "%s", err)
+		}
 	}
 	if len(d.problems) > 0 {
 		return nil, nil, d.problems.error(name, source, d.lines)
@@ -100,7 +124,7 @@ func Load(path string, catalogue *profile.Catalogue) (*File, *Cluster, error) {
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		return nil, nil, fmt.Errorf("%s: %w: it is a folder; name a file in it", path, ErrFile)
 	}
-	return Read(f, path, catalogue)
+	return ReadIn(f, path, filepath.Dir(path), catalogue)
 }
 
 // build turns the file into a cluster and records every problem.

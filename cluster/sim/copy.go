@@ -10,7 +10,7 @@ func (s *Simulator) CopyFrom(o *Simulator) {
 			nodes: append(s.queue.nodes[:0], o.queue.nodes...), at: append(s.queue.at[:0], o.queue.at...),
 			sequence: append(s.queue.sequence[:0], o.queue.sequence...), pushed: o.queue.pushed,
 		},
-		now: o.now, round: o.round, seen: o.seen, straggler: o.straggler, truth: s.truth, recorder: s.recorder,
+		now: o.now, round: o.round, seen: o.seen, straggler: o.straggler, replay: o.replay, truth: s.truth, recorder: s.recorder,
 	}
 	s.truth.Slowdown = append(s.truth.Slowdown[:0], o.truth.Slowdown...)
 	s.truth.Noise = append(s.truth.Noise[:0], o.truth.Noise...)

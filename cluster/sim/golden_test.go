@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/trace"
 )
 
 var update = flag.Bool("update", false, "write the golden traces anew")
@@ -49,6 +50,7 @@ type script struct {
 	t       testing.TB
 	cluster *cluster.Cluster
 	sim     *Simulator
+	replay  trace.Replay
 	out     strings.Builder
 }
 
@@ -77,7 +79,7 @@ func (s *script) command(fields []string, answer int) {
 	case "collect":
 		s.cluster = &cluster.Cluster{Workload: "w"}
 		s.collect(args)
-		s.sim = nil
+		s.sim, s.replay = nil, trace.Replay{}
 	case "node":
 		s.node(args)
 	case "slow", "away":
@@ -90,6 +92,14 @@ func (s *script) command(fields []string, answer int) {
 			n.away = int(s.number(value))
 			s.sim.look()
 		}
+	case "replay": // before anything runs: pace, scale, and rows of worker,round,seconds
+		rows := "worker,round,seconds\n" + strings.Join(args[2:], "\n")
+		tr, err := trace.Read(strings.NewReader(rows), "script", trace.Columns{})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.replay = trace.Replay{Trace: tr, Pace: s.number(args[0]), Scale: s.number(args[1])}
+		s.sim = nil
 	case "fail": // fail a at=0.5 absence=3 silent: in the middle of its next round's work
 		s.start()
 		n := &s.sim.nodes[s.index(args[0])]
@@ -165,7 +175,7 @@ func (s *script) start() {
 	if s.sim != nil {
 		return
 	}
-	s.sim = New(s.cluster, cluster.Conditions{}, 1)
+	s.sim = New(s.cluster, cluster.Conditions{Replay: s.replay}, 1)
 	s.sim.trace = func(node int, event string) {
 		fmt.Fprintf(&s.out, "  %-6v %s %s\n", s.sim.now, s.cluster.Nodes[node].Name, event)
 	}

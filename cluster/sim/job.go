@@ -26,7 +26,13 @@ func (s *Simulator) advance() {
 	for i := range s.nodes {
 		s.nodes[i].advance(&s.conditions)
 	}
+	s.slow()
+}
+
+// slow is what the run as a whole does to its nodes in the round about to run.
+func (s *Simulator) slow() {
 	s.straggler.slow(&s.conditions.Straggler, s.nodes)
+	s.replay.slow(s.nodes)
 }
 
 // straggler is the one slow node of a run. It has a generator of its own, so that the

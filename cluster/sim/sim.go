@@ -25,6 +25,7 @@ type Simulator struct {
 	round      int
 	seen       float64 // counted samples since the start
 	straggler  straggler
+	replay     replay
 	present    []bool
 	truth      cluster.Truth
 	recorder   cluster.Recorder
@@ -45,7 +46,8 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 	count := len(c.Nodes)
 	s := &Simulator{
 		cluster: c, conditions: ofRun(&conditions, seed), straggler: newStraggler(&conditions.Straggler, seed, count),
-		nodes: make([]node, count), jobs: make([]job, count), present: make([]bool, count),
+		replay: newReplay(&conditions.Replay, seed, count),
+		nodes:  make([]node, count), jobs: make([]job, count), present: make([]bool, count),
 		queue:    queue{at: make([]time.Duration, count), sequence: make([]uint64, count)},
 		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Left: make([]float64, count)},
 		recorder: *cluster.NewRecorder(c),
@@ -57,7 +59,7 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		}
 		s.nodes[i] = newNode(&s.conditions, constant, seed, i, count)
 	}
-	s.straggler.slow(&s.conditions.Straggler, s.nodes)
+	s.slow()
 	s.look()
 	return s
 }
@@ -86,6 +88,9 @@ func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Repo
 	sizes := plan.Sizes
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("sim: round %d: %w", s.round, err)
+	}
+	if r := &s.conditions.Replay; r.File != "" && r.Trace == nil {
+		return nil, fmt.Errorf("sim: the trace %s was not read; open it before", r.File)
 	}
 	if len(sizes) != len(s.nodes) {
 		return nil, fmt.Errorf("sim: %d sizes for %d nodes", len(sizes), len(s.nodes))

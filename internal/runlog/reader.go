@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/trace"
 )
 
 // Reader reads a run log. Errors about its content wrap errLog and name the line.
@@ -39,6 +40,12 @@ func NewReader(in io.Reader) (*Reader, error) {
 	h := &r.Header
 	if err := h.Conditions.Validate(); err != nil {
 		return nil, r.bad("conditions: %w", err)
+	}
+	if replay := &h.Conditions.Replay; replay.File != "" {
+		var err error
+		if replay.Trace, err = trace.Read(strings.NewReader(h.Trace), "trace", replay.Columns); err != nil {
+			return nil, r.bad("%w", err)
+		}
 	}
 	if err := h.Weights.Validate(); err != nil {
 		return nil, r.bad("weights: %w", err)

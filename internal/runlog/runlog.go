@@ -52,6 +52,7 @@ type Header struct {
 	Profiles   string             `json:"profiles"`         // profile CSV of every profile that the cluster uses
 	Preset     string             `json:"preset,omitempty"` // name of the conditions, where they have one
 	Conditions cluster.Conditions `json:"conditions"`
+	Trace      string             `json:"trace,omitempty"` // text of the trace that the conditions replay
 	Seed       uint64             `json:"seed"`
 	Policy     string             `json:"policy"` // file, or "embedded"
 	Weights    cluster.Objectives `json:"weights"`
@@ -142,6 +143,9 @@ func Create(path string, h Header) (*Writer, error) {
 // newWriter starts a log by writing its header.
 func newWriter(to io.Writer, h Header) (*Writer, error) {
 	w := &Writer{to: to, close: func() error { return nil }}
+	if t := h.Conditions.Replay.Trace; t != nil {
+		h.Trace = t.Source
+	}
 	return w, w.write(h)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/cluster/trace"
 )
 
 const text = `workload: llama-3b-512-fp16
@@ -84,6 +85,37 @@ func TestReplay(t *testing.T) {
 			rt.Fatalf("%d of %d rounds: %v", got, rounds, err)
 		}
 	})
+}
+
+// A log holds the trace that its conditions replay.
+func TestReplayTrace(t *testing.T) {
+	conditions := harsh(t)
+	const times = "worker,round,ms\na,1,10\na,5,17\nb,1,12\nb,4,\"9\"\nb,7,30\nc,1,8\nc,9,9\n"
+	columns := trace.Columns{Time: "ms"}
+	tr, err := trace.Read(strings.NewReader(times), "t", columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conditions.Replay = trace.Replay{File: "gone.csv", Columns: columns, Pace: 0.5, Scale: 2, Trace: tr}
+	log := record(t, conditions, 3, 30)
+	if got, _, err := Replay(t.Context(), bytes.NewReader(log)); err != nil || got != 30 {
+		t.Fatalf("%d rounds: %v", got, err)
+	}
+	r, err := NewReader(bytes.NewReader(log))
+	if err != nil || r.Header.Trace != times {
+		t.Fatal(err, r.Header.Trace)
+	}
+	for _, c := range []struct{ from, to string }{{"b,1,12", "b,1,13"}, {`a,5,17\n`, ""}, {`"scale":2`, `"scale":1`}} {
+		if !bytes.Contains(log, []byte(c.from)) {
+			t.Fatalf("no %s", c.from)
+		}
+		if _, _, err := Replay(t.Context(), bytes.NewReader(sign(bytes.Replace(log, []byte(c.from), []byte(c.to), 1)))); !errors.Is(err, errDiffers) {
+			t.Errorf("%s: %v", c.from, err)
+		}
+	}
+	if _, _, err := Replay(t.Context(), bytes.NewReader(sign(bytes.Replace(log, []byte(`a,1,10\n`), []byte(`a,1,0\n`), 1)))); !errors.Is(err, errLog) || !strings.Contains(err.Error(), "trace:2: ") {
+		t.Error(err)
+	}
 }
 
 // What was written is read.

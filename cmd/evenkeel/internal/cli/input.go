@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -90,7 +91,7 @@ func LoadCluster(name string, catalogue *profile.Catalogue) (text []byte, f *clu
 	if err != nil {
 		return nil, nil, nil, FileError(err)
 	}
-	f, c, err = cluster.Read(strings.NewReader(string(text)), shown, catalogue)
+	f, c, err = cluster.ReadIn(strings.NewReader(string(text)), shown, filepath.Dir(name), catalogue)
 	return text, f, c, err
 }
 

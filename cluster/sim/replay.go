@@ -1,0 +1,59 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/evenkeel/evenkeel/cluster/trace"
+)
+
+// replay is the way of a run's nodes through a trace. It has a generator of its own, and
+// moves on by the round alone, so that the nodes' other draws stay the same.
+type replay struct {
+	job         *trace.Job // nil: nothing is replayed
+	nodes       []replayed // never written again, so copies may share it
+	pace, scale float64
+	round       int
+}
+
+// replayed is the worker that a node goes through, and where it begins, in rounds of the
+// trace from the first of its job on.
+type replayed struct {
+	worker *trace.Worker
+	begin  float64
+}
+
+// newReplay draws one job of the trace for all nodes. Each node gets a worker of it: all of
+// them in random order, and where there are more nodes, again. The nodes of one such order
+// begin at the same random round, so that what workers had in common stays.
+func newReplay(c *trace.Replay, seed uint64, nodes int) replay {
+	if c.Trace == nil || len(c.Trace.Jobs) == 0 {
+		return replay{}
+	}
+	rng := rand.New(rand.NewPCG(seed, jobStream+2))
+	r := replay{job: &c.Trace.Jobs[rng.IntN(len(c.Trace.Jobs))], pace: c.Rate(), scale: c.Exponent(), nodes: make([]replayed, 0, nodes)}
+	for len(r.nodes) < nodes {
+		begin := rng.Float64() * float64(r.job.Last-r.job.First)
+		order := rng.Perm(len(r.job.Workers))
+		for _, k := range order[:min(len(order), nodes-len(r.nodes))] {
+			r.nodes = append(r.nodes, replayed{&r.job.Workers[k], begin})
+		}
+	}
+	return r
+}
+
+// slow slows all nodes in the round about to run, and moves on.
+func (r *replay) slow(nodes []node) {
+	if r.job == nil {
+		return
+	}
+	for i := range r.nodes {
+		n := &r.nodes[i]
+		f := n.worker.At(r.job.Turn(n.begin + float64(r.round)*r.pace))
+		if r.scale != 1 {
+			f = min(max(math.Pow(f, r.scale), trace.LeastFactor), trace.MostFactor)
+		}
+		nodes[i].slowdown *= f
+	}
+	r.round++
+}

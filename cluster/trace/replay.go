@@ -1,0 +1,61 @@
+package trace
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Bounds of the fields of Replay.
+const (
+	LeastPace, MostPace   = 0.001, 1e6
+	LeastScale, MostScale = 0.01, 10
+)
+
+// Replay says which trace the nodes of a cluster go through, and how.
+type Replay struct {
+	File    string `yaml:"file" json:"file"`
+	Columns `yaml:",inline"`
+	Pace    float64 `yaml:"pace,omitempty" json:"pace,omitzero"`   // rounds of the trace for one of the cluster, 0.001..1e6; 0: 1
+	Scale   float64 `yaml:"scale,omitempty" json:"scale,omitzero"` // power to which factors are raised, 0.01..10; 0: 1
+
+	Trace *Trace `yaml:"-" json:"-"` // of File; see Open
+}
+
+// Rate is Pace with its default.
+func (r *Replay) Rate() float64 {
+	if r.Pace == 0 {
+		return 1
+	}
+	return r.Pace
+}
+
+// Exponent is Scale with its default.
+func (r *Replay) Exponent() float64 {
+	if r.Scale == 0 {
+		return 1
+	}
+	return r.Scale
+}
+
+// Open reads the trace of File, which is relative to folder.
+func (r *Replay) Open(folder string) error {
+	path := r.File
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(folder, path)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: %w: it is no regular file", path, ErrFile)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("trace: %w", err)
+	}
+	defer f.Close()
+	r.Trace, err = Read(f, path, r.Columns)
+	return err
+}
