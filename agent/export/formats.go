@@ -32,24 +32,14 @@ func Formats() []Format {
 }
 
 func lookup(name string) (Format, error) {
-	formats := Formats()
-	all, nearest, least := make([]string, len(formats)), "", 3
-	for i, f := range formats {
+	var known [][]string
+	for _, f := range Formats() {
 		if f.Name == name {
 			return f, nil
 		}
-		all[i] = f.Name
-		for _, known := range append([]string{f.Name}, f.also...) {
-			if d := names.Distance(strings.ToLower(name), known); d < min(least, len(known)) {
-				nearest, least = f.Name, d
-			}
-		}
+		known = append(known, append([]string{f.Name}, f.also...))
 	}
-	hint := ""
-	if nearest != "" {
-		hint = fmt.Sprintf("; did you mean %s?", nearest)
-	}
-	return Format{}, fmt.Errorf("%w %.40q%s (known: %s)", ErrFormat, name, hint, strings.Join(all, ", "))
+	return Format{}, fmt.Errorf("%w %s", ErrFormat, names.Unknown(name, known))
 }
 
 // quoted returns v as JSON on one line. A JSON string is also a YAML string, which no YAML

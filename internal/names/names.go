@@ -4,7 +4,11 @@
 //	names.Nearest("stedy", []string{"steady", ...})  // "steady"
 package names
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"strings"
+)
 
 // longest is the length up to which a mistyped name is looked at: it is user input.
 const longest = 64
@@ -40,4 +44,23 @@ func Nearest(name string, known []string) string {
 		}
 	}
 	return best
+}
+
+// Unknown describes a name that a list has not: quoted, the name that was probably meant, and all names. The first name
+// of an entry is its own, the others are what people type for it.
+func Unknown(name string, known [][]string) string {
+	all, nearest, least := make([]string, len(known)), "", 3
+	for i, entry := range known {
+		all[i] = entry[0]
+		for _, k := range entry {
+			if d := Distance(strings.ToLower(name), k); d < min(least, len(k)) {
+				nearest, least = entry[0], d
+			}
+		}
+	}
+	hint := ""
+	if nearest != "" {
+		hint = "; did you mean " + nearest + "?"
+	}
+	return fmt.Sprintf("%.40q%s (known: %s)", name, hint, strings.Join(all, ", "))
 }

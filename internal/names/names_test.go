@@ -43,3 +43,20 @@ func TestNearest(t *testing.T) {
 		t.Error("a long name has no nearest")
 	}
 }
+
+func TestUnknown(t *testing.T) {
+	known := [][]string{{"json", "schema"}, {"csv", "table", "ds"}}
+	for name, want := range map[string]string{
+		"Jsn":                   `"Jsn"; did you mean json? (known: json, csv)`,
+		"shema":                 `"shema"; did you mean json? (known: json, csv)`,
+		"tables":                `"tables"; did you mean csv? (known: json, csv)`,
+		"cvs":                   `"cvs"; did you mean csv? (known: json, csv)`, // two letters apart
+		"oops":                  `"oops" (known: json, csv)`,
+		"xy":                    `"xy" (known: json, csv)`, // as far from ds as ds is long
+		strings.Repeat("x", 50): `"` + strings.Repeat("x", 40) + `" (known: json, csv)`,
+	} {
+		if got := Unknown(name, known); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

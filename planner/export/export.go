@@ -54,24 +54,14 @@ func Formats() []Format {
 }
 
 func lookup(name string) (Format, error) {
-	var all []string
-	nearest, least := "", 3
+	var known [][]string
 	for _, f := range Formats() {
 		if f.Name == name {
 			return f, nil
 		}
-		all = append(all, f.Name)
-		for _, known := range append([]string{f.Name}, f.also...) {
-			if d := names.Distance(strings.ToLower(name), known); d < min(least, len(known)) {
-				nearest, least = f.Name, d
-			}
-		}
+		known = append(known, append([]string{f.Name}, f.also...))
 	}
-	hint := ""
-	if nearest != "" {
-		hint = fmt.Sprintf("; did you mean %s?", nearest)
-	}
-	return Format{}, fmt.Errorf("%w %.40q%s (known: %s)", ErrFormat, name, hint, strings.Join(all, ", "))
+	return Format{}, fmt.Errorf("%w %s", ErrFormat, names.Unknown(name, known))
 }
 
 // form is a plan on its way into a trainer's form.
