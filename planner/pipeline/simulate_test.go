@@ -42,6 +42,20 @@ func TestBadPipelines(t *testing.T) {
 	}
 }
 
+// The last stage sends to none: its SendNext does not count.
+func TestLastSendsToNone(t *testing.T) {
+	for _, schedule := range []Schedule{OneForwardOneBackward, GPipe} {
+		want, seconds, err := Simulate([]Timing{{1, 2, 0.5}, {1, 2, 0}}, 3, schedule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, length, err := Simulate([]Timing{{1, 2, 0.5}, {1, 2, 7}}, 3, schedule)
+		if err != nil || length != seconds || !slices.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%v, %v s, %v; want %v, %v s", got, length, err, want, seconds)
+		}
+	}
+}
+
 // An order is that of the simulation, and never holds more micro-batches than InFlight says.
 func TestOrder(t *testing.T) {
 	for _, schedule := range []Schedule{OneForwardOneBackward, GPipe} {
