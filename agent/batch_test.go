@@ -162,6 +162,33 @@ func TestBatchOfManyNodes(t *testing.T) {
 	}
 }
 
+// No more than batchNodes nodes are looked at, evenly over the cluster, and all where there are no more.
+func TestBatchOfWhichNodes(t *testing.T) {
+	for nodes, want := range map[int]int{1: 1, batchNodes - 1: batchNodes - 1, batchNodes: batchNodes, batchNodes + 1: 512, 2 * batchNodes: 1024, 2*batchNodes + 1: 683} {
+		per := make([]float64, nodes)
+		for i := range per {
+			per[i] = 0.01
+		}
+		c := agenttest.Lines(t, 4*nodes, per...)
+		c.Choices.LeastBatch, c.Choices.MostBatch = nodes, 8*nodes
+		b := newBatcher(c)
+		b.choose(c, nil, c.Nominal(), 1e6)
+		if len(b.part.Nodes) != want {
+			t.Errorf("of %d nodes %d are looked at, want %d", nodes, len(b.part.Nodes), want)
+		}
+	}
+}
+
+// Where samples cost nothing and gradients are all noise, the largest batch is the best.
+func TestBatchReachesTheLargest(t *testing.T) {
+	c := agenttest.Lines(t, 32, 0.01)
+	c.Choices.LeastBatch, c.Choices.MostBatch = 8, 512
+	b := batchCase{cluster: c, perf: []cluster.Performance{{Overhead: 1, PerSample: 1e-9}}, scale: 1e12}
+	if got := b.look(32); got != 512 {
+		t.Errorf("%d", got)
+	}
+}
+
 // The agent's sizes follow the batch that it chose, and the user's cluster stays.
 func TestAgentChoosesBatch(t *testing.T) {
 	run := func() (batches []int) {
