@@ -86,7 +86,9 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 	if err != nil {
 		return err
 	}
-	a.tracker.Predict(a.dead.apply(a.cluster, present, a.ready, finish, a.fresh, plan.Sizes))
+	plan.Finish = a.dead.apply(a.cluster, present, a.ready, finish, a.fresh, plan.Sizes)
+	plan.Perf = a.perf
+	a.tracker.Predict(plan.Finish)
 	return nil
 }
 

@@ -35,15 +35,15 @@ func TestControlPassesErrorsOn(t *testing.T) {
 	}
 }
 
-// When the nodes that are left cannot hold the batch, each gets as much as it can hold, the
-// absent nothing.
+// When the nodes that are left cannot make up the batch, each gets an even part as far as
+// its micro-batches go, at least one; the absent nothing.
 func TestControlInAShortage(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
-	c.Nodes[0].Limit, c.Nodes[1].Limit = 7, 90
+	c.Nodes[0].Shapes, c.Nodes[1].Shapes = []int{7}, []int{20}
 	for _, x := range []struct {
 		present []bool
 		want    []int
-	}{{[]bool{true, false, false}, []int{7, 0, 0}}, {[]bool{true, true, true}, []int{7, 30, 30}}} {
+	}{{[]bool{true, false, false}, []int{28, 0, 0}}, {[]bool{true, true, true}, []int{7, 20, 10}}} {
 		ctl := Control{Cluster: c, Runner: nodes(x.present), Policy: refuses{}}
 		r, err := ctl.Round(context.Background())
 		if err != nil {

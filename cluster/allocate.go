@@ -8,21 +8,23 @@ import (
 	"strconv"
 )
 
-// ErrCapacity says that no allocation can hold the global batch.
-var ErrCapacity = errors.New("cluster: the nodes cannot hold the global batch")
+// ErrCapacity says that no allocation can make up the global batch.
+var ErrCapacity = errors.New("cluster: the nodes cannot make up the global batch")
 
-// Allocate writes into sizes the micro-batches that finish soonest: among all
-// integer sizes with 1 <= b <= Limit that sum to the global batch, those with the
-// smallest latest finish time, and among these the ones reached by always giving
-// the next sample to the node that would finish it first (ties to the lower index).
+// Allocate writes into sizes the shares of the round that finish soonest: among all that
+// sum to the global batch, each made of micro-steps that its node takes (Node.Full, then
+// at most one smaller), those with the smallest latest finish time. They are reached by
+// always giving the next samples to the node that would finish them first (ties to the
+// lower index); where every node takes micro-batches of one sample, these are single
+// samples. A node gets 0 where the others finish sooner without it.
 // It returns that latest finish time in seconds.
 //
 // present says which nodes take part (nil: all); an absent node gets 0. The common
 // finish time is searched (water-filling, Cannikin's OptPerf) until less than a sample
 // per node is missing; those are dealt one by one from a heap.
 //
-// The error wraps ErrCapacity when the limits, or the one sample that every node
-// needs, cannot meet the global batch. After an error the sizes mean nothing.
+// The error wraps ErrCapacity when no shares make up the global batch. After an error the
+// sizes mean nothing.
 func Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (float64, error) {
 	var a Allocator
 	return a.Allocate(c, present, perf, sizes)
@@ -31,7 +33,8 @@ func Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (floa
 // Allocator is Allocate with its working memory kept between calls. The zero value
 // is ready to use.
 type Allocator struct {
-	next nextFinish
+	next  nextFinish
+	order []int32
 }
 
 // Allocate does what the function Allocate does.
@@ -57,12 +60,23 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	total := 0
 	for i := range c.Nodes {
 		if present == nil || present[i] {
-			sizes[i] = share(&c.Nodes[i], perf[i], low, c.GlobalBatch)
+			sizes[i] = share(&c.Nodes[i], perf[i], low, c.most(i))
 			total += sizes[i]
 		}
 	}
-	a.next.reset(c, present, perf, sizes)
-	for total < c.GlobalBatch {
+	a.next.reset(c, present, sizes, func(i, b int) float64 { return c.Nodes[i].Finish(perf[i], b) })
+	last, tries := low, 0
+	for total != c.GlobalBatch {
+		if total > c.GlobalBatch {
+			if a.takeBack(c, sizes, total-c.GlobalBatch, func(i, b int) bool { return c.Nodes[i].Finish(perf[i], b) <= last }) {
+				break
+			}
+			tries++
+		}
+		if a.next.Len() == 0 || tries > mostTries {
+			return 0, c.odd()
+		}
+		last = max(last, a.next.finish[0])
 		total += a.next.deal(c, perf, sizes, c.GlobalBatch-total)
 	}
 	finish := 0.0
@@ -75,19 +89,19 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 }
 
 // waterLevel searches the common finish time. Invariant: the shares at low sum to at
-// most the global batch (at 0 they are one each), those at high to more.
+// most the global batch (at 0 they are none), those at high to more.
 type waterLevel struct {
 	low, high   float64 // seconds
 	rate, start float64 // of the straight line that the sum would be: rate*t - start
-	nodes       int
-	steps       int // evaluations of all nodes
+	slack       int     // samples: the least shares of all nodes
+	steps       int     // evaluations of all nodes
 }
 
 func (l *waterLevel) begin(c *Cluster, present []bool, perf []Performance) {
 	*l = waterLevel{high: math.Inf(1)}
 	for i := range c.Nodes {
 		if present == nil || present[i] {
-			l.nodes++
+			l.slack += c.Nodes[i].LeastShare()
 			l.rate += 1 / perf[i].PerSample
 			l.start += perf[i].Overhead / perf[i].PerSample
 		}
@@ -95,7 +109,7 @@ func (l *waterLevel) begin(c *Cluster, present []bool, perf []Performance) {
 }
 
 // find returns a time at which the shares sum to at most the global batch, and to less
-// than a sample per node below it unless many samples finish at the same moment.
+// than half a least share per node below it unless many samples finish at the same moment.
 func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance) float64 {
 	t := (float64(c.GlobalBatch) + l.start) / l.rate
 	for l.steps = 1; ; l.steps++ {
@@ -110,48 +124,64 @@ func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance) float6
 		sum := 0
 		for i := range c.Nodes {
 			if present == nil || present[i] {
-				sum += share(&c.Nodes[i], perf[i], t, c.GlobalBatch)
+				sum += share(&c.Nodes[i], perf[i], t, c.most(i))
 			}
 		}
 		if missing := c.GlobalBatch - sum; missing < 0 {
 			l.high = t
-		} else if l.low = t; missing <= l.nodes/2 {
+		} else if l.low = t; missing <= l.slack/2 {
 			return l.low
 		}
 		// Aim a little low: a guess that leaves few samples to deal ends the search.
-		t += (float64(c.GlobalBatch-sum) - 0.25*float64(l.nodes)) / l.rate
+		t += (float64(c.GlobalBatch-sum) - 0.25*float64(l.slack)) / l.rate
 	}
 }
 
-// CheckCapacity returns an error unless the present nodes (nil: all) can hold the global batch.
+// CheckCapacity returns an error unless the present nodes (nil: all) can make up the global
+// batch, as far as their micro-batches show without a search.
 func (c *Cluster) CheckCapacity(present []bool) error {
 	if present != nil && len(present) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but presence of %d", len(c.Nodes), len(present))
 	}
-	hold, nodes := 0, 0
+	hold, nodes, divisor := 0, 0, 0
 	for i := range c.Nodes {
 		if present != nil && !present[i] {
 			continue
 		}
 		nodes++
-		if c.Nodes[i].Limit < 1 {
+		n := &c.Nodes[i]
+		switch {
+		case n.Limit < 1:
 			return fmt.Errorf("%w: node %s: Limit is %d; set it to the largest micro-batch its memory holds, or profile.NoLimit",
-				ErrCapacity, c.label(i), c.Nodes[i].Limit)
+				ErrCapacity, c.label(i), n.Limit)
+		case n.Full() < 1:
+			return fmt.Errorf("%w: node %s: its smallest micro-batch is %d, but its memory holds %d",
+				ErrCapacity, c.label(i), n.LeastShare(), n.Limit)
 		}
 		if hold < c.GlobalBatch {
-			hold += min(c.Nodes[i].Limit, c.GlobalBatch)
+			hold += c.most(i)
 		}
+		divisor = n.divisor(divisor)
 	}
 	switch {
 	case nodes == 0:
 		return fmt.Errorf("%w: no node takes part", ErrCapacity)
-	case nodes > c.GlobalBatch:
-		return fmt.Errorf("%w: %d nodes need at least one sample each, global_batch is %d", ErrCapacity, nodes, c.GlobalBatch)
+	case c.GlobalBatch < 1:
+		return fmt.Errorf("%w: global_batch is %d; it must be at least 1", ErrCapacity, c.GlobalBatch)
+	case c.GlobalBatch%divisor != 0:
+		return fmt.Errorf("%w: all micro-batches are multiples of %d, global_batch is %d", ErrCapacity, divisor, c.GlobalBatch)
+	case hold < c.GlobalBatch && c.Single:
+		return fmt.Errorf("%w: %d nodes hold %d samples together, the batch is %d", ErrCapacity, nodes, hold, c.GlobalBatch)
 	case hold < c.GlobalBatch:
-		return fmt.Errorf("%w: the memory limits of %d nodes hold %d samples together, global_batch is %d; lower it, or add nodes or memory",
-			ErrCapacity, nodes, hold, c.GlobalBatch)
+		return fmt.Errorf("%w: %d nodes make up %d samples at most, in %d micro-steps each; global_batch is %d; lower it, or add nodes or memory",
+			ErrCapacity, nodes, hold, MaxMicroSteps, c.GlobalBatch)
 	}
 	return nil
+}
+
+// odd is the error where the sizes of the micro-batches miss the global batch.
+func (c *Cluster) odd() error {
+	return fmt.Errorf("%w: no sum of the micro-batches that the nodes take is %d; change global_batch or micro_batch", ErrCapacity, c.GlobalBatch)
 }
 
 // label names a node in messages: its name with its device, or its number.
@@ -166,51 +196,49 @@ func (c *Cluster) label(i int) string {
 	return fmt.Sprintf("%s (%s)", n.Name, n.Device)
 }
 
-// share is the largest size that finishes by t, at least 1 and at most the limit and most.
+// share is the largest share that finishes by t, at most the share most.
 func share(n *Node, p Performance, t float64, most int) int {
 	w := (t - p.Overhead) / p.PerSample
 	if !(w > 0) {
-		return 1
+		return 0
 	}
-	most = min(most, n.Limit)
-	b := n.samples(w)
-	if b >= float64(most) {
-		return most
-	}
-	return max(1, int(b))
+	return n.within(w, most)
 }
 
-// nextFinish is a heap of nodes by the time they would finish one sample more.
+// nextFinish is a heap of nodes by the time they would finish their next share.
 type nextFinish struct {
 	node   []int32
 	finish []float64
 }
 
-func (h *nextFinish) reset(c *Cluster, present []bool, perf []Performance, sizes []int) {
+// reset takes in the nodes whose share can grow. finish is when node i has done b samples.
+func (h *nextFinish) reset(c *Cluster, present []bool, sizes []int, finish func(i, b int) float64) {
 	h.node, h.finish = h.node[:0], h.finish[:0]
 	for i := range c.Nodes {
-		if (present == nil || present[i]) && sizes[i] < c.Nodes[i].Limit {
+		if next := c.Nodes[i].nextShare(sizes[i]); (present == nil || present[i]) && c.allows(i, next) {
 			h.node = append(h.node, int32(i))
-			h.finish = append(h.finish, c.Nodes[i].Finish(perf[i], sizes[i]+1))
+			h.finish = append(h.finish, finish(i, next))
 		}
 	}
 	heap.Init(h)
 }
 
-// deal gives a sample to the node that finishes it first and returns 1, or more where
-// that node would take up to missing samples in the same time.
+// deal gives its next samples to the node that finishes them first and returns how many,
+// or more where that node would take up to missing samples in the same time.
 func (h *nextFinish) deal(c *Cluster, perf []Performance, sizes []int, missing int) int {
-	i, t := h.node[0], h.finish[0]
+	i, t := int(h.node[0]), h.finish[0]
 	n, before := &c.Nodes[i], sizes[i]
-	sizes[i]++
-	if b := share(n, perf[i], t, before+missing); b > sizes[i] && n.Finish(perf[i], b) <= t {
-		sizes[i] = b
+	sizes[i] = n.nextShare(before)
+	if missing > sizes[i]-before {
+		if b := share(n, perf[i], t, min(c.most(i), n.floorShare(before+missing))); b > sizes[i] && n.Finish(perf[i], b) <= t {
+			sizes[i] = b
+		}
 	}
-	if sizes[i] == n.Limit {
-		heap.Remove(h, 0)
-	} else {
-		h.finish[0] = n.Finish(perf[i], sizes[i]+1)
+	if next := n.nextShare(sizes[i]); c.allows(i, next) {
+		h.finish[0] = n.Finish(perf[i], next)
 		heap.Fix(h, 0)
+	} else {
+		heap.Remove(h, 0)
 	}
 	return sizes[i] - before
 }

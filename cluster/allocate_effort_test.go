@@ -40,7 +40,7 @@ func TestWaterLevelEffort(t *testing.T) {
 	for _, x := range []struct {
 		curved bool
 		most   int // evaluations in all instances together
-	}{{false, 440}, {true, 3900}} {
+	}{{false, 440}, {true, 4000}} {
 		rng, steps := rand.New(rand.NewPCG(1, 2)), 0
 		for range 300 {
 			c, perf := uneven(rng, 1+rng.IntN(40), x.curved)
@@ -63,17 +63,17 @@ func TestWaterLevelEffort(t *testing.T) {
 	}
 }
 
-// Where a node takes many samples in the same time, they are dealt at once; a node at its
-// limit leaves the heap.
+// Where a node takes many samples in the same time, they are dealt at once; a node with
+// the whole global batch leaves the heap.
 func TestDealAtOnce(t *testing.T) {
 	flat, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: 1}, {MicroBatch: 100, Seconds: 1}, {MicroBatch: 200, Seconds: 2}}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{GlobalBatch: 1000, Nodes: []Node{{Profile: flat, Limit: 150}, {Limit: 2}, {Limit: 4}}}
+	c := &Cluster{GlobalBatch: 150, Nodes: []Node{{Profile: flat, Limit: 150}, {Limit: 2}, {Limit: 4}}}
 	perf, sizes := []Performance{{PerSample: flat.PerSample()}, {PerSample: 200}, {PerSample: 100}}, []int{1, 1, 1}
 	var h nextFinish
-	h.reset(c, nil, perf, sizes)
+	h.reset(c, nil, sizes, func(i, b int) float64 { return c.Nodes[i].Finish(perf[i], b) })
 	if n := h.deal(c, perf, sizes, 50); n != 50 || sizes[0] != 51 {
 		t.Errorf("dealt %d, sizes %v", n, sizes)
 	}
@@ -89,7 +89,7 @@ func TestDealAtOnce(t *testing.T) {
 	for range 4 {
 		h.deal(c, perf, sizes, 4)
 	}
-	if got := fmt.Sprint(sizes, h.Len(), len(h.finish)); got != "[150 2 4] 0 0" {
+	if got := fmt.Sprint(sizes, h.Len(), len(h.finish)); got != "[150 2 4] 2 2" {
 		t.Error(got)
 	}
 }

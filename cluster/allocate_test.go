@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -47,6 +48,12 @@ func drawInstance(t *rapid.T, maxNodes, maxBatch int) instance {
 		if rapid.Bool().Draw(t, "limited") {
 			node.Limit = rapid.IntRange(0, maxBatch).Draw(t, "limit")
 		}
+		switch rapid.IntRange(0, 5).Draw(t, "micro-batches") {
+		case 0:
+			node.Least = rapid.IntRange(1, 4).Draw(t, "least")
+		case 1:
+			node.Shapes = slices.Sorted(maps.Keys(rapid.MapOfN(rapid.IntRange(1, 6), rapid.Just(true), 1, 3).Draw(t, "shapes")))
+		}
 		in.cluster.Nodes = append(in.cluster.Nodes, node)
 		p := Performance{PerSample: rapid.SampledFrom([]float64{0.1, 0.25, 0.5, 1, 1e-9, 1e9}).Draw(t, "per sample")}
 		if rapid.Bool().Draw(t, "odd") {
@@ -62,11 +69,70 @@ func drawInstance(t *rapid.T, maxNodes, maxBatch int) instance {
 
 func (in *instance) there(i int) bool { return in.present == nil || in.present[i] }
 
+// takes is what the documentation of Node says of a micro-batch.
+func (in *instance) takes(i, b int) bool {
+	n := &in.cluster.Nodes[i]
+	switch {
+	case b < 1 || b > n.Limit:
+		return false
+	case n.Shapes != nil:
+		return slices.Contains(n.Shapes, b)
+	}
+	return b >= n.Least
+}
+
+// full is the largest micro-batch that node i takes, up to what is well beyond the global
+// batch and every least size and shape drawn; 0 if it takes none at all.
+func (in *instance) full(i int) int {
+	n := &in.cluster.Nodes[i]
+	for b := min(n.Limit, 2*in.cluster.GlobalBatch+8); b > 0; b-- {
+		if in.takes(i, b) {
+			return b
+		}
+	}
+	return 0
+}
+
+// makes says whether b samples are full micro-steps and at most one other.
+func (in *instance) makes(i, b int) bool {
+	full := in.full(i)
+	return b == 0 || full > 0 && (b%full == 0 || in.takes(i, b%full))
+}
+
+// possible says whether every node that is there takes some micro-batch.
+func (in *instance) possible() bool {
+	some := false
+	for i := range in.perf {
+		if in.there(i) {
+			if some = true; in.full(i) == 0 {
+				return false
+			}
+		}
+	}
+	return some
+}
+
+// seconds is when node i has done b samples, micro-step by micro-step.
+func (in *instance) seconds(i, b int) float64 {
+	n, p, full := &in.cluster.Nodes[i], in.perf[i], in.full(i)
+	s := 0.0
+	for b > 0 {
+		step := min(b, full)
+		b -= step
+		if n.Profile == nil {
+			s += float64(step)
+		} else {
+			s += n.Profile.Seconds(float64(step)) / n.Profile.PerSample()
+		}
+	}
+	return p.Overhead + p.PerSample*s
+}
+
 func (in *instance) finish(sizes []int) float64 {
 	last := 0.0
 	for i, b := range sizes {
-		if in.there(i) {
-			last = max(last, in.cluster.Nodes[i].Finish(in.perf[i], b))
+		if b > 0 {
+			last = max(last, in.seconds(i, b))
 		}
 	}
 	return last
@@ -83,18 +149,16 @@ func (in *instance) brute() (float64, bool) {
 			}
 			return
 		}
-		sizes[i] = 0
-		if !in.there(i) {
-			try(i+1, left)
-			return
-		}
-		for b := 1; b <= min(left, in.cluster.Nodes[i].Limit); b++ {
-			sizes[i] = b
-			try(i+1, left-b)
+		for b := 0; b <= left; b++ {
+			if sizes[i] = b; in.makes(i, b) && (b == 0 || in.there(i)) {
+				try(i+1, left-b)
+			}
 		}
 		sizes[i] = 0
 	}
-	try(0, in.cluster.GlobalBatch)
+	if in.possible() {
+		try(0, in.cluster.GlobalBatch)
+	}
 	return best, !math.IsInf(best, 1)
 }
 
@@ -102,16 +166,11 @@ func (in *instance) brute() (float64, bool) {
 func (in *instance) greedy() []int {
 	sizes := make([]int, len(in.perf))
 	left := in.cluster.GlobalBatch
-	for i := range sizes {
-		if in.there(i) {
-			sizes[i], left = 1, left-1
-		}
-	}
 	for ; left > 0; left-- {
 		best, soonest := -1, math.Inf(1)
 		for i, b := range sizes {
-			if in.there(i) && b < in.cluster.Nodes[i].Limit {
-				if t := in.cluster.Nodes[i].Finish(in.perf[i], b+1); t < soonest {
+			if in.there(i) {
+				if t := in.seconds(i, b+1); t < soonest {
 					best, soonest = i, t
 				}
 			}
@@ -128,8 +187,8 @@ func (in *instance) check(t *rapid.T, sizes []int) {
 		switch {
 		case !in.there(i) && b != 0:
 			t.Fatalf("absent node %d got %d", i, b)
-		case in.there(i) && (b < 1 || b > in.cluster.Nodes[i].Limit):
-			t.Fatalf("node %d got %d, limit %d", i, b, in.cluster.Nodes[i].Limit)
+		case !in.makes(i, b):
+			t.Fatalf("node %d got %d, limit %d, least %d, shapes %v", i, b, in.cluster.Nodes[i].Limit, in.cluster.Nodes[i].Least, in.cluster.Nodes[i].Shapes)
 		}
 	}
 	if sum != in.cluster.GlobalBatch {
@@ -154,7 +213,7 @@ func TestAllocateBrute(t *testing.T) {
 			t.Fatal(err)
 		}
 		in.check(t, sizes)
-		if finish != in.finish(sizes) {
+		if math.Abs(finish-in.finish(sizes)) > 1e-12*finish {
 			t.Fatalf("returned %v, sizes finish at %v", finish, in.finish(sizes))
 		}
 		if finish > best*(1+1e-12) {
@@ -167,6 +226,9 @@ func TestAllocateGreedy(t *testing.T) {
 	var a Allocator
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawInstance(t, 40, 2000)
+		for i := range in.cluster.Nodes { // samples are dealt one by one
+			in.cluster.Nodes[i].Least, in.cluster.Nodes[i].Shapes = 0, nil
+		}
 		sizes := make([]int, len(in.perf))
 		if _, err := a.Allocate(in.cluster, in.present, in.perf, sizes); errors.Is(err, ErrCapacity) {
 			return
@@ -182,7 +244,7 @@ func TestAllocateGreedy(t *testing.T) {
 				continue
 			}
 			for k := min(b, want[i]) + 1; k <= max(b, want[i]); k++ {
-				f := in.cluster.Nodes[i].Finish(in.perf[i], k)
+				f := in.seconds(i, k)
 				if math.IsNaN(at) {
 					at = f
 				}
@@ -210,9 +272,9 @@ func TestAllocateExtremes(t *testing.T) {
 	}{
 		{"two on a plateau", 1_500_000, []Node{node(flat), node(flat)}, []Performance{{0, 1}, {0, 1}}, []int{1_000_000, 500_000}},
 		{"a huge batch", MaxGlobalBatch, []Node{node(nil), node(nil)}, []Performance{{0, 1}, {0, 3}}, []int{3 << 28, 1 << 28}},
-		{"one all but infinitely fast", MaxGlobalBatch, []Node{node(nil), node(nil)}, []Performance{{0, 1e-300}, {0, 1e300}}, []int{MaxGlobalBatch - 1, 1}},
-		{"finish times overflow", 100, []Node{node(nil), node(nil)}, []Performance{{0, math.MaxFloat64}, {0, 1}}, []int{1, 99}},
-		{"one late start", 100, []Node{node(nil), node(nil)}, []Performance{{1e12, 1e-3}, {0, 1}}, []int{1, 99}},
+		{"one all but infinitely fast", MaxGlobalBatch, []Node{node(nil), node(nil)}, []Performance{{0, 1e-300}, {0, 1e300}}, []int{MaxGlobalBatch, 0}},
+		{"finish times overflow", 100, []Node{node(nil), node(nil)}, []Performance{{0, math.MaxFloat64}, {0, 1}}, []int{0, 100}},
+		{"one late start", 100, []Node{node(nil), node(nil)}, []Performance{{1e12, 1e-3}, {0, 1}}, []int{0, 100}},
 		{"subnormal", 100, []Node{node(nil), node(nil)}, []Performance{{0, 5e-324}, {0, 5e-324}}, []int{50, 50}},
 	} {
 		sizes := make([]int, 2)
@@ -231,12 +293,21 @@ func TestAllocateErrors(t *testing.T) {
 		change func(c *Cluster, present []bool, perf []Performance)
 		want   string
 	}{
-		{func(*Cluster, []bool, []Performance) {}, "cluster: the nodes cannot hold the global batch: the memory limits of 2 nodes hold 9 samples together, global_batch is 10; lower it, or add nodes or memory"},
-		{func(c *Cluster, _ []bool, _ []Performance) { c.GlobalBatch = 1 }, "cluster: the nodes cannot hold the global batch: 2 nodes need at least one sample each, global_batch is 1"},
-		{func(_ *Cluster, p []bool, _ []Performance) { clear(p) }, "cluster: the nodes cannot hold the global batch: no node takes part"},
-		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1].Limit = 0 }, "cluster: the nodes cannot hold the global batch: node b (t4): Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},
-		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1] = Node{Name: "x"} }, "cluster: the nodes cannot hold the global batch: node x: Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},
-		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1] = Node{} }, "cluster: the nodes cannot hold the global batch: node 1: Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.GlobalBatch = 9*MaxMicroSteps + 1 }, "cluster: the nodes cannot make up the global batch: 2 nodes make up 147456 samples at most, in 16384 micro-steps each; global_batch is 147457; lower it, or add nodes or memory"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.GlobalBatch = 0 }, "cluster: the nodes cannot make up the global batch: global_batch is 0; it must be at least 1"},
+		{func(c *Cluster, _ []bool, _ []Performance) {
+			c.Nodes[0].Shapes, c.Nodes[1].Shapes = []int{4}, []int{2, 4}
+			c.GlobalBatch = 11
+		}, "cluster: the nodes cannot make up the global batch: all micro-batches are multiples of 2, global_batch is 11"},
+		{func(c *Cluster, _ []bool, _ []Performance) {
+			c.Nodes[0].Shapes, c.Nodes[1].Shapes = []int{4}, []int{5}
+			c.GlobalBatch = 11
+		}, "cluster: the nodes cannot make up the global batch: no sum of the micro-batches that the nodes take is 11; change global_batch or micro_batch"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1].Least = 6 }, "cluster: the nodes cannot make up the global batch: node b (t4): its smallest micro-batch is 6, but its memory holds 5"},
+		{func(_ *Cluster, p []bool, _ []Performance) { clear(p) }, "cluster: the nodes cannot make up the global batch: no node takes part"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1].Limit = 0 }, "cluster: the nodes cannot make up the global batch: node b (t4): Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1] = Node{Name: "x"} }, "cluster: the nodes cannot make up the global batch: node x: Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},
+		{func(c *Cluster, _ []bool, _ []Performance) { c.Nodes[1] = Node{} }, "cluster: the nodes cannot make up the global batch: node 1: Limit is 0; set it to the largest micro-batch its memory holds, or profile.NoLimit"},
 		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[1].PerSample = 9, math.NaN() }, "cluster: node b (t4): performance parameters {Overhead:0 PerSample:NaN} must be finite, Overhead at least 0 and PerSample above 0"},
 		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[0].PerSample = 9, 0 }, "cluster: node a (t4): performance parameters {Overhead:0 PerSample:0} must be finite, Overhead at least 0 and PerSample above 0"},
 		{func(c *Cluster, _ []bool, p []Performance) { c.GlobalBatch, p[0].Overhead = 9, -1 }, "cluster: node a (t4): performance parameters {Overhead:-1 PerSample:1} must be finite, Overhead at least 0 and PerSample above 0"},
@@ -257,7 +328,7 @@ func TestAllocateErrors(t *testing.T) {
 		a.Uniform(c, nil, sizes[:1]),
 		a.Uniform(c, []bool{true}, sizes),
 		a.Proportional(c, nil, []float64{1}, sizes),
-		a.Uniform(c, nil, sizes),
+		a.Uniform(&Cluster{GlobalBatch: 11, Nodes: []Node{{Limit: 4, Shapes: []int{4}}, {Limit: 5, Shapes: []int{5}}}}, nil, sizes),
 	} {
 		if err == nil {
 			t.Error("accepted")

@@ -100,6 +100,7 @@ func (b *builder) group(i int) {
 	}
 	n := Node{Device: g.Device, Profile: p, Limit: profile.NoLimit, TFLOPS: device.TFLOPS(b.model.DType)}
 	b.memory(&n, g, device, path)
+	b.microBatch(&n, g, path+".micro_batch")
 	b.network(&n, g, path)
 	b.power(&n, g, device, path+".power")
 	n.Hidden.Slowdown = g.Slowdown

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -12,6 +13,30 @@ type Collect struct {
 	GraceShare   float64       `json:"grace_share"`      // the same as a share of the time the quorum took; >= 0, added to Grace
 	MaxStaleness time.Duration `json:"max_staleness_ns"` // age from which a target node's or an older gradient is refused; zero: no bound
 	Timeout      time.Duration `json:"timeout_ns"`       // the round ends after this even if gradients are missing, and silent nodes count as lost; zero: no timeout
+	// A deadline ends the nodes' work rather than the round: each hands in what it has
+	// accumulated until then (Accumulation), and the round waits for all that the quorum asks for.
+	Deadline      time.Duration `json:"deadline_ns,omitzero"`    // from the opening to the arrival of the gradients; > 0, zero: none
+	DeadlineShare float64       `json:"deadline_share,omitzero"` // the same as a share of the predicted finish time, where Deadline is zero; zero: none
+	AutoDeadline  bool          `json:"auto_deadline,omitzero"`  // the controller sets Deadline for every round
+	Reserve       float64       `json:"reserve,omitzero"`        // share of the time left that the last micro-step keeps free, 0..1
+	Whole         bool          `json:"whole_steps,omitzero"`    // the last micro-step is not cut
+}
+
+// Timed says whether rounds end by a deadline.
+func (c *Collect) Timed() bool { return c.Deadline > 0 || c.DeadlineShare > 0 || c.AutoDeadline }
+
+// Order is what node i is told of a round of the plan, once its deadline is set.
+func (p *Plan) Order(n *Node, i int) Order {
+	o := Order{Share: p.Sizes[i], Reserve: p.Collect.Reserve, Whole: p.Collect.Whole}
+	if p.Perf != nil {
+		o.Pace = p.Perf[i].PerSample
+	} else if n.Profile != nil {
+		o.Pace = n.Profile.PerSample()
+	}
+	if p.Collect.Deadline > 0 {
+		o.Deadline = max(p.Collect.Deadline.Seconds()-n.Network, 1e-9)
+	}
+	return o
 }
 
 // Quorum is a number of nodes, or a share of those that take part. The zero value
@@ -137,4 +162,65 @@ func (r *collection) check(now time.Duration) {
 // later is t + d, at the end of the clock rather than beyond it; d below zero counts as 0.
 func later(t, d time.Duration) time.Duration {
 	return t + max(0, min(d, math.MaxInt64-t))
+}
+
+// Quorums and Graces are the values from which a policy may choose a round rule: shares
+// of the nodes, and shares of the time that the quorum took.
+var (
+	Quorums = []float64{0.5, 0.7, 0.8, 0.9, 0.95, 1}
+	Graces  = []float64{0, 0.03, 0.06, 0.1, 0.2, 0.4}
+)
+
+// Rule is a choice of quorum and grace.
+type Rule struct {
+	Quorum float64 // share of the nodes, (0, 1]
+	Grace  float64 // share of the quorum's time, >= 0; means nothing where the quorum is 1
+}
+
+// Rules are all the combinations of Quorums and Graces, waiting for everybody last.
+var Rules = func() []Rule {
+	var all []Rule
+	for _, q := range Quorums {
+		for _, g := range Graces {
+			if q < 1 {
+				all = append(all, Rule{q, g})
+			}
+		}
+	}
+	return append(all, Rule{Quorum: 1})
+}()
+
+// String is "quorum 80% +3%", or "quorum all".
+func (r Rule) String() string {
+	text := "quorum " + shares([]float64{r.Quorum})
+	if r.Quorum < 1 && r.Grace > 0 {
+		text += " +" + shares([]float64{r.Grace})
+	}
+	return text
+}
+
+// Apply returns c with the rule's quorum and grace; staleness bound and timeout stay.
+func (r Rule) Apply(c Collect) Collect {
+	c.Quorum, c.Grace, c.GraceShare = Quorum{Share: r.Quorum}, 0, r.Grace
+	return c
+}
+
+// Choices is what a policy may choose beside the sizes. The zero value leaves it no
+// choice: the cluster's Collect and GlobalBatch are fixed.
+type Choices struct {
+	Quorum []float64 // of Quorums; none: the rule of Collect is fixed
+	Grace  []float64 // of Graces; none: 0
+	// LeastBatch and MostBatch bound the global batch, in samples; both 0: it is fixed.
+	LeastBatch, MostBatch int
+}
+
+// Rules are the indices into Rules that may be chosen, none where the rule is fixed.
+func (c *Choices) Rules() []int {
+	var allowed []int
+	for i, r := range Rules {
+		if slices.Contains(c.Quorum, r.Quorum) && (r.Quorum == 1 || slices.Contains(c.Grace, r.Grace) || len(c.Grace) == 0 && r.Grace == 0) {
+			allowed = append(allowed, i)
+		}
+	}
+	return allowed
 }

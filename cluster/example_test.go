@@ -41,23 +41,26 @@ func Example() {
 	// predicted 0.66 s, waited 0.66 s
 }
 
-// The limits of the nodes must hold the global batch.
+// A node whose share exceeds its memory works it off in micro-steps. One without which the
+// others are done sooner gets nothing.
 func ExampleAllocate() {
 	c := &cluster.Cluster{Workload: "mine", GlobalBatch: 96, Nodes: []cluster.Node{
-		{Name: "fast", Limit: 64}, {Name: "slow", Limit: 64}, {Name: "small", Limit: 8},
+		{Name: "fast", Limit: 64}, {Name: "small", Limit: 8}, {Name: "far", Limit: 64},
 	}}
 	believed := []cluster.Performance{ // seconds a round costs at all, and seconds per sample
-		{Overhead: 0.5, PerSample: 0.1}, {Overhead: 0.5, PerSample: 0.2}, {PerSample: 0.1},
+		{Overhead: 0.5, PerSample: 0.1}, {Overhead: 0.5, PerSample: 0.2}, {Overhead: 30, PerSample: 0.1},
 	}
 	sizes := make([]int, len(c.Nodes))
 	seconds, err := cluster.Allocate(c, nil, believed, sizes)
 	fmt.Printf("%v in %.1f s, %v\n", sizes, seconds, err)
+	fmt.Println(c.Nodes[1].Steps(sizes[1]), "micro-steps")
 
-	away := []bool{false, true, true}
+	away := []bool{false, false, false}
 	_, err = cluster.Allocate(c, away, believed, sizes)
 	fmt.Println(errors.Is(err, cluster.ErrCapacity))
 	// Output:
-	// [59 29 8] in 6.4 s, <nil>
+	// [64 32 0] in 6.9 s, <nil>
+	// 4 micro-steps
 	// true
 }
 
@@ -68,7 +71,7 @@ func ExampleRead() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, cluster.ErrFile))
 	// Output:
-	// mine.yaml:4: cluster: invalid file: nodes[0].colour: unknown key; known here: name, device, count, memory, slowdown, link, power, profiled, per_machine, inside, switch
+	// mine.yaml:4: cluster: invalid file: nodes[0].colour: unknown key; known here: name, device, count, memory, micro_batch, slowdown, link, power, profiled, per_machine, inside, switch
 	//   4 |   - {device: v100, count: 2, colour: red}
 	// true
 }

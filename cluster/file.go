@@ -44,14 +44,16 @@ type File struct {
 
 // FileNode is a group of equal nodes.
 type FileNode struct {
-	Name     string  `yaml:"name,omitempty"`     // default: the device's name; "-0", "-1", ... are added where there are several
-	Device   string  `yaml:"device"`             // of the catalogue or a --profiles file
-	Count    *int    `yaml:"count,omitempty"`    // default 1
-	Memory   Bytes   `yaml:"memory,omitempty"`   // default: the device's
-	Slowdown float64 `yaml:"slowdown,omitempty"` // true over profile seconds, 0.01..100; default 1; only simulations know it
-	Link     Link    `yaml:"link,omitempty"`
-	Power    *Power  `yaml:"power,omitempty"`    // default: the device's; zeros: unknown
-	Profiled *bool   `yaml:"profiled,omitempty"` // false: the controller is not shown the profile
+	Name   string `yaml:"name,omitempty"`   // default: the device's name; "-0", "-1", ... are added where there are several
+	Device string `yaml:"device"`           // of the catalogue or a --profiles file
+	Count  *int   `yaml:"count,omitempty"`  // default 1
+	Memory Bytes  `yaml:"memory,omitempty"` // default: the device's
+	// MicroBatch bounds the micro-batch; nil: memory alone does.
+	MicroBatch *FileMicroBatch `yaml:"micro_batch,omitempty"`
+	Slowdown   float64         `yaml:"slowdown,omitempty"` // true over profile seconds, 0.01..100; default 1; only simulations know it
+	Link       Link            `yaml:"link,omitempty"`
+	Power      *Power          `yaml:"power,omitempty"`    // default: the device's; zeros: unknown
+	Profiled   *bool           `yaml:"profiled,omitempty"` // false: the controller is not shown the profile
 
 	// Only a Topology reads these: a count of devices is that many divided by PerMachine machines.
 	PerMachine *int   `yaml:"per_machine,omitempty"` // devices of a machine, default 1

@@ -19,6 +19,7 @@ type FileCollect struct {
 	Grace        *FileGrace  `yaml:"grace,omitempty"`  // nil: 0; beside a quorum that the policy chooses: any of Graces
 	MaxStaleness Duration    `yaml:"max_staleness,omitempty"`
 	Timeout      Duration    `yaml:"timeout,omitempty"`
+	FileDeadline `yaml:",inline"`
 }
 
 // Apply sets how c collects and what the policy may choose. The error lists every
@@ -46,6 +47,7 @@ func (f *FileCollect) set(c *Cluster, nodes int, p *problems) {
 		p.add("collect.quorum", "is %d, but there are %d nodes", n, nodes)
 	}
 	c.Collect = Collect{Quorum: quorum.Quorum, Grace: grace.Duration.std(), GraceShare: grace.Share, MaxStaleness: f.MaxStaleness.std(), Timeout: f.Timeout.std()}
+	f.FileDeadline.set(c, &quorum, p)
 	c.Choices.Quorum, c.Choices.Grace = quorum.Choices, grace.Choices
 	if quorum.Choices == nil && grace.Choices == nil {
 		return

@@ -311,7 +311,7 @@ func FuzzRead(f *testing.F) {
 		}
 		sum := 0
 		for i, b := range sizes {
-			if sum += b; b < 1 || b > c.Nodes[i].Limit {
+			if sum += b; !c.Nodes[i].Takes(b) {
 				t.Fatalf("%d for %+v", b, c.Nodes[i])
 			}
 		}

@@ -8,6 +8,8 @@ type Node struct {
 	Device  string
 	Profile *profile.Profile // nil: no profile is known to the controller
 	Limit   int              // largest micro-batch its memory holds, >= 1; profile.NoLimit when unknown
+	Least   int              // smallest micro-batch that it takes, at most Limit; 0 counts as 1
+	Shapes  []int            // all micro-batches that it takes, rising; nil: any from Least to Limit
 	Network float64          // seconds to deliver one gradient over its link
 	TFLOPS  float64          // nameplate speed of the device at the workload's precision; 0 unknown
 	Power   Power
@@ -28,43 +30,25 @@ func (p Power) Joules(busy, wait float64) float64 { return p.Busy*busy + p.Idle*
 type Hidden struct {
 	Profile  *profile.Profile // what the node really does; nil: Node.Profile
 	Slowdown float64          // its constant departure from that profile; 0 or 1: none
+	Limit    int              // largest micro-batch its memory really holds; 0: Node.Limit
 }
 
 // Performance holds a node's performance parameters: the controller's belief about
-// it. The finish time of a micro-batch b is Overhead + PerSample*Node.Cost(b).
+// it. The finish time of a share b is Overhead + PerSample*Node.Cost(b).
 type Performance struct {
 	Overhead  float64 // seconds per round, independent of the size
 	PerSample float64 // seconds per sample (the profile's marginal seconds times the node's slowdown)
 }
 
-// Cost is a micro-batch in units of the profile's marginal seconds per sample. It
-// carries the shape that was measured beforehand (constant part, floor at small
-// batches, bends), so that one number per node, PerSample, remains to be estimated.
-// Without a profile it is b itself.
-func (n *Node) Cost(b float64) float64 {
-	if n.Profile == nil {
-		return b
-	}
-	return n.Profile.Seconds(b) / n.Profile.PerSample()
-}
-
-// samples inverts Cost: the largest b whose cost is at most w.
-func (n *Node) samples(w float64) float64 {
-	if n.Profile == nil {
-		return w
-	}
-	return n.Profile.Samples(w * n.Profile.PerSample())
-}
-
 // Finish is the predicted time in seconds from hand-out to the gradient's arrival.
 func (n *Node) Finish(p Performance, b int) float64 {
-	return p.Overhead + p.PerSample*n.Cost(float64(b))
+	return p.Overhead + p.PerSample*n.Cost(b)
 }
 
 // Slowness is the slowdown, relative to parameters p, that explains a node's time in a
 // round. It scales all but the network's time.
 func (n *Node) Slowness(p Performance, r *NodeReport) float64 {
-	compute := p.Overhead - n.Network + p.PerSample*n.Cost(float64(r.Size))
+	compute := p.Overhead - n.Network + p.PerSample*n.Cost(r.Size)
 	return max(r.Seconds-n.Network, 0.01*r.Seconds) / compute
 }
 
@@ -94,6 +78,7 @@ type Cluster struct {
 	Nodes       []Node
 	Collect     Collect
 	Choices     Choices
+	Single      bool // shares are one micro-step each, for work that is not accumulated
 }
 
 // Nominal returns every node's performance parameters from its profile, in node
@@ -137,5 +122,41 @@ func (c *Cluster) Revealed() *Cluster {
 type Truth struct {
 	Slowdown []float64 // true seconds / profile seconds, without noise
 	Noise    []float64 // relative standard deviation of one round's time
+	Factor   []float64 // by which noise and spikes multiply the time of the round, without a deadline
 	Left     []float64 // seconds that the node still computes on older work when the round opens
+}
+
+// LeastSquares fits seconds = overhead + perSample*size to one node's rounds, older
+// ones weighing less by a constant factor: the exponentially forgetting least squares
+// of Cannikin (Middleware 2024), for nodes whose profile is unknown.
+type LeastSquares struct {
+	forget          float64 // factor per measurement, (0, 1]
+	n, x, y, xx, xy float64 // weighted sums
+}
+
+// NewLeastSquares returns an empty fit; forget is the weight a measurement keeps from
+// one round to the next, in (0, 1].
+func NewLeastSquares(forget float64) *LeastSquares { return &LeastSquares{forget: forget} }
+
+// Add takes in one round: size samples, at least 1, took seconds, above 0.
+func (f *LeastSquares) Add(size, seconds float64) {
+	f.n, f.x, f.y = f.forget*f.n+1, f.forget*f.x+size, f.forget*f.y+seconds
+	f.xx, f.xy = f.forget*f.xx+size*size, f.forget*f.xy+size*seconds
+}
+
+// Performance is the fitted line, false before the first Add. Where the sizes hardly
+// differ the overhead cannot be fitted: then the given one is used, and the line goes
+// through the mean.
+func (f *LeastSquares) Performance(overhead float64) (Performance, bool) {
+	if f.n == 0 {
+		return Performance{}, false
+	}
+	mx, my := f.x/f.n, f.y/f.n
+	if sxx := f.xx/f.n - mx*mx; sxx > 1e-3*mx*mx {
+		slope := (f.xy/f.n - mx*my) / sxx
+		if at := my - slope*mx; slope > 0 && at >= -1e-9*my { // rounding may leave it just below 0
+			return Performance{Overhead: max(at, 0), PerSample: slope}, true
+		}
+	}
+	return Performance{Overhead: overhead, PerSample: max(my-overhead, 0.01*my) / mx}, true
 }

@@ -16,9 +16,10 @@ func (a *Allocator) Uniform(c *Cluster, present []bool, sizes []int) error {
 // out what the others have no room for, too little for a sample of its own.
 const leastWeight = 1e-9
 
-// Proportional writes sizes in proportion to weight (nil: equal) by largest
-// remainder, each between 1 and its limit, summing to the global batch; ties go to the
-// lower index. A weight that is zero, negative or not finite gets one sample as long as
+// Proportional writes shares in proportion to weight (nil: equal) by largest remainder,
+// each made of micro-steps that its node takes, summing to the global batch; ties go to the
+// lower index. Each is at least the node's least share as long as those fit into the global
+// batch. A weight that is zero, negative or not finite gets the least share as long as
 // others have room. Policies that choose sizes rather than parameters end in
 // this projection. Errors as for Allocate.
 func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, sizes []int) error {
@@ -30,31 +31,39 @@ func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, s
 	}
 	p := newProportion(c, present, weight)
 	level := p.level()
-	h := &a.next // by remainder: what a node has beyond its exact size
-	h.node, h.finish = h.node[:0], h.finish[:0]
 	total := 0
 	for i := range c.Nodes {
 		sizes[i] = 0
-		if !p.takesPart(i) {
-			continue
+		if p.takesPart(i) {
+			sizes[i] = c.Nodes[i].floorShare(int(p.size(i, level)))
+			total += sizes[i]
 		}
-		exact := p.size(i, level)
-		sizes[i] = int(exact) // a whole number that rounding left just below itself is first in the heap
-		total += sizes[i]
-		h.node = append(h.node, int32(i))
-		h.finish = append(h.finish, float64(sizes[i])-exact)
 	}
-	heap.Init(h)
-	for total < c.GlobalBatch {
-		i := h.node[0]
-		if sizes[i] >= c.Nodes[i].Limit {
-			heap.Remove(h, 0)
-			continue
+	// By remainder: what a node would have beyond its exact size. A whole number that
+	// rounding left just below itself is first in the heap.
+	beyond := func(i, b int) float64 { return float64(b) - p.size(i, level) }
+	h := &a.next
+	h.reset(c, present, sizes, beyond)
+	for tries := 0; total != c.GlobalBatch; {
+		if total > c.GlobalBatch {
+			if a.TakeBack(c, sizes, total-c.GlobalBatch) == nil {
+				return nil
+			}
+			tries++
 		}
-		sizes[i]++
-		total++
-		h.finish[0]++
-		heap.Fix(h, 0)
+		if h.Len() == 0 || tries > mostTries {
+			return c.odd()
+		}
+		i := int(h.node[0])
+		before, n := sizes[i], &c.Nodes[i]
+		sizes[i] = n.nextShare(before)
+		total += sizes[i] - before
+		if next := n.nextShare(sizes[i]); c.allows(i, next) {
+			h.finish[0] = beyond(i, next)
+			heap.Fix(h, 0)
+		} else {
+			heap.Remove(h, 0)
+		}
 	}
 	return nil
 }
@@ -65,6 +74,7 @@ type proportion struct {
 	present  []bool
 	weight   []float64
 	heaviest float64 // 0: all weigh the same
+	least    bool    // the least shares of all fit into the global batch
 }
 
 func newProportion(c *Cluster, present []bool, weight []float64) proportion {
@@ -74,6 +84,13 @@ func newProportion(c *Cluster, present []bool, weight []float64) proportion {
 			p.heaviest = max(p.heaviest, v)
 		}
 	}
+	sum := 0
+	for i := range c.Nodes {
+		if p.takesPart(i) && sum <= c.GlobalBatch {
+			sum += c.Nodes[i].LeastShare()
+		}
+	}
+	p.least = sum <= c.GlobalBatch
 	return p
 }
 
@@ -88,10 +105,14 @@ func (p *proportion) size(i int, level float64) float64 {
 			w = max(v, leastWeight)
 		}
 	}
-	return min(max(level*w, 1), float64(min(p.cluster.Nodes[i].Limit, p.cluster.GlobalBatch)))
+	n, size := &p.cluster.Nodes[i], level*w
+	if p.least {
+		size = max(size, float64(n.LeastShare()))
+	}
+	return min(size, float64(n.MostShare(p.cluster.GlobalBatch)))
 }
 
-// level is where the sizes, clipped to 1 and the limits, sum to the global batch; just
+// level is where the sizes, clipped to the least and the largest shares, sum to the global batch; just
 // below rather than above.
 func (p *proportion) level() float64 {
 	batch := float64(p.cluster.GlobalBatch)

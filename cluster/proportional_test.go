@@ -12,7 +12,7 @@ import (
 )
 
 // TestProportional checks the definition: with one common level, node i is due
-// level*weight, clipped to 1..limit. It gets that rounded down or up, rounded up those
+// level*weight, clipped to 1..global batch. It gets that rounded down or up, rounded up those
 // with the largest remainders.
 func TestProportional(t *testing.T) {
 	var a Allocator
@@ -21,6 +21,7 @@ func TestProportional(t *testing.T) {
 		n, batch := len(in.perf), in.cluster.GlobalBatch
 		weight, sizes := make([]float64, n), make([]int, n)
 		for i := range weight {
+			in.cluster.Nodes[i].Least, in.cluster.Nodes[i].Shapes = 0, nil
 			weight[i] = float64(rapid.IntRange(1, 20).Draw(t, "weight"))
 		}
 		if err := a.Proportional(in.cluster, in.present, weight, sizes); errors.Is(err, ErrCapacity) {
@@ -46,7 +47,7 @@ func TestProportional(t *testing.T) {
 			switch remainder := due[i] - math.Floor(due[i]+1e-6); {
 			case over > 1e-6:
 				least = min(least, remainder)
-			case over < -1e-6 && b < in.cluster.Nodes[i].Limit:
+			case over < -1e-6:
 				most = max(most, remainder)
 			}
 		}
@@ -58,22 +59,31 @@ func TestProportional(t *testing.T) {
 
 // plainDue finds the level by going through every point where a node meets a bound.
 func plainDue(in *instance, weight []float64) []float64 {
+	least, batch := 1.0, float64(in.cluster.GlobalBatch)
+	there := 0
+	for i := range weight {
+		if in.there(i) {
+			there++
+		}
+	}
+	if there > in.cluster.GlobalBatch {
+		least = 0
+	}
 	clipped := func(level float64) ([]float64, float64) {
 		due, sum := make([]float64, len(weight)), 0.0
 		for i, w := range weight {
 			if in.there(i) {
-				due[i] = min(max(level*w, 1), float64(min(in.cluster.Nodes[i].Limit, in.cluster.GlobalBatch)))
+				due[i] = min(max(level*w, least), batch)
 				sum += due[i]
 			}
 		}
 		return due, sum
 	}
 	bends := []float64{0}
-	for i, w := range weight {
-		bends = append(bends, 1/w, float64(min(in.cluster.Nodes[i].Limit, in.cluster.GlobalBatch))/w)
+	for _, w := range weight {
+		bends = append(bends, least/w, batch/w)
 	}
 	slices.Sort(bends)
-	batch := float64(in.cluster.GlobalBatch)
 	for k := 1; k < len(bends); k++ {
 		_, below := clipped(bends[k-1])
 		due, above := clipped(bends[k])
@@ -102,12 +112,12 @@ func TestProportionalCases(t *testing.T) {
 		{"equal", 10, []int{99, 99, 99}, nil, []int{4, 3, 3}},
 		{"two", 3, []int{99, 99}, []float64{1, 1}, []int{2, 1}},
 		{"exact thirds", 9, []int{99, 99}, []float64{1, 2}, []int{3, 6}},
-		{"a limit passes its share on", 10, []int{2, 99, 99}, nil, []int{2, 4, 4}},
+		{"a share of two micro-steps", 10, []int{2, 99, 99}, nil, []int{4, 3, 3}},
 		{"nothing wanted of one", 10, []int{99, 99}, []float64{0, 1}, []int{1, 9}},
 		{"nothing wanted of anyone", 10, []int{99, 99}, []float64{0, 0}, []int{5, 5}},
-		{"the unwanted take the rest", 10, []int{99, 99, 2}, []float64{0, -1, 5}, []int{4, 4, 2}},
+		{"the unwanted take the rest", 40_000, []int{99_999, 99_999, 2}, []float64{0, -1, 5}, []int{3616, 3616, 32_768}},
 		{"no numbers", 10, []int{99, 99, 99}, []float64{nan, inf, 1}, []int{1, 1, 8}},
-		{"a huge batch, all of it unwanted", MaxGlobalBatch, []int{profile.NoLimit, profile.NoLimit, 1}, []float64{0, 0, 1}, []int{1 << 29, 1<<29 - 1, 1}},
+		{"a huge batch, all of it unwanted", MaxGlobalBatch, []int{profile.NoLimit, profile.NoLimit, 1}, []float64{0, 0, 1}, []int{536_862_720, 536_862_720, MaxMicroSteps}},
 		{"the largest numbers", 9, []int{99, 99}, []float64{math.MaxFloat64, math.MaxFloat64 / 2}, []int{6, 3}},
 		{"far apart", 1000, []int{999, 999}, []float64{1e-300, 1e300}, []int{1, 999}},
 	} {

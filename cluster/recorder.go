@@ -39,7 +39,8 @@ type Share struct {
 
 // Gradient is what a node hands in. Samples is required.
 type Gradient struct {
-	Samples int // that it was computed over: those of the share, or fewer where a node stops early
+	Samples int // that it was computed over: those of the share, or what was done until the deadline
+	Steps   int // micro-steps that they were computed in
 	// Seconds from hand-out to arrival and Age as the node measured them; 0: by the times
 	// that the Recorder is given.
 	Seconds, Age float64
@@ -105,7 +106,10 @@ func (r *Recorder) Receive(node int, now time.Duration, g Gradient) Verdict {
 	verdict := r.collection.receive(now, share.Model, current)
 	state.busy, state.done, state.free = false, current, now
 	n.Size, n.Behind, n.Norm, n.Agree = g.Samples, r.report.Round-share.Round, g.Norm, g.Agree
-	n.Seconds, n.Age = g.Seconds, g.Age
+	n.Seconds, n.Age, n.Steps = g.Seconds, g.Age, 0
+	if g.Steps > 1 {
+		n.Steps = g.Steps
+	}
 	if n.Seconds == 0 {
 		n.Seconds = (now - share.Start).Seconds()
 	}

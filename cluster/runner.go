@@ -7,8 +7,12 @@ import (
 
 // Plan is what a policy decides for a round.
 type Plan struct {
-	Sizes   []int   // micro-batch per node, in node order; 0 for an absent one
+	Sizes   []int   // share of the round per node in samples, in node order; 0: it takes no part
 	Collect Collect // how the round collects gradients
+	// Perf is what the sizes follow from, by which a node judges its first micro-step under
+	// a deadline; nil: the profiles.
+	Perf   []Performance
+	Finish float64 // predicted finish time of the sizes in seconds; 0: not known
 }
 
 // Runner carries out rounds: the simulator now, live workers behind the same seam.
@@ -50,13 +54,14 @@ type Report struct {
 // NodeReport is one node's part of a Report.
 type NodeReport struct {
 	Status  Status  `json:"status"`
-	Size    int     `json:"size"`    // micro-batch that Seconds belongs to
-	Seconds float64 `json:"seconds"` // hand-out to arrival; for a late node so far; 0 if nothing is known
-	Samples int     `json:"samples"` // accepted in this round
-	Aged    int     `json:"aged"`    // of these, computed on an older model
-	Age     float64 `json:"age"`     // seconds between the newest gradient and the model it was computed on
-	Behind  int     `json:"behind"`  // updates between them
-	Idle    float64 `json:"idle"`    // seconds without work between hand-out and the end of the round
+	Size    int     `json:"size"`            // samples that Seconds belongs to
+	Steps   int     `json:"steps,omitempty"` // micro-steps that Size was computed in, where there were several
+	Seconds float64 `json:"seconds"`         // hand-out to arrival; for a late node so far; 0 if nothing is known
+	Samples int     `json:"samples"`         // accepted in this round
+	Aged    int     `json:"aged"`            // of these, computed on an older model
+	Age     float64 `json:"age"`             // seconds between the newest gradient and the model it was computed on
+	Behind  int     `json:"behind"`          // updates between them
+	Idle    float64 `json:"idle"`            // seconds without work between hand-out and the end of the round
 	// Busy is how long, in seconds, the node had been at the work of BusySize samples that
 	// was still under way when the round closed; both 0: it was idle.
 	Busy     float64 `json:"busy"`

@@ -82,7 +82,7 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		put(flag(n.fresh))
 		put(flag(n.late))
 		put(clip(math.Log(max(float64(n.size), 1)/even), 3) / 2)
-		put(flag(n.size >= t.cluster.Nodes[i].Limit))
+		put(0) // said, before shares of several micro-steps, that a node was at its memory limit
 		put(n.share - 1)
 		put(clip(n.age, 2) - 1)
 		put(clip(math.Log(max(n.norm, 0.1)), 3) / 2)

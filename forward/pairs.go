@@ -37,7 +37,7 @@ func Pairs(c *cluster.Cluster, mean int) (ranks, examples []int, err error) {
 	}
 	examples = make([]int, len(perf))
 	var alloc cluster.Allocator
-	if _, err := alloc.Allocate(pairs, nil, perf, examples); err != nil {
+	if _, err := alloc.AllocateOnce(pairs, perf, examples); err != nil {
 		return nil, nil, fmt.Errorf("forward: %w", err)
 	}
 	return ranks, examples, nil

@@ -31,8 +31,8 @@ func TestStaticByHand(t *testing.T) {
 	decide(t, NewUniform(c), make([]int, 3), []int{10, 10, 10})
 	c.Nodes[0].TFLOPS, c.Nodes[1].TFLOPS = 100, 50 // the third counts as 75: 13.3, 6.7, 10
 	decide(t, NewNameplate(c), make([]int, 3), []int{13, 7, 10})
-	c.Nodes[0].Limit = 8 // the rest goes on in proportion 50 to 75
-	decide(t, NewNameplate(c), make([]int, 3), []int{8, 9, 13})
+	c.Nodes[0].Limit = 8 // the rest is a second micro-step
+	decide(t, NewNameplate(c), make([]int, 3), []int{13, 7, 10})
 }
 
 func TestProportionalByHand(t *testing.T) {

@@ -31,6 +31,6 @@ func Example() {
 		fmt.Printf("round %d: %d samples for %s\n", n, round.Plan.Sizes[0], c.Nodes[0].Name)
 	}
 	// Output:
-	// round 0: 47 samples for a6000-0
-	// round 1: 27 samples for a6000-0
+	// round 0: 45 samples for a6000-0
+	// round 1: 24 samples for a6000-0
 }

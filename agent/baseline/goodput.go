@@ -54,7 +54,7 @@ func (p *batchGoodput) Decide(report *cluster.Report, present []bool, plan *clus
 	for i := range p.cluster.Nodes {
 		if present == nil || present[i] {
 			nodes++
-			hold += min(p.cluster.Nodes[i].Limit, p.most)
+			hold += p.cluster.Nodes[i].MostShare(p.most)
 		}
 	}
 	least, most := max(p.least, nodes), min(p.most, hold)

@@ -101,19 +101,19 @@ func TestGoodputByHand(t *testing.T) {
 			t.Errorf("round %d: %v, want %v", round, got, want)
 		}
 	}
-	// Within what memory and the cluster's bounds hold; a node less makes the batch smaller at once.
+	// Each micro-step costs half a second at all: of the 50 sizes, just below two full ones each
+	// is best, and what four micro-steps hold remains so for one node.
 	tight := *c
 	tight.Nodes = slices.Clone(c.Nodes)
 	tight.Nodes[0].Limit, tight.Nodes[1].Limit = 14, 14
 	p = NewGoodput(&tight, 1, WaterFill{Gain: 1})
-	if got := next(p, nil, 1e5); !slices.Equal(got, []int{14, 14}) {
-		t.Errorf("memory for 28: %v", got)
-	}
-	if got := next(p, []bool{true, false}, 1e5); !slices.Equal(got, []int{14, 0}) {
-		t.Errorf("memory for 14: %v", got)
-	}
-	if got := next(p, nil, 1e5); !slices.Equal(got, []int{14, 14}) {
-		t.Errorf("both are back: %v", got)
+	for _, x := range []struct {
+		present []bool
+		want    []int
+	}{{nil, []int{27, 27}}, {[]bool{true, false}, []int{54, 0}}, {nil, []int{27, 27}}} {
+		if got := next(p, x.present, 1e5); !slices.Equal(got, x.want) {
+			t.Errorf("present %v: %v, want %v", x.present, got, x.want)
+		}
 	}
 	bounded := *c
 	bounded.Choices = cluster.Choices{LeastBatch: 16, MostBatch: 24}

@@ -128,7 +128,7 @@ func (p *ModelFree) Rows(dst []float32) []float32 {
 			bounded(4*n.times[0], 3), bounded(4*n.times[1], 3), bounded(4*n.times[2], 3), bounded(4*n.times[3], 3),
 			bounded(4*n.average, 3), bounded(2*n.behind, 3), bounded(2*n.idle, 2),
 			bounded(math.Log(max(float64(n.size), 1)/p.even), 4), bounded(4*math.Log(p.weights[i]*p.even/max(float64(n.size), 1)), 2),
-			bounded(5*n.change, 2), flag(n.fresh), flag(n.late), flag(n.size >= p.cluster.Nodes[i].Limit),
+			bounded(5*n.change, 2), flag(n.fresh), flag(n.late), 0, /* said that a node was at its memory limit */
 			bounded(2*p.fleet.idle, 2), bounded(2*p.fleet.spread, 3), bounded(2*p.fleet.missing, 2),
 			bounded(math.Log(float64(len(p.nodes)))/4-0.7, 2), bounded(math.Log1p(float64(p.rounds))/3-1, 0.5),
 		)
@@ -147,24 +147,19 @@ func (p *ModelFree) Apply(actions []int, present []bool, sizes []int) error {
 	if err := p.alloc.Proportional(p.cluster, present, p.weights, sizes); err != nil {
 		return err
 	}
-	// Weights follow the sizes they led to: a node at its limit must not accumulate weight,
-	// nor one at a single sample lose it.
+	// Weights follow the sizes they led to: a node at a single sample must not lose any.
 	count, free, weight := 0.0, 0.0, 0.0
 	for i, b := range sizes {
 		if b > 0 {
 			count++
-			if b < p.cluster.Nodes[i].Limit {
-				free += float64(b)
-				weight += p.weights[i]
-			}
+			free += float64(b)
+			weight += p.weights[i]
 		}
 	}
 	p.even = float64(p.cluster.GlobalBatch) / count
 	for i, b := range sizes {
 		n := &p.nodes[i]
-		if b > 0 && b >= p.cluster.Nodes[i].Limit {
-			p.weights[i] = float64(b) / p.even
-		} else if b > 0 {
+		if b > 0 {
 			p.weights[i] = max(p.weights[i]*free/weight, 0.5) / p.even
 		}
 		n.change = 0

@@ -12,15 +12,12 @@ import (
 func TestModelFreeApplyByHand(t *testing.T) {
 	const less, hold, more = 0, 3, 6 // 0.8, 1, 1.25
 	c, sizes := agenttest.Lines(t, 40, 0.1, 0.1, 0.1, 0.1), make([]int, 4)
-	c.Nodes[3].Limit = 12
 	p := NewModelFree(c, nil)
 	for k, x := range []struct{ actions, want []int }{
 		{[]int{hold, hold, hold, hold}, []int{10, 10, 10, 10}},
-		{[]int{less, hold, hold, more}, []int{8, 10, 10, 12}}, // the last at its limit
-		{[]int{hold, hold, hold, more}, []int{8, 10, 10, 12}}, // which gains no more
-		{[]int{hold, hold, hold, less}, []int{8, 11, 11, 10}}, // so that a step back counts: 8.5, 10.6, 10.6, 10.2
-		{[]int{less, less, less, less}, []int{8, 11, 11, 10}}, // the fleet as one changes nothing
-		{[]int{less, more, hold, hold}, []int{7, 13, 10, 10}}, // 6.7, 13, 10.4, 10
+		{[]int{less, hold, hold, more}, []int{8, 10, 10, 12}}, // 7.9, 9.9, 9.9, 12.3
+		{[]int{less, less, less, less}, []int{8, 10, 10, 12}}, // the fleet as one changes nothing
+		{[]int{less, more, hold, hold}, []int{6, 12, 10, 12}}, // 6.1, 11.9, 9.6, 11.9 (weights 6.3, 12.3, 9.9, 12.3)
 	} {
 		if err := p.Apply(x.actions, nil, sizes); err != nil {
 			t.Fatal(err)

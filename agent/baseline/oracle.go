@@ -10,6 +10,7 @@ type Oracle struct {
 	Lag    int     // age of its knowledge in rounds: 0 for the state oracle, 1 for the lag-1 oracle
 	Once   bool    // it knows only the first round: the static oracle
 	Margin float64 // safety margin, in true standard deviations of each node's noise
+	Noise  bool    // it knows the noise of the coming round too: hindsight
 }
 
 type oracle struct {
@@ -23,7 +24,8 @@ type oracle struct {
 	alloc   cluster.Allocator
 }
 
-// NewOracle returns the oracle. It knows the true rates but not the noise of a round.
+// NewOracle returns the oracle. It knows the true rates but not the noise of a round,
+// unless it is the one of hindsight.
 // In the first round the lag-1 oracle knows only the profiles.
 func NewOracle(c *cluster.Cluster, truth TruthSource, config Oracle) agent.Policy {
 	c = c.Revealed()
@@ -45,13 +47,20 @@ func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) e
 		if o.config.Lag > 0 {
 			known = o.last[i]
 		}
+		if o.config.Noise {
+			known *= truth.Factor[i]
+		}
 		o.perf[i].PerSample = o.base[i].PerSample * known * (1 + o.config.Margin*truth.Noise[i])
 		o.last[i] = truth.Slowdown[i]
 	}
 	o.asked = true
-	_, err := o.alloc.Allocate(o.cluster, present, o.perf, plan.Sizes)
+	finish, err := o.alloc.Allocate(o.cluster, present, o.perf, plan.Sizes)
+	plan.Perf, plan.Finish = o.perf, finish
 	return err
 }
+
+// Omniscient implements agent.Omniscient.
+func (*oracle) Omniscient() {}
 
 // TruthSource knows the nodes' true state. The simulator does.
 type TruthSource interface {

@@ -63,7 +63,8 @@ func forgetting(factor float64) float64 {
 
 func (p *waterFill) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	p.observe(report)
-	_, err := p.alloc.Allocate(p.cluster, present, p.perf, plan.Sizes)
+	finish, err := p.alloc.Allocate(p.cluster, present, p.perf, plan.Sizes)
+	plan.Perf, plan.Finish = p.perf, finish
 	return err
 }
 
@@ -124,7 +125,7 @@ func (p *waterFill) update(i int, r *cluster.NodeReport) {
 // learn adds a node's newest time to its fitted line.
 func (p *waterFill) learn(i int, r *cluster.NodeReport) {
 	n, node := &p.nodes[i], &p.cluster.Nodes[i]
-	n.fit.Add(node.Cost(float64(r.Size)), r.Seconds)
+	n.fit.Add(node.Cost(r.Size), r.Seconds)
 	n.base, _ = n.fit.Performance(node.Network)
 	n.base.Overhead = max(n.base.Overhead, node.Network)
 	if n.count <= 8 || p.config.Forget > 0 {

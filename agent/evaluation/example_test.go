@@ -47,9 +47,9 @@ func ExampleCompare() {
 		fmt.Printf("%-12s %.2f\n", r.Policy, r.Progress)
 	}
 	// Output:
-	// ddqn         1.00
-	// lbbsp-fixed  0.97
-	// uniform      0.65
+	// ddqn         1.01
+	// lbbsp-fixed  0.95
+	// uniform      0.44
 }
 
 // A single run of a policy of one's own.
@@ -65,5 +65,5 @@ func ExamplePlay() {
 	}
 	fmt.Printf("%d rounds, %.0f%% of the nodes' time idle\n", score.Rounds, 100*score.Waiting)
 	// Output:
-	// 20 rounds, 3% of the nodes' time idle
+	// 20 rounds, 1% of the nodes' time idle
 }

@@ -39,7 +39,11 @@ func sites(t testing.TB) []site {
 	}
 	tight := mixed()
 	for i := range tight.Nodes {
-		tight.Nodes[i].Limit = 21 // six nodes hold 126, five do not hold the 120
+		tight.Nodes[i].Limit = 5 // several micro-steps
+	}
+	tight.GlobalBatch = 121 // odd: without the first, the nodes do not make it up
+	for i := range tight.Nodes[1:] {
+		tight.Nodes[1+i].Shapes = []int{2, 4}
 	}
 	quorum := mixed()
 	quorum.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.75}, GraceShare: 0.1}
@@ -54,7 +58,7 @@ func sites(t testing.TB) []site {
 	failing := mixed()
 	truth := *failing
 	truth.Nodes = slices.Clone(failing.Nodes)
-	truth.Nodes[5].Limit = 1
+	truth.Nodes[5].Hidden.Limit = 1
 	return []site{
 		{"two", two, two}, {"mixed", mixed(), mixed()}, {"caps", tight, tight}, {"quorum", quorum, quorum},
 		{"unknown profiles", unknown, unknown}, {"unknown profiles, quorum", &hurried, &hurried}, {"always failing", failing, &truth},
@@ -86,16 +90,23 @@ func (s *site) rounds(t *testing.T, p *Spec, trained *agent.Trained, point int, 
 				t.Fatalf("round %d: a batch of %d", len(all), b)
 			}
 		}
+		left := 0
+		for i := range present {
+			present[i] = present[i] && ctl.LeftOut(i) != agent.Silent
+			if present[i] {
+				left++
+			}
+		}
 		if chosen.CheckCapacity(present) == nil {
 			agenttest.CheckSizes(t, &chosen, present, r.Plan.Sizes)
 		} else {
 			for i, b := range r.Plan.Sizes {
 				want := 0
 				if present[i] {
-					want = min(s.seen.Nodes[i].Limit, s.seen.GlobalBatch)
+					want = s.seen.Nodes[i].MostShare(max(s.seen.GlobalBatch/left, s.seen.Nodes[i].LeastShare()))
 				}
 				if b != want {
-					t.Fatalf("round %d, short of memory: node %d got %d samples, not %d", len(all), i, b, want)
+					t.Fatalf("round %d, no such sum: node %d got %d samples, not %d", len(all), i, b, want)
 				}
 			}
 		}

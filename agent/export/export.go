@@ -1,18 +1,18 @@
-// Package export writes micro-batch sizes in the formats that trainers read.
+// Package export writes micro-batch sizes in the forms that trainers read.
 //
 //	s := export.New(c, sizes)                  // sizes as cluster.Allocate wrote them
 //	err := s.ScaleLearningRate("sqrt", 256, 0) // if the batch differs from the user's
 //	err = export.Save("sizes.json", "json", s) // or Write, to any writer
-//	s, err = export.Read(file)                 // reads and checks the json format
+//	s, err = export.Read(file)                 // reads and checks the json form
 //
-// See the Example. [Formats] lists the formats: json, yaml, csv, torchrun, deepspeed and
+// See the Example. [Formats] lists the forms: json, yaml, csv, torchrun, deepspeed and
 // kubernetes.
 //
 // The nodes that take part are the ranks of the training job, in their order in the
 // cluster: [Sizes.Ranks] is indexed by rank. Each comes with its gradient weight, because
 // trainers average gradients equally over ranks whatever their batch.
 //
-// docs/reference/formats/sizes.md describes every format, docs/guides/trainers.md their use.
+// docs/reference/formats/sizes.md describes every form, docs/guides/trainers.md their use.
 package export
 
 import (
@@ -52,7 +52,7 @@ var (
 //go:embed sizes.schema.json
 var schema []byte
 
-// Schema returns the JSON Schema (draft 2020-12) of the json format.
+// Schema returns the JSON Schema (draft 2020-12) of the json form.
 func Schema() []byte { return bytes.Clone(schema) }
 
 // Sizes says how many samples each node trains on in a round.
@@ -185,7 +185,7 @@ func printable(v string) bool {
 	return utf8.ValidString(v)
 }
 
-// Read reads the json format, at most 64 MiB, and validates it. Unknown fields and anything
+// Read reads the json form, at most 64 MiB, and validates it. Unknown fields and anything
 // after the object are errors. All errors except those of r wrap ErrSizes.
 func Read(r io.Reader) (Sizes, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))

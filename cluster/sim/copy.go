@@ -10,10 +10,12 @@ func (s *Simulator) CopyFrom(o *Simulator) {
 			nodes: append(s.queue.nodes[:0], o.queue.nodes...), at: append(s.queue.at[:0], o.queue.at...),
 			sequence: append(s.queue.sequence[:0], o.queue.sequence...), pushed: o.queue.pushed,
 		},
+		orders: append(s.orders[:0], o.orders...), taking: append(s.taking[:0], o.taking...), seed: o.seed,
 		now: o.now, round: o.round, seen: o.seen, straggler: o.straggler, replay: o.replay, truth: s.truth, recorder: s.recorder,
 	}
 	s.truth.Slowdown = append(s.truth.Slowdown[:0], o.truth.Slowdown...)
 	s.truth.Noise = append(s.truth.Noise[:0], o.truth.Noise...)
+	s.truth.Factor = append(s.truth.Factor[:0], o.truth.Factor...)
 	s.truth.Left = append(s.truth.Left[:0], o.truth.Left...)
 	s.recorder.CopyFrom(&o.recorder)
 	var spells []spell // of all nodes, in one piece

@@ -45,14 +45,14 @@ func TestDeliveriesHappen(t *testing.T) {
 		c, k := drawCluster(t), drawConditions(t)
 		k.Failures, k.Joins = cluster.Failures{}, cluster.Joins{}
 		for i := range c.Nodes {
-			c.Nodes[i].Limit = 1 << 20
+			c.Nodes[i].Limit, c.Nodes[i].Hidden.Limit = 1<<20, 0
 		}
 		rule := rapid.SampledFrom(cluster.Rules).Draw(t, "rule")
 		c.Collect = rule.Apply(cluster.Collect{})
 		s := New(c, k, rapid.Uint64().Draw(t, "seed"))
 		var o cluster.Outcomes
 		for range 20 {
-			sizes := drawSizes(t, c)
+			sizes := someWork(s, drawSizes(t, c))
 			work := s.Deliveries(nil, sizes)
 			o.Set(work)
 			want := o.Under(rule)

@@ -82,13 +82,17 @@ func (s *script) command(fields []string, answer int) {
 		s.sim, s.replay = nil, trace.Replay{}
 	case "node":
 		s.node(args)
-	case "slow", "away":
+	case "slow", "away", "spike":
 		s.start()
 		i, value, _ := strings.Cut(args[0], "=")
-		if n := &s.sim.nodes[s.index(i)]; name == "slow" {
+		switch n := &s.sim.nodes[s.index(i)]; name {
+		case "slow":
 			n.constant = s.number(value)
 			n.slowdown = n.constant
-		} else {
+		case "spike":
+			n.spike = s.number(value)
+			n.factor += n.spike
+		default:
 			n.away = int(s.number(value))
 			s.sim.look()
 		}
@@ -140,6 +144,12 @@ func (s *script) collect(args []string) {
 			c.GraceShare = s.number(value)
 		case "staleness":
 			c.MaxStaleness = s.duration(value)
+		case "deadline":
+			c.Deadline = s.duration(value)
+		case "reserve":
+			c.Reserve = s.number(value)
+		case "whole":
+			c.Whole = true
 		case "timeout":
 			c.Timeout = s.duration(value)
 		default:
@@ -150,15 +160,31 @@ func (s *script) collect(args []string) {
 
 // node adds a node: its name, the time of one sample, and options.
 func (s *script) node(args []string) {
-	p, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: s.duration(args[1]).Seconds()}}, "script")
+	name := args[0]
+	points := []profile.Point{{MicroBatch: 1, Seconds: s.duration(args[1]).Seconds()}}
+	if len(args) > 2 && strings.HasPrefix(args[2], "constant=") {
+		constant := s.duration(args[2][len("constant="):]).Seconds()
+		points = append(points, profile.Point{MicroBatch: 2, Seconds: constant + 2*points[0].Seconds})
+		points[0].Seconds += constant
+		args = args[1:]
+	}
+	p, err := profile.New("d", "w", points, "script")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	n := cluster.Node{Name: args[0], Device: "d", Profile: p, Limit: profile.NoLimit}
+	n := cluster.Node{Name: name, Device: "d", Profile: p, Limit: profile.NoLimit}
 	for _, a := range args[2:] {
 		switch key, value, _ := strings.Cut(a, "="); key {
 		case "limit":
 			n.Limit = int(s.number(value))
+		case "memory":
+			n.Hidden.Limit = int(s.number(value))
+		case "least":
+			n.Least = int(s.number(value))
+		case "shapes":
+			for _, b := range strings.Split(value, ",") {
+				n.Shapes = append(n.Shapes, int(s.number(b)))
+			}
 		case "link":
 			n.Network = s.duration(value).Seconds()
 		case "power":
@@ -202,6 +228,9 @@ func (s *script) round(args []string) {
 		}
 		if n.Size > 0 {
 			fmt.Fprintf(&s.out, " %d in %vs", n.Size, short(n.Seconds))
+			if n.Steps > 0 {
+				fmt.Fprintf(&s.out, " (%d micro-steps)", n.Steps)
+			}
 		}
 		if n.Status == cluster.In || n.Status == cluster.Refused {
 			fmt.Fprintf(&s.out, ", age %v, accepted %d (aged %d), idle %v", short(n.Age), n.Samples, n.Aged, short(n.Idle))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
@@ -26,6 +27,9 @@ type Simulator struct {
 	seen       float64 // counted samples since the start
 	straggler  straggler
 	replay     replay
+	seed       uint64
+	orders     []cluster.Order // of the round
+	taking     []bool          // nodes that take part in the round
 	present    []bool
 	truth      cluster.Truth
 	recorder   cluster.Recorder
@@ -34,6 +38,8 @@ type Simulator struct {
 
 // job is how a node's work will end; what the work is, the recorder knows.
 type job struct {
+	samples int  // that it will hand in
+	steps   int  // micro-steps that they take
 	queued  bool // the event at the end of it is still to come
 	dies    bool // the event at the end of it is the node's failure
 	oom     bool
@@ -48,8 +54,9 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		cluster: c, conditions: ofRun(&conditions, seed), straggler: newStraggler(&conditions.Straggler, seed, count),
 		replay: newReplay(&conditions.Replay, seed, count),
 		nodes:  make([]node, count), jobs: make([]job, count), present: make([]bool, count),
+		seed: seed, orders: make([]cluster.Order, count), taking: make([]bool, count),
 		queue:    queue{at: make([]time.Duration, count), sequence: make([]uint64, count)},
-		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Left: make([]float64, count)},
+		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Factor: make([]float64, count), Left: make([]float64, count)},
 		recorder: *cluster.NewRecorder(c),
 	}
 	for i := range s.nodes {
@@ -75,34 +82,29 @@ func (s *Simulator) look() {
 	for i := range s.nodes {
 		n := &s.nodes[i]
 		s.present[i] = n.away == 0
-		s.truth.Slowdown[i], s.truth.Noise[i], s.truth.Left[i] = n.slowdown, n.noise, 0
+		s.truth.Slowdown[i], s.truth.Noise[i], s.truth.Factor[i], s.truth.Left[i] = n.slowdown, n.noise, max(n.factor, least), 0
 		if _, busy := s.recorder.Share(i); busy {
 			s.truth.Left[i] = (s.queue.at[i] - s.now).Seconds()
 		}
 	}
 }
 
-// Round carries out a plan. A present node must get at least one sample. If ctx is done
-// it returns its error and the simulator stays as it was.
+// Round carries out a plan. Nodes with a share of 0 take no part; one that is still at
+// older work does, and then gets its least share. If ctx is done it returns its error and
+// the simulator stays as it was.
 func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Report, error) {
-	sizes := plan.Sizes
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("sim: round %d: %w", s.round, err)
 	}
 	if r := &s.conditions.Replay; r.File != "" && r.Trace == nil {
 		return nil, fmt.Errorf("sim: the trace %s was not read; open it before", r.File)
 	}
-	if len(sizes) != len(s.nodes) {
-		return nil, fmt.Errorf("sim: %d sizes for %d nodes", len(sizes), len(s.nodes))
+	if err := s.give(&plan); err != nil {
+		return nil, err
 	}
+	s.recorder.Open(s.round, s.now, plan.Collect, s.taking)
 	for i := range s.nodes {
-		if s.present[i] && sizes[i] < 1 {
-			return nil, fmt.Errorf("sim: round %d: node %s got micro-batch %d; every present node needs at least 1", s.round, s.cluster.Nodes[i].Name, sizes[i])
-		}
-	}
-	s.recorder.Open(s.round, s.now, plan.Collect, s.present)
-	for i := range s.nodes {
-		s.start(i, sizes[i])
+		s.start(i)
 	}
 	for {
 		if _, closed := s.recorder.Closed(); closed {
@@ -117,27 +119,54 @@ func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Repo
 		}
 		i := s.queue.pop()
 		s.now = s.queue.at[i]
-		s.arrive(i, sizes[i])
+		s.arrive(i)
 	}
 	return s.finish(), nil
 }
 
+// give writes the orders of a plan's round.
+func (s *Simulator) give(plan *cluster.Plan) error {
+	if len(plan.Sizes) != len(s.nodes) {
+		return fmt.Errorf("sim: %d sizes for %d nodes", len(plan.Sizes), len(s.nodes))
+	}
+	some := false
+	for i, size := range plan.Sizes {
+		node := &s.cluster.Nodes[i]
+		_, busy := s.recorder.Share(i)
+		s.taking[i] = s.present[i] && (size > 0 || busy)
+		if !s.taking[i] {
+			continue
+		}
+		if !node.Takes(size) {
+			return fmt.Errorf("sim: round %d: node %s got a share of %d; it takes micro-batches of %d to %d", s.round, node.Name, size, node.LeastShare(), node.Full())
+		}
+		some = true
+		s.orders[i] = plan.Order(node, i)
+		s.orders[i].Share = max(size, node.LeastShare())
+	}
+	if !some && slices.Contains(s.present, true) {
+		return fmt.Errorf("sim: round %d: no node got a share", s.round)
+	}
+	return nil
+}
+
 // Deliveries appends what the nodes will do in the round about to run if they get sizes,
-// noise included: for training rewards only. Nodes that will fail in it are left out.
+// noise included and without a deadline: for training rewards only. Nodes that will fail in it are left out.
 func (s *Simulator) Deliveries(work []cluster.Delivery, sizes []int) []cluster.Delivery {
 	for i := range s.nodes {
 		share, busy := s.recorder.Share(i)
-		dies := s.nodes[i].fails >= 0 || sizes[i] > s.cluster.Nodes[i].Limit
+		dies := s.nodes[i].fails >= 0 || s.overflows(i, sizes[i])
 		if busy {
 			dies = s.jobs[i].dies
 		}
 		switch {
-		case !s.present[i] || dies:
+		case !s.present[i] || dies || sizes[i] == 0 && !busy:
 		case busy:
-			at, took := s.truth.Left[i], s.seconds(i, sizes[i])
+			next := max(sizes[i], s.cluster.Nodes[i].LeastShare())
+			at, took := s.truth.Left[i], s.seconds(i, next)
 			work = append(work, cluster.Delivery{
 				At: at, Took: (s.queue.at[i] - share.Start).Seconds(), Size: share.Size, Behind: s.round - share.Round,
-				NextAt: at + took, NextTook: took, NextSize: sizes[i], Power: s.cluster.Nodes[i].Power,
+				NextAt: at + took, NextTook: took, NextSize: next, Power: s.cluster.Nodes[i].Power,
 			})
 		default:
 			took := s.seconds(i, sizes[i])
@@ -147,29 +176,22 @@ func (s *Simulator) Deliveries(work []cluster.Delivery, sizes []int) []cluster.D
 	return work
 }
 
-// seconds is how long node i takes for size samples in the round about to run.
-func (s *Simulator) seconds(i, size int) float64 {
-	n, resources := &s.nodes[i], &s.cluster.Nodes[i]
-	p := resources.Hidden.Profile
-	if p == nil {
-		p = resources.Profile
-	}
-	return p.Seconds(float64(size))*n.slowdown*max(n.factor, 0.05) + resources.Network
-}
-
 // start gives node i its share of the round that is open, if it is without work.
-func (s *Simulator) start(i, size int) {
+func (s *Simulator) start(i int) {
 	if !s.recorder.Waiting(i) {
 		return
 	}
-	s.recorder.HandOut(i, size, s.now)
-	n, resources, j := &s.nodes[i], &s.cluster.Nodes[i], &s.jobs[i]
-	took := s.seconds(i, size)
+	order := s.orders[i]
+	s.recorder.HandOut(i, order.Share, s.now)
+	n, j := &s.nodes[i], &s.jobs[i]
+	if order.Deadline > 0 { // counted from the opening of the round
+		order.Deadline = max(order.Deadline-(s.now-s.recorder.Report().Start).Seconds(), 1e-9)
+	}
 	*j = job{queued: true}
+	took, full := s.work(i, order, j)
 	switch {
-	case size > resources.Limit:
-		// Memory runs out while activations pile up, in the forward pass.
-		took, j.dies, j.oom = took/3, true, true
+	case full:
+		j.dies, j.oom = true, true
 	case n.fails >= 0:
 		took, j.dies, j.absence = took*n.fails, true, n.absence
 		if n.silent {
@@ -187,9 +209,8 @@ func after(t time.Duration, seconds float64) time.Duration {
 	return t + time.Duration(seconds*1e9)
 }
 
-// arrive handles the end of node i's work: its gradient, or its failure. size is its
-// share of the round that is open.
-func (s *Simulator) arrive(i, size int) {
+// arrive handles the end of node i's work: its gradient, or its failure.
+func (s *Simulator) arrive(i int) {
 	n, j := &s.nodes[i], &s.jobs[i]
 	j.queued = false
 	if j.dies {
@@ -203,12 +224,12 @@ func (s *Simulator) arrive(i, size int) {
 	}
 	share, _ := s.recorder.Share(i)
 	verdict := s.recorder.Receive(i, s.now, cluster.Gradient{
-		Samples: share.Size,
+		Samples: j.samples, Steps: j.steps,
 		Seconds: n.stress.stamped((s.now - share.Start).Seconds()),
 		Age:     n.stress.stamped((s.now - share.Model).Seconds()),
 	})
 	s.note(i, verdict.String())
-	s.start(i, size) // a late one now takes up this round's work
+	s.start(i) // a late one now takes up this round's work
 }
 
 // giveUp restarts the nodes that were silent until the round timed out.

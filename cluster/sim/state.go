@@ -18,7 +18,8 @@ type node struct {
 	stress   *stress // nil: none
 	away     int     // rounds until it is back; 0: here
 	slowdown float64 // without noise, in the round about to run
-	factor   float64 // noise of the round about to run
+	factor   float64 // noise of the round about to run, its spike included
+	spike    float64 // what a spike adds to that
 	fails    float64 // when the node fails in the round about to run: share of its work done; negative: it does not
 	silent   bool    // a failure that only the heartbeat shows
 	spiked   bool    // the round about to run is a spike
@@ -100,10 +101,14 @@ func (n *node) advance(c *cluster.Conditions) {
 	if n.stress != nil {
 		n.slowdown *= n.stress.advance(&c.Stress)
 	}
-	n.factor = 1
+	n.factor, n.spike = 1, 0
+	common := 1.0 // the part of the noise that all micro-steps of a round share
+	if c.NoiseWithin > 0 {
+		common = math.Sqrt(1 - c.NoiseWithin)
+	}
 	if n.noise > 0 {
 		// Normal noise cut at three deviations, which keeps its mean at 1.
-		n.factor += n.noise * min(max(rng.NormFloat64(), -3), 3)
+		n.factor += n.noise * common * min(max(rng.NormFloat64(), -3), 3)
 	}
 	if c.Spikes.Rate > 0 {
 		chance := c.Spikes.Rate
@@ -111,7 +116,8 @@ func (n *node) advance(c *cluster.Conditions) {
 			chance = c.Spikes.Again
 		}
 		if n.spiked = rng.Float64() < chance; n.spiked {
-			n.factor += c.Spikes.Least + c.Spikes.More*rng.ExpFloat64()
+			n.spike = c.Spikes.Least + c.Spikes.More*rng.ExpFloat64()
+			n.factor += n.spike
 		}
 	}
 	if n.away > 0 {

@@ -88,7 +88,7 @@ func play(t *testing.T, e *Episode) []moment {
 			break
 		}
 		for i, b := range e.sizes {
-			if (b > 0) != live[i] || b > e.config.Cluster.Nodes[i].Limit {
+			if b > 0 && !live[i] || !e.config.Cluster.Nodes[i].Takes(b) {
 				t.Fatalf("step %d: node %d got %d samples, live %v, limit %d", len(moments), i, b, live[i], e.config.Cluster.Nodes[i].Limit)
 			}
 		}
@@ -190,8 +190,10 @@ func TestConform(t *testing.T) {
 	add("unknown profiles, late", &hurried, envtest.Preset(t, "bursts"), 100)
 	tight := envtest.Mixed(t, 6)
 	for i := range tight.Nodes {
-		tight.Nodes[i].Limit = 30 // five nodes of six hold the batch
+		tight.Nodes[i].Shapes = []int{2} // without the first, nobody takes an odd batch
 	}
+	tight.Nodes[0].Shapes = nil
+	tight.GlobalBatch |= 1
 	stormy := envtest.Preset(t, "steady")
 	stormy.Failures = cluster.Failures{Rate: 0.05, Rounds: 20, Silent: 0.5}
 	add("terminal", tight, stormy, 500)
@@ -217,7 +219,8 @@ func TestConform(t *testing.T) {
 // The two setups that are meant to end early do, so that the suite covers it.
 func TestTerminalIsReached(t *testing.T) {
 	c := envtest.Mixed(t, 2)
-	c.Nodes[0].Limit, c.Nodes[1].Limit = 40, 40 // neither holds the 48 alone
+	c.GlobalBatch = 49 // odd: neither makes it up alone
+	c.Nodes[0].Shapes, c.Nodes[1].Shapes = []int{8}, []int{9}
 	for name, conditions := range map[string]cluster.Conditions{
 		"failure": {Failures: cluster.Failures{Rate: 0.2, Rounds: 5}},
 		"join":    {Joins: cluster.Joins{Share: 0.5, Rounds: 1000}},

@@ -223,7 +223,7 @@ func (e *Episode) round() (Step, error) {
 func (e *Episode) own(i int, finish float64, stakes *stakes, truth *cluster.Truth) float64 {
 	if rule := e.tracker.Rule(); e.tracker.Late(i) && rule.Quorum < 1 {
 		node := &e.known.Nodes[i]
-		work := node.Finish(node.Slowed(e.truthBase[i], truth.Slowdown[i]), e.sizes[i])
+		work := node.Finish(node.Slowed(e.truthBase[i], truth.Slowdown[i]), e.share(i))
 		return lateReward(1+lateSlack+rule.Grace, truth.Left[i]/finish, work/finish, truth.Noise[i])
 	}
 	return stakes.ownReward(e.ratio(i, e.before[i]), e.ratio(i, truth.Slowdown[i]), truth.Noise[i])
@@ -232,9 +232,14 @@ func (e *Episode) own(i int, finish float64, stakes *stakes, truth *cluster.Trut
 // ratio is the predicted over the true time in which node i finishes its share, at a true
 // slowdown.
 func (e *Episode) ratio(i int, slowdown float64) float64 {
-	predicted := e.config.Cluster.Nodes[i].Finish(e.ready[i], e.sizes[i])
+	predicted := e.config.Cluster.Nodes[i].Finish(e.ready[i], e.share(i))
 	node := &e.known.Nodes[i]
-	return predicted / (node.Finish(node.Slowed(e.truthBase[i], slowdown), e.sizes[i]) + e.sim.Truth().Left[i])
+	return predicted / (node.Finish(node.Slowed(e.truthBase[i], slowdown), e.share(i)) + e.sim.Truth().Left[i])
+}
+
+// share is what node i is judged by: its least share where it gets none.
+func (e *Episode) share(i int) int {
+	return max(e.sizes[i], e.config.Cluster.Nodes[i].LeastShare())
 }
 
 // pay fills in the rewards that the round's report decides.

@@ -1,5 +1,7 @@
 // Package names finds what somebody who mistyped a name may have meant.
-// See the Example.
+//
+//	names.Distance("torchun", "torchrun")            // 1
+//	names.Nearest("stedy", []string{"steady", ...})  // "steady"
 package names
 
 import (

@@ -105,7 +105,7 @@ func TestReplayTrace(t *testing.T) {
 	if err != nil || r.Header.Trace != times {
 		t.Fatal(err, r.Header.Trace)
 	}
-	for _, c := range []struct{ from, to string }{{"b,1,12", "b,1,13"}, {`a,5,17\n`, ""}, {`"scale":2`, `"scale":1`}} {
+	for _, c := range []struct{ from, to string }{{"c,1,8", "c,1,9"}, {`a,5,17\n`, ""}, {`"scale":2`, `"scale":1`}} {
 		if !bytes.Contains(log, []byte(c.from)) {
 			t.Fatalf("no %s", c.from)
 		}
@@ -203,7 +203,7 @@ func TestBad(t *testing.T) {
 		"lost line":     {bytes.Join([][]byte{lines[0], lines[2], lines[3]}, nil), "line 2: the checksum", errLog},
 		"unknown field": {sign(swap(`"seed":1`, `"sead":1`)), "line 1: json: unknown field", errLog},
 		"conditions":    {sign(swap(`"bias":0.065`, `"bias":-1`)), "line 1: conditions: bias is -1", errLog},
-		"cluster":       {sign(swap(`global_batch: 40`, `global_batch: 4`)), "line 1: cluster:2: cluster: invalid file: global_batch", errLog},
+		"cluster":       {sign(swap(`global_batch: 40`, `global_batch: 0`)), "line 1: cluster:2: cluster: invalid file: global_batch", errLog},
 		"profiles":      {sign(swap(`\nt4,llama-3b-512-fp16,1,`, `\nt4,llama-3b-512-fp16,0,`)), "line 1: profiles:", errLog},
 		"order":         {sign(bytes.Join([][]byte{lines[0], lines[2]}, nil)), "line 2: report.round: is 1, round 0 was expected", errLog},
 		"node missing":  {sign(swap(`"overhead":[0,`, `"overhead":[`)), "line 2: overhead: 4 entries for 5 nodes", errLog},

@@ -152,7 +152,7 @@ func (c *Condition) share(groups []Group) bool {
 		}
 	}
 	sizes := make([]int, len(perf))
-	if _, err := cluster.Allocate(&nodes, nil, perf, sizes); err != nil {
+	if _, err := new(cluster.Allocator).AllocateOnce(&nodes, perf, sizes); err != nil {
 		return false
 	}
 	first := 0

@@ -183,8 +183,8 @@ func (a *App) Progress(what string) (report func(done, total int), clear func())
 	}
 }
 
-// WarnExtrapolated names the devices whose largest size, of those given in node order, lies
-// beyond the measured ones.
+// WarnExtrapolated names the devices whose largest micro-step, for shares in node order,
+// lies beyond the measured ones.
 func (a *App) WarnExtrapolated(c *cluster.Cluster, sizes []int) {
 	type beyond struct {
 		device     string
@@ -197,6 +197,7 @@ func (a *App) WarnExtrapolated(c *cluster.Cluster, sizes []int) {
 			continue
 		}
 		last := n.Profile.Points[len(n.Profile.Points)-1].MicroBatch
+		b = min(b, n.Full()) // of the largest micro-step
 		if b <= last {
 			continue
 		}
@@ -208,7 +209,7 @@ func (a *App) WarnExtrapolated(c *cluster.Cluster, sizes []int) {
 		}
 	}
 	for _, o := range all {
-		a.Log.Warn().Msgf("%s: size %d lies beyond the largest measured micro-batch %d (extrapolated); measure up to %d", o.device, o.size, o.last, o.size)
+		a.Log.Warn().Msgf("%s: micro-batch %d lies beyond the largest measured one, %d (extrapolated); measure up to %d", o.device, o.size, o.last, o.size)
 	}
 }
 

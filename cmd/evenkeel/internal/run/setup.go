@@ -24,6 +24,7 @@ type flags struct {
 	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
 	Quorum     string `help:"Gradients to wait for instead of the cluster file's quorum: 12, 80%, all; or several for the policy to choose from: 70%,90%,all; or auto." placeholder:"Q"`
 	Grace      string `help:"How long to wait for the remaining nodes instead of the cluster file's grace: 500ms, 10%; or several for the policy to choose from: 0%,10%; or auto." placeholder:"G"`
+	Deadline   string `help:"When every node hands in what it has, instead of waiting for the whole shares: 2s, 110% of the predicted time, or auto (the samples meet the global batch in the mean)." placeholder:"D"`
 }
 
 // setup is the input of a run.
@@ -80,8 +81,13 @@ func (f *flags) load() (*setup, error) {
 
 // collect lets the flags overrule the file's collect section.
 func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err error) {
-	if f.Quorum == "" && f.Grace == "" {
+	if f.Quorum == "" && f.Grace == "" && f.Deadline == "" {
 		return nil
+	}
+	if f.Deadline != "" {
+		if section.Deadline, err = cluster.ParseDeadline(f.Deadline); err != nil {
+			return badinput.Errorf("--deadline: %w", err)
+		}
 	}
 	if f.Quorum != "" {
 		if section.Quorum, err = cluster.ParseQuorum(f.Quorum); err != nil {
@@ -94,7 +100,7 @@ func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err er
 		}
 	}
 	if err := section.Apply(c); err != nil {
-		return badinput.Errorf("--quorum, --grace: %w", err)
+		return badinput.Errorf("--quorum, --grace, --deadline: %w", err)
 	}
 	if f.Grace != "" && !closesEarly(c) {
 		return badinput.Errorf("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+const (
+	lossesOut  = 2    // losses in a row after which a node is left out
+	firstTrial = 8    // rounds until a node that is left out is tried; twice as many after every trial that fails
+	lastTrial  = 1024 // most rounds between two trials
+	freeTrial  = 0.05 // of a round: what a trial may cost to be repeated at once
+	trialCost  = 100  // rounds that each round's time spent on a trial is spread over, at least
+)
+
+// Why says for what reason a node has no share.
+type Why uint8
+
+const (
+	TakesPart Why = iota
+	Away          // the runner does not have it
+	TooSlow       // the others are done sooner without it
+	Silent        // its last gradients did not come
+)
+
+func (w Why) String() string {
+	return [...]string{"takes part", "away", "too slow", "silent"}[w]
+}
+
+// participation decides who may take part: a node whose gradients did not come is left out,
+// as is one to which the allocation gives nothing, and each is tried again after a growing
+// number of rounds, with its least share.
+type participation struct {
+	nodes   []partaker
+	allowed []bool
+	round   int
+	alloc   cluster.Allocator
+}
+
+type partaker struct {
+	why   Why
+	lost  int // losses in a row
+	wait  int // rounds from one trial to the next
+	next  int // round of the next trial
+	trial bool
+}
+
+func newParticipation(nodes int) *participation {
+	return &participation{nodes: make([]partaker, nodes), allowed: make([]bool, nodes)}
+}
+
+// observe takes in what became of a round whose shares were predicted to take finish
+// seconds, 0 if unknown.
+func (p *participation) observe(report *cluster.Report, finish float64) {
+	for i := range report.Nodes {
+		n, r := &p.nodes[i], &report.Nodes[i]
+		switch r.Status {
+		case cluster.In:
+			n.lost = 0
+			if n.why == Silent {
+				*n = partaker{}
+			}
+		case cluster.Lost:
+			n.lost++
+		default:
+			continue
+		}
+		if n.trial && n.why != TakesPart || n.lost >= lossesOut {
+			// What the round lost by waiting for this node is spread over many rounds.
+			over := 0.0
+			if slow := r.Seconds; finish > 0 {
+				if r.Status == cluster.Lost {
+					slow = report.Wait.Seconds()
+				}
+				over = min(max(slow/finish-1, 0), lastTrial)
+			}
+			if n.postpone(p.round, int(trialCost*over)); r.Status == cluster.In && over < freeTrial {
+				n.wait, n.next = 0, p.round+1 // nobody waited: the policy may need a second look
+			}
+		}
+		if n.lost >= lossesOut {
+			n.why = Silent
+		}
+	}
+}
+
+// postpone sets the next trial, not before so many rounds have gone by.
+func (n *partaker) postpone(round, least int) {
+	n.wait = min(max(2*n.wait, firstTrial, least), lastTrial)
+	n.next = round + n.wait
+	n.trial = false
+}
+
+// among returns who of those present may be planned for in the coming round.
+func (p *participation) among(present []bool) []bool {
+	p.round++
+	for i, here := range present {
+		p.allowed[i] = here && p.nodes[i].why != Silent
+	}
+	return p.allowed
+}
+
+// settle takes in the sizes planned for the nodes that were allowed, and hands the least
+// share to those that are to be tried, taken from the others.
+func (p *participation) settle(c *cluster.Cluster, present []bool, sizes []int) {
+	for i, here := range present {
+		n := &p.nodes[i]
+		n.trial = false
+		switch {
+		case !here:
+			if n.why == TakesPart {
+				n.why = Away
+			}
+			continue
+		case n.why == Silent:
+		case sizes[i] > 0:
+			*n = partaker{lost: n.lost}
+			continue
+		case n.why != TooSlow:
+			n.why = TooSlow
+			n.postpone(p.round, 0)
+		}
+		if p.round >= n.next {
+			p.try(c, i, sizes)
+		}
+	}
+}
+
+// try gives node i its least share.
+func (p *participation) try(c *cluster.Cluster, i int, sizes []int) {
+	least := c.Nodes[i].LeastShare()
+	if sizes[i] == 0 && c.Nodes[i].Takes(least) && p.alloc.TakeBack(c, sizes, least) == nil {
+		sizes[i], p.nodes[i].trial = least, true
+	}
+}

@@ -1,0 +1,212 @@
+package agent
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// scripted is a runner whose nodes take seconds[i] per sample; negative: the gradient never
+// comes.
+type scripted struct {
+	seconds []float64
+	plans   [][]int
+}
+
+func (s *scripted) Present() []bool {
+	all := make([]bool, len(s.seconds))
+	for i := range all {
+		all[i] = true
+	}
+	return all
+}
+
+func (s *scripted) Round(_ context.Context, plan cluster.Plan) (*cluster.Report, error) {
+	s.plans = append(s.plans, slices.Clone(plan.Sizes))
+	r := &cluster.Report{Nodes: make([]cluster.NodeReport, len(s.seconds))}
+	for i, b := range plan.Sizes {
+		n := &r.Nodes[i]
+		took := s.seconds[i] * float64(b)
+		switch {
+		case b == 0:
+			continue
+		case took < 0:
+			n.Status, took = cluster.Lost, 30
+		default:
+			*n = cluster.NodeReport{Status: cluster.In, Size: b, Samples: b, Seconds: took}
+			r.Accepted += b
+		}
+		r.Wait = max(r.Wait, time.Duration(took*1e9))
+	}
+	return r, nil
+}
+
+// tried are the rounds in which node i had a share.
+func (s *scripted) tried(i int) []int {
+	var rounds []int
+	for k, sizes := range s.plans {
+		if sizes[i] > 0 {
+			rounds = append(rounds, k)
+		}
+	}
+	return rounds
+}
+
+func play(t *testing.T, s *scripted, c *cluster.Cluster, p Policy, rounds int) *Control {
+	t.Helper()
+	ctl := &Control{Cluster: c, Runner: s, Policy: p}
+	for range rounds {
+		if _, err := ctl.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sum := 0
+		for _, b := range s.plans[len(s.plans)-1] {
+			sum += b
+		}
+		if sum != c.GlobalBatch {
+			t.Fatalf("%v sums to %d", s.plans[len(s.plans)-1], sum)
+		}
+	}
+	return ctl
+}
+
+// A mute node is left out after two losses and tried again, each time after a longer while,
+// with its least share; at thirty seconds lost of rounds of one it is tried every 1,024.
+func TestMuteNode(t *testing.T) {
+	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
+	s := &scripted{seconds: []float64{0.1, 0.1, -1}}
+	ctl := play(t, s, c, NewModel(c), 1100)
+	if got := s.tried(2); !slices.Equal(got, []int{0, 1, 1025}) {
+		t.Errorf("tried in rounds %v", got)
+	}
+	if ctl.LeftOut(2) != Silent || ctl.LeftOut(0) != TakesPart || ctl.LeftOut(2).String() != "silent" {
+		t.Error(ctl.LeftOut(2))
+	}
+	if least := s.plans[1025][2]; least != 1 {
+		t.Errorf("tried with %d samples", least)
+	}
+	s.seconds[2] = 0.1
+	play := ctl // it comes back
+	for range 1100 {
+		if _, err := play.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ctl.LeftOut(2) != TakesPart || s.plans[len(s.plans)-1][2] < 8 {
+		t.Errorf("it is back, but %v, %v", ctl.LeftOut(2), s.plans[len(s.plans)-1])
+	}
+}
+
+// A node that has become fifty times slower is left out; the time that trials cost is
+// spread out. When it has recovered, a trial finds out.
+func TestSlowNodeIsLeftOutAndComesBack(t *testing.T) {
+	c := agenttest.Lines(t, 8, 0.1, 0.1, 0.1)
+	s := &scripted{seconds: []float64{0.6, 0.6, 30}}
+	ctl := play(t, s, c, NewModel(c), 400)
+	rounds := s.tried(2)
+	if ctl.LeftOut(2) != TooSlow || len(rounds) > 5 {
+		t.Errorf("%v, has work in rounds %v", ctl.LeftOut(2), rounds)
+	}
+	lost := 0.0
+	for _, k := range rounds[1:] {
+		lost += 30*float64(s.plans[k][2]) - 2.4
+	}
+	if lost > 0.03*400*2.4 {
+		t.Errorf("trials cost %v s of %v", lost, 400*2.4)
+	}
+	s.seconds[2] = 0.6
+	for range 1100 {
+		if _, err := ctl.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ctl.LeftOut(2) != TakesPart || s.plans[len(s.plans)-1][2] < 2 {
+		t.Errorf("it has recovered, but %v, %v", ctl.LeftOut(2), s.plans[len(s.plans)-1])
+	}
+}
+
+// One loss is no reason to leave a node out, nor are two with a gradient between them.
+func TestOneLossIsForgiven(t *testing.T) {
+	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
+	s := &scripted{seconds: []float64{0.1, 0.1, -1}}
+	ctl := play(t, s, c, NewModel(c), 1)
+	for range 4 {
+		for _, seconds := range []float64{0.1, -1} {
+			s.seconds[2] = seconds
+			if _, err := ctl.Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := len(s.tried(2)); got != 9 {
+		t.Errorf("had work in %d rounds of 9", got)
+	}
+}
+
+// Where all are silent, all go on: somebody must.
+func TestAllSilent(t *testing.T) {
+	c := agenttest.Lines(t, 30, 0.1, 0.1)
+	s := &scripted{seconds: []float64{-1, -1}}
+	play(t, s, c, NewModel(c), 5)
+	if got := len(s.tried(0)); got != 5 {
+		t.Errorf("had work in %d rounds of 5", got)
+	}
+}
+
+// The factor of an automatic deadline follows the samples that came in, by hand.
+func TestDeadlineFollowsTheSamples(t *testing.T) {
+	c := agenttest.Lines(t, 30, 0.1, 0.1)
+	c.Collect.AutoDeadline = true
+	plan := func() *cluster.Plan {
+		return &cluster.Plan{Sizes: []int{15, 15}, Collect: c.Collect, Finish: 2}
+	}
+	var d deadline
+	p := plan()
+	if d.set(c, p); p.Collect.Deadline != 2*time.Second {
+		t.Errorf("first deadline %v", p.Collect.Deadline)
+	}
+	// 18 and 22 samples for 30: a third too many. A node that was lost does not count.
+	in := func(n int) cluster.NodeReport { return cluster.NodeReport{Status: cluster.In, Size: n} }
+	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(18), in(22)}}, p)
+	want := math.Pow(0.75, 0.1)
+	p = plan()
+	if d.set(c, p); math.Abs(p.Collect.Deadline.Seconds()-2*want) > 1e-6 {
+		t.Errorf("deadline %v, want %v s", p.Collect.Deadline, 2*want)
+	}
+	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(15), {Status: cluster.Lost, Size: 3}}}, p)
+	if d.factor != want {
+		t.Errorf("factor %v, want %v", d.factor, want)
+	}
+	for range 1000 {
+		d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(1), in(1)}}, p)
+	}
+	if d.factor != deadlineMost {
+		t.Errorf("factor %v has no bound", d.factor)
+	}
+	// A share of the finish time does not move; a fixed time stays; where the policy
+	// predicts nothing, the profiles do.
+	p = plan()
+	p.Collect = cluster.Collect{DeadlineShare: 1.5}
+	if d.set(c, p); p.Collect.Deadline != 3*time.Second {
+		t.Error(p.Collect.Deadline)
+	}
+	p.Collect = cluster.Collect{Deadline: time.Minute}
+	if d.set(c, p); p.Collect.Deadline != time.Minute {
+		t.Error(p.Collect.Deadline)
+	}
+	p = plan()
+	p.Collect, p.Finish = cluster.Collect{DeadlineShare: 1}, 0
+	if d.set(c, p); math.Abs(p.Collect.Deadline.Seconds()-c.Nodes[0].Finish(c.Nominal()[0], 15)) > 1e-8 {
+		t.Error(p.Collect.Deadline)
+	}
+	p = plan()
+	p.Collect = cluster.Collect{}
+	if d.set(c, p); p.Collect.Deadline != 0 {
+		t.Error(p.Collect.Deadline)
+	}
+}

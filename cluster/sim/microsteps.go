@@ -1,0 +1,96 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+// stepStream is of the generators that decide what differs within a round, one for every
+// node and round, so that how many micro-steps a policy asks for changes nothing else.
+const stepStream = 1 << 43
+
+// profile is what node i really does.
+func (s *Simulator) profile(i int) *profile.Profile {
+	if p := s.cluster.Nodes[i].Hidden.Profile; p != nil {
+		return p
+	}
+	return s.cluster.Nodes[i].Profile
+}
+
+// memory is the largest micro-batch that node i's memory really holds.
+func (s *Simulator) memory(i int) int {
+	if m := s.cluster.Nodes[i].Hidden.Limit; m > 0 {
+		return m
+	}
+	return s.cluster.Nodes[i].Limit
+}
+
+// overflows says whether a share has a micro-step that node i's memory does not hold.
+func (s *Simulator) overflows(i, share int) bool {
+	return min(share, s.cluster.Nodes[i].Full()) > s.memory(i)
+}
+
+// nominal is the compute time of a share at slowdown 1, without noise.
+func (s *Simulator) nominal(i, share int) float64 {
+	p, full := s.profile(i), s.cluster.Nodes[i].Full()
+	if share <= full {
+		return p.Seconds(float64(share))
+	}
+	seconds := float64(share/full) * p.Seconds(float64(full))
+	if rest := share % full; rest > 0 {
+		seconds += p.Seconds(float64(rest))
+	}
+	return seconds
+}
+
+// seconds is how long node i takes for a share, without a deadline, in the round about to run.
+func (s *Simulator) seconds(i, share int) float64 {
+	var j job
+	took, _ := s.work(i, cluster.Order{Share: share}, &j)
+	return took
+}
+
+// work does what an order asks of node i, up to the arrival of its gradient. It returns how
+// long that takes, and whether the node ran out of memory then; j gets what is handed in.
+func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, overflow bool) {
+	n, node := &s.nodes[i], &s.cluster.Nodes[i]
+	if s.overflows(i, order.Share) {
+		// Memory runs out while activations pile up, in the first forward pass.
+		return s.nominal(i, min(order.Share, node.Full())) * n.slowdown * max(n.factor, least) / 3, true
+	}
+	if order.Deadline == 0 && s.conditions.NoiseWithin == 0 {
+		j.samples, j.steps = order.Share, node.Steps(order.Share)
+		return s.nominal(i, order.Share)*n.slowdown*max(n.factor, least) + node.Network, false
+	}
+	var source rand.PCG
+	source.Seed(s.seed+uint64(s.round)*0x9e3779b97f4a7c15, stepStream+uint64(i))
+	rng := rand.New(&source)
+	common, own := n.factor, n.noise*math.Sqrt(s.conditions.NoiseWithin)
+	stall, at := 0.0, 0.0
+	if order.Deadline > 0 {
+		// A spike is one stall, at any moment of the round.
+		common -= n.spike
+		stall, at = n.spike*s.nominal(i, order.Share)*n.slowdown, rng.Float64()*order.Deadline
+	}
+	p, a := s.profile(i), node.Begin(order)
+	for size := a.Next(seconds); size > 0; size = a.Next(seconds) {
+		noise := 0.0
+		if own > 0 {
+			noise = own * min(max(rng.NormFloat64(), -3), 3)
+		}
+		took := p.Seconds(float64(size)) * n.slowdown * max(common+noise, least)
+		if stall > 0 && seconds+took > at {
+			took, stall = took+stall, 0
+		}
+		seconds += took
+		a.Done(size, took)
+	}
+	j.samples, j.steps = a.Samples()
+	return seconds + node.Network, false
+}
+
+// least is the least factor of noise.
+const least = 0.05
