@@ -174,6 +174,21 @@ func base() Conditions {
 // (gavel/gavel_colocation.csv, 690 pairs).
 var gpuSharing = Spread{Median: 0.777, Sigma: 0.8}
 
+// production is jobs as they were measured in two production clusters. Bias, levels of a
+// job, bursts and the straggler: variability/pai_cross_worker_cov.csv; noise, drift and how
+// often spikes come: variability/pai_minibatch_time.csv; the spikes' size and clusters:
+// variability/cnn_step_ms.csv, processes with one GPU; noise_within:
+// variability/bytedance_microbatch_ms.csv.
+func production(c *Conditions) {
+	c.Bias, c.Noise = 0.018, Spread{Median: 0.009, Sigma: 0.29}
+	c.Drift = Drift{SD: 0.037, Rounds: 26, SlowSD: 0.031, SlowRounds: 460}
+	c.Spikes = Spikes{Rate: 0.0042, Least: 0.1, More: 0.058, Again: 0.28}
+	c.Episodes = []Episode{{Rate: 0.00017, Rounds: 6.4, Excess: Spread{Median: 1.6, Sigma: 0.9}}}
+	c.Job = Job{Noise: 0.68, Bias: 1.2, Spikes: 1.1, Episodes: 1.5}
+	c.Straggler = Straggler{Chance: 0.3, Excess: Spread{Median: 3.3, Sigma: 1.3}, SD: 0.64, Rounds: 5}
+	c.NoiseWithin = 1
+}
+
 var presets = map[string]func(*Conditions){
 	"steady":       func(*Conditions) {},
 	"drift":        func(c *Conditions) { c.Drift = Drift{SD: 0.046, Rounds: 45} },
@@ -187,8 +202,9 @@ var presets = map[string]func(*Conditions){
 	"powercap": func(c *Conditions) {
 		c.Episodes = []Episode{{Rate: 0.001, Rounds: 500, Excess: Spread{Median: 0.12, Sigma: 1.4}, AtStart: 0.2}}
 	},
-	"failures": func(c *Conditions) { c.Failures = Failures{Rate: 0.001, Rounds: 50, Silent: 0.3} },
-	"joins":    func(c *Conditions) { c.Joins = Joins{Share: 0.25, Rounds: 200} },
+	"failures":   func(c *Conditions) { c.Failures = Failures{Rate: 0.001, Rounds: 50, Silent: 0.3} },
+	"joins":      func(c *Conditions) { c.Joins = Joins{Share: 0.25, Rounds: 200} },
+	"production": production,
 	"racks": func(c *Conditions) {
 		c.Racks = Racks{Size: 4, Episode: Episode{Rate: 0.003, Rounds: 100, Excess: Spread{Median: 0.5, Sigma: 0.5}}}
 	},
@@ -202,7 +218,7 @@ var presets = map[string]func(*Conditions){
 // Presets lists the names that Preset knows, in the order of the documentation.
 func Presets() []string {
 	return []string{
-		"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins",
+		"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins", "production",
 		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks",
 	}
 }

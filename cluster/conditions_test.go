@@ -235,8 +235,21 @@ func TestPresetsDocumented(t *testing.T) {
 			}
 			row(label, "episodes rate %v, rounds %v, excess median %v, sigma %v%s", e.Rate, e.Rounds, e.Excess.Median, e.Excess.Sigma, start)
 		}
-		if d := c.Drift; d.SD > 0 {
+		if d := c.Drift; d.SlowSD > 0 {
+			row(label, "drift sd %v, rounds %v, slow_sd %v, slow_rounds %v", d.SD, d.Rounds, d.SlowSD, d.SlowRounds)
+		} else if d.SD > 0 {
 			row(label, "drift sd %v, rounds %v", d.SD, d.Rounds)
+		}
+		if j := c.Job; j != (Job{}) {
+			row(label, "bias %v, over runs %v", c.Bias, j.Bias)
+			row(label, "noise median %v, sigma %v, over runs %v", c.Noise.Median, c.Noise.Sigma, j.Noise)
+			row(label, "spikes rate %v, least %v, more %v, again %v, over runs %v", c.Spikes.Rate, c.Spikes.Least, c.Spikes.More, c.Spikes.Again, j.Spikes)
+			row(label, "noise_within %v", c.NoiseWithin)
+		} else if b := base(); c.Bias != b.Bias || c.Noise != b.Noise || c.Spikes != b.Spikes {
+			t.Errorf("%s departs from what all presets have", name)
+		}
+		if s := c.Straggler; s.Chance > 0 {
+			row(label, "straggler chance %v, excess median %v, sigma %v, sd %v, rounds %v", s.Chance, s.Excess.Median, s.Excess.Sigma, s.SD, s.Rounds)
 		}
 		if f := c.Failures; f.Rate > 0 {
 			row(label, "failures rate %v, rounds %v, silent %v", f.Rate, f.Rounds, f.Silent)

@@ -20,7 +20,7 @@ type parameter struct {
 	how       string
 }
 
-const resamples = 200
+var resamples = 200
 
 // bootstrap estimates from the units, and the 5% and 95% quantiles of the estimate when the units
 // are drawn with replacement. A unit is what was measured independently: a series, a job, a worker, a pair.

@@ -9,7 +9,8 @@
 // given as second argument) it writes fit.md, fit.svg and fit.png. The same data gives the same bytes.
 //
 // The rates and lengths of episodes, failures and joins follow from the purpose of a preset.
-// They are not fitted and not checked here, except for the length of bursts.
+// They are not fitted and not checked here, except for the length of bursts. The preset
+// production is fitted in all its parts (jobs.go), and judged on halves of the jobs (production.go).
 package main
 
 import (
@@ -46,6 +47,11 @@ func run(ctx context.Context, folder, out string) error {
 	if err != nil {
 		return err
 	}
+	ofJobs, err := deriveJobs(d)
+	if err != nil {
+		return err
+	}
+	params = append(params, ofJobs...)
 	c, err := compare(ctx, d)
 	if err != nil {
 		return err

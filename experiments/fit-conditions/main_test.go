@@ -80,7 +80,7 @@ func folder(t *testing.T) string {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"variability/cnn_step_ms.csv": steps.String(), "variability/pai_cross_worker_cov.csv": cov.String(),
-		"variability/pai_minibatch_time.csv": walk.String(), "gavel/gavel_colocation.csv": shared.String(), "zeus/powercap_slowdown.csv": capped.String(),
+		"variability/bytedance_microbatch_ms.csv": batches(rng), "variability/pai_minibatch_time.csv": walk.String(), "gavel/gavel_colocation.csv": shared.String(), "zeus/powercap_slowdown.csv": capped.String(),
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -18,6 +20,8 @@ type data struct {
 	jobs    []job     // pai_cross_worker_cov
 	workers []series  // pai_minibatch_time: one worker each, every tenth iteration
 	sharing []float64 // gavel_colocation: slowdown - 1 of a job that shares its GPU
+	windows []window  // bytedance_microbatch_ms, trace ST
+	owners  []int     // of the windows: their workers' numbers
 	capped  []float64 // powercap_slowdown at 100-150 W: slowdown - 1, below 0 by measuring noise
 }
 
@@ -49,6 +53,9 @@ func readData(folder string) (*data, error) {
 		d.jobs = append(d.jobs, job{s.times})
 	}
 	if d.workers, err = readSeries(filepath.Join(folder, "variability", "pai_minibatch_time.csv"), "time_index", "batch_time_norm", tiny, "job", "worker"); err != nil {
+		return nil, err
+	}
+	if d.windows, d.owners, err = readWindows(filepath.Join(folder, "variability", "bytedance_microbatch_ms.csv")); err != nil {
 		return nil, err
 	}
 	if d.sharing, err = readExcess(filepath.Join(folder, "gavel", "gavel_colocation.csv"), "slowdown_a", "ran", 1, 1); err != nil {
@@ -122,4 +129,84 @@ func readExcess(path, value, filter string, low, high float64) ([]float64, error
 		out = append(out, v-1)
 	}
 	return out, nil
+}
+
+// neighbours is the most steps between two of a window.
+const neighbours = 100
+
+// worker is a place in the pipelines of a job.
+type worker struct{ dp, pp int }
+
+// readWindows reads the times of micro-batches, forward and backward together, of the trace without unequal
+// lengths, and the number of each window's worker. Workers are in order, their steps rising; steps with a
+// micro-batch missing are left out.
+func readWindows(path string) (out []window, owners []int, err error) {
+	times, size, err := readBatches(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	workers := slices.SortedFunc(maps.Keys(times), func(a, b worker) int { return cmp.Or(cmp.Compare(a.dp, b.dp), cmp.Compare(a.pp, b.pp)) })
+	for i, w := range workers {
+		var open window
+		end := func() {
+			if len(open) > 1 && size > 1 {
+				out, owners = append(out, open), append(owners, i)
+			}
+			open = nil
+		}
+		last := 0
+		for _, step := range slices.Sorted(maps.Keys(times[w])) {
+			if step-last > neighbours {
+				end()
+			}
+			if len(times[w][step]) < size {
+				continue
+			}
+			row := make([]float64, size)
+			for k := range row {
+				row[k] = times[w][step][k]
+			}
+			open, last = append(open, row), step
+		}
+		end()
+	}
+	if len(out) == 0 {
+		return nil, nil, fmt.Errorf("%s: no neighbouring steps of trace ST", path)
+	}
+	return out, owners, nil
+}
+
+// readBatches reads the times by worker, step and micro-batch, and how many micro-batches a step has.
+func readBatches(path string) (times map[worker]map[int]map[int]float64, size int, err error) {
+	rows, err := measured.Columns(path, "trace", "dp_rank", "pp_rank", "step", "mb_id", "fwd_ms", "bwd_ms")
+	if err != nil {
+		return nil, 0, err
+	}
+	times = map[worker]map[int]map[int]float64{}
+	for i, r := range rows {
+		if r[0] != "ST" {
+			continue
+		}
+		var n [4]int
+		for k := range n {
+			if n[k], err = strconv.Atoi(r[1+k]); err != nil || n[k] < 0 || n[k] > 1<<20 {
+				return nil, 0, fmt.Errorf("%s: row %d: %q is no rank, step or micro-batch", path, i+2, r[1+k])
+			}
+		}
+		forward, err1 := strconv.ParseFloat(r[5], 64)
+		backward, err2 := strconv.ParseFloat(r[6], 64)
+		if t := forward + backward; err1 != nil || err2 != nil || !(t > 0) || math.IsInf(t, 0) {
+			return nil, 0, fmt.Errorf("%s: row %d: fwd_ms %q, bwd_ms %q; want numbers, together above 0", path, i+2, r[5], r[6])
+		}
+		w := worker{n[0], n[1]}
+		if times[w] == nil {
+			times[w] = map[int]map[int]float64{}
+		}
+		if times[w][n[2]] == nil {
+			times[w][n[2]] = map[int]float64{}
+		}
+		times[w][n[2]][n[3]] = forward + backward
+		size = max(size, n[3]+1)
+	}
+	return times, size, nil
 }

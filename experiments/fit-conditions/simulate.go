@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -39,11 +38,10 @@ func (s sample) quantile(p float64) float64 {
 
 // comparisons holds the report on the simulator.
 type comparisons struct {
-	rows                []comparison
-	shares              []share
-	middles             []middle
-	spiked              [2]float64 // share of steps that are spikes, measured and simulated
-	measured, simulated []float64  // autocorrelation of a worker's time
+	rows       []comparison
+	production production
+	middles    []middle
+	spiked     [2]float64 // share of steps that are spikes, measured and simulated
 }
 
 // middle is the median variation over ten workers under a preset.
@@ -51,13 +49,6 @@ type middle struct {
 	preset string
 	biased bool // with the preset's bias, or with none
 	cov    float64
-}
-
-// share is how much of the mixture a preset makes up.
-type share struct {
-	preset string
-	of     float64
-	why    string
 }
 
 // fleet is ten equal workers with equal batches, as in the measured jobs.
@@ -158,34 +149,15 @@ func compare(ctx context.Context, d *data) (*comparisons, error) {
 		return above(out, 1e-6)
 	}
 	steady := flat(simulate("steady", 60, 50))
-	quiet, burst, slow := classes(d.jobs)
-	all := float64(len(quiet) + slow)
-	c.shares = []share{
-		{"drift", float64(len(quiet)-burst) / all, "iterations of jobs without a worker that is slow throughout, outside bursts"},
-		{"bursts", float64(burst) / all, "iterations of these jobs within bursts"},
-		{"colocated", float64(slow) / all, fmt.Sprintf("iterations of jobs whose median CoV exceeds %.1f: one worker is slow throughout", slowJob)},
-	}
-	var mixed, weights, drift []float64
-	for _, s := range c.shares {
-		v := variation(simulate(s.preset, 60, 200))
-		if s.preset == "drift" {
-			drift = v
-		}
-		mixed = append(mixed, v...)
-		for range v {
-			weights = append(weights, s.of/float64(len(v)))
-		}
-	}
-	walk := flat(simulate("drift", 6, 3000))
+	drift := variation(simulate("drift", 60, 200))
 	gavel, capped, short := excess("colocated"), excess("powercap"), excess("bursts")
 	if failed != nil {
 		return nil, failed
 	}
-	for i := range walk {
-		walk[i] = every(walk[i], sampled)
+	var err error
+	if c.production, err = playProduction(ctx, d); err != nil {
+		return nil, err
 	}
-	_, c.measured = wandering(d.workers)
-	_, c.simulated = wandering(walk)
 
 	add := func(name string, measured, simulated sample, drawn, linear bool) {
 		if len(measured.values) == 0 || len(simulated.values) == 0 {
@@ -197,23 +169,18 @@ func compare(ctx context.Context, d *data) (*comparisons, error) {
 	plain := func(v []float64) sample { return newSample(v, nil) }
 	add("Step noise of a node (relative sd)", plain(noises(d.steps)), plain(noises(steady)), true, false)
 	add("Spikes (step over the median - 1)", plain(excesses(d.steps)), plain(excesses(steady)), true, true)
-	add("Variation over ten workers (CoV), mixture", plain(pooled(d.jobs)), newSample(mixed, weights), true, false)
-	add("CoV of jobs without a slow worker, preset drift", plain(quiet), plain(drift), false, false)
+	quiet := pooled(quietJobs(d.jobs))
+	add("Variation over ten workers (CoV), preset production", plain(pooled(d.jobs)), plain(pooled(c.production.jobs)), true, false)
+	add("CoV of jobs without a slow worker, preset production", plain(quiet), plain(pooled(quietJobs(c.production.jobs))), false, false)
+	add("The same, preset drift", plain(quiet), plain(drift), false, false)
 	add("Slowdown by sharing the GPU - 1", plain(above(d.sharing, 0)), plain(gavel), true, true)
 	add("Slowdown by a power cap - 1", plain(above(d.capped, 0)), plain(capped), false, false)
-	var x, w []float64
-	for _, b := range bursts(d.jobs, 2) {
-		if !math.IsInf(b.excess, 0) {
-			x, w = append(x, b.excess), append(w, b.weight)
+	for k, name := range []string{"Slowdown in a burst - 1", "Length of a burst, rounds"} {
+		m, p := burstSample(bursts(d.jobs, 2), k == 1), burstSample(bursts(c.production.jobs, 2), k == 1)
+		add(name+", preset production", m, p, false, false)
+		if k == 0 {
+			add("The same, preset bursts", m, plain(short), false, false)
 		}
-	}
-	add("Slowdown in a burst - 1", newSample(x, w), plain(short), false, false)
-	if single := noises(onGPUs(d.steps, 1)); len(single) > 1 {
-		v := variation(simulate("steady", 60, 200, func(c *cluster.Conditions) {
-			c.Noise = cluster.Spread{Median: median(single), Sigma: logSD(single)}
-			c.Bias = bias(quietJobs(d.jobs), c.Noise.Median)
-		}))
-		add("CoV of jobs without a slow worker, steady with the noise of one-GPU processes and the bias that leaves", plain(quiet), plain(v), false, false)
 	}
 	for _, name := range []string{"steady", "drift"} {
 		for _, biased := range []bool{true, false} {
@@ -270,8 +237,8 @@ func (c *comparisons) figure() chart.Figure {
 		}
 		f.Panels = append(f.Panels, p)
 	}
-	p := chart.Panel{Title: "Correlation of a worker's time with itself, preset drift", XLabel: "rounds apart", YLabel: "correlation", ZeroY: true}
-	for k, r := range [][]float64{c.measured, c.simulated} {
+	p := chart.Panel{Title: "Correlation of a worker's time with itself, preset production", XLabel: "rounds apart", YLabel: "correlation", ZeroY: true}
+	for k, r := range [][]float64{c.production.measured, c.production.simulated} {
 		line := chart.Series{Name: [...]string{"measured", "simulated"}[k], Kind: chart.Line, Dashed: k == 1}
 		for lag, v := range r {
 			line.X, line.Y = append(line.X, float64(lag*sampled)), append(line.Y, v)
