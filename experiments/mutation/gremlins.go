@@ -161,16 +161,20 @@ func (g *gremlins) unleash(ctx context.Context, t target, only []string) (map[st
 	}
 	cmd := exec.CommandContext(ctx, g.tool, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = g.tree, os.Stdout, os.Stderr
-	limit, all, err := g.limit(ctx, goTool, t)
+	l, err := g.limit(ctx, goTool, t)
 	if err != nil {
+		return nil, err
+	}
+	waited := filepath.Join(g.temp, "waited")
+	if err := os.WriteFile(waited, nil, 0o644); err != nil {
 		return nil, err
 	}
 	cmd.Env = append(os.Environ(),
 		"PATH="+filepath.Join(g.temp, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"),
 		"TMPDIR="+filepath.Join(g.temp, "work"),
-		realGo+"="+goTool, runTests+"="+t.Run, seconds+"="+limit,
+		realGo+"="+goTool, runTests+"="+t.Run, seconds+"="+strconv.Itoa(l.seconds), patience+"="+l.wait.String(), waits+"="+waited,
 		onlyPlaces+"="+strings.Join(only, " "), original+"="+filepath.Join(g.tree, t.Package),
-		switched+"="+all)
+		switched+"="+l.switched)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("gremlins in %s: %w", t.Package, err)
@@ -195,44 +199,87 @@ func (g *gremlins) unleash(ctx context.Context, t target, only []string) (map[st
 	for _, f := range report.Files {
 		mutants[filepath.Base(f.Name)] = f.Mutations
 	}
+	list, err := os.ReadFile(waited)
+	if err != nil {
+		return nil, err
+	}
+	for id := range strings.FieldsSeq(string(list)) {
+		if err := markWaited(filepath.Join(g.tree, t.Package), mutants, id); err != nil {
+			return nil, err
+		}
+	}
 	return mutants, nil
 }
 
-// limit is how many seconds of the processor a mutant may take: some times what the tests
-// take without one. It also builds the switched binary, "" where its tests fail.
-func (g *gremlins) limit(ctx context.Context, goTool string, t target) (seconds, all string, err error) {
+// markWaited turns a mutant whose tests waited for ever from killed, which gremlins takes it for, into timed out.
+func markWaited(folder string, mutants map[string][]mutant, id string) error {
+	parts := strings.Split(id, ":")
+	if len(parts) != 4 {
+		return fmt.Errorf("a mutant that waited: %q", id)
+	}
+	file, with := parts[0], parts[3]
+	text, err := os.ReadFile(filepath.Join(folder, file))
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(text), "\n")
+	for i := range mutants[file] {
+		m := &mutants[file][i]
+		if fmt.Sprintf("%d:%d", m.Line, m.Column) != parts[1]+":"+parts[2] {
+			continue
+		}
+		// < has two mutants: <= of the boundary and >= of the negation.
+		kin := lines[m.Line-1][m.Column-1] == with[0]
+		if m.Type == "CONDITIONALS_BOUNDARY" && !kin || m.Type == "CONDITIONALS_NEGATION" && kin {
+			continue
+		}
+		m.Status = timedOut
+	}
+	return nil
+}
+
+// limits are those of a mutant: seconds of the processor, and by the clock, for one that waits.
+type limits struct {
+	seconds  int
+	wait     time.Duration
+	switched string // the switched binary, "" where its tests fail
+}
+
+// limit measures the tests without a mutant: a mutant may take some times as long. It also builds the switched binary.
+func (g *gremlins) limit(ctx context.Context, goTool string, t target) (limits, error) {
 	if g.dry {
-		return "60", "", nil
+		return limits{seconds: 60, wait: time.Minute}, nil
 	}
 	plain := filepath.Join(g.temp, "plain.test")
 	cmd := build(ctx, goTool, "./"+t.Package, plain)
 	cmd.Dir = g.tree
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", "", fmt.Errorf("%s without mutants: %w\n%s", t.Package, err, out)
+		return limits{}, fmt.Errorf("%s without mutants: %w\n%s", t.Package, err, out)
 	}
-	run := func(binary string) (time.Duration, error) {
+	run := func(binary string) (processor, clock time.Duration, err error) {
 		cmd := runBinary(ctx, binary, "unlimited", t.Run)
 		cmd.Dir = filepath.Join(g.tree, t.Package)
+		begun := time.Now()
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("the tests of %s without mutants: %w\n%s", t.Package, err, out)
+			return 0, 0, fmt.Errorf("the tests of %s without mutants: %w\n%s", t.Package, err, out)
 		}
-		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
+		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), time.Since(begun), nil
 	}
-	took, err := run(plain)
+	took, clock, err := run(plain)
 	if err != nil {
-		return "", "", err
+		return limits{}, err
 	}
-	all, err = buildSwitched(ctx, goTool, g.tree, g.temp, t)
+	all, err := buildSwitched(ctx, goTool, g.tree, g.temp, t)
 	if err == nil {
-		var slower time.Duration
-		slower, err = run(all)
-		took = max(took, slower)
+		var slower, longer time.Duration
+		slower, longer, err = run(all)
+		took, clock = max(took, slower), max(clock, longer)
 	}
 	if err != nil {
 		fmt.Printf("every mutant is built alone: %v\n", err)
 		all = ""
 	}
-	return strconv.Itoa(5 + int(took.Seconds()*float64(g.patience))), all, nil
+	return limits{5 + int(took.Seconds()*float64(g.patience)), 20*time.Second + 2*clock*time.Duration(g.patience), all}, nil
 }
 
 // others is a pattern for all files of the package, and of those within its folder, that

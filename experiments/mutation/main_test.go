@@ -28,6 +28,32 @@ func TestFirstDifference(t *testing.T) {
 	}
 }
 
+// TestMarkWaited: of two mutants at one place the one that waited is marked.
+func TestMarkWaited(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.go"), []byte("package p\n\nvar x = 1 < 2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string][]string{
+		"a.go:3:11:<=": {timedOut, killed, killed},
+		"a.go:3:11:>=": {killed, timedOut, killed},
+		"a.go:3:12:>=": {killed, killed, timedOut},
+	} {
+		of := map[string][]mutant{"a.go": {{3, 11, "CONDITIONALS_BOUNDARY", killed}, {3, 11, "CONDITIONALS_NEGATION", killed}, {3, 12, "ARITHMETIC_BASE", killed}}}
+		if err := markWaited(dir, of, id); err != nil {
+			t.Fatal(err)
+		}
+		for i, m := range of["a.go"] {
+			if m.Status != want[i] {
+				t.Errorf("%s: %+v", id, of)
+			}
+		}
+	}
+	if err := markWaited(dir, nil, "a.go"); err == nil {
+		t.Error("no place was taken")
+	}
+}
+
 // TestTargets: the files that decide are where targets.yaml says.
 func TestTargets(t *testing.T) {
 	t.Chdir("../..")

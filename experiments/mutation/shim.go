@@ -17,7 +17,8 @@ import (
 
 // Environment of the shim: the real go command, the tests to run, the places (file:line:column)
 // whose mutants are judged ("": all), the package's folder without mutants, the switched
-// binary ("": none), and for that the number of the mutant that acts.
+// binary ("": none), for that the number of the mutant that acts, how long a mutant may wait, and
+// the file that lists those that waited longer.
 const (
 	realGo     = "EVENKEEL_MUTATION_GO"
 	runTests   = "EVENKEEL_MUTATION_RUN"
@@ -26,6 +27,8 @@ const (
 	original   = "EVENKEEL_MUTATION_ORIGINAL"
 	switched   = "EVENKEEL_MUTATION_SWITCHED"
 	acts       = "EVENKEEL_MUTATION_ACTS"
+	patience   = "EVENKEEL_MUTATION_PATIENCE"
+	waits      = "EVENKEEL_MUTATION_WAITS"
 )
 
 // memory bounds a mutant's address space, in KiB: a loop without an end may also be one
@@ -94,16 +97,40 @@ func judge(goTool string, args []string) int {
 			return 2
 		}
 	}
-	cmd := runBinary(ctx, binary, os.Getenv(seconds), os.Getenv(runTests))
+	wait, err := time.ParseDuration(os.Getenv(patience))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+		return 3
+	}
+	short, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	cmd := runBinary(short, binary, os.Getenv(seconds), os.Getenv(runTests))
 	cmd.Env = append(os.Environ(), acts+"="+strconv.Itoa(n))
 	err = cmd.Run()
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || err != nil && short.Err() != nil && !found:
 		return await()
+	case err != nil && short.Err() != nil:
+		return list(mutantID(where, with))
 	case err != nil:
 		return 1
 	}
 	return 0
+}
+
+// list adds a mutant to those that waited longer than they may. gremlins, whose own limit comes much later, counts
+// it as killed; it is marked afterwards.
+func list(id string) int {
+	file, err := os.OpenFile(os.Getenv(waits), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = fmt.Fprintln(file, id)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+		return 3
+	}
+	return 1
 }
 
 var testFlags = []string{"test", "-trimpath", "-vet=off", "-ldflags=-s -w"}
