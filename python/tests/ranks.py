@@ -1,0 +1,286 @@
+"""Jobs of several gloo ranks, forked from one process that has imported torch. Run as
+
+    ranks.py kill TRIALS RANKS SEED       SIGKILLs a random rank or all at random moments, and judges every restore
+    ranks.py reshard FOLDER FROM TO ...   runs a job on each of these numbers of ranks in turn, each from the one before
+    ranks.py refuse FOLDER                what is refused
+
+It prints a summary as JSON; experiments/checkpoint/RESULTS.md has runs of it.
+"""
+
+import collections
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from evenkeel import checkpoint, job
+
+STEPS = 40
+
+
+def spawn(ranks, target, *args):
+    """Forks the ranks of a job; target(rank, *args). Gives their process ids."""
+    with tempfile.NamedTemporaryFile(prefix="gloo", delete=False) as f:
+        store = f.name
+    os.unlink(store)
+    pids = []
+    for rank in range(ranks):
+        pid = os.fork()
+        if pid:
+            pids.append(pid)
+            continue
+        code = 1
+        try:
+            torch.set_num_threads(1)
+            warnings.simplefilter("ignore")
+            dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+            target(rank, *args)
+            code = 0
+        except BaseException:
+            if os.environ.get("RANKS_VERBOSE") or target is not trained:
+                traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return pids
+
+
+def join(pids, timeout=60):
+    """Waits for all; gives their exit codes, negative for a signal. What is not done in time is killed."""
+    left, codes, until = dict.fromkeys(pids), {}, time.monotonic() + timeout
+    while left:
+        for pid in list(left):
+            got, status = os.waitpid(pid, os.WNOHANG)
+            if got:
+                codes[pid] = os.waitstatus_to_exitcode(status)
+                del left[pid]
+                if codes[pid] != 0:
+                    until = min(until, time.monotonic() + 0.2)  # as torchrun does: one is lost, all go
+        if left and time.monotonic() > until:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            until = time.monotonic() + 60
+        time.sleep(0.002)
+    return [codes[p] for p in pids]
+
+
+def objects():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 60), torch.nn.BatchNorm1d(60), torch.nn.ReLU(), torch.nn.Linear(60, 40), torch.nn.ReLU(), torch.nn.Linear(40, 1))
+    model = DistributedDataParallel(model, bucket_cap_mb=0.005)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return {"model": model, "optimizer": optimizer, "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5)}
+
+
+def digest(o):
+    h = hashlib.sha256()
+    for p in o["model"].parameters():
+        for t in (p, *(v for _, v in sorted(o["optimizer"].state.get(p, {}).items()))):
+            h.update(checkpoint._bytes(t))
+    h.update(repr(o["scheduler"].get_last_lr()).encode())
+    b = hashlib.sha256()
+    for t in o["model"].buffers():
+        b.update(checkpoint._bytes(t))
+    return h.hexdigest()[:16], b.hexdigest()[:16]
+
+
+def train(o, step, rank, ranks):
+    g = torch.Generator().manual_seed(1000 * step + rank)
+    x = torch.randn(8, 8, generator=g)
+    o["optimizer"].zero_grad(set_to_none=True)
+    torch.nn.functional.mse_loss(o["model"](x), x.sum(1, keepdim=True)).backward()
+
+
+def trained(rank, path, log, steps=STEPS, every=1, wait=False, reshard=False):
+    """The job that is killed: each rank logs what it restored and what it knows to be durable."""
+    ranks = dist.get_world_size()
+    o = objects()
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def say(*what):
+        os.write(fd, (json.dumps([rank, *what]) + "\n").encode())
+
+    with job.Job(path) as saved:
+        state = saved.restore(reshard, **o)
+        say("restored", state.step if state else -1, *(digest(o) if state else ""))
+        told = saved.durable
+        for step in range(state.step + 1 if state else 0, steps):
+            train(o, step, rank, ranks)
+            saved.ready()
+            o["optimizer"].step()
+            o["scheduler"].step()
+            say("step", step, *digest(o)[: 1 if rank else 2])  # the other ranks' buffers are overwritten with rank 0's
+            if step % every == 0:
+                saved.save(step)
+                if wait:
+                    saved.wait()
+            if saved.durable != told:
+                told = saved.durable
+                say("durable", told)
+    say("done", steps - 1, digest(o)[0])
+
+
+def lines(log, start=0):
+    with open(log) as f:
+        f.seek(start)
+        return [json.loads(x) for x in f if x.endswith("\n")], os.path.getsize(log)
+
+
+def judge(found, want, durable, ranks):
+    """What is wrong with one life of the job, or None; and the newest durable step."""
+    restored = [x for x in found if x[1] == "restored"]
+    if len({tuple(x[2:]) for x in restored}) > 1:
+        return f"ranks restored different states: {restored}", durable
+    for _, what, step, *sums in found:
+        if what == "restored" and step < durable:
+            return f"step {step} restored, {durable} was durable", durable
+        if what in ("restored", "step", "done") and step >= 0 and sums != want[step][: len(sums)]:
+            return f"{what} {step}: not the undisturbed run's bits", durable
+    return None, max([durable] + [x[2] for x in found if x[1] == "durable"])
+
+
+def undisturbed(ranks, folder, steps=STEPS):
+    log = os.path.join(folder, "want.log")
+    codes = join(spawn(ranks, trained, os.path.join(folder, "want.ckpt"), log, steps))
+    assert codes == [0] * ranks, codes
+    found, _ = lines(log)
+    want = {}
+    for _, what, step, *sums in found:
+        if what == "step":
+            longest = max(want.get(step, []), sums, key=len)
+            assert longest[: len(sums)] == sums and longest[:1] == want.get(step, sums)[:1], "the ranks differ"
+            want[step] = longest
+    return want
+
+
+def kill(trials, ranks, seed, folder):
+    r = random.Random(seed)
+    want = undisturbed(ranks, folder)
+    counts, faults, steps = collections.Counter(), [], []
+    trial = run = 0
+    while trial < trials:
+        run += 1
+        path, log = os.path.join(folder, f"{run}", "run.ckpt"), os.path.join(folder, f"{run}", "log")
+        os.mkdir(os.path.dirname(path))
+        durable, at = -1, 0
+        while trial < trials:
+            trial += 1
+            begun = time.monotonic()
+            pids = spawn(ranks, trained, path, log, STEPS, 1, r.random() < 0.3)
+            # After some lines of its log, the first of which come with the restore and the making of files.
+            until, left = time.monotonic() + 60, r.choice((0, 1, ranks, r.randrange(60), r.randrange(2 * STEPS * ranks)))
+            while time.monotonic() < until and left > 0 and not os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                time.sleep(0.001)
+                if os.path.exists(log) and len(lines(log, at)[0]) >= left:
+                    break
+            time.sleep(r.random() * (0.3 if left == 0 else 0.03))
+            all_ = r.random() < 0.5
+            for pid in pids if all_ else [r.choice(pids)]:
+                os.kill(pid, signal.SIGKILL)
+            codes = join(pids)
+            found, at2 = (lines(log, at)) if os.path.exists(log) else ([], 0)
+            at = at2
+            fault, durable = judge(found, want, durable, ranks)
+            if -signal.SIGKILL not in codes:
+                trial -= 1
+            counts["all ranks" if all_ else "one rank"] += -signal.SIGKILL in codes
+            counts["restored"] += any(x[1] == "restored" and x[2] >= 0 for x in found)
+            counts["killed in training"] += any(x[1] == "step" for x in found) and not all(c == 0 for c in codes)
+            steps += [x[2] for x in found if x[1] == "restored" and x[0] == 0]
+            if fault:
+                faults.append(f"trial {trial}, run {run}: {fault}")
+                break
+            if any(x[1] == "done" for x in found):
+                counts["runs finished"] += 1
+                break
+            if os.environ.get("RANKS_VERBOSE"):
+                print(trial, round(time.monotonic() - begun, 2), left, codes, found[-1:], file=sys.stderr, flush=True)
+        else:
+            break
+        for f in os.listdir(os.path.dirname(path)):
+            os.unlink(os.path.join(os.path.dirname(path), f))
+    return {"ranks": ranks, "kills": trial, **counts, "restored at steps": [min(steps, default=-1), max(steps, default=-1)], "faults": faults}
+
+
+def reshard(folder, worlds):
+    """Each job trains six steps more than the one before, on another number of ranks, from its checkpoint."""
+    out, last = [], None
+    path = os.path.join(folder, "run.ckpt")
+    for i, ranks in enumerate(worlds):
+        log = os.path.join(folder, f"log{i}")
+        codes = join(spawn(ranks, trained, path, log, 6 * (i + 1), 1, False, True))
+        found, _ = lines(log)
+        restored = sorted(tuple(x[2:]) for x in found if x[1] == "restored")
+        done = {tuple(x[2:]) for x in found if x[1] == "done"}
+        out.append({"ranks": ranks, "codes": codes, "same": len(done) == 1 and (last is None or [x[:2] for x in restored] == [last] * ranks and len(set(restored)) == 1), "files": sorted(f for f in os.listdir(folder) if "ckpt" in f)})
+        last = next(iter(done), None)
+    return out
+
+
+def refused(rank, folder, what):
+    o = objects()
+    path = os.path.join(folder, "run.ckpt")
+    try:
+        with job.Job(path) as saved:
+            saved.restore(**o)
+            for step in range(3):
+                train(o, step, rank, 2)
+                saved.ready()
+                o["optimizer"].step()
+                if what == "steps":
+                    saved.save(step + rank)
+                if what == "unchanged" and rank == 1:
+                    saved.save(step, sampler=object())
+                saved.save(step)
+    except checkpoint.CheckpointError as e:
+        with open(os.path.join(folder, f"said.{what}.{rank}"), "w") as f:
+            f.write(f"{type(e).__name__}: {e}")
+
+
+def refuse(folder):
+    path = os.path.join(folder, "run.ckpt")
+    said = {}
+
+    def go(what, ranks=2):
+        codes = join(spawn(ranks, refused, folder, what))
+        said[what] = [open(f).read() if os.path.exists(f) else codes for f in (os.path.join(folder, f"said.{what}.{r}") for r in range(ranks))]
+
+    go("steps")
+    go("unchanged")
+    assert join(spawn(2, trained, path, os.path.join(folder, "log"), 6)) == [0, 0]
+    go("world", 3)
+    one = path + ".g1.1of2"
+    os.rename(one, one + ".away")
+    go("missing")
+    os.rename(one + ".away", one)
+    with open(one, "r+b") as f:
+        kept = f.read(5 * 4096)
+        f.seek(2 * 4096)
+        f.write(bytes(3 * 4096))
+    go("zeroed")
+    with open(one, "r+b") as f:
+        f.write(kept)
+    said["good again"] = join(spawn(2, trained, path, os.path.join(folder, "log2"), 7))
+    return said
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "kill":
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(kill(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), folder), indent=1))
+    elif sys.argv[1] == "reshard":
+        print(json.dumps(reshard(sys.argv[2], [int(n) for n in sys.argv[3:]])))
+    else:
+        print(json.dumps(refuse(sys.argv[2])))

@@ -1,0 +1,383 @@
+"""python3 -m unittest discover -s python/tests, from the repository's root; EVENKEEL names the built command."""
+
+import collections
+import copy
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+
+import numpy
+import torch
+
+from evenkeel import checkpoint, job
+from test_checkpoint import OPTIMIZERS, made, steps
+
+
+def bits(*values):
+    """Tensors and plain values as something that compares to the bit."""
+    out = []
+    for v in values:
+        if torch.is_tensor(v):
+            out.append((str(v.dtype), tuple(v.shape), bytes(checkpoint._bytes(checkpoint._stored(v)))))
+        elif isinstance(v, dict):
+            out.append([(str(k), bits(x)) for k, x in v.items()])
+        elif isinstance(v, (list, tuple)):
+            out.append([bits(x) for x in v])
+        else:
+            out.append(repr(v))
+    return out
+
+
+def whole(model, optimizer):
+    return bits(model.state_dict(), optimizer.state_dict())
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.path = os.path.join(folder.name, "run.ckpt")
+
+
+class Objects(Base):
+    def test_every_optimizer_neutral_and_resumed_or_refused(self):
+        names = [n for n in OPTIMIZERS if n != "SparseAdam"]
+        tried = {n.split()[0] for n in OPTIMIZERS}
+        here = {n for n, c in vars(torch.optim).items() if isinstance(c, type) and issubclass(c, torch.optim.Optimizer) and n != "Optimizer"}
+        self.assertEqual(here - tried, set(), "optimizers that no test has")
+        for name in names:
+            model, optimizer = made(name)
+            steps(name, model, optimizer, range(8))
+            want = whole(model, optimizer)
+            path = self.path + name
+            model, optimizer = made(name)
+            with job.Job(path) as saved:
+                self.assertIsNone(saved.restore(model=model, optimizer=optimizer))
+                if name == "LBFGS":
+                    with self.assertRaisesRegex(checkpoint.Usage, "LBFGS"):
+                        saved.save(0)
+                    self.assertFalse(os.path.exists(path))
+                    continue
+                for step in range(5):
+                    saved.ready()
+                    steps(name, model, optimizer, [step])
+                    saved.save(step)
+            model, optimizer = made(name, seed=9)
+            with job.Job(path) as saved:
+                self.assertEqual(saved.restore(model=model, optimizer=optimizer).step, 4, name)
+                for step in range(5, 8):
+                    saved.ready()
+                    steps(name, model, optimizer, [step])
+                    saved.save(step)
+            self.assertEqual(whole(model, optimizer), want, name)
+
+    def test_sparse(self):
+        def job_(seed):
+            torch.manual_seed(seed)
+            m = torch.nn.Embedding(20, 4, sparse=True)
+            return m, torch.optim.SparseAdam(list(m.parameters()))
+
+        def step(m, o, i):
+            o.zero_grad()
+            m(torch.tensor([i, (3 * i) % 20])).square().sum().backward()
+            o.step()
+
+        m, o = job_(1)
+        for i in range(6):
+            step(m, o, i)
+        want = whole(m, o)
+        m, o = job_(1)
+        with job.Job(self.path) as saved:
+            saved.restore(model=m, optimizer=o)
+            for i in range(3):
+                saved.ready()
+                step(m, o, i)
+                saved.save(i)
+        m, o = job_(2)
+        with job.Job(self.path) as saved:
+            saved.restore(model=m, optimizer=o)
+            for i in range(3, 6):
+                step(m, o, i)
+        self.assertEqual(whole(m, o), want)
+
+    def all(self, seed):
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 20), torch.nn.BatchNorm1d(20), torch.nn.Dropout(0.3), torch.nn.Linear(20, 1))
+        optimizer = torch.optim.AdamW([{"params": model[0].parameters(), "lr": 0.01}, {"params": [*model[1].parameters(), *model[3].parameters()], "weight_decay": 0.1}])
+        scheduler = torch.optim.lr_scheduler.SequentialLR(
+            optimizer, [torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3), torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4])], [3]
+        )
+        ema = torch.optim.swa_utils.AveragedModel(model)
+        return {"model": model, "optimizer": optimizer, "scheduler": scheduler, "ema": ema, "generator": torch.Generator().manual_seed(seed), "sampler": Sampler()}
+
+    def step(self, o):
+        x = torch.randn(16, 8, generator=o["generator"]) + random.random() + numpy.random.rand()
+        o["optimizer"].zero_grad()
+        torch.nn.functional.mse_loss(o["model"](x), x.sum(1, keepdim=True)).backward()
+        o["optimizer"].step()
+        o["scheduler"].step()
+        o["ema"].update_parameters(o["model"])
+        o["sampler"].at += 16
+
+    def test_everything_resumes_to_the_bit(self):
+        def seeded(seed):
+            random.seed(seed), numpy.random.seed(seed)
+            return self.all(seed)
+
+        def end(o):
+            return bits(o["model"].state_dict(), o["optimizer"].state_dict(), o["ema"].state_dict(), o["sampler"].at, o["scheduler"].get_last_lr(), torch.rand(2), random.random(), numpy.random.rand())
+
+        o = seeded(1)
+        for _ in range(9):
+            self.step(o)
+        want = end(o)
+        o = seeded(1)
+        with job.Job(self.path) as saved:
+            self.assertIsNone(saved.restore(**o))
+            for i in range(6):
+                saved.ready()
+                self.step(o)
+                saved.save(i, cursor=16 * (i + 1))
+        o = seeded(2)
+        with job.Job(self.path) as saved:
+            state = saved.restore(**o)
+            self.assertEqual((state.step, state.cursor), (5, 96))
+            for i in range(6, 9):
+                saved.ready()
+                self.step(o)
+                saved.save(i)
+        self.assertEqual(end(o), want)
+
+    def test_schedulers(self):
+        kinds = torch.optim.lr_scheduler
+        for make in (
+            lambda o: kinds.OneCycleLR(o, 0.1, 20), lambda o: kinds.CyclicLR(o, 0.01, 0.1, 3, cycle_momentum=False), lambda o: kinds.CosineAnnealingWarmRestarts(o, 3),
+            lambda o: kinds.LambdaLR(o, lambda e: 0.9**e), lambda o: kinds.ReduceLROnPlateau(o, patience=1), lambda o: kinds.ExponentialLR(o, 0.9),
+        ):  # fmt: skip
+            _, o = made("Adam")
+            _, o2 = made("Adam", 2)
+            s, s2 = make(o), make(o2)
+
+            def go(s, n):
+                for i in range(n):
+                    s.step(i) if isinstance(s, kinds.ReduceLROnPlateau) else s.step()
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                go(s, 4)
+                tree = job._encode({k: v for k, v in s.state_dict().items() if not callable(v)}, "s", None)
+                s2.load_state_dict(job._decode(json.loads(json.dumps(tree)), None))
+                o2.load_state_dict(o.state_dict())
+                go(s, 5), go(s2, 5)
+            self.assertEqual(o.param_groups[0]["lr"], o2.param_groups[0]["lr"], type(s).__name__)
+
+    def test_live_references(self):
+        """Reloaded optimizers, moved models and reassigned buffers are saved as they are at the save."""
+        model, optimizer = made("AdamW")
+        model.register_buffer("seen", torch.zeros(1))
+        with job.Job(self.path) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+            steps("AdamW", model, optimizer, [0])
+            saved.save(0)
+            saved.ready()
+            state = copy.deepcopy(optimizer.state_dict())
+            state["state"][0]["exp_avg"] += 0.56
+            optimizer.load_state_dict(state)
+            model.seen = torch.ones(1) * 7
+            saved.save(1)
+            saved.wait()
+            want = whole(model, optimizer)
+            model.double()
+            with self.assertRaisesRegex(checkpoint.Schema, "'0.weight' changed since the file was made: .*float64"):
+                saved.save(2)
+        other, o2 = made("AdamW", 3)
+        other.register_buffer("seen", torch.zeros(1))
+        with job.Job(self.path) as saved:
+            saved.restore(model=other, optimizer=o2)
+        self.assertEqual(whole(other, o2), want)
+
+    def test_partly_filled_state_grows(self):
+        model, optimizer = made("AdamW")
+        model[2].requires_grad_(False)
+        with job.Job(self.path) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+            for step in range(4):
+                saved.ready()
+                if step == 2:
+                    model[2].requires_grad_(True)
+                steps("AdamW", model, optimizer, [step])
+                saved.save(step)
+                saved.wait()
+        self.assertEqual(os.listdir(self.folder), ["run.ckpt"])
+        other, o2 = made("AdamW", 3)
+        with job.Job(self.path) as saved:
+            self.assertEqual(saved.restore(model=other, optimizer=o2).step, 3)
+        self.assertEqual(whole(other, o2), whole(model, optimizer))
+
+    def test_encoding(self):
+        tree = {
+            "f": [0.1, float("inf"), -0.0, 1e-320], "t": (1, (2, None)), "b": b"\0\xff", 3: True, (1, 2): "k", "s": {3, 1}, "c": collections.Counter([1, 1]), "q": collections.deque([1], 4),
+            "n": numpy.arange(6, dtype=numpy.int16).reshape(2, 3), "g": numpy.float32(0.1), "d": torch.bfloat16, "o": collections.OrderedDict(a=1), "z": 1 + 2j, "big": 1 << 80,
+        }  # fmt: skip
+        back = job._decode(json.loads(json.dumps(job._encode(tree, "x", None))), None)
+        self.assertEqual(repr(back), repr(tree))
+        self.assertTrue(numpy.isnan(job._decode(job._encode(float("nan"), "x", None), None)))
+        with self.assertRaisesRegex(checkpoint.Usage, "x.a.0: .*object cannot be stored"):
+            job._encode({"a": [object()]}, "x", None)
+
+
+class Sampler:
+    at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+class Refused(Base):
+    def saved(self, name="AdamW"):
+        model, optimizer = made(name)
+        with job.Job(self.path) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+            for step in range(3):
+                saved.ready()
+                steps(name, model, optimizer, [step])
+                saved.save(step)
+        return model, optimizer
+
+    def restore(self, **objects):
+        with job.Job(self.path) as saved:
+            return saved.restore(**objects)
+
+    def test_by_name(self):
+        self.saved()
+        model, optimizer = made("AdamW")
+        wide = torch.nn.Sequential(torch.nn.Linear(8, 20), torch.nn.Tanh(), torch.nn.Linear(20, 2))
+        for objects, says in (
+            ({"model": model}, "'optimizer' was saved and is not given: its state would be dropped"),  # AReaL 1468
+            ({"model": wide, "optimizer": torch.optim.AdamW(wide.parameters())}, "'2.weight' has shape"),
+            ({"model": copy.deepcopy(model).half(), "optimizer": optimizer}, "float16"),
+            ({"model": made("SGD")[0], "optimizer": made("SGD")[1]}, "not in|in no module|is a SGD"),
+            ({"model": torch.nn.Sequential(torch.nn.Linear(8, 20)), "optimizer": None}, "'2.weight' was saved and is in no module"),
+        ):
+            with self.assertRaisesRegex(checkpoint.Schema, says):
+                self.restore(**objects)
+        model, _ = made("AdamW")
+        with self.assertRaisesRegex(checkpoint.Schema, "is a SGD, saved was a AdamW"):
+            self.restore(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1))
+        with self.assertRaisesRegex(checkpoint.Schema, "group 0 has parameters"):
+            self.restore(model=model, optimizer=torch.optim.AdamW(list(model.parameters())[:2]))
+        with self.assertRaisesRegex(checkpoint.Schema, "'sampler' was not saved"):
+            self.restore(model=model, optimizer=torch.optim.AdamW(model.parameters()), sampler=Sampler())
+        with job.Job(self.path + "2") as saved:
+            saved.restore()
+            with self.assertRaisesRegex(checkpoint.Usage, "group 0 has a parameter of shape .* in no module"):
+                saved.save(0, model=model[0], optimizer=torch.optim.AdamW(model.parameters()))
+            with self.assertRaisesRegex(checkpoint.Usage, "sampler: object has no state_dict"):
+                saved.save(0, model=model, sampler=object())
+        with job.Job(self.path) as saved:
+            with self.assertRaisesRegex(checkpoint.Usage, "restore first"):
+                saved.save(0, model=model)
+
+    def test_moments_are_not_dropped(self):
+        """AReaL 1468: after a restore every moment is the optimizer's, of the type that was saved."""
+        model, optimizer = made("AdamW")
+        model.half()
+        with job.Job(self.path) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+            for p in model.parameters():  # moments of another type than the parameter's
+                optimizer.state[p] = {"step": torch.tensor(3.0), "exp_avg": torch.randn(p.shape) * 1e-9, "exp_avg_sq": torch.rand(p.shape)}
+            saved.save(0)
+        other, o2 = made("AdamW", 2)
+        other.half()
+        self.restore(model=other, optimizer=o2)
+        self.assertEqual(bits([optimizer.state[p] for p in model.parameters()]), bits([o2.state[p] for p in other.parameters()]))
+
+    def test_saves_that_repeat_the_first(self):
+        """NeMo-RL 3312: what is saved is a copy that nobody trains."""
+        model, optimizer = made("AdamW")
+        frozen = copy.deepcopy(model)
+        with job.Job(self.path, refuse_unchanged=True) as saved:
+            saved.restore(model=frozen)
+            steps("AdamW", model, optimizer, [0])
+            saved.save(0)
+            saved.ready()
+            steps("AdamW", model, optimizer, [1])
+            saved.save(1)
+            with self.assertRaisesRegex(checkpoint.Usage, "no parameter changed between the saves of steps 0 and 1"):
+                saved.wait()
+
+    def test_stale_plan(self):
+        """Megatron-LM 4378: what is saved follows the model of the save, not of the first."""
+        model, optimizer = self.saved()
+        with job.Job(self.path) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+            model[0].weight.data = torch.randn(20, 8)  # other memory
+            optimizer.state[model[0].weight] = {k: v.clone() + 1 for k, v in optimizer.state[model[0].weight].items()}
+            saved.save(3)
+            saved.wait()
+            want = whole(model, optimizer)
+            model[2] = torch.nn.Linear(20, 3)
+            with self.assertRaisesRegex(checkpoint.CheckpointError, "2.weight|in no module given"):
+                saved.save(4)
+        other, o2 = made("AdamW", 4)
+        self.assertEqual(self.restore(model=other, optimizer=o2).step, 3)
+        self.assertEqual(whole(other, o2), want)
+
+    def test_cursor_ahead(self):
+        """NeMo-RL 3599: the cursor is that of the loader that fetches ahead."""
+        model, optimizer = self.saved()
+        with job.Job(self.path, cursor_per_step=16) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+            with self.assertRaisesRegex(checkpoint.Usage, "736 ahead"):
+                saved.save(3, cursor=16 + 736)
+
+    def test_damage(self):
+        self.saved()
+        model, optimizer = made("AdamW", 4)
+        with open(self.path, "r+b") as f:
+            f.seek(2 * 4096)
+            f.write(bytes(3 * 4096))
+        with self.assertRaisesRegex(checkpoint.Corrupt, "neither a checkpoint nor signed as free"):
+            self.restore(model=model, optimizer=optimizer)
+
+    def test_two_jobs(self):
+        model, optimizer = self.saved()
+        with job.Job(self.path) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+            with self.assertRaises(checkpoint.Locked):
+                self.restore(model=model, optimizer=optimizer)
+
+    def test_parts(self):
+        model, _ = self.saved()
+        other = torch.nn.ModuleDict({"body": copy.deepcopy(model)})
+        for p in other.parameters():
+            p.data.zero_()
+        self.assertEqual(job.load_parameters(self.path, other, rename=lambda n: n[len("body.") :]), 2)
+        self.assertEqual(bits(other["body"].state_dict()), bits(model.state_dict()))
+        head = torch.nn.Sequential(torch.nn.Linear(8, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1), torch.nn.Linear(1, 1))
+        with self.assertRaisesRegex(checkpoint.Schema, "'3.weight' is not in the file"):
+            job.load_parameters(self.path, head)
+        job.load_parameters(self.path, head, strict=False)
+        self.assertTrue(torch.equal(head[2].weight, model[2].weight))
+        with self.assertRaisesRegex(checkpoint.Schema, "'2.weight' has shape"):
+            job.load_parameters(self.path, torch.nn.Sequential(torch.nn.Linear(8, 20), torch.nn.Tanh(), torch.nn.Linear(20, 5)))
+
+    @unittest.skipUnless(os.environ.get("EVENKEEL"), "EVENKEEL does not name the command")
+    def test_go_verifies(self):
+        self.saved()
+        subprocess.run([os.environ["EVENKEEL"], "checkpoint", "verify", self.path], check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
