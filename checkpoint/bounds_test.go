@@ -182,8 +182,20 @@ func TestRecordBounds(t *testing.T) {
 			t.Errorf("%+v was read as %+v, %v, %v", r, got, committed, err)
 		}
 	}
-	if _, committed, err := parseRecord(make([]byte, wordAt+8), h, 0); committed || err != nil {
+	for version, want := range map[uint32]error{1: nil, 2: ErrCorrupt} {
+		old := *h
+		old.version = version
+		if _, committed, err := parseRecord(make([]byte, wordAt+8), &old, 0); committed || !errors.Is(err, want) {
+			t.Errorf("zeros in version %d: %v, %v", version, committed, err)
+		}
+	}
+	body, word := freeMarker(h.id, 2, note{sequence: 7})
+	marker := le.AppendUint64(body, word)
+	if _, committed, err := parseRecord(marker, h, 2); committed || err != nil {
 		t.Errorf("a free slot: %v, %v", committed, err)
+	}
+	if _, committed, err := parseRecord(marker, h, 1); committed || !errors.Is(err, ErrCorrupt) {
+		t.Errorf("another slot's marker: %v, %v", committed, err)
 	}
 	free := image(good)
 	clear(free[wordAt:])
@@ -196,7 +208,7 @@ func TestManifestBounds(t *testing.T) {
 	h := plan(model(0)[:2], Options{StateBytes: 4096 - manifestHead - 16}, [16]byte{9})
 	s := State{Step: 6, Cursor: 7, Random: []byte{1, 2, 3}, Scalars: map[string]float64{"a": 1.5, "": 2, "long": -3}}
 	r := record{sequence: 4, step: 6}
-	b := encodeManifest(h.id, 4, []uint64{10, 11}, s)
+	b := encodeManifest(h.id, 4, []uint64{10, 11}, s, false)
 	if len(b) != 64+2*8+3*10+1+0+4+3 {
 		t.Errorf("a manifest of %d bytes", len(b))
 	}

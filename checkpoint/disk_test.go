@@ -14,6 +14,7 @@ type event struct {
 	at   int64
 	data []byte
 	step uint64
+	what string // of a write to a record, for the mutants
 }
 
 // journal records the events of several disks in their order.

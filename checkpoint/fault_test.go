@@ -144,8 +144,12 @@ func TestTruncated(t *testing.T) {
 		}
 	}
 	for _, n := range at {
-		if _, _, err := openDamaged(t, slices.Clone(image[:n])); err == nil || errors.Is(err, ErrEmpty) {
+		step, report, err := openDamaged(t, slices.Clone(image[:n]))
+		switch whole := (n - h.firstSlot) / h.slotSize; { // step 4 is in the first slot, step 3 in the last
+		case n < h.firstSlot+h.slotSize && (err == nil || errors.Is(err, ErrEmpty)):
 			t.Errorf("cut at byte %d: %v", n, err)
+		case n >= h.firstSlot+h.slotSize && (err != nil || step != 4 || len(report.Damage) == 0 || report.Slots[whole].Fault == ""):
+			t.Errorf("cut at byte %d: step %d, %v, %+v", n, step, err, report)
 		}
 	}
 }
@@ -166,7 +170,7 @@ func TestOtherFiles(t *testing.T) {
 		want  error
 	}{
 		{"no checkpoint", make([]byte, 1<<16), ErrFormat},
-		{"version 2", both(func(b []byte) { b[8] = 2 }), ErrVersion},
+		{"version 3", both(func(b []byte) { b[8] = 3 }), ErrVersion},
 		{"other byte order", both(func(b []byte) { slices.Reverse(b[endianAt : endianAt+4]) }), ErrEndian},
 		{"one slot", both(func(b []byte) { b[40] = 1 }), ErrFormat},
 		{"slots beyond the file", both(func(b []byte) { b[40] = 9 }), ErrFormat},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,13 +22,17 @@ type File struct {
 	head    *header
 	opts    Options
 	index   map[string]int
+	bytes   int64    // length found when it was opened
 	damage  []string // of superblocks and tables, found when it was opened
+	lost    []string // what record pages lacked then
 
 	mu       sync.Mutex
 	changed  *sync.Cond
 	slots    []slotState
 	next     uint64 // sequence of the next save
-	global   uint64 // newest sequence that all ranks are known to have
+	global   record // newest that all ranks are known to have
+	note     note   // the newest; the writer's while saves are under way
+	last     last   // newest checkpoint
 	known    bool   // which slots verify is known: restored, verified, or none was committed
 	open     *Save  // begun, neither committed nor aborted
 	pending  []int  // per array: writes that have not yet read it
@@ -46,11 +51,19 @@ type slotState struct {
 	committed bool
 	poisoned  bool
 	busy      bool
+	clean     bool // its free marker is durable; the writer's while it is busy
+}
+
+// last is what the next save is compared with.
+type last struct {
+	step, cursor uint64
+	parameters   []uint64 // hashes; nil where there is no checkpoint yet
 }
 
 // Stats counts what a File did since it was opened.
 type Stats struct {
 	Committed, Skipped int
+	Unchanged          int           // saves in which no parameter differed from the save before
 	Waited             time.Duration // in Ready, and in Begin for a slot
 	LastPersist        time.Duration // from Commit to durable, of the last save that committed
 	StagingBytes       int64
@@ -123,10 +136,25 @@ func CreateOn(s Storage, arrays []Array, o Options) (*File, error) {
 			return nil, err
 		}
 	}
+	first := note{generation: 1}
+	if err := writeNotes(s, h, first); err != nil {
+		return nil, err
+	}
+	for slot := range h.slots {
+		if err := markFree(s, h, slot, first); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.Flush(); err != nil {
 		return nil, err
 	}
-	return newFile(s, h, o, nil)
+	f, err := newFile(s, h, o, nil)
+	if err == nil {
+		for i := range f.slots {
+			f.slots[i].clean = true
+		}
+	}
+	return f, err
 }
 
 // Open opens a checkpoint file. Arrays, if any are given, must be the file's, in any order (ErrSchema names the first
@@ -190,14 +218,21 @@ func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
 	for i, a := range h.arrays {
 		f.index[a.Name] = i
 	}
-	for i := range f.slots {
-		r, committed, err := f.readRecord(i)
-		if err != nil || committed {
-			f.known = false
-		}
-		f.slots[i] = slotState{record: r, committed: committed}
-		f.next = max(f.next, r.sequence+1)
+	size, err := s.Size()
+	if err != nil {
+		return nil, err
 	}
+	f.bytes = size
+	found := f.readPages()
+	f.note, f.lost = found.note, found.damage()
+	f.next = f.note.sequence + 1
+	for i, p := range found.pages {
+		// What lies beyond the end of the file is not written: its blocks are not reserved.
+		f.slots[i] = slotState{record: p.record, committed: p.committed, poisoned: h.slot(i)+h.slotSize > size}
+		f.next = max(f.next, p.record.sequence+1)
+		f.known = f.known && !p.committed
+	}
+	f.known = f.known && f.empty(found) == nil
 	if o.ReadOnly {
 		return f, nil
 	}
@@ -237,13 +272,19 @@ func (f *File) repair() error {
 	return nil
 }
 
-// readRecord reads a slot's commit record; one that does not verify holds no checkpoint.
-func (f *File) readRecord(slot int) (record, bool, error) {
-	b := make([]byte, wordAt+8)
-	if _, err := f.storage.ReadAt(b, f.head.record(slot)); err != nil {
-		return record{}, false, fmt.Errorf("commit record: %w", err)
+// lastNote has the note durable. It is only a witness: what fails here is no error.
+func (f *File) lastNote() {
+	n := f.note
+	if n.sequence == 0 {
+		return
 	}
-	return parseRecord(b, f.head, slot)
+	if f.global.sequence > n.global {
+		n.generation, n.global, n.globalStep = n.generation+1, f.global.sequence, f.global.step
+		if f.storage.Flush() != nil || writeNotes(f.storage, f.head, n) != nil {
+			return
+		}
+	}
+	_ = f.storage.Flush()
 }
 
 // Arrays describes the file's arrays, without data, in file order.
@@ -257,14 +298,14 @@ type Info struct {
 	Arrays    int    `json:"arrays"`
 	Bytes     int64  `json:"bytes"`      // of the arrays of one checkpoint
 	FileBytes int64  `json:"file_bytes"` // fixed
-	// Damage of superblocks and tables, found when it was opened; the other copy was good.
+	// Damage beside the slots', found when it was opened: copies of superblock and table, pages of records.
 	Damage []string `json:"damage,omitempty"`
 }
 
 // Info returns the file's description.
 func (f *File) Info() Info {
 	h := f.head
-	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, f.damage}
+	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, slices.Concat(f.damage, f.lost)}
 }
 
 // Path is the file's name, "" of a storage's.
@@ -296,6 +337,7 @@ func (f *File) Close() error {
 	if f.queue != nil {
 		close(f.queue)
 		f.finished.Wait()
+		f.lastNote()
 	}
 	err := f.storage.Close()
 	f.mu.Lock()

@@ -20,7 +20,9 @@ func (l layout) record(slot int) int64   { return 4096 * int64(2+slot) }
 func (l layout) word(slot int) int64     { return l.record(slot) + 64 }
 func (l layout) slot(slot int) int64     { return l.number(80) + int64(slot)*l.number(88) }
 func (l layout) manifest(slot int) int64 { return l.slot(slot) + l.number(96) }
-func (l layout) committed(slot int) bool { return l.number(l.word(slot)) != 0 }
+func (l layout) committed(slot int) bool {
+	return l.number(l.word(slot)) != 0 && string(l.image[l.record(slot):][:8]) == "EVKLRECD"
+}
 func (l layout) sequence(slot int) int64 { return l.number(l.record(slot) + 32) }
 func (l layout) step(slot int) uint64    { return uint64(l.number(l.record(slot) + 40)) }
 func (l layout) name(at int64) (what string) {
@@ -29,6 +31,8 @@ func (l layout) name(at int64) (what string) {
 		switch {
 		case at == l.record(slot):
 			return fmt.Sprintf("record %d", slot)
+		case at == l.record(slot)+512 || at == l.record(slot)+1024:
+			return fmt.Sprintf("note %d", slot)
 		case at == l.word(slot):
 			return fmt.Sprintf("word %d", slot)
 		case at >= l.slot(slot) && at < l.manifest(slot):
@@ -48,6 +52,8 @@ func (l layout) trace(events []event) []string {
 		if e.kind == "write" {
 			if what = l.name(e.at); strings.HasPrefix(what, "word") && binary.LittleEndian.Uint64(e.data) == 0 {
 				what = "free" + strings.TrimPrefix(what, "word")
+			} else if strings.HasPrefix(what, "record") && string(e.data[:8]) == "EVKLFREE" {
+				what = "marker" + strings.TrimPrefix(what, "record")
 			}
 		}
 		if len(out) == 0 || out[len(out)-1] != what || !strings.HasPrefix(what, "array") {
@@ -72,7 +78,8 @@ func onJournal(t *testing.T, o Options) (*File, *Memory, *journal) {
 func TestOrderOfWrites(t *testing.T) {
 	f, m, j := onJournal(t, Options{Slots: 3})
 	place := layout{m.Contents()}
-	if got, want := place.trace(j.events), []string{"byte 20480", "byte 24576", "byte 0", "byte 4096", "flush"}; !slices.Equal(got, want) {
+	if got, want := place.trace(j.events), []string{"byte 20480", "byte 24576", "byte 0", "byte 4096", "note 0", "note 1", "note 2",
+		"free 0", "fence", "marker 0", "fence", "word 0", "free 1", "fence", "marker 1", "fence", "word 1", "free 2", "fence", "marker 2", "fence", "word 2", "flush"}; !slices.Equal(got, want) {
 		t.Errorf("creation: %q, want %q", got, want)
 	}
 	for step := uint64(1); step <= 5; step++ {
@@ -80,12 +87,17 @@ func TestOrderOfWrites(t *testing.T) {
 		save(t, f, step)
 		slot := int(step-1) % 3
 		var want []string
-		for _, s := range []string{"free %d", "flush", "array %d", "manifest %d", "flush", "record %d", "fence", "word %d", "flush"} {
+		for _, s := range []string{"array %d", "manifest %d", "flush", "free %d", "fence", "record %d", "fence", "word %d"} {
 			if strings.Contains(s, "%") {
 				s = fmt.Sprintf(s, slot)
 			}
 			want = append(want, s)
 		}
+		if step > 2 { // the slot of the next save is freed together with this commit
+			n := (slot + 1) % 3
+			want = append(want, fmt.Sprintf("free %d", n), "fence", fmt.Sprintf("marker %d", n), "fence", fmt.Sprintf("word %d", n))
+		}
+		want = append(want, "flush", "note 0", "note 1", "note 2")
 		if got := place.trace(j.events); !slices.Equal(got, want) {
 			t.Errorf("step %d: %q, want %q", step, got, want)
 		}
@@ -121,7 +133,7 @@ func TestReportedAfterTheFlush(t *testing.T) {
 	if err := s.Commit(state(1)); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // after freeing, before the record, after the record
+	for range 2 { // before the record, after the record
 		<-gate.enter
 		select {
 		case <-s.done:
@@ -136,6 +148,7 @@ func TestReportedAfterTheFlush(t *testing.T) {
 	if err := s.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	f.storage = m
 	if got := f.Stats(); got.Committed != 1 || got.LastPersist <= 0 {
 		t.Errorf("stats %+v", got)
 	}
@@ -258,10 +271,10 @@ func TestGiveUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	place := layout{m.Contents()}
-	if got := place.trace(j.events); !slices.Equal(got, []string{"free 2", "flush"}) {
+	if got := place.trace(j.events); !slices.Equal(got, []string{"flush", "note 0", "note 1", "note 2", "note 3", "flush", "free 2", "fence", "marker 2", "fence", "word 2", "flush"}) {
 		t.Errorf("giving up after step 2: %q", got)
 	}
-	if !place.committed(0) || !place.committed(1) || place.committed(2) {
+	if !place.committed(0) || !place.committed(1) || place.committed(2) || place.committed(3) {
 		t.Error("other slots are free than that of step 3")
 	}
 	good := f.storage
@@ -274,7 +287,7 @@ func TestGiveUp(t *testing.T) {
 	save(t, f, 5)
 	save(t, f, 6)
 	for _, what := range place.trace(j.events) {
-		if strings.HasSuffix(what, " 1") {
+		if strings.HasSuffix(what, " 1") && what != "note 1" {
 			t.Errorf("slot 1 was used after its flush failed: %s", what)
 		}
 	}

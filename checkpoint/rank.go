@@ -16,16 +16,18 @@ import (
 func (f *File) Acknowledge(step uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	sequence := uint64(0)
+	newest := record{}
 	for _, s := range f.slots {
-		if s.committed && s.record.step == step {
-			sequence = max(sequence, s.record.sequence)
+		if s.committed && s.record.step == step && s.record.sequence > newest.sequence {
+			newest = s.record
 		}
 	}
-	if sequence == 0 {
+	if newest.sequence == 0 {
 		return fmt.Errorf("checkpoint %s: step %d is acknowledged and was not committed here: %w", f.path, step, ErrUsage)
 	}
-	f.global = max(f.global, sequence)
+	if newest.sequence > f.global.sequence {
+		f.global = newest
+	}
 	f.changed.Broadcast()
 	return nil
 }
@@ -37,32 +39,56 @@ func (f *File) giveUpAfter(step uint64) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	from := uint64(0)
+	from := record{}
 	for _, s := range f.slots {
-		if s.committed && s.record.step == step {
-			from = max(from, s.record.sequence)
+		if s.committed && s.record.step == step && s.record.sequence > from.sequence {
+			from = s.record
 		}
 	}
 	return f.giveUp(from)
 }
 
-// giveUp frees all slots with a sequence above this one. A reader leaves them to the writer.
-func (f *File) giveUp(from uint64) error {
+// giveUp frees all slots with a sequence above this record's. A reader leaves them to the writer. First the note says so:
+// a slot that is free and was not given up is damage.
+func (f *File) giveUp(from record) error {
 	if f.opts.ReadOnly {
 		return nil
 	}
+	if f.note.sequence > from.sequence && f.head.version >= 2 {
+		n := note{generation: f.note.generation + 1, sequence: from.sequence, step: from.step}
+		if f.note.global <= from.sequence {
+			n.global, n.globalStep = f.note.global, f.note.globalStep
+		}
+		// Of two copies of the note the older is whole and durable, before the other is touched.
+		for _, do := range []func() error{f.storage.Flush, func() error { return writeNotes(f.storage, f.head, n) }, f.storage.Flush} {
+			if err := do(); err != nil {
+				return fmt.Errorf("checkpoint %s: give up what came after step %d: %w", f.path, from.step, err)
+			}
+		}
+		f.note = n
+	}
 	for i := range f.slots {
 		s := &f.slots[i]
-		if !s.committed || s.record.sequence <= from {
+		if !s.committed || s.record.sequence <= from.sequence {
 			continue
 		}
-		if err := freeSlot(f.storage, f.head, i); err != nil {
+		if err := freeSlot(f.storage, f.head, i, f.note); err != nil {
 			s.poisoned = true
 			return fmt.Errorf("checkpoint %s: %w", f.path, err)
 		}
-		s.committed = false
+		s.committed, s.clean = false, true
 	}
 	return nil
+}
+
+// giveUpAll frees all slots.
+func (f *File) giveUpAll() error {
+	if err := f.idle(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.giveUp(record{})
 }
 
 // committed are the steps whose records count, newest first.

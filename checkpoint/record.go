@@ -29,40 +29,42 @@ type record struct {
 
 // encode gives the body, and the commit word that makes it count.
 func (r record) encode(id [16]byte) (body []byte, word uint64) {
-	b := append([]byte(recordMagic), id[:]...)
-	b = le.AppendUint64(b, uint64(r.slot))
-	for _, v := range []uint64{r.sequence, r.step, uint64(r.manifestLen), r.manifestSum} {
-		b = le.AppendUint64(b, v)
-	}
-	return b, xxh3.Hash(b) | 1 // never 0
+	return sign(recordMagic, id, uint64(r.slot), r.sequence, r.step, uint64(r.manifestLen), r.manifestSum)
 }
 
 // parseRecord decodes a slot's record; committed is false where the slot holds no checkpoint.
 func parseRecord(b []byte, h *header, slot int) (r record, committed bool, err error) {
 	word := le.Uint64(b[wordAt:])
 	if word == 0 {
-		return record{}, false, nil
+		return record{}, false, unsigned(b, h, slot)
 	}
 	if xxh3.Hash(b[:wordAt])|1 != word {
 		return record{}, false, fmt.Errorf("commit record: checksum differs: %w", ErrCorrupt)
 	}
+	magic := string(b[:8])
 	r = record{int(le.Uint64(b[24:])), le.Uint64(b[32:]), le.Uint64(b[40:]), int64(le.Uint64(b[48:])), le.Uint64(b[56:])}
 	switch {
-	case string(b[:8]) != recordMagic, [16]byte(b[8:24]) != h.id, r.slot != slot:
+	case magic != recordMagic && (magic != freeMagic || h.version < 2), [16]byte(b[8:24]) != h.id, r.slot != slot:
 		return record{}, false, fmt.Errorf("commit record is another file's or another slot's: %w", ErrCorrupt)
+	case magic == freeMagic:
+		return record{}, false, nil
 	case r.sequence == 0, r.manifestLen < manifestHead, r.manifestLen > h.manifestSize:
 		return record{}, false, fmt.Errorf("commit record holds impossible numbers: %w", ErrCorrupt)
 	}
 	return r, true, nil
 }
 
-// encodeManifest gives the hashes and the state of a checkpoint.
-func encodeManifest(id [16]byte, sequence uint64, hashes []uint64, s State) []byte {
+// encodeManifest gives the hashes and the state of a checkpoint. later: another was reported before it.
+func encodeManifest(id [16]byte, sequence uint64, hashes []uint64, s State, later bool) []byte {
+	prior := 0
+	if later {
+		prior = 1
+	}
 	b := append([]byte(manifestMagic), id[:]...)
 	for _, v := range []uint64{sequence, s.Step, s.Cursor} {
 		b = le.AppendUint64(b, v)
 	}
-	for _, n := range []int{len(hashes), len(s.Scalars), len(s.Random), 0} {
+	for _, n := range []int{len(hashes), len(s.Scalars), len(s.Random), prior} {
 		b = le.AppendUint32(b, uint32(n))
 	}
 	for _, v := range hashes {

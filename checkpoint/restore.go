@@ -22,8 +22,9 @@ type SlotReport struct {
 // Report says what Restore or Verify found.
 type Report struct {
 	Slots    []SlotReport `json:"slots"`
-	Restored int          `json:"restored"`         // slot, -1 for none
-	Damage   []string     `json:"damage,omitempty"` // of superblocks and tables; the other copy was good
+	Restored int          `json:"restored"` // slot, -1 for none
+	// Damage beside the slots': copies of superblock and table, pages of records, a save that was reported and is gone.
+	Damage []string `json:"damage,omitempty"`
 }
 
 // Restore fills the arrays from the newest checkpoint that verifies, and returns its state and a report of what was
@@ -66,15 +67,18 @@ func (f *File) restore(arrays []Array, step *uint64) (State, Report, error) {
 // Slots reports what the commit records say, without reading the arrays.
 func (f *File) Slots() []SlotReport {
 	var out []SlotReport
-	for i := range f.head.slots {
-		r, _, err := f.readRecord(i)
-		s := SlotReport{Slot: i, Sequence: r.sequence, Step: r.step}
-		if err != nil {
-			s.Fault = err.Error()
-		}
-		out = append(out, s)
+	for i, p := range f.readPages().pages {
+		out = append(out, p.report(i))
 	}
 	return out
+}
+
+func (p slotPage) report(slot int) SlotReport {
+	s := SlotReport{Slot: slot, Sequence: p.record.sequence, Step: p.record.step}
+	if p.err != nil {
+		s.Fault = p.err.Error()
+	}
+	return s
 }
 
 // Verify reads every slot. Damage is in the report, not an error.
@@ -107,20 +111,17 @@ func (f *File) destinations(arrays []Array) ([][]byte, error) {
 // read goes through the slots from the newest on. With somewhere to put the arrays it stops at the first that
 // verifies; step, if not nil, is the only one to look at.
 func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
-	report := Report{Restored: -1, Damage: f.damage}
+	report := Report{Restored: -1}
 	if err := f.idle(); err != nil {
 		return State{}, report, err
 	}
 	found := make([]slotState, len(f.slots))
 	order := make([]int, len(f.slots))
-	for i := range f.slots {
-		r, committed, err := f.readRecord(i)
-		s := SlotReport{Slot: i, Sequence: r.sequence, Step: r.step}
-		if err != nil {
-			s.Fault = err.Error()
-		}
-		found[i], order[i] = slotState{record: r, committed: committed}, i
-		report.Slots = append(report.Slots, s)
+	pages := f.readPages()
+	report.Damage = append(slices.Clone(f.damage), pages.damage()...)
+	for i, p := range pages.pages {
+		found[i], order[i] = slotState{record: p.record, committed: p.committed}, i
+		report.Slots = append(report.Slots, p.report(i))
 	}
 	slices.SortStableFunc(order, func(a, b int) int { // newest first
 		return compare(found[b].record.sequence, found[a].record.sequence)
@@ -148,6 +149,16 @@ func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
 	}
 	f.learn(found)
 	err := outcome(report)
+	if errors.Is(err, ErrEmpty) && step == nil {
+		if fault := f.empty(pages); fault != nil {
+			err = fmt.Errorf("no slot verifies: %w", fault)
+		}
+	}
+	if err == nil || step == nil && errors.Is(err, ErrEmpty) {
+		f.mu.Lock()
+		f.known = true
+		f.mu.Unlock()
+	}
 	if step != nil && errors.Is(err, ErrEmpty) {
 		err = fmt.Errorf("no checkpoint of step %d: %w", *step, ErrCorrupt)
 	}
@@ -191,10 +202,9 @@ func (f *File) learn(found []slotState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range found {
-		found[i].poisoned = f.slots[i].poisoned
+		found[i].poisoned = f.slots[i].poisoned // and no marker is taken to be durable
 		f.slots[i] = found[i]
 	}
-	f.known = true
 }
 
 // readSlot reads and verifies a checkpoint, into memory of its own where into is nil.
@@ -219,6 +229,9 @@ func (f *File) readSlot(r record, into [][]byte, progress func(int)) (State, err
 	now := make([]byte, wordAt+8)
 	if _, err := f.storage.ReadAt(now, f.head.record(r.slot)); err != nil {
 		return State{}, fmt.Errorf("commit record: %w", err)
+	}
+	if into != nil {
+		f.last = last{state.Step, state.Cursor, f.head.parameters(hashes)}
 	}
 	body, word := r.encode(f.head.id)
 	if !bytes.Equal(now, le.AppendUint64(body, word)) {

@@ -16,6 +16,7 @@ import (
 type Set struct {
 	files []*File
 	rank  map[string]int // of an array
+	fresh bool           // no checkpoint of all ranks was ever made: what single ranks have is given up by the first Begin
 }
 
 // SetSave is one checkpoint of a Set in the making; nil does nothing.
@@ -122,7 +123,7 @@ func (s *Set) Restore(arrays []Array) (State, []Report, error) {
 	}
 	reports := make([]Report, len(s.files))
 	var faults []error
-	none := false // a rank that has never committed: so there never was a checkpoint of all
+	none, global := false, "" // none: a rank that provably never committed, so there never was a checkpoint of all
 	for i, f := range s.files {
 		if err := f.idle(); err != nil {
 			return State{}, reports, err
@@ -130,14 +131,25 @@ func (s *Set) Restore(arrays []Array) (State, []Report, error) {
 		if into, err := f.destinations(parts[i]); err != nil || into == nil {
 			return State{}, reports, fmt.Errorf("checkpoint %s: %w", f.path, err)
 		}
-		whole := true
-		for slot := range f.slots {
-			if _, _, err := f.readRecord(slot); err != nil {
-				whole = false
-				faults = append(faults, fmt.Errorf("%s: slot %d: %w", f.path, slot, err))
+		pages := f.readPages()
+		for slot, p := range pages.pages {
+			if p.err != nil {
+				faults = append(faults, fmt.Errorf("%s: slot %d: %w", f.path, slot, p.err))
 			}
 		}
-		none = none || whole && len(f.committed()) == 0
+		for _, d := range pages.damage() {
+			faults = append(faults, fmt.Errorf("%s: %s", f.path, d))
+		}
+		if pages.note.global > 0 {
+			global = fmt.Sprintf("%s says that all ranks had step %d", f.path, pages.note.globalStep)
+		}
+		if len(f.committed()) == 0 {
+			if err := f.empty(pages); err == nil {
+				none = true
+			} else {
+				faults = append(faults, fmt.Errorf("%s: %w", f.path, err))
+			}
+		}
 	}
 	for _, step := range s.common() {
 		tried := make([]Report, len(s.files))
@@ -148,17 +160,17 @@ func (s *Set) Restore(arrays []Array) (State, []Report, error) {
 		}
 		faults = append(faults, fmt.Errorf("step %d: %w", step, err))
 	}
-	if !none {
+	if global != "" {
+		faults = append(faults, errors.New(global))
+	}
+	if !none || global != "" {
 		return State{}, reports, fmt.Errorf("no step verifies on all %d ranks: %w: %w", len(s.files), errors.Join(faults...), ErrCorrupt)
 	}
+	s.fresh = true
 	for _, f := range s.files {
 		f.mu.Lock()
-		err := f.giveUp(0)
 		f.known = true
 		f.mu.Unlock()
-		if err != nil {
-			return State{}, reports, err
-		}
 	}
 	return State{}, reports, fmt.Errorf("restore checkpoint %s: %w", s.files[0].path, ErrEmpty)
 }
@@ -239,6 +251,14 @@ func (s *Set) settle(step uint64) error {
 
 // Begin is File.Begin for all ranks: a step is saved by all of them or skipped by all of them.
 func (s *Set) Begin(ctx context.Context, step uint64) (*SetSave, error) {
+	if s.fresh {
+		for _, f := range s.files {
+			if err := f.giveUpAll(); err != nil {
+				return nil, err
+			}
+		}
+		s.fresh = false
+	}
 	all := &SetSave{set: s, step: step}
 	var missing sync.Mutex
 	left, failed := len(s.files), false

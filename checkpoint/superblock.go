@@ -18,7 +18,7 @@ import (
 const (
 	block     = storage.Block
 	slotAlign = 2 << 20 // what a processor maps in one piece
-	version   = 1
+	version   = 2
 	nativeOne = 0x01020304 // written in the machine's byte order
 
 	superMagic    = "EVKLCKPT"
@@ -34,6 +34,7 @@ var le = binary.LittleEndian
 
 // header is what a file says of itself: superblock and table.
 type header struct {
+	version      uint32
 	id           [16]byte // of all ranks' files alike
 	rank, ranks  int
 	slots        int
@@ -50,7 +51,7 @@ type header struct {
 
 // plan lays out a file.
 func plan(arrays []Array, o Options, id [16]byte) *header {
-	h := &header{id: id, rank: o.Rank, ranks: o.ranks(), slots: o.slots()}
+	h := &header{version: version, id: id, rank: o.Rank, ranks: o.ranks(), slots: o.slots()}
 	at := int64(0)
 	for _, a := range arrays {
 		a.Data = nil
@@ -103,7 +104,7 @@ func (h *header) table() []byte {
 // superblock encodes the rest.
 func (h *header) superblock(table []byte) []byte {
 	b := append(make([]byte, 0, block), superMagic...)
-	b = le.AppendUint32(b, version)
+	b = le.AppendUint32(b, h.version)
 	b = binary.NativeEndian.AppendUint32(b, nativeOne)
 	b = append(b, h.id[:]...)
 	for _, v := range []int{h.rank, h.ranks, h.slots, len(h.arrays)} {
@@ -134,14 +135,10 @@ func readHeader(s Storage) (h *header, damage []string, err error) {
 			return nil, nil, fmt.Errorf("%d bytes that begin with %q, not with %q: %w", size, b, superMagic, ErrFormat)
 		}
 	}
-	var table []byte
+	var found []*header
 	var first error
 	for i, name := range []string{"superblock A", "superblock B"} {
-		got, hash := (*header)(nil), uint64(0)
-		b, err := readAll(s, block, int64(i)*block, size)
-		if err == nil {
-			got, hash, err = parseSuperblock(b)
-		}
+		got, lost, err := readCopy(s, int64(i)*block, size)
 		if err != nil {
 			damage = append(damage, fmt.Sprintf("%s: %v", name, err))
 			if first == nil {
@@ -149,26 +146,68 @@ func readHeader(s Storage) (h *header, damage []string, err error) {
 			}
 			continue
 		}
+		found = append(found, got)
 		if h == nil {
 			h = got
-			t, lost, err := readTable(s, h, hash, size)
 			damage = append(damage, lost...)
-			if err != nil {
-				return nil, damage, err
-			}
-			table = t
 		}
 	}
 	if h == nil {
 		return nil, damage, first
 	}
+	if len(found) == 2 && !bytes.Equal(found[0].superblock(found[0].table()), found[1].superblock(found[1].table())) {
+		if h, err = theirs(s, found); err != nil {
+			return nil, damage, err
+		}
+		damage = append(damage, "one of the superblocks is another file's")
+	}
+	if size < h.size {
+		damage = append(damage, fmt.Sprintf("%d of %d bytes; the file is truncated, the slots that it cuts are lost", size, h.size))
+	}
+	return h, damage, nil
+}
+
+// readCopy reads one superblock and its table, from whichever copy of that verifies.
+func readCopy(s Storage, at, size int64) (*header, []string, error) {
+	b, err := readAll(s, block, at, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, hash, err := parseSuperblock(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	table, damage, err := readTable(s, h, hash, size)
+	if err != nil {
+		return nil, damage, err
+	}
 	if err := h.parseTable(table); err != nil {
 		return nil, damage, err
 	}
-	if size < h.size {
-		return nil, damage, fmt.Errorf("%d of %d bytes; the file is truncated: %w", size, h.size, ErrCorrupt)
-	}
 	return h, damage, nil
+}
+
+// theirs chooses between two sound superblocks that differ: the one whose id the record pages carry.
+func theirs(s Storage, found []*header) (*header, error) {
+	var votes [2]int
+	for i, h := range found {
+		for slot := range h.slots {
+			b := make([]byte, pageLen)
+			if _, err := s.ReadAt(b, h.record(slot)); err != nil {
+				continue
+			}
+			if string(b[:4]) == recordMagic[:4] && [16]byte(b[8:24]) == h.id {
+				votes[i]++
+			}
+		}
+	}
+	switch {
+	case votes[0] > votes[1]:
+		return found[0], nil
+	case votes[1] > votes[0]:
+		return found[1], nil
+	}
+	return nil, fmt.Errorf("superblocks A and B are of different files: %w", ErrCorrupt)
 }
 
 // readTable reads whichever copy of the table has the right hash.
@@ -208,8 +247,9 @@ func parseSuperblock(b []byte) (h *header, tableHash uint64, err error) {
 		return nil, 0, fmt.Errorf("begins with %q, not with %q: %w", b[:8], superMagic, ErrFormat)
 	}
 	sum := le.Uint64(b[superLen-8:]) == xxh3.Hash(b[:superLen-8])
-	if v := le.Uint32(b[8:]); v != version && (sum || v < 1<<16) {
-		return nil, 0, fmt.Errorf("version %d, this program reads %d; use the evenkeel that wrote it: %w", v, version, ErrVersion)
+	v := le.Uint32(b[8:])
+	if (v < 1 || v > version) && (sum || v < 1<<16) {
+		return nil, 0, fmt.Errorf("version %d, this program reads 1 to %d; use the evenkeel that wrote it: %w", v, version, ErrVersion)
 	}
 	if one := binary.NativeEndian.Uint32(b[endianAt:]); one == 0x04030201 {
 		return nil, 0, fmt.Errorf("written on a machine of the other byte order; export it there: %w", ErrEndian)
@@ -217,7 +257,7 @@ func parseSuperblock(b []byte) (h *header, tableHash uint64, err error) {
 	if !sum {
 		return nil, 0, fmt.Errorf("checksum differs: %w", ErrCorrupt)
 	}
-	h = &header{id: [16]byte(b[16:32])}
+	h = &header{version: v, id: [16]byte(b[16:32])}
 	h.rank, h.ranks, h.slots = int(le.Uint32(b[32:])), int(le.Uint32(b[36:])), int(le.Uint32(b[40:]))
 	arrays := int64(le.Uint32(b[44:]))
 	h.tableLen, tableHash = int64(le.Uint64(b[48:])), le.Uint64(b[56:])

@@ -1,7 +1,9 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -50,10 +52,14 @@ func (f *File) writeAll(from <-chan *job) {
 			s.began = true
 			f.mu.Lock()
 			f.slots[s.slot].committed = false
+			clean := f.slots[s.slot].clean
 			f.mu.Unlock()
-			err := freeSlot(f.storage, f.head, s.slot)
-			s.poison = err != nil
-			s.fail(err)
+			if !clean {
+				err := freeSlot(f.storage, f.head, s.slot, f.note)
+				s.poison = err != nil
+				s.fail(err)
+				f.cleaned(s.slot, err == nil)
+			}
 		}
 		if !j.end {
 			if s.err == nil {
@@ -66,13 +72,94 @@ func (f *File) writeAll(from <-chan *job) {
 		}
 		var r record
 		if err := s.err; j.commit && err == nil {
-			r, err = commitSlot(f.storage, f.head, s.slot, s.sequence, s.step, encodeManifest(f.head.id, s.sequence, s.hashes, j.state))
+			r, err = f.commit(s, j.state)
 			// What was not flushed may be lost although the kernel calls it clean: never try again there.
-			s.poison = err != nil
+			s.poison = err != nil && !errors.Is(err, ErrUnchanged)
 			s.fail(err)
 		}
 		f.settle(j, r)
 	}
+}
+
+// commit completes a save, and leaves the note of it.
+func (f *File) commit(s *Save, state State) (record, error) {
+	now := last{s.step, state.Cursor, f.head.parameters(s.hashes)}
+	if err := f.compareWithLast(now); err != nil {
+		return record{}, err
+	}
+	next := f.nextVictim(s.slot)
+	f.cleaned(s.slot, false)
+	manifest := encodeManifest(f.head.id, s.sequence, s.hashes, state, f.head.version >= 2 && f.note.sequence > 0)
+	r, err := commitSlot(f.storage, f.head, record{slot: s.slot, sequence: s.sequence, step: s.step}, manifest, next, f.note)
+	if err != nil {
+		return record{}, err
+	}
+	if next >= 0 {
+		f.cleaned(next, true)
+	}
+	f.mu.Lock()
+	n := f.note
+	n.generation, n.sequence, n.step = n.generation+1, s.sequence, s.step
+	if f.global.sequence > n.global {
+		n.global, n.globalStep = f.global.sequence, f.global.step
+	}
+	f.last = now
+	f.mu.Unlock()
+	f.note = n
+	return r, writeNotes(f.storage, f.head, n)
+}
+
+// parameters are the hashes of the arrays that training changes.
+func (h *header) parameters(hashes []uint64) []uint64 {
+	out := []uint64{}
+	for i, a := range h.arrays {
+		if a.Kind == Parameter && a.Len() > 0 {
+			out = append(out, hashes[i])
+		}
+	}
+	return out
+}
+
+// compareWithLast counts a save that repeats the one before, and refuses it where that is asked for.
+func (f *File) compareWithLast(now last) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(now.parameters) == 0 || now.step <= f.last.step || !slices.Equal(now.parameters, f.last.parameters) {
+		return nil
+	}
+	f.stats.Unchanged++
+	if f.opts.RefuseUnchanged {
+		return fmt.Errorf("steps %d and %d hold the same parameters; is the model that is saved the one that is trained?: %w", f.last.step, now.step, ErrUnchanged)
+	}
+	return nil
+}
+
+// cleaned notes whether a slot's free marker is durable.
+func (f *File) cleaned(slot int, durable bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slots[slot].clean = durable
+}
+
+// nextVictim is the slot to free together with this commit, -1 for none: that of a save that was begun already, else the
+// one that the next save would take.
+func (f *File) nextVictim(committing int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := -1
+	for i, s := range f.slots {
+		if i != committing && s.busy && !s.clean {
+			next = i
+		}
+	}
+	if next < 0 {
+		next = choose(f.slots, f.protected())
+	}
+	if next < 0 || f.slots[next].clean {
+		return -1
+	}
+	f.slots[next].committed = false
+	return next
 }
 
 // fail notes the first error.

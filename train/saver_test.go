@@ -105,6 +105,9 @@ func TestEveryStepIsOneStep(t *testing.T) {
 		slots := f.Slots()
 		slices.SortFunc(slots, func(a, b checkpoint.SlotReport) int { return int(b.Step) - int(a.Step) })
 		for _, slot := range slots { // newest first: RestoreStep gives up those that are newer
+			if slot.Sequence == 0 {
+				continue // free for the next save
+			}
 			restored, other := trainer(t, net, training, c), trainer(t, net, training, c)
 			if _, _, err := f.RestoreStep(restored.Arrays(), slot.Step); err != nil {
 				t.Fatal(err)

@@ -238,7 +238,7 @@ func inspect(a *cli.App, path string, quick, arrays bool) (inspected, error) {
 		if err != nil {
 			return inspected{}, err
 		}
-		out.Slots = report.Slots
+		out.Slots, out.Damage = report.Slots, report.Damage
 	}
 	if arrays {
 		for _, x := range f.Arrays() {
@@ -273,7 +273,7 @@ func (i inspected) lines(quick bool) []string {
 	}
 	lines = append(lines, cli.Table([]cli.Column{cli.Right("slot"), cli.Right("step"), cli.Right("save"), cli.Right("size"), cli.Left("state")}, rows)...)
 	for _, d := range i.Damage {
-		lines = append(lines, "damaged: "+d+" (the other copy is good; a Go program that opens the file for writing repairs it)")
+		lines = append(lines, "damaged: "+d)
 	}
 	if len(i.Layout) > 0 {
 		rows = nil

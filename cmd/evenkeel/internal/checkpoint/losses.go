@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
@@ -87,4 +88,25 @@ func (l *lossLog) read() (steps, losses []float64, err error) {
 		losses = append(losses, loss)
 	})
 	return steps, losses, err
+}
+
+// began is an error where steps were trained: the file of losses is made after the checkpoint file, so that one was lost.
+func (r *savedRun) began() error {
+	path := r.command.path(lossesFile)
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	last := uint64(0)
+	if _, err := (&lossLog{f}).lines(1<<62, func(step uint64, _ float64) { last = step }); err != nil {
+		return err
+	}
+	if last > 0 {
+		return fmt.Errorf("%s tells of %d steps, but there was no checkpoint file: it was lost; bring it back, or start another run with --out: %w", path, last, checkpoint.ErrCorrupt)
+	}
+	return nil
 }

@@ -30,6 +30,9 @@ func (r *savedRun) open() error {
 		there = there || err == nil
 	}
 	if !there && r.command.Resume {
+		if err := r.began(); err != nil {
+			return err
+		}
 		r.Log.Info().Msg("the run was interrupted before it had a checkpoint file; it starts from the beginning")
 	}
 	restore, err := r.openFiles(path, striped, arrays, o, there)
@@ -58,6 +61,9 @@ func (r *savedRun) open() error {
 // warnFaults warns of checkpoints that were not restored.
 func warnFaults(a *cli.App, files []*checkpoint.File, reports []checkpoint.Report) {
 	for i, report := range reports {
+		for _, d := range report.Damage {
+			a.Log.Warn().Str("file", files[i].Path()).Msg(d)
+		}
 		for _, s := range report.Slots {
 			if s.Fault != "" {
 				a.Log.Warn().Str("file", files[i].Path()).Int("slot", s.Slot).Msgf("not restored: %s", s.Fault)
