@@ -247,11 +247,13 @@ func (p *parser) trace() *Trace {
 	return t
 }
 
-// sort orders the rows of a worker and notes those that are there twice.
+// sort orders the rows of a worker. The same row again counts once, as published traces have
+// that; a round with two times is a fault.
 func (p *parser) sort(s *series) {
 	slices.SortStableFunc(s.rows, func(a, b row) int { return cmp.Compare(a.round, b.round) })
+	s.rows = slices.CompactFunc(s.rows, func(a, b row) bool { return a.round == b.round && a.time == b.time })
 	for k := 1; k < len(s.rows); k++ {
-		if a, b := s.rows[k-1], s.rows[k]; a.round == b.round && !p.add(b.line, p.fields[2], "worker %q has round %d in line %d already; keep one row, or name the column of the job by replay.job", clip(s.key[1]), b.round, a.line) {
+		if a, b := s.rows[k-1], s.rows[k]; a.round == b.round && !p.add(b.line, p.fields[2], "worker %q has another time for round %d in line %d; keep one row, or name the column of the job by replay.job", clip(s.key[1]), b.round, a.line) {
 			return
 		}
 	}
