@@ -6,156 +6,110 @@ import (
 	"sort"
 )
 
-// Bucket is a range of lengths that share a batch size.
-type Bucket struct {
-	Upper   int     `json:"upper"`   // longest length, padded to; the shortest is the one before's plus 1
+// Band is a range of lengths and what the middle of the data set there gets, for people.
+type Band struct {
+	Upper   int     `json:"upper"`   // longest length; the shortest is the one before's plus 1
 	Samples int     `json:"samples"` // in the data set
-	Batch   int     `json:"batch"`   // samples per batch on the fastest rank
+	Batch   int     `json:"batch"`   // samples of a batch of the longest on the fastest rank
 	Seconds float64 `json:"seconds"` // predicted of such a batch there
 }
 
-// point is one recorded batch size with its duration.
-type point struct {
-	batch   int
-	seconds float64
-}
-
-// points are the batch sizes tried for a length: all below 16, then an eighth apart,
-// and the cap; by duration, then batch.
-func points(c Cost, length int) []point {
-	top := c.Cap(length)
-	var out []point
-	for b := 1; b <= top; {
-		out = append(out, point{b, c.Seconds(length, b)})
-		if next := max(b+1, b+b/8); b < top && next > top {
-			b = top
-		} else {
-			b = next
+// searchAnchors is the anchor search (Huawei, training method for sequence models): durations are recorded by length and
+// batch, an anchor duration is chosen among them, and a length takes the largest batch that lasts no longer.
+//
+// Departures. The patent has one anchor T and moves it until the epoch time meets a condition. Here lengths are not gathered in
+// buckets, and there may be several anchors, rising by a factor at least: a length takes the largest that its most efficient
+// batch reaches. Few anchors let batches of many lengths share a step; many keep all batches efficient. The factor is the
+// largest with which the work of the samples is within slack of the least; 1 makes every recorded duration an anchor.
+func searchAnchors(hist []uint32, c Cost, best []int, slack float64) []float64 {
+	var records []float64
+	for l, n := range hist {
+		if n > 0 && best[l] > fewSamples {
+			records = append(records, c.Seconds(l, best[l]))
 		}
 	}
-	slices.SortStableFunc(out, func(x, y point) int {
-		if x.seconds != y.seconds {
-			if x.seconds < y.seconds {
-				return -1
-			}
-			return 1
+	if len(records) == 0 {
+		return []float64{0}
+	}
+	slices.Sort(records)
+	records = slices.Compact(records)
+	longest := records[len(records)-1]
+	if slack <= 0 {
+		return []float64{longest} // none below it is any use
+	}
+	least := work(hist, c, best, nil)
+	low, high := 1.0, longest/records[0]*(1+1e-9)
+	found := ladder(records, high)
+	if work(hist, c, best, found) <= least*(1+slack) {
+		return found
+	}
+	for range 12 {
+		middle := math.Sqrt(low * high)
+		if a := ladder(records, middle); work(hist, c, best, a) <= least*(1+slack) {
+			low, found = middle, a
+		} else {
+			high = middle
 		}
-		return x.batch - y.batch
-	})
+	}
+	if low == 1 {
+		return []float64{longest}
+	}
+	return found
+}
+
+// fewSamples is the largest batch that no anchor makes smaller: one sample less would leave much of the duration unused.
+const fewSamples = 16
+
+// ladder is the shortest duration, and then always the next that is longer by more than the factor.
+func ladder(records []float64, factor float64) (out []float64) {
+	for _, r := range records {
+		if len(out) == 0 || r > out[len(out)-1]*factor {
+			out = append(out, r)
+		}
+	}
 	return out
 }
 
-// anchor is the outcome of a search.
-type anchor struct {
-	T       float64 // the anchor duration, seconds
-	byT     float64 // epoch time with every step lasting T
-	seconds float64 // epoch time with the recorded durations
-	pick    []point // per bucket
-}
-
-// searchAnchor is the anchor search (Huawei, training method for sequence models) over
-// every recorded duration that leaves each bucket a batch. A bucket takes the point with
-// the longest duration up to T, among equals the largest batch. Same: all ranks of a
-// step take the same bucket; else a step mixes them and lasts as long as its longest,
-// predicted as the mean over steps of equally likely batches.
-//
-// Departures: the patent moves T until the epoch time meets a condition; between two
-// recorded durations nothing changes, so here all of them are tried, the exact minimum.
-// The epoch time by T alone is an upper bound, so that by durations decides.
-func searchAnchor(counts []int, pts [][]point, ranks int, same bool) (best anchor, ok bool) {
-	type event struct {
-		t         float64
-		bucket, k int
-	}
-	var events []event
-	floor := 0.0
-	for b, p := range pts {
-		if len(p) == 0 {
-			return best, false
-		}
-		floor = max(floor, p[0].seconds)
-		for k, q := range p {
-			events = append(events, event{q.seconds, b, k})
-		}
-	}
-	slices.SortFunc(events, func(a, b event) int {
-		switch {
-		case a.t < b.t:
-			return -1
-		case a.t > b.t:
-			return 1
-		case a.bucket != b.bucket:
-			return a.bucket - b.bucket
-		}
-		return a.k - b.k
-	})
-	at := make([]int, len(pts))
-	for b := range at {
-		at[b] = -1
-	}
-	batches, sum := 0, 0.0
-	best.seconds = math.Inf(1)
-	keep := make([]int, len(pts))
-	per := func(b int) (int, float64) {
-		if at[b] < 0 || counts[b] == 0 {
-			return 0, 0
-		}
-		q := pts[b][at[b]]
-		size := q.batch
-		if same {
-			size *= ranks
-		}
-		n := (counts[b] + size - 1) / size
-		return n, float64(n) * q.seconds
-	}
-	for i, e := range events {
-		n, s := per(e.bucket)
-		batches, sum = batches-n, sum-s
-		at[e.bucket] = e.k
-		n, s = per(e.bucket)
-		batches, sum = batches+n, sum+s
-		if e.t < floor || i+1 < len(events) && events[i+1].t == e.t {
-			continue
-		}
-		a := anchor{T: e.t}
-		if same {
-			a.byT, a.seconds = float64(batches)*e.t, sum
-		} else {
-			steps := (batches + ranks - 1) / ranks
-			a.byT = float64(steps) * e.t
-			if sum/float64(ranks) >= best.seconds {
-				continue // the mean over ranks is no more than the longest
+// work is the time of all samples in full batches, on one rank.
+func work(hist []uint32, c Cost, best []int, anchors []float64) (sum float64) {
+	for l, n := range hist {
+		if n > 0 {
+			b := best[l]
+			if anchors != nil && b > fewSamples {
+				b = within(c, l, b, anchorOf(anchors, c.Seconds(l, b)))
 			}
-			a.seconds = float64(steps) * mixedStep(counts, pts, at, batches, ranks)
-		}
-		if a.seconds < best.seconds {
-			best = a
-			copy(keep, at)
+			sum += float64(n) * c.Seconds(l, b) / float64(b)
 		}
 	}
-	for b, k := range keep {
-		best.pick = append(best.pick, pts[b][k])
-	}
-	return best, true
+	return sum
 }
 
-// mixedStep is the expected longest of ranks batches drawn from all.
-func mixedStep(counts []int, pts [][]point, at []int, batches, ranks int) float64 {
-	type share struct{ seconds, weight float64 }
-	var all []share
-	for b, k := range at {
-		q := pts[b][k]
-		if counts[b] > 0 {
-			all = append(all, share{q.seconds, float64((counts[b] + q.batch - 1) / q.batch)})
+// anchorOf is the largest anchor up to a duration, or the least.
+func anchorOf(anchors []float64, seconds float64) float64 {
+	if len(anchors) == 1 {
+		return anchors[0]
+	}
+	return anchors[max(0, sort.Search(len(anchors), func(i int) bool { return anchors[i] > seconds*(1+1e-9) })-1)]
+}
+
+// within is the largest batch up to top that lasts no longer than the limit, at least 1.
+func within(c Cost, length, top int, limit float64) int {
+	if c.Seconds(length, top) <= limit*(1+1e-9) {
+		return top
+	}
+	return max(1, sort.Search(top, func(b int) bool { return c.Seconds(length, b+1) > limit*(1+1e-9) }))
+}
+
+// bands are twelve of equal work.
+func (p *Plan) bands(rate []float64) (out []Band) {
+	for _, u := range boundaries(p.hist, rate, 12) {
+		b := within(p.cost, u, p.best[u], p.target[u])
+		out = append(out, Band{Upper: u, Batch: b, Seconds: p.cost.Seconds(u, b)})
+	}
+	for l, n := range p.hist {
+		if n > 0 {
+			out[sort.Search(len(out)-1, func(k int) bool { return out[k].Upper >= l })].Samples += int(n)
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].seconds < all[j].seconds })
-	mean, below, before := 0.0, 0.0, 0.0
-	for _, s := range all {
-		below += s.weight / float64(batches)
-		now := math.Pow(min(below, 1), float64(ranks))
-		mean += s.seconds * (now - before)
-		before = now
-	}
-	return mean
+	return out
 }

@@ -10,14 +10,6 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
-// Dispatch modes.
-const (
-	Auto   = "auto"   // the one with the smallest predicted epoch time
-	Same   = "same"   // all ranks of a step take the same bucket
-	Mixed  = "mixed"  // a step mixes buckets under the anchor
-	Sorted = "sorted" // batches sorted by duration, a group a step
-)
-
 // What to do with a sample that fits nowhere.
 const (
 	Refuse   = "error"
@@ -27,40 +19,55 @@ const (
 
 // Config says what to plan. Zero values mean the default.
 type Config struct {
-	Ranks      int       // 1 to 65536; 0 with Speeds is their number
-	Speeds     []float64 // per rank, above 0, relative; nil: all 1
-	Mode       string    // dispatch mode; "" is Auto
-	Rule       string    // of boundaries: EqualCost (default), EqualCount, Geometric
-	Buckets    int       // 2 to 4096; 0: chosen
-	Boundaries []int     // upper lengths, rising, instead of Rule and Buckets
-	MaxEpoch   float64   // seconds; 0: none. A plan predicted to take longer is an error
-	Overlong   string    // Refuse (default), Skip, Truncate
+	Ranks    int       // 1 to 65536; 0 with Speeds is their number
+	Speeds   []float64 // per rank, above 0, relative; nil: all 1
+	Mixing   *float64  // 0 (sorted: the shortest epoch) to 1 (random order); nil: DefaultMixing
+	Overlong string    // Refuse (default), Skip, Truncate
+	MaxEpoch float64   // seconds; 0: none. A plan predicted to take longer is an error
+
+	// MicroBatches of a rank in a step, at most 64. 1: one. Above: so many on the fastest rank, fewer on slower ones, and one more of
+	// short samples where a rank would wait. 0: the same, with as many as it is faster than the rank at the lower quartile.
+	MicroBatches int
+	MaxSamples   int // of a step over all ranks; 0: as many as are efficient
+	MaxTokens    int // of a step over all ranks, padding counted; 0: likewise
+	// PadTo and BatchMultiple, 0 or 1: none, are what lengths are padded to and what batch sizes the device computes in.
+	PadTo, BatchMultiple int
 }
+
+// DefaultMixing costs about 1% of an epoch.
+const DefaultMixing = 0.2
 
 // Plan is how an epoch of a data set is cut. Seed and epoch come with Schedule.
 type Plan struct {
-	Version    int       `json:"version"`
-	Samples    int       `json:"samples"`
-	Data       string    `json:"data"` // checksum of the lengths
-	Mode       string    `json:"mode"`
-	Ranks      int       `json:"ranks"`
-	Speeds     []float64 `json:"speeds"`
-	Rule       string    `json:"boundaries"`
-	Buckets    []Bucket  `json:"buckets"`
-	Overlong   string    `json:"overlong"`
-	Limit      int       `json:"limit"` // longest length that is batched
-	Prediction string    `json:"prediction"`
+	Version       int       `json:"version"`
+	Samples       int       `json:"samples"`
+	Data          string    `json:"data"` // checksum of the lengths
+	Mixing        float64   `json:"mixing"`
+	Ranks         int       `json:"ranks"`
+	Speeds        []float64 `json:"speeds"`
+	MicroBatches  int       `json:"micro_batches"`
+	MaxSamples    int       `json:"max_samples"`
+	MaxTokens     int       `json:"max_tokens"`
+	PadTo         int       `json:"pad_to"`
+	BatchMultiple int       `json:"batch_multiple"`
+	Bands         []Band    `json:"bands"` // for people
+	Overlong      string    `json:"overlong"`
+	Limit         int       `json:"limit"` // longest length that is batched
+	Prediction    string    `json:"prediction"`
 
-	// EvenSteps, above 0 in small data sets, is how many steps of equal duration sorted
-	// dispatch cuts, where these pad and idle less than batches of the most efficient size.
-	EvenSteps int `json:"even_steps"`
-	// SlowestBatches is how many batches the slowest rank has in a step of sorted
-	// dispatch; a rank twice as fast has twice as many.
-	SlowestBatches    int                `json:"slowest_batches"`
-	AnchorSeconds     float64            `json:"anchor_seconds"`
-	AnchorEpochT      float64            `json:"anchor_epoch_seconds"` // by T alone
-	Modes             map[string]float64 `json:"modes"`                // predicted epoch seconds of each
-	LowerBoundSeconds float64            `json:"lower_bound_seconds"`
+	// Anchors are the anchor durations T in seconds on the fastest rank, rising: a batch takes no longer than the largest that the
+	// most efficient batch of its length reaches, unless a single sample does.
+	Anchors []float64 `json:"anchors"`
+	// Dither is the part of its anchor by which a batch is made shorter at most, at random: batches of other lengths then end together
+	// in every epoch.
+	Dither float64 `json:"dither"`
+	// DitherFrom is the most efficient batch from which on that is so.
+	DitherFrom int `json:"dither_from"`
+	// Tolerance is by how much, relatively, the durations of the batches in a step may differ for the sake of chance.
+	Tolerance float64 `json:"tolerance"`
+	// EvenSteps, above 0 in small data sets, is how many steps the samples fill, with a shorter T.
+	EvenSteps         int     `json:"even_steps"`
+	LowerBoundSeconds float64 `json:"lower_bound_seconds"`
 	Score
 
 	// Table and Memory (bytes; 0: the largest peak that ran) are what the cost comes
@@ -69,15 +76,17 @@ type Plan struct {
 	Memory   int64          `json:"memory_bytes"`
 	Checksum string         `json:"checksum"` // of all the rest, as Write writes it
 
-	cost  Cost
-	hist  []uint32
-	limit int
-	best  []int   // per length: the most efficient batch
-	sizes [][]int // per bucket and rank
+	cost   Cost
+	hist   []uint32
+	limit  int
+	best   []int     // per length: the most efficient batch
+	target []float64 // per length: the anchor, no longer than that batch
+	width  []uint32  // per length: its jitter
+	knobs  knobs
 }
 
 // planVersion is that of the plan file.
-const planVersion = 1
+const planVersion = 2
 
 // Make plans. Errors of what was given are of ErrInput.
 func Make(l Lengths, c Cost, f Config) (*Plan, error) {
@@ -87,117 +96,55 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 	if len(l) == 0 {
 		return nil, input.Errorf("no lengths")
 	}
-	p := &Plan{Version: planVersion, Ranks: f.Ranks, Speeds: f.Speeds, Rule: f.Rule, Overlong: f.Overlong,
-		SlowestBatches: 1, Samples: len(l), cost: c, Modes: map[string]float64{}, Prediction: "formula"}
+	p := &Plan{Version: planVersion, Samples: len(l), Mixing: *f.Mixing, Ranks: f.Ranks, Speeds: f.Speeds, MicroBatches: f.MicroBatches,
+		MaxSamples: f.MaxSamples, MaxTokens: f.MaxTokens, PadTo: f.PadTo, BatchMultiple: f.BatchMultiple, Overlong: f.Overlong, Prediction: "formula"}
 	if t, ok := c.(*stepcost.Model); ok {
 		p.Prediction = t.Smoothed()
 		p.Table, p.Memory = t.Source()
 	}
-	p.hist = l.histogram()
-	if err := p.measure(f.Overlong); err != nil {
+	full := l.histogram()
+	rate, err := p.prepare(l, full, c)
+	if err != nil {
 		return nil, err
 	}
-	var rate []float64
-	p.best, rate = efficient(p.hist, c)
 	p.LowerBoundSeconds = bound(p.hist, rate, f.Speeds)
-	best := math.Inf(1)
-	var keep Plan
-	for _, mode := range []string{Sorted, Mixed, Same} {
-		if f.Mode != Auto && f.Mode != mode {
-			continue
-		}
-		q := *p
-		q.Mode = mode
-		if err := q.anchor(f, rate, mode != Mixed); err != nil {
-			return nil, err
-		}
-		q.Score = q.predict()
-		if mode == Sorted {
-			q = q.tune()
-		}
-		p.Modes[mode] = q.EpochSeconds
-		if q.EpochSeconds < best {
-			best, keep = q.EpochSeconds, q
-		}
+	p.Anchors = searchAnchors(p.hist, p.cost, p.best, p.knobs.slack)
+	p.aim(rate)
+	p.Bands = p.bands(rate)
+	p.tune(l, full)
+	if f.MaxEpoch > 0 && p.EpochSeconds > f.MaxEpoch {
+		return nil, input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, p.EpochSeconds)
 	}
-	if f.MaxEpoch > 0 && keep.EpochSeconds > f.MaxEpoch {
-		return nil, input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, keep.EpochSeconds)
-	}
-	keep.Data = l.Checksum()
-	return &keep, nil
+	p.Data = l.Checksum()
+	return p, nil
 }
 
-// fill sets defaults and refuses what cannot be.
-func (f *Config) fill() error {
-	if err := f.fillSpeeds(); err != nil {
-		return err
+// prepare derives what is not in the file.
+func (p *Plan) prepare(l Lengths, full []uint32, c Cost) (rate []float64, err error) {
+	p.knobs = knobsOf(p.Mixing)
+	p.cost = device{c, p.stepLimits()}
+	p.hist = slices.Clone(full)
+	if err := p.measure(c, l); err != nil {
+		return nil, err
 	}
-	for _, c := range []struct {
-		name    string
-		value   *string
-		allowed []string
-	}{
-		{"mode", &f.Mode, []string{Auto, Same, Mixed, Sorted}},
-		{"boundaries", &f.Rule, []string{EqualCost, EqualCount, Geometric}},
-		{"overlong", &f.Overlong, []string{Refuse, Skip, Truncate}},
-	} {
-		if *c.value == "" {
-			*c.value = c.allowed[0]
-		}
-		if !slices.Contains(c.allowed, *c.value) {
-			return input.Errorf("%s %q: must be one of %v", c.name, *c.value, c.allowed)
-		}
-	}
-	return f.checkBoundaries()
-}
-
-func (f *Config) fillSpeeds() error {
-	if f.Ranks == 0 && len(f.Speeds) > 0 {
-		f.Ranks = len(f.Speeds)
-	}
-	if f.Ranks < 1 || f.Ranks > 65536 {
-		return input.Errorf("ranks %d: must be 1 to 65536", f.Ranks)
-	}
-	if f.Speeds == nil {
-		f.Speeds = slices.Repeat([]float64{1}, f.Ranks)
-	}
-	if len(f.Speeds) != f.Ranks {
-		return input.Errorf("speeds: %d of them for %d ranks", len(f.Speeds), f.Ranks)
-	}
-	for i, v := range f.Speeds {
-		if !(v > 0) || math.IsInf(v, 0) {
-			return input.Errorf("speeds: rank %d has %v; must be above 0", i, v)
-		}
-	}
-	return nil
-}
-
-func (f *Config) checkBoundaries() error {
-	if f.Buckets != 0 && (f.Buckets < 2 || f.Buckets > 4096) {
-		return input.Errorf("buckets %d: must be 2 to 4096", f.Buckets)
-	}
-	for i, u := range f.Boundaries {
-		if u < 1 || i > 0 && u <= f.Boundaries[i-1] {
-			return input.Errorf("boundaries: %d is not above the one before", u)
-		}
-	}
-	if len(f.Boundaries) == 1 {
-		return input.Errorf("boundaries: at least two buckets")
-	}
-	return nil
+	p.best, rate = efficient(p.hist, p.cost)
+	return rate, nil
 }
 
 // measure finds the longest length that fits and moves or drops what is longer.
-func (p *Plan) measure(overlong string) error {
+func (p *Plan) measure(c Cost, l Lengths) error {
 	longest := len(p.hist) - 1
 	p.limit = longest
+	if err := p.checkLimits(c, l); err != nil {
+		return err
+	}
 	if p.cost.Cap(longest) < 1 {
 		fits := sort.Search(longest, func(l int) bool { return p.cost.Cap(l+1) < 1 })
 		n := 0
 		for _, c := range p.hist[fits+1:] {
 			n += int(c)
 		}
-		if overlong == Refuse || fits == 0 {
+		if p.Overlong == Refuse || fits == 0 {
 			samples, verb := fmt.Sprint(n, " samples"), "fit"
 			if n == 1 {
 				samples, verb = "1 sample", "fits"
@@ -206,7 +153,7 @@ func (p *Plan) measure(overlong string) error {
 				samples, fits, verb, longest)
 		}
 		p.limit = fits
-		if overlong == Skip {
+		if p.Overlong == Skip {
 			p.Skipped = n
 			if n == p.Samples {
 				return input.Errorf("every sample is longer than %d and would be skipped", fits)
@@ -220,97 +167,113 @@ func (p *Plan) measure(overlong string) error {
 	return nil
 }
 
-// choices of the number of buckets.
-var choices = []int{8, 16, 32, 64}
+// aim finds the anchor of each length, and its jitter.
+func (p *Plan) aim(rate []float64) {
+	p.target = make([]float64, len(p.hist))
+	for l, n := range p.hist {
+		if n > 0 {
+			own := p.cost.Seconds(l, p.best[l])
+			if p.target[l] = own; p.best[l] > fewSamples {
+				p.target[l] = min(own, anchorOf(p.Anchors, own))
+			}
+		}
+	}
+	if p.knobs.padding > 0 {
+		p.width = jitter(p.hist, p.best, rate, p.knobs.padding)
+	}
+}
 
-// anchor searches T, over the number of buckets too unless given.
-func (p *Plan) anchor(f Config, rate []float64, same bool) error {
-	tries := choices
-	if f.Buckets > 0 {
-		tries = []int{f.Buckets}
-	}
-	if f.Boundaries != nil {
-		tries = []int{len(f.Boundaries)}
-	}
-	best := math.Inf(1)
-	for _, n := range tries {
-		bounds := f.Boundaries
-		if bounds == nil {
-			bounds = boundaries(p.hist, rate, f.Rule, n)
-		} else if last := bounds[len(bounds)-1]; last < p.limit {
-			return input.Errorf("boundaries: the last, %d, is below the longest length, %d", last, p.limit)
-		}
-		counts, pts := make([]int, len(bounds)), make([][]point, len(bounds))
-		for l, c := range p.hist {
-			if c > 0 {
-				counts[sort.SearchInts(bounds, l)] += int(c)
-			}
-		}
-		for k, u := range bounds {
-			if pts[k] = points(p.cost, u); len(pts[k]) == 0 {
-				return input.Errorf("boundaries: no batch of length %d fits into memory", u)
-			}
-		}
-		a, ok := searchAnchor(counts, pts, p.Ranks, same)
-		if !ok || a.seconds >= best {
-			continue
-		}
-		best = a.seconds
-		p.AnchorSeconds, p.AnchorEpochT = a.T, a.byT
-		p.Buckets = nil
-		for k, u := range bounds {
-			q := a.pick[k]
-			p.Buckets = append(p.Buckets, Bucket{u, counts[k], q.batch, q.seconds})
+// checkLimits names the first sample that a step's limits leave no batch, though memory would, and a multiple that fits nowhere.
+func (p *Plan) checkLimits(c Cost, l Lengths) error {
+	d := p.cost.(device)
+	for _, f := range []struct {
+		name        string
+		value, size int
+	}{{"max samples", p.MaxSamples, d.limits.samples}, {"max tokens", p.MaxTokens, d.limits.tokens}} {
+		if f.value > 0 && f.size < 1 {
+			return input.Errorf("%s %d: the batches of %d ranks would be empty", f.name, f.value, p.Ranks)
 		}
 	}
-	p.share()
+	for v := len(p.hist) - 1; v > 0 && p.MaxTokens > 0; v-- {
+		if p.hist[v] > 0 && d.padded(v) > d.limits.tokens && c.Cap(d.padded(v)) > 0 {
+			return input.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of length %d, fits into none", p.MaxTokens, d.limits.tokens, slices.Index(l, uint32(v)), v)
+		}
+	}
+	if v := slices.IndexFunc(p.hist, func(n uint32) bool { return n > 0 }); p.BatchMultiple > 1 && c.Cap(d.padded(v)) < p.BatchMultiple {
+		return input.Errorf("batch multiple %d: memory holds %d samples even of the shortest length, %d", p.BatchMultiple, c.Cap(d.padded(v)), v)
+	}
 	return nil
 }
 
-// share gives slower ranks the batch that they finish in the bucket's duration.
-func (p *Plan) share() {
-	fastest := slices.Max(p.Speeds)
-	p.sizes = nil
-	for _, k := range p.Buckets {
-		sizes := make([]int, p.Ranks)
-		for r, v := range p.Speeds {
-			sizes[r] = k.Batch
-			if v < fastest {
-				sizes[r] = max(1, sort.Search(k.Batch, func(b int) bool { return p.cost.Seconds(k.Upper, b+1) > k.Seconds*v/fastest }))
-			}
-		}
-		p.sizes = append(p.sizes, sizes)
+// fewBatches is how many batches an epoch may have for its steps to be made equal to the last batch. With a quarter of them, other
+// numbers of steps are worth a look.
+const fewBatches = 4000
+
+// manyBatches is how many batches an epoch may have for its last step to count.
+const manyBatches = 100_000
+
+// tune finds what only a whole epoch shows: the number of steps of equal duration.
+func (p *Plan) tune(l Lengths, full []uint32) {
+	p.Tolerance = p.knobs.waiting
+	p.Dither, p.DitherFrom = p.dither()
+	p.Score = p.predict(l, full)
+	if p.Steps*p.Ranks > manyBatches {
+		return
+	}
+	// Durations that differ by the dither are dealt to so many steps: few cannot be even.
+	p.Dither = min(p.Dither, .006*float64(p.Steps))
+	p.EvenSteps = p.Steps + p.Steps/200 // epochs differ a little
+	p.Score = p.predict(l, full)
+	if p.Steps*p.Ranks <= fewBatches/4 {
+		p.even(l, full)
 	}
 }
 
-// fewBatches is how many batches an epoch may have for steps of equal duration to be worth
-// a look.
-const fewBatches = 4000
-
-// tune is the plan with the predicted best of several numbers of batches per step, where
-// speeds differ, and of several numbers of steps of equal duration, where batches are few.
-func (p *Plan) tune() Plan {
-	best := *p
-	try := func(k, steps int) bool {
-		q := *p
-		q.SlowestBatches, q.EvenSteps = k, steps
-		q.Score = q.predict()
-		better := q.EpochSeconds < best.EpochSeconds
-		if better {
-			best = q
-		}
-		return better
-	}
-	for k := 2; k <= 16 && trimmed(slots(p.Speeds, k-1)); k++ {
-		try(k, 0)
-	}
-	if k := best.SlowestBatches; best.Steps*len(slots(p.Speeds, k)) <= fewBatches {
-		worse := 0
-		for n := best.Steps; worse < 8 && n <= 20*(best.Steps+1); n += max(1, n/16) {
-			if worse++; try(k, n) {
-				worse = 0
+// dither is the largest that adds no more to the work than mixing allows, of as many lengths as possible, and the batch from
+// which on it counts: where few samples are left, one less leaves much of the duration.
+func (p *Plan) dither() (part float64, from int) {
+	least := p.dithered(0, 0)
+	for _, from := range []int{4, 16, 64} {
+		for _, part := range []float64{.15, .12, .1, .08, .06, .04, .03, .02} {
+			if p.dithered(part, from) <= least*(1+p.knobs.slack) {
+				return part, from
 			}
 		}
 	}
-	return best
+	return 0, 0
+}
+
+// dithered is the work with a dither, on one rank.
+func (p *Plan) dithered(part float64, from int) (sum float64) {
+	for l, n := range p.hist {
+		if n == 0 {
+			continue
+		}
+		if p.best[l] < from || part == 0 {
+			b := within(p.cost, l, p.best[l], p.target[l])
+			sum += 3 * float64(n) * p.cost.Seconds(l, b) / float64(b)
+			continue
+		}
+		for _, at := range []float64{1. / 6, 3. / 6, 5. / 6} {
+			b := within(p.cost, l, p.best[l], p.target[l]*(1-at*part))
+			sum += float64(n) * p.cost.Seconds(l, b) / float64(b)
+		}
+	}
+	return sum
+}
+
+// even tries numbers of steps of equal duration.
+func (p *Plan) even(l Lengths, full []uint32) {
+	best := *p
+	best.EpochSeconds = math.Inf(1)
+	worse := 0
+	for n := max(1, p.Steps-1); worse < 8 && n <= 20*(p.Steps+1); n += max(1, n/16) {
+		q := *p
+		q.EvenSteps = n
+		q.Score = q.predict(l, full)
+		if worse++; q.EpochSeconds < best.EpochSeconds {
+			best, worse = q, 0
+		}
+	}
+	*p = best
 }

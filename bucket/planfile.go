@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -72,7 +73,7 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 		return nil, input.Errorf("%s: text after the plan", name)
 	}
 	if p.Version != planVersion {
-		return nil, input.Errorf("%s: version %d; this program reads %d", name, p.Version, planVersion)
+		return nil, input.Errorf("%s: version %d; this program reads %d: make the plan again", name, p.Version, planVersion)
 	}
 	if sum, err := p.sum(); err != nil || sum != p.Checksum {
 		return nil, input.Errorf("%s: checksum: the file was changed or damaged; make the plan again", name)
@@ -85,41 +86,19 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 
 // check holds a plan to what Schedule needs.
 func (p *Plan) check() error {
-	f := Config{Ranks: p.Ranks, Speeds: p.Speeds, Mode: p.Mode, Rule: p.Rule, Overlong: p.Overlong}
-	if err := p.checkBuckets(); err != nil {
-		return err
-	}
-	for _, b := range p.Buckets {
-		f.Boundaries = append(f.Boundaries, b.Upper)
-	}
-	if len(f.Boundaries) == 1 {
-		f.Boundaries = nil // all samples of one length
-	}
+	f := Config{Ranks: p.Ranks, Speeds: p.Speeds, Mixing: &p.Mixing, Overlong: p.Overlong, MicroBatches: p.MicroBatches,
+		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple}
 	if err := f.fill(); err != nil {
 		return err
 	}
-	if err := p.checkNumbers(); err != nil {
-		return err
+	within := func(x, low, high int) bool { return x >= low && x <= high }
+	if !within(p.Steps, 0, p.Samples) || !within(p.EvenSteps, 0, p.Samples) || !within(p.Limit, 1, MaxLength) {
+		return errors.New("limit, steps or even_steps: missing or out of range")
+	}
+	if len(p.Anchors) == 0 || !(p.Anchors[0] >= 0) || math.IsInf(p.Anchors[len(p.Anchors)-1], 0) || !slices.IsSorted(p.Anchors) {
+		return errors.New("anchors: missing, below 0 or not rising")
 	}
 	return p.checkTable()
-}
-
-func (p *Plan) checkBuckets() error {
-	for _, b := range p.Buckets {
-		if b.Batch < 1 || b.Batch > MaxLength || b.Samples < 0 || !(b.Seconds > 0) || math.IsInf(b.Seconds, 0) {
-			return fmt.Errorf("buckets: upper %d: batch %d, samples %d, seconds %v", b.Upper, b.Batch, b.Samples, b.Seconds)
-		}
-	}
-	return nil
-}
-
-func (p *Plan) checkNumbers() error {
-	within := func(x, low, high int) bool { return x >= low && x <= high }
-	if !within(p.Steps, 0, p.Samples) || !within(p.EvenSteps, 0, p.Samples) || !within(p.SlowestBatches, 1, 64) || !within(p.Limit, 1, MaxLength) ||
-		len(p.Buckets) == 0 || p.Mode == Auto || p.Mode == "" {
-		return errors.New("buckets, mode, limit, steps, even_steps or slowest_batches: missing or out of range")
-	}
-	return nil
 }
 
 func (p *Plan) checkTable() error {
@@ -141,19 +120,11 @@ func (p *Plan) Bind(l Lengths) error {
 	if err != nil {
 		return err
 	}
-	p.cost, p.hist = c, l.histogram()
-	if err := p.measure(p.Overlong); err != nil {
+	rate, err := p.prepare(l, l.histogram(), c)
+	if err != nil {
 		return err
 	}
-	top := p.limit
-	for top > 0 && p.hist[top] == 0 {
-		top--
-	}
-	if p.Buckets[len(p.Buckets)-1].Upper < top {
-		return input.Errorf("plan: the longest bucket ends below the longest length, %d", top)
-	}
-	p.best, _ = efficient(p.hist, c)
-	p.share()
+	p.aim(rate)
 	return nil
 }
 

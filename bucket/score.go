@@ -28,7 +28,7 @@ type scorer struct {
 	speeds, now   []float64
 	maxima, means float64
 	ratios        []float64
-	tokens, cells int
+	tokens, cells float64
 	oom           int
 	times         func(step int, perRank []float64)
 }
@@ -37,10 +37,10 @@ func newScorer(c Cost, speeds []float64) *scorer {
 	return &scorer{cost: c, speeds: speeds, now: make([]float64, len(speeds))}
 }
 
-func (s *scorer) batch(rank, longest, count, tokens int) {
+func (s *scorer) batch(rank, longest, count int, tokens float64) {
 	s.now[rank] += s.cost.Seconds(longest, count) / s.speeds[rank]
 	s.tokens += tokens
-	s.cells += longest * count
+	s.cells += float64(longest * count)
 	if count > s.cost.Cap(longest) {
 		s.oom++
 	}
@@ -72,7 +72,7 @@ func (s *scorer) score() Score {
 	slices.Sort(s.ratios)
 	out.Imbalance = s.maxima / s.means
 	out.ImbalanceP99 = s.ratios[min(len(s.ratios)-1, len(s.ratios)*99/100)]
-	out.Padding = 1 - float64(s.tokens)/float64(s.cells)
+	out.Padding = 1 - s.tokens/s.cells
 	return out
 }
 
@@ -154,7 +154,7 @@ func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times fu
 				}
 			}
 			if len(b.Samples) > 0 {
-				s.batch(b.Rank, longest, len(b.Samples), tokens)
+				s.batch(b.Rank, longest, len(b.Samples), float64(tokens))
 			}
 		}
 		s.step()

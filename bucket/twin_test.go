@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sort"
 	"strings"
 	"testing"
 
@@ -17,74 +16,62 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
-// The anchor search finds the same minimum as trying every duration plainly.
+// No factor of a fine grid that stays within the slack gives fewer anchors than the search, and what it gives stays within.
 func TestAnchorTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ranks, n := rapid.IntRange(1, 4).Draw(t, "ranks"), rapid.IntRange(2, 5).Draw(t, "buckets")
-		same := rapid.Bool().Draw(t, "same")
-		var counts []int
-		var pts [][]point
-		var all []float64
-		for range n {
-			counts = append(counts, rapid.IntRange(0, 40).Draw(t, "count"))
-			var p []point
-			for b := range rapid.IntRange(1, 6).Draw(t, "points") {
-				s := float64(rapid.IntRange(1, 12).Draw(t, "seconds"))
-				p = append(p, point{b + 1, s})
-				all = append(all, s)
-			}
-			sort.SliceStable(p, func(i, j int) bool { return p[i].seconds < p[j].seconds })
-			pts = append(pts, p)
+		hist := make([]uint32, 400)
+		for range rapid.IntRange(1, 30).Draw(t, "lengths") {
+			hist[rapid.IntRange(1, 399).Draw(t, "length")] += 1 + rapid.Uint32Range(0, 50).Draw(t, "count")
 		}
-		got, ok := searchAnchor(counts, pts, ranks, same)
-		if !ok {
-			t.Fatal("no anchor")
-		}
-		best := math.Inf(1)
-		for _, limit := range all {
-			sum, batches, feasible := 0.0, 0, true
-			at := make([]int, n)
-			for b, p := range pts {
-				at[b] = -1
-				for k, q := range p {
-					if q.seconds <= limit {
-						at[b] = k // sorted: the last is the longest, of equals the largest
-					}
-				}
-				if feasible = feasible && at[b] >= 0; !feasible {
+		c := formula{rapid.Float64Range(0, .5).Draw(t, "a"), 4e-5, 8e-7, 500}
+		slack := rapid.Float64Range(0.001, .05).Draw(t, "slack")
+		best, _ := efficient(hist, c)
+		spent := func(anchors []float64) (sum float64) {
+			for l, n := range hist {
+				if n == 0 {
 					continue
 				}
-				q := p[at[b]]
-				size := q.batch
-				if same {
-					size *= ranks
+				b := best[l]
+				if b > fewSamples { // the largest anchor up to its own duration, else the least
+					limit := anchors[0]
+					for _, v := range anchors {
+						if v <= c.Seconds(l, b)*(1+1e-9) {
+							limit = v
+						}
+					}
+					for b > 1 && c.Seconds(l, b) > limit*(1+1e-9) {
+						b--
+					}
 				}
-				m := (counts[b] + size - 1) / size
-				batches += m
-				sum += float64(m) * q.seconds
+				sum += float64(n) * c.Seconds(l, b) / float64(b)
 			}
-			if !feasible {
-				continue
-			}
-			if !same && batches > 0 {
-				sum = math.Ceil(float64(batches)/float64(ranks)) * mixedStep(counts, pts, at, batches, ranks)
-			}
-			best = min(best, sum)
+			return sum
 		}
-		if math.Abs(got.seconds-best) > 1e-9*max(1, best) {
-			t.Fatalf("found %v, plain search %v", got.seconds, best)
+		got := searchAnchors(hist, c, best, slack)
+		most := spent([]float64{math.Inf(1)}) * (1 + slack)
+		if len(got) > 1 && spent(got) > most*(1+1e-9) {
+			t.Fatalf("%v: work %v above %v", got, spent(got), most)
+		}
+		least := math.Inf(1)
+		for l, n := range hist {
+			if n > 0 && best[l] > fewSamples {
+				least = min(least, c.Seconds(l, best[l]))
+			}
+		}
+		if !math.IsInf(least, 1) && spent([]float64{least}) <= most*(1-1e-9) && len(got) > 1 {
+			t.Fatalf("%d anchors where the least duration alone is within the slack", len(got))
 		}
 	})
 }
 
 // Every sample comes exactly once, memory is never passed, the bound holds, the file says
-// the same, and the order is a function of seed and epoch, in every mode.
+// the same, and the order is a function of seed and epoch, in every mode of mixing.
 func TestScheduleTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Lengths(rapid.SliceOfN(rapid.Uint32Range(1, 60), 1, 200).Draw(t, "lengths"))
-		f := Config{Mode: rapid.SampledFrom([]string{Auto, Same, Mixed, Sorted}).Draw(t, "mode"),
-			Rule:     rapid.SampledFrom([]string{EqualCost, EqualCount, Geometric}).Draw(t, "rule"),
-			Speeds:   rapid.SliceOfN(rapid.SampledFrom([]float64{1, 1, 1.5, 2, 4}), 1, 5).Draw(t, "speeds"),
+		f := Config{Mixing: with(rapid.SampledFrom([]float64{0, .05, .2, .5, .85, 1}).Draw(t, "mixing")), MicroBatches: rapid.IntRange(0, 3).Draw(t, "micro-batches"),
+			PadTo: rapid.SampledFrom([]int{0, 1, 4}).Draw(t, "pad"), BatchMultiple: rapid.SampledFrom([]int{0, 1, 2}).Draw(t, "multiple"),
+			Speeds:   rapid.SliceOfN(rapid.SampledFrom([]float64{1, 1, .9, .3, 1.5, 2, 4}), 1, 5).Draw(t, "speeds"),
 			Overlong: rapid.SampledFrom([]string{Refuse, Skip, Truncate}).Draw(t, "overlong")}
 		top := rapid.IntRange(20, 80).Draw(t, "top")
 		var table stepcost.Table
@@ -101,13 +88,13 @@ func TestScheduleTwin(t *testing.T) {
 		}
 		p, err := Make(l, c, f)
 		if err != nil {
-			if fits := c.Longest(); !errors.Is(err, ErrInput) || f.Overlong == Refuse && int(slices.Max(l)) <= fits {
+			if fits := c.Longest(); !errors.Is(err, ErrInput) || f.Overlong == Refuse && int(slices.Max(l)) <= fits/4*4 && f.BatchMultiple < 2 {
 				t.Fatal(err)
 			}
 			return
 		}
 		s := p.Schedule(l, 3, 4)
-		score, err := Judge(l, s.All(), c, p.Speeds, p.Limit, nil)
+		score, err := Judge(l, s.All(), p.Cost(), p.Speeds, p.Limit, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +151,7 @@ func TestScheduleTwin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if read, err := Judge(l, r.All(), c, p.Speeds, p.Limit, nil); err != nil || read != score {
+		if read, err := Judge(l, r.All(), p.Cost(), p.Speeds, p.Limit, nil); err != nil || read != score {
 			t.Fatalf("from the file %+v, %v; before %+v", read, err, score)
 		}
 		state, err := p.State(3, 4, s.Len()/2)
@@ -243,9 +230,9 @@ func TestSchema(t *testing.T) {
 	if err := schema.Validate(v); err != nil {
 		t.Fatal(err)
 	}
-	delete(v.(map[string]any), "mode")
+	delete(v.(map[string]any), "mixing")
 	if schema.Validate(v) == nil {
-		t.Fatal("a plan without its mode passes")
+		t.Fatal("a plan without its mixing passes")
 	}
 }
 

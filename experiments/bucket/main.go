@@ -107,6 +107,12 @@ func run(folder, out string) error {
 	if err := results.Replace(out, "noise", b.String()); err != nil {
 		return err
 	}
+	if err := mixing(&b, folder); err != nil {
+		return err
+	}
+	if err := results.Replace(out, "mixing", b.String()); err != nil {
+		return err
+	}
 	if folder != "" {
 		b.Reset()
 		if err := real(&b, folder); err != nil {
@@ -141,7 +147,7 @@ func row(name string, s bucket.Score, bound float64) string {
 		name, s.EpochSeconds, s.EpochSeconds/bound, s.Imbalance, s.ImbalanceP99, 100*s.Padding, s.OutOfMemory, s.Lost, s.Repeated)
 }
 
-// compare scores the peers and every dispatch mode.
+// compare scores the peers, the default, and no mixing.
 func compare(b *strings.Builder, name string, l bucket.Lengths, c bucket.Cost) error {
 	speeds := slices.Repeat([]float64{1}, ranks)
 	bound := bucket.Bound(l, c, speeds)
@@ -163,17 +169,18 @@ func compare(b *strings.Builder, name string, l bucket.Lengths, c bucket.Cost) e
 			grouped[p.Name] = s.EpochSeconds / float64(tokens(l, cut))
 		}
 	}
-	for _, m := range []struct{ mode, name string }{
-		{bucket.Same, "anchor, same bucket on all ranks"}, {bucket.Mixed, "anchor, mixed buckets"}, {bucket.Auto, "**evenkeel, default**"},
-	} {
-		s, p, err := ours(l, c, c, bucket.Config{Ranks: ranks, Mode: m.mode})
+	for _, m := range []struct {
+		mixing float64
+		name   string
+	}{{0, "evenkeel, mixing 0"}, {bucket.DefaultMixing, "**evenkeel, default**"}} {
+		s, p, err := ours(l, c, c, bucket.Config{Ranks: ranks, Mixing: &m.mixing})
 		if err != nil {
 			return err
 		}
 		b.WriteString(row(m.name, s, bound))
-		if m.mode == bucket.Auto {
+		if m.mixing > 0 {
 			per := s.EpochSeconds / float64(total)
-			fmt.Fprintf(b, "\nPer token computed, evenkeel takes %.4f of the time of fairseq's grouped rule (%.4f with the tokens of the longest). It cuts %d batches over %d distinct lengths.\n\n",
+			fmt.Fprintf(b, "\nPer token computed, evenkeel's default takes %.4f of the time of fairseq's grouped rule (%.4f with the tokens of the longest). It cuts %d batches over %d distinct lengths.\n\n",
 				per/grouped[groupedRule+", multiple 1"], per/grouped[groupedRule+", tokens of the longest"], len(p.Schedule(l, 1, 1).Batches), distinct(l))
 		}
 	}
@@ -211,14 +218,15 @@ func ours(l bucket.Lengths, believed, truth bucket.Cost, f bucket.Config) (bucke
 }
 
 func unequal(b *strings.Builder) error {
-	b.WriteString(strings.Replace(heading, "| system", "| setting, speeds", 1))
+	b.WriteString("| setting, speeds | steps | of the bound | imbalance | p99 | lost, repeated or out of memory |\n|---|---|---|---|---|---|\n")
 	for _, s := range settings() {
-		for _, v := range [][]float64{{1, 2, 4}, {1, 1, 1, 1, 2, 2, 4, 4}, {1, 1.7, 2.3}} {
+		for _, v := range [][]float64{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, .97}, {1, 1, 1, 1, 1, 1, 1, .9}, {1, 1, 1, 1, 1, 1, 1, .5}, {1, 2, 4}, {1, 1, 1, 1, 2, 2, 4, 4}, {1, 1.7, 2.3}} {
 			score, p, err := ours(s.lengths, s.cost, s.cost, bucket.Config{Speeds: v})
 			if err != nil {
 				return err
 			}
-			b.WriteString(row(fmt.Sprintf("%s, %v", s.name[:1], v), score, p.LowerBoundSeconds))
+			fmt.Fprintf(b, "| %s, %v | %d | %.4f | %.4f | %.4f | %d |\n", s.name[:1], v, score.Steps, score.EpochSeconds/p.LowerBoundSeconds, score.Imbalance,
+				score.ImbalanceP99, score.Lost+score.Repeated+score.OutOfMemory)
 		}
 	}
 	return nil
@@ -287,6 +295,16 @@ func interval(v []float64) string {
 // real scores real lengths on times measured by Cephalo (ICS'25, MIT licence) of BERT
 // base in float32 on an A10G: 12 layers of 0.678 ms + 1.970 ms per 512 tokens.
 func real(b *strings.Builder, folder string) error {
+	all, err := realSettings(folder)
+	for _, s := range all {
+		if err := compare(b, s.name, s.lengths, s.cost); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func realSettings(folder string) (out []setting, err error) {
 	cost := formula{12 * .000677711, 12 * .00196968 / 512, 0, math.Inf(1), 16384}
 	for _, d := range []struct {
 		file string
@@ -299,18 +317,16 @@ func real(b *strings.Builder, folder string) error {
 	} {
 		f, err := os.Open(filepath.Join(folder, d.file))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		l, err := bucket.ReadLengths(f, d.file, d.o)
 		f.Close()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := compare(b, fmt.Sprintf("%s, %d lengths up to %d", d.file, len(l), slices.Max(l)), l, cost); err != nil {
-			return err
-		}
+		out = append(out, setting{fmt.Sprintf("%s, %d lengths up to %d", d.file, len(l), slices.Max(l)), l, cost})
 	}
-	return nil
+	return out, nil
 }
 
 // speed prints a row of the table of speed: the best of three.

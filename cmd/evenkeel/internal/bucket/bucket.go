@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -154,45 +153,77 @@ func (f *ranksFlags) config() (bucket.Config, error) {
 	return c, nil
 }
 
+// deviceFlags are embedded by commands that predict.
+type deviceFlags struct {
+	PadTo         int `help:"Lengths are padded to multiples of this, as --pad-to-multiple-of does in collators." placeholder:"N"`
+	BatchMultiple int `help:"The device computes batches in multiples of this: other sizes take as long as the next." placeholder:"N"`
+}
+
 // planCmd makes a plan.
 type planCmd struct {
 	lengthsFlags
 	tableFlags
 	ranksFlags
-	Mode       string  `help:"Dispatch: sorted (a step has batches of equal duration), mixed (buckets mixed up to the anchor duration), same (one bucket per step), auto (the one with the shortest epoch). Default: ${default}." enum:"auto,sorted,mixed,same" default:"auto"`
-	Buckets    int     `help:"Number of buckets, at least 2. Default: the best of 8, 16, 32 and 64." placeholder:"N"`
-	Boundaries string  `help:"Rule for the bucket boundaries (cost, count or geometric), or the boundaries themselves (128,512,2048). Default: ${default}." default:"cost"`
-	Overlong   string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
-	MaxEpoch   float64 `help:"Fail if the predicted epoch is longer." placeholder:"SECONDS"`
-	Out        string  `help:"Plan file to write." placeholder:"FILE"`
-	JSON       bool    `help:"Print JSON."`
+	deviceFlags
+	Mixing       float64 `help:"How random: 0 sorts by length (the shortest epoch, but the same samples meet again), 1 is random order. Default: ${default}." default:"0.2"`
+	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. Default: as often as it is faster than a slow one (the lower quartile)." placeholder:"N"`
+	MaxSamples   int     `help:"Largest number of samples in a step, over all ranks." placeholder:"N"`
+	MaxTokens    int     `help:"Largest number of tokens in a step, over all ranks and with padding." placeholder:"N"`
+	Overlong     string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
+	MaxEpoch     float64 `help:"Fail if the predicted epoch is longer." placeholder:"SECONDS"`
+	Curve        bool    `help:"Print what other choices of --mixing cost, and how much they mix."`
+	Out          string  `help:"Plan file to write." placeholder:"FILE"`
+	JSON         bool    `help:"Print JSON."`
 }
 
 // Help is what --help adds.
 func (*planCmd) Help() string {
-	return `Every batch is cut to finish in about the same time, the anchor duration. It is found exactly, over all recorded durations.
+	return `Every batch is cut to finish in about the same time, the anchor duration. Steps take batches of any lengths that finish together.
 
 Examples:
 
   evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --out plan.json
-  evenkeel bucket plan --lengths pairs.csv --column en,de --pair max --table table.csv --speeds 1,1,2
-  evenkeel bucket plan --lengths speech.csv --scale 100 --table table.csv --ranks 4 --mode same --buckets 16 --json`
+  evenkeel bucket plan --lengths pairs.csv --column en,de --pair max --table table.csv --speeds 1,1,2 --curve
+  evenkeel bucket plan --lengths speech.csv --scale 100 --table table.csv --ranks 4 --pad-to 64 --max-tokens 200000 --json`
 }
 
 // planned is the JSON document of plan and simulate.
 type planned struct {
 	bucket.Score
-	LowerBoundSeconds  float64            `json:"lower_bound_seconds"`
-	AnchorSeconds      float64            `json:"anchor_seconds"`
-	AnchorEpochSeconds float64            `json:"anchor_epoch_seconds,omitempty"`
-	PlanSeconds        float64            `json:"plan_seconds"`
-	Mode               string             `json:"mode,omitempty"`
-	Modes              map[string]float64 `json:"modes,omitempty"`
-	Prediction         string             `json:"prediction,omitempty"`
-	Samples            int                `json:"samples"`
-	Ranks              int                `json:"ranks"`
-	Buckets            []bucket.Bucket    `json:"buckets,omitempty"`
-	Out                string             `json:"out,omitempty"`
+	LowerBoundSeconds float64       `json:"lower_bound_seconds"`
+	Anchors           []float64     `json:"anchors"`
+	PlanSeconds       float64       `json:"plan_seconds"`
+	Mixing            float64       `json:"mixing"`
+	MeetAgain         *float64      `json:"meet_again,omitempty"`        // share of pairs in a step
+	MeetAgainRandom   *float64      `json:"meet_again_random,omitempty"` // of random steps of the same sizes
+	Curve             []curvePoint  `json:"curve,omitempty"`
+	Prediction        string        `json:"prediction,omitempty"`
+	Samples           int           `json:"samples"`
+	Ranks             int           `json:"ranks"`
+	Bands             []bucket.Band `json:"bands,omitempty"`
+	Out               string        `json:"out,omitempty"`
+}
+
+// curvePoint is what one choice of mixing gives.
+type curvePoint struct {
+	Mixing       float64 `json:"mixing"`
+	EpochSeconds float64 `json:"epoch_seconds"`
+	Steps        int     `json:"steps"`
+	MeetAgain    float64 `json:"meet_again"`
+}
+
+// config is the whole configuration.
+func (c *planCmd) config() (bucket.Config, error) {
+	f, err := c.ranksFlags.config()
+	if err != nil {
+		return f, err
+	}
+	if f.Ranks == 0 && f.Speeds == nil {
+		return f, badinput.Errorf("the number of ranks is missing: give --ranks, --speeds or --cluster")
+	}
+	f.Mixing, f.MicroBatches, f.MaxSamples, f.MaxTokens = &c.Mixing, c.MicroBatches, c.MaxSamples, c.MaxTokens
+	f.Overlong, f.MaxEpoch, f.PadTo, f.BatchMultiple = c.Overlong, c.MaxEpoch, c.PadTo, c.BatchMultiple
+	return f, nil
 }
 
 // Run runs the command.
@@ -200,20 +231,6 @@ func (c *planCmd) Run(a *cli.App) error {
 	f, err := c.config()
 	if err != nil {
 		return err
-	}
-	if f.Ranks == 0 && f.Speeds == nil {
-		return badinput.Errorf("the number of ranks is missing: give --ranks, --speeds or --cluster")
-	}
-	f.Mode, f.Buckets, f.Overlong, f.MaxEpoch, f.Rule = c.Mode, c.Buckets, c.Overlong, c.MaxEpoch, c.Boundaries
-	if strings.ContainsAny(c.Boundaries, "0123456789") {
-		f.Rule = ""
-		for _, s := range strings.Split(c.Boundaries, ",") {
-			v, err := strconv.Atoi(strings.TrimSpace(s))
-			if err != nil {
-				return badinput.Errorf("--boundaries: %q is not an integer", s)
-			}
-			f.Boundaries = append(f.Boundaries, v)
-		}
 	}
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
@@ -237,16 +254,51 @@ func (c *planCmd) Run(a *cli.App) error {
 			return err
 		}
 	}
-	if c.JSON {
-		return a.WriteJSON(planned{p.Score, p.LowerBoundSeconds, p.AnchorSeconds, p.AnchorEpochT, took, p.Mode, p.Modes, p.Prediction, p.Samples, p.Ranks, p.Buckets, c.Out})
+	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Prediction: p.Prediction,
+		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out}
+	if p.Samples <= countable || c.Curve {
+		again, random := p.Recurrence(l, 1, 0)
+		d.MeetAgain, d.MeetAgainRandom = &again, &random
 	}
-	return c.print(a, p, took)
+	if c.Curve {
+		if d.Curve, err = curve(a, l, cost, f); err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return a.WriteJSON(d)
+	}
+	return c.print(a, d)
 }
 
-func (c *planCmd) print(a *cli.App, p *bucket.Plan, took float64) error {
-	rows := make([][]string, 0, len(p.Buckets))
+// countable is the number of samples up to which a plan says unasked how often step-mates meet again: that sorts them twice.
+const countable = 5_000_000
+
+func curve(a *cli.App, l bucket.Lengths, cost bucket.Cost, f bucket.Config) (out []curvePoint, err error) {
+	all := []float64{0, .05, .1, .2, .3, .5, .8, .95, 1}
+	report, clear := a.Progress("mixing")
+	defer clear()
+	f.MaxEpoch = 0
+	for i, m := range all {
+		if err := a.Ctx.Err(); err != nil {
+			return nil, err
+		}
+		f.Mixing = &m
+		p, err := bucket.Make(l, cost, f)
+		if err != nil {
+			return nil, err
+		}
+		again, _ := p.Recurrence(l, 1, 0)
+		out = append(out, curvePoint{m, p.EpochSeconds, p.Steps, again})
+		report(i+1, len(all))
+	}
+	return out, nil
+}
+
+func (c *planCmd) print(a *cli.App, p planned) error {
+	rows := make([][]string, 0, len(p.Bands))
 	from := 1
-	for _, b := range p.Buckets {
+	for _, b := range p.Bands {
 		lengths := strconv.Itoa(b.Upper)
 		if from < b.Upper {
 			lengths = fmt.Sprintf("%d-%d", from, b.Upper)
@@ -254,22 +306,26 @@ func (c *planCmd) print(a *cli.App, p *bucket.Plan, took float64) error {
 		rows = append(rows, []string{lengths, strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), cli.Seconds(b.Seconds)})
 		from = b.Upper + 1
 	}
-	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left("lengths"), cli.Right("samples"), cli.Right("batch"), cli.Right("predicted")}, rows)); err != nil {
+	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left("lengths"), cli.Right("samples"), cli.Right("batch of the longest"), cli.Right("predicted")}, rows)); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "\nAnchor duration %s; if every step took that long, an epoch would take %s.\n", cli.Seconds(p.AnchorSeconds), cli.Seconds(p.AnchorEpochT))
-	if p.Mode == bucket.Sorted {
-		fmt.Fprintln(a.Out, "Dispatch sorted ignores the buckets: each length has the batch with the least time per sample.")
+	fmt.Fprintln(a.Out)
+	if len(p.Curve) > 0 {
+		rows = rows[:0]
+		for _, x := range p.Curve {
+			rows = append(rows, []string{fmt.Sprint(x.Mixing), cli.Seconds(x.EpochSeconds), strconv.Itoa(x.Steps), fmt.Sprintf("%.1f%%", 100*x.MeetAgain)})
+		}
+		if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("mixing"), cli.Right("epoch"), cli.Right("steps"), cli.Right("meet again")}, rows)); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Out)
 	}
-	var modes []string
-	for m, s := range p.Modes {
-		modes = append(modes, fmt.Sprintf("%s %s", m, cli.Seconds(s)))
-	}
-	sort.Strings(modes)
-	fmt.Fprintf(a.Out, "Dispatch %s (predicted epoch: %s).\n", p.Mode, strings.Join(modes, ", "))
 	printScore(a, p.Score, p.LowerBoundSeconds)
+	if p.MeetAgain != nil {
+		fmt.Fprintf(a.Out, "Mixing %v: of the pairs of samples in a step %.1f%% meet again in the next epoch; in random steps %.1f%%.\n", p.Mixing, 100**p.MeetAgain, 100**p.MeetAgainRandom)
+	}
 	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, made monotonic in batch and length"}[p.Prediction]
-	fmt.Fprintf(a.Out, "Predicted by %s. Planned %s in %s.\n", how, cli.Count(p.Samples, "sample"), cli.Seconds(took))
+	fmt.Fprintf(a.Out, "Predicted by %s. Planned %s in %s.\n", how, cli.Count(p.Samples, "sample"), cli.Seconds(p.PlanSeconds))
 	if c.Out != "" {
 		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths)
 	}

@@ -158,6 +158,7 @@ type simulateCmd struct {
 	lengthsFlags
 	tableFlags
 	ranksFlags
+	deviceFlags
 	Schedule string `help:"Schedule file (.jsonl or .parquet), by evenkeel or by another system in the same format." required:"" placeholder:"FILE"`
 	Plot     string `help:"Plot the step times of each rank, .svg or .png." placeholder:"FILE"`
 	JSON     bool   `help:"Print JSON."`
@@ -165,7 +166,7 @@ type simulateCmd struct {
 
 // Help is what --help adds.
 func (*simulateCmd) Help() string {
-	return `The epoch is the sum over steps of the slowest rank's time. anchor_seconds and plan_seconds are those of a plan made here for comparison.
+	return `The epoch is the sum over steps of the slowest rank's time. anchors and plan_seconds are those of a plan made here for comparison.
 
 Examples:
 
@@ -199,6 +200,7 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	f.PadTo, f.BatchMultiple = c.PadTo, c.BatchMultiple
 	if err := c.match(&f, r.Header, l); err != nil {
 		return err
 	}
@@ -209,7 +211,7 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	}
 	took := time.Since(begun).Seconds()
 	times := make([][]float64, r.Header.Ranks)
-	s, err := bucket.Judge(l, r.All(), cost, f.Speeds, r.Header.Limit, func(_ int, perRank []float64) {
+	s, err := bucket.Judge(l, r.All(), p.Cost(), f.Speeds, r.Header.Limit, func(_ int, perRank []float64) {
 		if c.Plot != "" {
 			for k, v := range perRank {
 				times[k] = append(times[k], v)
@@ -227,10 +229,10 @@ func (c *simulateCmd) Run(a *cli.App) error {
 		}
 	}
 	if c.JSON {
-		return a.WriteJSON(planned{Score: s, LowerBoundSeconds: p.LowerBoundSeconds, AnchorSeconds: p.AnchorSeconds, PlanSeconds: took, Samples: len(l), Ranks: r.Header.Ranks})
+		return a.WriteJSON(planned{Score: s, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Samples: len(l), Ranks: r.Header.Ranks})
 	}
 	printScore(a, s, p.LowerBoundSeconds)
-	fmt.Fprintf(a.Out, "A plan made here for comparison: %s, anchor %s, made in %s.\n", cli.Seconds(p.EpochSeconds), cli.Seconds(p.AnchorSeconds), cli.Seconds(took))
+	fmt.Fprintf(a.Out, "A plan made here for comparison: %s, made in %s.\n", cli.Seconds(p.EpochSeconds), cli.Seconds(took))
 	return nil
 }
 

@@ -1,0 +1,206 @@
+package bucket
+
+import (
+	"math"
+	"slices"
+	"sort"
+)
+
+// class is the ranks' places for a batch in a step that take the same share of the anchor duration.
+type class struct {
+	share float64 // of the anchor duration, on a rank of speed 1
+	slots []int   // places, counted over all ranks in their order
+}
+
+// slots are the places for batches in a step, each on one rank, and their classes, the largest share first. A rank has as many
+// places as its speed has units, rounded, at least one, and what then differs is its share. The unit is the speed of the rank
+// at the lower quartile, so that a few slow ranks get smaller batches, not the others more; or the fastest rank has most.
+func slots(speeds []float64, most int) (ranks []int, classes []class) {
+	rising := slices.Clone(speeds)
+	slices.Sort(rising)
+	fastest := rising[len(rising)-1]
+	unit := max(rising[len(rising)/4], fastest/8)
+	if most > 0 {
+		unit = fastest / float64(most)
+	}
+	number := func(v float64) int { return max(1, int(v/unit+.5)) }
+	largest := 0.0
+	for _, v := range speeds {
+		largest = max(largest, v/float64(number(v)))
+	}
+	at := map[float64]int{}
+	for r, v := range speeds {
+		share := v / float64(number(v)) / largest
+		if _, ok := at[share]; !ok {
+			at[share] = len(classes)
+			classes = append(classes, class{share: share})
+		}
+		for range number(v) {
+			c := &classes[at[share]]
+			c.slots = append(c.slots, len(ranks))
+			ranks = append(ranks, r)
+		}
+	}
+	slices.SortStableFunc(classes, func(a, b class) int {
+		switch {
+		case a.share > b.share:
+			return -1
+		case a.share < b.share:
+			return 1
+		}
+		return 0
+	})
+	return ranks, classes
+}
+
+// cut is a batch before it has a rank.
+type cut struct {
+	start, count, longest uint32
+	seconds               float64 // over the share of its class
+}
+
+// cutter cuts an order, from its end, into cycles: a batch for each place.
+type cutter struct {
+	p       *Plan
+	o       *order
+	l       Lengths // where the order is loose: batches are cut by true lengths
+	classes []class
+	places  int
+	shift   float64
+	enough  int  // samples of the first batch that may be smaller
+	few     bool // of them
+	late    int  // steps by which a place may wait for shorter samples
+}
+
+// next is the length to which a batch would be padded that begins with the position before pos.
+func (c *cutter) next(pos int, group *int) int {
+	if c.l != nil {
+		return int(min(c.l[c.o.index[pos-1]], uint32(c.p.limit)))
+	}
+	for c.o.start[*group] >= pos {
+		*group--
+	}
+	return int(c.o.pad[*group])
+}
+
+// take is how many samples before pos, at least one, make a batch within most seconds and the largest size of their longest;
+// and that longest.
+func (c *cutter) take(pos, longest int, most float64, size func(length int) int) (n, pad int) {
+	p := c.p
+	most *= 1 + 1e-9
+	if c.l == nil {
+		n = size(longest)
+		if p.cost.Seconds(longest, n) > most {
+			n = max(1, sort.Search(n, func(b int) bool { return p.cost.Seconds(longest, b+1) > most }))
+		}
+		return p.fitting(min(n, pos), n), longest
+	}
+	for n = 1; n < pos; n++ {
+		v := max(longest, int(min(c.l[c.o.index[pos-n-1]], uint32(p.limit))))
+		if n+1 > size(v) || p.cost.Seconds(v, n+1) > most {
+			break
+		}
+		longest = v
+	}
+	return p.fitting(n, n), longest
+}
+
+func (c *cutter) best(length int) int { return c.p.best[length] }
+
+// fitting is a batch size that the device likes: a multiple, where it holds one and the batch is not simply what is left.
+func (p *Plan) fitting(n, wanted int) int {
+	if m := p.BatchMultiple; m > 1 && n >= m && n == wanted {
+		return n - n%m
+	}
+	return n
+}
+
+// all cuts what lies behind position stop into batches that last no longer than the anchors times scale times their share, and
+// gives them by class, with the number of cycles and the end of what is left. A place whose share has no room for a sample
+// waits for shorter ones. One cycle has fewer samples, by up to a batch in all as shift, 0 to 1, says: that moves all after
+// it, so that batches differ between epochs though nothing else moves. A last cycle that is not nearly full is not cut; size is
+// the number of cycles with the part of that one.
+func (c *cutter) all(scale float64, end, stop int) (cuts [][]cut, cycles, rest int, size float64) {
+	cuts = make([][]cut, len(c.classes))
+	group, shifted := len(c.o.start)-2, false
+	before := make([]int, len(c.classes))
+	for pos := end; pos > stop; cycles++ {
+		begin := pos
+		for k := range cuts {
+			before[k] = len(cuts[k])
+		}
+		longest := c.next(pos, &group)
+		target := c.p.target[longest]
+		if c.p.best[longest] > fewSamples {
+			target *= scale
+		}
+		fewer, turn := 0, 0
+		if n, _ := c.take(pos, longest, target, c.best); !shifted && n >= c.enough {
+			shifted, fewer = true, int(c.shift*float64(n))
+		}
+		for k, class := range c.classes {
+			for made := 0; len(cuts[k]) < (cycles+1)*len(class.slots) && made < 2*len(class.slots); made++ {
+				if pos <= stop {
+					size = float64(cycles) + float64(turn)/float64(c.places)
+					if turn*16 < c.places*15 {
+						for k, n := range before {
+							cuts[k] = cuts[k][:n]
+						}
+						return cuts, cycles, begin, size
+					}
+					return cuts, cycles + 1, stop, size
+				}
+				longest = c.next(pos, &group)
+				if class.share < 1 && c.p.cost.Seconds(longest, 1) > target*class.share {
+					break
+				}
+				n, pad := c.take(pos, longest, target*class.share*c.dither(longest, pos), c.best)
+				if class.share < 1 && n < fewSamples && cycles*len(class.slots)-len(cuts[k]) < c.late*len(class.slots) &&
+					c.p.cost.Seconds(pad, n) < poorly*target*class.share {
+					break
+				}
+				n = min(max(1, n-(fewer+turn)/c.places), pos-stop)
+				turn++
+				pos -= n
+				cuts[k] = append(cuts[k], cut{uint32(pos), uint32(n), uint32(pad), c.p.cost.Seconds(pad, n) / class.share})
+			}
+		}
+	}
+	return cuts, cycles, stop, float64(cycles)
+}
+
+// dither is the part of its anchor that a batch takes which begins before pos.
+func (c *cutter) dither(longest, pos int) float64 {
+	if c.p.best[longest] < c.p.DitherFrom {
+		return 1
+	}
+	return 1 - c.p.Dither*float64(mix(c.o.salt, uint64(pos))>>11)/(1<<53)
+}
+
+// poorly is the part of its share that a place leaves to shorter samples rather than fill no more of it, as long as it is not late
+// by too many steps.
+const poorly = .9
+
+// even is about the least scale with which what lies behind stop fills so many steps and no more.
+func (c *cutter) even(steps, end, stop int) float64 {
+	_, _, _, size := c.all(1, end, stop)
+	want, near := max(float64(steps), math.Ceil(size)), max(.05, 1.01/float64(c.places))
+	scale := 1.0
+	for range 4 {
+		if size <= want && size > want-near && !c.few {
+			return scale
+		}
+		scale = min(1, scale*size/(want-near/2))
+		_, _, _, size = c.all(scale, end, stop)
+	}
+	high, low := min(1, scale*1.02), scale*.95
+	for range 12 {
+		scale = (low + high) / 2
+		if _, _, _, size = c.all(scale, end, stop); size <= want {
+			high = scale
+		} else {
+			low = scale
+		}
+	}
+	return high
+}

@@ -1,0 +1,64 @@
+package bucket
+
+import "slices"
+
+// device is a cost as a device has it: lengths padded to a multiple, time in multiples of the batch, and a step's limits.
+type device struct {
+	Cost
+	limits limits
+}
+
+// limits are those of one batch of the largest share.
+type limits struct{ padTo, multiple, samples, tokens int }
+
+// stepLimits are the plan's, for a batch: a step's over the sum of the shares.
+func (p *Plan) stepLimits() limits {
+	_, classes := slots(p.Speeds, p.MicroBatches)
+	sum := 0.0
+	for _, c := range classes {
+		sum += c.share * float64(len(c.slots))
+	}
+	per := func(n int) int { return int(float64(n) / sum) }
+	return limits{max(1, p.PadTo), max(1, p.BatchMultiple), per(p.MaxSamples), per(p.MaxTokens)}
+}
+
+func (d device) padded(length int) int { return up(length, d.limits.padTo) }
+
+func up(n, multiple int) int { return (n + multiple - 1) / multiple * multiple }
+
+// Seconds of a batch of that many samples padded to length.
+func (d device) Seconds(length, batch int) float64 {
+	return d.Cost.Seconds(d.padded(length), up(batch, d.limits.multiple))
+}
+
+// Cap is the largest batch within memory and the limits.
+func (d device) Cap(length int) int {
+	length = d.padded(length)
+	n := d.Cost.Cap(length)
+	if d.limits.samples > 0 {
+		n = min(n, d.limits.samples)
+	}
+	if d.limits.tokens > 0 {
+		n = min(n, d.limits.tokens/length)
+	}
+	if m := d.limits.multiple; n >= m {
+		n -= n % m
+	}
+	return n
+}
+
+// Breaks are whole multiples beside those of the cost.
+func (d device) Breaks(length int) []int {
+	inner := d.Cost.Breaks(d.padded(length))
+	m := d.limits.multiple
+	if m == 1 {
+		return inner
+	}
+	out := []int{m}
+	for _, b := range inner {
+		out = append(out, b-b%m, up(b, m))
+	}
+	out = slices.DeleteFunc(out, func(b int) bool { return b < 1 })
+	slices.Sort(out)
+	return slices.Compact(out)
+}

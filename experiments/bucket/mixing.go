@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/bucket"
+)
+
+// mixing scores how often step-mates meet again, and what that costs, over the mean of three epochs.
+func mixing(b *strings.Builder, folder string) error {
+	b.Reset()
+	all := settings()
+	if folder != "" {
+		more, err := realSettings(folder)
+		if err != nil {
+			return err
+		}
+		all = append(all, more...)
+	}
+	b.WriteString("| data | ranks | mixing | steps | of the bound | p99 | meet again | in random steps |\n|---|---|---|---|---|---|---|---|\n")
+	for _, s := range all {
+		name, _, _ := strings.Cut(strings.Split(s.name, ":")[0], "_")
+		for _, ranks := range []int{8, 64} {
+			for _, mixing := range []float64{0, .1, bucket.DefaultMixing, .5} {
+				p, err := bucket.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks, Mixing: &mixing})
+				if err != nil {
+					return err
+				}
+				var ratio, p99, again, random float64
+				steps := 0
+				const epochs = 3
+				for epoch := range uint64(epochs) {
+					score, err := bucket.Judge(s.lengths, p.Schedule(s.lengths, 1, epoch).All(), s.cost, p.Speeds, 0, nil)
+					if err != nil {
+						return err
+					}
+					x, y := p.Recurrence(s.lengths, 1, epoch)
+					ratio += score.EpochSeconds / p.LowerBoundSeconds / epochs
+					p99 += score.ImbalanceP99 / epochs
+					again += x / epochs
+					random += y / epochs
+					steps = score.Steps
+				}
+				fmt.Fprintf(b, "| %s | %d | %v | %d | %.4f | %.4f | %.3f | %.3f |\n", name, ranks, mixing, steps, ratio, p99, again, random)
+			}
+		}
+	}
+	return nil
+}
