@@ -33,8 +33,7 @@ func Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (floa
 // Allocator is Allocate with its working memory kept between calls. The zero value
 // is ready to use.
 type Allocator struct {
-	next  nextFinish
-	order []int32
+	next nextFinish
 }
 
 // Allocate does what the function Allocate does.

@@ -20,6 +20,7 @@ type Collect struct {
 	AutoDeadline  bool          `json:"auto_deadline,omitzero"`  // the controller sets Deadline for every round
 	Reserve       float64       `json:"reserve,omitzero"`        // share of the time left that the last micro-step keeps free, 0..1
 	Whole         bool          `json:"whole_steps,omitzero"`    // the last micro-step is not cut
+	Within        bool          `json:"within_share,omitzero"`   // nodes do not go beyond their shares
 }
 
 // Timed says whether rounds end by a deadline.
@@ -27,7 +28,7 @@ func (c *Collect) Timed() bool { return c.Deadline > 0 || c.DeadlineShare > 0 ||
 
 // Order is what node i is told of a round of the plan, once its deadline is set.
 func (p *Plan) Order(n *Node, i int) Order {
-	o := Order{Share: p.Sizes[i], Reserve: p.Collect.Reserve, Whole: p.Collect.Whole}
+	o := Order{Share: p.Sizes[i], Reserve: p.Collect.Reserve, Whole: p.Collect.Whole, Within: p.Collect.Within}
 	if p.Perf != nil {
 		o.Pace = p.Perf[i].PerSample
 	} else if n.Profile != nil {

@@ -155,10 +155,11 @@ func (n *Node) stepWithin(w float64, most int) int {
 type Order struct {
 	Share int // samples; 0: the node takes no part
 	// Deadline is when the node should have computed, in seconds from the order; 0: none,
-	// the share is what it works off. With a deadline the share only says whether it works.
+	// the share is what it works off. With a deadline the share only says whether it works (but see Within).
 	Deadline float64
 	Reserve  float64 // share of the time left that the last micro-step keeps free, 0..1
 	Whole    bool    // the last micro-step is not cut: full ones only
+	Within   bool    // the node does not go beyond its share
 	Pace     float64 // seconds per unit of Node.Cost, as believed (Performance.PerSample)
 }
 
@@ -202,6 +203,11 @@ func (a *Accumulation) Next(elapsed float64) int {
 		pace = a.seconds / a.cost
 	}
 	full := a.node.Full()
+	if a.order.Within {
+		if full = a.node.floorStep(a.order.Share - a.samples); full == 0 {
+			return 0
+		}
+	}
 	if a.order.Whole {
 		full = min(full, a.order.Share)
 	}

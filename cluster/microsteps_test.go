@@ -100,6 +100,14 @@ func TestAccumulationByItsOwnPace(t *testing.T) {
 		}
 	}
 	n := Node{Limit: 4}
+	within, elapsed := n.Begin(Order{Share: 6, Deadline: 20, Pace: 1, Within: true}), 0.0
+	for size := within.Next(elapsed); size > 0; size = within.Next(elapsed) {
+		elapsed += float64(size)
+		within.Done(size, float64(size))
+	}
+	if got, steps := within.Samples(); got != 6 || steps != 2 {
+		t.Errorf("%d samples in %d micro-steps of a share of 6", got, steps)
+	}
 	if a := n.Begin(Order{Deadline: 20, Pace: 1}); a.Next(0) != 0 {
 		t.Error("a node without a share works")
 	}

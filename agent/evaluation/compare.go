@@ -64,9 +64,15 @@ type Result struct {
 	Waiting   float64 `json:"waiting"`
 	Freshness float64 `json:"freshness"`
 	Energy    float64 `json:"energy,omitempty"` // joules per accepted sample, as in Score
-	Fallback  float64 `json:"fallback"`         // share of the agent's decisions left to the model because the network's input was out of range
-	P50       float64 `json:"decision_us_p50"`
-	P99       float64 `json:"decision_us_p99"`
+	// SamplesMean and SamplesSD are of the samples accepted in a round, over the global batch;
+	// LeftOut is the share of nodes that were there without a share of the round.
+	SamplesMean float64 `json:"samples_mean"`
+	SamplesSD   float64 `json:"samples_sd"`
+	LeftOut     float64 `json:"left_out"`
+	Hindsight   float64 `json:"hindsight"` // progress over that of the oracle that knows the round's noise
+	Fallback    float64 `json:"fallback"`  // share of the agent's decisions left to the model because the network's input was out of range
+	P50         float64 `json:"decision_us_p50"`
+	P99         float64 `json:"decision_us_p99"`
 	// Gain is the first policy's progress minus this one's, over the same seeds.
 	Gain stats.Interval `json:"gain"`
 
@@ -91,12 +97,12 @@ func Compare(ctx context.Context, config Config) ([]Result, error) {
 	c := &comparison{config: config}
 	for range config.Cases {
 		for range config.Scenarios {
-			c.total += config.Seeds // the state oracle's runs
+			c.total += 2 * config.Seeds // the oracles' runs
 			for _, p := range config.Policies {
 				if p.Points() > 1 {
 					c.total += p.mostTried() * config.TuneSeeds
 				}
-				if p.Name != "oracle" {
+				if p.Name != "oracle" && p.Name != "hindsight" {
 					c.total += len(p.judged(0)) * config.Seeds
 				}
 			}
@@ -137,6 +143,15 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 			return nil, fmt.Errorf("seed %d: no sample was accepted in %d rounds, even by the oracle; there is nothing to compare", seed, c.config.Rounds)
 		}
 	}
+	hindsight := bound("hindsight", "", baseline.Oracle{Noise: true})
+	past, err := c.runs(ctx, cs, sc, &hindsight, []int{0}, 0, c.config.Seeds)
+	if err != nil {
+		return nil, err
+	}
+	most := 0.0
+	for seed := range past[0] {
+		most += past[0][seed].score.Goodput / base[0][seed].score.Goodput / float64(c.config.Seeds)
+	}
 	var lines []Result
 	tuned := map[string]int{}
 	for k := range c.config.Policies {
@@ -146,7 +161,11 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 			return nil, err
 		}
 		runs := base
-		if p.Name != oracle.Name {
+		switch p.Name {
+		case oracle.Name:
+		case hindsight.Name:
+			runs = past
+		default:
 			if runs, err = c.runs(ctx, cs, sc, p, p.judged(point), 0, c.config.Seeds); err != nil {
 				return nil, err
 			}
@@ -157,6 +176,7 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 			r.Knobs = fixed.Text(point % fixed.Points())
 		}
 		r.summarize(runs, base[0])
+		r.Hindsight = r.Progress / most
 		lines = append(lines, r)
 	}
 	for k := range lines {
@@ -200,6 +220,9 @@ func (r *Result) summarize(runs [][]run, oracle []run) {
 		r.Freshness += run.score.Freshness / float64(len(runs[0]))
 		r.Fallback += run.fallback / float64(len(runs[0]))
 		r.Energy += run.score.Energy / float64(len(runs[0]))
+		r.SamplesMean += run.score.SamplesMean / float64(len(runs[0]))
+		r.SamplesSD += run.score.SamplesSD / float64(len(runs[0]))
+		r.LeftOut += run.score.LeftOut / float64(len(runs[0]))
 		times = append(times, run.times...)
 	}
 	slices.Sort(times)
@@ -258,13 +281,19 @@ func (c *comparison) runs(ctx context.Context, cs Case, sc Scenario, p *Spec, po
 
 func (c *comparison) play(ctx context.Context, cs Case, sc Scenario, p *Spec, point int, seed uint64) (run, error) {
 	var r run
-	s := sim.New(cs.Cluster, sc.Conditions, seed)
-	policy := p.New(cs.Cluster, s, c.config.Trained, cs.Weights, point)
+	on := cs.Cluster
+	if !p.Deadline && on.Collect.AutoDeadline {
+		waits := *on
+		waits.Collect.AutoDeadline = false
+		on = &waits
+	}
+	s := sim.New(on, sc.Conditions, seed)
+	policy := p.New(on, s, c.config.Trained, cs.Weights, point)
 	var each func(agent.Round)
 	if c.config.Clock != nil && seed < tuneOffset {
 		each = func(round agent.Round) { r.times = append(r.times, round.Decision) }
 	}
-	score, err := Play(ctx, cs.Cluster, s, policy, c.config.Rounds, c.config.Clock, each)
+	score, err := Play(ctx, on, s, policy, c.config.Rounds, c.config.Clock, each)
 	r.score = score
 	if a, ok := policy.(*agent.Agent); ok {
 		r.fallback = float64(a.Fallbacks) / float64(max(a.Decisions, 1))
@@ -296,6 +325,10 @@ func pool(lines []Result, config Config) []Result {
 				all.Waiting += l.Waiting / float64(len(config.Cases))
 				all.Freshness += l.Freshness / float64(len(config.Cases))
 				all.Fallback += l.Fallback / float64(len(config.Cases))
+				all.SamplesMean += l.SamplesMean / float64(len(config.Cases))
+				all.SamplesSD += l.SamplesSD / float64(len(config.Cases))
+				all.LeftOut += l.LeftOut / float64(len(config.Cases))
+				all.Hindsight += l.Hindsight / float64(len(config.Cases))
 				if l.Energy > 0 {
 					all.Energy += l.Energy
 					known++

@@ -55,8 +55,8 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Per case and scenario: the oracle, once, and three policies on 3 seeds, 7 gains on 2.
-	if want := 2 * 2 * (4*3 + 7*2); last != want {
+	// Per case and scenario: the two oracles, once, and three policies on 3 seeds, 7 gains on 2.
+	if want := 2 * 2 * (5*3 + 7*2); last != want {
 		t.Errorf("told of %d runs, want %d", last, want)
 	}
 	if len(lines) != 2*2*4+2*4 {

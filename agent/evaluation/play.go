@@ -2,6 +2,7 @@ package evaluation
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
@@ -15,15 +16,37 @@ type Score struct {
 	Waiting   float64 `json:"waiting"`          // share of the nodes' time spent idle, 0..1
 	Freshness float64 `json:"freshness"`        // share of accepted samples computed on the round's own model, 0..1
 	Energy    float64 `json:"energy,omitempty"` // joules per counted sample of the nodes whose power is known; 0: no power is known, or nothing was accepted
-	Rounds    int     `json:"rounds"`
-	Seconds   float64 `json:"seconds"` // simulated
+	// SamplesMean and SamplesSD are of the samples accepted in a round, over the global batch;
+	// LeftOut is the share of nodes that were there without a share of the round.
+	SamplesMean float64 `json:"samples_mean"`
+	SamplesSD   float64 `json:"samples_sd"`
+	LeftOut     float64 `json:"left_out"`
+	Rounds      int     `json:"rounds"`
+	Seconds     float64 `json:"seconds"` // simulated
 }
 
 // Meter adds up a Score round by round.
 type Meter struct {
 	seconds, effective, idle, nodeTime, accepted, aged float64
 	joules, powered                                    float64 // energy and counted samples of the nodes whose power is known
+	samples, squares                                   float64 // accepted, over the global batch
+	present, leftOut                                   float64 // nodes
 	rounds                                             int
+}
+
+// plan adds who was there and had no share, and the samples that came of it, over the
+// global batch.
+func (m *Meter) plan(present []bool, plan *cluster.Plan, samples float64) {
+	for i, here := range present {
+		if here {
+			m.present++
+			if plan.Sizes[i] == 0 {
+				m.leftOut++
+			}
+		}
+	}
+	m.samples += samples
+	m.squares += samples * samples
 }
 
 // Add adds a round with its statistical efficiency.
@@ -60,6 +83,13 @@ func (m *Meter) Score() Score {
 	if m.accepted > 0 {
 		s.Freshness = 1 - m.aged/m.accepted
 	}
+	if n := float64(m.rounds); n > 0 {
+		s.SamplesMean = m.samples / n
+		s.SamplesSD = math.Sqrt(max(m.squares/n-s.SamplesMean*s.SamplesMean, 0))
+	}
+	if m.present > 0 {
+		s.LeftOut = m.leftOut / m.present
+	}
 	if m.powered > 0 {
 		s.Energy = m.joules / m.powered
 	}
@@ -71,11 +101,14 @@ func (m *Meter) Score() Score {
 func Play(ctx context.Context, c *cluster.Cluster, s *sim.Simulator, p agent.Policy, rounds int, clock func() time.Time, each func(agent.Round)) (Score, error) {
 	var m Meter
 	ctl := agent.Control{Cluster: c, Runner: s, Policy: p, Clock: clock}
+	var present []bool
 	for range rounds {
+		present = append(present[:0], s.Present()...)
 		r, err := ctl.Round(ctx)
 		if err != nil {
 			return Score{}, err
 		}
+		m.plan(present, &r.Plan, float64(r.Report.Accepted)/float64(c.GlobalBatch))
 		m.Add(r.Report, s.Efficiency(r.Report.Counted))
 		if each != nil {
 			each(r)

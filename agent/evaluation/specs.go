@@ -22,6 +22,7 @@ type Spec struct {
 	Bound           bool             // an oracle: no competitor
 	Rule            bool             // decides when rounds end
 	Batch           bool             // decides the global batch
+	Deadline        bool             // decides when rounds end by time, where a cluster leaves that open; the others wait for all
 	Hyperparameters []Hyperparameter // of its grid; nil: nothing to tune
 	// Hindsight is the number of leading hyperparameters whose best values are taken on
 	// every judged seed. The others are tuned, together with those of the policy Like where
@@ -47,7 +48,7 @@ func (p *Spec) New(c *cluster.Cluster, s *sim.Simulator, t *agent.Trained, w [en
 // to strong, the agent's own fallback, the bounds.
 func Specs() []Spec {
 	return []Spec{
-		{Name: "ddqn", About: "the trained Double-DQN agent", create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
+		{Name: "ddqn", About: "the trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
 			return t.NewAgent(c, w)
 		}},
 		untuned("uniform", "the same size everywhere", baseline.NewUniform),
@@ -63,20 +64,21 @@ func Specs() []Spec {
 		tunedWaterFill("waterfill-margin", "the same with room for every node's noise", marginGrid()),
 		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
 		tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedDBW(), tunedDropCompute(),
-		untuned("model", "the agent's fallback rule alone, without the network", func(c *cluster.Cluster) agent.Policy {
-			return agent.NewModel(c)
-		}),
+		tunedDropSteps(), tunedDeviations(), tunedAnytime(false), tunedAnytime(true), tunedExpectedTime(false), tunedExpectedTime(true),
+		tunedAuto(false), tunedAuto(true), tunedFilledDeadline(false), tunedFilledDeadline(true),
+		model(),
 		bound("static", "true rates of the first round", baseline.Oracle{Once: true}),
 		bound("lag1", "true rates of the round before", baseline.Oracle{Lag: 1}),
 		bound("oracle", "true rates now, not the noise", baseline.Oracle{}),
-		boundMargin(), hindsightKofN(),
+		boundMargin(), boundLagMargin(), hindsightKofN(),
+		bound("hindsight", "true rates and the noise of the coming round", baseline.Oracle{Noise: true}),
 	}
 }
 
 // Agent returns the spec of a trained policy under a name of its own, so that several can be
 // compared.
 func Agent(name string, t *agent.Trained) Spec {
-	return Spec{Name: name, About: "a trained Double-DQN agent", create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
+	return Spec{Name: name, About: "a trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
 		return t.NewAgent(c, w)
 	}}
 }
@@ -215,7 +217,7 @@ func Suited(cases []Case) []Spec {
 	return slices.DeleteFunc(Specs(), func(p Spec) bool {
 		return slices.ContainsFunc(cases, func(c Case) bool {
 			free := &c.Cluster.Choices
-			return p.Rule && len(free.Rules()) == 0 || p.Batch && free.MostBatch == 0
+			return p.Rule && len(free.Rules()) == 0 || p.Batch && free.MostBatch == 0 || p.Deadline && !p.agent() && !c.Cluster.Collect.AutoDeadline
 		})
 	})
 }
@@ -224,6 +226,28 @@ func bound(name, about string, o baseline.Oracle) Spec {
 	return Spec{Name: name, About: about, Bound: true, create: func(c *cluster.Cluster, s *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, _ int) agent.Policy {
 		return baseline.NewOracle(c, s, o)
 	}}
+}
+
+// model is the spec of the agent's fallback rule.
+func model() Spec {
+	s := untuned("model", "the agent's fallback rule alone, without the network", func(c *cluster.Cluster) agent.Policy {
+		return agent.NewModel(c)
+	})
+	s.Deadline = true
+	return s
+}
+
+// agent reports whether the policy is the agent, or a part of it, for which a deadline is
+// one choice of several.
+func (p *Spec) agent() bool { return len(p.Hyperparameters) == 0 }
+
+func boundLagMargin() Spec {
+	margins := append([]float64{0}, waterMargins...)
+	c := Spec{Name: "lag1-margin", About: "true rates of the round before, with the best room for true noise", Bound: true, Hyperparameters: []Hyperparameter{numbers("margin", 0, margins...)}}
+	c.create = func(c *cluster.Cluster, s *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, k int) agent.Policy {
+		return baseline.NewOracle(c, s, baseline.Oracle{Lag: 1, Margin: margins[k]})
+	}
+	return c
 }
 
 func boundMargin() Spec {

@@ -47,6 +47,11 @@ func sites(t testing.TB) []site {
 	}
 	quorum := mixed()
 	quorum.Collect = cluster.Collect{Quorum: cluster.Quorum{Share: 0.75}, GraceShare: 0.1}
+	timed := mixed()
+	timed.Collect.AutoDeadline = true
+	for i := range timed.Nodes {
+		timed.Nodes[i].Limit = 3
+	}
 	unknown := mixed()
 	for _, i := range []int{0, 3} {
 		n := &unknown.Nodes[i]
@@ -60,7 +65,7 @@ func sites(t testing.TB) []site {
 	truth.Nodes = slices.Clone(failing.Nodes)
 	truth.Nodes[5].Hidden.Limit = 1
 	return []site{
-		{"two", two, two}, {"mixed", mixed(), mixed()}, {"caps", tight, tight}, {"quorum", quorum, quorum},
+		{"two", two, two}, {"mixed", mixed(), mixed()}, {"caps", tight, tight}, {"quorum", quorum, quorum}, {"deadline", timed, timed},
 		{"unknown profiles", unknown, unknown}, {"unknown profiles, quorum", &hurried, &hurried}, {"always failing", failing, &truth},
 	}
 }
@@ -77,7 +82,14 @@ func (s *site) rounds(t *testing.T, p *Spec, trained *agent.Trained, point int, 
 		if err != nil {
 			t.Fatalf("round %d: %v", len(all), err)
 		}
-		if q := r.Plan.Collect; q.Quorum.Share < 0 || q.Quorum.Share > 1 || q.GraceShare < 0 || q.Grace < 0 || !p.Rule && q != s.seen.Collect {
+		q := r.Plan.Collect
+		if s.seen.Collect.AutoDeadline && !p.Deadline {
+			if q.Deadline <= 0 {
+				t.Fatalf("round %d: no deadline", len(all))
+			}
+			q.Deadline = 0
+		}
+		if q.Quorum.Share < 0 || q.Quorum.Share > 1 || q.GraceShare < 0 || q.Grace < 0 || !p.Rule && !p.Deadline && q != s.seen.Collect {
 			t.Fatalf("round %d: rule %+v", len(all), q)
 		}
 		chosen := *s.seen // with the batch that was chosen

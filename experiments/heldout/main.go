@@ -42,6 +42,7 @@ var speed = [env.Objectives]float64{1}
 func main() {
 	name := flag.String("suite", "all", "what to judge: "+strings.Join(slices.Sorted(maps.Keys(suites)), ", "))
 	seeds := flag.Int("seeds", 0, "seeds to judge on; 0: the suite's")
+	tune := flag.Int("tune", 0, "seeds to tune on; 0: the suite's")
 	rounds := flag.Int("rounds", 0, "rounds per run; 0: the suite's")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose section heldout-SUITE is replaced")
 	flag.Parse()
@@ -57,6 +58,9 @@ func main() {
 	}
 	if *rounds > 0 {
 		s.rounds = *rounds
+	}
+	if *tune > 0 {
+		s.tuneSeeds = *tune
 	}
 	if err := run(ctx, *name, s, *out, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "heldout:", err)
@@ -120,6 +124,9 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 	table := fmt.Sprintf("experiments/heldout/%s.csv", name)
 	fmt.Fprintf(&b, "IQM: interquartile mean over clusters and seeds. Every cluster, with the knobs that tuning found: [heldout/%s.csv](heldout/%s.csv).\n\n![performance profiles](heldout/%s.svg)\n", name, name, name)
 	summary(&b, config.Scenarios, lines)
+	if name == "deadline" {
+		parts(&b, config.Scenarios, lines)
+	}
 	fmt.Print(b.String())
 	if err := detail(table, lines); err != nil {
 		return err
@@ -162,7 +169,7 @@ func nodes(cases []evaluation.Case) string {
 func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evaluation.Result) {
 	for _, scenario := range scenarios {
 		sc := scenario.Name
-		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | IQM | 95%% | gain of ddqn | 95%% | idle | fresh |\n|---|---|---|---|---|---|---|---|---|\n", sc)
+		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | IQM | 95%% | gain of ddqn | 95%% | idle | fresh | samples | of hindsight |\n|---|---|---|---|---|---|---|---|---|---|---|\n", sc)
 		var best, model evaluation.Result
 		var trained []float64
 		fallback := 0.0
@@ -175,7 +182,7 @@ func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evalua
 				name = "*" + name + "*"
 			}
 			q := stats.IQM(strata(lines, sc, r.Policy))
-			fmt.Fprintf(b, "| %s | %.4f | %.4f to %.4f | %.4f | %.4f to %.4f | %+.4f | %+.4f to %+.4f | %.1f%% | %.1f%% |\n", name, r.Progress, r.Low, r.High, q.Mean, q.Low, q.High, r.Gain.Mean, r.Gain.Low, r.Gain.High, 100*r.Waiting, 100*r.Freshness)
+			fmt.Fprintf(b, "| %s | %.4f | %.4f to %.4f | %.4f | %.4f to %.4f | %+.4f | %+.4f to %+.4f | %.1f%% | %.1f%% | %.3f ± %.3f | %.3f |\n", name, r.Progress, r.Low, r.High, q.Mean, q.Low, q.High, r.Gain.Mean, r.Gain.Low, r.Gain.High, 100*r.Waiting, 100*r.Freshness, r.SamplesMean, r.SamplesSD, r.Hindsight)
 			switch {
 			case strings.HasPrefix(r.Policy, "ddqn,"):
 				trained = append(trained, r.Progress)
@@ -199,6 +206,31 @@ func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evalua
 			}
 			fmt.Fprintf(b, "Over %d training seeds: mean %.4f, from %.4f to %.4f; mean gain over the best baseline %+.4f.\n", len(trained), mean, low, high, mean-best.Progress)
 		}
+	}
+}
+
+// parts writes what the deadline's rule and the cut of the last micro-step are worth, each
+// apart from the other.
+func parts(b *strings.Builder, scenarios []evaluation.Scenario, lines []evaluation.Result) {
+	progress := func(scenario, policy string) float64 {
+		for _, r := range lines {
+			if r.Cluster == "all" && r.Scenario == scenario && r.Policy == policy {
+				return r.Progress
+			}
+		}
+		return math.NaN()
+	}
+	b.WriteString("\n### What it comes of\n\nProgress by the rule that sets the deadline, with whole micro-steps / with the last one cut.\n\n| deadline |")
+	for _, s := range scenarios {
+		b.WriteString(" " + s.Name + " |")
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(scenarios)) + "\n")
+	for _, rule := range [][2]string{{"anytime", "fixed time"}, {"expected-time", "expected time"}, {"auto", "water-filling's finish, samples held"}, {"waterfill-deadline", "tuned share of its finish"}} {
+		fmt.Fprintf(b, "| %s (%s) |", rule[1], rule[0])
+		for _, s := range scenarios {
+			fmt.Fprintf(b, " %.4f / %.4f |", progress(s.Name, rule[0]), progress(s.Name, rule[0]+"-cut"))
+		}
+		b.WriteString("\n")
 	}
 }
 

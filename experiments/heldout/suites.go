@@ -26,6 +26,13 @@ var suites = map[string]suite{
 		cases: heldOut(clusters.HeldOut, cluster.Choices{}), scenarios: presets("steady", "drift", "interference", "bursts"),
 		seeds: 30, tuneSeeds: 10, rounds: 400,
 	},
+	"deadline": {
+		about: "Shares of 4 to 32 micro-steps, the deadline of rounds free, a fixed global batch.",
+		cases: stepped(clusters.HeldOut), scenarios: presets("steady", "drift", "interference", "bursts", "failures", "production"),
+		policies: []string{"ddqn", "waterfill-margin", "dropcompute-steps", "median-mad", "anytime", "anytime-cut", "expected-time", "expected-time-cut",
+			"auto", "auto-cut", "waterfill-deadline", "waterfill-deadline-cut", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
+		seeds: 30, tuneSeeds: 10, rounds: 400,
+	},
 	"free": {
 		about: "Quorum and grace free, a fixed global batch.",
 		cases: heldOut(clusters.HeldOut, freeRule), scenarios: presets("steady", "drift", "interference", "bursts", "failures"),
@@ -56,6 +63,39 @@ var suites = map[string]suite{
 		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "oracle"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
+}
+
+// stepped returns the held-out clusters with memory for a part of a share only, so that
+// micro-steps are the rule: 4, 8, 16 or 32 to a share by the profiles, by device and cluster;
+// the deadline is left to the policy.
+func stepped(names []string) func(*profile.Catalogue) ([]evaluation.Case, error) {
+	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
+		cases, err := heldOut(names, cluster.Choices{})(catalogue)
+		if err != nil {
+			return nil, err
+		}
+		for k := range cases {
+			c := cases[k].Cluster
+			for i := range c.Nodes {
+				c.Nodes[i].Limit = profile.NoLimit
+			}
+			sizes := make([]int, len(c.Nodes))
+			if _, err := cluster.Allocate(c, nil, c.Nominal(), sizes); err != nil {
+				return nil, err
+			}
+			devices := map[string]int{}
+			for i := range c.Nodes {
+				n := &c.Nodes[i]
+				if _, known := devices[n.Device]; !known {
+					devices[n.Device] = len(devices)
+				}
+				steps := 4 << ((devices[n.Device] + k) % 4)
+				n.Limit = max((sizes[i]+steps-1)/steps, 1)
+			}
+			c.Collect.AutoDeadline, c.Collect.Reserve = true, cluster.DefaultReserve
+		}
+		return cases, nil
+	}
 }
 
 var freeRule = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}

@@ -79,9 +79,7 @@ def join(pids, timeout=60):
 def objects():
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(8, 60), torch.nn.BatchNorm1d(60), torch.nn.ReLU(), torch.nn.Linear(60, 40), torch.nn.ReLU(), torch.nn.Linear(40, 1))
-    # DDP rebuilds its buckets after its first step, also after a restart: from three ranks on gloo then adds up in another order, and a
-    # restarted run has other bits, whatever saves it. With find_unused_parameters it does not.
-    model = DistributedDataParallel(model, bucket_cap_mb=0.005, find_unused_parameters=dist.get_world_size() > 2)
+    model = DistributedDataParallel(model, bucket_cap_mb=0.005)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     return {"model": model, "optimizer": optimizer, "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5)}
 
