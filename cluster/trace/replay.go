@@ -38,12 +38,17 @@ func (r *Replay) Exponent() float64 {
 	return r.Scale
 }
 
+// Path is that of File, which is relative to folder; "" without a file.
+func (r *Replay) Path(folder string) string {
+	if r.File == "" || filepath.IsAbs(r.File) {
+		return r.File
+	}
+	return filepath.Join(folder, r.File)
+}
+
 // Open reads the trace of File, which is relative to folder.
 func (r *Replay) Open(folder string) error {
-	path := r.File
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(folder, path)
-	}
+	path := r.Path(folder)
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)

@@ -76,8 +76,8 @@ type PolicyFlags struct {
 }
 
 // LoadCluster reads a cluster file, or an embedded one by name. The text goes into the run
-// log.
-func LoadCluster(name string, catalogue *profile.Catalogue) (text []byte, f *cluster.File, c *cluster.Cluster, err error) {
+// log. It is an error if a trace that the file names is one of the outputs.
+func LoadCluster(name string, catalogue *profile.Catalogue, outputs ...File) (text []byte, f *cluster.File, c *cluster.Cluster, err error) {
 	shown := name
 	if slices.Contains(clusters.Names(), name) {
 		shown = name + ".yaml"
@@ -91,7 +91,13 @@ func LoadCluster(name string, catalogue *profile.Catalogue) (text []byte, f *clu
 	if err != nil {
 		return nil, nil, nil, FileError(err)
 	}
-	f, c, err = cluster.ReadIn(strings.NewReader(string(text)), shown, filepath.Dir(name), catalogue)
+	folder := filepath.Dir(name)
+	if f, c, err = cluster.ReadIn(strings.NewReader(string(text)), shown, folder, catalogue); err != nil {
+		return nil, nil, nil, err
+	}
+	if path := f.Conditions.Conditions.Replay.Path(folder); path != "" {
+		err = CheckDistinct([]File{FileFlag("conditions.replay.file of "+shown, path)}, slices.DeleteFunc(slices.Clone(outputs), unset))
+	}
 	return text, f, c, err
 }
 

@@ -22,10 +22,11 @@ type File struct{ flag, Path string }
 // FileFlag is the path that a flag names.
 func FileFlag(flag, path string) File { return File{flag: flag, Path: path} }
 
+func unset(n File) bool { return n.Path == "" }
+
 // CheckFiles reports, before any work, an input that is a folder, and an output that cannot
 // be written or would overwrite an input or another output.
 func CheckFiles(inputs, outputs []File) error {
-	unset := func(n File) bool { return n.Path == "" }
 	inputs, outputs = slices.DeleteFunc(inputs, unset), slices.DeleteFunc(outputs, unset)
 	for _, in := range inputs {
 		if info, err := os.Stat(in.Path); err == nil && info.IsDir() && in.flag != profilesFlag {

@@ -146,7 +146,7 @@ func (c *Cmd) cases(config *evaluation.Config) error {
 				return badinput.Errorf("--cluster: %q is given twice", name)
 			}
 		}
-		_, file, cl, err := cli.LoadCluster(name, catalogue)
+		_, file, cl, err := cli.LoadCluster(name, catalogue, cli.FileFlag("--plot", c.Plot))
 		if err != nil {
 			return err
 		}

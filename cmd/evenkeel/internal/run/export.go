@@ -101,7 +101,7 @@ func (e *ExportCmd) check(a *cli.App) error {
 // end is what the sizes follow from.
 func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 	if e.Simulate {
-		s, err := e.load()
+		s, err := e.load(cli.FileFlag("--out", e.Out))
 		if err != nil {
 			return export.Run{}, err
 		}
@@ -115,7 +115,7 @@ func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 		if err != nil {
 			return export.Run{}, err
 		}
-		if _, file, c, err = cli.LoadCluster(e.Cluster, catalogue); err != nil {
+		if _, file, c, err = cli.LoadCluster(e.Cluster, catalogue, cli.FileFlag("--out", e.Out)); err != nil {
 			return export.Run{}, err
 		}
 	}

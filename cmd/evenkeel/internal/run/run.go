@@ -58,7 +58,7 @@ func (r *Cmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	w, err := r.prepare(a)
+	w, err := r.prepare(a, file)
 	if err != nil {
 		return err
 	}
@@ -95,13 +95,17 @@ func (r *Cmd) check() (format, file string, err error) {
 	if err := errors.Join(r.scalingFlags.check(), cli.CheckPlot(r.Plot)); err != nil {
 		return "", "", err
 	}
-	outputs := []cli.File{cli.FileFlag(cli.LogFlag, r.Log), cli.FileFlag("--export", file), cli.FileFlag("--plot", r.Plot)}
-	return format, file, cli.CheckFiles(r.inputs(), outputs)
+	return format, file, cli.CheckFiles(r.inputs(), r.outputs(file))
 }
 
-// prepare loads what the run needs and creates its log.
-func (r *Cmd) prepare(a *cli.App) (*watch, error) {
-	s, err := r.load()
+// outputs are the files that are written; file is what --export writes.
+func (r *Cmd) outputs(file string) []cli.File {
+	return []cli.File{cli.FileFlag(cli.LogFlag, r.Log), cli.FileFlag("--export", file), cli.FileFlag("--plot", r.Plot)}
+}
+
+// prepare loads what the run needs and creates its log; file is what --export writes.
+func (r *Cmd) prepare(a *cli.App, file string) (*watch, error) {
+	s, err := r.load(r.outputs(file)...)
 	if err != nil {
 		return nil, err
 	}

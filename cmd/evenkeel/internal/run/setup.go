@@ -41,8 +41,8 @@ type setup struct {
 	rounds      int
 }
 
-// load reads the files that the flags name.
-func (f *flags) load() (*setup, error) {
+// load reads the files that the flags name, of which none may be an output.
+func (f *flags) load(outputs ...cli.File) (*setup, error) {
 	if f.Rounds < 1 || f.Rounds > cli.MaxRounds {
 		return nil, badinput.Errorf("--rounds: %d is outside 1 to %d", f.Rounds, cli.MaxRounds)
 	}
@@ -50,7 +50,7 @@ func (f *flags) load() (*setup, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, file, c, err := cli.LoadCluster(f.Cluster, catalogue)
+	text, file, c, err := cli.LoadCluster(f.Cluster, catalogue, outputs...)
 	if err != nil {
 		return nil, err
 	}
