@@ -18,7 +18,7 @@ func Example() {
 	const file = `
 workload: bert-base-512-fp32
 global_batch: 64
-nodes: [{device: v100-16g}, {device: t4}]
+nodes: [{device: v100-16g, micro_batch: 16}, {device: t4}]
 `
 	_, c, err := cluster.Read(strings.NewReader(file), "cluster.yaml", profile.Embedded())
 	if err != nil {
@@ -33,19 +33,19 @@ nodes: [{device: v100-16g}, {device: t4}]
 		log.Fatal(err)
 	}
 	for rank, n := range s.Ranks() {
-		fmt.Printf("rank %d: %s, %d samples, weight %.3f\n", rank, n.Name, n.MicroBatch, n.GradientWeight)
+		fmt.Printf("rank %d: %s, %d samples, steps %d of at most %d, weight %.3f\n", rank, n.Name, n.Share, n.MicroSteps, n.MicroBatch, n.GradientWeight)
 	}
 	fmt.Println("learning rate times", s.LearningRateFactor)
 	if err := export.Write(os.Stdout, "csv", s); err != nil { // or export.Save, to a file
 		log.Fatal(err)
 	}
 	// Output:
-	// rank 0: v100-16g-0, 46 samples, weight 1.438
-	// rank 1: t4-0, 18 samples, weight 0.562
+	// rank 0: v100-16g-0, 46 samples, steps 3 of at most 16, weight 1.438
+	// rank 1: t4-0, 18 samples, steps 1 of at most 18, weight 0.562
 	// learning rate times 2
-	// rank,name,device,micro_batch,gradient_weight
-	// 0,v100-16g-0,v100-16g,46,1.4375
-	// 1,t4-0,t4,18,0.5625
+	// rank,name,device,micro_batch,micro_steps,share,gradient_weight
+	// 0,v100-16g-0,v100-16g,16,3,46,1.4375
+	// 1,t4-0,t4,18,1,18,0.5625
 }
 
 // Read checks what it reads.

@@ -1,6 +1,7 @@
-// Package export writes micro-batch sizes in the forms that trainers read.
+// Package export writes the nodes' shares of a round, and the micro-steps that they are
+// made of, in the forms that trainers read.
 //
-//	s := export.New(c, sizes)                  // sizes as cluster.Allocate wrote them
+//	s := export.New(c, shares)                 // as cluster.Allocate wrote them
 //	err := s.ScaleLearningRate("sqrt", 256, 0) // if the batch differs from the user's
 //	err = export.Save("sizes.json", "json", s) // or Write, to any writer
 //	s, err = export.Read(file)                 // reads and checks the json form
@@ -32,8 +33,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// version is that of the sizes format.
-const version = 2
+// version is that of the sizes format; Read takes the one before it too.
+const (
+	version = 3
+	oneStep = 2 // the last version without micro-steps: micro_batch was the share
+)
 
 // Limits of what Read and Validate accept.
 const (
@@ -65,54 +69,81 @@ type Sizes struct {
 	ReferenceBatch      int     `json:"reference_batch,omitempty"`
 	LearningRateScaling string  `json:"learning_rate_scaling,omitempty"` // of Scalings
 	LearningRateFactor  float64 `json:"learning_rate_factor,omitempty"`  // (0, 1000]
-	Nodes               []Node  `json:"nodes"`                           // in the cluster's order
+	// Deadline says when the ranks stop to accumulate; nil: each works off its share.
+	Deadline *Deadline `json:"deadline,omitempty"`
+	Nodes    []Node    `json:"nodes"` // in the cluster's order
 }
 
-// Node is one worker's part of the global batch.
+// Node is one worker's part of the global batch: its share, in full micro-steps and at most
+// one smaller at the end, whose gradients it adds up.
 type Node struct {
 	Name       string `json:"name"`        // unique
 	Device     string `json:"device"`      // device type
-	MicroBatch int    `json:"micro_batch"` // samples per round; 0: the node takes no part and has no rank
-	// GradientWeight is micro_batch x ranks / global_batch. A rank multiplies its mean loss
-	// by it, so that an equal average over ranks is the mean over samples.
-	GradientWeight float64 `json:"gradient_weight"`
+	MicroBatch int    `json:"micro_batch"` // samples of a full micro-step, the most that the node holds at once; 0 without a share
+	MicroSteps int    `json:"micro_steps"` // in a share: share / micro_batch, rounded up
+	Share      int    `json:"share"`       // samples per round; 0: the node takes no part and has no rank
+	// GradientWeight is share x ranks / global_batch. A rank multiplies the mean loss of its
+	// share by it, so that an equal average over ranks is the mean over samples.
+	GradientWeight float64       `json:"gradient_weight"`
+	LeftOut        string        `json:"left_out,omitempty"` // why a node has no share; "" where that is not known
+	Deadline       *NodeDeadline `json:"deadline,omitempty"` // of a rank, if the sizes have a deadline
 	// Limit is the largest micro-batch that the node's memory holds; 0: unknown. Validate
 	// checks it; files do not hold it.
 	Limit int `json:"-"`
 }
 
-// New pairs the cluster's nodes with their sizes (0: absent) and computes the gradient
-// weights. It leaves checks to Validate. If the numbers of sizes and nodes differ, the
-// result has no nodes.
-func New(c *cluster.Cluster, sizes []int) Sizes {
+// New pairs the cluster's nodes with their shares (0: absent) and computes micro-steps and
+// gradient weights. It leaves checks to Validate. If the numbers of shares and nodes differ,
+// the result has no nodes.
+func New(c *cluster.Cluster, shares []int) Sizes {
 	s := Sizes{Version: version, Workload: c.Workload, GlobalBatch: c.GlobalBatch}
-	if len(sizes) != len(c.Nodes) {
+	if len(shares) != len(c.Nodes) {
 		return s
 	}
-	s.Nodes = make([]Node, len(sizes))
-	for i, b := range sizes {
+	s.Nodes = make([]Node, len(shares))
+	for i, b := range shares {
 		n := &c.Nodes[i]
-		s.Nodes[i] = Node{Name: n.Name, Device: n.Device, MicroBatch: b, Limit: n.Limit}
+		s.Nodes[i] = Node{Name: n.Name, Device: n.Device, Share: b, Limit: n.Limit}
+		if b > 0 {
+			s.Nodes[i].MicroBatch = b // without a limit
+			if full := n.Full(); full > 0 {
+				s.Nodes[i].MicroBatch = min(b, full)
+			}
+			s.Nodes[i].MicroSteps = steps(b, s.Nodes[i].MicroBatch)
+		}
 	}
-	ranks := len(s.Ranks())
-	for i := range s.Nodes {
-		s.Nodes[i].GradientWeight = weight(s.Nodes[i].MicroBatch, ranks, s.GlobalBatch)
-	}
+	s.weigh()
 	return s
 }
 
-func weight(micro, ranks, global int) float64 {
+// weigh sets the gradient weights.
+func (s *Sizes) weigh() {
+	ranks := len(s.Ranks())
+	for i := range s.Nodes {
+		s.Nodes[i].GradientWeight = weight(s.Nodes[i].Share, ranks, s.GlobalBatch)
+	}
+}
+
+// steps is how many micro-steps make up a share.
+func steps(share, micro int) int {
+	if micro < 1 {
+		return 0
+	}
+	return (share + micro - 1) / micro
+}
+
+func weight(share, ranks, global int) float64 {
 	if global == 0 {
 		return 0
 	}
-	return float64(micro) * float64(ranks) / float64(global)
+	return float64(share) * float64(ranks) / float64(global)
 }
 
 // Ranks returns the nodes that take part; the index is the rank.
 func (s Sizes) Ranks() []Node {
 	out := make([]Node, 0, len(s.Nodes))
 	for _, n := range s.Nodes {
-		if n.MicroBatch > 0 {
+		if n.Share > 0 {
 			out = append(out, n)
 		}
 	}
@@ -136,7 +167,7 @@ func (s Sizes) Validate() error {
 		}
 	}
 	if s.Version != version {
-		bad("version", "is %d; this program reads version %d", s.Version, version)
+		bad("version", "is %d; this program reads versions %d and %d", s.Version, oneStep, version)
 	}
 	text("workload", s.Workload)
 	if s.GlobalBatch < 1 || s.GlobalBatch > cluster.MaxGlobalBatch {
@@ -156,23 +187,62 @@ func (s Sizes) Validate() error {
 			bad(path+".name", "%q is also the name of nodes[%d]", n.Name, first)
 		}
 		seen[n.Name] = i
-		switch {
-		case n.MicroBatch < 0 || n.MicroBatch > cluster.MaxGlobalBatch:
-			bad(path+".micro_batch", "is %d; it must be at least 1, or 0 for a node that takes no part", n.MicroBatch)
+		if !n.check(path, bad) {
 			continue
-		case n.Limit > 0 && n.MicroBatch > n.Limit:
-			bad(path+".micro_batch", "is %d, but the memory of %s holds %d", n.MicroBatch, n.Name, n.Limit)
 		}
-		sum += n.MicroBatch
-		want := weight(n.MicroBatch, ranks, s.GlobalBatch)
+		sum += n.Share
+		want := weight(n.Share, ranks, s.GlobalBatch)
 		if !(math.Abs(n.GradientWeight-want) <= 1e-6*want) {
-			bad(path+".gradient_weight", "is %v; micro_batch x ranks / global_batch is %v", n.GradientWeight, want)
+			bad(path+".gradient_weight", "is %v; share x ranks / global_batch is %v", n.GradientWeight, want)
 		}
 	}
 	if sum != s.GlobalBatch {
-		bad("nodes", "the micro-batches sum to %d, global_batch is %d", sum, s.GlobalBatch)
+		bad("nodes", "the shares sum to %d, global_batch is %d", sum, s.GlobalBatch)
 	}
+	s.checkDeadline(bad)
 	return errors.Join(errs...)
+}
+
+// check reports whether the share can be counted, after it said what is wrong with it.
+func (n *Node) check(path string, bad func(path, format string, args ...any)) bool {
+	if n.Share < 0 || n.Share > cluster.MaxGlobalBatch {
+		bad(path+".share", "is %d; it must be at least 1, or 0 for a node that takes no part", n.Share)
+		return false
+	}
+	if len(n.LeftOut) > maxName || !printable(n.LeftOut) || n.LeftOut != "" && n.Share > 0 {
+		bad(path+".left_out", "must be a few printable words, of a node without a share")
+	}
+	switch {
+	case n.MicroBatch < min(n.Share, 1) || n.MicroBatch > n.Share:
+		bad(path+".micro_batch", "is %d; with a share of %d it must lie in %d..%d", n.MicroBatch, n.Share, min(n.Share, 1), n.Share)
+	case n.Limit > 0 && n.MicroBatch > n.Limit:
+		bad(path+".micro_batch", "is %d, but the memory of %s holds %d", n.MicroBatch, n.Name, n.Limit)
+	case n.MicroSteps != steps(n.Share, n.MicroBatch):
+		bad(path+".micro_steps", "is %d; a share of %d in micro-batches of %d takes %d", n.MicroSteps, n.Share, n.MicroBatch, steps(n.Share, n.MicroBatch))
+	}
+	return true
+}
+
+// upgrade turns sizes of the version without micro-steps, where micro_batch was the share,
+// into present ones.
+func (s *Sizes) upgrade() error {
+	if s.Version != oneStep {
+		return nil
+	}
+	if s.Deadline != nil {
+		return fmt.Errorf("%w: deadline: version %d has none; say version %d", ErrSizes, oneStep, version)
+	}
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if n.Share != 0 || n.MicroSteps != 0 || n.LeftOut != "" || n.Deadline != nil {
+			return fmt.Errorf("%w: nodes[%d]: version %d has only micro_batch and gradient_weight; say version %d", ErrSizes, i, oneStep, version)
+		}
+		if n.Share = n.MicroBatch; n.Share > 0 {
+			n.MicroSteps = 1
+		}
+	}
+	s.Version = version
+	return nil
 }
 
 // printable rejects line breaks of any script too, which keeps every form readable by line.
@@ -204,6 +274,9 @@ func Read(r io.Reader) (Sizes, error) {
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Sizes{}, fmt.Errorf("%w: more text after the object", ErrSizes)
+	}
+	if err := s.upgrade(); err != nil {
+		return Sizes{}, err
 	}
 	if err := s.Validate(); err != nil {
 		return Sizes{}, err

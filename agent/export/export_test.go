@@ -26,12 +26,14 @@ import (
 // something else, an absent node, a global batch that three ranks do not divide.
 func example() Sizes {
 	c := &cluster.Cluster{Workload: "Llama 3B/512 fp16", GlobalBatch: 64, Nodes: []cluster.Node{
-		{Name: "a100-0", Device: "a100-40g", Limit: 64},
+		{Name: "a100-0", Device: "a100-40g", Limit: 16},
 		{Name: "it's $(here)", Device: "\"t4\" & `co`", Limit: 16},
 		{Name: "away", Device: "t4", Limit: 16},
 		{Name: "no", Device: "1e3 # ü", Limit: 16},
 	}}
-	return New(c, []int{47, 6, 0, 11})
+	s := New(c, []int{47, 6, 0, 11})
+	s.Nodes[2].LeftOut = tooSlow
+	return s
 }
 
 // failer is what testing.T, F and rapid.T share here.
@@ -61,7 +63,7 @@ func sizes(t *rapid.T) Sizes {
 	names := rapid.SliceOfNDistinct(name, 1, 20, rapid.ID[string]).Draw(t, "names")
 	batch := make([]int, len(names))
 	for i, n := range names {
-		c.Nodes = append(c.Nodes, cluster.Node{Name: n, Device: name.Draw(t, "device"), Limit: 1 << 20})
+		c.Nodes = append(c.Nodes, cluster.Node{Name: n, Device: name.Draw(t, "device"), Limit: rapid.SampledFrom([]int{1, 7, 300, 1 << 20}).Draw(t, "limit")})
 		batch[i] = rapid.IntRange(0, 1000).Draw(t, "size")
 		c.GlobalBatch += batch[i]
 	}
@@ -102,7 +104,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("csv: %v, %d rows", err, len(rows))
 		}
 		for i, n := range s.Nodes {
-			if r := rows[1+i]; r[1] != n.Name || r[2] != n.Device || r[3] != strconv.Itoa(n.MicroBatch) {
+			if r := rows[1+i]; r[1] != n.Name || r[2] != n.Device || r[3] != strconv.Itoa(n.MicroBatch) ||
+				r[4] != strconv.Itoa(n.MicroSteps) || r[5] != strconv.Itoa(n.Share) {
 				t.Fatalf("csv: %q for %+v", r, n)
 			}
 		}
@@ -129,6 +132,7 @@ func checkDeepSpeed(t *rapid.T, s Sizes) {
 		Accumulation int `json:"gradient_accumulation_steps"`
 		Evenkeel     struct {
 			Ranks     []Node
+			Unequal   string
 			Reference int     `json:"reference_batch"`
 			Scaling   string  `json:"learning_rate_scaling"`
 			Factor    float64 `json:"learning_rate_factor"`
@@ -143,7 +147,17 @@ func checkDeepSpeed(t *rapid.T, s Sizes) {
 	if e := ds.Evenkeel; e.Reference != s.ReferenceBatch || e.Scaling != s.LearningRateScaling || e.Factor != s.LearningRateFactor {
 		t.Fatalf("deepspeed: %+v", ds)
 	}
-	if ds.Micro < 1 || ds.Accumulation != 1 || ds.Train != ds.Micro*ds.Accumulation*len(s.Ranks()) {
+	if ds.Micro < 1 || ds.Train != ds.Micro*ds.Accumulation*len(s.Ranks()) {
+		t.Fatalf("deepspeed: %+v", ds)
+	}
+	same := true // every rank can do what DeepSpeed is told
+	for _, n := range s.Ranks() {
+		if ds.Accumulation < n.MicroSteps {
+			t.Fatalf("deepspeed: %d micro-steps, %+v needs more", ds.Accumulation, n)
+		}
+		same = same && n.Share == ds.Micro*ds.Accumulation
+	}
+	if same != (ds.Evenkeel.Unequal == "") {
 		t.Fatalf("deepspeed: %+v", ds)
 	}
 }
@@ -211,11 +225,11 @@ func TestWeights(t *testing.T) {
 		average, mean, sample := 0.0, 0.0, 0.0
 		for _, n := range s.Ranks() {
 			sum := 0.0
-			for range n.MicroBatch {
+			for range n.Share {
 				sum += math.Sin(sample) // any loss that differs from sample to sample
 				sample++
 			}
-			average += n.GradientWeight * sum / float64(n.MicroBatch)
+			average += n.GradientWeight * sum / float64(n.Share)
 			mean += sum
 		}
 		average /= float64(len(s.Ranks()))
@@ -250,12 +264,14 @@ func TestSchema(t *testing.T) {
 	if err := check(good); err != nil {
 		t.Fatal(err)
 	}
-	if err := check(write(t, "json", scaled())); err != nil {
-		t.Fatal(err)
+	for _, s := range []Sizes{scaled(), timed(t)} {
+		if err := check(write(t, "json", s)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for old, with := range map[string]string{
 		`"global_batch": 64,`: `"global_batch": 64, "learning_rate_factor": 2,`, `"workload": "`: `"reference_batch": 16, "workload": "`,
-		`"version": 2`: `"version": 1`, `"micro_batch":47`: `"micro_batch":-1`, `"name":"away",`: ``,
+		`"version": 3`: `"version": 1`, `"micro_batch":16`: `"micro_batch":-1`, `"share":47`: `"share":-1`, `"micro_steps":3`: `"micro_steps":-3`, `"left_out":"too slow"`: `"left_out":1`, `"name":"away",`: ``,
 		`"global_batch": 64`: `"global_batch": 64, "x": 1`, `"device":"t4"`: `"device":""`,
 	} {
 		text := bytes.Replace(good, []byte(old), []byte(with), 1)
@@ -273,10 +289,18 @@ func TestSchema(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Sizes){
-		"version: is 9":                                func(s *Sizes) { s.Version = 9 },
-		"the micro-batches sum to 65":                  func(s *Sizes) { s.Nodes[0].MicroBatch++ },
-		"nodes[3].name: \"away\" is also":              func(s *Sizes) { s.Nodes[3].Name = "away" },
-		"nodes[1].micro_batch: is -1":                  func(s *Sizes) { s.Nodes[1].MicroBatch = -1 },
+		"version: is 9":                   func(s *Sizes) { s.Version = 9 },
+		"the shares sum to 65":            func(s *Sizes) { s.Nodes[0].Share++ },
+		"nodes[3].name: \"away\" is also": func(s *Sizes) { s.Nodes[3].Name = "away" },
+		"nodes[1].share: is -1":           func(s *Sizes) { s.Nodes[1].Share = -1 },
+		"nodes[1].micro_batch: is 0":      func(s *Sizes) { s.Nodes[1].MicroBatch = 0 },
+		"nodes[1].micro_batch: is 7":      func(s *Sizes) { s.Nodes[1].MicroBatch = 7 },
+		"nodes[2].micro_batch: is 1":      func(s *Sizes) { s.Nodes[2].MicroBatch = 1 },
+		"nodes[0].micro_steps: is 2; a share of 47 in micro-batches of 16 takes 3": func(s *Sizes) { s.Nodes[0].MicroSteps = 2 },
+		"nodes[0].left_out":                            func(s *Sizes) { s.Nodes[0].LeftOut = "too slow" },
+		"nodes[2].left_out":                            func(s *Sizes) { s.Nodes[2].LeftOut = "a\nb" },
+		"nodes[0].deadline: must be there":             func(s *Sizes) { s.Deadline = &Deadline{Seconds: 1, MicroSteps: cut} },
+		"nodes[1].deadline: must be there":             func(s *Sizes) { s.Nodes[1].Deadline = &NodeDeadline{} },
 		"the memory of it's $(here) holds 5":           func(s *Sizes) { s.Nodes[1].Limit = 5 },
 		"nodes[0].gradient_weight: is NaN":             func(s *Sizes) { s.Nodes[0].GradientWeight = math.NaN() },
 		"nodes[2].gradient_weight: is 1":               func(s *Sizes) { s.Nodes[2].GradientWeight = 1 },
@@ -332,26 +356,10 @@ func TestConfigMapLimit(t *testing.T) {
 	write(t, "torchrun", New(c, batch))
 }
 
-func TestSave(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "sizes.json")
-	for range 2 { // the second replaces the first
-		if err := Save(path, "json", example()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if s, err := Read(f); err != nil || !cmp.Equal(s, example(), noLimit) {
-		t.Error(s, err)
-	}
-}
-
 func FuzzRead(f *testing.F) {
 	f.Add(write(f, "json", example()))
 	f.Add(write(f, "json", scaled()))
+	f.Add(write(f, "json", timed(f)))
 	f.Add([]byte(`{"version":2,"workload":"w","global_batch":1,"nodes":[{"name":"n","device":"d","micro_batch":1,"gradient_weight":1}]} x`))
 	f.Add([]byte(`{"version":1e99}`))
 	f.Add([]byte(`{"nodes":[null]}`))

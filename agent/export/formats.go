@@ -59,8 +59,8 @@ func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // writeJSON writes a node per line, so that files can be read and compared by line.
 func writeJSON(b *bytes.Buffer, s Sizes) error {
-	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n%s  \"nodes\": [\n",
-		s.Version, quoted(s.Workload), s.GlobalBatch, s.learningRate("  \"%s\": %s,\n"))
+	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n%s%s  \"nodes\": [\n",
+		s.Version, quoted(s.Workload), s.GlobalBatch, s.learningRate("  \"%s\": %s,\n"), s.deadlineLine("  \"deadline\": %s,\n"))
 	for i, n := range s.Nodes {
 		if i > 0 {
 			b.WriteString(",\n")
@@ -71,26 +71,41 @@ func writeJSON(b *bytes.Buffer, s Sizes) error {
 	return nil
 }
 
+// deadlineLine returns the deadline by a pattern of its JSON; "" without one.
+func (s *Sizes) deadlineLine(pattern string) string {
+	if s.Deadline == nil {
+		return ""
+	}
+	return fmt.Sprintf(pattern, quoted(s.Deadline))
+}
+
 func writeYAML(b *bytes.Buffer, s Sizes) error {
-	fmt.Fprintf(b, "version: %d\nworkload: %s\nglobal_batch: %d\n%snodes:\n", s.Version, quoted(s.Workload), s.GlobalBatch, s.learningRate("%s: %s\n"))
+	fmt.Fprintf(b, "version: %d\nworkload: %s\nglobal_batch: %d\n%s%snodes:\n", s.Version, quoted(s.Workload), s.GlobalBatch,
+		s.learningRate("%s: %s\n"), s.deadlineLine("deadline: %s\n"))
 	for _, n := range s.Nodes {
-		fmt.Fprintf(b, "  - name: %s\n    device: %s\n    micro_batch: %d\n    gradient_weight: %s\n",
-			quoted(n.Name), quoted(n.Device), n.MicroBatch, decimal(n.GradientWeight))
+		fmt.Fprintf(b, "  - name: %s\n    device: %s\n    micro_batch: %d\n    micro_steps: %d\n    share: %d\n    gradient_weight: %s\n",
+			quoted(n.Name), quoted(n.Device), n.MicroBatch, n.MicroSteps, n.Share, decimal(n.GradientWeight))
+		if n.LeftOut != "" {
+			fmt.Fprintf(b, "    left_out: %s\n", quoted(n.LeftOut))
+		}
+		if n.Deadline != nil {
+			fmt.Fprintf(b, "    deadline: %s\n", quoted(n.Deadline))
+		}
 	}
 	return nil
 }
 
 func writeCSV(b *bytes.Buffer, s Sizes) error {
 	w := csv.NewWriter(b)
-	rows := [][]string{{"rank", "name", "device", "micro_batch", "gradient_weight"}}
+	rows := [][]string{{"rank", "name", "device", "micro_batch", "micro_steps", "share", "gradient_weight"}}
 	rank := 0
 	for _, n := range s.Nodes {
 		r := ""
-		if n.MicroBatch > 0 {
+		if n.Share > 0 {
 			r = strconv.Itoa(rank)
 			rank++
 		}
-		rows = append(rows, []string{r, n.Name, n.Device, strconv.Itoa(n.MicroBatch), decimal(n.GradientWeight)})
+		rows = append(rows, []string{r, n.Name, n.Device, strconv.Itoa(n.MicroBatch), strconv.Itoa(n.MicroSteps), strconv.Itoa(n.Share), decimal(n.GradientWeight)})
 	}
 	return w.WriteAll(rows)
 }

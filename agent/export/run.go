@@ -11,9 +11,16 @@ type Run struct {
 	Performance []cluster.Performance // in force at the end
 }
 
+// tooSlow is why an allocation gives a node nothing.
+const tooSlow = "too slow"
+
 // FromRun returns the sizes for a trainer, which has all nodes even if some were absent at
 // the end of the run: the last round's if every node took part in it, else the allocation
-// over all nodes by the same performance parameters.
+// over all nodes by the same performance parameters. That leaves a node out if the others
+// finish sooner without it; LeftOut says so.
+//
+// A deadline of the cluster's round rule comes with them. One that is left to the controller
+// is the predicted finish time of the shares.
 //
 // With a rule of Scalings, or if the policy chose the global batch, the factor of the
 // learning rate comes with them; without a rule it follows Sqrt. An error of the allocation
@@ -33,6 +40,12 @@ func FromRun(r Run, scaling string) (Sizes, error) {
 		}
 	}
 	out := New(&c, sizes)
+	for i := range out.Nodes {
+		if out.Nodes[i].Share == 0 {
+			out.Nodes[i].LeftOut = tooSlow
+		}
+	}
+	out.setDeadline(&c, r.Performance)
 	if scaling == "" && c.Choices.MostBatch > 0 {
 		scaling = Sqrt
 	}

@@ -2,8 +2,12 @@ package export
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -24,7 +28,7 @@ func TestFromRun(t *testing.T) {
 	}
 	sizes := []int{20, 20, 5, 5}
 	end.Sizes = sizes
-	if got, err = FromRun(end, ""); err != nil || got.Nodes[0].MicroBatch != 20 {
+	if got, err = FromRun(end, ""); err != nil || got.Nodes[0].Share != 20 {
 		t.Errorf("%v: sizes that all nodes had are not kept: %+v", err, got)
 	}
 	c.Choices = cluster.Choices{}
@@ -48,5 +52,22 @@ func TestChosenBatch(t *testing.T) {
 	c.Choices.LeastBatch = 10
 	if got := ChosenBatch(c, []int{1, 1, 0, 0}); got != 10 {
 		t.Errorf("at least 10: %d", got)
+	}
+}
+
+func TestSave(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sizes.json")
+	for range 2 { // the second replaces the first
+		if err := Save(path, "json", example()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if s, err := Read(f); err != nil || !cmp.Equal(s, example(), noLimit) {
+		t.Error(s, err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const show = `printf '%s|%s|%s|%s|%s|%s' "$EVENKEEL_RANK" "$EVENKEEL_MICRO_BATCH" "$EVENKEEL_GRADIENT_WEIGHT" "$EVENKEEL_GLOBAL_BATCH" "$EVENKEEL_NODE" "$EVENKEEL_DEVICE"`
+const show = `printf '%s|%s|%s|%s|%s|%s|%s|%s' "$EVENKEEL_RANK" "$EVENKEEL_MICRO_BATCH" "$EVENKEEL_MICRO_STEPS" "$EVENKEEL_SHARE" "$EVENKEEL_GRADIENT_WEIGHT" "$EVENKEEL_GLOBAL_BATCH" "$EVENKEEL_NODE" "$EVENKEEL_DEVICE"`
 
 // sh runs a command in dir, with nothing but the given variables set.
 func sh(t *testing.T, dir, command string, env ...string) (string, error) {
@@ -37,7 +37,7 @@ func TestShell(t *testing.T) {
 	}
 	m := configMap(t, write(t, "kubernetes", s))
 	for i, n := range s.Ranks() {
-		want := strings.Join([]string{strconv.Itoa(i), strconv.Itoa(n.MicroBatch), decimal(n.GradientWeight), strconv.Itoa(s.GlobalBatch), n.Name, n.Device}, "|")
+		want := strings.Join([]string{strconv.Itoa(i), strconv.Itoa(n.MicroBatch), strconv.Itoa(n.MicroSteps), strconv.Itoa(n.Share), decimal(n.GradientWeight), strconv.Itoa(s.GlobalBatch), n.Name, n.Device}, "|")
 		rank := "RANK=" + strconv.Itoa(i)
 		got, err := sh(t, dir, `. ./sizes.sh && exec sh -c '`+strings.ReplaceAll(show, "'", `'\''`)+`; printf " %s" "$1"' sh "$@"`, rank, "WORLD_SIZE=3")
 		if err != nil || got != want+" an argument" {

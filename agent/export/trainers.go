@@ -14,10 +14,15 @@ func environment(s Sizes, rank int, n Node) []variable {
 	all := []variable{
 		{"EVENKEEL_RANK", fmt.Sprint(rank)},
 		{"EVENKEEL_MICRO_BATCH", fmt.Sprint(n.MicroBatch)},
+		{"EVENKEEL_MICRO_STEPS", fmt.Sprint(n.MicroSteps)},
+		{"EVENKEEL_SHARE", fmt.Sprint(n.Share)},
 		{"EVENKEEL_GRADIENT_WEIGHT", decimal(n.GradientWeight)},
 		{"EVENKEEL_GLOBAL_BATCH", fmt.Sprint(s.GlobalBatch)},
 		{"EVENKEEL_NODE", word(n.Name)},
 		{"EVENKEEL_DEVICE", word(n.Device)},
+	}
+	if n.Deadline != nil {
+		all = append(all, n.Deadline.variables(s.Deadline)...)
 	}
 	if s.LearningRateScaling != "" {
 		all = append(all, variable{"EVENKEEL_LEARNING_RATE_FACTOR", decimal(s.LearningRateFactor)})
@@ -33,7 +38,7 @@ func word(v string) string { return "'" + strings.ReplaceAll(v, "'", `'\''`) + "
 // script refuses it.
 func writeTorchrun(b *bytes.Buffer, s Sizes) error {
 	ranks := s.Ranks()
-	fmt.Fprintf(b, `# Evenkeel micro-batch sizes, one case per rank. POSIX shell, to be sourced where RANK is set:
+	fmt.Fprintf(b, `# Evenkeel sizes, one case per rank. POSIX shell, to be sourced where RANK is set:
 #   torchrun ... --no-python sh -c '. ./sizes.sh && exec python train.py "$@"' sh ARGUMENTS
 if [ "${WORLD_SIZE:-%[1]d}" != %[1]d ]; then
   echo "evenkeel: these sizes are for %[1]d ranks, WORLD_SIZE is $WORLD_SIZE" >&2
@@ -41,7 +46,7 @@ if [ "${WORLD_SIZE:-%[1]d}" != %[1]d ]; then
 fi
 case "${RANK-}" in
 `, len(ranks))
-	names := make([]string, 0, 7)
+	names := []string{}
 	for i, n := range ranks {
 		fmt.Fprintf(b, "%d)", i)
 		for _, v := range environment(s, i, n) {
@@ -63,22 +68,34 @@ export %s
 }
 
 // writeDeepSpeed writes a fragment that DeepSpeed accepts on every rank. DeepSpeed has one
-// micro-batch for all ranks and asserts train_batch_size = micro-batch x accumulation x
-// ranks, so it gets the mean, rounded down; the real sizes are under "evenkeel", a key that
-// it ignores.
+// micro-batch and one number of micro-steps for all ranks and asserts train_batch_size =
+// micro-batch x accumulation x ranks. It gets as many micro-steps as the rank with most
+// needs, and the mean micro-batch, rounded down; where that is not what the ranks are to do,
+// "unequal" says so. The real sizes are under "evenkeel", a key that it ignores.
 func writeDeepSpeed(b *bytes.Buffer, s Sizes) error {
 	ranks := s.Ranks()
-	mean := s.GlobalBatch / len(ranks) // at least 1: every rank has a sample
+	accumulate, equal := 1, true
+	for _, n := range ranks {
+		accumulate = max(accumulate, n.MicroSteps)
+		equal = equal && n.Share == ranks[0].Share
+	}
+	micro := max(s.GlobalBatch/(len(ranks)*accumulate), 1)
+	unequal := ""
+	if !equal || micro*accumulate*len(ranks) != s.GlobalBatch {
+		unequal = fmt.Sprintf("    \"unequal\": %s,\n", quoted(fmt.Sprintf("DeepSpeed cannot express these shares: its own sizes are a mean. "+
+			"The script must feed each rank its share in %d micro-steps and weight them.", accumulate)))
+	}
 	fmt.Fprintf(b, `{
   "train_batch_size": %d,
   "train_micro_batch_size_per_gpu": %d,
-  "gradient_accumulation_steps": 1,
+  "gradient_accumulation_steps": %d,
   "evenkeel": {
     "version": %d,
     "workload": %s,
     "global_batch": %d,
-%s    "ranks": [
-`, mean*len(ranks), mean, s.Version, quoted(s.Workload), s.GlobalBatch, s.learningRate("    \"%s\": %s,\n"))
+%s%s%s    "ranks": [
+`, micro*accumulate*len(ranks), micro, accumulate, s.Version, quoted(s.Workload), s.GlobalBatch,
+		unequal, s.learningRate("    \"%s\": %s,\n"), s.deadlineLine("    \"deadline\": %s,\n"))
 	for i, n := range ranks {
 		if i > 0 {
 			b.WriteString(",\n")

@@ -148,7 +148,7 @@ func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 			return t, badinput.Errorf("--sizes: %s: %w", c.Sizes, err)
 		}
 		for _, n := range s.Ranks() {
-			t.MicroBatches = append(t.MicroBatches, n.MicroBatch)
+			t.MicroBatches = append(t.MicroBatches, n.Share)
 		}
 	}
 	return t.WithDefaults(), nil

@@ -64,13 +64,27 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	}
 	final := make([]int, len(sizes.Nodes))
 	for i, n := range sizes.Nodes {
-		final[i] = n.MicroBatch
+		final[i] = n.Share
 	}
 	a.WarnExtrapolated(end.Cluster, final)
+	warnLeftOut(a, sizes)
 	if e.Out == "" {
 		return export.Write(a.Out, e.Format, sizes)
 	}
 	return export.Save(e.Out, e.Format, sizes)
+}
+
+// warnLeftOut names the nodes that are no ranks.
+func warnLeftOut(a *cli.App, sizes export.Sizes) {
+	var out []string
+	for _, n := range sizes.Nodes {
+		if n.Share == 0 {
+			out = append(out, n.Name)
+		}
+	}
+	if len(out) > 0 {
+		a.Log.Warn().Msgf("no share for %s: the others finish a round sooner without; start no rank there", some(out))
+	}
 }
 
 // check refuses flags without an effect, and files that cannot be read or written.

@@ -282,6 +282,7 @@ func (w *watch) save(r *Cmd, format, file string) error {
 			err = fmt.Errorf("--export: %s is not written: %w", file, err)
 		}
 		if err == nil {
+			warnLeftOut(w.app, sizes)
 			err = export.Save(file, format, sizes)
 		}
 		if err == nil {

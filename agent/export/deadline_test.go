@@ -1,0 +1,163 @@
+package export
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"gotest.tools/v3/golden"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
+
+// steps is a cluster whose batch is many times its memory, with a deadline. A tenth of a
+// T4's slowness more and it would be left out.
+func deadlineRun(t failer, collect string) Run {
+	file := `
+workload: llama-3b-512-fp16
+global_batch: 600
+nodes:
+  - {device: a100-40g, micro_batch: 8, link: 1Gbps}
+  - {device: a10g, micro_batch: [2, 4]}
+  - {device: t4, micro_batch: {least: 2, most: 4}}
+` + collect
+	_, c, err := cluster.Read(strings.NewReader(file), "steps.yaml", profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Run{Cluster: c, GlobalBatch: c.GlobalBatch, Performance: c.Nominal()}
+}
+
+func timed(t failer) Sizes {
+	s, err := FromRun(deadlineRun(t, "collect: {deadline: auto}"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// The deadline reaches every form, with what a rank needs to stop in time.
+func TestDeadlineForms(t *testing.T) {
+	s := timed(t)
+	for _, f := range Formats() {
+		golden.AssertBytes(t, write(t, f.Name, s), "deadline-"+f.Name+".golden")
+	}
+	got, err := Read(bytes.NewReader(write(t, "json", s)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(s, got, noLimit); d != "" {
+		t.Error("json", d)
+	}
+	if d := cmp.Diff(s, fromYAML(t, write(t, "yaml", s)), noLimit); d != "" {
+		t.Error("yaml", d)
+	}
+}
+
+// A deadline is the file's, a share of the predicted finish time, or that time.
+func TestDeadlineSeconds(t *testing.T) {
+	finish := 0.0
+	auto := timed(t)
+	for i, n := range auto.Nodes { // counted by hand: micro-steps by the profile, then the link
+		node := deadlineRun(t, "").Cluster.Nodes[i]
+		took := node.Network
+		for left := n.Share; left > 0; left -= n.MicroBatch {
+			took += node.Profile.Seconds(float64(min(left, n.MicroBatch)))
+		}
+		finish = max(finish, took)
+		if want := node.Profile.Seconds(float64(n.MicroBatch)); math.Abs(n.Deadline.MicroStepSeconds/want-1) > 1e-12 {
+			t.Errorf("%s: a micro-step of %v s, not %v", n.Name, n.Deadline.MicroStepSeconds, want)
+		}
+		if got := auto.Deadline.Seconds - n.Deadline.Seconds; math.Abs(got-node.Network) > 1e-12*auto.Deadline.Seconds {
+			t.Errorf("%s: %v s for its link, not %v", n.Name, got, node.Network)
+		}
+	}
+	for collect, want := range map[string]Deadline{
+		"collect: {deadline: auto}":                     {finish, true, cluster.DefaultReserve, cut},
+		"collect: {deadline: 150%, micro_steps: whole}": {1.5 * finish, false, cluster.DefaultReserve, whole},
+		"collect: {deadline: 90s, reserve: 0}":          {90, false, 0, cut},
+	} {
+		s, err := FromRun(deadlineRun(t, collect), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := *s.Deadline; math.Abs(got.Seconds/want.Seconds-1) > 1e-12 || got.Auto != want.Auto || got.Reserve != want.Reserve || got.MicroSteps != want.MicroSteps {
+			t.Errorf("%s: %+v, want %+v", collect, got, want)
+		}
+	}
+	if s, err := FromRun(deadlineRun(t, ""), ""); err != nil || s.Deadline != nil || s.Nodes[0].Deadline != nil {
+		t.Errorf("%v: a deadline that nobody asked for: %+v", err, s)
+	}
+}
+
+func TestDeadlineFaults(t *testing.T) {
+	for want, change := range map[string]func(*Sizes){
+		"deadline.seconds: is 0":                     func(s *Sizes) { s.Deadline.Seconds = 0 },
+		"deadline.seconds: is +Inf":                  func(s *Sizes) { s.Deadline.Seconds = math.Inf(1) },
+		"deadline.reserve: is 1":                     func(s *Sizes) { s.Deadline.Reserve = 1 },
+		"deadline.reserve: is NaN":                   func(s *Sizes) { s.Deadline.Reserve = math.NaN() },
+		"deadline.micro_steps: is \"half\"":          func(s *Sizes) { s.Deadline.MicroSteps = "half" },
+		"nodes[1].deadline: must be there":           func(s *Sizes) { s.Nodes[1].Deadline = nil },
+		"nodes[0].deadline: must be there":           func(s *Sizes) { s.Deadline = nil },
+		"nodes[0].deadline.seconds: is -1":           func(s *Sizes) { s.Nodes[0].Deadline.Seconds = -1 },
+		"nodes[0].deadline.seconds: is 1e+06":        func(s *Sizes) { s.Nodes[0].Deadline.Seconds = 1e6 },
+		"nodes[2].deadline.micro_step_seconds: is 0": func(s *Sizes) { s.Nodes[2].Deadline.MicroStepSeconds = 0 },
+		"nodes[2].deadline.least: is 0":              func(s *Sizes) { s.Nodes[2].Deadline.Least = 0 },
+		"nodes[2].deadline.least: is 5":              func(s *Sizes) { s.Nodes[2].Deadline.Least = 5 },
+		"nodes[1].deadline.sizes: must rise":         func(s *Sizes) { s.Nodes[1].Deadline.Sizes = []int{2, 3} },
+		"nodes[1].deadline.sizes: must rise from":    func(s *Sizes) { s.Nodes[1].Deadline.Sizes = []int{1, 4} },
+		"nodes[1].deadline.sizes: must rise from 2,": func(s *Sizes) { s.Nodes[1].Deadline.Sizes = []int{2, 2, 4} },
+	} {
+		s := timed(t)
+		change(&s)
+		want = strings.TrimSuffix(want, " from 2,")
+		if err := s.Validate(); !errors.Is(err, ErrSizes) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// The version before, in which a micro-batch was the whole share, is still read; what it did
+// not have is refused in it.
+func TestReadOlderVersion(t *testing.T) {
+	const node = `{"name":"n","device":"d","micro_batch":3,"gradient_weight":1.5},{"name":"m","device":"d","micro_batch":1,"gradient_weight":0.5}`
+	file := func(more, nodes string) string {
+		return `{"version":2,"workload":"w","global_batch":4,` + more + `"nodes":[` + nodes + `,{"name":"o","device":"d","micro_batch":0,"gradient_weight":0}]}`
+	}
+	s, err := Read(strings.NewReader(file("", node)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Nodes[0]; s.Version != 3 || n.Share != 3 || n.MicroBatch != 3 || n.MicroSteps != 1 || len(s.Ranks()) != 2 || s.Nodes[2].MicroSteps != 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, text := range []string{
+		file(`"deadline":{"seconds":1,"micro_steps":"cut"},`, node),
+		file("", strings.Replace(node, `"micro_batch":3`, `"micro_batch":3,"share":3`, 1)),
+		file("", strings.Replace(node, `"micro_batch":3`, `"micro_batch":3,"micro_steps":1`, 1)),
+	} {
+		if _, err := Read(strings.NewReader(text)); !errors.Is(err, ErrSizes) || !strings.Contains(err.Error(), "version 2 has") {
+			t.Errorf("%v for %s", err, text)
+		}
+	}
+}
+
+// A node without which the others finish sooner is no rank.
+func TestLeftOut(t *testing.T) {
+	r := deadlineRun(t, "")
+	r.Performance[2].PerSample *= 1000
+	s, err := FromRun(r, "")
+	if err != nil || s.Validate() != nil {
+		t.Fatal(err, s.Validate())
+	}
+	if n := s.Nodes[2]; n.Share != 0 || n.LeftOut != "too slow" || n.GradientWeight != 0 || len(s.Ranks()) != 2 {
+		t.Errorf("%+v", n)
+	}
+	if !bytes.Contains(write(t, "json", s), []byte(`"share":0,"gradient_weight":0,"left_out":"too slow"`)) {
+		t.Error("the file does not say why")
+	}
+}
