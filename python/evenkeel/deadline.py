@@ -1,0 +1,180 @@
+"""Rounds that end at a deadline: how large the next micro-step of a rank is, which samples it takes, and where the
+deadline goes. Standard library only, no clock: time comes in, sizes come out, so that tests can play any round.
+
+    node, order = deadline.rank(sizes, rank)                # of a sizes file, read by json.load
+    work = deadline.Accumulation(node, order)
+    while size := work.next(seconds since the round began):
+        ...                                                 # forward and backward of size samples, as a sum
+        work.done(size, seconds of this micro-step)
+    work.samples                                            # its weight among the ranks
+
+The same machine as cluster.Accumulation in Go: cluster/testdata/accumulation.json holds both to the same sizes. The loop around
+it is in docs/guides/trainers.md.
+"""
+
+MAX_MICRO_STEPS = 1 << 14
+
+
+class Node:
+    """The micro-batches that a rank takes: any from least to limit, or those of shapes up to limit. points are measured
+    (samples, seconds), both rising, from one sample on and up to limit; without them time is taken to be proportional to samples."""
+
+    def __init__(self, limit, least=1, shapes=None, points=None):
+        self.limit, self.least, self.shapes, self.points = limit, max(least, 1), shapes or [], points or []
+        if self.floor(limit) < 1:
+            raise ValueError(f"limit {limit} is below the smallest micro-batch, {(self.shapes or [self.least])[0]}")
+        if any(b <= a or t < s for (a, s), (b, t) in zip(self.points, self.points[1:])):
+            raise ValueError("points must rise in samples and seconds")
+
+    def floor(self, most):
+        """The largest micro-batch up to most, 0 if there is none."""
+        most = min(most, self.limit)
+        if self.shapes:
+            return max((s for s in self.shapes if s <= most), default=0)
+        return most if most >= self.least else 0
+
+    def cost(self, size):
+        """What a micro-step costs, in units of Order.pace: samples, or the seconds that were measured of it."""
+        if not self.points:
+            return float(size)
+        p = self.points
+        if len(p) == 1:
+            return p[0][1] * size / p[0][0]
+        k = 1  # the segment, or the nearest one
+        while k < len(p) - 1 and p[k][0] < size:
+            k += 1
+        (a, s), (b, t) = p[k - 1], p[k]
+        return s + (size - a) * (t - s) / (b - a)
+
+    def within(self, cost, most):
+        """The largest micro-batch up to most that costs no more."""
+        sizes = [s for s in self.shapes if s <= most] if self.shapes else range(self.least, most + 1)
+        low, high = 0, len(sizes)  # bisection: costs do not fall
+        while low < high:
+            mid = (low + high) // 2
+            if self.cost(sizes[mid]) <= cost:
+                low = mid + 1
+            else:
+                high = mid
+        return sizes[low - 1] if low else 0
+
+
+class Order:
+    """What a rank is told of a round. deadline: seconds of work, 0 for none: then the share is what it works off. pace:
+    seconds per unit of Node.cost, as believed: per sample, or with points 1 for a rank as fast as measured. reserve: share of the time left that
+    the last micro-step keeps free. whole: full micro-steps only."""
+
+    def __init__(self, share, deadline=0.0, pace=0.0, reserve=0.0, whole=False):
+        if deadline > 0 and not pace > 0:
+            raise ValueError("an order with a deadline needs a pace above 0")
+        self.share, self.deadline, self.pace, self.reserve, self.whole = share, deadline, pace, reserve, whole
+
+
+class Accumulation:
+    """The rank's side of a round. Without a deadline it works off its share. With one it takes full micro-steps while
+    another ends in time at its pace in this very round; the last is cut to end in time. At least one is done."""
+
+    def __init__(self, node, order):
+        self.node, self.order = node, order
+        self.samples = self.steps = 0
+        self._seconds = self._cost = 0.0
+        self._ended = order.share < 1
+
+    def next(self, elapsed):
+        """The size of the next micro-step, given the seconds since the round began; 0: hand in what was added up."""
+        node, order = self.node, self.order
+        if self._ended or self.steps >= MAX_MICRO_STEPS:
+            return 0
+        if order.deadline == 0:
+            return node.floor(order.share - self.samples)
+        pace = self._seconds / self._cost if self._cost > 0 else order.pace
+        full = node.floor(node.limit)
+        if order.whole:
+            full = min(full, order.share)
+        left = (order.deadline - elapsed) * (1 - order.reserve)
+        fits = left / pace if pace > 0 else float("inf") if left > 0 else 0.0
+        if fits >= node.cost(full):
+            return full
+        self._ended = True
+        size = node.within(fits, full) if fits > 0 and not order.whole else 0
+        if size or self.samples:
+            return size
+        return full if order.whole else node.floor((node.shapes or [node.least])[0])
+
+    def done(self, size, seconds):
+        """A micro-step of size samples took so many seconds."""
+        self.samples += size
+        self.steps += 1
+        self._seconds += seconds
+        self._cost += self.node.cost(size)
+
+
+def rank(sizes, rank, seconds=None):
+    """The Node and the Order of a rank, from a sizes file (a dict, version 3). seconds: the deadline of this round, where it is not
+    the file's (Deadline)."""
+    if sizes["version"] != 3:
+        raise ValueError(f"version {sizes['version']}; this program reads 3")
+    n = [n for n in sizes["nodes"] if n["share"] > 0][rank]
+    of_all = sizes.get("deadline")
+    if of_all is None:
+        return Node(n["micro_batch"]), Order(n["share"])
+    own = n["deadline"]
+    node = Node(n["micro_batch"], own["least"], own.get("sizes"))
+    until = own["seconds"]
+    if seconds is not None:
+        until = max(seconds - (of_all["seconds"] - until), 1e-9)
+    return node, Order(n["share"], until, own["micro_step_seconds"] / n["micro_batch"], of_all["reserve"], of_all["micro_steps"] == "whole")
+
+
+class Deadline:
+    """The deadline of the coming round. One that the sizes file calls auto moves, so that the samples of a round meet the shares in
+    the mean. All ranks that observe the same rounds have the same deadline."""
+
+    RATE, MOST = 0.1, 4.0  # of the correction by one round; times the first deadline, and as much below it
+
+    def __init__(self, sizes):
+        self._first, self._auto, self._factor = sizes["deadline"]["seconds"], sizes["deadline"]["auto"], 1.0
+
+    @property
+    def seconds(self):
+        return self._first * self._factor
+
+    def observe(self, samples, due):
+        """A round in which all ranks together handed in so many samples, of those that their shares ask for."""
+        if self._auto and samples > 0 and due > 0:
+            self._factor = min(max(self._factor * (due / samples) ** self.RATE, 1 / self.MOST), self.MOST)
+
+
+class Samples:
+    """Which samples the ranks take, when none knows beforehand how many. Every rank is handed a block; what it does not use goes
+    back to the front of the order: none is lost, none comes twice. All ranks keep the same book."""
+
+    def __init__(self, order):
+        self._order = list(order)
+        self._blocks = None
+
+    def __len__(self):
+        return len(self._order)
+
+    def blocks(self, most):
+        """The blocks of a round, by rank: up to most[r] samples; in proportion where fewer are left."""
+        left, wanted = len(self._order), sum(most)
+        counts = list(most)
+        if left < wanted:
+            counts = [m * left // wanted for m in most]
+            for r in range(len(most)):  # what rounding left over
+                if sum(counts) < left and counts[r] < most[r]:
+                    counts[r] += 1
+        self._blocks, at = [], 0
+        for c in counts:
+            self._blocks.append(self._order[at:at + c])
+            at += c
+        self._order = self._order[at:]
+        return self._blocks
+
+    def used(self, counts):
+        """How many of its block each rank used: the first ones."""
+        if any(not 0 <= c <= len(b) for b, c in zip(self._blocks, counts)) or len(counts) != len(self._blocks):
+            raise ValueError(f"{counts} samples of blocks of {[len(b) for b in self._blocks]}")
+        self._order = [s for b, c in zip(self._blocks, counts) for s in b[c:]] + self._order
+        self._blocks = None
