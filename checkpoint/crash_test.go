@@ -293,3 +293,35 @@ func TestPowerLossDuringRepair(t *testing.T) {
 		}
 	}
 }
+
+// A creation that is cut leaves what is refused, or an empty file: under its name it appears only after its last flush.
+func TestPowerLossDuringCreation(t *testing.T) {
+	for _, kind := range storageKinds {
+		j := &journal{}
+		m := NewMemory(nil)
+		f, err := CreateOn(recorded{m, 0, j}, model(0), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		if last := j.events[len(j.events)-1]; last.kind != "flush" {
+			t.Errorf("the last event is a %s", last.kind)
+		}
+		d := &disk{unit: kind.unit, fences: kind.fences, durable: make([]byte, f.head.size), late: map[int64][][]byte{}}
+		r := rand.New(rand.NewPCG(3, 2))
+		for k := range len(j.events) + 1 {
+			for c, keep := range crashes(r) {
+				g, err := OpenOn(d.crash(keep), nil, Options{ReadOnly: true})
+				if err == nil {
+					_, _, err = g.Restore(model(0))
+				}
+				if whole := k == len(j.events); err == nil || !typed(err) && !errors.Is(err, ErrEmpty) || whole && !errors.Is(err, ErrEmpty) {
+					t.Fatalf("%s: power lost before event %d, way %d: %v", kind.name, k, c, err)
+				}
+			}
+			if k < len(j.events) {
+				d.apply(j.events[k])
+			}
+		}
+	}
+}

@@ -538,6 +538,51 @@ class Job:
         if self._retired:  # the old file goes only when the new one counts
             self.wait()
 
+    def _layerwise(self, step, cursor, optimizer):
+        """What LayerWise calls while it updates parameters."""
+        if not self._restored:
+            raise Usage("restore first: only then it is known what the files hold")
+        if self.ranks > 1 and self.slots < 3:
+            raise Usage(f"slots is {self.slots}; layer by layer on several ranks takes 3 or more: the newest that all ranks have, one that becomes so, one to write")
+        if optimizer not in self._objects.values():
+            raise Usage("the optimizer of LayerWise is not the one that restore() or save() was given")
+        return _LayerSave(self, step, cursor, optimizer)
+
+    def _finish_layers(self, step, cursor, begun):
+        """The end of a layer-wise save: the rest, and the commit. Only here do the ranks meet."""
+        error = plan = blob = named = None
+        new = not begun
+        try:
+            plan = _Plan(self._objects)
+            blob = plan.blob()
+            mine = set(stripe(checkpoint._describe(plan.named)[0], self.ranks)[self.rank])
+            named = {n: t for n, t in plan.named.items() if n in mine}
+            new = new or self._differs(named)
+        except (checkpoint.CheckpointError, OSError) as e:
+            error = e
+        votes = self._agree(error, step, new)
+        if len({s for s, _ in votes}) > 1:
+            raise Usage(f"the ranks save different steps: {[s for s, _ in votes]}")
+        if any(v for _, v in votes):  # the first save, or one with more state: as a whole
+            if begun:
+                self._file.abort()
+            return self.save(step, cursor)
+        if self._pending is not None:  # begin() waited for it, on every rank
+            self._counts()
+        ck = self._file
+        ck._named = named
+        ck.write(*(n for n in named if n not in ck.written()))
+        ck.commit(cursor, blob)
+        self._pending = step
+
+    def _counts(self):
+        step, self._pending = self._pending, None
+        if self.ranks > 1:
+            self._file.acknowledge(step)
+        self.durable = step
+        if self._retired:
+            self._retire()
+
     def _differs(self, named):
         """Whether another file is needed: there is none, or state appeared or went. A tensor that changed is an error."""
         if self._file is None:
@@ -592,13 +637,12 @@ class Job:
         """Waits until the last save is durable on all ranks, and raises its error on all. All ranks call it."""
         if self._file is None or self._pending is None:
             return
-        step, self._pending = self._pending, None
-        self._everywhere(self._file.wait)
-        if self.ranks > 1:
-            self._file.acknowledge(step)
-        self.durable = step
-        if self._retired:
-            self._retire()
+        try:
+            self._everywhere(self._file.wait)
+        except BaseException:
+            self._pending = None
+            raise
+        self._counts()
 
     def _retire(self):
         """The new files count: the old ones go."""
@@ -632,6 +676,59 @@ class Job:
                 self.wait()
         finally:
             self._close_file()
+
+
+class _LayerSave:
+    """One layer-wise save: begun with the first parameter that is updated, which is behind the forward pass."""
+
+    def __init__(self, owner, step, cursor, optimizer):
+        self._owner, self._step, self._cursor, self._optimizer = owner, step, cursor, optimizer
+        self._key = next(k for k, o in owner._objects.items() if o is optimizer)
+        self._names = {}
+        for key, o in owner._objects.items():
+            if isinstance(o, torch.nn.Module):
+                for name, p in _inner(o).named_parameters():
+                    self._names.setdefault(p, _Plan._name(key, name))
+        self._begun = False
+
+    def begin(self):
+        if not self._begun and self._owner._file is not None and not self._owner._retired:
+            self._owner._file._named = {}
+            self._owner._file.begin(self._step)
+            self._begun = True
+
+    def _parts(self, params):
+        """The tensors of these parameters that this rank's file has: (name, tensor, kind)."""
+        for p in params:
+            name = self._names[p]
+            yield name, p.detach(), PARAMETER
+            for k, v in self._optimizer.state.get(p, {}).items():
+                if torch.is_tensor(v):
+                    yield (f"{name}.{k}" if self._key == "optimizer" else f"{name}.{self._key}.{k}"), v.detach(), MOMENT
+
+    def ready(self, params):
+        if self._begun:
+            index = self._owner._file._index
+            names = [n for n, _, _ in self._parts(params) if n in index]
+            if names:
+                self._owner._file.ready(*names)
+
+    def write(self, params):
+        if not self._begun:
+            return
+        ck = self._owner._file
+        for name, t, kind in self._parts(params):
+            e = ck._index.get(name)
+            if e is not None and checkpoint._describe({name: (t, kind)})[0][0][1:4] == e[1:4]:
+                ck._named[name] = (t, kind)
+                ck.write(name)
+
+    def finish(self):
+        self._owner._finish_layers(self._step, self._cursor, self._begun)
+
+    def abort(self):
+        if self._begun and self._owner._file is not None:
+            self._owner._file.abort()
 
 
 def load_parameters(path, module, rename=None, strict=True, buffers=True):

@@ -1,78 +1,165 @@
 """Layer-wise updates and saves: each parameter is updated as soon as backward has its gradient, and saved at once, while
-the layers below it still compute theirs.
+the layers below it still compute theirs. Under DistributedDataParallel that is after its bucket was reduced over all ranks.
 
-    layers = layerwise.LayerWise(model, lambda parameters: torch.optim.AdamW(parameters, lr=1e-3))
-    with checkpoint.open_or_create("run.ckpt", layers.tensors()) as ck:
-        state = ck.restore()                                # None: nothing was saved yet
+    layers = layerwise.LayerWise(model, optimizer)          # model: a module, or DistributedDataParallel of one
+    with job.Job("run.ckpt") as saved:
+        state = saved.restore(model=model, optimizer=optimizer, scheduler=scheduler)
         for step in range(state.step + 1 if state else 0, steps):
-            with layers.saving(ck, step, random=torch.get_rng_state().numpy().tobytes()):
-                loss(model, batch(step)).backward()         # updates and saves, too
+            with layers.step(saved, step):
+                loss(model, batch(step)).backward()         # updates, and saves
+                scheduler.step()                            # and whatever else belongs to the step
 
-One backward pass per step; no clipping by the norm of all gradients, which is known only at the end: for that, and for
-gradients that several backward passes add up, use checkpoint.save() after optimizer.step().
+The optimizer is an ordinary one, with groups, schedulers and all: the parameters that are finished are stepped as if it had
+no others, which is the same to the bit for optimizers that treat each parameter by itself. LBFGS is refused. Gradients of several backward passes:
+only the last of them within step(), the others before it, under model.no_sync() in DDP.
+
+Refused, because it cannot be right: several processes without DDP around the model (gradients would not be averaged), FSDP,
+find_unused_parameters (a parameter without a gradient on all ranks would be stepped), a comm hook of one's own, a gradient scaler and
+clipping by the norm of all gradients, which look at all gradients before the first update: for those save with Job after optimizer.step().
 """
 
+import threading
 from contextlib import contextmanager
 
+import torch
+
 from . import checkpoint
+from .checkpoint import Usage
 
 
 class LayerWise:
-    """An optimizer per parameter, stepped by hooks. make_optimizer is given a list of one parameter."""
+    """Steps an optimizer parameter by parameter, during backward."""
 
-    def __init__(self, model, make_optimizer):
+    def __init__(self, model, optimizer):
         self.model = model
-        self.optimizers = {name: make_optimizer([p]) for name, p in model.named_parameters() if p.requires_grad}
-        self._tensors = checkpoint.tensors(model)
-        self._parts = {}  # of each parameter: the names that are saved with it
-        self._ck = self._step = None
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise Usage("LBFGS treats all parameters together; it cannot be stepped layer by layer")
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise Usage("LayerWise takes the model and one optimizer of all its parameters")
+        self.optimizer = optimizer
+        self._ddp = type(model).__name__ == "DistributedDataParallel"
+        if any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules()):
+            raise Usage("FullyShardedDataParallel: its ranks hold parts of parameters; save with Job after optimizer.step()")
+        dist = getattr(torch, "distributed", None)
+        if not self._ddp and dist and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            raise Usage("several processes train and the model is not DistributedDataParallel: each would update with its own gradients; wrap the model, and give LayerWise what you wrapped")
+        inner = model.module if self._ddp else model
+        self._names = {p: n for n, p in inner.named_parameters() if p.requires_grad}
+        stepped = {p for g in optimizer.param_groups for p in g["params"]}
+        for p, name in self._names.items():
+            if p not in stepped:
+                raise Usage(f"parameter {name!r} is not in the optimizer; freeze it, or add it")
+        for p in stepped:
+            if p.requires_grad and p not in self._names:
+                raise Usage(f"the optimizer has a parameter of shape {tuple(p.shape)} that is not the model's")
+        self._lock = threading.Lock()  # buckets are reduced by several threads
+        self._active = False
+        self._done = set()  # parameters updated in this step
+        self._save = None  # of this step: what begins it, its file, names
+        self._schedulers = []  # with their epochs, as they were saved
+        self._error = None  # of a bucket's update
         self._hooked = []  # keeps what the hooks hang on
-        for name, p in model.named_parameters():
-            if not p.requires_grad:
-                continue
-            all_ = checkpoint.tensors(model, self.optimizers[name])
-            moments = {n: t for n, t in all_.items() if n not in self._tensors and t[1] == checkpoint.MOMENT}
-            self._parts[name] = [name, *moments]
-            self._hook(name, p)
-        for name in self._parts:
-            for n, t in checkpoint.tensors(model, self.optimizers[name]).items():
-                self._tensors.setdefault(n, t)
+        if self._ddp:
+            self._hook_ddp()
+        else:
+            for p in self._names:
+                self._hook(p)
 
-    def tensors(self):
-        """All tensors that the job needs to go on, for checkpoint.create and open_."""
-        return dict(self._tensors)
-
-    def _hook(self, name, p):
+    def _hook(self, p):
         if hasattr(p, "register_post_accumulate_grad_hook"):  # torch 2.1 and newer
-            p.register_post_accumulate_grad_hook(lambda _: self._finished(name, p))
+            p.register_post_accumulate_grad_hook(lambda _: self._finished([p]))
             return
         node = p.expand_as(p).grad_fn.next_functions[0][0]  # what adds the gradient to p.grad
-        node.register_hook(lambda *_: self._finished(name, p))
+        node.register_hook(lambda *_: self._finished([p]))
         self._hooked.append(node)
 
-    def _finished(self, name, p):
-        if self._ck is not None and self._step is not None:
-            self._ck.begin(self._step)  # it waits, if at all, behind the whole forward pass
-            self._step = None
-        if self._ck is not None:
-            self._ck.ready(*self._parts[name])
-        self.optimizers[name].step()
-        p.grad = None
-        if self._ck is not None:
-            self._ck.write(*self._parts[name])
+    def _hook_ddp(self):
+        if getattr(self.model, "find_unused_parameters", False):
+            raise Usage("find_unused_parameters: a parameter that no rank used would be stepped; save with Job after optimizer.step()")
+        dist, group = torch.distributed, self.model.process_group
+        share = 1.0 / dist.get_world_size(group)
+
+        def reduce(_, bucket):
+            # As DDP does without a hook: multiply, then add up. Dividing would round otherwise for three ranks.
+            buffer = bucket.buffer().mul_(share)
+            future = dist.all_reduce(buffer, group=group, async_op=True).get_future()
+
+            def reduced(f):
+                out = f.value()[0]
+                if self._error is not None:
+                    return out
+                params, grads = bucket.parameters(), bucket.gradients()
+                if self._active:
+                    try:
+                        for p, g in zip(params, grads):
+                            if p.grad is None:
+                                raise Usage(f"parameter {self._names.get(p)!r} has no gradient")
+                            if p.grad.data_ptr() != g.data_ptr():
+                                p.grad.copy_(g)
+                        self._finished(params)
+                    except Exception as e:  # raised by step(), as it is
+                        self._error = e
+                return out
+
+            return future.then(reduced)
+
+        try:
+            self.model.register_comm_hook(None, reduce)
+        except RuntimeError as e:
+            raise Usage(f"DistributedDataParallel has a comm hook already ({e}); LayerWise needs it") from e
+
+    def _finished(self, params):
+        """These parameters have their gradients: update, and save."""
+        if not self._active:
+            return
+        with self._lock, torch.no_grad():
+            again = [p for p in params if p in self._done]
+            if again:
+                raise Usage(f"parameter {self._names[again[0]]!r} got a second gradient in one step; call all backward passes but the last before step(), or use Job")
+            if self._save:
+                self._save.begin()
+                self._save.ready(params)
+            mine = set(params)
+            part = checkpoint._double(self.optimizer, [[p for p in g["params"] if p in mine] for g in self.optimizer.param_groups])
+            part.state = self.optimizer.state
+            type(self.optimizer).step(part)
+            for g, h in zip(self.optimizer.param_groups, part.param_groups):
+                changed = [k for k in h if k != "params" and h[k] is not g.get(k)]
+                if changed or len(h) != len(g):
+                    raise Usage(f"{type(self.optimizer).__name__} keeps {changed or 'state'} in its groups; it cannot be stepped layer by layer")
+            self._done |= mine
+            if self._save:
+                self._save.write(params)
 
     @contextmanager
-    def saving(self, ck, step, cursor=0, random=b"", scalars=None):
-        """The backward pass within saves its step. What it did not reach, and buffers, are saved at its end."""
-        self._ck, self._step = ck, step
+    def step(self, saved=None, step=0, cursor=0):
+        """The backward pass within is an optimizer step; with a Job it is saved, too. Gradients are None afterwards.
+
+        What backward did not reach, buffers and the other objects are saved at its end, as they are then. So schedulers are stepped
+        within it, after backward; Usage says if one was stepped outside, where the checkpoint would lack it.
+        """
+        if self._active:
+            raise Usage("step within step")
+        for s, last in self._schedulers:
+            if saved is not None and s.last_epoch != last:
+                raise Usage(f"{type(s).__name__} was stepped after the save of its step, which lacks it; step it within step(), after backward")
+        self._schedulers = []
+        self._done, self._active, self._error = set(), True, None
+        if hasattr(self.optimizer, "_step_count"):
+            self.optimizer._step_count += 1  # the schedulers look at it
+        self._save = saved._layerwise(step, cursor, self.optimizer) if saved is not None else None
         try:
             yield
-            if self._step is not None:
-                ck.begin(step)
-            ck.write(*(n for n in self._tensors if n not in ck.written()))
-            ck.commit(cursor, random, scalars)
+            self._active = False
+            if self._error is not None:
+                raise self._error
+            if self._save:
+                self._save.finish()
+                self._schedulers = [(o, o.last_epoch) for o in saved._objects.values() if hasattr(o, "last_epoch")]
         except BaseException:
-            ck.abort()
+            if self._save:
+                self._save.abort()
             raise
         finally:
-            self._ck = self._step = None
+            self._active, self._save = False, None
+        self.optimizer.zero_grad(set_to_none=True)

@@ -27,7 +27,7 @@ def bits(*values):
         if torch.is_tensor(v):
             out.append((str(v.dtype), tuple(v.shape), bytes(checkpoint._bytes(checkpoint._stored(v)))))
         elif isinstance(v, dict):
-            out.append([(str(k), bits(x)) for k, x in v.items()])
+            out.append(sorted((str(k), bits(x)) for k, x in v.items()))
         elif isinstance(v, (list, tuple)):
             out.append([bits(x) for x in v])
         else:

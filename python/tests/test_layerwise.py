@@ -1,5 +1,7 @@
 """python3 -m unittest discover -s python/tests, from the repository's root."""
 
+import hashlib
+import json
 import os
 import random
 import signal
@@ -13,18 +15,20 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 import torch
 
-from evenkeel import checkpoint, layerwise
+from evenkeel import checkpoint, job, layerwise
+from test_checkpoint import OPTIMIZERS, made
+from test_job import bits, whole
 
 STEPS = 40
+RANKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks_layerwise.py")
 
 
-def model():
+def objects():
     torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(8, 90), torch.nn.BatchNorm1d(90), torch.nn.ReLU(), torch.nn.Linear(90, 30), torch.nn.Linear(30, 1))
-
-
-def adam(parameters):
-    return torch.optim.AdamW(parameters, lr=0.01)
+    m = torch.nn.Sequential(torch.nn.Linear(8, 90), torch.nn.BatchNorm1d(90), torch.nn.ReLU(), torch.nn.Linear(90, 30), torch.nn.Linear(30, 1))
+    weights = {"params": [p for n, p in m.named_parameters() if "weight" in n], "weight_decay": 0.1}
+    o = torch.optim.AdamW([weights, {"params": [p for n, p in m.named_parameters() if "weight" not in n], "lr": 0.02}], lr=0.01)
+    return {"model": m, "optimizer": o, "scheduler": torch.optim.lr_scheduler.StepLR(o, 7, 0.5)}
 
 
 def backward(m, step):
@@ -33,24 +37,25 @@ def backward(m, step):
     torch.nn.functional.mse_loss(m(x), x.sum(1, keepdim=True)).backward()
 
 
-def digest(m):
-    return " ".join(f"{t.double().sum().item():.17g}" for t in m.state_dict().values())
+def digest(o):
+    return hashlib.sha256(str(bits(o["model"].state_dict(), o["optimizer"].state_dict())).encode()).hexdigest()[:16]
 
 
 def run(path):
     """The job that is killed: reports what it restored, what is durable, how it ended."""
-    m = model()
-    layers = layerwise.LayerWise(m, adam)
-    with checkpoint.open_or_create(path, layers.tensors()) as ck:
-        state = ck.restore()
+    o = objects()
+    layers = layerwise.LayerWise(o["model"], o["optimizer"])
+    with job.Job(path) as saved:
+        state = saved.restore(**o)
         if state:
-            print("restored", state.step, digest(m), flush=True)
+            print("restored", state.step, digest(o), flush=True)
         for step in range(state.step + 1 if state else 0, STEPS):
-            with layers.saving(ck, step):
-                backward(m, step)
-            ck.wait()
+            with layers.step(saved, step):
+                backward(o["model"], step)
+                o["scheduler"].step()
+            saved.wait()
             print("durable", step, flush=True)
-    print("done", STEPS - 1, digest(m), flush=True)
+    print("done", STEPS - 1, digest(o), flush=True)
 
 
 class LayerWise(unittest.TestCase):
@@ -59,68 +64,123 @@ class LayerWise(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "run.ckpt")
 
-    def want(self):
-        m = model()
-        optimizer = adam(m.parameters())
-        out = []
-        for step in range(STEPS):
-            optimizer.zero_grad()
-            backward(m, step)
-            optimizer.step()
-            out.append(digest(m))
-        return out
-
     def test_same_as_whole_steps(self):
-        want = self.want()
-        m = model()
-        layers = layerwise.LayerWise(m, adam)
-        with checkpoint.create(self.path, layers.tensors()) as ck:
-            order = []
-            write = ck.write
-            ck.write = lambda *names: (order.extend(names), write(*names))
+        o, p = objects(), objects()
+        layers = layerwise.LayerWise(p["model"], p["optimizer"])
+        order = []
+        with job.Job(self.path) as saved:
+            saved.restore(**p)
             for step in range(STEPS):
-                with layers.saving(ck, step, scalars={"rate": 0.01}):
-                    backward(m, step)
-                self.assertEqual(digest(m), want[step])
-            # Layers from the last, the rest at the end.
-            self.assertLess(order.index("4.weight"), order.index("0.weight"))
-            self.assertEqual(sorted(order[: len(ck.entries)]), sorted(e.name for e in ck.entries))
+                o["optimizer"].zero_grad(set_to_none=True)
+                backward(o["model"], step)
+                o["optimizer"].step()
+                if step == 1:
+                    ck, write = saved._file, saved._file.write
+                    ck.write = lambda *names: (order.extend(names), write(*names))
+                o["scheduler"].step()
+                with layers.step(saved, step):
+                    backward(p["model"], step)
+                    p["scheduler"].step()
+                self.assertEqual(whole(p["model"], p["optimizer"]), whole(o["model"], o["optimizer"]), step)
+            self.assertLess(order.index("4.weight"), order.index("0.weight"))  # layers from the last
+            self.assertIn("4.weight.exp_avg", order[: order.index("0.weight")])
             with self.assertRaisesRegex(RuntimeError, "broken"):
-                with layers.saving(ck, STEPS):
-                    backward(m, STEPS)
+                with layers.step(saved, STEPS):
+                    backward(p["model"], STEPS)
                     raise RuntimeError("broken")
-        m = model()
-        layers = layerwise.LayerWise(m, adam)
-        with checkpoint.open_(self.path, layers.tensors()) as ck:
-            self.assertEqual(ck.restore(), (STEPS - 1, 0, b"", {"rate": 0.01}))
-        self.assertEqual(digest(m), want[-1])
+        q = objects()
+        with job.Job(self.path) as saved:
+            self.assertEqual(saved.restore(**q).step, STEPS - 1)
+            self.assertEqual(whole(q["model"], q["optimizer"]), whole(o["model"], o["optimizer"]))
+            layers = layerwise.LayerWise(q["model"], q["optimizer"])
+            with layers.step(saved, STEPS):
+                backward(q["model"], STEPS)
+            q["scheduler"].step()
+            with self.assertRaisesRegex(checkpoint.Usage, "StepLR was stepped after the save"):
+                with layers.step(saved, STEPS + 1):
+                    backward(q["model"], STEPS + 1)
 
-    def test_incomplete(self):
-        t = {"a": (torch.zeros(5), checkpoint.PARAMETER), "b": (torch.zeros(3), checkpoint.BUFFER)}
-        with checkpoint.create(self.path, t) as ck:
-            ck.begin(1)
-            ck.write("a")
-            with self.assertRaises(checkpoint.Usage):
-                ck.write("a")
-            with self.assertRaises(checkpoint.Schema):
-                ck.write("c")
-            with self.assertRaisesRegex(checkpoint.Usage, "'b'"):
-                ck.commit()
-            with self.assertRaises(checkpoint.Usage):
-                ck.commit()
-            ck.save(2)
-            ck.begin(3)  # close gives it up
-        with checkpoint.open_(self.path, t) as ck:
-            self.assertEqual(ck.restore().step, 2)
+    def test_every_optimizer_or_refused(self):
+        for name in OPTIMIZERS:
+            if name == "SparseAdam":
+                continue
+            a, oa = made(name)
+            b, ob = made(name)
+            if name == "LBFGS":
+                with self.assertRaisesRegex(checkpoint.Usage, "LBFGS"):
+                    layerwise.LayerWise(b, ob)
+                continue
+            layers = layerwise.LayerWise(b, ob)
+            for step in range(6):
+                oa.zero_grad(set_to_none=True)
+                backward(a, step)
+                oa.step()
+                with layers.step():
+                    backward(b, step)
+            self.assertEqual(whole(a, oa), whole(b, ob), name)
+
+    def test_accumulation(self):
+        a, oa = made("AdamW")
+        b, ob = made("AdamW")
+        layers = layerwise.LayerWise(b, ob)
+        for step in range(5):
+            oa.zero_grad(set_to_none=True)
+            backward(a, 2 * step)
+            backward(a, 2 * step + 1)
+            oa.step()
+            backward(b, 2 * step)
+            with layers.step():
+                backward(b, 2 * step + 1)
+            self.assertEqual(whole(a, oa), whole(b, ob))
+        with self.assertRaisesRegex(checkpoint.Usage, "second gradient in one step"):
+            with layers.step():
+                backward(b, 1)
+                backward(b, 2)
+
+    def test_refuses(self):
+        m, o = made("AdamW")
+        with self.assertRaisesRegex(checkpoint.Usage, "one optimizer"):
+            layerwise.LayerWise(m, lambda p: None)
+        with self.assertRaisesRegex(checkpoint.Usage, "'2.bias' is not in the optimizer"):
+            layerwise.LayerWise(m, torch.optim.SGD(list(m.parameters())[:3], 0.1))
+        with self.assertRaisesRegex(checkpoint.Usage, "that is not the model's"):
+            layerwise.LayerWise(m[0], o)
+
+        class Counting(torch.optim.SGD):
+            def step(self, closure=None):
+                for g in self.param_groups:
+                    g["count"] = g.get("count", 0) + 1
+
+        with self.assertRaisesRegex(checkpoint.Usage, "keeps .*count"):
+            with layerwise.LayerWise(m, Counting(m.parameters(), 0.1)).step():
+                backward(m, 1)
+        layers = layerwise.LayerWise(m, o)
+        with job.Job(self.path) as saved:
+            saved.restore(model=m)
+            with self.assertRaisesRegex(checkpoint.Usage, "not the one that"):
+                with layers.step(saved, 0):
+                    pass
+
+    def test_ddp(self):
+        """2 and 3 ranks: the same bits as DDP without LayerWise; what cannot be right is refused."""
+        p = subprocess.run([sys.executable, RANKS, "2", "3"], capture_output=True, text=True, timeout=240)
+        self.assertEqual(p.returncode, 0, p.stderr)
+        for line in p.stdout.splitlines():
+            got = json.loads(line)
+            self.assertEqual(got["faults"], [], got)
+            self.assertGreater(got["overlapped"], 0, got)
 
     def test_killed(self):
-        want, durable, r = self.want(), -1, random.Random(3)
-        for _ in range(60):
+        p = subprocess.run([sys.executable, __file__, "run", self.path + "want"], capture_output=True, text=True, check=True)
+
+        want = subprocess.run([sys.executable, __file__, "want"], capture_output=True, text=True, check=True).stdout.split("\n")
+        self.assertEqual(p.stdout.splitlines()[-1].split(None, 2)[2], want[STEPS - 1])
+        durable, r = -1, random.Random(3)
+        for _ in range(8):
             p = subprocess.Popen([sys.executable, __file__, "run", self.path], stdout=subprocess.PIPE, text=True)
-            left = r.randrange(1, 12)
-            lines = []
+            left, found = r.randrange(1, 20), []
             for line in p.stdout:
-                lines.append(line.split(None, 2))
+                found.append(line.split(None, 2))
                 left -= 1
                 if left == 0:
                     time.sleep(r.random() * 0.003)
@@ -128,20 +188,29 @@ class LayerWise(unittest.TestCase):
             p.wait()
             p.stdout.close()
             self.assertIn(p.returncode, (0, -signal.SIGKILL))
-            for what, step, *found in lines:
+            for what, step, *sums in found:
                 step = int(step)
                 if what == "durable":
                     durable = max(durable, step)
-                else:
-                    self.assertEqual(found[0].strip(), want[step])
+                elif what == "restored":
                     self.assertGreaterEqual(step, durable)
+                    self.assertEqual(sums[0].strip(), want[step])
             if p.returncode == 0:
+                self.assertEqual(found[-1][2].strip(), want[-2])
                 return
-        self.fail("it never ended")
+        self.assertGreater(durable, 2)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         run(sys.argv[2])
+    elif sys.argv[1:2] == ["want"]:
+        o = objects()
+        for step in range(STEPS):
+            o["optimizer"].zero_grad(set_to_none=True)
+            backward(o["model"], step)
+            o["optimizer"].step()
+            o["scheduler"].step()
+            print(digest(o))
     else:
         unittest.main()

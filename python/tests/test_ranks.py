@@ -27,6 +27,11 @@ class Ranks(unittest.TestCase):
         self.assertEqual((got["faults"], got["kills"]), ([], 14))
         self.assertGreater(got["restored"], 3)
 
+    def test_guides_script(self):
+        got = self.run_("guide", self.folder)
+        self.assertTrue(got["same"], got)
+        self.assertGreater(got["kills"], 2)
+
     def test_other_number_of_ranks(self):
         got = self.run_("reshard", self.folder, 4, 2, 4, 1, 2)
         for g in got:

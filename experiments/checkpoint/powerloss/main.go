@@ -72,14 +72,18 @@ func run(steps uint64, repeat int) error {
 	}
 	image := memory.Contents()
 
-	d.insert(image, 0)
-	if acked, err := series(path, steps); err != nil || acked != steps {
-		return fmt.Errorf("the undisturbed run: %d of %d steps: %w", acked, steps, err)
-	}
-	kinds := slices.Clone(d.observed)
 	r := rand.New(rand.NewPCG(1, 2))
 	losses, counted := 0, map[string]int{}
-	for _, mode := range []string{"restore", "restore and go on"} {
+	for _, mode := range []string{"restore", "restore and go on", "overlapping saves"} {
+		series := series
+		if mode == "overlapping saves" {
+			series = overlapping
+		}
+		d.insert(image, 0)
+		if acked, err := series(path, steps); err != nil || acked != steps {
+			return fmt.Errorf("the undisturbed run: %d of %d steps: %w", acked, steps, err)
+		}
+		kinds := slices.Clone(d.observed)
 		for at := 1; at <= len(kinds); at++ {
 			for range repeat {
 				d.insert(image, at)
@@ -118,20 +122,51 @@ func series(path string, steps uint64) (acked uint64, err error) {
 	return acked, nil
 }
 
+// overlapping is series with saves that begin while earlier ones are written.
+func overlapping(path string, steps uint64) (acked uint64, err error) {
+	f, err := checkpoint.Open(path, model(0), checkpoint.Options{WhenFull: checkpoint.Block})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }() // the disk may be off
+	if _, _, err := f.Restore(model(0)); err != nil && !errors.Is(err, checkpoint.ErrEmpty) {
+		return 0, err
+	}
+	var saves []*checkpoint.Save
+	for step := uint64(1); step <= steps && err == nil; step++ {
+		var s *checkpoint.Save
+		if s, err = begin(f, step); s != nil {
+			saves = append(saves, s)
+		}
+	}
+	for i, s := range saves { // what was reported by now
+		if fault := s.Wait(context.Background()); fault != nil {
+			return acked, fault
+		}
+		acked = uint64(i + 1)
+	}
+	return acked, err
+}
+
 func save(f *checkpoint.File, step uint64) error {
-	s, err := f.Begin(context.Background(), step)
+	s, err := begin(f, step)
 	if err != nil {
 		return err
 	}
+	return s.Wait(context.Background())
+}
+
+func begin(f *checkpoint.File, step uint64) (*checkpoint.Save, error) {
+	s, err := f.Begin(context.Background(), step)
+	if err != nil {
+		return nil, err
+	}
 	for _, a := range model(step) {
 		if err := s.Write(a.Name, a.Data); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := s.Commit(checkpoint.State{Random: binary.LittleEndian.AppendUint64(nil, step)}); err != nil {
-		return err
-	}
-	return s.Wait(context.Background())
+	return s, s.Commit(checkpoint.State{Random: binary.LittleEndian.AppendUint64(nil, step)})
 }
 
 // restored checks what is found after the loss, and that saving goes on from there.
@@ -154,6 +189,9 @@ func restored(path string, acked uint64, goOn bool) (uint64, error) {
 	report, err := f.Verify()
 	if err != nil {
 		return step, err
+	}
+	if len(report.Damage) > 0 {
+		return step, fmt.Errorf("looks damaged: %q", report.Damage)
 	}
 	for _, s := range report.Slots {
 		if s.Fault != "" {
