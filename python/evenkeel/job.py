@@ -225,8 +225,14 @@ def stripe(entries, ranks):
 class Job:
     """Saves and restores a job's objects. group: a torch.distributed group, by default all ranks where it is in use."""
 
-    def __init__(self, path, group=None, slots=3, cursor_per_step=0, refuse_unchanged=False):
+    def __init__(self, path, group=None, slots=3, cursor_per_step=0, refuse_unchanged=False, keep_every=0, keep_best=None):
+        """keep_every: the checkpoint of every step that it divides is kept in files PATH.stepN of its own. keep_best: "min" or "max",
+        the checkpoint of the best metric that save() is given is kept in PATH.best. Both are restored as any: Job(PATH.best).restore().
+        """
+        if keep_best not in (None, "min", "max") or not isinstance(keep_every, int) or keep_every < 0:
+            raise Usage(f"keep_every is {keep_every!r}, must be a number of steps; keep_best is {keep_best!r}, must be min, max or None")
         self.path, self.slots = os.fspath(path), slots
+        self.keep_every, self.keep_best, self._best, self.best = keep_every, keep_best, None, None
         self.cursor_per_step, self.refuse_unchanged = cursor_per_step, refuse_unchanged
         self.rank, self.ranks, self.group = 0, 1, None
         dist = getattr(torch, "distributed", None)
@@ -354,8 +360,54 @@ class Job:
                 self._retired = paths
             break
         self._restored, self._objects = True, objects
+        if self.keep_best:
+            self._best = self._beside(".best", 3)
+            held = self._best._reopen()
+            self.best = held.scalars["metric"] if held else None
         self.durable = state.step if state else None
         return state
+
+    def _beside(self, name, slots):
+        """A Job of the same ranks for other files."""
+        other = object.__new__(Job)
+        other.__dict__.update(self.__dict__)
+        other.path, other.slots, other.keep_every, other.keep_best, other._best = self.path + name, slots, 0, None, None
+        other.faults, other.durable, other._file, other._old, other._pending, other._retired, other._generation = [], None, None, None, None, [], 0
+        other._restored, other.cursor_per_step, other.refuse_unchanged = True, 0, False
+        return other
+
+    def _reopen(self):
+        """Goes on with files that are there, without restoring objects; gives the State of the newest step, or None."""
+        for generation, ranks, paths, missing in self._everywhere(self._sets):
+            steps, _ = self._everywhere(lambda paths=paths, missing=missing: self._common(paths, missing))
+            self._generation = max(self._generation, generation)
+            if not steps:
+                continue
+
+            def head(path=paths[0], step=steps[0]):
+                with checkpoint.open_(path, read_only=True) as ck:
+                    return ck.load(None, step, ())
+
+            state = self._everywhere(head)
+            if ranks == self.ranks:
+                self._everywhere(lambda paths=paths, state=state: self._take_up(paths[self.rank], state))
+                self._generation = generation
+            else:
+                self._retired = paths
+            return state
+        return None
+
+    def _keep(self, step, cursor, metric):
+        """Keeps what was saved, beside it, if it is to be kept. It waits until that is durable."""
+        if self.keep_every and step and step % self.keep_every == 0:
+            other = self._beside(f".step{step}", 2)
+            if other._reopen() is None:  # else it was kept before a restart
+                other.save(step, cursor, **self._objects)
+            other.close()
+        if self._best is not None and metric is not None and (self.best is None or (metric < self.best if self.keep_best == "min" else metric > self.best)):
+            self._best.save(step, cursor, _scalars={"metric": metric}, **self._objects)
+            self._best.wait()
+            self.best = metric
 
     def _newest(self, paths, steps, objects):
         for step in steps:
@@ -506,11 +558,14 @@ class Job:
         ck.cursor_per_step, ck.refuse_unchanged = self.cursor_per_step, self.refuse_unchanged
         self._file = ck
 
-    def save(self, step, cursor=0, **objects):
+    def save(self, step, cursor=0, metric=None, _scalars=None, **objects):
         """Saves the objects, by default those of the call before, and returns at once. ready() before you change tensors.
 
         All ranks call it with the same step. It waits where the save before is not durable on all ranks, and raises its error.
+        metric: a number, the same on all ranks, for keep_best. A save that is kept beside is waited for.
         """
+        if metric is not None and (not isinstance(metric, (int, float)) or metric != metric):
+            raise Usage(f"metric is {metric!r}, must be a number")
         if not self._restored:
             raise Usage("restore first: only then it is known what the files hold")
         self._objects = objects = {**self._objects, **objects}
@@ -525,18 +580,21 @@ class Job:
             new = self._differs(named)
         except (checkpoint.CheckpointError, OSError) as e:
             error = e
-        votes = self._agree(error, step, new)
-        if len({s for s, _ in votes}) > 1:
-            raise Usage(f"the ranks save different steps: {[s for s, _ in votes]}")
+        votes = self._agree(error, step, new, metric)
+        if len({s for s, _, _ in votes}) > 1:
+            raise Usage(f"the ranks save different steps: {[s for s, _, _ in votes]}")
+        if len({m for _, _, m in votes}) > 1:
+            raise Usage(f"the ranks give different metrics: {[m for _, _, m in votes]}; reduce it over the ranks first")
         self.wait()
-        if any(v for _, v in votes):
+        if any(v for _, v, _ in votes):
             self._new_files(named, blob)
         ck = self._file
         ck._named = named
-        self._everywhere(lambda: ck.save(step, cursor, blob))
+        self._everywhere(lambda: ck.save(step, cursor, blob, _scalars))
         self._pending = step
         if self._retired:  # the old file goes only when the new one counts
             self.wait()
+        self._keep(step, cursor, metric)
 
     def _layerwise(self, step, cursor, optimizer):
         """What LayerWise calls while it updates parameters."""
@@ -664,6 +722,8 @@ class Job:
             os.close(folder)
 
     def _close_file(self):
+        if self._best is not None:
+            self._best._close_file()
         for ck in (self._file, self._old):
             if ck is not None:
                 ck.close()

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import stat
 import subprocess
 import sys
 import tempfile
@@ -306,6 +307,88 @@ class Misuse(File):
             codes = sorted(os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in pids)
             self.assertIn(codes, ([0, 0], [0, 3]))
             os.unlink(self.path)
+
+    def test_room_for_the_state(self):
+        t, ck = self.small(state_bytes=100)
+        room = ck._manifest_size - 64 - 8 * len(t)
+        with self.assertRaisesRegex(checkpoint.Usage, "more state_bytes"):
+            ck.save(1, random=bytes(room + 1))
+        ck.save(2, random=bytes(range(256)) * (room // 256) + bytes(room % 256))  # to the last byte
+        ck.close()
+        with checkpoint.open_(self.path, t) as ck:
+            self.assertEqual(len(ck.restore().random), room)
+
+    def test_creation_is_durable_before_it_has_its_name(self):
+        """The file is flushed between its last write and its name, and the folder after it: only a loss of power would show it."""
+        seen, real = [], {f: getattr(os, f) for f in ("pwrite", "fsync", "link")}
+
+        def watched(name):
+            def call(*a):
+                out = real[name](*a)
+                seen.append(name + (" folder" if name == "fsync" and stat.S_ISDIR(os.fstat(a[0]).st_mode) else ""))
+                return out
+
+            return call
+
+        for name in real:
+            setattr(os, name, watched(name))
+        try:
+            self.small()[1].close()
+        finally:
+            for name, f in real.items():
+                setattr(os, name, f)
+        self.assertEqual(seen[-4:], ["pwrite", "fsync", "link", "fsync folder"])
+
+    def test_a_slot_whose_flush_failed_is_not_used_again(self):
+        t, ck = self.small()
+        sync, write, at = os.fdatasync, os.pwrite, []
+        try:
+            ck.save(1)
+            ck.wait()
+            left = [0]
+
+            def fails(fd):
+                left[0] -= 1
+                if left[0] == -1:
+                    raise OSError(5, "broken")
+                sync(fd)
+
+            os.fdatasync = fails
+            ck.ready()
+            t["w"][0].fill_(2)
+            ck.save(2)
+            with self.assertRaises(OSError):
+                ck.wait()
+            lost = ck._open is None and next(iter(ck._poisoned))
+            os.pwrite = lambda fd, data, where: (at.append(where), write(fd, data, where))[1]
+            for step in range(3, 8):
+                ck.ready()
+                t["w"][0].fill_(step)
+                ck.save(step)
+            ck.wait()
+        finally:
+            os.fdatasync, os.pwrite = sync, write
+        first = ck._first + lost * ck._size
+        self.assertFalse([where for where in at if first <= where < first + ck._size])
+        ck.close()
+        with checkpoint.open_(self.path, t) as ck:
+            self.assertEqual(ck.restore().step, 7)
+
+    def test_a_rank_keeps_what_all_have(self):
+        t, ck = self.small(rank=0, ranks=2, id=bytes(16))
+        for step in range(3):
+            ck.ready()
+            t["w"][0].fill_(step + 1)
+            ck.save(step)
+        with self.assertRaisesRegex(checkpoint.Usage, "no slot is free"):  # nobody said that the other rank has any of them
+            ck.save(3)
+        ck.acknowledge(1)
+        ck.save(3)
+        with self.assertRaisesRegex(checkpoint.Usage, "no slot is free"):
+            ck.save(4)
+        ck.wait()
+        self.assertEqual(sorted(r.step for r in ck._slots), [1, 2, 3])
+        ck.close()
 
     def test_storage_fails(self):
         """Each write or flush fails in turn: what was told to be durable is there, and the failure is told."""

@@ -234,6 +234,40 @@ class Objects(Base):
             job._encode({"a": [object()]}, "x", None)
 
 
+class Kept(Base):
+    def run_(self, steps_, metrics, seed=1):
+        model, optimizer = made("AdamW", seed)
+        ends = {}
+        with job.Job(self.path, keep_every=4, keep_best="min") as saved:
+            state = saved.restore(model=model, optimizer=optimizer)
+            for step in range(state.step + 1 if state else 0, steps_):
+                saved.ready()
+                steps("AdamW", model, optimizer, [step])
+                saved.save(step, metric=metrics[step])
+                saved.ready()
+                ends[step] = whole(model, optimizer)
+            self.assertEqual(saved.best, min(metrics[:steps_]))
+        return ends
+
+    def test_every_and_best(self):
+        metrics = [5, 3, 4, 2.5, 6, 2.5, 7, 2.6, 9, 1, 2, 3]
+        ends = self.run_(7, metrics)
+        ends.update(self.run_(12, metrics, seed=2))  # goes on; what was best is known
+        self.assertEqual(sorted(os.listdir(self.folder)), ["run.ckpt", "run.ckpt.best", "run.ckpt.step4", "run.ckpt.step8"])
+        for name, step in ((".step4", 4), (".step8", 8), (".best", 9), ("", 11)):
+            model, optimizer = made("AdamW", 5)
+            with job.Job(self.path + name) as saved:
+                self.assertEqual(saved.restore(model=model, optimizer=optimizer).step, step, name)
+            self.assertEqual(whole(model, optimizer), ends[step], name)
+        for bad in ({"keep_best": "lowest"}, {"keep_every": -1}):
+            with self.assertRaises(checkpoint.Usage):
+                job.Job(self.path, **bad)
+        with job.Job(self.path) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+            with self.assertRaisesRegex(checkpoint.Usage, "metric is nan"):
+                saved.save(12, metric=float("nan"))
+
+
 class Sampler:
     at = 0
 
