@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/race"
 )
 
 // pagesLost are how many files with zeroed, swapped or lost pages a test opens.
@@ -125,7 +127,7 @@ func TestLostPages(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	outcomes := map[string]int{}
 	n := pagesLost
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		n /= 20
 	}
 	for trial := range n {

@@ -390,6 +390,24 @@ class Misuse(File):
         self.assertEqual(sorted(r.step for r in ck._slots), [1, 2, 3])
         ck.close()
 
+    def test_a_lost_record_is_missed(self):
+        t, ck = self.small()
+        for step in range(1, 5):
+            ck.ready()
+            t["w"][0].fill_(step)
+            with open(self.path, "rb") as f:
+                before = f.read(5 * 4096)
+            ck.save(step)
+            ck.wait()
+        slot = max((i for i in range(3) if ck._slots[i]), key=lambda i: ck._slots[i].sequence)
+        ck.close()
+        with open(self.path, "r+b") as f:  # the writes of the newest save never reached its record's page
+            f.seek((2 + slot) * 4096)
+            f.write(before[(2 + slot) * 4096 :][:4096])
+        with checkpoint.open_(self.path, t) as ck:
+            self.assertEqual(ck.restore().step, 3)
+            self.assertRegex(ck.faults[0], "the save of step 4 .* was reported, and its record is gone")
+
     def test_storage_fails(self):
         """Each write or flush fails in turn: what was told to be durable is there, and the failure is told."""
         for call in ("pwrite", "fdatasync"):
