@@ -385,6 +385,23 @@ class Refused(Base):
         with self.assertRaisesRegex(checkpoint.Corrupt, "neither a checkpoint nor signed as free"):
             self.restore(model=model, optimizer=optimizer)
 
+    def test_falls_back_and_gives_up_what_is_newer(self):
+        """A newer step that does not verify is not the resumed run's: its slot is free from then on."""
+        self.saved()
+        with checkpoint.open_(self.path, read_only=True) as ck:
+            slot = max((i for i in range(3) if ck._slots[i]), key=lambda i: ck._slots[i].sequence)
+            at = ck._first + slot * ck._size
+        with open(self.path, "r+b") as f:
+            f.seek(at)
+            f.write(b"\xff\xff")
+        model, optimizer = made("AdamW", 4)
+        with job.Job(self.path) as saved:
+            self.assertEqual(saved.restore(model=model, optimizer=optimizer).step, 1)
+            self.assertIn("checksum differs", " ".join(saved.faults))
+            self.assertEqual([r.step for r in saved._file._slots if r], [1])
+        with checkpoint.open_(self.path, read_only=True) as ck:
+            self.assertEqual(([r.step for r in ck._slots if r], ck._note.step, ck._pages()[2]), ([1], 1, []))
+
     def test_two_jobs(self):
         model, optimizer = self.saved()
         with job.Job(self.path) as saved:
