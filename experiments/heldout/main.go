@@ -5,6 +5,7 @@
 //	go run ./experiments/heldout                                    # quorum all, the embedded policy
 //	go run ./experiments/heldout out/seed-*/policy.safetensors      # and others beside it
 //	go run ./experiments/heldout -suite free                        # quorum and grace free
+//	go run ./experiments/heldout -suite measured -data ../shared/data
 package main
 
 import (
@@ -45,6 +46,7 @@ func main() {
 	tune := flag.Int("tune", 0, "seeds to tune on; 0: the suite's")
 	rounds := flag.Int("rounds", 0, "rounds per run; 0: the suite's")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose section heldout-SUITE is replaced")
+	flag.StringVar(&dataFolder, "data", dataFolder, "folder of published measurements, for the suite measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

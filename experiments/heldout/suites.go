@@ -7,6 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/trace"
 )
 
 // suite is a set of comparisons on held-out devices and models.
@@ -56,6 +57,14 @@ var suites = map[string]suite{
 		cases: heldOut([]string{"heldout-16", "heldout-32"}, cluster.Choices{}), scenarios: presets("racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks"),
 		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "oracle"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
+	},
+	"measured": {
+		about: "Jobs as measured, quorum all: the preset production, and the times of three jobs' workers replayed (shared/data, variability/pai_minibatch_time.csv): " +
+			"its rows, which are ten rounds apart, as successive rounds (replayed), each held for ten rounds (held), and with the logarithms of the factors doubled (doubled). " +
+			"The oracle knows a replayed round beforehand, so progress is lower than under presets.",
+		cases: heldOut([]string{"heldout-8", "heldout-16"}, cluster.Choices{}), scenarios: measured,
+		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "lag1", "oracle"},
+		seeds:    30, tuneSeeds: 5, rounds: 300,
 	},
 	"noise": {
 		about: "Steady conditions at step noise from none to half of a round, the same on every node, without spikes; quorum all.",
@@ -172,4 +181,28 @@ func noises(levels ...float64) func() ([]evaluation.Scenario, error) {
 		}
 		return scenarios, nil
 	}
+}
+
+// dataFolder holds published measurements.
+var dataFolder = "../shared/data"
+
+// measured returns the preset that is fitted to jobs, and measured times replayed in three ways.
+func measured() ([]evaluation.Scenario, error) {
+	scenarios, err := presets("production")()
+	if err != nil {
+		return nil, err
+	}
+	base := trace.Replay{File: "variability/pai_minibatch_time.csv", Columns: trace.Columns{Round: "time_index", Time: "batch_time_norm"}}
+	if err := base.Open(dataFolder); err != nil {
+		return nil, err
+	}
+	for _, s := range []struct {
+		name        string
+		pace, scale float64
+	}{{"replayed", 10, 1}, {"held", 1, 1}, {"doubled", 10, 2}} {
+		r := base
+		r.Pace, r.Scale = s.pace, s.scale
+		scenarios = append(scenarios, evaluation.Scenario{Name: s.name, Conditions: cluster.Conditions{Replay: r}})
+	}
+	return scenarios, nil
 }
