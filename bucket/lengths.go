@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -65,9 +66,12 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if err := skipMark(b, name); err != nil {
+		return nil, err
+	}
 	t := &textReader{b: b, name: name, o: o}
 	for t.line = 1; ; t.line++ {
-		if t.line > 1 && o.plain(t.columns) {
+		if t.line > 1 && t.blank == 0 && o.plain(t.columns) {
 			t.plain()
 		}
 		last, err := t.next()
@@ -84,6 +88,18 @@ func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
 	return t.out, nil
 }
 
+// skipMark passes over a byte order mark of UTF-8; other encodings are an error.
+func skipMark(b *bufio.Reader, name string) error {
+	mark, _ := b.Peek(3)
+	switch {
+	case bytes.Equal(mark, []byte{0xef, 0xbb, 0xbf}):
+		_, _ = b.Discard(3) // it was peeked
+	case len(mark) >= 2 && (mark[0] == 0xff && mark[1] == 0xfe || mark[0] == 0xfe && mark[1] == 0xff):
+		return input.Errorf("%s: text in UTF-16; write it as UTF-8", name)
+	}
+	return nil
+}
+
 // textReader is where ReadLengths stands.
 type textReader struct {
 	b       *bufio.Reader
@@ -92,6 +108,7 @@ type textReader struct {
 	columns []int
 	out     Lengths
 	line    int   // from 1
+	blank   int   // the first blank line since the last length; 0: none
 	read    int64 // bytes
 }
 
@@ -109,48 +126,92 @@ func (t *textReader) plain() {
 	t.out = more
 }
 
-// next takes one line; last says that it ends the file.
+// next takes one line, of several where a quoted field goes on; last says that it ends the file.
 func (t *textReader) next() (last bool, err error) {
-	text, err := t.b.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		return false, input.Errorf("%s:%d: line longer than 1 MiB", t.name, t.line)
+	begin := t.line
+	text, last, err := t.take()
+	if err != nil {
+		return false, err
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("%s:%d: %w", t.name, t.line, err)
-	}
-	last = err != nil
 	if t.read += int64(len(text)); len(t.out) == sizing && cap(t.out) < 2*sizing && t.o.Bytes > t.read {
 		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-t.read)/float64(t.read)*sizing*1.01, maxSamples)))
 	}
-	text = bytes.TrimSpace(text)
-	if t.line == 1 {
+	if text = bytes.TrimSpace(text); len(text) == 0 {
+		if t.blank == 0 {
+			t.blank = begin
+		}
+		return last, nil
+	}
+	if t.blank > 0 { // a blank line at the end is none
+		return false, input.Errorf("%s:%d: a blank line: every sample needs a length, or later ones get another's position", t.name, t.blank)
+	}
+	cells, err := fields(text)
+	if err != nil {
+		return false, input.Errorf("%s:%d: %v", t.name, begin, err)
+	}
+	if begin == 1 {
 		var header bool
-		if t.columns, header, err = t.o.columns(t.name, string(text)); err != nil {
+		if t.columns, header, err = t.o.columns(t.name, cells); err != nil {
 			return false, input.Errorf("%s:1: %v", t.name, err)
 		}
 		if header {
 			return last, nil
 		}
 	}
-	if len(text) == 0 {
-		return last, nil
-	}
-	v, err := t.o.length(text, t.columns)
+	v, err := t.o.length(cells, t.columns)
 	if err != nil {
-		return false, input.Errorf("%s:%d: %v", t.name, t.line, err)
+		return false, input.Errorf("%s:%d: %v", t.name, begin, err)
 	}
 	if len(t.out) == maxSamples {
-		return false, input.Errorf("%s:%d: more than %d samples", t.name, t.line, uint32(maxSamples))
+		return false, input.Errorf("%s:%d: more than %d samples", t.name, begin, uint32(maxSamples))
 	}
 	t.out = append(t.out, v)
 	return last, nil
 }
 
+// take reads lines until no quotation is open.
+func (t *textReader) take() (text []byte, last bool, err error) {
+	for {
+		part, err := t.b.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) || len(text)+len(part) > 1<<20 {
+			return nil, false, input.Errorf("%s:%d: line longer than 1 MiB", t.name, t.line)
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, false, fmt.Errorf("%s:%d: %w", t.name, t.line, err)
+		}
+		if last = err != nil; text == nil && (last || bytes.Count(part, []byte{'"'})%2 == 0) {
+			return part, last, nil
+		}
+		if text = append(text, part...); last || bytes.Count(text, []byte{'"'})%2 == 0 {
+			return text, last, nil
+		}
+		t.line++
+	}
+}
+
+// fields are the cells of a line: as encoding/csv reads them where there are quotes.
+func fields(text []byte) ([]string, error) {
+	if !bytes.Contains(text, []byte{'"'}) {
+		return strings.Split(string(text), ","), nil
+	}
+	r := csv.NewReader(bytes.NewReader(text))
+	r.TrimLeadingSpace = true
+	cells, err := r.Read()
+	if err != nil {
+		var p *csv.ParseError
+		if errors.As(err, &p) {
+			err = p.Err
+		}
+		return nil, fmt.Errorf("quoted fields: %w", err)
+	}
+	return cells, nil
+}
+
 // columns finds the wanted columns in the first line, and whether that is a header: it has
 // a cell that is not a number, and the file is a CSV, by its name, a comma, or since a column
 // was asked for. Otherwise a word where the first length should be is an error.
-func (o LengthsOptions) columns(name, first string) (at []int, header bool, err error) {
-	cells := strings.Split(first, ",")
+func (o LengthsOptions) columns(name string, cells []string) (at []int, header bool, err error) {
+	first := strings.Join(cells, ",")
 	for _, c := range cells {
 		if _, err := strconv.ParseFloat(strings.TrimSpace(c), 64); err != nil {
 			header = first != ""
@@ -183,20 +244,13 @@ func (o LengthsOptions) columns(name, first string) (at []int, header bool, err 
 }
 
 // length reads one line.
-func (o LengthsOptions) length(text []byte, columns []int) (uint32, error) {
+func (o LengthsOptions) length(cells []string, columns []int) (uint32, error) {
 	var total uint64
 	for _, c := range columns {
-		cell, rest := text, text
-		for k := 0; k <= c; k++ {
-			if rest == nil {
-				return 0, fmt.Errorf("field %d: missing", c+1)
-			}
-			var more bool
-			if cell, rest, more = bytes.Cut(rest, []byte{','}); !more {
-				rest = nil
-			}
+		if c >= len(cells) {
+			return 0, fmt.Errorf("field %d: missing", c+1)
 		}
-		v, err := o.number(string(bytes.TrimSpace(cell)))
+		v, err := o.number(strings.TrimSpace(cells[c]))
 		if err != nil {
 			return 0, fmt.Errorf("field %d: %w", c+1, err)
 		}
@@ -217,10 +271,7 @@ func (o LengthsOptions) number(s string) (uint64, error) {
 		v, err := strconv.ParseInt(s, 10, 64)
 		switch {
 		case err != nil:
-			if _, e := strconv.ParseFloat(s, 64); e == nil {
-				return 0, fmt.Errorf("length %q is not a whole number; give a scale", s)
-			}
-			return 0, fmt.Errorf("length %q is not a number", s)
+			return wholeFloat(s)
 		case v < 1:
 			return 0, fmt.Errorf("length %d is below 1", v)
 		case v > MaxLength:
@@ -236,6 +287,22 @@ func (o LengthsOptions) number(s string) (uint64, error) {
 		return 0, fmt.Errorf("length %s times %v is not between 0 and %d", s, o.Scale, MaxLength)
 	}
 	return uint64(math.Ceil(v)), nil
+}
+
+// wholeFloat reads whole numbers as 1e3 and 512.0.
+func wholeFloat(s string) (uint64, error) {
+	v, err := strconv.ParseFloat(s, 64)
+	switch {
+	case err != nil || math.IsNaN(v):
+		return 0, fmt.Errorf("length %q is not a number", s)
+	case v > MaxLength:
+		return 0, fmt.Errorf("length %s is above %d", s, MaxLength)
+	case v != math.Trunc(v):
+		return 0, fmt.Errorf("length %q is not a whole number; give a scale", s)
+	case v < 1:
+		return 0, fmt.Errorf("length %s is below 1", s)
+	}
+	return uint64(v), nil
 }
 
 // plain says whether a line may be a length and nothing else.
