@@ -142,7 +142,7 @@ func (c *cutter) all(scale float64, end, stop int) (cuts [][]cut, cycles, rest i
 			for made := 0; len(cuts[k]) < (cycles+1)*len(class.slots) && made < 2*len(class.slots); made++ {
 				if pos <= stop {
 					size = float64(cycles) + float64(turn)/float64(c.places)
-					if turn*16 < c.places*15 {
+					if turn*2 < c.places {
 						for k, n := range before {
 							cuts[k] = cuts[k][:n]
 						}

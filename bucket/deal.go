@@ -40,7 +40,7 @@ func (p *Plan) dispatch(l Lengths, full []uint32, seed, epoch uint64) *dispatche
 	cutAll(0)
 	room := 0
 	for range 3 {
-		more := d.room(end)
+		more := d.room(end / 2)
 		if more <= room {
 			break
 		}
@@ -120,8 +120,11 @@ const leastGap = 0.012
 
 // room is how many of the shortest samples, so many at the most, the waiting places take.
 func (d *dealer) room(rest int) (used int) {
+	if rest == 0 {
+		return 0
+	}
 	d.waits(func(_, _ int, gap float64) {
-		n, _ := d.filler(gap, used+1)
+		n, _ := d.filler(gap, min(used+1, rest))
 		used = min(used+n, rest)
 	})
 	return used - used/16 // where more is left than fits, it makes a long step

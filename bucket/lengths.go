@@ -173,16 +173,20 @@ func (t *textReader) next() (last bool, err error) {
 func (t *textReader) take() (text []byte, last bool, err error) {
 	for {
 		part, err := t.b.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) || len(text)+len(part) > 1<<20 {
+		last := errors.Is(err, io.EOF)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) || len(text)+len(part) > 1<<20:
 			return nil, false, input.Errorf("%s:%d: line longer than 1 MiB", t.name, t.line)
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		case err != nil && !last:
 			return nil, false, fmt.Errorf("%s:%d: %w", t.name, t.line, err)
+		case text != nil:
+			text = append(text, part...)
+		case last || bytes.Count(part, []byte{'"'})%2 == 0:
+			return part, last, nil // not copied: it is read before the next
+		default:
+			text = bytes.Clone(part)
 		}
-		if last = err != nil; text == nil && (last || bytes.Count(part, []byte{'"'})%2 == 0) {
-			return part, last, nil
-		}
-		if text = append(text, part...); last || bytes.Count(text, []byte{'"'})%2 == 0 {
+		if last || bytes.Count(text, []byte{'"'})%2 == 0 {
 			return text, last, nil
 		}
 		t.line++

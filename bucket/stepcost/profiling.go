@@ -34,7 +34,10 @@ type Profiling struct {
 	Batches  []int // full grid: all of these at every length; nil: double, then bisect
 	MaxBatch int   // of the search; 0: 4096
 	Trials   int   // of the search, per length; 0: 8
-	Done     Table // trials that ran before; they are not run again
+	// PadTo and BatchMultiple, 0 or 1: none, are what the plan will pad lengths to and what batch sizes the device computes in:
+	// lengths are tried as padded, and the search tries whole multiples.
+	PadTo, BatchMultiple int
+	Done                 Table // trials that ran before; they are not run again
 	// Record gets every new trial, as soon as it is there.
 	Record func(Trial) error
 	// Progress reports how many lengths are done, of how many; may be nil.
@@ -60,6 +63,11 @@ func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 		return nil, err
 	}
 	lengths := slices.Clone(p.Lengths)
+	for i, l := range lengths {
+		if p.PadTo > 1 {
+			lengths[i] = (l + p.PadTo - 1) / p.PadTo * p.PadTo
+		}
+	}
 	slices.Sort(lengths)
 	lengths = slices.Compact(lengths)
 	slices.Reverse(lengths)
@@ -93,6 +101,9 @@ func (p *Profiling) check() error {
 		if b < 1 || b > MaxLength {
 			return input.Errorf("profile: batch %d: must be 1 to %d", b, MaxLength)
 		}
+	}
+	if p.PadTo < 0 || p.PadTo > MaxLength || p.BatchMultiple < 0 || p.BatchMultiple > MaxLength {
+		return input.Errorf("profile: pad to %d, batch multiple %d: must be 0 to %d", p.PadTo, p.BatchMultiple, MaxLength)
 	}
 	if p.MaxBatch < 1 || p.MaxBatch > MaxLength || p.Trials < 1 {
 		return input.Errorf("profile: max batch %d (1 to %d), trials %d (from 1)", p.MaxBatch, MaxLength, p.Trials)
@@ -158,6 +169,11 @@ func (s *search) bisect(length int) error {
 	var ran []int
 	try := func(b int) error {
 		left--
+		if m := s.p.BatchMultiple; m > 1 && b > m {
+			b -= b % m
+		} else if m > 1 && fails > m {
+			b = min(m, s.p.MaxBatch) // a smaller one takes as long
+		}
 		ok, err := s.try(length, b)
 		if ok {
 			ran = append(ran, b)
@@ -171,7 +187,7 @@ func (s *search) bisect(length int) error {
 		if err := try(b); err != nil {
 			return err
 		}
-		if fails-fits <= max(1, fits/fine) {
+		if fails-fits <= max(1, fits/fine, s.p.BatchMultiple) {
 			break
 		}
 		switch {

@@ -34,13 +34,14 @@ const ranks = 8
 func main() {
 	folder := flag.String("lengths", "", "folder of real lengths")
 	out := flag.String("out", "experiments/bucket/RESULTS.md", "file whose sections are replaced")
+	only := flag.String("only", "", "only this section")
 	samples := flag.Int("samples", 0, "only time planning and scheduling so many samples")
 	flag.Parse()
 	if *samples > 0 {
 		speed(*samples)
 		return
 	}
-	if err := run(*folder, *out); err != nil {
+	if err := run(*folder, *out, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bucket:", err)
 		os.Exit(1)
 	}
@@ -83,47 +84,44 @@ func settings() []setting {
 	}
 }
 
-func run(folder, out string) error {
-	var b strings.Builder
-	for _, s := range settings() {
-		if err := compare(&b, s.name, s.lengths, s.cost); err != nil {
+// run replaces the sections of the results, or only one.
+func run(folder, out, only string) error {
+	for _, section := range []struct {
+		name string
+		make func(*strings.Builder) error
+	}{
+		{"settings", func(b *strings.Builder) error {
+			for _, s := range settings() {
+				if err := compare(b, s.name, s.lengths, s.cost); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"mixing", func(b *strings.Builder) error { return mixing(b, folder) }},
+		{"unequal", unequal},
+		{"noise", noise},
+		{"shapes", shapes},
+		{"real", func(b *strings.Builder) error { return real(b, folder) }},
+		{"speed", speeds},
+	} {
+		if only != "" && only != section.name || folder == "" && section.name == "real" {
+			continue
+		}
+		var b strings.Builder
+		if err := section.make(&b); err != nil {
+			return err
+		}
+		if err := results.Replace(out, section.name, b.String()); err != nil {
 			return err
 		}
 	}
-	if err := results.Replace(out, "settings", b.String()); err != nil {
-		return err
-	}
-	b.Reset()
-	if err := unequal(&b); err != nil {
-		return err
-	}
-	if err := results.Replace(out, "unequal", b.String()); err != nil {
-		return err
-	}
-	b.Reset()
-	if err := noise(&b); err != nil {
-		return err
-	}
-	if err := results.Replace(out, "noise", b.String()); err != nil {
-		return err
-	}
-	if err := mixing(&b, folder); err != nil {
-		return err
-	}
-	if err := results.Replace(out, "mixing", b.String()); err != nil {
-		return err
-	}
-	if folder != "" {
-		b.Reset()
-		if err := real(&b, folder); err != nil {
-			return err
-		}
-		if err := results.Replace(out, "real", b.String()); err != nil {
-			return err
-		}
-	}
-	b.Reset()
-	fmt.Fprintln(&b, "| samples | plan s | schedule s | both s | first step alone s | peak memory MB |\n|---|---|---|---|---|---|")
+	return nil
+}
+
+// speeds are the rows of the table of speed, each by a process of its own.
+func speeds(b *strings.Builder) error {
+	fmt.Fprintln(b, "| samples | plan s | schedule s | both s | first step alone s | peak memory MB |\n|---|---|---|---|---|---|")
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -135,7 +133,7 @@ func run(folder, out string) error {
 		}
 		b.Write(row)
 	}
-	return results.Replace(out, "speed", b.String())
+	return nil
 }
 
 const groupedRule = "fairseq, grouped"

@@ -9,7 +9,6 @@ import (
 
 // mixing scores how often step-mates meet again, and what that costs, over the mean of three epochs.
 func mixing(b *strings.Builder, folder string) error {
-	b.Reset()
 	all := settings()
 	if folder != "" {
 		more, err := realSettings(folder)

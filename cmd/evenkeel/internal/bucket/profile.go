@@ -18,6 +18,7 @@ import (
 // profileCmd runs trials.
 type profileCmd struct {
 	lengthsFlags
+	deviceFlags
 	At       []int         `help:"Lengths to try instead of --lengths." placeholder:"N"`
 	Buckets  int           `help:"With --lengths: divide them into this many buckets of equal total length and try the longest of each. Default: ${default}." default:"16"`
 	Grid     []int         `help:"Try exactly these batch sizes at every length. Default: double, then bisect, at most 8 trials per length." placeholder:"B"`
@@ -54,7 +55,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	p := stepcost.Profiling{Lengths: c.At, Batches: c.Grid, MaxBatch: c.MaxBatch}
+	p := stepcost.Profiling{Lengths: c.At, Batches: c.Grid, MaxBatch: c.MaxBatch, PadTo: c.PadTo, BatchMultiple: c.BatchMultiple}
 	if c.Lengths != "" {
 		l, err := c.lengthsFlags.read(a)
 		if err != nil {
