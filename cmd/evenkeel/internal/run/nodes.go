@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 )
@@ -107,10 +108,14 @@ func (s *setup) describe() string {
 func (w *watch) nodes(rows, width int, p paint) []string {
 	if len(w.setup.cluster.Nodes) <= min(rows, mostRows) {
 		// With long names the device is dropped, then the idle share.
-		return w.fit(width, 4, statusRoom, []int{1, 4}, []cli.Column{
+		columns := []cli.Column{
 			cli.Left("node"), cli.Left("device"), cli.Right("size"), cli.Left(""), cli.Left("works"), cli.Right("time"),
 			cli.Right("idle"), cli.Right("slowdown"), cli.Left("status"),
-		}, func() [][]string { return w.eachNode(p) })
+		}
+		if w.round.Plan.Collect.Timed() { // what a node hands in is then not its size
+			columns = slices.Insert(columns, len(columns)-1, cli.Right("in"))
+		}
+		return w.fit(width, 4, statusRoom, []int{1, 4}, columns, func() [][]string { return w.eachNode(p) })
 	}
 	// With long statuses the highest slowdown is dropped, then the mean time, then the idle share.
 	return w.fit(width, 3, groupedRoom, []int{7, 3, 4}, []cli.Column{
@@ -137,10 +142,14 @@ func (w *watch) eachNode(p paint) [][]string {
 		if slow[i] != nil {
 			slowdown = fmt.Sprintf("%.2f", *slow[i])
 		}
-		rows = append(rows, []string{
-			c.Nodes[i].Name, c.Nodes[i].Device, fmt.Sprint(w.round.Plan.Sizes[i]), change(w.before[i], w.round.Plan.Sizes[i], p), bar, time, idle,
-			slowdown, status(r, p),
-		})
+		row := []string{
+			c.Nodes[i].Name, c.Nodes[i].Device, inSteps(&c.Nodes[i], w.round.Plan.Sizes[i]), change(w.before[i], w.round.Plan.Sizes[i], p), bar, time, idle,
+			slowdown,
+		}
+		if w.round.Plan.Collect.Timed() {
+			row = append(row, w.handedIn(i))
+		}
+		rows = append(rows, append(row, w.status(i, p)))
 	}
 	return rows
 }
@@ -216,7 +225,7 @@ func (w *watch) eachDevice(p paint) [][]string {
 			g.profiled++
 			g.slowdown, g.highest = g.slowdown+*s, max(g.highest, *s)
 		}
-		if s := status(r, p); s != "in" {
+		if s := w.status(i, p); s != "in" {
 			g.statuses[s]++
 		}
 		if r.Status == cluster.Absent {
@@ -257,10 +266,13 @@ func (g *group) row(device string, w *watch, p paint) []string {
 		slowdown, highest = fmt.Sprintf("%.2f", g.slowdown/float64(g.profiled)), fmt.Sprintf("%.2f", g.highest)
 	}
 	var others []string
+	all := []string{p.warn(agent.TooSlow.String()), p.warn(agent.Silent.String())}
 	for _, r := range []*cluster.NodeReport{
 		{Status: cluster.In, Aged: 1}, {Status: cluster.Late}, {Status: cluster.Refused}, {Status: cluster.Lost}, {Status: cluster.Lost, OOM: true}, {Status: cluster.Absent},
 	} {
-		s := status(r, p)
+		all = append(all, status(r, p))
+	}
+	for _, s := range all {
 		if k := g.statuses[s]; k > 0 {
 			others = append(others, fmt.Sprintf("%d %s", k, s))
 		}

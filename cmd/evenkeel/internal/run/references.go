@@ -73,6 +73,8 @@ type references struct {
 	done  chan struct{}
 	err   error
 	tuned atomic.Int64 // tuning runs done in the lower half, their total in the upper
+	// played counts the rounds of all references that are done.
+	played atomic.Int64
 
 	mu        sync.Mutex
 	histories []*history // those that are finished
@@ -107,6 +109,7 @@ func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) erro
 	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
 	_, err := evaluation.Play(ctx, s.cluster, simulator, p.New(s.cluster, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
 		c.add(round, simulator.Efficiency(round.Report.Counted))
+		r.played.Add(1)
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,18 +127,27 @@ func (r *references) tune(ctx context.Context, s *setup, p *evaluation.Spec) (in
 	return evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: s.cluster, Weights: s.weights.Weights()}, s.conditions, p)
 }
 
-// wait shows progress until the references are done.
-func (r *references) wait(a *cli.App) {
-	report, clear := a.Progress("tuning water-filling")
-	defer clear()
+// wait shows progress until the references are done with so many rounds each.
+func (r *references) wait(a *cli.App, rounds int) {
+	report, clear := a.Progress("running equal sizes and the oracle")
+	defer func() { clear() }()
+	tuning := false
 	for {
 		select {
 		case <-r.done:
 			return
 		case <-tick():
-			if v := r.tuned.Load(); v != 0 {
-				report(int(v&0xffffffff), int(v>>32))
+			v := r.tuned.Load()
+			if v == 0 {
+				report(int(r.played.Load()), 2*rounds)
+				continue
 			}
+			if !tuning {
+				tuning = true
+				clear()
+				report, clear = a.Progress("tuning water-filling")
+			}
+			report(int(v&0xffffffff), int(v>>32))
 		}
 	}
 }

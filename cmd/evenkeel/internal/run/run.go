@@ -136,7 +136,7 @@ func (r *Cmd) play(w *watch) error {
 	if failed != nil {
 		cancel() // the summary does without the references that are not done
 	}
-	w.references.wait(w.app)
+	w.references.wait(w.app, w.setup.rounds)
 	if failed == nil {
 		failed = w.app.Ctx.Err() // interrupted while tuning: the summary lacks a reference
 	}
@@ -222,6 +222,7 @@ type watch struct {
 	setup      *setup
 	log        *runlog.Writer // nil: none
 	agent      *agent.Agent
+	control    *agent.Control
 	references *references
 	history    history
 	tally      tally
@@ -237,7 +238,7 @@ type watch struct {
 // run runs all rounds and shows each in v.
 func (w *watch) run(v view) error {
 	policy, simulator, control := w.setup.start()
-	w.agent = policy
+	w.agent, w.control = policy, control
 	w.before = make([]int, len(w.setup.cluster.Nodes))
 	for n := range w.setup.rounds {
 		if w.round.Plan.Sizes != nil {

@@ -25,8 +25,9 @@ type document struct {
 	Rounds      int                `json:"rounds"`                  // done
 	Interrupted bool               `json:"interrupted"`
 	Results     []result           `json:"results"`
-	Rules       map[string]int     `json:"rules,omitempty"` // rounds under each, if the policy chose the rule
-	Sizes       []nodeLine         `json:"sizes"`           // of the last round
+	Rules       map[string]int     `json:"rules,omitempty"`            // rounds under each, if the policy chose the rule
+	Deadline    float64            `json:"deadline_seconds,omitempty"` // of the last round; 0: none
+	Sizes       []nodeLine         `json:"sizes"`                      // of the last round
 	// Explain holds the explanations of one node's sizes, round by round; of more than 10,000
 	// rounds only the first ones and the last.
 	Explain []agent.Explanation `json:"explain,omitempty"`
@@ -48,7 +49,11 @@ type result struct {
 type nodeLine struct {
 	Name       string   `json:"name"`
 	Device     string   `json:"device"`
-	MicroBatch int      `json:"micro_batch"`
+	MicroBatch int      `json:"micro_batch"` // of a full micro-step; 0 without a share
+	MicroSteps int      `json:"micro_steps"`
+	Share      int      `json:"share"`              // samples that were handed out
+	Samples    int      `json:"samples"`            // accepted
+	LeftOut    string   `json:"left_out,omitempty"` // why there is no share
 	Seconds    float64  `json:"seconds"`
 	Idle       float64  `json:"idle"`     // share of the round
 	Slowdown   *float64 `json:"slowdown"` // believed, safety margin included; null: no profile to compare with
@@ -103,11 +108,13 @@ func (w *watch) document() document {
 	if free(c) {
 		d.ChosenBatch = w.agent.GlobalBatch()
 	}
+	d.Deadline = w.round.Plan.Collect.Deadline.Seconds()
 	slow := w.slowdowns()
 	for i := range c.Nodes {
-		r := &w.round.Report.Nodes[i]
+		r, b := &w.round.Report.Nodes[i], w.round.Plan.Sizes[i]
 		d.Sizes = append(d.Sizes, nodeLine{
-			Name: c.Nodes[i].Name, Device: c.Nodes[i].Device, MicroBatch: w.round.Plan.Sizes[i], Seconds: r.Seconds,
+			Name: c.Nodes[i].Name, Device: c.Nodes[i].Device, Seconds: r.Seconds,
+			MicroBatch: min(b, c.Nodes[i].Full()), MicroSteps: c.Nodes[i].Steps(b), Share: b, Samples: r.Samples, LeftOut: w.leftOut(i),
 			Idle: share(r.Idle, w.round.Report.Wait.Seconds()), Slowdown: slow[i], Status: r.Status.String(),
 		})
 	}
@@ -165,6 +172,9 @@ func (w *watch) summary() []string {
 	}
 	if c := w.setup.cluster; free(c) {
 		lines = append(lines, "", fmt.Sprintf("The global batch went from %d to %d samples; allowed are %d to %d.", c.GlobalBatch, w.agent.GlobalBatch(), c.Choices.LeastBatch, c.Choices.MostBatch))
+	}
+	if more := append(w.samplesOfRounds(), w.outside()...); len(more) > 0 {
+		lines = append(append(lines, ""), more...)
 	}
 	if err := w.tally.failure(w.setup.cluster); err != nil {
 		lines = append(lines, "", "In this run "+err.Error()+".")

@@ -46,6 +46,9 @@ func newLineView(w *watch) lineView {
 	if w.setup.freeRule() {
 		rule = fmt.Sprintf("  %-8s", "quorum")
 	}
+	if w.setup.cluster.Collect.Timed() {
+		rule += "  deadline  samples"
+	}
 	fmt.Fprintf(w.app.Out, "%s\n\nround    time   idle%s  samples/s  changed     in%s  slowest\n", w.setup.describe(), late, rule)
 	return lineView{w}
 }
@@ -82,6 +85,9 @@ func (v lineView) show() {
 	}
 	if w.setup.freeRule() {
 		rule = fmt.Sprintf("  %-8s", strings.TrimPrefix(now.rule.String(), "quorum "))
+	}
+	if c := &w.round.Plan.Collect; c.Timed() {
+		rule += fmt.Sprintf("  %8s  %7d", cli.Seconds(c.Deadline.Seconds()), w.round.Report.Accepted)
 	}
 	fmt.Fprintf(w.app.Out, "%5d  %6s  %5s%s  %9s  %7d  %5s%s  %s\n", n, cli.Seconds(now.wait), cli.Percent(now.idle), late, cli.Rate(w.throughput()), changed, fmt.Sprintf("%d/%d", in, taking), rule, slowest)
 }
@@ -122,7 +128,10 @@ const (
 
 func newLiveView(w *watch) *liveView {
 	v := &liveView{w: w, begun: time.Now(), paint: paint(cli.Colours(w.app.Out))}
-	fmt.Fprint(w.app.Out, "\x1b[?25l") // hide the cursor
+	width, _ := v.size()
+	// The first round of a large cluster takes a while.
+	fmt.Fprintf(w.app.Out, "\x1b[?25l%s\nround 1/%d ...\n", clip(w.setup.describe(), width-1), w.setup.rounds) // without the cursor
+	v.height = 2
 	return v
 }
 
@@ -151,12 +160,18 @@ func (v *liveView) close() {
 	fmt.Fprint(v.w.app.Out, "\x1b[?25h")
 }
 
+// size is that of the terminal.
+func (v *liveView) size() (width, height int) {
+	width, height, err := term.GetSize(int(v.w.app.Out.Fd()))
+	if err != nil || width < 1 || height < 1 {
+		return 80, 24
+	}
+	return width, height
+}
+
 func (v *liveView) draw() {
 	w := v.w
-	width, height, err := term.GetSize(int(w.app.Out.Fd()))
-	if err != nil || width < 1 || height < 1 {
-		width, height = 80, 24
-	}
+	width, height := v.size()
 	now := &w.history.rounds[len(w.history.rounds)-1]
 	lines := []string{
 		w.setup.describe(),
@@ -169,6 +184,9 @@ func (v *liveView) draw() {
 			rule = "   " + now.rule.String()
 		}
 		lines = append(lines, fmt.Sprintf("late %s of the accepted samples%s", cli.Percent(now.late), rule))
+	}
+	if due := w.due(); due != "" {
+		lines = append(lines, due)
 	}
 	lines = append(lines, "idle so far "+v.paint.faint(sparkline(w.history.rounds, min(60, width-13))), "")
 	lines = append(lines, w.nodes(min(mostRows, height-len(lines)-2), width-1, v.paint)...)

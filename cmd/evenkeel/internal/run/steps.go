@@ -1,0 +1,99 @@
+package run
+
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+)
+
+// inSteps writes a share as the micro-steps that it is made of: 24 = 3x8, 47 = 2x16+15.
+func inSteps(n *cluster.Node, share int) string {
+	full := n.Full()
+	if n.Steps(share) < 2 {
+		return fmt.Sprint(share)
+	}
+	s := fmt.Sprintf("%d = %dx%d", share, share/full, full)
+	if rest := share % full; rest > 0 {
+		s += fmt.Sprintf("+%d", rest)
+	}
+	return s
+}
+
+// leftOut says why the controller gives a node that is there no share; "" for the others.
+func (w *watch) leftOut(i int) string {
+	if w.control == nil {
+		return ""
+	}
+	if why := w.control.LeftOut(i); why == agent.TooSlow || why == agent.Silent {
+		return why.String()
+	}
+	return ""
+}
+
+// status is that of a node's gradient, or why it has none to compute.
+func (w *watch) status(i int, p paint) string {
+	r := &w.round.Report.Nodes[i]
+	if why := w.leftOut(i); why != "" && r.Status == cluster.Absent {
+		return p.warn(why)
+	}
+	return status(r, p)
+}
+
+// due is the newest round's deadline, and how many samples were handed in by then, of how
+// many; "" without a deadline.
+func (w *watch) due() string {
+	c := &w.round.Plan.Collect
+	if !c.Timed() {
+		return ""
+	}
+	return fmt.Sprintf("deadline %s   handed in %d of %d samples", cli.Seconds(c.Deadline.Seconds()), w.round.Report.Accepted, total(w.round.Plan.Sizes))
+}
+
+func total(sizes []int) int {
+	sum := 0
+	for _, b := range sizes {
+		sum += b
+	}
+	return sum
+}
+
+// handedIn are the samples of a node's gradient that the newest round accepted.
+func (w *watch) handedIn(i int) string {
+	r := &w.round.Report.Nodes[i]
+	if r.Status == cluster.Absent {
+		return ""
+	}
+	return fmt.Sprint(r.Samples)
+}
+
+// outside names the nodes that have no share at the end, and why; nil: none.
+func (w *watch) outside() []string {
+	var lines []string
+	for _, why := range []agent.Why{agent.TooSlow, agent.Silent} {
+		var names []string
+		for i := range w.setup.cluster.Nodes {
+			if w.leftOut(i) == why.String() {
+				names = append(names, w.setup.cluster.Nodes[i].Name)
+			}
+		}
+		if len(names) > 0 {
+			lines = append(lines, fmt.Sprintf("Left out at the end: %s: %s.", some(names), map[agent.Why]string{
+				agent.TooSlow: "the others finish sooner without", agent.Silent: "twice in a row no gradient came",
+			}[why]))
+		}
+	}
+	return lines
+}
+
+// samplesOfRounds is a line about the samples of a round under deadlines.
+func (w *watch) samplesOfRounds() []string {
+	if !w.setup.cluster.Collect.Timed() {
+		return nil
+	}
+	rounds := w.history.rounds
+	last := rounds[len(rounds)-1]
+	return []string{fmt.Sprintf("Rounds end at a deadline: %.1f samples were handed in per round in the mean, the global batch is %d.",
+		float64(last.accepted)/float64(len(rounds)), w.setup.cluster.GlobalBatch)}
+}

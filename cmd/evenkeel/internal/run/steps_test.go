@@ -1,0 +1,70 @@
+package run
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+func TestInSteps(t *testing.T) {
+	n := &cluster.Node{Limit: 8}
+	for share, want := range map[int]string{0: "0", 5: "5", 8: "8", 24: "24 = 3x8", 9: "9 = 1x8+1", 47: "47 = 5x8+7"} {
+		if got := inSteps(n, share); got != want {
+			t.Errorf("%d: %q, want %q", share, got, want)
+		}
+	}
+}
+
+// A run whose shares are micro-steps until a deadline shows them, what was handed in, and who
+// is left out and why; the document has the same.
+func TestRunShowsMicroSteps(t *testing.T) {
+	const file = `
+workload: llama-3b-512-fp16
+global_batch: 100
+nodes:
+  - {device: a10g, count: 2, micro_batch: 4}
+  - {device: t4, name: far, link: 1Mbps}
+collect: {deadline: auto}
+`
+	r := smallRun(3)
+	r.Cluster = filepath.Join(t.TempDir(), "steps.yaml")
+	if err := os.WriteFile(r.Cluster, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, err := inProcess(t, t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`(?m)^round +time +idle +samples/s +changed +in  deadline  samples  slowest$`,
+		`(?m)^ +3 +[0-9.]+ s +\S+ +\S+ +\d+ +2/2 +[0-9.]+ s +\d+  a10g-\d`,
+		`(?m)^a10g-0 .* 5\d = 1\dx4\S* .* 5\d  in$`,
+		`(?m)^far .* too slow$`,
+		`Rounds end at a deadline: [0-9.]+ samples were handed in per round in the mean, the global batch is 100\.`,
+		`Left out at the end: far: the others finish sooner without\.`,
+	} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	r.JSON = true
+	if text, err = inProcess(t, t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	var d document
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		t.Fatal(err)
+	}
+	if out := d.Sizes[2]; out.LeftOut != "too slow" || out.Share != 0 || out.MicroBatch != 0 || out.Samples != 0 || d.Deadline <= 0 {
+		t.Errorf("%+v", d)
+	}
+	for _, n := range d.Sizes[:2] {
+		if n.MicroBatch != 4 || n.MicroSteps != (n.Share+3)/4 || n.Share < 40 || n.Samples < 40 || n.LeftOut != "" {
+			t.Errorf("%+v", n)
+		}
+	}
+}
