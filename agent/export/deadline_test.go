@@ -161,3 +161,27 @@ func TestLeftOut(t *testing.T) {
 		t.Error("the file does not say why")
 	}
 }
+
+// The predicted finish is that of the slowest node, wherever it stands.
+func TestDeadlineOfTheSlowest(t *testing.T) {
+	r := deadlineRun(t, "collect: {deadline: auto}")
+	r.Sizes = []int{400, 100, 100}
+	s, err := FromRun(r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := &r.Cluster.Nodes[0]
+	if want := first.Network + 50*first.Profile.Seconds(8); s.Nodes[0].Share != 400 || math.Abs(s.Deadline.Seconds/want-1) > 1e-12 {
+		t.Errorf("%v s for %+v, want %v", s.Deadline.Seconds, s.Nodes[0], want)
+	}
+}
+
+// Shares that differ are said to be unequal also where their mean is whole.
+func TestDeepSpeedUnequal(t *testing.T) {
+	c := &cluster.Cluster{Workload: "w", GlobalBatch: 36, Nodes: []cluster.Node{{Name: "a", Device: "d", Limit: 8}, {Name: "b", Device: "d", Limit: 8}}}
+	for first, want := range map[int]bool{24: true, 18: false} {
+		if got := bytes.Contains(write(t, "deepspeed", New(c, []int{first, 36 - first})), []byte(`"unequal"`)); got != want {
+			t.Errorf("%d and %d: unequal %v", first, 36-first, got)
+		}
+	}
+}
