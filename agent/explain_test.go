@@ -2,8 +2,10 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,6 +92,11 @@ func checkExplanation(t *testing.T, a *Agent, i int, e Explanation, n *cluster.N
 	if e.Chosen.Action != a.actions[i] || *e.Chosen != *e.Model && e.Chosen.Action != e.Best.Action || e.Best.Value < e.Model.Value {
 		t.Fatalf("chosen %+v, model %+v, best %+v", e.Chosen, e.Model, e.Best)
 	}
+	for _, c := range []*Choice{e.Chosen, e.Model, e.Best} {
+		if want := a.q[(i*len(env.Actions)+c.Action)*env.Objectives:][:env.Objectives]; !slices.Equal(c.Q[:], want) {
+			t.Fatalf("values %v of action %d, want %v", *c.Q, c.Action, want)
+		}
+	}
 	rule := e.Rule
 	if collect.Quorum.Share != rule.Chosen.Quorum || collect.GraceShare != rule.Chosen.Grace || *rule.Next == rule.Chosen || rule.Chosen.Correction == [env.Objectives]float64{} {
 		t.Fatalf("%+v, collected by %+v", rule, collect)
@@ -140,6 +147,35 @@ func TestExplainFallback(t *testing.T) {
 	text, err := json.Marshal(out)
 	if err != nil || !strings.Contains(string(text), `"value":null`) {
 		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// What is out of range is the node's own.
+func TestExplainOutOfRange(t *testing.T) {
+	trained, c := choosing(t)
+	for i := range trained.Record.Low {
+		trained.Record.Low[i], trained.Record.High[i] = 50, 51
+	}
+	a := trained.NewAgent(c, agenttest.Speed)
+	run := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, "bursts"), 4), Policy: a}
+	for range 3 {
+		if _, err := run.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := map[string]bool{}
+	for node := range c.Nodes {
+		var got []float32
+		for _, o := range a.Explain(node).OutOfRange {
+			got = append(got, float32(*o.Value))
+		}
+		if want := a.rows[node*env.Features:][:env.Features]; !slices.Equal(got, want) {
+			t.Fatalf("node %d: %v, want %v", node, got, want)
+		}
+		rows[fmt.Sprint(got)] = true
+	}
+	if len(rows) < len(c.Nodes)/2 {
+		t.Errorf("only %d different nodes", len(rows))
 	}
 }
 

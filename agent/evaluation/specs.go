@@ -61,7 +61,7 @@ func Specs() []Spec {
 			return baseline.NewLBBSP(c, 0.2)
 		}),
 		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
-		tunedWaterFill("waterfill-margin", "the same with room for every node's noise", marginGrid()),
+		tunedWaterFill("waterfill-margin", "the same with a margin for every node's noise", marginGrid()),
 		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
 		tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedDBW(), tunedDropCompute(),
 		tunedDropSteps(), tunedDeviations(), tunedAnytime(false), tunedAnytime(true), tunedExpectedTime(false), tunedExpectedTime(true),
@@ -252,7 +252,7 @@ func boundLagMargin() Spec {
 
 func boundMargin() Spec {
 	margins := append(append([]float64{0}, waterMargins...), 2.5)
-	c := Spec{Name: "oracle-margin", About: "true rates now, with the best room for true noise", Bound: true, Hyperparameters: []Hyperparameter{numbers("margin", 0, margins...)}}
+	c := Spec{Name: "oracle-margin", About: "true rates now, with the best margin for true noise", Bound: true, Hyperparameters: []Hyperparameter{numbers("margin", 0, margins...)}}
 	c.create = func(c *cluster.Cluster, s *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, k int) agent.Policy {
 		return baseline.NewOracle(c, s, baseline.Oracle{Margin: margins[k]})
 	}

@@ -73,7 +73,7 @@ func ExampleFormats() {
 	// kubernetes
 }
 
-// Schema lets other programs check the json form.
+// Schema lets other programs check the json format.
 func ExampleSchema() {
 	var schema struct{ Title string }
 	if err := json.Unmarshal(export.Schema(), &schema); err != nil {

@@ -1,19 +1,19 @@
 // Package export writes the nodes' shares of a round, and the micro-steps that they are
-// made of, in the forms that trainers read.
+// made of, in the formats that trainers read.
 //
 //	s := export.New(c, shares)                 // as cluster.Allocate wrote them
 //	err := s.ScaleLearningRate("sqrt", 256, 0) // if the batch differs from the user's
 //	err = export.Save("sizes.json", "json", s) // or Write, to any writer
-//	s, err = export.Read(file)                 // reads and checks the json form
+//	s, err = export.Read(file)                 // reads and checks the json format
 //
-// See the Example. [Formats] lists the forms: json, yaml, csv, torchrun, deepspeed and
+// See the Example. [Formats] lists the formats: json, yaml, csv, torchrun, deepspeed and
 // kubernetes.
 //
 // The nodes that take part are the ranks of the training job, in their order in the
 // cluster: [Sizes.Ranks] is indexed by rank. Each comes with its gradient weight, because
 // trainers average gradients equally over ranks whatever their batch.
 //
-// docs/reference/formats/sizes.md describes every form, docs/guides/trainers.md their use.
+// docs/reference/formats/sizes.md describes every format, docs/guides/trainers.md their use.
 package export
 
 import (
@@ -56,7 +56,7 @@ var (
 //go:embed sizes.schema.json
 var schema []byte
 
-// Schema returns the JSON Schema (draft 2020-12) of the json form.
+// Schema returns the JSON Schema (draft 2020-12) of the json format.
 func Schema() []byte { return bytes.Clone(schema) }
 
 // Sizes says how many samples each node trains on in a round.
@@ -255,7 +255,7 @@ func printable(v string) bool {
 	return utf8.ValidString(v)
 }
 
-// Read reads the json form, at most 64 MiB, and validates it. Unknown fields and anything
+// Read reads the json format, at most 64 MiB, and validates it. Unknown fields and anything
 // after the object are errors. All errors except those of r wrap ErrSizes.
 func Read(r io.Reader) (Sizes, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
-// Format is one of the forms that Write writes.
+// Format is one that Write writes.
 type Format struct {
 	Name        string
 	Description string

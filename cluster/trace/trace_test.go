@@ -39,6 +39,8 @@ func TestErrors(t *testing.T) {
 		{"not a number", header + "1,1,1,NaN\n", Columns{}, "f.csv:2: trace: invalid file: seconds: is \"NaN\"; " + above},
 		{"infinite", header + "1,1,1,Inf\n", Columns{}, "f.csv:2: trace: invalid file: seconds: is \"Inf\"; " + above},
 		{"negative round", header + "1,1,-1,1\n", Columns{}, "f.csv:2: trace: invalid file: round: is \"-1\"; it must be a whole number in 0..1000000000"},
+		{"late round", header + "1,1,1000000001,1\n", Columns{}, "f.csv:2: trace: invalid file: round: is \"1000000001\"; it must be a whole number in 0..1000000000"},
+		{"long time", header + "1,1,1,1.1e12\n", Columns{}, "f.csv:2: trace: invalid file: seconds: is \"1.1e12\"; " + above},
 		{"half a round", header + "1,1,1.5,1\n", Columns{}, "f.csv:2: trace: invalid file: round: is \"1.5\"; it must be a whole number in 0..1000000000"},
 		{"long name", header + "1," + strings.Repeat("w", 65) + ",1,1\n", Columns{}, "f.csv:2: trace: invalid file: worker: is \"" + strings.Repeat("w", 60) + "...\"; a name has 1 to 64 bytes"},
 		{"twice", header + "1,1,1,1\n1,2,1,1\n1,1,1,2\n", Columns{}, "f.csv:4: trace: invalid file: round: worker \"1\" has another time for round 1 in line 2; keep one row, or name the column of the job by replay.job"},
@@ -57,6 +59,9 @@ func TestErrors(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := Read(bytes.NewReader(make([]byte, MaxBytes+1)), "f.csv", Columns{}); err == nil || err.Error() != "f.csv: trace: invalid file: larger than 16 MiB; keep fewer rounds, or every tenth" {
+		t.Error(err)
+	}
+	if tr, err := Read(strings.NewReader(header+"1,"+strings.Repeat("w", 64)+",1000000000,1e12\n"), "f.csv", Columns{}); err != nil || tr.Jobs[0].Last != 1000000000 {
 		t.Error(err)
 	}
 	var many strings.Builder

@@ -15,6 +15,10 @@ func TestPlanExportGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shown, err := filepath.Abs(pictures)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Chdir(t.TempDir())
 	for i, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(guide, -1) {
 		if err := os.WriteFile([]string{"opt.json", "uneven.json"}[i], block[1], 0o600); err != nil {
@@ -37,6 +41,7 @@ func TestPlanExportGuide(t *testing.T) {
 	if commands < 8 {
 		t.Errorf("only %d commands", commands)
 	}
+	samePicture(t, "plan.svg", filepath.Join(shown, "plan.svg"))
 }
 
 // output is what a command line prints.

@@ -11,7 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-var update = flag.Bool("update", false, "write the command reference anew")
+var update = flag.Bool("update", false, "write the command reference and the pictures anew")
 
 const reference = "../../docs/reference/commands.md"
 

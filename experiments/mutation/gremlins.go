@@ -147,7 +147,7 @@ func (g *gremlins) unleash(ctx context.Context, t target, only []string) (map[st
 	}
 	result := filepath.Join(g.temp, "result.json")
 	args := []string{"unleash", "./" + t.Package, "--output", result,
-		"--workers", strconv.Itoa(g.workers), "--timeout-coefficient", "30"}
+		"--workers", strconv.Itoa(g.workers), "--timeout-coefficient", "5"}
 	if others != "" {
 		args = append(args, "--exclude-files", others)
 	}

@@ -1,20 +1,9 @@
 // Package chart draws the project's figures in one style: panels stacked above each other,
 // a title and a legend over each, colours that colour-blind readers can tell apart.
-//
-//	f := chart.Figure{Title: "A run", Panels: []chart.Panel{{
-//		XLabel: "round", YLabel: "seconds",
-//		Series: []chart.Series{
-//			{Name: "round time", Kind: chart.Line, X: rounds, Y: seconds},
-//			{Kind: chart.Band, X: rounds, Low: p10, High: p90}, // no name: belongs to the line before
-//		},
-//	}}}
-//	err := f.Save("run.svg") // or run.png
+// See the Example.
 //
 // Learning curves and performance profiles are a Line and a Band per policy. A front is
-// its Points and a Step without a name; where more of X is better, in descending order of X:
-//
-//	{Name: "ddqn", Kind: chart.Points, X: goodput, Y: freshness},
-//	{Kind: chart.Step, X: descending, Y: freshnessAt},
+// its Points and a Step without a name; where more of X is better, in descending order of X.
 //
 // A figure is data: nothing is drawn before Save, which writes the file in one piece or
 // not at all. The same figure gives the same bytes.

@@ -1,7 +1,5 @@
 // Package names finds what somebody who mistyped a name may have meant.
-//
-//	names.Distance("torchun", "torchrun")            // 1
-//	names.Nearest("stedy", []string{"steady", ...})  // "steady"
+// See the Example.
 package names
 
 import (

@@ -1,13 +1,4 @@
-// Package runlog writes a run to a file, one round per line, and reads and replays it.
-//
-//	h := runlog.NewHeader(text, c)                  // and fill in the rest
-//	w, err := runlog.Create("run.jsonl", h)
-//	err = w.Round(plan, performance, report, note)  // after every round
-//	err = w.Close()
-//
-//	r, err := runlog.NewReader(file)                // r.Header, r.Cluster
-//	entry, err := r.Next()                          // until io.EOF
-//	rounds, cut, err := runlog.Replay(ctx, file)    // the simulator gives the same reports
+// Package runlog writes a run to a file, one round per line, and reads and replays it. See the Example.
 //
 // The format is described in docs/reference/formats/runlog.md.
 package runlog

@@ -1,12 +1,7 @@
 // Package stats summarises runs over scenarios and seeds: means and interquartile means
 // with stratified bootstrap intervals, performance profiles, hypervolumes of fronts.
 //
-//	i := stats.Bootstrap(strata)            // mean of the strata's means; strata[k]: the runs of one scenario
-//	i = stats.IQM(strata)                   // interquartile mean over all runs
-//	p := stats.Profile(strata, thresholds)  // share of runs at or above each threshold
-//	v := stats.Hypervolume(points, worst)   // what a front dominates, above a reference
-//
-// The same values give the same intervals.
+// A stratum is the runs of one scenario; see the Example. The same values give the same intervals.
 package stats
 
 import (

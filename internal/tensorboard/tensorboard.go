@@ -1,8 +1,4 @@
-// Package tensorboard writes event files of scalars, which TensorBoard draws.
-//
-//	w, err := tensorboard.Create(dir, time.Now()) // dir/events.out.tfevents.*
-//	err = w.Scalars(time.Now(), step, tensorboard.Scalar{Tag: "loss", Value: 0.3})
-//	err = w.Close()
+// Package tensorboard writes event files of scalars, which TensorBoard draws. See the Example.
 //
 // An event file is a sequence of TFRecords, each with its checksums, each holding one
 // Event message of TensorFlow's event.proto; docs/reference/formats/tensorboard.md has the bytes.

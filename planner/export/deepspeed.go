@@ -33,7 +33,7 @@ type arguments struct {
 
 // writeDeepSpeed writes a configuration as deepspeed/runtime/config.py reads it at commit 029f12b3 of
 // deepspeedai/DeepSpeed (deepspeed/runtime/pipe/module.py: 12e65a6b). Its topology numbers ranks as we do: pipeline outermost, then data, then model.
-func writeDeepSpeed(f *form) error {
+func writeDeepSpeed(f *rendering) error {
 	r := f.rectangle()
 	c := deepSpeed{Train: f.GlobalBatch, Micro: r.share, Accumulation: f.MicroBatches(),
 		Evenkeel: arguments{f.Model, r.stages, r.data, r.tensor, []int{0}, nil, f.ranks()}}
@@ -71,7 +71,7 @@ func writeDeepSpeed(f *form) error {
 }
 
 // deepSpeedPipeline is what a pipeline asks for beyond the configuration.
-func (f *form) deepSpeedPipeline(c *deepSpeed, stage, layers, recomputed int) {
+func (f *rendering) deepSpeedPipeline(c *deepSpeed, stage, layers, recomputed int) {
 	a := &c.Evenkeel
 	if stage > 1 {
 		f.problem("sharding full with %d stages: ZeRO stage 3 does not go with a pipeline", a.Stages)

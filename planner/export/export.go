@@ -4,8 +4,8 @@
 // Then Write returns an error that wraps [ErrUnsupported] and names every obstacle. What a trainer does but its file cannot
 // express, and what it does a little differently, is returned as warnings.
 //
-// All forms number ranks alike: stage by stage, in a stage replica by replica in the order of its groups, in a replica
-// device by device. docs/guides/plan-export.md shows what to do with each form.
+// All formats number ranks alike: stage by stage, in a stage replica by replica in the order of its groups, in a replica
+// device by device. docs/guides/plan-export.md shows what to do with each format.
 package export
 
 import (
@@ -36,12 +36,12 @@ type Options struct {
 	EmbeddingLayers, HeadLayers int
 }
 
-// Format is one of the forms that Write knows.
+// Format is one that Write knows.
 type Format struct {
 	Name        string
 	Description string
 	also        []string // what people type for it
-	write       func(*form) error
+	write       func(*rendering) error
 }
 
 // Formats lists what Write knows, in the order of the documentation.
@@ -64,8 +64,8 @@ func lookup(name string) (Format, error) {
 	return Format{}, fmt.Errorf("%w %s", ErrFormat, names.Unknown(name, known))
 }
 
-// form is a plan on its way into a trainer's form.
-type form struct {
+// rendering is a plan on its way into a trainer's format.
+type rendering struct {
 	*planner.Plan
 	Options
 	bytes.Buffer
@@ -74,11 +74,11 @@ type form struct {
 	warnings []string
 }
 
-func (f *form) problem(format string, args ...any) {
+func (f *rendering) problem(format string, args ...any) {
 	f.problems = append(f.problems, fmt.Sprintf(format, args...))
 }
 
-func (f *form) warn(format string, args ...any) {
+func (f *rendering) warn(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
 }
 
@@ -119,7 +119,7 @@ func encode(name string, p *planner.Plan, o Options) ([]byte, []string, error) {
 	if o.EmbeddingLayers < 0 || o.HeadLayers < 0 || o.EmbeddingLayers+o.HeadLayers >= layers {
 		return nil, nil, fmt.Errorf("%w: %d embedding and %d head layers of %d; both at least 0, and a layer must be left", ErrOptions, o.EmbeddingLayers, o.HeadLayers, layers)
 	}
-	f := &form{Plan: p, Options: o, trainer: format.Name}
+	f := &rendering{Plan: p, Options: o, trainer: format.Name}
 	if err := format.write(f); err != nil {
 		return nil, nil, err
 	}
@@ -133,7 +133,7 @@ func encode(name string, p *planner.Plan, o Options) ([]byte, []string, error) {
 type rectangle struct{ stages, data, tensor, share int }
 
 // rectangle notes as problems where the stages are not alike.
-func (f *form) rectangle() rectangle {
+func (f *rendering) rectangle() rectangle {
 	r := rectangle{stages: len(f.Stages), tensor: f.tensors(0)[0]}
 	for i, s := range f.Stages {
 		for _, t := range f.tensors(i) {
@@ -163,7 +163,7 @@ func (f *form) rectangle() rectangle {
 }
 
 // tensors are the different tensor degrees of a stage, in the order in which they occur.
-func (f *form) tensors(stage int) []int {
+func (f *rendering) tensors(stage int) []int {
 	var all []int
 	for _, y := range f.Stages[stage].Strategies {
 		for _, g := range f.Stages[stage].Groups {
@@ -180,7 +180,7 @@ func (f *form) tensors(stage int) []int {
 }
 
 // sharding is that of all layers; a mixture is a problem.
-func (f *form) sharding() planner.Sharding {
+func (f *rendering) sharding() planner.Sharding {
 	first := f.Stages[0].Strategies[0].Sharding
 	for i, s := range f.Stages {
 		for _, y := range s.Strategies {
@@ -194,7 +194,7 @@ func (f *form) sharding() planner.Sharding {
 }
 
 // ranks is a line for each stage of who has which rank.
-func (f *form) ranks() []string {
+func (f *rendering) ranks() []string {
 	var lines []string
 	rank := 0
 	for i, s := range f.Stages {
@@ -209,7 +209,7 @@ func (f *form) ranks() []string {
 }
 
 // checkpointed reports whether a layer's activations are recomputed.
-func (f *form) checkpointed(layer int) bool {
+func (f *rendering) checkpointed(layer int) bool {
 	for _, s := range f.Stages {
 		for _, y := range s.Strategies {
 			if layer >= y.From && layer < y.To {

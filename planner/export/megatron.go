@@ -9,7 +9,7 @@ import (
 
 // writeMegatron writes the arguments of Megatron-LM that a plan decides, as megatron/training/arguments.py of NVIDIA/Megatron-LM
 // at commit 000c4ac2 reads them (the layout: pipeline_parallel_layer_layout.py at 00caa53a). Its ranks run tensor first, then data, then pipeline, as ours do.
-func writeMegatron(f *form) error {
+func writeMegatron(f *rendering) error {
 	r := f.rectangle()
 	counts := f.transformerLayers()
 	layers := 0
@@ -43,7 +43,7 @@ func of(model string) string {
 }
 
 // transformerLayers is how many each stage has.
-func (f *form) transformerLayers() []int {
+func (f *rendering) transformerLayers() []int {
 	last := len(f.Stages) - 1
 	head := f.Stages[last].To - f.HeadLayers
 	var counts []int
@@ -60,7 +60,7 @@ func (f *form) transformerLayers() []int {
 }
 
 // megatronStages says how many layers each stage has, where they are not equal, by the simplest argument.
-func (f *form) megatronStages(counts []int) string {
+func (f *rendering) megatronStages(counts []int) string {
 	n := len(counts)
 	if n == 1 {
 		return ""
@@ -87,7 +87,7 @@ func (f *form) megatronStages(counts []int) string {
 }
 
 // megatronCheckpoints says which layers are recomputed: all, or the first few of every stage.
-func (f *form) megatronCheckpoints(counts []int) string {
+func (f *rendering) megatronCheckpoints(counts []int) string {
 	all, none, most := true, true, 0
 	chosen := make([]int, len(counts))
 	end := f.Stages[len(f.Stages)-1].To - f.HeadLayers
@@ -129,7 +129,7 @@ func (f *form) megatronCheckpoints(counts []int) string {
 	return fmt.Sprintf("--recompute-granularity full\n--recompute-method block\n--recompute-num-layers %d\n", most)
 }
 
-func (f *form) megatronSharding(r rectangle) string {
+func (f *rendering) megatronSharding(r rectangle) string {
 	switch f.sharding() {
 	case planner.Optimizer:
 		return "--use-distributed-optimizer\n"
