@@ -58,6 +58,7 @@ func (c *Control) Round(ctx context.Context) (Round, error) {
 		return Round{}, fmt.Errorf("agent: decide: %w", err)
 	}
 	c.deadline.set(c.Cluster, &c.plan)
+	c.parts.probe(&c.plan)
 	r := Round{Plan: c.plan}
 	if c.Clock != nil {
 		r.Decision = c.Clock().Sub(begun)
@@ -97,7 +98,7 @@ func (c *Control) decide(present []bool) error {
 		return err
 	}
 	if !knows {
-		c.parts.settle(c.Cluster, present, c.plan.Sizes)
+		c.parts.settle(c.Cluster, present, &c.plan)
 	}
 	return nil
 }

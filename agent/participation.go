@@ -32,6 +32,7 @@ func (w Why) String() string {
 type participation struct {
 	nodes   []partaker
 	allowed []bool
+	probes  []bool
 	round   int
 	alloc   cluster.Allocator
 }
@@ -42,10 +43,11 @@ type partaker struct {
 	wait  int // rounds from one trial to the next
 	next  int // round of the next trial
 	trial bool
+	known bool // its time was measured
 }
 
 func newParticipation(nodes int) *participation {
-	return &participation{nodes: make([]partaker, nodes), allowed: make([]bool, nodes)}
+	return &participation{nodes: make([]partaker, nodes), allowed: make([]bool, nodes), probes: make([]bool, nodes)}
 }
 
 // observe takes in what became of a round whose shares were predicted to take finish
@@ -55,9 +57,9 @@ func (p *participation) observe(report *cluster.Report, finish float64) {
 		n, r := &p.nodes[i], &report.Nodes[i]
 		switch r.Status {
 		case cluster.In:
-			n.lost = 0
+			n.lost, n.known = 0, true
 			if n.why == Silent {
-				*n = partaker{}
+				*n = partaker{known: true}
 			}
 		case cluster.Lost:
 			n.lost++
@@ -99,9 +101,10 @@ func (p *participation) among(present []bool) []bool {
 	return p.allowed
 }
 
-// settle takes in the sizes planned for the nodes that were allowed, and hands the least
-// share to those that are to be tried, taken from the others.
-func (p *participation) settle(c *cluster.Cluster, present []bool, sizes []int) {
+// settle takes in the plan for the nodes that were allowed, and hands the least share to
+// those that are to be tried, taken from the others.
+func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster.Plan) {
+	sizes := plan.Sizes
 	for i, here := range present {
 		n := &p.nodes[i]
 		n.trial = false
@@ -113,11 +116,15 @@ func (p *participation) settle(c *cluster.Cluster, present []bool, sizes []int) 
 			continue
 		case n.why == Silent:
 		case sizes[i] > 0:
-			*n = partaker{lost: n.lost}
+			*n = partaker{lost: n.lost, known: n.known}
 			continue
 		case n.why != TooSlow:
 			n.why = TooSlow
-			n.postpone(p.round, 0)
+			over := 0.0
+			if plan.Perf != nil && plan.Finish > 0 {
+				over = c.Nodes[i].Finish(plan.Perf[i], c.Nodes[i].LeastShare())/plan.Finish - 1
+			}
+			n.postpone(p.round, int(trialCost*min(max(over, 0), lastTrial)))
 		}
 		if p.round >= n.next {
 			p.try(c, i, sizes)
@@ -131,4 +138,13 @@ func (p *participation) try(c *cluster.Cluster, i int, sizes []int) {
 	if sizes[i] == 0 && c.Nodes[i].Takes(least) && p.alloc.TakeBack(c, sizes, least) == nil {
 		sizes[i], p.nodes[i].trial = least, true
 	}
+}
+
+// probe marks the nodes whose pace is hardly known: those never measured, and those on
+// trial.
+func (p *participation) probe(plan *cluster.Plan) {
+	for i := range p.nodes {
+		p.probes[i] = !p.nodes[i].known || p.nodes[i].trial
+	}
+	plan.Probe = p.probes
 }

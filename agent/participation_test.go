@@ -11,15 +11,15 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// scripted is a runner whose nodes take seconds[i] per sample; negative: the gradient never
-// comes.
+// scripted is a runner whose nodes take slow[i] times what the profile of agenttest.Lines
+// says, half a second and a tenth per sample; negative: the gradient never comes.
 type scripted struct {
-	seconds []float64
-	plans   [][]int
+	slow  []float64
+	plans [][]int
 }
 
 func (s *scripted) Present() []bool {
-	all := make([]bool, len(s.seconds))
+	all := make([]bool, len(s.slow))
 	for i := range all {
 		all[i] = true
 	}
@@ -28,10 +28,10 @@ func (s *scripted) Present() []bool {
 
 func (s *scripted) Round(_ context.Context, plan cluster.Plan) (*cluster.Report, error) {
 	s.plans = append(s.plans, slices.Clone(plan.Sizes))
-	r := &cluster.Report{Nodes: make([]cluster.NodeReport, len(s.seconds))}
+	r := &cluster.Report{Nodes: make([]cluster.NodeReport, len(s.slow))}
 	for i, b := range plan.Sizes {
 		n := &r.Nodes[i]
-		took := s.seconds[i] * float64(b)
+		took := s.slow[i] * (0.5 + 0.1*float64(b))
 		switch {
 		case b == 0:
 			continue
@@ -79,7 +79,7 @@ func play(t *testing.T, s *scripted, c *cluster.Cluster, p Policy, rounds int) *
 // with its least share; at thirty seconds lost of rounds of one it is tried every 1,024.
 func TestMuteNode(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
-	s := &scripted{seconds: []float64{0.1, 0.1, -1}}
+	s := &scripted{slow: []float64{1, 1, -1}}
 	ctl := play(t, s, c, NewModel(c), 1100)
 	if got := s.tried(2); !slices.Equal(got, []int{0, 1, 1025}) {
 		t.Errorf("tried in rounds %v", got)
@@ -90,7 +90,7 @@ func TestMuteNode(t *testing.T) {
 	if least := s.plans[1025][2]; least != 1 {
 		t.Errorf("tried with %d samples", least)
 	}
-	s.seconds[2] = 0.1
+	s.slow[2] = 1
 	play := ctl // it comes back
 	for range 1100 {
 		if _, err := play.Round(t.Context()); err != nil {
@@ -106,7 +106,7 @@ func TestMuteNode(t *testing.T) {
 // spread out. When it has recovered, a trial finds out.
 func TestSlowNodeIsLeftOutAndComesBack(t *testing.T) {
 	c := agenttest.Lines(t, 8, 0.1, 0.1, 0.1)
-	s := &scripted{seconds: []float64{0.6, 0.6, 30}}
+	s := &scripted{slow: []float64{1, 1, 50}}
 	ctl := play(t, s, c, NewModel(c), 400)
 	rounds := s.tried(2)
 	if ctl.LeftOut(2) != TooSlow || len(rounds) > 5 {
@@ -114,30 +114,30 @@ func TestSlowNodeIsLeftOutAndComesBack(t *testing.T) {
 	}
 	lost := 0.0
 	for _, k := range rounds[1:] {
-		lost += 30*float64(s.plans[k][2]) - 2.4
+		lost += 50*(0.5+0.1*float64(s.plans[k][2])) - 0.9
 	}
-	if lost > 0.03*400*2.4 {
-		t.Errorf("trials cost %v s of %v", lost, 400*2.4)
+	if lost > 0.03*400*0.9 {
+		t.Errorf("trials cost %v s of %v", lost, 400*0.9)
 	}
-	s.seconds[2] = 0.6
+	s.slow[2] = 1
 	for range 1100 {
 		if _, err := ctl.Round(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if ctl.LeftOut(2) != TakesPart || s.plans[len(s.plans)-1][2] < 2 {
-		t.Errorf("it has recovered, but %v, %v", ctl.LeftOut(2), s.plans[len(s.plans)-1])
+		t.Errorf("it has recovered, but %v, %v, tried %v", ctl.LeftOut(2), s.plans[len(s.plans)-1], s.tried(2))
 	}
 }
 
 // One loss is no reason to leave a node out, nor are two with a gradient between them.
 func TestOneLossIsForgiven(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
-	s := &scripted{seconds: []float64{0.1, 0.1, -1}}
+	s := &scripted{slow: []float64{1, 1, -1}}
 	ctl := play(t, s, c, NewModel(c), 1)
 	for range 4 {
-		for _, seconds := range []float64{0.1, -1} {
-			s.seconds[2] = seconds
+		for _, slow := range []float64{1, -1} {
+			s.slow[2] = slow
 			if _, err := ctl.Round(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +151,7 @@ func TestOneLossIsForgiven(t *testing.T) {
 // Where all are silent, all go on: somebody must.
 func TestAllSilent(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1)
-	s := &scripted{seconds: []float64{-1, -1}}
+	s := &scripted{slow: []float64{-1, -1}}
 	play(t, s, c, NewModel(c), 5)
 	if got := len(s.tried(0)); got != 5 {
 		t.Errorf("had work in %d rounds of 5", got)

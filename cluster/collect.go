@@ -34,6 +34,9 @@ func (p *Plan) Order(n *Node, i int) Order {
 	} else if n.Profile != nil {
 		o.Pace = n.Profile.PerSample()
 	}
+	if p.Probe != nil && p.Probe[i] {
+		o.First = n.LeastShare()
+	}
 	if p.Collect.Deadline > 0 {
 		o.Deadline = max(p.Collect.Deadline.Seconds()-n.Network, 1e-9)
 	}

@@ -160,6 +160,7 @@ type Order struct {
 	Reserve  float64 // share of the time left that the last micro-step keeps free, 0..1
 	Whole    bool    // the last micro-step is not cut: full ones only
 	Within   bool    // the node does not go beyond its share
+	First    int     // most samples of the first micro-step under a deadline, where the pace is hardly known; 0: a full one
 	Pace     float64 // seconds per unit of Node.Cost, as believed (Performance.PerSample)
 }
 
@@ -210,6 +211,9 @@ func (a *Accumulation) Next(elapsed float64) int {
 	}
 	if a.order.Whole {
 		full = min(full, a.order.Share)
+	}
+	if first := a.node.floorStep(a.order.First); a.steps == 0 && first > 0 {
+		return min(first, full)
 	}
 	fits := (a.order.Deadline - elapsed) * (1 - a.order.Reserve) / pace
 	if fits >= a.node.stepCost(full) {

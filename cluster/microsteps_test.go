@@ -99,7 +99,16 @@ func TestAccumulationByItsOwnPace(t *testing.T) {
 			t.Errorf("%v s a sample, whole %v: %d samples, the last micro-step %d; want %d and %d", x.seconds, x.whole, got, last, x.samples, x.last)
 		}
 	}
+	// A node whose pace is hardly known begins with a small micro-step, and then knows.
 	n := Node{Limit: 4}
+	first := n.Begin(Order{Share: 20, Deadline: 20, Pace: 1, First: 1})
+	if got := first.Next(0); got != 1 {
+		t.Errorf("begins with %d", got)
+	}
+	first.Done(1, 18)
+	if got := first.Next(18); got != 0 {
+		t.Errorf("goes on with %d", got)
+	}
 	within, elapsed := n.Begin(Order{Share: 6, Deadline: 20, Pace: 1, Within: true}), 0.0
 	for size := within.Next(elapsed); size > 0; size = within.Next(elapsed) {
 		elapsed += float64(size)

@@ -122,7 +122,7 @@ func (c *Cluster) Revealed() *Cluster {
 type Truth struct {
 	Slowdown []float64 // true seconds / profile seconds, without noise
 	Noise    []float64 // relative standard deviation of one round's time
-	Factor   []float64 // by which noise and spikes multiply the time of the round, without a deadline
+	Factor   []float64 // by which spikes and the noise that all micro-steps share multiply the time of the round, without a deadline
 	Left     []float64 // seconds that the node still computes on older work when the round opens
 }
 

@@ -11,7 +11,10 @@ type Plan struct {
 	Collect Collect // how the round collects gradients
 	// Perf is what the sizes follow from, by which a node judges its first micro-step under
 	// a deadline; nil: the profiles.
-	Perf   []Performance
+	Perf []Performance
+	// Probe says which nodes' pace is hardly known: under a deadline their first micro-step is
+	// their smallest, lest everybody wait for a large one. nil: none.
+	Probe  []bool
 	Finish float64 // predicted finish time of the sizes in seconds; 0: not known
 }
 

@@ -12,7 +12,7 @@ func ExampleEpoch() {
 	epoch := samples.New(100)
 	epoch.Deal([]int{30, 30})
 	_ = epoch.Settle([]int{24, samples.Pending})
-	var dealt [][]samples.Range = epoch.Deal([]int{30, 30})
+	dealt := epoch.Deal([]int{30, 30})
 	fmt.Println(dealt[0], epoch.Left(), "left")
 
 	used := []int{24, 16}

@@ -20,7 +20,7 @@ func TestPresetsKeepTheirBits(t *testing.T) {
 		{"powercap", "b231e8b5cd226fa0"},
 		{"failures", "ce0bebc53be27265"},
 		{"joins", "052871ea126d3367"},
-		{"production", "4032e250937bfaa5"},
+		{"production", "5d8a9cf023b848e2"},
 		{"racks", "576db7b7d152e96e"},
 		{"diurnal", "46da5a6bdf5d1cea"},
 		{"creep", "1aac447328675c49"},
