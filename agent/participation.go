@@ -7,9 +7,10 @@ import (
 const (
 	lossesOut  = 2    // losses in a row after which a node is left out
 	firstTrial = 8    // rounds until a node that is left out is tried; twice as many after every trial that fails
-	lastTrial  = 1024 // most rounds between two trials
+	lastTrial  = 1024 // most rounds between two trials, unless they cost too much
 	freeTrial  = 0.05 // of a round: what a trial may cost to be repeated at once
-	trialCost  = 100  // rounds that each round's time spent on a trial is spread over, at least
+	trialCost  = 100  // rounds over which each round's time spent on a trial is spread, as far as lastTrial allows
+	leastCost  = 30   // the same, in any case
 )
 
 // Why says for what reason a node has no share.
@@ -73,9 +74,9 @@ func (p *participation) observe(report *cluster.Report, finish float64) {
 				if r.Status == cluster.Lost {
 					slow = report.Wait.Seconds()
 				}
-				over = min(max(slow/finish-1, 0), lastTrial)
+				over = slow/finish - 1
 			}
-			if n.postpone(p.round, int(trialCost*over)); r.Status == cluster.In && over < freeTrial {
+			if n.postpone(p.round, spread(over)); r.Status == cluster.In && over < freeTrial {
 				n.wait, n.next = 0, p.round+1 // nobody waited: the policy may need a second look
 			}
 		}
@@ -85,9 +86,16 @@ func (p *participation) observe(report *cluster.Report, finish float64) {
 	}
 }
 
+// spread is how many rounds there should be from one trial to the next, where a trial costs
+// the time of over rounds.
+func spread(over float64) int {
+	over = min(max(over, 0), 1e6)
+	return int(max(min(trialCost*over, lastTrial), leastCost*over))
+}
+
 // postpone sets the next trial, not before so many rounds have gone by.
 func (n *partaker) postpone(round, least int) {
-	n.wait = min(max(2*n.wait, firstTrial, least), lastTrial)
+	n.wait = max(min(max(2*n.wait, firstTrial), lastTrial), least)
 	n.next = round + n.wait
 	n.trial = false
 }
@@ -124,7 +132,7 @@ func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster
 			if plan.Perf != nil && plan.Finish > 0 {
 				over = c.Nodes[i].Finish(plan.Perf[i], c.Nodes[i].LeastShare())/plan.Finish - 1
 			}
-			n.postpone(p.round, int(trialCost*min(max(over, 0), lastTrial)))
+			n.postpone(p.round, spread(over))
 		}
 		if p.round >= n.next {
 			p.try(c, i, sizes)

@@ -210,3 +210,14 @@ func TestDeadlineFollowsTheSamples(t *testing.T) {
 		t.Error(p.Collect.Deadline)
 	}
 }
+
+// A node whose link is known to cost thousands of rounds is not tried at that price.
+func TestFarNodeIsNotTried(t *testing.T) {
+	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
+	c.Nodes[2].Network = 5000
+	s := &scripted{slow: []float64{1, 1, 1}}
+	ctl := play(t, s, c, NewModel(c), 3000)
+	if got := s.tried(2); len(got) > 0 || ctl.LeftOut(2) != TooSlow {
+		t.Errorf("tried in rounds %v, %v", got, ctl.LeftOut(2))
+	}
+}

@@ -40,10 +40,11 @@ func TestAnytimeByHand(t *testing.T) {
 	p := NewAnytime(c, 1.5, Steps{})
 	// By the profiles, the rates are those of the whole batch: 30 / 3.5 a node.
 	until(t, ended(t, p, make([]int, 3)), 1.5*30/(3*30/3.5), true, false)
-	// The newest rates are 10/1, 10/2 and 10/4 a second, known for the first time: 30 in 30/17.5 s.
-	until(t, ended(t, p, []int{10, 10, 10}, 1, 2, 4), 1.5*30/17.5, true, false)
-	// Then 10/2 from the first: its average moves by a tenth, to 9.5.
-	until(t, ended(t, p, []int{10, 10, 10}, 2, 2, 4), 1.5*30/17, true, false)
+	// All wait for the last, so the newest rates are 10/4, 5/4 and 10/4 a second, known for the
+	// first time: 30 in 30/6.25 s.
+	until(t, ended(t, p, []int{10, 5, 10}, 1, 2, 4), 1.5*30/6.25, true, false)
+	// Then 10/4 from the second: its average moves by a tenth, to 1.375.
+	until(t, ended(t, p, []int{10, 10, 10}, 2, 2, 4), 1.5*30/6.375, true, false)
 	for range 30 {
 		ended(t, p, []int{10, 10, 10}, 2, 2, 4)
 	}
@@ -62,7 +63,7 @@ func TestExpectedTimeByHand(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	p := NewExpectedTime(c, 0.5, Steps{})
 	ended(t, p, make([]int, 3))
-	until(t, ended(t, p, []int{10, 10, 10}, 1, 2, 4), 30/17.5, true, false)
+	until(t, ended(t, p, []int{10, 5, 10}, 1, 2, 4), 30/6.25, true, false)
 	for range 40 { // always the newest rates
 		ended(t, p, []int{10, 10, 10}, 5, 5, 5)
 	}

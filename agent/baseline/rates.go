@@ -16,7 +16,7 @@ func (r *rates) observe(report *cluster.Report) {
 	}
 	for i := range report.Nodes {
 		if n := &report.Nodes[i]; n.Measured() {
-			v := float64(n.Size) / n.Seconds
+			v := float64(n.Size) / max(n.Seconds, report.Wait.Seconds()) // what it idles at the end is part of its rate
 			if r.rate[i] == 0 {
 				r.rate[i] = v
 			}

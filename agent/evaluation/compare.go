@@ -28,13 +28,16 @@ type Case struct {
 
 // Config says what to compare.
 type Config struct {
-	Cases      []Case
-	Scenarios  []Scenario
-	Policies   []Spec
-	Trained    *agent.Trained // for the policy ddqn
-	Seeds      int            // judged on seeds 0 to Seeds-1
-	TuneSeeds  int            // hyperparameters are tuned on as many others; zero: 10
-	Rounds     int            // per run
+	Cases     []Case
+	Scenarios []Scenario
+	Policies  []Spec
+	Trained   *agent.Trained // for the policy ddqn
+	Seeds     int            // judged on seeds 0 to Seeds-1
+	TuneSeeds int            // hyperparameters are tuned on as many others; zero: 10
+	Rounds    int            // per run
+	// HoldBatch is how far the samples of a round may depart from the global batch in the mean,
+	// as a share of it, without a loss in tuning: beyond, a percent costs ten. 0: they may.
+	HoldBatch  float64
 	Clock      func() time.Time
 	Progressed func(done, total int) // called after every run, by one goroutine at a time; may be nil
 }

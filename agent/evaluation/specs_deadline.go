@@ -10,9 +10,9 @@ import (
 // called -cut size the last one as Evenkeel does, to show what that alone is worth.
 
 var (
-	anytimeFactors = []float64{0.96, 0.98, 1, 1.02, 1.04} // so that samples stay near the global batch
+	anytimeFactors = []float64{0.94, 0.97, 1, 1.03, 1.06, 1.1}
 	expectedGains  = []float64{0.05, 0.1, 0.2, 0.35, 0.5, 0.7}
-	deadlineShares = []float64{0.9, 0.94, 0.97, 1, 1.03, 1.06, 1.1}
+	deadlineShares = []float64{0.94, 0.97, 1, 1.03, 1.06, 1.1, 1.15, 1.2}
 	reserves       = []float64{0, 0.01, 0.02, 0.04, 0.08}
 	deviationKs    = []float64{1, 2, 3, 5, 8}
 	deadlineGains  = []float64{0.05, 0.1, 0.2, 0.35, 0.5, 0.7}

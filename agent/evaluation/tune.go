@@ -2,6 +2,7 @@ package evaluation
 
 import (
 	"context"
+	"math"
 	"strings"
 )
 
@@ -159,6 +160,9 @@ func (s *search) best(ctx context.Context, points []int) (int, error) {
 		}
 		for seed, r := range runs[i] {
 			s.means[k] += r.score.Goodput / max(s.reference[seed].score.Goodput, 1e-300)
+			if hold := s.c.config.HoldBatch; hold > 0 {
+				s.means[k] -= 10 * max(math.Abs(r.score.SamplesMean-1)-hold, 0)
+			}
 		}
 	}
 	best := points[0]

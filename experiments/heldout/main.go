@@ -75,7 +75,7 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 	if err != nil {
 		return err
 	}
-	config := evaluation.Config{Trained: embedded, Seeds: s.seeds, TuneSeeds: s.tuneSeeds, Rounds: s.rounds, Clock: time.Now}
+	config := evaluation.Config{Trained: embedded, Seeds: s.seeds, TuneSeeds: s.tuneSeeds, HoldBatch: s.hold, Rounds: s.rounds, Clock: time.Now}
 	if config.Cases, err = s.cases(profile.Embedded()); err != nil {
 		return err
 	}
