@@ -64,13 +64,19 @@ func main() {
 	if *tune > 0 {
 		s.tuneSeeds = *tune
 	}
-	if err := run(ctx, *name, s, *out, flag.Args()); err != nil {
+	command := "go run ./experiments/heldout"
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name != "out" {
+			command += " -" + f.Name + " " + f.Value.String()
+		}
+	})
+	if err := run(ctx, *name, strings.Join(append([]string{command}, flag.Args()...), " "), s, *out, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "heldout:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, name string, s suite, out string, files []string) error {
+func run(ctx context.Context, name, command string, s suite, out string, files []string) error {
 	embedded, err := agent.Embedded()
 	if err != nil {
 		return err
@@ -115,11 +121,7 @@ func run(ctx context.Context, name string, s suite, out string, files []string) 
 		return err
 	}
 	var b strings.Builder
-	command := "go run ./experiments/heldout"
-	if name != "all" {
-		command += " -suite " + name
-	}
-	fmt.Fprintf(&b, "%s Made by\n\n    %s\n\n", s.about, strings.Join(append([]string{command}, files...), " "))
+	fmt.Fprintf(&b, "%s Made by\n\n    %s\n\n", s.about, command)
 	fmt.Fprintf(&b, "in %v on %d cores (%s/%s): %d clusters of %s, %d seeds, %d rounds a run.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, len(config.Cases), nodes(config.Cases), s.seeds, s.rounds)
 	b.WriteString("Progress is goodput over the state oracle's (which waits for all) under the same seed, mean over clusters and seeds, with its 95% interval;\n")
 	fmt.Fprintf(&b, "gain is the embedded policy's progress minus the line's, paired by seed. Every rule with knobs was tuned for each cluster and\nscenario on %d other seeds.\n", s.tuneSeeds)
