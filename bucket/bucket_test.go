@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/internal/race"
 	"pgregory.net/rapid"
 )
 
@@ -44,6 +45,9 @@ func with(mixing float64) *float64 { return &mixing }
 
 // The settings of docs/guides/bucket.md reach what it says: an epoch near the bound, predicted, even, and step-mates that part.
 func TestSettings(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine; its numbers are judged without the race detector")
+	}
 	a, b := lognormal(1000000, 400, .8, 4096), lognormal(300000, 800, 1.2, 16384)
 	slow := []float64{1, 1, 1, 1, 1, 1, 1, .9}
 	for _, c := range []struct {

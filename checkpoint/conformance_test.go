@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/evenkeel/evenkeel/internal/race"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -20,6 +21,9 @@ const conformScript = "../python/tests/conform_checkpoint.py"
 
 func python(t *testing.T, args ...string) []byte {
 	t.Helper()
+	if race.Enabled {
+		t.Skip("what Python does is the same without the race detector")
+	}
 	if found, _ := filepath.Glob("/usr/lib/python3/dist-packages/torch/version.py"); found == nil {
 		t.Skip("no PyTorch in /usr/bin/python3")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/internal/race"
 )
 
 func TestMain(m *testing.M) {
@@ -31,6 +32,13 @@ func TestScripts(t *testing.T) {
 			"status":   endsWith,
 			"mkmodel":  makeModel,
 			"damage":   damage,
+		},
+		// Scripts that only ask one goroutine much are left out under the race detector.
+		Condition: func(name string) (bool, error) {
+			if name != "race" {
+				return false, fmt.Errorf("unknown condition %s", name)
+			}
+			return race.Enabled, nil
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("NO_COLOR", "1")

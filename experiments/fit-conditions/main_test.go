@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/race"
 )
 
 // known are the parameters that the folder below is made with.
@@ -164,6 +165,9 @@ func TestSlowest(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine; its numbers are judged without the race detector")
+	}
 	data, out := folder(t), t.TempDir()
 	if err := run(context.Background(), data, out); err != nil {
 		t.Fatal(err)
