@@ -126,12 +126,7 @@ func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 	}
 	nodes := len(a.cluster.Nodes)
 	if present != nil {
-		nodes = 0
-		for _, p := range present {
-			if p {
-				nodes++
-			}
-		}
+		nodes = count(present)
 	}
 	a.tracker.SetRule(plan.Collect, nodes)
 }

@@ -82,12 +82,7 @@ func (c *Control) decide(present []bool) error {
 	}
 	switch err := c.Policy.Decide(c.report, allowed, &c.plan); {
 	case errors.Is(err, cluster.ErrCapacity):
-		nodes := 0
-		for _, here := range allowed {
-			if here {
-				nodes++
-			}
-		}
+		nodes := count(allowed)
 		for i := range c.plan.Sizes {
 			c.plan.Sizes[i] = 0
 			if n := &c.Cluster.Nodes[i]; allowed[i] {
@@ -101,6 +96,17 @@ func (c *Control) decide(present []bool) error {
 		c.parts.settle(c.Cluster, present, &c.plan)
 	}
 	return nil
+}
+
+// count is how many are true.
+func count(present []bool) int {
+	n := 0
+	for _, here := range present {
+		if here {
+			n++
+		}
+	}
+	return n
 }
 
 // LeftOut says why a node has no share in the newest round.

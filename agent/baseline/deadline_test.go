@@ -79,7 +79,7 @@ func TestExpectedTimeByHand(t *testing.T) {
 // Of ten rounds, nine nodes take 1 and one takes 3 times what was predicted. Waiting for
 // all does 10 shares in 3; stopping at 1 does 9 + 1/3 in 1, which is the most per second.
 func TestDropStepsByHand(t *testing.T) {
-	p := &dropSteps{times: times{rounds: make([][]float64, 0, 10)}}
+	p := &dropSteps{times: newTimes(10)}
 	if p.threshold() != 0 {
 		t.Error("a threshold without measurements")
 	}
@@ -101,17 +101,18 @@ func TestDropStepsByHand(t *testing.T) {
 // A node that was stopped at half its share would have taken twice as long for it.
 func TestTimesOfStoppedNodes(t *testing.T) {
 	c := &cluster.Cluster{GlobalBatch: 20, Nodes: []cluster.Node{{Limit: 5}, {Limit: 5, Network: 1}}}
-	var got times
-	got.rounds = make([][]float64, 0, 2)
-	got.add(c, agenttest.Measured([]int{5, 10}, 4, 3), []int{10, 10}, 2)
+	got := newTimes(2)
+	got.finish = 2
+	got.add(c, agenttest.Measured([]int{5, 10}, 4, 3), []int{10, 10})
 	if want := []float64{1.5, 4}; !slices.Equal(got.rounds[0], want) { // 3 of 2; 4 x 2 of 2
 		t.Errorf("%v, want %v", got.rounds[0], want)
 	}
-	got.add(c, agenttest.Measured([]int{5, 5}, 4, 5), []int{5, 10}, 2)
+	got.add(c, agenttest.Measured([]int{5, 5}, 4, 5), []int{5, 10})
 	if want := []float64{2, 4.5}; !slices.Equal(got.rounds[1], want) { // 4 of 2; 1 + 2 x 4 of 2
 		t.Errorf("%v, want %v", got.rounds[1], want)
 	}
-	got.add(c, agenttest.Measured([]int{5, 5}, 1, 1), []int{5, 5}, 1)
+	got.finish = 1
+	got.add(c, agenttest.Measured([]int{5, 5}, 1, 1), []int{5, 5})
 	if len(got.rounds) != 2 || !slices.Equal(got.rounds[0], []float64{1, 1}) {
 		t.Errorf("%v", got.rounds)
 	}

@@ -13,23 +13,22 @@ import (
 // whatever the others do. Shares are water-filling's.
 type deviations struct {
 	*waterFill
-	k      float64
-	steps  Steps
-	times  times
-	finish float64
+	k     float64
+	steps Steps
+	times times
 }
 
 // NewDeviations returns the rule, which looks back over window rounds.
 func NewDeviations(c *cluster.Cluster, k float64, window int, steps Steps, fill WaterFill) agent.Policy {
-	return &deviations{waterFill: newWaterFill(c, fill), k: k, steps: steps, times: times{rounds: make([][]float64, 0, window)}}
+	return &deviations{waterFill: newWaterFill(c, fill), k: k, steps: steps, times: newTimes(window)}
 }
 
 func (p *deviations) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
-	p.times.add(p.cluster, report, plan.Sizes, p.finish)
+	p.times.add(p.cluster, report, plan.Sizes)
 	if err := p.waterFill.Decide(report, present, plan); err != nil {
 		return err
 	}
-	p.finish = plan.Finish
+	p.times.finish = plan.Finish
 	var all []float64
 	for _, round := range p.times.rounds {
 		all = append(all, round...)

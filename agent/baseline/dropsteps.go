@@ -17,20 +17,19 @@ type dropSteps struct {
 	*waterFill
 	steps Steps
 	times times
-	last  cluster.Plan
 }
 
 // NewDropSteps returns DropCompute with micro-steps, which looks back over window rounds.
 func NewDropSteps(c *cluster.Cluster, window int, steps Steps, fill WaterFill) agent.Policy {
-	return &dropSteps{waterFill: newWaterFill(c, fill), steps: steps, times: times{rounds: make([][]float64, 0, window)}}
+	return &dropSteps{waterFill: newWaterFill(c, fill), steps: steps, times: newTimes(window)}
 }
 
 func (p *dropSteps) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
-	p.times.add(p.cluster, report, plan.Sizes, p.last.Finish)
+	p.times.add(p.cluster, report, plan.Sizes)
 	if err := p.waterFill.Decide(report, present, plan); err != nil {
 		return err
 	}
-	p.last.Finish = plan.Finish
+	p.times.finish = plan.Finish
 	if threshold := p.threshold(); threshold > 0 {
 		p.steps.timed(plan, threshold*plan.Finish)
 		plan.Collect.Within = true

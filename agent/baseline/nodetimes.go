@@ -11,12 +11,16 @@ import (
 type times struct {
 	rounds [][]float64 // sorted; the oldest is replaced
 	next   int
+	finish float64 // predicted of the coming round, in seconds
 }
 
-// add takes in a round of shares that were predicted to take finish seconds. A node that
+// newTimes looks back over window rounds.
+func newTimes(window int) times { return times{rounds: make([][]float64, 0, window)} }
+
+// add takes in a round of shares that were predicted to take t.finish seconds. A node that
 // was stopped before its share was done would have taken as long in proportion.
-func (t *times) add(c *cluster.Cluster, report *cluster.Report, sizes []int, finish float64) {
-	if report == nil || finish <= 0 {
+func (t *times) add(c *cluster.Cluster, report *cluster.Report, sizes []int) {
+	if report == nil || t.finish <= 0 {
 		return
 	}
 	var round []float64
@@ -26,7 +30,7 @@ func (t *times) add(c *cluster.Cluster, report *cluster.Report, sizes []int, fin
 			continue
 		}
 		compute := max(n.Seconds-node.Network, 0) * node.Cost(sizes[i]) / max(node.Cost(n.Size), 1e-300)
-		round = append(round, (node.Network+compute)/finish)
+		round = append(round, (node.Network+compute)/t.finish)
 	}
 	if len(round) == 0 {
 		return

@@ -70,7 +70,9 @@ func Specs() []Spec {
 		bound("static", "true rates of the first round", baseline.Oracle{Once: true}),
 		bound("lag1", "true rates of the round before", baseline.Oracle{Lag: 1}),
 		bound("oracle", "true rates now, not the noise", baseline.Oracle{}),
-		boundMargin(), boundLagMargin(), hindsightKofN(),
+		boundMargin("oracle-margin", "true rates now, with the best margin for true noise", 0, slices.Concat(ruleMargins, []float64{2.5})...),
+		boundMargin("lag1-margin", "true rates of the round before, with the best margin for true noise", 1, ruleMargins...),
+		hindsightKofN(),
 		bound("hindsight", "true rates and the noise of the coming round", baseline.Oracle{Noise: true}),
 	}
 }
@@ -241,20 +243,12 @@ func model() Spec {
 // one choice of several.
 func (p *Spec) agent() bool { return len(p.Hyperparameters) == 0 }
 
-func boundLagMargin() Spec {
-	margins := append([]float64{0}, waterMargins...)
-	c := Spec{Name: "lag1-margin", About: "true rates of the round before, with the best room for true noise", Bound: true, Hyperparameters: []Hyperparameter{numbers("margin", 0, margins...)}}
-	c.create = func(c *cluster.Cluster, s *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, k int) agent.Policy {
-		return baseline.NewOracle(c, s, baseline.Oracle{Lag: 1, Margin: margins[k]})
+// boundMargin is the spec of an oracle with the best of the margins.
+func boundMargin(name, about string, lag int, margins ...float64) Spec {
+	return Spec{
+		Name: name, About: about, Bound: true, Hyperparameters: []Hyperparameter{numbers("margin", 0, margins...)},
+		create: func(c *cluster.Cluster, s *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, k int) agent.Policy {
+			return baseline.NewOracle(c, s, baseline.Oracle{Lag: lag, Margin: margins[k]})
+		},
 	}
-	return c
-}
-
-func boundMargin() Spec {
-	margins := append(append([]float64{0}, waterMargins...), 2.5)
-	c := Spec{Name: "oracle-margin", About: "true rates now, with the best margin for true noise", Bound: true, Hyperparameters: []Hyperparameter{numbers("margin", 0, margins...)}}
-	c.create = func(c *cluster.Cluster, s *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, k int) agent.Policy {
-		return baseline.NewOracle(c, s, baseline.Oracle{Margin: margins[k]})
-	}
-	return c
 }
