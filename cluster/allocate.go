@@ -23,7 +23,8 @@ var ErrCapacity = errors.New("cluster: the nodes cannot make up the global batch
 // finish time is searched (water-filling, Cannikin's OptPerf) until less than a sample
 // per node is missing; those are dealt one by one from a heap.
 //
-// The error wraps ErrCapacity when no shares make up the global batch. After an error the
+// The error wraps ErrCapacity when no shares are found that make up the global batch; the
+// search for a sum of micro-batches of several samples is bounded. After an error the
 // sizes mean nothing.
 func Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (float64, error) {
 	var a Allocator

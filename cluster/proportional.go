@@ -19,7 +19,7 @@ const leastWeight = 1e-9
 // Proportional writes shares in proportion to weight (nil: equal) by largest remainder,
 // each made of micro-steps that its node takes, summing to the global batch; ties go to the
 // lower index. Each is at least the node's least share as long as those fit into the global
-// batch. A weight that is zero, negative or not finite gets the least share as long as
+// batch and micro-batches of several samples allow. A weight that is zero, negative or not finite gets the least share as long as
 // others have room. Policies that choose sizes rather than parameters end in
 // this projection. Errors as for Allocate.
 func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, sizes []int) error {

@@ -60,10 +60,13 @@ func (a *Allocator) takeBack(c *Cluster, sizes []int, excess int, allowed func(i
 	return true
 }
 
-// TakeBack lowers shares by excess samples in all, from whatever nodes can give them. The
-// error wraps ErrCapacity if no shares of the nodes sum to so much less.
+// spared says that a node keeps some of its share.
+func spared(_, b int) bool { return b > 0 }
+
+// TakeBack lowers shares by excess samples in all, to 0 only where no others can give them.
+// The error wraps ErrCapacity if no sum is found that is so much less.
 func (a *Allocator) TakeBack(c *Cluster, sizes []int, excess int) error {
-	if excess == 0 || a.takeBack(c, sizes, excess, func(int, int) bool { return true }) {
+	if excess == 0 || a.takeBack(c, sizes, excess, spared) || a.takeBack(c, sizes, excess, func(int, int) bool { return true }) {
 		return nil
 	}
 	return c.odd()
@@ -101,7 +104,7 @@ func (a *Allocator) AllocateOnce(c *Cluster, perf []Performance, sizes []int) (f
 			missing += c.Nodes[i].LeastShare()
 		}
 	}
-	if missing > 0 && !a.takeBack(c, sizes, missing, func(_, b int) bool { return b > 0 }) {
+	if missing > 0 && !a.takeBack(c, sizes, missing, spared) {
 		return 0, fmt.Errorf("%w: %d nodes need their least micro-batch each, the batch is %d", ErrCapacity, len(c.Nodes), c.GlobalBatch)
 	}
 	for i, b := range sizes {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -63,5 +64,22 @@ func TestAllocateOnceBrute(t *testing.T) {
 	}
 	if possible < 500 {
 		t.Errorf("only %d instances have a solution", possible)
+	}
+}
+
+// Nobody is left with nothing while another can give; where nobody can, somebody is.
+func TestTakeBackSpares(t *testing.T) {
+	var a Allocator
+	c := &Cluster{GlobalBatch: 10, Nodes: []Node{{Limit: 8}, {Limit: 8}, {Limit: 8}}}
+	sizes := []int{7, 2, 1}
+	if err := a.TakeBack(c, sizes, 1); err != nil || fmt.Sprint(sizes) != "[7 1 1]" {
+		t.Errorf("%v, %v", sizes, err)
+	}
+	sizes = []int{1, 1, 1}
+	if err := a.TakeBack(c, sizes, 1); err != nil || fmt.Sprint(sizes) != "[1 1 0]" {
+		t.Errorf("%v, %v", sizes, err)
+	}
+	if err := a.TakeBack(c, sizes, 3); !errors.Is(err, ErrCapacity) {
+		t.Error(err)
 	}
 }
