@@ -189,7 +189,7 @@ func TestOtherFiles(t *testing.T) {
 }
 
 // The storage fails at every operation in turn. What was told to be durable is there, no step is mixed, and the
-// failure is told.
+// failure is reported.
 func TestStorageFails(t *testing.T) {
 	for _, kind := range []string{"write", "short", "flush"} {
 		for _, then := range []int{1, 1000} {

@@ -23,7 +23,7 @@ func TestBuildsAgree(t *testing.T) {
 		t.Skip("this processor does not run a GOAMD64=v3 build")
 	}
 	var hashes []string
-	// Without cgo the packages that need it compile sooner; no number passes through it. The first build finds nearly
+	// Without cgo the packages that need it compile sooner; no computation uses it. The first build finds nearly
 	// all of its packages in the cache that the tests were built from.
 	for _, env := range [][]string{{"GOAMD64=v1"}, {"GOAMD64=v3", "CGO_ENABLED=0"}} {
 		binary := filepath.Join(t.TempDir(), env[0])

@@ -65,7 +65,7 @@ func TestReplayRefusesOtherWeights(t *testing.T) {
 	}
 }
 
-// Whatever bit is flipped and wherever the file is cut, it is told, and no wrong step is applied.
+// Whatever bit is flipped and wherever the file is cut, it is reported, and no wrong step is applied.
 func TestDamagedLogs(t *testing.T) {
 	c := testConfig(4, 2, 130)
 	log, _ := logged(t, c)

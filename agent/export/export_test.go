@@ -150,7 +150,7 @@ func checkDeepSpeed(t *rapid.T, s Sizes) {
 	if ds.Micro < 1 || ds.Train != ds.Micro*ds.Accumulation*len(s.Ranks()) {
 		t.Fatalf("deepspeed: %+v", ds)
 	}
-	same := true // every rank can do what DeepSpeed is told
+	same := true // every rank can do what DeepSpeed's configuration says
 	for _, n := range s.Ranks() {
 		if ds.Accumulation < n.MicroSteps {
 			t.Fatalf("deepspeed: %d micro-steps, %+v needs more", ds.Accumulation, n)

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// every has one of each operator, nested, beside constants and what is no number.
+// every has one of each operator, nested, beside constants and what is not a number.
 const every = `package main
 
 type length float64

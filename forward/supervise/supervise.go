@@ -1,7 +1,7 @@
 // Package supervise keeps the processors of a run at work, each a process of its own: one
 // that dies is started again and catches up with the others.
 //
-// The program is told by its arguments which processor to be, joins the run through package
+// The arguments of the program say which processor to be; it joins the run through package
 // wire, and ends when the run does.
 package supervise
 

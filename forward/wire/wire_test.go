@@ -154,7 +154,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Who comes late finds snapshots in the place of frames that are gone; who reads on where they are missing is told.
+// Who comes late finds snapshots in the place of frames that are gone; who reads on where they are missing gets an error.
 func TestSnapshotsAndGaps(t *testing.T) {
 	s := serve(t)
 	var traffic Traffic

@@ -47,7 +47,7 @@ var rooms = []room{
 	{"env", false, []string{"cluster"},
 		"the problem must not know who solves it, or agents could not be compared on it"},
 	{"ddqn", false, nil,
-		"the learner is told rows, actions and rewards: one that knew clusters could not be tested on problems with known answers"},
+		"the learner gets rows, actions and rewards: one that knew clusters could not be tested on problems with known answers"},
 	{"cluster", false, nil,
 		"what a cluster is stands below everything that is done with it"},
 	{"cluster/profile", false, nil,

@@ -151,7 +151,7 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// Whoever does not belong to the run is told so, and the run goes on without.
+// A stranger gets an error, and the run goes on without it.
 func TestStrangers(t *testing.T) {
 	d := mlp(t)
 	plan := planOf(12, 3, []int{2, 4}, nil)

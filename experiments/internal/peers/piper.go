@@ -79,7 +79,7 @@ func ReadPiper(r io.Reader) (*Piper, error) {
 		for key, ways := range n.TMPCs {
 			t, err := strconv.Atoi(key)
 			if err != nil || t < 1 {
-				return nil, fmt.Errorf("%w: nodes[%d].TMPCs: %q is no number of devices", ErrInput, i, key)
+				return nil, fmt.Errorf("%w: nodes[%d].TMPCs: %q is not a number of devices", ErrInput, i, key)
 			}
 			for j := range ways {
 				if err := ways[j].resolve(); err != nil {

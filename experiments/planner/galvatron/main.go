@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// published is what Galvatron's own code came to on the same input, and in which time, on two cores.
+// published is the outcome of Galvatron's own code on the same input, and its time on two cores.
 var published = []struct {
 	gigabytes int
 	seconds   float64
