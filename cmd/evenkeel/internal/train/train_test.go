@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/internal/race"
 	"github.com/evenkeel/evenkeel/internal/tensorboard"
 )
 
@@ -58,6 +59,9 @@ func read(t *testing.T, dir, name string) []byte {
 }
 
 func TestTrainResumeGivesTheSameBytes(t *testing.T) {
+	if race.Enabled {
+		t.Skip("agent/training trains and resumes under the race detector")
+	}
 	steps, seed := trainSteps, uint64(7)
 	whole, parts := t.TempDir(), t.TempDir()
 	if err := trainWith(t, Cmd{Out: whole, Steps: &steps, Seed: &seed}, 0); err != nil {
