@@ -7,8 +7,7 @@ func (s *Simulator) CopyFrom(o *Simulator) {
 		cluster: o.cluster, conditions: o.conditions,
 		nodes: append(s.nodes[:0], o.nodes...), jobs: append(s.jobs[:0], o.jobs...), present: append(s.present[:0], o.present...),
 		queue: queue{
-			nodes: append(s.queue.nodes[:0], o.queue.nodes...), at: append(s.queue.at[:0], o.queue.at...),
-			sequence: append(s.queue.sequence[:0], o.queue.sequence...), pushed: o.queue.pushed,
+			events: append(s.queue.events[:0], o.queue.events...), at: append(s.queue.at[:0], o.queue.at...), pushed: o.queue.pushed,
 		},
 		orders: append(s.orders[:0], o.orders...), taking: append(s.taking[:0], o.taking...), seed: o.seed,
 		now: o.now, round: o.round, seen: o.seen, straggler: o.straggler, replay: o.replay, truth: s.truth, recorder: s.recorder,

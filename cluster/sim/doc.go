@@ -7,7 +7,7 @@
 //
 // The Example is a whole program.
 //
-// It is a discrete-event simulator: a queue on container/heap, integer nanoseconds,
+// It is a discrete-event simulator: a heap of events, integer nanoseconds,
 // and a sequence number that breaks ties, so a seed and a sequence of sizes give the
 // same reports bit for bit. Conditions advance once per round and node from a random
 // stream of the node's own (a rack's stream is copied to each of its nodes). A node's

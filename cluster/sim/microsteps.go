@@ -65,9 +65,8 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 		j.samples, j.steps = order.Share, node.Steps(order.Share)
 		return s.nominal(i, order.Share)*n.slowdown*max(n.factor, least) + node.Network, false
 	}
-	var source rand.PCG
-	source.Seed(s.seed+uint64(s.round)*0x9e3779b97f4a7c15, stepStream+uint64(i))
-	rng := rand.New(&source)
+	s.within.Seed(s.seed+uint64(s.round)*0x9e3779b97f4a7c15, stepStream+uint64(i))
+	rng := rand.New(&s.within)
 	common, own := n.factor, n.noise*math.Sqrt(s.conditions.NoiseWithin)
 	stall, at := 0.0, 0.0
 	if order.Deadline > 0 {

@@ -1,57 +1,85 @@
 package sim
 
-import (
-	"container/heap"
-	"time"
-)
+import "time"
 
 // queue orders the nodes' next events by time, the earlier pushed first among equals.
-// A node has at most one event. Elements travel through the struct rather than
-// through Push's and Pop's any, which would allocate.
+// A node has at most one event. It is a binary heap written out, as container/heap calls
+// its comparison through an interface, which took a third of a round.
 type queue struct {
-	nodes    []int32
-	at       []time.Duration // per node
-	sequence []uint64        // per node
-	pushed   uint64
-	moving   int32
+	events []event
+	at     []time.Duration // per node: its newest event, also when that is over
+	pushed uint64
+}
+
+type event struct {
+	at       time.Duration
+	sequence uint64
+	node     int32
+}
+
+func (e *event) before(o *event) bool {
+	return e.at < o.at || e.at == o.at && e.sequence < o.sequence
 }
 
 func (q *queue) push(node int, at time.Duration) {
 	q.at[node] = at
 	q.pushed++
-	q.sequence[node] = q.pushed
-	q.moving = int32(node)
-	heap.Push(q, nil)
+	q.events = append(q.events, event{at, q.pushed, int32(node)})
+	q.up(len(q.events) - 1)
 }
 
 func (q *queue) pop() int {
-	heap.Pop(q)
-	return int(q.moving)
+	node := int(q.events[0].node)
+	q.drop(0)
+	return node
 }
 
 // remove takes out a node's event; rare, so it searches.
 func (q *queue) remove(node int) {
-	for k, n := range q.nodes {
-		if n == int32(node) {
-			heap.Remove(q, k)
+	for k := range q.events {
+		if q.events[k].node == int32(node) {
+			q.drop(k)
 			return
 		}
 	}
 }
 
-func (q *queue) Len() int { return len(q.nodes) }
-func (q *queue) Less(i, j int) bool {
-	a, b := q.nodes[i], q.nodes[j]
-	if q.at[a] != q.at[b] {
-		return q.at[a] < q.at[b]
+// drop takes out event k.
+func (q *queue) drop(k int) {
+	last := len(q.events) - 1
+	moved := q.events[last]
+	q.events = q.events[:last]
+	if k < last {
+		q.events[k] = moved
+		q.down(k)
+		q.up(k)
 	}
-	return q.sequence[a] < q.sequence[b]
 }
-func (q *queue) Swap(i, j int) { q.nodes[i], q.nodes[j] = q.nodes[j], q.nodes[i] }
-func (q *queue) Push(any)      { q.nodes = append(q.nodes, q.moving) }
-func (q *queue) Pop() any {
-	last := len(q.nodes) - 1
-	q.moving = q.nodes[last]
-	q.nodes = q.nodes[:last]
-	return nil
+
+func (q *queue) up(k int) {
+	e := q.events[k]
+	for k > 0 {
+		parent := (k - 1) / 2
+		if !e.before(&q.events[parent]) {
+			break
+		}
+		q.events[k] = q.events[parent]
+		k = parent
+	}
+	q.events[k] = e
+}
+
+func (q *queue) down(k int) {
+	e := q.events[k]
+	for child := 2*k + 1; child < len(q.events); child = 2*k + 1 {
+		if right := child + 1; right < len(q.events) && q.events[right].before(&q.events[child]) {
+			child = right
+		}
+		if !q.events[child].before(&e) {
+			break
+		}
+		q.events[k] = q.events[child]
+		k = child
+	}
+	q.events[k] = e
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -28,6 +29,7 @@ type Simulator struct {
 	straggler  straggler
 	replay     replay
 	seed       uint64
+	within     rand.PCG        // of what differs within a round; seeded for every use
 	orders     []cluster.Order // of the round
 	taking     []bool          // nodes that take part in the round
 	present    []bool
@@ -55,7 +57,7 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 		replay: newReplay(&conditions.Replay, seed, count),
 		nodes:  make([]node, count), jobs: make([]job, count), present: make([]bool, count),
 		seed: seed, orders: make([]cluster.Order, count), taking: make([]bool, count),
-		queue:    queue{at: make([]time.Duration, count), sequence: make([]uint64, count)},
+		queue:    queue{at: make([]time.Duration, count)},
 		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Factor: make([]float64, count), Left: make([]float64, count)},
 		recorder: *cluster.NewRecorder(c),
 	}
@@ -111,7 +113,7 @@ func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Repo
 			break
 		}
 		deadline, limited := s.recorder.Deadline()
-		if s.queue.Len() == 0 || limited && s.queue.at[s.queue.nodes[0]] > deadline {
+		if len(s.queue.events) == 0 || limited && s.queue.events[0].at > deadline {
 			// If no work is under way, the round is closed or has a deadline.
 			s.recorder.Expire()
 			s.giveUp()

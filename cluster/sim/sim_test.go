@@ -282,36 +282,3 @@ func TestNoiseScale(t *testing.T) {
 		t.Error("without a noise scale everything counts fully")
 	}
 }
-
-// BenchmarkRound runs 1,000 nodes under the conditions that cost most.
-func BenchmarkRound(b *testing.B) {
-	for _, name := range []string{"steady", "drift", "bursts", "failures"} {
-		for _, quorum := range []float64{1, 0.8} {
-			b.Run(fmt.Sprintf("%s/quorum=%v", name, quorum), func(b *testing.B) {
-				k, err := cluster.Preset(name)
-				if err != nil {
-					b.Fatal(err)
-				}
-				c := &cluster.Cluster{GlobalBatch: 16_000, Collect: cluster.Collect{Quorum: cluster.Quorum{Share: quorum}, GraceShare: 0.1}}
-				devices := []string{"a100-40g", "a10g", "a6000", "p40", "t4"}
-				for i := range 1000 {
-					p, err := profile.Embedded().Lookup(devices[i%len(devices)], "llama-3b-512-fp16")
-					if err != nil {
-						b.Fatal(err)
-					}
-					c.Nodes = append(c.Nodes, cluster.Node{Profile: p, Limit: profile.NoLimit})
-				}
-				sizes := make([]int, len(c.Nodes))
-				if _, err := cluster.Allocate(c, nil, c.Nominal(), sizes); err != nil {
-					b.Fatal(err)
-				}
-				s := New(c, k, 1)
-				b.ReportAllocs()
-				for b.Loop() {
-					mustRound(b, s, sizes)
-				}
-				b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "node-rounds/s")
-			})
-		}
-	}
-}
