@@ -24,11 +24,13 @@ import queue
 import struct
 import sys
 import threading
+import time
 import warnings
 from collections import namedtuple
 
 import torch
 
+from . import transfer
 from .xxh3 import hash64
 
 PARAMETER, MOMENT, BUFFER = 1, 2, 3
@@ -44,6 +46,7 @@ _SUPER = "<8sII16sIIIIQQQQQQQQQ"  # 120 bytes, then their hash; the byte order m
 _RECORD = "<8s16sQQQQQ"  # 64 bytes, then the commit word
 _NOTE = "<8s16sQQQQQQ"  # 72 bytes, then their hash; two copies, 512 and 1024 bytes into a record page
 _NOTE_AT = 512
+_HINT_AT = 128  # behind a superblock
 
 State = namedtuple("State", "step cursor random scalars")
 Entry = namedtuple("Entry", "name dtype kind shape offset length")
@@ -310,8 +313,12 @@ def create(path, named, slots=3, state_bytes=64 << 10, rank=0, ranks=1, id=None)
         for at in range(0, size, len(zeros)):  # blocks only reserved would slow every later flush
             _write(fd, zeros[: min(len(zeros), size - at)], at)
         os.fsync(fd)
+        hint = transfer.measure(fd, first_slot, size - first_slot)
         for data, at in ((table, first), (table, second), (head, 0), (head, BLOCK)):
             _write(fd, data, at)
+        if any(hint):
+            for copy in range(2):
+                _write(fd, transfer.pack_hint(*hint), copy * BLOCK + _HINT_AT)
         note = Note(1, 0, 0, 0, 0)
         _write_notes(fd, id, slots, note)
         for slot in range(slots):
@@ -361,6 +368,32 @@ def _lock(fd, path):
         raise Locked(f"{path}: another process has it open for writing") from None
 
 
+def _load_all(arrays, total):
+    """Reads arrays, (file, entry, hash, slot's place, tensor) each, with two readers: one hashes while the other waits for the disk."""
+    todo, lock, faults = iter(arrays), threading.Lock(), []
+
+    def read():
+        while not faults:
+            with lock:
+                ck, e, want, start, t = next(todo, (None,) * 5)
+            if ck is None:
+                return
+            try:
+                ck._load_array(e, want, start, t)
+            except BaseException as fault:  # raised below
+                faults.append(fault)
+
+    other = None
+    if total > transfer.PIECE:
+        other = threading.Thread(target=read)
+        other.start()
+    read()
+    if other:
+        other.join()
+    if faults:
+        raise faults[0]
+
+
 class Checkpoint:
     """An open file; create, open_ and open_or_create make it."""
 
@@ -373,6 +406,7 @@ class Checkpoint:
         self._bytes = os.fstat(fd).st_size
         self._head()
         self.compare(named)
+        self._access = transfer.File(fd, writes, *self._hint())
         pages, self._note, _ = self._pages()
         self._slots = [record for record, _ in pages]  # Record or None
         self._sequence = max([self._note.sequence] + [r.sequence for r in self._slots if r])
@@ -392,6 +426,12 @@ class Checkpoint:
         self._changed = threading.Condition()
         self._jobs = queue.Queue()
         self._thread = None
+        self.pace = True  # a save is spread over half of the time in which nobody changes the tensors, as it was the last times
+        self.begun_at = self.took = None  # of the newest save: when it began, and the seconds until it was durable
+        self.waited = 0.0  # seconds that ready() and wait() took
+        self._hurry = threading.Event()  # somebody waits
+        self._left = None  # when the tensors of a save were left to it
+        self._quiet = []  # seconds from there until they were wanted, of the last saves
         if writes:
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
@@ -423,6 +463,14 @@ class Checkpoint:
         (self.version, _, self.id, self.rank, self.ranks, self.slots, count, *_, first, size, at, room, self._total), table = found[0][:-1], found[0][-1]
         self._first, self._size, self._manifest_at, self._manifest_size = first, size, at, room
         self._parse(table, count)
+
+    def _hint(self):
+        """Which way is faster on the disk that the file was made on, as measured then."""
+        for copy in range(2):
+            ways = transfer.unpack_hint(bytes(_read(self._fd, 24, copy * BLOCK + _HINT_AT)))
+            if any(ways):
+                return ways
+        return False, False
 
     def _owned(self, id_, slot):
         try:
@@ -624,7 +672,28 @@ class Checkpoint:
         self._known = True
         return steps
 
+    def at(self, step):
+        """The newest checkpoint of a step, its manifest verified: State, and (entry, hash, place of the slot) for each array. Corrupt if
+        there is none. read() then reads an array."""
+        found = self._found()
+        for _, slot in sorted(((r.sequence, slot) for slot, r in found.items() if r.step == step), reverse=True):
+            state, hashes, start = self._manifest(slot, found[slot])
+            return state, [(e, h, start) for e, h in zip(self.entries, hashes)]
+        raise Corrupt(f"{self.path}: step {step} is gone")
+
+    def read(self, place, t):
+        """Reads and verifies an array that at() told of. Several threads may read at a time."""
+        e, want, start = place
+        self._load_array(e, want, start, t)
+
     def _load(self, slot, record, into, names):
+        state, hashes, start = self._manifest(slot, record)
+        wanted = [(e, h) for e, h in zip(self.entries, hashes) if names is None or e.name in names]
+        _load_all(((self, e, h, start, into(e)) for e, h in wanted), sum(e.length for e, _ in wanted))
+        parameters = tuple(h for e, h in zip(self.entries, hashes) if e.kind == PARAMETER)
+        return state, parameters
+
+    def _manifest(self, slot, record):
         start = self._first + slot * self._size
         m = bytes(_read(self._fd, record.length, start + self._manifest_at))
         if hash64(m) != record.hash:
@@ -640,22 +709,16 @@ class Checkpoint:
             at += 10 + n
         if len(m) != at + random:
             raise Corrupt("manifest: length differs")
-        for e, h in zip(self.entries, hashes):
-            if names is None or e.name in names:
-                self._load_array(e, h, start, into(e))
-        parameters = tuple(h for e, h in zip(self.entries, hashes) if e.kind == PARAMETER)
-        return State(at_step, cursor, m[at:], values), parameters
+        return State(at_step, cursor, m[at:], values), hashes, start
 
     def _load_array(self, e, want, start, t):
         here = t if _plain(t) else torch.empty(e.shape, dtype=_TORCH[e.dtype])
         view = _bytes(here)
-        got = 0
-        while got < e.length:
-            n = os.preadv(self._fd, [view[got : got + (1 << 30)]], start + e.offset + got)
-            if n == 0:
-                raise Corrupt(f"tensor {e.name!r}: the file ends")
-            got += n
-        if hash64(view) != want:
+        try:
+            got = self._access.read(view, start + e.offset)
+        except EOFError:
+            raise Corrupt(f"tensor {e.name!r}: the file ends") from None
+        if got != want:
             raise Corrupt(f"tensor {e.name!r}: checksum differs")
         if here is not t:
             with torch.no_grad():
@@ -698,6 +761,7 @@ class Checkpoint:
         self._sequence += 1
         self._open = (slot, self._sequence, step, set())
         self._idle.clear()
+        self._hurry.clear()
         self._jobs.put(("begin", slot))
 
     def _choose(self, busy=None):
@@ -756,6 +820,7 @@ class Checkpoint:
             raise
         slot, sequence, step, _ = self._open
         self._open = None
+        self._left = time.monotonic()
         self._jobs.put(("commit", slot, sequence, step, cursor, bytes(random), named))
 
     def _ahead(self, step, cursor):
@@ -793,10 +858,23 @@ class Checkpoint:
 
     def ready(self, *names):
         """Waits until these tensors may be changed, or all of them."""
+        begun = time.monotonic()
+        self._wanted(begun)
         with self._changed:
             self._changed.wait_for(lambda: not (self._reading & set(names) if names else self._reading))
             for name in names or list(self._watched):
                 self._watched.pop(name, None)
+        self.waited += time.monotonic() - begun
+
+    def _wanted(self, now):
+        """Somebody waits for the save: it is not held back any more."""
+        self._hurry.set()
+        if self._left is not None:
+            self._quiet = self._quiet[-7:] + [now - self._left]
+            self._left = None
+
+    def _spread(self):
+        return 0.5 * min(self._quiet, default=0.0)
 
     def wait(self):
         """Waits until the save under way is durable, and raises its error."""
@@ -804,7 +882,11 @@ class Checkpoint:
             raise Usage("the file is closed")
         if self._open is not None:
             raise Usage(f"the save of step {self._open[2]} was neither committed nor aborted")
+        begun = time.monotonic()
+        if not self._idle.is_set():
+            self._wanted(begun)
         self._idle.wait()
+        self.waited += time.monotonic() - begun
         with self._changed:
             self._watched.clear()
         if self._failure:
@@ -835,7 +917,8 @@ class Checkpoint:
                 self._free(slot)
 
     def _work(self):
-        hashes, error, poison, slot = {}, None, False, 0
+        hashes, error, poison, slot, pace = {}, None, False, 0, None
+        transfer.background()
         while True:
             kind, *job = self._jobs.get()
             try:
@@ -843,6 +926,8 @@ class Checkpoint:
                     return
                 if kind == "begin":
                     hashes, error, poison, slot = {}, None, False, job[0]
+                    self.begun_at = time.monotonic()
+                    pace = transfer.Pace(sum(e.length for e in self.entries), self._spread(), self._hurry) if self.pace else None
                     if slot in self._clean:
                         self._slots[slot] = None
                     else:
@@ -852,14 +937,14 @@ class Checkpoint:
                 elif kind == "write" and error is None:
                     name, data = job
                     e = self._index[name]
-                    hashes[name] = hash64(data)
-                    _write(self._fd, data, self._first + slot * self._size + e.offset)
+                    hashes[name] = self._access.write(data, self._first + slot * self._size + e.offset, pace)
                     self._unchanged(name)
                 elif kind == "commit" and error is None:
                     # What was not flushed may be lost although the kernel calls it clean: never try again there.
                     poison = True
                     self._commit(*job, [hashes[e.name] for e in self.entries])
                     poison = False
+                    self.took = time.monotonic() - self.begun_at
             except Usage as e:  # not the storage's
                 error, poison = e, False
             except BaseException as e:  # raised by the next call
@@ -951,6 +1036,7 @@ class Checkpoint:
                     os.fdatasync(self._fd)  # the note is a witness only
                 except OSError:
                     pass
+        self._access.close()
         os.close(self._fd)
         self._fd = None
         if self._failure:

@@ -36,6 +36,7 @@ import zlib
 import numpy
 import torch
 
+from . import behind as behind_
 from . import checkpoint
 from .checkpoint import BUFFER, MOMENT, PARAMETER, Corrupt, Schema, State, Usage
 
@@ -55,7 +56,7 @@ def _encode(v, where, tensor):
     if isinstance(v, (bytes, bytearray)):
         return {"b": base64.b64encode(v).decode()}
     if torch.is_tensor(v):
-        return {"T": tensor(v, where), "where": v.device.type}
+        return {"T": tensor(v, where), "where": v.device.type, **({"complex": True} if v.is_complex() else {})}
     if isinstance(v, numpy.ndarray) and v.dtype.kind in "biufc":
         return {"n": [v.dtype.str, list(v.shape), base64.b64encode(numpy.ascontiguousarray(v).tobytes()).decode()]}
     if isinstance(v, numpy.generic) and v.dtype.kind in "biufc":
@@ -88,7 +89,7 @@ def _decode(v, tensor):
     if tag == "b":
         return base64.b64decode(x)
     if tag == "T":
-        return tensor(x, v["where"])
+        return tensor(x, v["where"], v.get("complex", False))
     if tag == "n":
         return numpy.frombuffer(base64.b64decode(x[2]), dtype=x[0]).reshape(x[1]).copy()
     if tag == "g":
@@ -195,7 +196,8 @@ class _Plan:
         name = f"{self.names[p]}.{k}" if key == "optimizer" else f"{self.names[p]}.{key}.{k}"
         if torch.is_tensor(v):
             self._add(name, v, MOMENT)
-            return {"T": name, "where": "parameter" if v.device == p.device and v.device.type != "cpu" else v.device.type}
+            where = "parameter" if v.device == p.device and v.device.type != "cpu" else v.device.type
+            return {"T": name, "where": where, **({"complex": True} if v.is_complex() else {})}
 
         def refuse(t, where):
             raise Usage(f"{key}: state {where} is tensors within a list or dict; it is not supported")
@@ -250,6 +252,7 @@ class Job:
         self._pending = None  # step committed here and not yet known to be so everywhere
         self._restored = False
         self._objects = {}
+        self._reader = self._gate = self._behind = None  # of a restore that is not complete
 
     def __enter__(self):
         return self
@@ -331,12 +334,17 @@ class Job:
 
     # --- restoring
 
-    def restore(self, reshard=False, **objects):
+    def restore(self, reshard=False, behind=False, **objects):
         """Restores the objects from the newest checkpoint that verifies on all ranks. None: provably, nothing was saved.
 
         It gives a State of step and cursor. Corrupt: something was saved and nothing verifies. Schema: the objects are not those that
         were saved; the message names the first that differs. With reshard, at another number of ranks, generators and other
         objects of a rank are those of the saved rank of the same number, modulo their number.
+
+        With behind, it returns before the arrays are read: a module waits for each parameter when it uses it, in the first forward
+        pass, and the optimizer's state is read behind that. Everything is verified before it is used; ready(), or what saves, waits
+        for the rest. What does not verify raises Corrupt there: then restore again without behind, which looks for an older
+        checkpoint. It is for modules: references to parameters that are kept elsewhere are not waited for.
         """
         self._close_file()
         self.faults = []
@@ -352,9 +360,12 @@ class Job:
                 continue
             if ranks != self.ranks and not reshard:
                 raise Schema(f"{paths[0]}: the checkpoint is of {ranks} ranks, this job has {self.ranks}; pass reshard=True to restore it here")
-            state = self._newest(paths, steps, objects)
+            state = self._newest(paths, steps, objects, behind)
             if ranks == self.ranks:
-                self._everywhere(lambda paths=paths: self._take_up(paths[self.rank], state))
+                if not behind:
+                    self._everywhere(lambda paths=paths: self._take_up(paths[self.rank], state))
+                else:
+                    self._behind = (paths[self.rank], state)
                 self._generation = generation
             else:
                 self._retired = paths
@@ -365,6 +376,8 @@ class Job:
             held = self._best._reopen()
             self.best = held.scalars["metric"] if held else None
         self.durable = state.step if state else None
+        if not all(map(behind_.lazy, self._lazies(objects))):
+            self._complete()
         return state
 
     def _beside(self, name, slots):
@@ -374,6 +387,7 @@ class Job:
         other.path, other.slots, other.keep_every, other.keep_best, other._best = self.path + name, slots, 0, None, None
         other.faults, other.durable, other._file, other._old, other._pending, other._retired, other._generation = [], None, None, None, None, [], 0
         other._restored, other.cursor_per_step, other.refuse_unchanged = True, 0, False
+        other._reader = other._gate = other._behind = None
         return other
 
     def _reopen(self):
@@ -409,11 +423,11 @@ class Job:
             self._best.wait()
             self.best = metric
 
-    def _newest(self, paths, steps, objects):
+    def _newest(self, paths, steps, objects, behind):
         for step in steps:
             error = state = None
             try:
-                state = self._load(paths, step, objects)
+                state = self._load(paths, step, objects, behind)
             except Corrupt as e:
                 error = e
             except (checkpoint.CheckpointError, OSError) as e:
@@ -421,44 +435,110 @@ class Job:
             bad = [why for (why,) in self._agree(None, str(error) if error else None) if why]
             if not bad:
                 return state
+            self._give_up_reading()
             self.faults.append(f"step {step}: {bad[0]}")
         raise Corrupt(f"{self.path}: no step verifies on all ranks: {'; '.join(self.faults)}")
 
-    def _load(self, paths, step, objects):
-        """Reads one step of all files into the objects."""
-        files = [checkpoint.open_(p, read_only=True) for p in paths]
+    def _load(self, paths, step, objects, behind):
+        """Reads one step of all files into the objects; with behind, it begins to."""
+        files = []
         try:
-            entries = {e.name: e for ck in files for e in ck.entries}
-            live = _Plan({k: o for k, o in objects.items() if isinstance(o, torch.nn.Module)}).named
-            for name, (t, kind) in live.items():
-                if name not in entries:
-                    raise Schema(f"{paths[0]}: tensor {name!r} was not saved; is it another model's?")
-                want = checkpoint._describe({name: (t, kind)})[0][0]
-                if want[1:4] != entries[name][1:4]:
-                    was = entries[name]
-                    raise Schema(f"{paths[0]}: tensor {name!r} has shape {want.shape} and type {checkpoint._TORCH[want.dtype]}, saved were {was.shape} and {checkpoint._TORCH[was.dtype]}")
-            for e in entries.values():
-                if e.kind == PARAMETER and e.name not in live:
-                    raise Schema(f"{paths[0]}: parameter {e.name!r} was saved and is in no module given; load_parameters takes parts of a checkpoint")
-            read = {}
-
-            def into(e):
-                if e.name in live:
-                    return live[e.name][0]
-                read[e.name] = torch.empty(e.shape, dtype=checkpoint._TORCH[e.dtype])
-                return read[e.name]
-
-            blobs = []
-            for ck in files:
-                state = ck.load(into, step)
-                blobs.append(state.random)
-            self._fill(paths[0], blobs[self.rank % len(blobs)], objects, live, read)
+            places = {}
+            for p in paths:
+                files.append(checkpoint.open_(p, read_only=True))
+                state, found = files[-1].at(step)
+                places.update({place[0].name: (files[-1], place) for place in found})
+                if len(files) - 1 == self.rank % len(paths):
+                    blob = state.random
+            live = self._live(paths[0], {k: o for k, o in objects.items() if isinstance(o, torch.nn.Module)}, {n: p[0] for n, (_, p) in places.items()})
+            into, loads = self._prepare(paths[0], blob, objects, live, {n: p[0] for n, (_, p) in places.items()})
+            order = [n for n in live if live[n][1] == PARAMETER]
+            first = [n for n in places if places[n][1][0].kind == BUFFER]
+            order += [n for n in places if n not in live and n not in first]  # moments
+            reads = {n: (lambda n=n: places[n][0].read(places[n][1], into[n])) for n in first + order}
+            reader = behind_.Reader(reads)
+            self._reader = (reader, files)
+            if not behind:
+                reader.wait()
+            elif first:
+                reader.wait(*first)  # DDP broadcasts buffers before a forward pass
+            for load, v in loads:
+                load(v)
+            if behind:
+                self._gate = behind_.Gate(reader)
+                for module in self._lazies(objects):
+                    self._gate.modules(module, {p: n for n, p in self._parameters(objects).items()})
+                for o in objects.values():
+                    if isinstance(o, torch.optim.Optimizer):
+                        self._gate.before(o, "step", reader.wait)
+                        self._gate.before(o, "state_dict", reader.wait)
+                return State(state.step, state.cursor, b"", {})
+            self._give_up_reading()
             return State(state.step, state.cursor, b"", {})
-        finally:
+        except BaseException:
+            if self._reader is None:
+                for ck in files:
+                    ck.close()
+            self._give_up_reading()
+            raise
+
+    @staticmethod
+    def _lazies(objects):
+        return [_inner(o) for o in objects.values() if isinstance(o, torch.nn.Module)]
+
+    @staticmethod
+    def _parameters(objects):
+        return {name: p for k, o in objects.items() if isinstance(o, torch.nn.Module) for name, p in ((_Plan._name(k, n), p) for n, p in _inner(o).named_parameters())}
+
+    def _give_up_reading(self):
+        """Ends what reads in the background, and lets the modules go."""
+        if self._reader is not None:
+            (reader, files), self._reader = self._reader, None
+            reader.stop()
             for ck in files:
                 ck.close()
+        if self._gate is not None:
+            gate, self._gate = self._gate, None
+            gate.open()
+        self._behind = None
 
-    def _fill(self, path, blob, objects, live, read):
+    def _complete(self):
+        """Waits for what restore(behind=True) left to be read. All ranks call it, in ready() and in what saves."""
+        if self._reader is None:
+            return
+        error, then = None, self._behind
+        try:
+            self._reader[0].wait()
+        except (checkpoint.CheckpointError, OSError) as e:
+            error = type(e)(f"{self.path}: {e}; restore again without behind, which looks for an older checkpoint")
+        self._give_up_reading()
+        if error is not None:
+            self._restored = False
+        try:
+            self._agree(error)
+        except BaseException:
+            self._restored = False
+            raise
+        if then is not None:
+            self._everywhere(lambda: self._take_up(*then))
+
+    @staticmethod
+    def _live(path, modules, entries):
+        """The modules' tensors, each as it was saved."""
+        live = _Plan(modules).named
+        for name, (t, kind) in live.items():
+            if name not in entries:
+                raise Schema(f"{path}: tensor {name!r} was not saved; is it another model's?")
+            want, was = checkpoint._describe({name: (t, kind)})[0][0], entries[name]
+            if want[1:4] != was[1:4]:
+                raise Schema(f"{path}: tensor {name!r} has shape {want.shape} and type {checkpoint._TORCH[want.dtype]}, saved were {was.shape} and {checkpoint._TORCH[was.dtype]}")
+        for e in entries.values():
+            if e.kind == PARAMETER and e.name not in live:
+                raise Schema(f"{path}: parameter {e.name!r} was saved and is in no module given; load_parameters takes parts of a checkpoint")
+        return live
+
+    def _prepare(self, path, blob, objects, live, entries):
+        """Where each array is read to, and what is to be called when it is there. It changes nothing."""
         if blob[:8] != _MAGIC:
             raise Schema(f"{path}: it was not saved by Job; open it with checkpoint.open_")
         tree = json.loads(zlib.decompress(blob[8:]))
@@ -469,14 +549,23 @@ class Job:
         for key, o in objects.items():
             if key not in saved and o is not None:
                 raise Schema(f"{path}: {key!r} was not saved")
+        into = {n: t for n, (t, _) in live.items()}
         used = set()
 
-        def tensor(name, where):
+        def tensor(name, where, complex_=False, like=None):
             used.add(name)
-            return read[name].to(where)
+            e = entries[name]
+            dtype, shape = checkpoint._TORCH[e.dtype], e.shape
+            if complex_:
+                dtype, shape = (torch.complex64 if dtype == torch.float32 else torch.complex128), shape[:-1]
+            if like is not None and tuple(like.shape) == tuple(shape):  # with the parameter's strides, as the optimizer makes it
+                into[name] = torch.empty_like(like, dtype=dtype, device=where, requires_grad=False)
+            else:
+                into[name] = torch.empty(shape, dtype=dtype, device=where)
+            return into[name]
 
-        parameters = {name: p for k, o in objects.items() if isinstance(o, torch.nn.Module) for name, p in ((_Plan._name(k, n), p) for n, p in _inner(o).named_parameters())}
-        loads = []  # first everything is looked at, then objects are changed
+        parameters = self._parameters(objects)
+        loads = []
         for key, o in objects.items():
             s = saved.get(key)
             if s is None:
@@ -493,12 +582,11 @@ class Job:
                 state = _decode(s["state"], tensor)
                 if state:
                     loads.append((o.load_state_dict, state))
-        left = sorted(set(read) - used)
+        left = sorted(set(entries) - used - set(live))
         if left:
             raise Schema(f"{path}: {left[0]!r} was saved and belongs to nothing that is given: it would be dropped")
-        for load, v in loads:
-            load(v)
-        _set_generators(_decode(tree["generators"], tensor))
+        loads.append((_set_generators, _decode(tree["generators"], tensor)))
+        return into, loads
 
     @staticmethod
     def _into_optimizer(path, key, o, saved, parameters, tensor):
@@ -519,10 +607,7 @@ class Job:
             state[p] = {}
             for k, v in values.items():
                 if isinstance(v, dict) and "T" in v:
-                    t = tensor(v["T"], p.device if v["where"] == "parameter" else v["where"])
-                    if t.shape == p.shape:  # with the parameter's strides, as the optimizer makes it
-                        t = torch.empty_like(p, dtype=t.dtype, device=t.device, requires_grad=False).copy_(t)
-                    state[p][k] = t
+                    state[p][k] = tensor(v["T"], p.device if v["where"] == "parameter" else v["where"], v.get("complex", False), p)
                 else:
                     state[p][k] = _decode(v, tensor)
 
@@ -566,6 +651,7 @@ class Job:
         """
         if metric is not None and (not isinstance(metric, (int, float)) or metric != metric):
             raise Usage(f"metric is {metric!r}, must be a number")
+        self._complete()
         if not self._restored:
             raise Usage("restore first: only then it is known what the files hold")
         self._objects = objects = {**self._objects, **objects}
@@ -598,6 +684,7 @@ class Job:
 
     def _layerwise(self, step, cursor, optimizer):
         """What LayerWise calls while it updates parameters."""
+        self._complete()
         if not self._restored:
             raise Usage("restore first: only then it is known what the files hold")
         if self.ranks > 1 and self.slots < 3:
@@ -687,12 +774,15 @@ class Job:
         return max(64 << 10, 4 * len(blob))
 
     def ready(self, *names):
-        """Waits until the save has read the tensors, so that they may be changed."""
+        """Waits until the save has read the tensors, so that they may be changed; after restore(behind=True) for what is left of that, on
+        all ranks."""
+        self._complete()
         if self._file is not None:
             self._file.ready(*(n for n in names if n in self._file._index)) if names else self._file.ready()
 
     def wait(self):
         """Waits until the last save is durable on all ranks, and raises its error on all. All ranks call it."""
+        self._complete()
         if self._file is None or self._pending is None:
             return
         try:
@@ -722,6 +812,7 @@ class Job:
             os.close(folder)
 
     def _close_file(self):
+        self._give_up_reading()
         if self._best is not None:
             self._best._close_file()
         for ck in (self._file, self._old):

@@ -1,10 +1,12 @@
 """xxh3-64 with the default secret, seed 0 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
 
-hash64(buffer) uses the system's libxxhash where there is one, and numpy otherwise, at some 200 MB/s.
+hash64(buffer) and Hash use the system's libxxhash where there is one (Debian: libxxhash0), else the Python package xxhash, and numpy
+otherwise, at some 200 MB/s: then the first large hash warns.
 """
 
 import ctypes
 import ctypes.util
+import warnings
 
 import numpy
 
@@ -138,23 +140,86 @@ def hash64_numpy(buffer):
 
 
 def _library():
-    name = ctypes.util.find_library("xxhash")
-    if not name:
-        return None
+    for name in (ctypes.util.find_library("xxhash"), "libxxhash.so.0"):  # find_library asks programs that may be missing
+        if not name:
+            continue
+        try:
+            lib = ctypes.CDLL(name)
+            lib.XXH3_64bits.restype, lib.XXH3_64bits.argtypes = ctypes.c_uint64, (ctypes.c_void_p, ctypes.c_size_t)
+            lib.XXH3_createState.restype, lib.XXH3_createState.argtypes = ctypes.c_void_p, ()
+            lib.XXH3_freeState.argtypes = (ctypes.c_void_p,)
+            lib.XXH3_64bits_reset.argtypes = (ctypes.c_void_p,)
+            lib.XXH3_64bits_update.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+            lib.XXH3_64bits_digest.restype, lib.XXH3_64bits_digest.argtypes = ctypes.c_uint64, (ctypes.c_void_p,)
+            return lib
+        except (OSError, AttributeError):
+            continue
+    return None
+
+
+def _package():
     try:
-        f = ctypes.CDLL(name).XXH3_64bits
-    except (OSError, AttributeError):
+        import xxhash
+
+        return xxhash.xxh3_64
+    except (ImportError, AttributeError):
         return None
-    f.restype, f.argtypes = ctypes.c_uint64, (ctypes.c_void_p, ctypes.c_size_t)
-    return f
 
 
 _native = _library()
+_packaged = None if _native else _package()
+_LARGE = 16 << 20
+_warned = False
+
+
+def _slow(n):
+    global _warned
+    if n >= _LARGE and not _warned:
+        _warned = True
+        warnings.warn("checksums are computed with numpy, at some 200 MB/s: install libxxhash (Debian: libxxhash0) or the Python package xxhash", stacklevel=4)
+
+
+def _address(buffer):
+    return numpy.frombuffer(buffer, dtype=numpy.uint8).ctypes.data
 
 
 def hash64(buffer):
     """The hash of anything that has the buffer protocol, 0 to 2**64 - 1."""
-    if _native is None:
-        return hash64_numpy(buffer)
-    a = numpy.frombuffer(buffer, dtype=numpy.uint8) if len(buffer) else numpy.empty(0, numpy.uint8)
-    return _native(a.ctypes.data, a.size)
+    n = memoryview(buffer).nbytes
+    if _native is not None:
+        return _native.XXH3_64bits(_address(buffer) if n else None, n)
+    if _packaged is not None:
+        return _packaged(buffer).intdigest()
+    _slow(n)
+    return hash64_numpy(buffer)
+
+
+class Hash:
+    """The hash of a buffer whose pieces are filled, or used, one after the other: update() takes each, in order. It is computed at
+    once, or, by numpy, in digest()."""
+
+    def __init__(self, whole):
+        self._whole, self._state = whole, None
+        if _native is not None:
+            self._state = _native.XXH3_createState()
+            _native.XXH3_64bits_reset(self._state)
+        elif _packaged is not None:
+            self._state = _packaged()
+
+    def update(self, piece):
+        if _native is not None:
+            _native.XXH3_64bits_update(self._state, _address(piece), len(piece))
+        elif _packaged is not None:
+            self._state.update(piece)
+
+    def digest(self):
+        if _native is not None:
+            return _native.XXH3_64bits_digest(self._state)
+        if _packaged is not None:
+            return self._state.intdigest()
+        _slow(len(self._whole))
+        return hash64_numpy(self._whole)
+
+    def __del__(self):
+        if _native is not None and self._state is not None:
+            _native.XXH3_freeState(self._state)

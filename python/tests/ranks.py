@@ -106,7 +106,7 @@ def train(o, step, rank, ranks):
     torch.nn.functional.mse_loss(o["model"](x), x.sum(1, keepdim=True)).backward()
 
 
-def trained(rank, path, log, steps=STEPS, every=1, wait=False, reshard=False):
+def trained(rank, path, log, steps=STEPS, every=1, wait=False, reshard=False, behind=False):
     """The job that is killed: each rank logs what it restored and what it knows to be durable."""
     ranks = dist.get_world_size()
     o = objects()
@@ -116,12 +116,16 @@ def trained(rank, path, log, steps=STEPS, every=1, wait=False, reshard=False):
         os.write(fd, (json.dumps([rank, *what]) + "\n").encode())
 
     with job.Job(path) as saved:
-        state = saved.restore(reshard, **o)
-        say("restored", state.step if state else -1, *(digest(o) if state else ""))
+        state = saved.restore(reshard, behind, **o)
+        first = state.step + 1 if state else 0
+        if not behind:
+            say("restored", state.step if state else -1, *(digest(o) if state else ""))
         told = saved.durable
-        for step in range(state.step + 1 if state else 0, steps):
+        for step in range(first, steps):
             train(o, step, rank, ranks)
             saved.ready()
+            if behind and step == first:  # the parameters and moments are what was restored; the forward pass has moved the buffers
+                say("restored", state.step if state else -1, *(digest(o)[:1] if state else ""))
             o["optimizer"].step()
             o["scheduler"].step()
             say("step", step, *digest(o)[: 1 if rank else 2])  # the other ranks' buffers are overwritten with rank 0's
@@ -181,7 +185,7 @@ def kill(trials, ranks, seed, folder):
         while trial < trials:
             trial += 1
             begun = time.monotonic()
-            pids = spawn(ranks, trained, path, log, STEPS, 1, r.random() < 0.3)
+            pids = spawn(ranks, trained, path, log, STEPS, 1, r.random() < 0.3, False, r.random() < 0.5)
             # After some lines of its log, the first of which come with the restore and the making of files.
             until, left = time.monotonic() + 60, r.choice((0, 1, ranks, r.randrange(60), r.randrange(2 * STEPS * ranks)))
             while time.monotonic() < until and left > 0 and not os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOHANG | os.WNOWAIT):

@@ -1,0 +1,346 @@
+"""Restores behind the first forward pass, and how bytes are read and written."""
+
+import copy
+import os
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import warnings
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+
+import torch
+
+from evenkeel import checkpoint, job, transfer, xxh3
+
+
+class Reaching(torch.nn.Module):
+    """Uses parameters in every way but its submodules' forward passes."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(20, 16)
+        self.attention = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+        self.rnn = torch.nn.LSTM(16, 16, batch_first=True)
+        self.norm = torch.nn.BatchNorm1d(16)
+        self.unused = torch.nn.Linear(16, 16)
+        self.head = torch.nn.Linear(16, 20, bias=False)
+        self.head.weight = self.embedding.weight
+        self.scale = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(16)) for _ in range(2)])
+
+    def forward(self, x):
+        y = torch.nn.functional.embedding(x, self.head.weight)  # before the module that owns it
+        y, _ = self.rnn(self.attention(y, y, y)[0])
+        y = self.norm(y.flatten(0, 1)) * self.scale[0] * self.scale[1]
+        return self.head(torch.nn.functional.linear(y, self.unused.weight))
+
+
+def objects(seed, kind=Reaching):
+    torch.manual_seed(seed)
+    model = kind()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return {"model": model, "optimizer": optimizer, "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)}
+
+
+def forward(o, step):
+    x = torch.randint(0, 20, (3, 5), generator=torch.Generator().manual_seed(step))
+    o["optimizer"].zero_grad()
+    out = o["model"](x)
+    return torch.nn.functional.cross_entropy(out, x.flatten()), out
+
+
+def bits(o):
+    out = [p.detach().clone() for p in o["model"].parameters()] + [b.clone() for b in o["model"].buffers()]
+    return out + [v.clone() for p in o["model"].parameters() for _, v in sorted(o["optimizer"].state[p].items())]
+
+
+class Behind(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "run.ckpt")
+        real = checkpoint.Checkpoint._load_array
+        self.addCleanup(setattr, checkpoint.Checkpoint, "_load_array", real)
+        self.delay, self.read = 0.0, []
+        self.parameters, self.moments = threading.Event(), threading.Event()  # may be read
+        self.parameters.set()
+        self.moments.set()
+
+        def slow(ck, e, want, start, t):
+            time.sleep(self.delay)
+            if e.kind != checkpoint.BUFFER:
+                (self.moments if e.kind == checkpoint.MOMENT else self.parameters).wait(60)
+            real(ck, e, want, start, t)
+            self.read.append(e.name)
+
+        checkpoint.Checkpoint._load_array = slow
+
+    def run_(self, o, first, last, **options):
+        with job.Job(self.path) as saved:
+            saved.restore(**o)
+            for step in range(first, last):
+                forward(o, step)[0].backward()
+                saved.ready()
+                o["optimizer"].step()
+                o["scheduler"].step()
+                saved.save(step)
+        return o
+
+    def test_the_same_run(self):
+        want = bits(self.run_(objects(1), 0, 6))
+        os.unlink(self.path)
+        self.run_(objects(1), 0, 4)
+        self.parameters.clear()
+        self.moments.clear()
+        o = objects(2)
+        wrong = o["model"].head.weight.detach().clone()
+        with job.Job(self.path) as saved:
+            state = saved.restore(behind=True, **o)  # returns before any parameter is read
+            self.assertEqual(state.step, 3)
+            self.delay = 0.005
+            self.parameters.set()
+            for step in range(4, 6):
+                forward(o, step)[0].backward()
+                if step == 4:  # no moment was read yet
+                    self.assertGreater(len(o["model"]._modules["rnn"]._forward_pre_hooks), 0)
+                    self.moments.set()
+                saved.ready()
+                o["optimizer"].step()
+                o["scheduler"].step()
+                saved.save(step)
+        self.assertFalse(torch.equal(wrong, o["model"].head.weight))
+        for a, b in zip(want, bits(o)):
+            self.assertTrue(torch.equal(a, b))
+        for m in o["model"].modules():  # nothing is left on the modules
+            self.assertEqual(len(m._forward_pre_hooks), 0)
+            self.assertEqual(type(m._parameters).__name__, "OrderedDict")
+        self.assertNotIn("state_dict", vars(o["optimizer"]))
+
+    def test_layers_are_used_as_they_come(self):
+        def deep():
+            return torch.nn.Sequential(*(torch.nn.Linear(16, 16, bias=False) for _ in range(12)))
+
+        o = objects(1, deep)
+        with job.Job(self.path) as saved:
+            saved.restore(**o)
+            o["model"](torch.ones(1, 16)).sum().backward()
+            o["optimizer"].step()
+            saved.save(0)
+        want = o["model"](torch.ones(1, 16))
+        self.delay, seen = 0.02, []
+        self.moments.clear()
+        o = objects(2, deep)
+        for i, layer in enumerate(o["model"]):
+            layer.register_forward_hook(lambda *_, i=i: seen.append((i, list(self.read))))
+        with job.Job(self.path) as saved:
+            self.read.clear()
+            saved.restore(behind=True, **o)
+            self.assertTrue(torch.equal(o["model"](torch.ones(1, 16)), want))
+            self.moments.set()
+        for i, there in seen:
+            self.assertIn(f"{i}.weight", there)
+        self.assertNotIn("11.weight", seen[0][1])
+
+    def test_who_asks_waits(self):
+        self.run_(objects(1), 0, 2)
+        want = self.run_(objects(1), 2, 2)
+        self.delay = 0.005
+        for ask in (
+            lambda o: o["model"].state_dict(), lambda o: copy.deepcopy(o["model"]).state_dict(),
+            lambda o: dict(o["model"].named_parameters()), lambda o: {"unused.weight": o["model"].unused._parameters.get("weight")},
+        ):  # fmt: skip
+            o = objects(2)
+            with job.Job(self.path) as saved:
+                saved.restore(behind=True, **o)
+                got = ask(o)
+                self.assertTrue(torch.equal(got["unused.weight"], want["model"].unused.weight))
+                self.assertEqual(type(copy.deepcopy(o["model"]).head._parameters).__name__, "OrderedDict")
+        o = objects(2)
+        with job.Job(self.path) as saved:
+            saved.restore(behind=True, **o)
+            state = o["optimizer"].state_dict()["state"]
+            self.assertTrue(torch.equal(state[0]["exp_avg_sq"], want["optimizer"].state_dict()["state"][0]["exp_avg_sq"]))
+        o = objects(2)  # a step that nobody called ready() before
+        with job.Job(self.path) as saved:
+            saved.restore(behind=True, **o)
+            forward(o, 2)[0].backward()
+            torch.optim.lr_scheduler.StepLR(o["optimizer"], 2)  # made late: it wraps step, and asks whose it is
+            o["optimizer"].step()
+            forward(want, 2)[0].backward()
+            want["optimizer"].step()
+            for a, b in zip(bits(want), bits(o)):
+                self.assertTrue(torch.equal(a, b))
+
+    def damage(self, name):
+        with checkpoint.open_(self.path, read_only=True) as ck:
+            slot = max((i for i in range(ck.slots) if ck._slots[i]), key=lambda i: ck._slots[i].sequence)
+            at = ck._first + slot * ck._size + ck._index[name].offset + 5
+        with open(self.path, "r+b") as f:
+            f.seek(at)
+            b = f.read(1)
+            f.seek(at)
+            f.write(bytes((b[0] ^ 1,)))
+
+    def test_damage_is_met_where_it_is_used(self):
+        self.run_(objects(1), 0, 4)
+        self.damage("unused.weight")
+        o = objects(2)
+        with job.Job(self.path) as saved:
+            saved.restore(behind=True, **o)
+            with self.assertRaisesRegex(checkpoint.Corrupt, "unused.weight"):
+                forward(o, 4)
+            with self.assertRaisesRegex(checkpoint.Corrupt, "restore again without behind"):
+                saved.ready()
+            with self.assertRaisesRegex(checkpoint.Usage, "restore first"):
+                saved.save(4, **o)
+            self.assertEqual(saved.restore(**o).step, 2)
+
+    def test_damaged_moments_never_reach_a_step(self):
+        self.run_(objects(1), 0, 4)
+        self.damage("unused.weight.exp_avg")
+        o = objects(2)
+        with job.Job(self.path) as saved:
+            saved.restore(behind=True, **o)
+            forward(o, 4)[0].backward()
+            with self.assertRaisesRegex(checkpoint.Corrupt, "unused.weight.exp_avg"):
+                o["optimizer"].step()
+            with self.assertRaisesRegex(checkpoint.Usage, "restore first"):
+                try:
+                    saved.ready()
+                except checkpoint.Corrupt:
+                    saved.save(4)
+        with job.Job(self.path) as saved:  # the newer, damaged one was not given up for good by closing
+            self.assertEqual(saved.restore(**objects(2)).step, 2)
+
+    def test_given_up(self):
+        self.run_(objects(1), 0, 2)
+        self.delay = 0.02
+        o = objects(2)
+        before = threading.active_count()
+        with job.Job(self.path) as saved:
+            saved.restore(behind=True, **o)
+            saved.close(wait=False)
+            self.assertEqual(threading.active_count(), before)
+            forward(o, 0)  # does not hang
+
+
+class Transfer(unittest.TestCase):
+    def file(self, n):
+        f = tempfile.NamedTemporaryFile(dir=os.environ.get("TMPDIR", "/var/tmp"))
+        self.addCleanup(f.close)
+        os.truncate(f.fileno(), n)
+        return f.fileno()
+
+    def test_both_ways_write_and_read_the_same(self):
+        for n in (0, 1, 4095, transfer.PIECE, transfer.PIECE + 1, 6 * transfer.PIECE + 777):
+            data = os.urandom(n)
+            for direct in (False, True):
+                fd = self.file(n + 8192)
+                way = transfer.File(fd, True, direct, direct)
+                self.assertEqual(way.write(data, 4096), xxh3.hash64_numpy(data))
+                os.fsync(fd)
+                self.assertEqual(os.pread(fd, n, 4096), data)
+                self.assertEqual(os.pread(fd, 4096, 4096 + n), bytes(4096))
+                into = bytearray(n)
+                self.assertEqual(way.read(memoryview(into), 4096), xxh3.hash64_numpy(data))
+                self.assertEqual(into, data)
+                if n:
+                    with self.assertRaises(EOFError):
+                        way.read(memoryview(bytearray(n + 8192)), 4096)
+                way.close()
+
+    def test_without_the_library(self):
+        native, packaged = xxh3._native, xxh3._packaged
+        self.addCleanup(lambda: (setattr(xxh3, "_native", native), setattr(xxh3, "_packaged", packaged)))
+        xxh3._native = xxh3._packaged = None
+        xxh3._warned = False
+        data = os.urandom(3 * transfer.PIECE + 5)
+        fd = self.file(len(data))
+        want = xxh3.hash64_numpy(data)
+        way = transfer.File(fd, True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(way.write(data, 0), want)
+        into = bytearray(len(data))
+        self.assertEqual(way.read(memoryview(into), 0), want)
+        xxh3._LARGE, large = 1 << 20, xxh3._LARGE
+        self.addCleanup(setattr, xxh3, "_LARGE", large)
+        with self.assertWarnsRegex(UserWarning, "libxxhash0"):
+            xxh3.hash64(data)
+
+    def test_pace(self):
+        now, waits = [0.0], []
+
+        class Hurry(threading.Event):
+            def wait(self, t):
+                waits.append(t)
+                now[0] += t
+
+        hurry = Hurry()
+        pace = transfer.Pace(100, 10.0, hurry, lambda: now[0])
+        for _ in range(5):
+            now[0] += 0.5  # each piece takes half a second, and has one
+            pace.moved(10)
+        self.assertAlmostEqual(now[0], 5.0)
+        hurry.set()
+        pace.moved(50)
+        self.assertAlmostEqual(now[0], 5.0)
+        self.assertEqual(len(waits), 5)
+
+    def test_who_waits_is_not_held_back(self):
+        t = {"w": (torch.zeros(8 << 20), checkpoint.PARAMETER)}
+        with tempfile.TemporaryDirectory() as folder, checkpoint.create(os.path.join(folder, "x"), t) as ck:
+            ck._quiet = [60.0]
+            begun = time.monotonic()
+            ck.save(1)
+            time.sleep(0.3)
+            self.assertIn("w", ck._reading, "the save was not spread")  # over the 30 seconds
+            ck.ready()
+            ck.wait()
+            self.assertLess(time.monotonic() - begun, 25)
+            self.assertLess(ck._quiet[-1], 25)
+
+    def test_the_hint(self):
+        self.assertEqual(transfer.unpack_hint(bytes(24)), (False, False))
+        for ways in ((True, False), (False, True), (True, True)):
+            b = transfer.pack_hint(*ways)
+            self.assertEqual(transfer.unpack_hint(b), ways)
+            self.assertEqual(transfer.unpack_hint(b[:8] + bytes((b[8] ^ 1,)) + b[9:]), (False, False))
+        real = transfer.measure
+        self.addCleanup(setattr, transfer, "measure", real)
+        transfer.measure = lambda *_: (True, True)
+        t = {"w": (torch.arange(2 << 20), checkpoint.PARAMETER)}
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+            path = os.path.join(folder, "x")
+            with checkpoint.create(path, t) as ck:
+                self.assertTrue(ck._access.direct_write)
+                ck.save(1)
+            u = {"w": (torch.zeros(2 << 20, dtype=torch.int64), checkpoint.PARAMETER)}
+            with checkpoint.open_(path, u) as ck:
+                self.assertTrue(ck._access.direct_read)
+                self.assertEqual(ck.restore().step, 1)
+                self.assertTrue(torch.equal(t["w"][0], u["w"][0]))
+
+    def test_measuring(self):
+        fd = self.file(transfer.MEASURED)
+        self.assertEqual(transfer.measure(fd, 0, transfer.MEASURED), (False, False))
+        fd = self.file(2 * transfer.MEASURED)
+        real = time.perf_counter
+        self.addCleanup(setattr, time, "perf_counter", real)
+        for slow, want in (((0, 1), (False, False)), ((5, 9), (True, True))):
+            ticks = [0]
+
+            def clock(slow=slow, ticks=ticks):
+                ticks[0] += 1
+                turn = (ticks[0] - 1) // 4 % 2  # four looks at the clock for each way
+                return ticks[0] % 2 * -slow[0] if turn == 0 else ticks[0] % 2 * -slow[0] / (4 if want[0] else 0.5)
+
+            time.perf_counter = clock
+            self.assertEqual(transfer.measure(fd, 0, 2 * transfer.MEASURED), want)
+            time.perf_counter = real
+
+
+if __name__ == "__main__":
+    unittest.main()
