@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"math"
+
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
@@ -29,6 +31,8 @@ type Agent struct {
 	fresh   []int                 // the allocation by the newest parameters
 	alloc   cluster.Allocator
 	dead    deadBand
+	bounds  bounds   // of the network's input
+	inRound bounds   // the same for the round's
 	batch   *batcher // nil: the global batch is fixed
 	seen    seen     // for Explain
 
@@ -41,7 +45,9 @@ type Agent struct {
 func (t *Trained) NewAgent(c *cluster.Cluster, weights [env.Objectives]float64) *Agent {
 	a := NewModel(c)
 	a.trained, a.weights, a.actor = t, weights, ddqn.NewActor(t.Network)
+	a.bounds = newBounds(t.Record.Low, t.Record.High)
 	if t.Round != nil && len(a.allowed) > 0 {
+		a.inRound = newBounds(t.Record.RoundLow, t.Record.RoundHigh)
 		a.rounds = ddqn.NewActor(t.Round)
 	}
 	return a
@@ -114,7 +120,7 @@ func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 		if a.rounds != nil {
 			a.row = a.tracker.RoundRow(a.row, a.weights)
 			a.Decisions++
-			if inRange(a.row, a.trained.Record.RoundLow, a.trained.Record.RoundHigh) {
+			if a.inRound.contains(a.row) {
 				a.values = a.rounds.Q(a.values, a.row)
 				corrections = a.values
 			} else {
@@ -138,15 +144,34 @@ func (a *Agent) choose() {
 	const width = env.Objectives
 	per := len(env.Actions) * width
 	least := float32(a.trained.Record.Advantage)
+	var counted []int // objectives with a weight: most runs have one, and the others add nothing
+	var of [width]int
+	for o, w := range a.weights {
+		if w != 0 {
+			counted = append(of[:len(counted)], o)
+		}
+	}
 	for i := range a.actions {
 		a.Decisions++
-		if !inRange(a.rows[i*env.Features:(i+1)*env.Features], a.trained.Record.Low, a.trained.Record.High) {
+		if !a.bounds.contains(a.rows[i*env.Features : (i+1)*env.Features]) {
 			a.Fallbacks++
 			continue
 		}
 		q := a.q[i*per : (i+1)*per]
-		best := greedy(q, a.weights)
-		if value(q, best, a.weights)-value(q, a.model[i], a.weights) > least*float32(a.tracker.Noise(i)) {
+		best, most, model := 0, float32(math.Inf(-1)), float32(0)
+		for k := range env.Actions {
+			v := float32(0)
+			for _, o := range counted {
+				v += float32(float32(a.weights[o]) * q[k*width+o]) // rounded, as in value
+			}
+			if k == a.model[i] {
+				model = v
+			}
+			if v > most {
+				best, most = k, v
+			}
+		}
+		if most-model > least*float32(a.tracker.Noise(i)) {
 			a.actions[i] = best
 		}
 	}

@@ -120,9 +120,26 @@ func (t *Trained) Save(path string) error {
 // inRange reports whether the row is within the ranges of training. A feature may exceed
 // its range by a fifth of it.
 func inRange(row, low, high []float32) bool {
-	for i, v := range row {
+	b := newBounds(low, high)
+	return b.contains(row)
+}
+
+// bounds are ranges of training, each widened by a fifth.
+type bounds struct{ low, high []float32 }
+
+func newBounds(low, high []float32) bounds {
+	b := bounds{make([]float32, len(low)), make([]float32, len(high))}
+	for i := range low {
 		slack := 0.2*(high[i]-low[i]) + 1e-3
-		if !(v >= low[i]-slack && v <= high[i]+slack) {
+		b.low[i], b.high[i] = low[i]-slack, high[i]+slack
+	}
+	return b
+}
+
+func (b *bounds) contains(row []float32) bool {
+	low, high := b.low[:len(row)], b.high[:len(row)]
+	for i, v := range row {
+		if !(v >= low[i] && v <= high[i]) {
 			return false
 		}
 	}

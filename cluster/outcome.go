@@ -35,20 +35,26 @@ func (o Outcome) PerSample() float64 { return o.Joules / max(o.Counted+o.Later, 
 // form, without staleness bound, timeout and failures in mid-round. It keeps its working
 // memory; the zero value is ready.
 type Outcomes struct {
-	work  []Delivery
-	first []float64 // sorted
+	work    []Delivery
+	first   []float64 // sorted
+	alone   []float64 // when a node's only gradient arrives; infinite where it has two
+	credits []float64 // what the first gradients count: a division each, which every rule would repeat
+	powered bool      // some node's power is known
 }
 
 // Set takes in the deliveries of the nodes that take part; it copies them.
 func (o *Outcomes) Set(work []Delivery) {
 	o.work = append(o.work[:0], work...)
-	o.first = o.first[:0]
+	o.first, o.alone, o.credits, o.powered = o.first[:0], o.alone[:0], o.credits[:0], false
 	for i := range o.work {
-		at := o.work[i].At
-		if o.work[i].NextSize > 0 {
-			at = o.work[i].NextAt
+		w := &o.work[i]
+		at, alone := w.At, w.At
+		if w.NextSize > 0 {
+			at, alone = w.NextAt, math.Inf(1)
 		}
-		o.first = append(o.first, at)
+		o.first, o.alone = append(o.first, at), append(o.alone, alone)
+		o.credits = append(o.credits, float64(w.Size)*Credit(w.Behind))
+		o.powered = o.powered || w.Power != Power{}
 	}
 	slices.Sort(o.first)
 }
@@ -62,7 +68,12 @@ func (o *Outcomes) Under(r Rule) Outcome {
 	quorum := Quorum{Share: r.Quorum}
 	end := min(o.first[quorum.Of(n)-1]*(1+r.Grace), o.first[n-1])
 	out := Outcome{Wait: end}
-	for i := range o.work {
+	for i, alone := range o.alone {
+		if alone <= end && !o.powered { // most of them
+			out.Idle += end - alone
+			out.Counted += o.credits[i]
+			continue
+		}
 		w := &o.work[i]
 		switch {
 		case w.At > end:
@@ -80,7 +91,7 @@ func (o *Outcomes) Under(r Rule) Outcome {
 			out.Idle += end - w.At
 			out.Joules += w.Power.Joules(w.At, end)
 		}
-		out.Counted += float64(w.Size) * Credit(w.Behind)
+		out.Counted += o.credits[i]
 	}
 	return out
 }

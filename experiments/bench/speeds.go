@@ -12,7 +12,7 @@ import (
 
 // writeSpeeds runs the rooms' own benchmarks and writes what they print.
 func writeSpeeds(out string) error {
-	args := []string{"test", "-run", "-", "-bench", "Decide|Round|Allocate|Update|BenchmarkQ", "-benchmem", "-cpu", "1", "-count", "3",
+	args := []string{"test", "-run", "-", "-bench", "Decide|Round|MicroSteps|Allocate|Update|BenchmarkQ", "-benchmem", "-cpu", "1", "-count", "3",
 		"./agent", "./cluster", "./cluster/sim", "./ddqn"}
 	cmd := exec.Command("go", args...)
 	cmd.Stderr = os.Stderr

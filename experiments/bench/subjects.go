@@ -27,9 +27,10 @@ import (
 const nodes = 1000
 
 // subjects is one thing of every room, the one that it does most.
-var subjects = []subject{
+var subjects = append([]subject{
 	{"allocate", "a plain bisection", allocate},
 	{"round", "sorting 20,000 numbers", simulate},
+	{"microsteps", "sorting 20,000 numbers", microSteps},
 	{"observe", "sorting 20,000 numbers", observe},
 	{"decide", "the products of its network, by three loops", decide},
 	{"update", "the products of its network, by three loops", update},
@@ -39,7 +40,7 @@ var subjects = []subject{
 	{"checkpoint", "copying its bytes", save},
 	{"forward", "the products of its network, by three loops", forwardPass},
 	{"train", "the products of its network, by three loops", trainStep},
-}
+}, decisionSubjects()...)
 
 // mixed is a cluster of several types of devices, all profiled.
 func mixed() (*cluster.Cluster, []cluster.Performance, error) {
