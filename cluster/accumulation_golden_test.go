@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"encoding/json"
+	"math"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
@@ -15,27 +17,7 @@ func TestAccumulationVectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file struct {
-		Cases []struct {
-			Name string
-			Node struct {
-				Limit, Least int
-				Shapes       []int
-				Points       [][2]float64
-			}
-			Order struct {
-				Share                   int
-				Deadline, Reserve, Pace float64
-				Whole                   bool
-			}
-			Steps []struct {
-				Elapsed, Seconds float64
-				Size             int
-			}
-			Samples    int
-			MicroSteps int `json:"micro_steps"`
-		}
-	}
+	var file struct{ Cases, Costs []vector }
 	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
@@ -43,19 +25,7 @@ func TestAccumulationVectors(t *testing.T) {
 		t.Fatalf("%d cases", len(file.Cases))
 	}
 	for _, x := range file.Cases {
-		n := Node{Limit: x.Node.Limit, Least: x.Node.Least, Shapes: x.Node.Shapes}
-		o := Order{Share: x.Order.Share, Deadline: x.Order.Deadline, Reserve: x.Order.Reserve, Whole: x.Order.Whole, Pace: x.Order.Pace}
-		if len(x.Node.Points) > 0 {
-			points := make([]profile.Point, len(x.Node.Points))
-			for i, p := range x.Node.Points {
-				points[i] = profile.Point{MicroBatch: int(p[0]), Seconds: p[1]}
-			}
-			if n.Profile, err = profile.New("d", "w", points, "test"); err != nil {
-				t.Fatal(x.Name, err)
-			}
-			o.Pace *= n.Profile.PerSample() // the file's is relative to the points
-		}
-		a := n.Begin(o)
+		a := x.begin(t)
 		for k, s := range x.Steps {
 			if got := a.Next(s.Elapsed); got != s.Size {
 				t.Fatalf("%s: step %d has %d samples, want %d", x.Name, k, got, s.Size)
@@ -64,8 +34,72 @@ func TestAccumulationVectors(t *testing.T) {
 				a.Done(s.Size, s.Seconds)
 			}
 		}
-		if samples, steps := a.Samples(); samples != x.Samples || steps != x.MicroSteps {
-			t.Errorf("%s: %d samples in %d, want %d in %d", x.Name, samples, steps, x.Samples, x.MicroSteps)
+		x.end(t, &a)
+	}
+	if len(file.Costs) < 50 {
+		t.Fatalf("%d cases of costs", len(file.Costs))
+	}
+	for _, x := range file.Costs {
+		a := x.begin(t)
+		for k, s := range x.Steps {
+			if got := a.NextOf(s.Elapsed, s.Costs); !slices.Equal(got, s.Places) {
+				t.Fatalf("%s: step %d takes %v, want %v", x.Name, k, got, s.Places)
+			}
+			if len(s.Places) > 0 {
+				a.DoneOf(len(s.Places), s.Cost, s.Seconds)
+			}
 		}
+		if x.end(t, &a); math.Abs(a.Work()-x.Work) > 1e-9 {
+			t.Errorf("%s: %v, want %v", x.Name, a.Work(), x.Work)
+		}
+	}
+}
+
+// vector is a round as the file has it.
+type vector struct {
+	Name string
+	Node struct {
+		Limit, Least int
+		Shapes       []int
+		Points       [][2]float64
+	}
+	Order struct {
+		Share                   int
+		Deadline, Reserve, Pace float64
+		Whole                   bool
+	}
+	Steps []struct {
+		Elapsed, Seconds, Cost float64
+		Size                   int
+		Costs                  []float64
+		Places                 []int
+	}
+	Samples    int
+	MicroSteps int `json:"micro_steps"`
+	Work       float64
+}
+
+func (x *vector) begin(t *testing.T) Accumulation {
+	t.Helper()
+	n := Node{Limit: x.Node.Limit, Least: x.Node.Least, Shapes: x.Node.Shapes}
+	o := Order{Share: x.Order.Share, Deadline: x.Order.Deadline, Reserve: x.Order.Reserve, Whole: x.Order.Whole, Pace: x.Order.Pace}
+	if len(x.Node.Points) > 0 {
+		points := make([]profile.Point, len(x.Node.Points))
+		for i, p := range x.Node.Points {
+			points[i] = profile.Point{MicroBatch: int(p[0]), Seconds: p[1]}
+		}
+		var err error
+		if n.Profile, err = profile.New("d", "w", points, "test"); err != nil {
+			t.Fatal(x.Name, err)
+		}
+		o.Pace *= n.Profile.PerSample() // the file's is relative to the points
+	}
+	return n.Begin(o)
+}
+
+func (x *vector) end(t *testing.T, a *Accumulation) {
+	t.Helper()
+	if samples, steps := a.Samples(); samples != x.Samples || steps != x.MicroSteps {
+		t.Errorf("%s: %d samples in %d, want %d in %d", x.Name, samples, steps, x.Samples, x.MicroSteps)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/cluster/lengths"
 	"github.com/evenkeel/evenkeel/cluster/trace"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -32,7 +33,8 @@ type Conditions struct {
 	// has to itself, 0..1; the rest is common to them.
 	NoiseWithin float64 `yaml:"noise_within,omitempty" json:"noise_within,omitzero"`
 
-	Replay trace.Replay `yaml:"replay,omitempty" json:"replay,omitzero"` // measured times; multiplies the rest
+	Replay  trace.Replay    `yaml:"replay,omitempty" json:"replay,omitzero"`   // measured times; multiplies the rest
+	Lengths lengths.Lengths `yaml:"lengths,omitempty" json:"lengths,omitzero"` // of samples, which then do not cost the same
 }
 
 // Spread is a log-normal distribution: its median and the sd of its logarithm.
@@ -213,13 +215,14 @@ var presets = map[string]func(*Conditions){
 	"bimodal":       func(c *Conditions) { c.Modes = Modes{Share: 0.25, Excess: 0.5, Rounds: 20} },
 	"wrong-profile": func(c *Conditions) { c.Wrong = Wrong{Share: 0.25, Factor: 2} },
 	"skewed-clocks": func(c *Conditions) { c.Clocks = Clocks{SD: 1} },
+	"lengths":       func(c *Conditions) { c.Lengths.Data = "azure-conversations" },
 }
 
 // Presets lists the names that Preset knows, in the order of the documentation.
 func Presets() []string {
 	return []string{
 		"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins", "production",
-		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks",
+		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks", "lengths",
 	}
 }
 
@@ -284,6 +287,9 @@ func (c *Conditions) check(prefix string, p *problems) {
 	within("job.episodes", c.Job.Episodes, 0, maxSD)
 	c.Straggler.check(prefix+"straggler.", p)
 	c.Stress.check(prefix, p)
+	if field, text := c.Lengths.Fault(); field != "" {
+		p.add(prefix+"lengths."+field, "%s", text)
+	}
 	if r := &c.Replay; *r != (trace.Replay{}) {
 		if r.File == "" {
 			p.add(prefix+"replay.file", "missing; name a CSV file with a row for each worker and round")

@@ -153,6 +153,9 @@ func (f *File) build(catalogue *profile.Catalogue, p *problems, written map[stri
 	c.Choices.LeastBatch, c.Choices.MostBatch = batch.Least, batch.Most
 	f.Collect.set(c, b.total, p)
 	f.Conditions.Conditions.check("conditions.", p)
+	if i := slices.IndexFunc(f.Nodes, func(n FileNode) bool { return n.MicroBatch != nil && len(n.MicroBatch.Shapes) > 0 }); i >= 0 && f.Conditions.Conditions.Lengths.Set() {
+		p.add("conditions.lengths", "stand beside a list of micro-batches, nodes[%d].micro_batch: what is padded to such shapes costs the same; leave one of the two out", i)
+	}
 	f.Objectives.check("objectives.", p)
 	if _, ok := written["objectives"]; ok && f.Objectives == (Objectives{}) {
 		p.add("objectives", "are all zero; give at least one weight above 0")

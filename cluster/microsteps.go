@@ -1,6 +1,9 @@
 package cluster
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // MaxMicroSteps is the most micro-steps that a node takes in one round.
 const MaxMicroSteps = 1 << 14
@@ -108,11 +111,27 @@ func (n *Node) Cost(share int) float64 {
 }
 
 // stepCost is the cost of one micro-step.
-func (n *Node) stepCost(b int) float64 {
+func (n *Node) stepCost(b int) float64 { return n.stepWork(float64(b)) }
+
+// stepWork is the cost of one micro-step whose samples together cost so many mean ones.
+func (n *Node) stepWork(work float64) float64 {
 	if n.Profile == nil {
-		return float64(b)
+		return work
 	}
-	return n.Profile.Seconds(float64(b)) / n.Profile.PerSample()
+	return n.Profile.Seconds(work) / n.Profile.PerSample()
+}
+
+// Measured is the cost, as Cost has it, of what a report's time belongs to.
+func (n *Node) Measured(r *NodeReport) float64 {
+	if r.Cost == 0 {
+		return n.Cost(r.Size)
+	}
+	// What each micro-step cost is not reported: the last is taken for what full ones leave.
+	steps, full := float64(max(r.Steps, 1)), float64(n.Full())
+	if rest := r.Cost - (steps-1)*full; steps > 1 && rest > 0 && rest < full {
+		return (steps-1)*n.stepWork(full) + n.stepWork(rest)
+	}
+	return steps * n.stepWork(r.Cost/steps)
 }
 
 // within is the largest share up to most, itself a share, whose cost is at most w.
@@ -180,9 +199,11 @@ type Accumulation struct {
 	order   Order
 	samples int
 	steps   int
+	work    float64 // what the samples cost, in mean ones
 	seconds float64 // of the micro-steps so far
 	cost    float64 // of the same
 	ended   bool
+	picked  []int // by NextOf
 }
 
 // Begin starts the work on an order.
@@ -199,10 +220,6 @@ func (a *Accumulation) Next(elapsed float64) int {
 	if a.order.Deadline == 0 {
 		return a.node.floorStep(a.order.Share - a.samples)
 	}
-	pace := a.order.Pace
-	if a.cost > 0 {
-		pace = a.seconds / a.cost
-	}
 	full := a.node.Full()
 	if a.order.Within {
 		if full = a.node.floorStep(a.order.Share - a.samples); full == 0 {
@@ -215,7 +232,7 @@ func (a *Accumulation) Next(elapsed float64) int {
 	if first := a.node.floorStep(a.order.First); a.steps == 0 && first > 0 {
 		return min(first, full)
 	}
-	fits := (a.order.Deadline - elapsed) * (1 - a.order.Reserve) / pace
+	fits := a.fits(elapsed)
 	if fits >= a.node.stepCost(full) {
 		return full
 	}
@@ -233,13 +250,146 @@ func (a *Accumulation) Next(elapsed float64) int {
 	return a.node.LeastShare()
 }
 
+// fits is the cost that ends in time, at the pace of this round.
+func (a *Accumulation) fits(elapsed float64) float64 {
+	pace := a.order.Pace
+	if a.cost > 0 {
+		pace = a.seconds / a.cost
+	}
+	return (a.order.Deadline - elapsed) * (1 - a.order.Reserve) / pace
+}
+
 // Done says that a micro-step of size samples took so many seconds.
-func (a *Accumulation) Done(size int, seconds float64) {
+func (a *Accumulation) Done(size int, seconds float64) { a.DoneOf(size, float64(size), seconds) }
+
+// NextOf is Next where samples do not cost the same: which of the coming samples to take, by
+// their places in costs, which rise. costs are those of the coming samples, in their order,
+// each over what a mean sample costs; the further their sum goes beyond Ahead, the less time
+// is left over. Samples that are passed over stay at the front.
+//
+// Share, limit and deadline then count mean samples. A micro-step takes every coming sample in
+// turn that still fits into a full one, the first in any case. Without a deadline the node
+// ends nearest to its share. The result is valid until the next call.
+func (a *Accumulation) NextOf(elapsed float64, costs []float64) []int {
+	if a.picked = a.picked[:0]; a.ended || a.steps >= MaxMicroSteps || len(costs) == 0 {
+		return nil
+	}
+	timed, least := a.order.Deadline > 0, min(a.node.LeastShare(), len(costs))
+	most, left := float64(a.node.Full()), float64(a.order.Share)-a.work
+	first := timed && a.steps == 0 && a.order.First > 0
+	switch {
+	case first:
+		most = min(most, float64(a.order.First))
+	case timed && a.order.Whole:
+		most = min(most, float64(a.order.Share))
+	}
+	if !timed || a.order.Within {
+		if a.samples > 0 && !slices.ContainsFunc(costs, func(c float64) bool { return c < 2*left }) {
+			return nil
+		}
+	} else {
+		left = math.Inf(1)
+	}
+	if a.samples > 0 && least > 0 {
+		least = 0
+		if costs[0] > most && costs[0] < 2*left {
+			least = 1
+		}
+	}
+	work := a.fill(costs, min(most, left), least)
+	if left <= most {
+		work = a.nearest(costs, work, most, left)
+	}
+	fits := math.Inf(1)
+	if timed && !first {
+		fits = a.fits(elapsed)
+	}
+	if a.node.stepWork(work) <= fits {
+		return a.accepted()
+	}
+	a.ended = true
+	if a.order.Whole {
+		if a.samples > 0 {
+			return nil
+		}
+		return a.accepted()
+	}
+	if p := a.node.Profile; p != nil {
+		fits = p.Samples(fits * p.PerSample())
+	}
+	if a.fill(costs, min(most, left, fits), 0); len(a.accepted()) == 0 && a.samples == 0 {
+		a.fill(costs, 0, min(a.node.LeastShare(), len(costs)))
+	}
+	return a.accepted()
+}
+
+// fill takes every sample in turn that fits into the bound, and the first ones in any case.
+func (a *Accumulation) fill(costs []float64, bound float64, least int) (work float64) {
+	a.picked = a.picked[:0]
+	for k, c := range costs {
+		if len(a.picked) < least || work+c <= bound {
+			a.picked = append(a.picked, k)
+			work += c
+		}
+	}
+	return work
+}
+
+// nearest adds the cheapest sample that is left, if it fits and comes nearer to the share.
+func (a *Accumulation) nearest(costs []float64, work, most, left float64) float64 {
+	at, before, best, p := -1, 0, 2*(left-work), 0
+	for k, c := range costs {
+		if p < len(a.picked) && a.picked[p] == k {
+			p++
+		} else if c < best && work+c <= most {
+			at, before, best = k, p, c
+		}
+	}
+	if at < 0 {
+		return work
+	}
+	a.picked = slices.Insert(a.picked, before, at)
+	return work + best
+}
+
+// accepted is what was picked, down to a number of samples that the node takes.
+func (a *Accumulation) accepted() []int {
+	n := len(a.picked)
+	for n > 0 && (n < a.node.LeastShare() || len(a.node.Shapes) > 0 && !slices.Contains(a.node.Shapes, n)) {
+		n--
+	}
+	a.picked = a.picked[:n]
+	return a.picked
+}
+
+// Ahead is what the coming micro-step may cost at most, in mean samples, but for a single
+// sample that costs more.
+func (a *Accumulation) Ahead(elapsed float64) float64 {
+	most, timed := float64(a.node.Full()), a.order.Deadline > 0
+	if !timed || a.order.Within || a.order.Whole {
+		most = min(most, float64(a.order.Share))
+	}
+	if timed && !a.order.Whole {
+		fits := a.fits(elapsed)
+		if p := a.node.Profile; p != nil {
+			fits = p.Samples(fits * p.PerSample())
+		}
+		most = min(most, max(fits, float64(a.order.First)))
+	}
+	return most
+}
+
+// DoneOf is Done for samples that cost so many mean ones.
+func (a *Accumulation) DoneOf(size int, work, seconds float64) {
 	a.samples += size
 	a.steps++
+	a.work += work
 	a.seconds += seconds
-	a.cost += a.node.stepCost(size)
+	a.cost += a.node.stepWork(work)
 }
+
+// Work is what the samples cost that were accumulated so far, in mean ones.
+func (a *Accumulation) Work() float64 { return a.work }
 
 // Samples is how many samples were accumulated so far, in how many micro-steps.
 func (a *Accumulation) Samples() (samples, steps int) { return a.samples, a.steps }

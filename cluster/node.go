@@ -48,7 +48,7 @@ func (n *Node) Finish(p Performance, b int) float64 {
 // Slowness is the slowdown, relative to parameters p, that explains a node's time in a
 // round. It scales all but the network's time.
 func (n *Node) Slowness(p Performance, r *NodeReport) float64 {
-	compute := p.Overhead - n.Network + p.PerSample*n.Cost(r.Size)
+	compute := p.Overhead - n.Network + p.PerSample*n.Measured(r)
 	return max(r.Seconds-n.Network, 0.01*r.Seconds) / compute
 }
 

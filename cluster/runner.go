@@ -47,11 +47,12 @@ func (s Status) String() string {
 // Report is what a round shows to a policy and writes to the run log.
 type Report struct {
 	Round    int           `json:"round"`
-	Start    time.Duration `json:"start_ns"` // since the start of the run
-	Wait     time.Duration `json:"wait_ns"`  // total wait: opening to closing of the round
-	Accepted int           `json:"accepted"` // samples in accepted gradients
-	Counted  float64       `json:"counted"`  // the same, each sample with its Credit
-	Nodes    []NodeReport  `json:"nodes"`    // in node order
+	Start    time.Duration `json:"start_ns"`      // since the start of the run
+	Wait     time.Duration `json:"wait_ns"`       // total wait: opening to closing of the round
+	Accepted int           `json:"accepted"`      // samples in accepted gradients
+	Counted  float64       `json:"counted"`       // the same, each sample with its Credit
+	Cost     float64       `json:"cost,omitzero"` // of the accepted samples, in mean ones, where they do not cost the same; 0: Accepted
+	Nodes    []NodeReport  `json:"nodes"`         // in node order
 }
 
 // NodeReport is one node's part of a Report.
@@ -59,6 +60,7 @@ type NodeReport struct {
 	Status  Status  `json:"status"`
 	Size    int     `json:"size"`            // samples that Seconds belongs to
 	Steps   int     `json:"steps,omitempty"` // micro-steps that Size was computed in, where there were several
+	Cost    float64 `json:"cost,omitzero"`   // of these samples, in mean ones, where they do not cost the same; 0: Size
 	Seconds float64 `json:"seconds"`         // hand-out to arrival; for a late node so far; 0 if nothing is known
 	Samples int     `json:"samples"`         // accepted in this round
 	Aged    int     `json:"aged"`            // of these, computed on an older model

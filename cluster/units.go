@@ -183,6 +183,10 @@ func (f *FileConditions) decode(d *decoder, path string, node ast.Node) {
 		Conditions `yaml:",inline"`
 	}{Conditions: f.Conditions}
 	d.fields(path, node, reflect.ValueOf(&m).Elem())
+	_, data := d.lines[path+".lengths.data"]
+	if _, values := d.lines[path+".lengths.values"]; values && !data {
+		m.Lengths.Data = "" // they take the place of the preset's
+	}
 	*f = FileConditions{Conditions: m.Conditions}
 }
 

@@ -1,6 +1,7 @@
 package env
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/evenkeel/evenkeel/cluster"
@@ -58,7 +59,7 @@ func (b *belief) surprising(residual float64) bool {
 // begin takes the first measurement of a node without a profile: the nameplate only
 // bridged the time until now.
 func (b *belief) begin(node *cluster.Node, r *cluster.NodeReport) {
-	b.fit.Add(float64(r.Size), r.Seconds)
+	b.fit.Add(cmp.Or(r.Cost, float64(r.Size)), r.Seconds)
 	b.base, _ = b.fit.Performance(node.Network)
 	b.slowdown = 1
 }
@@ -66,7 +67,7 @@ func (b *belief) begin(node *cluster.Node, r *cluster.NodeReport) {
 // learn lets the line of a node whose profile is unknown follow a measurement at its
 // long-run level. A spell of slowness must not bend the line; it moves the slowdown.
 func (b *belief) learn(node *cluster.Node, s *seen) {
-	b.fit.Add(float64(s.size), node.Network+max(s.seconds-node.Network, 0.01*s.seconds)/b.level)
+	b.fit.Add(cmp.Or(s.cost, float64(s.size)), node.Network+max(s.seconds-node.Network, 0.01*s.seconds)/b.level)
 	b.base, _ = b.fit.Performance(node.Network)
 	b.base.Overhead = max(b.base.Overhead, node.Network)
 	b.slowdown, b.variance = b.level, max(0.01, 1/s.count)

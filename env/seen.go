@@ -7,6 +7,7 @@ type seen struct {
 	newest   [4]float64 // measured slowdowns, newest first
 	count    float64    // measurements
 	seconds  float64    // the newest measurement, of size samples
+	cost     float64    // of the samples of the newest measurement, in mean ones; 0: size
 	size     int        // of the newest measurement, or of a late share
 	fresh    bool       // measured in the last round
 	late     bool       // known only to exceed a bound in the last round
@@ -30,7 +31,7 @@ func (s *seen) see(r *cluster.NodeReport, wait float64) {
 
 // add takes in a measured slowdown.
 func (s *seen) add(m float64, r *cluster.NodeReport) {
-	s.size, s.seconds, s.fresh = r.Size, r.Seconds, true
+	s.size, s.cost, s.seconds, s.fresh = r.Size, r.Cost, r.Seconds, true
 	copy(s.newest[1:], s.newest[:3])
 	s.newest[0] = m
 	if s.count == 0 {

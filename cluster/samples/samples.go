@@ -12,6 +12,9 @@
 // A sample is its place in the epoch's order; the trainer's shuffle says which it is. An
 // Epoch is a function of what it is told. Every rank can keep one of its own: after
 // an all-reduce of the samples used, all know the same.
+//
+// Where samples do not cost the same, DealCost hands out by cost and SettleAt takes in which
+// were used; the weights remain those of the loss.
 package samples
 
 import (
@@ -85,6 +88,68 @@ func (e *Epoch) Deal(most []int) [][]Range {
 	return e.Out
 }
 
+// DealCost is Deal where samples do not cost the same: it hands out samples that together cost
+// at least most[i] to node i, given the cost of each, above 0. Most is of the same unit, tokens
+// say. Near the end of the epoch it is their cost that is shared out in proportion.
+func (e *Epoch) DealCost(most []float64, cost func(sample int) float64) [][]Range {
+	for len(e.Out) < len(most) {
+		e.Out = append(e.Out, nil)
+	}
+	asked, last := 0.0, -1
+	for i, n := range most {
+		if n > 0 && len(e.Out[i]) == 0 {
+			asked += n
+			last = i
+		}
+	}
+	scale, short := 1.0, false
+	if free := e.front(asked, cost); free < asked {
+		scale, short = free/asked, true
+	}
+	dealt, before := 0.0, 0.0
+	for i, n := range most {
+		if !(n > 0) || len(e.Out[i]) > 0 {
+			continue
+		}
+		before += n * scale
+		for dealt < before || short && i == last {
+			one := e.take(1)
+			if len(one) == 0 {
+				break
+			}
+			dealt += cost(one[0].First)
+			e.Out[i] = add(e.Out[i], one[0])
+		}
+		if !short {
+			before = dealt // what one has too much is not taken off the next
+		}
+	}
+	return e.Out
+}
+
+// front is what the samples at the front cost, up to a bound.
+func (e *Epoch) front(most float64, cost func(sample int) float64) float64 {
+	sum := 0.0
+	for _, r := range e.Returned {
+		for k := r.First; k < r.End && sum < most; k++ {
+			sum += cost(k)
+		}
+	}
+	for k := e.Next; k < e.Samples && sum < most; k++ {
+		sum += cost(k)
+	}
+	return sum
+}
+
+// add appends a range, joined to the one before where it goes on from there.
+func add(ranges []Range, r Range) []Range {
+	if n := len(ranges); n > 0 && ranges[n-1].End == r.First {
+		ranges[n-1].End = r.End
+		return ranges
+	}
+	return append(ranges, r)
+}
+
 // part is floor(before*free/asked), for numbers whose product may exceed an int.
 func part(before, free, asked int) int {
 	whole, rest := before/asked*free, before%asked
@@ -141,22 +206,65 @@ func (e *Epoch) Settle(used []int) error {
 		}
 		e.Out[i] = nil
 	}
+	e.join()
+	return nil
+}
+
+// SettleAt is Settle for nodes that do not take their samples in order (cluster.Accumulation.NextOf):
+// of what node i was handed, those at the places used[i], which rise, are in an accepted
+// gradient. pending says which nodes are still at work; nil: none.
+func (e *Epoch) SettleAt(used [][]int, pending []bool) error {
+	for i, places := range used {
+		have := 0
+		if i < len(e.Out) {
+			have = count(e.Out[i])
+		}
+		for k, place := range places {
+			if place < 0 || place >= have || k > 0 && place <= places[k-1] {
+				return fmt.Errorf("samples: node %d used place %d of %d samples; places rise from 0", i, place, have)
+			}
+		}
+	}
+	for i := range e.Out {
+		if i < len(pending) && pending[i] {
+			continue
+		}
+		var places []int
+		if i < len(used) {
+			places = used[i]
+		}
+		place := 0
+		for _, r := range e.Out[i] {
+			for k := r.First; k < r.End; k, place = k+1, place+1 {
+				if len(places) > 0 && places[0] == place {
+					places = places[1:]
+				} else {
+					e.Returned = append(e.Returned, Range{k, k + 1})
+				}
+			}
+		}
+		e.Out[i] = nil
+	}
+	e.join()
+	return nil
+}
+
+// join sorts what was returned and puts together what belongs together.
+func (e *Epoch) join() {
 	slices.SortFunc(e.Returned, func(a, b Range) int { return a.First - b.First })
 	joined := e.Returned[:0]
 	for _, r := range e.Returned {
-		if n := len(joined); n > 0 && joined[n-1].End == r.First {
-			joined[n-1].End = r.End
-		} else {
-			joined = append(joined, r)
-		}
+		joined = add(joined, r)
 	}
 	e.Returned = joined
-	return nil
 }
 
 // Weights are what the nodes' mean gradients weigh in the mean over all samples of the
 // round: each its share of the samples. They sum to 1, and are all 0 where nothing was
 // used. Where a trainer averages over n nodes instead of summing, multiply by n.
+//
+// They are exact by samples: for a loss that is a mean over samples, however long these
+// are. For a mean over tokens give the tokens that each node used instead of its samples.
 func Weights(used []int) []float64 {
 	sum := 0
 	for _, n := range used {

@@ -124,6 +124,86 @@ func TestEverySampleOnceInSimulatedRounds(t *testing.T) {
 	}
 }
 
+// The same for samples that do not cost the same and nodes that take them out of order, with
+// nodes that run out of memory (and use none).
+func TestEverySampleOnceByCost(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for history := range 1000 {
+		total, nodes := rng.IntN(300), 1+rng.IntN(5)
+		costs, longest := make([]float64, total), 0.0
+		for k := range costs {
+			costs[k] = math.Exp(rng.NormFloat64())
+			longest = max(longest, costs[k])
+		}
+		e, uses := New(total), make([]int, total)
+		for round := 0; e.Left() > 0; round++ {
+			if round > 100_000 {
+				t.Fatalf("history %d does not end: %+v", history, e)
+			}
+			most, had := make([]float64, nodes), make([]bool, nodes)
+			asked, free := 0.0, 0.0
+			for i := range most {
+				most[i] = 20*rng.Float64() - 2
+				if had[i] = i < len(e.Out) && len(e.Out[i]) > 0; !had[i] {
+					asked += max(most[i], 0)
+				}
+			}
+			for k := e.Next; k < total; k++ {
+				free += costs[k]
+			}
+			for _, r := range e.Returned {
+				for k := r.First; k < r.End; k++ {
+					free += costs[k]
+				}
+			}
+			dealt := e.DealCost(most, func(k int) float64 { return costs[k] })
+			used, pending := make([][]int, nodes), make([]bool, nodes)
+			for i := range used {
+				var mine []int
+				sum := 0.0
+				for _, r := range dealt[i] {
+					for k := r.First; k < r.End; k++ {
+						mine = append(mine, k)
+						sum += costs[k]
+					}
+				}
+				if !had[i] && asked+float64(nodes)*longest < free && most[i] > 0 && (sum < most[i] || sum-costs[mine[len(mine)-1]] >= most[i]) {
+					t.Fatalf("history %d: node %d has %v of %v", history, i, sum, most[i])
+				}
+				if !had[i] && asked > free && sum > max(most[i], 0)/asked*free+longest {
+					t.Fatalf("history %d: node %d has %v, its part of %v is %v", history, i, sum, free, max(most[i], 0)/asked*free)
+				}
+				chance := []float64{0, 0.5, 1, -1}[rng.IntN(4)]
+				pending[i] = chance < 0
+				for place, k := range mine {
+					if rng.Float64() < chance {
+						used[i] = append(used[i], place)
+						uses[k]++
+					}
+				}
+			}
+			if err := e.SettleAt(used, pending); err != nil {
+				t.Fatal(err)
+			}
+			if len(e.Returned) > 1 && !slices.IsSortedFunc(e.Returned, func(a, b Range) int { return a.First - b.First }) {
+				t.Fatalf("%v is out of order", e.Returned)
+			}
+		}
+		for k, n := range uses {
+			if n != 1 {
+				t.Fatalf("history %d: sample %d was used %d times", history, k, n)
+			}
+		}
+	}
+	e := New(5)
+	e.Deal([]int{3})
+	for _, wrong := range [][][]int{{{3}}, {{-1}}, {{1, 1}}, {{}, {0}}} {
+		if e.SettleAt(wrong, nil) == nil {
+			t.Errorf("%v is taken", wrong)
+		}
+	}
+}
+
 // What comes back is at the front, in order; what is left at the end is shared out.
 func TestDealByHand(t *testing.T) {
 	e := New(100)

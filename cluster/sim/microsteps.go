@@ -46,11 +46,15 @@ func (s *Simulator) nominal(i, share int) float64 {
 	return seconds
 }
 
-// seconds is how long node i takes for a share, without a deadline, in the round about to run.
-func (s *Simulator) seconds(i, share int) float64 {
+// foretell is how long node i takes for a share, without a deadline, in the round about to run,
+// and what it hands in then.
+func (s *Simulator) foretell(i, share int) (seconds float64, samples int) {
 	var j job
-	took, _ := s.work(i, cluster.Order{Share: share}, &j)
-	return took
+	if s.lengths != nil {
+		defer s.lengths.hold(i, s.jobs[i].queued)()
+	}
+	seconds, _ = s.work(i, cluster.Order{Share: share}, &j)
+	return seconds, j.samples
 }
 
 // work does what an order asks of node i, up to the arrival of its gradient. It returns how
@@ -61,7 +65,7 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 		// Memory runs out while activations pile up, in the first forward pass.
 		return s.nominal(i, min(order.Share, node.Full())) * n.slowdown * max(n.factor, least) / 3, true
 	}
-	if order.Deadline == 0 && s.conditions.NoiseWithin == 0 {
+	if order.Deadline == 0 && s.conditions.NoiseWithin == 0 && s.lengths == nil {
 		j.samples, j.steps = order.Share, node.Steps(order.Share)
 		return s.nominal(i, order.Share)*n.slowdown*max(n.factor, least) + node.Network, false
 	}
@@ -75,19 +79,26 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 		stall, at = n.spike*s.nominal(i, order.Share)*n.slowdown, rng.Float64()*order.Deadline
 	}
 	p, a := s.profile(i), node.Begin(order)
-	for size := a.Next(seconds); size > 0; size = a.Next(seconds) {
+	for {
+		size, cost := s.next(i, &a, seconds)
+		if size == 0 {
+			break
+		}
 		noise := 0.0
 		if own > 0 {
 			noise = own * min(max(rng.NormFloat64(), -3), 3)
 		}
-		took := p.Seconds(float64(size)) * n.slowdown * max(common+noise, least)
+		took := p.Seconds(cost) * n.slowdown * max(common+noise, least)
 		if stall > 0 && seconds+took > at {
 			took, stall = took+stall, 0
 		}
 		seconds += took
-		a.Done(size, took)
+		a.DoneOf(size, cost, took)
 	}
 	j.samples, j.steps = a.Samples()
+	if s.lengths != nil {
+		j.cost = a.Work()
+	}
 	return seconds + node.Network, false
 }
 

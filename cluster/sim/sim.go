@@ -28,6 +28,7 @@ type Simulator struct {
 	seen       float64 // counted samples since the start
 	straggler  straggler
 	replay     replay
+	lengths    *order // nil: all samples cost the same
 	seed       uint64
 	within     rand.PCG        // of what differs within a round; seeded for every use
 	orders     []cluster.Order // of the round
@@ -40,10 +41,11 @@ type Simulator struct {
 
 // job is how a node's work will end; what the work is, the recorder knows.
 type job struct {
-	samples int  // that it will hand in
-	steps   int  // micro-steps that they take
-	queued  bool // the event at the end of it is still to come
-	dies    bool // the event at the end of it is the node's failure
+	samples int     // that it will hand in
+	steps   int     // micro-steps that they take
+	cost    float64 // of the samples, in mean ones; 0 where all cost the same
+	queued  bool    // the event at the end of it is still to come
+	dies    bool    // the event at the end of it is the node's failure
 	oom     bool
 	absence int // rounds the node stays away if it dies without being out of memory
 }
@@ -54,8 +56,8 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 	count := len(c.Nodes)
 	s := &Simulator{
 		cluster: c, conditions: ofRun(&conditions, seed), straggler: newStraggler(&conditions.Straggler, seed, count),
-		replay: newReplay(&conditions.Replay, seed, count),
-		nodes:  make([]node, count), jobs: make([]job, count), present: make([]bool, count),
+		replay: newReplay(&conditions.Replay, seed, count), lengths: newOrder(&conditions.Lengths, seed, count),
+		nodes: make([]node, count), jobs: make([]job, count), present: make([]bool, count),
 		seed: seed, orders: make([]cluster.Order, count), taking: make([]bool, count),
 		queue:    queue{at: make([]time.Duration, count)},
 		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Factor: make([]float64, count), Left: make([]float64, count)},
@@ -165,14 +167,19 @@ func (s *Simulator) Deliveries(work []cluster.Delivery, sizes []int) []cluster.D
 		case !s.present[i] || dies || sizes[i] == 0 && !busy:
 		case busy:
 			next := max(sizes[i], s.cluster.Nodes[i].LeastShare())
-			at, took := s.truth.Left[i], s.seconds(i, next)
+			at, size := s.truth.Left[i], share.Size
+			if s.lengths != nil {
+				size = s.jobs[i].samples
+			}
+			var took float64
+			took, next = s.foretell(i, next)
 			work = append(work, cluster.Delivery{
-				At: at, Took: (s.queue.at[i] - share.Start).Seconds(), Size: share.Size, Behind: s.round - share.Round,
+				At: at, Took: (s.queue.at[i] - share.Start).Seconds(), Size: size, Behind: s.round - share.Round,
 				NextAt: at + took, NextTook: took, NextSize: next, Power: s.cluster.Nodes[i].Power,
 			})
 		default:
-			took := s.seconds(i, sizes[i])
-			work = append(work, cluster.Delivery{At: took, Took: took, Size: sizes[i], Power: s.cluster.Nodes[i].Power})
+			took, size := s.foretell(i, sizes[i])
+			work = append(work, cluster.Delivery{At: took, Took: took, Size: size, Power: s.cluster.Nodes[i].Power})
 		}
 	}
 	return work
@@ -226,10 +233,13 @@ func (s *Simulator) arrive(i int) {
 	}
 	share, _ := s.recorder.Share(i)
 	verdict := s.recorder.Receive(i, s.now, cluster.Gradient{
-		Samples: j.samples, Steps: j.steps,
+		Samples: j.samples, Steps: j.steps, Cost: j.cost,
 		Seconds: n.stress.stamped((s.now - share.Start).Seconds()),
 		Age:     n.stress.stamped((s.now - share.Model).Seconds()),
 	})
+	if s.lengths != nil && verdict != cluster.Stale {
+		s.lengths.use(i)
+	}
 	s.note(i, verdict.String())
 	s.start(i) // a late one now takes up this round's work
 }
