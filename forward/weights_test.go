@@ -3,9 +3,11 @@ package forward
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/train"
+	"github.com/evenkeel/evenkeel/train/layer"
 )
 
 // Values of another training fit with room for sixteen times as much, in the finest unit that has it.
@@ -22,6 +24,27 @@ func TestUnits(t *testing.T) {
 	}
 	if shiftFor(16) != 0 || shiftFor(16.001) != 1 {
 		t.Errorf("16 has shift %d, a little more %d", shiftFor(16), shiftFor(16.001))
+	}
+}
+
+// The unit has room for four times six deviations: the finest up to a deviation of 2.67, twice that up to 5.33.
+func TestUnitOfInitialWeights(t *testing.T) {
+	for std, shift := range map[float64]uint{2: 0, 2.6: 0, 2.7: 1, 5: 1, 6: 2} {
+		net, err := train.NewNetwork(1, 2, train.Named{Name: "d", Layer: layer.Dense{Positions: 1, In: 40, Out: 2, Std: std}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := NewWeights(net, 1); w.shift[0] != shift || w.shift[1] != 0 {
+			t.Errorf("deviation %v: units of 2^-24 shifted by %v, want [%d 0]", std, w.shift, shift)
+		}
+	}
+}
+
+// The error of a weight out of range has its value, in the tensor's own unit.
+func TestOverflowNamesTheValue(t *testing.T) {
+	w := &Weights{params: []train.Param{{Name: "a", Shape: []int{1}}, {Name: "b", Shape: []int{3}}}, data: [][]int32{{0}, {0, -limit, -limit - 1<<20}}, shift: []uint{0, 3}}
+	if err := w.check(); !errors.Is(err, ErrOverflow) || !strings.Contains(err.Error(), ": b[2] is -512.5; lower") {
+		t.Errorf("got %v", err)
 	}
 }
 
