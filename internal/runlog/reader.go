@@ -85,6 +85,16 @@ func (r *Reader) Next() (*Entry, error) {
 			return nil, r.bad("weights: %w", err)
 		}
 	}
+	for k, i := range e.Probe {
+		if i < 0 || i >= n {
+			return nil, r.bad("probe[%d]: is %d; it must lie in 0..%d", k, i, n-1)
+		}
+	}
+	for k, o := range e.LeftOut {
+		if o.Node < 0 || o.Node >= n || e.Sizes[o.Node] > 0 {
+			return nil, r.bad("left_out[%d].node: is %d; it must be a node with a size of 0", k, o.Node)
+		}
+	}
 	for i := range n {
 		switch p, o := e.PerSample[i], e.Overhead[i]; {
 		case e.Sizes[i] < 0 || e.Sizes[i] > cluster.MaxGlobalBatch:

@@ -7,7 +7,6 @@ import (
 	"io"
 	"reflect"
 
-	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
 
@@ -31,7 +30,7 @@ func Replay(ctx context.Context, in io.Reader) (rounds int, cut bool, err error)
 		if err != nil {
 			return rounds, false, err
 		}
-		report, err := s.Round(ctx, cluster.Plan{Sizes: e.Sizes, Collect: e.Collect})
+		report, err := s.Round(ctx, e.Plan())
 		if ctx.Err() != nil {
 			return rounds, false, err
 		}

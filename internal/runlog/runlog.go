@@ -83,11 +83,12 @@ func profiles(c *cluster.Cluster) string {
 
 // Entry is one round. The slices are in node order.
 type Entry struct {
-	Sizes     []int           `json:"sizes"`      // handed out; 0: absent
-	Overhead  []float64       `json:"overhead"`   // the performance parameters that the sizes follow from: seconds
-	PerSample []float64       `json:"per_sample"` // the same: seconds per sample
-	Collect   cluster.Collect `json:"collect"`    // the rule of the round
-	Report    cluster.Report  `json:"report"`     // what came back
+	Sizes     []int           `json:"sizes"`           // handed out; 0: absent
+	Overhead  []float64       `json:"overhead"`        // the performance parameters that the sizes follow from: seconds
+	PerSample []float64       `json:"per_sample"`      // the same: seconds per sample
+	Collect   cluster.Collect `json:"collect"`         // the rule of the round
+	Probe     []int           `json:"probe,omitempty"` // nodes whose first micro-step under a deadline was to be their smallest
+	Report    cluster.Report  `json:"report"`          // what came back
 	Note
 }
 
@@ -95,6 +96,25 @@ type Entry struct {
 type Note struct {
 	Weights *cluster.Objectives `json:"weights,omitempty"` // from this round on, where they changed
 	Explain json.RawMessage     `json:"explain,omitempty"` // why one node got its size, where that was asked for
+	LeftOut []LeftOut           `json:"left_out,omitempty"`
+}
+
+// LeftOut is a node that was there and got no share.
+type LeftOut struct {
+	Node int    `json:"node"` // in node order
+	Why  string `json:"why"`  // "too slow" or "silent"
+}
+
+// Plan is the round as it was handed out; only Finish is not logged.
+func (e *Entry) Plan() cluster.Plan {
+	p := cluster.Plan{Sizes: e.Sizes, Collect: e.Collect, Perf: e.Performance()}
+	if len(e.Probe) > 0 {
+		p.Probe = make([]bool, len(e.Sizes))
+		for _, i := range e.Probe {
+			p.Probe[i] = true
+		}
+	}
+	return p
 }
 
 // Performance pairs the performance parameters.
@@ -144,7 +164,12 @@ func newWriter(to io.Writer, h Header) (*Writer, error) {
 func (w *Writer) Round(plan cluster.Plan, perf []cluster.Performance, report *cluster.Report, note Note) error {
 	e := &w.entry
 	e.Sizes, e.Collect, e.Report, e.Note = plan.Sizes, plan.Collect, *report, note
-	e.Overhead, e.PerSample = e.Overhead[:0], e.PerSample[:0]
+	e.Overhead, e.PerSample, e.Probe = e.Overhead[:0], e.PerSample[:0], e.Probe[:0]
+	for i, probe := range plan.Probe {
+		if probe && plan.Collect.Deadline > 0 {
+			e.Probe = append(e.Probe, i)
+		}
+	}
 	for _, p := range perf {
 		e.Overhead, e.PerSample = append(e.Overhead, p.Overhead), append(e.PerSample, p.PerSample)
 	}

@@ -54,7 +54,7 @@ func record(t testing.TB, conditions cluster.Conditions, seed uint64, rounds int
 		}
 		note := Note{}
 		if k == 1 {
-			note = Note{&cluster.Objectives{Speed: 0.5, Waiting: 2}, json.RawMessage(`{"node":"a<b","q":[1e-7]}`)}
+			note = Note{Weights: &cluster.Objectives{Speed: 0.5, Waiting: 2}, Explain: json.RawMessage(`{"node":"a<b","q":[1e-7]}`)}
 		}
 		if err := w.Round(cluster.Plan{Sizes: sizes, Collect: c.Collect}, perf, report, note); err != nil {
 			t.Fatal(err)
@@ -211,6 +211,8 @@ func TestBad(t *testing.T) {
 		"parameters":    {sign(swap(`"per_sample":[`, `"per_sample":[-`)), "line 2: node 0: performance parameters", errLog},
 		"status":        {sign(swap(`"status":1`, `"status":9`)), "line 2: report.nodes[0].status: is 9", errLog},
 		"weights":       {sign(swap(`"weights":{"speed":0.5`, `"weights":{"speed":-1`)), "line 3: weights: speed is -1", errLog},
+		"probe":         {sign(swap(`"report":{"round":0`, `"probe":[0,5],"report":{"round":0`)), "line 2: probe[1]: is 5; it must lie in 0..4", errLog},
+		"left out":      {sign(swap(`"report":{"round":0`, `"left_out":[{"node":1,"why":"silent"}],"report":{"round":0`)), "line 2: left_out[0].node: is 1; it must be a node with a size of 0", errLog},
 		"other run":     {sign(swap(`"seed":1`, `"seed":2`)), "differs from the log in round 0", errDiffers},
 	} {
 		_, _, err := Replay(t.Context(), bytes.NewReader(c.log))

@@ -184,6 +184,7 @@ func settle(a *cli.App, s *setup) (export.Run, error) {
 	if err := t.failure(s.cluster); err != nil {
 		return export.Run{}, err
 	}
+	warnSilent(a, "the simulated run", s.silent(control))
 	return s.end(policy, sizes), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
@@ -80,12 +81,27 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 	if err := judge(a, path, c, m); err != nil {
 		return export.Run{}, err
 	}
+	var silent []string
+	for _, o := range last.LeftOut {
+		if name := r.Cluster.Nodes[o.Node].Name; o.Why == agent.Silent.String() && slices.ContainsFunc(c.Nodes, func(n cluster.Node) bool { return n.Name == name }) {
+			silent = append(silent, name)
+		}
+	}
+	warnSilent(a, path, silent)
 	a.Log.Warn().Msgf("%s is the log of a simulated run, seed %d: the sizes suit its nodes, not those of a real job", path, r.Header.Seed)
 	end := export.Run{Cluster: c, GlobalBatch: c.GlobalBatch, NoiseScale: m.NoiseScale(), Performance: m.Performance()}
 	if free(c) {
 		end.GlobalBatch = export.ChosenBatch(c, last.Sizes)
 	}
 	return end, nil
+}
+
+// warnSilent names the nodes that a run left out when it ended because nothing came of them.
+// The sizes have a share for each: whether the node is back, only its owner knows.
+func warnSilent(a *cli.App, run string, names []string) {
+	if len(names) > 0 {
+		a.Log.Warn().Msgf("when %s ended, twice in a row no gradient had come of %s; the sizes count on it all the same", run, some(names))
+	}
 }
 
 // counter counts the bytes that are read.

@@ -259,6 +259,7 @@ func (w *watch) run(v view) error {
 			}
 		}
 		if w.log != nil {
+			note.LeftOut = w.leftOuts()
 			if err := w.log.Round(round.Plan, policy.Performance(), round.Report, note); err != nil {
 				return err
 			}
@@ -284,6 +285,7 @@ func (w *watch) save(r *Cmd, format, file string) error {
 		}
 		if err == nil {
 			warnLeftOut(w.app, sizes)
+			warnSilent(w.app, "the run", w.setup.silent(w.control))
 			err = export.Save(file, format, sizes)
 		}
 		if err == nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/runlog"
 )
 
 // inSteps writes a share as the micro-steps that it is made of: 24 = 3x8, 47 = 2x16+15.
@@ -30,6 +31,28 @@ func (w *watch) leftOut(i int) string {
 		return why.String()
 	}
 	return ""
+}
+
+// silent are the nodes that the controller leaves out because nothing came of them.
+func (s *setup) silent(control *agent.Control) []string {
+	var names []string
+	for i := range s.cluster.Nodes {
+		if control.LeftOut(i) == agent.Silent {
+			names = append(names, s.cluster.Nodes[i].Name)
+		}
+	}
+	return names
+}
+
+// leftOuts are all nodes that are there without a share in the newest round, for the log.
+func (w *watch) leftOuts() []runlog.LeftOut {
+	var out []runlog.LeftOut
+	for i := range w.setup.cluster.Nodes {
+		if why := w.leftOut(i); why != "" {
+			out = append(out, runlog.LeftOut{Node: i, Why: why})
+		}
+	}
+	return out
 }
 
 // status is that of a node's gradient, or why it has none to compute.
