@@ -19,6 +19,7 @@ type Collect struct {
 	DeadlineShare float64       `json:"deadline_share,omitzero"` // the same as a share of the predicted finish time, where Deadline is zero; zero: none
 	AutoDeadline  bool          `json:"auto_deadline,omitzero"`  // the controller sets Deadline for every round
 	Reserve       float64       `json:"reserve,omitzero"`        // share of the time left that the last micro-step keeps free, 0..1
+	Overtime      float64       `json:"overtime,omitzero"`       // longest micro-step after the deadline, while others are at work, as a share of it; zero: none
 	Whole         bool          `json:"whole_steps,omitzero"`    // the last micro-step is not cut
 	Within        bool          `json:"within_share,omitzero"`   // nodes do not go beyond their shares
 }
@@ -39,8 +40,49 @@ func (p *Plan) Order(n *Node, i int) Order {
 	}
 	if p.Collect.Deadline > 0 {
 		o.Deadline = max(p.Collect.Deadline.Seconds()-n.Network, 1e-9)
+		o.Overtime = p.Collect.Overtime * p.Collect.Deadline.Seconds()
+		if t := p.Collect.Timeout; t > 0 {
+			o.Timeout = max(t.Seconds()-n.Network, 1e-9)
+		}
 	}
 	return o
+}
+
+// DefaultOvertime is the longest micro-step after a deadline that pays, as a share of the
+// deadline, where nothing else is known: on clusters of the training split 10% to 20% do about
+// as well, less leaves slow nodes idle and more makes the others wait for them.
+const DefaultOvertime = 0.1
+
+// More is the size of the next micro-step once Next has returned 0 and the deadline is over,
+// while some other node is still at its last one: a stall there holds up the round anyway, and
+// a sample that is computed meanwhile costs nothing. 0: none. It is the smallest micro-batch
+// that the node takes, or a full one where micro-steps are whole, if that takes no
+// longer than Order.Overtime at the pace of this round. So a round is delayed by one such
+// micro-step at most, and has at most twice the samples that it had by the deadline.
+//
+//	for !done by all others() {
+//		if size := a.More(elapsed()); size > 0 {
+//			a.Done(size, seconds of the micro-step)
+//		}
+//	}
+func (a *Accumulation) More(elapsed float64) int {
+	o := &a.order
+	if o.Within || a.steps >= MaxMicroSteps || elapsed < o.Deadline {
+		return 0
+	}
+	if a.inTime == 0 {
+		a.inTime = a.samples
+	}
+	size := a.node.LeastShare()
+	if o.Whole {
+		size = min(a.node.Full(), o.Share)
+	}
+	took := a.node.stepCost(size) * a.seconds / a.cost
+	switch {
+	case a.samples+size > 2*a.inTime, took > o.Overtime, o.Timeout > 0 && elapsed+2*took > o.Timeout:
+		return 0
+	}
+	return size
 }
 
 // Quorum is a number of nodes, or a share of those that take part. The zero value

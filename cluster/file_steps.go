@@ -100,6 +100,7 @@ type FileDeadline struct {
 	Deadline *FileDeadlineTime `yaml:"deadline,omitempty"`    // nil: none
 	Reserve  *float64          `yaml:"reserve,omitempty"`     // default: DefaultReserve
 	Steps    stepCut           `yaml:"micro_steps,omitempty"` // "cut" or "whole"
+	Overtime float64           `yaml:"overtime,omitempty"`    // share of the deadline; zero: none
 }
 
 // DefaultReserve is the share of the time left that a node keeps free when it cuts its last
@@ -108,8 +109,8 @@ const DefaultReserve = 0.02
 
 func (f *FileDeadline) set(c *Cluster, quorum *FileQuorum, p *problems) {
 	if f.Deadline == nil {
-		if f.Reserve != nil || f.Steps != "" {
-			p.add("collect", "has reserve or micro_steps, which mean nothing without a deadline; add deadline: auto")
+		if f.Reserve != nil || f.Steps != "" || f.Overtime != 0 {
+			p.add("collect", "has reserve, micro_steps or overtime, which mean nothing without a deadline; add deadline: auto")
 		}
 		return
 	}
@@ -124,6 +125,8 @@ func (f *FileDeadline) set(c *Cluster, quorum *FileQuorum, p *problems) {
 			p.add("collect.reserve", "is 1: nothing would be left for the last micro-step; it must be below 1")
 		}
 	}
+	c.Collect.Overtime = f.Overtime
+	p.within("collect.overtime", f.Overtime, 0, 1)
 	if t := c.Collect.Timeout; t > 0 && c.Collect.Deadline >= t {
 		p.add("collect.deadline", "is %v, not before the timeout, %v", c.Collect.Deadline, t)
 	}

@@ -21,7 +21,7 @@ func TestFileSteps(t *testing.T) {
 	if want := fmt.Sprint([]string{"1 8 []", "2 6 []", fmt.Sprintf("2 %d []", open.Profile.MemoryLimit(24<<30-16*3536246400/4)), "0 4 [1 2 4]"}); fmt.Sprint(got) != want {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if want := (Collect{DeadlineShare: 1.1, Reserve: 0.1, Whole: true}); c.Collect != want || !c.Collect.Timed() {
+	if want := (Collect{DeadlineShare: 1.1, Reserve: 0.1, Overtime: 0.25, Whole: true}); c.Collect != want || !c.Collect.Timed() {
 		t.Errorf("%+v", c.Collect)
 	}
 	roundTrip(t, f, c)

@@ -181,6 +181,8 @@ type Order struct {
 	Within   bool    // the node does not go beyond its share
 	First    int     // most samples of the first micro-step under a deadline, where the pace is hardly known; 0: a full one
 	Pace     float64 // seconds per unit of Node.Cost, as believed (Performance.PerSample)
+	Overtime float64 // seconds of the longest micro-step after the deadline, while others are at work (Accumulation.More); 0: none
+	Timeout  float64 // seconds from the order until the round ends whatever is missing; 0: never
 }
 
 // Accumulation is the node's side of a round: a state machine that says how large the next
@@ -202,6 +204,7 @@ type Accumulation struct {
 	work    float64 // what the samples cost, in mean ones
 	seconds float64 // of the micro-steps so far
 	cost    float64 // of the same
+	inTime  int     // samples before the first of More; 0: none was asked for
 	ended   bool
 	picked  []int // by NextOf
 }

@@ -117,7 +117,7 @@ func TestAccumulationByItsOwnPace(t *testing.T) {
 	if got, steps := within.Samples(); got != 6 || steps != 2 {
 		t.Errorf("%d samples in %d micro-steps of a share of 6", got, steps)
 	}
-	if a := n.Begin(Order{Deadline: 20, Pace: 1}); a.Next(0) != 0 {
+	if a := n.Begin(Order{Deadline: 20, Pace: 1, Overtime: 5}); a.Next(0) != 0 || a.More(25) != 0 {
 		t.Error("a node without a share works")
 	}
 }

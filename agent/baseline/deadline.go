@@ -13,13 +13,16 @@ import (
 type Steps struct {
 	Cut     bool
 	Reserve float64 // of the time left, where it is cut
+	// Overtime is the longest micro-step after the deadline while others are at work, as a share
+	// of the deadline, which is Evenkeel's own too; 0: none.
+	Overtime float64
 }
 
 // timed writes a deadline of so many seconds into the plan.
 func (s Steps) timed(plan *cluster.Plan, seconds float64) {
 	plan.Collect.AutoDeadline, plan.Collect.DeadlineShare = false, 0
 	plan.Collect.Deadline = max(time.Duration(min(seconds*1e9, math.MaxInt64/2)), 1)
-	plan.Collect.Whole, plan.Collect.Reserve = !s.Cut, 0
+	plan.Collect.Whole, plan.Collect.Reserve, plan.Collect.Overtime = !s.Cut, 0, s.Overtime
 	if s.Cut {
 		plan.Collect.Reserve = s.Reserve
 	}

@@ -18,7 +18,7 @@ func ended(t *testing.T, p agent.Policy, sizes []int, seconds ...float64) cluste
 	if seconds != nil {
 		report = agenttest.Measured(sizes, seconds...)
 	}
-	plan := cluster.Plan{Sizes: slices.Clone(sizes), Collect: cluster.Collect{AutoDeadline: true}}
+	plan := cluster.Plan{Sizes: slices.Clone(sizes), Collect: cluster.Collect{AutoDeadline: true, Overtime: 0.5}}
 	if err := p.Decide(report, nil, &plan); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestAnytimeByHand(t *testing.T) {
 		t.Errorf("%+v, %+v", a.Collect, b.Collect)
 	}
 	cut := ended(t, NewAnytime(c, 1, Steps{Cut: true, Reserve: 0.04}), make([]int, 3))
-	if cut.Collect.Whole || cut.Collect.Reserve != 0.04 {
+	if cut.Collect.Whole || cut.Collect.Reserve != 0.04 || cut.Collect.Overtime != 0 {
 		t.Errorf("%+v", cut.Collect)
 	}
 }

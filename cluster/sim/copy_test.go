@@ -56,6 +56,9 @@ func TestDeliveriesHappen(t *testing.T) {
 			work := s.Deliveries(nil, sizes)
 			o.Set(work)
 			want := o.Under(rule)
+			if want.Wait > 9e9 {
+				return // beyond the end of the clock
+			}
 			r := mustRound(t, s, sizes)
 			idle := 0.0
 			for _, n := range r.Nodes {

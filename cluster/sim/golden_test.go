@@ -148,6 +148,8 @@ func (s *script) collect(args []string) {
 			c.Deadline = s.duration(value)
 		case "reserve":
 			c.Reserve = s.number(value)
+		case "overtime":
+			c.Overtime = s.number(value)
 		case "whole":
 			c.Whole = true
 		case "timeout":

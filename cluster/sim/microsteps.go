@@ -84,11 +84,7 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 		if size == 0 {
 			break
 		}
-		noise := 0.0
-		if own > 0 {
-			noise = own * min(max(rng.NormFloat64(), -3), 3)
-		}
-		took := p.Seconds(cost) * n.slowdown * max(common+noise, least)
+		took := p.Seconds(cost) * n.slowdown * max(common+withinRound(own, rng), least)
 		if stall > 0 && seconds+took > at {
 			took, stall = took+stall, 0
 		}
@@ -99,7 +95,16 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 	if s.lengths != nil {
 		j.cost = a.Work()
 	}
+	s.keep(i, &a, order.Overtime)
 	return seconds + node.Network, false
+}
+
+// withinRound is the noise that a micro-step has to itself, of that deviation.
+func withinRound(own float64, rng *rand.Rand) float64 {
+	if own == 0 {
+		return 0
+	}
+	return own * min(max(rng.NormFloat64(), -3), 3)
 }
 
 // least is the least factor of noise.

@@ -83,3 +83,13 @@ func (q *queue) down(k int) {
 	}
 	q.events[k] = e
 }
+
+// move puts all events where at says by now.
+func (q *queue) move() {
+	for k := range q.events {
+		q.events[k].at = q.at[q.events[k].node]
+	}
+	for k := len(q.events)/2 - 1; k >= 0; k-- {
+		q.down(k)
+	}
+}

@@ -36,6 +36,7 @@ type Simulator struct {
 	present    []bool
 	truth      cluster.Truth
 	recorder   cluster.Recorder
+	works      []cluster.Accumulation       // of the round; nil: nobody goes on after a deadline
 	trace      func(node int, event string) // for tests; nil: nobody listens
 }
 
@@ -47,7 +48,8 @@ type job struct {
 	queued  bool    // the event at the end of it is still to come
 	dies    bool    // the event at the end of it is the node's failure
 	oom     bool
-	absence int // rounds the node stays away if it dies without being out of memory
+	absence int     // rounds the node stays away if it dies without being out of memory
+	paused  float64 // seconds without work before it went on after the deadline
 }
 
 // New simulates c under conditions. The seed decides everything random. Conditions
@@ -110,6 +112,7 @@ func (s *Simulator) Round(ctx context.Context, plan cluster.Plan) (*cluster.Repo
 	for i := range s.nodes {
 		s.start(i)
 	}
+	s.overtime(&plan.Collect)
 	for {
 		if _, closed := s.recorder.Closed(); closed {
 			break
@@ -234,7 +237,7 @@ func (s *Simulator) arrive(i int) {
 	share, _ := s.recorder.Share(i)
 	verdict := s.recorder.Receive(i, s.now, cluster.Gradient{
 		Samples: j.samples, Steps: j.steps, Cost: j.cost,
-		Seconds: n.stress.stamped((s.now - share.Start).Seconds()),
+		Seconds: n.stress.stamped((s.now - share.Start).Seconds() - j.paused),
 		Age:     n.stress.stamped((s.now - share.Model).Seconds()),
 	})
 	if s.lengths != nil && verdict != cluster.Stale {

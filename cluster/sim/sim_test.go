@@ -49,6 +49,7 @@ func drawCollect(t *rapid.T) cluster.Collect {
 	if rapid.IntRange(0, 3).Draw(t, "timed") == 0 {
 		c.Deadline, c.Whole = 1+ms("deadline"), rapid.Bool().Draw(t, "whole")
 		c.Reserve = rapid.SampledFrom([]float64{0, 0.1, 1}).Draw(t, "reserve")
+		c.Overtime = rapid.SampledFrom([]float64{0, 0.1, 1}).Draw(t, "overtime")
 	}
 	c.Quorum.Count = rapid.IntRange(0, 9).Draw(t, "count")
 	c.Quorum.Share = rapid.SampledFrom([]float64{0, 0.1, 0.7, 1}).Draw(t, "share")

@@ -102,7 +102,7 @@ func stepped(names []string) func(*profile.Catalogue) ([]evaluation.Case, error)
 				steps := 4 << ((devices[n.Device] + k) % 4)
 				n.Limit = max((sizes[i]+steps-1)/steps, 1)
 			}
-			c.Collect.AutoDeadline, c.Collect.Reserve = true, cluster.DefaultReserve
+			c.Collect.AutoDeadline, c.Collect.Reserve, c.Collect.Overtime = true, cluster.DefaultReserve, cluster.DefaultOvertime
 		}
 		return cases, nil
 	}
