@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/evaluation"
@@ -72,9 +73,8 @@ const tuneBudget = 2_000_000
 type references struct {
 	done  chan struct{}
 	err   error
-	tuned atomic.Int64 // tuning runs done in the lower half, their total in the upper
-	// played counts the rounds of all references that are done.
-	played atomic.Int64
+	total int          // rounds of all references, those that they are tuned on included
+	ahead atomic.Int64 // of these, how many are done
 
 	mu        sync.Mutex
 	histories []*history // those that are finished
@@ -83,9 +83,16 @@ type references struct {
 // compare starts the references.
 func (s *setup) compare(ctx context.Context) *references {
 	r := &references{done: make(chan struct{})}
+	specs, err := evaluation.Find([]string{uniformReference, oracleReference, tunedReference})
+	for k := range specs {
+		r.total += s.rounds
+		if points := specs[k].Points(); points > 1 {
+			config := s.tuning(points)
+			r.total += points * config.TuneSeeds * config.Rounds
+		}
+	}
 	go func() {
 		defer close(r.done)
-		specs, err := evaluation.Find([]string{uniformReference, oracleReference, tunedReference})
 		for k := 0; k < len(specs) && err == nil; k++ {
 			err = r.run(ctx, s, &specs[k])
 		}
@@ -109,7 +116,7 @@ func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) erro
 	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
 	_, err := evaluation.Play(ctx, s.cluster, simulator, p.New(s.cluster, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
 		c.add(round, simulator.Efficiency(round.Report.Counted))
-		r.played.Add(1)
+		r.ahead.Add(1)
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,36 +125,37 @@ func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) erro
 }
 
 func (r *references) tune(ctx context.Context, s *setup, p *evaluation.Spec) (int, error) {
-	perRound := p.Points() * len(s.cluster.Nodes)
-	rounds := min(s.rounds, max(tuneBudget/perRound, 1))
-	config := evaluation.Config{
-		TuneSeeds: min(max(tuneBudget/(perRound*rounds), 1), 10), Rounds: rounds,
-		Progressed: func(done, total int) { r.tuned.Store(int64(total)<<32 | int64(done)) },
-	}
+	config, before := s.tuning(p.Points()), r.ahead.Load()
+	config.Progressed = func(done, _ int) { r.ahead.Store(before + int64(done*config.Rounds)) }
 	return evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: s.cluster, Weights: s.weights.Weights()}, s.conditions, p)
 }
 
-// wait shows progress until the references are done with so many rounds each.
-func (r *references) wait(a *cli.App, rounds int) {
-	report, clear := a.Progress("running equal sizes and the oracle")
-	defer func() { clear() }()
-	tuning := false
+// tuning is how a reference with so many points in its grid is tuned.
+func (s *setup) tuning(points int) evaluation.Config {
+	perRound := points * len(s.cluster.Nodes)
+	rounds := min(s.rounds, max(tuneBudget/perRound, 1))
+	return evaluation.Config{TuneSeeds: min(max(tuneBudget/(perRound*rounds), 1), 10), Rounds: rounds}
+}
+
+// stillAt is how often a wait says where it is, without a terminal.
+const stillAt = 10 * time.Second
+
+// wait shows progress until the references are done. delay is how long it is silent.
+func (r *references) wait(a *cli.App, delay time.Duration) {
+	report, clear := a.ProgressAfter(delay, "running the references")
+	defer clear()
+	said := time.Now()
 	for {
 		select {
 		case <-r.done:
 			return
 		case <-tick():
-			v := r.tuned.Load()
-			if v == 0 {
-				report(int(r.played.Load()), 2*rounds)
-				continue
+			done := int(r.ahead.Load())
+			report(done, r.total)
+			if time.Since(said) >= stillAt && !cli.IsTerminal(a.Errs) {
+				said = time.Now()
+				a.Log.Info().Msgf("running the references, which are equal sizes, the oracle and water-filling tuned for these conditions: %d of %d rounds", done, r.total)
 			}
-			if !tuning {
-				tuning = true
-				clear()
-				report, clear = a.Progress("tuning water-filling")
-			}
-			report(int(v&0xffffffff), int(v>>32))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
@@ -129,6 +130,7 @@ func (r *Cmd) prepare(a *cli.App, file string) (*watch, error) {
 func (r *Cmd) play(w *watch) error {
 	ctx, cancel := context.WithCancel(w.app.Ctx)
 	defer cancel()
+	begun := time.Now()
 	w.references = w.setup.compare(ctx)
 	v := r.view(w)
 	failed := w.run(v)
@@ -136,7 +138,7 @@ func (r *Cmd) play(w *watch) error {
 	if failed != nil {
 		cancel() // the summary does without the references that are not done
 	}
-	w.references.wait(w.app, w.setup.rounds)
+	w.references.wait(w.app, cli.BarDelay-time.Since(begun)) // who has waited for long is not left without a sign
 	if failed == nil {
 		failed = w.app.Ctx.Err() // interrupted while tuning: the summary lacks a reference
 	}

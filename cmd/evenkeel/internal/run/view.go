@@ -27,18 +27,31 @@ type quietView struct {
 	closeTheBar func()
 }
 
+// largeCluster has so many nodes that its first round takes a while.
+const largeCluster = 20_000
+
 func newQuietView(w *watch) *quietView {
-	report, clear := w.app.Progress("running")
+	delay := cli.BarDelay
+	if len(w.setup.cluster.Nodes) >= largeCluster {
+		delay = 0
+	}
+	report, clear := w.app.ProgressAfter(delay, "running")
+	report(0, w.setup.rounds)
 	return &quietView{w, report, clear}
 }
 
 func (v *quietView) show()  { v.report(len(v.w.history.rounds), v.w.setup.rounds) }
 func (v *quietView) close() { v.closeTheBar() }
 
-// lineView prints a line every tenth of the run, and a table of the nodes at the end.
-type lineView struct{ w *watch }
+// lineView prints a line every tenth of the run, or where that takes longer every ten
+// seconds, and a table of the nodes at the end.
+type lineView struct {
+	w     *watch
+	bar   *quietView
+	lines time.Time // when the newest was printed
+}
 
-func newLineView(w *watch) lineView {
+func newLineView(w *watch) *lineView {
 	late, rule := "", ""
 	if closesEarly(w.setup.cluster) {
 		late = "   late"
@@ -50,15 +63,17 @@ func newLineView(w *watch) lineView {
 		rule += "  deadline  samples"
 	}
 	fmt.Fprintf(w.app.Out, "%s\n\nround    time   idle%s  samples/s  changed     in%s  slowest\n", w.setup.describe(), late, rule)
-	return lineView{w}
+	return &lineView{w, newQuietView(w), time.Now()}
 }
 
-func (v lineView) show() {
+func (v *lineView) show() {
 	w := v.w
 	n := len(w.history.rounds)
-	if every := max(w.setup.rounds/10, 1); n > 1 && n%every != 0 && n != w.setup.rounds {
+	v.bar.show()
+	if every := max(w.setup.rounds/10, 1); n > 1 && n%every != 0 && n != w.setup.rounds && time.Since(v.lines) < stillAt {
 		return
 	}
+	v.lines = time.Now()
 	now := &w.history.rounds[n-1]
 	changed := 0
 	for i, b := range w.round.Plan.Sizes {
@@ -92,7 +107,8 @@ func (v lineView) show() {
 	fmt.Fprintf(w.app.Out, "%5d  %6s  %5s%s  %9s  %7d  %5s%s  %s\n", n, cli.Seconds(now.wait), cli.Percent(now.idle), late, cli.Rate(w.throughput()), changed, fmt.Sprintf("%d/%d", in, taking), rule, slowest)
 }
 
-func (v lineView) close() {
+func (v *lineView) close() {
+	v.bar.close()
 	if len(v.w.history.rounds) > 0 {
 		_ = cli.PrintLines(v.w.app.Out, append([]string{""}, v.w.nodes(mostRows, 0, paint(false))...)) // printing the summary meets the same error
 	}
@@ -116,7 +132,9 @@ type liveView struct {
 	w      *watch
 	begun  time.Time
 	drawn  time.Time
-	height int // lines drawn so far
+	shown  time.Time     // when show returned
+	worked time.Duration // on the rounds so far, without the pauses for the eye
+	height int           // lines drawn so far
 	paint  paint
 }
 
@@ -127,7 +145,7 @@ const (
 )
 
 func newLiveView(w *watch) *liveView {
-	v := &liveView{w: w, begun: time.Now(), paint: paint(cli.Colours(w.app.Out))}
+	v := &liveView{w: w, begun: time.Now(), shown: time.Now(), paint: paint(cli.Colours(w.app.Out))}
 	width, _ := v.size()
 	// The first round of a large cluster takes a while.
 	fmt.Fprintf(w.app.Out, "\x1b[?25l%s\nround 1/%d ...\n", clip(w.setup.describe(), width-1), w.setup.rounds) // without the cursor
@@ -139,6 +157,8 @@ func newLiveView(w *watch) *liveView {
 // changes, slowly, later ones faster and faster.
 func (v *liveView) show() {
 	n, all := len(v.w.history.rounds), v.w.setup.rounds
+	v.worked += time.Since(v.shown)
+	defer func() { v.shown = time.Now() }()
 	if n == 1 || n == all || time.Since(v.drawn) >= framePace {
 		v.draw()
 	}
@@ -175,7 +195,7 @@ func (v *liveView) draw() {
 	now := &w.history.rounds[len(w.history.rounds)-1]
 	lines := []string{
 		w.setup.describe(),
-		fmt.Sprintf("round %d/%d   time %s%s   idle %s   %s samples/s", len(w.history.rounds), w.setup.rounds,
+		fmt.Sprintf("round %d/%d%s   time %s%s   idle %s   %s samples/s", len(w.history.rounds), w.setup.rounds, v.left(),
 			v.paint.good(cli.Seconds(now.wait)), w.uniformTime(), cli.Percent(now.idle), cli.Rate(w.throughput())),
 	}
 	if closesEarly(w.setup.cluster) {
@@ -201,6 +221,16 @@ func (v *liveView) draw() {
 	b.WriteString("\x1b[J")
 	fmt.Fprint(w.app.Out, b.String())
 	v.height, v.drawn = len(lines), time.Now()
+}
+
+// left is how long the rounds that are left will take, where that is worth a word.
+func (v *liveView) left() string {
+	n, all := len(v.w.history.rounds), v.w.setup.rounds
+	left := v.worked.Seconds() / float64(n) * float64(all-n)
+	if left < liveTime.Seconds() {
+		return ""
+	}
+	return fmt.Sprintf(", about %s left", cli.Seconds(left))
 }
 
 // clip cuts a line to a width, not counting colour codes.
