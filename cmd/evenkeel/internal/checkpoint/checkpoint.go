@@ -16,13 +16,15 @@ import (
 
 // Cmd holds the commands about checkpoint files.
 type Cmd struct {
-	Create  createCmd  `cmd:"" help:"Make an empty checkpoint file for a model's arrays."`
-	Inspect inspectCmd `cmd:"" help:"Show the contents of a checkpoint file."`
-	Verify  verifyCmd  `cmd:"" help:"Read every byte and report damage."`
-	Export  exportCmd  `cmd:"" help:"Write a checkpoint as a safetensors file."`
-	Import  importCmd  `cmd:"" help:"Make a checkpoint file from a safetensors file."`
-	Train   trainCmd   `cmd:"" help:"Train a small network that can be killed at any time and resumed."`
-	Bench   benchCmd   `cmd:"" help:"Measure what checkpoints cost on a disk."`
+	Create   createCmd   `cmd:"" help:"Make an empty checkpoint file for a model's arrays."`
+	Inspect  inspectCmd  `cmd:"" help:"Show the contents of a checkpoint file."`
+	Verify   verifyCmd   `cmd:"" help:"Read every byte and report damage."`
+	Export   exportCmd   `cmd:"" help:"Write a checkpoint as a safetensors file."`
+	Import   importCmd   `cmd:"" help:"Make a checkpoint file from a safetensors file."`
+	Upload   uploadCmd   `cmd:"" help:"Keep a copy of the newest checkpoint in storage that speaks S3."`
+	Download downloadCmd `cmd:"" help:"Get checkpoint files back from storage that speaks S3."`
+	Train    trainCmd    `cmd:"" help:"Train a small network that can be killed at any time and resumed."`
+	Bench    benchCmd    `cmd:"" help:"Measure what checkpoints cost on a disk."`
 }
 
 // Help is what --help adds.

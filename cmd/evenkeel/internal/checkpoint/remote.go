@@ -1,0 +1,172 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/evenkeel/evenkeel/checkpoint"
+	"github.com/evenkeel/evenkeel/checkpoint/remote"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// placeFlags say where checkpoints are kept. Keys come from the environment alone: a flag would show in lists of processes.
+type placeFlags struct {
+	Endpoint string        `help:"Server, such as https://host or http://host:port; default: AWS_ENDPOINT_URL, else Amazon's." placeholder:"URL"`
+	Region   string        `help:"Region; default: AWS_REGION, else us-east-1." placeholder:"NAME"`
+	Stall    time.Duration `help:"Give a request up when no byte moved for this long (${default})." default:"30s" placeholder:"DURATION"`
+}
+
+func (p placeFlags) connect(flag, place string) (*remote.Store, error) {
+	if p.Stall <= 0 {
+		return nil, badinput.Errorf("--stall: %v must be above 0", p.Stall)
+	}
+	s, err := remote.Open(remote.Config{URL: place, Endpoint: p.Endpoint, Region: p.Region, Stall: p.Stall})
+	if errors.Is(err, remote.ErrConfig) {
+		return nil, badinput.Errorf("%s: %w", flag, err)
+	}
+	return s, err
+}
+
+type uploadCmd struct {
+	fileArgs
+	placeFlags
+	To     string        `required:"" help:"Where to, such as s3://bucket/folder." placeholder:"PLACE"`
+	Follow bool          `help:"Go on: upload the newest checkpoint again and again, while a job saves, until Ctrl-C."`
+	Every  time.Duration `help:"With --follow: at most one upload in this time (${default})." default:"1m" placeholder:"DURATION"`
+	Keep   int           `help:"Leave this many checkpoints there, and remove older ones; 0: all." default:"0" placeholder:"N"`
+}
+
+// Help is what --help adds.
+func (*uploadCmd) Help() string {
+	return `The newest checkpoint that all files have is verified and uploaded, one safetensors file for each; it counts once complete.json is there, which is
+written last. The job may go on saving. Keys are read from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and shown nowhere.
+With --follow what goes wrong is logged and tried again.
+
+Examples:
+
+  evenkeel checkpoint upload run.ckpt --to s3://models/run1
+  evenkeel checkpoint upload run.ckpt.g1.0of2 run.ckpt.g1.1of2 --to s3://models/run1 --follow --every 10m --keep 3
+  evenkeel checkpoint upload run.ckpt --to s3://models/run1 --endpoint http://127.0.0.1:9000`
+}
+
+// Run runs the command.
+func (u *uploadCmd) Run(a *cli.App) error {
+	if u.Keep < 0 || u.Every <= 0 {
+		return badinput.Errorf("--keep: %d must not be negative, and --every: %v must be above 0", u.Keep, u.Every)
+	}
+	for _, p := range u.Files {
+		if _, err := os.Stat(p); err != nil {
+			return cli.FileError(err)
+		}
+	}
+	s, err := u.connect("--to", u.To)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if u.Follow {
+		s.Follow(a.Ctx, u.Files, u.Every, u.Keep, func(step uint64, uploaded bool, err error) {
+			switch {
+			case errors.Is(err, checkpoint.ErrEmpty):
+				a.Log.Info().Msg("no checkpoint to upload yet")
+			case err != nil:
+				a.Log.Warn().Msg(err.Error() + "; it is tried again")
+			case uploaded:
+				a.Log.Info().Uint64("step", step).Msg("uploaded")
+			}
+		})
+		return nil
+	}
+	_, clear := a.Progress("uploading")
+	defer clear()
+	step, uploaded, err := s.Upload(a.Ctx, u.Files)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	if uploaded && u.Keep > 0 {
+		if err := s.Prune(a.Ctx, u.Keep); err != nil {
+			return err
+		}
+	}
+	clear()
+	said := "uploaded"
+	if !uploaded {
+		said = "was there already"
+	}
+	return cli.PrintLines(a.Out, []string{fmt.Sprintf("%s: step %d %s", u.To, step, said)})
+}
+
+type downloadCmd struct {
+	placeFlags
+	From  string  `arg:"" help:"Where from, such as s3://bucket/folder."`
+	Out   string  `help:"Folder for the checkpoint files (${default})." default:"." placeholder:"FOLDER"`
+	Step  *uint64 `help:"This step; default: the newest that verifies." placeholder:"N"`
+	Slots int     `help:"Slots of the files that are made, 2 to 16 (${default})." default:"3" placeholder:"N"`
+	List  bool    `help:"Only list the steps that are there."`
+}
+
+// Help is what --help adds.
+func (*downloadCmd) Help() string {
+	return `Makes the checkpoint files of a job again, under the names they had, with one checkpoint; every byte is compared with its checksum. Files that exist are
+left as they are: that is an error. The job restores from them as it does from its own.
+
+Examples:
+
+  evenkeel checkpoint download s3://models/run1
+  evenkeel checkpoint download s3://models/run1 --list
+  evenkeel checkpoint download s3://models/run1 --step 12000 --out restored`
+}
+
+// Run runs the command.
+func (d *downloadCmd) Run(a *cli.App) error {
+	if d.Slots < 2 || d.Slots > checkpoint.MaxSlots {
+		return badinput.Errorf("--slots: %d is outside 2 to %d", d.Slots, checkpoint.MaxSlots)
+	}
+	if info, err := os.Stat(d.Out); err != nil || !info.IsDir() {
+		return badinput.Errorf("--out: %s is not a folder; make it first", d.Out)
+	}
+	s, err := d.connect("PLACE", d.From)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if d.List {
+		return d.list(a.Ctx, a, s)
+	}
+	_, clear := a.Progress("downloading")
+	defer clear()
+	got, faults, err := s.Download(a.Ctx, d.Out, d.Step, checkpoint.Options{Slots: d.Slots})
+	for _, f := range faults {
+		a.Log.Warn().Msg("passed over: " + f.Error())
+	}
+	if err != nil {
+		return cli.FileError(err)
+	}
+	clear()
+	lines := []string{fmt.Sprintf("step %d, every byte verified", got.Step)}
+	for _, p := range got.Files {
+		lines = append(lines, fmt.Sprintf("%s: %s", p.Name, humanize.IBytes(uint64(p.Bytes))))
+	}
+	return cli.PrintLines(a.Out, lines)
+}
+
+func (d *downloadCmd) list(ctx context.Context, a *cli.App, s *remote.Store) error {
+	steps, err := s.Steps(ctx)
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for _, n := range steps {
+		lines = append(lines, fmt.Sprintf("step %d", n))
+	}
+	if len(lines) == 0 {
+		lines = []string{"no complete checkpoint"}
+	}
+	return cli.PrintLines(a.Out, lines)
+}
