@@ -31,6 +31,7 @@ import json
 import os
 import random as python_random
 import re
+import time
 import zlib
 
 import numpy
@@ -39,6 +40,7 @@ import torch
 from . import behind as behind_
 from . import checkpoint
 from .checkpoint import BUFFER, MOMENT, PARAMETER, Corrupt, Schema, State, Usage
+from .interval import Interval
 
 _MAGIC = b"EVKLJOB1"
 
@@ -227,9 +229,10 @@ def stripe(entries, ranks):
 class Job:
     """Saves and restores a job's objects. group: a torch.distributed group, by default all ranks where it is in use."""
 
-    def __init__(self, path, group=None, slots=3, cursor_per_step=0, refuse_unchanged=False, keep_every=0, keep_best=None):
+    def __init__(self, path, group=None, slots=3, cursor_per_step=0, refuse_unchanged=False, keep_every=0, keep_best=None, budget=0.01):
         """keep_every: the checkpoint of every step that it divides is kept in files PATH.stepN of its own. keep_best: "min" or "max",
         the checkpoint of the best metric that save() is given is kept in PATH.best. Both are restored as any: Job(PATH.best).restore().
+        budget: the share of time that saving may add when due() says in which steps to save.
         """
         if keep_best not in (None, "min", "max") or not isinstance(keep_every, int) or keep_every < 0:
             raise Usage(f"keep_every is {keep_every!r}, must be a number of steps; keep_best is {keep_best!r}, must be min, max or None")
@@ -253,6 +256,8 @@ class Job:
         self._restored = False
         self._objects = {}
         self._reader = self._gate = self._behind = None  # of a restore that is not complete
+        self._interval, self.interval = Interval(budget), 1  # steps from a save to the next; all ranks take the longest
+        self._since, self._stepped, self._begun, self._flying, self._took = 0, None, False, False, None
 
     def __enter__(self):
         return self
@@ -639,6 +644,19 @@ class Job:
 
     # --- saving
 
+    def due(self):
+        """Whether this step is to be saved, so that saving takes the share of the time that budget says. Call it once in every step, in
+        the same place: it measures what steps with and without a save take."""
+        now, flying = time.monotonic(), self._file is not None and not self._file._idle.is_set()
+        if self._stepped is not None:  # from call to call; save() comes at the beginning of that
+            self._interval.step(now - self._stepped, self._begun, self._begun or self._flying or flying)
+        if self._file is not None and self._file.took != self._took and not flying:
+            self._took = self._file.took
+            self._interval.saved(self._took)
+        self._stepped, self._begun, self._flying = now, False, flying
+        self._since += 1
+        return self._since >= self.interval
+
     def _use(self, ck):
         ck.cursor_per_step, ck.refuse_unchanged = self.cursor_per_step, self.refuse_unchanged
         self._file = ck
@@ -666,13 +684,14 @@ class Job:
             new = self._differs(named)
         except (checkpoint.CheckpointError, OSError) as e:
             error = e
-        votes = self._agree(error, step, new, metric)
-        if len({s for s, _, _ in votes}) > 1:
-            raise Usage(f"the ranks save different steps: {[s for s, _, _ in votes]}")
-        if len({m for _, _, m in votes}) > 1:
-            raise Usage(f"the ranks give different metrics: {[m for _, _, m in votes]}; reduce it over the ranks first")
+        votes = self._agree(error, step, new, metric, self._interval.steps())
+        if len({s for s, *_ in votes}) > 1:
+            raise Usage(f"the ranks save different steps: {[s for s, *_ in votes]}")
+        if len({m for _, _, m, _ in votes}) > 1:
+            raise Usage(f"the ranks give different metrics: {[m for _, _, m, _ in votes]}; reduce it over the ranks first")
+        self.interval, self._since, self._begun = max(k for *_, k in votes), 0, True
         self.wait()
-        if any(v for _, v, _ in votes):
+        if any(v for _, v, _, _ in votes):
             self._new_files(named, blob)
         ck = self._file
         ck._named = named
@@ -705,10 +724,11 @@ class Job:
             new = new or self._differs(named)
         except (checkpoint.CheckpointError, OSError) as e:
             error = e
-        votes = self._agree(error, step, new)
-        if len({s for s, _ in votes}) > 1:
-            raise Usage(f"the ranks save different steps: {[s for s, _ in votes]}")
-        if any(v for _, v in votes):  # the first save, or one with more state: as a whole
+        votes = self._agree(error, step, new, self._interval.steps())
+        if len({s for s, *_ in votes}) > 1:
+            raise Usage(f"the ranks save different steps: {[s for s, *_ in votes]}")
+        self.interval, self._since, self._begun = max(k for *_, k in votes), 0, True
+        if any(v for _, v, _ in votes):  # the first save, or one with more state: as a whole
             if begun:
                 self._file.abort()
             return self.save(step, cursor)

@@ -15,9 +15,10 @@ from . import xxh3
 
 PIECE = 1 << 20  # stays in the processor's cache between hash and copy
 BLOCK = 4096
-DEPTH = 4  # pieces under way past the page cache
+DIRECT_PIECE = 4 << 20  # past the page cache
+DEPTH = 4  # of those under way
 DIRECT_MIN = 1 << 20  # smaller arrays go through the cache in any case
-MEASURED = 16 << 20  # bytes of one measurement
+MEASURED = 32 << 20  # bytes of one measurement
 _HINT = "<8sII"  # 16 bytes, then their hash
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -66,7 +67,7 @@ class _Direct:
 
     def _take(self):
         with self._lock:
-            return self._bounces.pop() if self._bounces else mmap.mmap(-1, PIECE)
+            return self._bounces.pop() if self._bounces else mmap.mmap(-1, DIRECT_PIECE)
 
     def _give(self, bounce):
         with self._lock:
@@ -76,13 +77,15 @@ class _Direct:
         """Writes whole blocks; each(piece) is called for every piece in order."""
         under_way = []
         try:
-            for begin in range(0, len(view), PIECE):
-                piece = view[begin : begin + PIECE]
-                each(piece)
+            for begin in range(0, len(view), DIRECT_PIECE):
+                piece = view[begin : begin + DIRECT_PIECE]
                 if len(under_way) == DEPTH:
                     under_way.pop(0).result()
                 bounce = self._take()
-                bounce[: len(piece)] = piece
+                for at_ in range(0, len(piece), PIECE):
+                    part = piece[at_ : at_ + PIECE]
+                    each(part)
+                    bounce[at_ : at_ + len(part)] = part
                 under_way.append(self._pool.submit(self._put, bounce, len(piece), at + begin))
         finally:
             errors = [f.exception() for f in under_way]  # none is left behind
@@ -103,19 +106,21 @@ class _Direct:
     def read(self, view, at, each):
         """Reads whole blocks into view; each(piece) is called for every piece in order."""
         under_way = []
-        begins = list(range(0, len(view), PIECE))
+        begins = list(range(0, len(view), DIRECT_PIECE))
         try:
             for i in range(len(begins) + DEPTH):
                 if i >= DEPTH and i - DEPTH < len(begins):
                     begin = begins[i - DEPTH]
-                    piece = view[begin : begin + PIECE]
+                    piece = view[begin : begin + DIRECT_PIECE]
                     bounce = under_way.pop(0).result()
                     with memoryview(bounce) as m:
-                        piece[:] = m[: len(piece)]
+                        for at_ in range(0, len(piece), PIECE):
+                            part = piece[at_ : at_ + PIECE]
+                            part[:] = m[at_ : at_ + len(part)]
+                            each(part)
                     self._give(bounce)
-                    each(piece)
                 if i < len(begins):
-                    under_way.append(self._pool.submit(self._get, min(PIECE, len(view) - begins[i]), at + begins[i]))
+                    under_way.append(self._pool.submit(self._get, min(DIRECT_PIECE, len(view) - begins[i]), at + begins[i]))
         finally:
             for f in under_way:
                 f.exception()
@@ -215,8 +220,8 @@ def _timed(do):
 
 def measure(fd, at, room):
     """Which way is faster on this disk, from zeros written to and read from a part of the file by turns: (write, read), True for past
-    the page cache. It takes twice MEASURED bytes of room; less: (False, False), without a look."""
-    if room < 2 * MEASURED:
+    the page cache. For less than 8 * MEASURED bytes of room it is not worth the time: (False, False)."""
+    if room < 8 * MEASURED:
         return False, False
     ways = [File(fd, True), File(fd, True, True, True)]
     try:

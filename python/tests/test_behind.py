@@ -234,7 +234,7 @@ class Transfer(unittest.TestCase):
         return f.fileno()
 
     def test_both_ways_write_and_read_the_same(self):
-        for n in (0, 1, 4095, transfer.PIECE, transfer.PIECE + 1, 6 * transfer.PIECE + 777):
+        for n in (0, 1, 4095, transfer.PIECE, transfer.PIECE + 1, 6 * transfer.DIRECT_PIECE + 777):
             data = os.urandom(n)
             for direct in (False, True):
                 fd = self.file(n + 8192)
@@ -324,9 +324,10 @@ class Transfer(unittest.TestCase):
                 self.assertTrue(torch.equal(t["w"][0], u["w"][0]))
 
     def test_measuring(self):
-        fd = self.file(transfer.MEASURED)
-        self.assertEqual(transfer.measure(fd, 0, transfer.MEASURED), (False, False))
         fd = self.file(2 * transfer.MEASURED)
+        self.assertEqual(transfer.measure(fd, 0, 8 * transfer.MEASURED - 1), (False, False))
+        self.addCleanup(setattr, transfer, "MEASURED", transfer.MEASURED)
+        transfer.MEASURED = 1 << 20
         real = time.perf_counter
         self.addCleanup(setattr, time, "perf_counter", real)
         for slow, want in (((0, 1), (False, False)), ((5, 9), (True, True))):
@@ -338,7 +339,7 @@ class Transfer(unittest.TestCase):
                 return ticks[0] % 2 * -slow[0] if turn == 0 else ticks[0] % 2 * -slow[0] / (4 if want[0] else 0.5)
 
             time.perf_counter = clock
-            self.assertEqual(transfer.measure(fd, 0, 2 * transfer.MEASURED), want)
+            self.assertEqual(transfer.measure(fd, 0, 8 * transfer.MEASURED), want)
             time.perf_counter = real
 
 

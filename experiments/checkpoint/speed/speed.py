@@ -1,0 +1,391 @@
+"""What checkpoints of a PyTorch job cost, in ratios within one run. Run as
+
+    speed.py forward FOLDER [TRIALS]          the first forward pass after a restore, against mmap and torch.load, all cold
+    speed.py persist FOLDER MIB [TRIALS]      a durable save against fio's best
+    speed.py steps FOLDER THREADS [TRIALS MIB] steps with saves over steps without: at the automatic interval, and every step
+    speed.py gpt2 FOLDER [STEPS]              two ranks of DDP with a state of GPT-2 small's size: what training waits
+
+Medians of the trials' ratios, with quartiles; what is compared takes turns. experiments/checkpoint/RESULTS.md has runs of it.
+"""
+
+import gc
+import json
+import mmap
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "python"))
+
+import torch
+
+from evenkeel import checkpoint, job
+
+
+def quartiles(values):
+    q = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return f"{q[1]:.4g} [{q[0]:.4g}, {q[2]:.4g}]"
+
+
+def report(times, base=None):
+    for name, values in times.items():
+        ratio = "" if base is None else f"   over {base}: {quartiles([a / b for a, b in zip(values, times[base])])}"
+        print(f"{name:34s} {quartiles(values)} s{ratio}", flush=True)
+
+
+def cold(*paths):
+    """Nothing of these files is in the page cache."""
+    for p in paths:
+        fd = os.open(p, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.attention = torch.nn.MultiheadAttention(width, 12, batch_first=True)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        y = self.norm1(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm2(x))))
+
+
+class Model(torch.nn.Module):
+    """As GPT-2: tied embedding, blocks, a norm."""
+
+    def __init__(self, width=768, layers=12, vocabulary=50257, places=1024):
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(places, width)
+        self.blocks = torch.nn.ModuleList(Block(width) for _ in range(layers))
+        self.norm = torch.nn.LayerNorm(width)
+
+    def forward(self, x):
+        y = self.tokens(x) + self.places(torch.arange(x.shape[1]))
+        for block in self.blocks:
+            y = block(y)
+        return torch.nn.functional.linear(self.norm(y), self.tokens.weight)
+
+
+def adamw(model):
+    """AdamW with state, without a step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for p in model.parameters():
+        optimizer.state[p] = {"step": torch.tensor(3.0), "exp_avg": torch.randn_like(p), "exp_avg_sq": torch.rand_like(p)}
+    return optimizer
+
+
+def apart(do):
+    """What do() gives, in a process of its own."""
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            out = do()
+            os.write(w, json.dumps(out).encode())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(w)
+    with os.fdopen(r) as f:
+        out = f.read()
+    os.waitpid(pid, 0)
+    return json.loads(out)
+
+
+def forward(folder, trials=9):
+    size = dict(width=768, layers=8, vocabulary=10000)
+    path, whole, parameters, raw = (os.path.join(folder, n) for n in ("run.ckpt", "whole.pt", "parameters.pt", "raw"))
+    x = torch.randint(0, 10000, (1, 4), generator=torch.Generator().manual_seed(1))
+
+    def make():
+        torch.manual_seed(1)
+        model = Model(**size)
+        optimizer = adamw(model)
+        with job.Job(path, slots=2) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+            saved.save(0)
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, whole)
+        torch.save(model.state_dict(), parameters)
+        with open(raw, "wb") as f:
+            for p in model.parameters():
+                f.write(p.detach().numpy().tobytes())
+        with torch.no_grad():
+            return float(model(x).double().sum()), os.path.getsize(raw)
+
+    want, size_raw = apart(make)
+    print(f"4 tokens, parameters {size_raw / 2**20:.0f} MiB, state {os.path.getsize(whole) / 2**20:.0f} MiB, {torch.get_num_threads()} threads, {trials} trials by turns")
+
+    def mapped(model, copy):
+        fd = os.open(raw, os.O_RDONLY)
+        m = mmap.mmap(fd, size_raw, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        at, everything = 0, torch.frombuffer(m, dtype=torch.float32)
+        for p in model.parameters():
+            part = everything[at : at + p.numel()].view(p.shape)
+            at += p.numel()
+            if copy:
+                p.data.copy_(part)
+            else:
+                p.data = part
+
+    def load(model, path, optimizer=None):
+        state = torch.load(path)
+        model.load_state_dict(state["model"] if "model" in state else state)
+        if optimizer:
+            optimizer.load_state_dict(state["optimizer"])
+
+    def ours(model, optimizer, behind):
+        saved = job.Job(path)
+        saved.restore(behind=behind, model=model, optimizer=optimizer)
+        return saved
+
+    ways = {
+        "restore behind, verified": lambda m, o: ours(m, o, True), "restore, verified": lambda m, o: ours(m, o, False),
+        "mmap of the parameters, copied": lambda m, o: mapped(m, True), "mmap of the parameters, in place": lambda m, o: mapped(m, False),
+        "torch.load of the parameters": lambda m, o: load(m, parameters), "torch.load of the state": lambda m, o: load(m, whole),
+        "the same, into the optimizer too": lambda m, o: load(m, whole, o),
+    }  # fmt: skip
+
+    def once(way):
+        torch.manual_seed(2)
+        model = Model(**size)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        with torch.no_grad():
+            model(x)  # the processor's libraries are warm
+            cold(path, whole, parameters, raw)
+            gc.collect()
+            begun = time.perf_counter()
+            kept = way(model, optimizer)
+            out = model(x)
+            first = time.perf_counter() - begun
+        if kept is not None:
+            kept.ready()
+        return first, time.perf_counter() - begun, float(out.double().sum())
+
+    times, complete = {n: [] for n in ways}, []
+    for _ in range(trials):
+        for name, way in ways.items():
+            first, all_, got = apart(lambda: once(way))
+            assert got == want, (name, got, want)
+            times[name].append(first)
+            if name == "restore behind, verified":
+                complete.append(all_)
+    report(times, "restore behind, verified")
+    base = times["restore behind, verified"]
+    print("behind, until everything is read:", quartiles(complete), "s")
+    for name, least in (("mmap of the parameters, copied", None), ("mmap of the parameters, in place", None), ("torch.load of the state", 4)):
+        ratios = [b / a for a, b in zip(base, times[name])] if least else [a / b for a, b in zip(base, times[name])]
+        m = statistics.median(ratios)
+        print(f"{'first forward sooner than ' if least else 'first forward over '}{name}: {quartiles(ratios)}, target {'at least 4' if least else 'at most 1.2'}: {'reached' if (m >= 4 if least else m <= 1.2) else 'MISSED'}")
+
+
+def fio(path, mib, name, *options):
+    out = subprocess.run(
+        ["fio", "--name=x", f"--filename={path}", "--rw=write", f"--size={mib}m", "--output-format=json", "--overwrite=1", "--allow_file_create=0", *options],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    return json.loads(out)["jobs"][0]["job_runtime"] / 1e3
+
+
+def persist(folder, mib, trials=9):
+    """Saves of 48 arrays; fio writes as many bytes over a file that is there, fsync at the end included."""
+    n = mib << 20
+    named = {f"layer{i}": (torch.randn(n // 48 // 4), checkpoint.PARAMETER) for i in range(48)}
+    path, flat = os.path.join(folder, "run.ckpt"), os.path.join(folder, "fio")
+    with open(flat, "wb") as f:
+        for _ in range(mib):
+            f.write(bytes(1 << 20))
+        os.fsync(f.fileno())
+    direct = ["--direct=1", "--ioengine=libaio", "--end_fsync=1"]
+    ways = {
+        "fio through the cache, 1 MiB": ["--bs=1m", "--ioengine=psync", "--end_fsync=1"], "fio, written back at once": ["--bs=1m", "--ioengine=psync", "--end_fsync=1", "--sync_file_range=write:1"],
+        "fio past the cache, 1 MiB x 4": ["--bs=1m", "--iodepth=4", *direct], "fio past the cache, 1 MiB x 16": ["--bs=1m", "--iodepth=16", *direct],
+        "fio past the cache, 4 MiB x 4": ["--bs=4m", "--iodepth=4", *direct],
+    }  # fmt: skip
+    times = {n: [] for n in ("save, durable", *ways)}
+    with checkpoint.create(path, named) as ck:
+        print(f"{mib} MiB, past the cache (writes, reads) as measured at creation: {ck._access.direct_write, ck._access.direct_read}, {trials} trials by turns")
+        for step in range(1, trials + 3):
+            ck.ready()
+            for t, _ in named.values():
+                t[0] = step
+            begun = time.perf_counter()
+            ck.save(step)
+            ck.wait()
+            took = time.perf_counter() - begun
+            if step <= 2:
+                continue  # the first saves of a slot
+            times["save, durable"].append(took)
+            for name, options in ways.items():
+                times[name].append(fio(flat, mib, name, *options))
+    report(times, "save, durable")
+    best = [min(times[n][i] for n in ways) for i in range(trials)]
+    ratios = [b / a for a, b in zip(times["save, durable"], best)]
+    m = statistics.median(ratios)
+    print(f"bandwidth over fio's best of each trial: {quartiles(ratios)}, target at least 0.90: {'reached' if m >= 0.9 else 'MISSED'}")
+    middle = {n: statistics.median(times[n]) for n in ways}
+    fastest = min(middle, key=middle.get)
+    m = middle[fastest] / statistics.median(times["save, durable"])
+    print(f"bandwidth over fio's best way of this run ({fastest}), medians: {m:.3f}: {'reached' if m >= 0.9 else 'MISSED'}")
+
+
+class Work:
+    """Training steps that take a given time: matrices multiplied, then AdamW over the state."""
+
+    def __init__(self, mib):
+        self.model = torch.nn.ModuleList(torch.nn.Linear(1024, 1024, bias=False) for _ in range(max(1, mib // 12)))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6)
+        self.rounds = 1
+        for p in self.model.parameters():
+            p.grad = torch.randn_like(p) * 1e-3
+        self.optimizer.step()
+
+    def compute(self):
+        x = torch.ones(64, 1024)
+        with torch.no_grad():
+            for _ in range(self.rounds):
+                for layer in self.model:
+                    x = torch.tanh(layer(x))
+
+    def calibrate(self, seconds):
+        self.rounds = 1
+        begun = time.perf_counter()
+        self.compute()
+        self.rounds = max(1, round(seconds / (time.perf_counter() - begun)))
+
+
+def steps(folder, threads, trials=9, mib=256):
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    w = Work(mib)
+    objects = {"model": w.model, "optimizer": w.optimizer}
+    path = os.path.join(folder, "run.ckpt")
+    with job.Job(path) as saved:
+        saved.restore(**objects)
+        took = []
+        for step in range(6):
+            begun = time.perf_counter()
+            saved.save(step)
+            saved.wait()
+            took.append(time.perf_counter() - begun)
+            for p in w.model.parameters():
+                p.data.add_(1e-6)
+        persist_ = statistics.median(took[1:])
+        w.calibrate(2 * persist_)
+        print(f"{mib} MiB, {threads} of {os.cpu_count()} cores compute, load {os.getloadavg()[0]:.1f}, a save alone {persist_:.3f} s, {trials} trials by turns")
+        at = [step]
+
+        def run(count, save):
+            waited, begun, saves = 0.0, time.perf_counter(), 0
+            saved._stepped = None  # nothing is measured across the turns
+            for _ in range(count):
+                at[0] += 1
+                w.compute()
+                t = time.perf_counter()
+                saved.ready()
+                waited += time.perf_counter() - t
+                w.optimizer.step()
+                t = time.perf_counter()
+                if save == "every" or save == "auto" and saved.due():
+                    saved.save(at[0])
+                    saves += 1
+                waited += time.perf_counter() - t
+            took = time.perf_counter() - begun
+            saved.wait()
+            return took / count, waited / count, saves
+
+        run(3, None)
+        run(30, "auto")  # the interval is found
+        times, waits, counts = {"none": [], "auto": [], "every": []}, {"auto": [], "every": []}, []
+        for _ in range(trials):
+            n = max(8, 2 * saved.interval)
+            plain = run(max(4, n // 2), None)[0]
+            auto, waited, saves = run(n, "auto")
+            waits["auto"].append(waited / auto)
+            counts.append((n, saves, saved.interval))
+            every, waited, _ = run(8, "every")
+            waits["every"].append(waited / every)
+            again = run(max(4, n // 2), None)[0]
+            times["none"].append((plain + again) / 2)
+            times["auto"].append(auto)
+            times["every"].append(every)
+    report(times)
+    for name, target in (("auto", 1.02 if threads < os.cpu_count() else 1.05), ("every", 1.03 if threads < os.cpu_count() else None)):
+        ratios = [a / b for a, b in zip(times[name], times["none"])]
+        m = statistics.median(ratios)
+        said = "" if target is None else f", target at most {target}: {'reached' if m <= target else 'MISSED'}"
+        print(f"step, saved {name}, over one without: {quartiles(ratios)}{said}; training waits {quartiles(waits[name])} of a step")
+    print("steps, saves and interval in each trial at the automatic interval:", counts)
+
+
+def ranked(rank, folder, count):
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(1)
+    model = DistributedDataParallel(Model())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    with job.Job(os.path.join(folder, "run.ckpt")) as saved:
+        saved.restore(model=model, optimizer=optimizer)
+        rows = []
+        for step in range(count):
+            begun = time.perf_counter()
+            x = torch.randint(0, 50257, (1, 64), generator=torch.Generator().manual_seed(10 * step + rank))
+            out = model(x[:, :-1])
+            torch.nn.functional.cross_entropy(out.flatten(0, 1), x[:, 1:].flatten()).backward()
+            t0 = time.perf_counter()
+            saved.ready()
+            t1 = time.perf_counter()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            t2 = time.perf_counter()
+            save = saved.due() if step else True
+            if save:
+                saved.save(step)
+            t3 = time.perf_counter()
+            rows.append({"step": step, "seconds": t3 - begun, "ready": t1 - t0, "save": t3 - t2, "saved": save, "interval": saved.interval, "persist": saved._file.took})
+            if rank == 0:
+                print(json.dumps(rows[-1]), flush=True)
+        saved.wait()
+    if rank == 0:
+        rows = rows[len(rows) // 3 :]  # the interval is found
+        plain = statistics.median([r["seconds"] for r in rows if not r["saved"]] or [0])
+        waits = sum(r["ready"] + r["save"] for r in rows) / sum(r["seconds"] for r in rows)
+        of_save = statistics.median([r["save"] for r in rows if r["saved"]] or [0])
+        print(json.dumps({"step without a save, s": plain, "save() in a saved step, s": of_save, "waits, of the time": waits, "saves": sum(r["saved"] for r in rows), "steps": len(rows)}))
+    dist.barrier()
+
+
+def gpt2(folder, count=40):
+    import torch.distributed as dist
+
+    pids = []
+    for rank in range(2):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                torch.set_num_threads(1)
+                dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+                ranked(rank, folder, count)
+                code = 0
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        pids.append(pid)
+    print("exit codes", [os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in pids])
+
+
+if __name__ == "__main__":
+    what, where, *numbers = sys.argv[1:]
+    with tempfile.TemporaryDirectory(dir=where, prefix="speed") as folder:
+        {"forward": forward, "persist": persist, "steps": steps, "gpt2": gpt2}[what](folder, *map(int, numbers))
