@@ -31,6 +31,7 @@ from collections import namedtuple
 import torch
 
 from . import transfer
+from .staging import Staging
 from .xxh3 import hash64
 
 PARAMETER, MOMENT, BUFFER = 1, 2, 3
@@ -308,12 +309,19 @@ def create(path, named, slots=3, state_bytes=64 << 10, rank=0, ranks=1, id=None)
         raise
     try:
         os.truncate(fd, 0)
+        transfer.write_in_place(fd)
+        disk = os.fstatvfs(fd)
+        if disk.f_bavail * disk.f_frsize < size:  # asked first: to reserve what is not there would fill the disk for a moment
+            raise OSError(errno.ENOSPC, f"no space left on device for {size} bytes ({slots} slots of {slot_size}), {disk.f_bavail * disk.f_frsize} are free", path)
         os.posix_fallocate(fd, 0, size)
         zeros = bytes(4 << 20)
         for at in range(0, size, len(zeros)):  # blocks only reserved would slow every later flush
             _write(fd, zeros[: min(len(zeros), size - at)], at)
         os.fsync(fd)
         hint = transfer.measure(fd, first_slot, size - first_slot)
+        moving = transfer.copies_on_write(fd, first_slot)
+        if moving:
+            warnings.warn(f"{path}: {moving}. A save can fail for want of space later, and is slower; ext4 or XFS write in place", stacklevel=3)
         for data, at in ((table, first), (table, second), (head, 0), (head, BLOCK)):
             _write(fd, data, at)
         if any(hint):
@@ -425,6 +433,7 @@ class Checkpoint:
         self._watched = {}  # name -> (tensor, version) of what is saved in place and was not said to be ready
         self._changed = threading.Condition()
         self._jobs = queue.Queue()
+        self._staging = Staging()
         self._thread = None
         self.pace = True  # a save is spread over half of the time in which nobody changes the tensors, as it was the last times
         self.begun_at = self.took = None  # of the newest save: when it began, and the seconds until it was durable
@@ -786,20 +795,26 @@ class Checkpoint:
             if name in self._open[3]:
                 raise Usage(f"tensor {name!r} was written already")
             t, kind = self._named[name]
-            data = _bytes(t if _plain(t) else _stored(t))
+            event = None
+            if t.is_cuda and not t.is_complex() and not t.is_neg():
+                copy, event = self._staging.copy(name, t.detach())
+                data = _bytes(copy)
+            else:
+                data = _bytes(t if _plain(t) else _stored(t))
             if len(data) != self._index[name].length:
                 raise Schema(f"{self.path}: tensor {name!r} has {len(data)} bytes, in the file {self._index[name].length}")
             watched = None
-            if kind == BUFFER:
-                data = bytes(data)
-            elif _plain(t):
+            if event is not None or kind != BUFFER and _plain(t):
                 watched = (t, t._version)
+            elif kind == BUFFER:
+                data = bytes(data)
             self._open[3].add(name)
             with self._changed:
-                self._reading.add(name)
+                if event is None:  # else the device waits, not the program
+                    self._reading.add(name)
                 if watched:
                     self._watched[name] = watched
-            self._jobs.put(("write", name, data))
+            self._jobs.put(("write", name, data, event))
 
     def written(self):
         """The names written to the save that was begun."""
@@ -860,6 +875,7 @@ class Checkpoint:
         """Waits until these tensors may be changed, or all of them."""
         begun = time.monotonic()
         self._wanted(begun)
+        self._staging.before_change(*names)
         with self._changed:
             self._changed.wait_for(lambda: not (self._reading & set(names) if names else self._reading))
             for name in names or list(self._watched):
@@ -935,7 +951,10 @@ class Checkpoint:
                         self._free(slot)
                         poison = False
                 elif kind == "write" and error is None:
-                    name, data = job
+                    name, data, event = job
+                    if event is not None:
+                        event.synchronize()
+                        self._unchanged(name)
                     e = self._index[name]
                     hashes[name] = self._access.write(data, self._first + slot * self._size + e.offset, pace)
                     self._unchanged(name)

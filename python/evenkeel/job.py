@@ -902,6 +902,17 @@ class _LayerSave:
             self._owner._file.abort()
 
 
+def newest(path):
+    """The files of the newest checkpoint that a Job with this path saved, and its step. Corrupt, if there is none."""
+    reader = object.__new__(Job)
+    reader.path = os.fspath(path)
+    for _, _, paths, missing in reader._sets():
+        steps, _ = reader._common(paths, missing)
+        if steps:
+            return paths, steps[0]
+    raise Corrupt(f"{path}: no checkpoint")
+
+
 def load_parameters(path, module, rename=None, strict=True, buffers=True):
     """Loads a module's parameters and buffers alone from the newest checkpoint that verifies, and gives its step.
 

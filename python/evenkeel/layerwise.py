@@ -16,15 +16,47 @@ only the last of them within step(), the others before it, under model.no_sync()
 Refused, because it cannot be right: several processes without DDP around the model (gradients would not be averaged), FSDP,
 find_unused_parameters (a parameter without a gradient on all ranks would be stepped), a comm hook of one's own, a gradient scaler and
 clipping by the norm of all gradients, which look at all gradients before the first update: for those save with Job after optimizer.step().
+Both are noticed within step(): a scaler that is enabled, torch's functions for clipping, and gradients that change after their update.
 """
 
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from unittest import mock
 
 import torch
 
 from . import checkpoint
 from .checkpoint import Usage
+
+
+def _scalers():
+    """torch's classes of gradient scalers, whichever this version has."""
+    found = [getattr(m, "GradScaler", None) for m in (getattr(torch, "amp", None), torch.cuda.amp)]
+    return {base for c in found if c for base in c.__mro__ if "scale" in vars(base)}
+
+
+@contextmanager
+def _watched():
+    """Refuses what needs all gradients before the first update."""
+
+    def scale(real):
+        def refuse(scaler, *args, **keywords):
+            if scaler.is_enabled():
+                raise Usage("GradScaler scales gradients that LayerWise has applied before they are unscaled; with a scaler call Job.save after scaler.step(optimizer), or train in bfloat16 without one")
+            return real(scaler, *args, **keywords)
+
+        return refuse
+
+    def clip(*_, **__):
+        raise Usage("clipping comes too late within step(): the parameters are updated already; clip before optimizer.step(), and save with Job after it")
+
+    with ExitStack() as stack:
+        for c in _scalers():
+            stack.enter_context(mock.patch.object(c, "scale", scale(c.scale)))
+        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+            for name in ("clip_grad_norm_", "clip_grad_value_"):
+                stack.enter_context(mock.patch.object(module, name, clip))
+        yield
 
 
 class LayerWise:
@@ -55,6 +87,7 @@ class LayerWise:
         self._lock = threading.Lock()  # buckets are reduced by several threads
         self._active = False
         self._done = set()  # parameters updated in this step
+        self._versions = {}  # of their gradients then
         self._save = None  # of this step: what begins it, its file, names
         self._schedulers = []  # with their epochs, as they were saved
         self._error = None  # of a bucket's update
@@ -128,6 +161,8 @@ class LayerWise:
                 if changed or len(h) != len(g):
                     raise Usage(f"{type(self.optimizer).__name__} keeps {changed or 'state'} in its groups; it cannot be stepped layer by layer")
             self._done |= mine
+            if not self._ddp:  # DDP itself writes to gradients afterwards
+                self._versions.update((p, p.grad._version) for p in mine if p.grad is not None)
             if self._save:
                 self._save.write(params)
 
@@ -143,16 +178,23 @@ class LayerWise:
         for s, last in self._schedulers:
             if saved is not None and s.last_epoch != last:
                 raise Usage(f"{type(s).__name__} was stepped after the save of its step, which lacks it; step it within step(), after backward")
+        for o in saved._objects.values() if saved is not None else ():
+            if hasattr(o, "unscale_") and o.is_enabled():
+                raise Usage(f"{type(o).__name__} is enabled: it looks at all gradients before the first update; with it call Job.save after scaler.step(optimizer)")
         self._schedulers = []
-        self._done, self._active, self._error = set(), True, None
+        self._done, self._active, self._error, self._versions = set(), True, None, {}
         if hasattr(self.optimizer, "_step_count"):
             self.optimizer._step_count += 1  # the schedulers look at it
         self._save = saved._layerwise(step, cursor, self.optimizer) if saved is not None else None
         try:
-            yield
+            with _watched():
+                yield
             self._active = False
             if self._error is not None:
                 raise self._error
+            for p, version in self._versions.items():
+                if p.grad is None or p.grad._version != version:
+                    raise Usage(f"the gradient of {self._names[p]!r} was changed after its update: clipping or scaling within step() has no effect. Save with Job after optimizer.step() instead")
             if self._save:
                 self._save.finish()
                 self._schedulers = [(o, o.last_epoch) for o in saved._objects.values() if hasattr(o, "last_epoch")]

@@ -3,6 +3,7 @@ page cache or past it, and spread over the time that there is."""
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import statistics
@@ -246,6 +247,69 @@ def measure(fd, at, room):
     finally:
         for w in ways:
             w.close()
+
+
+_COPY_ON_WRITE = {0x9123683E: "btrfs", 0x2FC12FC1: "ZFS", 0xCA451A4E: "bcachefs", 0x3434: "NILFS"}
+_FIEMAP, _GETFLAGS, _SETFLAGS, _NOCOW = 0xC020660B, 0x80086601, 0x40086602, 0x00800000
+
+
+def write_in_place(fd):
+    """Asks the file system to write this empty file in place (btrfs: chattr +C). Elsewhere it does nothing."""
+    if file_system(fd) == "btrfs":
+        try:
+            flags = struct.unpack("l", fcntl.ioctl(fd, _GETFLAGS, bytes(8)))[0]
+            fcntl.ioctl(fd, _SETFLAGS, struct.pack("l", flags | _NOCOW))
+        except OSError:
+            pass
+
+
+def file_system(fd):
+    """Its name if it copies on write by design, else None."""
+    try:
+        out = ctypes.create_string_buffer(256)
+        if _libc.fstatfs(fd, out):
+            return None
+        return _COPY_ON_WRITE.get(struct.unpack_from("l", out)[0] & 0xFFFFFFFF)
+    except AttributeError:
+        return None
+
+
+def _place(fd, at):
+    """Where a byte of a file lies on the disk, None if the file system does not say."""
+    request = struct.pack("=QQLLLL", at, BLOCK, 1, 0, 1, 0) + bytes(56)  # FIEMAP_FLAG_SYNC, room for one extent
+    try:
+        answer = fcntl.ioctl(fd, _FIEMAP, request)
+    except OSError:
+        return None
+    mapped, (logical, physical, _) = struct.unpack_from("=L", answer, 20)[0], struct.unpack_from("=QQQ", answer, 32)
+    return physical + at - logical if mapped and physical else None
+
+
+def moves(fd, at, data=bytes(BLOCK)):
+    """Whether a block that is written again lies elsewhere afterwards: True, False, or None if that cannot be seen. It writes data there."""
+    before = _place(fd, at)
+    _pwrite(fd, data, at)
+    os.fsync(fd)
+    after = _place(fd, at)
+    return None if before is None or after is None else before != after
+
+
+def copies_on_write(fd, at):
+    """Why saves on this file system copy on write, as measured by writing the block at this place again; None if they do not."""
+    moved = moves(fd, at)
+    name = file_system(fd)
+    if moved:
+        return f"the file system{f' ({name})' if name else ''} does not write in place: a block moved when it was written again"
+    if moved is None and name:
+        return f"the file system is {name}, which copies on write"
+    return None
+
+
+def _pwrite(fd, data, at):
+    view = memoryview(data)
+    while len(view):
+        n = os.pwrite(fd, view, at)
+        view, at = view[n:], at + n
 
 
 def pack_hint(write, read):

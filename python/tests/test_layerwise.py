@@ -64,6 +64,34 @@ class LayerWise(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "run.ckpt")
 
+    def test_what_needs_all_gradients_is_refused(self):
+        scaler = torch.cuda.amp.GradScaler()
+        scaler._enabled = True  # as on a device
+        for wrong, said in (
+            (lambda m, loss: scaler.scale(loss), "GradScaler"), (lambda m, loss: torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0), "clipping comes too late"),
+            (lambda m, loss: torch.nn.utils.clip_grad_value_(m.parameters(), 1.0), "clipping comes too late"),
+            (lambda m, loss: [p.grad.mul_(0.5) for p in m.parameters()], "changed after its update"),
+        ):  # fmt: skip
+            o = objects()
+            layers = layerwise.LayerWise(o["model"], o["optimizer"])
+            with self.assertRaisesRegex(checkpoint.Usage, said):
+                with layers.step():
+                    loss = o["model"](torch.ones(2, 8)).sum()
+                    loss.backward()
+                    wrong(o["model"], loss)
+        self.assertEqual(torch.nn.utils.clip_grad_norm_.__name__, "clip_grad_norm_")  # as it was
+        with tempfile.TemporaryDirectory() as folder, job.Job(os.path.join(folder, "x")) as saved:
+            o = {**objects(), "scaler": scaler}
+            saved.restore(**o)
+            layers = layerwise.LayerWise(o["model"], o["optimizer"])
+            with self.assertRaisesRegex(checkpoint.Usage, "GradScaler is enabled"):
+                with layers.step(saved, 0):
+                    self.fail("the step began")
+            scaler._enabled = False
+            with layers.step(saved, 0):
+                scaler.scale(o["model"](torch.ones(2, 8)).sum()).backward()
+                o["scheduler"].step()
+
     def test_same_as_whole_steps(self):
         o, p = objects(), objects()
         layers = layerwise.LayerWise(p["model"], p["optimizer"])

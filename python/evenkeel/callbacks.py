@@ -1,0 +1,178 @@
+"""A Job within trainers of others.
+
+    trainer = lightning.Trainer(callbacks=[callbacks.lightning("run.ckpt")])
+    trainer = transformers.Trainer(..., callbacks=[callbacks.transformers("run.ckpt")])
+
+Both restore when training begins and save after steps, in those that due() names, or every so many. Written against the sources of
+Lightning 2 (trainer/trainer.py, loops/training_epoch_loop.py) and transformers 4 (trainer.py, trainer_callback.py); the tests follow the order
+in which those call.
+"""
+
+import dataclasses
+import importlib
+import json
+import os
+import zlib
+
+from . import checkpoint, interchange, job
+from .checkpoint import Usage
+
+
+def _base(*names):
+    """The library's class of callbacks; without the library a plain class, for what calls in the same way."""
+    for module, name in names:
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            continue
+    return object
+
+
+class _State:
+    """What a Job saves of a trainer: plain values that two functions get and set."""
+
+    def __init__(self, get, put):
+        self.state_dict, self.load_state_dict = get, put
+
+
+def lightning(path, every=0, **options):
+    """A callback for Lightning's Trainer; every: save after as many optimizer steps, 0: at the automatic interval. Other options are Job's.
+
+    Module, optimizers, schedulers, the loops' progress and the generators are saved. Lightning does not move a data loader to its place within an
+    epoch: give it a loader with a state of its own, or save at the end of epochs. Automatic optimization only.
+    """
+
+    class Checkpoints(_base(("lightning.pytorch.callbacks", "Callback"), ("pytorch_lightning.callbacks", "Callback"))):
+        def __init__(self):
+            super().__init__()
+            self.saved = self._generators = None
+            self._step = -1  # the newest step that was saved or restored
+
+        def _objects(self, trainer, module):
+            if not module.automatic_optimization:
+                raise Usage("manual optimization: call Job yourself, ready() before each optimizer.step()")
+            out = {"model": module, "loops": _State(trainer.fit_loop.state_dict, trainer.fit_loop.load_state_dict)}
+            out.update({f"optimizer{i}": o for i, o in enumerate(trainer.optimizers)})
+            out.update({f"scheduler{i}": c.scheduler for i, c in enumerate(trainer.lr_scheduler_configs)})
+            scaler = getattr(getattr(trainer, "precision_plugin", None), "scaler", None)
+            if scaler is not None:
+                out["scaler"] = scaler
+            return out
+
+        def on_fit_start(self, trainer, module):
+            if getattr(trainer, "ckpt_path", None):
+                raise Usage("the Trainer restores from ckpt_path itself; leave one of them out")
+            self.saved = job.Job(path, **options)
+            before = job._generators()
+            state = self.saved.restore(**self._objects(trainer, module))
+            if state:
+                self._step, self._generators = state.step, job._generators()
+                job._set_generators(before)  # until the first batch is fetched, as when it was saved
+
+        def on_train_batch_start(self, trainer, module, batch, batch_idx):
+            if self._generators is not None:
+                job._set_generators(self._generators)
+                self._generators = None
+            self._save(trainer, module, False)  # the step before is complete now, with validation and schedulers
+
+        def _save(self, trainer, module, last):
+            step = trainer.global_step - 1
+            if self.saved is None or step <= self._step:
+                return
+            due = (step + 1) % every == 0 if every else self.saved.due()
+            if due or last:
+                self.saved.save(step, **self._objects(trainer, module))
+                self._step = step
+
+        def on_before_optimizer_step(self, trainer, module, optimizer, *_):
+            self.saved.ready()
+
+        def on_train_end(self, trainer, module):
+            self._save(trainer, module, True)
+            self.saved.wait()
+
+        def on_exception(self, trainer, module, exception):
+            self._close(False)
+
+        def teardown(self, trainer, module, stage):
+            self._close(True)
+
+        def _close(self, wait):
+            if self.saved is not None:
+                saved, self.saved = self.saved, None
+                saved.close(wait)
+
+    return Checkpoints()
+
+
+def transformers(path, every=0, **options):
+    """A callback for Hugging Face's Trainer; every: save after as many steps, 0: at the automatic interval. Other options are Job's.
+
+    To go on, make a folder with resume_folder(path, folder) and call trainer.train(resume_from_checkpoint=folder): the Trainer reads from it
+    where it was in the data, and the callback restores the rest, to the bit. Set save_strategy="no" if this is to be the only checkpoint.
+    """
+
+    class Checkpoints(_base(("transformers", "TrainerCallback"))):
+        def __init__(self):
+            self.saved = self._generators = None
+
+        @staticmethod
+        def _objects(state, model, optimizer, lr_scheduler):
+            optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps both
+            lr_scheduler = getattr(lr_scheduler, "scheduler", lr_scheduler)
+            plain = {k: v for k, v in dataclasses.asdict(state).items() if isinstance(v, (int, float, str, bool, list, dict, type(None)))}
+            return {"model": model, "optimizer": optimizer, "scheduler": lr_scheduler, "trainer": _State(lambda: plain, lambda _: None)}
+
+        def on_train_begin(self, args, state, control, model=None, optimizer=None, lr_scheduler=None, **_):
+            self.saved = job.Job(path, **options)
+            before = job._generators()
+            found = self.saved.restore(**self._objects(state, model, optimizer, lr_scheduler))
+            at = found.step + 1 if found else 0
+            if at != state.global_step:
+                self._close(False)
+                raise Usage(f"{path} holds {at} steps, the Trainer begins after {state.global_step}; call train(resume_from_checkpoint=folder) with a folder of callbacks.resume_folder")
+            if found:
+                self._generators = job._generators()
+                job._set_generators(before)  # until the batches before are skipped
+
+        def on_epoch_begin(self, args, state, control, **_):
+            if float(state.epoch or 0).is_integer():  # it was saved before the sampler of this epoch drew its order
+                self.on_step_begin(args, state, control)
+
+        def on_step_begin(self, args, state, control, **_):
+            if self._generators is not None:
+                job._set_generators(self._generators)
+                self._generators = None
+
+        def on_pre_optimizer_step(self, args, state, control, **_):
+            self.saved.ready()
+
+        def on_step_end(self, args, state, control, model=None, optimizer=None, lr_scheduler=None, **_):
+            if state.global_step % every == 0 if every else self.saved.due() or state.global_step >= state.max_steps > 0:
+                self.saved.save(state.global_step - 1, **self._objects(state, model, optimizer, lr_scheduler))
+
+        def on_train_end(self, args, state, control, **_):
+            self._close(True)
+
+        def _close(self, wait):
+            if self.saved is not None:
+                saved, self.saved = self.saved, None
+                saved.close(wait)
+
+    return Checkpoints()
+
+
+def resume_folder(path, folder):
+    """Makes a folder for resume_from_checkpoint: the Trainer's own state, and the weights, which it asks for. Gives the folder's name."""
+    paths, step = job.newest(path)
+    with checkpoint.open_(paths[0], read_only=True) as ck:
+        state, _ = ck.at(step)
+    tree = json.loads(zlib.decompress(state.random[8:]))["objects"]
+    if "trainer" not in tree:
+        raise Usage(f"{path} was not saved by the callback for transformers")
+    os.makedirs(folder, exist_ok=True)
+    plain = job._decode(tree["trainer"]["state"], lambda *_: None)
+    with open(os.path.join(folder, "trainer_state.json"), "w") as f:
+        json.dump(plain, f, indent=2, sort_keys=True)
+    interchange.to_safetensors(paths, os.path.join(folder, "model.safetensors"), step)
+    return folder

@@ -1,0 +1,35 @@
+"""Copies of a device's tensors in pinned memory, on a stream of their own, while the device computes on. It needs CUDA, and has not been run
+on a device yet."""
+
+import torch
+
+
+class Staging:
+    """One pinned buffer for each tensor; a buffer is used again when the save before has been written."""
+
+    def __init__(self):
+        self._buffers, self._streams, self._events = {}, {}, {}
+
+    def copy(self, name, t):
+        """Begins to copy a tensor as it will be when what the device was given so far is done: (buffer, event of its end)."""
+        stream = self._streams.get(t.device)
+        if stream is None:
+            stream = self._streams[t.device] = torch.cuda.Stream(t.device)
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.shape != t.shape or buffer.dtype != t.dtype:
+            buffer = self._buffers[name] = torch.empty(t.shape, dtype=t.dtype, pin_memory=True)
+        stream.wait_stream(torch.cuda.current_stream(t.device))
+        with torch.cuda.stream(stream):
+            buffer.copy_(t, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(stream)
+        t.record_stream(stream)  # its memory is not given away before
+        self._events[name] = (event, t.device)
+        return buffer, event
+
+    def before_change(self, *names):
+        """The device waits for the copies of these tensors, or of all, before what it is given next; the processor does not."""
+        for name in names or list(self._events):
+            event, device = self._events.pop(name, (None, None))
+            if event is not None:
+                torch.cuda.current_stream(device).wait_event(event)
