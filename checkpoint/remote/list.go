@@ -92,6 +92,15 @@ func (s *Store) list(ctx context.Context, step uint64) (List, error) {
 	return l, nil
 }
 
+// plain says whether a name is one of a file in the same folder: names become files here.
+func plain(name string) bool {
+	return name == path.Base(name) && name != "." && name != ".." && !strings.ContainsAny(name, "/\\\x00")
+}
+
+func (p Part) valid() bool {
+	return p.Bytes >= 8 && len(p.SHA256) == 64 && len(p.ID) == 32 && p.Rank >= 0 && p.Rank < p.Ranks
+}
+
 func parseList(text []byte, step uint64) (List, error) {
 	var l List
 	if len(text) > maxList {
@@ -109,9 +118,7 @@ func parseList(text []byte, step uint64) (List, error) {
 	}
 	names := map[string]bool{}
 	for i, p := range l.Files {
-		// Names become files here: none may lead to another folder.
-		bad := p.Name != path.Base(p.Name) || p.Object != path.Base(p.Object) || strings.ContainsAny(p.Name+p.Object, "/\\\x00") || p.Name == "." || p.Name == ".." || names[p.Name]
-		if bad || p.Bytes < 8 || len(p.SHA256) != 64 || len(p.ID) != 32 || p.Ranks < 1 || p.Rank < 0 || p.Rank >= p.Ranks || p.ID != l.Files[0].ID {
+		if !plain(p.Name) || !plain(p.Object) || names[p.Name] || p.ID != l.Files[0].ID || !p.valid() {
 			return l, fmt.Errorf("files[%d]: %+v is invalid: %w", i, p, ErrCorrupt)
 		}
 		names[p.Name] = true
