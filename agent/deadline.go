@@ -58,7 +58,8 @@ func (d *deadline) finish(c *cluster.Cluster, plan *cluster.Plan) float64 {
 }
 
 // observe corrects the factor by a round: the samples handed in over the shares of the
-// nodes that handed in.
+// nodes that handed in. The correction is linear in them, so that it is at rest where they are equal in
+// the mean: a power of their ratio would be where their logarithms are, at larger rounds.
 func (d *deadline) observe(report *cluster.Report, plan *cluster.Plan) {
 	if d.factor == 0 {
 		return
@@ -71,6 +72,6 @@ func (d *deadline) observe(report *cluster.Report, plan *cluster.Plan) {
 		}
 	}
 	if got > 0 && due > 0 {
-		d.factor = min(max(d.factor*math.Pow(due/got, deadlineRate), 1/deadlineMost), deadlineMost)
+		d.factor = min(max(d.factor*(1-deadlineRate*(got/due-1)), 1/deadlineMost), deadlineMost)
 	}
 }

@@ -173,14 +173,24 @@ func TestDeadlineFollowsTheSamples(t *testing.T) {
 	// 18 and 22 samples for 30: a third too many. A node that was lost does not count.
 	in := func(n int) cluster.NodeReport { return cluster.NodeReport{Status: cluster.In, Size: n} }
 	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(18), in(22)}}, p)
-	want := math.Pow(0.75, 0.1)
+	want := 1 - 0.1/3
 	p = plan()
 	if d.set(c, p); math.Abs(p.Collect.Deadline.Seconds()-2*want) > 1e-6 {
 		t.Errorf("deadline %v, want %v s", p.Collect.Deadline, 2*want)
 	}
 	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(15), {Status: cluster.Lost, Size: 3}}}, p)
-	if d.factor != want {
+	if math.Abs(d.factor-want) > 1e-12 {
 		t.Errorf("factor %v, want %v", d.factor, want)
+	}
+	// Rounds of half and of one and a half times the shares are right in the mean.
+	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(8), in(7)}}, p)
+	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(23), in(22)}}, p)
+	if math.Abs(d.factor/want-1) > 0.003 {
+		t.Errorf("factor %v after rounds of half and of one and a half, want about %v", d.factor, want)
+	}
+	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(1000), in(1000)}}, p)
+	if d.factor != 1/deadlineMost {
+		t.Errorf("factor %v has no lower bound", d.factor)
 	}
 	for range 1000 {
 		d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(1), in(1)}}, p)

@@ -51,6 +51,7 @@ func Specs() []Spec {
 		{Name: "ddqn", About: "the trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
 			return t.NewAgent(c, w)
 		}},
+		stoppingAgent(),
 		untuned("uniform", "the same size everywhere", baseline.NewUniform),
 		untuned("nameplate", "in proportion to data-sheet speed", baseline.NewNameplate),
 		tunedProportional(), tunedLBBSP(),
@@ -64,8 +65,9 @@ func Specs() []Spec {
 		tunedWaterFill("waterfill-margin", "the same with a margin for every node's noise", marginGrid()),
 		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
 		tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedDBW(), tunedDropCompute(),
-		tunedDropSteps(), tunedDeviations(), tunedAnytime(false), tunedAnytime(true), tunedExpectedTime(false), tunedExpectedTime(true),
-		tunedAuto(false), tunedAuto(true), tunedFilledDeadline(false), tunedFilledDeadline(true),
+		tunedDropSteps(), tunedDeviations(), tunedAnytime(whole), tunedAnytime(cut), tunedAnytime(on),
+		tunedExpectedTime(whole), tunedExpectedTime(cut), tunedExpectedTime(on), heldExpectedTime(cut), heldExpectedTime(on),
+		tunedAuto(whole), tunedAuto(cut), tunedAuto(on), tunedFilledDeadline(whole), tunedFilledDeadline(cut),
 		model(),
 		bound("static", "true rates of the first round", baseline.Oracle{Once: true}),
 		bound("lag1", "true rates of the round before", baseline.Oracle{Lag: 1}),

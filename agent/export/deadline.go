@@ -19,10 +19,11 @@ const (
 // Deadline says when the ranks of a round stop to accumulate. Each then hands in what it
 // has, weighted by its samples: the shares say what they are expected to have.
 type Deadline struct {
-	Seconds    float64 `json:"seconds"`     // from the round's beginning to the arrival of the gradients, > 0
-	Auto       bool    `json:"auto"`        // the trainer is to move it so that the samples of a round meet the global batch in the mean
-	Reserve    float64 `json:"reserve"`     // share of the time left that the last micro-step keeps free, [0, 1)
-	MicroSteps string  `json:"micro_steps"` // "cut": the last one is cut to end in time; "whole": full ones only
+	Seconds    float64 `json:"seconds"`           // from the round's beginning to the arrival of the gradients, > 0
+	Auto       bool    `json:"auto"`              // the trainer is to move it so that the samples of a round meet the global batch in the mean
+	Reserve    float64 `json:"reserve"`           // share of the time left that the last micro-step keeps free, [0, 1)
+	Overtime   float64 `json:"overtime,omitzero"` // longest micro-step after the deadline, while another rank is late, as a share of it, [0, 1]
+	MicroSteps string  `json:"micro_steps"`       // "cut": the last one is cut to end in time; "whole": full ones only
 }
 
 // NodeDeadline is what a rank needs to stop in time.
@@ -51,7 +52,7 @@ func (s *Sizes) setDeadline(c *cluster.Cluster, perf []cluster.Performance) {
 			seconds *= r.DeadlineShare
 		}
 	}
-	s.Deadline = &Deadline{Seconds: seconds, Auto: r.AutoDeadline, Reserve: r.Reserve, MicroSteps: cut}
+	s.Deadline = &Deadline{Seconds: seconds, Auto: r.AutoDeadline, Reserve: r.Reserve, Overtime: r.Overtime, MicroSteps: cut}
 	if r.Whole {
 		s.Deadline.MicroSteps = whole
 	}
@@ -78,6 +79,8 @@ func (s *Sizes) checkDeadline(bad func(path, format string, args ...any)) {
 			bad("deadline.seconds", "is %v; it must lie above 0", d.Seconds)
 		case !(d.Reserve >= 0 && d.Reserve < 1):
 			bad("deadline.reserve", "is %v; it must lie in 0..1, 1 excluded", d.Reserve)
+		case !(d.Overtime >= 0 && d.Overtime <= 1):
+			bad("deadline.overtime", "is %v; it must lie in 0..1", d.Overtime)
 		case d.MicroSteps != cut && d.MicroSteps != whole:
 			bad("deadline.micro_steps", "is %.40q; it must be %s or %s", d.MicroSteps, cut, whole)
 		}

@@ -77,15 +77,16 @@ func TestDeadlineSeconds(t *testing.T) {
 		}
 	}
 	for collect, want := range map[string]Deadline{
-		"collect: {deadline: auto}":                     {finish, true, cluster.DefaultReserve, cut},
-		"collect: {deadline: 150%, micro_steps: whole}": {1.5 * finish, false, cluster.DefaultReserve, whole},
-		"collect: {deadline: 90s, reserve: 0}":          {90, false, 0, cut},
+		"collect: {deadline: auto}":                     {finish, true, cluster.DefaultReserve, 0, cut},
+		"collect: {deadline: 150%, micro_steps: whole}": {1.5 * finish, false, cluster.DefaultReserve, 0, whole},
+		"collect: {deadline: 90s, reserve: 0}":          {90, false, 0, 0, cut},
+		"collect: {deadline: 90s, overtime: 0.1}":       {90, false, cluster.DefaultReserve, 0.1, cut},
 	} {
 		s, err := FromRun(deadlineRun(t, collect), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := *s.Deadline; math.Abs(got.Seconds/want.Seconds-1) > 1e-12 || got.Auto != want.Auto || got.Reserve != want.Reserve || got.MicroSteps != want.MicroSteps {
+		if got := *s.Deadline; math.Abs(got.Seconds/want.Seconds-1) > 1e-12 || got.Auto != want.Auto || got.Reserve != want.Reserve || got.Overtime != want.Overtime || got.MicroSteps != want.MicroSteps {
 			t.Errorf("%s: %+v, want %+v", collect, got, want)
 		}
 	}
@@ -100,6 +101,7 @@ func TestDeadlineFaults(t *testing.T) {
 		"deadline.seconds: is +Inf":                  func(s *Sizes) { s.Deadline.Seconds = math.Inf(1) },
 		"deadline.reserve: is 1":                     func(s *Sizes) { s.Deadline.Reserve = 1 },
 		"deadline.reserve: is NaN":                   func(s *Sizes) { s.Deadline.Reserve = math.NaN() },
+		"deadline.overtime: is 2":                    func(s *Sizes) { s.Deadline.Overtime = 2 },
 		"deadline.micro_steps: is \"half\"":          func(s *Sizes) { s.Deadline.MicroSteps = "half" },
 		"nodes[1].deadline: must be there":           func(s *Sizes) { s.Nodes[1].Deadline = nil },
 		"nodes[0].deadline: must be there":           func(s *Sizes) { s.Deadline = nil },

@@ -224,15 +224,15 @@ func parts(b *strings.Builder, scenarios []evaluation.Scenario, lines []evaluati
 		}
 		return math.NaN()
 	}
-	b.WriteString("\n### What it comes of\n\nProgress by the rule that sets the deadline, with whole micro-steps / with the last one cut.\n\n| deadline |")
+	b.WriteString("\n### What it comes of\n\nProgress by the rule that sets the deadline, with whole micro-steps / with the last one cut / and small ones while a node is late.\n\n| deadline |")
 	for _, s := range scenarios {
 		b.WriteString(" " + s.Name + " |")
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", len(scenarios)) + "\n")
-	for _, rule := range [][2]string{{"anytime", "fixed time"}, {"expected-time", "expected time"}, {"auto", "water-filling's finish, samples held"}, {"waterfill-deadline", "tuned share of its finish"}} {
+	for _, rule := range [][2]string{{"anytime", "fixed time"}, {"expected-time", "expected time"}, {"auto", "water-filling's finish, samples held"}} {
 		fmt.Fprintf(b, "| %s (%s) |", rule[1], rule[0])
 		for _, s := range scenarios {
-			fmt.Fprintf(b, " %.4f / %.4f |", progress(s.Name, rule[0]), progress(s.Name, rule[0]+"-cut"))
+			fmt.Fprintf(b, " %.4f / %.4f / %.4f |", progress(s.Name, rule[0]), progress(s.Name, rule[0]+"-cut"), progress(s.Name, rule[0]+"-on"))
 		}
 		b.WriteString("\n")
 	}

@@ -31,8 +31,9 @@ var suites = map[string]suite{
 	"deadline": {
 		about: "Shares of 4 to 32 micro-steps, the deadline of rounds free, a fixed global batch. A sample counts the same in a small round and a large one\n(no gradient noise scale), and tuning holds the samples of a round within 1% of the global batch in the mean, where a rule can:\notherwise rules that shrink the batch would win.",
 		cases: stepped(clusters.HeldOut), scenarios: unscaled("steady", "drift", "interference", "bursts", "failures", "production"), hold: 0.01,
-		policies: []string{"ddqn", "waterfill-margin", "dropcompute-steps", "median-mad", "anytime", "anytime-cut", "expected-time", "expected-time-cut",
-			"auto", "auto-cut", "waterfill-deadline", "waterfill-deadline-cut", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
+		policies: []string{"ddqn", "ddqn-cut", "waterfill-margin", "dropcompute-steps", "median-mad", "anytime", "anytime-cut", "anytime-on",
+			"expected-time", "expected-time-cut", "expected-time-on", "expected-time-held-cut", "expected-time-held-on", "auto", "auto-cut", "auto-on",
+			"waterfill-deadline", "waterfill-deadline-cut", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
 		seeds: 30, tuneSeeds: 10, rounds: 400,
 	},
 	"free": {

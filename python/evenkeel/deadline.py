@@ -62,12 +62,14 @@ class Node:
 class Order:
     """What a rank is told of a round. deadline: seconds of work, 0 for none: then the share is what it works off. pace:
     seconds per unit of Node.cost, as believed: per sample, or with points 1 for a rank as fast as measured. reserve: share of the time left that
-    the last micro-step keeps free. whole: full micro-steps only."""
+    the last micro-step keeps free. whole: full micro-steps only. overtime: seconds of the longest micro-step after the deadline (Accumulation.more).
+    timeout: seconds until the round ends whatever is missing, 0 for never."""
 
-    def __init__(self, share, deadline=0.0, pace=0.0, reserve=0.0, whole=False):
+    def __init__(self, share, deadline=0.0, pace=0.0, reserve=0.0, whole=False, overtime=0.0, timeout=0.0):
         if deadline > 0 and not pace > 0:
             raise ValueError("an order with a deadline needs a pace above 0")
         self.share, self.deadline, self.pace, self.reserve, self.whole = share, deadline, pace, reserve, whole
+        self.overtime, self.timeout = overtime, timeout
 
 
 class Accumulation:
@@ -80,6 +82,21 @@ class Accumulation:
         self.work = 0.0  # what the samples cost, in mean ones
         self._seconds = self._cost = 0.0
         self._ended = order.share < 1
+        self._in_time = 0
+
+    def more(self, elapsed):
+        """The size of the next micro-step once next has returned 0 and the deadline is over, while another rank is still at its last
+        one; 0: wait for it. The smallest micro-batch (a full one where they are whole), if it takes no longer than order.overtime at the pace of this
+        round, up to as many samples as were done in time."""
+        node, order = self.node, self.order
+        if self.steps >= MAX_MICRO_STEPS or elapsed < order.deadline or self._cost <= 0:
+            return 0
+        self._in_time = self._in_time or self.samples
+        size = min(node.floor(node.limit), order.share) if order.whole else node.floor((node.shapes or [node.least])[0])
+        took = node.cost(size) * self._seconds / self._cost
+        if self.samples + size > 2 * self._in_time or took > order.overtime or order.timeout > 0 and elapsed + 2 * took > order.timeout:
+            return 0
+        return size
 
     def next(self, elapsed):
         """The size of the next micro-step, given the seconds since the round began; 0: hand in what was added up."""
@@ -188,7 +205,8 @@ def rank(sizes, rank, seconds=None):
     until = own["seconds"]
     if seconds is not None:
         until = max(seconds - (of_all["seconds"] - until), 1e-9)
-    return node, Order(n["share"], until, own["micro_step_seconds"] / n["micro_batch"], of_all["reserve"], of_all["micro_steps"] == "whole")
+    overtime = of_all.get("overtime", 0.0) * (of_all["seconds"] if seconds is None else seconds)
+    return node, Order(n["share"], until, own["micro_step_seconds"] / n["micro_batch"], of_all["reserve"], of_all["micro_steps"] == "whole", overtime)
 
 
 class Deadline:
@@ -207,7 +225,7 @@ class Deadline:
     def observe(self, samples, due):
         """A round in which all ranks together handed in so many samples, of those that their shares ask for."""
         if self._auto and samples > 0 and due > 0:
-            self._factor = min(max(self._factor * (due / samples) ** self.RATE, 1 / self.MOST), self.MOST)
+            self._factor = min(max(self._factor * (1 - self.RATE * (samples / due - 1)), 1 / self.MOST), self.MOST)
 
 
 class Samples:

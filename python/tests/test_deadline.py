@@ -71,6 +71,36 @@ class TestAccumulation(unittest.TestCase):
         self.assertEqual(work.next(11), 0)
 
 
+class TestMore(unittest.TestCase):
+    def test_by_hand(self):
+        """As TestMoreAfterTheDeadline in Go: at a deadline of 10, then from when on."""
+        for name, node, order, pace, at, want in (
+            ("small ones", dict(limit=4), dict(overtime=1), 1, 10, [1] * 10),
+            ("the least that it takes", dict(limit=4, least=3), dict(overtime=3), 1, 10, [3, 3]),
+            ("the smallest shape", dict(limit=4, shapes=[2, 4]), dict(overtime=2), 1, 10, [2] * 5),
+            ("too long", dict(limit=4, least=3), dict(overtime=2.9), 1, 10, []),
+            ("too long at today's pace", dict(limit=4), dict(overtime=1), 1.5, 10.5, []),
+            ("whole", dict(limit=4), dict(overtime=4, whole=True), 1, 10, [4, 4]),
+            ("whole, a small share", dict(limit=4), dict(overtime=4, whole=True, share=2), 1, 10, [2] * 5),
+            ("before the deadline", dict(limit=4), dict(overtime=1), 1, 9.99, []),
+            ("the timeout is near", dict(limit=4), dict(overtime=1, timeout=14), 1, 10, [1] * 3),
+            ("none", dict(limit=4), {}, 1, 10, []),
+        ):
+            with self.subTest(name):
+                work = deadline.Accumulation(deadline.Node(**node), deadline.Order(**{"share": 8, "deadline": 10, "pace": 1, **order}))
+                self.assertEqual(work.more(20), 0)
+                elapsed, got = 0.0, []
+                while size := work.next(elapsed):
+                    elapsed += pace * size
+                    work.done(size, pace * size)
+                elapsed = at
+                while size := work.more(elapsed):
+                    got.append(size)
+                    elapsed += pace * size
+                    work.done(size, pace * size)
+                self.assertEqual(got, want)
+
+
 class TestSizes(unittest.TestCase):
     def test_rank(self):
         sizes = exported()
@@ -86,6 +116,10 @@ class TestSizes(unittest.TestCase):
                 work.done(size, seconds)
             self.assertLessEqual(elapsed, n["deadline"]["seconds"])
             self.assertLessEqual(abs(work.samples - n["share"]), n["micro_batch"])
+        self.assertEqual(order.overtime, 0)
+        more = dict(sizes, deadline=dict(sizes["deadline"], overtime=0.1))
+        self.assertAlmostEqual(deadline.rank(more, 0)[1].overtime, 0.1 * sizes["deadline"]["seconds"])
+        self.assertAlmostEqual(deadline.rank(more, 0, 50)[1].overtime, 5)
         later = deadline.rank(sizes, 0, sizes["deadline"]["seconds"] + 5)[1]
         self.assertAlmostEqual(later.deadline, sizes["nodes"][0]["deadline"]["seconds"] + 5)
 
