@@ -7,34 +7,47 @@ import types
 
 import torch
 
+from .transfer import background
+
 
 class Reader:
     """Reads arrays in the background, in order, but those first that somebody waits for."""
 
-    def __init__(self, reads, threads=2):
-        """reads: name -> function that reads and verifies the array, in order."""
-        self._todo = collections.OrderedDict(reads)
-        self._left = set(self._todo)
+    def __init__(self, reads, later=(), threads=2):
+        """reads, later: name -> function that reads and verifies the array, in order. Later comes after all of reads, by one thread that
+        gives way to who computes, until somebody waits for everything."""
+        self._todo, self._later = collections.OrderedDict(reads), collections.OrderedDict(later)
+        self._left = {*self._todo, *self._later}
         self._wanted = collections.deque()
         self._changed = threading.Condition()
         self._error, self._stopped = None, False
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(min(threads, len(self._todo)))]
+        if self._later:
+            self._threads.append(threading.Thread(target=self._run_later, daemon=True))
         for t in self._threads:
             t.start()
 
-    def _next(self):
+    def _next(self, later):
         with self._changed:
             if self._error or self._stopped:
                 return None, None
             while self._wanted:
                 name = self._wanted.popleft()
-                if name in self._todo:
-                    return name, self._todo.pop(name)
-            return self._todo.popitem(last=False) if self._todo else (None, None)
+                for some in (self._todo, self._later):
+                    if name in some:
+                        return name, some.pop(name)
+            some = self._later if later else self._todo
+            return some.popitem(last=False) if some else (None, None)
 
-    def _run(self):
+    def _run_later(self):
+        background()
+        with self._changed:
+            self._changed.wait_for(lambda: self._error or self._stopped or self._left <= self._later.keys())
+        self._run(later=True)
+
+    def _run(self, later=False):
         while True:
-            name, read = self._next()
+            name, read = self._next(later)
             if read is None:
                 return
             error = None
@@ -54,8 +67,11 @@ class Reader:
         """Waits until these arrays, or all, are read and verified; raises what went wrong with any."""
         if names and self._left.isdisjoint(names):  # reading a set needs no lock
             return
+        if not names:
+            self._run()  # who has nothing else to do helps
+            self._run(later=True)
         with self._changed:
-            self._wanted.extend(n for n in names if n in self._todo)
+            self._wanted.extend(n for n in names if n in self._todo or n in self._later)
             self._changed.wait_for(lambda: self._error or self._stopped or (self._left.isdisjoint(names) if names else not self._left))
             if self._error:
                 raise self._error

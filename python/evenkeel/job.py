@@ -459,9 +459,9 @@ class Job:
             into, loads = self._prepare(paths[0], blob, objects, live, {n: p[0] for n, (_, p) in places.items()})
             order = [n for n in live if live[n][1] == PARAMETER]
             first = [n for n in places if places[n][1][0].kind == BUFFER]
-            order += [n for n in places if n not in live and n not in first]  # moments
             reads = {n: (lambda n=n: places[n][0].read(places[n][1], into[n])) for n in first + order}
-            reader = behind_.Reader(reads)
+            moments = {n: (lambda n=n: places[n][0].read(places[n][1], into[n])) for n in places if n not in reads}
+            reader = behind_.Reader(reads, moments)
             self._reader = (reader, files)
             if not behind:
                 reader.wait()

@@ -179,7 +179,8 @@ def _slow(n):
         warnings.warn("checksums are computed with numpy, at some 200 MB/s: install libxxhash (Debian: libxxhash0) or the Python package xxhash", stacklevel=4)
 
 
-def _address(buffer):
+def address(buffer):
+    """Where the bytes of a buffer begin."""
     return numpy.frombuffer(buffer, dtype=numpy.uint8).ctypes.data
 
 
@@ -187,7 +188,7 @@ def hash64(buffer):
     """The hash of anything that has the buffer protocol, 0 to 2**64 - 1."""
     n = memoryview(buffer).nbytes
     if _native is not None:
-        return _native.XXH3_64bits(_address(buffer) if n else None, n)
+        return _native.XXH3_64bits(address(buffer) if n else None, n)
     if _packaged is not None:
         return _packaged(buffer).intdigest()
     _slow(n)
@@ -208,7 +209,7 @@ class Hash:
 
     def update(self, piece):
         if _native is not None:
-            _native.XXH3_64bits_update(self._state, _address(piece), len(piece))
+            _native.XXH3_64bits_update(self._state, address(piece), len(piece))
         elif _packaged is not None:
             self._state.update(piece)
 
