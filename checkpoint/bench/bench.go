@@ -23,7 +23,10 @@ type Config struct {
 	Trials  int    // of every comparison; 0: 5
 	Steps   int    // of training per trial and way of saving; 0: 12
 	Workers int    // goroutines that compute; 0: 1, as where a device computes and the processor feeds it
-	// Progress reports how much is done; may be nil.
+	// Limit is when no more is begun, though trials are left: half of it for the disk, the rest for steps. At least one
+	// trial of each is run. 0: none.
+	Limit time.Duration
+	// Progress reports how much is done, after every measurement; may be nil.
 	Progress func(done, total int)
 }
 
@@ -65,6 +68,8 @@ type Result struct {
 	Bytes  int64 `json:"bytes"`
 	Layers int   `json:"layers"`
 	Trials int   `json:"trials"`
+	// Partial says what was left out, "" for nothing: the time was up, or the context done.
+	Partial string `json:"partial,omitempty"`
 	// Seconds of each way to write or read that many bytes, ours among them.
 	Write map[string]float64 `json:"write_seconds"`
 	Read  map[string]float64 `json:"read_seconds"`
@@ -124,7 +129,11 @@ func Save(ctx context.Context, f *checkpoint.File, arrays []checkpoint.Array, st
 	return s.Wait(ctx)
 }
 
-// Run measures. The folder needs room for eight times Bytes.
+// ways to write and read raw, and checkpoints: what a trial of the disk measures.
+const perTrial = 12
+
+// Run measures. The folder needs room for eight times Bytes. Where the context ends it, the result holds what whole
+// trials have shown until then, beside the error.
 func Run(ctx context.Context, c Config) (Result, error) {
 	if err := c.Validate(); err != nil {
 		return Result{}, err
@@ -137,23 +146,41 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	}
 	path := filepath.Join(c.Folder, fmt.Sprintf("evenkeel-bench-%016x", rand.Uint64()))
 	defer removeAll(path)
-	done, total := 0, 2*c.Trials+1
+	done, total := 0, (c.Trials+1)*perTrial+3+c.Trials*len(savings)
 	tick := func() {
-		if done++; c.Progress != nil {
+		if done = min(done+1, total-1); c.Progress != nil {
 			c.Progress(done, total)
 		}
 	}
-	if err := res.disk(ctx, c, path, arrays, tick); err != nil {
+	begun := time.Now()
+	err := res.disk(ctx, c, path, arrays, begun.Add(c.Limit/2), tick)
+	if err == nil {
+		err = res.training(ctx, c, path, arrays, begun.Add(c.Limit), tick)
+	}
+	if err != nil && ctx.Err() == nil {
 		return Result{}, err
 	}
-	if err := res.training(ctx, c, path, arrays, tick); err != nil {
-		return Result{}, err
+	if err != nil {
+		res.left("interrupted", "what follows is of the trials that were complete")
 	}
-	return res, nil
+	return res, err
+}
+
+// left notes that something was left out.
+func (r *Result) left(why string, args ...any) {
+	if r.Partial != "" {
+		r.Partial += "; "
+	}
+	r.Partial += why + ": " + fmt.Sprint(args...)
+}
+
+// late says whether no other trial is to be begun.
+func (c Config) late(trials int, until time.Time) bool {
+	return c.Limit > 0 && trials > 0 && time.Now().After(until)
 }
 
 // disk compares with the disk's limits.
-func (r *Result) disk(ctx context.Context, c Config, path string, arrays []checkpoint.Array, tick func()) error {
+func (r *Result) disk(ctx context.Context, c Config, path string, arrays []checkpoint.Array, until time.Time, tick func()) error {
 	raw, err := newRaw(path+".raw", r.Bytes)
 	if err != nil {
 		return err
@@ -179,13 +206,19 @@ func (r *Result) disk(ctx context.Context, c Config, path string, arrays []check
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		into[name] = append(into[name], time.Since(begun).Seconds())
+		tick()
 		return nil
 	}
-	step := uint64(0)
+	step, complete := uint64(0), 0
+	defer func() { r.compare(writes, reads, complete) }()
 	for trial := range c.Trials + 1 {
 		if trial == 1 { // the first only warms up
 			clear(writes)
 			clear(reads)
+		}
+		if c.late(complete, until) {
+			r.left(fmt.Sprintf("%v are over", c.Limit), complete, " of ", c.Trials, " trials of the disk")
+			return nil
 		}
 		for name, do := range raw.writes(arrays) {
 			if err := timed(writes, name, do); err != nil {
@@ -215,12 +248,24 @@ func (r *Result) disk(ctx context.Context, c Config, path string, arrays []check
 		}); err != nil {
 			return err
 		}
-		tick()
+		complete = trial
+	}
+	return nil
+}
+
+// compare draws the disk's results from whole trials.
+func (r *Result) compare(writes, reads map[string][]float64, complete int) {
+	if complete == 0 {
+		return
+	}
+	for _, times := range []map[string][]float64{writes, reads} {
+		for name := range times {
+			times[name] = times[name][:complete]
+		}
 	}
 	r.Direct = median(writes[oursDirect]) < median(writes[ours])
 	r.PersistTrials, r.RestoreTrials = overBest(writes, r.Write, r.persistedBy()), overBest(reads, r.Read, ours)
 	r.PersistOverLimit, r.RestoreOverLimit = median(r.PersistTrials), median(r.RestoreTrials)
-	return nil
 }
 
 // The names of a checkpoint among the ways to write and read.

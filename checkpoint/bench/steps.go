@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -20,6 +21,9 @@ const (
 	interval = "interval"
 	direct   = "direct"
 )
+
+// savings are all of them, in the order of their turns.
+var savings = []string{none, synced, staged, zerocopy, direct, interval}
 
 // work is one training step without a network: the same number of multiplications for every layer, in memory that
 // stays in the processor's cache, and an update that changes every byte of the layer.
@@ -111,8 +115,8 @@ func (w *work) step(ctx context.Context, f *checkpoint.File, n uint64, save, wai
 }
 
 // training measures steps of about twice a save's length, saved in every way by turns.
-func (r *Result) training(ctx context.Context, c Config, path string, arrays []checkpoint.Array, tick func()) error {
-	t := &training{Result: r, path: path + ".zero.ckpt", steps: c.Steps, waits: map[string][]float64{},
+func (r *Result) training(ctx context.Context, c Config, path string, arrays []checkpoint.Array, until time.Time, tick func()) error {
+	t := &training{Result: r, path: path + ".zero.ckpt", steps: c.Steps, late: func() bool { return c.late(1, until) }, waits: map[string][]float64{},
 		work: &work{arrays: arrays, workers: c.Workers}}
 	f, err := checkpoint.Create(t.path, arrays, checkpoint.Options{})
 	if err != nil {
@@ -128,15 +132,36 @@ func (r *Result) training(ctx context.Context, c Config, path string, arrays []c
 		if err := t.series(ctx, interval); err != nil {
 			return err
 		}
+		tick()
 	}
 	clear(r.StepTrials)
-	for range c.Trials {
-		for _, how := range []string{none, synced, staged, zerocopy, direct, interval} {
+	complete := 0
+	defer func() { t.compare(complete) }()
+	for trial := range c.Trials {
+		if c.late(complete, until) {
+			r.left(fmt.Sprintf("%v are over", c.Limit), complete, " of ", c.Trials, " trials of steps")
+			return nil
+		}
+		for _, how := range savings {
 			if err := t.series(ctx, how); err != nil {
 				return err
 			}
+			tick()
 		}
-		tick()
+		complete = trial + 1
+	}
+	return nil
+}
+
+// compare draws the steps' results from whole trials.
+func (t *training) compare(complete int) {
+	r := t.Result
+	if complete == 0 {
+		clear(r.StepTrials)
+		return
+	}
+	for how := range r.StepTrials {
+		r.StepTrials[how] = r.StepTrials[how][:complete]
 	}
 	ratio := func(how string) float64 {
 		var q []float64
@@ -150,7 +175,6 @@ func (r *Result) training(ctx context.Context, c Config, path string, arrays []c
 	r.StepRatioDirect, r.StepRatioInterval = ratio(direct), ratio(interval)
 	r.WaitShareStaged, r.WaitShareZeroCopy = median(t.waits[staged]), median(t.waits[zerocopy])
 	r.IntervalSteps = t.tune.Steps()
-	return nil
 }
 
 // training is steps that are saved in every way.
@@ -159,6 +183,7 @@ type training struct {
 	work  *work
 	path  string
 	steps int // of a series
+	late  func() bool
 	n     uint64
 	waits map[string][]float64 // shares of a series
 	tune  checkpoint.Interval
@@ -191,7 +216,12 @@ func (t *training) series(ctx context.Context, how string) error {
 	var saves sync.WaitGroup
 	var persisted sync.Mutex // guards underway and tune
 	underway := 0
+	done := 0
 	for k := range count + 1 { // the first fills the pipeline
+		if k > t.steps && t.late() { // an interval found long on a busy disk would not let it end
+			break
+		}
+		done = k
 		if k == 1 {
 			begun, waited = time.Now(), 0
 		}
@@ -226,10 +256,10 @@ func (t *training) series(ctx context.Context, how string) error {
 		}
 		persisted.Unlock()
 	}
-	each := time.Since(begun).Seconds() / float64(count)
+	each := time.Since(begun).Seconds() / float64(done)
 	saves.Wait()
 	t.StepTrials[how] = append(t.StepTrials[how], each)
-	t.waits[how] = append(t.waits[how], waited.Seconds()/float64(count)/each)
+	t.waits[how] = append(t.waits[how], waited.Seconds()/float64(done)/each)
 	if f != nil {
 		t.StagingBytes = max(t.StagingBytes, f.Stats().StagingBytes)
 	}

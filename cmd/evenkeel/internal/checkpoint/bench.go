@@ -1,9 +1,11 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -13,18 +15,19 @@ import (
 )
 
 type benchCmd struct {
-	Dir     string `help:"Folder on the disk to measure (${default})." default:"." placeholder:"FOLDER"`
-	Size    string `help:"Size of a checkpoint (${default}); the disk needs space for eight times that." default:"256MiB" placeholder:"SIZE"`
-	Layers  int    `help:"Layers (${default})." default:"48" placeholder:"N"`
-	Trials  int    `help:"Trials of every comparison (${default})." default:"5" placeholder:"N"`
-	Workers int    `help:"Goroutines that compute in a training step (${default}); 1 is as if a device computed." default:"1" placeholder:"N"`
-	JSON    bool   `name:"json" help:"Print JSON."`
+	Dir     string        `help:"Folder on the disk to measure (${default})." default:"." placeholder:"FOLDER"`
+	Size    string        `help:"Size of a checkpoint (${default}); the disk needs space for eight times that." default:"256MiB" placeholder:"SIZE"`
+	Layers  int           `help:"Layers (${default})." default:"48" placeholder:"N"`
+	Trials  int           `help:"Trials of every comparison (${default})." default:"5" placeholder:"N"`
+	Workers int           `help:"Goroutines that compute in a training step (${default}); 1 is as if a device computed." default:"1" placeholder:"N"`
+	Time    time.Duration `help:"Begin no other trial after this time; at least one of each sort is run (${default})." default:"5m" placeholder:"DURATION"`
+	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
 // Help is what --help adds.
 func (*benchCmd) Help() string {
 	return `Alternately measures plain writes and reads, and checkpoints; then runs training steps that take twice as long as a save, with each way of saving in
-turn. Ratios are medians over the trials.
+turn. Ratios are medians over the trials. Ctrl-C prints what whole trials have shown until then.
 
 Examples:
 
@@ -38,9 +41,12 @@ func (b *benchCmd) Run(a *cli.App) error {
 	if err != nil || size > 1<<40 {
 		return badinput.Errorf("--size: %q is not a size up to 1 TiB, such as 256MiB", b.Size)
 	}
-	report, clear := a.Progress("measuring")
+	if b.Time <= 0 {
+		return badinput.Errorf("--time: %v must be above 0", b.Time)
+	}
+	report, clear := a.ProgressAfter(0, "measuring")
 	defer clear()
-	c := bench.Config{Folder: b.Dir, Bytes: int64(size), Layers: b.Layers, Trials: b.Trials, Workers: b.Workers, Progress: report}
+	c := bench.Config{Folder: b.Dir, Bytes: int64(size), Layers: b.Layers, Trials: b.Trials, Workers: b.Workers, Limit: b.Time, Progress: report}
 	if b.Layers < 1 || b.Trials < 1 || b.Workers < 1 || size == 0 {
 		return badinput.Errorf("--size, --layers, --trials and --workers must be at least 1")
 	}
@@ -48,14 +54,14 @@ func (b *benchCmd) Run(a *cli.App) error {
 		return badinput.Wrap(err)
 	}
 	r, err := bench.Run(a.Ctx, c)
-	if err != nil {
+	if err != nil && len(r.Write) == 0 {
 		return cli.FileError(err)
 	}
 	clear()
 	if b.JSON {
-		return a.WriteJSON(r)
+		return errors.Join(a.WriteJSON(r), err)
 	}
-	return cli.PrintLines(a.Out, benchLines(r))
+	return errors.Join(cli.PrintLines(a.Out, benchLines(r)), err)
 }
 
 func benchLines(r bench.Result) []string {
@@ -76,11 +82,17 @@ func benchLines(r bench.Result) []string {
 		}
 		lines = append(append(lines, cli.Table([]cli.Column{cli.Left(t.title), cli.Right("time"), cli.Right("speed")}, rows)...), "")
 	}
+	if r.Partial != "" {
+		lines = append(lines, r.Partial, "")
+	}
 	ratio := func(v float64) string { return fmt.Sprintf("%.3f", v) }
 	wait := func(v float64) string { return fmt.Sprintf("%.2f%%", 100*v) }
 	lines = append(lines,
 		"persist over the disk's limit   "+ratio(r.PersistOverLimit),
 		"restore over the disk's limit   "+ratio(r.RestoreOverLimit), "")
+	if len(r.StepTrials) == 0 {
+		return append(lines, "no trial of training steps was complete")
+	}
 	lines = append(lines, cli.Table([]cli.Column{cli.Left("saved"), cli.Right("step ratio"), cli.Right("waiting"), cli.Right("memory")}, [][]string{
 		{"every step, synchronous", ratio(r.StepRatioSync), "", ""},
 		{"every step, staged", ratio(r.StepRatioStaged), wait(r.WaitShareStaged), humanize.IBytes(uint64(r.StagingBytes))},
