@@ -8,19 +8,21 @@
         if batch.last:
             optimizer.step(); optimizer.zero_grad()
 
-Loader needs torch; Sampler, which reads schedule files, the standard library alone. See docs/guides/bucket.md.
+Loader(dataset, "plan.json", online=True) needs no lengths. Loader needs torch; Sampler, which reads schedule files, the standard library alone. See docs/guides/bucket.md.
 """
 
 from .schedule import Batch, Sampler, ScheduleError
 
-__all__ = ["Batch", "Loader", "MicroBatch", "Sampler", "ScheduleError"]
+__all__ = ["Batch", "Loader", "MicroBatch", "OnlineLoader", "Sampler", "ScheduleError"]
 
 try:
-    from .loader import Loader, MicroBatch
+    from .loader import Loader
+    from .online import OnlineLoader
+    from .place import MicroBatch
 except ImportError as e:
     _missing = str(e)
 
     def __getattr__(name):
-        if name in ("Loader", "MicroBatch"):
+        if name in ("Loader", "MicroBatch", "OnlineLoader"):
             raise ImportError(f"evenkeel.bucket.{name} needs PyTorch: {_missing}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,40 +11,11 @@ import shutil
 import subprocess
 import tempfile
 
-import torch.distributed
 from torch.utils.data import DataLoader, IterableDataset
 
+from .online import OnlineLoader
+from .place import OURS, MicroBatch, place
 from .schedule import Sampler, ScheduleError
-
-_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
-
-
-class MicroBatch:
-    """What a rank computes at once.
-
-    data          what the DataLoader collated
-    samples       positions in the data set
-    step          optimizer step within the epoch
-    last          whether it is the rank's last of the step: exchange gradients with it, then step the optimizer
-    weight        factor of a mean loss over samples with which DDP's mean over ranks is that over all samples of the step
-    token_weight  the same for a mean loss over input tokens
-    label_weight  the same for a mean loss over label tokens; None without the loader's `labels`
-    idle          the rank has no work in this step and takes part with all weights 0
-    """
-
-    __slots__ = ("data", "samples", "step", "last", "weight", "token_weight", "label_weight", "idle")
-
-    def __init__(self, samples, step, last, weight, token_weight, label_weight=None, idle=False):
-        self.data, self.samples, self.step, self.last = None, samples, step, last
-        self.weight, self.token_weight, self.label_weight, self.idle = weight, token_weight, label_weight, idle
-
-    def sync(self, model):
-        """The context of forward and backward, both: where the model is of DDP or FSDP, gradients are exchanged with the last
-        batch of a step alone. A forward pass outside it makes DDP exchange at once, and the other ranks wait for ever."""
-        return contextlib.nullcontext() if self.last or not hasattr(model, "no_sync") else model.no_sync()
-
-    def __repr__(self):
-        return f"MicroBatch(step={self.step}, {len(self.samples)} samples, weight={self.weight:.4g}, last={self.last}, idle={self.idle})"
 
 
 class Loader:
@@ -53,6 +24,7 @@ class Loader:
     dataset   of the map style
     lengths   one whole number per sample, or the file that the plan was made from (plain text, or the first column of a CSV)
     plan      plan file of `evenkeel bucket plan`; or schedule files, with {epoch} in their name, and lengths None
+    online    Loader(dataset, plan, online=True): lengths become known as samples are processed, see OnlineLoader
     rank, ranks   default: of torch.distributed, else of the variables RANK and WORLD_SIZE, else 0 of 1
     seed      of the order, together with the epoch
     labels    label tokens per sample, for label_weight
@@ -64,12 +36,20 @@ class Loader:
     stands, and at the end moves to the next epoch. A micro-batch that was handed out counts as done; `state_dict` counts
     whole steps. Errors are ScheduleError."""
 
-    def __init__(self, dataset, lengths, plan, *, rank=None, ranks=None, seed=1, labels=None, command=None, cache=None, **others):
+    def __new__(cls, dataset, lengths=None, plan=None, *, online=False, **more):
+        """Loader(dataset, plan, online=True) is an OnlineLoader."""
+        if not online:
+            return super().__new__(cls)
+        if plan is not None:
+            raise ScheduleError("online, lengths become known as samples are processed: Loader(dataset, plan, online=True)")
+        return OnlineLoader(dataset, lengths, **more)
+
+    def __init__(self, dataset, lengths, plan, *, online=False, rank=None, ranks=None, seed=1, labels=None, command=None, cache=None, **others):
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
             raise ScheduleError("the data set has no length and no positions (an IterableDataset): lengths belong to positions")
-        if wrong := [k for k in _OURS if k in others]:
+        if wrong := [k for k in OURS if k in others]:
             raise ScheduleError(f"{', '.join(wrong)}: the plan says which samples make a batch; leave it out")
-        self.rank, self.ranks = _place(rank, ranks)
+        self.rank, self.ranks = place(rank, ranks)
         self.seed, self.epoch, self.step = seed, 0, 0
         self._labels, self._size = labels, len(dataset)
         if labels is not None and len(labels) != self._size:
@@ -174,19 +154,6 @@ class Loader:
         except ScheduleError:
             self.epoch, self.step = before
             raise
-
-
-def _place(rank, ranks):
-    if (rank is None) != (ranks is None):
-        raise ScheduleError("give both rank and ranks, or neither")
-    if rank is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        else:
-            rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if not 0 <= rank < ranks:
-        raise ScheduleError(f"rank {rank} of {ranks}")
-    return rank, ranks
 
 
 def _source(lengths, plan, size, seed, command, cache):

@@ -1,0 +1,165 @@
+"""Online batching simulated: the grouping of evenkeel.bucket's online loader, and ODB's beside it.
+
+    /usr/bin/python3 experiments/bucket/online.py [--quick]
+
+30,000 lengths, 8 ranks, setting A's cost: t = 0.08 + 4e-5 B L + 4e-9 B L^2, memory B L (1 + L/8192) <= 65,536. Every processed sample is told at once.
+The score is apart from the grouping: the sum over steps of the slowest rank's formula time, over the offline lower bound (as in docs/guides/bucket.md)."""
+
+import argparse
+import math
+import os
+import sys
+
+import numpy
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+
+from evenkeel.bucket.cost import Costs
+from evenkeel.bucket.grouping import Grouping, Part
+
+OVERHEAD, TOKEN, SQUARE, BEND, MEMORY = .08, 4e-5, 4e-9, 8192, 65536
+
+
+def lognormal(n, rng):
+    return numpy.clip(numpy.round(400 * numpy.exp(.81 * rng.standard_normal(n))), 1, 8192).astype(int)
+
+
+def pareto(n, rng):
+    return numpy.clip(numpy.round(100 * (1 - rng.random(n)) ** (-1 / 1.05)), 1, 14000).astype(int)
+
+
+def seconds(length, batch):
+    return OVERHEAD + batch * length * (TOKEN + SQUARE * length)
+
+
+def cap(length):
+    return int(MEMORY / (length * (1 + length / BEND)))
+
+
+def plan(longest):
+    """As `evenkeel bucket plan` writes it, of a profile of 24 lengths."""
+    table = []
+    for length in sorted({int(longest ** (k / 23)) for k in range(24)} | {longest}):
+        for b in sorted({1, max(1, cap(length) // 3), cap(length)}):
+            table.append({"length": length, "batch": b, "seconds": seconds(length, b), "peak_bytes": round(1000 * b * length * (1 + length / BEND))})
+    return {"version": 2, "table": table, "memory_bytes": 1000 * MEMORY, "prediction": "fit", "pad_to": 0, "batch_multiple": 0}
+
+
+def bound(lengths, speeds):
+    """Every sample at the least time per sample of its length or of a longer one that occurs."""
+    least, total = math.inf, 0.0
+    for length, n in sorted(zip(*numpy.unique(lengths, return_counts=True)), reverse=True):
+        least = min(least, seconds(length, cap(length)) / cap(length))
+        total += least * n
+    return total / sum(speeds)
+
+
+def online(lengths, window, speeds, seed, draws_late=0):
+    """The steps of an epoch, and how many rounds and bytes of messages it took."""
+    from evenkeel.bucket.online import message_bytes, told_at_once
+    order = numpy.random.RandomState(seed).permutation(len(lengths))
+    g = Grouping(Costs(plan(int(max(lengths.max(), 2)))), speeds, window, order, seed=seed)
+    at_once, steps, rounds = told_at_once(window), [], 0
+    while not g.finished():
+        g.draw()
+        more = True
+        while more:  # as the loader does: no step while a message could not hold all
+            more = any(len(c) > at_once for c in g.coming)
+            rounds += 1
+            for r in range(len(speeds)):
+                new = [g.coming[r][i] for i in range(min(at_once, len(g.coming[r])))]
+                g.hear(r, lengths[new], [0] * len(new))
+        if parts := g.step():
+            steps.append(parts)
+    return steps, rounds * len(speeds) * message_bytes(window)
+
+
+def odb(lengths, ranks, window, budget, warm=True):
+    """Online Dynamic Batching's grouping (arXiv 2606.19989) as its description has it, not its code: every rank has a shard, collects a window of
+    samples, sorts it, cuts groups of at most `budget` padded tokens, shuffles them and takes one a step; the next window is collected when this one is
+    used up. With warm-up the first windows are smaller: an eighth, then twice as many each time. Ranks that are through wait (join)."""
+    queues = []
+    for r in range(ranks):
+        shard, groups, size, rng = numpy.arange(r, len(lengths), ranks), [], window // 8 if warm else window, numpy.random.RandomState(r)
+        shard = rng.permutation(shard)
+        while len(shard):
+            now, shard = shard[:size], shard[size:]
+            size = min(window, 2 * size)
+            now = now[numpy.argsort(-lengths[now], kind="stable")]
+            cuts, at = [], 0
+            while at < len(now):
+                longest = int(lengths[now[at]])
+                n = max(1, min(budget // longest, cap(longest)))
+                cuts.append(now[at:at + n])
+                at += n
+            rng.shuffle(cuts)
+            groups += cuts
+        queues.append(groups)
+    steps = []
+    for k in range(max(map(len, queues))):
+        steps.append([Part(list(q[k]) if k < len(q) else [], 0, 0) for q in queues])
+    return steps
+
+
+def score(steps, lengths, speeds):
+    """The epoch over the bound, p99 of imbalance, padding, steps, and in which step each sample was. Every sample exactly once, within memory."""
+    where = numpy.full(len(lengths), -1)
+    epoch, computed, imbalance = 0.0, 0, []
+    for k, parts in enumerate(steps):
+        times = []
+        for p, v in zip(parts, speeds):
+            times.append(0.0)
+            if len(p.positions):
+                own = lengths[list(p.positions)]
+                assert (where[list(p.positions)] < 0).all() and len(own) <= cap(int(own.max()))
+                where[list(p.positions)] = k
+                times[-1] = seconds(int(own.max()), len(own)) / v
+                computed += int(own.max()) * len(own)
+        epoch += max(times)
+        imbalance.append(max(times) * sum(speeds) / sum(t * v for t, v in zip(times, speeds)))
+    assert (where >= 0).all(), "not every sample"
+    return {"of the bound": epoch / bound(lengths, speeds), "p99": float(numpy.quantile(imbalance, .99)), "padding": 1 - lengths.sum() / computed,
+            "steps": len(steps), "where": where}
+
+
+def meet_again(a, b):
+    """The share of pairs in a step of a that share one of b too; and what it would be in random steps of b's sizes."""
+    pairs = lambda x: sum(n * (n - 1) / 2 for n in numpy.unique(x, return_counts=True)[1].tolist())
+    n = len(a)
+    return pairs(a.astype(numpy.int64) * (b.max() + 1) + b) / pairs(a), pairs(b) / (n * (n - 1) / 2)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    n, seeds = (6000, 1) if args.quick else (30000, 2)
+    print("| lengths | grouping | of the bound (worst) | p99 (worst) | padding % | steps | meet again | in random steps | messages MB |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name, draw in (("lognormal", lognormal), ("Pareto 1.05", pareto)):
+        lengths = draw(n, numpy.random.default_rng(1))
+        for window in (1024, 256):
+            for slow in (1, .9, .5):
+                speeds = [1] * 7 + [slow]
+                rows = []
+                for seed in range(2 * seeds):
+                    steps, size = online(lengths, window, speeds, seed)
+                    rows.append({**score(steps, lengths, speeds), "bytes": size})
+                again = [meet_again(a["where"], b["where"]) for a, b in zip(rows, rows[1:])]
+                mean = lambda k: sum(r[k] for r in rows) / len(rows)
+                print(f"| {name} | window {window}" + (f", one rank at {slow}" if slow < 1 else "") +
+                      f" | {mean('of the bound'):.3f} ({max(r['of the bound'] for r in rows):.3f}) | {mean('p99'):.2f} ({max(r['p99'] for r in rows):.2f}) | {100 * mean('padding'):.1f} | {mean('steps'):.0f} "
+                      f"| {sum(a for a, _ in again) / len(again):.3f} | {sum(b for _, b in again) / len(again):.3f} | {max(r['bytes'] for r in rows) / 1e6:.2f} |", flush=True)
+        for window, warm in ((256, True), (1024, True), (1024, False)):
+            for speeds in ([1] * 8, [1] * 7 + [.5]):
+                best = None
+                for budget in (4096, 8192, 12288, 16384, 24576, 32768, 49152, 65536):
+                    got = score(odb(lengths, 8, window, budget, warm), lengths, speeds)
+                    if best is None or got["of the bound"] < best[1]["of the bound"]:
+                        best = budget, got
+                print(f"| {name} | ODB's, {window} a rank{'' if warm else ', no warm-up'}, {best[0]} tokens{', one rank at 0.5' if min(speeds) < 1 else ''} | {best[1]['of the bound']:.3f} "
+                      f"| {best[1]['p99']:.2f} | {100 * best[1]['padding']:.1f} | {best[1]['steps']} | | | |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

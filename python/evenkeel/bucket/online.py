@@ -1,0 +1,490 @@
+"""Batches of samples whose lengths are known only once they are processed: what `Loader(dataset, plan, online=True)` is.
+
+Two threads beside the training's: one draws samples through torch's DataLoader, the other exchanges lengths with the other ranks, round by round,
+and groups. What is grouped how is grouping.py's."""
+
+import collections
+import contextlib
+import datetime
+import json
+import os
+import queue
+import threading
+import time
+import zlib
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from .cost import Costs, read_plan
+from .grouping import Grouping, weights
+from .place import MicroBatch, OURS, place
+from .schedule import ScheduleError
+
+_VERSION = 1  # of the messages; the greeting says it, and stays as it is for ever
+_GREETING = 1024
+_HEAD = 8  # numbers before the lengths: state, samples told, samples still to tell, round, digest, 0, 0, 0
+_DATA, _FAULT, _STOP = range(3)
+_CHUNK = 16  # samples that a worker gets at once
+_FIRST = 60.0  # seconds for the windows to fill before the first step, at least
+
+
+def told_at_once(window):
+    """Samples that a message can tell of."""
+    return max(64, window // 8)
+
+
+def message_bytes(window):
+    return 4 * (_HEAD + 2 * told_at_once(window))
+
+
+class OnlineLoader:
+    """The batches of one rank, epoch by epoch, as evenkeel.bucket.Loader's, one in every step.
+
+    dataset   of the map style: dataset[i] processes sample i
+    plan      plan file of `evenkeel bucket plan`; the lengths it was made from may be those of some samples
+    rank, ranks   default: of torch.distributed, which several ranks need, else 0 of 1
+    window    samples that a rank holds, processed or on the way
+    length    function of a processed sample; default: len(sample["input_ids"]) of a dictionary, len(sample) of others
+    labels    function of a processed sample that counts its label tokens, for label_weight
+    shard     positions that this rank alone can load; default: all ranks draw from one queue
+    record    file to which rank 0 writes the epoch as a schedule, with {epoch} in its name
+    patience  seconds after which a rank whose loader stalls goes on with what it holds; None: never
+    ahead     batches made before they are asked for
+    timeout   seconds without a word from a rank after which all give up
+    others    go to torch's DataLoader: num_workers, collate_fn, pin_memory, ...
+
+    Making one, and every iteration, is for all ranks together. Errors are ScheduleError, of one rank on all."""
+
+    def __init__(self, dataset, plan, *, rank=None, ranks=None, seed=1, window=1024, length=None, labels=None, shard=None, record=None,
+                 patience=1.0, ahead=2, timeout=1800.0, **others):
+        self.rank, self.ranks = place(rank, ranks)
+        self.dataset, self.seed, self.window, self.epoch, self.step = dataset, seed, window, 0, 0
+        self.sent = 0  # bytes
+        self._length, self._labels, self._record, self._patience, self._ahead = length or _length, labels, record, patience, ahead
+        self._collate, self._pin = others.pop("collate_fn", None) or default_collate, others.pop("pin_memory", False)
+        self._others, self._state, self._run, self._plan = others, None, None, {}
+        fault = None
+        try:
+            self._prepare(str(plan), shard)
+        except ScheduleError as e:
+            fault = e
+        self._group = self._meet(timeout)
+        self._greet(fault)
+        self._shards = self._gather_shards(shard)
+
+    def _prepare(self, path, shard):
+        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
+            raise ScheduleError("the data set has no length and no positions (an IterableDataset): ranks share out positions")
+        if wrong := [k for k in OURS if k in self._others]:
+            raise ScheduleError(f"{', '.join(wrong)}: the plan says what makes a batch; leave it out")
+        self._plan = plan = read_plan(path)
+        self._costs = Costs(plan, path)
+        if plan["ranks"] != self.ranks:
+            raise ScheduleError(f"{path}: made for {plan['ranks']} ranks, not {self.ranks}")
+        if self.window < 1 or self._ahead < 1:
+            raise ScheduleError(f"window {self.window}, ahead {self._ahead}: both are at least 1")
+        mean = plan["samples"] / max(1, plan["steps"] * plan["ranks"])
+        if self.window < mean:
+            raise ScheduleError(f"window {self.window}: smaller than one batch; the plan's hold {mean:.0f} samples in the mean, and ten times as many make a good window")
+        if shard is not None and len(shard) and not 0 <= min(shard) <= max(shard) < len(self.dataset):
+            raise ScheduleError(f"shard: positions from {min(shard)} to {max(shard)}; the data set has {len(self.dataset)} samples")
+        self._kind = "shards" if shard is not None else "one queue"
+
+    # What ranks tell each other.
+
+    def _meet(self, timeout):
+        if self.ranks == 1:
+            return None
+        if not (dist.is_available() and dist.is_initialized()):
+            raise ScheduleError(f"online with {self.ranks} ranks needs torch.distributed: call init_process_group first")
+        return dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=timeout))
+
+    def _exchange(self, message):
+        """Everyone's, by rank."""
+        self.sent += message.nbytes
+        if self._group is None:
+            return [message]
+        own = torch.from_numpy(message)
+        out = [torch.empty_like(own) for _ in range(self.ranks)]
+        try:
+            dist.all_gather(out, own, group=self._group)
+        except RuntimeError as e:
+            raise ScheduleError(f"exchange of lengths with the other ranks: {str(e).splitlines()[0]}: a rank ended or is out of reach; the others' messages say which") from None
+        return [t.numpy() for t in out]
+
+    def _greet(self, fault, **more):
+        """Compares what must be the same on every rank, whatever their versions."""
+        say = {"greeting": 1, "message version": _VERSION, "plan": self._plan.get("checksum", ""), "window": self.window, "ranks": self.ranks,
+               "seed": self.seed, "samples": len(self.dataset) if hasattr(self.dataset, "__len__") else -1, "data": getattr(self, "_kind", ""), **more}
+        text = json.dumps({**say, "fault": str(fault)[:300] if fault else ""}).encode()
+        heard = self._exchange(numpy.frombuffer(text.ljust(_GREETING, b" "), numpy.uint8).copy())
+        heard = [json.loads(h.tobytes()) for h in heard]
+        if fault:
+            raise fault
+        for r, h in enumerate(heard):
+            if h.get("fault"):
+                raise ScheduleError(f"rank {r}: {h['fault']}")
+        for r, h in enumerate(heard):
+            for k in say:
+                if h.get(k) != heard[0].get(k):
+                    raise ScheduleError(f"{k}: {heard[0].get(k)!r} on rank 0, {h.get(k)!r} on rank {r}; it must be the same on every rank")
+
+    def _gather_shards(self, shard):
+        if shard is None:
+            return None
+        shards = [None] * self.ranks
+        own = numpy.asarray(shard, numpy.int64)
+        if self._group is None:
+            shards = [own]
+        else:
+            dist.all_gather_object(shards, own, group=self._group)
+        whole = numpy.concatenate(shards)
+        if len(numpy.unique(whole)) != len(whole):
+            raise ScheduleError("shards: a position is in more than one, or twice in one")
+        return shards
+
+    # The epoch.
+
+    def _queue(self):
+        """What is left to draw, and per queue how many of it come from the state."""
+        random = numpy.random.RandomState([self.seed & 0xFFFFFFFF, self.seed >> 32 & 0xFFFFFFFF, self.epoch])
+        state = self._state or {"drawn": [0] * (1 if self._shards is None else self.ranks), "pending": [[]] * self.ranks}
+        if self._shards is None:
+            orders, fronts = [random.permutation(len(self.dataset))], [[i for p in state["pending"] for i in p]]
+        else:
+            orders, fronts = [s[random.permutation(len(s))] for s in self._shards], state["pending"]
+        queues = [numpy.concatenate([numpy.asarray(f, numpy.int64), o[n:]]) for f, o, n in zip(fronts, orders, state["drawn"])]
+        return (queues[0] if self._shards is None else queues), [(len(f), n) for f, n in zip(fronts, state["drawn"])]
+
+    def __iter__(self):
+        if self._run is not None and self._run.thread.is_alive():
+            raise ScheduleError("the loader is iterated already; end that iteration first")
+        run = self._run = _Run(self)
+        try:
+            while True:
+                item = run.out.get()
+                if isinstance(item, BaseException):
+                    raise item
+                if item is None:
+                    break
+                batch, state = item
+                self.step, self._state = batch.step + 1, state
+                yield batch
+        finally:
+            run.close()
+        self.epoch, self.step, self._state = self.epoch + 1, 0, None
+
+    def set_epoch(self, epoch):
+        """Goes to the beginning of an epoch; stays where it is if it stands in that epoch, as after load_state_dict."""
+        if epoch < self.epoch:
+            raise ScheduleError(f"epoch {epoch} after {self.epoch}: epochs go forward; load_state_dict goes back")
+        if epoch != self.epoch:
+            self.epoch, self.step, self._state = epoch, 0, None
+
+    def state_dict(self):
+        """Where the loader stands, after whole steps; the same on every rank. It lists the samples that are drawn and not trained on yet."""
+        state = self._state or {"drawn": [0] * (1 if self._shards is None else self.ranks), "pending": [[]] * self.ranks}
+        return {"version": 1, "online": True, "samples": len(self.dataset), "plan": self._plan["checksum"], "ranks": self.ranks, "seed": self.seed,
+                "epoch": self.epoch, "step": self.step, **state}
+
+    def load_state_dict(self, state):
+        """Goes to where the state says. With one queue, the state may come from another number of ranks, with their plan."""
+        if not isinstance(state, dict) or not state.get("online"):
+            raise ScheduleError("not a resume state of an online loader")
+        now = self.state_dict()
+        check = ["version", "samples", "seed"] + (["ranks", "plan"] if self._shards is not None or state.get("ranks") == self.ranks else [])
+        for k in check:
+            if state.get(k) != now[k]:
+                raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the loader's {now[k]!r}")
+        try:
+            epoch, step, drawn, pending = state["epoch"], state["step"], list(state["drawn"]), [list(p) for p in state["pending"]]
+        except (KeyError, TypeError):
+            raise ScheduleError("resume state: epoch, step, drawn or pending is missing") from None
+        if len(drawn) != len(now["drawn"]):
+            raise ScheduleError("resume state: it is of another kind: one queue or shards")
+        self.epoch, self.step, self._state = epoch, step, {"drawn": drawn, "pending": pending}
+
+
+class _Run:
+    """One iteration: the threads, and what they hold."""
+
+    def __init__(self, loader):
+        self.loader = loader
+        self.out = queue.Queue(loader._ahead)
+        self.stop = threading.Event()
+        self.feed, self.arrived = queue.SimpleQueue(), queue.SimpleQueue()
+        self.issued = self.received = 0
+        self.expected = collections.deque()  # positions on their way
+        self.ready = collections.deque()  # length and labels of samples to tell
+        self.samples = {}
+        self.spare = None  # the shortest sample so far: length, position, sample
+        self.digest = 0
+        self.thread = threading.Thread(target=self._group, name="evenkeel-grouping", daemon=True)
+        self.drawing = threading.Thread(target=self._fetch, name="evenkeel-drawing", daemon=True)
+        self.drawing.start()
+        self.thread.start()
+
+    def close(self):
+        """Ends the threads; the other ranks hear of it."""
+        self.stop.set()
+        self.feed.put(None)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.out.get_nowait()
+        self.thread.join(timeout=10)
+        self.drawing.join(timeout=10)
+
+    # Drawing samples.
+
+    def _chunks(self):
+        """Positions for the DataLoader. It asks for more before it hands out what it has, so that it gets an empty list where there are none."""
+        while not self.stop.is_set():
+            try:
+                chunk = self.feed.get(timeout=.02 if self.issued > self.received else None)
+            except queue.Empty:
+                chunk = []
+            if chunk is None:
+                return
+            self.issued += len(chunk)
+            yield chunk
+
+    def _fetch(self):
+        try:
+            for samples in DataLoader(self.loader.dataset, batch_sampler=_Chunks(self._chunks), collate_fn=_same, **self.loader._others):
+                self.received += len(samples)
+                if samples:
+                    self.arrived.put(samples)
+                if self.stop.is_set():
+                    return
+        except BaseException as e:
+            self.arrived.put(e)
+
+    def _draw(self, new):
+        self.expected.extend(new)
+        for at in range(0, len(new), _CHUNK):
+            self.feed.put(new[at:at + _CHUNK])
+
+    def _await(self, patience, enough):
+        """Takes in processed samples until none is on its way, there are enough to tell of, or patience ends."""
+        deadline = None if patience is None else time.monotonic() + patience
+        while self.expected and len(self.ready) < enough and not self.stop.is_set():
+            wait = .1 if deadline is None else min(.1, deadline - time.monotonic())
+            if wait <= 0:
+                break
+            try:
+                got = self.arrived.get(timeout=wait)
+            except queue.Empty:
+                continue
+            if isinstance(got, BaseException):
+                raise got
+            for sample in got:
+                self._take_in(self.expected.popleft(), sample)
+
+    def _take_in(self, position, sample):
+        length = int(self.loader._length(sample))
+        labels = int(self.loader._labels(sample)) if self.loader._labels else 0
+        if not 0 <= length < 1 << 24 or not 0 <= labels < 1 << 31:
+            raise ScheduleError(f"sample {position}: length {length}, {labels} label tokens: out of range")
+        self.samples[position] = sample
+        self.ready.append((length, labels))
+        if self.spare is None or length < self.spare[0]:
+            self.spare = length, position, sample
+
+    # Grouping.
+
+    def _group(self):
+        try:
+            self._rounds()
+        except BaseException as e:
+            self._hand(e)
+        finally:
+            self.feed.put(None)
+
+    def _hand(self, item):
+        while not self.stop.is_set():
+            with contextlib.suppress(queue.Full):
+                return self.out.put(item, timeout=.1)
+
+    def _rounds(self):
+        with contextlib.ExitStack() as files:
+            self._hear_all(files)
+
+    def _hear_all(self, files):
+        me, fault = self.loader, None
+        order, before = me._queue()
+        plan = me._plan
+        grouping = Grouping(me._costs, plan["speeds"], me.window, order, plan["max_samples"], plan["max_tokens"], seed=me.seed + me.epoch)
+        begin, record = me.step, None
+        state = json.dumps([me._state, me.epoch, me.step])
+        me._greet(None, epoch=me.epoch, step=me.step, state=zlib.crc32(state.encode()))
+        at_once = told_at_once(me.window)
+        number = 0
+        while True:
+            try:
+                if fault is None and number == 0 and me.rank == 0 and me._record:
+                    record = _Record(me._record, me, begin)
+                    files.callback(record.file.close)
+                if fault is None and not self.stop.is_set():
+                    self._draw(grouping.draw()[me.rank])
+                    self._await(max(_FIRST, me._patience) if me._patience is not None and not grouping.steps else me._patience, at_once)
+            except Exception as e:
+                fault = e
+            told = [self.ready.popleft() for _ in range(min(at_once, len(self.ready)))]
+            message = self._message(number, told, fault)
+            rows = me._exchange(message)
+            self._check(rows, message, fault)
+            if any(row[0] == _STOP for row in rows):
+                if self.stop.is_set():
+                    return
+                raise ScheduleError(f"rank {[row[0] for row in rows].index(_STOP)} ended its iteration before the epoch's end")
+            for r, row in enumerate(rows):
+                n = int(row[1])
+                grouping.hear(r, row[_HEAD:_HEAD + n], row[_HEAD + at_once:_HEAD + at_once + n])
+            number += 1
+            if any(row[2] for row in rows):
+                continue  # the rest first
+            if grouping.finished():
+                if record:
+                    record.end(grouping)
+                return self._hand(None)
+            parts = grouping.step()
+            if parts is None:
+                continue
+            step = begin + grouping.steps - 1
+            self.digest = zlib.crc32(repr([p.positions for p in parts]).encode(), self.digest)
+            try:
+                factors = weights(parts)
+                batch = self._batch(step, parts[me.rank], factors[me.rank])
+                if record:
+                    record.add(step, parts, factors)
+                self._hand((batch, self._state(grouping, before)))
+            except Exception as e:
+                fault = e
+
+    def _message(self, number, told, fault):
+        at_once = told_at_once(self.loader.window)
+        m = numpy.zeros(_HEAD + 2 * at_once, numpy.int32)
+        m[:5] = _DATA, len(told), len(self.ready), number, self.digest & 0x7FFFFFFF
+        if fault is not None:
+            text = str(fault).encode()[:8 * at_once]
+            m[:3] = _FAULT, len(text), 0
+            m[_HEAD:].view(numpy.uint8)[:len(text)] = numpy.frombuffer(text, numpy.uint8)
+        elif self.stop.is_set():
+            m[:3] = _STOP, 0, 0
+        elif told:
+            m[_HEAD:_HEAD + len(told)] = [l for l, _ in told]
+            m[_HEAD + at_once:_HEAD + at_once + len(told)] = [l for _, l in told]
+        return m
+
+    def _check(self, rows, own, fault):
+        if fault is not None:
+            raise fault
+        for r, row in enumerate(rows):
+            if row[0] == _FAULT:
+                raise ScheduleError(f"rank {r}: {row[_HEAD:].tobytes()[:row[1]].decode(errors='replace')}")
+        for r, row in enumerate(rows):
+            if row[3] != own[3] or row[4] != own[4]:
+                raise ScheduleError(f"rank {r} groups other batches than rank {self.loader.rank} in round {own[3]}: are programs or machines unlike?")
+
+    def _batch(self, step, part, factors):
+        me = self.loader
+        positions, idle = part.positions, not part.positions
+        if idle:
+            if self.spare is None:
+                self.spare = 0, 0, me.dataset[0]
+            positions, samples = [self.spare[1]], [self.spare[2]]
+        else:
+            samples = [self.samples.pop(i) for i in positions]
+        batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, idle)
+        batch.data = me._collate(samples)
+        if me._pin:
+            from torch.utils.data._utils.pin_memory import pin_memory
+            batch.data = pin_memory(batch.data)
+        return batch
+
+    @staticmethod
+    def _state(grouping, before):
+        """For a resume: how far the epoch's order is drawn, and what of it is in no step yet."""
+        pending, drawn = grouping.pending(), []
+        for q, (front, base) in enumerate(before):
+            taken = grouping.taken[q]
+            drawn.append(base + max(0, taken - front))
+            if taken < front:
+                pending[q] += [int(i) for i in grouping.queues[q][taken:front]]
+        return {"drawn": drawn, "pending": pending}
+
+
+class _Record:
+    """The epoch as a schedule, written by rank 0 while it runs: as NAME.part until the epoch is through."""
+
+    def __init__(self, name, loader, begin):
+        self.path = str(name).replace("{epoch}", str(loader.epoch))
+        self.loader, self.part = loader, self.path + ".part"
+        lines = []
+        if begin:
+            try:
+                with open(self.part, "rb") as f:
+                    lines = [l for l in f if l.endswith(b"\n") and json.loads(l)["step"] < begin]
+            except (OSError, ValueError, KeyError):
+                pass
+            if {json.loads(l)["step"] for l in lines} != set(range(begin)):
+                raise ScheduleError(f"{self.part}: it lacks steps before step {begin}, where the epoch is resumed: bring the file that the job wrote, or resume without record=")
+        self.file = open(self.part, "wb")
+        self.file.writelines(lines)
+        self.file.flush()
+
+    def add(self, step, parts, factors):
+        for r, (p, f) in enumerate(zip(parts, factors)):
+            if p.positions:
+                line = {"step": step, "rank": r, "weight": f[0], "token_weight": f[1], "samples": p.positions}
+                self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self.file.flush()
+
+    def end(self, grouping):
+        me = self.loader
+        self.file.close()
+        steps, shortest = me.step, 0
+        with open(self.part, "rb") as f:
+            for line in f:
+                value = json.loads(line)
+                steps, shortest = value["step"] + 1, value["samples"][-1]
+        header = {"format": "evenkeel-schedule", "version": 1, "samples": len(me.dataset), "ranks": me.ranks, "steps": steps, "data": "online",
+                  "plan": me._plan["checksum"], "seed": me.seed, "epoch": me.epoch, "from": 0, "skipped": 0, "limit": me._costs.longest, "idle": shortest}
+        whole = self.path + ".whole"
+        with open(whole, "wb") as out, open(self.part, "rb") as lines:
+            crc = 0
+            for line in ([json.dumps(header, separators=(",", ":")).encode() + b"\n"], lines):
+                for l in line:
+                    out.write(l)
+                    crc = zlib.crc32(l, crc)
+            out.write(b'{"end":true,"crc32":"%08x"}\n' % crc)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(whole, self.path)
+        os.remove(self.part)
+
+
+class _Chunks:
+    """A batch_sampler whose length nobody knows."""
+
+    def __init__(self, chunks):
+        self.chunks = chunks
+
+    def __iter__(self):
+        return self.chunks()
+
+
+def _same(samples):
+    return samples
+
+
+def _length(sample):
+    if isinstance(sample, dict):
+        if "input_ids" not in sample:
+            raise ScheduleError("a sample is a dictionary without input_ids: give length=, a function of a sample")
+        sample = sample["input_ids"]
+    return len(sample)
+
