@@ -72,7 +72,9 @@ func NewModel(c *cluster.Cluster) *Agent {
 // Decide implements Policy.
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	a.seen.note(a, report, plan.Sizes)
-	if report != nil {
+	if report == nil {
+		a.first(present, plan)
+	} else {
 		a.tracker.Observe(report)
 		a.collect(present, plan)
 		a.tracker.Model(a.model)
@@ -130,11 +132,35 @@ func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 		a.rule = a.tracker.BestRule(a.allowed, a.weights, corrections)
 		plan.Collect = cluster.Rules[a.rule].Apply(plan.Collect)
 	}
-	nodes := len(a.cluster.Nodes)
-	if present != nil {
-		nodes = count(present)
-	}
+	nodes := a.nodes(present)
 	a.tracker.SetRule(plan.Collect, nodes)
+	if q := &plan.Collect.Quorum; len(a.allowed) > 0 && q.Share < 1 {
+		q.Without = a.tracker.Silent(present)
+	}
+}
+
+// first chooses the rule of the first round, of which nothing is known: that which gives most
+// of the nodes the longest time, but does not wait for one that hangs.
+func (a *Agent) first(present []bool, plan *cluster.Plan) {
+	nodes := a.nodes(present)
+	best := -1
+	for _, k := range a.allowed {
+		if r := cluster.Rules[k]; (cluster.Quorum{Share: r.Quorum}).Of(nodes) < nodes && (best < 0 || r.Quorum >= cluster.Rules[best].Quorum) {
+			best = k // graces rise within a quorum
+		}
+	}
+	if best >= 0 {
+		plan.Collect = cluster.Rules[best].Apply(plan.Collect)
+		a.tracker.SetRule(plan.Collect, nodes)
+	}
+}
+
+// nodes is how many are present.
+func (a *Agent) nodes(present []bool) int {
+	if present == nil {
+		return len(a.cluster.Nodes)
+	}
+	return count(present)
 }
 
 // choose takes every node's best action under the weights if the network's input is in

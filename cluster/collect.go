@@ -90,6 +90,9 @@ func (a *Accumulation) More(elapsed float64) int {
 type Quorum struct {
 	Count int     `json:"count"` // 1..N; zero: use Share
 	Share float64 `json:"share"` // (0, 1]; rounded up to whole nodes; zero: all
+	// Without is how many of the nodes that take part nothing is expected of, as they have
+	// been silent for long: Share is of the others.
+	Without int `json:"without,omitzero"`
 }
 
 // Of is the number of gradients to wait for among n nodes.
@@ -99,7 +102,7 @@ func (q Quorum) Of(n int) int {
 		return min(q.Count, n)
 	case q.Share > 0:
 		// The nudge keeps 0.7 of 10 at 7 in spite of rounding.
-		k := int(q.Share*float64(n) - 1e-9)
+		k := int(q.Share*float64(max(n-q.Without, 1)) - 1e-9)
 		return min(k+1, n)
 	}
 	return n

@@ -233,3 +233,19 @@ func TestCollectionExtremes(t *testing.T) {
 		}
 	}
 }
+
+// A share is one of the nodes of which something is expected; a count and all stand.
+func TestQuorumWithout(t *testing.T) {
+	for _, x := range []struct {
+		q    Quorum
+		n    int
+		want int
+	}{
+		{Quorum{Share: 0.8, Without: 1}, 8, 6}, {Quorum{Share: 0.8}, 8, 7}, {Quorum{Share: 0.5, Without: 3}, 4, 1}, {Quorum{Share: 0.5, Without: 9}, 4, 1},
+		{Quorum{Count: 4, Without: 3}, 5, 4}, {Quorum{Without: 3}, 5, 5}, {Quorum{Share: 0.8, Without: 1}, 0, 0},
+	} {
+		if got := x.q.Of(x.n); got != x.want {
+			t.Errorf("%+v of %d is %d, want %d", x.q, x.n, got, x.want)
+		}
+	}
+}

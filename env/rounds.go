@@ -31,6 +31,7 @@ const (
 	roundRate = 0.02 // of the moving averages
 	maxSeen   = 1024 // nodes by which a rule is judged: more add nothing
 	lateCost  = 0.3  // of a late sample: its node's next share is guesswork; best of 0.2, 0.3 and 0.4 on clusters of the training split
+	overdueAt = 3    // times the expected seconds after which a node counts as silent
 	rulePays  = 0.05 // least corrected gain for which the averages' choice is left: near-ties are noise
 )
 
@@ -100,7 +101,14 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 	taking := 0.0
 	for i := 0; i < len(t.nodes); i += stride {
 		n, node, got := &t.nodes[i], &t.cluster.Nodes[i], &report.Nodes[i]
-		if got.Status == cluster.Absent || got.Status == cluster.Lost {
+		if got.Status == cluster.Lost {
+			// A rule that waits for everybody would have waited until it was noticed, for nothing.
+			if silent := n.silent(wait); silent > overdueAt*max(t.fleet.predicted, 1e-9) {
+				r.work = append(r.work, cluster.Delivery{At: silent, Took: silent, Power: node.Power})
+			}
+			continue
+		}
+		if got.Status == cluster.Absent {
 			continue
 		}
 		taking++
@@ -108,6 +116,9 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 		if got.BusySize > 0 {
 			due := node.Finish(node.Slowed(n.base, n.slowdown), got.BusySize)
 			left = max(due-got.Busy, 0.2*due)
+			if n.overdue(node, got.Busy, got.BusySize) {
+				left = 0.2 * got.Busy // the longer it has been silent, the longer it may be
+			}
 			r.busy++
 			if got.Busy > due {
 				r.overdue++
@@ -189,6 +200,29 @@ func (t *Tracker) SetRule(c cluster.Collect, nodes int) {
 		r.Grace += c.Grace.Seconds() / t.fleet.predicted
 	}
 	t.round.rule = r
+}
+
+// overdue says whether a node has been at a share for so long that it is silent rather than
+// slow, by what was measured of it: the belief itself follows what is overdue.
+func (n *track) overdue(node *cluster.Node, busy float64, share int) bool {
+	slowdown := n.slowdown
+	if n.count > 0 {
+		slowdown = max(n.level, n.newest[0])
+	}
+	return busy > overdueAt*node.Finish(node.Slowed(n.base, slowdown), share)
+}
+
+// Silent is how many of the nodes present have been at work for so much longer than expected
+// that nobody should wait for them: a quorum is a share of the others.
+func (t *Tracker) Silent(present []bool) int {
+	silent := 0
+	for i := range t.nodes {
+		n, node := &t.nodes[i], &t.cluster.Nodes[i]
+		if n.busySize > 0 && (present == nil || present[i]) && n.overdue(node, n.busy, n.busySize) {
+			silent++
+		}
+	}
+	return silent
 }
 
 // BestRule is the index of the rule, among those allowed, with the highest weighted

@@ -281,6 +281,7 @@ func TestSeeRound(t *testing.T) {
 		{At: 2 - 0.25*busy, Took: 1, Size: 20, Behind: 1, NextAt: 2 + 0.75*busy, NextTook: busy, NextSize: 20},
 		{At: 2 + 0.2*late, Took: 1.7 * late, Size: 20, Behind: int(1.5 * late / 2)},
 		{At: 1.5, Took: 0.5, Size: 5, Behind: 1, NextAt: 2, NextTook: 0.5, NextSize: 20},
+		{At: 2, Took: 2}, // lost in a round of many times what was predicted: who waits for all waited for it
 	}
 	if len(r.work) != len(wait) {
 		t.Fatalf("%d deliveries, want %d", len(r.work), len(wait))
@@ -321,6 +322,20 @@ func TestSeeRound(t *testing.T) {
 	}
 	if r.left != 0 || r.blocked != 0 || r.newest[0] != 0 {
 		t.Errorf("left %v, blocked %v, newest %v without a prediction", r.left, r.blocked, r.newest[0])
+	}
+	// Silent since an earlier round: it would have been waited for until now.
+	tracker.nodes[5].busy, tracker.nodes[5].busySize = 7, 20
+	report.Nodes[2].Busy = 4 * late // beyond three times what is expected: it may be as long again
+	tracker.Observe(report)
+	if g := r.work[4]; g.At != 9 || g.Size != 0 {
+		t.Errorf("a node silent for 9 s: %+v", g)
+	}
+	if g := r.work[2]; !near(g.At, 2+0.8*late) {
+		t.Errorf("a node long overdue: %+v", g)
+	}
+	all := r.outcomes.Under(cluster.Rule{Quorum: 1})
+	if most := r.outcomes.Under(cluster.Rule{Quorum: 0.8}); all.Wait != 9 || most.Wait > 3 {
+		t.Errorf("a hang counts for %v s where all are waited for, %v s by a quorum", all.Wait, most.Wait)
 	}
 }
 
@@ -385,5 +400,34 @@ func TestRoundRowByHand(t *testing.T) {
 		if got := row[begin+i]; math.Abs(float64(got)-w) > 1e-6 {
 			t.Errorf("%s: %v, want %v", RoundFeatureNames[begin+i], got, w)
 		}
+	}
+}
+
+// A node is silent beyond three times what its measured speed says, whatever is believed of it
+// meanwhile.
+func TestSilent(t *testing.T) {
+	c := envtest.Mixed(t, 4)
+	tracker := NewTracker(c)
+	expect := func(i int, slow float64) float64 {
+		return c.Nodes[i].Finish(c.Nodes[i].Slowed(c.Nominal()[i], slow), 20)
+	}
+	set := func(i int, count, level, newest, busy float64) {
+		n := &tracker.nodes[i]
+		n.count, n.level, n.newest[0], n.slowdown, n.busy, n.busySize = count, level, newest, 50, busy, 20
+	}
+	set(0, 9, 1, 1, 3.1*expect(0, 1))
+	set(1, 9, 1, 2, 3.1*expect(1, 1)) // it was slower just now
+	set(2, 9, 2, 1, 3.1*expect(2, 2))
+	set(3, 0, 1, 0, 3.1*expect(3, 1)) // never measured: only the belief speaks
+	if got := tracker.Silent(nil); got != 2 {
+		t.Errorf("%d are silent, want 2", got)
+	}
+	if got := tracker.Silent([]bool{false, true, true, true}); got != 1 {
+		t.Errorf("%d of those present are silent, want 1", got)
+	}
+	tracker.nodes[3].slowdown = 1
+	tracker.nodes[2].busySize = 0
+	if got := tracker.Silent(nil); got != 2 {
+		t.Errorf("%d are silent, want 2", got)
 	}
 }

@@ -29,6 +29,15 @@ func (s *seen) see(r *cluster.NodeReport, wait float64) {
 	}
 }
 
+// silent is for how long a node that was lost in a round of wait seconds had been at work,
+// before the round is seen.
+func (s *seen) silent(wait float64) float64 {
+	if s.busySize == 0 {
+		return wait
+	}
+	return s.busy + wait
+}
+
 // add takes in a measured slowdown.
 func (s *seen) add(m float64, r *cluster.NodeReport) {
 	s.size, s.cost, s.seconds, s.fresh = r.Size, r.Cost, r.Seconds, true

@@ -42,6 +42,12 @@ var suites = map[string]suite{
 		policies: []string{"ddqn", "waterfill-margin", "cusum", "kofn", "dbw", "dropcompute", "model", "lag1", "oracle", "kofn-hindsight"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
+	"short": {
+		about: "Quorum and grace free, a fixed global batch, rounds of 0.05 to 1 s, and hangs that only a missed heartbeat of 30 s shows.",
+		cases: short([]string{"heldout-8", "heldout-16"}, freeRule, 0.05, 0.3, 1), scenarios: hangs,
+		policies: []string{"ddqn", "waterfill-margin", "kofn", "dbw", "model", "oracle"},
+		seeds:    10, tuneSeeds: 5, rounds: 300,
+	},
 	"batch": {
 		about: "Quorum, grace and the global batch free, within a quarter and four times the named one.",
 		cases: heldOut(clusters.HeldOut, freeAll), scenarios: presets("steady", "bursts"),

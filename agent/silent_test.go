@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+)
+
+// The first round of a free rule leaves one node behind, with the longest grace; where only
+// everybody may be waited for, it waits for everybody.
+func TestFirstRule(t *testing.T) {
+	for _, x := range []struct {
+		quorums, graces []float64
+		nodes           int
+		want            cluster.Quorum
+		grace           float64
+	}{
+		{cluster.Quorums, cluster.Graces, 8, cluster.Quorum{Share: 0.8}, 0.4},
+		{cluster.Quorums, cluster.Graces, 16, cluster.Quorum{Share: 0.9}, 0.4},
+		{cluster.Quorums, []float64{0, 0.1}, 100, cluster.Quorum{Share: 0.95}, 0.1},
+		{[]float64{1}, nil, 8, cluster.Quorum{}, 0},
+		{[]float64{0.9, 1}, []float64{0}, 3, cluster.Quorum{}, 0}, // 90% of 3 are all
+	} {
+		slopes := make([]float64, x.nodes)
+		for i := range slopes {
+			slopes[i] = 0.1
+		}
+		c := agenttest.Lines(t, 10*x.nodes, slopes...)
+		c.Choices = cluster.Choices{Quorum: x.quorums, Grace: x.graces}
+		plan := cluster.Plan{Sizes: make([]int, x.nodes), Collect: c.Collect}
+		if err := NewModel(c).Decide(nil, nil, &plan); err != nil {
+			t.Fatal(err)
+		}
+		if plan.Collect.Quorum != x.want || plan.Collect.GraceShare != x.grace {
+			t.Errorf("%v of %d: %+v", x.quorums, x.nodes, plan.Collect)
+		}
+	}
+}
+
+// With rounds far shorter than the heartbeat nobody waits for nodes that hang: not in the first
+// round, not for several at once.
+func TestNobodyWaitsForHangs(t *testing.T) {
+	c := agenttest.Lines(t, 80, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1)
+	c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+	k, err := cluster.Preset("steady")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Failures = cluster.Failures{Rate: 0.002, Rounds: 30, Silent: 1}
+	hung := 0
+	for seed := range uint64(12) {
+		ctl := &Control{Cluster: c, Runner: sim.New(c, k, seed), Policy: NewModel(c)}
+		for range 250 {
+			r, err := ctl.Round(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			late := 0
+			for i := range r.Report.Nodes {
+				if r.Report.Nodes[i].Status == cluster.Late && r.Report.Nodes[i].Busy > 5 {
+					late++
+				}
+			}
+			hung = max(hung, late)
+			if r.Report.Wait.Seconds() > 10 {
+				t.Errorf("seed %d: round %d waited %v by %+v", seed, r.Report.Round, r.Report.Wait, r.Plan.Collect)
+			}
+		}
+	}
+	if hung < 2 {
+		t.Errorf("at most %d hung at once: the test does not show what it should", hung)
+	}
+}
