@@ -71,3 +71,38 @@ func TestMeansOfSomeOfMany(t *testing.T) {
 		}
 	}
 }
+
+// The columns of the round's row by hand.
+func TestRoundRowByHand(t *testing.T) {
+	c := envtest.Mixed(t, 8)
+	tracker := NewTracker(c)
+	r := tracker.round
+	r.means[0][0], r.means[1][0] = 0.3, -1
+	r.newest[0], r.average[0], r.newest[1], r.average[1] = 0.5, 0.2, 7, -7
+	r.busy, r.overdue, r.left, r.blocked, r.rate = 0.1, 0.2, 0.3, 0.4, 0.5
+	r.rule = cluster.Rule{Quorum: 0.75, Grace: 0.1}
+	tracker.scale, tracker.rounds = 2*float64(c.GlobalBatch), 4
+	tracker.fleet = fleet{residual: 0.1, absolute: 0.9, jumps: 0.01, deviation: 0.2, excess: 0.25, slow: 0.3, missing: 0.4, predicted: 3}
+	row := tracker.RoundRow(nil, [Objectives]float64{0.5, 0.25, 0.15, 0.1})
+	first := []float64{0, -0.4 * 5}
+	for len(first) < len(cluster.Rules) {
+		first = append(first, -0.3*5)
+	}
+	first = append(first, 1.5, 0.6, 3, -3)
+	for i, w := range first {
+		if math.Abs(float64(row[i])-w) > 1e-6 {
+			t.Errorf("%s: %v, want %v", RoundFeatureNames[i], row[i], w)
+		}
+	}
+	rest := []float64{
+		0.2, 0.6, 0.9, 1.2, math.Ln2 / 3, 1.5, 0.5, 0.2,
+		0.1, 0.1, math.Log(11) / 4, 0.2, 0.5, 0.6, 0.8,
+		math.Log(8)/4 - 0.7, tracker.spread - 1.5, math.Log(5)/3 - 1, 0.5, 0.25, 0.15, 0.1,
+	}
+	begin := len(cluster.Rules) + 2*len(cluster.Quorums)
+	for i, w := range rest {
+		if got := row[begin+i]; math.Abs(float64(got)-w) > 1e-6 {
+			t.Errorf("%s: %v, want %v", RoundFeatureNames[begin+i], got, w)
+		}
+	}
+}
