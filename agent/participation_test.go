@@ -214,6 +214,21 @@ func TestDeadlineFollowsTheSamples(t *testing.T) {
 	if d.set(c, p); math.Abs(p.Collect.Deadline.Seconds()-c.Nodes[0].Finish(c.Nominal()[0], 15)) > 1e-8 {
 		t.Error(p.Collect.Deadline)
 	}
+	// A node without a share has no say, and neither has a round without samples or shares.
+	far := *c
+	far.Nodes = slices.Clone(c.Nodes)
+	far.Nodes[1].Network = 100
+	p = plan()
+	p.Sizes, p.Collect, p.Finish, p.Perf = []int{15, 0}, cluster.Collect{DeadlineShare: 1}, 0, far.Nominal()
+	if d.set(&far, p); math.Abs(p.Collect.Deadline.Seconds()-c.Nodes[0].Finish(c.Nominal()[0], 15)) > 1e-8 {
+		t.Error(p.Collect.Deadline)
+	}
+	before := d.factor
+	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(0), in(0)}}, plan())
+	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.Lost}, in(5)}}, p)
+	if d.factor != before {
+		t.Errorf("factor %v, was %v", d.factor, before)
+	}
 	p = plan()
 	p.Collect = cluster.Collect{}
 	if d.set(c, p); p.Collect.Deadline != 0 {
@@ -229,5 +244,55 @@ func TestFarNodeIsNotTried(t *testing.T) {
 	ctl := play(t, s, c, NewModel(c), 3000)
 	if got := s.tried(2); len(got) > 0 || ctl.LeftOut(2) != TooSlow {
 		t.Errorf("tried in rounds %v, %v", got, ctl.LeftOut(2))
+	}
+}
+
+// What a trial cost decides when the next one is, by hand.
+func TestTrialsByTheirPrice(t *testing.T) {
+	seen := func(finish float64, n partaker, r cluster.NodeReport) partaker {
+		p := newParticipation(1)
+		p.round, p.nodes[0] = 10, n
+		p.observe(&cluster.Report{Wait: 40 * time.Second, Nodes: []cluster.NodeReport{r}}, finish)
+		return p.nodes[0]
+	}
+	in := func(seconds float64) cluster.NodeReport {
+		return cluster.NodeReport{Status: cluster.In, Size: 1, Seconds: seconds}
+	}
+	slow := partaker{why: TooSlow, wait: 8, trial: true}
+	for name, x := range map[string]struct {
+		finish     float64
+		node       partaker
+		report     cluster.NodeReport
+		wait, next int
+	}{
+		"in at once":              {1, slow, in(1.01), 0, 11},
+		"half as long again":      {1, slow, in(1.5), 50, 60},
+		"thirty times as long":    {1, slow, in(30), 1024, 1034},
+		"a hundred times":         {1, slow, in(101), 3000, 3010},
+		"nobody knows":            {0, slow, in(5), 0, 11},
+		"not on trial":            {1, partaker{why: TooSlow, wait: 8, next: 9}, in(30), 8, 9},
+		"lost for the first time": {1, partaker{}, cluster.NodeReport{Status: cluster.Lost}, 0, 0},
+		"lost again":              {20, partaker{lost: 1}, cluster.NodeReport{Status: cluster.Lost}, 100, 110},
+		"away":                    {1, slow, cluster.NodeReport{}, 8, 0},
+	} {
+		if got := seen(x.finish, x.node, x.report); got.wait != x.wait || got.next != x.next {
+			t.Errorf("%s: the next trial is in round %d, after %d; want %d and %d", name, got.next, got.wait, x.next, x.wait)
+		}
+	}
+	// One that the allocation leaves out: by what it is believed to take for its least share.
+	c := agenttest.Lines(t, 30, 0.1, 0.1)
+	for finish, want := range map[float64][2]int{0.1: {480, 520}, 0: {8, 8}} {
+		p := newParticipation(2)
+		p.round = 10
+		plan := &cluster.Plan{Sizes: []int{30, 0}, Perf: c.Nominal(), Finish: finish}
+		p.settle(c, []bool{true, true}, plan)
+		if n := p.nodes[1]; n.why != TooSlow || n.next-10 < want[0] || n.next-10 > want[1] || plan.Sizes[1] != 0 {
+			t.Errorf("finish %v: %v, next trial after %d rounds, want %v", finish, n.why, n.next-10, want)
+		}
+		p.settle(c, []bool{false, true}, plan)
+		p.settle(c, []bool{false, false}, plan)
+		if a, b := p.nodes[0].why, p.nodes[1].why; a != Away || b != TooSlow {
+			t.Errorf("%v, %v of nodes that are away", a, b)
+		}
 	}
 }
