@@ -194,7 +194,7 @@ func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evalua
 				model = r
 			case r.Policy == "ddqn" && r.Fallback > 0:
 				fallback = r.Fallback
-			case !r.Bound && r.Policy != "ddqn" && r.Progress > best.Progress:
+			case !r.Bound && !strings.HasPrefix(r.Policy, "ddqn") && r.Progress > best.Progress:
 				best = r
 			}
 		}
