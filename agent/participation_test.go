@@ -223,7 +223,8 @@ func TestDeadlineFollowsTheSamples(t *testing.T) {
 	if d.set(&far, p); math.Abs(p.Collect.Deadline.Seconds()-c.Nodes[0].Finish(c.Nominal()[0], 15)) > 1e-8 {
 		t.Error(p.Collect.Deadline)
 	}
-	before := d.factor
+	before := 2.0
+	d.factor = before
 	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(0), in(0)}}, plan())
 	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.Lost}, in(5)}}, p)
 	if d.factor != before {
