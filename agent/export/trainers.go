@@ -16,11 +16,11 @@ func environment(s Sizes, rank int, n Node) []variable {
 		{"EVENKEEL_MICRO_BATCH", fmt.Sprint(n.MicroBatch)},
 		{"EVENKEEL_MICRO_STEPS", fmt.Sprint(n.MicroSteps)},
 		{"EVENKEEL_SHARE", fmt.Sprint(n.Share)},
-		{"EVENKEEL_GRADIENT_WEIGHT", decimal(n.GradientWeight)},
-		{"EVENKEEL_GLOBAL_BATCH", fmt.Sprint(s.GlobalBatch)},
-		{"EVENKEEL_NODE", word(n.Name)},
-		{"EVENKEEL_DEVICE", word(n.Device)},
 	}
+	if n.Deadline == nil { // by a deadline a rank weighs what it turns out to have, not what was planned
+		all = append(all, variable{"EVENKEEL_GRADIENT_WEIGHT", decimal(n.GradientWeight)})
+	}
+	all = append(all, variable{"EVENKEEL_GLOBAL_BATCH", fmt.Sprint(s.GlobalBatch)}, variable{"EVENKEEL_NODE", word(n.Name)}, variable{"EVENKEEL_DEVICE", word(n.Device)})
 	if n.Deadline != nil {
 		all = append(all, n.Deadline.variables(s.Deadline)...)
 	}

@@ -1,5 +1,5 @@
 // Command evenkeel keeps a mixed cluster training at one pace: it sizes every node's
-// micro-batch so that all finish together. See docs/tutorials for the first steps.
+// share of the batch so that all finish together. See docs/tutorials for the first steps.
 package main
 
 import (
@@ -35,7 +35,7 @@ type commands struct {
 	Run        run.Cmd        `cmd:"" help:"Run the agent on a simulated cluster and watch it even out the nodes."`
 	Train      train.Cmd      `cmd:"" help:"Train a policy from scratch."`
 	Compare    compare.Cmd    `cmd:"" help:"Compare policies over scenarios and seeds."`
-	Export     run.ExportCmd  `cmd:"" help:"Write micro-batch sizes for a trainer."`
+	Export     run.ExportCmd  `cmd:"" help:"Write each rank's share and micro-steps for a trainer."`
 	Profiles   profiles.Cmd   `cmd:"" help:"List, show and check device profiles."`
 	Forward    forward.Cmd    `cmd:"" help:"Train networks by forward passes only, on paired processors."`
 	Bucket     bucket.Cmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
@@ -44,9 +44,10 @@ type commands struct {
 	Version    versionCmd     `cmd:"" help:"Print version, commit and date."`
 }
 
-const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node a micro-batch that
-it finishes in the same time as the others, and adjusts the sizes while nodes slow down, recover, join and
-leave. Everything works without a network and without setup: measured profiles, a trained policy and example
+const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node the share of the batch that
+it finishes in the same time as the others, and adjusts the shares while nodes slow down, recover, join and
+leave: in the simulator, and in Go programs that implement its Runner. A PyTorch job gets fixed sizes, or a
+deadline by which each rank adapts by itself. Everything works without a network and without setup: measured profiles, a trained policy and example
 clusters are built in.
 
 Exit status: 0 done, 1 failed or interrupted, 2 bad input.`

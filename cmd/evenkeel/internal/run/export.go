@@ -23,7 +23,7 @@ type ExportCmd struct {
 }
 
 // exportFlags are those that do not ask for a simulated run.
-var exportFlags = []string{"cluster", "profiles", "format", "out", "log", "lr-scaling"}
+var exportFlags = []string{"cluster", "profiles", "format", "out", "log", "lr-scaling", "deadline"}
 
 // Help is what --help adds.
 func (*ExportCmd) Help() string {
@@ -44,6 +44,7 @@ Examples:
 
   evenkeel export --cluster my.yaml --profiles my.csv                           # by the profiles
   evenkeel export --cluster my.yaml --format torchrun --out sizes.sh
+  evenkeel export --cluster my.yaml --deadline auto --out sizes.json            # for evenkeel.deadline in Python
   evenkeel export --log run.jsonl --format deepspeed --out deepspeed.json       # by what was measured
   evenkeel export --cluster my.yaml --simulate --conditions bursts              # what the agent would do
   evenkeel export --format kubernetes | kubectl apply -f -`
@@ -68,6 +69,9 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	}
 	a.WarnExtrapolated(end.Cluster, final)
 	warnLeftOut(a, sizes)
+	if (e.Format == "torchrun" || e.Format == "deepspeed") && closesEarly(end.Cluster) {
+		a.Log.Warn().Msgf("an all-reduce waits for every rank: %s cannot end a round by a quorum; use collect: {deadline: auto} instead", e.Format)
+	}
 	if e.Out == "" {
 		return export.Write(a.Out, e.Format, sizes)
 	}
@@ -100,6 +104,8 @@ func (e *ExportCmd) check(a *cli.App) error {
 		inputs = []cli.File{cli.FileFlag("--log of the run", e.Log)}
 		if slices.Contains(a.Given, "cluster") {
 			inputs = append(inputs, e.clusterInputs()...)
+		} else if slices.Contains(a.Given, "deadline") {
+			return badinput.Errorf("--deadline has no effect with --log alone, which holds its own; leave it out, or add --cluster")
 		} else if slices.Contains(a.Given, "profiles") {
 			return badinput.Errorf("--profiles has no effect with --log alone, which holds its own; leave it out, or add --cluster")
 		}
@@ -130,6 +136,9 @@ func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 			return export.Run{}, err
 		}
 		if _, file, c, err = cli.LoadCluster(e.Cluster, catalogue, cli.FileFlag("--out", e.Out)); err != nil {
+			return export.Run{}, err
+		}
+		if err := e.collect(file.Collect, c); err != nil {
 			return export.Run{}, err
 		}
 	}

@@ -81,7 +81,7 @@ func (w *watch) figure() chart.Figure {
 	}
 	times := chart.Panel{Title: "Round time" + over, XLabel: "round", YLabel: "seconds", ZeroY: true}
 	idles := chart.Panel{Title: "Idle share of the nodes' time" + over, XLabel: "round", YLabel: "%", ZeroY: true}
-	sizes := chart.Panel{Title: "Micro-batch by device (mean, least to most)", XLabel: "round", YLabel: "samples", ZeroY: true}
+	sizes := chart.Panel{Title: "Share by device (mean, least to most)", XLabel: "round", YLabel: "samples", ZeroY: true}
 	lates := chart.Panel{Title: "Late share of the accepted samples" + over, XLabel: "round", YLabel: "%", ZeroY: true}
 	late := func(m *moment) float64 { return 100 * m.late }
 	times.Series = append(times.Series, w.history.line("Evenkeel", n, window, wait))

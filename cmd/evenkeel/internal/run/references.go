@@ -112,9 +112,15 @@ func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) erro
 		}
 		c.knobs = p.Text(knob)
 	}
-	weights := s.weights.Weights()
-	simulator := sim.New(s.cluster, s.conditions.Conditions, s.seed)
-	_, err := evaluation.Play(ctx, s.cluster, simulator, p.New(s.cluster, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
+	weights, of := s.weights.Weights(), s.cluster
+	if p.Name == uniformReference && of.Collect.Timed() {
+		// Equal sizes stand for what trainers do by default, and that is to wait for whole shares.
+		whole := *of
+		whole.Collect.Deadline, whole.Collect.DeadlineShare, whole.Collect.AutoDeadline, whole.Collect.Overtime = 0, 0, false, 0
+		of = &whole
+	}
+	simulator := sim.New(of, s.conditions.Conditions, s.seed)
+	_, err := evaluation.Play(ctx, of, simulator, p.New(of, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
 		c.add(round, simulator.Efficiency(round.Report.Counted))
 		r.ahead.Add(1)
 	})

@@ -100,7 +100,13 @@ func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err er
 		}
 	}
 	if err := section.Apply(c); err != nil {
-		return badinput.Errorf("--quorum, --grace, --deadline: %w", err)
+		var given []string
+		for _, g := range []struct{ name, value string }{{"--quorum", f.Quorum}, {"--grace", f.Grace}, {"--deadline", f.Deadline}} {
+			if g.value != "" {
+				given = append(given, g.name)
+			}
+		}
+		return badinput.Errorf("%s: %w", strings.Join(given, ", "), err)
 	}
 	if f.Grace != "" && !closesEarly(c) {
 		return badinput.Errorf("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")

@@ -144,8 +144,11 @@ func (w *watch) summary() []string {
 	for _, r := range results {
 		name := titles[r.Policy]
 		knobs += r.Knobs // only one policy has any
-		if name == "" {
+		switch {
+		case name == "":
 			name, speedup, progress = r.Policy, r.Speedup, r.Progress
+		case r.Policy == uniformReference && w.setup.cluster.Collect.Timed():
+			name += ", no deadline"
 		}
 		rows = append(rows, []string{
 			name, cli.Seconds(r.RoundTime), cli.Rate(r.Samples), cli.Percent(r.Waiting), cli.Percent(r.Freshness), cli.Ratio(r.Progress, cli.Percent(r.Progress)), cli.Ratio(r.Speedup, fmt.Sprintf("%.2fx", r.Speedup)),
