@@ -18,6 +18,7 @@ try:
     from torch.utils.data import IterableDataset, TensorDataset
 
     from evenkeel.bucket import Loader, Sampler, ScheduleError
+    from evenkeel.bucket.cost import Costs, read_plan
 except ImportError as e:
     raise unittest.SkipTest(f"needs PyTorch: {e}")
 
@@ -186,6 +187,22 @@ class TestJob(unittest.TestCase):
         out = self.job(workers=2)
         for epoch in range(2):
             self.assertEqual(sorted(i for e, _, s in out if e == epoch for i in s), list(range(240)))
+
+    def test_costs(self):
+        """Python predicts what the command's bands say, from a table that is fitted and one that is interpolated."""
+        for bend in (0, 1):
+            with open(self.file("table.csv"), "w") as f:
+                f.write("length,batch,seconds,peak_bytes\n")
+                for l in (1, 10, 25, 40):
+                    for b in range(1, 33):
+                        f.write(f"{l},{b},{max(bend * 1., .1 + .003 * l * b)},{l * b}\n")
+            self.plan("1,1,1")
+            plan = read_plan(self.file("plan.json"))
+            self.assertEqual(plan["prediction"], ["fit", "isotonic"][bend])
+            c = Costs(plan)
+            for band in plan["bands"]:
+                self.assertAlmostEqual(float(c.seconds(band["upper"], band["batch"])), band["seconds"], delta=1e-9)
+                self.assertLessEqual(band["batch"], c.cap(band["upper"]))
 
     def test_bad(self):
         data = TensorDataset(torch.arange(240))

@@ -95,7 +95,9 @@ class Grouping:
         if begins and any(self.held(r) for r in range(self.ranks)):
             return out
         if not self.shared or begins or self.left() > self.ranks * self.window:
-            room = [self.window - self.held(r) for r in range(self.ranks)]
+            # From one queue a slower rank holds less: in its own time, as much.
+            full = self.window * self.speeds / self.speeds.max() if self.shared else [self.window] * self.ranks
+            room = [max(1, int(full[r])) - self.held(r) for r in range(self.ranks)]
             if self.shared and begins:  # a quarter is left to make up for what the lengths turn out to be
                 room = [min(n, 1 + int(.75 * self.left() * v / self.speeds.sum())) for n, v in zip(room, self.speeds)]
             while any(n > 0 and self.left(r) for r, n in enumerate(room)):
