@@ -17,6 +17,7 @@ import (
 // File is an open checkpoint file. Begin, Write, Commit and Ready are for one goroutine, the one that trains; the
 // others may be called beside them.
 type File struct {
+	copies  string // why a save may need new space, as measured at creation
 	path    string
 	storage Storage
 	head    *header
@@ -110,6 +111,9 @@ func create(path string, arrays []Array, o Options) (*File, error) {
 		return nil, err
 	}
 	f.path = path
+	if c, ok := any(disk).(interface{ CopiesOnWrite() string }); ok && !o.DAX {
+		f.copies = c.CopiesOnWrite()
+	}
 	return f, nil
 }
 
@@ -298,6 +302,8 @@ type Info struct {
 	Arrays    int    `json:"arrays"`
 	Bytes     int64  `json:"bytes"`      // of the arrays of one checkpoint
 	FileBytes int64  `json:"file_bytes"` // fixed
+	// CopiesOnWrite says that a save may fail for want of space, and why; known after Create only.
+	CopiesOnWrite string `json:"copies_on_write,omitempty"`
 	// Damage beside the slots', found when it was opened: copies of superblock and table, pages of records.
 	Damage []string `json:"damage,omitempty"`
 }
@@ -305,7 +311,7 @@ type Info struct {
 // Info returns the file's description.
 func (f *File) Info() Info {
 	h := f.head
-	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, slices.Concat(f.damage, f.lost)}
+	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, f.copies, slices.Concat(f.damage, f.lost)}
 }
 
 // Path is the file's name, "" of a storage's.

@@ -10,6 +10,9 @@ import torch
 from .transfer import background
 
 
+_PATIENCE = 1.0  # seconds for which the moments leave processor and disk to the forward pass, once its parameters are read
+
+
 class Reader:
     """Reads arrays in the background, in order, but those first that somebody waits for."""
 
@@ -21,6 +24,7 @@ class Reader:
         self._wanted = collections.deque()
         self._changed = threading.Condition()
         self._error, self._stopped = None, False
+        self.go = threading.Event()  # later may begin: the forward pass is done
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(min(threads, len(self._todo)))]
         if self._later:
             self._threads.append(threading.Thread(target=self._run_later, daemon=True))
@@ -43,6 +47,7 @@ class Reader:
         background()
         with self._changed:
             self._changed.wait_for(lambda: self._error or self._stopped or self._left <= self._later.keys())
+        self.go.wait(_PATIENCE)
         self._run(later=True)
 
     def _run(self, later=False):
@@ -68,6 +73,7 @@ class Reader:
         if names and self._left.isdisjoint(names):  # reading a set needs no lock
             return
         if not names:
+            self.go.set()
             self._run()  # who has nothing else to do helps
             self._run(later=True)
         with self._changed:
@@ -83,6 +89,7 @@ class Reader:
         with self._changed:
             self._stopped = self._stopped or bool(self._left)
             self._changed.notify_all()
+        self.go.set()
         for t in self._threads:
             t.join()
 
@@ -129,6 +136,7 @@ class Gate:
 
     def modules(self, root, names):
         """names: tensor -> the name of its array."""
+        self._hooks.append(root.register_forward_hook(lambda *_: self._reader.go.set()))
         for m in root.modules():
             own = {k: names[p] for k, p in m._parameters.items() if p in names}
             if not own:

@@ -885,6 +885,8 @@ class Checkpoint:
     def _wanted(self, now):
         """Somebody waits for the save: it is not held back any more."""
         self._hurry.set()
+        if self._thread is not None and not self._idle.is_set():
+            transfer.foreground(self._thread.native_id)
         if self._left is not None:
             self._quiet = self._quiet[-7:] + [now - self._left]
             self._left = None
@@ -934,13 +936,13 @@ class Checkpoint:
 
     def _work(self):
         hashes, error, poison, slot, pace = {}, None, False, 0, None
-        transfer.background()
         while True:
             kind, *job = self._jobs.get()
             try:
                 if kind == "close":
                     return
                 if kind == "begin":
+                    transfer.background()
                     hashes, error, poison, slot = {}, None, False, job[0]
                     self.begun_at = time.monotonic()
                     pace = transfer.Pace(sum(e.length for e in self.entries), self._spread(), self._hurry) if self.pace else None

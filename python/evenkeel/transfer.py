@@ -44,6 +44,14 @@ def background(niceness=10):
         pass
 
 
+def foreground(thread):
+    """Takes back what background() did to a thread, where the system allows it (it takes CAP_SYS_NICE)."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, thread, 0)
+    except (OSError, AttributeError):
+        pass
+
+
 class Pace:
     """Spreads bytes evenly over some seconds. hurry: an Event, set while somebody waits for the bytes."""
 

@@ -71,7 +71,9 @@ class Behind(unittest.TestCase):
 
         def slow(ck, e, want, start, t):
             time.sleep(self.delay)
-            if e.kind != checkpoint.BUFFER:
+            if e.kind == checkpoint.BUFFER:
+                time.sleep(0.05)
+            else:
                 (self.moments if e.kind == checkpoint.MOMENT else self.parameters).wait(60)
             real(ck, e, want, start, t)
             self.read.append(e.name)
@@ -118,6 +120,14 @@ class Behind(unittest.TestCase):
             self.assertEqual(len(m._forward_pre_hooks), 0)
             self.assertEqual(type(m._parameters).__name__, "OrderedDict")
         self.assertNotIn("state_dict", vars(o["optimizer"]))
+
+    def test_buffers_are_there(self):
+        """DDP broadcasts them before a forward pass, by references of its own."""
+        want = self.run_(objects(1), 0, 2)
+        o = objects(2)
+        with job.Job(self.path) as saved:
+            saved.restore(behind=True, **o)
+            self.assertTrue(torch.equal(o["model"].norm.running_mean, want["model"].norm.running_mean))
 
     def test_layers_are_used_as_they_come(self):
         def deep():
@@ -361,8 +371,11 @@ class Transfer(unittest.TestCase):
             begun = time.monotonic()
             ck.save(1)
             time.sleep(0.3)
+            self.assertEqual(os.getpriority(os.PRIO_PROCESS, ck._thread.native_id), 10)
             self.assertIn("w", ck._reading, "the save was not spread")  # over the 30 seconds
             ck.ready()
+            if os.geteuid() == 0:
+                self.assertEqual(os.getpriority(os.PRIO_PROCESS, ck._thread.native_id), 0)
             ck.wait()
             self.assertLess(time.monotonic() - begun, 25)
             self.assertLess(ck._quiet[-1], 25)

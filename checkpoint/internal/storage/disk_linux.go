@@ -17,6 +17,7 @@ import (
 type Disk struct {
 	*os.File
 	direct *os.File // the same past the page cache, or nil
+	copies string   // why a save needs new space; "" if it does not
 }
 
 // The calls that make bytes durable. The tests record them: that one is left out shows only when the power fails.
@@ -132,6 +133,10 @@ func (d *Disk) Size() (int64, error) {
 // Allocate reserves the blocks first, so that a full disk is an error here, and then writes zeros: blocks that are only
 // reserved have to be marked as written later, within every fdatasync.
 func (d *Disk) Allocate(size int64, progress func(done, total int64)) error {
+	if err := d.room(size); err != nil {
+		return err
+	}
+	d.askInPlace()
 	err := unix.Fallocate(int(d.Fd()), 0, 0, size)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = d.Truncate(size)
@@ -148,7 +153,10 @@ func (d *Disk) Allocate(size int64, progress func(done, total int64)) error {
 			progress(min(at+zeroChunk, size), size)
 		}
 	}
-	return fsync(d.File)
+	if err := fsync(d.File); err != nil || size < Block {
+		return err
+	}
+	return d.measureInPlace((size - 1) / Block * Block / 2 / Block * Block)
 }
 
 // WriteAt is io.WriterAt's.

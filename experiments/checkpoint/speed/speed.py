@@ -12,6 +12,7 @@ import gc
 import json
 import mmap
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,22 @@ from evenkeel import checkpoint, job
 def quartiles(values):
     q = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
     return f"{q[1]:.4g} [{q[0]:.4g}, {q[2]:.4g}]"
+
+
+def turns(trials, one, *times):
+    """Runs one(i) as often; a signal ends it, and what whole turns have shown stays."""
+    done = 0
+    try:
+        for i in range(trials):
+            one(i)
+            done += 1
+    except KeyboardInterrupt:
+        print(f"ended after {done} of {trials} trials")
+    for t in times:
+        for values in t.values():
+            del values[done:]
+    if not done:
+        sys.exit(1)
 
 
 def report(times, base=None):
@@ -172,13 +189,16 @@ def forward(folder, trials=9):
         return first, time.perf_counter() - begun, float(out.double().sum())
 
     times, complete = {n: [] for n in ways}, []
-    for _ in range(trials):
+
+    def turn(_):
         for name, way in ways.items():
-            first, all_, got = apart(lambda: once(way))
+            first, all_, got = apart(lambda way=way: once(way))
             assert got == want, (name, got, want)
             times[name].append(first)
             if name == "restore behind, verified":
                 complete.append(all_)
+
+    turns(trials, turn, times)
     report(times, "restore behind, verified")
     base = times["restore behind, verified"]
     print("behind, until everything is read:", quartiles(complete), "s")
@@ -214,19 +234,25 @@ def persist(folder, mib, trials=9):
     times = {n: [] for n in ("save, durable", *ways)}
     with checkpoint.create(path, named) as ck:
         print(f"{mib} MiB, past the cache (writes, reads) as measured at creation: {ck._access.direct_write, ck._access.direct_read}, {trials} trials by turns")
-        for step in range(1, trials + 3):
+
+        def save(step):
             ck.ready()
             for t, _ in named.values():
                 t[0] = step
             begun = time.perf_counter()
             ck.save(step)
             ck.wait()
-            took = time.perf_counter() - begun
-            if step <= 2:
-                continue  # the first saves of a slot
-            times["save, durable"].append(took)
+            return time.perf_counter() - begun
+
+        save(1), save(2)  # the first of each slot
+
+        def turn(i):
+            times["save, durable"].append(save(3 + i))
             for name, options in ways.items():
                 times[name].append(fio(flat, mib, name, *options))
+
+        turns(trials, turn, times)
+    trials = len(times["save, durable"])
     report(times, "save, durable")
     best = [min(times[n][i] for n in ways) for i in range(trials)]
     ratios = [b / a for a, b in zip(times["save, durable"], best)]
@@ -385,7 +411,12 @@ def gpt2(folder, count=40):
     print("exit codes", [os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in pids])
 
 
+def ended(*_):
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, ended)
     what, where, *numbers = sys.argv[1:]
     with tempfile.TemporaryDirectory(dir=where, prefix="speed") as folder:
         {"forward": forward, "persist": persist, "steps": steps, "gpt2": gpt2}[what](folder, *map(int, numbers))
