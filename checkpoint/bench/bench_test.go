@@ -32,8 +32,8 @@ func TestPartial(t *testing.T) {
 	if last < 2*perTrial+3+len(savings) {
 		t.Errorf("%d reports", last)
 	}
-	// By hand, in the middle of the third trial of the disk; and before the first is complete.
-	for at, want := range map[int]int{3*perTrial + 5: 2, 5: 0} {
+	// By hand, in the third trial of the disk, between writes and reads; and before the first is complete.
+	for at, want := range map[int]int{3*perTrial + 8: 2, 5: 0} {
 		ctx, stop := context.WithCancel(t.Context())
 		by := small
 		by.Progress = func(done, _ int) {

@@ -184,6 +184,7 @@ func TestOtherBytes(t *testing.T) {
 		"a list in another way": func() { s.objects[list] = []byte("<html>") },
 		"a list of another":     func() { s.objects[list] = good[store.folder(4)+listName] },
 		"a name elsewhere":      list6(func(l *List) { l.Files[0].Name = "../run.ckpt" }),
+		"no name":               list6(func(l *List) { l.Files[0].Name = "" }),
 		"a newer version":       list6(func(l *List) { l.Version = 2 }),
 		"two of a name":         list6(func(l *List) { l.Files[0].Name = l.Files[1].Name }),
 	} {
@@ -328,5 +329,14 @@ func TestConfig(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
 	if _, err := Open(Config{URL: "s3://bucket/x"}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "AWS_SECRET_ACCESS_KEY") {
 		t.Errorf("without keys: %v", err)
+	}
+}
+
+// What one rank has not saved yet is not uploaded.
+func TestAllFilesHaveIt(t *testing.T) {
+	_, store := serve(t)
+	paths := []string{job(t, t.TempDir(), 3, 8)[0], job(t, t.TempDir(), 3)[1]}
+	if step, uploaded, err := store.Upload(context.Background(), paths); step != 3 || !uploaded || err != nil {
+		t.Errorf("step %d, %v, %v", step, uploaded, err)
 	}
 }

@@ -63,11 +63,9 @@ def lightning(path, every=0, **options):
             if getattr(trainer, "ckpt_path", None):
                 raise Usage("the Trainer restores from ckpt_path itself; leave one of them out")
             self.saved = job.Job(path, **options)
-            before = job._generators()
             state = self.saved.restore(**self._objects(trainer, module))
-            if state:
+            if state:  # the generators again once the first batch is fetched, as when it was saved
                 self._step, self._generators = state.step, job._generators()
-                job._set_generators(before)  # until the first batch is fetched, as when it was saved
 
         def on_train_batch_start(self, trainer, module, batch, batch_idx):
             if self._generators is not None:

@@ -240,6 +240,11 @@ class Adapters(unittest.TestCase):
                 f.write(spoiled)
             with self.assertRaises(checkpoint.Corrupt):
                 interchange.from_safetensors(bad, other)
+        text = json.dumps({"weight": {"dtype": "F32", "shape": [1, 2], "data_offsets": [4, 12]}, "bias": {"dtype": "F32", "shape": [1], "data_offsets": [8, 12]}}).encode()
+        with open(bad, "wb") as f:  # one over the other
+            f.write(len(text).to_bytes(8, "little") + text + bytes(12))
+        with self.assertRaisesRegex(checkpoint.Corrupt, "is invalid"):
+            interchange.from_safetensors(bad, torch.nn.Linear(2, 1))
         self.same(m.state_dict().values(), other.state_dict().values())
         with self.assertRaisesRegex(checkpoint.Schema, "0.weight"):
             interchange.from_safetensors(out, torch.nn.Sequential(torch.nn.Linear(8, 31)))
