@@ -303,11 +303,11 @@ class TestJob(unittest.TestCase):
             p.start()
         try:
             if killed:
-                procs[1].join(timeout=60)
+                procs[1].join(timeout=120)
                 self.assertEqual(procs[1].exitcode, -signal.SIGKILL)
                 return None
             for p in procs:
-                p.join(timeout=60)
+                p.join(timeout=120)
             self.assertEqual([p.exitcode for p in procs], [0, 0, 0])
         finally:
             for p in procs:
@@ -339,6 +339,9 @@ class TestJob(unittest.TestCase):
         done = self.job(killed=True, samples=700, kill=4, workers=2)
         done = self.job(samples=700, workers=2)
         self.assertEqual(sorted(i for _, s in done for i in s), list(range(700)))
+
+    def test_again(self):
+        self.assertEqual(self.job(bad="again"), "ok")
 
     def test_bad(self):
         """One rank's fault is an error on all of them, and none waits."""
