@@ -64,7 +64,7 @@ func Specs() []Spec {
 		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
 		tunedWaterFill("waterfill-margin", "the same with a margin for every node's noise", marginGrid()),
 		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
-		tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedDBW(), tunedDropCompute(),
+		tunedReplan(), tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedGraceWindow(), tunedDBW(), tunedDropCompute(),
 		tunedDropSteps(), tunedDeviations(), tunedAnytime(whole), tunedAnytime(cut), tunedAnytime(on),
 		tunedExpectedTime(whole), tunedExpectedTime(cut), tunedExpectedTime(on), heldExpectedTime(cut), heldExpectedTime(on),
 		tunedAuto(whole), tunedAuto(cut), tunedAuto(on), tunedFilledDeadline(whole), tunedFilledDeadline(cut),

@@ -136,3 +136,16 @@ func tunedDeviations() Spec {
 			return baseline.NewDeviations(c, deviationKs[at[0]], 30, steps, baseline.WaterFill{Gain: deadlineGains[at[1]], Margin: ruleMargins[at[2]]})
 		})
 }
+
+var (
+	replanWindows    = []int{1, 3, 10, 30}
+	replanThresholds = []float64{0.02, 0.05, 0.1, 0.2, 0.5}
+)
+
+// tunedReplan waits for whole micro-steps.
+func tunedReplan() Spec {
+	params := []Hyperparameter{{Name: "window", Values: []string{"1 round", "3 rounds", "10 rounds", "30 rounds"}, Start: 2}, numbers("shift", 0.1, replanThresholds...)}
+	return tuned("replan", "whole micro-steps, dealt anew when a node's speed has shifted (Falcon, Malleus)", params, func(c *cluster.Cluster, at []int) agent.Policy {
+		return baseline.NewReplan(c, replanWindows[at[0]], replanThresholds[at[1]])
+	})
+}

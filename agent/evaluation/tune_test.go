@@ -192,7 +192,7 @@ func TestSuited(t *testing.T) {
 		}
 		return found
 	}
-	rules := []string{"kofn", "dbw", "dropcompute", "kofn-hindsight"}
+	rules := []string{"kofn", "grace-window", "dbw", "dropcompute", "kofn-hindsight"}
 	if got := names(free); !slices.Equal(got, rules) {
 		t.Errorf("rules are free: %v", got)
 	}
@@ -200,7 +200,7 @@ func TestSuited(t *testing.T) {
 		t.Errorf("one is fixed: %v", got)
 	}
 	free.Choices.LeastBatch, free.Choices.MostBatch = 2, 32
-	if got := names(free); !slices.Equal(got, []string{"goodput", "kofn", "goodput-kofn", "dbw", "dropcompute", "kofn-hindsight"}) {
+	if got := names(free); !slices.Equal(got, []string{"goodput", "kofn", "goodput-kofn", "grace-window", "dbw", "dropcompute", "kofn-hindsight"}) {
 		t.Errorf("all is free: %v", got)
 	}
 }
