@@ -6,6 +6,10 @@
 //	go run ./experiments/heldout out/seed-*/policy.safetensors      # and others beside it
 //	go run ./experiments/heldout -suite free                        # quorum and grace free
 //	go run ./experiments/heldout -suite measured -data ../shared/data
+//	go run ./experiments/heldout -suite deadline -scenario bursts   # one scenario, in the background
+//	go run ./experiments/heldout -suite deadline -resume            # the others, and the tables
+//
+// Every scenario that is done is kept, so that -resume goes on after an interruption.
 package main
 
 import (
@@ -46,6 +50,8 @@ func main() {
 	tune := flag.Int("tune", 0, "seeds to tune on; 0: the suite's")
 	rounds := flag.Int("rounds", 0, "rounds per run; 0: the suite's")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose section heldout-SUITE is replaced")
+	only := flag.String("scenario", "", "judge this one only, and keep its results in "+keptFolder+" for -resume")
+	again := flag.Bool("resume", false, "take over the scenarios that earlier runs with the same flags have kept; not after a change of the code")
 	flag.StringVar(&dataFolder, "data", dataFolder, "folder of published measurements, for the suite measured")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -66,17 +72,17 @@ func main() {
 	}
 	command := "go run ./experiments/heldout"
 	flag.Visit(func(f *flag.Flag) {
-		if f.Name != "out" {
+		if f.Name != "out" && f.Name != "resume" && f.Name != "scenario" {
 			command += " -" + f.Name + " " + f.Value.String()
 		}
 	})
-	if err := run(ctx, *name, strings.Join(append([]string{command}, flag.Args()...), " "), s, *out, flag.Args()); err != nil {
+	if err := run(ctx, *name, strings.Join(append([]string{command}, flag.Args()...), " "), s, *out, flag.Args(), *only, *again); err != nil {
 		fmt.Fprintln(os.Stderr, "heldout:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, name, command string, s suite, out string, files []string) error {
+func run(ctx context.Context, name, command string, s suite, out string, files []string, only string, again bool) error {
 	embedded, err := agent.Embedded()
 	if err != nil {
 		return err
@@ -108,18 +114,22 @@ func run(ctx context.Context, name, command string, s suite, out string, files [
 	if config.Scenarios, err = s.scenarios(); err != nil {
 		return err
 	}
-	begun, last := time.Now(), time.Time{}
-	config.Progressed = func(done, total int) {
-		if now := time.Now(); now.Sub(last) > 5*time.Second {
-			last = now
-			left := time.Duration(float64(now.Sub(begun)) * float64(total-done) / float64(done))
-			fmt.Fprintf(os.Stderr, "%d of %d runs, %v left\n", done, total, left.Round(time.Second))
+	if only != "" {
+		all := config.Scenarios
+		if config.Scenarios = slices.DeleteFunc(slices.Clone(all), func(sc evaluation.Scenario) bool { return sc.Name != only }); len(config.Scenarios) == 0 {
+			return fmt.Errorf("-scenario: the suite %s has no %q; it has %s", name, only, names(all))
 		}
 	}
-	lines, err := evaluation.Compare(ctx, config)
+	begun := time.Now()
+	lines, err := compare(ctx, name, config, files, again)
 	if err != nil {
 		return err
 	}
+	if only != "" {
+		fmt.Printf("%s is judged and kept; without -scenario, -resume goes on from there and writes the tables\n", only)
+		return nil
+	}
+	everywhere := over(config.Cases)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s Made by\n\n    %s\n\n", s.about, command)
 	fmt.Fprintf(&b, "in %v on %d cores (%s/%s): %d clusters of %s, %d seeds, %d rounds a run.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, len(config.Cases), nodes(config.Cases), s.seeds, s.rounds)
@@ -127,9 +137,9 @@ func run(ctx context.Context, name, command string, s suite, out string, files [
 	fmt.Fprintf(&b, "gain is the embedded policy's progress minus the line's, paired by seed. Every rule with knobs was tuned for each cluster and\nscenario on %d other seeds.\n", s.tuneSeeds)
 	table := fmt.Sprintf("experiments/heldout/%s.csv", name)
 	fmt.Fprintf(&b, "IQM: interquartile mean over clusters and seeds. Every cluster, with the knobs that tuning found: [heldout/%s.csv](heldout/%s.csv).\n\n![performance profiles](heldout/%s.svg)\n", name, name, name)
-	summary(&b, config.Scenarios, lines)
+	summary(&b, config.Scenarios, everywhere, lines)
 	if name == "deadline" {
-		parts(&b, config.Scenarios, lines)
+		parts(&b, config.Scenarios, everywhere, lines)
 	}
 	fmt.Print(b.String())
 	if err := detail(table, lines); err != nil {
@@ -169,8 +179,16 @@ func nodes(cases []evaluation.Case) string {
 	return strings.Join(n, ", ") + " nodes"
 }
 
-// summary writes a table per scenario over all clusters.
-func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evaluation.Result) {
+// over is the name that the results over all clusters have: one alone has no others.
+func over(cases []evaluation.Case) string {
+	if len(cases) == 1 {
+		return cases[0].Name
+	}
+	return "all"
+}
+
+// summary writes a table per scenario over all clusters, whose results have the name everywhere.
+func summary(b *strings.Builder, scenarios []evaluation.Scenario, everywhere string, lines []evaluation.Result) {
 	for _, scenario := range scenarios {
 		sc := scenario.Name
 		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | IQM | 95%% | gain of ddqn | 95%% | idle | fresh | samples | of hindsight |\n|---|---|---|---|---|---|---|---|---|---|---|\n", sc)
@@ -178,7 +196,7 @@ func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evalua
 		var trained []float64
 		fallback := 0.0
 		for _, r := range lines {
-			if r.Cluster != "all" || r.Scenario != sc {
+			if r.Cluster != everywhere || r.Scenario != sc {
 				continue
 			}
 			name := r.Policy
@@ -215,10 +233,10 @@ func summary(b *strings.Builder, scenarios []evaluation.Scenario, lines []evalua
 
 // parts writes what the deadline's rule and the cut of the last micro-step are worth, each
 // apart from the other.
-func parts(b *strings.Builder, scenarios []evaluation.Scenario, lines []evaluation.Result) {
+func parts(b *strings.Builder, scenarios []evaluation.Scenario, everywhere string, lines []evaluation.Result) {
 	progress := func(scenario, policy string) float64 {
 		for _, r := range lines {
-			if r.Cluster == "all" && r.Scenario == scenario && r.Policy == policy {
+			if r.Cluster == everywhere && r.Scenario == scenario && r.Policy == policy {
 				return r.Progress
 			}
 		}
