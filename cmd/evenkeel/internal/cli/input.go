@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -196,7 +197,7 @@ func (a *App) ProgressAfter(delay time.Duration, what string) (report func(done,
 }
 
 // WarnExtrapolated names the devices whose largest micro-step, for shares in node order,
-// lies beyond the measured ones.
+// lies beyond the measured ones, all in one line.
 func (a *App) WarnExtrapolated(c *cluster.Cluster, sizes []int) {
 	type beyond struct {
 		device     string
@@ -220,8 +221,17 @@ func (a *App) WarnExtrapolated(c *cluster.Cluster, sizes []int) {
 			all[k].size = max(all[k].size, b)
 		}
 	}
-	for _, o := range all {
+	switch len(all) {
+	case 0:
+	case 1:
+		o := all[0]
 		a.Log.Warn().Msgf("%s: micro-batch %d lies beyond the largest measured one, %d (extrapolated); measure up to %d", o.device, o.size, o.last, o.size)
+	default:
+		var each []string
+		for _, o := range all {
+			each = append(each, fmt.Sprintf("%s %d (measured up to %d)", o.device, o.size, o.last))
+		}
+		a.Log.Warn().Msgf("micro-batches beyond the largest measured ones (extrapolated): %s; measure up to these sizes", strings.Join(each, ", "))
 	}
 }
 
