@@ -41,6 +41,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/stats"
 )
 
+// chosen are the policies to compare instead of the suite's.
+var chosen string
+
 // speed is the preference that the suites judge by.
 var speed = [env.Objectives]float64{1}
 
@@ -51,6 +54,7 @@ func main() {
 	rounds := flag.Int("rounds", 0, "rounds per run; 0: the suite's")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose section heldout-SUITE is replaced")
 	only := flag.String("scenario", "", "judge this one only, and keep its results in "+keptFolder+" for -resume")
+	flag.StringVar(&chosen, "policies", "", "compare these only, with a comma in between, and write no files; the first is what the others are compared with")
 	again := flag.Bool("resume", false, "take over the scenarios that earlier runs with the same flags have kept; not after a change of the code")
 	flag.StringVar(&dataFolder, "data", dataFolder, "folder of published measurements, for the suite measured")
 	flag.Parse()
@@ -97,7 +101,11 @@ func run(ctx context.Context, name, command string, s suite, out string, files [
 			return err
 		}
 	}
-	if name == "all" {
+	if chosen != "" {
+		if config.Policies, err = evaluation.Find(strings.Split(chosen, ",")); err != nil {
+			return err
+		}
+	} else if name == "all" {
 		modelFree, err := prior()
 		if err != nil {
 			return err
@@ -138,10 +146,13 @@ func run(ctx context.Context, name, command string, s suite, out string, files [
 	table := fmt.Sprintf("experiments/heldout/%s.csv", name)
 	fmt.Fprintf(&b, "IQM: interquartile mean over clusters and seeds. Every cluster, with the knobs that tuning found: [heldout/%s.csv](heldout/%s.csv).\n\n![performance profiles](heldout/%s.svg)\n", name, name, name)
 	summary(&b, config.Scenarios, everywhere, lines)
-	if name == "deadline" {
+	if name == "deadline" && chosen == "" {
 		parts(&b, config.Scenarios, everywhere, lines)
 	}
 	fmt.Print(b.String())
+	if chosen != "" {
+		return nil
+	}
 	if err := detail(table, lines); err != nil {
 		return err
 	}
