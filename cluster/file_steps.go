@@ -178,7 +178,11 @@ func (f *FileDeadlineTime) parse(s string) error {
 		}
 		return nil
 	case strings.Trim(s, "0123456789") == "":
-		return fmt.Errorf("is %q, without a unit; write %[2]ss for seconds, or %[2]s%% of the predicted finish time", clip(s), clip(s))
+		percent := v
+		if v <= 10 {
+			percent *= 100
+		}
+		return fmt.Errorf("is %q, without a unit; write %ss for seconds, or %v%% of the predicted finish time", clip(s), clip(s), percent)
 	case v < 0.1 || v > 10:
 		return fmt.Errorf("is %q; a share of the predicted finish time must lie in 0.1..10, a longer deadline is a duration (2s)", clip(s))
 	}
