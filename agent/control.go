@@ -8,10 +8,13 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/memory"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Control runs a policy on a cluster, round by round. It is the loop of the method, the
-// same for the simulator and for live workers.
+// same for the simulator and for live workers. Where a node runs out of memory it lowers the
+// node's Limit in Cluster (package cluster/memory); another run then needs a cluster of its own.
 type Control struct {
 	Cluster *cluster.Cluster
 	Runner  cluster.Runner
@@ -21,6 +24,7 @@ type Control struct {
 	plan     cluster.Plan
 	report   *cluster.Report
 	parts    *participation
+	memory   *memory.Learner
 	deadline deadline
 }
 
@@ -43,19 +47,30 @@ func (c *Control) Round(ctx context.Context) (Round, error) {
 	if c.plan.Sizes == nil {
 		c.plan.Sizes = make([]int, len(c.Cluster.Nodes))
 		c.parts = newParticipation(len(c.Cluster.Nodes))
+		c.memory = memory.New(c.Cluster)
 	}
 	if c.report != nil {
 		c.deadline.observe(c.report, &c.plan)
 		c.parts.observe(c.report, c.plan.Finish)
+		c.memory.Observe(c.report, c.plan.Sizes, c.plan.Beyond())
 	}
 	c.plan.Collect, c.plan.Perf, c.plan.Finish = c.Cluster.Collect, nil, 0
 	var begun time.Time
 	if c.Clock != nil {
 		begun = c.Clock()
 	}
-	present := c.Runner.Present()
+	all := c.Runner.Present()
+	present := c.memory.Mask(all)
+	if slices.Contains(all, true) && !slices.Contains(present, true) {
+		return Round{}, badinput.New("agent: no node that is there holds its smallest micro-batch in memory; lower micro_batch.least or the list, or give more memory")
+	}
 	if err := c.decide(present); err != nil {
 		return Round{}, fmt.Errorf("agent: decide: %w", err)
+	}
+	for i, b := range c.plan.Sizes { // of a policy that does not know of the learnt limit
+		if n := &c.Cluster.Nodes[i]; c.memory.Learnt(i) > 0 && !n.Takes(b) {
+			c.plan.Sizes[i] = n.MostShare(max(b, n.LeastShare()))
+		}
 	}
 	c.deadline.set(c.Cluster, &c.plan)
 	c.parts.probe(&c.plan)
@@ -109,10 +124,29 @@ func count(present []bool) int {
 	return n
 }
 
+// Limit is the micro-batch that a node's memory was found to hold, where that is less than the
+// cluster says; 0: nothing was found.
+func (c *Control) Limit(node int) int {
+	if c.memory == nil {
+		return 0
+	}
+	return c.memory.Learnt(node)
+}
+
+// SettleLimits takes back limits of memory that are being tried, at the end of a run.
+func (c *Control) SettleLimits() {
+	if c.memory != nil {
+		c.memory.Settle()
+	}
+}
+
 // LeftOut says why a node has no share in the newest round.
 func (c *Control) LeftOut(node int) Why {
 	if c.parts == nil || c.plan.Sizes[node] > 0 {
 		return TakesPart
+	}
+	if c.memory.Out(node) {
+		return NoMemory
 	}
 	return c.parts.nodes[node].why
 }

@@ -21,10 +21,11 @@ const (
 	Away          // the runner does not have it
 	TooSlow       // the others are done sooner without it
 	Silent        // its last gradients did not come
+	NoMemory      // its memory does not hold the smallest micro-batch that it takes
 )
 
 func (w Why) String() string {
-	return [...]string{"takes part", "away", "too slow", "silent"}[w]
+	return [...]string{"takes part", "away", "too slow", "silent", "out of memory"}[w]
 }
 
 // participation decides who may take part: a node whose gradients did not come is left out,
@@ -63,6 +64,9 @@ func (p *participation) observe(report *cluster.Report, finish float64) {
 				*n = partaker{known: true}
 			}
 		case cluster.Lost:
+			if r.OOM {
+				continue // a smaller micro-step will do: package memory
+			}
 			n.lost++
 		default:
 			continue

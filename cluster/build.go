@@ -104,6 +104,11 @@ func (b *builder) group(i int) {
 	b.network(&n, g, path)
 	b.power(&n, g, device, path+".power")
 	n.Hidden.Slowdown = g.Slowdown
+	if g.Fits != nil {
+		if n.Hidden.Limit = *g.Fits; n.Hidden.Limit < 1 || n.Hidden.Limit > MaxGlobalBatch {
+			b.problems.add(path+".fits", "is %d; it must lie in 1..%d samples: the largest micro-batch that memory really holds", n.Hidden.Limit, MaxGlobalBatch)
+		}
+	}
 	if g.Profiled != nil && !*g.Profiled {
 		n.Profile, n.Hidden.Profile = nil, p
 	}

@@ -51,6 +51,7 @@ type FileNode struct {
 	// MicroBatch bounds the micro-batch; nil: memory alone does.
 	MicroBatch *FileMicroBatch `yaml:"micro_batch,omitempty"`
 	Slowdown   float64         `yaml:"slowdown,omitempty"` // true over profile seconds, 0.01..100; default 1; only simulations know it
+	Fits       *int            `yaml:"fits,omitempty"`     // largest micro-batch that memory really holds; default: as many as the controller believes; only simulations know it
 	Link       Link            `yaml:"link,omitempty"`
 	Power      *Power          `yaml:"power,omitempty"`    // default: the device's; zeros: unknown
 	Profiled   *bool           `yaml:"profiled,omitempty"` // false: the controller is not shown the profile

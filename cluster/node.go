@@ -116,6 +116,13 @@ func (c *Cluster) Revealed() *Cluster {
 	return &r
 }
 
+// Own is c with nodes of its own, so that what is learnt of them in one run stays out of others.
+func (c *Cluster) Own() *Cluster {
+	own := *c
+	own.Nodes = append([]Node(nil), c.Nodes...)
+	return &own
+}
+
 // Truth is what only a simulator knows: each node's real slowdown against its
 // profile in the round about to run, and the deviation of its noise. Oracles and
 // training rewards read it; a policy never does.

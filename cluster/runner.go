@@ -18,6 +18,9 @@ type Plan struct {
 	Finish float64 // predicted finish time of the sizes in seconds; 0: not known
 }
 
+// Beyond says whether nodes go beyond their shares in the round: until a deadline.
+func (p *Plan) Beyond() bool { return p.Collect.Deadline > 0 && !p.Collect.Within }
+
 // Runner carries out rounds: the simulator now, live workers behind the same seam.
 // A Runner is not safe for concurrent use. The report stays valid until the next
 // call of Round.

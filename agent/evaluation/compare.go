@@ -284,11 +284,9 @@ func (c *comparison) runs(ctx context.Context, cs Case, sc Scenario, p *Spec, po
 
 func (c *comparison) play(ctx context.Context, cs Case, sc Scenario, p *Spec, point int, seed uint64) (run, error) {
 	var r run
-	on := cs.Cluster
-	if !p.Deadline && on.Collect.AutoDeadline {
-		waits := *on
-		waits.Collect.AutoDeadline = false
-		on = &waits
+	on := cs.Cluster.Own()
+	if !p.Deadline {
+		on.Collect.AutoDeadline = false
 	}
 	s := sim.New(on, sc.Conditions, seed)
 	policy := p.New(on, s, c.config.Trained, cs.Weights, point)

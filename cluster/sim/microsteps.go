@@ -61,7 +61,8 @@ func (s *Simulator) foretell(i, share int) (seconds float64, samples int) {
 // long that takes, and whether the node ran out of memory then; j gets what is handed in.
 func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, overflow bool) {
 	n, node := &s.nodes[i], &s.cluster.Nodes[i]
-	if s.overflows(i, order.Share) {
+	memory := float64(s.memory(i))
+	if order.Deadline == 0 && s.overflows(i, order.Share) {
 		// Memory runs out while activations pile up, in the first forward pass.
 		return s.nominal(i, min(order.Share, node.Full())) * n.slowdown * max(n.factor, least) / 3, true
 	}
@@ -83,6 +84,9 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 		size, cost := s.next(i, &a, seconds)
 		if size == 0 {
 			break
+		}
+		if order.Deadline > 0 && size > 1 && cost > memory {
+			return seconds + p.Seconds(cost)*n.slowdown*max(common, least)/3, true
 		}
 		took := p.Seconds(cost) * n.slowdown * max(common+withinRound(own, rng), least)
 		if stall > 0 && seconds+took > at {

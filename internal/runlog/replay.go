@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 
+	"github.com/evenkeel/evenkeel/cluster/memory"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
 
@@ -21,7 +22,7 @@ func Replay(ctx context.Context, in io.Reader) (rounds int, cut bool, err error)
 	if err != nil {
 		return 0, false, err
 	}
-	s := sim.New(r.Cluster, r.Header.Conditions, r.Header.Seed)
+	s, limits := sim.New(r.Cluster, r.Header.Conditions, r.Header.Seed), memory.New(r.Cluster)
 	for ; ; rounds++ {
 		e, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -30,7 +31,8 @@ func Replay(ctx context.Context, in io.Reader) (rounds int, cut bool, err error)
 		if err != nil {
 			return rounds, false, err
 		}
-		report, err := s.Round(ctx, e.Plan())
+		plan := e.Plan()
+		report, err := s.Round(ctx, plan)
 		if ctx.Err() != nil {
 			return rounds, false, err
 		}
@@ -40,5 +42,6 @@ func Replay(ctx context.Context, in io.Reader) (rounds int, cut bool, err error)
 		if !reflect.DeepEqual(*report, e.Report) {
 			return rounds, false, fmt.Errorf("%w in round %d: was the log written by another version (%s)?", errDiffers, rounds, r.Header.Evenkeel)
 		}
+		limits.Observe(report, plan.Sizes, plan.Beyond()) // as the controller did
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/memory"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/runlog"
@@ -40,7 +41,7 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 	if err != nil {
 		return export.Run{}, err
 	}
-	m := agent.NewObserver(c)
+	m, limits := agent.NewObserver(c), memory.New(r.Cluster)
 	report, clear := a.Progress("reading " + path)
 	defer clear()
 	var t tally
@@ -66,6 +67,8 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 		own := e.Report
 		own.Nodes = nodes
 		m.Add(&own)
+		plan := e.Plan()
+		limits.Observe(&e.Report, e.Sizes, plan.Beyond())
 		last = e
 		report(int(in.bytes), int(max(info.Size(), in.bytes)))
 	}
@@ -81,6 +84,12 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 	if err := judge(a, path, c, m); err != nil {
 		return export.Run{}, err
 	}
+	limits.Settle()
+	for i, k := range from {
+		if k >= 0 && limits.Learnt(k) > 0 {
+			c.Nodes[i].Limit = min(c.Nodes[i].Limit, max(limits.Learnt(k), c.Nodes[i].LeastShare()))
+		}
+	}
 	var silent []string
 	for _, o := range last.LeftOut {
 		if name := r.Cluster.Nodes[o.Node].Name; o.Why == agent.Silent.String() && slices.ContainsFunc(c.Nodes, func(n cluster.Node) bool { return n.Name == name }) {
@@ -88,6 +97,15 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 		}
 	}
 	warnSilent(a, path, silent)
+	var full []string
+	for i, k := range from {
+		if k >= 0 && limits.Out(k) {
+			full = append(full, c.Nodes[i].Name)
+		}
+	}
+	if len(full) > 0 {
+		a.Log.Warn().Msgf("when %s ended, the memory of %s did not hold the smallest micro-batch; the sizes count on it all the same: leave it out, lower micro_batch.least, or give more memory", path, some(full))
+	}
 	a.Log.Warn().Msgf("%s is the log of a simulated run, seed %d: the sizes suit its nodes, not those of a real job", path, r.Header.Seed)
 	end := export.Run{Cluster: c, GlobalBatch: c.GlobalBatch, NoiseScale: m.NoiseScale(), Performance: m.Performance()}
 	if free(c) {

@@ -112,12 +112,10 @@ func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) erro
 		}
 		c.knobs = p.Text(knob)
 	}
-	weights, of := s.weights.Weights(), s.cluster
+	weights, of := s.weights.Weights(), s.given.Own()
 	if p.Name == uniformReference && of.Collect.Timed() {
 		// Equal sizes stand for what trainers do by default, and that is to wait for whole shares.
-		whole := *of
-		whole.Collect.Deadline, whole.Collect.DeadlineShare, whole.Collect.AutoDeadline, whole.Collect.Overtime = 0, 0, false, 0
-		of = &whole
+		of.Collect.Deadline, of.Collect.DeadlineShare, of.Collect.AutoDeadline, of.Collect.Overtime = 0, 0, false, 0
 	}
 	simulator := sim.New(of, s.conditions.Conditions, s.seed)
 	_, err := evaluation.Play(ctx, of, simulator, p.New(of, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
@@ -133,7 +131,7 @@ func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) erro
 func (r *references) tune(ctx context.Context, s *setup, p *evaluation.Spec) (int, error) {
 	config, before := s.tuning(p.Points()), r.ahead.Load()
 	config.Progressed = func(done, _ int) { r.ahead.Store(before + int64(done*config.Rounds)) }
-	return evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: s.cluster, Weights: s.weights.Weights()}, s.conditions, p)
+	return evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: s.given, Weights: s.weights.Weights()}, s.conditions, p)
 }
 
 // tuning is how a reference with so many points in its grid is tuned.

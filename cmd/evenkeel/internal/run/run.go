@@ -280,6 +280,7 @@ func (w *watch) save(r *Cmd, format, file string) error {
 	if file != "" {
 		err := w.tally.failure(w.setup.cluster)
 		var sizes export.Sizes
+		w.control.SettleLimits()
 		if err == nil {
 			sizes, err = export.FromRun(w.setup.end(w.agent, w.round.Plan.Sizes), r.LRScaling)
 		} else {

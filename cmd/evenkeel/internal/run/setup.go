@@ -32,6 +32,7 @@ type setup struct {
 	name        string // of the cluster
 	text        string // of its file
 	cluster     *cluster.Cluster
+	given       *cluster.Cluster // as it was before the run learnt what memory holds
 	conditions  evaluation.Scenario
 	weights     cluster.Objectives // of the first round
 	preferences []preference       // these, and those that follow
@@ -75,6 +76,7 @@ func (f *flags) load(outputs ...cli.File) (*setup, error) {
 	if s.policy == "" {
 		s.policy = "embedded"
 	}
+	s.given = c.Own()
 	s.trained, err = cli.LoadPolicy(f.Policy)
 	return s, err
 }

@@ -27,7 +27,7 @@ func (w *watch) leftOut(i int) string {
 	if w.control == nil {
 		return ""
 	}
-	if why := w.control.LeftOut(i); why == agent.TooSlow || why == agent.Silent {
+	if why := w.control.LeftOut(i); why == agent.TooSlow || why == agent.Silent || why == agent.NoMemory {
 		return why.String()
 	}
 	return ""
@@ -94,7 +94,7 @@ func (w *watch) handedIn(i int) string {
 // outside names the nodes that have no share at the end, and why; nil: none.
 func (w *watch) outside() []string {
 	var lines []string
-	for _, why := range []agent.Why{agent.TooSlow, agent.Silent} {
+	for _, why := range []agent.Why{agent.TooSlow, agent.Silent, agent.NoMemory} {
 		var names []string
 		for i := range w.setup.cluster.Nodes {
 			if w.leftOut(i) == why.String() {
@@ -104,6 +104,7 @@ func (w *watch) outside() []string {
 		if len(names) > 0 {
 			lines = append(lines, fmt.Sprintf("Left out at the end: %s: %s.", some(names), map[agent.Why]string{
 				agent.TooSlow: "the others finish sooner without", agent.Silent: "twice in a row no gradient came",
+				agent.NoMemory: "memory does not hold the smallest micro-batch",
 			}[why]))
 		}
 	}

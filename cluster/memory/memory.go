@@ -1,0 +1,170 @@
+// Package memory learns from rounds how large a micro-batch the nodes' memory holds.
+//
+// A node that runs out of memory gets a lower limit at once: half of what failed, or what went
+// well before where that is more. The limit is kept. It is raised again rarely, half of the
+// way to what failed, at intervals that double with every failure; once nothing lies between,
+// what failed is tried again, as memory may have been taken by something else. Limits never
+// exceed those that were given, and never change where nothing runs out of memory.
+//
+// A Learner is a function of the reports, so whoever reads a run's log learns the same.
+package memory
+
+import "github.com/evenkeel/evenkeel/cluster"
+
+const (
+	firstProbe = 64   // rounds until a limit is raised the first time
+	again      = 1024 // least rounds until what failed is tried again
+	lastProbe  = 1 << 16
+)
+
+// Learner lowers and raises the limits of a cluster's nodes.
+type Learner struct {
+	cluster *cluster.Cluster
+	nodes   []node
+	round   int
+	here    []bool
+}
+
+// node is what is known of a node's memory.
+type node struct {
+	given   int // limit before anything was learnt; 0: nothing was
+	good    int // largest micro-step that went well
+	failed  int // smallest one that did not fit
+	wait    int // rounds between probes
+	next    int // round of the next
+	probing bool
+	out     bool // not even the least micro-step fits
+}
+
+// New starts from the limits of c, which it changes: no other run may use c at the same time.
+func New(c *cluster.Cluster) *Learner {
+	return &Learner{cluster: c, nodes: make([]node, len(c.Nodes))}
+}
+
+// Observe takes in a round of shares; timed says whether it ended by a deadline, so that nodes
+// went beyond their shares.
+func (l *Learner) Observe(report *cluster.Report, shares []int, timed bool) {
+	l.round++
+	for i := range report.Nodes {
+		n, r, x := &l.nodes[i], &report.Nodes[i], &l.cluster.Nodes[i]
+		step := x.Full()
+		if !timed {
+			step = min(step, shares[i])
+		}
+		switch {
+		case r.OOM && step > 0:
+			n.fail(x, step, l.round)
+		case r.Status == cluster.In && r.Behind == 0:
+			if r.Steps < 2 {
+				step = min(step, r.Size)
+			}
+			n.succeed(x, step, l.round)
+		}
+		n.probe(x, l.round)
+	}
+}
+
+// fail takes in that a micro-step did not fit.
+func (n *node) fail(x *cluster.Node, step, round int) {
+	if n.given == 0 {
+		n.given = x.Limit
+	}
+	n.failed, n.probing = step, false
+	if n.good >= step {
+		n.good = 0 // what went well once does no longer
+	}
+	n.wait = min(max(2*n.wait, firstProbe), lastProbe)
+	low := max(n.good, step/2)
+	if n.out = low < x.LeastShare(); n.out {
+		low = x.LeastShare()
+		n.wait = max(n.wait, again)
+	}
+	x.Limit = low
+	n.next = round + n.wait
+}
+
+// succeed takes in that a micro-step went well.
+func (n *node) succeed(x *cluster.Node, step, round int) {
+	n.good = max(n.good, step)
+	if n.given == 0 || step < x.Full() {
+		return
+	}
+	n.out = false
+	if n.good >= n.failed {
+		n.failed = max(min(2*n.good, n.given+1), n.good+1) // it has more than before
+	}
+	if n.probing {
+		n.probing, n.next = false, round+n.wait
+	}
+	if x.Limit >= n.given {
+		*n = node{good: n.good} // nothing to learn: the given limit fits
+	}
+}
+
+// probe raises the limit where it is time.
+func (n *node) probe(x *cluster.Node, round int) {
+	if n.given == 0 || n.probing || round < n.next {
+		return
+	}
+	if n.out {
+		n.out, n.probing = false, true
+		return
+	}
+	old := x.Full()
+	x.Limit = min((x.Limit+n.failed)/2, n.given)
+	if x.Full() == old { // nothing lies between what fits and what does not
+		if n.wait < again {
+			n.wait = again
+			n.next, x.Limit = round+n.wait, old
+			return
+		}
+		x.Limit = min(max(n.failed, nextShape(x, old)), n.given)
+	}
+	n.probing = true
+}
+
+// nextShape is the smallest listed micro-batch above b, 0 if there is none.
+func nextShape(x *cluster.Node, b int) int {
+	for _, s := range x.Shapes {
+		if s > b {
+			return s
+		}
+	}
+	return 0
+}
+
+// Settle takes limits that were raised and not tried yet back to what went well.
+func (l *Learner) Settle() {
+	for i := range l.nodes {
+		if n, x := &l.nodes[i], &l.cluster.Nodes[i]; n.probing {
+			x.Limit = max(min(x.Limit, n.good), x.LeastShare())
+			n.probing = false
+		}
+	}
+}
+
+// Out says whether not even the least micro-step of a node fits into its memory.
+func (l *Learner) Out(i int) bool { return l.nodes[i].out }
+
+// Learnt is the limit that was learnt of a node, below the one that was given; 0: none.
+func (l *Learner) Learnt(i int) int {
+	if l.nodes[i].given == 0 {
+		return 0
+	}
+	return l.cluster.Nodes[i].Limit
+}
+
+// Mask is present without the nodes that are out; valid until the next call.
+func (l *Learner) Mask(present []bool) []bool {
+	for i := range l.nodes {
+		if !l.nodes[i].out {
+			continue
+		}
+		l.here = append(l.here[:0], present...)
+		for k := range l.here {
+			l.here[k] = l.here[k] && !l.nodes[k].out
+		}
+		return l.here
+	}
+	return present
+}
