@@ -84,12 +84,6 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 	if err := judge(a, path, c, m); err != nil {
 		return export.Run{}, err
 	}
-	limits.Settle()
-	for i, k := range from {
-		if k >= 0 && limits.Learnt(k) > 0 {
-			c.Nodes[i].Limit = min(c.Nodes[i].Limit, max(limits.Learnt(k), c.Nodes[i].LeastShare()))
-		}
-	}
 	var silent []string
 	for _, o := range last.LeftOut {
 		if name := r.Cluster.Nodes[o.Node].Name; o.Why == agent.Silent.String() && slices.ContainsFunc(c.Nodes, func(n cluster.Node) bool { return n.Name == name }) {
@@ -97,21 +91,34 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 		}
 	}
 	warnSilent(a, path, silent)
-	var full []string
-	for i, k := range from {
-		if k >= 0 && limits.Out(k) {
-			full = append(full, c.Nodes[i].Name)
-		}
-	}
-	if len(full) > 0 {
-		a.Log.Warn().Msgf("when %s ended, the memory of %s did not hold the smallest micro-batch; the sizes count on it all the same: leave it out, lower micro_batch.least, or give more memory", path, some(full))
-	}
+	settleLimits(a, path, c, limits, from)
 	a.Log.Warn().Msgf("%s is the log of a simulated run, seed %d: the sizes suit its nodes, not those of a real job", path, r.Header.Seed)
 	end := export.Run{Cluster: c, GlobalBatch: c.GlobalBatch, NoiseScale: m.NoiseScale(), Performance: m.Performance()}
 	if free(c) {
 		end.GlobalBatch = export.ChosenBatch(c, last.Sizes)
 	}
 	return end, nil
+}
+
+// settleLimits lowers the limits of c's nodes to those learnt from the log, and names the nodes that do
+// not hold their least size. from says which node of the log each is.
+func settleLimits(a *cli.App, path string, c *cluster.Cluster, limits *memory.Learner, from []int) {
+	limits.Settle()
+	var full []string
+	for i, k := range from {
+		if k < 0 {
+			continue
+		}
+		if n := &c.Nodes[i]; limits.Learnt(k) > 0 {
+			n.Limit = min(n.Limit, max(limits.Learnt(k), n.LeastShare()))
+		}
+		if limits.Out(k) {
+			full = append(full, c.Nodes[i].Name)
+		}
+	}
+	if len(full) > 0 {
+		a.Log.Warn().Msgf("when %s ended, the memory of %s did not hold the smallest micro-batch; the sizes count on it all the same: leave it out, lower micro_batch.least, or give more memory", path, some(full))
+	}
 }
 
 // warnSilent names the nodes that a run left out when it ended because nothing came of them.
