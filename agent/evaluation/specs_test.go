@@ -74,8 +74,12 @@ func sites(t testing.TB) []site {
 // rounds runs a policy and returns all sizes, checked.
 func (s *site) rounds(t *testing.T, p *Spec, trained *agent.Trained, point int, conditions cluster.Conditions, n int) [][]int {
 	t.Helper()
-	simulator := sim.New(s.truth, conditions, 17)
-	ctl := agent.Control{Cluster: s.seen, Runner: simulator, Policy: p.New(s.seen, simulator, trained, agenttest.Speed, point)}
+	seen, truth := s.seen.Own(), s.truth
+	if truth == s.seen {
+		truth = seen
+	}
+	simulator := sim.New(truth, conditions, 17)
+	ctl := agent.Control{Cluster: seen, Runner: simulator, Policy: p.New(seen, simulator, trained, agenttest.Speed, point)}
 	var all [][]int
 	for range n {
 		present := slices.Clone(simulator.Present())

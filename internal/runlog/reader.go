@@ -85,15 +85,8 @@ func (r *Reader) Next() (*Entry, error) {
 			return nil, r.bad("weights: %w", err)
 		}
 	}
-	for k, i := range e.Probe {
-		if i < 0 || i >= n {
-			return nil, r.bad("probe[%d]: is %d; it must lie in 0..%d", k, i, n-1)
-		}
-	}
-	for k, o := range e.LeftOut {
-		if o.Node < 0 || o.Node >= n || e.Sizes[o.Node] > 0 {
-			return nil, r.bad("left_out[%d].node: is %d; it must be a node with a size of 0", k, o.Node)
-		}
+	if err := r.participation(&e); err != nil {
+		return nil, err
 	}
 	for i := range n {
 		switch p, o := e.PerSample[i], e.Overhead[i]; {
@@ -106,6 +99,22 @@ func (r *Reader) Next() (*Entry, error) {
 		}
 	}
 	return &e, nil
+}
+
+// participation checks who was tried and who was left out.
+func (r *Reader) participation(e *Entry) error {
+	n := len(e.Sizes)
+	for k, i := range e.Probe {
+		if i < 0 || i >= n {
+			return r.bad("probe[%d]: is %d; it must lie in 0..%d", k, i, n-1)
+		}
+	}
+	for k, o := range e.LeftOut {
+		if o.Node < 0 || o.Node >= n || e.Sizes[o.Node] > 0 {
+			return r.bad("left_out[%d].node: is %d; it must be a node with a size of 0", k, o.Node)
+		}
+	}
+	return nil
 }
 
 func (r *Reader) bad(format string, args ...any) error {

@@ -34,7 +34,7 @@ func freeBatch(t *testing.T) *setup {
 		t.Fatal(err)
 	}
 	none := make([]float32, env.Features) // no row is in range, so the model decides
-	s := &setup{name: "free", cluster: c, trained: &agent.Trained{Network: net, Record: agent.Record{Low: none, High: none}}, seed: 1, rounds: 40}
+	s := &setup{name: "free", cluster: c, given: c.Own(), trained: &agent.Trained{Network: net, Record: agent.Record{Low: none, High: none}}, seed: 1, rounds: 40}
 	s.conditions.Conditions.Scale = cluster.NoiseScale{Start: 100, End: 100, Rounds: 1}
 	s.weights.Speed = 1
 	s.preferences = []preference{{From: 1, Weights: s.weights}}
