@@ -7,7 +7,7 @@
 //	_, c, err := cluster.Load("cluster.yaml", profile.Embedded()) // nodes from a file and the catalogue
 //	perf := c.Nominal()                                           // performance parameters from the profiles
 //	sizes := make([]int, len(c.Nodes))
-//	seconds, err := cluster.Allocate(c, nil, perf, sizes)         // micro-batches that finish together
+//	seconds, err := cluster.Allocate(c, nil, perf, sizes)         // shares that finish together
 //	report, err := runner.Round(ctx, cluster.Plan{Sizes: sizes, Collect: c.Collect})
 //
 // The [Runner] is the simulator of package sim, or one of your own, for which a
@@ -17,7 +17,8 @@
 // The method follows China Telecom's patent on micro-batch data determination for
 // distributed training by multi-objective reinforcement learning. Its steps are here
 // the words of the design: compute resources ([Node]) and performance parameters
-// ([Performance]) give the [Allocate]d micro-batches (step 1); a round waits for the
+// ([Performance]) give the [Allocate]d shares, each worked off in micro-steps of at most
+// what memory holds (step 1; the patent's micro-batch is such a share); a round waits for the
 // quorum (step 3) and then at most the grace duration for the target nodes' gradients,
 // whose age must stay below the staleness bound (step 4, [Collect]); the [Report]
 // carries what the policy is shown (step 5).
