@@ -249,3 +249,18 @@ func TestQuorumWithout(t *testing.T) {
 		}
 	}
 }
+
+// A rule is timed by any of the three ways to name a deadline, and by none else.
+func TestTimed(t *testing.T) {
+	for _, c := range []struct {
+		collect Collect
+		timed   bool
+	}{
+		{Collect{}, false}, {Collect{Grace: 1, Timeout: 1, Reserve: 0.1, Overtime: 0.1}, false},
+		{Collect{Deadline: 1}, true}, {Collect{DeadlineShare: 0.5}, true}, {Collect{AutoDeadline: true}, true},
+	} {
+		if got := c.collect.Timed(); got != c.timed {
+			t.Errorf("%+v: %v", c.collect, got)
+		}
+	}
+}
