@@ -1,9 +1,5 @@
-import contextlib
 import json
-import multiprocessing
 import os
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +10,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 
 try:
     import bucket_job
+    import processes
     import torch
     from torch.utils.data import IterableDataset, TensorDataset
 
@@ -150,26 +147,9 @@ class TestJob(unittest.TestCase):
 
     def job(self, kill=None, workers=0):
         """The job's three processes; what it did, or None if it was killed."""
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        context = multiprocessing.get_context("fork")  # importing torch takes long
-        procs = [context.Process(target=self.child, args=(r, port, kill, workers)) for r in range(3)]
-        for p in procs:
-            p.start()
-        try:
-            if kill:
-                procs[1].join(timeout=120)
-                self.assertEqual(procs[1].exitcode, -signal.SIGKILL)
-                return None
-            for p in procs:
-                p.join(timeout=120)
-            self.assertEqual([p.exitcode for p in procs], [0, 0, 0])
-        finally:  # the others too, and their DataLoaders' workers, as torchrun does
-            for p in procs:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(p.pid, signal.SIGKILL)
-                p.join()
+        processes.run(self, 3, lambda rank, port: self.child(rank, port, kill, workers), 1 if kill else None)
+        if kill:
+            return None
         with open(self.file("done.json")) as f:
             return json.load(f)
 

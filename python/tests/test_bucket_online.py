@@ -1,10 +1,6 @@
-import contextlib
 import json
-import multiprocessing
 import os
 import random
-import signal
-import socket
 import sys
 import tempfile
 import time
@@ -18,6 +14,7 @@ try:
     import torch
 
     import online_job
+    import processes
     from evenkeel.bucket import Loader, ScheduleError
     from evenkeel.bucket.cost import Costs
     from evenkeel.bucket.grouping import Grouping, Part, weights
@@ -294,26 +291,9 @@ class TestJob(unittest.TestCase):
             json.dump(plan(3, [1, 1, 1]), f)
 
     def job(self, killed=False, **how):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        context = multiprocessing.get_context("fork")  # importing torch takes long
-        procs = [context.Process(target=self.child, args=(r, port, how)) for r in range(3)]
-        for p in procs:
-            p.start()
-        try:
-            if killed:
-                procs[1].join(timeout=120)
-                self.assertEqual(procs[1].exitcode, -signal.SIGKILL)
-                return None
-            for p in procs:
-                p.join(timeout=120)
-            self.assertEqual([p.exitcode for p in procs], [0, 0, 0])
-        finally:
-            for p in procs:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(p.pid, signal.SIGKILL)
-                p.join()
+        processes.run(self, 3, lambda rank, port: self.child(rank, port, how), 1 if killed else None)
+        if killed:
+            return None
         with open(os.path.join(self.folder, "done.json")) as f:
             return json.load(f)
 

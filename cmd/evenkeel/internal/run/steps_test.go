@@ -2,8 +2,6 @@ package run
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -31,10 +29,7 @@ nodes:
 collect: {deadline: auto}
 `
 	r := smallRun(3)
-	r.Cluster = filepath.Join(t.TempDir(), "steps.yaml")
-	if err := os.WriteFile(r.Cluster, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	r.Cluster = written(t, file)
 	text, err := inProcess(t, t.Context(), r)
 	if err != nil {
 		t.Fatal(err)

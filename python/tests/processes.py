@@ -1,0 +1,32 @@
+"""Jobs of several processes on this machine, for tests."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+
+
+def run(test, ranks, child, killed=None):
+    """Runs child(rank, port) in a process for each rank, until all have ended well. killed: the rank that is to be killed by SIGKILL
+    itself; the others are killed then, with what they have started, as torchrun does."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    context = multiprocessing.get_context("fork")  # importing torch takes long
+    procs = [context.Process(target=child, args=(r, port)) for r in range(ranks)]
+    for p in procs:
+        p.start()
+    try:
+        if killed is not None:
+            procs[killed].join(timeout=120)
+            test.assertEqual(procs[killed].exitcode, -signal.SIGKILL)
+            return
+        for p in procs:
+            p.join(timeout=120)
+        test.assertEqual([p.exitcode for p in procs], [0] * ranks)
+    finally:
+        for p in procs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(p.pid, signal.SIGKILL)
+            p.join()
