@@ -160,7 +160,7 @@ func (s *Store) explain(what string, err error) error {
 	var said minio.ErrorResponse
 	var timeout net.Error
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled): // a time-out of net/http is a context.DeadlineExceeded, too
 	case errors.As(err, &said) && remedies[said.Code] != "":
 		return fmt.Errorf("%s: %s: %w: %s", s.where, what, err, remedies[said.Code])
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -282,6 +282,27 @@ func TestRefusedAndSlow(t *testing.T) {
 	}
 }
 
+// Which time-out of a silent server is met first depends on the machine. That of its headers
+// looks like a context's.
+func TestNoHeader(t *testing.T) {
+	stop := make(chan struct{})
+	h := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-stop }))
+	defer h.Close()
+	defer close(stop)
+	client := http.Client{Transport: &http.Transport{ResponseHeaderTimeout: 20 * time.Millisecond}}
+	r, err := client.Get(h.URL)
+	if err == nil {
+		_ = r.Body.Close()
+		t.Fatal("the server answered")
+	}
+	if got := new(Store).explain("upload", err).Error(); !strings.Contains(got, "too slow") {
+		t.Error(got)
+	}
+	if got := new(Store).explain("upload", context.Canceled).Error(); strings.Contains(got, "too slow") {
+		t.Error(got)
+	}
+}
+
 // What goes wrong while it follows a job is told and tried again; it ends with its context.
 func TestFollow(t *testing.T) {
 	s, store := serve(t)
