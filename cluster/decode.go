@@ -51,6 +51,12 @@ func (d *decoder) read(source []byte, f *File) {
 				d.lines[""] = t.Position.Line
 			}
 		}
+		switch {
+		case strings.Contains(text, "character '\t'"):
+			text = "a tab indents this line; YAML takes spaces"
+		case strings.Contains(text, "mapping value is not allowed"):
+			text += "; is it, or the next line, indented too far?"
+		}
 		d.fault("", "not YAML: %s", text)
 		return
 	}

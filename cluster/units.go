@@ -196,7 +196,7 @@ type preset FileConditions
 func (p *preset) parse(name string) error {
 	c, err := Preset(name)
 	if err != nil {
-		return fmt.Errorf("is %q; known conditions: %s", clip(name), strings.Join(Presets(), ", "))
+		return fmt.Errorf("is %q; %s", clip(name), suggest(name, Presets()))
 	}
 	*p = preset{name, c}
 	return nil

@@ -16,6 +16,7 @@ import (
 // The parser's words for a flag that is not followed by a value.
 var (
 	noValue       = regexp.MustCompile(`^(--[a-z-]+): expected .* value but got "(.*?)" \(`)
+	looseFile     = regexp.MustCompile(`^unexpected argument (\S+\.(?:ya?ml))$`)
 	negativeValue = regexp.MustCompile(`^-[0-9.]`)
 )
 
@@ -60,6 +61,9 @@ func reworded(err error) error {
 			return badinput.Errorf("%s: its value is missing", m[1])
 		}
 		return badinput.Errorf("%s: its value is missing before %s; if that is the value, write %s=%s", m[1], m[2], m[1], m[2])
+	}
+	if m := looseFile.FindStringSubmatch(err.Error()); m != nil {
+		return badinput.Errorf("unexpected argument %s; a file follows its flag, a cluster's --cluster %s", m[1], m[1])
 	}
 	var p *kong.ParseError
 	if !errors.As(err, &p) || !strings.HasPrefix(err.Error(), "expected one of ") {
