@@ -82,6 +82,9 @@ func (s *Store) list(ctx context.Context, step uint64) (List, error) {
 	}
 	defer o.Close()
 	text, err := io.ReadAll(io.LimitReader(o, maxList+1))
+	if minio.ToErrorResponse(err).Code == minio.NoSuchKey {
+		return List{}, fmt.Errorf("%s: step %d is not there, or not all of it: %w", s.where, step, ErrNone)
+	}
 	if err != nil {
 		return List{}, s.explain(what, err)
 	}

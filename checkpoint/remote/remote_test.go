@@ -18,17 +18,17 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/s3test"
 )
 
-func serve(t *testing.T) (*server, *Store) {
+func serve(t *testing.T) (*s3test.Server, *Store) {
 	t.Helper()
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "a-secret-word")
 	t.Setenv("AWS_SESSION_TOKEN", "")
-	s := &server{objects: map[string][]byte{}}
-	h := httptest.NewServer(s)
-	t.Cleanup(h.Close)
-	store, err := Open(Config{URL: "s3://bucket/run", Endpoint: h.URL, Stall: 300 * time.Millisecond, Retries: 1})
+	s, url, stop := s3test.Start()
+	t.Cleanup(stop)
+	store, err := Open(Config{URL: "s3://bucket/run", Endpoint: url, Stall: 300 * time.Millisecond, Retries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestThereAndBack(t *testing.T) {
 	if step, _, err := store.Upload(ctx, job(t, t.TempDir(), 11)); step != 11 || err != nil {
 		t.Fatal(step, err)
 	}
-	delete(s.objects, store.folder(8)+listName)
+	delete(s.Objects, store.folder(8)+listName)
 	if steps, err := store.Steps(ctx); err != nil || !slices.Equal(steps, []uint64{11}) {
 		t.Error(steps, err)
 	}
@@ -145,7 +145,7 @@ func TestThereAndBack(t *testing.T) {
 	if err := store.Prune(ctx, 1); err != nil {
 		t.Error(err)
 	}
-	if keys := slices.Sorted(maps.Keys(s.objects)); len(keys) != 3 || !strings.HasPrefix(keys[0], store.folder(11)) {
+	if keys := slices.Sorted(maps.Keys(s.Objects)); len(keys) != 3 || !strings.HasPrefix(keys[0], store.folder(11)) {
 		t.Error(keys)
 	}
 	if err := store.Prune(ctx, 0); !errors.Is(err, ErrConfig) {
@@ -161,7 +161,7 @@ func TestOtherBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	good := maps.Clone(s.objects)
+	good := maps.Clone(s.Objects)
 	part, list := store.folder(6)+"1.safetensors", store.folder(6)+listName
 	list6 := func(change func(*List)) func() {
 		return func() {
@@ -170,25 +170,25 @@ func TestOtherBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			change(&l)
-			s.objects[list], _ = json.Marshal(l)
+			s.Objects[list], _ = json.Marshal(l)
 		}
 	}
 	six := uint64(6)
 	for name, spoil := range map[string]func(){
-		"a bit":                 func() { s.objects[part] = bytes.Clone(good[part]); s.objects[part][9000] ^= 4 },
-		"a bit of the header":   func() { s.objects[part] = bytes.Clone(good[part]); s.objects[part][40] ^= 4 },
-		"cut":                   func() { s.objects[part] = good[part][:5000] },
-		"another step's":        func() { s.objects[part] = good[store.folder(4)+"1.safetensors"] },
-		"missing":               func() { delete(s.objects, part) },
-		"a list of nothing":     func() { s.objects[list] = []byte("{}") },
-		"a list in another way": func() { s.objects[list] = []byte("<html>") },
-		"a list of another":     func() { s.objects[list] = good[store.folder(4)+listName] },
+		"a bit":                 func() { s.Objects[part] = bytes.Clone(good[part]); s.Objects[part][9000] ^= 4 },
+		"a bit of the header":   func() { s.Objects[part] = bytes.Clone(good[part]); s.Objects[part][40] ^= 4 },
+		"cut":                   func() { s.Objects[part] = good[part][:5000] },
+		"another step's":        func() { s.Objects[part] = good[store.folder(4)+"1.safetensors"] },
+		"missing":               func() { delete(s.Objects, part) },
+		"a list of nothing":     func() { s.Objects[list] = []byte("{}") },
+		"a list in another way": func() { s.Objects[list] = []byte("<html>") },
+		"a list of another":     func() { s.Objects[list] = good[store.folder(4)+listName] },
 		"a name elsewhere":      list6(func(l *List) { l.Files[0].Name = "../run.ckpt" }),
 		"no name":               list6(func(l *List) { l.Files[0].Name = "" }),
 		"a newer version":       list6(func(l *List) { l.Version = 2 }),
 		"two of a name":         list6(func(l *List) { l.Files[0].Name = l.Files[1].Name }),
 	} {
-		maps.Copy(s.objects, good)
+		maps.Copy(s.Objects, good)
 		spoil()
 		folder := t.TempDir()
 		if _, _, err := store.Download(ctx, folder, &six, checkpoint.Options{}); !errors.Is(err, ErrCorrupt) {
@@ -213,7 +213,7 @@ func TestRefusedAndSlow(t *testing.T) {
 	if _, _, err := store.Upload(ctx, paths); err != nil {
 		t.Fatal(err)
 	}
-	good := maps.Clone(s.objects)
+	good := maps.Clone(s.Objects)
 	newer := job(t, t.TempDir(), 5)
 	stop := make(chan struct{})
 	defer close(stop)
@@ -223,14 +223,14 @@ func TestRefusedAndSlow(t *testing.T) {
 	}{
 		"refuses writing": {func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			if r.Method == http.MethodPut {
-				refuse(w, "AccessDenied", http.StatusForbidden)
+				s3test.Refuse(w, "AccessDenied", http.StatusForbidden)
 			}
 			return r.Method == http.MethodPut
 		}, "the keys may not do this"},
 		"refuses the list": {func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			bad := r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, listName)
 			if bad {
-				refuse(w, "SignatureDoesNotMatch", http.StatusForbidden)
+				s3test.Refuse(w, "SignatureDoesNotMatch", http.StatusForbidden)
 			}
 			return bad
 		}, "AWS_SECRET_ACCESS_KEY is not the key's"},
@@ -251,9 +251,9 @@ func TestRefusedAndSlow(t *testing.T) {
 			return false
 		}, "foreign host"},
 	} {
-		s.mu.Lock()
-		s.spoil = c.spoil
-		s.mu.Unlock()
+		s.Mu.Lock()
+		s.Spoil = c.spoil
+		s.Mu.Unlock()
 		begun := time.Now()
 		_, _, err := store.Upload(ctx, newer)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "s3://bucket/run at 127.0.0.1") {
@@ -265,14 +265,14 @@ func TestRefusedAndSlow(t *testing.T) {
 		if d := time.Since(begun); d > 20*time.Second {
 			t.Errorf("%s: %v", name, d)
 		}
-		s.mu.Lock()
-		s.spoil = nil
-		s.mu.Unlock()
+		s.Mu.Lock()
+		s.Spoil = nil
+		s.Mu.Unlock()
 		if steps, err := store.Steps(ctx); err != nil || !slices.Equal(steps, []uint64{4}) {
 			t.Errorf("%s: then %v, %v", name, steps, err)
 		}
 		for k, v := range good {
-			if !bytes.Equal(s.objects[k], v) {
+			if !bytes.Equal(s.Objects[k], v) {
 				t.Errorf("%s: %s changed", name, k)
 			}
 		}
@@ -310,12 +310,12 @@ func TestFollow(t *testing.T) {
 	defer stop()
 	paths := job(t, t.TempDir(), 4)
 	refused := 0
-	s.spoil = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	s.Spoil = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		s.Mu.Lock()
+		defer s.Mu.Unlock()
 		if r.Method == http.MethodPut && refused < 1 {
 			refused++
-			refuse(w, "AccessDenied", http.StatusForbidden)
+			s3test.Refuse(w, "AccessDenied", http.StatusForbidden)
 			return true
 		}
 		return false

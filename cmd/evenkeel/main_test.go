@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"net/http"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/internal/race"
+	"github.com/evenkeel/evenkeel/internal/s3test"
 )
 
 func TestMain(m *testing.M) {
@@ -32,6 +35,7 @@ func TestScripts(t *testing.T) {
 			"status":   endsWith,
 			"mkmodel":  makeModel,
 			"damage":   damage,
+			"s3":       storage,
 		},
 		// Scripts that only ask one goroutine much are left out under the race detector.
 		Condition: func(name string) (bool, error) {
@@ -46,6 +50,34 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+// storage starts a bucket s3://bucket for the rest of the script; later calls say whether it takes
+// what is written: s3 [refuse|take].
+func storage(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) == 0 {
+		s, url, stop := s3test.Start()
+		ts.Defer(stop)
+		ts.Setenv("AWS_ENDPOINT_URL", url)
+		buckets.Store(url, s)
+		return
+	}
+	kept, _ := buckets.Load(ts.Getenv("AWS_ENDPOINT_URL"))
+	s := kept.(*s3test.Server)
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.Spoil = nil
+	if args[0] == "refuse" {
+		s.Spoil = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if r.Method == http.MethodPut {
+				s3test.Refuse(w, "AccessDenied", http.StatusForbidden)
+			}
+			return r.Method == http.MethodPut
+		}
+	}
+}
+
+// buckets are the servers of storage, by address.
+var buckets sync.Map
 
 // endsWith runs a command line of evenkeel that must end with the given status and leave
 // nothing on standard output: status N ARGS...

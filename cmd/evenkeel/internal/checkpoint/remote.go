@@ -145,6 +145,9 @@ func (d *downloadCmd) Run(a *cli.App) error {
 	for _, f := range faults {
 		a.Log.Warn().Msg("passed over: " + f.Error())
 	}
+	if d.Step != nil && errors.Is(err, remote.ErrNone) {
+		return fmt.Errorf("%w; --list shows what is there", err)
+	}
 	if err != nil {
 		return cli.FileError(err)
 	}

@@ -1,4 +1,7 @@
-package remote
+// Package s3test is as much of S3 as package checkpoint/remote needs, in memory, for tests. What a test wants to
+// go wrong goes wrong. experiments/checkpoint/s3 has the same tests against another's server.
+// See the Example.
+package s3test
 
 import (
 	"bytes"
@@ -7,45 +10,54 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// server is as much of S3 as a Store needs, in memory, and does what a test wants to go wrong. experiments/checkpoint/s3
-// has the same against another's server.
-type server struct {
-	mu      sync.Mutex
-	objects map[string][]byte
-	spoil   func(w http.ResponseWriter, r *http.Request, body []byte) bool // true: it has answered
+// Server has one bucket, named bucket, for whoever signs with the key id "key"; signatures are not checked.
+type Server struct {
+	Mu      sync.Mutex // guards the fields
+	Objects map[string][]byte
+	// Spoil makes a request go wrong; true says that it has answered. nil: nothing goes wrong.
+	Spoil func(w http.ResponseWriter, r *http.Request, body []byte) bool
 }
 
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// Start serves an empty bucket at the address returned, until stop is called.
+func Start() (s *Server, url string, stop func()) {
+	s = &Server{Objects: map[string][]byte{}}
+	h := httptest.NewServer(s)
+	return s, h.URL, h.Close
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	if !strings.Contains(r.Header.Get("Authorization"), "Credential=key/") {
-		refuse(w, "AccessDenied", http.StatusForbidden)
+		Refuse(w, "AccessDenied", http.StatusForbidden)
 		return
 	}
-	s.mu.Lock()
-	spoil := s.spoil
-	s.mu.Unlock()
+	s.Mu.Lock()
+	spoil := s.Spoil
+	s.Mu.Unlock()
 	if spoil != nil && spoil(w, r, body) {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	key, ok := strings.CutPrefix(r.URL.Path, "/bucket/")
 	if !ok {
-		refuse(w, "NoSuchBucket", http.StatusNotFound)
+		Refuse(w, "NoSuchBucket", http.StatusNotFound)
 		return
 	}
-	switch data, there := s.objects[key]; {
+	switch data, there := s.Objects[key]; {
 	case r.Method == http.MethodPut:
-		s.objects[key] = unchunked(body, r)
+		s.Objects[key] = unchunked(body, r)
 		w.Header().Set("ETag", `"x"`)
 	case r.Method == http.MethodDelete:
-		delete(s.objects, key)
+		delete(s.Objects, key)
 		w.WriteHeader(http.StatusNoContent)
 	case key == "":
 		type entry struct{ Key string }
@@ -53,14 +65,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			XMLName  xml.Name `xml:"ListBucketResult"`
 			Contents []entry
 		}{}
-		for _, k := range slices.Sorted(maps.Keys(s.objects)) {
+		for _, k := range slices.Sorted(maps.Keys(s.Objects)) {
 			if strings.HasPrefix(k, r.URL.Query().Get("prefix")) {
 				out.Contents = append(out.Contents, entry{k})
 			}
 		}
 		_ = xml.NewEncoder(w).Encode(out)
 	case !there:
-		refuse(w, "NoSuchKey", http.StatusNotFound)
+		Refuse(w, "NoSuchKey", http.StatusNotFound)
 	default:
 		w.Header().Set("ETag", `"x"`)
 		w.Header().Set("Last-Modified", time.Unix(0, 0).UTC().Format(http.TimeFormat))
@@ -68,7 +80,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func refuse(w http.ResponseWriter, code string, status int) {
+// Refuse answers with an error of S3, such as AccessDenied.
+func Refuse(w http.ResponseWriter, code string, status int) {
 	w.WriteHeader(status)
 	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>no</Message></Error>", code)
 }
