@@ -75,6 +75,9 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 	if report == nil {
 		a.first(present, plan)
 	} else {
+		if report.Predicted > 0 {
+			a.tracker.Predict(report.Predicted)
+		}
 		a.tracker.Observe(report)
 		a.collect(present, plan)
 		a.tracker.Model(a.model)

@@ -20,8 +20,12 @@ type Control struct {
 	Runner  cluster.Runner
 	Policy  Policy
 	Clock   func() time.Time // measures decisions; nil: they are not measured
+	// Behind is how many plans a report may be behind the newest one: a real job runs sizes some
+	// rounds after they were decided. 0: every report is of the newest plan, as with a Runner.
+	Behind int
 
 	plan     cluster.Plan
+	handed   []handed // the newest Behind + 1 plans, by number; none without Behind
 	report   *cluster.Report
 	parts    *participation
 	memory   *memory.Learner
@@ -36,36 +40,56 @@ type Omniscient interface{ Omniscient() }
 type Round struct {
 	Plan     cluster.Plan    // as carried out; its sizes are valid until the next round
 	Report   *cluster.Report // valid until the next round
-	Decision time.Duration   // time the policy took; 0 without a clock
+	Decision time.Duration   // time that Next took; 0 without a clock
 }
 
-// Round decides, hands out and collects once. When the remaining nodes cannot make up the
-// global batch, each gets an even part, as far as it can: a smaller round is better than none. Nodes
-// that the policy leaves out, and those whose gradients did not come twice in a row, are
-// tried again after a growing number of rounds.
+// Round decides, hands out and collects once: Next, and the Runner's round.
 func (c *Control) Round(ctx context.Context) (Round, error) {
+	var begun time.Time
+	if c.Clock != nil {
+		begun = c.Clock()
+	}
+	plan, err := c.Next(c.report, c.Runner.Present())
+	if err != nil {
+		return Round{}, err
+	}
+	r := Round{Plan: plan}
+	if c.Clock != nil {
+		r.Decision = c.Clock().Sub(begun)
+	}
+	if c.report, err = c.Runner.Round(ctx, plan); err != nil {
+		return Round{}, fmt.Errorf("agent: %w", err)
+	}
+	r.Report = c.report
+	return r, nil
+}
+
+// Next takes in the report of a round, nil before the first, and plans the next round for the
+// nodes present. It does no I/O: whoever is driven by events calls it instead of Round. A report is judged by the
+// plan that its round ran, which Report.Plan names. The plan's sizes are valid until the next call.
+//
+// When the remaining nodes cannot make up the global batch, each gets an even part, as far as it
+// can: a smaller round is better than none. Nodes that the policy leaves out, and those whose gradients did not come
+// twice in a row, are tried again after a growing number of rounds.
+func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error) {
 	if c.plan.Sizes == nil {
 		c.plan.Sizes = make([]int, len(c.Cluster.Nodes))
 		c.parts = newParticipation(len(c.Cluster.Nodes))
 		c.memory = memory.New(c.Cluster)
 	}
-	if c.report != nil {
-		c.deadline.observe(c.report, &c.plan)
-		c.parts.observe(c.report, c.plan.Finish)
-		c.memory.Observe(c.report, c.plan.Sizes, c.plan.Beyond())
+	if report != nil {
+		var err error
+		if report, err = c.observe(report); err != nil {
+			return cluster.Plan{}, err
+		}
 	}
 	c.plan.Collect, c.plan.Perf, c.plan.Finish = c.Cluster.Collect, nil, 0
-	var begun time.Time
-	if c.Clock != nil {
-		begun = c.Clock()
-	}
-	all := c.Runner.Present()
 	present := c.memory.Mask(all)
 	if slices.Contains(all, true) && !slices.Contains(present, true) {
-		return Round{}, badinput.New("agent: no node that is there holds its smallest micro-batch in memory; lower micro_batch.least or the list, or give more memory")
+		return cluster.Plan{}, badinput.New("agent: no node that is there holds its smallest micro-batch in memory; lower micro_batch.least or the list, or give more memory")
 	}
-	if err := c.decide(present); err != nil {
-		return Round{}, fmt.Errorf("agent: decide: %w", err)
+	if err := c.decide(report, present); err != nil {
+		return cluster.Plan{}, fmt.Errorf("agent: decide: %w", err)
 	}
 	for i, b := range c.plan.Sizes { // of a policy that does not know of the learnt limit
 		if n := &c.Cluster.Nodes[i]; c.memory.Learnt(i) > 0 && !n.Takes(b) {
@@ -74,20 +98,33 @@ func (c *Control) Round(ctx context.Context) (Round, error) {
 	}
 	c.deadline.set(c.Cluster, &c.plan)
 	c.parts.probe(&c.plan)
-	r := Round{Plan: c.plan}
-	if c.Clock != nil {
-		r.Decision = c.Clock().Sub(begun)
+	c.plan.Number++
+	c.keep()
+	return c.plan, nil
+}
+
+// observe takes in what became of a plan. It returns the report as the policy is to see it.
+func (c *Control) observe(report *cluster.Report) (*cluster.Report, error) {
+	if report.Plan == 0 || report.Plan == c.plan.Number {
+		c.deadline.observe(report, &c.plan)
+		c.parts.observe(report, c.parts.round, c.plan.Finish)
+		c.memory.Observe(report, c.plan.Sizes, c.plan.Beyond())
+		return report, nil
 	}
-	report, err := c.Runner.Round(ctx, c.plan)
-	if err != nil {
-		return Round{}, fmt.Errorf("agent: %w", err)
+	was := c.behind(report.Plan)
+	if was == nil {
+		return nil, badinput.Errorf("agent: round %d ran plan %d; the newest is %d, and %d before it are kept", report.Round, report.Plan, c.plan.Number, c.Behind)
 	}
-	c.report, r.Report = report, report
-	return r, nil
+	c.deadline.observe(report, &was.plan)
+	c.parts.observe(report, was.round, was.plan.Finish)
+	c.memory.Observe(report, was.steps, false)
+	late := *report
+	late.Predicted = was.plan.Finish
+	return &late, nil
 }
 
 // decide plans the round for the nodes present.
-func (c *Control) decide(present []bool) error {
+func (c *Control) decide(report *cluster.Report, present []bool) error {
 	_, knows := c.Policy.(Omniscient)
 	allowed := present
 	if !knows {
@@ -95,7 +132,7 @@ func (c *Control) decide(present []bool) error {
 			allowed = present // nobody else is left
 		}
 	}
-	switch err := c.Policy.Decide(c.report, allowed, &c.plan); {
+	switch err := c.Policy.Decide(report, allowed, &c.plan); {
 	case errors.Is(err, cluster.ErrCapacity):
 		nodes := count(allowed)
 		for i := range c.plan.Sizes {

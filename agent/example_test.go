@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/clusters"
@@ -44,4 +45,35 @@ func Example() {
 	// Output:
 	// round 9: 8 nodes share 320 samples
 	// a6000-0: measured in, trust filter
+}
+
+// A program that is driven by events plans without a Runner: here the report of the first plan comes
+// when the second is handed out already.
+func ExampleControl_Next() {
+	c := &cluster.Cluster{Workload: "mine", GlobalBatch: 30, Nodes: []cluster.Node{{Name: "fast", Limit: 30}, {Name: "slow", Limit: 30}}}
+	control := &agent.Control{Cluster: c, Policy: agent.NewModel(c), Behind: 8}
+	all := []bool{true, true}
+	report := func(plan int, seconds ...float64) *cluster.Report {
+		r := &cluster.Report{Plan: plan, Wait: time.Second, Accepted: 30}
+		for _, s := range seconds {
+			r.Nodes = append(r.Nodes, cluster.NodeReport{Status: cluster.In, Size: 15, Samples: 15, Seconds: s})
+		}
+		return r
+	}
+	first, err := control.Next(nil, all)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(first.Number, first.Sizes)
+	for range 2 {
+		plan, err := control.Next(report(1, 1, 2), all)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(plan.Number, plan.Sizes)
+	}
+	// Output:
+	// 1 [15 15]
+	// 2 [20 10]
+	// 3 [20 10]
 }

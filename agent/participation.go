@@ -41,10 +41,11 @@ type participation struct {
 
 type partaker struct {
 	why   Why
-	lost  int // losses in a row
-	wait  int // rounds from one trial to the next
-	next  int // round of the next trial
-	trial bool
+	lost  int  // losses in a row
+	wait  int  // rounds from one trial to the next
+	next  int  // round of the next trial
+	tried int  // round of the trial whose report is not in; 0: none
+	since int  // round in which it fell silent
 	known bool // its time was measured
 }
 
@@ -52,11 +53,15 @@ func newParticipation(nodes int) *participation {
 	return &participation{nodes: make([]partaker, nodes), allowed: make([]bool, nodes), probes: make([]bool, nodes)}
 }
 
-// observe takes in what became of a round whose shares were predicted to take finish
-// seconds, 0 if unknown.
-func (p *participation) observe(report *cluster.Report, finish float64) {
+// observe takes in what became of the shares that were settled in a round, p.round or an older
+// one, and predicted to take finish seconds, 0 if unknown.
+func (p *participation) observe(report *cluster.Report, round int, finish float64) {
 	for i := range report.Nodes {
 		n, r := &p.nodes[i], &report.Nodes[i]
+		trial := n.onTrial(round)
+		if n.tried <= round {
+			n.tried = 0
+		}
 		switch r.Status {
 		case cluster.In:
 			n.lost, n.known = 0, true
@@ -67,11 +72,14 @@ func (p *participation) observe(report *cluster.Report, finish float64) {
 			if r.OOM {
 				continue // a smaller micro-step will do: package memory
 			}
+			if n.why == Silent && round <= n.since {
+				continue // it was handed this share before its silence showed
+			}
 			n.lost++
 		default:
 			continue
 		}
-		if n.trial && n.why != TakesPart || n.lost >= lossesOut {
+		if trial && n.why != TakesPart || n.lost >= lossesOut {
 			// What the round lost by waiting for this node is spread over many rounds.
 			over := 0.0
 			if slow := r.Seconds; finish > 0 {
@@ -85,7 +93,7 @@ func (p *participation) observe(report *cluster.Report, finish float64) {
 			}
 		}
 		if n.lost >= lossesOut {
-			n.why = Silent
+			n.why, n.since = Silent, p.round
 		}
 	}
 }
@@ -101,8 +109,10 @@ func spread(over float64) int {
 func (n *partaker) postpone(round, least int) {
 	n.wait = max(min(max(2*n.wait, firstTrial), lastTrial), least)
 	n.next = round + n.wait
-	n.trial = false
 }
+
+// onTrial says whether a round tries the node.
+func (n *partaker) onTrial(round int) bool { return n.tried > 0 && n.tried == round }
 
 // among returns who of those present may be planned for in the coming round.
 func (p *participation) among(present []bool) []bool {
@@ -119,7 +129,6 @@ func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster
 	sizes := plan.Sizes
 	for i, here := range present {
 		n := &p.nodes[i]
-		n.trial = false
 		switch {
 		case !here:
 			if n.why == TakesPart {
@@ -138,7 +147,7 @@ func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster
 			}
 			n.postpone(p.round, spread(over))
 		}
-		if p.round >= n.next {
+		if p.round >= n.next && n.tried == 0 {
 			p.try(c, i, sizes)
 		}
 	}
@@ -148,7 +157,7 @@ func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster
 func (p *participation) try(c *cluster.Cluster, i int, sizes []int) {
 	least := c.Nodes[i].LeastShare()
 	if sizes[i] == 0 && c.Nodes[i].Takes(least) && p.alloc.TakeBack(c, sizes, least) == nil {
-		sizes[i], p.nodes[i].trial = least, true
+		sizes[i], p.nodes[i].tried = least, p.round
 	}
 }
 
@@ -156,7 +165,7 @@ func (p *participation) try(c *cluster.Cluster, i int, sizes []int) {
 // trial.
 func (p *participation) probe(plan *cluster.Plan) {
 	for i := range p.nodes {
-		p.probes[i] = !p.nodes[i].known || p.nodes[i].trial
+		p.probes[i] = !p.nodes[i].known || p.nodes[i].onTrial(p.round)
 	}
 	plan.Probe = p.probes
 }

@@ -253,13 +253,13 @@ func TestTrialsByTheirPrice(t *testing.T) {
 	seen := func(finish float64, n partaker, r cluster.NodeReport) partaker {
 		p := newParticipation(1)
 		p.round, p.nodes[0] = 10, n
-		p.observe(&cluster.Report{Wait: 40 * time.Second, Nodes: []cluster.NodeReport{r}}, finish)
+		p.observe(&cluster.Report{Wait: 40 * time.Second, Nodes: []cluster.NodeReport{r}}, p.round, finish)
 		return p.nodes[0]
 	}
 	in := func(seconds float64) cluster.NodeReport {
 		return cluster.NodeReport{Status: cluster.In, Size: 1, Seconds: seconds}
 	}
-	slow := partaker{why: TooSlow, wait: 8, trial: true}
+	slow := partaker{why: TooSlow, wait: 8, tried: 10}
 	for name, x := range map[string]struct {
 		finish     float64
 		node       partaker

@@ -7,6 +7,7 @@ import (
 
 // Plan is what a policy decides for a round.
 type Plan struct {
+	Number  int     // rises by 1 from plan to plan, from 1; 0: they are not numbered
 	Sizes   []int   // share of the round per node in samples, in node order; 0: it takes no part
 	Collect Collect // how the round collects gradients
 	// Perf is what the sizes follow from, by which a node judges its first micro-step under
@@ -50,12 +51,15 @@ func (s Status) String() string {
 // Report is what a round shows to a policy and writes to the run log.
 type Report struct {
 	Round    int           `json:"round"`
+	Plan     int           `json:"plan,omitzero"` // number of the plan that the round ran; 0: the newest
 	Start    time.Duration `json:"start_ns"`      // since the start of the run
 	Wait     time.Duration `json:"wait_ns"`       // total wait: opening to closing of the round
 	Accepted int           `json:"accepted"`      // samples in accepted gradients
 	Counted  float64       `json:"counted"`       // the same, each sample with its Credit
 	Cost     float64       `json:"cost,omitzero"` // of the accepted samples, in mean ones, where they do not cost the same; 0: Accepted
 	Nodes    []NodeReport  `json:"nodes"`         // in node order
+	// Predicted is the finish time, in seconds, that was predicted of the plan where that is not the newest; 0: the newest.
+	Predicted float64 `json:"-"`
 }
 
 // NodeReport is one node's part of a Report.
@@ -77,7 +81,8 @@ type NodeReport struct {
 	Norm     float64 `json:"norm"`  // of the newest gradient, over the aggregate's
 	Agree    float64 `json:"agree"` // cosine of the newest gradient and the aggregate
 	OOM      bool    `json:"oom,omitempty"`
-	Joules   float64 `json:"joules,omitempty"` // drawn in this round; 0 where the node's power is unknown
+	TooLarge int     `json:"too_large,omitzero"` // micro-step that memory did not hold; 0: the plan's largest
+	Joules   float64 `json:"joules,omitempty"`   // drawn in this round; 0 where the node's power is unknown
 }
 
 // Measured reports whether Seconds is a whole measurement of Size samples, rather

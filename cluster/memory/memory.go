@@ -51,6 +51,9 @@ func (l *Learner) Observe(report *cluster.Report, shares []int, timed bool) {
 		if !timed {
 			step = min(step, shares[i])
 		}
+		if r.TooLarge > 0 {
+			step = r.TooLarge
+		}
 		switch {
 		case r.OOM && step > 0:
 			n.fail(x, step, l.round)
@@ -64,8 +67,11 @@ func (l *Learner) Observe(report *cluster.Report, shares []int, timed bool) {
 	}
 }
 
-// fail takes in that a micro-step did not fit.
+// fail takes in that a micro-step did not fit. One above the limit was handed out before it.
 func (n *node) fail(x *cluster.Node, step, round int) {
+	if n.given > 0 && step > x.Limit {
+		return
+	}
 	if n.given == 0 {
 		n.given = x.Limit
 	}

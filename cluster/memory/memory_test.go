@@ -181,3 +181,19 @@ func TestBounds(t *testing.T) {
 		}
 	}
 }
+
+// What did not fit counts as it was reported; reports of shares that were handed out before the
+// limit fell change nothing.
+func TestTooLarge(t *testing.T) {
+	c := &cluster.Cluster{Nodes: []cluster.Node{{Name: "a", Limit: 64}}}
+	l := New(c)
+	out := func(size int) int {
+		l.Observe(&cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.In, OOM: true, TooLarge: size}}}, []int{64}, false)
+		return c.Nodes[0].Limit
+	}
+	for _, x := range []struct{ size, limit int }{{40, 20}, {40, 20}, {21, 20}, {20, 10}, {40, 10}} {
+		if got := out(x.size); got != x.limit {
+			t.Errorf("%d did not fit: limit %d, want %d", x.size, got, x.limit)
+		}
+	}
+}
