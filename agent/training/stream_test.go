@@ -1,8 +1,10 @@
 package training
 
 import (
+	"math"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/env/episode"
@@ -26,5 +28,36 @@ func TestEarn(t *testing.T) {
 	}
 	if len(s.played) != 1 {
 		t.Errorf("%d steps, want the one that was played", len(s.played))
+	}
+}
+
+// How much of a reward is the node's own, and how much the team's, by variant.
+func TestShares(t *testing.T) {
+	for variant, want := range map[string][2]float64{"": {1, 0.1}, "speed-only": {1, 0.1}, "own-reward": {1, 0}, "team-reward": {0, 1}} {
+		if own, team := (Config{Variant: variant}).shares(); own != want[0] || team != want[1] {
+			t.Errorf("variant %q: %v of the own reward and %v of the team's, want %v", variant, own, team, want)
+		}
+	}
+}
+
+// What a followed node earned goes into the replay with a tenth of the team's reward.
+func TestReplayHoldsBothRewards(t *testing.T) {
+	config := small
+	config.Envs, config.Steps = 1, 10
+	trainer, err := NewTrainer(profile.Embedded(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trainer.play(1); err != nil {
+		t.Fatal(err)
+	}
+	s := trainer.streams[0]
+	stored := 0.0
+	for k := range s.follow {
+		stored += float64(s.played[0].Rewards[k*env.Objectives]) / float64(len(s.follow))
+	}
+	// After one step of one environment the moving averages are that step's rewards for speed.
+	if want := trainer.returned + 0.1*trainer.team; math.Abs(stored-want) > 1e-6 || trainer.team == 0 || trainer.returned == 0 {
+		t.Errorf("the replay got %v a node, want %v: %v of its own, %v of the team's", stored, want, trainer.returned, trainer.team)
 	}
 }
