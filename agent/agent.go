@@ -112,8 +112,8 @@ func (a *Agent) Performance() []cluster.Performance { return a.perf }
 func (a *Agent) GlobalBatch() int { return a.cluster.GlobalBatch }
 
 // NoiseScale returns the gradient noise scale in samples, as estimated from the gradients'
-// norms; 0 if there is no estimate.
-func (a *Agent) NoiseScale() float64 { return a.tracker.NoiseScale() }
+// norms; 0 if there is no estimate, or none that a learning rate should follow.
+func (a *Agent) NoiseScale() float64 { return a.tracker.SureScale() }
 
 // SetWeights changes the objectives' weights (cluster.Objectives) from the next decision on.
 func (a *Agent) SetWeights(weights [env.Objectives]float64) { a.weights = weights }

@@ -63,5 +63,5 @@ func (o *Observer) Slowed(node int) float64 {
 }
 
 // NoiseScale is the gradient noise scale in samples, as the gradients' norms show it; 0 if
-// nothing does.
-func (o *Observer) NoiseScale() float64 { return o.tracker.NoiseScale() }
+// nothing does, or not well enough for a learning rate to follow it.
+func (o *Observer) NoiseScale() float64 { return o.tracker.SureScale() }

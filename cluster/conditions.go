@@ -104,9 +104,12 @@ type Joins struct {
 // NoiseScale is the gradient noise scale, in global batches, growing geometrically
 // with the samples seen (McCandlish et al. 2018; values from Pollux's published runs).
 type NoiseScale struct {
-	Start  float64 `yaml:"start,omitempty" json:"start"`   // 0.001..1e9; all three zero: statistical efficiency is 1
+	Start  float64 `yaml:"start,omitempty" json:"start"`   // 0.001..1e9; all zero: statistical efficiency is 1
 	End    float64 `yaml:"end,omitempty" json:"end"`       // 0.001..1e9
 	Rounds float64 `yaml:"rounds,omitempty" json:"rounds"` // global batches from Start to End, 1..1e9
+	// Norms is the sd of the logarithm of a gradient's norm in a round, 0..1: what of it is the round's samples. Its
+	// square is right in the mean. Zero: norms are as expected.
+	Norms float64 `yaml:"norms,omitempty" json:"norms,omitzero"`
 }
 
 // maxExcess and maxNoise clip the tails of the log-normal distributions to what was
@@ -279,6 +282,7 @@ func (c *Conditions) check(prefix string, p *problems) {
 		within("noise_scale.start", c.Scale.Start, 0.001, maxRounds)
 		within("noise_scale.end", c.Scale.End, 0.001, maxRounds)
 		within("noise_scale.rounds", c.Scale.Rounds, 1, maxRounds)
+		within("noise_scale.norms", c.Scale.Norms, 0, 1)
 	}
 	within("noise_within", c.NoiseWithin, 0, 1)
 	within("job.noise", c.Job.Noise, 0, maxSD)

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/env/internal/envtest"
@@ -74,31 +73,6 @@ func TestObserveTheFleet(t *testing.T) {
 	r.tracker.nodes[1].deviance = 0.06 * normalAbs
 	if got := r.tracker.Noise(1); !near(got, 2) {
 		t.Errorf("noise %v of 0.06", got)
-	}
-}
-
-// A gradient of b samples has the square 1 + S/b of the true one's.
-func TestNoiseScaleByHand(t *testing.T) {
-	tracker := NewTracker(envtest.Mixed(t, 6))
-	report := func(scale float64) *cluster.Report {
-		norm := func(b float64) float64 { return math.Sqrt((1 + scale/b) / (1 + scale/40)) }
-		return &cluster.Report{Wait: time.Second, Accepted: 40, Nodes: []cluster.NodeReport{
-			{Status: cluster.In, Size: 10, Norm: norm(10)}, {Status: cluster.In, Size: 30, Norm: norm(30)},
-			{Status: cluster.Late, Size: 10, Norm: 9}, {Status: cluster.In, Size: 0, Norm: 9}, {Status: cluster.In, Size: 10, Norm: 1}, {Status: cluster.In, Size: 10, Norm: 9},
-		}}
-	}
-	tracker.Observe(report(20))
-	if got := tracker.NoiseScale(); !near(got, 20) {
-		t.Errorf("noise scale %v, want 20", got)
-	}
-	tracker.Observe(report(60)) // the second of two
-	if got := tracker.NoiseScale(); !near(got, 40) {
-		t.Errorf("noise scale %v, want 40", got)
-	}
-	tracker.rounds = 10_000
-	tracker.Observe(report(90))
-	if got := tracker.NoiseScale(); !near(got, 41) {
-		t.Errorf("noise scale %v, want 41", got)
 	}
 }
 

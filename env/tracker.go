@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/gradient"
 )
 
 // Tracker holds the performance parameters of every node and what the rounds showed of
@@ -15,7 +16,8 @@ type Tracker struct {
 	nodes   []track
 	fleet   fleet
 	round   *rounds
-	scale   float64 // gradient noise scale, in samples
+	noise   gradient.NoiseScale
+	scale   float64 // gradient noise scale, in samples; 0: unknown
 	spread  float64 // expected maximum of a standard normal number per node
 	rounds  int
 }
@@ -87,7 +89,10 @@ func (t *Tracker) Late(i int) bool { return t.nodes[i].late }
 
 // Observe takes in a round: the gradients received, the total wait, the times.
 func (t *Tracker) Observe(report *cluster.Report) {
-	t.noiseScale(report)
+	t.noise.Add(report)
+	if scale, known := t.noise.Samples(); known {
+		t.scale = scale
+	}
 	if t.cluster.Choices.Quorum != nil {
 		t.round.see(t, report)
 	}
@@ -166,29 +171,17 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
 	return jump && residual > 0
 }
 
-// noiseScale follows the gradient noise scale S by the norms of the gradients: of b
-// samples it is |G|^2 (1 + S/b) in the mean (McCandlish et al. 2018), here over that of
-// the aggregate.
-func (t *Tracker) noiseScale(report *cluster.Report) {
-	sum, n := 0.0, 0.0
-	for i := range report.Nodes {
-		r := &report.Nodes[i]
-		square := r.Norm * r.Norm
-		if r.Status != cluster.In || r.Size == 0 || square <= 1 {
-			continue
-		}
-		if d := 1/float64(r.Size) - square/float64(max(report.Accepted, r.Size)); d > 0 {
-			sum += (square - 1) / d
-			n++
-		}
-	}
-	if n > 0 {
-		t.scale += max(roundRate, 1/float64(t.rounds+1)) * (sum/n - t.scale)
-	}
-}
-
-// NoiseScale is the gradient noise scale in samples, as the gradients' norms show it.
+// NoiseScale is the gradient noise scale in samples, as the gradients' norms show it; 0 if
+// nothing does.
 func (t *Tracker) NoiseScale() float64 { return t.scale }
+
+// SureScale is NoiseScale where that is known well enough to set a learning rate by; else 0.
+func (t *Tracker) SureScale() float64 {
+	if !t.noise.Sure() {
+		return 0
+	}
+	return t.scale
+}
 
 // Apply updates every node's performance parameters by its action: the method's
 // output. perf gets, for each node, the parameters to allocate by. A node that was not

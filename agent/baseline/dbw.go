@@ -3,6 +3,7 @@ package baseline
 import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/gradient"
 )
 
 // dbw chooses for every round the number K of gradients to wait for, as dynamic backup
@@ -27,7 +28,7 @@ import (
 type dbw struct {
 	*waterFill
 	arrivals arrivals
-	noise    noiseScale
+	noise    gradient.NoiseScale
 	rate     float64 // of the averages
 	late     bool    // late work counts
 	rounds   float64
@@ -50,7 +51,7 @@ func NewDBW(c *cluster.Cluster, window int, late bool, fill WaterFill) agent.Pol
 
 func (p *dbw) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	if report != nil {
-		p.noise.add(report)
+		p.noise.Add(report)
 		p.arrivals.add(report)
 		for r := p.arrivals.next(); r != nil; r = p.arrivals.next() {
 			p.learn(r)
@@ -82,7 +83,7 @@ func (p *dbw) learn(r *arrivalRound) {
 func (p *dbw) choose() cluster.Rule {
 	best, most := dbwRanks-1, 0.0
 	for k := range p.ranks {
-		if g := p.noise.worth(p.ranks[k].samples) / max(p.ranks[k].seconds, 1e-9); g > most {
+		if g := worth(&p.noise, p.ranks[k].samples) / max(p.ranks[k].seconds, 1e-9); g > most {
 			best, most = k, g
 		}
 	}

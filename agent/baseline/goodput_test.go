@@ -1,7 +1,6 @@
 package baseline
 
 import (
-	"context"
 	"math"
 	"slices"
 	"testing"
@@ -9,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/cluster/gradient"
 )
 
 // withNoise gives a report the gradients that a noise scale, in samples, shows.
@@ -22,41 +21,16 @@ func withNoise(r *cluster.Report, scale float64) {
 	}
 }
 
-func TestNoiseScale(t *testing.T) {
-	var s noiseScale
-	if _, known := s.samples(); known || s.worth(7) != 7 {
-		t.Error("something is known of nothing")
+func TestWorth(t *testing.T) {
+	var s gradient.NoiseScale
+	if got := worth(&s, 7); got != 7 {
+		t.Errorf("7 samples at an unknown noise scale are worth %v", got)
 	}
-	s.add(agenttest.Measured([]int{10, 20}, 1, 1)) // norms of 1
-	if scale, known := s.samples(); known {
-		t.Errorf("gradients without noise: scale %v", scale)
-	}
-	for _, scale := range []float64{0.5, 40, 3000} {
-		s = noiseScale{}
-		for _, sizes := range [][]int{{10, 20, 1}, {5, 6, 40}, {200, 1, 1}} {
-			report := agenttest.Measured(sizes, 1, 1, 1)
-			withNoise(report, scale)
-			s.add(report)
-			if got, _ := s.samples(); math.Abs(got/scale-1) > 1e-9 {
-				t.Errorf("scale %v, want %v", got, scale)
-			}
-		}
-		if got := s.worth(scale); math.Abs(got-scale/2) > 1e-9*scale {
-			t.Errorf("a batch of the scale is worth %v of %v samples, want half", got, scale)
-		}
-	}
-	// It follows the simulator's, up to its smoothing.
-	c := agenttest.Lines(t, 40, 0.1, 0.1, 0.1, 0.1)
-	sm := sim.New(c, agenttest.Conditions(t, "bursts"), 1)
-	p := NewGoodput(c, 1000, WaterFill{Gain: 0.5}).(*batchGoodput)
-	ctl := agent.Control{Cluster: c, Runner: sm, Policy: p}
-	for range 200 {
-		if _, err := ctl.Round(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, _ := p.noise.samples(); math.Abs(got/sm.Scale()-1) > 0.05 {
-		t.Errorf("scale %v, the simulator's is %v", got, sm.Scale())
+	report := agenttest.Measured([]int{10, 20, 1}, 1, 1, 1)
+	withNoise(report, 40)
+	s.Add(report)
+	if got := worth(&s, 40); math.Abs(got-20) > 1e-9 {
+		t.Errorf("a batch of the noise scale is worth %v of 40 samples, want half", got)
 	}
 }
 

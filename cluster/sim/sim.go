@@ -270,47 +270,10 @@ func (s *Simulator) note(node int, event string) {
 func (s *Simulator) finish() *cluster.Report {
 	report := s.recorder.Report()
 	s.now = report.Start + report.Wait
-	scale := s.Scale()
-	for i := range report.Nodes {
-		if n := &report.Nodes[i]; n.Status == cluster.In || n.Status == cluster.Refused {
-			n.Norm, n.Agree = gradient(scale, n.Size, report.Accepted)
-		}
-	}
+	s.gradients(report)
 	s.seen += report.Counted
 	s.round++
 	s.advance()
 	s.look()
 	return report
-}
-
-// Scale is the gradient noise scale in samples; 0 when the conditions have none.
-func (s *Simulator) Scale() float64 {
-	c := s.conditions.Scale
-	if c.Start == 0 {
-		return 0
-	}
-	batch := float64(s.cluster.GlobalBatch)
-	part := min(s.seen/(batch*c.Rounds), 1)
-	return batch * c.Start * math.Pow(c.End/c.Start, part)
-}
-
-// Efficiency is the statistical efficiency of a round that counted n samples, over
-// one of the global batch: (scale+B)/(scale+n), as in Pollux.
-func (s *Simulator) Efficiency(n float64) float64 {
-	scale := s.Scale()
-	if scale == 0 {
-		return 1
-	}
-	return (scale + float64(s.cluster.GlobalBatch)) / (scale + n)
-}
-
-// gradient is the expected norm of a gradient over size samples relative to that of the
-// aggregate of accepted samples, and their cosine, at the given noise scale.
-func gradient(scale float64, size, accepted int) (norm, agree float64) {
-	if scale == 0 {
-		return 1, 1
-	}
-	own := math.Sqrt(1 + scale/float64(size))
-	all := math.Sqrt(1 + scale/float64(max(accepted, size)))
-	return own / all, all / own
 }

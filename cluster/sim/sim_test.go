@@ -286,3 +286,38 @@ func TestNoiseScale(t *testing.T) {
 		t.Error("without a noise scale everything counts fully")
 	}
 }
+
+// Norms are off by a round's samples: log-normal, their squares right in the mean, by a seed, and
+// nothing else of the run changes.
+func TestNoiseOfNorms(t *testing.T) {
+	c := &cluster.Cluster{GlobalBatch: 100}
+	p, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: 1}}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		c.Nodes = append(c.Nodes, cluster.Node{Profile: p, Limit: profile.NoLimit})
+	}
+	conditions := cluster.Conditions{Noise: cluster.Spread{Median: 0.03}, Scale: cluster.NoiseScale{Start: 1, End: 1, Rounds: 2}}
+	plain := New(c, conditions, 1)
+	conditions.Scale.Norms = 0.1
+	s, again := New(c, conditions, 1), New(c, conditions, 1)
+	const rounds = 4000
+	squares, logs, expected := 0.0, 0.0, math.Sqrt((1+100.0/20)/(1+100.0/100))
+	for range rounds {
+		r, same, without := mustRound(t, s, []int{20, 80}), mustRound(t, again, []int{20, 80}), mustRound(t, plain, []int{20, 80})
+		n := r.Nodes[0]
+		if n != same.Nodes[0] || r.Wait != without.Wait || n.Seconds != without.Nodes[0].Seconds {
+			t.Fatalf("%+v, again %+v, without noise of norms %+v", n, same.Nodes[0], without.Nodes[0])
+		}
+		if !(n.Agree <= 1) || math.Abs(n.Agree*n.Norm-1) > 1e-12 && n.Agree != 1 {
+			t.Fatalf("%+v", n)
+		}
+		z := math.Log(n.Norm / expected)
+		logs += (z + 0.01) * (z + 0.01) / rounds
+		squares += n.Norm * n.Norm / (expected * expected) / rounds
+	}
+	if math.Abs(squares-1) > 0.015 || math.Abs(math.Sqrt(logs)-0.1) > 0.005 {
+		t.Errorf("squares are %v of what is expected, the logarithm's sd is %v", squares, math.Sqrt(logs))
+	}
+}

@@ -1,0 +1,88 @@
+// Package gradient reads the gradient noise scale off the norms of a round's gradients. See the Example.
+package gradient
+
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// NoiseScale estimates the gradient noise scale S, the batch at which noise and gradient are
+// level, as AdaptDL does (Qiao et al., "Pollux", OSDI 2021; McCandlish et al. 2018, appendix
+// A.1): the gradient of b samples has a mean square of |G|^2 + V/b, so the squares of the nodes' gradients and
+// of their aggregate tell the two apart, and S = V/|G|^2. Each of the two is averaged over rounds, and only
+// then divided: a quotient of noisy numbers is too large in the mean. Deviations: nodes have unequal
+// batches, and the squares count by samples, so that the mean over n nodes of b samples in total is
+// that of n equal ones, |G|^2 + n V/b; squares are relative to a round's aggregate, as the
+// reported norms are; and averages forget by rounds, not by gradients.
+type NoiseScale struct {
+	square, variance average // of |G|^2 and V
+	rounds           float64
+	most             float64 // samples; beyond, nothing but noise is seen
+}
+
+// average is a moving average, and how far single values are from it.
+type average struct{ mean, spread float64 }
+
+func (a *average) add(value, rate float64) {
+	off := value - a.mean
+	a.mean += rate * off
+	a.spread += rate * ((1-rate)*off*off - a.spread) // West's recurrence
+}
+
+const (
+	// noiseRate is the least rate of the moving averages. Late in training a round's gradients say next to nothing of |G|^2,
+	// and the scale takes thousands of rounds to double.
+	noiseRate = 0.001
+	noiseMost = 1e4 // batches of a round
+	// A scale is sure from so many rounds on if its relative standard error is at most noiseError.
+	noiseRounds = 10
+	noiseError  = 0.1
+)
+
+// Add takes in the norms of a round's gradients. A round says nothing where one node handed in all of
+// it, or nobody knows a norm.
+func (s *NoiseScale) Add(report *cluster.Report) {
+	squares, samples, nodes := 0.0, 0.0, 0.0
+	for i := range report.Nodes {
+		r := &report.Nodes[i]
+		if r.Status != cluster.In || !(r.Norm > 0) || math.IsInf(r.Norm, 1) || r.Size < 1 {
+			continue
+		}
+		b := float64(r.Size)
+		squares += b * r.Norm * r.Norm
+		samples += b
+		nodes++
+	}
+	all := float64(report.Accepted)
+	if nodes == 0 || nodes*all <= samples*(1+1e-9) {
+		return
+	}
+	mean, each, whole := squares/samples, nodes/samples, 1/all
+	s.rounds++
+	s.most = noiseMost * all
+	s.square.add((each-mean*whole)/(each-whole), s.rate())
+	s.variance.add((mean-1)/(each-whole), s.rate())
+}
+
+// rate is that of the averages' last step.
+func (s *NoiseScale) rate() float64 { return max(noiseRate, 1/s.rounds) }
+
+// Samples returns the scale in samples; false while it is unknown. It stays unknown for
+// gradients without any noise, which nobody really measures.
+func (s *NoiseScale) Samples() (float64, bool) {
+	if s.rounds == 0 || s.variance.mean <= 1e-9*s.square.mean {
+		return 0, false
+	}
+	return min(s.variance.mean/max(s.square.mean, 1e-12), s.most), true
+}
+
+// Sure says whether the scale is known to about a fifth of it: two standard errors.
+func (s *NoiseScale) Sure() bool {
+	if scale, known := s.Samples(); !known || s.rounds < noiseRounds || scale == s.most {
+		return false
+	}
+	error := func(a *average) float64 { return a.spread / (a.mean * a.mean) }
+	rate := s.rate()
+	return (error(&s.square)+error(&s.variance))*rate/(2-rate) <= noiseError*noiseError
+}
