@@ -46,7 +46,9 @@ const (
 type SearchOptions struct {
 	// Exact keeps every state of the search whatever it takes. Without it, more than 32 layers or 256 devices are searched
 	// by their most promising states, and the bound says how much may be missed.
-	Exact    bool
+	Exact bool
+	// For keeps to plans that a trainer can run: megatron, deepspeed or torch; "": all.
+	For      string
 	Progress search.Progress // may be nil
 }
 
@@ -54,7 +56,11 @@ type SearchOptions struct {
 // operation, and returns the fastest of them. When ctx ends, it returns the best plan so far, with its gap. Errors wrap
 // ErrInfeasible and say which limit stands in the way.
 func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error) {
-	conditions := j.model.Conditions()
+	within, err := j.restrictions(options.For)
+	if err != nil {
+		return nil, err
+	}
+	conditions := conditions(j.model, within)
 	if len(conditions) == 0 {
 		return nil, j.noCondition()
 	}
@@ -75,7 +81,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	found, err := search.Run(ctx, costs(conditions), o)
 	if err != nil {
 		if ctx.Err() == nil {
-			err = j.explain(ctx, err)
+			err = j.explain(ctx, within, err)
 		}
 		return nil, err
 	}
@@ -149,9 +155,9 @@ func orAny(list []int) any {
 }
 
 // explain finds out, by trying, whether more memory would make a plan feasible.
-func (j *Job) explain(ctx context.Context, err error) error {
+func (j *Job) explain(ctx context.Context, within []costmodel.Restriction, err error) error {
 	for _, more := range []float64{1.25, 1.5, 2, 3, 4, 8, 16, 64} {
-		all := costs(j.model.WithMemory(more).Conditions())
+		all := costs(conditions(j.model.WithMemory(more), within))
 		// Any plan will do.
 		if _, tried := search.Run(ctx, all[:min(len(all), 64)], search.Options{Width: search.FirstPassWidth}); tried == nil {
 			return fmt.Errorf("%w: memory is too small; with %g times as much on every device there is one. Allow checkpointing and full sharding, lower the reserve, add devices or profile higher tensor degrees", err, more)

@@ -2,6 +2,7 @@ package costmodel
 
 import (
 	"math"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner/search"
@@ -122,6 +123,23 @@ func (c *Condition) add(groups []Group) {
 	if !c.share(groups) {
 		return
 	}
+	c.configure(groups, shape)
+	if equal := c.equal(groups); len(groups) > 1 && !slices.EqualFunc(equal, groups, func(a, b Group) bool { return slices.Equal(a.Shares, b.Shares) }) {
+		c.configure(equal, shape)
+	}
+}
+
+// equal is the groups with equal shares.
+func (c *Condition) equal(groups []Group) []Group {
+	all := slices.Clone(groups)
+	for i := range all {
+		all[i].Shares = slices.Repeat([]int{c.MicroBatch / c.replicas}, all[i].Replicas)
+	}
+	return all
+}
+
+// configure makes a shape of groups that have shares, if they can run every layer.
+func (c *Condition) configure(groups []Group, shape search.Shape) {
 	f := configuration{groups: groups}
 	f.strategies = c.strategies(groups)
 	if !c.price(&f) {
@@ -132,10 +150,14 @@ func (c *Condition) add(groups []Group) {
 }
 
 // share sets the groups' shares of a micro-batch: equal within a class, by the allocation of micro-batches to nodes
-// between classes, with the time of the whole model as a node's time.
+// between classes, with the time of the whole model as a node's time, or equal everywhere.
 func (c *Condition) share(groups []Group) bool {
 	if len(groups) == 1 {
 		groups[0].Shares = even(c.MicroBatch, groups[0].Replicas)
+		return true
+	}
+	if c.even {
+		copy(groups, c.equal(groups))
 		return true
 	}
 	nodes := cluster.Cluster{GlobalBatch: c.MicroBatch, Workload: c.profile.Model}

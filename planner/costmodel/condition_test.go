@@ -18,7 +18,7 @@ func TestShares(t *testing.T) {
 	}
 	c := all[0]
 	// On a 6 x 4 = 24 s a sample, at tensor degree 2 12.6 s, on b 6 x 5.5 x 2 = 66 s. Of 8 samples, a takes 6 and b 2:
-	// 144 and 132 s; 5 and 3 would take 198 s. At tensor degree 2, 7 and 1: 88.2 and 66 s.
+	// 144 and 132 s; 5 and 3 would take 198 s. At tensor degree 2, 7 and 1: 88.2 and 66 s. Equal shares are tried, too.
 	shares := map[string]bool{}
 	for i, f := range c.configurations {
 		text := ""
@@ -30,7 +30,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("%s has the shape %v", text, c.shapes[i])
 		}
 	}
-	for _, want := range []string{"0:2x1[4 4] ", "0:2x2[4 4] ", "1:2x1[4 4] ", "0:1x1[6] 1:1x1[2] ", "0:1x2[7] 1:1x1[1] "} {
+	for _, want := range []string{"0:2x1[4 4] ", "0:2x2[4 4] ", "1:2x1[4 4] ", "0:1x1[6] 1:1x1[2] ", "0:1x2[7] 1:1x1[1] ", "0:1x1[4] 1:1x1[4] ", "0:1x2[4] 1:1x1[4] "} {
 		if !shares[want] {
 			t.Errorf("no configuration %s in %v", want, shares)
 		}

@@ -21,6 +21,7 @@ type Model struct {
 	inside   []cluster.Path   // within machines of each class
 	between  [][]cluster.Path // between machines of two classes
 	warnings []string
+	even     bool // replicas of a stage take equal shares
 
 	kinds  int     // of layers: layers of a kind cost the same
 	kindOf []int32 // of each layer
@@ -54,6 +55,15 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 		}
 		m.devices = append(m.devices, c.Device)
 		m.tensors = append(m.tensors, tensors)
+	}
+	if len(o.Tensors) > 0 {
+		known := m.Tensors()
+		for i := range m.tensors { // a class without any is not used
+			m.tensors[i] = slices.DeleteFunc(m.tensors[i], func(t int) bool { return !slices.Contains(o.Tensors, t) })
+		}
+		if len(m.Tensors()) == 0 {
+			return nil, fmt.Errorf("%w: tensor degrees %v; profiled, and possible within a machine, are %v", ErrOptions, o.Tensors, known)
+		}
 	}
 	for a := range t.Classes {
 		m.inside = append(m.inside, t.Within(a))

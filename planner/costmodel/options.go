@@ -16,6 +16,7 @@ type Options struct {
 	GlobalBatches []int // samples of an iteration, at least one; of several, the one with the least time per sample wins
 	MicroBatches  []int // samples of a replica's micro-batch to try; default: all divisors of what the replicas leave
 	Replicas      []int // replicas of a stage to try; default: all divisors of the global batch
+	Tensors       []int // tensor degrees to try; default: all that were profiled
 	LeastStages   int   // default 1
 	MostStages    int   // default: the number of layers
 
@@ -72,7 +73,7 @@ func (o Options) withDefaults() (Options, error) {
 	for _, list := range []struct {
 		name   string
 		values []int
-	}{{"global batch", o.GlobalBatches}, {"micro-batch", o.MicroBatches}, {"replicas", o.Replicas}} {
+	}{{"global batch", o.GlobalBatches}, {"micro-batch", o.MicroBatches}, {"replicas", o.Replicas}, {"tensor degree", o.Tensors}} {
 		for _, v := range list.values {
 			if v < 1 || v > cluster.MaxGlobalBatch {
 				return o, badOption("%s %d; must lie in 1..%d", list.name, v, cluster.MaxGlobalBatch)

@@ -144,7 +144,8 @@ func TestPackedPoints(t *testing.T) {
 		}
 	}
 	slices.Sort(tightness)
-	if worst, median := tightness[0], tightness[len(tightness)/2]; worst < 0.35 || median < 0.95 {
+	// The bound is loosest where a class waits for another, as in mixed stages with equal shares.
+	if worst, median := tightness[0], tightness[len(tightness)/2]; worst < 0.35 || median < 0.9 {
 		t.Errorf("relaxed points: %v of the best choices at worst, %v at the median", worst, median)
 	}
 	// The knapsack's greedy choice is nearly always the best, and may not be.

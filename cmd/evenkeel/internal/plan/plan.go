@@ -97,9 +97,11 @@ type searchCmd struct {
 	Batch      []int    `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N"`
 	MicroBatch []int    `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N"`
 	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N"`
+	Tensor     []int    `help:"Tensor degrees to try. Default: all that were profiled." placeholder:"N"`
 	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
 	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND"`
 	Checkpoint string   `help:"Whether layers may recompute activations: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
+	For        string   `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
 	Exact      bool     `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices."`
 	Out        string   `help:"Plan file to write." placeholder:"FILE"`
 	JSON       bool     `help:"Print JSON."`
@@ -113,11 +115,13 @@ that it finishes at the same time as the others. Ctrl-C prints the best plan so 
 
 Only plans are searched in which every stage has the same number of replicas that pass micro-batches on, and the devices of a
 stage are of one class, or of two in quarters of its replicas. The lower bound holds for these; other plans may be faster, and
-evenkeel plan check computes their cost.
+evenkeel plan check computes their cost. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
+for that trainer, and the lower bound holds for those.
 
 Examples:
 
   evenkeel plan search
+  evenkeel plan search --for megatron --out plan.json
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 512 --out plan.json
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 256,512 --stages 2-8 --memory 0.9 --json`
 }
@@ -139,7 +143,7 @@ type searched struct {
 // Run runs the command.
 func (c *searchCmd) Run(a *cli.App) error {
 	ctx := a.Ctx
-	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Checkpoint: c.Checkpoint}
+	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Tensors: c.Tensor, Checkpoint: c.Checkpoint}
 	if len(c.Batch) == 0 {
 		if c.Profile != "" {
 			return badinput.Errorf("--batch is missing: the samples of an iteration")
@@ -162,8 +166,11 @@ func (c *searchCmd) Run(a *cli.App) error {
 	}
 	begun := time.Now()
 	report, clear := a.Progress("searching")
-	r, err := job.Search(ctx, planner.SearchOptions{Exact: c.Exact, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
+	r, err := job.Search(ctx, planner.SearchOptions{Exact: c.Exact, For: c.For, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
 	clear()
+	if errors.Is(err, planner.ErrTrainer) {
+		return badinput.Errorf("--for: %.40q; want megatron, deepspeed or torch%s", c.For, cli.DidYouMean(c.For, []string{"megatron", "deepspeed", "torch"}))
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return cli.Interrupted(ctx.Err(), "interrupted before any plan was found")

@@ -1,0 +1,99 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/internal/invented"
+)
+
+// What a search finds for a trainer is written for it, and no plan that a search over all finds and the trainer runs is cheaper.
+func TestFoundForTrainers(t *testing.T) {
+	found, compared := map[string]int{}, 0
+	for seed := range uint64(120) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		j, err := invented.New(rng, 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := planner.Options{GlobalBatches: []int{j.GlobalBatch}, Checkpoint: j.Checkpoint}
+		if j.Sharding != "" {
+			o.Shardings = []planner.Sharding{planner.Sharding(j.Sharding)}
+		}
+		if rng.IntN(4) == 0 {
+			o.LeastStages = 2
+		}
+		job, err := planner.NewJob(j.Profile, j.Topology, o)
+		if err != nil {
+			continue // a layer is larger than every device
+		}
+		free, err := job.Search(context.Background(), planner.SearchOptions{Exact: true})
+		if err != nil {
+			continue
+		}
+		for _, trainer := range []string{"megatron", "deepspeed", "torch"} {
+			r, err := job.Search(context.Background(), planner.SearchOptions{Exact: true, For: trainer})
+			if err != nil {
+				if !errors.Is(err, planner.ErrInfeasible) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			found[trainer]++
+			for _, p := range append(r.Others, r.Plan) {
+				if _, err := Write(io.Discard, trainer, p, Options{}); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+			}
+			if r.Best < free.Best*(1-1e-9) || r.Bound > r.Best*(1+1e-9) {
+				t.Errorf("seed %d, %s: best %v, bound %v; best of all %v", seed, trainer, r.Best, r.Bound, free.Best)
+			}
+			for _, p := range append(free.Others, free.Plan) {
+				if _, err := Write(io.Discard, trainer, p, Options{}); err != nil || partly(p) {
+					continue
+				}
+				compared++
+				if s := p.Predicted.Seconds / float64(p.GlobalBatch); s < r.Best*(1-1e-9) {
+					t.Errorf("seed %d: %s runs a plan of %v s a sample; its search found %v", seed, trainer, s, r.Best)
+				}
+			}
+		}
+	}
+	if found["megatron"] < 40 || found["deepspeed"] < 40 || found["torch"] < 40 || compared < 100 {
+		t.Errorf("found %v, compared %d: the test sees too little", found, compared)
+	}
+}
+
+// partly says whether some layers of a stage are recomputed and others not: Megatron-LM can run it, its search does not look
+// there.
+func partly(p *planner.Plan) bool {
+	for _, s := range p.Stages {
+		for _, y := range s.Strategies {
+			if y.Checkpoint != p.Stages[0].Strategies[0].Checkpoint {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestUnknownTrainer(t *testing.T) {
+	profile, topology, err := planner.Example()
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := planner.NewJob(profile, topology, planner.Options{GlobalBatches: []int{64}, LeastStages: 2, Shardings: []planner.Sharding{planner.Full}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := job.Search(context.Background(), planner.SearchOptions{For: "megatrn"}); !errors.Is(err, planner.ErrTrainer) {
+		t.Error(err)
+	}
+	if _, err := job.Search(context.Background(), planner.SearchOptions{For: "megatron"}); !errors.Is(err, planner.ErrInfeasible) {
+		t.Error(err)
+	}
+}
