@@ -23,6 +23,14 @@ type deadline struct {
 // batch in the mean: nodes that are quicker than predicted go beyond their share, slower
 // ones stay behind.
 func (d *deadline) set(c *cluster.Cluster, plan *cluster.Plan) {
+	d.time(c, plan)
+	if q := &plan.Collect; q.TimeoutShare > 0 && q.Timeout == 0 {
+		q.Timeout = time.Duration(min(q.TimeoutShare*float64(q.Deadline), math.MaxInt64/2))
+	}
+}
+
+// time is set but for what follows from the deadline.
+func (d *deadline) time(c *cluster.Cluster, plan *cluster.Plan) {
 	share := plan.Collect.DeadlineShare
 	if plan.Collect.Deadline > 0 || share == 0 && !plan.Collect.AutoDeadline {
 		return

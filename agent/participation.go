@@ -79,20 +79,24 @@ func (p *participation) observe(report *cluster.Report, round int, finish float6
 		default:
 			continue
 		}
-		if trial && n.why != TakesPart || n.lost >= lossesOut {
-			// What the round lost by waiting for this node is spread over many rounds.
-			over := 0.0
-			if slow := r.Seconds; finish > 0 {
-				if r.Status == cluster.Lost {
-					slow = report.Wait.Seconds()
-				}
-				over = slow/finish - 1
+		// What the round lost by waiting for this node, in rounds.
+		over := 0.0
+		if slow := r.Seconds; finish > 0 {
+			if r.Status == cluster.Lost {
+				slow = report.Wait.Seconds()
 			}
+			over = slow/finish - 1
+		}
+		// Most hangs pass with a restart, so a node gets a second chance; one that never was
+		// heard of, and held up the others, does not.
+		out := n.lost >= lossesOut || n.lost > 0 && !n.known && over >= 1
+		if trial && n.why != TakesPart || out {
+			// What was lost is spread over many rounds.
 			if n.postpone(p.round, spread(over)); r.Status == cluster.In && over < freeTrial {
 				n.wait, n.next = 0, p.round+1 // nobody waited: the policy may need a second look
 			}
 		}
-		if n.lost >= lossesOut {
+		if out {
 			n.why, n.since = Silent, p.round
 		}
 	}

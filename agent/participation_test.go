@@ -75,19 +75,20 @@ func play(t *testing.T, s *scripted, c *cluster.Cluster, p Policy, rounds int) *
 	return ctl
 }
 
-// A mute node is left out after two losses and tried again, each time after a longer while,
-// with its least share; at thirty seconds lost of rounds of one it is tried every 1,024.
+// A mute node that was never heard of is left out after the first loss, one that has gone mute
+// after two; each is tried again with its least share, each time after a longer while: at thirty seconds lost
+// of rounds of one every 1,024.
 func TestMuteNode(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	s := &scripted{slow: []float64{1, 1, -1}}
 	ctl := play(t, s, c, NewModel(c), 1100)
-	if got := s.tried(2); !slices.Equal(got, []int{0, 1, 1025}) {
+	if got := s.tried(2); !slices.Equal(got, []int{0, 1024}) {
 		t.Errorf("tried in rounds %v", got)
 	}
 	if ctl.LeftOut(2) != Silent || ctl.LeftOut(0) != TakesPart || ctl.LeftOut(2).String() != "silent" {
 		t.Error(ctl.LeftOut(2))
 	}
-	if least := s.plans[1025][2]; least != 1 {
+	if least := s.plans[1024][2]; least != 1 {
 		t.Errorf("tried with %d samples", least)
 	}
 	s.slow[2] = 1
@@ -99,6 +100,16 @@ func TestMuteNode(t *testing.T) {
 	}
 	if ctl.LeftOut(2) != TakesPart || s.plans[len(s.plans)-1][2] < 8 {
 		t.Errorf("it is back, but %v, %v", ctl.LeftOut(2), s.plans[len(s.plans)-1])
+	}
+	s.slow[2] = -1 // and goes mute again
+	before := len(s.tried(2))
+	for range 1000 {
+		if _, err := ctl.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(s.tried(2)) - before; got != 2 {
+		t.Errorf("mute again, it had work in %d rounds", got)
 	}
 }
 
@@ -130,13 +141,14 @@ func TestSlowNodeIsLeftOutAndComesBack(t *testing.T) {
 	}
 }
 
-// One loss is no reason to leave a node out, nor are two with a gradient between them.
+// One loss is no reason to leave out a node that was heard of, nor are two with a gradient
+// between them.
 func TestOneLossIsForgiven(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
-	s := &scripted{slow: []float64{1, 1, -1}}
+	s := &scripted{slow: []float64{1, 1, 1}}
 	ctl := play(t, s, c, NewModel(c), 1)
 	for range 4 {
-		for _, slow := range []float64{1, -1} {
+		for _, slow := range []float64{-1, 1} {
 			s.slow[2] = slow
 			if _, err := ctl.Round(t.Context()); err != nil {
 				t.Fatal(err)
@@ -266,15 +278,19 @@ func TestTrialsByTheirPrice(t *testing.T) {
 		report     cluster.NodeReport
 		wait, next int
 	}{
-		"in at once":              {1, slow, in(1.01), 0, 11},
-		"half as long again":      {1, slow, in(1.5), 50, 60},
-		"thirty times as long":    {1, slow, in(30), 1024, 1034},
-		"a hundred times":         {1, slow, in(101), 3000, 3010},
-		"nobody knows":            {0, slow, in(5), 0, 11},
-		"not on trial":            {1, partaker{why: TooSlow, wait: 8, next: 9}, in(30), 8, 9},
-		"lost for the first time": {1, partaker{}, cluster.NodeReport{Status: cluster.Lost}, 0, 0},
-		"lost again":              {20, partaker{lost: 1}, cluster.NodeReport{Status: cluster.Lost}, 100, 110},
-		"away":                    {1, slow, cluster.NodeReport{}, 8, 0},
+		"in at once":                         {1, slow, in(1.01), 0, 11},
+		"half as long again":                 {1, slow, in(1.5), 50, 60},
+		"thirty times as long":               {1, slow, in(30), 1024, 1034},
+		"a hundred times":                    {1, slow, in(101), 3000, 3010},
+		"nobody knows":                       {0, slow, in(5), 0, 11},
+		"not on trial":                       {1, partaker{why: TooSlow, wait: 8, next: 9}, in(30), 8, 9},
+		"lost for the first time":            {1, partaker{known: true}, cluster.NodeReport{Status: cluster.Lost}, 0, 0},
+		"lost again":                         {20, partaker{lost: 1, known: true}, cluster.NodeReport{Status: cluster.Lost}, 100, 110},
+		"never heard of, the others waited":  {1, partaker{}, cluster.NodeReport{Status: cluster.Lost}, 1170, 1180},
+		"never heard of, twice as long":      {20, partaker{}, cluster.NodeReport{Status: cluster.Lost}, 100, 110},
+		"never heard of, nobody waited long": {20.1, partaker{}, cluster.NodeReport{Status: cluster.Lost}, 0, 0},
+		"never heard of, out of memory":      {1, partaker{}, cluster.NodeReport{Status: cluster.Lost, OOM: true}, 0, 0},
+		"away":                               {1, slow, cluster.NodeReport{}, 8, 0},
 	} {
 		if got := seen(x.finish, x.node, x.report); got.wait != x.wait || got.next != x.next {
 			t.Errorf("%s: the next trial is in round %d, after %d; want %d and %d", name, got.next, got.wait, x.next, x.wait)

@@ -1,7 +1,10 @@
 package agent
 
 import (
+	"math"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
@@ -71,5 +74,49 @@ func TestNobodyWaitsForHangs(t *testing.T) {
 	}
 	if hung < 2 {
 		t.Errorf("at most %d hung at once: the test does not show what it should", hung)
+	}
+}
+
+// Where a round ends at a share of its deadline without those that say nothing, a mute node and
+// one fifty times slower cost next to nothing, however short rounds are; where only a timeout of a
+// hundred rounds ends it, that is paid once.
+func TestMuteNodeUnderADeadline(t *testing.T) {
+	const rounds = 400
+	seconds := func(nodes int, slow float64, collect cluster.Collect) float64 {
+		c := agenttest.Lines(t, 256, slices.Repeat([]float64{0.1}, nodes)...)
+		for i := range c.Nodes {
+			c.Nodes[i].Limit = 4
+		}
+		c.Nodes[nodes-1].Hidden.Slowdown = slow
+		collect.AutoDeadline = true
+		c.Collect = collect
+		ctl := &Control{Cluster: c, Runner: sim.New(c, cluster.Conditions{}, 1), Policy: NewModel(c)}
+		took, samples := 0.0, 0.0
+		for range rounds {
+			r, err := ctl.Round(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if share := r.Plan.Collect.TimeoutShare; share > 0 && math.Abs(r.Plan.Collect.Timeout.Seconds()/r.Plan.Collect.Deadline.Seconds()-share) > 1e-6 {
+				t.Fatalf("a timeout of %v after a deadline of %v", r.Plan.Collect.Timeout, r.Plan.Collect.Deadline)
+			}
+			took += r.Report.Wait.Seconds()
+			samples += float64(r.Report.Accepted)
+		}
+		return took / samples
+	}
+	without := seconds(15, 1, cluster.Collect{})
+	for name, x := range map[string]struct {
+		slow    float64
+		collect cluster.Collect
+		most    float64 // over the job without the node
+	}{
+		"mute":                       {1e9, cluster.Collect{TimeoutShare: 3}, 1.03},
+		"fifty times slower":         {50, cluster.Collect{TimeoutShare: 3}, 1.03},
+		"mute, a timeout in seconds": {1e9, cluster.Collect{Timeout: time.Duration(100 * without * 256 * 1e9)}, 1.27},
+	} {
+		if got := seconds(16, x.slow, x.collect) / without; got > x.most || got < 0.9 {
+			t.Errorf("%s: %.3f times as long as without the node", name, got)
+		}
 	}
 }

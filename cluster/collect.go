@@ -17,6 +17,7 @@ type Collect struct {
 	// accumulated until then (Accumulation), and the round waits for all that the quorum asks for.
 	Deadline      time.Duration `json:"deadline_ns,omitzero"`    // from the opening to the arrival of the gradients; > 0, zero: none
 	DeadlineShare float64       `json:"deadline_share,omitzero"` // the same as a share of the predicted finish time, where Deadline is zero; zero: none
+	TimeoutShare  float64       `json:"timeout_share,omitzero"`  // Timeout as a share of the deadline, where Timeout is zero; above 1, zero: none
 	AutoDeadline  bool          `json:"auto_deadline,omitzero"`  // the controller sets Deadline for every round
 	Reserve       float64       `json:"reserve,omitzero"`        // share of the time left that the last micro-step keeps free, 0..1
 	Overtime      float64       `json:"overtime,omitzero"`       // longest micro-step after the deadline, while others are at work, as a share of it; zero: none

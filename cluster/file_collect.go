@@ -18,7 +18,7 @@ type FileCollect struct {
 	Quorum       *FileQuorum `yaml:"quorum,omitempty"` // nil: all
 	Grace        *FileGrace  `yaml:"grace,omitempty"`  // nil: 0; beside a quorum that the policy chooses: any of Graces
 	MaxStaleness Duration    `yaml:"max_staleness,omitempty"`
-	Timeout      Duration    `yaml:"timeout,omitempty"`
+	Timeout      FileTimeout `yaml:"timeout,omitempty"`
 	FileDeadline `yaml:",inline"`
 }
 
@@ -46,7 +46,7 @@ func (f *FileCollect) set(c *Cluster, nodes int, p *problems) {
 	if n := quorum.Count; nodes > 0 && n > nodes {
 		p.add("collect.quorum", "is %d, but there are %d nodes", n, nodes)
 	}
-	c.Collect = Collect{Quorum: quorum.Quorum, Grace: grace.Duration.std(), GraceShare: grace.Share, MaxStaleness: f.MaxStaleness.std(), Timeout: f.Timeout.std()}
+	c.Collect = Collect{Quorum: quorum.Quorum, Grace: grace.Duration.std(), GraceShare: grace.Share, MaxStaleness: f.MaxStaleness.std(), Timeout: f.Timeout.Duration.std(), TimeoutShare: f.Timeout.Share}
 	f.FileDeadline.set(c, &quorum, p)
 	c.Choices.Quorum, c.Choices.Grace = quorum.Choices, grace.Choices
 	if quorum.Choices == nil && grace.Choices == nil {

@@ -109,6 +109,9 @@ const DefaultReserve = 0.02
 
 func (f *FileDeadline) set(c *Cluster, quorum *FileQuorum, p *problems) {
 	if f.Deadline == nil {
+		if c.Collect.TimeoutShare > 0 {
+			p.add("collect.timeout", "is a share of the deadline, and there is none; add deadline: auto, or write a duration (30s)")
+		}
 		if f.Reserve != nil || f.Steps != "" || f.Overtime != 0 {
 			p.add("collect", "has reserve, micro_steps or overtime, which mean nothing without a deadline; add deadline: auto")
 		}
@@ -196,6 +199,40 @@ func (f FileDeadlineTime) MarshalYAML() (any, error) {
 	case f.Auto:
 		return auto, nil
 	case f.Share > 0:
+		return f.Share, nil
+	}
+	return f.Duration.MarshalYAML()
+}
+
+// FileTimeout is when a round ends without those that say nothing: a duration (30s), or a share of
+// the deadline above 1 (3.0 or 300%).
+type FileTimeout struct {
+	Duration Duration
+	Share    float64
+}
+
+// mostTimeout is the largest share.
+const mostTimeout = 1000
+
+func (f *FileTimeout) parse(s string) error {
+	*f = FileTimeout{}
+	v, ok := fraction(s)
+	_, notTime := time.ParseDuration(s)
+	switch {
+	case notTime == nil:
+		return f.Duration.parse(s)
+	case !ok || strings.Trim(s, "0123456789") == "":
+		return fmt.Errorf("is %q; write a duration with its unit (30s), or a share of the deadline (300%%)", clip(s))
+	case v <= 1 || v > mostTimeout:
+		return fmt.Errorf("is %q; a share of the deadline must lie above 100%% and be at most %d%%", clip(s), 100*mostTimeout)
+	}
+	f.Share = v
+	return nil
+}
+
+// MarshalYAML writes the share or the duration.
+func (f FileTimeout) MarshalYAML() (any, error) {
+	if f.Share > 0 {
 		return f.Share, nil
 	}
 	return f.Duration.MarshalYAML()

@@ -39,6 +39,8 @@ func TestFileDeadline(t *testing.T) {
 		"deadline: 0.9\n  micro_steps: cut":         {DeadlineShare: 0.9, Reserve: DefaultReserve},
 		"deadline: 2s\n  quorum: all\n  reserve: 0": {Deadline: 2 * time.Second, Quorum: Quorum{Share: 1}},
 		"timeout: 10s":                              {Timeout: 10 * time.Second},
+		"deadline: auto\n  timeout: 300%":           {AutoDeadline: true, Reserve: DefaultReserve, TimeoutShare: 3},
+		"deadline: 1.1\n  timeout: 1m":              {DeadlineShare: 1.1, Reserve: DefaultReserve, Timeout: time.Minute},
 	} {
 		source := "workload: resnet-50\nglobal_batch: 256\nnodes: [{device: v100, count: 2}]\ncollect:\n  " + text + "\n"
 		f, c, err := Read(strings.NewReader(source), "c.yaml", profile.Embedded())

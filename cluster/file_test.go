@@ -226,7 +226,7 @@ func TestCollectApply(t *testing.T) {
 	if err := (&FileCollect{Quorum: free, Grace: late}).Apply(c); err == nil || !strings.Contains(err.Error(), "collect.grace must be auto") || !cmp.Equal(before.Collect, c.Collect) {
 		t.Errorf("%v, %+v", err, c.Collect)
 	}
-	if err := (&FileCollect{Quorum: free, Timeout: Duration(time.Minute)}).Apply(c); err != nil || c.Collect != (Collect{Timeout: time.Minute}) || len(c.Choices.Rules()) != 7 {
+	if err := (&FileCollect{Quorum: free, Timeout: FileTimeout{Duration: Duration(time.Minute)}}).Apply(c); err != nil || c.Collect != (Collect{Timeout: time.Minute}) || len(c.Choices.Rules()) != 7 {
 		t.Errorf("%v, %+v, %v", err, c.Collect, c.Choices)
 	}
 }

@@ -49,8 +49,12 @@ var kinds = []struct {
 	name  string
 	steps int // micro-steps of a healthy node's share
 	timed bool
-	free  bool // quorum and grace
-}{{"one micro-step", 1, false, false}, {"8 micro-steps", 8, false, false}, {"8 micro-steps until a deadline", 8, true, false}, {"one micro-step, quorum and grace free", 1, false, true}}
+	free  bool    // quorum and grace
+	out   float64 // time-out, over the deadline; 0: in seconds
+}{
+	{"one micro-step", 1, false, false, 0}, {"8 micro-steps", 8, false, false, 0}, {"8 micro-steps until a deadline", 8, true, false, 0},
+	{"the same, a time-out of three deadlines", 8, true, false, 3}, {"one micro-step, quorum and grace free", 1, false, true, 0},
+}
 
 // job is equal ranks whose healthy round takes so many seconds, a tenth of it whatever the
 // share; of the last one, bad may change anything.
@@ -143,7 +147,7 @@ func measure(ctx context.Context, seeds, rounds int, out string) error {
 	var half, lost strings.Builder
 	for _, k := range kinds {
 		for _, name := range []string{"quiet", "steady"} {
-			if k.free {
+			if k.free || k.out > 0 {
 				continue
 			}
 			cond := all[name]
@@ -186,7 +190,9 @@ func measure(ctx context.Context, seeds, rounds int, out string) error {
 					if err != nil {
 						return 0, err
 					}
-					worse.Collect.Timeout = max(timeout, time.Duration(100*seconds*1e9))
+					if worse.Collect.TimeoutShare = k.out; k.out == 0 {
+						worse.Collect.Timeout = max(timeout, time.Duration(100*seconds*1e9))
+					}
 					few, err := job(ranks-1, seconds, k.steps, k.timed, k.free, nil)
 					if err != nil {
 						return 0, err
