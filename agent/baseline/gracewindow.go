@@ -18,7 +18,8 @@ type GraceWindow struct {
 // graceWindow is the rule of Decoupled DiLoCo's syncer (Douillard et al., arXiv 2604.21428,
 // eq. 3): it waits for K learners, then for as much longer as costs nothing, which is
 // gamma x (tau x step time - time of the quorum - time of the exchange), at least 0. Unlike kofn's grace,
-// a fixed share of the quorum's time, it shrinks where the quorum itself was late. Deviations:
+// a fixed share of the quorum's time, it shrinks where the quorum itself was late. The abstract was read, which names
+// a minimum quorum and an adaptive grace window; the equation was not read in its source. Deviations:
 //
 //   - There a learner goes on for tau steps while its fragment is merged, so the wait is free up
 //     to then. Here nodes wait for the round: tau x the typical node's time is when it is to end

@@ -15,7 +15,7 @@ import (
 // ATC 2025 as Greyhound), whose mitigation plan hands the groups' measured times to a solver of
 // integer micro-batches once the iteration is 10% slower than its best, and Malleus (Li et al.,
 // arXiv 2410.13333, SIGMOD 2025), which plans data, layers and pipelines anew when the rates of
-// stragglers shift. Deviations:
+// stragglers shift. Of Malleus only the abstract was read: by how much rates must shift there is not known here. Deviations:
 //
 //   - Only data is moved; there is one rank to a node, no pipeline.
 //   - A shift is a node's mean time over a window against the time it was planned for, beyond a

@@ -61,6 +61,7 @@ type Result struct {
 	Rounds    int     `json:"rounds"`
 	Knobs     string  `json:"knobs,omitempty"` // hyperparameters as tuned for this cluster and scenario
 	Bound     bool    `json:"bound,omitempty"`
+	Ends      string  `json:"ends"`     // when its rounds end: "all in", "quorum", "deadline"; over clusters that differ "mixed"
 	Progress  float64 `json:"progress"` // mean over seeds of goodput / the state oracle's
 	Low       float64 `json:"low"`      // 95% bootstrap interval of progress
 	High      float64 `json:"high"`
@@ -173,7 +174,7 @@ func (c *comparison) cell(ctx context.Context, cs Case, sc Scenario) ([]Result, 
 				return nil, err
 			}
 		}
-		r := Result{Cluster: cs.Name, Scenario: sc.Name, Policy: p.Name, Nodes: len(cs.Cluster.Nodes), Seeds: c.config.Seeds, Rounds: c.config.Rounds, Bound: p.Bound}
+		r := Result{Cluster: cs.Name, Scenario: sc.Name, Policy: p.Name, Nodes: len(cs.Cluster.Nodes), Seeds: c.config.Seeds, Rounds: c.config.Rounds, Bound: p.Bound, Ends: p.ends(cs.Cluster)}
 		if len(p.Hyperparameters) > 0 {
 			fixed := Spec{Hyperparameters: p.Hyperparameters[p.Hindsight:]}
 			r.Knobs = fixed.Text(point % fixed.Points())
@@ -321,6 +322,9 @@ func pool(lines []Result, config Config) []Result {
 			for _, l := range lines {
 				if l.Scenario != sc.Name || l.Policy != p.Name {
 					continue
+				}
+				if all.Ends = cmp.Or(all.Ends, l.Ends); all.Ends != l.Ends {
+					all.Ends = "mixed"
 				}
 				all.Nodes += l.Nodes
 				all.Waiting += l.Waiting / float64(len(config.Cases))

@@ -23,6 +23,8 @@ type Spec struct {
 	Rule            bool             // decides when rounds end
 	Batch           bool             // decides the global batch
 	Deadline        bool             // decides when rounds end by time, where a cluster leaves that open; the others wait for all
+	Cut             bool             // has nodes cut their last micro-step, whatever the cluster says
+	Overtime        bool             // is about micro-steps after a deadline: suits clusters that allow them
 	Hyperparameters []Hyperparameter // of its grid; nil: nothing to tune
 	// Hindsight is the number of leading hyperparameters whose best values are taken on
 	// every judged seed. The others are tuned, together with those of the policy Like where
@@ -67,7 +69,7 @@ func Specs() []Spec {
 		tunedReplan(), tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedGraceWindow(), tunedDBW(), tunedDropCompute(),
 		tunedDropSteps(), tunedDeviations(), tunedAnytime(whole), tunedAnytime(cut), tunedAnytime(on),
 		tunedExpectedTime(whole), tunedExpectedTime(cut), tunedExpectedTime(on), heldExpectedTime(cut), heldExpectedTime(on),
-		tunedAuto(whole), tunedAuto(cut), tunedAuto(on), tunedFilledDeadline(whole), tunedFilledDeadline(cut),
+		tunedAuto(whole), tunedAuto(cut), tunedAuto(on), tunedFilledDeadline(whole), tunedFilledDeadline(cut), tunedFilledDeadline(on),
 		model(),
 		bound("static", "true rates of the first round", baseline.Oracle{Once: true}),
 		bound("lag1", "true rates of the round before", baseline.Oracle{Lag: 1}),
@@ -216,14 +218,29 @@ func tunedWaterFill(name, about string, grid []baseline.WaterFill) Spec {
 	})
 }
 
-// Suited returns the specs of the policies that decide no more than all the cases leave free.
+// Suited returns the specs of the policies that decide no more than all the cases leave free,
+// and ask no more of the trainer.
 func Suited(cases []Case) []Spec {
 	return slices.DeleteFunc(Specs(), func(p Spec) bool {
 		return slices.ContainsFunc(cases, func(c Case) bool {
-			free := &c.Cluster.Choices
-			return p.Rule && len(free.Rules()) == 0 || p.Batch && free.MostBatch == 0 || p.Deadline && !p.agent() && !c.Cluster.Collect.AutoDeadline
+			free, collect := &c.Cluster.Choices, &c.Cluster.Collect
+			return p.Rule && len(free.Rules()) == 0 || p.Batch && free.MostBatch == 0 || p.Deadline && !p.agent() && !collect.AutoDeadline ||
+				p.Cut && collect.Whole || p.Overtime && collect.Overtime == 0
 		})
 	})
+}
+
+// ends says when the rounds of the policy end on a cluster: "all in", "quorum" or "deadline". A
+// policy that knows of no deadline waits for all where the cluster leaves the deadline open.
+func (p *Spec) ends(c *cluster.Cluster) string {
+	collect, q := &c.Collect, c.Collect.Quorum
+	switch {
+	case p.Deadline && !p.agent(), collect.Timed() && (p.Deadline || !collect.AutoDeadline):
+		return "deadline"
+	case p.Rule, p.Deadline && len(c.Choices.Rules()) > 0, q.Count > 0 && q.Count < len(c.Nodes), q.Share > 0 && q.Share < 1:
+		return "quorum"
+	}
+	return "all in"
 }
 
 func bound(name, about string, o baseline.Oracle) Spec {

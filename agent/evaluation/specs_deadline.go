@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
@@ -32,15 +33,16 @@ const (
 	on                  // the same, and nodes go on while another is late
 )
 
-// stepsAt are whole ones, or cut with a tuned reserve.
-func stepsAt(e ending, at []int) baseline.Steps {
+// stepsAt are whole ones, or cut with a tuned reserve; those after the deadline are as long
+// as the cluster's.
+func stepsAt(c *cluster.Cluster, e ending, at []int) baseline.Steps {
 	switch e {
 	case whole:
 		return baseline.Steps{}
 	case cut:
 		return baseline.Steps{Cut: true, Reserve: reserves[at[0]]}
 	}
-	return baseline.Steps{Cut: true, Reserve: reserves[at[0]], Overtime: cluster.DefaultOvertime}
+	return baseline.Steps{Cut: true, Reserve: reserves[at[0]], Overtime: cmp.Or(c.Collect.Overtime, cluster.DefaultOvertime)}
 }
 
 // timed is the spec of a policy that ends rounds by time; where the last micro-step is cut,
@@ -60,9 +62,9 @@ func timed(name, about string, e ending, params []Hyperparameter, create func(c 
 		name, about = name+"-on", about+" and small ones while another node is late"
 	}
 	s := tuned(name, about, params, func(c *cluster.Cluster, at []int) agent.Policy {
-		return create(c, at, stepsAt(e, at[n:]))
+		return create(c, at, stepsAt(c, e, at[n:]))
 	})
-	s.Deadline, s.Like = true, like
+	s.Deadline, s.Like, s.Cut, s.Overtime = true, like, e != whole, e == on
 	return s
 }
 
@@ -101,15 +103,16 @@ func (s stopping) Decide(report *cluster.Report, present []bool, plan *cluster.P
 }
 
 func stoppingAgent() Spec {
-	return Spec{Name: "ddqn-cut", About: "the agent, whose nodes wait after a deadline instead of going on", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
+	return Spec{Name: "ddqn-cut", About: "the agent, whose nodes wait after a deadline instead of going on", Deadline: true, Overtime: true, create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
 		return stopping{t.NewAgent(c, w)}
 	}}
 }
 
 func tunedAuto(e ending) Spec {
-	return timed("auto", "water-filling with Evenkeel's automatic deadline", e, []Hyperparameter{numbers("gain", 0.35, deadlineGains...)},
+	params := []Hyperparameter{numbers("gain", 0.35, deadlineGains...), numbers("margin", 0, ruleMargins...)}
+	return timed("auto", "water-filling with room for noise and Evenkeel's automatic deadline", e, params,
 		func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy {
-			return baseline.NewFilledDeadline(c, 0, steps, baseline.WaterFill{Gain: deadlineGains[at[0]]})
+			return baseline.NewFilledDeadline(c, 0, steps, baseline.WaterFill{Gain: deadlineGains[at[0]], Margin: ruleMargins[at[1]]})
 		})
 }
 

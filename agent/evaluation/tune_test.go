@@ -205,6 +205,50 @@ func TestSuited(t *testing.T) {
 	}
 }
 
+// A policy runs where the cluster leaves it what it decides and the trainer can do what it asks
+// for; when its rounds end is said.
+func TestSuitedUnderDeadlines(t *testing.T) {
+	all, timed, on, whole, fixed := agenttest.Lines(t, 8, 0.1, 0.1), agenttest.Lines(t, 8, 0.1, 0.1), agenttest.Lines(t, 8, 0.1, 0.1), agenttest.Lines(t, 8, 0.1, 0.1), agenttest.Lines(t, 8, 0.1, 0.1)
+	timed.Collect.AutoDeadline = true
+	on.Collect = cluster.Collect{AutoDeadline: true, Overtime: 0.1}
+	whole.Collect = cluster.Collect{AutoDeadline: true, Whole: true}
+	fixed.Collect = cluster.Collect{DeadlineShare: 1}
+	for name, x := range map[string]struct {
+		cluster *cluster.Cluster
+		ends    map[string]string // "": not suited
+	}{
+		"waits":    {all, map[string]string{"ddqn": "all in", "model": "all in", "waterfill": "all in", "hindsight": "all in", "auto": "", "anytime-cut": "", "ddqn-cut": ""}},
+		"deadline": {timed, map[string]string{"ddqn": "deadline", "model": "deadline", "waterfill": "all in", "auto": "deadline", "auto-cut": "deadline", "auto-on": "", "ddqn-cut": "", "hindsight": "all in"}},
+		"overtime": {on, map[string]string{"ddqn": "deadline", "ddqn-cut": "deadline", "auto-on": "deadline", "waterfill-deadline-on": "deadline"}},
+		"whole":    {whole, map[string]string{"ddqn": "deadline", "auto": "deadline", "auto-cut": "", "expected-time-held-cut": ""}},
+		"fixed":    {fixed, map[string]string{"ddqn": "deadline", "waterfill": "deadline", "uniform": "deadline", "auto": ""}},
+	} {
+		got := map[string]string{}
+		for _, p := range Suited([]Case{{Cluster: x.cluster}}) {
+			got[p.Name] = p.ends(x.cluster)
+		}
+		for policy, want := range x.ends {
+			if got[policy] != want {
+				t.Errorf("%s: %s ends %q, want %q", name, policy, got[policy], want)
+			}
+		}
+	}
+	kofn, err := Find([]string{"kofn", "uniform", "ddqn"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := agenttest.Lines(t, 8, 0.1, 0.1)
+	free.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+	if a, b, c := kofn[0].ends(all), kofn[1].ends(free), kofn[2].ends(free); a != "quorum" || b != "all in" || c != "quorum" {
+		t.Errorf("%q, %q, %q", a, b, c)
+	}
+	for quorum, want := range map[cluster.Quorum]string{{Count: 1}: "quorum", {Count: 2}: "all in", {Share: 0.5}: "quorum", {Share: 1}: "all in"} {
+		if all.Collect.Quorum = quorum; kofn[1].ends(all) != want {
+			t.Errorf("%+v: %q", quorum, kofn[1].ends(all))
+		}
+	}
+}
+
 func TestTunedFile(t *testing.T) {
 	text, err := Tuned([]Result{{Policy: "uniform", Cluster: "c", Scenario: "s"}, {Policy: "lbbsp", Cluster: "c", Scenario: "s", Knobs: "gain 0.2"}})
 	if err != nil {

@@ -33,7 +33,7 @@ var suites = map[string]suite{
 		cases: stepped(clusters.HeldOut), scenarios: unscaled("steady", "drift", "interference", "bursts", "failures", "production"), hold: 0.01,
 		policies: []string{"ddqn", "ddqn-cut", "waterfill-margin", "replan", "grace-window", "dropcompute-steps", "median-mad", "anytime", "anytime-cut", "anytime-on",
 			"expected-time", "expected-time-cut", "expected-time-on", "expected-time-held-cut", "expected-time-held-on", "auto", "auto-cut", "auto-on",
-			"waterfill-deadline", "waterfill-deadline-cut", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
+			"waterfill-deadline", "waterfill-deadline-cut", "waterfill-deadline-on", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
 		seeds: 30, tuneSeeds: 10, rounds: 400,
 	},
 	"free": {

@@ -35,13 +35,14 @@ func best(cell []evaluation.Result) int {
 	return at
 }
 
-const comparisonLegend = `progress   goodput relative to that of the state oracle, which knows every node's true rate; mean [95% interval]
+const comparisonLegend = `rounds end when all gradients are in, or a quorum's, or at a deadline: compare like with like
+progress   goodput relative to that of the state oracle, which knows every node's true rate; mean [95% interval]
 gains      difference of progress under the same seeds; above zero the first policy is better
 *          the best of the others
 (bound)    an upper bound, from knowledge that no policy has`
 
 // energyColumn is the position of the energy column, if any power is known.
-const energyColumn = 5
+const energyColumn = 6
 
 // printComparison writes a table per cluster and scenario.
 func printComparison(w io.Writer, results []evaluation.Result) error {
@@ -51,7 +52,7 @@ func printComparison(w io.Writer, results []evaluation.Result) error {
 		lines = append(lines, fmt.Sprintf("%s, %s: %s, %s of %s", first.Cluster, first.Scenario,
 			cli.Count(first.Nodes, "node"), cli.Count(first.Seeds, "seed"), cli.Count(first.Rounds, "round")))
 		columns := []cli.Column{
-			cli.Left("policy"), cli.Left("progress"), cli.Left(first.Policy + " gains over it"),
+			cli.Left("policy"), cli.Left("rounds end"), cli.Left("progress"), cli.Left(first.Policy + " gains over it"),
 			cli.Right("waiting"), cli.Right("fresh"), cli.Right("decision p50"), cli.Right("p99"), cli.Left("tuned to"),
 		}
 		known := slices.ContainsFunc(cell, func(r evaluation.Result) bool { return r.Energy > 0 })
@@ -72,7 +73,7 @@ func printComparison(w io.Writer, results []evaluation.Result) error {
 				gain = fmt.Sprintf("%+.4f [%+.4f, %+.4f]", r.Gain.Mean, r.Gain.Low, r.Gain.High)
 			}
 			row := []string{
-				name, fmt.Sprintf("%.4f [%.4f, %.4f]", r.Progress, r.Low, r.High), gain,
+				name, r.Ends, fmt.Sprintf("%.4f [%.4f, %.4f]", r.Progress, r.Low, r.High), gain,
 				cli.Percent(r.Waiting), cli.Percent(r.Freshness), cli.Seconds(r.P50 / 1e6), cli.Seconds(r.P99 / 1e6), r.Knobs,
 			}
 			if known {
