@@ -87,14 +87,19 @@ func (w *watch) figure() chart.Figure {
 	times.Series = append(times.Series, w.history.line("Evenkeel", n, window, wait))
 	idles.Series = append(idles.Series, w.history.line("Evenkeel", n, window, idle))
 	lates.Series = append(lates.Series, w.history.line("Evenkeel", n, window, late))
-	for _, policy := range []string{uniformReference, oracleReference} {
+	second := oracleReference
+	if w.setup.cluster.Collect.Timed() {
+		second = waitingReference // what the deadline brings: the oracle has it too
+	}
+	for _, policy := range []string{uniformReference, second} {
 		c, m := w.references.at(policy, n)
 		if m == nil {
 			continue
 		}
-		times.Series = append(times.Series, c.line(titles[policy], n, window, wait))
-		idles.Series = append(idles.Series, c.line(titles[policy], n, window, idle))
-		lates.Series = append(lates.Series, c.line(titles[policy], n, window, late))
+		title := w.title(policy)
+		times.Series = append(times.Series, c.line(title, n, window, wait))
+		idles.Series = append(idles.Series, c.line(title, n, window, idle))
+		lates.Series = append(lates.Series, c.line(title, n, window, late))
 	}
 	for _, d := range w.order {
 		c := w.devices[d]

@@ -62,7 +62,36 @@ const (
 	tunedReference   = "waterfill-margin"
 	uniformReference = "uniform"
 	oracleReference  = "oracle"
+	waitingReference = "waterfill-margin, no deadline" // only where rounds end at a deadline: what the deadline brings
 )
+
+// reference is a policy to compare with.
+type reference struct {
+	evaluation.Spec
+	title string           // by which it is kept
+	on    *cluster.Cluster // that it runs on
+}
+
+// named are the references of a run. Equal sizes stand for what trainers do by default, and
+// that is to wait for whole shares.
+func (s *setup) named() ([]reference, error) {
+	specs, err := evaluation.Find([]string{uniformReference, oracleReference, tunedReference})
+	if err != nil {
+		return nil, err
+	}
+	var all []reference
+	for _, p := range specs {
+		all = append(all, reference{p, p.Name, s.given})
+	}
+	if s.given.Collect.Timed() {
+		waits := s.given.Own()
+		waits.Collect.Deadline, waits.Collect.DeadlineShare, waits.Collect.AutoDeadline, waits.Collect.Overtime = 0, 0, false, 0
+		all[0].on = waits
+		all = append(all, reference{all[2].Spec, waitingReference, waits})
+		all[1].Deadline, all[2].Deadline = true, true // played, and tuned, with the deadline of the agent
+	}
+	return all, nil
+}
 
 // tuneBudget limits tuning to so many rounds of one node, which take a second or two: long
 // runs and large clusters are tuned on fewer rounds.
@@ -83,18 +112,18 @@ type references struct {
 // compare starts the references.
 func (s *setup) compare(ctx context.Context) *references {
 	r := &references{done: make(chan struct{})}
-	specs, err := evaluation.Find([]string{uniformReference, oracleReference, tunedReference})
-	for k := range specs {
+	named, err := s.named()
+	for k := range named {
 		r.total += s.rounds
-		if points := specs[k].Points(); points > 1 {
+		if points := named[k].Points(); points > 1 {
 			config := s.tuning(points)
 			r.total += points * config.TuneSeeds * config.Rounds
 		}
 	}
 	go func() {
 		defer close(r.done)
-		for k := 0; k < len(specs) && err == nil; k++ {
-			err = r.run(ctx, s, &specs[k])
+		for k := 0; k < len(named) && err == nil; k++ {
+			err = r.run(ctx, s, &named[k])
 		}
 		r.err = err
 	}()
@@ -102,8 +131,8 @@ func (s *setup) compare(ctx context.Context) *references {
 }
 
 // run tunes one reference on separate seeds and runs it on the seed of the run.
-func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) error {
-	c := &history{policy: p.Name}
+func (r *references) run(ctx context.Context, s *setup, p *reference) error {
+	c := &history{policy: p.title}
 	knob := 0
 	if p.Points() > 1 {
 		var err error
@@ -112,11 +141,7 @@ func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) erro
 		}
 		c.knobs = p.Text(knob)
 	}
-	weights, of := s.weights.Weights(), s.given.Own()
-	if p.Name == uniformReference && of.Collect.Timed() {
-		// Equal sizes stand for what trainers do by default, and that is to wait for whole shares.
-		of.Collect.Deadline, of.Collect.DeadlineShare, of.Collect.AutoDeadline, of.Collect.Overtime = 0, 0, false, 0
-	}
+	weights, of := s.weights.Weights(), p.on.Own()
 	simulator := sim.New(of, s.conditions.Conditions, s.seed)
 	_, err := evaluation.Play(ctx, of, simulator, p.New(of, simulator, s.trained, weights, knob), s.rounds, nil, func(round agent.Round) {
 		c.add(round, simulator.Efficiency(round.Report.Counted))
@@ -128,10 +153,10 @@ func (r *references) run(ctx context.Context, s *setup, p *evaluation.Spec) erro
 	return err
 }
 
-func (r *references) tune(ctx context.Context, s *setup, p *evaluation.Spec) (int, error) {
+func (r *references) tune(ctx context.Context, s *setup, p *reference) (int, error) {
 	config, before := s.tuning(p.Points()), r.ahead.Load()
 	config.Progressed = func(done, _ int) { r.ahead.Store(before + int64(done*config.Rounds)) }
-	return evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: s.given, Weights: s.weights.Weights()}, s.conditions, p)
+	return evaluation.Tune(ctx, config, evaluation.Case{Name: s.name, Cluster: p.on, Weights: s.weights.Weights()}, s.conditions, &p.Spec)
 }
 
 // tuning is how a reference with so many points in its grid is tuned.

@@ -65,7 +65,7 @@ func TestRunRepeats(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &d); err != nil {
 			t.Fatal(err)
 		}
-		if len(d.Results) != 4 || len(d.Sizes) != 16 || d.Rounds != 10 {
+		if len(d.Results) != 5 || len(d.Sizes) != 16 || d.Rounds != 10 {
 			t.Fatalf("%d results, %d sizes, %d rounds", len(d.Results), len(d.Sizes), d.Rounds)
 		}
 		if i > 0 && out != first {

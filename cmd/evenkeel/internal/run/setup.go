@@ -22,9 +22,9 @@ type flags struct {
 	Rounds     int    `help:"Rounds to simulate (${default})." default:"${rounds}" placeholder:"N"`
 	Seed       uint64 `help:"Random seed (${default})." default:"1" placeholder:"N"`
 	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
-	Quorum     string `help:"Gradients to wait for instead of the cluster file's quorum: 12, 80%, all; or several for the policy to choose from: 70%,90%,all; or auto." placeholder:"Q"`
+	Quorum     string `help:"Gradients to wait for instead of the cluster file's quorum or deadline: 12, 80%, all; or several for the policy to choose from: 70%,90%,all; or auto." placeholder:"Q"`
 	Grace      string `help:"How long to wait for the remaining nodes instead of the cluster file's grace: 500ms, 10%; or several for the policy to choose from: 0%,10%; or auto." placeholder:"G"`
-	Deadline   string `help:"When every node hands in what it has, instead of waiting for the whole shares: 2s, 110% of the predicted time, or auto (the samples meet the global batch in the mean)." placeholder:"D"`
+	Deadline   string `help:"When every node hands in what it has, instead of the cluster file's deadline or quorum: 2s, 110% of the predicted time, or auto (the samples meet the global batch in the mean)." placeholder:"D"`
 }
 
 // setup is the input of a run.
@@ -81,10 +81,19 @@ func (f *flags) load(outputs ...cli.File) (*setup, error) {
 	return s, err
 }
 
+var errGraceAlone = badinput.New("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")
+
 // collect lets the flags overrule the file's collect section.
 func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err error) {
 	if f.Quorum == "" && f.Grace == "" && f.Deadline == "" {
 		return nil
+	}
+	// A round ends one way or the other: the flags of one take the other away.
+	switch {
+	case f.Deadline == "":
+		section.FileDeadline = cluster.FileDeadline{}
+	case f.Quorum == "" && f.Grace == "":
+		section.Quorum, section.Grace = nil, nil
 	}
 	if f.Deadline != "" {
 		if section.Deadline, err = cluster.ParseDeadline(f.Deadline); err != nil {
@@ -101,6 +110,9 @@ func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err er
 			return badinput.Errorf("--grace: %w", err)
 		}
 	}
+	if f.Grace != "" && section.Quorum == nil {
+		return errGraceAlone
+	}
 	if err := section.Apply(c); err != nil {
 		var given []string
 		for _, g := range []struct{ name, value string }{{"--quorum", f.Quorum}, {"--grace", f.Grace}, {"--deadline", f.Deadline}} {
@@ -111,7 +123,7 @@ func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err er
 		return badinput.Errorf("%s: %w", strings.Join(given, ", "), err)
 	}
 	if f.Grace != "" && !closesEarly(c) {
-		return badinput.Errorf("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")
+		return errGraceAlone
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (w *watch) results() []result {
 		out = append(out, r)
 	}
 	add(&w.history, &w.history.rounds[n-1])
-	for _, policy := range []string{tunedReference, uniformReference, oracleReference} {
+	for _, policy := range []string{tunedReference, waitingReference, uniformReference, oracleReference} {
 		add(w.references.at(policy, n))
 	}
 	return out
@@ -133,22 +133,35 @@ func (w *watch) rules() map[string]int {
 	return counts
 }
 
-// titles are the names of the references in tables and figures.
-var titles = map[string]string{tunedReference: "water-filling, tuned", uniformReference: "equal sizes", oracleReference: "oracle (true speeds)"}
+// titles are the names of the references.
+var titles = map[string]string{
+	tunedReference: "water-filling, tuned", waitingReference: "water-filling, no deadline",
+	uniformReference: "equal sizes", oracleReference: "oracle (true speeds)",
+}
+
+// title is a reference's name in this run's tables and figures; "" for the agent.
+func (w *watch) title(policy string) string {
+	if policy == uniformReference && w.setup.cluster.Collect.Timed() {
+		return titles[policy] + ", no deadline"
+	}
+	return titles[policy]
+}
 
 // summary is the comparison as text.
 func (w *watch) summary() []string {
 	results := w.results()
 	var rows [][]string
-	speedup, progress, knobs := 0.0, 0.0, ""
+	speedup, progress, knobs, waiting := 0.0, 0.0, "", 0.0
 	for _, r := range results {
-		name := titles[r.Policy]
-		knobs += r.Knobs // only one policy has any
+		name := w.title(r.Policy)
 		switch {
+		case r.Policy == waitingReference:
+			waiting = r.Speedup
+			knobs += ", and without a deadline " + r.Knobs
+		case r.Policy == tunedReference:
+			knobs = r.Knobs
 		case name == "":
 			name, speedup, progress = r.Policy, r.Speedup, r.Progress
-		case r.Policy == uniformReference && w.setup.cluster.Collect.Timed():
-			name += ", no deadline"
 		}
 		rows = append(rows, []string{
 			name, cli.Seconds(r.RoundTime), cli.Rate(r.Samples), cli.Percent(r.Waiting), cli.Percent(r.Freshness), cli.Ratio(r.Progress, cli.Percent(r.Progress)), cli.Ratio(r.Speedup, fmt.Sprintf("%.2fx", r.Speedup)),
@@ -163,7 +176,11 @@ func (w *watch) summary() []string {
 	}
 	lines := append([]string{"", fmt.Sprintf("%s under seed %d:", cli.Count(len(w.history.rounds), "round"), w.setup.seed), ""}, cli.Table(columns, rows)...)
 	if speedup > 0 && progress > 0 {
-		lines = append(lines, "", fmt.Sprintf("Evenkeel makes %.2f times the progress of equal sizes,", speedup),
+		equal := fmt.Sprintf("Evenkeel makes %.2f times the progress of equal sizes,", speedup)
+		if waiting > 0 {
+			equal = fmt.Sprintf("Evenkeel makes %.2f times the progress of water-filling without a deadline, %.2f times that of equal sizes,", speedup/waiting, speedup)
+		}
+		lines = append(lines, "", equal,
 			fmt.Sprintf("and %s of that of an oracle that knows every true speed, but not the noise.", cli.Percent(progress)))
 	}
 	if rules := w.rules(); rules != nil {
