@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
@@ -104,17 +105,32 @@ func (j *Job) group(group Group, strategies []Strategy, at string) (costmodel.Gr
 	if group.First+group.Count > k.Count {
 		return g, fmt.Errorf("%w: %s: ends with device %d; the cluster has %d %s", ErrPlan, at, group.First+group.Count-1, k.Count, k.Device)
 	}
-	for first := group.First; first < group.First+group.Count; first += group.Tensor {
-		if first/k.PerMachine != (first+group.Tensor-1)/k.PerMachine {
-			return g, fmt.Errorf("%w: %s.tensor: is %d, and the replica from device %d on does not lie within a machine of %d", ErrPlan, at, group.Tensor, first, k.PerMachine)
-		}
+	if err := within(k, group, group.Tensor, at+".tensor:"); err != nil {
+		return g, err
 	}
 	for i, y := range strategies {
-		if y.Tensor > 0 && k.PerMachine%y.Tensor != 0 {
-			return g, fmt.Errorf("%w: %s of strategies[%d]: tensor is %d; must divide the %d devices of a machine", ErrPlan, at, i, y.Tensor, k.PerMachine)
+		if y.Tensor == 0 {
+			continue
+		}
+		at := fmt.Sprintf("%s of strategies[%d]: tensor", at, i)
+		if k.PerMachine%y.Tensor != 0 {
+			return g, fmt.Errorf("%w: %s is %d; must divide the %d devices of a machine", ErrPlan, at, y.Tensor, k.PerMachine)
+		}
+		if err := within(k, group, y.Tensor, at); err != nil {
+			return g, err
 		}
 	}
 	return costmodel.Group{Class: class, First: group.First, Replicas: group.Count / group.Tensor, Tensor: group.Tensor, Shares: group.MicroBatches}, nil
+}
+
+// within reports a replica of a group that does not lie within a machine.
+func within(k cluster.Class, group Group, tensor int, at string) error {
+	for first := group.First; first < group.First+group.Count; first += tensor {
+		if first/k.PerMachine != (first+tensor-1)/k.PerMachine {
+			return fmt.Errorf("%w: %s is %d, and the replica from device %d on does not lie within a machine of %d", ErrPlan, at, tensor, first, k.PerMachine)
+		}
+	}
+	return nil
 }
 
 // simulate adds the length of the iteration and the idle share by the event simulation; with more operations than it

@@ -1,9 +1,22 @@
 package costmodel
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
+
+// place is how many machines a group lies in, and the most of its devices that lie in one of them. Plans of the search
+// begin with a machine or lie within one, those by hand need not.
+func (m *Model) place(g Group) (machines, most int) {
+	per := m.topology.Classes[g.Class].PerMachine
+	end := g.First + g.Devices()
+	head, tail := per-g.First%per, (end-1)%per+1 // devices of the first and the last machine up to the group's border
+	switch machines = (end-1)/per - g.First/per + 1; machines {
+	case 1:
+		return 1, g.Devices()
+	case 2:
+		return 2, max(head, tail)
+	default:
+		return machines, per
+	}
+}
 
 // gather is the seconds of an all-gather or a reduce-scatter between the replicas of a layer, of so many bytes for each
 // device of group g when whole: over a ring of all, or within machines and then between them; the cheaper.
@@ -13,7 +26,8 @@ func (m *Model) gather(groups []Group, samples int, y Strategy, g int, bytes flo
 		return 0
 	}
 	n := float64(all)
-	if g := groups[0]; len(groups) == 1 && g.Devices() <= m.topology.Classes[g.Class].PerMachine {
+	if machines, _ := m.place(groups[0]); len(groups) == 1 && machines == 1 {
+		g := groups[0]
 		return (n - 1) * m.inside[g.Class].Seconds(bytes/n)
 	}
 	// A machine's link carries the rings of all devices of a replica, so the whole layer.
@@ -21,9 +35,9 @@ func (m *Model) gather(groups []Group, samples int, y Strategy, g int, bytes flo
 	out, machines, inside := m.between[groups[0].Class][groups[0].Class], 0.0, 0.0
 	for i, g := range groups {
 		_, tensor, _ := replicas(groups, samples, y, i)
-		per := m.topology.Classes[g.Class].PerMachine
-		here := float64(max(1, min(g.Devices(), per)/tensor)) // replicas of a machine
-		machines += math.Ceil(float64(g.Devices()) / float64(per))
+		n, most := m.place(g)
+		here := float64(most / tensor) // replicas of a machine
+		machines += float64(n)
 		inside = max(inside, (here-1)*m.inside[g.Class].Seconds(whole/float64(tensor)/here))
 		for _, other := range groups[:i+1] {
 			if path := m.between[g.Class][other.Class]; path.Seconds(whole) > out.Seconds(whole) {
@@ -47,7 +61,7 @@ func (m *Model) convert(groups []Group, l, samples int, from, to Strategy) float
 	width := float64(max(a, b))
 	bytes := m.profile.Layers[l-1].Output * float64(max(x, y)) * (width - 1) / width
 	path := m.inside[g.Class]
-	if g.Devices() > m.topology.Classes[g.Class].PerMachine {
+	if machines, _ := m.place(g); machines > 1 {
 		path = m.between[g.Class][g.Class]
 	}
 	return 2 * path.Seconds(bytes)
@@ -93,7 +107,8 @@ func (m *Model) send(groups []Group, layer int, to []int, together bool) float64
 		if together {
 			return 2 * m.inside[g.Class].Seconds(bytes)
 		}
-		bytes *= math.Ceil(float64(min(g.Devices(), m.topology.Classes[g.Class].PerMachine)) / float64(g.Tensor))
+		_, most := m.place(g)
+		bytes *= float64(most / g.Tensor)
 		for _, other := range to {
 			longest = max(longest, m.between[g.Class][other].Seconds(bytes))
 		}

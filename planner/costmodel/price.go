@@ -169,8 +169,8 @@ func (m *Model) machine(s *Stage) int {
 	before := 0
 	for class, k := range m.topology.Classes {
 		if class == g.Class {
-			if n := g.First / k.PerMachine; n == (g.First+g.Devices()-1)/k.PerMachine {
-				return before + n
+			if machines, _ := m.place(g); machines == 1 {
+				return before + g.First/k.PerMachine
 			}
 			return -1
 		}

@@ -1,0 +1,123 @@
+package planner_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+func (l *twinLevel) yaml() string {
+	var parts []string
+	if len(l.Rates) == 1 {
+		parts = append(parts, fmt.Sprintf("bandwidth: %vMB/s", l.Rates[0].Bandwidth/1e6))
+	} else if len(l.Rates) > 1 {
+		var rates []string
+		for _, r := range l.Rates {
+			rates = append(rates, fmt.Sprintf("%.0f: %vMB/s", r.Size, r.Bandwidth/1e6))
+		}
+		parts = append(parts, "bandwidth: {"+strings.Join(rates, ", ")+"}")
+	}
+	if l.Latency > 0 {
+		parts = append(parts, fmt.Sprintf("latency: %.0fns", l.Latency*1e9))
+	}
+	if l.Secure {
+		parts = append(parts, "secure: true")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// yaml is the cluster file.
+func (c *twinCluster) yaml() string {
+	var b strings.Builder
+	b.WriteString("nodes:\n")
+	for i := range c.Classes {
+		k := &c.Classes[i]
+		fmt.Fprintf(&b, "  - {device: %s, count: %d, per_machine: %d, memory: %.0f, slowdown: %v, inside: {%s}, link: {%s}", k.Device, k.Count, k.PerMachine, k.Memory, k.Slow, k.Inside.yaml(), k.Link.yaml())
+		if k.Switch >= 0 {
+			fmt.Fprintf(&b, ", switch: s%d", k.Switch)
+		}
+		b.WriteString("}\n")
+	}
+	if len(c.Switches) > 0 {
+		b.WriteString("switches:\n")
+	}
+	for i := range c.Switches {
+		s := &c.Switches[i]
+		fmt.Fprintf(&b, "  - {name: s%d", i)
+		if level := s.Level.yaml(); level != "" {
+			b.WriteString(", " + level)
+		}
+		if s.Up >= 0 {
+			fmt.Fprintf(&b, ", up: s%d", s.Up)
+		}
+		b.WriteString("}\n")
+	}
+	return b.String()
+}
+
+// csv is the layer profile.
+func (c *twinCase) csv() string {
+	var b strings.Builder
+	b.WriteString("layer,parameters,output_bytes,device,tensor,micro_batch,forward_seconds,backward_seconds,update_seconds,activation_bytes\n")
+	for i, l := range c.Layers {
+		for _, key := range slices.SortedFunc(maps.Keys(l.Runs), func(a, b twinKey) int { return cmp.Or(a.Class-b.Class, a.Tensor-b.Tensor) }) {
+			for _, r := range l.Runs[key] {
+				backward := ""
+				if r.Backward >= 0 {
+					backward = fmt.Sprint(r.Backward)
+				}
+				fmt.Fprintf(&b, "%d,%v,%v,%s,%d,%d,%v,%s,%v,%v\n", i, l.Parameters, l.Output, c.Cluster.Classes[key.Class].Device, key.Tensor, r.MicroBatch, r.Forward, backward, r.Update, r.Activation)
+			}
+		}
+	}
+	return b.String()
+}
+
+// json is the plan file, with the twin's prediction if that is not nil.
+func (c *twinCase) json(predicted *twinPrediction) string {
+	type object = map[string]any
+	var stages []object
+	for _, s := range c.Plan.Stages {
+		var groups, strategies []object
+		for _, g := range s.Groups {
+			groups = append(groups, object{"device": c.Cluster.Classes[g.Class].Device, "first": g.First, "count": g.Count, "tensor": g.Tensor, "micro_batches": g.Shares})
+		}
+		for i, st := range s.Strategies {
+			o := object{"from": s.From + i, "to": s.From + i + 1, "sharding": st.Sharding, "checkpoint": st.Checkpoint}
+			if st.Tensor > 0 {
+				o["tensor"] = st.Tensor
+			}
+			strategies = append(strategies, o)
+		}
+		stages = append(stages, object{"from": s.From, "to": s.To, "groups": groups, "strategies": strategies})
+	}
+	plan := object{"version": 1, "global_batch": c.Plan.GlobalBatch, "micro_batch": c.Plan.MicroBatch, "stages": stages}
+	if predicted != nil {
+		plan["predicted"] = predicted
+	}
+	data, err := json.MarshalIndent(plan, "", " ")
+	if err != nil {
+		panic(err)
+	}
+	return string(data) + "\n"
+}
+
+// flags are those of evenkeel plan check.
+func (c *twinCase) flags() string {
+	o := &c.Options
+	precision, overlap := "mixed", fmt.Sprint(o.Compute)
+	if o.W == 4 {
+		precision = "fp32"
+	}
+	if o.Off {
+		overlap = "off"
+	}
+	flags := fmt.Sprintf("--memory %v --precision %s --overlap %s", o.Memory, precision, overlap)
+	if o.Reserve > 0 {
+		flags += fmt.Sprintf(" --reserve %.0f", o.Reserve)
+	}
+	return flags + "\n"
+}

@@ -1,0 +1,212 @@
+package planner_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"gotest.tools/v3/golden"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+)
+
+func newTwin(seed uint64) *twinCase { return twinRandom(rand.New(rand.NewPCG(seed, 5))) }
+
+// The planner and its twin agree on random plans: what they refuse, what fits, and every number.
+func TestTwin(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(2400) {
+		c := newTwin(seed)
+		c.seen = seen
+		got, err := c.product()
+		switch want, ok := c.predict(); {
+		case got == nil && errors.Is(err, planner.ErrInfeasible):
+			seen["a layer that no device holds"]++
+		case !c.legal() || !ok:
+			if got != nil || !errors.Is(err, planner.ErrPlan) {
+				t.Errorf("seed %d: want no price, got %v", seed, err)
+			}
+			if c.legal() {
+				seen["no price"]++
+			} else {
+				seen["replicas across machines"]++
+			}
+		case got == nil:
+			t.Errorf("seed %d: %v", seed, err)
+		default:
+			if differ := twinDiffer(got, want); len(differ) > 0 {
+				t.Errorf("seed %d: %s\n%s%s%s", seed, strings.Join(differ, "; "), c.flags(), c.Cluster.yaml(), c.json(nil))
+			}
+			if fits := want.fits(); fits != (err == nil) || err != nil && !errors.Is(err, planner.ErrInfeasible) {
+				t.Errorf("seed %d: fits: %v, but planner: %v", seed, fits, err)
+			} else if !fits {
+				seen["does not fit"]++
+			}
+			seen["agreed"]++
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	for what, least := range map[string]int{
+		"agreed": 2000, "no price": 20, "replicas across machines": 50, "does not fit": 200, "ring": 500, "hierarchy": 500, "gather in a machine": 500, "convert": 200, "send in a machine": 50,
+		"send between machines": 500, "compute lasts longer": 500, "communication lasts longer": 500, "one group steps slowest, another exchanges slowest": 50,
+	} {
+		if seen[what] < least {
+			t.Errorf("%s: only %d times; want at least %d, lest the test see too little", what, seen[what], least)
+		}
+	}
+}
+
+// Where there are too many passes to simulate, the formula takes the simulation's place.
+func TestTwinManyMicroBatches(t *testing.T) {
+	c := newTwin(0)
+	for seed := uint64(1); len(c.Plan.Stages) != 2 || !c.legal(); seed++ {
+		c = newTwin(seed)
+	}
+	for _, micro := range []int{1 << 19, 1<<19 + 1} {
+		c.Plan.GlobalBatch, c.seen = c.Plan.MicroBatch*micro, map[string]int{}
+		got, err := c.product()
+		if got == nil {
+			t.Fatal(err)
+		}
+		want, _ := c.predict()
+		if differ := twinDiffer(got, want); len(differ) > 0 {
+			t.Errorf("%d micro-batches: %s", micro, strings.Join(differ, "; "))
+		}
+	}
+}
+
+// testdata/twin.txtar holds a few cases with the twin's predictions, for other programs and for the command's test; -update
+// writes it anew.
+func TestTwinVectors(t *testing.T) {
+	const path = "testdata/twin.txtar"
+	archive := &txtar.Archive{Comment: []byte("Plans with the predictions of planner/twin_test.go, which evenkeel plan check prices alike. Written by go test ./planner -run TwinVectors -update.\n")}
+	seeds := []uint64{11472, 37641, 3680, 6875}
+	if golden.FlagUpdate() {
+		for _, seed := range seeds {
+			c := newTwin(seed)
+			c.seen = map[string]int{}
+			predicted, ok := c.predict()
+			if !ok || !predicted.fits() || c.Options.Compute != c.Options.Communication {
+				t.Fatalf("no vector for the command: take another seed than %d", seed)
+			}
+			for _, f := range [][2]string{{"flags", c.flags()}, {"cluster.yaml", c.Cluster.yaml()}, {"layers.csv", c.csv()}, {"plan.json", c.json(predicted)}} {
+				archive.Files = append(archive.Files, txtar.File{Name: fmt.Sprintf("%d/%s", seed, f[0]), Data: []byte(f[1])})
+			}
+		}
+		if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	archive, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, seed := range seeds {
+		i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == fmt.Sprintf("%d/plan.json", seed) })
+		if i < 0 {
+			t.Fatalf("%s has no plan %d", path, seed)
+		}
+		var plan struct{ Predicted twinPrediction }
+		if err := json.Unmarshal(archive.Files[i].Data, &plan); err != nil {
+			t.Fatal(err)
+		}
+		c := newTwin(seed)
+		c.seen = map[string]int{}
+		want, _ := c.predict()
+		if differ := twinDiffer(&plan.Predicted, want); len(differ) > 0 {
+			t.Errorf("%d in %s: %s", seed, path, strings.Join(differ, "; "))
+		}
+	}
+}
+
+// product is what the planner says of the case's files.
+func (c *twinCase) product() (*twinPrediction, error) {
+	topology, err := cluster.ReadTopology(strings.NewReader(c.Cluster.yaml()), "cluster.yaml", nil)
+	if err != nil {
+		return nil, err
+	}
+	profile, err := layerprofile.Read(strings.NewReader(c.csv()), "layers.csv")
+	if err != nil {
+		return nil, err
+	}
+	plan, err := planner.ReadPlan(strings.NewReader(c.json(nil)), "plan.json")
+	if err != nil {
+		return nil, err
+	}
+	o := &c.Options
+	options := planner.Options{GlobalBatches: []int{c.Plan.GlobalBatch}, Memory: o.Memory, Reserve: o.Reserve}
+	options.States.Weights, options.States.Gradients, options.States.Optimizer = o.W, o.G, o.O
+	options.Overlap.Compute, options.Overlap.Communication, options.Overlap.Off = o.Compute, o.Communication, o.Off
+	job, err := planner.NewJob(profile, topology, options)
+	if err != nil {
+		return nil, err
+	}
+	prediction, err := job.Predict(plan)
+	if prediction == nil {
+		return nil, err
+	}
+	data, err2 := json.Marshal(prediction)
+	if err2 != nil {
+		return nil, err2
+	}
+	var p twinPrediction
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, err
+	}
+	return &p, err
+}
+
+// twinDiffer names the numbers in which two predictions differ.
+func twinDiffer(got, want *twinPrediction) []string {
+	var out []string
+	check := func(name string, got, want float64) {
+		if !(math.Abs(got-want) <= 1e-9*max(math.Abs(got), math.Abs(want))) {
+			out = append(out, fmt.Sprintf("%s: %v, twin %v", name, got, want))
+		}
+	}
+	check("seconds", got.Seconds, want.Seconds)
+	check("simulated", got.Simulated, want.Simulated)
+	check("idle", 1-got.Idle, 1-want.Idle)
+	if len(got.Stages) != len(want.Stages) {
+		return append(out, "stages")
+	}
+	for i := range got.Stages {
+		g, w := &got.Stages[i], &want.Stages[i]
+		for _, f := range []struct {
+			name      string
+			got, want float64
+		}{
+			{"forward", g.Forward, w.Forward}, {"backward", g.Backward, w.Backward}, {"again", g.Again, w.Again}, {"gather", g.Gather, w.Gather},
+			{"convert", g.Convert, w.Convert}, {"send", g.Send, w.Send}, {"sync", g.Sync, w.Sync}, {"update", g.Update, w.Update},
+		} {
+			check(fmt.Sprintf("stages[%d].%s", i, f.name), f.got, f.want)
+		}
+		if len(g.Memory) != len(w.Memory) {
+			out = append(out, "memory")
+			continue
+		}
+		for j := range g.Memory {
+			g, w := &g.Memory[j], &w.Memory[j]
+			if g.Device != w.Device {
+				out = append(out, "device "+g.Device+", "+w.Device)
+			}
+			name := fmt.Sprintf("stages[%d].memory[%d].", i, j)
+			check(name+"states", g.States, w.States)
+			check(name+"activations", g.Activations, w.Activations)
+			check(name+"working", g.Working, w.Working)
+			check(name+"limit", g.Limit, w.Limit)
+		}
+	}
+	return out
+}

@@ -1,0 +1,299 @@
+package planner_test
+
+// The twin is the planner's cost model a second time. It was written from docs/reference/cost-model.md and the pages of the
+// plan, layer profile and cluster files alone, and shares no code with the planner: what the two do not agree in is a fault
+// of the planner or of the page.
+
+// twinPrediction has the names of `predicted` in the plan file.
+type twinPrediction struct {
+	Seconds   float64     `json:"seconds"`
+	Simulated float64     `json:"simulated"`
+	Idle      float64     `json:"idle"`
+	Stages    []twinPrice `json:"stages"`
+}
+
+type twinPrice struct {
+	Forward  float64      `json:"forward"`
+	Backward float64      `json:"backward"`
+	Again    float64      `json:"again"`
+	Gather   float64      `json:"gather"`
+	Convert  float64      `json:"convert"`
+	Send     float64      `json:"send"`
+	Sync     float64      `json:"sync"`
+	Update   float64      `json:"update"`
+	Memory   []twinMemory `json:"memory"`
+
+	gatherForward, gatherBackward float64
+	devices                       int
+}
+
+type twinMemory struct {
+	Device      string  `json:"device"`
+	States      float64 `json:"states"`
+	Activations float64 `json:"activations"`
+	Working     float64 `json:"working"`
+	Limit       float64 `json:"limit"`
+}
+
+// together is the time of x of compute and y of communication that begin together.
+func (c *twinCase) together(x, y float64) float64 {
+	o := &c.Options
+	if o.Off {
+		return x + y
+	}
+	compute, communication := o.Compute*x, o.Communication*y
+	if compute > communication {
+		c.seen["compute lasts longer"]++
+		return communication + x - communication/o.Compute
+	}
+	c.seen["communication lasts longer"]++
+	return compute + y - compute/o.Communication
+}
+
+// replicas are those of a layer, and its tensor degree and largest share on a group.
+func (c *twinCase) replicas(s *twinStage, g *twinGroup, st twinStrategy) (n, t, k int) {
+	if st.Tensor > 0 {
+		n = g.Count / st.Tensor
+		return n, st.Tensor, (c.Plan.MicroBatch + n - 1) / n
+	}
+	for _, o := range s.Groups {
+		n += o.Count / o.Tensor
+	}
+	for _, share := range g.Shares {
+		k = max(k, share)
+	}
+	return n, g.Tensor, k
+}
+
+// gather is the time of an all-gather or a reduce-scatter of x bytes among n replicas.
+func (c *twinCase) gather(s *twinStage, g *twinGroup, n, t int, x float64) float64 {
+	if n == 1 || x == 0 {
+		return 0
+	}
+	if machines, _ := c.Cluster.place(g); len(s.Groups) == 1 && machines == 1 {
+		c.seen["gather in a machine"]++
+		return float64(n-1) * twinTime(c.Cluster.inside(g.Class), x/float64(n))
+	}
+	whole := x * float64(t)
+	var out []twinLevel
+	m, in := 0, 0.0
+	for i, a := range s.Groups {
+		for _, b := range s.Groups[i:] {
+			if path := c.Cluster.between(a.Class, b.Class); out == nil || twinTime(path, whole) > twinTime(out, whole) {
+				out = path
+			}
+		}
+		tj := a.Tensor
+		if len(s.Groups) == 1 {
+			tj = t
+		}
+		machines, most := c.Cluster.place(&s.Groups[i])
+		m += machines
+		h := float64(most / tj)
+		in = max(in, (h-1)*twinTime(c.Cluster.inside(a.Class), whole/float64(tj)/h))
+	}
+	ring := float64(n-1) * twinTime(out, whole/float64(n))
+	hierarchy := in + float64(m-1)*twinTime(out, whole/float64(m))
+	if ring < hierarchy {
+		c.seen["ring"]++
+	} else {
+		c.seen["hierarchy"]++
+	}
+	return min(ring, hierarchy)
+}
+
+type twinLayerPrice struct {
+	twinPrice
+	states, kept, working float64
+}
+
+// layer prices a layer on a group.
+func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice, bool) {
+	st, l, class := s.Strategies[layer-s.From], &c.Layers[layer], &c.Cluster.Classes[g.Class]
+	n, t, k := c.replicas(s, g, st)
+	run, ok := l.run(twinKey{g.Class, t}, k)
+	if !ok {
+		return twinLayerPrice{}, false
+	}
+	o, in := &c.Options, 0.0
+	if layer > 0 {
+		in = c.Layers[layer-1].Output
+	}
+	var p twinLayerPrice
+	p.Forward, p.Backward, p.Update = run.Forward*class.Slow, run.Backward*class.Slow, run.Update*class.Slow
+	part := l.Parameters / float64(t)
+	weights, gradients := part*o.W, part*o.G
+	p.kept, p.working = run.Activation*float64(k), (in+l.Output)*float64(k)
+	if st.Checkpoint {
+		p.Again = p.Forward
+		p.working += p.kept
+		p.kept = in * float64(k)
+	}
+	back, replicas := p.Backward+p.Again, float64(n)
+	gather := func(x float64) float64 { return c.gather(s, g, n, t, x) }
+	switch st.Sharding {
+	case "none":
+		p.states = part * (o.W + o.G + o.O)
+	case "optimizer":
+		p.states = part * (o.W + o.G + o.O/replicas)
+		p.Update /= replicas
+	case "full":
+		p.states = part * (o.W + o.G + o.O) / replicas
+		p.Update /= replicas
+		p.working += weights + gradients
+		p.gatherForward = c.together(p.Forward, gather(weights)) - p.Forward
+		p.gatherBackward = c.together(back, gather(weights)+gather(gradients)) - back
+		p.Gather = p.gatherForward + p.gatherBackward
+	}
+	if st.Sharding != "full" {
+		p.Sync = c.together(back, 2*gather(gradients)) - back
+	}
+	return p, true
+}
+
+func (p *twinPrice) pass() float64 { return p.Forward + p.Backward + p.Again + p.Gather }
+func (p *twinPrice) step() float64 { return p.pass() + p.Convert }
+func (p *twinPrice) once() float64 { return p.Sync + p.Update }
+
+// stage prices a stage; false where a layer has no price.
+func (c *twinCase) stage(i int) (twinPrice, bool) {
+	s := &c.Plan.Stages[i]
+	slowestGroup, onceGroup := 0, 0
+	var slowest, once twinPrice
+	var memory []twinMemory
+	flight := float64(min(len(c.Plan.Stages)-i, c.Plan.GlobalBatch/c.Plan.MicroBatch))
+	devices := 0
+	for j := range s.Groups {
+		g := &s.Groups[j]
+		class := &c.Cluster.Classes[g.Class]
+		var sum twinPrice
+		use := twinMemory{Device: class.Device, Limit: c.Options.Memory * class.Memory}
+		for layer := s.From; layer < s.To; layer++ {
+			p, ok := c.layer(s, g, layer)
+			if !ok {
+				return twinPrice{}, false
+			}
+			sum.Forward += p.Forward
+			sum.Backward += p.Backward
+			sum.Again += p.Again
+			sum.gatherForward += p.gatherForward
+			sum.gatherBackward += p.gatherBackward
+			sum.Gather += p.Gather
+			sum.Sync += p.Sync
+			sum.Update += p.Update
+			use.States += p.states
+			use.Activations += flight * p.kept
+			use.Working = max(use.Working, p.working)
+		}
+		use.Working += c.Options.Reserve
+		memory = append(memory, use)
+		devices += g.Count
+		if j == 0 || sum.pass() > slowest.pass() {
+			slowest, slowestGroup = sum, j
+		}
+		if j == 0 || sum.once() > once.once() {
+			once, onceGroup = sum, j
+		}
+	}
+	if slowestGroup != onceGroup {
+		c.seen["one group steps slowest, another exchanges slowest"]++
+	}
+	slowest.Sync, slowest.Update, slowest.Memory, slowest.devices = once.Sync, once.Update, memory, devices
+	slowest.Convert, slowest.Send = c.convert(s), c.send(i)
+	return slowest, true
+}
+
+// convert is the time of redistributing activations between layers of other tensor degrees.
+func (c *twinCase) convert(s *twinStage) float64 {
+	g := &s.Groups[0]
+	path := c.Cluster.inside(g.Class)
+	if machines, _ := c.Cluster.place(g); machines > 1 {
+		path = c.Cluster.between(g.Class, g.Class)
+	}
+	sum := 0.0
+	for layer := s.From + 1; layer < s.To; layer++ {
+		before, after := s.Strategies[layer-1-s.From], s.Strategies[layer-s.From]
+		if before.Tensor == after.Tensor {
+			continue
+		}
+		_, t1, k1 := c.replicas(s, g, before)
+		_, t2, k2 := c.replicas(s, g, after)
+		v := float64(max(t1, t2))
+		c.seen["convert"]++
+		sum += 2 * twinTime(path, c.Layers[layer-1].Output*float64(max(k1, k2))*(v-1)/v)
+	}
+	return sum
+}
+
+// send is the time of passing a micro-batch on to the next stage, and its gradient back.
+func (c *twinCase) send(i int) float64 {
+	if i == len(c.Plan.Stages)-1 {
+		return 0
+	}
+	s, next := &c.Plan.Stages[i], &c.Plan.Stages[i+1]
+	out := c.Layers[s.To-1].Output
+	if len(s.Groups) == 1 && len(next.Groups) == 1 && s.Groups[0].Class == next.Groups[0].Class {
+		a, b := &s.Groups[0], &next.Groups[0]
+		per := c.Cluster.Classes[a.Class].PerMachine
+		machine := a.First / per
+		if (a.First+a.Count-1)/per == machine && b.First/per == machine && (b.First+b.Count-1)/per == machine {
+			c.seen["send in a machine"]++
+			_, _, k := c.replicas(s, a, twinStrategy{})
+			return 2 * twinTime(c.Cluster.inside(a.Class), out*float64(k))
+		}
+	}
+	c.seen["send between machines"]++
+	longest := 0.0
+	for j := range s.Groups {
+		g := &s.Groups[j]
+		_, _, k := c.replicas(s, g, twinStrategy{})
+		_, most := c.Cluster.place(g)
+		replicas := most / g.Tensor
+		for _, to := range next.Groups {
+			longest = max(longest, 2*twinTime(c.Cluster.between(g.Class, to.Class), out*float64(k)*float64(replicas)))
+		}
+	}
+	return longest
+}
+
+// fits says whether every device holds its part.
+func (p *twinPrediction) fits() bool {
+	for i := range p.Stages {
+		for _, m := range p.Stages[i].Memory {
+			if m.States+m.Activations+m.Working > m.Limit {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// predict prices the plan; false where it has no price.
+func (c *twinCase) predict() (*twinPrediction, bool) {
+	p := &twinPrediction{}
+	for i := range c.Plan.Stages {
+		price, ok := c.stage(i)
+		if !ok {
+			return nil, false
+		}
+		p.Stages = append(p.Stages, price)
+	}
+	micro := float64(c.Plan.GlobalBatch / c.Plan.MicroBatch)
+	longest, once, busy, devices, before := 0.0, 0.0, 0.0, 0, 0.0
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		p.Seconds += s.step() + s.Send
+		longest = max(longest, s.step()+s.Send+before)
+		once = max(once, s.once())
+		busy += float64(s.devices) * (micro*s.step() + s.once())
+		devices += s.devices
+		before = s.Send
+	}
+	p.Seconds += (micro-1)*longest + once
+	p.Simulated = p.Seconds
+	if passes := len(p.Stages) * int(micro); passes <= 1<<20 {
+		p.Simulated = twinSimulate(p.Stages, int(micro))
+	}
+	p.Idle = max(0, 1-busy/(float64(devices)*p.Simulated))
+	return p, true
+}
