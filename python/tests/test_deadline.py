@@ -247,8 +247,61 @@ def play(rank, port, results):
     dist.destroy_process_group()
 
 
+def overtime(rank, port, results):
+    """One of three ranks that trains an epoch with the guide's loop and overtime, by the real clock: each micro-step is a sleep, and in every
+    round one rank in turn stalls within its first."""
+    import datetime
+    import time
+
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=3)
+    other = torch.zeros(1, dtype=torch.long)
+    store = dist.TCPStore("127.0.0.1", 0, 3, True, datetime.timedelta(seconds=60), False) if rank == 0 else None
+    if store is not None:
+        other[0] = store.port
+    dist.broadcast(other, 0)
+    store = store or dist.TCPStore("127.0.0.1", int(other), 3, False, datetime.timedelta(seconds=60), False)
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(7, 9), torch.nn.Tanh(), torch.nn.Linear(9, 3)).double()
+    x, y = torch.randn(400, 7).double(), torch.randint(3, (400,))
+    criterion, optimizer = torch.nn.CrossEntropyLoss(reduction="sum"), torch.optim.SGD(model.parameters(), lr=0.1)
+    own = {"seconds": 0.04, "micro_step_seconds": 0.02, "least": 1}
+    sizes = {"version": 3, "deadline": {"seconds": 0.04, "auto": False, "reserve": 0.02, "micro_steps": "cut", "overtime": 0.5},
+             "nodes": [{"share": 8, "micro_batch": 4, "deadline": own} for _ in range(3)]}
+    now = {"round": 0, "steps": []}
+
+    def load(indices):
+        stall = 0.1 if not now["steps"] and now["round"] % 3 == rank else 0
+        now["steps"].append(len(indices))
+        time.sleep(0.005 * len(indices) + stall)
+        return x[indices], y[indices]
+
+    train_round, until = guide(), deadline.Deadline(sizes)
+    samples = deadline.Samples(torch.randperm(400, generator=torch.Generator().manual_seed(5)).tolist())
+    worst, seen, late = 0.0, [], 0
+    while len(samples):
+        before, blocks = copy.deepcopy(model), copy.deepcopy(samples).blocks([32] * 3)
+        now["steps"] = []
+        counts = train_round(model, criterion, optimizer, load, samples, until, sizes, store=store, key=f"round {now['round']}")
+        union = [s for b, c in zip(blocks, counts) for s in b[:c]]
+        seen += union
+        before.zero_grad()
+        torch.nn.functional.cross_entropy(before(x[union]), y[union]).backward()
+        for p, q in zip(before.parameters(), model.parameters()):
+            worst = max(worst, float((p.grad - q.grad).abs().max()))
+        if len(blocks[rank]) == 32 and now["round"] % 3 != rank:
+            late += now["steps"][-3:] == [1, 1, 1]  # of overtime: until the deadline the last one at most is smaller than 4
+        now["round"] += 1
+    results.put((rank, worst, sorted(seen), late, [p.tolist() for p in model.parameters()]))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 class TestLoop(unittest.TestCase):
-    def test_gradients_are_the_mean_over_the_union(self):
+    def run_(self, target):
         try:
             import torch  # noqa: F401
         except ImportError as e:
@@ -258,13 +311,25 @@ class TestLoop(unittest.TestCase):
             port = s.getsockname()[1]
         context = multiprocessing.get_context("spawn")
         results = context.Queue()
-        ranks = [context.Process(target=play, args=(r, port, results), daemon=True) for r in range(3)]
+        ranks = [context.Process(target=target, args=(r, port, results), daemon=True) for r in range(3)]
         for p in ranks:
             p.start()
         got = [results.get(timeout=120) for _ in ranks]
         for p in ranks:
             p.join(60)
             self.assertEqual(p.exitcode, 0)
+        return got
+
+    def test_overtime(self):
+        """Ranks go on while one is late; gradients are those of one process on what all used, every sample counts once."""
+        for rank, worst, seen, late, weights in (got := self.run_(overtime)):
+            self.assertLess(worst, 1e-12)
+            self.assertEqual(seen, list(range(400)))
+            self.assertGreater(late, 0, f"rank {rank} never went on")
+            self.assertEqual(weights, got[0][4])
+
+    def test_gradients_are_the_mean_over_the_union(self):
+        got = self.run_(play)
         _, worst, rounds, total, weights = got[0]
         self.assertLess(worst, 1e-12)
         self.assertEqual(total, 6000)  # every sample once an epoch: no more, no less
