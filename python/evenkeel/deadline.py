@@ -84,6 +84,11 @@ class Accumulation:
         self._ended = order.share < 1
         self._in_time = 0
 
+    @property
+    def ended(self):
+        """Whether the newest micro-step was cut to be the last: an all-reduce may begin within it."""
+        return self._ended or self.order.deadline == 0 and self.node.floor(self.order.share - self.samples) <= 0
+
     def more(self, elapsed):
         """The size of the next micro-step once next has returned 0 and the deadline is over, while another rank is still at its last
         one; 0: wait for it. The smallest micro-batch (a full one where they are whole), if it takes no longer than order.overtime at the pace of this

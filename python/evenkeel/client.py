@@ -1,0 +1,227 @@
+"""Talks to the service from a thread of its own, on rank 0: reports go out, sizes come back. A training step never waits for it; while the
+service is gone, hangs or talks nonsense, the newest sizes stay as they are.
+
+The contract is the service's OpenAPI document; bodies are JSON, times seconds.
+"""
+
+import collections
+import dataclasses
+import http.client
+import json
+import math
+import random
+import ssl
+import threading
+import time
+import urllib.parse
+from typing import Any, Dict, List, Optional
+
+TIMEOUT = 2.0  # seconds, of every call
+_MOST = 16 << 20  # bytes of an answer
+_PAUSE, _LONGEST = 0.1, 5.0  # seconds before a call is repeated, at first and at last
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The sizes of all ranks, in rank order."""
+
+    number: int  # 0: not the service's
+    shares: List[int]
+    micro_batches: List[int]
+    deadline: float = 0.0  # seconds of a round; 0: work off the share
+    reserve: float = 0.0
+    whole: bool = False
+    overtime: float = 0.0
+    seconds: List[float] = dataclasses.field(default_factory=list)  # of work until the deadline, by rank
+    micro_step: List[float] = dataclasses.field(default_factory=list)  # predicted seconds of a full micro-step
+    least: List[int] = dataclasses.field(default_factory=list)  # smallest micro-batch
+    era: int = 0  # how often the client had registered: a service that was restarted numbers its plans anew
+
+
+def uniform(global_batch: int, micro_batches: List[int]) -> Plan:
+    """Equal shares: what a job without the service runs."""
+    ranks = len(micro_batches)
+    shares = [global_batch // ranks + (r < global_batch % ranks) for r in range(ranks)]
+    return Plan(0, shares, [min(m, s) if m else s for m, s in zip(micro_batches, shares)])
+
+
+def _whole(x: Any, least: int, most: int = 1 << 30) -> int:
+    if isinstance(x, bool) or not isinstance(x, int) or not least <= x <= most:
+        raise ValueError(f"{x!r} is no whole number from {least} to {most}")
+    return x
+
+
+def _number(x: Any, above: float) -> float:
+    if isinstance(x, bool) or not isinstance(x, (int, float)) or not math.isfinite(x) or x < above:
+        raise ValueError(f"{x!r} is no number from {above}")
+    return float(x)
+
+
+def plan(sizes: Any, names: List[str], era: int = 0) -> Plan:
+    """The plan in a sizes file of version 3 that the service handed out; ValueError if it is not one for these ranks."""
+    try:
+        if sizes["version"] != 3 or [n["name"] for n in sizes["nodes"]] != names:
+            raise ValueError(f"version {sizes['version']} for {[n['name'] for n in sizes['nodes']]}, not 3 for {names}")
+        number, nodes, of_all = _whole(sizes["plan"], 1), sizes["nodes"], sizes.get("deadline")
+        shares = [_whole(n["share"], 0) for n in nodes]
+        micro = [_whole(n["micro_batch"], 1 if n["share"] else 0) for n in nodes]
+        if not sum(shares):
+            raise ValueError("no rank has a share")
+        if of_all is None:
+            return Plan(number, shares, micro, era=era)
+        own = [n.get("deadline") if n["share"] else {"seconds": 1.0, "micro_step_seconds": 1.0, "least": 1} for n in nodes]
+        tiny = 1e-9
+        return Plan(
+            number, shares, micro, _number(of_all["seconds"], tiny), _number(of_all["reserve"], 0), of_all["micro_steps"] == "whole", _number(of_all.get("overtime", 0.0), 0),
+            [_number(o["seconds"], tiny) for o in own], [_number(o["micro_step_seconds"], tiny) for o in own], [_whole(o["least"], 1) for o in own], era,
+        )  # fmt: skip
+    except (KeyError, TypeError, AttributeError) as e:
+        raise ValueError(f"these are no sizes: {e!r}") from e
+
+
+class Gone(Exception):
+    """The service did not answer, or not as agreed."""
+
+
+class Connection:
+    """Calls of the service, over one connection that is kept."""
+
+    def __init__(self, url: str, token: str = "", ca: str = ""):
+        self._url = urllib.parse.urlsplit(url)
+        if self._url.scheme not in ("http", "https") or not self._url.hostname:
+            raise ValueError(f"EVENKEEL_URL {url!r}: give http://HOST:PORT or https://HOST:PORT")
+        self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        self._tls = ssl.create_default_context(cafile=ca or None) if self._url.scheme == "https" else None
+        self._kept: Optional[http.client.HTTPConnection] = None
+
+    def call(self, method: str, path: str, body: Any) -> "tuple[int, Any]":
+        """Status and decoded body. Gone if there is none within TIMEOUT."""
+        try:
+            return self._call(method, path, json.dumps(body, allow_nan=False).encode())
+        except (OSError, http.client.HTTPException, ValueError) as e:
+            self.close()
+            raise Gone(repr(e)) from e
+
+    def _call(self, method: str, path: str, body: bytes) -> "tuple[int, Any]":
+        if self._kept is None:
+            host, port = self._url.hostname or "", self._url.port
+            self._kept = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=self._tls) if self._tls else http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+        until = time.monotonic() + TIMEOUT
+        self._kept.request(method, self._url.path.rstrip("/") + path, body, self._headers)
+        response, read = self._kept.getresponse(), b""
+        while some := response.read1(1 << 16):  # a time-out holds for one read: an answer that trickles would never end
+            read += some
+            if time.monotonic() > until or len(read) > _MOST:
+                raise OSError(f"an answer of {len(read)} bytes that does not end")
+        if response.will_close:
+            self.close()
+        response.close()  # else the connection takes no further request
+        return response.status, json.loads(read) if read else None
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+
+class Client(threading.Thread):
+    """registration: the body that begins a generation. newest: the newest plan, None before the first. counts: what happened, for people."""
+
+    def __init__(self, connection: Connection, job: str, registration: Dict[str, Any], room: int = 64):
+        super().__init__(name="evenkeel", daemon=True)
+        self._connection, self._registration = connection, registration
+        self._path = f"/v1/jobs/{urllib.parse.quote(job, safe='')}"
+        self._names = [r["name"] for r in registration["ranks"]]
+        self._reports: collections.deque = collections.deque()
+        self._room, self._random = room, random.Random(registration["id"])  # jobs that lost one service do not come back all at once
+        self._changed = threading.Condition()
+        self._closed, self._era = False, 0
+        self.generation: Optional[int] = None
+        self.newest: Optional[Plan] = None
+        self.counts: collections.Counter = collections.Counter()
+        self.problem = ""  # the newest one
+
+    def offer(self, report: Dict[str, Any], ran: Plan) -> None:
+        """Hands in the report of a round that ran by this plan, without waiting. Where too many wait, the oldest is dropped."""
+        with self._changed:
+            if ran.number < 1 or ran.era != self._era:  # the service cannot know these sizes
+                self.counts["unasked"] += 1
+                return
+            if len(self._reports) >= self._room:
+                self._reports.popleft()
+                self.counts["dropped"] += 1
+            self._reports.append(report)
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> Optional[Plan]:
+        """The first plan, if it comes within so many seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.newest or self._closed, seconds)
+        return self.newest
+
+    def close(self, seconds: float = 0.5) -> None:
+        """Ends the thread once the reports are handed in, at the latest after so many seconds."""
+        with self._changed:
+            if self.generation is not None:
+                self._changed.wait_for(lambda: not self._reports, seconds)
+            self._closed = True
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        pause = _PAUSE
+        while not self._closed:
+            try:
+                self._next()
+                pause = _PAUSE
+            except Gone as e:
+                with self._changed:
+                    self.counts["failed"] += 1
+                    self.problem = str(e)
+                    self._changed.wait_for(lambda: self._closed, pause * self._random.uniform(0.5, 1.5))
+                pause = min(2 * pause, _LONGEST)
+        self._connection.close()
+
+    def _next(self) -> None:
+        """Registers, or hands in the oldest report; waits for one."""
+        if self.generation is None:
+            status, answer = self._connection.call("POST", self._path + "/generations", self._registration)
+            if status not in (200, 201):
+                raise Gone(f"registration: status {status}: {answer}")
+            self._era += 1
+            self._take(answer)
+            with self._changed:
+                self.generation = _whole(answer["generation"], 0)
+                self._reports.clear()  # they rest on plans that this service does not know
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._reports or self._closed)
+            if self._closed:
+                return
+            report = self._reports[0]
+        status, answer = self._connection.call("POST", self._path + "/reports", {"generation": self.generation, **report})
+        if status == 409:  # the service was restarted, and knows this generation no more
+            self.generation = None
+            raise Gone(f"report: status 409: {answer}")
+        if status >= 500:
+            raise Gone(f"report: status {status}: {answer}")
+        with self._changed:
+            if self._reports and self._reports[0] is report:
+                self._reports.popleft()
+            self._changed.notify_all()
+        if status != 200:  # nobody will take this report
+            self.counts["refused"] += 1
+            self.problem = f"report: status {status}: {answer}"
+            return
+        self.counts["reports"] += 1
+        self._take(answer)
+
+    def _take(self, answer: Any) -> None:
+        try:
+            _whole(answer.get("generation", 0), 0)
+            new = plan(answer["sizes"], self._names, self._era)
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise Gone(f"nonsense: {e!r}") from e
+        with self._changed:
+            if self.newest is None or new != self.newest:
+                self.newest = new
+            self._changed.notify_all()

@@ -1,0 +1,187 @@
+"""What the ranks tell one another once a round, and rank 0 the service: times, samples and norms one way, sizes the other. All of it rides in one vector
+beside the last bucket (vector.py).
+
+On CUDA nothing of this waits for the device, unless rounds have a deadline: compute time is between two events that are read a round later, and so
+is the vector. These paths have not been run on a device yet.
+"""
+
+import dataclasses
+from typing import Any, List, Optional
+
+import torch
+import torch.distributed as dist
+
+from . import client, vector
+from .hook import Round
+from .order import Batches
+from .vector import Did
+from .work import Work
+
+
+@dataclasses.dataclass
+class _Past:
+    """A round of which something is to come."""
+
+    number: int
+    plan: client.Plan
+    wait: float  # seconds
+    did: List[Did] = dataclasses.field(default_factory=list)
+
+
+class Exchange:
+    """One rank's side. begin once, round and finish for each round, start and took for each micro-step."""
+
+    def __init__(self, model: Any, clock: Any):
+        self._clock = clock
+        self.group = model.process_group
+        self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
+        self.device = next(p for p in model.module.parameters() if p.requires_grad).device
+        self.shared = False  # whether there is anything to tell
+        self.late = False  # what a round tells is read a round later
+        self.spent = 0.0  # seconds of this object's own work, in this round
+        self._client: Optional[client.Client] = None
+        self._arriving: "tuple[Any, Any, _Past] | None" = None  # the vector of the round before, its event, its round
+        self._timed: "tuple[Any, Any] | None" = None  # events at begin and end of the round before
+        self._untimed: Optional[_Past] = None  # whose times come with the next vector
+        self._norm: Optional[torch.Tensor] = None  # of the gradient of the round before
+
+    def begin(self, batches: Batches, own: Optional[client.Client], first: Optional[client.Plan], serving: bool) -> None:
+        """own: on rank 0, where there is a service; first: the plan that all ranks have."""
+        self._batches, self._client, self._known = batches, own, first
+        self.shared = serving or batches.dealing
+        self._events = self.device.type == "cuda" and not batches.dealing
+        self.late = self._events
+
+    def round(self, work: Work) -> None:
+        self.did, self.spent, self._work = Did(), 0.0, work
+        if self._events:
+            self._began = torch.cuda.Event(enable_timing=True)
+            self._began.record()
+
+    def start(self, size: int) -> None:
+        """A micro-step is handed out."""
+        self._size, self._took = size, None
+        self._at = self._clock()
+
+    def took(self, now: Optional[float] = None) -> float:
+        """Its seconds until now, or until this was called first."""
+        if self._took is None:
+            if self.device.type == "cuda" and not self._events:
+                torch.cuda.current_stream(self.device).synchronize()
+                now = None
+            self._took = (self._clock() if now is None else now) - self._at
+            if self._size:
+                self.did.samples += self._size
+                self.did.micro_steps += 1
+                self.did.seconds += self._took
+        return self._took
+
+    def again(self, size: int) -> None:
+        """A micro-step of this size did not fit: the round begins anew."""
+        self.did = Did(out_of_memory=size)
+
+    def fill(self, r: Round, now: float) -> Optional[torch.Tensor]:
+        """When the last bucket is on its way: the vector that goes beside it."""
+        self.took(now)
+        if not self.shared:
+            return None
+        did, b, news, norm = self.did, self._batches, None, self._norm
+        did.drawn = b.hold(int(self.late))
+        if self.late:
+            did = dataclasses.replace(did, seconds=self._seconds())
+        if self._client is not None and self._client.newest is not self._known:
+            news = self._known = self._client.newest
+        v = vector.pack(self.rank, self.ranks, did, news).to(self.device)
+        if r.norms and did.samples:
+            base = (r.total or r.expected) / did.samples  # the hook's factor is first / base: that of the mean is first / samples
+            v[vector.norm_of(self.rank)] = torch.stack(r.norms).sum() * base**2
+        if self.late and self.rank == 0 and norm is not None:
+            v[vector.norm_before(self.ranks)] = norm
+        return v
+
+    def _seconds(self) -> float:
+        """Of the round before, by its events; they have passed long ago."""
+        ended = torch.cuda.Event(enable_timing=True)
+        ended.record()
+        before, self._timed = self._timed, (self._began, ended)
+        if before is None:
+            return 0.0
+        before[1].synchronize()
+        return before[0].elapsed_time(before[1]) / 1e3
+
+    def finish(self, r: Round) -> None:
+        """The round is over: what it told holds for all ranks from now on."""
+        began, work = self._clock(), self._work
+        past = _Past(work.number, work.plan, began - work.began)
+        if not self.shared:
+            self._batches.completed(work.total)
+            return
+        v, working = r.vector, r.working
+        waited = self._clock()
+        working.wait()
+        if not self.late:
+            waited = self._clock() - waited
+            self._norm = torch.stack(r.sums).sum() if r.sums else None
+            self._learn(v.tolist(), past)
+        else:
+            self._norm = torch.stack(r.sums).sum() if r.sums else None
+            host = torch.empty(v.shape, dtype=v.dtype, pin_memory=v.is_cuda)
+            host.copy_(v, non_blocking=True)
+            passed = torch.cuda.Event() if v.is_cuda else None
+            if passed:
+                passed.record()
+            waited = self._clock() - waited
+            self.settle()
+            self._arriving = host, passed, past
+            self._batches.completed(work.total)
+        self.spent += self._clock() - began - waited
+
+    def settle(self) -> None:
+        """Reads the vector of the round before, where that was left for later; while nothing is drawn."""
+        if self._arriving is not None:
+            (host, passed, past), self._arriving = self._arriving, None
+            if passed:
+                passed.synchronize()
+            self._learn(host.tolist(), past)
+
+    def _learn(self, v: List[float], past: _Past) -> None:
+        past.did, plan = vector.unpack(v, self.ranks)
+        b = self._batches
+        if plan is not None:
+            self._known = plan
+            b.adopt(plan, past.number if b.dealing else max(d.drawn for d in past.did))
+            if b.dealing:
+                b.chunk = max(1, plan.micro_batches[self.rank])
+        if not self.late:
+            b.release()
+            if b.dealing:
+                b.used([d.samples for d in past.did])
+            else:
+                b.completed(self._work.total)
+            self._report(past, float(self._norm) if self._norm is not None else 0.0)
+            return
+        before, self._untimed = self._untimed, past
+        if before is not None:
+            for d, now in zip(before.did, past.did):
+                d.seconds = now.seconds
+            self._report(before, v[vector.norm_before(self.ranks)])
+
+    def _report(self, past: _Past, norm: float) -> None:
+        if self._client is None:
+            return
+        ranks: List[Any] = []
+        for d in past.did:
+            own = {"seconds": d.seconds, "samples": d.samples, "micro_steps": d.micro_steps, "out_of_memory": d.out_of_memory}
+            if d.norm_squared > 0:
+                own["norm_squared"] = d.norm_squared
+            ranks.append(own if d.samples else None)
+        body = {"round": past.number, "plan": past.plan.number, "wait_seconds": past.wait, "ranks": ranks}
+        if norm > 0:
+            body["norm_squared"] = norm
+        self._client.offer(body, past.plan)
+
+    def close(self) -> None:
+        if self._arriving is not None:
+            self.settle()
+        if self._client is not None:
+            self._client.close()

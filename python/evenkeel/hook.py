@@ -1,0 +1,163 @@
+"""What the tuner hangs on DistributedDataParallel, so that the gradient of a round is the mean over all its samples, whatever number of them each
+rank had: to the rounding that of one process on all of them.
+
+Within a rank the micro-steps are weighted where the gradient enters the model: a micro-step of b samples counts b over the samples of the
+rank's first one, so that a round of equal micro-steps needs nothing. Between ranks a communication hook multiplies each bucket by the samples of the first micro-step
+over those of the round (with one micro-step n_i / N) and adds up. With a deadline N is known only then: buckets are multiplied by what was planned,
+N is added up beside the first of them, and corrects the sums.
+
+Beside the last bucket the vector of a round goes over all ranks, in an asynchronous all-reduce: what each did, and rank 0's newest sizes.
+"""
+
+import dataclasses
+import time
+from typing import Any, List, Optional
+
+import torch
+import torch.distributed as dist
+
+from .checkpoint import Usage
+
+
+@dataclasses.dataclass
+class Round:
+    """What one rank does in a round, as far as it is done."""
+
+    total: int = 0  # samples of all ranks; 0: added up in the hook
+    expected: int = 1  # as planned
+    measure: bool = True  # the norms of gradients
+    first: int = 0  # samples of this rank's first micro-step; 0: it has none
+    samples: int = 0  # of this rank, with the micro-step at work
+    factor: float = 1.0  # of the micro-step at work: its samples over first
+    buckets: int = 0  # that reached the hook
+    over: bool = False  # the last bucket did
+    vector: Optional[torch.Tensor] = None  # that went beside it
+    working: Any = None  # its all-reduce
+    norms: List[torch.Tensor] = dataclasses.field(default_factory=list)  # squares, of own gradients times the hook's factor
+    sums: List[torch.Tensor] = dataclasses.field(default_factory=list)  # of the round's gradient, on rank 0
+    count: Optional[torch.Tensor] = None
+    counting: Any = None  # the work that adds it up
+
+
+class _Nothing(torch.autograd.Function):
+    """Depends on all parameters, and has no gradient for any."""
+
+    @staticmethod
+    def forward(ctx: Any, *parameters: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        ctx.number = len(parameters)
+        return parameters[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> Any:  # type: ignore[override]
+        return (None,) * ctx.number
+
+
+class _Empty(torch.nn.Module):
+    def __init__(self, parameters: List[torch.nn.Parameter]):
+        super().__init__()
+        self.of = tuple(parameters)  # a tuple: they are not this module's
+
+    def forward(self, _: Any) -> torch.Tensor:
+        return _Nothing.apply(*self.of)
+
+
+class Hook:
+    """round: set before its first micro-step. fill(round, now) returns the vector that goes beside the last bucket, if any."""
+
+    def __init__(self, model: Any, fill: Any, clock: Any = time.perf_counter):
+        if type(model).__name__ != "DistributedDataParallel":
+            raise Usage(f"{type(model).__name__}: the tuner weights gradients where DistributedDataParallel adds them up; give it the wrapped model. FSDP and DeepSpeed: see docs/guides/trainers.md")
+        if getattr(model, "static_graph", False):
+            raise Usage("static_graph: ranks with unequal numbers of micro-steps do not run one graph; leave static_graph out")
+        self.model, self._fill, self._clock = model, fill, clock
+        self.group = model.process_group
+        self.parameters = [p for p in model.module.parameters() if p.requires_grad]
+        self.round = Round()
+        self.active = False  # a micro-step of the tuner is at work
+        self.called = False  # the model, in this micro-step
+        self.spent = 0.0  # seconds of this hook's own work, in this round
+        try:
+            model.register_comm_hook(None, self._reduce)
+        except RuntimeError as e:
+            raise Usage(f"DistributedDataParallel has a communication hook already ({e}); the tuner needs it") from e
+        model.register_forward_hook(self._weigh)
+
+    def _reduce(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        began, r, buffer = self._clock(), self.round, bucket.buffer()
+        if not self.active:
+            raise Usage("backward outside of tuner.steps(): the other ranks take no part in it; train within the loop, or under model.no_sync()")
+        if r.buckets == 0 and not r.total:
+            r.count = torch.tensor([float(r.samples)], dtype=torch.float64, device=buffer.device)
+            r.counting = dist.all_reduce(r.count, group=self.group, async_op=True)
+        r.buckets += 1
+        if r.first:
+            buffer.mul_(r.first / (r.total or r.expected))  # half precision would not hold sums over samples
+            if r.measure:
+                r.norms.append(_square(buffer))
+        else:
+            buffer.zero_()  # not times 0: what was not counted may be anything
+        future = dist.all_reduce(buffer, group=self.group, async_op=True).get_future()
+        if bucket.is_last():
+            r.over, r.vector = True, self._fill(r, began)
+            if r.vector is not None:
+                r.working = dist.all_reduce(r.vector, group=self.group, async_op=True)
+        wanted = r.measure and dist.get_rank(self.group) == 0
+
+        def added(f: Any) -> torch.Tensor:
+            out = f.value()[0]
+            if not r.total:
+                r.counting.wait()
+                out.mul_((r.expected / r.count.clamp(min=1)).to(out.dtype))
+            if wanted:
+                r.sums.append(_square(out))
+            return out
+
+        self.spent += self._clock() - began
+        return future.then(added)
+
+    def _weigh(self, _: Any, __: Any, output: Any) -> None:
+        self.called = True
+        factor = self.round.factor
+        if self.active and factor != 1 and torch.is_grad_enabled():
+            found = _tensors(output)
+            if not found:
+                raise Usage(f"the model returns {type(output).__name__} without a tensor that needs a gradient: the tuner cannot weight its micro-steps")
+            for t in found:
+                t.register_hook(lambda g: g * factor)
+
+    def join(self) -> None:
+        """A backward pass without gradients: what was accumulated goes to the other ranks, by the same collectives."""
+        model, real = self.model, self.model.module
+        model.module = _Empty(self.parameters)
+        factor, self.round.factor = self.round.factor, 1.0
+        before, model.require_backward_grad_sync = model.require_backward_grad_sync, True  # it may be within no_sync
+        try:
+            model(torch.zeros(1, device=self.parameters[0].device)).backward()
+        finally:
+            model.module = real
+            self.round.factor, model.require_backward_grad_sync = factor, before
+
+    def undo(self) -> None:
+        """Forgets the gradients of the round. Its first forward pass has met the other ranks already, where buffers are broadcast."""
+        self.model.require_forward_param_sync = False
+        for p in self.parameters:
+            p.grad = None
+
+
+def _square(t: torch.Tensor) -> torch.Tensor:
+    t = t.detach()
+    if t.dtype in (torch.float16, torch.bfloat16):
+        t = t.float()
+    return torch.dot(t, t)
+
+
+def _tensors(x: Any) -> List[torch.Tensor]:
+    if isinstance(x, torch.Tensor):
+        return [x] if x.requires_grad else []
+    if isinstance(x, dict):
+        return [t for v in x.values() for t in _tensors(v)]
+    if isinstance(x, (list, tuple)):
+        return [t for v in x for t in _tensors(v)]
+    if dataclasses.is_dataclass(x):
+        return [t for f in dataclasses.fields(x) for t in _tensors(getattr(x, f.name))]
+    return []

@@ -1,0 +1,233 @@
+"""Which samples the ranks of a job take: one seeded order an epoch, cut by sizes that all ranks agree on, every sample once.
+
+Batches is a batch sampler for torch's DataLoader. Rounds that wait for all cut the order into global batches and each of them by the
+ranks' shares. Rounds with a deadline cannot: nobody knows beforehand how much a rank gets done. There the rest of the epoch is dealt out to the ranks
+by their shares, each works through its part, and what a rank has left over is dealt out anew, in time and at the epoch's end.
+
+A DataLoader asks for batches long before they are used. So new sizes hold from a round that no rank has drawn yet (Batches.adopt), and what
+belongs to a batch (its round, how many of its samples count) waits in a queue until the batch comes out (Batches.arrived).
+"""
+
+import collections
+import dataclasses
+import threading
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+import torch
+
+
+def split(total: int, shares: Sequence[int]) -> List[int]:
+    """total in proportion to shares, in whole numbers: by largest remainder, the lower rank first."""
+    whole = sum(shares)
+    counts = [total * s // whole for s in shares]
+    by_remainder = sorted(range(len(shares)), key=lambda r: (-(total * shares[r] % whole), r))
+    for r in by_remainder[: total - sum(counts)]:
+        counts[r] += 1
+    return counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """What a batch of the sampler is for. A rank without samples in a round draws one that does not count: its loop must run, too."""
+
+    samples: int  # of the batch that count
+    total: int = 0  # of all ranks in this round; with a deadline 0: known when it is over
+    plan: Any = None  # whose sizes cut the round
+    round: int = -1
+    deal: int = -1
+
+
+class Batches:
+    """The batch sampler of one rank. shares: the first plan; a plan has a list shares. chunk: samples of a batch where the order is dealt out.
+    deal: rounds have deadlines. All ranks make the same calls of everything but __iter__ and arrived."""
+
+    def __init__(self, length: int, rank: int, plan: Any, seed: int = 0, shuffle: bool = True, deal: bool = False, chunk: int = 0):
+        if length < 1:
+            raise ValueError(f"{length} samples: there is nothing to train on")
+        self.length, self.rank, self.seed, self.shuffle = length, rank, seed, shuffle
+        self.dealing, self.chunk = deal, chunk
+        self.epoch = 0
+        self.round = 0  # of the next round that is to be completed
+        self.drawn = -1  # the newest round that the sampler has drawn
+        self.deal = 0  # how often the order was dealt out
+        self._events: List[list] = []  # of this epoch, for state_dict: what was taken from the order
+        self._left = self._order()
+        self._parts: List[torch.Tensor] = []  # by rank, where the order is dealt out
+        self._used: List[int] = []
+        self._plans = [(0, plan)]  # from which round they hold
+        self._queue: collections.deque = collections.deque()
+        self._most: Optional[int] = None  # the newest round that may be drawn, while the ranks agree on sizes
+        self._ahead = 0
+        self._free = threading.Event()
+        self._main = threading.current_thread()
+
+    def _order(self) -> torch.Tensor:
+        if not self.shuffle:
+            return torch.arange(self.length)
+        g = torch.Generator()
+        g.manual_seed((self.seed * 1_000_003 + self.epoch) % (1 << 63))
+        return torch.randperm(self.length, generator=g)
+
+    @property
+    def left(self) -> int:
+        """Samples of the epoch that no completed round has used."""
+        if self._parts:
+            return sum(len(p) - u for p, u in zip(self._parts, self._used))
+        return len(self._left)
+
+    @property
+    def own(self) -> int:
+        """Samples of this rank's part that are not used."""
+        return len(self._parts[self.rank]) - self._used[self.rank]
+
+    def plan(self, number: int) -> Any:
+        """The plan of a round."""
+        return next(p for first, p in reversed(self._plans) if first <= number)
+
+    def adopt(self, plan: Any, drawn: int) -> None:
+        """The sizes of plan hold from the round after drawn, the newest that any rank has drawn."""
+        self._plans = [p for p in self._plans if p[0] <= drawn] + [(drawn + 1, plan)]
+        while len(self._plans) > 1 and self._plans[1][0] <= self.round:
+            self._plans.pop(0)
+
+    def __len__(self) -> int:
+        """Rounds until the epoch ends, as far as sizes stay and all shares are worked off."""
+        total = sum(self.plan(self.round).shares)
+        return -(-(self.left or self.length) // total)
+
+    def begin(self) -> None:
+        """Before the rank's loop: the next epoch, if this one is used up; what was drawn and not used is forgotten."""
+        if self.left == 0:
+            self.epoch += 1
+            self._events, self._parts, self._left = [], [], self._order()
+        self._queue.clear()
+        self.drawn = self.round - 1
+        if self.dealing:
+            self._deal_out()
+
+    def __iter__(self) -> Iterator[List[int]]:
+        return self._dealt() if self.dealing else self._rounds()
+
+    def arrived(self) -> Drawn:
+        """What the next batch of the loader is for, in the order in which they were drawn."""
+        return self._queue.popleft()
+
+    # Rounds that wait for all.
+
+    def _rounds(self) -> Iterator[List[int]]:
+        left, number = self._left, self.round
+        while len(left):
+            plan = self.plan(number)
+            total = sum(plan.shares)
+            counts = plan.shares
+            if total > len(left):
+                total = len(left)
+                counts = split(total, plan.shares)
+            first = sum(counts[: self.rank])
+            own = left[first : first + counts[self.rank]]
+            if self._most is not None and number > self._most:
+                self._wait()
+                continue
+            self.drawn = number
+            self._queue.append(Drawn(len(own), total, plan, number))
+            yield own.tolist() or left[:1].tolist()
+            left, number = left[total:], number + 1
+
+    def hold(self, ahead: int) -> int:
+        """The newest round that this rank draws until release: ahead more than now."""
+        self._free.clear()
+        self._ahead, self._most = ahead, self.drawn + ahead
+        return self._most
+
+    def release(self) -> None:
+        """All ranks have what they told one another."""
+        self._most = None
+        self._free.set()
+
+    def _wait(self) -> None:
+        """Loaders that read in a thread of their own may ask while the ranks agree."""
+        if threading.current_thread() is self._main or self._ahead:
+            raise RuntimeError("the loader draws more than one batch for each that it hands out: new sizes would not be the same on all ranks; use a plain DataLoader")
+        self._free.wait()
+
+    def completed(self, total: int) -> None:
+        """A round of total samples is over: it will not come again."""
+        self._left = self._left[total:]
+        self.round += 1
+        if self._events and self._events[-1][0] == "take":
+            self._events[-1][1] += total
+        else:
+            self._events.append(["take", total])
+
+    # Rounds with a deadline.
+
+    def _deal_out(self) -> None:
+        self._gather()
+        shares = self.plan(self.round).shares
+        counts = split(len(self._left), shares)
+        self._parts = list(torch.split(self._left, counts))
+        self._used = [0] * len(counts)
+        self.deal += 1
+        self._events.append(["deal", counts, self._used])
+
+    def _gather(self) -> None:
+        """What was dealt out and is left over is in the order again, first to last rank."""
+        if self._parts:
+            self._left = torch.cat([p[u:] for p, u in zip(self._parts, self._used)])
+            self._parts = []
+
+    def _dealt(self) -> Iterator[List[int]]:
+        while self.left:
+            deal, own = self.deal, self._parts[self.rank]
+            at = self._used[self.rank]
+            while deal == self.deal and at < len(own):
+                some = own[at : at + self.chunk]
+                at += len(some)
+                self._queue.append(Drawn(len(some), deal=deal))
+                yield some.tolist()
+            while deal == self.deal and self.left:  # the loader asks ahead: nothing of this part is left
+                self._queue.append(Drawn(0, deal=deal))
+                yield [0]
+
+    def used(self, counts: Sequence[int]) -> None:
+        """A round is over in which the ranks used so many samples of their parts."""
+        for r, n in enumerate(counts):
+            if not 0 <= n <= len(self._parts[r]) - self._used[r]:
+                raise ValueError(f"rank {r} used {n} samples of {len(self._parts[r]) - self._used[r]}")
+            self._used[r] += n
+        self.round += 1
+        if self._scarce():
+            self._deal_out()
+
+    def last(self) -> bool:
+        """Whether the round takes all that is left of the epoch: it has no deadline then."""
+        return self.left <= sum(self.plan(self.round).shares)
+
+    def _scarce(self) -> bool:
+        """A rank might run out of samples in the coming round."""
+        shares = self.plan(self.round).shares
+        return self.left > 0 and (self.last() or any(len(p) - u < 2 * s for p, u, s in zip(self._parts, self._used, shares)))
+
+    # Files.
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Where the job is: plain numbers, the same on all ranks, for any number of ranks."""
+        events = [[e[0], *(list(x) if isinstance(x, list) else x for x in e[1:])] for e in self._events]
+        return {"version": 1, "length": self.length, "seed": self.seed, "shuffle": self.shuffle, "epoch": self.epoch, "events": events}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        if state["version"] != 1:
+            raise ValueError(f"state of version {state['version']}; this program reads 1")
+        for k in ("length", "seed", "shuffle"):
+            if state[k] != getattr(self, k):
+                raise ValueError(f"the state is of a job with {k} {state[k]}, this one has {getattr(self, k)}: pass batches() the same")
+        self.epoch = state["epoch"]
+        self._events, self._parts, self._left = [], [], self._order()
+        for event in state["events"]:
+            if event[0] == "take":
+                self._left = self._left[event[1] :]
+                self._events.append(["take", event[1]])
+                continue
+            self._parts, self._used = list(torch.split(self._left, event[1])), list(event[2])
+            self._events.append(["deal", list(event[1]), self._used])
+            self._gather()

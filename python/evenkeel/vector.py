@@ -1,0 +1,67 @@
+"""What goes over all ranks once a round, as one vector of float64 that is added up: every rank fills its own places, rank 0 the newest sizes."""
+
+import dataclasses
+from typing import List, Optional
+
+import torch
+
+from .client import Plan
+
+
+@dataclasses.dataclass
+class Did:
+    """What one rank did in a round."""
+
+    seconds: float = 0.0  # of forward and backward
+    samples: int = 0
+    micro_steps: int = 0
+    norm_squared: float = 0.0  # of its mean gradient; 0: not measured
+    out_of_memory: int = 0  # the micro-batch that did not fit
+    drawn: int = 0  # the newest round that its sampler has drawn, or will have when the vector is read
+
+
+_OWN = len(dataclasses.fields(Did))
+_ALL, _EACH = 7, 5  # for all ranks, the norm before and of a plan; for each, of a plan
+
+
+def length(ranks: int) -> int:
+    return _OWN * ranks + _ALL + _EACH * ranks
+
+
+def norm_of(rank: int) -> int:
+    """Where a rank's norm stands."""
+    return _OWN * rank + [f.name for f in dataclasses.fields(Did)].index("norm_squared")
+
+
+def norm_before(ranks: int) -> int:
+    """Where rank 0 puts the norm of the gradient of the round before, where vectors are read late."""
+    return _OWN * ranks
+
+
+def pack(rank: int, ranks: int, did: Did, plan: Optional[Plan]) -> torch.Tensor:
+    """plan: only on rank 0, None if it is no news."""
+    v = [0.0] * length(ranks)
+    v[_OWN * rank : _OWN * (rank + 1)] = dataclasses.astuple(did)
+    if plan is not None:
+        timed = plan.deadline > 0
+        v[_OWN * ranks : _OWN * ranks + _ALL] = [0.0, plan.number, plan.era, plan.deadline, plan.reserve, plan.whole, plan.overtime]
+        zeros = [0.0] * ranks
+        for k, of in enumerate((plan.shares, plan.micro_batches, plan.seconds if timed else zeros, plan.micro_step if timed else zeros, plan.least if timed else zeros)):
+            at = _OWN * ranks + _ALL + k * ranks
+            v[at : at + ranks] = of
+    return torch.tensor(v, dtype=torch.float64)
+
+
+def unpack(v: List[float], ranks: int) -> "tuple[List[Did], Optional[Plan]]":
+    did = []
+    for r in range(ranks):
+        seconds, samples, steps, norm, memory, drawn = v[_OWN * r : _OWN * (r + 1)]
+        did.append(Did(seconds, int(samples), int(steps), norm, int(memory), int(drawn)))
+    _, number, era, deadline, reserve, whole, overtime = v[_OWN * ranks : _OWN * ranks + _ALL]
+    if not number:
+        return did, None
+    each = [v[_OWN * ranks + _ALL + k * ranks :][:ranks] for k in range(_EACH)]
+    shares, micro, least = ([int(x) for x in each[k]] for k in (0, 1, 4))
+    if not deadline:
+        return did, Plan(int(number), shares, micro, era=int(era))
+    return did, Plan(int(number), shares, micro, deadline, reserve, bool(whole), overtime, each[2], each[3], least, int(era))

@@ -1,0 +1,117 @@
+"""The samples of one rank in one round: where they come from, and in which micro-steps they are worked off. Without deadline a batch of the
+loader is the rank's share. With one the rank takes from its part of the epoch what deadline.Accumulation says."""
+
+from typing import Any, Callable, Iterator, List, Sequence
+
+from . import client, deadline, pieces
+from .checkpoint import Usage
+from .order import Batches, Drawn
+
+
+class Work:
+    """cap: the largest micro-batch that fits, 0: any; least: the smallest; sizes: all that there are, none: any. clock: seconds that rise."""
+
+    def __init__(self, batches: Batches, cap: int, least: int, sizes: Sequence[int], clock: Callable[[], float]):
+        self.batches, self._cap, self._least, self._sizes, self._clock = batches, cap or 1 << 30, least, sorted(sizes), clock
+        self.epoch(iter(()))
+
+    def epoch(self, source: Iterator[Any]) -> None:
+        """source: what the loader hands out from now on."""
+        self._source, self._deal = source, -1
+        self._buffer: List[Any] = []  # loaded and not used
+
+    def begin(self) -> None:
+        """A round."""
+        b = self.batches
+        self.began = self._clock()  # before the loader: a deadline does not wait for it
+        self.done = self.total = 0  # samples of this rank, of all ranks; total 0: known when the round is over
+        self._taken: List[Any] = []
+        self.number, self.plan = b.round, b.plan(b.round)
+        if b.dealing:
+            if self._deal != b.deal:  # what is left over was dealt out anew
+                self._deal, self._buffer = b.deal, []
+            self.mine = b.own
+        else:
+            drawn, batch = self._load()
+            self._buffer, self.mine, self.total, self.plan = [batch], drawn.samples, drawn.total, drawn.plan
+        self._rule()
+
+    def _rule(self) -> None:
+        p, r, b = self.plan, self.batches.rank, self.batches
+        limit = max(1, min(p.micro_batches[r] or self.mine, self._cap))
+        shapes = [s for s in self._sizes if s <= limit]
+        self._node = deadline.Node(limit, min(p.least[r] if p.deadline else self._least, limit), shapes)
+        order = deadline.Order(self.mine)
+        if b.dealing and not b.last():
+            share = max(1, p.shares[r])
+            order = deadline.Order(min(share, self.mine))
+            if p.deadline:
+                order = deadline.Order(share, p.seconds[r], p.micro_step[r] / max(1, p.micro_batches[r]), p.reserve, p.whole, p.overtime)
+        if order.deadline == 0:
+            self.mine = order.share
+        self._work = deadline.Accumulation(self._node, order)
+
+    def _load(self) -> "tuple[Drawn, Any]":
+        try:
+            batch = next(self._source)
+            return self.batches.arrived(), batch
+        except (StopIteration, IndexError) as e:
+            raise Usage("the loader does not hand out the batches of tuner.batches() one by one: give them as batch_sampler to one DataLoader, and iterate that in tuner.steps()") from e
+
+    def size(self) -> int:
+        """Samples of the next micro-step; 0: the round is over for this rank. Once for each micro-step."""
+        left = self.mine - self.done
+        if left <= 0:
+            return 0
+        size = min(self._work.next(self._clock() - self.began), left)
+        if size or self._work.order.deadline:
+            return size
+        return min(left, self._node.limit)  # what is left of a share or an epoch, less than any shape
+
+    def last(self, size: int) -> bool:
+        """Whether no micro-step comes after one of this size."""
+        return self.done + size >= self.mine or self._work.order.deadline > 0 and self._work.ended
+
+    def take(self, size: int) -> "tuple[Any, int]":
+        """The next samples and their number, which is smaller where they cannot be joined; for none one that does not count: the rank's loop must run
+        in any case."""
+        b, parts, need = self.batches, [], size
+        if not size:
+            return pieces.cut(self._load()[1] if b.dealing else self._buffer[0], 0, 1), 0
+        while need:
+            while not self._buffer:
+                drawn, batch = self._load()
+                if drawn.samples and drawn.deal == b.deal:  # else it was drawn before what is left was dealt out anew
+                    self._buffer = [batch]
+            first = self._buffer.pop(0)
+            has = pieces.count(first)
+            if has < 1:
+                raise Usage("the loader's batches are not made of tensors along their first dimension, so they cannot be cut into micro-steps: return such from collate_fn")
+            n = min(need, has)
+            parts.append(pieces.cut(first, 0, n))
+            if n < has:
+                self._buffer.insert(0, pieces.cut(first, n, has))
+            need -= n
+        try:
+            piece = pieces.join(parts)
+        except ValueError:  # padded to different lengths: one of them
+            piece, self._buffer[:0] = parts[0], parts[1:]
+        self._taken.append(piece)
+        return piece, pieces.count(piece)
+
+    def did(self, size: int, seconds: float) -> None:
+        """A micro-step took so long."""
+        if size:
+            self.done += size
+            self._work.done(size, seconds)
+
+    def again(self, size: int) -> None:
+        """A micro-step of this size did not fit: the round's samples come again, in micro-steps of half of it."""
+        self._cap = size // 2
+        self._buffer[:0], self._taken, self.done = self._taken, [], 0
+        self._rule()
+
+
+def chunk(plan: client.Plan, rank: int, cap: int) -> int:
+    """Samples of a batch of the loader where the order is dealt out."""
+    return max(1, min(plan.micro_batches[rank] or 1, cap or 1 << 30))

@@ -1,0 +1,145 @@
+"""python3 -m unittest discover -s python/tests, from the repository's root. The client against a service that is well, gone, hanging or mad."""
+
+import os
+import sys
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..")]
+
+import torch
+
+import fake_service
+from evenkeel import client, vector
+
+NAMES = ["a/0", "b/0"]
+
+
+def until(what, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not what() and time.monotonic() < end:
+        time.sleep(0.005)
+    return what()
+
+
+class TestClient(unittest.TestCase):
+    def setUp(self):
+        self.timeout = client.TIMEOUT
+        client.TIMEOUT = 0.2
+        self.service = fake_service.Service(lambda reports, _: ([4, 4],) if len(reports) < 2 else ([6, 2],))
+        self.started = []
+
+    def tearDown(self):
+        client.TIMEOUT = self.timeout
+        for c in self.started:
+            c.close(0)
+        self.service.stop()
+
+    def client(self, **options):
+        body = {"id": "x", "global_batch": 8, "deadline": "", "ranks": [{"name": n} for n in NAMES]}
+        c = client.Client(client.Connection(self.service.url, **options), "my job", body)
+        self.started.append(c)
+        c.start()
+        return c
+
+    def report(self, c, number):
+        ran = c.newest
+        c.offer({"round": number, "plan": ran.number, "wait_seconds": 1.0, "ranks": [{"seconds": 1.0, "samples": 2}] * 2}, ran)
+
+    def test_sizes_follow_reports(self):
+        c = self.client(token="secret")
+        self.assertEqual(c.wait(5).shares, [4, 4])
+        path, body, authorization = self.service.registered[0]
+        self.assertEqual((path, body["id"], authorization), ("/v1/jobs/my%20job/generations", "x", "Bearer secret"))
+        self.report(c, 0)
+        self.report(c, 1)
+        self.assertTrue(until(lambda: c.newest.shares == [6, 2]))
+        self.assertEqual([r["round"] for r in self.service.reports], [0, 1])
+        self.assertEqual((c.newest.number, c.counts["reports"]), (2, 2))
+
+    def test_bad_times(self):
+        """Whatever the service does, the newest sizes stay, offer() returns at once, and all is well again afterwards."""
+        c = self.client()
+        kept = c.wait(5)
+        for mode in ("hang", "trickle", "nonsense", "absurd", "gone"):
+            with self.subTest(mode):
+                if mode == "gone":
+                    self.service.stop()
+                else:
+                    self.service.mode = mode
+                failed, began = c.counts["failed"], time.monotonic()
+                for k in range(200):
+                    self.report(c, k)
+                self.assertLess(time.monotonic() - began, 0.1)
+                self.assertTrue(until(lambda: c.counts["failed"] > failed), c.counts)
+                self.assertEqual(c.newest, kept)
+                if mode == "gone":
+                    self.service.start()
+                self.service.mode = "good"
+                self.service.decide = lambda *_: ([4, 4],)
+                self.assertTrue(until(lambda: not c._reports), c.problem)
+        self.assertGreater(c.counts["dropped"], 100)
+        self.service.decide = lambda *_: ([5, 3],)
+        self.report(c, 7)
+        self.assertTrue(until(lambda: c.newest.shares == [5, 3]), c.problem)
+
+    def test_service_without_memory(self):
+        """409: it registers anew, with the same id, and reports of the plans before are not handed in."""
+        c = self.client()
+        old = c.wait(5)
+        self.service.mode = "forgot"
+        self.report(c, 0)
+        self.assertTrue(until(lambda: len(self.service.registered) == 2 and c.newest is not old))
+        self.assertEqual(self.service.registered[0][1], self.service.registered[1][1])
+        c.offer({"round": 1, "plan": old.number, "ranks": []}, old)
+        self.assertEqual(c.counts["unasked"], 1)
+        self.report(c, 2)
+        self.assertTrue(until(lambda: [r["round"] for r in self.service.reports] == [2]))
+
+    def test_service_that_comes_later(self):
+        self.service.stop()
+        c = self.client()
+        self.assertIsNone(c.wait(0.1))
+        self.service.start()
+        self.assertEqual(c.wait(5).shares, [4, 4])
+
+    def test_url(self):
+        for url in ("localhost:7070", "ftp://x", "http://"):
+            with self.assertRaisesRegex(ValueError, "give http://HOST:PORT"):
+                client.Connection(url)
+
+
+class TestPlan(unittest.TestCase):
+    def test_nonsense(self):
+        good = fake_service.sizes(NAMES, 3, [5, 0], [2, 2], (1.5, [0.2, 0.4]))
+        self.assertEqual(client.plan(good, NAMES), client.Plan(3, [5, 0], [2, 0], 1.5, 0.0, False, 0.0, [1.5, 1.0], [0.2, 1.0], [1, 1]))
+        bad = [
+            None, [], {}, {**good, "version": 4}, {**good, "plan": 0}, {**good, "plan": True}, {**good, "nodes": good["nodes"][:1]}, {**good, "nodes": good["nodes"][::-1]},
+            {**good, "deadline": {**good["deadline"], "seconds": 0}}, {**good, "deadline": {**good["deadline"], "reserve": float("nan")}},
+        ]  # fmt: skip
+        for key, value in [("share", -1), ("share", 2.5), ("share", 1 << 40), ("share", 0), ("micro_batch", 0), ("deadline", None), ("deadline", {"seconds": float("inf"), "micro_step_seconds": 1, "least": 1})]:
+            bad.append({**good, "nodes": [{**good["nodes"][0], key: value}, good["nodes"][1]]})
+        for b in bad:
+            with self.assertRaises(ValueError, msg=b):
+                client.plan(b, NAMES)
+
+    def test_uniform(self):
+        p = client.uniform(7, [0, 2])
+        self.assertEqual((p.shares, p.micro_batches, p.number), ([4, 3], [4, 2], 0))
+
+
+class TestVector(unittest.TestCase):
+    def test_there_and_back(self):
+        timed = client.Plan(12, [5, 0, 9], [2, 0, 3], 1.5, 0.02, True, 0.1, [1.4, 1.0, 1.3], [0.2, 1.0, 0.3], [1, 1, 2], 2)
+        for plan in (None, timed, client.Plan(3, [5, 0, 9], [2, 0, 3], era=1)):
+            did = [vector.Did(0.5 + r, 10 * r, r, 0.25 * r, 0, 7 + r) for r in range(3)]
+            v = sum(vector.pack(r, 3, did[r], plan if r == 0 else None) for r in range(3))
+            self.assertEqual(vector.unpack(v.tolist(), 3), (did, plan))
+            self.assertEqual(float(v[vector.norm_of(2)]), 0.5)
+            self.assertEqual((len(v), float(v[vector.norm_before(3)])), (vector.length(3), 0.0))
+            self.assertEqual(v.dtype, torch.float64)
+
+
+if __name__ == "__main__":
+    unittest.main()

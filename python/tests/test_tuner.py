@@ -1,0 +1,519 @@
+"""python3 -m unittest discover -s python/tests, from the repository's root. Jobs of several processes whose sizes are tuned as they run."""
+
+import collections
+import copy
+import os
+import random
+import sys
+import time
+import unittest
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..")]
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import evenkeel
+import fake_service
+import processes
+from evenkeel import deadline
+from evenkeel.checkpoint import Usage
+
+LENGTH = 200
+
+
+def model(dtype, wide=420):
+    """Of several buckets, the first of 1 MiB."""
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(8, wide), torch.nn.Tanh(), torch.nn.Linear(wide, wide), torch.nn.Tanh(), torch.nn.Linear(wide, wide), torch.nn.Linear(wide, 3)).to(dtype)
+
+
+class Clock:
+    """Seconds that pass only where a test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Job:
+    """What a test's process trains."""
+
+    def __init__(self, rank, ranks, port, dtype=torch.float64, clock=time.perf_counter, net=None, **ddp):
+        torch.set_num_threads(1)
+        self.rank, self.ranks = rank, ranks
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+        self.plain = net or model(dtype)
+        self.ddp = DDP(self.plain, bucket_cap_mb=1, **ddp)
+        self.tuner = evenkeel.Tuner(self.ddp, clock)
+        g = torch.Generator().manual_seed(5)
+        self.x, self.y = torch.randn(LENGTH, 8, generator=g, dtype=dtype), torch.randint(0, 3, (LENGTH,), generator=g)
+        self.data = torch.utils.data.TensorDataset(self.x, self.y, torch.arange(LENGTH))
+        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.05)
+        self.round = []  # samples of this rank in the round
+
+    def loader(self, workers=0, **batches):
+        return torch.utils.data.DataLoader(self.data, batch_sampler=self.tuner.batches(LENGTH, **batches), num_workers=workers)
+
+    def off(self):
+        """How far the gradient is from that of one process with all samples of the round, as a share of its norm; and these samples."""
+        everyone = [None] * self.ranks
+        dist.all_gather_object(everyone, self.round)
+        union = [i for some in everyone for i in some]
+        twin = copy.deepcopy(self.plain)
+        twin.zero_grad(set_to_none=True)
+        cross_entropy(twin(self.x[union]), self.y[union]).backward()
+        mine, its = (torch.cat([p.grad.flatten() for p in m.parameters()]) for m in (self.plain, twin))
+        self.round = []
+        return float((mine - its).norm() / its.norm()), union, everyone, mine, its
+
+    def counted(self, i):
+        """The samples that count: a rank without any gets one all the same."""
+        if self.tuner._step.size:
+            self.round += i.tolist()
+
+    def step(self):
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class Ranks(unittest.TestCase):
+    def setUp(self):
+        self.environment = mock.patch.dict(os.environ)
+        self.environment.start()
+        self.addCleanup(self.environment.stop)
+        os.environ.pop("EVENKEEL_URL", None)
+
+    def serve(self, decide):
+        service = fake_service.Service(decide)
+        self.addCleanup(service.stop)
+        os.environ["EVENKEEL_URL"] = service.url
+        return service
+
+    def run_(self, ranks, child):
+        processes.run(self, ranks, child)
+
+
+class TestGradients(Ranks):
+    def test_those_of_one_process(self):
+        """Uneven, a rank with none, micro-steps, several buckets, sizes that change; and the norms in the reports."""
+        for dtype, most in ((torch.float64, 1e-12), (torch.float32, 2e-6)):
+            histories = [([7, 0, 9], [3, 1, 9]), ([1, 14, 1], [1, 4, 1]), ([16, 0, 0], [5, 1, 1]), ([5, 5, 6], [5, 5, 6])]
+            service = self.serve(lambda reports, _: histories[len(reports) // 2 % 4])
+
+            def child(rank, port):
+                job = Job(rank, 3, port, dtype)
+                seen, steps, shares = [], 0, set()
+                norms = []
+                for x, y, i in job.tuner.steps(job.loader(global_batch=16)):
+                    job.counted(i)
+                    cross_entropy(job.ddp(x), y).backward()
+                    steps += 1
+                    if job.tuner.synchronised:
+                        buckets = job.tuner._hook.round.buckets
+                        assert buckets > 1 or not seen, buckets
+                        off, union, parts, mine, _ = job.off()
+                        assert off <= most, (off, parts)
+                        assert len(union) == min(16, LENGTH - len(seen)), union
+                        norms.append(mine.square().sum().item())
+                        shares.add(tuple(map(len, parts)))
+                        seen += union
+                        job.step()
+                        time.sleep(0.01)  # the service's answers come in
+                assert sorted(seen) == list(range(LENGTH)), "each sample once"
+                assert steps > 14 * (rank == 0) and len(shares) > 3, (steps, shares)
+                job.tuner.close()
+                if rank == 0:
+                    assert job.tuner._exchange._client.counts["refused"] == 0
+
+            self.run_(3, child)
+            self.assertGreater(len(service.reports), 10)
+            plans = {r["plan"] for r in service.reports}
+            self.assertGreater(len(plans), 3)
+            for r in service.reports:
+                self.assertEqual(sum(x["samples"] for x in r["ranks"] if x), 16 if r["round"] < 12 else 8)
+                self.assertGreater(r["wait_seconds"], 0)
+                whole = sum(x["samples"] for x in r["ranks"] if x)
+                one = [x for x in r["ranks"] if x and x["samples"] == whole]
+                if one:  # the rank that has all samples has the round's gradient
+                    self.assertAlmostEqual(one[0]["norm_squared"], r["norm_squared"], delta=1e-5 * r["norm_squared"])
+                for x in r["ranks"]:
+                    self.assertTrue(x is None or (x["seconds"] > 0 and x["norm_squared"] > 0.2 * r["norm_squared"]), r)
+
+    def test_norms_by_hand(self):
+        """A model whose gradient is the mean of its inputs."""
+        service = self.serve(lambda *_: ([3, 1], [2, 1]))
+
+        def child(rank, port):
+            job = Job(rank, 2, port, net=torch.nn.Linear(8, 1, bias=False).double())
+            for x, _, i in job.tuner.steps(job.loader(global_batch=4, shuffle=False)):
+                job.ddp(x).mean().backward()
+                if job.tuner.synchronised:
+                    job.step()
+                    time.sleep(0.002)
+            job.tuner.close()
+
+        self.run_(2, child)
+        x = torch.randn(LENGTH, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+        self.assertGreater(len(service.reports), 20)
+        for r in service.reports:
+            some = x[4 * r["round"] :][:4]
+            for rank, part in enumerate((some[:3], some[3:])):
+                self.assertAlmostEqual(r["ranks"][rank]["norm_squared"], float(part.mean(0).square().sum()), places=9)
+            self.assertAlmostEqual(r["norm_squared"], float(some.mean(0).square().sum()), places=9)
+            self.assertEqual([x["micro_steps"] for x in r["ranks"]], [2, 1])
+
+    def test_without_a_service(self):
+        """Uniform shares, no thread; a global batch of 16 by 3 ranks with micro-batches of 4 is 16 (torchft #302)."""
+
+        def child(rank, port):
+            job = Job(rank, 3, port)
+            seen = []
+            for epoch in range(2):
+                loader = loader if epoch else job.loader(global_batch=16, micro_batch=4)
+                assert len(loader) == 13, len(loader)
+                for x, y, i in job.tuner.steps(loader):
+                    assert len(x) <= 4
+                    job.counted(i)
+                    cross_entropy(job.ddp(x), y).backward()
+                    if job.tuner.synchronised:
+                        off, union, parts, *_ = job.off()
+                        assert off <= 1e-12 and (len(union) == 16 or len(seen) % LENGTH == 192), (off, len(union))
+                        seen += union
+                        job.step()
+            assert sorted(seen) == sorted(2 * list(range(LENGTH)))
+            import threading
+
+            assert "evenkeel" not in [t.name for t in threading.enumerate()]
+
+        self.run_(3, child)
+
+    def test_outputs_of_other_kinds(self):
+        """Micro-steps of unequal size are weighted in whatever the model returns; buffers are broadcast once a round, however many there are."""
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner, self.norm = torch.nn.Linear(8, 3), torch.nn.BatchNorm1d(8, affine=False)
+
+            def forward(self, x):
+                self.norm(x)
+                return {"logits": [self.inner(x)], "none": None}
+
+        self.serve(lambda *_: ([7, 2], [3, 2]))
+
+        def child(rank, port):
+            job = Job(rank, 2, port, net=Net().double(), find_unused_parameters=True)
+            job.plain, whole = job.plain.inner, job.plain
+            for x, y, i in job.tuner.steps(job.loader(global_batch=9)):
+                job.counted(i)
+                if len(x) < 2:
+                    whole.norm.eval()
+                cross_entropy(job.ddp(x)["logits"][0], y).backward()
+                whole.norm.train()
+                if job.tuner.synchronised:
+                    off = job.off()[0]
+                    assert off <= 1e-12, off
+                    job.step()
+
+        self.run_(2, child)
+
+
+class TestLoaders(Ranks):
+    def test_workers_draw_ahead(self):
+        """Ranks whose loaders draw 0, 4 and 8 batches ahead agree on sizes that change every other round; every sample once an epoch."""
+        rng = random.Random(1)
+        tables = [[rng.randint(0, 8) for _ in range(3)] for _ in range(50)]
+        tables = [(t if any(t) else [4, 0, 0],) for t in tables]
+        service = self.serve(lambda reports, _: tables[len(reports) // 2 % 50])
+
+        def child(rank, port):
+            job = Job(rank, 3, port, net=torch.nn.Linear(8, 3).double())
+            loader, seen = job.loader(global_batch=12, workers=(0, 2, 4)[rank]), []
+            for epoch in range(2):
+                for x, y, i in job.tuner.steps(loader):
+                    job.counted(i)
+                    cross_entropy(job.ddp(x), y).backward()
+                    if job.tuner.synchronised:
+                        off, union, *_ = job.off()
+                        assert off <= 1e-12, off
+                        seen += union
+                        job.step()
+                        time.sleep(0.002)
+                assert sorted(seen) == sorted((epoch + 1) * list(range(LENGTH)))
+            job.tuner.close()
+
+        self.run_(3, child)
+        self.assertGreater(len({r["plan"] for r in service.reports}), 3)
+
+    def test_late_vectors(self):
+        """As on CUDA, where what a round tells is read a round later: times are those of its own round."""
+        service = self.serve(lambda reports, _: ([[3, 5], [6, 2]][len(reports) // 3 % 2],))
+
+        def child(rank, port):
+            clock = Clock()
+            job = Job(rank, 2, port, clock=clock, net=torch.nn.Linear(8, 3).double())
+            loader, seen, x_ = job.loader(global_batch=8, workers=2 * rank), [], job.tuner._exchange
+            x_.late, before = True, [0.0]
+            x_._seconds = lambda: before.pop(0)
+            for x, y, i in job.tuner.steps(loader):
+                job.counted(i)
+                before.append((rank + 1) * 0.25 * len(x))
+                clock.now += 1
+                cross_entropy(job.ddp(x), y).backward()
+                assert job.tuner.synchronised
+                off, union, *_ = job.off()
+                assert off <= 1e-12
+                seen += union
+                job.step()
+                time.sleep(0.004)
+            assert sorted(seen) == list(range(LENGTH))
+            job.tuner.close()
+
+        self.run_(2, child)
+        self.assertGreater(len({r["plan"] for r in service.reports}), 3)
+        self.assertGreater(len(service.reports), 15)
+        for r in service.reports:
+            for k, x in enumerate(r["ranks"]):
+                self.assertEqual(x["seconds"], (k + 1) * 0.25 * x["samples"], r)
+
+    def test_resume_with_other_ranks(self):
+        folder = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"evenkeel-tuner-{os.getpid()}")
+        self.addCleanup(lambda: os.path.exists(folder) and os.remove(folder))
+        for until in ("", "1s"):
+            for ranks, rounds in ((3, 5), (2, 4), (1, 1000)):
+
+                def child(rank, port):
+                    job = Job(rank, ranks, port, net=torch.nn.Linear(8, 3).double())
+                    saved = torch.load(folder) if os.path.exists(folder) else {"seen": []}
+                    if "tuner" in saved:
+                        job.tuner.load_state_dict(saved["tuner"])
+                    seen, done = saved["seen"], 0
+                    for x, y, i in job.tuner.steps(job.loader(global_batch=12, deadline=until, workers=2 * (rank == 1))):
+                        job.counted(i)
+                        cross_entropy(job.ddp(x), y).backward()
+                        if job.tuner.synchronised:
+                            seen += job.off()[1]
+                            job.step()
+                            done += 1
+                            if done == rounds:
+                                break
+                    if rank == 0:
+                        torch.save({"seen": seen, "tuner": job.tuner.state_dict()}, folder)
+                    dist.barrier()
+
+                self.run_(ranks, child)
+            self.assertEqual(sorted(torch.load(folder)["seen"]), list(range(LENGTH)))
+            os.remove(folder)
+
+
+class TestDeadline(Ranks):
+    PACES = (0.01, 0.02, 0.05)
+
+    def test_sizes_are_those_of_the_rule(self):
+        """Ranks with clocks of their own, noise included: each micro-step is what deadline.Accumulation says, every sample comes once, gradients are those
+        of one process with what was used."""
+        service = self.serve(lambda *_: ([20, 10, 4], [4, 4, 2], (0.2, [0.04, 0.08, 0.1])))
+
+        def child(rank, port):
+            clock = Clock()
+            job = Job(rank, 3, port, clock=clock)
+            rng, seen, rounds, sizes, late = random.Random(rank), [], 0, [], 0
+            loader = job.loader(global_batch=34, workers=2 * (rank == 1))
+            node, order = deadline.Node((4, 4, 2)[rank]), deadline.Order((20, 10, 4)[rank], 0.2, self.PACES[rank])
+            work, begun = deadline.Accumulation(node, order), clock.now
+            for x, y, i in job.tuner.steps(loader):
+                b = job.tuner._work.batches
+                job.counted(i)
+                if job.tuner._step.size and not b.last():
+                    size = work.next(clock.now - begun)
+                    assert size == len(x), (size, len(x))
+                before = clock.now
+                clock.now += self.PACES[rank] * len(x) * rng.uniform(0.7, 1.6)
+                took = clock.now - before  # to the bit
+                cross_entropy(job.ddp(x), y).backward()
+                if not b.last():
+                    work.done(len(x), took)
+                if job.tuner.synchronised:
+                    off, union, parts, *_ = job.off()
+                    assert off <= 1e-12, off
+                    seen += union
+                    sizes.append(tuple(map(len, parts)))
+                    job.step()
+                    rounds += 1
+                    work, begun = deadline.Accumulation(node, order), clock.now
+            assert sorted(seen) == list(range(LENGTH)), collections.Counter(seen).most_common(3)
+            assert len(set(sizes)) > 4, sizes
+            job.tuner.close()
+
+        self.run_(3, child)
+        self.assertGreater(len(service.reports), 5)
+        for r in service.reports:
+            for x, pace in zip(r["ranks"], self.PACES):
+                if x:
+                    self.assertTrue(0.7 * pace * x["samples"] <= x["seconds"] <= 1.6 * pace * x["samples"], r)
+
+    def test_a_part_beyond_the_deadline(self):
+        """A rank so slow that it does only its one micro-step; one without a share."""
+        self.serve(lambda *_: ([20, 10, 0], [4, 4, 1], (0.205, [0.04, 0.08, 0.1])))
+
+        def child(rank, port):
+            clock = Clock()
+            job = Job(rank, 3, port, clock=clock)
+            seen, counts = [], []
+            for x, y, i in job.tuner.steps(job.loader(global_batch=30)):
+                job.counted(i)
+                clock.now += (0.01, 9.0, 1.0)[rank] * len(x)
+                cross_entropy(job.ddp(x), y).backward()
+                if job.tuner.synchronised:
+                    off, union, parts, *_ = job.off()
+                    assert off <= 1e-12, off
+                    seen += union
+                    counts.append(tuple(map(len, parts)))
+                    job.step()
+            assert sorted(seen) == list(range(LENGTH))
+            assert counts[:5] == 5 * [(20, 4, 0)], counts
+
+        self.run_(3, child)
+
+
+class Hungry(torch.nn.Module):
+    """Memory for so many samples at a time, and no more."""
+
+    def __init__(self, room, where):
+        super().__init__()
+        self.inner, self.room, self.where, self.failed = torch.nn.Linear(8, 3).double(), room, where, 0
+
+    def forward(self, x):
+        def fail(*_):
+            if len(x) > self.room:
+                self.failed += 1
+                raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+        if self.where == "forward":
+            fail()
+        out = self.inner(x)
+        if self.where == "backward":
+            out.register_hook(fail)
+        return out
+
+
+class TestMemory(Ranks):
+    def test_halves(self):
+        """Rank 1 has room for 3 samples; in forward or backward, waiting for all or with a deadline: same gradients, same collectives, the limit is told."""
+        for where in ("forward", "backward"):
+            for until in ((), ((60.0, [0.1, 0.1]),)):
+                service = self.serve(lambda *_: ([8, 8], [8, 8], *until))
+
+                def child(rank, port):
+                    net = Hungry(3 if rank else 100, where)
+                    job = Job(rank, 2, port, net=net, clock=Clock())
+                    job.plain, seen = net.inner, []
+                    for x, y, i in job.tuner.steps(job.loader(global_batch=16)):
+                        with job.tuner.halving():
+                            cross_entropy(job.ddp(x), y).backward()
+                        if not job.tuner._step.failed:
+                            job.counted(i)
+                        else:
+                            job.round = []
+                        if job.tuner.synchronised:
+                            off, union, *_ = job.off()
+                            assert off <= 1e-12, off
+                            seen += union
+                            job.step()
+                            time.sleep(0.002)
+                    assert sorted(seen) == list(range(LENGTH))
+                    assert net.failed == (2 if rank else 0), net.failed  # 8 and 4; then it is known
+                    job.tuner.close()
+
+                self.run_(2, child)
+                limits = [(x or {}).get("out_of_memory", 0) for r in service.reports for x in r["ranks"]]
+                self.assertEqual([n for n in limits if n], [4])
+
+    def test_not_even_one(self):
+        def child(rank, port):
+            job = Job(rank, 1, port, net=Hungry(0, "forward"))
+            try:
+                for x, y, _ in job.tuner.steps(job.loader(global_batch=4)):
+                    with job.tuner.halving():
+                        cross_entropy(job.ddp(x), y).backward()
+                    assert not job.tuner.synchronised
+            except Usage as e:
+                assert "a single sample does not fit" in str(e), e
+                return
+            raise AssertionError("it fits")
+
+        self.run_(1, child)
+
+    def test_other_errors_pass(self):
+        def child(rank, port):
+            job = Job(rank, 1, port)
+            try:
+                for _ in job.tuner.steps(job.loader(global_batch=4)):
+                    with job.tuner.halving():
+                        raise RuntimeError("shapes")
+            except RuntimeError as e:
+                assert str(e) == "shapes", e
+                return
+            raise AssertionError
+
+        self.run_(1, child)
+
+
+class TestUsage(Ranks):
+    def test_mistakes(self):
+        def child(rank, port):
+            job = Job(rank, 1, port, net=torch.nn.Linear(8, 3).double())
+
+            def says(part, do):
+                try:
+                    do()
+                except Usage as e:
+                    assert part in str(e), (part, e)
+                    return
+                raise AssertionError(part)
+
+            says("give it the wrapped model", lambda: evenkeel.Tuner(job.plain))
+            says("has a communication hook already", lambda: evenkeel.Tuner(job.ddp))
+            says("call tuner.batches() first", lambda: next(job.tuner.steps([])))
+            says("outside of tuner.steps()", lambda: job.tuner.synchronised)
+            loader = job.loader(global_batch=8, micro_batch=4)
+            says("called already", lambda: job.tuner.batches(3, 1))
+            says("as batch_sampler to one DataLoader", lambda: next(job.tuner.steps(torch.utils.data.DataLoader(job.data, batch_size=4))))
+
+            def unasked():
+                for x, y, _ in job.tuner.steps(loader):
+                    cross_entropy(job.ddp(x), y).backward()
+
+            says("only if tuner.synchronised", unasked)
+
+            def skipped():
+                for _ in job.tuner.steps(loader):
+                    pass
+
+            says("the model was not called", skipped)
+            says("static_graph", lambda: evenkeel.Tuner(DDP(torch.nn.Linear(2, 2), static_graph=True)))
+
+        self.run_(1, child)
+
+    def test_unequal_calls(self):
+        def child(rank, port):
+            job = Job(rank, 2, port, net=torch.nn.Linear(8, 3).double())
+            try:
+                job.tuner.batches(LENGTH, 8 + rank)
+            except Usage as e:
+                assert "global_batch 9 on rank 1, 8 on rank 0" in str(e), e
+                return
+            raise AssertionError
+
+        self.run_(2, child)
+
+
+if __name__ == "__main__":
+    unittest.main()
