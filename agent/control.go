@@ -72,11 +72,7 @@ func (c *Control) Round(ctx context.Context) (Round, error) {
 // can: a smaller round is better than none. Nodes that the policy leaves out, and those whose gradients did not come
 // twice in a row, are tried again after a growing number of rounds.
 func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error) {
-	if c.plan.Sizes == nil {
-		c.plan.Sizes = make([]int, len(c.Cluster.Nodes))
-		c.parts = newParticipation(len(c.Cluster.Nodes))
-		c.memory = memory.New(c.Cluster)
-	}
+	c.begin()
 	if report != nil {
 		var err error
 		if report, err = c.observe(report); err != nil {
@@ -187,3 +183,6 @@ func (c *Control) LeftOut(node int) Why {
 	}
 	return c.parts.nodes[node].why
 }
+
+// Bound gives a node another limit of its micro-batch, at least its smallest. Call it after the first Next.
+func (c *Control) Bound(node, limit int) { c.memory.Bound(node, limit) }

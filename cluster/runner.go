@@ -95,3 +95,12 @@ func (n *NodeReport) Measured() bool {
 // updated behind times since: 1/(1+behind), as staleness-aware training weights it
 // (Zhang, Gupta, Lian and Liu, IJCAI 2016, divide the learning rate by the staleness).
 func Credit(behind int) float64 { return 1 / float64(1+behind) }
+
+// Efficiency is the statistical efficiency of a round that counted n samples, over one of the
+// global batch, at a gradient noise scale in samples (0: unknown): (scale+B)/(scale+n), as in Pollux (Qiao et al., OSDI 2021).
+func Efficiency(scale, globalBatch, n float64) float64 {
+	if scale == 0 {
+		return 1
+	}
+	return (scale + globalBatch) / (scale + n)
+}

@@ -281,3 +281,10 @@ func ParseBytes(s string) (Bytes, error) {
 	err := b.parse(s)
 	return b, err
 }
+
+// ParseDuration reads a duration as a cluster file has it: 500ms, 2s.
+func ParseDuration(s string) (Duration, error) {
+	var d Duration
+	err := d.parse(s)
+	return d, err
+}

@@ -200,7 +200,7 @@ func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 			}
 		}
 		n.await(a, &n.seen, node)
-		perf[i] = node.Slowed(n.base, n.slowdown*(1+n.margin*n.deviation()*math.Sqrt(1+n.variance)))
+		perf[i] = n.performance(node)
 	}
 }
 

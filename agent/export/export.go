@@ -64,6 +64,10 @@ type Sizes struct {
 	Version     int    `json:"version"`      // of the format
 	Workload    string `json:"workload"`     // as in the cluster file
 	GlobalBatch int    `json:"global_batch"` // samples per round over all nodes, >= 1
+	// Generation and Plan number the sizes of a job that a service tunes: starts of its process
+	// group, and plans within one, each from 1. Both 0 elsewhere.
+	Generation int `json:"generation,omitempty"`
+	Plan       int `json:"plan,omitempty"`
 	// ReferenceBatch is the batch that the user's learning rate is meant for, in samples. It
 	// and the next two fields are zero without a factor; see ScaleLearningRate.
 	ReferenceBatch      int     `json:"reference_batch,omitempty"`
@@ -172,6 +176,9 @@ func (s Sizes) Validate() error {
 	text("workload", s.Workload)
 	if s.GlobalBatch < 1 || s.GlobalBatch > cluster.MaxGlobalBatch {
 		bad("global_batch", "is %d; it must lie in 1..%d samples", s.GlobalBatch, cluster.MaxGlobalBatch)
+	}
+	if s.Generation < 0 || s.Plan < 0 || (s.Generation > 0) != (s.Plan > 0) {
+		bad("plan", "is %d of generation %d; both count from 1, or are left out", s.Plan, s.Generation)
 	}
 	s.checkLearningRate(bad)
 	if len(s.Nodes) == 0 || len(s.Nodes) > cluster.MaxNodes {

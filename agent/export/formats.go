@@ -59,8 +59,8 @@ func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // writeJSON writes a node per line, so that files can be read and compared by line.
 func writeJSON(b *bytes.Buffer, s Sizes) error {
-	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n%s%s  \"nodes\": [\n",
-		s.Version, quoted(s.Workload), s.GlobalBatch, s.learningRate("  \"%s\": %s,\n"), s.deadlineLine("  \"deadline\": %s,\n"))
+	fmt.Fprintf(b, "{\n  \"version\": %d,\n  \"workload\": %s,\n  \"global_batch\": %d,\n%s%s%s  \"nodes\": [\n",
+		s.Version, quoted(s.Workload), s.GlobalBatch, s.numbers("  \"%s\": %d,\n"), s.learningRate("  \"%s\": %s,\n"), s.deadlineLine("  \"deadline\": %s,\n"))
 	for i, n := range s.Nodes {
 		if i > 0 {
 			b.WriteString(",\n")
@@ -69,6 +69,14 @@ func writeJSON(b *bytes.Buffer, s Sizes) error {
 	}
 	b.WriteString("\n  ]\n}\n")
 	return nil
+}
+
+// numbers returns generation and plan by a pattern of name and number; "" without them.
+func (s *Sizes) numbers(pattern string) string {
+	if s.Plan == 0 {
+		return ""
+	}
+	return fmt.Sprintf(pattern+pattern, "generation", s.Generation, "plan", s.Plan)
 }
 
 // deadlineLine returns the deadline by a pattern of its JSON; "" without one.
@@ -80,7 +88,7 @@ func (s *Sizes) deadlineLine(pattern string) string {
 }
 
 func writeYAML(b *bytes.Buffer, s Sizes) error {
-	fmt.Fprintf(b, "version: %d\nworkload: %s\nglobal_batch: %d\n%s%snodes:\n", s.Version, quoted(s.Workload), s.GlobalBatch,
+	fmt.Fprintf(b, "version: %d\nworkload: %s\nglobal_batch: %d\n%s%s%snodes:\n", s.Version, quoted(s.Workload), s.GlobalBatch, s.numbers("%s: %d\n"),
 		s.learningRate("%s: %s\n"), s.deadlineLine("deadline: %s\n"))
 	for _, n := range s.Nodes {
 		fmt.Fprintf(b, "  - name: %s\n    device: %s\n    micro_batch: %d\n    micro_steps: %d\n    share: %d\n    gradient_weight: %s\n",

@@ -58,6 +58,30 @@ func FromRun(r Run, scaling string) (Sizes, error) {
 	return out, nil
 }
 
+// FromPlan returns the sizes of a plan of a job that a service tunes, in the given generation. Its deadline is
+// the plan's, which the service moves. leftOut says why a node has no share.
+func FromPlan(c *cluster.Cluster, generation int, plan cluster.Plan, leftOut func(node int) string) Sizes {
+	own := *c
+	own.Collect, own.GlobalBatch = plan.Collect, 0
+	own.Collect.AutoDeadline, own.Collect.DeadlineShare = false, 0
+	for _, b := range plan.Sizes {
+		own.GlobalBatch += b
+	}
+	s := New(&own, plan.Sizes)
+	s.Generation, s.Plan = generation, plan.Number
+	for i := range s.Nodes {
+		if s.Nodes[i].Share == 0 {
+			s.Nodes[i].LeftOut = leftOut(i)
+		}
+	}
+	perf := plan.Perf
+	if perf == nil {
+		perf = c.Nominal()
+	}
+	s.setDeadline(&own, perf)
+	return s
+}
+
 // ChosenBatch returns the global batch that a policy chose within the bounds of c's Choices,
 // given its sizes. They sum to less if the nodes present could not hold the batch.
 func ChosenBatch(c *cluster.Cluster, sizes []int) int {

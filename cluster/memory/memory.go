@@ -139,6 +139,37 @@ func nextShape(x *cluster.Node, b int) int {
 	return 0
 }
 
+// Adopt takes over what o learnt of nodes that are in both clusters: node i of l is node from[i] of o; below 0: o does not
+// have it. Limits that were being tried are taken back.
+func (l *Learner) Adopt(o *Learner, from []int) {
+	o.Settle()
+	for i, k := range from {
+		if k < 0 {
+			continue
+		}
+		n, x, learnt := o.nodes[k], &l.cluster.Nodes[i], o.cluster.Nodes[k].Limit
+		if n.good = min(n.good, x.Limit); n.given == 0 || learnt >= x.Limit {
+			l.nodes[i] = node{good: n.good}
+			continue
+		}
+		n.given, n.next = x.Limit, l.round+max(n.next-o.round, 0)
+		x.Limit = max(learnt, x.LeastShare())
+		l.nodes[i] = n
+	}
+}
+
+// Bound gives a node another limit, at least its smallest micro-batch; what was learnt of its memory stands.
+func (l *Learner) Bound(i, limit int) {
+	n, x := &l.nodes[i], &l.cluster.Nodes[i]
+	limit = max(limit, x.LeastShare())
+	if n.given > 0 && x.Limit < limit {
+		n.given = limit
+		return
+	}
+	*n = node{good: min(n.good, limit)}
+	x.Limit = limit
+}
+
 // Settle takes limits that were raised and not tried yet back to what went well.
 func (l *Learner) Settle() {
 	for i := range l.nodes {

@@ -42,14 +42,9 @@ func (s *Simulator) Scale() float64 {
 	return batch * c.Start * math.Pow(c.End/c.Start, part)
 }
 
-// Efficiency is the statistical efficiency of a round that counted n samples, over
-// one of the global batch: (scale+B)/(scale+n), as in Pollux.
+// Efficiency is the statistical efficiency of a round that counted n samples (cluster.Efficiency).
 func (s *Simulator) Efficiency(n float64) float64 {
-	scale := s.Scale()
-	if scale == 0 {
-		return 1
-	}
-	return (scale + float64(s.cluster.GlobalBatch)) / (scale + n)
+	return cluster.Efficiency(s.Scale(), float64(s.cluster.GlobalBatch), n)
 }
 
 // gradient is the expected norm of a gradient over size samples relative to that of the

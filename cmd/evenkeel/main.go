@@ -26,6 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/plan"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/profiles"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/run"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/serve"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/train"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -40,6 +41,7 @@ type commands struct {
 	Forward    forward.Cmd    `cmd:"" help:"Train networks by forward passes only, on paired processors."`
 	Bucket     bucket.Cmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
 	Plan       plan.Cmd       `cmd:"" help:"Plan hybrid parallelism for a model on mixed devices."`
+	Serve      serve.Cmd      `cmd:"" help:"Tune real training jobs: the control service, for good or beside one command."`
 	Checkpoint checkpoint.Cmd `cmd:"" help:"Create, inspect, verify, export and measure checkpoint files."`
 	Version    versionCmd     `cmd:"" help:"Print version, commit and date."`
 }
@@ -112,6 +114,10 @@ func endings() []os.Signal {
 func complain(errs io.Writer, err error) int {
 	if err == nil {
 		return 0
+	}
+	var exit cli.Exit
+	if errors.As(err, &exit) {
+		return int(exit)
 	}
 	if errors.Is(err, context.Canceled) {
 		hint := "interrupted"

@@ -24,7 +24,7 @@ var reach = []struct {
 	{[]string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "train"}, false,
 		[]string{"internal/chart", "internal/figure", "gonum.org/v1/plot"},
 		"rooms compute, and figures stand above them: fonts and LaTeX are no business of a program that allocates"},
-	{[]string{"agent", "agent/baseline", "agent/export", "cluster", "cluster/profile", "env"}, true,
+	{[]string{"agent", "agent/baseline", "agent/export", "cluster", "cluster/live", "cluster/profile", "env", "serve"}, true,
 		[]string{"cluster/sim", "internal/runlog"},
 		"a live binary must be able to leave the simulator out: only episodes, training and evaluation run on it"},
 	{[]string{"bucket", "checkpoint", "cluster", "env", "planner", "train"}, false,

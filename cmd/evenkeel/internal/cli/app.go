@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"github.com/rs/zerolog"
@@ -30,3 +31,8 @@ func NewApp(ctx context.Context, out, errs *os.File) *App {
 	w := zerolog.ConsoleWriter{Out: errs, NoColor: !Colours(errs), TimeFormat: "15:04:05"}
 	return &App{Ctx: ctx, Out: out, Errs: errs, Log: zerolog.New(w).With().Timestamp().Logger(), Build: ReadBuild("", "", "")}
 }
+
+// Exit is the error of a command that ends with the exit status of a program it ran, which has said why itself.
+type Exit int
+
+func (e Exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }

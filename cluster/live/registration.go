@@ -1,0 +1,175 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// Limits of what a registration may hold.
+const (
+	MaxRanks = 10_000
+	maxName  = 253 // bytes of a name, as in a sizes file
+	maxFault = 20  // faults that are listed at once
+)
+
+// Registration is what a job says when its process group starts.
+type Registration struct {
+	GlobalBatch int
+	Collect     cluster.FileCollect // when rounds end; the zero value: with the last gradient
+	Ranks       []Rank              // in rank order
+}
+
+// Rank is one process of the job.
+type Rank struct {
+	Name        string     `json:"name" minLength:"1" maxLength:"253" doc:"Unique in the job and the same after a restart, by which what is known of the rank is carried over; host/local rank, say"`
+	Host        string     `json:"host,omitempty" maxLength:"253" doc:"Machine"`
+	Device      string     `json:"device,omitempty" maxLength:"253" doc:"As torch names it (NVIDIA A10G), or as evenkeel profiles list does"`
+	MemoryBytes int64      `json:"memory_bytes,omitempty" minimum:"0" doc:"Of the device; 0: unknown"`
+	MicroBatch  MicroBatch `json:"micro_batch,omitzero" doc:"Which micro-batches it takes"`
+}
+
+// MicroBatch bounds or lists the micro-batches of a rank. The zero value: any that the batch allows.
+type MicroBatch struct {
+	Least int   `json:"least,omitempty" minimum:"0" maximum:"1073741824" doc:"Smallest; 0: 1"`
+	Most  int   `json:"most,omitempty" minimum:"0" maximum:"1073741824" doc:"Largest; 0: what the batch allows, until memory runs out"`
+	Sizes []int `json:"sizes,omitempty" maxItems:"1024" nullable:"false" doc:"All that it takes, rising; none: any from least to most"`
+}
+
+// Fault is one thing that is wrong with what a job sent.
+type Fault struct{ Path, Text string }
+
+// Faults are what is wrong with what a job sent, by field. They are bad input.
+type Faults []Fault
+
+func (f Faults) Error() string {
+	errs := make([]error, len(f))
+	for i, x := range f {
+		errs[i] = fmt.Errorf("live: %s: %s", x.Path, x.Text)
+	}
+	return errors.Join(errs...).Error()
+}
+
+func (f *Faults) add(path, format string, args ...any) {
+	if len(*f) < maxFault {
+		*f = append(*f, Fault{path, fmt.Sprintf(format, args...)})
+	}
+}
+
+// fault is a single one as an error.
+func fault(path, format string, args ...any) error {
+	var f Faults
+	f.add(path, format, args...)
+	return f.err()
+}
+
+// err is nil without faults.
+func (f Faults) err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return badinput.Wrap(f)
+}
+
+// Validate reports every fault, as Faults.
+func (r *Registration) Validate() error {
+	var f Faults
+	if r.GlobalBatch < 1 || r.GlobalBatch > cluster.MaxGlobalBatch {
+		f.add("global_batch", "is %d; it must lie in 1..%d samples", r.GlobalBatch, cluster.MaxGlobalBatch)
+	}
+	if n := len(r.Ranks); n < 1 || n > MaxRanks {
+		f.add("ranks", "%d ranks; there must be 1 to %d", n, MaxRanks)
+	}
+	names := make(map[string]int, len(r.Ranks))
+	for i := range r.Ranks {
+		x, path := &r.Ranks[i], fmt.Sprintf("ranks[%d]", i)
+		if x.Name == "" {
+			f.add(path+".name", "is missing; give each rank a name that it keeps, host/local rank for example")
+		}
+		for _, t := range []struct{ field, text string }{{"name", x.Name}, {"host", x.Host}, {"device", x.Device}} {
+			if !printable(t.text) {
+				f.add(path+"."+t.field, "must be at most %d bytes of printable text", maxName)
+			}
+		}
+		if first, taken := names[x.Name]; taken {
+			f.add(path+".name", "%q is rank %d too; names must be unique", x.Name, first)
+		}
+		names[x.Name] = i
+		if x.MemoryBytes < 0 {
+			f.add(path+".memory_bytes", "is %d; it must be at least 0", x.MemoryBytes)
+		}
+		x.MicroBatch.check(path+".micro_batch", &f)
+	}
+	return f.err()
+}
+
+func (m *MicroBatch) check(path string, f *Faults) {
+	switch {
+	case m.Least < 0 || m.Least > cluster.MaxGlobalBatch:
+		f.add(path+".least", "is %d; it must lie in 0..%d", m.Least, cluster.MaxGlobalBatch)
+	case m.Most < 0 || m.Most > cluster.MaxGlobalBatch || m.Most > 0 && m.Most < m.Least:
+		f.add(path+".most", "is %d; it must be 0, or lie in %d..%d", m.Most, max(m.Least, 1), cluster.MaxGlobalBatch)
+	}
+	for i, s := range m.Sizes {
+		if s < 1 || s > cluster.MaxGlobalBatch || i > 0 && s <= m.Sizes[i-1] {
+			f.add(fmt.Sprintf("%s.sizes[%d]", path, i), "is %d; sizes must lie in 1..%d and rise", s, cluster.MaxGlobalBatch)
+			return
+		}
+	}
+	if len(m.Sizes) > 0 && (m.Least > m.Sizes[0] || m.Most > 0 && m.Most < m.Sizes[len(m.Sizes)-1]) {
+		f.add(path, "has least or most beside sizes that go beyond them; leave them out")
+	}
+}
+
+func printable(s string) bool {
+	if len(s) > maxName || !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// Cluster is the job as a cluster: a node per rank. A rank has a profile where the catalogue knows
+// the workload on its device; of others the controller learns the pace. Validate must have passed. An error is bad input.
+func (r *Registration) Cluster(workload string, catalogue *profile.Catalogue) (*cluster.Cluster, error) {
+	c := &cluster.Cluster{Workload: workload, GlobalBatch: r.GlobalBatch, Nodes: make([]cluster.Node, len(r.Ranks))}
+	if c.Workload == "" {
+		c.Workload = "unnamed"
+	}
+	model, _ := catalogue.Workload(workload)
+	for i := range r.Ranks {
+		x := &r.Ranks[i]
+		n := cluster.Node{Name: x.Name, Device: x.Device, Limit: r.GlobalBatch, Least: x.MicroBatch.Least, Shapes: x.MicroBatch.Sizes}
+		if n.Device == "" {
+			n.Device = "unknown"
+		}
+		if device, p := known(x.Device, workload, catalogue); p != nil {
+			n.Device, n.Profile, n.TFLOPS = device.Name, p, device.TFLOPS(model.DType)
+			n.Power = cluster.Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
+			// How a job shards its state is not known: an estimate that leaves no room is not believed.
+			if limit := cluster.MemoryLimit(p, model, x.MemoryBytes, len(r.Ranks)); limit >= n.LeastShare() {
+				n.Limit = min(n.Limit, limit)
+			}
+		}
+		if x.MicroBatch.Most > 0 {
+			n.Limit = min(n.Limit, x.MicroBatch.Most)
+		}
+		c.Nodes[i] = n
+	}
+	if err := r.Collect.Apply(c); err != nil {
+		return nil, badinput.Wrap(err)
+	}
+	if err := c.CheckCapacity(nil); err != nil {
+		return nil, badinput.Wrap(err)
+	}
+	return c, nil
+}

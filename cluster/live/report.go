@@ -1,0 +1,138 @@
+package live
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// Bounds of what is believed.
+const (
+	maxSeconds = 1e6     // of a round: eleven days
+	maxGap     = 1 << 20 // rounds between two reports
+)
+
+// Report is what rank 0 says of a round, for all ranks.
+type Report struct {
+	Round       int           // from 0 in each generation, rising; some may be missing
+	Plan        int           // whose sizes the round ran
+	WaitSeconds float64       // time of the round on rank 0
+	NormSquared float64       // of the aggregated gradient; 0: unknown
+	Ranks       []*RankReport // in rank order; nil: the rank handed in nothing
+}
+
+// RankReport is one rank's part of a round.
+type RankReport struct {
+	Seconds     float64 `json:"seconds" minimum:"0" maximum:"1000000" doc:"Of compute, without the wait for others"`
+	Samples     int     `json:"samples" minimum:"0" maximum:"1073741824" doc:"In its gradient"`
+	MicroSteps  int     `json:"micro_steps" minimum:"0" maximum:"1073741824" doc:"That they were computed in"`
+	NormSquared float64 `json:"norm_squared,omitempty" minimum:"0" doc:"Of its own mean gradient; absent: unknown"`
+	OutOfMemory int     `json:"out_of_memory,omitempty" minimum:"0" maximum:"1073741824" doc:"Micro-batch that its memory did not hold; 0: none"`
+}
+
+// Verdict is what becomes of a report.
+type Verdict uint8
+
+const (
+	Accepted  Verdict = iota // it counts
+	Duplicate                // its round was reported before
+	Old                      // newer rounds were reported, or its plan is no longer known
+	Early                    // of a single rank: the round has no work for it yet
+)
+
+func (v Verdict) String() string {
+	return [...]string{"accepted", "duplicate", "old", "early"}[v]
+}
+
+// check reports what cannot be true of a rank's part, given the shares that it was handed.
+func (h *handed) check(prefix string, i int, x *RankReport, f *Faults) {
+	share, timed := h.shares[i], h.timed
+	if !measure(x.Seconds, maxSeconds) {
+		f.add(prefix+"seconds", "is %v; it must lie in 0..%v", x.Seconds, float64(maxSeconds))
+	}
+	if !measure(x.NormSquared, math.MaxFloat64) {
+		f.add(prefix+"norm_squared", "is %v; it must be a number of at least 0", x.NormSquared)
+	}
+	most := share
+	if timed && share > 0 {
+		most = cluster.MaxGlobalBatch
+	}
+	switch {
+	case x.Samples < 0 || x.Samples > most:
+		f.add(prefix+"samples", "is %d; plan %d hands rank %d a share of %d", x.Samples, h.number, i, share)
+	case x.Samples > 0 && x.Seconds == 0:
+		f.add(prefix+"seconds", "is 0 for %d samples; leave the rank out (null) if its time is not known", x.Samples)
+	}
+	if x.MicroSteps < min(x.Samples, 1) || x.MicroSteps > x.Samples {
+		f.add(prefix+"micro_steps", "is %d; of %d samples it must lie in %d..%d", x.MicroSteps, x.Samples, min(x.Samples, 1), x.Samples)
+	}
+	if x.OutOfMemory < 0 || x.OutOfMemory > max(h.steps[i], share) {
+		f.add(prefix+"out_of_memory", "is %d; plan %d hands rank %d micro-batches of at most %d", x.OutOfMemory, h.number, i, max(h.steps[i], share))
+	}
+}
+
+func measure(v, most float64) bool { return v >= 0 && v <= most }
+
+// check reports what cannot be true of a report.
+func (r *Report) check(h *handed) error {
+	var f Faults
+	if !measure(r.WaitSeconds, maxSeconds) || r.WaitSeconds == 0 {
+		f.add("wait_seconds", "is %v; it must lie above 0, up to %v", r.WaitSeconds, float64(maxSeconds))
+	}
+	if !measure(r.NormSquared, math.MaxFloat64) {
+		f.add("norm_squared", "is %v; it must be a number of at least 0", r.NormSquared)
+	}
+	for i, x := range r.Ranks {
+		if x != nil {
+			h.check(fmt.Sprintf("ranks[%d].", i), i, x, &f)
+		}
+	}
+	return f.err()
+}
+
+// fill writes what a report says as the controller reads it.
+func (r *Report) fill(h *handed, out *cluster.Report, start time.Duration) {
+	*out = cluster.Report{Round: r.Round, Plan: r.Plan, Start: start, Wait: max(seconds(r.WaitSeconds), 1), Nodes: out.Nodes}
+	for i, x := range r.Ranks {
+		n := &out.Nodes[i]
+		*n = cluster.NodeReport{}
+		switch {
+		case x == nil && h.shares[i] > 0:
+			n.Status = cluster.Lost
+		case x != nil && x.OutOfMemory > 0 && x.Samples == 0:
+			*n = cluster.NodeReport{Status: cluster.Lost, OOM: true, TooLarge: x.OutOfMemory}
+		case x != nil && x.Samples > 0:
+			x.fill(n, r)
+			out.Accepted += x.Samples
+		}
+	}
+	out.Counted = float64(out.Accepted)
+}
+
+func (x *RankReport) fill(n *cluster.NodeReport, r *Report) {
+	*n = cluster.NodeReport{
+		Status: cluster.In, Size: x.Samples, Seconds: x.Seconds, Samples: x.Samples, Age: x.Seconds,
+		Idle: max(r.WaitSeconds-x.Seconds, 0), OOM: x.OutOfMemory > 0, TooLarge: x.OutOfMemory,
+	}
+	if x.MicroSteps > 1 {
+		n.Steps = x.MicroSteps
+	}
+	if n.OOM {
+		n.Seconds = 0 // of it, nobody knows how much was lost with what did not fit
+	}
+	n.Norm, n.Agree = gradient(x.NormSquared, r.NormSquared)
+}
+
+// gradient is a rank's norm over the aggregate's and the cosine of the two, from their squared norms; 1 and 1 where they are
+// not known. The cosine is what follows from the norms where the ranks' samples are drawn alike: in the mean the product of
+// a rank's gradient and the aggregate is the aggregate's squared norm.
+func gradient(own, all float64) (norm, agree float64) {
+	if norm = math.Sqrt(own / all); !(norm > 0) || math.IsInf(norm, 0) {
+		return 1, 1
+	}
+	return norm, min(1/norm, 1)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

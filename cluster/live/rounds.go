@@ -1,0 +1,146 @@
+package live
+
+import (
+	"time"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// OwnReport is what a rank says of its own share, where no rank speaks for all.
+type OwnReport struct {
+	Round int // number of the rank's report, from 0, rising
+	Plan  int // whose share it is
+	RankReport
+}
+
+// rounds are those of ranks that report one by one. The round rule of package cluster collects their work.
+type rounds struct {
+	recorder *cluster.Recorder
+	round    int
+	plan     int       // that the open round hands out
+	shares   []int     // its shares
+	reported []int     // by rank: its newest report; -1: none
+	large    []int     // by rank: micro-batch that did not fit in the open round; 0: none
+	waiting  []arrival // of reports that no round has taken in yet
+	over     bool      // the round is closed, and the next plan is awaited
+}
+
+// arrival is what a rank hands in.
+type arrival struct {
+	rank int
+	at   time.Duration
+	RankReport
+}
+
+func newRounds(c *cluster.Cluster) *rounds {
+	r := &rounds{recorder: cluster.NewRecorder(c), reported: make([]int, len(c.Nodes)), large: make([]int, len(c.Nodes))}
+	for i := range r.reported {
+		r.reported[i] = -1
+	}
+	return r
+}
+
+// open begins the round of a plan.
+func (r *rounds) open(h *handed, collect cluster.Collect) {
+	start := h.at
+	if end, closed := r.recorder.Closed(); closed && r.over {
+		start = end // what has arrived since is this round's
+		r.round++
+	}
+	present := make([]bool, len(h.shares))
+	for i, s := range h.shares {
+		present[i] = s > 0
+	}
+	r.plan, r.shares, r.over = h.number, h.shares, false
+	clear(r.large)
+	r.recorder.Open(r.round, start, collect, present)
+	r.handOut(start)
+}
+
+func (r *rounds) handOut(now time.Duration) {
+	for i, s := range r.shares {
+		if r.recorder.Waiting(i) {
+			r.recorder.HandOut(i, s, now)
+		}
+	}
+}
+
+// TakeOwn judges a rank's report of its own share that arrives at time now. Next then says whether
+// it closed a round. A rank that has handed in its share of the open round has no work until a newer plan is there: until
+// then its reports are Early.
+func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict, error) {
+	if g.rounds == nil {
+		if g.last >= 0 {
+			return 0, ErrMixed
+		}
+		g.rounds = newRounds(g.cluster)
+		g.rounds.open(&g.plans[g.newest%len(g.plans)], g.cluster.Collect)
+	}
+	r := g.rounds
+	if rank < 0 || rank >= len(g.cluster.Nodes) {
+		return 0, fault("rank", "is %d; this generation has ranks 0 to %d", rank, len(g.cluster.Nodes)-1)
+	}
+	h, verdict, err := g.find(x.Plan)
+	if err != nil || verdict == Old {
+		return verdict, err
+	}
+	if newest := r.reported[rank]; x.Round < 0 || x.Round > newest+maxGap {
+		return 0, fault("round", "is %d; the newest of rank %d is %d", x.Round, rank, newest)
+	} else if x.Round <= newest {
+		return Duplicate, nil
+	}
+	var f Faults
+	h.check("", rank, &x.RankReport, &f)
+	if err := f.err(); err != nil {
+		return 0, err
+	}
+	if _, busy := r.recorder.Share(rank); !busy {
+		return Early, nil
+	}
+	r.reported[rank] = x.Round
+	r.waiting = append(r.waiting, arrival{rank, now, x.RankReport})
+	return Accepted, nil
+}
+
+// Next returns the report of a round of single ranks' reports that is over by time now, nil if there is none. Call it
+// after TakeOwn, and after the Hand that follows on a report, until it returns nil.
+func (g *Generation) Next(now time.Duration) *cluster.Report {
+	r := g.rounds
+	if r == nil || r.over {
+		return nil
+	}
+	for len(r.waiting) > 0 && r.deliver(&r.waiting[0]) {
+		r.waiting = r.waiting[1:]
+	}
+	if t, limited := r.recorder.Deadline(); limited && now > t {
+		r.recorder.Expire()
+	}
+	if _, r.over = r.recorder.Closed(); !r.over {
+		return nil
+	}
+	report := r.recorder.Report()
+	report.Plan = r.plan
+	for i, size := range r.large {
+		if n := &report.Nodes[i]; size > 0 {
+			n.OOM, n.TooLarge = true, size
+			n.Seconds = 0
+		}
+	}
+	g.measure(report)
+	return report
+}
+
+// deliver hands an arrival to the open round; false if that is over.
+func (r *rounds) deliver(a *arrival) bool {
+	if _, closed := r.recorder.Closed(); closed {
+		return false
+	}
+	if a.Samples == 0 {
+		r.recorder.Lose(a.rank, a.at, a.OutOfMemory > 0)
+	} else if r.recorder.Receive(a.rank, a.at, cluster.Gradient{Samples: a.Samples, Steps: a.MicroSteps, Seconds: a.Seconds, Norm: 1, Agree: 1}) == 0 {
+		return false // it came after the end
+	}
+	r.large[a.rank] = a.OutOfMemory
+	r.handOut(a.at)
+	return true
+}

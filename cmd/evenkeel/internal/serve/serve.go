@@ -1,0 +1,164 @@
+// Package serve holds the commands about real jobs: serve runs the control service, for good or for the life of one
+// command, and workers plays a job's ranks.
+package serve
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/serve"
+)
+
+// Cmd runs the control service.
+type Cmd struct {
+	Listen    string `help:"Address to listen on (127.0.0.1:7070; with a command a free port of 127.0.0.1). Other machines reach it only with TLS and a token." placeholder:"HOST:PORT"`
+	TokenFile string `help:"File with the administrator's token, 16 bytes or more: who has it creates jobs, and each job gets a token of its own." placeholder:"FILE"`
+	TLSCert   string `name:"tls-cert" help:"Certificate of the service, PEM." placeholder:"FILE"`
+	TLSKey    string `name:"tls-key" help:"Its key, PEM." placeholder:"FILE"`
+	Policy    string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
+	cli.ProfileFlags
+	Job      string   `help:"Name of the command's job (${default})." default:"job" placeholder:"NAME"`
+	Workload string   `help:"Workload of the command's job, where the catalogue of profiles has it; else paces are learnt." placeholder:"NAME"`
+	Deadline string   `help:"When the rounds of the command's job end: 1.5s, 110% of the predicted time, or auto; default: with the last rank." placeholder:"D"`
+	JSON     bool     `name:"json" help:"Print the command's summary as JSON; what the command prints goes to standard error."`
+	Command  []string `arg:"" optional:"" passthrough:"" help:"Command to run beside the service, after --." placeholder:"COMMAND"`
+}
+
+// defaultListen is the address without a command.
+const defaultListen = "127.0.0.1:7070"
+
+// Help is what --help adds.
+func (*Cmd) Help() string {
+	return `A training job reports how long its rounds took and gets the sizes of its next ones; in PyTorch evenkeel.Tuner does both. With a command the
+service lives as long as it does: the variables EVENKEEL_URL, EVENKEEL_JOB and EVENKEEL_TOKEN tell the command's processes where it is, signals are passed on to it, its exit
+status is passed back, and a summary says what was gained. Jobs are kept in memory: they end with the service.
+
+Examples:
+
+  evenkeel serve -- torchrun --nproc-per-node 4 train.py  # one job, one command
+  evenkeel serve --deadline auto -- torchrun --nproc-per-node 4 train.py
+  evenkeel serve                                          # for jobs of this machine, until Ctrl-C
+  evenkeel serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem --token-file token`
+}
+
+// Run runs the command.
+func (c *Cmd) Run(a *cli.App) error {
+	if len(c.Command) > 0 && c.Command[0] == "--" {
+		c.Command = c.Command[1:]
+	}
+	config, certificate, err := c.check(a)
+	if err != nil {
+		return err
+	}
+	if len(c.Command) > 0 {
+		return c.beside(a, config, certificate)
+	}
+	s, err := serve.New(config)
+	if err != nil {
+		return err
+	}
+	l, err := c.listen(defaultListen, certificate)
+	if err != nil {
+		s.Close()
+		return err
+	}
+	a.Log.Info().Str("url", address(l, certificate != nil)).Msg("serving; Ctrl-C ends it")
+	if err := s.Serve(a.Ctx, l); err != nil {
+		return err
+	}
+	a.Log.Info().Msg("ended")
+	return nil
+}
+
+// check looks at the flags, and reads what they name.
+func (c *Cmd) check(a *cli.App) (serve.Config, *tls.Certificate, error) {
+	config := serve.Config{Version: a.Build.Version, Log: a.Log}
+	if len(c.Command) == 0 {
+		for _, g := range a.Given {
+			if g == "job" || g == "workload" || g == "deadline" || g == "json" {
+				return config, nil, badinput.Errorf("--%s has no effect without a command; write evenkeel serve --%s ... -- COMMAND", g, g)
+			}
+		}
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return config, nil, badinput.Errorf("--tls-cert and --tls-key belong together; give both")
+	}
+	var certificate *tls.Certificate
+	if c.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		if err != nil {
+			return config, nil, badinput.Errorf("--tls-cert %s, --tls-key %s: %w", c.TLSCert, c.TLSKey, err)
+		}
+		certificate = &pair
+	}
+	if c.TokenFile != "" {
+		token, err := os.ReadFile(c.TokenFile)
+		if err != nil {
+			return config, nil, cli.FileError(err)
+		}
+		if config.Token = string(bytes.TrimSpace(token)); config.Token == "" {
+			return config, nil, badinput.Errorf("--token-file: %s is empty", c.TokenFile)
+		}
+	}
+	if c.Listen != "" {
+		loopback, err := loopback(c.Listen)
+		if err != nil {
+			return config, nil, err
+		}
+		if !loopback && (certificate == nil || config.Token == "") {
+			return config, nil, badinput.Errorf("--listen: %s can be reached from other machines; give --tls-cert, --tls-key and --token-file, or listen on 127.0.0.1", c.Listen)
+		}
+	}
+	var err error
+	if config.Catalogue, err = c.Catalogue(); err != nil {
+		return config, nil, err
+	}
+	if config.Trained, err = cli.LoadPolicy(c.Policy); err != nil {
+		return config, nil, err
+	}
+	return config, certificate, config.Validate()
+}
+
+// loopback says whether only this machine reaches an address.
+func loopback(address string) (bool, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false, badinput.Errorf("--listen: %w; write HOST:PORT, 127.0.0.1:7070 for example", err)
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback(), nil
+}
+
+// listen opens the address of --listen, or the given one.
+func (c *Cmd) listen(otherwise string, certificate *tls.Certificate) (net.Listener, error) {
+	at := c.Listen
+	if at == "" {
+		at = otherwise
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at)
+	if err != nil {
+		if op := (*net.OpError)(nil); errors.As(err, &op) {
+			return nil, badinput.Errorf("--listen: %s: %w; choose another port", at, op.Err)
+		}
+		return nil, badinput.Errorf("--listen: %w", err)
+	}
+	if certificate != nil {
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS12})
+	}
+	return l, nil
+}
+
+// address is the URL of a listener.
+func address(l net.Listener, secure bool) string {
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
+	return scheme + l.Addr().String()
+}

@@ -1,0 +1,59 @@
+package serve
+
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/serve"
+)
+
+// summary is what a command's job came to.
+type summary struct {
+	serve.JobState
+	Gain       float64 `json:"gain"` // samples per second of the newest rounds over those of the first sizes; 0: not known
+	ExitStatus int     `json:"exit_status"`
+}
+
+// print says what was gained.
+func (c *Cmd) print(a *cli.App, state serve.JobState, status int) error {
+	s := summary{JobState: state, ExitStatus: status}
+	if state.First.SamplesPerSecond > 0 {
+		s.Gain = state.Recent.SamplesPerSecond / state.First.SamplesPerSecond
+	}
+	if c.JSON {
+		return a.WriteJSON(s)
+	}
+	return cli.PrintLines(a.Out, s.lines())
+}
+
+func (s *summary) lines() []string {
+	if s.Generation == 0 {
+		return []string{fmt.Sprintf("%s: no process group registered; does the command use evenkeel.Tuner?", s.Name)}
+	}
+	lines := []string{fmt.Sprintf("%s: %s, global batch %d, %s, %d samples", s.Name, cli.Count(len(s.Ranks), "rank"), s.GlobalBatch, cli.Count(s.Rounds, "round"), s.Samples)}
+	if s.Rounds == 0 {
+		return append(lines, "No round was reported: nothing was tuned.")
+	}
+	pace := func(what string, p serve.Pace) []string {
+		if p.Rounds == 0 {
+			return []string{what, "", "", ""}
+		}
+		return []string{what, cli.Rate(p.SamplesPerSecond), cli.Percent(p.Idle), fmt.Sprint(p.Rounds)}
+	}
+	lines = append(lines, cli.Table([]cli.Column{cli.Left(""), cli.Right("samples/s"), cli.Right("idle"), cli.Right("rounds")},
+		[][]string{pace("with the first sizes", s.First), pace("in the newest rounds", s.Recent)})...)
+	if s.Gain > 0 {
+		lines = append(lines, fmt.Sprintf("Gained: %.2f times the samples per second.", s.Gain))
+	} else {
+		lines = append(lines, "Too few rounds to say what was gained.")
+	}
+	rows := [][]string{}
+	for _, r := range s.Ranks {
+		rows = append(rows, []string{r.Name, r.Device, fmt.Sprint(r.Share), cli.Seconds(r.Seconds), r.LeftOut})
+	}
+	lines = append(lines, cli.Table([]cli.Column{cli.Left("rank"), cli.Left("device"), cli.Right("share"), cli.Right("newest round"), cli.Left("")}, rows)...)
+	if s.Problem != "" {
+		lines = append(lines, "Sizes stopped changing: "+s.Problem)
+	}
+	return lines
+}

@@ -1,0 +1,48 @@
+package env
+
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// Adopt takes over what o knows of nodes that are in both: node i of t is node from[i] of o; below 0: o does not have it. Work
+// that was under way is forgotten. A node that nothing is known of, profile included, is taken for a mean one of the others. Call it before the
+// first round.
+func (t *Tracker) Adopt(o *Tracker, from []int) {
+	sum, count := 0.0, 0.0
+	for i, k := range from {
+		if k < 0 {
+			continue
+		}
+		n := o.nodes[k]
+		if n.fit != nil {
+			fit := *n.fit
+			n.fit = &fit
+		}
+		n.left, n.busy, n.busySize, n.fresh, n.late = 0, 0, 0, false, false
+		t.nodes[i] = n
+		if n.count > 0 {
+			sum += n.base.PerSample * n.slowdown
+			count++
+		}
+	}
+	for i := range t.nodes {
+		if n := &t.nodes[i]; count > 0 && n.fit != nil && n.count == 0 {
+			n.base.PerSample = sum / count
+		}
+	}
+	t.fleet.jumps, t.rounds, t.scale, t.noise = o.fleet.jumps, o.rounds, o.scale, o.noise
+}
+
+// Performance writes every node's parameters, as last believed and with the last margin, into perf.
+func (t *Tracker) Performance(perf []cluster.Performance) {
+	for i := range t.nodes {
+		perf[i] = t.nodes[i].performance(&t.cluster.Nodes[i])
+	}
+}
+
+// performance is what to allocate by.
+func (n *track) performance(node *cluster.Node) cluster.Performance {
+	return node.Slowed(n.base, n.slowdown*(1+n.margin*n.deviation()*math.Sqrt(1+n.variance)))
+}

@@ -1,0 +1,158 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/evenkeel/evenkeel/cluster/live"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// bodies of requests: a million bytes, and a thousand for every rank.
+const (
+	bodyBytes = 1 << 20
+	rankBytes = 1 << 10
+)
+
+// jobPath is what every route of a job begins with.
+type jobPath struct {
+	Job string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
+}
+
+// jobBody is a request about a job with a body.
+type jobBody[T any] struct {
+	Job  string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
+	Body T
+}
+
+// created is a job, with its token where it has just got one.
+type created struct {
+	JobState
+	Token string `json:"token,omitempty" doc:"Of the job: only now, and only where the service has tokens"`
+}
+
+// routes makes the API.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	config := huma.DefaultConfig("Evenkeel", "1")
+	config.Info.Description = "The control service of training jobs: a job says how long its rounds took and gets the sizes of its next ones."
+	config.DocsPath, config.SchemasPath, config.CreateHooks = "", "", nil
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "Where the service has tokens"}}
+	api := humago.New(mux, config)
+	api.UseMiddleware(s.authorise(api))
+	s.jobRoutes(api)
+	s.roundRoutes(api)
+	s.healthRoutes(api)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
+	})
+	return s.guard(mux)
+}
+
+// operation is an operation of a job, or of the service.
+func (s *Server) operation(id, method, path, summary, of string, errs ...int) huma.Operation {
+	return huma.Operation{
+		OperationID: id, Method: method, Path: path, Summary: summary, Errors: append(errs, http.StatusUnauthorized),
+		MaxBodyBytes: bodyBytes + rankBytes*int64(s.config.Ranks), BodyReadTimeout: bodyTime,
+		Security: []map[string][]string{{"token": {}}}, Metadata: map[string]any{"of": of},
+	}
+}
+
+func (s *Server) jobRoutes(api huma.API) {
+	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", "job", 409, 422)
+	put.Responses = map[string]*huma.Response{"201": {Description: "Created"}}
+	huma.Register(api, put, func(_ context.Context, in *jobBody[Settings]) (*struct {
+		Status int
+		Body   created
+	}, error) {
+		out := &struct {
+			Status int
+			Body   created
+		}{Status: http.StatusOK}
+		j, token, err := s.create(in.Job, in.Body)
+		if err != nil {
+			return nil, problem(err)
+		}
+		if j != nil {
+			out.Status, out.Body.Token = http.StatusCreated, token
+		} else if j, err = s.find(in.Job); err != nil {
+			return nil, problem(err)
+		} else if err := j.set(in.Body); err != nil {
+			return nil, problem(err)
+		}
+		out.Body.JobState = j.describe()
+		return out, nil
+	})
+	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs", ""), func(context.Context, *struct{}) (*struct{ Body jobList }, error) {
+		out := &struct{ Body jobList }{jobList{Jobs: []JobState{}}}
+		for _, j := range s.list() {
+			out.Body.Jobs = append(out.Body.Jobs, j.describe())
+		}
+		return out, nil
+	})
+	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", "job", 404), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
+		j, err := s.find(in.Job)
+		if err != nil {
+			return nil, problem(err)
+		}
+		return &struct{ Body JobState }{j.describe()}, nil
+	})
+	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", "job", 404, 422), func(_ context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
+		j, err := s.find(in.Job)
+		if err == nil {
+			err = j.change(&in.Body)
+		}
+		if err != nil {
+			return nil, problem(err)
+		}
+		return &struct{ Body JobState }{j.describe()}, nil
+	})
+	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", "job", 404)
+	remove.DefaultStatus = http.StatusNoContent
+	huma.Register(api, remove, func(_ context.Context, in *jobPath) (*struct{}, error) {
+		return nil, problem(s.remove(in.Job))
+	})
+}
+
+// jobList is the answer of list-jobs.
+type jobList struct {
+	Jobs []JobState `json:"jobs" nullable:"false"`
+}
+
+// change is what of a running job may be changed. What is left out stays.
+type change struct {
+	Objectives *Weights       `json:"objectives,omitempty" doc:"Weights of what is wanted"`
+	Paused     *bool          `json:"paused,omitempty" doc:"Sizes stay as they are while it is true"`
+	Limits     map[string]int `json:"limits,omitempty" doc:"Largest micro-batch by the name of a rank, until the process group starts anew"`
+}
+
+// problem turns an error into the answer that says it.
+func problem(err error) error {
+	if err == nil {
+		return nil
+	}
+	var faults live.Faults
+	switch {
+	case errors.As(err, &faults):
+		details := make([]error, len(faults))
+		for i, f := range faults {
+			details[i] = &huma.ErrorDetail{Location: "body." + f.Path, Message: f.Text}
+		}
+		return huma.Error422UnprocessableEntity("the request cannot be right", details...)
+	case errors.Is(err, errNoJob):
+		return huma.Error404NotFound("no such job; PUT /v1/jobs/{job} creates one")
+	case errors.Is(err, errFull):
+		return huma.NewError(http.StatusInsufficientStorage, "the service has as many jobs as it takes; delete one")
+	case errors.Is(err, errClosed):
+		return huma.Error503ServiceUnavailable("the service is ending")
+	case errors.Is(err, errEnded), errors.Is(err, errGeneration), errors.Is(err, live.ErrMixed):
+		return huma.Error409Conflict(err.Error())
+	case badinput.Is(err):
+		return huma.Error422UnprocessableEntity(err.Error())
+	}
+	return huma.Error500InternalServerError("the service failed; its log says why")
+}

@@ -1,0 +1,91 @@
+package serve
+
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/live"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// describe is state under the lock.
+func (j *job) describe() JobState {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.state()
+}
+
+// refuse counts a registration that was refused.
+func (j *job) refuse() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.count("malformed")
+}
+
+// set replaces the settings. Weights hold at once, the others from the next start of the process group on.
+func (j *job) set(s Settings) error {
+	if _, err := s.collect(); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.weigh(s.Objectives); err != nil {
+		return err
+	}
+	j.settings = s
+	return nil
+}
+
+// weigh changes the objectives' weights.
+func (j *job) weigh(w Weights) error {
+	o := w.objectives()
+	if err := o.Validate(); err != nil {
+		return badinput.Wrap(err)
+	}
+	if j.gen != nil {
+		if err := o.Check(j.gen.Cluster()); err != nil {
+			return badinput.Wrap(err)
+		}
+		j.agent.SetWeights(o.Weights())
+	}
+	j.settings.Objectives = w
+	return nil
+}
+
+// change changes a running job: all that is given, or nothing.
+func (j *job) change(x *change) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	index := map[string]int{}
+	if j.gen != nil {
+		nodes := j.gen.Cluster().Nodes
+		for i := range nodes {
+			index[nodes[i].Name] = i
+		}
+	}
+	var faults live.Faults
+	for name, most := range x.Limits {
+		i, ok := index[name]
+		switch {
+		case !ok:
+			faults = append(faults, live.Fault{Path: "limits", Text: fmt.Sprintf("no rank is called %.80q", name)})
+		case most < j.gen.Cluster().Nodes[i].LeastShare() || most > cluster.MaxGlobalBatch:
+			faults = append(faults, live.Fault{Path: "limits", Text: fmt.Sprintf("%.80q: is %d; it must lie in %d..%d", name, most, j.gen.Cluster().Nodes[i].LeastShare(), cluster.MaxGlobalBatch)})
+		}
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	if x.Objectives != nil {
+		if err := j.weigh(*x.Objectives); err != nil {
+			return err
+		}
+	}
+	for name, most := range x.Limits {
+		j.control.Bound(index[name], most)
+	}
+	if x.Paused != nil {
+		j.paused = *x.Paused
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package serve
+
+import (
+	"crypto/sha256"
+	"errors"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/live"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// Config says how a service works. The zero value serves anyone who reaches it.
+type Config struct {
+	Version   string             // of the program
+	Trained   *agent.Trained     // policy; nil: the embedded one
+	Catalogue *profile.Catalogue // of profiles; nil: the embedded one
+	// Token is the administrator's, who creates jobs; each job then has a token of its own. "": nobody needs one.
+	Token string
+	Log   zerolog.Logger   // says what the service does; never a token. The zero value logs to nowhere
+	Clock func() time.Time // nil: time.Now
+	Each  func(Event)      // called after every start of a job and every decision, one at a time per job; nil: nobody
+	Jobs  int              // most jobs at a time; 0: 100
+	Ranks int              // most ranks of a job; 0: 4096, at most live.MaxRanks
+}
+
+// minToken is the fewest bytes of an administrator's token.
+const minToken = 16
+
+// Validate reports what is out of range.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Token != "" && len(c.Token) < minToken {
+		errs = append(errs, badinput.Errorf("serve: the token has %d bytes; it must have at least %d", len(c.Token), minToken))
+	}
+	if c.Jobs < 0 {
+		errs = append(errs, badinput.Errorf("serve: Jobs is %d; it must be at least 0", c.Jobs))
+	}
+	if c.Ranks < 0 || c.Ranks > live.MaxRanks {
+		errs = append(errs, badinput.Errorf("serve: Ranks is %d; it must lie in 0..%d", c.Ranks, live.MaxRanks))
+	}
+	return errors.Join(errs...)
+}
+
+// complete fills in what zero stands for.
+func (c *Config) complete() error {
+	if c.Trained == nil {
+		var err error
+		if c.Trained, err = agent.Embedded(); err != nil {
+			return err
+		}
+	}
+	if c.Catalogue == nil {
+		c.Catalogue = profile.Embedded()
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Jobs == 0 {
+		c.Jobs = 100
+	}
+	if c.Ranks == 0 {
+		c.Ranks = 4096
+	}
+	return nil
+}
+
+// Event is a start of a job's process group, or a decision. What it points to is valid during the call.
+type Event struct {
+	Job        string
+	Generation int
+	Cluster    *cluster.Cluster
+	Weights    cluster.Objectives
+	Report     *cluster.Report // that the decision rests on; nil: the process group has started
+	Ran        cluster.Plan    // by which the report's round was run
+	Plan       cluster.Plan    // that was decided
+}
+
+// hash is what is kept of a token.
+type hash [sha256.Size]byte

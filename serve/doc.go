@@ -1,0 +1,12 @@
+// Package serve is the control service of real jobs: an HTTP API by which a training job says how long its rounds took and
+// gets the sizes of its next ones. The controller is the one of the simulator (agent.Control); the rounds are those of package
+// cluster/live.
+//
+//	s, err := serve.New(serve.Config{})      // or with Tokens, for other machines
+//	err = s.Serve(ctx, listener)             // until ctx is done; jobs end with it
+//
+// See the Example. The API is described by its OpenAPI document, served as /openapi.json and kept in docs/reference/openapi.json.
+//
+// State is in memory. A job has one lock. A report is judged under it and answered at once, with
+// the newest sizes; the decision that rests on it is made afterwards, by the job's one goroutine, under the same lock.
+package serve

@@ -1,0 +1,96 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// health is the answer of /healthz and /readyz.
+type health struct {
+	Status string `json:"status" example:"ok"`
+	Jobs   int    `json:"jobs"`
+}
+
+func (s *Server) healthRoutes(api huma.API) {
+	for path, id := range map[string]string{"/healthz": "health", "/readyz": "ready"} {
+		huma.Register(api, huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: "Whether the service works", Errors: []int{503}},
+			func(context.Context, *struct{}) (*struct{ Body health }, error) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if s.closed {
+					return nil, problem(errClosed)
+				}
+				return &struct{ Body health }{health{"ok", len(s.jobs)}}, nil
+			})
+	}
+	metrics := s.operation("metrics", http.MethodGet, "/metrics", "Counters and times, as Prometheus reads them", "")
+	metrics.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {}}}}
+	huma.Register(api, metrics, func(context.Context, *struct{}) (*huma.StreamResponse, error) {
+		return &huma.StreamResponse{Body: func(ctx huma.Context) {
+			r, w := humago.Unwrap(ctx)
+			s.metrics.handler().ServeHTTP(w, r)
+		}}, nil
+	})
+}
+
+// guard keeps pages of other origins out, which a browser on the same machine would let through to
+// loopback, and counts problems.
+func (s *Server) guard(next http.Handler) http.Handler {
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, http.StatusForbidden, "requests of pages of another origin are refused")
+	}))
+	inside := origins.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		w = &counted{w, s.metrics}
+		if s.admin == (hash{}) && !local(r.Host) {
+			writeProblem(w, http.StatusForbidden, "a service without tokens answers to localhost and addresses only, not to names")
+			return
+		}
+		inside.ServeHTTP(w, r)
+	})
+}
+
+// local says whether a request's host is an address or localhost: a name may have been pointed at loopback
+// by whoever owns it (DNS rebinding).
+func local(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = strings.Trim(host, "[]")
+	}
+	return name == "localhost" || net.ParseIP(name) != nil
+}
+
+// counted counts answers that are problems.
+type counted struct {
+	http.ResponseWriter
+	metrics *metrics
+}
+
+// WriteHeader is http.ResponseWriter's.
+func (c *counted) WriteHeader(status int) {
+	if status >= http.StatusBadRequest {
+		c.metrics.refused.WithLabelValues(strconv.Itoa(status)).Inc()
+	}
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController set deadlines.
+func (c *counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// writeProblem answers with problem details (RFC 9457).
+func writeProblem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
+}

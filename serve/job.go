@@ -1,0 +1,197 @@
+package serve
+
+import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/live"
+)
+
+// maxPending is how many reports wait for their decision. More do not come in while one is made, unless
+// a job's rounds are shorter than a decision.
+const maxPending = 16
+
+// maxEnded is how many older registrations are known, lest a process that outlived its group takes over.
+const maxEnded = 64
+
+// job is a training job. Its lock guards all of it; nothing that holds it waits.
+type job struct {
+	name    string
+	config  *Config
+	token   hash // zero: none
+	created time.Time
+
+	mu       sync.Mutex
+	settings Settings
+	paused   bool
+	number   int                 // of the generation
+	id       string              // under which it was registered
+	ended    [][sha256.Size]byte // ids of older generations
+	gen      *live.Generation    // nil: no process group has started
+	agent    *agent.Agent
+	control  *agent.Control
+	plan     cluster.Plan // the newest
+	sizes    export.Sizes
+	pending  []cluster.Report // that wait for a decision
+	ran      map[int]cluster.Plan
+	newest   cluster.Report
+	rounds   int
+	samples  int64
+	counts   map[string]int64
+	paces    paces
+	problem  string
+	metrics  *jobMetrics
+
+	wake chan struct{} // a report waits
+	done chan struct{} // closed with the job
+	over chan struct{} // closed by its goroutine
+}
+
+func newJob(name string, c *Config, m *jobMetrics) *job {
+	j := &job{
+		name: name, config: c, created: c.Clock(), counts: map[string]int64{}, metrics: m,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}),
+	}
+	go j.run()
+	return j
+}
+
+// run makes the job's decisions until it is closed.
+func (j *job) run() {
+	defer close(j.over)
+	for {
+		select {
+		case <-j.wake:
+			j.mu.Lock()
+			j.decideAll()
+			j.mu.Unlock()
+		case <-j.done:
+			return
+		}
+	}
+}
+
+// close ends the job's goroutine and waits for it. It is called once.
+func (j *job) close() {
+	close(j.done)
+	<-j.over
+}
+
+func (j *job) now() time.Duration { return j.config.Clock().Sub(j.created) }
+
+// decideAll takes in what was reported.
+func (j *job) decideAll() {
+	if j.gen == nil {
+		return
+	}
+	for len(j.pending) > 0 {
+		report := j.pending[0]
+		j.pending = j.pending[1:]
+		j.decide(&report)
+	}
+	for {
+		report := j.gen.Next(j.now())
+		if report == nil {
+			return
+		}
+		j.took(report)
+		if !j.decide(report) {
+			j.gen.Hand(j.plan, j.now()) // the same sizes: rounds must go on
+		}
+	}
+}
+
+// decide plans by a report. It says whether there is a new plan.
+func (j *job) decide(report *cluster.Report) bool {
+	if j.paused {
+		return false
+	}
+	begun := j.config.Clock()
+	plan, err := j.control.Next(report, j.gen.Present())
+	if err != nil {
+		j.problem = err.Error()
+		j.config.Log.Warn().Str("job", j.name).Err(err).Msg("no new sizes")
+		return false
+	}
+	j.problem = ""
+	j.hand(plan)
+	j.metrics.decided(j.config.Clock().Sub(begun))
+	j.tell(report)
+	return true
+}
+
+// tell tells of a decision by a report, or of a start of the process group (nil).
+func (j *job) tell(report *cluster.Report) {
+	if j.config.Each == nil {
+		return
+	}
+	e := Event{Job: j.name, Generation: j.number, Cluster: j.gen.Cluster(), Weights: j.settings.Objectives.objectives(), Report: report, Plan: j.plan}
+	if report != nil {
+		e.Ran = j.ran[report.Plan]
+	}
+	j.config.Each(e)
+}
+
+// hand makes a plan the newest.
+func (j *job) hand(plan cluster.Plan) {
+	plan.Sizes, plan.Perf, plan.Probe = slices.Clone(plan.Sizes), slices.Clone(plan.Perf), slices.Clone(plan.Probe)
+	j.plan = plan
+	if j.config.Each != nil {
+		j.ran[plan.Number] = plan
+		delete(j.ran, plan.Number-live.Behind-1)
+	}
+	j.gen.Hand(plan, j.now())
+	j.sizes = export.FromPlan(j.gen.Cluster(), j.number, plan, func(i int) string { return j.control.LeftOut(i).String() })
+}
+
+// took counts an accepted round.
+func (j *job) took(report *cluster.Report) {
+	j.rounds++
+	j.samples += int64(report.Accepted)
+	j.paces.add(report, j.number == 1 && report.Plan == 1, report.Round == 0)
+	nodes := append(j.newest.Nodes[:0], report.Nodes...)
+	j.newest = *report
+	j.newest.Nodes = nodes
+	j.metrics.took(report)
+}
+
+// count counts a report by its verdict.
+func (j *job) count(verdict string) {
+	j.counts[verdict]++
+	j.metrics.report(verdict)
+}
+
+// state describes the job.
+func (j *job) state() JobState {
+	s := JobState{
+		Name: j.name, GlobalBatch: j.settings.GlobalBatch, Workload: j.settings.Workload, Deadline: j.settings.Deadline,
+		Objectives: j.settings.Objectives, Paused: j.paused, Generation: j.number, Plan: j.plan.Number, Rounds: j.rounds, Samples: j.samples,
+		Created: j.created, Reports: maps.Clone(j.counts), First: j.paces.begin(), Recent: paceOf(j.paces.recent), Efficiency: 1,
+		Ranks: []RankState{}, Problem: j.problem,
+	}
+	if j.gen == nil {
+		return s
+	}
+	c := j.gen.Cluster()
+	s.NoiseScale = j.agent.NoiseScale()
+	s.Efficiency = cluster.Efficiency(s.NoiseScale, float64(c.GlobalBatch), j.newest.Counted)
+	perf := j.agent.Performance()
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		r := RankState{
+			Name: n.Name, Device: n.Device, Profiled: n.Profile != nil, Share: j.plan.Sizes[i], MicroBatch: n.Full(),
+			PerSample: perf[i].PerSample, LeftOut: j.sizes.Nodes[i].LeftOut,
+		}
+		if len(j.newest.Nodes) == len(c.Nodes) {
+			r.Seconds = j.newest.Nodes[i].Seconds
+		}
+		s.Ranks = append(s.Ranks, r)
+	}
+	return s
+}

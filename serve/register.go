@@ -1,0 +1,149 @@
+package serve
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/live"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// Settings are what a job may be given before it starts, and changed to while it runs.
+type Settings struct {
+	GlobalBatch  int     `json:"global_batch,omitempty" minimum:"0" maximum:"1073741824" doc:"Samples per round over all ranks; 0: the process group says when it starts"`
+	Workload     string  `json:"workload,omitempty" maxLength:"253" doc:"As in the catalogue of profiles (evenkeel profiles list), where the job is one of these; empty: paces are learnt from the rounds alone"`
+	Deadline     string  `json:"deadline,omitempty" maxLength:"32" doc:"When rounds end: a duration (1.5s), a share of the predicted time (110%), auto (the samples meet the global batch in the mean), or empty to wait for all. From the next start of the process group on"`
+	Objectives   Weights `json:"objectives,omitzero" doc:"Weights of what is wanted; none: speed alone"`
+	Quorum       string  `json:"quorum,omitempty" maxLength:"64" doc:"Of ranks that report one by one: how many to wait for (12, 80%, all, auto, a list)"`
+	Grace        string  `json:"grace,omitempty" maxLength:"64" doc:"The same: how long to wait for the others then (500ms, 10%, auto, a list)"`
+	MaxStaleness string  `json:"max_staleness,omitempty" maxLength:"32" doc:"The same: age from which a late gradient is refused (30s)"`
+	Timeout      string  `json:"timeout,omitempty" maxLength:"32" doc:"The same: after which silent ranks count as lost (5m)"`
+}
+
+// Weights are those of the objectives (cluster.Objectives). Only their proportions count.
+type Weights struct {
+	Speed     float64 `json:"speed,omitempty" minimum:"0" maximum:"1e9"`
+	Waiting   float64 `json:"waiting,omitempty" minimum:"0" maximum:"1e9" doc:"Idle ranks"`
+	Freshness float64 `json:"freshness,omitempty" minimum:"0" maximum:"1e9" doc:"Gradients of older models"`
+	Energy    float64 `json:"energy,omitempty" minimum:"0" maximum:"1e9" doc:"Needs ranks whose device's power is known"`
+}
+
+func (w Weights) objectives() cluster.Objectives { return cluster.Objectives(w) }
+
+// registration is what rank 0 sends when its process group starts.
+type registration struct {
+	ID          string      `json:"id" minLength:"8" maxLength:"128" doc:"Random; the same id gets the same answer"`
+	GlobalBatch int         `json:"global_batch,omitempty" minimum:"0" maximum:"1073741824" doc:"Samples per round over all ranks; 0: the job's setting"`
+	Workload    string      `json:"workload,omitempty" maxLength:"253" doc:"As in the catalogue of profiles; empty: the job's setting"`
+	Deadline    string      `json:"deadline,omitempty" maxLength:"32" doc:"As in the job's settings; empty: the job's setting"`
+	Ranks       []live.Rank `json:"ranks" minItems:"1" maxItems:"10000" nullable:"false" doc:"In rank order"`
+}
+
+// errEnded says that a registration is that of an older start.
+var errEnded = errors.New("serve: another process group has started since; this one's registration has ended")
+
+// collect reads the rule of the rounds.
+func (s *Settings) collect() (cluster.FileCollect, error) {
+	var f cluster.FileCollect
+	var err error
+	var faults live.Faults
+	note := func(field string) {
+		if err != nil {
+			faults = append(faults, live.Fault{Path: field, Text: err.Error()})
+			err = nil
+		}
+	}
+	if s.Deadline != "" {
+		f.Deadline, err = cluster.ParseDeadline(s.Deadline)
+		note("deadline")
+	}
+	if s.Quorum != "" {
+		f.Quorum, err = cluster.ParseQuorum(s.Quorum)
+		note("quorum")
+	}
+	if s.Grace != "" {
+		f.Grace, err = cluster.ParseGrace(s.Grace)
+		note("grace")
+	}
+	if s.MaxStaleness != "" {
+		f.MaxStaleness, err = cluster.ParseDuration(s.MaxStaleness)
+		note("max_staleness")
+	}
+	if s.Timeout != "" {
+		f.Timeout.Duration, err = cluster.ParseDuration(s.Timeout)
+		note("timeout")
+	}
+	if err := s.Objectives.objectives().Validate(); err != nil {
+		faults = append(faults, live.Fault{Path: "objectives", Text: err.Error()})
+	}
+	if len(faults) > 0 {
+		return f, badinput.Wrap(faults)
+	}
+	return f, nil
+}
+
+// register starts a generation of the job, or finds the one of the same id.
+func (j *job) register(r *registration) (int, export.Sizes, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r.ID == j.id {
+		return j.number, j.sizes, nil
+	}
+	key := sha256.Sum256([]byte(r.ID))
+	if slices.Contains(j.ended, key) {
+		return 0, export.Sizes{}, errEnded
+	}
+	settings := j.settings
+	if r.GlobalBatch > 0 {
+		settings.GlobalBatch = r.GlobalBatch
+	}
+	if r.Workload != "" {
+		settings.Workload = r.Workload
+	}
+	if r.Deadline != "" {
+		settings.Deadline = r.Deadline
+	}
+	collect, err := settings.collect()
+	if err != nil {
+		return 0, export.Sizes{}, err
+	}
+	if n := len(r.Ranks); n > j.config.Ranks {
+		return 0, export.Sizes{}, live.Faults{{Path: "ranks", Text: fmt.Sprintf("%d ranks; this service takes jobs of at most %d", n, j.config.Ranks)}}
+	}
+	start := live.Registration{GlobalBatch: settings.GlobalBatch, Collect: collect, Ranks: r.Ranks}
+	if err := start.Validate(); err != nil {
+		return 0, export.Sizes{}, err
+	}
+	c, err := start.Cluster(settings.Workload, j.config.Catalogue)
+	if err != nil {
+		return 0, export.Sizes{}, err
+	}
+	if err := settings.Objectives.objectives().Check(c); err != nil {
+		return 0, export.Sizes{}, badinput.Wrap(err)
+	}
+	gen := live.NewGeneration(c)
+	policy := j.config.Trained.NewAgent(c, settings.Objectives.objectives().Weights())
+	control := &agent.Control{Cluster: c, Policy: policy, Behind: live.Behind}
+	if j.control != nil {
+		control.Adopt(j.control)
+	}
+	plan, err := control.Next(nil, gen.Present())
+	if err != nil {
+		return 0, export.Sizes{}, err
+	}
+	if j.id != "" {
+		j.ended = append(j.ended, sha256.Sum256([]byte(j.id)))
+		j.ended = j.ended[max(len(j.ended)-maxEnded, 0):]
+	}
+	j.settings, j.id, j.gen, j.agent, j.control = settings, r.ID, gen, policy, control
+	j.number++
+	j.pending, j.ran, j.newest, j.problem = nil, map[int]cluster.Plan{}, cluster.Report{}, ""
+	j.hand(plan)
+	j.tell(nil)
+	return j.number, j.sizes, nil
+}

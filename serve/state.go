@@ -1,0 +1,110 @@
+package serve
+
+import (
+	"time"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// JobState is what the service says of a job.
+type JobState struct {
+	Name        string           `json:"name"`
+	GlobalBatch int              `json:"global_batch" doc:"Samples per round over all ranks; 0: the process group says"`
+	Workload    string           `json:"workload" doc:"As in the catalogue of profiles; empty: no profiles are used"`
+	Deadline    string           `json:"deadline" doc:"When rounds end: a duration, auto, or empty to wait for all"`
+	Objectives  Weights          `json:"objectives"`
+	Paused      bool             `json:"paused" doc:"Sizes stay as they are"`
+	Generation  int              `json:"generation" doc:"Starts of the process group so far"`
+	Plan        int              `json:"plan" doc:"Number of the newest sizes"`
+	Rounds      int              `json:"rounds" doc:"Of which a report was accepted, in all generations"`
+	Samples     int64            `json:"samples" doc:"In them"`
+	Created     time.Time        `json:"created"`
+	Ranks       []RankState      `json:"ranks" nullable:"false"`
+	Reports     map[string]int64 `json:"reports" doc:"Reports by verdict"`
+	First       Pace             `json:"first" doc:"With the first sizes of the job"`
+	Recent      Pace             `json:"recent" doc:"In the newest rounds"`
+	NoiseScale  float64          `json:"noise_scale" doc:"Gradient noise scale in samples; 0: not known"`
+	Efficiency  float64          `json:"efficiency" doc:"What a sample of the newest round is worth to the model, over one of a round of the global batch"`
+	Problem     string           `json:"problem,omitempty" doc:"Why there are no new sizes"`
+}
+
+// RankState is what the service says of a rank.
+type RankState struct {
+	Name       string  `json:"name"`
+	Device     string  `json:"device"`
+	Profiled   bool    `json:"profiled" doc:"Its pace was measured beforehand"`
+	Share      int     `json:"share" doc:"Samples of the newest sizes"`
+	MicroBatch int     `json:"micro_batch" doc:"Largest micro-batch that it is given; 0: without a bound"`
+	Seconds    float64 `json:"seconds" doc:"Of compute in the newest round; 0: not known"`
+	PerSample  float64 `json:"per_sample" doc:"Believed seconds per sample"`
+	LeftOut    string  `json:"left_out,omitempty" doc:"Why it has no share"`
+}
+
+// Pace is how fast rounds were.
+type Pace struct {
+	Rounds           int     `json:"rounds"`
+	SamplesPerSecond float64 `json:"samples_per_second"`
+	Idle             float64 `json:"idle" doc:"Share of the ranks' time that they waited for others, 0..1"`
+}
+
+// window is the rounds that a pace is measured over.
+const window = 20
+
+// round is what a pace needs of a round.
+type round struct{ samples, seconds, idle, ranks float64 }
+
+func paceOf(rounds []round) Pace {
+	var sum round
+	for _, r := range rounds {
+		sum.samples += r.samples
+		sum.seconds += r.seconds
+		sum.idle += r.idle
+		sum.ranks += r.ranks * r.seconds
+	}
+	p := Pace{Rounds: len(rounds)}
+	if sum.seconds > 0 && sum.ranks > 0 {
+		p.SamplesPerSecond, p.Idle = sum.samples/sum.seconds, sum.idle/sum.ranks
+	}
+	return p
+}
+
+// paces are those of a job.
+type paces struct {
+	warm          []round // the first round of all
+	first, recent []round
+	over          bool // the first sizes no longer run
+}
+
+// begin is the pace of the first sizes: of the warm-up alone where they ran no longer.
+func (p *paces) begin() Pace {
+	if len(p.first) == 0 {
+		return paceOf(p.warm)
+	}
+	return paceOf(p.first)
+}
+
+// add takes in a round. warmUp says that it is the first of its process group, which nobody should judge by.
+func (p *paces) add(report *cluster.Report, firstSizes, warmUp bool) {
+	r := round{samples: float64(report.Accepted), seconds: report.Wait.Seconds()}
+	for i := range report.Nodes {
+		idle := report.Nodes[i].Idle
+		if report.Nodes[i].Status == cluster.Absent {
+			idle = r.seconds
+		}
+		r.idle += min(idle, r.seconds)
+		r.ranks++
+	}
+	if warmUp {
+		if firstSizes {
+			p.warm = []round{r}
+		}
+		return
+	}
+	p.over = p.over || !firstSizes
+	if !p.over && len(p.first) < window {
+		p.first = append(p.first, r)
+	}
+	if p.recent = append(p.recent, r); len(p.recent) > window {
+		p.recent = append(p.recent[:0], p.recent[1:]...)
+	}
+}
