@@ -143,7 +143,7 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 	if present != nil && len(present) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but presence of %d", len(c.Nodes), len(present))
 	}
-	hold, nodes, divisor := 0, 0, 0
+	hold, nodes, divisor, least := 0, 0, 0, MaxGlobalBatch
 	for i := range c.Nodes {
 		if present != nil && !present[i] {
 			continue
@@ -161,13 +161,15 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 		if hold < c.GlobalBatch {
 			hold += c.most(i)
 		}
-		divisor = n.divisor(divisor)
+		divisor, least = n.divisor(divisor), min(least, n.LeastShare())
 	}
 	switch {
 	case nodes == 0:
 		return fmt.Errorf("%w: no node takes part", ErrCapacity)
 	case c.GlobalBatch < 1:
 		return fmt.Errorf("%w: global_batch is %d; it must be at least 1", ErrCapacity, c.GlobalBatch)
+	case c.GlobalBatch < least:
+		return fmt.Errorf("%w: no node takes fewer than %d samples, global_batch is %d; raise it, or lower micro_batch", ErrCapacity, least, c.GlobalBatch)
 	case c.GlobalBatch%divisor != 0:
 		return fmt.Errorf("%w: all micro-batches are multiples of %d, global_batch is %d", ErrCapacity, divisor, c.GlobalBatch)
 	case hold < c.GlobalBatch && c.Single:

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -120,6 +119,9 @@ func (f *FileDeadline) set(c *Cluster, quorum *FileQuorum, p *problems) {
 	if quorum.Choices != nil || quorum.Count > 0 || quorum.Share > 0 && quorum.Share < 1 {
 		p.add("collect.deadline", "stands beside a quorum below all: by a deadline everybody hands in what is done; leave one of the two out")
 	}
+	if c.Collect.Grace > 0 || c.Collect.GraceShare > 0 {
+		p.add("collect.grace", "means nothing beside a deadline, by which everybody hands in; leave one of the two out")
+	}
 	c.Collect.Deadline, c.Collect.DeadlineShare, c.Collect.AutoDeadline = f.Deadline.Duration.std(), f.Deadline.Share, f.Deadline.Auto
 	c.Collect.Whole, c.Collect.Reserve = f.Steps == wholeSteps, DefaultReserve
 	if f.Reserve != nil {
@@ -133,17 +135,30 @@ func (f *FileDeadline) set(c *Cluster, quorum *FileQuorum, p *problems) {
 	if t := c.Collect.Timeout; t > 0 && c.Collect.Deadline >= t {
 		p.add("collect.deadline", "is %v, not before the timeout, %v", c.Collect.Deadline, t)
 	}
+	p.tooShort(c)
+}
+
+// tooShort names the first node whose smallest micro-step takes longer than the deadline.
+func (p *problems) tooShort(c *Cluster) {
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		if n.Profile == nil || c.Collect.Deadline == 0 || n.Full() < 1 {
 			continue
 		}
 		if least := n.Network + n.Profile.Seconds(float64(n.LeastShare())); c.Collect.Deadline.Seconds() < least {
-			p.add("collect.deadline", "is %v, but the smallest micro-step of %s, %d samples, takes %.3g s with its network; make it longer, or leave the node out",
-				c.Collect.Deadline, c.label(i), n.LeastShare(), least)
+			p.add("collect.deadline", "is %v, but the smallest micro-step of %s, of %s, takes %.3g s with its network; make it longer, or leave the node out",
+				c.Collect.Deadline, c.label(i), samples(n.LeastShare()), least)
 			return
 		}
 	}
+}
+
+// samples is "1 sample", "2 samples".
+func samples(n int) string {
+	if n == 1 {
+		return "1 sample"
+	}
+	return fmt.Sprintf("%d samples", n)
 }
 
 // FileDeadlineTime is when every node hands in what it has: a duration (2s), a share of the
@@ -168,18 +183,14 @@ func (f *FileDeadlineTime) parse(s string) error {
 		return nil
 	}
 	v, ok := fraction(s)
-	_, notTime := time.ParseDuration(s)
+	d, notTime := time.ParseDuration(s)
 	switch {
 	case !ok && notTime != nil:
 		return fmt.Errorf("is %q; write a duration (2s), a share of the predicted finish time (1.1 or 110%%), or auto", clip(s))
+	case ok && v <= 0, !ok && d <= 0:
+		return fmt.Errorf("is %q; a deadline must lie above 0, as in 2s or 110%%, or be auto", clip(s))
 	case !ok:
-		if err := f.Duration.parse(s); err != nil {
-			return err
-		}
-		if f.Duration == 0 {
-			return errors.New("is 0; a deadline must lie above 0")
-		}
-		return nil
+		return f.Duration.parse(s)
 	case strings.Trim(s, "0123456789") == "":
 		percent := v
 		if v <= 10 {

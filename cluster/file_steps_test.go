@@ -64,7 +64,7 @@ func TestFileDeadline(t *testing.T) {
 func TestDeadlineTooShort(t *testing.T) {
 	source := "workload: resnet-50\nglobal_batch: 256\nnodes: [{device: v100}, {device: k80, link: {latency: 3s}}]\ncollect: {deadline: 2s}\n"
 	_, _, err := Read(bytes.NewReader([]byte(source)), "c.yaml", profile.Embedded())
-	if err == nil || !strings.Contains(err.Error(), "c.yaml:4: cluster: invalid file: collect.deadline: is 2s, but the smallest micro-step of k80-0 (k80), 1 samples, takes 3.1") {
+	if err == nil || !strings.Contains(err.Error(), "c.yaml:4: cluster: invalid file: collect.deadline: is 2s, but the smallest micro-step of k80-0 (k80), of 1 sample, takes 3.1") {
 		t.Error(err)
 	}
 }

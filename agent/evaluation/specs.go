@@ -49,11 +49,12 @@ func (p *Spec) New(c *cluster.Cluster, s *sim.Simulator, t *agent.Trained, w [en
 // Specs returns every policy in the order of tables: the agent, the baselines from simple
 // to strong, the agent's own fallback, the bounds.
 func Specs() []Spec {
+	stopping := stoppingAgents()
 	return []Spec{
 		{Name: "ddqn", About: "the trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
 			return t.NewAgent(c, w)
 		}},
-		stoppingAgent(),
+		stopping[0], stopping[1],
 		untuned("uniform", "the same size everywhere", baseline.NewUniform),
 		untuned("nameplate", "in proportion to data-sheet speed", baseline.NewNameplate),
 		tunedProportional(), tunedLBBSP(),

@@ -46,25 +46,23 @@ func stepsAt(c *cluster.Cluster, e ending, at []int) baseline.Steps {
 }
 
 // timed is the spec of a policy that ends rounds by time; where the last micro-step is cut,
-// the reserve is its last hyperparameter. One that goes on is tuned together with the one that
-// only cuts.
+// the reserve is its last hyperparameter.
 func timed(name, about string, e ending, params []Hyperparameter, create func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy) Spec {
 	n := len(params)
-	like := ""
 	if e != whole {
 		params = append(params, numbers("reserve", 0.02, reserves...))
-		like, about = name+"-cut", about+", with the last micro-step cut"
+		about += ", with the last micro-step cut"
 	}
 	switch e {
 	case cut:
-		name = like
+		name += "-cut"
 	case on:
 		name, about = name+"-on", about+" and small ones while another node is late"
 	}
 	s := tuned(name, about, params, func(c *cluster.Cluster, at []int) agent.Policy {
 		return create(c, at, stepsAt(c, e, at[n:]))
 	})
-	s.Deadline, s.Like, s.Cut, s.Overtime = true, like, e != whole, e == on
+	s.Deadline, s.Cut, s.Overtime = true, e != whole, e == on
 	return s
 }
 
@@ -87,6 +85,7 @@ func tunedExpectedTime(e ending) Spec {
 func heldExpectedTime(e ending) Spec {
 	s := tunedExpectedTime(e)
 	create := s.create
+	s.Like = s.Name
 	s.Name, s.About = strings.Replace(s.Name, "time", "time-held", 1), s.About+", its times held to the global batch"
 	s.create = func(c *cluster.Cluster, sim *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, k int) agent.Policy {
 		return baseline.NewHeld(create(c, sim, t, w, k))
@@ -95,17 +94,28 @@ func heldExpectedTime(e ending) Spec {
 }
 
 // stopping is the agent whose nodes wait after the deadline.
-type stopping struct{ agent.Policy }
+type stopping struct {
+	agent.Policy
+	end ending
+}
 
 func (s stopping) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	plan.Collect.Overtime = 0
+	plan.Collect.Whole = plan.Collect.Whole || s.end == whole
 	return s.Policy.Decide(report, present, plan)
 }
 
-func stoppingAgent() Spec {
-	return Spec{Name: "ddqn-cut", About: "the agent, whose nodes wait after a deadline instead of going on", Deadline: true, Overtime: true, create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
-		return stopping{t.NewAgent(c, w)}
-	}}
+// stoppingAgents are for comparison with rules that end alike.
+func stoppingAgents() []Spec {
+	create := func(e ending) create {
+		return func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
+			return stopping{t.NewAgent(c, w), e}
+		}
+	}
+	return []Spec{
+		{Name: "ddqn-cut", About: "the agent, whose nodes wait after a deadline instead of going on", Deadline: true, Overtime: true, create: create(cut)},
+		{Name: "ddqn-whole", About: "the same with whole micro-steps only", Deadline: true, Overtime: true, create: create(whole)},
+	}
 }
 
 func tunedAuto(e ending) Spec {

@@ -31,7 +31,7 @@ var suites = map[string]suite{
 	"deadline": {
 		about: "Shares of 4 to 32 micro-steps, the deadline of rounds free, micro-steps of up to 10% of it after it (the agent, model and -on), a fixed global batch. A sample counts the same in a small round and a large one\n(no gradient noise scale), and tuning holds the samples of a round within 1% of the global batch in the mean, where a rule can:\notherwise rules that shrink the batch would win.",
 		cases: stepped(clusters.HeldOut), scenarios: unscaled("steady", "drift", "interference", "bursts", "failures", "production"), hold: 0.01,
-		policies: []string{"ddqn", "ddqn-cut", "waterfill-margin", "replan", "grace-window", "dropcompute-steps", "median-mad", "anytime", "anytime-cut", "anytime-on",
+		policies: []string{"ddqn", "ddqn-cut", "ddqn-whole", "waterfill-margin", "replan", "grace-window", "dropcompute-steps", "median-mad", "anytime", "anytime-cut", "anytime-on",
 			"expected-time", "expected-time-cut", "expected-time-on", "expected-time-held-cut", "expected-time-held-on", "auto", "auto-cut", "auto-on",
 			"waterfill-deadline", "waterfill-deadline-cut", "waterfill-deadline-on", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
 		seeds: 30, tuneSeeds: 10, rounds: 400,

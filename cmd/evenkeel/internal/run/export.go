@@ -72,6 +72,9 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	if (e.Format == "torchrun" || e.Format == "deepspeed") && closesEarly(end.Cluster) {
 		a.Log.Warn().Msgf("an all-reduce waits for every rank: %s cannot end a round by a quorum; use collect: {deadline: auto} instead", e.Format)
 	}
+	if e.Format == "csv" && end.Cluster.Collect.Timed() {
+		a.Log.Warn().Msg("csv has no deadline, and its gradient weights hold without one; json, yaml, torchrun and kubernetes have what each rank needs")
+	}
 	if e.Out == "" {
 		return export.Write(a.Out, e.Format, sizes)
 	}

@@ -84,20 +84,28 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 	if err := judge(a, path, c, m); err != nil {
 		return export.Run{}, err
 	}
-	var silent []string
-	for _, o := range last.LeftOut {
-		if name := r.Cluster.Nodes[o.Node].Name; o.Why == agent.Silent.String() && slices.ContainsFunc(c.Nodes, func(n cluster.Node) bool { return n.Name == name }) {
-			silent = append(silent, name)
-		}
-	}
-	warnSilent(a, path, silent)
+	warnSilent(a, path, silent(last, r.Cluster, c))
 	settleLimits(a, path, c, limits, from)
 	a.Log.Warn().Msgf("%s is the log of a simulated run, seed %d: the sizes suit its nodes, not those of a real job", path, r.Header.Seed)
 	end := export.Run{Cluster: c, GlobalBatch: c.GlobalBatch, NoiseScale: m.NoiseScale(), Performance: m.Performance()}
+	if c == r.Cluster {
+		deadlineOf(c, &last.Collect)
+	}
 	if free(c) {
 		end.GlobalBatch = export.ChosenBatch(c, last.Sizes)
 	}
 	return end, nil
+}
+
+// deadlineOf gives c the deadline of a logged round, which a flag may have set instead of the
+// file. One that follows from the predicted finish time follows from the new shares.
+func deadlineOf(c *cluster.Cluster, logged *cluster.Collect) {
+	q := &c.Collect
+	q.Deadline, q.DeadlineShare, q.AutoDeadline = logged.Deadline, logged.DeadlineShare, logged.AutoDeadline
+	q.Reserve, q.Overtime, q.Whole = logged.Reserve, logged.Overtime, logged.Whole
+	if q.AutoDeadline || q.DeadlineShare > 0 {
+		q.Deadline = 0
+	}
 }
 
 // settleLimits lowers the limits of c's nodes to those learnt from the log, and names the nodes that do
@@ -121,11 +129,23 @@ func settleLimits(a *cli.App, path string, c *cluster.Cluster, limits *memory.Le
 	}
 }
 
+// silent names the nodes of c that a logged round of another cluster left out because nothing
+// came of them.
+func silent(e *runlog.Entry, logged, c *cluster.Cluster) []string {
+	var names []string
+	for _, o := range e.LeftOut {
+		if name := logged.Nodes[o.Node].Name; o.Why == agent.Silent.String() && slices.ContainsFunc(c.Nodes, func(n cluster.Node) bool { return n.Name == name }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // warnSilent names the nodes that a run left out when it ended because nothing came of them.
 // The sizes have a share for each: whether the node is back, only its owner knows.
 func warnSilent(a *cli.App, run string, names []string) {
 	if len(names) > 0 {
-		a.Log.Warn().Msgf("when %s ended, twice in a row no gradient had come of %s; the sizes count on it all the same", run, some(names))
+		a.Log.Warn().Msgf("when %s ended, no gradient had come of %s; the sizes count on it all the same", run, some(names))
 	}
 }
 

@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
@@ -103,7 +104,7 @@ func (w *watch) outside() []string {
 		}
 		if len(names) > 0 {
 			lines = append(lines, fmt.Sprintf("Left out at the end: %s: %s.", some(names), map[agent.Why]string{
-				agent.TooSlow: "the others finish sooner without", agent.Silent: "twice in a row no gradient came",
+				agent.TooSlow: "the others finish sooner without", agent.Silent: "no gradient came",
 				agent.NoMemory: "memory does not hold the smallest micro-batch",
 			}[why]))
 		}
@@ -111,13 +112,20 @@ func (w *watch) outside() []string {
 	return lines
 }
 
+// farOff is how far the samples of a round may be off the global batch, as a share, without a word.
+const farOff = 0.1
+
 // samplesOfRounds is a line about the samples of a round under deadlines.
 func (w *watch) samplesOfRounds() []string {
 	if !w.setup.cluster.Collect.Timed() {
 		return nil
 	}
 	rounds := w.history.rounds
-	last := rounds[len(rounds)-1]
-	return []string{fmt.Sprintf("Rounds end at a deadline: %.1f samples were handed in per round in the mean, the global batch is %d.",
-		float64(last.accepted)/float64(len(rounds)), w.setup.cluster.GlobalBatch)}
+	c := w.setup.cluster
+	mean := float64(rounds[len(rounds)-1].accepted) / float64(len(rounds))
+	line := fmt.Sprintf("Rounds end at a deadline: %.1f samples were handed in per round in the mean, the global batch is %d.", mean, c.GlobalBatch)
+	if !c.Collect.AutoDeadline && math.Abs(mean/float64(c.GlobalBatch)-1) > farOff {
+		line += " With deadline: auto it is met."
+	}
+	return []string{line}
 }
