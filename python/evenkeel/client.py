@@ -97,7 +97,7 @@ class Connection:
     def call(self, method: str, path: str, body: Any) -> "tuple[int, Any]":
         """Status and decoded body. Gone if there is none within TIMEOUT."""
         try:
-            return self._call(method, path, json.dumps(body, allow_nan=False).encode())
+            return self._call(method, path, b"" if body is None else json.dumps(body, allow_nan=False).encode())
         except (OSError, http.client.HTTPException, ValueError) as e:
             self.close()
             raise Gone(repr(e)) from e
@@ -138,6 +138,7 @@ class Client(threading.Thread):
         self._closed, self._era = False, 0
         self.generation: Optional[int] = None
         self.newest: Optional[Plan] = None
+        self.timed = False  # whether the job's rounds are to have a deadline, which comes with sizes once every rank was measured
         self.counts: collections.Counter = collections.Counter()
         self.problem = ""  # the newest one
 
@@ -187,6 +188,8 @@ class Client(threading.Thread):
             status, answer = self._connection.call("POST", self._path + "/generations", self._registration)
             if status not in (200, 201):
                 raise Gone(f"registration: status {status}: {answer}")
+            status, job = self._connection.call("GET", self._path, None)
+            self.timed = status == 200 and isinstance(job, dict) and bool(job.get("deadline"))
             self._era += 1
             self._take(answer)
             with self._changed:

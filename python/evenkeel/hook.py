@@ -96,7 +96,9 @@ class Hook:
                 r.norms.append(_square(buffer))
         else:
             buffer.zero_()  # not times 0: what was not counted may be anything
-        future = dist.all_reduce(buffer, group=self.group, async_op=True).get_future()
+        self.spent += self._clock() - began
+        future = dist.all_reduce(buffer, group=self.group, async_op=True).get_future()  # DDP would do this, too
+        since = self._clock()
         if bucket.is_last():
             r.over, r.vector = True, self._fill(r, began)
             if r.vector is not None:
@@ -112,7 +114,7 @@ class Hook:
                 r.sums.append(_square(out))
             return out
 
-        self.spent += self._clock() - began
+        self.spent += self._clock() - since
         return future.then(added)
 
     def _weigh(self, _: Any, __: Any, output: Any) -> None:

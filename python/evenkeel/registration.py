@@ -19,6 +19,7 @@ class Found:
     client: Optional[client.Client]  # on rank 0, where there is a service
     first: Optional[client.Plan]  # its first sizes, if it had them soon; the same on all ranks
     serving: bool  # whether there is a service
+    timed: bool  # whether rounds are to have a deadline
     most: List[int]  # the largest micro-batch of each rank, 0: any
 
 
@@ -32,7 +33,7 @@ def register(same: Dict[str, Any], limits: Dict[str, Any], device: torch.device,
         if wrong:
             raise Usage(f"batches() has {'; '.join(wrong)}: pass the same on all ranks")
     described = [d for _, d in everyone]
-    own, answer = None, (None, False)
+    own, answer = None, (None, False, False)
     if rank == 0 and os.environ.get("EVENKEEL_URL"):
         seen: Dict[str, int] = {}
         for d in described:  # containers may bear one name
@@ -43,7 +44,8 @@ def register(same: Dict[str, Any], limits: Dict[str, Any], device: torch.device,
         own = client.Client(connection, os.environ.get("EVENKEEL_JOB") or "job", body)
         own.start()
         atexit.register(own.close)
-        answer = own.wait(client.TIMEOUT), True
+        first = own.wait(client.TIMEOUT)
+        answer = first, True, own.timed
     answers: List[Any] = [None] * ranks
     dist.all_gather_object(answers, answer, group=group)
     return Found(own, *answers[0], [d["micro_batch"]["most"] for d in described])

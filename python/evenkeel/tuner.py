@@ -61,7 +61,7 @@ class Tuner:
         limits = {"least": least, "most": micro_batch, "sizes": sorted(sizes)}
         found = registration.register(same, limits, x.device, x.group)
         plan = found.first or client.uniform(global_batch, found.most)
-        deal = bool(deadline) or plan.deadline > 0
+        deal = bool(deadline) or found.timed
         batches = Batches(length, x.rank, plan, seed, shuffle, deal, chunk(plan, x.rank, micro_batch))
         if self._state is not None:
             batches.load_state_dict(self._state)

@@ -43,6 +43,10 @@ class Service:
             def log_message(self, *_):
                 pass
 
+            def do_GET(self):
+                deadline = "auto" if service.newest and len(service.newest) > 2 else ""
+                self.say(200, {"name": "job", "deadline": deadline})
+
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if service.mode == "hang":
@@ -55,7 +59,9 @@ class Service:
                         self.wfile.write(b" ")
                         self.wfile.flush()
                         time.sleep(0.05)
-                status, answer = service.answer(self.path, body, self.headers)
+                self.say(*service.answer(self.path, body, self.headers))
+
+            def say(self, status, answer):
                 answer = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))

@@ -16,7 +16,7 @@ from evenkeel import client, vector
 NAMES = ["a/0", "b/0"]
 
 
-def until(what, seconds=5.0):
+def until(what, seconds=30.0):
     end = time.monotonic() + seconds
     while not what() and time.monotonic() < end:
         time.sleep(0.005)
@@ -26,7 +26,7 @@ def until(what, seconds=5.0):
 class TestClient(unittest.TestCase):
     def setUp(self):
         self.timeout = client.TIMEOUT
-        client.TIMEOUT = 0.2
+        client.TIMEOUT = 0.5
         self.service = fake_service.Service(lambda reports, _: ([4, 4],) if len(reports) < 2 else ([6, 2],))
         self.started = []
 
@@ -103,6 +103,12 @@ class TestClient(unittest.TestCase):
         self.assertIsNone(c.wait(0.1))
         self.service.start()
         self.assertEqual(c.wait(5).shares, [4, 4])
+
+    def test_the_oldest_report_is_dropped(self):
+        c = client.Client(client.Connection(self.service.url), "job", {"id": "x", "ranks": []}, room=2)
+        for k in range(5):
+            c.offer({"round": k}, client.Plan(1, [1], [1]))
+        self.assertEqual(([r["round"] for r in c._reports], c.counts["dropped"]), ([3, 4], 3))
 
     def test_url(self):
         for url in ("localhost:7070", "ftp://x", "http://"):

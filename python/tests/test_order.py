@@ -129,6 +129,10 @@ class TestWaiting(unittest.TestCase):
         """torchft #302: 16 over 3 ranks with micro-batches of 4 is to be 16, not 12 or 24."""
         p = uniform(16, [4, 4, 4])
         self.assertEqual((p.shares, p.micro_batches), ([6, 5, 5], [4, 4, 4]))
+        of_ranks = [order.Batches(20, r, p) for r in range(3)]
+        for b in of_ranks:
+            b.begin()
+        self.assertEqual([[len(some) for some in self.counted(b)] for b in of_ranks], [[6, 2], [5, 1], [5, 1]])  # what is left is cut in proportion
 
     def test_a_loader_that_draws_while_ranks_agree(self):
         b = order.Batches(100, 0, Plan(0, [2, 2], [2, 2]))

@@ -1,0 +1,166 @@
+"""A small job under DistributedDataParallel on emulated devices, with the sizes of one policy; run.py starts it. Rank 0 writes what happened to --out.
+
+A rank SLEEPS, in the backward pass of its first layer, until its emulated device would be done with the micro-step: (alpha + beta samples) times its pace
+and noise. Extra work on two cores would be no mixed cluster.
+"""
+
+import argparse
+import csv
+import gzip
+import json
+import os
+import random
+import sys
+import time
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "python"))
+
+import torch
+import torch.distributed as dist
+
+import evenkeel
+import policies
+from evenkeel import client
+
+SPREAD = 24  # times that the digits are in the data of one epoch
+
+
+class Digits(torch.utils.data.Dataset):
+    def __init__(self, rows, repeat):
+        self.x = torch.tensor([r[:64] for r in rows], dtype=torch.float32) / 16
+        self.y = torch.tensor([r[64] for r in rows])
+        self.repeat = repeat
+
+    def __len__(self):
+        return len(self.y) * self.repeat
+
+    def __getitem__(self, i):
+        return i % len(self.y)
+
+    def batch(self, places):
+        """Loading is to take no time beside the emulated devices."""
+        return self.x[places], self.y[places]
+
+
+def digits():
+    with gzip.open(os.path.join(ROOT, "train", "data", "digits", "digits.csv.gz"), "rt") as f:
+        rows = [[int(v) for v in r] for r in csv.reader(f) if len(r) == 65]
+    return rows[:1500], rows[1500:]
+
+
+class Device:
+    """The emulated device of this rank: when it is done with a micro-step."""
+
+    def __init__(self, a, rank):
+        self.a, self.rank, self.number = a, rank, -1
+        self.next()
+
+    def next(self):
+        """The next round."""
+        a, self.number = self.a, self.number + 1
+        rng = random.Random(f"{a.seed} {self.rank} {self.number}")
+        self.factor = rng.lognormvariate(-(a.noise**2) / 2, a.noise) if a.noise else 1.0
+        paces = list(a.paces)
+        if a.swap and self.number >= a.swap:
+            paces[0], paces[-1] = paces[-1], paces[0]
+        self.factor *= paces[self.rank]
+        for back in range(4):  # a burst that began in one of the rounds before and still lasts
+            begun = random.Random(f"burst {a.seed} {self.rank} {self.number - back}")
+            if begun.random() < a.bursts and begun.randint(1, 4) > back:
+                self.factor *= 5
+                break
+
+    def seconds(self, samples):
+        return (self.a.alpha + self.a.beta * samples) * self.factor
+
+
+class Emulated(torch.nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.first, self.rest = torch.nn.Linear(64, 64), torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(64, 10))
+        self.device = device
+
+    def forward(self, x):
+        until = time.perf_counter() + self.device.seconds(len(x))
+        h = self.first(x)
+
+        def sleep(g):
+            time.sleep(max(0.0, until - time.perf_counter()))
+            return g
+
+        if self.training:
+            h.register_hook(sleep)
+        return self.rest(h)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--policy", default="served")  # served: that of EVENKEEL_URL; none: without a service
+    p.add_argument("--paces", type=float, nargs="+", default=[1, 1.5, 2, 4])
+    p.add_argument("--alpha", type=float, default=0.004)
+    p.add_argument("--beta", type=float, default=0.0006)
+    p.add_argument("--noise", type=float, default=0.0)
+    p.add_argument("--bursts", type=float, default=0.0)  # share of rounds in which one begins: 5 times as slow, for 1 to 4 rounds
+    p.add_argument("--swap", type=int, default=0)  # the round in which first and last rank swap paces
+    p.add_argument("--batch", type=int, default=256)
+    p.add_argument("--steps", type=int, default=1)  # micro-steps of a share
+    p.add_argument("--deadline", default="")
+    p.add_argument("--shares", type=int, nargs="+")
+    p.add_argument("--rounds", type=int, default=100)
+    p.add_argument("--samples", type=int, default=0)  # end after so many instead
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--rate", type=float, default=0.2)
+    p.add_argument("--out", required=True)
+    a = p.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(a.seed)
+    train, test = digits()
+    data, device = Digits(train, SPREAD), Device(a, rank)
+    net = Emulated(device)
+    ddp = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=a.rate)
+    log = []
+    policies.install(a, log)
+
+    tuner = evenkeel.Tuner(ddp)
+    shares = a.shares or [a.batch // ranks] * ranks
+    micro = -(-shares[rank] // a.steps) if a.steps > 1 else 0
+    batches = tuner.batches(len(data), a.batch, micro_batch=micro, deadline=a.deadline, seed=a.seed)
+    loader = torch.utils.data.DataLoader(data, batch_sampler=batches, collate_fn=data.batch)
+    times, own, over = [time.perf_counter()], [], False
+    while not over:
+        for x, y in tuner.steps(loader):
+            torch.nn.functional.cross_entropy(ddp(x), y).backward()
+            if tuner.synchronised:
+                optimizer.step()
+                optimizer.zero_grad()
+                device.next()
+                times.append(time.perf_counter())
+                own.append(tuner.own_seconds)
+                over = len(times) > a.rounds
+                if a.samples:  # all ranks know how many there were
+                    over = len(data) * (batches.epoch + 1) - batches.left >= a.samples
+                if over:
+                    break
+    tuner.close()
+    net.eval()
+    with torch.no_grad():
+        of_test = Digits(test, 1)
+        out = net(of_test.x)
+        loss, right = float(torch.nn.functional.cross_entropy(out, of_test.y)), float((out.argmax(1) == of_test.y).float().mean())
+    if rank == 0:
+        c = tuner._exchange._client
+        result = {
+            "rounds": log, "loss": loss, "accuracy": right, "own": own, "times": times,
+            "counts": dict(getattr(c, "counts", {})), "problem": getattr(c, "problem", ""),
+        }  # fmt: skip
+        with open(a.out, "w") as f:
+            json.dump(result, f)
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()
