@@ -83,6 +83,10 @@ func (j *job) change(x *change) error {
 	}
 	for name, most := range x.Limits {
 		j.control.Bound(index[name], most)
+		if j.limits == nil {
+			j.limits = map[int]int{}
+		}
+		j.limits[index[name]] = most
 	}
 	if x.Paused != nil {
 		j.paused = *x.Paused

@@ -73,11 +73,13 @@ func (c *Config) complete() error {
 type Event struct {
 	Job        string
 	Generation int
-	Cluster    *cluster.Cluster
-	Weights    cluster.Objectives
-	Report     *cluster.Report // that the decision rests on; nil: the process group has started
-	Ran        cluster.Plan    // by which the report's round was run
-	Plan       cluster.Plan    // that was decided
+	// Cluster is the generation's: at a start as its ranks described it, before anything that older
+	// generations learnt is carried over.
+	Cluster *cluster.Cluster
+	Weights cluster.Objectives // in force
+	Limits  map[int]int        // largest micro-batches by rank that were changed since the event before
+	Report  *cluster.Report    // that the decision rests on; nil: the process group has started
+	Ran     cluster.Plan       // by which the report's round was run
 }
 
 // hash is what is kept of a token.

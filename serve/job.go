@@ -46,6 +46,7 @@ type job struct {
 	counts   map[string]int64
 	paces    paces
 	problem  string
+	limits   map[int]int // that were changed since the last decision
 	metrics  *jobMetrics
 
 	wake chan struct{} // a report waits
@@ -113,6 +114,8 @@ func (j *job) decide(report *cluster.Report) bool {
 		return false
 	}
 	begun := j.config.Clock()
+	defer j.tell(report, j.ran[report.Plan])
+	j.gen.Observe(report)
 	plan, err := j.control.Next(report, j.gen.Present())
 	if err != nil {
 		j.problem = err.Error()
@@ -122,19 +125,16 @@ func (j *job) decide(report *cluster.Report) bool {
 	j.problem = ""
 	j.hand(plan)
 	j.metrics.decided(j.config.Clock().Sub(begun))
-	j.tell(report)
 	return true
 }
 
-// tell tells of a decision by a report, or of a start of the process group (nil).
-func (j *job) tell(report *cluster.Report) {
+// tell tells of a decision by the report of a round that ran a plan.
+func (j *job) tell(report *cluster.Report, ran cluster.Plan) {
 	if j.config.Each == nil {
 		return
 	}
-	e := Event{Job: j.name, Generation: j.number, Cluster: j.gen.Cluster(), Weights: j.settings.Objectives.objectives(), Report: report, Plan: j.plan}
-	if report != nil {
-		e.Ran = j.ran[report.Plan]
-	}
+	e := Event{Job: j.name, Generation: j.number, Cluster: j.gen.Cluster(), Weights: j.settings.Objectives.objectives(), Limits: j.limits, Report: report, Ran: ran}
+	j.limits = nil
 	j.config.Each(e)
 }
 

@@ -126,6 +126,7 @@ func (j *job) register(r *registration) (int, export.Sizes, error) {
 	if err := settings.Objectives.objectives().Check(c); err != nil {
 		return 0, export.Sizes{}, badinput.Wrap(err)
 	}
+	given := c.Own()
 	gen := live.NewGeneration(c)
 	policy := j.config.Trained.NewAgent(c, settings.Objectives.objectives().Weights())
 	control := &agent.Control{Cluster: c, Policy: policy, Behind: live.Behind}
@@ -144,6 +145,8 @@ func (j *job) register(r *registration) (int, export.Sizes, error) {
 	j.number++
 	j.pending, j.ran, j.newest, j.problem = nil, map[int]cluster.Plan{}, cluster.Report{}, ""
 	j.hand(plan)
-	j.tell(nil)
+	if j.limits = nil; j.config.Each != nil {
+		j.config.Each(Event{Job: j.name, Generation: j.number, Cluster: given, Weights: settings.Objectives.objectives()})
+	}
 	return j.number, j.sizes, nil
 }

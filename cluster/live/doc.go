@@ -10,7 +10,7 @@
 //	g.Hand(plan, now)                                     // a plan of agent.Control
 //	verdict, report, err := g.Take(reportOfAllRanks, now) // a report: accepted, duplicate or old
 //
-// The accepted report goes to the controller, whose plan is handed out by the next Hand. Sizes run some rounds after they
+// The accepted report goes through [Generation.Observe] to the controller, whose plan is handed out by the next Hand. Sizes run some rounds after they
 // were decided, so a report names the plan that its round ran, and is held to that plan's shares.
 //
 // A job with all-reduce sends one report per round, for all ranks. Where there is none each rank sends its own

@@ -108,7 +108,6 @@ func (g *Generation) Take(r *Report, now time.Duration) (Verdict, *cluster.Repor
 	}
 	g.advance(r.Round)
 	r.fill(h, &g.report, max(now-seconds(r.WaitSeconds), 0))
-	g.measure(&g.report)
 	return Accepted, &g.report, nil
 }
 
@@ -131,9 +130,9 @@ func (g *Generation) advance(round int) {
 	g.last = round
 }
 
-// measure notes whose pace is known, and lets the registered rule in once it is everybody's who has a
-// share: before, nothing says when a deadline should be.
-func (g *Generation) measure(report *cluster.Report) {
+// Observe takes in a report before the controller decides by it. It notes whose pace is known, and lets the registered
+// rule in once it is everybody's who has a share: before, nothing says when a deadline should be.
+func (g *Generation) Observe(report *cluster.Report) {
 	for i := range report.Nodes {
 		if report.Nodes[i].Measured() {
 			g.measured[i] = true

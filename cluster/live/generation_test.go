@@ -235,7 +235,11 @@ func TestDeadline(t *testing.T) {
 		if n == 0 {
 			r.Ranks[1] = nil
 		}
-		if v, _, err := g.Take(r, 0); v != Accepted || err != nil || c.Collect.AutoDeadline != timed {
+		v, report, err := g.Take(r, 0)
+		if v != Accepted || err != nil {
+			t.Fatal(v, err)
+		}
+		if g.Observe(report); c.Collect.AutoDeadline != timed {
 			t.Errorf("round %d: %v, %v, deadline %v", n, v, err, c.Collect.AutoDeadline)
 		}
 	}

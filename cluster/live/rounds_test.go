@@ -120,10 +120,10 @@ func TestOwnRandom(t *testing.T) {
 				hand()
 			}
 		}
-		if counted > accepted || accepted-counted > 3*10*(rounds+3) && c.Collect.Timeout == 0 {
-			t.Fatalf("%d samples were accepted, %d counted in %d rounds", accepted, counted, rounds)
+		if counted > accepted {
+			t.Fatalf("%d samples were accepted, %d counted", accepted, counted)
 		}
-		if c.Collect.Timeout == 0 && accepted-counted > 30 { // at most the open round's
+		if c.Collect.Timeout == 0 && accepted-counted > 60 { // the open round has at most an older and a newer gradient of each
 			t.Fatalf("%d samples were accepted, %d counted", accepted, counted)
 		}
 	})

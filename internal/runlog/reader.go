@@ -19,13 +19,16 @@ import (
 // Reader reads a run log. Errors about its content wrap errLog and name the line.
 type Reader struct {
 	Header  Header
-	Cluster *cluster.Cluster // as the header describes it
+	Cluster *cluster.Cluster // as the header describes it; of a live job, as its newest start does; nil before the first
 	Cut     bool             // after io.EOF: the last line lacks its end and was left out
 
 	in     *bufio.Reader
 	buffer []byte
 	line   int
 	sum    uint64
+
+	generation int // of a live job; 0: none yet
+	round      int // its newest
 }
 
 // NewReader reads the header and builds the cluster.
@@ -38,6 +41,15 @@ func NewReader(in io.Reader) (*Reader, error) {
 		return nil, err
 	}
 	h := &r.Header
+	if h.Source == Live {
+		if err := h.Weights.Validate(); err != nil {
+			return nil, r.bad("weights: %w", err)
+		}
+		return r, nil
+	}
+	if h.Source != "" {
+		return nil, r.bad("source: is %q; it must be %q, or be left out", h.Source, Live)
+	}
 	if err := h.Conditions.Validate(); err != nil {
 		return nil, r.bad("conditions: %w", err)
 	}
@@ -68,6 +80,15 @@ func (r *Reader) Next() (*Entry, error) {
 	if err := r.next(&e); err != nil {
 		return nil, err
 	}
+	if e.Start != nil {
+		if err := r.start(e.Start); err != nil {
+			return nil, err
+		}
+		return &e, nil
+	}
+	if r.Cluster == nil {
+		return nil, r.bad("a round before the first start")
+	}
 	n := len(r.Cluster.Nodes)
 	for _, l := range []struct {
 		field string
@@ -77,8 +98,8 @@ func (r *Reader) Next() (*Entry, error) {
 			return nil, r.bad("%s: %d entries for %d nodes", l.field, l.is, n)
 		}
 	}
-	if round := r.line - 2; e.Report.Round != round {
-		return nil, r.bad("report.round: is %d, round %d was expected", e.Report.Round, round)
+	if err := r.number(&e); err != nil {
+		return nil, err
 	}
 	if w := e.Weights; w != nil {
 		if err := w.Validate(); err != nil {
@@ -101,12 +122,32 @@ func (r *Reader) Next() (*Entry, error) {
 	return &e, nil
 }
 
+// number checks the number of a round. Of a live job rounds may be missing.
+func (r *Reader) number(e *Entry) error {
+	if r.Header.Source == Live {
+		if e.Report.Round <= r.round || e.Report.Plan < 1 {
+			return r.bad("report.round: is %d of plan %d after round %d; rounds rise, and plans count from 1", e.Report.Round, e.Report.Plan, r.round)
+		}
+		r.round = e.Report.Round
+		return nil
+	}
+	if round := r.line - 2; e.Report.Round != round {
+		return r.bad("report.round: is %d, round %d was expected", e.Report.Round, round)
+	}
+	return nil
+}
+
 // participation checks who was tried and who was left out.
 func (r *Reader) participation(e *Entry) error {
 	n := len(e.Sizes)
 	for k, i := range e.Probe {
 		if i < 0 || i >= n {
 			return r.bad("probe[%d]: is %d; it must lie in 0..%d", k, i, n-1)
+		}
+	}
+	for k, l := range e.Limits {
+		if l.Node < 0 || l.Node >= n || l.MicroBatch < 1 {
+			return r.bad("limits[%d]: node %d, micro-batch %d cannot be", k, l.Node, l.MicroBatch)
 		}
 	}
 	for k, o := range e.LeftOut {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster/memory"
 	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // errDiffers says that a replay gave other reports than the log has.
@@ -21,6 +22,9 @@ func Replay(ctx context.Context, in io.Reader) (rounds int, cut bool, err error)
 	r, err := NewReader(in)
 	if err != nil {
 		return 0, false, err
+	}
+	if r.Header.Source == Live {
+		return 0, false, badinput.New("runlog: the log is of a live job: no simulator can replay it")
 	}
 	s, limits := sim.New(r.Cluster, r.Header.Conditions, r.Header.Seed), memory.New(r.Cluster)
 	for ; ; rounds++ {

@@ -37,14 +37,15 @@ var errLog = badinput.New("runlog: invalid log")
 type Header struct {
 	Format     string             `json:"format"`
 	Version    int                `json:"version"`
-	Evenkeel   string             `json:"evenkeel"`         // version of the program
-	Name       string             `json:"name"`             // of the cluster: its file's, or that of an embedded one
-	Cluster    string             `json:"cluster"`          // text of the cluster file
-	Profiles   string             `json:"profiles"`         // profile CSV of every profile that the cluster uses
-	Preset     string             `json:"preset,omitempty"` // name of the conditions, where they have one
+	Evenkeel   string             `json:"evenkeel"`           // version of the program
+	Source     string             `json:"source,omitempty"`   // Live, or "" for the simulator's
+	Name       string             `json:"name"`               // of the cluster: its file's, or that of an embedded one
+	Cluster    string             `json:"cluster,omitempty"`  // text of the cluster file; "" for a live job
+	Profiles   string             `json:"profiles,omitempty"` // profile CSV of every profile that the cluster uses
+	Preset     string             `json:"preset,omitempty"`   // name of the conditions, where they have one
 	Conditions cluster.Conditions `json:"conditions"`
 	Trace      string             `json:"trace,omitempty"` // text of the trace that the conditions replay
-	Seed       uint64             `json:"seed"`
+	Seed       uint64             `json:"seed,omitzero"`
 	Policy     string             `json:"policy"` // file, or "embedded"
 	Weights    cluster.Objectives `json:"weights"`
 }
@@ -54,6 +55,9 @@ type Header struct {
 func NewHeader(text string, c *cluster.Cluster) Header {
 	return Header{Format: formatName, Version: formatVersion, Cluster: text, Profiles: profiles(c)}
 }
+
+// NewLiveHeader returns the header of a job's log; its clusters come with its starts.
+func NewLiveHeader() Header { return Header{Format: formatName, Version: formatVersion, Source: Live} }
 
 // profiles writes the profiles of the nodes, shown and hidden, as a profile file.
 func profiles(c *cluster.Cluster) string {
@@ -81,8 +85,9 @@ func profiles(c *cluster.Cluster) string {
 	return b.String()
 }
 
-// Entry is one round. The slices are in node order.
+// Entry is one round, or the start of a live job's process group. The slices are in node order.
 type Entry struct {
+	Start     *Start          `json:"start,omitempty"` // nil: a round; else the entry holds nothing more
 	Sizes     []int           `json:"sizes"`           // handed out; 0: absent
 	Overhead  []float64       `json:"overhead"`        // the performance parameters that the sizes follow from: seconds
 	PerSample []float64       `json:"per_sample"`      // the same: seconds per sample
@@ -97,6 +102,13 @@ type Note struct {
 	Weights *cluster.Objectives `json:"weights,omitempty"` // from this round on, where they changed
 	Explain json.RawMessage     `json:"explain,omitempty"` // why one node got its size, where that was asked for
 	LeftOut []LeftOut           `json:"left_out,omitempty"`
+	Limits  []Limit             `json:"limits,omitempty"` // that were given by hand since the round before
+}
+
+// Limit is the largest micro-batch of a node.
+type Limit struct {
+	Node       int `json:"node"` // in node order
+	MicroBatch int `json:"micro_batch"`
 }
 
 // LeftOut is a node that was there and got no share.
@@ -163,7 +175,7 @@ func newWriter(to io.Writer, h Header) (*Writer, error) {
 // Round writes one round.
 func (w *Writer) Round(plan cluster.Plan, perf []cluster.Performance, report *cluster.Report, note Note) error {
 	e := &w.entry
-	e.Sizes, e.Collect, e.Report, e.Note = plan.Sizes, plan.Collect, *report, note
+	e.Start, e.Sizes, e.Collect, e.Report, e.Note = nil, plan.Sizes, plan.Collect, *report, note
 	e.Overhead, e.PerSample, e.Probe = e.Overhead[:0], e.PerSample[:0], e.Probe[:0]
 	for i, probe := range plan.Probe {
 		if probe && plan.Collect.Deadline > 0 {

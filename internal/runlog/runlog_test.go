@@ -260,6 +260,7 @@ func TestCreate(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	log := record(f, cluster.Conditions{}, 1, 2)
 	f.Add(log)
+	f.Add(liveLog(f, func(*Start, *cluster.Plan) {}))
 	f.Add(log[:len(log)/2])
 	f.Add([]byte(`{"format":"evenkeel-runlog","version":2}` + "\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

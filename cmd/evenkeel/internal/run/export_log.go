@@ -34,19 +34,16 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 	if err != nil {
 		return export.Run{}, fmt.Errorf("%s: %w", path, err)
 	}
-	if c == nil {
-		c = r.Cluster
+	l := &logged{path: path, given: c}
+	if r.Cluster != nil {
+		if err := l.begin(r.Cluster); err != nil {
+			return export.Run{}, err
+		}
 	}
-	from, err := match(path, r.Cluster, c)
-	if err != nil {
-		return export.Run{}, err
-	}
-	m, limits := agent.NewObserver(c), memory.New(r.Cluster)
 	report, clear := a.Progress("reading " + path)
 	defer clear()
 	var t tally
 	var last *runlog.Entry
-	nodes := make([]cluster.NodeReport, len(c.Nodes))
 	for {
 		e, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -58,17 +55,14 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 		if err := a.Ctx.Err(); err != nil {
 			return export.Run{}, err
 		}
-		t.add(&e.Report)
-		for i, k := range from {
-			if k >= 0 {
-				nodes[i] = e.Report.Nodes[k]
+		if e.Start != nil {
+			if err := l.begin(r.Cluster); err != nil {
+				return export.Run{}, err
 			}
+			continue
 		}
-		own := e.Report
-		own.Nodes = nodes
-		m.Add(&own)
-		plan := e.Plan()
-		limits.Observe(&e.Report, e.Sizes, plan.Beyond())
+		t.add(&e.Report)
+		l.add(e)
 		last = e
 		report(int(in.bytes), int(max(info.Size(), in.bytes)))
 	}
@@ -78,16 +72,19 @@ func readLog(a *cli.App, path string, c *cluster.Cluster) (export.Run, error) {
 	if r.Cut {
 		warnCut(a, path)
 	}
+	c = l.cluster
 	if err := t.failure(r.Cluster); err != nil {
 		return export.Run{}, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := judge(a, path, c, m); err != nil {
+	if err := judge(a, path, c, l.observer); err != nil {
 		return export.Run{}, err
 	}
 	warnSilent(a, path, silent(last, r.Cluster, c))
-	settleLimits(a, path, c, limits, from)
-	a.Log.Warn().Msgf("%s is the log of a simulated run, seed %d: the sizes suit its nodes, not those of a real job", path, r.Header.Seed)
-	end := export.Run{Cluster: c, GlobalBatch: c.GlobalBatch, NoiseScale: m.NoiseScale(), Performance: m.Performance()}
+	settleLimits(a, path, c, l.limits, l.from)
+	if r.Header.Source != runlog.Live {
+		a.Log.Warn().Msgf("%s is the log of a simulated run, seed %d: the sizes suit its nodes, not those of a real job", path, r.Header.Seed)
+	}
+	end := export.Run{Cluster: c, GlobalBatch: c.GlobalBatch, NoiseScale: l.observer.NoiseScale(), Performance: l.observer.Performance()}
 	if c == r.Cluster {
 		deadlineOf(c, &last.Collect)
 	}
@@ -106,6 +103,40 @@ func deadlineOf(c *cluster.Cluster, logged *cluster.Collect) {
 	if q.AutoDeadline || q.DeadlineShare > 0 {
 		q.Deadline = 0
 	}
+}
+
+// logged is what a log has shown of the nodes.
+type logged struct {
+	path     string
+	given    *cluster.Cluster // nil: the log's own
+	cluster  *cluster.Cluster
+	from     []int // which node of the log each is
+	nodes    []cluster.NodeReport
+	observer *agent.Observer
+	limits   *memory.Learner
+}
+
+// begin takes in the cluster of the rounds that follow; what earlier ones showed is of another.
+func (l *logged) begin(c *cluster.Cluster) (err error) {
+	if l.cluster = l.given; l.given == nil {
+		l.cluster = c
+	}
+	l.from, err = match(l.path, c, l.cluster)
+	l.nodes, l.observer, l.limits = make([]cluster.NodeReport, len(l.cluster.Nodes)), agent.NewObserver(l.cluster), memory.New(c)
+	return err
+}
+
+// add takes in a round.
+func (l *logged) add(e *runlog.Entry) {
+	for i, k := range l.from {
+		if k >= 0 {
+			l.nodes[i] = e.Report.Nodes[k]
+		}
+	}
+	own, plan := e.Report, e.Plan()
+	own.Nodes = l.nodes
+	l.observer.Add(&own)
+	l.limits.Observe(&e.Report, e.Sizes, plan.Beyond())
 }
 
 // settleLimits lowers the limits of c's nodes to those learnt from the log, and names the nodes that do

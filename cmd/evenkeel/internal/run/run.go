@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ type Cmd struct {
 	Plot    string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
 	Explain string `help:"Explain a node's sizes: what was measured, what was believed, what was chosen, and the alternatives. --json and --log keep every round." placeholder:"NODE"`
 	JSON    bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
-	Replay  string `help:"Instead of a run, replay a run log and check that every report is the same." placeholder:"LOG"`
+	Replay  string `help:"Instead of a run, replay a run log and check that every report is the same; of a real job's log, that every decision is." placeholder:"LOG"`
 }
 
 // Help is what --help adds.
@@ -191,6 +192,16 @@ func (r *Cmd) replay(a *cli.App) error {
 		return cli.FileError(err)
 	}
 	defer f.Close()
+	log, err := runlog.NewReader(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.Replay, err)
+	}
+	if log.Header.Source == runlog.Live {
+		return replayLive(a, r.Replay, log)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
 	rounds, cut, err := runlog.Replay(a.Ctx, f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.Replay, err)

@@ -28,6 +28,14 @@ func (c *Cmd) beside(a *cli.App, config serve.Config, certificate *tls.Certifica
 		_, _ = rand.Read(secret) // never fails
 		config.Token = hex.EncodeToString(secret)
 	}
+	var log *jobLog
+	if c.Log != "" {
+		var err error
+		if log, err = newJobLog(c.Log, config.Version, c.Policy); err != nil {
+			return err
+		}
+		config.Each = log.add
+	}
 	config.Log = a.Log.Level(zerolog.WarnLevel)
 	s, err := serve.New(config)
 	if err != nil {
@@ -48,8 +56,12 @@ func (c *Cmd) beside(a *cli.App, config serve.Config, certificate *tls.Certifica
 	status, failed := c.execute(a, []string{"EVENKEEL_URL=" + address(l, certificate != nil), "EVENKEEL_JOB=" + c.Job, "EVENKEEL_TOKEN=" + token})
 	state, known := s.Job(c.Job)
 	stop()
-	if err := errors.Join(failed, <-served); err != nil {
-		return err
+	failed = errors.Join(failed, <-served)
+	if log != nil {
+		failed = errors.Join(failed, log.close())
+	}
+	if failed != nil {
+		return failed
 	}
 	if known {
 		if err := c.print(a, state, status); err != nil {

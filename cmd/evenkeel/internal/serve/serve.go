@@ -26,6 +26,7 @@ type Cmd struct {
 	Job      string   `help:"Name of the command's job (${default})." default:"job" placeholder:"NAME"`
 	Workload string   `help:"Workload of the command's job, where the catalogue of profiles has it; else paces are learnt." placeholder:"NAME"`
 	Deadline string   `help:"When the rounds of the command's job end: 1.5s, 110% of the predicted time, or auto; default: with the last rank." placeholder:"D"`
+	Log      string   `help:"Write a run log of the command's job (JSON Lines); evenkeel run --replay checks its decisions, evenkeel export --log takes its sizes." placeholder:"FILE"`
 	JSON     bool     `name:"json" help:"Print the command's summary as JSON; what the command prints goes to standard error."`
 	Command  []string `arg:"" optional:"" passthrough:"" help:"Command to run beside the service, after --." placeholder:"COMMAND"`
 }
@@ -42,7 +43,7 @@ status is passed back, and a summary says what was gained. Jobs are kept in memo
 Examples:
 
   evenkeel serve -- torchrun --nproc-per-node 4 train.py  # one job, one command
-  evenkeel serve --deadline auto -- torchrun --nproc-per-node 4 train.py
+  evenkeel serve --deadline auto --log run.jsonl -- torchrun --nproc-per-node 4 train.py
   evenkeel serve                                          # for jobs of this machine, until Ctrl-C
   evenkeel serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem --token-file token`
 }
@@ -81,21 +82,14 @@ func (c *Cmd) check(a *cli.App) (serve.Config, *tls.Certificate, error) {
 	config := serve.Config{Version: a.Build.Version, Log: a.Log}
 	if len(c.Command) == 0 {
 		for _, g := range a.Given {
-			if g == "job" || g == "workload" || g == "deadline" || g == "json" {
+			if g == "job" || g == "workload" || g == "deadline" || g == "log" || g == "json" {
 				return config, nil, badinput.Errorf("--%s has no effect without a command; write evenkeel serve --%s ... -- COMMAND", g, g)
 			}
 		}
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return config, nil, badinput.Errorf("--tls-cert and --tls-key belong together; give both")
-	}
-	var certificate *tls.Certificate
-	if c.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-		if err != nil {
-			return config, nil, badinput.Errorf("--tls-cert %s, --tls-key %s: %w", c.TLSCert, c.TLSKey, err)
-		}
-		certificate = &pair
+	certificate, err := c.certificate()
+	if err != nil {
+		return config, nil, err
 	}
 	if c.TokenFile != "" {
 		token, err := os.ReadFile(c.TokenFile)
@@ -115,14 +109,32 @@ func (c *Cmd) check(a *cli.App) (serve.Config, *tls.Certificate, error) {
 			return config, nil, badinput.Errorf("--listen: %s can be reached from other machines; give --tls-cert, --tls-key and --token-file, or listen on 127.0.0.1", c.Listen)
 		}
 	}
-	var err error
 	if config.Catalogue, err = c.Catalogue(); err != nil {
 		return config, nil, err
 	}
 	if config.Trained, err = cli.LoadPolicy(c.Policy); err != nil {
 		return config, nil, err
 	}
-	return config, certificate, config.Validate()
+	if err := config.Validate(); err != nil {
+		return config, nil, err
+	}
+	inputs := append(c.Inputs(), cli.FileFlag("--policy", c.Policy), cli.FileFlag("--token-file", c.TokenFile))
+	return config, certificate, cli.CheckFiles(inputs, []cli.File{cli.FileFlag(cli.LogFlag, c.Log)})
+}
+
+// certificate reads that of the service, nil without TLS.
+func (c *Cmd) certificate() (*tls.Certificate, error) {
+	switch {
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return nil, badinput.Errorf("--tls-cert and --tls-key belong together; give both")
+	case c.TLSCert == "":
+		return nil, nil //nolint:nilnil // no certificate is no error
+	}
+	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return nil, badinput.Errorf("--tls-cert %s, --tls-key %s: %w", c.TLSCert, c.TLSKey, err)
+	}
+	return &pair, nil
 }
 
 // loopback says whether only this machine reaches an address.
