@@ -22,14 +22,16 @@ func TestTutorialFirstRun(t *testing.T) {
 	follow(t, tutorials+"first-run.md", "")
 }
 
-func TestTutorialPyTorchSizes(t *testing.T) {
+func TestTutorialPyTorch(t *testing.T) {
 	t.Parallel()
 	const python = "/usr/bin/python3"
 	const find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 	if out, err := exec.Command(python, "-c", find).CombinedOutput(); err != nil {
 		t.Skipf("%s has no torch (Debian: apt-get install python3-torch): %v %s", python, err, out)
 	}
-	follow(t, tutorials+"pytorch-sizes.md", python)
+	for _, page := range []string{"pytorch-sizes.md", "pytorch-job.md"} {
+		t.Run(page, func(t *testing.T) { follow(t, tutorials+page, python) })
+	}
 }
 
 // The README's own commands run too, but for the two that build and test everything.
@@ -59,7 +61,11 @@ func follow(t *testing.T, path, python string, skipped ...string) {
 		if err := os.Symlink(python, filepath.Join(bin, "python3")); err != nil {
 			t.Fatal(err)
 		}
-		env = append(env, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+		packages, err := filepath.Abs("../../python")
+		if err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, "PYTHONPATH="+packages, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // two minutes under heavy load, for the slowest page
 	defer cancel()

@@ -9,6 +9,7 @@ client    the tuner's own time in a step; a service that is gone, hangs, or talk
 import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,12 +26,19 @@ PACES = [1, 1.5, 2, 4]
 SLOW = ["--alpha", "0.008", "--beta", "0.0012"]  # a round of some 150 ms: other work on the machine weighs little
 
 
+def free_port():
+    """--standalone has one port for all jobs of the machine."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 def run(policy, *options, ranks=4, url=None):
     """What a job reports. The service, where there is one, lives as long as the job."""
     with tempfile.TemporaryDirectory() as d:
         out = os.path.join(d, "out.json")
         job = ["nice", "-n", "-15"] if os.geteuid() == 0 else []
-        job += [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks), "--redirects", "1", "--tee", "1"]
+        job += [sys.executable, "-m", "torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", str(free_port()), "--nproc_per_node", str(ranks), "--redirects", "1", "--tee", "1"]
         job += [os.path.join(HERE, "job.py"), "--policy", policy, "--out", out, *map(str, options)]
         served = policy == "served" and not url
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "EVENKEEL_URL": url or "http://rule"}
@@ -72,7 +80,7 @@ def waiting(runs):
     swapped = [4, 1.5, 2, 1]
     best = {}
     for paces in (PACES, swapped):
-        for alpha in (0, 0.004, 0.008, 0.016, 0.032):  # equal finish for devices of another overhead: the sweep
+        for alpha in (0.004, 0.008, 0.012, 0.02):  # equal finish for devices of another overhead: the sweep
             s = shares(alpha, 0.0012, paces, 256)
             r = run("static", *SLOW, "--paces", *paces, "--shares", *s, "--rounds", 30)
             best.setdefault(tuple(paces), []).append((speed(r, 5), s))
