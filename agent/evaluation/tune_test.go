@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -245,6 +246,52 @@ func TestSuitedUnderDeadlines(t *testing.T) {
 	for quorum, want := range map[cluster.Quorum]string{{Count: 1}: "quorum", {Count: 2}: "all in", {Share: 0.5}: "quorum", {Share: 1}: "all in"} {
 		if all.Collect.Quorum = quorum; kofn[1].ends(all) != want {
 			t.Errorf("%+v: %q", quorum, kofn[1].ends(all))
+		}
+	}
+}
+
+// Over clusters on which a policy's rounds end differently they end neither way; the agent that is
+// to stop does so by the rule that its name says.
+func TestEndsOfComparison(t *testing.T) {
+	waits, timed := agenttest.Lines(t, 64, 0.1, 0.1), agenttest.Lines(t, 64, 0.1, 0.1)
+	for i := range timed.Nodes {
+		timed.Nodes[i].Limit = 4
+	}
+	timed.Collect = cluster.Collect{AutoDeadline: true, Reserve: cluster.DefaultReserve, Overtime: 0.2}
+	policies, err := Find([]string{"ddqn", "uniform", "ddqn-cut", "ddqn-whole", "auto-on"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := Compare(t.Context(), Config{
+		Cases: []Case{{"waits", waits, agenttest.Speed}, {"timed", timed, agenttest.Speed}}, Scenarios: []Scenario{scenario(t, "steady")},
+		Policies: policies[:2], Trained: embedded(t), Seeds: 1, TuneSeeds: 1, Rounds: 3,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends []string
+	for _, l := range lines {
+		ends = append(ends, l.Cluster+" "+l.Policy+": "+l.Ends)
+	}
+	if want := []string{"waits ddqn: all in", "waits uniform: all in", "timed ddqn: deadline", "timed uniform: all in", "all ddqn: mixed", "all uniform: all in"}; !slices.Equal(ends, want) {
+		t.Errorf("%q", ends)
+	}
+	for k, want := range []struct {
+		whole    bool
+		overtime float64
+	}{{false, 0.2}, {false, 0.2}, {false, 0}, {true, 0}, {false, 0.2}} {
+		plan := cluster.Plan{Sizes: make([]int, 2), Collect: timed.Collect}
+		if err := policies[k].New(timed, sim.New(timed, cluster.Conditions{}, 1), embedded(t), agenttest.Speed, 0).Decide(nil, nil, &plan); err != nil {
+			t.Fatal(err)
+		}
+		if plan.Collect.Whole != want.whole || plan.Collect.Overtime != want.overtime {
+			t.Errorf("%s: %+v", policies[k].Name, plan.Collect)
+		}
+	}
+	// A rule held to the batch has the knobs of the rule as it is.
+	for _, p := range Specs() {
+		if rule, held := strings.CutPrefix(p.Name, "expected-time-held"); held && p.Like != "expected-time"+rule || !held && p.Deadline && p.Like != "" {
+			t.Errorf("%s is tuned like %q", p.Name, p.Like)
 		}
 	}
 }

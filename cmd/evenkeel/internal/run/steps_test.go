@@ -3,6 +3,7 @@ package run
 import (
 	"encoding/json"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
@@ -60,6 +61,44 @@ collect: {deadline: auto}
 	for _, n := range d.Sizes[:2] {
 		if n.MicroBatch != 4 || n.MicroSteps != (n.Share+3)/4 || n.Share < 40 || n.Samples < 40 || n.LeftOut != "" {
 			t.Errorf("%+v", n)
+		}
+	}
+}
+
+// Only a deadline that the file fixes, and that is far from what the batch takes, gets the hint.
+func TestSamplesFarOffTheBatch(t *testing.T) {
+	for name, x := range map[string]struct {
+		collect  cluster.Collect
+		accepted int // in two rounds
+		want     string
+	}{
+		"waits":       {cluster.Collect{}, 200, ""},
+		"fixed, far":  {cluster.Collect{Deadline: 1}, 100, "50.0 samples were handed in per round in the mean, the global batch is 100. With deadline: auto it is met."},
+		"fixed, more": {cluster.Collect{DeadlineShare: 1.2}, 230, "115.0 samples were handed in per round in the mean, the global batch is 100. With deadline: auto it is met."},
+		"fixed, near": {cluster.Collect{DeadlineShare: 1}, 190, "95.0 samples were handed in per round in the mean, the global batch is 100."},
+		"auto":        {cluster.Collect{AutoDeadline: true}, 100, "50.0 samples were handed in per round in the mean, the global batch is 100."},
+	} {
+		w := &watch{setup: &setup{cluster: &cluster.Cluster{GlobalBatch: 100, Collect: x.collect}}}
+		w.history.rounds = []moment{{accepted: 1}, {accepted: x.accepted}}
+		got := strings.Join(w.samplesOfRounds(), "|")
+		if want := strings.TrimSuffix("Rounds end at a deadline: "+x.want, "Rounds end at a deadline: "); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// Of a log alone the deadline is that of its rounds; an automatic one follows from the new
+// shares, a fixed one stays.
+func TestDeadlineOfALog(t *testing.T) {
+	for name, x := range map[string]struct{ logged, want cluster.Collect }{
+		"none":  {cluster.Collect{}, cluster.Collect{}},
+		"auto":  {cluster.Collect{AutoDeadline: true, Deadline: 5, Reserve: 0.02, Overtime: 0.1}, cluster.Collect{AutoDeadline: true, Reserve: 0.02, Overtime: 0.1}},
+		"share": {cluster.Collect{DeadlineShare: 1.1, Deadline: 5, Whole: true}, cluster.Collect{DeadlineShare: 1.1, Whole: true}},
+		"fixed": {cluster.Collect{Deadline: 5}, cluster.Collect{Deadline: 5}},
+	} {
+		c := &cluster.Cluster{Collect: cluster.Collect{AutoDeadline: true, Reserve: 0.5}}
+		if deadlineOf(c, &x.logged); c.Collect != x.want {
+			t.Errorf("%s: %+v", name, c.Collect)
 		}
 	}
 }
