@@ -9,9 +9,11 @@ N is added up beside the first of them, and corrects the sums.
 Beside the last bucket the vector of a round goes over all ranks, in an asynchronous all-reduce: what each did, and rank 0's newest sizes.
 """
 
+import contextlib
+import copy
 import dataclasses
 import time
-from typing import Any, List, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -53,12 +55,16 @@ class _Nothing(torch.autograd.Function):
 
 
 class _Empty(torch.nn.Module):
-    def __init__(self, parameters: List[torch.nn.Parameter]):
-        super().__init__()
-        self.of = tuple(parameters)  # a tuple: they are not this module's
+    """Stands in for the model where there is nothing to compute. output: what it returns, 0 without."""
 
-    def forward(self, _: Any) -> torch.Tensor:
-        return _Nothing.apply(*self.of)
+    def __init__(self, real: torch.nn.Module, parameters: List[torch.nn.Parameter], output: Any = None):
+        super().__init__()
+        self.real = real  # for its buffers, which DDP broadcasts
+        self.of, self.output = tuple(parameters), output
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        nothing = _Nothing.apply(*self.of)
+        return nothing if self.output is None else _map(self.output, lambda t: t + nothing if t.is_floating_point() else t)
 
 
 class Hook:
@@ -76,6 +82,7 @@ class Hook:
         self.active = False  # a micro-step of the tuner is at work
         self.called = False  # the model, in this micro-step
         self.spent = 0.0  # seconds of this hook's own work, in this round
+        self._row: Any = None  # what the model returned for the first sample that it saw
         try:
             model.register_comm_hook(None, self._reduce)
         except RuntimeError as e:
@@ -119,6 +126,8 @@ class Hook:
 
     def _weigh(self, _: Any, __: Any, output: Any) -> None:
         self.called = True
+        if self.active and self._row is None and self.round.first:
+            self._row = _map(output, lambda t: (t[:1] if t.dim() and len(t) == self.round.first else t).detach().clone())
         factor = self.round.factor
         if self.active and factor != 1 and torch.is_grad_enabled():
             found = _tensors(output)
@@ -130,7 +139,7 @@ class Hook:
     def join(self) -> None:
         """A backward pass without gradients: what was accumulated goes to the other ranks, by the same collectives."""
         model, real = self.model, self.model.module
-        model.module = _Empty(self.parameters)
+        model.module = _Empty(real, self.parameters)
         factor, self.round.factor = self.round.factor, 1.0
         before, model.require_backward_grad_sync = model.require_backward_grad_sync, True  # it may be within no_sync
         try:
@@ -138,6 +147,19 @@ class Hook:
         finally:
             model.module = real
             self.round.factor, model.require_backward_grad_sync = factor, before
+
+    @contextlib.contextmanager
+    def absent(self) -> Iterator[None]:
+        """Within it a forward pass computes nothing: a rank without a share is to be no slower for it. What is returned is the model's first output
+        for one sample, so that a loss can be computed; before the first there is none, and the model runs."""
+        if self._row is None:
+            yield
+            return
+        real, self.model.module = self.model.module, _Empty(self.model.module, self.parameters, self._row)
+        try:
+            yield
+        finally:
+            self.model.module = real
 
     def undo(self) -> None:
         """Forgets the gradients of the round. Its first forward pass has met the other ranks already, where buffers are broadcast."""
@@ -151,6 +173,22 @@ def _square(t: torch.Tensor) -> torch.Tensor:
     if t.dtype in (torch.float16, torch.bfloat16):
         t = t.float()
     return torch.dot(t, t)
+
+
+def _map(x: Any, of: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same structure of other tensors."""
+    if isinstance(x, torch.Tensor):
+        return of(x)
+    if isinstance(x, dict):
+        out = copy.copy(x)
+        for k, v in x.items():
+            out[k] = _map(v, of)
+        return out
+    if isinstance(x, (list, tuple)):
+        return type(x)(*(_map(v, of) for v in x)) if hasattr(x, "_fields") else type(x)(_map(v, of) for v in x)
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return dataclasses.replace(x, **{f.name: _map(getattr(x, f.name), of) for f in dataclasses.fields(x) if f.init})
+    return x
 
 
 def _tensors(x: Any) -> List[torch.Tensor]:

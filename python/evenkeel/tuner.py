@@ -159,7 +159,7 @@ class Tuner:
             hook.active, hook.called = True, False
             s = self._step = _MicroStep(size)
             x.start(size)
-            with contextlib.nullcontext() if last else self._model.no_sync():
+            with hook.absent() if not size else contextlib.nullcontext() if last else self._model.no_sync():
                 yield piece
             self._settle(s)
             if not s.asked and (s.joined or not s.over):
