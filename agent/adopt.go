@@ -1,6 +1,11 @@
 package agent
 
-import "github.com/evenkeel/evenkeel/cluster/memory"
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/cluster/memory"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+)
 
 // Adopt takes over what an older control knows of nodes that are in both clusters, by their names: a job's
 // ranks come back after a restart. What concerns a node counts only if its device and profile are the same. Call it before the first round; the
@@ -17,7 +22,7 @@ func (c *Control) Adopt(o *Control) {
 	for i := range from {
 		n := &c.Cluster.Nodes[i]
 		k, ok := index[n.Name]
-		if from[i] = -1; ok && o.Cluster.Nodes[k].Device == n.Device && o.Cluster.Nodes[k].Profile == n.Profile {
+		if from[i] = -1; ok && o.Cluster.Nodes[k].Device == n.Device && alike(o.Cluster.Nodes[k].Profile, n.Profile) {
 			from[i] = k
 		}
 	}
@@ -30,6 +35,11 @@ func (c *Control) Adopt(o *Control) {
 			a.tracker.Performance(a.perf)
 		}
 	}
+}
+
+// alike says whether two profiles, nil where none is known, have the same points.
+func alike(a, b *profile.Profile) bool {
+	return a == b || a != nil && b != nil && slices.Equal(a.Points, b.Points)
 }
 
 // begin makes what a control needs for its first plan.

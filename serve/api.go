@@ -55,15 +55,19 @@ func (s *Server) routes() http.Handler {
 
 // operation is an operation of a job, or of the service.
 func (s *Server) operation(id, method, path, summary, of string, errs ...int) huma.Operation {
+	errs = append(errs, http.StatusUnauthorized, http.StatusForbidden)
+	if method != http.MethodGet && method != http.MethodDelete { // bodies that are none, too slow, or too large
+		errs = append(errs, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
 	return huma.Operation{
-		OperationID: id, Method: method, Path: path, Summary: summary, Errors: append(errs, http.StatusUnauthorized),
+		OperationID: id, Method: method, Path: path, Summary: summary, Errors: errs,
 		MaxBodyBytes: bodyBytes + rankBytes*int64(s.config.Ranks), BodyReadTimeout: bodyTime,
 		Security: []map[string][]string{{"token": {}}}, Metadata: map[string]any{"of": of},
 	}
 }
 
 func (s *Server) jobRoutes(api huma.API) {
-	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", "job", 409, 422)
+	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", "job", 409, 422, 507)
 	put.Responses = map[string]*huma.Response{"201": {Description: "Created"}}
 	huma.Register(api, put, func(_ context.Context, in *jobBody[Settings]) (*struct {
 		Status int

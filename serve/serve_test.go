@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 )
 
@@ -52,6 +53,9 @@ func (c *client) do(method, path string, body, out any) int {
 	}
 	w := httptest.NewRecorder()
 	c.to.ServeHTTP(w, r)
+	if w.Code == http.StatusInternalServerError {
+		c.t.Errorf("%s %s: %s", method, path, w.Body)
+	}
 	if w.Code >= 400 && w.Header().Get("Content-Type") != "application/problem+json" {
 		c.t.Errorf("%s %s: %d as %s", method, path, w.Code, w.Header().Get("Content-Type"))
 	}
@@ -60,8 +64,7 @@ func (c *client) do(method, path string, body, out any) int {
 			c.t.Fatalf("%s %s: %d: %v: %s", method, path, w.Code, err, w.Body)
 		}
 	}
-	if w.Code >= 400 {
-		c.t.Logf("%s %s: %s", method, path, w.Body)
-	}
 	return w.Code
 }
+
+func logTo(w io.Writer) zerolog.Logger { return zerolog.New(w) }

@@ -33,17 +33,18 @@ import (
 
 // commands is the whole command line; each family of commands has a package of its own.
 type commands struct {
-	Run        run.Cmd        `cmd:"" help:"Run the agent on a simulated cluster and watch it even out the nodes."`
-	Train      train.Cmd      `cmd:"" help:"Train a policy from scratch."`
-	Compare    compare.Cmd    `cmd:"" help:"Compare policies over scenarios and seeds."`
-	Export     run.ExportCmd  `cmd:"" help:"Write each rank's share and micro-steps for a trainer."`
-	Profiles   profiles.Cmd   `cmd:"" help:"List, show and check device profiles."`
-	Forward    forward.Cmd    `cmd:"" help:"Train networks by forward passes only, on paired processors."`
-	Bucket     bucket.Cmd     `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
-	Plan       plan.Cmd       `cmd:"" help:"Plan hybrid parallelism for a model on mixed devices."`
-	Serve      serve.Cmd      `cmd:"" help:"Tune real training jobs: the control service, for good or beside one command."`
-	Checkpoint checkpoint.Cmd `cmd:"" help:"Create, inspect, verify, export and measure checkpoint files."`
-	Version    versionCmd     `cmd:"" help:"Print version, commit and date."`
+	Run        run.Cmd          `cmd:"" help:"Run the agent on a simulated cluster and watch it even out the nodes."`
+	Train      train.Cmd        `cmd:"" help:"Train a policy from scratch."`
+	Compare    compare.Cmd      `cmd:"" help:"Compare policies over scenarios and seeds."`
+	Export     run.ExportCmd    `cmd:"" help:"Write each rank's share and micro-steps for a trainer."`
+	Profiles   profiles.Cmd     `cmd:"" help:"List, show and check device profiles."`
+	Forward    forward.Cmd      `cmd:"" help:"Train networks by forward passes only, on paired processors."`
+	Bucket     bucket.Cmd       `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
+	Plan       plan.Cmd         `cmd:"" help:"Plan hybrid parallelism for a model on mixed devices."`
+	Serve      serve.Cmd        `cmd:"" help:"Tune real training jobs: the control service, for good or beside one command."`
+	Workers    serve.WorkersCmd `cmd:"" help:"Play the ranks of a job for a control service: load, demonstrations."`
+	Checkpoint checkpoint.Cmd   `cmd:"" help:"Create, inspect, verify, export and measure checkpoint files."`
+	Version    versionCmd       `cmd:"" help:"Print version, commit and date."`
 }
 
 const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node the share of the batch that

@@ -42,9 +42,12 @@ func (s *summary) lines() []string {
 	}
 	lines = append(lines, cli.Table([]cli.Column{cli.Left(""), cli.Right("samples/s"), cli.Right("idle"), cli.Right("rounds")},
 		[][]string{pace("with the first sizes", s.First), pace("in the newest rounds", s.Recent)})...)
-	if s.Gain > 0 {
+	switch {
+	case s.Gain >= 1:
 		lines = append(lines, fmt.Sprintf("Gained: %.2f times the samples per second.", s.Gain))
-	} else {
+	case s.Gain > 0:
+		lines = append(lines, fmt.Sprintf("Nothing was gained: %.2f times the samples per second of the first sizes.", s.Gain))
+	default:
 		lines = append(lines, "Too few rounds to say what was gained.")
 	}
 	rows := [][]string{}

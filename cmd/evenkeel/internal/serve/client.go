@@ -1,0 +1,103 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// client speaks to a service.
+type client struct {
+	url, token string
+	http       *http.Client
+}
+
+// newClient is for the service at a URL, "" for that of the environment.
+func newClient(at string, env func(string) string) (*client, error) {
+	if at == "" {
+		if at = env("EVENKEEL_URL"); at == "" {
+			at = "http://" + defaultListen
+		}
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, badinput.Errorf("--url: %q is no address of a service; write http://127.0.0.1:7070, for example", at)
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
+	if path := env("EVENKEEL_CA"); path != "" {
+		pem, err := os.ReadFile(path)
+		if err != nil {
+			return nil, cli.FileError(err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, badinput.Errorf("EVENKEEL_CA: %s holds no certificate", path)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	return &client{url: strings.TrimSuffix(at, "/"), token: env("EVENKEEL_TOKEN"), http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}, nil
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// mostAnswer is how much of an answer is read.
+const mostAnswer = 64 << 20
+
+// post sends a body and reads the answer into out. A problem is an error with its text.
+func (c *client) post(ctx context.Context, path string, body, out any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(text))
+	if err != nil {
+		return badinput.Wrap(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	answer, err := c.http.Do(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("no answer of the service: %w; evenkeel serve starts one", err)
+	}
+	defer answer.Body.Close()
+	got, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if answer.StatusCode < 300 {
+		if err := json.Unmarshal(got, out); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	}
+	var p struct {
+		Detail string
+		Errors []struct{ Location, Message string }
+	}
+	if json.Unmarshal(got, &p) != nil || p.Detail == "" {
+		return fmt.Errorf("%s: %s: it is no service of evenkeel", c.url+path, answer.Status)
+	}
+	why := []error{fmt.Errorf("%s: %s: %s", c.url, answer.Status, p.Detail)}
+	for _, e := range p.Errors {
+		why = append(why, fmt.Errorf("%s: %s", e.Location, e.Message))
+	}
+	return errors.Join(why...)
+}

@@ -1,0 +1,132 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/live"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+)
+
+// ranks are the simulated ranks of a job.
+type ranks struct {
+	played
+	to      *client
+	cluster *cluster.Cluster // its limits follow the sizes
+	given   []int            // the limits before
+	sim     *sim.Simulator
+}
+
+func newRanks(to *client, job string, c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *ranks {
+	c = c.Own()
+	r := &ranks{played: played{Job: job, Verdicts: counts{}}, to: to, cluster: c, sim: sim.New(c, conditions, seed)}
+	for i := range c.Nodes {
+		r.given = append(r.given, c.Nodes[i].Limit)
+	}
+	return r
+}
+
+// register starts the job's process group.
+func (r *ranks) register(ctx context.Context) (export.Sizes, error) {
+	list := make([]live.Rank, len(r.cluster.Nodes))
+	for i := range list {
+		n := &r.cluster.Nodes[i]
+		x := &list[i]
+		if *x = (live.Rank{Name: n.Name}); n.Profile != nil {
+			x.Device = n.Device
+		}
+		x.MicroBatch.Least, x.MicroBatch.Sizes = n.Least, n.Shapes
+		if n.Limit != profile.NoLimit && len(n.Shapes) == 0 {
+			x.MicroBatch.Most = n.Limit
+		}
+	}
+	var out struct {
+		Sizes export.Sizes `json:"sizes"`
+	}
+	err := r.to.post(ctx, "/v1/jobs/"+r.Job+"/generations", map[string]any{
+		"id": rand.Text(), "global_batch": r.cluster.GlobalBatch, "workload": r.cluster.Workload, "ranks": list,
+	}, &out)
+	return out.Sizes, err
+}
+
+// run plays rounds, each by the sizes that came so many rounds before.
+func (r *ranks) run(ctx context.Context, rounds, late int, speed float64) error {
+	newest, err := r.register(ctx)
+	if err != nil {
+		return err
+	}
+	if len(newest.Nodes) != len(r.given) {
+		return fmt.Errorf("%s: sizes for %d ranks, there are %d", r.Job, len(newest.Nodes), len(r.given))
+	}
+	coming := []export.Sizes{newest}
+	for k := range rounds {
+		sizes := coming[0]
+		if len(coming) > late {
+			coming = coming[1:]
+		}
+		plan := r.plan(&sizes)
+		report, err := r.sim.Round(ctx, plan)
+		if err != nil {
+			return err
+		}
+		if speed > 0 {
+			if err := wait(ctx, time.Duration(float64(report.Wait)/speed)); err != nil {
+				return err
+			}
+		}
+		var answer struct {
+			Verdict string       `json:"verdict"`
+			Sizes   export.Sizes `json:"sizes"`
+		}
+		begun := time.Now()
+		if err := r.to.post(ctx, "/v1/jobs/"+r.Job+"/reports", r.report(k, &sizes, report), &answer); err != nil {
+			return err
+		}
+		r.answers = append(r.answers, time.Since(begun).Seconds())
+		r.Rounds, r.Samples, r.Seconds, r.Sizes = k+1, r.Samples+report.Accepted, r.Seconds+report.Wait.Seconds(), plan.Sizes
+		r.Verdicts[answer.Verdict]++
+		coming = append(coming, answer.Sizes)
+	}
+	return nil
+}
+
+// plan is what sizes order.
+func (r *ranks) plan(s *export.Sizes) cluster.Plan {
+	p := cluster.Plan{Sizes: make([]int, len(s.Nodes)), Perf: r.cluster.Nominal()}
+	if d := s.Deadline; d != nil {
+		p.Collect = cluster.Collect{Deadline: time.Duration(d.Seconds * float64(time.Second)), Reserve: d.Reserve, Overtime: d.Overtime, Whole: d.MicroSteps == "whole"}
+	}
+	for i, x := range s.Nodes {
+		n := &r.cluster.Nodes[i]
+		p.Sizes[i] = x.Share
+		if n.Limit = r.given[i]; x.MicroSteps > 1 {
+			n.Limit = min(n.Limit, x.MicroBatch)
+		}
+		if x.Deadline != nil {
+			p.Perf[i] = cluster.Performance{PerSample: x.Deadline.MicroStepSeconds / n.Cost(x.MicroBatch)}
+		}
+	}
+	return p
+}
+
+// report is what rank 0 says of a round. A node that failed, or was away, handed in nothing.
+func (r *ranks) report(round int, s *export.Sizes, report *cluster.Report) map[string]any {
+	list := make([]*live.RankReport, len(report.Nodes))
+	for i := range report.Nodes {
+		n := &report.Nodes[i]
+		switch {
+		case n.OOM:
+			list[i] = &live.RankReport{OutOfMemory: max(s.Nodes[i].MicroBatch, 1)}
+		case n.Status == cluster.In:
+			list[i] = &live.RankReport{Seconds: n.Seconds, Samples: n.Samples, MicroSteps: max(n.Steps, 1), NormSquared: n.Norm * n.Norm}
+		}
+	}
+	return map[string]any{
+		"generation": s.Generation, "round": round, "plan": s.Plan, "wait_seconds": max(report.Wait.Seconds(), 1e-9), "norm_squared": 1, "ranks": list,
+	}
+}

@@ -1,0 +1,229 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// document is the OpenAPI document that the requests are drawn from.
+type document struct {
+	t      testing.TB
+	root   object
+	schema *jsonschema.Compiler
+	calls  []call
+}
+
+// call is an operation.
+type call struct {
+	method, path string
+	op           object
+}
+
+func readDocument(t testing.TB) *document {
+	t.Helper()
+	text, err := os.ReadFile("../docs/reference/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &document{t: t, schema: jsonschema.NewCompiler()}
+	if err := json.Unmarshal(text, &d.root); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.schema.AddResource("urn:api", d.root); err != nil {
+		t.Fatal(err)
+	}
+	for path, item := range d.root["paths"].(object) {
+		for method, op := range item.(object) {
+			d.calls = append(d.calls, call{strings.ToUpper(method), path, op.(object)})
+		}
+	}
+	slices.SortFunc(d.calls, func(a, b call) int { return strings.Compare(a.path+a.method, b.path+b.method) })
+	return d
+}
+
+// resolve follows a reference.
+func (d *document) resolve(s object) object {
+	if ref, ok := s["$ref"].(string); ok {
+		return d.root["components"].(object)["schemas"].(object)[ref[strings.LastIndex(ref, "/")+1:]].(object)
+	}
+	return s
+}
+
+// draw makes a value of a schema; one in so many is not.
+func (d *document) draw(rng *rand.Rand, s object, wild int) any {
+	s = d.resolve(s)
+	if rng.IntN(wild) == 0 {
+		return []any{nil, true, -1, 0, 1e9, -0.5, 1e300, "", "x", strings.Repeat("y", 300), []any{}, object{}, []any{nil}, math.MaxInt64}[rng.IntN(14)]
+	}
+	if e, ok := s["enum"].([]any); ok {
+		return e[rng.IntN(len(e))]
+	}
+	number := func(key string, otherwise float64) float64 {
+		if v, ok := s[key].(float64); ok {
+			return v
+		}
+		return otherwise
+	}
+	kind, ok := s["type"].(string)
+	if !ok { // several, null among them
+		kinds := s["type"].([]any)
+		kind = kinds[rng.IntN(len(kinds))].(string)
+	}
+	switch kind {
+	case "null":
+		return nil
+	case "boolean":
+		return rng.IntN(2) == 0
+	case "integer", "number":
+		least, most := number("minimum", number("exclusiveMinimum", 0)), number("maximum", 1e6)
+		v := least + rng.Float64()*(min(most, least+20)-least)
+		if rng.IntN(10) == 0 {
+			v = []float64{least, most}[rng.IntN(2)]
+		}
+		if kind == "integer" {
+			return int64(v)
+		}
+		return v
+	case "string":
+		return []string{"job", "a/0", "a/1", "auto", "1.5s", "0123456789", "llama-3b-512-fp16", "t4", "é", "a\nb"}[rng.IntN(10)]
+	case "array":
+		var list []any
+		for range rng.IntN(4) {
+			list = append(list, d.draw(rng, s["items"].(object), wild))
+		}
+		return list
+	}
+	out := object{}
+	required, _ := s["required"].([]any)
+	properties, _ := s["properties"].(object)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if slices.Contains(required, any(name)) && rng.IntN(50) > 0 || rng.IntN(2) == 0 {
+			out[name] = d.draw(rng, properties[name].(object), wild)
+		}
+	}
+	return out
+}
+
+// send sends a random request to h and holds the answer to the document.
+func (d *document) send(rng *rand.Rand, h http.Handler) int {
+	c := d.calls[rng.IntN(len(d.calls))]
+	if c.method == "DELETE" && rng.IntN(5) > 0 {
+		return 0
+	}
+	path := c.path
+	parameters, _ := c.op["parameters"].([]any)
+	query := ""
+	for _, p := range parameters {
+		p := p.(object)
+		v := fmt.Sprint(d.draw(rng, p["schema"].(object), 30))
+		if name := p["name"].(string); p["in"] == "path" {
+			if name == "job" {
+				v = []string{"job", "job", "job", "other", "no", "a%20b", "..%2f"}[rng.IntN(7)]
+			}
+			path = strings.Replace(path, "{"+name+"}", strings.ReplaceAll(v, "/", "%2f"), 1)
+		} else if rng.IntN(2) == 0 {
+			query = "?" + name + "=" + strings.ReplaceAll(v, " ", "+")
+		}
+	}
+	body := ""
+	if b, ok := c.op["requestBody"].(object); ok {
+		text, err := json.Marshal(d.draw(rng, b["content"].(object)["application/json"].(object)["schema"].(object), 60))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if body = string(text); rng.IntN(40) == 0 {
+			body = body[:rng.IntN(len(body)+1)]
+		}
+	}
+	r, err := http.NewRequestWithContext(d.t.Context(), c.method, "http://127.0.0.1"+strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return '_'
+		}
+		return r
+	}, path+query), strings.NewReader(body))
+	if err != nil {
+		return 0 // not even a URL
+	}
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	d.check(c, w, body)
+	return w.Code
+}
+
+// check holds an answer to what the document says of it.
+func (d *document) check(c call, w *httptest.ResponseRecorder, body string) {
+	if w.Code >= 500 && w.Code != http.StatusInsufficientStorage {
+		d.t.Fatalf("%s %s %s: %d: %s", c.method, c.path, body, w.Code, w.Body)
+	}
+	if w.Code == http.StatusMovedPermanently || w.Code == http.StatusTemporaryRedirect || w.Code == http.StatusNotFound && !strings.Contains(w.Body.String(), "no such job") {
+		return // another path: the router's
+	}
+	response, ok := c.op["responses"].(object)[fmt.Sprint(w.Code)].(object)
+	if !ok {
+		d.t.Fatalf("%s %s %s: %d is not in the document: %s", c.method, c.path, body, w.Code, w.Body)
+	}
+	content, _ := response["content"].(object)
+	kind := strings.Split(w.Header().Get("Content-Type"), ";")[0]
+	media, ok := content[kind].(object)
+	if !ok || media["schema"] == nil || c.path == "/v1/jobs/{job}/sizes" && w.Code == http.StatusOK {
+		return
+	}
+	ref := media["schema"].(object)["$ref"].(string)
+	schema, err := d.schema.Compile("urn:api" + ref)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var v any
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
+		d.t.Fatalf("%s %s: %v: %s", c.method, c.path, err, w.Body)
+	}
+	if err := schema.Validate(v); err != nil {
+		d.t.Fatalf("%s %s %s: %s: %v", c.method, c.path, body, w.Body, err)
+	}
+}
+
+// Requests drawn from the document, most of them sound, never make the service fail, and get answers that
+// are in the document, in its form.
+func TestDocumentIsKept(t *testing.T) {
+	d := readDocument(t)
+	codes := map[int]int{}
+	for seed := range uint64(60) {
+		_, s := newClient(t, Config{Jobs: 3, Ranks: 8})
+		rng := rand.New(rand.NewPCG(seed, 1))
+		for range 100 {
+			codes[d.send(rng, s.handler)]++
+		}
+	}
+	t.Logf("%v", codes)
+	for _, code := range []int{200, 201, 204, 400, 404, 409, 422} {
+		if codes[code] < 3 {
+			t.Errorf("%d answers with %d: the requests do not reach what they should: %v", codes[code], code, codes)
+		}
+	}
+}
+
+func FuzzAPI(f *testing.F) {
+	d := readDocument(f)
+	f.Add(uint64(1), uint64(2))
+	f.Fuzz(func(t *testing.T, a, b uint64) {
+		own := *d
+		own.t = t
+		_, s := newClient(t, Config{Jobs: 3, Ranks: 8})
+		rng := rand.New(rand.NewPCG(a, b))
+		for range 50 {
+			own.send(rng, s.handler)
+		}
+	})
+}
