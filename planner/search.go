@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/planner/costmodel"
@@ -14,22 +15,27 @@ import (
 type Result struct {
 	Plan       *Plan
 	Others     []*Plan // next best, of other numbers of stages or conditions; cheapest first
-	Bound      float64 // seconds per sample: lower bound over the plans searched, by the cost model
+	Bound      float64 // seconds per sample: lower bound over the space of the dynamic programming, by formula
 	Best       float64 // seconds per sample of the cheapest plan by the cost model
 	Conditions int
 	States     int // of the search
+	// LowerBound is seconds per sample that no plan takes less than, simulated or by formula, whatever its stages, groups and
+	// shares: the work alone, perfectly divided (costmodel.Model.LowerBound).
+	LowerBound float64
 }
 
-// Gap is how far, at most, the plan's cost is above the least cost of the plans searched; 0: none of them is cheaper. The
-// plan need not be the cheapest by the cost model, as the simulation chooses between the cheapest.
+// Gap is how far, at most, the plan's cost by formula is above the least cost in the space of the dynamic programming; 0: none
+// of those plans is cheaper. The plan need not be the cheapest by formula, as the simulation chooses, nor lie in that space, as it
+// may have been refined.
 func (r *Result) Gap() float64 {
 	return max(0, r.Plan.Predicted.Seconds/float64(r.Plan.GlobalBatch)/r.Bound-1)
 }
 
 // The event simulation ranks the ranked cheapest plans anew, those within near of the cheapest.
 const (
-	ranked = 24
-	near   = 1.05
+	ranked  = 24
+	near    = 1.05
+	refined = 4 // of them, and as many of other numbers of stages at most, are refined
 )
 
 // How thorough the search is: it keeps all states for up to fewLayers on up to fewDevices.
@@ -48,12 +54,14 @@ type SearchOptions struct {
 	// by their most promising states, and the bound says how much may be missed.
 	Exact bool
 	// For keeps to plans that a trainer can run: megatron, deepspeed or torch; "": all.
-	For      string
-	Progress search.Progress // may be nil
+	For string
+	// Unrefined leaves the plans as the dynamic programming found them.
+	Unrefined bool
+	Progress  search.Progress // may be nil
 }
 
-// Search finds the plan with the least time per sample. It simulates the cheapest plans by the cost model, operation by
-// operation, and returns the fastest of them. When ctx ends, it returns the best plan so far, with its gap. Errors wrap
+// Search looks for the plan with the least time per sample: by dynamic programming in the space of decision 10, then by local search
+// beyond it from the cheapest plans. It simulates what it finds, operation by operation, and returns the fastest. When ctx ends, it returns the best plan so far, with its gap. Errors wrap
 // ErrInfeasible and say which limit stands in the way.
 func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error) {
 	within, err := j.restrictions(options.For)
@@ -97,11 +105,36 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		}
 		plans = append(plans, p)
 	}
+	for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best), options) {
+		if p.Predicted, err = j.Predict(p); err != nil {
+			return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
+		}
+		plans = append(plans, p)
+	}
 	slices.SortStableFunc(plans, func(a, b *Plan) int {
 		return cmp.Compare(a.Predicted.Simulated/float64(a.GlobalBatch), b.Predicted.Simulated/float64(b.GlobalBatch))
 	})
 	r.Plan, r.Others = plans[0], plans[1:]
+	r.LowerBound = math.Inf(1)
+	for _, b := range j.options.GlobalBatches {
+		r.LowerBound = min(r.LowerBound, j.model.LowerBound(b)/float64(b))
+	}
 	return r, nil
+}
+
+// starts are the plans that are refined: the cheapest, and the cheapest of other numbers of stages.
+func (j *Job) starts(plans []*Plan, conditions []*costmodel.Condition, best []search.Candidate) []*Plan {
+	starts := slices.Clone(plans[:min(refined, len(plans))])
+	for _, k := range best {
+		if len(starts) == 2*refined {
+			break
+		}
+		p := j.plan(conditions[k.Condition], k)
+		if !slices.ContainsFunc(starts, func(o *Plan) bool { return len(o.Stages) == len(p.Stages) }) {
+			starts = append(starts, p)
+		}
+	}
+	return starts
 }
 
 func costs(conditions []*costmodel.Condition) []search.Costs {
@@ -114,12 +147,19 @@ func costs(conditions []*costmodel.Condition) []search.Costs {
 
 // plan turns a candidate under a condition into a plan.
 func (j *Job) plan(c *costmodel.Condition, k search.Candidate) *Plan {
-	p := &Plan{Version: Version, Model: j.Profile.Model, GlobalBatch: c.GlobalBatch, MicroBatch: c.MicroBatch}
-	stages, unused := c.Stages(k)
+	return j.planOf(c.GlobalBatch, c.MicroBatch, c.Stages(k))
+}
+
+// planOf turns stages, first to last, into a plan.
+func (j *Job) planOf(globalBatch, microBatch int, stages []costmodel.Stage) *Plan {
+	p := &Plan{Version: Version, Model: j.Profile.Model, GlobalBatch: globalBatch, MicroBatch: microBatch}
+	taken := make([][]Devices, len(j.devices))
 	for _, s := range stages {
 		stage := Stage{From: s.From, To: s.To}
 		for _, g := range s.Groups {
-			stage.Groups = append(stage.Groups, Group{Devices{j.devices[g.Class], g.First, g.Devices()}, g.Tensor, g.Shares})
+			d := Devices{j.devices[g.Class], g.First, g.Devices()}
+			taken[g.Class] = append(taken[g.Class], d)
+			stage.Groups = append(stage.Groups, Group{d, g.Tensor, g.Shares})
 		}
 		for i, y := range s.Strategies {
 			l := s.From + i
@@ -133,9 +173,14 @@ func (j *Job) plan(c *costmodel.Condition, k search.Candidate) *Plan {
 		}
 		p.Stages = append(p.Stages, stage)
 	}
-	for class, n := range unused {
-		if n > 0 {
-			p.Unused = append(p.Unused, Devices{j.devices[class], 0, n})
+	for class, all := range taken {
+		slices.SortFunc(all, func(a, b Devices) int { return a.First - b.First })
+		next := 0
+		for _, d := range append(all, Devices{First: j.classes[class].Count}) {
+			if d.First > next {
+				p.Unused = append(p.Unused, Devices{j.devices[class], next, d.First - next})
+			}
+			next = d.First + d.Count
 		}
 	}
 	return p

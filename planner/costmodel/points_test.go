@@ -229,7 +229,7 @@ func TestPackedPlans(t *testing.T) {
 		}
 		for _, k := range r.Best {
 			c := conditions[k.Condition]
-			stages, unused := c.Stages(k)
+			stages := c.Stages(k)
 			cost := priceOf(t, m, c.GlobalBatch, c.MicroBatch, stages...)
 			// Less where all layers of a stage have another tensor degree than its group: it sends by what they have.
 			if total := cost.Seconds / float64(c.GlobalBatch); total > k.Total*(1+1e-9) || total < 0.95*k.Total {
@@ -237,15 +237,6 @@ func TestPackedPlans(t *testing.T) {
 			}
 			if !(&brute{Condition: c}).fitsMemory(cost) {
 				t.Errorf("memory %s: %+v does not fit", memory, stages)
-			}
-			left := c.Pool()
-			for _, s := range stages {
-				for _, g := range s.Groups {
-					left[g.Class] -= g.Devices()
-				}
-			}
-			if !slices.Equal(left, unused) {
-				t.Errorf("%v devices are unused, said to be %v", left, unused)
 			}
 		}
 	}

@@ -9,9 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/planner/search"
 )
 
-// Stages are the stage configurations of a candidate under this condition, first to last, and the number of devices of
-// each class that it leaves unused: devices 0 to that number.
-func (c *Condition) Stages(k search.Candidate) (stages []Stage, unused []int) {
+// Stages are the stage configurations of a candidate under this condition, first to last.
+func (c *Condition) Stages(k search.Candidate) (stages []Stage) {
 	first := c.Pool() // of the devices in use
 	for _, choice := range slices.Backward(k.Choices) {
 		f := &c.configurations[choice.Shape]
@@ -28,7 +27,7 @@ func (c *Condition) Stages(k search.Candidate) (stages []Stage, unused []int) {
 		stages = append(stages, stage)
 	}
 	slices.Reverse(stages)
-	return stages, first
+	return stages
 }
 
 // strategiesOf are the strategies of a stage's layers.

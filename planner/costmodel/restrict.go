@@ -41,3 +41,12 @@ func (m *Model) Tensors() []int {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
+
+// TensorsOf are the tensor degrees that a class of devices can have, rising.
+func (m *Model) TensorsOf(class int) []int { return m.tensors[class] }
+
+// Choices are the options with their defaults.
+func (m *Model) Choices() Options { return m.options }
+
+// Alike says whether two layers cost the same.
+func (m *Model) Alike(a, b int) bool { return m.kindOf[a] == m.kindOf[b] }

@@ -160,7 +160,7 @@ func TestSearchIsExact(t *testing.T) {
 		}
 		// What the search counted is what the stages cost.
 		c := conditions[got.Best[0].Condition]
-		stages, _ := c.Stages(got.Best[0])
+		stages := c.Stages(got.Best[0])
 		cost, err := m.Price(c.GlobalBatch, c.MicroBatch, stages)
 		if err != nil || math.Abs(cost.Seconds/float64(c.GlobalBatch)-want) > 1e-9*want {
 			t.Fatalf("seed %d: %v, %v; found for %v", seed, cost, err, want)

@@ -31,12 +31,12 @@ func TestFoundForTrainers(t *testing.T) {
 		if err != nil {
 			continue // a layer is larger than every device
 		}
-		free, err := job.Search(context.Background(), planner.SearchOptions{Exact: true})
+		free, err := job.Search(context.Background(), planner.SearchOptions{Unrefined: true})
 		if err != nil {
 			continue
 		}
 		for _, trainer := range []string{"megatron", "deepspeed", "torch"} {
-			r, err := job.Search(context.Background(), planner.SearchOptions{Exact: true, For: trainer})
+			r, err := job.Search(context.Background(), planner.SearchOptions{Unrefined: true, For: trainer})
 			if err != nil {
 				if !errors.Is(err, planner.ErrInfeasible) {
 					t.Fatal(err)

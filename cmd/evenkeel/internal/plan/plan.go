@@ -113,10 +113,11 @@ func (*searchCmd) Help() string {
 sharding and activation checkpointing for every layer. In a stage of different devices each gets the share of a micro-batch
 that it finishes at the same time as the others. Ctrl-C prints the best plan so far.
 
-Only plans are searched in which every stage has the same number of replicas that pass micro-batches on, and the devices of a
-stage are of one class, or of two in quarters of its replicas. The lower bound holds for these; other plans may be faster, and
-evenkeel plan check computes their cost. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
-for that trainer, and the lower bound holds for those.
+Plans in which every stage has the same number of replicas that pass micro-batches on, and the devices of a stage are of one class, or
+of two in quarters of its replicas, are searched by dynamic programming. The best are then refined by local search over all plans that
+evenkeel plan check accepts, unless --replicas, --micro-batch or --for says otherwise. No plan takes less than the lower bound.
+With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
+for that trainer.
 
 Examples:
 
@@ -132,6 +133,7 @@ type searched struct {
 	SecondsPerIter float64       `json:"seconds"`
 	SamplesPerSec  float64       `json:"samples_per_second"`
 	Gap            float64       `json:"gap"`
+	LowerBound     float64       `json:"lower_bound"` // seconds of an iteration that no plan takes less than
 	Conditions     int           `json:"conditions"`
 	States         int           `json:"states"`
 	SearchSeconds  float64       `json:"search_seconds"`
@@ -195,7 +197,7 @@ func (c *searchCmd) Run(a *cli.App) error {
 func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took float64, interrupted bool) error {
 	p := r.Plan
 	if c.JSON {
-		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.Conditions, r.States, took, interrupted, job.Warnings(), c.Out})
+		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.LowerBound * float64(p.GlobalBatch), r.Conditions, r.States, took, interrupted, job.Warnings(), c.Out})
 	}
 	for _, w := range job.Warnings() {
 		a.Log.Warn().Msg(w)
@@ -203,11 +205,9 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if err := printPlan(a, job, p); err != nil {
 		return err
 	}
-	how := "by the cost model none of the plans searched is cheaper"
-	if r.Gap() > 1e-9 {
-		how = fmt.Sprintf("by formula this plan takes %s, lower bound over the plans searched: %s", cli.Seconds(p.Predicted.Seconds), cli.Seconds(r.Bound*float64(p.GlobalBatch)))
-	}
-	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s; %s.\n", r.Conditions, r.States, cli.Seconds(took), how)
+	bound := r.LowerBound * float64(p.GlobalBatch)
+	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s, and refined the best. No plan takes less than %s, %.0f%% of this one:\nthat is computing alone, perfectly divided.\n",
+		r.Conditions, r.States, cli.Seconds(took), cli.Seconds(bound), 100*bound/p.Predicted.Simulated)
 	if len(r.Others) > 0 {
 		o := r.Others[0]
 		fmt.Fprintf(a.Out, "Next best: %s, micro-batch %d, %s.\n", cli.Count(len(o.Stages), "stage"), o.MicroBatch, cli.Seconds(o.Predicted.Simulated))

@@ -1,0 +1,319 @@
+package planner
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
+)
+
+// refiner improves plans by local search over what Predict accepts, beyond the space of the dynamic programming: unequal
+// replicas, other shares, a tensor degree for each layer, devices left out. It descends by the first move that helps, then
+// begins again from the best with some moves at random (iterated local search: Lourenco, Martin and Stutzle, 2003). The same
+// job gives the same plan.
+type refiner struct {
+	job     *Job
+	times   *costmodel.Times
+	rng     *rand.Rand
+	pool    []int // devices of each class
+	batch   int
+	left    int // prices that it may still compute
+	tensors [][]int
+	micros  []int // micro-batches to try, rising
+	upward  bool  // stages take devices of a class from the first on, not from the last
+}
+
+// draft is a plan whose devices have no numbers yet, and whose shares follow from the rest.
+type draft struct {
+	micro  int
+	stages []part
+	price  float64 // seconds of an iteration, simulated; +Inf: it cannot be had
+}
+
+// part is a stage of a draft.
+type part struct {
+	to         int // the layer after its last
+	groups     []team
+	strategies []costmodel.Strategy // of its layers
+}
+
+// team is a group of a part.
+type team struct{ class, replicas, tensor int }
+
+func (d *draft) clone() *draft {
+	c := &draft{micro: d.micro, stages: slices.Clone(d.stages), price: d.price}
+	for i := range c.stages {
+		c.stages[i].groups = slices.Clone(c.stages[i].groups)
+		c.stages[i].strategies = slices.Clone(c.stages[i].strategies)
+	}
+	return c
+}
+
+func (d *draft) from(stage int) int {
+	if stage == 0 {
+		return 0
+	}
+	return d.stages[stage-1].to
+}
+
+// refinements bounds the work: so many prices of plans of 32 layers, ten times as many if the search is to be exact.
+const refinements = 24000
+
+// refine returns plans that are quicker than those given, at most one for each; none where the options prescribe
+// replicas or micro-batches, or a trainer.
+func (j *Job) refine(ctx context.Context, plans []*Plan, options SearchOptions) []*Plan {
+	if options.Unrefined || len(j.options.Replicas) > 0 || len(j.options.MicroBatches) > 0 || options.For != "" && options.For != "torch" {
+		return nil
+	}
+	var better []*Plan
+	prices := refinements * 32 / max(32, len(j.Profile.Layers)) / len(plans)
+	if options.Exact {
+		prices *= 10
+	}
+	for i, p := range plans {
+		r := &refiner{job: j, times: j.model.Times(), rng: rand.New(rand.NewPCG(1, uint64(i))), batch: p.GlobalBatch, left: prices}
+		for class, k := range j.classes {
+			r.pool = append(r.pool, k.Count)
+			r.tensors = append(r.tensors, j.model.TensorsOf(class))
+		}
+		r.micros = j.microBatches(p.GlobalBatch)
+		if d := r.improve(ctx, p); d != nil {
+			better = append(better, d)
+		}
+	}
+	return better
+}
+
+// microBatches are the divisors of a global batch that all devices together were profiled for.
+func (j *Job) microBatches(batch int) []int {
+	devices := 0
+	for _, k := range j.classes {
+		devices += k.Count
+	}
+	var all []int
+	for b := 1; b <= min(batch, devices*j.model.LargestMicroBatch(), 1<<20); b++ {
+		if batch%b == 0 {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// improve is a plan that is cheaper than p, or nil.
+func (r *refiner) improve(ctx context.Context, p *Plan) *Plan {
+	best := r.draft(p)
+	was := best.price * (1 - 1e-9)
+	best = r.descend(ctx, best)
+	for r.left > 0 && ctx.Err() == nil {
+		d := best.clone()
+		for range 1 + r.rng.IntN(3) {
+			next, moves := d.clone(), r.moves(d)
+			if moves[r.rng.IntN(len(moves))](next) {
+				d = next
+			}
+		}
+		r.left--
+		if r.value(d); math.IsInf(d.price, 1) {
+			continue
+		}
+		if d = r.descend(ctx, d); d.price < best.price {
+			best = d
+		}
+	}
+	if !(best.price < was) {
+		return nil
+	}
+	stages, _ := r.place(best)
+	return r.job.planOf(r.batch, best.micro, stages)
+}
+
+// draft is a plan as a draft, with its price, which may be another than the plan's where shares or places are.
+func (r *refiner) draft(p *Plan) *draft {
+	d := &draft{micro: p.MicroBatch}
+	for _, s := range p.Stages {
+		stage := part{to: s.To}
+		for _, g := range s.Groups {
+			stage.groups = append(stage.groups, team{slices.Index(r.job.devices, g.Device), len(g.MicroBatches), g.Tensor})
+		}
+		for _, y := range s.Strategies {
+			stage.strategies = append(stage.strategies, slices.Repeat([]costmodel.Strategy{{Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint}}, y.To-y.From)...)
+		}
+		d.stages = append(d.stages, stage)
+	}
+	r.value(d)
+	down := d.price
+	r.upward = true
+	if r.value(d); d.price >= down {
+		r.upward = false
+		r.value(d)
+	}
+	return d
+}
+
+// descend follows moves that help until none does.
+func (r *refiner) descend(ctx context.Context, d *draft) *draft {
+	for {
+		moves := r.moves(d)
+		r.rng.Shuffle(len(moves), func(i, j int) { moves[i], moves[j] = moves[j], moves[i] })
+		helped := false
+		for _, move := range moves {
+			next := d.clone()
+			if !move(next) {
+				continue
+			}
+			if r.left--; r.left < 0 || ctx.Err() != nil {
+				return d
+			}
+			if r.value(next); next.price < d.price*(1-1e-9) {
+				d, helped = next, true
+				break
+			}
+		}
+		if !helped {
+			return d
+		}
+	}
+}
+
+// value prices a draft.
+func (r *refiner) value(d *draft) {
+	d.price = math.Inf(1)
+	stages, ok := r.place(d)
+	if !ok {
+		return
+	}
+	cost, err := r.job.model.Price(r.batch, d.micro, stages)
+	if err != nil {
+		return
+	}
+	for _, s := range cost.Stages {
+		for _, u := range s.Memory {
+			if u.Peak() > u.Limit {
+				return
+			}
+		}
+	}
+	if d.price = cost.Seconds; len(stages) > simulatedPasses/(r.batch/d.micro) {
+		return
+	}
+	ops, _, err := pipeline.Simulate(cost.Timings, r.batch/d.micro, pipeline.OneForwardOneBackward)
+	if err != nil {
+		return
+	}
+	d.price = 0
+	for i, s := range cost.Stages {
+		d.price = max(d.price, ops[i][len(ops[i])-1].End+s.Sync+s.Update)
+	}
+}
+
+// simulatedPasses bounds stages times micro-batches of drafts that are simulated; others have their price by formula.
+const simulatedPasses = 1 << 13
+
+// place gives every group its devices, in the order of the stages, and its shares.
+func (r *refiner) place(d *draft) ([]costmodel.Stage, bool) {
+	stages := make([]costmodel.Stage, len(d.stages))
+	free := slices.Clone(r.pool) // going down: the first device in use; going up: devices not yet in use
+	for n := range d.stages {
+		i := n
+		if !r.upward {
+			i = len(d.stages) - 1 - n
+		}
+		s := &d.stages[i]
+		stages[i] = costmodel.Stage{From: d.from(i), To: s.to, Strategies: s.strategies}
+		for _, g := range s.groups {
+			count := g.replicas * g.tensor
+			first := free[g.class] - count
+			if first < 0 {
+				return nil, false
+			}
+			first -= first % s.align(g) // so that every replica lies within a machine
+			free[g.class] = first
+			stages[i].Groups = append(stages[i].Groups, costmodel.Group{Class: g.class, First: free[g.class], Replicas: g.replicas, Tensor: g.tensor})
+		}
+		if !r.deal(d, i, stages[i].Groups) {
+			return nil, false
+		}
+	}
+	return stages, true
+}
+
+// align is what the number of a group's first device must be a multiple of.
+func (s *part) align(g team) int {
+	a := g.tensor
+	for _, y := range s.strategies {
+		if y.Tensor > 0 && a%y.Tensor != 0 {
+			a *= y.Tensor // a common multiple
+		}
+	}
+	return a
+}
+
+// deal divides the micro-batch over the replicas of a stage, sample by sample to the group that finishes it first.
+func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
+	replicas := 0
+	for i := range groups {
+		replicas += groups[i].Replicas
+	}
+	if replicas > d.micro {
+		return false
+	}
+	if len(groups) == 1 {
+		groups[0].Shares = even(d.micro, replicas)
+		return true
+	}
+	s := &d.stages[stage]
+	checkpointed := 0.0
+	for _, y := range s.strategies {
+		if y.Checkpoint {
+			checkpointed += 1 / float64(len(s.strategies))
+		}
+	}
+	given, next := make([]int, len(groups)), make([]float64, len(groups)) // samples, and seconds with one more
+	raise := func(g int) bool {
+		seconds, ok := r.times.Stage(groups[g].Class, groups[g].Tensor, given[g]/groups[g].Replicas+1, d.from(stage), s.to, checkpointed)
+		if next[g] = seconds; !ok {
+			next[g] = math.Inf(1)
+		}
+		return ok
+	}
+	left := d.micro - replicas
+	for g := range groups {
+		given[g] = groups[g].Replicas
+		raise(g)
+	}
+	for left > 0 {
+		g := 0
+		for other := range groups {
+			if next[other] < next[g] {
+				g = other
+			}
+		}
+		if math.IsInf(next[g], 1) {
+			return false
+		}
+		level := groups[g].Replicas - given[g]%groups[g].Replicas // all of a level cost the same
+		level = min(level, left)
+		given[g] += level
+		left -= level
+		raise(g)
+	}
+	for g := range groups {
+		groups[g].Shares = even(given[g], groups[g].Replicas)
+	}
+	return true
+}
+
+// even divides samples over replicas, the larger parts first.
+func even(samples, replicas int) []int {
+	all := make([]int, replicas)
+	for i := range all {
+		all[i] = samples / replicas
+		if i < samples%replicas {
+			all[i]++
+		}
+	}
+	return all
+}

@@ -1,0 +1,237 @@
+package planner
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/internal/invented"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+)
+
+// handJob has layers of so many seconds forward and back for a sample on device a, at degree 1 and a little more than half at 2;
+// b takes twice as long. Nothing but the times counts.
+func handJob(t *testing.T, nodes string, batch int, o Options, seconds ...float64) *Job {
+	t.Helper()
+	top, err := cluster.ReadTopology(strings.NewReader(nodes), "hand", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &layerprofile.Profile{Model: "hand"}
+	for _, s := range seconds {
+		l := layerprofile.Layer{Parameters: 1, Output: 1}
+		for d, slow := range map[string]float64{"a": 1, "b": 2} {
+			for _, n := range []int{1, 16} {
+				l.Runs = append(l.Runs, layerprofile.Run{Device: d, Tensor: 1, MicroBatch: n, Forward: s * slow * float64(n) / 4, Backward: 3 * s * slow * float64(n) / 4},
+					layerprofile.Run{Device: d, Tensor: 2, MicroBatch: n, Forward: 0.6 * s * slow * float64(n) / 4, Backward: 1.8 * s * slow * float64(n) / 4})
+			}
+		}
+		p.Layers = append(p.Layers, l)
+	}
+	if err := p.Finish("hand"); err != nil {
+		t.Fatal(err)
+	}
+	o.GlobalBatches = []int{batch}
+	j, err := NewJob(p, top, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// One device of a, then two of b that share the samples, is beyond the space of the dynamic programming: by hand. Layers of 1 s
+// and 1 s a sample, 8 samples in 4 micro-batches of 2. a takes 2 s for layer 0; each b takes one sample, 2 s for layer 1: 5 steps
+// of 2 s are 10 s. Stages of one replica have a step of 4 s on b, or all on a: 16 s at best with all three working.
+func TestRefineUnequalReplicas(t *testing.T) {
+	o := Options{Checkpoint: "never", Shardings: []Sharding{Replicated}, LeastStages: 2}
+	j := handJob(t, "nodes:\n  - {device: a, count: 1, memory: 1GiB}\n  - {device: b, count: 2, memory: 1GiB}\n", 8, o, 1, 1)
+	r, err := j.Search(context.Background(), SearchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unequal := false
+	for _, s := range r.Plan.Stages {
+		replicas := 0
+		for _, g := range s.Groups {
+			replicas += len(g.MicroBatches)
+		}
+		unequal = unequal || replicas == 2
+	}
+	// With micro-batches of 2 the formula is (2 + 2) + 3 x 2; the simulation has one forward pass, half a second, in front.
+	if got := r.Plan.Predicted; !unequal || got.Seconds > 10+1e-9 {
+		t.Errorf("%v s, simulated %v: %+v", got.Seconds, got.Simulated, r.Plan.Stages)
+	}
+	// Two b are worth one a: 16 device-seconds of a over devices that are worth 2.
+	if want := 16.0 / 2 / 8; math.Abs(r.LowerBound-want) > 1e-6 {
+		t.Errorf("bound %v, by hand %v", r.LowerBound, want)
+	}
+}
+
+// By hand: of 4 and 2 s a sample, and 1 s of a's time for the update of each, on one a and one b. Computing takes 24 s of a's
+// time for 4 samples, updates 2 s; b is worth half of a. Where b is slower at one layer alone, it takes the other.
+func TestLowerBound(t *testing.T) {
+	top := "nodes:\n  - {device: a, count: 1, memory: 1GiB}\n  - {device: b, count: 1, memory: 1GiB, slowdown: 1.5}\n"
+	j := handJob(t, top, 4, Options{}, 4, 2)
+	// b takes 2 x 1.5 = 3 times as long: 24 / (1 + 1/3).
+	if got := j.model.LowerBound(4); math.Abs(got-18) > 1e-6 {
+		t.Errorf("%v, want 18", got)
+	}
+	for i := range j.Profile.Layers {
+		for k := range j.Profile.Layers[i].Runs {
+			r := &j.Profile.Layers[i].Runs[k]
+			r.Update = 1
+			if r.Device == "b" && i == 1 { // 2/3 s a sample, with the slowdown 1 s
+				r.Forward, r.Backward = float64(r.MicroBatch)/6, float64(r.MicroBatch)/2
+			}
+		}
+	}
+	// a: layer 0 costs 16, layer 1 8, updates 1 and 1. b: 48, 4, 1.5 and 1.5. b takes layer 1 and both updates, 7, and x of layer
+	// 0: 16 (1 - x) = 7 + 48 x, x = 9/64: 13.75.
+	if got := j.model.LowerBound(4); math.Abs(got-13.75) > 1e-6 {
+		t.Errorf("%v, want 13.75", got)
+	}
+}
+
+// Random legal plans, most of them bad, take no less than the bound, by formula and simulated; nor do those that are found.
+func TestNoPlanBelowTheBound(t *testing.T) {
+	plans, least := 0, math.Inf(1)
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 21))
+		j := inventedJob(t, rng, 5, 0)
+		if j == nil {
+			continue
+		}
+		batch := j.options.GlobalBatches[0]
+		bound := j.model.LowerBound(batch)
+		for range 900 {
+			p := randomPlan(rng, j, batch)
+			got, _ := j.Predict(p) // those that do not fit have a price
+			if got == nil {
+				continue
+			}
+			plans++
+			least = min(least, got.Seconds/bound, got.Simulated/bound)
+		}
+		if seed >= 12 {
+			continue
+		}
+		r, err := j.Search(context.Background(), SearchOptions{})
+		if err != nil {
+			continue
+		}
+		least = min(least, r.Plan.Predicted.Simulated/bound, r.Plan.Predicted.Seconds/bound)
+	}
+	if plans < 8000 || least < 1-1e-9 {
+		t.Errorf("%d plans; one takes %v of the bound", plans, least)
+	}
+	if least > 1.1 {
+		t.Errorf("no plan comes nearer than %v: the bound is not tried", least)
+	}
+}
+
+// Nothing that a search finds can be improved much by edits at random, written apart from those of the search.
+func TestEditsDoNotHelp(t *testing.T) {
+	worst, jobs := 1.0, 0
+	for seed := range uint64(18) {
+		rng := rand.New(rand.NewPCG(seed, 22))
+		j := inventedJob(t, rng, 10, 0)
+		if j == nil {
+			continue
+		}
+		r, err := j.Search(context.Background(), SearchOptions{})
+		if err != nil {
+			continue
+		}
+		jobs++
+		best := r.Plan
+		for range 1500 {
+			p := edited(rng, j, best)
+			if got, err := j.Predict(p); err == nil && got.Simulated < best.Predicted.Simulated {
+				p.Predicted, best = got, p
+			}
+		}
+		if x := r.Plan.Predicted.Simulated / best.Predicted.Simulated; x > worst {
+			worst = x
+			t.Logf("seed %d: %v s found, %v s by edits", seed, r.Plan.Predicted.Simulated, best.Predicted.Simulated)
+		}
+		covered(t, j, r.Plan)
+	}
+	if jobs < 9 || worst > 1.005 {
+		t.Errorf("%d jobs; edits make a plan %v times as quick", jobs, worst)
+	}
+}
+
+// covered checks that every device of the cluster has work or is called unused.
+func covered(t *testing.T, j *Job, p *Plan) {
+	t.Helper()
+	left := map[string]int{}
+	for i, k := range j.classes {
+		left[j.devices[i]] = k.Count
+	}
+	for _, s := range p.Stages {
+		for _, g := range s.Groups {
+			left[g.Device] -= g.Count
+		}
+	}
+	for _, d := range p.Unused {
+		left[d.Device] -= d.Count
+	}
+	for d, n := range left {
+		if n != 0 {
+			t.Errorf("%d devices of %s are neither used nor unused", n, d)
+		}
+	}
+	if err := p.Validate(len(j.Profile.Layers)); err != nil {
+		t.Error(err)
+	}
+}
+
+func inventedJob(t *testing.T, rng *rand.Rand, layers, stages int) *Job {
+	t.Helper()
+	iv, err := invented.New(rng, layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{GlobalBatches: []int{iv.GlobalBatch}, Checkpoint: iv.Checkpoint, MostStages: stages, States: costmodel.States{Weights: 2, Gradients: 2, Optimizer: 4}}
+	if iv.Sharding != "" {
+		o.Shardings = []Sharding{Sharding(iv.Sharding)}
+	}
+	j, err := NewJob(iv.Profile, iv.Topology, o)
+	if err != nil {
+		return nil // a layer is larger than every device
+	}
+	return j
+}
+
+// Without a choice of its own there is nothing to refine.
+func TestRefineKeepsToTheOptions(t *testing.T) {
+	for seed := range uint64(12) {
+		rng := rand.New(rand.NewPCG(seed, 23))
+		j := inventedJob(t, rng, 6, 2)
+		if j == nil {
+			continue
+		}
+		o := j.options
+		r, err := j.Search(context.Background(), SearchOptions{})
+		if err != nil {
+			continue
+		}
+		for _, p := range append(r.Others, r.Plan) {
+			if len(p.Stages) > 2 {
+				t.Errorf("seed %d: %d stages", seed, len(p.Stages))
+			}
+			for _, s := range p.Stages {
+				for _, y := range s.Strategies {
+					if len(o.Shardings) > 0 && !slices.Contains(o.Shardings, y.Sharding) || o.Checkpoint == "never" && y.Checkpoint || o.Checkpoint == "always" && !y.Checkpoint {
+						t.Errorf("seed %d: %+v under %+v", seed, y, o)
+					}
+				}
+			}
+		}
+	}
+}
