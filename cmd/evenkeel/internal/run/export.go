@@ -69,16 +69,28 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	}
 	a.WarnExtrapolated(end.Cluster, final)
 	warnLeftOut(a, sizes)
-	if (e.Format == "torchrun" || e.Format == "deepspeed") && closesEarly(end.Cluster) {
-		a.Log.Warn().Msgf("an all-reduce waits for every rank: %s cannot end a round by a quorum; use collect: {deadline: auto} instead", e.Format)
-	}
-	if e.Format == "csv" && end.Cluster.Collect.Timed() {
-		a.Log.Warn().Msg("csv has no deadline, and its gradient weights hold without one; json, yaml, torchrun and kubernetes have what each rank needs")
-	}
+	e.warnForm(a, end.Cluster)
 	if e.Out == "" {
 		return export.Write(a.Out, e.Format, sizes)
 	}
 	return export.Save(e.Out, e.Format, sizes)
+}
+
+// warnForm says what of the round rule the form, or the trainers that read it, cannot carry out.
+func (e *ExportCmd) warnForm(a *cli.App, c *cluster.Cluster) {
+	reduces := e.Format == "torchrun" || e.Format == "deepspeed"
+	if reduces && closesEarly(c) {
+		a.Log.Warn().Msgf("an all-reduce waits for every rank: %s cannot end a round by a quorum; use collect: {deadline: auto} instead", e.Format)
+	}
+	if reduces && c.Collect.TimeoutShare > 0 {
+		a.Log.Warn().Msg("a plain all-reduce hangs until its own timeout if a rank says nothing; collect.timeout as a share of the deadline is for trainers that go on without it")
+	}
+	switch timed := c.Collect.Timed(); {
+	case timed && e.Format == "deepspeed":
+		a.Log.Warn().Msg("DeepSpeed's ranks need equal numbers of micro-steps: it cannot end a round at a deadline; leave collect.deadline out, or train in plain PyTorch")
+	case timed && e.Format == "csv":
+		a.Log.Warn().Msg("csv has no deadline, and its gradient weights hold without one; json, yaml, torchrun and kubernetes have what each rank needs")
+	}
 }
 
 // warnLeftOut names the nodes that are no ranks.

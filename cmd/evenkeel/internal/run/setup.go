@@ -91,7 +91,7 @@ func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err er
 	// A round ends one way or the other: the flags of one take the other away.
 	switch {
 	case f.Deadline == "":
-		section.FileDeadline = cluster.FileDeadline{}
+		section.FileDeadline, section.Timeout.Share = cluster.FileDeadline{}, 0
 	case f.Quorum == "" && f.Grace == "":
 		section.Quorum, section.Grace = nil, nil
 	}
