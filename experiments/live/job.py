@@ -1,7 +1,8 @@
 """A small job under DistributedDataParallel on emulated devices, with the sizes of one policy; run.py starts it. Rank 0 writes what happened to --out.
 
 A rank SLEEPS, in the backward pass of its first layer, until its emulated device would be done with the micro-step: (alpha + beta samples) times its pace
-and noise. Extra work on two cores would be no mixed cluster.
+and noise. Extra work on two cores would be no mixed cluster. With --virtual nobody sleeps: each rank's clock is that of its emulated device, and
+a round ends for all when the last is done, plus --network. Hooks, sampler, service and all-reduce are the same; other work on the machine changes nothing.
 """
 
 import argparse
@@ -75,23 +76,60 @@ class Device:
         return (self.a.alpha + self.a.beta * samples) * self.factor
 
 
+class Clock:
+    """Of the emulated device."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def pass_until(self, until):
+        self.now = max(self.now, until)
+
+
+class Wall:
+    def __call__(self):
+        return time.perf_counter()
+
+    def pass_until(self, until):
+        time.sleep(max(0.0, until - time.perf_counter()))
+
+
 class Emulated(torch.nn.Module):
-    def __init__(self, device):
+    def __init__(self, device, clock):
         super().__init__()
         self.first, self.rest = torch.nn.Linear(64, 64), torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(64, 10))
-        self.device = device
+        self.device, self.clock = device, clock
 
     def forward(self, x):
-        until = time.perf_counter() + self.device.seconds(len(x))
+        until = self.clock() + self.device.seconds(len(x))
         h = self.first(x)
 
         def sleep(g):
-            time.sleep(max(0.0, until - time.perf_counter()))
+            self.clock.pass_until(until)
             return g
 
         if self.training:
             h.register_hook(sleep)
         return self.rest(h)
+
+
+def together(tuner, clock, network):
+    """A round ends on all clocks when the last rank is done, and its sizes are there for the next but one."""
+    exchange = tuner._exchange
+    finish = exchange.finish
+
+    def then(r):
+        now = torch.tensor([clock.now], dtype=torch.float64)
+        dist.all_reduce(now, dist.ReduceOp.MAX)
+        clock.now = float(now) + network
+        finish(r)
+        waiting, began = getattr(exchange._client, "_reports", ()), time.perf_counter()
+        while waiting and time.perf_counter() < began + 5:
+            time.sleep(0.0005)
+
+    exchange.finish = then
 
 
 def main():
@@ -111,6 +149,9 @@ def main():
     p.add_argument("--samples", type=int, default=0)  # end after so many instead
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--rate", type=float, default=0.2)
+    p.add_argument("--virtual", action="store_true")
+    p.add_argument("--network", type=float, default=0.005)
+    p.add_argument("--processor", action="store_true")  # the tuner's clock is this thread's processor time
     p.add_argument("--out", required=True)
     a = p.parse_args()
     torch.set_num_threads(1)
@@ -119,18 +160,21 @@ def main():
     torch.manual_seed(a.seed)
     train, test = digits()
     data, device = Digits(train, SPREAD), Device(a, rank)
-    net = Emulated(device)
+    clock = Clock() if a.virtual else Wall()
+    net = Emulated(device, clock)
     ddp = torch.nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=a.rate)
     log = []
-    policies.install(a, log)
+    policies.install(a, log, clock)
 
-    tuner = evenkeel.Tuner(ddp)
+    tuner = evenkeel.Tuner(ddp, time.thread_time if a.processor else clock)
+    if a.virtual:
+        together(tuner, clock, a.network)
     shares = a.shares or [a.batch // ranks] * ranks
     micro = -(-shares[rank] // a.steps) if a.steps > 1 else 0
     batches = tuner.batches(len(data), a.batch, micro_batch=micro, deadline=a.deadline, seed=a.seed)
     loader = torch.utils.data.DataLoader(data, batch_sampler=batches, collate_fn=data.batch)
-    times, own, over = [time.perf_counter()], [], False
+    times, own, over = [clock()], [], False
     while not over:
         for x, y in tuner.steps(loader):
             torch.nn.functional.cross_entropy(ddp(x), y).backward()
@@ -138,7 +182,7 @@ def main():
                 optimizer.step()
                 optimizer.zero_grad()
                 device.next()
-                times.append(time.perf_counter())
+                times.append(clock())
                 own.append(tuner.own_seconds)
                 over = len(times) > a.rounds
                 if a.samples:  # all ranks know how many there were

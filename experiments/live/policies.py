@@ -1,16 +1,12 @@
 """Rules that decide in the process of rank 0, over the same hook, sampler and all-reduce as what the service decides."""
 
-import math
-import random
-import time
-
 import evenkeel.client
 import evenkeel.registration
 from evenkeel import deadline, order
 from evenkeel.client import Plan
 
 
-def install(a, log):
+def install(a, log, clock):
     """Notes every report in log; puts a rule in the client's place, unless the service decides."""
     if a.policy == "none":
         return
@@ -18,7 +14,7 @@ def install(a, log):
 
         class Noting(evenkeel.client.Client):
             def offer(self, report, ran):
-                note(log, report, ran)
+                note(log, clock, report, ran)
                 super().offer(report, ran)
 
         evenkeel.registration.client.Client = Noting
@@ -39,7 +35,7 @@ def install(a, log):
             return self.newest
 
         def offer(self, report, ran):
-            note(log, report, ran)
+            note(log, clock, report, ran)
             self.newest = self.rule.decide(report, ran)
 
         def close(self):
@@ -48,9 +44,9 @@ def install(a, log):
     evenkeel.registration.client.Client = Local
 
 
-def note(log, report, ran):
+def note(log, clock, report, ran):
     done = [r["samples"] if r else 0 for r in report["ranks"]]
-    log.append({"at": time.perf_counter(), "wait": report["wait_seconds"], "samples": done, "seconds": [r["seconds"] if r else 0.0 for r in report["ranks"]], "shares": ran.shares,
+    log.append({"at": clock(), "wait": report["wait_seconds"], "samples": done, "seconds": [r["seconds"] if r else 0.0 for r in report["ranks"]], "shares": ran.shares,
                 "deadline": ran.deadline, "plan": ran.number, "total": sum(done) + (log[-1]["total"] if log else 0)})  # fmt: skip
 
 

@@ -21,6 +21,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), os.path.join(HERE, "..
 
 import policies
 
+CLOCK = []
 EVENKEEL = os.environ.get("EVENKEEL", "evenkeel")
 PACES = [1, 1.5, 2, 4]
 SLOW = ["--alpha", "0.008", "--beta", "0.0012"]  # a round of some 150 ms: other work on the machine weighs little
@@ -39,7 +40,7 @@ def run(policy, *options, ranks=4, url=None):
         out = os.path.join(d, "out.json")
         job = ["nice", "-n", "-15"] if os.geteuid() == 0 else []
         job += [sys.executable, "-m", "torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", str(free_port()), "--nproc_per_node", str(ranks), "--redirects", "1", "--tee", "1"]
-        job += [os.path.join(HERE, "job.py"), "--policy", policy, "--out", out, *map(str, options)]
+        job += [os.path.join(HERE, "job.py"), "--policy", policy, "--out", out, *CLOCK, *map(str, options)]
         served = policy == "served" and not url
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "EVENKEEL_URL": url or "http://rule"}
         p = subprocess.run([EVENKEEL, "serve", "--", *job] if served else job, env=environment, capture_output=True, text=True, timeout=600)
@@ -101,7 +102,8 @@ def waiting(runs):
         late = speed(own, swap + 20)
         row(k + 1, f"{even:.0f}", f"{before:.0f}", f"{speed(prop, 20, swap - 1):.0f}", f"{v:.0f}", f"{v / before:.3f}", f"{v / even:.2f}", back, f"{late / after:.3f}", f"{worst:.3f}")
         all_.append((v / before, v / even, late / after, worst))
-    row("least / median", "", "", "", "", *(spread(c, "{:.3f}") for c in list(zip(*all_))[:2]), "", *(spread(c, "{:.3f}") for c in list(zip(*all_))[2:]))
+    a, b, c, d = (spread(column, "{:.3f}") for column in zip(*all_))
+    row("least / median", "", "", "", "", a, b, "", c, d)
 
 
 def deadlines(runs):
@@ -129,13 +131,13 @@ def quality(runs):
 
 
 def client(runs):
-    """A fake service (python/tests/fake_service.py) turns bad in the course of the job, and good again."""
+    """A fake service (python/tests/fake_service.py) turns bad in the course of the job. Processor time is what another load on the machine cannot change."""
     import fake_service
 
-    row("service", "tuner's own time in a step, median", "99%", "longest", "longest step")
+    row("service", "tuner's own time in a step, median", "99%", "longest", "own processor time, median", "99%", "longest step")
     for mode in ("good", "hang", "nonsense", "gone"):
-        own, steps = [], []
-        for _ in range(runs):
+        own, processor, steps = [], [], []
+        for k in range(2 * runs):
             service = fake_service.Service(lambda reports, _: ([130, 126],) if len(reports) % 2 else ([126, 130],))
 
             def turn():
@@ -144,17 +146,21 @@ def client(runs):
                 else:
                     service.mode = mode
 
-            threading.Timer(6.0, turn).start()
-            r = run("served", "--paces", 1, 1, "--alpha", 0.004, "--beta", 0.0001, "--rounds", 600, ranks=2, url=service.url)
-            own += r["own"][20:]
-            steps += [b - a for a, b in zip(r["times"][20:], r["times"][21:])]
-        own.sort()
-        row(mode, f"{1e3 * own[len(own) // 2]:.2f} ms", f"{1e3 * own[int(0.99 * len(own))]:.2f} ms", f"{1e3 * own[-1]:.1f} ms", f"{1e3 * max(steps):.0f} ms (median {1e3 * statistics.median(steps):.1f})")
+            threading.Timer(7.0, turn).start()
+            options = ["--paces", 1, 1, "--alpha", 0.004, "--beta", 0.0001, "--rounds", 500, *(["--processor"] if k % 2 else [])]
+            r = run("served", *options, ranks=2, url=service.url)
+            (processor if k % 2 else own).extend(r["own"][20:])
+            if k % 2 == 0:
+                steps += [b - a for a, b in zip(r["times"][20:], r["times"][21:])]
+        at = lambda values, share: f"{1e3 * sorted(values)[int(share * (len(values) - 1))]:.2f} ms"  # noqa: E731
+        row(mode, at(own, 0.5), at(own, 0.99), at(own, 1), at(processor, 0.5), at(processor, 0.99), f"{at(steps, 1)} (median {at(steps, 0.5)})")
 
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("suite", choices=["waiting", "deadline", "quality", "client"])
     p.add_argument("--runs", type=int, default=10)
+    p.add_argument("--virtual", action="store_true", help="clocks of the emulated devices in place of sleep: other work on the machine changes nothing")
     a = p.parse_args()
+    CLOCK = ["--virtual"] if a.virtual else []
     {"waiting": waiting, "deadline": deadlines, "quality": quality, "client": client}[a.suite](a.runs)

@@ -47,7 +47,7 @@ class Exchange:
 
     def begin(self, batches: Batches, own: Optional[client.Client], first: Optional[client.Plan], serving: bool) -> None:
         """own: on rank 0, where there is a service; first: the plan that all ranks have."""
-        self._batches, self._client, self._known = batches, own, first
+        self._batches, self._client, self._told = batches, own, first
         self.shared = serving or batches.dealing
         self._events = self.device.type == "cuda" and not batches.dealing
         self.late = self._events
@@ -89,8 +89,8 @@ class Exchange:
         did.drawn = b.hold(int(self.late))
         if self.late:
             did = dataclasses.replace(did, seconds=self._seconds())
-        if self._client is not None and self._client.newest is not self._known:
-            news = self._known = self._client.newest
+        if self._client is not None and self._client.newest != self._told:
+            news = self._told = self._client.newest
         v = vector.pack(self.rank, self.ranks, did, news).to(self.device)
         if r.norms and did.samples:
             base = (r.total or r.expected) / did.samples  # the hook's factor is first / base: that of the mean is first / samples
@@ -148,7 +148,6 @@ class Exchange:
         past.did, plan = vector.unpack(v, self.ranks)
         b = self._batches
         if plan is not None:
-            self._known = plan
             b.adopt(plan, past.number if b.dealing else max(d.drawn for d in past.did))
             if b.dealing:
                 b.chunk = max(1, plan.micro_batches[self.rank])

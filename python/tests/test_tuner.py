@@ -159,12 +159,15 @@ class TestGradients(Ranks):
 
         def child(rank, port):
             job = Job(rank, 2, port, net=torch.nn.Linear(8, 1, bias=False).double())
-            for x, _, i in job.tuner.steps(job.loader(global_batch=4, shuffle=False)):
+            loader, news = job.loader(global_batch=4, shuffle=False), []
+            loader.batch_sampler.adopt = lambda *_: news.append(1)
+            for x, _, i in job.tuner.steps(loader):
                 job.ddp(x).mean().backward()
                 if job.tuner.synchronised:
                     job.step()
                     time.sleep(0.002)
             job.tuner.close()
+            assert not news, "sizes that all ranks have were sent again"
 
         self.run_(2, child)
         x = torch.randn(LENGTH, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
