@@ -24,7 +24,7 @@ type Generation struct {
 	newest   int // number of the newest plan
 	measured []bool
 	last     int    // newest round that was accepted; -1: none
-	window   uint64 // the rounds last, last-1, ... that were
+	window   uint64 // bit k: round last-k was; older ones are forgotten
 	report   cluster.Report
 	rounds   *rounds // of single ranks; nil: rank 0 reports for all, or nobody has yet
 }
@@ -118,7 +118,7 @@ func (g *Generation) number(round int) (Verdict, error) {
 		return 0, fault("round", "is %d; the newest reported is %d", round, g.last)
 	case back < 0:
 		return Accepted, nil
-	case back < 64 && g.window>>back&1 == 1:
+	case g.window>>back&1 == 1:
 		return Duplicate, nil
 	}
 	return Old, nil

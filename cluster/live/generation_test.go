@@ -199,7 +199,7 @@ func TestReading(t *testing.T) {
 	g := NewGeneration(plain(64, 5))
 	g.Hand(cluster.Plan{Number: 1, Sizes: []int{16, 16, 16, 16, 0}}, 0)
 	_, got, err := g.Take(&Report{Round: 3, Plan: 1, WaitSeconds: 2, NormSquared: 4, Ranks: []*RankReport{
-		{Seconds: 1.5, Samples: 16, MicroSteps: 2, NormSquared: 16}, {Seconds: 2.5, Samples: 8, MicroSteps: 1, OutOfMemory: 16},
+		{Seconds: 1.5, Samples: 16, MicroSteps: 2, NormSquared: 16}, {Seconds: 2.5, Samples: 8, MicroSteps: 1, NormSquared: 1, OutOfMemory: 16},
 		{OutOfMemory: 16}, nil, nil,
 	}}, 5*time.Second)
 	if err != nil {
@@ -207,7 +207,7 @@ func TestReading(t *testing.T) {
 	}
 	want := []cluster.NodeReport{
 		{Status: cluster.In, Size: 16, Steps: 2, Seconds: 1.5, Samples: 16, Age: 1.5, Idle: 0.5, Norm: 2, Agree: 0.5},
-		{Status: cluster.In, Size: 8, Samples: 8, Age: 2.5, Norm: 1, Agree: 1, OOM: true, TooLarge: 16},
+		{Status: cluster.In, Size: 8, Samples: 8, Age: 2.5, Norm: 0.5, Agree: 1, OOM: true, TooLarge: 16},
 		{Status: cluster.Lost, OOM: true, TooLarge: 16},
 		{Status: cluster.Lost},
 		{},
@@ -244,8 +244,13 @@ func TestDeadline(t *testing.T) {
 		}
 	}
 	g.Hand(cluster.Plan{Number: 2, Sizes: []int{32, 32, 0}, Collect: cluster.Collect{Deadline: time.Second}}, 0)
+	big := round(2, 2, []int{32, 32, 0})
+	big.Ranks[0].OutOfMemory = 64 // beyond the share, as the rank went
+	if v, _, err := g.Take(big, 0); v != Accepted || err != nil {
+		t.Errorf("memory ran out beyond the share: %v, %v", v, err)
+	}
 	for shares, sound := range map[[3]int]bool{{64, 1, 0}: true, {32, 32, 1}: false} {
-		g.last = 1
+		g.last = 2
 		if _, _, err := g.Take(round(3, 2, shares[:]), 0); (err == nil) != sound {
 			t.Errorf("%v: %v", shares, err)
 		}

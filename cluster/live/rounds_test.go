@@ -77,6 +77,27 @@ func TestOwnOutOfMemory(t *testing.T) {
 	}
 }
 
+// What did not fit in one round says nothing of the next.
+func TestOwnMemoryIsOfItsRound(t *testing.T) {
+	c := plain(20, 2)
+	c.Collect.Quorum.Count = 1
+	g := NewGeneration(c)
+	for k := range 2 {
+		g.Hand(cluster.Plan{Number: k + 1, Sizes: []int{10, 10}, Collect: c.Collect}, 0)
+		for rank := range 2 - k {
+			x := own(k, k+1, 10, 1)
+			x.OutOfMemory = 10 * rank
+			if v, err := g.TakeOwn(1-rank, x, time.Duration(k+1)*time.Second); v != Accepted || err != nil {
+				t.Fatal(v, err)
+			}
+		}
+		r := g.Next(time.Duration(k+1)*time.Second + 1)
+		if r == nil || r.Nodes[0].OOM != (k == 0) {
+			t.Fatalf("round %d: %+v", k, r)
+		}
+	}
+}
+
 // In whatever order and however often ranks report, each gradient counts once, in a round of a plan that was
 // handed out, never above its share; and rounds go on as long as reports come.
 func TestOwnRandom(t *testing.T) {

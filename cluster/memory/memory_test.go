@@ -197,3 +197,45 @@ func TestTooLarge(t *testing.T) {
 		}
 	}
 }
+
+// Another start of a job knows the limits of the nodes that are in both.
+func TestAdopt(t *testing.T) {
+	old := &cluster.Cluster{Nodes: []cluster.Node{{Name: "a", Limit: 64}, {Name: "b", Limit: 64}}}
+	l := New(old)
+	for range 10 {
+		l.Observe(&cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.In, OOM: true, TooLarge: 40}, {Status: cluster.In, Size: 50}}}, []int{64, 64}, false)
+	}
+	for _, x := range []struct{ given, from, limit, learnt int }{{64, 0, 20, 20}, {128, 0, 20, 20}, {32, 0, 20, 20}, {16, 0, 16, 0}, {64, 1, 64, 0}, {64, -1, 64, 0}} {
+		c := &cluster.Cluster{Nodes: []cluster.Node{{Limit: x.given}}}
+		next := New(c)
+		next.Adopt(l, []int{x.from})
+		if c.Nodes[0].Limit != x.limit || next.Learnt(0) != x.learnt {
+			t.Errorf("%+v: limit %d, learnt %d", x, c.Nodes[0].Limit, next.Learnt(0))
+		}
+		if x.learnt > 0 { // it is raised again in time, as far as what did not fit, and up to what was given
+			for range 3000 {
+				next.Observe(&cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.In, Size: c.Nodes[0].Limit}}}, []int{c.Nodes[0].Limit}, false)
+			}
+			if c.Nodes[0].Limit <= 20 || c.Nodes[0].Limit > x.given {
+				t.Errorf("%+v: limit %d in the end", x, c.Nodes[0].Limit)
+			}
+		}
+	}
+}
+
+// A limit given by hand replaces what was given; what memory has shown stands below it.
+func TestBound(t *testing.T) {
+	c := &cluster.Cluster{Nodes: []cluster.Node{{Limit: 64, Least: 4}}}
+	l := New(c)
+	for _, x := range []struct{ bound, limit, learnt int }{{32, 32, 0}, {2, 4, 0}, {128, 128, 0}} {
+		if l.Bound(0, x.bound); c.Nodes[0].Limit != x.limit || l.Learnt(0) != x.learnt {
+			t.Errorf("%+v: %d, %d", x, c.Nodes[0].Limit, l.Learnt(0))
+		}
+	}
+	l.Observe(&cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.In, OOM: true, TooLarge: 100}}}, []int{128}, false)
+	for _, x := range []struct{ bound, limit, learnt int }{{200, 50, 50}, {20, 20, 0}} {
+		if l.Bound(0, x.bound); c.Nodes[0].Limit != x.limit || l.Learnt(0) != x.learnt {
+			t.Errorf("%+v: %d, %d", x, c.Nodes[0].Limit, l.Learnt(0))
+		}
+	}
+}
