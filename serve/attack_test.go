@@ -84,6 +84,27 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
+// A service that was started anew knows nothing of a job's generation: a conflict, and the registration that
+// follows on it is answered as ever.
+func TestServiceStartsAnew(t *testing.T) {
+	c, s := newClient(t, Config{})
+	sizes := c.play("job", c.start("job", "0123456789", 256, 4).Sizes, 0, 5, 0.001, 0.0015, 0.002, 0.004)
+	s.Close()
+	again, _ := newClient(t, Config{})
+	for _, path := range []string{"/v1/jobs/job/reports", "/v1/jobs/job/generations/1/ranks/0/reports"} {
+		body := any(report(sizes, 5, 1, 1, 1, 1))
+		if strings.Contains(path, "ranks") {
+			body = object{"round": 0, "plan": 1, "seconds": 1, "samples": 1, "micro_steps": 1}
+		}
+		if got := again.do("POST", path, body, nil); got != http.StatusConflict {
+			t.Errorf("%s: %d", path, got)
+		}
+	}
+	if fresh := again.start("job", "0123456789", 256, 4); fresh.Generation != 1 || fresh.Sizes.Plan != 1 {
+		t.Errorf("%+v", fresh)
+	}
+}
+
 // Bodies that are no report, however large or deep.
 func TestBadBodies(t *testing.T) {
 	c, _ := newClient(t, Config{Ranks: 64})

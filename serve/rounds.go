@@ -78,21 +78,21 @@ func (s *Server) roundRoutes(api huma.API) {
 		}
 		return &struct{ Body started }{started{number, sizes}}, nil
 	})
-	huma.Register(api, s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", "job", 404, 409, 422), func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
-		j, err := s.find(in.Job)
+	huma.Register(api, s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", "job", 409, 422), func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
+		j, err := s.started(in.Job)
 		if err != nil {
 			return nil, problem(err)
 		}
 		a, err := j.report(&in.Body)
 		return &struct{ Body answer }{a}, problem(err)
 	})
-	huma.Register(api, s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", "job", 404, 409, 422), func(_ context.Context, in *struct {
+	huma.Register(api, s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", "job", 409, 422), func(_ context.Context, in *struct {
 		Job        string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		Generation int    `path:"generation" minimum:"1"`
 		Rank       int    `path:"rank" minimum:"0"`
 		Body       ownBody
 	}) (*struct{ Body answer }, error) {
-		j, err := s.find(in.Job)
+		j, err := s.started(in.Job)
 		if err != nil {
 			return nil, problem(err)
 		}
@@ -128,6 +128,16 @@ func (s *Server) roundRoutes(api huma.API) {
 			Body        []byte
 		}{kind, b.Bytes()}, nil
 	})
+}
+
+// started finds the job of a report. A job that is not there may have been lost with an older service: a conflict, upon
+// which its ranks register anew.
+func (s *Server) started(name string) (*job, error) {
+	j, err := s.find(name)
+	if errors.Is(err, errNoJob) {
+		return nil, fmt.Errorf("%w; there is no job %s", errGeneration, name)
+	}
+	return j, err
 }
 
 // report judges a report of rank 0. The decision that rests on it comes later.

@@ -49,8 +49,8 @@ type commands struct {
 
 const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node the share of the batch that
 it finishes in the same time as the others, and adjusts the shares while nodes slow down, recover, join and
-leave: in the simulator, and in Go programs that implement its Runner. A PyTorch job gets fixed sizes, or a
-deadline by which each rank adapts by itself. Everything works without a network and without setup: measured profiles, a trained policy and example
+leave: in the simulator, in Go programs that implement its Runner, and in real jobs beside evenkeel serve. Without
+it a PyTorch job gets fixed sizes, or a deadline by which each rank adapts by itself. Everything works without a network and without setup: measured profiles, a trained policy and example
 clusters are built in.
 
 Exit status: 0 done, 1 failed or interrupted, 2 bad input.`
