@@ -106,22 +106,44 @@ func (s *setup) describe() string {
 // nodes is the table of the newest round, in a width, 0 for any. With more nodes than rows
 // they are grouped by device.
 func (w *watch) nodes(rows, width int, p paint) []string {
-	if len(w.setup.cluster.Nodes) <= min(rows, mostRows) {
-		// With long names the device is dropped, then the idle share.
-		columns := []cli.Column{
-			cli.Left("node"), cli.Left("device"), cli.Right("size"), cli.Left(""), cli.Left("works"), cli.Right("time"),
-			cli.Right("idle"), cli.Right("slowdown"), cli.Left("status"),
+	if nodes := w.setup.cluster.Nodes; len(nodes) <= min(rows, mostRows) {
+		lines := w.byNode(width, p, true)
+		other := func(n cluster.Node) bool { return !strings.HasPrefix(n.Name, n.Device) }
+		if w.bars < leastBar && !slices.ContainsFunc(nodes, other) {
+			// The names say the device: rather the bars than that twice.
+			if short := w.byNode(width, p, false); w.bars >= leastBar {
+				return short
+			}
 		}
-		if w.round.Plan.Collect.Timed() { // what a node hands in is then not its size
-			columns = slices.Insert(columns, len(columns)-1, cli.Right("in"))
-		}
-		return w.fit(width, 4, statusRoom, []int{1, 4}, columns, func() [][]string { return w.eachNode(p) })
+		return lines
 	}
 	// With long statuses the highest slowdown is dropped, then the mean time, then the idle share.
 	return w.fit(width, 3, groupedRoom, []int{7, 3, 4}, []cli.Column{
 		cli.Left("device"), cli.Right("nodes"), cli.Right("sizes"), cli.Left("work"), cli.Right("mean"), cli.Right("slowest"), cli.Right("idle"),
 		cli.Right("slowdown"), cli.Right("highest"), cli.Left("status"),
 	}, func() [][]string { return w.eachDevice(p) })
+}
+
+// byNode is a table of the nodes, one a line. With long names the device is dropped, then the
+// idle share.
+func (w *watch) byNode(width int, p paint, device bool) []string {
+	columns := []cli.Column{
+		cli.Left("node"), cli.Left("device"), cli.Right("size"), cli.Left(""), cli.Left("works"), cli.Right("time"),
+		cli.Right("idle"), cli.Right("slowdown"), cli.Left("status"),
+	}
+	if w.round.Plan.Collect.Timed() { // what a node hands in is then not its size
+		columns = slices.Insert(columns, len(columns)-1, cli.Right("in"))
+	}
+	if device {
+		return w.fit(width, 4, statusRoom, []int{1, 4}, columns, func() [][]string { return w.eachNode(p) })
+	}
+	return w.fit(width, 3, statusRoom, []int{4}, slices.Delete(columns, 1, 2), func() [][]string {
+		rows := w.eachNode(p)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], 1, 2)
+		}
+		return rows
+	})
 }
 
 func (w *watch) eachNode(p paint) [][]string {

@@ -2,11 +2,13 @@ package run
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 )
 
 func TestInSteps(t *testing.T) {
@@ -99,6 +101,39 @@ func TestDeadlineOfALog(t *testing.T) {
 		c := &cluster.Cluster{Collect: cluster.Collect{AutoDeadline: true, Reserve: 0.5}}
 		if deadlineOf(c, &x.logged); c.Collect != x.want {
 			t.Errorf("%s: %+v", name, c.Collect)
+		}
+	}
+}
+
+// On a terminal of 80 columns the nodes keep their bars: the device goes, if the names say it.
+func TestBarsOnANarrowTerminal(t *testing.T) {
+	for _, x := range []struct {
+		name         string
+		width        int
+		device, bars bool
+	}{{"", 120, true, true}, {"", 79, false, true}, {"", 60, false, false}, {"rank", 79, true, false}} {
+		r := smallRun(1)
+		w, err := r.prepare(cli.NewApp(t.Context(), devNull(t), devNull(t)), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.name != "" {
+			for i := range w.setup.cluster.Nodes {
+				w.setup.cluster.Nodes[i].Name = fmt.Sprintf("%s-of-job-%d", x.name, i)
+			}
+		}
+		w.references = &references{}
+		if err := w.run(newQuietView(w)); err != nil {
+			t.Fatal(err)
+		}
+		lines := w.nodes(mostRows, x.width, paint(false))
+		if device, bars := strings.Contains(lines[0], " device "), strings.Contains(lines[0], " works "); device != x.device || bars != x.bars {
+			t.Errorf("%q, %d columns: %q", x.name, x.width, lines[0])
+		}
+		for _, l := range lines {
+			if x.width > 60 && cli.Visible(l) > x.width {
+				t.Errorf("%d columns: %q", x.width, l)
+			}
 		}
 	}
 }
