@@ -50,7 +50,12 @@ func (*Cmd) Help() string {
 	return b.String()
 }
 
-const maxSeeds = 10_000
+const (
+	maxSeeds = 10_000
+	// holdBatch is how far the samples of a round may be off the global batch in tuning, where a
+	// policy sets deadlines: else those that shrink the batch would win.
+	holdBatch = 0.01
+)
 
 // Run runs the command.
 func (c *Cmd) Run(a *cli.App) error {
@@ -107,6 +112,11 @@ func (c *Cmd) config() (evaluation.Config, error) {
 	}
 	if err := c.cases(&config); err != nil {
 		return config, err
+	}
+	if timed := func(s evaluation.Case) bool {
+		return s.Cluster.Collect.AutoDeadline && s.Cluster.Choices.MostBatch == 0
+	}; slices.ContainsFunc(config.Cases, timed) {
+		config.HoldBatch = holdBatch
 	}
 	if c.Policies == nil {
 		for _, p := range evaluation.Suited(config.Cases) {

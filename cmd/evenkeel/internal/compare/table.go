@@ -38,11 +38,16 @@ func best(cell []evaluation.Result) int {
 const comparisonLegend = `rounds end when all gradients are in, or a quorum's, or at a deadline: compare like with like
 progress   goodput relative to that of the state oracle, which knows every node's true rate; mean [95% interval]
 gains      difference of progress under the same seeds; above zero the first policy is better
+samples    accepted per round, over the global batch: fewer are faster, and an update is worth less
 *          the best of the others
 (bound)    an upper bound, from knowledge that no policy has`
 
-// energyColumn is the position of the energy column, if any power is known.
-const energyColumn = 6
+// Positions of columns that not every table has: joules where some power is known, and the
+// samples of a round where not all are waited for.
+const (
+	energyColumn  = 6
+	samplesColumn = 6
+)
 
 // printComparison writes a table per cluster and scenario.
 func printComparison(w io.Writer, results []evaluation.Result) error {
@@ -54,6 +59,10 @@ func printComparison(w io.Writer, results []evaluation.Result) error {
 		columns := []cli.Column{
 			cli.Left("policy"), cli.Left("rounds end"), cli.Left("progress"), cli.Left(first.Policy + " gains over it"),
 			cli.Right("waiting"), cli.Right("fresh"), cli.Right("decision p50"), cli.Right("p99"), cli.Left("tuned to"),
+		}
+		timed := slices.ContainsFunc(cell, func(r evaluation.Result) bool { return r.Ends != "all in" })
+		if timed { // rules that shrink the batch look fast
+			columns = slices.Insert(columns, samplesColumn, cli.Right("samples"))
 		}
 		known := slices.ContainsFunc(cell, func(r evaluation.Result) bool { return r.Energy > 0 })
 		if known {
@@ -75,6 +84,9 @@ func printComparison(w io.Writer, results []evaluation.Result) error {
 			row := []string{
 				name, r.Ends, fmt.Sprintf("%.4f [%.4f, %.4f]", r.Progress, r.Low, r.High), gain,
 				cli.Percent(r.Waiting), cli.Percent(r.Freshness), cli.Seconds(r.P50 / 1e6), cli.Seconds(r.P99 / 1e6), r.Knobs,
+			}
+			if timed {
+				row = slices.Insert(row, samplesColumn, fmt.Sprintf("%.3f", r.SamplesMean))
 			}
 			if known {
 				row = slices.Insert(row, energyColumn, cli.Ratio(r.Energy, cli.Rate(r.Energy)))
