@@ -162,12 +162,24 @@ func (f *File) build(catalogue *profile.Catalogue, p *problems, written map[stri
 		p.add("objectives", "are all zero; give at least one weight above 0")
 	}
 	if len(*p) == 0 {
-		if err := c.CheckCapacity(nil); err != nil {
+		if err := c.makesUp(); err != nil {
 			p.add("global_batch", "%s", strings.TrimPrefix(err.Error(), ErrCapacity.Error()+": "))
 		}
 		f.Objectives.checkPower("objectives.", c, p)
 	}
 	return c
+}
+
+// makesUp returns an error unless there are shares that make up the global batch.
+func (c *Cluster) makesUp() error {
+	if err := c.CheckCapacity(nil); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.LeastShare() > 1 }) {
+		return nil // single samples make up any
+	}
+	_, err := Allocate(c, nil, c.Nominal(), make([]int, len(c.Nodes)))
+	return err
 }
 
 // Validate reports every weight out of range, with its name.
