@@ -25,7 +25,8 @@ def sizes(names, number, shares, micro=None, until=None):
 
 
 class Service:
-    """decide(reports so far, ranks) -> arguments of sizes() after number. The plan's number rises whenever they change."""
+    """decide(reports so far, ranks) -> arguments of sizes() after number. The plan's number rises whenever they change. As agreed, the answer to a report holds
+    the sizes before it."""
 
     def __init__(self, decide):
         self.decide, self.reports, self.registered = decide, [], []
@@ -44,6 +45,9 @@ class Service:
                 pass
 
             def do_GET(self):
+                if "/sizes" in self.path:
+                    self.say(*(200, service.sizes()) if service.mode == "good" else (503, {}))
+                    return
                 deadline = "auto" if service.newest and len(service.newest) > 2 else ""
                 self.say(200, {"name": "job", "deadline": deadline})
 
@@ -107,8 +111,9 @@ class Service:
             self.mode = "good"
             return 409, {"title": "no such generation"}
         self.check(body)
+        before = self.sizes()
         self.reports.append(body)
-        return 200, {"verdict": "accepted", "sizes": self.sizes()}
+        return 200, {"verdict": "accepted", "sizes": before}
 
     def check(self, body):
         """What the contract says of a report."""

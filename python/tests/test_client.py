@@ -26,7 +26,7 @@ def until(what, seconds=30.0):
 class TestClient(unittest.TestCase):
     def setUp(self):
         self.timeout = client.TIMEOUT
-        client.TIMEOUT = 0.5
+        client.TIMEOUT = 1.0
         self.service = fake_service.Service(lambda reports, _: ([4, 4],) if len(reports) < 2 else ([6, 2],))
         self.started = []
 
@@ -55,7 +55,7 @@ class TestClient(unittest.TestCase):
         self.report(c, 0)
         self.report(c, 1)
         self.assertTrue(until(lambda: c.newest.shares == [6, 2]))
-        self.assertEqual([r["round"] for r in self.service.reports], [0, 1])
+        self.assertEqual([r["round"] for r in self.service.reports], [0, 1])  # and none after them, whose answer would hold the new sizes
         self.assertEqual((c.newest.number, c.counts["reports"]), (2, 2))
 
     def test_bad_times(self):
