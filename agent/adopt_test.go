@@ -68,7 +68,8 @@ func TestAdopt(t *testing.T) {
 			sum += 1 / pace[n]
 		}
 		for i, n := range x.nodes {
-			if want := 70 / pace[n] / sum; math.Abs(float64(plan.Sizes[i])-want) > 1 {
+			// At sizes that nobody had so far, how much of a node's time is overhead is known roughly.
+			if want := 70 / pace[n] / sum; math.Abs(float64(plan.Sizes[i])-want) > 0.15*want {
 				t.Errorf("%s: %v; %s has %d, want %.1f", name, plan.Sizes, n, plan.Sizes[i], want)
 			}
 		}

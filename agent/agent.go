@@ -26,6 +26,8 @@ type Agent struct {
 	rows, q []float32
 	actions []int
 	model   []int
+	other   []int // what the network would have done where the guard keeps it from deciding
+	guard   guard
 	perf    []cluster.Performance
 	ready   []cluster.Performance // perf plus the time that older work still takes
 	fresh   []int                 // the allocation by the newest parameters
@@ -37,7 +39,7 @@ type Agent struct {
 	seen    seen     // for Explain
 
 	// Decisions counts those about nodes and about rounds; Fallbacks counts the ones left to
-	// the model because the network's input was out of range.
+	// the model because the network's input was out of range, or its last decisions cost speed.
 	Fallbacks, Decisions int
 }
 
@@ -72,6 +74,7 @@ func NewModel(c *cluster.Cluster) *Agent {
 // Decide implements Policy.
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	a.seen.note(a, report, plan.Sizes)
+	kept := false
 	if report == nil {
 		a.first(present, plan)
 	} else {
@@ -79,6 +82,7 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 			a.tracker.Predict(report.Predicted)
 		}
 		a.tracker.Observe(report)
+		a.guard.judge(a.tracker, report)
 		a.collect(present, plan)
 		a.tracker.Model(a.model)
 		copy(a.actions, a.model)
@@ -86,10 +90,14 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 			a.rows = a.tracker.Rows(a.rows, a.weights)
 			a.q = a.actor.Q(a.q, a.rows)
 			a.choose()
+			kept = a.decide(plan)
 		}
 		a.tracker.Apply(a.actions, a.perf)
 		if a.batch != nil {
 			a.cluster.GlobalBatch = a.batch.choose(a.cluster, present, a.perf, a.tracker.NoiseScale())
+		}
+		if kept {
+			a.guard.keep(a.cluster, present)
 		}
 	}
 	a.tracker.Occupy(a.perf, a.ready)

@@ -22,6 +22,7 @@ type Explanation struct {
 	Model      *Choice                 `json:"model"`                  // what the model alone would have chosen
 	Best       *Choice                 `json:"best"`                   // the network's, taken if it is better by enough; null: it was not used
 	OutOfRange []OutOfRange            `json:"out_of_range,omitempty"` // why the network was not used
+	Guarded    bool                    `json:"guarded,omitempty"`      // the network was not heeded, as its rounds of late were longer than the model's would have been
 	Rule       *RuleExplanation        `json:"rule,omitempty"`         // of the round, where it is free
 }
 
@@ -110,6 +111,7 @@ func (a *Agent) Explain(node int) Explanation {
 			e.Best = a.choice(greedy(q, s.weights), q)
 		}
 	}
+	e.Guarded = a.guard.off
 	e.Chosen, e.Model = a.choice(a.actions[node], q), a.choice(a.model[node], q)
 	if a.rule >= 0 {
 		e.Rule = a.explainRule()

@@ -10,20 +10,22 @@ type Record struct {
 	RoundHigh []float32   `json:"round_high"` // the same
 	Config    TrainConfig `json:"config"`
 	Updates   int         `json:"updates"`
+	First     string      `json:"first"`     // checksum of the networks after the first set of updates, by which a short run of the same configuration is compared
 	Return    float64     `json:"return"`    // mean own reward per round at the end of training
 	Workloads []string    `json:"workloads"` // trained on
 	Devices   []string    `json:"devices"`   // trained on
 }
 
 // recordVersion changes whenever the features or actions of env change their meaning.
-const recordVersion = 3
+const recordVersion = 4
 
 // TrainConfig says how a policy is trained; package training does it and calls it Config.
 // The defaults, with seed 1, train the embedded policy; each says why.
 type TrainConfig struct {
 	Seed uint64 `json:"seed"`
-	// Steps is the number of rounds over all environments. Zero: 1,500,000; beyond a
-	// million the return no longer rises.
+	// Steps is the number of rounds over all environments. Zero: 80,000; with 600,000 the
+	// network is better where nodes drift, and holds too often where they jump
+	// (docs/decisions/0029-form-lag-and-what-lasts.md).
 	Steps int `json:"steps"`
 	// Envs is the number of episodes side by side. Zero: 128; with 32, the replay held so
 	// few different clusters at a time that the network chased them.

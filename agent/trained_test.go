@@ -123,7 +123,7 @@ func TestLoadRefuses(t *testing.T) {
 		"NaN weight":       {nan, "NaN"},
 		"no record":        {file(nets, nil), "is not a policy of evenkeel"},
 		"record no JSON":   {file(nets, map[string]string{recordKey: "{"}), recordKey},
-		"later version":    {with("version", recordVersion+1), "version 4, this program reads version 3"},
+		"later version":    {with("version", recordVersion+1), "version 5, this program reads version 4"},
 		"no version":       {with("version", nil), "version 0"},
 		"another network":  {file(map[string]*ddqn.Network{nodesNetwork: other, roundNetwork: trained.Round}, sound), `"nodes" has 45 features, hidden [], 29 actions`},
 		"another round":    {file(map[string]*ddqn.Network{nodesNetwork: trained.Network, roundNetwork: other}, sound), `"round" has 45 features`},

@@ -48,6 +48,7 @@ var Actions = func() []Action {
 // margin is added.
 const (
 	modelRoom   = 2 // the margin while everybody is waited for
+	modelHold   = 0 * len(margins)
 	modelSlow   = 1 * len(margins)
 	modelFilter = 2 * len(margins)
 	modelQuick  = 3 * len(margins)

@@ -16,23 +16,24 @@ func (t *Tracker) Adopt(o *Tracker, from []int) {
 			continue
 		}
 		n := o.nodes[k]
-		if n.fit != nil {
-			fit := *n.fit
-			n.fit = &fit
-		}
 		n.left, n.busy, n.busySize, n.fresh, n.late = 0, 0, 0, false, false
 		t.nodes[i] = n
 		if n.count > 0 {
-			sum += n.base.PerSample * n.slowdown
+			per := n.base.PerSample
+			if n.form.doubt > 0 { // what is taken for overhead may be none
+				per += (n.base.Overhead - t.cluster.Nodes[i].Network) / n.form.at
+			}
+			sum += per * n.slowdown
 			count++
 		}
 	}
 	for i := range t.nodes {
-		if n := &t.nodes[i]; count > 0 && n.fit != nil && n.count == 0 {
+		if n := &t.nodes[i]; count > 0 && n.unknown && n.count == 0 {
 			n.base.PerSample = sum / count
 		}
 	}
-	t.fleet.jumps, t.rounds, t.scale, t.noise = o.fleet.jumps, o.rounds, o.scale, o.noise
+	t.fleet.jumps, t.fleet.risen, t.fleet.stayed = o.fleet.jumps, o.fleet.risen, o.fleet.stayed
+	t.rounds, t.scale, t.noise = o.rounds, o.scale, o.noise
 }
 
 // Performance writes every node's parameters, as last believed and with the last margin, into perf.
@@ -44,5 +45,6 @@ func (t *Tracker) Performance(perf []cluster.Performance) {
 
 // performance is what to allocate by.
 func (n *track) performance(node *cluster.Node) cluster.Performance {
-	return node.Slowed(n.base, n.slowdown*(1+n.margin*n.deviation()*math.Sqrt(1+n.variance)))
+	d := n.deviation()
+	return node.Slowed(n.base, n.slowdown*(1+n.lag(d))*(1+n.margin*d*math.Sqrt(1+n.variance)))
 }

@@ -1,7 +1,6 @@
 package env
 
 import (
-	"cmp"
 	"math"
 
 	"github.com/evenkeel/evenkeel/cluster"
@@ -9,14 +8,16 @@ import (
 
 // belief is a node's performance parameters and how certain they are.
 type belief struct {
-	base     cluster.Performance   // at slowdown 1
-	fit      *cluster.LeastSquares // where no profile is known
+	base     cluster.Performance // at slowdown 1
+	unknown  bool                // no profile is known: the line's form is to be learnt
+	form     shape               // of the line, where it is
 	slowdown float64
 	variance float64 // of the slowdown, in units of one measurement's; the Kalman filter's P/R without drift
 	deviance float64 // mean absolute change between measurements, relative
 	level    float64 // long-run slowdown outside spells of slowness
 	levels   float64 // measurements in level
 	strange  int     // measurements in a row that do not fit level
+	doubtful float64 // variance of the newest residual for which the line's form is to blame
 	left     float64 // seconds until older work that is under way is expected to be done
 }
 
@@ -26,18 +27,13 @@ const (
 	priorVariance  = 6    // of the profile's slowdown
 	devianceRate   = 0.01 // a node's noise changes slowly
 	jumpAt         = 4.0  // deviations
-	enough         = 8    // measurements after which a line that was fitted may judge new ones
 	patience       = 60   // rounds of another slowdown that become the level
 	normalAbs      = 0.7979 * math.Sqrt2
 )
 
 // newBelief is what the profile says, or the nameplate where none is known.
 func newBelief(base cluster.Performance, profiled bool) belief {
-	b := belief{base: base, slowdown: 1, level: 1, variance: priorVariance, deviance: priorDeviation * normalAbs}
-	if !profiled {
-		b.fit = cluster.NewLeastSquares(0.98)
-	}
-	return b
+	return belief{base: base, unknown: !profiled, slowdown: 1, level: 1, variance: priorVariance, deviance: priorDeviation * normalAbs}
 }
 
 // deviation is the estimated relative sd of one measurement. Differences of
@@ -51,26 +47,26 @@ func (b *belief) learnNoise(change, count float64) {
 	b.deviance += max(devianceRate, 1/(count+priorWeight)) * (change - b.deviance)
 }
 
-// surprising says whether a residual is too large to be noise or doubt.
-func (b *belief) surprising(residual float64) bool {
-	return math.Abs(residual) > jumpAt*b.deviation()*math.Sqrt(1+b.variance)
+// surprising says whether a residual is too large to be noise or doubt, of which the line's form
+// has that variance.
+func (b *belief) surprising(residual, off float64) bool {
+	d := b.deviation()
+	return residual*residual > jumpAt*jumpAt*(d*d*(1+b.variance)+off)
 }
 
 // begin takes the first measurement of a node without a profile: the nameplate only
 // bridged the time until now.
-func (b *belief) begin(node *cluster.Node, r *cluster.NodeReport) {
-	b.fit.Add(cmp.Or(r.Cost, float64(r.Size)), r.Seconds)
-	b.base, _ = b.fit.Performance(node.Network)
+func (b *belief) begin(node *cluster.Node, size, seconds float64) {
+	b.form.begin(size)
+	b.base = b.form.line(node, max(seconds-node.Network, 0.01*seconds))
 	b.slowdown = 1
 }
 
-// learn lets the line of a node whose profile is unknown follow a measurement at its
-// long-run level. A spell of slowness must not bend the line; it moves the slowdown.
-func (b *belief) learn(node *cluster.Node, s *seen) {
-	b.fit.Add(cmp.Or(s.cost, float64(s.size)), node.Network+max(s.seconds-node.Network, 0.01*s.seconds)/b.level)
-	b.base, _ = b.fit.Performance(node.Network)
-	b.base.Overhead = max(b.base.Overhead, node.Network)
-	b.slowdown, b.variance = b.level, max(0.01, 1/s.count)
+// learn takes in what a measurement says of the line's form.
+func (b *belief) learn(node *cluster.Node, size, residual float64) {
+	seconds, d := b.base.Overhead-node.Network+b.base.PerSample*b.form.at, b.deviation()
+	b.form.learn(size, residual, d*d*(1+b.variance))
+	b.base = b.form.line(node, seconds)
 }
 
 // remember keeps the long-run level by the newest of so many measurements: spells of
@@ -79,9 +75,6 @@ func (b *belief) remember(m, count float64) {
 	if b.levels == 0 {
 		b.level, b.levels = m, 1
 		return
-	}
-	if b.fit != nil && count <= enough {
-		return // the line itself is still moving
 	}
 	if math.Abs(m/b.level-1) > jumpAt*b.deviation()*math.Sqrt(1+1/b.levels) {
 		if b.strange++; b.strange > min(patience, 4*int(b.levels)) {

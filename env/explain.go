@@ -1,6 +1,10 @@
 package env
 
-import "github.com/evenkeel/evenkeel/cluster"
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
 
 // Belief is what a tracker holds of a node, for explanations.
 type Belief struct {
@@ -12,12 +16,22 @@ type Belief struct {
 	Left      float64 `json:"left"`      // seconds until older work that is under way is expected to be done
 	Gain      float64 `json:"gain"`      // of the last update; 0: it moved nothing by a measurement
 	Margin    float64 `json:"margin"`    // safety margin for noise, in deviations
+	Lag       float64 `json:"lag"`       // how far the slowdown is behind a node that changes gradually, relative
+	// Overhead is the share of the node's time that does not grow with its size, and Doubt its sd, where no profile
+	// tells the line's form and a measurement has come; else 0.
+	Overhead float64 `json:"overhead,omitempty"`
+	Doubt    float64 `json:"doubt,omitempty"`
 }
 
 // Belief returns what is held of a node.
 func (t *Tracker) Belief(node int) Belief {
 	n := &t.nodes[node]
-	return Belief{n.slowdown, n.variance, n.deviation(), n.newest[0], n.level, n.left, n.gain, n.margin}
+	b := Belief{Slowdown: n.slowdown, Variance: n.variance, Deviation: n.deviation(), Newest: n.newest[0], Level: n.level, Left: n.left, Gain: n.gain, Margin: n.margin}
+	b.Lag = n.lag(b.Deviation)
+	if f := &n.form; f.doubt > 0 {
+		b.Overhead, b.Doubt = 1-f.slope*f.at, math.Sqrt(f.doubt)*f.at
+	}
+	return b
 }
 
 // ObjectiveNames are the objectives', in order.
@@ -46,16 +60,16 @@ var FeatureNames = []string{
 	"measured in the last round",
 	"late in the last round",
 	"micro-batch against the mean",
-	"micro-batch at the memory limit",
+	"doubt of the line's form, in deviations",
+	"suddenly slower times in a row",
 	"arrival within the round",
 	"age of the gradient",
-	"norm of the gradient",
-	"agreement of the gradient",
 	"older work under way",
 	"how overdue it is",
 	"fleet: mean residual",
 	"fleet: size of the residuals",
 	"fleet: rate of jumps",
+	"fleet: odds that a jump lasts",
 	"fleet: correlation of residuals in a row",
 	"fleet: noise",
 	"fleet: wait against the prediction",

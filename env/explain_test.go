@@ -30,7 +30,7 @@ func TestFeatureNames(t *testing.T) {
 	}{
 		{node(0), FeatureNames, "measured in the last round", 1}, {node(3), FeatureNames, "measured in the last round", 0},
 		{node(3), FeatureNames, "late in the last round", 1}, {node(3), FeatureNames, "older work under way", 1}, {node(0), FeatureNames, "older work under way", 0},
-		{node(0), FeatureNames, "agreement of the gradient", 0.5}, {node(0), FeatureNames, "fleet: share of nodes not measured", 0.5},
+		{node(0), FeatureNames, "suddenly slower times in a row", 0}, {node(0), FeatureNames, "fleet: odds that a jump lasts", 0}, {node(0), FeatureNames, "fleet: share of nodes not measured", 0.5},
 		{node(0), FeatureNames, "quorum in force", 0.5}, {node(0), FeatureNames, "grace in force", 0.2}, {node(0), FeatureNames, "weight of freshness", 0.2},
 		{round, RoundFeatureNames, "share of busy nodes", 0.5}, {round, RoundFeatureNames, "quorum in force", 0.5},
 		{round, RoundFeatureNames, "fleet: share of nodes not measured", 0.5}, {round, RoundFeatureNames, "weight of speed", 0.5}, {round, RoundFeatureNames, "weight of energy", 0.1},
@@ -56,5 +56,27 @@ func TestBelief(t *testing.T) {
 	r.round(action(t, Jump, 0), 1.5, 1)
 	if b := r.tracker.Belief(0); !near(b.Slowdown, 1.5) || !near(b.Newest, 1.5) || b.Gain != 1 || b.Variance != 1 || !near(b.Margin, margins[1]*r.tracker.spread) || b.Left != 0 {
 		t.Errorf("after a jump %+v", b)
+	}
+}
+
+// Of a node without a profile a belief shows how much of its time is overhead; of any node how far it lags behind.
+func TestBeliefShowsFormAndLag(t *testing.T) {
+	tracker, c := unknown(t)
+	if b := tracker.Belief(0); b.Overhead != 0 || b.Doubt != 0 {
+		t.Errorf("before its first measurement: %+v", b)
+	}
+	tracker.Observe(oneNode(20, 1))
+	if b := tracker.Belief(0); !near(b.Overhead, 0.25) || !near(b.Doubt, 0.3) || b.Lag != 0 {
+		t.Errorf("after it: %+v", b)
+	}
+	tracker.nodes[0].average = 1.3
+	if b := tracker.Belief(0); !near(b.Lag, b.Deviation) {
+		t.Errorf("lag %v of a deviation of %v", b.Lag, b.Deviation)
+	}
+	known := NewTracker(c)
+	known.nodes[0].unknown = false
+	known.Observe(oneNode(20, 1))
+	if b := known.Belief(0); b.Overhead != 0 || b.Doubt != 0 {
+		t.Errorf("of a profiled node: %+v", b)
 	}
 }

@@ -29,6 +29,7 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		f.residual,
 		f.absolute - 0.8,
 		math.Log1p(1000*f.jumps) / 4,
+		clip(math.Log(f.odds()), 6) / 3,
 		clip(f.product, 2),
 		f.deviation,
 		clip(f.excess, 1) * 2,
@@ -82,11 +83,10 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		put(flag(n.fresh))
 		put(flag(n.late))
 		put(clip(math.Log(max(float64(n.size), 1)/even), 3) / 2)
-		put(0) // said, before shares of several micro-steps, that a node was at its memory limit
+		put(clip(math.Sqrt(n.doubtful)/d, 4) / 2)
+		put(float64(min(n.rose, 3)) / 2)
 		put(n.share - 1)
 		put(clip(n.age, 2) - 1)
-		put(clip(math.Log(max(n.norm, 0.1)), 3) / 2)
-		put(n.agree - 0.5)
 		overdue := 0.0
 		if n.busySize > 0 {
 			node := &t.cluster.Nodes[i]

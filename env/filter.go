@@ -1,5 +1,7 @@
 package env
 
+import "math"
+
 // filter moves a node's belief toward its measurements, and follows how they differ from
 // it. The differences are the innovations of a Kalman filter.
 type filter struct {
@@ -10,11 +12,14 @@ type filter struct {
 	product  float64 // moving average of residual times the one before, in variances
 	streak   int     // residuals in a row of one sign, signed
 	calm     int     // rounds since the last jump
+	rose     int     // measurements in a row that were suddenly slower
 }
 
 const (
 	averageRate = 0.1
 	productRate = 0.05
+	trendFrom   = 0.3  // average of the residuals, in deviations, beyond which the belief lags behind
+	riseKeep    = 0.99 // of what is known of sudden slowdowns, from one to the next
 	quiet       = 0.25 // product of neighbouring residuals, in variances, below which nothing drifts
 )
 
@@ -51,5 +56,16 @@ func (f *filter) update(a *Action, b *belief, s *seen) {
 	case Return:
 		b.slowdown, b.variance = b.level, max(0.01, 1/max(b.levels, 1))
 	}
+	b.form.move(s.work, f.gain)
 	b.slowdown += f.gain * (s.believable(f.gain, b.level) - b.slowdown)
+}
+
+// lag is how far the belief is behind a node that changes gradually, relatively: what the residuals of the last rounds
+// have in common, as far as noise does not explain it. A filter that follows a slope at a gain
+// is behind by the residual that it meets in every round.
+func (f *filter) lag(deviation float64) float64 {
+	if f.gain == 1 { // nothing but the newest measurement is believed
+		return 0
+	}
+	return math.Copysign(max(math.Abs(f.average)-trendFrom, 0), f.average) * deviation
 }

@@ -56,3 +56,16 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("variance %v after a jump", b.variance)
 	}
 }
+
+// What residuals have in common beyond 0.3 deviations is lag.
+func TestLagByHand(t *testing.T) {
+	for average, want := range map[float64]float64{0.2: 0, 0.3: 0, 0.8: 0.05, -0.8: -0.05, -0.1: 0} {
+		f := filter{average: average, gain: 0.5}
+		if got := f.lag(0.1); !near(got, want) {
+			t.Errorf("average %v: %v, want %v", average, got, want)
+		}
+	}
+	if f := (filter{average: 2, gain: 1}); f.lag(0.1) != 0 {
+		t.Error("a belief that is the newest measurement is behind")
+	}
+}

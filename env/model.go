@@ -10,6 +10,7 @@ func (t *Tracker) Model(actions []int) {
 	if t.round.rule.Quorum < 1 {
 		filter, margin = modelQuick, 0 // a node that is a little late holds nobody up
 	}
+	nodes := float64(len(t.nodes))
 	for i := range t.nodes {
 		n := &t.nodes[i]
 		d := n.deviation()
@@ -20,10 +21,12 @@ func (t *Tracker) Model(actions []int) {
 		if n.late {
 			actions[i] = modelLate
 		}
-		if n.fresh && n.count > 1 && n.surprising(n.residual) {
+		if n.fresh && n.count > 1 && n.surprising(n.residual, n.doubtful) {
 			actions[i] = modelJump
 			if n.strange == 0 && math.Abs(n.newest[0]/n.level-1) < jumpAt*d {
 				actions[i] = modelReturn
+			} else if n.rose == 1 && t.fleet.odds()*(1+n.residual)*nodes < 1 {
+				actions[i] = modelHold
 			}
 		}
 		actions[i] += margin

@@ -84,3 +84,80 @@ func TestModelsFilterAtTheBound(t *testing.T) {
 		}
 	}
 }
+
+// A node that becomes slower in small steps is planned for where it will be, not where it was.
+func TestApplyMakesUpForLag(t *testing.T) {
+	r, rng := newRig(t, 1), rand.New(rand.NewPCG(4, 5))
+	slow, off, without := 1.0, 0.0, 0.0
+	for k := range 150 {
+		r.round(-1, slow*(1+0.02*rng.NormFloat64()))
+		slow *= 1.01
+		if n := &r.tracker.nodes[0]; k >= 50 { // without the margin
+			room := 1 + n.margin*n.deviation()*math.Sqrt(1+n.variance)
+			off += (r.perf[0].PerSample/n.base.PerSample/room/slow - 1) / 100
+			without += (n.slowdown/slow - 1) / 100
+		}
+	}
+	if without > -0.02 || math.Abs(off) > 0.4*-without {
+		t.Errorf("plans are %.4f off in the mean, beliefs %.4f", off, without)
+	}
+}
+
+// Sudden slowdowns that lasted, of those there were: odds by hand, each a hundredth less by the next.
+func TestOddsByHand(t *testing.T) {
+	var f fleet
+	if f.odds() != 1 {
+		t.Errorf("odds of nothing: %v", f.odds())
+	}
+	f.learn(1, 0)
+	f.learn(2, 1)
+	risen, stayed := 0.99*0.99+2, 1.0
+	if want := (stayed + 0.5) / (risen - stayed + 0.5); !near(f.odds(), want) {
+		t.Errorf("odds %v, want %v", f.odds(), want)
+	}
+	if f.learn(0, 0); f.risen != risen {
+		t.Error("a round without any counts")
+	}
+}
+
+// Observe learns how long sudden slowdowns last: node 0's for a round, node 1's for good.
+func TestObserveLearnsWhatLasts(t *testing.T) {
+	r := newRig(t, 2)
+	for range 20 {
+		r.round(-1, 1, 1)
+	}
+	for _, factor := range []float64{1.5, 1, 1, 1.5, 1} {
+		r.round(-1, factor, 1)
+	}
+	if f := &r.tracker.fleet; !near(f.risen, 1.99) || f.stayed != 0 {
+		t.Errorf("%v of %v lasted, want none of 1.99", f.stayed, f.risen)
+	}
+	r.round(-1, 1, 2)
+	r.round(-1, 1, 2)
+	r.round(-1, 1, 2) // is no other case
+	if f := &r.tracker.fleet; !near(f.risen, 0.99*1.99+1) || f.stayed != 1 {
+		t.Errorf("%v of %v lasted, want 1 of 2.9701", f.stayed, f.risen)
+	}
+}
+
+// In a small cluster where sudden slowdowns pass, the first is taken for one that passes; the
+// second is not, nor is any where they last, or where a node is a small part of the cluster.
+func TestModelHoldsASpike(t *testing.T) {
+	for _, x := range []struct {
+		nodes  int
+		stayed float64 // of ten
+		rose   int
+		want   int
+	}{
+		{2, 0, 1, modelHold}, {2, 0, 2, modelJump}, {2, 9, 1, modelJump}, {10, 0, 1, modelHold}, {20, 0, 1, modelJump},
+	} {
+		r := newRig(t, x.nodes)
+		r.tracker.fleet.risen, r.tracker.fleet.stayed = 10, x.stayed // odds of 1 in 21, or 19 in 3
+		n := &r.tracker.nodes[0]
+		n.levels, n.count, n.fresh, n.variance, n.rose = 9, 9, true, 0.1, x.rose
+		n.newest[0], n.residual = 1.5, 0.5
+		if r.tracker.Model(r.actions); r.actions[0] != x.want+modelRoom {
+			t.Errorf("%+v: action %d", x, r.actions[0])
+		}
+	}
+}

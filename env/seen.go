@@ -7,7 +7,7 @@ type seen struct {
 	newest   [4]float64 // measured slowdowns, newest first
 	count    float64    // measurements
 	seconds  float64    // the newest measurement, of size samples
-	cost     float64    // of the samples of the newest measurement, in mean ones; 0: size
+	work     float64    // of the newest measurement, as its node's line counts samples
 	size     int        // of the newest measurement, or of a late share
 	fresh    bool       // measured in the last round
 	late     bool       // known only to exceed a bound in the last round
@@ -15,15 +15,13 @@ type seen struct {
 	busySize int        // 0: none
 	share    float64    // arrival over the round's wait
 	age      float64    // of the gradient over the round's wait
-	norm     float64
-	agree    float64
 }
 
 // see takes in what a round that lasted wait seconds reports, except for a measurement.
 func (s *seen) see(r *cluster.NodeReport, wait float64) {
 	s.fresh, s.late = false, false
 	s.busy, s.busySize = r.Busy, r.BusySize
-	s.share, s.age, s.norm, s.agree = min(r.Seconds/wait, 2), min(r.Age/wait, 4), r.Norm, r.Agree
+	s.share, s.age = min(r.Seconds/wait, 2), min(r.Age/wait, 4)
 	if !r.Measured() && r.Status == cluster.Late && r.Size > 0 {
 		s.late, s.size = true, r.Size
 	}
@@ -40,7 +38,7 @@ func (s *seen) silent(wait float64) float64 {
 
 // add takes in a measured slowdown.
 func (s *seen) add(m float64, r *cluster.NodeReport) {
-	s.size, s.cost, s.seconds, s.fresh = r.Size, r.Cost, r.Seconds, true
+	s.size, s.seconds, s.fresh = r.Size, r.Seconds, true
 	copy(s.newest[1:], s.newest[:3])
 	s.newest[0] = m
 	if s.count == 0 {

@@ -9,7 +9,7 @@ import (
 func TestSee(t *testing.T) {
 	s := seen{fresh: true, late: true, size: 5}
 	s.see(&cluster.NodeReport{Status: cluster.In, Size: 9, Seconds: 1, Age: 3, Norm: 1.5, Agree: 0.7, Busy: 0.25, BusySize: 4}, 2)
-	if want := (seen{size: 5, busy: 0.25, busySize: 4, share: 0.5, age: 1.5, norm: 1.5, agree: 0.7}); s != want {
+	if want := (seen{size: 5, busy: 0.25, busySize: 4, share: 0.5, age: 1.5}); s != want {
 		t.Errorf("%+v, want %+v", s, want)
 	}
 	s.see(&cluster.NodeReport{Status: cluster.In, Seconds: 5, Age: 9}, 2)

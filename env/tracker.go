@@ -32,6 +32,7 @@ type track struct {
 // fleet is what holds for the round as a whole.
 type fleet struct {
 	residual, absolute, product, deviation float64
+	risen, stayed                          float64 // sudden slowdowns, and how many of them lasted, forgetting
 	jumps                                  float64 // sudden slowdowns per node and round, moving average
 	slow                                   float64 // share of nodes well above their level
 	missing                                float64 // share of nodes without a measurement
@@ -51,12 +52,6 @@ func NewTracker(c *cluster.Cluster) *Tracker {
 // CopyFrom makes t believe what o does, without o's judgement of rules.
 func (t *Tracker) CopyFrom(o *Tracker) {
 	t.nodes = append(t.nodes[:0], o.nodes...)
-	for i := range t.nodes {
-		if f := t.nodes[i].fit; f != nil {
-			fit := *f
-			t.nodes[i].fit = &fit
-		}
-	}
 	t.fleet, t.rounds, t.round.rule = o.fleet, o.rounds, o.round.rule
 }
 
@@ -97,11 +92,11 @@ func (t *Tracker) Observe(report *cluster.Report) {
 		t.round.see(t, report)
 	}
 	wait := max(report.Wait.Seconds(), 1e-9)
-	f := fleet{jumps: t.fleet.jumps}
+	f := fleet{jumps: t.fleet.jumps, risen: t.fleet.risen, stayed: t.fleet.stayed}
 	if t.fleet.predicted > 0 {
 		f.excess = wait/t.fleet.predicted - 1
 	}
-	measured, taking, jumped := 0.0, 0.0, 0.0
+	measured, taking, jumped, risen, stayed := 0.0, 0.0, 0.0, 0.0, 0.0
 	for i := range t.nodes {
 		n, r := &t.nodes[i], &report.Nodes[i]
 		n.see(r, wait)
@@ -111,13 +106,24 @@ func (t *Tracker) Observe(report *cluster.Report) {
 		if !r.Measured() {
 			continue
 		}
+		once, before := n.rose == 1, n.newest[0]
 		if n.measure(&t.cluster.Nodes[i], r) {
 			jumped++
+			n.rose++
+		} else {
+			n.rose = 0
+		}
+		if once {
+			risen++
+			if n.newest[0] > (n.level+before)/2 {
+				stayed++
+			}
 		}
 		measured++
 		f.add(n)
 	}
 	f.average(measured)
+	f.learn(risen, stayed)
 	// The first rounds show how wrong the profiles are, not how often nodes jump.
 	if measured > 0 && t.rounds >= 3 {
 		f.jumps += max(0.02, 1/float64(t.rounds)) * (jumped/measured - f.jumps)
@@ -128,6 +134,16 @@ func (t *Tracker) Observe(report *cluster.Report) {
 	t.fleet = f
 	t.rounds++
 }
+
+// learn takes in how many nodes were suddenly slower a round ago, and how many of these still
+// are.
+func (f *fleet) learn(risen, stayed float64) {
+	keep := math.Pow(riseKeep, risen)
+	f.risen, f.stayed = keep*f.risen+risen, keep*f.stayed+stayed
+}
+
+// odds are those that a node that is suddenly slower stays so.
+func (f *fleet) odds() float64 { return (f.stayed + 0.5) / (f.risen - f.stayed + 0.5) }
 
 // add adds a node that was measured to the sums.
 func (f *fleet) add(n *track) {
@@ -156,19 +172,34 @@ func (f *fleet) average(nodes float64) {
 
 // measure takes in a whole measurement and reports whether the node is suddenly slower.
 func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
-	if n.fit != nil && n.count == 0 {
-		n.begin(node, r)
+	size := node.Measured(r)
+	if n.unknown && n.count == 0 {
+		n.begin(node, size, r.Seconds)
+	}
+	residual := node.Slowness(n.base, r)/n.slowdown - 1
+	n.doubtful = n.form.off(size)
+	jump := n.count > 0 && n.surprising(residual, n.doubtful)
+	if n.form.doubt > 0 && n.count > 0 {
+		if !jump {
+			n.learn(node, size, residual)
+		}
+		n.newest[0] = n.recall(node)
 	}
 	m := node.Slowness(n.base, r)
-	residual := m/n.slowdown - 1
+	residual = m/n.slowdown - 1
 	if n.count > 0 {
 		n.learnNoise(math.Abs(m-n.newest[0])/n.slowdown, n.count)
 	}
-	jump := n.count > 0 && n.surprising(residual)
 	n.innovate(residual, n.deviation(), jump)
 	n.add(m, r)
+	n.work = size
 	n.remember(m, n.count)
 	return jump && residual > 0
+}
+
+// recall is the slowdown that the measurement before shows by the line as it is now.
+func (n *track) recall(node *cluster.Node) float64 {
+	return max(n.seconds-node.Network, 0.01*n.seconds) / (n.base.Overhead - node.Network + n.base.PerSample*n.work)
 }
 
 // NoiseScale is the gradient noise scale in samples, as the gradients' norms show it; 0 if
@@ -190,18 +221,41 @@ func (t *Tracker) SureScale() float64 {
 func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 	unit := t.marginUnit()
 	for i := range t.nodes {
-		n, a, node := &t.nodes[i], &Actions[actions[i]], &t.cluster.Nodes[i]
-		n.gain, n.margin = 0, a.Margin*unit
-		if n.fresh {
-			if n.fit != nil && (n.strange == 0 || n.count <= enough) {
-				n.learn(node, &n.seen)
-			} else {
-				n.update(a, &n.belief, &n.seen)
-			}
-		}
-		n.await(a, &n.seen, node)
-		perf[i] = n.performance(node)
+		perf[i] = t.nodes[i].apply(&Actions[actions[i]], &t.cluster.Nodes[i], unit)
 	}
+}
+
+// Foresee is what Apply and Occupy would give for other actions. It changes nothing, and writes into dst (grown if needed).
+func (t *Tracker) Foresee(actions []int, dst []cluster.Performance) []cluster.Performance {
+	dst = append(dst[:0], make([]cluster.Performance, len(t.nodes))...)
+	unit := t.marginUnit()
+	for i := range t.nodes {
+		n := t.nodes[i]
+		dst[i] = n.apply(&Actions[actions[i]], &t.cluster.Nodes[i], unit)
+		dst[i].Overhead += n.left
+	}
+	return dst
+}
+
+// apply updates a node by an action, where margins have that unit, and returns the
+// parameters to allocate by.
+func (n *track) apply(a *Action, node *cluster.Node, unit float64) cluster.Performance {
+	n.gain, n.margin = 0, a.Margin*unit
+	if n.fresh {
+		n.update(a, &n.belief, &n.seen)
+	}
+	n.await(a, &n.seen, node)
+	return n.performance(node)
+}
+
+// Seconds is what node i, which took a whole measurement, would have taken in that round for another
+// share, by the form of its line; 0 for none.
+func (t *Tracker) Seconds(i int, r *cluster.NodeReport, share int) float64 {
+	if share == 0 {
+		return 0
+	}
+	n, node := &t.nodes[i], &t.cluster.Nodes[i]
+	return node.Finish(node.Slowed(n.base, node.Slowness(n.base, r)), share)
 }
 
 // Occupy writes the parameters to allocate by into dst: perf, with the time until a node

@@ -37,7 +37,10 @@ type Config struct {
 	Rounds    int            // per run
 	// HoldBatch is how far the samples of a round may depart from the global batch in the mean,
 	// as a share of it, without a loss in tuning: beyond, a percent costs ten. 0: they may.
-	HoldBatch  float64
+	HoldBatch float64
+	// Known are hyperparameters that an earlier comparison found, by policy, cluster and scenario; what it has is not
+	// tuned again. nil: everything is tuned.
+	Known      map[Cell]string
 	Clock      func() time.Time
 	Progressed func(done, total int) // called after every run, by one goroutine at a time; may be nil
 }
@@ -200,9 +203,14 @@ func (c *comparison) tuneOnce(ctx context.Context, cs Case, sc Scenario, p *Spec
 	if p.Points() == 1 {
 		return 0, nil
 	}
-	point, err := c.tune(ctx, cs, sc, p)
-	if err != nil {
-		return 0, err
+	point := p.point(c.config.Known[Cell{p.Name, cs.Name, sc.Name}])
+	if point < 0 {
+		var err error
+		if point, err = c.tune(ctx, cs, sc, p); err != nil {
+			return 0, err
+		}
+	} else {
+		c.skip(p.mostTried() * c.config.TuneSeeds)
 	}
 	tuned[like] = point
 	return point, nil

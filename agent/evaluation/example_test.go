@@ -47,7 +47,7 @@ func ExampleCompare() {
 		fmt.Printf("%-12s %.2f\n", r.Policy, r.Progress)
 	}
 	// Output:
-	// ddqn         1.01
+	// ddqn         1.02
 	// lbbsp-fixed  0.95
 	// uniform      0.44
 }

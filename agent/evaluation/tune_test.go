@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 func TestPointsOfAGrid(t *testing.T) {
@@ -310,5 +311,52 @@ func TestTunedFile(t *testing.T) {
 	}
 	if want := []map[string]string{{"policy": "lbbsp", "cluster": "c", "scenario": "s", "knobs": "gain 0.2"}}; got.Version != 1 || cmp.Diff(want, got.Tuned) != "" {
 		t.Errorf("%s", text)
+	}
+}
+
+// What a file says of a cell is not tuned again, what it does not say is.
+func TestKnownHyperparametersAreNotTuned(t *testing.T) {
+	known, err := ReadTuned([]byte(`{"version": 1, "tuned": [{"policy": "lbbsp", "cluster": "lines", "scenario": "steady", "knobs": "gain 0.05"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, err := Find([]string{"lbbsp", "proportional"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := Config{
+		Policies: policies, Seeds: 1, TuneSeeds: 1, Rounds: 20, Known: known, Scenarios: []Scenario{scenario(t, "steady"), scenario(t, "drift")},
+		Cases: []Case{{"lines", agenttest.Lines(t, 60, 0.1, 0.2, 0.3), agenttest.Speed}},
+	}
+	lines, err := Compare(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Known = nil
+	tuned, err := Compare(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines[0].Knobs != "gain 0.05" || tuned[0].Knobs == "gain 0.05" || lines[0].Progress == tuned[0].Progress {
+		t.Errorf("%s is judged, %s is the best", lines[0].Knobs, tuned[0].Knobs)
+	}
+	for k := 1; k < len(lines); k++ {
+		if lines[k].Knobs != tuned[k].Knobs || lines[k].Progress != tuned[k].Progress {
+			t.Errorf("%s, %s: %s is judged, %s is the best", lines[k].Policy, lines[k].Scenario, lines[k].Knobs, tuned[k].Knobs)
+		}
+	}
+	for _, p := range Specs() {
+		fixed := Spec{Hyperparameters: p.Hyperparameters[p.Hindsight:]}
+		if last := fixed.Points() - 1; last > 0 && p.point(fixed.Text(last)) != last {
+			t.Errorf("%s: point %d is read as %d", p.Name, last, p.point(fixed.Text(last)))
+		}
+		if p.point("gain 7") != -1 || p.point("") != -1 {
+			t.Errorf("%s: a point that is none", p.Name)
+		}
+	}
+	for _, bad := range []string{"", "{", `{"version": 2}`} {
+		if _, err := ReadTuned([]byte(bad)); !badinput.Is(err) {
+			t.Errorf("%q: %v", bad, err)
+		}
 	}
 }

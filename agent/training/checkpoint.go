@@ -24,7 +24,7 @@ import (
 // environments are not stored but replayed: the generator's state at the start of an episode
 // and the actions so far lead to the same bits.
 const (
-	checkpointMagic = "EKTRAIN2"
+	checkpointMagic = "EKTRAIN3"
 	maxCheckpoint   = 1 << 30 // bytes of the header
 )
 
@@ -39,6 +39,7 @@ type checkpoint struct {
 	High      []float32          `json:"high"`
 	RoundLow  []float32          `json:"round_low"`
 	RoundHigh []float32          `json:"round_high"`
+	First     string             `json:"first,omitempty"`
 	Returned  float64            `json:"returned"`
 	Team      float64            `json:"team"`
 	Streams   []checkpointStream `json:"streams"`
@@ -52,7 +53,7 @@ type checkpointStream struct {
 // SaveCheckpoint writes all that LoadCheckpoint needs to continue as if training had not
 // been interrupted. The file replaces an older one only when it is complete.
 func (t *Trainer) SaveCheckpoint(path string) (err error) {
-	c := checkpoint{Config: t.config, Sets: t.sets, Low: t.low, High: t.high, RoundLow: t.rounds.low, RoundHigh: t.rounds.high, Returned: t.returned, Team: t.team}
+	c := checkpoint{Config: t.config, Sets: t.sets, Low: t.low, High: t.high, RoundLow: t.rounds.low, RoundHigh: t.rounds.high, First: t.first, Returned: t.returned, Team: t.team}
 	if c.PCG, err = t.pcg.MarshalBinary(); err != nil {
 		return fmt.Errorf("training: checkpoint %s: %w", path, err)
 	}
@@ -142,7 +143,7 @@ func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error)
 		return nil, err
 	}
 	t.rounds.low, t.rounds.high = c.RoundLow, c.RoundHigh
-	t.sets, t.low, t.high, t.returned, t.team = c.Sets, c.Low, c.High, c.Returned, c.Team
+	t.sets, t.low, t.high, t.first, t.returned, t.team = c.Sets, c.Low, c.High, c.First, c.Returned, c.Team
 	return t, nil
 }
 

@@ -1,6 +1,7 @@
 package training
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -54,10 +55,13 @@ func NewSampler(catalogue *profile.Catalogue) (*Sampler, error) {
 func (s *Sampler) Episode(rng *rand.Rand, rounds int) (episode.Config, error) {
 	var err error
 	for range 1000 {
-		c := s.cluster(rng)
-		if err = c.CheckCapacity(nil); err != nil {
+		var c *cluster.Cluster
+		if c, err = s.cluster(rng); errors.Is(err, cluster.ErrCapacity) {
 			continue
+		} else if err != nil {
+			return episode.Config{}, fmt.Errorf("training: %w", err)
 		}
+		rounds := min(rounds, max(trainUsual, mostWork/len(c.Nodes)))
 		e := episode.Config{Cluster: c, Conditions: conditions(rng), Seed: rng.Uint64(), Rounds: rounds, Weights: weights(rng)}
 		if s.speedOnly {
 			e.Weights = [env.Objectives]float64{1}
@@ -67,12 +71,15 @@ func (s *Sampler) Episode(rng *rand.Rand, rounds int) (episode.Config, error) {
 	return episode.Config{}, fmt.Errorf("training: no training cluster: %w", err)
 }
 
-func (s *Sampler) cluster(rng *rand.Rand) *cluster.Cluster {
+func (s *Sampler) cluster(rng *rand.Rand) (*cluster.Cluster, error) {
 	workload := s.workloads[rng.IntN(len(s.workloads))]
 	devices := s.devices[workload]
 	count := int(logUniform(rng, 2, 513))
-	if rng.Float64() < largeShare {
+	switch k := rng.Float64(); {
+	case k < largeShare:
 		count = int(logUniform(rng, 512, 10_001))
+	case k < largeShare+smallShare:
+		count = int(logUniform(rng, 2, 9))
 	}
 	mix, sum := s.mix(rng, devices), 0.0
 	for _, share := range mix {
@@ -95,8 +102,8 @@ func (s *Sampler) cluster(rng *rand.Rand) *cluster.Cluster {
 			Profile: p, Limit: cluster.MemoryLimit(p, model, devices[k].MemoryBytes, count), Power: cluster.Power{Idle: devices[k].IdleWatts, Busy: devices[k].BusyWatts},
 		})
 	}
-	if rng.Float64() < 0.1 {
-		s.hide(rng, c, model)
+	if err := s.depart(rng, c, model); err != nil {
+		return nil, err
 	}
 	switch k := rng.Float64(); {
 	case k < 0.15:
@@ -104,22 +111,19 @@ func (s *Sampler) cluster(rng *rand.Rand) *cluster.Cluster {
 	case k < 0.55:
 		c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
 	}
-	return c
+	return c, nil
 }
 
 // largeShare is the share of episodes with 512 nodes and more: rare, as one costs as much
 // as dozens of others.
 const largeShare = 0.02
 
-// hide hides the profiles of about a third of the nodes from the controller.
-func (s *Sampler) hide(rng *rand.Rand, c *cluster.Cluster, model profile.Workload) {
-	for i := range c.Nodes {
-		if n := &c.Nodes[i]; rng.Float64() < 0.3 {
-			device, _ := s.catalogue.Device(n.Device)
-			n.Hidden.Profile, n.Profile, n.TFLOPS = n.Profile, nil, device.TFLOPS(model.DType)
-		}
-	}
-}
+// smallShare is the share of episodes with 2 to 8 nodes, beside those that any episode has: in these a node is a large part
+// of the cluster, and other choices are right.
+const smallShare = 0.2
+
+// mostWork bounds the rounds of an episode times its nodes, beyond those of a usual one.
+const mostWork = 50_000
 
 // realMixes are the shares of devices in real clusters, in GPUs: alibaba's 2023 and
 // 2026 traces (alibaba/clusterdata @ 7a6c496e) and Sia's simulated cluster
@@ -163,8 +167,8 @@ func conditions(rng *rand.Rand) cluster.Conditions {
 	if rng.Float64() < 0.08 {
 		c.Spikes = cluster.Spikes{}
 	}
-	start := logUniform(rng, 0.1, 10)
-	c.Scale = cluster.NoiseScale{Start: start, End: start * logUniform(rng, 1, 100), Rounds: logUniform(rng, 200, 20000)}
+	start := logUniform(rng, 0.1, 100) // at the beginning, in the middle or at the end of a training
+	c.Scale = cluster.NoiseScale{Start: start, End: start * logUniform(rng, 1, 100), Rounds: logUniform(rng, 200, 20000), Norms: 0.2 * rng.Float64()}
 	long := cluster.Episode{
 		Rate: logUniform(rng, 0.001, 0.01), Rounds: logUniform(rng, 60, 500),
 		Excess: cluster.Spread{Median: logUniform(rng, 0.1, 1), Sigma: 0.5 + 0.4*rng.Float64()},
@@ -185,6 +189,16 @@ func conditions(rng *rand.Rand) cluster.Conditions {
 	default:
 		c.Drift, c.Episodes = drift, []cluster.Episode{long}
 		c.Failures = cluster.Failures{Rate: 0.001, Rounds: 30, Silent: 0.3}
+	}
+	switch k := rng.Float64(); {
+	case k < 0.06: // hangs among them
+		c.Failures = cluster.Failures{Rate: logUniform(rng, 0.0003, 0.003), Rounds: logUniform(rng, 10, 100), Silent: rng.Float64()}
+	case k < 0.12:
+		c.Diurnal = cluster.Diurnal{Amplitude: logUniform(rng, 0.05, 0.4), Rounds: logUniform(rng, 50, 1000)}
+	case k < 0.18:
+		c.Creep = cluster.Creep{Share: 0.1 + 0.4*rng.Float64(), Rounds: logUniform(rng, 50, 500), Most: logUniform(rng, 1.5, 5)}
+	case k < 0.26:
+		c.Wrong = cluster.Wrong{Share: 0.1 + 0.4*rng.Float64(), Factor: logUniform(rng, 1.3, 4)}
 	}
 	return c
 }

@@ -43,7 +43,11 @@ func (t *Trainer) begin(s *stream) error {
 
 // draw draws an episode. It returns false if the episode ends before it begins.
 func (s *stream) draw(sampler *Sampler, rng *rand.Rand) (bool, error) {
-	config, err := sampler.Episode(rng, int(logUniform(rng, trainShort, trainLong)))
+	least, most := float64(trainShort), float64(trainUsual)
+	if rng.Float64() < trainLonger {
+		least, most = most, trainLong
+	}
+	config, err := sampler.Episode(rng, int(logUniform(rng, least, most)))
 	if err != nil {
 		return false, err
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
@@ -36,8 +38,10 @@ const (
 	trainReplay  = 500 // steps kept per environment
 	trainTeam    = 0.1 // weight of the team's reward beside a node's own
 	trainRate    = 1e-3
-	trainShort   = 30 // rounds of the shortest and longest episode
-	trainLong    = 250
+	trainShort   = 30  // rounds of the shortest episode
+	trainUsual   = 250 // of the longest, but for some: many short ones, so that the replay holds many clusters
+	trainLong    = 3000
+	trainLonger  = 0.1 // share of episodes that are longer than usual
 	trainWarmup  = 20  // sets of steps before the first update, fewer in a short run
 	trainRandom  = 0.1 // share of the run over which actions turn from random to chosen
 	trainSmooth  = 0.02
@@ -61,7 +65,7 @@ func (c Config) withDefaults() Config {
 			*v = d
 		}
 	}
-	set(&c.Steps, 1_500_000)
+	set(&c.Steps, 80_000)
 	set(&c.Envs, 128)
 	set(&c.Updates, 12)
 	if c.Gamma == 0 {
@@ -156,6 +160,7 @@ type Trainer struct {
 	rounds    roundTrainer
 	sets      int // done
 	low, high []float32
+	first     string // checksum after the first set of updates
 	returned  float64
 	team      float64
 }
@@ -225,7 +230,7 @@ func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 		played := make(chan error, 1)
 		go func() { played <- t.play(random) }()
 		stats, learnErr := t.learn()
-		if err := errors.Join(<-played, learnErr); err != nil {
+		if err := errors.Join(<-played, learnErr, t.mark()); err != nil {
 			return fmt.Errorf("training: %w", err)
 		}
 		if err := t.store(); err != nil {
@@ -240,6 +245,17 @@ func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 		}
 	}
 	return nil
+}
+
+// mark notes the checksum of the networks once they have learnt for the first time.
+func (t *Trainer) mark() error {
+	if t.first != "" || t.learner.Updates() == 0 {
+		return nil
+	}
+	h := xxh3.New()
+	err := ddqn.Write(h, map[string]*ddqn.Network{"nodes": t.learner.Network(), "round": t.rounds.learner.Network()}, nil)
+	t.first = fmt.Sprintf("%016x", h.Sum64())
+	return err
 }
 
 // learn takes the gradient steps of one set.
@@ -328,7 +344,7 @@ func (t *Trainer) store() error {
 func (t *Trainer) Trained() *agent.Trained {
 	r := agent.Record{
 		Advantage: trainAdvantage, Low: slices.Clone(t.low), High: slices.Clone(t.high), RoundLow: slices.Clone(t.rounds.low), RoundHigh: slices.Clone(t.rounds.high),
-		Config: agent.TrainConfig(t.config), Updates: t.learner.Updates(), Return: t.returned, Workloads: t.sampler.workloads,
+		Config: agent.TrainConfig(t.config), Updates: t.learner.Updates(), First: t.first, Return: t.returned, Workloads: t.sampler.workloads,
 	}
 	seen := map[string]bool{}
 	for _, w := range t.sampler.workloads {

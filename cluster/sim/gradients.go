@@ -13,16 +13,17 @@ const gradientStream = 1 << 45
 // gradients adds what a round's gradients look like to its report.
 func (s *Simulator) gradients(report *cluster.Report) {
 	scale, noise := s.Scale(), s.conditions.Scale.Norms
-	var pcg rand.PCG
-	pcg.Seed(s.seed, gradientStream+uint64(s.round))
-	rng := rand.New(&pcg)
+	var rng *rand.Rand
+	if noise > 0 && scale > 0 {
+		rng = rand.New(rand.NewPCG(s.seed, gradientStream+uint64(s.round)))
+	}
 	for i := range report.Nodes {
 		n := &report.Nodes[i]
 		if n.Status != cluster.In && n.Status != cluster.Refused {
 			continue
 		}
 		n.Norm, n.Agree = gradient(scale, n.Size, report.Accepted)
-		if noise > 0 && scale > 0 {
+		if rng != nil {
 			// The square of a log-normal factor has the mean 1. Its product with the aggregate's
 			// direction stays, whatever the rest of the gradient.
 			n.Norm *= math.Exp(noise*rng.NormFloat64() - noise*noise)

@@ -55,6 +55,7 @@ func main() {
 	out := flag.String("out", "experiments/RESULTS.md", "file whose section heldout-SUITE is replaced")
 	only := flag.String("scenario", "", "judge this one only, and keep its results in "+keptFolder+" for -resume")
 	flag.StringVar(&chosen, "policies", "", "compare these only, with a comma in between, and write no files; the first is what the others are compared with")
+	known := flag.Bool("known", false, "take the hyperparameters that the suite's last run found, from experiments/heldout/SUITE.json, instead of tuning, and leave out the rules that it has none for: where no rule has changed")
 	again := flag.Bool("resume", false, "take over the scenarios that earlier runs with the same flags have kept; not after a change of the code")
 	flag.StringVar(&dataFolder, "data", dataFolder, "folder of published measurements, for the suite measured")
 	flag.Parse()
@@ -77,16 +78,19 @@ func main() {
 	command := "go run ./experiments/heldout"
 	flag.Visit(func(f *flag.Flag) {
 		if f.Name != "out" && f.Name != "resume" && f.Name != "scenario" {
-			command += " -" + f.Name + " " + f.Value.String()
+			command += " -" + f.Name
+			if f.Value.String() != "true" {
+				command += " " + f.Value.String()
+			}
 		}
 	})
-	if err := run(ctx, *name, strings.Join(append([]string{command}, flag.Args()...), " "), s, *out, flag.Args(), *only, *again); err != nil {
+	if err := run(ctx, *name, strings.Join(append([]string{command}, flag.Args()...), " "), s, *out, flag.Args(), *only, *again, *known); err != nil {
 		fmt.Fprintln(os.Stderr, "heldout:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, name, command string, s suite, out string, files []string, only string, again bool) error {
+func run(ctx context.Context, name, command string, s suite, out string, files []string, only string, again, known bool) error {
 	embedded, err := agent.Embedded()
 	if err != nil {
 		return err
@@ -94,6 +98,15 @@ func run(ctx context.Context, name, command string, s suite, out string, files [
 	config := evaluation.Config{Trained: embedded, Seeds: s.seeds, TuneSeeds: s.tuneSeeds, HoldBatch: s.hold, Rounds: s.rounds, Clock: time.Now}
 	if config.Cases, err = s.cases(profile.Embedded()); err != nil {
 		return err
+	}
+	if known {
+		text, err := os.ReadFile(tunedFile(name))
+		if err != nil {
+			return err
+		}
+		if config.Known, err = evaluation.ReadTuned(text); err != nil {
+			return fmt.Errorf("%s: %w", tunedFile(name), err)
+		}
 	}
 	config.Policies = evaluation.Suited(config.Cases)
 	if s.policies != nil {
@@ -111,6 +124,9 @@ func run(ctx context.Context, name, command string, s suite, out string, files [
 			return err
 		}
 		config.Policies = append(config.Policies, modelFree)
+	}
+	if known {
+		config.Policies = slices.DeleteFunc(config.Policies, func(p evaluation.Spec) bool { return p.Points() > 1 && !tunedBefore(config.Known, p.Name) })
 	}
 	for _, f := range files {
 		t, err := agent.Load(f)
@@ -163,11 +179,24 @@ func run(ctx context.Context, name, command string, s suite, out string, files [
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(fmt.Sprintf("experiments/heldout/%s.json", name), knobs, 0o644); err != nil {
+	if err := renameio.WriteFile(tunedFile(name), knobs, 0o644); err != nil {
 		return err
 	}
 	return results.Replace(out, "heldout-"+name, b.String())
 }
+
+// tunedBefore reports whether a policy has hyperparameters for any cell.
+func tunedBefore(known map[evaluation.Cell]string, policy string) bool {
+	for c := range known {
+		if c.Policy == policy {
+			return true
+		}
+	}
+	return false
+}
+
+// tunedFile holds the hyperparameters that a suite's last run found.
+func tunedFile(suite string) string { return fmt.Sprintf("experiments/heldout/%s.json", suite) }
 
 // prior is the spec of reinforcement learning without a model, which experiments/modelfree
 // trained with the embedded policy's budget.

@@ -61,7 +61,7 @@ var suites = map[string]suite{
 		seeds:    5, tuneSeeds: 2, rounds: 200,
 	},
 	"unseen": {
-		about: "Conditions of a kind that training has not, quorum all.",
+		about: "Conditions beside the usual ones: training has swings, creep and wrong profiles, but no racks, nodes of two speeds or skewed clocks; quorum all.",
 		cases: heldOut([]string{"heldout-16", "heldout-32"}, cluster.Choices{}), scenarios: presets("racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks"),
 		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "oracle"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,

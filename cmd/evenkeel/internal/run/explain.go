@@ -113,6 +113,15 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 			e.Before.Slowdown, e.After.Slowdown, e.Before.Variance, e.After.Variance, e.After.Level, cli.Percent(e.After.Deviation)),
 		fmt.Sprintf("  %s    %s, gain %.2f, margin of %.2f deviations", update, e.Chosen.Trust, e.After.Gain, e.After.Margin),
 	}
+	if a := &e.After; a.Doubt > 0 {
+		lines = append(lines, fmt.Sprintf("  no profile: %s of its time is overhead, give or take %s", cli.Percent(a.Overhead), cli.Percent(a.Doubt)))
+	}
+	if lag := e.After.Lag; lag != 0 {
+		lines = append(lines, fmt.Sprintf("  changing  gradually: planned for %s more than the slowdown", cli.Percent(lag)))
+	}
+	if e.Guarded {
+		lines = append(lines, "  network   not heeded: its rounds of late were longer than the model's would have been")
+	}
 	lines = append(lines, outOfRange("network", e.OutOfRange)...)
 	if e.Rule != nil {
 		lines = append(lines, outOfRange("rule", e.Rule.OutOfRange)...)
