@@ -54,7 +54,7 @@ func (s *Server) routes() http.Handler {
 }
 
 // operation is an operation of a job, or of the service.
-func (s *Server) operation(id, method, path, summary, of string, errs ...int) huma.Operation {
+func (s *Server) operation(id, method, path, summary string, errs ...int) huma.Operation {
 	errs = append(errs, http.StatusUnauthorized, http.StatusForbidden)
 	if method != http.MethodGet && method != http.MethodDelete { // bodies that are none, too slow, or too large
 		errs = append(errs, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
@@ -62,12 +62,12 @@ func (s *Server) operation(id, method, path, summary, of string, errs ...int) hu
 	return huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, Errors: errs,
 		MaxBodyBytes: bodyBytes + rankBytes*int64(s.config.Ranks), BodyReadTimeout: bodyTime,
-		Security: []map[string][]string{{"token": {}}}, Metadata: map[string]any{"of": of},
+		Security: []map[string][]string{{"token": {}}},
 	}
 }
 
 func (s *Server) jobRoutes(api huma.API) {
-	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", "job", 409, 422, 507)
+	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", 409, 422, 507)
 	put.Responses = map[string]*huma.Response{"201": {Description: "Created"}}
 	huma.Register(api, put, func(_ context.Context, in *jobBody[Settings]) (*struct {
 		Status int
@@ -91,21 +91,21 @@ func (s *Server) jobRoutes(api huma.API) {
 		out.Body.JobState = j.describe()
 		return out, nil
 	})
-	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs", ""), func(context.Context, *struct{}) (*struct{ Body jobList }, error) {
+	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs"), func(context.Context, *struct{}) (*struct{ Body jobList }, error) {
 		out := &struct{ Body jobList }{jobList{Jobs: []JobState{}}}
 		for _, j := range s.list() {
 			out.Body.Jobs = append(out.Body.Jobs, j.describe())
 		}
 		return out, nil
 	})
-	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", "job", 404), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
+	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", 404), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
 		j, err := s.find(in.Job)
 		if err != nil {
 			return nil, problem(err)
 		}
 		return &struct{ Body JobState }{j.describe()}, nil
 	})
-	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", "job", 404, 422), func(_ context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
+	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422), func(_ context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
 		j, err := s.find(in.Job)
 		if err == nil {
 			err = j.change(&in.Body)
@@ -115,7 +115,7 @@ func (s *Server) jobRoutes(api huma.API) {
 		}
 		return &struct{ Body JobState }{j.describe()}, nil
 	})
-	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", "job", 404)
+	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404)
 	remove.DefaultStatus = http.StatusNoContent
 	huma.Register(api, remove, func(_ context.Context, in *jobPath) (*struct{}, error) {
 		return nil, problem(s.remove(in.Job))

@@ -59,7 +59,9 @@ func (c *client) play(job string, s export.Sizes, first, rounds int, perSample .
 			c.t.Fatalf("round %d: %d, %s", first+k, got, a.Verdict)
 		}
 		c.settle(job, s.Plan+1)
-		c.do("GET", "/v1/jobs/"+job+"/sizes", nil, &s)
+		var newest export.Sizes
+		c.do("GET", "/v1/jobs/"+job+"/sizes", nil, &newest)
+		s = newest
 	}
 	return s
 }
@@ -68,7 +70,7 @@ func (c *client) play(job string, s export.Sizes, first, rounds int, perSample .
 func TestJobIsTuned(t *testing.T) {
 	c, _ := newClient(t, Config{})
 	s := c.start("job", "0123456789", 256, 4).Sizes
-	s = c.play("job", s, 0, 30, 0.001, 0.0015, 0.002, 0.004)
+	c.play("job", s, 0, 30, 0.001, 0.0015, 0.002, 0.004)
 	state := c.settle("job", 0)
 	best := 256 / (1000 + 1000/1.5 + 500 + 250)
 	if wait := 256 / state.Recent.SamplesPerSecond; wait > 1.03*best || state.Rounds != 30 || state.Samples != 30*256 {

@@ -30,7 +30,7 @@ func (s *Server) healthRoutes(api huma.API) {
 				return &struct{ Body health }{health{"ok", len(s.jobs)}}, nil
 			})
 	}
-	metrics := s.operation("metrics", http.MethodGet, "/metrics", "Counters and times, as Prometheus reads them", "")
+	metrics := s.operation("metrics", http.MethodGet, "/metrics", "Counters and times, as Prometheus reads them")
 	metrics.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {}}}}
 	huma.Register(api, metrics, func(context.Context, *struct{}) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) {

@@ -28,7 +28,8 @@ type job struct {
 	created time.Time
 
 	mu       sync.Mutex
-	settings Settings
+	settings Settings // of the job; weights hold at once
+	running  Settings // of the generation, as it was registered
 	paused   bool
 	number   int                 // of the generation
 	id       string              // under which it was registered
@@ -169,8 +170,12 @@ func (j *job) count(verdict string) {
 
 // state describes the job.
 func (j *job) state() JobState {
+	of := j.settings
+	if j.gen != nil {
+		of = j.running
+	}
 	s := JobState{
-		Name: j.name, GlobalBatch: j.settings.GlobalBatch, Workload: j.settings.Workload, Deadline: j.settings.Deadline,
+		Name: j.name, GlobalBatch: of.GlobalBatch, Workload: of.Workload, Deadline: of.Deadline,
 		Objectives: j.settings.Objectives, Paused: j.paused, Generation: j.number, Plan: j.plan.Number, Rounds: j.rounds, Samples: j.samples,
 		Created: j.created, Reports: maps.Clone(j.counts), First: j.paces.begin(), Recent: paceOf(j.paces.recent), Efficiency: 1,
 		Ranks: []RankState{}, Problem: j.problem,

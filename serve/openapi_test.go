@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"testing"
@@ -16,7 +17,7 @@ func TestOpenAPI(t *testing.T) {
 	const path = "../docs/reference/openapi.json"
 	_, s := newClient(t, Config{Token: "a token that is long enough"})
 	w := httptest.NewRecorder()
-	s.handler.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1/openapi.json", nil))
+	s.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/openapi.json", nil))
 	var pretty bytes.Buffer
 	if err := json.Indent(&pretty, w.Body.Bytes(), "", "  "); err != nil {
 		t.Fatal(err, w.Body.String())

@@ -141,7 +141,7 @@ func (j *job) register(r *registration) (int, export.Sizes, error) {
 		j.ended = append(j.ended, sha256.Sum256([]byte(j.id)))
 		j.ended = j.ended[max(len(j.ended)-maxEnded, 0):]
 	}
-	j.settings, j.id, j.gen, j.agent, j.control = settings, r.ID, gen, policy, control
+	j.running, j.id, j.gen, j.agent, j.control = settings, r.ID, gen, policy, control
 	j.number++
 	j.pending, j.ran, j.newest, j.problem = nil, map[int]cluster.Plan{}, cluster.Report{}, ""
 	j.hand(plan)

@@ -59,7 +59,7 @@ type answer struct {
 }
 
 func (s *Server) roundRoutes(api huma.API) {
-	register := s.operation("register", http.MethodPost, "/v1/jobs/{job}/generations", "Start of the process group, by rank 0", "job", 404, 409, 422, 507)
+	register := s.operation("register", http.MethodPost, "/v1/jobs/{job}/generations", "Start of the process group, by rank 0", 404, 409, 422, 507)
 	register.DefaultStatus = http.StatusCreated
 	huma.Register(api, register, func(_ context.Context, in *jobBody[registration]) (*struct{ Body started }, error) {
 		j, err := s.find(in.Job)
@@ -78,7 +78,7 @@ func (s *Server) roundRoutes(api huma.API) {
 		}
 		return &struct{ Body started }{started{number, sizes}}, nil
 	})
-	huma.Register(api, s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", "job", 409, 422), func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
+	huma.Register(api, s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", 409, 422), func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
 		j, err := s.started(in.Job)
 		if err != nil {
 			return nil, problem(err)
@@ -86,7 +86,7 @@ func (s *Server) roundRoutes(api huma.API) {
 		a, err := j.report(&in.Body)
 		return &struct{ Body answer }{a}, problem(err)
 	})
-	huma.Register(api, s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", "job", 409, 422), func(_ context.Context, in *struct {
+	huma.Register(api, s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", 409, 422), func(_ context.Context, in *struct {
 		Job        string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		Generation int    `path:"generation" minimum:"1"`
 		Rank       int    `path:"rank" minimum:"0"`
@@ -99,7 +99,7 @@ func (s *Server) roundRoutes(api huma.API) {
 		a, err := j.reportOwn(in.Generation, in.Rank, &live.OwnReport{Round: in.Body.Round, Plan: in.Body.Plan, RankReport: in.Body.RankReport})
 		return &struct{ Body answer }{a}, problem(err)
 	})
-	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", "job", 404, 409, 422)
+	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", 404, 409, 422)
 	huma.Register(api, sizes, func(_ context.Context, in *struct {
 		Job    string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		Format string `query:"format" default:"json" enum:"json,yaml,csv,torchrun,deepspeed,kubernetes"`

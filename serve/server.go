@@ -79,7 +79,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = h.Close()
 	}
-	<-ended
+	if served := <-ended; err == nil && !errors.Is(served, http.ErrServerClosed) {
+		err = served
+	}
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}

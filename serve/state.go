@@ -9,7 +9,7 @@ import (
 // JobState is what the service says of a job.
 type JobState struct {
 	Name        string           `json:"name"`
-	GlobalBatch int              `json:"global_batch" doc:"Samples per round over all ranks; 0: the process group says"`
+	GlobalBatch int              `json:"global_batch" doc:"Samples per round over all ranks, as the newest start has it; 0: the process group says"`
 	Workload    string           `json:"workload" doc:"As in the catalogue of profiles; empty: no profiles are used"`
 	Deadline    string           `json:"deadline" doc:"When rounds end: a duration, auto, or empty to wait for all"`
 	Objectives  Weights          `json:"objectives"`

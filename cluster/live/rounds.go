@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
@@ -19,6 +20,7 @@ type rounds struct {
 	round    int
 	plan     int       // that the open round hands out
 	shares   []int     // its shares
+	handed   []int     // by rank: the plan of the share that it is at, or had last
 	reported []int     // by rank: its newest report; -1: none
 	large    []int     // by rank: micro-batch that did not fit in the open round; 0: none
 	waiting  []arrival // of reports that no round has taken in yet
@@ -33,7 +35,7 @@ type arrival struct {
 }
 
 func newRounds(c *cluster.Cluster) *rounds {
-	r := &rounds{recorder: cluster.NewRecorder(c), reported: make([]int, len(c.Nodes)), large: make([]int, len(c.Nodes))}
+	r := &rounds{recorder: cluster.NewRecorder(c), handed: make([]int, len(c.Nodes)), reported: make([]int, len(c.Nodes)), large: make([]int, len(c.Nodes))}
 	for i := range r.reported {
 		r.reported[i] = -1
 	}
@@ -61,6 +63,7 @@ func (r *rounds) handOut(now time.Duration) {
 	for i, s := range r.shares {
 		if r.recorder.Waiting(i) {
 			r.recorder.HandOut(i, s, now)
+			r.handed[i] = r.plan
 		}
 	}
 }
@@ -94,12 +97,21 @@ func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict
 	if err := f.err(); err != nil {
 		return 0, err
 	}
-	if _, busy := r.recorder.Share(rank); !busy {
-		return Early, nil
+	waits := slices.ContainsFunc(r.waiting, func(a arrival) bool { return a.rank == rank })
+	if _, busy := r.recorder.Share(rank); !busy || waits || x.Plan < r.handed[rank] {
+		return Early, nil // its share of that plan is in
 	}
 	r.reported[rank] = x.Round
 	r.waiting = append(r.waiting, arrival{rank, now, x.RankReport})
+	r.flush()
 	return Accepted, nil
+}
+
+// flush hands what waits to the open round, as far as that is not over.
+func (r *rounds) flush() {
+	for !r.over && len(r.waiting) > 0 && r.deliver(&r.waiting[0]) {
+		r.waiting = r.waiting[1:]
+	}
 }
 
 // Next returns the report of a round of single ranks' reports that is over by time now, nil if there is none. Call it
@@ -109,9 +121,7 @@ func (g *Generation) Next(now time.Duration) *cluster.Report {
 	if r == nil || r.over {
 		return nil
 	}
-	for len(r.waiting) > 0 && r.deliver(&r.waiting[0]) {
-		r.waiting = r.waiting[1:]
-	}
+	r.flush()
 	if t, limited := r.recorder.Deadline(); limited && now > t {
 		r.recorder.Expire()
 	}

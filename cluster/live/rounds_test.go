@@ -48,6 +48,7 @@ func TestOwnRounds(t *testing.T) {
 		t.Fatal("a round twice")
 	}
 	hand(2, 3*time.Second)
+	send(0, 1, 1, 3*time.Second, Early)    // its share of plan 1 is in, that of plan 2 is not done
 	send(2, 0, 1, 4*time.Second, Accepted) // the first round's
 	send(0, 1, 2, 4*time.Second, Accepted)
 	send(1, 1, 2, 5*time.Second, Accepted)
@@ -111,12 +112,13 @@ func TestOwnRandom(t *testing.T) {
 		plan, now, accepted, counted, rounds := 1, time.Duration(0), 0, 0, 0
 		hand := func() { g.Hand(cluster.Plan{Number: plan, Sizes: []int{10, 10, 10}, Collect: c.Collect}, now) }
 		hand()
-		next := [3]int{}
+		next, delivered := [3]int{}, [3]int{}
 		for range rapid.IntRange(1, 200).Draw(t, "events") {
 			now += time.Duration(rapid.IntRange(0, 300).Draw(t, "ms")) * time.Millisecond
 			rank := rapid.IntRange(0, 2).Draw(t, "rank")
 			number := max(next[rank]-rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "again"), 0)
-			v, err := g.TakeOwn(rank, own(number, max(plan-rapid.IntRange(0, 2).Draw(t, "lag"), 1), 10, 0.1), now)
+			named := max(plan-rapid.IntRange(0, 2).Draw(t, "lag"), 1)
+			v, err := g.TakeOwn(rank, own(number, named, 10, 0.1), now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,6 +128,10 @@ func TestOwnRandom(t *testing.T) {
 			case v == Accepted:
 				next[rank]++
 				accepted += 10
+				if named < delivered[rank] {
+					t.Fatalf("rank %d has delivered plan %d, and now %d", rank, delivered[rank], named)
+				}
+				delivered[rank] = named
 			}
 			for {
 				r := g.Next(now)

@@ -77,7 +77,7 @@ func (c *client) post(ctx context.Context, path string, body, out any) error {
 		}
 		return fmt.Errorf("no answer of the service: %w; evenkeel serve starts one", err)
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	got, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)

@@ -1,0 +1,122 @@
+package serve
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/serve"
+)
+
+// certify writes a certificate of 127.0.0.1 that signs itself, and its key.
+func certify(t *testing.T) (certificate, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	what := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, what, what, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, b []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", pkcs)
+}
+
+// With TLS a client needs the authority's certificate and the job's token, and gets no further without either.
+func TestTLS(t *testing.T) {
+	cert, key := certify(t)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("a token that is long enough\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := &Cmd{Listen: "127.0.0.1:0", TLSCert: cert, TLSKey: key, TokenFile: token}
+	config, pair, err := cmd.check(&cli.App{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := serve.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := cmd.listen("", pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	own, err := s.CreateJob("job", serve.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, c, err := clusters.Load("heldout-8", profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct{ url, ca, token, want string }{
+		"as it should be": {address(l, true), cert, own, ""},
+		"no authority":    {address(l, true), "", own, "certificate"},
+		"no token":        {address(l, true), cert, "", "401"},
+		"another token":   {address(l, true), cert, own[1:], "401"},
+	} {
+		to, err := newClient(x.url, func(name string) string {
+			return map[string]string{"EVENKEEL_CA": x.ca, "EVENKEEL_TOKEN": x.token}[name]
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = newRanks(to, "job", c, cluster.Conditions{}, 1).run(ctx, 3, 0, 0)
+		to.close()
+		if x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)) {
+			t.Errorf("%s: %v, want %q", name, err, x.want)
+		}
+		if err != nil && x.token != "" && strings.Contains(err.Error(), x.token) {
+			t.Errorf("%s: the token is in the error: %v", name, err)
+		}
+	}
+}
+
+// Only loopback may be open to everybody.
+func TestWhoMayListen(t *testing.T) {
+	for at, want := range map[string]bool{
+		"127.0.0.1:0": true, "localhost:0": true, "[::1]:0": true, "127.8.9.1:0": true, "0.0.0.0:0": false, ":0": false, "[::]:0": false, "10.0.0.1:0": false, "example.com:0": false,
+	} {
+		_, _, err := (&Cmd{Listen: at}).check(&cli.App{})
+		if (err == nil) != want || err != nil && !badinput.Is(err) {
+			t.Errorf("%s: %v", at, err)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package serve
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/evenkeel/evenkeel/cluster/live"
+)
+
+// Every byte of a token's hash counts.
+func TestSame(t *testing.T) {
+	a := bearer("Bearer secret")
+	for i := range a {
+		b := a
+		if b[i] ^= 1; same(a, b) {
+			t.Errorf("byte %d does not count", i)
+		}
+	}
+	for header, want := range map[string]bool{
+		"Bearer secret": true, "bearer secret": true, "Bearer  secret ": true, "Bearer Secret": false, "Basic secret": false, "secret": false, "Bearer": false, "": false,
+	} {
+		if got := same(bearer(header), a); got != want {
+			t.Errorf("%q: %v", header, got)
+		}
+	}
+}
+
+// Reports that come faster than decisions wait for them, each as it was; of too many the oldest are skipped, and counted.
+func TestPending(t *testing.T) {
+	config := Config{}
+	if err := config.complete(); err != nil {
+		t.Fatal(err)
+	}
+	config.Log = zerolog.Nop()
+	j := newJob("job", &config, newMetrics("").of("job"))
+	j.close() // nobody decides
+	_, sizes, err := j.register(&registration{ID: "0123456789", GlobalBatch: 64, Ranks: []live.Rank{{Name: "a"}, {Name: "b"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range maxPending + 3 {
+		body := &reportBody{Generation: 1, Round: k, Plan: 1, WaitSeconds: 1, Ranks: ranks{{Seconds: float64(k + 1), Samples: 32, MicroSteps: 1}, nil}}
+		if a, err := j.report(body); err != nil || a.Verdict != "accepted" || a.Sizes.Plan != sizes.Plan {
+			t.Fatalf("%+v, %v", a, err)
+		}
+	}
+	if len(j.pending) != maxPending || j.counts["skipped"] != 3 {
+		t.Fatalf("%d wait, counted as %v", len(j.pending), j.counts)
+	}
+	for k, r := range j.pending {
+		if r.Round != k+3 || r.Nodes[0].Seconds != float64(k+4) {
+			t.Errorf("report %d: %+v", k, r)
+		}
+	}
+	if j.decideAll(); len(j.pending) > 0 || j.plan.Number != 1+maxPending {
+		t.Errorf("%d wait, plan %d", len(j.pending), j.plan.Number)
+	}
+}
+
+// Limits on jobs and ranks, and a deadline that waits for paces.
+func TestLimits(t *testing.T) {
+	c, _ := newClient(t, Config{Jobs: 2, Ranks: 2})
+	for name, want := range map[string]int{"a": 201, "b": 201} {
+		if got := c.do("PUT", "/v1/jobs/"+name, object{"deadline": "auto"}, nil); got != want {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+	body := object{"id": "0123456789", "global_batch": 8, "ranks": []object{{"name": "x"}, {"name": "y"}, {"name": "z"}}}
+	for path, want := range map[string]int{"/v1/jobs/c/generations": http.StatusInsufficientStorage, "/v1/jobs/a/generations": 422} {
+		if got := c.do("POST", path, body, nil); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+	s := c.start("a", "0123456789", 64, 2).Sizes
+	if s.Deadline != nil {
+		t.Errorf("a deadline at once: %+v", s.Deadline)
+	}
+	if s = c.play("a", s, 0, 1, 0.001, 0.002); s.Deadline == nil || s.Deadline.Auto || s.Deadline.Seconds < 0.03 || s.Deadline.Seconds > 0.08 || s.Nodes[0].Deadline == nil {
+		t.Errorf("%+v", s.Deadline)
+	}
+}
+
+// Names that may have been pointed at loopback, and pages of other origins, are kept out.
+func TestBrowsers(t *testing.T) {
+	c, _ := newClient(t, Config{})
+	for _, x := range []struct {
+		host, origin string
+		want         int
+	}{
+		{"127.0.0.1:7070", "", 200}, {"localhost:7070", "", 200}, {"[::1]:7070", "", 200}, {"[::1]", "", 200}, {"evil.example", "", 403}, {"evil.example:7070", "", 403},
+		{"localhost:7070", "http://localhost:7070", 200}, {"localhost:7070", "https://evil.example", 403},
+	} {
+		r := httptest.NewRequest(http.MethodPut, "http://"+x.host+"/v1/jobs/job", nil)
+		if x.want == 200 {
+			r = httptest.NewRequest(http.MethodPut, "http://"+x.host+"/v1/jobs/job", http.NoBody)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if x.origin != "" {
+			r.Header.Set("Origin", x.origin)
+		}
+		w := httptest.NewRecorder()
+		c.to.ServeHTTP(w, r)
+		if refused := w.Code == http.StatusForbidden; refused != (x.want == 403) {
+			t.Errorf("%+v: %d %s", x, w.Code, w.Body)
+		}
+	}
+}
