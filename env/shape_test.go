@@ -120,8 +120,14 @@ func TestShapeOutlastsAJump(t *testing.T) {
 		round([]int{30, 20, 40}[k%3], 1)
 	}
 	before := tracker.nodes[0].form
+	round(18, 4) // a jump that meets a change of size is no matter of form
+	before.move(18, 1)
+	if f := &tracker.nodes[0].form; math.Abs(f.slope*f.at-before.slope*before.at) > 0.02 {
+		t.Errorf("the form went from %+v to %+v at the jump", before, f)
+	}
 	round(30, 4)
 	round(30, 4)
+	before.move(30, 1)
 	n := &tracker.nodes[0]
 	if got := n.slowdown / n.level; math.Abs(got-4) > 0.05 {
 		t.Errorf("slowdown %v over the level, want 4", got)
