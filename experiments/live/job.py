@@ -116,7 +116,7 @@ class Emulated(torch.nn.Module):
 
 
 def together(tuner, clock, network):
-    """A round ends on all clocks when the last rank is done, and its sizes are there for the next but one."""
+    """A round ends on all clocks when the last rank is done, and the service has decided before the next begins."""
     exchange = tuner._exchange
     finish = exchange.finish
 
@@ -125,8 +125,8 @@ def together(tuner, clock, network):
         dist.all_reduce(now, dist.ReduceOp.MAX)
         clock.now = float(now) + network
         finish(r)
-        waiting, began = getattr(exchange._client, "_reports", ()), time.perf_counter()
-        while waiting and time.perf_counter() < began + 5:
+        counts, began = getattr(exchange._client, "counts", {}), time.perf_counter()
+        while counts.get("decisions", 0) < counts.get("offered", 0) and time.perf_counter() < began + 5:
             time.sleep(0.0005)
 
     exchange.finish = then

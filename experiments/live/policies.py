@@ -15,6 +15,7 @@ def install(a, log, clock):
         class Noting(evenkeel.client.Client):
             def offer(self, report, ran):
                 note(log, clock, report, ran)
+                self.counts["offered"] += ran.number > 0 and ran.era == self._era
                 super().offer(report, ran)
 
         evenkeel.registration.client.Client = Noting

@@ -224,6 +224,7 @@ class Client(threading.Thread):
         status, sizes = self._connection.call("GET", self._path + "/sizes?format=json", None)  # the answer did not wait for what the report leads to
         if status == 200:
             self._take({"sizes": sizes})
+            self.counts["decisions"] += 1
 
     def _take(self, answer: Any) -> None:
         try:
