@@ -267,7 +267,7 @@ func plan() (op, twin func() error, err error) {
 		return nil, nil, err
 	}
 	op = func() error {
-		_, err := job.Search(context.Background(), planner.SearchOptions{})
+		_, err := job.Search(context.Background(), planner.SearchOptions{Unrefined: true})
 		return err
 	}
 	return op, sorting(100_000), nil
