@@ -5,6 +5,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/stats"
 )
 
 const (
@@ -20,14 +21,14 @@ const (
 // while its rounds are not longer in the mean of the last ones, beyond what noise explains; it gets
 // the decision back when it would have been no slower than the model.
 type guard struct {
-	off          bool  // the model decides
-	sizes        []int // of the one that does not decide, for the round under way
-	pending      bool  // there are such
-	mean, spread float64
-	rounds       float64
-	skipped      int
-	ready        []cluster.Performance
-	alloc        cluster.Allocator
+	off     bool  // the model decides
+	sizes   []int // of the one that does not decide, for the round under way
+	pending bool  // there are such
+	regret  stats.Moving
+	rounds  float64
+	skipped int
+	ready   []cluster.Performance
+	alloc   cluster.Allocator
 }
 
 // judge takes in a round for which the other's sizes are kept.
@@ -56,14 +57,12 @@ func (g *guard) judge(t *env.Tracker, report *cluster.Report) {
 	}
 	g.rounds++
 	rate := max(guardRate, 1/g.rounds)
-	off := regret - g.mean
-	g.mean += rate * off
-	g.spread += rate * ((1-rate)*off*off - g.spread)
+	g.regret.Add(regret, rate)
 	switch {
 	case g.off:
-		g.off = g.mean > 0
+		g.off = g.regret.Mean > 0
 	case g.rounds >= guardRounds:
-		g.off = g.mean > guardSure*math.Sqrt(g.spread*rate/(2-rate))
+		g.off = g.regret.Mean > guardSure*math.Sqrt(g.regret.Spread*rate/(2-rate))
 	}
 }
 

@@ -110,7 +110,7 @@ func TestGuardByHand(t *testing.T) {
 	lost := math.Log(3 / 2.6)
 	g := guard{sizes: []int{12, 8}, pending: true}
 	g.judge(tracker, report(2, 3))
-	if math.Abs(g.mean-lost) > 1e-9 || g.rounds != 1 || g.pending || g.off {
+	if math.Abs(g.regret.Mean-lost) > 1e-9 || g.rounds != 1 || g.pending || g.off {
 		t.Fatalf("%+v, want a mean of %v", g, lost)
 	}
 	if g.judge(tracker, report(2, 3)); g.rounds != 1 {
@@ -141,7 +141,7 @@ func TestGuardByHand(t *testing.T) {
 	g.sizes, g.pending = []int{10, 10}, true
 	r := report(34.0/15, 2.6)
 	r.Nodes[0].Size, r.Nodes[1].Size = 12, 8
-	if g.judge(tracker, r); !g.off || math.Abs(g.mean-lost) > 1e-9 {
+	if g.judge(tracker, r); !g.off || math.Abs(g.regret.Mean-lost) > 1e-9 {
 		t.Errorf("%+v", g)
 	}
 	for k := range 200 { // it would be faster from now on
@@ -162,10 +162,10 @@ func TestGuardAllowsNoise(t *testing.T) {
 		g := guard{rounds: 1e6, sizes: []int{10}, pending: true}
 		tracker := env.NewTracker(agenttest.Lines(t, 10, 0.1))
 		r := &cluster.Report{Wait: time.Second, Nodes: []cluster.NodeReport{{Status: cluster.In, Size: 10, Samples: 10, Seconds: 1}}}
-		g.mean = mean / 0.98 // a round of the same sizes takes a fiftieth off
-		g.spread = (0.0001*(2-0.02)/0.02/100 - 0.02*0.98*g.mean*g.mean) / 0.98
+		g.regret.Mean = mean / 0.98 // a round of the same sizes takes a fiftieth off
+		g.regret.Spread = (0.0001*(2-0.02)/0.02/100 - 0.02*0.98*g.regret.Mean*g.regret.Mean) / 0.98
 		g.judge(tracker, r)
-		if g.off != want || math.Abs(g.mean-mean) > 1e-9 {
+		if g.off != want || math.Abs(g.regret.Mean-mean) > 1e-9 {
 			t.Errorf("mean %v, %+v: want off %v", mean, g, want)
 		}
 	}

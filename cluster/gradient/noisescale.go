@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/stats"
 )
 
 // NoiseScale estimates the gradient noise scale S, the batch at which noise and gradient are
@@ -16,18 +17,9 @@ import (
 // that of n equal ones, |G|^2 + n V/b; squares are relative to a round's aggregate, as the
 // reported norms are; and averages forget by rounds, not by gradients.
 type NoiseScale struct {
-	square, variance average // of |G|^2 and V
+	square, variance stats.Moving // of |G|^2 and V
 	rounds           float64
 	most             float64 // samples; beyond, nothing but noise is seen
-}
-
-// average is a moving average, and how far single values are from it.
-type average struct{ mean, spread float64 }
-
-func (a *average) add(value, rate float64) {
-	off := value - a.mean
-	a.mean += rate * off
-	a.spread += rate * ((1-rate)*off*off - a.spread) // West's recurrence
 }
 
 const (
@@ -61,8 +53,8 @@ func (s *NoiseScale) Add(report *cluster.Report) {
 	mean, each, whole := squares/samples, nodes/samples, 1/all
 	s.rounds++
 	s.most = noiseMost * all
-	s.square.add((each-mean*whole)/(each-whole), s.rate())
-	s.variance.add((mean-1)/(each-whole), s.rate())
+	s.square.Add((each-mean*whole)/(each-whole), s.rate())
+	s.variance.Add((mean-1)/(each-whole), s.rate())
 }
 
 // rate is that of the averages' last step.
@@ -71,10 +63,10 @@ func (s *NoiseScale) rate() float64 { return max(noiseRate, 1/s.rounds) }
 // Samples returns the scale in samples; false while it is unknown. It stays unknown for
 // gradients without any noise, which nobody really measures.
 func (s *NoiseScale) Samples() (float64, bool) {
-	if s.rounds == 0 || s.variance.mean <= 1e-9*s.square.mean {
+	if s.rounds == 0 || s.variance.Mean <= 1e-9*s.square.Mean {
 		return 0, false
 	}
-	return min(s.variance.mean/max(s.square.mean, 1e-12), s.most), true
+	return min(s.variance.Mean/max(s.square.Mean, 1e-12), s.most), true
 }
 
 // Sure says whether the scale is known to about a fifth of it: two standard errors.
@@ -82,7 +74,7 @@ func (s *NoiseScale) Sure() bool {
 	if scale, known := s.Samples(); !known || s.rounds < noiseRounds || scale == s.most {
 		return false
 	}
-	error := func(a *average) float64 { return a.spread / (a.mean * a.mean) }
+	error := func(a *stats.Moving) float64 { return a.Spread / (a.Mean * a.Mean) }
 	rate := s.rate()
 	return (error(&s.square)+error(&s.variance))*rate/(2-rate) <= noiseError*noiseError
 }

@@ -37,16 +37,16 @@ func TestNoiseScaleOfARound(t *testing.T) {
 		{Status: cluster.In, Size: 10, Norm: math.NaN()}, {Status: cluster.In, Size: 10, Norm: math.Inf(1)},
 	}}
 	s.Add(r)
-	if got, known := s.Samples(); !known || !near(got, 20) || !near(s.square.mean, 2.0/3) || !near(s.variance.mean, 40.0/3) {
-		t.Errorf("scale %v (%v): square %v, variance %v; want 20 of 2/3 and 40/3", got, known, s.square.mean, s.variance.mean)
+	if got, known := s.Samples(); !known || !near(got, 20) || !near(s.square.Mean, 2.0/3) || !near(s.variance.Mean, 40.0/3) {
+		t.Errorf("scale %v (%v): square %v, variance %v; want 20 of 2/3 and 40/3", got, known, s.square.Mean, s.variance.Mean)
 	}
 	// The averages are divided, not the quotients averaged: the second round has S = 60, V of 24 and |G|^2 of 0.4.
 	s.Add(gradients(60, []int{10, 30}, exact))
 	if got, _ := s.Samples(); !near(got, (40.0/3+24)/(2.0/3+0.4)) {
 		t.Errorf("scale %v of two rounds", got)
 	}
-	if want := math.Pow((24-40.0/3)/2, 2); !near(s.variance.spread, want) { // each is half of the difference off their mean
-		t.Errorf("spread %v, want %v", s.variance.spread, want)
+	if want := math.Pow((24-40.0/3)/2, 2); !near(s.variance.Spread, want) { // each is half of the difference off their mean
+		t.Errorf("spread %v, want %v", s.variance.Spread, want)
 	}
 	before := s
 	for _, none := range []*cluster.Report{{}, gradients(20, []int{40}, exact), {Accepted: 40, Nodes: r.Nodes[2:]}} {
@@ -56,8 +56,8 @@ func TestNoiseScaleOfARound(t *testing.T) {
 	}
 	s.rounds = 10_000 // from then on a round has a weight of 1/1000
 	s.Add(gradients(60, []int{10, 30}, exact))
-	if want := before.variance.mean + (24-before.variance.mean)/1000; !near(s.variance.mean, want) {
-		t.Errorf("variance %v, want %v", s.variance.mean, want)
+	if want := before.variance.Mean + (24-before.variance.Mean)/1000; !near(s.variance.Mean, want) {
+		t.Errorf("variance %v, want %v", s.variance.Mean, want)
 	}
 }
 

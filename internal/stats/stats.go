@@ -1,5 +1,5 @@
 // Package stats summarises runs over scenarios and seeds: means and interquartile means
-// with stratified bootstrap intervals, performance profiles, hypervolumes of fronts.
+// with stratified bootstrap intervals, performance profiles, hypervolumes of fronts; moving averages.
 //
 // A stratum is the runs of one scenario; see the Example. The same values give the same intervals.
 package stats
