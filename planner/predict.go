@@ -141,15 +141,25 @@ func simulate(p *Plan, result *Prediction, timings []pipeline.Timing) error {
 		setIdle(p, result)
 		return nil
 	}
-	ops, _, err := pipeline.Simulate(timings, p.MicroBatches(), pipeline.OneForwardOneBackward)
-	if err != nil {
+	var err error
+	if result.Simulated, err = simulated(timings, result.Stages, p.MicroBatches()); err != nil {
 		return err
-	}
-	for i, s := range result.Stages {
-		result.Simulated = max(result.Simulated, ops[i][len(ops[i])-1].End+s.Sync+s.Update)
 	}
 	setIdle(p, result)
 	return nil
+}
+
+// simulated is the seconds of an iteration of so many micro-batches by the event simulation.
+func simulated(timings []pipeline.Timing, stages []StageCost, microBatches int) (float64, error) {
+	ops, _, err := pipeline.Simulate(timings, microBatches, pipeline.OneForwardOneBackward)
+	if err != nil {
+		return 0, err
+	}
+	seconds := 0.0
+	for i, s := range stages {
+		seconds = max(seconds, ops[i][len(ops[i])-1].End+s.Sync+s.Update)
+	}
+	return seconds, nil
 }
 
 // setIdle sets the share of the iteration in which devices do not compute.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 // refiner improves plans by local search over what Predict accepts, beyond the space of the dynamic programming: unequal
@@ -62,24 +61,25 @@ func (d *draft) from(stage int) int {
 // refinements bounds the work: so many prices of plans of 32 layers, ten times as many if the search is to be exact.
 const refinements = 24000
 
-// refine returns plans that are quicker than those given, at most one for each; none where the options prescribe
-// replicas or micro-batches, or a trainer.
+// refines says whether plans are refined: not where the options prescribe replicas or micro-batches, or a trainer.
+func (j *Job) refines(options SearchOptions) bool {
+	return !options.Unrefined && len(j.options.Replicas) == 0 && len(j.options.MicroBatches) == 0 && (options.For == "" || options.For == "torch")
+}
+
+// refine returns plans that are quicker than those given, at most one for each.
 func (j *Job) refine(ctx context.Context, plans []*Plan, options SearchOptions) []*Plan {
-	if options.Unrefined || len(j.options.Replicas) > 0 || len(j.options.MicroBatches) > 0 || options.For != "" && options.For != "torch" {
-		return nil
+	r := &refiner{job: j, times: j.model.Times()}
+	for class, k := range j.classes {
+		r.pool = append(r.pool, k.Count)
+		r.tensors = append(r.tensors, j.model.TensorsOf(class))
 	}
-	var better []*Plan
 	prices := refinements * 32 / max(32, len(j.Profile.Layers)) / len(plans)
 	if options.Exact {
 		prices *= 10
 	}
+	var better []*Plan
 	for i, p := range plans {
-		r := &refiner{job: j, times: j.model.Times(), rng: rand.New(rand.NewPCG(1, uint64(i))), batch: p.GlobalBatch, left: prices}
-		for class, k := range j.classes {
-			r.pool = append(r.pool, k.Count)
-			r.tensors = append(r.tensors, j.model.TensorsOf(class))
-		}
-		r.micros = j.microBatches(p.GlobalBatch)
+		r.rng, r.batch, r.left, r.micros = rand.New(rand.NewPCG(1, uint64(i))), p.GlobalBatch, prices, j.microBatches(p.GlobalBatch)
 		if d := r.improve(ctx, p); d != nil {
 			better = append(better, d)
 		}
@@ -133,16 +133,15 @@ func (r *refiner) improve(ctx context.Context, p *Plan) *Plan {
 // draft is a plan as a draft, with its price, which may be another than the plan's where shares or places are.
 func (r *refiner) draft(p *Plan) *draft {
 	d := &draft{micro: p.MicroBatch}
-	for _, s := range p.Stages {
-		stage := part{to: s.To}
+	for i := range p.Stages {
+		s, _ := r.job.stage(&p.Stages[i], "") // of plans that were found there is no error
+		stage := part{to: s.To, strategies: s.Strategies}
 		for _, g := range s.Groups {
-			stage.groups = append(stage.groups, team{slices.Index(r.job.devices, g.Device), len(g.MicroBatches), g.Tensor})
-		}
-		for _, y := range s.Strategies {
-			stage.strategies = append(stage.strategies, slices.Repeat([]costmodel.Strategy{{Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint}}, y.To-y.From)...)
+			stage.groups = append(stage.groups, team{g.Class, g.Replicas, g.Tensor})
 		}
 		d.stages = append(d.stages, stage)
 	}
+	r.upward = false
 	r.value(d)
 	down := d.price
 	r.upward = true
@@ -199,13 +198,8 @@ func (r *refiner) value(d *draft) {
 	if d.price = cost.Seconds; len(stages) > simulatedPasses/(r.batch/d.micro) {
 		return
 	}
-	ops, _, err := pipeline.Simulate(cost.Timings, r.batch/d.micro, pipeline.OneForwardOneBackward)
-	if err != nil {
-		return
-	}
-	d.price = 0
-	for i, s := range cost.Stages {
-		d.price = max(d.price, ops[i][len(ops[i])-1].End+s.Sync+s.Update)
+	if seconds, err := simulated(cost.Timings, cost.Stages, r.batch/d.micro); err == nil {
+		d.price = seconds
 	}
 }
 
@@ -261,7 +255,7 @@ func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
 		return false
 	}
 	if len(groups) == 1 {
-		groups[0].Shares = even(d.micro, replicas)
+		groups[0].Shares = costmodel.Even(d.micro, replicas)
 		return true
 	}
 	s := &d.stages[stage]
@@ -301,19 +295,7 @@ func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
 		raise(g)
 	}
 	for g := range groups {
-		groups[g].Shares = even(given[g], groups[g].Replicas)
+		groups[g].Shares = costmodel.Even(given[g], groups[g].Replicas)
 	}
 	return true
-}
-
-// even divides samples over replicas, the larger parts first.
-func even(samples, replicas int) []int {
-	all := make([]int, replicas)
-	for i := range all {
-		all[i] = samples / replicas
-		if i < samples%replicas {
-			all[i]++
-		}
-	}
-	return all
 }

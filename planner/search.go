@@ -105,7 +105,11 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		}
 		plans = append(plans, p)
 	}
-	for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best), options) {
+	var better []*Plan
+	if j.refines(options) {
+		better = j.refine(ctx, j.starts(plans, conditions, found.Best), options)
+	}
+	for _, p := range better {
 		if p.Predicted, err = j.Predict(p); err != nil {
 			return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
 		}

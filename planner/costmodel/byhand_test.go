@@ -321,7 +321,7 @@ func TestInFlight(t *testing.T) {
 func TestConvert(t *testing.T) {
 	m := handModel(t, Options{Overlap: noOverlap, GlobalBatches: []int{16}})
 	mixed := func(devices, first int, tensors ...int) Stage {
-		s := Stage{From: 0, To: 3, Groups: []Group{groupOf(0, first, 1, even(4, devices)...)}}
+		s := Stage{From: 0, To: 3, Groups: []Group{groupOf(0, first, 1, Even(4, devices)...)}}
 		for _, tensor := range tensors {
 			s.Strategies = append(s.Strategies, Strategy{Tensor: tensor, Sharding: Replicated})
 		}

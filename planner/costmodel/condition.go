@@ -124,7 +124,10 @@ func (c *Condition) add(groups []Group) {
 		return
 	}
 	c.configure(groups, shape)
-	if equal := c.equal(groups); len(groups) > 1 && !slices.EqualFunc(equal, groups, func(a, b Group) bool { return slices.Equal(a.Shares, b.Shares) }) {
+	if len(groups) == 1 {
+		return
+	}
+	if equal := c.equal(groups); !slices.EqualFunc(equal, groups, func(a, b Group) bool { return slices.Equal(a.Shares, b.Shares) }) {
 		c.configure(equal, shape)
 	}
 }
@@ -153,7 +156,7 @@ func (c *Condition) configure(groups []Group, shape search.Shape) {
 // between classes, with the time of the whole model as a node's time, or equal everywhere.
 func (c *Condition) share(groups []Group) bool {
 	if len(groups) == 1 {
-		groups[0].Shares = even(c.MicroBatch, groups[0].Replicas)
+		groups[0].Shares = Even(c.MicroBatch, groups[0].Replicas)
 		return true
 	}
 	if c.even {
@@ -210,8 +213,8 @@ func (c *Condition) performance(g Group) (p cluster.Performance, ok bool) {
 	return p, p.PerSample > 0
 }
 
-// even divides samples over replicas, the larger parts first.
-func even(samples, replicas int) []int {
+// Even divides samples over replicas, the larger parts first.
+func Even(samples, replicas int) []int {
 	all := make([]int, replicas)
 	for i := range all {
 		all[i] = samples / replicas

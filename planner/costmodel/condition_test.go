@@ -129,7 +129,7 @@ func TestConditions(t *testing.T) {
 			t.Errorf("divisors of %d: %v", n, got)
 		}
 	}
-	if got := even(7, 3); !slices.Equal(got, []int{3, 2, 2}) {
+	if got := Even(7, 3); !slices.Equal(got, []int{3, 2, 2}) {
 		t.Errorf("7 over 3: %v", got)
 	}
 }

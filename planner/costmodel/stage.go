@@ -80,7 +80,7 @@ func (s *Stage) useGroupTensor(samples int) {
 	}
 	g := &s.Groups[0]
 	g.Replicas, g.Tensor = g.Devices()/t, t
-	g.Shares = even(samples, g.Replicas)
+	g.Shares = Even(samples, g.Replicas)
 	for i := range s.Strategies {
 		s.Strategies[i].Tensor = 0
 	}
