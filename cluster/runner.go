@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -17,6 +18,12 @@ type Plan struct {
 	// their smallest, lest everybody wait for a large one. nil: none.
 	Probe  []bool
 	Finish float64 // predicted finish time of the sizes in seconds; 0: not known
+}
+
+// Own returns a copy that shares no memory with the plan.
+func (p Plan) Own() Plan {
+	p.Sizes, p.Perf, p.Probe = slices.Clone(p.Sizes), slices.Clone(p.Perf), slices.Clone(p.Probe)
+	return p
 }
 
 // Beyond says whether nodes go beyond their shares in the round: until a deadline.

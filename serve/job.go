@@ -3,7 +3,6 @@ package serve
 import (
 	"crypto/sha256"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -141,7 +140,7 @@ func (j *job) tell(report *cluster.Report, ran cluster.Plan) {
 
 // hand makes a plan the newest.
 func (j *job) hand(plan cluster.Plan) {
-	plan.Sizes, plan.Perf, plan.Probe = slices.Clone(plan.Sizes), slices.Clone(plan.Perf), slices.Clone(plan.Probe)
+	plan = plan.Own()
 	j.plan = plan
 	if j.config.Each != nil {
 		j.ran[plan.Number] = plan

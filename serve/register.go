@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -99,15 +100,9 @@ func (j *job) register(r *registration) (int, export.Sizes, error) {
 		return 0, export.Sizes{}, errEnded
 	}
 	settings := j.settings
-	if r.GlobalBatch > 0 {
-		settings.GlobalBatch = r.GlobalBatch
-	}
-	if r.Workload != "" {
-		settings.Workload = r.Workload
-	}
-	if r.Deadline != "" {
-		settings.Deadline = r.Deadline
-	}
+	settings.GlobalBatch = cmp.Or(r.GlobalBatch, settings.GlobalBatch)
+	settings.Workload = cmp.Or(r.Workload, settings.Workload)
+	settings.Deadline = cmp.Or(r.Deadline, settings.Deadline)
 	collect, err := settings.collect()
 	if err != nil {
 		return 0, export.Sizes{}, err

@@ -255,17 +255,21 @@ func TestEndOfTime(t *testing.T) {
 	}
 }
 
-// What is reported of gradients, and the efficiency, follow from the noise scale:
-// E|g|^2 of b samples is |G|^2 (1 + scale/b).
-func TestNoiseScale(t *testing.T) {
-	c := &cluster.Cluster{GlobalBatch: 100}
+// twoNodes are alike, for a batch of 100.
+func twoNodes(t *testing.T) *cluster.Cluster {
+	t.Helper()
 	p, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: 1}}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		c.Nodes = append(c.Nodes, cluster.Node{Profile: p, Limit: profile.NoLimit})
-	}
+	n := cluster.Node{Profile: p, Limit: profile.NoLimit}
+	return &cluster.Cluster{GlobalBatch: 100, Nodes: []cluster.Node{n, n}}
+}
+
+// What is reported of gradients, and the efficiency, follow from the noise scale:
+// E|g|^2 of b samples is |G|^2 (1 + scale/b).
+func TestNoiseScale(t *testing.T) {
+	c := twoNodes(t)
 	s := New(c, cluster.Conditions{Scale: cluster.NoiseScale{Start: 1, End: 100, Rounds: 2}}, 1)
 	for _, want := range []float64{100, 1000, 10_000, 10_000} {
 		if got := s.Scale(); math.Abs(got-want) > 1e-9*want {
@@ -290,14 +294,7 @@ func TestNoiseScale(t *testing.T) {
 // Norms are off by a round's samples: log-normal, their squares right in the mean, by a seed, and
 // nothing else of the run changes.
 func TestNoiseOfNorms(t *testing.T) {
-	c := &cluster.Cluster{GlobalBatch: 100}
-	p, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: 1}}, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		c.Nodes = append(c.Nodes, cluster.Node{Profile: p, Limit: profile.NoLimit})
-	}
+	c := twoNodes(t)
 	conditions := cluster.Conditions{Noise: cluster.Spread{Median: 0.03}, Scale: cluster.NoiseScale{Start: 1, End: 1, Rounds: 2}}
 	plain := New(c, conditions, 1)
 	conditions.Scale.Norms = 0.1

@@ -247,3 +247,11 @@ func (a *App) WarnMemory(c *cluster.Cluster) {
 		a.Log.Warn().Msgf("no memory limit known for %s: sizes are not checked against memory", strings.Join(devices, ", "))
 	}
 }
+
+// Conditions are those of a preset that --conditions names.
+func Conditions(name string) (cluster.Conditions, error) {
+	if err := CheckNames("--conditions", []string{name}, cluster.Presets()); err != nil {
+		return cluster.Conditions{}, err
+	}
+	return cluster.Preset(name)
+}

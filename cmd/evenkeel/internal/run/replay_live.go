@@ -87,8 +87,7 @@ func (r *liveReplay) decide(report *cluster.Report) error {
 		return err
 	}
 	if err == nil {
-		plan.Sizes, plan.Perf, plan.Probe = append([]int(nil), plan.Sizes...), append([]cluster.Performance(nil), plan.Perf...), append([]bool(nil), plan.Probe...)
-		r.plans[plan.Number] = plan
+		r.plans[plan.Number] = plan.Own()
 		delete(r.plans, plan.Number-live.Behind-1)
 	}
 	return nil

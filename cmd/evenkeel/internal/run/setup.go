@@ -58,11 +58,8 @@ func (f *flags) load(outputs ...cli.File) (*setup, error) {
 	s := &setup{name: f.Cluster, text: string(text), cluster: c, policy: f.Policy, seed: f.Seed, rounds: f.Rounds}
 	s.conditions = evaluation.Scenario{Name: file.Conditions.Preset, Conditions: file.Conditions.Conditions}
 	if f.Conditions != "" {
-		if err := cli.CheckNames("--conditions", []string{f.Conditions}, cluster.Presets()); err != nil {
-			return nil, err
-		}
 		s.conditions.Name = f.Conditions
-		if s.conditions.Conditions, err = cluster.Preset(f.Conditions); err != nil {
+		if s.conditions.Conditions, err = cli.Conditions(f.Conditions); err != nil {
 			return nil, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -24,9 +23,7 @@ import (
 // beside runs the service for the life of one command.
 func (c *Cmd) beside(a *cli.App, config serve.Config, certificate *tls.Certificate) error {
 	if config.Token == "" { // loopback is open to everybody on this machine
-		secret := make([]byte, 16)
-		_, _ = rand.Read(secret) // never fails
-		config.Token = hex.EncodeToString(secret)
+		config.Token = rand.Text()
 	}
 	var log *jobLog
 	if c.Log != "" {

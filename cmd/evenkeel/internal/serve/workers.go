@@ -82,10 +82,7 @@ func (c *WorkersCmd) Run(a *cli.App) error {
 	}
 	conditions := file.Conditions.Conditions
 	if c.Conditions != "" {
-		if err := cli.CheckNames("--conditions", []string{c.Conditions}, cluster.Presets()); err != nil {
-			return err
-		}
-		if conditions, err = cluster.Preset(c.Conditions); err != nil {
+		if conditions, err = cli.Conditions(c.Conditions); err != nil {
 			return err
 		}
 	}
@@ -145,9 +142,6 @@ func (c *WorkersCmd) play(ctx context.Context, to *client, cl *cluster.Cluster, 
 	slices.SortFunc(errs, func(a, b error) int { // what went wrong, before those that were stopped for it
 		return boolOrder(a == nil || errors.Is(a, context.Canceled)) - boolOrder(b == nil || errors.Is(b, context.Canceled))
 	})
-	if errs[0] != nil {
-		return r, errs[0]
-	}
 	for _, err := range errs {
 		if err != nil {
 			return r, err
