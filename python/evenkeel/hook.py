@@ -39,6 +39,7 @@ class Round:
     sums: List[torch.Tensor] = dataclasses.field(default_factory=list)  # of the round's gradient, on rank 0
     count: Optional[torch.Tensor] = None
     counting: Any = None  # the work that adds it up
+    adding: List[Any] = dataclasses.field(default_factory=list)  # buckets on their way, with their work
 
 
 class _Nothing(torch.autograd.Function):
@@ -104,25 +105,31 @@ class Hook:
         else:
             buffer.zero_()  # not times 0: what was not counted may be anything
         self.spent += self._clock() - began
-        future = dist.all_reduce(buffer, group=self.group, async_op=True).get_future()  # DDP would do this, too
+        work = dist.all_reduce(buffer, group=self.group, async_op=True)
         since = self._clock()
+        if not r.adding:
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._added(r))
+        r.adding.append((work, buffer))
         if bucket.is_last():
             r.over, r.vector = True, self._fill(r, began)
             if r.vector is not None:
                 r.working = dist.all_reduce(r.vector, group=self.group, async_op=True)
-        wanted = r.measure and dist.get_rank(self.group) == 0
+        out: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
+        out.set_result(buffer)
+        self.spent += self._clock() - since
+        return out
 
-        def added(f: Any) -> torch.Tensor:
-            out = f.value()[0]
+    def _added(self, r: Round) -> None:
+        """At the end of a backward pass: the sums are there. DDP takes them in a callback of its own, which it queues after its last bucket, and so
+        after this one. Nothing of Python hangs on the work itself: its thread would end the process with an abort where the interpreter ends first."""
+        for work, buffer in r.adding:
+            work.wait()
             if not r.total:
                 r.counting.wait()
-                out.mul_((r.expected / r.count.clamp(min=1)).to(out.dtype))
-            if wanted:
-                r.sums.append(_square(out))
-            return out
-
-        self.spent += self._clock() - since
-        return future.then(added)
+                buffer.mul_((r.expected / r.count.clamp(min=1)).to(buffer.dtype))
+            if r.measure and dist.get_rank(self.group) == 0:
+                r.sums.append(_square(buffer))
+        r.adding = []
 
     def _weigh(self, _: Any, __: Any, output: Any) -> None:
         self.called = True

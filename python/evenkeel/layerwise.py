@@ -20,6 +20,7 @@ Both are noticed within step(): a scaler that is enabled, torch's functions for 
 """
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
@@ -84,7 +85,7 @@ class LayerWise:
         for p in stepped:
             if p.requires_grad and p not in self._names:
                 raise Usage(f"the optimizer has a parameter of shape {tuple(p.shape)} that is not the model's")
-        self._lock = threading.Lock()  # buckets are reduced by several threads
+        self._lock = threading.Lock()  # backward may run in several threads
         self._active = False
         self._done = set()  # parameters updated in this step
         self._versions = {}  # of their gradients then
@@ -109,18 +110,20 @@ class LayerWise:
     def _hook_ddp(self):
         if getattr(self.model, "find_unused_parameters", False):
             raise Usage("find_unused_parameters: a parameter that no rank used would be stepped; save with Job after optimizer.step()")
+        # A thread of our own, which Python waits for at its end: that of the all-reduce may be at work then, and would abort the process.
+        self._updates = ThreadPoolExecutor(1, "evenkeel-updates")
         dist, group = torch.distributed, self.model.process_group
         share = 1.0 / dist.get_world_size(group)
 
         def reduce(_, bucket):
             # As DDP does without a hook: multiply, then add up. Dividing would round otherwise for three ranks.
             buffer = bucket.buffer().mul_(share)
-            future = dist.all_reduce(buffer, group=group, async_op=True).get_future()
+            work = dist.all_reduce(buffer, group=group, async_op=True)
+            out = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
 
-            def reduced(f):
-                out = f.value()[0]
+            def update():
                 if self._error is not None:
-                    return out
+                    return
                 params, grads = bucket.parameters(), bucket.gradients()
                 if self._active:
                     try:
@@ -132,9 +135,17 @@ class LayerWise:
                         self._finished(params)
                     except Exception as e:  # raised by step(), as it is
                         self._error = e
-                return out
 
-            return future.then(reduced)
+            def reduced():
+                try:
+                    work.wait()
+                    update()
+                    out.set_result(buffer)
+                except Exception as e:  # of a lost rank
+                    out.set_exception(e)
+
+            self._updates.submit(reduced)
+            return out
 
         try:
             self.model.register_comm_hook(None, reduce)

@@ -5,6 +5,7 @@ import copy
 import os
 import random
 import sys
+import threading
 import time
 import unittest
 from unittest import mock
@@ -20,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import evenkeel
 import fake_service
 import processes
-from evenkeel import deadline
+from evenkeel import deadline, hook
 from evenkeel.checkpoint import Usage
 
 LENGTH = 200
@@ -234,6 +235,28 @@ class TestGradients(Ranks):
                     time.sleep(0.002)
 
         self.run_(2, child)
+
+
+    def test_no_python_in_threads_of_the_all_reduce(self):
+        """One that is at work when the interpreter ends takes the whole process with it, by an abort, at the end of a good job."""
+        service = self.serve(lambda reports, _: ([5, 3],))
+
+        def child(rank, port):
+            job = Job(rank, 2, port)
+            main, found = threading.get_ident(), set()
+            real = hook._square
+            futures = mock.patch.object(torch.futures.Future, "then", side_effect=AssertionError("a callback on a future runs wherever that ends"))
+            with futures, mock.patch.object(hook, "_square", lambda t: found.add(threading.get_ident()) or real(t)):
+                for x, y, i in job.tuner.steps(job.loader(global_batch=8)):
+                    job.counted(i)
+                    cross_entropy(job.ddp(x), y).backward()
+                    if job.tuner.synchronised:
+                        job.step()
+            assert found == {main}, found
+            job.tuner.close()
+
+        self.run_(2, child)
+        self.assertGreater(len(service.reports), 0)
 
 
 class TestLoaders(Ranks):
