@@ -168,7 +168,7 @@ func TestLateReportByItsPlan(t *testing.T) {
 		}
 		limit, factor := 4, 0.0 // half of 8
 		if timed {
-			limit, factor = 32, 1-0.1*(52.0/40-1) // half of 64
+			limit, factor = 32, math.Exp(-0.1*(52.0/40-1)) // half of 64
 		}
 		if !slices.Equal(p.seen, []float64{4}) || c.Nodes[0].Limit != limit || math.Abs(ctl.deadline.factor-factor) > 1e-12 {
 			t.Errorf("timed %v: predictions %v, want [4]; limit %d, want %d; factor %v, want %v", timed, p.seen, c.Nodes[0].Limit, limit, ctl.deadline.factor, factor)

@@ -66,8 +66,9 @@ func (d *deadline) finish(c *cluster.Cluster, plan *cluster.Plan) float64 {
 }
 
 // observe corrects the factor by a round: the samples handed in over the shares of the
-// nodes that handed in. The correction is linear in them, so that it is at rest where they are equal in
-// the mean: a power of their ratio would be where their logarithms are, at larger rounds.
+// nodes that handed in. Its logarithm moves by what they are above 1. A run's corrections add up to what the factor has
+// moved, which is bounded, so the mean of its rounds tends to the batch, however they scatter: no other form does that. A linear one (times 1 - rate (x - 1)) rests
+// where the rounds are too small by half the rate times their variance, and one in the logarithm of x where they are too large.
 func (d *deadline) observe(report *cluster.Report, plan *cluster.Plan) {
 	if d.factor == 0 {
 		return
@@ -80,6 +81,6 @@ func (d *deadline) observe(report *cluster.Report, plan *cluster.Plan) {
 		}
 	}
 	if got > 0 && due > 0 {
-		d.factor = min(max(d.factor*(1-deadlineRate*(got/due-1)), 1/deadlineMost), deadlineMost)
+		d.factor = min(max(d.factor*math.Exp(-deadlineRate*(got/due-1)), 1/deadlineMost), deadlineMost)
 	}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -167,85 +166,6 @@ func TestAllSilent(t *testing.T) {
 	play(t, s, c, NewModel(c), 5)
 	if got := len(s.tried(0)); got != 5 {
 		t.Errorf("had work in %d rounds of 5", got)
-	}
-}
-
-// The factor of an automatic deadline follows the samples that came in, by hand.
-func TestDeadlineFollowsTheSamples(t *testing.T) {
-	c := agenttest.Lines(t, 30, 0.1, 0.1)
-	c.Collect.AutoDeadline = true
-	plan := func() *cluster.Plan {
-		return &cluster.Plan{Sizes: []int{15, 15}, Collect: c.Collect, Finish: 2}
-	}
-	var d deadline
-	p := plan()
-	if d.set(c, p); p.Collect.Deadline != 2*time.Second {
-		t.Errorf("first deadline %v", p.Collect.Deadline)
-	}
-	// 18 and 22 samples for 30: a third too many. A node that was lost does not count.
-	in := func(n int) cluster.NodeReport { return cluster.NodeReport{Status: cluster.In, Size: n} }
-	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(18), in(22)}}, p)
-	want := 1 - 0.1/3
-	p = plan()
-	if d.set(c, p); math.Abs(p.Collect.Deadline.Seconds()-2*want) > 1e-6 {
-		t.Errorf("deadline %v, want %v s", p.Collect.Deadline, 2*want)
-	}
-	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(15), {Status: cluster.Lost, Size: 3}}}, p)
-	if math.Abs(d.factor-want) > 1e-12 {
-		t.Errorf("factor %v, want %v", d.factor, want)
-	}
-	// Rounds of half and of one and a half times the shares are right in the mean.
-	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(8), in(7)}}, p)
-	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(23), in(22)}}, p)
-	if math.Abs(d.factor/want-1) > 0.003 {
-		t.Errorf("factor %v after rounds of half and of one and a half, want about %v", d.factor, want)
-	}
-	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(1000), in(1000)}}, p)
-	if d.factor != 1/deadlineMost {
-		t.Errorf("factor %v has no lower bound", d.factor)
-	}
-	for range 1000 {
-		d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(1), in(1)}}, p)
-	}
-	if d.factor != deadlineMost {
-		t.Errorf("factor %v has no bound", d.factor)
-	}
-	// A share of the finish time does not move; a fixed time stays; where the policy
-	// predicts nothing, the profiles do.
-	p = plan()
-	p.Collect = cluster.Collect{DeadlineShare: 1.5}
-	if d.set(c, p); p.Collect.Deadline != 3*time.Second {
-		t.Error(p.Collect.Deadline)
-	}
-	p.Collect = cluster.Collect{Deadline: time.Minute}
-	if d.set(c, p); p.Collect.Deadline != time.Minute {
-		t.Error(p.Collect.Deadline)
-	}
-	p = plan()
-	p.Collect, p.Finish = cluster.Collect{DeadlineShare: 1}, 0
-	if d.set(c, p); math.Abs(p.Collect.Deadline.Seconds()-c.Nodes[0].Finish(c.Nominal()[0], 15)) > 1e-8 {
-		t.Error(p.Collect.Deadline)
-	}
-	// A node without a share has no say, and neither has a round without samples or shares.
-	far := *c
-	far.Nodes = slices.Clone(c.Nodes)
-	far.Nodes[1].Network = 100
-	p = plan()
-	p.Sizes, p.Collect, p.Finish, p.Perf = []int{15, 0}, cluster.Collect{DeadlineShare: 1}, 0, far.Nominal()
-	if d.set(&far, p); math.Abs(p.Collect.Deadline.Seconds()-c.Nodes[0].Finish(c.Nominal()[0], 15)) > 1e-8 {
-		t.Error(p.Collect.Deadline)
-	}
-	before := 2.0
-	d.factor = before
-	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{in(0), in(0)}}, plan())
-	d.observe(&cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.Lost}, in(5)}}, p)
-	if d.factor != before {
-		t.Errorf("factor %v, was %v", d.factor, before)
-	}
-	p = plan()
-	p.Collect = cluster.Collect{}
-	if d.set(c, p); p.Collect.Deadline != 0 {
-		t.Error(p.Collect.Deadline)
 	}
 }
 

@@ -12,6 +12,8 @@ The same machine as cluster.Accumulation in Go: cluster/testdata/accumulation.js
 it is in docs/guides/trainers.md.
 """
 
+import math
+
 MAX_MICRO_STEPS = 1 << 14
 
 
@@ -229,8 +231,8 @@ class Deadline:
 
     def observe(self, samples, due):
         """A round in which all ranks together handed in so many samples, of those that their shares ask for."""
-        if self._auto and samples > 0 and due > 0:
-            self._factor = min(max(self._factor * (1 - self.RATE * (samples / due - 1)), 1 / self.MOST), self.MOST)
+        if self._auto and samples > 0 and due > 0:  # so that corrections add up, and the mean meets the shares: agent/deadline.go
+            self._factor = min(max(self._factor * math.exp(-self.RATE * (samples / due - 1)), 1 / self.MOST), self.MOST)
 
 
 class Samples:

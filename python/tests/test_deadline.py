@@ -1,5 +1,6 @@
 import copy
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -133,6 +134,16 @@ class TestSizes(unittest.TestCase):
             work.done(size, 1)
         self.assertEqual((work.samples, work.steps), (178, 23))
         self.assertRaises(ValueError, lambda: deadline.rank(dict(sizes, version=2), 0))
+
+    def test_the_mean_however_rounds_scatter(self):
+        """As TestDeadlineHoldsTheMean in Go."""
+        until, rng, rounds, total = deadline.Deadline({"deadline": {"seconds": 1.0, "auto": True}}), random.Random(1), 50_000, 0.0
+        for _ in range(rounds):
+            x = until.seconds / 2 * (0.3 if rng.random() < 0.3 else 1.3)
+            total += x
+            until.observe(x, 1)
+        self.assertAlmostEqual(total / rounds, 1 - math.log(until.seconds) / until.RATE / rounds, places=9)
+        self.assertLess(abs(total / rounds - 1), 0.001)
 
     def test_the_deadline_follows_the_samples(self):
         sizes, rng = exported(), random.Random(1)
