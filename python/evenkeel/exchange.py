@@ -43,7 +43,8 @@ class Exchange:
         self._arriving: "tuple[Any, Any, _Past] | None" = None  # the vector of the round before, its event, its round
         self._timed: "tuple[Any, Any] | None" = None  # events at begin and end of the round before
         self._untimed: Optional[_Past] = None  # whose times come with the next vector
-        self._norm: Optional[torch.Tensor] = None  # of the gradient of the round before
+        self._norm: Optional[torch.Tensor] = None  # of the gradient of the round before, where vectors are read late
+        self._vector = vector.Vector(self.rank, self.ranks)
 
     def begin(self, batches: Batches, own: Optional[client.Client], first: Optional[client.Plan], serving: bool) -> None:
         """own: on rank 0, where there is a service; first: the plan that all ranks have."""
@@ -91,10 +92,13 @@ class Exchange:
             did = dataclasses.replace(did, seconds=self._seconds())
         if self._client is not None and self._client.newest != self._told:
             news = self._told = self._client.newest
-        v = vector.pack(self.rank, self.ranks, did, news).to(self.device)
-        if r.norms and did.samples:
-            base = (r.total or r.expected) / did.samples  # the hook's factor is first / base: that of the mean is first / samples
-            v[vector.norm_of(self.rank)] = torch.stack(r.norms).sum() * base**2
+        base = (r.total or r.expected) / did.samples if did.samples else 0.0  # the hook's factor is first / base: that of the mean is first / samples
+        on_device = self.device.type != "cpu"
+        if not on_device:
+            did.norm_squared = _sum(r.norms) * base**2
+        v = self._vector.pack(did, news).to(self.device)
+        if on_device and r.norms and base:
+            v[vector.norm_of(self.rank)] = torch.stack(r.norms).sum() * base**2  # stays on the device
         if self.late and self.rank == 0 and norm is not None:
             v[vector.norm_before(self.ranks)] = norm
         return v
@@ -121,8 +125,7 @@ class Exchange:
         working.wait()
         if not self.late:
             waited = self._clock() - waited
-            self._norm = torch.stack(r.sums).sum() if r.sums else None
-            self._learn(v.tolist(), past)
+            self._learn(v.tolist(), past, _sum(r.sums))
         else:
             self._norm = torch.stack(r.sums).sum() if r.sums else None
             host = torch.empty(v.shape, dtype=v.dtype, pin_memory=v.is_cuda)
@@ -144,7 +147,7 @@ class Exchange:
                 passed.synchronize()
             self._learn(host.tolist(), past)
 
-    def _learn(self, v: List[float], past: _Past) -> None:
+    def _learn(self, v: List[float], past: _Past, norm: float = 0.0) -> None:
         past.did, plan = vector.unpack(v, self.ranks)
         b = self._batches
         if plan is not None:
@@ -157,7 +160,7 @@ class Exchange:
                 b.used([d.samples for d in past.did])
             else:
                 b.completed(self._work.total)
-            self._report(past, float(self._norm) if self._norm is not None else 0.0)
+            self._report(past, norm)
             return
         before, self._untimed = self._untimed, past
         if before is not None:
@@ -184,3 +187,9 @@ class Exchange:
             self.settle()
         if self._client is not None:
             self._client.close()
+
+
+def _sum(squares: List[torch.Tensor]) -> float:
+    if squares and squares[0].device.type != "cpu":
+        return float(torch.stack(squares).sum())  # waits once
+    return sum(map(float, squares))

@@ -78,6 +78,7 @@ class Hook:
             raise Usage("static_graph: ranks with unequal numbers of micro-steps do not run one graph; leave static_graph out")
         self.model, self._fill, self._clock = model, fill, clock
         self.group = model.process_group
+        self.rank = dist.get_rank(self.group)
         self.parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.round = Round()
         self.active = False  # a micro-step of the tuner is at work
@@ -127,7 +128,7 @@ class Hook:
             if not r.total:
                 r.counting.wait()
                 buffer.mul_((r.expected / r.count.clamp(min=1)).to(buffer.dtype))
-            if r.measure and dist.get_rank(self.group) == 0:
+            if r.measure and self.rank == 0:
                 r.sums.append(_square(buffer))
         r.adding = []
 

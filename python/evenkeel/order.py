@@ -11,6 +11,7 @@ belongs to a batch (its round, how many of its samples count) waits in a queue u
 import collections
 import dataclasses
 import threading
+import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import torch
@@ -58,7 +59,6 @@ class Batches:
         self._queue: collections.deque = collections.deque()
         self._most: Optional[int] = None  # the newest round that may be drawn, while the ranks agree on sizes
         self._ahead = 0
-        self._free = threading.Event()
         self._main = threading.current_thread()
 
     def _order(self) -> torch.Tensor:
@@ -135,20 +135,18 @@ class Batches:
 
     def hold(self, ahead: int) -> int:
         """The newest round that this rank draws until release: ahead more than now."""
-        self._free.clear()
         self._ahead, self._most = ahead, self.drawn + ahead
         return self._most
 
     def release(self) -> None:
         """All ranks have what they told one another."""
         self._most = None
-        self._free.set()
 
     def _wait(self) -> None:
-        """Loaders that read in a thread of their own may ask while the ranks agree."""
+        """Loaders that read in a thread of their own may ask while the ranks agree, which is over soon."""
         if threading.current_thread() is self._main or self._ahead:
             raise RuntimeError("the loader draws more than one batch for each that it hands out: new sizes would not be the same on all ranks; use a plain DataLoader")
-        self._free.wait()
+        time.sleep(0.0005)
 
     def completed(self, total: int) -> None:
         """A round of total samples is over: it will not come again."""

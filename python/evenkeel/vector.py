@@ -1,6 +1,8 @@
 """What goes over all ranks once a round, as one vector of float64 that is added up: every rank fills its own places, rank 0 the newest sizes."""
 
+import array
 import dataclasses
+import struct
 from typing import List, Optional
 
 import torch
@@ -38,18 +40,26 @@ def norm_before(ranks: int) -> int:
     return _OWN * ranks
 
 
-def pack(rank: int, ranks: int, did: Did, plan: Optional[Plan]) -> torch.Tensor:
-    """plan: only on rank 0, None if it is no news."""
-    v = [0.0] * length(ranks)
-    v[_OWN * rank : _OWN * (rank + 1)] = dataclasses.astuple(did)
-    if plan is not None:
-        timed = plan.deadline > 0
-        v[_OWN * ranks : _OWN * ranks + _ALL] = [0.0, plan.number, plan.era, plan.deadline, plan.reserve, plan.whole, plan.overtime]
-        zeros = [0.0] * ranks
-        for k, of in enumerate((plan.shares, plan.micro_batches, plan.seconds if timed else zeros, plan.micro_step if timed else zeros, plan.least if timed else zeros)):
-            at = _OWN * ranks + _ALL + k * ranks
-            v[at : at + ranks] = of
-    return torch.tensor(v, dtype=torch.float64)
+class Vector:
+    """One rank's, filled anew each round: what pack returns holds until the next."""
+
+    def __init__(self, rank: int, ranks: int):
+        self.rank, self.ranks = rank, ranks
+        self._values = array.array("d", [0.0] * length(ranks))
+        self._bytes, self._zeros = memoryview(self._values).cast("B"), bytes(8 * length(ranks))
+        self._tensor = torch.frombuffer(self._values, dtype=torch.float64)  # shares the memory
+
+    def pack(self, did: Did, plan: Optional[Plan]) -> torch.Tensor:
+        """plan: only on rank 0, None if it is no news."""
+        ranks, into = self.ranks, self._values
+        self._bytes[:] = self._zeros
+        struct.pack_into(f"{_OWN}d", into, 8 * _OWN * self.rank, *vars(did).values())
+        if plan is not None:
+            timed = plan.deadline > 0
+            struct.pack_into(f"{_ALL}d", into, 8 * _OWN * ranks, 0.0, plan.number, plan.era, plan.deadline, plan.reserve, plan.whole, plan.overtime)
+            for k, of in enumerate((plan.shares, plan.micro_batches, plan.seconds, plan.micro_step, plan.least)[: _EACH if timed else 2]):
+                struct.pack_into(f"{ranks}d", into, 8 * (_OWN * ranks + _ALL + k * ranks), *of)
+        return self._tensor
 
 
 def unpack(v: List[float], ranks: int) -> "tuple[List[Did], Optional[Plan]]":

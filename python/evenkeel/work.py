@@ -43,7 +43,7 @@ class Work:
         self._node = deadline.Node(limit, min(p.least[r] if p.deadline else self._least, limit), shapes)
         order = deadline.Order(self.mine)
         if b.dealing and not b.last():
-            share = max(1, p.shares[r])
+            share = p.shares[r]  # 0: it is left out, though it may have a part from before
             order = deadline.Order(min(share, self.mine))
             if p.deadline:
                 order = deadline.Order(share, p.seconds[r], p.micro_step[r] / max(1, p.micro_batches[r]), p.reserve, p.whole, p.overtime)
@@ -77,7 +77,12 @@ class Work:
         in any case."""
         b, parts, need = self.batches, [], size
         if not size:
-            return pieces.cut(self._load()[1] if b.dealing else self._buffer[0], 0, 1), 0
+            if self._buffer:
+                return pieces.cut(self._buffer[0], 0, 1), 0
+            drawn, batch = self._load()
+            if drawn.samples and drawn.deal == b.deal:  # of its part, for a later round
+                self._buffer = [batch]
+            return pieces.cut(batch, 0, 1), 0
         while need:
             while not self._buffer:
                 drawn, batch = self._load()

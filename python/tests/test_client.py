@@ -139,8 +139,9 @@ class TestVector(unittest.TestCase):
     def test_there_and_back(self):
         timed = client.Plan(12, [5, 0, 9], [2, 0, 3], 1.5, 0.02, True, 0.1, [1.4, 1.0, 1.3], [0.2, 1.0, 0.3], [1, 1, 2], 2)
         for plan in (None, timed, client.Plan(3, [5, 0, 9], [2, 0, 3], era=1)):
+            vectors = [vector.Vector(r, 3) for r in range(3)]
             did = [vector.Did(0.5 + r, 10 * r, r, 0.25 * r, 0, 7 + r) for r in range(3)]
-            v = sum(vector.pack(r, 3, did[r], plan if r == 0 else None) for r in range(3))
+            v = sum(vectors[r].pack(did[r], plan if r == 0 else None) for r in range(3))
             self.assertEqual(vector.unpack(v.tolist(), 3), (did, plan))
             self.assertEqual(float(v[vector.norm_of(2)]), 0.5)
             self.assertEqual((len(v), float(v[vector.norm_before(3)])), (vector.length(3), 0.0))

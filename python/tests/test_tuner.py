@@ -414,6 +414,37 @@ class TestDeadline(Ranks):
                 if x:
                     self.assertTrue(0.7 * pace * x["samples"] <= x["seconds"] <= 1.6 * pace * x["samples"], r)
 
+    def test_left_out_and_back(self):
+        """Ranks that lose their share in mid-epoch, while they have samples, and get it back: nothing is lost, comes twice or is refused."""
+        sizes = ([6, 6, 6], [9, 9, 0], [0, 9, 9], [18, 0, 0], [2, 8, 8])
+        service = self.serve(lambda reports, _: (sizes[len(reports) // 2 % 5], [3, 3, 3], (0.065, [0.03, 0.03, 0.03])))
+
+        def child(rank, port):
+            clock = Clock()
+            job = Job(rank, 3, port, clock=clock, net=torch.nn.Linear(8, 3).double())
+            loader, counts = job.loader(global_batch=18, workers=2 * (rank == 1)), set()
+            for epoch in range(3):
+                seen = []
+                for x, y, i in job.tuner.steps(loader):
+                    job.counted(i)
+                    clock.now += 0.01 * len(x) * (1 + rank)
+                    cross_entropy(job.ddp(x), y).backward()
+                    if job.tuner.synchronised:
+                        off, union, parts, *_ = job.off()
+                        assert off <= 1e-12, off
+                        seen += union
+                        counts.add(tuple(len(p) > 0 for p in parts))
+                        job.step()
+                        time.sleep(0.004)
+                assert sorted(seen) == list(range(LENGTH)), collections.Counter(seen).most_common(3)
+            assert len(counts) > 3, counts
+            job.tuner.close()
+            if rank == 0:
+                assert job.tuner._exchange._client.counts["refused"] == 0, job.tuner._exchange._client.problem
+
+        self.run_(3, child)
+        self.assertGreater(len({r["plan"] for r in service.reports}), 5)
+
     def test_a_part_beyond_the_deadline(self):
         """A rank so slow that it does only its one micro-step; one without a share."""
         self.serve(lambda *_: ([20, 10, 0], [4, 4, 1], (0.205, [0.04, 0.08, 0.1])))
