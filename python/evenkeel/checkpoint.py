@@ -319,6 +319,7 @@ def create(path, named, slots=3, state_bytes=64 << 10, rank=0, ranks=1, id=None)
             _write(fd, zeros[: min(len(zeros), size - at)], at)
         os.fsync(fd)
         hint = transfer.measure(fd, first_slot, size - first_slot)
+        os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)  # else the first write past the page cache has to take every page out of it
         moving = transfer.copies_on_write(fd, first_slot)
         if moving:
             warnings.warn(f"{path}: {moving}. A save can fail for want of space later, and is slower; ext4 or XFS write in place", stacklevel=3)
@@ -942,7 +943,7 @@ class Checkpoint:
                 if kind == "close":
                     return
                 if kind == "begin":
-                    transfer.background()
+                    self._priority()
                     hashes, error, poison, slot = {}, None, False, job[0]
                     self.begun_at = time.monotonic()
                     pace = transfer.Pace(sum(e.length for e in self.entries), self._spread(), self._hurry) if self.pace else None
@@ -963,6 +964,7 @@ class Checkpoint:
                 elif kind == "commit" and error is None:
                     # What was not flushed may be lost although the kernel calls it clean: never try again there.
                     poison = True
+                    self._access.written()
                     self._commit(*job, [hashes[e.name] for e in self.entries])
                     poison = False
                     self.took = time.monotonic() - self.begun_at
@@ -976,11 +978,20 @@ class Checkpoint:
                     self._reading.discard(job[0])
                     self._changed.notify_all()
             elif kind != "begin":
+                if kind == "abort" or error is not None:
+                    self._access.discard()
                 if error is not None:
                     if poison:
                         self._poisoned.add(slot)
                     self._failure = error
                 self._idle.set()
+
+    def _priority(self):
+        """The writer gives way, but not where somebody waits already."""
+        if not self._hurry.is_set():
+            transfer.background()
+        if self._hurry.is_set():
+            transfer.foreground(self._thread.native_id)
 
     def _unchanged(self, *names):
         """A tensor that changed while it was saved was not waited for: the save would mix two steps."""

@@ -4,21 +4,16 @@ page cache or past it, and spread over the time that there is."""
 import ctypes
 import errno
 import fcntl
-import mmap
 import os
 import statistics
 import struct
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from . import xxh3
+from .direct import BLOCK, Direct
 
 PIECE = 1 << 20  # stays in the processor's cache between hash and copy
-BLOCK = 4096
-DIRECT_PIECE = 4 << 20  # past the page cache
-DEPTH = 4  # of those under way
-DIRECT_MIN = 1 << 20  # smaller arrays go through the cache in any case
 MEASURED = 32 << 20  # bytes of one measurement
 _HINT = "<8sII"  # 16 bytes, then their hash
 
@@ -66,96 +61,6 @@ class Pace:
             self._hurry.wait(ahead)
 
 
-def _copy(to, to_at, source, at, n):
-    """Copies bytes while other threads run."""
-    ctypes.memmove(xxh3.address(to) + to_at, xxh3.address(source) + at, n)
-
-
-class _Direct:
-    """A second descriptor of a file, past the page cache, with as many pieces under way as DEPTH says."""
-
-    def __init__(self, fd, writes):
-        self.fd = os.open(f"/proc/self/fd/{fd}", (os.O_RDWR if writes else os.O_RDONLY) | os.O_DIRECT)
-        self._pool = ThreadPoolExecutor(DEPTH, thread_name_prefix="checkpoint-direct")
-        self._lock, self._bounces = threading.Lock(), []
-
-    def _take(self):
-        with self._lock:
-            return self._bounces.pop() if self._bounces else mmap.mmap(-1, DIRECT_PIECE)
-
-    def _give(self, bounce):
-        with self._lock:
-            self._bounces.append(bounce)
-
-    def write(self, view, at, each):
-        """Writes whole blocks; each(piece) is called for every piece in order."""
-        under_way = []
-        try:
-            for begin in range(0, len(view), DIRECT_PIECE):
-                piece = view[begin : begin + DIRECT_PIECE]
-                if len(under_way) == DEPTH:
-                    under_way.pop(0).result()
-                bounce = self._take()
-                for at_ in range(0, len(piece), PIECE):
-                    part = piece[at_ : at_ + PIECE]
-                    each(part)
-                    _copy(bounce, at_, part, 0, len(part))
-                under_way.append(self._pool.submit(self._put, bounce, len(piece), at + begin))
-        finally:
-            errors = [f.exception() for f in under_way]  # none is left behind
-        for e in errors:
-            if e:
-                raise e
-
-    def _put(self, bounce, n, at):
-        with memoryview(bounce) as m:
-            done = 0
-            while done < n:
-                got = os.pwrite(self.fd, m[done:n], at + done)
-                if got == 0:
-                    raise OSError(errno.EIO, "nothing was written")
-                done += got
-        self._give(bounce)
-
-    def read(self, view, at, each):
-        """Reads whole blocks into view; each(piece) is called for every piece in order."""
-        under_way = []
-        begins = list(range(0, len(view), DIRECT_PIECE))
-        try:
-            for i in range(len(begins) + DEPTH):
-                if i >= DEPTH and i - DEPTH < len(begins):
-                    begin = begins[i - DEPTH]
-                    piece = view[begin : begin + DIRECT_PIECE]
-                    bounce = under_way.pop(0).result()
-                    for at_ in range(0, len(piece), PIECE):
-                        part = piece[at_ : at_ + PIECE]
-                        _copy(part, 0, bounce, at_, len(part))
-                        each(part)
-                    self._give(bounce)
-                if i < len(begins):
-                    under_way.append(self._pool.submit(self._get, min(DIRECT_PIECE, len(view) - begins[i]), at + begins[i]))
-        finally:
-            for f in under_way:
-                f.exception()
-
-    def _get(self, n, at):
-        bounce = self._take()
-        with memoryview(bounce) as m:
-            done = 0
-            while done < n:
-                got = os.preadv(self.fd, [m[done:n]], at + done)
-                if got == 0:
-                    raise EOFError
-                done += got
-        return bounce
-
-    def close(self):
-        self._pool.shutdown()
-        os.close(self.fd)
-        for b in self._bounces:
-            b.close()
-
-
 class File:
     """How the arrays of one open file are read and written."""
 
@@ -164,27 +69,27 @@ class File:
         self.direct_write, self.direct_read = direct_write and writes, direct_read
         if self.direct_write or self.direct_read:
             try:
-                self._direct = _Direct(fd, writes)
+                self._direct = Direct(fd, writes)
             except OSError:  # a file system without it
                 self.direct_write = self.direct_read = False
 
     def write(self, data, at, pace=None):
-        """Writes an array and gives its hash."""
+        """Writes an array, at the beginning of a block, and gives its hash. It may be on its way only until written()."""
         view = memoryview(data)
         h = xxh3.Hash(view)
 
-        def each(piece):
-            h.update(piece)
+        def each(n):
+            h.update(n)
             if pace:
-                pace.moved(len(piece))
+                pace.moved(n)
 
+        if self.direct_write:
+            self._direct.write(view, at, each)
+            return h.digest()
         begin = 0
-        if self.direct_write and len(view) >= DIRECT_MIN and at % BLOCK == 0:
-            begin = len(view) // BLOCK * BLOCK
-            self._direct.write(view[:begin], at, each)
         while begin < len(view):
             piece = view[begin : begin + PIECE]
-            each(piece)
+            each(len(piece))
             self._put(piece, at + begin)
             begin += len(piece)
         return h.digest()
@@ -203,10 +108,10 @@ class File:
     def read(self, view, at):
         """Fills view and gives the hash of what was read. EOFError: the file ends."""
         h = xxh3.Hash(view)
+        if self.direct_read and len(view):
+            self._direct.read(view, at, h.update)
+            return h.digest()
         begin = 0
-        if self.direct_read and len(view) >= DIRECT_MIN and at % BLOCK == 0:
-            begin = len(view) // BLOCK * BLOCK
-            self._direct.read(view[:begin], at, h.update)
         while begin < len(view):
             piece = view[begin : begin + PIECE]
             done = 0
@@ -215,9 +120,19 @@ class File:
                 if n == 0:
                     raise EOFError
                 done += n
-            h.update(piece)
+            h.update(len(piece))
             begin += len(piece)
         return h.digest()
+
+    def written(self):
+        """Waits until the kernel has all that write() took; raises what went wrong with it. Durable it is after a flush."""
+        if self.direct_write:
+            self._direct.written()
+
+    def discard(self):
+        """What write() took does not count: nothing of it is on its way afterwards."""
+        if self.direct_write:
+            self._direct.discard()
 
     def close(self):
         if self._direct:
@@ -242,18 +157,18 @@ def measure(fd, at, room):
             return False, False
         zeros, into = bytes(MEASURED), bytearray(MEASURED)
         times = {(w, what): [] for w in (0, 1) for what in ("write", "read")}
-        for turn in range(3):
+        for _ in range(5):
             for w in (0, 1):
 
                 def write(w=w):
                     ways[w].write(zeros, at + w * MEASURED)
+                    ways[w].written()
                     os.fdatasync(fd)
 
                 times[w, "write"].append(_timed(write))
                 os.posix_fadvise(fd, at + w * MEASURED, MEASURED, os.POSIX_FADV_DONTNEED)
                 times[w, "read"].append(_timed(lambda w=w: ways[w].read(memoryview(into), at + w * MEASURED)))
-        # Past the cache only where it is clearly faster: it copies in the program, and several threads take turns.
-        return tuple(statistics.median(times[1, what]) < 0.75 * statistics.median(times[0, what]) for what in ("write", "read"))
+        return tuple(statistics.median(times[1, what]) < statistics.median(times[0, what]) for what in ("write", "read"))
     except OSError:
         return False, False
     finally:

@@ -10,6 +10,8 @@ import warnings
 
 import numpy
 
+from .direct import address
+
 _SECRET = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
     "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8"
@@ -179,11 +181,6 @@ def _slow(n):
         warnings.warn("checksums are computed with numpy, at some 200 MB/s: install libxxhash (Debian: libxxhash0) or the Python package xxhash", stacklevel=4)
 
 
-def address(buffer):
-    """Where the bytes of a buffer begin."""
-    return numpy.frombuffer(buffer, dtype=numpy.uint8).ctypes.data
-
-
 def hash64(buffer):
     """The hash of anything that has the buffer protocol, 0 to 2**64 - 1."""
     n = memoryview(buffer).nbytes
@@ -196,22 +193,24 @@ def hash64(buffer):
 
 
 class Hash:
-    """The hash of a buffer whose pieces are filled, or used, one after the other: update() takes each, in order. It is computed at
-    once, or, by numpy, in digest()."""
+    """The hash of a buffer that is filled, or used, from its beginning on: update(n) takes the next n bytes. It is computed at once, or,
+    by numpy, in digest()."""
 
     def __init__(self, whole):
-        self._whole, self._state = whole, None
+        self._whole, self._state, self._done = whole, None, 0
         if _native is not None:
             self._state = _native.XXH3_createState()
             _native.XXH3_64bits_reset(self._state)
+            self._at = address(whole) if len(whole) else 0
         elif _packaged is not None:
             self._state = _packaged()
 
-    def update(self, piece):
+    def update(self, n):
         if _native is not None:
-            _native.XXH3_64bits_update(self._state, address(piece), len(piece))
+            _native.XXH3_64bits_update(self._state, self._at + self._done, n)
         elif _packaged is not None:
-            self._state.update(piece)
+            self._state.update(self._whole[self._done : self._done + n])
+        self._done += n
 
     def digest(self):
         if _native is not None:

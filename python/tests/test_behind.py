@@ -1,6 +1,7 @@
 """Restores behind the first forward pass, and how bytes are read and written."""
 
 import copy
+import errno
 import os
 import sys
 import tempfile
@@ -14,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 import torch
 
-from evenkeel import checkpoint, job, transfer, xxh3
+from evenkeel import checkpoint, direct as direct_, job, transfer, xxh3
 
 
 class Reaching(torch.nn.Module):
@@ -311,12 +312,13 @@ class Transfer(unittest.TestCase):
         return f.fileno()
 
     def test_both_ways_write_and_read_the_same(self):
-        for n in (0, 1, 4095, transfer.PIECE, transfer.PIECE + 1, 6 * transfer.DIRECT_PIECE + 777):
+        for n in (0, 1, 4095, transfer.PIECE, transfer.PIECE + 1, 6 * direct_.PIECE + 777):
             data = os.urandom(n)
             for direct in (False, True):
                 fd = self.file(n + 8192)
                 way = transfer.File(fd, True, direct, direct)
                 self.assertEqual(way.write(data, 4096), xxh3.hash64_numpy(data))
+                way.written()
                 os.fsync(fd)
                 self.assertEqual(os.pread(fd, n, 4096), data)
                 self.assertEqual(os.pread(fd, 4096, 4096 + n), bytes(4096))
@@ -327,6 +329,91 @@ class Transfer(unittest.TestCase):
                     with self.assertRaises(EOFError):
                         way.read(memoryview(bytearray(n + 8192)), 4096)
                 way.close()
+
+    def test_arrays_past_the_cache_land_where_they_should(self):
+        """In file order and out of it, small ones in one request with their neighbours; zeros up to the next block, and nothing else."""
+        sizes = [1, 4096, direct_.PART + 5, 0, direct_.PIECE, 7, 7, direct_.PIECE - 4096, 3 * direct_.PIECE + 4097, 12288, 5]
+        places, at = [], 8192
+        for n in sizes:
+            places.append(at)
+            at += n + -n % 4096
+        for order in (range(len(sizes)), reversed(range(len(sizes))), (2, 3, 9, 10, 0, 1, 8, 4, 5, 6, 7)):
+            fd = self.file(at + 4096)
+            os.pwrite(fd, b"x" * (at + 4096), 0)
+            os.fsync(fd)
+            want = bytearray(os.pread(fd, at + 4096, 0))
+            way = transfer.File(fd, True, True, True)
+            self.assertTrue(way.direct_write, "this file system has no direct input and output")
+            for i in order:
+                data = os.urandom(sizes[i])
+                self.assertEqual(way.write(data, places[i]), xxh3.hash64(data))
+                want[places[i] : places[i] + sizes[i] + -sizes[i] % 4096] = data + bytes(-sizes[i] % 4096)
+            way.written()
+            self.assertEqual(os.pread(fd, len(want), 0), want)
+            for i in order if isinstance(order, tuple) else range(len(sizes)):
+                into = bytearray(sizes[i])
+                way.read(memoryview(into), places[i])
+                self.assertEqual(into, want[places[i] : places[i] + sizes[i]])
+            way.close()
+
+    def test_requests_that_fail(self):
+        """An error of the disk, and a request that was done in part, which is continued."""
+        fd = self.file(16 << 20)
+        os.posix_fallocate(fd, 0, 16 << 20)
+        way = transfer.File(fd, True, True, True)
+        writer, data = way._direct._writer, os.urandom(9 << 20)
+        real, asked = writer._came, []
+
+        def came(fd, i, got):
+            asked.append(got)
+            return real(fd, i, answers.pop(0) if answers else got)
+
+        writer._came = came
+        answers = [8192, 4096]  # of the first: the rest is asked for again
+        way.write(data, 0)
+        way.written()
+        self.assertEqual(len(asked), 9 + 2)
+        self.assertEqual(os.pread(fd, len(data), 0), data)
+        for bad, what in ((-errno.EIO, errno.EIO), (0, errno.EIO), (100, errno.EIO)):
+            answers[:] = []
+            way.write(data[: 1 << 20], 0)
+            answers[:] = [bad]
+            with self.assertRaises(OSError) as e:
+                way.written()
+            self.assertEqual(e.exception.errno, what)
+            way.discard()
+        way.write(data, 4096)
+        way.written()
+        self.assertEqual(os.pread(fd, len(data), 4096), data)
+        way.close()
+
+    def test_a_save_whose_bytes_fail_is_given_up(self):
+        t = {"w": (torch.arange(4 << 20), checkpoint.PARAMETER)}
+        real = transfer.measure
+        self.addCleanup(setattr, transfer, "measure", real)
+        transfer.measure = lambda *_: (True, True)
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+            path = os.path.join(folder, "x")
+            with checkpoint.create(path, t) as ck:
+                ck.save(1)
+                ck.wait()
+                writer = ck._access._direct._writer
+                came = writer._came
+                writer._came = lambda fd, i, got: came(fd, i, -errno.EIO)
+                t["w"][0].add_(1)
+                ck.save(2)
+                with self.assertRaises(OSError):
+                    ck.wait()
+                writer._came = came
+                self.assertTrue(all(s.size == 0 for s in writer.slots))
+                self.assertLessEqual(len(ck._poisoned), 1)
+                t["w"][0].add_(1)
+                ck.save(3)
+                ck.wait()
+            u = {"w": (torch.zeros(4 << 20, dtype=torch.int64), checkpoint.PARAMETER)}
+            with checkpoint.open_(path, u) as ck:
+                self.assertEqual(ck.restore().step, 3)
+                self.assertTrue(torch.equal(t["w"][0], u["w"][0]))
 
     def test_without_the_library(self):
         native, packaged = xxh3._native, xxh3._packaged
