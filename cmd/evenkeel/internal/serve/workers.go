@@ -80,6 +80,9 @@ func (c *WorkersCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	if cl.Choices.MostBatch > 0 {
+		return badinput.Errorf("%s: global_batch: goes from %d to %d; that of a running job stays as it is: give one number", c.Cluster, cl.Choices.LeastBatch, cl.Choices.MostBatch)
+	}
 	conditions := file.Conditions.Conditions
 	if c.Conditions != "" {
 		if conditions, err = cli.Conditions(c.Conditions); err != nil {
