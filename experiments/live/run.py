@@ -3,10 +3,14 @@
 waiting   rounds that wait for all, first and last rank swap speeds in mid-run: equal shares, the best split of a sweep, proportional control, the service
 deadline  noise and bursts: waiting for all, deadline rounds, hivemind's rule, the service with a deadline; sizes right in the mean for the first three
 quality   loss and accuracy after the same number of samples, by seed
-client    the tuner's own time in a step; a service that is gone, hangs, or talks nonsense
+client    the tuner's own time in a step; steps beside a service that turns bad and good again, by turns
+
+Interrupted it prints the table of the runs that are done. With --keep FOLDER it goes on there when it is started again.
 """
 
 import argparse
+import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -15,13 +19,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), os.path.join(HERE, "..", "..", "python", "tests")]
 
 import policies
 
-CLOCK = []
+CLOCK, KEEP = [], None
 EVENKEEL = os.environ.get("EVENKEEL", "evenkeel")
 PACES = [1, 1.5, 2, 4]
 SLOW = ["--alpha", "0.008", "--beta", "0.0012"]  # a round of some 150 ms: other work on the machine weighs little
@@ -34,16 +39,30 @@ def free_port():
         return s.getsockname()[1]
 
 
-def run(policy, *options, ranks=4, url=None):
-    """What a job reports. The service, where there is one, lives as long as the job."""
+def run(policy, *options, ranks=4):
+    """What a job reports, or has reported before (--keep)."""
+    if not KEEP:
+        return job(policy, *options, ranks=ranks)
+    kept = os.path.join(KEEP, hashlib.sha256(repr((policy, list(map(str, options)), ranks, CLOCK)).encode()).hexdigest()[:16] + ".json")
+    if not os.path.exists(kept):
+        r = job(policy, *options, ranks=ranks)
+        with open(kept + ".new", "w") as f:
+            json.dump(r, f)
+        os.replace(kept + ".new", kept)
+    with open(kept) as f:
+        return json.load(f)
+
+
+def job(policy, *options, ranks=4, url=None):
+    """The service, where there is one, lives as long as the job."""
     with tempfile.TemporaryDirectory() as d:
         out = os.path.join(d, "out.json")
-        job = ["nice", "-n", "-15"] if os.geteuid() == 0 else []
-        job += [sys.executable, "-m", "torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", str(free_port()), "--nproc_per_node", str(ranks), "--redirects", "1", "--tee", "1"]
-        job += [os.path.join(HERE, "job.py"), "--policy", policy, "--out", out, *CLOCK, *map(str, options)]
+        command = ["nice", "-n", "-15"] if os.geteuid() == 0 else []
+        command += [sys.executable, "-m", "torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", str(free_port()), "--nproc_per_node", str(ranks), "--redirects", "1", "--tee", "1"]
+        command += [os.path.join(HERE, "job.py"), "--policy", policy, "--out", out, *CLOCK, *map(str, options)]
         served = policy == "served" and not url
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "EVENKEEL_URL": url or "http://rule"}
-        p = subprocess.run([EVENKEEL, "serve", "--", *job] if served else job, env=environment, capture_output=True, text=True, timeout=600)
+        p = subprocess.run([EVENKEEL, "serve", "--", *command] if served else command, env=environment, capture_output=True, text=True, timeout=600)
         if p.returncode:
             raise SystemExit(p.stdout + p.stderr)
         with open(out) as f:
@@ -76,6 +95,15 @@ def spread(values, form="{:.2f}"):
     return f"{form.format(min(values))} / {form.format(statistics.median(values))}"
 
 
+@contextlib.contextmanager
+def interruptible():
+    """Ctrl-C ends the runs; what follows prints what is there."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+
+
 def waiting(runs):
     swap, rounds = 100, 210
     swapped = [4, 1.5, 2, 1]
@@ -89,71 +117,116 @@ def waiting(runs):
     print("best splits:", {p: (round(v), s) for p, (v, s) in static.items()})
     row("run", "equal shares", "best split", "proportional", "service", "of the best split", "times equal", "rounds back after the swap", "of the best split after it", "worst of 100 rounds against proportional")
     all_ = []
-    for k in range(runs):
-        common = [*SLOW, "--seed", k + 1, "--noise", 0.03 if CLOCK else 0]  # else all runs are the same
-        even = speed(run("uniform", *common, "--rounds", 20), 3)
-        before = speed(run("static", *common, "--shares", *static[tuple(PACES)][1], "--rounds", 40), 5)
-        after = speed(run("static", *common, "--paces", *swapped, "--shares", *static[tuple(swapped)][1], "--rounds", 40), 5)
-        prop = run("proportional", *common, "--rounds", rounds, "--swap", swap)
-        own = run("served", *common, "--rounds", rounds, "--swap", swap)
-        v = speed(own, 20, swap - 1)
-        back = next((n for n in range(60) if statistics.median(speed(own, swap + n + j, swap + n + j + 1) for j in range(5)) >= 0.95 * after), ">60")
-        worst = min(speed(own, a, a + 100) / speed(prop, a, a + 100) for a in range(0, rounds - 101, 5))
-        late = speed(own, swap + 20)
-        row(k + 1, f"{even:.0f}", f"{before:.0f}", f"{speed(prop, 20, swap - 1):.0f}", f"{v:.0f}", f"{v / before:.3f}", f"{v / even:.2f}", back, f"{late / after:.3f}", f"{worst:.3f}")
-        all_.append((v / before, v / even, late / after, worst))
-    a, b, c, d = (spread(column, "{:.3f}") for column in zip(*all_))
-    row("least / median", "", "", "", "", a, b, "", c, d)
+    with interruptible():
+        for k in range(runs):
+            common = [*SLOW, "--seed", k + 1, "--noise", 0.03 if CLOCK else 0]  # else all runs are the same
+            even = speed(run("uniform", *common, "--rounds", 20), 3)
+            before = speed(run("static", *common, "--shares", *static[tuple(PACES)][1], "--rounds", 40), 5)
+            after = speed(run("static", *common, "--paces", *swapped, "--shares", *static[tuple(swapped)][1], "--rounds", 40), 5)
+            prop = run("proportional", *common, "--rounds", rounds, "--swap", swap)
+            own = run("served", *common, "--rounds", rounds, "--swap", swap)
+            v = speed(own, 20, swap - 1)
+            back = next((n for n in range(60) if statistics.median(speed(own, swap + n + j, swap + n + j + 1) for j in range(5)) >= 0.95 * after), 60)
+            worst = min(speed(own, a, a + 100) / speed(prop, a, a + 100) for a in range(0, rounds - 101, 5))
+            late = speed(own, swap + 20)
+            row(k + 1, f"{even:.0f}", f"{before:.0f}", f"{speed(prop, 20, swap - 1):.0f}", f"{v:.0f}", f"{v / before:.3f}", f"{v / even:.2f}", back, f"{late / after:.3f}", f"{worst:.3f}")
+            all_.append((v / before, v / even, back, late / after, worst))
+    if all_:
+        of_best, of_even, back, late, worst = zip(*all_)
+        row("least / median", "", "", "", "", spread(of_best, "{:.3f}"), spread(of_even, "{:.3f}"), f"most {max(back)}, median {statistics.median(back):g}", spread(late, "{:.3f}"), spread(worst, "{:.3f}"))
 
 
 def deadlines(runs):
     """8 micro-steps a share."""
     s = shares(8 * 0.004, 0.0012, PACES, 256)  # each of the 8 micro-steps costs its overhead
-    row("noise of a round", "bursts", "waiting for all", "deadline", "hivemind", "service, deadline auto", "deadline / waiting", "service / waiting", "idle: waiting", "deadline", "service", "samples of a round, deadline", "service")
-    for noise, bursts in ((0.03, 0), (0.1, 0), (0.1, 0.06)):
-        table = []
+    kinds, first, rounds = ((0.03, 0), (0.1, 0), (0.1, 0.06)), 25, 200
+    tables = {kind: [] for kind in kinds}
+    with interruptible():
         for k in range(runs):
-            common = ["--alpha", 0.004, "--beta", 0.0012, "--noise", noise, "--bursts", bursts, "--steps", 8, "--shares", *s, "--seed", k + 1, "--rounds", 100]
-            rs = [run(p, *common, *(["--deadline", "auto"] if p != "static" else [])) for p in ("static", "timed", "expected", "served")]
-            v, first = [speed(r, 25) for r in rs], 25
-            mean = [statistics.mean(sum(x["samples"]) for x in r["rounds"][first:]) for r in rs]
-            table.append((*v, v[1] / v[0], v[3] / v[0], idle(rs[0], first), idle(rs[1], first), idle(rs[3], first), mean[1], mean[3]))
-        forms = ["{:.0f}"] * 4 + ["{:.2f}"] * 5 + ["{:.1f}"] * 2
-        row(f"{noise:.0%}", f"{bursts:.0%}", *(spread(c, f) for c, f in zip(zip(*table), forms)))
+            for noise, bursts in kinds:
+                common = ["--alpha", 0.004, "--beta", 0.0012, "--noise", noise, "--bursts", bursts, "--steps", 8, "--shares", *s, "--seed", k + 1, "--rounds", rounds]
+                rs = [run(p, *common, *(["--deadline", "auto"] if p != "static" else [])) for p in ("static", "timed", "expected", "served")]
+                v = [speed(r, first) for r in rs]
+                mean = [statistics.mean(sum(x["samples"]) for x in r["rounds"][first:]) for r in rs]
+                tables[noise, bursts].append((*v, v[1] / v[0], v[3] / v[0], *(idle(rs[j], first) for j in (0, 1, 3)), mean[1], mean[3]))
+                print(k + 1, noise, bursts, [f"{x:.4g}" for x in tables[noise, bursts][-1]], file=sys.stderr, flush=True)
+    row("noise of a round", "bursts", "runs", "waiting for all", "deadline", "hivemind", "service, deadline auto", "deadline / waiting", "service / waiting", "idle: waiting", "deadline", "service", "samples of a round, deadline: least / mean / most", "service")
+    forms = ["{:.0f}"] * 4 + ["{:.2f}"] * 2 + ["{:.3f}"] * 3
+    for (noise, bursts), table in tables.items():
+        if table:
+            columns = list(zip(*table))
+            means = [f"{min(c):.1f} / {statistics.mean(c):.1f} / {max(c):.1f}" for c in columns[-2:]]
+            row(f"{noise:.0%}", f"{bursts:.0%}", len(table), *(spread(c, f) for c, f in zip(columns, forms)), *means)
 
 
 def quality(runs):
-    row("policy", "loss on the test set, by seed", "mean", "accuracy, by seed", "mean")
-    for name, policy, options in (("equal shares", "uniform", []), ("service", "served", []), ("service, deadline auto", "served", ["--deadline", "auto", "--steps", 4])):
-        rs = [run(policy, "--alpha", 0.002, "--beta", 0.0003, "--samples", 36000, "--seed", k + 1, "--noise", 0.1, *options) for k in range(runs)]
-        loss, right = [r["loss"] for r in rs], [r["accuracy"] for r in rs]
-        row(name, " ".join(f"{x:.3f}" for x in loss), f"{statistics.mean(loss):.3f}", " ".join(f"{x:.3f}" for x in right), f"{statistics.mean(right):.3f}")
+    kinds = (("equal shares", "uniform", []), ("service", "served", []), ("service, deadline auto", "served", ["--deadline", "auto", "--steps", 4]))
+    found = {name: [] for name, _, _ in kinds}
+    with interruptible():
+        for k in range(runs):
+            for name, policy, options in kinds:
+                r = run(policy, "--alpha", 0.002, "--beta", 0.0003, "--samples", 36000, "--seed", k + 1, "--noise", 0.1, *options)
+                found[name].append((r["loss"], r["accuracy"]))
+                print(k + 1, name, r["loss"], r["accuracy"], file=sys.stderr, flush=True)
+    row("policy", "loss on the test set, by seed", "mean (standard deviation)", "accuracy, by seed", "mean (standard deviation)")
+    for name, some in found.items():
+        cells = []
+        for column in zip(*some):
+            cells += [" ".join(f"{x:.3f}" for x in column), f"{statistics.mean(column):.3f} ({statistics.stdev(column) if len(column) > 1 else 0:.3f})"]
+        row(name, *cells)
+
+
+SEGMENT, ROUNDS = 6.0, 2700  # seconds of one mode, good and bad by turns; of a run, which takes a minute
 
 
 def client(runs):
-    """A fake service (python/tests/fake_service.py) turns bad in the course of the job. Processor time is what another load on the machine cannot change."""
+    """A fake service (python/tests/fake_service.py) that is good and bad by turns: what else the machine does, it does to both."""
     import fake_service
 
-    row("service", "tuner's own time in a step, median", "99%", "longest", "own processor time, median", "99%", "longest step")
-    for mode in ("good", "hang", "nonsense", "gone"):
-        own, processor, steps = [], [], []
-        for k in range(2 * runs):
+    modes = ("hang", "nonsense", "huge", "gone")
+    found = {m: [[], [], []] for m in modes}  # the tuner's own seconds in a step, and a step's: beside a good service, a bad one
+    processor = []
+    options = ["--paces", 1, 1, "--alpha", 0.004, "--beta", 0.0001, "--rounds", ROUNDS]
+    with interruptible():
+        for k in range(runs):
+            for mode in modes:
+                service = fake_service.Service(lambda reports, _: ([130, 126],) if len(reports) % 2 else ([126, 130],))
+                turns, over = [], threading.Event()
+
+                def turn():
+                    bad = False
+                    while not over.wait(SEGMENT):
+                        bad = not bad
+                        if mode == "gone":
+                            service.stop() if bad else service.start()
+                        else:
+                            service.mode = mode if bad else "good"
+                        turns.append((time.perf_counter(), bad))
+
+                t = threading.Thread(target=turn)
+                t.start()
+                try:
+                    r = job("served", *options, ranks=2, url=service.url)
+                finally:
+                    over.set()
+                    t.join()
+                    if not (turns and turns[-1][1] and mode == "gone"):
+                        service.stop()
+                own, good, bad = found[mode]
+                own.extend(r["own"][20:])
+                for begin, end in zip(r["times"][20:], r["times"][21:]):
+                    (bad if next((b for at, b in reversed(turns) if at <= end), False) else good).append(end - begin)
             service = fake_service.Service(lambda reports, _: ([130, 126],) if len(reports) % 2 else ([126, 130],))
-
-            def turn():
-                if mode == "gone":
-                    service.stop()
-                else:
-                    service.mode = mode
-
-            threading.Timer(7.0, turn).start()
-            options = ["--paces", 1, 1, "--alpha", 0.004, "--beta", 0.0001, "--rounds", 500, *(["--processor"] if k % 2 else [])]
-            r = run("served", *options, ranks=2, url=service.url)
-            (processor if k % 2 else own).extend(r["own"][20:])
-            if k % 2 == 0:
-                steps += [b - a for a, b in zip(r["times"][20:], r["times"][21:])]
-        at = lambda values, share: f"{1e3 * sorted(values)[int(share * (len(values) - 1))]:.2f} ms"  # noqa: E731
-        row(mode, at(own, 0.5), at(own, 0.99), at(own, 1), at(processor, 0.5), at(processor, 0.99), f"{at(steps, 1)} (median {at(steps, 0.5)})")
+            processor.extend(job("served", *options, "--rounds", 500, "--processor", ranks=2, url=service.url)["own"][20:])
+            service.stop()
+    at = lambda values, share: 1e3 * sorted(values)[int(share * (len(values) - 1))]  # noqa: E731
+    times = lambda values: " / ".join(f"{at(values, q):.2f}" for q in (0.5, 0.99, 1)) if values else ""  # noqa: E731
+    row("the service is, by turns, good and", "tuner's own time in a step, ms: median / 99% / longest", "steps beside it good", "their ms", "later than their median by more than 50 ms", "steps beside it bad", "their ms", "later by more than 50 ms")
+    for mode, (own, good, bad) in found.items():
+        if good and bad:
+            late = at(good, 0.5) / 1e3 + 0.05
+            row(mode, times(own), len(good), times(good), sum(x > late for x in good), len(bad), times(bad), sum(x > late for x in bad))
+    print(f"\nThe tuner's own processor time in a step, beside a good service: {times(processor)} ms.")
 
 
 if __name__ == "__main__":
@@ -161,6 +234,10 @@ if __name__ == "__main__":
     p.add_argument("suite", choices=["waiting", "deadline", "quality", "client"])
     p.add_argument("--runs", type=int, default=10)
     p.add_argument("--virtual", action="store_true", help="clocks of the emulated devices in place of sleep: other work on the machine changes nothing")
+    p.add_argument("--keep", metavar="FOLDER", help="the jobs' results, which another start takes up")
     a = p.parse_args()
+    if a.keep:
+        os.makedirs(a.keep, exist_ok=True)
+    KEEP = a.keep
     CLOCK = ["--virtual"] if a.virtual else []
     {"waiting": waiting, "deadline": deadlines, "quality": quality, "client": client}[a.suite](a.runs)
