@@ -17,7 +17,7 @@ import urllib.parse
 from typing import Any, Dict, List, Optional
 
 TIMEOUT = 2.0  # seconds, of every call
-_MOST = 16 << 20  # bytes of an answer
+_MOST, _EACH, _READS = 64 << 10, 1 << 10, 512  # of an answer: bytes, and more for each rank; pieces. Reading JSON of megabytes would hold up the training thread
 _DECISION = 0.003  # seconds that the service has for a decision
 _PAUSE, _LONGEST = 0.1, 5.0  # seconds before a call is repeated, at first and at last
 
@@ -87,7 +87,8 @@ class Gone(Exception):
 class Connection:
     """Calls of the service, over one connection that is kept."""
 
-    def __init__(self, url: str, token: str = "", ca: str = ""):
+    def __init__(self, url: str, token: str = "", ca: str = "", ranks: int = 1):
+        self._most = _MOST + _EACH * ranks
         self._url = urllib.parse.urlsplit(url)
         if self._url.scheme not in ("http", "https") or not self._url.hostname:
             raise ValueError(f"EVENKEEL_URL {url!r}: give http://HOST:PORT or https://HOST:PORT")
@@ -109,11 +110,11 @@ class Connection:
             self._kept = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=self._tls) if self._tls else http.client.HTTPConnection(host, port, timeout=TIMEOUT)
         until = time.monotonic() + TIMEOUT
         self._kept.request(method, self._url.path.rstrip("/") + path, body, self._headers)
-        response, read = self._kept.getresponse(), b""
+        response, read, pieces = self._kept.getresponse(), b"", 0
         while some := response.read1(1 << 16):  # a time-out holds for one read: an answer that trickles would never end
-            read += some
-            if time.monotonic() > until or len(read) > _MOST:
-                raise OSError(f"an answer of {len(read)} bytes that does not end")
+            read, pieces = read + some, pieces + 1
+            if time.monotonic() > until or len(read) > self._most or pieces > _READS:
+                raise OSError(f"an answer that does not end, after {len(read)} bytes in {pieces} pieces")
         if response.will_close:
             self.close()
         response.close()  # else the connection takes no further request
@@ -135,7 +136,7 @@ class Client(threading.Thread):
         self._names = [r["name"] for r in registration["ranks"]]
         self._reports: collections.deque = collections.deque()
         self._room, self._random = room, random.Random(registration["id"])  # jobs that lost one service do not come back all at once
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # held for moments, never in a call: the training thread takes it
         self._closed, self._era = False, 0
         self.generation: Optional[int] = None
         self.newest: Optional[Plan] = None
@@ -230,6 +231,8 @@ class Client(threading.Thread):
         try:
             _whole(answer.get("generation", 0), 0)
             new = plan(answer["sizes"], self._names, self._era)
+            if sum(new.shares) > self._registration["global_batch"]:
+                raise ValueError(f"{sum(new.shares)} samples in a round, of a global batch of {self._registration['global_batch']}")
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             raise Gone(f"nonsense: {e!r}") from e
         with self._changed:

@@ -73,7 +73,7 @@ class Hook:
 
     def __init__(self, model: Any, fill: Any, clock: Any = time.perf_counter):
         if type(model).__name__ != "DistributedDataParallel":
-            raise Usage(f"{type(model).__name__}: the tuner weights gradients where DistributedDataParallel adds them up; give it the wrapped model. FSDP and DeepSpeed: see docs/guides/trainers.md")
+            raise Usage(f"{type(model).__name__}: the tuner weights gradients where DistributedDataParallel adds them up; give it the wrapped model. FSDP and DeepSpeed work with fixed sizes alone: docs/guides/pytorch-job.md")
         if getattr(model, "static_graph", False):
             raise Usage("static_graph: ranks with unequal numbers of micro-steps do not run one graph; leave static_graph out")
         self.model, self._fill, self._clock = model, fill, clock

@@ -54,6 +54,8 @@ class Tuner:
         (the smallest) and sizes (all that there are, where shapes are fixed). deadline: "auto", or a duration such as "1.5s"."""
         if self._work is not None:
             raise Usage("batches() was called already: one Tuner has one loader; evaluate with an ordinary one")
+        if isinstance(global_batch, bool) or not isinstance(global_batch, int):
+            raise Usage(f"global_batch {global_batch!r}: give a whole number; the tuner divides it among the ranks, and does not change it")
         if length < 1 or global_batch < 1 or micro_batch < 0 or least < 1:
             raise Usage(f"length {length}, global_batch {global_batch}, micro_batch {micro_batch}, least {least}: give 1 or more, and for micro_batch 0 or more")
         x = self._exchange

@@ -28,6 +28,8 @@ class Service:
     """decide(reports so far, ranks) -> arguments of sizes() after number. The plan's number rises whenever they change. As agreed, the answer to a report holds
     the sizes before it."""
 
+    HUGE = b"[" + 3_000_000 * b"[1]," + b"1]"  # 12 MB of JSON
+
     def __init__(self, decide):
         self.decide, self.reports, self.registered = decide, [], []
         self.mode, self.connections = "good", []
@@ -55,6 +57,12 @@ class Service:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if service.mode == "hang":
                     time.sleep(20)
+                if service.mode == "flood":  # of bytes one by one, as fast as they go
+                    self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+                    for _ in range(60000):
+                        self.wfile.write(b" ")
+                        self.wfile.flush()
                 if service.mode == "trickle":
                     self.send_response(200)
                     self.send_header("Content-Length", "1000")
@@ -101,8 +109,11 @@ class Service:
     def answer(self, path, body, headers):
         if self.mode == "nonsense":
             return 200, b"<html>it works!</html>"
-        if self.mode == "absurd":
-            return 200, {"generation": 1, "verdict": "accepted", "sizes": sizes(self.names, 99, [-5] * len(self.names))}
+        if self.mode == "huge":
+            return 200, self.HUGE
+        if self.mode in ("absurd", "too much"):
+            share = -5 if self.mode == "absurd" else 1 << 20
+            return 200, {"generation": 1, "verdict": "accepted", "sizes": sizes(self.names, 99, [share] * len(self.names))}
         if path.endswith("/generations"):
             self.registered.append((path, body, headers.get("Authorization")))
             self.names, self.number, self.newest = [r["name"] for r in body["ranks"]], 0, None

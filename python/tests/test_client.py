@@ -2,8 +2,10 @@
 
 import os
 import sys
+import threading
 import time
 import unittest
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..")]
@@ -62,7 +64,7 @@ class TestClient(unittest.TestCase):
         """Whatever the service does, the newest sizes stay, offer() returns at once, and all is well again afterwards."""
         c = self.client()
         kept = c.wait(5)
-        for mode in ("hang", "trickle", "nonsense", "absurd", "gone"):
+        for mode in ("hang", "trickle", "flood", "nonsense", "absurd", "too much", "huge", "gone"):
             with self.subTest(mode):
                 if mode == "gone":
                     self.service.stop()
@@ -83,6 +85,54 @@ class TestClient(unittest.TestCase):
         self.service.decide = lambda *_: ([5, 3],)
         self.report(c, 7)
         self.assertTrue(until(lambda: c.newest.shares == [5, 3]), c.problem)
+
+    def test_nothing_is_read_that_takes_long(self):
+        """While Python reads JSON no other thread of it runs: an answer of megabytes is given up, before that."""
+        c, most = self.client(), []
+        c.wait(5)
+        real = client.json.loads
+        with mock.patch.object(client.json, "loads", lambda b: most.append(len(b)) or real(b)):
+            for mode in ("huge", "flood", "good"):
+                self.service.mode, failed = mode, c.counts["failed"]
+                self.report(c, len(most))
+                self.assertTrue(until(lambda: c.counts["failed"] > failed if mode != "good" else not c._reports), c.counts)
+        self.assertTrue(most and max(most) < 50_000, most)  # the flood is of 60,000 bytes
+        # What it takes to read is bounded by the ranks; sizes of 4,096 have room.
+        names = [f"host-{r:04d}.example/{r % 8}" for r in range(4096)]
+        body = fake_service.json.dumps(fake_service.sizes(names, 12345, [100] * 4096, None, (0.123456789, [0.0123456789] * 4096)))
+        self.assertLess(len(body), client.Connection("http://x", ranks=4096)._most)
+
+    def test_no_lock_is_held_in_a_call(self):
+        """The training thread takes this lock in offer(): whatever a call waits for, it does not wait for that."""
+        test = self
+
+        class Slow(client.Connection):
+            calls = blocked = 0
+
+            def call(self, method, path, body):
+                taken = []
+
+                def take():
+                    taken.append(c._changed.acquire(timeout=5) and (c._changed.release() or True))
+
+                other = threading.Thread(target=take)
+                other.start()
+                other.join()
+                Slow.calls, Slow.blocked = Slow.calls + 1, Slow.blocked + (taken != [True])
+                return super().call(method, path, body)
+
+        c = client.Client(Slow(test.service.url), "job", {"id": "x", "global_batch": 8, "ranks": [{"name": n} for n in NAMES]})
+        self.started.append(c)
+        c.start()
+        self.assertTrue(c.wait(20))
+        for k in range(3):
+            self.report(c, k)
+        self.assertTrue(until(lambda: not c._reports))
+        self.service.mode = "nonsense"
+        self.report(c, 3)
+        self.assertTrue(until(lambda: c.counts["failed"] > 0))
+        self.assertGreater(Slow.calls, 5)
+        self.assertEqual(Slow.blocked, 0)
 
     def test_service_without_memory(self):
         """409: it registers anew, with the same id, and reports of the plans before are not handed in."""
@@ -105,7 +155,7 @@ class TestClient(unittest.TestCase):
         self.assertEqual(c.wait(5).shares, [4, 4])
 
     def test_the_oldest_report_is_dropped(self):
-        c = client.Client(client.Connection(self.service.url), "job", {"id": "x", "ranks": []}, room=2)
+        c = client.Client(client.Connection(self.service.url), "job", {"id": "x", "global_batch": 1, "ranks": []}, room=2)
         for k in range(5):
             c.offer({"round": k}, client.Plan(1, [1], [1]))
         self.assertEqual(([r["round"] for r in c._reports], c.counts["dropped"]), ([3, 4], 3))
