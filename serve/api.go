@@ -67,7 +67,7 @@ func (s *Server) operation(id, method, path, summary string, errs ...int) huma.O
 }
 
 func (s *Server) jobRoutes(api huma.API) {
-	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", 409, 422, 507)
+	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", 409, 422, 503, 507)
 	put.Responses = map[string]*huma.Response{"201": {Description: "Created"}}
 	huma.Register(api, put, func(_ context.Context, in *jobBody[Settings]) (*struct {
 		Status int
@@ -83,9 +83,10 @@ func (s *Server) jobRoutes(api huma.API) {
 		}
 		if j != nil {
 			out.Status, out.Body.Token = http.StatusCreated, token
-		} else if j, err = s.find(in.Job); err != nil {
+		} else if _, err := s.submit(in.Job, entry{Settings: &in.Body}); err != nil {
 			return nil, problem(err)
-		} else if err := j.set(in.Body); err != nil {
+		}
+		if j, err = s.find(in.Job); err != nil {
 			return nil, problem(err)
 		}
 		out.Body.JobState = j.describe()
@@ -98,24 +99,24 @@ func (s *Server) jobRoutes(api huma.API) {
 		}
 		return out, nil
 	})
-	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", 404), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
+	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", 404, 503), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
+		j, err := s.fresh(in.Job)
+		if err != nil {
+			return nil, problem(err)
+		}
+		return &struct{ Body JobState }{j.describe()}, nil
+	})
+	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422, 503), func(_ context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
+		if _, err := s.submit(in.Job, entry{Change: &in.Body}); err != nil {
+			return nil, problem(err)
+		}
 		j, err := s.find(in.Job)
 		if err != nil {
 			return nil, problem(err)
 		}
 		return &struct{ Body JobState }{j.describe()}, nil
 	})
-	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422), func(_ context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
-		j, err := s.find(in.Job)
-		if err == nil {
-			err = j.change(&in.Body)
-		}
-		if err != nil {
-			return nil, problem(err)
-		}
-		return &struct{ Body JobState }{j.describe()}, nil
-	})
-	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404)
+	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404, 503)
 	remove.DefaultStatus = http.StatusNoContent
 	huma.Register(api, remove, func(_ context.Context, in *jobPath) (*struct{}, error) {
 		return nil, problem(s.remove(in.Job))
@@ -151,6 +152,10 @@ func problem(err error) error {
 		return huma.Error404NotFound("no such job; PUT /v1/jobs/{job} creates one")
 	case errors.Is(err, errFull):
 		return huma.NewError(http.StatusInsufficientStorage, "the service has as many jobs as it takes; delete one")
+	case errors.Is(err, errJournal):
+		return huma.Error503ServiceUnavailable(errJournal.Error())
+	case errors.Is(err, errUnread):
+		return huma.Error500InternalServerError(errUnread.Error())
 	case errors.Is(err, errClosed):
 		return huma.Error503ServiceUnavailable("the service is ending")
 	case errors.Is(err, errEnded), errors.Is(err, errGeneration), errors.Is(err, live.ErrMixed):

@@ -232,7 +232,7 @@ func TestClocks(t *testing.T) {
 // serve runs a service on a port of its own until the test ends.
 func serveAt(t *testing.T, c Config) string {
 	t.Helper()
-	s, err := New(c)
+	s, err := New(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

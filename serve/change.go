@@ -8,18 +8,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// describe is state under the lock.
+// describe is state under the lock, after all that has come in.
 func (j *job) describe() JobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.decideAll()
 	return j.state()
-}
-
-// refuse counts a registration that was refused.
-func (j *job) refuse() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.count("malformed")
 }
 
 // set replaces the settings. Weights hold at once, the others from the next start of the process group on.
@@ -27,8 +21,6 @@ func (j *job) set(s Settings) error {
 	if _, err := s.collect(); err != nil {
 		return err
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	if err := j.weigh(s.Objectives); err != nil {
 		return err
 	}
@@ -54,8 +46,6 @@ func (j *job) weigh(w Weights) error {
 
 // change changes a running job: all that is given, or nothing.
 func (j *job) change(x *change) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	index := map[string]int{}
 	if j.gen != nil {
 		nodes := j.gen.Cluster().Nodes

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/live"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/serve/journal"
 )
 
 // Config says how a service works. The zero value serves anyone who reaches it.
@@ -21,11 +22,14 @@ type Config struct {
 	Catalogue *profile.Catalogue // of profiles; nil: the embedded one
 	// Token is the administrator's, who creates jobs; each job then has a token of its own. "": nobody needs one.
 	Token string
-	Log   zerolog.Logger   // says what the service does; never a token. The zero value logs to nowhere
-	Clock func() time.Time // nil: time.Now
-	Each  func(Event)      // called after every start of a job and every decision, one at a time per job; nil: nobody
-	Jobs  int              // most jobs at a time; 0: 100
-	Ranks int              // most ranks of a job; 0: 4096, at most live.MaxRanks
+	// Journal keeps the jobs, which go on where they were when another service, or this one started anew, opens it; nil: they end with the service. Who
+	// opened it closes it, after the service.
+	Journal *journal.Journal
+	Log     zerolog.Logger   // says what the service does; never a token. The zero value logs to nowhere
+	Clock   func() time.Time // nil: time.Now
+	Each    func(Event)      // called after every start of a job and every decision, one at a time per job; nil: nobody
+	Jobs    int              // most jobs at a time; 0: 100
+	Ranks   int              // most ranks of a job; 0: 4096, at most live.MaxRanks
 }
 
 // minToken is the fewest bytes of an administrator's token.

@@ -15,15 +15,15 @@ import (
 
 // A service on a free port of this machine, and a job that starts, by hand.
 func Example() {
-	s, err := serve.New(serve.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal(err)
-	}
 	ctx, stop := context.WithCancel(context.Background())
+	s, err := serve.New(ctx, serve.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, l) }()
 

@@ -12,16 +12,25 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// health is the answer of /healthz and /readyz.
+var healthSummary = map[string]string{
+	"health": "The same as /livez", "live": "Whether the process works", "ready": "Whether the service can keep what jobs report",
+}
+
+// health is the answer of /livez and /readyz.
 type health struct {
 	Status string `json:"status" example:"ok"`
 	Jobs   int    `json:"jobs"`
 }
 
 func (s *Server) healthRoutes(api huma.API) {
-	for path, id := range map[string]string{"/healthz": "health", "/readyz": "ready"} {
-		huma.Register(api, huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: "Whether the service works", Errors: []int{503}},
-			func(context.Context, *struct{}) (*struct{ Body health }, error) {
+	for path, id := range map[string]string{"/healthz": "health", "/livez": "live", "/readyz": "ready"} {
+		huma.Register(api, huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: healthSummary[id], Errors: []int{503}},
+			func(ctx context.Context, _ *struct{}) (*struct{ Body health }, error) {
+				if id == "ready" && s.config.Journal != nil {
+					if err := s.config.Journal.Check(ctx); err != nil {
+						return nil, problem(errJournal)
+					}
+				}
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if s.closed {

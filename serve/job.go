@@ -12,23 +12,26 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/live"
 )
 
-// maxPending is how many reports wait for their decision. More do not come in while one is made, unless
-// a job's rounds are shorter than a decision.
-const maxPending = 16
-
 // maxEnded is how many older registrations are known, lest a process that outlived its group takes over.
 const maxEnded = 64
 
-// job is a training job. Its lock guards all of it; nothing that holds it waits.
+// job is a training job. Its lock guards all of it. What it is follows from the entries of its journal alone: whoever takes
+// them in anew, in their order, is where it was. So nothing but apply and decideAll may look at the clock's time, which
+// is at, or change what decisions rest on.
 type job struct {
 	name    string
 	config  *Config
 	token   hash // zero: none
 	created time.Time
+	inbox   inbox
 
 	mu       sync.Mutex
-	settings Settings // of the job; weights hold at once
-	running  Settings // of the generation, as it was registered
+	last     uint64        // number of its newest message in the journal
+	failed   error         // the journal does not hold what the job is: it has to be read anew
+	silent   bool          // it is being read from the journal
+	at       time.Duration // of the newest entry, since created
+	settings Settings      // of the job; weights hold at once
+	running  Settings      // of the generation, as it was registered
 	paused   bool
 	number   int                 // of the generation
 	id       string              // under which it was registered
@@ -38,7 +41,7 @@ type job struct {
 	control  *agent.Control
 	plan     cluster.Plan // the newest
 	sizes    export.Sizes
-	pending  []cluster.Report // that wait for a decision
+	waiting  *cluster.Report // for its decision
 	ran      map[int]cluster.Plan
 	newest   cluster.Report
 	rounds   int
@@ -54,16 +57,17 @@ type job struct {
 	over chan struct{} // closed by its goroutine
 }
 
-func newJob(name string, c *Config, m *jobMetrics) *job {
+func newJob(name string, c *Config, m *jobMetrics, first creation) *job {
 	j := &job{
-		name: name, config: c, created: c.Clock(), counts: map[string]int64{}, metrics: m,
+		name: name, config: c, created: first.Created, settings: first.Settings, counts: map[string]int64{}, metrics: m,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}),
 	}
+	copy(j.token[:], first.Token)
 	go j.run()
 	return j
 }
 
-// run makes the job's decisions until it is closed.
+// run makes the job's decisions while nobody waits for them, until it is closed.
 func (j *job) run() {
 	defer close(j.over)
 	for {
@@ -84,26 +88,31 @@ func (j *job) close() {
 	<-j.over
 }
 
-func (j *job) now() time.Duration { return j.config.Clock().Sub(j.created) }
+// rouse wakes the job's goroutine.
+func (j *job) rouse() {
+	select {
+	case j.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
 
-// decideAll takes in what was reported.
+// decideAll makes the decisions that are due after the newest entry. Called again, or later, it does the same.
 func (j *job) decideAll() {
 	if j.gen == nil {
 		return
 	}
-	for len(j.pending) > 0 {
-		report := j.pending[0]
-		j.pending = j.pending[1:]
-		j.decide(&report)
+	if report := j.waiting; report != nil {
+		j.waiting = nil
+		j.decide(report)
 	}
 	for {
-		report := j.gen.Next(j.now())
+		report := j.gen.Next(j.at)
 		if report == nil {
 			return
 		}
 		j.took(report)
 		if !j.decide(report) {
-			j.gen.Hand(j.plan, j.now()) // the same sizes: rounds must go on
+			j.gen.Hand(j.plan, j.at) // the same sizes: rounds must go on
 		}
 	}
 }
@@ -124,13 +133,15 @@ func (j *job) decide(report *cluster.Report) bool {
 	}
 	j.problem = ""
 	j.hand(plan)
-	j.metrics.decided(j.config.Clock().Sub(begun))
+	if !j.silent {
+		j.metrics.decided(j.config.Clock().Sub(begun))
+	}
 	return true
 }
 
 // tell tells of a decision by the report of a round that ran a plan.
 func (j *job) tell(report *cluster.Report, ran cluster.Plan) {
-	if j.config.Each == nil {
+	if j.config.Each == nil || j.silent {
 		return
 	}
 	e := Event{Job: j.name, Generation: j.number, Cluster: j.gen.Cluster(), Weights: j.settings.Objectives.objectives(), Limits: j.limits, Report: report, Ran: ran}
@@ -146,7 +157,7 @@ func (j *job) hand(plan cluster.Plan) {
 		j.ran[plan.Number] = plan
 		delete(j.ran, plan.Number-live.Behind-1)
 	}
-	j.gen.Hand(plan, j.now())
+	j.gen.Hand(plan, j.at)
 	j.sizes = export.FromPlan(j.gen.Cluster(), j.number, plan, func(i int) string { return j.control.LeftOut(i).String() })
 }
 
@@ -158,13 +169,17 @@ func (j *job) took(report *cluster.Report) {
 	nodes := append(j.newest.Nodes[:0], report.Nodes...)
 	j.newest = *report
 	j.newest.Nodes = nodes
-	j.metrics.took(report)
+	if !j.silent {
+		j.metrics.took(report)
+	}
 }
 
 // count counts a report by its verdict.
 func (j *job) count(verdict string) {
 	j.counts[verdict]++
-	j.metrics.report(verdict)
+	if !j.silent {
+		j.metrics.report(verdict)
+	}
 }
 
 // state describes the job.

@@ -17,6 +17,7 @@ type metrics struct {
 	samples   *prometheus.CounterVec
 	seconds   *prometheus.CounterVec
 	decisions *prometheus.HistogramVec
+	appends   prometheus.Histogram
 	refused   *prometheus.CounterVec
 }
 
@@ -27,11 +28,12 @@ func newMetrics(version string) *metrics {
 		samples:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_samples_total", Help: "Samples in accepted rounds."}, []string{"job"}),
 		seconds:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_round_seconds_total", Help: "Time of accepted rounds."}, []string{"job"}),
 		decisions: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "evenkeel_decision_seconds", Help: "Time of a decision.", Buckets: prometheus.ExponentialBuckets(1e-5, 4, 10)}, []string{"job"}),
+		appends:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "evenkeel_journal_append_seconds", Help: "Time until the journal has kept what happened.", Buckets: prometheus.ExponentialBuckets(1e-4, 4, 9)}),
 		refused:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_requests_refused_total", Help: "Requests that were answered with a problem, by status."}, []string{"status"}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "evenkeel_build_info", Help: "Version of the program; always 1.", ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
-	m.registry.MustRegister(m.reports, m.samples, m.seconds, m.decisions, m.refused, build)
+	m.registry.MustRegister(m.reports, m.samples, m.seconds, m.decisions, m.appends, m.refused, build)
 	return m
 }
 
@@ -63,6 +65,8 @@ func (m *metrics) forget(job string) {
 
 func (j *jobMetrics) report(verdict string)   { j.all.reports.WithLabelValues(j.name, verdict).Inc() }
 func (j *jobMetrics) decided(d time.Duration) { j.decisions.Observe(d.Seconds()) }
+
+func (j *jobMetrics) kept(d time.Duration) { j.all.appends.Observe(d.Seconds()) }
 
 func (j *jobMetrics) took(r *cluster.Report) {
 	j.samples.Add(float64(r.Accepted))

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/live"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -89,15 +88,13 @@ func (s *Settings) collect() (cluster.FileCollect, error) {
 }
 
 // register starts a generation of the job, or finds the one of the same id.
-func (j *job) register(r *registration) (int, export.Sizes, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (j *job) register(r *registration) (result, error) {
 	if r.ID == j.id {
-		return j.number, j.sizes, nil
+		return result{number: j.number, sizes: j.sizes}, nil
 	}
 	key := sha256.Sum256([]byte(r.ID))
 	if slices.Contains(j.ended, key) {
-		return 0, export.Sizes{}, errEnded
+		return result{}, errEnded
 	}
 	settings := j.settings
 	settings.GlobalBatch = cmp.Or(r.GlobalBatch, settings.GlobalBatch)
@@ -105,21 +102,21 @@ func (j *job) register(r *registration) (int, export.Sizes, error) {
 	settings.Deadline = cmp.Or(r.Deadline, settings.Deadline)
 	collect, err := settings.collect()
 	if err != nil {
-		return 0, export.Sizes{}, err
+		return result{}, err
 	}
 	if n := len(r.Ranks); n > j.config.Ranks {
-		return 0, export.Sizes{}, live.Faults{{Path: "ranks", Text: fmt.Sprintf("%d ranks; this service takes jobs of at most %d", n, j.config.Ranks)}}
+		return result{}, live.Faults{{Path: "ranks", Text: fmt.Sprintf("%d ranks; this service takes jobs of at most %d", n, j.config.Ranks)}}
 	}
 	start := live.Registration{GlobalBatch: settings.GlobalBatch, Collect: collect, Ranks: r.Ranks}
 	if err := start.Validate(); err != nil {
-		return 0, export.Sizes{}, err
+		return result{}, err
 	}
 	c, err := start.Cluster(settings.Workload, j.config.Catalogue)
 	if err != nil {
-		return 0, export.Sizes{}, err
+		return result{}, err
 	}
 	if err := settings.Objectives.objectives().Check(c); err != nil {
-		return 0, export.Sizes{}, badinput.Wrap(err)
+		return result{}, badinput.Wrap(err)
 	}
 	given := c.Own()
 	gen := live.NewGeneration(c)
@@ -130,7 +127,7 @@ func (j *job) register(r *registration) (int, export.Sizes, error) {
 	}
 	plan, err := control.Next(nil, gen.Present())
 	if err != nil {
-		return 0, export.Sizes{}, err
+		return result{}, err
 	}
 	if j.id != "" {
 		j.ended = append(j.ended, sha256.Sum256([]byte(j.id)))
@@ -138,10 +135,10 @@ func (j *job) register(r *registration) (int, export.Sizes, error) {
 	}
 	j.running, j.id, j.gen, j.agent, j.control = settings, r.ID, gen, policy, control
 	j.number++
-	j.pending, j.ran, j.newest, j.problem = nil, map[int]cluster.Plan{}, cluster.Report{}, ""
+	j.waiting, j.ran, j.newest, j.problem = nil, map[int]cluster.Plan{}, cluster.Report{}, ""
 	j.hand(plan)
-	if j.limits = nil; j.config.Each != nil {
+	if j.limits = nil; j.config.Each != nil && !j.silent {
 		j.config.Each(Event{Job: j.name, Generation: j.number, Cluster: given, Weights: settings.Objectives.objectives()})
 	}
-	return j.number, j.sizes, nil
+	return result{number: j.number, sizes: j.sizes, changed: true}, nil
 }

@@ -59,47 +59,32 @@ type answer struct {
 }
 
 func (s *Server) roundRoutes(api huma.API) {
-	register := s.operation("register", http.MethodPost, "/v1/jobs/{job}/generations", "Start of the process group, by rank 0", 404, 409, 422, 507)
+	register := s.operation("register", http.MethodPost, "/v1/jobs/{job}/generations", "Start of the process group, by rank 0", 404, 409, 422, 503, 507)
 	register.DefaultStatus = http.StatusCreated
 	huma.Register(api, register, func(_ context.Context, in *jobBody[registration]) (*struct{ Body started }, error) {
-		j, err := s.find(in.Job)
-		if errors.Is(err, errNoJob) && s.admin == (hash{}) {
-			if j, _, err = s.create(in.Job, Settings{}); err == nil && j == nil {
-				j, err = s.find(in.Job)
+		if _, err := s.find(in.Job); errors.Is(err, errNoJob) && s.admin == (hash{}) {
+			if _, _, err := s.create(in.Job, Settings{}); err != nil {
+				return nil, problem(err)
 			}
 		}
+		r, err := s.submit(in.Job, entry{Start: &in.Body})
 		if err != nil {
 			return nil, problem(err)
 		}
-		number, sizes, err := j.register(&in.Body)
-		if err != nil {
-			j.refuse()
-			return nil, problem(err)
-		}
-		return &struct{ Body started }{started{number, sizes}}, nil
+		return &struct{ Body started }{started{r.number, r.sizes}}, nil
 	})
-	huma.Register(api, s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", 409, 422), func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
-		j, err := s.started(in.Job)
-		if err != nil {
-			return nil, problem(err)
-		}
-		a, err := j.report(&in.Body)
-		return &struct{ Body answer }{a}, problem(err)
+	huma.Register(api, s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", 409, 422, 503), func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
+		return reply(s.submit(in.Job, entry{Round: &in.Body}))
 	})
-	huma.Register(api, s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", 409, 422), func(_ context.Context, in *struct {
+	huma.Register(api, s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", 409, 422, 503), func(_ context.Context, in *struct {
 		Job        string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		Generation int    `path:"generation" minimum:"1"`
 		Rank       int    `path:"rank" minimum:"0"`
 		Body       ownBody
 	}) (*struct{ Body answer }, error) {
-		j, err := s.started(in.Job)
-		if err != nil {
-			return nil, problem(err)
-		}
-		a, err := j.reportOwn(in.Generation, in.Rank, &live.OwnReport{Round: in.Body.Round, Plan: in.Body.Plan, RankReport: in.Body.RankReport})
-		return &struct{ Body answer }{a}, problem(err)
+		return reply(s.submit(in.Job, entry{Own: &ownEntry{in.Generation, in.Rank, in.Body}}))
 	})
-	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", 404, 409, 422)
+	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", 404, 409, 422, 503)
 	huma.Register(api, sizes, func(_ context.Context, in *struct {
 		Job    string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		Format string `query:"format" default:"json" enum:"json,yaml,csv,torchrun,deepspeed,kubernetes"`
@@ -107,11 +92,7 @@ func (s *Server) roundRoutes(api huma.API) {
 		ContentType string `header:"Content-Type"`
 		Body        []byte
 	}, error) {
-		j, err := s.find(in.Job)
-		if err != nil {
-			return nil, problem(err)
-		}
-		newest, err := j.look()
+		newest, err := s.look(in.Job)
 		if err != nil {
 			return nil, problem(err)
 		}
@@ -130,82 +111,85 @@ func (s *Server) roundRoutes(api huma.API) {
 	})
 }
 
-// started finds the job of a report. A job that is not there may have been lost with an older service: a conflict, upon
-// which its ranks register anew.
-func (s *Server) started(name string) (*job, error) {
-	j, err := s.find(name)
+// reply answers a report. A job that is not there may have been lost with an older service: a conflict, upon which its
+// ranks register anew.
+func reply(r result, err error) (*struct{ Body answer }, error) {
 	if errors.Is(err, errNoJob) {
-		return nil, fmt.Errorf("%w; there is no job %s", errGeneration, name)
+		err = fmt.Errorf("%w; there is no such job", errGeneration)
 	}
-	return j, err
+	if err != nil {
+		return nil, problem(err)
+	}
+	return &struct{ Body answer }{answer{r.verdict.String(), r.sizes}}, nil
 }
 
 // report judges a report of rank 0. The decision that rests on it comes later.
-func (j *job) report(r *reportBody) (answer, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.gen == nil || r.Generation != j.number {
-		j.count("unknown generation")
-		return answer{}, fmt.Errorf("%w: it is %d, the newest is %d", errGeneration, r.Generation, j.number)
+func (j *job) report(r *reportBody) (result, error) {
+	if err := j.current(r.Generation); err != nil {
+		return result{}, err
 	}
-	verdict, report, err := j.gen.Take(&live.Report{Round: r.Round, Plan: r.Plan, WaitSeconds: r.WaitSeconds, NormSquared: r.NormSquared, Ranks: r.Ranks}, j.now())
+	verdict, report, err := j.gen.Take(&live.Report{Round: r.Round, Plan: r.Plan, WaitSeconds: r.WaitSeconds, NormSquared: r.NormSquared, Ranks: r.Ranks}, j.at)
 	if err != nil {
 		j.count("malformed")
-		return answer{}, err
+		return result{}, err
 	}
 	j.count(verdict.String())
 	if verdict == live.Accepted {
 		j.took(report)
-		j.await(report)
+		own := *report // valid until the next
+		own.Nodes = append([]cluster.NodeReport(nil), report.Nodes...)
+		j.waiting = &own
 	}
-	return answer{verdict.String(), j.sizes}, nil
+	return result{verdict: verdict, sizes: j.sizes, changed: verdict == live.Accepted}, nil
 }
 
-// await lets a report wait for its decision.
-func (j *job) await(report *cluster.Report) {
-	if len(j.pending) == maxPending {
-		j.pending = j.pending[1:]
-		j.count("skipped")
+// current says whether a generation is the newest.
+func (j *job) current(generation int) error {
+	if j.gen != nil && generation == j.number {
+		return nil
 	}
-	own := *report
-	own.Nodes = append([]cluster.NodeReport(nil), report.Nodes...)
-	j.pending = append(j.pending, own)
-	j.rouse()
-}
-
-// rouse wakes the job's goroutine.
-func (j *job) rouse() {
-	select {
-	case j.wake <- struct{}{}:
-	default: // it is awake
-	}
+	j.count("unknown generation")
+	return fmt.Errorf("%w: it is %d, the newest is %d", errGeneration, generation, j.number)
 }
 
 // reportOwn judges a rank's own report.
-func (j *job) reportOwn(generation, rank int, r *live.OwnReport) (answer, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.gen == nil || generation != j.number {
-		j.count("unknown generation")
-		return answer{}, fmt.Errorf("%w: it is %d, the newest is %d", errGeneration, generation, j.number)
+func (j *job) reportOwn(e *ownEntry) (result, error) {
+	if err := j.current(e.Generation); err != nil {
+		return result{}, err
 	}
-	verdict, err := j.gen.TakeOwn(rank, r, j.now())
+	verdict, err := j.gen.TakeOwn(e.Rank, &live.OwnReport{Round: e.Round, Plan: e.Plan, RankReport: e.RankReport}, j.at)
 	if err != nil {
 		j.count("malformed")
-		return answer{}, err
+		return result{}, err
 	}
 	j.count(verdict.String())
-	j.rouse()
-	return answer{verdict.String(), j.sizes}, nil
+	return result{verdict: verdict, sizes: j.sizes, changed: verdict == live.Accepted}, nil
 }
 
-// look returns the newest sizes. A round of single ranks may be over by now.
-func (j *job) look() (export.Sizes, error) {
+// look returns the newest sizes of a job. A round of single ranks may be over by now.
+func (s *Server) look(name string) (export.Sizes, error) {
+	j, err := s.fresh(name)
+	if err == nil && j.due() {
+		if _, err = s.submit(name, entry{Expire: true}); err == nil {
+			j, err = s.find(name)
+		}
+	}
+	if err != nil {
+		return export.Sizes{}, err
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.gen == nil {
 		return export.Sizes{}, fmt.Errorf("%w: none has started", errGeneration)
 	}
-	j.rouse()
+	j.decideAll()
 	return j.sizes, nil
+}
+
+// due says whether time has closed a round.
+func (j *job) due() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.decideAll()
+	return j.gen != nil && j.gen.Due(j.config.Clock().Sub(j.created))
 }

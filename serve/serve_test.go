@@ -23,7 +23,7 @@ type client struct {
 
 func newClient(t testing.TB, c Config) (*client, *Server) {
 	t.Helper()
-	s, err := New(c)
+	s, err := New(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,15 +7,18 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/serve/journal"
 )
 
 // What a client may take its time for.
@@ -37,13 +40,14 @@ type Server struct {
 	handler http.Handler
 	metrics *metrics
 
-	mu     sync.Mutex
-	jobs   map[string]*job
-	closed bool
+	loading sync.Mutex // held while a job is made, or read from the journal
+	mu      sync.Mutex
+	jobs    map[string]*job
+	closed  bool
 }
 
-// New makes a service. Close it, or let Serve end, to stop its jobs' goroutines.
-func New(c Config) (*Server, error) {
+// New makes a service, and reads the jobs of its journal until ctx is done. Close it, or let Serve end, to stop its jobs' goroutines.
+func New(ctx context.Context, c Config) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -56,6 +60,12 @@ func New(c Config) (*Server, error) {
 	}
 	s.config.Token = "" // only its hash is kept
 	s.handler = s.routes()
+	if c.Journal != nil {
+		if err := s.recover(ctx); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
 	return s, nil
 }
 
@@ -107,14 +117,108 @@ var (
 	errClosed = errors.New("serve: the service is ending")
 )
 
-// find is a job by name.
+// find is a job by name, read from the journal if need be.
 func (s *Server) find(name string) (*job, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if j := s.jobs[name]; j != nil {
+	if j := s.known(name); j != nil {
 		return j, nil
 	}
-	return nil, errNoJob
+	if s.config.Journal == nil {
+		return nil, errNoJob
+	}
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	if j := s.known(name); j != nil {
+		return j, nil
+	}
+	j, err := s.load(name)
+	if err != nil {
+		return nil, err
+	}
+	if j == nil {
+		return nil, errNoJob
+	}
+	return j, s.put(j)
+}
+
+// known is a job by name, nil if there is none here.
+func (s *Server) known(name string) *job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.jobs[name]
+}
+
+// put makes a job known.
+func (s *Server) put(j *job) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		j.close()
+		return errClosed
+	}
+	s.jobs[j.name] = j
+	return nil
+}
+
+// drop forgets a job, which its journal still has.
+func (s *Server) drop(j *job) {
+	s.mu.Lock()
+	here := s.jobs[j.name] == j
+	if here {
+		delete(s.jobs, j.name)
+	}
+	s.mu.Unlock()
+	if here {
+		j.close()
+	}
+}
+
+// submit takes in an entry of a job. Where another service has written since, the job is read anew; so it is before a refusal.
+func (s *Server) submit(name string, e entry) (result, error) {
+	for range maxTries {
+		j, err := s.find(name)
+		if err != nil {
+			return result{}, err
+		}
+		r, err := j.submit(e)
+		switch {
+		case errors.Is(err, errJournal):
+			s.drop(j)
+			return result{}, err
+		case errors.Is(err, journal.ErrStale):
+			s.drop(j)
+			continue
+		case err == nil && r.changed:
+			return r, nil
+		}
+		now, failed := s.fresh(name)
+		if failed != nil {
+			return result{}, failed
+		}
+		if now == j {
+			return r, err
+		}
+	}
+	return result{}, fmt.Errorf("%w: other services write, too", errJournal)
+}
+
+// maxTries is how often an entry is taken in anew where other services were quicker.
+const maxTries = 10
+
+// fresh is a job by name as the journal has it now.
+func (s *Server) fresh(name string) (*job, error) {
+	j, err := s.find(name)
+	if err != nil || s.config.Journal == nil {
+		return j, err
+	}
+	last, err := s.config.Journal.Last(context.Background(), name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errJournal, err)
+	}
+	if !j.behind(last) {
+		return j, nil
+	}
+	s.drop(j)
+	return s.find(name)
 }
 
 // CreateJob makes a job, and its token where the service has tokens. It is an error, bad input, if the job exists.
@@ -128,7 +232,7 @@ func (s *Server) CreateJob(name string, settings Settings) (token string, err er
 
 // Job describes a job; false if there is none of that name.
 func (s *Server) Job(name string) (JobState, bool) {
-	j, err := s.find(name)
+	j, err := s.fresh(name)
 	if err != nil {
 		return JobState{}, false
 	}
@@ -140,40 +244,59 @@ func (s *Server) create(name string, settings Settings) (*job, string, error) {
 	if _, err := settings.collect(); err != nil {
 		return nil, "", err
 	}
+	if _, err := s.find(name); !errors.Is(err, errNoJob) {
+		return nil, "", err
+	}
+	s.loading.Lock()
+	defer s.loading.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	closed, exists, full := s.closed, s.jobs[name] != nil, len(s.jobs) >= s.config.Jobs
+	s.mu.Unlock()
 	switch {
-	case s.closed:
+	case closed:
 		return nil, "", errClosed
-	case s.jobs[name] != nil:
+	case exists:
 		return nil, "", nil
-	case len(s.jobs) >= s.config.Jobs:
+	case full:
 		return nil, "", errFull
 	}
-	j := newJob(name, &s.config, s.metrics.of(name))
-	j.settings = settings
-	token := ""
+	first, token := creation{Created: s.config.Clock(), Settings: settings}, ""
 	if s.admin != (hash{}) {
 		secret := make([]byte, 32)
 		_, _ = rand.Read(secret) // never fails
 		token = base64.RawURLEncoding.EncodeToString(secret)
-		j.token = sha256.Sum256([]byte(token))
+		sum := sha256.Sum256([]byte(token))
+		first.Token = sum[:]
 	}
-	s.jobs[name] = j
+	j := newJob(name, &s.config, s.metrics.of(name), first)
+	if err := j.keep([]entry{{Create: &first}}); err != nil {
+		j.close()
+		if errors.Is(err, journal.ErrStale) {
+			return nil, "", nil // another service has just made it
+		}
+		return nil, "", err
+	}
+	if err := s.put(j); err != nil {
+		return nil, "", err
+	}
 	s.config.Log.Info().Str("job", name).Msg("job created")
 	return j, token, nil
 }
 
 // remove ends a job.
 func (s *Server) remove(name string) error {
-	s.mu.Lock()
-	j := s.jobs[name]
-	delete(s.jobs, name)
-	s.mu.Unlock()
-	if j == nil {
-		return errNoJob
+	j, err := s.find(name)
+	if err != nil && !errors.Is(err, errUnread) {
+		return err
 	}
-	j.close()
+	if s.config.Journal != nil {
+		if err := s.config.Journal.Remove(context.Background(), name); err != nil {
+			return fmt.Errorf("%w: %w", errJournal, err)
+		}
+	}
+	if j != nil {
+		s.drop(j)
+	}
 	s.metrics.forget(name)
 	s.config.Log.Info().Str("job", name).Msg("job deleted")
 	return nil
@@ -181,17 +304,12 @@ func (s *Server) remove(name string) error {
 
 // list is the jobs in the order of their names.
 func (s *Server) list() []*job {
+	if s.config.Journal != nil { // another service may have made some
+		if err := s.recover(context.Background()); err != nil { // then those that are known here
+			s.config.Log.Error().Err(err).Msg("the journal does not say which jobs there are")
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var jobs []*job
-	for _, j := range s.jobs {
-		jobs = append(jobs, j)
-	}
-	slices.SortFunc(jobs, func(a, b *job) int {
-		if a.name < b.name {
-			return -1
-		}
-		return 1
-	})
-	return jobs
+	return slices.SortedFunc(maps.Values(s.jobs), func(a, b *job) int { return strings.Compare(a.name, b.name) })
 }

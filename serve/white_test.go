@@ -28,35 +28,27 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// Reports that come faster than decisions wait for them, each as it was; of too many the oldest are skipped, and counted.
-func TestPending(t *testing.T) {
+// Reports that come before the job's goroutine has decided find their decisions made: each is judged by the plan before it.
+func TestDecisionsInOrder(t *testing.T) {
 	config := Config{}
 	if err := config.complete(); err != nil {
 		t.Fatal(err)
 	}
 	config.Log = zerolog.Nop()
-	j := newJob("job", &config, newMetrics("").of("job"))
-	j.close() // nobody decides
-	_, sizes, err := j.register(&registration{ID: "0123456789", GlobalBatch: 64, Ranks: []live.Rank{{Name: "a"}, {Name: "b"}}})
-	if err != nil {
-		t.Fatal(err)
+	j := newJob("job", &config, newMetrics("").of("job"), creation{Created: config.Clock()})
+	j.close() // nobody decides beside
+	r, err := j.submit(entry{Start: &registration{ID: "0123456789", GlobalBatch: 64, Ranks: []live.Rank{{Name: "a"}, {Name: "b"}}}})
+	if err != nil || r.sizes.Plan != 1 {
+		t.Fatal(r, err)
 	}
-	for k := range maxPending + 3 {
-		body := &reportBody{Generation: 1, Round: k, Plan: 1, WaitSeconds: 1, Ranks: ranks{{Seconds: float64(k + 1), Samples: 32, MicroSteps: 1}, nil}}
-		if a, err := j.report(body); err != nil || a.Verdict != "accepted" || a.Sizes.Plan != sizes.Plan {
-			t.Fatalf("%+v, %v", a, err)
+	for k := range 20 {
+		body := &reportBody{Generation: 1, Round: k, Plan: r.sizes.Plan, WaitSeconds: 1, Ranks: ranks{{Seconds: float64(k + 1), Samples: 1, MicroSteps: 1}, nil}}
+		if r, err = j.submit(entry{Round: body}); err != nil || r.verdict != live.Accepted || r.sizes.Plan != k+1 {
+			t.Fatalf("round %d: %+v, %v", k, r, err)
 		}
 	}
-	if len(j.pending) != maxPending || j.counts["skipped"] != 3 {
-		t.Fatalf("%d wait, counted as %v", len(j.pending), j.counts)
-	}
-	for k, r := range j.pending {
-		if r.Round != k+3 || r.Nodes[0].Seconds != float64(k+4) {
-			t.Errorf("report %d: %+v", k, r)
-		}
-	}
-	if j.decideAll(); len(j.pending) > 0 || j.plan.Number != 1+maxPending {
-		t.Errorf("%d wait, plan %d", len(j.pending), j.plan.Number)
+	if j.decideAll(); j.plan.Number != 21 {
+		t.Errorf("plan %d", j.plan.Number)
 	}
 }
 

@@ -30,6 +30,7 @@ type rounds struct {
 // arrival is what a rank hands in.
 type arrival struct {
 	rank int
+	plan int // whose share it is
 	at   time.Duration
 	RankReport
 }
@@ -72,14 +73,14 @@ func (r *rounds) handOut(now time.Duration) {
 // it closed a round. A rank that has handed in its share of the open round has no work until a newer plan is there: until
 // then its reports are Early.
 func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict, error) {
-	if g.rounds == nil {
+	r := g.rounds
+	if r == nil {
 		if g.last >= 0 {
 			return 0, ErrMixed
 		}
-		g.rounds = newRounds(g.cluster)
-		g.rounds.open(&g.plans[g.newest%len(g.plans)], g.cluster.Collect)
+		r = newRounds(g.cluster)
+		r.open(&g.plans[g.newest%len(g.plans)], g.cluster.Collect)
 	}
-	r := g.rounds
 	if rank < 0 || rank >= len(g.cluster.Nodes) {
 		return 0, fault("rank", "is %d; this generation has ranks 0 to %d", rank, len(g.cluster.Nodes)-1)
 	}
@@ -101,8 +102,9 @@ func (g *Generation) TakeOwn(rank int, x *OwnReport, now time.Duration) (Verdict
 	if _, busy := r.recorder.Share(rank); !busy || waits || x.Plan < r.handed[rank] {
 		return Early, nil // its share of that plan is in
 	}
+	g.rounds = r // only an accepted report changes anything
 	r.reported[rank] = x.Round
-	r.waiting = append(r.waiting, arrival{rank, now, x.RankReport})
+	r.waiting = append(r.waiting, arrival{rank, x.Plan, now, x.RankReport})
 	r.flush()
 	return Accepted, nil
 }
@@ -114,6 +116,15 @@ func (r *rounds) flush() {
 	}
 }
 
+// Due says whether a round of single ranks' reports has waited for its silent ranks for as long as it may at time now: a Next at this time closes it.
+func (g *Generation) Due(now time.Duration) bool {
+	if g.rounds == nil || g.rounds.over {
+		return false
+	}
+	t, limited := g.rounds.recorder.Deadline()
+	return limited && now > t
+}
+
 // Next returns the report of a round of single ranks' reports that is over by time now, nil if there is none. Call it
 // after TakeOwn, and after the Hand that follows on a report, until it returns nil.
 func (g *Generation) Next(now time.Duration) *cluster.Report {
@@ -122,7 +133,7 @@ func (g *Generation) Next(now time.Duration) *cluster.Report {
 		return nil
 	}
 	r.flush()
-	if t, limited := r.recorder.Deadline(); limited && now > t {
+	if g.Due(now) {
 		r.recorder.Expire()
 	}
 	if _, r.over = r.recorder.Closed(); !r.over {
@@ -143,6 +154,9 @@ func (g *Generation) Next(now time.Duration) *cluster.Report {
 func (r *rounds) deliver(a *arrival) bool {
 	if _, closed := r.recorder.Closed(); closed {
 		return false
+	}
+	if _, busy := r.recorder.Share(a.rank); !busy || a.plan < r.handed[a.rank] {
+		return true // its share was given up with an older round
 	}
 	if a.Samples == 0 {
 		r.recorder.Lose(a.rank, a.at, a.OutOfMemory > 0)

@@ -99,6 +99,43 @@ func TestOwnMemoryIsOfItsRound(t *testing.T) {
 	}
 }
 
+// A rank that was given up at the timeout and hands in its share afterwards holds nobody up, and its gradient does not pass for that of a newer share.
+func TestOwnAfterTimeout(t *testing.T) {
+	for name, share := range map[string]int{"left out": 0, "with a new share": 10} {
+		c := plain(20, 2)
+		c.Collect.Timeout = 5 * time.Second
+		g := NewGeneration(c)
+		send := func(rank, number, plan int, at time.Duration) {
+			t.Helper()
+			if v, err := g.TakeOwn(rank, own(number, plan, 10, 1), at); v != Accepted || err != nil {
+				t.Fatalf("%s: rank %d: %v, %v", name, rank, v, err)
+			}
+		}
+		g.Hand(cluster.Plan{Number: 1, Sizes: []int{10, 10}, Collect: c.Collect}, 0)
+		send(0, 0, 1, time.Second)
+		send(1, 0, 1, 6*time.Second)
+		r := g.Next(6 * time.Second)
+		if r == nil || r.Wait != 5*time.Second || r.Nodes[1].Status != cluster.Lost {
+			t.Fatalf("%s: %+v", name, r)
+		}
+		g.Hand(cluster.Plan{Number: 2, Sizes: []int{20 - share, share}, Collect: c.Collect}, 6*time.Second)
+		send(0, 1, 2, 7*time.Second)
+		if share > 0 {
+			if r = g.Next(7 * time.Second); r != nil {
+				t.Fatalf("%s: its old gradient passes for the new one: %+v", name, r)
+			}
+			send(1, 1, 2, 8*time.Second)
+		}
+		want := 2 * time.Second
+		if share > 0 {
+			want = 3 * time.Second
+		}
+		if r = g.Next(8 * time.Second); r == nil || r.Wait != want || r.Accepted != 10+share {
+			t.Fatalf("%s: %+v", name, r)
+		}
+	}
+}
+
 // In whatever order and however often ranks report, each gradient counts once, in a round of a plan that was
 // handed out, never above its share; and rounds go on as long as reports come.
 func TestOwnRandom(t *testing.T) {

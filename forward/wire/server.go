@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/internal/broker"
 )
 
 // ErrOpen is returned where others could use the server without a token, or read the traffic.
@@ -56,7 +57,7 @@ func Serve(o ServerOptions) (*Server, error) {
 	if token == "" {
 		token = rand.Text()
 	}
-	options := &server.Options{Host: host, Port: port, Authorization: token, NoLog: true, NoSigs: true, JetStream: true, MaxPayload: 1 << 20}
+	options := &server.Options{Host: host, Port: port, Authorization: token, JetStream: true, MaxPayload: 1 << 20}
 	if o.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 		if err != nil {
@@ -70,14 +71,12 @@ func Serve(o ServerOptions) (*Server, error) {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
 	options.StoreDir = dir
-	s, err := server.NewServer(options)
+	s, err := broker.Start(options, 10*time.Second)
+	if errors.Is(err, broker.ErrSlow) {
+		err = fmt.Errorf("the server on %s does not come up; is the port taken?", options.Host)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("wire: %w", err), os.RemoveAll(dir))
-	}
-	s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
-		s.Shutdown()
-		return nil, errors.Join(fmt.Errorf("wire: the server on %s does not come up; is the port taken?", options.Host), os.RemoveAll(dir))
 	}
 	return &Server{s, token, dir}, nil
 }
@@ -90,7 +89,6 @@ func (s *Server) Token() string { return s.token }
 
 // Close ends the server and waits until it has ended.
 func (s *Server) Close() error {
-	s.server.Shutdown()
-	s.server.WaitForShutdown()
+	broker.Stop(s.server)
 	return os.RemoveAll(s.dir)
 }

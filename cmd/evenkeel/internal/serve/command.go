@@ -34,7 +34,7 @@ func (c *Cmd) beside(a *cli.App, config serve.Config, certificate *tls.Certifica
 		config.Each = log.add
 	}
 	config.Log = a.Log.Level(zerolog.WarnLevel)
-	s, err := serve.New(config)
+	s, err := serve.New(a.Ctx, config)
 	if err != nil {
 		return err
 	}

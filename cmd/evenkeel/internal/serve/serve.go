@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/serve"
+	"github.com/evenkeel/evenkeel/serve/journal"
 )
 
 // Cmd runs the control service.
@@ -21,6 +22,9 @@ type Cmd struct {
 	TokenFile string `help:"File with the administrator's token, 16 bytes or more: who has it creates jobs, and each job gets a token of its own." placeholder:"FILE"`
 	TLSCert   string `name:"tls-cert" help:"Certificate of the service, PEM." placeholder:"FILE"`
 	TLSKey    string `name:"tls-key" help:"Its key, PEM." placeholder:"FILE"`
+	State     string `help:"Folder for the journal of the jobs, which go on where they were when the service starts again; default: jobs end with the service." placeholder:"DIR"`
+	NATS      string `name:"nats" help:"Keep the journal in a NATS cluster with JetStream that runs already; several services may share it." placeholder:"URL"`
+	NATSCreds string `name:"nats-creds" help:"File with the credentials for --nats." placeholder:"FILE"`
 	Policy    string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
 	cli.ProfileFlags
 	Job      string   `help:"Name of the command's job (${default})." default:"job" placeholder:"NAME"`
@@ -38,13 +42,14 @@ const defaultListen = "127.0.0.1:7070"
 func (*Cmd) Help() string {
 	return `A training job reports how long its rounds took and gets the sizes of its next ones; in PyTorch evenkeel.Tuner does both. With a command the
 service lives as long as it does: the variables EVENKEEL_URL, EVENKEEL_JOB and EVENKEEL_TOKEN tell the command's processes where it is, signals are passed on to it, its exit
-status is passed back, and a summary says what was gained. Jobs are kept in memory: they end with the service.
+status is passed back, and a summary says what was gained. Jobs end with the service, unless --state or --nats keeps a journal of them.
 
 Examples:
 
   evenkeel serve -- torchrun --nproc-per-node 4 train.py  # one job, one command
   evenkeel serve --deadline auto --log run.jsonl -- torchrun --nproc-per-node 4 train.py
   evenkeel serve                                          # for jobs of this machine, until Ctrl-C
+  evenkeel serve --state /var/lib/evenkeel                # the same; jobs survive the service
   evenkeel serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem --token-file token`
 }
 
@@ -60,14 +65,19 @@ func (c *Cmd) Run(a *cli.App) error {
 	if len(c.Command) > 0 {
 		return c.beside(a, config, certificate)
 	}
-	s, err := serve.New(config)
+	l, err := c.listen(defaultListen, certificate) // before the journal: a port that is taken is the commoner fault
 	if err != nil {
 		return err
 	}
-	l, err := c.listen(defaultListen, certificate)
+	if c.State != "" || c.NATS != "" {
+		if config.Journal, err = journal.Open(a.Ctx, journal.Options{Dir: c.State, URL: c.NATS, Creds: c.NATSCreds}); err != nil {
+			return errors.Join(err, l.Close())
+		}
+		defer config.Journal.Close()
+	}
+	s, err := serve.New(a.Ctx, config)
 	if err != nil {
-		s.Close()
-		return err
+		return errors.Join(err, l.Close())
 	}
 	a.Log.Info().Str("url", address(l, certificate != nil)).Msg("serving; Ctrl-C ends it")
 	if err := s.Serve(a.Ctx, l); err != nil {
@@ -77,15 +87,29 @@ func (c *Cmd) Run(a *cli.App) error {
 	return nil
 }
 
+// contradictions looks at flags that have no effect, or not together.
+func (c *Cmd) contradictions(a *cli.App) error {
+	for _, g := range a.Given {
+		if len(c.Command) == 0 && (g == "job" || g == "workload" || g == "deadline" || g == "log" || g == "json") {
+			return badinput.Errorf("--%s has no effect without a command; write evenkeel serve --%s ... -- COMMAND", g, g)
+		}
+	}
+	switch {
+	case c.State != "" && c.NATS != "":
+		return badinput.New("--state and --nats: the journal lies in one place; give one of them")
+	case c.NATSCreds != "" && c.NATS == "":
+		return badinput.New("--nats-creds has no effect without --nats")
+	case len(c.Command) > 0 && (c.State != "" || c.NATS != ""):
+		return badinput.New("--state and --nats keep jobs beyond the service, which ends with its command; leave them out, or the command")
+	}
+	return nil
+}
+
 // check looks at the flags, and reads what they name.
 func (c *Cmd) check(a *cli.App) (serve.Config, *tls.Certificate, error) {
 	config := serve.Config{Version: a.Build.Version, Log: a.Log}
-	if len(c.Command) == 0 {
-		for _, g := range a.Given {
-			if g == "job" || g == "workload" || g == "deadline" || g == "log" || g == "json" {
-				return config, nil, badinput.Errorf("--%s has no effect without a command; write evenkeel serve --%s ... -- COMMAND", g, g)
-			}
-		}
+	if err := c.contradictions(a); err != nil {
+		return config, nil, err
 	}
 	certificate, err := c.certificate()
 	if err != nil {
@@ -118,7 +142,7 @@ func (c *Cmd) check(a *cli.App) (serve.Config, *tls.Certificate, error) {
 	if err := config.Validate(); err != nil {
 		return config, nil, err
 	}
-	inputs := append(c.Inputs(), cli.FileFlag("--policy", c.Policy), cli.FileFlag("--token-file", c.TokenFile))
+	inputs := append(c.Inputs(), cli.FileFlag("--policy", c.Policy), cli.FileFlag("--token-file", c.TokenFile), cli.FileFlag("--nats-creds", c.NATSCreds))
 	return config, certificate, cli.CheckFiles(inputs, []cli.File{cli.FileFlag(cli.LogFlag, c.Log)})
 }
 

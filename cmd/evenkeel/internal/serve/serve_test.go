@@ -61,7 +61,7 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := serve.New(config)
+	s, err := serve.New(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

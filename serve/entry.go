@@ -1,0 +1,150 @@
+package serve
+
+import (
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/live"
+)
+
+// entry is one change of a job. A job is its entries, in their order.
+type entry struct {
+	At       time.Duration `json:"at"` // since the job was created; it does not decrease
+	Create   *creation     `json:"create,omitempty"`
+	Settings *Settings     `json:"settings,omitempty"`
+	Change   *change       `json:"change,omitempty"`
+	Start    *registration `json:"start,omitempty"`
+	Round    *reportBody   `json:"round,omitempty"`
+	Own      *ownEntry     `json:"own,omitempty"`
+	Expire   bool          `json:"expire,omitempty"` // the open round has waited long enough
+	Plan     int           `json:"plan,omitempty"`   // the newest plan when the entry came in
+	Sum      uint64        `json:"sum,omitempty"`    // of its shares
+}
+
+// ownEntry is a rank's report of its own share.
+type ownEntry struct {
+	Generation int `json:"generation"`
+	Rank       int `json:"rank"`
+	ownBody
+}
+
+// result is what came of an entry.
+type result struct {
+	verdict live.Verdict
+	number  int          // of the generation
+	sizes   export.Sizes // the newest
+	changed bool         // the job; else the entry need not be kept
+}
+
+// request is an entry that waits to be taken in, and what came of it.
+type request struct {
+	entry
+	result
+	err  error
+	done bool
+}
+
+// creation is a job's first entry.
+type creation struct {
+	Created  time.Time `json:"created"`
+	Token    []byte    `json:"token,omitempty"` // its hash
+	Settings Settings  `json:"settings"`
+}
+
+// inbox is what waits for a job's lock.
+type inbox struct {
+	mu       sync.Mutex
+	requests []*request
+}
+
+func (b *inbox) put(r *request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.requests = append(b.requests, r)
+}
+
+func (b *inbox) take() []*request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.requests
+	b.requests = nil
+	return all
+}
+
+// submit takes in an entry: what came of it is kept when submit returns. Who gets the lock first does so for all that wait.
+func (j *job) submit(e entry) (result, error) {
+	r := &request{entry: e}
+	r.At = j.config.Clock().Sub(j.created)
+	j.inbox.put(r)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !r.done {
+		j.takeIn(j.inbox.take())
+	}
+	return r.result, r.err
+}
+
+// takeIn takes in what waits, in its order, and keeps what changed the job before anyone is answered.
+func (j *job) takeIn(requests []*request) {
+	var changes []entry
+	for _, r := range requests {
+		r.done = true
+		if r.err = j.failed; r.err != nil {
+			continue
+		}
+		j.decideAll()
+		before := j.at
+		r.At = max(r.At, before)
+		r.Plan, r.Sum = j.plan.Number, sum(&j.plan)
+		j.at = r.At
+		if r.result, r.err = j.apply(&r.entry); r.err == nil && r.changed {
+			changes = append(changes, r.entry)
+		} else {
+			j.at = before
+		}
+	}
+	if j.failed == nil && len(changes) > 0 {
+		if j.failed = j.keep(changes); j.failed != nil { // what a duplicate rests on is not kept either
+			for _, r := range requests {
+				r.err = j.failed
+			}
+			return
+		}
+	}
+	j.rouse() // for the decision
+}
+
+// sum is a hash of a plan's shares.
+func sum(p *cluster.Plan) uint64 {
+	h := fnv.New64a()
+	for _, share := range p.Sizes {
+		_, _ = fmt.Fprintf(h, "%d ", share) // never fails
+	}
+	return h.Sum64()
+}
+
+// apply changes the job as an entry says; after an error nothing has changed.
+func (j *job) apply(e *entry) (result, error) {
+	changed := result{changed: true}
+	switch {
+	case e.Settings != nil:
+		return changed, j.set(*e.Settings)
+	case e.Change != nil:
+		return changed, j.change(e.Change)
+	case e.Start != nil:
+		r, err := j.register(e.Start)
+		if err != nil {
+			j.count("malformed")
+		}
+		return r, err
+	case e.Round != nil:
+		return j.report(e.Round)
+	case e.Own != nil:
+		return j.reportOwn(e.Own)
+	}
+	return changed, nil // Expire: a later time is all there is to it
+}

@@ -1,0 +1,250 @@
+// Package journal keeps what happened to jobs: for each a sequence of messages, in a JetStream stream of NATS. The server is one within the
+// process, whose files lie in a folder, or one that runs already.
+//
+//	j, err := journal.Open(ctx, journal.Options{Dir: "/var/lib/evenkeel"})
+//	last, err := j.Append(ctx, "job", 0, message)             // the first of its job; 0 follows nothing
+//	last, err = j.Append(ctx, "job", last, message)           // errors.Is(err, ErrStale) where another was quicker
+//	last, err = j.Read(ctx, "job", func(m []byte) error {...}) // from the first to the newest
+//
+// The append decides who drives a job: it holds only behind the message that its writer read or wrote last. A writer that
+// was paused while another went on cannot write. What Append has returned lasts: the server within the process flushes each message to the disk
+// before it answers (one that runs already does so if its configuration says sync_interval: always).
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/internal/broker"
+)
+
+const (
+	stream   = "EVENKEEL_JOBS"
+	prefix   = "evenkeel.jobs."
+	patience = 10 * time.Second
+
+	// MaxMessage is the largest message of the server within the process. One that runs already has a
+	// limit of its own (max_payload), a million bytes by default.
+	MaxMessage = 32 << 20
+)
+
+// Errors of Append.
+var (
+	ErrStale = errors.New("journal: another service has written since")
+	ErrFull  = errors.New("journal: its limit of bytes is reached")
+)
+
+// Options of Open: Dir or URL.
+type Options struct {
+	Dir   string // of the server within the process; it is made where there is none
+	URL   string // of servers that run already, separated by commas
+	Creds string // file with the credentials for URL; "": none
+	// MaxBytes is how much the journal of all jobs may hold, 0: no limit. It holds for a journal that is made.
+	MaxBytes int64
+}
+
+// Journal is a connection to a journal. It is safe for concurrent use.
+type Journal struct {
+	server *server.Server // nil: one that runs already
+	lock   *os.File
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
+
+// Open opens a journal, and makes it where there is none.
+func Open(ctx context.Context, o Options) (*Journal, error) {
+	if (o.Dir == "") == (o.URL == "") {
+		return nil, badinput.New("journal: give a folder or an address")
+	}
+	j := &Journal{}
+	if err := j.open(ctx, o); err != nil {
+		j.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *Journal) open(ctx context.Context, o Options) error {
+	options := []nats.Option{nats.Name("evenkeel"), nats.Timeout(patience), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(false)}
+	if o.Creds != "" {
+		options = append(options, nats.UserCredentials(o.Creds))
+	}
+	if o.Dir != "" {
+		if err := j.serve(o.Dir); err != nil {
+			return err
+		}
+		options = append(options, nats.InProcessServer(j.server))
+	}
+	var err error
+	if j.conn, err = nats.Connect(o.URL, options...); err != nil {
+		return badinput.Errorf("journal: NATS at %s: %w", o.URL, err)
+	}
+	if j.js, err = jetstream.New(j.conn); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if j.stream, err = j.js.Stream(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+		most := o.MaxBytes
+		if most == 0 {
+			most = -1
+		}
+		j.stream, err = j.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: stream, Description: "Evenkeel: what happened to jobs", Subjects: []string{prefix + ">"}, Storage: jetstream.FileStorage,
+			Discard: jetstream.DiscardNew, MaxBytes: most,
+		})
+	}
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+		return badinput.Errorf("journal: NATS at %s runs without JetStream; start it with -js", o.URL)
+	}
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// serve starts the server within the process. Two of them would not know of each other, so the folder is locked.
+func (j *Journal) serve(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return badinput.Errorf("journal: %w", err)
+	}
+	var err error
+	if j.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return badinput.Errorf("journal: %w", err)
+	}
+	if err := unix.Flock(int(j.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return badinput.Errorf("journal: %s is in use by another service", dir)
+	}
+	j.server, err = broker.Start(&server.Options{DontListen: true, JetStream: true, StoreDir: dir, SyncAlways: true, MaxPayload: MaxMessage, ServerName: "evenkeel"}, patience)
+	if err != nil {
+		return fmt.Errorf("journal: %s: %w", dir, err)
+	}
+	return nil
+}
+
+// subject is a job's. Dots part a subject's tokens.
+func subject(job string) string { return prefix + strings.ReplaceAll(job, ".", "%2E") }
+
+// Jobs are the names of the jobs that there is something of, sorted.
+func (j *Journal) Jobs(ctx context.Context) ([]string, error) {
+	info, err := j.stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	var jobs []string
+	for s := range info.State.Subjects {
+		jobs = append(jobs, strings.ReplaceAll(strings.TrimPrefix(s, prefix), "%2E", "."))
+	}
+	slices.Sort(jobs)
+	return jobs, nil
+}
+
+// Last is the number of a job's newest message, 0 if there is none.
+func (j *Journal) Last(ctx context.Context, job string) (uint64, error) {
+	m, err := j.stream.GetLastMsgForSubject(ctx, subject(job))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("journal: %w", err)
+	}
+	return m.Sequence, nil
+}
+
+// Append appends a message that follows the message of number last, 0: that it is the first, and returns its number. When it returns
+// the message is kept. After an error other than ErrStale it may be kept all the same: Read says.
+func (j *Journal) Append(ctx context.Context, job string, last uint64, message []byte) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ack, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: subject(job), Data: message}, jetstream.WithExpectLastSequencePerSubject(last))
+	if err == nil {
+		return ack.Sequence, nil
+	}
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) {
+		switch {
+		case api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence, api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+			return 0, ErrStale
+		case strings.Contains(api.Description, "maximum bytes"):
+			return 0, ErrFull
+		}
+	}
+	return 0, fmt.Errorf("journal: %w", err)
+}
+
+// Read reads a job's messages, the oldest first, up to the newest that is there when it is called, and returns that one's number, 0 if there is none. An error
+// of each ends it.
+func (j *Journal) Read(ctx context.Context, job string, each func(message []byte) error) (uint64, error) {
+	last, err := j.Last(ctx, job)
+	if err != nil || last == 0 {
+		return 0, err
+	}
+	consumer, err := j.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject(job)}, DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		return 0, fmt.Errorf("journal: %w", err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return 0, fmt.Errorf("journal: %w", err)
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return 0, fmt.Errorf("journal: %w", err)
+		}
+		about, err := m.Metadata()
+		if err != nil {
+			return 0, fmt.Errorf("journal: %w", err)
+		}
+		if about.Sequence.Stream <= last {
+			if err := each(m.Data()); err != nil {
+				return 0, fmt.Errorf("journal: message %d: %w", about.Sequence.Stream, err)
+			}
+		}
+		if about.Sequence.Stream >= last {
+			return last, nil
+		}
+	}
+}
+
+// Remove removes all messages of a job.
+func (j *Journal) Remove(ctx context.Context, job string) error {
+	if err := j.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(job))); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// Check says whether the journal answers.
+func (j *Journal) Check(ctx context.Context) error {
+	if _, err := j.stream.Info(ctx); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// Close ends the connection, and the server within the process.
+func (j *Journal) Close() {
+	if j.conn != nil {
+		j.conn.Close()
+	}
+	if j.server != nil {
+		broker.Stop(j.server)
+	}
+	if j.lock != nil {
+		_ = j.lock.Close() // and so unlocks
+	}
+}

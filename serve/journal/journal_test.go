@@ -1,0 +1,153 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+func open(t *testing.T, o Options) *Journal {
+	t.Helper()
+	j, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	return j
+}
+
+// read is a job's messages and the number of the newest.
+func read(t *testing.T, j *Journal, job string) ([]string, uint64) {
+	t.Helper()
+	var got []string
+	last, err := j.Read(t.Context(), job, func(m []byte) error {
+		got = append(got, string(m))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got, last
+}
+
+// What was appended is there when the folder is opened again, job by job, in order, whatever the jobs are called.
+func TestKept(t *testing.T) {
+	dir := t.TempDir()
+	want, last := map[string][]string{}, map[string]uint64{}
+	jobs := []string{"a", "a.b", "a.b.c", "a-b_C", "A.", "a..b"}
+	for round := range 3 {
+		j := open(t, Options{Dir: dir})
+		for k := range 30 {
+			job := jobs[k%len(jobs)]
+			text := fmt.Sprint(round, k)
+			n, err := j.Append(t.Context(), job, last[job], []byte(text))
+			if err != nil {
+				t.Fatalf("%s: %v", job, err)
+			}
+			last[job] = n
+			want[job] = append(want[job], text)
+		}
+		j.Close()
+	}
+	j := open(t, Options{Dir: dir})
+	names, err := j.Jobs(t.Context())
+	if slices.Sort(jobs); err != nil || !slices.Equal(names, jobs) {
+		t.Errorf("%v, %v", names, err)
+	}
+	for job, texts := range want {
+		if got, n := read(t, j, job); !slices.Equal(got, texts) || n != last[job] {
+			t.Errorf("%s: %v up to %d; want %v up to %d", job, got, n, texts, last[job])
+		}
+		if n, err := j.Last(t.Context(), job); n != last[job] || err != nil {
+			t.Errorf("%s: %d, %v", job, n, err)
+		}
+	}
+	if got, n := read(t, j, "none"); got != nil || n != 0 {
+		t.Errorf("%v, %d", got, n)
+	}
+	if err := j.Remove(t.Context(), "a.b"); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := read(t, j, "a.b"); got != nil {
+		t.Errorf("removed: %v", got)
+	}
+	if got, _ := read(t, j, "a.b.c"); !slices.Equal(got, want["a.b.c"]) {
+		t.Errorf("another was removed: %v", got)
+	}
+	if n, err := j.Append(t.Context(), "a.b", 0, []byte("anew")); err != nil || n == 0 {
+		t.Errorf("%d, %v", n, err)
+	}
+	if err := j.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who writes behind another's back cannot.
+func TestStale(t *testing.T) {
+	j := open(t, Options{Dir: t.TempDir()})
+	first, err := j.Append(t.Context(), "job", 0, []byte("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := j.Append(t.Context(), "job", first, []byte("2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, last := range []uint64{0, first, second + 1} {
+		if n, err := j.Append(t.Context(), "job", last, []byte("x")); !errors.Is(err, ErrStale) {
+			t.Errorf("after %d: %d, %v", last, n, err)
+		}
+	}
+	if _, err := j.Append(t.Context(), "other", 0, []byte("1")); err != nil {
+		t.Error(err)
+	}
+	if got, n := read(t, j, "job"); !slices.Equal(got, []string{"1", "2"}) || n != second {
+		t.Errorf("%v, %d", got, n)
+	}
+	if err := j.Remove(t.Context(), "job"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Append(t.Context(), "job", second, []byte("3")); !errors.Is(err, ErrStale) {
+		t.Errorf("after a removal: %v", err)
+	}
+}
+
+// A folder has one service, limits hold, an error of the reader ends reading, and what cannot be opened is said.
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, Options{Dir: dir, MaxBytes: 4096})
+	if _, err := Open(t.Context(), Options{Dir: dir}); !badinput.Is(err) || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("%v", err)
+	}
+	last, err := uint64(0), error(nil)
+	for k := 0; err == nil && k < 100; k++ {
+		last, err = j.Append(t.Context(), "job", last, make([]byte, 256))
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Errorf("%v", err)
+	}
+	odd := errors.New("odd")
+	if _, err := j.Read(t.Context(), "job", func([]byte) error { return odd }); !errors.Is(err, odd) || !strings.Contains(err.Error(), "message 1") {
+		t.Errorf("%v", err)
+	}
+	file := dir + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Options{"nothing": {}, "both": {Dir: dir, URL: "nats://127.0.0.1:1"}, "a file": {Dir: file}, "nobody there": {URL: "nats://127.0.0.1:1"}} {
+		if _, err := Open(t.Context(), o); !badinput.Is(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := j.Append(ctx, "job", last, nil); err == nil || errors.Is(err, ErrStale) {
+		t.Errorf("canceled: %v", err)
+	}
+}
