@@ -13,7 +13,7 @@ import (
 // There is no persistent memory on most machines: a file that is mapped without MAP_SYNC takes the same stores.
 func TestMapped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.ckpt")
-	disk, publish, err := storage.CreateDisk(path, false)
+	disk, publish, err := storage.CreateDisk(path)
 	if err != nil {
 		t.Fatal(err)
 	}

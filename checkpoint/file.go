@@ -88,7 +88,7 @@ func create(path string, arrays []Array, o Options) (*File, error) {
 	if err := errors.Join(o.Validate(), check(arrays)); err != nil {
 		return nil, err
 	}
-	disk, publish, err := storage.CreateDisk(path, o.Direct)
+	disk, publish, err := storage.CreateDisk(path)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +130,16 @@ func CreateOn(s Storage, arrays []Array, o Options) (*File, error) {
 	if err := s.Allocate(h.size, o.Progress); err != nil {
 		return nil, err
 	}
+	if m, ok := s.(interface {
+		Measure(at, n int64) (write, read bool, err error)
+	}); ok {
+		var err error
+		if h.ways.write, h.ways.read, err = m.Measure(h.firstSlot, h.size-h.firstSlot); err != nil {
+			return nil, err
+		}
+	}
 	table := h.table()
-	super := h.superblock(table)
+	super := h.front(table)
 	for _, w := range []struct {
 		data []byte
 		at   int64
@@ -185,7 +193,7 @@ func openStorage(path string, o Options) (Storage, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("not a regular file: %w", ErrFormat)
 	}
-	d, err := storage.OpenDisk(path, !o.ReadOnly, o.Direct)
+	d, err := storage.OpenDisk(path, !o.ReadOnly)
 	if err != nil || !o.DAX || o.ReadOnly {
 		return d, err
 	}
@@ -227,6 +235,9 @@ func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
 		return nil, err
 	}
 	f.bytes = size
+	if p, ok := s.(interface{ PastCache(write, read bool) error }); ok {
+		_ = p.PastCache((h.ways.write || o.Direct) && !o.ReadOnly, h.ways.read) // where it cannot be had, the cache does
+	}
 	found := f.readPages()
 	f.note, f.lost = found.note, found.damage()
 	f.next = f.note.sequence + 1
@@ -261,7 +272,7 @@ func (f *File) repair() error {
 		return nil
 	}
 	table := f.head.table()
-	super := f.head.superblock(table)
+	super := f.head.front(table)
 	for i := range 2 {
 		if err := writeFull(f.storage, super, int64(i)*block); err != nil {
 			return fmt.Errorf("repair: %w", err)

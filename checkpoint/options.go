@@ -42,8 +42,8 @@ type Options struct {
 	// DAX maps a file on persistent memory (MAP_SYNC) and stores past the processor's caches. It is an error where
 	// the file system cannot do that. Both ways write the same bytes.
 	DAX bool
-	// Direct writes arrays past the kernel's page cache, where the file system can: half of the processor's time, and as
-	// a rule later durable. evenkeel checkpoint bench measures both. Both write the same bytes.
+	// Direct writes arrays past the kernel's page cache, where the file system can, though the file did not measure at its
+	// creation that this is faster. evenkeel checkpoint bench measures both. Both write the same bytes.
 	Direct bool
 	// RefuseUnchanged fails a save in which no Parameter differs from the save before, though its step is later: most likely
 	// what is saved is not what is trained. Such saves are counted in Stats.Unchanged either way.

@@ -7,11 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
-)
 
-const (
-	readers   = 2         // at a time: while one hashes, the other keeps the storage busy; more disturb its reading ahead
-	readChunk = 256 << 10 // hashed while it is in the processor's cache
+	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
 )
 
 // readArrays reads and verifies all arrays of a slot, several at a time, into memory of its own where into is nil.
@@ -20,7 +17,8 @@ func (f *File) readArrays(start int64, hashes []uint64, into [][]byte, progress 
 	var failed atomic.Bool
 	var all sync.WaitGroup
 	errs := make([]error, len(hashes))
-	for range min(readers, len(hashes)) {
+	side, size := storage.Readers(f.storage)
+	for range min(side, len(hashes)) {
 		all.Go(func() {
 			var scratch []byte
 			for i := int(next.Add(1)) - 1; i < len(hashes) && !failed.Load(); i = int(next.Add(1)) - 1 {
@@ -28,7 +26,7 @@ func (f *File) readArrays(start int64, hashes []uint64, into [][]byte, progress 
 				if into != nil {
 					to = into[i]
 				}
-				if scratch, errs[i] = f.readArray(i, start+f.head.offsets[i], hashes[i], to, scratch, progress); errs[i] != nil {
+				if scratch, errs[i] = f.readArray(i, int64(size), start+f.head.offsets[i], hashes[i], to, scratch, progress); errs[i] != nil {
 					failed.Store(true)
 				}
 			}
@@ -44,10 +42,10 @@ func (f *File) readArrays(start int64, hashes []uint64, into [][]byte, progress 
 }
 
 // readArray returns its scratch memory for the next one.
-func (f *File) readArray(i int, at int64, want uint64, to, scratch []byte, progress func(int)) ([]byte, error) {
+func (f *File) readArray(i int, size, at int64, want uint64, to, scratch []byte, progress func(int)) ([]byte, error) {
 	var sum xxh3.Hasher
 	for length := f.head.arrays[i].Len(); length > 0; {
-		n := min(readChunk, length)
+		n := min(size, length)
 		var b []byte
 		if to != nil {
 			b, to = to[:n], to[n:]

@@ -176,12 +176,28 @@ func (f *File) writeArray(s *Save, j *job) (uint64, error) {
 	for b := j.data; len(b) > 0; {
 		n := min(chunk, len(b))
 		_, _ = sum.Write(b[:n]) // never fails
-		if err := writeFull(f.storage, b[:n], at); err != nil {
+		if err := writeBlocks(f.storage, b[:n], at); err != nil {
 			return 0, fmt.Errorf("array %q: %w", f.head.arrays[j.array].Name, err)
 		}
 		b, at = b[n:], at+int64(n)
 	}
 	return sum.Sum64(), nil
+}
+
+// writeBlocks writes zeros up to the end of the last block, too: whole blocks go past the page cache together.
+func writeBlocks(s Storage, b []byte, at int64) error {
+	whole := len(b) / block * block
+	if whole > 0 {
+		if err := writeFull(s, b[:whole], at); err != nil {
+			return err
+		}
+	}
+	if whole == len(b) {
+		return nil
+	}
+	var last [block]byte
+	copy(last[:], b[whole:])
+	return writeFull(s, last[:], at+int64(whole))
 }
 
 // release wakes those who wait for an array to be written.

@@ -15,7 +15,7 @@ func TestStorePast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mapped{Disk: newDisk(file, os.O_RDWR, false), flags: unix.MAP_SHARED}
+	m := &Mapped{Disk: &Disk{File: file}, flags: unix.MAP_SHARED}
 	defer m.Close()
 	const size = 1 << 16
 	if err := m.Allocate(size, nil); err != nil {
@@ -69,7 +69,7 @@ func BenchmarkStorePast(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := &Mapped{Disk: newDisk(file, os.O_RDWR, false), flags: unix.MAP_SHARED}
+	m := &Mapped{Disk: &Disk{File: file}, flags: unix.MAP_SHARED}
 	defer m.Close()
 	const size = 64 << 20
 	if err := m.Allocate(size, nil); err != nil {

@@ -6,18 +6,19 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // Disk is an ordinary file, written by pwrite into blocks that are allocated already, with write-back begun at once
-// and one fdatasync at the end. With Options.Direct large pieces go past the page cache (O_DIRECT), where that can be
-// (decision 9).
+// and one fdatasync at the end. PastCache has large pieces go past the page cache (decision 34).
 type Disk struct {
 	*os.File
 	direct *os.File // the same past the page cache, or nil
-	copies string   // why a save needs new space; "" if it does not
+	mu     sync.Mutex
+	ring   *ring  // of direct, if writes go there
+	past   bool   // reads go there
+	copies string // why a save needs new space; "" if it does not
 }
 
 // The calls that make bytes durable. The tests record them: that one is left out shows only when the power fails.
@@ -26,20 +27,12 @@ var (
 	fsync     = (*os.File).Sync
 )
 
-// newDisk opens the file a second time, past the cache, where that is asked for and possible.
-func newDisk(f *os.File, flag int, past bool) *Disk {
-	d := &Disk{File: f}
-	if !past {
-		return d
-	}
-	if direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), flag|unix.O_DIRECT, 0); err == nil {
-		d.direct = direct
-	}
-	return d
-}
-
 // Close closes the file.
 func (d *Disk) Close() error {
+	if d.ring != nil {
+		d.ring.close()
+		d.ring = nil
+	}
 	if d.direct != nil {
 		d.direct.Close()
 	}
@@ -50,7 +43,7 @@ func (d *Disk) Close() error {
 const zeroChunk = 4 << 20
 
 // CreateDisk makes an empty file that does not appear under its name until publish.
-func CreateDisk(path string, past bool) (s *Disk, publish func() error, err error) {
+func CreateDisk(path string) (s *Disk, publish func() error, err error) {
 	temporary := path + ".creating"
 	f, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -64,7 +57,7 @@ func CreateDisk(path string, past bool) (s *Disk, publish func() error, err erro
 		f.Close()
 		return nil, nil, err
 	}
-	return newDisk(f, os.O_RDWR, past), func() error {
+	return &Disk{File: f}, func() error {
 		// Never over an existing file: it may hold the only checkpoint.
 		if err := unix.Renameat2(unix.AT_FDCWD, temporary, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err != nil {
 			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
@@ -81,8 +74,8 @@ func CreateDisk(path string, past bool) (s *Disk, publish func() error, err erro
 	}, nil
 }
 
-// OpenDisk opens a file; for writing it locks it, or returns ErrLocked. With past, large pieces go past the page cache.
-func OpenDisk(path string, write, past bool) (*Disk, error) {
+// OpenDisk opens a file; for writing it locks it, or returns ErrLocked.
+func OpenDisk(path string, write bool) (*Disk, error) {
 	flag := os.O_RDONLY
 	if write {
 		flag = os.O_RDWR
@@ -97,7 +90,7 @@ func OpenDisk(path string, write, past bool) (*Disk, error) {
 			return nil, err
 		}
 	}
-	return newDisk(f, flag, past), nil
+	return &Disk{File: f}, nil
 }
 
 // lock keeps a second writer out; the lock ends with the process.
@@ -159,47 +152,33 @@ func (d *Disk) Allocate(size int64, progress func(done, total int64)) error {
 	return d.measureInPlace((size - 1) / Block * Block / 2 / Block * Block)
 }
 
-// WriteAt is io.WriterAt's.
+// WriteAt is io.WriterAt's. Past the page cache it returns before the bytes are with the disk: what goes wrong then is
+// returned by a later call, or by Flush.
 func (d *Disk) WriteAt(p []byte, at int64) (int, error) {
-	if d.direct == nil || len(p) < directMin || at%Block != 0 {
+	if d.ring == nil {
 		return d.writeCached(p, at)
 	}
-	whole := len(p) / Block * Block
-	n, err := d.writeDirect(p[:whole], at)
-	if errors.Is(err, unix.EINVAL) { // a file system that wants other alignments
-		return d.writeCached(p, at)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	whole := 0
+	if at%Block == 0 && (len(p) >= directMin || d.ring.follows(at)) {
+		whole = len(p) / Block * Block
+		if err := d.ring.put(p[:whole], at); err != nil {
+			return 0, err
+		}
 	}
-	if err != nil || n < whole || whole == len(p) {
-		return n, err
+	if whole == len(p) {
+		return whole, nil
 	}
-	n, err = d.writeCached(p[whole:], at+int64(whole))
+	if err := d.ring.settle(at+int64(whole), int64(len(p)-whole)); err != nil {
+		return 0, err
+	}
+	n, err := d.writeCached(p[whole:], at+int64(whole))
 	return whole + n, err
 }
 
 // directMin is from what size on a piece goes past the cache.
 const directMin = 64 << 10
-
-// bounces are pieces of memory that begin at a block, for what does not.
-var bounces = sync.Pool{New: func() any { b := aligned(bounceBytes); return &b }}
-
-// writeDirect writes whole blocks, by way of a bounce where they do not begin at one in memory.
-func (d *Disk) writeDirect(p []byte, at int64) (int, error) {
-	if uintptr(unsafe.Pointer(unsafe.SliceData(p)))%Block == 0 {
-		return d.direct.WriteAt(p, at)
-	}
-	bounce := bounces.Get().(*[]byte)
-	defer bounces.Put(bounce)
-	done := 0
-	for done < len(p) {
-		n := copy(*bounce, p[done:])
-		m, err := d.direct.WriteAt((*bounce)[:n], at+int64(done))
-		done += m
-		if err != nil || m < n {
-			return done, err
-		}
-	}
-	return done, nil
-}
 
 // writeCached has the kernel begin to write back at once, so that little is left to Flush.
 func (d *Disk) writeCached(p []byte, at int64) (int, error) {
@@ -216,6 +195,14 @@ func (*Disk) Fence() error { return nil }
 
 // Flush returns once everything written is durable.
 func (d *Disk) Flush() error {
+	if d.ring != nil {
+		d.mu.Lock()
+		err := d.ring.drain()
+		d.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.Name(), err)
+		}
+	}
 	for {
 		err := fdatasync(int(d.Fd()))
 		if err == nil {

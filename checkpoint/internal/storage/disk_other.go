@@ -11,7 +11,7 @@ import (
 type Disk struct{ *os.File }
 
 // CreateDisk makes an empty file that does not appear under its name until publish.
-func CreateDisk(path string, _ bool) (s *Disk, publish func() error, err error) {
+func CreateDisk(path string) (s *Disk, publish func() error, err error) {
 	temporary := path + ".creating"
 	f, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -26,7 +26,7 @@ func CreateDisk(path string, _ bool) (s *Disk, publish func() error, err error) 
 }
 
 // OpenDisk opens a file, also for writing.
-func OpenDisk(path string, write, _ bool) (*Disk, error) {
+func OpenDisk(path string, write bool) (*Disk, error) {
 	flag := os.O_RDONLY
 	if write {
 		flag = os.O_RDWR

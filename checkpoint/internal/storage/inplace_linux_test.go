@@ -21,7 +21,7 @@ func TestCopiesOnWrite(t *testing.T) {
 	}{{[]uint64{4096, 8192}, "a block moved"}, {[]uint64{4096, 4096}, ""}, {[]uint64{0, 4096}, ""}} {
 		asked := 0
 		place = func(*Disk, int64) uint64 { asked++; return c.places[asked-1] }
-		d, _, err := CreateDisk(filepath.Join(t.TempDir(), "run.ckpt"), false)
+		d, _, err := CreateDisk(filepath.Join(t.TempDir(), "run.ckpt"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestCopiesOnWrite(t *testing.T) {
 // A full disk is asked first: nothing is reserved.
 func TestFullDiskIsAskedFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.ckpt")
-	d, _, err := CreateDisk(path, false)
+	d, _, err := CreateDisk(path)
 	if err != nil {
 		t.Fatal(err)
 	}

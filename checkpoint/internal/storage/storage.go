@@ -18,8 +18,14 @@ const Block = 4096
 // ErrLocked is returned where another process writes the file.
 var ErrLocked = badinput.New("checkpoint: another process has the file open for writing")
 
-// bounceBytes is how much is copied at a time into memory that begins at a block.
-const bounceBytes = 1 << 20
+// Readers is how many read from a storage at a time, and how many bytes each: through the page cache two, so that while one
+// hashes the other keeps the disk busy (more disturb its reading ahead); past it as many as keep the disk busy themselves.
+func Readers(s any) (side, size int) {
+	if d, ok := s.(interface{ ReadsPastCache() bool }); ok && d.ReadsPastCache() {
+		return 4, 1 << 20
+	}
+	return 2, 256 << 10
+}
 
 // aligned makes memory that begins at a block.
 func aligned(n int) []byte {

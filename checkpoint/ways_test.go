@@ -1,0 +1,110 @@
+package checkpoint
+
+import (
+	"encoding/hex"
+	"testing"
+)
+
+// measuredMemory is a storage that has measured, and notes which way it is told to go.
+type measuredMemory struct {
+	*Memory
+	faster, told ways
+}
+
+func (m *measuredMemory) Measure(at, n int64) (write, read bool, err error) {
+	if _, err := m.WriteAt(make([]byte, n), at); err != nil { // all of it is the measurement's
+		return false, false, err
+	}
+	return m.faster.write, m.faster.read, nil
+}
+
+func (m *measuredMemory) PastCache(write, read bool) error {
+	m.told = ways{write, read}
+	return nil
+}
+
+// What was faster when the file was made is remembered in it, for every later process, of either language.
+func TestWays(t *testing.T) {
+	for _, want := range []ways{{}, {write: true}, {read: true}, {true, true}} {
+		m := &measuredMemory{Memory: NewMemory(nil), faster: want}
+		arrays := []Array{Of("w", Parameter, []float32{1, 2, 3})}
+		f, err := CreateOn(m, arrays, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.told != want {
+			t.Errorf("%+v is faster, the new file goes %+v", want, m.told)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		file := m.Contents()
+		for _, broken := range [][]int{nil, {hintAt + 9}, {block + hintAt + 20}, {hintAt, block + hintAt}} {
+			b := append([]byte(nil), file...)
+			for _, at := range broken {
+				b[at] ^= 1
+			}
+			expect := want
+			if len(broken) == 2 {
+				expect = ways{}
+			}
+			for _, o := range []Options{{}, {Direct: true}, {ReadOnly: true, Direct: true}} {
+				m := &measuredMemory{Memory: NewMemory(b)}
+				f, err := OpenOn(m, arrays, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				e := ways{(expect.write || o.Direct) && !o.ReadOnly, expect.read}
+				if m.told != e {
+					t.Errorf("%+v was faster, hint broken at %v, %+v: goes %+v, want %+v", want, broken, o, m.told, e)
+				}
+				if len(f.Info().Damage) > 0 {
+					t.Errorf("a hint is no damage: %q", f.Info().Damage)
+				}
+				f.Close()
+			}
+		}
+	}
+	// As Python writes it (transfer.pack_hint).
+	for text, want := range map[string]ways{
+		"45564b4c574159530100000000000000f7122e9610f976e0": {write: true},
+		"45564b4c57415953030000000000000040a1bb266ad70995": {true, true},
+	} {
+		b, err := hex.DecodeString(text)
+		if err != nil || parseHint(b) != want {
+			t.Errorf("%s: %+v, want %+v, %v", text, parseHint(b), want, err)
+		}
+		h := plan([]Array{Of("w", Parameter, []float32{1})}, Options{}, [16]byte{1})
+		h.ways = want
+		if got := hex.EncodeToString(h.front(h.table())[hintAt : hintAt+hintLen]); got != text {
+			t.Errorf("written %s, want %s", got, text)
+		}
+	}
+}
+
+// An array's last block is filled up with zeros, and nothing beyond it is written.
+func TestLastBlock(t *testing.T) {
+	m := NewMemory(make([]byte, 4*block))
+	for i := range m.data {
+		m.data[i] = 9
+	}
+	data := make([]byte, block+5)
+	for i := range data {
+		data[i] = 1
+	}
+	if err := writeBlocks(m, data, block); err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range m.Contents() {
+		want := byte(9)
+		switch {
+		case i >= block && i < 2*block+5:
+			want = 1
+		case i >= 2*block+5 && i < 3*block:
+			want = 0
+		}
+		if b != want {
+			t.Fatalf("byte %d is %d, want %d", i, b, want)
+		}
+	}
+}
