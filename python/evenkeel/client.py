@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import http.client
 import json
+import logging
 import math
 import random
 import ssl
@@ -15,6 +16,8 @@ import threading
 import time
 import urllib.parse
 from typing import Any, Dict, List, Optional
+
+_log = logging.getLogger("evenkeel")
 
 TIMEOUT = 2.0  # seconds, of every call
 _MOST, _EACH, _READS = 64 << 10, 1 << 10, 512  # of an answer: bytes, and more for each rank; pieces. Reading JSON of megabytes would hold up the training thread
@@ -144,6 +147,13 @@ class Client(threading.Thread):
         self.counts: collections.Counter = collections.Counter()
         self.problem = ""  # the newest one
 
+    def _note(self, count: str, problem: str) -> None:
+        """Counts; the first of a kind is said, since a job that nobody tunes looks well otherwise."""
+        self.counts[count] += 1
+        self.problem = problem
+        if self.counts[count] == 1:
+            _log.warning("%s, %s: %s; the job goes on with the newest sizes", self._path, count, problem)
+
     def offer(self, report: Dict[str, Any], ran: Plan) -> None:
         """Hands in the report of a round that ran by this plan, without waiting. Where too many wait, the oldest is dropped."""
         with self._changed:
@@ -178,8 +188,7 @@ class Client(threading.Thread):
                 pause = _PAUSE
             except Gone as e:
                 with self._changed:
-                    self.counts["failed"] += 1
-                    self.problem = str(e)
+                    self._note("failed", str(e))
                     self._changed.wait_for(lambda: self._closed, pause * self._random.uniform(0.5, 1.5))
                 pause = min(2 * pause, _LONGEST)
         self._connection.close()
@@ -214,8 +223,7 @@ class Client(threading.Thread):
                 self._reports.popleft()
             self._changed.notify_all()
         if status != 200:  # nobody will take this report
-            self.counts["refused"] += 1
-            self.problem = f"report: status {status}: {answer}"
+            self._note("refused", f"report: status {status}: {answer}")
             return
         self.counts["reports"] += 1
         self._take(answer)

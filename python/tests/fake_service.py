@@ -109,6 +109,8 @@ class Service:
     def answer(self, path, body, headers):
         if self.mode == "nonsense":
             return 200, b"<html>it works!</html>"
+        if self.mode == "refuse":
+            return 401, {"detail": "the token is wrong"}
         if self.mode == "huge":
             return 200, self.HUGE
         if self.mode in ("absurd", "too much"):

@@ -147,6 +147,16 @@ class TestClient(unittest.TestCase):
         self.report(c, 2)
         self.assertTrue(until(lambda: [r["round"] for r in self.service.reports] == [2]))
 
+    def test_who_is_not_tuned_is_told_so(self):
+        """Once, with the service's own words."""
+        self.service.mode = "refuse"
+        with self.assertLogs("evenkeel", "WARNING") as said:
+            c = self.client()
+            self.assertTrue(until(lambda: c.counts["failed"] > 1))
+        self.assertEqual(len(said.output), 1, said.output)
+        self.assertIn("the token is wrong", said.output[0])
+        self.assertIsNone(c.newest)
+
     def test_service_that_comes_later(self):
         self.service.stop()
         c = self.client()
