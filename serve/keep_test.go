@@ -1,17 +1,19 @@
 package serve
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
-	"math/rand/v2"
+	"net"
 	"net/http"
-	"regexp"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/export"
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/broker"
 	"github.com/evenkeel/evenkeel/serve/journal"
 )
 
@@ -23,188 +25,6 @@ func openJournal(t testing.TB, dir string) *journal.Journal {
 	}
 	t.Cleanup(j.Close)
 	return j
-}
-
-// clock is a test's time.
-type clock struct{ now time.Time }
-
-func (c *clock) read() time.Time { return c.now }
-
-// memory is what of a job must be the same after it was read from its journal.
-func (j *job) memory() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.decideAll()
-	s := j.state()
-	s.Reports = nil
-	text, err := json.Marshal(struct {
-		State  JobState
-		Sizes  export.Sizes
-		Plan   cluster.Plan
-		At     time.Duration
-		ID     string
-		Ended  int
-		Token  hash
-		Limits map[int]int
-	}{s, j.sizes, j.plan, j.at, j.id, len(j.ended), j.token, j.limits})
-	if err != nil {
-		panic(err)
-	}
-	return string(text)
-}
-
-// pair is a service that is stopped now and then, and one that is not, which get the same requests at the same times.
-type pair struct {
-	t       *testing.T
-	rng     *rand.Rand
-	clock   clock
-	config  Config
-	dir     string
-	journal *journal.Journal
-	lives   *client // is never stopped, and keeps nothing
-	dies    *client
-	server  [2]*Server
-}
-
-func newPair(t *testing.T, seed uint64) *pair {
-	t.Helper()
-	p := &pair{t: t, rng: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), clock: clock{time.Unix(1_800_000_000, 0)}}
-	p.config = Config{Clock: p.clock.read}
-	p.lives, p.server[0] = newClient(t, p.config)
-	p.start()
-	return p
-}
-
-func (p *pair) start() {
-	p.journal = openJournal(p.t, p.dir)
-	c := p.config
-	c.Journal = p.journal
-	p.dies, p.server[1] = newClient(p.t, c)
-}
-
-func (p *pair) stop() {
-	p.server[1].Close()
-	p.journal.Close()
-}
-
-// refused is what of an answer need not be the same: of refused reports nothing is kept.
-var refused = regexp.MustCompile(`"reports":\{[^}]*\},`)
-
-// do sends a request to both; their answers must be the same.
-func (p *pair) do(method, path string, body any) (int, answer) {
-	p.t.Helper()
-	var a, b json.RawMessage
-	one, two := p.lives.do(method, path, body, &a), p.dies.do(method, path, body, &b)
-	if one != two || refused.ReplaceAllString(string(a), "") != refused.ReplaceAllString(string(b), "") {
-		p.t.Fatalf("%s %s %v:\n%d %s\nafter stops\n%d %s", method, path, body, one, a, two, b)
-	}
-	var out answer
-	_ = json.Unmarshal(a, &out) // of other requests it is something else
-	return one, out
-}
-
-func (p *pair) compare() {
-	p.t.Helper()
-	a, b := p.server[0].known("job"), p.server[1].known("job")
-	if (a == nil) != (b == nil) {
-		p.t.Fatal("one has the job")
-	}
-	if a == nil {
-		return
-	}
-	if one, two := a.memory(), b.memory(); one != two {
-		p.t.Fatalf("the job is\n%s\nafter stops\n%s", one, two)
-	}
-}
-
-// A service that is stopped anywhere, and started anew on its journal, answers and decides to the bit as one that was not, whatever was
-// reported: rounds of all ranks or of single ones, in order or not, memory that runs out, other settings, new process groups.
-func TestStoppedAnywhere(t *testing.T) {
-	stops := 0
-	for seed := range uint64(6) {
-		p := newPair(t, seed)
-		rng := p.rng
-		settings := object{"global_batch": 64}
-		if seed%3 == 1 {
-			settings["deadline"] = "auto"
-		}
-		own := seed%3 == 2
-		if own {
-			settings["timeout"], settings["quorum"] = "5s", "60%"
-		}
-		p.do("PUT", "/v1/jobs/job", settings)
-		generation, round, nodes, plan := 0, 0, 0, export.Sizes{}
-		rounds := make([]int, 8)
-		for range 100 {
-			p.clock.now = p.clock.now.Add(time.Duration(rng.IntN(3000)) * time.Millisecond)
-			switch k := rng.IntN(20); {
-			case generation == 0 || k == 0:
-				nodes = 2 + rng.IntN(3)
-				list := []object{}
-				for i := range nodes {
-					list = append(list, object{"name": fmt.Sprint("n", i)})
-				}
-				generation, round = generation+1, 0
-				clear(rounds)
-				id := fmt.Sprintf("start-%04d", generation)
-				if status, _ := p.do("POST", "/v1/jobs/job/generations", object{"id": id, "ranks": list}); status != http.StatusCreated {
-					t.Fatal(status)
-				}
-				p.do("POST", "/v1/jobs/job/generations", object{"id": id, "ranks": list}) // again
-			case k == 1:
-				p.do("PATCH", "/v1/jobs/job", object{"limits": object{"n0": 1 + rng.IntN(64), "n1": 1 + rng.IntN(64)}})
-			case k == 2:
-				p.do("PATCH", "/v1/jobs/job", object{"paused": rng.IntN(2) == 0, "objectives": object{"speed": 1, "waiting": rng.IntN(3)}})
-			case k == 3:
-				settings["global_batch"] = 32 + rng.IntN(64)
-				p.do("PUT", "/v1/jobs/job", settings)
-			case k == 4:
-				p.do("POST", "/v1/jobs/job/generations", object{"id": "start-0001", "ranks": []object{{"name": "old"}}})
-			case own && len(plan.Nodes) > 0:
-				i := rng.IntN(nodes)
-				body := object{"round": rounds[i], "plan": plan.Plan, "seconds": 0.1 + rng.Float64(), "samples": plan.Nodes[i].Share, "micro_steps": plan.Nodes[i].MicroSteps}
-				if rng.IntN(12) == 0 {
-					body["samples"], body["micro_steps"], body["out_of_memory"] = 0, 0, max(plan.Nodes[i].Share, 1)
-				}
-				if status, a := p.do("POST", fmt.Sprintf("/v1/jobs/job/generations/%d/ranks/%d/reports", generation, i), body); status == http.StatusOK && a.Verdict == "accepted" {
-					rounds[i]++
-				}
-			case len(plan.Nodes) > 0:
-				perSample := []float64{}
-				for range plan.Nodes {
-					perSample = append(perSample, 0.001+0.01*rng.Float64())
-				}
-				body := report(plan, round-rng.IntN(2)*rng.IntN(3), perSample...)
-				body["plan"] = max(1, plan.Plan-rng.IntN(2)*rng.IntN(4))
-				if i := rng.IntN(3 * nodes); i < nodes {
-					body["ranks"].([]any)[i] = nil
-				} else if i < nodes+2 {
-					body["ranks"].([]any)[0] = object{"seconds": 0, "samples": 0, "micro_steps": 0, "out_of_memory": max(1, plan.Nodes[0].Share)}
-				}
-				if status, a := p.do("POST", "/v1/jobs/job/reports", body); status == http.StatusOK && a.Verdict == "accepted" {
-					round++
-				}
-			}
-			var newest export.Sizes
-			if status := p.lives.do("GET", "/v1/jobs/job/sizes", nil, &newest); status == http.StatusOK {
-				p.dies.do("GET", "/v1/jobs/job/sizes", nil, &plan)
-			}
-			p.compare()
-			if rng.IntN(4) == 0 {
-				stops++
-				p.stop()
-				p.start()
-				p.compare()
-			}
-		}
-		if p.server[0].known("job").rounds < 15 {
-			t.Errorf("seed %d: %d rounds: the test does not show what it should", seed, p.server[0].known("job").rounds)
-		}
-		p.stop()
-	}
-	if stops < 100 {
-		t.Errorf("%d stops", stops)
-	}
 }
 
 // Two services of one journal: each takes any request, and none writes behind the other's back. Where one forgets, both do.
@@ -241,6 +61,95 @@ func TestTwoServices(t *testing.T) {
 	}
 	if one.known("job") != nil || two.known("job") != nil {
 		t.Error("it is still there")
+	}
+}
+
+// Entries that change nothing leave nothing in the journal, and what is told of a job is told once: not when it is read.
+func TestToldOnce(t *testing.T) {
+	told := 0
+	config := Config{Journal: openJournal(t, t.TempDir()), Each: func(Event) { told++ }}
+	c, s := newClient(t, config)
+	sizes := c.start("job", "0123456789", 64, 2).Sizes
+	body := report(sizes, 0, 0.001, 0.002)
+	c.do("POST", "/v1/jobs/job/reports", body, nil)
+	c.settle("job", 2)
+	before, err := config.Journal.Last(t.Context(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.do("POST", "/v1/jobs/job/reports", body, nil)                            // a duplicate
+	c.do("POST", "/v1/jobs/job/reports", report(sizes, -1, 0.001, 0.002), nil) // malformed
+	c.do("PATCH", "/v1/jobs/job", object{"limits": object{"nobody": 1}}, nil)  // refused
+	c.do("GET", "/v1/jobs/job/sizes", nil, nil)                                // nothing is due
+	c.start("job", "0123456789", 64, 2)                                        // again
+	if after, err := config.Journal.Last(t.Context(), "job"); after != before || err != nil {
+		t.Errorf("message %d after %d, %v", after, before, err)
+	}
+	s.Close()
+	if told != 2 {
+		t.Errorf("told %d times of a start and a round", told)
+	}
+	c, _ = newClient(t, config)
+	if c.settle("job", 2); told != 2 {
+		t.Errorf("told again: %d", told)
+	}
+	if c.play("job", sizes, 1, 1, 0.001, 0.002); told != 3 {
+		c.settle("job", 3)
+		if told != 3 {
+			t.Errorf("told %d times", told)
+		}
+	}
+	text := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/metrics", nil)
+	if c.to.ServeHTTP(text, r); !strings.Contains(text.Body.String(), `evenkeel_reports_total{job="job",verdict="accepted"} 1`) {
+		t.Errorf("%s", text.Body)
+	}
+}
+
+// A NATS server that goes away and comes back: meanwhile nothing is accepted, and afterwards nothing is missing, without a new service.
+func TestNATSComesBack(t *testing.T) {
+	dir := t.TempDir()
+	start := func(port int) (*server.Server, int) {
+		n, err := broker.Start(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, SyncAlways: true}, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n, n.Addr().(*net.TCPAddr).Port
+	}
+	nats, port := start(server.RANDOM_PORT)
+	j, err := journal.Open(t.Context(), journal.Options{URL: nats.ClientURL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	c, s := newClient(t, Config{Journal: j})
+	sizes := c.start("job", "0123456789", 64, 2).Sizes
+	sizes = c.play("job", sizes, 0, 5, 0.001, 0.002)
+	kept := s.known("job")
+	broker.Stop(nats)
+	if status := c.do("POST", "/v1/jobs/job/reports", report(sizes, 5, 0.001, 0.002), nil); status != http.StatusServiceUnavailable {
+		t.Errorf("without NATS: %d", status)
+	}
+	if _, err := kept.submit(entry{Change: &change{}}); !errors.Is(err, errJournal) {
+		t.Errorf("a job of which nobody knows what is kept takes entries: %v", err)
+	}
+	nats, _ = start(port)
+	defer broker.Stop(nats)
+	for k := 0; ; k++ {
+		if k == 500 {
+			t.Fatal("NATS is back, and reports are refused")
+		}
+		var got answer
+		if status := c.do("POST", "/v1/jobs/job/reports", report(sizes, 5, 0.001, 0.002), &got); status == http.StatusOK {
+			if got.Verdict != "accepted" && got.Verdict != "duplicate" {
+				t.Errorf("%+v", got)
+			}
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if state := c.settle("job", 7); state.Rounds != 6 {
+		t.Errorf("%+v", state)
 	}
 }
 
@@ -285,6 +194,7 @@ func TestOtherJournals(t *testing.T) {
 	round := func(at int, plan int, sum uint64) string {
 		return fmt.Sprintf(`{"version":1,"entries":[{"at":%d,"plan":%d,"sum":%d,"round":{"generation":1,"round":%d,"plan":1,"wait_seconds":1,"ranks":[{"seconds":1,"samples":32,"micro_steps":1},{"seconds":0.5,"samples":32,"micro_steps":1}]}}]}`, at, plan, sum, at)
 	}
+	setting := `{"version":1,"entries":[{"at":2,"plan":1,"sum":1,"settings":{"global_batch":32}}]}`
 	even := sum(&cluster.Plan{Sizes: []int{32, 32}})
 	for name, x := range map[string]struct {
 		messages []string
@@ -295,6 +205,7 @@ func TestOtherJournals(t *testing.T) {
 		"good":             {[]string{first, start, round(2, 1, even)}, 200, 1, false},
 		"another-sum":      {[]string{first, start, round(2, 1, even+1), round(3, 2, 7)}, 200, 0, true},
 		"another-plan":     {[]string{first, start, round(2, 2, even)}, 200, 0, true},
+		"changed-beside":   {[]string{first, start, strings.Replace(setting, `"sum":1`, `"sum":7`, 1)}, 200, 0, true},
 		"refused":          {[]string{first, start, strings.Replace(round(2, 1, even), `"samples":32`, `"samples":64`, 1)}, 200, 0, true},
 		"newer":            {[]string{first, `{"version":2,"entries":[]}`}, 500, 0, false},
 		"another-field":    {[]string{first, `{"version":1,"entries":[{"at":1,"stop":true}]}`}, 500, 0, false},
@@ -324,6 +235,9 @@ func TestOtherJournals(t *testing.T) {
 			want := map[bool]int{false: 1, true: 2}[x.fresh]
 			if c.do("POST", "/v1/jobs/"+name+"/generations", object{"id": "0123456789", "ranks": []object{{"name": "a/0"}, {"name": "a/1"}}}, &got); got.Generation != want {
 				t.Errorf("%s: generation %d, want %d", name, got.Generation, want)
+			}
+			if name == "changed-beside" && got.Sizes.GlobalBatch != 32 {
+				t.Errorf("a change of settings was lost: %d", got.Sizes.GlobalBatch)
 			}
 			c.play(name, got.Sizes, 5, 3, 0.001, 0.002)
 			again, err := s.load(name)

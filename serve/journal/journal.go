@@ -33,7 +33,8 @@ import (
 const (
 	stream   = "EVENKEEL_JOBS"
 	prefix   = "evenkeel.jobs."
-	patience = 10 * time.Second
+	patience = 10 * time.Second // at the start
+	answer   = 3 * time.Second  // who reports waits for it
 
 	// MaxMessage is the largest message of the server within the process. One that runs already has a
 	// limit of its own (max_payload), a million bytes by default.
@@ -78,7 +79,7 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 }
 
 func (j *Journal) open(ctx context.Context, o Options) error {
-	options := []nats.Option{nats.Name("evenkeel"), nats.Timeout(patience), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(false)}
+	options := []nats.Option{nats.Name("evenkeel"), nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(answer / 10)}
 	if o.Creds != "" {
 		options = append(options, nats.UserCredentials(o.Creds))
 	}
@@ -167,7 +168,7 @@ func (j *Journal) Last(ctx context.Context, job string) (uint64, error) {
 // Append appends a message that follows the message of number last, 0: that it is the first, and returns its number. When it returns
 // the message is kept. After an error other than ErrStale it may be kept all the same: Read says.
 func (j *Journal) Append(ctx context.Context, job string, last uint64, message []byte) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
 	ack, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: subject(job), Data: message}, jetstream.WithExpectLastSequencePerSubject(last))
 	if err == nil {

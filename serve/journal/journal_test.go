@@ -83,6 +83,9 @@ func TestKept(t *testing.T) {
 	if n, err := j.Append(t.Context(), "a.b", 0, []byte("anew")); err != nil || n == 0 {
 		t.Errorf("%d, %v", n, err)
 	}
+	if c := j.server.JetStreamConfig(); !c.SyncAlways {
+		t.Error("what is acknowledged is not on the disk") // a process that is killed does not show it
+	}
 	if err := j.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
