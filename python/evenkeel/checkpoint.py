@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections import namedtuple
 
 import torch
@@ -370,6 +371,18 @@ def open_or_create(path, named, **options):
         return open_(path, named)
 
 
+_open_files = weakref.WeakSet()
+
+
+def _in_child():
+    """A process that was forked (a worker of a DataLoader) lets go of the files: else their locks would outlive the job that is killed."""
+    for ck in list(_open_files):
+        ck._let_go()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 def _lock(fd, path):
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -442,6 +455,7 @@ class Checkpoint:
         self._hurry = threading.Event()  # somebody waits
         self._left = None  # when the tensors of a save were left to it
         self._quiet = []  # seconds from there until they were wanted, of the last saves
+        _open_files.add(self)
         if writes:
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
@@ -1054,6 +1068,13 @@ class Checkpoint:
                 note = note._replace(all_sequence=self._all, all_step=found[0].step)
             _write_notes(fd, self.id, self.slots, note)
             self._note = note
+
+    def _let_go(self):
+        """Closes the descriptors and nothing else."""
+        if self._fd is not None:
+            self._access.let_go()
+            os.close(self._fd)
+            self._fd = None
 
     def close(self):
         """Waits for the save under way and closes the file."""

@@ -116,7 +116,7 @@ class Direct:
     """A second descriptor of a file, past the page cache. One thread writes; several may read. OSError: it cannot be had here."""
 
     def __init__(self, fd, writes):
-        self._fd = os.open(f"/proc/self/fd/{fd}", (os.O_RDWR if writes else os.O_RDONLY) | os.O_DIRECT)
+        self.fd = os.open(f"/proc/self/fd/{fd}", (os.O_RDWR if writes else os.O_RDONLY) | os.O_DIRECT)
         self._free, self._channels = threading.Condition(), []
         self._writer, self._slot, self._fill, self._at = None, 0, 0, 0  # the piece that is being filled, and where it goes
         try:
@@ -124,8 +124,8 @@ class Direct:
             if writes:
                 self._writer = _Channel()
             c = self._channels[0]
-            c.start(self._fd, 0, _READ, BLOCK, 0)  # refused where blocks are larger
-            c.finish(self._fd, 0)
+            c.start(self.fd, 0, _READ, BLOCK, 0)  # refused where blocks are larger
+            c.finish(self.fd, 0)
         except EOFError:
             pass
         except OSError:
@@ -140,7 +140,7 @@ class Direct:
             if self._fill == PIECE or self._at + self._fill != at + done:
                 self._out()
                 self._at = at + done
-                c.finish(self._fd, self._slot)
+                c.finish(self.fd, self._slot)
             n = min(PART, PIECE - self._fill, left)
             each(n)
             ctypes.memmove(c.slots[self._slot].address + self._fill, source + done, n)
@@ -152,19 +152,19 @@ class Direct:
     def _out(self):
         """The piece that is being filled is on its way."""
         if self._fill:
-            self._writer.start(self._fd, self._slot, _WRITE, self._fill, self._at)
+            self._writer.start(self.fd, self._slot, _WRITE, self._fill, self._at)
             self._slot, self._fill = (self._slot + 1) % DEPTH, 0
 
     def written(self):
         """Waits until the kernel has all that write() took."""
         self._out()
         for i in range(DEPTH):
-            self._writer.finish(self._fd, i)
+            self._writer.finish(self.fd, i)
 
     def discard(self):
         """Nothing is under way afterwards, and nothing of it counts."""
         self._fill = 0
-        self._writer.drain(self._fd)
+        self._writer.drain(self.fd)
 
     def read(self, view, at, each):
         """Fills view, from the beginning of a block; each(n) is called when the next n bytes are there."""
@@ -172,7 +172,7 @@ class Direct:
         try:
             self._read(c, address(view), len(view), at, each)
         finally:
-            c.drain(self._fd)
+            c.drain(self.fd)
             with self._free:
                 self._channels.append(c)
                 self._free.notify()
@@ -189,21 +189,21 @@ class Direct:
     def _read(self, c, to, length, at, each):
         blocks = length + -length % BLOCK
         for begin in range(0, min(DEPTH * PIECE, length), PIECE):
-            c.start(self._fd, begin // PIECE, _READ, min(PIECE, blocks - begin), at + begin)
+            c.start(self.fd, begin // PIECE, _READ, min(PIECE, blocks - begin), at + begin)
         for k, begin in enumerate(range(0, length, PIECE)):
             i, n = k % DEPTH, min(PIECE, length - begin)
-            c.finish(self._fd, i)
+            c.finish(self.fd, i)
             for part in range(0, n, PART):
                 m = min(PART, n - part)
                 ctypes.memmove(to + begin + part, c.slots[i].address + part, m)
                 each(m)
             following = begin + DEPTH * PIECE
             if following < length:
-                c.start(self._fd, i, _READ, min(PIECE, blocks - following), at + following)
+                c.start(self.fd, i, _READ, min(PIECE, blocks - following), at + following)
 
     def close(self):
         if self._writer:
             self.discard()
         for c in [*self._channels, *filter(None, [self._writer])]:
             c.close()
-        os.close(self._fd)
+        os.close(self.fd)

@@ -134,6 +134,11 @@ class File:
         if self.direct_write:
             self._direct.discard()
 
+    def let_go(self):
+        """In a process that was forked: closes its descriptor; the requests are the parent's."""
+        if self._direct:
+            os.close(self._direct.fd)
+
     def close(self):
         if self._direct:
             self._direct.close()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
@@ -307,6 +308,38 @@ class Misuse(File):
             codes = sorted(os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) for p in pids)
             self.assertIn(codes, ([0, 0], [0, 3]))
             os.unlink(self.path)
+
+    def test_a_forked_worker_does_not_keep_the_lock(self):
+        """A job that is killed is started again at once, though a loader's worker of it still lives."""
+        path = os.path.join(self.folder, "run.ckpt")
+        named = {"w": (torch.zeros(8), checkpoint.PARAMETER)}
+        r, w = os.pipe()
+        killed = os.fork()
+        if killed == 0:
+            try:
+                ck = checkpoint.create(path, named)
+                ck.save(1)
+                ck.wait()
+                worker = os.fork()
+                os.write(w, f"{worker or 'worker'} {ck._fd is None}\n".encode())
+                time.sleep(30)
+            finally:
+                os._exit(0)
+        said = b""
+        while said.count(b"\n") < 2:
+            said += os.read(r, 100)
+        lines = dict(line.split() for line in said.decode().splitlines())
+        self.assertEqual(lines.pop("worker"), "True", "the worker has the file open")
+        (worker, open_) = lines.popitem()
+        self.assertEqual(open_, "False")
+        os.kill(killed, 9)
+        os.waitpid(killed, 0)
+        try:
+            with checkpoint.open_(path, named) as ck:
+                self.assertEqual(ck.restore().step, 1)
+            os.kill(int(worker), 0)  # it lives
+        finally:
+            os.kill(int(worker), 9)
 
     def test_room_for_the_state(self):
         t, ck = self.small(state_bytes=100)

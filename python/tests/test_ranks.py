@@ -29,7 +29,8 @@ class Ranks(unittest.TestCase):
 
     def test_guides_script(self):
         got = self.run_("guide", self.folder)
-        self.assertTrue(got["same"], got)
+        self.assertTrue(got["same"] and got["same samples"], got)
+        self.assertEqual(got["steps"], 30)
         self.assertGreater(got["kills"], 2)
 
     def test_other_number_of_ranks(self):
