@@ -7,9 +7,9 @@ import signal
 import socket
 
 
-def run(test, ranks, child, killed=None):
+def run(test, ranks, child, killed=None, beside=None):
     """Runs child(rank, port) in a process for each rank, until all have ended well. killed: the rank that is to be killed by SIGKILL
-    itself; the others are killed then, with what they have started, as torchrun does."""
+    itself; the others are killed then, with what they have started, as torchrun does. beside: is called meanwhile."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -22,6 +22,8 @@ def run(test, ranks, child, killed=None):
             procs[killed].join(timeout=120)
             test.assertEqual(procs[killed].exitcode, -signal.SIGKILL)
             return
+        if beside is not None:
+            beside()
         for p in procs:
             p.join(timeout=120)
         test.assertEqual([p.exitcode for p in procs], [0] * ranks)
