@@ -38,11 +38,12 @@ class TestClient(unittest.TestCase):
             c.close(0)
         self.service.stop()
 
-    def client(self, **options):
+    def client(self, begin=True, **options):
         body = {"id": "x", "global_batch": 8, "deadline": "", "ranks": [{"name": n} for n in NAMES]}
         c = client.Client(client.Connection(self.service.url, **options), "my job", body)
         self.started.append(c)
-        c.start()
+        if begin:
+            c.start()
         return c
 
     def report(self, c, number):
@@ -75,6 +76,7 @@ class TestClient(unittest.TestCase):
                     self.report(c, k)
                 self.assertLess(time.monotonic() - began, 0.1)
                 self.assertTrue(until(lambda: c.counts["failed"] > failed), c.counts)
+                self.assertLess(time.monotonic() - began, 7 * client.TIMEOUT)  # the trickle takes ten
                 self.assertEqual(c.newest, kept)
                 if mode == "gone":
                     self.service.start()
@@ -156,6 +158,30 @@ class TestClient(unittest.TestCase):
         self.assertEqual(len(said.output), 1, said.output)
         self.assertIn("the token is wrong", said.output[0])
         self.assertIsNone(c.newest)
+
+    def test_calls_get_rarer(self):
+        """While the service is gone: twice as long after every failure, up to a bound, and from the beginning again after a success."""
+        pauses = []
+
+        class Factor(float):
+            def __rmul__(self, pause):
+                pauses.append(pause)
+                return 0.0
+
+        self.service.stop()
+        c = self.client(begin=False)
+        c._random = mock.Mock(uniform=lambda least, most: Factor())
+        c.start()
+        self.assertTrue(until(lambda: len(pauses) > 12))
+        with mock.patch.object(c._connection, "call", side_effect=[(201, {"generation": 1, "sizes": fake_service.sizes(NAMES, 1, [4, 4])}), (200, {}), *100_000 * [client.Gone("again")]]):
+            self.assertTrue(c.wait(20))
+            at = len(pauses)
+            self.report(c, 0)
+            self.assertTrue(until(lambda: len(pauses) > at + 2))
+            c.close(0)
+            c.join()
+        self.assertEqual(pauses[:9], [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0])
+        self.assertIn([0.1, 0.2], [pauses[k : k + 2] for k in range(9, len(pauses))])
 
     def test_service_that_comes_later(self):
         self.service.stop()
