@@ -69,6 +69,13 @@ func TestBoundsOfAReport(t *testing.T) {
 			t.Errorf("%v s: %v, %v", seconds, v, err)
 		}
 	}
+	for number, good := range map[int]bool{-1: false, maxGap - 1: true, maxGap: false} {
+		g := NewGeneration(plain(8, 1))
+		g.Hand(cluster.Plan{Number: 1, Sizes: []int{8}}, 0)
+		if v, _, err := g.Take(round(number, 1, []int{8}), 0); (err == nil) != good || good && v != Accepted {
+			t.Errorf("round %d: %v, %v", number, v, err)
+		}
+	}
 	for _, x := range []struct{ own, all, norm, agree float64 }{{4, 1, 2, 0.5}, {1, 4, 0.5, 1}, {0, 1, 1, 1}, {1, 0, 1, 1}, {0, 0, 1, 1}} {
 		if norm, agree := gradient(x.own, x.all); norm != x.norm || agree != x.agree {
 			t.Errorf("%v: norm %v, agreement %v", x, norm, agree)
