@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Optional
 _log = logging.getLogger("evenkeel")
 
 TIMEOUT = 2.0  # seconds, of every call
-_MOST, _EACH, _READS = 64 << 10, 1 << 10, 512  # of an answer: bytes, and more for each rank; pieces. Reading JSON of megabytes would hold up the training thread
+_MOST, _EACH, _READS = 64 << 10, 1 << 10, 512  # of an answer: bytes, and more for each rank; pieces that are smaller than the mean of a packet. Reading JSON of megabytes would hold up the training thread
 _DECISION = 0.003  # seconds that the service has for a decision
 _PAUSE, _LONGEST = 0.1, 5.0  # seconds before a call is repeated, at first and at last
 
@@ -116,7 +116,7 @@ class Connection:
         response, read, pieces = self._kept.getresponse(), b"", 0
         while some := response.read1(1 << 16):  # a time-out holds for one read: an answer that trickles would never end
             read, pieces = read + some, pieces + 1
-            if time.monotonic() > until or len(read) > self._most or pieces > _READS:
+            if time.monotonic() > until or len(read) > self._most or pieces > _READS + len(read) // _EACH:
                 raise OSError(f"an answer that does not end, after {len(read)} bytes in {pieces} pieces")
         if response.will_close:
             self.close()

@@ -103,6 +103,12 @@ class TestClient(unittest.TestCase):
         names = [f"host-{r:04d}.example/{r % 8}" for r in range(4096)]
         body = fake_service.json.dumps(fake_service.sizes(names, 12345, [100] * 4096, None, (0.123456789, [0.0123456789] * 4096)))
         self.assertLess(len(body), client.Connection("http://x", ranks=4096)._most)
+        # Such an answer may come packet by packet.
+        packets = [body.encode()[k : k + 1400] for k in range(0, len(body), 1400)]
+        self.assertGreater(len(packets), client._READS)
+        got = mock.Mock(status=200, will_close=False, read1=mock.Mock(side_effect=[*packets, b""]))
+        with mock.patch.object(client.http.client, "HTTPConnection", lambda *_, **__: mock.Mock(getresponse=lambda: got)):
+            self.assertEqual(client.Connection("http://x", ranks=4096).call("GET", "/", None)[1]["plan"], 12345)
 
     def test_no_lock_is_held_in_a_call(self):
         """The training thread takes this lock in offer(): whatever a call waits for, it does not wait for that."""
