@@ -196,7 +196,7 @@ func (a *Agent) choose() {
 		}
 		q := a.q[i*per : (i+1)*per]
 		best, most, model := 0, float32(math.Inf(-1)), float32(0)
-		for k := range env.Actions {
+		for k, to := a.tracker.Open(i, a.model[i]); k < to; k++ {
 			v := float32(0)
 			for _, o := range counted {
 				v += float32(float32(a.weights[o]) * q[k*width+o]) // rounded, as in value

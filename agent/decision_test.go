@@ -24,7 +24,7 @@ func TestAdvantageGrowsWithNoise(t *testing.T) {
 		if err := a.Decide(report, nil, &cluster.Plan{Sizes: sizes}); err != nil {
 			t.Fatal(err)
 		}
-		quiet, noisy := 0.5+0.1*float64(sizes[0]), (0.5+0.1*float64(sizes[1]))*math.Exp(0.3*rng.NormFloat64())
+		quiet, noisy := 0.5+0.1*float64(sizes[0]), (0.5+0.1*float64(sizes[1]))*math.Exp(0.15*rng.NormFloat64())
 		report = agenttest.Measured(sizes, quiet, noisy)
 	}
 	noise := a.tracker.Noise(1)

@@ -23,9 +23,9 @@ const recordVersion = 4
 // The defaults, with seed 1, train the embedded policy; each says why.
 type TrainConfig struct {
 	Seed uint64 `json:"seed"`
-	// Steps is the number of rounds over all environments. Zero: 80,000; with 600,000 the
-	// network is better where nodes drift, and holds too often where they jump
-	// (docs/decisions/0029-form-lag-and-what-lasts.md).
+	// Steps is the number of rounds over all environments. Zero: 480,000; with 80,000 the
+	// network costs more than it brings where rounds do not wait for all
+	// (docs/decisions/0035-what-the-networks-may-decide.md).
 	Steps int `json:"steps"`
 	// Envs is the number of episodes side by side. Zero: 128; with 32, the replay held so
 	// few different clusters at a time that the network chased them.

@@ -45,6 +45,5 @@ func (t *Tracker) Performance(perf []cluster.Performance) {
 
 // performance is what to allocate by.
 func (n *track) performance(node *cluster.Node) cluster.Performance {
-	d := n.deviation()
-	return node.Slowed(n.base, n.slowdown*(1+n.lag(d))*(1+n.margin*d*math.Sqrt(1+n.variance)))
+	return node.Slowed(n.base, n.slowdown*(1+n.lag(n.deviation()))*(1+n.margin*n.pooled*math.Sqrt(1+n.variance)))
 }

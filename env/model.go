@@ -15,13 +15,13 @@ func (t *Tracker) Model(actions []int) {
 		n := &t.nodes[i]
 		d := n.deviation()
 		actions[i] = filter
-		if filter == modelFilter && n.product < quiet {
+		if filter == modelFilter && n.product < quiet+quieter*d {
 			actions[i] = modelSlow
 		}
 		if n.late {
 			actions[i] = modelLate
 		}
-		if n.fresh && n.count > 1 && n.surprising(n.residual, n.doubtful) {
+		if n.surprised() {
 			actions[i] = modelJump
 			if n.strange == 0 && math.Abs(n.newest[0]/n.level-1) < jumpAt*d {
 				actions[i] = modelReturn
@@ -31,4 +31,32 @@ func (t *Tracker) Model(actions []int) {
 		}
 		actions[i] += margin
 	}
+}
+
+// surprised says whether the newest measurement, just taken, is too far off to be noise.
+func (n *track) surprised() bool {
+	return n.fresh && n.count > 1 && n.surprising(n.residual, n.doubtful)
+}
+
+// What the model decides alone. A network is trained on losses of at most two nodes' rounds, and so takes a change that all
+// wait for to be cheaper than it is; and where noise is strong, all that is left to do is to average.
+const (
+	plainRise  = 0.5 // least residual of a slowdown,
+	plainLoss  = 3.0 // and least loss that is expected of holding it, over that of following it, from which it is the model's
+	noisyModel = 8.0 // noise over the usual
+)
+
+// Open says which actions a network may choose for node i, where the model's own is model: a range of indices
+// into Actions.
+func (t *Tracker) Open(i, model int) (from, to int) {
+	if t.Noise(i) > noisyModel {
+		return model, model + 1
+	}
+	n := &t.nodes[i]
+	nodes := float64(len(t.nodes))
+	if t.round.rule.Quorum < 1 || !n.surprised() || n.residual < plainRise || t.fleet.odds()*(1+n.residual)*nodes < plainLoss {
+		return 0, len(Actions)
+	}
+	from = model - model%len(margins)
+	return from, from + len(margins)
 }

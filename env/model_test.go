@@ -77,10 +77,57 @@ func TestModelTellsReturnsFromJumps(t *testing.T) {
 // The slow filter is for residuals that do not go together; at the bound they do.
 func TestModelsFilterAtTheBound(t *testing.T) {
 	r := newRig(t, 1)
-	for product, want := range map[float64]int{quiet: modelFilter, quiet - 1e-9: modelSlow} {
-		r.tracker.nodes[0].product = product
-		if r.tracker.Model(r.actions); r.actions[0] != want+modelRoom {
-			t.Errorf("product %v: action %d, want %d", product, r.actions[0], want+modelRoom)
+	n := &r.tracker.nodes[0]
+	for _, deviation := range []float64{priorDeviation, 0.4} { // beside strong noise they have to go together more
+		n.deviance = deviation * normalAbs
+		bound := quiet + quieter*deviation
+		for product, want := range map[float64]int{bound + 1e-9: modelFilter, bound - 1e-9: modelSlow} {
+			n.product = product
+			if r.tracker.Model(r.actions); r.actions[0] != want+modelRoom {
+				t.Errorf("product %v at a deviation of %v: action %d, want %d", product, deviation, r.actions[0], want+modelRoom)
+			}
+		}
+	}
+}
+
+// What a network may choose of a node, by hand: all, the margin alone where a slowdown is large and likely to last, nothing
+// where noise is strong.
+func TestOpen(t *testing.T) {
+	const jump = modelJump + modelRoom
+	all := [2]int{0, len(Actions)}
+	margin := [2]int{modelJump, modelJump + len(margins)}
+	for name, x := range map[string]struct {
+		residual, noise float64
+		stayed          float64 // of 9.5 sudden slowdowns
+		nodes           int
+		quorum          float64
+		want            [2]int
+	}{
+		"a slowdown by one that is likely to last": {1, 1, 4.5, 4, 1, margin}, // odds 5/5.5, times 2 and 4 nodes
+		"of a small part":                          {0.49, 1, 4.5, 4, 1, all},
+		"just large enough":                        {0.51, 1, 4.5, 4, 1, margin},
+		"as likely as needed":                      {1, 1, 2.5, 4, 1, margin}, // 3/7.5 * 8 = 3.2
+		"less likely":                              {1, 1, 2, 4, 1, all},      // 2.5/8 * 8 = 2.5
+		"of fewer nodes":                           {1, 1, 2.5, 3, 1, all},
+		"nobody waits for it":                      {1, 1, 4.5, 4, 0.75, all},
+		"a recovery":                               {-0.6, 1, 4.5, 4, 1, all},
+		"noise":                                    {0.05, 1, 4.5, 4, 1, all},
+		"noise of eight times the usual":           {0.05, 7.9, 4.5, 4, 1, all},
+		"more noise":                               {0.05, 8.1, 4.5, 4, 1, [2]int{jump, jump + 1}},
+		"more noise, and nobody waits":             {0.05, 8.1, 4.5, 4, 0.75, [2]int{jump, jump + 1}},
+	} {
+		r := newRig(t, x.nodes)
+		r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: x.quorum}}, x.nodes)
+		r.tracker.fleet.risen, r.tracker.fleet.stayed = 9.5, x.stayed
+		n := &r.tracker.nodes[1]
+		n.belief = noisy(0.03)
+		n.variance, n.residual, n.count, n.fresh, n.pooled = 0.1, x.residual, 5, true, x.noise*priorDeviation
+		if from, to := r.tracker.Open(1, jump); [2]int{from, to} != x.want {
+			t.Errorf("%s: %d to %d, want %v", name, from, to, x.want)
+		}
+		n.fresh = false
+		if from, to := r.tracker.Open(1, jump); x.noise < noisyModel && [2]int{from, to} != all {
+			t.Errorf("%s, not measured: %d to %d, want all", name, from, to)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestObserveTheFleet(t *testing.T) {
 	if r.tracker.Noise(0) < 1 || r.tracker.Late(0) {
 		t.Errorf("noise %v, late %v", r.tracker.Noise(0), r.tracker.Late(0))
 	}
-	r.tracker.nodes[1].deviance = 0.06 * normalAbs
+	r.tracker.nodes[1].pooled = 0.06
 	if got := r.tracker.Noise(1); !near(got, 2) {
 		t.Errorf("noise %v of 0.06", got)
 	}

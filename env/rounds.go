@@ -32,7 +32,7 @@ const (
 	maxSeen   = 1024 // nodes by which a rule is judged: more add nothing
 	lateCost  = 0.3  // of a late sample: its node's next share is guesswork; best of 0.2, 0.3 and 0.4 on clusters of the training split
 	overdueAt = 3    // times the expected seconds after which a node counts as silent
-	rulePays  = 0.05 // least corrected gain for which the averages' choice is left: near-ties are noise
+	rulePays  = 0.4  // least corrected gain for which the averages' choice is left: below, a network of the round cost more than it brought
 )
 
 // RoundScale brings the values of rules to the size of a reward.

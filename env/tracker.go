@@ -27,6 +27,7 @@ type track struct {
 	belief
 	filter
 	seen
+	pooled float64 // deviation, drawn towards the fleet's as far as the nodes' differ by chance
 }
 
 // fleet is what holds for the round as a whole.
@@ -45,6 +46,7 @@ func NewTracker(c *cluster.Cluster) *Tracker {
 	t := &Tracker{cluster: c, nodes: make([]track, len(c.Nodes)), spread: spread(len(c.Nodes)), round: newRounds()}
 	for i, base := range c.Nominal() {
 		t.nodes[i].belief = newBelief(base, c.Nodes[i].Profile != nil)
+		t.nodes[i].pooled = priorDeviation
 	}
 	return t
 }
@@ -77,7 +79,7 @@ func (t *Tracker) marginUnit() float64 {
 func Hidden(spikes float64) float64 { return 1 / (1 + 0.07*spikes*spikes) }
 
 // Noise is node i's noise, as measured, over the usual one; at least 1.
-func (t *Tracker) Noise(i int) float64 { return max(1, t.nodes[i].deviation()/priorDeviation) }
+func (t *Tracker) Noise(i int) float64 { return max(1, t.nodes[i].pooled/priorDeviation) }
 
 // Late reports whether node i had not delivered by the end of the last round.
 func (t *Tracker) Late(i int) bool { return t.nodes[i].late }
@@ -124,6 +126,7 @@ func (t *Tracker) Observe(report *cluster.Report) {
 	}
 	f.average(measured)
 	f.learn(risen, stayed)
+	t.pool()
 	// The first rounds show how wrong the profiles are, not how often nodes jump.
 	if measured > 0 && t.rounds >= 3 {
 		f.jumps += max(0.02, 1/float64(t.rounds)) * (jumped/measured - f.jumps)

@@ -65,7 +65,7 @@ func (c Config) withDefaults() Config {
 			*v = d
 		}
 	}
-	set(&c.Steps, 80_000)
+	set(&c.Steps, 480_000)
 	set(&c.Envs, 128)
 	set(&c.Updates, 12)
 	if c.Gamma == 0 {

@@ -1,0 +1,47 @@
+package env
+
+import "math"
+
+const (
+	chance    = 0.6 // variance of the logarithm of a deviation that one measurement shows
+	leastPool = 4   // nodes from which the fleet says something
+)
+
+// pool draws what is known of each node's noise towards the fleet's, by so much as the nodes' values differ by chance: an
+// empirical Bayes estimate (James and Stein 1961). Margins that differ without a cause are waiting without a cause.
+func (t *Tracker) pool() {
+	var logs, squares, errors exact
+	count := 0.0
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		l := math.Log(n.deviation())
+		if n.pooled = l; n.count > 1 {
+			count++
+			logs.add(l)
+			squares.add(float64(l * l))
+			errors.add(chance / min(n.count+priorWeight, 2/devianceRate))
+		}
+	}
+	mean, keep := 0.0, 1.0
+	if count >= leastPool {
+		mean = logs.sum() / count
+		between := max(squares.sum()/count-float64(mean*mean), 0) * count / (count - 1)
+		keep = max(0, 1-(count-3)/(count-1)*errors.sum()/count/max(between, 1e-9))
+	}
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		if l := n.pooled; n.count > 1 {
+			n.pooled = math.Exp(mean + float64(keep*(l-mean)))
+		} else {
+			n.pooled = math.Exp(l)
+		}
+	}
+}
+
+// exact adds in fixed point, so that the order of nodes leaves no trace in the last bit.
+type exact int64
+
+const exactUnit = 1 << 36 // a million nodes of logarithms squared, up to 100, fit
+
+func (e *exact) add(v float64) { *e += exact(math.Round(v * exactUnit)) }
+func (e exact) sum() float64   { return float64(e) / exactUnit }

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// The same flags draw the same cells, another seed others, and every cell is what was asked for.
+func TestDraw(t *testing.T) {
+	o := options{cells: 12, seeds: 1, rounds: 50, most: 32, draw: 3, conditions: "drawn"}
+	first, err := draw(o, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _ := draw(o, "free")
+	if !reflect.DeepEqual(first, again) {
+		t.Error("two draws of one seed differ")
+	}
+	o.draw = 4
+	if other, _ := draw(o, "free"); reflect.DeepEqual(first[0].of.Cluster.Nodes, other[0].of.Cluster.Nodes) {
+		t.Error("another seed draws the same")
+	}
+	for _, c := range first {
+		if n := len(c.of.Cluster.Nodes); n > 32 || len(c.of.Cluster.Choices.Rules()) != len(cluster.Rules) || c.kinds[0] != "all" {
+			t.Errorf("%d nodes, %d rules, kinds %q", n, len(c.of.Cluster.Choices.Rules()), c.kinds)
+		}
+	}
+	o.conditions = "bursts,noise 35"
+	named, err := draw(o, "all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if noise := named[1].under.Conditions.Noise.Median; noise != 0.35 || len(named[0].under.Conditions.Episodes) == 0 || named[0].of.Cluster.Choices.Rules() != nil {
+		t.Errorf("noise %v, episodes %v", noise, named[0].under.Conditions.Episodes)
+	}
+	o.conditions = "calm"
+	if _, err := draw(o, "all"); err == nil {
+		t.Error("unknown conditions were drawn")
+	}
+}
+
+// The table by hand: two cells, of which the second loses in every seed.
+func TestTable(t *testing.T) {
+	result := func(ratios ...float64) evaluation.Result {
+		return evaluation.Restore([]evaluation.Kept{{Result: evaluation.Result{Progress: (ratios[0] + ratios[1]) / 2}, Ratios: ratios}})[0]
+	}
+	cells := []*cell{
+		{kinds: []string{"all", "drift"}, lines: []evaluation.Result{result(1, 1), result(1.02, 1.04)}},
+		{kinds: []string{"all"}, lines: []evaluation.Result{result(1, 1.02), result(0.99, 1.01)}},
+	}
+	var b strings.Builder
+	table(&b, "free", []evaluation.Spec{{Name: "model"}, {Name: "ddqn"}}, cells)
+	for _, want := range []string{"### rule: free", "| all | 2 | ddqn | 1.0150 | +0.0100 |", "| 1 | 1 |\n", "| drift | 1 | ddqn | 1.0300 | +0.0300 | +0.0300 to +0.0300 | 0 | 0 |"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// A policy may be put together of two, or lack one of its networks.
+func TestLoad(t *testing.T) {
+	embedded, err := agent.Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct{ nodes, rounds bool }{"embedded": {true, true}, "embedded+model": {true, false}, "model+embedded": {false, true}, "embedded+embedded": {true, true}} {
+		got, err := load(name, embedded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (got.Record.Advantage != math.MaxFloat32) != x.nodes || (got.Round != nil) != x.rounds {
+			t.Errorf("%s: advantage %v, network of rounds %v", name, got.Record.Advantage, got.Round != nil)
+		}
+	}
+	if embedded.Round == nil || !slices.Equal(names("a,b"), []string{"a", "b"}) || names("") != nil {
+		t.Error("the embedded policy was changed, or a list misread")
+	}
+	if _, err := load("nowhere.safetensors", embedded); err == nil {
+		t.Error("a file that is not there was read")
+	}
+}
