@@ -42,6 +42,7 @@ type commands struct {
 	Bucket     bucket.Cmd       `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
 	Plan       plan.Cmd         `cmd:"" help:"Plan hybrid parallelism for a model on mixed devices."`
 	Serve      serve.Cmd        `cmd:"" help:"Tune real training jobs: the control service, for good or beside one command."`
+	Jobs       serve.JobsCmd    `cmd:"" help:"Look at the jobs of a control service, and change them."`
 	Workers    serve.WorkersCmd `cmd:"" help:"Play the ranks of a job for a control service: load, demonstrations."`
 	Checkpoint checkpoint.Cmd   `cmd:"" help:"Create, inspect, verify, export and measure checkpoint files."`
 	Version    versionCmd       `cmd:"" help:"Print version, commit and date."`

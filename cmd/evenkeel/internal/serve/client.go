@@ -56,17 +56,23 @@ func (c *client) close() { c.http.CloseIdleConnections() }
 // mostAnswer is how much of an answer is read.
 const mostAnswer = 64 << 20
 
-// post sends a body and reads the answer into out. A problem is an error with its text.
-func (c *client) post(ctx context.Context, path string, body, out any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
+// do sends a body, unless that is nil, and reads the answer into out, unless that is nil. A problem is an error with its text.
+func (c *client) do(ctx context.Context, method, path string, body, out any) error {
+	var text io.Reader
+	if body != nil {
+		t, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		text = bytes.NewReader(t)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(text))
+	r, err := http.NewRequestWithContext(ctx, method, c.url+path, text)
 	if err != nil {
 		return badinput.Wrap(err)
 	}
-	r.Header.Set("Content-Type", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -81,6 +87,9 @@ func (c *client) post(ctx context.Context, path string, body, out any) error {
 	got, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
+	}
+	if answer.StatusCode < 300 && out == nil {
+		return nil
 	}
 	if answer.StatusCode < 300 {
 		if err := json.Unmarshal(got, out); err != nil {
@@ -98,6 +107,9 @@ func (c *client) post(ctx context.Context, path string, body, out any) error {
 	why := []error{fmt.Errorf("%s: %s: %s", c.url, answer.Status, p.Detail)}
 	for _, e := range p.Errors {
 		why = append(why, fmt.Errorf("%s: %s", e.Location, e.Message))
+	}
+	if answer.StatusCode < 500 {
+		return badinput.Wrap(errors.Join(why...))
 	}
 	return errors.Join(why...)
 }

@@ -14,12 +14,17 @@ type summary struct {
 	ExitStatus int     `json:"exit_status"`
 }
 
-// print says what was gained.
-func (c *Cmd) print(a *cli.App, state serve.JobState, status int) error {
-	s := summary{JobState: state, ExitStatus: status}
+func newSummary(state serve.JobState, status int) *summary {
+	s := &summary{JobState: state, ExitStatus: status}
 	if state.First.SamplesPerSecond > 0 {
 		s.Gain = state.Recent.SamplesPerSecond / state.First.SamplesPerSecond
 	}
+	return s
+}
+
+// print says what was gained.
+func (c *Cmd) print(a *cli.App, state serve.JobState, status int) error {
+	s := newSummary(state, status)
 	if c.JSON {
 		return a.WriteJSON(s)
 	}

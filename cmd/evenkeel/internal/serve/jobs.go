@@ -1,0 +1,215 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/serve"
+)
+
+// JobsCmd looks at and changes the jobs of a service.
+type JobsCmd struct {
+	List    jobsList    `cmd:"" help:"List the jobs."`
+	Show    jobsShow    `cmd:"" help:"Show a job: what was gained, its ranks and their shares."`
+	Pause   jobsPause   `cmd:"" help:"Leave a job's sizes as they are."`
+	Resume  jobsResume  `cmd:"" help:"Let a paused job's sizes change again."`
+	Weights jobsWeights `cmd:"" help:"Change what a job is tuned for."`
+	Limits  jobsLimits  `cmd:"" help:"Change the largest micro-batch of some ranks."`
+	Delete  jobsDelete  `cmd:"" help:"Delete jobs, and what was learnt of them."`
+}
+
+// Help is what --help adds.
+func (*JobsCmd) Help() string {
+	return `Jobs are those of a running evenkeel serve. A job's own token opens that job, the administrator's all of them (EVENKEEL_TOKEN).
+
+Examples:
+
+  evenkeel jobs list
+  evenkeel jobs show mine
+  evenkeel jobs weights mine --speed 1 --energy 0.3
+  EVENKEEL_TOKEN=$(cat token) evenkeel jobs list --url https://evenkeel.example:7070`
+}
+
+// service is the flags of who speaks to a service.
+type service struct {
+	URL  string `name:"url" help:"Service; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070. The token is read from EVENKEEL_TOKEN, the certificate authority's file from EVENKEEL_CA." placeholder:"URL"`
+	JSON bool   `name:"json" help:"Print JSON."`
+}
+
+// call sends a request about a job, or all with "", and reads the answer.
+func (s *service) call(ctx context.Context, method, job string, body, out any) error {
+	c, err := newClient(s.URL, os.Getenv)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	path := "/v1/jobs"
+	if job != "" {
+		path += "/" + url.PathEscape(job)
+	}
+	return c.do(ctx, method, path, body, out)
+}
+
+// change changes a job and prints it.
+func (s *service) change(a *cli.App, job string, body any) error {
+	var state serve.JobState
+	if err := s.call(a.Ctx, http.MethodPatch, job, body, &state); err != nil {
+		return err
+	}
+	return s.print(a, state)
+}
+
+func (s *service) print(a *cli.App, state serve.JobState) error {
+	if s.JSON {
+		return a.WriteJSON(state)
+	}
+	lines := newSummary(state, 0).lines()
+	if state.Paused {
+		lines = append(lines, "Paused: sizes stay as they are; evenkeel jobs resume "+state.Name)
+	}
+	if state.Objectives != (serve.Weights{}) {
+		w := state.Objectives
+		lines = append(lines, fmt.Sprintf("Weights: speed %g, waiting %g, freshness %g, energy %g", w.Speed, w.Waiting, w.Freshness, w.Energy))
+	}
+	return cli.PrintLines(a.Out, lines)
+}
+
+type jobsList struct{ service }
+
+// Run runs the command.
+func (c *jobsList) Run(a *cli.App) error {
+	var out struct {
+		Jobs []serve.JobState `json:"jobs"`
+	}
+	if err := c.call(a.Ctx, http.MethodGet, "", nil, &out); err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.WriteJSON(out)
+	}
+	if len(out.Jobs) == 0 {
+		return cli.PrintLines(a.Out, []string{"No jobs; a training job makes one when it registers (evenkeel.Tuner)."})
+	}
+	rows := [][]string{}
+	for _, j := range out.Jobs {
+		s := newSummary(j, 0)
+		gain, speed := "", ""
+		if s.Gain > 0 {
+			gain = fmt.Sprintf("%.2fx", s.Gain)
+		}
+		if j.Recent.Rounds > 0 {
+			speed = cli.Rate(j.Recent.SamplesPerSecond)
+		}
+		rows = append(rows, []string{j.Name, strconv.Itoa(len(j.Ranks)), strconv.Itoa(j.Rounds), speed, cli.Percent(j.Recent.Idle), gain, cmp.Or(j.Problem, map[bool]string{true: "paused"}[j.Paused])})
+	}
+	return cli.PrintLines(a.Out, cli.Table([]cli.Column{
+		cli.Left("job"), cli.Right("ranks"), cli.Right("rounds"), cli.Right("samples/s"), cli.Right("idle"), cli.Right("gain"), cli.Left(""),
+	}, rows))
+}
+
+type jobsShow struct {
+	Name string `arg:"" help:"Name of the job."`
+	service
+}
+
+// Run runs the command.
+func (c *jobsShow) Run(a *cli.App) error {
+	var state serve.JobState
+	if err := c.call(a.Ctx, http.MethodGet, c.Name, nil, &state); err != nil {
+		return err
+	}
+	return c.print(a, state)
+}
+
+type jobsPause struct {
+	Name string `arg:"" help:"Name of the job."`
+	service
+}
+
+// Run runs the command.
+func (c *jobsPause) Run(a *cli.App) error {
+	return c.change(a, c.Name, map[string]bool{"paused": true})
+}
+
+type jobsResume struct {
+	Name string `arg:"" help:"Name of the job."`
+	service
+}
+
+// Run runs the command.
+func (c *jobsResume) Run(a *cli.App) error {
+	return c.change(a, c.Name, map[string]bool{"paused": false})
+}
+
+type jobsWeights struct {
+	Name      string  `arg:"" help:"Name of the job."`
+	Speed     float64 `help:"Weight of speed." placeholder:"X"`
+	Waiting   float64 `help:"Weight of ranks that do not wait." placeholder:"X"`
+	Freshness float64 `help:"Weight of gradients of the newest model." placeholder:"X"`
+	Energy    float64 `help:"Weight of energy; needs ranks whose device's power is known." placeholder:"X"`
+	service
+}
+
+// Run runs the command.
+func (c *jobsWeights) Run(a *cli.App) error {
+	w := serve.Weights{Speed: c.Speed, Waiting: c.Waiting, Freshness: c.Freshness, Energy: c.Energy}
+	if w == (serve.Weights{}) {
+		return badinput.New("jobs weights: give at least one weight above 0, --speed 1 for example; only their proportions count")
+	}
+	return c.change(a, c.Name, map[string]serve.Weights{"objectives": w})
+}
+
+// Help is what --help adds.
+func (*jobsWeights) Help() string {
+	return `All four weights are replaced: those that are not given are 0.
+
+Examples:
+
+  evenkeel jobs weights mine --speed 1
+  evenkeel jobs weights mine --speed 1 --energy 0.3`
+}
+
+type jobsLimits struct {
+	Name   string         `arg:"" help:"Name of the job."`
+	Limits map[string]int `arg:"" help:"Largest micro-batches by rank." placeholder:"RANK=N"`
+	service
+}
+
+// Run runs the command.
+func (c *jobsLimits) Run(a *cli.App) error {
+	return c.change(a, c.Name, map[string]map[string]int{"limits": c.Limits})
+}
+
+// Help is what --help adds.
+func (*jobsLimits) Help() string {
+	return `They hold until the process group starts anew.
+
+Example:
+
+  evenkeel jobs limits mine host-a/0=16 host-b/0=8`
+}
+
+type jobsDelete struct {
+	Names []string `arg:"" help:"Names of the jobs."`
+	URL   string   `name:"url" help:"Service; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070." placeholder:"URL"`
+}
+
+// Run runs the command.
+func (c *jobsDelete) Run(a *cli.App) error {
+	s := service{URL: c.URL}
+	for _, name := range slices.Compact(c.Names) {
+		if err := s.call(a.Ctx, http.MethodDelete, name, nil, nil); err != nil {
+			return err
+		}
+		a.Log.Info().Str("job", name).Msg("deleted")
+	}
+	return nil
+}
