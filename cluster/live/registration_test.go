@@ -84,6 +84,13 @@ func TestCluster(t *testing.T) {
 	if fits < 1 || fits >= 48 {
 		t.Errorf("memory holds %d: the test shows nothing", fits)
 	}
+	exact := Registration{GlobalBatch: 48, Ranks: []Rank{r.Ranks[0], r.Ranks[2], r.Ranks[2], r.Ranks[3]}}
+	exact.Ranks[0].MicroBatch.Least = fits // memory is for that, and no more
+	if c, err = exact.Cluster(workload, profile.Embedded()); err != nil {
+		t.Fatal(err)
+	} else if c.Nodes[0].Limit != fits {
+		t.Errorf("limit %d, want %d", c.Nodes[0].Limit, fits)
+	}
 	r.Ranks = r.Ranks[2:3]
 	r.Ranks[0].MicroBatch = MicroBatch{Least: 64}
 	if _, err := r.Cluster("", profile.Embedded()); !badinput.Is(err) {
