@@ -84,6 +84,14 @@ func (s *service) print(a *cli.App, state serve.JobState) error {
 
 type jobsList struct{ service }
 
+// Help is what --help adds.
+func (*jobsList) Help() string {
+	return `Examples:
+
+  evenkeel jobs list
+  EVENKEEL_TOKEN=$(cat token) evenkeel jobs list --url https://evenkeel.example:7070 --json`
+}
+
 // Run runs the command.
 func (c *jobsList) Run(a *cli.App) error {
 	var out struct {
@@ -120,6 +128,14 @@ type jobsShow struct {
 	service
 }
 
+// Help is what --help adds.
+func (*jobsShow) Help() string {
+	return `Examples:
+
+  evenkeel jobs show mine
+  evenkeel jobs show mine --json`
+}
+
 // Run runs the command.
 func (c *jobsShow) Run(a *cli.App) error {
 	var state serve.JobState
@@ -134,6 +150,13 @@ type jobsPause struct {
 	service
 }
 
+// Help is what --help adds.
+func (*jobsPause) Help() string {
+	return `Examples:
+
+  evenkeel jobs pause mine`
+}
+
 // Run runs the command.
 func (c *jobsPause) Run(a *cli.App) error {
 	return c.change(a, c.Name, map[string]bool{"paused": true})
@@ -142,6 +165,13 @@ func (c *jobsPause) Run(a *cli.App) error {
 type jobsResume struct {
 	Name string `arg:"" help:"Name of the job."`
 	service
+}
+
+// Help is what --help adds.
+func (*jobsResume) Help() string {
+	return `Examples:
+
+  evenkeel jobs resume mine`
 }
 
 // Run runs the command.
@@ -192,7 +222,7 @@ func (c *jobsLimits) Run(a *cli.App) error {
 func (*jobsLimits) Help() string {
 	return `They hold until the process group starts anew.
 
-Example:
+Examples:
 
   evenkeel jobs limits mine host-a/0=16 host-b/0=8`
 }
@@ -200,6 +230,13 @@ Example:
 type jobsDelete struct {
 	Names []string `arg:"" help:"Names of the jobs."`
 	URL   string   `name:"url" help:"Service; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070." placeholder:"URL"`
+}
+
+// Help is what --help adds.
+func (*jobsDelete) Help() string {
+	return `Examples:
+
+  evenkeel jobs delete mine another`
 }
 
 // Run runs the command.
