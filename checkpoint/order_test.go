@@ -134,7 +134,11 @@ func TestReportedAfterTheFlush(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // before the record, after the record
-		<-gate.enter
+		select {
+		case <-gate.enter:
+		case <-s.done:
+			t.Fatal("reported with fewer flushes")
+		}
 		select {
 		case <-s.done:
 			t.Error("reported before a flush returned")
