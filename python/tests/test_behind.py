@@ -382,6 +382,13 @@ class Transfer(unittest.TestCase):
                 way.written()
             self.assertEqual(e.exception.errno, what)
             way.discard()
+        kept, way._direct.fd = way._direct.fd, os.open(os.devnull, os.O_RDONLY)
+        with self.assertRaises(OSError):  # refused at once
+            way.write(data, 0)
+        self.assertTrue(all(s.size == 0 for s in writer.slots), "what was refused is waited for")
+        way.discard()
+        os.close(way._direct.fd)
+        way._direct.fd = kept
         way.write(data, 4096)
         way.written()
         self.assertEqual(os.pread(fd, len(data), 4096), data)

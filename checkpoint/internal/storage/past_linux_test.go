@@ -148,9 +148,6 @@ func TestOneRequestForAPlace(t *testing.T) {
 	if d.ring.pieces[0].sent {
 		t.Error("a second write to a place did not wait for the first")
 	}
-	if !d.ring.pieces[1].sent {
-		t.Error("it waited for one of another place")
-	}
 	write(5, ringPiece-directMin) // through the cache
 	if d.ring.pieces[2].sent || d.ring.pieces[2].fill > 0 {
 		t.Error("a write through the cache did not wait for one past it")
@@ -171,7 +168,7 @@ func TestReadsPastTheCacheEnd(t *testing.T) {
 	}
 }
 
-// The faster way is the one whose best turn is shorter; for little room nothing is measured.
+// The faster way is the one whose best turn is shorter, past the cache for writes that are alike; for little room nothing is measured.
 func TestMeasure(t *testing.T) {
 	d := pastDisk(t, 4*measured)
 	if w, r, err := d.Measure(0, 8*measured-1); w || r || err != nil {
@@ -182,13 +179,13 @@ func TestMeasure(t *testing.T) {
 	for _, c := range []struct {
 		took        [4]int // through: write, read; past: write, read
 		write, read bool
-	}{{[4]int{3, 2, 2, 3}, true, false}, {[4]int{2, 3, 3, 2}, false, true}, {[4]int{2, 2, 2, 2}, false, false}} {
+	}{{[4]int{30, 20, 20, 30}, true, false}, {[4]int{20, 30, 30, 20}, false, true}, {[4]int{20, 20, 24, 20}, true, false}, {[4]int{20, 20, 25, 20}, false, false}} {
 		looks := 0
 		clock = func() time.Time {
 			turn := looks / 8
 			took := c.took[looks/2%4]
 			if turn%2 == 0 { // three of five turns are disturbed
-				took = 10 - took
+				took = 100 - took
 			}
 			if looks++; looks%2 == 0 {
 				now = now.Add(time.Duration(took))

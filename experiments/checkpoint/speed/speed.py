@@ -25,7 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import torch
 
-from evenkeel import checkpoint, job
+from evenkeel import checkpoint, job, transfer
 
 
 def quartiles(values):
@@ -248,11 +248,18 @@ def persist(folder, mib, trials=9):
         "fio past the cache, 1 MiB x 4": ["--bs=1m", "--iodepth=4", *direct], "fio past the cache, 1 MiB x 16": ["--bs=1m", "--iodepth=16", *direct],
         "fio past the cache, 4 MiB x 4": ["--bs=4m", "--iodepth=4", *direct],
     }  # fmt: skip
-    times = {n: [] for n in ("save, durable", *ways)}
     with checkpoint.create(path, named) as ck:
-        print(f"{mib} MiB, past the cache (writes, reads) as measured at creation: {ck._access.direct_write, ck._access.direct_read}, {trials} trials by turns")
+        past = ck._access.direct_write
+        print(f"{mib} MiB, past the cache (writes, reads) as measured at creation: {past, ck._access.direct_read}, {trials} trials by turns")
+    other, measured = f"the other way, {'through' if past else 'past'} the cache", transfer.measure
+    transfer.measure = lambda *_: (not past, False)
+    with checkpoint.create(path + ".other", named, slots=2):
+        transfer.measure = measured
+    times = {n: [] for n in ("save, durable", other, *ways)}
+    with checkpoint.open_(path, named) as ck, checkpoint.open_(path + ".other", named) as apart_:
+        ck.restore(), apart_.restore()
 
-        def save(step):
+        def save(ck, step):
             ck.ready()
             for t, _ in named.values():
                 t[0] = step
@@ -261,10 +268,12 @@ def persist(folder, mib, trials=9):
             ck.wait()
             return time.perf_counter() - begun
 
-        save(1), save(2)  # the first of each slot
+        for step in range(1, 4):  # the first of each slot
+            save(ck, step), save(apart_, step)
 
         def turn(i):
-            times["save, durable"].append(save(3 + i))
+            times["save, durable"].append(save(ck, 4 + i))
+            times[other].append(save(apart_, 4 + i))
             for name, options in ways.items():
                 times[name].append(fio(flat, mib, name, *options))
 
