@@ -53,6 +53,30 @@ func TestAdvantageGrowsWithNoise(t *testing.T) {
 	}
 }
 
+// Nothing that a network says counts for a node whose noise is so strong that all is averaging.
+func TestStrongNoiseIsLeftToTheModel(t *testing.T) {
+	c := agenttest.Lines(t, 60, 0.1, 0.1)
+	a := untrained(t, 4).NewAgent(c, agenttest.Speed)
+	sizes, rng := make([]int, 2), rand.New(rand.NewPCG(1, 2))
+	var report *cluster.Report
+	for range 60 {
+		if err := a.Decide(report, nil, &cluster.Plan{Sizes: sizes}); err != nil {
+			t.Fatal(err)
+		}
+		report = agenttest.Measured(sizes, 0.5+0.1*float64(sizes[0]), (0.5+0.1*float64(sizes[1]))*math.Exp(0.5*rng.NormFloat64()))
+	}
+	const better = 2
+	a.model[0], a.model[1] = 0, 0
+	copy(a.actions, a.model)
+	clear(a.q)
+	for i := range 2 {
+		a.q[(i*len(env.Actions)+better)*env.Objectives] = 1e6
+	}
+	if a.choose(); a.actions[0] != better || a.actions[1] != 0 {
+		t.Errorf("actions %v at noise %v and %v, want the network's and the model's", a.actions, a.tracker.Noise(0), a.tracker.Noise(1))
+	}
+}
+
 // A free rule is a decision a round more, which falls back by itself.
 func TestCountsDecisionsAboutRounds(t *testing.T) {
 	const rounds = 5
