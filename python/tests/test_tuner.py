@@ -263,7 +263,7 @@ class TestLoaders(Ranks):
     def test_workers_draw_ahead(self):
         """Ranks whose loaders draw 0, 4 and 8 batches ahead agree on sizes that change every other round; every sample once an epoch."""
         rng = random.Random(1)
-        tables = [[rng.randint(0, 8) for _ in range(3)] for _ in range(50)]
+        tables = [[rng.randint(0, 4) for _ in range(3)] for _ in range(50)]
         tables = [(t if any(t) else [4, 0, 0],) for t in tables]
         service = self.serve(lambda reports, _: tables[len(reports) // 2 % 50])
 
