@@ -16,13 +16,14 @@ import (
 // are fitted to measurements, but for Stress; docs/reference/formats/cluster.md has the table with
 // the file behind each number, experiments/fit-conditions makes it.
 type Conditions struct {
-	Bias     float64    `yaml:"bias,omitempty" json:"bias"`         // sd over nodes of the log of the constant departure from the profile, 0..3
-	Noise    Spread     `yaml:"noise,omitempty" json:"noise"`       // over nodes: relative sd of one round's time
-	Spikes   Spikes     `yaml:"spikes,omitempty" json:"spikes"`     // single slow rounds of a node
-	Drift    Drift      `yaml:"drift,omitempty" json:"drift"`       // slow wandering of a node's speed
-	Episodes []Episode  `yaml:"episodes,omitempty" json:"episodes"` // spells of slowness
-	Failures Failures   `yaml:"failures,omitempty" json:"failures"` // nodes that fail and return
-	Joins    Joins      `yaml:"joins,omitempty" json:"joins"`       // nodes that come later
+	Bias     float64    `yaml:"bias,omitempty" json:"bias"`                 // sd over nodes of the log of the constant departure from the profile, 0..3
+	Noise    Spread     `yaml:"noise,omitempty" json:"noise"`               // over nodes: relative sd of one round's time
+	Spikes   Spikes     `yaml:"spikes,omitempty" json:"spikes"`             // single slow rounds of a node
+	Drift    Drift      `yaml:"drift,omitempty" json:"drift"`               // slow wandering of a node's speed
+	Episodes []Episode  `yaml:"episodes,omitempty" json:"episodes"`         // spells of slowness
+	Failures Failures   `yaml:"failures,omitempty" json:"failures"`         // nodes that fail and return
+	Joins    Joins      `yaml:"joins,omitempty" json:"joins"`               // nodes that come later
+	Outages  []Outage   `yaml:"outages,omitempty" json:"outages,omitempty"` // nodes that are there and of little use
 	Scale    NoiseScale `yaml:"noise_scale,omitempty" json:"noise_scale"`
 	Stress   `yaml:",inline"`
 
@@ -219,6 +220,15 @@ var presets = map[string]func(*Conditions){
 	"wrong-profile": func(c *Conditions) { c.Wrong = Wrong{Share: 0.25, Factor: 2} },
 	"skewed-clocks": func(c *Conditions) { c.Clocks = Clocks{SD: 1} },
 	"lengths":       func(c *Conditions) { c.Lengths.Data = "azure-conversations" },
+	"mutes": func(c *Conditions) {
+		c.Outages = []Outage{{Share: 1, Rate: 0.001, Rounds: 100, Spread: 0.7, Lasting: 0.2}}
+	},
+	"flapping": func(c *Conditions) {
+		c.Outages = []Outage{{Share: 0.25, Rate: 0.02, Rounds: 20, Spread: 0.7}}
+	},
+	"crawl": func(c *Conditions) {
+		c.Outages = []Outage{{Share: 1, Rate: 0.001, Rounds: 100, Spread: 0.7, Lasting: 0.2, Slowdown: 25}}
+	},
 }
 
 // Presets lists the names that Preset knows, in the order of the documentation.
@@ -226,6 +236,7 @@ func Presets() []string {
 	return []string{
 		"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins", "production",
 		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks", "lengths",
+		"mutes", "flapping", "crawl",
 	}
 }
 
@@ -275,6 +286,9 @@ func (c *Conditions) check(prefix string, p *problems) {
 	within("failures.silent", c.Failures.Silent, 0, 1)
 	if c.Failures.Rate > 0 || c.Failures.Rounds != 0 {
 		within("failures.rounds", c.Failures.Rounds, 1, maxRounds)
+	}
+	for i := range c.Outages {
+		c.Outages[i].check(fmt.Sprintf("%soutages[%d]", prefix, i), p)
 	}
 	within("joins.share", c.Joins.Share, 0, 1)
 	within("joins.rounds", float64(c.Joins.Rounds), 0, maxRounds)
