@@ -95,7 +95,7 @@ func TestLateParticipation(t *testing.T) {
 		rounds, tried int // in how many plans node 2 may be tried
 	}{
 		"too slow": {5, 200, 4},   // a trial costs half a round: every 50
-		"silent":   {-1, 1100, 1}, // it costs many: after 1,024, and twice as many were it punished twice
+		"silent":   {-1, 1100, 2}, // it costs many: 19 rounds, then 14, and it is tried after 30 times as many
 	} {
 		c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 		tried, left := 0, false
@@ -178,7 +178,7 @@ func TestLateReportByItsPlan(t *testing.T) {
 
 // Losses of shares that were handed out before a node fell silent do not put its next trial off.
 func TestSilencePunishedOnce(t *testing.T) {
-	p := newParticipation(1)
+	p := newParticipation(1, byLosses)
 	p.round = 10
 	lost := &cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.Lost}}}
 	for round := 4; round <= 10; round++ {

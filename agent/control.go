@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/memory"
+	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
@@ -30,6 +31,7 @@ type Control struct {
 	parts    *participation
 	memory   *memory.Learner
 	deadline deadline
+	sieve    env.Sieve
 }
 
 // Omniscient marks a policy that knows the nodes' true state: a bound. It decides by itself
@@ -69,8 +71,8 @@ func (c *Control) Round(ctx context.Context) (Round, error) {
 // plan that its round ran, which Report.Plan names. The plan's sizes are valid until the next call.
 //
 // When the remaining nodes cannot make up the global batch, each gets an even part, as far as it
-// can: a smaller round is better than none. Nodes that the policy leaves out, and those whose gradients did not come
-// twice in a row, are tried again after a growing number of rounds.
+// can: a smaller round is better than none. Nodes that the policy leaves out, and those whose gradients did not come,
+// are tried again: after how many rounds follows from what a trial costs and what it may find.
 func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error) {
 	c.begin()
 	if report != nil {
@@ -99,9 +101,12 @@ func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error)
 	return c.plan, nil
 }
 
-// observe takes in what became of a plan. It returns the report as the policy is to see it.
+// observe takes in what became of a plan. It returns the report as the policy is to see it, nil if nothing of it can be.
 func (c *Control) observe(report *cluster.Report) (*cluster.Report, error) {
 	if report.Plan == 0 || report.Plan == c.plan.Number {
+		if report = c.sieve.Clean(c.Cluster, report, c.plan.Sizes, c.plan.Beyond()); report == nil {
+			return nil, nil
+		}
 		c.deadline.observe(report, &c.plan)
 		c.parts.observe(report, c.parts.round, c.plan.Finish)
 		c.memory.Observe(report, c.plan.Sizes, c.plan.Beyond())
@@ -110,6 +115,9 @@ func (c *Control) observe(report *cluster.Report) (*cluster.Report, error) {
 	was := c.behind(report.Plan)
 	if was == nil {
 		return nil, badinput.Errorf("agent: round %d ran plan %d; the newest is %d, and %d before it are kept", report.Round, report.Plan, c.plan.Number, c.Behind)
+	}
+	if report = c.sieve.Clean(c.Cluster, report, was.plan.Sizes, was.plan.Beyond()); report == nil {
+		return nil, nil
 	}
 	c.deadline.observe(report, &was.plan)
 	c.parts.observe(report, was.round, was.plan.Finish)
@@ -124,7 +132,7 @@ func (c *Control) decide(report *cluster.Report, present []bool) error {
 	_, knows := c.Policy.(Omniscient)
 	allowed := present
 	if !knows {
-		if allowed = c.parts.among(present); !slices.Contains(allowed, true) {
+		if allowed = c.parts.among(c.Cluster, present); !slices.Contains(allowed, true) {
 			allowed = present // nobody else is left
 		}
 	}
@@ -172,6 +180,9 @@ func (c *Control) SettleLimits() {
 		c.memory.Settle()
 	}
 }
+
+// Absurd counts what the reports so far said that cannot be. Nothing was learnt from it.
+func (c *Control) Absurd() env.Absurd { return c.sieve.Counts }
 
 // LeftOut says why a node has no share in the newest round.
 func (c *Control) LeftOut(node int) Why {

@@ -24,6 +24,40 @@ type Explanation struct {
 	OutOfRange []OutOfRange            `json:"out_of_range,omitempty"` // why the network was not used
 	Guarded    bool                    `json:"guarded,omitempty"`      // the network was not heeded, as its rounds of late were longer than the model's would have been
 	Rule       *RuleExplanation        `json:"rule,omitempty"`         // of the round, where it is free
+	Part       *Part                   `json:"part,omitempty"`         // why the node is left out or tried; null: it takes part like any other
+	PassedOver string                  `json:"passed_over,omitempty"`  // what its report said that cannot be
+}
+
+// Part says how a node stands that is left out, is tried, or was lost just now.
+type Part struct {
+	Why     string  `json:"why"`              // it is left out for: "silent", "too slow", "away", "out of memory"; or "takes part"
+	Trial   bool    `json:"trial,omitempty"`  // it has its least share in this round, to see whether it is of use again
+	Lost    int     `json:"lost,omitempty"`   // gradients in a row that did not come
+	Since   int     `json:"since,omitempty"`  // round, from 1, in which it fell silent
+	Cost    float64 `json:"cost,omitempty"`   // of its last loss or trial, in rounds of the others
+	Next    int     `json:"next,omitempty"`   // round, from 1, of the next trial
+	Unknown bool    `json:"unknown,omitzero"` // it never handed in anything
+}
+
+// Explain adds to the explanation of a node what the control decided about it: Agent.Explain knows of sizes alone.
+func (c *Control) Explain(e *Explanation, node int) {
+	e.PassedOver = c.sieve.Why(node)
+	n := &c.parts.nodes[node]
+	why := c.LeftOut(node)
+	trial := n.onTrial(c.parts.round)
+	if why == TakesPart && !trial && n.lost == 0 {
+		return
+	}
+	e.Part = &Part{Why: why.String(), Trial: trial, Lost: n.lost, Cost: n.cost, Unknown: !n.known}
+	if trial {
+		e.Part.Why = n.why.String()
+	}
+	if n.why == Silent {
+		e.Part.Since = n.since
+	}
+	if (n.why == Silent || n.why == TooSlow) && !trial {
+		e.Part.Next = max(n.next, c.parts.round+1)
+	}
 }
 
 // Measured is a node's part of a report.

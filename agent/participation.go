@@ -1,17 +1,33 @@
 package agent
 
 import (
+	"math"
+
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-const (
-	lossesOut  = 2    // losses in a row after which a node is left out
-	firstTrial = 8    // rounds until a node that is left out is tried; twice as many after every trial that fails
-	lastTrial  = 1024 // most rounds between two trials, unless they cost too much
-	freeTrial  = 0.05 // of a round: what a trial may cost to be repeated at once
-	trialCost  = 100  // rounds over which each round's time spent on a trial is spread, as far as lastTrial allows
-	leastCost  = 30   // the same, in any case
-)
+// Partaking are the constants of the rule that decides who takes part. A policy may bring its own: see Partaker.
+type Partaking struct {
+	// Losses in a row leave a node out, and then the other constants say when it is tried. 0: a loss does, and what
+	// it cost and how often nodes came back says when it is tried; the other constants are about nodes that are too slow.
+	Losses int
+	First  int     // rounds until a node that is left out is tried
+	Growth float64 // of that time after every trial that fails, at least 1
+	Last   int     // most rounds between two trials, unless they cost too much
+	Cost   float64 // rounds over which each round's time spent on a trial is spread, as far as Last allows
+	Least  float64 // the same, in any case
+	// Back says, for a bound, whether a node that is left out would be of use in the coming round; then it is tried
+	// in this round and in no other. nil: nobody knows.
+	Back func(node int) bool
+}
+
+// DefaultPartaking is the rule where a policy brings none.
+var DefaultPartaking = Partaking{First: 2, Growth: 3, Last: 1024, Cost: 30, Least: 30}
+
+// Partaker is a policy that brings constants of its own.
+type Partaker interface{ Partaking() Partaking }
+
+const freeTrial = 0.05 // of a round: what a trial may cost to be repeated at once
 
 // Why says for what reason a node has no share.
 type Why uint8
@@ -28,29 +44,34 @@ func (w Why) String() string {
 	return [...]string{"takes part", "away", "too slow", "silent", "out of memory"}[w]
 }
 
-// participation decides who may take part: a node whose gradients did not come is left out,
-// as is one to which the allocation gives nothing, and each is tried again after a growing
-// number of rounds, with its least share.
+// participation decides who may take part: a node whose gradient did not come is left out,
+// as is one to which the allocation gives nothing, and each is tried again after some rounds, with its
+// least share.
 type participation struct {
 	nodes   []partaker
+	past    []past
+	fleet   silences
 	allowed []bool
 	probes  []bool
 	round   int
 	alloc   cluster.Allocator
+	rule    Partaking
 }
 
 type partaker struct {
 	why   Why
-	lost  int  // losses in a row
-	wait  int  // rounds from one trial to the next
-	next  int  // round of the next trial
-	tried int  // round of the trial whose report is not in; 0: none
-	since int  // round in which it fell silent
-	known bool // its time was measured
+	lost  int     // losses in a row
+	wait  int     // rounds from one trial to the next
+	next  int     // round of the next trial
+	tried int     // round of the trial whose report is not in; 0: none
+	since int     // round in which it fell silent
+	known bool    // its time was measured
+	cost  float64 // of its last loss or trial, in rounds
+	gone  bool    // it is silent, and the runner did not have it since
 }
 
-func newParticipation(nodes int) *participation {
-	return &participation{nodes: make([]partaker, nodes), allowed: make([]bool, nodes), probes: make([]bool, nodes)}
+func newParticipation(nodes int, rule Partaking) *participation {
+	return &participation{rule: rule, nodes: make([]partaker, nodes), past: make([]past, nodes), allowed: make([]bool, nodes), probes: make([]bool, nodes)}
 }
 
 // observe takes in what became of the shares that were settled in a round, p.round or an older
@@ -58,14 +79,23 @@ func newParticipation(nodes int) *participation {
 func (p *participation) observe(report *cluster.Report, round int, finish float64) {
 	for i := range report.Nodes {
 		n, r := &p.nodes[i], &report.Nodes[i]
-		trial := n.onTrial(round)
+		trial, before := n.onTrial(round), n.lost
 		if n.tried <= round {
 			n.tried = 0
 		}
 		switch r.Status {
 		case cluster.In:
 			n.lost, n.known = 0, true
-			if n.why == Silent {
+			if before > 0 {
+				p.past[i].back++
+				p.fleet.back++
+			}
+			switch {
+			case n.why != Silent:
+			case p.rule.Losses == 0:
+				p.find(i)
+				continue
+			default:
 				*n = partaker{known: true}
 			}
 		case cluster.Lost:
@@ -87,16 +117,23 @@ func (p *participation) observe(report *cluster.Report, round int, finish float6
 			}
 			over = slow/finish - 1
 		}
+		if trial || r.Status == cluster.Lost {
+			n.cost = max(over, 0)
+		}
+		if p.rule.Losses == 0 && r.Status == cluster.Lost {
+			p.lose(i, waited(report, finish))
+			continue
+		}
 		// Most hangs pass with a restart, so a node gets a second chance; one that never was
 		// heard of, and held up the others, does not.
-		out := n.lost >= lossesOut || n.lost > 0 && !n.known && over >= 1
+		out := n.lost > 0 && (n.lost >= p.rule.Losses || !n.known && over >= 1)
 		if trial && n.why != TakesPart || out {
 			// What was lost is spread over many rounds.
-			if n.postpone(p.round, spread(over)); r.Status == cluster.In && over < freeTrial {
+			if p.postpone(n, over); r.Status == cluster.In && over < freeTrial {
 				n.wait, n.next = 0, p.round+1 // nobody waited: the policy may need a second look
 			}
 		}
-		if out {
+		if out && n.why != Silent {
 			n.why, n.since = Silent, p.round
 		}
 	}
@@ -104,25 +141,38 @@ func (p *participation) observe(report *cluster.Report, round int, finish float6
 
 // spread is how many rounds there should be from one trial to the next, where a trial costs
 // the time of over rounds.
-func spread(over float64) int {
+func (r *Partaking) spread(over float64) int {
 	over = min(max(over, 0), 1e6)
-	return int(max(min(trialCost*over, lastTrial), leastCost*over))
+	return int(max(min(r.Cost*over, float64(r.Last)), r.Least*over))
 }
 
-// postpone sets the next trial, not before so many rounds have gone by.
-func (n *partaker) postpone(round, least int) {
-	n.wait = max(min(max(2*n.wait, firstTrial), lastTrial), least)
-	n.next = round + n.wait
+// postpone sets the next trial of a node, where that costs the time of over rounds.
+func (p *participation) postpone(n *partaker, over float64) {
+	r := &p.rule
+	n.wait = max(min(max(int(math.Ceil(r.Growth*float64(n.wait))), r.First), r.Last), r.spread(over))
+	n.next = p.round + n.wait
 }
 
 // onTrial says whether a round tries the node.
 func (n *partaker) onTrial(round int) bool { return n.tried > 0 && n.tried == round }
 
 // among returns who of those present may be planned for in the coming round.
-func (p *participation) among(present []bool) []bool {
+func (p *participation) among(c *cluster.Cluster, present []bool) []bool {
 	p.round++
+	sound := false // some node is left out that is back
 	for i, here := range present {
+		if n := &p.nodes[i]; here && n.gone {
+			p.restarted(i)
+		}
 		p.allowed[i] = here && p.nodes[i].why != Silent
+		sound = sound || here && p.nodes[i].flaps()
+	}
+	if sound && c.CheckCapacity(p.allowed) != nil { // better one that falls silent often than too small a batch
+		for i, here := range present {
+			if n := &p.nodes[i]; here && n.flaps() {
+				p.allowed[i], *n = true, partaker{known: true}
+			}
+		}
 	}
 	return p.allowed
 }
@@ -138,9 +188,13 @@ func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster
 			if n.why == TakesPart {
 				n.why = Away
 			}
+			n.gone = n.why == Silent
 			continue
 		case n.why == Silent:
+			p.count(i, false)
 		case sizes[i] > 0:
+			p.count(i, true)
+			p.past[i].share = float64(sizes[i]) / float64(c.GlobalBatch)
 			*n = partaker{lost: n.lost, known: n.known}
 			continue
 		case n.why != TooSlow:
@@ -149,9 +203,13 @@ func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster
 			if plan.Perf != nil && plan.Finish > 0 {
 				over = c.Nodes[i].Finish(plan.Perf[i], c.Nodes[i].LeastShare())/plan.Finish - 1
 			}
-			n.postpone(p.round, spread(over))
+			p.postpone(n, over)
 		}
-		if p.round >= n.next && n.tried == 0 {
+		due := p.round >= n.next
+		if p.rule.Back != nil {
+			due = p.rule.Back(i)
+		}
+		if due && n.tried == 0 {
 			p.try(c, i, sizes)
 		}
 	}

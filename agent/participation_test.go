@@ -74,20 +74,27 @@ func play(t *testing.T, s *scripted, c *cluster.Cluster, p Policy, rounds int) *
 	return ctl
 }
 
-// A mute node that was never heard of is left out after the first loss, one that has gone mute
-// after two; each is tried again with its least share, each time after a longer while: at thirty seconds lost
-// of rounds of one every 1,024.
+// byLosses is the rule by constants.
+var byLosses = Partaking{Losses: 2, First: 8, Growth: 2, Last: 1024, Cost: 100, Least: 30}
+
+// constants is a policy under that rule.
+type constants struct{ Policy }
+
+func (constants) Partaking() Partaking { return byLosses }
+
+// A mute node is left out after the first loss and tried again with its least share: one that was never heard of
+// after thirty times what that cost, nineteen rounds here.
 func TestMuteNode(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	s := &scripted{slow: []float64{1, 1, -1}}
 	ctl := play(t, s, c, NewModel(c), 1100)
-	if got := s.tried(2); !slices.Equal(got, []int{0, 1024}) {
+	if got := s.tried(2); !slices.Equal(got, []int{0, 570, 1018}) {
 		t.Errorf("tried in rounds %v", got)
 	}
 	if ctl.LeftOut(2) != Silent || ctl.LeftOut(0) != TakesPart || ctl.LeftOut(2).String() != "silent" {
 		t.Error(ctl.LeftOut(2))
 	}
-	if least := s.plans[1024][2]; least != 1 {
+	if least := s.plans[570][2]; least != 1 {
 		t.Errorf("tried with %d samples", least)
 	}
 	s.slow[2] = 1
@@ -107,7 +114,7 @@ func TestMuteNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := len(s.tried(2)) - before; got != 2 {
+	if got := len(s.tried(2)) - before; got > 3 {
 		t.Errorf("mute again, it had work in %d rounds", got)
 	}
 }
@@ -140,12 +147,12 @@ func TestSlowNodeIsLeftOutAndComesBack(t *testing.T) {
 	}
 }
 
-// One loss is no reason to leave out a node that was heard of, nor are two with a gradient
+// By constants, one loss is no reason to leave out a node that was heard of, nor are two with a gradient
 // between them.
 func TestOneLossIsForgiven(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	s := &scripted{slow: []float64{1, 1, 1}}
-	ctl := play(t, s, c, NewModel(c), 1)
+	ctl := play(t, s, c, constants{NewModel(c)}, 1)
 	for range 4 {
 		for _, slow := range []float64{-1, 1} {
 			s.slow[2] = slow
@@ -183,7 +190,7 @@ func TestFarNodeIsNotTried(t *testing.T) {
 // What a trial cost decides when the next one is, by hand.
 func TestTrialsByTheirPrice(t *testing.T) {
 	seen := func(finish float64, n partaker, r cluster.NodeReport) partaker {
-		p := newParticipation(1)
+		p := newParticipation(1, byLosses)
 		p.round, p.nodes[0] = 10, n
 		p.observe(&cluster.Report{Wait: 40 * time.Second, Nodes: []cluster.NodeReport{r}}, p.round, finish)
 		return p.nodes[0]
@@ -219,7 +226,7 @@ func TestTrialsByTheirPrice(t *testing.T) {
 	// One that the allocation leaves out: by what it is believed to take for its least share.
 	c := agenttest.Lines(t, 30, 0.1, 0.1)
 	for finish, want := range map[float64][2]int{0.1: {480, 520}, 0: {8, 8}} {
-		p := newParticipation(2)
+		p := newParticipation(2, byLosses)
 		p.round = 10
 		plan := &cluster.Plan{Sizes: []int{30, 0}, Perf: c.Nominal(), Finish: finish}
 		p.settle(c, []bool{true, true}, plan)

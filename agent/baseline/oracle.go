@@ -1,6 +1,8 @@
 package baseline
 
 import (
+	"slices"
+
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
 )
@@ -21,6 +23,7 @@ type oracle struct {
 	perf    []cluster.Performance
 	last    []float64
 	asked   bool
+	sound   []bool // who will hand in something
 	alloc   cluster.Allocator
 }
 
@@ -54,9 +57,24 @@ func (o *oracle) Decide(_ *cluster.Report, present []bool, plan *cluster.Plan) e
 		o.last[i] = truth.Slowdown[i]
 	}
 	o.asked = true
-	finish, err := o.alloc.Allocate(o.cluster, present, o.perf, plan.Sizes)
+	finish, err := o.alloc.Allocate(o.cluster, o.speaking(truth.Mute, present), o.perf, plan.Sizes)
 	plan.Perf, plan.Finish = o.perf, finish
 	return err
+}
+
+// speaking are those present that will hand in something, or all if nobody does.
+func (o *oracle) speaking(mute, present []bool) []bool {
+	if !slices.Contains(mute, true) {
+		return present
+	}
+	o.sound = append(o.sound[:0], mute...)
+	for i, silent := range mute {
+		o.sound[i] = !silent && (present == nil || present[i])
+	}
+	if !slices.Contains(o.sound, true) {
+		return present
+	}
+	return o.sound
 }
 
 // Omniscient implements agent.Omniscient.

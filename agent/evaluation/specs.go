@@ -77,7 +77,7 @@ func Specs() []Spec {
 		bound("oracle", "true rates now, not the noise", baseline.Oracle{}),
 		boundMargin("oracle-margin", "true rates now, with the best margin for true noise", 0, slices.Concat(ruleMargins, []float64{2.5})...),
 		boundMargin("lag1-margin", "true rates of the round before, with the best margin for true noise", 1, ruleMargins...),
-		hindsightKofN(),
+		hindsightKofN(), lossesPartaking(), tunedPartaking(), returns(),
 		bound("hindsight", "true rates and the noise of the coming round", baseline.Oracle{Noise: true}),
 	}
 }

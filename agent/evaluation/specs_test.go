@@ -107,22 +107,29 @@ func (s *site) rounds(t *testing.T, p *Spec, trained *agent.Trained, point int, 
 				t.Fatalf("round %d: a batch of %d", len(all), b)
 			}
 		}
-		left := 0
+		left, tried := 0, 0 // tried: samples of silent nodes on trial, which the others give
+		planned := slices.Clone(present)
 		for i := range present {
 			present[i] = present[i] && ctl.LeftOut(i) != agent.Silent
-			if present[i] {
+			var e agent.Explanation
+			ctl.Explain(&e, i)
+			planned[i] = present[i]
+			if e.Part != nil && e.Part.Trial && e.Part.Why == agent.Silent.String() {
+				planned[i], tried = false, tried+r.Plan.Sizes[i]
+			}
+			if planned[i] {
 				left++
 			}
 		}
-		if chosen.CheckCapacity(present) == nil {
+		if chosen.CheckCapacity(planned) == nil {
 			agenttest.CheckSizes(t, &chosen, present, r.Plan.Sizes)
 		} else {
 			for i, b := range r.Plan.Sizes {
 				want := 0
-				if present[i] {
+				if planned[i] {
 					want = s.seen.Nodes[i].MostShare(max(s.seen.GlobalBatch/left, s.seen.Nodes[i].LeastShare()))
 				}
-				if b != want {
+				if present[i] == planned[i] && (b > want || b < want-tried) {
 					t.Fatalf("round %d, no such sum: node %d got %d samples, not %d", len(all), i, b, want)
 				}
 			}
@@ -171,7 +178,8 @@ func TestEveryPolicyOutlivesAShortage(t *testing.T) {
 				short = short || sum < tight.seen.GlobalBatch
 				full = full || short && sum == tight.seen.GlobalBatch
 			}
-			if !short || !full && !p.Batch {
+			// A rule that tries a node after every loss has hardly ever all of them here.
+			if tries := p.Name == "model-partaking" || p.Name == "model-returns"; !short || !full && !p.Batch && !tries {
 				t.Fatalf("short of memory %v, full again %v: the trace does not show what it should", short, full)
 			}
 		})

@@ -28,6 +28,11 @@ var suites = map[string]suite{
 		cases: heldOut(clusters.HeldOut, cluster.Choices{}), scenarios: presets("steady", "drift", "interference", "bursts"),
 		seeds: 30, tuneSeeds: 10, rounds: 400,
 	},
+	"future": {
+		about: "Nodes that are there and of no use for a while or for good; quorum all, a fixed global batch.",
+		cases: futures, scenarios: outages, policies: []string{"ddqn", "model", "model-losses", "model-partaking", "model-returns", "oracle"},
+		seeds: 30, tuneSeeds: 10, rounds: 1000,
+	},
 	"deadline": {
 		about: "Shares of 4 to 32 micro-steps, the deadline of rounds free, micro-steps of up to 10% of it after it (the agent, model and -on), a fixed global batch. A sample counts the same in a small round and a large one\n(no gradient noise scale), and tuning holds the samples of a round within 1% of the global batch in the mean, where a rule can:\notherwise rules that shrink the batch would win.",
 		cases: stepped(clusters.HeldOut), scenarios: unscaled("steady", "drift", "interference", "bursts", "failures", "production"), hold: 0.01,

@@ -73,7 +73,7 @@ func (r *reasons) text() []string {
 // unusual reports whether anything but the filtering of a measurement happened. If it goes
 // on for several rounds, only the first counts.
 func unusual(e, before *agent.Explanation) bool {
-	if e.Measured == nil {
+	if e.Measured == nil || e.PassedOver != before.PassedOver || standing(e) != standing(before) {
 		return true
 	}
 	type kind struct {
@@ -96,11 +96,60 @@ func unusual(e, before *agent.Explanation) bool {
 	}
 }
 
+// standing is how a node stands, without what changes in every round.
+func standing(e *agent.Explanation) agent.Part {
+	if e.Part == nil {
+		return agent.Part{}
+	}
+	return agent.Part{Why: e.Part.Why, Trial: e.Part.Trial, Lost: e.Part.Lost}
+}
+
+// part says why a node is left out, tried or watched.
+func part(e *agent.Explanation) []string {
+	p := e.Part
+	if p == nil {
+		return nil
+	}
+	var text string
+	losses := ""
+	if p.Lost > 0 {
+		losses = fmt.Sprintf("%s in a row did not come", cli.Count(p.Lost, "gradient"))
+	}
+	switch {
+	case p.Trial:
+		text = "tried with its least share: left out as " + p.Why
+		if losses != "" {
+			text += ", " + losses
+		}
+	case p.Why == agent.TakesPart.String():
+		text = "still, though " + losses + ": most hangs pass with a restart"
+	case p.Why == agent.Silent.String():
+		text = fmt.Sprintf("left out as silent since round %d: %s", p.Since, losses)
+		if losses == "" {
+			text = fmt.Sprintf("left out as silent since round %d", p.Since)
+		}
+	case p.Why == agent.TooSlow.String():
+		text = "left out as too slow: the others are done sooner without it"
+	default:
+		text = "left out as " + p.Why
+	}
+	if p.Unknown {
+		text += "; it never handed in anything"
+	}
+	if p.Next > 0 {
+		text += fmt.Sprintf("; to be tried in round %d", p.Next)
+		if p.Cost > 0 {
+			text += fmt.Sprintf(", as the last time cost the others %.3g rounds", p.Cost)
+		}
+	}
+	return []string{"  taking part  " + text}
+}
+
 // reason is an explanation as text.
 func reason(e *agent.Explanation, sizeBefore int) []string {
 	head := fmt.Sprintf("round %d: %s", e.Round+1, cli.Count(e.MicroBatch, "sample"))
 	if e.Measured == nil {
-		return []string{head + ", from its profile and memory: nothing was measured yet"}
+		return append([]string{head + ", from its profile and memory: nothing was measured yet"}, part(e)...)
 	}
 	update := "update"
 	if e.Measured.Status == cluster.Late.String() {
@@ -108,11 +157,17 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 	}
 	lines := []string{
 		fmt.Sprintf("%s (%d before)", head, sizeBefore),
-		"  measured  " + measured(e),
+	}
+	lines = append(lines, part(e)...)
+	if e.PassedOver != "" {
+		lines = append(lines, "  passed over  "+e.PassedOver)
+	}
+	lines = append(lines,
+		"  measured  "+measured(e),
 		fmt.Sprintf("  belief    slowdown %.3f -> %.3f, variance %.2g -> %.2g of a measurement's; long-run level %.3f; noise %s",
 			e.Before.Slowdown, e.After.Slowdown, e.Before.Variance, e.After.Variance, e.After.Level, cli.Percent(e.After.Deviation)),
 		fmt.Sprintf("  %s    %s, gain %.2f, margin of %.2f deviations", update, e.Chosen.Trust, e.After.Gain, e.After.Margin),
-	}
+	)
 	if a := &e.After; a.Doubt > 0 {
 		lines = append(lines, fmt.Sprintf("  no profile: %s of its time is overhead, give or take %s", cli.Percent(a.Overhead), cli.Percent(a.Doubt)))
 	}

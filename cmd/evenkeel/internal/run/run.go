@@ -71,6 +71,9 @@ func (r *Cmd) Run(a *cli.App) error {
 	if w.references.err != nil && !errors.Is(w.references.err, context.Canceled) {
 		a.Log.Warn().Err(w.references.err).Msg("the summary lacks a reference")
 	}
+	if text := w.control.Absurd().String(); text != "" {
+		w.app.Log.Warn().Str("passed_over", text).Msg("reports said what cannot be; nothing was learnt from it")
+	}
 	w.app.WarnExtrapolated(w.setup.cluster, w.round.Plan.Sizes)
 	failed = errors.Join(failed, w.save(r, format, file))
 	err = r.print(w)
@@ -267,7 +270,9 @@ func (w *watch) run(v view) error {
 		w.tally.add(round.Report)
 		w.classes()
 		if w.reasons != nil {
-			if note.Explain, err = w.reasons.add(policy.Explain(w.reasons.node)); err != nil {
+			e := policy.Explain(w.reasons.node)
+			control.Explain(&e, w.reasons.node)
+			if note.Explain, err = w.reasons.add(e); err != nil {
 				return err
 			}
 		}

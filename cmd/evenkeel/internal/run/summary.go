@@ -8,6 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/env"
 )
 
 // document is the summary as JSON.
@@ -31,6 +32,8 @@ type document struct {
 	// Explain holds the explanations of one node's sizes, round by round; of more than 10,000
 	// rounds only the first ones and the last.
 	Explain []agent.Explanation `json:"explain,omitempty"`
+	// Absurd counts what reports said that cannot be; null: nothing.
+	Absurd *env.Absurd `json:"absurd,omitempty"`
 }
 
 // result is one policy's run under the seed.
@@ -104,6 +107,9 @@ func (w *watch) document() document {
 	}
 	if w.reasons != nil {
 		d.Explain = w.reasons.all
+	}
+	if absurd := w.control.Absurd(); absurd.Any() {
+		d.Absurd = &absurd
 	}
 	if free(c) {
 		d.ChosenBatch = w.agent.GlobalBatch()
@@ -195,6 +201,9 @@ func (w *watch) summary() []string {
 	}
 	if more := append(w.samplesOfRounds(), w.outside()...); len(more) > 0 {
 		lines = append(append(lines, ""), more...)
+	}
+	if text := w.control.Absurd().String(); text != "" {
+		lines = append(lines, "", "Passed over: "+text+".")
 	}
 	if err := w.tally.failure(w.setup.cluster); err != nil {
 		lines = append(lines, "", "In this run "+err.Error()+".")
