@@ -109,33 +109,43 @@ func (p *participation) observe(report *cluster.Report, round int, finish float6
 		default:
 			continue
 		}
-		// What the round lost by waiting for this node, in rounds.
-		over := 0.0
-		if slow := r.Seconds; finish > 0 {
-			if r.Status == cluster.Lost {
-				slow = report.Wait.Seconds()
-			}
-			over = slow/finish - 1
-		}
+		over := beyond(r, report, finish)
 		if trial || r.Status == cluster.Lost {
 			n.cost = max(over, 0)
 		}
 		if p.rule.Losses == 0 && r.Status == cluster.Lost {
 			p.lose(i, waited(report, finish))
-			continue
+		} else {
+			p.judge(n, r, trial, over)
 		}
-		// Most hangs pass with a restart, so a node gets a second chance; one that never was
-		// heard of, and held up the others, does not.
-		out := n.lost > 0 && (n.lost >= p.rule.Losses || !n.known && over >= 1)
-		if trial && n.why != TakesPart || out {
-			// What was lost is spread over many rounds.
-			if p.postpone(n, over); r.Status == cluster.In && over < freeTrial {
-				n.wait, n.next = 0, p.round+1 // nobody waited: the policy may need a second look
-			}
+	}
+}
+
+// beyond is what the round lost by waiting for a node, in rounds of finish seconds; 0 where these are not known.
+func beyond(r *cluster.NodeReport, report *cluster.Report, finish float64) float64 {
+	slow := r.Seconds
+	if r.Status == cluster.Lost {
+		slow = report.Wait.Seconds()
+	}
+	if finish <= 0 {
+		return 0
+	}
+	return slow/finish - 1
+}
+
+// judge decides by constants about a node that was tried, or was lost, for which the round waited so much longer.
+func (p *participation) judge(n *partaker, r *cluster.NodeReport, trial bool, over float64) {
+	// Most hangs pass with a restart, so a node gets a second chance; one that never was
+	// heard of, and held up the others, does not.
+	out := n.lost > 0 && (n.lost >= p.rule.Losses || !n.known && over >= 1)
+	if trial && n.why != TakesPart || out {
+		// What was lost is spread over many rounds.
+		if p.postpone(n, over); r.Status == cluster.In && over < freeTrial {
+			n.wait, n.next = 0, p.round+1 // nobody waited: the policy may need a second look
 		}
-		if out && n.why != Silent {
-			n.why, n.since = Silent, p.round
-		}
+	}
+	if out && n.why != Silent {
+		n.why, n.since = Silent, p.round
 	}
 }
 
