@@ -189,7 +189,7 @@ func TestStoppedAnywhere(t *testing.T) {
 				p.compare()
 			}
 		}
-		if p.server[0].known("job").rounds < 15 {
+		if p.server[0].known("job").rounds < 10 {
 			t.Errorf("seed %d: %d rounds: the test does not show what it should", seed, p.server[0].known("job").rounds)
 		}
 		p.stop()

@@ -38,13 +38,13 @@ func written(t *testing.T, text string) string {
 
 // The log says round by round who was left out and why, and a run under deadlines replays.
 func TestLogSaysWhoIsLeftOut(t *testing.T) {
-	r := smallRun(60)
+	r := smallRun(64)
 	r.Cluster, r.Log = written(t, outsiders), filepath.Join(t.TempDir(), "run.jsonl")
 	if _, err := inProcess(t, t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	again := &Cmd{Replay: r.Log}
-	if text, err := inProcess(t, t.Context(), again); err != nil || !strings.Contains(text, "60 rounds replayed, every report the same") {
+	if text, err := inProcess(t, t.Context(), again); err != nil || !strings.Contains(text, "64 rounds replayed, every report the same") {
 		t.Error(err, text)
 	}
 	f, err := os.Open(r.Log)
