@@ -222,7 +222,7 @@ func kinds(c *cluster.Cluster, d *cluster.Conditions) []string {
 	nominal := known.Nominal()
 	finish, err := cluster.Allocate(known, nil, nominal, sizes)
 	for i := range c.Nodes {
-		overhead += nominal[i].Overhead / float64(len(c.Nodes))
+		overhead += known.Nodes[i].Finish(nominal[i], known.Nodes[i].LeastShare()) / float64(len(c.Nodes)) // of the smallest share
 		hidden = hidden || c.Nodes[i].Profile == nil
 		shapes = shapes || c.Nodes[i].Profile != nil && c.Nodes[i].Hidden.Profile != nil
 	}

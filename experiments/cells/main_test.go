@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
 // The same flags draw the same cells, another seed others, and every cell is what was asked for.
@@ -43,6 +44,29 @@ func TestDraw(t *testing.T) {
 	o.conditions = "calm"
 	if _, err := draw(o, "all"); err == nil {
 		t.Error("unknown conditions were drawn")
+	}
+}
+
+// Two nodes, of which one is hidden, whose smallest share takes nearly as long as their own.
+func TestKinds(t *testing.T) {
+	p, err := profile.New("d", "w", []profile.Point{{MicroBatch: 1, Seconds: 0.5}, {MicroBatch: 64, Seconds: 0.8}}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster.Cluster{Workload: "w", GlobalBatch: 20}
+	for range 2 {
+		c.Nodes = append(c.Nodes, cluster.Node{Device: "d", Profile: p, Limit: profile.NoLimit})
+	}
+	noisy := cluster.Conditions{Noise: cluster.Spread{Median: 0.2}}
+	want := []string{"all", "2 to 4 nodes", "overhead above 40%", "noise of 15% and more", "rounds under 1 s"}
+	if got := kinds(c, &noisy); !slices.Equal(got, want) {
+		t.Errorf("kinds %q, want %q", got, want)
+	}
+	c.Nodes[1].Profile, c.Nodes[1].Hidden.Profile = nil, p
+	c.GlobalBatch = 4000
+	want = []string{"all", "2 to 4 nodes", "no profiles", "drift"}
+	if got := kinds(c, &cluster.Conditions{Drift: cluster.Drift{SD: 0.1, Rounds: 20}}); !slices.Equal(got, want) {
+		t.Errorf("kinds %q, want %q", got, want)
 	}
 }
 
