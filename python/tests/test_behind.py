@@ -394,6 +394,24 @@ class Transfer(unittest.TestCase):
         self.assertEqual(os.pread(fd, len(data), 4096), data)
         way.close()
 
+    def test_the_systems_limit_of_requests(self):
+        """Where the kernel gives no more contexts, readers take turns."""
+        fd, data = self.file(8192), os.urandom(8192)
+        os.pwrite(fd, data, 0)
+        way = transfer.File(fd, False, False, True)
+        mine, into, got = way._direct._take(), bytearray(8192), []
+        with mock.patch.object(direct_, "_Channel", side_effect=OSError(errno.EAGAIN, "no more")):
+            other = threading.Thread(target=lambda: got.append(way.read(memoryview(into), 0)))
+            other.start()
+            time.sleep(0.05)
+            self.assertTrue(other.is_alive(), "it did not wait for its turn")
+            with way._direct._free:
+                way._direct._channels.append(mine)
+                way._direct._free.notify()
+            other.join(10)
+        self.assertEqual((got, bytes(into)), ([xxh3.hash64(data)], data))
+        way.close()
+
     def test_a_save_whose_bytes_fail_is_given_up(self):
         t = {"w": (torch.arange(4 << 20), checkpoint.PARAMETER)}
         real = transfer.measure
