@@ -39,7 +39,7 @@ func TestWays(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := m.Contents()
-		for _, broken := range [][]int{nil, {hintAt + 9}, {block + hintAt + 20}, {hintAt, block + hintAt}} {
+		for _, broken := range [][]int{nil, {hintAt + 9}, {block + hintAt + 20}, {hintAt, block + hintAt}, {hintAt + 8, block + hintAt + 8}} {
 			b := append([]byte(nil), file...)
 			for _, at := range broken {
 				b[at] ^= 1

@@ -17,8 +17,8 @@ class Ranks(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
-    def run_(self, *args):
-        p = subprocess.run([sys.executable, SCRIPT, *map(str, args)], capture_output=True, text=True, timeout=240)
+    def run_(self, *args, **environment):
+        p = subprocess.run([sys.executable, SCRIPT, *map(str, args)], capture_output=True, text=True, timeout=240, env={**os.environ, **environment})
         self.assertEqual(p.returncode, 0, p.stderr)
         return json.loads(p.stdout)
 
@@ -26,6 +26,8 @@ class Ranks(unittest.TestCase):
         got = self.run_("kill", 14, 2, 3)
         self.assertEqual((got["faults"], got["kills"]), ([], 14))
         self.assertGreater(got["restored"], 3)
+        past = self.run_("kill", 6, 2, 4, RANKS_PAST="1")
+        self.assertEqual((past["faults"], past["kills"]), ([], 6))
 
     def test_guides_script(self):
         got = self.run_("guide", self.folder)

@@ -35,6 +35,9 @@ func TestRequestsThatFail(t *testing.T) {
 	var answers []int64
 	came := 0
 	d.ring.harvest = func(into *[ringDepth]ioEvent) (int, error) {
+		if len(answers) > 0 {
+			time.Sleep(20 * time.Millisecond) // so that several come at a time
+		}
 		n, err := real(into)
 		for i := range n {
 			if came++; len(answers) > 0 {
@@ -67,7 +70,7 @@ func TestRequestsThatFail(t *testing.T) {
 	}{{-int64(unix.EIO), unix.EIO}, {0, io.ErrShortWrite}, {100, io.ErrShortWrite}} {
 		answers = []int64{c.answer}
 		_, err := d.WriteAt(data, ringPiece)
-		if err = errors.Join(err, d.Flush()); !errors.Is(err, c.want) {
+		if err = errors.Join(err, flushSoon(t, d)); !errors.Is(err, c.want) {
 			t.Errorf("the disk said %d: %v", c.answer, err)
 		}
 		answers = []int64{c.answer} // to a request that only the flush sends
@@ -95,6 +98,21 @@ func TestRequestsThatFail(t *testing.T) {
 	}
 	if _, err := d.ReadAt(got, 2*ringPiece); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("after the errors: other bytes, %v", err)
+	}
+}
+
+// flushSoon fails where a flush waits for a request that came long ago.
+func flushSoon(t *testing.T, d *Disk) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- d.Flush() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(20 * time.Second):
+		d.ring = nil // it is lost
+		t.Fatal("a flush waits for what is not under way")
+		return nil
 	}
 }
 
