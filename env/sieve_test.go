@@ -39,6 +39,7 @@ func TestSieve(t *testing.T) {
 		"infinite":             {func(r *cluster.Report) { r.Nodes[0].Seconds = inf }, false, Absurd{Times: 1}, "a time of +Inf s"},
 		"a billion":            {func(r *cluster.Report) { r.Nodes[0].Seconds = 1e9 }, false, Absurd{Times: 1}, "a time of 1e+09 s"},
 		"far beyond the round": {func(r *cluster.Report) { r.Nodes[0].Seconds = 261 }, false, Absurd{Times: 1}, "a time of 261 s"},
+		"a month, in as long":  {func(r *cluster.Report) { r.Wait, r.Nodes[0].Seconds = 2.6e6*time.Second, 2.6e6 }, false, Absurd{Times: 1}, "a time of 2.6e+06 s"},
 		"not so far":           {func(r *cluster.Report) { r.Nodes[0].Seconds = 259 }, false, Absurd{}, ""},
 		"of an older round":    {func(r *cluster.Report) { r.Nodes[0].Seconds, r.Nodes[0].Behind = 261, 1 }, false, Absurd{}, ""},
 		"refused":              {func(r *cluster.Report) { r.Nodes[0].Status, r.Nodes[0].Seconds = cluster.Refused, 0 }, false, Absurd{Times: 1}, "a time of 0 s"},
