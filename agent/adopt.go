@@ -47,7 +47,7 @@ func (c *Control) begin() {
 	if c.plan.Sizes == nil {
 		c.plan.Sizes = make([]int, len(c.Cluster.Nodes))
 		rule := DefaultPartaking
-		if p, ok := c.Policy.(Partaker); ok {
+		if p, ok := c.Policy.(partaking); ok {
 			rule = p.Partaking()
 		}
 		c.parts = newParticipation(len(c.Cluster.Nodes), rule)

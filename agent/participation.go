@@ -6,7 +6,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Partaking are the constants of the rule that decides who takes part. A policy may bring its own: see Partaker.
+// Partaking are the constants of the rule that decides who takes part. A policy brings its own by a method Partaking.
 type Partaking struct {
 	// Losses in a row leave a node out, and then the other constants say when it is tried. 0: a loss does, and what
 	// it cost and how often nodes came back says when it is tried; the other constants are about nodes that are too slow.
@@ -24,8 +24,8 @@ type Partaking struct {
 // DefaultPartaking is the rule where a policy brings none.
 var DefaultPartaking = Partaking{First: 2, Growth: 3, Last: 1024, Cost: 30, Least: 30}
 
-// Partaker is a policy that brings constants of its own.
-type Partaker interface{ Partaking() Partaking }
+// partaking is a policy that brings constants of its own.
+type partaking interface{ Partaking() Partaking }
 
 const freeTrial = 0.05 // of a round: what a trial may cost to be repeated at once
 

@@ -130,9 +130,7 @@ func CreateOn(s Storage, arrays []Array, o Options) (*File, error) {
 	if err := s.Allocate(h.size, o.Progress); err != nil {
 		return nil, err
 	}
-	if m, ok := s.(interface {
-		Measure(at, n int64) (write, read bool, err error)
-	}); ok {
+	if m, ok := s.(storage.Chooser); ok {
 		var err error
 		if h.ways.write, h.ways.read, err = m.Measure(h.firstSlot, h.size-h.firstSlot); err != nil {
 			return nil, err
@@ -235,7 +233,7 @@ func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
 		return nil, err
 	}
 	f.bytes = size
-	if p, ok := s.(interface{ PastCache(write, read bool) error }); ok {
+	if p, ok := s.(storage.Chooser); ok {
 		_ = p.PastCache((h.ways.write || o.Direct) && !o.ReadOnly, h.ways.read) // where it cannot be had, the cache does
 	}
 	found := f.readPages()

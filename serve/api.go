@@ -106,7 +106,7 @@ func (s *Server) jobRoutes(api huma.API) {
 		}
 		return &struct{ Body JobState }{j.describe()}, nil
 	})
-	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422, 503), func(_ context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
+	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422, 503, 507), func(_ context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
 		if _, err := s.submit(in.Job, entry{Change: &in.Body}); err != nil {
 			return nil, problem(err)
 		}
@@ -152,6 +152,8 @@ func problem(err error) error {
 		return huma.Error404NotFound("no such job; PUT /v1/jobs/{job} creates one")
 	case errors.Is(err, errFull):
 		return huma.NewError(http.StatusInsufficientStorage, "the service has as many jobs as it takes; delete one")
+	case errors.Is(err, errNoRoom):
+		return huma.NewError(http.StatusInsufficientStorage, errNoRoom.Error())
 	case errors.Is(err, errJournal):
 		return huma.Error503ServiceUnavailable(errJournal.Error())
 	case errors.Is(err, errUnread):

@@ -27,6 +27,9 @@ type message struct {
 // errJournal says that the journal does not take what happened, or does not say what did.
 var errJournal = errors.New("serve: the journal cannot be reached; the job goes on with its last sizes")
 
+// errNoRoom says that the journal has reached its limit.
+var errNoRoom = fmt.Errorf("%w: it is full; delete jobs that are over", errJournal)
+
 // errUnread says that a job's journal cannot be understood.
 var errUnread = errors.New("serve: the job's journal cannot be read; the service's log says why")
 
@@ -44,6 +47,9 @@ func (j *job) keep(entries []entry) error {
 	if err != nil {
 		if !errors.Is(err, journal.ErrStale) {
 			j.config.Log.Error().Str("job", j.name).Err(err).Msg("the journal does not take what happened")
+			if errors.Is(err, journal.ErrFull) {
+				return errNoRoom
+			}
 			err = fmt.Errorf("%w: %w", errJournal, err)
 		}
 		return err

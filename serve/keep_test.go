@@ -185,6 +185,34 @@ func TestJournalGone(t *testing.T) {
 	}
 }
 
+// A journal that has reached its limit says so, and takes reports again when jobs were deleted.
+func TestJournalFull(t *testing.T) {
+	j, err := journal.Open(t.Context(), journal.Options{Dir: t.TempDir(), MaxBytes: 32 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	c, _ := newClient(t, Config{Journal: j})
+	c.start("other", "0123456789", 64, 2)
+	sizes := c.start("job", "0123456789", 64, 2).Sizes
+	round, status := 0, http.StatusOK
+	for ; status == http.StatusOK && round < 500; round++ {
+		status = c.do("POST", "/v1/jobs/job/reports", report(sizes, round, 0.001, 0.002), nil)
+	}
+	if status != http.StatusInsufficientStorage {
+		t.Fatalf("round %d: %d", round, status)
+	}
+	if got := c.do("DELETE", "/v1/jobs/other", nil, nil); got != http.StatusNoContent {
+		t.Fatal(got)
+	}
+	if got := c.do("POST", "/v1/jobs/job/reports", report(sizes, round-1, 0.001, 0.002), nil); got != http.StatusOK {
+		t.Errorf("after jobs were deleted: %d", got)
+	}
+	if state := c.settle("job", 2); state.Rounds != round {
+		t.Errorf("%d rounds, want %d", state.Rounds, round)
+	}
+}
+
 // What another version decided is not taken for what this one would: the generation ends, and its ranks register anew under the same id. A journal that
 // cannot be read is an error of its job alone, which can still be deleted.
 func TestOtherJournals(t *testing.T) {

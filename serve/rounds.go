@@ -73,10 +73,10 @@ func (s *Server) roundRoutes(api huma.API) {
 		}
 		return &struct{ Body started }{started{r.number, r.sizes}}, nil
 	})
-	huma.Register(api, s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", 409, 422, 503), func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
+	huma.Register(api, s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", 409, 422, 503, 507), func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
 		return reply(s.submit(in.Job, entry{Round: &in.Body}))
 	})
-	huma.Register(api, s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", 409, 422, 503), func(_ context.Context, in *struct {
+	huma.Register(api, s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", 409, 422, 503, 507), func(_ context.Context, in *struct {
 		Job        string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		Generation int    `path:"generation" minimum:"1"`
 		Rank       int    `path:"rank" minimum:"0"`
@@ -84,7 +84,7 @@ func (s *Server) roundRoutes(api huma.API) {
 	}) (*struct{ Body answer }, error) {
 		return reply(s.submit(in.Job, entry{Own: &ownEntry{in.Generation, in.Rank, in.Body}}))
 	})
-	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", 404, 409, 422, 503)
+	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", 404, 409, 422, 503, 507)
 	huma.Register(api, sizes, func(_ context.Context, in *struct {
 		Job    string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		Format string `query:"format" default:"json" enum:"json,yaml,csv,torchrun,deepspeed,kubernetes"`

@@ -94,7 +94,7 @@ type partaking struct {
 // WithPartaking returns the policy under a rule of who takes part.
 func WithPartaking(p agent.Policy, rule agent.Partaking) agent.Policy { return partaking{p, rule} }
 
-// Partaking implements agent.Partaker.
+// Partaking returns the constants by which the controller decides who takes part.
 func (p partaking) Partaking() agent.Partaking { return p.rule }
 
 // usable is the slowdown below which Returns takes a node back.

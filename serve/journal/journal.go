@@ -36,9 +36,8 @@ const (
 	patience = 10 * time.Second // at the start
 	answer   = 3 * time.Second  // who reports waits for it
 
-	// MaxMessage is the largest message of the server within the process. One that runs already has a
-	// limit of its own (max_payload), a million bytes by default.
-	MaxMessage = 32 << 20
+	// Of the server within the process. One that runs already has a limit of its own (max_payload), a million bytes by default.
+	maxMessage = 32 << 20
 )
 
 // Errors of Append.
@@ -129,7 +128,7 @@ func (j *Journal) serve(dir string) error {
 	if err := unix.Flock(int(j.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return badinput.Errorf("journal: %s is in use by another service", dir)
 	}
-	j.server, err = broker.Start(&server.Options{DontListen: true, JetStream: true, StoreDir: dir, SyncAlways: true, MaxPayload: MaxMessage, ServerName: "evenkeel"}, patience)
+	j.server, err = broker.Start(&server.Options{DontListen: true, JetStream: true, StoreDir: dir, SyncAlways: true, MaxPayload: maxMessage, ServerName: "evenkeel"}, patience)
 	if err != nil {
 		return fmt.Errorf("journal: %s: %w", dir, err)
 	}
