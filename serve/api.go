@@ -86,10 +86,9 @@ func (s *Server) jobRoutes(api huma.API) {
 		} else if _, err := s.submit(in.Job, entry{Settings: &in.Body}); err != nil {
 			return nil, problem(err)
 		}
-		if j, err = s.find(in.Job); err != nil {
+		if out.Body.JobState, err = s.describe(in.Job); err != nil {
 			return nil, problem(err)
 		}
-		out.Body.JobState = j.describe()
 		return out, nil
 	})
 	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs"), func(context.Context, *struct{}) (*struct{ Body jobList }, error) {
@@ -100,27 +99,26 @@ func (s *Server) jobRoutes(api huma.API) {
 		return out, nil
 	})
 	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", 404, 503), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
-		j, err := s.fresh(in.Job)
-		if err != nil {
-			return nil, problem(err)
-		}
-		return &struct{ Body JobState }{j.describe()}, nil
+		return described(s.describe(in.Job))
 	})
 	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422, 503, 507), func(_ context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
 		if _, err := s.submit(in.Job, entry{Change: &in.Body}); err != nil {
 			return nil, problem(err)
 		}
-		j, err := s.find(in.Job)
-		if err != nil {
-			return nil, problem(err)
-		}
-		return &struct{ Body JobState }{j.describe()}, nil
+		return described(s.describe(in.Job))
 	})
 	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404, 503)
 	remove.DefaultStatus = http.StatusNoContent
 	huma.Register(api, remove, func(_ context.Context, in *jobPath) (*struct{}, error) {
 		return nil, problem(s.remove(in.Job))
 	})
+}
+
+func described(j JobState, err error) (*struct{ Body JobState }, error) {
+	if err != nil {
+		return nil, problem(err)
+	}
+	return &struct{ Body JobState }{j}, nil
 }
 
 // jobList is the answer of list-jobs.

@@ -99,7 +99,7 @@ func (j *job) takeIn(requests []*request) {
 		j.decideAll()
 		before := j.at
 		r.At = max(r.At, before)
-		r.Plan, r.Sum = j.plan.Number, sum(&j.plan)
+		r.Plan, r.Sum = j.plan.Number, j.sum
 		j.at = r.At
 		if r.result, r.err = j.apply(&r.entry); r.err == nil && r.changed {
 			changes = append(changes, r.entry)

@@ -12,10 +12,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-var healthSummary = map[string]string{
-	"health": "The same as /livez", "live": "Whether the process works", "ready": "Whether the service can keep what jobs report",
-}
-
 // health is the answer of /livez and /readyz.
 type health struct {
 	Status string `json:"status" example:"ok"`
@@ -23,10 +19,16 @@ type health struct {
 }
 
 func (s *Server) healthRoutes(api huma.API) {
-	for path, id := range map[string]string{"/healthz": "health", "/livez": "live", "/readyz": "ready"} {
-		huma.Register(api, huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: healthSummary[id], Errors: []int{503}},
+	for _, x := range []struct {
+		id, path, summary string
+	}{
+		{"health", "/healthz", "The same as /livez"},
+		{"live", "/livez", "Whether the process works"},
+		{"ready", "/readyz", "Whether the service can keep what jobs report"},
+	} {
+		huma.Register(api, huma.Operation{OperationID: x.id, Method: http.MethodGet, Path: x.path, Summary: x.summary, Errors: []int{503}},
 			func(ctx context.Context, _ *struct{}) (*struct{ Body health }, error) {
-				if id == "ready" && s.config.Journal != nil {
+				if x.id == "ready" && s.config.Journal != nil {
 					if err := s.config.Journal.Check(ctx); err != nil {
 						return nil, problem(errJournal)
 					}

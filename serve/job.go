@@ -28,7 +28,6 @@ type job struct {
 	mu       sync.Mutex
 	last     uint64        // number of its newest message in the journal
 	failed   error         // the journal does not hold what the job is: it has to be read anew
-	silent   bool          // it is being read from the journal
 	at       time.Duration // of the newest entry, since created
 	settings Settings      // of the job; weights hold at once
 	running  Settings      // of the generation, as it was registered
@@ -40,6 +39,7 @@ type job struct {
 	agent    *agent.Agent
 	control  *agent.Control
 	plan     cluster.Plan // the newest
+	sum      uint64       // of its shares, where there is a journal
 	sizes    export.Sizes
 	waiting  *cluster.Report // for its decision
 	ran      map[int]cluster.Plan
@@ -50,7 +50,7 @@ type job struct {
 	paces    paces
 	problem  string
 	limits   map[int]int // that were changed since the last decision
-	metrics  *jobMetrics
+	metrics  *jobMetrics // nil: it is being read from the journal
 
 	wake chan struct{} // a report waits
 	done chan struct{} // closed with the job
@@ -133,15 +133,13 @@ func (j *job) decide(report *cluster.Report) bool {
 	}
 	j.problem = ""
 	j.hand(plan)
-	if !j.silent {
-		j.metrics.decided(j.config.Clock().Sub(begun))
-	}
+	j.metrics.decided(j.config.Clock().Sub(begun))
 	return true
 }
 
 // tell tells of a decision by the report of a round that ran a plan.
 func (j *job) tell(report *cluster.Report, ran cluster.Plan) {
-	if j.config.Each == nil || j.silent {
+	if j.config.Each == nil || j.metrics == nil {
 		return
 	}
 	e := Event{Job: j.name, Generation: j.number, Cluster: j.gen.Cluster(), Weights: j.settings.Objectives.objectives(), Limits: j.limits, Report: report, Ran: ran}
@@ -153,6 +151,9 @@ func (j *job) tell(report *cluster.Report, ran cluster.Plan) {
 func (j *job) hand(plan cluster.Plan) {
 	plan = plan.Own()
 	j.plan = plan
+	if j.config.Journal != nil {
+		j.sum = sum(&plan)
+	}
 	if j.config.Each != nil {
 		j.ran[plan.Number] = plan
 		delete(j.ran, plan.Number-live.Behind-1)
@@ -169,17 +170,13 @@ func (j *job) took(report *cluster.Report) {
 	nodes := append(j.newest.Nodes[:0], report.Nodes...)
 	j.newest = *report
 	j.newest.Nodes = nodes
-	if !j.silent {
-		j.metrics.took(report)
-	}
+	j.metrics.took(report)
 }
 
 // count counts a report by its verdict.
 func (j *job) count(verdict string) {
 	j.counts[verdict]++
-	if !j.silent {
-		j.metrics.report(verdict)
-	}
+	j.metrics.report(verdict)
 }
 
 // state describes the job.

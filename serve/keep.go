@@ -88,8 +88,7 @@ func (s *Server) load(name string) (*job, error) {
 				return badinput.Errorf("entry %d: a job begins with its creation, and has one", entries)
 			}
 			if j == nil {
-				j = newJob(name, &s.config, s.metrics.of(name), *e.Create)
-				j.silent = true
+				j = newJob(name, &s.config, nil, *e.Create)
 			} else {
 				j.replay(e)
 			}
@@ -110,7 +109,7 @@ func (s *Server) load(name string) (*job, error) {
 	}
 	j.mu.Lock()
 	j.decideAll()
-	j.silent, j.last = false, last
+	j.metrics, j.last = s.metrics.of(name), last
 	j.mu.Unlock()
 	s.config.Log.Info().Str("job", name).Int("rounds", j.rounds).Msg("job read from the journal")
 	return j, nil
@@ -121,10 +120,11 @@ func (s *Server) load(name string) (*job, error) {
 func (j *job) replay(e *entry) {
 	j.decideAll()
 	j.at = max(e.At, j.at)
-	if e.Start == nil && e.Settings == nil && e.Change == nil && j.gen == nil {
+	alone := e.Start != nil || e.Settings != nil || e.Change != nil // it stands by itself
+	if !alone && j.gen == nil {
 		return // of a generation that was ended here
 	}
-	same := j.gen == nil || e.Plan == j.plan.Number && e.Sum == sum(&j.plan)
+	same := j.gen == nil || e.Plan == j.plan.Number && e.Sum == j.sum
 	var r result
 	var err error
 	if same {
@@ -135,15 +135,10 @@ func (j *job) replay(e *entry) {
 	}
 	j.config.Log.Warn().Str("job", j.name).Int("generation", j.number).Int("plan", e.Plan).AnErr("because", err).
 		Msg("the journal is of another version of the program or of other profiles; the process group has to register anew")
-	j.end()
-	if !same && (e.Start != nil || e.Settings != nil || e.Change != nil) {
-		_, _ = j.apply(e) // these stand by themselves
+	j.gen, j.agent, j.control, j.waiting, j.id = nil, nil, nil, nil, "" // so that the id may register again
+	if !same && alone {
+		_, _ = j.apply(e)
 	}
-}
-
-// end ends the generation, whose id may register again.
-func (j *job) end() {
-	j.gen, j.agent, j.control, j.waiting, j.id = nil, nil, nil, nil, ""
 }
 
 // recover reads the jobs that the journal has.

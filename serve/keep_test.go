@@ -6,7 +6,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,11 +30,33 @@ func openJournal(t testing.TB, dir string) *journal.Journal {
 	return j
 }
 
-// Two services of one journal: each takes any request, and none writes behind the other's back. Where one forgets, both do.
+// natsAt starts a NATS server that listens, as one of its own would, at a port or at any, and says where.
+func natsAt(t *testing.T, dir string, port int) (*server.Server, string) {
+	t.Helper()
+	n, err := broker.Start(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, SyncAlways: true}, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, n.ClientURL()
+}
+
+// openURL is a connection of its own to a server's journal.
+func openURL(t *testing.T, url string) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(t.Context(), journal.Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.Close)
+	return j
+}
+
+// Two services of one NATS server: each takes any request, and none writes behind the other's back. Where one forgets, both do.
 func TestTwoServices(t *testing.T) {
-	j := openJournal(t, t.TempDir())
-	a, one := newClient(t, Config{Journal: j})
-	b, two := newClient(t, Config{Journal: j})
+	n, url := natsAt(t, t.TempDir(), server.RANDOM_PORT)
+	t.Cleanup(func() { broker.Stop(n) })
+	a, one := newClient(t, Config{Journal: openURL(t, url)})
+	b, two := newClient(t, Config{Journal: openURL(t, url)})
 	s := a.start("job", "0123456789", 64, 2).Sizes
 	for k := range 30 {
 		c := []*client{a, b}[k/3%2]
@@ -61,6 +86,58 @@ func TestTwoServices(t *testing.T) {
 	}
 	if one.known("job") != nil || two.known("job") != nil {
 		t.Error("it is still there")
+	}
+}
+
+// A round that two services get at once counts once: one of them accepts it, for the other it is a duplicate.
+func TestRacingServices(t *testing.T) {
+	n, url := natsAt(t, t.TempDir(), server.RANDOM_PORT)
+	t.Cleanup(func() { broker.Stop(n) })
+	a, _ := newClient(t, Config{Journal: openURL(t, url)})
+	b, _ := newClient(t, Config{Journal: openURL(t, url)})
+	s := a.start("job", "0123456789", 64, 2).Sizes
+	for k := range 20 {
+		var got [2]answer
+		var both sync.WaitGroup
+		for i, c := range []*client{a, b} {
+			both.Go(func() {
+				if status := c.do("POST", "/v1/jobs/job/reports", report(s, k, 0.001, 0.003), &got[i]); status != http.StatusOK {
+					t.Errorf("round %d: %d", k, status)
+				}
+			})
+		}
+		both.Wait()
+		verdicts := []string{got[0].Verdict, got[1].Verdict}
+		if slices.Sort(verdicts); !slices.Equal(verdicts, []string{"accepted", "duplicate"}) {
+			t.Fatalf("round %d: %v", k, verdicts)
+		}
+		one, two := a.settle("job", k+2), b.settle("job", k+2)
+		if one.Rounds != k+1 || !reflect.DeepEqual(one.Ranks, two.Ranks) || one.Plan != two.Plan {
+			t.Fatalf("round %d: %+v\n%+v", k, one, two)
+		}
+		if status := a.do("GET", "/v1/jobs/job/sizes", nil, &s); status != http.StatusOK {
+			t.Fatal(status)
+		}
+	}
+}
+
+// A name that stands for any in NATS opens no job but its own: who has no token reads nothing by it.
+func TestWildNames(t *testing.T) {
+	c, s := newClient(t, Config{Journal: openJournal(t, t.TempDir()), Token: strings.Repeat("x", 32)})
+	if _, err := s.CreateJob("job", Settings{}); err != nil {
+		t.Fatal(err)
+	}
+	c.token = ""
+	for _, name := range []string{"*", ">", "%2A", "%3E", "job.>"} {
+		if status := c.do("GET", "/v1/jobs/"+name, nil, nil); status < 400 || status >= 500 {
+			t.Errorf("%s: %d", name, status)
+		}
+		if _, err := s.find(name); !errors.Is(err, errNoJob) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if s.known("job") == nil || len(s.jobs) != 1 {
+		t.Errorf("%d jobs", len(s.jobs))
 	}
 }
 
@@ -109,20 +186,9 @@ func TestToldOnce(t *testing.T) {
 // A NATS server that goes away and comes back: meanwhile nothing is accepted, and afterwards nothing is missing, without a new service.
 func TestNATSComesBack(t *testing.T) {
 	dir := t.TempDir()
-	start := func(port int) (*server.Server, int) {
-		n, err := broker.Start(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, SyncAlways: true}, 10*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n, n.Addr().(*net.TCPAddr).Port
-	}
-	nats, port := start(server.RANDOM_PORT)
-	j, err := journal.Open(t.Context(), journal.Options{URL: nats.ClientURL()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(j.Close)
-	c, s := newClient(t, Config{Journal: j})
+	nats, url := natsAt(t, dir, server.RANDOM_PORT)
+	port := nats.Addr().(*net.TCPAddr).Port
+	c, s := newClient(t, Config{Journal: openURL(t, url)})
 	sizes := c.start("job", "0123456789", 64, 2).Sizes
 	sizes = c.play("job", sizes, 0, 5, 0.001, 0.002)
 	kept := s.known("job")
@@ -133,7 +199,7 @@ func TestNATSComesBack(t *testing.T) {
 	if _, err := kept.submit(entry{Change: &change{}}); !errors.Is(err, errJournal) {
 		t.Errorf("a job of which nobody knows what is kept takes entries: %v", err)
 	}
-	nats, _ = start(port)
+	nats, _ = natsAt(t, dir, port)
 	defer broker.Stop(nats)
 	for k := 0; ; k++ {
 		if k == 500 {

@@ -41,7 +41,7 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// jobMetrics are a job's.
+// jobMetrics are a job's. Nil counts nothing: what is read from a journal was counted when it happened.
 type jobMetrics struct {
 	name      string
 	all       *metrics
@@ -63,12 +63,23 @@ func (m *metrics) forget(job string) {
 	m.decisions.DeletePartialMatch(of)
 }
 
-func (j *jobMetrics) report(verdict string)   { j.all.reports.WithLabelValues(j.name, verdict).Inc() }
-func (j *jobMetrics) decided(d time.Duration) { j.decisions.Observe(d.Seconds()) }
+func (j *jobMetrics) report(verdict string) {
+	if j != nil {
+		j.all.reports.WithLabelValues(j.name, verdict).Inc()
+	}
+}
+
+func (j *jobMetrics) decided(d time.Duration) {
+	if j != nil {
+		j.decisions.Observe(d.Seconds())
+	}
+}
 
 func (j *jobMetrics) kept(d time.Duration) { j.all.appends.Observe(d.Seconds()) }
 
 func (j *jobMetrics) took(r *cluster.Report) {
-	j.samples.Add(float64(r.Accepted))
-	j.seconds.Add(r.Wait.Seconds())
+	if j != nil {
+		j.samples.Add(float64(r.Accepted))
+		j.seconds.Add(r.Wait.Seconds())
+	}
 }

@@ -137,7 +137,7 @@ func (j *job) register(r *registration) (result, error) {
 	j.number++
 	j.waiting, j.ran, j.newest, j.problem = nil, map[int]cluster.Plan{}, cluster.Report{}, ""
 	j.hand(plan)
-	if j.limits = nil; j.config.Each != nil && !j.silent {
+	if j.limits = nil; j.config.Each != nil && j.metrics != nil {
 		j.config.Each(Event{Job: j.name, Generation: j.number, Cluster: given, Weights: settings.Objectives.objectives()})
 	}
 	return result{number: j.number, sizes: j.sizes, changed: true}, nil

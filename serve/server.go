@@ -232,11 +232,17 @@ func (s *Server) CreateJob(name string, settings Settings) (token string, err er
 
 // Job describes a job; false if there is none of that name.
 func (s *Server) Job(name string) (JobState, bool) {
+	j, err := s.describe(name)
+	return j, err == nil
+}
+
+// describe describes a job as the journal has it now.
+func (s *Server) describe(name string) (JobState, error) {
 	j, err := s.fresh(name)
 	if err != nil {
-		return JobState{}, false
+		return JobState{}, err
 	}
-	return j.describe(), true
+	return j.describe(), nil
 }
 
 // create makes a job; nil if it exists.

@@ -18,8 +18,11 @@ var (
 	partLeast  = []float64{0, 1, 3, 10, 30}
 )
 
+// byLosses is the rule as it was before it learnt rates.
+var byLosses = agent.Partaking{Losses: 2, First: 8, Growth: 2, Last: 1024, Cost: 100, Least: 30}
+
 func tunedPartaking() Spec {
-	d := agent.Partaking{Losses: 2, First: 8, Growth: 2, Last: 1024, Cost: 100, Least: 30}
+	d := byLosses
 	params := []Hyperparameter{
 		numbers("losses", float64(d.Losses), partLosses...), numbers("first", float64(d.First), partFirst...), numbers("growth", d.Growth, partGrowth...),
 		numbers("last", float64(d.Last), partLast...), numbers("cost", d.Cost, partCost...), numbers("least", d.Least, partLeast...),
@@ -34,10 +37,9 @@ func tunedPartaking() Spec {
 	return s
 }
 
-// lossesPartaking is the rule as it was before it learnt rates.
 func lossesPartaking() Spec {
 	s := untuned("model-losses", "the agent's fallback rule, where two losses leave a node out and the wait grows by constants", func(c *cluster.Cluster) agent.Policy {
-		return baseline.WithPartaking(agent.NewModel(c), agent.Partaking{Losses: 2, First: 8, Growth: 2, Last: 1024, Cost: 100, Least: 30})
+		return baseline.WithPartaking(agent.NewModel(c), byLosses)
 	})
 	s.Deadline = true
 	return s

@@ -17,7 +17,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -78,8 +77,7 @@ func run(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
-		policies = append(policies, evaluation.Agent(filepath.Base(filepath.Dir(f)), t))
-		policies[len(policies)-1].Name = f
+		policies = append(policies, evaluation.Agent(f, t))
 	}
 	var b strings.Builder
 	for _, rule := range names(o.rule) {

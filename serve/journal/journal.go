@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,8 +136,10 @@ func (j *Journal) serve(dir string) error {
 	return nil
 }
 
-// subject is a job's. Dots part a subject's tokens.
-func subject(job string) string { return prefix + strings.ReplaceAll(job, ".", "%2E") }
+// subject is a job's. Whatever a name holds, it is one token: dots part tokens, and * and > stand for any.
+func subject(job string) string {
+	return prefix + strings.ReplaceAll(url.PathEscape(job), ".", "%2E")
+}
 
 // Jobs are the names of the jobs that there is something of, sorted.
 func (j *Journal) Jobs(ctx context.Context) ([]string, error) {
@@ -146,7 +149,11 @@ func (j *Journal) Jobs(ctx context.Context) ([]string, error) {
 	}
 	var jobs []string
 	for s := range info.State.Subjects {
-		jobs = append(jobs, strings.ReplaceAll(strings.TrimPrefix(s, prefix), "%2E", "."))
+		job, err := url.PathUnescape(strings.TrimPrefix(s, prefix))
+		if err != nil {
+			return nil, fmt.Errorf("journal: subject %s: %w", s, err)
+		}
+		jobs = append(jobs, job)
 	}
 	slices.Sort(jobs)
 	return jobs, nil

@@ -40,7 +40,7 @@ func read(t *testing.T, j *Journal, job string) ([]string, uint64) {
 func TestKept(t *testing.T) {
 	dir := t.TempDir()
 	want, last := map[string][]string{}, map[string]uint64{}
-	jobs := []string{"a", "a.b", "a.b.c", "a-b_C", "A.", "a..b"}
+	jobs := []string{"a", "a.b", "a.b.c", "a-b_C", "A.", "a..b", "*", ">", "a b", "a%2Eb", "a.*", "é"}
 	for round := range 3 {
 		j := open(t, Options{Dir: dir})
 		for k := range 30 {

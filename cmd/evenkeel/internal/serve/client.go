@@ -88,10 +88,10 @@ func (c *client) do(ctx context.Context, method, path string, body, out any) err
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if answer.StatusCode < 300 && out == nil {
-		return nil
-	}
 	if answer.StatusCode < 300 {
+		if out == nil {
+			return nil
+		}
 		if err := json.Unmarshal(got, out); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}

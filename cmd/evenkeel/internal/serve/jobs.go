@@ -40,8 +40,7 @@ Examples:
 
 // service is the flags of who speaks to a service.
 type service struct {
-	URL  string `name:"url" help:"Service; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070. The token is read from EVENKEEL_TOKEN, the certificate authority's file from EVENKEEL_CA." placeholder:"URL"`
-	JSON bool   `name:"json" help:"Print JSON."`
+	URL string `name:"url" help:"Service; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070. The token is read from EVENKEEL_TOKEN, the certificate authority's file from EVENKEEL_CA." placeholder:"URL"`
 }
 
 // call sends a request about a job, or all with "", and reads the answer.
@@ -58,17 +57,20 @@ func (s *service) call(ctx context.Context, method, job string, body, out any) e
 	return c.do(ctx, method, path, body, out)
 }
 
-// change changes a job and prints it.
-func (s *service) change(a *cli.App, job string, body any) error {
-	var state serve.JobState
-	if err := s.call(a.Ctx, http.MethodPatch, job, body, &state); err != nil {
-		return err
-	}
-	return s.print(a, state)
+// oneJob is the flags of who speaks of a job, and is shown it.
+type oneJob struct {
+	Name string `arg:"" help:"Name of the job."`
+	service
+	JSON bool `name:"json" help:"Print JSON."`
 }
 
-func (s *service) print(a *cli.App, state serve.JobState) error {
-	if s.JSON {
+// send sends a request about the job, and prints what the job is then.
+func (o *oneJob) send(a *cli.App, method string, body any) error {
+	var state serve.JobState
+	if err := o.call(a.Ctx, method, o.Name, body, &state); err != nil {
+		return err
+	}
+	if o.JSON {
 		return a.WriteJSON(state)
 	}
 	lines := newSummary(state, 0).lines()
@@ -82,7 +84,10 @@ func (s *service) print(a *cli.App, state serve.JobState) error {
 	return cli.PrintLines(a.Out, lines)
 }
 
-type jobsList struct{ service }
+type jobsList struct {
+	service
+	JSON bool `name:"json" help:"Print JSON."`
+}
 
 // Help is what --help adds.
 func (*jobsList) Help() string {
@@ -123,10 +128,7 @@ func (c *jobsList) Run(a *cli.App) error {
 	}, rows))
 }
 
-type jobsShow struct {
-	Name string `arg:"" help:"Name of the job."`
-	service
-}
+type jobsShow struct{ oneJob }
 
 // Help is what --help adds.
 func (*jobsShow) Help() string {
@@ -138,17 +140,10 @@ func (*jobsShow) Help() string {
 
 // Run runs the command.
 func (c *jobsShow) Run(a *cli.App) error {
-	var state serve.JobState
-	if err := c.call(a.Ctx, http.MethodGet, c.Name, nil, &state); err != nil {
-		return err
-	}
-	return c.print(a, state)
+	return c.send(a, http.MethodGet, nil)
 }
 
-type jobsPause struct {
-	Name string `arg:"" help:"Name of the job."`
-	service
-}
+type jobsPause struct{ oneJob }
 
 // Help is what --help adds.
 func (*jobsPause) Help() string {
@@ -159,13 +154,10 @@ func (*jobsPause) Help() string {
 
 // Run runs the command.
 func (c *jobsPause) Run(a *cli.App) error {
-	return c.change(a, c.Name, map[string]bool{"paused": true})
+	return c.send(a, http.MethodPatch, map[string]bool{"paused": true})
 }
 
-type jobsResume struct {
-	Name string `arg:"" help:"Name of the job."`
-	service
-}
+type jobsResume struct{ oneJob }
 
 // Help is what --help adds.
 func (*jobsResume) Help() string {
@@ -176,16 +168,15 @@ func (*jobsResume) Help() string {
 
 // Run runs the command.
 func (c *jobsResume) Run(a *cli.App) error {
-	return c.change(a, c.Name, map[string]bool{"paused": false})
+	return c.send(a, http.MethodPatch, map[string]bool{"paused": false})
 }
 
 type jobsWeights struct {
-	Name      string  `arg:"" help:"Name of the job."`
+	oneJob
 	Speed     float64 `help:"Weight of speed." placeholder:"X"`
 	Waiting   float64 `help:"Weight of ranks that do not wait." placeholder:"X"`
 	Freshness float64 `help:"Weight of gradients of the newest model." placeholder:"X"`
 	Energy    float64 `help:"Weight of energy; needs ranks whose device's power is known." placeholder:"X"`
-	service
 }
 
 // Run runs the command.
@@ -194,7 +185,7 @@ func (c *jobsWeights) Run(a *cli.App) error {
 	if w == (serve.Weights{}) {
 		return badinput.New("jobs weights: give at least one weight above 0, --speed 1 for example; only their proportions count")
 	}
-	return c.change(a, c.Name, map[string]serve.Weights{"objectives": w})
+	return c.send(a, http.MethodPatch, map[string]serve.Weights{"objectives": w})
 }
 
 // Help is what --help adds.
@@ -208,14 +199,13 @@ Examples:
 }
 
 type jobsLimits struct {
-	Name   string         `arg:"" help:"Name of the job."`
+	oneJob
 	Limits map[string]int `arg:"" help:"Largest micro-batches by rank." placeholder:"RANK=N"`
-	service
 }
 
 // Run runs the command.
 func (c *jobsLimits) Run(a *cli.App) error {
-	return c.change(a, c.Name, map[string]map[string]int{"limits": c.Limits})
+	return c.send(a, http.MethodPatch, map[string]map[string]int{"limits": c.Limits})
 }
 
 // Help is what --help adds.
@@ -229,7 +219,7 @@ Examples:
 
 type jobsDelete struct {
 	Names []string `arg:"" help:"Names of the jobs."`
-	URL   string   `name:"url" help:"Service; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070." placeholder:"URL"`
+	service
 }
 
 // Help is what --help adds.
@@ -241,9 +231,8 @@ func (*jobsDelete) Help() string {
 
 // Run runs the command.
 func (c *jobsDelete) Run(a *cli.App) error {
-	s := service{URL: c.URL}
 	for _, name := range slices.Compact(c.Names) {
-		if err := s.call(a.Ctx, http.MethodDelete, name, nil, nil); err != nil {
+		if err := c.call(a.Ctx, http.MethodDelete, name, nil, nil); err != nil {
 			return err
 		}
 		a.Log.Info().Str("job", name).Msg("deleted")

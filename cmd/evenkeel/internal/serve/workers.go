@@ -16,7 +16,7 @@ import (
 
 // WorkersCmd plays the ranks of jobs.
 type WorkersCmd struct {
-	URL string `name:"url" help:"Service; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070. The token is read from EVENKEEL_TOKEN, the certificate authority's file from EVENKEEL_CA." placeholder:"URL"`
+	service
 	Job string `help:"Name of the job; default: the variable EVENKEEL_JOB, or job." placeholder:"NAME"`
 	cli.ClusterFlags
 	Conditions string  `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
