@@ -43,7 +43,7 @@ func (s *Server) routes() http.Handler {
 	config.DocsPath, config.SchemasPath, config.CreateHooks = "", "", nil
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "Where the service has tokens"}}
 	api := humago.New(mux, config)
-	api.UseMiddleware(s.authorise(api))
+	api.UseMiddleware(s.timed, s.authorise(api))
 	s.jobRoutes(api)
 	s.roundRoutes(api)
 	s.healthRoutes(api)

@@ -30,6 +30,8 @@ type Config struct {
 	Each    func(Event)      // called after every start of a job and every decision, one at a time per job; nil: nobody
 	Jobs    int              // most jobs at a time; 0: 100
 	Ranks   int              // most ranks of a job; 0: 4096, at most live.MaxRanks
+	// NodeMetrics shows each rank of jobs of up to 64 in /metrics.
+	NodeMetrics bool
 }
 
 // minToken is the fewest bytes of an administrator's token.

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -28,10 +30,8 @@ func (s *Server) healthRoutes(api huma.API) {
 	} {
 		huma.Register(api, huma.Operation{OperationID: x.id, Method: http.MethodGet, Path: x.path, Summary: x.summary, Errors: []int{503}},
 			func(ctx context.Context, _ *struct{}) (*struct{ Body health }, error) {
-				if x.id == "ready" && s.config.Journal != nil {
-					if err := s.config.Journal.Check(ctx); err != nil {
-						return nil, problem(errJournal)
-					}
+				if x.id == "ready" && !s.ready.ok(ctx, &s.config) {
+					return nil, problem(errJournal)
 				}
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -49,6 +49,29 @@ func (s *Server) healthRoutes(api huma.API) {
 			s.metrics.handler().ServeHTTP(w, r)
 		}}, nil
 	})
+}
+
+// readiness is whether the journal can be written, looked at once a second at most however many ask.
+type readiness struct {
+	mu  sync.Mutex
+	at  time.Time
+	err error
+}
+
+func (r *readiness) ok(ctx context.Context, c *Config) bool {
+	if c.Journal == nil {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := c.Clock(); r.at.IsZero() || now.Sub(r.at).Abs() >= time.Second {
+		before := r.err
+		r.at, r.err = now, c.Journal.Check(context.WithoutCancel(ctx)) // who goes away does not decide for the others
+		if (before == nil) != (r.err == nil) {
+			c.Log.Warn().Bool("ready", r.err == nil).AnErr("because", r.err).Msg("whether the journal can be written has changed")
+		}
+	}
+	return r.err == nil
 }
 
 // guard keeps pages of other origins out, which a browser on the same machine would let through to

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
@@ -51,6 +52,7 @@ type job struct {
 	problem  string
 	limits   map[int]int // that were changed since the last decision
 	metrics  *jobMetrics // nil: it is being read from the journal
+	shown    atomic.Pointer[shown]
 
 	wake chan struct{} // a report waits
 	done chan struct{} // closed with the job
@@ -160,23 +162,34 @@ func (j *job) hand(plan cluster.Plan) {
 	}
 	j.gen.Hand(plan, j.at)
 	j.sizes = export.FromPlan(j.gen.Cluster(), j.number, plan, func(i int) string { return j.control.LeftOut(i).String() })
+	j.show()
 }
 
 // took counts an accepted round.
 func (j *job) took(report *cluster.Report) {
 	j.rounds++
 	j.samples += int64(report.Accepted)
-	j.paces.add(report, j.number == 1 && report.Plan == 1, report.Round == 0)
+	took := measure(report)
+	j.paces.add(took, j.number == 1 && report.Plan == 1, report.Round == 0)
 	nodes := append(j.newest.Nodes[:0], report.Nodes...)
 	j.newest = *report
 	j.newest.Nodes = nodes
-	j.metrics.took(report)
+	j.metrics.took(took)
+	j.show()
 }
 
 // count counts a report by its verdict.
 func (j *job) count(verdict string) {
 	j.counts[verdict]++
 	j.metrics.report(verdict)
+}
+
+// efficiency is what a sample of the newest round is worth to the model, 1 before the first.
+func (j *job) efficiency() float64 {
+	if j.newest.Counted == 0 {
+		return 1
+	}
+	return cluster.Efficiency(j.agent.NoiseScale(), float64(j.gen.Cluster().GlobalBatch), j.newest.Counted)
 }
 
 // state describes the job.
@@ -196,7 +209,7 @@ func (j *job) state() JobState {
 	}
 	c := j.gen.Cluster()
 	s.NoiseScale = j.agent.NoiseScale()
-	s.Efficiency = cluster.Efficiency(s.NoiseScale, float64(c.GlobalBatch), j.newest.Counted)
+	s.Efficiency = j.efficiency()
 	perf := j.agent.Performance()
 	for i := range c.Nodes {
 		n := &c.Nodes[i]

@@ -110,6 +110,7 @@ func (s *Server) load(name string) (*job, error) {
 	j.mu.Lock()
 	j.decideAll()
 	j.metrics, j.last = s.metrics.of(name), last
+	j.show()
 	j.mu.Unlock()
 	s.config.Log.Info().Str("job", name).Int("rounds", j.rounds).Msg("job read from the journal")
 	return j, nil

@@ -4,36 +4,50 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/evenkeel/evenkeel/cluster"
 )
+
+// mostNodes is how many ranks a job may have for metrics of each.
+const mostNodes = 64
 
 // metrics are what /metrics shows.
 type metrics struct {
 	registry  *prometheus.Registry
 	reports   *prometheus.CounterVec
 	samples   *prometheus.CounterVec
-	seconds   *prometheus.CounterVec
+	waits     *prometheus.CounterVec
+	rounds    *prometheus.HistogramVec
 	decisions *prometheus.HistogramVec
 	appends   prometheus.Histogram
+	requests  *prometheus.HistogramVec
 	refused   *prometheus.CounterVec
 }
 
 func newMetrics(version string) *metrics {
+	ofJob := []string{"job"}
 	m := &metrics{
-		registry:  prometheus.NewRegistry(),
-		reports:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_reports_total", Help: "Reports of rounds, by what became of them."}, []string{"job", "verdict"}),
-		samples:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_samples_total", Help: "Samples in accepted rounds."}, []string{"job"}),
-		seconds:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_round_seconds_total", Help: "Time of accepted rounds."}, []string{"job"}),
-		decisions: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "evenkeel_decision_seconds", Help: "Time of a decision.", Buckets: prometheus.ExponentialBuckets(1e-5, 4, 10)}, []string{"job"}),
+		registry: prometheus.NewRegistry(),
+		reports:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_reports_total", Help: "Reports of rounds, by what became of them."}, []string{"job", "verdict"}),
+		samples:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_samples_total", Help: "Samples in accepted rounds."}, ofJob),
+		waits:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_wait_seconds_total", Help: "Time that ranks waited for others in accepted rounds, summed over the ranks."}, ofJob),
+		rounds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "evenkeel_round_seconds", Help: "Time of accepted rounds.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 18),
+		}, ofJob),
+		decisions: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "evenkeel_decision_seconds", Help: "Time of a decision.", Buckets: prometheus.ExponentialBuckets(1e-5, 4, 10)}, ofJob),
 		appends:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "evenkeel_journal_append_seconds", Help: "Time until the journal has kept what happened.", Buckets: prometheus.ExponentialBuckets(1e-4, 4, 9)}),
-		refused:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_requests_refused_total", Help: "Requests that were answered with a problem, by status."}, []string{"status"}),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "evenkeel_http_request_duration_seconds", Help: "Time of a request, by operation of the API.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
+		}, []string{"operation"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "evenkeel_requests_refused_total", Help: "Requests that were answered with a problem, by status."}, []string{"status"}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "evenkeel_build_info", Help: "Version of the program; always 1.", ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
-	m.registry.MustRegister(m.reports, m.samples, m.seconds, m.decisions, m.appends, m.refused, build)
+	m.registry.MustRegister(m.reports, m.samples, m.waits, m.rounds, m.decisions, m.appends, m.requests, m.refused, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -41,26 +55,38 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
+// timed measures requests by their operation, which are few; paths are as many as there are jobs.
+func (s *Server) timed(ctx huma.Context, next func(huma.Context)) {
+	begun := s.config.Clock()
+	next(ctx)
+	s.metrics.requests.WithLabelValues(ctx.Operation().OperationID).Observe(s.config.Clock().Sub(begun).Seconds())
+}
+
 // jobMetrics are a job's. Nil counts nothing: what is read from a journal was counted when it happened.
 type jobMetrics struct {
 	name      string
 	all       *metrics
 	samples   prometheus.Counter
-	seconds   prometheus.Counter
+	waits     prometheus.Counter
+	rounds    prometheus.Observer
 	decisions prometheus.Observer
 }
 
 func (m *metrics) of(job string) *jobMetrics {
-	return &jobMetrics{name: job, all: m, samples: m.samples.WithLabelValues(job), seconds: m.seconds.WithLabelValues(job), decisions: m.decisions.WithLabelValues(job)}
+	return &jobMetrics{
+		name: job, all: m, samples: m.samples.WithLabelValues(job), waits: m.waits.WithLabelValues(job),
+		rounds: m.rounds.WithLabelValues(job), decisions: m.decisions.WithLabelValues(job),
+	}
 }
 
 // forget drops the metrics of a job that is gone.
 func (m *metrics) forget(job string) {
 	of := prometheus.Labels{"job": job}
-	m.reports.DeletePartialMatch(of)
-	m.samples.DeletePartialMatch(of)
-	m.seconds.DeletePartialMatch(of)
-	m.decisions.DeletePartialMatch(of)
+	for _, v := range []interface {
+		DeletePartialMatch(prometheus.Labels) int
+	}{m.reports, m.samples, m.waits, m.rounds, m.decisions} {
+		v.DeletePartialMatch(of)
+	}
 }
 
 func (j *jobMetrics) report(verdict string) {
@@ -77,9 +103,10 @@ func (j *jobMetrics) decided(d time.Duration) {
 
 func (j *jobMetrics) kept(d time.Duration) { j.all.appends.Observe(d.Seconds()) }
 
-func (j *jobMetrics) took(r *cluster.Report) {
+func (j *jobMetrics) took(r round) {
 	if j != nil {
-		j.samples.Add(float64(r.Accepted))
-		j.seconds.Add(r.Wait.Seconds())
+		j.samples.Add(r.samples)
+		j.waits.Add(r.idle)
+		j.rounds.Observe(r.seconds)
 	}
 }

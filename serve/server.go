@@ -39,6 +39,7 @@ type Server struct {
 	admin   hash
 	handler http.Handler
 	metrics *metrics
+	ready   readiness
 
 	loading sync.Mutex // held while a job is made, or read from the journal
 	mu      sync.Mutex
@@ -59,6 +60,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		s.admin = sha256.Sum256([]byte(c.Token))
 	}
 	s.config.Token = "" // only its hash is kept
+	s.metrics.registry.MustRegister(gauges{s})
 	s.handler = s.routes()
 	if c.Journal != nil {
 		if err := s.recover(ctx); err != nil {

@@ -83,8 +83,8 @@ func (p *paces) begin() Pace {
 	return paceOf(p.first)
 }
 
-// add takes in a round. warmUp says that it is the first of its process group, which nobody should judge by.
-func (p *paces) add(report *cluster.Report, firstSizes, warmUp bool) {
+// measure is what a pace needs of a report.
+func measure(report *cluster.Report) round {
 	r := round{samples: float64(report.Accepted), seconds: report.Wait.Seconds()}
 	for i := range report.Nodes {
 		idle := report.Nodes[i].Idle
@@ -94,6 +94,11 @@ func (p *paces) add(report *cluster.Report, firstSizes, warmUp bool) {
 		r.idle += min(idle, r.seconds)
 		r.ranks++
 	}
+	return r
+}
+
+// add takes in a round. warmUp says that it is the first of its process group, which nobody should judge by.
+func (p *paces) add(r round, firstSizes, warmUp bool) {
 	if warmUp {
 		if firstSizes {
 			p.warm = []round{r}

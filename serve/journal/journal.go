@@ -34,8 +34,9 @@ import (
 const (
 	stream   = "EVENKEEL_JOBS"
 	prefix   = "evenkeel.jobs."
-	patience = 10 * time.Second // at the start
-	answer   = 3 * time.Second  // who reports waits for it
+	probe    = prefix + "%ready" // Check's; no escaped name of a job is that
+	patience = 10 * time.Second  // at the start
+	answer   = 3 * time.Second   // who reports waits for it
 
 	// Of the server within the process. One that runs already has a limit of its own (max_payload), a million bytes by default.
 	maxMessage = 32 << 20
@@ -149,6 +150,9 @@ func (j *Journal) Jobs(ctx context.Context) ([]string, error) {
 	}
 	var jobs []string
 	for s := range info.State.Subjects {
+		if s == probe {
+			continue
+		}
 		job, err := url.PathUnescape(strings.TrimPrefix(s, prefix))
 		if err != nil {
 			return nil, fmt.Errorf("journal: subject %s: %w", s, err)
@@ -235,9 +239,14 @@ func (j *Journal) Remove(ctx context.Context, job string) error {
 	return nil
 }
 
-// Check says whether the journal answers.
+// Check says whether the journal can be written: it writes a message that is of no job.
 func (j *Journal) Check(ctx context.Context) error {
-	if _, err := j.stream.Info(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	if _, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: probe, Data: []byte("{}")}); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if err := j.stream.Purge(ctx, jetstream.WithPurgeSubject(probe), jetstream.WithPurgeKeep(1)); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil

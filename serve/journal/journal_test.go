@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -86,8 +89,16 @@ func TestKept(t *testing.T) {
 	if c := j.server.JetStreamConfig(); !c.SyncAlways {
 		t.Error("what is acknowledged is not on the disk") // a process that is killed does not show it
 	}
-	if err := j.Check(t.Context()); err != nil {
-		t.Error(err)
+	for range 3 { // it leaves one message, whatever it is asked
+		if err := j.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if info, err := j.stream.Info(t.Context(), jetstream.WithSubjectFilter(probe)); err != nil || info.State.Subjects[probe] != 1 {
+		t.Errorf("%v, %v", info.State.Subjects, err)
+	}
+	if again, err := j.Jobs(t.Context()); err != nil || slices.Contains(again, "%ready") || len(again) != len(want) {
+		t.Errorf("%v, %v", again, err)
 	}
 }
 
@@ -134,6 +145,12 @@ func TestBadInput(t *testing.T) {
 	}
 	if !errors.Is(err, ErrFull) {
 		t.Errorf("%v", err)
+	}
+	for err = nil; err == nil && last < 1000; last++ { // the check's message is smaller, but not for ever
+		_, err = j.Append(t.Context(), strconv.Itoa(int(last)), 0, nil)
+	}
+	if err := j.Check(t.Context()); err == nil {
+		t.Error("a full journal is ready")
 	}
 	odd := errors.New("odd")
 	if _, err := j.Read(t.Context(), "job", func([]byte) error { return odd }); !errors.Is(err, odd) || !strings.Contains(err.Error(), "message 1") {

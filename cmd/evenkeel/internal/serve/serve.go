@@ -18,14 +18,15 @@ import (
 
 // Cmd runs the control service.
 type Cmd struct {
-	Listen    string `help:"Address to listen on (127.0.0.1:7070; with a command a free port of 127.0.0.1). Other machines reach it only with TLS and a token." placeholder:"HOST:PORT"`
-	TokenFile string `help:"File with the administrator's token, 16 bytes or more: who has it creates jobs, and each job gets a token of its own." placeholder:"FILE"`
-	TLSCert   string `name:"tls-cert" help:"Certificate of the service, PEM." placeholder:"FILE"`
-	TLSKey    string `name:"tls-key" help:"Its key, PEM." placeholder:"FILE"`
-	State     string `help:"Folder for the journal of the jobs, which go on where they were when the service starts again; default: jobs end with the service." placeholder:"DIR"`
-	NATS      string `name:"nats" help:"Keep the journal in a NATS cluster with JetStream that runs already; several services may share it." placeholder:"URL"`
-	NATSCreds string `name:"nats-creds" help:"File with the credentials for --nats." placeholder:"FILE"`
-	Policy    string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
+	Listen      string `help:"Address to listen on (127.0.0.1:7070; with a command a free port of 127.0.0.1). Other machines reach it only with TLS and a token." placeholder:"HOST:PORT"`
+	TokenFile   string `help:"File with the administrator's token, 16 bytes or more: who has it creates jobs, and each job gets a token of its own." placeholder:"FILE"`
+	TLSCert     string `name:"tls-cert" help:"Certificate of the service, PEM." placeholder:"FILE"`
+	TLSKey      string `name:"tls-key" help:"Its key, PEM." placeholder:"FILE"`
+	State       string `help:"Folder for the journal of the jobs, which go on where they were when the service starts again; default: jobs end with the service." placeholder:"DIR"`
+	NATS        string `name:"nats" help:"Keep the journal in a NATS cluster with JetStream that runs already; several services may share it." placeholder:"URL"`
+	NATSCreds   string `name:"nats-creds" help:"File with the credentials for --nats." placeholder:"FILE"`
+	NodeMetrics bool   `help:"Show each rank of jobs with up to 64 in /metrics."`
+	Policy      string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
 	cli.ProfileFlags
 	Job      string   `help:"Name of the command's job (${default})." default:"job" placeholder:"NAME"`
 	Workload string   `help:"Workload of the command's job, where the catalogue of profiles has it; else paces are learnt." placeholder:"NAME"`
@@ -107,7 +108,7 @@ func (c *Cmd) contradictions(a *cli.App) error {
 
 // check looks at the flags, and reads what they name.
 func (c *Cmd) check(a *cli.App) (serve.Config, *tls.Certificate, error) {
-	config := serve.Config{Version: a.Build.Version, Log: a.Log}
+	config := serve.Config{Version: a.Build.Version, Log: a.Log, NodeMetrics: c.NodeMetrics}
 	if err := c.contradictions(a); err != nil {
 		return config, nil, err
 	}
