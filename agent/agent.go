@@ -17,11 +17,8 @@ type Agent struct {
 	cluster *cluster.Cluster
 	tracker *env.Tracker
 	actor   *ddqn.Actor // nil: only the model's own updates
-	rounds  *ddqn.Actor // corrects the rules' values; nil: only their moving averages
 	allowed []int       // rules to choose from; none: the rule is fixed
 	rule    int         // chosen last; -1: none yet
-	row     []float32
-	values  []float32
 	weights [env.Objectives]float64
 	rows, q []float32
 	actions []int
@@ -34,12 +31,11 @@ type Agent struct {
 	alloc   cluster.Allocator
 	dead    deadBand
 	bounds  bounds   // of the network's input
-	inRound bounds   // the same for the round's
 	batch   *batcher // nil: the global batch is fixed
 	seen    seen     // for Explain
 
-	// Decisions counts those about nodes and about rounds; Fallbacks counts the ones left to
-	// the model because the network's input was out of range, or its last decisions cost speed.
+	// Decisions counts those about nodes; Fallbacks counts the ones left to the model because
+	// the network's input was out of range, or its last decisions cost speed.
 	Fallbacks, Decisions int
 }
 
@@ -48,10 +44,6 @@ func (t *Trained) NewAgent(c *cluster.Cluster, weights [env.Objectives]float64) 
 	a := NewModel(c)
 	a.trained, a.weights, a.actor = t, weights, ddqn.NewActor(t.Network)
 	a.bounds = newBounds(t.Record.Low, t.Record.High)
-	if t.Round != nil && len(a.allowed) > 0 {
-		a.inRound = newBounds(t.Record.RoundLow, t.Record.RoundHigh)
-		a.rounds = ddqn.NewActor(t.Round)
-	}
 	return a
 }
 
@@ -129,18 +121,7 @@ func (a *Agent) SetWeights(weights [env.Objectives]float64) { a.weights = weight
 // collect chooses the round's rule if it is free.
 func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 	if len(a.allowed) > 0 {
-		var corrections []float32
-		if a.rounds != nil {
-			a.row = a.tracker.RoundRow(a.row, a.weights)
-			a.Decisions++
-			if a.inRound.contains(a.row) {
-				a.values = a.rounds.Q(a.values, a.row)
-				corrections = a.values
-			} else {
-				a.Fallbacks++
-			}
-		}
-		a.rule = a.tracker.BestRule(a.allowed, a.weights, corrections)
+		a.rule = a.tracker.BestRule(a.allowed, a.weights)
 		plan.Collect = cluster.Rules[a.rule].Apply(plan.Collect)
 	}
 	nodes := a.nodes(present)

@@ -77,33 +77,6 @@ func TestStrongNoiseIsLeftToTheModel(t *testing.T) {
 	}
 }
 
-// A free rule is a decision a round more, which falls back by itself.
-func TestCountsDecisionsAboutRounds(t *testing.T) {
-	const rounds = 5
-	for _, known := range []bool{true, false} {
-		trained, c := choosing(t)
-		if !known {
-			for i := range trained.Record.RoundLow {
-				trained.Record.RoundLow[i], trained.Record.RoundHigh[i] = 50, 51
-			}
-		}
-		a := trained.NewAgent(c, agenttest.Speed)
-		run := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, "steady"), 4), Policy: a}
-		for range rounds {
-			if _, err := run.Round(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		fallbacks := 0
-		if !known {
-			fallbacks = rounds - 1 // nothing is decided before the first report
-		}
-		if want := (rounds - 1) * (len(c.Nodes) + 1); a.Decisions != want || a.Fallbacks != fallbacks {
-			t.Errorf("in range %v: %d decisions, %d fallbacks, want %d and %d", known, a.Decisions, a.Fallbacks, want, fallbacks)
-		}
-	}
-}
-
 // A quorum of two nodes is everybody when two are present.
 func TestQuorumAmongThosePresent(t *testing.T) {
 	feature := slices.Index(env.FeatureNames, "quorum in force")
@@ -161,8 +134,7 @@ func TestDeadBandWithoutTheAbsent(t *testing.T) {
 	}
 }
 
-// The values of rules in an explanation are the averages plus the network's corrections,
-// weighted; Next is the best of the other rules that are allowed.
+// The values of rules in an explanation are the averages, weighted; Next is the best of the other rules that are allowed.
 func TestExplainRuleValues(t *testing.T) {
 	trained, c := choosing(t)
 	weights := [env.Objectives]float64{0.6, 0.3, 0.1}
@@ -174,23 +146,20 @@ func TestExplainRuleValues(t *testing.T) {
 		}
 	}
 	means := a.tracker.Means()
-	worth := func(rule int) (correction [env.Objectives]float64, value float64) {
+	worth := func(rule int) (value float64) {
 		for o, w := range weights {
-			correction[o] = float64(a.values[rule*env.Objectives+o]) / env.RoundScale
-			value += w * (means[rule][o] + correction[o])
+			value += w * means[rule][o]
 		}
-		return correction, value
+		return value
 	}
 	got := a.Explain(0).Rule
-	correction, value := worth(a.rule)
-	if got.Chosen.Mean != means[a.rule] || got.Chosen.Correction != correction || math.Abs(got.Chosen.Value-value) > 1e-12 {
-		t.Errorf("%+v, want mean %v, correction %v, value %v", got.Chosen, means[a.rule], correction, value)
+	if got.Chosen.Mean != means[a.rule] || math.Abs(got.Chosen.Value-worth(a.rule)) > 1e-12 {
+		t.Errorf("%+v, want mean %v, value %v", got.Chosen, means[a.rule], worth(a.rule))
 	}
 	best := math.Inf(-1)
 	for _, rule := range a.allowed {
 		if rule != a.rule {
-			_, v := worth(rule)
-			best = max(best, v)
+			best = max(best, worth(rule))
 		}
 	}
 	if math.Abs(got.Next.Value-best) > 1e-12 {

@@ -87,21 +87,18 @@ type OutOfRange struct {
 	High    float32  `json:"high"`  // the same
 }
 
-// RuleExplanation explains the choice of the round's rule. The network's corrections
-// overrule the averages only if they promise enough, so Next may have a higher value.
+// RuleExplanation explains the choice of the round's rule.
 type RuleExplanation struct {
-	Chosen     RuleValue    `json:"chosen"`
-	Next       *RuleValue   `json:"next"`                   // the best of the others; null: there are none
-	OutOfRange []OutOfRange `json:"out_of_range,omitempty"` // why the network was not used
+	Chosen RuleValue  `json:"chosen"`
+	Next   *RuleValue `json:"next"` // the best of the others; null: there are none
 }
 
 // RuleValue is a rule with its value relative to the mean over all rules.
 type RuleValue struct {
-	Quorum     float64                 `json:"quorum"`
-	Grace      float64                 `json:"grace"`
-	Mean       [env.Objectives]float64 `json:"mean"`       // moving average
-	Correction [env.Objectives]float64 `json:"correction"` // the network's; 0 if it was not used
-	Value      float64                 `json:"value"`      // the sum of both, weighted
+	Quorum float64                 `json:"quorum"`
+	Grace  float64                 `json:"grace"`
+	Mean   [env.Objectives]float64 `json:"mean"`  // moving average
+	Value  float64                 `json:"value"` // the same, weighted
 }
 
 // seen is the input of a decision.
@@ -165,20 +162,12 @@ func (a *Agent) choice(action int, q []float32) *Choice {
 
 func (a *Agent) explainRule() *RuleExplanation {
 	e := &RuleExplanation{}
-	used := a.rounds != nil
-	if used {
-		e.OutOfRange = outside(a.row, a.trained.Record.RoundLow, a.trained.Record.RoundHigh, env.RoundFeatureNames)
-		used = len(e.OutOfRange) == 0
-	}
 	means := a.tracker.Means()
 	worth := func(rule int) RuleValue {
 		r := &cluster.Rules[rule]
 		v := RuleValue{Quorum: r.Quorum, Grace: r.Grace, Mean: means[rule]}
 		for o, w := range a.seen.weights {
-			if used {
-				v.Correction[o] = float64(a.values[rule*env.Objectives+o]) / env.RoundScale
-			}
-			v.Value += float64(w * (v.Mean[o] + v.Correction[o])) // rounded: no fused multiply-add
+			v.Value += float64(w * v.Mean[o]) // rounded: no fused multiply-add
 		}
 		return v
 	}

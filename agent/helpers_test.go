@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 )
@@ -13,20 +12,14 @@ import (
 // untrained is a policy of random weights that takes every input for known.
 func untrained(t testing.TB, hidden ...int) *Trained {
 	t.Helper()
-	network := func(features, actions int) *ddqn.Network {
-		net, err := ddqn.NewNetwork(ddqn.Spec{Features: features, Actions: actions, Objectives: env.Objectives, Hidden: hidden}, rand.New(rand.NewPCG(3, 3)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return net
+	net, err := ddqn.NewNetwork(ddqn.Spec{Features: env.Features, Actions: len(env.Actions), Objectives: env.Objectives, Hidden: hidden}, rand.New(rand.NewPCG(3, 3)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	wide := func(features int, v float32) []float32 { return slices.Repeat([]float32{v}, features) }
+	wide := func(v float32) []float32 { return slices.Repeat([]float32{v}, env.Features) }
 	return &Trained{
-		Network: network(env.Features, len(env.Actions)), Round: network(env.RoundFeatures, len(cluster.Rules)),
-		Record: Record{
-			Version: recordVersion, Low: wide(env.Features, -100), High: wide(env.Features, 100),
-			RoundLow: wide(env.RoundFeatures, -100), RoundHigh: wide(env.RoundFeatures, 100),
-		},
+		Network: net,
+		Record:  Record{Version: recordVersion, Low: wide(-100), High: wide(100)},
 	}
 }
 

@@ -4,20 +4,18 @@ package agent
 type Record struct {
 	Version   int         `json:"version"` // of the meaning of features and actions
 	Advantage float64     `json:"advantage"`
-	Low       []float32   `json:"low"`        // range of each feature in training
-	High      []float32   `json:"high"`       // the same
-	RoundLow  []float32   `json:"round_low"`  // the same of the round's row
-	RoundHigh []float32   `json:"round_high"` // the same
+	Low       []float32   `json:"low"`  // range of each feature in training
+	High      []float32   `json:"high"` // the same
 	Config    TrainConfig `json:"config"`
 	Updates   int         `json:"updates"`
-	First     string      `json:"first"`     // checksum of the networks after the first set of updates, by which a short run of the same configuration is compared
+	First     string      `json:"first"`     // checksum of the network after the first set of updates, by which a short run of the same configuration is compared
 	Return    float64     `json:"return"`    // mean own reward per round at the end of training
 	Workloads []string    `json:"workloads"` // trained on
 	Devices   []string    `json:"devices"`   // trained on
 }
 
 // recordVersion changes whenever the features or actions of env change their meaning.
-const recordVersion = 4
+const recordVersion = 5
 
 // TrainConfig says how a policy is trained; package training does it and calls it Config.
 // The defaults, with seed 1, train the embedded policy; each says why.

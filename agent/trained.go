@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -18,15 +17,13 @@ import (
 // Trained is a trained network with the record of its training: a policy file.
 type Trained struct {
 	Network *ddqn.Network // decides about nodes
-	Round   *ddqn.Network // decides about rounds
 	Record  Record
 }
 
-// Names in a policy file: of the record and of the networks.
+// Names in a policy file: of the record and of the network.
 const (
 	recordKey    = "evenkeel.policy"
 	nodesNetwork = "nodes"
-	roundNetwork = "round"
 )
 
 // ErrPolicy marks every error about the content of a policy file. It is bad input.
@@ -58,15 +55,15 @@ func Load(path string) (*Trained, error) {
 	return parse(path, nets, meta)
 }
 
-// NewTrained returns a trained policy made of the networks that decide about nodes and about
-// rounds. It sets the record's version to the one that this program reads.
-func NewTrained(nodes, round *ddqn.Network, record Record) *Trained {
+// NewTrained returns a trained policy made of the network that decides about nodes. It sets
+// the record's version to the one that this program reads.
+func NewTrained(nodes *ddqn.Network, record Record) *Trained {
 	record.Version = recordVersion
-	return &Trained{Network: nodes, Round: round, Record: record}
+	return &Trained{Network: nodes, Record: record}
 }
 
 func parse(name string, nets map[string]*ddqn.Network, meta map[string]string) (*Trained, error) {
-	t := &Trained{Network: nets[nodesNetwork], Round: nets[roundNetwork]}
+	t := &Trained{Network: nets[nodesNetwork]}
 	text, ok := meta[recordKey]
 	if !ok {
 		return nil, fmt.Errorf("%w: %s: its metadata lacks %q; it is not a policy of evenkeel", ErrPolicy, name, recordKey)
@@ -77,32 +74,28 @@ func parse(name string, nets map[string]*ddqn.Network, meta map[string]string) (
 	if v := t.Record.Version; v != recordVersion {
 		return nil, fmt.Errorf("%w: %s: version %d, this program reads version %d; train a new one (evenkeel train)", ErrPolicy, name, v, recordVersion)
 	}
-	if t.Network == nil || t.Round == nil || len(nets) != 2 {
-		return nil, fmt.Errorf("%w: %s: networks %q; %q and %q are needed", ErrPolicy, name, slices.Sorted(maps.Keys(nets)), nodesNetwork, roundNetwork)
+	if t.Network == nil || len(nets) != 1 {
+		return nil, fmt.Errorf("%w: %s: networks %q; %q alone is needed", ErrPolicy, name, slices.Sorted(maps.Keys(nets)), nodesNetwork)
 	}
-	r := &t.Record
-	if err := errors.Join(
-		checkNetwork(name, nodesNetwork, t.Network, env.Features, len(env.Actions), r.Low, r.High),
-		checkNetwork(name, roundNetwork, t.Round, env.RoundFeatures, len(cluster.Rules), r.RoundLow, r.RoundHigh),
-	); err != nil {
+	if err := t.check(name); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// checkNetwork checks that a network and the ranges of its features fit the input that this
+// check checks that the network and the ranges of its features fit the input that this
 // program feeds it.
-func checkNetwork(file, name string, net *ddqn.Network, features, actions int, low, high []float32) error {
-	s := net.Spec()
-	if s.Features != features || s.Actions != actions || s.Objectives != env.Objectives {
-		return fmt.Errorf("%w: %s: network %q has %v; %d features, %d actions and %d objectives are needed", ErrPolicy, file, name, s, features, actions, env.Objectives)
+func (t *Trained) check(file string) error {
+	s, low, high := t.Network.Spec(), t.Record.Low, t.Record.High
+	if s.Features != env.Features || s.Actions != len(env.Actions) || s.Objectives != env.Objectives {
+		return fmt.Errorf("%w: %s: the network has %v; %d features, %d actions and %d objectives are needed", ErrPolicy, file, s, env.Features, len(env.Actions), env.Objectives)
 	}
-	if len(low) != features || len(high) != features {
-		return fmt.Errorf("%w: %s: network %q: ranges of %d and %d features, want %d", ErrPolicy, file, name, len(low), len(high), features)
+	if len(low) != env.Features || len(high) != env.Features {
+		return fmt.Errorf("%w: %s: ranges of %d and %d features, want %d", ErrPolicy, file, len(low), len(high), env.Features)
 	}
 	for i := range low {
 		if low[i] > high[i] {
-			return fmt.Errorf("%w: %s: network %q: feature %d has the range %v to %v", ErrPolicy, file, name, i, low[i], high[i])
+			return fmt.Errorf("%w: %s: feature %d has the range %v to %v", ErrPolicy, file, i, low[i], high[i])
 		}
 	}
 	return nil
@@ -114,7 +107,7 @@ func (t *Trained) Save(path string) error {
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	return ddqn.Save(path, map[string]*ddqn.Network{nodesNetwork: t.Network, roundNetwork: t.Round}, map[string]string{recordKey: string(record)})
+	return ddqn.Save(path, map[string]*ddqn.Network{nodesNetwork: t.Network}, map[string]string{recordKey: string(record)})
 }
 
 // inRange reports whether the row is within the ranges of training. A feature may exceed

@@ -91,7 +91,7 @@ func TestLoadRefuses(t *testing.T) {
 		}
 		return b.Bytes()
 	}
-	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network, roundNetwork: trained.Round}
+	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network}
 	with := func(field string, value any) []byte {
 		return file(nets, map[string]string{recordKey: recordText(t, trained, field, value)})
 	}
@@ -114,26 +114,25 @@ func TestLoadRefuses(t *testing.T) {
 		content []byte
 		text    string // in the error
 	}{
-		"empty":            {nil, "0 of 8 bytes"},
-		"no policy":        {[]byte("workload: llama\n"), "is this a policy file"},
-		"header only":      {good[:100], "of the header"},
-		"truncated":        {good[:len(good)-1], "of the tensors"},
-		"longer":           {append(bytes.Clone(good), 0), "after the last tensor"},
-		"flipped":          {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), "checksum"},
-		"NaN weight":       {nan, "NaN"},
-		"no record":        {file(nets, nil), "is not a policy of evenkeel"},
-		"record no JSON":   {file(nets, map[string]string{recordKey: "{"}), recordKey},
-		"later version":    {with("version", recordVersion+1), "version 5, this program reads version 4"},
-		"no version":       {with("version", nil), "version 0"},
-		"another network":  {file(map[string]*ddqn.Network{nodesNetwork: other, roundNetwork: trained.Round}, sound), `"nodes" has 45 features, hidden [], 29 actions`},
-		"another round":    {file(map[string]*ddqn.Network{nodesNetwork: trained.Network, roundNetwork: other}, sound), `"round" has 45 features`},
-		"one network":      {file(map[string]*ddqn.Network{"round": trained.Round}, sound), `networks ["round"]`},
-		"a network more":   {file(map[string]*ddqn.Network{nodesNetwork: trained.Network, roundNetwork: trained.Round, "third": other}, sound), `networks ["nodes" "round" "third"]`},
-		"no ranges":        {with("low", nil), "ranges of 0 and 45"},
-		"ranges too short": {with("high", []float32{1}), "ranges of 45 and 1"},
-		"no round ranges":  {with("round_low", nil), "ranges of 0 and 65"},
-		"crossed range":    {with("low", crossed), "feature 5"},
-		"huge range":       {with("high", []float64{1e99}), recordKey},
+		"empty":                    {nil, "0 of 8 bytes"},
+		"no policy":                {[]byte("workload: llama\n"), "is this a policy file"},
+		"header only":              {good[:100], "of the header"},
+		"truncated":                {good[:len(good)-1], "of the tensors"},
+		"longer":                   {append(bytes.Clone(good), 0), "after the last tensor"},
+		"flipped":                  {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), "checksum"},
+		"NaN weight":               {nan, "NaN"},
+		"no record":                {file(nets, nil), "is not a policy of evenkeel"},
+		"record no JSON":           {file(nets, map[string]string{recordKey: "{"}), recordKey},
+		"later version":            {with("version", recordVersion+1), "version 6, this program reads version 5"},
+		"with a network of rounds": {with("version", 4), "version 4, this program reads version 5; train a new one (evenkeel train)"},
+		"no version":               {with("version", nil), "version 0"},
+		"another network":          {file(map[string]*ddqn.Network{nodesNetwork: other}, sound), `the network has 45 features, hidden [], 29 actions`},
+		"another name":             {file(map[string]*ddqn.Network{"round": trained.Network}, sound), `networks ["round"]; "nodes" alone is needed`},
+		"a network more":           {file(map[string]*ddqn.Network{nodesNetwork: trained.Network, "round": other}, sound), `networks ["nodes" "round"]`},
+		"no ranges":                {with("low", nil), "ranges of 0 and 45"},
+		"ranges too short":         {with("high", []float32{1}), "ranges of 45 and 1"},
+		"crossed range":            {with("low", crossed), "feature 5"},
+		"huge range":               {with("high", []float64{1e99}), recordKey},
 	} {
 		if err := os.WriteFile(path, c.content, 0o600); err != nil {
 			t.Fatal(err)
@@ -173,7 +172,7 @@ func TestSaveRefuses(t *testing.T) {
 // must decide.
 func FuzzPolicy(f *testing.F) {
 	trained := untrained(f, 1)
-	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network, roundNetwork: trained.Round}
+	nets := map[string]*ddqn.Network{nodesNetwork: trained.Network}
 	record, err := json.Marshal(trained.Record)
 	if err != nil {
 		f.Fatal(err)

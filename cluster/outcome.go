@@ -104,12 +104,3 @@ func (o *Outcome) late(size, behind int, left, took, wait float64) {
 	o.Later += b * Credit(behind+int(min(math.Ceil(left/max(wait, 1e-9)), 1e6)))
 	o.Debt += b * min(left/max(took, 1e-9), 1)
 }
-
-// Quantile is the time in seconds by which a share of the nodes has delivered.
-func (o *Outcomes) Quantile(share float64) float64 {
-	if len(o.first) == 0 {
-		return 0
-	}
-	q := Quorum{Share: share}
-	return o.first[q.Of(len(o.first))-1]
-}

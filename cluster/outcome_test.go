@@ -95,9 +95,6 @@ func TestOutcomeByHand(t *testing.T) {
 			t.Fatalf("got %+v\nwant %+v", got, want)
 		}
 	}
-	if q := o.Quantile(0.75); q != 2 {
-		t.Errorf("three quarters are in after %v s", q)
-	}
 	o.Set(nil)
 	if got := o.Under(Rule{Quorum: 1}); got != (Outcome{}) {
 		t.Errorf("nobody there: %+v", got)
@@ -143,8 +140,5 @@ func TestOutcomeIdleAfterOlderWork(t *testing.T) {
 	}
 	if got := (Outcome{Joules: 12, Counted: 3, Later: 1}).PerSample(); got != 3 {
 		t.Errorf("%v J per sample", got)
-	}
-	if q := o.Quantile(0.5); q != 2 {
-		t.Errorf("half of the nodes by %v s", q)
 	}
 }

@@ -86,7 +86,7 @@ func (l *Learner) Update(replay *Replay) (Stats, error) {
 	if err := l.fits(replay); err != nil {
 		return Stats{}, fmt.Errorf("ddqn: update: %w", err)
 	}
-	if replay.Samples(l.cfg.NStep) == 0 {
+	if replay.samples(l.cfg.NStep) == 0 {
 		return Stats{}, fmt.Errorf("ddqn: update: %d steps held, windows of %d: %w", replay.size(), l.cfg.NStep, ErrEmpty)
 	}
 	replay.sample(l.batch, l.cfg.NStep, float32(l.cfg.Gamma), l.rng)

@@ -127,7 +127,7 @@ func TestReplayEqualsDumbTwin(t *testing.T) {
 		for s := range all {
 			want = append(want, dumbWindows(all[s], c, n, gamma)...)
 		}
-		if got := replay.Samples(n); got != len(want) {
+		if got := replay.samples(n); got != len(want) {
 			t.Fatalf("%d samples, want %d", got, len(want))
 		}
 		if len(want) == 0 {

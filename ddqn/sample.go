@@ -21,9 +21,9 @@ func newBatch(groups, group, features, objectives int) *batch {
 	}
 }
 
-// Samples is the number of steps from which an n-step window can be drawn: those that are no Last step and whose
+// samples is the number of steps from which an n-step window can be drawn: those that are no Last step and whose
 // window of n steps is held to its end, or to the Last step where the episode ends earlier.
-func (r *Replay) Samples(n int) int {
+func (r *Replay) samples(n int) int {
 	total := 0
 	for i := range r.streams {
 		st := &r.streams[i]

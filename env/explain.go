@@ -1,10 +1,6 @@
 package env
 
-import (
-	"math"
-
-	"github.com/evenkeel/evenkeel/cluster"
-)
+import "math"
 
 // Belief is what a tracker holds of a node, for explanations.
 type Belief struct {
@@ -85,26 +81,3 @@ var FeatureNames = []string{
 	"weight of freshness",
 	"weight of energy",
 }
-
-// RoundFeatureNames say what the columns of Tracker.RoundRow are, in order.
-var RoundFeatureNames = func() []string {
-	var names []string
-	for _, r := range cluster.Rules {
-		names = append(names, "average value of "+r.String())
-	}
-	for _, q := range cluster.Quorums {
-		who := cluster.Rule{Quorum: q}.String()
-		names = append(names, "arrival of "+who, "mean arrival of "+who)
-	}
-	names = append(names,
-		"share of busy nodes", "share of overdue nodes", "work left of earlier rounds", "share of blocked nodes",
-		"gradient noise scale", "progress in a round", "quorum in force", "grace in force",
-		"fleet: mean residual", "fleet: size of the residuals", "fleet: rate of jumps", "fleet: noise",
-		"fleet: wait against the prediction", "fleet: share of slow nodes", "fleet: share of nodes not measured",
-		"number of nodes", "expected maximum over so many nodes", "number of rounds",
-		"weight of speed", "weight of waiting", "weight of freshness", "weight of energy")
-	for len(names) < RoundFeatures {
-		names = append(names, "unused")
-	}
-	return names
-}()

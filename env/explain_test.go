@@ -9,8 +9,8 @@ import (
 
 // Every column has a name of its own, and the names are those of the columns.
 func TestFeatureNames(t *testing.T) {
-	if len(ObjectiveNames) != Objectives || len(FeatureNames) != Features || len(RoundFeatureNames) != RoundFeatures {
-		t.Fatalf("%d names of %d features, %d of %d of the round", len(FeatureNames), Features, len(RoundFeatureNames), RoundFeatures)
+	if len(ObjectiveNames) != Objectives || len(FeatureNames) != Features {
+		t.Fatalf("%d names of %d features", len(FeatureNames), Features)
 	}
 	r := newRig(t, 4)
 	r.cluster.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
@@ -20,22 +20,19 @@ func TestFeatureNames(t *testing.T) {
 	r.tracker.Observe(report)
 	r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: 0.75}, GraceShare: 0.1}, 4)
 	weights := [Objectives]float64{0.5, 0.2, 0.2, 0.1}
-	rows, round := r.tracker.Rows(nil, weights), r.tracker.RoundRow(nil, weights)
+	rows := r.tracker.Rows(nil, weights)
 	node := func(i int) []float32 { return rows[i*Features:][:Features] }
 	for _, x := range []struct {
-		row   []float32
-		names []string
-		name  string
-		want  float32
+		row  []float32
+		name string
+		want float32
 	}{
-		{node(0), FeatureNames, "measured in the last round", 1}, {node(3), FeatureNames, "measured in the last round", 0},
-		{node(3), FeatureNames, "late in the last round", 1}, {node(3), FeatureNames, "older work under way", 1}, {node(0), FeatureNames, "older work under way", 0},
-		{node(0), FeatureNames, "suddenly slower times in a row", 0}, {node(0), FeatureNames, "fleet: odds that a jump lasts", 0}, {node(0), FeatureNames, "fleet: share of nodes not measured", 0.5},
-		{node(0), FeatureNames, "quorum in force", 0.5}, {node(0), FeatureNames, "grace in force", 0.2}, {node(0), FeatureNames, "weight of freshness", 0.2},
-		{round, RoundFeatureNames, "share of busy nodes", 0.5}, {round, RoundFeatureNames, "quorum in force", 0.5},
-		{round, RoundFeatureNames, "fleet: share of nodes not measured", 0.5}, {round, RoundFeatureNames, "weight of speed", 0.5}, {round, RoundFeatureNames, "weight of energy", 0.1},
+		{node(0), "measured in the last round", 1}, {node(3), "measured in the last round", 0},
+		{node(3), "late in the last round", 1}, {node(3), "older work under way", 1}, {node(0), "older work under way", 0},
+		{node(0), "suddenly slower times in a row", 0}, {node(0), "fleet: odds that a jump lasts", 0}, {node(0), "fleet: share of nodes not measured", 0.5},
+		{node(0), "quorum in force", 0.5}, {node(0), "grace in force", 0.2}, {node(0), "weight of freshness", 0.2},
 	} {
-		k := slices.Index(x.names, x.name)
+		k := slices.Index(FeatureNames, x.name)
 		if k < 0 || x.row[k] != x.want {
 			t.Errorf("column %d, %q: %v, want %v", k, x.name, x.row[max(k, 0)], x.want)
 		}

@@ -2,11 +2,9 @@ package env
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/env/internal/envtest"
 )
 
 // The fleet's numbers by hand, of two nodes that were measured.
@@ -104,26 +102,6 @@ func TestMeasure(t *testing.T) {
 	n.variance = 0.1
 	if take(1) || n.calm != 0 {
 		t.Errorf("suddenly faster is no slowdown: %+v", n.filter)
-	}
-}
-
-// A copy goes its own way, with a line of its own.
-func TestCopyFrom(t *testing.T) {
-	c := envtest.Mixed(t, 2)
-	c.Nodes[0].Profile, c.Nodes[0].Hidden.Profile = nil, c.Nodes[0].Profile
-	r := &rig{cluster: c, tracker: NewTracker(c), perf: c.Nominal(), actions: make([]int, 2)}
-	r.round(-1, 1.5, 1.2)
-	r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: 0.5}}, 2)
-	copied := NewTracker(c)
-	copied.CopyFrom(r.tracker)
-	if copied.Belief(0) != r.tracker.Belief(0) || copied.Belief(1) != r.tracker.Belief(1) || copied.Rule() != r.tracker.Rule() || copied.rounds != 1 {
-		t.Error("a copy believes something else")
-	}
-	before := copied.Rows(nil, [Objectives]float64{1})
-	r.round(-1, 3, 2)
-	r.round(-1, 4, 2)
-	if !slices.Equal(before, copied.Rows(nil, [Objectives]float64{1})) {
-		t.Error("a copy sees what the original does")
 	}
 }
 

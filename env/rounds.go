@@ -1,13 +1,8 @@
 package env
 
 import (
-	"math"
-
 	"github.com/evenkeel/evenkeel/cluster"
 )
-
-// RoundFeatures is the width of the round's observation row.
-var RoundFeatures = len(cluster.Rules) + 2*len(cluster.Quorums) + 22
 
 // rounds holds the value of every rule, learned from the rounds so far. As the times of all nodes are
 // seen, up to those that were late, every rule can be judged by every round, not only
@@ -17,14 +12,8 @@ type rounds struct {
 	work     []cluster.Delivery
 	means    [][Objectives]float64 // moving averages of the rules' values
 	count    float64
-	newest   []float64 // quantiles of the arrivals over the predicted finish, - 1
-	average  []float64 // their moving averages
-	rate     float64   // progress per second, moving average
+	rate     float64 // progress per second, moving average
 	rule     cluster.Rule
-	busy     float64 // share of nodes with work still under way
-	overdue  float64 // share of nodes that are later than predicted
-	left     float64 // seconds until the busy are free, over the predicted finish, a node
-	blocked  float64 // share of nodes that are busy for longer than a round
 }
 
 const (
@@ -32,27 +21,22 @@ const (
 	maxSeen   = 1024 // nodes by which a rule is judged: more add nothing
 	lateCost  = 0.3  // of a late sample: its node's next share is guesswork; best of 0.2, 0.3 and 0.4 on clusters of the training split
 	overdueAt = 3    // times the expected seconds after which a node counts as silent
-	rulePays  = 0.4  // least corrected gain for which the averages' choice is left: below, a network of the round cost more than it brought
 )
 
-// RoundScale brings the values of rules to the size of a reward.
-const RoundScale = 5
-
 func newRounds() *rounds {
-	q := len(cluster.Quorums)
-	return &rounds{rule: cluster.Rule{Quorum: 1}, means: make([][Objectives]float64, len(cluster.Rules)), newest: make([]float64, q), average: make([]float64, q)}
+	return &rounds{rule: cluster.Rule{Quorum: 1}, means: make([][Objectives]float64, len(cluster.Rules))}
 }
 
-// Progress is what n counted samples are worth, in rounds of the global batch: n times
+// progress is what n counted samples are worth, in rounds of the global batch: n times
 // the statistical efficiency at the noise scale s, in samples, and its derivative.
-func Progress(n, batch, s float64) (value, slope float64) {
+func progress(n, batch, s float64) (value, slope float64) {
 	if s == 0 {
 		return n / batch, 1 / batch
 	}
 	return n / batch * (s + batch) / (s + n), s * (s + batch) / ((s + n) * (s + n) * batch)
 }
 
-// Values writes what the work of a round is worth under every rule, by objective:
+// ruleValues writes what the work of a round is worth under every rule, by objective:
 //
 //	speed      progress + that of the late gradients - that of the work they displace - their cost - rate x wait
 //	waiting    minus the idle share of the nodes' time
@@ -61,11 +45,11 @@ func Progress(n, batch, s float64) (value, slope float64) {
 //
 // rate is the progress per second that a second of waiting costs: a rule that
 // maximises this maximises progress over time (Dinkelbach 1967).
-func Values(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, scale, rate float64) {
+func ruleValues(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, scale, rate float64) {
 	joules := o.Under(cluster.Rules[len(cluster.Rules)-1]).PerSample()
 	for a, rule := range cluster.Rules {
 		out := o.Under(rule)
-		worth, slope := Progress(out.Counted, batch, scale)
+		worth, slope := progress(out.Counted, batch, scale)
 		dst[a] = [Objectives]float64{
 			worth + slope*out.Later - out.Debt/batch - rate*out.Wait - lateCost*out.Late/batch,
 			-out.Idle / max(nodes*out.Wait, 1e-9),
@@ -96,7 +80,6 @@ func center(values [][Objectives]float64) {
 func (r *rounds) see(t *Tracker, report *cluster.Report) {
 	wait := max(report.Wait.Seconds(), 1e-9)
 	r.work = r.work[:0]
-	r.busy, r.overdue, r.left, r.blocked = 0, 0, 0, 0
 	stride := 1 + (len(t.nodes)-1)/maxSeen
 	taking := 0.0
 	for i := 0; i < len(t.nodes); i += stride {
@@ -119,16 +102,6 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 			if n.overdue(node, got.Busy, got.BusySize) {
 				left = 0.2 * got.Busy // the longer it has been silent, the longer it may be
 			}
-			r.busy++
-			if got.Busy > due {
-				r.overdue++
-			}
-			if t.fleet.predicted > 0 {
-				r.left += min(left/t.fleet.predicted, 4)
-				if left > t.fleet.predicted {
-					r.blocked++
-				}
-			}
 		}
 		w := cluster.Delivery{At: wait - got.Idle, Took: got.Seconds, Size: got.Size, Behind: got.Behind, Power: node.Power}
 		switch {
@@ -146,24 +119,16 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 	if taking == 0 {
 		return
 	}
-	r.busy, r.overdue, r.left, r.blocked = r.busy/taking, r.overdue/taking, r.left/taking, r.blocked/taking
 	r.outcomes.Set(r.work)
 	r.count++
 	rate := max(roundRate, 1/r.count)
 	batch := float64(t.cluster.GlobalBatch)
-	worth, _ := Progress(report.Counted, batch, t.scale)
+	worth, _ := progress(report.Counted, batch, t.scale)
 	r.rate += rate * (worth/wait - r.rate)
-	for k, q := range cluster.Quorums {
-		r.newest[k] = clip(r.outcomes.Quantile(q)/max(t.fleet.predicted, 1e-9)-1, 2)
-		if t.fleet.predicted == 0 {
-			r.newest[k] = 0
-		}
-		r.average[k] += rate * (r.newest[k] - r.average[k])
-	}
 	var buffer [64][Objectives]float64
 	values := buffer[:len(cluster.Rules)]
 	seen := taking / present(report) // where only some of the nodes are looked at
-	Values(values, &r.outcomes, taking, batch*seen, t.scale*seen, r.rate)
+	ruleValues(values, &r.outcomes, taking, batch*seen, t.scale*seen, r.rate)
 	center(values)
 	for a := range values {
 		for o, v := range values[a] {
@@ -186,9 +151,6 @@ func present(report *cluster.Report) float64 {
 // Means are the moving averages of the rules' values, in the order of cluster.Rules,
 // centred over the rules; valid until the next report.
 func (t *Tracker) Means() [][Objectives]float64 { return t.round.means }
-
-// Rate is the progress per second, a moving average.
-func (t *Tracker) Rate() float64 { return t.round.rate }
 
 // Rule is the rule by which the next round is collected.
 func (t *Tracker) Rule() cluster.Rule { return t.round.rule }
@@ -226,69 +188,20 @@ func (t *Tracker) Silent(present []bool) int {
 }
 
 // BestRule is the index of the rule, among those allowed, with the highest weighted
-// value; corrections, by rule and objective, are added to the averages where there are any.
-func (t *Tracker) BestRule(allowed []int, weights [Objectives]float64, corrections []float32) int {
-	value := func(a int, corrected float64) float64 {
+// average value.
+func (t *Tracker) BestRule(allowed []int, weights [Objectives]float64) int {
+	value := func(a int) float64 {
 		v := 0.0
 		for o, w := range weights {
-			m := t.round.means[a][o]
-			if corrections != nil {
-				m += corrected * float64(corrections[a*Objectives+o]) / RoundScale
-			}
-			v += float64(w * m) // rounded: no fused multiply-add
+			v += float64(w * t.round.means[a][o]) // rounded: no fused multiply-add
 		}
 		return v
 	}
 	best := allowed[0]
 	for _, a := range allowed {
-		if value(a, 0) > value(best, 0) {
+		if value(a) > value(best) {
 			best = a
 		}
 	}
-	if corrections == nil {
-		return best
-	}
-	most := value(best, 1) + rulePays
-	for _, a := range allowed {
-		if v := value(a, 1); v > most {
-			best, most = a, v
-		}
-	}
 	return best
-}
-
-// RoundRow writes the observation from which the round's rule is chosen, into dst
-// (grown if needed). Like the nodes' rows it is free of scale and of the number of nodes.
-func (t *Tracker) RoundRow(dst []float32, weights [Objectives]float64) []float32 {
-	dst = dst[:0]
-	put := func(values ...float64) {
-		for _, v := range values {
-			dst = append(dst, float32(v))
-		}
-	}
-	r, f := t.round, &t.fleet
-	best := math.Inf(-1)
-	for a := range r.means {
-		best = max(best, r.means[a][0])
-	}
-	for a := range r.means {
-		put(max(r.means[a][0]-best, -0.4) * 5)
-	}
-	for k := range r.newest {
-		put(clip(r.newest[k], 1)*3, clip(r.average[k], 1)*3)
-	}
-	size := float64(len(t.nodes))
-	put(
-		r.busy*2, r.overdue*3, min(r.left, 1)*3, r.blocked*3, math.Log(max(t.scale/float64(t.cluster.GlobalBatch), 0.01))/3, clip(r.rate*f.predicted-1, 1)*3,
-		(1-r.rule.Quorum)*2, min(r.rule.Grace, 1)*2,
-		f.residual, f.absolute-0.8, math.Log1p(1000*f.jumps)/4, f.deviation, clip(f.excess, 1)*2, f.slow*2, f.missing*2,
-		math.Log(size)/4-0.7, t.spread-1.5, math.Log1p(float64(min(t.rounds, horizon)))/3-1,
-	)
-	for _, w := range weights {
-		put(w)
-	}
-	for len(dst) < RoundFeatures {
-		put(0)
-	}
-	return dst
 }

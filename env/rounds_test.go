@@ -78,7 +78,7 @@ func TestMeansAreThoseOfTheRounds(t *testing.T) {
 	for range rounds {
 		e.play(t, all)
 		o.Set(e.round.work)
-		Values(values, &o, 12, float64(e.cluster.GlobalBatch), e.scale, e.round.rate)
+		ruleValues(values, &o, 12, float64(e.cluster.GlobalBatch), e.scale, e.round.rate)
 		center(values)
 		for a := range values {
 			for k, v := range values[a] {
@@ -101,7 +101,7 @@ func TestMeansAreThoseOfTheRounds(t *testing.T) {
 func TestBestRuleFollowsTheWeights(t *testing.T) {
 	e, allowed := newPlayer(t, 16, "bursts"), allRules()
 	for range 100 {
-		e.play(t, e.BestRule(allowed, [Objectives]float64{1}, nil))
+		e.play(t, e.BestRule(allowed, [Objectives]float64{1}))
 	}
 	means := e.Means()
 	for o := range Objectives {
@@ -112,7 +112,7 @@ func TestBestRuleFollowsTheWeights(t *testing.T) {
 				weights[k] = (1 - w) / (Objectives - 1)
 			}
 			weights[o] = w
-			got := means[e.BestRule(allowed, weights, nil)][o]
+			got := means[e.BestRule(allowed, weights)][o]
 			if got < last-1e-12 {
 				t.Errorf("objective %d falls from %v to %v as its weight rises to %v", o, last, got, w)
 			}
@@ -124,20 +124,7 @@ func TestBestRuleFollowsTheWeights(t *testing.T) {
 			}
 		}
 	}
-	// A correction decides from rulePays on.
-	speed := [Objectives]float64{1}
-	best := e.BestRule(allowed, speed, nil)
-	other := (best + 3) % len(cluster.Rules)
-	corrections := make([]float32, len(cluster.Rules)*Objectives)
-	corrections[other*Objectives] = float32(RoundScale * (means[best][0] - means[other][0] + 0.9*rulePays))
-	if got := e.BestRule(allowed, speed, corrections); got != best {
-		t.Errorf("a gain below the threshold moves the choice from %d to %d", best, got)
-	}
-	corrections[other*Objectives] = float32(RoundScale * (means[best][0] - means[other][0] + 1.1*rulePays))
-	if got := e.BestRule(allowed, speed, corrections); got != other {
-		t.Errorf("a gain above the threshold leads to %d, want %d", got, other)
-	}
-	if got := e.BestRule([]int{4}, speed, corrections); got != 4 {
+	if got := e.BestRule([]int{4}, [Objectives]float64{1}); got != 4 {
 		t.Errorf("the only rule allowed is 4, got %d", got)
 	}
 }
@@ -152,27 +139,11 @@ func TestChoosingRulesPays(t *testing.T) {
 		}
 		return e.round.rate // progress per second, averaged over the rounds
 	}
-	chosen := run(func(e *player) int { return e.BestRule(allRules(), [Objectives]float64{1}, nil) })
+	chosen := run(func(e *player) int { return e.BestRule(allRules(), [Objectives]float64{1}) })
 	all := run(func(*player) int { return len(cluster.Rules) - 1 })
 	t.Logf("progress per second %.3f with the rule free, %.3f waiting for all", chosen, all)
 	if chosen < 1.1*all {
 		t.Errorf("progress per second %.3f with the rule free, %.3f waiting for all", chosen, all)
-	}
-}
-
-func TestRoundRow(t *testing.T) {
-	e := newPlayer(t, 5, "drift")
-	for k := range 40 {
-		row := e.RoundRow(nil, [Objectives]float64{1})
-		if len(row) != RoundFeatures {
-			t.Fatalf("%d features, want %d", len(row), RoundFeatures)
-		}
-		for i, v := range row {
-			if !(math.Abs(float64(v)) < 12) {
-				t.Fatalf("round %d: feature %d is %v", k, i, v)
-			}
-		}
-		e.play(t, k%len(cluster.Rules))
 	}
 }
 
@@ -189,12 +160,12 @@ func TestNoiseScale(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	for _, scale := range []float64{0, 40, 4000} {
-		if v, _ := Progress(100, 100, scale); math.Abs(v-1) > 1e-12 {
+		if v, _ := progress(100, 100, scale); math.Abs(v-1) > 1e-12 {
 			t.Errorf("scale %v: a whole batch is worth %v", scale, v)
 		}
 		for _, n := range []float64{10, 60, 150} {
-			v, slope := Progress(n, 100, scale)
-			w, _ := Progress(n+1e-4, 100, scale)
+			v, slope := progress(n, 100, scale)
+			w, _ := progress(n+1e-4, 100, scale)
 			if math.Abs((w-v)/1e-4-slope) > 1e-6 {
 				t.Errorf("scale %v, %v samples: slope %v, difference quotient %v", scale, n, slope, (w-v)/1e-4)
 			}
@@ -243,13 +214,13 @@ func TestValuesByHand(t *testing.T) {
 	if first != 2 {
 		t.Fatalf("the least quorum is of %v in four", first)
 	}
-	Values(values, &o, 4, 40, 0, 0.1)
+	ruleValues(values, &o, 4, 40, 0, 0.1)
 	check("half", half, [Objectives]float64{20.0/40 + 7.5/40 - 12.5/40 - 0.1*1 - 0.3*20/40, 0, -0.5, 1 - 1600/27.5/60})
 	check("all", all, [Objectives]float64{1 - 0.1*4, -8.0 / 16, 0, 0})
-	Values(values, &o, 4, 40, 60, 0.1) // a gradient of 20 samples is worth more than half of one of 40
+	ruleValues(values, &o, 4, 40, 60, 0.1) // a gradient of 20 samples is worth more than half of one of 40
 	check("half, noisy", half, [Objectives]float64{0.5*100/80 + 60*100.0/(80*80*40)*7.5 - 12.5/40 - 0.1 - 0.15, 0, -0.5, 1 - 1600/27.5/60})
 	deliver(cluster.Power{})
-	Values(values, &o, 4, 40, 0, 0)
+	ruleValues(values, &o, 4, 40, 0, 0)
 	check("power unknown", half, [Objectives]float64{20.0/40 + 7.5/40 - 12.5/40 - 0.15, 0, -0.5, 0})
 	values[half][3], values[all][3] = 3, 5
 	two := [][Objectives]float64{{1, 2}, {3, -2}}
@@ -292,36 +263,14 @@ func TestSeeRound(t *testing.T) {
 			t.Errorf("node %d: %+v, want %+v", i, g, w)
 		}
 	}
-	left := 0.75*busy/(busy/2) + min(0.2*late/(busy/2), 4)
-	if r.busy != 0.5 || r.overdue != 0.25 || !near(r.left, left/4) || r.blocked != 0.25 {
-		t.Errorf("busy %v, overdue %v, left %v (want %v), blocked %v", r.busy, r.overdue, r.left, left/4, r.blocked)
-	}
 	if want := 72.0 / 144 / 2; r.count != 1 || !near(r.rate, want) {
 		t.Errorf("rate %v of %v rounds, want %v", r.rate, r.count, want)
 	}
-	for k, q := range cluster.Quorums {
-		var o cluster.Outcomes
-		o.Set(wait)
-		if want := clip(o.Quantile(q)/(busy/2)-1, 2); !near(r.newest[k]+1, want+1) || !near(r.average[k]+1, want+1) {
-			t.Errorf("quorum %v: %v, on average %v, want %v", q, r.newest[k], r.average[k], want)
-		}
-	}
-	sparse := NewTracker(c) // only an overdue node, that is soon done
-	sparse.Predict(late)
-	sparse.Observe(&cluster.Report{Wait: 2 * time.Second, Nodes: []cluster.NodeReport{
-		report.Nodes[0], {Status: cluster.Absent}, report.Nodes[2], report.Nodes[3], {}, {},
-	}})
-	if r := sparse.round; !near(r.busy, 1.0/3) || !near(r.overdue, 1.0/3) || !near(r.left, 0.2/3) || r.blocked != 0 {
-		t.Errorf("busy %v, overdue %v, left %v, blocked %v", r.busy, r.overdue, r.left, r.blocked)
-	}
-	// The second round counts as much as the first; nothing was predicted for it.
+	// The second round counts as much as the first.
 	report.Counted = 144
 	tracker.Observe(report)
 	if want := (0.25 + 0.5) / 2; !near(r.rate, want) {
 		t.Errorf("rate %v after two rounds, want %v", r.rate, want)
-	}
-	if r.left != 0 || r.blocked != 0 || r.newest[0] != 0 {
-		t.Errorf("left %v, blocked %v, newest %v without a prediction", r.left, r.blocked, r.newest[0])
 	}
 	// Silent since an earlier round: it would have been waited for until now.
 	tracker.nodes[5].busy, tracker.nodes[5].busySize = 7, 20

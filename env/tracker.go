@@ -51,12 +51,6 @@ func NewTracker(c *cluster.Cluster) *Tracker {
 	return t
 }
 
-// CopyFrom makes t believe what o does, without o's judgement of rules.
-func (t *Tracker) CopyFrom(o *Tracker) {
-	t.nodes = append(t.nodes[:0], o.nodes...)
-	t.fleet, t.rounds, t.round.rule = o.fleet, o.rounds, o.round.rule
-}
-
 // spread is the normal quantile of 1-1/n: about one of n nodes is further out.
 func spread(n int) float64 {
 	return math.Sqrt2 * math.Erfinv(1-2/float64(max(n, 3)))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 
@@ -24,7 +23,7 @@ import (
 // environments are not stored but replayed: the generator's state at the start of an episode
 // and the actions so far lead to the same bits.
 const (
-	checkpointMagic = "EKTRAIN3"
+	checkpointMagic = "EKTRAIN4"
 	maxCheckpoint   = 1 << 30 // bytes of the header
 )
 
@@ -32,17 +31,15 @@ const (
 var errCheckpoint = badinput.New("training: invalid checkpoint")
 
 type checkpoint struct {
-	Config    Config             `json:"config"`
-	Sets      int                `json:"sets"`
-	PCG       []byte             `json:"pcg"`
-	Low       []float32          `json:"low"`
-	High      []float32          `json:"high"`
-	RoundLow  []float32          `json:"round_low"`
-	RoundHigh []float32          `json:"round_high"`
-	First     string             `json:"first,omitempty"`
-	Returned  float64            `json:"returned"`
-	Team      float64            `json:"team"`
-	Streams   []checkpointStream `json:"streams"`
+	Config   Config             `json:"config"`
+	Sets     int                `json:"sets"`
+	PCG      []byte             `json:"pcg"`
+	Low      []float32          `json:"low"`
+	High     []float32          `json:"high"`
+	First    string             `json:"first,omitempty"`
+	Returned float64            `json:"returned"`
+	Team     float64            `json:"team"`
+	Streams  []checkpointStream `json:"streams"`
 }
 
 type checkpointStream struct {
@@ -53,7 +50,7 @@ type checkpointStream struct {
 // SaveCheckpoint writes all that LoadCheckpoint needs to continue as if training had not
 // been interrupted. The file replaces an older one only when it is complete.
 func (t *Trainer) SaveCheckpoint(path string) (err error) {
-	c := checkpoint{Config: t.config, Sets: t.sets, Low: t.low, High: t.high, RoundLow: t.rounds.low, RoundHigh: t.rounds.high, First: t.first, Returned: t.returned, Team: t.team}
+	c := checkpoint{Config: t.config, Sets: t.sets, Low: t.low, High: t.high, First: t.first, Returned: t.returned, Team: t.team}
 	if c.PCG, err = t.pcg.MarshalBinary(); err != nil {
 		return fmt.Errorf("training: checkpoint %s: %w", path, err)
 	}
@@ -75,22 +72,7 @@ func (t *Trainer) SaveCheckpoint(path string) (err error) {
 	if _, err := f.Write(b); err != nil {
 		return fmt.Errorf("training: checkpoint %s: %w", path, err)
 	}
-	// The first state's length is known only once it is written.
-	at := int64(len(b))
-	_, err = f.Write(make([]byte, 8))
-	if err == nil {
-		err = t.learner.SaveState(f, t.replay)
-	}
-	if err == nil {
-		var end int64
-		if end, err = f.Seek(0, io.SeekCurrent); err == nil {
-			_, err = f.WriteAt(le.AppendUint64(nil, uint64(end-at-8)), at)
-		}
-	}
-	if err == nil {
-		err = t.rounds.learner.SaveState(f, t.rounds.replay)
-	}
-	if err != nil {
+	if err := t.learner.SaveState(f, t.replay); err != nil {
 		return fmt.Errorf("training: checkpoint %s: %w", path, err)
 	}
 	if err := f.CloseAtomicallyReplace(); err != nil {
@@ -121,7 +103,7 @@ func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error)
 	}
 	// Checked before the trainer allocates as many environments as the header says.
 	config := c.Config.withDefaults()
-	if len(c.Streams) != config.Envs || len(c.Low) != env.Features || len(c.High) != env.Features || len(c.RoundLow) != env.RoundFeatures || len(c.RoundHigh) != env.RoundFeatures {
+	if len(c.Streams) != config.Envs || len(c.Low) != env.Features || len(c.High) != env.Features {
 		return nil, errors.New("its parts do not fit together")
 	}
 	t, err := newTrainer(catalogue, config)
@@ -139,19 +121,23 @@ func readCheckpoint(catalogue *profile.Catalogue, r io.Reader) (*Trainer, error)
 	if err := t.pcg.UnmarshalBinary(c.PCG); err != nil {
 		return nil, err
 	}
-	if err := t.loadLearners(r); err != nil {
+	if err := t.learner.LoadState(r, t.replay); err != nil {
 		return nil, err
 	}
-	t.rounds.low, t.rounds.high = c.RoundLow, c.RoundHigh
 	t.sets, t.low, t.high, t.first, t.returned, t.team = c.Sets, c.Low, c.High, c.First, c.Returned, c.Team
 	return t, nil
 }
 
-// readHeader reads the part of a checkpoint before the learners' states.
+// readHeader reads the part of a checkpoint before the learner's state.
 func readHeader(r io.Reader) (*checkpoint, error) {
 	start := make([]byte, len(checkpointMagic)+8)
-	if _, err := io.ReadFull(r, start); err != nil || string(start[:len(checkpointMagic)]) != checkpointMagic {
+	_, err := io.ReadFull(r, start)
+	const digit = len(checkpointMagic) - 1
+	switch magic := string(start[:digit]); {
+	case err != nil || magic != checkpointMagic[:digit]:
 		return nil, errors.New("it does not begin like a checkpoint")
+	case start[digit] != checkpointMagic[digit]:
+		return nil, fmt.Errorf("version %c, this program reads version %c; finish the run with the program that began it, or train anew (evenkeel train)", start[digit], checkpointMagic[digit])
 	}
 	size := binary.LittleEndian.Uint64(start[len(checkpointMagic):])
 	if size > maxCheckpoint {
@@ -171,22 +157,6 @@ func readHeader(r io.Reader) (*checkpoint, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-// loadLearners reads the states of the two learners, which end a checkpoint.
-func (t *Trainer) loadLearners(r io.Reader) error {
-	var length [8]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
-		return errors.New("truncated before the learners' states")
-	}
-	first := binary.LittleEndian.Uint64(length[:])
-	if first > math.MaxInt64 {
-		return fmt.Errorf("a state of %d bytes", first)
-	}
-	if err := t.learner.LoadState(io.LimitReader(r, int64(first)), t.replay); err != nil {
-		return err
-	}
-	return t.rounds.learner.LoadState(r, t.rounds.replay)
 }
 
 // replay repeats an episode up to the checkpoint.

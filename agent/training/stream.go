@@ -17,10 +17,7 @@ type stream struct {
 	rows    []float32
 	q       []float32
 	actions []int
-	row     []float32 // the round's
-	values  []float32
 	rule    int         // of the round, -1: fixed
-	judged  []ddqn.Step // the same for the round's network
 	played  []ddqn.Step // since the last store: a step, and the Last one if it ended the episode
 
 	born    []byte   // state of the generator before the episode was drawn
@@ -63,8 +60,21 @@ func (s *stream) draw(sampler *Sampler, rng *rand.Rand) (bool, error) {
 	s.follow = rng.Perm(e.Size())
 	s.follow = s.follow[:min(len(s.follow), trainGroup)]
 	s.actions = make([]int, e.Size())
-	s.played, s.judged, s.rule = s.played[:0], s.judged[:0], -1
+	s.played, s.rule = s.played[:0], -1
 	return first.Kind != episode.Last, nil
+}
+
+// choose chooses the round's rule in a stream where it is free: that of the highest average, or any.
+func (t *Trainer) choose(s *stream, random float64) {
+	allowed := s.episode.Allowed()
+	if len(allowed) == 0 {
+		return
+	}
+	s.rule = s.episode.BestRule()
+	if t.rng.Float64() < max(trainRules, random) {
+		s.rule = allowed[t.rng.IntN(len(allowed))]
+	}
+	s.episode.SetRule(s.rule)
 }
 
 // act chooses the actions of stream k. Of the followed nodes only one for every 24 nodes of
@@ -117,7 +127,6 @@ func (s *stream) earn(step episode.Step, own, team float64) float64 {
 		}
 		sum += float64(step.Nodes[i*env.Objectives])
 	}
-	s.judge(step)
 	if step.Kind == episode.Last {
 		s.rows = s.episode.Rows(s.rows)
 		last := s.observe(ddqn.Last)

@@ -44,6 +44,7 @@ const (
 	trainLonger  = 0.1 // share of episodes that are longer than usual
 	trainWarmup  = 20  // sets of steps before the first update, fewer in a short run
 	trainRandom  = 0.1 // share of the run over which actions turn from random to chosen
+	trainRules   = 0.3 // share of rounds under a random rule, where it is free: nodes are to be known under all
 	trainSmooth  = 0.02
 	fleetPerNode = 24 // one of so many nodes explores
 
@@ -51,12 +52,6 @@ const (
 	// overrules the model's own update: near-ties are noise. Best of 0.015, 0.02, 0.03 and
 	// 0.05 on clusters of the training split.
 	trainAdvantage = 0.03
-
-	// The round's network: few rows a step, each round judged under several rules.
-	roundReplay  = 300 // steps kept per environment
-	roundUpdates = 2   // updates of the nodes' network to one of its own
-	roundExplore = 0.3 // share of rounds under a random rule
-	askNodes     = 32  // nodes up to which every round is judged; larger clusters less often, as it costs
 )
 
 func (c Config) withDefaults() Config {
@@ -157,7 +152,6 @@ type Trainer struct {
 	replay    *ddqn.Replay
 	learner   *ddqn.Learner
 	actor     *ddqn.Actor
-	rounds    roundTrainer
 	sets      int // done
 	low, high []float32
 	first     string // checksum after the first set of updates
@@ -206,9 +200,6 @@ func newTrainer(catalogue *profile.Catalogue, config Config) (*Trainer, error) {
 		return nil, fmt.Errorf("training: %w", err)
 	}
 	t.actor = ddqn.NewActor(net)
-	if err := t.rounds.init(config); err != nil {
-		return nil, fmt.Errorf("training: %w", err)
-	}
 	for range config.Envs {
 		t.streams = append(t.streams, &stream{})
 	}
@@ -223,7 +214,7 @@ func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := errors.Join(t.actor.Sync(t.learner.Network()), t.rounds.actor.Sync(t.rounds.learner.Network())); err != nil {
+		if err := t.actor.Sync(t.learner.Network()); err != nil {
 			return fmt.Errorf("training: %w", err)
 		}
 		random := max(0, 1-float64(t.sets)/(trainRandom*float64(t.config.sets())))
@@ -247,13 +238,13 @@ func (t *Trainer) Run(ctx context.Context, report func(Progress)) error {
 	return nil
 }
 
-// mark notes the checksum of the networks once they have learnt for the first time.
+// mark notes the checksum of the network once it has learnt for the first time.
 func (t *Trainer) mark() error {
 	if t.first != "" || t.learner.Updates() == 0 {
 		return nil
 	}
 	h := xxh3.New()
-	err := ddqn.Write(h, map[string]*ddqn.Network{"nodes": t.learner.Network(), "round": t.rounds.learner.Network()}, nil)
+	err := ddqn.Write(h, map[string]*ddqn.Network{"nodes": t.learner.Network()}, nil)
 	t.first = fmt.Sprintf("%016x", h.Sum64())
 	return err
 }
@@ -263,14 +254,9 @@ func (t *Trainer) learn() (stats ddqn.Stats, err error) {
 	if t.sets < min(trainWarmup, max(2, t.config.sets()/10)) {
 		return stats, nil
 	}
-	for k := range t.config.Updates {
+	for range t.config.Updates {
 		if stats, err = t.learner.Update(t.replay); err != nil {
 			return stats, err
-		}
-		if k%roundUpdates == 0 && t.rounds.replay.Samples(1) > 0 {
-			if _, err := t.rounds.learner.Update(t.rounds.replay); err != nil {
-				return stats, err
-			}
 		}
 	}
 	return stats, nil
@@ -280,7 +266,7 @@ func (t *Trainer) learn() (stats ddqn.Stats, err error) {
 func (t *Trainer) play(random float64) error {
 	envs, actions := make([]*episode.Episode, len(t.streams)), make([][]int, len(t.streams))
 	for k, s := range t.streams {
-		t.rule(s, random)
+		t.choose(s, random)
 		s.rows = s.episode.Rows(s.rows)
 		widen(t.low, t.high, s.rows)
 		s.q = t.actor.Q(s.q, s.rows)
@@ -326,11 +312,6 @@ func (t *Trainer) store() error {
 				return err
 			}
 		}
-		for _, p := range s.judged {
-			if err := t.rounds.replay.Add(k, p); err != nil {
-				return err
-			}
-		}
 		if len(s.played) > 1 {
 			if err := t.begin(s); err != nil {
 				return err
@@ -343,7 +324,7 @@ func (t *Trainer) store() error {
 // Trained returns the policy as trained so far.
 func (t *Trainer) Trained() *agent.Trained {
 	r := agent.Record{
-		Advantage: trainAdvantage, Low: slices.Clone(t.low), High: slices.Clone(t.high), RoundLow: slices.Clone(t.rounds.low), RoundHigh: slices.Clone(t.rounds.high),
+		Advantage: trainAdvantage, Low: slices.Clone(t.low), High: slices.Clone(t.high),
 		Config: agent.TrainConfig(t.config), Updates: t.learner.Updates(), First: t.first, Return: t.returned, Workloads: t.sampler.workloads,
 	}
 	seen := map[string]bool{}
@@ -358,5 +339,5 @@ func (t *Trainer) Trained() *agent.Trained {
 	if t.config.Variant == "no-residual" {
 		r.Advantage = -1e9
 	}
-	return agent.NewTrained(t.learner.Network().Clone(), t.rounds.learner.Network().Clone(), r)
+	return agent.NewTrained(t.learner.Network().Clone(), r)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
@@ -88,12 +89,15 @@ func TestCheckpointRefusesDamage(t *testing.T) {
 		"empty": nil, "truncated": good[:len(good)/2], "short header": good[:100],
 		"flipped": append(append([]byte{}, good[:200]...), append([]byte{good[200] ^ 1}, good[201:]...)...),
 		"longer":  append(append([]byte{}, good...), 0),
+		"older":   append([]byte("EKTRAIN3"), good[8:]...),
 	} {
 		if err := os.WriteFile(path, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := LoadCheckpoint(profile.Embedded(), path); !errors.Is(err, errCheckpoint) || !badinput.Is(err) {
 			t.Errorf("%s: %v, want errCheckpoint", name, err)
+		} else if name == "older" && !strings.Contains(err.Error(), "version 3, this program reads version 4; finish") {
+			t.Errorf("an older version: %v", err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/lengths"
 )
 
 // A copy goes on as the original would, bit for bit, and nothing it does is seen there.
@@ -38,12 +39,38 @@ func TestCopyFrom(t *testing.T) {
 	})
 }
 
-// What Deliveries says of a round happens, where no node fails and no bound on staleness
-// interferes.
-func TestDeliveriesHappen(t *testing.T) {
+// deliveries is what the nodes will do in the round about to run if they get sizes, noise included. No node fails.
+func deliveries(s *Simulator, sizes []int) []cluster.Delivery {
+	takes := func(i, size int) float64 {
+		var j job
+		seconds, _ := s.work(i, cluster.Order{Share: size}, &j)
+		return seconds
+	}
+	var work []cluster.Delivery
+	for i := range s.nodes {
+		share, busy := s.recorder.Share(i)
+		switch {
+		case !s.present[i] || sizes[i] == 0 && !busy:
+		case busy:
+			size, at := max(sizes[i], s.cluster.Nodes[i].LeastShare()), s.truth.Left[i]
+			work = append(work, cluster.Delivery{
+				At: at, Took: (s.queue.at[i] - share.Start).Seconds(), Size: share.Size, Behind: s.round - share.Round,
+				NextAt: at + takes(i, size), NextTook: takes(i, size), NextSize: size, Power: s.cluster.Nodes[i].Power,
+			})
+		default:
+			work = append(work, cluster.Delivery{At: takes(i, sizes[i]), Took: takes(i, sizes[i]), Size: sizes[i], Power: s.cluster.Nodes[i].Power})
+		}
+	}
+	return work
+}
+
+// What cluster.Outcomes says of a round happens, where no node fails, no bound on staleness interferes, and a node takes as
+// many samples as it is handed, whatever their lengths.
+func TestOutcomesHappen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, k := drawCluster(t), drawConditions(t)
 		k.Failures, k.Joins = cluster.Failures{}, cluster.Joins{}
+		k.Lengths = lengths.Lengths{}
 		for i := range c.Nodes {
 			c.Nodes[i].Limit, c.Nodes[i].Hidden.Limit = 1<<20, 0
 		}
@@ -53,7 +80,7 @@ func TestDeliveriesHappen(t *testing.T) {
 		var o cluster.Outcomes
 		for range 20 {
 			sizes := someWork(s, drawSizes(t, c))
-			work := s.Deliveries(nil, sizes)
+			work := deliveries(s, sizes)
 			o.Set(work)
 			want := o.Under(rule)
 			if want.Wait > 9e9 {

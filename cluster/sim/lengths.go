@@ -21,7 +21,6 @@ type front struct {
 	costs []float64 // those looked at and not used yet
 	next  uint64    // the sample after them
 	taken []int     // by the work under way, as places in costs
-	held  []int     // by older work, where the next is foretold; rising
 	free  []int     // the places that it has not taken so far, rising
 	ahead []float64 // their costs
 }
@@ -60,9 +59,6 @@ func (s *Simulator) next(i int, a *cluster.Accumulation, elapsed float64) (size 
 	if _, steps := a.Samples(); steps == 0 {
 		f.taken, f.free, f.ahead = f.taken[:0], f.free[:0], f.ahead[:0]
 		for k, c := range f.costs {
-			if _, held := slices.BinarySearch(f.held, k); held {
-				continue
-			}
 			f.free, f.ahead = append(f.free, k), append(f.ahead, c)
 		}
 	}
@@ -103,17 +99,6 @@ func (o *order) use(i int) {
 	f := &o.nodes[i]
 	slices.Sort(f.taken)
 	f.costs, f.taken = without(f.costs, f.taken), f.taken[:0]
-}
-
-// hold keeps what node i has under way as it is, where it is busy, until the function that it
-// returns is called.
-func (o *order) hold(i int, busy bool) func() {
-	f := &o.nodes[i]
-	taken := slices.Clone(f.taken)
-	if busy {
-		f.held = slices.Sorted(slices.Values(taken))
-	}
-	return func() { f.taken, f.held = taken, nil }
 }
 
 // copyFrom is a copy of from in o, whose memory is used again; nil where from is.

@@ -46,17 +46,6 @@ func (s *Simulator) nominal(i, share int) float64 {
 	return seconds
 }
 
-// foretell is how long node i takes for a share, without a deadline, in the round about to run,
-// and what it hands in then.
-func (s *Simulator) foretell(i, share int) (seconds float64, samples int) {
-	var j job
-	if s.lengths != nil {
-		defer s.lengths.hold(i, s.jobs[i].queued)()
-	}
-	seconds, _ = s.work(i, cluster.Order{Share: share}, &j)
-	return seconds, j.samples
-}
-
 // work does what an order asks of node i, up to the arrival of its gradient. It returns how
 // long that takes, and whether the node ran out of memory then; j gets what is handed in.
 func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, overflow bool) {

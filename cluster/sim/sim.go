@@ -158,37 +158,6 @@ func (s *Simulator) give(plan *cluster.Plan) error {
 	return nil
 }
 
-// Deliveries appends what the nodes will do in the round about to run if they get sizes,
-// noise included and without a deadline: for training rewards only. Nodes that will fail in it are left out.
-func (s *Simulator) Deliveries(work []cluster.Delivery, sizes []int) []cluster.Delivery {
-	for i := range s.nodes {
-		share, busy := s.recorder.Share(i)
-		dies := s.nodes[i].fails >= 0 || s.nodes[i].mute || s.overflows(i, sizes[i])
-		if busy {
-			dies = s.jobs[i].dies
-		}
-		switch {
-		case !s.present[i] || dies || sizes[i] == 0 && !busy:
-		case busy:
-			next := max(sizes[i], s.cluster.Nodes[i].LeastShare())
-			at, size := s.truth.Left[i], share.Size
-			if s.lengths != nil {
-				size = s.jobs[i].samples
-			}
-			var took float64
-			took, next = s.foretell(i, next)
-			work = append(work, cluster.Delivery{
-				At: at, Took: (s.queue.at[i] - share.Start).Seconds(), Size: size, Behind: s.round - share.Round,
-				NextAt: at + took, NextTook: took, NextSize: next, Power: s.cluster.Nodes[i].Power,
-			})
-		default:
-			took, size := s.foretell(i, sizes[i])
-			work = append(work, cluster.Delivery{At: took, Took: took, Size: size, Power: s.cluster.Nodes[i].Power})
-		}
-	}
-	return work
-}
-
 // start gives node i its share of the round that is open, if it is without work.
 func (s *Simulator) start(i int) {
 	if !s.recorder.Waiting(i) {

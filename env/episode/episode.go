@@ -33,10 +33,6 @@ type Step struct {
 	// step. Speed, waiting and energy ask the same of a node, a parameter that fits
 	// (ownReward); freshness asks that what it delivers is fresh.
 	Nodes []float32
-	// Rules holds, for every rule that Ask named, by objective, what it would have been
-	// worth above the rule that the moving averages prefer, less what they said of it, in
-	// units of 1/env.RoundScale; valid until the next step.
-	Rules []float32
 }
 
 // Config describes an episode.
@@ -57,12 +53,6 @@ type Episode struct {
 	tracker     *env.Tracker
 	allowed     []int // rules; none: fixed
 	collect     cluster.Collect
-	asked       []int
-	ahead       *ahead
-	work        []cluster.Delivery
-	outcomes    cluster.Outcomes
-	values      [][env.Objectives]float64
-	rules       []float32
 	alloc       cluster.Allocator
 	oracle      cluster.Allocator
 	perf        []cluster.Performance
@@ -95,10 +85,7 @@ func New(config Config) (*Episode, error) {
 		before: make([]float64, n), sizes: make([]int, n), oracleSizes: make([]int, n), nodes: make([]float32, n*env.Objectives),
 	}
 	e.truthBase = e.known.Nominal()
-	if e.allowed = config.Cluster.Choices.Rules(); len(e.allowed) > 0 {
-		e.values = make([][env.Objectives]float64, len(cluster.Rules))
-		e.ahead = newAhead(config.Cluster)
-	}
+	e.allowed = config.Cluster.Choices.Rules()
 	return e, nil
 }
 
@@ -112,13 +99,8 @@ func (e *Episode) Rows(dst []float32) []float32 { return e.tracker.Rows(dst, e.c
 // chosen; none where it is fixed.
 func (e *Episode) Allowed() []int { return e.allowed }
 
-// RoundRow writes the observation for the round's rule into dst.
-func (e *Episode) RoundRow(dst []float32) []float32 { return e.tracker.RoundRow(dst, e.config.Weights) }
-
-// BestRule is the allowed rule with the highest corrected value under the episode's weights.
-func (e *Episode) BestRule(corrections []float32) int {
-	return e.tracker.BestRule(e.allowed, e.config.Weights, corrections)
-}
+// BestRule is the allowed rule with the highest average value under the episode's weights.
+func (e *Episode) BestRule() int { return e.tracker.BestRule(e.allowed, e.config.Weights) }
 
 // SetRule sets the rule of the coming rounds, an index into cluster.Rules. The nodes'
 // rows show it, so it comes before Rows.
@@ -128,9 +110,6 @@ func (e *Episode) collectBy(c cluster.Collect) {
 	e.collect = c
 	e.tracker.SetRule(c, count(e.sim.Present()))
 }
-
-// Ask has the next step judge the given rules, indices into cluster.Rules.
-func (e *Episode) Ask(rules []int) { e.asked = append(e.asked[:0], rules...) }
 
 // Live says which nodes take part in the next round; valid until the next step.
 func (e *Episode) Live() []bool { return e.sim.Present() }
@@ -200,13 +179,6 @@ func (e *Episode) round() (Step, error) {
 		e.before[i] = truth.Slowdown[i]
 	}
 	s := Step{Kind: Mid, Nodes: e.nodes}
-	if len(e.asked) > 0 {
-		if err := e.judge(); err != nil {
-			return Step{}, fmt.Errorf("episode: %w", err)
-		}
-		s.Rules = e.rules
-		e.asked = e.asked[:0]
-	}
 	report, err := e.sim.Round(context.Background(), cluster.Plan{Sizes: e.sizes, Collect: e.collect})
 	if err != nil {
 		return Step{}, fmt.Errorf("episode: %w", err)
@@ -250,4 +222,14 @@ func (e *Episode) pay(s *Step, report *cluster.Report, ideal, joules float64) {
 		own[2] = float32(-staleShare(&report.Nodes[i]))
 	}
 	s.Reward = teamReward(report, e.config.Cluster, ideal, joules)
+}
+
+func count(present []bool) int {
+	n := 0
+	for _, p := range present {
+		if p {
+			n++
+		}
+	}
+	return n
 }

@@ -5,15 +5,12 @@
 //	go run ./experiments/cells                                        # the embedded policy against its own fallback
 //	go run ./experiments/cells -draw 2 -cells 20 out/*/policy.safetensors # which of several to keep; writes nothing
 //	go run ./experiments/cells -conditions steady,drift out/a/policy.safetensors
-//
-// A file may be two with a + between: the first decides about nodes, the second about rounds; "model" stands for no network.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -73,7 +70,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	for _, f := range o.files {
-		t, err := load(f, embedded)
+		t, err := agent.Load(f)
 		if err != nil {
 			return err
 		}
@@ -112,40 +109,6 @@ func names(list string) []string {
 		return nil
 	}
 	return strings.Split(list, ",")
-}
-
-// load reads a policy, or puts one together of two.
-func load(name string, embedded *agent.Trained) (*agent.Trained, error) {
-	one := func(f string) (*agent.Trained, error) {
-		if f == "embedded" {
-			own := *embedded
-			return &own, nil
-		}
-		return agent.Load(f)
-	}
-	nodes, rounds, two := strings.Cut(name, "+")
-	if !two {
-		return one(name)
-	}
-	if nodes == "model" {
-		t, err := one(rounds)
-		if err == nil {
-			t.Record.Advantage = math.MaxFloat32
-		}
-		return t, err
-	}
-	t, err := one(nodes)
-	if err != nil {
-		return nil, err
-	}
-	if t.Round = nil; rounds != "model" {
-		other, err := one(rounds)
-		if err != nil {
-			return nil, err
-		}
-		t.Round, t.Record.RoundLow, t.Record.RoundHigh = other.Round, other.Record.RoundLow, other.Record.RoundHigh
-	}
-	return t, nil
 }
 
 // cell is a cluster under conditions, what is particular about it, and what policies made of it.

@@ -177,10 +177,7 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 	if e.Guarded {
 		lines = append(lines, "  network   not heeded: its rounds of late were longer than the model's would have been")
 	}
-	lines = append(lines, outOfRange("network", e.OutOfRange)...)
-	if e.Rule != nil {
-		lines = append(lines, outOfRange("rule", e.Rule.OutOfRange)...)
-	}
+	lines = append(lines, outOfRange(e.OutOfRange)...)
 	for _, l := range values(e) {
 		lines = append(lines, "  "+l)
 	}
@@ -202,8 +199,8 @@ func measured(e *agent.Explanation) string {
 	return text
 }
 
-// outOfRange explains why a network was not used.
-func outOfRange(what string, out []agent.OutOfRange) []string {
+// outOfRange explains why the network was not used.
+func outOfRange(out []agent.OutOfRange) []string {
 	if len(out) == 0 {
 		return nil
 	}
@@ -215,7 +212,7 @@ func outOfRange(what string, out []agent.OutOfRange) []string {
 	if len(out) > 1 {
 		more = fmt.Sprintf(", and %d more", len(out)-1)
 	}
-	return []string{fmt.Sprintf("  %-8s  not used: %q is %s, in training %.3g to %.3g%s", what, out[0].Feature, value, out[0].Low, out[0].High, more)}
+	return []string{fmt.Sprintf("  network   not used: %q is %s, in training %.3g to %.3g%s", out[0].Feature, value, out[0].Low, out[0].High, more)}
 }
 
 // values is the table of the choice and its alternatives.
@@ -241,17 +238,13 @@ func values(e *agent.Explanation) []string {
 		}
 		rows = append(rows, row)
 	}
-	rule := func(name string, v *agent.RuleValue, used bool) {
+	rule := func(name string, v *agent.RuleValue) {
 		if v == nil {
 			return
 		}
 		row := []string{name, cluster.Rule{Quorum: v.Quorum, Grace: v.Grace}.String()}
-		for o, m := range v.Mean {
-			cell := fmt.Sprintf("%+.4f", m)
-			if used {
-				cell += fmt.Sprintf(" (%+.4f)", v.Correction[o])
-			}
-			row = append(row, cell)
+		for _, m := range v.Mean {
+			row = append(row, fmt.Sprintf("%+.4f", m))
 		}
 		rows = append(rows, append(row, fmt.Sprintf("%+.4f", v.Value)))
 	}
@@ -261,9 +254,8 @@ func values(e *agent.Explanation) []string {
 		action("best", e.Best) // but not by enough
 	}
 	if e.Rule != nil {
-		used := e.Rule.Chosen.Correction != [env.Objectives]float64{}
-		rule("rule", &e.Rule.Chosen, used)
-		rule("next", e.Rule.Next, used)
+		rule("rule", &e.Rule.Chosen)
+		rule("next", e.Rule.Next)
 	}
 	return cli.Table(columns, rows)
 }
