@@ -67,6 +67,8 @@ type partaker struct {
 	since int     // round in which it fell silent
 	known bool    // its time was measured
 	cost  float64 // of its last loss or trial, in rounds
+	took  float64 // seconds of its newest measurement; 0: none since it was silent
+	steps float64 // micro-steps of that, where there were several
 	gone  bool    // it is silent, and the runner did not have it since
 }
 
@@ -86,6 +88,9 @@ func (p *participation) observe(report *cluster.Report, round int, finish float6
 		switch r.Status {
 		case cluster.In:
 			n.lost, n.known = 0, true
+			if r.Measured() {
+				n.took, n.steps = r.Seconds, float64(r.Steps)
+			}
 			if before > 0 {
 				p.past[i].back++
 				p.fleet.back++
@@ -156,6 +161,16 @@ func (r *Partaking) spread(over float64) int {
 	return int(max(min(r.Cost*over, float64(r.Last)), r.Least*over))
 }
 
+// trial is how long the node's least share is expected to take: no longer than a micro-step of its newest measurement,
+// where that had several, as it is the smallest. A line through one size, or through rounds that all ended at a deadline, may say much more.
+func (n *partaker) trial(node *cluster.Node, perf cluster.Performance) float64 {
+	seconds := node.Finish(perf, node.LeastShare())
+	if n.steps > 1 {
+		seconds = min(seconds, node.Network+max(n.took-node.Network, 0)/n.steps)
+	}
+	return seconds
+}
+
 // postpone sets the next trial of a node, where that costs the time of over rounds.
 func (p *participation) postpone(n *partaker, over float64) {
 	r := &p.rule
@@ -205,13 +220,13 @@ func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster
 		case sizes[i] > 0:
 			p.count(i, true)
 			p.past[i].share = float64(sizes[i]) / float64(c.GlobalBatch)
-			*n = partaker{lost: n.lost, known: n.known}
+			*n = partaker{lost: n.lost, known: n.known, took: n.took, steps: n.steps}
 			continue
 		case n.why != TooSlow:
 			n.why = TooSlow
 			over := 0.0
 			if plan.Perf != nil && plan.Finish > 0 {
-				over = c.Nodes[i].Finish(plan.Perf[i], c.Nodes[i].LeastShare())/plan.Finish - 1
+				over = n.trial(&c.Nodes[i], plan.Perf[i])/plan.Finish - 1
 			}
 			p.postpone(n, over)
 		}

@@ -56,8 +56,8 @@ func (b *belief) surprising(residual, off float64) bool {
 
 // begin takes the first measurement of a node without a profile: the nameplate only
 // bridged the time until now.
-func (b *belief) begin(node *cluster.Node, size, seconds float64) {
-	b.form.begin(size)
+func (b *belief) begin(node *cluster.Node, size, seconds, steps float64) {
+	b.form.begin(size, steps)
 	b.base = b.form.line(node, max(seconds-node.Network, 0.01*seconds))
 	b.slowdown = 1
 }

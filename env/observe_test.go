@@ -81,7 +81,7 @@ func TestMeasure(t *testing.T) {
 	take := func(factor float64) bool {
 		report := r.report(20, factor, 1)
 		n.see(&report.Nodes[0], report.Wait.Seconds())
-		return n.measure(node, &report.Nodes[0])
+		return n.measure(node, &report.Nodes[0], false)
 	}
 	if take(3) || !near(n.residual, 2) || n.calm != 1 {
 		t.Errorf("the first measurement cannot jump: %+v", n.filter)

@@ -27,9 +27,11 @@ const (
 	slopeNoise = 0.12 // sd of a measurement beside its node's noise: a spike is rare, but would leave a wrong slope
 )
 
-// begin takes the first size.
-func (f *shape) begin(size float64) {
-	*f = shape{at: size, slope: slopePrior / size, doubt: slopeDoubt * slopeDoubt / (size * size)}
+// begin takes the first size. Where it was worked off in several equal micro-steps, the overhead that a share has but once is
+// at most one micro-step's.
+func (f *shape) begin(size, steps float64) {
+	sd := max(slopeDoubt/steps, slopeSure)
+	*f = shape{at: size, slope: (1 - (1-slopePrior)/steps) / size, doubt: sd * sd / (size * size)}
 }
 
 // lever is how much longer a share takes, relatively, for a change of the slope.

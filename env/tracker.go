@@ -103,7 +103,7 @@ func (t *Tracker) Observe(report *cluster.Report) {
 			continue
 		}
 		once, before := n.rose == 1, n.newest[0]
-		if n.measure(&t.cluster.Nodes[i], r) {
+		if n.measure(&t.cluster.Nodes[i], r, t.cluster.Collect.Timed()) {
 			jumped++
 			n.rose++
 		} else {
@@ -167,17 +167,22 @@ func (f *fleet) average(nodes float64) {
 	f.slow /= nodes
 }
 
-// measure takes in a whole measurement and reports whether the node is suddenly slower.
-func (n *track) measure(node *cluster.Node, r *cluster.NodeReport) bool {
+// measure takes in a whole measurement and reports whether the node is suddenly slower. Of a round that ends at a deadline (timed) it says
+// nothing of the line's form: the time is given and the size follows from the pace, so the line through such rounds is flat, all overhead.
+func (n *track) measure(node *cluster.Node, r *cluster.NodeReport, timed bool) bool {
 	size := node.Measured(r)
 	if n.unknown && n.count == 0 {
-		n.begin(node, size, r.Seconds)
+		steps := 1.0
+		if timed {
+			steps = float64(max(r.Steps, 1))
+		}
+		n.begin(node, size, r.Seconds, steps)
 	}
 	residual := node.Slowness(n.base, r)/n.slowdown - 1
 	n.doubtful = n.form.off(size)
 	jump := n.count > 0 && n.surprising(residual, n.doubtful)
 	if n.form.doubt > 0 && n.count > 0 {
-		if !jump {
+		if !jump && !timed {
 			n.learn(node, size, residual)
 		}
 		n.newest[0] = n.recall(node)

@@ -7,6 +7,8 @@ from . import client, deadline, pieces
 from .checkpoint import Usage
 from .order import Batches, Drawn
 
+LAST = 2.0  # times the deadline: the round that is to take all that is left of an epoch; what a slow rank then has left over makes another
+
 
 class Work:
     """cap: the largest micro-batch that fits, 0: any; least: the smallest; sizes: all that there are, none: any. clock: seconds that rise."""
@@ -42,11 +44,12 @@ class Work:
         shapes = [s for s in self._sizes if s <= limit]
         self._node = deadline.Node(limit, min(p.least[r] if p.deadline else self._least, limit), shapes)
         order = deadline.Order(self.mine)
-        if b.dealing and not b.last():
+        if b.dealing and (p.deadline or not b.last()):
             share = p.shares[r]  # 0: it is left out, though it may have a part from before
             order = deadline.Order(min(share, self.mine))
             if p.deadline:
-                order = deadline.Order(share, p.seconds[r], p.micro_step[r] / max(1, p.micro_batches[r]), p.reserve, p.whole, p.overtime)
+                until = p.seconds[r] * (LAST if b.last() else 1)
+                order = deadline.Order(share, until, p.micro_step[r] / max(1, p.micro_batches[r]), p.reserve, p.whole, p.overtime)
         if order.deadline == 0:
             self.mine = order.share
         self._work = deadline.Accumulation(self._node, order)

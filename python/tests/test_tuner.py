@@ -381,19 +381,25 @@ class TestDeadline(Ranks):
             job = Job(rank, 3, port, clock=clock)
             rng, seen, rounds, sizes, late = random.Random(rank), [], 0, [], 0
             loader = job.loader(global_batch=34, workers=2 * (rank == 1))
-            node, order = deadline.Node((4, 4, 2)[rank]), deadline.Order((20, 10, 4)[rank], 0.2, self.PACES[rank])
-            work, begun = deadline.Accumulation(node, order), clock.now
+            b = job.tuner._work.batches
+            node = deadline.Node((4, 4, 2)[rank])
+
+            def rule():
+                return deadline.Accumulation(node, deadline.Order((20, 10, 4)[rank], 0.4 if b.last() else 0.2, self.PACES[rank]))
+
+            work = None
             for x, y, i in job.tuner.steps(loader):
-                b = job.tuner._work.batches
+                if work is None:
+                    work, begun = rule(), clock.now
                 job.counted(i)
-                if job.tuner._step.size and not b.last():
-                    size = work.next(clock.now - begun)
+                if job.tuner._step.size:
+                    size = min(work.next(clock.now - begun), b.own - work.samples)
                     assert size == len(x), (size, len(x))
                 before = clock.now
                 clock.now += self.PACES[rank] * len(x) * rng.uniform(0.7, 1.6)
                 took = clock.now - before  # to the bit
                 cross_entropy(job.ddp(x), y).backward()
-                if not b.last():
+                if job.tuner._step.size:
                     work.done(len(x), took)
                 if job.tuner.synchronised:
                     off, union, parts, *_ = job.off()
@@ -402,7 +408,7 @@ class TestDeadline(Ranks):
                     sizes.append(tuple(map(len, parts)))
                     job.step()
                     rounds += 1
-                    work, begun = deadline.Accumulation(node, order), clock.now
+                    work = None
             assert sorted(seen) == list(range(LENGTH)), collections.Counter(seen).most_common(3)
             assert len(set(sizes)) > 4, sizes
             job.tuner.close()
@@ -413,6 +419,33 @@ class TestDeadline(Ranks):
             for x, pace in zip(r["ranks"], self.PACES):
                 if x:
                     self.assertTrue(0.7 * pace * x["samples"] <= x["seconds"] <= 1.6 * pace * x["samples"], r)
+
+    def test_slow_at_the_end(self):
+        """A rank that becomes 50 times slower as the epoch ends holds the others up for two deadlines and a micro-step; what it has left over makes
+        further rounds."""
+        service = self.serve(lambda *_: ([15, 15], [4, 4], (0.15, [0.04, 0.04])))
+
+        def child(rank, port):
+            clock, seen, ends = Clock(), [], 0
+            job = Job(rank, 2, port, clock=clock)
+            loader = job.loader(global_batch=30)
+            for x, y, i in job.tuner.steps(loader):
+                job.counted(i)
+                last = job.tuner._work.batches.last()
+                clock.now += 0.01 * len(x) * (50 if last and rank == 1 else 1)
+                cross_entropy(job.ddp(x), y).backward()
+                if job.tuner.synchronised:
+                    off, union, *_ = job.off()
+                    assert off <= 1e-12, off
+                    seen += union
+                    ends += last
+                    job.step()
+            assert sorted(seen) == list(range(LENGTH)), collections.Counter(seen).most_common(3)
+            assert ends > 1, ends
+            job.tuner.close()
+
+        self.run_(2, child)
+        self.assertLessEqual(max(x["seconds"] for r in service.reports for x in r["ranks"] if x), 0.3 + 4 * 0.5 + 1e-9)
 
     def test_left_out_and_back(self):
         """Ranks that lose their share in mid-epoch, while they have samples, and get it back: nothing is lost, comes twice or is refused."""
