@@ -21,9 +21,14 @@ type Schedule struct {
 	lengths Lengths
 	limit   int // longest length that is batched
 	order   *order
+
+	// Where it is the rest of an epoch that other ranks began, lengths are of what they left:
+	at     []uint32 // positions in the data set; nil: all of it is here
+	before int      // steps that others made
+	parts  []Part   // theirs, and this one
 }
 
-// Len is the number of steps.
+// Len is the number of steps, without those that other ranks made.
 func (s *Schedule) Len() int { return len(s.Steps) - 1 }
 
 // Step is the batches of one step.
@@ -31,21 +36,27 @@ func (s *Schedule) Step(i int) []Batch { return s.Batches[s.Steps[i]:s.Steps[i+1
 
 // Samples are a batch's, as positions in the data set. The first call sorts the data set
 // unless Fill did; not to be changed.
-func (s *Schedule) Samples(b Batch) []uint32 {
+func (s *Schedule) Samples(b Batch) []uint32 { return s.named(s.own(b)) }
+
+func (s *Schedule) own(b Batch) []uint32 {
 	s.Fill()
 	return s.order.index[b.Start : b.Start+b.Count]
 }
 
 // Fill sorts the data set: 4 bytes a sample.
 func (s *Schedule) Fill() {
-	if s.order.index == nil {
+	if s.order != nil && s.order.index == nil {
 		s.order.fill(s.lengths)
 	}
 }
 
 // First is a step's samples, per batch, without sorting the data set: one pass over it.
 func (s *Schedule) First(step int) [][]uint32 {
-	return s.order.some(s.lengths, s.Step(step))
+	some := s.order.some(s.lengths, s.Step(step))
+	for k := range some {
+		some[k] = s.named(some[k])
+	}
+	return some
 }
 
 // Schedule cuts an epoch of the lengths that the plan was made for.

@@ -94,7 +94,7 @@ func ExampleMake() {
 	// mixing 1.0: 1.81 of the lower bound, 0% of the pairs in a step meet again
 }
 
-// A job that stopped goes on with the step after its last one.
+// A job that stopped goes on with the step after its last one, on as many ranks or on others.
 func ExamplePlan_Resume() {
 	lengths := slices.Repeat(bucket.Lengths{5, 10, 25, 50}, 100)
 	plan, err := bucket.Make(lengths, flat{}, bucket.Config{Ranks: 2})
@@ -102,19 +102,27 @@ func ExamplePlan_Resume() {
 		fmt.Println(err)
 		return
 	}
-	state, err := plan.State(1, 3, 20) // seed 1, epoch 3, 20 steps done; a few numbers to be kept as JSON
+	header, err := plan.Header(plan.Schedule(lengths, 1, 3), 1, 3, 0) // seed 1, epoch 3
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	schedule, from, err := plan.Resume(lengths, state)
-	if err != nil {
-		fmt.Println(err)
-		return
+	state := header.State(20)             // after 20 steps; a few numbers to be kept as JSON
+	for ranks := 2; ranks <= 3; ranks++ { // as many as before, or one more
+		schedule, from, err := plan.Resume(lengths, state, bucket.Group{Ranks: ranks})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if header, err = plan.Header(schedule, 1, 3, from); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(ranks, "ranks go on with step", from, "of", header.Steps)
 	}
-	fmt.Println("go on with step", from, "of", schedule.Len())
 	// Output:
-	// go on with step 20 of 46
+	// 2 ranks go on with step 20 of 46
+	// 3 ranks go on with step 20 of 38
 }
 
 // The schedule as a file of JSON Lines, which a training job in any language can read.

@@ -93,8 +93,23 @@ func FuzzReadParquetSchedule(f *testing.F) {
 
 func FuzzReadState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"data":"","plan":"","ranks":1,"seed":1,"epoch":0,"step":0}`))
+	f.Add([]byte(`{"version":1,"ranks":2,"step":2,"parts":[{"ranks":1,"plan":"","steps":1},{"ranks":2,"speeds":[1,2],"plan":"","steps":1}]}`))
+	l := Lengths{1, 2, 3, 4, 5, 6, 7, 8}
+	p, err := Make(l, costA, Config{Ranks: 2, MaxSamples: 2})
+	if err != nil {
+		f.Fatal(err)
+	}
+	sum, err := p.sum()
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := ReadState(bytes.NewReader(data), "s"); err != nil && !errors.Is(err, ErrInput) {
+		s, err := ReadState(bytes.NewReader(data), "s")
+		if err != nil && !errors.Is(err, ErrInput) {
+			t.Fatal(err)
+		}
+		s.Data, s.Plan = p.Data, sum
+		if _, _, err := p.Resume(l, s, Group{Ranks: 2}); err != nil && !errors.Is(err, ErrInput) {
 			t.Fatal(err)
 		}
 	})

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,10 @@ type parquetLine struct {
 	Samples []uint32 `parquet:"samples,list"`
 }
 
-const metadataPrefix = "evenkeel."
+const (
+	metadataPrefix = "evenkeel."
+	partsKey       = metadataPrefix + "parts" // as JSON
+)
 
 // metadata is the header's fields by their names in the file.
 func (h *Header) metadata() map[string]any {
@@ -36,6 +40,13 @@ func WriteParquet(w io.Writer, h Header, s *Schedule) error {
 	out := parquet.NewGenericWriter[parquetLine](w, parquet.Compression(&parquet.Zstd), parquet.MaxRowsPerRowGroup(1<<14))
 	for k, v := range h.metadata() {
 		out.SetKeyValueMetadata(metadataPrefix+k, fmt.Sprint(reflect.ValueOf(v).Elem()))
+	}
+	if len(h.Parts) > 0 {
+		text, err := json.Marshal(h.Parts)
+		if err != nil {
+			return fmt.Errorf("schedule: %w", err)
+		}
+		out.SetKeyValueMetadata(partsKey, string(text))
 	}
 	rows := make([]parquetLine, 1)
 	err := s.Lines(h.From, func(l Line) error {
@@ -61,6 +72,11 @@ func NewParquetScheduleReader(r io.ReaderAt, size int64, name string) (s *Schedu
 			*p = text
 		} else if _, err := fmt.Sscan(text, v); ok && err != nil {
 			return nil, input.Errorf("%s: metadata %s%s: %q is not a whole number", name, metadataPrefix, k, text)
+		}
+	}
+	if text, ok := f.Lookup(partsKey); ok {
+		if err := json.Unmarshal([]byte(text), &s.Header.Parts); err != nil {
+			return nil, input.Errorf("%s: metadata %s: %v", name, partsKey, err)
 		}
 	}
 	for _, c := range []string{"step", "rank", "samples"} {

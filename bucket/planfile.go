@@ -131,8 +131,7 @@ func (p *Plan) Bind(l Lengths) error {
 // Cost is what the plan predicts by, once it was made or bound.
 func (p *Plan) Cost() Cost { return p.cost }
 
-// State says where in an epoch a job stands: under 1 KB of JSON. Step is the number of
-// steps done.
+// State says where in an epoch a job stands: under 1 KB of JSON, where its ranks have always been the plan's. Step is the number of steps done.
 type State struct {
 	Version int    `json:"version"` // 1
 	Data    string `json:"data"`    // checksum of the lengths
@@ -141,18 +140,16 @@ type State struct {
 	Seed    uint64 `json:"seed"`
 	Epoch   uint64 `json:"epoch"`
 	Step    int    `json:"step"`
+	Parts   []Part `json:"parts,omitempty"` // of the epoch so far, where not the plan's own ranks made all of it
 }
 
-// State is a job's after so many steps of an epoch.
-func (p *Plan) State(seed, epoch uint64, step int) (State, error) {
-	sum, err := p.sum()
-	return State{1, p.Data, sum, p.Ranks, seed, epoch, step}, err
-}
+// maxState bounds what ReadState takes.
+const maxState = 16 << 20
 
 // ReadState reads a state file. Errors are of ErrInput.
 func ReadState(r io.Reader, name string) (State, error) {
 	var s State
-	d := json.NewDecoder(io.LimitReader(r, 1<<10))
+	d := json.NewDecoder(io.LimitReader(r, maxState))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
 		return s, input.Errorf("%s: not a resume state: %v", name, err)
@@ -161,25 +158,4 @@ func ReadState(r io.Reader, name string) (State, error) {
 		return s, input.Errorf("%s: version %d, step %d, ranks %d: not a resume state of this program", name, s.Version, s.Step, s.Ranks)
 	}
 	return s, nil
-}
-
-// Resume cuts the epoch in which the state stands and returns the step to go on with.
-// Another plan, so another world size too, can go on only where no step of the epoch is
-// done. Errors are of ErrInput.
-func (p *Plan) Resume(l Lengths, s State) (*Schedule, int, error) {
-	if s.Data != p.Data {
-		return nil, 0, input.Errorf("resume state: data %s is not the plan's (%s): it belongs to other lengths", s.Data, p.Data)
-	}
-	sum, err := p.sum()
-	if err != nil {
-		return nil, 0, err
-	}
-	if s.Step > 0 && s.Plan != sum {
-		return nil, 0, input.Errorf("resume state: step %d of another plan (%d ranks; this one has %d): finish the epoch with that plan, or begin one (step 0)", s.Step, s.Ranks, p.Ranks)
-	}
-	out := p.Schedule(l, s.Seed, s.Epoch)
-	if s.Step > out.Len() {
-		return nil, 0, input.Errorf("resume state: step %d of %d", s.Step, out.Len())
-	}
-	return out, s.Step, nil
 }

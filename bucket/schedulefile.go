@@ -9,6 +9,7 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,11 +26,12 @@ type Header struct {
 	Plan    string `json:"plan"` // checksum of the plan
 	Seed    uint64 `json:"seed"`
 	Epoch   uint64 `json:"epoch"`
-	From    int    `json:"from"`    // first step in the file
-	Steps   int    `json:"steps"`   // of the whole epoch
-	Skipped int    `json:"skipped"` // samples left out as too long, on request
-	Limit   int    `json:"limit"`   // longest length that is batched
-	Idle    int    `json:"idle"`    // position of a shortest sample: for a rank without a batch, with weight 0
+	From    int    `json:"from"`            // first step in the file
+	Steps   int    `json:"steps"`           // of the whole epoch
+	Skipped int    `json:"skipped"`         // samples left out as too long, on request
+	Limit   int    `json:"limit"`           // longest length that is batched
+	Idle    int    `json:"idle"`            // position of a shortest sample: for a rank without a batch, with weight 0
+	Parts   []Part `json:"parts,omitempty"` // of the epoch, where not the plan's own ranks make all of it; the last is this one
 }
 
 // Line is a batch: one line of a schedule file.
@@ -51,30 +53,48 @@ const maxLine = 256 << 20
 // Header describes the schedule from a step on.
 func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error) {
 	sum, err := p.sum()
-	return Header{scheduleFormat, 1, p.Samples, p.Ranks, p.Data, sum, seed, epoch, from, s.Len(), p.Skipped, p.Limit, s.lengths.shortest()}, err
+	idle := 0
+	if len(s.lengths) > 0 {
+		idle = int(s.named([]uint32{uint32(s.lengths.shortest())})[0])
+	}
+	return Header{scheduleFormat, 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, s.limit, idle, s.parts}, err
+}
+
+// State is a job's after so many steps of the epoch.
+func (h *Header) State(step int) State {
+	s := State{Version: 1, Data: h.Data, Plan: h.Plan, Ranks: h.Ranks, Seed: h.Seed, Epoch: h.Epoch, Step: step, Parts: slices.Clone(h.Parts)}
+	if last := len(s.Parts) - 1; last >= 0 {
+		s.Parts[last].Steps = step
+		for _, q := range s.Parts[:last] {
+			s.Parts[last].Steps -= q.Steps
+		}
+	}
+	return s
 }
 
 // Lines gives every batch of the schedule from a step on to the function, in order of
 // step and rank; it stops at its error. Samples are not to be changed or kept. The first
 // step comes before the data set is sorted, so soon.
 func (s *Schedule) Lines(from int, f func(Line) error) error {
+	from -= s.before
 	var first [][]uint32
 	if from < s.Len() && s.order.index == nil {
-		first = s.First(from)
+		first = s.order.some(s.lengths, s.Step(from))
 	}
 	var lines []Line
 	for i := from; i < s.Len(); i++ {
 		lines = lines[:0]
 		samples, tokens := 0.0, 0.0 // of the step
 		for k, b := range s.Step(i) {
-			line := Line{Step: i, Rank: int(b.Rank), Weight: float64(b.Count) * float64(s.Ranks)}
+			line := Line{Step: s.before + i, Rank: int(b.Rank), Weight: float64(b.Count) * float64(s.Ranks)}
 			if i == from && first != nil {
 				line.Samples = first[k]
 			} else {
-				line.Samples = s.Samples(b)
+				line.Samples = s.own(b)
 			}
 			n := s.tokens(line.Samples)
 			line.TokenWeight = n * float64(s.Ranks)
+			line.Samples = s.named(line.Samples)
 			samples, tokens = samples+float64(b.Count), tokens+n
 			lines = append(lines, line)
 		}

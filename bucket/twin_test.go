@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -154,14 +155,15 @@ func TestScheduleTwin(t *testing.T) {
 		if read, err := Judge(l, r.All(), p.Cost(), p.Speeds, p.Limit, nil); err != nil || read != score {
 			t.Fatalf("from the file %+v, %v; before %+v", read, err, score)
 		}
-		state, err := p.State(3, 4, s.Len()/2)
+		h, err := p.Header(s, 3, 4, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
+		state := h.State(s.Len() / 2)
 		if text, _ := json.Marshal(state); len(text) > 1000 {
 			t.Fatalf("state of %d bytes", len(text))
 		}
-		if _, from, err := q.Resume(l, state); err != nil || from != s.Len()/2 {
+		if _, from, err := q.Resume(l, state, Group{p.Ranks, p.Speeds}); err != nil || from != s.Len()/2 {
 			t.Fatal(from, err)
 		}
 	})
@@ -254,13 +256,12 @@ func TestBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, _ := p.State(1, 1, 1)
-	s.Data = "other"
-	if _, _, err := p.Resume(nil, s); !errors.Is(err, ErrInput) {
+	s := State{Version: 1, Data: "other", Ranks: 2, Seed: 1, Epoch: 1, Step: 1}
+	if _, _, err := p.Resume(nil, s, Group{Ranks: 2}); !errors.Is(err, ErrInput) {
 		t.Error("other data:", err)
 	}
 	s.Data, s.Plan = p.Data, "other"
-	if _, _, err := p.Resume(nil, s); !errors.Is(err, ErrInput) {
+	if _, _, err := p.Resume(nil, s, Group{Ranks: 2}); !errors.Is(err, ErrInput) {
 		t.Error("other plan:", err)
 	}
 }
@@ -312,7 +313,7 @@ func TestParquetLengths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := Judge(l, r.All(), costA, p.Speeds, 0, nil); err != nil || got != want || r.Header != h {
+	if got, err := Judge(l, r.All(), costA, p.Speeds, 0, nil); err != nil || got != want || !reflect.DeepEqual(r.Header, h) {
 		t.Error(got, want, r.Header, err)
 	}
 	b.Reset()

@@ -52,8 +52,20 @@ KINDS = {  # mean losses, the factor of each, and its denominator
 }
 
 
-def run(rank, ranks, port, folder, kill, workers):
-    """One rank. kill (epoch, step): rank 1 dies in that step, after its backward pass, before the checkpoint."""
+def batches(loader, change):
+    """Those of an epoch, with a change of speeds between two of its steps."""
+    epoch = loader.epoch
+    while loader.epoch == epoch:
+        for batch in loader:
+            yield batch
+            if change and batch.last and (epoch, batch.step) == change[:2]:
+                loader.set_speeds(change[2])
+                break
+
+
+def run(rank, ranks, port, folder, kill, workers, speeds, change):
+    """One rank. kill (epoch, step): rank 1 dies in that step, after its backward pass, before the checkpoint. change (epoch, step,
+    speeds): after that step the ranks have other speeds."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     with open(os.path.join(folder, "lengths.json")) as f:
@@ -61,7 +73,7 @@ def run(rank, ranks, port, folder, kill, workers):
     labels = [int((data[i] % 3 == 1).sum()) for i in range(len(data))]
     torch.manual_seed(1)
     model = Model().double()
-    loader = Loader(data, data.lengths, os.path.join(folder, "plan.json"), labels=labels, cache=folder, collate_fn=collate, num_workers=workers)
+    loader = Loader(data, data.lengths, os.path.join(folder, "plan.json"), labels=labels, cache=folder, speeds=speeds, collate_fn=collate, num_workers=workers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     path = os.path.join(folder, "checkpoint.pt")
     done = []
@@ -75,7 +87,7 @@ def run(rank, ranks, port, folder, kill, workers):
     for epoch in range(loader.epoch, EPOCHS):
         loader.set_epoch(epoch)
         own = []
-        for batch in loader:
+        for batch in batches(loader, change):
             kind = list(KINDS)[batch.step % 3]
             with batch.sync(ddp):
                 loss = getattr(batch, kind) * KINDS[kind](ddp(batch.data), batch.data)

@@ -110,8 +110,12 @@ class TestLoader(unittest.TestCase):
     def test_bad_state(self):
         loader = self.loader()
         good = loader.state_dict()
-        for key, value in (("data", "x"), ("plan", "x"), ("ranks", 3), ("seed", 2), ("version", 2)):
+        for key, value in (("data", "x"), ("plan", "x"), ("seed", 2), ("version", 2)):
             self.fails(f"resume state: {key}", loader.load_state_dict, {**good, "step": 1, key: value})
+        self.fails("written beforehand", loader.load_state_dict, {**good, "step": 1, "ranks": 3})
+        loader.set_speeds([1, 2])
+        self.fails("written beforehand", list, loader)
+        loader = self.loader()
         self.fails("step 4", loader.load_state_dict, {**good, "step": 4})
         self.fails("lacks epoch or step", loader.load_state_dict, {})
         self.assertEqual(loader.state_dict(), good)  # it stands where it stood
@@ -145,19 +149,19 @@ class TestJob(unittest.TestCase):
         subprocess.run([EVENKEEL, "bucket", "plan", "--lengths", self.file("lengths.txt"), "--table", self.file("table.csv"), "--speeds", speeds,
                         "--out", self.file("plan.json")], check=True, capture_output=True)
 
-    def job(self, kill=None, workers=0):
-        """The job's three processes; what it did, or None if it was killed."""
-        processes.run(self, 3, lambda rank, port: self.child(rank, port, kill, workers), 1 if kill else None)
+    def job(self, kill=None, workers=0, ranks=3, speeds=None, change=None):
+        """The job's processes; what it did, or None if it was killed."""
+        processes.run(self, ranks, lambda rank, port: self.child(rank, ranks, port, kill, workers, speeds, change), 1 if kill else None)
         if kill:
             return None
         with open(self.file("done.json")) as f:
             return json.load(f)
 
-    def child(self, rank, port, kill, workers):
+    def child(self, rank, ranks, port, kill, workers, speeds, change):
         os.setpgid(0, 0)
         if kill:  # the survivors' complaints
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        bucket_job.run(rank, 3, port, self.folder, kill, workers)
+        bucket_job.run(rank, ranks, port, self.folder, kill, workers, speeds, change)
 
     def test_killed_and_resumed(self):
         """Three ranks of speeds 1, 1, 2 are killed in the first step, in the middle and in the second epoch; every sample comes
@@ -167,6 +171,19 @@ class TestJob(unittest.TestCase):
         out = self.job(workers=2)
         for epoch in range(2):
             self.assertEqual(sorted(i for e, _, s in out if e == epoch for i in s), list(range(240)))
+
+    def test_other_ranks(self):
+        """Three ranks begin an epoch, two go on with it, then four, whose speeds change on the way; the next epoch begins with three and ends with two. Every
+        sample comes once, and gradients are those of one batch."""
+        self.job((0, 3), workers=2)
+        self.job((0, 6), ranks=2, speeds=[1, 1])
+        self.job((1, 2), ranks=4, speeds=[1, 1, 2, 2], change=(0, 8, [2, 1, 1, 1]), workers=2)
+        self.job((1, 4))  # four began this epoch
+        out = self.job(ranks=2, speeds=[1, .5], workers=2)
+        for epoch in range(2):
+            self.assertEqual(sorted(i for e, _, s in out if e == epoch for i in s), list(range(240)))
+            steps = [k for e, k, _ in out if e == epoch]
+            self.assertEqual(steps, list(range(len(steps))))
 
     def test_costs(self):
         """Python predicts what the command's bands say, from a table that is fitted and one that is interpolated."""
@@ -196,7 +213,8 @@ class TestJob(unittest.TestCase):
         fails("made for 240 samples; the data set has 239", TensorDataset(torch.arange(239)), self.lengths, plan)
         fails("lengths: 239 of them", data, self.lengths[1:], plan)
         fails("not those of the plan", data, [1] * 240, plan)
-        fails("made for 3 ranks, not 2", data, self.lengths, plan, ranks=2)
+        fails("3 ranks before differ in speed", data, self.lengths, plan, ranks=2)
+        fails("one above 0 for each of 2", data, self.lengths, plan, ranks=2, speeds=[1, 0])
         fails("not a plan", data, self.lengths, self.file("table.csv"))
         fails("No such file", data, self.lengths, self.file("none.json"))
         fails("no/such", data, self.lengths, plan, command="no/such", cache=self.file("other"))

@@ -4,8 +4,10 @@ import array
 import collections
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -26,6 +28,7 @@ class Loader:
     plan      plan file of `evenkeel bucket plan`; or schedule files, with {epoch} in their name, and lengths None
     online    Loader(dataset, plan, online=True): lengths become known as samples are processed, see OnlineLoader
     rank, ranks   default: of torch.distributed, else of the variables RANK and WORLD_SIZE, else 0 of 1
+    speeds    of the ranks, relative; default: the plan's, or those before where there are as many ranks
     seed      of the order, together with the epoch
     labels    label tokens per sample, for label_weight
     command   the evenkeel binary; default: the variable EVENKEEL, else `evenkeel` on PATH
@@ -34,7 +37,8 @@ class Loader:
 
     Every rank gets at least one micro-batch in every step, exactly one of them the last. Iterating goes on where the loader
     stands, and at the end moves to the next epoch. A micro-batch that was handed out counts as done; `state_dict` counts
-    whole steps. Errors are ScheduleError."""
+    whole steps. The ranks need not be as many as the plan's, nor as those of a state: they share out what is left of the
+    epoch. Errors are ScheduleError."""
 
     def __new__(cls, dataset, lengths=None, plan=None, *, online=False, **more):
         """Loader(dataset, plan, online=True) is an OnlineLoader."""
@@ -44,13 +48,15 @@ class Loader:
             raise ScheduleError("online, lengths become known as samples are processed: Loader(dataset, plan, online=True)")
         return OnlineLoader(dataset, lengths, **more)
 
-    def __init__(self, dataset, lengths, plan, *, online=False, rank=None, ranks=None, seed=1, labels=None, command=None, cache=None, **others):
+    def __init__(self, dataset, lengths, plan, *, online=False, rank=None, ranks=None, speeds=None, seed=1, labels=None, command=None, cache=None, **others):
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
             raise ScheduleError("the data set has no length and no positions (an IterableDataset): lengths belong to positions")
         if wrong := [k for k in OURS if k in others]:
             raise ScheduleError(f"{', '.join(wrong)}: the plan says which samples make a batch; leave it out")
         self.rank, self.ranks = place(rank, ranks)
         self.seed, self.epoch, self.step = seed, 0, 0
+        self._speeds = self._check_speeds(speeds)
+        self._begun = None  # the state of self.epoch that others began, or these ranks at other speeds
         self._labels, self._size = labels, len(dataset)
         if labels is not None and len(labels) != self._size:
             raise ScheduleError(f"labels: {len(labels)} of them; the data set has {self._size} samples")
@@ -76,7 +82,7 @@ class Loader:
 
     def _sampler(self):
         if self._now is None or self._now[0] != self.epoch:
-            sampler = Sampler(self._source.schedule(self.epoch), self.rank, self.ranks)
+            sampler = Sampler(self._source.schedule(self.epoch, self.ranks, self._speeds, self._begun), self.rank, self.ranks)
             h = sampler.header
             for name, want in (("samples", self._size), ("epoch", self.epoch), ("seed", self._source.seed)):
                 if want is not None and h.get(name, want) != want:
@@ -114,7 +120,26 @@ class Loader:
             yield b
             if queue is not self._queue:
                 raise ScheduleError("the loader was iterated anew while this iteration was under way")
-        self.epoch, self.step = self.epoch + 1, 0
+        self._go(self.epoch + 1, 0)
+
+    def _go(self, epoch, step, begun=None):
+        self.epoch, self.step, self._begun, self._now = epoch, step, begun, None
+
+    def _check_speeds(self, speeds):
+        if speeds is None:
+            return None
+        speeds = [float(s) for s in speeds]
+        if len(speeds) != self.ranks or not all(0 < s < math.inf for s in speeds):
+            raise ScheduleError(f"speeds {speeds}: want one above 0 for each of {self.ranks} ranks")
+        return speeds
+
+    def set_speeds(self, speeds):
+        """From the next iteration on the ranks share out what is left by these speeds; on every rank at the same step, with the same numbers.
+        Leave the loop over the loader at a batch that is `last`, and begin another: it goes on in the same epoch."""
+        speeds = self._check_speeds(speeds)
+        self._go(self.epoch, self.step, self.state_dict() if self.step else None)
+        self._speeds = speeds
+        self._queue = collections.deque()
 
     @property
     def steps(self):
@@ -130,29 +155,27 @@ class Loader:
         if epoch < self.epoch:
             raise ScheduleError(f"epoch {epoch} after {self.epoch}: epochs go forward; load_state_dict goes back")
         if epoch != self.epoch:
-            self.epoch, self.step = epoch, 0
+            self._go(epoch, 0)
 
     def state_dict(self):
         """Where the loader stands, after whole steps; the same on every rank. `evenkeel bucket schedule --resume` reads it as JSON."""
-        h = self._sampler().header
-        return {"version": 1, "data": h.get("data", ""), "plan": h.get("plan", ""), "ranks": self.ranks, "seed": h.get("seed", self.seed),
-                "epoch": self.epoch, "step": self.step}
+        return self._sampler()._state(self.step)
 
     def load_state_dict(self, state):
-        """Goes to where the state says; a state of other data, another plan, seed or number of ranks is an error."""
+        """Goes to where the state says, on the same ranks or on others; a state of other data, another plan or seed is an error."""
         try:
             epoch, step = state["epoch"], state["step"]
         except (KeyError, TypeError):
             raise ScheduleError("not a resume state: it lacks epoch or step") from None
-        before = self.epoch, self.step
-        self.epoch, self.step = epoch, step
+        before = self.epoch, self.step, self._begun
+        self._go(epoch, step, state if step else None)
         try:
             now = self.state_dict()
-            for k in ("version", "data", "ranks", "seed", "plan"):
-                if state.get(k) != now[k] and not (k in ("plan", "ranks") and step == 0):
+            for k in ("version", "data", "seed", "plan"):
+                if state.get(k) != now[k] and not (k == "plan" and step == 0):
                     raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the schedule's {now[k]!r}")
         except ScheduleError:
-            self.epoch, self.step = before
+            self._go(*before)
             raise
 
 
@@ -172,7 +195,9 @@ class _Files:
     def __init__(self, name):
         self.name = name
 
-    def schedule(self, epoch):
+    def schedule(self, epoch, ranks, speeds, begun):
+        if speeds is not None or begun is not None and begun.get("ranks") != ranks:
+            raise ScheduleError(f"{self.name}: schedules written beforehand are for their own ranks and speeds: give the lengths and the plan, or write what is left by evenkeel bucket schedule --resume")
         path = self.name.replace("{epoch}", str(epoch))
         if not os.path.exists(path):
             raise ScheduleError(f"{path}: no such schedule (epoch {epoch})")
@@ -235,23 +260,30 @@ class _Command:
                     with contextlib.suppress(FileNotFoundError):
                         os.remove(part)
 
-    def schedule(self, epoch):
-        path = self._path(epoch)
-        self._once(path, lambda out: self._run(epoch, out))
-        for old in (self._path(epoch - 2), self._path(epoch - 2) + ".lock"):  # the slowest rank is one epoch behind at most
+    def schedule(self, epoch, ranks, speeds, begun):
+        of = ["--speeds", ",".join(map(repr, speeds))] if speeds else ["--ranks", str(ranks)]
+        state = json.dumps(begun, sort_keys=True)
+        if begun is None:
+            of += ["--seed", str(self.seed), "--epoch", str(epoch)]
+        name = hashlib.blake2b(f"{of} {state}".encode(), digest_size=8).hexdigest()
+        path = os.path.join(self.cache, f"{self.sum}-{self.seed}-{epoch}-{name}.jsonl")
+        self._once(path, lambda out: self._run(of, state, out))
+        for old in glob.glob(os.path.join(glob.escape(self.cache), f"{self.sum}-{self.seed}-{epoch - 2}-*")):  # the slowest rank is one epoch behind at most
             with contextlib.suppress(OSError):
                 os.remove(old)
         return path
 
-    def _path(self, epoch):
-        return os.path.join(self.cache, f"{self.sum}-{self.seed}-{epoch}.jsonl")
-
-    def _run(self, epoch, out):
-        args = [self.command, "bucket", "schedule", "--plan", self.plan, "--lengths", self.lengths, "--seed", str(self.seed),
-                "--epoch", str(epoch), "--out", out]
+    def _run(self, of, state, out):
+        args = [self.command, "bucket", "schedule", "--plan", self.plan, "--lengths", self.lengths, *of, "--out", out]
+        if state != "null":
+            with open(out + ".state", "w") as f:
+                f.write(state)
+            args += ["--resume", out + ".state"]
         try:
             done = subprocess.run(args, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         except OSError as e:
             raise ScheduleError(f"{self.command}: {e}") from None
+        if state != "null":
+            os.remove(out + ".state")
         if done.returncode:
             raise ScheduleError(f"{' '.join(args)}: status {done.returncode}: {done.stderr.strip()}")

@@ -179,15 +179,23 @@ class Sampler(_Sampler):
         DataLoader draws batches ahead, so that the sampler cannot know."""
         if step is None and self._plain:
             raise ScheduleError("batches were drawn without their steps: give state_dict(step), or use evenkeel.bucket.Loader, which counts them")
+        return self._state(self.step if step is None else step)
+
+    def _state(self, step):
         h = self.header
-        return {"version": 1, "data": h["data"], "plan": h["plan"], "ranks": h["ranks"], "seed": h["seed"],
-                "epoch": h["epoch"], "step": self.step if step is None else step}
+        state = {"version": 1, "data": h.get("data", ""), "plan": h.get("plan", ""), "ranks": h["ranks"], "seed": h.get("seed", 1),
+                 "epoch": h.get("epoch", 0), "step": step}
+        if parts := [dict(p) for p in h.get("parts", ())]:
+            parts[-1]["steps"] = step - sum(p["steps"] for p in parts[:-1])
+            state["parts"] = parts
+        return state
 
     def load_state_dict(self, state):
         """Goes on in the same epoch after the state's steps."""
-        for k in ("data", "plan", "ranks", "seed", "epoch"):
-            if state.get(k) != self.header[k]:
-                raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the schedule's {self.header[k]!r}")
+        now = self._state(state["step"])
+        for k in ("data", "plan", "ranks", "seed", "epoch", "parts"):
+            if state.get(k) != now.get(k):
+                raise ScheduleError(f"resume state: {k} is {state.get(k)!r}, the schedule's {now.get(k)!r}")
         if not self.header.get("from", 0) <= state["step"] <= self.header["steps"]:
             raise ScheduleError(f"resume state: step {state['step']} is not in the schedule")
         self.step, self._batches, self._plain = state["step"], None, False

@@ -18,10 +18,11 @@ import (
 // scheduleCmd writes the schedule of an epoch.
 type scheduleCmd struct {
 	lengthsFlags
+	ranksFlags
 	Plan   string `help:"Plan file of evenkeel bucket plan." required:"" placeholder:"FILE"`
 	Seed   uint64 `help:"Seed of the order, together with the epoch. Default: ${default}." default:"1"`
 	Epoch  uint64 `help:"Epoch, from 0. Each has batches and an order of its own. Default: ${default}." default:"0"`
-	Resume string `help:"Resume state: continue its epoch after its steps, instead of --seed and --epoch." placeholder:"FILE"`
+	Resume string `help:"Resume state: continue its epoch after its steps, on the same ranks or on others, instead of --seed and --epoch." placeholder:"FILE"`
 	Out    string `help:"Schedule to write: .jsonl, or .parquet. Default: JSON Lines to standard output." placeholder:"FILE"`
 	JSON   bool   `help:"Print a summary as JSON (needs --out)."`
 }
@@ -30,13 +31,14 @@ type scheduleCmd struct {
 func (*scheduleCmd) Help() string {
 	return `One line per batch: step, rank, weight (of the batch's mean loss) and positions of the samples. On standard output the first step is written before
 the rest is sorted. A rank with several batches in a step accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes
-on every machine.
+on every machine. The plan's ranks make the epoch, or those of --ranks, --speeds or --cluster; with --resume they share out what is left of it.
 
 Examples:
 
   evenkeel bucket schedule --plan plan.json --lengths lengths.txt --epoch 3 --out epoch3.jsonl
   evenkeel bucket schedule --plan plan.json --lengths lengths.txt --out epoch0.parquet
-  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --resume state.json --out rest.jsonl`
+  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --resume state.json --out rest.jsonl
+  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --resume state.json --ranks 3 --out rest.jsonl`
 }
 
 // Run runs the command.
@@ -60,16 +62,18 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	if err := p.Bind(l); err != nil {
 		return err
 	}
-	var s *bucket.Schedule
-	from := 0
 	if c.Resume == "" {
-		s = p.Schedule(l, c.Seed, c.Epoch)
-	} else if s, from, err = p.Resume(l, state); err != nil {
-		return err
-	} else {
-		c.Seed, c.Epoch = state.Seed, state.Epoch
+		state = bucket.State{Data: p.Data, Seed: c.Seed, Epoch: c.Epoch}
 	}
-	h, err := p.Header(s, c.Seed, c.Epoch, from)
+	g, err := c.group(p, state)
+	if err != nil {
+		return err
+	}
+	s, from, err := p.Resume(l, state, g)
+	if err != nil {
+		return err
+	}
+	h, err := p.Header(s, state.Seed, state.Epoch, from)
 	if err != nil {
 		return err
 	}
@@ -100,8 +104,38 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 		}{h, took, c.Out})
 	}
 	fmt.Fprintf(a.Out, "%s from step %d of epoch %d under seed %d, %s, scheduled in %s. Written to %s.\n",
-		cli.Count(s.Len()-from, "step"), from, c.Epoch, c.Seed, cli.Count(p.Ranks, "rank"), cli.Seconds(took), c.Out)
+		cli.Count(h.Steps-from, "step"), from, h.Epoch, h.Seed, cli.Count(h.Ranks, "rank"), cli.Seconds(took), c.Out)
 	return nil
+}
+
+// group is the ranks that the flags say, else those that the state, else those that the plan is of. A number of ranks has the speeds of
+// whoever of these is as many.
+func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error) {
+	f, err := c.config()
+	if err != nil {
+		return bucket.Group{}, err
+	}
+	known := []bucket.Group{{Ranks: p.Ranks, Speeds: p.Speeds}}
+	if n := len(s.Parts); n > 0 && s.Step > 0 {
+		known = []bucket.Group{{Ranks: s.Parts[n-1].Ranks, Speeds: s.Parts[n-1].Speeds}, known[0]}
+	}
+	switch {
+	case f.Speeds != nil:
+		return bucket.Group{Ranks: len(f.Speeds), Speeds: f.Speeds}, nil
+	case f.Ranks == 0:
+		return known[0], nil
+	}
+	for _, g := range known {
+		if g.Ranks == f.Ranks {
+			return g, nil
+		}
+	}
+	for _, v := range known[0].Speeds {
+		if v != 1 {
+			return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: say that of each by --speeds", f.Ranks, known[0].Ranks)
+		}
+	}
+	return bucket.Group{Ranks: f.Ranks}, nil
 }
 
 // check looks at the flags before any work.

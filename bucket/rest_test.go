@@ -1,0 +1,242 @@
+package bucket
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
+)
+
+// A job whose ranks change again and again, known by what its files say alone: every sample comes once, those that are left out excepted, and who resumes with
+// the same ranks reads the same lines.
+func TestChangingRanks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := make(Lengths, rapid.IntRange(1, 400).Draw(t, "samples"))
+		for i := range l {
+			l[i] = rapid.Uint32Range(1, 60).Draw(t, "length")
+		}
+		overlong := rapid.SampledFrom([]string{Refuse, Skip, Truncate}).Draw(t, "overlong")
+		longest := 60
+		if overlong != Refuse {
+			longest = 40 // what memory holds
+			l[0] = 1
+		}
+		mixing := rapid.SampledFrom([]float64{0, .2, .9, 1}).Draw(t, "mixing")
+		var table stepcost.Table
+		for _, n := range []int{1, 10, longest} {
+			for _, b := range []int{1, 2, 80 / n} {
+				if k := len(table); b > 0 && (k == 0 || table[k-1].Length != n || table[k-1].Batch < b) {
+					table = append(table, stepcost.Trial{Length: n, Batch: b, Seconds: .1 + .01*float64(n*b), PeakBytes: int64(n * b)})
+				}
+			}
+		}
+		if longest == 40 {
+			table = append(table, stepcost.Trial{Length: 41, Batch: 1, OutOfMemory: true})
+		}
+		c, err := stepcost.New(table, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Make(l, c, Config{Ranks: rapid.IntRange(1, 4).Draw(t, "ranks"), Mixing: &mixing, Overlong: overlong})
+		if err != nil {
+			t.Skip(err)
+		}
+		seen, skipped := make([]int, len(l)), 0
+		for _, v := range l {
+			if overlong == Skip && v > 40 {
+				skipped++
+			}
+		}
+		state := State{Data: p.Data, Seed: 5, Epoch: 2}
+		for n := 0; ; n++ {
+			speeds := rapid.SliceOfN(rapid.SampledFrom([]float64{1, 1, .5, 2}), 1, 5).Draw(t, "speeds")
+			s, from, err := p.Resume(l, state, Group{len(speeds), speeds})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := p.Header(s, 5, 2, from)
+			if err != nil || from != state.Step || h.From != from || h.Ranks != len(speeds) {
+				t.Fatal(h, from, err)
+			}
+			lines := readLines(t, h, s)
+			stop := h.Steps
+			if n < 4 {
+				stop = rapid.IntRange(from, h.Steps).Draw(t, "stop")
+			}
+			if h.Skipped != skipped {
+				t.Fatalf("%d skipped, want %d", h.Skipped, skipped)
+			}
+			for _, line := range lines {
+				for _, i := range line.Samples {
+					if l[i] < l[h.Idle] {
+						t.Fatalf("sample %d is shorter than %d, the shortest", i, h.Idle)
+					}
+				}
+			}
+			weights := map[int]float64{}
+			var rest []Line
+			for _, line := range lines {
+				if line.Step >= stop {
+					rest = append(rest, line)
+					continue
+				}
+				weights[line.Step] += line.Weight
+				for _, i := range line.Samples {
+					seen[i]++
+				}
+			}
+			for step := from; step < stop; step++ {
+				if w := weights[step]; w < float64(h.Ranks)-1e-9 || w > float64(h.Ranks)+1e-9 {
+					t.Fatalf("step %d: weights sum to %v on %d ranks", step, w, h.Ranks)
+				}
+			}
+			state = through(t, h.State(stop))
+			if stop == h.Steps {
+				if s, from, err := p.Resume(l, state, Group{Ranks: 7}); err != nil || from != stop || s.Len() > 0 {
+					t.Fatalf("after the last step: %d steps from %d, %v", s.Len(), from, err)
+				}
+				break
+			}
+			again, at, err := p.Resume(l, state, Group{len(speeds), speeds})
+			if err != nil || at != stop {
+				t.Fatal(at, err)
+			}
+			if h, err = p.Header(again, 5, 2, at); err != nil || !slices.EqualFunc(readLines(t, h, again), rest, func(a, b Line) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+				t.Fatalf("resumed at step %d with the same ranks: other lines, %v", stop, err)
+			}
+		}
+		for i, n := range seen {
+			if want := 1; n != want && !(overlong == Skip && l[i] > 40 && n == 0) {
+				t.Fatalf("sample %d of length %d comes %d times", i, l[i], n)
+			}
+		}
+	})
+}
+
+// readLines is a schedule as its file tells it.
+func readLines(t *rapid.T, h Header, s *Schedule) (lines []Line) {
+	var b bytes.Buffer
+	if err := WriteSchedule(&b, h, s); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Split(strings.TrimSpace(b.String()), "\n")
+	for _, line := range text[1 : len(text)-1] {
+		var l Line
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// through is a state as another process reads it.
+func through(t interface{ Fatal(...any) }, s State) State {
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := ReadState(bytes.NewReader(text), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestBadParts(t *testing.T) {
+	l := lognormal(500, 100, .5, 1000)
+	p, err := Make(l, costA, Config{Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := p.Header(p.Schedule(l, 1, 0), 1, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, from, err := p.Resume(l, h.State(1), Group{Ranks: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err = p.Header(s, 1, 0, from); err != nil || len(h.Parts) != 2 || h.Parts[0].Steps != 1 {
+		t.Fatal(h.Parts, err)
+	}
+	var b bytes.Buffer
+	if err := WriteParquet(&b, h, s); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := NewParquetScheduleReader(bytes.NewReader(b.Bytes()), int64(b.Len()), "p"); err != nil || !reflect.DeepEqual(r.Header, h) {
+		t.Error(r, err)
+	}
+	if s, from, err = p.Resume(l, h.State(1), Group{Ranks: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := p.Header(s, 1, 0, from); err != nil || len(again.Parts) != 2 || again.Parts[1].Ranks != 4 {
+		t.Error("ranks that made no step leave a part:", again.Parts, err)
+	}
+	good := h.State(2)
+	for want, f := range map[string]func(*State){
+		"data":                        func(s *State) { s.Data = "x" },
+		"another plan":                func(s *State) { s.Plan = "x" },
+		"step 3; its parts have 2":    func(s *State) { s.Step = 3 },
+		"part 1 has -1 ranks":         func(s *State) { s.Parts[1].Ranks = -1 },
+		"part 0 has 2 ranks and -1":   func(s *State) { s.Parts[0].Steps = -1 },
+		"at step 1 is planned":        func(s *State) { s.Parts[1].Plan = "x" },
+		"what was left at step 0":     func(s *State) { s.Parts[0].Speeds = []float64{1, 2} },
+		"speeds: 1 of them for 3":     func(s *State) { s.Parts[1].Speeds = []float64{1} },
+		fmt.Sprintf("of %d", h.Steps): func(s *State) { s.Step, s.Parts[1].Steps = h.Steps+1, h.Steps }, // one too many
+	} {
+		bad := through(t, good)
+		f(&bad)
+		if _, _, err := p.Resume(l, bad, Group{Ranks: 4}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if _, _, err := p.Resume(l, good, Group{}); !errors.Is(err, ErrInput) {
+		t.Errorf("no ranks: %v", err)
+	}
+	if _, from, err := p.Resume(l, good, Group{Ranks: 4}); err != nil || from != 2 {
+		t.Error(from, err)
+	}
+}
+
+// What others left is no worse planned than a data set of its own: an epoch in which ranks go and come back stays near its bound.
+func TestRestIsShort(t *testing.T) {
+	l := lognormal(100_000, 400, .8, 4096)
+	p, err := Make(l, costA, Config{Ranks: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := State{Data: p.Data, Seed: 1}
+	for k, ranks := range []int{8, 6, 8} {
+		s, from, err := p.Resume(l, state, Group{Ranks: ranks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := p.Header(s, 1, 0, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, err := Make(s.lengths, costA, Config{Ranks: ranks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		speeds := slices.Repeat([]float64{1}, ranks)
+		score, err := Judge(s.lengths, (&Schedule{Steps: s.Steps, Batches: s.Batches, lengths: s.lengths, limit: s.limit, order: s.order}).All(), costA, speeds, 0, nil)
+		if err != nil || score.Lost+score.Repeated+score.OutOfMemory > 0 {
+			t.Fatal(score, err)
+		}
+		t.Logf("part %d: %d steps, %.4f of the bound", k, h.Steps-from, score.EpochSeconds/rest.LowerBoundSeconds)
+		if r := score.EpochSeconds / rest.LowerBoundSeconds; r > 1.03 {
+			t.Errorf("part %d: %.3f of the bound", k, r)
+		}
+		state = h.State(from + (h.Steps-from)/2)
+	}
+}
