@@ -16,6 +16,7 @@ import (
 const (
 	bodyBytes = 1 << 20
 	rankBytes = 1 << 10
+	ownBytes  = 64 << 10 // of a report, beside its ranks
 )
 
 // jobPath is what every route of a job begins with.
@@ -41,10 +42,11 @@ func (s *Server) routes() http.Handler {
 	config := huma.DefaultConfig("Evenkeel", "1")
 	config.Info.Description = "The control service of training jobs: a job says how long its rounds took and gets the sizes of its next ones."
 	config.DocsPath, config.SchemasPath, config.CreateHooks = "", "", nil
-	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "Where the service has tokens"}}
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "Where the service has tokens. Scopes: read, report, admin; each may what those before it may"}}
 	api := humago.New(mux, config)
 	api.UseMiddleware(s.timed, s.authorise(api))
 	s.jobRoutes(api)
+	s.tokenRoutes(api)
 	s.roundRoutes(api)
 	s.healthRoutes(api)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -55,14 +57,18 @@ func (s *Server) routes() http.Handler {
 
 // operation is an operation of a job, or of the service.
 func (s *Server) operation(id, method, path, summary string, errs ...int) huma.Operation {
-	errs = append(errs, http.StatusUnauthorized, http.StatusForbidden)
+	errs = append(errs, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests)
+	scope := scopeAdmin
+	if method == http.MethodGet {
+		scope = scopeRead
+	}
 	if method != http.MethodGet && method != http.MethodDelete { // bodies that are none, too slow, or too large
 		errs = append(errs, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	return huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, Errors: errs,
 		MaxBodyBytes: bodyBytes + rankBytes*int64(s.config.Ranks), BodyReadTimeout: bodyTime,
-		Security: []map[string][]string{{"token": {}}},
+		Security: needs(scope),
 	}
 }
 
@@ -146,6 +152,10 @@ func problem(err error) error {
 			details[i] = &huma.ErrorDetail{Location: "body." + f.Path, Message: f.Text}
 		}
 		return huma.Error422UnprocessableEntity("the request cannot be right", details...)
+	case errors.Is(err, errNoToken):
+		return huma.Error404NotFound(err.Error())
+	case errors.Is(err, errOpen), errors.Is(err, errManyTokens):
+		return huma.Error409Conflict(err.Error())
 	case errors.Is(err, errNoJob):
 		return huma.Error404NotFound("no such job; PUT /v1/jobs/{job} creates one")
 	case errors.Is(err, errFull):

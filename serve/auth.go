@@ -1,54 +1,162 @@
 package serve
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// bearer is the hash of a request's token.
-func bearer(header string) hash {
-	scheme, token, _ := strings.Cut(header, " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		token = ""
-	}
-	return sha256.Sum256([]byte(strings.TrimSpace(token)))
+// The scopes of a token, each of which may what those before it may.
+const (
+	scopeRead   = "read"
+	scopeReport = "report"
+	scopeAdmin  = "admin"
+)
+
+var scopes = []string{scopeRead, scopeReport, scopeAdmin}
+
+// within says whether a scope may what needs another.
+func within(need, scope string) bool {
+	return slices.Index(scopes, need) <= slices.Index(scopes, scope)
 }
 
-func same(a, b hash) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
+// token is what is kept of one.
+type token struct {
+	Hash    []byte    `json:"hash"`
+	Scope   string    `json:"scope"`
+	Created time.Time `json:"created,omitzero"`
+	Expires time.Time `json:"expires,omitzero"` // zero: never
+}
 
-// allowed says whether a request's token opens a job; "" is the service itself, which only the administrator's opens. A job that does not exist
-// takes as long, and gives the same answer, as one with another token.
-func (s *Server) allowed(header, name string) bool {
-	if s.admin == (hash{}) {
-		return true
+// id names a token without giving it away: four bytes of the hash of 256 random bits.
+func (t *token) id() string { return hex.EncodeToString(t.Hash[:4]) }
+
+// holds says whether a token is good at a time.
+func (t *token) holds(now time.Time) bool { return t.Expires.IsZero() || now.Before(t.Expires) }
+
+// minToken is the fewest bytes of a token of the service.
+const minToken = 16
+
+// parseTokens reads the tokens of a service, one a line: the administrator's, or behind "read " and "report " those of who may not do more. Empty lines, and those
+// that begin with #, are passed over. No error holds a token.
+func parseTokens(text string) ([]token, error) {
+	var all []token
+	for k, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		t := token{Scope: scopeAdmin}
+		if scope, rest, ok := strings.Cut(line, " "); ok && slices.Contains(scopes, scope) {
+			t.Scope, line = scope, strings.TrimSpace(rest)
+		}
+		if len(line) < minToken {
+			return nil, badinput.Errorf("line %d: the token has %d bytes; it must have at least %d (openssl rand -hex 32 makes one)", k+1, len(line), minToken)
+		}
+		sum := sha256.Sum256([]byte(line))
+		if slices.ContainsFunc(all, func(o token) bool { return bytes.Equal(o.Hash, sum[:]) }) {
+			return nil, badinput.Errorf("line %d: the token is there twice", k+1)
+		}
+		t.Hash = sum[:]
+		all = append(all, t)
 	}
-	given := bearer(header)
-	admin := same(given, s.admin)
-	var own hash
-	if name != "" {
-		if j, err := s.find(name); err == nil {
-			own = j.token
+	return all, nil
+}
+
+// SetTokens replaces the tokens of the service (Config.Token). A service without tokens stays without, and one with tokens keeps those it has after an error.
+func (s *Server) SetTokens(text string) error {
+	all, err := parseTokens(text)
+	switch {
+	case err != nil:
+		return err
+	case len(all) == 0 || s.open():
+		return badinput.New("a service with tokens needs at least one, and one that began without has none")
+	}
+	s.tokens.Store(&all)
+	return nil
+}
+
+// open says whether nobody needs a token.
+func (s *Server) open() bool { return len(*s.tokens.Load()) == 0 }
+
+// bearer is the hash of a request's token.
+func bearer(header string) []byte {
+	scheme, secret, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		secret = ""
+	}
+	sum := sha256.Sum256([]byte(strings.TrimSpace(secret)))
+	return sum[:]
+}
+
+// match is the token of a hash, nil if there is none that is good. It looks at all, and at all bytes of each.
+func match(all []token, given []byte, now time.Time) *token {
+	var found *token
+	for i := range all {
+		if t := &all[i]; subtle.ConstantTimeCompare(t.Hash, given) == 1 && t.holds(now) {
+			found = t
 		}
 	}
-	return same(given, own) || admin // nothing hashes to the zero of a job that is not there
+	return found
 }
 
-// authorise refuses requests without the token that their operation needs: a job's own, or the administrator's.
+// again is how long another service's change of a job's tokens may go unseen.
+const again = time.Second
+
+// granted is the token by which a request may be about a job, or the service if that is ""; nil if there is none. A job that does not exist gives the
+// same answer as one with another token. It is an error if nobody can say now.
+func (s *Server) granted(header, name string) (*token, error) {
+	given, now := bearer(header), s.config.Clock()
+	if t := match(*s.tokens.Load(), given, now); t != nil || name == "" {
+		return t, nil
+	}
+	j, err := s.find(name)
+	if err == nil && s.config.Journal != nil && (match(j.holders(), given, now) == nil || j.looked.due(now)) {
+		j, err = s.fresh(name)
+	}
+	switch {
+	case err == nil:
+		return match(j.holders(), given, now), nil
+	case errors.Is(err, errNoJob), errors.Is(err, errUnread):
+		return nil, nil //nolint:nilnil // no token is no error
+	}
+	return nil, err
+}
+
+// authorise refuses requests without a token of the scope that their operation needs: of its job, or of the service.
 func (s *Server) authorise(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
-		if len(ctx.Operation().Security) == 0 {
+		if len(ctx.Operation().Security) == 0 || s.open() {
 			next(ctx)
 			return
 		}
-		if !s.allowed(ctx.Header("Authorization"), ctx.Param("job")) {
+		need := ctx.Operation().Security[0]["token"][0]
+		t, err := s.granted(ctx.Header("Authorization"), ctx.Param("job"))
+		switch {
+		case err != nil:
+			_ = huma.WriteErr(api, ctx, http.StatusServiceUnavailable, "the job's tokens are not known now; try again")
+		case t == nil:
 			ctx.SetHeader("WWW-Authenticate", `Bearer realm="evenkeel"`)
-			_ = huma.WriteErr(api, ctx, http.StatusUnauthorized, "the token is missing or wrong; send Authorization: Bearer TOKEN (EVENKEEL_TOKEN)")
-			return
+			_ = huma.WriteErr(api, ctx, http.StatusUnauthorized, "the token is missing, wrong or has expired; send Authorization: Bearer TOKEN (EVENKEEL_TOKEN)")
+		case !within(need, t.Scope):
+			_ = huma.WriteErr(api, ctx, http.StatusForbidden, "the token's scope is "+t.Scope+"; this needs "+need)
+		default:
+			if wait := s.limits.tokens.wait(string(t.Hash), s.config.Clock()); wait > 0 {
+				ctx.SetHeader("Retry-After", seconds(wait))
+				_ = huma.WriteErr(api, ctx, http.StatusTooManyRequests, "more requests with this token than the service takes (--token-rate); try again later")
+				return
+			}
+			next(ctx)
 		}
-		next(ctx)
 	}
 }

@@ -1,7 +1,8 @@
 package serve
 
 import (
-	"crypto/sha256"
+	"cmp"
+	"crypto/tls"
 	"errors"
 	"time"
 
@@ -20,8 +21,12 @@ type Config struct {
 	Version   string             // of the program
 	Trained   *agent.Trained     // policy; nil: the embedded one
 	Catalogue *profile.Catalogue // of profiles; nil: the embedded one
-	// Token is the administrator's, who creates jobs; each job then has a token of its own. "": nobody needs one.
+	// Token is the administrator's, who creates jobs; each job then has tokens of its own. Several may be given, one a line; "read " before one limits it to
+	// looking, "report " to reporting. "": nobody needs one.
 	Token string
+	// TokenRate and AddressRate are the most requests a second of one token, and of one address other than this machine's; twice as many may come at once. 0: no limit.
+	TokenRate, AddressRate float64
+	TLS                    *tls.Config // nil: none
 	// Journal keeps the jobs, which go on where they were when another service, or this one started anew, opens it; nil: they end with the service. Who
 	// opened it closes it, after the service.
 	Journal *journal.Journal
@@ -34,14 +39,16 @@ type Config struct {
 	NodeMetrics bool
 }
 
-// minToken is the fewest bytes of an administrator's token.
-const minToken = 16
-
 // Validate reports what is out of range.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.Token != "" && len(c.Token) < minToken {
-		errs = append(errs, badinput.Errorf("serve: the token has %d bytes; it must have at least %d", len(c.Token), minToken))
+	if tokens, err := parseTokens(c.Token); err != nil || c.Token != "" && len(tokens) == 0 {
+		errs = append(errs, badinput.Errorf("serve: tokens: %w", cmp.Or(err, errors.New("there is none"))))
+	}
+	for name, rate := range map[string]float64{"TokenRate": c.TokenRate, "AddressRate": c.AddressRate} {
+		if !(rate >= 0 && rate <= mostRate) {
+			errs = append(errs, badinput.Errorf("serve: %s is %g; it must lie in 0..%g", name, rate, float64(mostRate)))
+		}
 	}
 	if c.Jobs < 0 {
 		errs = append(errs, badinput.Errorf("serve: Jobs is %d; it must be at least 0", c.Jobs))
@@ -87,6 +94,3 @@ type Event struct {
 	Report  *cluster.Report    // that the decision rests on; nil: the process group has started
 	Ran     cluster.Plan       // by which the report's round was run
 }
-
-// hash is what is kept of a token.
-type hash [sha256.Size]byte

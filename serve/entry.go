@@ -19,6 +19,7 @@ type entry struct {
 	Change   *change       `json:"change,omitempty"`
 	Start    *registration `json:"start,omitempty"`
 	Round    *reportBody   `json:"round,omitempty"`
+	Token    *retoken      `json:"token,omitempty"`
 	Own      *ownEntry     `json:"own,omitempty"`
 	Expire   bool          `json:"expire,omitempty"` // the open round has waited long enough
 	Plan     int           `json:"plan,omitempty"`   // the newest plan when the entry came in
@@ -135,6 +136,8 @@ func (j *job) apply(e *entry) (result, error) {
 		return changed, j.set(*e.Settings)
 	case e.Change != nil:
 		return changed, j.change(e.Change)
+	case e.Token != nil:
+		return changed, j.retoken(e.Token)
 	case e.Start != nil:
 		r, err := j.register(e.Start)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/rs/zerolog"
 )
 
 // health is the answer of /livez and /readyz.
@@ -87,12 +89,42 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
 		w = &counted{w, s.metrics}
-		if s.admin == (hash{}) && !local(r.Host) {
+		if s.open() && !local(r.Host) {
 			writeProblem(w, http.StatusForbidden, "a service without tokens answers to localhost and addresses only, not to names")
 			return
 		}
+		if secretive(r.URL) {
+			writeProblem(w, http.StatusBadRequest, "a token in an address ends up in logs: revoke it, and send the next as Authorization: Bearer TOKEN")
+			return
+		}
+		if r.URL.Path != "/livez" && r.URL.Path != "/readyz" { // of those who watch over the service
+			if wait := s.limits.addresses.wait(host(r.RemoteAddr), s.config.Clock()); wait > 0 {
+				h.Set("Retry-After", seconds(wait))
+				writeProblem(w, http.StatusTooManyRequests, "more requests from this address than the service takes (--address-rate); try again later")
+				return
+			}
+		}
 		inside.ServeHTTP(w, r)
 	})
+}
+
+// secretive says whether an address seems to hold a token.
+func secretive(u *url.URL) bool {
+	for key := range u.Query() {
+		if key = strings.ToLower(key); strings.Contains(key, "token") || key == "authorization" || key == "bearer" {
+			return true
+		}
+	}
+	return false
+}
+
+// failures writes what net/http says of connections (handshakes that fail, above all) to the log.
+type failures struct{ log zerolog.Logger }
+
+// Write is io.Writer's.
+func (q failures) Write(text []byte) (int, error) {
+	q.log.Debug().Str("said", strings.TrimSpace(string(text))).Msg("a connection failed")
+	return len(text), nil
 }
 
 // local says whether a request's host is an address or localhost: a name may have been pointed at loopback

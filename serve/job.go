@@ -22,7 +22,8 @@ const maxEnded = 64
 type job struct {
 	name    string
 	config  *Config
-	token   hash // zero: none
+	tokens  atomic.Pointer[[]token]
+	looked  looked
 	created time.Time
 	inbox   inbox
 
@@ -64,7 +65,7 @@ func newJob(name string, c *Config, m *jobMetrics, first creation) *job {
 		name: name, config: c, created: first.Created, settings: first.Settings, counts: map[string]int64{}, metrics: m,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}),
 	}
-	copy(j.token[:], first.Token)
+	j.hold(firstToken(&first))
 	go j.run()
 	return j
 }
@@ -130,7 +131,7 @@ func (j *job) decide(report *cluster.Report) bool {
 	plan, err := j.control.Next(report, j.gen.Present())
 	if err != nil {
 		j.problem = err.Error()
-		j.config.Log.Warn().Str("job", j.name).Err(err).Msg("no new sizes")
+		j.config.Log.Warn().Str("job", j.name).Int("generation", j.number).Int("round", report.Round).Err(err).Msg("no new sizes")
 		return false
 	}
 	j.problem = ""

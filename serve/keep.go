@@ -46,7 +46,7 @@ func (j *job) keep(entries []entry) error {
 	last, err := j.config.Journal.Append(context.Background(), j.name, j.last, text)
 	if err != nil {
 		if !errors.Is(err, journal.ErrStale) {
-			j.config.Log.Error().Str("job", j.name).Err(err).Msg("the journal does not take what happened")
+			j.config.Log.Error().Str("job", j.name).Int("generation", j.number).Int("rounds", j.rounds).Err(err).Msg("the journal does not take what happened")
 			if errors.Is(err, journal.ErrFull) {
 				return errNoRoom
 			}
@@ -121,7 +121,7 @@ func (s *Server) load(name string) (*job, error) {
 func (j *job) replay(e *entry) {
 	j.decideAll()
 	j.at = max(e.At, j.at)
-	alone := e.Start != nil || e.Settings != nil || e.Change != nil // it stands by itself
+	alone := e.Start != nil || e.Settings != nil || e.Change != nil || e.Token != nil // it stands by itself
 	if !alone && j.gen == nil {
 		return // of a generation that was ended here
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -59,8 +60,16 @@ func (m *metrics) handler() http.Handler {
 func (s *Server) timed(ctx huma.Context, next func(huma.Context)) {
 	begun := s.config.Clock()
 	next(ctx)
-	s.metrics.requests.WithLabelValues(ctx.Operation().OperationID).Observe(s.config.Clock().Sub(begun).Seconds())
+	op, took := ctx.Operation().OperationID, s.config.Clock().Sub(begun)
+	s.metrics.requests.WithLabelValues(op).Observe(took.Seconds())
+	_, w := humago.Unwrap(ctx)
+	if took > slow && w.Header().Get("Content-Type") != "text/event-stream" {
+		s.config.Log.Warn().Str("operation", op).Str("job", ctx.Param("job")).Int("status", ctx.Status()).Dur("took", took).Msg("a slow request")
+	}
 }
+
+// slow is the time of a request that is worth a line in the log.
+const slow = time.Second
 
 // jobMetrics are a job's. Nil counts nothing: what is read from a journal was counted when it happened.
 type jobMetrics struct {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
@@ -61,8 +63,9 @@ type answer struct {
 func (s *Server) roundRoutes(api huma.API) {
 	register := s.operation("register", http.MethodPost, "/v1/jobs/{job}/generations", "Start of the process group, by rank 0", 404, 409, 422, 503, 507)
 	register.DefaultStatus = http.StatusCreated
+	register.Security = needs(scopeReport)
 	huma.Register(api, register, func(_ context.Context, in *jobBody[registration]) (*struct{ Body started }, error) {
-		if _, err := s.find(in.Job); errors.Is(err, errNoJob) && s.admin == (hash{}) {
+		if _, err := s.find(in.Job); errors.Is(err, errNoJob) && s.open() {
 			if _, _, err := s.create(in.Job, Settings{}); err != nil {
 				return nil, problem(err)
 			}
@@ -73,10 +76,14 @@ func (s *Server) roundRoutes(api huma.API) {
 		}
 		return &struct{ Body started }{started{r.number, r.sizes}}, nil
 	})
-	huma.Register(api, s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", 409, 422, 503, 507), func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
+	report := s.operation("report", http.MethodPost, "/v1/jobs/{job}/reports", "A round, by rank 0 for all ranks", 409, 422, 503, 507)
+	report.Security, report.Middlewares = needs(scopeReport), huma.Middlewares{s.bounded(api)}
+	huma.Register(api, report, func(_ context.Context, in *jobBody[reportBody]) (*struct{ Body answer }, error) {
 		return reply(s.submit(in.Job, entry{Round: &in.Body}))
 	})
-	huma.Register(api, s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", 409, 422, 503, 507), func(_ context.Context, in *struct {
+	own := s.operation("report-own", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/ranks/{rank}/reports", "A rank's own share, where there is no all-reduce", 409, 422, 503, 507)
+	own.Security, own.MaxBodyBytes = needs(scopeReport), ownBytes
+	huma.Register(api, own, func(_ context.Context, in *struct {
 		Job        string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		Generation int    `path:"generation" minimum:"1"`
 		Rank       int    `path:"rank" minimum:"0"`
@@ -109,6 +116,32 @@ func (s *Server) roundRoutes(api huma.API) {
 			Body        []byte
 		}{kind, b.Bytes()}, nil
 	})
+}
+
+// bounded refuses reports that are larger than one of the job's ranks can be.
+func (s *Server) bounded(api huma.API) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		most := int64(ownBytes)
+		if j := s.known(ctx.Param("job")); j != nil {
+			if now := j.shown.Load(); now != nil {
+				most += rankBytes * int64(now.ranks)
+			}
+		}
+		r, _ := humago.Unwrap(ctx)
+		text, err := []byte(nil), error(nil)
+		if r.ContentLength < 0 { // of unknown length
+			text, err = io.ReadAll(io.LimitReader(r.Body, most+1))
+			r.Body = io.NopCloser(bytes.NewReader(text))
+		}
+		switch {
+		case err != nil:
+			_ = huma.WriteErr(api, ctx, http.StatusBadRequest, "the body ends too early")
+		case max(r.ContentLength, int64(len(text))) > most:
+			_ = huma.WriteErr(api, ctx, http.StatusRequestEntityTooLarge, fmt.Sprintf("the report is larger than %d bytes, which is enough for the job's ranks", most))
+		default:
+			next(ctx)
+		}
+	}
 }
 
 // reply answers a report. A job that is not there may have been lost with an older service: a conflict, upon which its

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -28,7 +29,8 @@ func newClient(t testing.TB, c Config) (*client, *Server) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	return &client{t: t, to: s.handler, token: c.Token}, s
+	first, _, _ := strings.Cut(c.Token, "\n") // the administrator's
+	return &client{t: t, to: s.handler, token: first}, s
 }
 
 // do sends a request and reads the answer into out, if that is not nil. It returns the status.

@@ -2,19 +2,20 @@ package serve
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/net/netutil"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -36,7 +37,8 @@ const (
 // Server holds the jobs and answers requests.
 type Server struct {
 	config  Config
-	admin   hash
+	tokens  atomic.Pointer[[]token] // of the service; none: nobody needs one
+	limits  limits
 	handler http.Handler
 	metrics *metrics
 	ready   readiness
@@ -56,10 +58,10 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{config: c, jobs: map[string]*job{}, metrics: newMetrics(c.Version)}
-	if c.Token != "" {
-		s.admin = sha256.Sum256([]byte(c.Token))
-	}
-	s.config.Token = "" // only its hash is kept
+	all, _ := parseTokens(c.Token) // Validate has
+	s.tokens.Store(&all)
+	s.config.Token = "" // only hashes are kept
+	s.limits.tokens.most, s.limits.addresses.most = c.TokenRate, c.AddressRate
 	s.metrics.registry.MustRegister(gauges{s})
 	s.handler = s.routes()
 	if c.Journal != nil {
@@ -76,10 +78,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.Close()
 	h := &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
-		MaxHeaderBytes: maxHeader, ErrorLog: nil,
+		MaxHeaderBytes: maxHeader, ErrorLog: stdlog.New(failures{s.config.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})}, "", 0),
+	}
+	l = netutil.LimitListener(&crowd{Listener: l, most: maxConnections / 2, open: map[string]int{}}, maxConnections)
+	if s.config.TLS != nil {
+		l = tls.NewListener(l, s.config.TLS)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- h.Serve(netutil.LimitListener(l, maxConnections)) }()
+	go func() { ended <- h.Serve(l) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve: %w", err)
@@ -269,12 +275,8 @@ func (s *Server) create(name string, settings Settings) (*job, string, error) {
 		return nil, "", errFull
 	}
 	first, token := creation{Created: s.config.Clock(), Settings: settings}, ""
-	if s.admin != (hash{}) {
-		secret := make([]byte, 32)
-		_, _ = rand.Read(secret) // never fails
-		token = base64.RawURLEncoding.EncodeToString(secret)
-		sum := sha256.Sum256([]byte(token))
-		first.Token = sum[:]
+	if !s.open() {
+		token, first.Token = newSecret()
 	}
 	j := newJob(name, &s.config, s.metrics.of(name), first)
 	if err := j.keep([]entry{{Create: &first}}); err != nil {

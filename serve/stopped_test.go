@@ -33,9 +33,9 @@ func (j *job) memory() string {
 		At     time.Duration
 		ID     string
 		Ended  int
-		Token  hash
+		Tokens []token
 		Limits map[int]int
-	}{s, j.sizes, j.plan, j.at, j.id, len(j.ended), j.token, j.limits})
+	}{s, j.sizes, j.plan, j.at, j.id, len(j.ended), j.holders(), j.limits})
 	if err != nil {
 		panic(err)
 	}

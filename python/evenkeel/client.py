@@ -10,6 +10,7 @@ import http.client
 import json
 import logging
 import math
+import os
 import random
 import ssl
 import threading
@@ -97,6 +98,8 @@ class Connection:
             raise ValueError(f"EVENKEEL_URL {url!r}: give http://HOST:PORT or https://HOST:PORT")
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._tls = ssl.create_default_context(cafile=ca or None) if self._url.scheme == "https" else None
+        if self._tls and os.environ.get("EVENKEEL_CERT"):
+            self._tls.load_cert_chain(os.environ["EVENKEEL_CERT"], os.environ.get("EVENKEEL_KEY") or None)
         self._kept: Optional[http.client.HTTPConnection] = None
 
     def call(self, method: str, path: str, body: Any) -> "tuple[int, Any]":
@@ -216,7 +219,7 @@ class Client(threading.Thread):
         if status == 409:  # the service was restarted, and knows this generation no more
             self.generation = None
             raise Gone(f"report: status 409: {answer}")
-        if status >= 500:
+        if status >= 500 or status == 429:
             raise Gone(f"report: status {status}: {answer}")
         with self._changed:
             if self._reports and self._reports[0] is report:

@@ -111,6 +111,8 @@ class Service:
             return 200, b"<html>it works!</html>"
         if self.mode == "refuse":
             return 401, {"detail": "the token is wrong"}
+        if self.mode == "busy":
+            return 429, {"detail": "later"}
         if self.mode == "huge":
             return 200, self.HUGE
         if self.mode in ("absurd", "too much"):

@@ -65,7 +65,7 @@ class TestClient(unittest.TestCase):
         """Whatever the service does, the newest sizes stay, offer() returns at once, and all is well again afterwards."""
         c = self.client()
         kept = c.wait(5)
-        for mode in ("hang", "trickle", "flood", "nonsense", "absurd", "too much", "huge", "gone"):
+        for mode in ("hang", "trickle", "flood", "nonsense", "absurd", "too much", "huge", "busy", "gone"):
             with self.subTest(mode):
                 if mode == "gone":
                     self.service.stop()

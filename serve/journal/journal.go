@@ -92,7 +92,10 @@ func (j *Journal) open(ctx context.Context, o Options) error {
 	}
 	var err error
 	if j.conn, err = nats.Connect(o.URL, options...); err != nil {
-		return badinput.Errorf("journal: NATS at %s: %w", o.URL, err)
+		if parse := (*url.Error)(nil); errors.As(err, &parse) {
+			err = parse.Err // the rest holds the address
+		}
+		return badinput.Errorf("journal: NATS at %s: %w", redacted(o.URL), err)
 	}
 	if j.js, err = jetstream.New(j.conn); err != nil {
 		return fmt.Errorf("journal: %w", err)
@@ -110,12 +113,28 @@ func (j *Journal) open(ctx context.Context, o Options) error {
 		})
 	}
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
-		return badinput.Errorf("journal: NATS at %s runs without JetStream; start it with -js", o.URL)
+		return badinput.Errorf("journal: NATS at %s runs without JetStream; start it with -js", redacted(o.URL))
 	}
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil
+}
+
+// redacted are addresses without the passwords that they may hold.
+func redacted(urls string) string {
+	all := strings.Split(urls, ",")
+	for i, one := range all {
+		if u, err := url.Parse(strings.TrimSpace(one)); err == nil && u.Host != "" {
+			if u.User != nil {
+				u.User = url.User("xxxxx") // a name alone may be a token
+			}
+			all[i] = u.String()
+		} else if at := strings.LastIndexByte(one, '@'); at >= 0 {
+			all[i] = "xxxxx" + one[at:]
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // serve starts the server within the process. Two of them would not know of each other, so the folder is locked.

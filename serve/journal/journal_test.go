@@ -165,6 +165,11 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for _, address := range []string{"nats://user:secret@127.0.0.1:1", "nats://secret@127.0.0.1:1", "nats://127.0.0.1:1,nats://u:secret@127.0.0.1:2", "user:secret@127.0.0.1:1", "nats://u:secret@127.0.0.1:%zz"} {
+		if _, err := Open(t.Context(), Options{URL: address}); !badinput.Is(err) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "127.0.0.1") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := j.Append(ctx, "job", last, nil); err == nil || errors.Is(err, ErrStale) {

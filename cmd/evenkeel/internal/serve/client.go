@@ -33,22 +33,41 @@ func newClient(at string, env func(string) string) (*client, error) {
 		}
 	}
 	u, err := url.Parse(at)
+	if err == nil && (u.User != nil || u.RawQuery != "") {
+		return nil, badinput.New("--url: the address holds more than a host and a port; a token goes into EVENKEEL_TOKEN")
+	}
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, badinput.Errorf("--url: %q is no address of a service; write http://127.0.0.1:7070, for example", at)
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
+	secure, err := clientTLS(env)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 1000, TLSClientConfig: secure}
+	return &client{url: strings.TrimSuffix(at, "/"), token: env("EVENKEEL_TOKEN"), http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}, nil
+}
+
+// clientTLS is the authority that a client trusts, and its own certificate, as the environment names them.
+func clientTLS(env func(string) string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if path := env("EVENKEEL_CA"); path != "" {
 		pem, err := os.ReadFile(path)
 		if err != nil {
 			return nil, cli.FileError(err)
 		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(pem) {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, badinput.Errorf("EVENKEEL_CA: %s holds no certificate", path)
 		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
-	return &client{url: strings.TrimSuffix(at, "/"), token: env("EVENKEEL_TOKEN"), http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}, nil
+	if cert, key := env("EVENKEEL_CERT"), env("EVENKEEL_KEY"); cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, badinput.Errorf("EVENKEEL_CERT and EVENKEEL_KEY: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }

@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +20,7 @@ import (
 )
 
 // beside runs the service for the life of one command.
-func (c *Cmd) beside(a *cli.App, config serve.Config, certificate *tls.Certificate) error {
+func (c *Cmd) beside(a *cli.App, config serve.Config) error {
 	if config.Token == "" { // loopback is open to everybody on this machine
 		config.Token = rand.Text()
 	}
@@ -33,6 +32,7 @@ func (c *Cmd) beside(a *cli.App, config serve.Config, certificate *tls.Certifica
 		}
 		config.Each = log.add
 	}
+	config.TokenRate, config.AddressRate = 0, 0 // the command's own
 	config.Log = a.Log.Level(zerolog.WarnLevel)
 	s, err := serve.New(a.Ctx, config)
 	if err != nil {
@@ -43,14 +43,14 @@ func (c *Cmd) beside(a *cli.App, config serve.Config, certificate *tls.Certifica
 	if err != nil {
 		return err
 	}
-	l, err := c.listen("127.0.0.1:0", certificate)
+	l, err := c.listen("127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(a.Ctx)) // the command ends first
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, l) }()
-	status, failed := c.execute(a, []string{"EVENKEEL_URL=" + address(l, certificate != nil), "EVENKEEL_JOB=" + c.Job, "EVENKEEL_TOKEN=" + token})
+	status, failed := c.execute(a, []string{"EVENKEEL_URL=" + address(l, config.TLS != nil), "EVENKEEL_JOB=" + c.Job, "EVENKEEL_TOKEN=" + token})
 	state, known := s.Job(c.Job)
 	stop()
 	failed = errors.Join(failed, <-served)

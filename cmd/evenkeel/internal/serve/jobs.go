@@ -24,6 +24,10 @@ type JobsCmd struct {
 	Weights jobsWeights `cmd:"" help:"Change what a job is tuned for."`
 	Limits  jobsLimits  `cmd:"" help:"Change the largest micro-batch of some ranks."`
 	Delete  jobsDelete  `cmd:"" help:"Delete jobs, and what was learnt of them."`
+	Create  jobsCreate  `cmd:"" help:"Make a job, and print its token."`
+	Token   jobsToken   `cmd:"" help:"Make another token of a job, and print it."`
+	Tokens  jobsTokens  `cmd:"" help:"List a job's tokens."`
+	Revoke  jobsRevoke  `cmd:"" help:"Revoke a token of a job."`
 }
 
 // Help is what --help adds.
@@ -45,6 +49,11 @@ type service struct {
 
 // call sends a request about a job, or all with "", and reads the answer.
 func (s *service) call(ctx context.Context, method, job string, body, out any) error {
+	return s.under(ctx, method, job, "", body, out)
+}
+
+// under sends a request about what lies under a job's path.
+func (s *service) under(ctx context.Context, method, job, under string, body, out any) error {
 	c, err := newClient(s.URL, os.Getenv)
 	if err != nil {
 		return err
@@ -52,7 +61,7 @@ func (s *service) call(ctx context.Context, method, job string, body, out any) e
 	defer c.close()
 	path := "/v1/jobs"
 	if job != "" {
-		path += "/" + url.PathEscape(job)
+		path += "/" + url.PathEscape(job) + under
 	}
 	return c.do(ctx, method, path, body, out)
 }

@@ -3,12 +3,9 @@
 package serve
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
-	"os"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -18,15 +15,18 @@ import (
 
 // Cmd runs the control service.
 type Cmd struct {
-	Listen      string `help:"Address to listen on (127.0.0.1:7070; with a command a free port of 127.0.0.1). Other machines reach it only with TLS and a token." placeholder:"HOST:PORT"`
-	TokenFile   string `help:"File with the administrator's token, 16 bytes or more: who has it creates jobs, and each job gets a token of its own." placeholder:"FILE"`
-	TLSCert     string `name:"tls-cert" help:"Certificate of the service, PEM." placeholder:"FILE"`
-	TLSKey      string `name:"tls-key" help:"Its key, PEM." placeholder:"FILE"`
-	State       string `help:"Folder for the journal of the jobs, which go on where they were when the service starts again; default: jobs end with the service." placeholder:"DIR"`
-	NATS        string `name:"nats" help:"Keep the journal in a NATS cluster with JetStream that runs already; several services may share it." placeholder:"URL"`
-	NATSCreds   string `name:"nats-creds" help:"File with the credentials for --nats." placeholder:"FILE"`
-	NodeMetrics bool   `help:"Show each rank of jobs with up to 64 in /metrics."`
-	Policy      string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
+	Listen      string  `help:"Address to listen on (127.0.0.1:7070; with a command a free port of 127.0.0.1). Other machines reach it only with TLS and a token." placeholder:"HOST:PORT"`
+	TokenFile   string  `help:"File with the administrator's token, 16 bytes or more: who has it creates jobs, and each job gets tokens of its own. It may have several, one a line; 'read ' before one limits it to looking. It is read again when it changes, as certificates are." placeholder:"FILE"`
+	TLSCert     string  `name:"tls-cert" help:"Certificate of the service, PEM." placeholder:"FILE"`
+	TLSKey      string  `name:"tls-key" help:"Its key, PEM." placeholder:"FILE"`
+	ClientCA    string  `name:"client-ca" help:"Certificate of the authority whose clients alone may connect, PEM (EVENKEEL_CERT and EVENKEEL_KEY on their side); tokens are needed all the same." placeholder:"FILE"`
+	TokenRate   float64 `help:"Most requests a second with one token, twice as many at once (${default}); 0: no limit." default:"1000" placeholder:"N"`
+	AddressRate float64 `help:"The same, from one address other than this machine's (${default})." default:"2000" placeholder:"N"`
+	State       string  `help:"Folder for the journal of the jobs, which go on where they were when the service starts again; default: jobs end with the service." placeholder:"DIR"`
+	NATS        string  `name:"nats" help:"Keep the journal in a NATS cluster with JetStream that runs already; several services may share it." placeholder:"URL"`
+	NATSCreds   string  `name:"nats-creds" help:"File with the credentials for --nats." placeholder:"FILE"`
+	NodeMetrics bool    `help:"Show each rank of jobs with up to 64 in /metrics."`
+	Policy      string  `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
 	cli.ProfileFlags
 	Job      string   `help:"Name of the command's job (${default})." default:"job" placeholder:"NAME"`
 	Workload string   `help:"Workload of the command's job, where the catalogue of profiles has it; else paces are learnt." placeholder:"NAME"`
@@ -59,14 +59,14 @@ func (c *Cmd) Run(a *cli.App) error {
 	if len(c.Command) > 0 && c.Command[0] == "--" {
 		c.Command = c.Command[1:]
 	}
-	config, certificate, err := c.check(a)
+	config, certs, err := c.check(a)
 	if err != nil {
 		return err
 	}
 	if len(c.Command) > 0 {
-		return c.beside(a, config, certificate)
+		return c.beside(a, config)
 	}
-	l, err := c.listen(defaultListen, certificate) // before the journal: a port that is taken is the commoner fault
+	l, err := c.listen(defaultListen) // before the journal: a port that is taken is the commoner fault
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,9 @@ func (c *Cmd) Run(a *cli.App) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	a.Log.Info().Str("url", address(l, certificate != nil)).Msg("serving; Ctrl-C ends it")
+	a.Log.Info().Str("url", address(l, certs != nil)).Msg("serving; Ctrl-C ends it")
+	stop := c.watch(a, s, certs)
+	defer stop()
 	if err := s.Serve(a.Ctx, l); err != nil {
 		return err
 	}
@@ -107,22 +109,21 @@ func (c *Cmd) contradictions(a *cli.App) error {
 }
 
 // check looks at the flags, and reads what they name.
-func (c *Cmd) check(a *cli.App) (serve.Config, *tls.Certificate, error) {
-	config := serve.Config{Version: a.Build.Version, Log: a.Log, NodeMetrics: c.NodeMetrics}
+func (c *Cmd) check(a *cli.App) (serve.Config, *certificates, error) {
+	config := serve.Config{Version: a.Build.Version, Log: a.Log, NodeMetrics: c.NodeMetrics, TokenRate: c.TokenRate, AddressRate: c.AddressRate}
 	if err := c.contradictions(a); err != nil {
 		return config, nil, err
 	}
-	certificate, err := c.certificate()
+	certs, err := c.certificates()
 	if err != nil {
 		return config, nil, err
 	}
+	if certs != nil {
+		config.TLS = certs.config()
+	}
 	if c.TokenFile != "" {
-		token, err := os.ReadFile(c.TokenFile)
-		if err != nil {
-			return config, nil, cli.FileError(err)
-		}
-		if config.Token = string(bytes.TrimSpace(token)); config.Token == "" {
-			return config, nil, badinput.Errorf("--token-file: %s is empty", c.TokenFile)
+		if config.Token, err = c.tokens(); err != nil {
+			return config, nil, err
 		}
 	}
 	if c.Listen != "" {
@@ -130,7 +131,7 @@ func (c *Cmd) check(a *cli.App) (serve.Config, *tls.Certificate, error) {
 		if err != nil {
 			return config, nil, err
 		}
-		if !loopback && (certificate == nil || config.Token == "") {
+		if !loopback && (certs == nil || config.Token == "") {
 			return config, nil, badinput.Errorf("--listen: %s can be reached from other machines; give --tls-cert, --tls-key and --token-file, or listen on 127.0.0.1", c.Listen)
 		}
 	}
@@ -143,23 +144,8 @@ func (c *Cmd) check(a *cli.App) (serve.Config, *tls.Certificate, error) {
 	if err := config.Validate(); err != nil {
 		return config, nil, err
 	}
-	inputs := append(c.Inputs(), cli.FileFlag("--policy", c.Policy), cli.FileFlag("--token-file", c.TokenFile), cli.FileFlag("--nats-creds", c.NATSCreds))
-	return config, certificate, cli.CheckFiles(inputs, []cli.File{cli.FileFlag(cli.LogFlag, c.Log)})
-}
-
-// certificate reads that of the service, nil without TLS.
-func (c *Cmd) certificate() (*tls.Certificate, error) {
-	switch {
-	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return nil, badinput.Errorf("--tls-cert and --tls-key belong together; give both")
-	case c.TLSCert == "":
-		return nil, nil //nolint:nilnil // no certificate is no error
-	}
-	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-	if err != nil {
-		return nil, badinput.Errorf("--tls-cert %s, --tls-key %s: %w", c.TLSCert, c.TLSKey, err)
-	}
-	return &pair, nil
+	inputs := append(c.Inputs(), cli.FileFlag("--policy", c.Policy), cli.FileFlag("--token-file", c.TokenFile), cli.FileFlag("--client-ca", c.ClientCA), cli.FileFlag("--nats-creds", c.NATSCreds))
+	return config, certs, cli.CheckFiles(inputs, []cli.File{cli.FileFlag(cli.LogFlag, c.Log)})
 }
 
 // loopback says whether only this machine reaches an address.
@@ -173,7 +159,7 @@ func loopback(address string) (bool, error) {
 }
 
 // listen opens the address of --listen, or the given one.
-func (c *Cmd) listen(otherwise string, certificate *tls.Certificate) (net.Listener, error) {
+func (c *Cmd) listen(otherwise string) (net.Listener, error) {
 	at := c.Listen
 	if at == "" {
 		at = otherwise
@@ -184,9 +170,6 @@ func (c *Cmd) listen(otherwise string, certificate *tls.Certificate) (net.Listen
 			return nil, badinput.Errorf("--listen: %s: %w; choose another port", at, op.Err)
 		}
 		return nil, badinput.Errorf("--listen: %w", err)
-	}
-	if certificate != nil {
-		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS12})
 	}
 	return l, nil
 }

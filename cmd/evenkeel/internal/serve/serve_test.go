@@ -57,7 +57,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := &Cmd{Listen: "127.0.0.1:0", TLSCert: cert, TLSKey: key, TokenFile: token}
-	config, pair, err := cmd.check(&cli.App{})
+	config, _, err := cmd.check(&cli.App{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := cmd.listen("", pair)
+	l, err := cmd.listen("")
 	if err != nil {
 		t.Fatal(err)
 	}
