@@ -83,6 +83,8 @@ func (c *Cmd) Run(a *cli.App) error {
 	a.Log.Info().Str("url", address(l, certs != nil)).Msg("serving; Ctrl-C ends it")
 	stop := c.watch(a, s, certs)
 	defer stop()
+	notify(a.Log, "READY=1") // who connects from now on is answered
+	defer context.AfterFunc(a.Ctx, func() { notify(a.Log, "STOPPING=1") })()
 	if err := s.Serve(a.Ctx, l); err != nil {
 		return err
 	}
