@@ -164,6 +164,8 @@ func problem(err error) error {
 		return huma.NewError(http.StatusInsufficientStorage, errNoRoom.Error())
 	case errors.Is(err, errJournal):
 		return huma.Error503ServiceUnavailable(errJournal.Error())
+	case errors.Is(err, errReading):
+		return huma.Error503ServiceUnavailable(errReading.Error())
 	case errors.Is(err, errUnread):
 		return huma.Error500InternalServerError(errUnread.Error())
 	case errors.Is(err, errClosed):

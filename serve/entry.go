@@ -92,6 +92,9 @@ func (j *job) submit(e entry) (result, error) {
 // takeIn takes in what waits, in its order, and keeps what changed the job before anyone is answered.
 func (j *job) takeIn(requests []*request) {
 	var changes []entry
+	if j.failed == nil && len(requests) > 0 && j.shared() {
+		j.failed = j.follow() // another service may have written since
+	}
 	for _, r := range requests {
 		r.done = true
 		if r.err = j.failed; r.err != nil {

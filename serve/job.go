@@ -28,6 +28,7 @@ type job struct {
 	inbox   inbox
 
 	mu       sync.Mutex
+	begun    bool          // its creation is known
 	last     uint64        // number of its newest message in the journal
 	failed   error         // the journal does not hold what the job is: it has to be read anew
 	at       time.Duration // of the newest entry, since created
@@ -60,15 +61,23 @@ type job struct {
 	over chan struct{} // closed by its goroutine
 }
 
-func newJob(name string, c *Config, m *jobMetrics, first creation) *job {
+func newJob(name string, c *Config, m *jobMetrics) *job {
 	j := &job{
-		name: name, config: c, created: first.Created, settings: first.Settings, counts: map[string]int64{}, metrics: m,
+		name: name, config: c, counts: map[string]int64{}, metrics: m,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}),
 	}
-	j.hold(firstToken(&first))
 	go j.run()
 	return j
 }
+
+// begin is the job's first entry. Until then nobody else knows it.
+func (j *job) begin(c *creation) {
+	j.begun, j.created, j.settings = true, c.Created, c.Settings
+	j.hold(firstToken(c))
+}
+
+// shared says whether other services may drive the job, too.
+func (j *job) shared() bool { return j.config.Journal != nil && j.config.Journal.Shared() }
 
 // run makes the job's decisions while nobody waits for them, until it is closed.
 func (j *job) run() {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/serve/journal"
@@ -14,9 +13,6 @@ import (
 
 // messageVersion is that of the journal's messages.
 const messageVersion = 1
-
-// loadTime is how long a job may take to be read.
-const loadTime = 10 * time.Minute
 
 // message is what a journal holds of a job: entries that were taken in together.
 type message struct {
@@ -29,6 +25,9 @@ var errJournal = errors.New("serve: the journal cannot be reached; the job goes 
 
 // errNoRoom says that the journal has reached its limit.
 var errNoRoom = fmt.Errorf("%w: it is full; delete jobs that are over", errJournal)
+
+// errReading says that a job is not there yet.
+var errReading = errors.New("serve: the job is being read from the journal; try again")
 
 // errUnread says that a job's journal cannot be understood.
 var errUnread = errors.New("serve: the job's journal cannot be read; the service's log says why")
@@ -59,71 +58,91 @@ func (j *job) keep(entries []entry) error {
 	return nil
 }
 
-// behind says whether the journal has more than this job took in.
-func (j *job) behind(last uint64) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.last != last
-}
-
-// load reads a job from its journal; nil if there is none.
-func (s *Server) load(name string) (*job, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
-	defer cancel()
-	var j *job
-	entries := 0
-	last, err := s.config.Journal.Read(ctx, name, func(text []byte) error {
-		var m message
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&m); err != nil {
-			return badinput.Wrap(err)
+// read takes in what the journal has beyond what the job knows. After an error the job is of no use.
+func (j *job) read(ctx context.Context) error {
+	counts := j.metrics
+	j.metrics = nil // it was counted when it happened
+	defer func() { j.metrics = counts }()
+	last, err := j.config.Journal.Read(ctx, j.name, j.last, func(text []byte) error {
+		entries, err := decode(text)
+		for k := 0; k < len(entries) && err == nil; k++ {
+			err = j.replay(&entries[k])
 		}
-		if m.Version != messageVersion {
-			return badinput.Errorf("has version %d; this evenkeel reads version %d", m.Version, messageVersion)
-		}
-		for k := range m.Entries {
-			e := &m.Entries[k]
-			if entries++; (j == nil) != (e.Create != nil) {
-				return badinput.Errorf("entry %d: a job begins with its creation, and has one", entries)
-			}
-			if j == nil {
-				j = newJob(name, &s.config, nil, *e.Create)
-			} else {
-				j.replay(e)
-			}
-		}
-		return nil
+		return err
 	})
-	if j != nil && (err != nil || last == 0) {
-		j.close()
-	}
 	switch {
 	case badinput.Is(err):
-		s.config.Log.Error().Str("job", name).Err(err).Msg("the journal of the job cannot be read")
-		return nil, fmt.Errorf("%w: %w", errUnread, err)
+		j.config.Log.Error().Str("job", j.name).Err(err).Msg("the journal of the job cannot be read")
+		return fmt.Errorf("%w: %w", errUnread, err)
+	case err != nil && !errors.Is(err, errAnew):
+		return fmt.Errorf("%w: %w", errJournal, err)
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errJournal, err)
-	case last == 0 || j == nil:
-		return nil, nil //nolint:nilnil // no job is no error
+		return err
 	}
-	j.mu.Lock()
 	j.decideAll()
-	j.metrics, j.last = s.metrics.of(name), last
-	j.show()
-	j.mu.Unlock()
-	s.config.Log.Info().Str("job", name).Int("rounds", j.rounds).Msg("job read from the journal")
-	return j, nil
+	j.last = last
+	return nil
+}
+
+// follow is read in a request, whose client waits.
+func (j *job) follow() error {
+	ctx, cancel := context.WithTimeout(context.Background(), loadWait)
+	defer cancel()
+	return j.read(ctx)
+}
+
+// upTo says whether the job is as the journal has it, whose newest message is this; what is missing is read.
+func (j *job) upTo(last uint64) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed == nil && j.last < last {
+		j.failed = j.follow()
+	}
+	return j.failed == nil && j.last >= last && last > 0
+}
+
+// decode reads a message.
+func decode(text []byte) ([]entry, error) {
+	var m message
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&m); err != nil {
+		return nil, badinput.Wrap(err)
+	}
+	if m.Version != messageVersion {
+		return nil, badinput.Errorf("has version %d; this evenkeel reads version %d", m.Version, messageVersion)
+	}
+	return m.Entries, nil
+}
+
+// errAnew says that a job was removed and made anew by another service.
+var errAnew = errors.New("serve: another service made the job anew")
+
+// first takes in the entry with which a job begins.
+func (j *job) first(e *entry) error {
+	switch {
+	case e.Create == nil:
+		return badinput.New("a job begins with its creation")
+	case j.begun && j.last > 0:
+		return errAnew
+	case j.begun:
+		return badinput.New("a job has one creation")
+	}
+	j.begin(e.Create)
+	return nil
 }
 
 // replay takes in an entry of the journal. Where this program decides otherwise than the one that wrote it, or takes another profile
 // for a rank's, the generation cannot go on: its ranks register anew, as after the loss of a service without a journal.
-func (j *job) replay(e *entry) {
+func (j *job) replay(e *entry) error {
+	if e.Create != nil || !j.begun {
+		return j.first(e)
+	}
 	j.decideAll()
 	j.at = max(e.At, j.at)
 	alone := e.Start != nil || e.Settings != nil || e.Change != nil || e.Token != nil // it stands by itself
 	if !alone && j.gen == nil {
-		return // of a generation that was ended here
+		return nil // of a generation that was ended here
 	}
 	same := j.gen == nil || e.Plan == j.plan.Number && e.Sum == j.sum
 	var r result
@@ -132,29 +151,13 @@ func (j *job) replay(e *entry) {
 		r, err = j.apply(e)
 	}
 	if same && err == nil && r.changed {
-		return
+		return nil
 	}
 	j.config.Log.Warn().Str("job", j.name).Int("generation", j.number).Int("plan", e.Plan).AnErr("because", err).
 		Msg("the journal is of another version of the program or of other profiles; the process group has to register anew")
 	j.gen, j.agent, j.control, j.waiting, j.id = nil, nil, nil, nil, "" // so that the id may register again
 	if !same && alone {
 		_, _ = j.apply(e)
-	}
-}
-
-// recover reads the jobs that the journal has.
-func (s *Server) recover(ctx context.Context) error {
-	names, err := s.config.Journal.Jobs(ctx)
-	if err != nil {
-		return fmt.Errorf("serve: %w", err)
-	}
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("serve: %w", err)
-		}
-		if _, err := s.find(name); err != nil && !errors.Is(err, errNoJob) && !errors.Is(err, errUnread) {
-			return err
-		}
 	}
 	return nil
 }

@@ -334,11 +334,10 @@ func TestOtherJournals(t *testing.T) {
 				t.Errorf("a change of settings was lost: %d", got.Sizes.GlobalBatch)
 			}
 			c.play(name, got.Sizes, 5, 3, 0.001, 0.002)
-			again, err := s.load(name)
-			if err != nil || again.rounds != x.rounds+3 {
+			s.drop(s.known(name))
+			if again, err := s.find(name); err != nil || again.rounds != x.rounds+3 {
 				t.Errorf("%s: read anew %v, %v", name, again, err)
 			}
-			again.close()
 		}
 		if x.status != 404 {
 			if status := c.do("DELETE", "/v1/jobs/"+name, nil, nil); status != http.StatusNoContent {

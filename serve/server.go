@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	stdlog "log"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,13 +40,14 @@ type Server struct {
 	metrics *metrics
 	ready   readiness
 
-	loading sync.Mutex // held while a job is made, or read from the journal
-	mu      sync.Mutex
-	jobs    map[string]*job
-	closed  bool
+	mu     sync.Mutex
+	jobs   map[string]*job
+	making int // jobs that are being made
+	closed bool
+	loads  loads
 }
 
-// New makes a service, and reads the jobs of its journal until ctx is done. Close it, or let Serve end, to stop its jobs' goroutines.
+// New makes a service. A job of its journal is read with the first request for it, as long as ctx is not done. Close it, or let Serve end, to stop its goroutines.
 func New(ctx context.Context, c Config) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -62,14 +60,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.tokens.Store(&all)
 	s.config.Token = "" // only hashes are kept
 	s.limits.tokens.most, s.limits.addresses.most = c.TokenRate, c.AddressRate
+	s.loads.begin(ctx)
 	s.metrics.registry.MustRegister(gauges{s})
 	s.handler = s.routes()
-	if c.Journal != nil {
-		if err := s.recover(ctx); err != nil {
-			s.Close()
-			return nil, err
-		}
-	}
 	return s, nil
 }
 
@@ -113,6 +106,7 @@ func (s *Server) Close() {
 	jobs := s.jobs
 	s.jobs = map[string]*job{}
 	s.mu.Unlock()
+	s.loads.stop()
 	for _, j := range jobs {
 		j.close()
 	}
@@ -123,49 +117,8 @@ var (
 	errNoJob  = errors.New("serve: no such job")
 	errFull   = errors.New("serve: no room for another job")
 	errClosed = errors.New("serve: the service is ending")
+	errBusy   = fmt.Errorf("%w: other services write, too", errJournal)
 )
-
-// find is a job by name, read from the journal if need be.
-func (s *Server) find(name string) (*job, error) {
-	if j := s.known(name); j != nil {
-		return j, nil
-	}
-	if s.config.Journal == nil {
-		return nil, errNoJob
-	}
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	if j := s.known(name); j != nil {
-		return j, nil
-	}
-	j, err := s.load(name)
-	if err != nil {
-		return nil, err
-	}
-	if j == nil {
-		return nil, errNoJob
-	}
-	return j, s.put(j)
-}
-
-// known is a job by name, nil if there is none here.
-func (s *Server) known(name string) *job {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.jobs[name]
-}
-
-// put makes a job known.
-func (s *Server) put(j *job) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		j.close()
-		return errClosed
-	}
-	s.jobs[j.name] = j
-	return nil
-}
 
 // drop forgets a job, which its journal still has.
 func (s *Server) drop(j *job) {
@@ -180,53 +133,51 @@ func (s *Server) drop(j *job) {
 	}
 }
 
-// submit takes in an entry of a job. Where another service has written since, the job is read anew; so it is before a refusal.
+// How often a request is judged anew where other services were quicker.
+const (
+	maxTries = 10
+	tryPause = 2 * time.Millisecond // more after each: a cluster refuses an append for another's before that one can be read
+)
+
+// submit takes in an entry of a job. Where another service has written meanwhile the job is read anew, and the entry judged by that.
 func (s *Server) submit(name string, e entry) (result, error) {
-	for range maxTries {
+	for try := range maxTries {
+		time.Sleep(time.Duration(try) * tryPause)
 		j, err := s.find(name)
 		if err != nil {
 			return result{}, err
 		}
 		r, err := j.submit(e)
 		switch {
-		case errors.Is(err, errJournal):
+		case errors.Is(err, journal.ErrStale), errors.Is(err, errAnew):
+			s.drop(j)
+		case errors.Is(err, errJournal), errors.Is(err, errUnread):
 			s.drop(j)
 			return result{}, err
-		case errors.Is(err, journal.ErrStale):
-			s.drop(j)
-			continue
-		case err == nil && r.changed:
-			return r, nil
-		}
-		now, failed := s.fresh(name)
-		if failed != nil {
-			return result{}, failed
-		}
-		if now == j {
+		default:
 			return r, err
 		}
 	}
-	return result{}, fmt.Errorf("%w: other services write, too", errJournal)
+	return result{}, errBusy
 }
-
-// maxTries is how often an entry is taken in anew where other services were quicker.
-const maxTries = 10
 
 // fresh is a job by name as the journal has it now.
 func (s *Server) fresh(name string) (*job, error) {
-	j, err := s.find(name)
-	if err != nil || s.config.Journal == nil {
-		return j, err
+	for range maxTries {
+		j, err := s.find(name)
+		if err != nil || !j.shared() {
+			return j, err
+		}
+		last, err := s.config.Journal.Last(context.Background(), name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errJournal, err)
+		}
+		if j.upTo(last) {
+			return j, nil
+		}
+		s.drop(j)
 	}
-	last, err := s.config.Journal.Last(context.Background(), name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errJournal, err)
-	}
-	if !j.behind(last) {
-		return j, nil
-	}
-	s.drop(j)
-	return s.find(name)
+	return nil, errBusy
 }
 
 // CreateJob makes a job, and its token where the service has tokens. It is an error, bad input, if the job exists.
@@ -261,11 +212,15 @@ func (s *Server) create(name string, settings Settings) (*job, string, error) {
 	if _, err := s.find(name); !errors.Is(err, errNoJob) {
 		return nil, "", err
 	}
-	s.loading.Lock()
-	defer s.loading.Unlock()
 	s.mu.Lock()
-	closed, exists, full := s.closed, s.jobs[name] != nil, len(s.jobs) >= s.config.Jobs
+	closed, exists, full := s.closed, s.jobs[name] != nil, len(s.jobs)+s.making >= s.config.Jobs
+	s.making++
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.making--
+		s.mu.Unlock()
+	}()
 	switch {
 	case closed:
 		return nil, "", errClosed
@@ -278,19 +233,35 @@ func (s *Server) create(name string, settings Settings) (*job, string, error) {
 	if !s.open() {
 		token, first.Token = newSecret()
 	}
-	j := newJob(name, &s.config, s.metrics.of(name), first)
+	j := newJob(name, &s.config, s.metrics.of(name))
+	j.begin(&first)
 	if err := j.keep([]entry{{Create: &first}}); err != nil {
 		j.close()
 		if errors.Is(err, journal.ErrStale) {
-			return nil, "", nil // another service has just made it
+			return nil, "", s.appears(name) // another service has just made it
 		}
 		return nil, "", err
 	}
-	if err := s.put(j); err != nil {
+	own, err := s.put(j)
+	if err != nil {
 		return nil, "", err
 	}
+	if own != j && s.config.Journal == nil {
+		return nil, "", nil // another request has just made it; in a journal it is this one's
+	}
 	s.config.Log.Info().Str("job", name).Msg("job created")
-	return j, token, nil
+	return own, token, nil
+}
+
+// appears waits for a job that another service has just made.
+func (s *Server) appears(name string) error {
+	for try := range maxTries {
+		time.Sleep(time.Duration(try) * tryPause)
+		if _, err := s.find(name); !errors.Is(err, errNoJob) {
+			return err
+		}
+	}
+	return errBusy
 }
 
 // remove ends a job.
@@ -310,16 +281,4 @@ func (s *Server) remove(name string) error {
 	s.metrics.forget(name)
 	s.config.Log.Info().Str("job", name).Msg("job deleted")
 	return nil
-}
-
-// list is the jobs in the order of their names.
-func (s *Server) list() []*job {
-	if s.config.Journal != nil { // another service may have made some
-		if err := s.recover(context.Background()); err != nil { // then those that are known here
-			s.config.Log.Error().Err(err).Msg("the journal does not say which jobs there are")
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.jobs), func(a, b *job) int { return strings.Compare(a.name, b.name) })
 }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -94,7 +95,11 @@ func (p *pair) do(method, path string, body any) (int, answer) {
 
 func (p *pair) compare() {
 	p.t.Helper()
-	a, b := p.server[0].known("job"), p.server[1].known("job")
+	a := p.server[0].known("job")
+	b, err := p.server[1].find("job")
+	if err != nil && !errors.Is(err, errNoJob) {
+		p.t.Fatal(err)
+	}
 	if (a == nil) != (b == nil) {
 		p.t.Fatal("one has the job")
 	}

@@ -38,7 +38,8 @@ func TestDecisionsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.Log = zerolog.Nop()
-	j := newJob("job", &config, newMetrics("").of("job"), creation{Created: config.Clock()})
+	j := newJob("job", &config, newMetrics("").of("job"))
+	j.begin(&creation{Created: config.Clock()})
 	j.close() // nobody decides beside
 	r, err := j.submit(entry{Start: &registration{ID: "0123456789", GlobalBatch: 64, Ranks: []live.Rank{{Name: "a"}, {Name: "b"}}}})
 	if err != nil || r.sizes.Plan != 1 {

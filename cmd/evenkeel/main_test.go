@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"evenkeel": main})
+	testscript.Main(m, map[string]func(){"evenkeel": main, "natsnode": natsNode})
 }
 
 // The scripts show every command as a user meets it.

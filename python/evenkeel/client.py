@@ -16,6 +16,7 @@ import ssl
 import threading
 import time
 import urllib.parse
+import zlib
 from typing import Any, Dict, List, Optional
 
 _log = logging.getLogger("evenkeel")
@@ -89,18 +90,28 @@ class Gone(Exception):
 
 
 class Connection:
-    """Calls of the service, over one connection that is kept."""
+    """Calls of the service, over one connection that is kept. url may be a list, separated by commas, of services that share a journal: a job's
+    name says which comes first, so that all of its ranks call the same one, and jobs spread."""
 
-    def __init__(self, url: str, token: str = "", ca: str = "", ranks: int = 1):
+    def __init__(self, url: str, token: str = "", ca: str = "", ranks: int = 1, job: str = ""):
         self._most = _MOST + _EACH * ranks
-        self._url = urllib.parse.urlsplit(url)
-        if self._url.scheme not in ("http", "https") or not self._url.hostname:
-            raise ValueError(f"EVENKEEL_URL {url!r}: give http://HOST:PORT or https://HOST:PORT")
+        self._urls = [urllib.parse.urlsplit(u.strip()) for u in url.split(",")]
+        for u in self._urls:
+            if u.scheme not in ("http", "https") or not u.hostname:
+                raise ValueError(f"EVENKEEL_URL {url!r}: give http://HOST:PORT or https://HOST:PORT, or several of them, separated by commas")
+        self._at = zlib.crc32(job.encode()) % len(self._urls)
+        self.turns = len(self._urls)  # after which each was called
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-        self._tls = ssl.create_default_context(cafile=ca or None) if self._url.scheme == "https" else None
-        if self._tls and os.environ.get("EVENKEEL_CERT"):
-            self._tls.load_cert_chain(os.environ["EVENKEEL_CERT"], os.environ.get("EVENKEEL_KEY") or None)
+        self._context = ssl.create_default_context(cafile=ca or None) if any(u.scheme == "https" for u in self._urls) else None
+        if self._context and os.environ.get("EVENKEEL_CERT"):
+            self._context.load_cert_chain(os.environ["EVENKEEL_CERT"], os.environ.get("EVENKEEL_KEY") or None)
         self._kept: Optional[http.client.HTTPConnection] = None
+
+    def turn(self) -> None:
+        """The next call goes to the next service."""
+        if self.turns > 1:
+            self.close()
+        self._at = (self._at + 1) % len(self._urls)
 
     def call(self, method: str, path: str, body: Any) -> "tuple[int, Any]":
         """Status and decoded body. Gone if there is none within TIMEOUT."""
@@ -111,11 +122,12 @@ class Connection:
             raise Gone(repr(e)) from e
 
     def _call(self, method: str, path: str, body: bytes) -> "tuple[int, Any]":
+        url = self._urls[self._at]
         if self._kept is None:
-            host, port = self._url.hostname or "", self._url.port
-            self._kept = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=self._tls) if self._tls else http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+            host, port, tls = url.hostname or "", url.port, self._context if url.scheme == "https" else None
+            self._kept = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=tls) if tls else http.client.HTTPConnection(host, port, timeout=TIMEOUT)
         until = time.monotonic() + TIMEOUT
-        self._kept.request(method, self._url.path.rstrip("/") + path, body, self._headers)
+        self._kept.request(method, url.path.rstrip("/") + path, body, self._headers)
         response, read, pieces = self._kept.getresponse(), b"", 0
         while some := response.read1(1 << 16):  # a time-out holds for one read: an answer that trickles would never end
             read, pieces = read + some, pieces + 1
@@ -184,14 +196,18 @@ class Client(threading.Thread):
             self._changed.notify_all()
 
     def run(self) -> None:
-        pause = _PAUSE
+        pause, failed = _PAUSE, 0
         while not self._closed:
             try:
                 self._next()
-                pause = _PAUSE
+                pause, failed = _PAUSE, 0
             except Gone as e:
+                failed += 1
+                self._connection.turn()
                 with self._changed:
                     self._note("failed", str(e))
+                    if failed % self._connection.turns:
+                        continue  # another service may be well
                     self._changed.wait_for(lambda: self._closed, pause * self._random.uniform(0.5, 1.5))
                 pause = min(2 * pause, _LONGEST)
         self._connection.close()

@@ -40,8 +40,9 @@ def register(same: Dict[str, Any], limits: Dict[str, Any], device: torch.device,
             n = seen[d["name"]] = seen.get(d["name"], 0) + 1
             d["name"] += f"#{n}" if n > 1 else ""
         body = {"id": uuid.uuid4().hex, "global_batch": same["global_batch"], "deadline": same["deadline"], "ranks": described}
-        connection = client.Connection(os.environ["EVENKEEL_URL"], os.environ.get("EVENKEEL_TOKEN", ""), os.environ.get("EVENKEEL_CA", ""), ranks)
-        own = client.Client(connection, os.environ.get("EVENKEEL_JOB") or "job", body)
+        job = os.environ.get("EVENKEEL_JOB") or "job"
+        connection = client.Connection(os.environ["EVENKEEL_URL"], os.environ.get("EVENKEEL_TOKEN", ""), os.environ.get("EVENKEEL_CA", ""), ranks, job)
+        own = client.Client(connection, job, body)
         own.start()
         atexit.register(own.close)
         first = own.wait(client.TIMEOUT)

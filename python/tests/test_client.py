@@ -202,8 +202,42 @@ class TestClient(unittest.TestCase):
             c.offer({"round": k}, client.Plan(1, [1], [1]))
         self.assertEqual(([r["round"] for r in c._reports], c.counts["dropped"]), ([3, 4], 3))
 
+    def test_another_service(self):
+        """Of several services the next one is called when one is gone, hangs or has no journal, at once; when all are, calls get rarer."""
+        other = fake_service.Service(lambda *_: ([5, 3],))
+        try:
+            c = client.Client(client.Connection(f"{self.service.url} , {other.url}"), "job", {"id": "x", "global_batch": 8, "ranks": [{"name": n} for n in NAMES]})
+            self.started.append(c)
+            self.service.mode = "hang"
+            c.start()
+            began = time.monotonic()
+            self.assertEqual(c.wait(20).shares, [5, 3])
+            self.assertLess(time.monotonic() - began, client.TIMEOUT + 0.5)
+            self.report(c, 0)
+            self.assertTrue(until(lambda: not c._reports))
+            self.assertEqual([len(s.registered) for s in (self.service, other)], [0, 1])  # it stays where it is
+            self.service.mode = "good"
+            self.service.names, self.service.old = NAMES, {1: ([4, 4],)}  # what they share
+            for stop in (other.stop, lambda: setattr(other, "mode", "nonsense")):
+                stop()
+                began = time.monotonic()
+                self.report(c, 1)
+                self.assertTrue(until(lambda: not c._reports), c.problem)
+                self.assertLess(time.monotonic() - began, 0.5)
+                other.start() if stop == other.stop else None
+        finally:
+            other.stop()
+
+    def test_jobs_spread(self):
+        """Every client of a job begins with the same service, and the jobs take all of them."""
+        urls = ",".join(f"http://h{k}:1" for k in range(3))
+        first = [client.Connection(urls, job=f"job-{k}")._at for k in range(300)]
+        self.assertEqual(first, [client.Connection(urls, job=f"job-{k}")._at for k in range(300)])
+        self.assertGreater(min(first.count(k) for k in range(3)), 60)
+        self.assertEqual(client.Connection(urls, job="job")._at, 0xfbd8e0f8 % 3)  # CRC-32, as evenkeel workers has it
+
     def test_url(self):
-        for url in ("localhost:7070", "ftp://x", "http://"):
+        for url in ("localhost:7070", "ftp://x", "http://", "http://a,", "http://a,b:1"):
             with self.assertRaisesRegex(ValueError, "give http://HOST:PORT"):
                 client.Connection(url)
 

@@ -32,7 +32,7 @@ func Example() {
 	}
 	_, err = j.Append(ctx, "job", first, []byte("round 0, by another"))
 	fmt.Println(errors.Is(err, journal.ErrStale))
-	_, err = j.Read(ctx, "job", func(message []byte) error {
+	_, err = j.Read(ctx, "job", 0, func(message []byte) error {
 		fmt.Printf("%s\n", message)
 		return nil
 	})

@@ -4,7 +4,7 @@
 //	j, err := journal.Open(ctx, journal.Options{Dir: "/var/lib/evenkeel"})
 //	last, err := j.Append(ctx, "job", 0, message)             // the first of its job; 0 follows nothing
 //	last, err = j.Append(ctx, "job", last, message)           // errors.Is(err, ErrStale) where another was quicker
-//	last, err = j.Read(ctx, "job", func(m []byte) error {...}) // from the first to the newest
+//	last, err = j.Read(ctx, "job", 0, func(m []byte) error {...}) // all behind message 0, to the newest
 //
 // The append decides who drives a job: it holds only behind the message that its writer read or wrote last. A writer that
 // was paused while another went on cannot write. What Append has returned lasts: the server within the process flushes each message to the disk
@@ -34,9 +34,11 @@ import (
 const (
 	stream   = "EVENKEEL_JOBS"
 	prefix   = "evenkeel.jobs."
-	probe    = prefix + "%ready" // Check's; no escaped name of a job is that
-	patience = 10 * time.Second  // at the start
-	answer   = 3 * time.Second   // who reports waits for it
+	probe    = prefix + "%ready"       // Check's; no escaped name of a job is that
+	patience = 10 * time.Second        // at the start
+	answer   = 1500 * time.Millisecond // who reports waits for it, 2 s as a rule
+	beat     = time.Second             // between two looks whether a server still answers; the second that fails ends its connection
+	copies   = 3                       // of what is kept, where the server is one of a cluster
 
 	// Of the server within the process. One that runs already has a limit of its own (max_payload), a million bytes by default.
 	maxMessage = 32 << 20
@@ -59,7 +61,7 @@ type Options struct {
 
 // Journal is a connection to a journal. It is safe for concurrent use.
 type Journal struct {
-	server *server.Server // nil: one that runs already
+	server *server.Server // nil: one that runs already, which others may use, too
 	lock   *os.File
 	conn   *nats.Conn
 	js     jetstream.JetStream
@@ -80,7 +82,10 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 }
 
 func (j *Journal) open(ctx context.Context, o Options) error {
-	options := []nats.Option{nats.Name("evenkeel"), nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(answer / 10)}
+	options := []nats.Option{
+		nats.Name("evenkeel"), nats.Timeout(answer), nats.MaxReconnects(-1), nats.ReconnectWait(answer / 10), nats.PingInterval(beat), nats.MaxPingsOutstanding(1),
+		nats.ReconnectBufSize(-1), // what cannot be sent fails at once, and is not sent later
+	}
 	if o.Creds != "" {
 		options = append(options, nats.UserCredentials(o.Creds))
 	}
@@ -102,20 +107,39 @@ func (j *Journal) open(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if j.stream, err = j.js.Stream(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
-		most := o.MaxBytes
-		if most == 0 {
-			most = -1
+	for { // a cluster that has just come up, or lost a server, does not answer at once
+		if err = j.find(ctx, o); err == nil || badinput.Is(err) || ctx.Err() != nil {
+			return err
 		}
-		j.stream, err = j.js.CreateStream(ctx, jetstream.StreamConfig{
+		select {
+		case <-ctx.Done():
+		case <-time.After(answer / 10):
+		}
+	}
+}
+
+// find finds the stream, or makes it.
+func (j *Journal) find(ctx context.Context, o Options) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*answer)
+	defer cancel()
+	var err error
+	if j.stream, err = j.js.Stream(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+		config := jetstream.StreamConfig{
 			Name: stream, Description: "Evenkeel: what happened to jobs", Subjects: []string{prefix + ">"}, Storage: jetstream.FileStorage,
-			Discard: jetstream.DiscardNew, MaxBytes: most,
-		})
+			Discard: jetstream.DiscardNew, MaxBytes: o.MaxBytes, Replicas: 1,
+		}
+		if config.MaxBytes == 0 {
+			config.MaxBytes = -1
+		}
+		if o.URL != "" && j.conn.ConnectedClusterName() != "" {
+			config.Replicas = copies
+		}
+		j.stream, err = j.js.CreateStream(ctx, config)
 	}
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled):
 		return badinput.Errorf("journal: NATS at %s runs without JetStream; start it with -js", redacted(o.URL))
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("journal: %w", err)
 	}
 	return nil
@@ -163,6 +187,8 @@ func subject(job string) string {
 
 // Jobs are the names of the jobs that there is something of, sorted.
 func (j *Journal) Jobs(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
 	info, err := j.stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -184,12 +210,11 @@ func (j *Journal) Jobs(ctx context.Context) ([]string, error) {
 
 // Last is the number of a job's newest message, 0 if there is none.
 func (j *Journal) Last(ctx context.Context, job string) (uint64, error) {
-	m, err := j.stream.GetLastMsgForSubject(ctx, subject(job))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("journal: %w", err)
+	m, err := j.get(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return j.stream.GetLastMsgForSubject(ctx, subject(job))
+	})
+	if m == nil || err != nil {
+		return 0, err
 	}
 	return m.Sequence, nil
 }
@@ -214,44 +239,43 @@ func (j *Journal) Append(ctx context.Context, job string, last uint64, message [
 	return 0, fmt.Errorf("journal: %w", err)
 }
 
-// Read reads a job's messages, the oldest first, up to the newest that is there when it is called, and returns that one's number, 0 if there is none. An error
-// of each ends it.
-func (j *Journal) Read(ctx context.Context, job string, each func(message []byte) error) (uint64, error) {
-	last, err := j.Last(ctx, job)
-	if err != nil || last == 0 {
-		return 0, err
-	}
-	consumer, err := j.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject(job)}, DeliverPolicy: jetstream.DeliverAllPolicy})
-	if err != nil {
-		return 0, fmt.Errorf("journal: %w", err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return 0, fmt.Errorf("journal: %w", err)
-	}
-	defer messages.Stop()
+// Shared says whether other services may write, too.
+func (j *Journal) Shared() bool { return j.server == nil }
+
+// Read reads a job's messages behind the one of number after, the oldest first, up to the newest, and returns that one's number, after if there is none. An error of each ends it.
+func (j *Journal) Read(ctx context.Context, job string, after uint64, each func(message []byte) error) (uint64, error) {
 	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return 0, fmt.Errorf("journal: %w", err)
+		m, err := j.get(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+			return j.stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject(job)))
+		})
+		if m == nil || err != nil {
+			return after, err
 		}
-		about, err := m.Metadata()
-		if err != nil {
-			return 0, fmt.Errorf("journal: %w", err)
+		if err := each(m.Data); err != nil {
+			return 0, fmt.Errorf("journal: message %d: %w", m.Sequence, err)
 		}
-		if about.Sequence.Stream <= last {
-			if err := each(m.Data()); err != nil {
-				return 0, fmt.Errorf("journal: message %d: %w", about.Sequence.Stream, err)
-			}
-		}
-		if about.Sequence.Stream >= last {
-			return last, nil
-		}
+		after = m.Sequence
 	}
+}
+
+// get asks for a message, nil if there is none. A question whose answer is lost with a server is asked no longer than one that reports waits.
+func (j *Journal) get(ctx context.Context, ask func(context.Context) (*jetstream.RawStreamMsg, error)) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	m, err := ask(ctx)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil //nolint:nilnil // no message is no error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	return m, nil
 }
 
 // Remove removes all messages of a job.
 func (j *Journal) Remove(ctx context.Context, job string) error {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
 	if err := j.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(job))); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}

@@ -29,7 +29,7 @@ func open(t *testing.T, o Options) *Journal {
 func read(t *testing.T, j *Journal, job string) ([]string, uint64) {
 	t.Helper()
 	var got []string
-	last, err := j.Read(t.Context(), job, func(m []byte) error {
+	last, err := j.Read(t.Context(), job, 0, func(m []byte) error {
 		got = append(got, string(m))
 		return nil
 	})
@@ -153,7 +153,7 @@ func TestBadInput(t *testing.T) {
 		t.Error("a full journal is ready")
 	}
 	odd := errors.New("odd")
-	if _, err := j.Read(t.Context(), "job", func([]byte) error { return odd }); !errors.Is(err, odd) || !strings.Contains(err.Error(), "message 1") {
+	if _, err := j.Read(t.Context(), "job", 0, func([]byte) error { return odd }); !errors.Is(err, odd) || !strings.Contains(err.Error(), "message 1") {
 		t.Errorf("%v", err)
 	}
 	file := dir + "/file"

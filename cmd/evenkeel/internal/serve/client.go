@@ -8,43 +8,53 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// client speaks to a service.
+// client speaks to a service, or to several that share a journal.
 type client struct {
-	url, token string
-	http       *http.Client
+	urls  []string
+	token string
+	http  *http.Client
+	turns atomic.Uint32 // calls that had no answer
 }
 
-// newClient is for the service at a URL, "" for that of the environment.
+// newClient is for the services at a list of URLs, "" for that of the environment.
 func newClient(at string, env func(string) string) (*client, error) {
 	if at == "" {
 		if at = env("EVENKEEL_URL"); at == "" {
 			at = "http://" + defaultListen
 		}
 	}
-	u, err := url.Parse(at)
-	if err == nil && (u.User != nil || u.RawQuery != "") {
-		return nil, badinput.New("--url: the address holds more than a host and a port; a token goes into EVENKEEL_TOKEN")
-	}
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, badinput.Errorf("--url: %q is no address of a service; write http://127.0.0.1:7070, for example", at)
+	c := &client{token: env("EVENKEEL_TOKEN")}
+	for one := range strings.SplitSeq(at, ",") {
+		one = strings.TrimSpace(one)
+		u, err := url.Parse(one)
+		if err == nil && (u.User != nil || u.RawQuery != "") {
+			return nil, badinput.New("--url: the address holds more than a host and a port; a token goes into EVENKEEL_TOKEN")
+		}
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, badinput.Errorf("--url: %q is no address of a service; write http://127.0.0.1:7070, for example, or several with commas", one)
+		}
+		c.urls = append(c.urls, strings.TrimSuffix(one, "/"))
 	}
 	secure, err := clientTLS(env)
 	if err != nil {
 		return nil, err
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000, TLSClientConfig: secure}
-	return &client{url: strings.TrimSuffix(at, "/"), token: env("EVENKEEL_TOKEN"), http: &http.Client{Transport: transport, Timeout: 10 * time.Second}}, nil
+	c.http = &http.Client{Transport: transport, Timeout: max(10*time.Second/time.Duration(len(c.urls)), 2*time.Second)}
+	return c, nil
 }
 
 // clientTLS is the authority that a client trusts, and its own certificate, as the environment names them.
@@ -75,21 +85,38 @@ func (c *client) close() { c.http.CloseIdleConnections() }
 // mostAnswer is how much of an answer is read.
 const mostAnswer = 64 << 20
 
-// do sends a body, unless that is nil, and reads the answer into out, unless that is nil. A problem is an error with its text.
-func (c *client) do(ctx context.Context, method, path string, body, out any) error {
-	var text io.Reader
+// do sends a body about a job, "" for all, unless the body is nil, and reads the answer into out, unless that is nil. A problem is an error with its
+// text. Where a service gives no answer, or cannot now, the next one is asked; a job's name says which comes first.
+func (c *client) do(ctx context.Context, method, job, path string, body, out any) error {
+	var text []byte
 	if body != nil {
-		t, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
 			return err
 		}
-		text = bytes.NewReader(t)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.url+path, text)
+	if job != "" {
+		path = "/" + url.PathEscape(job) + path
+	}
+	for try := 1; ; try++ {
+		at := c.urls[(crc32.ChecksumIEEE([]byte(job))+c.turns.Load())%uint32(len(c.urls))] //nolint:gosec // few
+		status, err := c.call(ctx, method, at+"/v1/jobs"+path, text, out)
+		if err == nil || ctx.Err() != nil || status != 0 && status != http.StatusServiceUnavailable {
+			return err
+		}
+		if c.turns.Add(1); try == len(c.urls) {
+			return err
+		}
+	}
+}
+
+// call asks one service. The status is 0 without an answer.
+func (c *client) call(ctx context.Context, method, at string, text []byte, out any) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(text))
 	if err != nil {
-		return badinput.Wrap(err)
+		return 0, badinput.Wrap(err)
 	}
-	if body != nil {
+	if text != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if c.token != "" {
@@ -98,37 +125,37 @@ func (c *client) do(ctx context.Context, method, path string, body, out any) err
 	answer, err := c.http.Do(r)
 	if err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return 0, ctx.Err()
 		}
-		return fmt.Errorf("no answer of the service: %w; evenkeel serve starts one", err)
+		return 0, fmt.Errorf("no answer of the service: %w; evenkeel serve starts one", err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	got, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return 0, fmt.Errorf("%s: %w", at, err)
 	}
 	if answer.StatusCode < 300 {
 		if out == nil {
-			return nil
+			return answer.StatusCode, nil
 		}
 		if err := json.Unmarshal(got, out); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return answer.StatusCode, fmt.Errorf("%s: %w", at, err)
 		}
-		return nil
+		return answer.StatusCode, nil
 	}
 	var p struct {
 		Detail string
 		Errors []struct{ Location, Message string }
 	}
 	if json.Unmarshal(got, &p) != nil || p.Detail == "" {
-		return fmt.Errorf("%s: %s: it is no service of evenkeel", c.url+path, answer.Status)
+		return answer.StatusCode, fmt.Errorf("%s: %s: it is no service of evenkeel", at, answer.Status)
 	}
-	why := []error{fmt.Errorf("%s: %s: %s", c.url, answer.Status, p.Detail)}
+	why := []error{fmt.Errorf("%s: %s: %s", at, answer.Status, p.Detail)}
 	for _, e := range p.Errors {
 		why = append(why, fmt.Errorf("%s: %s", e.Location, e.Message))
 	}
 	if answer.StatusCode < 500 {
-		return badinput.Wrap(errors.Join(why...))
+		return answer.StatusCode, badinput.Wrap(errors.Join(why...))
 	}
-	return errors.Join(why...)
+	return answer.StatusCode, errors.Join(why...)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -44,7 +43,7 @@ Examples:
 
 // service is the flags of who speaks to a service.
 type service struct {
-	URL string `name:"url" help:"Service; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070. The token is read from EVENKEEL_TOKEN, the certificate authority's file from EVENKEEL_CA." placeholder:"URL"`
+	URL string `name:"url" help:"Service, or several that share a journal, separated by commas; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070. The token is read from EVENKEEL_TOKEN, the certificate authority's file from EVENKEEL_CA." placeholder:"URL"`
 }
 
 // call sends a request about a job, or all with "", and reads the answer.
@@ -59,11 +58,7 @@ func (s *service) under(ctx context.Context, method, job, under string, body, ou
 		return err
 	}
 	defer c.close()
-	path := "/v1/jobs"
-	if job != "" {
-		path += "/" + url.PathEscape(job) + under
-	}
-	return c.do(ctx, method, path, body, out)
+	return c.do(ctx, method, job, under, body, out)
 }
 
 // oneJob is the flags of who speaks of a job, and is shown it.

@@ -49,7 +49,7 @@ func (r *ranks) register(ctx context.Context) (export.Sizes, error) {
 	var out struct {
 		Sizes export.Sizes `json:"sizes"`
 	}
-	err := r.to.do(ctx, http.MethodPost, "/v1/jobs/"+r.Job+"/generations", map[string]any{
+	err := r.to.do(ctx, http.MethodPost, r.Job, "/generations", map[string]any{
 		"id": rand.Text(), "global_batch": r.cluster.GlobalBatch, "workload": r.cluster.Workload, "ranks": list,
 	}, &out)
 	return out.Sizes, err
@@ -85,7 +85,7 @@ func (r *ranks) run(ctx context.Context, rounds, late int, speed float64) error 
 			Sizes   export.Sizes `json:"sizes"`
 		}
 		begun := time.Now()
-		if err := r.to.do(ctx, http.MethodPost, "/v1/jobs/"+r.Job+"/reports", r.report(k, &sizes, report), &answer); err != nil {
+		if err := r.to.do(ctx, http.MethodPost, r.Job, "/reports", r.report(k, &sizes, report), &answer); err != nil {
 			return err
 		}
 		r.answers = append(r.answers, time.Since(begun).Seconds())

@@ -102,7 +102,7 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.close()
-		return c.do(ctx, http.MethodGet, "/v1/jobs", nil, nil)
+		return c.do(ctx, http.MethodGet, "", "", nil, nil)
 	}
 	soon := func(what string, server, own identity, token string) {
 		t.Helper()

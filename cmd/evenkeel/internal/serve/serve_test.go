@@ -9,6 +9,8 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,6 +119,59 @@ func TestWhoMayListen(t *testing.T) {
 		_, _, err := (&Cmd{Listen: at}).check(&cli.App{})
 		if (err == nil) != want || err != nil && !badinput.Is(err) {
 			t.Errorf("%s: %v", at, err)
+		}
+	}
+}
+
+// Of several services the next one is asked where one is gone or cannot now; what one refuses is not asked again. A job's name says which comes first.
+func TestSeveralServices(t *testing.T) {
+	var asked []string
+	status := map[string]int{}
+	service := func(name string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, name+" "+r.URL.EscapedPath())
+			w.WriteHeader(status[name])
+			_, _ = w.Write([]byte(`{"detail":"no"}`))
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	a, b := service("a"), service("b")
+	for _, x := range []struct {
+		urls []string
+		a, b int
+		want string // who is asked
+		err  bool
+	}{
+		{[]string{a, b}, 200, 200, "b", false}, // CRC-32 of "my job" is odd
+		{[]string{b, a}, 200, 200, "a", false},
+		{[]string{a, gone.URL}, 200, 200, "a", false},
+		{[]string{a, b}, 200, 503, "b a", false},
+		{[]string{a, b}, 503, 503, "b a", true},
+		{[]string{a, b}, 200, 404, "b", true},
+		{[]string{gone.URL, gone.URL}, 200, 200, "", true},
+	} {
+		asked = nil
+		status["a"], status["b"] = x.a, x.b
+		c, err := newClient(strings.Join(x.urls, ", "), func(string) string { return "" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.do(t.Context(), http.MethodGet, "my job", "/sizes", nil, nil)
+		want := ""
+		for name := range strings.FieldsSeq(x.want) {
+			want += name + " /v1/jobs/my%20job/sizes,"
+		}
+		if got := strings.Join(append(asked, ""), ","); got != want || (err != nil) != x.err {
+			t.Errorf("%+v: asked %s, %v", x, got, err)
+		}
+		c.close()
+	}
+	for _, bad := range []string{"http://a,", "http://a,b:1", "ftp://a"} {
+		if _, err := newClient(bad, func(string) string { return "" }); !badinput.Is(err) {
+			t.Errorf("%s: %v", bad, err)
 		}
 	}
 }

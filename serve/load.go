@@ -1,0 +1,216 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	loadTime = 10 * time.Minute // that a job may take to be read
+	loadWait = time.Second      // that a request waits for it: its client waits for 2 s as a rule
+	listWait = 10 * time.Second // the same, of a list of all jobs
+)
+
+// loads are the jobs that are being read from the journal, and those that cannot be.
+type loads struct {
+	ctx    context.Context // of all of them
+	cancel func()
+	all    sync.WaitGroup
+	room   chan struct{} // taken by those that are at it
+
+	mu     sync.Mutex
+	closed bool
+	open   map[string]*load
+	unread map[string]unread
+}
+
+// load is the reading of a job.
+type load struct {
+	done chan struct{}
+	j    *job
+	err  error
+}
+
+// unread is a job that cannot be read up to a message. It is tried again when there is another.
+type unread struct {
+	last uint64
+	err  error
+}
+
+func (l *loads) begin(ctx context.Context) {
+	l.room, l.open, l.unread = make(chan struct{}, runtime.GOMAXPROCS(0)), map[string]*load{}, map[string]unread{}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+}
+
+// stop ends those that are under way, and waits for them.
+func (l *loads) stop() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.cancel()
+	l.all.Wait()
+}
+
+// known is a job by name, nil if there is none here.
+func (s *Server) known(name string) *job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.jobs[name]
+}
+
+// put makes a job known, and returns the one that is: where another request was quicker, that one's.
+func (s *Server) put(j *job) (*job, error) {
+	s.mu.Lock()
+	closed, other := s.closed, s.jobs[j.name]
+	if !closed && other == nil {
+		s.jobs[j.name] = j
+	}
+	s.mu.Unlock()
+	switch {
+	case closed:
+		j.close()
+		return nil, errClosed
+	case other != nil:
+		j.close()
+		return other, nil
+	}
+	return j, nil
+}
+
+// find is a job by name, read from the journal if need be. Who asks for it meanwhile waits for the same reading, and for no other job's.
+func (s *Server) find(name string) (*job, error) { return s.await(name, loadWait) }
+
+// await is find with another patience.
+func (s *Server) await(name string, patience time.Duration) (*job, error) {
+	if j := s.known(name); j != nil {
+		return j, nil
+	}
+	if s.config.Journal == nil {
+		return nil, errNoJob
+	}
+	x, err := s.loads.of(name, s.load)
+	if err != nil {
+		return nil, err
+	}
+	wait := time.NewTimer(patience)
+	defer wait.Stop()
+	select {
+	case <-x.done:
+		return x.j, x.err
+	case <-wait.C:
+		return nil, errReading
+	}
+}
+
+// of is the reading of a job, which begins if it is not under way.
+func (l *loads) of(name string, read func(string) (*job, error)) (*load, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errClosed
+	}
+	if x := l.open[name]; x != nil {
+		return x, nil
+	}
+	x := &load{done: make(chan struct{})}
+	l.open[name] = x
+	l.all.Go(func() {
+		x.j, x.err = read(name)
+		l.mu.Lock()
+		delete(l.open, name)
+		l.mu.Unlock()
+		close(x.done)
+	})
+	return x, nil
+}
+
+// known is why a job could not be read up to a message; nil: it was not tried, or could.
+func (l *loads) known(name string, last uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if u := l.unread[name]; u.last == last {
+		return u.err
+	}
+	return nil
+}
+
+// note notes what came of reading a job.
+func (l *loads) note(name string, last uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if delete(l.unread, name); errors.Is(err, errUnread) {
+		l.unread[name] = unread{last, err}
+	}
+}
+
+// load reads a job from the journal and makes it known.
+func (s *Server) load(name string) (*job, error) {
+	ctx, cancel := context.WithTimeout(s.loads.ctx, loadTime)
+	defer cancel()
+	if j := s.known(name); j != nil { // between two looks it was read
+		return j, nil
+	}
+	last, err := s.config.Journal.Last(ctx, name)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errJournal, err)
+	case last == 0:
+		s.loads.note(name, 0, nil)
+		return nil, errNoJob
+	}
+	if err := s.loads.known(name, last); err != nil {
+		return nil, err
+	}
+	select {
+	case s.loads.room <- struct{}{}:
+		defer func() { <-s.loads.room }()
+	case <-ctx.Done():
+		return nil, errClosed
+	}
+	j := newJob(name, &s.config, nil)
+	j.mu.Lock()
+	err = j.read(ctx)
+	rounds, begun := j.rounds, j.begun
+	j.mu.Unlock()
+	s.loads.note(name, last, err)
+	if err == nil && !begun {
+		err = errNoJob
+	}
+	if err != nil {
+		j.close()
+		return nil, err
+	}
+	j.mu.Lock()
+	j.metrics = s.metrics.of(name)
+	j.show()
+	j.mu.Unlock()
+	s.config.Log.Info().Str("job", name).Int("rounds", rounds).Msg("job read from the journal")
+	return s.put(j)
+}
+
+// list is the jobs in the order of their names. Those that cannot be read now are left out.
+func (s *Server) list() []*job {
+	if s.config.Journal != nil {
+		names, err := s.config.Journal.Jobs(s.loads.ctx)
+		if err != nil { // then those that are known here
+			s.config.Log.Error().Err(err).Msg("the journal does not say which jobs there are")
+		}
+		var all sync.WaitGroup
+		for _, name := range names {
+			if s.known(name) == nil {
+				all.Go(func() { _, _ = s.await(name, listWait) }) // the log says why not
+			}
+		}
+		all.Wait()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.jobs), func(a, b *job) int { return strings.Compare(a.name, b.name) })
+}

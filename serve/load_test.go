@@ -1,0 +1,220 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"github.com/evenkeel/evenkeel/serve/journal"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/evenkeel/evenkeel/internal/broker"
+)
+
+// lines is a log that several write.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// A job is read once, however many ask for it; others do not wait for it; and who asks for one that takes long is told so, with a token, too.
+func TestLoads(t *testing.T) {
+	log := &lines{}
+	config := Config{Journal: openJournal(t, t.TempDir()), Token: strings.Repeat("x", 32)}
+	_, s := newClient(t, config)
+	tokens := map[string]string{}
+	for _, name := range []string{"slow", "quick"} {
+		var err error
+		if tokens[name], err = s.CreateJob(name, Settings{GlobalBatch: 8}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close()
+	config.Log = logTo(log)
+	c, s := newClient(t, config)
+	held := &load{done: make(chan struct{})}
+	s.loads.open["slow"] = held
+	var all sync.WaitGroup
+	begun := time.Now()
+	for range 20 {
+		all.Go(func() {
+			if j, err := s.find("quick"); err != nil || j != s.known("quick") {
+				t.Error(err)
+			}
+		})
+	}
+	if all.Wait(); time.Since(begun) > loadWait/2 || log.count("job read") != 1 {
+		t.Errorf("%v, read %d times", time.Since(begun), log.count("job read"))
+	}
+	for token, want := range map[string]int{tokens["slow"]: 503, "another": 503, c.token: 503} {
+		own := *c
+		own.token = token
+		begun := time.Now()
+		if status := own.do("GET", "/v1/jobs/slow", nil, nil); status != want || time.Since(begun) > 5*loadWait {
+			t.Errorf("%d after %v", status, time.Since(begun))
+		}
+	}
+	if _, err := s.find("slow"); !errors.Is(err, errReading) {
+		t.Error(err)
+	}
+	delete(s.loads.open, "slow")
+	c.token = tokens["slow"]
+	if status := c.do("GET", "/v1/jobs/slow", nil, nil); status != http.StatusOK {
+		t.Error(status)
+	}
+}
+
+// A job that cannot be read is read once for each state of its journal, and those beside it are well.
+func TestUnreadable(t *testing.T) {
+	log := &lines{}
+	j := openJournal(t, t.TempDir())
+	first, err := j.Append(t.Context(), "job", 0, []byte("{"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, s := newClient(t, Config{Journal: j, Log: logTo(log)})
+	c.t = quiet{t}
+	for range 5 {
+		if status := c.do("GET", "/v1/jobs/job", nil, nil); status != http.StatusInternalServerError {
+			t.Error(status)
+		}
+	}
+	if n := log.count("cannot be read"); n != 1 {
+		t.Errorf("read %d times", n)
+	}
+	if _, err := j.Append(t.Context(), "job", first, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	c.do("GET", "/v1/jobs/job", nil, nil)
+	if n := log.count("cannot be read"); n != 2 {
+		t.Errorf("with another message: read %d times", n)
+	}
+	if status := c.do("PUT", "/v1/jobs/other", object{}, nil); status != http.StatusCreated {
+		t.Error(status)
+	}
+	if jobs := s.list(); len(jobs) != 1 || jobs[0].name != "other" {
+		t.Errorf("%d jobs", len(jobs))
+	}
+	if status := c.do("DELETE", "/v1/jobs/job", nil, nil); status != http.StatusNoContent {
+		t.Error(status)
+	}
+	if status := c.do("PUT", "/v1/jobs/job", object{}, nil); status != http.StatusCreated || len(s.loads.unread) != 0 {
+		t.Errorf("made anew: %d, %d", status, len(s.loads.unread))
+	}
+}
+
+// A job that another service deleted and made anew is the new one, and creations at once make one.
+func TestMadeAnew(t *testing.T) {
+	n, url := natsAt(t, t.TempDir(), server.RANDOM_PORT)
+	t.Cleanup(func() { broker.Stop(n) })
+	a, _ := newClient(t, Config{Journal: openURL(t, url)})
+	b, _ := newClient(t, Config{Journal: openURL(t, url)})
+	sizes := a.start("job", "0123456789", 64, 2).Sizes
+	sizes = a.play("job", sizes, 0, 3, 0.001, 0.002)
+	b.settle("job", 4)
+	a.do("DELETE", "/v1/jobs/job", nil, nil)
+	a.do("PUT", "/v1/jobs/job", object{"global_batch": 7}, nil)
+	var state JobState
+	if status := b.do("GET", "/v1/jobs/job", nil, &state); status != http.StatusOK || state.GlobalBatch != 7 || state.Rounds != 0 {
+		t.Errorf("%d %+v", status, state)
+	}
+	b.do("DELETE", "/v1/jobs/job", nil, nil)
+	b.do("PUT", "/v1/jobs/job", object{"global_batch": 9}, nil)
+	if status := a.do("POST", "/v1/jobs/job/reports", report(sizes, 3, 0.001, 0.002), nil); status != http.StatusConflict {
+		t.Errorf("a report of the job before: %d", status)
+	}
+	var all sync.WaitGroup
+	made := make([]int, 12)
+	for k := range made {
+		all.Go(func() { made[k] = []*client{a, b}[k%2].do("PUT", "/v1/jobs/new", object{"global_batch": 3}, nil) })
+	}
+	all.Wait()
+	created := 0
+	for _, status := range made {
+		if status == http.StatusCreated {
+			created++
+		} else if status != http.StatusOK {
+			t.Error(status)
+		}
+	}
+	if created != 1 {
+		t.Errorf("made %d times: %v", created, made)
+	}
+}
+
+// Where nothing is kept, creations at once make one job, and no more than there is room for.
+func TestCreatedAtOnce(t *testing.T) {
+	c, s := newClient(t, Config{Jobs: 3})
+	var all sync.WaitGroup
+	made := make([]int, 20)
+	for k := range made {
+		all.Go(func() { made[k] = c.do("PUT", "/v1/jobs/"+string(rune('a'+k%5)), object{}, nil) })
+	}
+	all.Wait()
+	created := 0
+	for _, status := range made {
+		if status == http.StatusCreated {
+			created++
+		}
+	}
+	if created > 3 || created == 0 || len(s.jobs) != created || s.making != 0 {
+		t.Errorf("%d created, %d there, %d being made: %v", created, len(s.jobs), s.making, made)
+	}
+}
+
+// BenchmarkTurns is a report of 16 ranks to one service of a NATS server, and to two that take turns.
+func BenchmarkTurns(b *testing.B) {
+	for _, services := range []int{1, 2} {
+		b.Run(strconv.Itoa(services), func(b *testing.B) {
+			n, err := broker.Start(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: b.TempDir(), SyncAlways: true}, 10*time.Second)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { broker.Stop(n) })
+			var clients []*client
+			for range services {
+				j, err := journal.Open(b.Context(), journal.Options{URL: n.ClientURL()})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(j.Close)
+				c, _ := newClient(b, Config{Journal: j})
+				clients = append(clients, c)
+			}
+			sizes, perSample := clients[0].start("job", "0123456789", 1600, 16).Sizes, make([]float64, 16)
+			for i := range perSample {
+				perSample[i] = 0.001 * float64(1+i%4)
+			}
+			var before, after syscall.Rusage
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+			for k := 0; b.Loop(); k++ {
+				var a answer
+				if status := clients[k%services].do("POST", "/v1/jobs/job/reports", report(sizes, k, perSample...), &a); status != http.StatusOK || a.Verdict != "accepted" {
+					b.Fatalf("round %d: %d %+v", k, status, a)
+				}
+				sizes = a.Sizes
+			}
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+			cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+			b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-us/op")
+		})
+	}
+}
