@@ -12,6 +12,9 @@ func (f *Config) fill() error {
 	if err := f.fillSpeeds(); err != nil {
 		return err
 	}
+	if err := f.checkPacked(); err != nil {
+		return err
+	}
 	if f.Mixing == nil {
 		m := DefaultMixing
 		f.Mixing = &m

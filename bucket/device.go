@@ -31,6 +31,9 @@ func (p *Plan) stepLimits() limits {
 	for _, c := range classes {
 		sum += c.share * float64(len(c.slots))
 	}
+	if p.Packed { // a step's limits hold for all ranks together
+		return limits{padTo: 1, multiple: 1}
+	}
 	per := func(n int) int { return int(float64(n) / sum) }
 	return limits{max(1, p.PadTo), max(1, p.BatchMultiple), per(p.MaxSamples), per(p.MaxTokens)}
 }

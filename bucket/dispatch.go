@@ -52,6 +52,13 @@ func (s *Schedule) Fill() {
 
 // First is a step's samples, per batch, without sorting the data set: one pass over it.
 func (s *Schedule) First(step int) [][]uint32 {
+	if s.order.index != nil {
+		var out [][]uint32
+		for _, b := range s.Step(step) {
+			out = append(out, s.Samples(b))
+		}
+		return out
+	}
 	some := s.order.some(s.lengths, s.Step(step))
 	for k := range some {
 		some[k] = s.named(some[k])
@@ -61,6 +68,9 @@ func (s *Schedule) First(step int) [][]uint32 {
 
 // Schedule cuts an epoch of the lengths that the plan was made for.
 func (p *Plan) Schedule(l Lengths, seed, epoch uint64) *Schedule {
+	if p.Packed {
+		return p.dispatchPacked(l, l.histogram(), seed, epoch)
+	}
 	d := p.dispatch(l, l.histogram(), seed, epoch)
 	batches := make([]Batch, len(d.batches))
 	for i, b := range d.batches {

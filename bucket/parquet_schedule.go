@@ -30,7 +30,7 @@ const (
 func (h *Header) metadata() map[string]any {
 	return map[string]any{
 		"format": &h.Format, "version": &h.Version, "samples": &h.Samples, "ranks": &h.Ranks, "data": &h.Data, "plan": &h.Plan,
-		"seed": &h.Seed, "epoch": &h.Epoch, "from": &h.From, "steps": &h.Steps, "skipped": &h.Skipped, "limit": &h.Limit, "idle": &h.Idle,
+		"seed": &h.Seed, "epoch": &h.Epoch, "from": &h.From, "steps": &h.Steps, "skipped": &h.Skipped, "limit": &h.Limit, "idle": &h.Idle, "packed": &h.Packed,
 	}
 }
 

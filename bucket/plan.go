@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -30,6 +31,8 @@ type Config struct {
 	MicroBatches int
 	MaxSamples   int // of a step over all ranks; 0: as many as are efficient
 	MaxTokens    int // of a step over all ranks, padding counted; 0: likewise
+	// Packed: samples lie end to end in a batch, as attention of variable length computes them, and nothing is padded. They come in random order.
+	Packed bool
 	// PadTo and BatchMultiple, 0 or 1: none, are what lengths are padded to and what batch sizes the device computes in.
 	PadTo, BatchMultiple int
 }
@@ -50,6 +53,7 @@ type Plan struct {
 	MaxTokens     int       `json:"max_tokens"`
 	PadTo         int       `json:"pad_to"`
 	BatchMultiple int       `json:"batch_multiple"`
+	Packed        bool      `json:"packed,omitempty"`
 	Bands         []Band    `json:"bands"` // for people
 	Overlong      string    `json:"overlong"`
 	Limit         int       `json:"limit"` // longest length that is batched
@@ -76,7 +80,8 @@ type Plan struct {
 	Memory   int64          `json:"memory_bytes"`
 	Checksum string         `json:"checksum"` // of all the rest, as Write writes it
 
-	cost   Cost
+	given  Cost
+	cost   Cost // with the plan's limits, or packed
 	hist   []uint32
 	limit  int
 	best   []int     // per length: the most efficient batch
@@ -97,7 +102,7 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		return nil, input.Errorf("no lengths")
 	}
 	p := &Plan{Version: planVersion, Samples: len(l), Mixing: *f.Mixing, Ranks: f.Ranks, Speeds: f.Speeds, MicroBatches: f.MicroBatches,
-		MaxSamples: f.MaxSamples, MaxTokens: f.MaxTokens, PadTo: f.PadTo, BatchMultiple: f.BatchMultiple, Overlong: f.Overlong, Prediction: "formula"}
+		MaxSamples: f.MaxSamples, MaxTokens: f.MaxTokens, PadTo: f.PadTo, BatchMultiple: f.BatchMultiple, Packed: f.Packed, Overlong: f.Overlong, Prediction: "formula"}
 	if t, ok := c.(*stepcost.Model); ok {
 		p.Prediction = t.Smoothed()
 		p.Table, p.Memory = t.Source()
@@ -108,10 +113,18 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		return nil, err
 	}
 	p.LowerBoundSeconds = bound(p.hist, rate, f.Speeds)
-	p.Anchors = searchAnchors(p.hist, p.cost, p.best, p.knobs.slack)
-	p.aim(rate)
-	p.Bands = p.bands(rate)
-	p.tune(l, full)
+	if p.Packed {
+		if err := p.tunePacked(l); err != nil {
+			return nil, err
+		}
+		p.target = slices.Repeat(p.Anchors, len(p.hist))
+		p.Bands = p.bands(rate)
+	} else {
+		p.Anchors = searchAnchors(p.hist, p.cost, p.best, p.knobs.slack)
+		p.aim(rate)
+		p.Bands = p.bands(rate)
+		p.tune(l, full)
+	}
 	if f.MaxEpoch > 0 && p.EpochSeconds > f.MaxEpoch {
 		return nil, input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, p.EpochSeconds)
 	}
@@ -122,10 +135,13 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 // prepare derives what is not in the file.
 func (p *Plan) prepare(l Lengths, full []uint32, c Cost) (rate []float64, err error) {
 	p.knobs = knobsOf(p.Mixing)
-	p.cost = device{c, p.stepLimits()}
+	p.given, p.cost = c, device{c, p.stepLimits()}
 	p.hist = slices.Clone(full)
 	if err := p.measure(c, l); err != nil {
 		return nil, err
+	}
+	if p.Packed {
+		p.cost = newPacked(p.cost, p.hist)
 	}
 	p.best, rate = efficient(p.hist, p.cost)
 	return rate, nil
@@ -190,13 +206,13 @@ func (p *Plan) checkLimits(c Cost, l Lengths) error {
 		name        string
 		value, size int
 	}{{"max samples", p.MaxSamples, d.limits.samples}, {"max tokens", p.MaxTokens, d.limits.tokens}} {
-		if f.value > 0 && f.size < 1 {
+		if f.value > 0 && f.size < 1 && !p.Packed {
 			return input.Errorf("%s %d: the batches of %d ranks would be empty", f.name, f.value, p.Ranks)
 		}
 	}
 	for v := len(p.hist) - 1; v > 0 && p.MaxTokens > 0; v-- {
-		if p.hist[v] > 0 && d.padded(v) > d.limits.tokens && c.Cap(d.padded(v)) > 0 {
-			return input.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of length %d, fits into none", p.MaxTokens, d.limits.tokens, slices.Index(l, uint32(v)), v)
+		if most := cmp.Or(d.limits.tokens, p.MaxTokens); p.hist[v] > 0 && d.padded(v) > most && c.Cap(d.padded(v)) > 0 {
+			return input.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of length %d, fits into none", p.MaxTokens, most, slices.Index(l, uint32(v)), v)
 		}
 	}
 	if v := slices.IndexFunc(p.hist, func(n uint32) bool { return n > 0 }); p.BatchMultiple > 1 && c.Cap(d.padded(v)) < p.BatchMultiple {

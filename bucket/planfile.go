@@ -87,7 +87,7 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 // check holds a plan to what Schedule needs.
 func (p *Plan) check() error {
 	f := Config{Ranks: p.Ranks, Speeds: p.Speeds, Mixing: &p.Mixing, Overlong: p.Overlong, MicroBatches: p.MicroBatches,
-		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple}
+		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple, Packed: p.Packed}
 	if err := f.fill(); err != nil {
 		return err
 	}
@@ -124,7 +124,9 @@ func (p *Plan) Bind(l Lengths) error {
 	if err != nil {
 		return err
 	}
-	p.aim(rate)
+	if !p.Packed {
+		p.aim(rate)
+	}
 	return nil
 }
 

@@ -119,7 +119,7 @@ func (p *Plan) part(left *Schedule, part *Part, s State) (*Schedule, error) {
 // again is the plan of what is left for a group: this plan where that is all, for its own group.
 func (p *Plan) again(left *Schedule, g Group) (*Plan, error) {
 	f := Config{Ranks: g.Ranks, Speeds: g.Speeds, Mixing: &p.Mixing, Overlong: p.Overlong, MicroBatches: p.MicroBatches,
-		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple}
+		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple, Packed: p.Packed}
 	if left.at == nil && p.Ranks == g.Ranks && slices.Equal(p.Speeds, g.Speeds) {
 		return p, nil
 	}
@@ -128,7 +128,7 @@ func (p *Plan) again(left *Schedule, g Group) (*Plan, error) {
 		q.Ranks, q.Speeds, q.Samples, q.Data = g.Ranks, g.Speeds, 0, left.lengths.Checksum()
 		return &q, nil
 	}
-	return Make(left.lengths, p.cost.(device).Cost, f)
+	return Make(left.lengths, p.given, f)
 }
 
 // after is what a schedule leaves after so many steps, to be cut.

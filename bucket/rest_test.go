@@ -45,7 +45,11 @@ func TestChangingRanks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Make(l, c, Config{Ranks: rapid.IntRange(1, 4).Draw(t, "ranks"), Mixing: &mixing, Overlong: overlong})
+		f := Config{Ranks: rapid.IntRange(1, 4).Draw(t, "ranks"), Mixing: &mixing, Overlong: overlong}
+		if rapid.Bool().Draw(t, "packed") {
+			f.Packed, f.Mixing = true, nil
+		}
+		p, err := Make(l, c, f)
 		if err != nil {
 			t.Skip(err)
 		}

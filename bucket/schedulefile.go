@@ -26,12 +26,13 @@ type Header struct {
 	Plan    string `json:"plan"` // checksum of the plan
 	Seed    uint64 `json:"seed"`
 	Epoch   uint64 `json:"epoch"`
-	From    int    `json:"from"`            // first step in the file
-	Steps   int    `json:"steps"`           // of the whole epoch
-	Skipped int    `json:"skipped"`         // samples left out as too long, on request
-	Limit   int    `json:"limit"`           // longest length that is batched
-	Idle    int    `json:"idle"`            // position of a shortest sample: for a rank without a batch, with weight 0
-	Parts   []Part `json:"parts,omitempty"` // of the epoch, where not the plan's own ranks make all of it; the last is this one
+	From    int    `json:"from"`             // first step in the file
+	Steps   int    `json:"steps"`            // of the whole epoch
+	Skipped int    `json:"skipped"`          // samples left out as too long, on request
+	Limit   int    `json:"limit"`            // longest length that is batched
+	Packed  bool   `json:"packed,omitempty"` // a batch's samples lie end to end
+	Idle    int    `json:"idle"`             // position of a shortest sample: for a rank without a batch, with weight 0
+	Parts   []Part `json:"parts,omitempty"`  // of the epoch, where not the plan's own ranks make all of it; the last is this one
 }
 
 // Line is a batch: one line of a schedule file.
@@ -57,7 +58,7 @@ func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error)
 	if len(s.lengths) > 0 {
 		idle = int(s.named([]uint32{uint32(s.lengths.shortest())})[0])
 	}
-	return Header{scheduleFormat, 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, s.limit, idle, s.parts}, err
+	return Header{scheduleFormat, 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, s.limit, p.Packed, idle, s.parts}, err
 }
 
 // State is a job's after so many steps of the epoch.

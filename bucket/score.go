@@ -46,6 +46,16 @@ func (s *scorer) batch(rank, longest, count int, tokens float64) {
 	}
 }
 
+// pack takes in a batch that is not padded.
+func (s *scorer) pack(rank int, seconds, room, tokens float64) {
+	s.now[rank] += seconds / s.speeds[rank]
+	s.tokens += tokens
+	s.cells += tokens
+	if room > 1+1e-9 {
+		s.oom++
+	}
+}
+
 func (s *scorer) step() {
 	sum, most := 0.0, 0.0
 	for _, v := range s.now {
@@ -114,13 +124,14 @@ func Listed(s [][]RankBatch) Steps {
 	}
 }
 
-// Judge scores any schedule: batches are padded to their longest sample, cut to limit if
+// Judge scores any schedule: batches are padded to their longest sample (not by the cost of a packed plan), cut to limit if
 // that is above 0 (overlong samples truncated). A sample that appears in no batch is
 // lost, beyond its first time repeated. Times, if given, gets every step's seconds per
 // rank, not to be kept.
 func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times func(step int, perRank []float64)) (Score, error) {
 	s := newScorer(c, speeds)
 	s.times = times
+	end, _ := c.(*packed)
 	seen := make([]uint64, (len(l)+63)/64)
 	distinct, repeated := 0, 0
 	for step := 1; ; step++ {
@@ -136,6 +147,7 @@ func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times fu
 				return Score{}, input.Errorf("step %d: rank %d of %d", step, b.Rank, len(speeds))
 			}
 			longest, tokens := 0, 0
+			var seconds, room float64 // where they lie end to end
 			for _, i := range b.Samples {
 				if int(i) >= len(l) {
 					return Score{}, input.Errorf("step %d: sample %d of %d", step, i, len(l))
@@ -146,6 +158,10 @@ func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times fu
 				}
 				longest = max(longest, n)
 				tokens += n
+				if end != nil {
+					s, r := end.of(n)
+					seconds, room = seconds+s, room+r
+				}
 				if bit := uint64(1) << (i % 64); seen[i/64]&bit != 0 {
 					repeated++
 				} else {
@@ -153,7 +169,9 @@ func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times fu
 					distinct++
 				}
 			}
-			if len(b.Samples) > 0 {
+			if len(b.Samples) > 0 && end != nil {
+				s.pack(b.Rank, end.fixed+seconds, room, float64(tokens))
+			} else if len(b.Samples) > 0 {
 				s.batch(b.Rank, longest, len(b.Samples), float64(tokens))
 			}
 		}

@@ -99,6 +99,7 @@ func run(folder, out, only string) error {
 			return nil
 		}},
 		{"mixing", func(b *strings.Builder) error { return mixing(b, folder) }},
+		{"packed", func(b *strings.Builder) error { return packedTable(b, folder) }},
 		{"unequal", unequal},
 		{"noise", noise},
 		{"shapes", shapes},

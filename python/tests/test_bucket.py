@@ -145,9 +145,9 @@ class TestJob(unittest.TestCase):
     def file(self, name):
         return os.path.join(self.folder, name)
 
-    def plan(self, speeds):
+    def plan(self, speeds, *more):
         subprocess.run([EVENKEEL, "bucket", "plan", "--lengths", self.file("lengths.txt"), "--table", self.file("table.csv"), "--speeds", speeds,
-                        "--out", self.file("plan.json")], check=True, capture_output=True)
+                        *more, "--out", self.file("plan.json")], check=True, capture_output=True)
 
     def job(self, kill=None, workers=0, ranks=3, speeds=None, change=None):
         """The job's processes; what it did, or None if it was killed."""
@@ -184,6 +184,14 @@ class TestJob(unittest.TestCase):
             self.assertEqual(sorted(i for e, _, s in out if e == epoch for i in s), list(range(240)))
             steps = [k for e, k, _ in out if e == epoch]
             self.assertEqual(steps, list(range(len(steps))))
+
+    def test_packed(self):
+        """The samples of a packed plan come once an epoch, with weights that make a step's gradients those of one batch."""
+        self.plan("1,1,2", "--packed")
+        self.job((0, 2), workers=2)
+        out = self.job()
+        for epoch in range(2):
+            self.assertEqual(sorted(i for e, _, s in out if e == epoch for i in s), list(range(240)))
 
     def test_costs(self):
         """Python predicts what the command's bands say, from a table that is fitted and one that is interpolated."""

@@ -81,6 +81,8 @@ class OnlineLoader:
         if wrong := [k for k in OURS if k in self._others]:
             raise ScheduleError(f"{', '.join(wrong)}: the plan says what makes a batch; leave it out")
         self._plan = plan = read_plan(path)
+        if plan.get("packed"):
+            raise ScheduleError(f"{path}: a plan of packed batches; online batches are padded: make it without --packed")
         self._costs = Costs(plan, path)
         if plan["ranks"] != self.ranks:
             raise ScheduleError(f"{path}: made for {plan['ranks']} ranks, not {self.ranks}")

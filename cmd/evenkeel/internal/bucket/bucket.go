@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -166,6 +167,7 @@ type planCmd struct {
 	ranksFlags
 	deviceFlags
 	Mixing       float64 `help:"How random: 0 sorts by length (the shortest epoch, but the same samples meet again), 1 is random order. Default: ${default}." default:"0.2"`
+	Packed       bool    `help:"Samples of a batch lie end to end and attention is of variable length: nothing is padded, the order is random, and batches are even by what each sample costs."`
 	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. Default: as often as it is faster than a slow one (the lower quartile)." placeholder:"N"`
 	MaxSamples   int     `help:"Largest number of samples in a step, over all ranks." placeholder:"N"`
 	MaxTokens    int     `help:"Largest number of tokens in a step, over all ranks and with padding." placeholder:"N"`
@@ -184,7 +186,8 @@ Examples:
 
   evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --out plan.json
   evenkeel bucket plan --lengths pairs.csv --column en,de --pair max --table table.csv --speeds 1,1,2 --curve
-  evenkeel bucket plan --lengths speech.csv --scale 100 --table table.csv --ranks 4 --pad-to 64 --max-tokens 200000 --json`
+  evenkeel bucket plan --lengths speech.csv --scale 100 --table table.csv --ranks 4 --pad-to 64 --max-tokens 200000 --json
+  evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --packed --out plan.json`
 }
 
 // planned is the JSON document of plan and simulate.
@@ -194,6 +197,7 @@ type planned struct {
 	Anchors           []float64     `json:"anchors"`
 	PlanSeconds       float64       `json:"plan_seconds"`
 	Mixing            float64       `json:"mixing"`
+	Packed            bool          `json:"packed,omitempty"`
 	MeetAgain         *float64      `json:"meet_again,omitempty"`        // share of pairs in a step
 	MeetAgainRandom   *float64      `json:"meet_again_random,omitempty"` // of random steps of the same sizes
 	Curve             []curvePoint  `json:"curve,omitempty"`
@@ -213,7 +217,7 @@ type curvePoint struct {
 }
 
 // config is the whole configuration.
-func (c *planCmd) config() (bucket.Config, error) {
+func (c *planCmd) config(given []string) (bucket.Config, error) {
 	f, err := c.ranksFlags.config()
 	if err != nil {
 		return f, err
@@ -222,15 +226,21 @@ func (c *planCmd) config() (bucket.Config, error) {
 		return f, badinput.Errorf("the number of ranks is missing: give --ranks, --speeds or --cluster")
 	}
 	f.Mixing, f.MicroBatches, f.MaxSamples, f.MaxTokens = &c.Mixing, c.MicroBatches, c.MaxSamples, c.MaxTokens
+	if f.Packed = c.Packed; c.Packed && !slices.Contains(given, "mixing") {
+		f.Mixing = nil
+	}
 	f.Overlong, f.MaxEpoch, f.PadTo, f.BatchMultiple = c.Overlong, c.MaxEpoch, c.PadTo, c.BatchMultiple
 	return f, nil
 }
 
 // Run runs the command.
 func (c *planCmd) Run(a *cli.App) error {
-	f, err := c.config()
+	f, err := c.config(a.Given)
 	if err != nil {
 		return err
+	}
+	if c.Packed && c.Curve {
+		return badinput.Errorf("--curve: packed batches are in random order whatever --mixing; leave it out")
 	}
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
@@ -254,7 +264,7 @@ func (c *planCmd) Run(a *cli.App) error {
 			return err
 		}
 	}
-	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Prediction: p.Prediction,
+	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Prediction: p.Prediction,
 		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out}
 	if p.Samples <= countable || c.Curve {
 		again, random := p.Recurrence(l, 1, 0)
@@ -323,6 +333,9 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 	printScore(a, p.Score, p.LowerBoundSeconds)
 	if p.MeetAgain != nil {
 		fmt.Fprintf(a.Out, "Mixing %v: of the pairs of samples in a step %.1f%% meet again in the next epoch; in random steps %.1f%%.\n", p.Mixing, 100**p.MeetAgain, 100**p.MeetAgainRandom)
+	}
+	if p.Packed {
+		fmt.Fprintln(a.Out, "Packed: the samples of a batch lie end to end; the trainer's collator has to lay them so (see docs/guides/bucket.md).")
 	}
 	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, made monotonic in batch and length"}[p.Prediction]
 	fmt.Fprintf(a.Out, "Predicted by %s. Planned %s in %s.\n", how, cli.Count(p.Samples, "sample"), cli.Seconds(p.PlanSeconds))

@@ -281,7 +281,7 @@ func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, l bucket.Lengths)
 	if f.Speeds == nil {
 		f.Speeds = slices.Repeat([]float64{1}, h.Ranks)
 	}
-	f.Ranks = h.Ranks
+	f.Ranks, f.Packed = h.Ranks, h.Packed
 	if h.Limit > 0 {
 		f.Overlong = bucket.Truncate
 	}
