@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import socket
 import statistics
 import subprocess
@@ -34,10 +35,12 @@ SLOW = ["--alpha", "0.008", "--beta", "0.0012"]  # a round of some 150 ms: other
 
 
 def free_port():
-    """--standalone has one port for all jobs of the machine."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """--standalone has one port for all jobs of the machine. One below those that the kernel hands out: nobody else is given it meanwhile."""
+    while True:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)):
+                return port
 
 
 def run(policy, *options, ranks=4):
