@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster/live"
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/serve/dashboard"
 )
 
 // bodies of requests: a million bytes, and a thousand for every rank.
@@ -48,7 +49,10 @@ func (s *Server) routes() http.Handler {
 	s.jobRoutes(api)
 	s.tokenRoutes(api)
 	s.roundRoutes(api)
+	s.watchRoutes(api)
 	s.healthRoutes(api)
+	mux.Handle("GET /{$}", dashboard.Handler())
+	mux.Handle("GET /static/", dashboard.Handler())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
 	})
@@ -75,7 +79,7 @@ func (s *Server) operation(id, method, path, summary string, errs ...int) huma.O
 func (s *Server) jobRoutes(api huma.API) {
 	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", 409, 422, 503, 507)
 	put.Responses = map[string]*huma.Response{"201": {Description: "Created"}}
-	huma.Register(api, put, func(_ context.Context, in *jobBody[Settings]) (*struct {
+	huma.Register(api, put, func(ctx context.Context, in *jobBody[Settings]) (*struct {
 		Status int
 		Body   created
 	}, error) {
@@ -89,34 +93,44 @@ func (s *Server) jobRoutes(api huma.API) {
 		}
 		if j != nil {
 			out.Status, out.Body.Token = http.StatusCreated, token
+			s.audit(ctx, in.Job, "job created")
 		} else if _, err := s.submit(in.Job, entry{Settings: &in.Body}); err != nil {
 			return nil, problem(err)
+		} else {
+			s.audit(ctx, in.Job, "settings changed")
 		}
 		if out.Body.JobState, err = s.describe(in.Job); err != nil {
 			return nil, problem(err)
 		}
 		return out, nil
 	})
-	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs"), func(context.Context, *struct{}) (*struct{ Body jobList }, error) {
+	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs"), func(_ context.Context, in *struct {
+		Ranks bool `query:"ranks" default:"true" doc:"Whether to list the ranks of each"`
+	}) (*struct{ Body jobList }, error) {
 		out := &struct{ Body jobList }{jobList{Jobs: []JobState{}}}
 		for _, j := range s.list() {
-			out.Body.Jobs = append(out.Body.Jobs, j.describe())
+			out.Body.Jobs = append(out.Body.Jobs, j.describe(in.Ranks))
 		}
 		return out, nil
 	})
 	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", 404, 503), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
 		return described(s.describe(in.Job))
 	})
-	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422, 503, 507), func(_ context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
+	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422, 503, 507), func(ctx context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
 		if _, err := s.submit(in.Job, entry{Change: &in.Body}); err != nil {
 			return nil, problem(err)
 		}
+		s.audit(ctx, in.Job, in.Body.String())
 		return described(s.describe(in.Job))
 	})
 	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404, 503)
 	remove.DefaultStatus = http.StatusNoContent
-	huma.Register(api, remove, func(_ context.Context, in *jobPath) (*struct{}, error) {
-		return nil, problem(s.remove(in.Job))
+	huma.Register(api, remove, func(ctx context.Context, in *jobPath) (*struct{}, error) {
+		err := s.remove(in.Job)
+		if err == nil {
+			s.audit(ctx, in.Job, "job deleted")
+		}
+		return nil, problem(err)
 	})
 }
 

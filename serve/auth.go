@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
@@ -137,7 +138,7 @@ func (s *Server) granted(header, name string) (*token, error) {
 func (s *Server) authorise(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		if len(ctx.Operation().Security) == 0 || s.open() {
-			next(ctx)
+			next(called(ctx, "none"))
 			return
 		}
 		need := ctx.Operation().Security[0]["token"][0]
@@ -156,7 +157,32 @@ func (s *Server) authorise(api huma.API) func(huma.Context, func(huma.Context)) 
 				_ = huma.WriteErr(api, ctx, http.StatusTooManyRequests, "more requests with this token than the service takes (--token-rate); try again later")
 				return
 			}
-			next(ctx)
+			next(called(ctx, s.kind(t)))
 		}
 	}
+}
+
+// caller is who sends a request, as far as its token tells.
+type caller struct{ token, address string }
+
+type callerKey struct{}
+
+func called(ctx huma.Context, token string) huma.Context {
+	return huma.WithValue(ctx, callerKey{}, caller{token, ctx.RemoteAddr()})
+}
+
+// kind is what the audit log says of a token: whose it is, its scope, and of a job's its id.
+func (s *Server) kind(t *token) string {
+	for _, own := range *s.tokens.Load() {
+		if bytes.Equal(own.Hash, t.Hash) {
+			return "service " + t.Scope // an id would help to guess one that a person made up
+		}
+	}
+	return "job " + t.Scope + " " + t.id()
+}
+
+// audit writes a change through the API to the log: who, which job, and what.
+func (s *Server) audit(ctx context.Context, job, what string) {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	s.config.Log.Info().Bool("audit", true).Str("token", c.token).Str("address", c.address).Str("job", job).Msg(what)
 }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/live"
@@ -9,11 +10,11 @@ import (
 )
 
 // describe is state under the lock, after all that has come in.
-func (j *job) describe() JobState {
+func (j *job) describe(ranks bool) JobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.decideAll()
-	return j.state()
+	return j.state(ranks)
 }
 
 // set replaces the settings. Weights hold at once, the others from the next start of the process group on.
@@ -25,6 +26,7 @@ func (j *job) set(s Settings) error {
 		return err
 	}
 	j.settings = s
+	j.history.Note(j.at, "change", "settings: those given hold from the next start of the process group on, weights at once")
 	return nil
 }
 
@@ -81,5 +83,29 @@ func (j *job) change(x *change) error {
 	if x.Paused != nil {
 		j.paused = *x.Paused
 	}
+	j.history.Note(j.at, "change", x.String())
 	return nil
+}
+
+// String says what is to be changed.
+func (x *change) String() string {
+	var parts []string
+	if w := x.Objectives; w != nil {
+		parts = append(parts, fmt.Sprintf("weights: speed %g, waiting %g, freshness %g, energy %g", w.Speed, w.Waiting, w.Freshness, w.Energy))
+		if *w == (Weights{}) {
+			parts = []string{"weights: speed alone"}
+		}
+	}
+	if n := len(x.Limits); n > 0 {
+		parts = append(parts, fmt.Sprintf("largest micro-batches of %d ranks", n))
+	}
+	if p := x.Paused; p != nil && *p {
+		parts = append(parts, "paused")
+	} else if p != nil {
+		parts = append(parts, "resumed")
+	}
+	if parts == nil {
+		return "nothing"
+	}
+	return strings.Join(parts, "; ")
 }

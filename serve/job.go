@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/live"
+	"github.com/evenkeel/evenkeel/serve/history"
 )
 
 // maxEnded is how many older registrations are known, lest a process that outlived its group takes over.
@@ -48,6 +49,7 @@ type job struct {
 	ran      map[int]cluster.Plan
 	newest   cluster.Report
 	rounds   int
+	newestAt time.Time // of the newest report
 	samples  int64
 	counts   map[string]int64
 	paces    paces
@@ -55,6 +57,8 @@ type job struct {
 	limits   map[int]int // that were changed since the last decision
 	metrics  *jobMetrics // nil: it is being read from the journal
 	shown    atomic.Pointer[shown]
+	history  history.History
+	born     time.Time // this object, which may have read an older one's journal
 
 	wake chan struct{} // a report waits
 	done chan struct{} // closed with the job
@@ -63,7 +67,7 @@ type job struct {
 
 func newJob(name string, c *Config, m *jobMetrics) *job {
 	j := &job{
-		name: name, config: c, counts: map[string]int64{}, metrics: m,
+		name: name, config: c, counts: map[string]int64{}, metrics: m, born: c.Clock(),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}),
 	}
 	go j.run()
@@ -73,6 +77,7 @@ func newJob(name string, c *Config, m *jobMetrics) *job {
 // begin is the job's first entry. Until then nobody else knows it.
 func (j *job) begin(c *creation) {
 	j.begun, j.created, j.settings = true, c.Created, c.Settings
+	j.history.Note(0, "job", "the job was created")
 	j.hold(firstToken(c))
 }
 
@@ -140,11 +145,14 @@ func (j *job) decide(report *cluster.Report) bool {
 	plan, err := j.control.Next(report, j.gen.Present())
 	if err != nil {
 		j.problem = err.Error()
+		j.history.Problem(j.at, j.problem)
 		j.config.Log.Warn().Str("job", j.name).Int("generation", j.number).Int("round", report.Round).Err(err).Msg("no new sizes")
 		return false
 	}
 	j.problem = ""
+	j.history.Problem(j.at, "")
 	j.hand(plan)
+	j.history.Decided(j.at, &j.plan, report, j.control, j.agent.Performance())
 	j.metrics.decided(j.config.Clock().Sub(begun))
 	return true
 }
@@ -178,12 +186,14 @@ func (j *job) hand(plan cluster.Plan) {
 // took counts an accepted round.
 func (j *job) took(report *cluster.Report) {
 	j.rounds++
+	j.newestAt = j.created.Add(j.at)
 	j.samples += int64(report.Accepted)
 	took := measure(report)
 	j.paces.add(took, j.number == 1 && report.Plan == 1, report.Round == 0)
 	nodes := append(j.newest.Nodes[:0], report.Nodes...)
 	j.newest = *report
 	j.newest.Nodes = nodes
+	j.history.Took(j.at, report, j.agent.Performance(), j.agent.NoiseScale())
 	j.metrics.took(took)
 	j.show()
 }
@@ -202,8 +212,8 @@ func (j *job) efficiency() float64 {
 	return cluster.Efficiency(j.agent.NoiseScale(), float64(j.gen.Cluster().GlobalBatch), j.newest.Counted)
 }
 
-// state describes the job.
-func (j *job) state() JobState {
+// state describes the job, with its ranks or without.
+func (j *job) state(ranks bool) JobState {
 	of := j.settings
 	if j.gen != nil {
 		of = j.running
@@ -212,7 +222,7 @@ func (j *job) state() JobState {
 		Name: j.name, GlobalBatch: of.GlobalBatch, Workload: of.Workload, Deadline: of.Deadline,
 		Objectives: j.settings.Objectives, Paused: j.paused, Generation: j.number, Plan: j.plan.Number, Rounds: j.rounds, Samples: j.samples,
 		Created: j.created, Reports: maps.Clone(j.counts), First: j.paces.begin(), Recent: paceOf(j.paces.recent), Efficiency: 1,
-		Ranks: []RankState{}, Problem: j.problem,
+		Ranks: []RankState{}, LastReport: j.newestAt, Problem: j.problem,
 	}
 	if j.gen == nil {
 		return s
@@ -220,8 +230,15 @@ func (j *job) state() JobState {
 	c := j.gen.Cluster()
 	s.NoiseScale = j.agent.NoiseScale()
 	s.Efficiency = j.efficiency()
+	s.RankCount, s.Absurd = len(c.Nodes), int64(history.Strange(j.control))
 	perf := j.agent.Performance()
 	for i := range c.Nodes {
+		if j.sizes.Nodes[i].LeftOut != "" {
+			s.LeftOut++
+		}
+		if !ranks {
+			continue
+		}
 		n := &c.Nodes[i]
 		r := RankState{
 			Name: n.Name, Device: n.Device, Profiled: n.Profile != nil, Share: j.plan.Sizes[i], MicroBatch: n.Full(),

@@ -155,6 +155,7 @@ func (j *job) replay(e *entry) error {
 	}
 	j.config.Log.Warn().Str("job", j.name).Int("generation", j.number).Int("plan", e.Plan).AnErr("because", err).
 		Msg("the journal is of another version of the program or of other profiles; the process group has to register anew")
+	j.history.Note(j.at, "problem", "the journal is of another version of the program or of other profiles: the process group has to register anew")
 	j.gen, j.agent, j.control, j.waiting, j.id = nil, nil, nil, nil, "" // so that the id may register again
 	if !same && alone {
 		_, _ = j.apply(e)

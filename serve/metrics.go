@@ -61,9 +61,12 @@ func (s *Server) timed(ctx huma.Context, next func(huma.Context)) {
 	begun := s.config.Clock()
 	next(ctx)
 	op, took := ctx.Operation().OperationID, s.config.Clock().Sub(begun)
-	s.metrics.requests.WithLabelValues(op).Observe(took.Seconds())
 	_, w := humago.Unwrap(ctx)
-	if took > slow && w.Header().Get("Content-Type") != "text/event-stream" {
+	if w.Header().Get("Content-Type") == "text/event-stream" {
+		return // it lasts as long as somebody watches
+	}
+	s.metrics.requests.WithLabelValues(op).Observe(took.Seconds())
+	if took > slow {
 		s.config.Log.Warn().Str("operation", op).Str("job", ctx.Param("job")).Int("status", ctx.Status()).Dur("took", took).Msg("a slow request")
 	}
 }

@@ -136,7 +136,9 @@ func (j *job) register(r *registration) (result, error) {
 	j.running, j.id, j.gen, j.agent, j.control = settings, r.ID, gen, policy, control
 	j.number++
 	j.waiting, j.ran, j.newest, j.problem = nil, map[int]cluster.Plan{}, cluster.Report{}, ""
+	j.history.Start(j.at, j.number, gen.Cluster())
 	j.hand(plan)
+	j.history.Decided(j.at, &j.plan, nil, control, policy.Performance())
 	if j.limits = nil; j.config.Each != nil && j.metrics != nil {
 		j.config.Each(Event{Job: j.name, Generation: j.number, Cluster: given, Weights: settings.Objectives.objectives()})
 	}

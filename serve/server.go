@@ -39,6 +39,7 @@ type Server struct {
 	handler http.Handler
 	metrics *metrics
 	ready   readiness
+	streams streams
 
 	mu     sync.Mutex
 	jobs   map[string]*job
@@ -55,7 +56,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	s := &Server{config: c, jobs: map[string]*job{}, metrics: newMetrics(c.Version)}
+	s := &Server{config: c, jobs: map[string]*job{}, metrics: newMetrics(c.Version), streams: streams{ended: make(chan struct{})}}
 	all, _ := parseTokens(c.Token) // Validate has
 	s.tokens.Store(&all)
 	s.config.Token = "" // only hashes are kept
@@ -77,6 +78,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.config.TLS != nil {
 		l = tls.NewListener(l, s.config.TLS)
 	}
+	h.RegisterOnShutdown(s.streams.close)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(l) }()
 	select {
@@ -101,6 +103,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // Close ends every job. The server answers no more of them afterwards.
 func (s *Server) Close() {
+	s.streams.close()
 	s.mu.Lock()
 	s.closed = true
 	jobs := s.jobs
@@ -201,7 +204,7 @@ func (s *Server) describe(name string) (JobState, error) {
 	if err != nil {
 		return JobState{}, err
 	}
-	return j.describe(), nil
+	return j.describe(true), nil
 }
 
 // create makes a job; nil if it exists.

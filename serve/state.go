@@ -19,6 +19,10 @@ type JobState struct {
 	Rounds      int              `json:"rounds" doc:"Of which a report was accepted, in all generations"`
 	Samples     int64            `json:"samples" doc:"In them"`
 	Created     time.Time        `json:"created"`
+	LastReport  time.Time        `json:"last_report,omitzero" doc:"When the newest report was accepted; absent: none was"`
+	RankCount   int              `json:"rank_count"`
+	LeftOut     int              `json:"left_out" doc:"Ranks without a share"`
+	Absurd      int64            `json:"absurd" doc:"Times that reports of this generation said what cannot be; nothing was learnt from it"`
 	Ranks       []RankState      `json:"ranks" nullable:"false"`
 	Reports     map[string]int64 `json:"reports" doc:"Reports by verdict"`
 	First       Pace             `json:"first" doc:"With the first sizes of the job"`

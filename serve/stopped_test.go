@@ -25,7 +25,7 @@ func (j *job) memory() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.decideAll()
-	s := j.state()
+	s := j.state(true)
 	s.Reports = nil
 	text, err := json.Marshal(struct {
 		State  JobState

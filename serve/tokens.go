@@ -130,7 +130,7 @@ func (s *Server) tokenRoutes(api huma.API) {
 	const path = "/v1/jobs/{job}/tokens"
 	add := s.operation("add-token", http.MethodPost, path, "Make another token of a job", 404, 409, 422, 503, 507)
 	add.DefaultStatus = http.StatusCreated
-	huma.Register(api, add, func(_ context.Context, in *jobBody[tokenBody]) (*struct{ Body TokenState }, error) {
+	huma.Register(api, add, func(ctx context.Context, in *jobBody[tokenBody]) (*struct{ Body TokenState }, error) {
 		if s.open() {
 			return nil, problem(errOpen)
 		}
@@ -146,7 +146,7 @@ func (s *Server) tokenRoutes(api huma.API) {
 		if _, err := s.submit(in.Job, entry{Token: change}); err != nil {
 			return nil, problem(err)
 		}
-		s.config.Log.Info().Str("job", in.Job).Str("token", change.Add.id()).Str("scope", in.Body.Scope).Msg("token made")
+		s.audit(ctx, in.Job, "token made: "+in.Body.Scope+" "+change.Add.id())
 		out := &struct{ Body TokenState }{change.Add.state()}
 		out.Body.Token = secret
 		return out, nil
@@ -168,14 +168,14 @@ func (s *Server) tokenRoutes(api huma.API) {
 	})
 	revoke := s.operation("revoke-token", http.MethodDelete, path+"/{id}", "Revoke a token of a job", 404, 409, 422, 503, 507)
 	revoke.DefaultStatus = http.StatusNoContent
-	huma.Register(api, revoke, func(_ context.Context, in *struct {
+	huma.Register(api, revoke, func(ctx context.Context, in *struct {
 		Job string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
 		ID  string `path:"id" minLength:"8" maxLength:"8" pattern:"^[0-9a-f]+$"`
 	}) (*struct{}, error) {
 		if _, err := s.submit(in.Job, entry{Token: &retoken{Revoke: in.ID, Now: s.config.Clock()}}); err != nil {
 			return nil, problem(err)
 		}
-		s.config.Log.Info().Str("job", in.Job).Str("token", in.ID).Msg("token revoked")
+		s.audit(ctx, in.Job, "token revoked: "+in.ID)
 		return nil, nil //nolint:nilnil // no content is no error
 	})
 }

@@ -1,0 +1,133 @@
+// Lines over time, drawn by uPlot: goodput against equal shares, and shares.
+
+import { $, el, set, rate, whole, clock, colour, dash, css, table } from "./text.js";
+
+const smooth = 10; // rounds
+
+// Lines draws what a job knows into the page's two charts.
+export class Lines {
+  constructor(job) {
+    this.job = job;
+    this.plots = {};
+    this.shape = "";
+    for (const id of ["goodput", "sizes"]) {
+      $(id + "-data").ontoggle = () => this.tables();
+    }
+  }
+
+  close() {
+    for (const p of Object.values(this.plots)) p.destroy();
+    this.plots = {};
+  }
+
+  // renew begins anew, where colours or lines are others.
+  renew() {
+    this.close();
+    this.shape = "";
+  }
+
+  resize() {
+    for (const [id, p] of Object.entries(this.plots)) p.setSize({ width: $(id).clientWidth, height: 220 });
+  }
+
+  show(span) {
+    const r = (span === "whole" && this.job.whole) || this.job.rounds;
+    this.shown = r;
+    this.span = span;
+    const names = this.job.names ?? { lines: [], of: [] };
+    const shape = JSON.stringify([names.lines, names.of]);
+    if (shape !== this.shape) {
+      this.renew();
+      this.shape = shape;
+      this.devices = [...new Set(names.of)];
+      this.make(names);
+    }
+    if (!this.plots.goodput) return;
+    const t0 = this.job.created / 1000, at = r.at.map((x) => t0 + x);
+    const n = span === "whole" ? 1 : smooth;
+    this.plots.goodput.setData([at, r.goodput, r.even.map((x) => x || null), means(r.goodput, n), means(r.even, n)]);
+    this.plots.sizes.setData([at, ...names.lines.map((_, k) => r.shares.map((s) => s?.[k] ?? null))]);
+    this.read("goodput", null);
+    this.read("sizes", null);
+    this.tables();
+  }
+
+  make(names) {
+    const own = css("--compute"), even = css("--even"), faint = css("--compute-light");
+    this.plot("goodput", [
+      { stroke: faint, width: 1, points: { show: false } }, { stroke: css("--edge"), width: 1, points: { show: false } },
+      { stroke: own, width: 2.5, points: { show: false } }, { stroke: even, width: 2, dash: [7, 5], points: { show: false } },
+    ]);
+    this.plot("sizes", names.lines.map((_, k) => {
+      const d = this.devices.indexOf(names.of[k]);
+      return { stroke: colour(d), dash: dash(d), width: names.lines.length > 24 ? 1 : 1.6, points: { show: false } };
+    }));
+    const keys = this.devices.map((d, k) => {
+      const mark = el("span", { class: "swatch" });
+      mark.style.background = colour(k);
+      return [mark, d];
+    });
+    $("sizes-key").replaceChildren(...keys.flat(), el("span", { class: "note" }, names.nodes?.length > names.lines.length ? "samples a round, mean of each device" : "samples a round, a line for each node"));
+  }
+
+  plot(id, series) {
+    const text = css("--soft"), edge = css("--edge");
+    const axis = { stroke: text, grid: { stroke: edge, width: 1 }, ticks: { stroke: edge }, font: "12px system-ui, sans-serif" };
+    this.plots[id] = new uPlot({
+      width: $(id).clientWidth || 600, height: 220, legend: { show: false }, cursor: { points: { show: false }, drag: { x: false, y: false } },
+      series: [{}, ...series],
+      axes: [{ ...axis, size: 32, values: (_, ticks) => ticks.map((t) => clock(1000 * t)), space: 90 }, { ...axis, size: 60, values: (_, ticks) => ticks.map((t) => whole(t)) }],
+      scales: { x: { time: true }, y: { range: (_, __, top) => [0, top > 0 ? 1.08 * top : 1] } },
+      hooks: { setCursor: [(u) => this.read(id, u.cursor.idx)] },
+    }, [[], ...series.map(() => [])], $(id));
+  }
+
+  // read says in words what stands under the pointer, or what is newest.
+  read(id, index) {
+    const r = this.shown, n = r.number.length;
+    if (n === 0) return set($(id + "-read"), "No round was reported yet.");
+    const k = index ?? n - 1, when = (index === null ? "Newest: round " : "Round ") + whole(r.number[k]) + ", " + clock(this.job.created + 1000 * r.at[k]) + ": ";
+    if (id === "goodput") {
+      const even = r.even[k] > 0 ? "; equal shares " + rate(r.even[k]) + ", predicted" : "";
+      return set($("goodput-read"), when + rate(r.goodput[k]) + " samples/s" + even + ".");
+    }
+    const shares = r.shares[k];
+    if (!shares) return set($("sizes-read"), when + "of another start of the process group.");
+    const named = shares.map((s, i) => [s, this.job.names.lines[i]]);
+    const some = named.length > 16 ? [...named].sort((a, b) => b[0] - a[0]) : named;
+    const more = some.length > 16 ? ", … (largest first)" : "";
+    set($("sizes-read"), when + some.slice(0, 16).map(([s, name]) => name + " " + s.toLocaleString("en", { maximumFractionDigits: 1 })).join(", ") + more + ".");
+  }
+
+  // tables fills those that are open.
+  tables() {
+    const r = this.shown, names = this.job.names;
+    if (!r) return;
+    const newest = [...r.number.keys()].reverse().slice(0, 60), when = (k) => [whole(r.number[k]), clock(this.job.created + 1000 * r.at[k])];
+    const first = [{ name: "Round", number: true }, { name: "Time" }];
+    if ($("goodput-data").open) {
+      const columns = [...first, { name: "Samples/s", number: true }, { name: "Equal shares (predicted)", number: true }];
+      fill("goodput-data", table(columns, newest.map((k) => [...when(k), rate(r.goodput[k]), rate(r.even[k])])));
+    }
+    if ($("sizes-data").open && names) {
+      const columns = [...first, ...names.lines.map((name) => ({ name, number: true }))];
+      fill("sizes-data", table(columns, newest.filter((k) => r.shares[k]).map((k) => [...when(k), ...r.shares[k].map((s) => s.toLocaleString("en"))])));
+    }
+  }
+}
+
+export const fill = (id, content) => $(id).querySelector(".scroll").replaceChildren(content);
+
+// means are those of so many values up to each; null where one is missing.
+function means(list, n) {
+  let sum = 0, known = 0;
+  return list.map((x, k) => {
+    sum += x;
+    known += x > 0 ? 1 : 0;
+    if (k >= n) {
+      sum -= list[k - n];
+      known -= list[k - n] > 0 ? 1 : 0;
+    }
+    return known > 0 && x > 0 ? sum / known : null;
+  });
+}

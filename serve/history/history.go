@@ -1,0 +1,240 @@
+// Package history remembers what a dashboard shows of a job: its newest rounds, its whole life in few points, why shares
+// changed, and what happened, in words. All of it follows from what the job took in and decided; nothing rests on it. Its size is bounded, however long
+// the job runs.
+package history
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+const (
+	mostRecent = 300 // rounds that are known one by one
+	mostLanes  = 12  // the same, by node
+	mostLines  = 64  // shares over time: of each node, or beyond so many of each device
+	mostLog    = 200
+	mostNamed  = 3 // nodes that a line of the log names
+)
+
+// History is a job's. It is not safe for concurrent use. The zero value is ready.
+type History struct {
+	seq     int // counts what happened
+	started int // seq of the newest start
+	last    time.Duration
+
+	cluster *cluster.Cluster
+	lines   lines
+	recent  []point
+	whole   series
+	lanes   []Lane
+	log     []Line
+	seqs    struct{ recent, lanes, log []int } // beside them
+
+	rounds  int
+	shares  []int
+	newest  []cluster.NodeReport // of the newest round; none before the first
+	out     []agent.Why          // TakesPart: it has a share
+	trial   []bool
+	changes []change
+	paces   []belief
+	even    []int
+	problem string
+	absurd  int // round of the newest line about reports that cannot be; 0: none
+	strange int // so many of these were told of
+}
+
+// Start begins a process group of a job.
+func (h *History) Start(at time.Duration, number int, c *cluster.Cluster) {
+	n := len(c.Nodes)
+	came := arrivals(h.cluster, c)
+	h.cluster, h.even, h.lines = c, Even(c), newLines(c)
+	h.shares, h.newest, h.out, h.trial = make([]int, n), nil, make([]agent.Why, n), make([]bool, n)
+	h.changes, h.paces = make([]change, n), make([]belief, n)
+	h.problem, h.absurd, h.strange = "", 0, 0
+	h.lanes, h.seqs.lanes = nil, nil
+	for i := range h.recent { // of other nodes
+		h.recent[i].shares = nil
+	}
+	h.whole.forget()
+	h.started = h.note(at, "start", startText(number, n, c.GlobalBatch, came))
+}
+
+// Took takes in a report, and by what parameters the round was planned. scale is the gradient noise scale, 0 if unknown.
+func (h *History) Took(at time.Duration, report *cluster.Report, perf []cluster.Performance, scale float64) {
+	h.seq++
+	h.rounds++
+	h.last = at
+	h.newest = append(h.newest[:0], report.Nodes...)
+	p := point{number: h.rounds, at: at.Seconds(), rounds: 1, seconds: report.Wait.Seconds(), samples: float64(report.Accepted)}
+	worth := cluster.Efficiency(scale, float64(h.cluster.GlobalBatch), report.Counted)
+	p.good = p.samples * worth
+	lane := Lane{Number: h.rounds, Wait: round6(p.seconds), Seconds: make([]float32, len(report.Nodes))}
+	status := make([]byte, len(report.Nodes))
+	for i := range report.Nodes {
+		r := &report.Nodes[i]
+		if r.Measured() {
+			h.paces[i].measured++
+		}
+		idle := r.Idle
+		if r.Status == cluster.Absent {
+			idle = p.seconds
+		}
+		p.idle += min(idle, p.seconds) / float64(len(report.Nodes))
+		lane.Seconds[i], status[i] = float32(math.Round(max(r.Seconds, r.Busy)*1e5)/1e5), '0'+byte(r.Status)
+		if r.OOM {
+			h.note(at, "memory", h.cluster.Nodes[i].Name+" ran out of memory"+tooLarge(r))
+		}
+	}
+	if samples, seconds := h.predict(perf, report); seconds > 0 {
+		p.evenSeconds, p.evenGood = seconds, samples*cluster.Efficiency(scale, float64(h.cluster.GlobalBatch), samples)
+	}
+	lane.Status, p.shares = string(status), h.lines.of(h.shares)
+	h.recent = keep(h.recent, p, mostRecent)
+	h.seqs.recent = keep(h.seqs.recent, h.seq, mostRecent)
+	h.lanes = keep(h.lanes, lane, mostLanes)
+	h.seqs.lanes = keep(h.seqs.lanes, h.seq, mostLanes)
+	h.whole.add(p)
+}
+
+// Decided takes in a plan, and the report that it rests on, nil at a start.
+func (h *History) Decided(at time.Duration, plan *cluster.Plan, report *cluster.Report, control *agent.Control, perf []cluster.Performance) {
+	h.seq++
+	var left, back groups
+	for i, to := range plan.Sizes {
+		before, name := h.out[i], h.cluster.Nodes[i].Name
+		h.out[i], h.trial[i] = h.standing(i, to, control)
+		switch why := h.out[i]; {
+		case why == before:
+		case why == agent.TakesPart:
+			back.add("back, and taking part again", name)
+		default:
+			left.add("left out, as "+reasons[why], name)
+		}
+		if notable(h.changes[i].to, to) || h.out[i] != before || report == nil {
+			h.changes[i] = h.newChange(i, plan.Number, to, at, report, control, &perf[i])
+		}
+	}
+	for _, text := range left.lines() {
+		h.note(at, "out", text)
+	}
+	for _, text := range back.lines() {
+		h.note(at, "back", text)
+	}
+	copy(h.shares, plan.Sizes)
+	h.follow(at, perf)
+	h.passedOver(at, control)
+}
+
+// standing says why a node has no share, TakesPart if it has one, and whether it has it only for a trial.
+func (h *History) standing(i, share int, control *agent.Control) (agent.Why, bool) {
+	if share == 0 {
+		return control.LeftOut(i), false
+	}
+	if h.out[i] == agent.TakesPart {
+		return agent.TakesPart, false
+	}
+	var e agent.Explanation
+	if control.Explain(&e, i); e.Part != nil && e.Part.Trial {
+		return h.out[i], true
+	}
+	return agent.TakesPart, false
+}
+
+// Note notes what happened at the time at, in words.
+func (h *History) Note(at time.Duration, kind, text string) { h.note(at, kind, text) }
+
+func (h *History) note(at time.Duration, kind, text string) int {
+	h.seq++
+	h.log = keep(h.log, Line{At: round6(at.Seconds()), Kind: kind, Text: text}, mostLog)
+	h.seqs.log = keep(h.seqs.log, h.seq, mostLog)
+	return h.seq
+}
+
+// Problem notes why there are no new sizes, "" if there are.
+func (h *History) Problem(at time.Duration, text string) {
+	if text == h.problem {
+		return
+	}
+	if h.problem = text; text == "" {
+		h.note(at, "back", "sizes change again")
+		return
+	}
+	h.note(at, "problem", "no new sizes: "+text)
+}
+
+// passedOver tells of reports that cannot be, once in a while.
+func (h *History) passedOver(at time.Duration, control *agent.Control) {
+	a := control.Absurd()
+	n := Strange(control)
+	if n == h.strange || h.absurd > 0 && h.rounds < h.absurd+mostRecent/4 {
+		return
+	}
+	h.absurd, h.strange = max(h.rounds, 1), n
+	h.note(at, "problem", "reports said what cannot be: "+a.String())
+}
+
+// Strange counts what a job's reports said that cannot be.
+func Strange(control *agent.Control) int {
+	a := control.Absurd()
+	return a.Reports + a.Waits + a.Times + a.Sizes + a.Values + a.Frozen
+}
+
+// belief is how fast a node is taken to be: the seconds for an even share.
+type belief struct {
+	measured  int     // rounds
+	reference float64 // that was told of last; 0: none yet
+	strange   int     // decisions in a row that differ from it much
+}
+
+const (
+	paceKnown  = 5    // measurements
+	paceChange = 1.25 // ratio that is told of
+	paceHeld   = 3    // decisions in a row
+)
+
+// follow tells of nodes that became faster or slower for good.
+func (h *History) follow(at time.Duration, perf []cluster.Performance) {
+	var all groups
+	for i := range h.paces {
+		p := &h.paces[i]
+		if p.measured < paceKnown {
+			continue
+		}
+		now := h.cluster.Nodes[i].Finish(perf[i], max(h.even[i], 1))
+		switch ratio := now / p.reference; {
+		case p.reference == 0:
+			p.reference = now
+		case ratio < paceChange && ratio > 1/paceChange:
+			p.strange = 0
+		default:
+			if p.strange++; p.strange >= paceHeld {
+				all.add(direction(ratio), fmt.Sprintf("%s (%s)", h.cluster.Nodes[i].Name, pace(ratio)))
+				p.reference, p.strange = now, 0
+			}
+		}
+	}
+	for _, text := range all.lines() {
+		h.note(at, "pace", text)
+	}
+}
+
+func direction(ratio float64) string {
+	if ratio > 1 {
+		return "slower than before"
+	}
+	return "faster than before"
+}
+
+// keep appends to what holds at most so many.
+func keep[T any](s []T, x T, most int) []T {
+	if len(s) == most {
+		copy(s, s[1:])
+		s[most-1] = x
+		return s
+	}
+	return append(s, x)
+}

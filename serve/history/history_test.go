@@ -1,0 +1,297 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+func close6(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(1, math.Abs(b)) }
+
+// nodes without profiles, of two devices.
+func plain(n, batch int) *cluster.Cluster {
+	c := &cluster.Cluster{Workload: "unnamed", GlobalBatch: batch}
+	for i := range n {
+		c.Nodes = append(c.Nodes, cluster.Node{Name: fmt.Sprintf("n%d", i), Device: []string{"a", "b"}[i%2], Limit: batch})
+	}
+	return c
+}
+
+// in is a report in which each node took so long for so many samples; a time of 0: it handed in nothing.
+func in(wait float64, sizes []int, times ...float64) *cluster.Report {
+	r := &cluster.Report{Wait: time.Duration(wait * 1e9)}
+	for i, s := range times {
+		n := cluster.NodeReport{Status: cluster.Lost}
+		if s > 0 {
+			n = cluster.NodeReport{Status: cluster.In, Size: sizes[i], Samples: sizes[i], Seconds: s, Idle: wait - s}
+			r.Accepted += sizes[i]
+		}
+		r.Nodes = append(r.Nodes, n)
+	}
+	r.Counted = float64(r.Accepted)
+	return r
+}
+
+// Shares and times of equal shares, worked out by hand.
+func TestEven(t *testing.T) {
+	c := plain(3, 100)
+	if got := Even(c); !slices.Equal(got, []int{34, 33, 33}) {
+		t.Errorf("%v", got)
+	}
+	c.Nodes[0].Shapes, c.Nodes[0].Limit = []int{8}, 8 // only eights
+	if got := Even(c); got[0] != 32 {
+		t.Errorf("%v", got)
+	}
+	for _, x := range []struct {
+		name             string
+		perf             []cluster.Performance
+		report           *cluster.Report
+		samples, seconds float64
+	}{
+		// 60, 30, 10 samples in 6, 6, 5 s are 0.1, 0.2, 0.5 s a sample: 34, 33, 33 take 3.4, 6.6, 16.5 s, and a second passed beside.
+		{"each by its own pace", nil, in(7, []int{60, 30, 10}, 6, 6, 5), 100, 17.5},
+		// Of the last, which believed needs 2 + 0.3 s a sample, 5 s for 10 were as believed: 2 + 33*0.3.
+		{"a part that does not grow", []cluster.Performance{{PerSample: 0.1}, {PerSample: 0.2}, {Overhead: 2, PerSample: 0.3}}, in(6, []int{60, 30, 10}, 6, 6, 5), 100, 11.9},
+		// The same twice as slow as believed.
+		{"twice as slow", []cluster.Performance{{PerSample: 0.1}, {PerSample: 0.2}, {Overhead: 2, PerSample: 0.3}}, in(10, []int{60, 30, 10}, 6, 6, 10), 100, 23.8},
+		{"lost, and never measured", nil, in(7, []int{60, 30, 10}, 6, 6, 0), 67, 7.6},
+		{"nothing came", nil, in(7, []int{60, 30, 10}, 0, 0, 0), 0, 0},
+	} {
+		c := plain(3, 100)
+		var h History
+		h.Start(0, 1, c)
+		perf := x.perf
+		if perf == nil {
+			perf = []cluster.Performance{{PerSample: 1}, {PerSample: 1}, {PerSample: 1}}
+		}
+		h.Took(time.Second, x.report, perf, 0)
+		p := h.recent[0]
+		if !close6(p.evenSeconds, x.seconds) || !close6(p.evenGood, x.samples) {
+			t.Errorf("%s: %v samples in %v s, by hand %v in %v", x.name, p.evenGood, p.evenSeconds, x.samples, x.seconds)
+		}
+	}
+	// A node that was measured before counts with what is believed of it: 33 samples of 0.4 s.
+	c = plain(3, 100)
+	var h History
+	h.Start(0, 1, c)
+	perf := []cluster.Performance{{PerSample: 0.1}, {PerSample: 0.2}, {PerSample: 0.4}}
+	h.Took(1, in(7, []int{60, 30, 10}, 6, 6, 5), perf, 0)
+	h.Took(2, in(7, []int{60, 30, 10}, 6, 6, 0), perf, 0)
+	if p := h.recent[1]; !close6(p.evenSeconds, 13.2+1) || p.evenGood != 100 {
+		t.Errorf("%+v", p)
+	}
+	// At a noise scale of 50 samples a round of 67 of 100 is worth 67*(150/117) at the rate of its time.
+	h.Took(3, in(7, []int{34, 33, 33}, 6, 6, 0), perf, 50)
+	if p := h.recent[2]; !close6(p.good, 67*150.0/117) || !close6(p.idle, 2.0/3) {
+		t.Errorf("%+v", p)
+	}
+}
+
+// A whole life in few points says the same in sum as every round by itself.
+func TestWhole(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 511, 512, 513, 1024, 1025, 5000, 20001} {
+		var s series
+		var all point
+		for k := range n {
+			x := float64(k%7 + 1)
+			p := point{number: k + 1, at: float64(k), rounds: 1, seconds: x, samples: 2 * x, good: 3 * x, idle: x / 2, evenSeconds: 4 * x, evenGood: 5 * x, shares: []float32{float32(k)}}
+			all.seconds, all.samples, all.good, all.idle, all.evenSeconds, all.evenGood = all.seconds+x, all.samples+2*x, all.good+3*x, all.idle+x/2, all.evenSeconds+4*x, all.evenGood+5*x
+			s.add(p)
+		}
+		points := s.points
+		if s.open.rounds > 0 {
+			points = append(points, s.open)
+		}
+		if len(points) > mostWhole || n > mostWhole && len(points) < mostWhole/2 {
+			t.Errorf("%d rounds in %d points", n, len(points))
+		}
+		var sum point
+		before := 0
+		for k, p := range points {
+			sum.rounds, sum.seconds, sum.samples, sum.good = sum.rounds+p.rounds, sum.seconds+p.seconds, sum.samples+p.samples, sum.good+p.good
+			sum.idle, sum.evenSeconds, sum.evenGood = sum.idle+p.idle, sum.evenSeconds+p.evenSeconds, sum.evenGood+p.evenGood
+			if mean := float64(before+p.number-1) / 2; math.Abs(float64(p.shares[0])-mean) > 1e-3*mean+1e-3 {
+				t.Fatalf("point %d of rounds %d to %d: mean share %v, not %v", k, before+1, p.number, p.shares[0], mean)
+			}
+			if p.number-before != int(p.rounds) || k < len(points)-1 && p.rounds != points[0].rounds {
+				t.Fatalf("point %d: %v rounds, up to %d after %d", k, p.rounds, p.number, before)
+			}
+			before = p.number
+		}
+		if sum.rounds != float64(n) || !close6(sum.seconds, all.seconds) || !close6(sum.samples, all.samples) || !close6(sum.good, all.good) || !close6(sum.idle, all.idle) ||
+			!close6(sum.evenSeconds, all.evenSeconds) || !close6(sum.evenGood, all.evenGood) {
+			t.Errorf("%d rounds: %+v, one by one %+v", n, sum, all)
+		}
+	}
+}
+
+// Few nodes have a line each, many one for each device.
+func TestLines(t *testing.T) {
+	l := newLines(plain(4, 8))
+	if got := l.of([]int{1, 2, 3, 4}); !slices.Equal(got, []float32{1, 2, 3, 4}) || l.names[2] != "n2" || l.device[2] != "a" {
+		t.Errorf("%v %+v", got, l)
+	}
+	c := plain(66, 66)
+	l = newLines(c)
+	shares := make([]int, 66)
+	for i := range shares {
+		shares[i] = i
+	}
+	if got := l.of(shares); !slices.Equal(got, []float32{32, 33}) || !slices.Equal(l.names, []string{"a", "b"}) {
+		t.Errorf("%v %+v", got, l)
+	}
+	for i := range c.Nodes {
+		c.Nodes[i].Device = fmt.Sprint("d", i)
+	}
+	l = newLines(c)
+	if got := l.of(shares); len(got) != mostLines || got[62] != 62 || got[63] != 64 || l.names[63] != "other devices" {
+		t.Errorf("%v %+v", got, l.names)
+	}
+}
+
+// run plays rounds of nodes that take so long per sample, by the model's own control. A pace of 0 hands in nothing.
+func run(t *testing.T, h *History, control *agent.Control, a *agent.Agent, report *cluster.Report, first, rounds int, pace ...float64) *cluster.Report {
+	t.Helper()
+	present := make([]bool, len(pace))
+	for i := range present {
+		present[i] = true
+	}
+	for k := first; k < first+rounds; k++ {
+		plan, err := control.Next(report, present)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Decided(time.Duration(k)*time.Second, &plan, report, control, a.Performance())
+		times, wait := make([]float64, len(pace)), 0.0
+		for i, p := range pace {
+			times[i] = p * float64(plan.Sizes[i])
+			wait = max(wait, times[i])
+		}
+		report = in(wait, plan.Sizes, times...)
+		for i, b := range plan.Sizes {
+			if b == 0 {
+				report.Nodes[i] = cluster.NodeReport{}
+			}
+		}
+		report.Round, report.Plan = k, plan.Number
+		h.Took(time.Duration(k)*time.Second+time.Second, report, a.Performance(), 0)
+	}
+	return report
+}
+
+// What happens to nodes is told in words: who became slow, who fell silent, who is back.
+func TestStory(t *testing.T) {
+	c := plain(4, 400)
+	a := agent.NewModel(c)
+	control := &agent.Control{Cluster: c, Policy: a}
+	var h History
+	h.Note(0, "job", "the job was created")
+	h.Start(0, 1, c)
+	r := run(t, &h, control, a, nil, 0, 2, 0.01, 0.01, 0.01, 0.02)
+	if text := h.changes[3].text(); !strings.Contains(text, "100 to 43 samples: its pace is known now (2 s for 100 samples)") {
+		t.Errorf("%q", text)
+	}
+	r = run(t, &h, control, a, r, 2, 18, 0.01, 0.01, 0.01, 0.02)
+	r = run(t, &h, control, a, r, 20, 2, 0.03, 0.01, 0.01, 0.02)
+	if text := h.changes[0].text(); !strings.Contains(text, "slow") || !strings.Contains(text, "s for 1") {
+		t.Errorf("%q", text)
+	}
+	r = run(t, &h, control, a, r, 22, 18, 0.03, 0.01, 0.01, 0.02)
+	r = run(t, &h, control, a, r, 40, 10, 0.03, 0, 0.01, 0.02)
+	if v := h.View(0); v.Nodes.State[1] != "silent" && v.Nodes.State[1] != "tried" || v.Nodes.State[2] != "in" || !strings.Contains(v.Nodes.Why[1], "nothing came of it") && v.Nodes.State[1] == "silent" {
+		t.Errorf("%+v", v.Nodes)
+	}
+	run(t, &h, control, a, r, 50, 400, 0.03, 0.01, 0.01, 0.02)
+	var story []string
+	for _, l := range h.View(0).Log {
+		story = append(story, l.Kind+" "+l.Text)
+	}
+	want := []string{"job the job was created", "start start 1 of the process group: 4 ranks, global batch 400", "pace slower than before: n0 (", "out left out, as nothing came of it: n1", "back back, and taking part again: n1"}
+	if len(story) != len(want) {
+		t.Fatalf("%q", story)
+	}
+	for k := range want {
+		if !strings.HasPrefix(story[k], want[k]) {
+			t.Errorf("%q, not %q", story[k], want[k])
+		}
+	}
+	if _, why := h.Node(1); !strings.Contains(why, "samples") || h.View(0).Nodes.State[1] != "in" {
+		t.Errorf("%q", why)
+	}
+	// Another start: what was of other nodes is not told of these.
+	h.Start(time.Hour, 2, plain(5, 400))
+	v := h.View(0)
+	if last := v.Log[len(v.Log)-1].Text; last != "start 2 of the process group: 5 ranks, global batch 400; 1 of them are new" {
+		t.Errorf("%q", last)
+	}
+	if len(v.Lanes) != 0 || v.Rounds.Shares[0] != nil || v.Names.Nodes[4] != "n4" || v.Nodes.State[0] != "new" || h.Whole().Shares[0] != nil {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A view tells what is new, each thing once, and no more than is remembered.
+func TestView(t *testing.T) {
+	c := plain(2, 10)
+	var h History
+	if v := h.View(0); !v.Complete || v.Names != nil || len(v.Nodes.Share) != 0 {
+		t.Errorf("%+v", v)
+	}
+	h.Start(0, 1, c)
+	perf := []cluster.Performance{{PerSample: 1}, {PerSample: 1}}
+	after, told, logged := 0, 0, 0
+	for k := range 1000 {
+		h.Took(time.Duration(k), in(5, []int{5, 5}, 5, 4), perf, 0)
+		if k%10 == 3 {
+			h.Note(time.Duration(k), "job", fmt.Sprint(k))
+		}
+		if k%70 == 0 {
+			v := h.View(after)
+			for _, n := range v.Rounds.Number {
+				if told++; n != told {
+					t.Fatalf("round %d told as the %dth", n, told)
+				}
+			}
+			logged += len(v.Log)
+			if after > 0 && (v.Complete || v.Names != nil) || len(v.Lanes) > mostLanes || v.Lanes[len(v.Lanes)-1].Number != k+1 {
+				t.Fatalf("%+v", v)
+			}
+			after = v.Seq
+		}
+	}
+	if told != 981 || logged != 1+98 {
+		t.Errorf("%d rounds, %d lines", told, logged)
+	}
+	if v := h.View(after + 1000); !v.Complete || len(v.Rounds.Number) != mostRecent || v.Rounds.Number[0] != 701 || len(v.Lanes) != mostLanes || v.Lanes[0].Status != "11" {
+		t.Errorf("a number that never was: %+v", v)
+	}
+	if v := h.View(h.seq); len(v.Rounds.Number)+len(v.Lanes)+len(v.Log) != 0 {
+		t.Errorf("nothing new: %+v", v)
+	}
+}
+
+// Of many nodes some are named.
+func TestGroups(t *testing.T) {
+	var g groups
+	for i := range 9 {
+		g.add([]string{"one", "two"}[min(i/4, 1)], fmt.Sprint(i))
+	}
+	if got := strings.Join(g.lines(), "|"); got != "one: 0, 1, 2, 3|two: 4, 5, 6 and 2 more" {
+		t.Error(got)
+	}
+	for ratio, want := range map[float64]string{1.5: "1.5 times as slow", 1.25: "25% slower", 0.8: "25% faster", 0.25: "4 times as fast"} {
+		if got := pace(ratio); got != want {
+			t.Errorf("%v: %q", ratio, got)
+		}
+	}
+	for x, want := range map[float64]float64{123456: 123500, 0.00123456: 0.001235, 0: 0, -2.00049: -2, math.Inf(1): 0} {
+		if got := round4(x); got != want {
+			t.Errorf("%v: %v", x, got)
+		}
+	}
+}

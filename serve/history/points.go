@@ -1,0 +1,134 @@
+package history
+
+import (
+	"math"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/cluster"
+)
+
+// mostWhole is how many points a job's whole life is told in. It is even.
+const mostWhole = 512
+
+// point is what some rounds came to: sums, so that points can be joined.
+type point struct {
+	number                int     // of the newest round
+	at                    float64 // the same: seconds since the job was created
+	rounds                float64
+	seconds, samples      float64
+	good                  float64 // samples, each with what it is worth
+	idle                  float64 // seconds that a node waited in the mean
+	evenSeconds, evenGood float64 // of equal shares, where they can be predicted
+	shares                []float32
+}
+
+// join is a point and the one after it as one.
+func join(a, b point) point {
+	j := point{
+		number: b.number, at: b.at, rounds: a.rounds + b.rounds, seconds: a.seconds + b.seconds, samples: a.samples + b.samples, good: a.good + b.good,
+		idle: a.idle + b.idle, evenSeconds: a.evenSeconds + b.evenSeconds, evenGood: a.evenGood + b.evenGood,
+	}
+	switch {
+	case a.shares == nil || b.shares == nil:
+		j.shares = b.shares
+	default:
+		j.shares = slices.Clone(b.shares)
+		for k := range j.shares {
+			j.shares[k] = float32((a.rounds*float64(a.shares[k]) + b.rounds*float64(b.shares[k])) / j.rounds)
+		}
+	}
+	return j
+}
+
+// series are points of equally many rounds. Where there are too many, two become one.
+type series struct {
+	points []point
+	open   point // its newest, while it has too few rounds
+	width  float64
+}
+
+func (s *series) add(p point) {
+	s.width = max(s.width, 1)
+	if s.open.rounds == 0 {
+		s.open = p
+	} else {
+		s.open = join(s.open, p)
+	}
+	if s.open.rounds < s.width {
+		return
+	}
+	s.points, s.open = append(s.points, s.open), point{}
+	if len(s.points) < mostWhole {
+		return
+	}
+	for k := range mostWhole / 2 {
+		s.points[k] = join(s.points[2*k], s.points[2*k+1])
+	}
+	clear(s.points[mostWhole/2:])
+	s.points, s.width = s.points[:mostWhole/2], 2*s.width
+}
+
+// forget forgets the shares, which were those of other nodes.
+func (s *series) forget() {
+	s.open.shares = nil
+	for i := range s.points {
+		s.points[i].shares = nil
+	}
+}
+
+// lines says which shares are told over time: those of each node, or the mean ones of each device.
+type lines struct {
+	names  []string
+	device []string
+	of_    []int     // by node: its line
+	count  []float64 // nodes of each line
+}
+
+func newLines(c *cluster.Cluster) lines {
+	l := lines{of_: make([]int, len(c.Nodes))}
+	index := map[string]int{}
+	for i := range c.Nodes {
+		name := c.Nodes[i].Device
+		if len(c.Nodes) <= mostLines {
+			name = c.Nodes[i].Name
+		}
+		k, known := index[name]
+		switch {
+		case known:
+		case len(l.names) == mostLines: // the last takes in all that is left
+			k = mostLines - 1
+			l.names[k], l.device[k] = "other devices", "other devices"
+		default:
+			k = len(l.names)
+			index[name] = k
+			l.names, l.device, l.count = append(l.names, name), append(l.device, c.Nodes[i].Device), append(l.count, 0)
+		}
+		l.of_[i] = k
+		l.count[k]++
+	}
+	return l
+}
+
+// of are the lines' mean shares.
+func (l *lines) of(shares []int) []float32 {
+	sums := make([]float64, len(l.names))
+	for i, s := range shares {
+		sums[l.of_[i]] += float64(s)
+	}
+	out := make([]float32, len(sums))
+	for k := range sums {
+		out[k] = float32(math.Round(100*sums[k]/l.count[k]) / 100)
+	}
+	return out
+}
+
+func round6(x float64) float64 { return math.Round(x*1e6) / 1e6 }
+
+// round4 is a number to four digits, which is all that a picture shows.
+func round4(x float64) float64 {
+	if x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
+		return 0
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(x)))-3)
+	return round6(math.Round(x/unit) * unit)
+}
