@@ -1,6 +1,9 @@
 package planner
 
 import (
+	"reflect"
+	"slices"
+
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
@@ -41,3 +44,25 @@ func NewJob(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Job, erro
 
 // Warnings are what was left out or corrected, a line each.
 func (j *Job) Warnings() []string { return j.model.Warnings() }
+
+// Calibrated is the job with another calibration of its devices. Errors wrap ErrOptions.
+func (j *Job) Calibrated(c costmodel.Calibration) (*Job, error) {
+	m, err := j.model.Calibrated(c)
+	if err != nil {
+		return nil, err
+	}
+	k := *j
+	k.model, k.options.Calibration = m, c
+	return &k, nil
+}
+
+// MemoryOf is the bytes of a device of the cluster; 0: it has none.
+func (j *Job) MemoryOf(device string) float64 {
+	if i := slices.Index(j.devices, device); i >= 0 {
+		return j.classes[i].Memory
+	}
+	return 0
+}
+
+// SameCluster says whether two jobs have the same devices.
+func (j *Job) SameCluster(o *Job) bool { return reflect.DeepEqual(j.classes, o.classes) }

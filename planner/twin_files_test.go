@@ -115,7 +115,7 @@ func (c *twinCase) flags() string {
 	if o.Off {
 		overlap = "off"
 	}
-	flags := fmt.Sprintf("--memory %v --precision %s --overlap %s", o.Memory, precision, overlap)
+	flags := fmt.Sprintf("--calibration none --memory %v --precision %s --overlap %s", o.Memory, precision, overlap)
 	if o.Reserve > 0 {
 		flags += fmt.Sprintf(" --reserve %.0f", o.Reserve)
 	}

@@ -84,6 +84,30 @@ type twinOptions struct {
 	Compute, Communication float64
 	Off                    bool
 	W, G, O                float64 // bytes of a parameter: weights, gradients, optimizer
+
+	// The calibration: factors, and what devices hold beside the model.
+	Devices                     map[string]float64
+	Links, Activations, Working float64
+	Beside, BesideShare, Margin float64
+}
+
+func (o *twinOptions) compute(device string) float64 {
+	if f, ok := o.Devices[device]; ok {
+		return f
+	}
+	return 1
+}
+
+func (o *twinOptions) beside(memory float64) float64 {
+	if o.BesideShare > 0 && o.Beside > o.BesideShare*memory {
+		return o.BesideShare * memory
+	}
+	return o.Beside
+}
+
+// time is the time of a message, as calibrated.
+func (c *twinCase) time(path []twinLevel, x float64) float64 {
+	return c.Options.Links * twinTime(path, x)
 }
 
 // twinTime is the time of a message over a path of levels.

@@ -16,10 +16,24 @@ import (
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
-func newTwin(seed uint64) *twinCase { return twinRandom(rand.New(rand.NewPCG(seed, 5))) }
+func newTwin(seed uint64) *twinCase {
+	c := twinRandom(rand.New(rand.NewPCG(seed, 5)))
+	c.Options.Links, c.Options.Activations, c.Options.Working = 1, 1, 1
+	return c
+}
+
+// calibrate draws a calibration.
+func (c *twinCase) calibrate(rng *rand.Rand) {
+	o := &c.Options
+	o.Devices = map[string]float64{c.Cluster.Classes[0].Device: twinScale(rng, 0.5, 2), "another": 7}
+	o.Links, o.Activations, o.Working = twinScale(rng, 0.3, 3), twinScale(rng, 0.5, 2), twinScale(rng, 0.2, 5)
+	o.Beside, o.Margin = twinScale(rng, 1e6, 1e9), twinPick(rng, 0, 0.03)
+	o.BesideShare = twinPick(rng, 0, 0.01, 0.25)
+}
 
 // The planner and its twin agree on random plans: what they refuse, what fits, and every number.
 func TestTwin(t *testing.T) {
@@ -27,6 +41,10 @@ func TestTwin(t *testing.T) {
 	for seed := range uint64(2400) {
 		c := newTwin(seed)
 		c.seen = seen
+		if seed%2 == 1 {
+			c.calibrate(rand.New(rand.NewPCG(seed, 6)))
+			seen["calibrated"]++
+		}
 		got, err := c.product()
 		switch want, ok := c.predict(); {
 		case got == nil && errors.Is(err, planner.ErrInfeasible):
@@ -58,7 +76,7 @@ func TestTwin(t *testing.T) {
 		}
 	}
 	for what, least := range map[string]int{
-		"agreed": 2000, "no price": 20, "replicas across machines": 50, "does not fit": 200, "ring": 500, "hierarchy": 500, "gather in a machine": 500, "convert": 200, "send in a machine": 50,
+		"agreed": 2000, "calibrated": 1000, "no price": 20, "replicas across machines": 50, "does not fit": 200, "ring": 500, "hierarchy": 500, "gather in a machine": 500, "convert": 200, "send in a machine": 50,
 		"send between machines": 500, "compute lasts longer": 500, "communication lasts longer": 500, "one group steps slowest, another exchanges slowest": 50,
 	} {
 		if seen[what] < least {
@@ -146,6 +164,7 @@ func (c *twinCase) product() (*twinPrediction, error) {
 	}
 	o := &c.Options
 	options := planner.Options{GlobalBatches: []int{c.Plan.GlobalBatch}, Memory: o.Memory, Reserve: o.Reserve}
+	options.Calibration = costmodel.Calibration{Compute: o.Devices, Links: o.Links, Activations: o.Activations, Working: o.Working, Context: o.Beside, ContextShare: o.BesideShare, Margin: o.Margin}
 	options.States.Weights, options.States.Gradients, options.States.Optimizer = o.W, o.G, o.O
 	options.Overlap.Compute, options.Overlap.Communication, options.Overlap.Off = o.Compute, o.Communication, o.Off
 	job, err := planner.NewJob(profile, topology, options)

@@ -72,14 +72,14 @@ func (c *twinCase) gather(s *twinStage, g *twinGroup, n, t int, x float64) float
 	}
 	if machines, _ := c.Cluster.place(g); len(s.Groups) == 1 && machines == 1 {
 		c.seen["gather in a machine"]++
-		return float64(n-1) * twinTime(c.Cluster.inside(g.Class), x/float64(n))
+		return float64(n-1) * c.time(c.Cluster.inside(g.Class), x/float64(n))
 	}
 	whole := x * float64(t)
 	var out []twinLevel
 	m, in := 0, 0.0
 	for i, a := range s.Groups {
 		for _, b := range s.Groups[i:] {
-			if path := c.Cluster.between(a.Class, b.Class); out == nil || twinTime(path, whole) > twinTime(out, whole) {
+			if path := c.Cluster.between(a.Class, b.Class); out == nil || c.time(path, whole) > c.time(out, whole) {
 				out = path
 			}
 		}
@@ -90,10 +90,10 @@ func (c *twinCase) gather(s *twinStage, g *twinGroup, n, t int, x float64) float
 		machines, most := c.Cluster.place(&s.Groups[i])
 		m += machines
 		h := float64(most / tj)
-		in = max(in, (h-1)*twinTime(c.Cluster.inside(a.Class), whole/float64(tj)/h))
+		in = max(in, (h-1)*c.time(c.Cluster.inside(a.Class), whole/float64(tj)/h))
 	}
-	ring := float64(n-1) * twinTime(out, whole/float64(n))
-	hierarchy := in + float64(m-1)*twinTime(out, whole/float64(m))
+	ring := float64(n-1) * c.time(out, whole/float64(n))
+	hierarchy := in + float64(m-1)*c.time(out, whole/float64(m))
 	if ring < hierarchy {
 		c.seen["ring"]++
 	} else {
@@ -120,10 +120,11 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 		in = c.Layers[layer-1].Output
 	}
 	var p twinLayerPrice
-	p.Forward, p.Backward, p.Update = run.Forward*class.Slow, run.Backward*class.Slow, run.Update*class.Slow
+	slow := class.Slow * o.compute(class.Device)
+	p.Forward, p.Backward, p.Update = run.Forward*slow, run.Backward*slow, run.Update*slow
 	part := l.Parameters / float64(t)
 	weights, gradients := part*o.W, part*o.G
-	p.kept, p.working = run.Activation*float64(k), (in+l.Output)*float64(k)
+	p.kept, p.working = o.Activations*run.Activation*float64(k), o.Working*(in+l.Output)*float64(k)
 	if st.Checkpoint {
 		p.Again = p.Forward
 		p.working += p.kept
@@ -167,7 +168,7 @@ func (c *twinCase) stage(i int) (twinPrice, bool) {
 		g := &s.Groups[j]
 		class := &c.Cluster.Classes[g.Class]
 		var sum twinPrice
-		use := twinMemory{Device: class.Device, Limit: c.Options.Memory * class.Memory}
+		use := twinMemory{Device: class.Device, Limit: c.Options.Memory * class.Memory / (1 + c.Options.Margin)}
 		for layer := s.From; layer < s.To; layer++ {
 			p, ok := c.layer(s, g, layer)
 			if !ok {
@@ -185,7 +186,7 @@ func (c *twinCase) stage(i int) (twinPrice, bool) {
 			use.Activations += flight * p.kept
 			use.Working = max(use.Working, p.working)
 		}
-		use.Working += c.Options.Reserve
+		use.Working += c.Options.Reserve + c.Options.beside(class.Memory)
 		memory = append(memory, use)
 		devices += g.Count
 		if j == 0 || sum.pass() > slowest.pass() {
@@ -220,7 +221,7 @@ func (c *twinCase) convert(s *twinStage) float64 {
 		_, t2, k2 := c.replicas(s, g, after)
 		v := float64(max(t1, t2))
 		c.seen["convert"]++
-		sum += 2 * twinTime(path, c.Layers[layer-1].Output*float64(max(k1, k2))*(v-1)/v)
+		sum += 2 * c.time(path, c.Layers[layer-1].Output*float64(max(k1, k2))*(v-1)/v)
 	}
 	return sum
 }
@@ -239,7 +240,7 @@ func (c *twinCase) send(i int) float64 {
 		if (a.First+a.Count-1)/per == machine && b.First/per == machine && (b.First+b.Count-1)/per == machine {
 			c.seen["send in a machine"]++
 			_, _, k := c.replicas(s, a, twinStrategy{})
-			return 2 * twinTime(c.Cluster.inside(a.Class), out*float64(k))
+			return 2 * c.time(c.Cluster.inside(a.Class), out*float64(k))
 		}
 	}
 	c.seen["send between machines"]++
@@ -250,7 +251,7 @@ func (c *twinCase) send(i int) float64 {
 		_, most := c.Cluster.place(g)
 		replicas := most / g.Tensor
 		for _, to := range next.Groups {
-			longest = max(longest, 2*twinTime(c.Cluster.between(g.Class, to.Class), out*float64(k)*float64(replicas)))
+			longest = max(longest, 2*c.time(c.Cluster.between(g.Class, to.Class), out*float64(k)*float64(replicas)))
 		}
 	}
 	return longest

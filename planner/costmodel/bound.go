@@ -38,7 +38,7 @@ func (m *Model) LowerBound(globalBatch int) float64 {
 // leastWork is the least device-seconds of a layer on a class: of all samples, and of the update.
 func (m *Model) leastWork(layer, class, globalBatch int) (compute, update float64) {
 	compute, update = math.Inf(1), math.Inf(1)
-	slow := m.topology.Classes[class].Slowdown
+	slow := m.slow(class)
 	for _, t := range m.anyTensors(layer, class) {
 		// Between measured micro-batches times are linear, so a sample takes least at one of them, or at the largest.
 		curve := m.curve(layer, class, t)

@@ -235,7 +235,7 @@ func (c *Condition) whole(g Group, samples int) (float64, bool) {
 		}
 		s += r.Forward + r.Backward
 	}
-	return s * c.topology.Classes[g.Class].Slowdown, true
+	return s * c.slow(g.Class), true
 }
 
 // most is the largest micro-batch that every layer was profiled with.

@@ -126,7 +126,7 @@ func (c *Condition) cell(k cellKey, from, to int) *cell {
 
 func (c *Condition) fits(f *configuration, l *label) bool {
 	for i, g := range f.groups {
-		if l.memory[i]+l.peak[i]+c.options.Reserve > c.limit(g.Class) {
+		if l.memory[i]+l.peak[i]+c.reserve(g.Class) > c.limit(g.Class) {
 			return false
 		}
 	}

@@ -107,7 +107,7 @@ var never = layerCost{step: [MaxGroups]float64{math.Inf(1), math.Inf(1), math.In
 // layer prices layer l on groups under a strategy, with so many samples in a micro-batch.
 func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 	var cost layerCost
-	layer, s := &m.profile.Layers[l], m.options.States
+	layer, s, calibration := &m.profile.Layers[l], m.options.States, &m.options.Calibration
 	before := 0.0
 	if l > 0 {
 		before = m.profile.Layers[l-1].Output
@@ -118,7 +118,7 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 		if !ok {
 			return never
 		}
-		slow := m.topology.Classes[g.Class].Slowdown
+		slow := m.slow(g.Class)
 		x := terms{forward: run.Forward * slow, backward: run.Backward * slow, update: run.Update * slow}
 		if y.Checkpoint {
 			x.recompute = x.forward
@@ -151,11 +151,12 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 		cost.perIteration[i] = x.sync + x.update
 		cost.states[i] = parameters * (stored.Weights + stored.Gradients + stored.Optimizer)
 		k := float64(share)
-		cost.active[i] = run.Activation * k
-		cost.peak[i] = (before + layer.Output) * k
+		activation := calibration.Activations * run.Activation * k
+		cost.active[i] = activation
+		cost.peak[i] = calibration.Working * (before + layer.Output) * k
 		if y.Checkpoint {
 			cost.active[i] = before * k
-			cost.peak[i] += run.Activation * k
+			cost.peak[i] += activation
 		}
 		if y.Sharding == Full {
 			cost.peak[i] += weights + gradients

@@ -25,10 +25,10 @@ func (m *Model) gather(groups []Group, samples int, y Strategy, g int, bytes flo
 	if all == 1 || bytes == 0 {
 		return 0
 	}
-	n := float64(all)
+	n, factor := float64(all), m.options.Calibration.Links
 	if machines, _ := m.place(groups[0]); len(groups) == 1 && machines == 1 {
 		g := groups[0]
-		return (n - 1) * m.inside[g.Class].Seconds(bytes/n)
+		return factor * (n - 1) * m.inside[g.Class].Seconds(bytes/n)
 	}
 	// A machine's link carries the rings of all devices of a replica, so the whole layer.
 	whole := bytes * float64(own)
@@ -47,7 +47,7 @@ func (m *Model) gather(groups []Group, samples int, y Strategy, g int, bytes flo
 	}
 	ring := (n - 1) * out.Seconds(whole/n)
 	hierarchy := inside + (machines-1)*out.Seconds(whole/machines)
-	return min(ring, hierarchy)
+	return factor * min(ring, hierarchy)
 }
 
 // convert is the seconds, both ways, to redistribute the input of layer l between two strategies.
@@ -64,7 +64,7 @@ func (m *Model) convert(groups []Group, l, samples int, from, to Strategy) float
 	if machines, _ := m.place(g); machines > 1 {
 		path = m.between[g.Class][g.Class]
 	}
-	return 2 * path.Seconds(bytes)
+	return 2 * m.options.Calibration.Links * path.Seconds(bytes)
 }
 
 // Kind implements search.Costs: the classes of a shape, and whether it is less than a machine.
@@ -105,7 +105,7 @@ func (m *Model) send(groups []Group, layer int, to []int, together bool) float64
 	for _, g := range groups {
 		bytes := m.profile.Layers[layer-1].Output * float64(slices.Max(g.Shares))
 		if together {
-			return 2 * m.inside[g.Class].Seconds(bytes)
+			return 2 * m.options.Calibration.Links * m.inside[g.Class].Seconds(bytes)
 		}
 		_, most := m.place(g)
 		bytes *= float64(most / g.Tensor)
@@ -113,5 +113,5 @@ func (m *Model) send(groups []Group, layer int, to []int, together bool) float64
 			longest = max(longest, m.between[g.Class][other].Seconds(bytes))
 		}
 	}
-	return 2 * longest
+	return 2 * m.options.Calibration.Links * longest
 }

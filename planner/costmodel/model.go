@@ -155,7 +155,7 @@ func (m *Model) content(from, to int) int32 { return m.runOf[from][to-from-1] }
 
 // limit is the bytes of a device that a plan may fill, its reserve included.
 func (m *Model) limit(class int) float64 {
-	return m.topology.Classes[class].Memory * m.options.Memory
+	return m.topology.Classes[class].Memory * m.options.Memory / (1 + m.options.Calibration.Margin)
 }
 
 // layersFit finds a layer that fits no device under any strategy: a micro-batch of one, sharded over all replicas.
@@ -165,9 +165,9 @@ func (m *Model) layersFit() error {
 		for c, class := range m.topology.Classes {
 			for _, t := range m.tensors[c] {
 				s := m.options.States
-				need := l.Parameters/float64(t)*(s.Weights+s.Gradients+s.Optimizer/float64(max(1, class.Count/t))) + m.options.Reserve
+				need := l.Parameters/float64(t)*(s.Weights+s.Gradients+s.Optimizer/float64(max(1, class.Count/t))) + m.reserve(c)
 				if slices.Contains(m.options.Shardings, Full) {
-					need = l.Parameters/float64(t)*s.Weights + m.options.Reserve
+					need = l.Parameters/float64(t)*s.Weights + m.reserve(c)
 				}
 				fits = fits || need <= m.limit(c)
 				if need-m.limit(c) < least {

@@ -26,6 +26,8 @@ type Options struct {
 	// Checkpoint says whether layers may be checkpointed: "auto" (default), "never", "always".
 	Checkpoint string
 	States     States
+	// Calibration is what measured plans say; the zero value: the formulas alone.
+	Calibration Calibration
 	// Overlap says how much compute and communication slow each other down while both run.
 	Overlap Overlap
 }
@@ -86,6 +88,10 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MostStages < o.LeastStages {
 		return o, badOption("at most %d stages, but at least %d", o.MostStages, o.LeastStages)
+	}
+	var err error
+	if o.Calibration, err = o.Calibration.withDefaults(); err != nil {
+		return o, err
 	}
 	if err := o.defaultMemory(); err != nil {
 		return o, err

@@ -104,3 +104,18 @@ func TestClusterAgainstProfile(t *testing.T) {
 		}
 	}
 }
+
+func TestBadCalibrations(t *testing.T) {
+	for want, c := range map[string]Calibration{
+		"links -1": {Links: -1}, "activations +Inf": {Activations: math.Inf(1)}, "working NaN": {Working: math.NaN()}, "compute of a 0": {Compute: map[string]float64{"a": 0}},
+		"context -1": {Context: -1}, "context share 1": {ContextShare: 1}, "margin NaN": {Margin: math.NaN()},
+	} {
+		_, err := New(handProfile(), handTopology(t, "1GB"), Options{GlobalBatches: []int{8}, Calibration: c})
+		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+		if _, again := handModel(t, Options{GlobalBatches: []int{8}}).Calibrated(c); !errors.Is(again, ErrOptions) {
+			t.Errorf("%s: %v", want, again)
+		}
+	}
+}

@@ -67,7 +67,7 @@ func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGr
 	p := &c.packer
 	var capacity [MaxGroups]float64
 	for i, g := range f.groups {
-		capacity[i] = c.limit(g.Class) - c.options.Reserve - peak[i]
+		capacity[i] = c.limit(g.Class) - c.reserve(g.Class) - peak[i]
 		if capacity[i] <= 0 {
 			return 0, nil, false
 		}
@@ -300,7 +300,7 @@ func (c *Condition) Least(speed []float64) float64 {
 	c.kindsIn(p, 0, len(c.profile.Layers))
 	capacity := 0.0
 	for class, k := range c.topology.Classes {
-		capacity += float64(k.Count) * max(0, c.limit(class)-c.options.Reserve)
+		capacity += float64(k.Count) * max(0, c.limit(class)-c.reserve(class))
 	}
 	for i := range p.items {
 		it := &p.items[i]

@@ -124,7 +124,7 @@ func (c *Condition) stage(s *Stage, behind int) (StageCost, pipeline.Timing, *Un
 	slowest, last := 0, 0
 	for i, g := range s.Groups {
 		usage[i].Device, usage[i].Limit = c.devices[g.Class], c.limit(g.Class)
-		usage[i].Working += c.options.Reserve
+		usage[i].Working += c.reserve(g.Class)
 		cost.Memory = append(cost.Memory, usage[i])
 		if sums[i].step() > sums[slowest].step() {
 			slowest = i

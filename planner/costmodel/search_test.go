@@ -21,6 +21,9 @@ func inventedModel(rng *rand.Rand, layers int) (*Model, error) {
 	if j.Sharding != "" {
 		o.Shardings = []Sharding{Sharding(j.Sharding)}
 	}
+	if rng.IntN(2) == 0 {
+		o.Calibration = Calibration{Compute: map[string]float64{"fast": 1.4}, Links: 0.5 + rng.Float64(), Activations: 1.2, Working: 2, Context: 400, ContextShare: 0.1, Margin: 0.02}
+	}
 	return New(j.Profile, j.Topology, o)
 }
 

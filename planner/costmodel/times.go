@@ -28,7 +28,7 @@ func (t *Times) Stage(class, tensor, samples, from, to int, checkpointed float64
 
 func (t *Times) read(k timesKey) [][2]float64 {
 	sums := make([][2]float64, 1, len(t.m.profile.Layers)+1)
-	slow := t.m.topology.Classes[k.class].Slowdown
+	slow := t.m.slow(k.class)
 	for l := range t.m.profile.Layers {
 		run, ok := t.m.curve(l, k.class, k.tensor).At(k.samples)
 		if !ok {

@@ -1,5 +1,6 @@
-// Command validation compares the planner's cost model with measured training: the plans that Sailor's authors ran, and
-// vTrain's runs. What is calibrated is calibrated on other rows than it is scored on.
+// Command validation compares what evenkeel plan check predicts with measured training: the plans that Sailor's authors ran. It goes
+// through the command line alone: plans of one number of machines are left out, the others calibrate (evenkeel plan calibrate), and
+// those left out are checked (evenkeel plan check --calibration).
 //
 //	go run ./experiments/planner/validation -data ../shared/data/planner
 package main
@@ -8,6 +9,9 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
@@ -17,15 +21,51 @@ func main() {
 	data := flag.String("data", "../shared/data/planner", "folder of the measurements")
 	out := flag.String("results", "experiments/planner/RESULTS.md", "file whose section is written anew")
 	flag.Parse()
+	text, err := run(*data + "/sailor")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(text)
+	if err := results.Replace(*out, "validation", text); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(root string) (string, error) {
+	folder, err := os.MkdirTemp("", "validation")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	c := &command{folder: folder, path: filepath.Join(folder, "evenkeel")}
+	if text, err := exec.Command("go", "build", "-o", c.path, "./cmd/evenkeel").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, text)
+	}
+	if _, err := c.run("plan", "convert", "--from", "sailor", root+"/profiles/OPT-350", "--info", root+"/llm_info.json", "--model", "OPT-350", "--out", c.file("layers.csv")); err != nil {
+		return "", err
+	}
 	var b strings.Builder
-	if err := sailor(&b, *data+"/sailor"); err != nil {
-		log.Fatal(err)
+	for _, s := range sets {
+		if err := s.score(&b, c, root); err != nil {
+			return "", err
+		}
 	}
-	if err := vtrain(&b, *data+"/vtrain"); err != nil {
-		log.Fatal(err)
+	return b.String(), nil
+}
+
+// command runs evenkeel.
+type command struct{ folder, path string }
+
+func (c *command) file(name string) string { return filepath.Join(c.folder, name) }
+
+// run returns what the command printed, with an error if its exit status is not 0.
+func (c *command) run(args ...string) ([]byte, error) {
+	cmd := exec.Command(c.path, args...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()))
 	}
-	fmt.Print(b.String())
-	if err := results.Replace(*out, "validation", b.String()); err != nil {
-		log.Fatal(err)
-	}
+	return out, err
 }

@@ -4,91 +4,28 @@ package plan
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/costmodel"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // Cmd holds the commands about plans of hybrid parallelism.
 type Cmd struct {
-	Search   searchCmd   `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
-	Check    checkCmd    `cmd:"" help:"Check a plan and compute its cost, term by term."`
-	Profile  profileCmd  `cmd:"" help:"Measure a network layer by layer on this machine."`
-	Convert  convertCmd  `cmd:"" help:"Convert the layer profile of another planner."`
-	Run      runCmd      `cmd:"" help:"Train a small network by a plan: a process per stage, connected by mutual TLS."`
-	Keys     keysCmd     `cmd:"" help:"Create the certificates by which the stages of a run authenticate each other."`
-	Timeline timelineCmd `cmd:"" help:"Draw one iteration of a plan, or write it as a trace."`
-	Export   exportCmd   `cmd:"" help:"Write a plan for a trainer."`
-	Diff     diffCmd     `cmd:"" help:"Show the differences between two plans."`
-}
-
-// jobFlags are embedded by commands that compute the cost of plans.
-type jobFlags struct {
-	Profile   string  `help:"Layer profile, .csv or .json. Default: the built-in example, OPT-350M." placeholder:"FILE"`
-	Cluster   string  `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
-	Memory    float64 `help:"Share of every device's memory that a plan may use. Default: ${default}." default:"1" placeholder:"SHARE"`
-	Reserve   string  `help:"Memory of every device reserved for driver and allocator, for example 1GiB. Default: none." placeholder:"BYTES"`
-	Precision string  `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
-	Overlap   string  `help:"Slowdown of computation and communication while both run, a number of at least 1; or off for no overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
-}
-
-// read loads the inputs of a job.
-func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
-	p, t, err := planner.Example()
-	if err != nil {
-		return nil, err
-	}
-	o.States = costmodel.Mixed
-	if f.Precision == "fp32" || f.Profile == "" {
-		o.States = costmodel.Full32
-	}
-	if f.Profile != "" {
-		if p, err = layerprofile.Load(f.Profile); err != nil {
-			return nil, cli.FileError(err)
-		}
-	}
-	if f.Cluster != "" {
-		if t, err = cluster.LoadTopology(f.Cluster, profile.Embedded()); err != nil {
-			return nil, cli.FileError(err)
-		}
-	}
-	o.Memory = f.Memory
-	if !(f.Memory > 0 && f.Memory <= 1) {
-		return nil, badinput.Errorf("--memory: %v; must be above 0, and at most 1", f.Memory)
-	}
-	if f.Reserve != "" {
-		b, err := cluster.ParseBytes(f.Reserve)
-		if err != nil {
-			return nil, badinput.Errorf("--reserve: %w", err)
-		}
-		o.Reserve = float64(b)
-	}
-	switch f.Overlap {
-	case "":
-	case "off":
-		o.Overlap.Off = true
-	default:
-		v, err := strconv.ParseFloat(f.Overlap, 64)
-		if err != nil || !(v >= 1) || math.IsInf(v, 0) {
-			return nil, badinput.Errorf("--overlap: %q; must be a number of at least 1, or off", f.Overlap)
-		}
-		o.Overlap.Compute, o.Overlap.Communication = v, v
-	}
-	job, err := planner.NewJob(p, t, o)
-	if f.Profile == "" && errors.Is(err, layerprofile.ErrProfile) {
-		return nil, fmt.Errorf("%w; it is the built-in example: name your own by --profile", err)
-	}
-	return job, err
+	Search    searchCmd    `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
+	Check     checkCmd     `cmd:"" help:"Check a plan and compute its cost, term by term."`
+	Calibrate calibrateCmd `cmd:"" help:"Fit the cost model to measured plans."`
+	Profile   profileCmd   `cmd:"" help:"Measure a network layer by layer on this machine."`
+	Convert   convertCmd   `cmd:"" help:"Convert the layer profile of another planner."`
+	Run       runCmd       `cmd:"" help:"Train a small network by a plan: a process per stage, connected by mutual TLS."`
+	Keys      keysCmd      `cmd:"" help:"Create the certificates by which the stages of a run authenticate each other."`
+	Timeline  timelineCmd  `cmd:"" help:"Draw one iteration of a plan, or write it as a trace."`
+	Export    exportCmd    `cmd:"" help:"Write a plan for a trainer."`
+	Diff      diffCmd      `cmd:"" help:"Show the differences between two plans."`
 }
 
 // searchCmd searches for a plan.

@@ -1,0 +1,128 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/calibration"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+)
+
+// inputFlags are what plans are priced from.
+type inputFlags struct {
+	Profile   string `help:"Layer profile, .csv or .json. Default: the built-in example, OPT-350M." placeholder:"FILE"`
+	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
+	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
+	Overlap   string `help:"Slowdown of computation and communication while both run, a number of at least 1; or off for no overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
+}
+
+// precision is the flag, or what the example was measured with.
+func (f *inputFlags) precision() string {
+	if f.Profile == "" {
+		return "fp32"
+	}
+	return f.Precision
+}
+
+// read loads the profile, the cluster and the options that the flags give.
+func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.Topology, error) {
+	p, t, err := planner.Example()
+	if err != nil {
+		return nil, nil, err
+	}
+	o.States = costmodel.Mixed
+	if f.precision() == "fp32" {
+		o.States = costmodel.Full32
+	}
+	if f.Profile != "" {
+		if p, err = layerprofile.Load(f.Profile); err != nil {
+			return nil, nil, cli.FileError(err)
+		}
+	}
+	if f.Cluster != "" {
+		if t, err = cluster.LoadTopology(f.Cluster, profile.Embedded()); err != nil {
+			return nil, nil, cli.FileError(err)
+		}
+	}
+	switch f.Overlap {
+	case "":
+	case "off":
+		o.Overlap.Off = true
+	default:
+		v, err := strconv.ParseFloat(f.Overlap, 64)
+		if err != nil || !(v >= 1) || math.IsInf(v, 0) {
+			return nil, nil, badinput.Errorf("--overlap: %q; must be a number of at least 1, or off", f.Overlap)
+		}
+		o.Overlap.Compute, o.Overlap.Communication = v, v
+	}
+	return p, t, nil
+}
+
+// jobFlags are embedded by commands that compute the cost of plans.
+type jobFlags struct {
+	inputFlags
+	Calibration string  `help:"Calibration, written by evenkeel plan calibrate. Default: times as in the profile, a quarter of every device's memory, at most 5 GB, for what training takes beside the model, and a tenth more for activations; none: not even that." placeholder:"FILE"`
+	Memory      float64 `help:"Share of every device's memory that a plan may use. Default: ${default}." default:"1" placeholder:"SHARE"`
+	Reserve     string  `help:"Memory of every device kept free on top of that, for example 1GiB. Default: none." placeholder:"BYTES"`
+}
+
+// read loads the inputs of a job.
+func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
+	p, t, err := f.inputFlags.read(&o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Calibration, err = f.calibration(t); err != nil {
+		return nil, err
+	}
+	o.Memory = f.Memory
+	if !(f.Memory > 0 && f.Memory <= 1) {
+		return nil, badinput.Errorf("--memory: %v; must be above 0, and at most 1", f.Memory)
+	}
+	if f.Reserve != "" {
+		b, err := cluster.ParseBytes(f.Reserve)
+		if err != nil {
+			return nil, badinput.Errorf("--reserve: %w", err)
+		}
+		o.Reserve = float64(b)
+	}
+	job, err := planner.NewJob(p, t, o)
+	if f.Profile == "" && errors.Is(err, layerprofile.ErrProfile) {
+		return nil, fmt.Errorf("%w; it is the built-in example: name your own by --profile", err)
+	}
+	return job, err
+}
+
+// calibration is that of the file, or what is assumed without one.
+func (f *jobFlags) calibration(t *cluster.Topology) (costmodel.Calibration, error) {
+	switch f.Calibration {
+	case "":
+		return costmodel.Uncalibrated(), nil
+	case "none":
+		return costmodel.Calibration{}, nil
+	}
+	file, err := calibration.Open(f.Calibration)
+	if err != nil {
+		return costmodel.Calibration{}, cli.FileError(err)
+	}
+	if file.Precision != f.precision() || file.Overlap != f.Overlap {
+		return costmodel.Calibration{}, badinput.Errorf("%s: holds for --precision %s --overlap %q alone; give the same, or calibrate again with yours", f.Calibration, file.Precision, file.Overlap)
+	}
+	var devices []string
+	for _, c := range t.Classes {
+		devices = append(devices, c.Device)
+	}
+	c, err := file.Of(devices)
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", f.Calibration, err)
+	}
+	return c, nil
+}

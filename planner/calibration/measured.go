@@ -1,0 +1,167 @@
+package calibration
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+)
+
+// ErrMeasured is wrapped by errors about measured plans. It is bad input.
+var ErrMeasured = badinput.New("planner/calibration: invalid measurements")
+
+// Measured is a plan that was run.
+type Measured struct {
+	Name    string // of the plan file, and the line that names it
+	Plan    *planner.Plan
+	Job     *planner.Job
+	Seconds float64 // of an iteration
+	Peak    float64 // bytes, the largest of a device; 0: not measured
+}
+
+const (
+	maxBytes = 1 << 20
+	maxRows  = 1000
+)
+
+// columns of the file of measured plans, in any order; the others may be left out.
+var columns, required = []string{"plan", "cluster", "seconds", "peak_bytes"}, []string{"plan", "seconds"}
+
+// Load reads a file of measured plans; see docs/reference/formats/measured-plans.md. Paths in it are relative to its folder; t is the
+// cluster of plans that name none, and may be nil. The job of each plan has the options o. Errors name the line.
+func Load(path string, p *layerprofile.Profile, t *cluster.Topology, o planner.Options) ([]Measured, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("planner/calibration: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("planner/calibration: %s: %w", path, err)
+	}
+	if len(text) > maxBytes {
+		return nil, fmt.Errorf("%s: %w: larger than %d bytes", path, ErrMeasured, maxBytes)
+	}
+	rows := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
+	rows.Comment, rows.TrimLeadingSpace = '#', true
+	r := reader{folder: filepath.Dir(path), profile: p, cluster: t, options: o, clusters: map[string]*cluster.Topology{}}
+	var all []Measured
+	for {
+		record, err := rows.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w: %w", path, ErrMeasured, err)
+		}
+		line, _ := rows.FieldPos(0)
+		if r.at == nil {
+			err = r.header(record)
+		} else if len(all) == maxRows {
+			err = fmt.Errorf("%w: more than %d plans", ErrMeasured, maxRows)
+		} else {
+			var m Measured
+			m, err = r.row(record)
+			m.Name = fmt.Sprintf("line %d, %s", line, record[r.at["plan"]])
+			all = append(all, m)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: %w: no plans in it; want the columns %s and a line for each plan", path, ErrMeasured, strings.Join(columns, ","))
+	}
+	return all, nil
+}
+
+// reader reads the lines of a file.
+type reader struct {
+	folder   string
+	profile  *layerprofile.Profile
+	cluster  *cluster.Topology
+	options  planner.Options
+	clusters map[string]*cluster.Topology
+	at       map[string]int
+}
+
+func (r *reader) header(record []string) error {
+	r.at = map[string]int{}
+	for i, c := range record {
+		if _, twice := r.at[c]; twice || !slices.Contains(columns, c) {
+			return fmt.Errorf("%w: column %q is not known or given twice; the columns are %s", ErrMeasured, c, strings.Join(columns, ","))
+		}
+		r.at[c] = i
+	}
+	for _, c := range required {
+		if _, ok := r.at[c]; !ok {
+			return fmt.Errorf("%w: column %s is missing; the columns are %s", ErrMeasured, c, strings.Join(columns, ","))
+		}
+	}
+	return nil
+}
+
+func (r *reader) row(record []string) (Measured, error) {
+	var m Measured
+	text := func(column string) string {
+		if i, ok := r.at[column]; ok {
+			return record[i]
+		}
+		return ""
+	}
+	number := func(column string) (float64, error) {
+		v, err := strconv.ParseFloat(text(column), 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 0) || v > 1e18 {
+			return 0, fmt.Errorf("%w: %s is %.40q; want a number above 0", ErrMeasured, column, text(column))
+		}
+		return v, nil
+	}
+	var err error
+	if m.Seconds, err = number("seconds"); err != nil {
+		return m, err
+	}
+	if text("peak_bytes") != "" {
+		if m.Peak, err = number("peak_bytes"); err != nil {
+			return m, err
+		}
+	}
+	if m.Plan, err = planner.LoadPlan(r.path(text("plan"))); err != nil {
+		return m, err
+	}
+	t := r.cluster
+	if name := text("cluster"); name != "" {
+		if t = r.clusters[name]; t == nil {
+			if t, err = cluster.LoadTopology(r.path(name), profile.Embedded()); err != nil {
+				return m, err
+			}
+			r.clusters[name] = t
+		}
+	}
+	if t == nil {
+		return m, fmt.Errorf("%w: cluster is empty; name the cluster file of this plan", ErrMeasured)
+	}
+	o := r.options
+	o.GlobalBatches = []int{m.Plan.GlobalBatch}
+	m.Job, err = planner.NewJob(r.profile, t, o)
+	return m, err
+}
+
+func (r *reader) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(r.folder, name)
+}
