@@ -16,15 +16,15 @@ type Agent struct {
 	trained *Trained
 	cluster *cluster.Cluster
 	tracker *env.Tracker
-	actor   *ddqn.Actor // nil: only the model's own updates
-	allowed []int       // rules to choose from; none: the rule is fixed
-	rule    int         // chosen last; -1: none yet
+	both    [2]*env.Tracker // it, and the guard's
+	actor   *ddqn.Actor     // nil: only the model's own updates
+	allowed []int           // rules to choose from; none: the rule is fixed
+	rule    int             // chosen last; -1: none yet
 	weights [env.Objectives]float64
 	rows, q []float32
 	actions []int
 	model   []int
-	other   []int // what the network would have done where the guard keeps it from deciding
-	guard   guard
+	guard   *guard // nil without a network
 	perf    []cluster.Performance
 	ready   []cluster.Performance // perf plus the time that older work still takes
 	fresh   []int                 // the allocation by the newest parameters
@@ -43,7 +43,7 @@ type Agent struct {
 func (t *Trained) NewAgent(c *cluster.Cluster, weights [env.Objectives]float64) *Agent {
 	a := NewModel(c)
 	a.trained, a.weights, a.actor = t, weights, ddqn.NewActor(t.Network)
-	a.bounds = newBounds(t.Record.Low, t.Record.High)
+	a.bounds, a.guard = newBounds(t.Record.Low, t.Record.High), newGuard(a)
 	return a
 }
 
@@ -55,26 +55,23 @@ func NewModel(c *cluster.Cluster) *Agent {
 		own := *c // its global batch changes
 		c = &own
 	}
-	return &Agent{
+	a := &Agent{
 		batch: batch, cluster: c, tracker: env.NewTracker(c), weights: [env.Objectives]float64{1},
 		allowed: c.Choices.Rules(), rule: -1,
 		actions: make([]int, n), model: make([]int, n), perf: c.Nominal(), ready: make([]cluster.Performance, n), fresh: make([]int, n),
 		dead: deadBand{least: changePays},
 	}
+	a.both[0] = a.tracker
+	return a
 }
 
 // Decide implements Policy.
 func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	a.seen.note(a, report, plan.Sizes)
-	kept := false
+	a.observe(report)
 	if report == nil {
 		a.first(present, plan)
 	} else {
-		if report.Predicted > 0 {
-			a.tracker.Predict(report.Predicted)
-		}
-		a.tracker.Observe(report)
-		a.guard.judge(a.tracker, report)
 		a.collect(present, plan)
 		a.tracker.Model(a.model)
 		copy(a.actions, a.model)
@@ -82,25 +79,66 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 			a.rows = a.tracker.Rows(a.rows, a.weights)
 			a.q = a.actor.Q(a.q, a.rows)
 			a.choose()
-			kept = a.decide(plan)
 		}
 		a.tracker.Apply(a.actions, a.perf)
+		if a.guard != nil {
+			a.Fallbacks += a.guard.decide(a)
+		}
 		if a.batch != nil {
 			a.cluster.GlobalBatch = a.batch.choose(a.cluster, present, a.perf, a.tracker.NoiseScale())
 		}
-		if kept {
-			a.guard.keep(a.cluster, present)
+		if a.guard != nil {
+			a.guard.keep(a, present, plan)
 		}
 	}
-	a.tracker.Occupy(a.perf, a.ready)
+	a.believes().Occupy(a.perf, a.ready)
 	finish, err := a.alloc.Allocate(a.cluster, present, a.ready, a.fresh)
 	if err != nil {
 		return err
 	}
 	plan.Finish = a.dead.apply(a.cluster, present, a.ready, finish, a.fresh, plan.Sizes)
 	plan.Perf = a.perf
-	a.tracker.Predict(plan.Finish)
+	for _, t := range a.trackers() {
+		t.Predict(plan.Finish)
+	}
 	return nil
+}
+
+// observe takes in a report, nil before the first round.
+func (a *Agent) observe(report *cluster.Report) {
+	if report == nil {
+		return
+	}
+	for _, t := range a.trackers() {
+		if report.Predicted > 0 {
+			t.Predict(report.Predicted)
+		}
+		t.Observe(report)
+	}
+	if a.guard != nil {
+		a.guard.judge(report)
+	}
+}
+
+// trackers are the agent's own and, beside a network, the one that the model alone moves.
+func (a *Agent) trackers() []*env.Tracker {
+	if a.guard == nil {
+		return a.both[:1]
+	}
+	return a.both[:]
+}
+
+// believes is the tracker of the one that decides.
+func (a *Agent) believes() *env.Tracker {
+	if a.guarded() {
+		return a.guard.tracker
+	}
+	return a.tracker
+}
+
+// guarded says whether the network is not heeded.
+func (a *Agent) guarded() bool {
+	return a.guard != nil && a.guard.off && a.weights[0] >= guardWeight
 }
 
 // Performance returns the performance parameters in force, in node order; valid until
@@ -125,7 +163,9 @@ func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 		plan.Collect = cluster.Rules[a.rule].Apply(plan.Collect)
 	}
 	nodes := a.nodes(present)
-	a.tracker.SetRule(plan.Collect, nodes)
+	for _, t := range a.trackers() {
+		t.SetRule(plan.Collect, nodes)
+	}
 	if q := &plan.Collect.Quorum; len(a.allowed) > 0 && q.Share < 1 {
 		q.Without = a.tracker.Silent(present)
 	}
@@ -143,7 +183,9 @@ func (a *Agent) first(present []bool, plan *cluster.Plan) {
 	}
 	if best >= 0 {
 		plan.Collect = cluster.Rules[best].Apply(plan.Collect)
-		a.tracker.SetRule(plan.Collect, nodes)
+		for _, t := range a.trackers() {
+			t.SetRule(plan.Collect, nodes)
+		}
 	}
 }
 

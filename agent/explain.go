@@ -22,7 +22,7 @@ type Explanation struct {
 	Model      *Choice                 `json:"model"`                  // what the model alone would have chosen
 	Best       *Choice                 `json:"best"`                   // the network's, taken if it is better by enough; null: it was not used
 	OutOfRange []OutOfRange            `json:"out_of_range,omitempty"` // why the network was not used
-	Guarded    bool                    `json:"guarded,omitempty"`      // the network was not heeded, as its rounds of late were longer than the model's would have been
+	Guarded    bool                    `json:"guarded,omitempty"`      // the network was not heeded, as its rounds of late brought less than the model's would have
 	Rule       *RuleExplanation        `json:"rule,omitempty"`         // of the round, where it is free
 	Part       *Part                   `json:"part,omitempty"`         // why the node is left out or tried; null: it takes part like any other
 	PassedOver string                  `json:"passed_over,omitempty"`  // what its report said that cannot be
@@ -113,7 +113,7 @@ type seen struct {
 func (s *seen) note(a *Agent, report *cluster.Report, sizes []int) {
 	s.before, s.weights, s.sizes = s.before[:0], a.weights, sizes
 	for i := range sizes {
-		s.before = append(s.before, a.tracker.Belief(i))
+		s.before = append(s.before, a.believes().Belief(i))
 	}
 	if report != nil {
 		s.round, s.nodes = report.Round+1, append(s.nodes[:0], report.Nodes...)
@@ -126,7 +126,7 @@ func (a *Agent) Explain(node int) Explanation {
 	s := &a.seen
 	e := Explanation{
 		Round: s.round, Node: a.cluster.Nodes[node].Name, MicroBatch: s.sizes[node], Weights: s.weights,
-		Before: s.before[node], After: a.tracker.Belief(node),
+		Before: s.before[node], After: a.believes().Belief(node),
 	}
 	if s.nodes == nil {
 		return e
@@ -142,7 +142,7 @@ func (a *Agent) Explain(node int) Explanation {
 			e.Best = a.choice(greedy(q, s.weights), q)
 		}
 	}
-	e.Guarded = a.guard.off
+	e.Guarded = a.guarded()
 	e.Chosen, e.Model = a.choice(a.actions[node], q), a.choice(a.model[node], q)
 	if a.rule >= 0 {
 		e.Rule = a.explainRule()

@@ -39,7 +39,7 @@ func TestExplain(t *testing.T) {
 		}
 		for i := range c.Nodes {
 			e := a.Explain(i)
-			if e.Round != k || e.Node != c.Nodes[i].Name || e.MicroBatch != r.Plan.Sizes[i] || e.After != a.tracker.Belief(i) {
+			if e.Round != k || e.Node != c.Nodes[i].Name || e.MicroBatch != r.Plan.Sizes[i] || e.After != a.believes().Belief(i) {
 				t.Fatalf("round %d, node %d: %+v", k, i, e)
 			}
 			if k == 0 {
@@ -77,7 +77,7 @@ func checkExplanation(t *testing.T, a *Agent, i int, e Explanation, n *cluster.N
 	if want := (Measured{n.Status.String(), n.Size, n.Seconds, n.Busy, n.BusySize}); *e.Measured != want {
 		t.Fatalf("measured %+v, want %+v", e.Measured, want)
 	}
-	if e.Chosen.Action != a.actions[i] || *e.Chosen != *e.Model && e.Chosen.Action != e.Best.Action || e.Best.Value < e.Model.Value {
+	if e.Chosen.Action != a.actions[i] || e.Chosen.Action != e.Model.Action && e.Chosen.Action != e.Best.Action || e.Best.Value < e.Model.Value {
 		t.Fatalf("chosen %+v, model %+v, best %+v", e.Chosen, e.Model, e.Best)
 	}
 	for _, c := range []*Choice{e.Chosen, e.Model, e.Best} {

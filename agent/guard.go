@@ -11,17 +11,19 @@ import (
 const (
 	guardRate   = 0.02 // of the moving averages
 	guardRounds = 10   // judged before the network can lose its say
-	guardSure   = 3    // standard errors by which its loss must be above zero
+	guardSure   = 2    // standard errors by which its loss must be above zero
 	guardWeight = 0.5  // least weight of speed: the guard judges by nothing else
 )
 
-// guard takes the decision from the network where that costs speed. In every round in which network and
-// model differ it keeps what the one that does not decide would have handed out. The round
-// shows what every node takes, and so how long it would have lasted with those sizes. The network decides only
-// while its rounds are not longer in the mean of the last ones, beyond what noise explains; it gets
-// the decision back when it would have been no slower than the model.
+// guard takes the decision from the network where that costs progress. It keeps what the one that does not decide would have
+// handed out: the network, or the model with a belief that it alone has moved. The round shows what every node takes, and so what it would
+// have brought with those sizes. The network decides only while its rounds bring no less in the mean of the last ones, beyond
+// what noise explains; it gets the decision back when it would have brought no less than the model.
 type guard struct {
-	off     bool  // the model decides
+	off     bool         // the model decides
+	tracker *env.Tracker // the belief that the model alone has moved
+	actions []int        // the model's on it
+	perf    []cluster.Performance
 	sizes   []int // of the one that does not decide, for the round under way
 	pending bool  // there are such
 	regret  stats.Moving
@@ -31,27 +33,24 @@ type guard struct {
 	alloc   cluster.Allocator
 }
 
+// newGuard guards an agent that has observed nothing.
+func newGuard(a *Agent) *guard {
+	n := len(a.cluster.Nodes)
+	g := &guard{tracker: a.tracker.Twin(), actions: make([]int, n), sizes: make([]int, n), perf: make([]cluster.Performance, n), ready: make([]cluster.Performance, n)}
+	a.both[1] = g.tracker
+	return g
+}
+
 // judge takes in a round for which the other's sizes are kept.
-func (g *guard) judge(t *env.Tracker, report *cluster.Report) {
+func (g *guard) judge(report *cluster.Report) {
 	if !g.pending {
 		return
 	}
 	g.pending = false
-	took, would := 0.0, 0.0
-	for i, size := range g.sizes {
-		r := &report.Nodes[i]
-		if r.Status == cluster.Late || r.Status == cluster.Lost || r.Behind > 0 || !r.Measured() && size > 0 {
-			return // not seen whole
-		}
-		if r.Measured() {
-			took = max(took, r.Seconds)
-			would = max(would, t.Seconds(i, r, size))
-		}
-	}
-	if took <= 0 || would <= 0 {
+	regret, known := g.tracker.Regret(report, g.sizes)
+	if !known {
 		return
 	}
-	regret := math.Log(took / would)
 	if g.off {
 		regret = -regret
 	}
@@ -66,13 +65,36 @@ func (g *guard) judge(t *env.Tracker, report *cluster.Report) {
 	}
 }
 
-// keep notes what the one that does not decide would hand out in the coming round, by its
-// parameters in g.ready.
-func (g *guard) keep(c *cluster.Cluster, present []bool) {
-	if g.sizes == nil {
-		g.sizes = make([]int, len(c.Nodes))
+// decide moves the model's own belief. Where the network is not heeded it leaves the model's decision in the agent, and returns how many
+// of the network's that overrules.
+func (g *guard) decide(a *Agent) (overruled int) {
+	g.tracker.Model(g.actions)
+	g.tracker.Apply(g.actions, g.perf)
+	if !a.guarded() {
+		return 0
 	}
-	_, err := g.alloc.Allocate(c, present, g.ready, g.sizes)
+	for i, k := range g.actions {
+		if a.actions[i] != k {
+			overruled++
+		}
+	}
+	copy(a.actions, g.actions)
+	copy(a.model, g.actions)
+	a.perf, g.perf = g.perf, a.perf
+	return overruled
+}
+
+// keep notes what the one that does not decide would hand out in the coming round, by its parameters in g.perf.
+func (g *guard) keep(a *Agent, present []bool, plan *cluster.Plan) {
+	if plan.Beyond() || a.weights[0] < guardWeight || !g.due(len(g.sizes)) {
+		return
+	}
+	t := g.tracker
+	if a.guarded() {
+		t = a.tracker
+	}
+	t.Occupy(g.perf, g.ready)
+	_, err := g.alloc.Allocate(a.cluster, present, g.ready, g.sizes)
 	g.pending = err == nil
 }
 
@@ -83,30 +105,5 @@ func (g *guard) due(nodes int) bool {
 		return false
 	}
 	g.skipped = 0
-	return true
-}
-
-// decide leaves the actions of the one that decides in a.actions, and keeps the other's parameters.
-func (a *Agent) decide(plan *cluster.Plan) (kept bool) {
-	differ := 0
-	for i, k := range a.actions {
-		if k != a.model[i] {
-			differ++
-		}
-	}
-	if differ == 0 || a.weights[0] < guardWeight {
-		return false
-	}
-	other := a.model
-	if a.guard.off {
-		a.Fallbacks += differ
-		a.other = append(a.other[:0], a.actions...)
-		copy(a.actions, a.model)
-		other = a.other
-	}
-	if plan.Beyond() || a.tracker.Rule().Quorum < 1 || !a.guard.due(len(a.actions)) {
-		return false
-	}
-	a.guard.ready = a.tracker.Foresee(other, a.guard.ready)
 	return true
 }

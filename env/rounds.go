@@ -10,6 +10,7 @@ import (
 type rounds struct {
 	outcomes cluster.Outcomes
 	work     []cluster.Delivery
+	instead  []cluster.Delivery    // what it would have been with other shares
 	means    [][Objectives]float64 // moving averages of the rules' values
 	count    float64
 	rate     float64 // progress per second, moving average
@@ -49,9 +50,8 @@ func ruleValues(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, sc
 	joules := o.Under(cluster.Rules[len(cluster.Rules)-1]).PerSample()
 	for a, rule := range cluster.Rules {
 		out := o.Under(rule)
-		worth, slope := progress(out.Counted, batch, scale)
 		dst[a] = [Objectives]float64{
-			worth + slope*out.Later - out.Debt/batch - rate*out.Wait - lateCost*out.Late/batch,
+			speedValue(out, batch, scale, rate) - lateCost*out.Late/batch,
 			-out.Idle / max(nodes*out.Wait, 1e-9),
 			-out.Late / batch,
 		}
@@ -59,6 +59,12 @@ func ruleValues(dst [][Objectives]float64, o *cluster.Outcomes, nodes, batch, sc
 			dst[a][3] = 1 - out.PerSample()/joules
 		}
 	}
+}
+
+// speedValue is what a round brings, and its late gradients will, less the work that these displace and what the time is worth.
+func speedValue(out cluster.Outcome, batch, scale, rate float64) float64 {
+	worth, slope := progress(out.Counted, batch, scale)
+	return worth + slope*out.Later - out.Debt/batch - rate*out.Wait
 }
 
 // center takes the mean over the rules off: what all have in common decides nothing.
@@ -95,36 +101,13 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 			continue
 		}
 		taking++
-		left := 0.0
-		if got.BusySize > 0 {
-			due := node.Finish(node.Slowed(n.base, n.slowdown), got.BusySize)
-			left = max(due-got.Busy, 0.2*due)
-			if n.overdue(node, got.Busy, got.BusySize) {
-				left = 0.2 * got.Busy // the longer it has been silent, the longer it may be
-			}
-		}
-		w := cluster.Delivery{At: wait - got.Idle, Took: got.Seconds, Size: got.Size, Behind: got.Behind, Power: node.Power}
-		switch {
-		case got.Status == cluster.Late:
-			w.At, w.Took, w.Behind = wait+left, got.Busy+left, int(min(got.Busy/wait, 1e6))
-		case got.BusySize > 0: // older work came in, this round's is under way
-			w.At = wait - got.Busy
-			w.NextAt, w.NextTook, w.NextSize = wait+left, got.Busy+left, got.BusySize
-		case got.Behind == 0 && got.Aged > 0: // both came in
-			w.NextAt, w.NextTook, w.NextSize = w.At, got.Seconds, got.Size
-			w.At, w.Took, w.Size, w.Behind = w.At-got.Seconds, got.Seconds, got.Aged, 1
-		}
-		r.work = append(r.work, w)
+		r.work = append(r.work, t.delivery(i, got, wait))
 	}
 	if taking == 0 {
 		return
 	}
 	r.outcomes.Set(r.work)
-	r.count++
-	rate := max(roundRate, 1/r.count)
 	batch := float64(t.cluster.GlobalBatch)
-	worth, _ := progress(report.Counted, batch, t.scale)
-	r.rate += rate * (worth/wait - r.rate)
 	var buffer [64][Objectives]float64
 	values := buffer[:len(cluster.Rules)]
 	seen := taking / present(report) // where only some of the nodes are looked at
@@ -132,10 +115,47 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 	center(values)
 	for a := range values {
 		for o, v := range values[a] {
-			r.means[a][o] += rate * (v - r.means[a][o])
+			r.means[a][o] += r.weight() * (v - r.means[a][o])
 		}
 	}
 }
+
+// delivery is what node i did in a round of wait seconds, and what is left of what it is at.
+func (t *Tracker) delivery(i int, got *cluster.NodeReport, wait float64) cluster.Delivery {
+	n, node, left := &t.nodes[i], &t.cluster.Nodes[i], 0.0
+	if got.BusySize > 0 {
+		due := node.Finish(node.Slowed(n.base, n.slowdown), got.BusySize)
+		left = max(due-got.Busy, 0.2*due)
+		if n.overdue(node, got.Busy, got.BusySize) {
+			left = 0.2 * got.Busy // the longer it has been silent, the longer it may be
+		}
+	}
+	w := cluster.Delivery{At: wait - got.Idle, Took: got.Seconds, Size: got.Size, Behind: got.Behind, Power: node.Power}
+	switch {
+	case got.Status == cluster.Late:
+		w.At, w.Took, w.Behind = wait+left, got.Busy+left, int(min(got.Busy/wait, 1e6))
+	case got.BusySize > 0: // older work came in, this round's is under way
+		w.At = wait - got.Busy
+		w.NextAt, w.NextTook, w.NextSize = wait+left, got.Busy+left, got.BusySize
+	case got.Behind == 0 && got.Aged > 0: // both came in
+		w.NextAt, w.NextTook, w.NextSize = w.At, got.Seconds, got.Size
+		w.At, w.Took, w.Size, w.Behind = w.At-got.Seconds, got.Seconds, got.Aged, 1
+	}
+	return w
+}
+
+// pace takes in what a round brought in its time.
+func (r *rounds) pace(t *Tracker, report *cluster.Report) {
+	if present(report) == 0 {
+		return
+	}
+	r.count++
+	worth, _ := progress(report.Counted, float64(t.cluster.GlobalBatch), t.scale)
+	r.rate += r.weight() * (worth/max(report.Wait.Seconds(), 1e-9) - r.rate)
+}
+
+// weight is that of the newest round in the moving averages.
+func (r *rounds) weight() float64 { return max(roundRate, 1/r.count) }
 
 // present is the number of nodes that hold the global batch.
 func present(report *cluster.Report) float64 {
@@ -145,7 +165,7 @@ func present(report *cluster.Report) float64 {
 			n++
 		}
 	}
-	return max(n, 1)
+	return n
 }
 
 // Means are the moving averages of the rules' values, in the order of cluster.Rules,
@@ -158,8 +178,8 @@ func (t *Tracker) Rule() cluster.Rule { return t.round.rule }
 // SetRule sets the rule by which the next round is collected.
 func (t *Tracker) SetRule(c cluster.Collect, nodes int) {
 	r := cluster.Rule{Quorum: float64(c.Quorum.Of(nodes)) / float64(max(nodes, 1)), Grace: c.GraceShare}
-	if t.fleet.predicted > 0 {
-		r.Grace += c.Grace.Seconds() / t.fleet.predicted
+	if t.finish > 0 {
+		r.Grace += c.Grace.Seconds() / t.finish
 	}
 	t.round.rule = r
 }

@@ -16,10 +16,12 @@ type Tracker struct {
 	nodes   []track
 	fleet   fleet
 	round   *rounds
+	judges  bool // rules are free
 	noise   gradient.NoiseScale
 	scale   float64 // gradient noise scale, in samples; 0: unknown
 	spread  float64 // expected maximum of a standard normal number per node
 	rounds  int
+	finish  float64 // seconds, last predicted
 }
 
 // track is what is known of one node.
@@ -43,12 +45,19 @@ type fleet struct {
 
 // NewTracker starts from the profiles.
 func NewTracker(c *cluster.Cluster) *Tracker {
-	t := &Tracker{cluster: c, nodes: make([]track, len(c.Nodes)), spread: spread(len(c.Nodes)), round: newRounds()}
+	t := &Tracker{cluster: c, nodes: make([]track, len(c.Nodes)), spread: spread(len(c.Nodes)), round: newRounds(), judges: c.Choices.Quorum != nil}
 	for i, base := range c.Nominal() {
 		t.nodes[i].belief = newBelief(base, c.Nodes[i].Profile != nil)
 		t.nodes[i].pooled = priorDeviation
 	}
 	return t
+}
+
+// Twin is a tracker of the same cluster that knows nothing yet and does not judge rules.
+func (t *Tracker) Twin() *Tracker {
+	twin := NewTracker(t.cluster)
+	twin.judges = false
+	return twin
 }
 
 // spread is the normal quantile of 1-1/n: about one of n nodes is further out.
@@ -84,7 +93,8 @@ func (t *Tracker) Observe(report *cluster.Report) {
 	if scale, known := t.noise.Samples(); known {
 		t.scale = scale
 	}
-	if t.cluster.Choices.Quorum != nil {
+	t.round.pace(t, report)
+	if t.judges {
 		t.round.see(t, report)
 	}
 	wait := max(report.Wait.Seconds(), 1e-9)
@@ -227,18 +237,6 @@ func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 	}
 }
 
-// Foresee is what Apply and Occupy would give for other actions. It changes nothing, and writes into dst (grown if needed).
-func (t *Tracker) Foresee(actions []int, dst []cluster.Performance) []cluster.Performance {
-	dst = append(dst[:0], make([]cluster.Performance, len(t.nodes))...)
-	unit := t.marginUnit()
-	for i := range t.nodes {
-		n := t.nodes[i]
-		dst[i] = n.apply(&Actions[actions[i]], &t.cluster.Nodes[i], unit)
-		dst[i].Overhead += n.left
-	}
-	return dst
-}
-
 // apply updates a node by an action, where margins have that unit, and returns the
 // parameters to allocate by.
 func (n *track) apply(a *Action, node *cluster.Node, unit float64) cluster.Performance {
@@ -248,16 +246,6 @@ func (n *track) apply(a *Action, node *cluster.Node, unit float64) cluster.Perfo
 	}
 	n.await(a, &n.seen, node)
 	return n.performance(node)
-}
-
-// Seconds is what node i, which took a whole measurement, would have taken in that round for another
-// share, by the form of its line; 0 for none.
-func (t *Tracker) Seconds(i int, r *cluster.NodeReport, share int) float64 {
-	if share == 0 {
-		return 0
-	}
-	n, node := &t.nodes[i], &t.cluster.Nodes[i]
-	return node.Finish(node.Slowed(n.base, node.Slowness(n.base, r)), share)
 }
 
 // Occupy writes the parameters to allocate by into dst: perf, with the time until a node
@@ -270,6 +258,6 @@ func (t *Tracker) Occupy(perf, dst []cluster.Performance) {
 }
 
 // Predict sets the finish time, in seconds, that the coming allocation is expected to have.
-func (t *Tracker) Predict(finish float64) { t.fleet.predicted = finish }
+func (t *Tracker) Predict(finish float64) { t.fleet.predicted, t.finish = finish, finish }
 
 func clip(x, limit float64) float64 { return min(max(x, -limit), limit) }

@@ -49,9 +49,9 @@ const (
 	fleetPerNode = 24 // one of so many nodes explores
 
 	// trainAdvantage is the least advantage, at the usual noise, with which the network
-	// overrules the model's own update: near-ties are noise. Best of 0.015, 0.02, 0.03 and
-	// 0.05 on clusters of the training split.
-	trainAdvantage = 0.03
+	// overrules the model's own update: near-ties are noise. Best of 0.03, 0.06, 0.12 and
+	// 0.25 on drawn cells (docs/decisions/0041-guard-by-progress.md).
+	trainAdvantage = 0.06
 )
 
 func (c Config) withDefaults() Config {
