@@ -36,7 +36,7 @@ func TestAttacks(t *testing.T) {
 		"a negative round": {func(r object) { r["round"] = -1 }, 422, "", ""},
 		"round 10^12":      {func(r object) { r["round"] = 1e12 }, 422, "", "malformed"},
 		"half a round":     {func(r object) { r["round"] = 5.5 }, 422, "", ""},
-		"a future plan":    {func(r object) { r["plan"] = s.Plan + 1 }, 422, "", "malformed"},
+		"a future plan":    {func(r object) { r["plan"] = s.Plan + 1 }, 409, "", "unknown plan"},
 		"plan 0":           {func(r object) { r["plan"] = 0 }, 422, "", ""},
 		"negative time":    {func(r object) { rank(r, 1)["seconds"] = -1 }, 422, "", ""},
 		"a time of 10^9":   {func(r object) { rank(r, 1)["seconds"] = 1e9 }, 422, "", ""},

@@ -161,6 +161,9 @@ func (j *job) report(r *reportBody) (result, error) {
 	if err := j.current(r.Generation); err != nil {
 		return result{}, err
 	}
+	if err := j.ahead(r.Plan); err != nil {
+		return result{}, err
+	}
 	verdict, report, err := j.gen.Take(&live.Report{Round: r.Round, Plan: r.Plan, WaitSeconds: r.WaitSeconds, NormSquared: r.NormSquared, Ranks: r.Ranks}, j.at)
 	if err != nil {
 		j.count("malformed")
@@ -185,9 +188,22 @@ func (j *job) current(generation int) error {
 	return fmt.Errorf("%w: it is %d, the newest is %d", errGeneration, generation, j.number)
 }
 
+// ahead says whether a report's plan is one that only ranks know: the journal was set back, by a backup or a NATS server that lost what it had
+// acknowledged. They register again, by the id that is known, and go on with the sizes that are.
+func (j *job) ahead(plan int) error {
+	if plan <= j.plan.Number {
+		return nil
+	}
+	j.count("unknown plan")
+	return fmt.Errorf("%w: its newest plan is %d, and %d was not handed out", errGeneration, j.plan.Number, plan)
+}
+
 // reportOwn judges a rank's own report.
 func (j *job) reportOwn(e *ownEntry) (result, error) {
 	if err := j.current(e.Generation); err != nil {
+		return result{}, err
+	}
+	if err := j.ahead(e.Plan); err != nil {
 		return result{}, err
 	}
 	verdict, err := j.gen.TakeOwn(e.Rank, &live.OwnReport{Round: e.Round, Plan: e.Plan, RankReport: e.RankReport}, j.at)

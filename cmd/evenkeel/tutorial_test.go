@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -175,4 +178,41 @@ func TestShows(t *testing.T) {
 	if len(steps) != 2 || steps[0].file != "f.py" || steps[0].text != "x\n" || steps[1].text != "run\n" || steps[1].shown != "out\n" {
 		t.Errorf("%+v", steps)
 	}
+}
+
+// The page of operations brings up a service with TLS and a token, tunes a job, and kills the service, on a port that is free.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"openssl", "curl", "tar"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(err)
+		}
+	}
+	page, err := os.ReadFile("../../docs/guides/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_ = l.Close()
+	text := strings.NewReplacer("0.0.0.0:7070", "127.0.0.1:"+port, "7070", port).Replace(string(page))
+	copied := filepath.Join(t.TempDir(), "operations.md")
+	if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pids := filepath.Join(filepath.Dir(filepath.Dir(copied)), "*", "serve.pid")
+	t.Cleanup(func() { // where the page failed, before its folder goes
+		found, _ := filepath.Glob(pids)
+		for _, f := range found {
+			if text, err := os.ReadFile(f); err == nil {
+				if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && t.Failed() {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		}
+	})
+	follow(t, copied, "")
 }

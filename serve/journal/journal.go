@@ -44,6 +44,9 @@ const (
 	maxMessage = 32 << 20
 )
 
+// noResources is what a server answers whose own limit of bytes is reached, or whose disk is full (JSInsufficientResourcesErr).
+const noResources jetstream.ErrorCode = 10023
+
 // Errors of Append.
 var (
 	ErrStale = errors.New("journal: another service has written since")
@@ -232,7 +235,7 @@ func (j *Journal) Append(ctx context.Context, job string, last uint64, message [
 		switch {
 		case api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence, api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant:
 			return 0, ErrStale
-		case strings.Contains(api.Description, "maximum bytes"):
+		case strings.Contains(api.Description, "maximum bytes"), api.ErrorCode == noResources:
 			return 0, ErrFull
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/live"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // ranks are the simulated ranks of a job.
@@ -56,7 +57,7 @@ func (r *ranks) register(ctx context.Context) (export.Sizes, error) {
 }
 
 // run plays rounds, each by the sizes that came so many rounds before.
-func (r *ranks) run(ctx context.Context, rounds, late int, speed float64) error {
+func (r *ranks) run(ctx context.Context, rounds, late int, speed float64, patience time.Duration) error {
 	newest, err := r.register(ctx)
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ func (r *ranks) run(ctx context.Context, rounds, late int, speed float64) error 
 	if len(newest.Nodes) != len(r.given) {
 		return fmt.Errorf("%s: sizes for %d ranks, there are %d", r.Job, len(newest.Nodes), len(r.given))
 	}
-	coming := []export.Sizes{newest}
+	coming, heard := []export.Sizes{newest}, time.Now()
 	for k := range rounds {
 		sizes := coming[0]
 		if len(coming) > late {
@@ -85,13 +86,22 @@ func (r *ranks) run(ctx context.Context, rounds, late int, speed float64) error 
 			Sizes   export.Sizes `json:"sizes"`
 		}
 		begun := time.Now()
-		if err := r.to.do(ctx, http.MethodPost, r.Job, "/reports", r.report(k, &sizes, report), &answer); err != nil {
+		err = r.to.do(ctx, http.MethodPost, r.Job, "/reports", r.report(k, &sizes, report), &answer)
+		switch {
+		case err == nil:
+			heard, newest = time.Now(), answer.Sizes
+			r.answers = append(r.answers, heard.Sub(begun).Seconds())
+		case ctx.Err() != nil, badinput.Is(err), time.Since(heard) > patience:
 			return err
+		default: // as in a training job, rounds go on with the last sizes
+			answer.Verdict = "unanswered"
+			if err := wait(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
 		}
-		r.answers = append(r.answers, time.Since(begun).Seconds())
 		r.Rounds, r.Samples, r.Seconds, r.Sizes = k+1, r.Samples+report.Accepted, r.Seconds+report.Wait.Seconds(), plan.Sizes
 		r.Verdicts[answer.Verdict]++
-		coming = append(coming, answer.Sizes)
+		coming = append(coming, newest)
 	}
 	return nil
 }

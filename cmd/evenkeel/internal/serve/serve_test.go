@@ -100,7 +100,7 @@ func TestTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = newRanks(to, "job", c, cluster.Conditions{}, 1).run(ctx, 3, 0, 0)
+		err = newRanks(to, "job", c, cluster.Conditions{}, 1).run(ctx, 3, 0, 0, 0)
 		to.close()
 		if x.want == "" && err != nil || x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)) {
 			t.Errorf("%s: %v, want %q", name, err, x.want)

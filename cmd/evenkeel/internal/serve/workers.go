@@ -19,13 +19,14 @@ type WorkersCmd struct {
 	service
 	Job string `help:"Name of the job; default: the variable EVENKEEL_JOB, or job." placeholder:"NAME"`
 	cli.ClusterFlags
-	Conditions string  `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
-	Rounds     int     `help:"Rounds of each job (${default})." default:"100" placeholder:"N"`
-	Seed       uint64  `help:"Random seed (${default}); the jobs count upwards from it." default:"1" placeholder:"N"`
-	Speed      float64 `help:"Simulated seconds in a second (${default}); 0: as fast as the service answers." default:"1" placeholder:"X"`
-	Late       int     `help:"Rounds until new sizes run (${default}), as in a job that draws its batches ahead." default:"1" placeholder:"N"`
-	Jobs       int     `help:"Jobs at a time (${default}), numbered from 0 if there are several." default:"1" placeholder:"N"`
-	JSON       bool    `name:"json" help:"Print the result as JSON, and nothing else."`
+	Conditions string        `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
+	Rounds     int           `help:"Rounds of each job (${default})." default:"100" placeholder:"N"`
+	Seed       uint64        `help:"Random seed (${default}); the jobs count upwards from it." default:"1" placeholder:"N"`
+	Speed      float64       `help:"Simulated seconds in a second (${default}); 0: as fast as the service answers." default:"1" placeholder:"X"`
+	Late       int           `help:"Rounds until new sizes run (${default}), as in a job that draws its batches ahead." default:"1" placeholder:"N"`
+	Patience   time.Duration `help:"How long rounds go on without an answer of the service (${default})." default:"1m" placeholder:"D"`
+	Jobs       int           `help:"Jobs at a time (${default}), numbered from 0 if there are several." default:"1" placeholder:"N"`
+	JSON       bool          `name:"json" help:"Print the result as JSON, and nothing else."`
 }
 
 // Help is what --help adds.
@@ -126,7 +127,7 @@ func (c *WorkersCmd) play(ctx context.Context, to *client, cl *cluster.Cluster, 
 		}
 		jobs[k] = newRanks(to, own, cl, conditions, c.Seed+uint64(k))
 		all.Go(func() {
-			if errs[k] = jobs[k].run(ctx, c.Rounds, c.Late, c.Speed); errs[k] != nil {
+			if errs[k] = jobs[k].run(ctx, c.Rounds, c.Late, c.Speed, c.Patience); errs[k] != nil {
 				stop()
 			}
 		})
@@ -136,7 +137,7 @@ func (c *WorkersCmd) play(ctx context.Context, to *client, cl *cluster.Cluster, 
 	var answers []float64
 	for _, j := range jobs {
 		r.Jobs = append(r.Jobs, j.played)
-		r.Reports += j.Rounds
+		r.Reports += len(j.answers)
 		answers = append(answers, j.answers...)
 	}
 	if slices.Sort(answers); len(answers) > 0 {
