@@ -61,7 +61,11 @@ func (c *twinCluster) yaml() string {
 // csv is the layer profile.
 func (c *twinCase) csv() string {
 	var b strings.Builder
-	b.WriteString("layer,parameters,output_bytes,device,tensor,micro_batch,forward_seconds,backward_seconds,update_seconds,activation_bytes\n")
+	b.WriteString("layer,parameters,output_bytes,device,tensor,micro_batch,forward_seconds,backward_seconds,update_seconds,activation_bytes")
+	if c.fixed {
+		b.WriteString(",fixed_bytes")
+	}
+	b.WriteString("\n")
 	for i, l := range c.Layers {
 		for _, key := range slices.SortedFunc(maps.Keys(l.Runs), func(a, b twinKey) int { return cmp.Or(a.Class-b.Class, a.Tensor-b.Tensor) }) {
 			for _, r := range l.Runs[key] {
@@ -69,7 +73,11 @@ func (c *twinCase) csv() string {
 				if r.Backward >= 0 {
 					backward = fmt.Sprint(r.Backward)
 				}
-				fmt.Fprintf(&b, "%d,%v,%v,%s,%d,%d,%v,%s,%v,%v\n", i, l.Parameters, l.Output, c.Cluster.Classes[key.Class].Device, key.Tensor, r.MicroBatch, r.Forward, backward, r.Update, r.Activation)
+				fmt.Fprintf(&b, "%d,%v,%v,%s,%d,%d,%v,%s,%v,%v", i, l.Parameters, l.Output, c.Cluster.Classes[key.Class].Device, key.Tensor, r.MicroBatch, r.Forward, backward, r.Update, r.Activation)
+				if c.fixed {
+					fmt.Fprintf(&b, ",%v", r.Fixed)
+				}
+				b.WriteString("\n")
 			}
 		}
 	}

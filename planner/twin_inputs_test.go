@@ -13,7 +13,8 @@ type twinCase struct {
 	Plan    twinPlan
 	Options twinOptions
 
-	seen map[string]int
+	fixed bool // runs have fixed bytes
+	seen  map[string]int
 }
 
 type twinLevel struct {
@@ -54,7 +55,7 @@ type twinKey struct {
 type twinRun struct {
 	MicroBatch                int
 	Forward, Backward, Update float64 // Backward -1: left out
-	Activation                float64
+	Activation, Fixed         float64
 }
 
 type twinPlan struct {
@@ -237,7 +238,7 @@ func (l *twinLayer) run(key twinKey, k int) (twinRun, bool) {
 			}
 			part := float64(k-before.MicroBatch) / float64(r.MicroBatch-before.MicroBatch)
 			between := func(a, b float64) float64 { return a + part*(b-a) }
-			return twinRun{k, between(before.Forward, r.Forward), between(before.Backward, r.Backward), between(before.Update, r.Update), max(before.Activation, r.Activation)}, true
+			return twinRun{k, between(before.Forward, r.Forward), between(before.Backward, r.Backward), between(before.Update, r.Update), max(before.Activation, r.Activation), max(before.Fixed, r.Fixed)}, true
 		}
 		before = &r
 	}

@@ -33,6 +33,14 @@ func (c *twinCase) calibrate(rng *rand.Rand) {
 	o.Links, o.Activations, o.Working = twinScale(rng, 0.3, 3), twinScale(rng, 0.5, 2), twinScale(rng, 0.2, 5)
 	o.Beside, o.Margin = twinScale(rng, 1e6, 1e9), twinPick(rng, 0, 0.03)
 	o.BesideShare = twinPick(rng, 0, 0.01, 0.25)
+	for i, l := range c.Layers {
+		for _, runs := range l.Runs {
+			for k := range runs {
+				runs[k].Fixed = float64(i%3) * 1e5 * float64(runs[k].MicroBatch%5)
+			}
+		}
+	}
+	c.fixed = true
 }
 
 // The planner and its twin agree on random plans: what they refuse, what fits, and every number.

@@ -227,7 +227,7 @@ func twinRandomRuns(rng *rand.Rand, samples int, faults bool) []twinRun {
 	slices.Sort(micros)
 	var runs []twinRun
 	base, before := twinScale(rng, 1e-4, 1e-1), 0
-	r := twinRun{0, base * rng.Float64(), base * rng.Float64(), base * rng.Float64(), 0}
+	r := twinRun{Forward: base * rng.Float64(), Backward: base * rng.Float64(), Update: base * rng.Float64()}
 	without := twinChance(rng, 0.2)
 	for _, m := range slices.Compact(micros) {
 		step := float64(m - before)

@@ -134,12 +134,12 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 	gather := func(x float64) float64 { return c.gather(s, g, n, t, x) }
 	switch st.Sharding {
 	case "none":
-		p.states = part * (o.W + o.G + o.O)
+		p.states = run.Fixed + part*(o.W+o.G+o.O)
 	case "optimizer":
-		p.states = part * (o.W + o.G + o.O/replicas)
+		p.states = run.Fixed + part*(o.W+o.G+o.O/replicas)
 		p.Update /= replicas
 	case "full":
-		p.states = part * (o.W + o.G + o.O) / replicas
+		p.states = run.Fixed + part*(o.W+o.G+o.O)/replicas
 		p.Update /= replicas
 		p.working += weights + gradients
 		p.gatherForward = c.together(p.Forward, gather(weights)) - p.Forward

@@ -149,7 +149,7 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 		cost.terms[i] = x
 		cost.step[i] = x.step()
 		cost.perIteration[i] = x.sync + x.update
-		cost.states[i] = parameters * (stored.Weights + stored.Gradients + stored.Optimizer)
+		cost.states[i] = parameters*(stored.Weights+stored.Gradients+stored.Optimizer) + run.Fixed
 		k := float64(share)
 		activation := calibration.Activations * run.Activation * k
 		cost.active[i] = activation

@@ -22,10 +22,10 @@ const version = 1
 const maxProfileBytes = 256 << 20
 
 // columns of a layer profile in CSV, in any order.
-var columns = []string{"layer", "name", "parameters", "output_bytes", "device", "tensor", "micro_batch", "forward_seconds", "backward_seconds", "update_seconds", "activation_bytes"}
+var columns = []string{"layer", "name", "parameters", "output_bytes", "device", "tensor", "micro_batch", "forward_seconds", "backward_seconds", "update_seconds", "activation_bytes", "fixed_bytes"}
 
 // optional columns may be left out.
-var optional = []string{"name", "backward_seconds", "update_seconds"}
+var optional = []string{"name", "backward_seconds", "update_seconds", "fixed_bytes"}
 
 // Load reads a layer profile from a .csv or .json file; see docs/reference/formats/layer-profile.md.
 func Load(path string) (*Profile, error) {
@@ -103,7 +103,7 @@ func readCSV(text []byte, name string) (*Profile, error) {
 		first, last := row.layers()
 		l := Layer{Name: row.text("name"), Parameters: row.number("parameters"), Output: row.number("output_bytes")}
 		run := Run{row.text("device"), row.integer("tensor"), row.integer("micro_batch"), row.number("forward_seconds"),
-			row.number("backward_seconds"), row.number("update_seconds"), row.number("activation_bytes")}
+			row.number("backward_seconds"), row.number("update_seconds"), row.number("activation_bytes"), row.number("fixed_bytes")}
 		if row.err != nil {
 			return bad("%s", row.err)
 		}
@@ -206,6 +206,7 @@ type fileRun struct {
 	Backward   float64 `json:"backward_seconds,omitempty"`
 	Update     float64 `json:"update_seconds,omitempty"`
 	Activation float64 `json:"activation_bytes"`
+	Fixed      float64 `json:"fixed_bytes,omitempty"`
 }
 
 func readJSON(text []byte, name string) (*Profile, error) {
@@ -244,9 +245,13 @@ func readJSON(text []byte, name string) (*Profile, error) {
 	return p, nil
 }
 
-// WriteCSV writes the profile as CSV; equal layers in a row share their lines.
+// WriteCSV writes the profile as CSV; equal layers in a row share their lines, and the last column is there where it is needed.
 func (p *Profile) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
+	columns := columns
+	if !slices.ContainsFunc(p.Layers, func(l Layer) bool { return slices.ContainsFunc(l.Runs, func(r Run) bool { return r.Fixed > 0 }) }) {
+		columns = columns[:len(columns)-1]
+	}
 	if err := out.Write(columns); err != nil {
 		return err
 	}
@@ -262,8 +267,9 @@ func (p *Profile) WriteCSV(w io.Writer) error {
 			number = fmt.Sprintf("%d-%d", i, end-1)
 		}
 		for _, r := range l.Runs {
-			if err := out.Write([]string{number, l.Name, n(l.Parameters), n(l.Output), r.Device, strconv.Itoa(r.Tensor), strconv.Itoa(r.MicroBatch),
-				n(r.Forward), n(r.Backward), n(r.Update), n(r.Activation)}); err != nil {
+			record := []string{number, l.Name, n(l.Parameters), n(l.Output), r.Device, strconv.Itoa(r.Tensor), strconv.Itoa(r.MicroBatch),
+				n(r.Forward), n(r.Backward), n(r.Update), n(r.Activation), n(r.Fixed)}
+			if err := out.Write(record[:len(columns)]); err != nil {
 				return err
 			}
 		}

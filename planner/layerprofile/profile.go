@@ -37,6 +37,7 @@ type Run struct {
 	Backward   float64 // seconds, 0: twice the forward pass
 	Update     float64 // seconds of the optimizer, for the device's part of the parameters
 	Activation float64 // bytes of a sample that a device keeps from the forward to the backward pass
+	Fixed      float64 // bytes that a device holds beside the states of the parameters, however many samples there are
 }
 
 // Devices are the devices that ran every layer.
@@ -174,7 +175,7 @@ func (r *Run) check() error {
 	for _, x := range []struct {
 		name  string
 		value float64
-	}{{"forward", r.Forward}, {"backward", r.Backward}, {"update", r.Update}, {"activation", r.Activation}} {
+	}{{"forward", r.Forward}, {"backward", r.Backward}, {"update", r.Update}, {"activation", r.Activation}, {"fixed", r.Fixed}} {
 		if !(x.value >= 0 && x.value <= maxValue) {
 			return fmt.Errorf("%s is %v; must lie in 0..%g", x.name, x.value, float64(maxValue))
 		}
@@ -247,5 +248,5 @@ func (c Curve) At(samples int) (Run, bool) {
 	share := float64(samples-a.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
 	mix := func(x, y float64) float64 { return x + share*(y-x) }
 	return Run{a.Device, a.Tensor, samples, mix(a.Forward, b.Forward), mix(a.Backward, b.Backward), mix(a.Update, b.Update),
-		max(a.Activation, b.Activation)}, true
+		max(a.Activation, b.Activation), max(a.Fixed, b.Fixed)}, true
 }

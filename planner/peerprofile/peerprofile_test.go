@@ -96,17 +96,21 @@ func TestGalvatron(t *testing.T) {
 func TestBadProfiles(t *testing.T) {
 	dir := write(t, map[string]string{
 		"gap/x/profile.json": `{"1":{"1":{"0":[1,2,0.5],"2":[3,4,0.5]}}}`, "info.json": sailorSizes,
-		"empty/none": "", "short/x/profile.json": `{"1":{"1":{"0":[1,2]}}}`, "more/x/profile.json": `{} {}`,
-		"metis/DeviceType.A_tp1_bs1.json": `{"execution_time":{"layer_compute_total_ms":[3]}}`,
-		"circle.json":                     `{"nodes":[{"id":1,"TMPCs":{}},{"id":2,"TMPCs":{}}],"edges":[{"sourceId":1,"destId":2},{"sourceId":2,"destId":1}]}`,
-		"edge.json":                       `{"nodes":[{"id":1}],"edges":[{"sourceId":1,"destId":9}]}`,
-		"twice.json":                      `{"nodes":[{"id":1},{"id":1}]}`,
-		"t.json":                          `{"time":1}`, "one.json": `{"layernum[2]_bsz1_seq64":10}`, "m.json": galvatronHolds,
+		"empty/none": "", "short/x/profile.json": `{"1":{"1":{"0":[1,2],"1":[1,2,3]}}}`, "more/x/profile.json": `{} {}`,
+		"missing/x/profile.json":                `{"1":{"1":{"0":[1,2,0.5]}}}`,
+		"short-metis/DeviceType.A_tp1_bs1.json": strings.Replace(metis1, `"optimizer_time_ms":4`, `"forward_backward_time_ms":8`, 1),
+		"metis/DeviceType.A_tp1_bs1.json":       `{"execution_time":{"layer_compute_total_ms":[3]}}`,
+		"circle.json":                           `{"nodes":[{"id":1,"TMPCs":{}},{"id":2,"TMPCs":{}}],"edges":[{"sourceId":1,"destId":2},{"sourceId":2,"destId":1}]}`,
+		"edge.json":                             `{"nodes":[{"id":1}],"edges":[{"sourceId":1,"destId":9}]}`,
+		"twice.json":                            `{"nodes":[{"id":1},{"id":1}]}`,
+		"t.json":                                `{"time":1}`, "one.json": `{"layernum[2]_bsz1_seq64":10}`, "m.json": galvatronHolds,
 	})
 	_, sailorGap := Sailor(dir+"/gap", dir+"/info.json", "m")
 	_, sailorNone := Sailor(dir+"/empty", dir+"/info.json", "m")
 	_, sailorShort := Sailor(dir+"/short", dir+"/info.json", "m")
 	_, sailorMore := Sailor(dir+"/more", dir+"/info.json", "m")
+	_, sailorMissing := Sailor(dir+"/missing", dir+"/info.json", "m")
+	_, metisShort := Metis(dir+"/short-metis", MetisSizes{})
 	_, metisNone := Metis(dir+"/empty", MetisSizes{})
 	_, metisGap := Metis(dir+"/metis", MetisSizes{})
 	_, circle := Piper(dir+"/circle.json", "x")
@@ -115,7 +119,8 @@ func TestBadProfiles(t *testing.T) {
 	_, key := Galvatron(dir+"/t.json", dir+"/m.json", GalvatronSizes{})
 	_, one := Galvatron(dir+"/one.json", dir+"/m.json", GalvatronSizes{})
 	for want, err := range map[string]error{
-		"layer 1 is missing": sailorGap, "no DEVICE/profile.json": sailorNone, "has not three times": sailorShort, "more follows": sailorMore,
+		"layer 1 is missing": sailorGap, "no DEVICE/profile.json": sailorNone, "has not three times": sailorShort,
+		"has times of 1 layers, but": sailorMissing, "forward_backward_time_ms is 8, but the layers' times sum to 9": metisShort, "more follows": sailorMore,
 		"no DeviceType": metisNone, "layer_memory_total_mb 0": metisGap, "in a circle": circle, "no such node": edge, "given twice": twice,
 		`"time": want layernum`: key, "two numbers of layers": one,
 	} {

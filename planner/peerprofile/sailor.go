@@ -60,6 +60,9 @@ func addSailor(p *layerprofile.Profile, times sailorTimes, sizes sailorInfo, dev
 			if err1 != nil || err2 != nil {
 				return bad(path, "micro-batch %q, tensor degree %q; want numbers", micro, tensor)
 			}
+			if n := len(sizes[p.Model][tensor]); n > len(byLayer) {
+				return bad(path, "[%s][%s]: has times of %d layers, but %s has %d of %s at this degree; measure all of them", micro, tensor, len(byLayer), info, n, p.Model)
+			}
 			for l := range len(byLayer) {
 				k := strconv.Itoa(l)
 				x, ok := byLayer[k]
