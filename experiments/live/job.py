@@ -3,9 +3,11 @@
 A rank SLEEPS, in the backward pass of its first layer, until its emulated device would be done with the micro-step: (alpha + beta samples) times its pace
 and noise. Extra work on two cores would be no mixed cluster. With --virtual nobody sleeps: each rank's clock is that of its emulated device, and
 a round ends for all when the last is done, plus --network. Hooks, sampler, service and all-reduce are the same; other work on the machine changes nothing.
+With --quota a rank computes for as long as it takes, under a cgroup's quota of processor time: that share of a processor, over its pace (root; other work on the machine counts).
 """
 
 import argparse
+import atexit
 import csv
 import gzip
 import json
@@ -96,6 +98,47 @@ class Wall:
         time.sleep(max(0.0, until - time.perf_counter()))
 
 
+def limit(share):
+    """Puts this process into a cgroup that gets a share of one processor, in periods of 10 ms; version 1 or 2."""
+    one = os.path.isdir("/sys/fs/cgroup/cpu")
+    root = "/sys/fs/cgroup/cpu" if one else "/sys/fs/cgroup"
+    own = os.path.join(root, f"evenkeel-live-{os.getpid()}")
+    os.mkdir(own)
+
+    def put(path, value):
+        with open(path, "w") as f:
+            f.write(str(value))
+
+    def leave():
+        put(os.path.join(root, "cgroup.procs"), os.getpid())
+        os.rmdir(own)
+
+    atexit.register(leave)
+    period, quota = 10_000, max(round(10_000 * share), 1000)  # the least that the kernel takes
+    if one:
+        put(os.path.join(own, "cpu.cfs_period_us"), period)
+        put(os.path.join(own, "cpu.cfs_quota_us"), quota)
+    else:
+        put(os.path.join(own, "cpu.max"), f"{quota} {period}")
+    put(os.path.join(own, "cgroup.procs"), os.getpid())
+
+
+class Working(torch.nn.Module):
+    """Much to compute, little to send: one layer, many times."""
+
+    TIMES = 24
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.again, self.last = torch.nn.Linear(64, 256), torch.nn.Linear(256, 256), torch.nn.Linear(256, 10)
+
+    def forward(self, x):
+        x = self.first(x)
+        for _ in range(self.TIMES):
+            x = x + torch.relu(self.again(x)) / self.TIMES
+        return self.last(x)
+
+
 class Emulated(torch.nn.Module):
     def __init__(self, device, clock):
         super().__init__()
@@ -151,6 +194,7 @@ def main():
     p.add_argument("--rate", type=float, default=0.2)
     p.add_argument("--virtual", action="store_true")
     p.add_argument("--network", type=float, default=0.005)
+    p.add_argument("--quota", type=float, default=0.0)
     p.add_argument("--processor", action="store_true")  # the tuner's clock is this thread's processor time
     p.add_argument("--out", required=True)
     a = p.parse_args()
@@ -161,7 +205,9 @@ def main():
     train, test = digits()
     data, device = Digits(train, SPREAD), Device(a, rank)
     clock = Clock() if a.virtual else Wall()
-    net = Emulated(device, clock)
+    net = Working() if a.quota else Emulated(device, clock)
+    if a.quota:
+        limit(a.quota / a.paces[rank])
     ddp = torch.nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=a.rate)
     log = []

@@ -2,6 +2,7 @@
 
 waiting   rounds that wait for all, first and last rank swap speeds in mid-run: equal shares, the best split of a sweep, proportional control, the service
 deadline  noise and bursts: waiting for all, deadline rounds, hivemind's rule, the service with a deadline; sizes right in the mean for the first three
+quota     ranks that compute under quotas of processor time (cgroups, root) in place of emulated devices: equal shares, shares by the quotas, proportional control, the service
 quality   loss and accuracy after the same number of samples, by seed
 client    the tuner's own time in a step; steps beside a service that turns bad and good again, by turns
 
@@ -13,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import socket
 import statistics
 import subprocess
@@ -33,10 +35,12 @@ SLOW = ["--alpha", "0.008", "--beta", "0.0012"]  # a round of some 150 ms: other
 
 
 def free_port():
-    """--standalone has one port for all jobs of the machine."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """--standalone has one port for all jobs of the machine. One below those that the kernel hands out: nobody else is given it meanwhile."""
+    while True:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)):
+                return port
 
 
 def run(policy, *options, ranks=4):
@@ -159,6 +163,24 @@ def deadlines(runs):
             row(f"{noise:.0%}", f"{bursts:.0%}", len(table), *(spread(c, f) for c, f in zip(columns, forms)), *means)
 
 
+def quota(runs):
+    """Policies take turns, so that other work on the machine falls on all."""
+    common, first = ["--quota", 0.4, "--rounds", 60], 15
+    by_quota = shares(0.0, 1.0, PACES, 256)
+    kinds = (("equal shares", "uniform", []), ("by the quotas", "static", ["--shares", *by_quota]), ("proportional", "proportional", []), ("service", "served", []))
+    found = {name: [] for name, *_ in kinds}
+    with interruptible():
+        for k in range(runs):
+            for name, policy, options in kinds:
+                r = run(policy, *common, *options, "--seed", k + 1)
+                found[name].append((speed(r, first), idle(r, first)))
+                print(k + 1, name, found[name][-1], r["rounds"][-1]["shares"], file=sys.stderr, flush=True)
+    row("sizes", "samples/s: least / median", "times equal shares, by run", "idle share: least / median")
+    for name, some in found.items():
+        times = [f"{v / e:.2f}" for (v, _), (e, _) in zip(some, found["equal shares"])]
+        row(name, spread([v for v, _ in some], "{:.0f}"), " ".join(times), spread([i for _, i in some]))
+
+
 def quality(runs):
     kinds = (("equal shares", "uniform", []), ("service", "served", []), ("service, deadline auto", "served", ["--deadline", "auto", "--steps", 4]))
     found = {name: [] for name, _, _ in kinds}
@@ -231,7 +253,7 @@ def client(runs):
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("suite", choices=["waiting", "deadline", "quality", "client"])
+    p.add_argument("suite", choices=["waiting", "deadline", "quota", "quality", "client"])
     p.add_argument("--runs", type=int, default=10)
     p.add_argument("--virtual", action="store_true", help="clocks of the emulated devices in place of sleep: other work on the machine changes nothing")
     p.add_argument("--keep", metavar="FOLDER", help="the jobs' results, which another start takes up")
@@ -240,4 +262,4 @@ if __name__ == "__main__":
         os.makedirs(a.keep, exist_ok=True)
     KEEP = a.keep
     CLOCK = ["--virtual"] if a.virtual else []
-    {"waiting": waiting, "deadline": deadlines, "quality": quality, "client": client}[a.suite](a.runs)
+    {"waiting": waiting, "deadline": deadlines, "quota": quota, "quality": quality, "client": client}[a.suite](a.runs)

@@ -6,7 +6,7 @@ is the vector. These paths have not been run on a device yet.
 """
 
 import dataclasses
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -90,13 +90,18 @@ class Exchange:
         did.drawn = b.hold(int(self.late))
         if self.late:
             did = dataclasses.replace(did, seconds=self._seconds())
-        if self._client is not None and self._client.newest != self._told:
-            news = self._told = self._client.newest
+        newest = self._client.newest if self._client is not None else None
+        if newest is not self._told:
+            if newest != self._told:
+                news = newest
+            self._told = newest
         base = (r.total or r.expected) / did.samples if did.samples else 0.0  # the hook's factor is first / base: that of the mean is first / samples
         on_device = self.device.type != "cpu"
         if not on_device:
             did.norm_squared = _sum(r.norms) * base**2
-        v = self._vector.pack(did, news).to(self.device)
+        v = self._vector.pack(did, news)
+        if on_device:
+            v = v.to(self.device)
         if on_device and r.norms and base:
             v[vector.norm_of(self.rank)] = torch.stack(r.norms).sum() * base**2  # stays on the device
         if self.late and self.rank == 0 and norm is not None:
@@ -125,7 +130,7 @@ class Exchange:
         working.wait()
         if not self.late:
             waited = self._clock() - waited
-            self._learn(v.tolist(), past, _sum(r.sums))
+            self._learn(self._vector.values if self.device.type == "cpu" else v.tolist(), past, _sum(r.sums))
         else:
             self._norm = torch.stack(r.sums).sum() if r.sums else None
             host = torch.empty(v.shape, dtype=v.dtype, pin_memory=v.is_cuda)
@@ -147,7 +152,7 @@ class Exchange:
                 passed.synchronize()
             self._learn(host.tolist(), past)
 
-    def _learn(self, v: List[float], past: _Past, norm: float = 0.0) -> None:
+    def _learn(self, v: Sequence[float], past: _Past, norm: float = 0.0) -> None:
         past.did, plan = vector.unpack(v, self.ranks)
         b = self._batches
         if plan is not None:

@@ -85,6 +85,8 @@ class Hook:
         self.called = False  # the model, in this micro-step
         self.spent = 0.0  # seconds of this hook's own work, in this round
         self._row: Any = None  # what the model returned for the first sample that it saw
+        self._options = dist.AllreduceOptions()
+        self._options.reduceOp = dist.ReduceOp.SUM
         try:
             model.register_comm_hook(None, self._reduce)
         except RuntimeError as e:
@@ -97,7 +99,7 @@ class Hook:
             raise Usage("backward outside of tuner.steps(): the other ranks take no part in it; train within the loop, or under model.no_sync()")
         if r.buckets == 0 and not r.total:
             r.count = torch.tensor([float(r.samples)], dtype=torch.float64, device=buffer.device)
-            r.counting = dist.all_reduce(r.count, group=self.group, async_op=True)
+            r.counting = self._add_up(r.count)
         r.buckets += 1
         if r.first:
             buffer.mul_(r.first / (r.total or r.expected))  # half precision would not hold sums over samples
@@ -106,7 +108,7 @@ class Hook:
         else:
             buffer.zero_()  # not times 0: what was not counted may be anything
         self.spent += self._clock() - began
-        work = dist.all_reduce(buffer, group=self.group, async_op=True)
+        work = self._add_up(buffer)
         since = self._clock()
         if not r.adding:
             torch.autograd.Variable._execution_engine.queue_callback(lambda: self._added(r))
@@ -114,11 +116,15 @@ class Hook:
         if bucket.is_last():
             r.over, r.vector = True, self._fill(r, began)
             if r.vector is not None:
-                r.working = dist.all_reduce(r.vector, group=self.group, async_op=True)
+                r.working = self._add_up(r.vector)
         out: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
         out.set_result(buffer)
         self.spent += self._clock() - since
         return out
+
+    def _add_up(self, tensor: torch.Tensor) -> Any:
+        """dist.all_reduce without its checks, which take as long as all else of a small one."""
+        return self.group.allreduce([tensor], self._options)
 
     def _added(self, r: Round) -> None:
         """At the end of a backward pass: the sums are there. DDP takes them in a callback of its own, which it queues after its last bucket, and so
@@ -127,9 +133,12 @@ class Hook:
             work.wait()
             if not r.total:
                 r.counting.wait()
+            since = self._clock()
+            if not r.total:
                 buffer.mul_((r.expected / r.count.clamp(min=1)).to(buffer.dtype))
             if r.measure and self.rank == 0:
                 r.sums.append(_square(buffer))
+            self.spent += self._clock() - since
         r.adding = []
 
     def _weigh(self, _: Any, __: Any, output: Any) -> None:
@@ -177,7 +186,6 @@ class Hook:
 
 
 def _square(t: torch.Tensor) -> torch.Tensor:
-    t = t.detach()
     if t.dtype in (torch.float16, torch.bfloat16):
         t = t.float()
     return torch.dot(t, t)

@@ -52,7 +52,7 @@ class Batches:
         self.drawn = -1  # the newest round that the sampler has drawn
         self.deal = 0  # how often the order was dealt out
         self._events: List[list] = []  # of this epoch, for state_dict: what was taken from the order
-        self._left = self._order()
+        self._left, self._gone = self._order(), 0  # the first of them were used
         self._parts: List[torch.Tensor] = []  # by rank, where the order is dealt out
         self._used: List[int] = []
         self._plans = [(0, plan)]  # from which round they hold
@@ -73,7 +73,7 @@ class Batches:
         """Samples of the epoch that no completed round has used."""
         if self._parts:
             return sum(len(p) - u for p, u in zip(self._parts, self._used))
-        return len(self._left)
+        return len(self._left) - self._gone
 
     @property
     def own(self) -> int:
@@ -99,7 +99,7 @@ class Batches:
         """Before the rank's loop: the next epoch, if this one is used up; what was drawn and not used is forgotten."""
         if self.left == 0:
             self.epoch += 1
-            self._events, self._parts, self._left = [], [], self._order()
+            self._events, self._parts, self._left, self._gone = [], [], self._order(), 0
         self._queue.clear()
         self.drawn = self.round - 1
         if self.dealing:
@@ -115,7 +115,7 @@ class Batches:
     # Rounds that wait for all.
 
     def _rounds(self) -> Iterator[List[int]]:
-        left, number = self._left, self.round
+        left, number = self._left[self._gone :], self.round
         while len(left):
             plan = self.plan(number)
             total = sum(plan.shares)
@@ -150,7 +150,7 @@ class Batches:
 
     def completed(self, total: int) -> None:
         """A round of total samples is over: it will not come again."""
-        self._left = self._left[total:]
+        self._gone += total
         self.round += 1
         if self._events and self._events[-1][0] == "take":
             self._events[-1][1] += total
@@ -170,6 +170,7 @@ class Batches:
 
     def _gather(self) -> None:
         """What was dealt out and is left over is in the order again, first to last rank."""
+        self._left, self._gone = self._left[self._gone :], 0
         if self._parts:
             self._left = torch.cat([p[u:] for p, u in zip(self._parts, self._used)])
             self._parts = []
@@ -220,7 +221,7 @@ class Batches:
             if state[k] != getattr(self, k):
                 raise ValueError(f"the state is of a job with {k} {state[k]}, this one has {getattr(self, k)}: pass batches() the same")
         self.epoch = state["epoch"]
-        self._events, self._parts, self._left = [], [], self._order()
+        self._events, self._parts, self._left, self._gone = [], [], self._order(), 0
         for event in state["events"]:
             if event[0] == "take":
                 self._left = self._left[event[1] :]

@@ -3,7 +3,7 @@
 import array
 import dataclasses
 import struct
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
 import torch
 
@@ -45,13 +45,13 @@ class Vector:
 
     def __init__(self, rank: int, ranks: int):
         self.rank, self.ranks = rank, ranks
-        self._values = array.array("d", [0.0] * length(ranks))
-        self._bytes, self._zeros = memoryview(self._values).cast("B"), bytes(8 * length(ranks))
-        self._tensor = torch.frombuffer(self._values, dtype=torch.float64)  # shares the memory
+        self.values = array.array("d", [0.0] * length(ranks))
+        self._bytes, self._zeros = memoryview(self.values).cast("B"), bytes(8 * length(ranks))
+        self._tensor = torch.frombuffer(self.values, dtype=torch.float64)  # shares the memory
 
     def pack(self, did: Did, plan: Optional[Plan]) -> torch.Tensor:
         """plan: only on rank 0, None if it is no news."""
-        ranks, into = self.ranks, self._values
+        ranks, into = self.ranks, self.values
         self._bytes[:] = self._zeros
         struct.pack_into(f"{_OWN}d", into, 8 * _OWN * self.rank, *vars(did).values())
         if plan is not None:
@@ -62,7 +62,7 @@ class Vector:
         return self._tensor
 
 
-def unpack(v: List[float], ranks: int) -> "tuple[List[Did], Optional[Plan]]":
+def unpack(v: Sequence[float], ranks: int) -> "tuple[List[Did], Optional[Plan]]":
     did = []
     for r in range(ranks):
         seconds, samples, steps, norm, memory, drawn = v[_OWN * r : _OWN * (r + 1)]
@@ -74,4 +74,4 @@ def unpack(v: List[float], ranks: int) -> "tuple[List[Did], Optional[Plan]]":
     shares, micro, least = ([int(x) for x in each[k]] for k in (0, 1, 4))
     if not deadline:
         return did, Plan(int(number), shares, micro, era=int(era))
-    return did, Plan(int(number), shares, micro, deadline, reserve, bool(whole), overtime, each[2], each[3], least, int(era))
+    return did, Plan(int(number), shares, micro, deadline, reserve, bool(whole), overtime, list(each[2]), list(each[3]), least, int(era))
