@@ -4,7 +4,6 @@
 package history
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -212,7 +211,7 @@ func (h *History) follow(at time.Duration, perf []cluster.Performance) {
 			p.strange = 0
 		default:
 			if p.strange++; p.strange >= paceHeld {
-				all.add(direction(ratio), fmt.Sprintf("%s (%s)", h.cluster.Nodes[i].Name, pace(ratio)))
+				all.add("another pace", h.cluster.Nodes[i].Name+" "+pace(ratio))
 				p.reference, p.strange = now, 0
 			}
 		}
@@ -220,13 +219,6 @@ func (h *History) follow(at time.Duration, perf []cluster.Performance) {
 	for _, text := range all.lines() {
 		h.note(at, "pace", text)
 	}
-}
-
-func direction(ratio float64) string {
-	if ratio > 1 {
-		return "slower than before"
-	}
-	return "faster than before"
 }
 
 // keep appends to what holds at most so many.

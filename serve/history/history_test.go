@@ -212,7 +212,7 @@ func TestStory(t *testing.T) {
 	for _, l := range h.View(0).Log {
 		story = append(story, l.Kind+" "+l.Text)
 	}
-	want := []string{"job the job was created", "start start 1 of the process group: 4 ranks, global batch 400", "pace slower than before: n0 (", "out left out, as nothing came of it: n1", "back back, and taking part again: n1"}
+	want := []string{"job the job was created", "start start 1 of the process group: 4 ranks, global batch 400", "pace another pace: n0 2.9 times as slow", "out left out, as nothing came of it: n1", "back back, and taking part again: n1"}
 	if len(story) != len(want) {
 		t.Fatalf("%q", story)
 	}

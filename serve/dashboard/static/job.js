@@ -132,16 +132,16 @@ function showHead(job, j, now) {
   const r = job.rounds, n = Math.min(20, r.number.length);
   const own = mean(r, "goodput", 20), even = mean(r, "even", 20, false);
   const refused = Object.entries(j.reports ?? {}).filter(([k, v]) => k !== "accepted" && v > 0).map(([k, v]) => whole(v) + " " + k);
-  fact("Goodput", n ? rate(own) + " samples/s" : "–", n && even > 0 ? times(own / even) + " what equal shares would give (" + rate(even) + ", a prediction)" : "no prediction of equal shares yet");
+  fact("Goodput, samples/s", n ? rate(own) : "–", n && even > 0 ? times(own / even) + " what equal shares would give (" + rate(even) + ", a prediction)" : "no prediction of equal shares yet");
   fact("Nodes waiting", n ? percent(mean(r, "idle", 20)) : "–", "of their time, in the newest " + (n || "") + " rounds");
   fact("Round", n ? seconds(usual(r)) : "–", count(j.rounds, "round") + ", " + whole(j.samples) + " samples");
-  fact("Nodes", whole(j.rank_count - j.left_out), j.left_out ? "of " + whole(j.rank_count) + "; " + whole(j.left_out) + " left out" : "all take part");
+  fact("Taking part", whole(j.rank_count - j.left_out), j.left_out ? "of " + whole(j.rank_count) + "; " + whole(j.left_out) + " left out" : "all nodes");
   fact("Last report", job.last > 0 ? ago((now - job.created) / 1000 - job.last) : "–", job.last > 0 ? clock(job.created + 1000 * job.last) : "no round was reported yet");
   fact("Reports not learnt from", whole(j.absurd + (j.reports.malformed ?? 0)), [j.absurd ? whole(j.absurd) + " absurd" : "", ...refused].filter(Boolean).join(", ") || "none was absurd or refused");
 }
 
 function fact(name, value, more) {
-  const id = "fact-" + name.replaceAll(" ", "-");
+  const id = "fact-" + name.split(/[ ,]/)[0];
   let box = $(id);
   if (!box) $("facts").append((box = el("div", { id }, el("dt", {}, name), el("dd", {}, el("span", {}), el("small", {})))));
   set(box.querySelector("span"), value);

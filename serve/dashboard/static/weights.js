@@ -1,6 +1,6 @@
 // The weights of what is wanted, and the pause: what is moved here acts on the job.
 
-import { $, el, set, percent } from "./text.js";
+import { $, el, set } from "./text.js";
 
 const kinds = [
   ["speed", "Speed", "samples per second"],
@@ -35,7 +35,7 @@ export function openWeights(send, state, refused) {
     const values = kinds.map(([k]) => Number(sliders.get(k).value));
     const sum = values.reduce((a, b) => a + b, 0);
     kinds.forEach(([k], i) => {
-      const text = percent(sum ? values[i] / sum : k === "speed" ? 1 : 0);
+      const text = Math.round(100 * (sum ? values[i] / sum : k === "speed" ? 1 : 0)) + "%";
       set(outputs.get(k), text);
       sliders.get(k).setAttribute("aria-valuetext", text);
     });
