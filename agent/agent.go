@@ -13,15 +13,15 @@ import (
 // allocates by the resulting performance parameters (step 6). Where the cluster leaves
 // quorum and grace free, it first chooses the round's rule. It implements Policy.
 type Agent struct {
-	trained *Trained
-	cluster *cluster.Cluster
+	trained *Trained         `state:"-"` // these two were given
+	cluster *cluster.Cluster `state:"-"`
 	tracker *env.Tracker
-	both    [2]*env.Tracker // it, and the guard's
-	actor   *ddqn.Actor     // nil: only the model's own updates
+	both    [2]*env.Tracker `state:"-"` // it, and the guard's
+	actor   *ddqn.Actor     `state:"-"` // nil: only the model's own updates
 	allowed []int           // rules to choose from; none: the rule is fixed
 	rule    int             // chosen last; -1: none yet
 	weights [env.Objectives]float64
-	rows, q []float32
+	rows, q []float32 `state:"-"` // working memory
 	actions []int
 	model   []int
 	guard   *guard // nil without a network
@@ -30,7 +30,7 @@ type Agent struct {
 	fresh   []int                 // the allocation by the newest parameters
 	alloc   cluster.Allocator
 	dead    deadBand
-	bounds  bounds   // of the network's input
+	bounds  bounds   `state:"-"` // of the network's input
 	batch   *batcher // nil: the global batch is fixed
 	seen    seen     // for Explain
 

@@ -20,7 +20,7 @@ func (c *Control) keep() {
 	h := &c.handed[c.plan.Number%len(c.handed)]
 	sizes := append(h.plan.Sizes[:0], c.plan.Sizes...)
 	h.plan, h.steps, h.round = c.plan, h.steps[:0], c.parts.round
-	h.plan.Sizes = sizes
+	h.plan.Sizes, h.plan.Perf, h.plan.Probe = sizes, nil, nil // of these two the newest is written over
 	for i, b := range sizes {
 		step := c.Cluster.Nodes[i].Full()
 		if !c.plan.Beyond() {

@@ -17,10 +17,10 @@ import (
 // same for the simulator and for live workers. Where a node runs out of memory it lowers the
 // node's Limit in Cluster (package cluster/memory); another run then needs a cluster of its own.
 type Control struct {
-	Cluster *cluster.Cluster
-	Runner  cluster.Runner
-	Policy  Policy
-	Clock   func() time.Time // measures decisions; nil: they are not measured
+	Cluster *cluster.Cluster `state:"-"`
+	Runner  cluster.Runner   `state:"-"`
+	Policy  Policy           `state:"-"`
+	Clock   func() time.Time `state:"-"` // measures decisions; nil: they are not measured
 	// Behind is how many plans a report may be behind the newest one: a real job runs sizes some
 	// rounds after they were decided. 0: every report is of the newest plan, as with a Runner.
 	Behind int

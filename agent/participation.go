@@ -55,7 +55,7 @@ type participation struct {
 	probes  []bool
 	round   int
 	alloc   cluster.Allocator
-	rule    Partaking
+	rule    Partaking `state:"-"`
 }
 
 type partaker struct {

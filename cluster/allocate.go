@@ -34,7 +34,7 @@ func Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (floa
 // Allocator is Allocate with its working memory kept between calls. The zero value
 // is ready to use.
 type Allocator struct {
-	next nextFinish
+	next nextFinish `state:"-"` // working memory
 }
 
 // Allocate does what the function Allocate does.

@@ -6,14 +6,14 @@ import "github.com/evenkeel/evenkeel/cluster/profile"
 type Node struct {
 	Name    string
 	Device  string
-	Profile *profile.Profile // nil: no profile is known to the controller
+	Profile *profile.Profile `state:"-"` // nil: no profile is known to the controller
 	Limit   int              // largest micro-batch its memory holds, >= 1; profile.NoLimit when unknown
 	Least   int              // smallest micro-batch that it takes, at most Limit; 0 counts as 1
 	Shapes  []int            // all micro-batches that it takes, rising; nil: any from Least to Limit
 	Network float64          // seconds to deliver one gradient over its link
 	TFLOPS  float64          // nameplate speed of the device at the workload's precision; 0 unknown
 	Power   Power
-	Hidden  Hidden
+	Hidden  Hidden `state:"-"`
 }
 
 // Power is what a node draws, in watts; the zero value: unknown.

@@ -14,7 +14,7 @@ import "time"
 // event to the next. It does not matter when they are passed in: the events of a round
 // that is reported late make the same report.
 type Recorder struct {
-	nodes      []Node
+	nodes      []Node `state:"-"`
 	collection collection
 	shares     []Share
 	states     []nodeState

@@ -8,9 +8,9 @@ import (
 // seen, up to those that were late, every rule can be judged by every round, not only
 // the one in force: no rule has to be tried to be known.
 type rounds struct {
-	outcomes cluster.Outcomes
-	work     []cluster.Delivery
-	instead  []cluster.Delivery    // what it would have been with other shares
+	outcomes cluster.Outcomes      `state:"-"` // these three are working memory
+	work     []cluster.Delivery    `state:"-"`
+	instead  []cluster.Delivery    `state:"-"` // what it would have been with other shares
 	means    [][Objectives]float64 // moving averages of the rules' values
 	count    float64
 	rate     float64 // progress per second, moving average

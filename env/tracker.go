@@ -12,7 +12,7 @@ import (
 // calls Observe with each report, Rows for the network's input, and Apply with the
 // chosen actions. It is a function of the reports and actions it was given.
 type Tracker struct {
-	cluster *cluster.Cluster
+	cluster *cluster.Cluster `state:"-"`
 	nodes   []track
 	fleet   fleet
 	round   *rounds

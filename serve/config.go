@@ -33,6 +33,7 @@ type Config struct {
 	Log     zerolog.Logger   // says what the service does; never a token. The zero value logs to nowhere
 	Clock   func() time.Time // nil: time.Now
 	Each    func(Event)      // called after every start of a job and every decision, one at a time per job; nil: nobody
+	every   int              // messages of a job between two snapshots; 0: 256
 	Jobs    int              // most jobs at a time; 0: 100
 	Ranks   int              // most ranks of a job; 0: 4096, at most live.MaxRanks
 	// NodeMetrics shows each rank of jobs of up to 64 in /metrics.
@@ -72,6 +73,9 @@ func (c *Config) complete() error {
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
+	}
+	if c.every == 0 {
+		c.every = every
 	}
 	if c.Jobs == 0 {
 		c.Jobs = 100

@@ -30,7 +30,9 @@ type job struct {
 
 	mu       sync.Mutex
 	begun    bool          // its creation is known
+	headless bool          // its first entries are not
 	last     uint64        // number of its newest message in the journal
+	since    int           // messages since the newest snapshot
 	failed   error         // the journal does not hold what the job is: it has to be read anew
 	at       time.Duration // of the newest entry, since created
 	settings Settings      // of the job; weights hold at once
@@ -38,6 +40,7 @@ type job struct {
 	paused   bool
 	number   int                 // of the generation
 	id       string              // under which it was registered
+	ranks    []live.Rank         // as it was registered
 	ended    [][sha256.Size]byte // ids of older generations
 	gen      *live.Generation    // nil: no process group has started
 	agent    *agent.Agent
@@ -92,6 +95,9 @@ func (j *job) run() {
 		case <-j.wake:
 			j.mu.Lock()
 			j.decideAll()
+			if j.config.Journal != nil && j.failed == nil && j.since >= j.config.every {
+				j.snap()
+			}
 			j.mu.Unlock()
 		case <-j.done:
 			return
@@ -181,6 +187,11 @@ func (j *job) hand(plan cluster.Plan) {
 	j.gen.Hand(plan, j.at)
 	j.sizes = export.FromPlan(j.gen.Cluster(), j.number, plan, func(i int) string { return j.control.LeftOut(i).String() })
 	j.show()
+}
+
+// forget ends the generation, and what belongs to it.
+func (j *job) forget() {
+	j.gen, j.agent, j.control, j.waiting, j.id, j.ranks = nil, nil, nil, nil, "", nil // without an id, so that it may register again
 }
 
 // took counts an accepted round.

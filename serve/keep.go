@@ -11,13 +11,17 @@ import (
 	"github.com/evenkeel/evenkeel/serve/journal"
 )
 
-// messageVersion is that of the journal's messages.
-const messageVersion = 1
+// Versions of the journal's messages.
+const (
+	messageVersion  = 1
+	snapshotVersion = 2 // of those with a snapshot, which version 1 does not know
+)
 
 // message is what a journal holds of a job: entries that were taken in together.
 type message struct {
-	Version int     `json:"version"`
-	Entries []entry `json:"entries"`
+	Version  int       `json:"version"`
+	Entries  []entry   `json:"entries,omitempty"`
+	Snapshot *snapshot `json:"snapshot,omitempty"` // instead of entries
 }
 
 // errJournal says that the journal does not take what happened, or does not say what did.
@@ -37,7 +41,7 @@ func (j *job) keep(entries []entry) error {
 	if j.config.Journal == nil {
 		return nil
 	}
-	text, err := json.Marshal(message{messageVersion, entries})
+	text, err := json.Marshal(message{Version: messageVersion, Entries: entries})
 	if err != nil {
 		return fmt.Errorf("serve: job %s: %w", j.name, err)
 	}
@@ -53,7 +57,7 @@ func (j *job) keep(entries []entry) error {
 		}
 		return err
 	}
-	j.last = last
+	j.last, j.since = last, j.since+1
 	j.metrics.kept(j.config.Clock().Sub(begun))
 	return nil
 }
@@ -64,12 +68,22 @@ func (j *job) read(ctx context.Context) error {
 	j.metrics = nil // it was counted when it happened
 	defer func() { j.metrics = counts }()
 	last, err := j.config.Journal.Read(ctx, j.name, j.last, func(text []byte) error {
-		entries, err := decode(text)
-		for k := 0; k < len(entries) && err == nil; k++ {
-			err = j.replay(&entries[k])
+		m, err := decode(text)
+		if err != nil {
+			return err
+		}
+		if m.Snapshot != nil {
+			return j.restore(m.Snapshot)
+		}
+		j.since++
+		for k := 0; k < len(m.Entries) && err == nil; k++ {
+			err = j.replay(&m.Entries[k])
 		}
 		return err
 	})
+	if err == nil && j.headless && !j.begun {
+		err = badinput.New("the job begins neither with its creation nor with a snapshot")
+	}
 	switch {
 	case badinput.Is(err):
 		j.config.Log.Error().Str("job", j.name).Err(err).Msg("the journal of the job cannot be read")
@@ -102,17 +116,17 @@ func (j *job) upTo(last uint64) bool {
 }
 
 // decode reads a message.
-func decode(text []byte) ([]entry, error) {
+func decode(text []byte) (*message, error) {
 	var m message
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&m); err != nil {
 		return nil, badinput.Wrap(err)
 	}
-	if m.Version != messageVersion {
-		return nil, badinput.Errorf("has version %d; this evenkeel reads version %d", m.Version, messageVersion)
+	if m.Version != messageVersion && m.Version != snapshotVersion {
+		return nil, badinput.Errorf("has version %d; this evenkeel reads versions %d and %d", m.Version, messageVersion, snapshotVersion)
 	}
-	return m.Entries, nil
+	return &m, nil
 }
 
 // errAnew says that a job was removed and made anew by another service.
@@ -122,6 +136,9 @@ var errAnew = errors.New("serve: another service made the job anew")
 func (j *job) first(e *entry) error {
 	switch {
 	case e.Create == nil:
+		j.headless = true // what was before is cut off, but not yet all of it
+		return nil
+	case j.headless:
 		return badinput.New("a job begins with its creation")
 	case j.begun && j.last > 0:
 		return errAnew
@@ -153,12 +170,17 @@ func (j *job) replay(e *entry) error {
 	if same && err == nil && r.changed {
 		return nil
 	}
-	j.config.Log.Warn().Str("job", j.name).Int("generation", j.number).Int("plan", e.Plan).AnErr("because", err).
-		Msg("the journal is of another version of the program or of other profiles; the process group has to register anew")
-	j.history.Note(j.at, "problem", "the journal is of another version of the program or of other profiles: the process group has to register anew")
-	j.gen, j.agent, j.control, j.waiting, j.id = nil, nil, nil, nil, "" // so that the id may register again
+	j.anew(err)
+	j.forget()
 	if !same && alone {
 		_, _ = j.apply(e)
 	}
 	return nil
+}
+
+// anew says that a generation cannot go on.
+func (j *job) anew(because error) {
+	j.history.Note(j.at, "problem", "the journal is of another version of the program or of other profiles: the process group has to register anew")
+	j.config.Log.Warn().Str("job", j.name).Int("generation", j.number).AnErr("because", because).
+		Msg("the journal is of another version of the program or of other profiles; the process group has to register anew")
 }

@@ -301,7 +301,7 @@ func TestOtherJournals(t *testing.T) {
 		"another-plan":     {[]string{first, start, round(2, 2, even)}, 200, 0, true},
 		"changed-beside":   {[]string{first, start, strings.Replace(setting, `"sum":1`, `"sum":7`, 1)}, 200, 0, true},
 		"refused":          {[]string{first, start, strings.Replace(round(2, 1, even), `"samples":32`, `"samples":64`, 1)}, 200, 0, true},
-		"newer":            {[]string{first, `{"version":2,"entries":[]}`}, 500, 0, false},
+		"newer":            {[]string{first, `{"version":3,"entries":[]}`}, 500, 0, false},
 		"another-field":    {[]string{first, `{"version":1,"entries":[{"at":1,"stop":true}]}`}, 500, 0, false},
 		"cut":              {[]string{first, start[:40]}, 500, 0, false},
 		"headless":         {[]string{start}, 500, 0, false},

@@ -100,32 +100,7 @@ func (j *job) register(r *registration) (result, error) {
 	settings.GlobalBatch = cmp.Or(r.GlobalBatch, settings.GlobalBatch)
 	settings.Workload = cmp.Or(r.Workload, settings.Workload)
 	settings.Deadline = cmp.Or(r.Deadline, settings.Deadline)
-	collect, err := settings.collect()
-	if err != nil {
-		return result{}, err
-	}
-	if n := len(r.Ranks); n > j.config.Ranks {
-		return result{}, live.Faults{{Path: "ranks", Text: fmt.Sprintf("%d ranks; this service takes jobs of at most %d", n, j.config.Ranks)}}
-	}
-	start := live.Registration{GlobalBatch: settings.GlobalBatch, Collect: collect, Ranks: r.Ranks}
-	if err := start.Validate(); err != nil {
-		return result{}, err
-	}
-	c, err := start.Cluster(settings.Workload, j.config.Catalogue)
-	if err != nil {
-		return result{}, err
-	}
-	if err := settings.Objectives.objectives().Check(c); err != nil {
-		return result{}, badinput.Wrap(err)
-	}
-	given := c.Own()
-	gen := live.NewGeneration(c)
-	policy := j.config.Trained.NewAgent(c, settings.Objectives.objectives().Weights())
-	control := &agent.Control{Cluster: c, Policy: policy, Behind: live.Behind}
-	if j.control != nil {
-		control.Adopt(j.control)
-	}
-	plan, err := control.Next(nil, gen.Present())
+	f, err := j.form(settings, r.Ranks)
 	if err != nil {
 		return result{}, err
 	}
@@ -133,14 +108,52 @@ func (j *job) register(r *registration) (result, error) {
 		j.ended = append(j.ended, sha256.Sum256([]byte(j.id)))
 		j.ended = j.ended[max(len(j.ended)-maxEnded, 0):]
 	}
-	j.running, j.id, j.gen, j.agent, j.control = settings, r.ID, gen, policy, control
+	j.running, j.id, j.ranks, j.gen, j.agent, j.control = settings, r.ID, r.Ranks, f.gen, f.agent, f.control
 	j.number++
 	j.waiting, j.ran, j.newest, j.problem = nil, map[int]cluster.Plan{}, cluster.Report{}, ""
-	j.history.Start(j.at, j.number, gen.Cluster())
-	j.hand(plan)
-	j.history.Decided(j.at, &j.plan, nil, control, policy.Performance())
+	j.history.Start(j.at, j.number, f.gen.Cluster())
+	j.hand(f.plan)
+	j.history.Decided(j.at, &j.plan, nil, f.control, f.agent.Performance())
 	if j.limits = nil; j.config.Each != nil && j.metrics != nil {
-		j.config.Each(Event{Job: j.name, Generation: j.number, Cluster: given, Weights: settings.Objectives.objectives()})
+		j.config.Each(Event{Job: j.name, Generation: j.number, Cluster: f.given, Weights: settings.Objectives.objectives()})
 	}
 	return result{number: j.number, sizes: j.sizes, changed: true}, nil
+}
+
+// formed is a generation as it begins.
+type formed struct {
+	given   *cluster.Cluster // as the ranks described it
+	gen     *live.Generation
+	agent   *agent.Agent
+	control *agent.Control
+	plan    cluster.Plan // the first
+}
+
+// form begins a generation of ranks, with what older ones learnt.
+func (j *job) form(settings Settings, ranks []live.Rank) (*formed, error) {
+	collect, err := settings.collect()
+	if err != nil {
+		return nil, err
+	}
+	if n := len(ranks); n > j.config.Ranks {
+		return nil, live.Faults{{Path: "ranks", Text: fmt.Sprintf("%d ranks; this service takes jobs of at most %d", n, j.config.Ranks)}}
+	}
+	start := live.Registration{GlobalBatch: settings.GlobalBatch, Collect: collect, Ranks: ranks}
+	if err := start.Validate(); err != nil {
+		return nil, err
+	}
+	c, err := start.Cluster(settings.Workload, j.config.Catalogue)
+	if err != nil {
+		return nil, err
+	}
+	if err := settings.Objectives.objectives().Check(c); err != nil {
+		return nil, badinput.Wrap(err)
+	}
+	f := &formed{given: c.Own(), gen: live.NewGeneration(c), agent: j.config.Trained.NewAgent(c, settings.Objectives.objectives().Weights())}
+	f.control = &agent.Control{Cluster: c, Policy: f.agent, Behind: live.Behind}
+	if j.control != nil {
+		f.control.Adopt(j.control)
+	}
+	f.plan, err = f.control.Next(nil, f.gen.Present())
+	return f, err
 }

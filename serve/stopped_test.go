@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/state"
 	"github.com/evenkeel/evenkeel/serve/journal"
 )
 
@@ -27,6 +28,18 @@ func (j *job) memory() string {
 	j.decideAll()
 	s := j.state(true)
 	s.Reports = nil
+	var all [5][]byte
+	if j.gen != nil {
+		for i, keep := range []func() ([]byte, error){
+			j.gen.Keep, func() ([]byte, error) { return state.Encode(j.agent) }, func() ([]byte, error) { return state.Encode(j.control) }, func() ([]byte, error) { return state.Encode(&j.paces) },
+			j.history.Keep,
+		} {
+			var err error
+			if all[i], err = keep(); err != nil {
+				panic(err)
+			}
+		}
+	}
 	text, err := json.Marshal(struct {
 		State  JobState
 		Sizes  export.Sizes
@@ -36,7 +49,8 @@ func (j *job) memory() string {
 		Ended  int
 		Tokens []token
 		Limits map[int]int
-	}{s, j.sizes, j.plan, j.at, j.id, len(j.ended), j.holders(), j.limits})
+		All    [5][]byte
+	}{s, j.sizes, j.plan, j.at, j.id, len(j.ended), j.holders(), j.limits, all})
 	if err != nil {
 		panic(err)
 	}
@@ -54,11 +68,12 @@ type pair struct {
 	lives   *client // is never stopped, and keeps nothing
 	dies    *client
 	server  [2]*Server
+	every   int // messages between snapshots
 }
 
 func newPair(t *testing.T, seed uint64) *pair {
 	t.Helper()
-	p := &pair{t: t, rng: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), clock: clock{time.Unix(1_800_000_000, 0)}}
+	p := &pair{t: t, rng: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), clock: clock{time.Unix(1_800_000_000, 0)}, every: []int{1 << 30, 1, 2, 3, 7, 20}[seed%6]}
 	p.config = Config{Clock: p.clock.read}
 	p.lives, p.server[0] = newClient(t, p.config)
 	p.start()
@@ -68,7 +83,7 @@ func newPair(t *testing.T, seed uint64) *pair {
 func (p *pair) start() {
 	p.journal = openJournal(p.t, p.dir)
 	c := p.config
-	c.Journal = p.journal
+	c.Journal, c.every = p.journal, p.every
 	p.dies, p.server[1] = newClient(p.t, c)
 }
 
@@ -107,6 +122,11 @@ func (p *pair) compare() {
 		return
 	}
 	if one, two := a.memory(), b.memory(); one != two {
+		at := 0
+		for at < min(len(one), len(two)) && one[at] == two[at] {
+			at++
+		}
+		p.t.Logf("from byte %d of %d and %d on: %.200s; %.200s", at, len(one), len(two), one[at:], two[at:])
 		p.t.Fatalf("the job is\n%s\nafter stops\n%s", one, two)
 	}
 }

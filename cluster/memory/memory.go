@@ -19,7 +19,7 @@ const (
 
 // Learner lowers and raises the limits of a cluster's nodes.
 type Learner struct {
-	cluster *cluster.Cluster
+	cluster *cluster.Cluster `state:"-"`
 	nodes   []node
 	round   int
 	here    []bool

@@ -49,7 +49,8 @@ func (h *history) told(job string, round int, a *sizesAnswer) {
 
 // kept is a message of the journal, as far as the check reads it.
 type kept struct {
-	Entries []struct {
+	Snapshot *struct{ Number, Rounds int }
+	Entries  []struct {
 		At     int64
 		Create json.RawMessage
 		Start  json.RawMessage
@@ -93,11 +94,17 @@ func (h *history) check(t *testing.T, url string) {
 		}
 		job := strings.TrimPrefix(m.Subject, "evenkeel.jobs.")
 		if jobs[job] == nil {
-			jobs[job] = &recorded{rounds: map[int]bool{}}
+			jobs[job] = &recorded{}
 		}
 		var k kept
 		if err := json.Unmarshal(m.Data, &k); err != nil {
 			t.Fatalf("message %d: %v", n, err)
+		}
+		if s := k.Snapshot; s != nil { // what was before may have been cut off
+			if r := jobs[job]; r.begun && r.rounds != s.Rounds {
+				h.faults = append(h.faults, fmt.Sprintf("%s: message %d: a snapshot of %d rounds; there were %d", job, n, s.Rounds, r.rounds))
+			}
+			jobs[job].begun, jobs[job].starts, jobs[job].rounds = true, s.Number, s.Rounds
 		}
 		for i := range k.Entries {
 			if fault := jobs[job].take(&k, i, h.shares[job]); fault != "" {
@@ -107,7 +114,7 @@ func (h *history) check(t *testing.T, url string) {
 	}
 	for job, rounds := range h.accepted {
 		for round := range rounds {
-			if jobs[job] == nil || !jobs[job].rounds[round] {
+			if jobs[job] == nil || round >= jobs[job].rounds {
 				h.faults = append(h.faults, fmt.Sprintf("%s: round %d was called accepted and is not in the journal", job, round))
 			}
 		}
@@ -123,7 +130,7 @@ func (h *history) check(t *testing.T, url string) {
 type recorded struct {
 	at     int64
 	starts int
-	rounds map[int]bool
+	rounds int // 0 to that, less one
 	begun  bool
 }
 
@@ -147,13 +154,10 @@ func (r *recorded) take(k *kept, i int, shares map[int][]int) string {
 	if e.Round.Generation != r.starts {
 		return fmt.Sprintf("a report of generation %d; there were %d starts", e.Round.Generation, r.starts)
 	}
-	if r.rounds[e.Round.Round] {
-		return fmt.Sprintf("round %d is there twice", e.Round.Round)
+	if e.Round.Round != r.rounds || e.Plan != r.rounds+1 { // every round before it led to one decision
+		return fmt.Sprintf("round %d was judged by plan %d; it should be round %d by plan %d", e.Round.Round, e.Plan, r.rounds, r.rounds+1)
 	}
-	if want := 1 + len(r.rounds); e.Plan != want { // every round before it led to one decision
-		return fmt.Sprintf("round %d was judged by plan %d; after %d rounds it is plan %d", e.Round.Round, e.Plan, len(r.rounds), want)
-	}
-	r.rounds[e.Round.Round] = true
+	r.rounds++
 	if told, ok := shares[e.Plan]; ok {
 		sum := fnv.New64a()
 		for _, share := range told {

@@ -25,7 +25,7 @@ type History struct {
 	started int // seq of the newest start
 	last    time.Duration
 
-	cluster *cluster.Cluster
+	cluster *cluster.Cluster `state:"-"`
 	lines   lines
 	recent  []point
 	whole   series

@@ -275,6 +275,16 @@ func (j *Journal) get(ctx context.Context, ask func(context.Context) (*jetstream
 	return m, nil
 }
 
+// Cut removes a job's messages before the one of a number.
+func (j *Journal) Cut(ctx context.Context, job string, before uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	if err := j.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(job)), jetstream.WithPurgeSequence(before)); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
 // Remove removes all messages of a job.
 func (j *Journal) Remove(ctx context.Context, job string) error {
 	ctx, cancel := context.WithTimeout(ctx, answer)
