@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -156,6 +157,9 @@ func (x *Prediction) check(stages int, bad func(string, string, ...any) error) e
 	}
 	if len(x.Stages) != stages {
 		return bad("predicted.stages", "there are %d; the plan has %d", len(x.Stages), stages)
+	}
+	if !slices.Contains([]string{"", PrecisionMixed, PrecisionFull}, x.Precision) || !slices.Contains([]string{"", OverlapOn, OverlapOff}, x.Overlap) {
+		return bad("predicted", "precision is %.40q and overlap %.40q; want mixed or fp32, and on or off, or leave them out", x.Precision, x.Overlap)
 	}
 	if x.Seconds < 0 || x.Simulated < 0 || x.Idle < 0 || x.Idle > 1 {
 		return bad("predicted", "%v seconds, %v simulated, %v idle; must be at least 0, idle at most 1", x.Seconds, x.Simulated, x.Idle)

@@ -18,7 +18,17 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Prediction{Seconds: cost.Seconds, Stages: cost.Stages}
+	result := &Prediction{Seconds: cost.Seconds, Stages: cost.Stages, Overlap: OverlapOn}
+	o := j.model.Choices()
+	if o.Overlap.Off {
+		result.Overlap = OverlapOff
+	}
+	switch o.States {
+	case costmodel.Mixed:
+		result.Precision = PrecisionMixed
+	case costmodel.Full32:
+		result.Precision = PrecisionFull
+	}
 	if err := simulate(p, result, cost.Timings); err != nil {
 		return nil, err
 	}

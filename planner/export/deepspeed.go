@@ -11,13 +11,20 @@ import (
 // deepSpeed is a DeepSpeed configuration. What DeepSpeed takes as arguments in Python stands under "evenkeel", a key that
 // it does not read.
 type deepSpeed struct {
-	Train        int            `json:"train_batch_size"`
-	Micro        int            `json:"train_micro_batch_size_per_gpu"`
-	Accumulation int            `json:"gradient_accumulation_steps"`
-	Zero         map[string]int `json:"zero_optimization"`
-	Tensor       map[string]int `json:"tensor_parallel,omitempty"`
-	Pipeline     map[string]int `json:"pipeline,omitempty"`
-	Evenkeel     arguments      `json:"evenkeel"`
+	Train        int               `json:"train_batch_size"`
+	Micro        int               `json:"train_micro_batch_size_per_gpu"`
+	Accumulation int               `json:"gradient_accumulation_steps"`
+	BF16         map[string]bool   `json:"bf16,omitempty"`
+	Types        map[string]string `json:"data_types,omitempty"`
+	Zero         zero              `json:"zero_optimization"`
+	Tensor       map[string]int    `json:"tensor_parallel,omitempty"`
+	Pipeline     map[string]int    `json:"pipeline,omitempty"`
+	Evenkeel     arguments         `json:"evenkeel"`
+}
+
+type zero struct {
+	Stage   int  `json:"stage"`
+	Overlap bool `json:"overlap_comm,omitempty"`
 }
 
 // arguments are those of PipelineModule and PipeModelDataParallelTopology.
@@ -49,7 +56,8 @@ func writeDeepSpeed(f *rendering) error {
 		}
 	}
 	stage := map[planner.Sharding]int{planner.Replicated: 0, planner.Optimizer: 1, planner.Full: 3}[f.sharding()]
-	c.Zero = map[string]int{"stage": stage}
+	c.Zero.Stage = stage
+	f.deepSpeedAssumed(&c, r)
 	if r.stages > 1 {
 		f.deepSpeedPipeline(&c, stage, layers, len(recomputed))
 	} else {
@@ -68,6 +76,22 @@ func writeDeepSpeed(f *rendering) error {
 		return fmt.Errorf("deepspeed: %w", err)
 	}
 	return nil
+}
+
+// deepSpeedAssumed switches on what the prediction assumes. By default gradients are summed up in 32 bits under bf16. A pipeline reduces
+// them after its last backward pass (PipelineEngine turns enable_backward_allreduce off), as training without ZeRO does.
+func (f *rendering) deepSpeedAssumed(c *deepSpeed, r rectangle) {
+	mixed, overlap := f.assumes()
+	if mixed {
+		c.BF16, c.Types = map[string]bool{"enabled": true}, map[string]string{"grad_accum_dtype": "bf16"}
+	}
+	switch {
+	case !overlap || r.data == 1:
+	case c.Zero.Stage > 0 && r.stages == 1:
+		c.Zero.Overlap = true
+	default:
+		f.warn("the prediction assumes that gradients are exchanged during the backward pass; DeepSpeed does it afterwards in a pipeline, and without ZeRO: predict with --overlap off")
+	}
 }
 
 // deepSpeedPipeline is what a pipeline asks for beyond the configuration.

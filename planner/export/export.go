@@ -129,6 +129,14 @@ func encode(name string, p *planner.Plan, o Options) ([]byte, []string, error) {
 	return f.Bytes(), f.warnings, nil
 }
 
+// assumes reports what the plan's prediction assumes of training; a plan without one assumes nothing.
+func (f *rendering) assumes() (mixed, overlap bool) {
+	if f.Predicted == nil {
+		return false, false
+	}
+	return f.Predicted.Precision == planner.PrecisionMixed, f.Predicted.Overlap == planner.OverlapOn
+}
+
 // rectangle is a plan whose stages all have one shape, which is all that most trainers know.
 type rectangle struct{ stages, data, tensor, share int }
 

@@ -28,7 +28,9 @@ func writeMegatron(f *rendering) error {
 		layers, r.tensor, r.stages, r.share, f.GlobalBatch)
 	f.WriteString(f.megatronStages(counts))
 	f.WriteString(f.megatronCheckpoints(counts))
-	f.WriteString(f.megatronSharding(r))
+	sharding := f.sharding()
+	f.WriteString(f.megatronSharding(r, sharding))
+	f.WriteString(f.megatronAssumed(r, sharding))
 	if f.EmbeddingLayers+f.HeadLayers == 0 {
 		f.warn("all %d layers of the plan count as transformer layers; where the first or the last are the embedding or the output, say how many by --embedding-layers and --head-layers", layers)
 	}
@@ -129,8 +131,8 @@ func (f *rendering) megatronCheckpoints(counts []int) string {
 	return fmt.Sprintf("--recompute-granularity full\n--recompute-method block\n--recompute-num-layers %d\n", most)
 }
 
-func (f *rendering) megatronSharding(r rectangle) string {
-	switch f.sharding() {
+func (f *rendering) megatronSharding(r rectangle, sharding planner.Sharding) string {
+	switch sharding {
 	case planner.Optimizer:
 		return "--use-distributed-optimizer\n"
 	case planner.Full:
@@ -141,4 +143,21 @@ func (f *rendering) megatronSharding(r rectangle) string {
 		return "--use-megatron-fsdp\n--data-parallel-sharding-strategy optim_grads_params\n--use-distributed-optimizer\n--no-gradient-accumulation-fusion\n--ckpt-format fsdp_dtensor\n"
 	}
 	return ""
+}
+
+// megatronAssumed switches on what the prediction assumes. Without --grad-reduce-in-bf16 gradients take 4 bytes under --bf16. Gathering
+// parameters overlaps where they are sharded; of one replica there is nothing to exchange.
+func (f *rendering) megatronAssumed(r rectangle, sharding planner.Sharding) string {
+	mixed, overlap := f.assumes()
+	text := ""
+	if mixed {
+		text += "--bf16\n--grad-reduce-in-bf16\n"
+	}
+	if overlap && r.data > 1 {
+		text += "--overlap-grad-reduce\n"
+		if sharding != planner.Replicated {
+			text += "--overlap-param-gather\n"
+		}
+	}
+	return text
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/internal/invented"
 )
 
@@ -21,6 +22,10 @@ func TestFoundForTrainers(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := planner.Options{GlobalBatches: []int{j.GlobalBatch}, Checkpoint: j.Checkpoint}
+		o.Overlap.Off = seed%3 == 0
+		if seed%2 == 0 {
+			o.States = costmodel.Full32
+		}
 		if j.Sharding != "" {
 			o.Shardings = []planner.Sharding{planner.Sharding(j.Sharding)}
 		}
@@ -45,8 +50,9 @@ func TestFoundForTrainers(t *testing.T) {
 			}
 			found[trainer]++
 			for _, p := range append(r.Others, r.Plan) {
-				if _, err := Write(io.Discard, trainer, p, Options{}); err != nil {
-					t.Errorf("seed %d: %v", seed, err)
+				text, err := accepted(trainer, p)
+				if err != nil {
+					t.Errorf("seed %d, %s: %v\n%s", seed, trainer, err, text)
 				}
 			}
 			if r.Best < free.Best*(1-1e-9) || r.Bound > r.Best*(1+1e-9) {

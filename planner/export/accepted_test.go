@@ -1,0 +1,163 @@
+package export
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+)
+
+// accepted writes a plan and checks what comes out as the trainer does, and that it has what the prediction assumes.
+func accepted(trainer string, p *planner.Plan) (string, error) {
+	var b strings.Builder
+	if _, err := Write(&b, trainer, p, Options{}); err != nil {
+		return "", err
+	}
+	switch trainer {
+	case "megatron":
+		return b.String(), megatronAccepts(b.String(), p)
+	case "deepspeed":
+		return b.String(), deepSpeedAccepts(b.String(), p)
+	}
+	for _, want := range []string{fmt.Sprintf("\nPRECISION = %q ", p.Predicted.Precision), fmt.Sprintf("\nOVERLAP = %q ", p.Predicted.Overlap)} {
+		if !strings.Contains(b.String(), want) {
+			return b.String(), fmt.Errorf("no %q", want)
+		}
+	}
+	return b.String(), nil
+}
+
+func devicesOf(p *planner.Plan) int {
+	n := 0
+	for _, s := range p.Stages {
+		for _, g := range s.Groups {
+			n += g.Count
+		}
+	}
+	return n
+}
+
+// megatronAccepts has the checks of megatron/training/arguments.py (validate_args) that concern these options.
+func megatronAccepts(text string, p *planner.Plan) error {
+	flags := map[string]string{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+			name, value, _ := strings.Cut(line, " ")
+			if _, twice := flags[name]; twice {
+				return fmt.Errorf("%s is given twice", name)
+			}
+			flags[name] = value
+		}
+	}
+	on := func(name string) bool { _, ok := flags[name]; return ok }
+	number := func(name string) int { n, _ := strconv.Atoi(flags[name]); return n }
+	tensor, stages, micro := number("--tensor-model-parallel-size"), number("--pipeline-model-parallel-size"), number("--micro-batch-size")
+	data := devicesOf(p) / max(1, tensor*stages)
+	sharded := on("--use-distributed-optimizer")
+	mixed, overlap := p.Predicted.Precision == "mixed", p.Predicted.Overlap == "on" && data > 1
+	switch {
+	case data*tensor*stages != devicesOf(p):
+		return fmt.Errorf("%d ranks are no multiple of %d x %d", devicesOf(p), tensor, stages)
+	case number("--global-batch-size") != p.GlobalBatch || p.GlobalBatch%(micro*data) != 0:
+		return fmt.Errorf("global batch %d, micro-batch %d x %d", p.GlobalBatch, micro, data)
+	case on("--overlap-param-gather") && (!sharded || !on("--overlap-grad-reduce")):
+		return errors.New("--overlap-param-gather asks for --use-distributed-optimizer and --overlap-grad-reduce")
+	case on("--grad-reduce-in-bf16") && !on("--bf16"):
+		return errors.New("--grad-reduce-in-bf16 asks for --bf16")
+	case on("--recompute-method") && flags["--recompute-granularity"] != "full":
+		return errors.New("--recompute-method asks for --recompute-granularity full")
+	case on("--use-megatron-fsdp") && (stages > 1 || !on("--no-gradient-accumulation-fusion") || flags["--ckpt-format"] != "fsdp_dtensor"):
+		return errors.New("--use-megatron-fsdp")
+	case on("--bf16") != mixed || on("--grad-reduce-in-bf16") != mixed:
+		return fmt.Errorf("precision %s", p.Predicted.Precision)
+	case on("--overlap-grad-reduce") != overlap || on("--overlap-param-gather") != (overlap && sharded):
+		return fmt.Errorf("overlap %s", p.Predicted.Overlap)
+	}
+	return nil
+}
+
+// deepSpeedAccepts has the checks of deepspeed/runtime/config.py (_batch_assertion) and of PipelineEngine (ZeRO below 2).
+func deepSpeedAccepts(text string, p *planner.Plan) error {
+	var c struct {
+		Train int `json:"train_batch_size"`
+		Micro int `json:"train_micro_batch_size_per_gpu"`
+		Steps int `json:"gradient_accumulation_steps"`
+		BF16  struct {
+			Enabled bool `json:"enabled"`
+		} `json:"bf16"`
+		Types map[string]string `json:"data_types"`
+		Zero  struct {
+			Stage   int  `json:"stage"`
+			Overlap bool `json:"overlap_comm"`
+		} `json:"zero_optimization"`
+		Evenkeel struct {
+			Stages int `json:"num_pp"`
+			Data   int `json:"num_dp"`
+			Tensor int `json:"num_mp"`
+		} `json:"evenkeel"`
+	}
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return err
+	}
+	k := c.Evenkeel
+	mixed := p.Predicted.Precision == "mixed"
+	switch {
+	case c.Train != c.Micro*c.Steps*k.Data || c.Train != p.GlobalBatch:
+		return fmt.Errorf("train_batch_size %d is not %d x %d x %d", c.Train, c.Micro, c.Steps, k.Data)
+	case k.Stages*k.Data*k.Tensor != devicesOf(p):
+		return fmt.Errorf("%d ranks for %d x %d x %d", devicesOf(p), k.Stages, k.Data, k.Tensor)
+	case k.Stages > 1 && c.Zero.Stage > 1:
+		return fmt.Errorf("ZeRO %d in a pipeline", c.Zero.Stage)
+	case c.BF16.Enabled != mixed || (c.Types["grad_accum_dtype"] == "bf16") != mixed:
+		return fmt.Errorf("precision %s", p.Predicted.Precision)
+	case c.Zero.Overlap != (p.Predicted.Overlap == "on" && c.Zero.Stage > 0 && k.Stages == 1 && k.Data > 1):
+		return fmt.Errorf("overlap %s", p.Predicted.Overlap)
+	}
+	return nil
+}
+
+// Without a prediction nothing is switched on; what DeepSpeed cannot overlap is said.
+func TestAssumed(t *testing.T) {
+	predicted := func(p *planner.Plan, precision, overlap string) *planner.Plan {
+		p.Predicted = &planner.Prediction{Precision: precision, Overlap: overlap, Stages: make([]costmodel.StageCost, len(p.Stages))}
+		return p
+	}
+	for i, c := range []struct {
+		p    *planner.Plan
+		want string // switches of Megatron-LM
+	}{
+		{even(2, 4, 4, 2), ""},
+		{predicted(even(2, 4, 4, 2), "", ""), ""},
+		{predicted(even(2, 4, 4, 2), "fp32", "off"), ""},
+		{predicted(even(2, 4, 4, 2), "mixed", "off"), "--bf16 --grad-reduce-in-bf16"},
+		{predicted(even(2, 4, 4, 2), "fp32", "on"), "--overlap-grad-reduce"},
+		{predicted(sharded(even(2, 4, 4, 2), planner.Optimizer), "fp32", "on"), "--overlap-grad-reduce --overlap-param-gather"},
+		{predicted(sharded(even(1, 4, 4, 2), planner.Full), "mixed", "on"), "--bf16 --grad-reduce-in-bf16 --overlap-grad-reduce --overlap-param-gather"},
+	} {
+		text, _ := write(t, "megatron", c.p, Options{})
+		var got []string
+		for _, f := range strings.Fields(text) {
+			if strings.Contains(f, "bf16") || strings.Contains(f, "--overlap") {
+				got = append(got, f)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%d: %v, want %s", i, got, c.want)
+		}
+	}
+	const late = "does it afterwards in a pipeline, and without ZeRO: predict with --overlap off"
+	said := func(p *planner.Plan) bool {
+		_, warnings := write(t, "deepspeed", p, Options{})
+		return slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, late) })
+	}
+	if !said(predicted(even(2, 4, 4, 2), "fp32", "on")) || !said(predicted(even(1, 4, 4, 2), "fp32", "on")) || said(predicted(even(1, 4, 4, 2), "fp32", "off")) ||
+		said(predicted(sharded(even(1, 4, 4, 2), planner.Optimizer), "fp32", "on")) || said(even(2, 4, 4, 2)) {
+		t.Error("wrong warnings of what DeepSpeed does not overlap")
+	}
+}
