@@ -14,8 +14,6 @@ import contextlib
 import hashlib
 import json
 import os
-import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,20 +25,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "..", "python"), os.path.join(HERE, "..", "..", "python", "tests")]
 
 import policies
+import processes
 
 CLOCK, KEEP = [], None
 EVENKEEL = os.environ.get("EVENKEEL", "evenkeel")
 PACES = [1, 1.5, 2, 4]
 SLOW = ["--alpha", "0.008", "--beta", "0.0012"]  # a round of some 150 ms: other work on the machine weighs little
-
-
-def free_port():
-    """--standalone has one port for all jobs of the machine. One below those that the kernel hands out: nobody else is given it meanwhile."""
-    while True:
-        port = random.randint(20_000, 32_000)
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)):
-                return port
 
 
 def run(policy, *options, ranks=4):
@@ -62,7 +52,7 @@ def job(policy, *options, ranks=4, url=None):
     with tempfile.TemporaryDirectory() as d:
         out = os.path.join(d, "out.json")
         command = ["nice", "-n", "-15"] if os.geteuid() == 0 else []
-        command += [sys.executable, "-m", "torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", str(free_port()), "--nproc_per_node", str(ranks), "--redirects", "1", "--tee", "1"]
+        command += [sys.executable, "-m", "torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", str(processes.free_port()), "--nproc_per_node", str(ranks), "--redirects", "1", "--tee", "1"]
         command += [os.path.join(HERE, "job.py"), "--policy", policy, "--out", out, *CLOCK, *map(str, options)]
         served = policy == "served" and not url
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "EVENKEEL_URL": url or "http://rule"}

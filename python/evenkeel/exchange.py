@@ -177,11 +177,11 @@ class Exchange:
         if self._client is None:
             return
         ranks: List[Any] = []
-        for d in past.did:
+        for d, share in zip(past.did, past.plan.shares):
             own = {"seconds": d.seconds, "samples": d.samples, "micro_steps": d.micro_steps, "out_of_memory": d.out_of_memory}
             if d.norm_squared > 0:
                 own["norm_squared"] = d.norm_squared
-            ranks.append(own if d.samples else None)
+            ranks.append(own if d.samples or share else None)  # with a share and no samples, at an epoch's end: it is not silent
         body = {"round": past.number, "plan": past.plan.number, "wait_seconds": past.wait, "ranks": ranks}
         if norm > 0:
             body["norm_squared"] = norm

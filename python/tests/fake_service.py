@@ -136,7 +136,7 @@ class Service:
         assert body["generation"] == 1 and len(body["ranks"]) == len(shares), body
         timed = len(self.old[body["plan"]]) > 2
         for r, share in zip(body["ranks"], shares):
-            assert r is None or share and (timed or 0 < r["samples"] <= share), (body, shares)
+            assert r is None or share and (timed or 0 <= r["samples"] <= share), (body, shares)
 
     def sizes(self):
         now = self.decide(self.reports, len(self.names))

@@ -3,16 +3,24 @@
 import contextlib
 import multiprocessing
 import os
+import random
 import signal
 import socket
+
+
+def free_port():
+    """One below those that the kernel hands out by itself: nobody else is given it before a job listens on it."""
+    while True:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)):
+                return port
 
 
 def run(test, ranks, child, killed=None, beside=None):
     """Runs child(rank, port) in a process for each rank, until all have ended well. killed: the rank that is to be killed by SIGKILL
     itself; the others are killed then, with what they have started, as torchrun does. beside: is called meanwhile."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     context = multiprocessing.get_context("fork")  # importing torch takes long
     procs = [context.Process(target=child, args=(r, port)) for r in range(ranks)]
     for p in procs:

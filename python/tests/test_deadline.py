@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import random
 import re
-import socket
 import sys
 import unittest
 
@@ -14,6 +13,7 @@ ROOT = os.path.join(HERE, "..", "..")
 sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 
 import make_accumulation
+import processes
 
 from evenkeel import deadline
 
@@ -317,9 +317,7 @@ class TestLoop(unittest.TestCase):
             import torch  # noqa: F401
         except ImportError as e:
             raise unittest.SkipTest(f"needs PyTorch: {e}")
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = processes.free_port()
         context = multiprocessing.get_context("spawn")
         results = context.Queue()
         ranks = [context.Process(target=target, args=(r, port, results), daemon=True) for r in range(3)]

@@ -3,7 +3,6 @@ group again."""
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import torch
 
 import elastic_job
 import fake_service
+import processes
 
 
 class TestElastic(unittest.TestCase):
@@ -25,9 +25,7 @@ class TestElastic(unittest.TestCase):
         self.folder = folder.name
 
     def start(self, *before, fatal=7, **environment):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = processes.free_port()
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--master_addr", "127.0.0.1", "--master_port", str(port), "--nproc_per_node", "3", "--max_restarts", "1", "--monitor_interval", "0.1", "--redirects", "1", "--tee", "1"]
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("EVENKEEL_")}
         p = subprocess.run([*before, *torchrun, os.path.join(HERE, "elastic_job.py"), self.folder, str(fatal)], env={**inherited, "OMP_NUM_THREADS": "1", **environment}, capture_output=True, text=True, timeout=120)

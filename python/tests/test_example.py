@@ -1,7 +1,6 @@
 """python3 -m unittest discover -s python/tests, from the repository's root. The example of a PyTorch job, started without a launcher."""
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -9,6 +8,9 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
+sys.path.insert(0, HERE)
+
+import processes
 
 
 class TestExample(unittest.TestCase):
@@ -19,9 +21,7 @@ class TestExample(unittest.TestCase):
 
     def job(self, ranks, *options):
         """What rank 0 prints."""
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = processes.free_port()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("EVENKEEL_")}
         environment.update(PYTHONPATH=os.path.join(ROOT, "python"), OMP_NUM_THREADS="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(ranks))
         script = [sys.executable, os.path.join(ROOT, "examples", "pytorch", "train.py"), "--checkpoint", self.checkpoint, *options]

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -47,9 +46,7 @@ class TestKilled(unittest.TestCase):
 
     def test_goes_on(self):
         """The job stays in its generation; every sample comes once an epoch; the sizes found before a kill hold after it."""
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
+        self.port = processes.free_port()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
