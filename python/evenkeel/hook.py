@@ -153,6 +153,11 @@ class Hook:
             for t in found:
                 t.register_hook(lambda g: g * factor)
 
+    @property
+    def knows(self) -> bool:
+        """Whether there is an output for a rank without a share."""
+        return self._row is not None
+
     def join(self) -> None:
         """A backward pass without gradients: what was accumulated goes to the other ranks, by the same collectives."""
         model, real = self.model, self.model.module

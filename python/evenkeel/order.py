@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import threading
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 import torch
 
@@ -39,13 +39,12 @@ class Drawn:
 
 
 class Batches:
-    """The batch sampler of one rank. shares: the first plan; a plan has a list shares. chunk: samples of a batch where the order is dealt out.
+    """The batch sampler of one rank. length: samples of an epoch, or a function of the epoch's number that says it. shares: the first plan; a plan has a list shares. chunk: samples of a batch where the order is dealt out.
     deal: rounds have deadlines. All ranks make the same calls of everything but __iter__ and arrived."""
 
-    def __init__(self, length: int, rank: int, plan: Any, seed: int = 0, shuffle: bool = True, deal: bool = False, chunk: int = 0):
-        if length < 1:
-            raise ValueError(f"{length} samples: there is nothing to train on")
-        self.length, self.rank, self.seed, self.shuffle = length, rank, seed, shuffle
+    def __init__(self, length: Union[int, Callable[[int], int]], rank: int, plan: Any, seed: int = 0, shuffle: bool = True, deal: bool = False, chunk: int = 0):
+        self.length, self.rank, self.seed, self.shuffle = 0, rank, seed, shuffle
+        self._lengths = length
         self.dealing, self.chunk = deal, chunk
         self.epoch = 0
         self.round = 0  # of the next round that is to be completed
@@ -62,6 +61,9 @@ class Batches:
         self._main = threading.current_thread()
 
     def _order(self) -> torch.Tensor:
+        self.length = self._lengths(self.epoch) if callable(self._lengths) else self._lengths
+        if self.length < 1:
+            raise ValueError(f"{self.length} samples: there is nothing to train on")
         if not self.shuffle:
             return torch.arange(self.length)
         g = torch.Generator()
@@ -217,11 +219,15 @@ class Batches:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         if state["version"] != 1:
             raise ValueError(f"state of version {state['version']}; this program reads 1")
+        before, self.epoch = self.epoch, state["epoch"]
+        left = self._order()
         for k in ("length", "seed", "shuffle"):
             if state[k] != getattr(self, k):
-                raise ValueError(f"the state is of a job with {k} {state[k]}, this one has {getattr(self, k)}: pass batches() the same")
-        self.epoch = state["epoch"]
-        self._events, self._parts, self._left, self._gone = [], [], self._order(), 0
+                found = getattr(self, k)
+                self.epoch = before
+                self._order()
+                raise ValueError(f"the state is of a job with {k} {state[k]}, this one has {found}: pass batches() the same")
+        self._events, self._parts, self._left, self._gone = [], [], left, 0
         for event in state["events"]:
             if event[0] == "take":
                 self._left = self._left[event[1] :]

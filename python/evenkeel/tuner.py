@@ -14,11 +14,11 @@ the network but all-reduce. No step waits for the service: rank 0 has a thread f
 import contextlib
 import dataclasses
 import time
-from typing import Any, Dict, Iterator, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Union
 
 import torch
 
-from . import client, registration
+from . import client, pieces, registration
 from .checkpoint import Usage
 from .exchange import Exchange
 from .hook import Hook, Round
@@ -48,18 +48,20 @@ class Tuner:
         self._step: Optional[_MicroStep] = None
         self._following = 0  # size of the next micro-step
         self._largest = 0  # micro-batch that has run
+        self._known: Any = None  # the sample whose output the hook keeps
 
-    def batches(self, length: int, global_batch: int, micro_batch: int = 0, least: int = 1, sizes: Sequence[int] = (), deadline: str = "", seed: int = 0, shuffle: bool = True) -> Batches:
-        """The batch sampler for a DataLoader over length samples. On all ranks, once; the same on all but for micro_batch (the largest that fits, 0: any), least
+    def batches(self, length: Union[int, Callable[[int], int]], global_batch: int, micro_batch: int = 0, least: int = 1, sizes: Sequence[int] = (), deadline: str = "", seed: int = 0, shuffle: bool = True) -> Batches:
+        """The batch sampler for a DataLoader over length samples, or as many as a function of the epoch's number says (evenkeel.bucket.Pieces.begin). On all ranks, once; the same on all but for micro_batch (the largest that fits, 0: any), least
         (the smallest) and sizes (all that there are, where shapes are fixed). deadline: "auto", or a duration such as "1.5s"."""
         if self._work is not None:
             raise Usage("batches() was called already: one Tuner has one loader; evaluate with an ordinary one")
         if isinstance(global_batch, bool) or not isinstance(global_batch, int):
             raise Usage(f"global_batch {global_batch!r}: give a whole number; the tuner divides it among the ranks, and does not change it")
-        if length < 1 or global_batch < 1 or micro_batch < 0 or least < 1:
-            raise Usage(f"length {length}, global_batch {global_batch}, micro_batch {micro_batch}, least {least}: give 1 or more, and for micro_batch 0 or more")
+        first = length(0) if callable(length) else length
+        if first < 1 or global_batch < 1 or micro_batch < 0 or least < 1:
+            raise Usage(f"length {first}, global_batch {global_batch}, micro_batch {micro_batch}, least {least}: give 1 or more, and for micro_batch 0 or more")
         x = self._exchange
-        same = {"length": length, "global_batch": global_batch, "deadline": deadline, "seed": seed, "shuffle": shuffle}
+        same = {"length": first, "global_batch": global_batch, "deadline": deadline, "seed": seed, "shuffle": shuffle}
         limits = {"least": least, "most": micro_batch, "sizes": sorted(sizes)}
         found = registration.register(same, limits, x.device, x.group)
         plan = found.first or client.uniform(global_batch, found.most)
@@ -159,6 +161,10 @@ class Tuner:
             r.first, r.samples = r.first or size, work.done + size
             r.factor = size / r.first if size else 1.0
             hook.active, hook.called = True, False
+            if size and not hook.knows:
+                self._known = pieces.cut(piece, 0, 1)
+            elif not size and hook.knows:
+                piece = self._known  # its targets are as many as the output that stands in for the model's
             s = self._step = _MicroStep(size)
             x.start(size)
             with hook.absent() if not size else contextlib.nullcontext() if last else self._model.no_sync():

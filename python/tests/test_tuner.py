@@ -286,6 +286,33 @@ class TestLoaders(Ranks):
         self.run_(3, child)
         self.assertGreater(len({r["plan"] for r in service.reports}), 3)
 
+    def test_texts_without_a_share(self):
+        """Batches padded to lengths of their own, and a rank that gets no share after a while: what stands in for its output fits what it is given."""
+        service = self.serve(lambda reports, _: ([2, 2],) if len(reports) < 3 else ([4, 0],))
+
+        def child(rank, port):
+            job = Job(rank, 2, port, net=torch.nn.Embedding(7, 5).double())
+            g = torch.Generator().manual_seed(1)
+            texts = [torch.randint(0, 5, (1 + i % 9,), generator=g) for i in range(LENGTH)]
+
+            def collate(some):
+                return torch.nn.utils.rnn.pad_sequence([texts[i] for i in some], batch_first=True), torch.tensor(some)
+
+            loader = torch.utils.data.DataLoader(range(LENGTH), batch_sampler=job.tuner.batches(LENGTH, global_batch=4), collate_fn=collate)
+            without = 0
+            for x, i in job.tuner.steps(loader):
+                without += not job.tuner._step.size
+                y = job.ddp(x)
+                cross_entropy(y.flatten(0, 1), x.flatten()).backward()
+                if job.tuner.synchronised:
+                    job.optimizer.step()
+                    job.optimizer.zero_grad()
+                time.sleep(0.002)
+            assert rank == 0 or without > 10, without
+            job.tuner.close()
+
+        self.run_(2, child)
+
     def test_left_and_entered_again(self):
         """What was drawn ahead when the loop was left is drawn again."""
 

@@ -8,21 +8,23 @@
         if batch.last:
             optimizer.step(); optimizer.zero_grad()
 
-Loader(dataset, "plan.json", online=True) needs no lengths. Loader needs torch; Sampler, which reads schedule files, the standard library alone. See docs/guides/bucket.md.
+Loader(dataset, "plan.json", online=True) needs no lengths. Pieces(dataset, lengths, "plan.json") is for
+jobs that evenkeel.Tuner tunes. Loader needs torch; Sampler, which reads schedule files, the standard library alone. See docs/guides/bucket.md.
 """
 
 from .schedule import Batch, Sampler, ScheduleError
 
-__all__ = ["Batch", "Loader", "MicroBatch", "OnlineLoader", "Sampler", "ScheduleError"]
+__all__ = ["Batch", "Loader", "MicroBatch", "OnlineLoader", "Piece", "Pieces", "Sampler", "ScheduleError"]
 
 try:
     from .loader import Loader
     from .online import OnlineLoader
+    from .pieces import Piece, Pieces
     from .place import MicroBatch
 except ImportError as e:
     _missing = str(e)
 
     def __getattr__(name):
-        if name in ("Loader", "MicroBatch", "OnlineLoader"):
+        if name in ("Loader", "MicroBatch", "OnlineLoader", "Piece", "Pieces"):
             raise ImportError(f"evenkeel.bucket.{name} needs PyTorch: {_missing}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -60,7 +60,7 @@ class Loader:
         self._labels, self._size = labels, len(dataset)
         if labels is not None and len(labels) != self._size:
             raise ScheduleError(f"labels: {len(labels)} of them; the data set has {self._size} samples")
-        self._source = _source(lengths, str(plan), self._size, seed, command, cache)
+        self._source = source(lengths, str(plan), self._size, seed, command, cache)
         self._now = None  # the sampler of self.epoch
         self._queue = collections.deque()
         self._loader = DataLoader(dataset, batch_sampler=self._Batches(self), **others)
@@ -179,7 +179,7 @@ class Loader:
             raise
 
 
-def _source(lengths, plan, size, seed, command, cache):
+def source(lengths, plan, size, seed, command, cache):
     if plan.endswith(".jsonl"):
         if lengths is not None:
             raise ScheduleError(f"{plan}: a schedule has its lengths already; give None")

@@ -129,9 +129,14 @@ class Sampler(_Sampler):
                 at, before = at + len(line), step
 
     def _lines(self):
+        for _, batch in self.places():
+            yield batch
+
+    def places(self):
+        """Yields this rank's batches from the step on, each with the byte of the file where its line begins."""
         for step, line, at, value in self._own():
             value = value or self._value(line, at)
-            yield Batch(step, value.get("weight", 1.0), value.get("token_weight") or None, value["samples"])
+            yield at, Batch(step, value.get("weight", 1.0), value.get("token_weight") or None, value["samples"])
 
     def totals(self, counts):
         """Yields, for every step from `step` on, the sum of counts over the samples of all ranks."""
