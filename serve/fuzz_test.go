@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -23,6 +24,7 @@ type document struct {
 	root   object
 	schema *jsonschema.Compiler
 	calls  []call
+	tokens []string // one of them is sent, if there are any
 }
 
 // call is an operation.
@@ -130,7 +132,7 @@ func (d *document) send(rng *rand.Rand, h http.Handler) int {
 		v := fmt.Sprint(d.draw(rng, p["schema"].(object), 30))
 		if name := p["name"].(string); p["in"] == "path" {
 			if name == "job" {
-				v = []string{"job", "job", "job", "other", "no", "a%20b", "..%2f"}[rng.IntN(7)]
+				v = []string{"job", "job", "job", "other", "no", "a%20b", "..%2f", "kept"}[rng.IntN(7+min(len(d.tokens), 1))]
 			}
 			path = strings.Replace(path, "{"+name+"}", strings.ReplaceAll(v, "/", "%2f"), 1)
 		} else if rng.IntN(2) == 0 {
@@ -162,6 +164,9 @@ func (d *document) send(rng *rand.Rand, h http.Handler) int {
 		return 0 // not even a URL
 	}
 	r.Header.Set("Content-Type", "application/json")
+	if len(d.tokens) > 0 {
+		r.Header.Set("Authorization", "Bearer "+d.tokens[rng.IntN(len(d.tokens))])
+	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	d.check(c, w, body)
@@ -218,6 +223,58 @@ func TestDocumentIsKept(t *testing.T) {
 			t.Errorf("%d answers with %d: the requests do not reach what they should: %v", codes[code], code, codes)
 		}
 	}
+}
+
+// The same with tokens of every scope, of this job and of another, under limits: whoever sends what, nobody learns or changes what the token does not open.
+func TestDocumentIsKeptWithTokens(t *testing.T) {
+	d := readDocument(t)
+	codes := map[int]int{}
+	for seed := range uint64(80) {
+		codes = d.attack(t, seed, 100, codes)
+	}
+	t.Logf("%v", codes)
+	for _, code := range []int{200, 201, 204, 400, 401, 403, 404, 409, 422, 429} {
+		if codes[code] < 3 {
+			t.Errorf("%d answers with %d: the requests do not reach what they should: %v", codes[code], code, codes)
+		}
+	}
+}
+
+// attack sends requests with all kinds of tokens to a service of three jobs, of which one is kept out of their reach.
+func (d *document) attack(t *testing.T, seed uint64, requests int, codes map[int]int) map[int]int {
+	t.Helper()
+	own := *d
+	own.t = t
+	var now clock
+	c, s := newClient(t, Config{Jobs: 4, Ranks: 8, Token: adminToken + "\nread one-who-only-looks-at-it", TokenRate: 1, AddressRate: 100, Clock: now.read})
+	for _, name := range []string{"job", "other", "kept"} {
+		now.now = now.now.Add(time.Second)
+		c.do("PUT", "/v1/jobs/"+name, object{}, nil)
+	}
+	c.start("kept", "0123456789", 64, 2)
+	own.tokens = []string{"", "nobodys-token-at-all", "one-who-only-looks-at-it"}
+	for _, name := range []string{"job", "other"} {
+		for _, scope := range scopes {
+			now.now = now.now.Add(time.Second)
+			own.tokens = append(own.tokens, c.newToken(name, object{"scope": scope}).Token)
+		}
+	}
+	before := s.known("kept").memory()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range requests {
+		now.now = now.now.Add(time.Duration(rng.IntN(40)) * time.Millisecond)
+		codes[own.send(rng, s.handler)]++
+	}
+	if after := s.known("kept"); after == nil || after.memory() != before {
+		t.Errorf("seed %d: a job changed that no token opens", seed)
+	}
+	return codes
+}
+
+func FuzzTokens(f *testing.F) {
+	d := readDocument(f)
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) { d.attack(t, seed, 50, map[int]int{}) })
 }
 
 func FuzzAPI(f *testing.F) {

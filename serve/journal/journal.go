@@ -145,7 +145,25 @@ func (j *Journal) find(ctx context.Context, o Options) error {
 	case err != nil:
 		return fmt.Errorf("journal: %w", err)
 	}
+	if why := unfit(&j.stream.CachedInfo().Config); why != "" {
+		return badinput.Errorf("journal: NATS at %s: the stream %s %s; it is another program's, or was edited: put it right, or use another account", redacted(o.URL), stream, why)
+	}
 	return nil
+}
+
+// unfit is why a stream that was there cannot be the journal: it would not take what happens to jobs, or not keep it.
+func unfit(c *jetstream.StreamConfig) string {
+	switch {
+	case !slices.Equal(c.Subjects, []string{prefix + ">"}):
+		return fmt.Sprintf("has the subjects %q", c.Subjects)
+	case c.MaxAge != 0 || c.MaxMsgs > 0 || c.MaxMsgsPerSubject > 0 || c.Retention != jetstream.LimitsPolicy:
+		return "forgets messages (max_age, max_msgs, max_msgs_per_subject or retention)"
+	case c.Discard != jetstream.DiscardNew:
+		return "discards old messages when it is full"
+	case c.Storage != jetstream.FileStorage:
+		return "is in memory alone"
+	}
+	return ""
 }
 
 // redacted are addresses without the passwords that they may hold.
