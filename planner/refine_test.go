@@ -106,6 +106,12 @@ func TestNoPlanBelowTheBound(t *testing.T) {
 		if j == nil {
 			continue
 		}
+		if seed%2 == 1 {
+			var err error
+			if j, err = j.Calibrated(costmodel.Calibration{Compute: map[string]float64{"fast": 0.5, "slow": 0.7}, Links: 0.2}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		batch := j.options.GlobalBatches[0]
 		bound := j.model.LowerBound(batch)
 		for range 900 {

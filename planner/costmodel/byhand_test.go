@@ -357,3 +357,20 @@ func TestUnpriced(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Times to divide a micro-batch by: of b, twice as slow and calibrated by 1.5, layers 1 and 2 take (1.5 + 4) k n 3 seconds, and
+// forward once more where half of them is recomputed.
+func TestTimes(t *testing.T) {
+	times := handModel(t, Options{GlobalBatches: []int{8}, Calibration: Calibration{Compute: map[string]float64{"b": 1.5}}}).Times()
+	for _, c := range []struct {
+		class, samples int
+		again, want    float64
+	}{{1, 1, 0, 5.5 * 5 * 3}, {1, 2, 0, 2 * 5.5 * 5 * 3}, {1, 1, 0.5, 5.5*5*3 + 0.5*1.5*5*3}, {0, 1, 0, 4 * 5}} {
+		if got, ok := times.Stage(c.class, 1, c.samples, 1, 3, c.again); !ok || math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	if _, ok := times.Stage(1, 1, 9, 1, 3, 0); ok {
+		t.Error("nine samples were not profiled")
+	}
+}

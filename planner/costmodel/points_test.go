@@ -118,7 +118,7 @@ func longModel(t *testing.T, memory string, o Options) *Model {
 func TestPackedPoints(t *testing.T) {
 	choices, packed, best := 0, 0, 0
 	for _, memory := range []string{"62000000B", "18000000B"} {
-		m := longModel(t, memory, Options{GlobalBatches: []int{8}, MicroBatches: []int{1, 2}, Replicas: []int{2}, Shardings: []Sharding{Replicated, Full}, States: States{2, 3, 12}, Reserve: 2e6})
+		m := longModel(t, memory, Options{GlobalBatches: []int{8}, MicroBatches: []int{1, 2}, Replicas: []int{2}, Shardings: []Sharding{Replicated, Full}, States: States{2, 3, 12}, Reserve: 5e5, Calibration: Calibration{Context: 1.5e6}})
 		if m.kinds != 3 {
 			t.Fatalf("%d kinds of layers", m.kinds)
 		}
