@@ -137,6 +137,18 @@ func TestOneFactor(t *testing.T) {
 	}
 }
 
+// A plan on big alone and one over both tell little's factor from big's.
+func TestOneAlone(t *testing.T) {
+	const big, little = 1.4, 0.75
+	f, err := fit(t, row{plan(1, 1, "big"), big * 7, 0}, row{plan(4, 1, "big"), big * 25, 0},
+		row{plan(1, 1, "big", "little"), big*3 + little*6 + 3 + big*0.5, 0}, row{plan(1, 2, "big", "little"), big*6 + little*12 + 2*2.5 + big*0.5, 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "big", f.Devices["big"], big, 0.02)
+	near(t, "little", f.Devices["little"], little, 0.03)
+}
+
 // Memory of a device: 16 bytes of each parameter, activations, buffers of the layer that runs, and what is beside the model.
 func TestMemory(t *testing.T) {
 	const states, beside, activations = 20e6 * 16, 1.7e9, 1.25

@@ -33,10 +33,11 @@ func calibrate(rows []Measured) (costmodel.Calibration, error) {
 	var err error
 	names, alone := devices(rows), devices(slices.DeleteFunc(slices.Clone(rows), func(m Measured) bool { return len(devices([]Measured{m})) > 1 }))
 	times := func(x []float64) costmodel.Calibration { return withTimes(c, names, alone, x) }
-	grid := append([][]float64{steps(0.5, 0.05), steps(3, 0.25)}, slices.Repeat([][]float64{{0}}, len(alone))...)
-	c = times(least(grid, func(x []float64) float64 {
-		return off(rows, times(x), seconds, &err) + weight*doubled(x)
-	}))
+	value := func(x []float64) float64 { return off(rows, times(x), seconds, &err) + weight*doubled(x) }
+	// First as if all devices had one factor.
+	apart := func(x []float64) []float64 { return append(slices.Clone(x), slices.Repeat(x[:1], len(alone))...) }
+	x := least([][]float64{steps(0.5, 0.05), steps(3, 0.25)}, func(x []float64) float64 { return value(apart(x)) })
+	c = times(descend(apart(x), value))
 	if slices.ContainsFunc(rows, func(m Measured) bool { return m.Peak > 0 }) {
 		bytes := contextOf(rows)
 		memory := func(x []float64) costmodel.Calibration { return withMemory(c, bytes, x) }
@@ -50,13 +51,13 @@ func calibrate(rows []Measured) (costmodel.Calibration, error) {
 	return c, judge(rows, &c)
 }
 
-// withTimes sets the factors of times: of all devices, of links, and of each device of which a plan used no other.
+// withTimes sets the factors of times: of devices that were measured with others, of links, and of each that was measured alone.
 func withTimes(c costmodel.Calibration, names, alone []string, x []float64) costmodel.Calibration {
 	c.Compute = map[string]float64{}
 	for _, d := range names {
 		c.Compute[d] = math.Exp(x[0])
 		if i := slices.Index(alone, d); i >= 0 {
-			c.Compute[d] *= math.Exp(x[2+i])
+			c.Compute[d] = math.Exp(x[2+i])
 		}
 	}
 	c.Links = math.Exp(x[1])
@@ -163,22 +164,15 @@ func off(rows []Measured, c costmodel.Calibration, quotient func(*Measured, *pla
 	return sum / float64(max(n, 1))
 }
 
-// least searches the point with the least value: the best of a grid, then steps along axes and diagonals that halve where none helps.
+// least searches the point with the least value, from the best of a grid.
 func least(grid [][]float64, value func([]float64) float64) []float64 {
-	best, at := math.Inf(1), make([]float64, len(grid))
-	try := func(x []float64) bool {
-		v := value(x)
-		if v < best {
-			best, at = v, slices.Clone(x)
-			return true
-		}
-		return false
-	}
-	x := make([]float64, len(grid))
+	best, at, x := math.Inf(1), make([]float64, len(grid)), make([]float64, len(grid))
 	var walk func(axis int)
 	walk = func(axis int) {
 		if axis == len(grid) {
-			try(x)
+			if v := value(x); v < best {
+				best, at = v, slices.Clone(x)
+			}
 			return
 		}
 		for _, v := range grid[axis] {
@@ -187,14 +181,22 @@ func least(grid [][]float64, value func([]float64) float64) []float64 {
 		}
 	}
 	walk(0)
-	directions := directions(len(grid))
+	return descend(at, value)
+}
+
+// descend steps along axes and diagonals, and halves the step where none helps.
+func descend(at []float64, value func([]float64) float64) []float64 {
+	best, x := value(at), make([]float64, len(at))
+	directions := directions(len(at))
 	for step := 0.5; step > 1e-3; {
 		helped := false
 		for _, d := range directions {
 			for i := range x {
 				x[i] = at[i] + step*d[i]
 			}
-			helped = try(x) || helped
+			if v := value(x); v < best {
+				best, at, helped = v, slices.Clone(x), true
+			}
 		}
 		if !helped {
 			step /= 2
