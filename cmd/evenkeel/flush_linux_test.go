@@ -1,0 +1,98 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Every answer "accepted" comes after the journal was flushed to the disk for it: the system calls say so, which a process that is killed does not show.
+func TestServeFlushes(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("strace is not installed")
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &killed{t: t, dir: t.TempDir(), addr: l.Addr().String()}
+	_ = l.Close()
+	calls := filepath.Join(t.TempDir(), "calls")
+	k.cmd = exec.Command(strace, "-f", "-ttt", "-T", "-e", "trace=fsync,fdatasync,sync_file_range,msync", "-o", calls, "evenkeel", "serve", "--state", k.dir, "--listen", k.addr)
+	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := k.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL)
+		_ = k.cmd.Wait()
+	}()
+	waitUp(k.addr)
+	var now sizesAnswer
+	start := map[string]any{"id": "0123456789", "global_batch": 60, "ranks": []map[string]any{{"name": "a"}, {"name": "b"}}}
+	k.post("POST", "/v1/jobs/job/generations", start, &now)
+	const rounds = 30
+	var sent, answered [rounds]time.Time
+	for round := range rounds {
+		ranks := []any{}
+		for _, n := range now.Sizes.Nodes {
+			ranks = append(ranks, map[string]any{"seconds": 0.1 + float64(round%3)*0.01, "samples": n.Share, "micro_steps": n.MicroSteps})
+		}
+		report := map[string]any{"generation": 1, "round": round, "plan": now.Sizes.Plan, "wait_seconds": 0.2, "ranks": ranks}
+		time.Sleep(5 * time.Millisecond)
+		now, sent[round] = sizesAnswer{}, time.Now()
+		k.post("POST", "/v1/jobs/job/reports", report, &now)
+		if answered[round] = time.Now(); now.Verdict != "accepted" {
+			t.Fatalf("round %d: %s", round, now.Verdict)
+		}
+	}
+	_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGTERM)
+	_ = k.cmd.Wait()
+	text, err := os.ReadFile(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flushed := flushes(t, string(text))
+	for round := range rounds {
+		found := false
+		for _, at := range flushed {
+			found = found || at.After(sent[round]) && at.Before(answered[round])
+		}
+		if !found {
+			t.Errorf("round %d was called accepted without a flush between its report and the answer", round)
+		}
+	}
+	t.Logf("%d flushes for %d reports", len(flushed), rounds)
+}
+
+// flushed is a flush that ended well: when strace saw it begin and how long it took, or when it saw it end.
+var flushed = regexp.MustCompile(`^\d+ +(\d+\.\d+) (?:<\.\.\. )?(?:fsync|fdatasync)(?:\(\d+|\s+resumed>)\) += 0(?: <(\d+\.\d+)>)?`)
+
+// flushes are the times at which flushes had ended.
+func flushes(t *testing.T, text string) []time.Time {
+	t.Helper()
+	var all []time.Time
+	for line := range strings.Lines(text) {
+		m := flushed.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		at, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took, err := strconv.ParseFloat(m[2], 64); err == nil && !strings.Contains(line, "resumed") {
+			at += took
+		}
+		all = append(all, time.UnixMicro(int64(at*1e6)))
+	}
+	return all
+}
