@@ -107,11 +107,7 @@ func (s *Server) jobRoutes(api huma.API) {
 	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs"), func(_ context.Context, in *struct {
 		Ranks bool `query:"ranks" default:"true" doc:"Whether to list the ranks of each"`
 	}) (*struct{ Body jobList }, error) {
-		out := &struct{ Body jobList }{jobList{Jobs: []JobState{}}}
-		for _, j := range s.list() {
-			out.Body.Jobs = append(out.Body.Jobs, j.describe(in.Ranks))
-		}
-		return out, nil
+		return &struct{ Body jobList }{jobList{Jobs: append([]JobState{}, s.list(in.Ranks)...)}}, nil
 	})
 	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", 404, 503), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
 		return described(s.describe(in.Job))

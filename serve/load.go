@@ -71,6 +71,7 @@ func (s *Server) put(j *job) (*job, error) {
 	closed, other := s.closed, s.jobs[j.name]
 	if !closed && other == nil {
 		s.jobs[j.name] = j
+		delete(s.aside, j.name)
 	}
 	s.mu.Unlock()
 	switch {
@@ -195,22 +196,112 @@ func (s *Server) load(name string) (*job, error) {
 	return s.put(j)
 }
 
-// list is the jobs in the order of their names. Those that cannot be read now are left out.
-func (s *Server) list() []*job {
+// list is the jobs in the order of their names. Those that cannot be read now are left out, and those that were put aside are not read.
+func (s *Server) list(ranks bool) []JobState {
+	var all []JobState
 	if s.config.Journal != nil {
 		names, err := s.config.Journal.Jobs(s.loads.ctx)
 		if err != nil { // then those that are known here
 			s.config.Log.Error().Err(err).Msg("the journal does not say which jobs there are")
 		}
-		var all sync.WaitGroup
+		var reading sync.WaitGroup
 		for _, name := range names {
-			if s.known(name) == nil {
-				all.Go(func() { _, _ = s.await(name, listWait) }) // the log says why not
+			if state, ok := s.resting(name); ok {
+				all = append(all, state)
+			} else if s.known(name) == nil {
+				reading.Go(func() { _, _ = s.await(name, listWait) }) // the log says why not
 			}
 		}
-		all.Wait()
+		reading.Wait()
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.SortedFunc(maps.Values(s.jobs), func(a, b *job) int { return strings.Compare(a.name, b.name) })
+	jobs := slices.Collect(maps.Values(s.jobs))
+	s.mu.Unlock()
+	for _, j := range jobs {
+		all = append(all, j.describe(ranks))
+	}
+	slices.SortFunc(all, func(a, b JobState) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(all, func(a, b JobState) bool { return a.Name == b.Name }) // one that has just come back
+}
+
+const (
+	restAfter = 24 * time.Hour // without a report a job is put aside
+	sweepEach = time.Minute
+)
+
+// errResting says that a job was put aside.
+var errResting = errors.New("serve: the job was put aside")
+
+// resting is what is known of a job that was put aside.
+type resting struct {
+	last  uint64 // number of its newest message
+	state JobState
+}
+
+// resting is the state of a job that was put aside, unless somebody has written of it since.
+func (s *Server) resting(name string) (JobState, bool) {
+	s.mu.Lock()
+	r, ok := s.aside[name]
+	s.mu.Unlock()
+	if ok && s.config.Journal.Shared() {
+		last, err := s.config.Journal.Last(s.loads.ctx, name)
+		ok = err == nil && last == r.last
+	}
+	return r.state, ok
+}
+
+// sweeps puts jobs aside until the service ends.
+func (s *Server) sweeps() {
+	tick := time.NewTicker(sweepEach)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.sweep()
+		case <-s.loads.ctx.Done():
+			return
+		}
+	}
+}
+
+// sweep puts the jobs aside of which nothing was heard for long: the journal keeps them, and the next request brings them back.
+func (s *Server) sweep() {
+	s.mu.Lock()
+	jobs := slices.Collect(maps.Values(s.jobs))
+	s.mu.Unlock()
+	for _, j := range jobs {
+		r, ok := j.rest()
+		if !ok {
+			continue
+		}
+		s.mu.Lock()
+		here := s.jobs[j.name] == j
+		if here {
+			delete(s.jobs, j.name)
+			s.aside[j.name] = r
+		}
+		s.mu.Unlock()
+		if here {
+			j.close()
+			s.metrics.forget(j.name)
+			s.config.Log.Info().Str("job", j.name).Msg("no reports for a day: the job is put aside until the next request")
+		}
+	}
+}
+
+// rest ends the job, in memory, if nothing was heard of it for long.
+func (j *job) rest() (resting, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed != nil || j.config.Clock().Sub(j.created.Add(j.at)) < restAfter {
+		return resting{}, false
+	}
+	j.decideAll()
+	if j.since > 0 {
+		j.snap()
+	}
+	j.failed = errResting
+	r := resting{j.last, j.state(false)}
+	r.state.Aside = true
+	return r, true
 }

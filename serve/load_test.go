@@ -110,7 +110,7 @@ func TestUnreadable(t *testing.T) {
 	if status := c.do("PUT", "/v1/jobs/other", object{}, nil); status != http.StatusCreated {
 		t.Error(status)
 	}
-	if jobs := s.list(); len(jobs) != 1 || jobs[0].name != "other" {
+	if jobs := s.list(true); len(jobs) != 1 || jobs[0].Name != "other" {
 		t.Errorf("%d jobs", len(jobs))
 	}
 	if status := c.do("DELETE", "/v1/jobs/job", nil, nil); status != http.StatusNoContent {
@@ -177,6 +177,49 @@ func TestCreatedAtOnce(t *testing.T) {
 	}
 	if created > 3 || created == 0 || len(s.jobs) != created || s.making != 0 {
 		t.Errorf("%d created, %d there, %d being made: %v", created, len(s.jobs), s.making, made)
+	}
+}
+
+// A job without a report for a day leaves memory, is still listed, and is where it was with the next request. One that reports stays, and so does all without a journal.
+func TestPutAside(t *testing.T) {
+	at := clock{time.Unix(1_800_000_000, 0)}
+	config := Config{Journal: openJournal(t, t.TempDir()), Clock: at.read}
+	c, s := newClient(t, config)
+	sizes := c.start("job", "0123456789", 64, 2).Sizes
+	sizes = c.play("job", sizes, 0, 5, 0.001, 0.002)
+	other := c.start("other", "0123456789", 64, 2).Sizes
+	at.now = at.now.Add(restAfter - time.Minute)
+	if s.sweep(); s.known("job") == nil {
+		t.Error("put aside too early")
+	}
+	c.play("other", other, 0, 1, 0.001, 0.002)
+	old := s.known("job")
+	before := old.memory()
+	at.now = at.now.Add(time.Minute)
+	s.sweep()
+	if s.known("job") != nil || s.known("other") == nil || len(s.aside) != 1 {
+		t.Fatalf("%d jobs, %d put aside", len(s.jobs), len(s.aside))
+	}
+	if _, err := old.submit(entry{Change: &change{}}); !errors.Is(err, errResting) {
+		t.Errorf("who still has it may write: %v", err)
+	}
+	var list jobList
+	c.do("GET", "/v1/jobs", nil, &list)
+	if len(list.Jobs) != 2 || !list.Jobs[0].Aside || list.Jobs[0].Rounds != 5 || list.Jobs[1].Aside || s.known("job") != nil {
+		t.Errorf("%+v", list.Jobs)
+	}
+	if _, err := s.find("job"); err != nil || s.known("job").memory() != before || len(s.aside) != 0 {
+		t.Errorf("%v, %d put aside\n%s\n%s", err, len(s.aside), before, s.known("job").memory())
+	}
+	s.sweep() // it was looked at, no more
+	c.play("job", sizes, 5, 1, 0.001, 0.002)
+	if state := c.settle("job", 7); state.Rounds != 6 || state.Aside || len(s.aside) != 0 {
+		t.Errorf("%+v", state)
+	}
+	at.now = at.now.Add(2 * restAfter)
+	s.sweep()
+	if status := c.do("DELETE", "/v1/jobs/job", nil, nil); status != http.StatusNoContent || len(s.aside) != 1 {
+		t.Errorf("%d, %d put aside", status, len(s.aside))
 	}
 }
 

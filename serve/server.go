@@ -43,7 +43,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	jobs   map[string]*job
-	making int // jobs that are being made
+	aside  map[string]resting // jobs that the journal has, and memory has not
+	making int                // jobs that are being made
 	closed bool
 	loads  loads
 }
@@ -56,7 +57,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	s := &Server{config: c, jobs: map[string]*job{}, metrics: newMetrics(c.Version), streams: streams{ended: make(chan struct{})}}
+	s := &Server{config: c, jobs: map[string]*job{}, aside: map[string]resting{}, metrics: newMetrics(c.Version), streams: streams{ended: make(chan struct{})}}
 	all, _ := parseTokens(c.Token) // Validate has
 	s.tokens.Store(&all)
 	s.config.Token = "" // only hashes are kept
@@ -64,6 +65,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	s.loads.begin(ctx)
 	s.metrics.registry.MustRegister(gauges{s})
 	s.handler = s.routes()
+	if c.Journal != nil {
+		s.loads.all.Go(s.sweeps)
+	}
 	return s, nil
 }
 
@@ -152,7 +156,7 @@ func (s *Server) submit(name string, e entry) (result, error) {
 		}
 		r, err := j.submit(e)
 		switch {
-		case errors.Is(err, journal.ErrStale), errors.Is(err, errAnew):
+		case errors.Is(err, journal.ErrStale), errors.Is(err, errAnew), errors.Is(err, errResting):
 			s.drop(j)
 		case errors.Is(err, errJournal), errors.Is(err, errUnread):
 			s.drop(j)
@@ -232,6 +236,14 @@ func (s *Server) create(name string, settings Settings) (*job, string, error) {
 	case full:
 		return nil, "", errFull
 	}
+	if s.config.Journal != nil {
+		switch err := s.config.Journal.Room(s.loads.ctx); {
+		case errors.Is(err, journal.ErrFull): // while there is some for the jobs that run
+			return nil, "", errNoRoom
+		case err != nil:
+			return nil, "", fmt.Errorf("%w: %w", errJournal, err)
+		}
+	}
 	first, token := creation{Created: s.config.Clock(), Settings: settings}, ""
 	if !s.open() {
 		token, first.Token = newSecret()
@@ -281,6 +293,9 @@ func (s *Server) remove(name string) error {
 	if j != nil {
 		s.drop(j)
 	}
+	s.mu.Lock()
+	delete(s.aside, name)
+	s.mu.Unlock()
 	s.metrics.forget(name)
 	s.config.Log.Info().Str("job", name).Msg("job deleted")
 	return nil

@@ -29,6 +29,7 @@ type JobState struct {
 	Recent      Pace             `json:"recent" doc:"In the newest rounds"`
 	NoiseScale  float64          `json:"noise_scale" doc:"Gradient noise scale in samples; 0: not known"`
 	Efficiency  float64          `json:"efficiency" doc:"What a sample of the newest round is worth to the model, over one of a round of the global batch"`
+	Aside       bool             `json:"aside,omitempty" doc:"No reports for a day: the service has it in its journal alone, until the next request for it"`
 	Problem     string           `json:"problem,omitempty" doc:"Why there are no new sizes"`
 }
 

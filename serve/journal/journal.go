@@ -64,6 +64,7 @@ type Options struct {
 
 // Journal is a connection to a journal. It is safe for concurrent use.
 type Journal struct {
+	dir    string         // of the server within the process
 	server *server.Server // nil: one that runs already, which others may use, too
 	lock   *os.File
 	conn   *nats.Conn
@@ -184,6 +185,7 @@ func redacted(urls string) string {
 
 // serve starts the server within the process. Two of them would not know of each other, so the folder is locked.
 func (j *Journal) serve(dir string) error {
+	j.dir = dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return badinput.Errorf("journal: %w", err)
 	}
@@ -292,6 +294,40 @@ func (j *Journal) get(ctx context.Context, ask func(context.Context) (*jetstream
 	}
 	return m, nil
 }
+
+// A journal has room for further jobs while so much is free.
+const (
+	freeShare = 20        // one part in so many of the limit of bytes, or of the disk
+	freeDisk  = 256 << 20 // of a disk this is enough
+)
+
+// Room is ErrFull where the limit of bytes, or the disk of the server within the process, leaves room for the jobs that there are alone.
+func (j *Journal) Room(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	info, err := j.stream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	most, used := info.Config.MaxBytes, int64(info.State.Bytes) //nolint:gosec // below its limit
+	if most > 0 && most-used < most/freeShare {
+		return ErrFull
+	}
+	if j.dir == "" {
+		return nil
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(j.dir, &disk); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if tight(disk.Blocks*uint64(disk.Bsize), disk.Bavail*uint64(disk.Bsize)) { //nolint:gosec,unconvert // of other types elsewhere
+		return ErrFull
+	}
+	return nil
+}
+
+// tight says whether a disk has too little free for further jobs.
+func tight(size, free uint64) bool { return free < min(size/freeShare, freeDisk) }
 
 // Cut removes a job's messages before the one of a number.
 func (j *Journal) Cut(ctx context.Context, job string, before uint64) error {

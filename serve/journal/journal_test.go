@@ -132,6 +132,43 @@ func TestStale(t *testing.T) {
 	}
 }
 
+// Before the limit there is no room for further jobs; those that there are still write. Of a disk a twentieth must be free, or 256 MiB.
+func TestRoom(t *testing.T) {
+	j := open(t, Options{Dir: t.TempDir(), MaxBytes: 100_000})
+	last, err, kept := uint64(0), error(nil), 0
+	for j.Room(t.Context()) == nil {
+		if last, err = j.Append(t.Context(), "job", last, make([]byte, 900)); err != nil {
+			t.Fatal(err)
+		}
+		kept++
+	}
+	if err := j.Room(t.Context()); !errors.Is(err, ErrFull) || kept < 90 || kept > 105 {
+		t.Errorf("%v after %d messages", err, kept)
+	}
+	for range 3 {
+		if last, err = j.Append(t.Context(), "job", last, make([]byte, 900)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := j.Cut(t.Context(), "job", last); err != nil {
+		t.Fatal(err)
+	}
+	if got, n := read(t, j, "job"); len(got) != 1 || n != last {
+		t.Errorf("after a cut: %d messages up to %d, want %d", len(got), n, last)
+	}
+	if err := j.Room(t.Context()); err != nil {
+		t.Errorf("after a cut: %v", err)
+	}
+	for _, x := range []struct {
+		size, free uint64
+		want       bool
+	}{{1 << 40, 256 << 20, false}, {1 << 40, 256<<20 - 1, true}, {1 << 30, 1<<30/20 + 1, false}, {1 << 30, 1<<30/20 - 1, true}, {100 << 20, 0, true}} {
+		if got := tight(x.size, x.free); got != x.want {
+			t.Errorf("%+v: %v", x, got)
+		}
+	}
+}
+
 // A folder has one service, limits hold, an error of the reader ends reading, and what cannot be opened is said.
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()

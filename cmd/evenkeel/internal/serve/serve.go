@@ -25,6 +25,8 @@ type Cmd struct {
 	State       string  `help:"Folder for the journal of the jobs, which go on where they were when the service starts again; default: jobs end with the service." placeholder:"DIR"`
 	NATS        string  `name:"nats" help:"Keep the journal in a NATS cluster with JetStream that runs already; several services may share it." placeholder:"URL"`
 	NATSCreds   string  `name:"nats-creds" help:"File with the credentials for --nats." placeholder:"FILE"`
+	MaxJobs     int     `help:"Most jobs at a time (${default}), those left out that were put aside after a day without a report." default:"100" placeholder:"N"`
+	MaxBytes    int64   `help:"Most bytes of the journal, when it is made; new jobs are refused while a twentieth of it is left. Default: as much as the disk has." placeholder:"N"`
 	NodeMetrics bool    `help:"Show each rank of jobs with up to 64 in /metrics."`
 	Policy      string  `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
 	cli.ProfileFlags
@@ -71,7 +73,7 @@ func (c *Cmd) Run(a *cli.App) error {
 		return err
 	}
 	if c.State != "" || c.NATS != "" {
-		if config.Journal, err = journal.Open(a.Ctx, journal.Options{Dir: c.State, URL: c.NATS, Creds: c.NATSCreds}); err != nil {
+		if config.Journal, err = journal.Open(a.Ctx, journal.Options{Dir: c.State, URL: c.NATS, Creds: c.NATSCreds, MaxBytes: c.MaxBytes}); err != nil {
 			return errors.Join(err, l.Close())
 		}
 		defer config.Journal.Close()
@@ -102,6 +104,10 @@ func (c *Cmd) contradictions(a *cli.App) error {
 	switch {
 	case c.State != "" && c.NATS != "":
 		return badinput.New("--state and --nats: the journal lies in one place; give one of them")
+	case c.MaxBytes < 0:
+		return badinput.Errorf("--max-bytes: is %d; it must be at least 0", c.MaxBytes)
+	case c.MaxBytes > 0 && c.State == "" && c.NATS == "":
+		return badinput.New("--max-bytes has no effect without --state or --nats")
 	case c.NATSCreds != "" && c.NATS == "":
 		return badinput.New("--nats-creds has no effect without --nats")
 	case len(c.Command) > 0 && (c.State != "" || c.NATS != ""):
@@ -112,7 +118,7 @@ func (c *Cmd) contradictions(a *cli.App) error {
 
 // check looks at the flags, and reads what they name.
 func (c *Cmd) check(a *cli.App) (serve.Config, *certificates, error) {
-	config := serve.Config{Version: a.Build.Version, Log: a.Log, NodeMetrics: c.NodeMetrics, TokenRate: c.TokenRate, AddressRate: c.AddressRate}
+	config := serve.Config{Version: a.Build.Version, Log: a.Log, NodeMetrics: c.NodeMetrics, Jobs: c.MaxJobs, TokenRate: c.TokenRate, AddressRate: c.AddressRate}
 	if err := c.contradictions(a); err != nil {
 		return config, nil, err
 	}
