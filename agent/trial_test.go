@@ -125,3 +125,24 @@ func TestTrialsOfALastinglySlowNode(t *testing.T) {
 		t.Errorf("%v of the time without the node", over)
 	}
 }
+
+// What a trial may cost follows from the newest measurement, while a node takes part and after.
+func TestNewestMicroStep(t *testing.T) {
+	c := &cluster.Cluster{Workload: "w", GlobalBatch: 16, Nodes: []cluster.Node{{Limit: 4}, {Limit: 4}}}
+	p, all, plan := newParticipation(2, DefaultPartaking), []bool{true, true}, &cluster.Plan{Sizes: []int{8, 8}}
+	dear := cluster.Performance{Overhead: 100}
+	for k, seconds := range []float64{6, 3, 12} {
+		p.among(c, all)
+		p.settle(c, all, plan)
+		if k > 0 {
+			if got := p.nodes[1].trial(&c.Nodes[1], dear); got != []float64{6, 3, 12}[k-1]/3 {
+				t.Fatalf("round %d: a trial is thought to take %v", k, got)
+			}
+		}
+		in := cluster.NodeReport{Status: cluster.In, Size: 8, Samples: 8, Steps: 3, Seconds: seconds}
+		p.observe(&cluster.Report{Wait: time.Minute, Nodes: []cluster.NodeReport{in, in}}, p.round, 1)
+		if got := p.nodes[1].trial(&c.Nodes[1], dear); got != seconds/3 {
+			t.Fatalf("round %d: a trial is thought to take %v after %v s in 3 micro-steps", k, got, seconds)
+		}
+	}
+}
