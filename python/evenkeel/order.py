@@ -51,7 +51,7 @@ class Batches:
         self.drawn = -1  # the newest round that the sampler has drawn
         self.deal = 0  # how often the order was dealt out
         self._events: List[list] = []  # of this epoch, for state_dict: what was taken from the order
-        self._left, self._gone = self._order(), 0  # the first of them were used
+        self._left, self._gone = self._order(), 0  # the first of them were used, in rounds that wait for all
         self._parts: List[torch.Tensor] = []  # by rank, where the order is dealt out
         self._used: List[int] = []
         self._plans = [(0, plan)]  # from which round they hold
@@ -172,7 +172,6 @@ class Batches:
 
     def _gather(self) -> None:
         """What was dealt out and is left over is in the order again, first to last rank."""
-        self._left, self._gone = self._left[self._gone :], 0
         if self._parts:
             self._left = torch.cat([p[u:] for p, u in zip(self._parts, self._used)])
             self._parts = []

@@ -134,6 +134,35 @@ class TestWaiting(unittest.TestCase):
             b.begin()
         self.assertEqual([[len(some) for some in self.counted(b)] for b in of_ranks], [[6, 2], [5, 1], [5, 1]])  # what is left is cut in proportion
 
+    def test_begun_anew_in_mid_epoch(self):
+        """What completed rounds have used does not come again: in another loop, from a file into a sampler that has run, under a deadline."""
+        b = order.Batches(20, 0, uniform(4, [0]), shuffle=False)
+        b.begin()
+        for _ in range(2):
+            b.completed(4)
+        state = b.state_dict()
+        b.begin()
+        self.assertEqual(sum(self.counted(b), []), list(range(8, 20)))
+        b.completed(4)
+        b.load_state_dict(state)
+        self.assertEqual(b.left, 12)
+        b.begin()
+        self.assertEqual(sum(self.counted(b), []), list(range(8, 20)))
+        timed = order.Batches(20, 0, uniform(4, [0]), shuffle=False, deal=True, chunk=3)
+        timed.load_state_dict(state)
+        for used in (0, 5):
+            timed.begin()
+            if used:
+                timed.used([used])
+            self.assertEqual(timed.left, 12 - used)
+        timed.begin()
+        self.assertEqual(timed.left, 7)
+        source, some = iter(timed), []
+        while len(some) < 7:
+            batch = next(source)
+            some += batch[: timed.arrived().samples]
+        self.assertEqual(some, list(range(13, 20)))
+
     def test_a_loader_that_draws_while_ranks_agree(self):
         b = order.Batches(100, 0, Plan(0, [2, 2], [2, 2]))
         b.begin()
