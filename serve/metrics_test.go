@@ -98,6 +98,28 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// Goodput counts what samples are worth: half a round of samples whose gradients are noisy is worth more than half of a round.
+func TestGoodput(t *testing.T) {
+	c, _ := newClient(t, Config{})
+	sizes := c.start("job", "0123456789", 64, 2).Sizes
+	for round := range 60 { // norms of gradients of 1 + 1000/n for n samples
+		body := report(sizes, round, 0.1, 0.1)
+		body["norm_squared"] = 1 + 1000./64
+		for i, r := range body["ranks"].([]any) {
+			r.(object)["norm_squared"] = 1 + 1000/float64(sizes.Nodes[i].Share)
+		}
+		if round == 59 {
+			body["ranks"].([]any)[1] = nil
+		}
+		c.do("POST", "/v1/jobs/job/reports", body, nil)
+	}
+	state := c.settle("job", 0)
+	want := state.Recent.SamplesPerSecond * (1000 + 64) / (1000 + 32)
+	if got := c.scrape()[`evenkeel_goodput_samples_per_second{job="job"}`]; math.Abs(got-want) > 0.005*want || math.Abs(state.NoiseScale-1000) > 50 {
+		t.Errorf("%v, want %v: %+v", got, want, state)
+	}
+}
+
 // The number of series does not grow with ranks, paths, or what clients make up; with metrics of ranks it does up to 64.
 func TestSeries(t *testing.T) {
 	for _, x := range []struct {
