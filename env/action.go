@@ -52,6 +52,7 @@ const (
 	modelSlow   = 1 * len(margins)
 	modelFilter = 2 * len(margins)
 	modelQuick  = 3 * len(margins)
+	modelKeen   = 4 * len(margins)
 	modelJump   = 5 * len(margins)
 	modelReturn = 6 * len(margins)
 	modelLate   = 0 // a little of its time still to come, and no slower than known
