@@ -232,7 +232,7 @@ func summary(b *strings.Builder, scenarios []evaluation.Scenario, everywhere str
 	for _, scenario := range scenarios {
 		sc := scenario.Name
 		fmt.Fprintf(b, "\n### %s\n\n| policy | progress | 95%% | IQM | 95%% | gain of ddqn | 95%% | idle | fresh | samples | of hindsight |\n|---|---|---|---|---|---|---|---|---|---|---|\n", sc)
-		var best, model evaluation.Result
+		var best, own, model evaluation.Result
 		var trained []float64
 		fallback := 0.0
 		for _, r := range lines {
@@ -252,11 +252,20 @@ func summary(b *strings.Builder, scenarios []evaluation.Scenario, everywhere str
 				model = r
 			case r.Policy == "ddqn" && r.Fallback > 0:
 				fallback = r.Fallback
-			case !r.Bound && !strings.HasPrefix(r.Policy, "ddqn") && r.Progress > best.Progress:
+			case r.Bound || strings.HasPrefix(r.Policy, "ddqn"):
+			case strings.HasPrefix(r.Policy, "model-"): // the agent's own rule with another part
+				if r.Progress > own.Progress {
+					own = r
+				}
+			case r.Progress > best.Progress:
 				best = r
 			}
 		}
-		fmt.Fprintf(b, "\nBest tuned baseline: %s, %.4f; the embedded policy gains %+.4f (%+.4f to %+.4f).\n", best.Policy, best.Progress, best.Gain.Mean, best.Gain.Low, best.Gain.High)
+		if best.Policy != "" {
+			fmt.Fprintf(b, "\nBest tuned baseline: %s, %.4f; the embedded policy gains %+.4f (%+.4f to %+.4f).\n", best.Policy, best.Progress, best.Gain.Mean, best.Gain.Low, best.Gain.High)
+		} else {
+			fmt.Fprintf(b, "\nBest otherwise, and no other system: the agent's own fallback rule, with who takes part by constants: %s, %.4f; the embedded policy gains %+.4f (%+.4f to %+.4f).\n", own.Policy, own.Progress, own.Gain.Mean, own.Gain.Low, own.Gain.High)
+		}
 		fmt.Fprintf(b, "The agent's own fallback rule alone (model): %.4f; the network adds %+.4f (%+.4f to %+.4f).\n", model.Progress, model.Gain.Mean, model.Gain.Low, model.Gain.High)
 		if fallback > 0 {
 			fmt.Fprintf(b, "Decisions left to that rule because the network's input was out of its range: %.2f%%.\n", 100*fallback)

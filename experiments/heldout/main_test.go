@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,5 +93,22 @@ func TestResume(t *testing.T) {
 	c.Rounds++
 	if _, err := compare(ctx, "test", c, nil, true); err == nil {
 		t.Error("results of other rounds were taken over")
+	}
+}
+
+// The agent's own rules are not called baselines, however good they are.
+func TestSummaryTellsOwnRulesFromBaselines(t *testing.T) {
+	line := func(policy string, progress float64) evaluation.Result {
+		return evaluation.Restore([]evaluation.Kept{{Result: evaluation.Result{Cluster: "all", Scenario: "s", Policy: policy, Progress: progress}, Ratios: []float64{progress}}})[0]
+	}
+	lines := []evaluation.Result{line("ddqn", 1.03), line("waterfill", 1.01), line("model", 1.02), line("model-losses", 1.04)}
+	var with, without strings.Builder
+	summary(&with, []evaluation.Scenario{{Name: "s"}}, "all", lines)
+	summary(&without, []evaluation.Scenario{{Name: "s"}}, "all", slices.Delete(lines, 1, 2))
+	if !strings.Contains(with.String(), "Best tuned baseline: waterfill, 1.0100") || strings.Contains(with.String(), "no other system") {
+		t.Error(with.String())
+	}
+	if !strings.Contains(without.String(), "no other system: the agent's own fallback rule, with who takes part by constants: model-losses, 1.0400") || strings.Contains(without.String(), "Best tuned") {
+		t.Error(without.String())
 	}
 }
