@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/danielgtaylor/huma/v2/sse"
 
 	"github.com/evenkeel/evenkeel/serve/history"
@@ -104,8 +103,6 @@ func (s *Server) admit(api huma.API) func(huma.Context, func(huma.Context)) {
 			refuse(problem(err).(huma.StatusError)) //nolint:errorlint // problem makes no other
 			return
 		}
-		_, w := humago.Unwrap(ctx)
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // that of the request, which is over: it would end the stream
 		next(ctx)
 	}
 }

@@ -81,7 +81,7 @@ func stream(t *testing.T, at, token string, last int) (<-chan event, func()) {
 	events := make(chan event, 64)
 	go func() {
 		defer own.CloseIdleConnections()
-		defer a.Body.Close()
+		defer func() { _ = a.Body.Close() }()
 		defer close(events)
 		var e event
 		for b := bufio.NewReader(a.Body); ; {
@@ -216,7 +216,7 @@ func TestManyStreams(t *testing.T) {
 					return
 				}
 				text, _ := io.ReadAll(a.Body)
-				a.Body.Close()
+				_ = a.Body.Close()
 				mu.Lock()
 				said[fmt.Sprintf("%d%s%s%v%v", a.StatusCode, a.Header.Get("Content-Type"), a.Header.Get("Retry-After"), a.Close, bytes.Contains(text, []byte("as many streams")))]++
 				mu.Unlock()
@@ -293,6 +293,26 @@ func TestExplain(t *testing.T) {
 	var list jobList
 	if c.do("GET", "/v1/jobs?ranks=false", nil, &list); len(list.Jobs) != 1 || len(list.Jobs[0].Ranks) != 0 || list.Jobs[0].RankCount != 2 || list.Jobs[0].LastReport.IsZero() {
 		t.Errorf("%+v", list)
+	}
+}
+
+// What reports say that cannot be is counted, and told of.
+func TestAbsurd(t *testing.T) {
+	c, _ := newClient(t, Config{})
+	s := c.start("job", "0123456789", 64, 2).Sizes
+	for k := range 30 { // the second rank's clock stands still
+		body := report(s, k, 0.001, 0.003)
+		body["ranks"].([]any)[1].(object)["seconds"] = 0.02
+		var a answer
+		if got := c.do("POST", "/v1/jobs/job/reports", body, &a); got != http.StatusOK {
+			t.Fatal(got)
+		}
+		c.settle("job", s.Plan+1)
+		c.do("GET", "/v1/jobs/job/sizes", nil, &s)
+	}
+	state := c.settle("job", 0)
+	if state.Absurd == 0 || state.RankCount != 2 {
+		t.Errorf("%+v", state)
 	}
 }
 

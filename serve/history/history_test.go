@@ -93,6 +93,18 @@ func TestEven(t *testing.T) {
 	}
 }
 
+// What is told of two rounds of 40 samples in 2 s and 60 in 3 s, of which 1 s and 2 s were idle: 20 samples/s and 0.6 of the time; equal
+// shares 80 in 10 s.
+func TestTell(t *testing.T) {
+	a := point{number: 1, at: 2, rounds: 1, seconds: 2, samples: 40, good: 40, idle: 1, evenSeconds: 4, evenGood: 32}
+	b := point{number: 2, at: 5, rounds: 1, seconds: 3, samples: 60, good: 60, idle: 2, evenSeconds: 6, evenGood: 48}
+	r := tell([]point{a, b, join(a, b), {number: 3, rounds: 1, seconds: 1, good: 5}})
+	if !slices.Equal(r.Goodput, []float64{20, 20, 20, 5}) || !slices.Equal(r.Even, []float64{8, 8, 8, 0}) || !slices.Equal(r.Idle, []float64{0.5, 0.6667, 0.6, 0}) ||
+		!slices.Equal(r.Seconds, []float64{2, 3, 2.5, 1}) || !slices.Equal(r.At, []float64{2, 5, 5, 0}) || !slices.Equal(r.Number, []int{1, 2, 2, 3}) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A whole life in few points says the same in sum as every round by itself.
 func TestWhole(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 511, 512, 513, 1024, 1025, 5000, 20001} {
@@ -207,12 +219,13 @@ func TestStory(t *testing.T) {
 	if v := h.View(0); v.Nodes.State[1] != "silent" && v.Nodes.State[1] != "tried" || v.Nodes.State[2] != "in" || !strings.Contains(v.Nodes.Why[1], "nothing came of it") && v.Nodes.State[1] == "silent" {
 		t.Errorf("%+v", v.Nodes)
 	}
-	run(t, &h, control, a, r, 50, 400, 0.03, 0.01, 0.01, 0.02)
+	r = run(t, &h, control, a, r, 50, 400, 0.03, 0.01, 0.01, 0.02)
+	run(t, &h, control, a, r, 450, 20, 0.01, 0.01, 0.01, 0.02)
 	var story []string
 	for _, l := range h.View(0).Log {
 		story = append(story, l.Kind+" "+l.Text)
 	}
-	want := []string{"job the job was created", "start start 1 of the process group: 4 ranks, global batch 400", "pace another pace: n0 2.9 times as slow", "out left out, as nothing came of it: n1", "back back, and taking part again: n1"}
+	want := []string{"job the job was created", "start start 1 of the process group: 4 ranks, global batch 400", "pace another pace: n0 2.9 times as slow", "out left out, as nothing came of it: n1", "back back, and taking part again: n1", "pace another pace: n0 3 times as fast"}
 	if len(story) != len(want) {
 		t.Fatalf("%q", story)
 	}

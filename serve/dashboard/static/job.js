@@ -2,7 +2,7 @@
 
 import { get, patch, jobPath, watch, Problem } from "./api.js";
 import { $, el, set, count, whole, rate, seconds, percent, times, ago, clock, isDark } from "./text.js";
-import { Lines } from "./lines.js";
+import { Lines, means } from "./lines.js";
 import { drawLanes, readLanes } from "./lanes.js";
 import { Nodes } from "./nodes.js";
 import { openWeights } from "./weights.js";
@@ -112,16 +112,8 @@ export function take(job, e) {
   job.fresh = e.complete ? job.log.length : (job.fresh ?? 0) + e.log.length;
 }
 
-// mean is that of a column's newest n rounds, each weighed by its time; rounds of 0 are left out where 0 says that it is not known.
-function mean(r, column, n, zero = true) {
-  let sum = 0, time = 0;
-  for (let k = Math.max(0, r.number.length - n); k < r.number.length; k++) {
-    if (!zero && r[column][k] === 0) continue;
-    sum += r[column][k] * r.seconds[k];
-    time += r.seconds[k];
-  }
-  return time > 0 ? sum / time : 0;
-}
+// newest is the mean of a column's newest rounds, each weighed by its time.
+const newest = (r, column, times = r.seconds) => means(r[column], times, 20).at(-1) ?? 0;
 
 const usual = (r) => r.seconds.slice(-20).reduce((s, x) => s + x, 0) / Math.max(1, Math.min(20, r.seconds.length));
 
@@ -130,10 +122,10 @@ function showHead(job, j, now) {
   if (j.deadline) said.push("rounds end at " + j.deadline);
   set($("job-sub"), said.join(" · "));
   const r = job.rounds, n = Math.min(20, r.number.length);
-  const own = mean(r, "goodput", 20), even = mean(r, "even", 20, false);
+  const own = newest(r, "goodput"), even = newest(r, "even", r.even.map((x) => (x > 0 ? 1 / x : 0)));
   const refused = Object.entries(j.reports ?? {}).filter(([k, v]) => k !== "accepted" && v > 0).map(([k, v]) => whole(v) + " " + k);
   fact("Goodput, samples/s", n ? rate(own) : "–", n && even > 0 ? times(own / even) + " what equal shares would give (" + rate(even) + ", a prediction)" : "no prediction of equal shares yet");
-  fact("Nodes waiting", n ? percent(mean(r, "idle", 20)) : "–", "of their time, in the newest " + (n || "") + " rounds");
+  fact("Nodes waiting", n ? percent(newest(r, "idle")) : "–", "of their time, in the newest " + (n || "") + " rounds");
   fact("Round", n ? seconds(usual(r)) : "–", count(j.rounds, "round") + ", " + whole(j.samples) + " samples");
   fact("Taking part", whole(j.rank_count - j.left_out), j.left_out ? "of " + whole(j.rank_count) + "; " + whole(j.left_out) + " left out" : "all nodes");
   fact("Last report", job.last > 0 ? ago((now - job.created) / 1000 - job.last) : "–", job.last > 0 ? clock(job.created + 1000 * job.last) : "no round was reported yet");

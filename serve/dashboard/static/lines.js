@@ -45,7 +45,7 @@ export class Lines {
     if (!this.plots.goodput) return;
     const t0 = this.job.created / 1000, at = r.at.map((x) => t0 + x);
     const n = span === "whole" ? 1 : smooth;
-    this.plots.goodput.setData([at, r.goodput, r.even.map((x) => x || null), means(r.goodput, n), means(r.even, n)]);
+    this.plots.goodput.setData([at, r.goodput, r.even.map((x) => x || null), means(r.goodput, r.seconds, n), means(r.even, r.even.map((x) => (x > 0 ? 1 / x : 0)), n)]);
     this.plots.sizes.setData([at, ...names.lines.map((_, k) => r.shares.map((s) => s?.[k] ?? null))]);
     this.read("goodput", null);
     this.read("sizes", null);
@@ -118,16 +118,15 @@ export class Lines {
 
 export const fill = (id, content) => $(id).querySelector(".scroll").replaceChildren(content);
 
-// means are those of so many values up to each; null where one is missing.
-function means(list, n) {
-  let sum = 0, known = 0;
-  return list.map((x, k) => {
-    sum += x;
-    known += x > 0 ? 1 : 0;
-    if (k >= n) {
-      sum -= list[k - n];
-      known -= list[k - n] > 0 ? 1 : 0;
+// means are those of so many rates up to each, weighed by the times that they held for, or by what is in proportion: of equal shares,
+// whose samples are the same in every round, one over the rate. null where a rate is not known.
+export function means(rates, times, n) {
+  return rates.map((x, k) => {
+    let sum = 0, time = 0;
+    for (let i = Math.max(0, k - n + 1); i <= k; i++) {
+      sum += rates[i] * times[i];
+      time += times[i];
     }
-    return known > 0 && x > 0 ? sum / known : null;
+    return x > 0 && time > 0 ? sum / time : null;
   });
 }
