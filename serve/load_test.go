@@ -2,12 +2,16 @@ package serve
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"github.com/evenkeel/evenkeel/serve/journal"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -260,4 +264,53 @@ func BenchmarkTurns(b *testing.B) {
 			b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-us/op")
 		})
 	}
+}
+
+// BenchmarkSingle is a call of a single rank over HTTP, of 64 that report one by one, with a journal: client, service and journal together.
+func BenchmarkSingle(b *testing.B) {
+	const n = 64
+	c, s := newClient(b, Config{Journal: openJournal(b, b.TempDir())})
+	sizes := c.start("job", "0123456789", 100*n, n).Sizes
+	l := httptest.NewServer(s.handler)
+	defer l.Close()
+	to := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
+	defer to.CloseIdleConnections()
+	var before, after syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	var calls atomic.Int64
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			own := sizes
+			for round := 0; calls.Add(1) <= int64(b.N); {
+				body, err := json.Marshal(object{"round": round, "plan": own.Plan, "seconds": 0.1 * float64(1+i%3), "samples": own.Nodes[i].Share, "micro_steps": own.Nodes[i].MicroSteps})
+				if err != nil {
+					b.Error(err)
+				}
+				r, err := to.Post(fmt.Sprintf("%s/v1/jobs/job/generations/1/ranks/%d/reports", l.URL, i), "application/json", bytes.NewReader(body)) //nolint:noctx // of a test
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				var a answer
+				err = json.NewDecoder(r.Body).Decode(&a)
+				if _ = r.Body.Close(); err != nil || r.StatusCode != http.StatusOK {
+					b.Errorf("%d, %v", r.StatusCode, err)
+					return
+				}
+				if own = a.Sizes; a.Verdict == "accepted" {
+					round++
+				}
+			}
+		})
+	}
+	all.Wait()
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-us/op")
+	last, err := s.config.Journal.Last(b.Context(), "job")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(last)/float64(b.N), "messages/op")
 }

@@ -320,7 +320,7 @@ func (j *Journal) Room(ctx context.Context) error {
 	if err := unix.Statfs(j.dir, &disk); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if tight(disk.Blocks*uint64(disk.Bsize), disk.Bavail*uint64(disk.Bsize)) { //nolint:gosec,unconvert // of other types elsewhere
+	if tight(disk.Blocks*uint64(disk.Bsize), disk.Bavail*uint64(disk.Bsize)) { //nolint:gosec // not negative
 		return ErrFull
 	}
 	return nil

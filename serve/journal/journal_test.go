@@ -135,7 +135,8 @@ func TestStale(t *testing.T) {
 // Before the limit there is no room for further jobs; those that there are still write. Of a disk a twentieth must be free, or 256 MiB.
 func TestRoom(t *testing.T) {
 	j := open(t, Options{Dir: t.TempDir(), MaxBytes: 100_000})
-	last, err, kept := uint64(0), error(nil), 0
+	last, kept := uint64(0), 0
+	var err error
 	for j.Room(t.Context()) == nil {
 		if last, err = j.Append(t.Context(), "job", last, make([]byte, 900)); err != nil {
 			t.Fatal(err)
