@@ -259,6 +259,17 @@ func (t *Topology) class(n FileNode, at string, catalogue *profile.Catalogue, p 
 	t.Classes = append(t.Classes, c)
 }
 
+// WithCounts is the topology with so many devices of each class, in its order, the first machines of each; 0: without the class.
+func (t *Topology) WithCounts(counts []int) *Topology {
+	c := &Topology{switches: t.switches}
+	for i, k := range t.Classes {
+		if k.Count = counts[i]; k.Count > 0 {
+			c.Classes = append(c.Classes, k)
+		}
+	}
+	return c
+}
+
 // WithMemory is the topology with the memory of every device multiplied.
 func (t *Topology) WithMemory(times float64) *Topology {
 	more := *t

@@ -21,11 +21,12 @@ type Options = costmodel.Options
 
 // Job is a model to be planned on a cluster.
 type Job struct {
-	Profile *layerprofile.Profile
-	model   *costmodel.Model
-	devices []string // of the cluster's classes
-	classes []cluster.Class
-	options Options
+	Profile  *layerprofile.Profile
+	model    *costmodel.Model
+	topology *cluster.Topology
+	devices  []string // of the cluster's classes
+	classes  []cluster.Class
+	options  Options
 }
 
 // NewJob checks that profile, cluster and options fit together. Errors wrap ErrOptions, layerprofile.ErrProfile or
@@ -35,7 +36,7 @@ func NewJob(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Job, erro
 	if err != nil {
 		return nil, err
 	}
-	j := &Job{Profile: p, model: m, classes: t.Classes, options: o}
+	j := &Job{Profile: p, model: m, topology: t, classes: t.Classes, options: o}
 	for _, c := range t.Classes {
 		j.devices = append(j.devices, c.Device)
 	}

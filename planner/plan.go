@@ -79,16 +79,16 @@ type Prediction struct {
 	Idle      float64     `json:"idle"`                // share of the iteration in which the used devices wait, on average
 	Stages    []StageCost `json:"stages"`
 	// Precision and Overlap are what the prediction assumes of training, and export switches on; "": not known.
-	Precision string `json:"precision,omitempty"` // PrecisionMixed or PrecisionFull
-	Overlap   string `json:"overlap,omitempty"`   // OverlapOn or OverlapOff, of computing with what replicas exchange
+	Precision string `json:"precision,omitempty"` // mixed or fp32
+	Overlap   string `json:"overlap,omitempty"`   // on or off, of computing with what replicas exchange
 }
 
 // What a prediction may assume.
 const (
 	PrecisionMixed = "mixed" // 16-bit weights and gradients, Adam's moments and a master copy in 32 bits
-	PrecisionFull  = "fp32"
+	precisionFull  = "fp32"
 	OverlapOn      = "on"
-	OverlapOff     = "off"
+	overlapOff     = "off"
 )
 
 // StageCost is the cost of a stage, term by term.

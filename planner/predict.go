@@ -21,13 +21,13 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	result := &Prediction{Seconds: cost.Seconds, Stages: cost.Stages, Overlap: OverlapOn}
 	o := j.model.Choices()
 	if o.Overlap.Off {
-		result.Overlap = OverlapOff
+		result.Overlap = overlapOff
 	}
 	switch o.States {
 	case costmodel.Mixed:
 		result.Precision = PrecisionMixed
 	case costmodel.Full32:
-		result.Precision = PrecisionFull
+		result.Precision = precisionFull
 	}
 	if err := simulate(p, result, cost.Timings); err != nil {
 		return nil, err

@@ -178,16 +178,22 @@ func (j *Job) planOf(globalBatch, microBatch int, stages []costmodel.Stage) *Pla
 		p.Stages = append(p.Stages, stage)
 	}
 	for class, all := range taken {
-		slices.SortFunc(all, func(a, b Devices) int { return a.First - b.First })
-		next := 0
-		for _, d := range append(all, Devices{First: j.classes[class].Count}) {
-			if d.First > next {
-				p.Unused = append(p.Unused, Devices{j.devices[class], next, d.First - next})
-			}
-			next = d.First + d.Count
-		}
+		p.Unused = append(p.Unused, gaps(j.devices[class], all, j.classes[class].Count)...)
 	}
 	return p
+}
+
+// gaps are the devices of a class of so many that are not taken.
+func gaps(device string, taken []Devices, count int) (free []Devices) {
+	slices.SortFunc(taken, func(a, b Devices) int { return a.First - b.First })
+	next := 0
+	for _, d := range append(taken, Devices{First: count}) {
+		if d.First > next {
+			free = append(free, Devices{device, next, d.First - next})
+		}
+		next = d.First + d.Count
+	}
+	return free
 }
 
 // noCondition says why there is no preset condition.

@@ -185,7 +185,7 @@ func TestContradictions(t *testing.T) {
 		"plans contradict each other: line 3, 1.json took 954 MiB, where the others say 5.": {{plan(1, 1, "big"), 7, 5.6e9}, {plan(2, 1, "big"), 13, 1e9}, {plan(3, 1, "big"), 19, 5.6e9}, {plan(4, 1, "big"), 25, 5.6e9}},
 	} {
 		_, err := fit(t, rows...)
-		if !errors.Is(err, ErrMeasured) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, errMeasured) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -214,7 +214,7 @@ func TestFile(t *testing.T) {
 	if err != nil || c.Compute["big"] != f.Devices["big"] || c.Links != f.Links || c.Context != f.Context || c.ContextShare != 0 || c.Activations != f.Activations || c.Working != f.Working || c.Margin != f.Margin {
 		t.Errorf("%+v %v", c, err)
 	}
-	if _, err := got.Of([]string{"big", "little"}); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), "no measured plan used little, which the cluster has; it is of [big]") {
+	if _, err := got.Of([]string{"big", "little"}); !errors.Is(err, errFile) || !strings.Contains(err.Error(), "no measured plan used little, which the cluster has; it is of [big]") {
 		t.Error(err)
 	}
 	f.Activations, f.Working, f.Context, f.Margin = 0, 0, 0, 0
@@ -231,7 +231,7 @@ func TestBadFiles(t *testing.T) {
 		"activations 0": `{"version":1,"devices":{"a":1},"links":1,"margin":1}`, "margin 11": `{"version":1,"devices":{"a":1},"links":1,"margin":11,"activations":1,"working":1,"context_bytes":1}`,
 		"larger than": strings.Repeat(" ", maxBytes+1),
 	} {
-		if _, err := read(strings.NewReader(text), "c.json"); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), want) {
+		if _, err := read(strings.NewReader(text), "c.json"); !errors.Is(err, errFile) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -269,7 +269,7 @@ func TestBadMeasurements(t *testing.T) {
 	if _, err := New(m, "", ""); !errors.Is(err, planner.ErrPlan) || !strings.Contains(err.Error(), "line 2, 0.json") {
 		t.Error(err)
 	}
-	if _, err := New(nil, "", ""); !errors.Is(err, ErrMeasured) {
+	if _, err := New(nil, "", ""); !errors.Is(err, errMeasured) {
 		t.Error(err)
 	}
 }
@@ -279,7 +279,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := read(strings.NewReader(text), "c.json")
 		if err != nil {
-			if !errors.Is(err, ErrFile) {
+			if !errors.Is(err, errFile) {
 				t.Fatal(err)
 			}
 			return

@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
-// ErrFile is wrapped by errors about calibration files. It is bad input.
-var ErrFile = badinput.New("planner/calibration: invalid calibration")
+// errFile is wrapped by errors about calibration files. It is bad input.
+var errFile = badinput.New("planner/calibration: invalid calibration")
 
 // version of the file.
 const version = 1
@@ -72,7 +72,7 @@ func (f *File) Of(devices []string) (costmodel.Calibration, error) {
 	c := costmodel.Uncalibrated()
 	for _, d := range devices {
 		if _, ok := f.Devices[d]; !ok {
-			return c, fmt.Errorf("%w: no measured plan used %s, which the cluster has; it is of %v. Measure a plan on %s and calibrate again", ErrFile, d, slices.Sorted(maps.Keys(f.Devices)), d)
+			return c, fmt.Errorf("%w: no measured plan used %s, which the cluster has; it is of %v. Measure a plan on %s and calibrate again", errFile, d, slices.Sorted(maps.Keys(f.Devices)), d)
 		}
 	}
 	c.Compute, c.Links = f.Devices, f.Links
@@ -107,7 +107,7 @@ func read(r io.Reader, name string) (*File, error) {
 		return nil, fmt.Errorf("planner/calibration: %s: %w", name, err)
 	}
 	bad := func(format string, args ...any) (*File, error) {
-		return nil, fmt.Errorf("%s: %w: %s", name, ErrFile, fmt.Sprintf(format, args...))
+		return nil, fmt.Errorf("%s: %w: %s", name, errFile, fmt.Sprintf(format, args...))
 	}
 	if len(data) > maxBytes {
 		return bad("larger than %d bytes", maxBytes)

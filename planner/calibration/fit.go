@@ -25,7 +25,7 @@ const weight = 0.005
 func calibrate(rows []Measured) (costmodel.Calibration, error) {
 	c := costmodel.Uncalibrated()
 	if len(rows) == 0 {
-		return c, fmt.Errorf("%w: there are none", ErrMeasured)
+		return c, fmt.Errorf("%w: there are none", errMeasured)
 	}
 	if err := agree(rows); err != nil {
 		return c, err
@@ -234,7 +234,7 @@ func agree(rows []Measured) error {
 				continue
 			}
 			return fmt.Errorf("%w: %s and %s are runs of one plan, but took %.4g s and %.4g s, %s and %s; measure again, or leave one out",
-				ErrMeasured, b.Name, a.Name, b.Seconds, a.Seconds, costmodel.Bytes(b.Peak), costmodel.Bytes(a.Peak))
+				errMeasured, b.Name, a.Name, b.Seconds, a.Seconds, costmodel.Bytes(b.Peak), costmodel.Bytes(a.Peak))
 		}
 	}
 	return nil
@@ -269,5 +269,5 @@ func judge(rows []Measured, c *costmodel.Calibration) error {
 	if len(all) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: plans contradict each other: %s; measure them again, or leave them out (peak_bytes may be empty)", ErrMeasured, strings.Join(all, "; "))
+	return fmt.Errorf("%w: plans contradict each other: %s; measure them again, or leave them out (peak_bytes may be empty)", errMeasured, strings.Join(all, "; "))
 }

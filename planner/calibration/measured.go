@@ -20,8 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
-// ErrMeasured is wrapped by errors about measured plans. It is bad input.
-var ErrMeasured = badinput.New("planner/calibration: invalid measurements")
+// errMeasured is wrapped by errors about measured plans. It is bad input.
+var errMeasured = badinput.New("planner/calibration: invalid measurements")
 
 // Measured is a plan that was run.
 type Measured struct {
@@ -53,7 +53,7 @@ func Load(path string, p *layerprofile.Profile, t *cluster.Topology, o planner.O
 		return nil, fmt.Errorf("planner/calibration: %s: %w", path, err)
 	}
 	if len(text) > maxBytes {
-		return nil, fmt.Errorf("%s: %w: larger than %d bytes", path, ErrMeasured, maxBytes)
+		return nil, fmt.Errorf("%s: %w: larger than %d bytes", path, errMeasured, maxBytes)
 	}
 	rows := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
 	rows.Comment, rows.TrimLeadingSpace = '#', true
@@ -65,13 +65,13 @@ func Load(path string, p *layerprofile.Profile, t *cluster.Topology, o planner.O
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w: %w", path, ErrMeasured, err)
+			return nil, fmt.Errorf("%s: %w: %w", path, errMeasured, err)
 		}
 		line, _ := rows.FieldPos(0)
 		if r.at == nil {
 			err = r.header(record)
 		} else if len(all) == maxRows {
-			err = fmt.Errorf("%w: more than %d plans", ErrMeasured, maxRows)
+			err = fmt.Errorf("%w: more than %d plans", errMeasured, maxRows)
 		} else {
 			var m Measured
 			m, err = r.row(record)
@@ -83,7 +83,7 @@ func Load(path string, p *layerprofile.Profile, t *cluster.Topology, o planner.O
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: %w: no plans in it; want the columns %s and a line for each plan", path, ErrMeasured, strings.Join(columns, ","))
+		return nil, fmt.Errorf("%s: %w: no plans in it; want the columns %s and a line for each plan", path, errMeasured, strings.Join(columns, ","))
 	}
 	return all, nil
 }
@@ -102,13 +102,13 @@ func (r *reader) header(record []string) error {
 	r.at = map[string]int{}
 	for i, c := range record {
 		if _, twice := r.at[c]; twice || !slices.Contains(columns, c) {
-			return fmt.Errorf("%w: column %q is not known or given twice; the columns are %s", ErrMeasured, c, strings.Join(columns, ","))
+			return fmt.Errorf("%w: column %q is not known or given twice; the columns are %s", errMeasured, c, strings.Join(columns, ","))
 		}
 		r.at[c] = i
 	}
 	for _, c := range required {
 		if _, ok := r.at[c]; !ok {
-			return fmt.Errorf("%w: column %s is missing; the columns are %s", ErrMeasured, c, strings.Join(columns, ","))
+			return fmt.Errorf("%w: column %s is missing; the columns are %s", errMeasured, c, strings.Join(columns, ","))
 		}
 	}
 	return nil
@@ -125,7 +125,7 @@ func (r *reader) row(record []string) (Measured, error) {
 	number := func(column string) (float64, error) {
 		v, err := strconv.ParseFloat(text(column), 64)
 		if err != nil || !(v > 0) || math.IsInf(v, 0) || v > 1e18 {
-			return 0, fmt.Errorf("%w: %s is %.40q; want a number above 0", ErrMeasured, column, text(column))
+			return 0, fmt.Errorf("%w: %s is %.40q; want a number above 0", errMeasured, column, text(column))
 		}
 		return v, nil
 	}
@@ -151,7 +151,7 @@ func (r *reader) row(record []string) (Measured, error) {
 		}
 	}
 	if t == nil {
-		return m, fmt.Errorf("%w: cluster is empty; name the cluster file of this plan", ErrMeasured)
+		return m, fmt.Errorf("%w: cluster is empty; name the cluster file of this plan", errMeasured)
 	}
 	o := r.options
 	o.GlobalBatches = []int{m.Plan.GlobalBatch}

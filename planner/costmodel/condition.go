@@ -9,7 +9,7 @@ import (
 )
 
 // Condition is a preset condition: the samples of an iteration, of a micro-batch, and how many replicas share it at stage
-// boundaries. It implements search.Costs, search.Relaxer and search.Grainer.
+// boundaries. It implements search.Costs, search.Relaxer, and has Grain.
 type Condition struct {
 	*Model
 	GlobalBatch    int // samples of an iteration
@@ -310,7 +310,7 @@ func (c *Condition) Total(f search.Front) float64 {
 // Exact implements search.Costs.
 func (c *Condition) Exact() bool { return !c.guessed }
 
-// Grain implements search.Grainer.
+// Grain is the devices of a machine of each class, which search.Costs may have.
 func (c *Condition) Grain() []int {
 	var grain []int
 	for _, k := range c.topology.Classes {

@@ -57,6 +57,6 @@ type Costs interface {
 // over these prices bounds all plans.
 type Relaxer interface{ Relaxed() Costs }
 
-// Grainer is a Costs to which the position of free devices within machines matters: Grain is the number of devices of
+// grainer is a Costs to which the position of free devices within machines matters: Grain is the number of devices of
 // each class in a machine. Without it only the number of devices counts.
-type Grainer interface{ Grain() []int }
+type grainer interface{ Grain() []int }

@@ -75,7 +75,7 @@ func newTable(c Costs, tolerance float64) *table {
 	for i := range s.grain {
 		s.grain[i] = 1
 	}
-	if g, ok := c.(Grainer); ok {
+	if g, ok := c.(grainer); ok {
 		s.grain = g.Grain()
 	}
 	layers := c.Layers()

@@ -31,17 +31,18 @@ type Cmd struct {
 // searchCmd searches for a plan.
 type searchCmd struct {
 	jobFlags
-	Batch      []int    `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N"`
-	MicroBatch []int    `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N"`
-	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N"`
-	Tensor     []int    `help:"Tensor degrees to try. Default: all that were profiled." placeholder:"N"`
-	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
-	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND"`
-	Checkpoint string   `help:"Whether layers may recompute activations: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
-	For        string   `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
-	Exact      bool     `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices."`
-	Out        string   `help:"Plan file to write." placeholder:"FILE"`
-	JSON       bool     `help:"Print JSON."`
+	Batch      []int              `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N"`
+	MicroBatch []int              `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N"`
+	Replicas   []int              `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N"`
+	Tensor     []int              `help:"Tensor degrees to try. Default: all that were profiled." placeholder:"N"`
+	Stages     string             `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
+	Sharding   []string           `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND"`
+	Checkpoint string             `help:"Whether layers may recompute activations: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
+	For        string             `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
+	Price      map[string]float64 `help:"Price of each device's hour, to list the plans that are quick or cheap, by time and price. Besides the whole cluster its halves, quarters and so on of each kind are searched." placeholder:"DEVICE=X" mapsep:","`
+	Exact      bool               `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices."`
+	Out        string             `help:"Plan file to write." placeholder:"FILE"`
+	JSON       bool               `help:"Print JSON."`
 }
 
 // Help is what --help adds.
@@ -60,6 +61,7 @@ Examples:
 
   evenkeel plan search
   evenkeel plan search --for megatron --out plan.json
+  evenkeel plan search --price a100-40=3.67,v100-16=2.48
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 512 --out plan.json
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 256,512 --stages 2-8 --memory 0.9 --json`
 }
@@ -75,6 +77,7 @@ type searched struct {
 	States         int           `json:"states"`
 	SearchSeconds  float64       `json:"search_seconds"`
 	Interrupted    bool          `json:"interrupted,omitempty"`
+	Front          []pricedPlan  `json:"front,omitempty"`
 	Warnings       []string      `json:"warnings,omitempty"`
 	Out            string        `json:"out,omitempty"`
 }
@@ -122,7 +125,11 @@ func (c *searchCmd) Run(a *cli.App) error {
 		}
 	}
 	took := time.Since(begun).Seconds()
-	if err := c.print(a, job, r, took, ctx.Err() != nil); err != nil {
+	front, err := c.front(a, job, r)
+	if err != nil {
+		return err
+	}
+	if err := c.print(a, job, r, took, ctx.Err() != nil, front); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -131,10 +138,10 @@ func (c *searchCmd) Run(a *cli.App) error {
 	return nil
 }
 
-func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took float64, interrupted bool) error {
+func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took float64, interrupted bool, front []pricedPlan) error {
 	p := r.Plan
 	if c.JSON {
-		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.LowerBound * float64(p.GlobalBatch), r.Conditions, r.States, took, interrupted, job.Warnings(), c.Out})
+		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.LowerBound * float64(p.GlobalBatch), r.Conditions, r.States, took, interrupted, front, job.Warnings(), c.Out})
 	}
 	for _, w := range job.Warnings() {
 		a.Log.Warn().Msg(w)
@@ -152,7 +159,7 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if c.Out != "" {
 		fmt.Fprintf(a.Out, "Written to %s.\n", c.Out)
 	}
-	return nil
+	return printFront(a, front)
 }
 
 func microBatches(n int) string {

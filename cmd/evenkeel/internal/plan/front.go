@@ -1,0 +1,59 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+// pricedPlan is a plan of the front in the JSON document of search.
+type pricedPlan struct {
+	Plan    *planner.Plan `json:"plan"`
+	Seconds float64       `json:"seconds"`
+	Price   float64       `json:"price"` // of an iteration
+}
+
+// front searches the plans by time and price, if prices are given.
+func (c *searchCmd) front(a *cli.App, job *planner.Job, r *planner.Result) ([]pricedPlan, error) {
+	if len(c.Price) == 0 {
+		return nil, nil
+	}
+	report, clear := a.Progress("searching parts of the cluster")
+	all, err := job.Front(a.Ctx, c.Price, r.Plan, report)
+	clear()
+	switch {
+	case errors.Is(err, planner.ErrOptions):
+		return nil, badinput.Errorf("--price: %w", err)
+	case err != nil && a.Ctx.Err() == nil: // interrupted: the plan that was found is printed alone
+		return nil, err
+	}
+	front := make([]pricedPlan, len(all))
+	for i, p := range all {
+		front[i] = pricedPlan{p.Plan, p.Plan.Predicted.Simulated, p.Price}
+	}
+	return front, nil
+}
+
+// printFront prints plans by time and price.
+func printFront(a *cli.App, front []pricedPlan) error {
+	if len(front) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, p := range front {
+		var devices []string
+		for i := range p.Plan.Stages {
+			for _, g := range p.Plan.Stages[i].Groups {
+				devices = append(devices, fmt.Sprintf("%d %s", g.Count, g.Device))
+			}
+		}
+		samples := float64(p.Plan.GlobalBatch)
+		rows = append(rows, []string{cli.Seconds(p.Seconds), fmt.Sprintf("%.1f", samples/p.Seconds), fmt.Sprintf("%.4g", p.Price), fmt.Sprintf("%.4g", p.Price/samples*1e6), strings.Join(devices, ", ")})
+	}
+	fmt.Fprintln(a.Out, "\nPlans by time and price (each is the quickest found at its price; --json has them whole):")
+	return cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("iteration"), cli.Right("samples/s"), cli.Right("price"), cli.Right("of a million samples"), cli.Left("devices")}, rows))
+}

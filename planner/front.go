@@ -1,0 +1,143 @@
+package planner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Priced is a plan and what it costs.
+type Priced struct {
+	Plan  *Plan
+	Price float64 // of an iteration, in the unit of the prices
+}
+
+// maxParts of a cluster are searched for a front.
+const maxParts = 256
+
+// Front searches the plans of which none is both quicker and cheaper than another, by time and price of a sample, the quickest first.
+// prices are of an hour of each class's device; a plan pays for the devices that it uses. Besides the whole cluster parts of it are
+// searched, each class with all its machines, half of them, a quarter and so on, or none: there may be plans between them that are not
+// found. quickest, if not nil, is a plan that was found already. Errors wrap ErrOptions or ErrInfeasible.
+func (j *Job) Front(ctx context.Context, prices map[string]float64, quickest *Plan, progress func(done, parts int)) ([]Priced, error) {
+	for device, p := range prices {
+		if !slices.Contains(j.devices, device) || !(p > 0) || math.IsInf(p, 0) {
+			return nil, fmt.Errorf("%w: price %v of %s; want one above 0 for each device of the cluster, which has %v", ErrOptions, p, device, j.devices)
+		}
+	}
+	for _, device := range j.devices {
+		if _, ok := prices[device]; !ok {
+			return nil, fmt.Errorf("%w: no price of %s; want one for each device of the cluster, which has %v", ErrOptions, device, j.devices)
+		}
+	}
+	parts := j.parts()
+	if len(parts) > maxParts {
+		return nil, fmt.Errorf("%w: %d parts of the cluster to search; at most %d: use fewer kinds of devices", ErrOptions, len(parts), maxParts)
+	}
+	var all []Priced
+	add := func(p *Plan) { all = append(all, Priced{p, p.price(prices)}) }
+	if quickest != nil {
+		add(quickest)
+	}
+	for i, counts := range parts {
+		p, err := j.quickestOn(ctx, counts)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, ErrInfeasible):
+		case err != nil:
+			return nil, err
+		default:
+			add(p)
+		}
+		progress(i+1, len(parts))
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w on any part of the cluster", ErrInfeasible)
+	}
+	return front(all), nil
+}
+
+// parts are the numbers of devices of each class that are searched.
+func (j *Job) parts() [][]int {
+	parts := [][]int{nil}
+	for _, c := range j.classes {
+		var counts []int
+		for n := c.Count / c.PerMachine; n > 0; n /= 2 {
+			counts = append(counts, n*c.PerMachine)
+		}
+		var next [][]int
+		for _, p := range parts {
+			for _, n := range append(counts, 0) {
+				next = append(next, append(slices.Clone(p), n))
+			}
+		}
+		parts = next
+	}
+	return slices.DeleteFunc(parts, func(p []int) bool { return slices.Max(p) == 0 })
+}
+
+// quickestOn is the quickest plan that the dynamic programming finds on the first devices of each class.
+func (j *Job) quickestOn(ctx context.Context, counts []int) (*Plan, error) {
+	part, err := NewJob(j.Profile, j.topology.WithCounts(counts), j.options)
+	if err != nil {
+		return nil, err
+	}
+	r, err := part.Search(ctx, SearchOptions{Unrefined: true})
+	if err != nil {
+		return nil, err
+	}
+	r.Plan.Unused = j.unused(r.Plan)
+	return r.Plan, nil
+}
+
+// unused are the devices of the cluster that no stage has.
+func (j *Job) unused(p *Plan) []Devices {
+	var all []Devices
+	for i, device := range j.devices {
+		var taken []Devices
+		for _, s := range p.Stages {
+			for _, g := range s.Groups {
+				if g.Device == device {
+					taken = append(taken, g.Devices)
+				}
+			}
+		}
+		all = append(all, gaps(device, taken, j.classes[i].Count)...)
+	}
+	return all
+}
+
+// price is that of an iteration.
+func (p *Plan) price(prices map[string]float64) float64 {
+	perHour := 0.0
+	for _, s := range p.Stages {
+		for _, g := range s.Groups {
+			perHour += prices[g.Device] * float64(g.Count)
+		}
+	}
+	return perHour / 3600 * p.Predicted.Simulated
+}
+
+// front keeps the plans of which none is quicker and no dearer for a sample, nor as quick and cheaper; the quickest first.
+func front(all []Priced) []Priced {
+	each := func(p Priced) (seconds, price float64) {
+		return p.Plan.Predicted.Simulated / float64(p.Plan.GlobalBatch), p.Price / float64(p.Plan.GlobalBatch)
+	}
+	slices.SortStableFunc(all, func(a, b Priced) int {
+		s, p := each(a)
+		t, q := each(b)
+		return cmp.Or(cmp.Compare(s, t), cmp.Compare(p, q))
+	})
+	var kept []Priced
+	least := math.Inf(1)
+	for _, p := range all {
+		if _, price := each(p); price < least {
+			kept, least = append(kept, p), price
+		}
+	}
+	return kept
+}
