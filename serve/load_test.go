@@ -135,6 +135,12 @@ func TestMadeAnew(t *testing.T) {
 	sizes = a.play("job", sizes, 0, 3, 0.001, 0.002)
 	b.settle("job", 4)
 	a.do("DELETE", "/v1/jobs/job", nil, nil)
+	if status := b.do("GET", "/v1/jobs/job", nil, nil); status != http.StatusNotFound {
+		t.Errorf("a job that another service removed: %d", status)
+	}
+	a.do("PUT", "/v1/jobs/job", object{"global_batch": 6}, nil)
+	b.settle("job", 0)
+	a.do("DELETE", "/v1/jobs/job", nil, nil)
 	a.do("PUT", "/v1/jobs/job", object{"global_batch": 7}, nil)
 	var state JobState
 	if status := b.do("GET", "/v1/jobs/job", nil, &state); status != http.StatusOK || state.GlobalBatch != 7 || state.Rounds != 0 {
@@ -161,6 +167,17 @@ func TestMadeAnew(t *testing.T) {
 	}
 	if created != 1 {
 		t.Errorf("made %d times: %v", created, made)
+	}
+}
+
+// Of a job that two requests have made, or read, one is used.
+func TestOneOfTwo(t *testing.T) {
+	_, s := newClient(t, Config{})
+	first := newJob("job", &s.config, nil)
+	for _, j := range []*job{first, newJob("job", &s.config, nil)} {
+		if got, err := s.put(j); got != first || err != nil {
+			t.Error(err)
+		}
 	}
 }
 
