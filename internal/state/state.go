@@ -22,7 +22,7 @@ import (
 
 // Errors of Decode.
 var (
-	ErrOther   = errors.New("state: of another version of the program")
+	errOther   = errors.New("state: of another version of the program")
 	ErrDamaged = errors.New("state: damaged")
 )
 
@@ -59,7 +59,7 @@ func Decode(b []byte, v any) error {
 	case xxh3.Hash(body) != binary.LittleEndian.Uint64(b[len(body):]):
 		return ErrDamaged
 	case binary.LittleEndian.Uint64(body) != shape:
-		return ErrOther
+		return errOther
 	}
 	r := reader{b: body[header:]}
 	r.value(x, maxDepth)

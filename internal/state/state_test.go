@@ -145,7 +145,7 @@ func TestOtherAndDamaged(t *testing.T) {
 			B []float32
 		}{},
 	} {
-		if err := Decode(b, v); !errors.Is(err, ErrOther) {
+		if err := Decode(b, v); !errors.Is(err, errOther) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

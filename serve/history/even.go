@@ -2,8 +2,8 @@ package history
 
 import "github.com/evenkeel/evenkeel/cluster"
 
-// Even are equal shares of the global batch, as far as the nodes' micro-batches allow.
-func Even(c *cluster.Cluster) []int {
+// even are equal shares of the global batch, as far as the nodes' micro-batches allow.
+func even(c *cluster.Cluster) []int {
 	n := len(c.Nodes)
 	even := make([]int, n)
 	for i := range even {

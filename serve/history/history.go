@@ -50,7 +50,7 @@ type History struct {
 func (h *History) Start(at time.Duration, number int, c *cluster.Cluster) {
 	n := len(c.Nodes)
 	came := arrivals(h.cluster, c)
-	h.cluster, h.even, h.lines = c, Even(c), newLines(c)
+	h.cluster, h.even, h.lines = c, even(c), newLines(c)
 	h.shares, h.newest, h.out, h.trial = make([]int, n), nil, make([]agent.Why, n), make([]bool, n)
 	h.changes, h.paces = make([]change, n), make([]belief, n)
 	h.problem, h.absurd, h.strange = "", 0, 0

@@ -41,11 +41,11 @@ func in(wait float64, sizes []int, times ...float64) *cluster.Report {
 // Shares and times of equal shares, worked out by hand.
 func TestEven(t *testing.T) {
 	c := plain(3, 100)
-	if got := Even(c); !slices.Equal(got, []int{34, 33, 33}) {
+	if got := even(c); !slices.Equal(got, []int{34, 33, 33}) {
 		t.Errorf("%v", got)
 	}
 	c.Nodes[0].Shapes, c.Nodes[0].Limit = []int{8}, 8 // only eights
-	if got := Even(c); got[0] != 32 {
+	if got := even(c); got[0] != 32 {
 		t.Errorf("%v", got)
 	}
 	for _, x := range []struct {
