@@ -25,6 +25,7 @@ func (*jobsCreate) Help() string {
 
 Examples:
 
+  evenkeel jobs create mine > mine.token
   EVENKEEL_TOKEN=$(cat token) evenkeel jobs create mine --deadline auto > mine.token`
 }
 
