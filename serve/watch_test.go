@@ -117,12 +117,13 @@ func TestWatch(t *testing.T) {
 	if !e.body.Complete || e.body.Names == nil || len(e.body.Names.Nodes) != 2 || e.id < 1 || len(e.body.Log) < 2 || len(e.body.Job.Ranks) != 0 || e.body.Job.RankCount != 2 {
 		t.Fatalf("%+v", e)
 	}
-	go func() {
+	var playing sync.WaitGroup
+	playing.Go(func() {
 		for k := range 50 {
 			s = c.play("job", s, 4*k, 4, 0.001, 0.003)
 			time.Sleep(50 * time.Millisecond)
 		}
-	}()
+	})
 	before, seen, rounds := e, 0, 0
 	for rounds < 200 {
 		e = <-events
@@ -145,6 +146,7 @@ func TestWatch(t *testing.T) {
 	stop()
 	for range events { //nolint:revive // until it has ended
 	}
+	playing.Wait()
 	s = c.play("job", s, 200, 3, 0.001, 0.003)
 	again, _ := stream(t, path+"?epoch="+strconv.FormatInt(e.body.Epoch, 10), "", before.id)
 	if e = <-again; e.body.Complete || len(e.body.Rounds.Number) != 3 || e.body.Rounds.Number[0] != 201 || len(e.body.Lanes) != 3 {
