@@ -224,9 +224,10 @@ func (s *servers) play(k int) {
 		path := "/v1/jobs/" + job + "/reports"
 		var beside sync.WaitGroup
 		if rng.IntN(4) == 0 { // another rank's process that thinks it is rank 0
+			other := at + 1
 			beside.Go(func() {
 				var a sizesAnswer
-				if _, ok := s.post(c, at+1, path, report, &a); ok {
+				if _, ok := s.post(c, other, path, report, &a); ok {
 					s.history.told(job, rounds, &a)
 				}
 			})

@@ -87,9 +87,19 @@ steps:
 			}
 		}
 		var errs strings.Builder
-		cmd := exec.CommandContext(ctx, "sh", "-e", "-c", s.text)
-		cmd.Dir, cmd.Env, cmd.Stderr, cmd.WaitDelay = dir, env, &errs, 5*time.Second
-		out, err := cmd.Output()
+		run := func() ([]byte, error) {
+			errs.Reset()
+			cmd := exec.CommandContext(ctx, "sh", "-e", "-c", s.text)
+			cmd.Dir, cmd.Env, cmd.Stderr, cmd.WaitDelay = dir, env, &errs, 5*time.Second
+			return cmd.Output()
+		}
+		out, err := run()
+		for range 3 { // torchrun looks for a free port and takes it later: another test's connection may have it by then
+			if err == nil || !strings.Contains(errs.String(), "Address already in use") {
+				break
+			}
+			out, err = run()
+		}
 		if err != nil {
 			t.Fatalf("%s:%d: %v\n%s%s\n%s", path, s.line, err, s.text, errs.String(), out)
 		}
