@@ -16,6 +16,8 @@ type packed struct {
 	fixed  float64 // seconds
 	sample []float64
 	room   []float64 // of the memory, by length
+	work   float64   // seconds of all samples, without what is fixed
+	filled float64   // memories that they fill
 }
 
 func newPacked(c Cost, hist []uint32) *packed {
@@ -39,6 +41,8 @@ func newPacked(c Cost, hist []uint32) *packed {
 		if n > 0 {
 			p.sample[l] = max(0, rate[l]-p.fixed/float64(best[l]))
 			p.room[l] = 1 / float64(c.Cap(l))
+			p.work += float64(n) * p.sample[l]
+			p.filled += float64(n) * p.room[l]
 		}
 	}
 	return p
@@ -80,7 +84,7 @@ func (f *Config) checkPacked() error {
 // mostPacked is the number of samples up to which several numbers of steps are tried.
 const mostPacked = 1_000_000
 
-// tunePacked finds the number of steps: as few as memory allows, which samples of chance do not fill to the last.
+// tunePacked finds the anchor duration by the number of steps: as few as memory allows, which samples of chance do not fill to the last.
 func (p *Plan) tunePacked(l Lengths) error {
 	fills := []float64{1, .995, .99, .98, .97, .95, .9}
 	if len(l) > mostPacked {
@@ -106,27 +110,26 @@ func (p *Plan) tunePacked(l Lengths) error {
 	score.Skipped, score.Lost = p.Skipped, 0
 	p.EvenSteps, p.Score = steps, score
 	p.Anchors = []float64{p.anchorPacked(steps)}
+	p.target = slices.Repeat(p.Anchors, len(p.hist))
 	return nil
 }
 
 // packedSteps is the least number of steps in which the fastest rank's batches fill that part of the memory.
 func (p *Plan) packedSteps(fill float64) int {
 	c := p.cost.(*packed)
-	work, room, tokens, samples := 0.0, 0.0, 0.0, 0.0
+	tokens, samples := 0.0, 0.0
 	for l, n := range p.hist {
-		work += float64(n) * c.sample[l]
-		room += float64(n) * c.room[l]
 		tokens += float64(n) * float64(l)
 		samples += float64(n)
 	}
-	duration := (c.fixed + work/room*fill) / slices.Max(p.Speeds)
+	duration := (c.fixed + c.work/c.filled*fill) / slices.Max(p.Speeds)
 	step := 0.0
 	for _, v := range p.Speeds {
 		step += max(0, duration*v-c.fixed)
 	}
-	n := max(1, room/(fill*float64(p.Ranks)))
+	n := max(1, c.filled/(fill*float64(p.Ranks)))
 	if step > 0 {
-		n = max(n, work/step)
+		n = max(n, c.work/step)
 	}
 	if p.MaxSamples > 0 {
 		n = max(n, samples/float64(p.MaxSamples))
@@ -139,14 +142,11 @@ func (p *Plan) packedSteps(fill float64) int {
 
 // anchorPacked is the duration of so many equal steps.
 func (p *Plan) anchorPacked(steps int) float64 {
-	c, work, speed := p.cost.(*packed), 0.0, 0.0
-	for l, n := range p.hist {
-		work += float64(n) * c.sample[l]
-	}
+	c, speed := p.cost.(*packed), 0.0
 	for _, v := range p.Speeds {
 		speed += v
 	}
-	return (work/float64(steps) + c.fixed*float64(p.Ranks)) / speed
+	return (c.work/float64(steps) + c.fixed*float64(p.Ranks)) / speed
 }
 
 // dispatchPacked draws the samples in random order, as many for each step as are an equal part of the work that is left, and deals
@@ -158,10 +158,7 @@ func (p *Plan) dispatchPacked(l Lengths, full []uint32, seed, epoch uint64) *Sch
 	o.fill(l)
 	end := o.start[len(o.start)-2]
 	length := func(i uint32) int { return min(int(l[i]), p.limit) }
-	left, speed, fastest := 0.0, 0.0, slices.Max(p.Speeds)
-	for _, i := range o.index[:end] {
-		left += c.sample[length(i)]
-	}
+	left, speed, fastest := c.work, 0.0, slices.Max(p.Speeds)
 	for _, v := range p.Speeds {
 		speed += v
 	}
@@ -219,7 +216,6 @@ func (p *Plan) dispatchPacked(l Lengths, full []uint32, seed, epoch uint64) *Sch
 type packers struct {
 	all     []packer
 	classes []*packerHeap // of equal speeds
-	aside   []*packer
 }
 
 type packer struct {
@@ -260,16 +256,15 @@ func (d *packers) put(sample uint32, seconds, room float64) bool {
 	var first *packerHeap
 	at := math.Inf(1)
 	for _, h := range d.classes {
-		d.aside = d.aside[:0]
+		h.full = h.full[:0]
 		for len(h.packers) > 0 && h.packers[0].room+room > 1+1e-9 {
-			d.aside = append(d.aside, heap.Pop(h).(*packer))
+			h.full = append(h.full, heap.Pop(h).(*packer))
 		}
 		if len(h.packers) > 0 {
 			if p := h.packers[0]; (h.fixed+p.load+seconds)/p.speed < at {
 				first, at = h, (h.fixed+p.load+seconds)/p.speed
 			}
 		}
-		h.full = append(h.full[:0], d.aside...)
 	}
 	if first != nil {
 		p := first.packers[0]

@@ -117,14 +117,12 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		if err := p.tunePacked(l); err != nil {
 			return nil, err
 		}
-		p.target = slices.Repeat(p.Anchors, len(p.hist))
-		p.Bands = p.bands(rate)
 	} else {
 		p.Anchors = searchAnchors(p.hist, p.cost, p.best, p.knobs.slack)
 		p.aim(rate)
-		p.Bands = p.bands(rate)
 		p.tune(l, full)
 	}
+	p.Bands = p.bands(rate)
 	if f.MaxEpoch > 0 && p.EpochSeconds > f.MaxEpoch {
 		return nil, input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, p.EpochSeconds)
 	}

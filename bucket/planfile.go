@@ -84,10 +84,15 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 	return p, nil
 }
 
+// config is what the plan was made by.
+func (p *Plan) config() Config {
+	return Config{Ranks: p.Ranks, Speeds: p.Speeds, Mixing: &p.Mixing, Overlong: p.Overlong, MicroBatches: p.MicroBatches,
+		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple, Packed: p.Packed}
+}
+
 // check holds a plan to what Schedule needs.
 func (p *Plan) check() error {
-	f := Config{Ranks: p.Ranks, Speeds: p.Speeds, Mixing: &p.Mixing, Overlong: p.Overlong, MicroBatches: p.MicroBatches,
-		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple, Packed: p.Packed}
+	f := p.config()
 	if err := f.fill(); err != nil {
 		return err
 	}

@@ -34,9 +34,11 @@ func (p *Plan) Resume(l Lengths, s State, g Group) (*Schedule, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if g.Speeds == nil {
-		g.Speeds = slices.Repeat([]float64{1}, g.Ranks)
+	f := Config{Ranks: g.Ranks, Speeds: g.Speeds}
+	if err := f.fillSpeeds(); err != nil {
+		return nil, 0, err
 	}
+	g = Group{f.Ranks, f.Speeds}
 	if last := len(parts) - 1; !parts[last].is(g) {
 		if parts[last].Steps == 0 {
 			parts = parts[:last]
@@ -118,8 +120,6 @@ func (p *Plan) part(left *Schedule, part *Part, s State) (*Schedule, error) {
 
 // again is the plan of what is left for a group: this plan where that is all, for its own group.
 func (p *Plan) again(left *Schedule, g Group) (*Plan, error) {
-	f := Config{Ranks: g.Ranks, Speeds: g.Speeds, Mixing: &p.Mixing, Overlong: p.Overlong, MicroBatches: p.MicroBatches,
-		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple, Packed: p.Packed}
 	if left.at == nil && p.Ranks == g.Ranks && slices.Equal(p.Speeds, g.Speeds) {
 		return p, nil
 	}
@@ -128,6 +128,8 @@ func (p *Plan) again(left *Schedule, g Group) (*Plan, error) {
 		q.Ranks, q.Speeds, q.Samples, q.Data = g.Ranks, g.Speeds, 0, left.lengths.Checksum()
 		return &q, nil
 	}
+	f := p.config()
+	f.Ranks, f.Speeds = g.Ranks, g.Speeds
 	return Make(left.lengths, p.given, f)
 }
 

@@ -203,8 +203,10 @@ func TestBadParts(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if _, _, err := p.Resume(l, good, Group{}); !errors.Is(err, ErrInput) {
-		t.Errorf("no ranks: %v", err)
+	for _, g := range []Group{{}, {Ranks: -1}, {Ranks: 1 << 40}, {Ranks: 2, Speeds: []float64{1}}} {
+		if _, _, err := p.Resume(l, good, g); !errors.Is(err, ErrInput) {
+			t.Errorf("%+v: %v", g, err)
+		}
 	}
 	if _, from, err := p.Resume(l, good, Group{Ranks: 4}); err != nil || from != 2 {
 		t.Error(from, err)

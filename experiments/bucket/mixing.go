@@ -7,15 +7,20 @@ import (
 	"github.com/evenkeel/evenkeel/bucket"
 )
 
+// allSettings are those with a known bound, and the real ones of a folder, if there is one.
+func allSettings(folder string) ([]setting, error) {
+	if folder == "" {
+		return settings(), nil
+	}
+	more, err := realSettings(folder)
+	return append(settings(), more...), err
+}
+
 // mixing scores how often step-mates meet again, and what that costs, over the mean of three epochs.
 func mixing(b *strings.Builder, folder string) error {
-	all := settings()
-	if folder != "" {
-		more, err := realSettings(folder)
-		if err != nil {
-			return err
-		}
-		all = append(all, more...)
+	all, err := allSettings(folder)
+	if err != nil {
+		return err
 	}
 	b.WriteString("| data | ranks | mixing | steps | of the bound | p99 | meet again | in random steps |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {

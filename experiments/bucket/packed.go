@@ -13,13 +13,9 @@ import (
 
 // packedTable scores batches whose samples lie end to end, ours and by two rules of others, all by the same cost.
 func packedTable(b *strings.Builder, folder string) error {
-	all := settings()
-	if folder != "" {
-		more, err := realSettings(folder)
-		if err != nil {
-			return err
-		}
-		all = append(all, more...)
+	all, err := allSettings(folder)
+	if err != nil {
+		return err
 	}
 	b.WriteString("| data | ranks | rule | steps | epoch s | of the bound | imbalance | p99 | out of memory |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {

@@ -107,6 +107,25 @@ class TestLoader(unittest.TestCase):
         schedule(self.path.replace("{epoch}", "0"), [(0, 0, [0])], 2, 1, 8, epoch=7)
         self.fails("epoch 7; wanted 0", self.loader)
 
+    def test_a_model_that_is_not_wrapped(self):
+        """Alone any model will do; with others it would exchange gradients with every batch, or never."""
+        first = next(iter(self.loader()))
+        with first.sync(torch.nn.Linear(1, 1)):
+            pass
+
+        def child(rank, port):
+            torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+            model = torch.nn.Linear(1, 1)
+            for batch in self.loader(rank):
+                with self.assertRaisesRegex(ScheduleError, "Linear.*no_sync"):
+                    batch.sync(model)
+            ddp = torch.nn.parallel.DistributedDataParallel(model)
+            for batch in self.loader(rank):
+                with batch.sync(ddp):
+                    assert ddp.require_backward_grad_sync == batch.last
+
+        processes.run(self, 2, child)
+
     def test_bad_state(self):
         loader = self.loader()
         good = loader.state_dict()

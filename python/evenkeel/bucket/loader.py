@@ -283,7 +283,8 @@ class _Command:
             done = subprocess.run(args, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         except OSError as e:
             raise ScheduleError(f"{self.command}: {e}") from None
-        if state != "null":
-            os.remove(out + ".state")
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(out + ".state")
         if done.returncode:
             raise ScheduleError(f"{' '.join(args)}: status {done.returncode}: {done.stderr.strip()}")

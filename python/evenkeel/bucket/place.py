@@ -32,7 +32,11 @@ class MicroBatch:
     def sync(self, model):
         """The context of forward and backward, both: where the model is of DDP or FSDP, gradients are exchanged with the last
         batch of a step alone. A forward pass outside it makes DDP exchange at once, and the other ranks wait for ever."""
-        return contextlib.nullcontext() if self.last or not hasattr(model, "no_sync") else model.no_sync()
+        if hasattr(model, "no_sync"):
+            return contextlib.nullcontext() if self.last else model.no_sync()
+        if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            raise ScheduleError(f"batch.sync({type(model).__name__}): it has no no_sync(), so each of a step's batches would exchange gradients and ranks wait for ever; give it the model as DDP or FSDP wrapped it")
+        return contextlib.nullcontext()
 
     def __repr__(self):
         return f"MicroBatch(step={self.step}, {len(self.samples)} samples, weight={self.weight:.4g}, last={self.last}, idle={self.idle})"
