@@ -41,6 +41,8 @@ type File struct {
 	staged   []bool // per array: its staging memory is still to be written
 	failure  error  // of a save in the background, not yet returned
 	stats    Stats
+	pace     pace
+	behind   *Behind // the last, which may still be reading
 	closed   bool
 	queue    chan *job // to the writer, or with Staged to the copier before it
 	finished sync.WaitGroup
@@ -132,7 +134,7 @@ func CreateOn(s Storage, arrays []Array, o Options) (*File, error) {
 	}
 	if m, ok := s.(storage.Chooser); ok {
 		var err error
-		if h.ways.write, h.ways.read, err = m.Measure(h.firstSlot, h.size-h.firstSlot); err != nil {
+		if h.ways, err = m.Measure(h.firstSlot, h.size-h.firstSlot); err != nil {
 			return nil, err
 		}
 	}
@@ -225,6 +227,7 @@ func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
 	f := &File{storage: s, head: h, opts: o, damage: damage, index: map[string]int{}, next: 1, known: true,
 		slots: make([]slotState, h.slots), pending: make([]int, len(h.arrays))}
 	f.changed = sync.NewCond(&f.mu)
+	f.pace.hurry = make(chan struct{}, 1)
 	for i, a := range h.arrays {
 		f.index[a.Name] = i
 	}
@@ -234,7 +237,7 @@ func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
 	}
 	f.bytes = size
 	if p, ok := s.(storage.Chooser); ok {
-		_ = p.PastCache((h.ways.write || o.Direct) && !o.ReadOnly, h.ways.read) // where it cannot be had, the cache does
+		_ = p.PastCache((h.ways.Write || o.Direct) && !o.ReadOnly, h.ways.Read) // where it cannot be had, the cache does
 	}
 	found := f.readPages()
 	f.note, f.lost = found.note, found.damage()
@@ -313,6 +316,8 @@ type Info struct {
 	FileBytes int64  `json:"file_bytes"` // fixed
 	// CopiesOnWrite says that a save may fail for want of space, and why; known after Create only.
 	CopiesOnWrite string `json:"copies_on_write,omitempty"`
+	// Measured says which data goes past the kernel's page cache, and why, as measured when the file was made; "" if it was not.
+	Measured string `json:"measured,omitempty"`
 	// Damage beside the slots', found when it was opened: copies of superblock and table, pages of records.
 	Damage []string `json:"damage,omitempty"`
 }
@@ -320,7 +325,16 @@ type Info struct {
 // Info returns the file's description.
 func (f *File) Info() Info {
 	h := f.head
-	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, f.copies, slices.Concat(f.damage, f.lost)}
+	return Info{hex.EncodeToString(h.id[:]), h.rank, h.ranks, len(h.arrays), h.bytes(), h.size, f.copies, measured(h.ways), slices.Concat(f.damage, f.lost)}
+}
+
+func measured(w storage.Ways) string {
+	if w.WriteRatio == 0 {
+		return ""
+	}
+	way := map[bool]string{true: "past", false: "through"}
+	return fmt.Sprintf("writes go %s the page cache, reads %s it; past it they took %.2f and %.2f of the time through it",
+		way[w.Write], way[w.Read], float64(w.WriteRatio)/100, float64(w.ReadRatio)/100)
 }
 
 // Path is the file's name, "" of a storage's.
@@ -348,7 +362,9 @@ func (f *File) Close() error {
 	}
 	f.mu.Lock()
 	f.closed = true
+	f.pace.wait()
 	f.mu.Unlock()
+	f.endBehind()
 	if f.queue != nil {
 		close(f.queue)
 		f.finished.Wait()

@@ -111,6 +111,12 @@ func (f *File) destinations(arrays []Array) ([][]byte, error) {
 // read goes through the slots from the newest on. With somewhere to put the arrays it stops at the first that
 // verifies; step, if not nil, is the only one to look at.
 func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
+	return f.readWith(step, into != nil, func(r record, progress func(int)) (State, error) { return f.readSlot(r, into, progress) })
+}
+
+// readWith is read with something else than readSlot; one: it stops at the first slot for which that gives no error.
+func (f *File) readWith(step *uint64, one bool, slot func(r record, progress func(int)) (State, error)) (State, Report, error) {
+	f.endBehind()
 	report := Report{Restored: -1}
 	if err := f.idle(); err != nil {
 		return State{}, report, err
@@ -127,13 +133,13 @@ func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
 		return compare(found[b].record.sequence, found[a].record.sequence)
 	})
 	var state State
-	progress := f.progress(found, into != nil)
+	progress := f.progress(found, one)
 	for _, i := range order {
 		r := found[i].record
-		if !found[i].committed || step != nil && r.step != *step || into != nil && report.Restored >= 0 {
+		if !found[i].committed || step != nil && r.step != *step || one && report.Restored >= 0 {
 			continue
 		}
-		s, err := f.readSlot(r, into, progress)
+		s, err := slot(r, progress)
 		if err != nil {
 			report.Slots[i].Fault = err.Error()
 			found[i].committed = false
@@ -142,7 +148,7 @@ func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
 		report.Slots[i].Verified = true
 		if report.Restored < 0 {
 			state = s
-			if into != nil {
+			if one {
 				report.Restored = i
 			}
 		}
@@ -209,35 +215,42 @@ func (f *File) learn(found []slotState) {
 
 // readSlot reads and verifies a checkpoint, into memory of its own where into is nil.
 func (f *File) readSlot(r record, into [][]byte, progress func(int)) (State, error) {
-	manifest := make([]byte, r.manifestLen)
-	start := f.head.slot(r.slot)
-	if _, err := f.storage.ReadAt(manifest, start+f.head.manifestAt); err != nil {
-		return State{}, fmt.Errorf("manifest: %w", err)
-	}
-	if hash(manifest) != r.manifestSum {
-		return State{}, fmt.Errorf("manifest: checksum differs: %w", ErrCorrupt)
-	}
-	hashes, state, err := parseManifest(manifest, f.head, r)
+	hashes, state, err := f.readManifest(r)
 	if err != nil {
 		return State{}, err
 	}
-	if err := f.readArrays(start, hashes, into, progress); err != nil {
+	if err := f.readArrays(f.head.slot(r.slot), hashes, into, progress); err != nil {
 		return State{}, err
-	}
-	// Another process may have reused the slot meanwhile: then what was read is of two checkpoints only if all hashes
-	// lied, but its record is gone.
-	now := make([]byte, wordAt+8)
-	if _, err := f.storage.ReadAt(now, f.head.record(r.slot)); err != nil {
-		return State{}, fmt.Errorf("commit record: %w", err)
 	}
 	if into != nil {
 		f.last = last{state.Step, state.Cursor, f.head.parameters(hashes)}
 	}
+	return state, f.still(r)
+}
+
+func (f *File) readManifest(r record) (hashes []uint64, state State, err error) {
+	manifest := make([]byte, r.manifestLen)
+	if _, err := f.storage.ReadAt(manifest, f.head.slot(r.slot)+f.head.manifestAt); err != nil {
+		return nil, State{}, fmt.Errorf("manifest: %w", err)
+	}
+	if hash(manifest) != r.manifestSum {
+		return nil, State{}, fmt.Errorf("manifest: checksum differs: %w", ErrCorrupt)
+	}
+	return parseManifest(manifest, f.head, r)
+}
+
+// still is an error if a slot's record is not this one any more. Another process may have reused the slot while it was read: then what was read is of two
+// checkpoints only if all hashes lied, but its record is gone.
+func (f *File) still(r record) error {
+	now := make([]byte, wordAt+8)
+	if _, err := f.storage.ReadAt(now, f.head.record(r.slot)); err != nil {
+		return fmt.Errorf("commit record: %w", err)
+	}
 	body, word := r.encode(f.head.id)
 	if !bytes.Equal(now, le.AppendUint64(body, word)) {
-		return State{}, fmt.Errorf("the slot was reused while it was read: %w", ErrCorrupt)
+		return fmt.Errorf("the slot was reused while it was read: %w", ErrCorrupt)
 	}
-	return state, nil
+	return nil
 }
 
 // progress adds up what was read for Options.Progress.

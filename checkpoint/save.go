@@ -16,7 +16,10 @@ type Save struct {
 	step     uint64
 	written  []bool
 	hashes   []uint64
-	began    bool  // the slot was freed; the writer's
+	began    bool      // the slot was freed; the writer's
+	since    time.Time // when it began to be written, how long it may take, bytes written; the writer's
+	spread   time.Duration
+	moved    int64
 	poison   bool  // the slot cannot be trusted any more; the writer's
 	err      error // the first; the writer's until done is closed
 	done     chan struct{}
@@ -74,6 +77,7 @@ func (f *File) begin(ctx context.Context, step uint64) (*Save, error) {
 // take finds a slot to write to, -1 for none.
 func (f *File) take(ctx context.Context) (int, error) {
 	begun := time.Now()
+	f.pace.asked(begun)
 	defer func() { f.stats.Waited += time.Since(begun) }()
 	stop := context.AfterFunc(ctx, func() {
 		f.mu.Lock()
@@ -104,7 +108,9 @@ func (f *File) take(ctx context.Context) (int, error) {
 		case Fail:
 			return -1, ErrBusy
 		}
+		end := f.pace.wait()
 		f.changed.Wait()
+		end()
 	}
 }
 
@@ -146,10 +152,12 @@ func (f *File) Ready(name string) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	begun := time.Now()
+	f.pace.asked(begun)
 	if f.pending[i] == 0 {
 		return
 	}
-	begun := time.Now()
+	defer f.pace.wait()()
 	for f.pending[i] > 0 {
 		f.changed.Wait()
 	}
@@ -248,6 +256,9 @@ func (s *Save) finish(end *job) error {
 		return s.endedTwice()
 	}
 	f.open = nil
+	if end.commit {
+		f.pace.left = end.since
+	}
 	f.queue <- end
 	return nil
 }
@@ -256,17 +267,25 @@ func (s *Save) endedTwice() error {
 	return fmt.Errorf("checkpoint %s: the save of step %d was committed or aborted before: %w", s.file.path, s.step, ErrUsage)
 }
 
+// Done is closed once the save has committed, or failed: Wait does not wait then. Who waits for it does not hurry the save, as Wait does.
+func (s *Save) Done() <-chan struct{} {
+	if s == nil {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return s.done
+}
+
 // Wait waits until the save has committed, so that the checkpoint is durable, and returns its error.
 func (s *Save) Wait(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	select {
-	case <-s.done:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 	f := s.file
+	if err := f.hurried(ctx, s.done); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s.err != nil && f.failure == s.err { //nolint:errorlint // the very same error, returned here

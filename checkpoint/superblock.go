@@ -47,11 +47,8 @@ type header struct {
 	manifestAt   int64 // within a slot
 	manifestSize int64 // room for it
 	size         int64 // of the file
-	ways         ways
+	ways         storage.Ways
 }
-
-// ways says what was faster past the kernel's page cache on the disk that the file was made on: a hint behind the superblock.
-type ways struct{ write, read bool }
 
 const (
 	hintAt    = superLen
@@ -59,29 +56,30 @@ const (
 	hintLen   = 24
 )
 
-// front is the superblock with the hint.
+// front is the superblock with the hint: which ways data goes, and what was measured when the file was made.
 func (h *header) front(table []byte) []byte {
-	b := h.superblock(table)
+	b, w := h.superblock(table), h.ways
 	bits := uint32(0)
-	if h.ways.write {
+	if w.Write {
 		bits |= 1
 	}
-	if h.ways.read {
+	if w.Read {
 		bits |= 2
 	}
-	if bits != 0 {
-		hint := le.AppendUint32(le.AppendUint32([]byte(hintMagic), bits), 0)
+	if w != (storage.Ways{}) {
+		hint := le.AppendUint32([]byte(hintMagic), bits)
+		hint = le.AppendUint16(le.AppendUint16(hint, w.WriteRatio), w.ReadRatio)
 		copy(b[hintAt:], le.AppendUint64(hint, xxh3.Hash(hint)))
 	}
 	return b
 }
 
 // parseHint gives no ways where there is no hint.
-func parseHint(b []byte) ways {
+func parseHint(b []byte) storage.Ways {
 	if string(b[:8]) != hintMagic || xxh3.Hash(b[:hintLen-8]) != le.Uint64(b[hintLen-8:]) {
-		return ways{}
+		return storage.Ways{}
 	}
-	return ways{b[8]&1 != 0, b[8]&2 != 0}
+	return storage.Ways{Write: b[8]&1 != 0, Read: b[8]&2 != 0, WriteRatio: le.Uint16(b[12:]), ReadRatio: le.Uint16(b[14:])}
 }
 
 // plan lays out a file.
@@ -190,7 +188,7 @@ func readHeader(s Storage) (h *header, damage []string, err error) {
 	if h == nil {
 		return nil, damage, first
 	}
-	if len(found) == 2 && h.ways == (ways{}) {
+	if len(found) == 2 && h.ways == (storage.Ways{}) {
 		h.ways = found[1].ways
 	}
 	if len(found) == 2 && !bytes.Equal(found[0].superblock(found[0].table()), found[1].superblock(found[1].table())) {

@@ -3,36 +3,38 @@ package checkpoint
 import (
 	"encoding/hex"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
 )
 
 // measuredMemory is a storage that has measured, and notes which way it is told to go.
 type measuredMemory struct {
 	*Memory
-	faster, told ways
+	faster, told storage.Ways
 }
 
-func (m *measuredMemory) Measure(at, n int64) (write, read bool, err error) {
+func (m *measuredMemory) Measure(at, n int64) (storage.Ways, error) {
 	if _, err := m.WriteAt(make([]byte, n), at); err != nil { // all of it is the measurement's
-		return false, false, err
+		return storage.Ways{}, err
 	}
-	return m.faster.write, m.faster.read, nil
+	return m.faster, nil
 }
 
 func (m *measuredMemory) PastCache(write, read bool) error {
-	m.told = ways{write, read}
+	m.told = storage.Ways{Write: write, Read: read}
 	return nil
 }
 
 // What was faster when the file was made is remembered in it, for every later process, of either language.
 func TestWays(t *testing.T) {
-	for _, want := range []ways{{}, {write: true}, {read: true}, {true, true}} {
+	for _, want := range []storage.Ways{{}, {Write: true}, {Read: true}, {Write: true, Read: true}, {WriteRatio: 300, ReadRatio: 41}} {
 		m := &measuredMemory{Memory: NewMemory(nil), faster: want}
 		arrays := []Array{Of("w", Parameter, []float32{1, 2, 3})}
 		f, err := CreateOn(m, arrays, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m.told != want {
+		if m.told.Write != want.Write || m.told.Read != want.Read {
 			t.Errorf("%+v is faster, the new file goes %+v", want, m.told)
 		}
 		if err := f.Close(); err != nil {
@@ -46,7 +48,7 @@ func TestWays(t *testing.T) {
 			}
 			expect := want
 			if len(broken) == 2 {
-				expect = ways{}
+				expect = storage.Ways{}
 			}
 			for _, o := range []Options{{}, {Direct: true}, {ReadOnly: true, Direct: true}} {
 				m := &measuredMemory{Memory: NewMemory(b)}
@@ -54,9 +56,12 @@ func TestWays(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e := ways{(expect.write || o.Direct) && !o.ReadOnly, expect.read}
+				e := storage.Ways{Write: (expect.Write || o.Direct) && !o.ReadOnly, Read: expect.Read}
 				if m.told != e {
 					t.Errorf("%+v was faster, hint broken at %v, %+v: goes %+v, want %+v", want, broken, o, m.told, e)
+				}
+				if (f.Info().Measured != "") != (expect.WriteRatio > 0) {
+					t.Errorf("hint broken at %v: %q", broken, f.Info().Measured)
 				}
 				if len(f.Info().Damage) > 0 {
 					t.Errorf("a hint is no damage: %q", f.Info().Damage)
@@ -66,9 +71,10 @@ func TestWays(t *testing.T) {
 		}
 	}
 	// As Python writes it (transfer.pack_hint).
-	for text, want := range map[string]ways{
-		"45564b4c574159530100000000000000f7122e9610f976e0": {write: true},
-		"45564b4c57415953030000000000000040a1bb266ad70995": {true, true},
+	for text, want := range map[string]storage.Ways{
+		"45564b4c574159530100000000000000f7122e9610f976e0": {Write: true},
+		"45564b4c57415953030000000000000040a1bb266ad70995": {Write: true, Read: true},
+		"45564b4c57415953010000003e00ffff8be0a49dff8c3d07": {Write: true, WriteRatio: 62, ReadRatio: 65535},
 	} {
 		b, err := hex.DecodeString(text)
 		if err != nil || parseHint(b) != want {

@@ -53,6 +53,7 @@ func (f *File) writeAll(from <-chan *job) {
 			f.mu.Lock()
 			f.slots[s.slot].committed = false
 			clean := f.slots[s.slot].clean
+			s.since, s.spread = time.Now(), f.pace.spread()
 			f.mu.Unlock()
 			if !clean {
 				err := freeSlot(f.storage, f.head, s.slot, f.note)
@@ -180,6 +181,7 @@ func (f *File) writeArray(s *Save, j *job) (uint64, error) {
 			return 0, fmt.Errorf("array %q: %w", f.head.arrays[j.array].Name, err)
 		}
 		b, at = b[n:], at+int64(n)
+		f.pause(s, n)
 	}
 	return sum.Sum64(), nil
 }

@@ -35,6 +35,7 @@ type saver struct {
 	writing sync.WaitGroup         // for the timeline, of this save's layers
 
 	waiting  sync.WaitGroup // for saves to be durable
+	hurry    chan struct{}  // closed when somebody waits for them
 	before   chan struct{}  // closed when Durable has returned for the save before the next
 	mu       sync.Mutex
 	interval checkpoint.Interval
@@ -85,7 +86,7 @@ func (t *Trainer) saveTo(to target, c SaveConfig, owner func(array string) int) 
 		return fmt.Errorf("%w: a save every %d steps; want 1 or more, or 0 to find out", ErrUsage, c.Every)
 	}
 	s := &t.saver
-	s.to, s.config, s.last, s.arrays = to, c, t.step, nil
+	s.to, s.config, s.last, s.arrays, s.hurry = to, c, t.step, nil, make(chan struct{})
 	for k, n := range t.nodes {
 		layers := t.arrays(n)
 		for l := range layers {
@@ -226,7 +227,7 @@ func (s *saver) commit(begun time.Time) error {
 	}
 	s.follow(save, s.trainer.step, begun)
 	if s.trainer.config.Sequential {
-		s.waiting.Wait()
+		s.wait()
 		return s.unreported()
 	}
 	return nil
@@ -235,10 +236,14 @@ func (s *saver) commit(begun time.Time) error {
 // follow waits in the background until the save is durable.
 func (s *saver) follow(save saving, step uint64, begun time.Time) {
 	end := s.trainer.recordOf(step, 0, -1, Commit)
-	before, done := s.before, make(chan struct{})
+	before, done, hurry := s.before, make(chan struct{}), s.hurry
 	s.before = done
 	s.waiting.Go(func() {
 		defer close(done)
+		select { // nobody is held up by a save that is spread over the step
+		case <-save.Done():
+		case <-hurry:
+		}
 		err := save.Wait(context.Background()) // it ends with the file at the latest
 		end()
 		s.mu.Lock()
@@ -254,6 +259,15 @@ func (s *saver) follow(save saving, step uint64, begun time.Time) {
 			s.config.Durable(step)
 		}
 	})
+}
+
+// wait waits for all saves to be durable.
+func (s *saver) wait() {
+	if s.hurry != nil {
+		close(s.hurry)
+		s.hurry = make(chan struct{})
+	}
+	s.waiting.Wait()
 }
 
 func (s *saver) abort() {
@@ -282,7 +296,7 @@ func (s *saver) unreported() error {
 // checkpoint.ErrBusy where no slot is free.
 func (t *Trainer) Save(ctx context.Context) error {
 	s := &t.saver
-	s.waiting.Wait() // a slot is free then
+	s.wait() // a slot is free then
 	if err := s.unreported(); err != nil || s.to == nil || s.last == t.step {
 		return err
 	}
@@ -305,13 +319,13 @@ func (t *Trainer) Save(ctx context.Context) error {
 	}
 	s.last = t.step
 	s.follow(save, t.step, time.Now())
-	s.waiting.Wait()
+	s.wait()
 	return s.unreported()
 }
 
 // Close waits for the saves under way and returns what failed. The file stays open.
 func (t *Trainer) Close() error {
-	t.saver.waiting.Wait()
+	t.saver.wait()
 	t.saver.writing.Wait()
 	return t.saver.unreported()
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/train"
@@ -260,5 +262,31 @@ func TestSaveWithoutSlot(t *testing.T) {
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A save is spread over the step that follows it, and a trainer that is closed, or saves at the end, does not wait for that.
+func TestSavesAreSpread(t *testing.T) {
+	training, _ := digits(t)
+	net := must(train.Convnet(8, 8, 1, 10, 3, 4))
+	for _, sequential := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { // computing takes no time
+			c := train.Config{MicroBatches: []int{16, 8}, Seed: 8, Sequential: sequential}
+			tr, f, _ := saved(t, net, training, c, train.SaveConfig{Every: 1}, checkpoint.Options{})
+			for range 3 {
+				run(t, tr, 1)
+				time.Sleep(100 * time.Second)
+			}
+			begun := time.Now()
+			run(t, tr, 1)
+			time.Sleep(40 * time.Second)
+			if n, want := f.Stats().Committed, 3; (n == want) == sequential {
+				t.Errorf("sequential %v: %d saves are durable 40 s after a step that has 100", sequential, n)
+			}
+			finish(t, tr, f)
+			if d := time.Since(begun); d != 40*time.Second {
+				t.Errorf("it was closed after %v", d)
+			}
+		})
 	}
 }

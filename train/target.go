@@ -17,6 +17,7 @@ type target interface {
 type saving interface {
 	Write(array string, data []byte) error
 	Commit(state checkpoint.State) error
+	Done() <-chan struct{}
 	Wait(ctx context.Context) error
 	Abort()
 }

@@ -245,7 +245,7 @@ func (t *training) series(ctx context.Context, how string) error {
 		if s != nil {
 			underway++
 			saves.Go(func() {
-				err := s.Wait(ctx)
+				err := settled(ctx, s)
 				persisted.Lock()
 				defer persisted.Unlock()
 				underway--
@@ -264,6 +264,15 @@ func (t *training) series(ctx context.Context, how string) error {
 		t.StagingBytes = max(t.StagingBytes, f.Stats().StagingBytes)
 	}
 	return nil
+}
+
+// settled is Wait for who is in no hurry.
+func settled(ctx context.Context, s *checkpoint.Save) error {
+	select {
+	case <-s.Done():
+	case <-ctx.Done():
+	}
+	return s.Wait(ctx)
 }
 
 // calibrate finds the work that makes a step last this many seconds.

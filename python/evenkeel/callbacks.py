@@ -8,6 +8,7 @@ Lightning 2 (trainer/trainer.py, loops/training_epoch_loop.py) and transformers 
 in which those call.
 """
 
+import copy
 import dataclasses
 import importlib
 import json
@@ -16,6 +17,7 @@ import zlib
 
 from . import checkpoint, interchange, job
 from .checkpoint import Usage
+from .state import values
 
 
 def _base(*names):
@@ -35,6 +37,20 @@ class _State:
         self.state_dict, self.load_state_dict = get, put
 
 
+def _between_batches(state, loaders):
+    """The state of Lightning's loops as it is between two batches. When a step's validation and schedulers are done, the next batch is fetched and counted
+    as ready already: restored like that, the loops skip it where it is an epoch's last, and a loader with a state of its own skips it always."""
+    state = copy.deepcopy(state)
+    progress = state.get("epoch_loop.batch_progress")
+    if progress and progress["current"]["ready"] > progress["current"]["completed"]:
+        for counts in (progress["current"], progress["total"]):
+            counts.update({k: counts["completed"] for k in ("ready", "started", "processed") if k in counts})
+        progress["is_last_batch"] = False
+        if "combined_loader" in state.get("state_dict", {}):
+            state["state_dict"]["combined_loader"] = loaders or []
+    return state
+
+
 def lightning(path, every=0, **options):
     """A callback for Lightning's Trainer; every: save after as many optimizer steps, 0: at the automatic interval. Other options are Job's.
 
@@ -47,11 +63,12 @@ def lightning(path, every=0, **options):
             super().__init__()
             self.saved = self._generators = None
             self._step = -1  # the newest step that was saved or restored
+            self._loaders = None  # states of loaders that have one, after the newest batch that was trained on
 
         def _objects(self, trainer, module):
             if not module.automatic_optimization:
                 raise Usage("manual optimization: call Job yourself, ready() before each optimizer.step()")
-            out = {"model": module, "loops": _State(trainer.fit_loop.state_dict, trainer.fit_loop.load_state_dict)}
+            out = {"model": module, "loops": _State(lambda: _between_batches(trainer.fit_loop.state_dict(), self._loaders), trainer.fit_loop.load_state_dict)}
             out.update({f"optimizer{i}": o for i, o in enumerate(trainer.optimizers)})
             out.update({f"scheduler{i}": c.scheduler for i, c in enumerate(trainer.lr_scheduler_configs)})
             scaler = getattr(getattr(trainer, "precision_plugin", None), "scaler", None)
@@ -65,11 +82,17 @@ def lightning(path, every=0, **options):
             self.saved = job.Job(path, **options)
             state = self.saved.restore(**self._objects(trainer, module))
             if state:  # the generators again once the first batch is fetched, as when it was saved
-                self._step, self._generators = state.step, job._generators()
+                self._step, self._generators = state.step, values.generators()
+
+        def on_train_batch_end(self, trainer, module, *_):
+            self._loaders = copy.deepcopy(trainer.fit_loop.state_dict().get("state_dict", {}).get("combined_loader"))
+
+        def on_train_epoch_start(self, trainer, module):
+            self._loaders = None  # at the beginning of an epoch they begin, too
 
         def on_train_batch_start(self, trainer, module, batch, batch_idx):
             if self._generators is not None:
-                job._set_generators(self._generators)
+                values.set_generators(self._generators)
                 self._generators = None
             self._save(trainer, module, False)  # the step before is complete now, with validation and schedulers
 
@@ -123,15 +146,15 @@ def transformers(path, every=0, **options):
 
         def on_train_begin(self, args, state, control, model=None, optimizer=None, lr_scheduler=None, **_):
             self.saved = job.Job(path, **options)
-            before = job._generators()
+            before = values.generators()
             found = self.saved.restore(**self._objects(state, model, optimizer, lr_scheduler))
             at = found.step + 1 if found else 0
             if at != state.global_step:
                 self._close(False)
                 raise Usage(f"{path} holds {at} steps, the Trainer begins after {state.global_step}; call train(resume_from_checkpoint=folder) with a folder of callbacks.resume_folder")
             if found:
-                self._generators = job._generators()
-                job._set_generators(before)  # until the batches before are skipped
+                self._generators = values.generators()
+                values.set_generators(before)  # until the batches before are skipped
 
         def on_epoch_begin(self, args, state, control, **_):
             if float(state.epoch or 0).is_integer():  # it was saved before the sampler of this epoch drew its order
@@ -139,7 +162,7 @@ def transformers(path, every=0, **options):
 
         def on_step_begin(self, args, state, control, **_):
             if self._generators is not None:
-                job._set_generators(self._generators)
+                values.set_generators(self._generators)
                 self._generators = None
 
         def on_pre_optimizer_step(self, args, state, control, **_):
@@ -169,7 +192,7 @@ def resume_folder(path, folder):
     if "trainer" not in tree:
         raise Usage(f"{path} was not saved by the callback for transformers")
     os.makedirs(folder, exist_ok=True)
-    plain = job._decode(tree["trainer"]["state"], lambda *_: None)
+    plain = values.decode(tree["trainer"]["state"], lambda *_: None)
     with open(os.path.join(folder, "trainer_state.json"), "w") as f:
         json.dump(plain, f, indent=2, sort_keys=True)
     interchange.to_safetensors(paths, os.path.join(folder, "model.safetensors"), step)

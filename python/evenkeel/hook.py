@@ -27,7 +27,7 @@ class Round:
 
     total: int = 0  # samples of all ranks; 0: added up in the hook
     expected: int = 1  # as planned
-    measure: bool = True  # the norms of gradients
+    measure: bool = True  # the norms of gradients, in this round
     first: int = 0  # samples of this rank's first micro-step; 0: it has none
     samples: int = 0  # of this rank, with the micro-step at work
     factor: float = 1.0  # of the micro-step at work: its samples over first

@@ -1,13 +1,16 @@
 """Checkpoints in other formats: safetensors, written and read here without another library, and torch.distributed.checkpoint (DCP), where the
 installed torch has it (2.0 and newer)."""
 
+import inspect
 import json
 import os
 import struct
+import warnings
 
 import torch
 
 from . import checkpoint
+from .file import layout
 from .checkpoint import MOMENT, PARAMETER, Corrupt, Schema, Usage
 
 _NAMES = {1: "F16", 2: "BF16", 3: "F32", 4: "F64", 5: "I8", 6: "I16", 7: "I32", 8: "I64", 9: "U8", 10: "U16", 11: "U32", 12: "U64", 13: "BOOL"}
@@ -43,35 +46,54 @@ def to_safetensors(paths, out, step=None, moments=False):
     if os.uname().machine not in ("x86_64", "aarch64"):
         raise Usage("safetensors needs a little-endian machine")
     files, places, step = _open(paths, step)
-    temporary = f"{out}.writing"
     try:
-        entries = sorted((p[0] for _, p in places.values() if moments or p[0].kind != MOMENT), key=lambda e: (-checkpoint._SIZES[e.dtype], e.name))
-        header, at = {}, 0
-        for e in entries:
-            header[e.name] = {"dtype": _NAMES[e.dtype], "shape": list(e.shape), "data_offsets": [at, at + e.length]}
-            at += e.length
+        entries = sorted((p[0] for _, p in places.values() if moments or p[0].kind != MOMENT), key=_by_size)
         kinds = {e.name: _KINDS[e.kind] for e in entries if e.kind != PARAMETER}
-        header["__metadata__"] = {
-            "format": "pt", "evenkeel.step": str(step), "evenkeel.cursor": "0", "evenkeel.random": "", "evenkeel.scalars": "{}", "evenkeel.kinds": json.dumps(kinds),
-        }  # fmt: skip
-        text = json.dumps(header).encode()
-        text += b" " * (-len(text) % 8)
+        metadata = {"evenkeel.step": str(step), "evenkeel.cursor": "0", "evenkeel.random": "", "evenkeel.scalars": "{}", "evenkeel.kinds": json.dumps(kinds)}
+
+        def read(e):
+            ck, place = places[e.name]
+            t = torch.empty(e.shape, dtype=layout.TORCH[e.dtype])
+            ck.read(place, t)
+            return t
+
+        _write(out, entries, metadata, read)
+        return step
+    finally:
+        for ck in files:
+            ck.close()
+
+
+def write_safetensors(tensors, out):
+    """Writes named tensors as a safetensors file, which replaces another when all of it is written."""
+    entries = sorted(layout.describe({n: (t, PARAMETER) for n, t in tensors.items()})[0], key=_by_size)
+    _write(out, entries, {}, lambda e: layout.stored(tensors[e.name]))
+
+
+def _by_size(e):
+    return -layout.SIZES[e.dtype], e.name
+
+
+def _write(out, entries, metadata, read):
+    temporary = f"{out}.writing"
+    header, at = {}, 0
+    for e in entries:
+        header[e.name] = {"dtype": _NAMES[e.dtype], "shape": list(e.shape), "data_offsets": [at, at + e.length]}
+        at += e.length
+    header["__metadata__"] = {"format": "pt", **metadata}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    try:
         with open(temporary, "wb") as f:
             f.write(struct.pack("<Q", len(text)) + text)
             for e in entries:
-                ck, place = places[e.name]
-                t = torch.empty(e.shape, dtype=checkpoint._TORCH[e.dtype])
-                ck.read(place, t)
-                f.write(checkpoint._bytes(t))
+                f.write(layout.memory(read(e)))
             f.flush()
             os.fsync(f.fileno())
         os.replace(temporary, out)
-        return step
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)
-        for ck in files:
-            ck.close()
 
 
 def _header(f, size):
@@ -111,15 +133,15 @@ def from_safetensors(path, module, rename=None, strict=True):
                 if strict:
                     raise Schema(f"{path}: tensor {there!r} is not in the file")
                 continue
-            e = checkpoint._describe({name: (t, PARAMETER)})[0][0]
+            e = layout.describe({name: (t, PARAMETER)})[0][0]
             was = header[there]
             if (_NAMES[e.dtype], list(e.shape), e.length) != (was["dtype"], was["shape"], was["data_offsets"][1] - was["data_offsets"][0]):
                 raise Schema(f"{path}: tensor {there!r} is {was['dtype']} of shape {was['shape']}, in the module {_NAMES[e.dtype]} of {list(e.shape)}")
             loads.append((t, e, start + was["data_offsets"][0]))
         for t, e, at in loads:
-            here = t if checkpoint._plain(t) else torch.empty(e.shape, dtype=checkpoint._TORCH[e.dtype])
+            here = t if layout.plain(t) else torch.empty(e.shape, dtype=layout.TORCH[e.dtype])
             f.seek(at)
-            if f.readinto(checkpoint._bytes(here)) != e.length:
+            if f.readinto(layout.memory(here)) != e.length:
                 raise Corrupt(f"{path}: the file ends")
             if here is not t:
                 with torch.no_grad():
@@ -134,6 +156,22 @@ def _dcp():
     return dcp
 
 
+def _alone(dcp, what, state, **storage):
+    """Saves or loads without the other ranks. 2.0 and 2.1 have save_state_dict alone; save has had no_dist in 2.2, not in those that followed, which take part in
+    a collective operation wherever a group is in use, and has it again in newer ones."""
+    new, old = getattr(dcp, what, None), getattr(dcp, f"{what}_state_dict", None)
+    if new is not None and "no_dist" in inspect.signature(new).parameters:
+        new(state, **storage, no_dist=True)
+    elif old is not None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*deprecated")
+            old(state, **storage, no_dist=True)
+    elif getattr(torch.distributed, "is_initialized", bool)():
+        raise Usage(f"this torch's checkpoint.{what} takes all ranks; call it outside of the job")
+    else:
+        new(state, **storage)
+
+
 def to_dcp(paths, folder, step=None):
     """Writes a checkpoint as torch.distributed.checkpoint does, from this process alone: parameters and buffers as "model", and the moments as
     "optimizer.state.NAME". Gives the step."""
@@ -143,7 +181,7 @@ def to_dcp(paths, folder, step=None):
         state, names = {"model": {}, "optimizer": {"state": {}}}, sorted((n for n, (_, p) in places.items() if p[0].kind == PARAMETER), key=len, reverse=True)
         for name, (ck, place) in places.items():
             e = place[0]
-            t = torch.empty(e.shape, dtype=checkpoint._TORCH[e.dtype])
+            t = torch.empty(e.shape, dtype=layout.TORCH[e.dtype])
             ck.read(place, t)
             of = next((p for p in names if name.startswith(p + ".")), None) if e.kind == MOMENT else None
             if of is None:
@@ -153,10 +191,7 @@ def to_dcp(paths, folder, step=None):
     finally:
         for ck in files:
             ck.close()
-    if hasattr(dcp, "save"):  # 2.2 and newer
-        dcp.save(state, checkpoint_id=folder)
-    else:
-        dcp.save_state_dict(state, dcp.FileSystemWriter(folder), no_dist=True)
+    _alone(dcp, "save", state, storage_writer=dcp.FileSystemWriter(folder))
     return step
 
 
@@ -164,8 +199,5 @@ def from_dcp(folder, module):
     """Loads a module's parameters and buffers from what torch.distributed.checkpoint wrote under "model"."""
     dcp = _dcp()
     state = {"model": module.state_dict()}
-    if hasattr(dcp, "load"):
-        dcp.load(state, checkpoint_id=folder)
-    else:
-        dcp.load_state_dict(state, dcp.FileSystemReader(folder), no_dist=True)
+    _alone(dcp, "load", state, storage_reader=dcp.FileSystemReader(folder))
     module.load_state_dict(state["model"])

@@ -26,7 +26,7 @@ from unittest import mock
 
 import torch
 
-from . import checkpoint
+from .file import gather
 from .checkpoint import Usage
 
 
@@ -164,7 +164,7 @@ class LayerWise:
                 self._save.begin()
                 self._save.ready(params)
             mine = set(params)
-            part = checkpoint._double(self.optimizer, [[p for p in g["params"] if p in mine] for g in self.optimizer.param_groups])
+            part = gather.double(self.optimizer, [[p for p in g["params"] if p in mine] for g in self.optimizer.param_groups])
             part.state = self.optimizer.state
             type(self.optimizer).step(part)
             for g, h in zip(self.optimizer.param_groups, part.param_groups):

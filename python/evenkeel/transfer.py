@@ -4,6 +4,7 @@ page cache or past it, and spread over the time that there is."""
 import ctypes
 import errno
 import fcntl
+import math
 import os
 import struct
 import threading
@@ -14,7 +15,7 @@ from .direct import BLOCK, Direct
 
 PIECE = 1 << 20  # stays in the processor's cache between hash and copy
 MEASURED = 32 << 20  # bytes of one measurement
-_HINT = "<8sII"  # 16 bytes, then their hash
+_HINT = "<8sIHH"  # 16 bytes, then their hash
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SYNC_FILE_RANGE_WRITE = 2
@@ -49,6 +50,8 @@ def foreground(thread):
 class Pace:
     """Spreads bytes evenly over some seconds. hurry: an Event, set while somebody waits for the bytes."""
 
+    _LEAST = 0.002  # seconds of a pause: each takes some of the processor's time, and of the interpreter's lock
+
     def __init__(self, total, seconds, hurry, clock=time.monotonic):
         self._total, self._seconds, self._hurry, self._clock = max(total, 1), seconds, hurry, clock
         self._begun, self._done = clock(), 0
@@ -56,7 +59,7 @@ class Pace:
     def moved(self, n):
         self._done += n
         ahead = self._seconds * self._done / self._total - (self._clock() - self._begun)
-        if ahead > 0 and not self._hurry.is_set():
+        if ahead >= self._LEAST and not self._hurry.is_set():
             self._hurry.wait(ahead)
 
 
@@ -150,34 +153,51 @@ def _timed(do):
     return time.perf_counter() - begun
 
 
+TURNS = 7  # of a measurement: each way once
+DECISIVE = 1.25  # a way that is not the usual one is to be that much faster in the middle, and faster in every turn
+
+
+def past_is_better(usual, through, past):
+    """Whether data goes past the page cache, and the median of the turns' ratios in percent. Data goes the usual way unless the other was faster
+    in every turn, and clearly so: of two ways that are alike the unusual one is taken in less than one of a hundred files."""
+    ratios = sorted(p / max(t, 1e-9) for t, p in zip(through, past))
+    m = ratios[len(ratios) // 2]
+    percent = min(max(math.floor(100 * m + 0.5), 1), 65535)
+    if usual:
+        return not (ratios[0] > 1 and m >= DECISIVE), percent
+    return ratios[-1] < 1 and m <= 1 / DECISIVE, percent
+
+
 def measure(fd, at, room):
-    """Which way is faster on this disk, from zeros written to and read from a part of the file by turns: (write, read), True for past
-    the page cache. For less than 8 * MEASURED bytes of room it is not worth the time: (False, False)."""
+    """Which way to go on this disk, from zeros written to and read from a part of the file by turns: (write, read, and the time past the
+    page cache over that through it in percent for each), True for past the cache. For less than 8 * MEASURED bytes of room it is not worth the time.
+
+    Writes usually go past the cache: they take less of the processor's time, and the kernel stops who fills its cache with gigabytes, which
+    so few bytes do not show. Reads usually go through it, where the kernel reads ahead."""
+    nothing = (False, False, 0, 0)
     if room < 8 * MEASURED:
-        return False, False
+        return nothing
     ways = [File(fd, True), File(fd, True, True, True)]
     try:
         if not ways[1].direct_write:
-            return False, False
+            return nothing
         zeros, into = bytes(MEASURED), bytearray(MEASURED)
-        times = {(w, what): [] for w in (0, 1) for what in ("write", "read")}
-        for _ in range(5):
-            for w in (0, 1):
+        writes, reads = ([], []), ([], [])
+        for turn in range(TURNS):
+            for w in (turn % 2, 1 - turn % 2):  # who is first changes
 
                 def write(w=w):
                     ways[w].write(zeros, at + w * MEASURED)
                     ways[w].written()
                     os.fdatasync(fd)
 
-                times[w, "write"].append(_timed(write))
+                writes[w].append(_timed(write))
                 os.posix_fadvise(fd, at + w * MEASURED, MEASURED, os.POSIX_FADV_DONTNEED)
-                times[w, "read"].append(_timed(lambda w=w: ways[w].read(memoryview(into), at + w * MEASURED)))
-        best = {k: min(t) for k, t in times.items()}  # what others do only adds
-        # Where both are alike, writing past the cache it is: less of the processor's time, and the kernel stops who fills its cache
-        # with gigabytes, which so few bytes do not show.
-        return best[1, "write"] < 1.25 * best[0, "write"], best[1, "read"] < best[0, "read"]
+                reads[w].append(_timed(lambda w=w: ways[w].read(memoryview(into), at + w * MEASURED)))
+        (write, write_ratio), (read, read_ratio) = past_is_better(True, *writes), past_is_better(False, *reads)
+        return write, read, write_ratio, read_ratio
     except OSError:
-        return False, False
+        return nothing
     finally:
         for w in ways:
             w.close()
@@ -246,14 +266,14 @@ def _pwrite(fd, data, at):
         view, at = view[n:], at + n
 
 
-def pack_hint(write, read):
-    body = struct.pack(_HINT, b"EVKLWAYS", write | read << 1, 0)
+def pack_hint(write, read, write_ratio=0, read_ratio=0):
+    body = struct.pack(_HINT, b"EVKLWAYS", write | read << 1, write_ratio, read_ratio)
     return body + struct.pack("<Q", xxh3.hash64(body))
 
 
 def unpack_hint(b):
-    """(write, read), (False, False) if there is no hint."""
-    magic, ways, _ = struct.unpack(_HINT, b[:16])
+    """What measure() gave when the file was made; nothing past the cache if there is no hint."""
+    magic, ways, *ratios = struct.unpack(_HINT, b[:16])
     if magic != b"EVKLWAYS" or struct.unpack("<Q", b[16:24])[0] != xxh3.hash64(b[:16]):
-        return False, False
-    return bool(ways & 1), bool(ways & 2)
+        return False, False, 0, 0
+    return (bool(ways & 1), bool(ways & 2), *ratios)

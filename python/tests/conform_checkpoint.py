@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import torch
 
 from evenkeel import checkpoint, direct, transfer
+from evenkeel.file import layout
 
 M = (1 << 64) - 1
 ARRAYS = (
@@ -93,7 +94,7 @@ def verdict(path, models):
             if state is None:
                 return {"kind": "empty"}
             for name, (t, _) in models(state.step).items():
-                a, b = (checkpoint._bytes(x) for x in (named[name][0], t))
+                a, b = (layout.memory(x) for x in (named[name][0], t))
                 if bytes(a) != bytes(b):
                     return {"kind": "wrong bytes", "step": state.step}
             return {"kind": "restored", "step": state.step, "said": bool(ck.faults)}

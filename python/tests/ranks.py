@@ -28,6 +28,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from evenkeel import checkpoint, job, transfer
+from evenkeel.file import layout
 
 STEPS = 40
 
@@ -92,11 +93,11 @@ def digest(o):
     h = hashlib.sha256()
     for p in o["model"].parameters():
         for t in (p, *(v for _, v in sorted(o["optimizer"].state.get(p, {}).items()))):
-            h.update(checkpoint._bytes(t))
+            h.update(layout.memory(t))
     h.update(repr(o["scheduler"].get_last_lr()).encode())
     b = hashlib.sha256()
     for t in o["model"].buffers():
-        b.update(checkpoint._bytes(t))
+        b.update(layout.memory(t))
     return h.hexdigest()[:16], b.hexdigest()[:16]
 
 
@@ -143,7 +144,9 @@ def trained(rank, path, log, steps=STEPS, every=1, wait=False, reshard=False, be
 def lines(log, start=0):
     with open(log) as f:
         f.seek(start)
-        return [json.loads(x) for x in f if x.endswith("\n")], os.path.getsize(log)
+        whole = f.read()
+        whole = whole[: whole.rfind("\n") + 1]  # of the rest the end is not written yet
+        return [json.loads(x) for x in whole.splitlines()], start + len(whole.encode())
 
 
 def judge(found, want, durable, ranks):

@@ -34,60 +34,94 @@ class Stop(Exception):
     pass
 
 
-class Progress:
-    """fit_loop: an epoch of 8 batches; what it says of its state is what Lightning's loops do, in short."""
+class Loops:
+    """fit_loop: epochs of 8 batches from a loader with a state of its own. What it counts, when, and what it makes of that at a restart is
+    what Lightning's loops do (loops/progress.py, fit_loop.py, training_epoch_loop.py), in short."""
 
     def __init__(self):
-        self.completed = self.epoch = 0
+        self.epoch = self.place = 0  # place: of the loader
+        self.total, self.current = ({k: 0 for k in ("ready", "completed", "started", "processed")} for _ in range(2))
+        self.last = self.restarting = False
+
+    def count(self, what):
+        self.total[what] += 1
+        self.current[what] += 1
 
     def state_dict(self):
-        return {"epoch_progress": {"current": {"completed": self.epoch}}, "epoch_loop.batch_progress": {"completed": self.completed}, "epoch_loop.state_dict": {}}
+        batches = {"total": dict(self.total), "current": dict(self.current), "is_last_batch": self.last}
+        return {"state_dict": {"combined_loader": [{"place": self.place}]}, "epoch_progress": {"current": {"completed": self.epoch}}, "epoch_loop.batch_progress": batches, "epoch_loop.state_dict": {}}
 
     def load_state_dict(self, s):
-        self.epoch, self.completed = s["epoch_progress"]["current"]["completed"], s["epoch_loop.batch_progress"]["completed"]
+        self.epoch, batches = s["epoch_progress"]["current"]["completed"], s["epoch_loop.batch_progress"]
+        self.total, self.current, self.last = dict(batches["total"]), dict(batches["current"]), batches["is_last_batch"]
+        loaders = s["state_dict"]["combined_loader"]
+        self.place = loaders[0]["place"] if loaders else 0
+        self.current.update({k: self.current["completed"] for k in self.current})  # reset_on_restart
+        self.restarting = True
 
 
 class LightningTrainer:
     """The order of calls of Trainer.fit with automatic optimization."""
 
     def __init__(self, callback, seed):
-        self.callback, self.model, self.fit_loop, self.ckpt_path = callback, model(seed), Progress(), None
+        self.callback, self.model, self.fit_loop, self.ckpt_path = callback, model(seed), Loops(), None
         self.optimizers = [torch.optim.AdamW(self.model.parameters(), lr=0.01)]
         self.lr_scheduler_configs = [types.SimpleNamespace(scheduler=torch.optim.lr_scheduler.StepLR(self.optimizers[0], 3, 0.5))]
+        self.steps, self.validated = 0, []
 
     @property
     def global_step(self):
-        return 8 * self.fit_loop.epoch + self.fit_loop.completed
+        return 8 * self.fit_loop.epoch + self.fit_loop.current["processed"]
 
     def call(self, hook, *a):
         if self.callback is not None:
             getattr(self.callback, hook, lambda *_: None)(self, self.model, *a)
 
     def fit(self, epochs, stop_after=None):
+        loop = self.fit_loop
         try:
             self.call("on_fit_start")
-            while self.fit_loop.epoch < epochs:
+            while loop.epoch < epochs:
                 torch.rand(1)  # the data loader's seed
-                for i in range(self.fit_loop.completed, 8):
-                    x = torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * self.fit_loop.epoch + i))
-                    self.call("on_train_batch_start", x, i)
-                    if stop_after is not None and self.global_step == stop_after:
-                        raise Stop
-                    optimizer = self.optimizers[0]
-                    optimizer.zero_grad()
-                    loss(self.model, x).backward()
-                    self.call("on_before_optimizer_step", optimizer)
-                    optimizer.step()
-                    self.lr_scheduler_configs[0].scheduler.step()
-                    self.call("on_train_batch_end", None, x, i)
-                    self.fit_loop.completed += 1
-                self.fit_loop.epoch, self.fit_loop.completed = self.fit_loop.epoch + 1, 0
+                self.call("on_train_epoch_start")
+                if not loop.restarting:
+                    loop.current.update({k: 0 for k in loop.current})
+                    loop.last, loop.place = False, 0
+                while loop.current["ready"] < 8:
+                    if not (loop.restarting and loop.last):  # else it takes the batch for trained, and validates
+                        self.advance(loop, stop_after)
+                    else:
+                        loop.count("ready")
+                    loop.restarting = False
+                self.validated.append(loop.epoch)
+                loop.epoch += 1
+                loop.current.update({k: 0 for k in loop.current})  # so that global_step is right
             self.call("on_train_end")
         except Stop as e:
             self.call("on_exception", e)
         finally:
             self.call("teardown", "fit")
         return [p.detach().clone() for p in self.model.parameters()] + [b.clone() for b in self.model.buffers()]
+
+    def advance(self, loop, stop_after):
+        x = torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * loop.epoch + loop.place))
+        loop.place += 1
+        loop.last = loop.place == 8
+        loop.count("ready")
+        self.call("on_train_batch_start", x, loop.current["ready"] - 1)
+        if stop_after is not None and self.global_step == stop_after:
+            raise Stop
+        loop.count("started")
+        optimizer = self.optimizers[0]
+        optimizer.zero_grad()
+        loss(self.model, x).backward()
+        self.call("on_before_optimizer_step", optimizer)
+        optimizer.step()
+        loop.count("processed")
+        self.lr_scheduler_configs[0].scheduler.step()
+        self.call("on_train_batch_end", None, x, loop.current["ready"] - 1)
+        loop.count("completed")
+        self.steps += 1
 
 
 @dataclasses.dataclass
@@ -165,10 +199,11 @@ class Adapters(unittest.TestCase):
     def test_lightning(self):
         torch.manual_seed(5)
         want = LightningTrainer(None, 1).fit(3)
-        for stop in (5, 8, 13):
+        for stop in (5, 7, 8, 13, 15):  # 7 and 15: before an epoch's last batch
             LightningTrainer(callbacks.lightning(self.path, every=1), 1).fit(3, stop)
             t = LightningTrainer(callbacks.lightning(self.path, every=1), 2)
             self.same(want, t.fit(3))
+            self.assertEqual((t.steps, t.fit_loop.total["ready"]), (24 - stop, 24))
             self.assertEqual(t.callback.saved, None)
             done = LightningTrainer(callbacks.lightning(self.path, every=4), 3)
             self.same(want, done.fit(3))  # nothing is left to do
@@ -277,14 +312,23 @@ class Adapters(unittest.TestCase):
                 interchange.to_dcp(self.path, self.folder)
         else:
             self.skipTest("this torch has DCP; only the stand-in is tried")
-        for old in (False, True):
-            kept = {}
-            names = {"save": lambda s, checkpoint_id: kept.update({checkpoint_id: s}), "load": lambda s, checkpoint_id: s["model"].update(kept[checkpoint_id]["model"])}
-            if old:
-                names = {
-                    "FileSystemWriter": str, "FileSystemReader": str, "save_state_dict": lambda s, w, no_dist: kept.update({w: s}),
-                    "load_state_dict": lambda s, r, no_dist: s["model"].update(kept[r]["model"]),
-                }  # fmt: skip
+        kept = {}
+        take = lambda s, w: kept.update({w: s})  # noqa: E731
+        give = lambda s, r: s["model"].update(kept[r]["model"])  # noqa: E731
+
+        def refused(*_, **__):
+            raise AssertionError("it takes all ranks")
+
+        # The calls as torch 2.0, 2.2, 2.4 and newer versions have them.
+        old = {"save_state_dict": lambda state_dict, storage_writer, process_group=None, coordinator_rank=0, no_dist=False, planner=None: take(state_dict, storage_writer) if no_dist else refused()}
+        old["load_state_dict"] = lambda state_dict, storage_reader, process_group=None, coordinator_rank=0, no_dist=False, planner=None: give(state_dict, storage_reader) if no_dist else refused()
+        since22 = {"save": lambda state_dict, storage_writer, *, process_group=None, no_dist=False: take(state_dict, storage_writer) if no_dist else refused()}
+        since22["load"] = lambda state_dict, storage_reader, *, process_group=None, no_dist=False: give(state_dict, storage_reader) if no_dist else refused()
+        since23 = {"save": lambda state_dict, *, checkpoint_id=None, storage_writer=None: refused(), "load": lambda state_dict, *, checkpoint_id=None, storage_reader=None: refused()}
+        alone = {"save": lambda state_dict, *, checkpoint_id=None, storage_writer=None: take(state_dict, storage_writer), "load": lambda state_dict, *, checkpoint_id=None, storage_reader=None: give(state_dict, storage_reader)}
+        for calls in (old, {**old, **since22}, {**old, **since23}, since22, alone):
+            kept.clear()
+            names = {"FileSystemWriter": str, "FileSystemReader": str, **calls}
             dcp = types.ModuleType("torch.distributed.checkpoint")
             dcp.__dict__.update(names)
             with mock.patch.dict(sys.modules, {"torch.distributed.checkpoint": dcp}), mock.patch.object(torch.distributed, "checkpoint", dcp, create=True):
@@ -293,6 +337,9 @@ class Adapters(unittest.TestCase):
                 other = torch.nn.Sequential(*list(model(2)))
                 kept["folder"]["model"] = {k: v for k, v in kept["folder"]["model"].items() if k in other.state_dict()}
                 interchange.from_dcp("folder", other)
+                if calls is alone:
+                    with mock.patch.object(torch.distributed, "is_initialized", lambda: True, create=True), self.assertRaisesRegex(checkpoint.Usage, "outside of the job"):
+                        interchange.from_dcp("folder", other)
             for k, v in other.state_dict().items():
                 self.assertTrue(torch.equal(v, m.state_dict()[k]))
 

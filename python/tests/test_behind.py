@@ -520,11 +520,11 @@ class Transfer(unittest.TestCase):
                 self.assertEqual(os.getpriority(os.PRIO_PROCESS, ck._thread.native_id), os.getpriority(os.PRIO_PROCESS, os.getpid()))
 
     def test_the_hint(self):
-        self.assertEqual(transfer.unpack_hint(bytes(24)), (False, False))
-        for ways in ((True, False), (False, True), (True, True)):
+        self.assertEqual(transfer.unpack_hint(bytes(24)), (False, False, 0, 0))
+        for ways in ((True, False, 0, 0), (False, True, 120, 80), (True, True, 65535, 1)):
             b = transfer.pack_hint(*ways)
             self.assertEqual(transfer.unpack_hint(b), ways)
-            self.assertEqual(transfer.unpack_hint(b[:8] + bytes((b[8] ^ 1,)) + b[9:]), (False, False))
+            self.assertEqual(transfer.unpack_hint(b[:8] + bytes((b[8] ^ 1,)) + b[9:]), (False, False, 0, 0))
         real = transfer.measure
         self.addCleanup(setattr, transfer, "measure", real)
         transfer.measure = lambda *_: (True, True)
@@ -542,22 +542,34 @@ class Transfer(unittest.TestCase):
 
     def test_measuring(self):
         fd = self.file(2 * transfer.MEASURED)
-        self.assertEqual(transfer.measure(fd, 0, 8 * transfer.MEASURED - 1), (False, False))
+        self.assertEqual(transfer.measure(fd, 0, 8 * transfer.MEASURED - 1), (False, False, 0, 0))
         self.addCleanup(setattr, transfer, "MEASURED", transfer.MEASURED)
         transfer.MEASURED = 1 << 20
         real = time.perf_counter
         self.addCleanup(setattr, time, "perf_counter", real)
-        for slow, want in (((0, 1), (False, False)), ((5, 9), (True, True))):
-            ticks = [0]
+        for took, want in (((50, 50, 31, 20), (True, True, 62, 40)), ((20, 20, 24, 24), (True, False, 120, 120)), ((20, 50, 60, 45), (False, False, 300, 90))):
+            looks, now = [0], [0]
 
-            def clock(slow=slow, ticks=ticks):
-                ticks[0] += 1
-                turn = (ticks[0] - 1) // 4 % 2  # four looks at the clock for each way
-                return ticks[0] % 2 * -slow[0] if turn == 0 else ticks[0] % 2 * -slow[0] / (4 if want[0] else 0.5)
+            def clock(took=took, looks=looks, now=now):  # two looks for a write, two for a read, of each way in each turn
+                turn, at = looks[0] // 8, looks[0] // 2 % 4
+                looks[0] += 1
+                if looks[0] % 2 == 0:
+                    now[0] += took[(at + 2) % 4 if turn % 2 else at]
+                return now[0]
 
             time.perf_counter = clock
             self.assertEqual(transfer.measure(fd, 0, 8 * transfer.MEASURED), want)
             time.perf_counter = real
+
+    def test_the_choice(self):
+        even = [1] * 7
+        for usual, past, want, percent in (
+            (True, even, True, 100), (False, even, False, 100), (True, [3, 4, 1.1, 5, 1.3, 3, 2], False, 300), (True, [3, 4, 0.9, 5, 1.3, 3, 2], True, 300),
+            (True, [1.2, 1.2, 1.1, 1.2, 1.2, 9, 9], True, 120), (True, [1.25, 1.3, 1.1, 1.25, 1.2, 9, 9], False, 125), (False, [0.3, 0.4, 0.9, 0.5, 0.9, 0.3, 0.2], True, 40),
+            (False, [0.3, 0.4, 1, 0.5, 0.9, 0.3, 0.2], False, 40), (False, [0.9, 0.9, 0.9, 0.9, 0.9, 0.3, 0.2], False, 90), (False, [0.8, 0.8, 0.9, 0.8, 0.9, 0.3, 0.2], True, 80),
+            (True, [1e9] * 7, False, 65535), (False, [0] * 7, True, 1),
+        ):  # fmt: skip
+            self.assertEqual(transfer.past_is_better(usual, even, past), (want, percent), (usual, past))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,23 @@ def job(seed):
 
 
 class Hash(unittest.TestCase):
+    def test_resized_while_it_is_saved(self):
+        """The writer looks at a tensor's memory when it comes to it: another size must not reach the neighbour's place."""
+        a, b = torch.ones(64), torch.full((64,), 2.0)
+        named = {"a": (a, checkpoint.PARAMETER), "b": (b, checkpoint.PARAMETER)}
+        with tempfile.TemporaryDirectory() as folder, checkpoint.create(os.path.join(folder, "x"), named) as ck:
+            ck.save(1)
+            ck.wait()
+            real, gate = ck._access.write, threading.Event()
+            ck._access.write = lambda *args: (gate.wait(10), real(*args))[1]
+            ck.save(2)
+            b.set_(torch.ones(4096))
+            gate.set()
+            with self.assertRaisesRegex(checkpoint.Usage, "'b' was resized"):
+                ck.wait()
+            b.set_(torch.ones(64))
+            self.assertEqual(ck.restore().step, 1)
+
     def test_twin(self):
         if xxh3._native is None:
             self.skipTest("no libxxhash to compare with")

@@ -12,6 +12,7 @@ import torch
 
 from evenkeel import job
 from evenkeel.interval import Interval
+from evenkeel.state import plan as plan_
 
 
 def simulate(i, steps, step, stall, persist, after):
@@ -58,14 +59,14 @@ class Steps(unittest.TestCase):
         model = torch.nn.Linear(4, 4)
         with tempfile.TemporaryDirectory() as folder, job.Job(os.path.join(folder, "x"), budget=0.02) as saved:
             saved.restore(model=model)
-            plan, saves, intervals = job._Plan.blob, [], []
+            plan, saves, intervals = plan_.Plan.blob, [], []
 
             def slow(p):
                 time.sleep(0.004)
                 return plan(p)
 
-            job._Plan.blob = slow
-            self.addCleanup(setattr, job._Plan, "blob", plan)
+            plan_.Plan.blob = slow
+            self.addCleanup(setattr, plan_.Plan, "blob", plan)
             for step in range(100):
                 time.sleep(0.02)
                 saved.ready()

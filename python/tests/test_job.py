@@ -17,6 +17,8 @@ import numpy
 import torch
 
 from evenkeel import checkpoint, job
+from evenkeel.file import layout
+from evenkeel.state import values
 from test_checkpoint import OPTIMIZERS, made, steps
 
 
@@ -25,7 +27,7 @@ def bits(*values):
     out = []
     for v in values:
         if torch.is_tensor(v):
-            out.append((str(v.dtype), tuple(v.shape), bytes(checkpoint._bytes(checkpoint._stored(v)))))
+            out.append((str(v.dtype), tuple(v.shape), bytes(layout.memory(layout.stored(v)))))
         elif isinstance(v, dict):
             out.append(sorted((str(k), bits(x)) for k, x in v.items()))
         elif isinstance(v, (list, tuple)):
@@ -173,8 +175,8 @@ class Objects(Base):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 go(s, 4)
-                tree = job._encode({k: v for k, v in s.state_dict().items() if not callable(v)}, "s", None)
-                s2.load_state_dict(job._decode(json.loads(json.dumps(tree)), None))
+                tree = values.encode({k: v for k, v in s.state_dict().items() if not callable(v)}, "s", None)
+                s2.load_state_dict(values.decode(json.loads(json.dumps(tree)), None))
                 o2.load_state_dict(o.state_dict())
                 go(s, 5), go(s2, 5)
             self.assertEqual(o.param_groups[0]["lr"], o2.param_groups[0]["lr"], type(s).__name__)
@@ -227,11 +229,11 @@ class Objects(Base):
             "f": [0.1, float("inf"), -0.0, 1e-320], "t": (1, (2, None)), "b": b"\0\xff", 3: True, (1, 2): "k", "s": {3, 1}, "c": collections.Counter([1, 1]), "q": collections.deque([1], 4),
             "n": numpy.arange(6, dtype=numpy.int16).reshape(2, 3), "g": numpy.float32(0.1), "d": torch.bfloat16, "o": collections.OrderedDict(a=1), "z": 1 + 2j, "big": 1 << 80,
         }  # fmt: skip
-        back = job._decode(json.loads(json.dumps(job._encode(tree, "x", None))), None)
+        back = values.decode(json.loads(json.dumps(values.encode(tree, "x", None))), None)
         self.assertEqual(repr(back), repr(tree))
-        self.assertTrue(numpy.isnan(job._decode(job._encode(float("nan"), "x", None), None)))
+        self.assertTrue(numpy.isnan(values.decode(values.encode(float("nan"), "x", None), None)))
         with self.assertRaisesRegex(checkpoint.Usage, "x.a.0: .*object cannot be stored"):
-            job._encode({"a": [object()]}, "x", None)
+            values.encode({"a": [object()]}, "x", None)
 
 
 class Kept(Base):
@@ -311,6 +313,10 @@ class Refused(Base):
             self.restore(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1))
         with self.assertRaisesRegex(checkpoint.Schema, "group 0 has parameters"):
             self.restore(model=model, optimizer=torch.optim.AdamW(list(model.parameters())[:2]))
+        other = torch.optim.AdamW(model.parameters())
+        other.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
+        with self.assertRaisesRegex(checkpoint.Schema, r"group 1 has a parameter of shape \(3,\) that is in no module given"):
+            self.restore(model=model, optimizer=other)
         with self.assertRaisesRegex(checkpoint.Schema, "'sampler' was not saved"):
             self.restore(model=model, optimizer=torch.optim.AdamW(model.parameters()), sampler=Sampler())
         with job.Job(self.path + "2") as saved:
@@ -322,6 +328,12 @@ class Refused(Base):
         with job.Job(self.path) as saved:
             with self.assertRaisesRegex(checkpoint.Usage, "restore first"):
                 saved.save(0, model=model)
+        folder = os.path.dirname(self.path)
+        with job.Job(os.path.join(folder, "nowhere", "run.ckpt")) as saved, self.assertRaisesRegex(FileNotFoundError, "no such folder: .*nowhere'"):
+            saved.restore(model=model)  # at once, not when training comes to the first save
+        with job.Job(folder) as saved, self.assertRaisesRegex(checkpoint.Format, "not a regular file"):
+            saved.restore(model=model)
+        self.assertEqual(f"{checkpoint.Corrupt.__module__}.{checkpoint.Corrupt.__name__}", "evenkeel.checkpoint.Corrupt")
 
     def test_moments_are_not_dropped(self):
         """AReaL 1468: after a restore every moment is the optimizer's, of the type that was saved."""
@@ -336,6 +348,43 @@ class Refused(Base):
         other.half()
         self.restore(model=other, optimizer=o2)
         self.assertEqual(bits([optimizer.state[p] for p in model.parameters()]), bits([o2.state[p] for p in other.parameters()]))
+
+    def test_another_ranks_fault(self):
+        """What ranks say of the save before and of this one, in one exchange."""
+        model, optimizer = made("AdamW")
+        with job.Job(self.path) as saved:
+            saved.restore(model=model, optimizer=optimizer)
+
+            def save(step, gather):
+                for p in model.parameters():
+                    p.data.add_(1)
+                saved._gather = gather
+                try:
+                    saved.save(step)
+                finally:
+                    del saved._gather
+
+            alike = lambda *v: [v, v]  # noqa: E731
+            save(0, alike)
+            self.assertIsNone(saved.durable)
+            save(1, alike)
+            self.assertEqual(saved.durable, 0)
+            with self.assertRaisesRegex(checkpoint.CheckpointError, "^rank 1: the disk is gone$"):
+                save(2, lambda *v: [v, ("the disk is gone", *v[1:])])
+            self.assertEqual(saved.durable, 0, "a save that another rank lost counts")
+            saved.wait()
+            self.assertEqual(saved.durable, 0)
+            save(3, alike)
+            with self.assertRaisesRegex(checkpoint.CheckpointError, "^rank 1: no such tensor$"):
+                save(4, lambda *v: [v, (v[0], "no such tensor", *v[2:])])
+            self.assertEqual(saved.durable, 3, "the save before is good, whatever is wrong with this one")
+            with self.assertRaisesRegex(checkpoint.Usage, r"different steps: \[5, 6\]"):
+                save(5, lambda *v: [v, (*v[:2], 6, *v[3:])])
+            save(7, alike)
+            real, held = saved._file.wait, []
+            saved._file.wait = lambda: held.append(saved.durable) or real()
+            save(8, alike)
+            self.assertEqual((held[0], saved.durable), (3, 7), "it counts once it is durable")
 
     def test_saves_that_repeat_the_first(self):
         """NeMo-RL 3312: what is saved is a copy that nobody trains."""

@@ -2,6 +2,7 @@ package task_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/evenkeel/evenkeel/train"
@@ -23,4 +24,11 @@ func Example() {
 	}
 	fmt.Println(trainer.Samples(), "samples seen,", s.Held.Len(), "held out")
 	// Output: 48 samples seen, 179 held out
+}
+
+// What is wrong with a description is told all at once.
+func ExampleTask_Validate() {
+	t := task.Task{Data: task.Digits, Model: task.MLP, Size: -1}.WithDefaults()
+	fmt.Println(errors.Is(t.Validate(), task.ErrTask))
+	// Output: true
 }

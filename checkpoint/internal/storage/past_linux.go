@@ -3,7 +3,6 @@ package storage
 import (
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -77,48 +76,61 @@ const measured = 32 << 20
 // clock is the time; a variable for tests.
 var clock = time.Now
 
-// Measure says which way is faster on this disk, past the page cache or through it: by turns it writes zeros to the n bytes from at on, and
-// reads them. Both are false where that is too little to tell, or the other way cannot be had. It forgets the file's pages.
-func (d *Disk) Measure(at, n int64) (write, read bool, err error) {
+// Measure says which way to go on this disk: by turns it writes zeros to the n bytes from at on, past the page cache and through it, and reads them.
+// Nothing goes past it where n is too little to tell, or where it cannot. It forgets the file's pages.
+//
+// Writes usually go past the cache: they take less of the processor's time, and the kernel stops who fills its cache with gigabytes, which so few bytes do
+// not show. Reads usually go through it, where the kernel reads ahead.
+func (d *Disk) Measure(at, n int64) (Ways, error) {
 	defer func() { _ = unix.Fadvise(int(d.Fd()), 0, 0, unix.FADV_DONTNEED) }() // else each is to be taken out of the cache by the first write past it
 	if n < 8*measured {
-		return false, false, nil
+		return Ways{}, nil
 	}
 	past := &Disk{File: d.File}
 	if past.PastCache(true, true) != nil {
-		return false, false, nil
+		return Ways{}, nil
 	}
 	defer func() {
 		past.ring.close()
 		past.direct.Close()
 	}()
-	var took [2][2][]time.Duration // write or read, through or past
+	var writes, reads [2][]float64 // through, past
 	bytes := make([]byte, measured)
-	for range 5 {
-		for way, to := range []*Disk{{File: d.File}, past} {
-			place := at + int64(way)*measured
-			begun := clock()
-			for piece := 0; piece < measured; piece += ringPiece {
-				if _, err := to.WriteAt(bytes[piece:piece+ringPiece], place+int64(piece)); err != nil {
-					return false, false, err
-				}
+	both := []*Disk{{File: d.File}, past}
+	for turn := range turns {
+		for k := range both {
+			way := (turn + k) % 2 // who is first changes
+			write, read, err := both[way].timed(bytes, at+int64(way)*measured)
+			if err != nil {
+				return Ways{}, err
 			}
-			if err := to.Flush(); err != nil {
-				return false, false, err
-			}
-			took[0][way] = append(took[0][way], clock().Sub(begun))
-			_ = unix.Fadvise(int(d.Fd()), place, measured, unix.FADV_DONTNEED)
-			begun = clock()
-			if err := to.readPieces(bytes, place); err != nil {
-				return false, false, err
-			}
-			took[1][way] = append(took[1][way], clock().Sub(begun))
+			writes[way], reads[way] = append(writes[way], write), append(reads[way], read)
 		}
 	}
-	best := func(t []time.Duration) float64 { return float64(slices.Min(t)) } // what others do only adds
-	// Where both are alike, writing past the cache it is: less of the processor's time, and the kernel stops who fills its
-	// cache with gigabytes, which so few bytes do not show.
-	return best(took[0][1]) < 1.25*best(took[0][0]), best(took[1][1]) < best(took[1][0]), nil
+	var w Ways
+	w.Write, w.WriteRatio = pastIsBetter(true, writes[0], writes[1])
+	w.Read, w.ReadRatio = pastIsBetter(false, reads[0], reads[1])
+	return w, nil
+}
+
+// timed is the seconds in which p is written durably, and read again.
+func (d *Disk) timed(p []byte, at int64) (write, read float64, err error) {
+	begun := clock()
+	for piece := 0; piece < len(p); piece += ringPiece {
+		if _, err := d.WriteAt(p[piece:piece+ringPiece], at+int64(piece)); err != nil {
+			return 0, 0, err
+		}
+	}
+	if err := d.Flush(); err != nil {
+		return 0, 0, err
+	}
+	write = clock().Sub(begun).Seconds()
+	_ = unix.Fadvise(int(d.Fd()), at, int64(len(p)), unix.FADV_DONTNEED)
+	begun = clock()
+	if err := d.readPieces(p, at); err != nil {
+		return 0, 0, err
+	}
+	return write, clock().Sub(begun).Seconds(), nil
 }
 
 // readPieces reads as a restore does.

@@ -3,7 +3,7 @@
     speed.py forward FOLDER [TRIALS]          the first forward pass after a restore, against mmap and torch.load, all cold      3 minutes
     speed.py persist FOLDER MIB [TRIALS]      a durable save against fio's best                                       256: 1, 1024: 3 minutes
     speed.py steps FOLDER THREADS [TRIALS MIB] steps with saves over steps without: at the automatic interval, and every step    4 minutes
-    speed.py gpt2 FOLDER [STEPS]              two ranks of DDP with a state of GPT-2 small's size: what training waits           4 minutes
+    speed.py gpt2 FOLDER [STEPS]              two ranks of DDP with a state of GPT-2 small's size: what training waits over three intervals, in as many steps at most
 
 The durations are of a quiet machine with two cores, 9 trials and OpenBLAS. Medians of the trials' ratios, with quartiles; what is compared takes turns. A signal (Ctrl-C) ends
 it with what whole trials have shown. The last lines are rows for experiments/checkpoint/RESULTS-pytorch.md.
@@ -20,6 +20,12 @@ import sys
 import tempfile
 import time
 import traceback
+
+# For OpenBLAS torch.set_num_threads means nothing: a computation of one thread would take all cores. And with malloc's usual thresholds an
+# optimizer step takes twice as long where its temporary memory happens to go back to the system, whoever saves.
+KEPT = {"OPENBLAS_NUM_THREADS": sys.argv[3] if sys.argv[1:2] == ["steps"] else "1", "MALLOC_TRIM_THRESHOLD_": str(1 << 33), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
+if __name__ == "__main__" and any(os.environ.get(k) != v for k, v in KEPT.items()):
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT})  # libraries read it when they are loaded
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "python"))
 
@@ -336,7 +342,7 @@ def steps(folder, threads, trials=9, mib=256):
         at = [step]
 
         def run(count, save):
-            waited, begun, saves = 0.0, time.perf_counter(), 0
+            waited, begun, used, saves = 0.0, time.perf_counter(), time.thread_time(), 0
             saved._stepped = None  # nothing is measured across the turns
             for _ in range(count):
                 at[0] += 1
@@ -350,28 +356,31 @@ def steps(folder, threads, trials=9, mib=256):
                     saved.save(at[0])
                     saves += 1
                 waited += time.perf_counter() - t
-            took = time.perf_counter() - begun
+            took, used = time.perf_counter() - begun, time.thread_time() - used
             saved.wait()
-            return took / count, waited / count, saves
+            return took / count, waited / count, saves, used / count
 
         run(3, None)
         run(30, "auto")  # the interval is found
-        times, waits, counts = {"none": [], "auto": [], "every": []}, {"auto": [], "every": []}, []
+        times, used, waits, counts = {"none": [], "auto": [], "every": []}, {"none": [], "auto": [], "every": []}, {"auto": [], "every": []}, []
 
         def turn(_):
             n = max(8, 2 * saved.interval)
-            plain = run(max(4, n // 2), None)[0]
-            auto, waited, saves = run(n, "auto")
-            every, waited_every, _ = run(8, "every")
-            again = run(max(4, n // 2), None)[0]
+            plain, _, _, plain_used = run(max(4, n // 2), None)
+            auto, waited, saves, auto_used = run(n, "auto")
+            every, waited_every, _, every_used = run(8, "every")
+            again, _, _, again_used = run(max(4, n // 2), None)
             waits["auto"].append(waited / auto)
             waits["every"].append(waited_every / every)
             counts.append((n, saves, saved.interval))
             times["none"].append((plain + again) / 2)
             times["auto"].append(auto)
             times["every"].append(every)
+            used["none"].append((plain_used + again_used) / 2)
+            used["auto"].append(auto_used)
+            used["every"].append(every_used)
 
-        turns(trials, turn, times, waits, {"counts": counts})
+        turns(trials, turn, times, used, waits, {"counts": counts})
     report(times)
     busy = threads >= os.cpu_count()
     print(f"training waits {quartiles(waits['auto'])} of a step at the automatic interval, {quartiles(waits['every'])} saved every step")
@@ -382,6 +391,7 @@ def steps(folder, threads, trials=9, mib=256):
             row(f"step ratio {what}, {mib} MiB, {'both cores' if busy else 'one core'} computing: at most {target}", ratios, statistics.median(ratios) <= target)
         else:
             print(f"step ratio {what}, both cores computing (no target): {quartiles(ratios)}")
+        print(f"the same of the training thread's processor time, which other programs hardly disturb: {quartiles([a / b for a, b in zip(used[name], used['none'])])}")
 
 
 def ranked(rank, folder, count):
@@ -410,28 +420,41 @@ def ranked(rank, folder, count):
             if save:
                 saved.save(step)
             t3 = time.perf_counter()
-            rows.append({"step": step, "seconds": t3 - begun, "ready": t1 - t0, "save": t3 - t2, "saved": save, "interval": saved.interval, "persist": saved._file.took})
+            rows.append({"step": step, "seconds": t3 - begun, "ready": t1 - t0, "save": t3 - t2, "saved": save, "interval": saved.interval, "persist": saved._file.took, "found": found(saved)})
             if rank == 0:
                 print(json.dumps(rows[-1]), flush=True)
-            stop = torch.tensor(len(ended_))
+            stop = torch.tensor(len(ended_) + (sum(r["saved"] and r["found"] for r in rows) > INTERVALS))
             dist.all_reduce(stop)
             if stop:
                 break
         saved.wait()
     if rank == 0:
-        rows = rows[len(rows) // 3 :]  # the interval is found
         plain = statistics.median([r["seconds"] for r in rows if not r["saved"]] or [0])
-        waits = sum(r["ready"] + r["save"] for r in rows) / sum(r["seconds"] for r in rows)
         of_save = statistics.median([r["save"] for r in rows if r["saved"]] or [0])
-        print(json.dumps({"step without a save, s": plain, "save() in a saved step, s": of_save, "saves": sum(r["saved"] for r in rows), "steps": len(rows), "interval": rows[-1]["interval"]}))
-        row("GPT-2 small with AdamW, 1.5 GB, two ranks: training waits at most .01 of the time at the automatic interval", [waits], waits <= 0.01, f"{len(rows)} steps, {sum(r['saved'] for r in rows)} saves, 1")
+        at = [i for i, r in enumerate(rows) if r["saved"] and r["found"]]
+        print(json.dumps({"step without a save, s": plain, "save() in a saved step, s": of_save, "whole intervals": max(0, len(at) - 1), "interval": rows[-1]["interval"]}))
+        what = "GPT-2 small with AdamW, 1.5 GB, two ranks: training waits at most .01 of the time at the automatic interval"
+        if len(at) > 1:  # from behind a save to the end of the next
+            shares = [sum(r["ready"] + r["save"] for r in part) / sum(r["seconds"] for r in part) for part in (rows[a + 1 : b + 1] for a, b in zip(at, at[1:]))]
+            row(what, shares, statistics.median(shares) <= 0.01, f"{len(shares)} intervals, {at[-1] - at[0]} steps, 1")
+        else:  # what a save costs, over the interval that was found
+            costs = [r["save"] + rows[i + 1]["ready"] for i, r in enumerate(rows[:-1]) if r["saved"] and i]
+            shares = [c / (rows[-1]["interval"] * plain) for c in costs]
+            row(f"{what}, by {len(costs)} saves while it was being found", shares, statistics.median(shares) <= 0.01)
     dist.barrier()
 
 
 ended_ = []
+INTERVALS = 3  # whole ones to be measured
 
 
-def gpt2(folder, count=40):
+def found(saved):
+    """Whether the interval is that of measurements."""
+    i = saved._interval
+    return min(len(i._quiet), len(i._costs), len(i._persist)) >= 3
+
+
+def gpt2(folder, count=150):
     import torch.distributed as dist
 
     pids = []

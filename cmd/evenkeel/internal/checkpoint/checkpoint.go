@@ -139,6 +139,9 @@ func made(s *checkpoint.Set) []string {
 	for _, f := range s.Files() {
 		i := f.Info()
 		lines = append(lines, fmt.Sprintf("%s: %d arrays of %s together, %s on the disk", f.Path(), i.Arrays, humanize.IBytes(uint64(i.Bytes)), humanize.IBytes(uint64(i.FileBytes))))
+		if i.Measured != "" {
+			lines = append(lines, "  measured: "+i.Measured)
+		}
 		if i.CopiesOnWrite != "" {
 			lines = append(lines, "  note: "+i.CopiesOnWrite+"; a save can fail for want of space, and is slower. ext4 and XFS write in place")
 		}
@@ -277,6 +280,9 @@ func (i inspected) lines(quick bool) []string {
 		rows = append(rows, row)
 	}
 	lines = append(lines, cli.Table([]cli.Column{cli.Right("slot"), cli.Right("step"), cli.Right("save"), cli.Right("size"), cli.Left("state")}, rows)...)
+	if i.Measured != "" {
+		lines = append(lines, "measured at creation: "+i.Measured)
+	}
 	for _, d := range i.Damage {
 		lines = append(lines, "damaged: "+d)
 	}

@@ -1,0 +1,105 @@
+package checkpoint
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// pace spreads a save over half of the shortest time for which the last saves were left alone: from their Commit until somebody asked for an
+// array or a slot. So the writer takes the disk and a core evenly, and has read the arrays before they are wanted. While somebody waits it goes on at
+// once. It is guarded by the File's mutex.
+type pace struct {
+	left    time.Time       // when the newest save was committed; zero once somebody asked
+	quiet   []time.Duration // of the last saves
+	waiting int             // who waits for a save now
+	hurry   chan struct{}   // tells the writer that somebody began to wait
+}
+
+const (
+	quietSaves = 8
+	leastPause = 2 * time.Millisecond // each pause takes some of the processor's time
+)
+
+// asked notes that somebody wants an array, or a slot.
+func (p *pace) asked(now time.Time) {
+	if p.left.IsZero() {
+		return
+	}
+	if len(p.quiet) == quietSaves {
+		p.quiet = slices.Delete(p.quiet, 0, 1)
+	}
+	p.quiet = append(p.quiet, now.Sub(p.left))
+	p.left = time.Time{}
+}
+
+// wait notes that somebody waits, until the function that it returns is called.
+func (p *pace) wait() (end func()) {
+	p.waiting++
+	select {
+	case p.hurry <- struct{}{}:
+	default:
+	}
+	return func() { p.waiting-- }
+}
+
+// spread is how long the next save may take.
+func (p *pace) spread() time.Duration {
+	if len(p.quiet) == 0 {
+		return 0
+	}
+	return slices.Min(p.quiet) / 2
+}
+
+// ahead is how much sooner than at an even pace these bytes were written.
+func ahead(spread time.Duration, done, total int64, took time.Duration) time.Duration {
+	return time.Duration(float64(spread)*float64(done)/float64(max(total, 1))) - took
+}
+
+// hurried waits for a save that is not spread any more, unless it is done already: who only looks at the outcome asks for nothing.
+func (f *File) hurried(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	default:
+	}
+	f.mu.Lock()
+	f.pace.asked(time.Now())
+	end := f.pace.wait()
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		end()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pause holds the writer back where it is ahead, until somebody waits.
+func (f *File) pause(s *Save, n int) {
+	s.moved += int64(n)
+	d := ahead(s.spread, s.moved, f.head.bytes(), time.Since(s.since))
+	if d < leastPause {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		f.mu.Lock()
+		waiting := f.pace.waiting
+		f.mu.Unlock()
+		if waiting > 0 {
+			return
+		}
+		select {
+		case <-timer.C:
+			return
+		case <-f.pace.hurry:
+		}
+	}
+}

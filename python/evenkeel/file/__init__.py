@@ -1,0 +1,1 @@
+"""The checkpoint file, underneath evenkeel.checkpoint: docs/reference/formats/checkpoint.md describes it."""

@@ -1,0 +1,1 @@
+"""The state of a job's live objects, underneath evenkeel.job."""

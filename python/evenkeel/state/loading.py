@@ -1,0 +1,120 @@
+"""From what was saved to live objects: what differs is refused by name before anything is changed."""
+
+import base64
+import json
+import zlib
+
+import torch
+
+from ..file import layout
+from ..file.errors import Schema
+from ..file.layout import PARAMETER
+from .plan import MAGIC, Plan, inner
+from .values import decode, set_generators
+
+
+def parameters(objects):
+    """Parameters of the modules by the names that they are saved under."""
+    return {name: p for k, o in objects.items() if isinstance(o, torch.nn.Module) for name, p in ((Plan.name(k, n), p) for n, p in inner(o).named_parameters())}
+
+
+def live(path, modules, entries):
+    """The modules' tensors, each as it was saved."""
+    live = Plan(modules).named
+    for name, (t, kind) in live.items():
+        if name not in entries:
+            raise Schema(f"{path}: tensor {name!r} was not saved; is it another model's?")
+        want, was = layout.describe({name: (t, kind)})[0][0], entries[name]
+        if want[1:4] != was[1:4]:
+            raise Schema(f"{path}: tensor {name!r} has shape {want.shape} and type {layout.TORCH[want.dtype]}, saved were {was.shape} and {layout.TORCH[was.dtype]}")
+    for e in entries.values():
+        if e.kind == PARAMETER and e.name not in live:
+            raise Schema(f"{path}: parameter {e.name!r} was saved and is in no module given; load_parameters takes parts of a checkpoint")
+    return live
+
+
+def prepare(path, blob, objects, live, entries):
+    """Where each array is read to, and what is to be called when it is there. It changes nothing."""
+    if blob[:8] != MAGIC:
+        raise Schema(f"{path}: it was not saved by Job; open it with checkpoint.open_")
+    tree = json.loads(zlib.decompress(blob[8:]))
+    saved = tree["objects"]
+    for key in saved:
+        if key not in objects:
+            raise Schema(f"{path}: {key!r} was saved and is not given: its state would be dropped. Give it, or take the parameters alone with load_parameters")
+    for key, o in objects.items():
+        if key not in saved and o is not None:
+            raise Schema(f"{path}: {key!r} was not saved")
+    into = {n: t for n, (t, _) in live.items()}
+    used = set()
+
+    def tensor(name, where, complex_=False, like=None):
+        used.add(name)
+        e = entries[name]
+        dtype, shape = layout.TORCH[e.dtype], e.shape
+        if complex_:
+            dtype, shape = (torch.complex64 if dtype == torch.float32 else torch.complex128), shape[:-1]
+        if like is not None and tuple(like.shape) == tuple(shape):  # with the parameter's strides, as the optimizer makes it
+            into[name] = torch.empty_like(like, dtype=dtype, device=where, requires_grad=False)
+        else:
+            into[name] = torch.empty(shape, dtype=dtype, device=where)
+        return into[name]
+
+    by_name = parameters(objects)
+    loads = []
+    for key, o in objects.items():
+        s = saved.get(key)
+        if s is None:
+            continue
+        if isinstance(o, torch.nn.Module):
+            extra = decode(s["extra"], tensor)
+            modules = dict(inner(o).named_modules())
+            loads += [(modules[n].set_extra_state, v) for n, v in extra.items()]
+        elif isinstance(o, torch.optim.Optimizer):
+            loads.append((_into_optimizer(path, key, o, s, by_name, tensor), None))
+        elif isinstance(o, torch.Generator):
+            loads.append((o.set_state, torch.frombuffer(bytearray(base64.b64decode(s["generator"])), dtype=torch.uint8)))
+        else:
+            state = decode(s["state"], tensor)
+            if state:
+                loads.append((o.load_state_dict, state))
+    left = sorted(set(entries) - used - set(live))
+    if left:
+        raise Schema(f"{path}: {left[0]!r} was saved and belongs to nothing that is given: it would be dropped")
+    loads.append((set_generators, decode(tree["generators"], tensor)))
+    return into, loads
+
+
+def _into_optimizer(path, key, o, saved, parameters, tensor):
+    if saved["optimizer"] != type(o).__name__:
+        raise Schema(f"{path}: {key} is a {type(o).__name__}, saved was a {saved['optimizer']}")
+    names = {p: n for n, p in parameters.items()}
+    for i, g in enumerate(o.param_groups):
+        for p in g["params"]:
+            if p not in names:
+                raise Schema(f"{path}: {key}: group {i} has a parameter of shape {tuple(p.shape)} that is in no module given; pass the module too")
+    mine = [[names[p] for p in g["params"]] for g in o.param_groups]
+    theirs = [g["params"] for g in saved["groups"]]
+    if mine != theirs:
+        for i in range(max(len(mine), len(theirs))):
+            a, b = (x[i] if i < len(x) else None for x in (mine, theirs))
+            if a != b:
+                raise Schema(f"{path}: {key}: group {i} has parameters {a}, saved were {b}")
+    options = [decode(g["options"], tensor) for g in saved["groups"]]
+    state = {}
+    for name, values in saved["state"]:
+        p = parameters[name]
+        state[p] = {}
+        for k, v in values.items():
+            if isinstance(v, dict) and "T" in v:
+                state[p][k] = tensor(v["T"], p.device if v["where"] == "parameter" else v["where"], v.get("complex", False), p)
+            else:
+                state[p][k] = decode(v, tensor)
+
+    def load(_):  # not load_state_dict, which turns moments into the parameters' type
+        for g, new in zip(o.param_groups, options):
+            g.update(new)
+        o.state.clear()
+        o.state.update(state)
+
+    return load
