@@ -85,7 +85,7 @@ type NodeReport struct {
 	// was still under way when the round closed; both 0: it was idle.
 	Busy     float64 `json:"busy"`
 	BusySize int     `json:"busy_size"`
-	Norm     float64 `json:"norm"`  // of the newest gradient, over the aggregate's
+	Norm     float64 `json:"norm"`  // of the newest gradient, over the aggregate's; 0: not known
 	Agree    float64 `json:"agree"` // cosine of the newest gradient and the aggregate
 	OOM      bool    `json:"oom,omitempty"`
 	TooLarge int     `json:"too_large,omitzero"` // micro-step that memory did not hold; 0: the plan's largest

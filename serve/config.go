@@ -35,7 +35,7 @@ type Config struct {
 	Each    func(Event)      // called after every start of a job and every decision, one at a time per job; nil: nobody
 	every   int              // messages of a job between two snapshots; 0: 256
 	Jobs    int              // most jobs at a time; 0: 100
-	Ranks   int              // most ranks of a job; 0: 4096, at most live.MaxRanks
+	Ranks   int              // most ranks of a job; 0: live.MaxRanks, the most
 	// NodeMetrics shows each rank of jobs of up to 64 in /metrics.
 	NodeMetrics bool
 }
@@ -81,7 +81,7 @@ func (c *Config) complete() error {
 		c.Jobs = 100
 	}
 	if c.Ranks == 0 {
-		c.Ranks = 4096
+		c.Ranks = live.MaxRanks
 	}
 	return nil
 }

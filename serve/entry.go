@@ -62,10 +62,10 @@ type inbox struct {
 	requests []*request
 }
 
-func (b *inbox) put(r *request) {
+func (b *inbox) put(all []*request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.requests = append(b.requests, r)
+	b.requests = append(b.requests, all...)
 }
 
 func (b *inbox) take() []*request {
@@ -76,17 +76,22 @@ func (b *inbox) take() []*request {
 	return all
 }
 
-// submit takes in an entry: what came of it is kept when submit returns. Who gets the lock first does so for all that wait.
-func (j *job) submit(e entry) (result, error) {
-	r := &request{entry: e}
-	r.At = j.config.Clock().Sub(j.created)
-	j.inbox.put(r)
+// submit takes in entries, at least one, one after another and nothing between them: what came of them is kept when submit returns. Who gets the lock
+// first does so for all that wait.
+func (j *job) submit(entries ...entry) []*request {
+	now := j.config.Clock().Sub(j.created)
+	all := make([]*request, len(entries))
+	for i, e := range entries {
+		all[i] = &request{entry: e}
+		all[i].At = now
+	}
+	j.inbox.put(all)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !r.done {
+	if !all[0].done {
 		j.takeIn(j.inbox.take())
 	}
-	return r.result, r.err
+	return all
 }
 
 // takeIn takes in what waits, in its order, and keeps what changed the job before anyone is answered.

@@ -145,7 +145,7 @@ func (d *document) send(rng *rand.Rand, h http.Handler) int {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		if body = string(text); rng.IntN(40) == 0 {
+		if body = string(text); rng.IntN(12) == 0 {
 			body = body[:rng.IntN(len(body)+1)]
 		}
 	}

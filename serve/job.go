@@ -32,7 +32,7 @@ type job struct {
 	begun    bool          // its creation is known
 	headless bool          // its first entries are not
 	last     uint64        // number of its newest message in the journal
-	since    int           // messages since the newest snapshot
+	since    tail          // of its journal, behind the newest snapshot
 	failed   error         // the journal does not hold what the job is: it has to be read anew
 	at       time.Duration // of the newest entry, since created
 	settings Settings      // of the job; weights hold at once
@@ -95,7 +95,7 @@ func (j *job) run() {
 		case <-j.wake:
 			j.mu.Lock()
 			j.decideAll()
-			if j.config.Journal != nil && j.failed == nil && j.since >= j.config.every {
+			if j.config.Journal != nil && j.failed == nil && j.since.long(j.config.every) {
 				j.snap()
 			}
 			j.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/serve/journal"
@@ -36,11 +37,24 @@ var errReading = errors.New("serve: the job is being read from the journal; try 
 // errUnread says that a job's journal cannot be understood.
 var errUnread = errors.New("serve: the job's journal cannot be read; the service's log says why")
 
+// mostEntries is how many entries a message has: a NATS server takes a million bytes by default.
+const mostEntries = 1000
+
 // keep appends entries to the journal. After an error nobody knows what it holds, and this job is dropped.
 func (j *job) keep(entries []entry) error {
 	if j.config.Journal == nil {
 		return nil
 	}
+	for some := range slices.Chunk(entries, mostEntries) {
+		if err := j.append(some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// append appends a message to the journal.
+func (j *job) append(entries []entry) error {
 	text, err := json.Marshal(message{Version: messageVersion, Entries: entries})
 	if err != nil {
 		return fmt.Errorf("serve: job %s: %w", j.name, err)
@@ -57,7 +71,8 @@ func (j *job) keep(entries []entry) error {
 		}
 		return err
 	}
-	j.last, j.since = last, j.since+1
+	j.last = last
+	j.since.add(text)
 	j.metrics.kept(j.config.Clock().Sub(begun))
 	return nil
 }
@@ -75,7 +90,7 @@ func (j *job) read(ctx context.Context) error {
 		if m.Snapshot != nil {
 			return j.restore(m.Snapshot)
 		}
-		j.since++
+		j.since.add(text)
 		for k := 0; k < len(m.Entries) && err == nil; k++ {
 			err = j.replay(&m.Entries[k])
 		}

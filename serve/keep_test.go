@@ -22,7 +22,13 @@ import (
 
 func openJournal(t testing.TB, dir string) *journal.Journal {
 	t.Helper()
-	j, err := journal.Open(t.Context(), journal.Options{Dir: dir})
+	return opened(t, journal.Options{Dir: dir})
+}
+
+// opened is a journal that is closed with the test.
+func opened(t testing.TB, o journal.Options) *journal.Journal {
+	t.Helper()
+	j, err := journal.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,12 +49,7 @@ func natsAt(t *testing.T, dir string, port int) (*server.Server, string) {
 // openURL is a connection of its own to a server's journal.
 func openURL(t *testing.T, url string) *journal.Journal {
 	t.Helper()
-	j, err := journal.Open(t.Context(), journal.Options{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(j.Close)
-	return j
+	return opened(t, journal.Options{URL: url})
 }
 
 // Two services of one NATS server: each takes any request, and none writes behind the other's back. Where one forgets, both do.
@@ -196,7 +197,7 @@ func TestNATSComesBack(t *testing.T) {
 	if status := c.do("POST", "/v1/jobs/job/reports", report(sizes, 5, 0.001, 0.002), nil); status != http.StatusServiceUnavailable {
 		t.Errorf("without NATS: %d", status)
 	}
-	if _, err := kept.submit(entry{Change: &change{}}); !errors.Is(err, errJournal) {
+	if err := kept.submit(entry{Change: &change{}})[0].err; !errors.Is(err, errJournal) {
 		t.Errorf("a job of which nobody knows what is kept takes entries: %v", err)
 	}
 	nats, _ = natsAt(t, dir, port)
@@ -253,11 +254,7 @@ func TestJournalGone(t *testing.T) {
 
 // A journal that has reached its limit says so, and takes reports again when jobs were deleted.
 func TestJournalFull(t *testing.T) {
-	j, err := journal.Open(t.Context(), journal.Options{Dir: t.TempDir(), MaxBytes: 32 << 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(j.Close)
+	j := opened(t, journal.Options{Dir: t.TempDir(), MaxBytes: 32 << 10})
 	c, _ := newClient(t, Config{Journal: j})
 	c.start("other", "0123456789", 64, 2)
 	sizes := c.start("job", "0123456789", 64, 2).Sizes

@@ -297,7 +297,7 @@ func (j *job) rest() (resting, bool) {
 		return resting{}, false
 	}
 	j.decideAll()
-	if j.since > 0 {
+	if j.since.messages > 0 {
 		j.snap()
 	}
 	j.failed = errResting

@@ -21,27 +21,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/broker"
 )
 
-// lines is a log that several write.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
 // A job is read once, however many ask for it; others do not wait for it; and who asks for one that takes long is told so, with a token, too.
 func TestLoads(t *testing.T) {
-	log := &lines{}
+	log := &safe{}
 	config := Config{Journal: openJournal(t, t.TempDir()), Token: strings.Repeat("x", 32)}
 	_, s := newClient(t, config)
 	tokens := map[string]string{}
@@ -65,8 +47,8 @@ func TestLoads(t *testing.T) {
 			}
 		})
 	}
-	if all.Wait(); time.Since(begun) > loadWait/2 || log.count("job read") != 1 {
-		t.Errorf("%v, read %d times", time.Since(begun), log.count("job read"))
+	if all.Wait(); time.Since(begun) > loadWait/2 || strings.Count(log.String(), "job read") != 1 {
+		t.Errorf("%v, read %d times", time.Since(begun), strings.Count(log.String(), "job read"))
 	}
 	for token, want := range map[string]int{tokens["slow"]: 503, "another": 503, c.token: 503} {
 		own := *c
@@ -88,7 +70,7 @@ func TestLoads(t *testing.T) {
 
 // A job that cannot be read is read once for each state of its journal, and those beside it are well.
 func TestUnreadable(t *testing.T) {
-	log := &lines{}
+	log := &safe{}
 	j := openJournal(t, t.TempDir())
 	first, err := j.Append(t.Context(), "job", 0, []byte("{"))
 	if err != nil {
@@ -101,14 +83,14 @@ func TestUnreadable(t *testing.T) {
 			t.Error(status)
 		}
 	}
-	if n := log.count("cannot be read"); n != 1 {
+	if n := strings.Count(log.String(), "cannot be read"); n != 1 {
 		t.Errorf("read %d times", n)
 	}
 	if _, err := j.Append(t.Context(), "job", first, []byte("{")); err != nil {
 		t.Fatal(err)
 	}
 	c.do("GET", "/v1/jobs/job", nil, nil)
-	if n := log.count("cannot be read"); n != 2 {
+	if n := strings.Count(log.String(), "cannot be read"); n != 2 {
 		t.Errorf("with another message: read %d times", n)
 	}
 	if status := c.do("PUT", "/v1/jobs/other", object{}, nil); status != http.StatusCreated {
@@ -221,7 +203,7 @@ func TestPutAside(t *testing.T) {
 	if s.known("job") != nil || s.known("other") == nil || len(s.aside) != 1 {
 		t.Fatalf("%d jobs, %d put aside", len(s.jobs), len(s.aside))
 	}
-	if _, err := old.submit(entry{Change: &change{}}); !errors.Is(err, errResting) {
+	if err := old.submit(entry{Change: &change{}})[0].err; !errors.Is(err, errResting) {
 		t.Errorf("who still has it may write: %v", err)
 	}
 	var list jobList

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -54,6 +55,32 @@ type ownBody struct {
 	live.RankReport
 }
 
+// ownBodies are reports of several ranks.
+type ownBodies struct {
+	Reports []rankBody `json:"reports" minItems:"1" maxItems:"10000" nullable:"false" doc:"Judged one after another, as if each had come by itself"`
+}
+
+// rankBody is one of them.
+type rankBody struct {
+	Rank  int `json:"rank" minimum:"0"`
+	Round int `json:"round" minimum:"0" doc:"Number of the rank's report, from 0, rising"`
+	Plan  int `json:"plan" minimum:"1" doc:"Whose share it is"`
+	live.RankReport
+}
+
+// answers to reports of several ranks.
+type answers struct {
+	Reports []judged     `json:"reports" nullable:"false" doc:"In the order of the call"`
+	Sizes   export.Sizes `json:"sizes" doc:"The newest; of its nodes the ranks of this call alone, each once and in rank order"`
+}
+
+// judged is what came of a rank's report.
+type judged struct {
+	Rank    int    `json:"rank"`
+	Verdict string `json:"verdict" enum:"accepted,duplicate,old,early,refused" doc:"refused: it cannot be right, and changed nothing"`
+	Problem string `json:"problem,omitempty" doc:"Why it was refused, by field"`
+}
+
 // answer to a report.
 type answer struct {
 	Verdict string       `json:"verdict" enum:"accepted,duplicate,old,early" doc:"early: of a single rank, whose share of this round is in; a newer plan has work for it"`
@@ -91,6 +118,19 @@ func (s *Server) roundRoutes(api huma.API) {
 	}) (*struct{ Body answer }, error) {
 		return reply(s.submit(in.Job, entry{Own: &ownEntry{in.Generation, in.Rank, in.Body}}))
 	})
+	together := s.operation("report-together", http.MethodPost, "/v1/jobs/{job}/generations/{generation}/reports", "Own shares of several ranks, those of a host for example", 409, 422, 503, 507)
+	together.Security, together.Middlewares = needs(scopeReport), huma.Middlewares{s.bounded(api)}
+	huma.Register(api, together, func(_ context.Context, in *struct {
+		Job        string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
+		Generation int    `path:"generation" minimum:"1"`
+		Body       ownBodies
+	}) (*struct{ Body answers }, error) {
+		entries := make([]entry, len(in.Body.Reports))
+		for i, r := range in.Body.Reports {
+			entries[i].Own = &ownEntry{in.Generation, r.Rank, ownBody{r.Round, r.Plan, r.RankReport}}
+		}
+		return replyAll(s.submitAll(in.Job, entries...))
+	})
 	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", 404, 409, 422, 503, 507)
 	huma.Register(api, sizes, func(_ context.Context, in *struct {
 		Job    string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
@@ -122,10 +162,15 @@ func (s *Server) roundRoutes(api huma.API) {
 func (s *Server) bounded(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		most := int64(ownBytes)
-		if j := s.known(ctx.Param("job")); j != nil {
+		switch j, err := s.find(ctx.Param("job")); {
+		case err == nil:
 			if now := j.shown.Load(); now != nil {
 				most += rankBytes * int64(now.ranks)
 			}
+		case !errors.Is(err, errNoJob): // it is not known yet how many ranks it has
+			refused := problem(err).(huma.StatusError) //nolint:errorlint // problem makes no other
+			_ = huma.WriteErr(api, ctx, refused.GetStatus(), refused.Error())
+			return
 		}
 		r, _ := humago.Unwrap(ctx)
 		text, err := []byte(nil), error(nil)
@@ -154,6 +199,37 @@ func reply(r result, err error) (*struct{ Body answer }, error) {
 		return nil, problem(err)
 	}
 	return &struct{ Body answer }{answer{r.verdict.String(), r.sizes}}, nil
+}
+
+// replyAll answers reports of several ranks. What is wrong with one is its own; a conflict, upon which ranks register, is everybody's: those before it are duplicates
+// when they come again.
+func replyAll(all []*request, err error) (*struct{ Body answers }, error) {
+	if err != nil {
+		_, err = reply(result{}, err)
+		return nil, err
+	}
+	out := &struct{ Body answers }{answers{Reports: make([]judged, len(all)), Sizes: all[len(all)-1].sizes}}
+	ranks := make([]int, len(all))
+	for i, r := range all {
+		ranks[i] = r.Own.Rank
+		out.Body.Reports[i] = judged{Rank: ranks[i], Verdict: r.verdict.String()}
+		var faults live.Faults
+		switch {
+		case errors.As(r.err, &faults):
+			out.Body.Reports[i] = judged{Rank: ranks[i], Verdict: "refused", Problem: faults.String()}
+		case r.err != nil:
+			return nil, problem(r.err)
+		}
+	}
+	nodes := out.Body.Sizes.Nodes
+	out.Body.Sizes.Nodes = make([]export.Node, 0, len(all))
+	slices.Sort(ranks)
+	for _, rank := range slices.Compact(ranks) {
+		if rank < len(nodes) {
+			out.Body.Sizes.Nodes = append(out.Body.Sizes.Nodes, nodes[rank])
+		}
+	}
+	return out, nil
 }
 
 // report judges a report of rank 0. The decision that rests on it comes later.
@@ -209,7 +285,7 @@ func (j *job) reportOwn(e *ownEntry) (result, error) {
 	verdict, err := j.gen.TakeOwn(e.Rank, &live.OwnReport{Round: e.Round, Plan: e.Plan, RankReport: e.RankReport}, j.at)
 	if err != nil {
 		j.count("malformed")
-		return result{}, err
+		return result{sizes: j.sizes}, err
 	}
 	j.count(verdict.String())
 	return result{verdict: verdict, sizes: j.sizes, changed: verdict == live.Accepted}, nil

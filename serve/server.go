@@ -8,6 +8,7 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,26 +147,43 @@ const (
 	tryPause = 2 * time.Millisecond // more after each: a cluster refuses an append for another's before that one can be read
 )
 
-// submit takes in an entry of a job. Where another service has written meanwhile the job is read anew, and the entry judged by that.
+// submit takes in an entry of a job.
 func (s *Server) submit(name string, e entry) (result, error) {
+	all, err := s.submitAll(name, e)
+	if err != nil {
+		return result{}, err
+	}
+	return all[0].result, all[0].err
+}
+
+// submitAll takes in entries of a job together, each with an error of its own. Where another service has written meanwhile the job is read anew, and the
+// entries judged by that.
+func (s *Server) submitAll(name string, entries ...entry) ([]*request, error) {
+	sure := s.config.Journal == nil || !s.config.Journal.Shared()
 	for try := range maxTries {
 		time.Sleep(time.Duration(try) * tryPause)
 		j, err := s.find(name)
 		if err != nil {
-			return result{}, err
+			return nil, err
 		}
-		r, err := j.submit(e)
-		switch {
+		all := j.submit(entries...)
+		switch err := all[0].err; { // what the journal does to one it does to all
 		case errors.Is(err, journal.ErrStale), errors.Is(err, errAnew), errors.Is(err, errResting):
 			s.drop(j)
 		case errors.Is(err, errJournal), errors.Is(err, errUnread):
 			s.drop(j)
-			return result{}, err
+			return nil, err
+		case !sure && slices.ContainsFunc(all, func(r *request) bool { return errors.Is(r.err, errGeneration) }):
+			// A NATS server that was cut off the others tells of the past, from which such a report is of a future that never was. Only what can be written is new.
+			if err := s.config.Journal.Check(context.Background()); err != nil {
+				return nil, fmt.Errorf("%w: %w", errJournal, err)
+			}
+			sure = true
 		default:
-			return r, err
+			return all, nil
 		}
 	}
-	return result{}, errBusy
+	return nil, errBusy
 }
 
 // fresh is a job by name as the journal has it now.

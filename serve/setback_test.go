@@ -4,6 +4,12 @@ import (
 	"net/http"
 	"os"
 	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/evenkeel/evenkeel/internal/broker"
 )
 
 // A journal that was set back, to a backup, knows less than the ranks: they are told so, register by the id they have, and are tuned on.
@@ -34,4 +40,43 @@ func TestJournalSetBack(t *testing.T) {
 	if state := c.settle("job", 6); state.Rounds != 5 || state.Reports["unknown plan"] == 0 {
 		t.Errorf("%+v", state)
 	}
+}
+
+// What a journal that cannot be written says may be of the past: a report of a plan, or a start, that it does not have is no conflict but has to wait.
+func TestConflictsAreSure(t *testing.T) {
+	n, url := natsAt(t, t.TempDir(), server.RANDOM_PORT)
+	t.Cleanup(func() { broker.Stop(n) })
+	c, _ := newClient(t, Config{Journal: openURL(t, url)})
+	sizes := c.play("job", c.start("job", "0123456789", 64, 2).Sizes, 0, 3, 0.001, 0.002)
+	conn, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "EVENKEEL_JOBS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, writable := range []bool{false, true} {
+		config := stream.CachedInfo().Config
+		if config.MaxMsgSize = 1; writable {
+			config.MaxMsgSize = -1
+		}
+		if _, err := js.UpdateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		want := map[bool]int{false: http.StatusServiceUnavailable, true: http.StatusConflict}[writable]
+		ahead, started := report(sizes, 9, 0.001, 0.002), report(sizes, 9, 0.001, 0.002)
+		ahead["plan"], started["generation"] = sizes.Plan+5, 2
+		for name, body := range map[string]object{"a plan": ahead, "a start": started} {
+			if got := c.do("POST", "/v1/jobs/job/reports", body, nil); got != want {
+				t.Errorf("%s of the future, writable %v: %d, want %d", name, writable, got, want)
+			}
+		}
+	}
+	c.play("job", sizes, 3, 2, 0.001, 0.002)
 }

@@ -20,8 +20,22 @@ import (
 	"github.com/evenkeel/evenkeel/serve/history"
 )
 
-// every is how many messages of a job are between two snapshots.
-const every = 256
+// A snapshot is written after so many messages, or bytes of them: what is behind it has to be read, and decided, anew.
+const (
+	every     = 256
+	mostBytes = 8 << 20 // half a second of work, 12 rounds of 10,000 ranks
+)
+
+// tail is what a journal holds of a job behind its newest snapshot.
+type tail struct{ messages, bytes int }
+
+func (t *tail) add(message []byte) {
+	t.messages++
+	t.bytes += len(message)
+}
+
+// long says whether it is time for a snapshot, of which there is one after so many messages at the latest.
+func (t *tail) long(every int) bool { return t.messages >= every || t.bytes >= mostBytes }
 
 // mostState is how many bytes a part of a snapshot may have.
 const mostState = 256 << 20
@@ -68,7 +82,7 @@ type rest struct {
 
 // snap writes a snapshot into the journal, and cuts off what is before it. Failing does no harm: the journal says all the same.
 func (j *job) snap() {
-	j.since = 0
+	j.since = tail{}
 	s, err := j.snapshot()
 	var text []byte
 	if err == nil {
@@ -116,7 +130,7 @@ func (j *job) snapshot() (*snapshot, error) {
 
 // restore makes the job what it was. Where the snapshot is of another version of the program, or of other profiles, the process group has to register anew.
 func (j *job) restore(s *snapshot) error {
-	if j.since = 0; j.begun && s.After == j.last {
+	if j.since = (tail{}); j.begun && s.After == j.last {
 		return nil
 	}
 	j.begin(&s.Create)

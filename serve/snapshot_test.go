@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/internal/broker"
 	"github.com/evenkeel/evenkeel/serve/journal"
 )
@@ -147,13 +148,37 @@ func TestFieldsOfSnapshots(t *testing.T) {
 	}
 }
 
+// A service that ends before it has written a snapshot leaves the next one as much less to wait for.
+func TestSnapshotsAcrossStarts(t *testing.T) {
+	j := openJournal(t, t.TempDir())
+	var sizes export.Sizes
+	for k := range 4 {
+		c, s := newClient(t, Config{Journal: j, every: 7})
+		if k == 0 {
+			sizes = c.start("job", "0123456789", 64, 2).Sizes
+		}
+		sizes = c.play("job", sizes, 2*k, 2, 0.001, 0.002)
+		s.Close()
+	}
+	snapshots := 0
+	if _, err := j.Read(t.Context(), "job", 0, func(text []byte) error {
+		m, err := decode(text)
+		if m != nil && m.Snapshot != nil {
+			snapshots++
+		}
+		return err
+	}); err != nil || snapshots != 1 {
+		t.Errorf("%d snapshots after 10 messages, %v", snapshots, err)
+	}
+}
+
 // BenchmarkSnapshot is a snapshot of a job, and reading it: time and bytes.
 func BenchmarkSnapshot(b *testing.B) {
-	for _, n := range []int{16, 100, 1000} {
+	for _, n := range []int{16, 100, 1000, 10_000} {
 		c, s := newClient(b, Config{})
 		sizes, perSample := c.start("job", "0123456789", 100*n, n).Sizes, make([]float64, n)
 		rng := rand.New(rand.NewPCG(1, 2))
-		for k := range 300 {
+		for k := range min(300, 600_000/n) {
 			for i := range perSample {
 				perSample[i] = 0.001 * float64(1+i%4) * (1 + 0.1*rng.Float64())
 			}

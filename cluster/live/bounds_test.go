@@ -76,7 +76,7 @@ func TestBoundsOfAReport(t *testing.T) {
 			t.Errorf("round %d: %v, %v", number, v, err)
 		}
 	}
-	for _, x := range []struct{ own, all, norm, agree float64 }{{4, 1, 2, 0.5}, {1, 4, 0.5, 1}, {0, 1, 1, 1}, {1, 0, 1, 1}, {0, 0, 1, 1}} {
+	for _, x := range []struct{ own, all, norm, agree float64 }{{4, 1, 2, 0.5}, {1, 4, 0.5, 1}, {0, 1, 0, 0}, {1, 0, 0, 0}, {0, 0, 0, 0}} {
 		if norm, agree := gradient(x.own, x.all); norm != x.norm || agree != x.agree {
 			t.Errorf("%v: norm %v, agreement %v", x, norm, agree)
 		}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	noise "github.com/evenkeel/evenkeel/cluster/gradient"
 )
 
 // plain is a cluster of ranks without profiles.
@@ -217,6 +218,32 @@ func TestReading(t *testing.T) {
 	}
 	if got.Round != 3 || got.Plan != 1 || got.Start != 3*time.Second || got.Wait != 2*time.Second || got.Accepted != 24 || got.Counted != 24 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Rounds that bring no norms say nothing of the noise scale: with norms in one round of four it is that of these rounds.
+func TestRoundsWithoutNorms(t *testing.T) {
+	var all, some noise.NoiseScale
+	g := NewGeneration(plain(40, 2))
+	g.Hand(cluster.Plan{Number: 1, Sizes: []int{10, 30}}, 0)
+	for n := range 16 {
+		r := round(n, 1, []int{10, 30})
+		if n%4 == 0 {
+			r.NormSquared, r.Ranks[0].NormSquared, r.Ranks[1].NormSquared = 1, 2, 10.0/9
+		}
+		_, got, err := g.Take(r, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if some.Add(got); n%4 == 0 {
+			all.Add(got)
+		}
+	}
+	if some != all {
+		t.Errorf("%+v, want %+v", some, all)
+	}
+	if scale, known := some.Samples(); !known || math.Abs(scale-20) > 1e-9 { // by hand: V = 40/3, |G|^2 = 2/3
+		t.Error(scale, known)
 	}
 }
 

@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -53,6 +54,15 @@ func (f Faults) Error() string {
 		errs[i] = fmt.Errorf("live: %s: %s", x.Path, x.Text)
 	}
 	return errors.Join(errs...).Error()
+}
+
+// String is them in one line, without the package's name.
+func (f Faults) String() string {
+	texts := make([]string, len(f))
+	for i, x := range f {
+		texts[i] = x.Path + " " + x.Text
+	}
+	return strings.Join(texts, "; ")
 }
 
 func (f *Faults) add(path, format string, args ...any) {

@@ -125,12 +125,12 @@ func (x *RankReport) fill(n *cluster.NodeReport, r *Report) {
 	n.Norm, n.Agree = gradient(x.NormSquared, r.NormSquared)
 }
 
-// gradient is a rank's norm over the aggregate's and the cosine of the two, from their squared norms; 1 and 1 where they are
+// gradient is a rank's norm over the aggregate's and the cosine of the two, from their squared norms; 0 and 0 where they are
 // not known. The cosine is what follows from the norms where the ranks' samples are drawn alike: in the mean the product of
 // a rank's gradient and the aggregate is the aggregate's squared norm.
 func gradient(own, all float64) (norm, agree float64) {
 	if norm = math.Sqrt(own / all); !(norm > 0) || math.IsInf(norm, 0) {
-		return 1, 1
+		return 0, 0
 	}
 	return norm, min(1/norm, 1)
 }

@@ -57,15 +57,16 @@ func (r *rounds) open(h *handed, collect cluster.Collect) {
 	r.plan, r.shares, r.over = h.number, h.shares, false
 	clear(r.large)
 	r.recorder.Open(r.round, start, collect, present)
-	r.handOut(start)
+	for i := range r.shares {
+		r.handOut(i, start)
+	}
 }
 
-func (r *rounds) handOut(now time.Duration) {
-	for i, s := range r.shares {
-		if r.recorder.Waiting(i) {
-			r.recorder.HandOut(i, s, now)
-			r.handed[i] = r.plan
-		}
+// handOut hands a rank its share, unless it has work.
+func (r *rounds) handOut(rank int, now time.Duration) {
+	if r.recorder.Waiting(rank) {
+		r.recorder.HandOut(rank, r.shares[rank], now)
+		r.handed[rank] = r.plan
 	}
 }
 
@@ -160,10 +161,10 @@ func (r *rounds) deliver(a *arrival) bool {
 	}
 	if a.Samples == 0 {
 		r.recorder.Lose(a.rank, a.at, a.OutOfMemory > 0)
-	} else if r.recorder.Receive(a.rank, a.at, cluster.Gradient{Samples: a.Samples, Steps: a.MicroSteps, Seconds: a.Seconds, Norm: 1, Agree: 1}) == 0 {
+	} else if r.recorder.Receive(a.rank, a.at, cluster.Gradient{Samples: a.Samples, Steps: a.MicroSteps, Seconds: a.Seconds}) == 0 {
 		return false // it came after the end
 	}
 	r.large[a.rank] = a.OutOfMemory
-	r.handOut(a.at)
+	r.handOut(a.rank, a.at)
 	return true
 }

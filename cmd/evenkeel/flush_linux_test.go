@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"os/exec"
@@ -95,4 +96,50 @@ func flushes(t *testing.T, text string) []time.Time {
 		all = append(all, time.UnixMicro(int64(at*1e6)))
 	}
 	return all
+}
+
+// A disk that stalls for longer than a client waits costs that time: no job is thought lost for it, and none read anew.
+func TestServeStalledDisk(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("strace is not installed")
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &killed{t: t, dir: t.TempDir(), addr: l.Addr().String()}
+	_ = l.Close()
+	k.cmd = exec.Command(strace, "-f", "-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2500000:when=10", "-o", os.DevNull, "evenkeel", "serve", "--state", k.dir, "--listen", k.addr)
+	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var log bytes.Buffer
+	k.cmd.Stderr = &log
+	if err := k.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitUp(k.addr)
+	var now sizesAnswer
+	k.post("POST", "/v1/jobs/job/generations", map[string]any{"id": "0123456789", "global_batch": 60, "ranks": []map[string]any{{"name": "a"}, {"name": "b"}}}, &now)
+	longest := time.Duration(0)
+	for round := 0; round < 400 && longest < 2*time.Second; round++ { // the tenth flush of each thread stalls
+		ranks := []any{}
+		for _, n := range now.Sizes.Nodes {
+			ranks = append(ranks, map[string]any{"seconds": 0.1, "samples": n.Share, "micro_steps": n.MicroSteps})
+		}
+		begun := time.Now()
+		report := map[string]any{"generation": 1, "round": round, "plan": now.Sizes.Plan, "wait_seconds": 0.2, "ranks": ranks}
+		now = sizesAnswer{}
+		if k.post("POST", "/v1/jobs/job/reports", report, &now); now.Verdict != "accepted" {
+			t.Fatalf("round %d: %s", round, now.Verdict)
+		}
+		longest = max(longest, time.Since(begun))
+	}
+	_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL)
+	_ = k.cmd.Wait()
+	if longest < 2*time.Second {
+		t.Errorf("the longest answer took %v: the disk did not stall", longest)
+	}
+	if strings.Contains(log.String(), "read from the journal") || strings.Contains(log.String(), "does not take") {
+		t.Error(log.String())
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,8 @@ func natsNode() {
 		return n
 	}
 	o := &server.Options{ServerName: os.Args[1], Host: "127.0.0.1", Port: number(os.Args[2]), JetStream: true, StoreDir: os.Args[5], SyncAlways: true}
-	o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: number(os.Args[3]), NoAdvertise: true}
+	// The others come through gates, which they are told of: nobody listens where this server says that it does.
+	o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: number(os.Args[3]), NoAdvertise: true, Advertise: "127.0.0.1:1"}
 	for port := range strings.SplitSeq(os.Args[4], ",") {
 		o.Routes = append(o.Routes, &url.URL{Scheme: "nats", Host: "127.0.0.1:" + port})
 	}
@@ -51,9 +53,10 @@ func freePorts(t *testing.T, n int) []string {
 	return ports
 }
 
-// gate is a proxy that can stop passing anything on, without closing a connection, as a network does that is cut.
+// gate is a proxy that can stop passing anything on, without closing a connection, as a network does that is cut, or pass it on late.
 type gate struct {
 	mu     sync.RWMutex // held while it is shut
+	late   atomic.Int64 // nanoseconds
 	listen net.Listener
 	to     string
 }
@@ -78,6 +81,12 @@ func newGate(t *testing.T, port string) *gate {
 	return g
 }
 
+// passing is what is on its way.
+type passing struct {
+	data []byte
+	at   time.Time // when it arrives
+}
+
 func (g *gate) pass(a net.Conn) {
 	defer func() { _ = a.Close() }()
 	g.wait()
@@ -90,12 +99,26 @@ func (g *gate) pass(a net.Conn) {
 	for _, d := range [][2]net.Conn{{a, b}, {b, a}} {
 		go func() {
 			defer func() { over <- struct{}{} }()
-			buffer := make([]byte, 64<<10)
-			for {
-				n, err := d[0].Read(buffer)
+			under := make(chan passing, 1000)
+			go func() {
+				defer close(under)
+				for {
+					buffer := make([]byte, 16<<10)
+					n, err := d[0].Read(buffer)
+					under <- passing{buffer[:n], time.Now().Add(time.Duration(g.late.Load()))}
+					if err != nil {
+						return
+					}
+				}
+			}()
+			failed := false
+			for p := range under { // to its end, lest the reader waits
+				time.Sleep(time.Until(p.at))
 				g.wait()
-				if _, failed := d[1].Write(buffer[:n]); err != nil || failed != nil {
-					return
+				if _, err := d[1].Write(p.data); err != nil && !failed {
+					failed = true
+					_ = a.Close()
+					_ = b.Close()
 				}
 			}
 		}()

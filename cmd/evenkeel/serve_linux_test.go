@@ -99,7 +99,7 @@ func TestServeKilled(t *testing.T) {
 	}
 	k := &killed{t: t, dir: t.TempDir(), addr: l.Addr().String()}
 	_ = l.Close()
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng, longest := rand.New(rand.NewPCG(1, uint64(*kills))), time.Duration(0)
 	// The kills come from beside, whatever is under way.
 	stopped, over := make(chan struct{}), make(chan struct{})
 	k.start(nil)
@@ -135,7 +135,9 @@ func TestServeKilled(t *testing.T) {
 		}
 		report := map[string]any{"generation": 1, "round": round, "plan": now.Sizes.Plan, "wait_seconds": wait, "ranks": ranks}
 		now = sizesAnswer{}
+		begun := time.Now()
 		k.post("POST", "/v1/jobs/job/reports", report, &now)
+		longest = max(longest, time.Since(begun))
 		reports, answers, accepted = append(reports, report), append(answers, now), accepted+1
 		select {
 		case <-over:
@@ -182,7 +184,7 @@ func TestServeKilled(t *testing.T) {
 		t.Error(err)
 	}
 	http.DefaultClient.CloseIdleConnections()
-	t.Logf("%d rounds, %d kills, %d answers lost", accepted, *kills, again)
+	t.Logf("%d rounds, %d kills, %d answers lost, the longest time without an answer %v", accepted, *kills, again, longest.Round(time.Millisecond))
 }
 
 // waitUp waits until an address takes connections.

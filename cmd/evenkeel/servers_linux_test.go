@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,7 +26,7 @@ import (
 )
 
 var (
-	faults = flag.Int("faults", 7, "how many faults TestServers makes, each kind in turn")
+	faults = flag.Int("faults", kinds, "how many faults TestServers makes, each kind in turn")
 	only   = flag.Int("only", -1, "kind of fault that TestServers makes; -1: each in turn")
 	pause  = flag.Duration("pause", time.Second, "how long a fault of TestServers lasts")
 )
@@ -97,7 +99,8 @@ type servers struct {
 	t        *testing.T
 	nats     []*process
 	services []*process
-	gates    [][]*gate // by service
+	gates    [][]*gate // by service, to NATS
+	routes   [][]*gate // by NATS server, to the others
 	urls     []string
 	natsURL  string
 	history  *history
@@ -110,7 +113,16 @@ func newServers(t *testing.T) *servers {
 	s := &servers{t: t, history: newHistory()}
 	ports, routes := freePorts(t, 3), freePorts(t, 3)
 	for k := range 3 {
-		p := &process{t: t, args: []string{"natsnode", "n" + strconv.Itoa(k), ports[k], routes[k], strings.Join(routes, ","), filepath.Join(t.TempDir(), "nats")}}
+		var others []string
+		s.routes = append(s.routes, make([]*gate, 3))
+		for i := range 3 {
+			if i != k {
+				s.routes[k][i] = newGate(t, routes[i])
+				_, port, _ := net.SplitHostPort(s.routes[k][i].listen.Addr().String())
+				others = append(others, port)
+			}
+		}
+		p := &process{t: t, args: []string{"natsnode", "n" + strconv.Itoa(k), ports[k], routes[k], strings.Join(others, ","), filepath.Join(t.TempDir(), "nats")}}
 		s.nats = append(s.nats, p)
 		s.natsURL += ",nats://127.0.0.1:" + ports[k]
 		p.start()
@@ -165,6 +177,26 @@ func (s *servers) leader() int {
 	}
 	s.t.Error("NATS has no leader within a minute")
 	return 0
+}
+
+// leaderNow is the name of the stream's leader, as far as a server knows.
+func (s *servers) leaderNow() string {
+	conn, err := nats.Connect(s.natsURL, nats.Timeout(time.Second))
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), 300*time.Millisecond)
+	defer cancel()
+	stream, err := js.Stream(ctx, "EVENKEEL_JOBS")
+	if err != nil || stream.CachedInfo().Cluster == nil {
+		return ""
+	}
+	return stream.CachedInfo().Cluster.Leader
 }
 
 // post sends a request to one service after another until one answers, as a client does, beginning with the one of the number, and returns the number of that which answered.
@@ -244,58 +276,6 @@ func (s *servers) play(k int) {
 		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
 	}
 }
-
-// fault makes a fault and heals it.
-func (s *servers) fault(kind, k int, lasts time.Duration) string {
-	p := s.services[k]
-	switch kind {
-	case 0:
-		p.signal(syscall.SIGSTOP)
-		time.Sleep(lasts)
-		p.signal(syscall.SIGCONT)
-		return "a service is paused"
-	case 1:
-		p.end(syscall.SIGKILL)
-		time.Sleep(lasts)
-		p.start()
-		return "a service is killed"
-	case 2:
-		p.end(syscall.SIGTERM)
-		time.Sleep(lasts)
-		p.start()
-		return "a service is ended"
-	case 3:
-		for _, g := range s.gates[k] {
-			g.mu.Lock()
-		}
-		time.Sleep(lasts)
-		for _, g := range s.gates[k] {
-			g.mu.Unlock()
-		}
-		return "a service is cut off NATS"
-	case 4:
-		leader := s.nats[s.leader()]
-		leader.signal(syscall.SIGSTOP)
-		time.Sleep(lasts)
-		leader.signal(syscall.SIGCONT)
-		return "the leader of NATS is paused"
-	case 5:
-		leader := s.nats[s.leader()]
-		leader.end(syscall.SIGKILL)
-		time.Sleep(lasts)
-		leader.start()
-		return "the leader of NATS is killed"
-	}
-	for _, p := range s.services { // at once
-		p.end(syscall.SIGKILL)
-	}
-	for _, p := range s.services {
-		p.start()
-	}
-	return "all services are killed"
-}
-
-const kinds = 7
 
 // Three services on a NATS cluster of three, one of which is paused, killed or cut off at any moment: no round is decided twice, none that was called accepted is
 // missing, and jobs go on.

@@ -32,7 +32,7 @@ func TestTutorialPyTorch(t *testing.T) {
 	if out, err := exec.Command(python, "-c", find).CombinedOutput(); err != nil {
 		t.Skipf("%s has no torch (Debian: apt-get install python3-torch): %v %s", python, err, out)
 	}
-	for _, page := range []string{"pytorch-sizes.md", "pytorch-job.md"} {
+	for _, page := range []string{"pytorch-sizes.md", "pytorch-job.md", "forward-lora.md"} {
 		t.Run(page, func(t *testing.T) { follow(t, tutorials+page, python) })
 	}
 }
@@ -148,6 +148,9 @@ func stepsOf(page string) []step {
 	return out
 }
 
+// columns are what separates the columns of a table, which are as wide as their widest value.
+var columns = regexp.MustCompile(` {2,}`)
+
 // shows compares shown output to a command's: a line "..." stands for any number of lines, and "..." within a line for any text.
 func shows(shown, out string) bool {
 	var b strings.Builder
@@ -159,7 +162,7 @@ func shows(shown, out string) bool {
 		}
 		parts := strings.Split(l, "...")
 		for i := range parts {
-			parts[i] = regexp.QuoteMeta(parts[i])
+			parts[i] = columns.ReplaceAllString(regexp.QuoteMeta(parts[i]), ` {2,}`)
 		}
 		b.WriteString(strings.Join(parts, `.*`) + `[ \t]*\n`)
 	}
@@ -178,6 +181,8 @@ func TestShows(t *testing.T) {
 		{"...\nc\n", "a\nb\nc\n", true},
 		{"a ... s\n", "a 12 s\n", true},
 		{"a.b\n", "axb\n", false},
+		{"a   b\n1  ...\n", "a  b\n1  2\n", true},
+		{"a  b\n", "a b\n", false},
 	} {
 		if got := shows(c.shown, c.out); got != c.want {
 			t.Errorf("shows(%q, %q) = %v", c.shown, c.out, got)

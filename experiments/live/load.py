@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import socket
+import statistics
 import subprocess
 import tempfile
 import time
@@ -24,6 +25,12 @@ def used(pid):
     """Processor seconds and resident bytes."""
     fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def alive(at):
+    """Bytes of the heap that were in use after the newest garbage collection: resident memory is that and whatever was garbage since, or has not been given back."""
+    text = urllib.request.urlopen(f"http://{at}/metrics").read().decode()
+    return float(next(line.split()[1] for line in text.splitlines() if line.startswith("go_memstats_next_gc_bytes "))) / 2  # the next one comes at twice that
 
 
 def main():
@@ -55,20 +62,32 @@ def main():
             speed = first["seconds"] / first["rounds"] * a.rate
             rounds = int(a.seconds * a.rate)
             before, begun = used(service.pid)[0], time.monotonic()
-            load = pinned(1, *workers, "--jobs", str(a.jobs), "--rounds", str(rounds), "--speed", str(speed), stdout=subprocess.PIPE)
-            memory = []
-            while load.poll() is None and time.monotonic() - begun < 10 * a.seconds:
-                time.sleep(a.seconds / 20)
-                memory.append(used(service.pid)[1])
-                if len(memory) > 30 * 20:
-                    break
-            result = json.loads(load.communicate()[0])
+            answer = os.path.join(folder, "result.json")  # a pipe that nobody reads would hold the workers up
+            with open(answer, "w") as f:
+                load = pinned(1, *workers, "--jobs", str(a.jobs), "--rounds", str(rounds), "--speed", str(speed), stdout=f)
+            memory, pause = [], a.seconds / 40
+            while load.poll() is None:
+                if time.monotonic() - begun > pause * (len(memory) + 1):
+                    memory.append((time.monotonic() - begun, used(service.pid)[1], alive(at)))
+                time.sleep(0.02)
             took, spent = time.monotonic() - begun, used(service.pid)[0] - before
+            if load.returncode:
+                raise SystemExit("the workers failed")
+            with open(answer) as f:
+                result = json.load(f)
             accepted = sum(j["verdicts"].get("accepted", 0) for j in result["jobs"])
             state = sum(os.path.getsize(os.path.join(d, f)) for d, _, names in os.walk(os.path.join(folder, "state")) for f in names)
             print(f"{a.jobs} jobs of {a.ranks} ranks, {rounds} rounds each in {took:.1f} s: {result['reports']} reports, {accepted} accepted, {accepted / took:.0f} a second")
             print(f"service: {spent / took:.3f} of a core, {1000 * spent / accepted:.2f} ms of processor time a report; answers {1000 * result['answer_seconds_median']:.1f} ms at the median, {1000 * result['answer_seconds_p99']:.1f} ms for 99 in 100")
-            print("resident memory by twentieths, MB:", " ".join(f"{m / 1e6:.0f}" for m in memory), f"; journal {state / 1e6:.1f} MB")
+            print("resident memory by fortieths, MB:", " ".join(f"{m / 1e6:.0f}" for _, m, _ in memory), f"; journal {state / 1e6:.1f} MB")
+            print("live heap, MB:", " ".join(f"{m / 1e6:.1f}" for *_, m in memory))
+            late = [(t, m) for t, _, m in memory if t > min(600 / a.rate, a.seconds / 2)]  # until then the history of jobs fills up
+            if len(late) > 3:
+                line = statistics.linear_regression(*zip(*late))
+                mean, middle = statistics.mean(m for _, m in late), statistics.mean(t for t, _ in late)
+                rest = sum((m - line.slope * t - line.intercept) ** 2 for t, m in late) / (len(late) - 2)
+                error = (rest / sum((t - middle) ** 2 for t, _ in late)) ** 0.5
+                print(f"a line through the live heap after {late[0][0]:.0f} s: {360_000 * line.slope / mean:+.2f}% an hour, standard error {360_000 * error / mean:.2f}")
         finally:
             service.terminate()
             service.wait()

@@ -5,6 +5,7 @@ deadline  noise and bursts: waiting for all, deadline rounds, hivemind's rule, t
 quota     ranks that compute under quotas of processor time (cgroups, root) in place of emulated devices: equal shares, shares by the quotas, proportional control, the service
 quality   loss and accuracy after the same number of samples, by seed
 client    the tuner's own time in a step; steps beside a service that turns bad and good again, by turns
+kills     steps and sizes of a job whose service, with a journal, is killed 20 times
 
 Interrupted it prints the table of the runs that are done. With --keep FOLDER it goes on there when it is started again.
 """
@@ -241,9 +242,73 @@ def client(runs):
     print(f"\nThe tuner's own processor time in a step, beside a good service: {times(processor)} ms.")
 
 
+KILLS = 20  # of the service, in a run
+
+
+def kills(runs):
+    """Four ranks; their service, with a journal, is killed again and again."""
+    import random
+
+    beside, others, changes, samples = [], [], [], []
+    rounds = 60 + 15 * KILLS
+    with interruptible():
+        for k in range(runs):
+            rng, gone, over = random.Random(k), [], threading.Event()
+            with tempfile.TemporaryDirectory() as folder:
+                at = f"127.0.0.1:{processes.free_port()}"
+
+                def serve(folder=folder, at=at):
+                    return subprocess.Popen([EVENKEEL, "serve", "--state", folder, "--listen", at], stderr=subprocess.DEVNULL)
+
+                service = serve()
+
+                def kill(rng=rng, gone=gone, over=over):
+                    nonlocal service
+                    if over.wait(15):  # torch, and the first 25 rounds
+                        return
+                    for _ in range(KILLS):
+                        if over.wait(rng.uniform(1, 2)):
+                            return
+                        began = time.perf_counter()
+                        service.kill()
+                        service.wait()
+                        time.sleep(rng.uniform(0, 1))
+                        service = serve()
+                        gone.append((began, time.perf_counter() + 1))
+
+                t = threading.Thread(target=kill)
+                t.start()
+                try:
+                    r = job("served", *SLOW, "--rounds", rounds, "--seed", k + 1, url=f"http://{at}")
+                finally:
+                    over.set()
+                    t.join()
+                    service.kill()
+                    service.wait()
+            times = r["times"]
+            steps = [(e, e - b) for b, e in zip(times[25:], times[26:])]
+            beside += [d for e, d in steps if any(a <= e <= b for a, b in gone)]
+            others += [d for e, d in steps if not any(a <= e <= b for a, b in gone)]
+            for a, b in gone:  # the sizes of the round before the kill, and of the fifth after the service was back
+                before = max((i for i, e in enumerate(times[1:]) if e < a), default=None)
+                after = next((i for i, e in enumerate(times[1:]) if e > b - 1), None)
+                if before is not None and after is not None and after + 5 < len(r["rounds"]):
+                    one, other = r["rounds"][before]["shares"], r["rounds"][after + 5]["shares"]
+                    changes.append(max(abs(x - y) for x, y in zip(one, other)))
+            samples.append(sum(sum(x["samples"]) for x in r["rounds"]) / len(r["rounds"]))
+            print(k + 1, len(gone), "kills", r["counts"], r["problem"], file=sys.stderr, flush=True)
+    at = lambda values, share: 1e3 * sorted(values)[int(share * (len(values) - 1))]  # noqa: E731
+    times = lambda values: " / ".join(f"{at(values, q):.1f}" for q in (0.5, 0.99, 1)) if values else ""  # noqa: E731
+    late = at(others, 0.5) / 1e3 + 0.05
+    row("steps", "number", "ms: median / 99% / longest", "later than the others' median by more than 50 ms")
+    row("from a kill to a second after the start", len(beside), times(beside), sum(x > late for x in beside))
+    row("the others", len(others), times(others), sum(x > late for x in others))
+    print(f"\nShares of the fifth round after a start against those before the kill: {len(changes)} kills, at most {max(changes, default=0)} samples of a rank other. Samples of a round: {min(samples):g} to {max(samples):g}.")
+
+
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("suite", choices=["waiting", "deadline", "quota", "quality", "client"])
+    p.add_argument("suite", choices=["waiting", "deadline", "quota", "quality", "client", "kills"])
     p.add_argument("--runs", type=int, default=10)
     p.add_argument("--virtual", action="store_true", help="clocks of the emulated devices in place of sleep: other work on the machine changes nothing")
     p.add_argument("--keep", metavar="FOLDER", help="the jobs' results, which another start takes up")
@@ -252,4 +317,4 @@ if __name__ == "__main__":
         os.makedirs(a.keep, exist_ok=True)
     KEEP = a.keep
     CLOCK = ["--virtual"] if a.virtual else []
-    {"waiting": waiting, "deadline": deadlines, "quota": quota, "quality": quality, "client": client}[a.suite](a.runs)
+    {"waiting": waiting, "deadline": deadlines, "quota": quota, "quality": quality, "client": client, "kills": kills}[a.suite](a.runs)

@@ -26,6 +26,9 @@ from .order import Batches
 from .work import Work, chunk
 
 
+_NORMS = 4  # rounds; the norms of gradients are measured in one of them: the noise scale changes over hundreds
+
+
 @dataclasses.dataclass
 class _MicroStep:
     size: int  # samples that count
@@ -151,7 +154,7 @@ class Tuner:
     def _round(self, work: Work) -> Iterator[Any]:
         hook, x = self._hook, self._exchange
         work.begin()
-        hook.round, hook.spent = Round(work.total, sum(work.plan.shares), x.shared), 0.0
+        hook.round, hook.spent = Round(work.total, sum(work.plan.shares), x.shared and work.number % _NORMS == 0), 0.0
         x.round(work)
         size, first = work.size(), True
         while first or size:

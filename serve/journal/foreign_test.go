@@ -13,9 +13,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/broker"
 )
 
-// A stream of the journal's name that would not keep what it is given is refused with the reason, and left as it is; what other programs wrote
-// under the journal's subjects is a job that cannot be read, and no other's concern.
-func TestForeignStream(t *testing.T) {
+// foreign is a server of its own; one that has just deleted a stream may not make it anew at once.
+func foreign(t *testing.T) (url string, js jetstream.JetStream) {
+	t.Helper()
 	n, err := broker.Start(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir()}, 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -26,10 +26,15 @@ func TestForeignStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
+	if js, err = jetstream.New(conn); err != nil {
 		t.Fatal(err)
 	}
+	return n.ClientURL(), js
+}
+
+// A stream of the journal's name that would not keep what it is given is refused with the reason, and left as it is; what other programs wrote
+// under the journal's subjects is a job that cannot be read, and no other's concern.
+func TestForeignStream(t *testing.T) {
 	sound := jetstream.StreamConfig{Name: stream, Subjects: []string{prefix + ">"}, Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew}
 	for want, spoil := range map[string]func(*jetstream.StreamConfig){
 		"subjects":      func(c *jetstream.StreamConfig) { c.Subjects = []string{"another.>"} },
@@ -44,25 +49,24 @@ func TestForeignStream(t *testing.T) {
 		c := sound
 		c.Subjects = append([]string(nil), sound.Subjects...)
 		spoil(&c)
+		url, js := foreign(t)
 		if _, err := js.CreateStream(t.Context(), c); err != nil {
 			t.Fatalf("%s: %v", want, err)
 		}
 		begun := time.Now()
-		_, err := Open(t.Context(), Options{URL: n.ClientURL()})
+		_, err := Open(t.Context(), Options{URL: url})
 		if want == "more subjects" {
 			want = "subjects"
 		}
 		if !badinput.Is(err) || !strings.Contains(err.Error(), want) || time.Since(begun) > patience/2 {
 			t.Errorf("%s: %v after %v", want, err, time.Since(begun))
 		}
-		if err := js.DeleteStream(t.Context(), stream); err != nil {
-			t.Fatal(err)
-		}
 	}
+	url, js := foreign(t)
 	if _, err := js.CreateStream(t.Context(), sound); err != nil {
 		t.Fatal(err)
 	}
-	j := open(t, Options{URL: n.ClientURL()})
+	j := open(t, Options{URL: url})
 	if _, err := js.Publish(t.Context(), prefix+"foreign", []byte("\x00 what is this?")); err != nil {
 		t.Fatal(err)
 	}

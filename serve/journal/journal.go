@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -35,8 +36,9 @@ const (
 	stream   = "EVENKEEL_JOBS"
 	prefix   = "evenkeel.jobs."
 	probe    = prefix + "%ready"       // Check's; no escaped name of a job is that
-	patience = 10 * time.Second        // at the start
-	answer   = 1500 * time.Millisecond // who reports waits for it, 2 s as a rule
+	patience = 10 * time.Second        // at the start, and with the server within the process
+	answer   = 1500 * time.Millisecond // of a server elsewhere: who reports waits for it, 2 s as a rule
+	again    = answer / 5              // until a question that has no answer is asked again
 	beat     = time.Second             // between two looks whether a server still answers; the second that fails ends its connection
 	copies   = 3                       // of what is kept, where the server is one of a cluster
 
@@ -70,6 +72,9 @@ type Journal struct {
 	conn   *nats.Conn
 	js     jetstream.JetStream
 	stream jetstream.Stream
+
+	unanswered atomic.Int32 // questions, one after another
+	turned     atomic.Int64 // when another server was turned to, in nanoseconds
 }
 
 // Open opens a journal, and makes it where there is none.
@@ -112,7 +117,10 @@ func (j *Journal) open(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for { // a cluster that has just come up, or lost a server, does not answer at once
-		if err = j.find(ctx, o); err == nil || badinput.Is(err) || ctx.Err() != nil {
+		if err = j.find(ctx, o); err == nil && o.Dir != "" {
+			return flushFolders(o.Dir)
+		}
+		if err == nil || badinput.Is(err) || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -186,10 +194,10 @@ func redacted(urls string) string {
 // serve starts the server within the process. Two of them would not know of each other, so the folder is locked.
 func (j *Journal) serve(dir string) error {
 	j.dir = dir
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err := makeFolder(dir)
+	if err != nil {
 		return badinput.Errorf("journal: %w", err)
 	}
-	var err error
 	if j.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return badinput.Errorf("journal: %w", err)
 	}
@@ -210,7 +218,7 @@ func subject(job string) string {
 
 // Jobs are the names of the jobs that there is something of, sorted.
 func (j *Journal) Jobs(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
 	info, err := j.stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
 	if err != nil {
@@ -245,10 +253,11 @@ func (j *Journal) Last(ctx context.Context, job string) (uint64, error) {
 // Append appends a message that follows the message of number last, 0: that it is the first, and returns its number. When it returns
 // the message is kept. After an error other than ErrStale it may be kept all the same: Read says.
 func (j *Journal) Append(ctx context.Context, job string, last uint64, message []byte) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
 	ack, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: subject(job), Data: message}, jetstream.WithExpectLastSequencePerSubject(last))
 	if err == nil {
+		j.heed(true)
 		return ack.Sequence, nil
 	}
 	if api := (*jetstream.APIError)(nil); errors.As(err, &api) {
@@ -259,41 +268,21 @@ func (j *Journal) Append(ctx context.Context, job string, last uint64, message [
 			return 0, ErrFull
 		}
 	}
+	j.heed(false)
 	return 0, fmt.Errorf("journal: %w", err)
+}
+
+// answer is how long a question may take. The server within the process answers as soon as the disk lets it: where that stalls for seconds there is nobody else to
+// ask, and a job of which nobody knows what is kept would have to be read anew.
+func (j *Journal) answer() time.Duration {
+	if j.server != nil {
+		return patience
+	}
+	return answer
 }
 
 // Shared says whether other services may write, too.
 func (j *Journal) Shared() bool { return j.server == nil }
-
-// Read reads a job's messages behind the one of number after, the oldest first, up to the newest, and returns that one's number, after if there is none. An error of each ends it.
-func (j *Journal) Read(ctx context.Context, job string, after uint64, each func(message []byte) error) (uint64, error) {
-	for {
-		m, err := j.get(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-			return j.stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject(job)))
-		})
-		if m == nil || err != nil {
-			return after, err
-		}
-		if err := each(m.Data); err != nil {
-			return 0, fmt.Errorf("journal: message %d: %w", m.Sequence, err)
-		}
-		after = m.Sequence
-	}
-}
-
-// get asks for a message, nil if there is none. A question whose answer is lost with a server is asked no longer than one that reports waits.
-func (j *Journal) get(ctx context.Context, ask func(context.Context) (*jetstream.RawStreamMsg, error)) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
-	m, err := ask(ctx)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil //nolint:nilnil // no message is no error
-	}
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	return m, nil
-}
 
 // A journal has room for further jobs while so much is free.
 const (
@@ -303,7 +292,7 @@ const (
 
 // Room is ErrFull where the limit of bytes, or the disk of the server within the process, leaves room for the jobs that there are alone.
 func (j *Journal) Room(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
 	info, err := j.stream.Info(ctx)
 	if err != nil {
@@ -331,7 +320,7 @@ func tight(size, free uint64) bool { return free < min(size/freeShare, freeDisk)
 
 // Cut removes a job's messages before the one of a number.
 func (j *Journal) Cut(ctx context.Context, job string, before uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
 	if err := j.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(job)), jetstream.WithPurgeSequence(before)); err != nil {
 		return fmt.Errorf("journal: %w", err)
@@ -341,7 +330,7 @@ func (j *Journal) Cut(ctx context.Context, job string, before uint64) error {
 
 // Remove removes all messages of a job.
 func (j *Journal) Remove(ctx context.Context, job string) error {
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
 	if err := j.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(job))); err != nil {
 		return fmt.Errorf("journal: %w", err)
@@ -351,7 +340,7 @@ func (j *Journal) Remove(ctx context.Context, job string) error {
 
 // Check says whether the journal can be written: it writes a message that is of no job.
 func (j *Journal) Check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	ctx, cancel := context.WithTimeout(ctx, j.answer())
 	defer cancel()
 	if _, err := j.js.PublishMsg(ctx, &nats.Msg{Subject: probe, Data: []byte("{}")}); err != nil {
 		return fmt.Errorf("journal: %w", err)

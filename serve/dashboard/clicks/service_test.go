@@ -18,6 +18,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -297,4 +298,24 @@ func (p *page) wait(expression string) {
 
 func (p *page) text(id string) string {
 	return strings.TrimSpace(eval[string](p, fmt.Sprintf("document.getElementById(%q).innerText", id)))
+}
+
+// spent is the script and all work of the page in so long, in milliseconds a second.
+func spent(p *page, d time.Duration) (script, task float64) {
+	p.t.Helper()
+	read := func() map[string]float64 {
+		m := map[string]float64{}
+		p.run(performance.Enable(), chromedp.ActionFunc(func(ctx context.Context) error {
+			all, err := performance.GetMetrics().Do(ctx)
+			for _, x := range all {
+				m[x.Name] = x.Value
+			}
+			return err
+		}))
+		return m
+	}
+	before := read()
+	time.Sleep(d)
+	after := read()
+	return 1000 * (after["ScriptDuration"] - before["ScriptDuration"]) / d.Seconds(), 1000 * (after["TaskDuration"] - before["TaskDuration"]) / d.Seconds()
 }

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -27,6 +29,19 @@ type client struct {
 	token string
 	http  *http.Client
 	turns atomic.Uint32 // calls that had no answer
+
+	log  zerolog.Logger // of who tries again
+	lost atomic.Bool    // the newest call of those had no answer
+}
+
+// heard says when the service no longer answers, and when it does again. It is for who tries again.
+func (c *client) heard(err error) {
+	switch {
+	case err != nil && !errors.Is(err, context.Canceled) && !c.lost.Swap(true):
+		c.log.Warn().Err(err).Msg("no answer; trying again")
+	case err == nil && c.lost.Swap(false):
+		c.log.Info().Msg("the service answers again")
+	}
 }
 
 // newClient is for the services at a list of URLs, "" for that of the environment.
@@ -127,6 +142,9 @@ func (c *client) call(ctx context.Context, method, at string, text []byte, out a
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
+		if mistrusted(err) {
+			return 0, badinput.Errorf("no secure connection to the service: %w; EVENKEEL_URL says https or http, EVENKEEL_CA whom to trust", err)
+		}
 		return 0, fmt.Errorf("no answer of the service: %w; evenkeel serve starts one", err)
 	}
 	defer func() { _ = answer.Body.Close() }()
@@ -154,8 +172,26 @@ func (c *client) call(ctx context.Context, method, at string, text []byte, out a
 	for _, e := range p.Errors {
 		why = append(why, fmt.Errorf("%s: %s", e.Location, e.Message))
 	}
-	if answer.StatusCode < 500 {
-		return answer.StatusCode, badinput.Wrap(errors.Join(why...))
+	refused := &refusal{answer.StatusCode, errors.Join(why...)}
+	if answer.StatusCode < 500 && answer.StatusCode != http.StatusTooManyRequests {
+		return answer.StatusCode, badinput.Wrap(refused)
 	}
-	return answer.StatusCode, errors.Join(why...)
+	return answer.StatusCode, refused
+}
+
+// refusal is an answer that is a problem.
+type refusal struct {
+	status int
+	error
+}
+
+// refusedWith says whether an error is an answer of that status.
+func refusedWith(err error, status int) bool {
+	r := (*refusal)(nil)
+	return errors.As(err, &r) && r.status == status
+}
+
+// mistrusted says whether a connection failed for what its ends are, which trying again does not change.
+func mistrusted(err error) bool {
+	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, new(tls.AlertError))
 }

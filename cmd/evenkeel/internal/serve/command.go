@@ -20,7 +20,7 @@ import (
 )
 
 // beside runs the service for the life of one command.
-func (c *Cmd) beside(a *cli.App, config serve.Config) error {
+func (c *Cmd) beside(a *cli.App, config serve.Config, certs *certificates) error {
 	if config.Token == "" { // loopback is open to everybody on this machine
 		config.Token = rand.Text()
 	}
@@ -50,7 +50,7 @@ func (c *Cmd) beside(a *cli.App, config serve.Config) error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(a.Ctx)) // the command ends first
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, l) }()
-	status, failed := c.execute(a, []string{"EVENKEEL_URL=" + address(l, config.TLS != nil), "EVENKEEL_JOB=" + c.Job, "EVENKEEL_TOKEN=" + token})
+	status, failed := c.execute(a, []string{"EVENKEEL_URL=" + certs.address(l), "EVENKEEL_JOB=" + c.Job, "EVENKEEL_TOKEN=" + token})
 	state, known := s.Job(c.Job)
 	stop()
 	failed = errors.Join(failed, <-served)

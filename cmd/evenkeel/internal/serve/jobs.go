@@ -95,7 +95,9 @@ type jobsList struct {
 
 // Help is what --help adds.
 func (*jobsList) Help() string {
-	return `Examples:
+	return `With a job's own token the list is that job, which EVENKEEL_JOB names.
+
+Examples:
 
   evenkeel jobs list
   EVENKEEL_TOKEN=$(cat token) evenkeel jobs list --url https://evenkeel.example:7070 --json`
@@ -106,7 +108,14 @@ func (c *jobsList) Run(a *cli.App) error {
 	var out struct {
 		Jobs []serve.JobState `json:"jobs"`
 	}
-	if err := c.call(a.Ctx, http.MethodGet, "", nil, &out); err != nil {
+	err := c.call(a.Ctx, http.MethodGet, "", nil, &out)
+	if name := os.Getenv("EVENKEEL_JOB"); name != "" && refusedWith(err, http.StatusUnauthorized) { // its own token opens that job alone
+		out.Jobs = make([]serve.JobState, 1)
+		err = c.call(a.Ctx, http.MethodGet, name, nil, &out.Jobs[0])
+	} else if refusedWith(err, http.StatusUnauthorized) {
+		err = fmt.Errorf("%w; a job's own token lists that job, if EVENKEEL_JOB names it", err)
+	}
+	if err != nil {
 		return err
 	}
 	if c.JSON {

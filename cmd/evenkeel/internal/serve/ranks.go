@@ -19,6 +19,8 @@ import (
 type ranks struct {
 	played
 	to      *client
+	id      string           // of the process group
+	own     int              // ranks that report for themselves in a call; 0: rank 0 reports for all
 	cluster *cluster.Cluster // its limits follow the sizes
 	given   []int            // the limits before
 	sim     *sim.Simulator
@@ -26,15 +28,15 @@ type ranks struct {
 
 func newRanks(to *client, job string, c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *ranks {
 	c = c.Own()
-	r := &ranks{played: played{Job: job, Verdicts: counts{}}, to: to, cluster: c, sim: sim.New(c, conditions, seed)}
+	r := &ranks{played: played{Job: job, Verdicts: counts{}}, to: to, id: rand.Text(), cluster: c, sim: sim.New(c, conditions, seed)}
 	for i := range c.Nodes {
 		r.given = append(r.given, c.Nodes[i].Limit)
 	}
 	return r
 }
 
-// register starts the job's process group.
-func (r *ranks) register(ctx context.Context) (export.Sizes, error) {
+// register starts the job's process group, or finds it: the id says which.
+func (r *ranks) register(ctx context.Context, patience time.Duration) (export.Sizes, error) {
 	list := make([]live.Rank, len(r.cluster.Nodes))
 	for i := range list {
 		n := &r.cluster.Nodes[i]
@@ -50,20 +52,32 @@ func (r *ranks) register(ctx context.Context) (export.Sizes, error) {
 	var out struct {
 		Sizes export.Sizes `json:"sizes"`
 	}
-	err := r.to.do(ctx, http.MethodPost, r.Job, "/generations", map[string]any{
-		"id": rand.Text(), "global_batch": r.cluster.GlobalBatch, "workload": r.cluster.Workload, "ranks": list,
-	}, &out)
+	err := r.again(ctx, patience, func() error {
+		return r.to.do(ctx, http.MethodPost, r.Job, "/generations", map[string]any{
+			"id": r.id, "global_batch": r.cluster.GlobalBatch, "workload": r.cluster.Workload, "ranks": list,
+		}, &out)
+	})
+	if err == nil && len(out.Sizes.Nodes) != len(r.given) {
+		err = fmt.Errorf("%s: sizes for %d ranks, there are %d", r.Job, len(out.Sizes.Nodes), len(r.given))
+	}
 	return out.Sizes, err
 }
 
+// Between two tries.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
 // run plays rounds, each by the sizes that came so many rounds before.
 func (r *ranks) run(ctx context.Context, rounds, late int, speed float64, patience time.Duration) error {
-	newest, err := r.register(ctx)
+	newest, err := r.register(ctx, patience)
 	if err != nil {
 		return err
 	}
-	if len(newest.Nodes) != len(r.given) {
-		return fmt.Errorf("%s: sizes for %d ranks, there are %d", r.Job, len(newest.Nodes), len(r.given))
+	var own *owns
+	if r.own > 0 {
+		own, late = &owns{ranks: r, per: r.own, reported: make([]int, len(r.given))}, 0
 	}
 	coming, heard := []export.Sizes{newest}, time.Now()
 	for k := range rounds {
@@ -81,29 +95,43 @@ func (r *ranks) run(ctx context.Context, rounds, late int, speed float64, patien
 				return err
 			}
 		}
-		var answer struct {
-			Verdict string       `json:"verdict"`
-			Sizes   export.Sizes `json:"sizes"`
+		verdict := "" // of a report for all
+		if own != nil {
+			newest, err = own.report(ctx, &sizes, report, patience)
+		} else if verdict, err = r.tell(ctx, k, &sizes, report, &newest); err == nil {
+			heard = time.Now()
+		} else if !badinput.Is(err) && time.Since(heard) <= patience { // as in a training job, rounds go on with the last sizes
+			verdict, err = "unanswered", wait(ctx, firstPause)
 		}
-		begun := time.Now()
-		err = r.to.do(ctx, http.MethodPost, r.Job, "/reports", r.report(k, &sizes, report), &answer)
-		switch {
-		case err == nil:
-			heard, newest = time.Now(), answer.Sizes
-			r.answers = append(r.answers, heard.Sub(begun).Seconds())
-		case ctx.Err() != nil, badinput.Is(err), time.Since(heard) > patience:
+		if refusedWith(err, http.StatusConflict) { // the service was lost, and with it what it knew
+			verdict, coming, heard = "conflict", nil, time.Now()
+			newest, err = r.register(ctx, patience)
+		}
+		if err != nil {
 			return err
-		default: // as in a training job, rounds go on with the last sizes
-			answer.Verdict = "unanswered"
-			if err := wait(ctx, 50*time.Millisecond); err != nil {
-				return err
-			}
+		}
+		if verdict != "" {
+			r.Verdicts[verdict]++
 		}
 		r.Rounds, r.Samples, r.Seconds, r.Sizes = k+1, r.Samples+report.Accepted, r.Seconds+report.Wait.Seconds(), plan.Sizes
-		r.Verdicts[answer.Verdict]++
 		coming = append(coming, newest)
 	}
 	return nil
+}
+
+// tell reports a round for all ranks. The answer's sizes are the newest.
+func (r *ranks) tell(ctx context.Context, round int, sizes *export.Sizes, report *cluster.Report, newest *export.Sizes) (verdict string, err error) {
+	var answer struct {
+		Verdict string       `json:"verdict"`
+		Sizes   export.Sizes `json:"sizes"`
+	}
+	begun := time.Now()
+	err = r.to.do(ctx, http.MethodPost, r.Job, "/reports", r.report(round, sizes, report), &answer)
+	if r.to.heard(err); err == nil {
+		*newest = answer.Sizes
+		r.answers = append(r.answers, time.Since(begun).Seconds())
+	}
+	return answer.Verdict, err
 }
 
 // plan is what sizes order.

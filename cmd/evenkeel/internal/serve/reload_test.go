@@ -95,7 +95,7 @@ func TestReload(t *testing.T) {
 		}
 	}()
 	ask := func(server, own identity, token string) error {
-		c, err := newClient(address(l, true), func(name string) string {
+		c, err := newClient((&certificates{}).address(l), func(name string) string {
 			return map[string]string{"EVENKEEL_CA": server.cert, "EVENKEEL_TOKEN": token, "EVENKEEL_CERT": own.cert, "EVENKEEL_KEY": own.key}[name]
 		})
 		if err != nil {

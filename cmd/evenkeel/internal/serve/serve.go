@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -66,7 +68,7 @@ func (c *Cmd) Run(a *cli.App) error {
 		return err
 	}
 	if len(c.Command) > 0 {
-		return c.beside(a, config)
+		return c.beside(a, config, certs)
 	}
 	l, err := c.listen(defaultListen) // before the journal: a port that is taken is the commoner fault
 	if err != nil {
@@ -82,7 +84,7 @@ func (c *Cmd) Run(a *cli.App) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	a.Log.Info().Str("url", address(l, certs != nil)).Msg("serving; Ctrl-C ends it")
+	a.Log.Info().Str("url", certs.address(l)).Msg("serving; Ctrl-C ends it")
 	stop := c.watch(a, s, certs)
 	defer stop()
 	notify(a.Log, "READY=1") // who connects from now on is answered
@@ -182,11 +184,31 @@ func (c *Cmd) listen(otherwise string) (net.Listener, error) {
 	return l, nil
 }
 
-// address is the URL of a listener.
-func address(l net.Listener, secure bool) string {
-	scheme := "http://"
-	if secure {
+// address is a URL at which clients find a listener. One that listens on all addresses is called by the name that the certificate is for.
+func (s *certificates) address(l net.Listener) string {
+	scheme, at := "http://", l.Addr().String()
+	if s != nil {
 		scheme = "https://"
 	}
-	return scheme + l.Addr().String()
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		at = net.JoinHostPort(s.name(), strconv.Itoa(tcp.Port))
+	}
+	return scheme + at
+}
+
+// name is a name of the service: the first one in the certificate that is no pattern, or an address there.
+func (s *certificates) name() string {
+	if s != nil {
+		if leaf := s.now.Load().Certificates[0].Leaf; leaf != nil {
+			for _, name := range leaf.DNSNames {
+				if !strings.Contains(name, "*") {
+					return name
+				}
+			}
+			for _, ip := range leaf.IPAddresses {
+				return ip.String()
+			}
+		}
+	}
+	return "localhost"
 }

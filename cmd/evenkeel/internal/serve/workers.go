@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/live"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -24,6 +25,7 @@ type WorkersCmd struct {
 	Seed       uint64        `help:"Random seed (${default}); the jobs count upwards from it." default:"1" placeholder:"N"`
 	Speed      float64       `help:"Simulated seconds in a second (${default}); 0: as fast as the service answers." default:"1" placeholder:"X"`
 	Late       int           `help:"Rounds until new sizes run (${default}), as in a job that draws its batches ahead." default:"1" placeholder:"N"`
+	Own        int           `help:"Ranks report for themselves, so many in a call, and new sizes run at once; 0: rank 0 reports for all." placeholder:"N"`
 	Patience   time.Duration `help:"How long rounds go on without an answer of the service (${default})." default:"1m" placeholder:"D"`
 	Jobs       int           `help:"Jobs at a time (${default}), numbered from 0 if there are several." default:"1" placeholder:"N"`
 	JSON       bool          `name:"json" help:"Print the result as JSON, and nothing else."`
@@ -38,7 +40,8 @@ Examples:
 
   evenkeel serve -- evenkeel workers --speed 100
   evenkeel serve --deadline auto -- evenkeel workers --cluster my.yaml --conditions bursts --speed 0 --rounds 1000
-  evenkeel workers --url https://evenkeel.example:7070 --jobs 20 --speed 0`
+  evenkeel workers --url https://evenkeel.example:7070 --jobs 20 --speed 0
+  evenkeel workers --own 8 --speed 0                      # ranks of hosts that report for themselves, 8 each`
 }
 
 // played is what came of a job's rounds.
@@ -68,10 +71,13 @@ func (c *WorkersCmd) Run(a *cli.App) error {
 	for _, x := range []struct {
 		flag            string
 		is, least, most float64
-	}{{"rounds", float64(c.Rounds), 1, cli.MaxRounds}, {"speed", c.Speed, 0, 1e6}, {"late", float64(c.Late), 0, 100}, {"jobs", float64(c.Jobs), 1, 1000}} {
+	}{{"rounds", float64(c.Rounds), 1, cli.MaxRounds}, {"speed", c.Speed, 0, 1e6}, {"late", float64(c.Late), 0, 100}, {"jobs", float64(c.Jobs), 1, 1000}, {"own", float64(c.Own), 0, live.MaxRanks}} {
 		if !(x.is >= x.least && x.is <= x.most) {
 			return badinput.Errorf("--%s: %v is outside %v to %v", x.flag, x.is, x.least, x.most)
 		}
+	}
+	if c.Own > 0 && slices.Contains(a.Given, "late") {
+		return badinput.New("--own and --late: ranks that report for themselves run new sizes at once; give one of them")
 	}
 	catalogue, err := c.Catalogue()
 	if err != nil {
@@ -95,6 +101,7 @@ func (c *WorkersCmd) Run(a *cli.App) error {
 		return err
 	}
 	defer to.close()
+	to.log = a.Log
 	r, err := c.play(a.Ctx, to, cl, conditions)
 	if errors.Is(err, context.Canceled) {
 		return cli.Interrupted(err, fmt.Sprintf("interrupted after %s", cli.Count(r.Reports, "report")))
@@ -105,7 +112,7 @@ func (c *WorkersCmd) Run(a *cli.App) error {
 	if c.JSON {
 		return a.WriteJSON(r)
 	}
-	return cli.PrintLines(a.Out, r.lines())
+	return cli.PrintLines(a.Out, r.lines(c.Own > 0))
 }
 
 // play plays all jobs at once; the first error ends them.
@@ -126,6 +133,7 @@ func (c *WorkersCmd) play(ctx context.Context, to *client, cl *cluster.Cluster, 
 			own = fmt.Sprintf("%s-%d", name, k)
 		}
 		jobs[k] = newRanks(to, own, cl, conditions, c.Seed+uint64(k))
+		jobs[k].own = c.Own
 		all.Go(func() {
 			if errs[k] = jobs[k].run(ctx, c.Rounds, c.Late, c.Speed, c.Patience); errs[k] != nil {
 				stop()
@@ -161,13 +169,17 @@ func boolOrder(b bool) int {
 	return 0
 }
 
-func (r *result) lines() []string {
+func (r *result) lines(own bool) []string {
+	of := "report"
+	if own {
+		of = "call"
+	}
 	var rows [][]string
 	for _, j := range r.Jobs {
 		rows = append(rows, []string{j.Job, fmt.Sprint(j.Rounds), fmt.Sprint(j.Samples), cli.Rate(float64(j.Samples) / max(j.Seconds, 1e-9)), fmt.Sprint(j.Verdicts["accepted"])})
 	}
 	lines := cli.Table([]cli.Column{cli.Left("job"), cli.Right("rounds"), cli.Right("samples"), cli.Right("samples/s, simulated"), cli.Right("accepted")}, rows)
-	return append(lines, fmt.Sprintf("The service answered %s in %s at the median, 99 in 100 within %s.", cli.Count(r.Reports, "report"), cli.Seconds(r.AnswerMedian), cli.Seconds(r.AnswerHighest)))
+	return append(lines, fmt.Sprintf("The service answered %s in %s at the median, 99 in 100 within %s.", cli.Count(r.Reports, of), cli.Seconds(r.AnswerMedian), cli.Seconds(r.AnswerHighest)))
 }
 
 // wait waits for so long, or until ctx is done.
