@@ -88,7 +88,7 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 			a.cluster.GlobalBatch = a.batch.choose(a.cluster, present, a.perf, a.tracker.NoiseScale())
 		}
 		if a.guard != nil {
-			a.guard.keep(a, present, plan)
+			a.guard.keep(a, present)
 		}
 	}
 	a.believes().Occupy(a.perf, a.ready)
@@ -98,6 +98,12 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 	}
 	plan.Finish = a.dead.apply(a.cluster, present, a.ready, finish, a.fresh, plan.Sizes)
 	plan.Perf = a.perf
+	if a.guard != nil {
+		if report == nil {
+			a.guard.first(a)
+		}
+		a.guard.given(a.fresh)
+	}
 	for _, t := range a.trackers() {
 		t.Predict(plan.Finish)
 	}
@@ -113,10 +119,14 @@ func (a *Agent) observe(report *cluster.Report) {
 		if report.Predicted > 0 {
 			t.Predict(report.Predicted)
 		}
-		t.Observe(report)
+		if t == a.believes() {
+			t.Observe(report)
+		} else {
+			t.Watch(report, a.guard.would())
+		}
 	}
 	if a.guard != nil {
-		a.guard.judge(report)
+		a.guard.judge(report, a.tracker)
 	}
 }
 
@@ -138,8 +148,11 @@ func (a *Agent) believes() *env.Tracker {
 
 // guarded says whether the network is not heeded.
 func (a *Agent) guarded() bool {
-	return a.guard != nil && a.guard.off && a.weights[0] >= guardWeight
+	return a.guard != nil && a.guard.off && a.judged()
 }
+
+// judged says whether rounds are judged: by speed, and not where they end by time, as their sizes are then not the shares.
+func (a *Agent) judged() bool { return a.weights[0] >= guardWeight && !a.cluster.Collect.Timed() }
 
 // Performance returns the performance parameters in force, in node order; valid until
 // the next decision.
@@ -158,16 +171,20 @@ func (a *Agent) SetWeights(weights [env.Objectives]float64) { a.weights = weight
 
 // collect chooses the round's rule if it is free.
 func (a *Agent) collect(present []bool, plan *cluster.Plan) {
-	if len(a.allowed) > 0 {
-		a.rule = a.tracker.BestRule(a.allowed, a.weights)
-		plan.Collect = cluster.Rules[a.rule].Apply(plan.Collect)
-	}
-	nodes := a.nodes(present)
+	nodes, by := a.nodes(present), plan.Collect
 	for _, t := range a.trackers() {
-		t.SetRule(plan.Collect, nodes)
+		collect := by
+		if len(a.allowed) > 0 {
+			rule := t.BestRule(a.allowed, a.weights)
+			collect = cluster.Rules[rule].Apply(by)
+			if t == a.believes() {
+				a.rule, plan.Collect = rule, collect
+			}
+		}
+		t.SetRule(collect, nodes)
 	}
 	if q := &plan.Collect.Quorum; len(a.allowed) > 0 && q.Share < 1 {
-		q.Without = a.tracker.Silent(present)
+		q.Without = a.believes().Silent(present)
 	}
 }
 
@@ -199,11 +216,15 @@ func (a *Agent) nodes(present []bool) int {
 
 // choose takes every node's best action under the weights if the network's input is in
 // range and the advantage over the model's own update is large enough. A noisier node needs
-// a larger advantage, because its values are less certain.
+// a larger advantage, because its values are less certain; half of it is enough where everybody is waited for, as a
+// node's own value then says what it costs.
 func (a *Agent) choose() {
 	const width = env.Objectives
 	per := len(env.Actions) * width
 	least := float32(a.trained.Record.Advantage)
+	if a.tracker.Rule().Quorum == 1 {
+		least /= 2
+	}
 	var counted []int // objectives with a weight: most runs have one, and the others add nothing
 	var of [width]int
 	for o, w := range a.weights {

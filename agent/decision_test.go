@@ -32,13 +32,17 @@ func TestAdvantageGrowsWithNoise(t *testing.T) {
 		t.Fatalf("noise %v and %v", a.tracker.Noise(0), noise)
 	}
 	per := len(env.Actions) * env.Objectives
-	for _, x := range []struct {
+	for k, x := range []struct {
 		advantage float32
 		overruled [2]bool
 	}{
 		{0.09, [2]bool{false, false}}, {0.11, [2]bool{true, false}},
 		{0.1 * float32(noise) * 0.9, [2]bool{true, false}}, {0.1 * float32(noise) * 1.1, [2]bool{true, true}},
+		// where all are waited for half of it is enough
+		{0.045, [2]bool{false, false}}, {0.055, [2]bool{true, false}},
+		{0.05 * float32(noise) * 0.9, [2]bool{true, false}}, {0.05 * float32(noise) * 1.1, [2]bool{true, true}},
 	} {
+		a.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Count: 1 + k/4}}, 2)
 		const better = 2
 		a.model[0], a.model[1] = 0, 0
 		copy(a.actions, a.model)
@@ -145,7 +149,7 @@ func TestExplainRuleValues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	means := a.tracker.Means()
+	means := a.believes().Means()
 	worth := func(rule int) (value float64) {
 		for o, w := range weights {
 			value += w * means[rule][o]

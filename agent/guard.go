@@ -10,21 +10,22 @@ import (
 
 const (
 	guardRate   = 0.02 // of the moving averages
-	guardRounds = 10   // judged before the network can lose its say
-	guardSure   = 2    // standard errors by which its loss must be above zero
+	guardRounds = 5    // judged before the network has a say
+	guardSure   = 1    // standard errors by which it must be better to get it, and worse to lose it
 	guardWeight = 0.5  // least weight of speed: the guard judges by nothing else
 )
 
 // guard takes the decision from the network where that costs progress. It keeps what the one that does not decide would have
 // handed out: the network, or the model with a belief that it alone has moved. The round shows what every node takes, and so what it would
-// have brought with those sizes. The network decides only while its rounds bring no less in the mean of the last ones, beyond
-// what noise explains; it gets the decision back when it would have brought no less than the model.
+// have brought with either's. Each has its own belief and, where rules are free, its own rule. The model decides until the network would have brought
+// more in the mean of the last rounds, and again when the network has brought less, beyond a standard error.
 type guard struct {
 	off     bool         // the model decides
 	tracker *env.Tracker // the belief that the model alone has moved
 	actions []int        // the model's on it
 	perf    []cluster.Performance
-	sizes   []int // of the one that does not decide, for the round under way
+	decided []int // shares by the newest parameters for the coming round, before the dead band and trials: env.AsIs for none,
+	instead []int // and those of the one that does not decide
 	pending bool  // there are such
 	regret  stats.Moving
 	rounds  float64
@@ -36,18 +37,30 @@ type guard struct {
 // newGuard guards an agent that has observed nothing.
 func newGuard(a *Agent) *guard {
 	n := len(a.cluster.Nodes)
-	g := &guard{tracker: a.tracker.Twin(), actions: make([]int, n), sizes: make([]int, n), perf: make([]cluster.Performance, n), ready: make([]cluster.Performance, n)}
+	g := &guard{off: true, tracker: env.NewTracker(a.cluster), actions: make([]int, n), instead: make([]int, n), perf: make([]cluster.Performance, n), ready: make([]cluster.Performance, n)}
 	a.both[1] = g.tracker
 	return g
 }
 
-// judge takes in a round for which the other's sizes are kept.
-func (g *guard) judge(report *cluster.Report) {
+// would are the shares that the one that does not decide would have handed out in the round that is reported; nil: they are not known.
+func (g *guard) would() []int {
+	if !g.pending {
+		return nil
+	}
+	return g.instead
+}
+
+// judge takes in a round for which the other's sizes are kept, where the network has moved a tracker.
+func (g *guard) judge(report *cluster.Report, network *env.Tracker) {
 	if !g.pending {
 		return
 	}
 	g.pending = false
-	regret, known := g.tracker.Regret(report, g.sizes)
+	decided, instead := env.Play{Shares: g.decided, Rule: network.Rule()}, env.Play{Shares: g.instead, Rule: g.tracker.Rule()}
+	if g.off {
+		decided.Rule, instead.Rule = instead.Rule, decided.Rule
+	}
+	regret, known := g.tracker.Regret(report, decided, instead)
 	if !known {
 		return
 	}
@@ -57,11 +70,13 @@ func (g *guard) judge(report *cluster.Report) {
 	g.rounds++
 	rate := max(guardRate, 1/g.rounds)
 	g.regret.Add(regret, rate)
+	sure := guardSure * math.Sqrt(g.regret.Spread*rate/(2-rate))
 	switch {
+	case g.rounds < guardRounds:
 	case g.off:
-		g.off = g.regret.Mean > 0
-	case g.rounds >= guardRounds:
-		g.off = g.regret.Mean > guardSure*math.Sqrt(g.regret.Spread*rate/(2-rate))
+		g.off = g.regret.Mean > -sure
+	default:
+		g.off = g.regret.Mean > sure
 	}
 }
 
@@ -84,9 +99,28 @@ func (g *guard) decide(a *Agent) (overruled int) {
 	return overruled
 }
 
+// first notes that both would hand out the same in the first round.
+func (g *guard) first(a *Agent) {
+	copy(g.instead, a.fresh)
+	g.pending = a.judged()
+}
+
+// given notes the shares of the one that decides. What nodes do beyond them is not its doing: they may be tried.
+func (g *guard) given(shares []int) {
+	g.decided = append(g.decided[:0], shares...)
+	for i, b := range shares {
+		if b == 0 {
+			g.decided[i] = env.AsIs
+			if g.instead[i] == 0 {
+				g.instead[i] = env.AsIs
+			}
+		}
+	}
+}
+
 // keep notes what the one that does not decide would hand out in the coming round, by its parameters in g.perf.
-func (g *guard) keep(a *Agent, present []bool, plan *cluster.Plan) {
-	if plan.Beyond() || a.weights[0] < guardWeight || !g.due(len(g.sizes)) {
+func (g *guard) keep(a *Agent, present []bool) {
+	if !a.judged() || !g.due(len(g.instead)) {
 		return
 	}
 	t := g.tracker
@@ -94,7 +128,7 @@ func (g *guard) keep(a *Agent, present []bool, plan *cluster.Plan) {
 		t = a.tracker
 	}
 	t.Occupy(g.perf, g.ready)
-	_, err := g.alloc.Allocate(a.cluster, present, g.ready, g.sizes)
+	_, err := g.alloc.Allocate(a.cluster, present, g.ready, g.instead)
 	g.pending = err == nil
 }
 

@@ -25,7 +25,7 @@ func (t *Tracker) Model(actions []int) {
 			actions[i] = modelJump
 			if n.strange == 0 && math.Abs(n.newest[0]/n.level-1) < jumpAt*d {
 				actions[i] = modelReturn
-			} else if n.rose == 1 && t.fleet.odds()*(1+n.residual)*nodes < 1 {
+			} else if n.rose == 1 && t.fleet.odds()*(1+n.residual)*nodes < 1 && !t.fleet.novel(n.residual) {
 				actions[i] = modelHold
 			}
 		}
@@ -62,6 +62,12 @@ func (n *track) surprised() bool {
 	return n.fresh && n.count > 1 && n.surprising(n.residual, n.doubtful)
 }
 
+// novel says whether a sudden slowdown is far larger than those that passed are in the mean: their odds say nothing of it.
+func (f *fleet) novel(residual float64) bool { return residual*(f.risen-f.stayed) > farLarger*f.passed }
+
+// farLarger is how many times as large. Of spikes whose sizes are distributed exponentially one in 150 is.
+const farLarger = 5
+
 // What the model decides alone. A network is trained on losses of at most two nodes' rounds, and so takes a change that all
 // wait for to be cheaper than it is; and where noise is strong, all that is left to do is to average.
 const (
@@ -78,7 +84,7 @@ func (t *Tracker) Open(i, model int) (from, to int) {
 	}
 	n := &t.nodes[i]
 	nodes := float64(len(t.nodes))
-	if t.round.rule.Quorum < 1 || !n.surprised() || n.residual < plainRise || t.fleet.odds()*(1+n.residual)*nodes < plainLoss {
+	if t.round.rule.Quorum < 1 || !n.surprised() || n.residual < plainRise || t.fleet.odds()*(1+n.residual)*nodes < plainLoss && !t.fleet.novel(n.residual) {
 		return 0, len(Actions)
 	}
 	from = model - model%len(margins)

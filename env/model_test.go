@@ -102,23 +102,27 @@ func TestOpen(t *testing.T) {
 		nodes           int
 		quorum          float64
 		want            [2]int
+		mean            float64 // of those that passed
 	}{
-		"a slowdown by one that is likely to last": {1, 1, 4.5, 4, 1, margin}, // odds 5/5.5, times 2 and 4 nodes
-		"of a small part":                          {0.49, 1, 4.5, 4, 1, all},
-		"just large enough":                        {0.51, 1, 4.5, 4, 1, margin},
-		"as likely as needed":                      {1, 1, 2.5, 4, 1, margin}, // 3/7.5 * 8 = 3.2
-		"less likely":                              {1, 1, 2, 4, 1, all},      // 2.5/8 * 8 = 2.5
-		"of fewer nodes":                           {1, 1, 2.5, 3, 1, all},
-		"nobody waits for it":                      {1, 1, 4.5, 4, 0.75, all},
-		"a recovery":                               {-0.6, 1, 4.5, 4, 1, all},
-		"noise":                                    {0.05, 1, 4.5, 4, 1, all},
-		"noise of eight times the usual":           {0.05, 7.9, 4.5, 4, 1, all},
-		"more noise":                               {0.05, 8.1, 4.5, 4, 1, [2]int{jump, jump + 1}},
-		"more noise, and nobody waits":             {0.05, 8.1, 4.5, 4, 0.75, [2]int{jump, jump + 1}},
+		"a slowdown by one that is likely to last": {1, 1, 4.5, 4, 1, margin, 1}, // odds 5/5.5, times 2 and 4 nodes
+		"of a small part":                          {0.49, 1, 4.5, 4, 1, all, 1},
+		"just large enough":                        {0.51, 1, 4.5, 4, 1, margin, 1},
+		"as likely as needed":                      {1, 1, 2.5, 4, 1, margin, 1}, // 3/7.5 * 8 = 3.2
+		"less likely":                              {1, 1, 2, 4, 1, all, 1},      // 2.5/8 * 8 = 2.5
+		"of fewer nodes":                           {1, 1, 2.5, 3, 1, all, 1},
+		"nobody waits for it":                      {1, 1, 4.5, 4, 0.75, all, 1},
+		"a recovery":                               {-0.6, 1, 4.5, 4, 1, all, 1},
+		"noise":                                    {0.05, 1, 4.5, 4, 1, all, 1},
+		"noise of eight times the usual":           {0.05, 7.9, 4.5, 4, 1, all, 1},
+		"more noise":                               {0.05, 8.1, 4.5, 4, 1, [2]int{jump, jump + 1}, 1},
+		"more noise, and nobody waits":             {0.05, 8.1, 4.5, 4, 0.75, [2]int{jump, jump + 1}, 1},
+		"larger than five times those that passed": {1.01, 1, 0, 4, 1, margin, 0.2}, // odds 0.5/10
+		"five times those that passed":             {0.99, 1, 0, 4, 1, all, 0.2},
+		"not so, as two of them lasted":            {1, 1, 2, 4, 1, all, 0.21},
 	} {
 		r := newRig(t, x.nodes)
 		r.tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: x.quorum}}, x.nodes)
-		r.tracker.fleet.risen, r.tracker.fleet.stayed = 9.5, x.stayed
+		r.tracker.fleet.risen, r.tracker.fleet.stayed, r.tracker.fleet.passed = 9.5, x.stayed, x.mean*(9.5-x.stayed)
 		n := &r.tracker.nodes[1]
 		n.belief = noisy(0.03)
 		n.variance, n.residual, n.count, n.fresh, n.pooled = 0.1, x.residual, 5, true, x.noise*priorDeviation
@@ -156,13 +160,16 @@ func TestOddsByHand(t *testing.T) {
 	if f.odds() != 1 {
 		t.Errorf("odds of nothing: %v", f.odds())
 	}
-	f.learn(1, 0)
-	f.learn(2, 1)
+	f.learn(1, 0, 0.5)
+	f.learn(2, 1, 0.2)
 	risen, stayed := 0.99*0.99+2, 1.0
 	if want := (stayed + 0.5) / (risen - stayed + 0.5); !near(f.odds(), want) {
 		t.Errorf("odds %v, want %v", f.odds(), want)
 	}
-	if f.learn(0, 0); f.risen != risen {
+	if !near(f.passed, 0.99*0.99*0.5+0.2) {
+		t.Errorf("those that passed were %v above the level in all", f.passed)
+	}
+	if f.learn(0, 0, 0); f.risen != risen {
 		t.Error("a round without any counts")
 	}
 }
@@ -176,8 +183,8 @@ func TestObserveLearnsWhatLasts(t *testing.T) {
 	for _, factor := range []float64{1.5, 1, 1, 1.5, 1} {
 		r.round(-1, factor, 1)
 	}
-	if f := &r.tracker.fleet; !near(f.risen, 1.99) || f.stayed != 0 {
-		t.Errorf("%v of %v lasted, want none of 1.99", f.stayed, f.risen)
+	if f := &r.tracker.fleet; !near(f.risen, 1.99) || f.stayed != 0 || math.Abs(f.passed-0.5*1.99) > 0.01 {
+		t.Errorf("%v of %v lasted, the others %v above in all, want none of 1.99, half as much", f.stayed, f.risen, f.passed)
 	}
 	r.round(-1, 1, 2)
 	r.round(-1, 1, 2)
@@ -194,12 +201,14 @@ func TestModelHoldsASpike(t *testing.T) {
 		nodes  int
 		stayed float64 // of ten
 		rose   int
+		mean   float64 // of those that passed
 		want   int
 	}{
-		{2, 0, 1, modelHold}, {2, 0, 2, modelJump}, {2, 9, 1, modelJump}, {10, 0, 1, modelHold}, {20, 0, 1, modelJump},
+		{2, 0, 1, 0.3, modelHold}, {2, 0, 2, 0.3, modelJump}, {2, 9, 1, 0.3, modelJump}, {10, 0, 1, 0.3, modelHold}, {20, 0, 1, 0.3, modelJump},
+		{2, 0, 1, 0.101, modelHold}, {2, 0, 1, 0.099, modelJump}, // that is larger than five times as much
 	} {
 		r := newRig(t, x.nodes)
-		r.tracker.fleet.risen, r.tracker.fleet.stayed = 10, x.stayed // odds of 1 in 21, or 19 in 3
+		r.tracker.fleet.risen, r.tracker.fleet.stayed, r.tracker.fleet.passed = 10, x.stayed, x.mean*(10-x.stayed) // odds of 1 in 21, or 19 in 3
 		n := &r.tracker.nodes[0]
 		n.levels, n.count, n.fresh, n.variance, n.rose = 9, 9, true, 0.1, x.rose
 		n.newest[0], n.residual = 1.5, 0.5

@@ -2,56 +2,65 @@ package env
 
 import "github.com/evenkeel/evenkeel/cluster"
 
-// Regret is by how much more a round would have brought had its nodes been handed other shares, 0 for none: progress less
-// what the time is worth, in rounds of the global batch, under the rule that was in force. Call it with the newest
-// report, after Observe and before the next rule is set. It is not known where a node was lost, or would
-// have got a share and had none.
-func (t *Tracker) Regret(report *cluster.Report, shares []int) (regret float64, known bool) {
+// AsIs instead of a share leaves what a node did as it was.
+const AsIs = -1
+
+// Play is what a controller would have a round be: who gets which share, and when it ends.
+type Play struct {
+	Shares []int
+	Rule   cluster.Rule
+}
+
+// Regret is by how much more a round would have brought by the second play than by the first, 0 for none: progress less what
+// the time is worth, in rounds of the global batch. Call it with the newest report, after Observe. Nothing is known where a node with a share was
+// lost, or did not take part.
+func (t *Tracker) Regret(report *cluster.Report, decided, instead Play) (regret float64, known bool) {
 	wait := max(report.Wait.Seconds(), 1e-9)
 	r := t.round
 	r.work, r.instead = r.work[:0], r.instead[:0]
 	for i := range t.nodes {
 		got, node := &report.Nodes[i], &t.cluster.Nodes[i]
 		n := &t.nodes[i]
-		if got.Status == cluster.Lost || got.Status == cluster.Absent && shares[i] > 0 {
+		if got.Status == cluster.Lost || got.Status == cluster.Absent {
+			if decided.Shares[i] == AsIs && instead.Shares[i] == AsIs {
+				continue
+			}
 			return 0, false
 		}
-		if got.Status == cluster.Absent || got.BusySize > 0 && n.overdue(node, got.Busy, got.BusySize) {
+		if got.BusySize > 0 && n.overdue(node, got.Busy, got.BusySize) {
 			continue // nobody waits for one that is silent, whatever its share
 		}
 		w := t.delivery(i, got, wait)
-		if got.Status == cluster.Late && got.Busy <= wait*(1+1e-9) {
-			w.Behind = 0 // it is at this round's work
+		if w, takes := t.other(i, got, w, wait, decided.Shares[i]); takes {
+			r.work = append(r.work, w)
 		}
-		slowdown := n.slowdown
-		if got.Measured() {
-			slowdown = node.Slowness(n.base, got)
-		}
-		if w.Size == 0 && w.NextSize == 0 {
-			if shares[i] > 0 {
-				return 0, false
-			}
-			continue
-		}
-		r.work = append(r.work, w)
-		if w, takes := other(w, node, node.Slowed(n.base, slowdown), shares[i]); takes {
+		if w, takes := t.other(i, got, w, wait, instead.Shares[i]); takes {
 			r.instead = append(r.instead, w)
 		}
 	}
 	batch := float64(t.cluster.GlobalBatch)
-	value := func(work []cluster.Delivery) float64 {
+	value := func(work []cluster.Delivery, rule cluster.Rule) float64 {
 		r.outcomes.Set(work)
-		return speedValue(r.outcomes.Under(r.rule), batch, t.scale, r.rate)
+		return speedValue(r.outcomes.Under(rule), batch, t.scale, r.rate)
 	}
 	if len(r.work) == 0 || len(r.instead) == 0 {
 		return 0, false
 	}
-	return value(r.instead) - value(r.work), true
+	return value(r.instead, instead.Rule) - value(r.work, decided.Rule), true
 }
 
-// other is a delivery of a node had it been handed another share of this round, and false where it would have had nothing to
-// do. Work of an earlier round stays as it is.
-func other(w cluster.Delivery, node *cluster.Node, perf cluster.Performance, share int) (cluster.Delivery, bool) {
+// other is node i's delivery in a round of wait seconds had it been handed another share, and false where it would have had
+// nothing to do. Work of an earlier round stays as it is.
+func (t *Tracker) other(i int, got *cluster.NodeReport, w cluster.Delivery, wait float64, share int) (cluster.Delivery, bool) {
+	if share == AsIs {
+		return w, w.Size > 0 || w.NextSize > 0
+	}
+	n, node := &t.nodes[i], &t.cluster.Nodes[i]
+	slowdown := n.slowdown
+	if got.Measured() {
+		slowdown = node.Slowness(n.base, got)
+	}
+	perf := node.Slowed(n.base, slowdown)
 	longer := func(took float64, size int) float64 { // took, for share samples instead of size
 		return took * node.Finish(perf, share) / node.Finish(perf, size)
 	}
@@ -59,9 +68,9 @@ func other(w cluster.Delivery, node *cluster.Node, perf cluster.Performance, sha
 	case w.NextSize > 0:
 		took := longer(w.NextTook, w.NextSize)
 		w.NextAt, w.NextTook, w.NextSize = w.NextAt-w.NextTook+took, took, share
-	case w.Behind == 0:
+	case w.Size > 0 && (w.Behind == 0 || got.Status == cluster.Late && got.Busy <= wait*(1+1e-9)): // it is at this round's work
 		took := longer(w.Took, w.Size)
-		w.At, w.Took, w.Size = w.At-w.Took+took, took, share
+		w.At, w.Took, w.Size, w.Behind = w.At-w.Took+took, took, share, 0
 	}
 	return w, w.Size > 0 || w.NextSize > 0
 }

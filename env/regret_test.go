@@ -41,7 +41,7 @@ func TestRegretByHand(t *testing.T) {
 	silent.Busy = 5
 	for name, x := range map[string]struct {
 		nodes  []cluster.NodeReport
-		shares []int
+		shares []int // instead of ten samples for whoever was there
 		quorum float64
 		want   float64 // per second of the round, and
 		plus   float64 // in samples
@@ -65,23 +65,103 @@ func TestRegretByHand(t *testing.T) {
 		report := &cluster.Report{Wait: 3 * time.Second, Counted: 20, Nodes: x.nodes}
 		tracker.SetRule(cluster.Collect{Quorum: cluster.Quorum{Share: x.quorum}}, len(x.nodes))
 		tracker.Observe(report)
-		got, known := tracker.Regret(report, x.shares)
+		decided := make([]int, len(x.nodes))
+		for i, n := range x.nodes {
+			if decided[i] = 10; n.Size == 0 {
+				decided[i], x.shares[i] = AsIs, AsIs
+			}
+		}
+		got, known := tracker.Regret(report, Play{decided, tracker.Rule()}, Play{x.shares, tracker.Rule()})
 		if want := x.want*20/30/3 + x.plus/30; !known || math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: %v (%v), want %v", name, got, known, want)
 		}
 		report.Nodes[0].Status = cluster.Lost
-		if _, known := tracker.Regret(report, x.shares); known {
+		if _, known := tracker.Regret(report, Play{decided, tracker.Rule()}, Play{x.shares, tracker.Rule()}); known {
 			t.Errorf("%s: known in spite of a node that was lost", name)
+		}
+	}
+	// A third node is tried with a sample, which takes 9 s: with either's shares the round lasts as long. Only one of them has it take part: its
+	// time for a sample says what 4 would have taken, 9 * 0.9/0.6 = 13.5 s.
+	tried := cluster.NodeReport{Status: cluster.In, Size: 1, Samples: 1, Seconds: 9}
+	slow, fast := in(3), in(2)
+	slow.Idle, fast.Idle = 6, 7
+	for name, x := range map[string]struct {
+		third           cluster.Status
+		decided, shares []int
+		wait, samples   float64
+		unknown         bool
+	}{
+		"tried":      {cluster.In, []int{10, 10, AsIs}, []int{12, 8, AsIs}, 0, 0, false},
+		"lost":       {cluster.Lost, []int{10, 10, AsIs}, []int{12, 8, AsIs}, 0.4, 0, false},
+		"left out":   {cluster.Absent, []int{10, 10, AsIs}, []int{12, 8, AsIs}, 0.4, 0, false},
+		"lost share": {cluster.Lost, []int{10, 10, 1}, []int{12, 8, AsIs}, 0, 0, true},
+		"would take": {cluster.In, []int{10, 10, AsIs}, []int{8, 8, 4}, 9 - 13.5, 20 - 21, false},
+		"takes":      {cluster.In, []int{8, 8, 4}, []int{10, 10, 0}, 13.5 - 3, 0, false},
+		"away":       {cluster.Absent, []int{10, 10, AsIs}, []int{8, 8, 4}, 0, 0, true},
+		"was to":     {cluster.Absent, []int{8, 8, 4}, []int{10, 10, AsIs}, 0, 0, true},
+	} {
+		tracker := NewTracker(lines(t, 3, 20))
+		third := tried
+		third.Status = x.third
+		report := &cluster.Report{Wait: 9 * time.Second, Counted: 20, Nodes: []cluster.NodeReport{fast, slow, third}}
+		tracker.Observe(report)
+		got, known := tracker.Regret(report, Play{x.decided, tracker.Rule()}, Play{x.shares, tracker.Rule()})
+		if want := x.wait*tracker.round.rate + x.samples/20; known == x.unknown || known && math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %v (%v), want %v", name, got, known, want)
 		}
 	}
 	tracker := NewTracker(lines(t, 2, 20))
 	report := &cluster.Report{Wait: 3 * time.Second, Counted: 20, Nodes: []cluster.NodeReport{in(3), {Status: cluster.Absent}}}
 	tracker.Observe(report)
-	if _, known := tracker.Regret(report, []int{12, 8}); known {
+	if _, known := tracker.Regret(report, Play{[]int{20, 0}, tracker.Rule()}, Play{[]int{12, 8}, tracker.Rule()}); known {
 		t.Error("known in spite of a share of a node that was not there")
 	}
-	if _, known := tracker.Regret(report, []int{0, 0}); known {
+	if _, known := tracker.Regret(report, Play{[]int{20, 0}, tracker.Rule()}, Play{[]int{0, 0}, tracker.Rule()}); known {
 		t.Error("known without any share")
+	}
+}
+
+// Each play is judged under its own rule: the same shares, all of them or two of three, bring 30 samples in 3 s or 20 in 2 s and 10 late, of
+// whose node a third of the work is left.
+func TestRegretOfRules(t *testing.T) {
+	tracker := NewTracker(lines(t, 3, 30))
+	node := func(seconds float64) cluster.NodeReport {
+		return cluster.NodeReport{Status: cluster.In, Size: 10, Samples: 10, Seconds: seconds, Idle: 3 - seconds}
+	}
+	report := &cluster.Report{Wait: 3 * time.Second, Counted: 30, Nodes: []cluster.NodeReport{node(1), node(2), node(3)}}
+	tracker.Observe(report)
+	shares := []int{10, 10, 10}
+	all, two := Play{shares, cluster.Rule{Quorum: 1}}, Play{shares, cluster.Rule{Quorum: 2.0 / 3}}
+	want := (20.0+10*cluster.Credit(1)-10.0/3)/30 - 1 + tracker.round.rate
+	for _, x := range []struct {
+		first, second Play
+		want          float64
+	}{{all, two, want}, {two, all, -want}, {two, two, 0}} {
+		if got, known := tracker.Regret(report, x.first, x.second); !known || math.Abs(got-x.want) > 1e-9 {
+			t.Errorf("%+v instead of %+v: %v, want %v", x.second.Rule, x.first.Rule, got, x.want)
+		}
+	}
+}
+
+// Rules are judged by the shares that are said, and not at all without any.
+func TestWatchJudgesByOtherShares(t *testing.T) {
+	c := lines(t, 3, 30)
+	c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+	report := &cluster.Report{Wait: 3 * time.Second, Counted: 30}
+	for _, s := range []float64{1, 2, 3} {
+		report.Nodes = append(report.Nodes, cluster.NodeReport{Status: cluster.In, Size: 10, Samples: 10, Seconds: s, Idle: 3 - s})
+	}
+	var means [4][Objectives]float64
+	for k, shares := range [][]int{nil, {10, 10, 10}, {14, 10, 6}} {
+		tracker := NewTracker(c)
+		tracker.Watch(report, shares)
+		means[k] = tracker.Means()[0]
+	}
+	own := NewTracker(c)
+	own.Observe(report)
+	means[3] = own.Means()[0]
+	if means[0] != [Objectives]float64{} || means[1] != means[3] || means[2] == means[1] || means[3] == means[0] {
+		t.Errorf("the first rule's values: without shares %v, as they were %v, others %v, observed %v", means[0], means[1], means[2], means[3])
 	}
 }
 
@@ -112,7 +192,7 @@ func TestRegretIsWhatTheOthersTake(t *testing.T) {
 			t.Fatal(err)
 		}
 		tracker.Observe(report)
-		got, known := tracker.Regret(report, others)
+		got, known := tracker.Regret(report, Play{sizes, tracker.Rule()}, Play{others, tracker.Rule()})
 		if want := (report.Wait.Seconds() - wait) * tracker.round.rate; !known || math.Abs(got-want) > 1e-6 {
 			t.Fatalf("round %d: %v (%v), want %v", round, got, known, want)
 		}

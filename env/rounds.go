@@ -82,8 +82,8 @@ func center(values [][Objectives]float64) {
 	}
 }
 
-// see judges every rule by a round's report.
-func (r *rounds) see(t *Tracker, report *cluster.Report) {
+// see judges every rule by a round's report, and by what the nodes would have been handed instead; nil: what they were.
+func (r *rounds) see(t *Tracker, report *cluster.Report, shares []int) {
 	wait := max(report.Wait.Seconds(), 1e-9)
 	r.work = r.work[:0]
 	stride := 1 + (len(t.nodes)-1)/maxSeen
@@ -100,8 +100,15 @@ func (r *rounds) see(t *Tracker, report *cluster.Report) {
 		if got.Status == cluster.Absent {
 			continue
 		}
+		w := t.delivery(i, got, wait)
+		if shares != nil {
+			var takes bool
+			if w, takes = t.other(i, got, w, wait, shares[i]); !takes {
+				continue
+			}
+		}
 		taking++
-		r.work = append(r.work, t.delivery(i, got, wait))
+		r.work = append(r.work, w)
 	}
 	if taking == 0 {
 		return

@@ -36,6 +36,7 @@ type track struct {
 type fleet struct {
 	residual, absolute, product, deviation float64
 	risen, stayed                          float64 // sudden slowdowns, and how many of them lasted, forgetting
+	passed                                 float64 // by how much those that did not last were above the level, summed, forgetting
 	jumps                                  float64 // sudden slowdowns per node and round, moving average
 	slow                                   float64 // share of nodes well above their level
 	missing                                float64 // share of nodes without a measurement
@@ -51,13 +52,6 @@ func NewTracker(c *cluster.Cluster) *Tracker {
 		t.nodes[i].pooled = priorDeviation
 	}
 	return t
-}
-
-// Twin is a tracker of the same cluster that knows nothing yet and does not judge rules.
-func (t *Tracker) Twin() *Tracker {
-	twin := NewTracker(t.cluster)
-	twin.judges = false
-	return twin
 }
 
 // spread is the normal quantile of 1-1/n: about one of n nodes is further out.
@@ -88,21 +82,29 @@ func (t *Tracker) Noise(i int) float64 { return max(1, t.nodes[i].pooled/priorDe
 func (t *Tracker) Late(i int) bool { return t.nodes[i].late }
 
 // Observe takes in a round: the gradients received, the total wait, the times.
-func (t *Tracker) Observe(report *cluster.Report) {
+func (t *Tracker) Observe(report *cluster.Report) { t.observe(report, t.judges, nil) }
+
+// Watch is Observe for one who would have handed out other shares: rules are judged as if nodes had worked on these, or not at
+// all where they are nil.
+func (t *Tracker) Watch(report *cluster.Report, shares []int) {
+	t.observe(report, t.judges && shares != nil, shares)
+}
+
+func (t *Tracker) observe(report *cluster.Report, judge bool, shares []int) {
 	t.noise.Add(report)
 	if scale, known := t.noise.Samples(); known {
 		t.scale = scale
 	}
 	t.round.pace(t, report)
-	if t.judges {
-		t.round.see(t, report)
+	if judge {
+		t.round.see(t, report, shares)
 	}
 	wait := max(report.Wait.Seconds(), 1e-9)
-	f := fleet{jumps: t.fleet.jumps, risen: t.fleet.risen, stayed: t.fleet.stayed}
+	f := fleet{jumps: t.fleet.jumps, risen: t.fleet.risen, stayed: t.fleet.stayed, passed: t.fleet.passed}
 	if t.fleet.predicted > 0 {
 		f.excess = wait/t.fleet.predicted - 1
 	}
-	measured, taking, jumped, risen, stayed := 0.0, 0.0, 0.0, 0.0, 0.0
+	measured, taking, jumped, risen, stayed, passed := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 	for i := range t.nodes {
 		n, r := &t.nodes[i], &report.Nodes[i]
 		n.see(r, wait)
@@ -123,13 +125,15 @@ func (t *Tracker) Observe(report *cluster.Report) {
 			risen++
 			if n.newest[0] > (n.level+before)/2 {
 				stayed++
+			} else {
+				passed += max(before/n.level-1, 0)
 			}
 		}
 		measured++
 		f.add(n)
 	}
 	f.average(measured)
-	f.learn(risen, stayed)
+	f.learn(risen, stayed, passed)
 	t.pool()
 	// The first rounds show how wrong the profiles are, not how often nodes jump.
 	if measured > 0 && t.rounds >= 3 {
@@ -142,11 +146,10 @@ func (t *Tracker) Observe(report *cluster.Report) {
 	t.rounds++
 }
 
-// learn takes in how many nodes were suddenly slower a round ago, and how many of these still
-// are.
-func (f *fleet) learn(risen, stayed float64) {
+// learn takes in how many nodes were suddenly slower a round ago, how many of these still are, and by how much the others were.
+func (f *fleet) learn(risen, stayed, passed float64) {
 	keep := math.Pow(riseKeep, risen)
-	f.risen, f.stayed = keep*f.risen+risen, keep*f.stayed+stayed
+	f.risen, f.stayed, f.passed = keep*f.risen+risen, keep*f.stayed+stayed, keep*f.passed+passed
 }
 
 // odds are those that a node that is suddenly slower stays so.

@@ -61,3 +61,15 @@ func TestReplayHoldsBothRewards(t *testing.T) {
 		t.Errorf("the replay got %v a node, want %v: %v of its own, %v of the team's", stored, want, trainer.returned, trainer.team)
 	}
 }
+
+// Without a future hardly anything of the next round's value counts; zero would stand for the usual discount.
+func TestNoFuture(t *testing.T) {
+	c := Config{Variant: "no-future"}.withDefaults()
+	if g := c.learner().Gamma; g <= 0 || g > 1e-6 {
+		t.Errorf("gamma %v", g)
+	}
+	c.Variant = ""
+	if g := c.learner().Gamma; g != 0.5 {
+		t.Errorf("gamma %v of the whole method", g)
+	}
+}

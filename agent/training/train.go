@@ -29,6 +29,7 @@ var Variants = []string{
 	"team-reward",  // the team's reward alone, its value the mean over nodes (mean-VDN)
 	"three-step",   // three-step targets and a longer horizon
 	"plain-target", // the target network's maximum instead of the double estimate
+	"no-future",    // nothing counts but the round's own reward: gamma 0
 	"no-residual",  // the network's choice stands even if it is hardly better than the model's
 }
 
@@ -105,6 +106,8 @@ func (c Config) learner() ddqn.LearnerConfig {
 		PlainTarget: c.Variant == "plain-target",
 	}
 	switch c.Variant {
+	case "no-future":
+		l.Gamma = 1e-9 // zero stands for the usual
 	case "three-step":
 		l.NStep, l.Gamma = 3, 0.8
 	case "team-reward":

@@ -3,6 +3,7 @@
 // experiments/RESULTS.md.
 //
 //	go run ./experiments/ablation
+//	go run ./experiments/ablation -steps 120000 -training-seeds 1 -variants no-future # a few of them; writes nothing
 package main
 
 import (
@@ -26,19 +27,24 @@ import (
 func main() {
 	steps := flag.Int("steps", 300_000, "rounds of training each")
 	seeds := flag.Int("training-seeds", 3, "trainings of each variant")
+	only := flag.String("variants", "", "variants, with commas, to print beside the whole method; none: all, into the results")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose ablation section is replaced")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *steps, *seeds, *out); err != nil {
+	variants := training.Variants
+	if *only != "" {
+		variants, *out = strings.Split(*only, ","), ""
+	}
+	if err := run(ctx, variants, *steps, *seeds, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "ablation:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, steps, seeds int, out string) error {
+func run(ctx context.Context, variants []string, steps, seeds int, out string) error {
 	begun := time.Now()
-	variants := append([]string{""}, training.Variants...)
+	variants = append([]string{""}, variants...)
 	strata := map[string]map[string][][]float64{} // by setting and variant: a stratum per cluster, scenario and training seed
 	for _, s := range judge.Settings {
 		strata[s.Name] = map[string][][]float64{}
@@ -78,6 +84,9 @@ func run(ctx context.Context, steps, seeds int, out string) error {
 		}
 	}
 	fmt.Print(b.String())
+	if out == "" {
+		return nil
+	}
 	return results.Replace(out, "ablation", b.String())
 }
 

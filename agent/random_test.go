@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/env"
+)
+
+// Networks of random weights on the devices of the example, rounds 60 to 240: what they cost with the guard and without. With -v there are
+// sixteen, and the table of docs/decisions/0047-two-controllers.md.
+func TestGuardOnRandomNetworks(t *testing.T) {
+	networks := uint64(16)
+	if !testing.Verbose() {
+		networks = 3
+	}
+	for _, free := range []bool{false, true} {
+		for _, conditions := range []string{"steady", "drift", "interference", "bursts"} {
+			var worst [2]float64
+			var below [2]int
+			for k := range worst {
+				worst[k] = math.Inf(1)
+			}
+			for net := range networks {
+				random := untrained(t, 8)
+				var err error
+				if random.Network, err = ddqn.NewNetwork(random.Network.Spec(), rand.New(rand.NewPCG(net, 3))); err != nil {
+					t.Fatal(err)
+				}
+				model := exampleSpeed(t, free, conditions, func(c *cluster.Cluster) *Agent { return NewModel(c) })
+				for k := range worst {
+					speed := exampleSpeed(t, free, conditions, func(c *cluster.Cluster) *Agent {
+						a := random.NewAgent(c, agenttest.Speed)
+						if k == 1 {
+							a.guard = nil
+						}
+						return a
+					})
+					worst[k] = min(worst[k], speed/model)
+					if speed < 0.98*model {
+						below[k]++
+					}
+				}
+			}
+			t.Logf("free rule %v, %s: without the guard %.3f at worst, %d below .98; with it %.3f, %d", free, conditions, worst[1], below[1], worst[0], below[0])
+			if worst[0] < 0.95 || below[0] > 1 || networks == 16 && below[1] < 3 {
+				t.Errorf("free rule %v, %s: with the guard %.3f at worst, %d networks below .98; without it %d", free, conditions, worst[0], below[0], below[1])
+			}
+		}
+	}
+}
+
+// exampleSpeed is counted samples a second of an agent on 16 nodes of the training split.
+func exampleSpeed(t *testing.T, free bool, conditions string, create func(c *cluster.Cluster) *Agent) float64 {
+	t.Helper()
+	_, c, err := clusters.Load("example", profile.Embedded())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Collect, c.Choices = cluster.Collect{}, cluster.Choices{}
+	if free {
+		c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+	}
+	run := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, conditions), 1), Policy: create(c)}
+	counted, seconds := 0.0, 0.0
+	for k := range 240 {
+		r, err := run.Round(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k >= 60 {
+			counted += r.Report.Counted
+			seconds += r.Report.Wait.Seconds()
+		}
+	}
+	return counted / seconds
+}
+
+// Each side is judged under its own rule, whoever decides.
+func TestGuardJudgesEachUnderItsRule(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		network, model := env.NewTracker(agenttest.Lines(t, 20, 0.1, 0.1)), env.NewTracker(agenttest.Lines(t, 20, 0.1, 0.1))
+		g := guard{off: off, pending: true, tracker: model, decided: []int{10, 10}, instead: []int{10, 10}}
+		r := &cluster.Report{Wait: 3 * time.Second, Accepted: 20, Counted: 20, Nodes: []cluster.NodeReport{
+			{Status: cluster.In, Size: 10, Samples: 10, Seconds: 2, Idle: 1}, {Status: cluster.In, Size: 10, Samples: 10, Seconds: 3},
+		}}
+		network.SetRule(cluster.Collect{Quorum: cluster.Quorum{Count: 1}}, 2)
+		model.Observe(r)
+		g.judge(r, network)
+		// The network's round ends after two seconds, when it lacks 10 samples, which come a round later, and a third of a node's work.
+		want := 2.0/3 - (10+10*cluster.Credit(1)-10.0/3)/20
+		if math.Abs(g.regret.Mean-want) > 1e-9 {
+			t.Errorf("off %v: regret of %v, want %v", off, g.regret.Mean, want)
+		}
+	}
+}
