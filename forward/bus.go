@@ -2,102 +2,195 @@ package forward
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
 	"sync"
+	"time"
 )
 
-// Bus carries frames to all processors, in one order that is the same for all of them.
+// FrameBytes is the length of a frame: all that a processor sends in a step.
+const FrameBytes = 16
+
+// ErrFrame is returned for bytes that are not a frame.
+var ErrFrame = errors.New("forward: not a frame")
+
+// Frame is what goes from one processor to all others: the losses of its two inputs, or that the step be decided with the
+// pairs that are there.
+//
+//	0  4  step
+//	4  2  rank
+//	6  2  1: losses, 2: go on
+//	8  8  losses: two float32; go on: zeros
+//
+// All little-endian.
+type Frame struct {
+	Step   uint32
+	Rank   uint16
+	Losses [2]float32 // of the two inputs, under weights + (even rank) or - (odd rank) epsilon z
+	GoOn   bool
+}
+
+const (
+	lossFrame = 1
+	goOnFrame = 2
+)
+
+// Encode appends the frame's bytes.
+func (f Frame) Encode(b []byte) []byte {
+	le := binary.LittleEndian
+	b = le.AppendUint32(b, f.Step)
+	b = le.AppendUint16(b, f.Rank)
+	if f.GoOn {
+		return le.AppendUint64(le.AppendUint16(b, goOnFrame), 0)
+	}
+	b = le.AppendUint16(b, lossFrame)
+	for _, l := range f.Losses {
+		b = le.AppendUint32(b, math.Float32bits(l))
+	}
+	return b
+}
+
+// DecodeFrame reads a frame. Errors wrap ErrFrame.
+func DecodeFrame(b []byte) (Frame, error) {
+	le := binary.LittleEndian
+	if len(b) != FrameBytes {
+		return Frame{}, fmt.Errorf("%w: %d bytes, must be %d", ErrFrame, len(b), FrameBytes)
+	}
+	f := Frame{Step: le.Uint32(b), Rank: le.Uint16(b[4:])}
+	switch kind := le.Uint16(b[6:]); kind {
+	case lossFrame:
+		f.Losses = [2]float32{math.Float32frombits(le.Uint32(b[8:])), math.Float32frombits(le.Uint32(b[12:]))}
+	case goOnFrame:
+		if f.GoOn = true; le.Uint64(b[8:]) != 0 {
+			return Frame{}, fmt.Errorf("%w: go on with bytes that must be zero", ErrFrame)
+		}
+	default:
+		return Frame{}, fmt.Errorf("%w: of kind %d", ErrFrame, kind)
+	}
+	return f, nil
+}
+
+// Bus carries messages to all processors, in one order that is the same for all of them.
 type Bus interface {
-	// Publish sends a frame.
+	// Publish sends a frame, as this processor's.
 	Publish(ctx context.Context, frame []byte) error
-	// Next returns the next frame, from the beginning of the run or the last snapshot on. It waits until there is one or ctx
-	// ends. Nothing, of length 0, is for the Bus itself and to be passed over.
-	Next(ctx context.Context) ([]byte, error)
+	// PublishBlock sends a block.
+	PublishBlock(ctx context.Context, number int, block []byte) error
+	// Next returns the next message. It waits until there is one or ctx ends.
+	Next(ctx context.Context) (Message, error)
 	// Behind says whether Next has something at once.
 	Behind() bool
+	// Since is when messages began to flow without interruption: nobody is late before all can have come back.
+	Since() time.Time
 }
 
-// Memory is a run's frames within one process. Reader gives each processor its Bus.
+// Message is a frame or a block. With neither it is to be passed over.
+type Message struct {
+	Position uint64
+	Rank     int // who sent it, as the bus knows
+	Frame    []byte
+	Block    []byte
+}
+
+// Memory is a run's messages within one process. Reader gives each processor its Bus.
 type Memory struct {
-	mu      sync.Mutex
-	frames  [][FrameBytes]byte
-	changed chan struct{} // closed at the next frame
-	readers []*memoryReader
-	sealed  bool
-	dropped int // frames before the first of frames
+	mu       sync.Mutex
+	messages []Message
+	changed  chan struct{} // closed at the next message
+	readers  []*memoryReader
+	sealed   bool
+	dropped  int // messages before the first of messages
 }
 
-// NewMemory has no frames.
+// NewMemory has no messages.
 func NewMemory() *Memory { return &Memory{changed: make(chan struct{})} }
 
-// Reader begins with the first frame.
-func (m *Memory) Reader() Bus {
+// Reader begins with the first message, and sends as a rank.
+func (m *Memory) Reader(rank int) Bus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := &memoryReader{memory: m}
+	r := &memoryReader{memory: m, rank: rank}
 	m.readers = append(m.readers, r)
 	return r
 }
 
-// Seal says that no reader will be added: frames that all have read are dropped from now on.
+// Seal says that no reader will be added: messages that all have read are dropped from now on.
 func (m *Memory) Seal() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sealed = true
 }
 
-// dropEvery is how many frames gather before it is seen which are read.
+// dropEvery is how many messages gather before it is seen which are read.
 const dropEvery = 1 << 12
 
 func (m *Memory) drop() {
-	if !m.sealed || len(m.frames) < dropEvery {
+	if !m.sealed || len(m.messages) < dropEvery {
 		return
 	}
-	read := m.dropped + len(m.frames)
+	read := m.dropped + len(m.messages)
 	for _, r := range m.readers {
 		read = min(read, r.at)
 	}
-	m.frames = append(m.frames[:0], m.frames[read-m.dropped:]...)
+	m.messages = append(m.messages[:0], m.messages[read-m.dropped:]...)
 	m.dropped = read
+}
+
+// firstPosition is that of a stream's first message after the header.
+const firstPosition = 2
+
+func (m *Memory) add(one Message) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drop()
+	one.Position = uint64(firstPosition + m.dropped + len(m.messages))
+	m.messages = append(m.messages, one)
+	close(m.changed)
+	m.changed = make(chan struct{})
 }
 
 type memoryReader struct {
 	memory *Memory
+	rank   int
 	at     int
 }
 
 func (r *memoryReader) Publish(_ context.Context, frame []byte) error {
-	m := r.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.drop()
-	m.frames = append(m.frames, [FrameBytes]byte(frame))
-	close(m.changed)
-	m.changed = make(chan struct{})
+	r.memory.add(Message{Rank: r.rank, Frame: frame})
 	return nil
 }
 
-func (r *memoryReader) Next(ctx context.Context) ([]byte, error) {
+func (r *memoryReader) PublishBlock(_ context.Context, _ int, block []byte) error {
+	r.memory.add(Message{Rank: r.rank, Block: block})
+	return nil
+}
+
+func (r *memoryReader) Next(ctx context.Context) (Message, error) {
 	m := r.memory
 	for {
 		m.mu.Lock()
-		if r.at < m.dropped+len(m.frames) {
-			f := m.frames[r.at-m.dropped]
+		if r.at < m.dropped+len(m.messages) {
+			one := m.messages[r.at-m.dropped]
 			r.at++
 			m.mu.Unlock()
-			return f[:], nil
+			return one, nil
 		}
 		changed := m.changed
 		m.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return Message{}, ctx.Err()
 		}
 	}
 }
 
+func (r *memoryReader) Since() time.Time { return time.Time{} }
+
 func (r *memoryReader) Behind() bool {
 	r.memory.mu.Lock()
 	defer r.memory.mu.Unlock()
-	return r.at < r.memory.dropped+len(r.memory.frames)
+	return r.at < r.memory.dropped+len(r.memory.messages)
 }

@@ -4,13 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
-
-	"github.com/evenkeel/evenkeel/internal/badinput"
 )
-
-// ErrConfig is returned for an invalid configuration.
-var ErrConfig = badinput.New("forward: invalid run")
 
 // maxProcessors is how many processors a run may have: a commit names its pairs in 64 bits.
 const maxProcessors = 128
@@ -18,25 +12,40 @@ const maxProcessors = 128
 // Config is shared by all processors of a run. Two runs with the same one, the same network and the same data give
 // the same weights, bit for bit.
 type Config struct {
-	Processors   int     `json:"processors"`    // even, 2 to maxProcessors
-	Directions   int     `json:"directions"`    // per step, 1 to half the processors, each shared by as many pairs
-	Kind         Kind    `json:"kind"`          // of the directions
-	Key          uint64  `json:"key"`           // of all random numbers
-	Steps        int     `json:"steps"`         // 1 to 2^31
-	Epsilon      float64 `json:"epsilon"`       // how far a direction is tried, above 2^-20
-	LearningRate float64 `json:"learning_rate"` // of the first step
-	Schedule     string  `json:"schedule"`      // constant, linear or cosine, to 0 at the last step
-	Examples     []int   `json:"examples"`      // per pair: of each of its two inputs
+	Processors   int       `json:"processors"` // even, 2 to maxProcessors
+	Estimator    Estimator `json:"estimator,omitempty"`
+	Directions   int       `json:"directions"`    // per step: of Paired 1 to half the processors, each shared by as many pairs; of Each all processors
+	Kind         Kind      `json:"kind"`          // of the directions
+	Key          uint64    `json:"key"`           // of all random numbers
+	Steps        int       `json:"steps"`         // 1 to 2^31
+	Epsilon      float64   `json:"epsilon"`       // how far a direction is tried, above 2^-20
+	LearningRate float64   `json:"learning_rate"` // of the first step
+	Schedule     string    `json:"schedule"`      // constant, linear or cosine, to 0 at the last step
+	Examples     []int     `json:"examples"`      // per pair: of each of its two inputs
+	Shared       bool      `json:"shared"`        // all pairs are given the same examples in a step, as FZOO does (Dang et al. 2025)
 	// Momentum is the share of a step's update that the next repeats, 0 to 0.99: earlier directions are made again
 	// from the log, until less than 5% is left of them.
 	Momentum float64 `json:"momentum"`
-	// Clip is the largest slope along a direction that counts; 0: any.
+	// Clip is the largest slope along a direction that counts, with Normalize in units of their root mean square; 0: any.
 	Clip float64 `json:"clip"`
-	// Normalize divides slopes by the standard deviation of the step's losses (FZOO, Dang et al. 2025), so that one
-	// learning rate serves flat and steep stretches. A step whose losses have a variance of 1e-12 or less is not divided:
-	// what is left of it there is rounding.
+	// Normalize divides by the running root mean square of the pairs' own half differences, so that one learning rate serves
+	// flat and steep stretches. Losses of different examples are not compared: their spread is not the perturbation's.
 	Normalize bool `json:"normalize"`
+	// Guard halves the rate after a block of steps whose losses are above those of the best one by more than chance.
+	Guard bool `json:"guard"`
 }
+
+// Estimator is what a step computes slopes from.
+type Estimator string
+
+// Estimators.
+const (
+	// Paired, and the zero value: a pair tries one direction and its opposite, on examples of its own unless they are shared (the patent's form).
+	Paired Estimator = "pairs"
+	// Each: every processor tries a direction of its own, all on the same examples, and its loss counts against the mean of all: as FZOO (Dang et al. 2025), without
+	// its pass without a trial. Twice the directions for the same number of forward passes.
+	Each Estimator = "each"
+)
 
 // Validate reports everything that is wrong.
 func (c *Config) Validate() error {
@@ -46,9 +55,7 @@ func (c *Config) Validate() error {
 		bad("processors is %d; an even number from 2 to %d, as they work in pairs", c.Processors, maxProcessors)
 	}
 	pairs := c.Processors / 2
-	if c.Directions < 1 || c.Directions > pairs || pairs%max(c.Directions, 1) != 0 {
-		bad("directions is %d; a number that divides the %d pairs", c.Directions, pairs)
-	}
+	c.checkDirections(pairs, bad)
 	if c.Kind != Rademacher && c.Kind != Gaussian {
 		bad("kind is %q; %s or %s", c.Kind, Rademacher, Gaussian)
 	}
@@ -71,6 +78,31 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// checkDirections checks who tries what.
+func (c *Config) checkDirections(pairs int, bad func(format string, args ...any)) {
+	switch c.Estimator {
+	case Paired, "":
+		if c.Directions < 1 || c.Directions > pairs || pairs%max(c.Directions, 1) != 0 {
+			bad("directions is %d; a number that divides the %d pairs", c.Directions, pairs)
+		}
+	case Each:
+		if c.Directions != c.Processors {
+			bad("directions is %d; with estimator %s one for each of %d processors", c.Directions, Each, c.Processors)
+		}
+		if !c.Shared {
+			bad("shared is false; with estimator %s all must have the same examples", Each)
+		}
+		for p, n := range c.Examples {
+			if n != c.Examples[0] {
+				bad("examples[%d] is %d, examples[0] %d; with estimator %s all must be equal", p, n, c.Examples[0], Each)
+				break
+			}
+		}
+	default:
+		bad("estimator is %q; %s or %s", c.Estimator, Paired, Each)
+	}
+}
+
 // checkStep checks what goes into a step and what becomes of its losses.
 func (c *Config) checkStep(pairs int, bad func(format string, args ...any)) {
 	if len(c.Examples) != pairs {
@@ -90,8 +122,38 @@ func (c *Config) checkStep(pairs int, bad func(format string, args ...any)) {
 	}
 }
 
-// direction is the one that a pair tries.
-func (c *Config) direction(pair int) int { return pair * c.Directions / (c.Processors / 2) }
+// DefaultRate is a learning rate for so many weights. With Normalize a direction moves every weight by the same, so the loss's curvature along it
+// grows with their number; the fourth root is what networks of 5,000 to 5,000,000 weights of three kinds bore (experiments/forward).
+func (c *Config) DefaultRate(weights int) float64 {
+	if !c.Normalize {
+		return 0.0025 * math.Sqrt(float64(c.Directions))
+	}
+	return math.Sqrt(float64(c.Directions)) / (8 * math.Sqrt(math.Sqrt(float64(weights))))
+}
+
+// direction is the one that a processor tries.
+func (c *Config) direction(rank int) int {
+	if c.Estimator == Each {
+		return rank
+	}
+	return rank / 2 * c.Directions / (c.Processors / 2)
+}
+
+// sign is that of a processor's trial.
+func (c *Config) sign(rank int) int64 {
+	if c.Estimator == Each {
+		return 1
+	}
+	return int64(1 - 2*(rank%2))
+}
+
+// terms is how many moves of its own a step has at most.
+func (c *Config) terms() int {
+	if c.Estimator == Each {
+		return c.Processors
+	}
+	return c.Processors / 2
+}
 
 // allPairs has a bit for each pair.
 func (c *Config) allPairs() uint64 { return uint64(1)<<(c.Processors/2-1)<<1 - 1 }
@@ -130,6 +192,3 @@ func (c *Config) memory() int {
 	}
 	return n
 }
-
-// Timeout is how long a processor waits for another before it proposes to go on without.
-const Timeout = 2 * time.Second

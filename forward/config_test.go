@@ -13,6 +13,7 @@ func TestConfigLimits(t *testing.T) {
 		"as it is": func(*Config) {}, "128 processors": func(c *Config) { *c = *testConfig(128, 64, 1) },
 		"the last step": func(c *Config) { c.Steps = 1 << 31 }, "epsilon 1": func(c *Config) { c.Epsilon = 1 }, "a small epsilon": func(c *Config) { c.Epsilon = 1e-6 },
 		"rate 100": func(c *Config) { c.LearningRate = 100 }, "momentum": func(c *Config) { c.Momentum = 0.99 }, "clip": func(c *Config) { c.Clip = 1e9 },
+		"each": func(c *Config) { c.Estimator, c.Directions, c.Shared, c.Examples = Each, 8, true, []int{5, 5, 5, 5} }, "paired": func(c *Config) { c.Estimator = Paired },
 		"many examples": func(c *Config) { c.Examples[0] = 1 << 20 },
 	} {
 		c := good()
@@ -22,6 +23,8 @@ func TestConfigLimits(t *testing.T) {
 	}
 	for name, change := range map[string]func(c *Config){
 		"130 processors": func(c *Config) { *c = *testConfig(130, 65, 1) }, "7 processors": func(c *Config) { c.Processors = 7 }, "no processors": func(c *Config) { c.Processors = 0 },
+		"estimator": func(c *Config) { c.Estimator = "all" }, "each, own examples": func(c *Config) { c.Estimator, c.Directions, c.Examples = Each, 8, []int{5, 5, 5, 5} },
+		"each, unequal": func(c *Config) { c.Estimator, c.Directions, c.Shared = Each, 8, true }, "each, a direction for two": func(c *Config) { c.Estimator, c.Directions, c.Shared, c.Examples = Each, 4, true, []int{5, 5, 5, 5} },
 		"3 directions": func(c *Config) { c.Directions = 3 }, "8 directions": func(c *Config) { c.Directions = 8 },
 		"no steps": func(c *Config) { c.Steps = 0 }, "steps": func(c *Config) { c.Steps = 1<<31 + 1 }, "epsilon": func(c *Config) { c.Epsilon = 1.01 },
 		"tiny epsilon": func(c *Config) { c.Epsilon = 1.0 / (1 << 20) }, "rate 0": func(c *Config) { c.LearningRate = 0 }, "rate": func(c *Config) { c.LearningRate = 100.1 },
@@ -40,7 +43,9 @@ func TestPairsShareDirections(t *testing.T) {
 	c := testConfig(12, 3, 1)
 	var got []int
 	for p := range 6 {
-		got = append(got, c.direction(p))
+		if got = append(got, c.direction(2*p)); c.direction(2*p+1) != got[p] || c.sign(2*p) != 1 || c.sign(2*p+1) != -1 {
+			t.Errorf("pair %d", p)
+		}
 	}
 	if want := []int{0, 0, 1, 1, 2, 2}; !slices.Equal(got, want) {
 		t.Errorf("directions %d, want %d", got, want)

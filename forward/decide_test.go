@@ -8,158 +8,173 @@ import (
 	"pgregory.net/rapid"
 )
 
-// span is the numbers from low to high.
-type span struct{ low, high float64 }
-
-// moveOf is what a step may add to a weight along each direction, from the losses alone and written down as the formula of
-// Config is: the mean over examples of the slopes along it, times the learning rate; over the deviation of the losses, if that
-// is wanted and their variance is above 1e-12. It shares no line with decide. It takes the variance from the deviations, which
-// is exact to a few digits; mean of squares less square of mean, as decide has it, may be wrong by what rounding does to the
-// squares, so moves are known within a span and around 1e-12 both rules are right.
-func moveOf(c *Config, rate float64, losses [][2]float32, counted []bool) (moves []span, loss float64) {
-	moves = make([]span, c.Directions)
-	examples, all := 0, []float64{}
-	for p := range c.Examples {
-		if !counted[p] {
-			continue
-		}
-		examples += c.Examples[p]
-		for _, l := range [][2]float32{losses[2*p], losses[2*p+1]} {
-			all = append(all, float64(l[0]), float64(l[1]))
-		}
-	}
-	mean, largest := 0.0, 0.0
-	for _, l := range all {
-		mean += l / float64(len(all))
-		largest = math.Max(largest, l)
-	}
-	divisors := []float64{1}
-	if c.Normalize {
-		variance := 0.0
-		for _, l := range all {
-			variance += (l - mean) * (l - mean) / float64(len(all))
-		}
-		// Two sums of n terms, each at most the largest square, and a few more operations, each rounded to 2^-53 of its size.
-		wrong := float64(4*len(all)+8) * largest * largest * math.Exp2(-53)
-		if variance-wrong > 1e-12 {
-			divisors = nil
-		}
-		for _, v := range []float64{variance - wrong, variance + wrong} {
-			if v > 1e-12 {
-				divisors = append(divisors, math.Sqrt(v))
-			} else if variance+wrong > 1e-12 {
-				divisors = append(divisors, 1e-6)
-			}
-		}
-	}
-	slopes := make([]float64, c.Directions)
-	for p, n := range c.Examples {
-		if !counted[p] {
-			continue
-		}
-		slope := 0.0
-		for input := range 2 {
-			slope += (float64(losses[2*p][input]) - float64(losses[2*p+1][input])) / (2 * c.Epsilon) / 2
-		}
-		if c.Clip > 0 {
-			slope = math.Max(-c.Clip, math.Min(c.Clip, slope))
-		}
-		slopes[p*c.Directions/len(c.Examples)] += slope * float64(n) / float64(examples)
-	}
-	for d, s := range slopes {
-		moves[d] = span{math.Inf(1), math.Inf(-1)}
-		for _, v := range divisors {
-			x := -rate * s / v
-			moves[d] = span{math.Min(moves[d].low, x), math.Max(moves[d].high, x)}
-		}
-	}
-	return moves, mean
+// pairLosses are what a pair sent: both inputs under plus and under minus, and how old they are.
+type pairLosses struct {
+	plus, minus [2]float32
+	age         int
 }
 
-// The decision of a step is the formula's, whichever pairs take part, clipped and normalized or not, and with losses so close
-// to each other that they are not normalized.
+// byHand is the move of each pair in whole units, as the page of the protocol has it and without a line of decide: half
+// differences, over their root mean square of all steps so far (weighed as a running mean of 32), times examples, over the examples of ALL
+// pairs of the run.
+func byHand(c *Config, rate float64, meansBefore []float64, pairs map[int]pairLosses) (moves map[int]float64, loss, mean float64) {
+	moves = map[int]float64{}
+	half := map[int]float64{}
+	n := 0.0
+	for p, l := range pairs {
+		sum := 0.0
+		for _, x := range []float32{l.plus[0], l.plus[1], l.minus[0], l.minus[1]} {
+			sum += float64(x)
+		}
+		if math.IsNaN(sum) || math.IsInf(sum, 0) {
+			continue
+		}
+		n++
+		loss += sum / 4
+		up, down := (float64(l.plus[0])+float64(l.plus[1]))/2, (float64(l.minus[0])+float64(l.minus[1]))/2
+		half[p] = (up - down) / 2
+		mean += half[p] * half[p]
+	}
+	loss, mean = loss/n, mean/n
+	total := 0
+	for _, e := range c.Examples {
+		total += e
+	}
+	rms := 0.0
+	for i, m := range append(slices.Clone(meansBefore), mean) {
+		rms += (m - rms) / math.Min(32, float64(i+1))
+	}
+	rms = math.Sqrt(math.Max(rms, 1e-13))
+	for p, h := range half {
+		x := h / c.Epsilon
+		if c.Normalize {
+			x = h / rms
+		}
+		if c.Clip > 0 {
+			x = math.Max(-c.Clip, math.Min(c.Clip, x))
+		}
+		moves[p] = -rate * x * float64(c.Examples[p]) / float64(total) * math.Exp2(24)
+	}
+	return moves, loss, mean
+}
+
+// The decision of a step is the formula's, whichever pairs take part and however late.
 func TestDecideIsTheFormula(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := rapid.SampledFrom([][2]int{{1, 1}, {2, 1}, {2, 2}, {4, 2}, {6, 3}, {64, 4}}).Draw(t, "pairs, directions")
 		pairs := shape[0]
 		c := &Config{Processors: 2 * pairs, Directions: shape[1], Kind: Rademacher, Steps: 100, Epsilon: rapid.SampledFrom([]float64{1e-3, 0.25}).Draw(t, "epsilon"),
 			LearningRate: 0.01, Schedule: "linear", Clip: rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "clip"), Normalize: rapid.Bool().Draw(t, "normalize")}
-		step := rapid.IntRange(0, 99).Draw(t, "step")
-		losses, counted, broken := make([][2]float32, 2*pairs), make([]bool, pairs), make([]bool, pairs)
-		for p := range pairs {
+		for range pairs {
 			c.Examples = append(c.Examples, rapid.IntRange(1, 9).Draw(t, "examples"))
-			counted[p] = rapid.Bool().Draw(t, "there")
 		}
-		counted[rapid.IntRange(0, pairs-1).Draw(t, "one at least")] = true
-		level := rapid.SampledFrom([]float64{0, 0, 0.1, 4}).Draw(t, "level")
-		spread := rapid.SampledFrom([]float64{4, 4, 1e-3, 1e-5, 4e-6, 1e-6}).Draw(t, "spread")
-		for i := range losses {
-			for k := range 2 {
-				losses[i][k] = float32(level + rapid.Float64Range(0, spread).Draw(t, "loss"))
+		tuning := newTuning()
+		tuning.scale = rapid.SampledFrom([]float64{1, 0.25}).Draw(t, "scale")
+		var means []float64
+		spread := rapid.SampledFrom([]float64{4, 1e-3, 1e-6}).Draw(t, "spread")
+		for step := range rapid.SampledFrom([]int{2, 40}).Draw(t, "steps") {
+			r := round{config: c, step: uint32(step)}
+			sent := map[int]pairLosses{}
+			var counted []arrival
+			notFinite := uint64(0)
+			for p := range pairs {
+				if p > 0 && rapid.IntRange(0, 3).Draw(t, "there") == 0 {
+					continue
+				}
+				l := pairLosses{age: rapid.SampledFrom([]int{0, 0, 0, 1, 5}).Draw(t, "age")}
+				for i := range 2 {
+					l.plus[i], l.minus[i] = float32(2+rapid.Float64Range(0, spread).Draw(t, "plus")), float32(2+rapid.Float64Range(0, spread).Draw(t, "minus"))
+				}
+				if p > 0 && rapid.IntRange(0, 9).Draw(t, "broken") == 0 {
+					l.minus[p%2] = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}[p%3]
+					notFinite |= 1 << p
+				}
+				sent[p] = l
+				r.losses[2*p], r.losses[2*p+1] = l.plus, l.minus
+				counted = append(counted, arrival{p, uint32(l.age)})
 			}
-		}
-		var r round
-		r.begin(c, uint32(step), c.allPairs())
-		dropped, names := 0, uint64(0)
-		for p := range pairs {
-			if !counted[p] {
-				continue
+			want, loss, mean := byHand(c, 0.01*(1-float64(step)/100)*tuning.scale, means, sent)
+			means = append(means, mean)
+			got := r.decide(counted, &tuning)
+			if math.Abs(got.Loss-loss) > 1e-9 || got.NotFinite != notFinite {
+				t.Fatalf("loss %v, want %v; not finite %b, want %b", got.Loss, loss, got.NotFinite, notFinite)
 			}
-			names |= 1 << p
-			if broken[p] = rapid.IntRange(0, 5).Draw(t, "broken") == 0; broken[p] {
-				losses[2*p+p%2][p/2%2] = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}[p%3]
-				dropped++
+			check := func(what string, k int32, x float64) {
+				x = math.Max(-math.Exp2(25)/float64(pairs), math.Min(math.Exp2(25)/float64(pairs), x))
+				if math.Abs(float64(k)-x) > 0.5+1e-7*math.Abs(x)+1e-9 && math.Abs(float64(k)-x) > 1 {
+					t.Fatalf("step %d, %s: %d units, want %v", step, what, k, x)
+				}
 			}
-			r.take(Frame{Step: uint32(step), Rank: uint16(2 * p), Losses: losses[2*p]})
-			r.take(Frame{Step: uint32(step), Rank: uint16(2*p + 1), Losses: losses[2*p+1]})
-			counted[p] = !broken[p]
-		}
-		got := r.decide(names)
-		want := make([]span, c.Directions)
-		if slices.Contains(counted, true) {
-			var loss float64
-			want, loss = moveOf(c, 0.01*(1-float64(step)/100), losses, counted)
-			if math.Abs(got.Loss-loss) > 1e-9 {
-				t.Fatalf("loss %v, want %v", got.Loss, loss)
+			along := make([]float64, c.Directions)
+			late := map[int]float64{}
+			for p, x := range want {
+				if sent[p].age == 0 {
+					along[p*c.Directions/pairs] += x
+				} else {
+					late[p] = x
+				}
+				if inTime := got.Pairs>>p&1 == 1; inTime != (sent[p].age == 0) {
+					t.Fatalf("pairs %b; pair %d has age %d", got.Pairs, p, sent[p].age)
+				}
 			}
-		}
-		if got.Dropped != dropped {
-			t.Fatalf("%d pairs dropped, want %d", got.Dropped, dropped)
-		}
-		for p, is := range counted {
-			if got.Pairs>>p&1 == 1 != is {
-				t.Fatalf("pairs %b, want %v", got.Pairs, counted)
+			for d, x := range along {
+				check("a direction", got.Increments[d], x)
 			}
-		}
-		units := func(x float64) float64 {
-			most := math.Exp2(25) / float64(c.Directions)
-			return math.Max(-most, math.Min(most, x*math.Exp2(24)))
-		}
-		for d := range want {
-			low, high := units(want[d].low), units(want[d].high)
-			if k := float64(got.Increments[d]); k < low-1-1e-9*math.Abs(low) || k > high+1+1e-9*math.Abs(high) {
-				t.Fatalf("direction %d moves by %v units, want %v to %v", d, k, low, high)
+			if len(got.Late) != len(late) {
+				t.Fatalf("late %v, want %v", got.Late, late)
+			}
+			for _, l := range got.Late {
+				if l.Age != sent[l.Pair].age {
+					t.Fatalf("pair %d has age %d, want %d", l.Pair, l.Age, sent[l.Pair].age)
+				}
+				check("a late pair", l.Increment, late[l.Pair])
 			}
 		}
 	})
 }
 
-// The smallest variance by which a step is divided: losses 1e-6 either side of their mean are not, and a little further are.
-func TestNormalizeNeedsVariance(t *testing.T) {
-	for _, half := range []float64{0.5e-6, 0.999e-6, 1.001e-6, 2e-6} {
-		c := &Config{Processors: 2, Directions: 1, Kind: Rademacher, Steps: 1, Epsilon: 0.25, Examples: []int{1}, LearningRate: 0.01, Normalize: true}
-		var r round
-		r.begin(c, 0, 1)
-		// Around 0 nothing cancels.
-		r.take(Frame{Rank: 0, Losses: [2]float32{float32(half), float32(half)}})
-		r.take(Frame{Rank: 1, Losses: [2]float32{float32(-half), float32(-half)}})
-		slope := 2 * half / (2 * c.Epsilon)
-		want := -c.LearningRate * slope * math.Exp2(24)
-		if half > 1e-6 {
-			want /= half
+// Half the pairs make a step half as large, by hand: slopes of 1, a rate of 1 and a scale of 2^-24.
+func TestAbsentPairsDoNotEnlargeTheStep(t *testing.T) {
+	c := &Config{Processors: 8, Directions: 4, Kind: Rademacher, Steps: 10, Epsilon: 0.5, LearningRate: 1, Schedule: "constant", Examples: []int{1, 1, 1, 1}}
+	for there, want := range map[int]int32{4: -1 << 22, 2: -1 << 22, 1: -1 << 22} { // a quarter each, however many there are
+		r, tuning := round{config: c}, newTuning()
+		var counted []arrival
+		for p := range there {
+			r.losses[2*p], r.losses[2*p+1] = [2]float32{1, 1}, [2]float32{0, 0}
+			counted = append(counted, arrival{pair: p})
 		}
-		if got := float64(r.decide(1).Increments[0]); math.Abs(got-want) > 1 {
-			t.Errorf("losses of %v and %v: %v units, want %v", half, -half, got, want)
+		for d, k := range r.decide(counted, &tuning).Increments {
+			if d < there && k != want || d >= there && k != 0 {
+				t.Errorf("%d pairs: direction %d moves by %d units, want %d", there, d, k, want)
+			}
+		}
+	}
+}
+
+// Losses of different examples that lie far apart do not make the step smaller: only each pair's own difference counts.
+func TestNormalizeKnowsOwnDifferencesAlone(t *testing.T) {
+	c := &Config{Processors: 4, Directions: 2, Kind: Rademacher, Steps: 10, Epsilon: 1e-3, LearningRate: 0.5, Schedule: "constant", Examples: []int{1, 1}, Normalize: true}
+	r, tuning := round{config: c}, newTuning()
+	r.losses[0], r.losses[1] = [2]float32{1.25, 1.25}, [2]float32{1, 1}
+	r.losses[2], r.losses[3] = [2]float32{900, 900}, [2]float32{900.25, 900.25}
+	got := r.decide([]arrival{{pair: 0}, {pair: 1}}, &tuning).Increments
+	if got[0] != -1<<22 || got[1] != 1<<22 { // 0.5 x 1 / 2 examples = 2^-2
+		t.Errorf("increments %d, want -+2^22", got)
+	}
+	if tuning.square != 0.125*0.125 {
+		t.Errorf("mean square %v, want 1/64", tuning.square)
+	}
+}
+
+// What is left of two losses that are all but the same is rounding, and is not blown up to a whole step.
+func TestNormalizeNeedsADifference(t *testing.T) {
+	c := &Config{Processors: 2, Directions: 1, Kind: Rademacher, Steps: 1, Epsilon: 1e-3, Examples: []int{1}, LearningRate: 1, Schedule: "constant", Normalize: true}
+	for half, want := range map[float64]float64{0: 0, 1e-8: 1e-8 / math.Sqrt(1e-13), 1e-6: 1} {
+		r, tuning := round{config: c}, newTuning()
+		r.losses[0], r.losses[1] = [2]float32{float32(half), float32(half)}, [2]float32{float32(-half), float32(-half)}
+		got := float64(r.decide([]arrival{{}}, &tuning).Increments[0]) / (1 << 24)
+		if math.Abs(got+want) > 1e-6 {
+			t.Errorf("half difference %v: a move of %v, want %v", half, got, -want)
 		}
 	}
 }
@@ -173,13 +188,89 @@ func TestMovesAreLimited(t *testing.T) {
 	}{{Rademacher, 0, 1 << 24}, {Rademacher, 0.75, 1 << 22}, {Gaussian, 0, (1 << 24) / 5}} {
 		config := testConfig(4, 2, 10)
 		config.Kind, config.Momentum, config.LearningRate = c.kind, c.momentum, 100
-		var r round
-		r.begin(config, 0, 3)
-		for rank := range uint16(4) {
-			r.take(Frame{Rank: rank, Losses: [2]float32{1e6 * float32(rank%2), 0}})
+		r, tuning := round{config: config}, newTuning()
+		for rank := range 4 {
+			r.losses[rank] = [2]float32{1e6 * float32(rank%2), 0}
 		}
-		if got := r.decide(3).Increments; got[0] != c.want || got[1] != c.want {
+		if got := r.decide([]arrival{{pair: 0}, {pair: 1}}, &tuning).Increments; got[0] != c.want || got[1] != c.want {
 			t.Errorf("%s, momentum %v: increments %d, want %d", c.kind, c.momentum, got, c.want)
+		}
+	}
+}
+
+// A block that is worse than the best one halves the rate, and its losses are what later ones are compared with; one that is worse by chance, or
+// in a run without a guard, does not.
+func TestGuard(t *testing.T) {
+	block := func(t *tuning, guard bool, losses ...float64) {
+		for _, l := range losses {
+			t.losses, t.squares, t.counted = t.losses+l, t.squares+l*l, t.counted+1
+		}
+		t.endBlock(guard)
+	}
+	g := newTuning()
+	for i, c := range []struct {
+		losses             []float64
+		scale, best, error float64
+	}{
+		{[]float64{2, 4}, 1, 3, 0.5},         // variance 1, of two
+		{[]float64{1, 1, 1, 1}, 1, 1, 0},     // better
+		{[]float64{3, 5, 3, 5}, 0.5, 4, .25}, // 3 above, against 4 x 1/2
+		{[]float64{5, 6, 5, 6}, 0.5, 4, .25}, // 1.5 above, against 4 sqrt(1/4 + 1/16) = 2.2
+		{nil, 0.5, 4, .25},
+		{[]float64{7}, 0.25, 7, 0}, // 3 above, against 2
+	} {
+		if block(&g, true, c.losses...); g.scale != c.scale || g.best != c.best || math.Abs(g.error-c.error) > 1e-12 {
+			t.Errorf("block %d: %+v, want %+v", i, g, c)
+		}
+	}
+	free := newTuning()
+	block(&free, false, 1)
+	if block(&free, false, 100); free.scale != 1 {
+		t.Errorf("without a guard: %+v", free)
+	}
+}
+
+// With Each a loss counts against the mean of all, along a direction of its own: by hand, with means 4, 2, 1, 1 of a mean of 2, and a late pair with 5 and 3, which
+// counts against its own half alone.
+func TestEachIsTheFormula(t *testing.T) {
+	c := &Config{Processors: 6, Estimator: Each, Directions: 6, Shared: true, Kind: Rademacher, Steps: 10, Epsilon: 0.5, LearningRate: 0.5, Schedule: "constant", Examples: []int{4, 4, 4}}
+	losses := [][2]float32{{3, 5}, {2, 2}, {0, 2}, {1, 1}, {5, 5}, {3, 3}}
+	counted := []arrival{{pair: 0}, {pair: 1}, {pair: 2, age: 3}}
+	for normalize, unit := range map[bool]float64{false: 0.5, true: math.Sqrt(6.0 / 4)} { // epsilon; squares 4, 0, 1, 1
+		c.Normalize = normalize
+		r, tuning := round{config: c}, newTuning()
+		copy(r.losses[:], losses)
+		got := r.decide(counted, &tuning)
+		for rank, above := range []float64{2, 0, -1, -1, 0, 0} {
+			want := -0.5 * above / unit / 6 * (1 << 24)
+			if math.Abs(float64(got.Increments[rank])-want) > 0.5 {
+				t.Errorf("normalized %v: direction %d moves by %d, want %v", normalize, rank, got.Increments[rank], want)
+			}
+		}
+		if want := -0.5 * 1 / unit / 6 * (1 << 24); len(got.Late) != 1 || math.Abs(float64(got.Late[0].Increment)-want) > 0.5 {
+			t.Errorf("late %v, want %v", got.Late, want)
+		}
+		if got.Loss != (4+2+1+1+5+3)/6.0 {
+			t.Errorf("loss %v", got.Loss)
+		}
+	}
+	// The late pair moves the weights along its even rank's direction, and back along its odd one's.
+	s, plus, minus := testState(c), testState(c), testState(c)
+	moves := movedBy(s, 8, Commit{Increments: make([]int32, 6), Late: []Late{{Pair: 2, Age: 3, Increment: 1 << 20}}})
+	up, down := moved(plus, 5, []int32{0, 0, 0, 0, 1 << 20, 0}), moved(minus, 5, []int32{0, 0, 0, 0, 0, 1 << 20})
+	for i := range moves {
+		if moves[i] != up[i]-down[i] {
+			t.Fatalf("entry %d moved by %d, want %d", i, moves[i], up[i]-down[i])
+		}
+	}
+}
+
+// With Each, all add what they try, each along its own direction.
+func TestEachAddsWhatItTries(t *testing.T) {
+	c := &Config{Processors: 4, Estimator: Each}
+	for rank := range 4 {
+		if c.sign(rank) != 1 || c.direction(rank) != rank {
+			t.Errorf("rank %d: sign %d, direction %d", rank, c.sign(rank), c.direction(rank))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/train"
@@ -26,32 +27,36 @@ func Example() {
 		return
 	}
 	training, held := data.Split(digits, 5)
-	c := &forward.Config{
+	c := forward.Config{
 		Processors: 8, Directions: 4, Kind: forward.Rademacher, Key: 1, Steps: 600,
-		Epsilon: 1e-3, LearningRate: 0.03, Schedule: "cosine", Examples: []int{16, 16, 16, 16},
+		Epsilon: 1e-3, LearningRate: 0.02, Schedule: "cosine", Examples: []int{16, 16, 16, 16}, Normalize: true, Clip: 3, Guard: true,
 	}
-	var log bytes.Buffer
-	writer, err := forward.NewLogWriter(&log, forward.Header{Config: *c, Initial: forward.NewWeights(net, c.Key).Hash()})
+	start := forward.NewWeights(net, c.Key)
+	header := forward.NewHeader(c, forward.Examples{Count: training.Len()}, forward.FromKey, start)
+	encoded, err := header.Encode()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+	log := bytes.NewBuffer(encoded) // a log is the header and the blocks
 	memory := forward.NewMemory()
 	processors, errs := make([]*forward.Processor, c.Processors), make([]error, c.Processors)
 	var all sync.WaitGroup
 	for rank := range processors {
-		p := &forward.Processor{
-			Config: c, Rank: rank, Model: forward.NewModel(net), Data: training,
-			Weights: forward.NewWeights(net, c.Key), Bus: memory.Reader(),
+		replica, err := forward.NewReplica(encoded, start.Clone())
+		if err != nil {
+			fmt.Println(err)
+			return
 		}
+		p := &forward.Processor{Replica: replica, Rank: rank, Model: forward.NewModel(net), Data: training, Bus: memory.Reader(rank), Patience: time.Hour}
 		if rank == 0 {
-			p.Each = func(_ int, decided forward.Commit) error { return writer.Add(decided) }
+			p.End = func(_ *forward.Block, encoded []byte) error { _, err := log.Write(encoded); return err }
 		}
 		processors[rank] = p
 		all.Go(func() { errs[rank] = p.Run(context.Background()) })
 	}
 	all.Wait()
-	if err := errors.Join(errors.Join(errs...), writer.Flush()); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -59,14 +64,18 @@ func Example() {
 	fmt.Println("more than half right:", accuracy > 0.5, err)
 	fmt.Println("sent by a processor in a step:", processors[0].Stats().Sent/int64(c.Steps), "bytes")
 
-	reader, err := forward.NewLogReader(&log)
+	reader, err := forward.NewLogReader(log)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	replayed := forward.NewWeights(net, c.Key)
-	steps, err := forward.Replay(reader, replayed)
-	fmt.Println(steps, "steps replayed to the same weights:", replayed.Hash() == processors[3].Weights.Hash(), err)
+	replayed, err := reader.Header.Drawn()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	done, err := forward.Replay(reader, replayed)
+	fmt.Println(done.Steps(), "steps replayed to the same weights:", replayed.Hash() == processors[3].Weights.Hash(), err)
 	// Output:
 	// more than half right: true <nil>
 	// sent by a processor in a step: 16 bytes
@@ -96,6 +105,34 @@ func ExampleFromValues() {
 	fmt.Println(w.Len(), "weights, the first", first[0])
 	// Output:
 	// 23 weights, the first 0.25
+}
+
+// A processor with other weights than the run's is refused, and the first tensor that differs is named.
+func ExampleNewReplica() {
+	net, err := train.MLP(4, 3, 2)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c := forward.Config{Processors: 2, Directions: 1, Kind: forward.Gaussian, Steps: 10, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "linear", Examples: []int{8}}
+	header := forward.NewHeader(c, forward.Examples{Count: 100}, forward.FromKey, forward.NewWeights(net, 1))
+	encoded, err := header.Encode()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = forward.NewReplica(encoded, forward.NewWeights(net, 2))
+	fmt.Println(errors.Is(err, forward.ErrWeights))
+	replica, err := forward.NewReplica(encoded, forward.NewWeights(net, 1))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = replica.Load(bytes.NewReader(nil), nil)
+	fmt.Println(errors.Is(err, forward.ErrSavedWeights))
+	// Output:
+	// true
+	// true
 }
 
 // A configuration that cannot be is refused as a whole, with all that is wrong.

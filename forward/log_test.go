@@ -2,9 +2,9 @@ package forward
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 )
 
@@ -13,21 +13,16 @@ func logged(t testing.TB, c *Config) (log []byte, want string) {
 	t.Helper()
 	net := network3(t)
 	var b bytes.Buffer
-	lw, err := NewLogWriter(&b, Header{Config: *c, Task: json.RawMessage(`{"a":1}`), Initial: NewWeights(net, c.Key).Hash()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := runAll(t, c, net, NewMemory(), func(p *Processor) {
 		if p.Rank == 0 {
-			p.Each = func(_ int, c Commit) error { return lw.Add(c) }
+			encoded, err := p.Header.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Write(encoded)
+			p.End = func(_ *Block, encoded []byte) error { b.Write(encoded); return nil }
 		}
 	})
-	if err := lw.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if lw.Bytes() != int64(b.Len()) {
-		t.Errorf("%d bytes counted, %d written", lw.Bytes(), b.Len())
-	}
 	return b.Bytes(), all[0].Weights.Hash()
 }
 
@@ -35,76 +30,182 @@ func TestReplayGivesTheSameBits(t *testing.T) {
 	for _, momentum := range []float64{0, 0.6} {
 		for _, kind := range []Kind{Rademacher, Gaussian} {
 			c := testConfig(8, 4, 150)
-			c.Kind, c.Momentum = kind, momentum
+			c.Kind, c.Momentum, c.Normalize, c.Guard = kind, momentum, true, true
 			log, want := logged(t, c)
 			r, err := NewLogReader(bytes.NewReader(log))
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := NewWeights(network3(t), c.Key)
-			if steps, err := Replay(r, w); err != nil || steps != 150 || w.Hash() != want {
-				t.Errorf("%s, momentum %v: %d steps, %v, %s, want %s", kind, momentum, steps, err, w.Hash(), want)
+			w, err := r.Header.Drawn() // by the log alone
+			if err != nil {
+				t.Fatal(err)
 			}
-			if len(log) > 150*18+1000 {
+			if done, err := Replay(r, w); err != nil || done.Steps() != 150 || !done.Done() || w.Hash() != want {
+				t.Errorf("%s, momentum %v: %v, %s, want %s", kind, momentum, err, w.Hash(), want)
+			}
+			if len(log) > 150*18+2000 {
 				t.Errorf("the log takes %d bytes", len(log))
 			}
 		}
 	}
 }
 
-func TestReplayRefusesOtherWeights(t *testing.T) {
-	c := testConfig(2, 1, 10)
-	log, _ := logged(t, c)
+// A processor that goes on after some blocks ends with everybody's weights, and so does one with saved ones.
+func TestGoesOnAfterBlocks(t *testing.T) {
+	net, c := network3(t), testConfig(6, 3, 200)
+	c.Momentum, c.Kind, c.Normalize, c.Guard = 0.9, Gaussian, true, true
+	memory := NewMemory()
+	var blocks [][]byte
+	var at []uint64
+	var saved bytes.Buffer
+	all := runAll(t, c, net, memory, func(p *Processor) {
+		if p.Rank == 0 {
+			p.End = func(b *Block, encoded []byte) error {
+				if blocks, at = append(blocks, encoded), append(at, b.Position); len(blocks) == 2 {
+					return p.Save(&saved)
+				}
+				return nil
+			}
+		}
+	})
+	want := all[0].Weights.Hash()
+	goOn := func(r *Replica, blocks [][]byte, after uint64) string {
+		for _, b := range blocks {
+			if _, err := r.Apply(b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bus := memory.Reader(2).(*memoryReader)
+		bus.at = int(after) - 1
+		p := &Processor{Replica: r, Rank: 2, Data: all[0].Data, Bus: bus}
+		if err := p.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return r.Weights.Hash()
+	}
+	for n := range blocks {
+		if got := goOn(replicaOf(t, c, net, all[0].Data.Len()), blocks[:n+1], at[n]); got != want {
+			t.Errorf("after %d blocks: %s, want %s", n+1, got, want)
+		}
+	}
+	for n := 2; n <= len(blocks); n++ {
+		r, err := replicaOf(t, c, net, all[0].Data.Len()).Load(bytes.NewReader(saved.Bytes()), blocks[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := goOn(r, blocks[:n], at[n-1]); got != want {
+			t.Errorf("from saved weights and %d blocks: %s, want %s", n, got, want)
+		}
+	}
+	if _, err := replicaOf(t, c, net, all[0].Data.Len()).Load(bytes.NewReader(saved.Bytes()), blocks[:1]); !errors.Is(err, ErrSavedWeights) {
+		t.Errorf("weights of later steps than the blocks: %v", err)
+	}
+	for i := range saved.Len() {
+		bad := bytes.Clone(saved.Bytes())
+		bad[i] ^= 4
+		if _, err := replicaOf(t, c, net, 1).Load(bytes.NewReader(bad), blocks); !errors.Is(err, ErrSavedWeights) {
+			t.Fatalf("byte %d flipped: %v", i, err)
+		}
+		if i%97 != 0 {
+			continue
+		}
+		if _, err := replicaOf(t, c, net, 1).Load(bytes.NewReader(bad[:i]), blocks); !errors.Is(err, ErrSavedWeights) {
+			t.Fatalf("cut at %d: %v", i, err)
+		}
+	}
+}
+
+// A log whose steps and checksums are right, and whose weights are others, is refused: hashes in it are those of weights.
+func TestLogOfOtherWeights(t *testing.T) {
+	log, _ := logged(t, testConfig(2, 1, 70))
 	r, err := NewLogReader(bytes.NewReader(log))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := NewWeights(network3(t), c.Key+1)
-	if _, err := Replay(r, w); !errors.Is(err, ErrWeights) {
-		t.Error(err)
+	w, err := r.Header.Drawn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := r.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := bytes.Clone(first)
+	forged[len(forged)-chainBytes-1] ^= 1 // the last byte of the hash
+	end := len(forged) - chainBytes
+	copy(forged[end:], chain(r.Encoded[len(r.Encoded)-chainBytes:], forged[:end]))
+	one, err := NewReplica(r.Encoded, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.Apply(forged); !errors.Is(err, ErrWeights) || !strings.Contains(err.Error(), "after step 64") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The first tensor that differs is named.
+func TestHeaderNamesTheTensor(t *testing.T) {
+	net, c := network3(t), testConfig(2, 1, 10)
+	r := replicaOf(t, c, net, 10)
+	encoded, err := r.Header.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := r.Header.Tensors[1].Name
+	for what, change := range map[string]func(w *Weights){
+		"begins with other values": func(w *Weights) { w.data[1][0]++; w.data[2][0]++ },
+		"units":                    func(w *Weights) { w.tensors[1].Shift++ },
+		"in the run":               func(w *Weights) { w.tensors[1].Shape = []int{2, w.tensors[1].Shape[0] / 2} },
+		"is missing":               func(w *Weights) { w.tensors, w.data = w.tensors[:1], w.data[:1] },
+	} {
+		w := NewWeights(net, c.Key)
+		change(w)
+		if _, err := NewReplica(encoded, w); !errors.Is(err, ErrWeights) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), second) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 
 // Whatever bit is flipped and wherever the file is cut, it is reported, and no wrong step is applied.
 func TestDamagedLogs(t *testing.T) {
 	c := testConfig(4, 2, 130)
-	log, _ := logged(t, c)
-	read := func(b []byte) (commits []Commit, err error) {
+	log, want := logged(t, c)
+	read := func(b []byte) (steps int, hash string, err error) {
 		r, err := NewLogReader(bytes.NewReader(b))
 		if err != nil {
-			return nil, err
+			return 0, "", err
+		}
+		chain, err := NewChain(r.Encoded)
+		if err != nil {
+			return 0, "", err
 		}
 		for {
-			c, err := r.Next()
-			if err != nil {
-				return commits, err
+			b, err := r.Next()
+			if err == nil {
+				_, err = chain.Next(b)
 			}
-			commits = append(commits, c)
+			if err != nil {
+				return chain.Steps(), "", err
+			}
 		}
 	}
-	good, err := read(log)
-	if !errors.Is(err, io.EOF) || len(good) != 130 {
-		t.Fatalf("%d steps, %v", len(good), err)
+	if steps, _, err := read(log); !errors.Is(err, io.EOF) || steps != 130 {
+		t.Fatalf("%d steps, %v", steps, err)
 	}
+	header := len(log) - 3*(blockHead+blockTail+chainBytes) - 130*4
 	for i := range log {
 		b := bytes.Clone(log)
 		b[i] ^= 1 << (i % 8)
-		commits, err := read(b)
-		if !errors.Is(err, ErrLog) && !errors.Is(err, ErrTruncated) {
-			t.Fatalf("byte %d flipped: %v", i, err)
-		}
-		for k, c := range commits {
-			if c.Increments[0] != good[k].Increments[0] || c.Pairs != good[k].Pairs {
-				t.Fatalf("byte %d flipped: step %d is another one", i, k)
-			}
+		if steps, _, err := read(b); !errors.Is(err, ErrLog) && !errors.Is(err, ErrTruncated) || i < header && steps > 0 {
+			t.Fatalf("byte %d flipped: %d steps, %v", i, steps, err)
 		}
 	}
 	for n := range log {
-		commits, err := read(log[:n])
-		if len(commits)%blockSteps != 0 || err == nil || errors.Is(err, io.EOF) && !errors.Is(err, ErrTruncated) && !errors.Is(err, ErrLog) && len(commits) != 64 && len(commits) != 128 && len(commits) != 0 {
-			t.Fatalf("cut at %d: %d steps, %v", n, len(commits), err)
+		if steps, _, err := read(log[:n]); steps%BlockSteps != 0 || err == nil || errors.Is(err, io.EOF) && steps == 0 && n > header+1000 {
+			t.Fatalf("cut at %d: %d steps, %v", n, steps, err)
 		}
 	}
+	_ = want
 }
 
 func FuzzLog(f *testing.F) {
@@ -112,29 +213,32 @@ func FuzzLog(f *testing.F) {
 	f.Add(log)
 	f.Add(log[:len(log)-3])
 	f.Add([]byte(logMagic))
+	c := testConfig(4, 2, 70)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := NewLogReader(bytes.NewReader(b))
 		if err != nil {
-			if !errors.Is(err, ErrLog) {
+			if !errors.Is(err, ErrLog) && !errors.Is(err, ErrConfig) {
 				t.Fatal(err)
 			}
+		} else if one, err := r.Next(); err == nil {
+			b = one
+		}
+		if len(b) < blockHead+blockTail+chainBytes {
 			return
 		}
-		for {
-			c, err := r.Next()
-			if err != nil {
-				return
-			}
-			if len(c.Increments) != r.Header.Config.Directions {
-				t.Fatal("a commit of other directions")
-			}
+		block, err := decodeBlock(c, b) // as if its chain were right
+		if err != nil {
+			return
+		}
+		if again, err := decodeBlock(c, block.encode(nil)); err != nil || again.Number != block.Number || len(again.Steps) != len(block.Steps) {
+			t.Fatalf("%+v comes back as %+v, %v", block, again, err)
 		}
 	})
 }
 
 func FuzzFrame(f *testing.F) {
 	f.Add(Frame{Step: 3, Rank: 1, Losses: [2]float32{1, 2}}.Encode(nil))
-	f.Add(Frame{Step: 3, Rank: 1, Commit: true, Pairs: 5}.Encode(nil))
+	f.Add(Frame{Step: 3, Rank: 1, GoOn: true}.Encode(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame, err := DecodeFrame(b)
 		if err != nil {

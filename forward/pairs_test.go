@@ -69,17 +69,3 @@ func TestPairsRefuse(t *testing.T) {
 		t.Errorf("an odd number of nodes: %v", err)
 	}
 }
-
-// A loss counts by its examples: the mean over two pairs of 1 and 3 examples.
-func TestSlopesCountByExamples(t *testing.T) {
-	c := testConfig(4, 1, 10)
-	c.Examples, c.Schedule, c.LearningRate, c.Epsilon = []int{1, 3}, "constant", 1, 0.5
-	var r round
-	r.begin(c, 0, 3)
-	for rank, loss := range []float32{1, 0, 0, 1} { // slopes 1 and -1
-		r.take(Frame{Rank: uint16(rank), Losses: [2]float32{loss, loss}})
-	}
-	if got, want := r.decide(3).Increments[0], int32(1<<unitBits/2); got != want {
-		t.Errorf("increment %d, want %d", got, want)
-	}
-}

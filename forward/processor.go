@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/evenkeel/evenkeel/train"
@@ -16,159 +17,269 @@ type Model interface {
 	Losses(w *Weights, b train.Batch) ([2]float32, error)
 }
 
-// Processor is one of a run's processors.
+// Processor is one of a run's processors. It joins by a Replica that has the run's blocks so far, and a Bus that begins with the
+// message after the last block's position.
 type Processor struct {
-	Config  *Config
-	Rank    int // negative: an observer, which follows the run without taking part
-	Model   Model
-	Data    data.Set // the same for everybody
-	Weights *Weights // to start from; the processor's own, changed by Run
-	Bus     Bus
-	// Timeout is how long it waits for others before it proposes to go on without; 0: Timeout.
-	Timeout time.Duration
-	// Each, if not nil, is called at the end of every step.
+	*Replica
+	Rank  int
+	Model Model
+	Data  data.Set // the same for everybody
+	Bus   Bus
+	// Patience is how long it waits at least for pairs that are late, before it asks to go on without them; 0: 100 ms. It also waits twice as long as
+	// half of the pairs took.
+	Patience time.Duration
+	// Each, if not nil, is called at the end of every step; End, if not nil, at the end of every block, with its bytes.
 	Each func(step int, c Commit) error
+	End  func(b *Block, encoded []byte) error
 
 	round   round
-	last    uint64 // the pairs of the step before
 	counted Stats
 	batch   train.Batch
-	state   *state // after Begin or Follow
-	start   int
+	ahead   []Message // read, and not yet taken in
+	steps   []Commit  // of the block so far
+	sender  int       // of the last block
+	own     [][]byte  // blocks that are not yet in the stream
+	agreed  []byte    // chain of the blocks that are
+	took    time.Duration
 }
 
 // Stats counts what a processor did.
 type Stats struct {
-	Sent, Received int64 // bytes of frames
-	Ignored        int64 // frames of other steps, repeated ones, and what was no frame
-	Missed         int64 // steps that were decided without this processor's pair
-	Dropped        int64 // pairs whose losses were not finite, over all steps
-	Forwards       int64 // forward passes of two inputs
+	Sent, Received int64         // bytes of frames
+	Blocks         int64         // bytes of blocks that it sent
+	Ignored        map[int]int64 // by rank: frames of other steps, repeated ones, and what was no frame of that rank
+	Missed         int64         // steps that were decided without this processor's pair
+	Late           int64         // steps in which its pair counted, one or more steps after it was due
+	NotFinite      []int64       // by pair: times that its losses were not finite
+	Absent         []int64       // by pair: steps in which it did not count
+	Forwards       int64         // forward passes of two inputs
 }
 
 // Stats are the counts so far; not to be called during Run.
 func (p *Processor) Stats() Stats { return p.counted }
 
-// Begin applies the commits of a run's first steps, from a log, so that Run continues after them.
-func (p *Processor) Begin(commits []Commit) error { return p.begin(commits, 0) }
-
-// begin is Begin with weights that have seen the first done steps already.
-func (p *Processor) begin(commits []Commit, done int) error {
-	if len(commits) > p.Config.Steps || done > len(commits) {
-		return fmt.Errorf("%w: %d commits and weights after %d steps, of %d", ErrConfig, len(commits), done, p.Config.Steps)
+// Run takes part in the run until its last block is on the bus. It ends early with ctx's error.
+func (p *Processor) Run(ctx context.Context) error {
+	c := &p.Header.Config
+	if p.Rank < 0 || p.Rank >= c.Processors {
+		return fmt.Errorf("%w: rank %d of %d processors", ErrConfig, p.Rank, c.Processors)
 	}
-	p.state = &state{config: p.Config, w: p.Weights}
-	for step, c := range commits {
-		if step < done {
-			p.state.remember(uint32(step), c.Increments)
-		} else {
-			p.state.apply(uint32(step), c.Increments, nil)
+	if p.Data.Len() != p.Header.Data.Count {
+		return fmt.Errorf("%w: the run has %d examples, this processor %d", ErrConfig, p.Header.Data.Count, p.Data.Len())
+	}
+	p.round = round{config: c, prompt: p.prompt}
+	p.agreed = p.chain
+	p.counted = Stats{Ignored: map[int]int64{}, NotFinite: make([]int64, c.Processors/2), Absent: make([]int64, c.Processors/2)}
+	for step := p.Steps(); step < c.Steps; step++ {
+		if err := p.step(ctx, step); err != nil {
+			return fmt.Errorf("forward: processor %d, step %d: %w", p.Rank, step, err)
 		}
 	}
-	p.start, p.last = len(commits), p.Config.allPairs()
-	return nil
+	return p.finish(ctx)
 }
 
-// Run takes part in the run until its last step. A processor that joins late, or again, first catches up
-// from the frames of the others. It ends early with ctx's error.
-func (p *Processor) Run(ctx context.Context) error {
-	if err := p.Config.Validate(); err != nil {
+// step goes through one step.
+func (p *Processor) step(ctx context.Context, step int) error {
+	c := &p.Header.Config
+	p.round.begin(uint32(step))
+	begun := time.Now()
+	tried, err := p.evaluate(ctx, step)
+	if err != nil {
 		return err
 	}
-	if p.Rank >= p.Config.Processors {
-		return fmt.Errorf("%w: rank %d of %d processors", ErrConfig, p.Rank, p.Config.Processors)
+	if err := p.decided(ctx, begun); err != nil {
+		return err
 	}
-	if p.state == nil {
-		if err := p.begin(nil, 0); err != nil {
+	counted := p.round.close()
+	commit := p.round.decide(counted, &p.tuning)
+	p.state.apply(uint32(step), commit, tried)
+	p.steps, p.sender = append(p.steps, commit), commit.sender
+	p.count(&commit, counted)
+	if step%checkEvery == checkEvery-1 || step == c.Steps-1 {
+		if err := p.Weights.check(); err != nil {
 			return err
 		}
 	}
-	s := p.state
-	for step := p.start; step < p.Config.Steps; step++ {
-		pairs, tried, err := p.step(ctx, s, step)
+	if p.Each != nil {
+		if err := p.Each(step, commit); err != nil {
+			return err
+		}
+	}
+	if step%BlockSteps == BlockSteps-1 || step == c.Steps-1 {
+		return p.endBlock(ctx)
+	}
+	if len(p.own) > 0 && step%BlockSteps == sendAnyway {
+		return p.Bus.PublishBlock(ctx, p.blocks-1, p.own[len(p.own)-1])
+	}
+	return nil
+}
+
+// sendAnyway is how many steps after a block who was not to send it does, if nobody has.
+const sendAnyway = 16
+
+func (p *Processor) count(c *Commit, counted []arrival) {
+	came := uint64(0)
+	for _, a := range counted {
+		came |= 1 << a.pair
+		if a.pair == p.Rank/2 && a.age > 0 {
+			p.counted.Late++
+		}
+	}
+	if came>>(p.Rank/2)&1 == 0 {
+		p.counted.Missed++
+	}
+	for pair := range p.counted.Absent {
+		if came>>pair&1 == 0 {
+			p.counted.Absent[pair]++
+		}
+		p.counted.NotFinite[pair] += int64(c.NotFinite >> pair & 1)
+	}
+}
+
+// endBlock makes the block that is complete, and sends it if it is this processor's turn.
+func (p *Processor) endBlock(ctx context.Context) error {
+	one := &Block{Number: p.blocks, Position: p.at, Loss: p.tuning.endBlock(p.Header.Config.Guard), prompt: p.round.prompt, hash: p.Weights.sum()}
+	one.Steps, one.tuning = p.steps, p.tuning
+	b := one.encode(p.chain)
+	p.chain, p.steps, p.prompt = b[len(b)-chainBytes:], nil, one.prompt
+	p.blocks++
+	p.own = append(p.own, b)
+	if p.End != nil {
+		if err := p.End(one, b); err != nil {
+			return err
+		}
+	}
+	if p.sender != p.Rank {
+		return nil
+	}
+	p.counted.Blocks += int64(len(b))
+	return p.Bus.PublishBlock(ctx, p.blocks-1, b)
+}
+
+// finish waits until the last block is on the bus.
+func (p *Processor) finish(ctx context.Context) error {
+	for len(p.own) > 0 {
+		waiting, cancel := context.WithTimeout(ctx, time.Second)
+		m, err := p.next(waiting)
+		cancel()
+		switch {
+		case err == nil:
+			err = p.block(m)
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			err = p.Bus.PublishBlock(ctx, p.blocks-len(p.own), p.own[0])
+		}
 		if err != nil {
-			return fmt.Errorf("forward: processor %d, step %d: %w", p.Rank, step, err)
-		}
-		p.last = pairs
-		commit := p.round.decide(pairs)
-		s.apply(uint32(step), commit.Increments, tried)
-		p.counted.Dropped += int64(commit.Dropped)
-		if p.Rank >= 0 && pairs>>(p.Rank/2)&1 == 0 {
-			p.counted.Missed++
-		}
-		if step%checkEvery == checkEvery-1 || step == p.Config.Steps-1 {
-			if err := s.w.check(); err != nil {
-				return fmt.Errorf("step %d: %w", step, err)
-			}
-		}
-		if p.Each != nil {
-			if err := p.Each(step, commit); err != nil {
-				return err
-			}
+			return fmt.Errorf("forward: processor %d, the last block: %w", p.Rank, err)
 		}
 	}
 	return nil
 }
 
-// step goes through one step up to its decision. If it tried a direction, the weights are still moved along it.
-func (p *Processor) step(ctx context.Context, s *state, step int) (pairs uint64, tried *term, err error) {
-	p.round.begin(p.Config, uint32(step), p.last)
-	for p.Bus.Behind() { // perhaps the step is decided already
-		if pairs, done, err := p.next(ctx); done || err != nil {
-			return pairs, nil, err
-		}
+// block compares a block on the bus with this processor's own.
+func (p *Processor) block(m Message) error {
+	if m.Block == nil {
+		return nil
 	}
-	if p.Rank >= 0 && !p.round.seen[p.Rank] { // else it was sent before a restart
-		if tried, err = p.evaluate(ctx, s, step); err != nil {
-			return 0, tried, err
-		}
+	if len(p.own) == 0 || blockNumber(p.agreed, m.Block) != p.blocks-len(p.own) {
+		p.counted.Ignored[m.Rank]++ // damaged, early, or known
+		return nil
 	}
-	patience := p.Timeout
-	if patience == 0 {
-		patience = Timeout
+	if string(m.Block) != string(p.own[0]) {
+		return fmt.Errorf("%w: block %d that processor %d sent is not the one that follows from the frames here; one of the two went wrong", ErrWeights, p.blocks-len(p.own), m.Rank)
 	}
+	p.agreed = m.Block[len(m.Block)-chainBytes:]
+	p.own = p.own[1:]
+	return nil
+}
+
+// decided takes in messages until the step is decided, and asks to go on without pairs that take too long.
+func (p *Processor) decided(ctx context.Context, begun time.Time) error {
+	var half time.Duration // until half of those that are waited for were there
+	asked := false
 	for {
-		waiting, cancel := context.WithTimeout(ctx, patience)
-		pairs, done, err := p.next(waiting)
+		whole := p.round.whole()
+		if half == 0 && whole != 0 && 2*bits.OnesCount64(whole&p.round.prompt) >= bits.OnesCount64(p.round.prompt) {
+			half = time.Since(begun)
+		}
+		waiting, cancel := ctx, context.CancelFunc(func() {})
+		if whole != 0 && !asked {
+			waiting, cancel = context.WithDeadline(ctx, p.deadline(begun, half))
+		}
+		m, err := p.next(waiting)
 		cancel()
-		switch {
-		case err == nil && done:
-			return pairs, tried, nil
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			if whole := p.round.whole(); whole != 0 && p.Rank >= 0 {
-				err = p.send(ctx, Frame{Step: uint32(step), Rank: uint16(p.Rank), Commit: true, Pairs: whole})
-			} else {
-				err = nil // no pair is complete: go on waiting
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			if time.Now().Before(p.deadline(begun, half)) { // the bus was away meanwhile
+				continue
 			}
+			asked = true
+			err = p.send(ctx, Frame{Step: p.round.step, Rank: uint16(p.Rank), GoOn: true})
 		}
 		if err != nil {
-			return 0, tried, err
+			return err
+		}
+		done, err := p.take(m)
+		if done || err != nil {
+			p.at = m.Position
+			return err
 		}
 	}
 }
 
-// next takes in the next frame.
-func (p *Processor) next(ctx context.Context) (pairs uint64, done bool, err error) {
-	b, err := p.Bus.Next(ctx)
-	if err != nil {
-		return 0, false, err
+// deadline is until when a step that began then may take.
+func (p *Processor) deadline(begun time.Time, half time.Duration) time.Time {
+	d, back := begun.Add(p.patience(half)), p.Bus.Since().Add(afterInterruption)
+	if back.After(d) {
+		return back
 	}
-	if len(b) == 0 {
-		return 0, false, nil
+	return d
+}
+
+// patience is how long a step may take, if half of the pairs were there after some time, or not yet (0).
+func (p *Processor) patience(half time.Duration) time.Duration {
+	least := p.Patience
+	if least == 0 {
+		least = defaultPatience
 	}
-	f, err := DecodeFrame(b)
-	if err != nil {
-		p.counted.Ignored++
-		return 0, false, nil //nolint:nilerr // ignored by all processors alike
+	if half == 0 {
+		return max(least, withoutHalf, 4*p.took)
 	}
-	if int(f.Rank) != p.Rank {
-		p.counted.Received += int64(len(b))
+	return max(least, 2*half)
+}
+
+const (
+	defaultPatience = 100 * time.Millisecond
+	withoutHalf     = 2 * time.Second
+	// afterInterruption is how long the others may take to come back, too.
+	afterInterruption = 2 * time.Second
+)
+
+// next is the next message.
+func (p *Processor) next(ctx context.Context) (Message, error) {
+	if len(p.ahead) > 0 {
+		m := p.ahead[0]
+		p.ahead = p.ahead[1:]
+		return m, nil
 	}
-	if f.Step != p.round.step || !f.Commit && int(f.Rank) < p.Config.Processors && p.round.seen[f.Rank] {
-		p.counted.Ignored++
+	return p.Bus.Next(ctx)
+}
+
+// take takes in a message; done: it decided the step.
+func (p *Processor) take(m Message) (done bool, err error) {
+	if m.Frame == nil {
+		return false, p.block(m)
 	}
-	pairs, done = p.round.take(f)
-	return pairs, done, nil
+	f, err := DecodeFrame(m.Frame)
+	if m.Rank != p.Rank {
+		p.counted.Received += int64(len(m.Frame))
+	}
+	used := false
+	if err == nil {
+		used, done = p.round.take(m.Rank, f)
+	}
+	if !used {
+		p.counted.Ignored[m.Rank]++ // by all processors alike
+	}
+	return done, nil
 }
 
 func (p *Processor) send(ctx context.Context, f Frame) error {
@@ -177,28 +288,46 @@ func (p *Processor) send(ctx context.Context, f Frame) error {
 }
 
 // evaluate moves the weights along the pair's direction, plus on even ranks and minus on odd ones, computes the losses of
-// the pair's two inputs in one forward pass and sends them.
-func (p *Processor) evaluate(ctx context.Context, s *state, step int) (*term, error) {
-	pair, sign := p.Rank/2, int64(1-2*(p.Rank%2))
-	direction := p.Config.direction(pair)
-	s.try(uint32(step), direction, sign)
-	tried := s.trial(uint32(step), direction, sign)
-	losses, err := p.Model.Losses(p.Weights, p.gather(p.Config.examples(step, pair, p.Data.Len())))
+// the pair's two inputs in one forward pass and sends them, if the pair is due. The weights are still moved then.
+func (p *Processor) evaluate(ctx context.Context, step int) (*term, error) {
+	c, pair := &p.Header.Config, p.Rank/2
+	if p.round.due[pair] != uint32(step) {
+		return nil, nil //nolint:nilnil // nothing was tried
+	}
+	if known, err := p.known(ctx, uint32(step)); known || err != nil {
+		return nil, err
+	}
+	sign, direction := c.sign(p.Rank), c.direction(p.Rank)
+	p.state.try(uint32(step), direction, sign)
+	tried := p.state.trial(uint32(step), direction, sign)
+	begun := time.Now()
+	losses, err := p.Model.Losses(p.Weights, p.gather(c.examples(step, pair, p.Data.Len())))
+	p.took = time.Since(begun)
 	p.counted.Forwards++
 	if err != nil {
-		return &tried, err
+		return nil, err
 	}
 	return &tried, p.send(ctx, Frame{Step: uint32(step), Rank: uint16(p.Rank), Losses: losses})
 }
 
-// examples are those of a pair's two inputs, drawn with replacement.
-func (c *Config) examples(step, pair, of int) []int {
-	s := stream{keyOf(c.Key), dataStep, uint32(step), uint32(pair)}
-	picked := make([]int, 2*c.Examples[pair])
-	for i := range picked {
-		picked[i] = int(uint64(s.block(i / 4)[i%4]) * uint64(of) >> 32)
+// known looks ahead: whether this processor's losses of a step are on the bus, from before a restart, or the step's block is, for which they
+// come too late.
+func (p *Processor) known(ctx context.Context, step uint32) (bool, error) {
+	for p.Bus.Behind() {
+		m, err := p.Bus.Next(ctx)
+		if err != nil {
+			return false, err
+		}
+		p.ahead = append(p.ahead, m)
 	}
-	return picked
+	for _, m := range p.ahead {
+		f, err := DecodeFrame(m.Frame)
+		mine := err == nil && m.Rank == p.Rank && m.Rank == int(f.Rank) && f.Step == step && !f.GoOn
+		if mine || m.Block != nil && blockNumber(p.chain, m.Block) == p.blocks {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // gather fills the processor's batch with samples.

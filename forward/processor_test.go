@@ -1,8 +1,10 @@
 package forward
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,7 +29,7 @@ func TestOverflowIsSeen(t *testing.T) {
 		var wg sync.WaitGroup
 		for rank := range 2 {
 			done := 0
-			p := &Processor{Config: config, Rank: rank, Model: NewModel(net), Data: training, Weights: NewWeights(net, config.Key), Bus: memory.Reader(),
+			p := &Processor{Replica: replicaOf(t, config, net, training.Len()), Rank: rank, Model: NewModel(net), Data: training, Bus: memory.Reader(rank), Patience: time.Hour,
 				Each: func(int, Commit) error { done++; return nil }}
 			p.Weights.data[0][0] = limit + limit/2
 			wg.Go(func() {
@@ -40,43 +42,40 @@ func TestOverflowIsSeen(t *testing.T) {
 	}
 }
 
-// An observer counts what it takes in: a repeated frame, one of another step and one that is no frame are ignored. It
-// tries nothing and sends nothing.
-func TestObserverCounts(t *testing.T) {
+// What comes is counted by who sent it: a repeated frame, one of another step, one that is no frame, another rank's.
+func TestIgnoredByName(t *testing.T) {
 	net := network3(t)
 	training, _ := digits(t)
-	config, memory := testConfig(4, 1, 1), NewMemory()
+	config := testConfig(4, 1, 1)
 	loss := func(step uint32, rank uint16) []byte {
 		return Frame{Step: step, Rank: rank, Losses: [2]float32{1, 1}}.Encode(nil)
 	}
-	nonsense := loss(0, 0)
+	nonsense := loss(0, 2)
 	nonsense[6] = 77
-	write := memory.Reader()
-	for _, b := range [][]byte{
-		loss(0, 0), loss(0, 1), loss(0, 1), loss(7, 2), nonsense, loss(0, 60_000), loss(0, 2),
-		Frame{Rank: 1, Commit: true, Pairs: 0b11}.Encode(nil), // names a pair of which a half is missing
-		Frame{Rank: 1, Commit: true, Pairs: 0b01}.Encode(nil),
-	} {
-		if err := write.Publish(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p := &Processor{Config: config, Rank: -1, Model: NewModel(net), Data: training, Weights: NewWeights(net, config.Key), Bus: memory.Reader()}
+	p := &Processor{Replica: replicaOf(t, config, net, training.Len()), Data: training, Patience: time.Hour, Bus: &script{messages: []Message{
+		{Rank: 0, Frame: loss(0, 0)}, {Rank: 1, Frame: loss(0, 1)}, {Rank: 1, Frame: loss(0, 1)}, {Rank: 2, Frame: loss(7, 2)}, {Rank: 2, Frame: nonsense},
+		{Rank: 3, Frame: loss(0, 2)}, {Rank: 3, Frame: []byte{1}}, {Rank: 9, Frame: loss(0, 9)}, {Rank: 1, Block: []byte("none")}, {}, {Rank: 2, Frame: loss(0, 2)},
+		{Rank: 1, Frame: Frame{Rank: 1, GoOn: true}.Encode(nil)},
+	}}}
 	if err := p.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := p.Stats(), (Stats{Received: 8 * FrameBytes, Ignored: 3}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	s := p.Stats()
+	if want := map[int]int64{1: 2, 2: 2, 3: 2, 9: 1}; !maps.Equal(s.Ignored, want) {
+		t.Errorf("ignored %v, want %v", s.Ignored, want)
+	}
+	if s.Received != 8*FrameBytes+1 || s.Sent != 0 || s.Forwards != 0 || s.Missed != 0 || s.Absent[0] != 0 || s.Absent[1] != 1 {
+		t.Errorf("%+v", s)
 	}
 }
 
-// Rank 0, too, proposes to go on with the pairs that are complete.
+// Rank 0, too, asks to go on with the pairs that are complete, once.
 func TestFirstRankGoesOnWithout(t *testing.T) {
 	net := network3(t)
 	training, _ := digits(t)
 	config, memory := testConfig(4, 1, 1), NewMemory()
-	p := &Processor{Config: config, Model: NewModel(net), Data: training, Weights: NewWeights(net, config.Key), Bus: memory.Reader(), Timeout: 10 * time.Millisecond}
-	if err := memory.Reader().Publish(t.Context(), Frame{Rank: 1, Losses: [2]float32{1, 1}}.Encode(nil)); err != nil {
+	p := &Processor{Replica: replicaOf(t, config, net, training.Len()), Model: NewModel(net), Data: training, Bus: memory.Reader(0), Patience: 10 * time.Millisecond}
+	if err := memory.Reader(1).Publish(t.Context(), Frame{Rank: 1, Losses: [2]float32{1, 1}}.Encode(nil)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -84,8 +83,80 @@ func TestFirstRankGoesOnWithout(t *testing.T) {
 	if err := p.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := p.Stats(), (Stats{Sent: 2 * FrameBytes, Received: FrameBytes, Forwards: 1}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	if s := p.Stats(); s.Sent != 2*FrameBytes || s.Received != FrameBytes || s.Forwards != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// It waits twice as long as half of the pairs took, and at least its patience; as long as fewer are there, four times its own time, and two seconds.
+func TestPatience(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct{ least, took, half, want time.Duration }{
+		{0, 0, 10 * ms, 100 * ms}, {0, 0, 80 * ms, 160 * ms}, {time.Second, 0, 80 * ms, time.Second},
+		{0, 10 * ms, 0, 2 * time.Second}, {0, time.Second, 0, 4 * time.Second}, {time.Minute, time.Second, 0, time.Minute},
+	} {
+		if got := (&Processor{Patience: c.least, took: c.took}).patience(c.half); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// A block that nobody sends is sent by everybody sixteen steps later, the last one after a second.
+func TestBlocksThatNobodySends(t *testing.T) {
+	c := testConfig(2, 1, 100)
+	bus := &script{messages: story(c, 1, func(int) float64 { return 1 })}
+	w := drawn([]Tensor{{Name: "a", Shape: []int{5}, Std: 1}}, 1)
+	h := NewHeader(*c, Examples{Count: 10}, FromKey, w)
+	encoded, err := h.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewReplica(encoded, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var decided []int
+	p := &Processor{Replica: r, Rank: 1, Data: numbers{count: 10}, Bus: bus, Patience: time.Hour}
+	p.Each = func(step int, _ Commit) error { decided = append(decided, len(bus.sent)); return nil }
+	if err := p.Run(t.Context()); err != nil { // rank 0 would have to send
+		t.Fatal(err)
+	}
+	if !slices.Equal(bus.sent, []int{0, 1}) || decided[80] != 0 || decided[81] != 1 {
+		t.Errorf("sent %v; after each step %v", bus.sent, decided)
+	}
+}
+
+// Who finds another block in the stream than its own stops, and names who sent it.
+func TestAnotherBlockStopsTheRun(t *testing.T) {
+	c := testConfig(2, 1, 64)
+	messages := story(c, 1, func(int) float64 { return 1 })
+	w := drawn([]Tensor{{Name: "a", Shape: []int{5}, Std: 1}}, 1)
+	h := NewHeader(*c, Examples{Count: 10}, FromKey, w)
+	encoded, err := h.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, _ := play(t, encoded, w.Clone(), messages)
+	other := bytes.Clone(blocks[0])
+	other[len(other)-chainBytes-1] ^= 1
+	end := len(other) - chainBytes
+	copy(other[end:], chain(encoded[len(encoded)-chainBytes:], other[:end]))
+	r, err := NewReplica(encoded, w.Clone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Processor{Replica: r, Data: numbers{count: 10}, Bus: &script{messages: append(slices.Clone(messages), Message{Rank: 1, Block: other})}}
+	if err := p.Run(t.Context()); !errors.Is(err, ErrWeights) || !strings.Contains(err.Error(), "block 0 that processor 1 sent") {
+		t.Errorf("got %v", err)
+	}
+	other[5] ^= 1 // damaged: it is nobody's
+	r, err = NewReplica(encoded, w.Clone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = &Processor{Replica: r, Data: numbers{count: 10}, Bus: &script{messages: append(messages, Message{Rank: 1, Block: other})}}
+	if err := p.Run(t.Context()); err != nil || p.Stats().Ignored[1] == 0 {
+		t.Errorf("a damaged block: %v, %v", err, p.Stats().Ignored)
 	}
 }
 

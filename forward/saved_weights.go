@@ -6,25 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/zeebo/xxh3"
 )
 
 // ErrSavedWeights is returned for a file that does not hold this run's weights.
 var ErrSavedWeights = errors.New("forward: not the weights of this run")
 
 // weightsMagic ends in the format's version.
-const weightsMagic = "EKFWDWT1"
+const weightsMagic = "EKFWDWT2"
 
-// WriteWeights writes the weights that a run has after a step, so that a processor that comes back need not repeat all the steps
-// before: docs/reference/formats/forward-log.md has every byte. initial is the hash of the weights that the run began with.
-func WriteWeights(to io.Writer, initial string, steps int, w *Weights) error {
-	h := xxh3.New()
-	b := bufio.NewWriterSize(io.MultiWriter(to, h), 1<<16)
-	head := binary.LittleEndian.AppendUint32([]byte(weightsMagic), uint32(steps))
-	_, _ = b.Write(append(head, initial...)) // Flush returns the error
+// Save writes the weights, so that a processor that comes back need not repeat all the steps before:
+// docs/reference/formats/forward-log.md has every byte.
+func (r *Replica) Save(to io.Writer) error {
+	b := bufio.NewWriterSize(to, 1<<16)
+	head := binary.LittleEndian.AppendUint32([]byte(weightsMagic), uint32(r.blocks))
+	_, _ = b.Write(append(head, r.chain...)) // Flush returns the error
+	_, _ = b.Write(r.Weights.sum())
 	var four [4]byte
-	for _, d := range w.data {
+	for _, d := range r.Weights.data {
 		for _, x := range d {
 			binary.LittleEndian.PutUint32(four[:], uint32(x))
 			_, _ = b.Write(four[:])
@@ -33,34 +31,33 @@ func WriteWeights(to io.Writer, initial string, steps int, w *Weights) error {
 	if err := b.Flush(); err != nil {
 		return fmt.Errorf("forward: write weights: %w", err)
 	}
-	if _, err := to.Write(binary.LittleEndian.AppendUint64(nil, h.Sum64())); err != nil {
-		return fmt.Errorf("forward: write weights: %w", err)
-	}
 	return nil
 }
 
-// ReadWeights reads into w, which has the weights that the run begins with, what WriteWeights wrote, and returns the number of steps that
-// they have seen. Errors wrap ErrSavedWeights, and leave w in any state.
-func ReadWeights(from io.Reader, initial string, w *Weights) (steps int, err error) {
-	h := xxh3.New()
+// Load is a replica with the weights that Save wrote; blocks are the run's so far, and r has none of them yet. Errors wrap
+// ErrSavedWeights; r stays as it is.
+func (r *Replica) Load(from io.Reader, blocks [][]byte) (*Replica, error) {
 	b := bufio.NewReaderSize(from, 1<<16)
-	read := io.TeeReader(b, h)
-	head := make([]byte, len(weightsMagic)+4+len(initial))
-	if _, err := io.ReadFull(read, head); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrSavedWeights, err)
+	head := make([]byte, len(weightsMagic)+4+chainBytes+32)
+	if _, err := io.ReadFull(b, head); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSavedWeights, err)
 	}
-	switch {
-	case string(head[:len(weightsMagic)]) != weightsMagic:
-		return 0, fmt.Errorf("%w: not a file of weights, or of another version", ErrSavedWeights)
-	case string(head[len(weightsMagic)+4:]) != initial:
-		return 0, fmt.Errorf("%w: the run began with other weights", ErrSavedWeights)
+	if string(head[:len(weightsMagic)]) != weightsMagic {
+		return nil, fmt.Errorf("%w: not a file of weights, or of another version", ErrSavedWeights)
 	}
+	seen := int(binary.LittleEndian.Uint32(head[len(weightsMagic):]))
+	after := head[len(weightsMagic)+4:][:chainBytes]
+	if seen < 1 || seen > len(blocks) || string(after) != string(blocks[seen-1][max(len(blocks[seen-1])-chainBytes, 0):]) {
+		return nil, fmt.Errorf("%w: of another run, or of a block that it has not", ErrSavedWeights)
+	}
+	saved := r.Clone()
+	saved.seen = seen
 	tile := make([]byte, 4*tileFloats)
-	for _, d := range w.data {
+	for _, d := range saved.Weights.data {
 		for len(d) > 0 {
 			part := tile[:4*min(len(d), tileFloats)]
-			if _, err := io.ReadFull(read, part); err != nil {
-				return 0, fmt.Errorf("%w: %w", ErrSavedWeights, err)
+			if _, err := io.ReadFull(b, part); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrSavedWeights, err)
 			}
 			for i := range d[:len(part)/4] {
 				d[i] = int32(binary.LittleEndian.Uint32(part[4*i:]))
@@ -68,10 +65,8 @@ func ReadWeights(from io.Reader, initial string, w *Weights) (steps int, err err
 			d = d[len(part)/4:]
 		}
 	}
-	sum := h.Sum64()
-	var last [9]byte
-	if n, _ := io.ReadFull(b, last[:]); n != 8 || binary.LittleEndian.Uint64(last[:]) != sum {
-		return 0, fmt.Errorf("%w: checksum differs", ErrSavedWeights)
+	if n, _ := b.Read(head[:1]); n != 0 || string(saved.Weights.sum()) != string(head[len(head)-32:]) {
+		return nil, fmt.Errorf("%w: checksum differs", ErrSavedWeights)
 	}
-	return int(binary.LittleEndian.Uint32(head[len(weightsMagic):])), nil
+	return saved, nil
 }

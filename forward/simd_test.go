@@ -9,8 +9,6 @@ import (
 
 	"github.com/zeebo/xxh3"
 	"pgregory.net/rapid"
-
-	"github.com/evenkeel/evenkeel/train"
 )
 
 // A sweep gives what the format's page says, entry by entry, on every path and however it is shared among processors.
@@ -50,7 +48,7 @@ func TestSweepsAreTheFormats(t *testing.T) {
 
 // Weights are read as floats with the same bits on every path.
 func TestRead(t *testing.T) {
-	w := &Weights{params: []train.Param{{Name: "w", Shape: []int{100}}}, data: [][]int32{make([]int32, 100)}, shift: []uint{3}}
+	w := &Weights{tensors: []Tensor{{Name: "w", Shape: []int{100}, Shift: 3}}, data: [][]int32{make([]int32, 100)}}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range w.data[0] {
 		w.data[0][i] = int32(rng.Uint32())

@@ -1,11 +1,10 @@
 package forward
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
-
-	"github.com/evenkeel/evenkeel/train"
 )
 
 // The learning rate falls to 0 at the end, as its schedule is named.
@@ -24,8 +23,12 @@ func TestSchedules(t *testing.T) {
 
 // moved is by how much a step moves each of some weights.
 func moved(s *state, step uint32, increments []int32) []int32 {
+	return movedBy(s, step, Commit{Increments: increments})
+}
+
+func movedBy(s *state, step uint32, c Commit) []int32 {
 	before := slices.Clone(s.w.data[0])
-	s.apply(step, increments, nil)
+	s.apply(step, c, nil)
 	after := slices.Clone(s.w.data[0])
 	for i := range after {
 		after[i] -= before[i]
@@ -35,7 +38,7 @@ func moved(s *state, step uint32, increments []int32) []int32 {
 
 func testState(c *Config) *state {
 	const entries = 64
-	return &state{config: c, w: &Weights{params: []train.Param{{Name: "w", Shape: []int{entries}}}, data: [][]int32{make([]int32, entries)}, shift: []uint{0}}}
+	return &state{config: c, w: &Weights{tensors: []Tensor{{Name: "w", Shape: []int{entries}}}, data: [][]int32{make([]int32, entries)}}}
 }
 
 // Momentum repeats a step times m, m^2, ... until less than a twentieth is left, along the same directions.
@@ -98,137 +101,79 @@ func TestMomentumOfTwoSteps(t *testing.T) {
 	}
 }
 
-// Every pair draws its own examples in every step, all as often, by the generator of the format page.
-func TestExamples(t *testing.T) {
-	c := testConfig(6, 3, 50)
-	c.Examples = []int{5, 2, 9}
-	const of = 40
-	counts, seen := make([]float64, of), map[string]bool{}
-	for step := range 400 {
-		for pair := range 3 {
-			got := c.examples(step, pair, of)
-			if len(got) != 2*c.Examples[pair] {
-				t.Fatalf("%d examples for two inputs of %d", len(got), c.Examples[pair])
-			}
-			for i, n := range got {
-				word := philox([4]uint32{uint32(i / 4), uint32(pair), uint32(step), 1<<32 - 2}, [2]uint32{uint32(c.Key), uint32(c.Key >> 32)})[i%4]
-				if want := int(float64(word) / (1 << 32) * of); n != want {
-					t.Fatalf("step %d, pair %d, example %d is %d, want %d", step, pair, i, n, want)
-				}
-				counts[n]++
-			}
-			if len(got) >= 10 {
-				key := string(rune(got[0])) + string(rune(got[1])) + string(rune(got[2])) + string(rune(got[3])) + string(rune(got[4])) + string(rune(got[5])) + string(rune(got[6]))
-				if seen[key] {
-					t.Errorf("step %d, pair %d: the same examples again", step, pair)
-				}
-				seen[key] = true
-			}
-		}
+// A late pair moves the weights along the direction that it tried, and momentum repeats that.
+func TestLatePairsMoveAlongTheirOwnDirection(t *testing.T) {
+	c := testConfig(4, 2, 100)
+	c.Momentum = 0.5
+	alone, s := testState(c), testState(c)
+	want := moved(alone, 3, []int32{0, 1 << 20}) // pair 1 has direction 1
+	again := moved(alone, 4, []int32{0, 0})
+	if got := movedBy(s, 8, Commit{Increments: []int32{0, 0}, Late: []Late{{Pair: 1, Age: 5, Increment: 1 << 20}}}); !slices.Equal(got, want) {
+		t.Errorf("moved by %d, want %d", got, want)
 	}
-	total, chi := 400.0*32, 0.0
-	for _, n := range counts {
-		chi += (n - total/of) * (n - total/of) / (total / of)
-	}
-	if chi > 80 { // 39 degrees of freedom: 1 in 10,000
-		t.Errorf("some examples come more often than others: %v", counts)
+	if got := moved(s, 9, []int32{0, 0}); !slices.Equal(got, again) {
+		t.Errorf("momentum moved by %d, want %d", got, again)
 	}
 }
 
-// A pair is waited for as long as it takes part; when it fails, no longer, and again once both halves were heard.
-func TestWhoIsWaitedFor(t *testing.T) {
-	c := testConfig(6, 3, 50)
-	var r round
-	last := c.allPairs()
-	step := uint32(0)
-	send := func(at uint32, ranks ...uint16) (pairs uint64, done bool) {
-		t.Helper()
-		for _, rank := range ranks {
-			if done {
-				t.Fatalf("decided before rank %d", rank)
+// m^k is rounded to a multiple of 2^-24 before it multiplies an increment: by hand, with m = 0.7.
+func TestMomentumIsRoundedFirst(t *testing.T) {
+	c := testConfig(2, 1, 100)
+	c.Momentum = 0.7
+	s := testState(c)
+	const k = 1<<24 + 12345
+	first := moved(s, 0, []int32{k})
+	// 0.7 x 2^24 = 11744051.2, 0.7 x 0.7 x 2^24 = 8220835.8; times k, over 2^24, halves up.
+	for step, want := range []int32{(k*11744051 + 1<<23) >> 24, (k*8220836 + 1<<23) >> 24} {
+		for i, x := range moved(s, uint32(step+1), []int32{0}) {
+			if first[i] < 0 {
+				x = -x
 			}
-			pairs, done = r.take(Frame{Step: at, Rank: rank})
+			if x != want {
+				t.Fatalf("step %d: moved by %d, want %d", step+1, x, want)
+			}
 		}
-		return pairs, done
 	}
-	begin := func() { r.begin(c, step, last) }
-	end := func(pairs uint64) { last, step = pairs, step+1 }
+}
 
-	begin()
-	if pairs, done := send(step, 3, 0, 1, 4, 5, 2); !done || pairs != 0b111 {
-		t.Fatalf("pairs %b, %v; want all", pairs, done)
-	}
-	end(0b111)
-	begin()
-	if _, done := send(step, 0, 1, 4, 5, 2); done {
-		t.Fatal("decided without rank 3")
-	}
-	// Rank 3 is dead. A proposal that names pairs that are not there changes nothing, nor one without pairs.
-	for _, bad := range []uint64{0, 1 << 1, 1<<0 | 1<<1, 1 << 7} {
-		if _, done := r.take(Frame{Step: step, Commit: true, Pairs: bad}); done {
-			t.Fatalf("decided by a proposal of pairs %b", bad)
+// In an epoch each example comes once, in an order of its own; pairs take turns, or share.
+func TestExamples(t *testing.T) {
+	c := testConfig(6, 3, 50)
+	c.Examples = []int{5, 2, 9} // 32 in a step
+	for _, of := range []int{1, 2, 40, 97} {
+		var all []int
+		for step := range 200 {
+			for pair, n := range c.Examples {
+				got := c.examples(step, pair, of)
+				if len(got) != 2*n {
+					t.Fatalf("%d examples for two inputs of %d", len(got), n)
+				}
+				all = append(all, got...)
+			}
+		}
+		var orders []string
+		for epoch := 0; (epoch+1)*of <= len(all); epoch++ {
+			one := slices.Clone(all[epoch*of:][:of])
+			orders = append(orders, fmt.Sprint(one))
+			slices.Sort(one)
+			for i, x := range one {
+				if x != i {
+					t.Fatalf("%d examples, epoch %d: %v", of, epoch, one)
+				}
+			}
+		}
+		if slices.Sort(orders); of > 20 && len(slices.Compact(orders)) != len(all)/of {
+			t.Errorf("%d examples: epochs of one order", of)
 		}
 	}
-	if pairs, done := r.take(Frame{Step: step, Commit: true, Pairs: 0b101}); !done || pairs != 0b101 {
-		t.Fatal("not decided by a proposal")
-	}
-	end(0b101)
-	for range 3 { // nobody waits for pair 1, whose other half still sends
-		begin()
-		if pairs, done := send(step, 2, 0, 5, 4, 1); !done || pairs != 0b101 {
-			t.Fatalf("step %d: pairs %b, %v; want 101 as soon as they are there", step, pairs, done)
-		}
-		end(0b101)
-	}
-	// It is heard again, of a step long over: the next step waits for it.
-	begin()
-	if _, done := send(0, 3); done {
-		t.Fatal("a frame of an old step decided this one")
-	}
-	if pairs, done := send(step, 0, 1, 2, 4, 5); !done || pairs != 0b101 {
-		t.Fatal("waited for within the step in which it came back")
-	}
-	end(0b101)
-	begin()
-	if pairs, done := send(step, 0, 1, 4, 5, 2, 3); !done || pairs != 0b111 {
-		t.Fatalf("pairs %b, %v after the return", pairs, done)
-	}
-	end(0b111)
-	// A frame of a thousand steps ago, of a step to come or from a proposal is no sign of life.
-	for _, f := range []Frame{{Step: 3000 - 1025, Rank: 3}, {Step: 3001, Rank: 3}, {Step: 2999, Rank: 3, Commit: true, Pairs: 1}} {
-		var r round
-		r.begin(c, 2999, 0b111)
-		r.begin(c, 3000, 0b101)
-		r.take(Frame{Step: 3000, Rank: 2})
-		r.take(f)
-		r.begin(c, 3001, 0b101)
-		if r.expected != 0b101 {
-			t.Errorf("%+v: waited for pairs %b", f, r.expected)
+	c.Shared = true
+	most := c.examples(7, 2, 40)
+	for pair, n := range c.Examples {
+		if got := c.examples(7, pair, 40); !slices.Equal(got, most[:2*n]) {
+			t.Errorf("pair %d has %v, want the first of %v", pair, got, most)
 		}
 	}
-	for _, f := range []Frame{{Step: 3000 - 1024, Rank: 3}, {Step: 2999, Rank: 3}} {
-		var r round
-		r.begin(c, 2999, 0b111)
-		r.begin(c, 3000, 0b101)
-		r.take(Frame{Step: 3000, Rank: 2})
-		r.take(f)
-		r.begin(c, 3001, 0b101)
-		if r.expected != 0b111 {
-			t.Errorf("%+v: waited for pairs %b", f, r.expected)
-		}
-	}
-	// More pairs than were waited for may be there: all count.
-	r = round{}
-	r.begin(c, 5000, 0b001)
-	if pairs, done := send(5000, 2, 3, 0, 1); !done || pairs != 0b011 {
-		t.Errorf("pairs %b, %v", pairs, done)
-	}
-	// A second frame of a rank, and one of a rank that is none, change nothing.
-	r.begin(c, 6000, 0b001)
-	r.take(Frame{Step: 6000, Rank: 0, Losses: [2]float32{1, 1}})
-	r.take(Frame{Step: 6000, Rank: 0, Losses: [2]float32{9, 9}})
-	r.take(Frame{Step: 6000, Rank: 6})
-	if r.losses[0][0] != 1 || r.seen[6] {
-		t.Errorf("losses %v", r.losses[0])
+	if next := c.examples(8, 2, 4000); slices.Equal(next, c.examples(7, 2, 4000)) {
+		t.Error("two steps share examples")
 	}
 }

@@ -1,12 +1,14 @@
 package forward
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"math"
-
-	"github.com/zeebo/xxh3"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/train"
 )
@@ -23,45 +25,86 @@ const limit = 1 << 30
 // Weights are the parameters of a network in fixed point. Adding and subtracting is exact, so that what a step adds to
 // try a direction is taken back without a trace, and updates give the same bits in any order.
 type Weights struct {
-	params []train.Param
-	data   [][]int32
-	shift  []uint // by how much the unit of a tensor is coarser than 2^-24
+	tensors []Tensor // without hashes
+	data    [][]int32
 }
 
 // NewWeights draws the weights to start from: normal with each parameter's mean and deviation.
 func NewWeights(net *train.Network, key uint64) *Weights {
-	w := &Weights{params: net.Params()}
-	for i, p := range w.params {
-		data, shift := make([]int32, p.Len()), shiftFor(math.Abs(p.Mean)+float64(6*p.Std))
-		start := nearest(toUnits(p.Mean), shift)
+	var tensors []Tensor
+	for _, p := range net.Params() {
+		tensors = append(tensors, Tensor{Name: p.Name, Shape: p.Shape, Shift: shiftFor(math.Abs(p.Mean) + float64(6*p.Std)), Mean: p.Mean, Std: p.Std})
+	}
+	return drawn(tensors, key)
+}
+
+func drawn(tensors []Tensor, key uint64) *Weights {
+	w := &Weights{}
+	for i, t := range tensors {
+		data := make([]int32, t.len())
+		start := nearest(toUnits(t.Mean), t.Shift)
 		for j := range data {
 			data[j] = int32(start)
 		}
-		Gaussian.add(data, key, uint32(i), shift, []term{{step: initialStep, plus: toUnits(p.Std)}})
-		w.data, w.shift = append(w.data, data), append(w.shift, shift)
+		Gaussian.add(data, key, uint32(i), t.Shift, []term{{step: initialStep, plus: toUnits(t.Std)}})
+		t.Hash = ""
+		w.tensors, w.data = append(w.tensors, t), append(w.data, data)
 	}
 	return w
 }
 
-// FromValues takes weights over that were trained otherwise, rounded to the unit. Units are chosen by the largest
-// value of each tensor, so that there is room for sixteen times as much.
-func FromValues(net *train.Network, v *train.Values) (*Weights, error) {
-	w := &Weights{params: net.Params()}
-	for i, p := range w.params {
+// Drawn are the weights that a run begins with, where they follow from its key.
+func (h *Header) Drawn() (*Weights, error) {
+	if h.Initial != FromKey {
+		return nil, fmt.Errorf("%w: the run began with those of a file, which is needed again", ErrWeights)
+	}
+	w := drawn(h.Tensors, h.Config.Key)
+	return w, h.Check(w)
+}
+
+// FromFloats takes weights over that were trained otherwise, rounded to the unit. Units are chosen by the largest
+// value of each tensor, so that there is room for sixteen times as much. Of tensors only names and shapes are looked at.
+func FromFloats(tensors []Tensor, values [][]float32) (*Weights, error) {
+	w := &Weights{}
+	for i, t := range tensors {
+		if len(values[i]) != t.len() {
+			return nil, fmt.Errorf("%w: tensor %s has %d values for shape %v", ErrWeights, t.Name, len(values[i]), t.Shape)
+		}
 		largest := 0.0
-		for _, x := range v.Params[i] {
+		for _, x := range values[i] {
 			if math.IsNaN(float64(x)) || math.Abs(float64(x)) > 1<<20 {
-				return nil, fmt.Errorf("forward: parameter %s holds %v; finite numbers up to 2^20 can be taken over", p.Name, x)
+				return nil, fmt.Errorf("%w: tensor %s holds %v; finite numbers up to 2^20 can be taken over", ErrWeights, t.Name, x)
 			}
 			largest = max(largest, math.Abs(float64(x)))
 		}
-		data, shift := make([]int32, p.Len()), shiftFor(largest)
-		for j, x := range v.Params[i] {
-			data[j] = int32(nearest(toUnits(float64(x)), shift))
+		t := Tensor{Name: t.Name, Shape: t.Shape, Shift: shiftFor(largest)}
+		data := make([]int32, len(values[i]))
+		for j, x := range values[i] {
+			data[j] = int32(nearest(toUnits(float64(x)), t.Shift))
 		}
-		w.data, w.shift = append(w.data, data), append(w.shift, shift)
+		w.tensors, w.data = append(w.tensors, t), append(w.data, data)
 	}
 	return w, nil
+}
+
+// FromValues is FromFloats for a network's.
+func FromValues(net *train.Network, v *train.Values) (*Weights, error) {
+	var tensors []Tensor
+	for _, p := range net.Params() {
+		tensors = append(tensors, Tensor{Name: p.Name, Shape: p.Shape})
+	}
+	return FromFloats(tensors, v.Params)
+}
+
+// manifest are the tensors with the hashes of what they hold.
+func (w *Weights) manifest() []Tensor {
+	all := slices.Clone(w.tensors)
+	for i := range all {
+		h := sha256.New()
+		hashEntries(h, w.data[i])
+		all[i].Hash = hex.EncodeToString(h.Sum(nil))
+	}
+	return all
 }
 
 // shiftFor is the coarseness with room for four times the value below the limit.
@@ -73,13 +116,13 @@ func shiftFor(value float64) uint {
 	return shift
 }
 
-func toUnits(x float64) int64 { return int64(math.Round(x * (1 << unitBits))) }
+func toUnits(x float64) int64 { return int64(math.RoundToEven(x * (1 << unitBits))) }
 
 // Clone is a copy.
 func (w *Weights) Clone() *Weights {
-	c := &Weights{params: w.params, shift: w.shift}
+	c := &Weights{tensors: w.tensors}
 	for _, d := range w.data {
-		c.data = append(c.data, append([]int32(nil), d...))
+		c.data = append(c.data, slices.Clone(d))
 	}
 	return c
 }
@@ -95,7 +138,7 @@ func (w *Weights) Len() int {
 
 // Read is train.Source's.
 func (w *Weights) Read(param, from int, dst []float32) {
-	floats(dst, w.data[param][from:], float32(math.Ldexp(1, int(w.shift[param])-unitBits)))
+	floats(dst, w.data[param][from:], float32(math.Ldexp(1, int(w.tensors[param].Shift)-unitBits)))
 }
 
 // Values are the weights as floats.
@@ -113,7 +156,7 @@ func (w *Weights) Values(net *train.Network) (*train.Values, error) {
 // add adds terms to all tensors.
 func (w *Weights) add(kind Kind, key uint64, terms []term) {
 	for i, d := range w.data {
-		kind.add(d, key, uint32(i), w.shift[i], terms)
+		kind.add(d, key, uint32(i), w.tensors[i].Shift, terms)
 	}
 }
 
@@ -122,32 +165,44 @@ func (w *Weights) check() error {
 	for i, d := range w.data {
 		for j, x := range d {
 			if x > limit || x < -limit {
-				return fmt.Errorf("%w: %s[%d] is %.1f; lower the learning rate", ErrOverflow, w.params[i].Name, j, math.Ldexp(float64(x), int(w.shift[i])-unitBits))
+				return fmt.Errorf("%w: %s[%d] is %.1f; lower the learning rate", ErrOverflow, w.tensors[i].Name, j, math.Ldexp(float64(x), int(w.tensors[i].Shift)-unitBits))
 			}
 		}
 	}
 	return nil
 }
 
-// Hash is the xxh3-128 of names, shapes, units and entries, in hexadecimal.
-func (w *Weights) Hash() string {
-	h := xxh3.New()
-	var b []byte
-	for i, p := range w.params {
-		b = append(b[:0], p.Name...)
-		for _, n := range p.Shape {
-			b = binary.LittleEndian.AppendUint64(b, uint64(n))
+// Hash is SHA-256 of all entries, in hexadecimal.
+func (w *Weights) Hash() string { return hex.EncodeToString(w.sum()) }
+
+func (w *Weights) sum() []byte {
+	h := sha256.New()
+	for _, d := range w.data {
+		hashEntries(h, d)
+	}
+	return h.Sum(nil)
+}
+
+func hashEntries(h hash.Hash, entries []int32) {
+	var b [4 * 1024]byte
+	for len(entries) > 0 {
+		part := entries[:min(len(entries), 1024)]
+		for i, x := range part {
+			binary.LittleEndian.PutUint32(b[4*i:], uint32(x))
 		}
-		b = append(b, byte(w.shift[i]))
-		_, _ = h.Write(b) // never fails
-		for from := 0; from < len(w.data[i]); from += 4096 {
-			b = b[:0]
-			for _, x := range w.data[i][from:min(from+4096, len(w.data[i]))] {
-				b = binary.LittleEndian.AppendUint32(b, uint32(x))
-			}
-			_, _ = h.Write(b)
+		h.Write(b[:4*len(part)]) // never fails
+		entries = entries[len(part):]
+	}
+}
+
+// Float32 hands over each tensor with its values.
+func (w *Weights) Float32(each func(t Tensor, values []float32) error) error {
+	for i, t := range w.tensors {
+		values := make([]float32, len(w.data[i]))
+		w.Read(i, 0, values)
+		if err := each(t, values); err != nil {
+			return err
 		}
 	}
-	sum := h.Sum128()
-	return fmt.Sprintf("%016x%016x", sum.Hi, sum.Lo)
+	return nil
 }

@@ -19,7 +19,7 @@ import (
 // back before the others lose patience; package forward has tests of those that stay away.)
 func TestForwardSurvivesKills(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "run.log")
-	cmd := exec.Command("evenkeel", "forward", "launch", "-n", "4", "--steps", "6000", "--log", log, "--json")
+	cmd := exec.Command("evenkeel", "forward", "launch", "-n", "4", "--steps", "6000", "--log", log, "--store", filepath.Join(t.TempDir(), "store"), "--json")
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {

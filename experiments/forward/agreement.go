@@ -75,7 +75,7 @@ func (w *world) agreement(b *strings.Builder) error {
 		for _, run := range [][]string{
 			append([]string{"v1", "train", "--log", log + ".train"}, flags...),
 			append([]string{newest, "train"}, flags...),
-			append([]string{newest, "launch", "--log", log + ".launch"}, flags...),
+			append([]string{newest, "launch", "--log", log + ".launch", "--store", log + ".store", "--patience", "1m"}, flags...),
 			{newest, "replay", log + ".train", "--json"},
 			{"v1", "replay", log + ".launch", "--json"},
 		} {

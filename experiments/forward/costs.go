@@ -33,7 +33,11 @@ func worker(both bool) error {
 	var all []*forward.Processor
 	for rank := range 2 {
 		if rank == 0 || both {
-			all = append(all, &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(net), Data: set, Weights: forward.NewWeights(net, 1), Bus: echo{forward.NewMemory().Reader()}})
+			r, _, err := replica(c, net, set.Len())
+			if err != nil {
+				return err
+			}
+			all = append(all, &forward.Processor{Replica: r, Rank: rank, Model: forward.NewModel(net), Data: set, Bus: newEcho(rank)})
 		}
 	}
 	begun := time.Now()
@@ -142,8 +146,11 @@ func costs(_ *world, b *strings.Builder) error {
 		c := config(2, 1, steps, 1)
 		c.Examples, c.Kind = []int{examples}, kind
 		timed := &timedModel{Model: forward.NewModel(net)}
-		weights := forward.NewWeights(net, 1)
-		floats, err := weights.Values(net)
+		weights, _, err := replica(c, net, set.Len())
+		if err != nil {
+			return err
+		}
+		floats, err := weights.Weights.Values(net)
 		if err != nil {
 			return err
 		}
@@ -154,7 +161,7 @@ func costs(_ *world, b *strings.Builder) error {
 		var own, float []float64
 		step := 0
 		begun := time.Now()
-		p := &forward.Processor{Config: c, Model: timed, Data: set, Weights: weights, Bus: echo{forward.NewMemory().Reader()}, Each: func(int, forward.Commit) error {
+		p := &forward.Processor{Replica: weights, Model: timed, Data: set, Bus: newEcho(0), Patience: time.Hour, Each: func(int, forward.Commit) error {
 			whole := time.Since(begun).Seconds()
 			begun = time.Now()
 			_, err := pass.Loss(floats, timed.batch)
@@ -186,7 +193,15 @@ func quartiles(x []float64) string {
 }
 
 // echo answers every frame with a partner's, so that one processor runs alone.
-type echo struct{ forward.Bus }
+type echo struct {
+	forward.Bus
+	partner forward.Bus
+}
+
+func newEcho(rank int) echo {
+	memory := forward.NewMemory()
+	return echo{memory.Reader(rank), memory.Reader(1 - rank)}
+}
 
 func (e echo) Publish(ctx context.Context, frame []byte) error {
 	f, err := forward.DecodeFrame(frame)
@@ -194,7 +209,7 @@ func (e echo) Publish(ctx context.Context, frame []byte) error {
 		return err
 	}
 	f.Rank = 1 - f.Rank
-	return errors.Join(e.Bus.Publish(ctx, frame), e.Bus.Publish(ctx, f.Encode(nil)))
+	return errors.Join(e.Bus.Publish(ctx, frame), e.partner.Publish(ctx, f.Encode(nil)))
 }
 
 // timedModel notes how long the last forward pass took, and its batch.
@@ -241,7 +256,11 @@ func memories(net *train.Network, set data.Set, examples int) (inference, ours f
 	ours, err = allocated(func() error {
 		c := config(2, 1, 1, 1)
 		c.Examples = []int{examples}
-		p := &forward.Processor{Config: c, Model: forward.NewModel(net), Data: set, Weights: forward.NewWeights(net, 1), Bus: echo{forward.NewMemory().Reader()}}
+		r, _, err := replica(c, net, set.Len())
+		if err != nil {
+			return err
+		}
+		p := &forward.Processor{Replica: r, Model: forward.NewModel(net), Data: set, Bus: newEcho(0)}
 		return p.Run(context.Background())
 	})
 	return inference, ours, err

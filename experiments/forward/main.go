@@ -2,6 +2,8 @@
 // writes experiments/forward/RESULTS.md and the figure beside it.
 //
 //	go run ./experiments/forward -part learning     # accuracy, directions, curves beside the others', drift
+//	go run ./experiments/forward -part defaults     # networks of three kinds by the default rate: 15 minutes
+//	go run ./experiments/forward -part absent       # pairs that are away or slow
 //	go run ./experiments/forward -part agreement    # weights between processors, modes and builds; bytes
 //	go run ./experiments/forward -part costs        # a step and its memory, on an idle machine
 package main
@@ -11,7 +13,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -32,12 +33,15 @@ var parts = map[string][]func(w *world, b *strings.Builder) error{
 	"learning":  {(*world).accuracy, (*world).directions, (*world).curves, (*world).drift},
 	"agreement": {(*world).agreement},
 	"costs":     {costs},
+	"defaults":  {(*world).defaults},
+	"absent":    {(*world).absent},
 }
 
 func main() {
 	out := flag.String("out", "experiments/forward/RESULTS.md", "file whose sections are replaced")
 	steps := flag.Int("steps", 10_000, "steps of the long runs")
-	part := flag.String("part", "", "learning, agreement or costs; empty: all")
+	part := flag.String("part", "", "learning, defaults, absent, agreement or costs; empty: all")
+	networks := flag.String("networks", "", "of -part defaults: those whose name has this text; rows are printed as they come")
 	only := flag.String("worker", "", "used by the experiment itself: one or both processors of a pair")
 	flag.Parse()
 	if *only != "" {
@@ -49,7 +53,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *out, *part, *steps); err != nil {
+	if err := run(ctx, *out, *part, *networks, *steps); err != nil {
 		fmt.Fprintln(os.Stderr, "forward:", err)
 		os.Exit(1)
 	}
@@ -61,23 +65,24 @@ type world struct {
 	net            *train.Network
 	training, held data.Set
 	steps          int
+	networks       string
 }
 
-func run(ctx context.Context, out, only string, steps int) error {
+func run(ctx context.Context, out, only, networks string, steps int) error {
 	begun := time.Now()
 	digits, err := data.Digits()
 	if err != nil {
 		return err
 	}
-	w := &world{ctx: ctx, steps: steps}
+	w := &world{ctx: ctx, steps: steps, networks: networks}
 	w.training, w.held = data.Split(digits, 5)
 	if w.net, err = train.MLP(64, 64, 10); err != nil {
 		return err
 	}
 	if only != "" && parts[only] == nil {
-		return fmt.Errorf("-part %s: learning, agreement or costs", only)
+		return fmt.Errorf("-part %s: learning, defaults, absent, agreement or costs", only)
 	}
-	for _, name := range []string{"learning", "agreement", "costs"} {
+	for _, name := range []string{"learning", "defaults", "absent", "agreement", "costs"} {
 		if only != "" && only != name {
 			continue
 		}
@@ -100,7 +105,8 @@ func run(ctx context.Context, out, only string, steps int) error {
 // config is a run's with a direction for each pair, unless said otherwise.
 func config(processors, directions, steps int, key uint64) *forward.Config {
 	c := &forward.Config{Processors: processors, Directions: directions, Kind: forward.Rademacher, Key: key, Steps: steps,
-		Epsilon: 1e-3, LearningRate: 0.0075 * math.Sqrt(float64(directions)), Schedule: "cosine"}
+		Epsilon: 1e-3, Schedule: "cosine", Normalize: true, Clip: 3, Guard: true}
+	c.LearningRate = c.DefaultRate(4810)
 	for range processors / 2 {
 		c.Examples = append(c.Examples, 32)
 	}
@@ -116,31 +122,38 @@ type outcome struct {
 	logBytes int64
 }
 
-// counting counts bytes.
-type counting struct{ n int64 }
-
-func (c *counting) Write(b []byte) (int, error) {
-	c.n += int64(len(b))
-	return len(b), nil
+// replica is a processor's at the start of a run.
+func replica(c *forward.Config, net *train.Network, examples int) (*forward.Replica, []byte, error) {
+	weights := forward.NewWeights(net, c.Key)
+	h := forward.NewHeader(*c, forward.Examples{Count: examples}, forward.FromKey, weights)
+	encoded, err := h.Encode()
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := forward.NewReplica(encoded, weights)
+	return r, encoded, err
 }
 
 // train runs all processors as goroutines.
 func (w *world) train(c *forward.Config) (*outcome, error) {
 	memory, o := forward.NewMemory(), &outcome{hashes: make([]string, c.Processors), stats: make([]forward.Stats, c.Processors)}
-	var bytes counting
-	log, err := forward.NewLogWriter(&bytes, forward.Header{Config: *c})
-	if err != nil {
-		return nil, err
-	}
 	errs := make([]error, c.Processors)
 	var wg sync.WaitGroup
 	for rank := range c.Processors {
-		p := &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(w.net), Data: w.training, Weights: forward.NewWeights(w.net, c.Key), Bus: memory.Reader(), Timeout: time.Minute}
+		r, encoded, err := replica(c, w.net, w.training.Len())
+		if err != nil {
+			return nil, err
+		}
+		p := &forward.Processor{Replica: r, Rank: rank, Model: forward.NewModel(w.net), Data: w.training, Bus: memory.Reader(rank), Patience: time.Hour}
 		if rank == 0 {
-			o.weights = p.Weights
+			o.weights, o.logBytes = p.Weights, int64(len(encoded))
 			p.Each = func(_ int, commit forward.Commit) error {
 				o.losses = append(o.losses, commit.Loss)
-				return log.Add(commit)
+				return nil
+			}
+			p.End = func(_ *forward.Block, b []byte) error {
+				o.logBytes += int64(len(b))
+				return nil
 			}
 		}
 		wg.Go(func() {
@@ -149,8 +162,7 @@ func (w *world) train(c *forward.Config) (*outcome, error) {
 		})
 	}
 	wg.Wait()
-	o.logBytes = bytes.n
-	return o, errors.Join(errors.Join(errs...), log.Flush())
+	return o, errors.Join(errs...)
 }
 
 // accuracy is what N = 8 reaches.

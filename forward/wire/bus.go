@@ -2,10 +2,12 @@ package wire
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,173 +16,188 @@ import (
 	"github.com/evenkeel/evenkeel/forward"
 )
 
-// The subjects of a run's stream, beside the header's.
-const (
-	frameSubject    = "frames"
-	snapshotSubject = "marks" // their name in version 1 of the streams
-	doneSubject     = "done"
-)
-
-// Run is a run that was joined.
+// Run is a run on a server.
 type Run struct {
-	Header    []byte
-	Snapshots [][]byte // so far
-	Bus       *Bus     // the frames after the last snapshot, or all
+	Header []byte
+
+	name   string
+	js     jetstream.JetStream
+	stream jetstream.Stream
 }
 
-// Bus is a run's frames. Close it when the run is over.
-type Bus struct {
-	js        jetstream.JetStream
-	stream    jetstream.Stream
-	name      string
-	frames    chan message
-	last      message
-	snapshots []uint64 // positions of the snapshots that this processor made
-	stop      func()
-	pumping   sync.WaitGroup
-}
-
-type message struct {
-	data     []byte
-	position uint64 // in the stream
-	pending  uint64 // behind it, when it was sent
-	err      error
-}
-
-var _ forward.Bus = (*Bus)(nil)
-
-// Join joins a run.
-func Join(ctx context.Context, c *nats.Conn, name string) (*Run, error) {
-	if !names.MatchString(name) {
-		return nil, fmt.Errorf("%w: %q", ErrName, name)
+// Open opens a run.
+func Open(ctx context.Context, c *nats.Conn, name string) (*Run, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
 	}
 	js, err := jetstream.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
-	s, err := js.Stream(ctx, stream(name))
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	r := &Run{name: name, js: js}
+	if r.stream, err = js.Stream(ctx, stream(name)); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: %s", ErrNoRun, name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
+		return nil, fmt.Errorf("wire: open run %s: %w", name, err)
 	}
-	first, err := s.GetMsg(ctx, 1)
+	first, err := r.stream.GetMsg(ctx, 1)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, fmt.Errorf("%w: %s has no header: who made it was killed; make it anew", ErrNoRun, name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("wire: header of run %s: %w", name, err)
 	}
-	snapshots, after, err := readSnapshots(ctx, s, name)
-	if err != nil {
-		return nil, fmt.Errorf("wire: snapshots of run %s: %w", name, err)
-	}
-	r := &Run{Header: first.Data, Snapshots: snapshots}
-	info, err := s.Info(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
-	}
-	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1})
-	if err != nil {
-		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return nil, fmt.Errorf("wire: join run %s: %w", name, err)
-	}
-	r.Bus = &Bus{js: js, stream: s, name: name, frames: make(chan message, 1024), last: message{position: after, pending: info.State.LastSeq - min(after, info.State.LastSeq)}}
-	done := make(chan struct{})
-	r.Bus.stop = sync.OnceFunc(func() { close(done); messages.Stop() })
-	r.Bus.pumping.Go(func() { r.Bus.pump(messages, after, done) })
+	r.Header = first.Data
 	return r, nil
 }
 
-// placed puts the position of the frame that a snapshot follows before it.
-func placed(position uint64, snapshot []byte) []byte {
-	return append(binary.LittleEndian.AppendUint64(nil, position), snapshot...)
+// Block is a block in a run's stream.
+type Block struct {
+	Position uint64 // of its message
+	Data     []byte
 }
 
-// readSnapshots reads all snapshots, and the position of the last frame that they stand for; 1 is the header's.
-func readSnapshots(ctx context.Context, s jetstream.Stream, name string) (snapshots [][]byte, after uint64, err error) {
-	after = 1
-	err = readAll(ctx, s, subject(name, snapshotSubject), func(b []byte) error {
-		if len(b) < 8 {
-			return forward.ErrSnapshot
-		}
-		snapshots, after = append(snapshots, b[8:]), binary.LittleEndian.Uint64(b)
-		return nil
-	})
-	return snapshots, after, err
-}
-
-// readAll hands on what a subject has now.
-func readAll(ctx context.Context, s jetstream.Stream, subject string, each func([]byte) error) error {
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(subject))
-	if err != nil || info.State.Subjects[subject] == 0 {
-		return err
-	}
-	consumer, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverAllPolicy})
-	if err != nil {
-		return err
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return err
-	}
-	defer messages.Stop()
-	for range info.State.Subjects[subject] {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+// Blocks are the run's blocks so far. Those that do not follow a replica's last are nobody's.
+func (r *Run) Blocks(ctx context.Context) (blocks []Block, err error) {
+	err = r.readAll(ctx, subject(r.name, blockSubject, ">"), func(m jetstream.Msg) error {
+		meta, err := m.Metadata()
 		if err != nil {
 			return err
 		}
-		if err := each(m.Data()); err != nil {
+		blocks = append(blocks, Block{meta.Sequence.Stream, m.Data()})
+		return nil
+	})
+	return blocks, err
+}
+
+// Results are what processors said at their ends, by rank.
+func (r *Run) Results(ctx context.Context) (map[int][]byte, error) {
+	results := map[int][]byte{}
+	err := r.readAll(ctx, subject(r.name, resultSubject, "*"), func(m jetstream.Msg) error {
+		if rank, ok := rankOf(m.Subject()); ok {
+			results[rank] = m.Data()
+		}
+		return nil
+	})
+	return results, err
+}
+
+// Size are a run's bytes on the server, and when its last message came.
+func (r *Run) Size(ctx context.Context) (bytes uint64, last *time.Time, err error) {
+	info, err := r.stream.Info(ctx)
+	if err != nil {
+		return 0, nil, fmt.Errorf("wire: read run %s: %w", r.name, err)
+	}
+	if info.State.Msgs > 0 {
+		last = &info.State.LastTime
+	}
+	return info.State.Bytes, last, nil
+}
+
+// rankOf is the last part of a subject.
+func rankOf(subject string) (int, bool) {
+	rank, err := strconv.Atoi(subject[strings.LastIndexByte(subject, '.')+1:])
+	return rank, err == nil && rank >= 0
+}
+
+// readAll hands on what subjects have now.
+func (r *Run) readAll(ctx context.Context, filter string, each func(jetstream.Msg) error) error {
+	info, err := r.stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return fmt.Errorf("wire: read run %s: %w", r.name, err)
+	}
+	left := uint64(0)
+	for _, n := range info.State.Subjects {
+		left += n
+	}
+	if left == 0 {
+		return nil
+	}
+	messages, err := r.consume(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		return fmt.Errorf("wire: read run %s: %w", r.name, err)
+	}
+	defer messages.Stop()
+	for ; left > 0; left-- {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("wire: read run %s: %w", r.name, err)
+		}
+		if err := each(m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pump hands frames on until the consumer is stopped. Snapshots pass by it only so that a gap shows.
-func (b *Bus) pump(from jetstream.MessagesContext, position uint64, done <-chan struct{}) {
-	for {
-		m, err := from.Next()
-		next := message{err: err}
-		if err == nil {
-			meta, err := m.Metadata()
-			if err == nil {
-				if next.pending = meta.NumPending; meta.Sequence.Stream != position+1 {
-					err = ErrGap
-				}
-				position = meta.Sequence.Stream
-			}
-			next.data, next.position, next.err = m.Data(), position, err
-			if err == nil && m.Subject() != subject(b.name, frameSubject) {
-				next.data = nil
-			}
-		}
-		select {
-		case b.frames <- next:
-		case <-done:
-			return
-		}
-		if next.err != nil {
-			return
-		}
+func (r *Run) consume(ctx context.Context, c jetstream.OrderedConsumerConfig) (jetstream.MessagesContext, error) {
+	consumer, err := r.stream.OrderedConsumer(ctx, c)
+	if err != nil {
+		return nil, err
 	}
+	return consumer.Messages(jetstream.PullExpiry(pullFor), jetstream.PullMaxMessages(1024))
 }
 
-// Publish sends a frame and waits until the stream has it.
-func (b *Bus) Publish(ctx context.Context, frame []byte) error {
-	return b.publish(ctx, frameSubject, frame)
+// pullFor is how long a server may be silent before it is asked again; half of it is between its signs of life.
+const pullFor = 4 * time.Second
+
+// Bus is a processor's part in a run. Close it when the run is over.
+type Bus struct {
+	run      *Run
+	rank     int
+	filter   string // of subjects; empty: all
+	messages chan message
+	pending  uint64 // behind the last message, when it was sent
+	since    atomic.Int64
+	stop     func()
+	pumping  sync.WaitGroup
 }
 
-// publish tries again while the connection is away: a frame that arrives twice counts once.
-func (b *Bus) publish(ctx context.Context, what string, data []byte) error {
-	for begun := time.Now(); ; {
-		_, err := b.js.Publish(ctx, subject(b.name, what), data)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil || b.js.Conn().IsClosed() || time.Since(begun) > reconnectFor:
-			return fmt.Errorf("wire: publish: %w", err)
+type message struct {
+	forward.Message
+	pending uint64
+	err     error
+}
+
+var _ forward.Bus = (*Bus)(nil)
+
+// Join takes part in the run as a rank; after is the position of the last message that it knows.
+func (r *Run) Join(ctx context.Context, rank int, after uint64) (*Bus, error) {
+	return r.follow(ctx, &Bus{run: r, rank: rank}, after)
+}
+
+// Follow has blocks alone, for one who takes no part.
+func (r *Run) Follow(ctx context.Context, after uint64) (*Bus, error) {
+	return r.follow(ctx, &Bus{run: r, filter: subject(r.name, blockSubject, ">")}, after)
+}
+
+func (r *Run) follow(ctx context.Context, b *Bus, after uint64) (*Bus, error) {
+	after = max(after, 1) // the header's
+	info, err := r.stream.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("wire: join run %s: %w", r.name, err)
+	}
+	pumping, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	b.messages, b.stop = make(chan message, 1024), cancel
+	b.pending = info.State.LastSeq - min(after, info.State.LastSeq)
+	b.pumping.Go(func() { b.pump(pumping, after) })
+	return b, nil
+}
+
+// pump hands messages on, by one consumer after the other, until ctx ends or the server stays away.
+func (b *Bus) pump(ctx context.Context, position uint64) {
+	lost := time.Now()
+	for ctx.Err() == nil {
+		before := position
+		err := b.read(ctx, &position)
+		if position > before {
+			lost = time.Now()
+		}
+		final := errors.Is(err, ErrGap) || errors.Is(err, ErrLost) || errors.Is(err, jetstream.ErrStreamNotFound)
+		if final || time.Since(lost) > reconnectFor || b.run.js.Conn().IsClosed() {
+			b.hand(ctx, message{err: err})
+			return
 		}
 		select {
 		case <-time.After(reconnectWait):
@@ -189,58 +206,150 @@ func (b *Bus) publish(ctx context.Context, what string, data []byte) error {
 	}
 }
 
-// keptSnapshots is how many snapshots' frames stay, for those who are reading them.
-const keptSnapshots = 16
+// hand hands one message on.
+func (b *Bus) hand(ctx context.Context, m message) bool {
+	select {
+	case b.messages <- m:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
-// PublishSnapshot publishes a snapshot that stands from now on for the frames that Next gave so far. Frames of much earlier ones are deleted.
-func (b *Bus) PublishSnapshot(ctx context.Context, snapshot []byte) error {
-	if err := b.publish(ctx, snapshotSubject, placed(b.last.position, snapshot)); err != nil {
+// read hands on messages from a consumer of its own, until that fails.
+func (b *Bus) read(ctx context.Context, position *uint64) error {
+	asking, cancel := context.WithTimeout(ctx, pullFor)
+	info, err := b.run.stream.Info(asking)
+	cancel()
+	if err != nil {
 		return err
 	}
-	b.snapshots = append(b.snapshots, b.last.position)
-	if len(b.snapshots) < 2*keptSnapshots {
-		return nil
+	if info.State.LastSeq < *position {
+		return fmt.Errorf("%w: it ends at message %d, %d were read", ErrLost, info.State.LastSeq, *position)
 	}
-	if err := b.stream.Purge(ctx, jetstream.WithPurgeSubject(subject(b.name, frameSubject)), jetstream.WithPurgeSequence(b.snapshots[keptSnapshots-1]+1)); err != nil {
-		return fmt.Errorf("wire: delete frames: %w", err)
+	asking, cancel = context.WithTimeout(ctx, pullFor)
+	defer cancel()
+	options := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *position + 1, MaxResetAttempts: 1}
+	if b.filter != "" {
+		options.FilterSubjects = []string{b.filter}
 	}
-	b.snapshots = append([]uint64(nil), b.snapshots[keptSnapshots:]...)
-	return nil
-}
-
-// Done publishes this processor's result to those who follow the run.
-func (b *Bus) Done(ctx context.Context, result []byte) error {
-	return b.publish(ctx, doneSubject, result)
-}
-
-// Results are what processors published by Done so far.
-func (b *Bus) Results(ctx context.Context) (results [][]byte, err error) {
-	err = readAll(ctx, b.stream, subject(b.name, doneSubject), func(r []byte) error {
-		results = append(results, r)
-		return nil
-	})
+	from, err := b.run.consume(asking, options)
 	if err != nil {
-		return nil, fmt.Errorf("wire: results of run %s: %w", b.name, err)
+		return err
 	}
-	return results, nil
+	defer from.Stop()
+	b.since.Store(time.Now().UnixNano())
+	back := b.run.js.Conn().StatusChanged(nats.CONNECTED)
+	defer b.run.js.Conn().RemoveStatusListener(back)
+	ended := make(chan struct{})
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer close(ended) // before the wait
+	waiting.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-back: // a server that was restarted does not know the consumer
+		case <-ended:
+		}
+		from.Stop()
+	})
+	for {
+		m, err := from.Next()
+		if err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if b.filter == "" && meta.Sequence.Stream != *position+1 {
+			return ErrGap
+		}
+		*position = meta.Sequence.Stream
+		next := message{Message: forward.Message{Position: *position}, pending: meta.NumPending}
+		if rank, ok := rankOf(m.Subject()); ok {
+			next.Rank = rank
+			switch what := strings.Split(strings.TrimPrefix(m.Subject(), subject(b.run.name)+"."), "."); {
+			case what[0] == frameSubject && len(what) == 2:
+				next.Frame = m.Data()
+			case what[0] == blockSubject && len(what) == 3:
+				next.Block = m.Data()
+			}
+		}
+		if !b.hand(ctx, next) {
+			return ctx.Err()
+		}
+	}
+}
+
+// refusedFor is how long a server may answer late, or not take messages, while it can be reached.
+const refusedFor = 20 * time.Second
+
+// Publish sends a frame and waits until the stream has it.
+func (b *Bus) Publish(ctx context.Context, frame []byte) error {
+	return b.run.publish(ctx, subject(b.run.name, frameSubject, b.rank), frame)
+}
+
+// PublishBlock sends a block.
+func (b *Bus) PublishBlock(ctx context.Context, number int, block []byte) error {
+	return b.run.publish(ctx, subject(b.run.name, blockSubject, number, b.rank), block)
+}
+
+// Result says how the run ended for this processor.
+func (b *Bus) Result(ctx context.Context, result []byte) error {
+	return b.run.publish(ctx, subject(b.run.name, resultSubject, b.rank), result)
+}
+
+// publish tries again while the connection is away: a frame that arrives twice counts once.
+func (r *Run) publish(ctx context.Context, subject string, data []byte) error {
+	begun, refusing := time.Now(), time.Now() // since when it is there, and does not take the message
+	for {
+		asking, cancel := context.WithTimeout(ctx, pullFor)
+		_, err := r.js.Publish(asking, subject, data)
+		cancel()
+		var api *jetstream.APIError
+		refused := errors.As(err, &api) && api.Code == 400 // not: no server at the moment
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || refused || r.js.Conn().IsClosed() || time.Since(begun) > reconnectFor:
+			return fmt.Errorf("wire: publish %s: %w", subject, err)
+		case !r.js.Conn().IsConnected():
+			refusing = time.Now()
+		case time.Since(refusing) > refusedFor:
+			return fmt.Errorf("wire: publish %s: the server is there, and has not stored the message for %v; is its disk full? %w", subject, refusedFor, err)
+		}
+		select {
+		case <-time.After(reconnectWait):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // Next is forward.Bus's.
-func (b *Bus) Next(ctx context.Context) ([]byte, error) {
+func (b *Bus) Next(ctx context.Context) (forward.Message, error) {
 	select {
-	case m := <-b.frames:
+	case m := <-b.messages:
 		if m.err != nil {
-			return nil, fmt.Errorf("wire: %w", m.err)
+			return m.Message, fmt.Errorf("wire: %w", m.err)
 		}
-		b.last = m
-		return m.data, nil
+		b.pending = m.pending
+		return m.Message, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return forward.Message{}, ctx.Err()
 	}
 }
 
+// Since is forward.Bus's.
+func (b *Bus) Since() time.Time {
+	if !b.run.js.Conn().IsConnected() {
+		return time.Now()
+	}
+	return time.Unix(0, b.since.Load())
+}
+
 // Behind is forward.Bus's.
-func (b *Bus) Behind() bool { return len(b.frames) > 0 || b.last.pending > 0 }
+func (b *Bus) Behind() bool { return len(b.messages) > 0 || b.pending > 0 }
 
 // Close leaves the run.
 func (b *Bus) Close() {

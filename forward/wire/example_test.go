@@ -15,7 +15,7 @@ func Example() {
 	}
 	// Output:
 	// what all processors must know
-	// a frame of 16 B.
+	// message 2, of rank 3: a frame of 16 B.
 }
 
 func run(ctx context.Context) error {
@@ -24,7 +24,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer server.Close()
-	conn, err := wire.Connect(server.URL(), wire.Options{Token: server.Token()})
+	conn, err := wire.Connect(server.URL(), wire.Options{Rank: -1, Token: server.Token()})
 	if err != nil {
 		return err
 	}
@@ -32,22 +32,22 @@ func run(ctx context.Context) error {
 	if err := wire.Create(ctx, conn, "run", []byte("what all processors must know")); err != nil { // once
 		return err
 	}
-	joined, err := wire.Join(ctx, conn, "run") // every processor
+	joined, err := wire.Open(ctx, conn, "run") // every processor
 	if err != nil {
 		return err
 	}
-	defer joined.Bus.Close()
 	fmt.Println(string(joined.Header))
-	if err := joined.Bus.Publish(ctx, []byte("a frame of 16 B.")); err != nil {
+	bus, err := joined.Join(ctx, 3, 0) // what forward.Processor takes
+	if err != nil {
 		return err
 	}
-	for { // joined.Bus is what forward.Processor takes; nothing, of length 0, is to be passed over
-		frame, err := joined.Bus.Next(ctx)
-		if err != nil || len(frame) > 0 {
-			fmt.Println(string(frame))
-			return err
-		}
+	defer bus.Close()
+	if err := bus.Publish(ctx, []byte("a frame of 16 B.")); err != nil {
+		return err
 	}
+	m, err := bus.Next(ctx)
+	fmt.Printf("message %d, of rank %d: %s\n", m.Position, m.Rank, m.Frame)
+	return err
 }
 
 // What is wrong with an address, a name or a run is an error of its own.
@@ -62,19 +62,21 @@ func ExampleConnect() {
 		return
 	}
 	defer server.Close()
-	conn, err := wire.Connect(server.URL(), wire.Options{Token: server.Token()})
+	conn, err := wire.Connect(server.URL(), wire.Options{Rank: -1, Token: server.Token()})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer conn.Close()
 	for _, name := range []string{"no name!", "nothing"} {
-		_, err := wire.Join(context.Background(), conn, name)
+		_, err := wire.Open(context.Background(), conn, name)
 		switch {
 		case errors.Is(err, wire.ErrName), errors.Is(err, wire.ErrNoRun):
 			fmt.Println(err)
 		case errors.Is(err, wire.ErrGap):
 			fmt.Println("too far behind: join again")
+		case errors.Is(err, wire.ErrLost):
+			fmt.Println("the server came back without its files: begin anew, from a log")
 		}
 	}
 	// Output:

@@ -85,12 +85,18 @@ func TestPartition(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &forward.Config{Processors: 4, Directions: 2, Kind: forward.Rademacher, Key: 5, Steps: 400, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}}
-	owner, err := Connect(s.URL(), Options{Token: s.Token()})
+	owner, err := Connect(s.URL(), Options{Rank: -1, Token: s.Token()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer owner.Close()
-	if err := Create(t.Context(), owner, "cut", nil); err != nil {
+	start := forward.NewWeights(net, c.Key)
+	h := forward.NewHeader(*c, forward.Examples{Count: digits.Len()}, forward.FromKey, start)
+	header, err := h.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(t.Context(), owner, "cut", header); err != nil {
 		t.Fatal(err)
 	}
 	address, err := url.Parse(s.URL())
@@ -105,17 +111,25 @@ func TestPartition(t *testing.T) {
 		if rank == 3 {
 			to = "nats://" + weak.Addr().String()
 		}
-		conn, err := Connect(to, Options{Token: s.Token()})
+		conn, err := Connect(to, Options{Rank: -1, Token: s.Token()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		run, err := Join(t.Context(), conn, "cut")
+		run, err := Open(t.Context(), conn, "cut")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer run.Bus.Close()
-		p := &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(net), Data: digits, Weights: forward.NewWeights(net, c.Key), Bus: run.Bus, Timeout: 100 * time.Millisecond}
+		bus, err := run.Join(t.Context(), rank, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer bus.Close()
+		replica, err := forward.NewReplica(run.Header, start.Clone())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &forward.Processor{Replica: replica, Rank: rank, Model: forward.NewModel(net), Data: digits, Bus: bus, Patience: 100 * time.Millisecond}
 		p.Each = func(step int, _ forward.Commit) error {
 			if rank == 0 {
 				switch time.Sleep(5 * time.Millisecond); step {

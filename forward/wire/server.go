@@ -1,16 +1,21 @@
 package wire
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/broker"
@@ -22,28 +27,74 @@ var ErrOpen = badinput.New("wire: an address beyond loopback needs a token and T
 // ServerOptions of Serve.
 type ServerOptions struct {
 	Addr              string // host:port; empty: 127.0.0.1 and a free port
-	Token             string // empty: a random one
+	Token             string // of who makes and removes runs, from which the ranks' follow; empty: a random one
 	CertFile, KeyFile string // TLS; required beyond loopback
+	Dir               string // where runs are kept; empty: a temporary one, removed by Close
 }
 
-// Server is an embedded NATS server.
+// Server is an embedded NATS server. Every rank has a token of its own, which may send that rank's messages alone.
 type Server struct {
 	server *server.Server
 	token  string
-	dir    string
+	dir    string   // to remove
+	lock   *os.File // of a folder that stays
 }
 
-// Serve starts a server that keeps runs in memory.
+// NewToken is a random one.
+func NewToken() string { return rand.Text() }
+
+// take takes a folder for this server alone: two of them would not know of each other.
+func (s *Server) take(dir string) (err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return badinput.Errorf("the server's folder: %w", err)
+	}
+	if s.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return badinput.Errorf("the server's folder: %w", err)
+	}
+	if err := unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return badinput.Errorf("%s is in use by another server: join its runs with --url, or name another run or folder", dir)
+	}
+	return nil
+}
+
+// maxRanks is how many ranks have a token.
+const maxRanks = 128
+
+// RankToken is the token of a rank on servers of a token.
+func RankToken(token string, rank int) string {
+	h := hmac.New(sha256.New, []byte(token))
+	fmt.Fprintf(h, "evenkeel forward rank %d", rank)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// users are who makes runs, and the ranks.
+func users(token string) []*server.User {
+	all := []*server.User{{Username: userOf(-1), Password: token}}
+	for rank := range maxRanks {
+		own := strconv.Itoa(rank)
+		all = append(all, &server.User{Username: userOf(rank), Password: RankToken(token, rank), Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: []string{
+				subject("*", frameSubject, own), subject("*", blockSubject, "*", own), subject("*", resultSubject, own),
+				"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.MSG.GET.*", "$JS.API.DIRECT.GET.>",
+				"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.API.CONSUMER.DELETE.>", "$JS.FC.>",
+			}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+		}})
+	}
+	return all
+}
+
+// Serve starts a server.
 func Serve(o ServerOptions) (*Server, error) {
 	host, port := "127.0.0.1", server.RANDOM_PORT
 	if o.Addr != "" {
 		h, p, err := net.SplitHostPort(o.Addr)
 		if err != nil {
-			return nil, fmt.Errorf("wire: address %q: %w", o.Addr, err)
+			return nil, badinput.Errorf("address %q: %w", o.Addr, err)
 		}
 		n, err := strconv.Atoi(p)
 		if err != nil || n < 0 || n > 65535 {
-			return nil, fmt.Errorf("wire: address %q: port %q", o.Addr, p)
+			return nil, badinput.Errorf("address %q: port %q", o.Addr, p)
 		}
 		host, port = h, n
 		if n == 0 {
@@ -53,42 +104,59 @@ func Serve(o ServerOptions) (*Server, error) {
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) && (o.Token == "" || o.CertFile == "") {
 		return nil, fmt.Errorf("%w: %s", ErrOpen, o.Addr)
 	}
-	token := o.Token
-	if token == "" {
-		token = rand.Text()
+	s := &Server{token: o.Token}
+	if s.token == "" {
+		s.token = NewToken()
 	}
-	options := &server.Options{Host: host, Port: port, Authorization: token, JetStream: true, MaxPayload: 1 << 20}
+	options := &server.Options{Host: host, Port: port, Users: users(s.token), JetStream: true, MaxPayload: 4 << 20, StoreDir: o.Dir}
 	if o.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("wire: %w", err)
+			return nil, badinput.Errorf("certificate: %w", err)
 		}
 		options.TLS = true
 		options.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}
 	}
-	dir, err := os.MkdirTemp("", "evenkeel-nats-")
-	if err != nil {
-		return nil, fmt.Errorf("wire: %w", err)
+	if o.Dir != "" {
+		if err := s.take(o.Dir); err != nil {
+			return nil, err
+		}
+	} else {
+		dir, err := os.MkdirTemp("", "evenkeel-nats-")
+		if err != nil {
+			return nil, fmt.Errorf("wire: %w", err)
+		}
+		s.dir, options.StoreDir = dir, dir
 	}
-	options.StoreDir = dir
-	s, err := broker.Start(options, 10*time.Second)
+	var err error
+	s.server, err = broker.Start(options, 10*time.Second)
 	if errors.Is(err, broker.ErrSlow) {
 		err = fmt.Errorf("the server on %s does not come up; is the port taken?", options.Host)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("wire: %w", err), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("wire: %w", err), s.removeDir())
 	}
-	return &Server{s, token, dir}, nil
+	return s, nil
 }
 
 // URL is where to connect.
 func (s *Server) URL() string { return s.server.ClientURL() }
 
-// Token is the secret that clients must present.
+// Token is the secret of who makes and removes runs.
 func (s *Server) Token() string { return s.token }
 
 // Close ends the server and waits until it has ended.
 func (s *Server) Close() error {
 	broker.Stop(s.server)
+	return s.removeDir()
+}
+
+func (s *Server) removeDir() error {
+	if s.lock != nil {
+		return s.lock.Close()
+	}
+	if s.dir == "" {
+		return nil
+	}
 	return os.RemoveAll(s.dir)
 }

@@ -65,7 +65,7 @@ func TestCertificateMeansTLS(t *testing.T) {
 	if s.Token() != "secret" {
 		t.Errorf("the token is %q", s.Token())
 	}
-	c, err := Connect(s.URL(), Options{Token: "secret", CAFile: certFile})
+	c, err := Connect(s.URL(), Options{Rank: -1, Token: "secret", CAFile: certFile})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestCertificateMeansTLS(t *testing.T) {
 	if !c.TLSRequired() {
 		t.Error("the connection is in clear text")
 	}
-	if c, err := Connect(s.URL(), Options{Token: "secret"}); err == nil {
+	if c, err := Connect(s.URL(), Options{Rank: -1, Token: "secret"}); err == nil {
 		c.Close()
 		t.Error("a certificate that nobody vouches for was taken")
 	}
@@ -87,7 +87,7 @@ func TestCertificateMeansTLS(t *testing.T) {
 	if info, err := answers.ReadString('\n'); err != nil || !strings.Contains(info, `"tls_required":true`) {
 		t.Errorf("the server says %s, %v", info, err)
 	}
-	if _, err := fmt.Fprint(plain, `CONNECT {"verbose":false,"auth_token":"secret"}`+"\r\nPING\r\n"); err != nil {
+	if _, err := fmt.Fprint(plain, `CONNECT {"verbose":false,"user":"launch","pass":"secret"}`+"\r\nPING\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	for line, err := answers.ReadString('\n'); err == nil; line, err = answers.ReadString('\n') {

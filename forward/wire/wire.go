@@ -1,9 +1,9 @@
-// Package wire carries the frames of forward-only training between processes, over NATS: an embedded server, or an
-// existing cluster by its URL. A run is a JetStream stream, which keeps all frames in one order for everybody and sends
-// them again to a processor that comes back. Snapshots stand for the frames before them, which can then be deleted.
+// Package wire carries the messages of forward-only training between processes, over NATS: an embedded server, or an
+// existing cluster by its URL. A run is a JetStream stream in files, which keeps messages in one order for everybody and outlives its
+// server: docs/reference/forward-protocol.md.
 //
-// Serve starts an embedded server; Connect connects to it or to another; Create begins a run, once, and Join takes part in
-// it, in every processor. See the Example.
+// Serve starts an embedded server; Connect connects to it or to another; Create begins a run, once; Join takes part in
+// it, in every processor, and Follow reads its blocks. See the Example.
 package wire
 
 import (
@@ -13,8 +13,12 @@ import (
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -29,6 +33,8 @@ var (
 	ErrNoRun = badinput.New("wire: no such run")
 	// ErrGap is returned where frames were deleted before they were read; join again.
 	ErrGap = errors.New("wire: this processor fell so far behind that frames it needs are gone; join again")
+	// ErrLost is returned where the server lost messages that were read already: its disk was not the one that it had.
+	ErrLost = errors.New("wire: the run on the server is older than what was read from it; its storage was lost")
 	// ErrURL is returned for what is not the address of a server.
 	ErrURL = badinput.New("wire: not the address of a server")
 	// ErrName is returned for what is not a valid name of a run.
@@ -37,11 +43,28 @@ var (
 
 var names = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
+// CheckName returns ErrName for what is not a valid name of a run.
+func CheckName(name string) error {
+	if !names.MatchString(name) {
+		return fmt.Errorf("%w: %q", ErrName, name)
+	}
+	return nil
+}
+
 // Options of Connect.
 type Options struct {
-	Token   string
+	Rank    int      // whose token it is; negative: the token of who makes and removes runs
+	Token   string   // presented both as a password and as a token
 	CAFile  string   // of the server's certificate; empty: the system's
 	Traffic *Traffic // if not nil, counts what goes over the connection
+}
+
+// userOf is the user that has a rank's token.
+func userOf(rank int) string {
+	if rank < 0 {
+		return "launch"
+	}
+	return "rank" + strconv.Itoa(rank)
 }
 
 // How long a lost connection is tried again: then the processor ends, instead of waiting for a run that is over.
@@ -57,7 +80,7 @@ func Connect(address string, o Options) (*nats.Conn, error) {
 	}
 	options := []nats.Option{nats.Name("evenkeel forward"), nats.MaxReconnects(int(reconnectFor / reconnectWait)), nats.ReconnectWait(reconnectWait)}
 	if o.Token != "" {
-		options = append(options, nats.Token(o.Token))
+		options = append(options, nats.Token(o.Token), nats.UserInfo(userOf(o.Rank), o.Token))
 	}
 	if o.CAFile != "" {
 		options = append(options, nats.RootCAs(o.CAFile))
@@ -84,42 +107,64 @@ func private(address string) error {
 	return fmt.Errorf("%w: %s; use tls://", ErrOpen, address)
 }
 
-func stream(name string) string { return "EVENKEEL_" + name }
+const streamPrefix = "EVENKEEL_"
 
-func subject(name, what string) string { return "evenkeel.forward." + name + "." + what }
+func stream(name string) string { return streamPrefix + name }
 
-// maxBytes bounds what a run keeps in the server's memory: a frame takes about 100 bytes there.
-const maxBytes = 4 << 30
+func subject(name string, what ...any) string {
+	s := "evenkeel.forward." + name
+	for _, w := range what {
+		s += "." + fmt.Sprint(w)
+	}
+	return s
+}
 
-// Create begins a run. The header is what all its processors must know; snapshots, if it continues earlier steps, stand for
-// them.
-func Create(ctx context.Context, c *nats.Conn, name string, header []byte, snapshots ...[]byte) error {
-	if !names.MatchString(name) {
-		return fmt.Errorf("%w: %q", ErrName, name)
+// The last parts of subjects.
+const (
+	headerSubject = "header"
+	frameSubject  = "frame"
+	blockSubject  = "block"
+	resultSubject = "result"
+)
+
+const (
+	// keptMessages is how many of a rank's frames are kept: steps that it may fall behind by.
+	keptMessages = 2048
+	// maxBytes bounds a run's files, and is what the server sets aside for it: a frame takes about 100 bytes there, a block about a kilobyte.
+	maxBytes = 1 << 30
+)
+
+// errNoStorage is JetStream's code for a disk that is too small; its client has no name for it.
+const errNoStorage = 10047
+
+// Create begins a run. The header is what all its processors must know: message 1 of the stream. Blocks, if it continues a log, are
+// those of the log.
+func Create(ctx context.Context, c *nats.Conn, name string, header []byte, blocks ...[]byte) error {
+	if err := CheckName(name); err != nil {
+		return err
 	}
 	js, err := jetstream.New(c)
 	if err != nil {
 		return fmt.Errorf("wire: %w", err)
 	}
 	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: stream(name), Subjects: []string{subject(name, "*")}, Storage: jetstream.MemoryStorage, MaxBytes: maxBytes, Discard: jetstream.DiscardNew,
+		Name: stream(name), Subjects: []string{subject(name, ">")}, Storage: jetstream.FileStorage,
+		MaxMsgsPerSubject: keptMessages, MaxBytes: maxBytes, Discard: jetstream.DiscardNew,
 	})
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("%w: %s", ErrExists, name)
+	if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // it may be there without a header, from one that was killed
+		_, err = js.Publish(ctx, subject(name, headerSubject), header, jetstream.WithExpectLastSequence(0))
 	}
-	for i, m := range append([][]byte{header}, snapshots...) {
-		if err != nil {
-			break
+	for i, b := range blocks {
+		if err == nil {
+			_, err = js.Publish(ctx, subject(name, blockSubject, i, 0), b)
 		}
-		what := "header"
-		if i > 0 {
-			what, m = snapshotSubject, placed(uint64(i), m)
-		}
-		_, err = js.Publish(ctx, subject(name, what), m, jetstream.WithExpectLastSequence(uint64(i)))
 	}
 	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamNameInUse) {
 		return fmt.Errorf("%w: %s", ErrExists, name)
+	}
+	if errors.As(err, &api) && api.ErrorCode == errNoStorage {
+		return badinput.Errorf("wire: create run %s: the server's disk has no %s left for it", name, humanize.IBytes(maxBytes))
 	}
 	if err != nil {
 		return fmt.Errorf("wire: create run %s: %w", name, err)
@@ -127,14 +172,34 @@ func Create(ctx context.Context, c *nats.Conn, name string, header []byte, snaps
 	return nil
 }
 
-// Remove ends a run: its frames are deleted.
+// Remove deletes a run, with all that it has.
 func Remove(ctx context.Context, c *nats.Conn, name string) error {
 	js, err := jetstream.New(c)
 	if err != nil {
 		return fmt.Errorf("wire: %w", err)
 	}
-	if err := js.DeleteStream(ctx, stream(name)); err != nil {
+	if err := js.DeleteStream(ctx, stream(name)); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: %s", ErrNoRun, name)
+	} else if err != nil {
 		return fmt.Errorf("wire: remove run %s: %w", name, err)
 	}
 	return nil
+}
+
+// Runs are the names of the server's runs.
+func Runs(ctx context.Context, c *nats.Conn) ([]string, error) {
+	js, err := jetstream.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("wire: %w", err)
+	}
+	var all []string
+	names := js.StreamNames(ctx, jetstream.WithStreamListSubject(subject(">")))
+	for s := range names.Name() {
+		all = append(all, strings.TrimPrefix(s, streamPrefix))
+	}
+	if err := names.Err(); err != nil {
+		return nil, fmt.Errorf("wire: list runs: %w", err)
+	}
+	slices.Sort(all)
+	return all, nil
 }

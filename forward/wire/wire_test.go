@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"github.com/evenkeel/evenkeel/forward"
@@ -33,9 +34,18 @@ func serve(t *testing.T) *Server {
 	return s
 }
 
-// Over the wire the weights are those of goroutines; one that comes late finds them too.
-func TestOverTheWire(t *testing.T) {
-	s := serve(t)
+// world is a small run.
+type world struct {
+	t      *testing.T
+	net    *train.Network
+	digits data.Set
+	config *forward.Config
+	start  *forward.Weights
+	header []byte
+}
+
+func newWorld(t *testing.T, steps int) *world {
+	t.Helper()
 	net, err := train.MLP(64, 12, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -44,197 +54,266 @@ func TestOverTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &forward.Config{Processors: 4, Directions: 2, Kind: forward.Rademacher, Key: 5, Steps: 40, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}}
-	memory := forward.NewMemory()
-	run := func(bus func(rank int) forward.Bus, ranks ...int) string {
-		var wg sync.WaitGroup
-		hashes, errs := make([]string, len(ranks)), make([]error, len(ranks))
-		for i, rank := range ranks {
-			p := &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(net), Data: digits, Weights: forward.NewWeights(net, c.Key), Bus: bus(rank)}
-			wg.Go(func() {
-				errs[i] = p.Run(t.Context())
-				hashes[i] = p.Weights.Hash()
-			})
-		}
-		wg.Wait()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
-		for _, h := range hashes {
-			if h != hashes[0] {
-				t.Fatal("weights differ")
-			}
-		}
-		return hashes[0]
+	c := &forward.Config{Processors: 4, Directions: 2, Kind: forward.Rademacher, Key: 5, Steps: steps, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}, Normalize: true, Guard: true}
+	w := &world{t: t, net: net, digits: digits, config: c, start: forward.NewWeights(net, c.Key)}
+	h := forward.NewHeader(*c, forward.Examples{Count: digits.Len()}, forward.FromKey, w.start)
+	if w.header, err = h.Encode(); err != nil {
+		t.Fatal(err)
 	}
-	want := run(func(int) forward.Bus { return memory.Reader() }, 0, 1, 2, 3)
+	return w
+}
 
-	owner, err := Connect(s.URL(), Options{Token: s.Token()})
+func (w *world) processor(rank int, bus forward.Bus) *forward.Processor {
+	w.t.Helper()
+	r, err := forward.NewReplica(w.header, w.start.Clone())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &forward.Processor{Replica: r, Rank: rank, Model: forward.NewModel(w.net), Data: w.digits, Bus: bus, Patience: time.Minute}
+}
+
+// join joins by a connection of its own, with the rank's own token, after the run's blocks so far.
+func (w *world) join(s *Server, name string, rank int) *forward.Processor {
+	w.t.Helper()
+	conn, err := Connect(s.URL(), Options{Rank: rank, Token: RankToken(s.Token(), rank)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	run, err := Open(w.t.Context(), conn, name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := w.processor(rank, nil)
+	blocks, err := run.Blocks(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	after := uint64(0)
+	for _, b := range blocks {
+		block, err := p.Apply(b.Data)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		after = min(block.Position, b.Position)
+	}
+	bus, err := run.Join(w.t.Context(), rank, after)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p.Bus = bus
+	w.t.Cleanup(func() { bus.Close(); conn.Close() })
+	return p
+}
+
+// run runs processors and returns the hash that all have.
+func (w *world) run(all ...*forward.Processor) string {
+	w.t.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, len(all))
+	for i, p := range all {
+		wg.Go(func() { errs[i] = p.Run(w.t.Context()) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range all {
+		if p.Weights.Hash() != all[0].Weights.Hash() {
+			w.t.Fatal("weights differ")
+		}
+	}
+	return all[0].Weights.Hash()
+}
+
+// alone is what all processors come to in one process.
+func (w *world) alone() string {
+	w.t.Helper()
+	memory := forward.NewMemory()
+	var all []*forward.Processor
+	for rank := range w.config.Processors {
+		all = append(all, w.processor(rank, memory.Reader(rank)))
+	}
+	return w.run(all...)
+}
+
+func connect(t *testing.T, s *Server) *nats.Conn {
+	t.Helper()
+	c, err := Connect(s.URL(), Options{Rank: -1, Token: s.Token()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer owner.Close()
-	if err := Create(t.Context(), owner, "a-run", []byte("what it is")); err != nil {
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Over the wire the weights are those of goroutines; one that comes late finds them too, and so does who follows the blocks.
+func TestOverTheWire(t *testing.T) {
+	s, w := serve(t), newWorld(t, 150)
+	want, owner := w.alone(), connect(t, s)
+	if err := Create(t.Context(), owner, "a-run", w.header); err != nil {
 		t.Fatal(err)
 	}
-	if err := Create(t.Context(), owner, "a-run", nil); !errors.Is(err, ErrExists) {
+	if err := Create(t.Context(), owner, "a-run", []byte("x")); !errors.Is(err, ErrExists) {
 		t.Errorf("a second of that name: %v", err)
 	}
-	var left []func()
-	leave := func() {
-		for _, f := range left {
-			f()
-		}
-		left = nil
+	run, err := Open(t.Context(), owner, "a-run")
+	if err != nil {
+		t.Fatal(err)
 	}
-	join := func(int) forward.Bus {
-		conn, err := Connect(s.URL(), Options{Token: s.Token()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		joined, err := Join(t.Context(), conn, "a-run")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(joined.Header) != "what it is" {
-			t.Errorf("header %q", joined.Header)
-		}
-		left = append(left, func() { joined.Bus.Close(); conn.Close() })
-		return joined.Bus
+	follower, err := run.Follow(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := run(join, 0, 1, 2, 3); got != want {
+	defer follower.Close()
+	if got := w.run(w.join(s, "a-run", 0), w.join(s, "a-run", 1), w.join(s, "a-run", 2), w.join(s, "a-run", 3)); got != want {
 		t.Errorf("over the wire %s, in one process %s", got, want)
 	}
-	if got := run(join, -1); got != want {
-		t.Errorf("an observer afterwards has %s, want %s", got, want)
+	late := w.join(s, "a-run", 1)
+	if !late.Done() || late.Weights.Hash() != want {
+		t.Errorf("one that comes late: %d steps, %s, want %s", late.Steps(), late.Weights.Hash(), want)
 	}
-	leave()
+	if err := late.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	replica := w.processor(0, nil).Replica
+	for !replica.Done() {
+		m, err := follower.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Frame != nil {
+			t.Fatal("who follows blocks gets frames")
+		}
+		if replica.Follows(m.Block) {
+			if _, err := replica.Apply(m.Block); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := replica.Weights.Hash(); got != want {
+		t.Errorf("who follows has %s, want %s", got, want)
+	}
+	if err := late.Bus.(*Bus).Result(t.Context(), []byte("well")); err != nil {
+		t.Error(err)
+	}
+	if results, err := run.Results(t.Context()); err != nil || len(results) != 1 || string(results[1]) != "well" {
+		t.Errorf("results %v, %v", results, err)
+	}
+	if bytes, last, err := run.Size(t.Context()); err != nil || bytes < 4*150*16 || time.Since(*last) > time.Minute {
+		t.Errorf("%d bytes, %v, %v", bytes, last, err)
+	}
+	if names, err := Runs(t.Context(), owner); err != nil || fmt.Sprint(names) != "[a-run]" {
+		t.Errorf("runs %v, %v", names, err)
+	}
 	if err := Remove(t.Context(), owner, "a-run"); err != nil {
+		t.Error(err)
+	}
+	if err := Remove(t.Context(), owner, "a-run"); !errors.Is(err, ErrNoRun) {
+		t.Errorf("removed twice: %v", err)
+	}
+}
+
+// A run that goes on from a log, in a stream of its own, comes to the same weights: its blocks have positions of another stream.
+func TestGoesOnFromALog(t *testing.T) {
+	w := newWorld(t, 200)
+	want := w.alone()
+	memory := forward.NewMemory()
+	var blocks [][]byte
+	var all []*forward.Processor
+	for rank := range 4 {
+		all = append(all, w.processor(rank, memory.Reader(rank)))
+	}
+	all[0].End = func(_ *forward.Block, b []byte) error { blocks = append(blocks, b); return nil }
+	w.run(all...)
+	s := serve(t)
+	if err := Create(t.Context(), connect(t, s), "log", w.header, blocks[:2]...); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run(w.join(s, "log", 0), w.join(s, "log", 1), w.join(s, "log", 2), w.join(s, "log", 3)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A server that was stopped and started again on the same address has the run, which goes on by itself.
+func TestServerComesBack(t *testing.T) {
+	w, dir := newWorld(t, 300), t.TempDir()
+	want := w.alone()
+	s, err := Serve(ServerOptions{Dir: dir, Token: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := ServerOptions{Dir: dir, Token: "secret", Addr: strings.TrimPrefix(s.URL(), "nats://")}
+	if _, err := Serve(ServerOptions{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another server") {
+		t.Errorf("a second server in the folder: %v", err)
+	}
+	if err := Create(t.Context(), connect(t, s), "r", w.header); err != nil {
+		t.Fatal(err)
+	}
+	var all []*forward.Processor
+	for rank := range 4 {
+		all = append(all, w.join(s, "r", rank))
+	}
+	stopped := 0
+	all[0].Each = func(step int, _ forward.Commit) error {
+		if step%100 != 50 {
+			return nil
+		}
+		stopped++
+		if err := s.Close(); err != nil {
+			return err
+		}
+		s, err = Serve(again)
+		return err
+	}
+	if got := w.run(all...); got != want || stopped != 3 {
+		t.Errorf("after %d restarts %s, want %s", stopped, got, want)
+	}
+	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestRefusals(t *testing.T) {
-	s := serve(t)
-	if c, err := Connect(s.URL(), Options{Token: "wrong"}); err == nil {
-		c.Close()
-		t.Error("a wrong token was let in")
-	}
-	c, err := Connect(s.URL(), Options{Token: s.Token()})
+// A server whose storage is gone has another run of that name, or none: who took part stops, and says so.
+func TestServerLostItsStorage(t *testing.T) {
+	w, dir := newWorld(t, 100_000), t.TempDir()
+	s, err := Serve(ServerOptions{Dir: dir, Token: "secret"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	address := strings.TrimPrefix(s.URL(), "nats://")
+	if err := Create(t.Context(), connect(t, s), "r", w.header); err != nil {
+		t.Fatal(err)
+	}
+	var all []*forward.Processor
+	for rank := range 4 {
+		all = append(all, w.join(s, "r", rank))
+	}
+	all[0].Each = func(step int, _ forward.Commit) error {
+		if step != 20 {
+			return nil
+		}
+		if err := errors.Join(s.Close(), os.RemoveAll(dir)); err != nil {
+			return err
+		}
+		if s, err = Serve(ServerOptions{Dir: dir, Token: "secret", Addr: address}); err != nil {
+			return err
+		}
+		return Create(t.Context(), connect(t, s), "r", w.header)
+	}
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := Join(ctx, c, "nothing"); !errors.Is(err, ErrNoRun) {
-		t.Errorf("%v", err)
+	errs := make([]error, 4)
+	for i, p := range all {
+		wg.Go(func() { errs[i] = p.Run(ctx) })
 	}
-	if _, err := Join(ctx, c, "no name!"); !errors.Is(err, ErrName) {
-		t.Errorf("%v", err)
-	}
-	if err := Create(ctx, c, strings.Repeat("x", 65), nil); !errors.Is(err, ErrName) {
-		t.Errorf("%v", err)
-	}
-	for _, o := range []ServerOptions{{Addr: "0.0.0.0:0"}, {Addr: "0.0.0.0:0", Token: "secret"}, {Addr: "example.org:1"}} {
-		if s, err := Serve(o); !errors.Is(err, ErrOpen) {
-			t.Errorf("%+v: %v", o, err)
-			if err == nil {
-				_ = s.Close()
-			}
+	wg.Wait()
+	for rank, err := range errs {
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("processor %d: %v", rank, err)
 		}
 	}
-	for url, want := range map[string]error{"nats://10.0.0.1:4222": ErrOpen, "nats://example.org:4222": ErrOpen, "nothing": ErrURL, "": ErrURL} {
-		if _, err := Connect(url, Options{}); !errors.Is(err, want) {
-			t.Errorf("%q: %v", url, err)
-		}
-	}
-	if _, err := Serve(ServerOptions{Addr: "127.0.0.1"}); err == nil {
-		t.Error("an address without a port was taken")
-	}
-}
-
-// Who comes late finds snapshots in the place of frames that are gone; who reads on where they are missing gets an error.
-func TestSnapshotsAndGaps(t *testing.T) {
-	s := serve(t)
-	var traffic Traffic
-	c, err := Connect(s.URL(), Options{Token: s.Token(), Traffic: &traffic})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := Create(ctx, c, "marked", []byte("header"), []byte("before")); err != nil {
-		t.Fatal(err)
-	}
-	writer, err := Join(ctx, c, "marked")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer writer.Bus.Close()
-	next := func(b *Bus) (string, error) {
-		for {
-			if m, err := b.Next(ctx); len(m) > 0 || err != nil {
-				return string(m), err
-			}
-		}
-	}
-	const snapshots = 2*keptSnapshots + 3
-	for i := range snapshots {
-		for k := range 3 {
-			if err := writer.Bus.Publish(ctx, fmt.Appendf(nil, "frame %d.%d", i, k)); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := next(writer.Bus); err != nil || got != fmt.Sprintf("frame %d.%d", i, k) {
-				t.Fatalf("%q, %v", got, err)
-			}
-		}
-		if err := writer.Bus.PublishSnapshot(ctx, fmt.Appendf(nil, "snapshot %d", i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := writer.Bus.Publish(ctx, []byte("the last")); err != nil {
-		t.Fatal(err)
-	}
-	late, err := Join(ctx, c, "marked")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer late.Bus.Close()
-	if n := len(late.Snapshots); n != snapshots+1 || string(late.Snapshots[0]) != "before" || string(late.Snapshots[n-1]) != fmt.Sprintf("snapshot %d", snapshots-1) {
-		t.Errorf("%d snapshots: %q", n, late.Snapshots)
-	}
-	if got, err := next(late.Bus); err != nil || got != "the last" {
-		t.Errorf("after the snapshots: %q, %v", got, err)
-	}
-	consumer, err := late.Bus.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 6})
-	if err != nil {
-		t.Fatal(err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		t.Fatal(err)
-	}
-	behind, done := &Bus{name: "marked", frames: make(chan message, 1024)}, make(chan struct{})
-	defer func() { close(done); messages.Stop(); behind.pumping.Wait() }()
-	behind.pumping.Go(func() { behind.pump(messages, 5, done) })
-	for err = nil; err == nil; {
-		_, err = next(behind)
-	}
-	if !errors.Is(err, ErrGap) {
-		t.Errorf("reading where frames are gone: %v", err)
-	}
-	if got, err := late.Bus.Results(ctx); err != nil || len(got) != 0 {
-		t.Errorf("results %q, %v", got, err)
-	}
-	if err := writer.Bus.Done(ctx, []byte("all well")); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := late.Bus.Results(ctx); err != nil || len(got) != 1 || string(got[0]) != "all well" {
-		t.Errorf("results %q, %v", got, err)
-	}
-	if traffic.Sent() < snapshots*3*16 || traffic.Received() < snapshots*3*16 {
-		t.Errorf("%d bytes sent, %d received", traffic.Sent(), traffic.Received())
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/train"
@@ -53,7 +54,7 @@ func run() error {
 	}{{"dense", mlp, digits, forward.Rademacher, true}, {"convolution", convnet, digits, forward.Rademacher, false}, {"attention", transformer, text, forward.Gaussian, true}} {
 		hash, err := trained(&forward.Config{
 			Processors: 4, Directions: 2, Kind: c.kind, Key: 11, Steps: 200, Epsilon: 1e-3, LearningRate: 0.003, Schedule: "cosine",
-			Examples: []int{3, 4}, Momentum: 0.7, Clip: 50, Normalize: c.normalize,
+			Examples: []int{3, 4}, Momentum: 0.7, Clip: 2.5, Normalize: c.normalize, Guard: true,
 		}, c.net, c.set)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
@@ -69,7 +70,17 @@ func trained(c *forward.Config, net *train.Network, set data.Set) (string, error
 	var all sync.WaitGroup
 	errs, hashes := make([]error, c.Processors), make([]string, c.Processors)
 	for rank := range c.Processors {
-		p := &forward.Processor{Config: c, Rank: rank, Model: forward.NewModel(net), Data: set, Weights: forward.NewWeights(net, c.Key), Bus: memory.Reader()}
+		w := forward.NewWeights(net, c.Key)
+		header := forward.NewHeader(*c, forward.Examples{Count: set.Len()}, forward.FromKey, w)
+		encoded, err := header.Encode()
+		if err != nil {
+			return "", err
+		}
+		replica, err := forward.NewReplica(encoded, w)
+		if err != nil {
+			return "", err
+		}
+		p := &forward.Processor{Replica: replica, Rank: rank, Model: forward.NewModel(net), Data: set, Bus: memory.Reader(rank), Patience: time.Hour}
 		all.Go(func() {
 			errs[rank] = p.Run(context.Background())
 			hashes[rank] = p.Weights.Hash()

@@ -3,7 +3,6 @@ package forward
 
 import (
 	"encoding/json"
-	"math"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
@@ -15,71 +14,104 @@ import (
 // Cmd holds the commands about forward-only training.
 type Cmd struct {
 	Train  trainCmd  `cmd:"" help:"Train with all processors in this process."`
-	Launch launchCmd `cmd:"" help:"Train with a process per processor, connected by NATS."`
+	Launch launchCmd `cmd:"" help:"Train with a process per processor, connected by NATS; take over a run whose launch was killed."`
 	Join   joinCmd   `cmd:"" help:"Run one processor of a launched run, on this or another machine."`
+	Serve  serveCmd  `cmd:"" help:"Run a NATS server for runs over several machines, with TLS and a token for each rank."`
+	Runs   runsCmd   `cmd:"" help:"List the runs on a server."`
+	Show   showCmd   `cmd:"" help:"Show how far a run is, and who is absent."`
+	Remove removeCmd `cmd:"" help:"Delete a run from its server."`
+	Export exportCmd `cmd:"" help:"Write the log of a run, from its server."`
 	Replay replayCmd `cmd:"" help:"Rebuild a run's weights from its log, bit for bit."`
 	Verify verifyCmd `cmd:"" help:"Check a log and the weights that follow from it."`
 }
 
 // flags are embedded by commands that start a run.
 type flags struct {
-	Data         string  `help:"Training data: digits (the UCI set, embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text." default:"digits" placeholder:"digits|FILE"`
-	Model        string  `help:"Network: mlp, convnet (digits) or transformer (texts); default: mlp, for texts transformer." placeholder:"KIND"`
-	Size         int     `help:"Width of a hidden layer or token, channels of the first convolution (${default})." default:"64" placeholder:"N"`
-	Depth        int     `help:"Hidden layers, convolutions or blocks (${default})." default:"1" placeholder:"N"`
-	Length       int     `help:"Characters of a sample of text (${default})." default:"32" placeholder:"N"`
-	Processors   int     `short:"n" help:"Number of processors, even (${default})." default:"8" placeholder:"N"`
-	Directions   int     `help:"Directions tried in a step, a divisor of the number of pairs; default: one per pair. 1 is the form of the patent." placeholder:"N"`
-	Steps        int     `help:"Training steps (${default})." default:"2000" placeholder:"N"`
-	Seed         uint64  `help:"Seed of weights, directions and examples (${default})." default:"1" placeholder:"N"`
-	Epsilon      float64 `help:"Distance by which the weights are perturbed along a direction (${default})." default:"0.001" placeholder:"E"`
-	LearningRate float64 `help:"Learning rate; default: 0.0075 times the square root of --directions." placeholder:"R"`
-	Schedule     string  `help:"Learning rate schedule: constant, linear or cosine; default: ${default}." default:"cosine" enum:"constant,linear,cosine"`
-	Examples     int     `help:"Examples in each of the two inputs of a pair (${default})." default:"32" placeholder:"N"`
-	Cluster      string  `help:"Cluster file: its nodes are the processors, in pairs of the same device, with examples in proportion to their speed; instead of -n." placeholder:"FILE"`
-	Kind         string  `help:"Distribution of the directions: random signs (rademacher) or normal numbers (gaussian); default: ${default}." default:"rademacher" enum:"rademacher,gaussian"`
-	Momentum     float64 `help:"Momentum, 0 to 0.99." placeholder:"M"`
-	Clip         float64 `help:"Clip slopes to this magnitude; default: no clipping." placeholder:"S"`
-	Normalize    bool    `help:"Divide slopes by the standard deviation of the step's losses."`
-	JSON         bool    `name:"json" help:"Print the summary as JSON."`
+	Data         string   `help:"Training data: digits (the UCI set, embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text." default:"digits" placeholder:"digits|FILE"`
+	Model        string   `help:"Network: mlp, convnet (digits) or transformer (texts); default: mlp, for texts transformer." placeholder:"KIND"`
+	Size         int      `help:"Width of a hidden layer or token, channels of the first convolution (${default})." default:"64" placeholder:"N"`
+	Depth        int      `help:"Hidden layers, convolutions or blocks (${default})." default:"1" placeholder:"N"`
+	Length       int      `help:"Characters of a sample of text (${default})." default:"32" placeholder:"N"`
+	Processors   int      `short:"n" help:"Number of processors, even (${default})." default:"8" placeholder:"N"`
+	Estimator    string   `help:"What slopes are computed from: a direction and its opposite on each pair (pairs), or a direction on each processor, against the mean of all, on shared examples (each); default: ${default}." default:"pairs" enum:"pairs,each"`
+	Directions   int      `help:"Directions tried in a step, a divisor of the number of pairs; default: one per pair. 1 is the form of the patent." placeholder:"N"`
+	Steps        int      `help:"Training steps (${default})." default:"2000" placeholder:"N"`
+	Seed         uint64   `help:"Seed of weights, directions and examples (${default})." default:"1" placeholder:"N"`
+	Epsilon      float64  `help:"Distance by which the weights are perturbed along a direction (${default})." default:"0.001" placeholder:"E"`
+	LearningRate float64  `help:"Learning rate; default: the square root of --directions over 8 times the fourth root of the number of weights; without --normalize 0.0025 times the former." placeholder:"R"`
+	Schedule     string   `help:"Learning rate schedule: constant, linear or cosine; default: ${default}." default:"cosine" enum:"constant,linear,cosine"`
+	Examples     int      `help:"Examples in each of the two inputs of a pair (${default})." default:"32" placeholder:"N"`
+	Cluster      string   `help:"Cluster file: its nodes are the processors, in pairs of the same device, with examples in proportion to their speed; instead of -n." placeholder:"FILE"`
+	Kind         string   `help:"Distribution of the directions: random signs (rademacher) or normal numbers (gaussian); default: ${default}." default:"rademacher" enum:"rademacher,gaussian"`
+	Momentum     float64  `help:"Momentum, 0 to 0.99." placeholder:"M"`
+	Clip         *float64 `help:"Clip slopes to this many times their root mean square, without --normalize to this magnitude; 0: no clipping; default: 3, without --normalize 0." placeholder:"S"`
+	Normalize    bool     `help:"Divide slopes by their running root mean square, so that one learning rate serves flat and steep stretches." default:"true" negatable:""`
+	Guard        bool     `help:"Halve the learning rate after 64 steps whose losses are above those of the best 64 by more than chance." default:"true" negatable:""`
+	Shared       bool     `help:"Give all pairs the same examples in a step, as FZOO does."`
+	Init         string   `help:"Weights to start from: safetensors with the network's tensors, by name; default: random ones, from --seed." placeholder:"FILE"`
+	JSON         bool     `name:"json" help:"Print the summary as JSON."`
 
 	nodes []string // of the cluster, by rank
 }
 
-// header makes the header of the run, and its data and network.
-func (f *flags) header() (forward.Header, *task.Setup, error) {
-	var h forward.Header
+// defaultClip is how many times their root mean square slopes may be.
+const defaultClip = 3
+
+// header makes the header of the run, its data and network, and the weights that it begins with.
+func (f *flags) header() (h forward.Header, work *task.Setup, weights *forward.Weights, err error) {
 	c := forward.Config{
 		Processors: f.Processors, Directions: f.Directions, Kind: forward.Kind(f.Kind), Key: f.Seed, Steps: f.Steps,
-		Epsilon: f.Epsilon, LearningRate: f.LearningRate, Schedule: f.Schedule, Momentum: f.Momentum, Clip: f.Clip, Normalize: f.Normalize,
+		Epsilon: f.Epsilon, LearningRate: f.LearningRate, Schedule: f.Schedule, Momentum: f.Momentum, Normalize: f.Normalize, Guard: f.Guard, Shared: f.Shared,
 	}
 	for range f.Processors / 2 {
 		c.Examples = append(c.Examples, f.Examples)
 	}
 	if f.Cluster != "" {
 		if err := f.share(&c); err != nil {
-			return h, nil, err
+			return h, nil, nil, err
 		}
+	}
+	if f.Estimator == string(forward.Each) {
+		c.Estimator, c.Shared = forward.Each, true
 	}
 	if c.Directions == 0 {
 		c.Directions = c.Processors / 2
+		if c.Estimator == forward.Each {
+			c.Directions = c.Processors
+		}
 	}
-	if c.LearningRate == 0 {
-		c.LearningRate = 0.0075 * math.Sqrt(float64(c.Directions))
+	if c.Normalize {
+		c.Clip = defaultClip
 	}
-	if err := c.Validate(); err != nil {
-		return h, nil, badinput.Wrap(err)
+	if f.Clip != nil {
+		c.Clip = *f.Clip
+	}
+	probe := c
+	if probe.LearningRate == 0 {
+		probe.LearningRate = 1 // the default depends on the network, which is made from a configuration that is right
+	}
+	if err := probe.Validate(); err != nil {
+		return h, nil, nil, badinput.Wrap(err)
 	}
 	t := task.Task{Data: f.Data, Model: f.Model, Size: f.Size, Depth: f.Depth, Length: f.Length, Seed: f.Seed}
-	w, err := t.WithDefaults().Build()
-	if err != nil {
-		return h, nil, cli.FileError(err)
+	if work, err = t.WithDefaults().Build(); err != nil {
+		return h, nil, nil, cli.FileError(err)
 	}
-	text, err := json.Marshal(w.Task)
-	if err != nil {
-		return h, nil, err
+	initial := forward.FromKey
+	if f.Init == "" {
+		weights = forward.NewWeights(work.Network, c.Key)
+	} else if initial = forward.FromFile; true {
+		weights, err = readWeights(f.Init, tensorsOf(work.Network))
 	}
-	return forward.Header{Config: c, Task: text, Initial: forward.NewWeights(w.Network, c.Key).Hash()}, w, nil
+	if err != nil {
+		return h, nil, nil, err
+	}
+	if c.LearningRate == 0 {
+		c.LearningRate = c.DefaultRate(weights.Len())
+	}
+	h = forward.NewHeader(c, forward.Examples{Count: work.Training.Len(), Hash: work.Task.DataHash}, initial, weights)
+	h.Program, err = json.Marshal(program{Task: &work.Task})
+	return h, work, weights, err
 }
 
 // share distributes the examples over the pairs of a cluster by their speed.
@@ -101,8 +133,9 @@ func (f *flags) share(c *forward.Config) error {
 
 // inputs are the files that the flags name.
 func (f *flags) inputs() []cli.File {
-	if f.Data == task.Digits || f.Data == task.Synthetic {
-		return nil
+	all := []cli.File{cli.FileFlag("--cluster", f.Cluster), cli.FileFlag("--init", f.Init)}
+	if f.Data != task.Digits && f.Data != task.Synthetic {
+		all = append(all, cli.FileFlag("--data", f.Data))
 	}
-	return []cli.File{cli.FileFlag("--data", f.Data), cli.FileFlag("--cluster", f.Cluster)}
+	return all
 }

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/google/renameio/v2"
+	"github.com/nats-io/nats.go"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
@@ -18,11 +18,14 @@ import (
 
 // joinCmd runs one processor.
 type joinCmd struct {
-	NATS       natsFlags `embed:""`
-	Rank       int       `help:"Number of this processor, from 0." required:"" placeholder:"R"`
-	Data       string    `help:"Path of the run's data file on this machine, if it differs." placeholder:"FILE"`
-	Checkpoint string    `help:"Save the weights to this file every half minute, and start from it after a restart." placeholder:"FILE"`
-	JSON       bool      `name:"json" help:"Print the summary as JSON."`
+	NATS       natsFlags     `embed:""`
+	Name       runFlag       `embed:""`
+	Rank       int           `help:"Number of this processor, from 0." required:"" placeholder:"R"`
+	Data       string        `help:"Path of the run's data file on this machine, if it differs." placeholder:"FILE"`
+	Init       string        `help:"Weights that the run begins with, if they come from a file." placeholder:"FILE"`
+	Checkpoint string        `help:"Save the weights to this file every half minute, and start from it after a restart." placeholder:"FILE"`
+	Patience   time.Duration `help:"Shortest time to wait for pairs that are late, before the run goes on without them; otherwise twice as long as half of the pairs take (${default})." default:"100ms" placeholder:"T"`
+	JSON       bool          `name:"json" help:"Print the summary as JSON."`
 }
 
 // joined is the --json document.
@@ -55,22 +58,23 @@ func (c *joinCmd) Run(a *cli.App) error {
 		return badinput.Errorf("--url is missing: evenkeel forward launch --manual prints the whole command")
 	}
 	var traffic wire.Traffic
-	conn, err := connect(c.NATS.URL, wire.Options{Token: os.Getenv(tokenVariable), CAFile: c.NATS.CA, Traffic: &traffic})
+	options := wire.Options{Rank: c.Rank, Token: os.Getenv(tokenVariable), CAFile: c.NATS.CA, Traffic: &traffic}
+	conn, err := wire.Connect(c.NATS.URL, options)
+	if errors.Is(err, nats.ErrAuthorization) { // perhaps the token is of who may all
+		options.Rank = -1
+		conn, err = connect(c.NATS.URL, options)
+	}
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	run, err := wire.Join(a.Ctx, conn, c.NATS.Run)
+	run, err := wire.Open(a.Ctx, conn, c.Name.Run)
 	if err != nil {
 		return err
 	}
-	defer run.Bus.Close()
-	var h forward.Header
-	if err := json.Unmarshal(run.Header, &h); err != nil {
-		return badinput.Errorf("the header of run %s: %w", c.NATS.Run, err)
-	}
-	if err := h.Config.Validate(); err != nil {
-		return badinput.Wrap(err)
+	h, err := forward.DecodeHeader(run.Header)
+	if err != nil {
+		return badinput.Errorf("run %s: %w", c.Name.Run, err)
 	}
 	if c.Rank < 0 || c.Rank >= h.Config.Processors {
 		return badinput.Errorf("--rank %d: the run has processors 0 to %d", c.Rank, h.Config.Processors-1)
@@ -79,27 +83,37 @@ func (c *joinCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	p, done, err := c.catchUp(a, h, work, run)
+	blocks, err := run.Blocks(a.Ctx)
 	if err != nil {
 		return err
 	}
-	last := time.Now()
-	p.Each = func(step int, _ forward.Commit) error {
+	replica, after, err := c.catchUp(a, h, work, run, blocks)
+	if err != nil {
+		return err
+	}
+	bus, err := run.Join(a.Ctx, c.Rank, after)
+	if err != nil {
+		return err
+	}
+	defer bus.Close()
+	p := &forward.Processor{Replica: replica, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Bus: bus, Patience: c.Patience}
+	last, began := time.Now(), replica.Steps()
+	p.End = func(*forward.Block, []byte) error {
 		if c.Checkpoint == "" || time.Since(last) < saveEvery {
 			return nil
 		}
 		last = time.Now()
-		return c.save(h, step+1, p.Weights)
+		return cli.WriteFile(c.Checkpoint, replica.Save)
 	}
 	if err := p.Run(a.Ctx); err != nil {
 		return err
 	}
-	j := joined{c.Rank, h.Config.Steps, p.Weights.Hash(), p.Stats(), traffic.Sent(), traffic.Received(), done}
+	j := joined{c.Rank, h.Config.Steps, p.Weights.Hash(), p.Stats(), traffic.Sent(), traffic.Received(), began}
 	result, err := json.Marshal(j)
 	if err != nil {
 		return err
 	}
-	if err := run.Bus.Done(a.Ctx, result); err != nil {
+	if err := bus.Result(a.Ctx, result); err != nil {
 		return err
 	}
 	if c.JSON {
@@ -109,66 +123,66 @@ func (c *joinCmd) Run(a *cli.App) error {
 	return err
 }
 
-// catchUp makes the processor with the weights of the run's last snapshot: from saved weights, if they can be used, else
-// from the weights that the run starts with. done is the number of steps that the snapshots cover.
-func (c *joinCmd) catchUp(a *cli.App, h forward.Header, work *task.Setup, run *wire.Run) (p *forward.Processor, done int, err error) {
-	var snapshots []forward.Snapshot
-	for i, b := range run.Snapshots {
-		m, err := forward.DecodeSnapshot(&h.Config, b)
-		if err != nil {
-			return nil, 0, fmt.Errorf("run %s, snapshot %d: %w", c.NATS.Run, i, err)
-		}
-		snapshots, done = append(snapshots, m), done+len(m.Commits)
+// catchUp makes a replica with the run's blocks: from saved weights, if they can be used, else
+// from the weights that the run starts with.
+func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *task.Setup, run *wire.Run, blocks []wire.Block) (*forward.Replica, uint64, error) {
+	weights, err := startOf(h, work, c.Init)
+	if err != nil {
+		return nil, 0, err
 	}
-	fresh := func() (*forward.Processor, error) {
-		p := &forward.Processor{Config: &h.Config, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Weights: forward.NewWeights(work.Network, h.Config.Key), Bus: run.Bus}
-		if got := p.Weights.Hash(); got != h.Initial {
-			return nil, badinput.Errorf("this program starts with other weights (%s) than the one that launched the run (%s): use the same version", got, h.Initial)
-		}
-		return p, nil
-	}
-	if p, err = fresh(); err != nil {
+	replica, err := forward.NewReplica(run.Header, weights)
+	if err != nil {
 		return nil, 0, err
 	}
 	if c.Checkpoint != "" {
-		if err := c.follow(h, p, snapshots, done); err == nil {
-			return p, done, nil
+		if saved, err := load(c.Checkpoint, replica, blocks); err == nil {
+			replica = saved
 		} else if !errors.Is(err, os.ErrNotExist) {
 			a.Log.Warn().Err(err).Msgf("%s cannot be used; all steps are repeated", c.Checkpoint)
 		}
-		if p, err = fresh(); err != nil {
-			return nil, 0, err
-		}
 	}
-	return p, done, p.Follow(snapshots, 0)
+	after, err := applyBlocks(replica, blocks, nil)
+	return replica, after, err
 }
 
-// follow begins with the saved weights.
-func (c *joinCmd) follow(h forward.Header, p *forward.Processor, snapshots []forward.Snapshot, done int) error {
-	f, err := os.Open(c.Checkpoint)
+// startOf are the weights that a run begins with, if the network is the run's.
+func startOf(h *forward.Header, work *task.Setup, init string) (*forward.Weights, error) {
+	if h.Initial == forward.FromKey {
+		return forward.NewWeights(work.Network, h.Config.Key), nil
+	}
+	return initialWeights(h, init)
+}
+
+// load takes over saved weights.
+func load(path string, r *forward.Replica, blocks []wire.Block) (*forward.Replica, error) {
+	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
-	steps, err := forward.ReadWeights(f, h.Initial, p.Weights)
-	if err != nil {
-		return err
+	var all [][]byte
+	for _, b := range blocks {
+		all = append(all, b.Data)
 	}
-	if steps > done {
-		return fmt.Errorf("%w: they are of step %d, the snapshots end at step %d", forward.ErrSavedWeights, steps, done)
-	}
-	return p.Follow(snapshots, steps)
+	return r.Load(f, all)
 }
 
-// save writes the weights.
-func (c *joinCmd) save(h forward.Header, steps int, w *forward.Weights) error {
-	f, err := renameio.NewPendingFile(c.Checkpoint)
-	if err != nil {
-		return err
+// applyBlocks applies those blocks of a run that follow. after is the position from which the run's messages go on.
+func applyBlocks(r *forward.Replica, blocks []wire.Block, each func(*forward.Block, []byte) error) (after uint64, err error) {
+	for _, b := range blocks {
+		if !r.Follows(b.Data) {
+			continue // nobody's
+		}
+		block, err := r.Apply(b.Data)
+		if err != nil {
+			return 0, err
+		}
+		after = min(b.Position, block.Position)
+		if each != nil {
+			if err := each(block, b.Data); err != nil {
+				return 0, err
+			}
+		}
 	}
-	defer func() { _ = f.Cleanup() }()
-	if err := forward.WriteWeights(f, h.Initial, steps, w); err != nil {
-		return err
-	}
-	return f.CloseAtomicallyReplace()
+	return after, nil
 }

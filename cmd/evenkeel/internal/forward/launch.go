@@ -1,18 +1,18 @@
 package forward
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
@@ -21,39 +21,24 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// tokenVariable holds the server's token: a command line is visible to other users.
-const tokenVariable = "EVENKEEL_NATS_TOKEN"
-
-// natsFlags name the NATS server and the run.
-type natsFlags struct {
-	URL string `name:"url" help:"NATS server with JetStream, for example tls://host:4222 or nats://localhost:4222; its token is read from the variable EVENKEEL_NATS_TOKEN." placeholder:"URL"`
-	CA  string `name:"ca" help:"Certificate of the authority that signed the server's certificate." placeholder:"FILE" type:"existingfile"`
-	Run string `name:"run" help:"Name of the run (${default})." default:"forward" placeholder:"NAME"`
-}
-
-// connect is wire.Connect, with a hint about the token.
-func connect(url string, o wire.Options) (*nats.Conn, error) {
-	conn, err := wire.Connect(url, o)
-	if errors.Is(err, nats.ErrAuthorization) {
-		return nil, badinput.Errorf("%w: put the server's token into the variable %s", err, tokenVariable)
-	}
-	return conn, err
-}
-
 // launchCmd runs a process for every processor.
 type launchCmd struct {
 	flags
-	NATS   natsFlags `embed:""`
-	Log    string    `help:"File for the run's log." placeholder:"FILE"`
-	Resume bool      `help:"Continue where the log ends; flags that describe the run are ignored."`
-	Plot   string    `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
-	Manual bool      `help:"Start no processes: print the command that starts each processor, and wait for them. Needs --url."`
+	Server   storeFlags    `embed:""`
+	Name     runFlag       `embed:""`
+	Log      string        `help:"File for the run's log." placeholder:"FILE"`
+	Resume   bool          `help:"Continue where the log ends; flags that describe the run are ignored."`
+	Out      string        `help:"Write the weights as safetensors at the end." placeholder:"FILE"`
+	Plot     string        `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
+	Manual   bool          `help:"Start no processes: print the command that starts each processor, and wait for them. Needs --url."`
+	Patience time.Duration `help:"Of its processors: shortest time to wait for pairs that are late (${default})." default:"100ms" placeholder:"T"`
 }
 
 // Help is what --help adds.
 func (*launchCmd) Help() string {
-	return `Without --url a NATS server runs in this process, on loopback, with its own token. When a processor dies, its pair leaves the
-run; the processor is restarted and catches up.
+	return `Without --url a NATS server runs in this process, on loopback, with its own tokens. When a processor dies, the others go on without its
+pair; it is restarted and catches up. The run is on the server, in files: after a Ctrl-C, or the death of this process or of the server, the same command
+goes on with it. On a server of somebody's it stays until forward remove; on the one in this process until its end.
 
 Examples:
 
@@ -63,77 +48,109 @@ Examples:
 }
 
 // Run runs the command.
-func (c *launchCmd) Run(a *cli.App) error {
-	if c.Manual && c.NATS.URL == "" {
+func (c *launchCmd) Run(a *cli.App) (err error) {
+	if c.Manual && c.Server.URL == "" {
 		return badinput.Errorf("--manual needs --url: the server in this process is on loopback only")
 	}
-	r, err := prepareRun(&c.flags, c.Log, c.Resume, c.Plot)
+	r, err := prepareRun(a, &c.flags, c.Log, c.Resume, c.Plot)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	url, token := c.NATS.URL, os.Getenv(tokenVariable)
-	if url == "" {
-		server, err := wire.Serve(wire.ServerOptions{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = server.Close() }()
-		url, token = server.URL(), server.Token()
-	}
-	conn, err := connect(url, wire.Options{Token: token, CAFile: c.NATS.CA})
+	l, err := c.Server.open(c.Name.Run)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	text, err := json.Marshal(r.header)
+	defer func() { err = errors.Join(err, l.close()) }()
+	run, after, err := c.take(a, r, l)
 	if err != nil {
 		return err
 	}
-	observer := &forward.Processor{Config: &r.header.Config, Rank: -1, Data: r.work.Training, Weights: forward.NewWeights(r.work.Network, r.header.Config.Key)}
-	snapshots := r.snapshots()
-	if err := observer.Follow(snapshots, 0); err != nil {
+	if err := r.begin(a); err != nil {
 		return err
 	}
-	r.weights = observer.Weights
-	var encoded [][]byte
-	for i, m := range snapshots {
-		if i == len(snapshots)-1 {
-			m.Weights = r.weights.Hash()
-		}
-		encoded = append(encoded, m.Encode(nil))
+	err = errors.Join(c.watch(a, r, l, run, after), r.close())
+	if l.server != nil && r.replica.Done() {
+		err = errors.Join(err, wire.Remove(context.WithoutCancel(a.Ctx), l.Conn, c.Name.Run))
 	}
-	if err := wire.Create(a.Ctx, conn, c.NATS.Run, text, encoded...); err != nil {
-		if errors.Is(err, wire.ErrExists) {
-			return badinput.Errorf("a run named %s exists on %s already; choose another name with --run", c.NATS.Run, url)
-		}
-		return err
-	}
-	defer func() { _ = wire.Remove(context.WithoutCancel(a.Ctx), conn, c.NATS.Run) }()
-	return c.watch(a, r, observer, conn, url, token)
+	return err
 }
 
-// snapshots hold the steps of the log that is continued, in parts that fit into a message.
-func (r *session) snapshots() []forward.Snapshot {
-	const most = 2048
-	var snapshots []forward.Snapshot
-	for part := range slices.Chunk(r.from, most) {
-		snapshots = append(snapshots, forward.NewSnapshot(&r.header.Config, part))
+// take makes the run, or takes over one that was left.
+func (c *launchCmd) take(a *cli.App, r *session, l *link) (*wire.Run, uint64, error) {
+	err := wire.Create(a.Ctx, l.Conn, c.Name.Run, r.encoded, r.before...)
+	left := errors.Is(err, wire.ErrExists)
+	if err != nil && !left {
+		return nil, 0, err
 	}
-	return snapshots
+	run, err := wire.Open(a.Ctx, l.Conn, c.Name.Run)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !bytes.Equal(run.Header, r.encoded) {
+		return nil, 0, badinput.Errorf("a run named %s is on %s already, and differs (%s): give its own flags to go on with it, name another with --run, or delete it by evenkeel forward remove %s%s",
+			c.Name.Run, l.url, difference(run.Header, r.header), c.Name.Run, c.Server.again())
+	}
+	blocks, err := run.Blocks(a.Ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	weights, err := startOf(r.header, r.work, c.Init)
+	if err != nil {
+		return nil, 0, err
+	}
+	if r.replica, err = forward.NewReplica(r.encoded, weights); err != nil {
+		return nil, 0, err
+	}
+	r.before, r.blocks = nil, nil
+	after, err := applyBlocks(r.replica, blocks, func(b *forward.Block, encoded []byte) error {
+		r.before, r.blocks = append(r.before, encoded), append(r.blocks, b)
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if r.replica.Done() {
+		return nil, 0, badinput.Errorf("the run %s on %s is finished: evenkeel forward export %s%s writes its log, forward remove deletes it", c.Name.Run, l.url, c.Name.Run, c.Server.again())
+	}
+	if left {
+		a.Log.Info().Msgf("the run %s goes on after step %d", c.Name.Run, r.replica.Steps())
+	}
+	return run, after, nil
 }
 
-// snapshotEvery is the number of steps between snapshots; who joins later skips the frames before the last one.
-const snapshotEvery = 64
+// difference names the first thing in which a run differs from the one that was asked for.
+func difference(encoded []byte, h *forward.Header) string {
+	there, err := forward.DecodeHeader(encoded)
+	if err != nil {
+		return err.Error()
+	}
+	fields := func(of any) (all []string) {
+		v := reflect.ValueOf(of)
+		for i := range v.NumField() {
+			all = append(all, fmt.Sprintf("%s %v", strings.ToLower(v.Type().Field(i).Name), v.Field(i)))
+		}
+		return all
+	}
+	mine := fields(h.Config)
+	for i, f := range fields(there.Config) {
+		if f != mine[i] {
+			return fmt.Sprintf("%s there, %s here", f, mine[i])
+		}
+	}
+	if there.Data != h.Data {
+		return fmt.Sprintf("data %v there, %v here", there.Data, h.Data)
+	}
+	return "in network or weights"
+}
 
-// watch starts the processes and follows the run as an observer.
-func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, conn *nats.Conn, url, token string) error {
+// watch starts the processes and follows the run by its blocks.
+func (c *launchCmd) watch(a *cli.App, r *session, l *link, run *wire.Run, after uint64) error {
 	config := &r.header.Config
-	run, err := wire.Join(a.Ctx, conn, c.NATS.Run)
+	bus, err := run.Follow(a.Ctx, after)
 	if err != nil {
 		return err
 	}
-	defer run.Bus.Close()
+	defer bus.Close()
 	ctx, stop := context.WithCancel(a.Ctx)
 	defer stop()
 	checkpoints, err := os.MkdirTemp("", "evenkeel-forward-")
@@ -141,7 +158,7 @@ func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, c
 		return err
 	}
 	defer func() { _ = os.RemoveAll(checkpoints) }()
-	processes, err := c.processes(a, url, checkpoints, token)
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
@@ -151,78 +168,68 @@ func (c *launchCmd) watch(a *cli.App, r *session, observer *forward.Processor, c
 	failed := make([]error, config.Processors)
 	for rank := range config.Processors {
 		if c.Manual {
-			c.printJoin(a, config, rank, url)
+			c.printJoin(a, config, rank)
 			continue
 		}
+		one := c.process(a, self, l, checkpoints, rank)
 		children.Go(func() {
-			if failed[rank] = processes.Keep(ctx, rank); failed[rank] != nil {
+			if failed[rank] = one.Keep(ctx, rank); failed[rank] != nil {
 				stop()
 			}
 		})
 	}
-	r.watch = newMonitor(a, config, r.work, len(r.from))
-	var since []forward.Commit
-	observer.Bus = run.Bus
-	observer.Each = func(step int, commit forward.Commit) error {
-		since = append(since, commit)
-		if len(since) == snapshotEvery {
-			if err := run.Bus.PublishSnapshot(ctx, observer.Snapshot(since).Encode(nil)); err != nil {
-				return err
-			}
-			since = nil
-		}
-		return r.each(step, commit)
-	}
 	begun := time.Now()
-	err = observer.Run(ctx)
-	r.watch.clear()
-	if r.log != nil {
-		err = errors.Join(err, r.log.Flush(), r.file.Sync())
+	for err == nil && !r.replica.Done() {
+		var m forward.Message
+		if m, err = bus.Next(ctx); err == nil && r.replica.Follows(m.Block) {
+			var b *forward.Block
+			if b, err = r.replica.Apply(m.Block); err == nil {
+				err = r.block(b, m.Block)
+			}
+		}
 	}
+	r.watch.clear()
 	if a.Ctx.Err() != nil {
-		return r.interrupted(a, "launch", c.Log)
+		return r.interruptedLaunch(a, c.Name.Run)
 	}
 	if errors.Is(err, context.Canceled) { // a processor refused its input
 		children.Wait()
 		return errors.Join(failed...)
 	}
+	if err = errors.Join(err, r.close()); err != nil {
+		return err
+	}
+	s, err := r.watch.summary(r.replica.Weights, time.Since(begun))
 	if err != nil {
 		return err
 	}
-	s, err := r.watch.summary(r.weights, time.Since(begun))
-	if err != nil {
-		return err
-	}
-	if r.log != nil {
-		s.Log, s.LogBytes = c.Log, r.log.Bytes()
-	}
-	if c.Plot != "" {
-		if err := r.watch.plot(c.Plot); err != nil {
-			return err
-		}
-	}
-	if err := c.collect(ctx, run.Bus, s, r); err != nil {
+	if err := c.collect(ctx, run, s, r); err != nil {
 		return errors.Join(errors.Join(failed...), err)
 	}
-	return s.print(a, c.JSON)
+	return r.finish(a, s, c.Plot, c.Out, c.JSON)
+}
+
+// interruptedLaunch is the error after Ctrl-C.
+func (r *session) interruptedLaunch(a *cli.App, name string) error {
+	return cli.Interrupted(a.Ctx.Err(), fmt.Sprintf("interrupted after %d of %d steps; the server keeps the run %s: the same command goes on with it, evenkeel forward remove %s deletes it", r.watch.steps, r.header.Config.Steps, name, name))
 }
 
 // collect waits for the results of the processors: without limit for those that were started here, a while for others.
-func (c *launchCmd) collect(ctx context.Context, bus *wire.Bus, s *summary, r *session) error {
+func (c *launchCmd) collect(ctx context.Context, run *wire.Run, s *summary, r *session) error {
 	const while, pause = 10 * time.Second, 50 * time.Millisecond
 	came := make([]*joined, r.header.Config.Processors)
 	for begun, missing := time.Now(), len(came); missing > 0 && !(c.Manual && time.Since(begun) > while); {
-		results, err := bus.Results(ctx)
+		results, err := run.Results(ctx)
 		if err != nil {
 			return err
 		}
 		missing = len(came)
-		for _, text := range results {
+		for rank, text := range results {
 			var j joined
-			if err := json.Unmarshal(text, &j); err != nil || j.Rank < 0 || j.Rank >= len(came) {
-				return fmt.Errorf("not the result of a processor: %q", text)
+			if err := json.Unmarshal(text, &j); err != nil || j.Rank != rank || rank >= len(came) {
+				return fmt.Errorf("rank %d sent what is not the result of a processor: %q", rank, text)
 			}
-			came[j.Rank] = &j
+			came[rank] = &j
 		}
 		for _, j := range came {
 			if j != nil {
@@ -248,8 +255,8 @@ func (c *launchCmd) collect(ctx context.Context, bus *wire.Bus, s *summary, r *s
 	if s.counted < len(came) {
 		s.missing = len(came) - s.counted
 	}
-	// The observer has the weights that follow from the log.
-	if s.WeightsHash = append(s.WeightsHash, r.weights.Hash()); !s.same() {
+	// The weights here follow from the log.
+	if s.WeightsHash = append(s.WeightsHash, r.replica.Weights.Hash()); !s.same() {
 		return fmt.Errorf("the processors' weights differ from the log's: %v; please report this run with its flags", s.WeightsHash)
 	}
 	if s.counted > 0 {
@@ -259,33 +266,35 @@ func (c *launchCmd) collect(ctx context.Context, bus *wire.Bus, s *summary, r *s
 }
 
 // printJoin prints the command that starts a processor.
-func (c *launchCmd) printJoin(a *cli.App, config *forward.Config, rank int, url string) {
-	ca, node := "", ""
-	if c.NATS.CA != "" {
-		ca = " --ca " + c.NATS.CA
+func (c *launchCmd) printJoin(a *cli.App, config *forward.Config, rank int) {
+	more, node := "", ""
+	if c.Server.CA != "" {
+		more = " --ca " + c.Server.CA
+	}
+	if c.Init != "" {
+		more += " --init " + c.Init
 	}
 	if c.nodes != nil {
 		examples := config.Examples[rank/2]
 		node = fmt.Sprintf("   # on %s, %d examples an input", c.nodes[rank], examples)
 	}
-	fmt.Fprintf(a.Errs, "%s=... evenkeel forward join --url %s%s --run %s --rank %d%s\n", tokenVariable, url, ca, c.NATS.Run, rank, node)
+	fmt.Fprintf(a.Errs, "%s=... evenkeel forward join --url %s%s --run %s --rank %d%s\n", tokenVariable, c.Server.URL, more, c.Name.Run, rank, node)
 }
 
-// processes are the processes of the run.
-func (c *launchCmd) processes(a *cli.App, url, checkpoints, token string) (*supervise.Processors, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+// process is one processor's.
+func (c *launchCmd) process(a *cli.App, self string, l *link, checkpoints string, rank int) *supervise.Processors {
 	args := func(rank int) []string {
-		args := []string{"forward", "join", "--run", c.NATS.Run, "--rank", strconv.Itoa(rank), "--url", url, "--checkpoint", filepath.Join(checkpoints, strconv.Itoa(rank))}
-		if c.NATS.CA != "" {
-			args = append(args, "--ca", c.NATS.CA)
+		args := []string{"forward", "join", "--run", c.Name.Run, "--rank", strconv.Itoa(rank), "--url", l.url, "--checkpoint", filepath.Join(checkpoints, strconv.Itoa(rank)), "--patience", c.Patience.String()}
+		if c.Server.CA != "" {
+			args = append(args, "--ca", c.Server.CA)
+		}
+		if c.Init != "" {
+			args = append(args, "--init", c.Init)
 		}
 		return args
 	}
 	died := func(rank int, err error, last string) {
 		a.Log.Warn().Int("rank", rank).Err(err).Str("said", last).Msg("a processor died and is restarted")
 	}
-	return &supervise.Processors{Program: self, Args: args, Env: []string{tokenVariable + "=" + token}, BadInput: cli.ExitBadInput, Died: died}, nil
+	return &supervise.Processors{Program: self, Args: args, Env: []string{tokenVariable + "=" + l.rankToken(rank)}, BadInput: cli.ExitBadInput, Died: died}
 }

@@ -1,33 +1,28 @@
 package forward
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 
-	"github.com/google/renameio/v2"
-
-	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // replayCmd rebuilds weights.
 type replayCmd struct {
 	Log    string `arg:"" help:"Log of a run."`
+	Init   string `help:"Weights that the run began with, if they came from a file." placeholder:"FILE"`
+	Data   string `help:"Path of the run's data file on this machine, to evaluate the weights." placeholder:"FILE"`
 	Export string `help:"Write the weights as safetensors." placeholder:"FILE"`
 	JSON   bool   `name:"json" help:"Print the summary as JSON."`
 }
 
 // Help is what --help adds.
 func (*replayCmd) Help() string {
-	return `A log records a run in a few bytes per step. If its end is damaged or missing, the weights after the last good block are
-rebuilt, and the exit status is 1.
+	return `A log records a run in a few bytes per step; with the weights that the run began with it gives those after every block. The
+data are needed to evaluate them alone. If the log's end is damaged or missing, the weights after the last good block are rebuilt, and the exit status is 1.
 
 Examples:
 
@@ -37,32 +32,37 @@ Examples:
 
 // replayResult is the --json document.
 type replayResult struct {
-	Steps        int     `json:"steps"`
-	Of           int     `json:"of"`
-	WeightsHash  string  `json:"weights_hash"`
-	TestAccuracy float64 `json:"test_accuracy"`
-	Loss         float64 `json:"loss"`
-	LogBytes     int64   `json:"log_bytes"`
-	Damage       string  `json:"damage,omitempty"`
-	Export       string  `json:"export,omitempty"`
+	Steps        int      `json:"steps"`
+	Of           int      `json:"of"`
+	WeightsHash  string   `json:"weights_hash"`
+	TestAccuracy *float64 `json:"test_accuracy,omitempty"` // where data and network are at hand
+	Loss         *float64 `json:"loss,omitempty"`          // the same
+	LogBytes     int64    `json:"log_bytes"`
+	Damage       string   `json:"damage,omitempty"`
+	Export       string   `json:"export,omitempty"`
 }
 
 // Run runs the command.
 func (c *replayCmd) Run(a *cli.App) error {
 	if c.Export != "" {
-		if err := cli.CheckFiles([]cli.File{cli.FileFlag("LOG", c.Log)}, []cli.File{cli.FileFlag("--export", c.Export)}); err != nil {
+		if err := cli.CheckFiles([]cli.File{cli.FileFlag("LOG", c.Log), cli.FileFlag("--init", c.Init)}, []cli.File{cli.FileFlag("--export", c.Export)}); err != nil {
 			return err
 		}
 	}
-	r, work, weights, err := replayed(c.Log)
-	if work == nil {
+	r, done, err := replayed(c.Log, c.Init)
+	if err != nil {
 		return err
 	}
-	if r.TestAccuracy, r.Loss, err = forward.Evaluate(work.Network, weights, work.Held); err != nil {
+	evaluated := "not evaluated: "
+	if work, err := taskOf(done.Header, c.Data); err != nil {
+		evaluated += err.Error()
+	} else if accuracy, loss, err := forward.Evaluate(work.Network, done.Weights, work.Held); err != nil {
 		return err
+	} else if evaluated = fmt.Sprintf("accuracy  %s\ntest loss      %.4f", cli.Percent(accuracy), loss); true {
+		r.TestAccuracy, r.Loss = &accuracy, &loss
 	}
 	if c.Export != "" {
-		if err := exportWeights(c.Export, work, weights, r.Steps); err != nil {
+		if err := exportWeights(c.Export, done.Weights, r.Steps); err != nil {
 			return err
 		}
 		r.Export = c.Export
@@ -70,7 +70,7 @@ func (c *replayCmd) Run(a *cli.App) error {
 	if c.JSON {
 		err = a.WriteJSON(r)
 	} else {
-		_, err = fmt.Fprintf(a.Out, "%d of %d steps replayed\nweights        %s\ntest accuracy  %s\ntest loss      %.4f\n", r.Steps, r.Of, r.WeightsHash, cli.Percent(r.TestAccuracy), r.Loss)
+		_, err = fmt.Fprintf(a.Out, "%d of %d steps replayed\nweights        %s\ntest %s\n", r.Steps, r.Of, r.WeightsHash, evaluated)
 	}
 	if r.Damage != "" {
 		err = errors.Join(err, fmt.Errorf("%s: %s; the weights are those after step %d", c.Log, r.Damage, r.Steps))
@@ -79,65 +79,44 @@ func (c *replayCmd) Run(a *cli.App) error {
 }
 
 // replayed rebuilds weights from a log. The result reports a damaged end.
-func replayed(path string) (*replayResult, *task.Setup, *forward.Weights, error) {
+func replayed(path, init string) (*replayResult, *forward.Replica, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, nil, cli.FileError(err)
+		return nil, nil, cli.FileError(err)
 	}
 	defer f.Close()
 	l, err := forward.NewLogReader(f)
 	if err != nil {
-		return nil, nil, nil, badinput.Errorf("%s: %w", path, err)
+		return nil, nil, badinput.Errorf("%s: %w", path, err)
 	}
-	work, err := taskOf(l.Header, "")
+	weights, err := initialWeights(l.Header, init)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, badinput.Errorf("%s: %w", path, err)
 	}
-	weights := forward.NewWeights(work.Network, l.Header.Config.Key)
 	r := &replayResult{Of: l.Header.Config.Steps}
-	if r.Steps, err = forward.Replay(l, weights); errors.Is(err, forward.ErrWeights) {
-		return nil, nil, nil, badinput.Errorf("%s: %w", path, err)
-	} else if err != nil {
+	done, err := forward.Replay(l, weights)
+	if err != nil {
 		r.Damage = err.Error()
 	}
 	if info, err := f.Stat(); err == nil {
 		r.LogBytes = info.Size()
 	}
-	r.WeightsHash = weights.Hash()
-	return r, work, weights, nil
-}
-
-// exportWeights writes float32 tensors.
-func exportWeights(path string, work *task.Setup, w *forward.Weights, step int) error {
-	v, err := w.Values(work.Network)
-	if err != nil {
-		return err
-	}
-	var arrays []checkpoint.Array
-	for i, p := range work.Network.Params() {
-		b := make([]byte, 0, 4*p.Len())
-		for _, x := range v.Params[i] {
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-		}
-		arrays = append(arrays, checkpoint.Array{Name: p.Name, Kind: checkpoint.Parameter, DType: checkpoint.F32, Shape: p.Shape, Data: b})
-	}
-	var b bytes.Buffer
-	if err := checkpoint.WriteSafetensors(&b, arrays, checkpoint.State{Step: uint64(step)}); err != nil {
-		return err
-	}
-	return renameio.WriteFile(path, b.Bytes(), 0o644)
+	r.Steps, r.WeightsHash = done.Steps(), weights.Hash()
+	return r, done, nil
 }
 
 // verifyCmd checks a log.
 type verifyCmd struct {
 	Log  string `arg:"" help:"Log of a run."`
+	Init string `help:"Weights that the run began with, if they came from a file." placeholder:"FILE"`
 	Hash string `help:"Expected hash of the weights at its end." placeholder:"HASH"`
 	JSON bool   `name:"json" help:"Print the result as JSON."`
 }
 
 // Help is what --help adds.
 func (*verifyCmd) Help() string {
-	return `Replays the log without evaluating the weights. Exit status 1: the log is damaged, or the weights are not those of --hash.
+	return `Replays the log and compares the weights after every 64 steps with the hashes in it. Exit status 1: the log is damaged, the weights are
+others, or not those of --hash.
 
 Examples:
 
@@ -147,8 +126,8 @@ Examples:
 
 // Run runs the command.
 func (c *verifyCmd) Run(a *cli.App) error {
-	r, work, _, err := replayed(c.Log)
-	if work == nil {
+	r, _, err := replayed(c.Log, c.Init)
+	if err != nil {
 		return err
 	}
 	if c.JSON {

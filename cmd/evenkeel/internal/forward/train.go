@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 type trainCmd struct {
 	flags
 	Log    string `help:"Log file: the increments of every step, from which forward replay rebuilds the weights." placeholder:"FILE"`
+	Out    string `help:"Write the weights as safetensors at the end." placeholder:"FILE"`
 	Resume bool   `help:"Continue where the log ends."`
 	Plot   string `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
 }
@@ -41,33 +43,40 @@ Examples:
 
 // Run runs the command.
 func (c *trainCmd) Run(a *cli.App) error {
-	r, err := prepareRun(&c.flags, c.Log, c.Resume, c.Plot)
+	r, err := prepareRun(a, &c.flags, c.Log, c.Resume, c.Plot)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	return r.train(a, c)
+	if err := r.begin(a); err != nil {
+		return err
+	}
+	return errors.Join(r.train(a, c), r.close())
 }
 
 // session is a run.
 type session struct {
-	header  forward.Header
+	header  *forward.Header
+	encoded []byte
 	work    *task.Setup
-	weights *forward.Weights // of the first processor
-	log     *forward.LogWriter
-	file    *os.File
-	from    []forward.Commit // done before
+	replica *forward.Replica // after the blocks done before; then of the first processor, or of who follows the run
+	before  [][]byte         // blocks done before
+	blocks  []*forward.Block // the same
+	path    string           // of the log
+	log     *logFile
 	watch   *monitor
 }
 
-func (r *session) close() {
-	if r.file != nil {
-		_ = r.file.Close() // the log was flushed
+func (r *session) close() error {
+	if r.log == nil {
+		return nil
 	}
+	l := r.log
+	r.log = nil
+	return l.close()
 }
 
 // prepareRun starts a run, or resumes one.
-func prepareRun(f *flags, log string, resume bool, plot string) (*session, error) {
+func prepareRun(a *cli.App, f *flags, log string, resume bool, plot string) (*session, error) {
 	outputs := []cli.File{cli.FileFlag("--plot", plot)}
 	if plot != "" {
 		if err := cli.CheckPlot(plot); err != nil {
@@ -80,70 +89,79 @@ func prepareRun(f *flags, log string, resume bool, plot string) (*session, error
 	if err := cli.CheckFiles(f.inputs(), outputs); err != nil {
 		return nil, err
 	}
-	r := &session{}
-	var err error
+	r := &session{path: log}
 	if resume {
-		if log == "" {
-			return nil, badinput.Errorf("--resume needs the --log to continue")
-		}
-		err = r.take(log)
-	} else {
-		r.header, r.work, err = f.header()
+		return r, r.take(a, log, f.Init)
 	}
-	if err == nil && log != "" {
-		err = r.begin(log)
+	header, work, weights, err := f.header()
+	if err != nil {
+		return nil, err
+	}
+	if plot != "" && header.Config.Steps <= forward.BlockSteps {
+		return nil, badinput.Errorf("--plot: a curve needs more than %d steps", forward.BlockSteps)
+	}
+	r.work = work
+	if r.encoded, err = header.Encode(); err != nil {
+		return nil, err
+	}
+	r.replica, err = forward.NewReplica(r.encoded, weights)
+	if err == nil {
+		r.header = r.replica.Header
 	}
 	return r, err
 }
 
-// take reads the log that is to be continued. Its last block may be incomplete.
-func (r *session) take(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return cli.FileError(err)
+// take reads the log that is to be continued.
+func (r *session) take(a *cli.App, path, init string) error {
+	if path == "" {
+		return badinput.Errorf("--resume needs the --log to continue")
 	}
-	defer f.Close()
-	l, err := forward.NewLogReader(f)
+	l, blocks, err := readLog(path)
+	if err != nil {
+		return err
+	}
+	r.header, r.encoded, r.before = l.Header, l.Encoded, blocks
+	if r.work, err = taskOf(r.header, ""); err != nil {
+		return err
+	}
+	weights, err := initialWeights(r.header, init)
 	if err != nil {
 		return badinput.Errorf("%s: %w", path, err)
 	}
-	r.header = l.Header
-	for {
-		c, err := l.Next()
-		if errors.Is(err, io.EOF) || errors.Is(err, forward.ErrTruncated) {
-			break
-		}
+	if r.replica, err = forward.NewReplica(r.encoded, weights); err != nil {
+		return badinput.Errorf("%s: %w", path, err)
+	}
+	for _, b := range blocks {
+		block, err := r.replica.Apply(b)
 		if err != nil {
 			return badinput.Errorf("%s: %w", path, err)
 		}
-		r.from = append(r.from, c)
+		r.blocks = append(r.blocks, block)
 	}
-	if len(r.from) == r.header.Config.Steps {
+	if r.replica.Done() {
 		return badinput.Errorf("the run of %s is finished; evenkeel forward replay %s shows its result", path, path)
 	}
-	r.work, err = taskOf(r.header, "")
+	a.Log.Info().Msgf("%s goes on after step %d", path, r.replica.Steps())
+	return nil
+}
+
+// begin starts the log, if there is to be one, and what is shown.
+func (r *session) begin(a *cli.App) (err error) {
+	if r.path != "" {
+		r.log, err = beginLog(r.path, r.encoded, r.before)
+	}
+	r.watch = newMonitor(a, &r.header.Config, r.work, r.blocks)
 	return err
 }
 
-// begin starts the log with the steps done before, under a temporary name, and renames it.
-func (r *session) begin(path string) error {
-	f, err := os.Create(path + ".tmp")
-	if err != nil {
-		return badinput.Wrap(err)
-	}
-	r.file = f
-	if r.log, err = forward.NewLogWriter(f, r.header); err != nil {
-		return err
-	}
-	for _, c := range r.from {
-		if err := r.log.Add(c); err != nil {
-			return err
+// block records a block that is done.
+func (r *session) block(b *forward.Block, encoded []byte) error {
+	if r.log != nil {
+		if err := r.log.add(encoded); err != nil {
+			return fmt.Errorf("the log: %w", err)
 		}
 	}
-	if err := errors.Join(r.log.Flush(), f.Sync()); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return r.watch.block(b, r.replica.Weights)
 }
 
 // train runs all processors to the end.
@@ -154,26 +172,19 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 	memory := forward.NewMemory()
 	all := make([]*forward.Processor, config.Processors)
 	errs := make([]error, config.Processors)
-	r.watch = newMonitor(a, config, r.work, len(r.from))
+	first := r.replica.Steps()
 	begun := time.Now()
-	var wg sync.WaitGroup
 	for rank := range all {
-		p := &forward.Processor{Config: config, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Bus: memory.Reader()}
+		// Patience without end: what is computed must not depend on the machine's load.
+		all[rank] = &forward.Processor{Replica: r.replica, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Bus: memory.Reader(rank), Patience: math.MaxInt64}
 		if rank == 0 {
-			r.weights = forward.NewWeights(r.work.Network, config.Key)
-			p.Weights, p.Each = r.weights, r.each
-			if err := p.Begin(r.from); err != nil {
-				return err
-			}
+			all[rank].End = r.block
 		} else {
-			p.Weights = r.weights.Clone() // its steps are applied already
-			if err := p.Follow([]forward.Snapshot{forward.NewSnapshot(config, r.from)}, len(r.from)); err != nil {
-				return err
-			}
+			all[rank].Replica = r.replica.Clone()
 		}
-		all[rank] = p
 	}
 	memory.Seal()
+	var wg sync.WaitGroup
 	for rank, p := range all {
 		wg.Go(func() {
 			if errs[rank] = p.Run(ctx); errs[rank] != nil {
@@ -183,10 +194,8 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 	}
 	wg.Wait()
 	r.watch.clear()
-	if r.log != nil {
-		if err := errors.Join(r.log.Flush(), r.file.Sync()); err != nil {
-			return err
-		}
+	if err := r.close(); err != nil {
+		return err
 	}
 	if a.Ctx.Err() != nil {
 		return r.interrupted(a, "train", c.Log)
@@ -196,63 +205,73 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 			return err
 		}
 	}
-	s, err := r.watch.summary(r.weights, time.Since(begun))
+	s, err := r.watch.summary(r.replica.Weights, time.Since(begun))
 	if err != nil {
 		return err
 	}
 	for _, p := range all {
 		s.WeightsHash = append(s.WeightsHash, p.Weights.Hash())
-		s.add(p.Stats(), config.Steps-len(r.from))
+		s.add(p.Stats(), config.Steps-first)
 	}
-	if r.log != nil {
-		s.Log, s.LogBytes = c.Log, r.log.Bytes()
+	return r.finish(a, s, c.Plot, c.Out, c.JSON)
+}
+
+// finish writes what a finished run leaves, and prints its summary.
+func (r *session) finish(a *cli.App, s *summary, plot, weights string, asJSON bool) error {
+	if r.path != "" {
+		info, err := os.Stat(r.path)
+		if err != nil {
+			return err
+		}
+		s.Log, s.LogBytes = r.path, info.Size()
 	}
-	if c.Plot != "" {
-		if err := r.watch.plot(c.Plot); err != nil {
+	if weights != "" {
+		if err := exportWeights(weights, r.replica.Weights, s.Steps); err != nil {
 			return err
 		}
 	}
-	return s.print(a, c.JSON)
+	if plot != "" {
+		if err := r.watch.plot(plot); err != nil {
+			return err
+		}
+	}
+	if err := s.print(a, asJSON); err != nil {
+		return err
+	}
+	return s.absence(&r.header.Config)
 }
 
 // interrupted is the error after Ctrl-C.
 func (r *session) interrupted(a *cli.App, command, log string) error {
 	hint := fmt.Sprintf("interrupted after %d of %d steps", r.watch.steps, r.header.Config.Steps)
 	if log != "" {
-		hint += fmt.Sprintf("; the log has all of them. Continue with\n  evenkeel forward %s --resume --log %s", command, log)
+		hint += fmt.Sprintf("; the log has them. Continue with\n  evenkeel forward %s --resume --log %s", command, log)
 	}
 	return cli.Interrupted(a.Ctx.Err(), hint)
 }
 
-func (r *session) each(_ int, c forward.Commit) error {
-	if r.log != nil {
-		if err := r.log.Add(c); err != nil {
-			return err
-		}
-	}
-	return r.watch.step(c, r.weights)
-}
-
 // summary is the JSON document.
 type summary struct {
-	Steps        int      `json:"steps"`
-	Processors   int      `json:"processors"`
-	Directions   int      `json:"directions"`
-	Model        string   `json:"model"`
-	Data         string   `json:"data"`
-	Weights      int      `json:"weights"`
-	Loss         float64  `json:"loss"`          // on the samples held out
-	TestAccuracy float64  `json:"test_accuracy"` // the same
-	Seconds      float64  `json:"seconds"`       // of this process
-	Sent         float64  `json:"bytes_sent_per_step"`
-	Received     float64  `json:"bytes_received_per_step"`
-	Wire         *onWire  `json:"transport,omitempty"` // between processes
-	Forwards     int64    `json:"forwards"`            // of two inputs, by all processors of this process
-	Missed       int64    `json:"steps_missed"`
-	Dropped      int64    `json:"pairs_dropped"`
-	WeightsHash  []string `json:"weights_hash"` // one per processor
-	Log          string   `json:"log,omitempty"`
-	LogBytes     int64    `json:"log_bytes"`
+	Steps        int           `json:"steps"`
+	Processors   int           `json:"processors"`
+	Directions   int           `json:"directions"`
+	Model        string        `json:"model"`
+	Data         string        `json:"data"`
+	Weights      int           `json:"weights"`
+	Loss         float64       `json:"loss"`          // on the samples held out
+	TestAccuracy float64       `json:"test_accuracy"` // the same
+	Seconds      float64       `json:"seconds"`       // of this process
+	Sent         float64       `json:"bytes_sent_per_step"`
+	Received     float64       `json:"bytes_received_per_step"`
+	Wire         *onWire       `json:"transport,omitempty"` // between processes
+	Forwards     int64         `json:"forwards"`            // of two inputs, by all processors of this process
+	Missed       int64         `json:"steps_missed"`        // by processors
+	Absent       []int         `json:"absent_steps"`        // by pair: steps of the run in which it did not count
+	NotFinite    []int64       `json:"not_finite"`          // by pair: times that its losses were infinite or NaN
+	Ignored      map[int]int64 `json:"ignored,omitempty"`   // by rank that sent them: messages that did not count
+	WeightsHash  []string      `json:"weights_hash"`        // one per processor
+	Log          string        `json:"log,omitempty"`
+	LogBytes     int64         `json:"log_bytes"`
 
 	counted int // processors
 	missing int // processors without a result
@@ -266,7 +285,43 @@ func (s *summary) add(t forward.Stats, in int) {
 	s.Received += (float64(t.Received)/steps - s.Received) / float64(s.counted)
 	s.Forwards += t.Forwards
 	s.Missed += t.Missed
-	s.Dropped = max(s.Dropped, t.Dropped)
+	for rank, n := range t.Ignored {
+		s.Ignored[rank] = max(s.Ignored[rank], n)
+	}
+	for pair, n := range t.NotFinite[:min(len(t.NotFinite), len(s.NotFinite))] { // another program may tell less, or more
+		s.NotFinite[pair] = max(s.NotFinite[pair], n)
+	}
+}
+
+// absence is an error if pairs were absent for more than half of the run.
+func (s *summary) absence(c *forward.Config) error {
+	absent := 0
+	for _, n := range s.Absent {
+		absent += n
+	}
+	if pairs := len(s.Absent); 2*absent > pairs*c.Steps {
+		return fmt.Errorf("of %d steps of %d pairs %s did not count (absent_steps): the weights are those of a smaller run", c.Steps, pairs, cli.Percent(float64(absent)/float64(pairs*c.Steps)))
+	}
+	return nil
+}
+
+// away says which pairs were absent, and for how long.
+func (s *summary) away() string {
+	text := ""
+	for pair, n := range s.Absent {
+		if n > 0 {
+			text += fmt.Sprintf("\n                pair %d was absent in %d of %d steps", pair, n, s.Steps)
+		}
+	}
+	for pair, n := range s.NotFinite {
+		if n > 0 {
+			text += fmt.Sprintf("\n                pair %d had losses of NaN or infinity %d times", pair, n)
+		}
+	}
+	if text == "" {
+		return "all pairs in all steps"
+	}
+	return strings.TrimSpace(text)
 }
 
 // onWire is the traffic of a processor in a step, including what NATS, its acknowledgements and TLS add to the frames.
@@ -319,10 +374,11 @@ test accuracy   %s
 test loss       %.4f
 forward passes  %s of two inputs, %s a second
 on the wire     %.0f bytes sent and %.0f received by each processor in a step%s
+present         %s
 weights         %s, %s
 log             %s
 `, s.Steps, cli.Seconds(s.Seconds), s.Data, s.Model, humanize.Comma(int64(s.Weights)), cli.Percent(s.TestAccuracy), s.Loss,
-		humanize.Comma(s.Forwards), cli.Rate(float64(s.Forwards)/max(s.Seconds, 1e-9)), s.Sent, s.Received, transport, s.WeightsHash[0], same, log)
+		humanize.Comma(s.Forwards), cli.Rate(float64(s.Forwards)/max(s.Seconds, 1e-9)), s.Sent, s.Received, transport, s.away(), s.WeightsHash[0], same, log)
 	return err
 }
 

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -17,41 +18,52 @@ type monitor struct {
 	*cli.App
 	config   *forward.Config
 	work     *task.Setup
-	first    int // steps done before this process
-	steps    int // done
-	loss     float64
-	began    float64 // the first step's loss
+	first    int     // steps done before this process
+	steps    int     // done
+	loss     float64 // of the last block
+	began    float64 // the first block's
+	absent   []int   // by pair: steps in which it did not count
 	report   func(done, total int)
 	clear    func()
 	begun    time.Time
 	reported int
 
-	x, losses []float64 // training loss, moving average
+	x, losses []float64 // training loss, by block
 	at, right []float64 // accuracy on held-out samples
 }
 
-func newMonitor(a *cli.App, config *forward.Config, work *task.Setup, first int) *monitor {
-	w := &monitor{App: a, config: config, work: work, first: first, steps: first, begun: time.Now(), reported: first * 10 / config.Steps}
+func newMonitor(a *cli.App, config *forward.Config, work *task.Setup, before []*forward.Block) *monitor {
+	w := &monitor{App: a, config: config, work: work, begun: time.Now(), absent: make([]int, config.Processors/2)}
+	for _, b := range before {
+		w.note(b)
+	}
+	w.first, w.reported = w.steps, w.steps*10/config.Steps
 	w.report, w.clear = a.Progress("training")
 	return w
 }
 
-// curvePoints is the largest number of points of a curve.
-const curvePoints = 500
-
-// step records a finished step; the weights are those after it.
-func (w *monitor) step(c forward.Commit, weights *forward.Weights) error {
-	w.steps++
-	if c.Pairs != 0 {
-		if w.loss == 0 {
-			w.loss, w.began = c.Loss, c.Loss
+// note counts a block.
+func (w *monitor) note(b *forward.Block) {
+	w.steps = b.Number*forward.BlockSteps + len(b.Steps)
+	for _, c := range b.Steps {
+		for pair := range w.absent {
+			if !c.Counts(pair) {
+				w.absent[pair]++
+			}
 		}
-		w.loss += 0.05 * (c.Loss - w.loss)
 	}
+	if !math.IsNaN(b.Loss) {
+		if w.loss = b.Loss; w.began == 0 {
+			w.began = b.Loss
+		}
+		w.x, w.losses = append(w.x, w.forwards()), append(w.losses, b.Loss)
+	}
+}
+
+// block records the steps of a block; the weights are those after it.
+func (w *monitor) block(b *forward.Block, weights *forward.Weights) error {
+	w.note(b)
 	w.report(w.steps, w.config.Steps)
-	if every := max(w.config.Steps/curvePoints, 1); w.steps%every == 0 {
-		w.x, w.losses = append(w.x, w.forwards()), append(w.losses, w.loss)
-	}
 	tenth := w.steps * 10 / w.config.Steps
 	if tenth == w.reported {
 		return nil
@@ -76,7 +88,7 @@ func (w *monitor) forwards() float64 { return float64(w.steps * w.config.Process
 // summary evaluates the result of the run.
 func (w *monitor) summary(weights *forward.Weights, took time.Duration) (*summary, error) {
 	s := &summary{Steps: w.steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
-		Weights: weights.Len(), Seconds: took.Seconds()}
+		Weights: weights.Len(), Seconds: took.Seconds(), Absent: w.absent, NotFinite: make([]int64, len(w.absent)), Ignored: map[int]int64{}}
 	if w.loss > w.began {
 		w.Log.Warn().Msgf("the training loss rose from %.4g to %.4g; lower --learning-rate", w.began, w.loss)
 	}

@@ -1,0 +1,68 @@
+package forward
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// logFile is a run's log as it grows.
+type logFile struct {
+	path  string
+	file  *os.File
+	bytes int64
+}
+
+// beginLog writes the log so far under a temporary name, and renames it.
+func beginLog(path string, header []byte, blocks [][]byte) (*logFile, error) {
+	f, err := os.Create(path + ".tmp")
+	if err != nil {
+		return nil, badinput.Wrap(err)
+	}
+	l := &logFile{path: path, file: f}
+	for _, b := range append([][]byte{header}, blocks...) {
+		if err := l.add(b); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	if err := errors.Join(f.Sync(), os.Rename(path+".tmp", path)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return l, nil
+}
+
+func (l *logFile) add(b []byte) error {
+	n, err := l.file.Write(b)
+	l.bytes += int64(n)
+	return err
+}
+
+func (l *logFile) close() error { return errors.Join(l.file.Sync(), l.file.Close()) }
+
+// readLog reads a log that is to be continued. Its last block may be incomplete.
+func readLog(path string) (*forward.LogReader, [][]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, cli.FileError(err)
+	}
+	defer f.Close()
+	l, err := forward.NewLogReader(f)
+	if err != nil {
+		return nil, nil, badinput.Errorf("%s: %w", path, err)
+	}
+	var blocks [][]byte
+	for {
+		b, err := l.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, forward.ErrTruncated) {
+			return l, blocks, nil
+		}
+		if err != nil {
+			return nil, nil, badinput.Errorf("%s: %w", path, err)
+		}
+		blocks = append(blocks, b)
+	}
+}

@@ -1,0 +1,237 @@
+package forward
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/forward/wire"
+)
+
+// runsCmd lists runs.
+type runsCmd struct {
+	Server storeFlags `embed:""`
+	JSON   bool       `name:"json" help:"Print the list as JSON."`
+}
+
+// state is how far a run is.
+type state struct {
+	Name       string     `json:"name"`
+	Steps      int        `json:"steps"`
+	Of         int        `json:"of"`
+	Processors int        `json:"processors"`
+	Tensors    int        `json:"tensors"`
+	Loss       float64    `json:"loss,omitempty"` // of the last block
+	Last       *time.Time `json:"last,omitempty"` // message
+	Absent     []int      `json:"absent_steps"`   // by pair
+	Bytes      uint64     `json:"bytes"`
+}
+
+// Help is what --help adds.
+func (*runsCmd) Help() string {
+	return `Without --url the runs are those that launch or serve left in --store; no other process may be using that folder.
+
+Examples:
+
+  evenkeel forward runs --url nats://localhost:4222     # its token in the variable EVENKEEL_NATS_TOKEN
+  evenkeel forward runs --store runs --json`
+}
+
+// Run runs the command.
+func (c *runsCmd) Run(a *cli.App) (err error) {
+	l, err := c.Server.open("")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	names, err := wire.Runs(a.Ctx, l.Conn)
+	if err != nil {
+		return err
+	}
+	all := []*state{}
+	for _, name := range names {
+		s, err := stateOf(a, l, name)
+		if err != nil {
+			a.Log.Warn().Err(err).Msgf("run %s", name)
+			continue
+		}
+		all = append(all, s)
+	}
+	if c.JSON {
+		return a.WriteJSON(all)
+	}
+	rows := make([][]string, len(all))
+	for i, s := range all {
+		rows[i] = []string{s.Name, fmt.Sprintf("%d of %d", s.Steps, s.Of), fmt.Sprint(s.Processors), humanize.Bytes(s.Bytes), since(s.Last)}
+	}
+	return cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left("run"), cli.Right("steps"), cli.Right("processors"), cli.Right("size"), cli.Right("last message")}, rows))
+}
+
+func since(t *time.Time) string {
+	if t == nil {
+		return "none"
+	}
+	return humanize.Time(*t)
+}
+
+// stateOf reads a run's blocks, without its weights.
+func stateOf(a *cli.App, l *link, name string) (*state, error) {
+	run, err := wire.Open(a.Ctx, l.Conn, name)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := forward.NewChain(run.Header)
+	if err != nil {
+		return nil, err
+	}
+	blocks, err := run.Blocks(a.Ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &state{Name: name, Of: chain.Header.Config.Steps, Processors: chain.Header.Config.Processors, Tensors: len(chain.Header.Tensors), Absent: make([]int, chain.Header.Config.Processors/2)}
+	for _, b := range blocks {
+		block, err := chain.Next(b.Data)
+		if err != nil {
+			continue // nobody's
+		}
+		s.Steps += len(block.Steps)
+		s.Loss = block.Loss
+		for _, c := range block.Steps {
+			for pair := range s.Absent {
+				if !c.Counts(pair) {
+					s.Absent[pair]++
+				}
+			}
+		}
+	}
+	s.Bytes, s.Last, err = run.Size(a.Ctx)
+	return s, err
+}
+
+// showCmd shows a run.
+type showCmd struct {
+	Server storeFlags `embed:""`
+	Name   string     `arg:"" help:"Name of the run."`
+	JSON   bool       `name:"json" help:"Print it as JSON."`
+}
+
+// Help is what --help adds.
+func (*showCmd) Help() string {
+	return `By the run's blocks alone: it needs neither network nor data.
+
+Examples:
+
+  evenkeel forward show mine --url nats://localhost:4222`
+}
+
+// Run runs the command.
+func (c *showCmd) Run(a *cli.App) (err error) {
+	l, err := c.Server.open(c.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	s, err := stateOf(a, l, c.Name)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return a.WriteJSON(s)
+	}
+	lines := []string{
+		fmt.Sprintf("steps           %d of %d", s.Steps, s.Of), fmt.Sprintf("processors      %d", s.Processors),
+		fmt.Sprintf("loss            %.4f in the last %d steps", s.Loss, forward.BlockSteps), fmt.Sprintf("last message    %s", since(s.Last)),
+	}
+	for pair, n := range s.Absent {
+		if n > 0 {
+			lines = append(lines, fmt.Sprintf("pair %-3d        absent in %d steps (ranks %d and %d)", pair, n, 2*pair, 2*pair+1))
+		}
+	}
+	return cli.PrintLines(a.Out, lines)
+}
+
+// removeCmd deletes a run.
+type removeCmd struct {
+	Server storeFlags `embed:""`
+	Name   string     `arg:"" help:"Name of the run."`
+}
+
+// Help is what --help adds.
+func (*removeCmd) Help() string {
+	return `All that the server has of the run is gone. Write its log first, if you want to keep its result: evenkeel forward export.
+
+Examples:
+
+  evenkeel forward remove mine --url nats://localhost:4222
+  evenkeel forward remove forward                      # what a launch without --url left`
+}
+
+// Run runs the command.
+func (c *removeCmd) Run(a *cli.App) (err error) {
+	l, err := c.Server.open(c.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	return wire.Remove(a.Ctx, l.Conn, c.Name)
+}
+
+// exportCmd writes a run's log.
+type exportCmd struct {
+	Server storeFlags `embed:""`
+	Name   string     `arg:"" help:"Name of the run."`
+	Log    string     `help:"File for the log." required:"" placeholder:"FILE"`
+}
+
+// Help is what --help adds.
+func (*exportCmd) Help() string {
+	return `A run's header and blocks are its log: whoever can read the run can write it, while it goes on or after its end. The weights follow by
+forward replay.
+
+Examples:
+
+  evenkeel forward export mine --url tls://nats.example:4222 --ca ca.pem --log run.log`
+}
+
+// Run runs the command.
+func (c *exportCmd) Run(a *cli.App) (err error) {
+	if err := cli.CheckFiles(nil, []cli.File{cli.FileFlag("--log", c.Log)}); err != nil {
+		return err
+	}
+	l, err := c.Server.open(c.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	run, err := wire.Open(a.Ctx, l.Conn, c.Name)
+	if err != nil {
+		return err
+	}
+	chain, err := forward.NewChain(run.Header)
+	if err != nil {
+		return err
+	}
+	blocks, err := run.Blocks(a.Ctx)
+	if err != nil {
+		return err
+	}
+	return cli.WriteFile(c.Log, func(w io.Writer) error {
+		if _, err := w.Write(run.Header); err != nil {
+			return err
+		}
+		for _, b := range blocks {
+			if _, err := chain.Next(b.Data); err != nil {
+				continue // nobody's
+			}
+			if _, err := w.Write(b.Data); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,167 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/forward/wire"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// tokenVariable holds the server's token: a command line is visible to other users.
+const tokenVariable = "EVENKEEL_NATS_TOKEN"
+
+// natsFlags name the NATS server and the run.
+type natsFlags struct {
+	URL string `name:"url" help:"NATS server with JetStream, for example tls://host:4222 or nats://localhost:4222; the token is read from the variable EVENKEEL_NATS_TOKEN." placeholder:"URL"`
+	CA  string `name:"ca" help:"Certificate of the authority that signed the server's certificate." placeholder:"FILE" type:"existingfile"`
+}
+
+// storeFlags are of commands that can do without a server of somebody's.
+type storeFlags struct {
+	natsFlags
+	Store string `help:"Without --url: folder in which the server of this process keeps runs; default: evenkeel/forward/NAME in your cache folder." placeholder:"DIR"`
+}
+
+// runFlag names the run.
+type runFlag struct {
+	Run string `name:"run" help:"Name of the run (${default})." default:"forward" placeholder:"NAME"`
+}
+
+// link is a connection to a server, perhaps one in this process.
+type link struct {
+	*nats.Conn
+	url, token string
+	server     *wire.Server // nil: somebody's
+}
+
+func (l *link) close() error {
+	l.Conn.Close()
+	if l.server == nil {
+		return nil
+	}
+	return l.server.Close()
+}
+
+// rankToken is what a process on this machine presents.
+func (l *link) rankToken(rank int) string {
+	if l.server == nil {
+		return l.token
+	}
+	return wire.RankToken(l.token, rank)
+}
+
+// again are the flags that name the same server.
+func (f *storeFlags) again() string {
+	switch {
+	case f.URL != "":
+		return " --url " + f.URL
+	case f.Store != "":
+		return " --store " + f.Store
+	}
+	return ""
+}
+
+// open connects to the server, or starts one for a run.
+func (f *storeFlags) open(run string) (*link, error) {
+	l := &link{url: f.URL, token: os.Getenv(tokenVariable)}
+	var err error
+	if run != "" {
+		if err := wire.CheckName(run); err != nil {
+			return nil, err
+		}
+	}
+	if l.url == "" {
+		dir := f.Store
+		if dir == "" && run == "" {
+			return nil, badinput.Errorf("name a server with --url, or the folder of one with --store")
+		}
+		if dir == "" {
+			if dir, err = os.UserCacheDir(); err != nil {
+				return nil, badinput.Errorf("%w: name a folder with --store", err)
+			}
+			dir = filepath.Join(dir, "evenkeel", "forward", run)
+		}
+		if l.server, err = wire.Serve(wire.ServerOptions{Dir: dir}); err != nil {
+			return nil, err
+		}
+		l.url, l.token = l.server.URL(), l.server.Token()
+	}
+	if l.Conn, err = connect(l.url, wire.Options{Rank: -1, Token: l.token, CAFile: f.CA}); err != nil && l.server != nil {
+		err = errors.Join(err, l.server.Close())
+	}
+	return l, err
+}
+
+// connect is wire.Connect, with a hint about the token.
+func connect(url string, o wire.Options) (*nats.Conn, error) {
+	conn, err := wire.Connect(url, o)
+	if errors.Is(err, nats.ErrAuthorization) {
+		return nil, badinput.Errorf("%w: put the token into the variable %s; a rank has its own, from forward serve", err, tokenVariable)
+	}
+	return conn, err
+}
+
+// serveCmd runs a server.
+type serveCmd struct {
+	Listen string `help:"Address, HOST:PORT; beyond loopback --cert and --key are needed (${default})." default:"127.0.0.1:4222" placeholder:"ADDR"`
+	Cert   string `help:"Certificate of the server, PEM." placeholder:"FILE" type:"existingfile" and:"tls"`
+	Key    string `help:"Its key." placeholder:"FILE" type:"existingfile" and:"tls"`
+	Store  string `help:"Folder in which runs and tokens are kept." required:"" placeholder:"DIR"`
+	Ranks  int    `help:"Ranks whose tokens are written (${default})." default:"8" placeholder:"N"`
+}
+
+// Help is what --help adds.
+func (*serveCmd) Help() string {
+	return `Runs are files in --store: a server that was killed has them when it is started again, and processors go on by themselves. The file tokens in
+that folder has the token of who makes and removes runs (launch), and one for each rank, which may send that rank's messages alone. The first is taken
+from the variable EVENKEEL_NATS_TOKEN, if it is set, or drawn once; the others follow from it.
+
+Examples:
+
+  evenkeel forward serve --store runs --listen 0.0.0.0:4222 --cert cert.pem --key key.pem
+  evenkeel forward serve --store runs                      # processors on this machine alone`
+}
+
+const maxRanks = 128
+
+// Run runs the command.
+func (c *serveCmd) Run(a *cli.App) (err error) {
+	if c.Ranks < 2 || c.Ranks > maxRanks {
+		return badinput.Errorf("--ranks is %d; 2 to %d", c.Ranks, maxRanks)
+	}
+	if err := os.MkdirAll(c.Store, 0o700); err != nil {
+		return badinput.Wrap(err)
+	}
+	path := filepath.Join(c.Store, "tokens")
+	token := os.Getenv(tokenVariable)
+	if text, err := os.ReadFile(path); err == nil && token == "" {
+		if _, rest, found := strings.Cut(string(text), "launch "); found {
+			token, _, _ = strings.Cut(rest, "\n")
+		}
+	}
+	if token == "" {
+		token = wire.NewToken()
+	}
+	text := "launch " + token + "\n"
+	for rank := range c.Ranks {
+		text += fmt.Sprintf("rank%d %s\n", rank, wire.RankToken(token, rank))
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return badinput.Wrap(err)
+	}
+	s, err := wire.Serve(wire.ServerOptions{Addr: c.Listen, Token: token, CertFile: c.Cert, KeyFile: c.Key, Dir: c.Store})
+	if err != nil {
+		return err
+	}
+	a.Log.Info().Msgf("serving runs of %s at %s; tokens are in %s", c.Store, s.URL(), path)
+	<-a.Ctx.Done()
+	return errors.Join(s.Close(), cli.Interrupted(context.Cause(a.Ctx), "the server ended; its runs are in "+c.Store))
+}

@@ -1,0 +1,153 @@
+package forward
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// Block is a stretch of decided steps as a log and a run's stream have it: docs/reference/forward-protocol.md has every byte.
+type Block struct {
+	Number   int
+	Steps    []Commit // from a log or stream without losses
+	Position uint64   // in the stream, of the message that decided the last step
+	Loss     float64  // mean of the steps'; NaN: none has one
+	prompt   uint64
+	tuning   tuning
+	hash     []byte // of the weights
+}
+
+const (
+	blockHead     = 8
+	blockTail     = 8 + 16 + 8 + 32 + 32
+	maxBlockBytes = 1 << 20
+)
+
+// encode appends a commit.
+func (c *Commit) encode(b []byte) []byte {
+	b = binary.AppendUvarint(b, c.Pairs)
+	for _, k := range c.Increments {
+		b = binary.AppendVarint(b, int64(k))
+	}
+	b = binary.AppendUvarint(b, uint64(len(c.Late)))
+	for _, l := range c.Late {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.Pair)), uint64(l.Age))
+		b = binary.AppendVarint(b, int64(l.Increment))
+	}
+	return b
+}
+
+// encode is the block's bytes, after those that end in a chain.
+func (b *Block) encode(before []byte) []byte {
+	var steps []byte
+	for i := range b.Steps {
+		steps = b.Steps[i].encode(steps)
+	}
+	le := binary.LittleEndian
+	out := le.AppendUint32(le.AppendUint32(nil, uint32(b.Number)), uint32(len(steps)))
+	out = append(out, steps...)
+	for _, x := range []uint64{b.Position, b.prompt, 0, math.Float64bits(b.tuning.square), math.Float64bits(b.tuning.scale), bitsOrNaN(b.tuning.best), math.Float64bits(b.tuning.error), bitsOrNaN(b.Loss)} {
+		out = le.AppendUint64(out, x)
+	}
+	out = append(out, b.hash...)
+	return append(out, chain(before, out)...)
+}
+
+// bitsOrNaN gives all that is no number the same bits.
+func bitsOrNaN(x float64) uint64 {
+	if math.IsNaN(x) {
+		return 0x7FF8000000000001
+	}
+	return math.Float64bits(x)
+}
+
+// number is a block's, if its chain follows before; negative: it is none, or damaged.
+func blockNumber(before, b []byte) int {
+	if len(b) < blockHead+blockTail+chainBytes || !bytes.Equal(chain(before, b[:len(b)-chainBytes]), b[len(b)-chainBytes:]) {
+		return -1
+	}
+	return int(binary.LittleEndian.Uint32(b))
+}
+
+// decodeBlock reads a block whose chain was checked.
+func decodeBlock(c *Config, data []byte) (*Block, error) {
+	le := binary.LittleEndian
+	b := &Block{Number: int(le.Uint32(data))}
+	n, rest := int(le.Uint32(data[4:])), data[blockHead:]
+	if n != len(rest)-blockTail-chainBytes {
+		return nil, fmt.Errorf("steps in %d bytes", n)
+	}
+	steps, tail := rest[:n], rest[n:]
+	for range c.stepsOf(b.Number) {
+		var one Commit
+		var err error
+		if one, steps, err = decodeCommit(steps, c); err != nil {
+			return nil, fmt.Errorf("step %d: %w", b.Number*BlockSteps+len(b.Steps), err)
+		}
+		b.Steps = append(b.Steps, one)
+	}
+	if len(steps) > 0 || len(b.Steps) == 0 {
+		return nil, errors.New("bytes left over")
+	}
+	b.Position, b.prompt = le.Uint64(tail), le.Uint64(tail[8:])
+	if b.prompt&^c.allPairs() != 0 || le.Uint64(tail[16:]) != 0 {
+		return nil, errors.New("pairs that the run has not")
+	}
+	at := func(i int) float64 { return math.Float64frombits(le.Uint64(tail[i:])) }
+	b.tuning = tuning{square: at(24), scale: at(32), best: at(40), error: at(48)}
+	if !(b.tuning.square >= 0) || !(b.tuning.scale > 0 && b.tuning.scale <= 1) || !(b.tuning.error >= 0) {
+		return nil, errors.New("a state that no run reaches")
+	}
+	b.Loss = at(56)
+	b.hash = tail[64:96]
+	return b, nil
+}
+
+// stepsOf is how many steps a block has.
+func (c *Config) stepsOf(block int) int { return min(BlockSteps, c.Steps-block*BlockSteps) }
+
+// blocks is how many a run has.
+func (c *Config) blocks() int { return (c.Steps + BlockSteps - 1) / BlockSteps }
+
+// decodeCommit reads one and returns the rest.
+func decodeCommit(b []byte, config *Config) (Commit, []byte, error) {
+	c := Commit{Increments: make([]int32, config.Directions), Loss: math.NaN()}
+	bad := false
+	unsigned := func(most uint64) uint64 {
+		x, n := binary.Uvarint(b)
+		if n <= 0 || x > most {
+			bad = true
+			return 0
+		}
+		b = b[n:]
+		return x
+	}
+	increment := func() int32 {
+		x, n := binary.Varint(b)
+		if n <= 0 || int64(int32(x)) != x || math.Abs(float64(x)) > config.maxIncrement() {
+			bad = true
+			return 0
+		}
+		b = b[n:]
+		return int32(x)
+	}
+	c.Pairs = unsigned(config.allPairs())
+	for i := range c.Increments {
+		c.Increments[i] = increment()
+	}
+	pairs := uint64(config.Processors / 2)
+	for range unsigned(pairs) {
+		l := Late{Pair: int(unsigned(pairs - 1)), Age: int(unsigned(BlockSteps - 1)), Increment: increment()}
+		if l.Age == 0 || c.all()>>l.Pair&1 == 1 || bits.Len64(c.all()&^c.Pairs) > l.Pair {
+			bad = true
+		}
+		c.Late = append(c.Late, l)
+	}
+	if bad {
+		return Commit{}, nil, errors.New("not the outcome of a step")
+	}
+	return c, b, nil
+}

@@ -1,0 +1,193 @@
+"""What all processors of a run agree on: the header, its checks, and the hashes in it."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import secrets
+
+from ..file import layout
+
+MAX_HEADER = 1 << 20
+
+
+class Refused(ValueError):
+    """A run, a message or a file that does not fit what is here, with what to do."""
+
+
+@dataclasses.dataclass
+class Config:
+    """The run's settings, by the names of the header. Zero directions: one per pair. A key of None is drawn at random."""
+
+    processors: int = 2
+    estimator: str = "pairs"  # "each": a direction for each processor, which needs shared
+    directions: int = 0
+    kind: str = "rademacher"
+    key: int = None
+    steps: int = 1000
+    epsilon: float = 1e-3
+    learning_rate: float = 0.0  # 0: 0.005 sqrt(directions), for fine-tuning: lower than the default of Go's networks from random weights
+    schedule: str = "cosine"
+    examples: list = dataclasses.field(default_factory=lambda: [8])  # one number: for all pairs
+    shared: bool = False
+    momentum: float = 0.0
+    clip: float = 3.0
+    normalize: bool = True
+    guard: bool = True
+
+    def complete(self):
+        """A copy with the defaults filled in, checked."""
+        c = dataclasses.replace(self, examples=list(self.examples))
+        c.directions = c.directions or (c.processors if c.estimator == "each" else c.processors // 2)
+        c.key = secrets.randbits(64) if c.key is None else c.key
+        if len(c.examples) == 1:
+            c.examples *= c.processors // 2
+        c.learning_rate = c.learning_rate or 0.005 * math.sqrt(c.directions)
+        c.check()
+        return c
+
+    def check(self):
+        def whole(x, low, high):
+            return type(x) is int and low <= x <= high
+
+        def number(x, low, high):
+            return type(x) in (int, float) and low <= x <= high
+
+        pairs = self.processors // 2 if whole(self.processors, 2, 128) else 0
+        rules = {
+            "processors": (pairs > 0 and self.processors % 2 == 0, "even, 2 to 128"),
+            "estimator": (self.estimator in ("pairs", "each"), "pairs or each"),
+            "directions": (self._directions(pairs), "a divisor of the pairs; with the estimator each, the number of processors"),
+            "kind": (self.kind in ("rademacher", "gaussian"), "rademacher or gaussian"),
+            "key": (whole(self.key, 0, 2**64 - 1), "64 bits"),
+            "steps": (whole(self.steps, 1, 2**31), "1 to 2^31"),
+            "epsilon": (number(self.epsilon, 2**-20, 1) and self.epsilon > 2**-20, "above 2^-20, at most 1"),
+            "learning_rate": (number(self.learning_rate, 0, 100) and self.learning_rate > 0, "above 0, at most 100"),
+            "schedule": (self.schedule in ("constant", "linear", "cosine"), "constant, linear or cosine"),
+            "examples": (type(self.examples) is list and len(self.examples) == pairs and all(whole(e, 1, 1 << 20) for e in self.examples), "one number of 1 to 2^20 for each pair"),
+            "shared": (type(self.shared) is bool and (self.shared or self.estimator != "each"), "true or false; true with the estimator each"),
+            "momentum": (number(self.momentum, 0, 0.99), "0 to 0.99"),
+            "clip": (number(self.clip, 0, math.inf) and math.isfinite(self.clip), "0 or above"),
+            "normalize": (type(self.normalize) is bool, "true or false"),
+            "guard": (type(self.guard) is bool, "true or false"),
+        }
+        if self.estimator == "each" and rules["examples"][0]:
+            rules["examples"] = len(set(self.examples)) == 1, "the same for all pairs with the estimator each"
+        wrong = [f"config.{f}: {getattr(self, f)!r} must be {rule}" for f, (good, rule) in rules.items() if not good]
+        if wrong:
+            raise Refused("; ".join(wrong))
+
+    def _directions(self, pairs):
+        if type(self.directions) is not int:
+            return False
+        return self.directions == self.processors if self.estimator == "each" else 1 <= self.directions <= max(pairs, 1) and pairs % self.directions == 0
+
+    def direction(self, rank):
+        """The direction that a rank tries."""
+        return rank if self.estimator == "each" else rank // 2 * self.directions // (self.processors // 2)
+
+
+@dataclasses.dataclass
+class Tensor:
+    """A trained tensor, as the header describes it."""
+
+    name: str
+    shape: list
+    shift: int
+    mean: float
+    std: float
+    hash: str
+
+    def size(self):
+        return math.prod(self.shape)
+
+
+@dataclasses.dataclass
+class Header:
+    raw: bytes  # the JSON as it came: it is hashed, so nobody writes it anew
+    config: Config
+    tensors: list
+    initial: str
+    count: int
+    frozen: str  # "" where the header has none
+    data_hash: str
+
+
+def build(config, count, tensors, initial, frozen="", data_hash="", program=None):
+    """The JSON of a new run."""
+    h = {"version": 2, "config": dataclasses.asdict(config), "data": {"count": count}, "initial": initial, "tensors": [dataclasses.asdict(t) for t in tensors]}
+    if data_hash:
+        h["data"]["hash"] = data_hash
+    if frozen:
+        h["frozen"] = frozen
+    if program is not None:
+        h["program"] = program
+    return json.dumps(h).encode()
+
+
+def parse(raw):
+    """The header in the bytes, or Refused with the field."""
+    if len(raw) > MAX_HEADER:
+        raise Refused(f"header: {len(raw)} bytes, at most {MAX_HEADER}")
+    try:
+        h = json.loads(raw)
+    except ValueError as e:
+        raise Refused(f"header: {e}") from None
+    if type(h) is not dict or h.get("version") != 2:
+        raise Refused(f"header: version {h.get('version') if type(h) is dict else None!r}; this program knows version 2")
+    fields = {f.name for f in dataclasses.fields(Config)}
+    c = h.get("config")
+    if type(c) is not dict or set(c) | {"estimator"} != fields:
+        raise Refused(f"config: fields {sorted(fields ^ (set(c) | {'estimator'})) if type(c) is dict else c!r} are missing or unknown")
+    config = Config(**c)
+    config.check()
+    if h.get("initial") not in ("key", "file"):
+        raise Refused(f"initial: {h.get('initial')!r} must be key or file")
+    data = h.get("data")
+    if type(data) is not dict or type(data.get("count")) is not int or not 1 <= data["count"] < 2**32:
+        raise Refused("data.count must be 1 to 2^32 - 1")
+    return Header(raw, config, _tensors(h.get("tensors")), h["initial"], data["count"], str(h.get("frozen", "")), str(data.get("hash", "")))
+
+
+def _tensors(listed):
+    if type(listed) is not list or not listed:
+        raise Refused("tensors: none")
+    out = []
+    for i, t in enumerate(listed):
+        t = t if type(t) is dict else {}
+        shape, shift = t.get("shape"), t.get("shift")
+        if type(t.get("name")) is not str or type(t.get("hash")) is not str:
+            raise Refused(f"tensors[{i}]: name and hash must be strings")
+        if type(shape) is not list or any(type(d) is not int or not 1 <= d < 2**40 for d in shape):
+            raise Refused(f"tensors[{i}] {t['name']!r}: shape {shape!r} is invalid")
+        if type(shift) is not int or not 0 <= shift <= 24:
+            raise Refused(f"tensors[{i}] {t['name']!r}: shift {shift!r} must be 0 to 24")
+        if not all(type(t.get(f)) in (int, float) and math.isfinite(t[f]) for f in ("mean", "std")):
+            raise Refused(f"tensors[{i}] {t['name']!r}: mean and std must be numbers")
+        out.append(Tensor(t["name"], shape, shift, t["mean"], t["std"], t["hash"]))
+    return out
+
+
+def same(theirs, ours, frozen_theirs, frozen_ours):
+    """Refuses a run whose tensors or frozen part differ from what is here, naming the first."""
+    for what in ("name", "shape", "hash"):
+        for i in range(max(len(theirs), len(ours))):
+            a, b = (getattr(ts[i], what) if i < len(ts) else None for ts in (theirs, ours))
+            if a != b:
+                name = (theirs if i < len(theirs) else ours)[i].name
+                raise Refused(f"tensor {i} {name!r}: {what} {a!r} in the run, {b!r} here; {_REMEDY[what]}")
+    if frozen_theirs and frozen_theirs != frozen_ours:
+        raise Refused(f"the frozen part differs: its hash is {frozen_theirs} in the run, {frozen_ours or 'none'} here; use the same base model, in the same dtype")
+
+
+_REMEDY = {"name": "train the same parameters in the same order", "shape": "use the same model", "hash": "start from the same weights"}
+
+
+def frozen_hash(tensors):
+    """The hash of what is not trained: name -> tensor."""
+    out = hashlib.sha256()
+    for name, t in sorted(tensors.items(), key=lambda i: i[0].encode()):
+        out.update(name.encode() + b"\0" + str(t.dtype).replace("torch.", "").encode() + b"\0")
+        raw = t.detach().cpu().contiguous()
+        out.update(layout.memory(raw))
+    return out.hexdigest()

@@ -1,0 +1,110 @@
+"""What of a model is trained: adapters of low rank (Hu and others, LoRA, ICLR 2022), differences to frozen weights, or some of their entries."""
+
+import json
+import math
+import os
+
+import torch
+
+from .. import interchange
+from . import header, philox
+from .header import Refused
+from .weights import Part
+
+
+class Adapted(torch.nn.Module):
+    """A frozen linear layer and its adapter: base(x) + alpha / rank * B A x, the adapter in float32."""
+
+    def __init__(self, base, rank, alpha, a):
+        super().__init__()
+        self.base, self.scale, self.rank, self.alpha = base, alpha / rank, rank, alpha
+        self.lora_A = torch.nn.Parameter(a.to(base.weight.device), requires_grad=False)
+        self.lora_B = torch.nn.Parameter(torch.zeros(base.out_features, rank, device=base.weight.device), requires_grad=False)
+
+    def forward(self, x):
+        y = self.base(x)
+        return y + (x.float() @ self.lora_A.t() @ self.lora_B.t() * self.scale).to(y.dtype)
+
+
+def lora(model, targets, rank=8, alpha=16, seed=1):
+    """Puts adapters on the model's linear layers whose name ends with one of targets, and freezes the rest; gives the parts to train. A begins
+    uniform within 1 / sqrt(inputs), drawn from the seed with the same bits everywhere, B at zero."""
+    model.requires_grad_(False)
+    found = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and n.rsplit(".", 1)[-1] in targets]
+    missing = sorted(set(targets) - {n.rsplit(".", 1)[-1] for n in found})
+    if missing or not found:
+        raise Refused(f"the model has no linear layer named {', '.join(missing) or 'in targets'}")
+    parts = []
+    for i, name in enumerate(found):
+        above, leaf = model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]
+        base = getattr(above, leaf)
+        n = rank * base.in_features
+        w = philox.words(torch.arange(-(-n // 4)), i, 0, 0, seed).t().reshape(-1)[:n]
+        a = ((w >> 8).double() / 2**23 - 1) / math.sqrt(base.in_features)
+        adapted = Adapted(base, rank, alpha, a.float().reshape(rank, -1))
+        setattr(above, leaf, adapted)
+        parts += [Part(f"{name}.lora_A.weight", adapted.lora_A), Part(f"{name}.lora_B.weight", adapted.lora_B)]
+    return parts
+
+
+def deltas(model, names=None):
+    """Trains whole parameters (all, or those named) as differences to what they are now, exact whatever their dtype."""
+    model.requires_grad_(False)
+    return [Part(f"{n}.delta", p, delta=True) for n, p in _chosen(model, names)]
+
+
+def sparse(model, fraction, names=None, seed=1):
+    """Trains this fraction of the entries of parameters (all, or those named), drawn from the seed, as differences."""
+    if not 0 < fraction <= 1:
+        raise Refused(f"fraction: {fraction!r} must be above 0, at most 1")
+    model.requires_grad_(False)
+    parts = []
+    for i, (n, p) in enumerate(_chosen(model, names)):
+        score = philox.words(torch.arange(p.numel()), i, 1, 0, seed)[0]
+        index = torch.sort(torch.argsort(score, stable=True)[: max(1, math.ceil(fraction * p.numel()))])[0]
+        parts.append(Part(f"{n}.sparse", p, index=index))
+    return parts
+
+
+def whole(model):
+    """Trains all of the model's parameters, float32, by their own values."""
+    model.requires_grad_(False)
+    return [Part(n, p) for n, p in model.named_parameters()]
+
+
+def _chosen(model, names):
+    named = dict(model.named_parameters())
+    unknown = sorted(set(names or ()) - set(named))
+    if unknown:
+        raise Refused(f"the model has no parameter {unknown[0]!r}")
+    return [(n, p) for n, p in named.items() if names is None or n in names]
+
+
+def frozen(model, parts):
+    """The hash of what the model computes with and does not train: a base that differs in one bit is refused by it. To be called before
+    training begins: of what is trained as a difference, it is the value until then."""
+    trained = {id(p.parameter) for p in parts if p.base is None}
+    every = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    adapted = [n for n, m in model.named_modules() if isinstance(m, Adapted)]
+
+    def name(n):  # as before adapters were added
+        return next((a + n[len(a) + 5 :] for a in adapted if n.startswith(f"{a}.base.")), n)
+
+    return header.frozen_hash({name(n): t for n, t in every.items() if id(t) not in trained})
+
+
+def export(model, folder, base=""):
+    """Writes the adapters in PEFT's layout: adapter_model.safetensors and adapter_config.json."""
+    adapted = {n: m for n, m in model.named_modules() if isinstance(m, Adapted)}
+    if not adapted:
+        raise Refused("the model has no adapters: lora() adds them")
+    tensors = {}
+    for n, m in adapted.items():
+        tensors[f"base_model.model.{n}.lora_A.weight"], tensors[f"base_model.model.{n}.lora_B.weight"] = m.lora_A, m.lora_B
+    one = next(iter(adapted.values()))
+    config = {"peft_type": "LORA", "r": one.rank, "lora_alpha": one.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
+              "target_modules": sorted({n.rsplit(".", 1)[-1] for n in adapted}), "task_type": None, "base_model_name_or_path": base}  # fmt: skip
+    os.makedirs(folder, exist_ok=True)
+    interchange.write_safetensors(tensors, os.path.join(folder, "adapter_model.safetensors"))
+    with open(os.path.join(folder, "adapter_config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f, indent=2)

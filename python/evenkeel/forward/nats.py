@@ -1,0 +1,266 @@
+"""The few verbs of NATS's text protocol that a run needs (https://docs.nats.io/reference/reference-protocols/nats-protocol), and of JetStream's
+API (https://docs.nats.io/reference/reference-protocols/nats_api_reference). One thread: whoever uses a connection also reads it."""
+
+import base64
+import json
+import secrets
+import select
+import socket
+import ssl
+import time
+import urllib.parse
+
+from .header import Refused
+
+_MAX_PAYLOAD = 8 << 20
+_MAX_LINE = 64 << 10
+
+
+class Disconnected(ConnectionError):
+    """The connection is gone; connect again."""
+
+
+class Denied(Refused):
+    """The server refuses: a wrong token, or a subject that this rank may not use."""
+
+
+class Message:
+    __slots__ = ("subject", "reply", "headers", "data", "sid")
+
+    def __init__(self, sid, subject, reply, headers, data):
+        self.sid, self.subject, self.reply, self.headers, self.data = sid, subject, reply, headers, data
+
+    def place(self):
+        """Of a message of a stream: its position, and how many more are waiting."""
+        f = (self.reply or "").split(".")
+        if len(f) < 9 or f[:2] != ["$JS", "ACK"]:
+            return None
+        # Newer servers put a domain and an account's hash before the stream's name.
+        f = f[-7:] if len(f) == 9 else f[4:][:7]
+        return int(f[3]), int(f[6])
+
+    def status(self):
+        """100 (heartbeat, flow control), 503 (nobody answers) and the like; None for data."""
+        first = self.headers.split(b"\r\n", 1)[0].split() if self.headers else []
+        return int(first[1]) if len(first) > 1 and first[1].isdigit() else None
+
+
+class Connection:
+    """A connection to a server. The URL is nats://HOST:PORT or tls://HOST:PORT; nothing secret is taken from it."""
+
+    def __init__(self, url, token="", user="", ca="", timeout=10.0):
+        u = urllib.parse.urlsplit(url)
+        if u.scheme not in ("nats", "tls") or not u.hostname or u.username or u.password:
+            raise Refused(f"{url!r} is not nats://HOST:PORT or tls://HOST:PORT; a token goes in by itself")
+        self._buffer, self._inbox, self._next, self._answers = bytearray(), "_INBOX." + secrets.token_hex(12), 1, {}
+        self.queue = []  # messages read and not yet asked for
+        try:
+            self._socket = socket.create_connection((u.hostname, u.port or 4222), timeout=timeout)
+        except OSError as e:
+            raise Disconnected(f"{url}: {e}") from None
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._until = time.monotonic() + timeout
+            info = self._line()
+            if not info.startswith(b"INFO "):
+                raise Refused(f"{url}: {info[:40]!r} is no NATS server's greeting")
+            info = json.loads(info[5:])
+            if u.scheme == "tls":
+                context = ssl.create_default_context(cafile=ca or None)
+                self._socket = context.wrap_socket(self._socket, server_hostname=u.hostname)
+            elif info.get("tls_required"):
+                raise Refused(f"{url}: the server wants TLS; write tls:// instead of nats://")
+            options = {"verbose": False, "pedantic": False, "lang": "python", "version": "0", "protocol": 1, "headers": True, "no_responders": True}
+            if token:
+                options |= {"auth_token": token, "user": user, "pass": token}
+            self._send(b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n")
+            self._wait_pong(timeout)
+            self._send(f"SUB {self._inbox}.* 1\r\n".encode())
+        except BaseException as e:
+            self.close()
+            if isinstance(e, ssl.SSLError):
+                raise Refused(f"{url}: {e}; is the certificate's authority the one given?") from None
+            if isinstance(e, (OSError, ValueError)) and not isinstance(e, (Refused, Disconnected)):
+                raise Disconnected(f"{url}: {e}") from None
+            raise
+
+    def close(self):
+        try:
+            self._socket.close()
+        except OSError:
+            pass
+
+    # -- bytes
+
+    def _send(self, data):
+        try:
+            self._socket.sendall(data)
+        except OSError as e:
+            raise Disconnected(str(e)) from None
+
+    def _fill(self, timeout):
+        """Reads what is there, waiting for it at most so long; whether something came."""
+        pending = isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
+        try:
+            if not pending and not select.select([self._socket], [], [], max(0, timeout))[0]:
+                return False
+            data = self._socket.recv(1 << 18)
+        except ssl.SSLWantReadError:
+            return False
+        except (OSError, ValueError) as e:
+            raise Disconnected(str(e)) from None
+        if not data:
+            raise Disconnected("the server closed the connection")
+        self._buffer += data
+        return True
+
+    def _line(self):
+        while b"\r\n" not in self._buffer:
+            if len(self._buffer) > _MAX_LINE or not self._fill(self._until - time.monotonic()):
+                raise Disconnected("the server sent no line")
+        line, _, rest = self._buffer.partition(b"\r\n")
+        self._buffer = bytearray(rest)
+        return bytes(line)
+
+    def _wait_pong(self, timeout):
+        self._until = time.monotonic() + timeout
+        while True:
+            line = self._line()
+            if line == b"PONG":
+                return
+            self._control(line)
+
+    def _control(self, line):
+        if line == b"PING":
+            self._send(b"PONG\r\n")
+        elif line.startswith(b"-ERR"):
+            text = line[4:].decode(errors="replace").strip(" '")
+            low = text.lower()
+            if "permissions violation" in low or "authorization" in low or "authentication" in low:
+                raise Denied(f"the server refuses: {text}")
+            raise Disconnected(text)
+
+    def _parse(self):
+        """Takes whole messages out of the buffer into the queue."""
+        buffer, at = self._buffer, 0
+        while True:
+            end = buffer.find(b"\r\n", at)
+            if end < 0:
+                if len(buffer) - at > _MAX_LINE:
+                    raise Disconnected("a line without end")
+                break
+            line = bytes(buffer[at:end])
+            if line[:4] not in (b"MSG ", b"HMSG"):
+                at = end + 2
+                self._buffer = buffer[at:]
+                self._control(line)
+                buffer, at = self._buffer, 0
+                continue
+            f = line.decode().split()
+            headed = f[0] == "HMSG"
+            sizes = [int(x) for x in (f[-2:] if headed else f[-1:])]
+            if not 0 <= sizes[0] <= sizes[-1] <= _MAX_PAYLOAD:
+                raise Disconnected(f"a message of {sizes[-1]} bytes")
+            if len(buffer) < end + 4 + sizes[-1]:
+                break
+            body = bytes(buffer[end + 2 : end + 2 + sizes[-1]])
+            n = sizes[0] if headed else 0
+            reply = f[3] if len(f) == (6 if headed else 5) else None
+            self.queue.append(Message(int(f[2]), f[1], reply, body[:n], body[n:]))
+            at = end + 4 + sizes[-1]
+        self._buffer = buffer[at:]
+
+    # -- messages
+
+    def poll(self, timeout):
+        """Reads messages into the queue, waiting at most so long for the first."""
+        self._parse()
+        if self.queue:
+            timeout = 0
+        while self._fill(timeout):
+            timeout = 0
+            self._parse()
+
+    def publish(self, subject, data, reply="", headers=None):
+        if headers is None:
+            self._send(f"PUB {subject} {reply} {len(data)}\r\n".encode() + data + b"\r\n")
+            return
+        h = b"NATS/1.0\r\n" + b"".join(f"{k}: {v}\r\n".encode() for k, v in headers.items()) + b"\r\n"
+        self._send(f"HPUB {subject} {reply} {len(h)} {len(h) + len(data)}\r\n".encode() + h + data + b"\r\n")
+
+    def subscribe(self, subject):
+        self._next += 1
+        self._send(f"SUB {subject} {self._next}\r\n".encode())
+        return self._next
+
+    def unsubscribe(self, sid):
+        self._send(f"UNSUB {sid}\r\n".encode())
+        self.queue = [m for m in self.queue if m.sid != sid]
+
+    def inbox(self):
+        return f"{self._inbox}.{secrets.token_hex(8)}"
+
+    def request(self, subject, data=b"", headers=None, timeout=10.0):
+        """The answer to a request; other messages stay in the queue."""
+        inbox, until = self.inbox(), time.monotonic() + timeout
+        self.publish(subject, data, inbox, headers)
+        while True:
+            for i, m in enumerate(self.queue):
+                if m.sid == 1 and m.subject == inbox:
+                    del self.queue[i]
+                    if m.status() == 503:
+                        raise Disconnected(f"{subject}: nobody answers; is JetStream on?")
+                    return m
+            left = until - time.monotonic()
+            if left <= 0:
+                raise Disconnected(f"{subject}: no answer within {timeout:g} s")
+            if not self._fill(left):
+                continue
+            self._parse()
+
+    def api(self, subject, body=None, timeout=10.0):
+        """A request to JetStream; its answer, with "error" where it refused."""
+        m = self.request("$JS.API." + subject, json.dumps(body).encode() if body is not None else b"", timeout=timeout)
+        return json.loads(m.data)
+
+
+class Stream:
+    """A stream's messages, in order, from a position on."""
+
+    def __init__(self, connection, name):
+        self.connection, self.name, self._sid = connection, name, None
+
+    def read(self, begin, subject=""):
+        """Begins to deliver from a position on, of one subject if it is given; gives how many wait."""
+        if self._sid is not None:
+            self.connection.unsubscribe(self._sid)
+        to = self.connection.inbox() + ".data"
+        self._sid = self.connection.subscribe(to)
+        config = {"deliver_subject": to, "deliver_policy": "by_start_sequence", "opt_start_seq": max(1, begin), "ack_policy": "none", "replay_policy": "instant",
+                  "idle_heartbeat": 5_000_000_000, "max_deliver": 1, "mem_storage": True, "num_replicas": 1}  # fmt: skip
+        if subject:
+            config["filter_subject"] = subject
+        a = self.connection.api(f"CONSUMER.CREATE.{self.name}", {"stream_name": self.name, "config": config})
+        if "error" in a:
+            raise Refused(f"stream {self.name}: {a['error'].get('description', a['error'])}")
+        return a["num_pending"]
+
+    def take(self, timeout):
+        """What has come, waiting at most so long for the first: (position, subject, data). Publishing's answers come through answers()."""
+        self.connection.poll(timeout)
+        mine = [m for m in self.connection.queue if m.sid == self._sid]
+        self.connection.queue = [m for m in self.connection.queue if m.sid != self._sid]
+        return [(m.place()[0], m.subject, m.data) for m in mine if m.place()], bool(mine)
+
+    def answers(self):
+        """Answers to what was published: inbox -> JSON."""
+        q = self.connection.queue
+        self.connection.queue = [m for m in q if m.sid != 1]
+        return {m.subject: (json.loads(m.data) if m.data else {"error": {"code": m.status(), "description": "nobody answers"}}) for m in q if m.sid == 1}
+
+    def message(self, position):
+        """One message by its position: subject and data."""
+        a = self.connection.api(f"STREAM.MSG.GET.{self.name}", {"seq": position})
+        if "error" in a:
+            raise Refused(f"stream {self.name}, message {position}: {a['error'].get('description', a['error'])}")
+        return a["message"]["subject"], base64.b64decode(a["message"].get("data", ""))

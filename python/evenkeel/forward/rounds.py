@@ -1,0 +1,86 @@
+"""Which frames make a step: a function of the frames in the order of the stream. No clock in here."""
+
+import struct
+
+from .step import Taken
+
+BLOCK = 64
+LOSSES, GO_ON = 1, 2
+_FRAME = struct.Struct("<IHHff")
+
+
+def frame(step, rank, kind, losses=(0.0, 0.0)):
+    return _FRAME.pack(step, rank, kind, *map(_single, losses))
+
+
+def _single(x):
+    try:
+        struct.pack("<f", x)
+        return x
+    except OverflowError:  # beyond float32
+        return float("inf") if x > 0 else float("-inf")
+
+
+def read_frame(data):
+    """Step, rank, kind and losses, or None for what is no frame."""
+    if len(data) != _FRAME.size:
+        return None
+    step, rank, kind, a, b = _FRAME.unpack(data)
+    return (step, rank, kind, (a, b)) if kind in (LOSSES, GO_ON) else None
+
+
+class Rounds:
+    """The state of the rounds, at the start of a block."""
+
+    def __init__(self, processors, steps, prompt=None):
+        self.pairs, self.steps = processors // 2, steps
+        self.prompt = [True] * self.pairs if prompt is None else list(prompt)
+        self.step = 0
+        self._due = [None] * self.pairs
+        self._came = [{} for _ in range(self.pairs)]
+
+    def begin(self, step):
+        """The step to be decided next is this one; at a block's start everything begins anew."""
+        self.step = step
+        if step % BLOCK == 0:
+            self._due = [None] * self.pairs
+        for p in range(self.pairs):
+            if self._due[p] is None and step < self.steps:
+                self._due[p], self._came[p] = step, {}
+
+    def due(self, rank):
+        """The step that the rank's losses are due for, None if they have come."""
+        p = rank // 2
+        return None if rank % 2 in self._came[p] else self._due[p]
+
+    def whole(self):
+        return [p for p in range(self.pairs) if len(self._came[p]) == 2]
+
+    def missing(self):
+        """Prompt pairs that are not whole."""
+        return [p for p in range(self.pairs) if self.prompt[p] and len(self._came[p]) < 2]
+
+    def put(self, sender, step, rank, kind, losses):
+        """A frame of the stream, and the rank whose subject it came on. Gives what the step takes if this decides it, else None; False for a
+        frame that counts for nothing."""
+        if rank != sender or rank >= 2 * self.pairs:
+            return False
+        if kind == GO_ON:
+            if step != self.step or not self.whole():
+                return False
+            return self._decide()
+        p, half = rank // 2, rank % 2
+        if self._due[p] != step or half in self._came[p]:
+            return False
+        self._came[p][half] = losses
+        return self._decide() if self.whole() and not self.missing() else None
+
+    def _decide(self):
+        taken = [Taken(p, self.step - self._due[p], self._came[p][0], self._came[p][1]) for p in self.whole()]
+        late = self.missing()
+        for p in late:
+            self.prompt[p] = False
+        for t in taken:
+            self.prompt[t.pair] = t.age <= 1
+            self._due[t.pair], self._came[t.pair] = None, {}
+        return taken

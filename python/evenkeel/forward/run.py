@@ -1,0 +1,329 @@
+"""A processor of a run over NATS: reads the stream, computes its losses when they are due, sends 16 bytes."""
+
+import collections
+import dataclasses
+import json
+import logging
+import re
+import time
+
+from . import header as headers
+from . import nats, record, replica, rounds
+
+_LOG = logging.getLogger("evenkeel.forward")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclasses.dataclass
+class Result:
+    """What a processor tells at its end."""
+
+    steps: int
+    weights_hash: str
+    absent: int  # pairs that did not count, over all steps that were followed
+    not_finite: int  # pairs left out for a loss that is not a number
+    ignored: dict  # rank of the subject -> messages on it that counted for nothing
+    replica: object = dataclasses.field(repr=False, default=None)
+
+
+def _connect(url, token, rank, ca):
+    return nats.Connection(url, token, "launch" if rank is None else f"rank{rank}", ca)
+
+
+def create(url, run, raw, token="", ca=""):
+    """Makes a run of the header's bytes. An existing run stays as it is: False."""
+    _check(run)
+    headers.parse(raw)
+    c = _connect(url, token, None, ca)
+    try:
+        a = c.api(f"STREAM.CREATE.EVENKEEL_{run}", {"name": f"EVENKEEL_{run}", "subjects": [f"evenkeel.forward.{run}.>"], "storage": "file", "retention": "limits",
+                  "max_msgs_per_subject": 2048, "discard": "new", "num_replicas": 1, "max_msgs": -1, "max_bytes": -1, "max_age": 0})  # fmt: skip
+        if "error" in a and a["error"].get("err_code") != 10058:  # in use: another made it
+            raise headers.Refused(f"run {run!r}: {a['error'].get('description', a['error'])}")
+        m = c.request(f"evenkeel.forward.{run}.header", record.start(raw), {"Nats-Expected-Last-Sequence": "0"})
+        a = json.loads(m.data)
+        if "error" in a and a["error"].get("err_code") != 10071:  # it has a header
+            raise headers.Refused(f"run {run!r}: {a['error'].get('description', a['error'])}")
+        return "error" not in a
+    finally:
+        c.close()
+
+
+def _check(run):
+    if not _NAME.fullmatch(run):
+        raise headers.Refused(f"run {run!r}: letters, digits, - and _, at most 64")
+
+
+def join(url, run, rank, loss, parts, frozen="", token="", ca="", patience=120.0, after_block=None):
+    """Takes part in a run until its end, as one rank; the parameters end with its weights. loss(batch) is called with the numbers of examples
+    and gives their mean loss. A connection that is lost is made again for patience seconds. after_block(replica) is called every 64 steps with
+    the weights in the parameters."""
+    _check(run)
+    p = _Processor(url, run, rank, loss, parts, frozen, token, ca, patience, after_block)
+    try:
+        return p.run()
+    finally:
+        p.close()
+
+
+class _Processor:
+    def __init__(self, url, run, rank, loss, parts, frozen, token, ca, patience, after_block):
+        self._where, self._run, self._rank, self._loss, self._patience, self._after = (url, token, rank, ca), run, rank, loss, patience, after_block
+        self._subject = f"evenkeel.forward.{run}."
+        self._parts, self._frozen = parts, frozen
+        self._connection = self._stream = self._replica = None
+        self._incoming, self._unacknowledged = collections.deque(), {}
+        self._blocks, self._chains, self._seen, self._missing = {}, {}, {}, {}  # ours, and the chains before them; others' that came; ours that are not in the stream, with the step and time
+        self._last, self._ignored = 0, collections.Counter()
+        self._own, self._begun, self._quick, self._said = 0.0, time.monotonic(), None, None
+        self._confirmed, self._trouble = -1, None
+
+    def close(self):
+        if self._connection:
+            self._connection.close()
+        if self._replica:
+            self._replica.weights.write()
+
+    # -- connection
+
+    def _open(self):
+        """Connects, reads what came meanwhile, and publishes again what was not acknowledged."""
+        self._connection = _connect(*self._where)
+        self._stream = nats.Stream(self._connection, f"EVENKEEL_{self._run}")
+        subject, raw = self._stream.message(1)
+        if subject != self._subject + "header":
+            raise headers.Refused(f"run {self._run!r}: the stream's first message is no header")
+        raw, _ = record.read_start(raw)
+        if self._replica is None:
+            self._begin(raw)
+        elif raw != self._replica.header.raw:
+            raise headers.Refused(f"run {self._run!r} is another one than before the connection was lost")
+        wait = self._stream.read(self._last + 1)
+        until = time.monotonic() + 30
+        had = len(self._incoming)
+        while len(self._incoming) < had + wait and time.monotonic() < until:
+            self._receive(0.5)
+        old, self._unacknowledged = list(self._unacknowledged.values()), {}
+        for subject, data, _ in old:
+            self._publish(subject, data)
+
+    def _begin(self, raw):
+        """The run's blocks so far."""
+        r = self._replica = replica.Replica(raw, self._parts, self._frozen)
+        if not 0 <= self._rank < r.config.processors:
+            raise headers.Refused(f"rank {self._rank}: the run has ranks 0 to {r.config.processors - 1}")
+        wait, last, block = self._stream.read(2, self._subject + "block.>"), 0, None
+        while wait > 0:
+            messages, _ = self._stream.take(10)
+            if not messages:
+                raise nats.Disconnected("the run's blocks do not come")
+            for position, subject, data in messages:
+                wait -= 1
+                if r.over():
+                    continue
+                try:
+                    block = r.apply(data)
+                except headers.Refused as e:
+                    self._ignore(subject, e)
+                    continue
+                last, self._confirmed = min(block.position, position), block.number
+        self._last = max(1, last)
+        self._begun = time.monotonic()
+
+    def _again(self, cause):
+        """A connection in place of a lost one, for as long as patience lasts, from the first trouble on after which nothing came or was taken."""
+        pause = 0.1 if self._trouble is None else 1.0
+        self._trouble = self._trouble or time.monotonic()
+        _LOG.warning("connection lost (%s); trying for %.0f s", cause, self._patience)
+        while True:
+            if self._connection:
+                self._connection.close()
+            if time.monotonic() > self._trouble + self._patience:
+                raise nats.Disconnected(f"run {self._run!r}: {cause}; for {self._patience:.0f} s. Start again to join again")
+            try:
+                time.sleep(pause)
+                self._open()
+                _LOG.warning("connected again")
+                return
+            except nats.Disconnected as e:
+                cause = e
+            pause = min(2 * pause, 2)
+
+    def _publish(self, subject, data):
+        inbox = self._connection.inbox()
+        self._unacknowledged[inbox] = (subject, data, time.monotonic())
+        self._connection.publish(subject, data, inbox)
+
+    def _receive(self, timeout):
+        messages, _ = self._stream.take(timeout)
+        for position, subject, data in messages:
+            if position <= self._last:
+                continue
+            if position != self._last + 1:
+                raise headers.Refused(f"run {self._run!r}: messages {self._last + 1} to {position - 1} are gone, as this rank fell far behind; start again to join again")
+            self._last, self._trouble = position, None
+            self._incoming.append((position, subject, data))
+        now = time.monotonic()
+        for inbox, a in self._stream.answers().items():
+            if inbox in self._unacknowledged and "error" in a:
+                subject, data, _ = self._unacknowledged[inbox]
+                raise nats.Disconnected(f"{subject}: {a['error'].get('description', a['error'])}")
+            if self._unacknowledged.pop(inbox, None):
+                self._trouble = None
+        if any(now - at > 10 for _, _, at in self._unacknowledged.values()):
+            raise nats.Disconnected("no acknowledgement for 10 s")
+
+    # -- the run
+
+    def run(self):
+        try:
+            self._open()
+        except nats.Disconnected as e:
+            self._again(e)
+        while True:
+            try:
+                if self._turn():
+                    break
+            except nats.Disconnected as e:
+                self._again(e)
+        r = self._replica
+        r.weights.write()
+        result = Result(r.step, r.hash(), r.absent, r.not_finite, dict(self._ignored), r)
+        told = {"rank": self._rank, "steps": result.steps, "weights_hash": result.weights_hash, "absent": result.absent, "not_finite": result.not_finite}
+        try:
+            self._connection.request(f"{self._subject}result.{self._rank}", json.dumps(told).encode())
+        except nats.Disconnected as e:
+            _LOG.warning("the result is not in the stream (%s); the weights are complete", e)
+        return result
+
+    def _turn(self):
+        """One message, or a wait for one; whether the run is over."""
+        r = self._replica
+        if r.over() and self._confirmed == (r.config.steps - 1) // rounds.BLOCK and not self._unacknowledged:
+            return True
+        if r.rounds.due(self._rank) == r.step and not r.over():
+            self._receive(0)
+            if not self._needless(r.step):
+                self._compute()
+                return False
+        if not self._incoming:
+            self._receive(self._wait())
+            self._go_on()
+        self._tell_blocks()
+        while self._incoming and (r.over() or r.rounds.due(self._rank) != r.step or self._sent == r.step):
+            self._handle(*self._incoming.popleft())
+        return False
+
+    _sent = -1  # the newest step whose losses this process need not compute any more
+
+    def _needless(self, step):
+        """Whether this step's losses were sent, or are for a block that the stream has ended."""
+        if self._sent == step:
+            return True
+        end = step // rounds.BLOCK + 1
+        for _, subject, data in self._incoming:
+            kind, *ids = subject[len(self._subject) :].split(".")
+            f = rounds.read_frame(data) if kind == "frame" else None
+            mine = f and ids == [str(self._rank)] and f[0] == step and f[1] == self._rank and f[2] == rounds.LOSSES
+            # A frame of a later block, from the rank itself, tells that this one has ended; a block alone may be a forgery.
+            later = f and f[0] >= end * rounds.BLOCK and ids == [str(f[1])] and f[2] == rounds.LOSSES
+            if mine or later:
+                self._sent = step
+                return True
+        return False
+
+    def _compute(self):
+        r, begun = self._replica, time.monotonic()
+        losses = r.losses(self._rank, self._loss)
+        self._own = time.monotonic() - begun
+        self._sent = r.step
+        self._publish(f"{self._subject}frame.{self._rank}", rounds.frame(r.step, self._rank, rounds.LOSSES, losses))
+
+    def _handle(self, position, subject, data):
+        kind, *ids = subject[len(self._subject) :].split(".")
+        r = self._replica
+        if kind == "frame" and len(ids) == 1 and ids[0].isdigit():
+            at = r.step
+            out = r.put(int(ids[0]), data, position)
+            if r.step != at:
+                self._begun, self._quick, self._said = time.monotonic(), None, None
+            if out is False and not (rounds.read_frame(data) or (0, 0, 0))[2] == rounds.GO_ON:
+                self._ignore(subject, "counts for nothing")
+            if isinstance(out, bytes):
+                self._ended(out)
+        elif kind == "block" and len(ids) == 2 and ids[0].isdigit():
+            k = int(ids[0])
+            if k in self._blocks:
+                self._compare(k, subject, data)
+            elif k > self._confirmed and sum(map(len, self._seen.values())) < 4 * r.config.processors:
+                self._seen.setdefault(k, []).append((subject, data))
+        elif kind not in ("result", "block", "frame"):
+            self._ignore(subject, "unknown subject")
+
+    def _ignore(self, subject, why):
+        self._ignored[subject.rsplit(".", 1)[-1]] += 1
+        _LOG.info("ignored a message on %s: %s", subject, why)
+
+    # -- going on without pairs
+
+    def _wait(self):
+        """How long to wait for a message."""
+        at = self._deadline()
+        return 1.0 if at is None else max(0.0, min(1.0, at - time.monotonic()))
+
+    def _deadline(self):
+        r = self._replica
+        if r.over():
+            return time.monotonic() + 0.2
+        whole = len(r.rounds.whole())
+        if not whole or self._said == r.step:
+            return None
+        prompt = sum(r.rounds.prompt)
+        if whole >= max(1, -(-prompt // 2)):
+            self._quick = self._quick or time.monotonic() - self._begun
+            return self._begun + max(2 * self._quick, 0.1)
+        return self._begun + max(2.0, 4 * self._own)
+
+    def _go_on(self):
+        r, at = self._replica, self._deadline()
+        if self._incoming or at is None or r.over() or time.monotonic() < at:
+            return
+        self._said = r.step
+        self._publish(f"{self._subject}frame.{self._rank}", rounds.frame(r.step, self._rank, rounds.GO_ON))
+
+    # -- blocks
+
+    def _ended(self, data):
+        r = self._replica
+        k = int.from_bytes(data[:4], "little")
+        self._blocks[k], self._chains[k] = data, r.before
+        for old in [b for b in self._blocks if b < k - 4 and b not in self._missing]:
+            del self._blocks[old], self._chains[old]
+        self._missing[k] = (r.step, time.monotonic())
+        for subject, theirs in self._seen.pop(k, []):
+            self._compare(k, subject, theirs)
+        if k in self._missing and self._rank == r.author:
+            self._publish(f"{self._subject}block.{k}.{self._rank}", data)
+        if self._after:
+            r.weights.write()
+            self._after(r)
+
+    def _compare(self, k, subject, data):
+        """A block in the stream with one of ours; only a first with the right number and chain counts."""
+        if k not in self._missing:
+            return
+        ours = self._blocks[k]
+        if data != ours:
+            if data[:4] == ours[:4] and len(data) > 24 and record.chain(self._chains[k], data[:-16]) == data[-16:]:
+                raise headers.Refused(f"run {self._run!r}: rank {subject.rsplit('.', 1)[-1]} sent another block {k} than this rank has; their weights differ")
+            self._ignore(subject, "no valid block")
+            return
+        self._confirmed = k
+        del self._missing[k]
+
+    def _tell_blocks(self):
+        r = self._replica
+        for k, (step, at) in list(self._missing.items()):
+            if r.step >= step + 16 or (r.over() and time.monotonic() > at + 1):
+                self._missing[k] = (r.step, time.monotonic())
+                self._publish(f"{self._subject}block.{k}.{self._rank}", self._blocks[k])

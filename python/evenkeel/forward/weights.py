@@ -1,0 +1,167 @@
+"""The weights of a run: whole numbers, moved along directions and written into a model's parameters."""
+
+import hashlib
+import math
+
+import torch
+
+from . import philox
+from .header import Refused, Tensor
+
+_ROWS = 1 << 13  # of 128 entries, that are moved at a time: what a move needs beside the weights themselves
+_KEPT = 1 << 23  # entries of directions that are kept for a second use
+_LIMIT = 1 << 30
+
+
+class Part:
+    """A parameter that is trained. Without a base its entries are the parameter's values; with delta, they are added to what the parameter was
+    (entries begin at zero, and the parameter may have any dtype); with index, so for these entries alone."""
+
+    def __init__(self, name, parameter, delta=False, index=None):
+        self.name, self.parameter = name, parameter
+        self.index = None if index is None else index.to(parameter.device)
+        self.base = None
+        if index is not None:
+            self.base = parameter.detach().reshape(-1)[self.index].clone()
+        elif delta:
+            self.base = parameter.detach().clone()
+        if self.base is None and parameter.dtype != torch.float32:
+            raise Refused(f"parameter {name!r} is {parameter.dtype}: train it as a difference (deltas), which keeps float32 steps exact over any dtype")
+        self.shape = list(parameter.shape) if index is None else [len(index)]
+
+    def initial(self):
+        """The values to begin with, float64 on the CPU."""
+        if self.base is not None:
+            return torch.zeros(self.shape, dtype=torch.float64)
+        return self.parameter.detach().cpu().double()
+
+    def write(self, values):
+        """Puts values (float32, flat) into the parameter."""
+        p = self.parameter.data
+        values = values.to(p.device)
+        if self.base is None:
+            p.copy_(values.reshape(p.shape))
+        elif self.index is None:
+            p.copy_(self.base.float() + values.reshape(p.shape))
+        else:
+            p.reshape(-1)[self.index] = (self.base.float() + values).to(p.dtype)
+
+
+class Weights:
+    """All parts' entries in one row of int32, each part padded to whole blocks of 128, so that directions need no gathering."""
+
+    def __init__(self, parts, tensors, kind, key, directions):
+        self.parts, self.tensors, self._kind, self._key, self._count, self._cache = parts, tensors, kind, key, directions, {}
+        device = parts[0].parameter.device
+        rows, which = [], []
+        self._at, at = [], 0
+        for i, t in enumerate(tensors):
+            n = -(-t.size() // 128)
+            rows.append(torch.arange(n, device=device))
+            which.append(torch.full((n,), i, device=device, dtype=torch.int64))
+            self._at.append(128 * at)
+            at += n
+        self._rows, self._which = torch.cat(rows), torch.cat(which)
+        shifts = {t.shift for t in tensors}
+        self._shift = shifts.pop() if len(shifts) == 1 else torch.tensor([t.shift for t in tensors], device=device)[self._which][:, None]
+        self.entries = torch.zeros(at, 128, dtype=torch.int32, device=device)
+
+    def of(self, i):
+        """The entries of tensor i, flat: a view."""
+        return self.entries.reshape(-1)[self._at[i] : self._at[i] + self.tensors[i].size()]
+
+    def start(self, initial):
+        """Sets the entries that the run begins with, and checks them against the header's hashes."""
+        for i, t in enumerate(self.tensors):
+            e = self.of(i)
+            if initial == "file":
+                v = fixed(self.parts[i].initial().reshape(-1), t.shift)
+            else:
+                n = -(-t.size() // 128)
+                q = philox.directions("gaussian", self._key, torch.arange(n), torch.full((n,), i), 0, 2**32 - 1).reshape(-1)[: t.size()].long()
+                v = near(round(t.mean * 2.0**24), t.shift) + near(round(t.std * 2.0**24) * q, t.shift + 12)
+            e.copy_(v)
+            if digest(e) != t.hash:
+                raise Refused(f"tensor {i} {t.name!r}: hash {t.hash!r} in the run, {digest(e)!r} here; start from the same weights")
+
+    def _along(self, d, step):
+        """The whole direction, where all of a step's are few enough to be kept, and come in one go."""
+        if step not in self._cache:
+            if len(self._cache) * self._count * self.entries.numel() >= _KEPT:
+                self._cache.clear()
+            all_ = torch.arange(self._count, device=self.entries.device)[:, None]
+            self._cache[step] = philox.directions(self._kind, self._key, self._rows[None], self._which[None], all_, step)
+        return self._cache[step][d]
+
+    def move(self, amounts, into=None):
+        """Adds amounts, each (direction, step, amount), to the entries, or to others."""
+        out = self.entries if into is None else into
+        small = self._count * self.entries.numel() <= _KEPT
+        for a in range(0, len(self._rows), len(self._rows) if small else _ROWS):
+            cut = slice(None) if small else slice(a, a + _ROWS)
+            for d, step, n in amounts:
+                z = self._along(d, step) if small else philox.directions(self._kind, self._key, self._rows[cut], self._which[cut], d, step)
+                s = self._shift if isinstance(self._shift, int) else self._shift[cut]
+                if self._kind == "rademacher":
+                    out[cut] += z.int() * (near(n, s) if isinstance(s, int) else near_by(torch.full_like(s, n), s).int())
+                else:
+                    out[cut] += (near(n * z.long(), s + 12) if isinstance(s, int) else near_by(n * z.long(), s + 12)).int()
+        return out
+
+    def write(self, trial=()):
+        """The weights, with a trial's amounts added, into the parameters."""
+        entries = self.move(trial, self.entries.clone()) if trial else self.entries
+        flat = entries.reshape(-1)
+        for i, (p, t) in enumerate(zip(self.parts, self.tensors)):
+            p.write(flat[self._at[i] : self._at[i] + t.size()].float() * 2.0 ** (t.shift - 24))
+
+    def check(self):
+        """Refuses weights that are about to leave the range of whole numbers."""
+        for i, t in enumerate(self.tensors):
+            e = self.of(i)
+            if len(e) and max(-int(e.min()), int(e.max())) > _LIMIT:
+                raise OverflowError(f"tensor {t.name!r}: a weight leaves the range of fixed point; lower the learning rate")
+
+    def hash(self):
+        h = hashlib.sha256()
+        for i in range(len(self.tensors)):
+            h.update(_bytes(self.of(i)))
+        return h.digest()
+
+
+def describe(parts, shifts=None):
+    """The header's tensors for parts that begin with the values they have, with room to grow, or with a header's shifts."""
+    out = []
+    for i, p in enumerate(parts):
+        v = p.initial()
+        if not torch.isfinite(v).all():
+            raise Refused(f"parameter {p.name!r} has a value that is not finite")
+        m = float(v.abs().max()) if v.numel() else 0.0
+        room = next((s for s in range(25) if 2.0 ** (s + 6) >= 4 * m), None)
+        if room is None:
+            raise Refused(f"parameter {p.name!r} has a value of {m}; at most {2.0**28:.0f} fits")
+        shift = room if shifts is None or i >= len(shifts) else shifts[i]
+        out.append(Tensor(p.name, p.shape, shift, 0, 0, digest(fixed(v.reshape(-1), shift).int())))
+    return out
+
+
+def fixed(values, shift):
+    """float64 values as entries, int64."""
+    return near(torch.round(values * 2.0**24).long(), shift)
+
+
+def near(n, shift):
+    return n if shift == 0 else (n + (1 << (shift - 1))) >> shift
+
+
+def near_by(n, shift):
+    """near, with a shift for every row."""
+    return torch.where(shift == 0, n, (n + (1 << (shift - 1).clamp(min=0))) >> shift)
+
+
+def _bytes(entries):
+    return entries.detach().cpu().contiguous().numpy().astype("<i4").tobytes()
+
+
+def digest(entries):
+    return hashlib.sha256(_bytes(entries)).hexdigest()

@@ -1,0 +1,467 @@
+"""Forward-only training of torch models in one process: formulas by hand, what may be trained, and input that does not fit."""
+
+import io
+import json
+import math
+import os
+import sys
+import tempfile
+import unittest
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+from evenkeel import forward  # noqa: E402
+from evenkeel.forward import philox, rounds, step, weights  # noqa: E402
+from evenkeel.interchange import from_safetensors  # noqa: E402
+
+
+def model(dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(10, 30), torch.nn.Tanh(), torch.nn.Linear(30, 3)).to(dtype)
+
+
+torch.manual_seed(1)
+X = torch.randn(300, 10)
+Y = (X[:, :3] + 0.3 * torch.randn(300, 3)).argmax(1)
+
+
+def entropy(m):
+    dtype = next(p.dtype for n, p in m.named_parameters() if "lora" not in n)
+    return lambda batch: F.cross_entropy(m(X[batch].to(dtype)).float(), Y[batch])
+
+
+def config(**fields):
+    return forward.Config(**{"processors": 4, "steps": 130, "key": 3, "learning_rate": 0.02, **fields})
+
+
+def train(parts, loss, frozen="", log=None, **fields):
+    raw = forward.prepare(config(**fields), len(X), parts, frozen)
+    return forward.alone(raw, parts, loss, frozen, log), raw
+
+
+def taken(pair, plus, minus, age=0):
+    return step.Taken(pair, age, plus, minus)
+
+
+class Formulas(unittest.TestCase):
+    """Numbers worked out with pencil and paper, from the page."""
+
+    def plain(self, **fields):
+        fields = {"processors": 4, "directions": 2, "steps": 10, "epsilon": 0.5, "learning_rate": 0.25, "schedule": "constant", "examples": [1, 3], "clip": 0.0, "normalize": False, "guard": False, **fields}
+        return forward.Config(key=0, **fields)
+
+    def test_half_difference_over_epsilon_weighted_by_examples_of_all_pairs(self):
+        # D = ((3 - 1) + (2 - 1)) / 4 = 3/4; x = D / 0.5 = 3/2; S = 1 * 3/2; W = 4; f = 0.25 / 4 = 1/16; -3/32 in units of 2^-24
+        s = step.increments(self.plain(), step.Running(), 0, [taken(0, (3.0, 2.0), (1.0, 1.0))])
+        self.assertEqual((s.pairs, s.increments, s.late), (1, [-3 << 19, 0], []))
+        self.assertEqual(s.loss, 7 / 4)
+        # the second pair: D = -1/2, x = -1, S = 3 * -1, -S f = 3/16
+        s = step.increments(self.plain(), step.Running(), 0, [taken(0, (3.0, 2.0), (1.0, 1.0)), taken(1, (0.0, 0.0), (1.0, 1.0))])
+        self.assertEqual((s.pairs, s.increments), (3, [-3 << 19, 3 << 20]))
+
+    def test_one_direction_takes_the_sum_of_its_pairs(self):
+        s = step.increments(self.plain(directions=1), step.Running(), 0, [taken(0, (3.0, 2.0), (1.0, 1.0)), taken(1, (0.0, 0.0), (1.0, 1.0))])
+        self.assertEqual(s.increments, [3 << 19])
+
+    def test_running_mean_square(self):
+        c, r = self.plain(normalize=True), step.Running()
+        step.increments(c, r, 0, [taken(0, (4.0, 4.0), (0.0, 0.0)), taken(1, (0.0, 0.0), (2.0, 2.0))])
+        self.assertEqual(r.square, (4 + 1) / 2)  # D = 2 and -1
+        s = step.increments(c, r, 1, [taken(0, (4.0, 4.0), (0.0, 0.0))])
+        self.assertEqual(r.square, 2.5 + (4 - 2.5) / 2)
+        self.assertEqual(s.increments[0], round(-(2 / math.sqrt(3.25)) / 16 * 2**24))
+        r.square = 1.0
+        step.increments(c, r, 100, [taken(0, (4.0, 4.0), (0.0, 0.0))])
+        self.assertEqual(r.square, 1 + 3 / 32)
+
+    def test_flat_losses_do_not_divide_by_zero(self):
+        s = step.increments(self.plain(normalize=True), step.Running(), 0, [taken(0, (1.0, 1.0), (1.0, 1.0))])
+        self.assertEqual(s.increments, [0, 0])
+
+    def test_clip_and_bound(self):
+        s = step.increments(self.plain(clip=1.0), step.Running(), 0, [taken(0, (9.0, 9.0), (0.0, 0.0))])
+        self.assertEqual(s.increments[0], -(1 << 20))
+        far = [taken(0, (1e30, 1e30), (0.0, 0.0))]
+        self.assertEqual(step.increments(self.plain(), step.Running(), 0, far).increments[0], -(1 << 24))
+        self.assertEqual(step.increments(self.plain(momentum=0.5), step.Running(), 0, far).increments[0], -(1 << 23))
+        self.assertEqual(step.increments(self.plain(kind="gaussian"), step.Running(), 0, far).increments[0], -(2**24 // 5))
+
+    def test_late_pairs_go_by_themselves(self):
+        s = step.increments(self.plain(), step.Running(), 5, [taken(0, (3.0, 2.0), (1.0, 1.0), age=2), taken(1, (0.0, 0.0), (1.0, 1.0))])
+        self.assertEqual((s.pairs, s.increments, s.late), (2, [0, 3 << 20], [(0, 2, -3 << 19)]))
+        self.assertEqual(sorted(step.amounts(self.plain(), [s], 5)), [(0, 3, -3 << 19), (1, 5, 3 << 20)])
+
+    def test_momentum_repeats_with_rounded_powers(self):
+        c = self.plain(momentum=0.3)
+        a = [round(0.3 * 2**24), round(0.3 * 0.3 * 2**24)]  # 0.3^3 is below 0.05
+        steps = [step.Step(1, [1000 * (k + 1), 0], []) for k in range(5)]
+        want = [(0, 4, 5000)] + [(0, 4 - k, ((5 - k) * 1000 * a[k - 1] + (1 << 23)) >> 24) for k in (1, 2)]
+        self.assertEqual(step.amounts(c, steps, 4), want)
+        self.assertEqual(step.amounts(c, steps[:1], 0), [(0, 0, 1000)])
+
+    def test_a_direction_for_each_rank(self):
+        c = self.plain(estimator="each", directions=4, shared=True, examples=[2, 2], normalize=True)
+        self.assertEqual([c.direction(r) for r in range(4)], [0, 1, 2, 3])
+        r = step.Running()
+        # L = 1, 2, 3, 6; mean 3; D = -2, -1, 0, 3; V = 14/4; W = 8; f = 1/32; S = 2 x
+        s = step.increments(c, r, 0, [taken(0, (1.0, 1.0), (1.0, 3.0)), taken(1, (3.0, 3.0), (5.0, 7.0))])
+        self.assertEqual(r.square, 3.5)
+        root = math.sqrt(3.5)
+        self.assertEqual(s.increments, [round(-2 * (d / root) / 32 * 2**24) for d in (-2, -1, 0, 3)])
+        self.assertEqual((s.pairs, s.late, s.loss), (3, [], 3.0))
+        # A late pair goes by its own half difference, one increment for both its directions, and feeds neither mean nor V.
+        r = step.Running(square=4.0)
+        s = step.increments(c, r, 40, [taken(0, (1.0, 1.0), (3.0, 3.0), age=2), taken(1, (3.0, 3.0), (5.0, 5.0))])
+        self.assertEqual(r.square, 4 + (1 - 4) / 32)
+        k = round(2 * (1 / math.sqrt(r.square)) / 32 * 2**24)
+        self.assertEqual((s.pairs, s.late, s.increments), (2, [(0, 2, k)], [0, 0, k, -k]))
+        self.assertEqual(step.amounts(c, [s], 40), [(2, 40, k), (3, 40, -k), (0, 38, k), (1, 38, -k)])
+        r = step.Running(square=4.0)
+        step.increments(c, r, 40, [taken(0, (1.0, 1.0), (3.0, 3.0), age=2)])
+        self.assertEqual(r.square, 4.0)
+        far = step.increments(self.plain(estimator="each", directions=4, shared=True, examples=[2, 2]), step.Running(), 0, [taken(0, (1e30, 1e30), (0.0, 0.0))])
+        self.assertEqual(far.increments, [-(1 << 23), 1 << 23, 0, 0])
+
+    def test_guard_halves_after_a_block_clearly_worse(self):
+        r = step.Running()
+        self.assertEqual(step.guard(r, [1.0, 3.0]), 2.0)
+        self.assertEqual((r.best, r.best_error, r.scale), (2.0, 0.5, 1.0))
+        step.guard(r, [4.5, 4.5])  # 2.5 above
+        self.assertEqual((r.best, r.scale), (2.0, 1.0))
+        step.guard(r, [5.0, 5.0])  # 3 above, 4 sqrt(0.5) = 2.83
+        self.assertEqual((r.best, r.best_error, r.scale), (5.0, 0.0, 0.5))
+        step.guard(r, [4.0, 4.0])
+        self.assertEqual((r.best, r.scale), (4.0, 0.5))
+        step.guard(r, [4.0, 6.0])  # 1 above, 4 sqrt(0.5)
+        self.assertEqual((r.best, r.scale), (4.0, 0.5))
+
+    def test_schedules(self):
+        for u, want in ((0, 1.0), (0.25, 0.5 * (1 + math.sqrt(0.5))), (0.5, 0.5), (0.75, 0.5 * (1 - math.sqrt(0.5)))):
+            self.assertAlmostEqual(step.rate(self.plain(schedule="cosine", steps=100), int(100 * u)), 0.25 * want, 15)
+        self.assertEqual(step.rate(self.plain(schedule="linear", steps=4), 3), 0.0625)
+
+
+class Rounds(unittest.TestCase):
+    def put(self, r, step_, rank, losses=(1.0, 2.0), kind=rounds.LOSSES, sender=None):
+        return r.put(rank if sender is None else sender, step_, rank, kind, losses)
+
+    def begun(self, processors=4):
+        r = rounds.Rounds(processors, 1000)
+        r.begin(0)
+        return r
+
+    def test_a_step_waits_for_all_prompt_pairs(self):
+        r = self.begun()
+        self.assertEqual([self.put(r, 0, k) for k in (0, 3, 2)], [None] * 3)
+        self.assertEqual([t.pair for t in self.put(r, 0, 1)], [0, 1])
+
+    def test_go_on_needs_a_whole_pair_and_this_step(self):
+        r = self.begun()
+        self.assertIs(self.put(r, 0, 0, kind=rounds.GO_ON), False)
+        self.put(r, 0, 0), self.put(r, 0, 1)
+        self.assertIs(self.put(r, 1, 2, kind=rounds.GO_ON), False)
+        self.assertEqual([t.pair for t in self.put(r, 0, 2, kind=rounds.GO_ON)], [0])
+        self.assertEqual(r.prompt, [True, False])
+
+    def test_a_slow_pair_counts_with_its_age_and_is_not_waited_for(self):
+        r = self.begun()
+        self.put(r, 0, 0), self.put(r, 0, 1)
+        self.put(r, 0, 0, kind=rounds.GO_ON)
+        for s in (1, 2):
+            r.begin(s)
+            self.assertIsNone(self.put(r, s, 0))
+            if s == 2:
+                self.assertIsNone(self.put(r, 0, 2))
+                self.assertIsNone(self.put(r, 0, 3))  # pair 0 is prompt, and not yet whole
+            took = self.put(r, s, 1)
+        self.assertEqual([(t.pair, t.age) for t in took], [(0, 0), (1, 2)])
+        self.assertEqual(r.prompt, [True, False])
+        r.begin(3)
+        self.assertEqual(r.due(2), 3)
+
+    def test_an_age_of_one_is_prompt_again(self):
+        r = self.begun()
+        self.put(r, 0, 0), self.put(r, 0, 1), self.put(r, 0, 0, kind=rounds.GO_ON)
+        r.begin(1)
+        self.put(r, 0, 2), self.put(r, 1, 0), self.put(r, 0, 3)
+        took = self.put(r, 1, 1)
+        self.assertEqual(([(t.pair, t.age) for t in took], r.prompt), ([(0, 0), (1, 1)], [True, True]))
+
+    def test_a_block_begins_anew(self):
+        r = self.begun()
+        self.put(r, 0, 2)
+        r.begin(64)
+        self.assertEqual((r.due(2), r.due(3)), (64, 64))
+        self.assertIs(self.put(r, 0, 3), False)
+
+    def test_what_does_not_count(self):
+        r = self.begun()
+        self.put(r, 0, 0)
+        self.assertIs(self.put(r, 0, 0), False, "twice")
+        self.assertIs(self.put(r, 0, 1, sender=0), False, "on another's subject")
+        self.assertIs(self.put(r, 0, 4), False, "no such rank")
+        self.assertIs(self.put(r, 1, 1), False, "another step")
+        for bad in (b"", b"\0" * 15, b"\0" * 17, rounds.frame(0, 1, 3), rounds.frame(0, 1, 0)):
+            self.assertIsNone(rounds.read_frame(bad))
+        self.assertEqual(rounds.read_frame(rounds.frame(5, 1, 1, (1e300, -1e300)))[3], (math.inf, -math.inf))
+
+
+class Directions(unittest.TestCase):
+    def test_signs_are_the_bits_of_the_block(self):
+        z = philox.directions("rademacher", 9 << 32 | 5, torch.tensor([0, 2]), torch.tensor([3, 1]), 6, 7)
+        for row, (block, tensor) in enumerate(((0, 3), (2, 1))):
+            words = philox.words(torch.tensor(block), tensor, 6, 7, 9 << 32 | 5).tolist()
+            self.assertEqual(z[row].tolist(), [1 - 2 * (words[i // 32] >> i % 32 & 1) for i in range(128)])
+
+    def test_tiles_of_a_large_tensor_are_the_small_ones(self):
+        for kind in ("rademacher", "gaussian"):
+            p = [forward.Part("a", torch.randn(700)), forward.Part("b", 300 * torch.randn(300))]
+            t = weights.describe(p)
+            self.assertNotEqual(t[0].shift, t[1].shift)
+            one, two = (weights.Weights(p, t, kind, 3, 2) for _ in range(2))
+            one.start("file"), two.start("file")
+            moves = [(0, 5, 123456), (1, 5, -99), (1, 2, 7777)]
+            one.move(moves)
+            kept, rows = weights._KEPT, weights._ROWS
+            weights._KEPT, weights._ROWS = 0, 3
+            try:
+                two.move(moves)
+            finally:
+                weights._KEPT, weights._ROWS = kept, rows
+            self.assertEqual(one.hash(), two.hash())
+            for i, name in enumerate("ab"):  # entry by entry
+                q = [philox.directions(kind, 3, torch.arange(6), torch.full((6,), i), d, s).flatten().tolist() for d, s, _ in moves]
+                s = t[i].shift
+                for e in (0, 127, 128, 299):
+                    want = round(float(p[i].parameter[e]) * 2**24)
+                    want = want if s == 0 else (want + (1 << (s - 1))) >> s
+                    for (_, _, n), z in zip(moves, q):
+                        if kind == "rademacher":
+                            want += z[e] * (n if s == 0 else (n + (1 << (s - 1))) >> s)
+                        else:
+                            want += (n * z[e] + (1 << (s + 11))) >> (s + 12)
+                    self.assertEqual(int(one.of(i)[e]), want)
+
+
+    def test_a_tensor_of_large_values(self):
+        values = torch.tensor([1000.0, 2.0**-18, 2.0**-19, -(2.0**-18), 0.3])
+        p = forward.Part("a", values.clone())
+        t = weights.describe([p])
+        self.assertEqual(t[0].shift, 6)  # 2^(6 + 6) is the first power of two above 4000
+        w = weights.Weights([p], t, "rademacher", 3, 1)
+        w.start("file")
+        # in units of 2^-18, halves up: 2^-18 is one, 2^-19 a half
+        self.assertEqual(w.of(0).tolist(), [1000 << 18, 1, 1, -1, round(0.3 * 2**18)])
+        w.move([(0, 0, 96)])  # 96 / 64 = 1.5 is two of these units
+        z = philox.directions("rademacher", 3, torch.arange(1), torch.zeros(1, dtype=torch.int64), 0, 0)[0, :5]
+        self.assertEqual((w.of(0) - torch.tensor([1000 << 18, 1, 1, -1, round(0.3 * 2**18)])).tolist(), (2 * z).tolist())
+        w.write()
+        self.assertEqual(p.parameter.tolist(), (w.of(0).double() / 2**18).float().tolist())
+
+
+class Training(unittest.TestCase):
+    def test_learns_and_the_log_gives_the_same_weights(self):
+        for fields in ({}, {"kind": "gaussian", "momentum": 0.6, "learning_rate": 0.01}, {"shared": True, "directions": 1, "examples": [8, 16]}, {"shared": True, "estimator": "each"}):
+            m, log = model(), io.BytesIO()
+            before = float(entropy(m)(torch.arange(300)))
+            r, _ = train(forward.whole(m), entropy(m), log=log, **fields)
+            self.assertLess(float(entropy(m)(torch.arange(300))), 0.9 * before)
+            with tempfile.TemporaryDirectory() as d:
+                path = os.path.join(d, "run.log")
+                with open(path, "wb") as f:
+                    f.write(log.getvalue())
+                again = model()
+                self.assertEqual(forward.replay(path, forward.whole(again)).hash(), r.hash())
+                for a, b in zip(m.parameters(), again.parameters()):
+                    self.assertTrue(torch.equal(a, b))
+                with open(path, "wb") as f:
+                    f.write(log.getvalue()[:-1])  # good up to the block before
+                self.assertEqual(forward.replay(path, forward.whole(model())).step, 128)
+
+    def test_a_trial_leaves_no_trace(self):
+        m = model()
+        _, raw = train(forward.whole(m), entropy(m), steps=1)
+        m = model()
+        r = forward.Replica(raw, forward.whole(m))
+        was = r.hash()
+        r.losses(0, entropy(m)), r.losses(3, entropy(m))
+        r.weights.write()
+        self.assertEqual(r.hash(), was)
+        for a, b in zip(m.parameters(), model().parameters()):
+            self.assertLessEqual(float((a - b).abs().max()), 2**-25)
+
+    def test_adapters(self):
+        m = model()
+        parts = forward.lora(m, ("2",), rank=2, alpha=4)
+        self.assertEqual([(p.name, p.shape) for p in parts], [("2.lora_A.weight", [2, 30]), ("2.lora_B.weight", [3, 2])])
+        plain = model()
+        self.assertTrue(torch.equal(m(X), plain(X)), "B begins at zero")
+        frozen = forward.frozen(m, parts)
+        self.assertEqual(frozen, forward.frozen(plain, []))
+        before = float(entropy(m)(torch.arange(300)))
+        train(parts, entropy(m), frozen, learning_rate=0.03)
+        self.assertLess(float(entropy(m)(torch.arange(300))), 0.9 * before)
+        self.assertEqual(forward.frozen(m, parts), frozen, "the base has changed")
+        a, b = parts[0].parameter, parts[1].parameter
+        plain[2].weight.data += 4 / 2 * b @ a
+        self.assertTrue(torch.allclose(m(X), plain(X), atol=1e-5))
+        with tempfile.TemporaryDirectory() as d:
+            forward.export(m, d, "base")
+            peft = torch.nn.Module()
+            for name, p in (("lora_A", a), ("lora_B", b)):
+                setattr(peft, name, torch.nn.Linear(1, 1, bias=False))
+                getattr(peft, name).weight = torch.nn.Parameter(torch.zeros_like(p))
+            from_safetensors(os.path.join(d, "adapter_model.safetensors"), peft, rename=lambda n: f"base_model.model.2.{n}")
+            self.assertTrue(torch.equal(peft.lora_A.weight, a) and torch.equal(peft.lora_B.weight, b))
+            with open(os.path.join(d, "adapter_config.json"), encoding="utf-8") as f:
+                c = json.load(f)
+            self.assertEqual((c["peft_type"], c["r"], c["lora_alpha"], c["target_modules"], c["base_model_name_or_path"]), ("LORA", 2, 4, ["2"], "base"))
+
+    def test_adapters_over_a_base_in_bfloat16(self):
+        m = model(torch.bfloat16)
+        parts = forward.lora(m, ("0", "2"), rank=2)
+        r, _ = train(parts, entropy(m), forward.frozen(m, parts), steps=64)
+        self.assertEqual({p.parameter.dtype for p in parts}, {torch.float32})
+        self.assertTrue(r.over())
+
+    def test_differences_over_bfloat16(self):
+        m = model(torch.bfloat16)
+        parts = forward.deltas(m)
+        before = float(entropy(m)(torch.arange(300)))
+        r, _ = train(parts, entropy(m), forward.frozen(m, parts))
+        self.assertLess(float(entropy(m)(torch.arange(300))), 0.9 * before)
+        for i, (p, base) in enumerate(zip(m.parameters(), model(torch.bfloat16).parameters())):
+            delta = (r.weights.of(i).float() / 2**24).reshape(p.shape)
+            self.assertTrue(torch.equal(p, (base.float() + delta).bfloat16()))
+
+    def test_a_sparse_subset_leaves_the_rest(self):
+        m = model()
+        parts = forward.sparse(m, 0.25, names=("0.weight",))
+        self.assertEqual(parts[0].shape, [75])
+        train(parts, entropy(m), forward.frozen(m, parts))
+        changed = m[0].weight != model()[0].weight
+        self.assertGreater(int(changed.sum()), 60)
+        self.assertFalse(bool(changed.reshape(-1)[[i for i in range(300) if i not in set(parts[0].index.tolist())]].any()))
+
+    def test_an_objective_without_a_gradient(self):
+        m = model()
+
+        def wrong(batch):
+            return (m(X[batch]).argmax(1) != Y[batch]).float().mean()
+
+        before = float(wrong(torch.arange(300)))
+        train(forward.whole(m), wrong, steps=400, epsilon=0.02, examples=[32, 32], learning_rate=0.02)
+        self.assertLess(float(wrong(torch.arange(300))), before - 0.2)
+
+
+class BadInput(unittest.TestCase):
+    def refused(self, text, f, *args, **kw):
+        with self.assertRaises(forward.Refused) as e:
+            f(*args, **kw)
+        self.assertIn(text, str(e.exception))
+
+    def header(self, parts, frozen="", **fields):
+        return forward.prepare(config(**fields), len(X), parts, frozen)
+
+    def test_a_loss_that_is_no_number_drops_its_pair(self):
+        for bad in (math.nan, math.inf, -math.inf):
+            m = model()
+            raw = self.header(forward.whole(m), steps=1)
+            r = forward.Replica(raw, forward.whole(m))
+            for k in range(4):
+                r.put(k, rounds.frame(0, k, rounds.LOSSES, (1.0 + k, bad if k == 1 else 1.0)))
+            self.assertEqual((r.not_finite, r.over()), (1, True))
+            # the same as if the pair had not been there
+            other = forward.Replica(raw, forward.whole(model()))
+            for k in (2, 3):
+                other.put(k, rounds.frame(0, k, rounds.LOSSES, (1.0 + k, 1.0)))
+            other.put(2, rounds.frame(0, 2, rounds.GO_ON))
+            self.assertEqual(r.hash(), other.hash())
+
+    def test_only_losses_that_are_no_numbers_change_nothing(self):
+        r = forward.Replica(self.header(forward.whole(model()), steps=1), forward.whole(model()))
+        was = r.hash()
+        for k in range(4):
+            r.put(k, rounds.frame(0, k, rounds.LOSSES, (math.nan, 1.0)))
+        self.assertEqual((r.hash(), r.not_finite, r.over()), (was, 2, True))
+
+    def test_another_model_names_its_first_tensor(self):
+        raw = self.header(forward.whole(model()))
+        m = model()
+        m[2].weight.data[1, 1] += 2**-20
+        self.refused("tensor 2 '2.weight': hash", forward.Replica, raw, forward.whole(m))
+        self.refused("tensor 0 '0.weight': shape [30, 10] in the run, [31, 10] here", forward.Replica, raw, forward.whole(torch.nn.Sequential(torch.nn.Linear(10, 31), torch.nn.Tanh(), torch.nn.Linear(31, 3))))
+        self.refused("'2.bias': name '2.bias' in the run, None here", forward.Replica, raw, forward.whole(model())[:3])
+        self.refused("train it as a difference", forward.whole, model(torch.bfloat16))
+
+    def test_a_base_that_differs_in_one_bit(self):
+        m = model()
+        parts = forward.lora(m, ("2",), rank=2)
+        raw = self.header(parts, forward.frozen(m, parts))
+        m[2].base.weight.data.view(torch.int32)[0, 0] ^= 1
+        self.refused("the frozen part differs", forward.Replica, raw, parts, forward.frozen(m, parts))
+        self.refused("none here", forward.Replica, raw, parts)
+        half = model(torch.bfloat16)
+        other = forward.lora(half, ("2",), rank=2)
+        self.refused("same dtype", forward.Replica, raw, other, forward.frozen(half, other))
+
+    def test_headers(self):
+        good = json.loads(self.header(forward.whole(model())))
+
+        def changed(**fields):
+            return json.dumps({**good, **fields}).encode()
+
+        parts = forward.whole(model())
+        self.refused("version 3", forward.Replica, changed(version=3), parts)
+        self.refused("config: fields ['more']", forward.Replica, changed(config={**good["config"], "more": 1}), parts)
+        self.refused("data.count", forward.Replica, changed(data={"count": 0}), parts)
+        self.refused("header:", forward.Replica, b"{", parts)
+        self.refused("tensors: none", forward.Replica, changed(tensors=[]), parts)
+        for field, value in (("processors", 3), ("directions", 5), ("kind", "normal"), ("key", -1), ("steps", 0), ("epsilon", 0), ("learning_rate", 0), ("schedule", ""), ("examples", [1]), ("momentum", 1),
+                             ("clip", -1), ("normalize", 1), ("guard", None), ("shared", 0)):  # fmt: skip
+            self.refused(f"config.{field}", forward.Replica, changed(config={**good["config"], field: value}), parts)
+        forward.Replica(changed(unknown=1), parts)
+        forward.Replica(changed(config={k: v for k, v in good["config"].items() if k != "estimator"}), parts)
+        each = {**good["config"], "estimator": "each", "directions": 4, "shared": True}
+        forward.Replica(changed(config=each), parts)
+        for field, value in (("estimator", "one"), ("directions", 2), ("shared", False), ("examples", [8, 9])):
+            self.refused(f"config.{field}", forward.Replica, changed(config={**each, field: value}), parts)
+
+    def test_damaged_logs(self):
+        m, log = model(), io.BytesIO()
+        train(forward.whole(m), entropy(m), log=log)
+        data = log.getvalue()
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "run.log")
+            for at in list(range(0, 40, 5)) + list(range(1000, len(data), 211)):
+                with open(path, "wb") as f:
+                    f.write(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
+                try:
+                    r = forward.replay(path, forward.whole(model()))
+                    self.assertLess(r.step, 130, at)  # a length that reaches beyond the end: good up to there
+                except forward.Refused as e:
+                    self.assertIn(path, str(e))
+
+    def test_weights_that_leave_their_range(self):
+        m = model()
+        raw = self.header(forward.whole(m), steps=16, learning_rate=100, normalize=False, clip=0, schedule="constant")
+        r = forward.Replica(raw, forward.whole(m))
+        r.weights.of(1)[3] = (1 << 30) + 1
+        with self.assertRaisesRegex(OverflowError, "'0.bias'.*lower the learning rate"):
+            for j in range(16):
+                for k in range(4):
+                    r.put(k, rounds.frame(j, k, rounds.LOSSES, (1.0, 1.0)))
+
+    def test_names(self):
+        self.refused("no linear layer named query", forward.lora, model(), ("query",))
+        self.refused("no parameter 'x'", forward.deltas, model(), ("x",))
+        self.refused("fraction", forward.sparse, model(), 0)
+        self.refused("letters, digits", forward.create, "nats://127.0.0.1:1", "a.b", b"")
+        self.refused("is not nats://", forward.join, "http://127.0.0.1:1", "a", 0, None, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

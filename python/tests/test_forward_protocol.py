@@ -1,0 +1,97 @@
+"""The golden vectors of docs/reference/forward-protocol.md, frame by frame, and each part of the way by itself."""
+
+import json
+import os
+import struct
+import sys
+import unittest
+
+import torch
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "python"))
+
+from evenkeel import forward  # noqa: E402
+from evenkeel.forward import header, philox, record, replica, step  # noqa: E402
+
+
+def golden():
+    with open(os.path.join(ROOT, "forward", "testdata", "golden.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def made(run):
+    """Parts that begin with what a golden run's header says."""
+    h = header.parse(run["header"].encode())
+    parts = []
+    for i, t in enumerate(h.tensors):
+        p = forward.Part(t.name, torch.zeros(t.shape))
+        if h.initial == "file":  # entries of more bits than float32 has
+            p.initial = lambda e=run["initial"][i], s=t.shift: torch.tensor(e).double() * 2.0 ** (s - 24)
+        parts.append(p)
+    return run["header"].encode(), parts
+
+
+class Golden(unittest.TestCase):
+    def test_philox(self):
+        for v in golden()["parts"]["philox"]:
+            got = philox.words(torch.tensor(v["counter"][0]), *v["counter"][1:], v["key"])
+            self.assertEqual(got.tolist(), v["words"])
+        # Random123's own vector of pi's digits.
+        got = philox.words(torch.tensor(0x243F6A88), 0x85A308D3, 0x13198A2E, 0x03707344, 0x299F31D0A4093822)
+        self.assertEqual([hex(x) for x in got.tolist()], ["0xd16cfe09", "0x94fdcceb", "0x5001e420", "0x24126ea1"])
+
+    def test_examples(self):
+        for v in golden()["parts"]["examples"]:
+            r = replica.Replica.__new__(replica.Replica)
+            r.config = forward.Config(processors=2 * len(v["sizes"]), key=v["key"], examples=v["sizes"], shared=v["shared"])
+            r.header = header.Header(b"", r.config, [], "file", v["count"], "", "")
+            r.step, r._examples = v["step"], {}
+            for rank in (2 * v["pair"], 2 * v["pair"] + 1):
+                self.assertEqual(torch.cat(r.batch(rank)).tolist(), v["examples"], v)
+
+    def test_rates(self):
+        for v in golden()["parts"]["rates"]:
+            c = forward.Config(learning_rate=v["rate"], schedule=v["schedule"], steps=v["steps"])
+            self.assertEqual([struct.pack(">d", step.rate(c, j)).hex() for j in range(v["steps"])], v["rates"])
+
+    def test_runs(self):
+        for run in golden()["runs"]:
+            with self.subTest(run["name"]):
+                raw, parts = made(run)
+                r, blocks = replica.Replica(raw, parts), []
+                for i, m in enumerate(run["messages"]):
+                    kind, rank = m["subject"].split(".")
+                    self.assertEqual(kind, "frame")
+                    out = r.put(int(rank), bytes.fromhex(m["data"]), i + 2)
+                    if isinstance(out, bytes):
+                        blocks.append(out.hex())
+                self.assertEqual(blocks, run["blocks"])
+                self.assertTrue(r.over())
+                self.assertEqual(r.hash(), run["weights"])
+                for i, e in enumerate(run["entries"]):
+                    self.assertEqual(r.weights.of(i)[:8].tolist(), e)
+
+    def test_runs_from_their_blocks(self):
+        for run in golden()["runs"]:
+            with self.subTest(run["name"]):
+                raw, parts = made(run)
+                r = replica.Replica(raw, parts)
+                for b in run["blocks"]:
+                    block = r.apply(bytes.fromhex(b))
+                    self.assertEqual(block.weights, r.weights.hash())
+                self.assertEqual(r.hash(), run["weights"])
+
+    def test_a_changed_byte_of_a_block_is_refused(self):
+        run = golden()["runs"][0]
+        raw, _ = made(run)
+        good = bytes.fromhex(run["blocks"][0])
+        config = header.parse(raw).config
+        for at in range(0, len(good), 7):
+            bad = good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
+            with self.assertRaises(forward.Refused):
+                record.read(bad, record.start(raw)[-16:], 0, config)
+
+
+if __name__ == "__main__":
+    unittest.main()
