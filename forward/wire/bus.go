@@ -241,20 +241,20 @@ func (b *Bus) read(ctx context.Context, position *uint64) error {
 	b.since.Store(time.Now().UnixNano())
 	back := b.run.js.Conn().StatusChanged(nats.CONNECTED)
 	defer b.run.js.Conn().RemoveStatusListener(back)
-	ended := make(chan struct{})
+	// Not by from.Stop: one that meets the client's own renewal of the consumer is lost.
+	reading, stop := context.WithCancel(ctx)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
-	defer close(ended) // before the wait
+	defer stop() // before the wait
 	waiting.Go(func() {
 		select {
-		case <-ctx.Done():
 		case <-back: // a server that was restarted does not know the consumer
-		case <-ended:
+			stop()
+		case <-reading.Done():
 		}
-		from.Stop()
 	})
 	for {
-		m, err := from.Next()
+		m, err := from.Next(jetstream.NextContext(reading))
 		if err != nil {
 			return err
 		}

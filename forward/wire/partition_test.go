@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/data"
@@ -155,5 +157,55 @@ func TestPartition(t *testing.T) {
 	}
 	if missed := processors[3].Stats().Missed; missed < 5 || missed > 390 {
 		t.Errorf("the pair missed %d of 400 steps", missed)
+	}
+}
+
+// Close ends what reads, also where the connection has just come back: both end the consumer that was.
+func TestCloseAfterTheConnectionCameBack(t *testing.T) {
+	s, w := serve(t), newWorld(t, 10)
+	if err := Create(t.Context(), connect(t, s), "r", w.header); err != nil {
+		t.Fatal(err)
+	}
+	address, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	weak := newCable(t, address.Host)
+	conn, err := Connect("nats://"+weak.Addr().String(), Options{Rank: 0, Token: RankToken(s.Token(), 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	run, err := Open(t.Context(), conn, "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*Bus
+	for range 50 {
+		bus, err := run.Join(t.Context(), 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, bus)
+	}
+	for range 3 {
+		time.Sleep(200 * time.Millisecond)
+		back := conn.StatusChanged(nats.CONNECTED)
+		weak.set(true)
+		weak.set(false)
+		<-back
+		conn.RemoveStatusListener(back)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for _, bus := range all {
+			bus.Close()
+		}
+	}()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatal("a bus does not end")
 	}
 }
