@@ -2,11 +2,12 @@ package main
 
 import (
 	"bytes"
-	"net"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,29 +15,34 @@ import (
 	"time"
 )
 
-// Every answer "accepted" comes after the journal was flushed to the disk for it: the system calls say so, which a process that is killed does not show.
-func TestServeFlushes(t *testing.T) {
+// traced runs a service with a journal under strace, until the test ends.
+func traced(t *testing.T, dir string, stderr io.Writer, options ...string) *killed {
+	t.Helper()
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("strace is not installed")
 	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &killed{t: t, dir: t.TempDir(), addr: l.Addr().String()}
-	_ = l.Close()
-	calls := filepath.Join(t.TempDir(), "calls")
-	k.cmd = exec.Command(strace, "-f", "-ttt", "-T", "-e", "trace=fsync,fdatasync,sync_file_range,msync", "-o", calls, "evenkeel", "serve", "--state", k.dir, "--listen", k.addr)
-	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	k := &killed{t: t, dir: dir, addr: "127.0.0.1:" + freePorts(t, 1)[0]}
+	k.cmd = exec.Command(strace, slices.Concat([]string{"-f"}, options, []string{"evenkeel", "serve", "--state", k.dir, "--listen", k.addr})...)
+	k.cmd.SysProcAttr, k.cmd.Stderr = &syscall.SysProcAttr{Setpgid: true}, stderr
 	if err := k.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL)
-		_ = k.cmd.Wait()
-	}()
+	t.Cleanup(func() { k.end(syscall.SIGKILL) })
 	waitUp(k.addr)
+	return k
+}
+
+// end sends a signal to the service and to who traces it, and waits for their end.
+func (k *killed) end(s syscall.Signal) {
+	_ = syscall.Kill(-k.cmd.Process.Pid, s)
+	_ = k.cmd.Wait()
+}
+
+// Every answer "accepted" comes after the journal was flushed to the disk for it: the system calls say so, which a process that is killed does not show.
+func TestServeFlushes(t *testing.T) {
+	calls := filepath.Join(t.TempDir(), "calls")
+	k := traced(t, t.TempDir(), nil, "-ttt", "-T", "-e", "trace=fsync,fdatasync,sync_file_range,msync", "-o", calls)
 	var now sizesAnswer
 	start := map[string]any{"id": "0123456789", "global_batch": 60, "ranks": []map[string]any{{"name": "a"}, {"name": "b"}}}
 	k.post("POST", "/v1/jobs/job/generations", start, &now)
@@ -55,8 +61,7 @@ func TestServeFlushes(t *testing.T) {
 			t.Fatalf("round %d: %s", round, now.Verdict)
 		}
 	}
-	_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGTERM)
-	_ = k.cmd.Wait()
+	k.end(syscall.SIGTERM)
 	text, err := os.ReadFile(calls)
 	if err != nil {
 		t.Fatal(err)
@@ -100,24 +105,8 @@ func flushes(t *testing.T, text string) []time.Time {
 
 // A disk that stalls for longer than a client waits costs that time: no job is thought lost for it, and none read anew.
 func TestServeStalledDisk(t *testing.T) {
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		t.Skip("strace is not installed")
-	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &killed{t: t, dir: t.TempDir(), addr: l.Addr().String()}
-	_ = l.Close()
-	k.cmd = exec.Command(strace, "-f", "-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2500000:when=10", "-o", os.DevNull, "evenkeel", "serve", "--state", k.dir, "--listen", k.addr)
-	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var log bytes.Buffer
-	k.cmd.Stderr = &log
-	if err := k.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	waitUp(k.addr)
+	k := traced(t, t.TempDir(), &log, "-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2500000:when=10", "-o", os.DevNull)
 	var now sizesAnswer
 	k.post("POST", "/v1/jobs/job/generations", map[string]any{"id": "0123456789", "global_batch": 60, "ranks": []map[string]any{{"name": "a"}, {"name": "b"}}}, &now)
 	longest := time.Duration(0)
@@ -134,8 +123,7 @@ func TestServeStalledDisk(t *testing.T) {
 		}
 		longest = max(longest, time.Since(begun))
 	}
-	_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL)
-	_ = k.cmd.Wait()
+	k.end(syscall.SIGKILL)
 	if longest < 2*time.Second {
 		t.Errorf("the longest answer took %v: the disk did not stall", longest)
 	}

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,11 +35,7 @@ type powered struct {
 
 // A service whose machine loses power at any moment loses no report that it called accepted, and goes on with the sizes that it gave out.
 func TestServePowerLoss(t *testing.T) {
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		t.Skip("strace is not installed")
-	}
-	p := record(t, strace)
+	p := record(t)
 	// Moments around what is rare count as much as all others.
 	var rare, all []int
 	for i, e := range p.calls {
@@ -67,29 +62,14 @@ func TestServePowerLoss(t *testing.T) {
 }
 
 // record runs a service under strace, with jobs that come and go.
-func record(t *testing.T, strace string) *powered {
+func record(t *testing.T) *powered {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
+	dir, out := filepath.Join(t.TempDir(), "journal", "state"), filepath.Join(t.TempDir(), "calls")
+	if err := os.Mkdir(filepath.Dir(dir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	k := &killed{t: t, dir: filepath.Join(t.TempDir(), "journal", "state"), addr: l.Addr().String()}
-	_ = l.Close()
-	if err := os.Mkdir(filepath.Dir(k.dir), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	p := &powered{state: k.dir, shares: map[string]map[int][]int{}, sent: map[string]int{}}
-	out := filepath.Join(t.TempDir(), "calls")
-	k.cmd = exec.Command(strace, "-f", "-y", "-xx", "--seccomp-bpf", "-s", "100000000", "-e", "trace="+syscalls, "-o", out, "evenkeel", "serve", "--state", k.dir, "--listen", k.addr)
-	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := k.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL)
-		_ = k.cmd.Wait()
-	}()
-	waitUp(k.addr)
+	p := &powered{state: dir, shares: map[string]map[int][]int{}, sent: map[string]int{}}
+	k := traced(t, dir, nil, "-y", "-xx", "--seccomp-bpf", "-s", "100000000", "-e", "trace="+syscalls, "-o", out)
 	names := []string{"a", "b", "c"}
 	now := map[string]*sizesAnswer{}
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -117,8 +97,7 @@ func record(t *testing.T, strace string) *powered {
 			begin("d")
 		}
 	}
-	_ = syscall.Kill(-k.cmd.Process.Pid, syscall.SIGTERM)
-	_ = k.cmd.Wait()
+	k.end(syscall.SIGTERM)
 	text, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
@@ -130,13 +109,7 @@ func record(t *testing.T, strace string) *powered {
 // tell reports a round.
 func (p *powered) tell(k *killed, job string, round int, now *sizesAnswer, rng *rand.Rand) {
 	k.t.Helper()
-	ranks, wait := []any{}, 0.0
-	for i, n := range now.Sizes.Nodes {
-		took := float64(n.Share) * []float64{0.001, 0.002, 0.004}[(i+round/40)%3] * (1 + 0.1*rng.Float64())
-		ranks = append(ranks, map[string]any{"seconds": took, "samples": n.Share, "micro_steps": n.MicroSteps})
-		wait = max(wait, took)
-	}
-	report := map[string]any{"generation": 1, "round": round, "plan": now.Sizes.Plan, "wait_seconds": wait, "ranks": ranks}
+	report := now.report(round, rng)
 	*now = sizesAnswer{}
 	if k.post("POST", "/v1/jobs/"+job+"/reports", report, now); now.Verdict != "accepted" {
 		k.t.Fatalf("%s, round %d: %s", job, round, now.Verdict)

@@ -91,14 +91,20 @@ func (a *sizesAnswer) shares() []int {
 	return out
 }
 
+// report is that of a round with these sizes, by ranks whose speeds change places every 40 rounds.
+func (a *sizesAnswer) report(round int, rng *rand.Rand) map[string]any {
+	ranks, wait := []any{}, 0.0
+	for i, n := range a.Sizes.Nodes {
+		took := float64(n.Share) * []float64{0.001, 0.002, 0.004}[(i+round/40)%3] * (1 + 0.1*rng.Float64())
+		ranks = append(ranks, map[string]any{"seconds": took, "samples": n.Share, "micro_steps": n.MicroSteps})
+		wait = max(wait, took)
+	}
+	return map[string]any{"generation": 1, "round": round, "plan": a.Sizes.Plan, "wait_seconds": wait, "ranks": ranks}
+}
+
 // A service that is killed with SIGKILL at any moment loses no report that it called accepted, and decides as one that lives on.
 func TestServeKilled(t *testing.T) {
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &killed{t: t, dir: t.TempDir(), addr: l.Addr().String()}
-	_ = l.Close()
+	k := &killed{t: t, dir: t.TempDir(), addr: "127.0.0.1:" + freePorts(t, 1)[0]}
 	rng, longest := rand.New(rand.NewPCG(1, uint64(*kills))), time.Duration(0)
 	// The kills come from beside, whatever is under way.
 	stopped, over := make(chan struct{}), make(chan struct{})
@@ -127,13 +133,7 @@ func TestServeKilled(t *testing.T) {
 			close(over)
 		default:
 		}
-		ranks, wait := []any{}, 0.0
-		for i, n := range now.Sizes.Nodes {
-			pace := []float64{0.001, 0.002, 0.004}[(i+round/40)%3] * (1 + 0.1*rng.Float64())
-			ranks = append(ranks, map[string]any{"seconds": float64(n.Share) * pace, "samples": n.Share, "micro_steps": n.MicroSteps})
-			wait = max(wait, float64(n.Share)*pace)
-		}
-		report := map[string]any{"generation": 1, "round": round, "plan": now.Sizes.Plan, "wait_seconds": wait, "ranks": ranks}
+		report := now.report(round, rng)
 		now = sizesAnswer{}
 		begun := time.Now()
 		k.post("POST", "/v1/jobs/job/reports", report, &now)
@@ -158,7 +158,8 @@ func TestServeKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	ends := make(chan error, 1)
-	if l, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"); err != nil {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

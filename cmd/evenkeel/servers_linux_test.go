@@ -246,13 +246,7 @@ func (s *servers) play(k int) {
 	start := map[string]any{"id": "0123456789", "global_batch": 240, "ranks": []map[string]any{{"name": "a"}, {"name": "b"}, {"name": "c"}}}
 	at, ok := s.post(c, k, "/v1/jobs/"+job+"/generations", start, &now)
 	for rounds := 0; ok; rounds++ {
-		ranks, wait := []any{}, 0.0
-		for i, n := range now.Sizes.Nodes {
-			took := float64(n.Share) * []float64{0.001, 0.002, 0.004}[(i+rounds/40)%3] * (1 + 0.1*rng.Float64())
-			ranks = append(ranks, map[string]any{"seconds": took, "samples": n.Share, "micro_steps": n.MicroSteps})
-			wait = max(wait, took)
-		}
-		report := map[string]any{"generation": 1, "round": rounds, "plan": now.Sizes.Plan, "wait_seconds": wait, "ranks": ranks}
+		report := now.report(rounds, rng)
 		path := "/v1/jobs/" + job + "/reports"
 		var beside sync.WaitGroup
 		if rng.IntN(4) == 0 { // another rank's process that thinks it is rank 0

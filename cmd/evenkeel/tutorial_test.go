@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -207,12 +206,7 @@ func TestOperations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	_ = l.Close()
+	port := freePorts(t, 1)[0]
 	text := strings.NewReplacer("0.0.0.0:7070", "127.0.0.1:"+port, "7070", port).Replace(string(page))
 	copied := filepath.Join(t.TempDir(), "operations.md")
 	if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
