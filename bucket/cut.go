@@ -70,6 +70,8 @@ type cutter struct {
 	enough  int  // samples of the first batch that may be smaller
 	few     bool // of them
 	late    int  // steps by which a place may wait for shorter samples
+	// durations, if any, are those of the cycles, in place of the anchors.
+	durations []float64
 }
 
 // next is the length to which a batch would be padded that begins with the position before pos.
@@ -131,7 +133,10 @@ func (c *cutter) all(scale float64, end, stop int) (cuts [][]cut, cycles, rest i
 		}
 		longest := c.next(pos, &group)
 		target := c.p.target[longest]
-		if c.p.best[longest] > fewSamples {
+		switch {
+		case cycles < len(c.durations):
+			target = c.durations[cycles]
+		case c.p.best[longest] > fewSamples:
 			target *= scale
 		}
 		fewer, turn := 0, 0
@@ -203,4 +208,75 @@ func (c *cutter) even(steps, end, stop int) float64 {
 		}
 	}
 	return high
+}
+
+// stepDurations are durations, one for each step, with which the order from end down to stop takes the least time: exact among the
+// candidates but for the grid of positions, and among steps of consecutive batches, all of which last up to the step's duration.
+//
+// In an epoch of a few steps equal ones waste what no later step makes good: a batch may end where the length changes, and
+// so pad nothing, only if its step may be a little shorter or longer than the others.
+func (c *cutter) stepDurations(end, stop, steps int) []float64 {
+	longest := 0.0
+	for l, n := range c.p.hist {
+		if n > 0 {
+			longest = max(longest, c.p.cost.Seconds(l, c.p.best[l]))
+		}
+	}
+	candidates := make([]float64, 0, durationsTried)
+	for k := range durationsTried {
+		candidates = append(candidates, longest*math.Pow(leastDuration, float64(k)/(durationsTried-1)))
+	}
+	grid := (end-stop)/max(8, min(positionsTried*steps, placesTried/c.places)) + 1
+	// left[k] is the least time of what lies behind stop, up to position stop + k grid.
+	left := make([]float64, (end-stop+grid-1)/grid+1)
+	of := func(pos int) float64 { return left[(pos-stop+grid-1)/grid] }
+	total, after := make([]float64, len(candidates)), make([]int, len(candidates))
+	try := func(pos int) (best float64) {
+		best = math.Inf(1)
+		group := c.o.group(pos - 1)
+		for k, t := range candidates {
+			reached, seconds := c.reach(pos, stop, group, t)
+			after[k], total[k] = reached, seconds+of(reached)
+			best = min(best, total[k])
+		}
+		return best
+	}
+	for k := 1; k < len(left); k++ {
+		pos := min(end, stop+k*grid)
+		left[k] = math.Inf(1)                           // a step that stays within the grid's cell leads nowhere
+		if left[k] = try(pos); math.IsInf(left[k], 1) { // a cell has more samples than a step
+			left[k] = left[k-1] + longest
+		}
+	}
+	var out []float64
+	for pos := end; pos > stop; {
+		k := slices.Index(total, try(pos))
+		out = append(out, candidates[k])
+		pos = after[k]
+	}
+	return out
+}
+
+const (
+	durationsTried = 300
+	leastDuration  = .25 // of the longest
+	positionsTried = 200 // for each step
+	placesTried    = 16_000
+)
+
+// reach is where a step ends that begins before pos and lasts no longer than a duration, and what it lasts.
+func (c *cutter) reach(pos, stop, group int, duration float64) (end int, seconds float64) {
+	for _, class := range c.classes {
+		for range class.slots {
+			if pos <= stop {
+				return pos, seconds
+			}
+			longest := c.next(pos, &group)
+			n, pad := c.take(pos, longest, duration*class.share*c.dither(longest, pos), c.best)
+			n = min(n, pos-stop)
+			seconds = max(seconds, c.p.cost.Seconds(pad, n)/class.share)
+			pos -= n
+		}
+	}
+	return pos, seconds
 }

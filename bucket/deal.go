@@ -31,7 +31,10 @@ func (p *Plan) dispatch(l Lengths, full []uint32, seed, epoch uint64) *dispatche
 	end := o.start[len(o.start)-2]
 	cutAll := func(stop int) {
 		scale := 1.0
-		if p.EvenSteps > 0 {
+		switch {
+		case p.StepDurations:
+			d.shift, d.durations = 0, d.stepDurations(end, stop, p.EvenSteps)
+		case p.EvenSteps > 0:
 			scale = d.even(p.EvenSteps, end, stop)
 		}
 		d.cuts, d.cycles, d.rest, _ = d.all(scale, end, stop)
@@ -40,6 +43,9 @@ func (p *Plan) dispatch(l Lengths, full []uint32, seed, epoch uint64) *dispatche
 	cutAll(0)
 	room := 0
 	for range 3 {
+		if p.StepDurations {
+			break // there is next to no wait
+		}
 		more := d.room(end / 2)
 		if more <= room {
 			break

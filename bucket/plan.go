@@ -70,7 +70,9 @@ type Plan struct {
 	// Tolerance is by how much, relatively, the durations of the batches in a step may differ for the sake of chance.
 	Tolerance float64 `json:"tolerance"`
 	// EvenSteps, above 0 in small data sets, is how many steps the samples fill, with a shorter T.
-	EvenSteps         int     `json:"even_steps"`
+	EvenSteps int `json:"even_steps"`
+	// StepDurations: in a small data set without mixing each step lasts as long as is best for the epoch, in place of T.
+	StepDurations     bool    `json:"step_durations,omitempty"`
 	LowerBoundSeconds float64 `json:"lower_bound_seconds"`
 	Score
 
@@ -240,6 +242,13 @@ func (p *Plan) tune(l Lengths, full []uint32) {
 	p.Score = p.predict(l, full)
 	if p.Steps*p.Ranks <= fewBatches/4 {
 		p.even(l, full)
+		if p.Mixing == 0 {
+			q := *p
+			q.StepDurations = true
+			if q.Score = q.predict(l, full); q.EpochSeconds < p.EpochSeconds {
+				*p = q
+			}
+		}
 	}
 }
 

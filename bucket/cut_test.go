@@ -1,0 +1,73 @@
+package bucket
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// A small epoch is within a hundredth of the best that steps of consecutive batches can be, found over all durations that a batch can have.
+func TestStepDurations(t *testing.T) {
+	own, worst := 0, 0.0
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		l := make(Lengths, 300+r.IntN(800))
+		for i := range l {
+			l[i] = uint32(5 + r.IntN(4+int(seed)) + r.IntN(12))
+		}
+		c, ranks := capped{formula{.02, .001, 0, math.Inf(1)}, 300 + r.IntN(900)}, 2+r.IntN(5)
+		p, err := Make(l, c, Config{Ranks: ranks, Mixing: with(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.StepDurations {
+			own++
+		}
+		least := consecutive(l, c, ranks)
+		worst = max(worst, p.EpochSeconds/least)
+		if p.EpochSeconds > least*1.01 {
+			t.Errorf("seed %d: %d samples, %d ranks: %v s in %d steps, %v s are possible", seed, len(l), ranks, p.EpochSeconds, p.Steps, least)
+		}
+	}
+	if own < 6 {
+		t.Errorf("only %d of 8 epochs have steps with durations of their own", own)
+	}
+	t.Logf("at most %.4f of what is possible", worst)
+}
+
+// consecutive is the least time of an epoch, longest samples first, whose steps are a batch for each rank, none longer than the step.
+func consecutive(l Lengths, c Cost, ranks int) float64 {
+	falling := slices.Clone(l)
+	slices.Sort(falling)
+	slices.Reverse(falling)
+	var durations []float64
+	for _, v := range slices.Compact(slices.Clone(falling)) {
+		for n := 1; n <= c.Cap(int(v)); n++ {
+			durations = append(durations, c.Seconds(int(v), n))
+		}
+	}
+	slices.Sort(durations)
+	durations = slices.Compact(durations)
+	least := make([]float64, len(l)+1) // from a sample on
+	for i := len(l) - 1; i >= 0; i-- {
+		least[i] = math.Inf(1)
+		for _, d := range durations {
+			at, took := i, 0.0
+			for range ranks {
+				n := 0
+				for at+n < len(l) && n < c.Cap(int(falling[at])) && c.Seconds(int(falling[at]), n+1) <= d {
+					n++
+				}
+				if n > 0 {
+					took = max(took, c.Seconds(int(falling[at]), n))
+				}
+				at += n
+			}
+			if at > i {
+				least[i] = min(least[i], took+least[at])
+			}
+		}
+	}
+	return least[0]
+}
