@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -54,10 +55,11 @@ type Group struct {
 // Sharding is what data-parallel replicas of a layer divide among themselves instead of each holding all.
 type Sharding = costmodel.Sharding
 
-// Kinds of sharding. Optimizer is ZeRO stage 1, Full is stage 3 (fully sharded data parallel).
+// Kinds of sharding. Optimizer is ZeRO stage 1, Gradients stage 2, Full stage 3 (fully sharded data parallel).
 const (
 	Replicated = costmodel.Replicated
 	Optimizer  = costmodel.Optimizer
+	Gradients  = costmodel.Gradients
 	Full       = costmodel.Full
 )
 
@@ -188,8 +190,8 @@ func (s *Stage) validateStrategies(at string, bad func(string, string, ...any) e
 		if y.Tensor != 0 && (len(s.Groups) > 1 || y.Tensor < 0 || s.Groups[0].Count%y.Tensor != 0) {
 			return bad(at+".tensor", "is %d; must divide the devices of a stage of one group, or be left out", y.Tensor)
 		}
-		if y.Sharding != Replicated && y.Sharding != Optimizer && y.Sharding != Full {
-			return bad(at+".sharding", "is %q; want none, optimizer or full", y.Sharding)
+		if !slices.Contains(costmodel.Shardings(), y.Sharding) {
+			return bad(at+".sharding", "is %q; want none, optimizer, gradients or full", y.Sharding)
 		}
 	}
 	if next != s.To {

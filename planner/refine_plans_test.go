@@ -3,6 +3,8 @@ package planner
 import (
 	"math/rand/v2"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
 // randomPlan cuts layers, devices and samples at random; it may not fit memory.
@@ -45,7 +47,7 @@ func randomPlan(rng *rand.Rand, j *Job, batch int) *Plan {
 			left -= n
 		}
 		for l := s.From; l < s.To; l++ {
-			y := Strategy{From: l, To: l + 1, Sharding: []Sharding{Replicated, Optimizer, Full}[rng.IntN(3)], Checkpoint: rng.IntN(3) == 0}
+			y := Strategy{From: l, To: l + 1, Sharding: costmodel.Shardings()[rng.IntN(4)], Checkpoint: rng.IntN(3) == 0}
 			if t := []int{0, 1, 2, 4}[rng.IntN(4)]; len(s.Groups) == 1 && t > 0 && s.Groups[0].Count%t == 0 && rng.IntN(2) == 0 {
 				y.Tensor = t
 			}
@@ -85,7 +87,7 @@ func edited(rng *rand.Rand, j *Job, p *Plan) *Plan {
 		switch rng.IntN(6) {
 		case 0:
 			if o := j.options.Shardings; len(o) == 0 {
-				y.Sharding = []Sharding{Replicated, Optimizer, Full}[rng.IntN(3)]
+				y.Sharding = costmodel.Shardings()[rng.IntN(4)]
 			}
 		case 1:
 			if j.options.Checkpoint == "" || j.options.Checkpoint == "auto" {

@@ -13,7 +13,7 @@ var ErrTrainer = badinput.New("planner: unknown trainer")
 // restrictions are what a trainer can run, as package planner/export writes it, one or more searches' worth.
 //
 //   - Megatron-LM and DeepSpeed have one tensor degree, one number of replicas with equal shares, and one kind of sharding;
-//     full sharding goes with no pipeline, and layers are recomputed all or not at all. Megatron-LM can also recompute the first
+//     sharding of gradients, or of everything, goes with no pipeline, and layers are recomputed all or not at all. Megatron-LM can also recompute the first
 //     few layers of every stage, which is not searched.
 //   - DeepSpeed without a pipeline leaves recomputation to the model, layer by layer.
 //   - What is written for PyTorch takes every plan.
@@ -27,7 +27,7 @@ func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
 	}
 	shardings := j.options.Shardings
 	if len(shardings) == 0 {
-		shardings = []Sharding{Replicated, Optimizer, Full}
+		shardings = costmodel.Shardings()
 	}
 	checkpoints := []string{"never", "always"}
 	if c := j.options.Checkpoint; c == "never" || c == "always" {
@@ -37,7 +37,7 @@ func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
 	for _, t := range j.model.Tensors() {
 		for _, s := range shardings {
 			r := costmodel.Restriction{Tensor: t, Sharding: s, Even: true}
-			if s == Full {
+			if s == Full || s == Gradients {
 				if r.MostStages = 1; j.options.LeastStages > 1 {
 					continue
 				}
@@ -53,7 +53,7 @@ func (j *Job) restrictions(trainer string) ([]costmodel.Restriction, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: %s shards everything only in one stage, but full sharding and at least %d stages are asked for", ErrInfeasible, trainer, j.options.LeastStages)
+		return nil, fmt.Errorf("%w: %s shards gradients and weights only in one stage, but sharding %v and at least %d stages are asked for", ErrInfeasible, trainer, shardings, j.options.LeastStages)
 	}
 	return all, nil
 }

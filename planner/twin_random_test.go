@@ -158,7 +158,7 @@ func twinStrategies(rng *rand.Rand, c *twinCluster, s *twinStage) {
 	own := len(s.Groups) == 1 && twinChance(rng, 0.6)
 	for range s.To - s.From {
 		if st.Sharding == "" || twinChance(rng, 0.7) {
-			st = twinStrategy{Sharding: twinPick(rng, "none", "optimizer", "full"), Checkpoint: twinChance(rng, 0.4)}
+			st = twinStrategy{Sharding: twinPick(rng, "none", "optimizer", "gradients", "full"), Checkpoint: twinChance(rng, 0.4)}
 			if g := &s.Groups[0]; own && twinChance(rng, 0.7) {
 				st.Tensor = twinDegree(rng, g.First, g.Count, c.Classes[g.Class].PerMachine)
 			}

@@ -138,6 +138,12 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 	case "optimizer":
 		p.states = run.Fixed + part*(o.W+o.G+o.O/replicas)
 		p.Update /= replicas
+	case "gradients":
+		p.states = run.Fixed + part*(o.W+(o.G+o.O)/replicas)
+		p.Update /= replicas
+		p.working += gradients
+		p.gatherBackward = c.together(back, gather(gradients)) - back
+		p.Gather, p.Sync = p.gatherBackward, gather(weights)
 	case "full":
 		p.states = run.Fixed + part*(o.W+o.G+o.O)/replicas
 		p.Update /= replicas
@@ -146,7 +152,7 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 		p.gatherBackward = c.together(back, gather(weights)+gather(gradients)) - back
 		p.Gather = p.gatherForward + p.gatherBackward
 	}
-	if st.Sharding != "full" {
+	if st.Sharding == "none" || st.Sharding == "optimizer" {
 		p.Sync = c.together(back, 2*gather(gradients)) - back
 	}
 	return p, true

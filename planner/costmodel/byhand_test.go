@@ -170,6 +170,15 @@ func TestDataParallel(t *testing.T) {
 	c = priceOf(t, m, 8, 4, on(0, 3, Strategy{Sharding: Optimizer}, four))
 	expect(t, "optimizer", c.Stages[0], 6, 18, 0, 0, 0, 0, 21.15, 1.2)
 	expectMemory(t, "optimizer", c.Stages[0].Memory[0], 5600, 60, 120)
+	// ZeRO 2: gradients are scattered in each micro-batch, 9 + 9 x 700/4000 = 10.575, and weights gathered once, 9 + 6 x
+	// 700/4000 = 10.05. A quarter of gradients and optimizer's state is held, (2 + 15/4) x 700, and while the third layer runs
+	// its gradients are whole: 80 + 20 + 3 x 400.
+	c = priceOf(t, m, 8, 4, on(0, 3, Strategy{Sharding: Gradients}, four))
+	expect(t, "gradients", c.Stages[0], 6, 18, 0, 10.575, 0, 0, 10.05, 1.2)
+	expectMemory(t, "gradients", c.Stages[0].Memory[0], 4025, 60, 1300)
+	same(t, "forward", c.Timings[0].Forward, 6)
+	same(t, "backward", c.Timings[0].Backward, 18+10.575)
+	same(t, "iteration", c.Seconds, 2*34.575+10.05+1.2)
 	// ZeRO 3: weights twice, gradients once, 2 x (9 + 6 x 700/4000) + (9 + 9 x 700/4000) = 30.675 in each micro-batch, of
 	// which weights once, 10.05, forward. A quarter of the states; while the third layer runs its weights and gradients
 	// are whole: 80 + 20 + 5 x 400 = 2100.
@@ -209,6 +218,11 @@ func TestOverlap(t *testing.T) {
 	expect(t, "full", c.Stages[0], 6, 18, 0, 8.55+16.125, 0, 0, 0, 1.2)
 	same(t, "forward", c.Timings[0].Forward, 6+8.55)
 	same(t, "backward", c.Timings[0].Backward, 18+16.125)
+
+	// Gradients sharded. Backward 3, 6, 9 s beside 3.225, 3.45, 3.9: 4.5 + 3.225 - 2.25 - 3 = 2.475; communication ends first in
+	// 6.9 + 6 - 4.6 - 6 = 2.3 and 7.8 + 9 - 5.2 - 9 = 2.6. Nothing hides the weights' 10.05.
+	c = priceOf(t, m, 8, 4, on(0, 3, Strategy{Sharding: Gradients}, four))
+	expect(t, "gradients", c.Stages[0], 6, 18, 0, 7.375, 0, 0, 10.05, 1.2)
 
 	// The default: 1.1256 for both.
 	d := handModel(t, Options{}).options.Overlap

@@ -38,6 +38,7 @@ type configuration struct {
 	groups     []Group
 	strategies []Strategy
 	costs      [][]layerCost // by kind of layer and strategy
+	most       layerCost     // the most states, active and peak bytes that all layers together may take
 }
 
 // Conditions are all that the options allow.

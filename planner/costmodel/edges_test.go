@@ -65,7 +65,7 @@ func TestDominates(t *testing.T) {
 		func(l *label, g int) { l.memory[g]++ }, func(l *label, g int) { l.peak[g]++ },
 	}
 	var a label
-	if b := a; !a.dominates(&b) {
+	if b := a; !a.dominates(&b, false) {
 		t.Error("equal labels do not dominate each other")
 	}
 	f := &configuration{strategies: []Strategy{{Tensor: 0}, {Tensor: 2}}}
@@ -74,15 +74,15 @@ func TestDominates(t *testing.T) {
 		for g := range MaxGroups {
 			b := a
 			more(&b, g)
-			if !a.dominates(&b) || b.dominates(&a) {
+			if !a.dominates(&b, false) || b.dominates(&a, false) {
 				t.Errorf("number %d of group %d", i, g)
 			}
-			if got := c.undominated(f, []label{a, b}); len(got) != 1 || got[0] != a {
+			if got := c.undominated(f, []label{a, b}, false); len(got) != 1 || got[0] != a {
 				t.Errorf("%v is kept", got)
 			}
 			// With another tensor degree in front, conversion to it may be cheaper.
 			b.strategy = 1
-			if got := c.undominated(f, []label{b, a}); len(got) != 2 {
+			if got := c.undominated(f, []label{b, a}, false); len(got) != 2 {
 				t.Errorf("%v is kept", got)
 			}
 		}
@@ -107,6 +107,27 @@ func TestFits(t *testing.T) {
 	}
 }
 
+// With room for whatever the layers take, memory decides nothing; a byte less, and it does.
+func TestRoomy(t *testing.T) {
+	m := handModel(t, Options{Reserve: 1e3, Memory: 0.5}) // 500e6 bytes of a device
+	c := &Condition{Model: m}
+	f := &configuration{groups: []Group{groupOf(0, 0, 1, 1)}, strategies: []Strategy{{}}}
+	f.most.states[0], f.most.active[0], f.most.peak[0] = 400e6, 30e6, 9e6
+	if !c.roomy(f, 3) {
+		t.Error("three micro-batches in flight leave a thousand bytes and more")
+	}
+	if c.roomy(f, 4) {
+		t.Error("four do not fit")
+	}
+	a, b := label{step: [MaxGroups]float64{1}, memory: [MaxGroups]float64{5}}, label{step: [MaxGroups]float64{2}, memory: [MaxGroups]float64{4}}
+	if got := c.undominated(f, []label{a, b}, true); len(got) != 1 || got[0] != a {
+		t.Errorf("%d labels where memory decides nothing", len(got))
+	}
+	if got := c.undominated(f, []label{a, b}, false); len(got) != 2 {
+		t.Errorf("%d labels where memory decides", len(got))
+	}
+}
+
 func TestStrategies(t *testing.T) {
 	tensors := func(samples int, groups ...Group) string {
 		c := &Condition{Model: handModel(t, Options{}), MicroBatch: samples}
@@ -114,8 +135,8 @@ func TestStrategies(t *testing.T) {
 		for _, y := range c.strategies(groups) {
 			all = append(all, y.Tensor)
 		}
-		if len(all)%6 != 0 {
-			t.Errorf("%d strategies; three shardings, recomputed or not", len(all))
+		if len(all)%8 != 0 {
+			t.Errorf("%d strategies; four shardings, recomputed or not", len(all))
 		}
 		return fmt.Sprint(slices.Compact(all))
 	}

@@ -117,7 +117,7 @@ func (c *Condition) cell(k cellKey, from, to int) *cell {
 			}
 		}
 	}
-	for _, l := range c.undominated(f, made) {
+	for _, l := range c.undominated(f, made, c.roomy(f, int(k.inflight))) {
 		c.labels = append(c.labels, l)
 		s.labels = append(s.labels, int32(len(c.labels)-1))
 	}
@@ -133,8 +133,9 @@ func (c *Condition) fits(f *configuration, l *label) bool {
 	return true
 }
 
-// undominated keeps the labels that no other with the same tensor degree of the first layer dominates.
-func (c *Condition) undominated(f *configuration, all []label) []label {
+// undominated keeps the labels that no other with the same tensor degree of the first layer dominates, in memory as well unless there
+// is room for any.
+func (c *Condition) undominated(f *configuration, all []label, roomy bool) []label {
 	slices.SortStableFunc(all, func(a, b label) int {
 		return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.perIteration[0], b.perIteration[0]), cmp.Compare(a.memory[0], b.memory[0]))
 	})
@@ -142,7 +143,7 @@ func (c *Condition) undominated(f *configuration, all []label) []label {
 	for i := range all {
 		b := &all[i]
 		if !slices.ContainsFunc(keep, func(a label) bool {
-			return f.strategies[a.strategy].Tensor == f.strategies[b.strategy].Tensor && a.dominates(b)
+			return f.strategies[a.strategy].Tensor == f.strategies[b.strategy].Tensor && a.dominates(b, roomy)
 		}) {
 			keep = append(keep, *b)
 		}
@@ -150,10 +151,10 @@ func (c *Condition) undominated(f *configuration, all []label) []label {
 	return keep
 }
 
-// dominates reports whether a is at least as good as b in everything.
-func (a *label) dominates(b *label) bool {
+// dominates reports whether a is at least as good as b in everything, memory aside if there is room for any.
+func (a *label) dominates(b *label, roomy bool) bool {
 	for g := range a.step {
-		if a.step[g] > b.step[g] || a.perIteration[g] > b.perIteration[g] || a.memory[g] > b.memory[g] || a.peak[g] > b.peak[g] {
+		if a.step[g] > b.step[g] || a.perIteration[g] > b.perIteration[g] || !roomy && (a.memory[g] > b.memory[g] || a.peak[g] > b.peak[g]) {
 			return false
 		}
 	}

@@ -85,6 +85,27 @@ func (c *Condition) price(f *configuration) bool {
 			return false
 		}
 	}
+	for _, k := range c.kindOf {
+		for g := range f.groups {
+			var states, active float64
+			for _, cost := range f.costs[k] {
+				states, active = max(states, cost.states[g]), max(active, cost.active[g])
+				f.most.peak[g] = max(f.most.peak[g], cost.peak[g])
+			}
+			f.most.states[g] += states
+			f.most.active[g] += active
+		}
+	}
+	return true
+}
+
+// roomy says whether all layers of the model fit in one stage of a configuration under any strategies: then memory decides nothing.
+func (c *Condition) roomy(f *configuration, inflight int) bool {
+	for i, g := range f.groups {
+		if f.most.states[i]+float64(inflight)*f.most.active[i]+f.most.peak[i]+c.reserve(g.Class) > c.limit(g.Class) {
+			return false
+		}
+	}
 	return true
 }
 
@@ -131,6 +152,8 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 			parts = 1
 		case Optimizer:
 			stored.Optimizer /= parts
+		case Gradients:
+			stored = States{s.Weights, s.Gradients / parts, s.Optimizer / parts}
 		case Full:
 			stored = States{s.Weights / parts, s.Gradients / parts, s.Optimizer / parts}
 		}
@@ -139,10 +162,16 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 		weights, gradients := parameters*s.Weights, parameters*s.Gradients
 		gather := func(bytes float64) float64 { return m.gather(groups, samples, y, i, bytes) }
 		backward := x.backward + x.recompute
-		if y.Sharding == Full {
+		switch y.Sharding {
+		case Full:
 			x.gatherForward = m.options.Overlap.together(x.forward, gather(weights)) - x.forward
 			x.gatherBackward = m.options.Overlap.together(backward, gather(weights)+gather(gradients)) - backward
-		} else {
+		case Gradients:
+			// A device keeps its part of the gradients alone, so every micro-batch's are scattered; the weights are gathered
+			// after the update, when nothing computes.
+			x.gatherBackward = m.options.Overlap.together(backward, gather(gradients)) - backward
+			x.sync = gather(weights)
+		default:
 			allReduce := 2 * gather(gradients) // a reduce-scatter, then an all-gather
 			x.sync = m.options.Overlap.together(backward, allReduce) - backward
 		}
@@ -158,8 +187,11 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 			cost.active[i] = before * k
 			cost.peak[i] += activation
 		}
-		if y.Sharding == Full {
+		switch y.Sharding {
+		case Full:
 			cost.peak[i] += weights + gradients
+		case Gradients:
+			cost.peak[i] += gradients // until they are scattered
 		}
 	}
 	return cost

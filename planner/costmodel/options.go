@@ -3,6 +3,7 @@ package costmodel
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -128,11 +129,11 @@ func (o *Options) defaultMemory() error {
 
 func (o *Options) defaultStrategies() error {
 	if len(o.Shardings) == 0 {
-		o.Shardings = []Sharding{Replicated, Optimizer, Full}
+		o.Shardings = Shardings()
 	}
 	for _, s := range o.Shardings {
-		if s != Replicated && s != Optimizer && s != Full {
-			return badOption("sharding %q; want none, optimizer or full", s)
+		if !slices.Contains(Shardings(), s) {
+			return badOption("sharding %q; want none, optimizer, gradients or full", s)
 		}
 	}
 	switch o.Checkpoint {

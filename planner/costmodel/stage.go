@@ -27,12 +27,17 @@ func (g Group) Devices() int { return g.Replicas * g.Tensor }
 // Sharding is what data-parallel replicas of a layer divide among themselves instead of each holding all.
 type Sharding string
 
-// Kinds of sharding. Optimizer is ZeRO stage 1, Full is stage 3 (fully sharded data parallel).
+// Kinds of sharding. Optimizer is ZeRO stage 1, Gradients is stage 2 (the optimizer's state and gradients), Full is stage 3 (fully
+// sharded data parallel).
 const (
 	Replicated Sharding = "none"
 	Optimizer  Sharding = "optimizer"
+	Gradients  Sharding = "gradients"
 	Full       Sharding = "full"
 )
+
+// Shardings are all kinds, from the one that shards nothing on.
+func Shardings() []Sharding { return []Sharding{Replicated, Optimizer, Gradients, Full} }
 
 // Strategy is how a layer is trained.
 type Strategy struct {
@@ -47,7 +52,7 @@ type StageCost struct {
 	Forward   float64 `json:"forward"`  // compute, tensor-parallel communication included
 	Backward  float64 `json:"backward"` // the same; without recomputation
 	Recompute float64 `json:"again"`    // forward passes repeated for checkpointed layers
-	Gather    float64 `json:"gather"`   // exchange of fully sharded layers' weights and gradients, beyond what compute hides
+	Gather    float64 `json:"gather"`   // exchange of sharded weights and gradients in every micro-batch, beyond what compute hides
 	Convert   float64 `json:"convert"`  // redistributing activations between layers of different tensor degree, both ways
 	Send      float64 `json:"send"`     // activations to the next stage and gradients back
 	Sync      float64 `json:"sync"`     // once per iteration: gradients between replicas, beyond what compute hides

@@ -55,11 +55,12 @@ func writeDeepSpeed(f *rendering) error {
 			recomputed = append(recomputed, l)
 		}
 	}
-	stage := map[planner.Sharding]int{planner.Replicated: 0, planner.Optimizer: 1, planner.Full: 3}[f.sharding()]
+	sharding := f.sharding()
+	stage := map[planner.Sharding]int{planner.Replicated: 0, planner.Optimizer: 1, planner.Gradients: 2, planner.Full: 3}[sharding]
 	c.Zero.Stage = stage
 	f.deepSpeedAssumed(&c, r)
 	if r.stages > 1 {
-		f.deepSpeedPipeline(&c, stage, layers, len(recomputed))
+		f.deepSpeedPipeline(&c, sharding, layers, len(recomputed))
 	} else {
 		if r.tensor > 1 {
 			c.Tensor = map[string]int{"autotp_size": r.tensor}
@@ -95,10 +96,10 @@ func (f *rendering) deepSpeedAssumed(c *deepSpeed, r rectangle) {
 }
 
 // deepSpeedPipeline is what a pipeline asks for beyond the configuration.
-func (f *rendering) deepSpeedPipeline(c *deepSpeed, stage, layers, recomputed int) {
+func (f *rendering) deepSpeedPipeline(c *deepSpeed, sharding planner.Sharding, layers, recomputed int) {
 	a := &c.Evenkeel
-	if stage > 1 {
-		f.problem("sharding full with %d stages: ZeRO stage 3 does not go with a pipeline", a.Stages)
+	if stage := c.Zero.Stage; stage > 1 {
+		f.problem("sharding %s with %d stages: ZeRO stage %d does not go with a pipeline", sharding, a.Stages, stage)
 	}
 	switch recomputed {
 	case 0:

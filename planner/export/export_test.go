@@ -133,6 +133,8 @@ func TestMegatron(t *testing.T) {
 		{"middle again", late, Options{}, 6, full + "block --recompute-num-layers 2", "stages[1]: layer 3 keeps its activations and layer 4 does not"},
 		{"short stage", again(cut(even(2, 3, 2, 1), 3, 1), 2, 1), Options{}, 4, "--decoder-first-pipeline-num-layers 3 " + full + "block --recompute-num-layers 2", counted},
 		{"optimizer", sharded(even(2, 3, 2, 1), planner.Optimizer), Options{}, 6, "--use-distributed-optimizer", counted},
+		{"gradients", sharded(even(1, 3, 2, 1), planner.Gradients), Options{}, 3, "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads " +
+			"--use-distributed-optimizer --no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor", "sharding gradients is Megatron-FSDP"},
 		{"full", sharded(even(1, 3, 2, 1), planner.Full), Options{}, 3, "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params " +
 			"--use-distributed-optimizer --no-gradient-accumulation-fusion --ckpt-format fsdp_dtensor", "CUDA_DEVICE_MAX_CONNECTIONS"},
 	} {
@@ -173,6 +175,7 @@ func TestDeepSpeed(t *testing.T) {
 		{"model parallel", even(2, 4, 2, 2), `"zero_optimization":{"stage":0}`, "topology=PipeModelDataParallelTopology(num_pp=2, num_mp=2, num_dp=2)"},
 		{"again", again(even(2, 3, 2, 1), 3, 3), `"pipeline":{"activation_checkpoint_interval":1},"zero_optimization":{"stage":0}`, "num_stages=2"},
 		{"optimizer", sharded(even(1, 3, 2, 1), planner.Optimizer), `"zero_optimization":{"stage":1}`, ""},
+		{"gradients", sharded(even(1, 3, 2, 1), planner.Gradients), `"zero_optimization":{"stage":2}`, ""},
 		{"full", sharded(even(1, 3, 2, 1), planner.Full), `"zero_optimization":{"stage":3}`, ""},
 		{"tensor", even(1, 3, 2, 2), `"tensor_parallel":{"autotp_size":2},"zero_optimization":{"stage":0}`, ""},
 		{"some again", again(even(1, 3, 2, 1), 2), `"zero_optimization":{"stage":0}`, "2 of 3 layers are recomputed"},
@@ -247,6 +250,7 @@ func TestUnsupported(t *testing.T) {
 		{change(func(p *planner.Plan) { p.Stages[1].Groups[0].Count = 2; p.Stages[1].Groups[0].MicroBatches = []int{4} }), Options{}, both, "stages[1]: 1 replicas; must be 2"},
 		{change(func(p *planner.Plan) { p.Stages[1].Strategies[0].Sharding = planner.Full }), Options{}, both, "stages[1]: layers 3-5 have sharding full, those before none"},
 		{sharded(even(2, 3, 2, 2), planner.Full), Options{}, both, "sharding full with 2 stages"},
+		{sharded(even(2, 3, 2, 2), planner.Gradients), Options{}, both, "sharding gradients with 2 stages"},
 		{again(even(2, 3, 2, 1), 2, 1), Options{}, both[:1], "stages[1]: 1 layers are recomputed; must be 2"},
 		{again(even(2, 3, 2, 1), 2, 2), Options{}, both[1:], "4 of 6 layers are recomputed"},
 		{even(2, 3, 2, 1), Options{EmbeddingLayers: 4}, both[:1], "stages[0]: ends before layer 3"},

@@ -135,12 +135,16 @@ func (f *rendering) megatronSharding(r rectangle, sharding planner.Sharding) str
 	switch sharding {
 	case planner.Optimizer:
 		return "--use-distributed-optimizer\n"
-	case planner.Full:
+	case planner.Gradients, planner.Full:
 		if r.stages > 1 {
-			f.problem("sharding full with %d stages: Megatron-FSDP goes with tensor, expert and context parallelism, not with a pipeline", r.stages)
+			f.problem("sharding %s with %d stages: Megatron-FSDP goes with tensor, expert and context parallelism, not with a pipeline", sharding, r.stages)
 		}
-		f.warn("sharding full is Megatron-FSDP, which wants CUDA_DEVICE_MAX_CONNECTIONS unset or above 1")
-		return "--use-megatron-fsdp\n--data-parallel-sharding-strategy optim_grads_params\n--use-distributed-optimizer\n--no-gradient-accumulation-fusion\n--ckpt-format fsdp_dtensor\n"
+		f.warn("sharding %s is Megatron-FSDP, which wants CUDA_DEVICE_MAX_CONNECTIONS unset or above 1", sharding)
+		strategy := "optim_grads"
+		if sharding == planner.Full {
+			strategy = "optim_grads_params"
+		}
+		return "--use-megatron-fsdp\n--data-parallel-sharding-strategy " + strategy + "\n--use-distributed-optimizer\n--no-gradient-accumulation-fusion\n--ckpt-format fsdp_dtensor\n"
 	}
 	return ""
 }

@@ -65,7 +65,7 @@ func New(rng *rand.Rand, most int) (*Job, error) {
 	}
 	j := &Job{Profile: p, Topology: topology, GlobalBatch: []int{4, 6, 8}[rng.IntN(3)]}
 	if rng.IntN(2) == 0 {
-		j.Sharding = []string{"none", "optimizer", "full"}[rng.IntN(3)]
+		j.Sharding = []string{"none", "optimizer", "gradients", "full"}[rng.IntN(4)]
 	} else {
 		j.Checkpoint = []string{"never", "always"}[rng.IntN(2)]
 	}

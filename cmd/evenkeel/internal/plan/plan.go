@@ -36,7 +36,7 @@ type searchCmd struct {
 	Replicas   []int              `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N"`
 	Tensor     []int              `help:"Tensor degrees to try. Default: all that were profiled." placeholder:"N"`
 	Stages     string             `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
-	Sharding   []string           `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), full (ZeRO 3). Default: all." placeholder:"KIND"`
+	Sharding   []string           `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
 	Checkpoint string             `help:"Whether layers may recompute activations: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
 	For        string             `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
 	Price      map[string]float64 `help:"Price of each device's hour, to list the plans that are quick or cheap, by time and price. Besides the whole cluster its halves, quarters and so on of each kind are searched." placeholder:"DEVICE=X" mapsep:","`
