@@ -193,19 +193,20 @@ Examples:
 // planned is the JSON document of plan and simulate.
 type planned struct {
 	bucket.Score
-	LowerBoundSeconds float64       `json:"lower_bound_seconds"`
-	Anchors           []float64     `json:"anchors"`
-	PlanSeconds       float64       `json:"plan_seconds"`
-	Mixing            float64       `json:"mixing"`
-	Packed            bool          `json:"packed,omitempty"`
-	MeetAgain         *float64      `json:"meet_again,omitempty"`        // share of pairs in a step
-	MeetAgainRandom   *float64      `json:"meet_again_random,omitempty"` // of random steps of the same sizes
-	Curve             []curvePoint  `json:"curve,omitempty"`
-	Prediction        string        `json:"prediction,omitempty"`
-	Samples           int           `json:"samples"`
-	Ranks             int           `json:"ranks"`
-	Bands             []bucket.Band `json:"bands,omitempty"`
-	Out               string        `json:"out,omitempty"`
+	LowerBoundSeconds float64        `json:"lower_bound_seconds"`
+	Anchors           []float64      `json:"anchors"`
+	PlanSeconds       float64        `json:"plan_seconds"`
+	Mixing            float64        `json:"mixing"`
+	Packed            bool           `json:"packed,omitempty"`
+	MeetAgain         *float64       `json:"meet_again,omitempty"`        // share of pairs in a step
+	MeetAgainRandom   *float64       `json:"meet_again_random,omitempty"` // of random steps of the same sizes
+	Curve             []curvePoint   `json:"curve,omitempty"`
+	Prediction        string         `json:"prediction,omitempty"`
+	Held              *stepcost.Held `json:"held_out,omitempty"` // how well the table predicts lengths that it does not have
+	Samples           int            `json:"samples"`
+	Ranks             int            `json:"ranks"`
+	Bands             []bucket.Band  `json:"bands,omitempty"`
+	Out               string         `json:"out,omitempty"`
 }
 
 // curvePoint is what one choice of mixing gives.
@@ -266,6 +267,9 @@ func (c *planCmd) Run(a *cli.App) error {
 	}
 	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Prediction: p.Prediction,
 		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out}
+	if h, ok := stepcost.HeldOut(p.Table); ok {
+		d.Held = &h
+	}
 	if p.Samples <= countable || c.Curve {
 		again, random := p.Recurrence(l, 1, 0)
 		d.MeetAgain, d.MeetAgainRandom = &again, &random
@@ -339,6 +343,9 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 	}
 	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, made monotonic in batch and length"}[p.Prediction]
 	fmt.Fprintf(a.Out, "Predicted by %s. Planned %s in %s.\n", how, cli.Count(p.Samples, "sample"), cli.Seconds(p.PlanSeconds))
+	if h := p.Held; h != nil {
+		fmt.Fprintf(a.Out, "Lengths of the table that are left out, one at a time, are predicted %.1f%% off, at worst (%d) %.1f%%.\n", 100*h.Median, h.Length, 100*h.Worst)
+	}
 	if c.Out != "" {
 		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths)
 	}
