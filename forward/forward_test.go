@@ -130,7 +130,13 @@ func network3(t testing.TB) *train.Network {
 // replicaOf is a replica of a run of a network.
 func replicaOf(t testing.TB, c *Config, net *train.Network, examples int) *Replica {
 	t.Helper()
-	w := NewWeights(net, c.Key)
+	r, _ := replicaFrom(t, c, NewWeights(net, c.Key), examples)
+	return r
+}
+
+// replicaFrom is a replica of a run that begins with weights, and its header.
+func replicaFrom(t testing.TB, c *Config, w *Weights, examples int) (*Replica, []byte) {
+	t.Helper()
 	h := NewHeader(*c, Examples{Count: examples}, FromKey, w)
 	encoded, err := h.Encode()
 	if err != nil {
@@ -140,7 +146,7 @@ func replicaOf(t testing.TB, c *Config, net *train.Network, examples int) *Repli
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return r, encoded
 }
 
 // runAll runs all processors in one process; change may alter one before it runs.

@@ -106,15 +106,7 @@ func TestBlocksThatNobodySends(t *testing.T) {
 	c := testConfig(2, 1, 100)
 	bus := &script{messages: story(c, 1, func(int) float64 { return 1 })}
 	w := drawn([]Tensor{{Name: "a", Shape: []int{5}, Std: 1}}, 1)
-	h := NewHeader(*c, Examples{Count: 10}, FromKey, w)
-	encoded, err := h.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := NewReplica(encoded, w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, _ := replicaFrom(t, c, w, 10)
 	var decided []int
 	p := &Processor{Replica: r, Rank: 1, Data: numbers{count: 10}, Bus: bus, Patience: time.Hour}
 	p.Each = func(step int, _ Commit) error { decided = append(decided, len(bus.sent)); return nil }
@@ -131,29 +123,18 @@ func TestAnotherBlockStopsTheRun(t *testing.T) {
 	c := testConfig(2, 1, 64)
 	messages := story(c, 1, func(int) float64 { return 1 })
 	w := drawn([]Tensor{{Name: "a", Shape: []int{5}, Std: 1}}, 1)
-	h := NewHeader(*c, Examples{Count: 10}, FromKey, w)
-	encoded, err := h.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, encoded := replicaFrom(t, c, w.Clone(), 10)
 	blocks, _ := play(t, encoded, w.Clone(), messages)
 	other := bytes.Clone(blocks[0])
 	other[len(other)-chainBytes-1] ^= 1
 	end := len(other) - chainBytes
 	copy(other[end:], chain(encoded[len(encoded)-chainBytes:], other[:end]))
-	r, err := NewReplica(encoded, w.Clone())
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := &Processor{Replica: r, Data: numbers{count: 10}, Bus: &script{messages: append(slices.Clone(messages), Message{Rank: 1, Block: other})}}
 	if err := p.Run(t.Context()); !errors.Is(err, ErrWeights) || !strings.Contains(err.Error(), "block 0 that processor 1 sent") {
 		t.Errorf("got %v", err)
 	}
 	other[5] ^= 1 // damaged: it is nobody's
-	r, err = NewReplica(encoded, w.Clone())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, _ = replicaFrom(t, c, w.Clone(), 10)
 	p = &Processor{Replica: r, Data: numbers{count: 10}, Bus: &script{messages: append(messages, Message{Rank: 1, Block: other})}}
 	if err := p.Run(t.Context()); err != nil || p.Stats().Ignored[1] == 0 {
 		t.Errorf("a damaged block: %v, %v", err, p.Stats().Ignored)

@@ -43,17 +43,26 @@ func (l *logFile) add(b []byte) error {
 
 func (l *logFile) close() error { return errors.Join(l.file.Sync(), l.file.Close()) }
 
-// readLog reads a log that is to be continued. Its last block may be incomplete.
-func readLog(path string) (*forward.LogReader, [][]byte, error) {
+// openLog opens a log. Close the file after reading.
+func openLog(path string) (*forward.LogReader, *os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, cli.FileError(err)
 	}
-	defer f.Close()
 	l, err := forward.NewLogReader(f)
 	if err != nil {
-		return nil, nil, badinput.Errorf("%s: %w", path, err)
+		return nil, nil, badinput.Errorf("%s: %w", path, errors.Join(err, f.Close()))
 	}
+	return l, f, nil
+}
+
+// readLog reads a log that is to be continued. Its last block may be incomplete.
+func readLog(path string) (*forward.LogReader, [][]byte, error) {
+	l, f, err := openLog(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
 	var blocks [][]byte
 	for {
 		b, err := l.Next()

@@ -3,7 +3,6 @@ package forward
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
@@ -80,15 +79,11 @@ func (c *replayCmd) Run(a *cli.App) error {
 
 // replayed rebuilds weights from a log. The result reports a damaged end.
 func replayed(path, init string) (*replayResult, *forward.Replica, error) {
-	f, err := os.Open(path)
+	l, f, err := openLog(path)
 	if err != nil {
-		return nil, nil, cli.FileError(err)
+		return nil, nil, err
 	}
 	defer f.Close()
-	l, err := forward.NewLogReader(f)
-	if err != nil {
-		return nil, nil, badinput.Errorf("%s: %w", path, err)
-	}
 	weights, err := initialWeights(l.Header, init)
 	if err != nil {
 		return nil, nil, badinput.Errorf("%s: %w", path, err)

@@ -79,8 +79,16 @@ func since(t *time.Time) string {
 	return humanize.Time(*t)
 }
 
-// stateOf reads a run's blocks, without its weights.
-func stateOf(a *cli.App, l *link, name string) (*state, error) {
+// stored is what a server has of a run.
+type stored struct {
+	run    *wire.Run
+	header *forward.Header
+	raw    [][]byte // blocks
+	blocks []*forward.Block
+}
+
+// readRun reads a run's header and its blocks, without its weights.
+func readRun(a *cli.App, l *link, name string) (*stored, error) {
 	run, err := wire.Open(a.Ctx, l.Conn, name)
 	if err != nil {
 		return nil, err
@@ -89,27 +97,36 @@ func stateOf(a *cli.App, l *link, name string) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	blocks, err := run.Blocks(a.Ctx)
+	all, err := run.Blocks(a.Ctx)
+	s := &stored{run: run, header: chain.Header}
+	for _, b := range all {
+		if block, err := chain.Next(b.Data); err == nil { // others are nobody's
+			s.raw, s.blocks = append(s.raw, b.Data), append(s.blocks, block)
+		}
+	}
+	return s, err
+}
+
+// stateOf is how far a run is.
+func stateOf(a *cli.App, l *link, name string) (*state, error) {
+	r, err := readRun(a, l, name)
 	if err != nil {
 		return nil, err
 	}
-	s := &state{Name: name, Of: chain.Header.Config.Steps, Processors: chain.Header.Config.Processors, Tensors: len(chain.Header.Tensors), Absent: make([]int, chain.Header.Config.Processors/2)}
-	for _, b := range blocks {
-		block, err := chain.Next(b.Data)
-		if err != nil {
-			continue // nobody's
-		}
+	c := &r.header.Config
+	s := &state{Name: name, Of: c.Steps, Processors: c.Processors, Tensors: len(r.header.Tensors), Absent: make([]int, c.Processors/2)}
+	for _, block := range r.blocks {
 		s.Steps += len(block.Steps)
 		s.Loss = block.Loss
-		for _, c := range block.Steps {
+		for _, step := range block.Steps {
 			for pair := range s.Absent {
-				if !c.Counts(pair) {
+				if !step.Counts(pair) {
 					s.Absent[pair]++
 				}
 			}
 		}
 	}
-	s.Bytes, s.Last, err = run.Size(a.Ctx)
+	s.Bytes, s.Last, err = r.run.Size(a.Ctx)
 	return s, err
 }
 
@@ -208,27 +225,13 @@ func (c *exportCmd) Run(a *cli.App) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	run, err := wire.Open(a.Ctx, l.Conn, c.Name)
-	if err != nil {
-		return err
-	}
-	chain, err := forward.NewChain(run.Header)
-	if err != nil {
-		return err
-	}
-	blocks, err := run.Blocks(a.Ctx)
+	r, err := readRun(a, l, c.Name)
 	if err != nil {
 		return err
 	}
 	return cli.WriteFile(c.Log, func(w io.Writer) error {
-		if _, err := w.Write(run.Header); err != nil {
-			return err
-		}
-		for _, b := range blocks {
-			if _, err := chain.Next(b.Data); err != nil {
-				continue // nobody's
-			}
-			if _, err := w.Write(b.Data); err != nil {
+		for _, b := range append([][]byte{r.run.Header}, r.raw...) {
+			if _, err := w.Write(b); err != nil {
 				return err
 			}
 		}
