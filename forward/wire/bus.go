@@ -23,6 +23,8 @@ type Run struct {
 	name   string
 	js     jetstream.JetStream
 	stream jetstream.Stream
+	// refusedFor is how long a server may answer late, or not take messages, while it can be reached.
+	refusedFor time.Duration
 }
 
 // Open opens a run.
@@ -34,7 +36,7 @@ func Open(ctx context.Context, c *nats.Conn, name string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
-	r := &Run{name: name, js: js}
+	r := &Run{name: name, js: js, refusedFor: refusedFor}
 	if r.stream, err = js.Stream(ctx, stream(name)); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: %s", ErrNoRun, name)
 	}
@@ -120,7 +122,12 @@ func (r *Run) readAll(ctx context.Context, filter string, each func(jetstream.Ms
 	}
 	defer messages.Stop()
 	for ; left > 0; left-- {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+		waiting, cancel := context.WithTimeout(ctx, r.refusedFor)
+		m, err := messages.Next(jetstream.NextContext(waiting))
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return fmt.Errorf("wire: read run %s: the server has sent nothing for %v, and has more: %w", r.name, r.refusedFor, err)
+		}
 		if err != nil {
 			return fmt.Errorf("wire: read run %s: %w", r.name, err)
 		}
@@ -282,7 +289,7 @@ func (b *Bus) read(ctx context.Context, position *uint64) error {
 	}
 }
 
-// refusedFor is how long a server may answer late, or not take messages, while it can be reached.
+// refusedFor is Run.refusedFor, unless a test shortens it.
 const refusedFor = 20 * time.Second
 
 // Publish sends a frame and waits until the stream has it.
@@ -316,8 +323,8 @@ func (r *Run) publish(ctx context.Context, subject string, data []byte) error {
 			return fmt.Errorf("wire: publish %s: %w", subject, err)
 		case !r.js.Conn().IsConnected():
 			refusing = time.Now()
-		case time.Since(refusing) > refusedFor:
-			return fmt.Errorf("wire: publish %s: the server is there, and has not stored the message for %v; is its disk full? %w", subject, refusedFor, err)
+		case time.Since(refusing) > r.refusedFor:
+			return fmt.Errorf("wire: publish %s: the server is there, and has not stored the message for %v; is its disk full? %w", subject, r.refusedFor, err)
 		}
 		select {
 		case <-time.After(reconnectWait):

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,10 @@ import (
 // cable carries connections to a server until it is cut.
 type cable struct {
 	net.Listener
-	to string
+	to   string
+	late time.Duration // by which it carries
+
+	silent atomic.Pointer[silence] // of the connections of now
 
 	mu    sync.Mutex
 	cut   bool
@@ -27,13 +31,14 @@ type cable struct {
 	all   sync.WaitGroup
 }
 
-func newCable(t *testing.T, to string) *cable {
+func newCable(t *testing.T, to string, late time.Duration) *cable {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cable{Listener: l, to: to}
+	c := &cable{Listener: l, to: to, late: late}
+	c.silent.Store(&silence{})
 	c.all.Go(func() {
 		for {
 			from, err := l.Accept()
@@ -60,8 +65,31 @@ func (c *cable) connect(from net.Conn) {
 		return
 	}
 	c.conns = append(c.conns, from, to)
-	c.all.Go(func() { _, _ = io.Copy(from, to) })
-	c.all.Go(func() { _, _ = io.Copy(to, from) })
+	silent := c.silent.Load()
+	c.all.Go(func() { _, _ = io.Copy(from, lateReader{to, c.late, silent}) })
+	c.all.Go(func() { _, _ = io.Copy(to, lateReader{from, c.late, silent}) })
+}
+
+// silence is whether connections carry nothing, without an end.
+type silence struct{ atomic.Bool }
+
+// hush silences the connections of now; those to come are as usual.
+func (c *cable) hush() { c.silent.Swap(&silence{}).Store(true) }
+
+// lateReader hands on what it reads after a while, or never.
+type lateReader struct {
+	io.Reader
+	late   time.Duration
+	silent *silence
+}
+
+func (r lateReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	time.Sleep(r.late)
+	for err == nil && r.silent.Load() {
+		n, err = r.Reader.Read(b)
+	}
+	return n, err
 }
 
 // set cuts the cable, or mends it.
@@ -105,7 +133,7 @@ func TestPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	weak := newCable(t, address.Host)
+	weak := newCable(t, address.Host, 0)
 	var all sync.WaitGroup
 	processors, errs := make([]*forward.Processor, 4), make([]error, 4)
 	for rank := range processors {
@@ -170,7 +198,7 @@ func TestCloseAfterTheConnectionCameBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	weak := newCable(t, address.Host)
+	weak := newCable(t, address.Host, 0)
 	conn, err := Connect("nats://"+weak.Addr().String(), Options{Rank: 0, Token: RankToken(s.Token(), 0)})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,8 @@ type Options struct {
 	Token   string   // presented both as a password and as a token
 	CAFile  string   // of the server's certificate; empty: the system's
 	Traffic *Traffic // if not nil, counts what goes over the connection
+
+	heartbeat time.Duration // 0: heartbeat
 }
 
 // userOf is the user that has a rank's token.
@@ -71,6 +74,8 @@ func userOf(rank int) string {
 const (
 	reconnectWait = 200 * time.Millisecond
 	reconnectFor  = 2 * time.Minute
+	// heartbeat is how often the server is asked for a sign of life; after three without one the connection counts as lost.
+	heartbeat = 5 * time.Second
 )
 
 // Connect connects to a server, and again, for two minutes, whenever the connection is lost.
@@ -78,7 +83,10 @@ func Connect(address string, o Options) (*nats.Conn, error) {
 	if err := private(address); err != nil {
 		return nil, err
 	}
-	options := []nats.Option{nats.Name("evenkeel forward"), nats.MaxReconnects(int(reconnectFor / reconnectWait)), nats.ReconnectWait(reconnectWait)}
+	options := []nats.Option{
+		nats.Name("evenkeel forward"), nats.MaxReconnects(int(reconnectFor / reconnectWait)), nats.ReconnectWait(reconnectWait),
+		nats.PingInterval(cmp.Or(o.heartbeat, heartbeat)), nats.MaxPingsOutstanding(3),
+	}
 	if o.Token != "" {
 		options = append(options, nats.Token(o.Token), nats.UserInfo(userOf(o.Rank), o.Token))
 	}

@@ -75,7 +75,13 @@ func (w *world) processor(rank int, bus forward.Bus) *forward.Processor {
 // join joins by a connection of its own, with the rank's own token, after the run's blocks so far.
 func (w *world) join(s *Server, name string, rank int) *forward.Processor {
 	w.t.Helper()
-	conn, err := Connect(s.URL(), Options{Rank: rank, Token: RankToken(s.Token(), rank)})
+	return w.joinAt(s.URL(), s, name, rank)
+}
+
+// joinAt is join by another way to the server, whose silence is soon seen.
+func (w *world) joinAt(address string, s *Server, name string, rank int) *forward.Processor {
+	w.t.Helper()
+	conn, err := Connect(address, Options{Rank: rank, Token: RankToken(s.Token(), rank), heartbeat: 500 * time.Millisecond})
 	if err != nil {
 		w.t.Fatal(err)
 	}

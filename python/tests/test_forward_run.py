@@ -1,5 +1,6 @@
 """Runs over NATS: torch processors alone and with Go's, that die and come back, a server that restarts, and messages that do not belong."""
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -11,13 +12,16 @@ import threading
 import time
 import traceback
 import unittest
+import unittest.mock
+
+import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
 
 import forward_rank  # noqa: E402
 from evenkeel import forward  # noqa: E402
-from evenkeel.forward import nats, record, rounds  # noqa: E402
+from evenkeel.forward import nats, record, rounds, run  # noqa: E402
 from processes import free_port  # noqa: E402
 
 EVENKEEL = os.environ.get("EVENKEEL")
@@ -49,6 +53,43 @@ class Rank:
         self._process.join(120)
         with open(self._out, encoding="utf-8") as f:
             return self._process.exitcode, f.read()
+
+
+class Cable:
+    """Carries connections to a port, late if that is asked for, until those of now are to be silent."""
+
+    def __init__(self, to, late=0.0):
+        self._listening, self._to, self._late, self._silent, self._all = socket.create_server(("127.0.0.1", 0)), to, late, set(), []
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                here = self._listening.accept()[0]
+                there = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                return
+            self._all += [here, there]
+            for a, b in ((here, there), (there, here)):
+                threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
+
+    def _carry(self, a, b):
+        try:
+            while data := a.recv(1 << 16):
+                time.sleep(self._late)
+                if a not in self._silent:
+                    b.sendall(data)
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def silence(self):
+        self._silent = set(self._all)
+
+    def close(self):
+        for s in (self._listening, *self._all):
+            s.close()
 
 
 @unittest.skipUnless(EVENKEEL, "EVENKEEL names no program")
@@ -255,6 +296,33 @@ class Runs(unittest.TestCase):
             self.assertEqual(code, 1)
             self.assertIn("maximum bytes exceeded; for 3 s", out)
 
+    def cable(self, late=0.0):
+        c = Cable(self.port, late)
+        self.addCleanup(c.close)
+        return c, f"nats://localhost:{c.port}"
+
+    def test_a_server_that_answers_late(self):
+        self.serve()
+        raw, _ = self.create(processors=2, steps=30)
+        ps = [self.rank(0, url=self.cable(late=0.05)[1]), self.rank(1)]
+        torch.set_num_threads(1)
+        w = forward_rank.network(self.size)
+        alone = forward.alone(raw, [forward.Part(n, t) for n, t in w.items()], forward_rank.loss(w))
+        self.assertEqual({self.result(p)["hash"] for p in ps}, {alone.hash()})
+
+    def test_a_connection_that_falls_silent(self):
+        """Without an end that could be seen, as when a machine loses power."""
+        self.serve()
+        self.create(processors=2, steps=300)
+        cable, url = self.cable()
+        with unittest.mock.patch.object(nats, "HEARTBEAT", 0.5):
+            ps = [self.rank(0, wait=0.005), self.rank(1, url=url)]
+        self.steps_reached(30)
+        cable.silence()
+        results = [self.result(p) for p in ps]
+        self.assertEqual(len({r["hash"] for r in results}), 1, results)
+        self.assertEqual({r["steps"] for r in results}, {300})
+
     def test_a_run_that_is_another_models(self):
         self.serve()
         self.create()
@@ -266,6 +334,22 @@ class Runs(unittest.TestCase):
         with self.assertRaisesRegex(forward.Refused, "not found"):
             forward.join(self.url, "none", 0, None, [forward.Part(n, t) for n, t in w.items()], token=self.tokens["rank0"], patience=1)
         self.assertFalse(forward.create(self.url, "run", record.read_start(self.stream()[1].message(1)[1])[0], self.tokens["launch"]))
+
+
+class Silence(unittest.TestCase):
+    def test_four_heartbeats_are_waited_for(self):
+        p = run._Processor("", "run", 0, None, [], "", "", "", 1.0, None)
+        p._stream = unittest.mock.Mock()
+        p._stream.answers.return_value = {}
+        clock = itertools.count()  # a second for each look at it: one for each wait
+        with unittest.mock.patch.object(run.time, "monotonic", lambda: float(next(clock))):
+            for i in range(300):
+                p._stream.take.return_value = [], i % 15 == 0
+                p._receive(1)
+            p._stream.take.return_value = [], False
+            with self.assertRaisesRegex(forward.Disconnected, "silent for 20 s"):
+                for _ in range(21):
+                    p._receive(1)
 
 
 class Server(unittest.TestCase):

@@ -14,6 +14,7 @@ from .header import Refused
 
 _MAX_PAYLOAD = 8 << 20
 _MAX_LINE = 64 << 10
+HEARTBEAT = 5.0  # seconds between a stream's signs of life
 
 
 class Disconnected(ConnectionError):
@@ -237,7 +238,7 @@ class Stream:
         to = self.connection.inbox() + ".data"
         self._sid = self.connection.subscribe(to)
         config = {"deliver_subject": to, "deliver_policy": "by_start_sequence", "opt_start_seq": max(1, begin), "ack_policy": "none", "replay_policy": "instant",
-                  "idle_heartbeat": 5_000_000_000, "max_deliver": 1, "mem_storage": True, "num_replicas": 1}  # fmt: skip
+                  "idle_heartbeat": int(HEARTBEAT * 1e9), "max_deliver": 1, "mem_storage": True, "num_replicas": 1}  # fmt: skip
         if subject:
             config["filter_subject"] = subject
         a = self.connection.api(f"CONSUMER.CREATE.{self.name}", {"stream_name": self.name, "config": config})

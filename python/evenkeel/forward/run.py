@@ -76,7 +76,7 @@ class _Processor:
         self._blocks, self._chains, self._seen, self._missing = {}, {}, {}, {}  # ours, and the chains before them; others' that came; ours that are not in the stream, with the step and time
         self._last, self._ignored = 0, collections.Counter()
         self._own, self._begun, self._quick, self._said = 0.0, time.monotonic(), None, None
-        self._confirmed, self._trouble = -1, None
+        self._confirmed, self._trouble, self._silent = -1, None, 0.0
 
     def close(self):
         if self._connection:
@@ -98,7 +98,7 @@ class _Processor:
             self._begin(raw)
         elif raw != self._replica.header.raw:
             raise headers.Refused(f"run {self._run!r} is another one than before the connection was lost")
-        wait = self._stream.read(self._last + 1)
+        wait, self._silent = self._stream.read(self._last + 1), 0.0
         until = time.monotonic() + 30
         had = len(self._incoming)
         while len(self._incoming) < had + wait and time.monotonic() < until:
@@ -155,7 +155,11 @@ class _Processor:
         self._connection.publish(subject, data, inbox)
 
     def _receive(self, timeout):
-        messages, _ = self._stream.take(timeout)
+        begun = time.monotonic()
+        messages, heard = self._stream.take(timeout)
+        self._silent = 0.0 if heard else self._silent + time.monotonic() - begun
+        if self._silent > 4 * nats.HEARTBEAT:  # a connection that ended without a word, or a server that forgot who reads
+            raise nats.Disconnected(f"the server was silent for {4 * nats.HEARTBEAT:.0f} s")
         for position, subject, data in messages:
             if position <= self._last:
                 continue
