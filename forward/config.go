@@ -122,13 +122,18 @@ func (c *Config) checkStep(pairs int, bad func(format string, args ...any)) {
 	}
 }
 
-// DefaultRate is a learning rate for so many weights. With Normalize a direction moves every weight by the same, so the loss's curvature along it
-// grows with their number; the fourth root is what networks of 5,000 to 5,000,000 weights of three kinds bore (experiments/forward).
-func (c *Config) DefaultRate(weights int) float64 {
-	if !c.Normalize {
-		return 0.0025 * math.Sqrt(float64(c.Directions))
+// DefaultRate is a learning rate for so many weights, which begin FromKey or FromFile. With Normalize a direction moves every weight by the same, so the loss's
+// curvature along it grows with their number; the fourth root is what networks of 5,000 to 5,000,000 weights of three kinds bore (experiments/forward). Pretrained
+// weights take half (experiments/forward/torch).
+func (c *Config) DefaultRate(weights int, initial string) float64 {
+	rate := 0.0025
+	if c.Normalize {
+		rate = 0.125 / math.Sqrt(math.Sqrt(float64(weights)))
 	}
-	return math.Sqrt(float64(c.Directions)) / (8 * math.Sqrt(math.Sqrt(float64(weights))))
+	if initial == FromFile {
+		rate /= 2
+	}
+	return math.Sqrt(float64(c.Directions)) * rate
 }
 
 // direction is the one that a processor tries.

@@ -56,3 +56,15 @@ func TestPairsShareDirections(t *testing.T) {
 		}
 	}
 }
+
+// By hand, for 65,536 weights, whose fourth root is 16: 1/8 over it, times the root of the directions; half where weights come from a file.
+func TestDefaultRate(t *testing.T) {
+	c := &Config{Directions: 4, Normalize: true}
+	if a, b := c.DefaultRate(1<<16, FromKey), c.DefaultRate(1<<16, FromFile); a != 1.0/64 || b != 1.0/128 {
+		t.Errorf("rates %v and %v, want 1/64 and 1/128", a, b)
+	}
+	c.Normalize = false
+	if a, b := c.DefaultRate(7, FromKey), c.DefaultRate(7, FromFile); a != 0.005 || b != 0.0025 {
+		t.Errorf("rates %v and %v, want 0.005 and 0.0025", a, b)
+	}
+}

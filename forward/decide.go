@@ -149,21 +149,26 @@ func (c *Config) contrasts(finite []arrival, slopes []float64) (ranks []int) {
 }
 
 // move sets a commit's increments.
-func (c *Config) move(commit *Commit, finite []arrival, slopes []float64, divisor, scale float64, step uint32) {
-	weights := 0
+func (c *Config) move(commit *Commit, finite []arrival, slopes []float64, unit, scale float64, step uint32) {
+	all, came := 0, 0 // examples
 	for _, n := range c.Examples {
-		weights += n // of all pairs: who is absent makes the step smaller
+		all += n
 	}
+	for _, a := range finite {
+		came += c.Examples[a.pair]
+	}
+	// The root of both: a step of fewer pairs goes as far as one of all, which is what a run of so few does by its own default rate.
+	divisor := math.Sqrt(float64(all) * float64(came))
 	if c.Estimator == Each {
-		weights *= 2 // of all processors
+		divisor *= 2 // of both ranks
 	}
-	factor := c.rate(int(step)) * scale / float64(weights)
+	factor := c.rate(int(step)) * scale / divisor
 	increment := func(s float64) int32 {
 		x := math.RoundToEven(-s * factor * (1 << unitBits))
 		return int32(min(max(x, -c.maxIncrement()), c.maxIncrement()))
 	}
 	weighed := func(rank int) float64 {
-		x := slopes[rank] / divisor
+		x := slopes[rank] / unit
 		if c.Clip > 0 {
 			x = min(max(x, -c.Clip), c.Clip)
 		}

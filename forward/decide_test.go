@@ -15,8 +15,8 @@ type pairLosses struct {
 }
 
 // byHand is the move of each pair in whole units, as the page of the protocol has it and without a line of decide: half
-// differences, over their root mean square of all steps so far (weighed as a running mean of 32), times examples, over the examples of ALL
-// pairs of the run.
+// differences, over their root mean square of all steps so far (weighed as a running mean of 32), times examples, over the geometric
+// mean of the examples of all pairs of the run and of those that count.
 func byHand(c *Config, rate float64, meansBefore []float64, pairs map[int]pairLosses) (moves map[int]float64, loss, mean float64) {
 	moves = map[int]float64{}
 	half := map[int]float64{}
@@ -36,9 +36,12 @@ func byHand(c *Config, rate float64, meansBefore []float64, pairs map[int]pairLo
 		mean += half[p] * half[p]
 	}
 	loss, mean = loss/n, mean/n
-	total := 0
-	for _, e := range c.Examples {
-		total += e
+	total, there := 0.0, 0.0
+	for p, e := range c.Examples {
+		total += float64(e)
+		if _, counts := half[p]; counts {
+			there += float64(e)
+		}
 	}
 	rms := 0.0
 	for i, m := range append(slices.Clone(meansBefore), mean) {
@@ -53,7 +56,7 @@ func byHand(c *Config, rate float64, meansBefore []float64, pairs map[int]pairLo
 		if c.Clip > 0 {
 			x = math.Max(-c.Clip, math.Min(c.Clip, x))
 		}
-		moves[p] = -rate * x * float64(c.Examples[p]) / float64(total) * math.Exp2(24)
+		moves[p] = -rate * x * float64(c.Examples[p]) / total * math.Sqrt(total/there) * math.Exp2(24)
 	}
 	return moves, loss, mean
 }
@@ -133,19 +136,30 @@ func TestDecideIsTheFormula(t *testing.T) {
 	})
 }
 
-// Half the pairs make a step half as large, by hand: slopes of 1, a rate of 1 and a scale of 2^-24.
-func TestAbsentPairsDoNotEnlargeTheStep(t *testing.T) {
+// A step is as long with one pair as with four, by hand: slopes of 1 and a rate of 1 move one direction by 1/2, two by 1/sqrt(8) each (a length of 1/2), four by 1/4. So is
+// a late pair's, and one that is not finite is not there.
+func TestStepsAreAsLongWithoutSomePairs(t *testing.T) {
 	c := &Config{Processors: 8, Directions: 4, Kind: Rademacher, Steps: 10, Epsilon: 0.5, LearningRate: 1, Schedule: "constant", Examples: []int{1, 1, 1, 1}}
-	for there, want := range map[int]int32{4: -1 << 22, 2: -1 << 22, 1: -1 << 22} { // a quarter each, however many there are
-		r, tuning := round{config: c}, newTuning()
-		var counted []arrival
-		for p := range there {
-			r.losses[2*p], r.losses[2*p+1] = [2]float32{1, 1}, [2]float32{0, 0}
-			counted = append(counted, arrival{pair: p})
-		}
-		for d, k := range r.decide(counted, &tuning).Increments {
-			if d < there && k != want || d >= there && k != 0 {
-				t.Errorf("%d pairs: direction %d moves by %d units, want %d", there, d, k, want)
+	for there, want := range map[int]int32{4: -1 << 22, 2: -5931642, 1: -1 << 23} {
+		for _, more := range []int{0, 1} { // that are not finite
+			r, tuning := round{config: c}, newTuning()
+			var counted []arrival
+			for p := range min(there+more, 4) {
+				r.losses[2*p], r.losses[2*p+1] = [2]float32{1, 1}, [2]float32{0, 0}
+				counted = append(counted, arrival{pair: p})
+			}
+			if there+more <= 4 && more > 0 {
+				r.losses[2*there] = [2]float32{float32(math.NaN()), 1}
+			}
+			counted[0].age = 2
+			got := r.decide(counted, &tuning)
+			if len(got.Late) != 1 || got.Late[0].Increment != want {
+				t.Errorf("%d pairs: late %v, want %d units", there, got.Late, want)
+			}
+			for d, k := range got.Increments {
+				if d > 0 && d < there && k != want || (d == 0 || d >= there) && k != 0 {
+					t.Errorf("%d pairs: direction %d moves by %d units, want %d", there, d, k, want)
+				}
 			}
 		}
 	}

@@ -69,13 +69,15 @@ func (w *world) absent(b *strings.Builder) error {
 	}
 	fmt.Fprintf(b, "\n## Absent and slow pairs\n\nDigits, MLP 64-64-10, %d steps by default, %d seeds; loss on what is held out, mean (95%% interval).\n\n| run | loss | accuracy |\n|---|---|---|\n", steps, seeds)
 	for _, c := range []struct {
-		name       string
-		processors int
-		there      int
-	}{{"8 processors", 8, 8}, {"8 processors, 4 of them absent throughout", 8, 4}, {"4 processors", 4, 4}} {
+		name                          string
+		processors, directions, there int
+	}{
+		{"8 processors", 8, 8, 8}, {"8 processors, 4 of them absent throughout", 8, 8, 4}, {"4 processors", 4, 4, 4},
+		{"8 processors, `pairs`", 8, 4, 8}, {"8 processors, 4 of them absent throughout, `pairs`", 8, 4, 4}, {"4 processors, `pairs`", 4, 2, 4},
+	} {
 		var losses, rights []float64
 		for seed := range seeds {
-			o, _, err := w.some(config(c.processors, c.processors/2, steps, uint64(seed+1)), ranks(c.there, 0))
+			o, _, err := w.some(config(c.processors, c.directions, steps, uint64(seed+1)), ranks(c.there, 0))
 			if err != nil {
 				return err
 			}
@@ -91,7 +93,7 @@ func (w *world) absent(b *strings.Builder) error {
 	const each = 40 * time.Millisecond
 	work := ranks(8, each)
 	work[6], work[7] = 3*each, 3*each
-	o, took, err := w.some(config(8, 4, 256, 1), work)
+	o, took, err := w.some(config(8, 8, 256, 1), work)
 	if err != nil {
 		return err
 	}

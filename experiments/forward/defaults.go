@@ -89,9 +89,9 @@ func (w *world) defaults(b *strings.Builder) error {
 				seeds = min(seeds, 3) // half a minute each
 			}
 			for seed := range seeds {
-				c := config(4, 2, steps, uint64(seed+1))
+				c := config(4, 4, steps, uint64(seed+1))
 				c.Examples = []int{examples, examples}
-				c.LearningRate = c.DefaultRate(k.weights)
+				c.LearningRate = c.DefaultRate(k.weights, forward.FromKey)
 				before, after, err := w.one(c, k)
 				if err != nil {
 					return err

@@ -53,12 +53,22 @@ class Formulas(unittest.TestCase):
         fields = {"processors": 4, "directions": 2, "steps": 10, "epsilon": 0.5, "learning_rate": 0.25, "schedule": "constant", "examples": [1, 3], "clip": 0.0, "normalize": False, "guard": False, **fields}
         return forward.Config(key=0, **fields)
 
-    def test_half_difference_over_epsilon_weighted_by_examples_of_all_pairs(self):
-        # D = ((3 - 1) + (2 - 1)) / 4 = 3/4; x = D / 0.5 = 3/2; S = 1 * 3/2; W = 4; f = 0.25 / 4 = 1/16; -3/32 in units of 2^-24
+    def test_what_is_chosen_where_nothing_is_said(self):
+        for fields, estimator, shared, directions in (({}, "each", True, 8), ({"examples": [3, 3, 3, 3]}, "each", True, 8), ({"examples": [3, 3, 3, 4]}, "pairs", False, 4),
+                                                      ({"directions": 2}, "pairs", False, 2), ({"shared": False}, "pairs", False, 4), ({"shared": True}, "each", True, 8),
+                                                      ({"estimator": "pairs"}, "pairs", False, 4), ({"estimator": "pairs", "shared": True}, "pairs", True, 4)):  # fmt: skip
+            c = forward.Config(processors=8, **fields).complete(4096)  # 4096^(1/4) = 8
+            self.assertEqual((c.estimator, c.shared, c.directions, c.learning_rate), (estimator, shared, directions, math.sqrt(directions) / 128), fields)
+        self.assertEqual(forward.Config(processors=8, normalize=False, directions=4).complete(7).learning_rate, 0.0025)
+        with self.assertRaisesRegex(forward.header.Refused, "config.shared"):
+            forward.Config(processors=8, estimator="each", shared=False).complete(1)
+
+    def test_half_difference_over_epsilon_weighted_by_examples(self):
+        # D = ((3 - 1) + (2 - 1)) / 4 = 3/4; x = D / 0.5 = 3/2; S = 1 * 3/2; W = sqrt(4 * 1); f = 0.25 / 2 = 1/8; -3/16 in units of 2^-24
         s = step.increments(self.plain(), step.Running(), 0, [taken(0, (3.0, 2.0), (1.0, 1.0))])
-        self.assertEqual((s.pairs, s.increments, s.late), (1, [-3 << 19, 0], []))
+        self.assertEqual((s.pairs, s.increments, s.late), (1, [-3 << 20, 0], []))
         self.assertEqual(s.loss, 7 / 4)
-        # the second pair: D = -1/2, x = -1, S = 3 * -1, -S f = 3/16
+        # with the second pair W = 4, f = 1/16: D = -1/2, x = -1, S = 3 * -1, -S f = 3/16
         s = step.increments(self.plain(), step.Running(), 0, [taken(0, (3.0, 2.0), (1.0, 1.0)), taken(1, (0.0, 0.0), (1.0, 1.0))])
         self.assertEqual((s.pairs, s.increments), (3, [-3 << 19, 3 << 20]))
 
@@ -72,7 +82,7 @@ class Formulas(unittest.TestCase):
         self.assertEqual(r.square, (4 + 1) / 2)  # D = 2 and -1
         s = step.increments(c, r, 1, [taken(0, (4.0, 4.0), (0.0, 0.0))])
         self.assertEqual(r.square, 2.5 + (4 - 2.5) / 2)
-        self.assertEqual(s.increments[0], round(-(2 / math.sqrt(3.25)) / 16 * 2**24))
+        self.assertEqual(s.increments[0], round(-(2 / math.sqrt(3.25)) / 8 * 2**24))
         r.square = 1.0
         step.increments(c, r, 100, [taken(0, (4.0, 4.0), (0.0, 0.0))])
         self.assertEqual(r.square, 1 + 3 / 32)
@@ -83,7 +93,7 @@ class Formulas(unittest.TestCase):
 
     def test_clip_and_bound(self):
         s = step.increments(self.plain(clip=1.0), step.Running(), 0, [taken(0, (9.0, 9.0), (0.0, 0.0))])
-        self.assertEqual(s.increments[0], -(1 << 20))
+        self.assertEqual(s.increments[0], -(1 << 21))
         far = [taken(0, (1e30, 1e30), (0.0, 0.0))]
         self.assertEqual(step.increments(self.plain(), step.Running(), 0, far).increments[0], -(1 << 24))
         self.assertEqual(step.increments(self.plain(momentum=0.5), step.Running(), 0, far).increments[0], -(1 << 23))
@@ -264,7 +274,7 @@ class Directions(unittest.TestCase):
 
 class Training(unittest.TestCase):
     def test_learns_and_the_log_gives_the_same_weights(self):
-        for fields in ({}, {"kind": "gaussian", "momentum": 0.6, "learning_rate": 0.01}, {"shared": True, "directions": 1, "examples": [8, 16]}, {"shared": True, "estimator": "each"}):
+        for fields in ({}, {"kind": "gaussian", "momentum": 0.6, "learning_rate": 0.01}, {"shared": True, "directions": 1, "examples": [8, 16]}, {"shared": False}):
             m, log = model(), io.BytesIO()
             before = float(entropy(m)(torch.arange(300)))
             r, _ = train(forward.whole(m), entropy(m), log=log, **fields)
@@ -409,7 +419,7 @@ class BadInput(unittest.TestCase):
         self.refused("same dtype", forward.Replica, raw, other, forward.frozen(half, other))
 
     def test_headers(self):
-        good = json.loads(self.header(forward.whole(model())))
+        good = json.loads(self.header(forward.whole(model()), estimator="pairs"))
 
         def changed(**fields):
             return json.dumps({**good, **fields}).encode()

@@ -101,7 +101,7 @@ def ours(settings, rate, seed, path, train, budget):
     return model, flat(parts)
 
 
-OURS = {"ours, each": {"shared": True, "estimator": "each"}, "ours, pairs": {}, "ours, pairs, shared": {"shared": True}}
+OURS = {"ours, each": {}, "ours, pairs": {"estimator": "pairs"}, "ours, pairs, shared": {"estimator": "pairs", "shared": True}}
 
 
 def run(method, rate, seed, path, train, test, budget):
@@ -145,7 +145,7 @@ def todo(rows, methods):
             continue
         jobs = [(m, rate, s, b) for b in ((BUDGET, BUDGET // 2) if m in OURS else (BUDGET,)) for s in SEEDS]
         if m in ("ours, each", "ours, pairs"):  # and at the rate that a run has by default
-            jobs += [(m, forward.Config(processors=16, **OURS[m]).complete().learning_rate, s, BUDGET) for s in SEEDS]
+            jobs += [(m, forward.Config(processors=16, **OURS[m]).complete(4096).learning_rate, s, BUDGET) for s in SEEDS]
         yield from (job for job in jobs if job not in have)
 
 

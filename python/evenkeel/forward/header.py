@@ -17,32 +17,35 @@ class Refused(ValueError):
 
 @dataclasses.dataclass
 class Config:
-    """The run's settings, by the names of the header. Zero directions: one per pair. A key of None is drawn at random."""
+    """The run's settings, by the names of the header; what is None or 0 is chosen by complete()."""
 
     processors: int = 2
-    estimator: str = "pairs"  # "each": a direction for each processor, which needs shared
-    directions: int = 0
+    estimator: str = None  # "each": a direction for each processor, on shared and equal examples: what is chosen unless other fields rule it out; else "pairs"
+    directions: int = 0  # one for each pair, or for each processor
     kind: str = "rademacher"
-    key: int = None
+    key: int = None  # drawn at random
     steps: int = 1000
     epsilon: float = 1e-3
-    learning_rate: float = 0.0  # 0: 0.005 sqrt(directions), for fine-tuning: lower than the default of Go's networks from random weights
+    learning_rate: float = 0.0  # sqrt(directions) / (16 weights^(1/4)), as the Go command's with --init; without normalize 0.00125 sqrt(directions)
     schedule: str = "cosine"
     examples: list = dataclasses.field(default_factory=lambda: [8])  # one number: for all pairs
-    shared: bool = False
+    shared: bool = None  # with "each"
     momentum: float = 0.0
     clip: float = 3.0
     normalize: bool = True
     guard: bool = True
 
-    def complete(self):
-        """A copy with the defaults filled in, checked."""
+    def complete(self, weights):
+        """A copy for a run of so many weights, with the defaults filled in, checked."""
         c = dataclasses.replace(self, examples=list(self.examples))
-        c.directions = c.directions or (c.processors if c.estimator == "each" else c.processors // 2)
-        c.key = secrets.randbits(64) if c.key is None else c.key
         if len(c.examples) == 1:
             c.examples *= c.processors // 2
-        c.learning_rate = c.learning_rate or 0.005 * math.sqrt(c.directions)
+        each = not c.directions and len(set(c.examples)) == 1 and c.shared is not False
+        c.estimator = c.estimator or ("each" if each else "pairs")
+        c.shared = c.estimator == "each" if c.shared is None else c.shared
+        c.directions = c.directions or (c.processors if c.estimator == "each" else c.processors // 2)
+        c.key = secrets.randbits(64) if c.key is None else c.key
+        c.learning_rate = c.learning_rate or math.sqrt(c.directions) * (0.0625 / math.sqrt(math.sqrt(weights)) if c.normalize else 0.00125)
         c.check()
         return c
 
@@ -139,7 +142,7 @@ def parse(raw):
     c = h.get("config")
     if type(c) is not dict or set(c) | {"estimator"} != fields:
         raise Refused(f"config: fields {sorted(fields ^ (set(c) | {'estimator'})) if type(c) is dict else c!r} are missing or unknown")
-    config = Config(**c)
+    config = Config(**{"estimator": "pairs", **c})
     config.check()
     if h.get("initial") not in ("key", "file"):
         raise Refused(f"initial: {h.get('initial')!r} must be key or file")

@@ -35,7 +35,7 @@ class Replica:
     def trial(self, rank):
         """What the rank's losses of this step are computed with: its amounts."""
         n = round(self.config.epsilon * 2.0**24)
-        return [(self.config.direction(rank), self.step, -n if rank % 2 and self.config.estimator == "pairs" else n)]
+        return [(self.config.direction(rank), self.step, -n if rank % 2 and self.config.estimator != "each" else n)]
 
     def batch(self, rank):
         """The examples of the rank's two inputs in this step."""
@@ -124,7 +124,8 @@ def _mean(losses):
 
 def prepare(config, count, parts, frozen="", data_hash="", program=None):
     """The header of a new run that trains the parts from the values they have now, on count examples, with the config's defaults filled in."""
-    return headers.build(config.complete(), count, weights.describe(parts), "file", frozen, data_hash, program)
+    tensors = weights.describe(parts)
+    return headers.build(config.complete(sum(t.size() for t in tensors)), count, tensors, "file", frozen, data_hash, program)
 
 
 def alone(raw, parts, loss, frozen="", log=None, after_block=None):

@@ -83,8 +83,9 @@ def increments(config, running, j, taken):
         mean = total / len(fed)
         running.square = running.square + (mean - running.square) / min(j + 1, 32)
     by = math.sqrt(max(running.square, 1e-13)) if config.normalize else config.epsilon
-    trials = pairs if config.estimator == "pairs" else 2 * pairs
-    f = rate(config, j) * running.scale / (sum(config.examples) * (trials // pairs))
+    trials = pairs if config.estimator != "each" else 2 * pairs
+    divisor = math.sqrt(sum(config.examples) * sum(config.examples[t.pair] for t in good))
+    f = rate(config, j) * running.scale / (divisor * (trials // pairs))
     bound = math.floor(2.0**25 / trials * (1 - config.momentum) / (5 if config.kind == "gaussian" else 1))
 
     def weighted(t, d):

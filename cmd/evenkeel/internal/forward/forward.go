@@ -3,6 +3,7 @@ package forward
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
@@ -33,12 +34,12 @@ type flags struct {
 	Depth        int      `help:"Hidden layers, convolutions or blocks (${default})." default:"1" placeholder:"N"`
 	Length       int      `help:"Characters of a sample of text (${default})." default:"32" placeholder:"N"`
 	Processors   int      `short:"n" help:"Number of processors, even (${default})." default:"8" placeholder:"N"`
-	Estimator    string   `help:"What slopes are computed from: a direction and its opposite on each pair (pairs), or a direction on each processor, against the mean of all, on shared examples (each); default: ${default}." default:"pairs" enum:"pairs,each"`
-	Directions   int      `help:"Directions tried in a step, a divisor of the number of pairs; default: one per pair. 1 is the form of the patent." placeholder:"N"`
+	Estimator    string   `help:"What slopes are computed from: a direction on each processor, against the mean of all, on shared examples (each), or a direction and its opposite on each pair (pairs); default: each, unless --directions is given or the pairs of --cluster have unequal examples." placeholder:"each|pairs"`
+	Directions   int      `help:"Directions tried in a step, with estimator pairs a divisor of their number; default: one per pair, with estimator each one per processor. 1 is the form of the patent." placeholder:"N"`
 	Steps        int      `help:"Training steps (${default})." default:"2000" placeholder:"N"`
 	Seed         uint64   `help:"Seed of weights, directions and examples (${default})." default:"1" placeholder:"N"`
 	Epsilon      float64  `help:"Distance by which the weights are perturbed along a direction (${default})." default:"0.001" placeholder:"E"`
-	LearningRate float64  `help:"Learning rate; default: the square root of --directions over 8 times the fourth root of the number of weights; without --normalize 0.0025 times the former." placeholder:"R"`
+	LearningRate float64  `help:"Learning rate; default: the square root of --directions over 8 times the fourth root of the number of weights; without --normalize 0.0025 times the former; with --init half of that." placeholder:"R"`
 	Schedule     string   `help:"Learning rate schedule: constant, linear or cosine; default: ${default}." default:"cosine" enum:"constant,linear,cosine"`
 	Examples     int      `help:"Examples in each of the two inputs of a pair (${default})." default:"32" placeholder:"N"`
 	Cluster      string   `help:"Cluster file: its nodes are the processors, in pairs of the same device, with examples in proportion to their speed; instead of -n." placeholder:"FILE"`
@@ -71,9 +72,10 @@ func (f *flags) header() (h forward.Header, work *task.Setup, weights *forward.W
 			return h, nil, nil, err
 		}
 	}
-	if f.Estimator == string(forward.Each) {
-		c.Estimator, c.Shared = forward.Each, true
+	if c.Estimator = forward.Estimator(f.Estimator); f.Estimator == "" && f.Directions == 0 && equal(c.Examples) {
+		c.Estimator = forward.Each
 	}
+	c.Shared = c.Shared || c.Estimator == forward.Each
 	if c.Directions == 0 {
 		c.Directions = c.Processors / 2
 		if c.Estimator == forward.Each {
@@ -107,11 +109,15 @@ func (f *flags) header() (h forward.Header, work *task.Setup, weights *forward.W
 		return h, nil, nil, err
 	}
 	if c.LearningRate == 0 {
-		c.LearningRate = c.DefaultRate(weights.Len())
+		c.LearningRate = c.DefaultRate(weights.Len(), initial)
 	}
 	h = forward.NewHeader(c, forward.Examples{Count: work.Training.Len(), Hash: work.Task.DataHash}, initial, weights)
 	h.Program, err = json.Marshal(program{Task: &work.Task})
 	return h, work, weights, err
+}
+
+func equal(sizes []int) bool {
+	return !slices.ContainsFunc(sizes, func(n int) bool { return n != sizes[0] })
 }
 
 // share distributes the examples over the pairs of a cluster by their speed.
