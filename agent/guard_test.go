@@ -17,24 +17,31 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// seconds is how long a policy's rounds take in all on a simulated cluster, from a round on.
-func seconds(t *testing.T, c *cluster.Cluster, conditions string, seed uint64, p Policy, from, rounds int, each func()) float64 {
+// timed counts a policy's samples on a simulated cluster, and the seconds of its rounds, from a round on.
+func timed(t *testing.T, c *cluster.Cluster, conditions string, seed uint64, p Policy, from, rounds int, each func()) (counted, seconds float64) {
 	t.Helper()
 	ctl := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, conditions), seed), Policy: p}
-	sum := 0.0
 	for k := range rounds {
-		r, err := ctl.Round(context.Background())
+		r, err := ctl.Round(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if k >= from {
-			sum += r.Report.Wait.Seconds()
+			counted += r.Report.Counted
+			seconds += r.Report.Wait.Seconds()
 		}
 		if each != nil {
 			each()
 		}
 	}
-	return sum
+	return counted, seconds
+}
+
+// seconds is how long these rounds are.
+func seconds(t *testing.T, c *cluster.Cluster, conditions string, seed uint64, p Policy, from, rounds int, each func()) float64 {
+	t.Helper()
+	_, s := timed(t, c, conditions, seed, p, from, rounds, each)
+	return s
 }
 
 // Networks of random weights that cost 2 to 50% of the time lose their say, and what they cost from
@@ -90,18 +97,7 @@ func TestGuardFiresUnderAFreeRule(t *testing.T) {
 			if !guarded {
 				a.guard = nil
 			}
-			ctl := Control{Cluster: &c, Runner: sim.New(&c, agenttest.Conditions(t, x.conditions), 1), Policy: a}
-			counted, seconds := 0.0, 0.0
-			for k := range 240 {
-				r, err := ctl.Round(context.Background())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if k >= 60 {
-					counted += r.Report.Counted
-					seconds += r.Report.Wait.Seconds()
-				}
-			}
+			counted, seconds := timed(t, &c, x.conditions, 1, a, 60, 240, nil)
 			return counted / seconds
 		}
 		model := speed(NewModel(&c), true)

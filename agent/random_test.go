@@ -3,6 +3,7 @@ package agent
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,27 +59,77 @@ func TestGuardOnRandomNetworks(t *testing.T) {
 	}
 }
 
-// exampleSpeed is counted samples a second of an agent on 16 nodes of the training split.
-func exampleSpeed(t *testing.T, free bool, conditions string, create func(c *cluster.Cluster) *Agent) float64 {
+// example is the cluster of that name, where everybody is waited for.
+func example(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	_, c, err := clusters.Load("example", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Collect, c.Choices = cluster.Collect{}, cluster.Choices{}
+	return c
+}
+
+// exampleSpeed is counted samples a second of an agent on 16 nodes of the training split.
+func exampleSpeed(t *testing.T, free bool, conditions string, create func(c *cluster.Cluster) *Agent) float64 {
+	t.Helper()
+	c := example(t)
 	if free {
 		c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
 	}
-	run := Control{Cluster: c, Runner: sim.New(c, agenttest.Conditions(t, conditions), 1), Policy: create(c)}
+	counted, seconds := timed(t, c, conditions, 1, create(c), 60, 240, nil)
+	return counted / seconds
+}
+
+// The same networks where reports come four plans late, as in a job that draws its batches ahead. Both sides' newest shares are compared by the round that
+// is reported: nobody knew it when they were made.
+func TestGuardWhereReportsComeLate(t *testing.T) {
+	for _, conditions := range []string{"drift", "interference"} {
+		worst, without := math.Inf(1), math.Inf(1)
+		model := lateSpeed(t, conditions, func(c *cluster.Cluster) *Agent { return NewModel(c) })
+		for net := range uint64(4) {
+			random := untrained(t, 8)
+			var err error
+			if random.Network, err = ddqn.NewNetwork(random.Network.Spec(), rand.New(rand.NewPCG(net, 3))); err != nil {
+				t.Fatal(err)
+			}
+			worst = min(worst, lateSpeed(t, conditions, func(c *cluster.Cluster) *Agent { return random.NewAgent(c, agenttest.Speed) })/model)
+			without = min(without, lateSpeed(t, conditions, func(c *cluster.Cluster) *Agent {
+				a := random.NewAgent(c, agenttest.Speed)
+				a.guard = nil
+				return a
+			})/model)
+		}
+		t.Logf("%s: %.3f of the model's speed at worst, without the guard %.3f", conditions, worst, without)
+		if worst < 0.985 || without > 0.97 {
+			t.Errorf("%s: %.3f of the model's speed at worst, without the guard %.3f", conditions, worst, without)
+		}
+	}
+}
+
+// lateSpeed is exampleSpeed where rounds run the plan of four rounds before, and say so.
+func lateSpeed(t *testing.T, conditions string, create func(c *cluster.Cluster) *Agent) float64 {
+	t.Helper()
+	c := example(t)
+	runner := sim.New(c, agenttest.Conditions(t, conditions), 1)
+	ctl := Control{Cluster: c, Policy: create(c), Behind: 4}
+	plans := make([]cluster.Plan, 0, 241)
+	var report *cluster.Report
 	counted, seconds := 0.0, 0.0
 	for k := range 240 {
-		r, err := run.Round(t.Context())
+		plan, err := ctl.Next(report, runner.Present())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if k >= 60 {
-			counted += r.Report.Counted
-			seconds += r.Report.Wait.Seconds()
+		plan.Sizes, plan.Perf, plan.Probe = slices.Clone(plan.Sizes), nil, nil
+		plans = append(plans, plan)
+		ran := plans[max(0, k-4)]
+		if report, err = runner.Round(t.Context(), ran); err != nil {
+			t.Fatal(err)
+		}
+		if report.Plan = ran.Number; k >= 60 {
+			counted += report.Counted
+			seconds += report.Wait.Seconds()
 		}
 	}
 	return counted / seconds
