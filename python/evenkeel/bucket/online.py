@@ -3,31 +3,29 @@
 Two threads beside the training's: one draws samples through torch's DataLoader, the other exchanges lengths with the other ranks, round by round,
 and groups. What is grouped how is grouping.py's."""
 
-import collections
 import contextlib
 import datetime
 import json
-import os
 import queue
 import threading
-import time
 import zlib
 
 import numpy
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from .cost import Costs, read_plan
+from .drawing import Drawing
 from .grouping import Grouping, weights
 from .place import MicroBatch, OURS, place
+from .record import Record
 from .schedule import ScheduleError
 
 _VERSION = 1  # of the messages; the greeting says it, and stays as it is for ever
 _GREETING = 1024
 _HEAD = 8  # numbers before the lengths: state, samples told, samples still to tell, round, digest, 0, 0, 0
 _DATA, _FAULT, _STOP = range(3)
-_CHUNK = 16  # samples that a worker gets at once
 _FIRST = 60.0  # seconds for the windows to fill before the first step, at least
 
 
@@ -217,85 +215,20 @@ class _Run:
         self.loader = loader
         self.out = queue.Queue(loader._ahead)
         self.stop = threading.Event()
-        self.feed, self.arrived = queue.SimpleQueue(), queue.SimpleQueue()
-        self.issued = self.received = 0
-        self.expected = collections.deque()  # positions on their way
-        self.ready = collections.deque()  # length and labels of samples to tell
-        self.samples = {}
-        self.spare = None  # the shortest sample so far: length, position, sample
         self.digest = 0
+        self.drawing = Drawing(loader, self.stop)
         self.thread = threading.Thread(target=self._group, name="evenkeel-grouping", daemon=True)
-        self.drawing = threading.Thread(target=self._fetch, name="evenkeel-drawing", daemon=True)
-        self.drawing.start()
         self.thread.start()
 
     def close(self):
         """Ends the threads; the other ranks hear of it."""
         self.stop.set()
-        self.feed.put(None)
+        self.drawing.end()
         with contextlib.suppress(queue.Empty):
             while True:
                 self.out.get_nowait()
         self.thread.join(timeout=10)
-        self.drawing.join(timeout=10)
-
-    # Drawing samples.
-
-    def _chunks(self):
-        """Positions for the DataLoader. It asks for more before it hands out what it has, so that it gets an empty list where there are none."""
-        while not self.stop.is_set():
-            try:
-                chunk = self.feed.get(timeout=.02 if self.issued > self.received else None)
-            except queue.Empty:
-                chunk = []
-            if chunk is None:
-                return
-            self.issued += len(chunk)
-            yield chunk
-
-    def _fetch(self):
-        try:
-            for samples in DataLoader(self.loader.dataset, batch_sampler=_Chunks(self._chunks), collate_fn=_same, **self.loader._others):
-                self.received += len(samples)
-                if samples:
-                    self.arrived.put(samples)
-                if self.stop.is_set():
-                    return
-        except BaseException as e:
-            self.arrived.put(e)
-
-    def _draw(self, new):
-        self.expected.extend(new)
-        for at in range(0, len(new), _CHUNK):
-            self.feed.put(new[at:at + _CHUNK])
-
-    def _await(self, patience, enough):
-        """Takes in processed samples until none is on its way, there are enough to tell of, or patience ends."""
-        deadline = None if patience is None else time.monotonic() + patience
-        while self.expected and len(self.ready) < enough and not self.stop.is_set():
-            wait = .1 if deadline is None else min(.1, deadline - time.monotonic())
-            if wait <= 0:
-                break
-            try:
-                got = self.arrived.get(timeout=wait)
-            except queue.Empty:
-                continue
-            if isinstance(got, BaseException):
-                raise got
-            for sample in got:
-                self._take_in(self.expected.popleft(), sample)
-
-    def _take_in(self, position, sample):
-        length = int(self.loader._length(sample))
-        labels = int(self.loader._labels(sample)) if self.loader._labels else 0
-        if not 0 <= length < 1 << 24 or not 0 <= labels < 1 << 31:
-            raise ScheduleError(f"sample {position}: length {length}, {labels} label tokens: out of range")
-        self.samples[position] = sample
-        self.ready.append((length, labels))
-        if self.spare is None or length < self.spare[0]:
-            self.spare = length, position, sample
-
-    # Grouping.
+        self.drawing.close()
 
     def _group(self):
         try:
@@ -303,7 +236,7 @@ class _Run:
         except BaseException as e:
             self._hand(e)
         finally:
-            self.feed.put(None)
+            self.drawing.end()
 
     def _hand(self, item):
         while not self.stop.is_set():
@@ -327,14 +260,14 @@ class _Run:
         while True:
             try:
                 if fault is None and number == 0 and me.rank == 0 and me._record:
-                    record = _Record(me._record, me, begin)
+                    record = Record(me._record, me, begin)
                     files.callback(record.file.close)
                 if fault is None and not self.stop.is_set():
-                    self._draw(grouping.draw()[me.rank])
-                    self._await(max(_FIRST, me._patience) if me._patience is not None and not grouping.steps else me._patience, at_once)
+                    self.drawing.draw(grouping.draw()[me.rank])
+                    self.drawing.wait(max(_FIRST, me._patience) if me._patience is not None and not grouping.steps else me._patience, at_once)
             except Exception as e:
                 fault = e
-            told = [self.ready.popleft() for _ in range(min(at_once, len(self.ready)))]
+            told = [self.drawing.ready.popleft() for _ in range(min(at_once, len(self.drawing.ready)))]
             message = self._message(number, told, fault)
             rows = me._exchange(message)
             self._check(rows, message, fault)
@@ -369,7 +302,7 @@ class _Run:
     def _message(self, number, told, fault):
         at_once = told_at_once(self.loader.window)
         m = numpy.zeros(_HEAD + 2 * at_once, numpy.int32)
-        m[:5] = _DATA, len(told), len(self.ready), number, self.digest & 0x7FFFFFFF
+        m[:5] = _DATA, len(told), len(self.drawing.ready), number, self.digest & 0x7FFFFFFF
         if fault is not None:
             text = str(fault).encode()[:8 * at_once]
             m[:3] = _FAULT, len(text), 0
@@ -393,14 +326,8 @@ class _Run:
 
     def _batch(self, step, part, factors):
         me = self.loader
-        positions, idle = part.positions, not part.positions
-        if idle:
-            if self.spare is None:
-                self.spare = 0, 0, me.dataset[0]
-            positions, samples = [self.spare[1]], [self.spare[2]]
-        else:
-            samples = [self.samples.pop(i) for i in positions]
-        batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, idle)
+        positions, samples = self.drawing.take(part.positions)
+        batch = MicroBatch(positions, step, True, factors[0], factors[1], factors[2] if me._labels else None, not part.positions)
         batch.data = me._collate(samples)
         if me._pin:
             from torch.utils.data._utils.pin_memory import pin_memory
@@ -419,74 +346,9 @@ class _Run:
         return {"drawn": drawn, "pending": pending}
 
 
-class _Record:
-    """The epoch as a schedule, written by rank 0 while it runs: as NAME.part until the epoch is through."""
-
-    def __init__(self, name, loader, begin):
-        self.path = str(name).replace("{epoch}", str(loader.epoch))
-        self.loader, self.part = loader, self.path + ".part"
-        lines = []
-        if begin:
-            try:
-                with open(self.part, "rb") as f:
-                    lines = [l for l in f if l.endswith(b"\n") and json.loads(l)["step"] < begin]
-            except (OSError, ValueError, KeyError):
-                pass
-            if {json.loads(l)["step"] for l in lines} != set(range(begin)):
-                raise ScheduleError(f"{self.part}: it lacks steps before step {begin}, where the epoch is resumed: bring the file that the job wrote, or resume without record=")
-        self.file = open(self.part, "wb")
-        self.file.writelines(lines)
-        self.file.flush()
-
-    def add(self, step, parts, factors):
-        for r, (p, f) in enumerate(zip(parts, factors)):
-            if p.positions:
-                line = {"step": step, "rank": r, "weight": f[0], "token_weight": f[1], "samples": p.positions}
-                self.file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        self.file.flush()
-
-    def end(self, grouping):
-        me = self.loader
-        self.file.close()
-        steps, shortest = me.step, 0
-        with open(self.part, "rb") as f:
-            for line in f:
-                value = json.loads(line)
-                steps, shortest = value["step"] + 1, value["samples"][-1]
-        header = {"format": "evenkeel-schedule", "version": 1, "samples": len(me.dataset), "ranks": me.ranks, "steps": steps, "data": "online",
-                  "plan": me._plan["checksum"], "seed": me.seed, "epoch": me.epoch, "from": 0, "skipped": 0, "limit": me._costs.longest, "idle": shortest}
-        whole = self.path + ".whole"
-        with open(whole, "wb") as out, open(self.part, "rb") as lines:
-            crc = 0
-            for line in ([json.dumps(header, separators=(",", ":")).encode() + b"\n"], lines):
-                for l in line:
-                    out.write(l)
-                    crc = zlib.crc32(l, crc)
-            out.write(b'{"end":true,"crc32":"%08x"}\n' % crc)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(whole, self.path)
-        os.remove(self.part)
-
-
-class _Chunks:
-    """A batch_sampler whose length nobody knows."""
-
-    def __init__(self, chunks):
-        self.chunks = chunks
-
-    def __iter__(self):
-        return self.chunks()
-
-
-def _same(samples):
-    return samples
-
-
 def _length(sample):
     if isinstance(sample, dict):
         if "input_ids" not in sample:
             raise ScheduleError("a sample is a dictionary without input_ids: give length=, a function of a sample")
         sample = sample["input_ids"]
     return len(sample)
-

@@ -1,0 +1,112 @@
+"""Processed samples of a rank, drawn through torch's DataLoader by a thread of its own."""
+
+import collections
+import queue
+import threading
+import time
+
+from torch.utils.data import DataLoader
+
+from .schedule import ScheduleError
+
+CHUNK = 16  # samples that a worker gets at once
+
+
+class Drawing:
+    """The samples that a rank holds or waits for. `stop` ends it, and close() waits for that."""
+
+    def __init__(self, loader, stop):
+        self.loader, self.stop = loader, stop
+        self.feed, self.arrived = queue.SimpleQueue(), queue.SimpleQueue()
+        self.issued = self.received = 0
+        self.expected = collections.deque()  # positions on their way
+        self.ready = collections.deque()  # length and labels of samples to tell
+        self.samples = {}
+        self.spare = None  # the shortest sample so far: length, position, sample
+        self.thread = threading.Thread(target=self._fetch, name="evenkeel-drawing", daemon=True)
+        self.thread.start()
+
+    def end(self):
+        """No more will be asked for."""
+        self.feed.put(None)
+
+    def close(self):
+        self.end()
+        self.thread.join(timeout=10)
+
+    def take(self, positions):
+        """The samples of positions, which it then holds no longer; of none, a short one and its position."""
+        if positions:
+            return positions, [self.samples.pop(i) for i in positions]
+        if self.spare is None:
+            self.spare = 0, 0, self.loader.dataset[0]
+        return [self.spare[1]], [self.spare[2]]
+
+    def _chunks(self):
+        """Positions for the DataLoader. It asks for more before it hands out what it has, so that it gets an empty list where there are none."""
+        while not self.stop.is_set():
+            try:
+                chunk = self.feed.get(timeout=.02 if self.issued > self.received else None)
+            except queue.Empty:
+                chunk = []
+            if chunk is None:
+                return
+            self.issued += len(chunk)
+            yield chunk
+
+    def _fetch(self):
+        try:
+            for samples in DataLoader(self.loader.dataset, batch_sampler=_Chunks(self._chunks), collate_fn=_same, **self.loader._others):
+                self.received += len(samples)
+                if samples:
+                    self.arrived.put(samples)
+                if self.stop.is_set():
+                    return
+        except BaseException as e:
+            self.arrived.put(e)
+
+    def draw(self, new):
+        """Asks for the samples of positions."""
+        self.expected.extend(new)
+        for at in range(0, len(new), CHUNK):
+            self.feed.put(new[at:at + CHUNK])
+
+    def wait(self, patience, enough):
+        """Takes in processed samples until none is on its way, there are enough to tell of, or patience ends."""
+        deadline = None if patience is None else time.monotonic() + patience
+        while self.expected and len(self.ready) < enough and not self.stop.is_set():
+            wait = .1 if deadline is None else min(.1, deadline - time.monotonic())
+            if wait <= 0:
+                break
+            try:
+                got = self.arrived.get(timeout=wait)
+            except queue.Empty:
+                continue
+            if isinstance(got, BaseException):
+                raise got
+            for sample in got:
+                self._take_in(self.expected.popleft(), sample)
+
+    def _take_in(self, position, sample):
+        length = int(self.loader._length(sample))
+        labels = int(self.loader._labels(sample)) if self.loader._labels else 0
+        if not 0 <= length < 1 << 24 or not 0 <= labels < 1 << 31:
+            raise ScheduleError(f"sample {position}: length {length}, {labels} label tokens: out of range")
+        self.samples[position] = sample
+        self.ready.append((length, labels))
+        if self.spare is None or length < self.spare[0]:
+            self.spare = length, position, sample
+
+
+class _Chunks:
+    """A batch_sampler whose length nobody knows."""
+
+    def __init__(self, chunks):
+        self.chunks = chunks
+
+    def __iter__(self):
+        return self.chunks()
+
+
+def _same(samples):
+    return samples
