@@ -310,7 +310,7 @@ func (n *noisy) Publish(ctx context.Context, frame []byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f, _ := DecodeFrame(frame)
-	for _, other := range []Frame{f, {Step: f.Step + 3, Rank: 0}, {Step: f.Step, Rank: 99}, {Step: f.Step, Rank: f.Rank, Losses: [2]float32{9, 9}}, {Step: f.Step + 1, Rank: f.Rank, GoOn: true}, {Step: f.Step, Rank: 2, GoOn: true}} {
+	for _, other := range []Frame{f, {Step: f.Step + 3, Rank: 0}, {Step: f.Step, Rank: 99}, {Step: f.Step, Rank: f.Rank, Losses: [2]float32{9, 9}}, {Step: f.Step - 1, Rank: f.Rank, GoOn: true}, {Step: f.Step, Rank: 2, GoOn: true}} {
 		if n.rng.IntN(2) == 0 {
 			if err := n.Bus.Publish(ctx, other.Encode(nil)); err != nil {
 				return err
