@@ -80,6 +80,31 @@ func (p Path) Seconds(bytes float64) float64 {
 	return s
 }
 
+// Floor is a time that no message of so many bytes, or more, takes less than over the path: with the largest bandwidth that
+// each level reaches at any size.
+func (p Path) Floor(bytes float64) float64 {
+	if bytes <= 0 {
+		return 0
+	}
+	s, slowest, secure := 0.0, math.Inf(1), false
+	for _, l := range p.levels {
+		s += l.Latency.std().Seconds()
+		most := 0.0
+		for _, r := range l.Rates {
+			most = max(most, r.Bandwidth)
+		}
+		if len(l.Rates) > 0 {
+			slowest = min(slowest, most)
+		}
+		secure = secure || l.Secure
+	}
+	s += bytes / slowest
+	if secure {
+		s += 2 * bytes / cryptoRate
+	}
+	return s
+}
+
 // bandwidth is linear in the logarithm of the size between the rates, and constant beyond them.
 func (l Level) bandwidth(size float64) float64 {
 	n := len(l.Rates)

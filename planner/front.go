@@ -86,7 +86,7 @@ func (j *Job) quickestOn(ctx context.Context, counts []int) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := part.Search(ctx, SearchOptions{Unrefined: true})
+	r, err := part.Search(ctx, SearchOptions{Unrefined: true, unbounded: true})
 	if err != nil {
 		return nil, err
 	}

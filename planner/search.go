@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/planner/costmodel"
@@ -19,8 +18,8 @@ type Result struct {
 	Best       float64 // seconds per sample of the cheapest plan by the cost model
 	Conditions int
 	States     int // of the search
-	// LowerBound is seconds per sample that no plan takes less than, simulated or by formula, whatever its stages, groups and
-	// shares: the work alone, perfectly divided (costmodel.Model.LowerBound).
+	// LowerBound is seconds per sample that no plan within the options takes less than, simulated or by formula, whatever its stages,
+	// groups and shares (costmodel.Model.LowerBound).
 	LowerBound float64
 }
 
@@ -58,6 +57,7 @@ type SearchOptions struct {
 	// Unrefined leaves the plans as the dynamic programming found them.
 	Unrefined bool
 	Progress  search.Progress // may be nil
+	unbounded bool            // leave LowerBound out
 }
 
 // Search looks for the plan with the least time per sample: by dynamic programming in the space of decision 10, then by local search
@@ -119,11 +119,19 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		return cmp.Compare(a.Predicted.Simulated/float64(a.GlobalBatch), b.Predicted.Simulated/float64(b.GlobalBatch))
 	})
 	r.Plan, r.Others = plans[0], plans[1:]
-	r.LowerBound = math.Inf(1)
-	for _, b := range j.options.GlobalBatches {
-		r.LowerBound = min(r.LowerBound, j.model.LowerBound(b)/float64(b))
+	if !options.unbounded {
+		r.LowerBound = j.lowerBound(ctx, r.Plan.Predicted.Simulated/float64(r.Plan.GlobalBatch))
 	}
 	return r, nil
+}
+
+// lowerBound is seconds per sample that no plan takes less than, at most those of the best plan.
+func (j *Job) lowerBound(ctx context.Context, best float64) float64 {
+	least := best
+	for _, b := range j.options.GlobalBatches {
+		least = min(least, j.model.LowerBound(ctx, b, best*float64(b))/float64(b))
+	}
+	return least
 }
 
 // starts are the plans that are refined: the cheapest, and the cheapest of other numbers of stages.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// LowerBound is a number of seconds that no plan for a global batch takes less than, by formula or simulated, whatever its
+// WorkBound is a number of seconds that no plan for a global batch takes less than, by formula or simulated, whatever its
 // stages, groups, shares and strategies: the devices' work alone, perfectly divided. Nobody waits, nothing is sent, and every
 // layer is computed by the tensor degree and micro-batch that take the fewest device-seconds of a sample. Memory has no limit.
 //
@@ -13,7 +13,13 @@ import (
 // as well of its updates, on class c, sum over l of x[l,c] work[l,c] <= devices[c] seconds. The least such seconds are a linear
 // programme, whose dual is: prices of a device of each class, of sum 1 over all devices, that maximise the sum of every work at
 // its cheapest class. Any prices give a bound, so none that a search for better ones stops at is wrong.
-func (m *Model) LowerBound(globalBatch int) float64 {
+func (m *Model) WorkBound(globalBatch int) float64 {
+	least, _ := m.workBound(globalBatch)
+	return least
+}
+
+// workBound is WorkBound with the share of the price of all devices that each class has.
+func (m *Model) workBound(globalBatch int) (least float64, shares []float64) {
 	var works [][]float64 // by class
 	seen := make([]int, m.kinds)
 	for _, k := range m.kindOf {
@@ -65,13 +71,13 @@ func (m *Model) anyTensors(layer, class int) []int {
 }
 
 // dual climbs to prices with a large sum of cheapest works, moving price between two classes at a time.
-func (m *Model) dual(works [][]float64) float64 {
+func (m *Model) dual(works [][]float64) (best float64, share []float64) {
 	devices := 0.0
 	for _, c := range m.topology.Classes {
 		devices += float64(c.Count)
 	}
 	n := len(m.devices)
-	share := make([]float64, n) // of the price of all devices that each class has
+	share = make([]float64, n) // of the price of all devices that each class has
 	for c := range share {
 		share[c] = float64(m.topology.Classes[c].Count) / devices
 	}
@@ -86,7 +92,7 @@ func (m *Model) dual(works [][]float64) float64 {
 		}
 		return sum
 	}
-	best := value()
+	best = value()
 	for range 20 * n {
 		before := best
 		for a := range n {
@@ -113,5 +119,5 @@ func (m *Model) dual(works [][]float64) float64 {
 			break
 		}
 	}
-	return best
+	return best, share
 }

@@ -53,8 +53,8 @@ that it finishes at the same time as the others. Ctrl-C prints the best plan so 
 
 Plans in which every stage has the same number of replicas that pass micro-batches on, and the devices of a stage are of one class, or
 of two in quarters of its replicas, are searched by dynamic programming. The best are then refined by local search over all plans that
-evenkeel plan check accepts, unless --replicas, --micro-batch or --for says otherwise. No plan takes less than the lower bound.
-With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
+evenkeel plan check accepts, unless --replicas, --micro-batch or --for says otherwise. No plan within the options takes less than the
+lower bound. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
 for that trainer.
 
 Examples:
@@ -72,7 +72,7 @@ type searched struct {
 	SecondsPerIter float64       `json:"seconds"`
 	SamplesPerSec  float64       `json:"samples_per_second"`
 	Gap            float64       `json:"gap"`
-	LowerBound     float64       `json:"lower_bound"` // seconds of an iteration that no plan takes less than
+	LowerBound     float64       `json:"lower_bound"` // seconds of an iteration that no plan within the options takes less than
 	Conditions     int           `json:"conditions"`
 	States         int           `json:"states"`
 	SearchSeconds  float64       `json:"search_seconds"`
@@ -150,7 +150,7 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 		return err
 	}
 	bound := r.LowerBound * float64(p.GlobalBatch)
-	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s, and refined the best. No plan takes less than %s, %.0f%% of this one:\nthat is computing alone, perfectly divided.\n",
+	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s, and refined the best. No plan within the options takes less than %s, %.0f%% of this one:\nas if stages could share a device, with the activations of one micro-batch.\n",
 		r.Conditions, r.States, cli.Seconds(took), cli.Seconds(bound), 100*bound/p.Predicted.Simulated)
 	if len(r.Others) > 0 {
 		o := r.Others[0]

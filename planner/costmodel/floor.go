@@ -1,0 +1,300 @@
+package costmodel
+
+import (
+	"math"
+	"slices"
+)
+
+// floor is what stages on so many devices of a class take at least, whatever the strategies of their layers: sums over the layers
+// before each. It serves LowerBound.
+type floor struct {
+	class    int
+	mixed    bool        // a share of stages of several classes: devices are those of a whole stage like it
+	devices  float64     // at least
+	forward  []float64   // seconds of a micro-batch
+	first    []float64   // seconds of a micro-batch and of what comes once
+	steps    [][]float64 // by memory price: seconds of a micro-batch, with the price of the memory
+	busy     [][]float64 // by memory price: seconds of all micro-batches and of what comes once, with the price of the memory
+	memory   []float64   // bytes
+	capacity float64     // bytes that layers may take
+	unable   []int       // layers that cannot run so
+	send     []float64   // by the layer after the stage: seconds of a micro-batch, there and back
+}
+
+// layerFloor is the least that a layer takes on devices.
+type layerFloor struct {
+	forward, first, memory float64
+	steps, busy            []float64 // by memory price
+}
+
+// placing is a way to lie in machines, and what sharding over it takes.
+type placing struct {
+	machines, most int
+	group          Group
+}
+
+// floors makes the floors for micro-batches of so many samples. memoryPrices are seconds for a byte; the first is 0.
+func (m *Model) floors(globalBatch, samples int, memoryPrices []float64) []floor {
+	f := floorer{Model: m, samples: samples, micro: float64(globalBatch / samples), prices: memoryPrices}
+	for l, k := range m.kindOf {
+		if int(k) == len(f.first) {
+			f.first = append(f.first, l)
+		}
+	}
+	var all []floor
+	for class, k := range m.topology.Classes {
+		for n := 1; n <= k.Count; {
+			to := max(n, int(float64(n)*bucket)) // numbers of devices that are priced as the least of them
+			layers := f.none()
+			for ; n <= min(to, k.Count); n++ {
+				if len(layers.send) == 0 {
+					layers.devices = float64(n)
+				}
+				f.pure(&layers, class, n)
+			}
+			all = f.add(all, class, &layers)
+		}
+	}
+	if len(m.topology.Classes) > 1 && !slices.Equal(m.options.Replicas, []int{1}) {
+		all = f.mixed(all)
+	}
+	return all
+}
+
+// bucket is how many more devices than the least of a floor's it may stand for, as a factor.
+const bucket = 1.03
+
+// floorer makes floors.
+type floorer struct {
+	*Model
+	samples int
+	micro   float64 // micro-batches
+	prices  []float64
+	first   []int // layer of each kind
+}
+
+// kindFloors are the least over some ways of placing a stage, by kind of layer, and what it sends.
+type kindFloors struct {
+	mixed   bool
+	devices float64
+	kinds   []layerFloor
+	send    [][2]float64 // of each way: samples that cross a link to another machine; within the machine, 0: it cannot
+}
+
+func (f *floorer) none() kindFloors {
+	k := kindFloors{kinds: make([]layerFloor, len(f.first))}
+	for i := range k.kinds {
+		x := &k.kinds[i]
+		x.forward, x.first, x.memory = math.Inf(1), math.Inf(1), math.Inf(1)
+		x.steps, x.busy = slices.Repeat([]float64{math.Inf(1)}, len(f.prices)), slices.Repeat([]float64{math.Inf(1)}, len(f.prices))
+	}
+	return k
+}
+
+// pure lowers floors by a stage of n devices of a class.
+func (f *floorer) pure(k *kindFloors, class, n int) {
+	c := &f.topology.Classes[class]
+	if r := f.options.Replicas; len(r) > 0 && !slices.ContainsFunc(f.tensors[class], func(t int) bool { return n%t == 0 && slices.Contains(r, n/t) }) {
+		return
+	}
+	var places []placing
+	for first := 0; first < c.PerMachine && first+n <= c.Count; first++ {
+		g := Group{Class: class, First: first, Replicas: n, Tensor: 1}
+		machines, most := f.place(g)
+		if !slices.ContainsFunc(places, func(p placing) bool { return p.machines == machines && p.most == most }) {
+			places = append(places, placing{machines, most, g})
+		}
+	}
+	for t := 1; t <= min(n, c.PerMachine); t++ { // what is sent goes by the group's degree, whether layers have it or not
+		if n%t != 0 {
+			continue
+		}
+		share := (f.samples + n/t - 1) / (n / t)
+		for _, p := range places {
+			send := [2]float64{float64(share * (p.most / t)), 0}
+			if n < c.PerMachine && p.machines == 1 {
+				send[1] = float64(share)
+			}
+			k.send = append(k.send, send)
+		}
+	}
+	for kind, l := range f.first {
+		for _, t := range f.degrees(l, class) {
+			if n%t != 0 {
+				continue
+			}
+			share := (f.samples + n/t - 1) / (n / t)
+			for _, p := range places {
+				p.group.Replicas, p.group.Tensor, p.group.Shares = n/t, t, []int{share}
+				gather := func(bytes float64) float64 {
+					return f.gather([]Group{p.group}, f.samples, Strategy{}, 0, bytes)
+				}
+				f.lower(&k.kinds[kind], l, class, t, share, n/t, gather)
+			}
+		}
+	}
+}
+
+// degrees are the tensor degrees that a layer may have on a class.
+func (f *floorer) degrees(layer, class int) []int {
+	all := f.anyTensors(layer, class)
+	if o := f.options.Tensors; len(o) > 0 {
+		all = slices.DeleteFunc(all, func(t int) bool { return !slices.Contains(o, t) })
+	}
+	return all
+}
+
+// lower lowers a floor by a layer on replicas of a degree of which one takes a share, or more, of a micro-batch.
+func (f *floorer) lower(x *layerFloor, l, class, tensor, share, replicas int, gather func(bytes float64) float64) {
+	curve := f.curve(l, class, tensor)
+	run, ok := curve.At(share)
+	if !ok {
+		return
+	}
+	// A larger share takes no less time, but may have measured less of the rest.
+	for _, r := range curve {
+		if r.MicroBatch > share {
+			run.Update, run.Fixed, run.Activation = min(run.Update, r.Update), min(run.Fixed, r.Fixed), min(run.Activation, r.Activation)
+		}
+	}
+	o, slow, layer := &f.options, f.slow(class), &f.profile.Layers[l]
+	before := 0.0
+	if l > 0 {
+		before = f.profile.Layers[l-1].Output
+	}
+	forward, backward, update := slow*run.Forward, slow*run.Backward, slow*run.Update
+	parameters, k, n := layer.Parameters/float64(tensor), float64(share), float64(replicas)
+	weights, gradients := gather(parameters*o.States.Weights), gather(parameters*o.States.Gradients)
+	for _, sharding := range o.Shardings {
+		// Seconds of exchange in a forward and a backward pass, behind the last backward pass, and after the update.
+		states, parts, ahead, behind, hidden, open := o.States, n, 0.0, 0.0, 2*gradients, 0.0
+		switch sharding {
+		case Replicated:
+			parts = 1
+		case Optimizer:
+			states.Optimizer /= n
+		case Gradients:
+			states = States{states.Weights, states.Gradients / n, states.Optimizer / n}
+			behind, hidden, open = gradients, 0, weights
+		case Full:
+			states = States{states.Weights / n, states.Gradients / n, states.Optimizer / n}
+			ahead, behind, hidden = weights, weights+gradients, 0
+		}
+		for _, checkpoint := range []bool{false, true} {
+			if checkpoint && o.Checkpoint == "never" || !checkpoint && o.Checkpoint == "always" {
+				continue
+			}
+			activation := o.Calibration.Activations * run.Activation * k
+			back, active, peak := backward, activation, o.Calibration.Working*(before+layer.Output)*k
+			if checkpoint {
+				back, active, peak = back+forward, before*k, peak+activation
+			}
+			memory := parameters*(states.Weights+states.Gradients+states.Optimizer) + run.Fixed + active
+			if memory+peak+f.reserve(class) > f.limit(class) {
+				continue
+			}
+			passed, once := o.Overlap.together(forward, ahead), update/parts+open+o.Overlap.together(back, hidden)-back
+			step := passed + o.Overlap.together(back, behind)
+			x.forward, x.first, x.memory = min(x.forward, passed), min(x.first, step+once), min(x.memory, memory)
+			for i, price := range f.prices {
+				x.steps[i] = min(x.steps[i], step+price*memory/f.micro)
+				x.busy[i] = min(x.busy[i], f.micro*step+once+price*memory)
+			}
+		}
+	}
+}
+
+// mixed adds floors of groups in stages of several classes. A group that takes s of the b samples of a micro-batch by replicas of t
+// devices, of which the busiest takes k samples, has at least s t / k devices: the share s / b of b t / k. There are two replicas or
+// more.
+func (f *floorer) mixed(all []floor) []floor {
+	devices := 0
+	for _, c := range f.topology.Classes {
+		devices += c.Count
+	}
+	for class, c := range f.topology.Classes {
+		for t := 1; t <= c.PerMachine; t++ {
+			most := 0
+			for _, l := range f.first {
+				if slices.Contains(f.degrees(l, class), t) {
+					curve := f.curve(l, class, t)
+					most = max(most, curve[len(curve)-1].MicroBatch)
+				}
+			}
+			for k := 1; k <= min(most, f.samples-1); k++ {
+				layers := f.none()
+				layers.mixed, layers.devices = true, float64(f.samples*t)/float64(k)
+				layers.send = [][2]float64{{float64(k), 0}}
+				for kind, l := range f.first {
+					if slices.Contains(f.degrees(l, class), t) {
+						f.lower(&layers.kinds[kind], l, class, t, k, devices, func(bytes float64) float64 { return f.across(bytes * float64(t)) })
+					}
+				}
+				all = f.add(all, class, &layers)
+			}
+		}
+	}
+	return all
+}
+
+// across is the least time of a gather of whole layers in a stage of several classes.
+func (f *floorer) across(bytes float64) float64 {
+	if bytes == 0 {
+		return 0
+	}
+	// Over a ring of two it takes the least, whatever path is the slowest of the stage.
+	least := math.Inf(1)
+	for a := range f.topology.Classes {
+		for b := range f.topology.Classes {
+			least = min(least, f.between[a][b].Floor(bytes/2))
+		}
+	}
+	return f.options.Calibration.Links * least
+}
+
+// add sums the floors of layers up, unless some cannot run.
+func (f *floorer) add(all []floor, class int, k *kindFloors) []floor {
+	x := floor{class: class, mixed: k.mixed, devices: k.devices, capacity: f.limit(class) - f.reserve(class)}
+	n := len(f.kindOf)
+	x.forward, x.first, x.memory, x.send, x.unable = make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]int, n+1)
+	for range f.prices {
+		x.steps, x.busy = append(x.steps, make([]float64, n+1)), append(x.busy, make([]float64, n+1))
+	}
+	some := false
+	for l, kind := range f.kindOf {
+		y, add := &k.kinds[kind], func(sums []float64, v float64) { sums[l+1] = sums[l] + v }
+		if l+1 < n {
+			x.send[l+1] = f.sendFloor(class, k.send, f.profile.Layers[l].Output)
+		}
+		if math.IsInf(y.forward, 1) {
+			y, x.unable[l+1] = &layerFloor{steps: make([]float64, len(f.prices)), busy: make([]float64, len(f.prices))}, x.unable[l]+1
+		} else {
+			some, x.unable[l+1] = true, x.unable[l]
+		}
+		add(x.forward, y.forward)
+		add(x.first, y.first)
+		add(x.memory, y.memory)
+		for i := range f.prices {
+			add(x.steps[i], y.steps[i])
+			add(x.busy[i], y.busy[i])
+		}
+	}
+	if !some {
+		return all
+	}
+	return append(all, x)
+}
+
+// sendFloor is the least time of sending so many bytes of a sample.
+func (f *floorer) sendFloor(class int, ways [][2]float64, bytes float64) float64 {
+	least := math.Inf(1)
+	for _, w := range ways {
+		if w[1] > 0 {
+			least = min(least, f.inside[class].Floor(bytes*w[1]))
+		}
+		for other := range f.topology.Classes {
+			least = min(least, f.between[class][other].Floor(bytes*w[0]))
+		}
+	}
+	return 2 * f.options.Calibration.Links * least
+}

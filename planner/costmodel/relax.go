@@ -1,0 +1,310 @@
+package costmodel
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+)
+
+// LowerBound is a number of seconds that no plan for a global batch takes less than, by formula or simulated, whatever its stages,
+// groups, shares and strategies within the options; best is the time of a plan, and the bound is at most that.
+// docs/reference/cost-model.md says what it counts and why it holds. It stops when ctx ends, and then is lower.
+func (m *Model) LowerBound(ctx context.Context, globalBatch int, best float64) float64 {
+	work, shares := m.workBound(globalBatch)
+	b := &bounder{Model: m, batch: globalBatch, best: best, left: boundWork}
+	for c, share := range shares {
+		b.start = append(b.start, best*share/float64(m.topology.Classes[c].Count))
+	}
+	work = min(work, best)
+	var all []*family
+	for _, samples := range m.samples(globalBatch) {
+		if ctx.Err() != nil {
+			return work
+		}
+		all = append(all, b.root(samples))
+	}
+	lowest := func() *family {
+		return slices.MinFunc(all, func(x, y *family) int { return cmp.Compare(x.bound(), y.bound()) })
+	}
+	for len(all) > 0 && b.left > 0 && ctx.Err() == nil {
+		if f := lowest(); f.bound() >= best || !b.refine(f) {
+			break
+		}
+	}
+	if len(all) == 0 {
+		return work
+	}
+	return max(work, min(best, lowest().bound()*(1-1e-9))) // rounding must not lift it above a plan
+}
+
+const (
+	boundWork = 1 << 29 // stages priced
+	finest    = 1.01    // ratio of the ends of an interval that is not split further
+)
+
+// family is the plans of a micro-batch, bounded in several ways.
+type family struct {
+	trees  []*tree
+	splits int
+}
+
+// tree is intervals that together hold all plans of a micro-batch that may take less than the best.
+type tree struct{ open []*interval }
+
+func (t *tree) lowest() *interval {
+	return slices.MinFunc(t.open, func(x, y *interval) int { return cmp.Compare(x.bound, y.bound) })
+}
+
+func (t *tree) bound() float64 {
+	if len(t.open) == 0 {
+		return math.Inf(1)
+	}
+	return t.lowest().bound
+}
+
+// best is the tree with the largest bound.
+func (f *family) best() *tree {
+	return slices.MaxFunc(f.trees, func(x, y *tree) int { return cmp.Compare(x.bound(), y.bound()) })
+}
+
+func (f *family) bound() float64 { return f.best().bound() }
+
+// tries is how often all trees of a family are split before only the best is.
+const tries = 6
+
+// refine splits the lowest interval of the best tree; false: it is not split further.
+func (b *bounder) refine(f *family) bool {
+	if f.splits++; f.splits < tries {
+		for _, t := range f.trees {
+			if len(t.open) > 0 {
+				b.split(t)
+			}
+		}
+		return true
+	}
+	return b.split(f.best())
+}
+
+// samples are the micro-batches that a plan may have, over all replicas.
+func (m *Model) samples(globalBatch int) []int {
+	devices := 0
+	for _, c := range m.topology.Classes {
+		devices += c.Count
+	}
+	share := 0 // of a replica
+	for _, l := range m.profile.Layers {
+		for _, r := range l.Runs {
+			share = max(share, r.MicroBatch)
+		}
+	}
+	var all []int
+	for _, b := range divisors(globalBatch) {
+		if b > devices*share {
+			break
+		}
+		if micro := m.options.MicroBatches; micro != nil && !slices.ContainsFunc(micro, func(n int) bool {
+			return b%n == 0 && (m.options.Replicas == nil || slices.Contains(m.options.Replicas, b/n))
+		}) {
+			continue
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// bounder looks for the least of the bounds of all plans, by the samples of a micro-batch and by the busiest stage's time.
+type bounder struct {
+	*Model
+	batch int
+	best  float64
+	left  int       // stages that it may still price
+	start []float64 // prices of devices
+	round int       // of prices tried
+}
+
+// interval is the plans of a micro-batch whose busiest stage takes low to high seconds for a micro-batch.
+type interval struct {
+	micro     float64 // micro-batches
+	overlap   float64 // how much of what comes once counts for the busiest stage; the rest of it is the passes after it
+	low, high float64
+	runs      [][]*ways // by first layer and number of layers
+	prices    []float64
+	bound     float64
+}
+
+// ways are those to run some layers as a stage: on one class, or on several, by class and rising step.
+type ways struct {
+	pure  []way
+	mixed [][]way
+
+	round  int // in which least was found
+	least  *least
+	sorted [][][]way // mixed, for the first stage before the busiest and as the busiest
+}
+
+type way struct {
+	class         int
+	devices       float64
+	step, forward float64 // seconds of a micro-batch
+	first         float64 // seconds of a micro-batch and of what comes once
+	steps, busy   float64 // seconds of an iteration: all micro-batches, and with what comes once
+}
+
+// root bounds all plans of a micro-batch.
+func (b *bounder) root(samples int) *family {
+	micro := float64(b.batch / samples)
+	prices := b.memoryPrices()
+	floors := b.floors(b.batch, samples, prices)
+	n := len(b.kindOf)
+	known := map[[2]int32]*ways{}
+	runs := make([][]*ways, n)
+	for from := range n {
+		runs[from] = make([]*ways, n-from)
+		for to := from + 1; to <= n; to++ {
+			k := [2]int32{b.content(from, to), int32(to / n)}
+			w, ok := known[k]
+			if !ok {
+				w = b.ways(floors, from, to, micro, prices)
+				known[k] = w
+			}
+			runs[from][to-from-1] = w
+		}
+	}
+	f := &family{}
+	for _, overlap := range []float64{0, 0.5} {
+		o := &interval{micro: micro, overlap: overlap, high: b.best / micro, prices: slices.Clone(b.start), runs: runs}
+		o.runs = b.runsWithin(o)
+		b.improve(o)
+		f.trees = append(f.trees, &tree{[]*interval{o}})
+	}
+	return f
+}
+
+// stages is the most that a plan may have.
+func (m *Model) stages() int {
+	devices := 0
+	for _, c := range m.topology.Classes {
+		devices += c.Count
+	}
+	return min(devices, len(m.kindOf), m.options.MostStages)
+}
+
+// memoryPrices are some seconds of an iteration for a byte, 0 the first: shares of the best plan's time for a device's memory.
+func (b *bounder) memoryPrices() []float64 {
+	largest := 0.0
+	for class := range b.topology.Classes {
+		largest = max(largest, b.limit(class)-b.reserve(class))
+	}
+	prices := []float64{0}
+	for _, share := range []float64{0.03, 0.1, 0.3, 1, 3} {
+		prices = append(prices, share*b.best/largest)
+	}
+	return prices
+}
+
+// ways lists those of running layers as a stage in less time than the best plan takes; nil: none.
+func (b *bounder) ways(floors []floor, from, to int, micro float64, prices []float64) *ways {
+	all := &ways{mixed: make([][]way, len(b.devices))}
+	for i := range floors {
+		f := &floors[i]
+		if f.unable[to] > f.unable[from] || f.memory[to]-f.memory[from] > f.capacity {
+			continue
+		}
+		w := way{class: f.class, devices: f.devices, forward: f.forward[to] - f.forward[from], first: f.first[to] - f.first[from]}
+		for k, price := range prices {
+			w.step = max(w.step, f.steps[k][to]-f.steps[k][from]-price*f.capacity/micro)
+			w.busy = max(w.busy, f.busy[k][to]-f.busy[k][from]-price*f.capacity)
+		}
+		w.step, w.busy, w.first = w.step+f.send[to], w.busy+micro*f.send[to], w.first+f.send[to]
+		w.steps = micro * w.step
+		switch {
+		case max(w.busy, w.steps) >= b.best:
+		case f.mixed:
+			all.mixed[f.class] = append(all.mixed[f.class], w)
+		default:
+			all.pure = append(all.pure, w)
+		}
+	}
+	all.pure = undominatedWays(all.pure)
+	for class, m := range all.mixed {
+		all.mixed[class] = undominatedWays(m)
+		slices.SortStableFunc(all.mixed[class], func(x, y way) int { return cmp.Compare(x.step, y.step) })
+	}
+	return all.orNil()
+}
+
+func (w *ways) orNil() *ways {
+	if len(w.pure) == 0 && !slices.ContainsFunc(w.mixed, func(m []way) bool { return len(m) > 0 }) {
+		return nil
+	}
+	return w
+}
+
+// undominatedWays leaves ways out for which there is another on no more devices of the class that takes no longer.
+func undominatedWays(all []way) (keep []way) {
+	slices.SortStableFunc(all, func(x, y way) int { return cmp.Or(cmp.Compare(x.devices, y.devices), cmp.Compare(x.class, y.class)) })
+	for _, w := range all {
+		if !slices.ContainsFunc(keep, func(o way) bool {
+			return o.class == w.class && o.step <= w.step && o.busy <= w.busy && o.forward <= w.forward && o.first <= w.first
+		}) {
+			keep = append(keep, w)
+		}
+	}
+	return keep
+}
+
+// split halves the lowest interval of a tree; false: it is too short.
+func (b *bounder) split(t *tree) bool {
+	i := slices.Index(t.open, t.lowest())
+	o := t.open[i]
+	if o.high <= o.low*finest {
+		return false
+	}
+	t.open = slices.Delete(t.open, i, i+1)
+	middle := math.Sqrt(o.low * o.high)
+	if o.low < o.high/2 {
+		middle = 0.75 * o.high
+	}
+	for _, ends := range [][2]float64{{o.low, middle}, {middle, o.high}} {
+		half := *o
+		half.low, half.high = ends[0], ends[1]
+		half.runs = b.runsWithin(&half)
+		b.improve(&half)
+		if half.bound = max(half.bound, o.bound); half.bound < b.best {
+			t.open = append(t.open, &half)
+		}
+	}
+	return true
+}
+
+// runsWithin are an interval's runs without ways that take too long for it.
+func (b *bounder) runsWithin(o *interval) [][]*ways {
+	runs, known := make([][]*ways, len(o.runs)), map[*ways]*ways{nil: nil}
+	for from, all := range o.runs {
+		runs[from] = make([]*ways, len(all))
+		for i, w := range all {
+			fewer, ok := known[w]
+			if !ok {
+				fewer = &ways{pure: o.within(w.pure), mixed: make([][]way, len(w.mixed))}
+				for class, m := range w.mixed {
+					fewer.mixed[class] = o.within(m)
+				}
+				fewer = fewer.orNil()
+				known[w] = fewer
+			}
+			runs[from][i] = fewer
+		}
+	}
+	return runs
+}
+
+// within are the ways that do not take longer than the interval's busiest stage.
+func (o *interval) within(all []way) (keep []way) {
+	for _, w := range all {
+		if (1-o.overlap)*w.steps+o.overlap*w.busy <= o.high*o.micro*(1+1e-12) {
+			keep = append(keep, w)
+		}
+	}
+	return keep
+}
