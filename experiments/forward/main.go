@@ -1,7 +1,10 @@
 // Command forward measures forward-only training against its targets and against serial MeZO and back-propagation, and
 // writes experiments/forward/RESULTS.md and the figure beside it.
 //
-//	go run ./experiments/forward -part learning     # accuracy, directions, curves beside the others', drift
+//	go run ./experiments/forward -part accuracy     # of a long run by default
+//	go run ./experiments/forward -part learning     # directions, curves beside MeZO's and back-propagation's, drift
+//	go run ./experiments/forward -part peers        # MeZO, FZOO and an evolution strategy at equal forward passes
+//	go run ./experiments/forward -part scale        # eight processors and one
 //	go run ./experiments/forward -part defaults     # networks of three kinds by the default rate: 15 minutes
 //	go run ./experiments/forward -part absent       # pairs that are away or slow
 //	go run ./experiments/forward -part agreement    # weights between processors, modes and builds; bytes
@@ -30,7 +33,10 @@ import (
 
 // parts are what can be measured by itself, each a section of the results.
 var parts = map[string][]func(w *world, b *strings.Builder) error{
-	"learning":  {(*world).accuracy, (*world).directions, (*world).curves, (*world).drift},
+	"accuracy":  {(*world).accuracy},
+	"learning":  {(*world).directions, (*world).curves, (*world).drift},
+	"peers":     {(*world).peers},
+	"scale":     {(*world).scale},
 	"agreement": {(*world).agreement},
 	"costs":     {costs},
 	"defaults":  {(*world).defaults},
@@ -40,7 +46,7 @@ var parts = map[string][]func(w *world, b *strings.Builder) error{
 func main() {
 	out := flag.String("out", "experiments/forward/RESULTS.md", "file whose sections are replaced")
 	steps := flag.Int("steps", 10_000, "steps of the long runs")
-	part := flag.String("part", "", "learning, defaults, absent, agreement or costs; empty: all")
+	part := flag.String("part", "", "accuracy, learning, peers, scale, defaults, absent, agreement or costs; empty: all")
 	networks := flag.String("networks", "", "of -part defaults: those whose name has this text; rows are printed as they come")
 	only := flag.String("worker", "", "used by the experiment itself: one or both processors of a pair")
 	flag.Parse()
@@ -80,9 +86,9 @@ func run(ctx context.Context, out, only, networks string, steps int) error {
 		return err
 	}
 	if only != "" && parts[only] == nil {
-		return fmt.Errorf("-part %s: learning, defaults, absent, agreement or costs", only)
+		return fmt.Errorf("-part %s: accuracy, learning, peers, scale, defaults, absent, agreement or costs", only)
 	}
-	for _, name := range []string{"learning", "defaults", "absent", "agreement", "costs"} {
+	for _, name := range []string{"accuracy", "learning", "peers", "scale", "defaults", "absent", "agreement", "costs"} {
 		if only != "" && only != name {
 			continue
 		}

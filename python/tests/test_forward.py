@@ -330,6 +330,15 @@ class Training(unittest.TestCase):
                 c = json.load(f)
             self.assertEqual((c["peft_type"], c["r"], c["lora_alpha"], c["target_modules"], c["base_model_name_or_path"]), ("LORA", 2, 4, ["2"], "base"))
 
+    def test_adapters_begin_uniform_around_zero(self):
+        a = forward.lora(torch.nn.Sequential(torch.nn.Linear(1024, 3)), ("0",), rank=4)[0].parameter
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "forward", "testdata", "golden.json"), encoding="utf-8") as f:
+            words = next(v["words"] for v in json.load(f)["parts"]["philox"] if v["counter"] == [0, 0, 0, 0] and v["key"] == 1)
+        # The upper 24 bits of each word, from -1 to 1, over the root of the inputs.
+        self.assertEqual(a.flatten()[:4].tolist(), [((w >> 8) - 2**23) / 2**23 / 32 for w in words])
+        self.assertLess(abs(float(a.mean())), 1 / 32 / 3**0.5 / 64 * 4)  # four standard errors
+        self.assertTrue(0.99 / 32 < float(a.max()) <= 1 / 32 and -1 / 32 <= float(a.min()) < -0.99 / 32)
+
     def test_adapters_over_a_base_in_bfloat16(self):
         m = model(torch.bfloat16)
         parts = forward.lora(m, ("0", "2"), rank=2)

@@ -23,7 +23,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main(training):
+def main(processors):
     torch.set_num_threads(1)
     before = peak()
     small.WIDTH, small.LAYERS, small.HEADS, small.TOKENS = 1024, 4, 16, 15
@@ -36,20 +36,20 @@ def main(training):
         return torch.nn.functional.cross_entropy(z[:, :-1].flatten(0, 1), x[batch][:, 1:].flatten())
 
     with torch.no_grad():
-        if not training:
+        if not processors:
             for i in range(6):
                 loss(torch.arange(4) + i)
             print(f"{peak() - before:.1f}")
             return
         parts = forward.lora(model, ("query", "value"))
-        config = forward.Config(processors=2, steps=6, examples=[4], key=1)
+        config = forward.Config(processors=processors, steps=6, examples=[4], key=1)
         r = forward.Replica(forward.prepare(config, len(x), parts, forward.frozen(model, parts)), parts, forward.frozen(model, parts))
         passes, whole = [], []
         for j in range(6):
             begun = time.process_time()
             mine = r.losses(0, loss)
-            frames = [forward.rounds.frame(j, k, forward.rounds.LOSSES, mine) for k in range(2)]
-            for k in range(2):
+            frames = [forward.rounds.frame(j, k, forward.rounds.LOSSES, mine) for k in range(processors)]
+            for k in range(processors):
                 r.put(k, frames[k])
             whole.append(time.process_time() - begun)
             begun = time.process_time()
@@ -61,9 +61,11 @@ def main(training):
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        main(sys.argv[1] == "training")
+        main(int(sys.argv[1]))
     else:
-        runs = [subprocess.run([sys.executable, __file__, w], check=True, capture_output=True, text=True).stdout.split() for w in ("inference", "training")]
-        (a,), (b, ratio) = runs
-        print(f"peak memory above the imports: inference {a} MB, training {b} MB, {float(b) / float(a):.3f} of it")
-        print(f"a rank's step over its two passes, both in processor time: {ratio}")
+        runs = {n: subprocess.run([sys.executable, __file__, str(n)], check=True, capture_output=True, text=True).stdout.split() for n in (0, 2, 16)}
+        a = runs[0][0]
+        for n in (2, 16):
+            b, ratio = runs[n]
+            print(f"{n} processors: peak memory above the imports: inference {a} MB, training {b} MB, {float(b) / float(a):.3f} of it")
+            print(f"a rank's step over its two passes, both in processor time: {ratio}")

@@ -53,8 +53,9 @@ def directions(kind, key, blocks, tensors, d, step):
     """The entries of 128 per row: row r are entries 128 * blocks[r] and on of tensor tensors[r], along direction d of a step; int16."""
     if kind == "rademacher":
         w = words(blocks, tensors, d, step, key).movedim(0, -1)
-        bits = w[..., None] >> torch.arange(32, device=w.device) & 1
-        return (1 - 2 * bits).to(torch.int16).flatten(-2)
+        w = ((w ^ 1 << 31) - (1 << 31)).int()  # the same 32 bits, in half of the memory
+        z = w[..., None] >> torch.arange(32, dtype=torch.int32, device=w.device)
+        return z.bitwise_and_(1).mul_(-2).add_(1).to(torch.int16).flatten(-2)
     fine = blocks[..., None] * 16 + torch.arange(16, device=blocks.device)
     w = words(fine, tensors[..., None], d if isinstance(d, int) else d[..., None], step, key).movedim(0, -1)
     return quantiles(w.device)[torch.stack((w & 0xFFFF, w >> 16), -1)].flatten(-3)

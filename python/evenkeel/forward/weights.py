@@ -8,8 +8,8 @@ import torch
 from . import philox
 from .header import Refused, Tensor
 
-_ROWS = 1 << 13  # of 128 entries, that are moved at a time: what a move needs beside the weights themselves
-_KEPT = 1 << 23  # entries of directions that are kept for a second use
+_ROWS = 1 << 11  # of 128 entries, that are moved at a time: what a move needs beside the weights themselves
+_KEPT = 1 << 18  # entries of directions that are kept for a second use, or made in one go
 _LIMIT = 1 << 30
 
 

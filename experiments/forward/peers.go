@@ -1,0 +1,307 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/forward"
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/train"
+)
+
+const (
+	budget      = 10_000 // forward passes of perPass examples
+	perPass     = 64
+	seenEvery   = 500 // passes
+	perturbedBy = 1e-3
+)
+
+// peer is a method that is given a budget. Rates decay by a cosine.
+type peer struct {
+	name  string
+	first float64 // rate in the middle of the grid, which goes on while the best is at its edge
+	run   func(w *world, rate float64, seed uint64, see func(accuracy float64)) error
+}
+
+// population is a step of methods that try many directions on one batch: candidates are weights plus perturbations; update gives what each direction is
+// worth, from the losses, the first of the weights themselves where clean says so.
+func population(n int, clean, normal bool, update func(losses []float64) []float64) func(w *world, rate float64, seed uint64, see func(float64)) error {
+	return func(w *world, rate float64, seed uint64, see func(float64)) error {
+		values, err := w.net.NewValues(nil)
+		if err != nil {
+			return err
+		}
+		w.net.Initialize(values, rand.New(rand.NewPCG(seed, 0)))
+		pass, err := w.net.NewPass(perPass, false, nil)
+		if err != nil {
+			return err
+		}
+		candidate, err := w.net.NewValues(nil)
+		if err != nil {
+			return err
+		}
+		along := func(to *train.Values, step, d int, by float64) {
+			rng := rand.New(rand.NewPCG(seed<<32|uint64(step), uint64(d)+1))
+			for k, p := range to.Params {
+				for i := range p {
+					z := rng.NormFloat64()
+					if !normal {
+						z = math.Copysign(1, z)
+					}
+					to.Params[k][i] += float32(by * z)
+				}
+			}
+		}
+		rng := rand.New(rand.NewPCG(seed, 2))
+		each := n
+		if clean {
+			each++
+		}
+		return w.watched(values, each, see, func(step int, progress float64) error {
+			b := w.batch(rng, perPass)
+			var losses []float64
+			for d := range each {
+				candidate.Copy(values)
+				if clean && d > 0 {
+					along(candidate, step, d-1, perturbedBy)
+				} else if !clean {
+					along(candidate, step, d, perturbedBy)
+				}
+				l, err := pass.Loss(candidate, b)
+				if err != nil {
+					return err
+				}
+				losses = append(losses, l)
+			}
+			decayed := rate * 0.5 * (1 + math.Cos(math.Pi*progress))
+			for d, worth := range update(losses) {
+				along(values, step, d, -decayed*worth)
+			}
+			return nil
+		})
+	}
+}
+
+// watched makes steps of so many passes each until the budget is used, and tells the accuracy on what is held out now and then.
+func (w *world) watched(values *train.Values, each int, see func(float64), step func(step int, progress float64) error) error {
+	used, next := 0, seenEvery
+	for j := 0; used+each <= budget; j++ {
+		if w.ctx.Err() != nil {
+			return w.ctx.Err()
+		}
+		if err := step(j, float64(used)/budget); err != nil {
+			return err
+		}
+		for used += each; used+each > next || used >= next; next += seenEvery {
+			if next > budget {
+				break
+			}
+			l, err := w.learnt(nil, values)
+			if err != nil {
+				return err
+			}
+			see(l.accuracy)
+		}
+	}
+	return nil
+}
+
+// deviation is that of losses, of a sample.
+func deviation(losses []float64) (mean, std float64) {
+	for _, l := range losses {
+		mean += l / float64(len(losses))
+	}
+	for _, l := range losses {
+		std += (l - mean) * (l - mean) / float64(len(losses)-1)
+	}
+	return mean, math.Sqrt(std) + 1e-12
+}
+
+// fzoo is FZOO (Dang et al. 2025): a clean pass and fifteen along signs, over the deviation of the fifteen.
+func fzoo(losses []float64) []float64 {
+	_, std := deviation(losses[1:])
+	worth := make([]float64, len(losses)-1)
+	for d, l := range losses[1:] {
+		worth[d] = (l - losses[0]) / std / float64(len(worth))
+	}
+	return worth
+}
+
+// evolution is an evolution strategy's z-score (Qiu et al. 2025).
+func evolution(losses []float64) []float64 {
+	mean, std := deviation(losses)
+	worth := make([]float64, len(losses))
+	for d, l := range losses {
+		worth[d] = (l - mean) / std / float64(len(losses))
+	}
+	return worth
+}
+
+// twoPoint is MeZO's (Malladi et al., NeurIPS 2023).
+func twoPoint(w *world, rate float64, seed uint64, see func(float64)) error {
+	values, err := w.net.NewValues(nil)
+	if err != nil {
+		return err
+	}
+	w.net.Initialize(values, rand.New(rand.NewPCG(seed, 0)))
+	pass, err := w.net.NewPass(perPass, false, nil)
+	if err != nil {
+		return err
+	}
+	move := func(step int, by float64) {
+		rng := rand.New(rand.NewPCG(seed<<32|uint64(step), 7))
+		for _, p := range values.Params {
+			for i := range p {
+				p[i] += float32(by * rng.NormFloat64())
+			}
+		}
+	}
+	rng := rand.New(rand.NewPCG(seed, 2))
+	return w.watched(values, 2, see, func(step int, progress float64) error {
+		b := w.batch(rng, perPass)
+		move(step, perturbedBy)
+		plus, err := pass.Loss(values, b)
+		if err != nil {
+			return err
+		}
+		move(step, -2*perturbedBy)
+		minus, err := pass.Loss(values, b)
+		if err != nil {
+			return err
+		}
+		move(step, perturbedBy-rate*0.5*(1+math.Cos(math.Pi*progress))*(plus-minus)/(2*perturbedBy))
+		return nil
+	})
+}
+
+// ours is this package; a rate of 0 is the default.
+func ours(processors, directions int) func(w *world, rate float64, seed uint64, see func(float64)) error {
+	return func(w *world, rate float64, seed uint64, see func(float64)) error {
+		c := config(processors, directions, budget/processors, seed)
+		if rate > 0 {
+			c.LearningRate = rate
+		}
+		memory := forward.NewMemory()
+		var wg sync.WaitGroup
+		errs := make([]error, c.Processors)
+		for rank := range c.Processors {
+			r, _, err := replica(c, w.net, w.training.Len())
+			if err != nil {
+				return err
+			}
+			p := &forward.Processor{Replica: r, Rank: rank, Model: forward.NewModel(w.net), Data: w.training, Bus: memory.Reader(rank), Patience: time.Hour}
+			if rank == 0 {
+				next := seenEvery
+				p.Each = func(step int, _ forward.Commit) error {
+					for ; processors*(step+1) >= next || processors*(step+2) > next; next += seenEvery {
+						if next > budget {
+							break
+						}
+						right, _, err := forward.Evaluate(w.net, p.Weights, w.held)
+						if err != nil {
+							return err
+						}
+						see(right)
+					}
+					return nil
+				}
+			}
+			wg.Go(func() { errs[rank] = p.Run(w.ctx) })
+		}
+		wg.Wait()
+		return errors.Join(errs...)
+	}
+}
+
+// curve is a run's accuracy every seenEvery passes; of one that diverged, nothing.
+func (w *world) curve(p *peer, rate float64, seed uint64) ([]float64, error) {
+	var seen []float64
+	err := p.run(w, rate, seed, func(a float64) { seen = append(seen, a) })
+	if errors.Is(err, forward.ErrOverflow) {
+		return nil, nil
+	}
+	return seen, err
+}
+
+// tune is the best rate of a grid in powers of two, by the accuracy of one seed that is not used again.
+func (w *world) tune(p *peer) (float64, error) {
+	got := map[float64]float64{}
+	best := p.first
+	for {
+		for _, rate := range []float64{best / 2, best, 2 * best} {
+			if _, known := got[rate]; known {
+				continue
+			}
+			c, err := w.curve(p, rate, 100)
+			if err != nil {
+				return 0, err
+			}
+			if got[rate] = 0; len(c) > 0 {
+				got[rate] = c[len(c)-1]
+			}
+		}
+		at := best
+		for _, rate := range []float64{best / 2, 2 * best} {
+			if got[rate] > got[at] {
+				at = rate
+			}
+		}
+		if at == best {
+			return best, nil
+		}
+		best = at
+	}
+}
+
+// peers compares methods at equal forward passes.
+func (w *world) peers(b *strings.Builder) error {
+	const seeds = 5
+	fmt.Fprintf(b, "\n## Beside MeZO, FZOO and an evolution strategy\n\nDigits, MLP 64-64-10 from random weights, %d forward passes of %d examples in all, rates by the best of a grid in powers of two (one seed, not used again), all decaying by a cosine, perturbing by 0.001; %d seeds.\n\n![accuracy over forward passes](accuracy.svg)\n\n| method | rate | accuracy (95%% interval) |\n|---|---|---|\n", budget, perPass, seeds)
+	f := chart.Figure{Title: "Digits: test accuracy over forward passes", Panels: []chart.Panel{{XLabel: fmt.Sprintf("forward passes of %d examples", perPass), YLabel: "test accuracy", LogX: true}}}
+	for _, p := range []peer{
+		{"ours, 8 processors, by default", 0, ours(8, 8)}, {"ours, 8 processors", 1.0 / 32, ours(8, 8)}, {"ours, 16 processors", 1.0 / 32, ours(16, 16)}, {"ours, 8 processors, `pairs`", 1.0 / 32, ours(8, 4)},
+		{"MeZO", 1.0 / 256, twoPoint}, {"FZOO", 1.0 / 16, population(15, true, false, fzoo)}, {"evolution strategy, population 30", 1.0 / 8, population(30, false, true, evolution)},
+	} {
+		rate := p.first
+		if rate > 0 {
+			tuned, err := w.tune(&p)
+			if err != nil {
+				return err
+			}
+			rate = tuned
+		}
+		var ends []float64
+		s := chart.Series{Name: strings.ReplaceAll(p.name, "`", ""), Kind: chart.Line}
+		for seed := range seeds {
+			c, err := w.curve(&p, rate, uint64(seed+1))
+			if err != nil {
+				return err
+			}
+			if len(c) != budget/seenEvery {
+				return fmt.Errorf("%s at rate %g, seed %d: %d values", p.name, rate, seed, len(c))
+			}
+			for i, a := range c {
+				if seed == 0 {
+					s.X, s.Y = append(s.X, float64((i+1)*seenEvery)), append(s.Y, 0)
+				}
+				s.Y[i] += a / seeds
+			}
+			ends = append(ends, c[len(c)-1])
+		}
+		f.Panels[0].Series = append(f.Panels[0].Series, s)
+		e := stats.Bootstrap([][]float64{ends})
+		row := fmt.Sprintf("| %s | %.3g | %.3f (%.3f to %.3f) |\n", p.name, rate, e.Mean, e.Low, e.High)
+		if rate == 0 {
+			row = fmt.Sprintf("| %s | %.3g | %.3f (%.3f to %.3f) |\n", p.name, config(8, 8, 1, 1).LearningRate, e.Mean, e.Low, e.High)
+		}
+		b.WriteString(row)
+		fmt.Print(row)
+	}
+	return f.Save("experiments/forward/accuracy.svg")
+}
