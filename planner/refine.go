@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -77,14 +78,49 @@ func (j *Job) refine(ctx context.Context, plans []*Plan, options SearchOptions) 
 	if options.Exact {
 		prices *= 10
 	}
-	var better []*Plan
+	// Half of the work goes to all, the other half to those that are the quickest then.
+	var all []*refinement
 	for i, p := range plans {
-		r.rng, r.batch, r.left, r.micros = rand.New(rand.NewPCG(1, uint64(i))), p.GlobalBatch, prices, j.microBatches(p.GlobalBatch)
-		if d := r.improve(ctx, p); d != nil {
-			better = append(better, d)
+		f := &refinement{rng: rand.New(rand.NewPCG(1, uint64(i))), batch: p.GlobalBatch}
+		r.take(f, prices/2)
+		f.best = r.draft(p)
+		f.upward, f.was = r.upward, f.best.price*(1-1e-9)
+		f.best = r.improve(ctx, r.descend(ctx, f.best))
+		all = append(all, f)
+	}
+	slices.SortStableFunc(all, func(a, b *refinement) int {
+		return cmp.Compare(a.best.price/float64(a.batch), b.best.price/float64(b.batch))
+	})
+	var better []*Plan
+	for i, f := range all {
+		r.take(f, 0)
+		if i < finalists {
+			r.left = prices * len(plans) / 2 / min(finalists, len(plans))
+			f.best = r.improve(ctx, f.best)
+		}
+		if f.best.price < f.was {
+			stages, _ := r.place(f.best)
+			better = append(better, j.planOf(f.batch, f.best.micro, stages))
 		}
 	}
 	return better
+}
+
+// finalists are refined further.
+const finalists = 2
+
+// refinement is a plan that is refined, from where its work went on.
+type refinement struct {
+	rng    *rand.Rand
+	batch  int
+	upward bool
+	was    float64 // price that refining must beat
+	best   *draft
+}
+
+// take goes on with a refinement, for so many prices.
+func (r *refiner) take(f *refinement, prices int) {
+	r.rng, r.batch, r.upward, r.left, r.micros = f.rng, f.batch, f.upward, prices, r.job.microBatches(f.batch)
 }
 
 // microBatches are the divisors of a global batch that all devices together were profiled for.
@@ -102,11 +138,8 @@ func (j *Job) microBatches(batch int) []int {
 	return all
 }
 
-// improve is a plan that is cheaper than p, or nil.
-func (r *refiner) improve(ctx context.Context, p *Plan) *Plan {
-	best := r.draft(p)
-	was := best.price * (1 - 1e-9)
-	best = r.descend(ctx, best)
+// improve is the quickest draft found from a local optimum on, which it may be itself.
+func (r *refiner) improve(ctx context.Context, best *draft) *draft {
 	for r.left > 0 && ctx.Err() == nil {
 		d := best.clone()
 		for range 1 + r.rng.IntN(3) {
@@ -123,11 +156,7 @@ func (r *refiner) improve(ctx context.Context, p *Plan) *Plan {
 			best = d
 		}
 	}
-	if !(best.price < was) {
-		return nil
-	}
-	stages, _ := r.place(best)
-	return r.job.planOf(r.batch, best.micro, stages)
+	return best
 }
 
 // draft is a plan as a draft, with its price, which may be another than the plan's where shares or places are.

@@ -34,7 +34,8 @@ func (r *Result) Gap() float64 {
 const (
 	ranked  = 24
 	near    = 1.05
-	refined = 4 // of them, and as many of other numbers of stages at most, are refined
+	refined = 4 // of them are refined, and up to
+	each    = 3 // of each number of stages, four times as many in all at most
 )
 
 // How thorough the search is: it keeps all states for up to fewLayers on up to fewDevices.
@@ -134,15 +135,21 @@ func (j *Job) lowerBound(ctx context.Context, best float64) float64 {
 	return least
 }
 
-// starts are the plans that are refined: the cheapest, and the cheapest of other numbers of stages.
+// starts are the plans that are refined: the cheapest, and the cheapest few of each other number of stages.
 func (j *Job) starts(plans []*Plan, conditions []*costmodel.Condition, best []search.Candidate) []*Plan {
 	starts := slices.Clone(plans[:min(refined, len(plans))])
 	for _, k := range best {
-		if len(starts) == 2*refined {
+		if len(starts) == 4*refined {
 			break
 		}
+		alike := 0
 		p := j.plan(conditions[k.Condition], k)
-		if !slices.ContainsFunc(starts, func(o *Plan) bool { return len(o.Stages) == len(p.Stages) }) {
+		for _, o := range starts {
+			if len(o.Stages) == len(p.Stages) {
+				alike++
+			}
+		}
+		if alike < each {
 			starts = append(starts, p)
 		}
 	}
