@@ -67,6 +67,9 @@ func Compare(a, b *Plan) *Difference {
 	field("global_batch", a.GlobalBatch, b.GlobalBatch)
 	field("micro_batch", a.MicroBatch, b.MicroBatch)
 	field("stages", len(a.Stages), len(b.Stages))
+	if a.Schedule != b.Schedule || a.Chunks != b.Chunks {
+		field("schedule", a.scheduleText(), b.scheduleText())
+	}
 	d.predictions(field, a.Predicted, b.Predicted)
 	x, y := layerUses(a), layerUses(b)
 	for l := range max(len(x), len(y)) {
@@ -177,7 +180,7 @@ type segment struct {
 
 func segments(p *Plan) map[string][]segment {
 	all := map[string][]segment{}
-	for i, s := range p.Stages {
+	for i, s := range p.Stages[:p.Pipeline()] {
 		for _, g := range s.Groups {
 			for r, b := range g.MicroBatches {
 				first := g.First + r*g.Tensor

@@ -114,7 +114,7 @@ func (j *Job) unused(p *Plan) []Devices {
 // price is that of an iteration.
 func (p *Plan) price(prices map[string]float64) float64 {
 	perHour := 0.0
-	for _, s := range p.Stages {
+	for _, s := range p.Stages[:p.Pipeline()] {
 		for _, g := range s.Groups {
 			perHour += prices[g.Device] * float64(g.Count)
 		}

@@ -16,12 +16,14 @@ var ErrPlan = badinput.New("planner: invalid plan")
 const Version = 1
 
 // Plan says which devices train which layers, and how. Iterations run GlobalBatch/MicroBatch micro-batches through the
-// stages, first to last, by the 1F1B schedule.
+// stages, first to last, by the 1F1B schedule or another.
 type Plan struct {
 	Version     int         `json:"version"`
 	Model       string      `json:"model"`
-	GlobalBatch int         `json:"global_batch"` // samples of an iteration, a multiple of MicroBatch
-	MicroBatch  int         `json:"micro_batch"`  // samples that enter the pipeline together, over all replicas
+	GlobalBatch int         `json:"global_batch"`       // samples of an iteration, a multiple of MicroBatch
+	MicroBatch  int         `json:"micro_batch"`        // samples that enter the pipeline together, over all replicas
+	Schedule    string      `json:"schedule,omitempty"` // 1f1b, interleaved or zb-h1; "": 1f1b
+	Chunks      int         `json:"chunks,omitempty"`   // interleaved: stages of each device; stage k lies on the devices of stage k mod (stages / chunks)
 	Stages      []Stage     `json:"stages"`
 	Unused      []Devices   `json:"unused"`              // devices without work
 	Predicted   *Prediction `json:"predicted,omitempty"` // what the cost model expects of it
@@ -97,12 +99,13 @@ const (
 type StageCost = costmodel.StageCost
 
 // String describes a stage in a line: its layers and its devices.
-func (s *Stage) String() string {
-	layers := fmt.Sprintf("layers %d-%d", s.From, s.To-1)
+func (s *Stage) String() string { return s.layersText() + " on " + s.devicesText() }
+
+func (s *Stage) layersText() string {
 	if s.To == s.From+1 {
-		layers = fmt.Sprintf("layer %d", s.From)
+		return fmt.Sprintf("layer %d", s.From)
 	}
-	return layers + " on " + s.devicesText()
+	return fmt.Sprintf("layers %d-%d", s.From, s.To-1)
 }
 
 func (s *Stage) devicesText() string {
@@ -127,9 +130,15 @@ func (p *Plan) Validate(layers int) error {
 	case len(p.Stages) == 0:
 		return bad("stages", "is empty; a plan has at least one stage")
 	}
+	if err := p.validateSchedule(bad); err != nil {
+		return err
+	}
 	next := 0
 	taken := map[string][]Devices{}
 	for s := range p.Stages {
+		if s >= p.Pipeline() {
+			taken = map[string][]Devices{} // the devices of a stage before
+		}
 		stage, at := &p.Stages[s], fmt.Sprintf("stages[%d]", s)
 		if stage.From != next || stage.To <= stage.From {
 			return bad(at, "has layers %d to %d; must begin with layer %d and have at least one", stage.From, stage.To, next)
@@ -142,12 +151,24 @@ func (p *Plan) Validate(layers int) error {
 	if layers > 0 && next != layers {
 		return bad("stages", "end with layer %d; the model has %d", next-1, layers)
 	}
+	taken = p.taken()
 	for i, d := range p.Unused {
 		if err := take(taken, d, fmt.Sprintf("unused[%d]", i), bad); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// taken are the devices of all stages.
+func (p *Plan) taken() map[string][]Devices {
+	all := map[string][]Devices{}
+	for _, s := range p.Stages[:p.Pipeline()] {
+		for _, g := range s.Groups {
+			all[g.Device] = append(all[g.Device], g.Devices)
+		}
+	}
+	return all
 }
 
 func (s *Stage) validate(at string, microBatch int, taken map[string][]Devices, bad func(string, string, ...any) error) error {

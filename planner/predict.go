@@ -29,7 +29,7 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	case costmodel.Full32:
 		result.Precision = precisionFull
 	}
-	if err := simulate(p, result, cost.Timings); err != nil {
+	if err := simulate(p, result, cost); err != nil {
 		return nil, err
 	}
 	for i, s := range result.Stages {
@@ -49,18 +49,29 @@ func (j *Job) Timeline(p *Plan) (*pipeline.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	ops, _, err := pipeline.Simulate(cost.Timings, p.MicroBatches(), pipeline.OneForwardOneBackward)
+	var ops [][]pipeline.Operation
+	if cost.Orders != nil {
+		ops, _, err = pipeline.SimulateOrders(cost.Timings, cost.Orders)
+	} else {
+		ops, _, err = pipeline.Simulate(cost.Timings, p.MicroBatches(), pipeline.OneForwardOneBackward)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var endings []pipeline.Ending
-	for _, s := range cost.Stages {
-		endings = append(endings, pipeline.Ending{Synchronise: s.Sync, Optimize: s.Update})
+	endings := make([]pipeline.Ending, p.Pipeline())
+	for k, s := range cost.Stages {
+		e := &endings[k%len(endings)]
+		e.Synchronise += s.Sync
+		e.Optimize += s.Update
 	}
 	t := pipeline.NewTimeline(ops, endings)
 	t.Model = p.Model
-	for i := range p.Stages {
-		t.Stages = append(t.Stages, p.Stages[i].String())
+	for i := range p.Pipeline() {
+		name := p.Stages[i].layersText()
+		for k := i + p.Pipeline(); k < len(p.Stages); k += p.Pipeline() {
+			name += ", " + p.Stages[k].layersText()
+		}
+		t.Stages = append(t.Stages, name+" on "+p.Stages[i].devicesText())
 	}
 	return t, nil
 }
@@ -78,7 +89,8 @@ func (j *Job) price(p *Plan) (*costmodel.Cost, error) {
 		}
 		stages = append(stages, s)
 	}
-	cost, err := j.model.Price(p.GlobalBatch, p.MicroBatch, stages)
+	schedule, chunks := p.schedule()
+	cost, err := j.model.PriceScheduled(p.GlobalBatch, p.MicroBatch, stages, schedule, chunks)
 	if e := (*costmodel.UnpricedError)(nil); errors.As(err, &e) {
 		i := slices.IndexFunc(p.Stages[e.Stage].Strategies, func(y Strategy) bool { return e.Layer < y.To })
 		return nil, fmt.Errorf("%w: stages[%d].strategies[%d]: %s", ErrPlan, e.Stage, i, e.Reason)
@@ -144,8 +156,26 @@ func within(k cluster.Class, group Group, tensor int, at string) error {
 }
 
 // simulate adds the length of the iteration and the idle share by the event simulation; with more operations than it
-// takes, by the formula.
-func simulate(p *Plan, result *Prediction, timings []pipeline.Timing) error {
+// takes, by the formula. For other schedules than 1F1B there is none: the simulation takes its place.
+func simulate(p *Plan, result *Prediction, cost *costmodel.Cost) error {
+	timings := cost.Timings
+	if cost.Orders != nil {
+		ops, _, err := pipeline.SimulateOrders(timings, cost.Orders)
+		if err != nil {
+			return err
+		}
+		for d, all := range ops {
+			sync, update := 0.0, 0.0
+			for k := d; k < len(result.Stages); k += len(ops) {
+				sync += result.Stages[k].Sync
+				update += result.Stages[k].Update
+			}
+			result.Simulated = max(result.Simulated, all[len(all)-1].End+sync+update)
+		}
+		result.Seconds = result.Simulated
+		setIdle(p, result)
+		return nil
+	}
 	if len(timings) > pipeline.MaxOperations/p.MicroBatches() {
 		result.Simulated = result.Seconds
 		setIdle(p, result)
@@ -180,7 +210,9 @@ func setIdle(p *Plan, result *Prediction) {
 		for _, g := range p.Stages[i].Groups {
 			n += float64(g.Count)
 		}
-		devices += n
+		if i < p.Pipeline() {
+			devices += n
+		}
 		busy += n * (float64(p.MicroBatches())*s.Step() + s.Sync + s.Update)
 	}
 	result.Idle = max(0, 1-busy/(devices*result.Simulated))

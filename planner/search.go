@@ -55,6 +55,8 @@ type SearchOptions struct {
 	Exact bool
 	// For keeps to plans that a trainer can run: megatron, deepspeed or torch; "": all.
 	For string
+	// Schedule is the one that plans run by: 1f1b, interleaved or zb-h1; any: the quickest of those that the trainer runs; "": 1f1b.
+	Schedule string
 	// Unrefined leaves the plans as the dynamic programming found them.
 	Unrefined bool
 	Progress  search.Progress // may be nil
@@ -66,6 +68,10 @@ type SearchOptions struct {
 // ErrInfeasible and say which limit stands in the way.
 func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error) {
 	within, err := j.restrictions(options.For)
+	if err != nil {
+		return nil, err
+	}
+	among, err := schedules(options.Schedule, options.For)
 	if err != nil {
 		return nil, err
 	}
@@ -116,20 +122,28 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		}
 		plans = append(plans, p)
 	}
+	if plans, err = j.bySchedules(ctx, plans, among, conditions, found.Best); err != nil {
+		return nil, err
+	}
 	slices.SortStableFunc(plans, func(a, b *Plan) int {
 		return cmp.Compare(a.Predicted.Simulated/float64(a.GlobalBatch), b.Predicted.Simulated/float64(b.GlobalBatch))
 	})
 	r.Plan, r.Others = plans[0], plans[1:]
 	if !options.unbounded {
-		r.LowerBound = j.lowerBound(ctx, r.Plan.Predicted.Simulated/float64(r.Plan.GlobalBatch))
+		r.LowerBound = j.lowerBound(ctx, among, r.Plan.Predicted.Simulated/float64(r.Plan.GlobalBatch))
 	}
 	return r, nil
 }
 
-// lowerBound is seconds per sample that no plan takes less than, at most those of the best plan.
-func (j *Job) lowerBound(ctx context.Context, best float64) float64 {
+// lowerBound is seconds per sample that no plan by some schedules takes less than, at most those of the best plan. Under others than
+// 1F1B it is that of the work alone.
+func (j *Job) lowerBound(ctx context.Context, among []string, best float64) float64 {
 	least := best
 	for _, b := range j.options.GlobalBatches {
+		if !slices.Equal(among, []string{Schedule1F1B}) {
+			least = min(least, j.model.WorkBound(b)/float64(b))
+			continue
+		}
 		least = min(least, j.model.LowerBound(ctx, b, best*float64(b))/float64(b))
 	}
 	return least

@@ -103,6 +103,12 @@ func (c *twinCase) json(predicted *twinPrediction) string {
 		stages = append(stages, object{"from": s.From, "to": s.To, "groups": groups, "strategies": strategies})
 	}
 	plan := object{"version": 1, "global_batch": c.Plan.GlobalBatch, "micro_batch": c.Plan.MicroBatch, "stages": stages}
+	if c.Plan.Schedule != "" {
+		plan["schedule"] = c.Plan.Schedule
+	}
+	if c.Plan.Chunks > 0 {
+		plan["chunks"] = c.Plan.Chunks
+	}
 	if predicted != nil {
 		plan["predicted"] = predicted
 	}

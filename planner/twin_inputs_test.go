@@ -61,6 +61,8 @@ type twinRun struct {
 type twinPlan struct {
 	GlobalBatch, MicroBatch int
 	Stages                  []twinStage
+	Schedule                string // "": 1f1b
+	Chunks                  int    // of interleaved
 }
 
 type twinStage struct {

@@ -33,6 +33,8 @@ type twinMemory struct {
 	Activations float64 `json:"activations"`
 	Working     float64 `json:"working"`
 	Limit       float64 `json:"limit"`
+
+	kept, whole float64 // activations of a micro-batch
 }
 
 // together is the time of x of compute and y of communication that begin together.
@@ -104,7 +106,7 @@ func (c *twinCase) gather(s *twinStage, g *twinGroup, n, t int, x float64) float
 
 type twinLayerPrice struct {
 	twinPrice
-	states, kept, working float64
+	states, kept, whole, working float64
 }
 
 // layer prices a layer on a group.
@@ -125,6 +127,7 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 	part := l.Parameters / float64(t)
 	weights, gradients := part*o.W, part*o.G
 	p.kept, p.working = o.Activations*run.Activation*float64(k), o.Working*(in+l.Output)*float64(k)
+	p.whole = p.kept
 	if st.Checkpoint {
 		p.Again = p.Forward
 		p.working += p.kept
@@ -190,6 +193,8 @@ func (c *twinCase) stage(i int) (twinPrice, bool) {
 			sum.Update += p.Update
 			use.States += p.states
 			use.Activations += flight * p.kept
+			use.kept += p.kept
+			use.whole += p.whole
 			use.Working = max(use.Working, p.working)
 		}
 		use.Working += c.Options.Reserve + c.Options.beside(class.Memory)
@@ -293,12 +298,17 @@ func (c *twinCase) predict() (*twinPrediction, bool) {
 		longest = max(longest, s.step()+s.Send+before)
 		once = max(once, s.once())
 		busy += float64(s.devices) * (micro*s.step() + s.once())
-		devices += s.devices
+		if c.Plan.Chunks == 0 || i < len(p.Stages)/c.Plan.Chunks {
+			devices += s.devices
+		}
 		before = s.Send
 	}
 	p.Seconds += (micro-1)*longest + once
 	p.Simulated = p.Seconds
-	if passes := len(p.Stages) * int(micro); passes <= 1<<20 {
+	if c.Plan.Schedule != "" {
+		p.Simulated = c.scheduled(p.Stages)
+		p.Seconds = p.Simulated
+	} else if passes := len(p.Stages) * int(micro); passes <= 1<<20 {
 		p.Simulated = twinSimulate(p.Stages, int(micro))
 	}
 	p.Idle = max(0, 1-busy/(float64(devices)*p.Simulated))

@@ -15,6 +15,7 @@ var activities = []struct {
 }{
 	{pipeline.Forward, -0.42, 0.16},
 	{pipeline.Backward, -0.42, 0.16},
+	{pipeline.Weights, -0.42, 0.16},
 	{pipeline.Activations, 0.18, 0.28},
 	{pipeline.Gradients, 0.3, 0.4},
 	{pipeline.Synchronise, -0.42, 0.16},

@@ -7,7 +7,8 @@ import (
 
 // WorkBound is a number of seconds that no plan for a global batch takes less than, by formula or simulated, whatever its
 // stages, groups, shares and strategies: the devices' work alone, perfectly divided. Nobody waits, nothing is sent, and every
-// layer is computed by the tensor degree and micro-batch that take the fewest device-seconds of a sample. Memory has no limit.
+// layer is computed by the tensor degree and micro-batch that take the fewest device-seconds of a sample. Memory has no limit. It
+// holds under every schedule: nothing of 1F1B, its bubble or what its stages hold, may be assumed.
 //
 // A stage's devices are busy for all micro-batches and the update, one after the other. So with x of the samples of layer l, and
 // as well of its updates, on class c, sum over l of x[l,c] work[l,c] <= devices[c] seconds. The least such seconds are a linear

@@ -12,6 +12,7 @@ type layerCost struct {
 	states       [MaxGroups]float64 // bytes
 	active       [MaxGroups]float64 // bytes for each micro-batch in flight
 	peak         [MaxGroups]float64 // bytes while it runs
+	whole        [MaxGroups]float64 // bytes of a micro-batch's activations, whether recomputed or not
 	terms        [MaxGroups]terms
 }
 
@@ -181,7 +182,7 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 		cost.states[i] = parameters*(stored.Weights+stored.Gradients+stored.Optimizer) + run.Fixed
 		k := float64(share)
 		activation := calibration.Activations * run.Activation * k
-		cost.active[i] = activation
+		cost.active[i], cost.whole[i] = activation, activation
 		cost.peak[i] = calibration.Working * (before + layer.Output) * k
 		if y.Checkpoint {
 			cost.active[i] = before * k

@@ -37,7 +37,7 @@ func priced(t *testing.T, c *Condition, shape, from, to, behind int, choice func
 	for i := range to - from {
 		s.Strategies = append(s.Strategies, choice(i))
 	}
-	cost, _, err := c.stage(&s, behind)
+	cost, _, err := c.stage(&s, behind, &held{})
 	if err != nil {
 		return p, false
 	}

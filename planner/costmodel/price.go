@@ -54,6 +54,8 @@ type Cost struct {
 	Seconds float64 // of an iteration: the sum, (micro-batches - 1) times the largest step, the largest per-iteration cost
 	Stages  []StageCost
 	Timings []pipeline.Timing // of each stage
+	// Orders are the passes of each device under another schedule than 1F1B, for which Seconds is 0.
+	Orders [][]pipeline.Operation
 }
 
 // UnpricedError reports a layer whose cost under its strategy is unknown.
@@ -71,15 +73,21 @@ func (e *UnpricedError) Error() string {
 // must follow each other, take devices that the cluster has, and have shares that sum to the micro-batch. The error is an
 // *UnpricedError.
 func (m *Model) Price(globalBatch, microBatch int, stages []Stage) (*Cost, error) {
+	cost, _, err := m.priceStages(globalBatch, microBatch, stages)
+	return cost, err
+}
+
+func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage) (*Cost, []held, error) {
 	c := &Condition{Model: m, GlobalBatch: globalBatch, MicroBatch: microBatch}
 	cost := &Cost{Timings: make([]pipeline.Timing, len(stages))}
+	all := make([]held, len(stages))
 	var front search.Front
 	received := 0.0 // seconds of the boundary before
 	for i := range stages {
-		s, timing, err := c.stage(&stages[i], len(stages)-i)
+		s, timing, err := c.stage(&stages[i], len(stages)-i, &all[i])
 		if err != nil {
 			err.Stage = i
-			return nil, err
+			return nil, nil, err
 		}
 		if i+1 < len(stages) {
 			next := &stages[i+1]
@@ -94,11 +102,11 @@ func (m *Model) Price(globalBatch, microBatch int, stages []Stage) (*Cost, error
 		received = s.Send
 	}
 	cost.Seconds = c.Total(front) * float64(globalBatch)
-	return cost, nil
+	return cost, all, nil
 }
 
-// stage prices a stage that is the behind-th from the end.
-func (c *Condition) stage(s *Stage, behind int) (StageCost, pipeline.Timing, *UnpricedError) {
+// stage prices a stage that is the behind-th from the end, and says what its micro-batches hold.
+func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Timing, *UnpricedError) {
 	var cost StageCost
 	var timing pipeline.Timing
 	inflight := float64(min(behind, c.microBatches()))
@@ -119,6 +127,8 @@ func (c *Condition) stage(s *Stage, behind int) (StageCost, pipeline.Timing, *Un
 			usage[g].States += x.states[g]
 			usage[g].Activations += inflight * x.active[g]
 			usage[g].Working = max(usage[g].Working, x.peak[g])
+			h.kept[g] += x.active[g]
+			h.whole[g] += x.whole[g]
 		}
 	}
 	slowest, last := 0, 0
@@ -136,7 +146,7 @@ func (c *Condition) stage(s *Stage, behind int) (StageCost, pipeline.Timing, *Un
 	x := sums[slowest]
 	cost.Forward, cost.Backward, cost.Recompute, cost.Gather, cost.Convert = x.forward, x.backward, x.recompute, x.gatherForward+x.gatherBackward, convert
 	cost.Sync, cost.Update = sums[last].sync, sums[last].update
-	timing = pipeline.Timing{Forward: x.forward + x.gatherForward + convert/2, Backward: x.backward + x.recompute + x.gatherBackward + convert/2}
+	timing = pipeline.Timing{Forward: x.forward + x.gatherForward + convert/2, Backward: x.backward + x.recompute + x.gatherBackward + convert/2, Weights: x.backward / 2}
 	return cost, timing, nil
 }
 

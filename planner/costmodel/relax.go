@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// LowerBound is a number of seconds that no plan for a global batch takes less than, by formula or simulated, whatever its stages,
+// LowerBound is a number of seconds that no plan by 1F1B for a global batch takes less than, by formula or simulated, whatever its stages,
 // groups, shares and strategies within the options; best is the time of a plan, and the bound is at most that.
 // docs/reference/cost-model.md says what it counts and why it holds. It stops when ctx ends, and then is lower.
 func (m *Model) LowerBound(ctx context.Context, globalBatch int, best float64) float64 {

@@ -43,6 +43,9 @@ func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 	if len(plan.Stages) > MaxStages {
 		return nil, fmt.Errorf("%w: %d stages; at most %d", ErrUnsupported, len(plan.Stages), MaxStages)
 	}
+	if plan.Schedule != "" {
+		return nil, unsupported("schedule", "%s", plan.Schedule)
+	}
 	for s, stage := range plan.Stages {
 		for g, group := range stage.Groups {
 			if group.Tensor > 1 {
@@ -54,8 +57,11 @@ func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 			if y.Tensor > 1 {
 				return nil, unsupported(at+".tensor", "a tensor degree of %d", y.Tensor)
 			}
-			if y.Sharding == planner.Full {
+			switch y.Sharding {
+			case planner.Full:
 				return nil, unsupported(at+".sharding", "fully sharded layers")
+			case planner.Gradients:
+				return nil, unsupported(at+".sharding", "sharded gradients")
 			}
 		}
 		for _, width := range []int{j.width(s), j.width(s + 1)} {
@@ -68,7 +74,7 @@ func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 }
 
 func unsupported(field, format string, args ...any) error {
-	return fmt.Errorf("%w: %s asks for %s. It executes pipeline stages, data-parallel replicas (sharding none or optimizer) and checkpointing; for all else write the plan for a trainer",
+	return fmt.Errorf("%w: %s asks for %s. It executes pipeline stages by 1F1B, data-parallel replicas (sharding none or optimizer) and checkpointing; for all else write the plan for a trainer",
 		ErrUnsupported, field, fmt.Sprintf(format, args...))
 }
 

@@ -35,7 +35,7 @@ func accepted(trainer string, p *planner.Plan) (string, error) {
 
 func devicesOf(p *planner.Plan) int {
 	n := 0
-	for _, s := range p.Stages {
+	for _, s := range p.Stages[:p.Pipeline()] {
 		for _, g := range s.Groups {
 			n += g.Count
 		}
@@ -61,6 +61,21 @@ func megatronAccepts(text string, p *planner.Plan) error {
 	data := devicesOf(p) / max(1, tensor*stages)
 	sharded := on("--use-distributed-optimizer")
 	mixed, overlap := p.Predicted.Precision == "mixed", p.Predicted.Overlap == "on" && data > 1
+	virtual := 0 // stages of a device
+	if n := number("--num-layers-per-virtual-pipeline-stage"); n > 0 {
+		if stages < 2 || number("--num-layers")%(stages*n) != 0 {
+			return fmt.Errorf("%d layers in virtual stages of %d on %d", number("--num-layers"), n, stages)
+		}
+		virtual = number("--num-layers") / stages / n
+	} else if layout := flags["--pipeline-model-parallel-layout"]; layout != "" {
+		parts := strings.Count(layout, "|") + 1
+		if virtual = parts / stages; parts%stages != 0 || strings.Count(layout, "t") != number("--num-layers") {
+			return fmt.Errorf("%s on %d stages", layout, stages)
+		}
+	}
+	if virtual = max(1, virtual); virtual != max(1, p.Chunks) || virtual > 1 && p.MicroBatches()%stages != 0 {
+		return fmt.Errorf("%d virtual stages on each of %d, %d micro-batches; the plan has %d chunks", virtual, stages, p.MicroBatches(), p.Chunks)
+	}
 	switch {
 	case data*tensor*stages != devicesOf(p):
 		return fmt.Errorf("%d ranks are no multiple of %d x %d", devicesOf(p), tensor, stages)

@@ -41,6 +41,7 @@ type arguments struct {
 // writeDeepSpeed writes a configuration as deepspeed/runtime/config.py reads it at commit 029f12b3 of
 // deepspeedai/DeepSpeed (deepspeed/runtime/pipe/module.py: 12e65a6b). Its topology numbers ranks as we do: pipeline outermost, then data, then model.
 func writeDeepSpeed(f *rendering) error {
+	f.runs()
 	r := f.rectangle()
 	c := deepSpeed{Train: f.GlobalBatch, Micro: r.share, Accumulation: f.MicroBatches(),
 		Evenkeel: arguments{f.Model, r.stages, r.data, r.tensor, []int{0}, nil, f.ranks()}}

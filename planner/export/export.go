@@ -140,9 +140,16 @@ func (f *rendering) assumes() (mixed, overlap bool) {
 // rectangle is a plan whose stages all have one shape, which is all that most trainers know.
 type rectangle struct{ stages, data, tensor, share int }
 
+// runs notes as a problem a schedule that the trainer does not have.
+func (f *rendering) runs(schedules ...string) {
+	if f.Schedule != "" && f.Schedule != planner.Schedule1F1B && !slices.Contains(schedules, f.Schedule) {
+		f.problem("schedule: is %s; it runs %s", f.Schedule, strings.Join(append([]string{planner.Schedule1F1B}, schedules...), " and "))
+	}
+}
+
 // rectangle notes as problems where the stages are not alike.
 func (f *rendering) rectangle() rectangle {
-	r := rectangle{stages: len(f.Stages), tensor: f.tensors(0)[0]}
+	r := rectangle{stages: f.Pipeline(), tensor: f.tensors(0)[0]}
 	for i, s := range f.Stages {
 		for _, t := range f.tensors(i) {
 			if t != r.tensor {
@@ -205,13 +212,17 @@ func (f *rendering) sharding() planner.Sharding {
 func (f *rendering) ranks() []string {
 	var lines []string
 	rank := 0
-	for i, s := range f.Stages {
+	for i, s := range f.Stages[:f.Pipeline()] {
 		var groups []string
 		for _, g := range s.Groups {
 			groups = append(groups, fmt.Sprintf("ranks %d-%d are %s %d-%d", rank, rank+g.Count-1, g.Device, g.First, g.First+g.Count-1))
 			rank += g.Count
 		}
-		lines = append(lines, fmt.Sprintf("stage %d: layers %d-%d; %s", i, s.From, s.To-1, strings.Join(groups, ", ")))
+		layers := fmt.Sprintf("%d-%d", s.From, s.To-1)
+		for k := i + f.Pipeline(); k < len(f.Stages); k += f.Pipeline() { // interleaved: of the other chunks
+			layers += fmt.Sprintf(", %d-%d", f.Stages[k].From, f.Stages[k].To-1)
+		}
+		lines = append(lines, fmt.Sprintf("stage %d: layers %s; %s", i, layers, strings.Join(groups, ", ")))
 	}
 	return lines
 }

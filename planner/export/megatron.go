@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/planner"
@@ -10,6 +11,7 @@ import (
 // writeMegatron writes the arguments of Megatron-LM that a plan decides, as megatron/training/arguments.py of NVIDIA/Megatron-LM
 // at commit 000c4ac2 reads them (the layout: pipeline_parallel_layer_layout.py at 00caa53a). Its ranks run tensor first, then data, then pipeline, as ours do.
 func writeMegatron(f *rendering) error {
+	f.runs(planner.ScheduleInterleaved)
 	r := f.rectangle()
 	counts := f.transformerLayers()
 	layers := 0
@@ -67,6 +69,12 @@ func (f *rendering) megatronStages(counts []int) string {
 	if n == 1 {
 		return ""
 	}
+	if chunks := n / f.Pipeline(); chunks > 1 {
+		if slices.Min(counts) == slices.Max(counts) {
+			return fmt.Sprintf("--num-layers-per-virtual-pipeline-stage %d\n", counts[0])
+		}
+		return layout(counts) // it has a part for each virtual stage, those of a chunk after one another, as the plan has them
+	}
 	equal, middle := true, true
 	for i, c := range counts {
 		equal = equal && c == counts[0]
@@ -80,7 +88,11 @@ func (f *rendering) megatronStages(counts []int) string {
 	case middle && counts[0] > 0 && counts[n-1] > 0 && counts[1] > 0:
 		return fmt.Sprintf("--decoder-first-pipeline-num-layers %d\n--decoder-last-pipeline-num-layers %d\n", counts[0], counts[n-1])
 	}
-	// E, t and L are the embedding, a transformer layer and the loss. Written out: a star is the shell's, too.
+	return layout(counts)
+}
+
+// layout writes stages out: E, t and L are the embedding, a transformer layer and the loss. A star instead is the shell's, too.
+func layout(counts []int) string {
 	var stages []string
 	for _, c := range counts {
 		stages = append(stages, strings.Repeat("t", c))

@@ -41,7 +41,7 @@ func TestFoundForTrainers(t *testing.T) {
 			continue
 		}
 		for _, trainer := range []string{"megatron", "deepspeed", "torch"} {
-			r, err := job.Search(context.Background(), planner.SearchOptions{Unrefined: true, For: trainer})
+			r, err := job.Search(context.Background(), planner.SearchOptions{Unrefined: true, For: trainer, Schedule: planner.ScheduleAny})
 			if err != nil {
 				if !errors.Is(err, planner.ErrInfeasible) {
 					t.Fatal(err)
@@ -49,6 +49,7 @@ func TestFoundForTrainers(t *testing.T) {
 				continue
 			}
 			found[trainer]++
+			found[r.Plan.Schedule]++
 			for _, p := range append(r.Others, r.Plan) {
 				text, err := accepted(trainer, p)
 				if err != nil {
@@ -59,7 +60,7 @@ func TestFoundForTrainers(t *testing.T) {
 				t.Errorf("seed %d, %s: best %v, bound %v; best of all %v", seed, trainer, r.Best, r.Bound, free.Best)
 			}
 			for _, p := range append(free.Others, free.Plan) {
-				if _, err := Write(io.Discard, trainer, p, Options{}); err != nil || partly(p) {
+				if _, err := Write(io.Discard, trainer, p, Options{}); err != nil || partly(p) || p.Schedule != "" {
 					continue
 				}
 				compared++
@@ -69,7 +70,7 @@ func TestFoundForTrainers(t *testing.T) {
 			}
 		}
 	}
-	if found["megatron"] < 40 || found["deepspeed"] < 40 || found["torch"] < 40 || compared < 100 {
+	if found["megatron"] < 40 || found["deepspeed"] < 40 || found["torch"] < 40 || found["interleaved"] < 5 || found["zb-h1"] < 5 || compared < 100 {
 		t.Errorf("found %v, compared %d: the test sees too little", found, compared)
 	}
 }

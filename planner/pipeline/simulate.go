@@ -9,27 +9,20 @@ import (
 // ErrPipeline is wrapped by errors about stages or schedules that cannot be simulated.
 var ErrPipeline = errors.New("pipeline: invalid pipeline")
 
-// Schedule is the order in which a stage works on its micro-batches.
-type Schedule int
-
-// GPipe runs every forward pass, then every backward pass; OneForwardOneBackward (1F1B) alternates after a warm-up.
-const (
-	OneForwardOneBackward Schedule = iota
-	GPipe
-)
-
 // MaxOperations bounds the number of stages times the number of micro-batches of a simulation.
 const MaxOperations = 1 << 20
 
 // Timing holds one stage's seconds per micro-batch, all finite and at least 0. SendNext is the transfer of an
-// activation to the next stage, and of its gradient back; it is ignored for the last stage.
-type Timing struct{ Forward, Backward, SendNext float64 }
+// activation to the next stage, and of its gradient back; it is ignored for the last stage. Weights is the part of Backward that
+// ZeroBubble runs apart.
+type Timing struct{ Forward, Backward, SendNext, Weights float64 }
 
 // Operation is one pass of a stage, in seconds from the start of the iteration: it computes from Start to End and sends
 // its output until Free.
 type Operation struct {
 	Stage, MicroBatch int
 	Backward          bool
+	Weights           bool // with Backward: the gradients of the weights, where they are a pass of their own
 	Start, End, Free  float64
 }
 
@@ -87,10 +80,10 @@ func check(stages []Timing, microBatches int, schedule Schedule) error {
 			ErrPipeline, len(stages), microBatches, MaxOperations)
 	}
 	if schedule != OneForwardOneBackward && schedule != GPipe {
-		return fmt.Errorf("%w: unknown schedule %d", ErrPipeline, schedule)
+		return fmt.Errorf("%w: %v is simulated by its orders", ErrPipeline, schedule)
 	}
 	for i, s := range stages {
-		for _, t := range []float64{s.Forward, s.Backward, s.SendNext} {
+		for _, t := range []float64{s.Forward, s.Backward, s.SendNext, s.Weights, s.Backward - s.Weights} {
 			if !(t >= 0) || math.IsInf(t, 1) {
 				return fmt.Errorf("%w: stage %d: time %v is not a finite number of at least 0", ErrPipeline, i, t)
 			}

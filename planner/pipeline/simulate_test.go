@@ -45,11 +45,11 @@ func TestBadPipelines(t *testing.T) {
 // The last stage sends to none: its SendNext does not count.
 func TestLastSendsToNone(t *testing.T) {
 	for _, schedule := range []Schedule{OneForwardOneBackward, GPipe} {
-		want, seconds, err := Simulate([]Timing{{1, 2, 0.5}, {1, 2, 0}}, 3, schedule)
+		want, seconds, err := Simulate([]Timing{{Forward: 1, Backward: 2, SendNext: 0.5}, {Forward: 1, Backward: 2, SendNext: 0}}, 3, schedule)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, length, err := Simulate([]Timing{{1, 2, 0.5}, {1, 2, 7}}, 3, schedule)
+		got, length, err := Simulate([]Timing{{Forward: 1, Backward: 2, SendNext: 0.5}, {Forward: 1, Backward: 2, SendNext: 7}}, 3, schedule)
 		if err != nil || length != seconds || !slices.EqualFunc(got, want, slices.Equal) {
 			t.Errorf("%v, %v s, %v; want %v, %v s", got, length, err, want, seconds)
 		}

@@ -11,12 +11,13 @@ import (
 type Activity string
 
 // Activities. Forward and Backward include gathering, conversion and recomputation. Activations go to the next stage,
-// Gradients to the previous one. Synchronise and Optimize happen once, after the last backward pass.
+// Gradients to the previous one. Weights is what ZB-H1 computes apart from Backward. Synchronise and Optimize happen once, after the last backward pass.
 const (
 	Forward     Activity = "forward"
 	Backward    Activity = "backward"
 	Activations Activity = "send activations"
 	Gradients   Activity = "send gradients"
+	Weights     Activity = "weights' gradients"
 	Synchronise Activity = "synchronise gradients"
 	Optimize    Activity = "update weights"
 )
@@ -58,15 +59,11 @@ type Ending struct{ Synchronise, Optimize float64 }
 func NewTimeline(ops [][]Operation, endings []Ending) *Timeline {
 	t := &Timeline{}
 	for i := range ops {
-		for _, backward := range []bool{false, true} {
-			t.passes(i, ops[i], backward)
-		}
-		if i+1 < len(ops) {
-			t.transfers(i, Activations, ops[i], false)
-		}
-		if i > 0 {
-			t.transfers(i, Gradients, ops[i], true)
-		}
+		t.passes(i, Forward, ops[i])
+		t.passes(i, Backward, ops[i])
+		t.passes(i, Weights, ops[i])
+		t.transfers(i, Activations, ops[i], false)
+		t.transfers(i, Gradients, ops[i], true)
 		at := ops[i][len(ops[i])-1].End
 		for _, last := range []Span{{Activity: Synchronise, End: endings[i].Synchronise}, {Activity: Optimize, End: endings[i].Optimize}} {
 			if last.End > 0 {
@@ -79,13 +76,9 @@ func NewTimeline(ops [][]Operation, endings []Ending) *Timeline {
 	return t
 }
 
-func (t *Timeline) passes(stage int, ops []Operation, backward bool) {
-	a := Forward
-	if backward {
-		a = Backward
-	}
+func (t *Timeline) passes(stage int, a Activity, ops []Operation) {
 	for _, o := range ops {
-		if o.Backward == backward {
+		if o.Backward == (a != Forward) && o.Weights == (a == Weights) {
 			t.Spans = append(t.Spans, Span{stage, a, o.MicroBatch, o.Start, o.End})
 		}
 	}

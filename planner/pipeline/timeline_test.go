@@ -9,7 +9,7 @@ import (
 )
 
 func TestTrace(t *testing.T) {
-	ops, _, err := Simulate([]Timing{{1, 2, 0.25}, {1.5, 2, 0}}, 3, OneForwardOneBackward)
+	ops, _, err := Simulate([]Timing{{Forward: 1, Backward: 2, SendNext: 0.25}, {Forward: 1.5, Backward: 2}}, 3, OneForwardOneBackward)
 	if err != nil {
 		t.Fatal(err)
 	}

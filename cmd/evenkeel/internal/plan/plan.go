@@ -38,6 +38,7 @@ type searchCmd struct {
 	Stages     string             `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
 	Sharding   []string           `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
 	Checkpoint string             `help:"Whether layers may recompute activations: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
+	Schedule   string             `help:"Order of the pipeline's passes: 1f1b, interleaved (several stages on each device), zb-h1 (gradients of weights in the bubbles), or any: the quickest that fits, of those that the trainer runs. Default: 1f1b." placeholder:"NAME"`
 	For        string             `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
 	Price      map[string]float64 `help:"Price of each device's hour, to list the plans that are quick or cheap, by time and price. Besides the whole cluster its halves, quarters and so on of each kind are searched." placeholder:"DEVICE=X" mapsep:","`
 	Exact      bool               `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices."`
@@ -54,13 +55,15 @@ that it finishes at the same time as the others. Ctrl-C prints the best plan so 
 Plans in which every stage has the same number of replicas that pass micro-batches on, and the devices of a stage are of one class, or
 of two in quarters of its replicas, are searched by dynamic programming. The best are then refined by local search over all plans that
 evenkeel plan check accepts, unless --replicas, --micro-batch or --for says otherwise. No plan within the options takes less than the
-lower bound. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
+lower bound. With --schedule the best are tried by others than 1F1B: the same stages by zb-h1, and their layers dealt to the same devices in 2 to 8
+rounds, interleaved; the bound is then that of computing alone. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
 for that trainer.
 
 Examples:
 
   evenkeel plan search
   evenkeel plan search --for megatron --out plan.json
+  evenkeel plan search --schedule any
   evenkeel plan search --price a100-40=3.67,v100-16=2.48
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 512 --out plan.json
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 256,512 --stages 2-8 --memory 0.9 --json`
@@ -108,10 +111,17 @@ func (c *searchCmd) Run(a *cli.App) error {
 	}
 	begun := time.Now()
 	report, clear := a.Progress("searching")
-	r, err := job.Search(ctx, planner.SearchOptions{Exact: c.Exact, For: c.For, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
+	r, err := job.Search(ctx, planner.SearchOptions{Exact: c.Exact, For: c.For, Schedule: c.Schedule, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
 	clear()
 	if errors.Is(err, planner.ErrTrainer) {
 		return badinput.Errorf("--for: %.40q; want megatron, deepspeed or torch%s", c.For, cli.DidYouMean(c.For, []string{"megatron", "deepspeed", "torch"}))
+	}
+	if errors.Is(err, planner.ErrSchedule) {
+		hint, known := "", append(planner.Schedules(), planner.ScheduleAny)
+		if !slices.Contains(known, c.Schedule) {
+			hint = cli.DidYouMean(c.Schedule, known)
+		}
+		return badinput.Errorf("--schedule: %w%s", err, hint)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -149,9 +159,12 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if err := printPlan(a, job, p); err != nil {
 		return err
 	}
-	bound := r.LowerBound * float64(p.GlobalBatch)
-	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s, and refined the best. No plan within the options takes less than %s, %.0f%% of this one:\nas if stages could share a device, with the activations of one micro-batch.\n",
-		r.Conditions, r.States, cli.Seconds(took), cli.Seconds(bound), 100*bound/p.Predicted.Simulated)
+	bound, assumed := r.LowerBound*float64(p.GlobalBatch), "as if stages could share a device, with the activations of one micro-batch"
+	if c.Schedule != "" && c.Schedule != planner.Schedule1F1B {
+		assumed = "that is computing alone, perfectly divided"
+	}
+	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s, and refined the best. No plan within the options takes less than %s, %.0f%% of this one:\n%s.\n",
+		r.Conditions, r.States, cli.Seconds(took), cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
 	if len(r.Others) > 0 {
 		o := r.Others[0]
 		fmt.Fprintf(a.Out, "Next best: %s, micro-batch %d, %s.\n", cli.Count(len(o.Stages), "stage"), o.MicroBatch, cli.Seconds(o.Predicted.Simulated))
@@ -208,10 +221,24 @@ func printPlan(a *cli.App, job *planner.Job, p *planner.Plan) error {
 	}
 	fmt.Fprintf(a.Out, "\nAn iteration of %d samples in %s of %d: %s, %.1f samples/s; devices idle %.1f%%.\n", p.GlobalBatch, microBatches(p.MicroBatches()),
 		p.MicroBatch, cli.Seconds(p.Predicted.Simulated), float64(p.GlobalBatch)/p.Predicted.Simulated, 100*p.Predicted.Idle)
+	if text := scheduleText(p); text != "" {
+		fmt.Fprintln(a.Out, text)
+	}
 	for _, u := range p.Unused {
 		fmt.Fprintf(a.Out, "Unused: %d %s (%d-%d).\n", u.Count, u.Device, u.First, u.First+u.Count-1)
 	}
 	return nil
+}
+
+// scheduleText says by which schedule a plan runs, unless it is 1F1B.
+func scheduleText(p *planner.Plan) string {
+	switch p.Schedule {
+	case planner.ScheduleInterleaved:
+		return fmt.Sprintf("Schedule: interleaved; stages %d apart lie on the same devices, whose memory in GiB is that of all their stages.", p.Pipeline())
+	case planner.ScheduleZeroBubble:
+		return "Schedule: zb-h1; the gradients of weights are passes of their own."
+	}
+	return ""
 }
 
 func layersText(job *planner.Job, s planner.Stage) string {

@@ -21,7 +21,7 @@ type timelineCmd struct {
 
 // Help is what --help adds.
 func (*timelineCmd) Help() string {
-	return `Shows every pass of every stage, the transfers between them, and the end of the iteration, from the event simulation of 1F1B.
+	return `Shows every pass of every stage, the transfers between them, and the end of the iteration, from the event simulation of its schedule.
 
 Examples:
 
