@@ -17,7 +17,8 @@ type Result struct {
 	Bound      float64 // seconds per sample: lower bound over the space of the dynamic programming, by formula
 	Best       float64 // seconds per sample of the cheapest plan by the cost model
 	Conditions int
-	States     int // of the search
+	States     int  // of the search
+	Refined    bool // whether the best were refined by local search
 	// LowerBound is seconds per sample that no plan within the options takes less than, simulated or by formula, whatever its stages,
 	// groups and shares (costmodel.Model.LowerBound).
 	LowerBound float64
@@ -113,7 +114,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		plans = append(plans, p)
 	}
 	var better []*Plan
-	if j.refines(options) {
+	if r.Refined = j.refines(options); r.Refined {
 		better = j.refine(ctx, j.starts(plans, conditions, found.Best), options)
 	}
 	for _, p := range better {

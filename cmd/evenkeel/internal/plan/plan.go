@@ -163,8 +163,12 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if c.Schedule != "" && c.Schedule != planner.Schedule1F1B {
 		assumed = "that is computing alone, perfectly divided"
 	}
-	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s, and refined the best. No plan within the options takes less than %s, %.0f%% of this one:\n%s.\n",
-		r.Conditions, r.States, cli.Seconds(took), cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
+	refined := ""
+	if r.Refined {
+		refined = ", and refined the best"
+	}
+	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s%s. No plan within the options takes less than %s, %.0f%% of this one:\n%s.\n",
+		r.Conditions, r.States, cli.Seconds(took), refined, cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
 	if len(r.Others) > 0 {
 		o := r.Others[0]
 		fmt.Fprintf(a.Out, "Next best: %s, micro-batch %d, %s.\n", cli.Count(len(o.Stages), "stage"), o.MicroBatch, cli.Seconds(o.Predicted.Simulated))
