@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
 	"github.com/evenkeel/evenkeel/agent/evaluation"
@@ -58,6 +59,12 @@ var suites = map[string]suite{
 		cases: heldOut(clusters.HeldOut, freeAll), scenarios: presets("steady", "bursts"),
 		policies: []string{"ddqn", "waterfill-margin", "kofn", "goodput", "goodput-kofn", "model", "oracle"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
+	},
+	"stages": {
+		about: "Quorum, grace and the global batch free, within a quarter and four times the named one, where the gradient noise scale is that of the beginning, the middle and the end of the presets' course: 0.6, 6.6 and 72 times the named batch, steady conditions.",
+		cases: heldOut([]string{"heldout-8", "heldout-16", "heldout-32"}, freeAll), scenarios: stages,
+		policies: []string{"ddqn", "goodput", "goodput-kofn", "model", "oracle"},
+		seeds:    10, tuneSeeds: 5, rounds: 300,
 	},
 	"scale": {
 		about: "One set of weights from 2 to 10,000 nodes, quorum all; 40 samples a node.",
@@ -189,6 +196,24 @@ func presets(names ...string) func() ([]evaluation.Scenario, error) {
 		}
 		return scenarios, nil
 	}
+}
+
+// stages are steady conditions with the noise scales of a training's beginning, middle and end.
+func stages() ([]evaluation.Scenario, error) {
+	base, err := cluster.Preset("steady")
+	if err != nil {
+		return nil, err
+	}
+	var scenarios []evaluation.Scenario
+	for _, s := range []struct {
+		name  string
+		scale float64 // over the named batch
+	}{{"beginning", base.Scale.Start}, {"middle", math.Sqrt(base.Scale.Start * base.Scale.End)}, {"end", base.Scale.End}} {
+		c := base
+		c.Scale.Start, c.Scale.End = s.scale, s.scale
+		scenarios = append(scenarios, evaluation.Scenario{Name: s.name, Conditions: c})
+	}
+	return scenarios, nil
 }
 
 func noises(levels ...float64) func() ([]evaluation.Scenario, error) {
