@@ -25,6 +25,9 @@ func TestTutorialFirstRun(t *testing.T) {
 }
 
 func TestTutorialPyTorch(t *testing.T) {
+	if race.Enabled {
+		t.Skip("two minutes of PyTorch; what of Evenkeel it runs has tests of its own under the race detector")
+	}
 	t.Parallel()
 	const python = "/usr/bin/python3"
 	const find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
