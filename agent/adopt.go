@@ -7,9 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
-// Adopt takes over what an older control knows of nodes that are in both clusters, by their names: a job's
-// ranks come back after a restart. What concerns a node counts only if its device and profile are the same. Call it before the first round; the
-// older control must not be used any more.
+// Adopt takes over what an older control knows about nodes that are in both clusters, by their names, as when a job's
+// ranks come back after a restart. A node's knowledge counts only if its device and profile are the same. Call it before
+// the first round; the older control must not be used afterwards.
 func (c *Control) Adopt(o *Control) {
 	if o.plan.Sizes == nil {
 		return // it has not begun

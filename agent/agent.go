@@ -1,10 +1,7 @@
 package agent
 
 import (
-	"math"
-
 	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 )
 
@@ -17,11 +14,11 @@ type Agent struct {
 	cluster *cluster.Cluster `state:"-"`
 	tracker *env.Tracker
 	both    [2]*env.Tracker `state:"-"` // it, and the guard's
-	actor   *ddqn.Actor     `state:"-"` // nil: only the model's own updates
+	values  *values         `state:"-"` // the network's; nil: only the model's own updates
 	allowed []int           // rules to choose from; none: the rule is fixed
 	rule    int             // chosen last; -1: none yet
 	weights [env.Objectives]float64
-	rows, q []float32 `state:"-"` // working memory
+	rows    []float32 `state:"-"` // the network's input, working memory
 	actions []int
 	model   []int
 	guard   *guard // nil without a network
@@ -42,7 +39,7 @@ type Agent struct {
 // NewAgent returns the policy for c. weights are the objectives' (cluster.Objectives).
 func (t *Trained) NewAgent(c *cluster.Cluster, weights [env.Objectives]float64) *Agent {
 	a := NewModel(c)
-	a.trained, a.weights, a.actor = t, weights, ddqn.NewActor(t.Network)
+	a.trained, a.weights, a.values = t, weights, &values{network: t.Network}
 	a.bounds, a.guard = newBounds(t.Record.Low, t.Record.High), newGuard(a)
 	return a
 }
@@ -75,9 +72,9 @@ func (a *Agent) Decide(report *cluster.Report, present []bool, plan *cluster.Pla
 		a.collect(present, plan)
 		a.tracker.Model(a.model)
 		copy(a.actions, a.model)
-		if a.actor != nil {
+		if a.values != nil {
 			a.rows = a.tracker.Rows(a.rows, a.weights)
-			a.q = a.actor.Q(a.q, a.rows)
+			a.values.score(a.rows, a.weights)
 			a.choose()
 		}
 		a.tracker.Apply(a.actions, a.perf)
@@ -146,7 +143,7 @@ func (a *Agent) believes() *env.Tracker {
 	return a.tracker
 }
 
-// guarded says whether the network is not heeded.
+// guarded says whether the network is not used.
 func (a *Agent) guarded() bool {
 	return a.guard != nil && a.guard.off && a.judged()
 }
@@ -219,18 +216,9 @@ func (a *Agent) nodes(present []bool) int {
 // a larger advantage, because its values are less certain; half of it is enough where everybody is waited for, as a
 // node's own value then says what it costs.
 func (a *Agent) choose() {
-	const width = env.Objectives
-	per := len(env.Actions) * width
 	least := float32(a.trained.Record.Advantage)
 	if a.tracker.Rule().Quorum == 1 {
 		least /= 2
-	}
-	var counted []int // objectives with a weight: most runs have one, and the others add nothing
-	var of [width]int
-	for o, w := range a.weights {
-		if w != 0 {
-			counted = append(of[:len(counted)], o)
-		}
 	}
 	for i := range a.actions {
 		a.Decisions++
@@ -238,40 +226,12 @@ func (a *Agent) choose() {
 			a.Fallbacks++
 			continue
 		}
-		q := a.q[i*per : (i+1)*per]
-		best, most, model := 0, float32(math.Inf(-1)), float32(0)
-		for k, to := a.tracker.Open(i, a.model[i]); k < to; k++ {
-			v := float32(0)
-			for _, o := range counted {
-				v += float32(float32(a.weights[o]) * q[k*width+o]) // rounded, as in value
-			}
-			if k == a.model[i] {
-				model = v
-			}
-			if v > most {
-				best, most = k, v
-			}
-		}
+		from, to := a.tracker.Open(i, a.model[i])
+		best, most, model := a.values.best(i, from, to, a.model[i])
 		if most-model > least*float32(a.tracker.Noise(i)) {
 			a.actions[i] = best
 		}
 	}
-}
-
-func greedy(q []float32, w [env.Objectives]float64) int {
-	w32 := [env.Objectives]float32{}
-	for i, v := range w {
-		w32[i] = float32(v)
-	}
-	return ddqn.Greedy(q, len(env.Actions), env.Objectives, w32[:])
-}
-
-func value(q []float32, action int, w [env.Objectives]float64) float32 {
-	v := float32(0)
-	for o := range w {
-		v += float32(float32(w[o]) * q[action*env.Objectives+o]) // rounded: no fused multiply-add
-	}
-	return v
 }
 
 // changePays is the least predicted gain for which sizes change. Moving samples is nearly

@@ -67,12 +67,12 @@ func (c *Control) Round(ctx context.Context) (Round, error) {
 }
 
 // Next takes in the report of a round, nil before the first, and plans the next round for the
-// nodes present. It does no I/O: whoever is driven by events calls it instead of Round. A report is judged by the
+// nodes present. It does no I/O: programs that are driven by events call it instead of Round. A report is judged by the
 // plan that its round ran, which Report.Plan names. The plan's sizes are valid until the next call.
 //
 // When the remaining nodes cannot make up the global batch, each gets an even part, as far as it
 // can: a smaller round is better than none. Nodes that the policy leaves out, and those whose gradients did not come,
-// are tried again: after how many rounds follows from what a trial costs and what it may find.
+// are tried again, after a number of rounds that follows from what a trial costs and what it may bring.
 func (c *Control) Next(report *cluster.Report, all []bool) (cluster.Plan, error) {
 	c.begin()
 	if report != nil {
@@ -181,7 +181,7 @@ func (c *Control) SettleLimits() {
 	}
 }
 
-// Absurd counts what the reports so far said that cannot be. Nothing was learnt from it.
+// Absurd counts the impossible values in the reports so far. Nothing was learnt from them.
 func (c *Control) Absurd() env.Absurd { return c.sieve.Counts }
 
 // LeftOut says why a node has no share in the newest round.
@@ -195,5 +195,5 @@ func (c *Control) LeftOut(node int) Why {
 	return c.parts.nodes[node].why
 }
 
-// Bound gives a node another limit of its micro-batch, at least its smallest. Call it after the first Next.
+// Bound sets the limit of a node's micro-batch, at least its smallest. Call it after the first Next.
 func (c *Control) Bound(node, limit int) { c.memory.Bound(node, limit) }

@@ -31,7 +31,7 @@ func TestAdvantageGrowsWithNoise(t *testing.T) {
 	if a.tracker.Noise(0) != 1 || noise < 2 {
 		t.Fatalf("noise %v and %v", a.tracker.Noise(0), noise)
 	}
-	per := len(env.Actions) * env.Objectives
+	per := len(env.Actions)
 	for k, x := range []struct {
 		advantage float32
 		overruled [2]bool
@@ -46,9 +46,9 @@ func TestAdvantageGrowsWithNoise(t *testing.T) {
 		const better = 2
 		a.model[0], a.model[1] = 0, 0
 		copy(a.actions, a.model)
-		clear(a.q)
+		clear(a.values.q)
 		for i := range 2 {
-			a.q[i*per+better*env.Objectives] = x.advantage
+			a.values.q[i*per+better] = x.advantage
 		}
 		a.choose()
 		if got := [2]bool{a.actions[0] == better, a.actions[1] == better}; got != x.overruled {
@@ -72,9 +72,9 @@ func TestStrongNoiseIsLeftToTheModel(t *testing.T) {
 	const better = 2
 	a.model[0], a.model[1] = 0, 0
 	copy(a.actions, a.model)
-	clear(a.q)
+	clear(a.values.q)
 	for i := range 2 {
-		a.q[(i*len(env.Actions)+better)*env.Objectives] = 1e6
+		a.values.q[i*len(env.Actions)+better] = 1e6
 	}
 	if a.choose(); a.actions[0] != better || a.actions[1] != 0 {
 		t.Errorf("actions %v at noise %v and %v, want the network's and the model's", a.actions, a.tracker.Noise(0), a.tracker.Noise(1))

@@ -28,7 +28,7 @@ type Explanation struct {
 	PassedOver string                  `json:"passed_over,omitempty"`  // what its report said that cannot be
 }
 
-// Part says how a node stands that is left out, is tried, or was lost just now.
+// Part is the state of a node that is left out, is on trial, or was lost just now.
 type Part struct {
 	Why     string  `json:"why"`              // it is left out for: "silent", "too slow", "away", "out of memory"; or "takes part"
 	Trial   bool    `json:"trial,omitempty"`  // it has its least share in this round, to see whether it is of use again
@@ -39,7 +39,7 @@ type Part struct {
 	Unknown bool    `json:"unknown,omitzero"` // it never handed in anything
 }
 
-// Explain adds to the explanation of a node what the control decided about it: Agent.Explain knows of sizes alone.
+// Explain adds to the explanation of a node what the control decided about it: Agent.Explain explains only sizes.
 func (c *Control) Explain(e *Explanation, node int) {
 	e.PassedOver = c.sieve.Why(node)
 	n := &c.parts.nodes[node]
@@ -69,7 +69,7 @@ type Measured struct {
 	BusySize int     `json:"busy_size"`
 }
 
-// Choice is an action with what the network expects of it.
+// Choice is an action with the values that the network expects of it.
 type Choice struct {
 	Action int                      `json:"action"` // index into env.Actions
 	Trust  string                   `json:"trust"`
@@ -134,11 +134,11 @@ func (a *Agent) Explain(node int) Explanation {
 	r := &s.nodes[node]
 	e.Measured = &Measured{r.Status.String(), r.Size, r.Seconds, r.Busy, r.BusySize}
 	var q []float32
-	if a.actor != nil {
-		record, per := &a.trained.Record, len(env.Actions)*env.Objectives
-		e.OutOfRange = outside(a.rows[node*env.Features:][:env.Features], record.Low, record.High, env.FeatureNames)
+	if a.values != nil {
+		record, row := &a.trained.Record, a.rows[node*env.Features:][:env.Features]
+		e.OutOfRange = outside(row, record.Low, record.High, env.FeatureNames)
 		if len(e.OutOfRange) == 0 {
-			q = a.q[node*per:][:per]
+			q = a.values.all(row)
 			e.Best = a.choice(greedy(q, s.weights), q)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 )
 
@@ -81,7 +82,8 @@ func checkExplanation(t *testing.T, a *Agent, i int, e Explanation, n *cluster.N
 		t.Fatalf("chosen %+v, model %+v, best %+v", e.Chosen, e.Model, e.Best)
 	}
 	for _, c := range []*Choice{e.Chosen, e.Model, e.Best} {
-		if want := a.q[(i*len(env.Actions)+c.Action)*env.Objectives:][:env.Objectives]; !slices.Equal(c.Q[:], want) {
+		q := ddqn.NewActor(a.trained.Network).Q(nil, a.rows)
+		if want := q[(i*len(env.Actions)+c.Action)*env.Objectives:][:env.Objectives]; !slices.Equal(c.Q[:], want) {
 			t.Fatalf("values %v of action %d, want %v", *c.Q, c.Action, want)
 		}
 	}
@@ -116,7 +118,7 @@ func TestExplainFallback(t *testing.T) {
 		if *e.Chosen != *e.Model || e.Best != nil || e.Chosen.Q != nil || e.Rule.Next.Value > e.Rule.Chosen.Value {
 			t.Errorf("%+v", e)
 		}
-		if a.actor == nil {
+		if a.values == nil {
 			if e.OutOfRange != nil {
 				t.Errorf("no network: %+v", e)
 			}

@@ -5,9 +5,9 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// Observer learns from the reports of a run what they show of its nodes, whoever planned it:
-// it holds the belief of a controller that took in each report and decided nothing. Beliefs
-// move by the model's own updates, as a controller's do where its network is not asked.
+// Observer learns about a run's nodes from its reports, whatever policy planned the run. It
+// has the belief of a controller that took in each report and decided nothing. Beliefs move
+// by the model's own updates, as a controller's do without a network.
 type Observer struct {
 	cluster *cluster.Cluster
 	tracker *env.Tracker
@@ -39,9 +39,9 @@ func (o *Observer) Add(report *cluster.Report) {
 }
 
 // Performance returns the performance parameters for sizes that stay as they are for a long
-// time, in node order; valid until the next call. A node has its long-run slowdown, whatever
-// spell of slowness the last rounds caught it in, and a margin for its noise, as everybody is
-// waited for. Of a node that never delivered it is what the profile and its lateness say.
+// time, in node order; valid until the next call. A node has its long-run slowdown, without
+// a present spell of slowness, and a margin for its noise, since rounds wait for all nodes. For
+// a node that has not delivered anything, they follow from its profile and its lateness.
 func (o *Observer) Performance() []cluster.Performance {
 	for i := range o.perf {
 		o.perf[i] = o.cluster.Nodes[i].Slowed(o.newest[i], 1/o.Slowed(i))

@@ -8,20 +8,21 @@ import (
 
 // Partaking are the constants of the rule that decides who takes part. A policy brings its own by a method Partaking.
 type Partaking struct {
-	// Losses in a row leave a node out, and then the other constants say when it is tried. 0: a loss does, and what
-	// it cost and how often nodes came back says when it is tried; the other constants are about nodes that are too slow.
+	// Losses is how many losses in a row leave a node out; the other constants then say when it is tried again. 0: one
+	// loss leaves it out, and the time of the trial follows from the loss's cost and from how often nodes have come back;
+	// the other constants then hold only for nodes that are too slow.
 	Losses int
 	First  int     // rounds until a node that is left out is tried
 	Growth float64 // of that time after every trial that fails, at least 1
 	Last   int     // most rounds between two trials, unless they cost too much
 	Cost   float64 // rounds over which each round's time spent on a trial is spread, as far as Last allows
 	Least  float64 // the same, in any case
-	// Back says, for a bound, whether a node that is left out would be of use in the coming round; then it is tried
-	// in this round and in no other. nil: nobody knows.
+	// Back is for a bound: it says whether a node that is left out would be of use in the coming round; the node is tried
+	// exactly then. nil: not known.
 	Back func(node int) bool
 }
 
-// DefaultPartaking is the rule where a policy brings none.
+// DefaultPartaking is the rule for a policy without one of its own.
 var DefaultPartaking = Partaking{First: 2, Growth: 3, Last: 1024, Cost: 30, Least: 30}
 
 // partaking is a policy that brings constants of its own.
@@ -29,7 +30,7 @@ type partaking interface{ Partaking() Partaking }
 
 const freeTrial = 0.05 // of a round: what a trial may cost to be repeated at once
 
-// Why says for what reason a node has no share.
+// Why is the reason why a node has no share.
 type Why uint8
 
 const (

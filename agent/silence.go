@@ -68,7 +68,7 @@ func patience(worth, rate float64) int {
 }
 
 // waited is what a round lost by waiting for the nodes that handed in nothing, in rounds of those that did; finish is
-// the round's predicted time, for one in which nobody did.
+// the round's predicted time, for a round in which no node did.
 func waited(report *cluster.Report, finish float64) float64 {
 	slowest := 0.0
 	for i := range report.Nodes {
@@ -127,7 +127,7 @@ func (p *participation) restarted(i int) {
 	}
 }
 
-// flaps says whether the node is back and left out all the same, as it falls silent too often.
+// flaps says whether the node is back and still left out, because it falls silent too often.
 func (n *partaker) flaps() bool { return n.why == Silent && n.lost == 0 }
 
 // delay sets the next trial.

@@ -1,10 +1,10 @@
 package cluster
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -34,7 +34,8 @@ func Allocate(c *Cluster, present []bool, perf []Performance, sizes []int) (floa
 // Allocator is Allocate with its working memory kept between calls. The zero value
 // is ready to use.
 type Allocator struct {
-	next nextFinish `state:"-"` // working memory
+	next nextFinish `state:"-"` // these two are working memory
+	most []int      `state:"-"` // largest shares
 }
 
 // Allocate does what the function Allocate does.
@@ -45,6 +46,7 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	if err := c.CheckCapacity(present); err != nil {
 		return 0, err
 	}
+	a.limits(c, present)
 	for i := range c.Nodes {
 		sizes[i] = 0
 		if present != nil && !present[i] {
@@ -56,15 +58,8 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	}
 	var level waterLevel
 	level.begin(c, present, perf)
-	low := level.find(c, present, perf)
-	total := 0
-	for i := range c.Nodes {
-		if present == nil || present[i] {
-			sizes[i] = share(&c.Nodes[i], perf[i], low, c.most(i))
-			total += sizes[i]
-		}
-	}
-	a.next.reset(c, present, sizes, func(i, b int) float64 { return c.Nodes[i].Finish(perf[i], b) })
+	low, total := level.find(c, present, perf, a.most, sizes)
+	a.next.reset(c, a.most, sizes, func(i, b int) float64 { return c.Nodes[i].Finish(perf[i], b) })
 	last, tries := low, 0
 	for total != c.GlobalBatch {
 		if total > c.GlobalBatch {
@@ -73,11 +68,11 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 			}
 			tries++
 		}
-		if a.next.Len() == 0 || tries > mostTries {
+		if len(a.next) == 0 || tries > mostTries {
 			return 0, c.odd()
 		}
-		last = max(last, a.next.finish[0])
-		total += a.next.deal(c, perf, sizes, c.GlobalBatch-total)
+		last = max(last, a.next[0].at)
+		total += a.next.deal(c, perf, a.most, sizes, c.GlobalBatch-total)
 	}
 	finish := 0.0
 	for i, b := range sizes {
@@ -86,6 +81,18 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 		}
 	}
 	return finish, nil
+}
+
+// limits notes the largest share of every node, 0 of one that takes no part.
+func (a *Allocator) limits(c *Cluster, present []bool) {
+	a.most = slices.Grow(a.most[:0], len(c.Nodes))
+	for i := range c.Nodes {
+		most := 0
+		if present == nil || present[i] {
+			most = c.most(i)
+		}
+		a.most = append(a.most, most)
+	}
 }
 
 // waterLevel searches the common finish time. Invariant: the shares at low sum to at
@@ -109,8 +116,18 @@ func (l *waterLevel) begin(c *Cluster, present []bool, perf []Performance) {
 }
 
 // find returns a time at which the shares sum to at most the global batch, and to less
-// than half a least share per node below it unless many samples finish at the same moment.
-func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance) float64 {
+// than half a least share per node below it unless many samples finish at the same moment. It writes
+// these shares, at most the largest ones, into sizes, and returns their sum too.
+func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance, most, sizes []int) (low float64, total int) {
+	shares := func(t float64) (sum int) {
+		for i := range c.Nodes {
+			if present == nil || present[i] {
+				sizes[i] = share(&c.Nodes[i], perf[i], t, most[i])
+				sum += sizes[i]
+			}
+		}
+		return sum
+	}
 	t := (float64(c.GlobalBatch) + l.start) / l.rate
 	for l.steps = 1; ; l.steps++ {
 		// The line's guess mostly settles it in a few steps. Every third one halves the
@@ -118,19 +135,14 @@ func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance) float6
 		if !(t > l.low && t < l.high) || l.steps%3 == 0 {
 			t = math.Float64frombits((math.Float64bits(l.low) + math.Float64bits(l.high)) / 2)
 			if t == l.low {
-				return l.low
+				return l.low, shares(l.low)
 			}
 		}
-		sum := 0
-		for i := range c.Nodes {
-			if present == nil || present[i] {
-				sum += share(&c.Nodes[i], perf[i], t, c.most(i))
-			}
-		}
+		sum := shares(t)
 		if missing := c.GlobalBatch - sum; missing < 0 {
 			l.high = t
 		} else if l.low = t; missing <= l.slack/2 {
-			return l.low
+			return l.low, sum
 		}
 		// Aim a little low: a guess that leaves few samples to deal ends the search.
 		t += (float64(c.GlobalBatch-sum) - 0.25*float64(l.slack)) / l.rate
@@ -207,58 +219,86 @@ func share(n *Node, p Performance, t float64, most int) int {
 	return n.within(w, most)
 }
 
-// nextFinish is a heap of nodes by the time they would finish their next share.
-type nextFinish struct {
-	node   []int32
-	finish []float64
+// nextFinish is a binary heap of nodes by the time they would finish their next share; the first is at the top. Package
+// container/heap would do, at twice the time.
+type nextFinish []next
+
+// next is when a node would finish its next share, in seconds.
+type next struct {
+	at   float64
+	node int
 }
 
-// reset takes in the nodes whose share can grow. finish is when node i has done b samples.
-func (h *nextFinish) reset(c *Cluster, present []bool, sizes []int, finish func(i, b int) float64) {
-	h.node, h.finish = h.node[:0], h.finish[:0]
+// before orders by time, ties to the lower index.
+func (a next) before(b next) bool { return a.at < b.at || a.at == b.at && a.node < b.node }
+
+// reset takes in the nodes whose share can grow, to at most the largest one. finish is when node i has done b samples.
+func (h *nextFinish) reset(c *Cluster, most, sizes []int, finish func(i, b int) float64) {
+	*h = slices.Grow((*h)[:0], len(c.Nodes))
 	for i := range c.Nodes {
-		if next := c.Nodes[i].nextShare(sizes[i]); (present == nil || present[i]) && c.allows(i, next) {
-			h.node = append(h.node, int32(i))
-			h.finish = append(h.finish, finish(i, next))
+		if b := c.Nodes[i].nextShare(sizes[i]); fits(b, most[i]) {
+			*h = append(*h, next{finish(i, b), i})
 		}
 	}
-	heap.Init(h)
+	for k := len(*h)/2 - 1; k >= 0; k-- {
+		h.sink(k)
+	}
+}
+
+// sink moves the element at k down to where it belongs.
+func (h *nextFinish) sink(k int) {
+	heap := *h
+	moved := heap[k]
+	for {
+		child := 2*k + 1
+		if child >= len(heap) {
+			break
+		}
+		if right := child + 1; right < len(heap) && heap[right].before(heap[child]) {
+			child = right
+		}
+		if !heap[child].before(moved) {
+			break
+		}
+		heap[k] = heap[child]
+		k = child
+	}
+	heap[k] = moved
+}
+
+// fits says whether a node whose largest share is most can have the next one, 0 for none.
+func fits(next, most int) bool { return next > 0 && next <= most }
+
+// again has the node at the top finish its next share at another time.
+func (h *nextFinish) again(at float64) {
+	(*h)[0].at = at
+	h.sink(0)
+}
+
+// drop takes the node at the top out.
+func (h *nextFinish) drop() {
+	last := len(*h) - 1
+	(*h)[0] = (*h)[last]
+	if *h = (*h)[:last]; last > 0 {
+		h.sink(0)
+	}
 }
 
 // deal gives its next samples to the node that finishes them first and returns how many,
 // or more where that node would take up to missing samples in the same time.
-func (h *nextFinish) deal(c *Cluster, perf []Performance, sizes []int, missing int) int {
-	i, t := int(h.node[0]), h.finish[0]
+func (h *nextFinish) deal(c *Cluster, perf []Performance, most, sizes []int, missing int) int {
+	i, t := (*h)[0].node, (*h)[0].at
 	n, before := &c.Nodes[i], sizes[i]
 	sizes[i] = n.nextShare(before)
 	if missing > sizes[i]-before {
-		if b := share(n, perf[i], t, min(c.most(i), n.floorShare(before+missing))); b > sizes[i] && n.Finish(perf[i], b) <= t {
+		if b := share(n, perf[i], t, min(most[i], n.floorShare(before+missing))); b > sizes[i] && n.Finish(perf[i], b) <= t {
 			sizes[i] = b
 		}
 	}
-	if next := n.nextShare(sizes[i]); c.allows(i, next) {
-		h.finish[0] = n.Finish(perf[i], next)
-		heap.Fix(h, 0)
+	if b := n.nextShare(sizes[i]); fits(b, most[i]) {
+		h.again(n.Finish(perf[i], b))
 	} else {
-		heap.Remove(h, 0)
+		h.drop()
 	}
 	return sizes[i] - before
-}
-
-func (h *nextFinish) Len() int { return len(h.node) }
-func (h *nextFinish) Less(i, j int) bool {
-	if h.finish[i] != h.finish[j] {
-		return h.finish[i] < h.finish[j]
-	}
-	return h.node[i] < h.node[j]
-}
-
-func (h *nextFinish) Swap(i, j int) {
-	h.node[i], h.node[j] = h.node[j], h.node[i]
-	h.finish[i], h.finish[j] = h.finish[j], h.finish[i]
-}
-func (h *nextFinish) Push(any) { panic("cluster: the heap of next finish times never grows") }
-func (h *nextFinish) Pop() any {
-	h.node, h.finish = h.node[:len(h.node)-1], h.finish[:len(h.finish)-1]
-	return nil
 }

@@ -31,7 +31,10 @@ func uneven(rng *rand.Rand, nodes int, curved bool) (*Cluster, []Performance) {
 func levelOf(c *Cluster, perf []Performance) (waterLevel, float64) {
 	var l waterLevel
 	l.begin(c, nil, perf)
-	return l, l.find(c, nil, perf)
+	var a Allocator
+	a.limits(c, nil)
+	low, _ := l.find(c, nil, perf, a.most, make([]int, len(c.Nodes)))
+	return l, low
 }
 
 // The search leaves at most half a sample per node to deal, after few evaluations of the
@@ -73,23 +76,24 @@ func TestDealAtOnce(t *testing.T) {
 	c := &Cluster{GlobalBatch: 150, Nodes: []Node{{Profile: flat, Limit: 150}, {Limit: 2}, {Limit: 4}}}
 	perf, sizes := []Performance{{PerSample: flat.PerSample()}, {PerSample: 200}, {PerSample: 100}}, []int{1, 1, 1}
 	var h nextFinish
-	h.reset(c, nil, sizes, func(i, b int) float64 { return c.Nodes[i].Finish(perf[i], b) })
-	if n := h.deal(c, perf, sizes, 50); n != 50 || sizes[0] != 51 {
+	most := []int{150, 150, 150}
+	h.reset(c, most, sizes, func(i, b int) float64 { return c.Nodes[i].Finish(perf[i], b) })
+	if n := h.deal(c, perf, most, sizes, 50); n != 50 || sizes[0] != 51 {
 		t.Errorf("dealt %d, sizes %v", n, sizes)
 	}
-	if n := h.deal(c, perf, sizes, 500); n != 49 || sizes[0] != 100 {
+	if n := h.deal(c, perf, most, sizes, 500); n != 49 || sizes[0] != 100 {
 		t.Errorf("dealt %d, sizes %v", n, sizes)
 	}
 	for total := 50; total > 0; {
-		total -= h.deal(c, perf, sizes, total)
+		total -= h.deal(c, perf, most, sizes, total)
 	}
-	if got := fmt.Sprint(sizes, h.Len(), len(h.finish)); got != "[150 1 1] 2 2" {
+	if got := fmt.Sprint(sizes, len(h)); got != "[150 1 1] 2" {
 		t.Error(got)
 	}
 	for range 4 {
-		h.deal(c, perf, sizes, 4)
+		h.deal(c, perf, most, sizes, 4)
 	}
-	if got := fmt.Sprint(sizes, h.Len(), len(h.finish)); got != "[150 2 4] 2 2" {
+	if got := fmt.Sprint(sizes, len(h)); got != "[150 2 4] 2" {
 		t.Error(got)
 	}
 }

@@ -28,7 +28,7 @@ type Collect struct {
 // Timed says whether rounds end by a deadline.
 func (c *Collect) Timed() bool { return c.Deadline > 0 || c.DeadlineShare > 0 || c.AutoDeadline }
 
-// Order is what node i is told of a round of the plan, once its deadline is set.
+// Order is node i's order in a round of the plan, once the plan's deadline is set.
 func (p *Plan) Order(n *Node, i int) Order {
 	o := Order{Share: p.Sizes[i], Reserve: p.Collect.Reserve, Whole: p.Collect.Whole, Within: p.Collect.Within}
 	if p.Perf != nil {
@@ -49,9 +49,9 @@ func (p *Plan) Order(n *Node, i int) Order {
 	return o
 }
 
-// DefaultOvertime is the longest micro-step after a deadline that pays, as a share of the
-// deadline, where nothing else is known: on clusters of the training split 10% to 20% do about
-// as well, less leaves slow nodes idle and more makes the others wait for them.
+// DefaultOvertime is the default of the longest micro-step after a deadline, as a share of the
+// deadline. On clusters of the training split 10% to 20% are about equally good; less leaves
+// slow nodes idle, and more makes the others wait for them.
 const DefaultOvertime = 0.1
 
 // More is the size of the next micro-step once Next has returned 0 and the deadline is over,
@@ -197,7 +197,7 @@ func (r *collection) limit() (time.Duration, bool) {
 
 func (r *collection) close(at time.Duration) { r.closed, r.end = true, at }
 
-// check completes the quorum and closes the round when nobody is missing.
+// check completes the quorum and closes the round when no node is missing.
 func (r *collection) check(now time.Duration) {
 	if !r.quorum && r.in >= r.collect.Quorum.Of(r.expected) {
 		r.quorum = true
@@ -227,7 +227,7 @@ type Rule struct {
 	Grace  float64 // share of the quorum's time, >= 0; means nothing where the quorum is 1
 }
 
-// Rules are all the combinations of Quorums and Graces, waiting for everybody last.
+// Rules are all the combinations of Quorums and Graces; the last rule waits for all nodes.
 var Rules = func() []Rule {
 	var all []Rule
 	for _, q := range Quorums {

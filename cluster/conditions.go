@@ -61,8 +61,8 @@ type Drift struct {
 	SlowRounds float64 `yaml:"slow_rounds,omitempty" json:"slow_rounds,omitzero"`
 }
 
-// Job says how runs differ from one another: the sd of the log of levels that are drawn
-// once per run and that all its nodes share. Zero: every run is at the level of the
+// Job says how runs differ from one another. Each field is the sd of the log of a factor
+// that is drawn once per run and common to its nodes. Zero: all runs have the level of the
 // conditions.
 type Job struct {
 	Noise    float64 `yaml:"noise,omitempty" json:"noise,omitzero"`       // of a factor of noise and drift, median 1; 0..3

@@ -12,8 +12,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// FileCollect is the collect section. Where quorum or grace is left to the policy, the
-// other is too, or is one of the values that it may choose.
+// FileCollect is the collect section. If the policy chooses quorum or grace, it chooses the
+// other too, or the other is one of the values that it may choose.
 type FileCollect struct {
 	Quorum       *FileQuorum `yaml:"quorum,omitempty"` // nil: all
 	Grace        *FileGrace  `yaml:"grace,omitempty"`  // nil: 0; beside a quorum that the policy chooses: any of Graces
@@ -129,8 +129,8 @@ func (q FileQuorum) MarshalYAML() (any, error) {
 }
 
 // FileGrace is how long to wait for target nodes: a duration (500ms), or a share of the
-// time the quorum took (0.1 or 10%), 0 to 1. Left to the policy it is a list of shares,
-// or auto.
+// time the quorum took (0.1 or 10%), 0 to 1. If the policy chooses it, it is a list of
+// shares, or auto.
 type FileGrace struct {
 	Duration Duration
 	Share    float64
@@ -268,8 +268,8 @@ func shares(values []float64) string {
 	return strings.Join(texts, ", ")
 }
 
-// FileBatch is the global batch in a file: a number of samples or, where the policy is to
-// choose it, where it starts and what it must not leave.
+// FileBatch is the global batch in a file: a number of samples or, if the policy chooses
+// it, its first value and its bounds.
 type FileBatch struct {
 	Start int `yaml:"start"`
 	Least int `yaml:"least"` // 1..Start; both 0: Start stands

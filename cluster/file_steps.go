@@ -94,7 +94,7 @@ func (b *builder) microBatch(n *Node, g *FileNode, path string) {
 	n.Limit = min(n.Limit, m.Shapes[len(m.Shapes)-1])
 }
 
-// FileDeadline is what the collect section says of a deadline.
+// FileDeadline is the part of the collect section about deadlines.
 type FileDeadline struct {
 	Deadline *FileDeadlineTime `yaml:"deadline,omitempty"`    // nil: none
 	Reserve  *float64          `yaml:"reserve,omitempty"`     // default: DefaultReserve
@@ -162,8 +162,8 @@ func samples(n int) string {
 }
 
 // FileDeadlineTime is when every node hands in what it has: a duration (2s), a share of the
-// predicted finish time (1.1 or 110%), or auto: the samples then meet the global batch in
-// the mean.
+// predicted finish time (1.1 or 110%), or auto: the mean samples of a round are then the
+// global batch.
 type FileDeadlineTime struct {
 	Duration Duration
 	Share    float64
@@ -215,8 +215,8 @@ func (f FileDeadlineTime) MarshalYAML() (any, error) {
 	return f.Duration.MarshalYAML()
 }
 
-// FileTimeout is when a round ends without those that say nothing: a duration (30s), or a share of
-// the deadline above 1 (3.0 or 300%).
+// FileTimeout is when a round ends without silent nodes: a duration (30s), or a share of the
+// deadline above 1 (3.0 or 300%).
 type FileTimeout struct {
 	Duration Duration
 	Share    float64

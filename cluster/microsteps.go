@@ -187,11 +187,11 @@ type Order struct {
 
 // Accumulation is the node's side of a round: a state machine that says how large the next
 // micro-step is, from the times of those before. It reads no clock, so a client in any
-// language can be held to it.
+// language can be tested against it.
 //
-// Without a deadline the node works off its share. With one it takes full micro-steps
-// while another ends in time at its pace in this very round; the last is cut to end at the
-// deadline. It hands in what it has: at least one micro-step.
+// Without a deadline the node computes its share. With a deadline it takes full micro-steps
+// while another one would end in time at its pace in this round; the last one is cut to end
+// at the deadline. It hands in what it has: at least one micro-step.
 //
 //	for size := a.Next(elapsed()); size > 0; size = a.Next(elapsed()) {
 //		a.Done(size, seconds of the micro-step)
@@ -265,14 +265,14 @@ func (a *Accumulation) fits(elapsed float64) float64 {
 // Done says that a micro-step of size samples took so many seconds.
 func (a *Accumulation) Done(size int, seconds float64) { a.DoneOf(size, float64(size), seconds) }
 
-// NextOf is Next where samples do not cost the same: which of the coming samples to take, by
-// their places in costs, which rise. costs are those of the coming samples, in their order,
-// each over what a mean sample costs; the further their sum goes beyond Ahead, the less time
-// is left over. Samples that are passed over stay at the front.
+// NextOf is Next for samples that do not cost the same. It returns which of the coming samples
+// to take: their indices in costs, rising. costs has the cost of each coming sample, in their
+// order, relative to a mean sample; the further its sum goes beyond Ahead, the less time is
+// left unused. Samples that are not taken stay at the front.
 //
-// Share, limit and deadline then count mean samples. A micro-step takes every coming sample in
-// turn that still fits into a full one, the first in any case. Without a deadline the node
-// ends nearest to its share. The result is valid until the next call.
+// Share, limit and deadline then count mean samples. A micro-step takes the coming samples in
+// turn as long as they fit into a full one, and the first in any case. Without a deadline the
+// node stops as near to its share as it can. The result is valid until the next call.
 func (a *Accumulation) NextOf(elapsed float64, costs []float64) []int {
 	if a.picked = a.picked[:0]; a.ended || a.steps >= MaxMicroSteps || len(costs) == 0 {
 		return nil
@@ -365,8 +365,8 @@ func (a *Accumulation) accepted() []int {
 	return a.picked
 }
 
-// Ahead is what the coming micro-step may cost at most, in mean samples, but for a single
-// sample that costs more.
+// Ahead is the largest cost of the coming micro-step, in mean samples, unless a single
+// sample costs more.
 func (a *Accumulation) Ahead(elapsed float64) float64 {
 	most, timed := float64(a.node.Full()), a.order.Deadline > 0
 	if !timed || a.order.Within || a.order.Whole {
@@ -382,7 +382,7 @@ func (a *Accumulation) Ahead(elapsed float64) float64 {
 	return most
 }
 
-// DoneOf is Done for samples that cost so many mean ones.
+// DoneOf is Done for samples whose total cost is work, in mean samples.
 func (a *Accumulation) DoneOf(size int, work, seconds float64) {
 	a.samples += size
 	a.steps++
@@ -391,7 +391,7 @@ func (a *Accumulation) DoneOf(size int, work, seconds float64) {
 	a.cost += a.node.stepWork(work)
 }
 
-// Work is what the samples cost that were accumulated so far, in mean ones.
+// Work is the cost of the samples accumulated so far, in mean samples.
 func (a *Accumulation) Work() float64 { return a.work }
 
 // Samples is how many samples were accumulated so far, in how many micro-steps.

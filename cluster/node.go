@@ -48,8 +48,13 @@ func (n *Node) Finish(p Performance, b int) float64 {
 // Slowness is the slowdown, relative to parameters p, that explains a node's time in a
 // round. It scales all but the network's time.
 func (n *Node) Slowness(p Performance, r *NodeReport) float64 {
-	compute := p.Overhead - n.Network + p.PerSample*n.Measured(r)
-	return max(r.Seconds-n.Network, 0.01*r.Seconds) / compute
+	return n.SlownessOf(p, n.Measured(r), r.Seconds)
+}
+
+// SlownessOf is Slowness where so much work (Measured) took so many seconds.
+func (n *Node) SlownessOf(p Performance, work, seconds float64) float64 {
+	compute := p.Overhead - n.Network + p.PerSample*work
+	return max(seconds-n.Network, 0.01*seconds) / compute
 }
 
 // Slowed are the parameters of a node that is slower than p by the factor.
@@ -116,7 +121,7 @@ func (c *Cluster) Revealed() *Cluster {
 	return &r
 }
 
-// Own is c with nodes of its own, so that what is learnt of them in one run stays out of others.
+// Own is c with its own copy of the nodes, so that what one run learns about them does not reach others.
 func (c *Cluster) Own() *Cluster {
 	own := *c
 	own.Nodes = append([]Node(nil), c.Nodes...)
@@ -134,9 +139,9 @@ type Truth struct {
 	Mute     []bool    // it is there and will hand in nothing
 }
 
-// LeastSquares fits seconds = overhead + perSample*size to one node's rounds, older
-// ones weighing less by a constant factor: the exponentially forgetting least squares
-// of Cannikin (Middleware 2024), for nodes whose profile is unknown.
+// LeastSquares fits seconds = overhead + perSample*size to one node's rounds. The weight
+// of a round falls by a constant factor with each newer one, as in Cannikin (Middleware
+// 2024). It is for nodes whose profile is unknown.
 type LeastSquares struct {
 	forget          float64 // factor per measurement, (0, 1]
 	n, x, y, xx, xy float64 // weighted sums

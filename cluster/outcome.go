@@ -2,7 +2,8 @@ package cluster
 
 import (
 	"math"
-	"slices"
+
+	"github.com/evenkeel/evenkeel/internal/stats"
 )
 
 // Delivery says when a node hands in its gradients of a round, in seconds from the opening
@@ -31,20 +32,23 @@ type Outcome struct {
 // PerSample is the energy of a counted sample, in joules.
 func (o Outcome) PerSample() float64 { return o.Joules / max(o.Counted+o.Later, 1e-9) }
 
-// Outcomes computes how a round ends under any rule, given its deliveries: the round rule in closed
-// form, without staleness bound, timeout and failures in mid-round. It keeps its working
-// memory; the zero value is ready.
+// Outcomes computes how a round ends under any rule, given its deliveries. It is the round rule
+// in closed form, without staleness bound, timeout and failures during the round. It reuses its
+// memory; the zero value is ready to use.
 type Outcomes struct {
 	work    []Delivery
-	first   []float64 // sorted
+	first   []float64 // when nodes have delivered; that at place parted is where sorting would put it, between the sooner and the later ones
+	parted  int
+	last    float64   // of first
 	alone   []float64 // when a node's only gradient arrives; infinite where it has two
 	credits []float64 // what the first gradients count: a division each, which every rule would repeat
 	powered bool      // some node's power is known
+	whole   Outcome   // where all are waited for, once a rule came to that
 }
 
-// Set takes in the deliveries of the nodes that take part; it copies them.
+// Set takes in the deliveries of the nodes that take part. It keeps work, which may not change before the last call of Under.
 func (o *Outcomes) Set(work []Delivery) {
-	o.work = append(o.work[:0], work...)
+	o.work, o.parted, o.last, o.whole = work, -1, math.Inf(-1), Outcome{}
 	o.first, o.alone, o.credits, o.powered = o.first[:0], o.alone[:0], o.credits[:0], false
 	for i := range o.work {
 		w := &o.work[i]
@@ -55,8 +59,8 @@ func (o *Outcomes) Set(work []Delivery) {
 		o.first, o.alone = append(o.first, at), append(o.alone, alone)
 		o.credits = append(o.credits, float64(w.Size)*Credit(w.Behind))
 		o.powered = o.powered || w.Power != Power{}
+		o.last = max(o.last, at)
 	}
-	slices.Sort(o.first)
 }
 
 // Under returns the outcome under a rule; zero where no node takes part.
@@ -65,13 +69,29 @@ func (o *Outcomes) Under(r Rule) Outcome {
 	if n == 0 {
 		return Outcome{}
 	}
-	quorum := Quorum{Share: r.Quorum}
-	end := min(o.first[quorum.Of(n)-1]*(1+r.Grace), o.first[n-1])
+	quorum := o.last
+	if k := (Quorum{Share: r.Quorum}).Of(n); k < n {
+		quorum = o.nth(k - 1)
+	}
+	end := min(quorum*(1+r.Grace), o.last)
+	if end < o.last {
+		return o.until(end)
+	}
+	if o.whole == (Outcome{}) {
+		o.whole = o.until(end)
+	}
+	return o.whole
+}
+
+// until is the outcome of a round that ends then.
+func (o *Outcomes) until(end float64) Outcome {
 	out := Outcome{Wait: end}
+	idle, counted := 0.0, 0.0 // in registers, as a struct of so many fields is not
+	credits := o.credits[:len(o.alone)]
 	for i, alone := range o.alone {
 		if alone <= end && !o.powered { // most of them
-			out.Idle += end - alone
-			out.Counted += o.credits[i]
+			idle += end - alone
+			counted += credits[i]
 			continue
 		}
 		w := &o.work[i]
@@ -84,16 +104,30 @@ func (o *Outcomes) Under(r Rule) Outcome {
 			out.late(w.NextSize, 0, w.NextAt-end, w.NextTook, end)
 			out.Joules += w.Power.Joules(w.NextAt, w.NextAt)
 		case w.NextSize > 0:
-			out.Counted += float64(w.NextSize)
-			out.Idle += end - w.NextAt
+			counted += float64(w.NextSize)
+			idle += end - w.NextAt
 			out.Joules += w.Power.Joules(w.NextAt, end)
 		default:
-			out.Idle += end - w.At
+			idle += end - w.At
 			out.Joules += w.Power.Joules(w.At, end)
 		}
-		out.Counted += o.credits[i]
+		counted += credits[i]
 	}
+	out.Idle, out.Counted = idle, counted
 	return out
+}
+
+// nth is when the nodes up to that place, from 0, have delivered. Rules that ask for more and more nodes are the quickest.
+func (o *Outcomes) nth(place int) float64 {
+	switch {
+	case place == o.parted:
+		return o.first[place]
+	case place < o.parted:
+		return stats.Select(o.first[:o.parted], place)
+	}
+	from := o.parted + 1
+	o.parted = place
+	return stats.Select(o.first[from:], place-from)
 }
 
 // late counts work that still takes left seconds when the round closes. What its node

@@ -79,6 +79,23 @@ func TestOutcomesByTheRoundRule(t *testing.T) {
 	})
 }
 
+// What was asked before leaves no trace: every rule's outcome is that of deliveries which no other rule was asked about, in any order of rules.
+func TestOutcomesOfAllRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		work := drawDeliveries(t)
+		var o Outcomes
+		o.Set(work)
+		for range 40 {
+			rule := rapid.SampledFrom(Rules).Draw(t, "rule")
+			var alone Outcomes
+			alone.Set(work)
+			if got, want := o.Under(rule), alone.Under(rule); got != want {
+				t.Fatalf("%v: %+v, alone %+v", rule, got, want)
+			}
+		}
+	})
+}
+
 func TestOutcomeByHand(t *testing.T) {
 	var o Outcomes
 	p := Power{Idle: 50, Busy: 200}
@@ -94,6 +111,16 @@ func TestOutcomeByHand(t *testing.T) {
 		if math.Abs(x[0]-x[1]) > 1e-9 {
 			t.Fatalf("got %+v\nwant %+v", got, want)
 		}
+	}
+	var work []Delivery
+	for _, w := range o.work {
+		w.Power = Power{}
+		work = append(work, w)
+	}
+	o.Set(work) // the same without power
+	want.Joules = 0
+	if again := o.Under(Rule{Quorum: 0.5, Grace: 0.1}); math.Abs(again.Idle-want.Idle) > 1e-9 || math.Abs(again.Counted-want.Counted) > 1e-9 || again.Joules != 0 || again.Late != want.Late {
+		t.Errorf("without power %+v\nwant %+v", again, want)
 	}
 	o.Set(nil)
 	if got := o.Under(Rule{Quorum: 1}); got != (Outcome{}) {

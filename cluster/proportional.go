@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"container/heap"
 	"fmt"
 	"math"
 )
@@ -16,12 +15,13 @@ func (a *Allocator) Uniform(c *Cluster, present []bool, sizes []int) error {
 // out what the others have no room for, too little for a sample of its own.
 const leastWeight = 1e-9
 
-// Proportional writes shares in proportion to weight (nil: equal) by largest remainder,
-// each made of micro-steps that its node takes, summing to the global batch; ties go to the
-// lower index. Each is at least the node's least share as long as those fit into the global
-// batch and micro-batches of several samples allow. A weight that is zero, negative or not finite gets the least share as long as
-// others have room. Policies that choose sizes rather than parameters end in
-// this projection. Errors as for Allocate.
+// Proportional writes shares in proportion to weight (nil: equal), rounded by largest
+// remainder; ties go to the lower index. The shares are made of micro-steps that the nodes
+// take, and sum to the global batch. Each is at least the node's least share, as long as the
+// least shares fit into the global batch and micro-batches of several samples allow it. A
+// weight that is zero, negative or not finite gets the least share, as long as other nodes have
+// room. Policies that choose sizes rather than parameters end with this step. Errors are
+// those of Allocate.
 func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, sizes []int) error {
 	if len(sizes) != len(c.Nodes) || weight != nil && len(weight) != len(c.Nodes) {
 		return fmt.Errorf("cluster: %d nodes, but %d weights and %d sizes", len(c.Nodes), len(weight), len(sizes))
@@ -43,7 +43,8 @@ func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, s
 	// rounding left just below itself is first in the heap.
 	beyond := func(i, b int) float64 { return float64(b) - p.size(i, level) }
 	h := &a.next
-	h.reset(c, present, sizes, beyond)
+	a.limits(c, present)
+	h.reset(c, a.most, sizes, beyond)
 	for tries := 0; total != c.GlobalBatch; {
 		if total > c.GlobalBatch {
 			if a.TakeBack(c, sizes, total-c.GlobalBatch) == nil {
@@ -51,18 +52,17 @@ func (a *Allocator) Proportional(c *Cluster, present []bool, weight []float64, s
 			}
 			tries++
 		}
-		if h.Len() == 0 || tries > mostTries {
+		if len(*h) == 0 || tries > mostTries {
 			return c.odd()
 		}
-		i := int(h.node[0])
+		i := (*h)[0].node
 		before, n := sizes[i], &c.Nodes[i]
 		sizes[i] = n.nextShare(before)
 		total += sizes[i] - before
-		if next := n.nextShare(sizes[i]); c.allows(i, next) {
-			h.finish[0] = beyond(i, next)
-			heap.Fix(h, 0)
+		if b := n.nextShare(sizes[i]); fits(b, a.most[i]) {
+			h.again(beyond(i, b))
 		} else {
-			heap.Remove(h, 0)
+			h.drop()
 		}
 	}
 	return nil

@@ -2,10 +2,10 @@ package cluster
 
 import "time"
 
-// Recorder makes the reports of a run out of its events: shares that were handed out,
+// Recorder makes the reports of a run from its events: shares that were handed out,
 // gradients that arrived, nodes that were lost. It applies the round rule to them, so
-// that a Runner needs to know neither the rule nor how a Report is filled in; the
-// simulator uses it too. See the example of NewRecorder for a whole Runner.
+// that a Runner needs neither the rule nor the details of a Report; the simulator uses
+// it too. See the example of NewRecorder for a whole Runner.
 //
 // For every round: Open, HandOut while Waiting says so, Receive and Lose as things
 // happen, until Closed (Expire ends the wait at the Deadline); then Report.
@@ -92,14 +92,14 @@ func (r *Recorder) HandOut(node, size int, now time.Duration) {
 	}
 }
 
-// Share is the share that a node is at; false if it is without work, with the last one it
-// had.
+// Share is the share that a node is working on; or its last one and false if it has no
+// work.
 func (r *Recorder) Share(node int) (Share, bool) { return r.shares[node], r.states[node].busy }
 
-// Receive takes in a node's gradient at time now and says what the round does with it. A
-// verdict of zero says that nothing was done: the round was over, and the gradient is to
-// be handed to the next one after its Open; or the node had no work. After an Aged or
-// Stale gradient of an older round the node is Waiting for its share of this one.
+// Receive takes in a node's gradient at time now and returns what the round does with it.
+// The zero Verdict means that nothing was done: either the round was over, and the gradient
+// belongs into the next round, after its Open; or the node had no work. After an Aged or Stale
+// gradient of an older round the node is Waiting for its share of this round.
 func (r *Recorder) Receive(node int, now time.Duration, g Gradient) Verdict {
 	share, state, n := r.shares[node], &r.states[node], &r.report.Nodes[node]
 	if !state.busy || r.over(now) {
@@ -137,8 +137,8 @@ func (r *Recorder) Receive(node int, now time.Duration, g Gradient) Verdict {
 	return verdict
 }
 
-// Lose takes a node out that failed at time now, with its work; oom says that its memory
-// did not hold the share. A node whose work for this round is in is not missed by it.
+// Lose takes out a node that failed at time now, with its work; oom says that its memory
+// did not hold the share. If the node's gradient of this round is already in, it still counts.
 func (r *Recorder) Lose(node int, now time.Duration, oom bool) {
 	state, n := &r.states[node], &r.report.Nodes[node]
 	over := r.over(now)

@@ -11,11 +11,11 @@ type Plan struct {
 	Number  int     // rises by 1 from plan to plan, from 1; 0: they are not numbered
 	Sizes   []int   // share of the round per node in samples, in node order; 0: it takes no part
 	Collect Collect // how the round collects gradients
-	// Perf is what the sizes follow from, by which a node judges its first micro-step under
-	// a deadline; nil: the profiles.
+	// Perf are the parameters that the sizes follow from. Under a deadline a node assumes them
+	// for its first micro-step. nil: the profiles.
 	Perf []Performance
-	// Probe says which nodes' pace is hardly known: under a deadline their first micro-step is
-	// their smallest, lest everybody wait for a large one. nil: none.
+	// Probe says which nodes' pace is hardly known. Under a deadline their first micro-step is
+	// their smallest, so that no node waits for a large one. nil: none.
 	Probe  []bool
 	Finish float64 // predicted finish time of the sizes in seconds; 0: not known
 }
@@ -29,9 +29,8 @@ func (p Plan) Own() Plan {
 // Beyond says whether nodes go beyond their shares in the round: until a deadline.
 func (p *Plan) Beyond() bool { return p.Collect.Deadline > 0 && !p.Collect.Within }
 
-// Runner carries out rounds: the simulator now, live workers behind the same seam.
-// A Runner is not safe for concurrent use. The report stays valid until the next
-// call of Round.
+// Runner carries out rounds: the simulator, or a trainer of your own. A Runner is not
+// safe for concurrent use. The report stays valid until the next call of Round.
 type Runner interface {
 	// Present says which nodes take work in the next round.
 	Present() []bool
@@ -98,8 +97,8 @@ func (n *NodeReport) Measured() bool {
 	return n.Seconds > 0 && n.Size > 0 && (n.Status == In || n.Status == Refused)
 }
 
-// Credit is what a sample counts whose gradient was computed on a model that has been
-// updated behind times since: 1/(1+behind), as staleness-aware training weights it
+// Credit is the weight of a sample whose gradient was computed on a model that has been
+// updated behind times since: 1/(1+behind), as in staleness-aware training
 // (Zhang, Gupta, Lian and Liu, IJCAI 2016, divide the learning rate by the staleness).
 func Credit(behind int) float64 { return 1 / float64(1+behind) }
 

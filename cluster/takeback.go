@@ -63,8 +63,8 @@ func (a *Allocator) takeBack(c *Cluster, sizes []int, excess int, allowed func(i
 // spared says that a node keeps some of its share.
 func spared(_, b int) bool { return b > 0 }
 
-// TakeBack lowers shares by excess samples in all, to 0 only where no others can give them.
-// The error wraps ErrCapacity if no sum is found that is so much less.
+// TakeBack lowers shares by excess samples in all, to 0 only if the others cannot give
+// enough. The error wraps ErrCapacity if no shares with this sum are found.
 func (a *Allocator) TakeBack(c *Cluster, sizes []int, excess int) error {
 	if excess == 0 || a.takeBack(c, sizes, excess, spared) || a.takeBack(c, sizes, excess, func(int, int) bool { return true }) {
 		return nil
@@ -72,13 +72,7 @@ func (a *Allocator) TakeBack(c *Cluster, sizes []int, excess int) error {
 	return c.odd()
 }
 
-// allows says whether node i can have a share: it is within the bound on micro-steps and
-// the global batch.
-func (c *Cluster) allows(i, share int) bool {
-	return share > 0 && share <= c.most(i)
-}
-
-// most is the largest share of node i.
+// most is the largest share of node i: within the bound on micro-steps and the global batch.
 func (c *Cluster) most(i int) int {
 	n := &c.Nodes[i]
 	if c.Single {

@@ -80,6 +80,11 @@ func (p Path) Seconds(bytes float64) float64 {
 	return s
 }
 
+// Steady reports whether messages of every size have the same bandwidth over each level.
+func (p Path) Steady() bool {
+	return !slices.ContainsFunc(p.levels, func(l Level) bool { return len(l.Rates) > 1 })
+}
+
 // Floor is a time that no message of so many bytes, or more, takes less than over the path: with the largest bandwidth that
 // each level reaches at any size.
 func (p Path) Floor(bytes float64) float64 {

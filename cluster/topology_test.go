@@ -36,6 +36,9 @@ func TestTopologyPaths(t *testing.T) {
 	near("inside, beyond the rates", top.Within(0).Seconds(1<<30), 5e-6+(1<<30)/200e9)
 	near("inside, below the rates", top.Within(0).Seconds(1<<10), 5e-6+(1<<10)/50e9)
 	near("nothing", top.Within(0).Seconds(0), 0)
+	if top.Within(0).Steady() || !top.Within(1).Steady() || !top.Between(0, 1).Steady() {
+		t.Error("only a100's bandwidth within a machine depends on the size")
+	}
 	near("one switch", top.Between(0, 0).Seconds(1e9), 20e-6+1e9/20e9)
 	near("over the top", top.Between(1, 0).Seconds(1e9), 3e-3+10e-6+1e9/1.25e9+2e9/cryptoRate)
 	near("either way", top.Between(0, 1).Seconds(1e9), top.Between(1, 0).Seconds(1e9))

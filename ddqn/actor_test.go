@@ -96,6 +96,43 @@ func TestActorHasItsOwnWeights(t *testing.T) {
 	}
 }
 
+// An actor of some objectives gives the same bits for them as one of all, after Sync too.
+func TestActorOfSomeObjectives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		net := drawNet(t)
+		var only []int
+		for o := range net.spec.Objectives {
+			if rapid.Bool().Draw(t, "asked for") {
+				only = append(only, o)
+			}
+		}
+		all, some := NewActor(net), NewActor(net, only...)
+		if len(only) == 0 {
+			only = append(only, rapid.IntRange(0, net.spec.Objectives-1).Draw(t, "one"))
+			some = NewActor(net, only...)
+		}
+		rows := randomFloats(rand.New(rand.NewPCG(1, 1)), 7*net.spec.Features)
+		for range 2 {
+			whole, got := all.Q(nil, rows), some.Q(nil, rows)
+			var want []float32
+			for k := range 7 * net.spec.Actions {
+				for _, o := range only {
+					want = append(want, whole[k*net.spec.Objectives+o])
+				}
+			}
+			if len(got) != len(want) || sameBits(got, want) >= 0 {
+				t.Fatalf("objectives %v: %v, want %v", only, got, want)
+			}
+			for i := range net.weights {
+				net.weights[i] *= 1.5
+			}
+			if err := errors.Join(all.Sync(net), some.Sync(net)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 func TestActorQKeepsItsBuffers(t *testing.T) {
 	spec := Spec{Features: 3, Actions: 2, Objectives: 1, Hidden: []int{4}}
 	actor := NewActor(newNet(t, spec, 1))

@@ -2,8 +2,8 @@
 // per acting entity, one set of weights for all of them, several objectives, and preferences among the
 // objectives that may change at run time. It is built on Gorgonia and knows nothing of clusters.
 //
-// A Network has a Spec. An Actor scores rows with a copy of the weights, a Replay keeps what was seen, done and earned, a
-// Learner trains the network by gradient steps on it, and Sync brings the actor up to date. The Example shows them in
+// A Network has a Spec. An Actor scores rows with a copy of the weights, a Replay keeps observations, actions and rewards, a
+// Learner trains the network by gradient steps on the replay, and Sync updates the actor's copy. The Example shows them in
 // this order; Save and Load write networks to a file and read them.
 //
 // What it computes, and where it comes from:
@@ -19,14 +19,14 @@
 //   - Soft target updates (Lillicrap et al. 2016), Huber loss, Adam (Kingma and Ba 2015) with a clipped global
 //     norm. See network.go, loss.go and optimizer.go.
 //
-// Preference weights are part of the features, where the caller puts them; the package is given them again only
-// to choose actions, as the argmax over a of the weighted sum over r of Q[a][r].
+// The caller puts preference weights into the features. The package also gets them to choose actions, as the argmax
+// over a of the weighted sum over r of Q[a][r].
 //
-// Results do not depend on the machine: the same seed and input give the same bits, on every processor, because
-// each sum is taken in one fixed order without fused multiply-add (see internal/matrix). A build with the tag openblas
-// promises no bits. There is no clock and no global source of randomness in this package.
+// Results do not depend on the machine: the same seed and input give the same bits on every processor, because
+// each sum is taken in one fixed order without fused multiply-add (see internal/matrix). This does not hold in a build
+// with the tag openblas. There is no clock and no global source of randomness in this package.
 package ddqn
 
 // Gorgonia keeps raw pointers to Go memory and refuses to start under a Go release that it does not know. This
-// module vouches for the newer ones: their garbage collector does not move objects either.
+// module allows newer releases: their garbage collector does not move objects either.
 import _ "go4.org/unsafe/assume-no-moving-gc"

@@ -6,22 +6,45 @@ import "slices"
 type plain struct {
 	spec   Spec
 	layers []layer
+	whole  layer // the last one with all objectives
+	only   []int // the objectives of the last layer in layers; none: all, and it is whole
 }
 
-// share returns the folded form of n that uses the hidden layers of n itself; refold must follow every change.
-func share(n *Network) *plain {
+// share returns the folded form of n that uses the hidden layers of n itself; refold must follow every change. Where objectives are
+// named its last layer has these alone.
+func share(n *Network, only ...int) *plain {
 	h := n.head()
-	flat := make([]float32, (h.in+1)*n.spec.outputs())
-	p := &plain{spec: n.spec, layers: slices.Clone(n.layers)}
-	p.layers[len(p.layers)-1] = layersOver([]int{h.in, n.spec.outputs()}, flat)[0]
+	last := func(outputs int) layer {
+		return layersOver([]int{h.in, outputs}, make([]float32, (h.in+1)*outputs))[0]
+	}
+	p := &plain{spec: n.spec, layers: slices.Clone(n.layers), whole: last(n.spec.outputs()), only: only}
+	used := p.whole
+	if len(only) > 0 {
+		used = last(n.spec.Actions * len(only))
+	}
+	p.layers[len(p.layers)-1] = used
 	p.refold(n)
 	return p
 }
 
 func (p *plain) refold(n *Network) {
-	folded, h := p.layers[len(p.layers)-1], n.head()
-	duel(folded.w, h.w, p.spec.Actions, p.spec.Objectives)
-	duel(folded.b, h.b, p.spec.Actions, p.spec.Objectives)
+	used, h := p.layers[len(p.layers)-1], n.head()
+	duel(p.whole.w, h.w, p.spec.Actions, p.spec.Objectives)
+	duel(p.whole.b, h.b, p.spec.Actions, p.spec.Objectives)
+	if len(p.only) > 0 {
+		p.pick(used.w, p.whole.w)
+		p.pick(used.b, p.whole.b)
+	}
+}
+
+// pick copies the values of the objectives in only, out of those of all.
+func (p *plain) pick(dst, src []float32) {
+	for ; len(src) > 0; src = src[p.spec.Objectives:] {
+		for _, o := range p.only {
+			dst[0] = src[o]
+			dst = dst[1:]
+		}
+	}
 }
 
 // scorer is the forward pass for a fixed number of rows: one dense operation after another. Gorgonia's machine would

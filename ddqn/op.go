@@ -34,7 +34,7 @@ func (f fused) result(buf []float32) result { return newResult(f.shape, buf) }
 
 func (f fused) InferShape(...gorgonia.DimSizer) (tensor.Shape, error) { return f.shape.Clone(), nil }
 
-// SymDiff is for the operations that are gradients themselves: nobody differentiates them again.
+// SymDiff is for the operations that are gradients themselves: they are not differentiated again.
 func (f fused) SymDiff(gorgonia.Nodes, *gorgonia.Node, *gorgonia.Node) (gorgonia.Nodes, error) {
 	return nil, fmt.Errorf("ddqn: %s has no derivative", f.name)
 }

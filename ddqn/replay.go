@@ -27,7 +27,7 @@ func (k Kind) String() string {
 	return [...]string{"First", "Mid", "Last"}[k]
 }
 
-// Step is what was seen in one environment at one time, what was done about it and what that earned until the next
+// Step is the observation in one environment at one time, the actions, and their rewards until the next
 // step. It is therefore added to the replay after the environment has moved on. A Last step is an observation only.
 type Step struct {
 	// Kind is the place in the episode.

@@ -3,9 +3,9 @@ package env
 // Action is one update of a node's performance parameters: how far to trust the
 // newest measurement, and how large a safety margin to keep for the node's own noise.
 //
-// Trust is expressed as the drift that the node is believed to have: the gain then
-// follows from the certainty of the belief as in a Kalman filter, so that one action
-// averages evenly after a jump, settles when nothing moves, and keeps up when it does.
+// Trust is expressed as the drift that the node is assumed to have. The gain then
+// follows from the uncertainty of the belief as in a Kalman filter, so that one action
+// averages evenly after a jump, settles when nothing moves, and follows a drift.
 type Action struct {
 	Trust  Trust
 	Drift  float64 // variance per round, in units of one measurement's; for Filter

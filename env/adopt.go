@@ -6,9 +6,9 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Adopt takes over what o knows of nodes that are in both: node i of t is node from[i] of o; below 0: o does not have it. Work
-// that was under way is forgotten. A node that nothing is known of, profile included, is taken for a mean one of the others. Call it before the
-// first round.
+// Adopt takes over what o knows about nodes that are in both: node i of t is node from[i] of o; below 0: o does not have it.
+// Unfinished work is forgotten. A node without any knowledge, not even a profile, is assumed to be the mean of the others. Call
+// it before the first round.
 func (t *Tracker) Adopt(o *Tracker, from []int) {
 	sum, count := 0.0, 0.0
 	for i, k := range from {

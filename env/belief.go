@@ -111,7 +111,7 @@ func (b *belief) await(a *Action, s *seen, node *cluster.Node) {
 		g := guesses[a.guess]
 		b.left = g.left * s.busy
 		if g.slower || s.count == 0 { // nothing but the nameplate speaks against it
-			b.slowdown = node.Slowness(b.base, &cluster.NodeReport{Size: s.busySize, Seconds: s.busy + b.left})
+			b.slowdown = node.SlownessOf(b.base, node.Cost(s.busySize), s.busy+b.left)
 			b.variance = max(b.variance, 1)
 		} else if a.Trust == Return {
 			b.slowdown = b.level

@@ -2,7 +2,7 @@ package env
 
 import "math"
 
-// Belief is what a tracker holds of a node, for explanations.
+// Belief is a tracker's belief about a node, for explanations.
 type Belief struct {
 	Slowdown  float64 `json:"slowdown"`  // believed seconds over the profile's
 	Variance  float64 `json:"variance"`  // of the slowdown, in units of one measurement's
@@ -19,7 +19,7 @@ type Belief struct {
 	Doubt    float64 `json:"doubt,omitempty"`
 }
 
-// Belief returns what is held of a node.
+// Belief returns the belief about a node.
 func (t *Tracker) Belief(node int) Belief {
 	n := &t.nodes[node]
 	b := Belief{Slowdown: n.slowdown, Variance: n.variance, Deviation: n.deviation(), Newest: n.newest[0], Level: n.level, Left: n.left, Gain: n.gain, Margin: n.margin}

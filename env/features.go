@@ -42,6 +42,10 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		min(t.round.rule.Grace, 1) * 2,
 		weights[0], weights[1], weights[2], weights[3],
 	}
+	var fleetRow [len(fleetPart)]float32
+	for k, v := range fleetPart {
+		fleetRow[k] = float32(v)
+	}
 	even := float64(t.cluster.GlobalBatch) / size
 	for i := range t.nodes {
 		n := &t.nodes[i]
@@ -68,14 +72,14 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		put(z(mean4) * 2)
 		put(clip(n.average, 3))
 		put(clip(float64(n.streak)/6, 1.5))
-		put(math.Log(d/priorDeviation) / 1.2)
-		put(math.Log1p(min(n.count, horizon))/3 - 1)
+		put(n.logNoise(d) / 1.2)
+		put(log1p(n.count)/3 - 1)
 		put(1 / (1 + float64(n.calm)/3))
-		put(math.Log1p(float64(min(n.calm, horizon)))/3 - 1)
+		put(log1p(float64(n.calm))/3 - 1)
 		put(z(n.level))
 		put(clip(math.Log(n.level/n.slowdown), 1.5) * 2)
 		put(clip((n.level/newest-1)/d, 8) / 3)
-		put(math.Log1p(min(n.levels, horizon)) / 4)
+		put(log1p(n.levels) / 4)
 		put(math.Sqrt(n.variance))
 		put(n.gain)
 		put(n.margin)
@@ -94,13 +98,29 @@ func (t *Tracker) Rows(dst []float32, weights [Objectives]float64) []float32 {
 		}
 		put(flag(n.busySize > 0))
 		put(clip(overdue, 2))
-		for _, v := range fleetPart {
-			row[k] = float32(v)
-			k++
-		}
+		copy(row[k:], fleetRow[:])
 	}
 	return dst
 }
+
+// logNoise is the logarithm of the deviation d over the usual one. Of a node that was just measured the fleet's mean has asked for it already.
+func (n *track) logNoise(d float64) float64 {
+	if n.fresh && n.logged != 0 {
+		return n.logged
+	}
+	return math.Log(d / priorDeviation)
+}
+
+// logs are math.Log1p of counts up to the horizon.
+var logs = func() (l [horizon + 1]float64) {
+	for k := range l {
+		l[k] = math.Log1p(float64(k))
+	}
+	return l
+}()
+
+// log1p is math.Log1p of a count, which stops at the horizon.
+func log1p(count float64) float64 { return logs[int(min(count, horizon))] }
 
 func flag(b bool) float64 {
 	if b {

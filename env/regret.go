@@ -5,15 +5,15 @@ import "github.com/evenkeel/evenkeel/cluster"
 // AsIs instead of a share leaves what a node did as it was.
 const AsIs = -1
 
-// Play is what a controller would have a round be: who gets which share, and when it ends.
+// Play is a controller's choice for a round: each node's share, and when the round ends.
 type Play struct {
 	Shares []int
 	Rule   cluster.Rule
 }
 
-// Regret is by how much more a round would have brought by the second play than by the first, 0 for none: progress less what
-// the time is worth, in rounds of the global batch. Call it with the newest report, after Observe. Nothing is known where a node with a share was
-// lost, or did not take part.
+// Regret is how much more a round would have brought with the second play than with the first: progress less the worth of
+// the time, in rounds of the global batch; 0 if they are equal. Call it with the newest report, after Observe. It is not
+// known if a node with a share was lost, or did not take part.
 func (t *Tracker) Regret(report *cluster.Report, decided, instead Play) (regret float64, known bool) {
 	wait := max(report.Wait.Seconds(), 1e-9)
 	r := t.round
@@ -30,12 +30,17 @@ func (t *Tracker) Regret(report *cluster.Report, decided, instead Play) (regret 
 		if got.BusySize > 0 && n.overdue(node, got.Busy, got.BusySize) {
 			continue // nobody waits for one that is silent, whatever its share
 		}
+		perf := n.pace(node, got, n.work)
 		w := t.delivery(i, got, wait)
-		if w, takes := t.other(i, got, w, wait, decided.Shares[i]); takes {
-			r.work = append(r.work, w)
+		a, takes := t.other(i, got, w, wait, decided.Shares[i], perf)
+		if takes {
+			r.work = append(r.work, a)
 		}
-		if w, takes := t.other(i, got, w, wait, instead.Shares[i]); takes {
-			r.instead = append(r.instead, w)
+		if instead.Shares[i] != decided.Shares[i] {
+			a, takes = t.other(i, got, w, wait, instead.Shares[i], perf)
+		}
+		if takes {
+			r.instead = append(r.instead, a)
 		}
 	}
 	batch := float64(t.cluster.GlobalBatch)
@@ -49,18 +54,22 @@ func (t *Tracker) Regret(report *cluster.Report, decided, instead Play) (regret 
 	return value(r.instead, instead.Rule) - value(r.work, decided.Rule), true
 }
 
-// other is node i's delivery in a round of wait seconds had it been handed another share, and false where it would have had
+// pace is how the node works by what it did in a round, so much work (Node.Measured) if it was measured.
+func (n *track) pace(node *cluster.Node, got *cluster.NodeReport, work float64) cluster.Performance {
+	slowdown := n.slowdown
+	if got.Measured() {
+		slowdown = node.SlownessOf(n.base, work, got.Seconds)
+	}
+	return node.Slowed(n.base, slowdown)
+}
+
+// other is node i's delivery in a round of wait seconds had it been handed another share, at its pace, and false where it would have had
 // nothing to do. Work of an earlier round stays as it is.
-func (t *Tracker) other(i int, got *cluster.NodeReport, w cluster.Delivery, wait float64, share int) (cluster.Delivery, bool) {
+func (t *Tracker) other(i int, got *cluster.NodeReport, w cluster.Delivery, wait float64, share int, perf cluster.Performance) (cluster.Delivery, bool) {
 	if share == AsIs {
 		return w, w.Size > 0 || w.NextSize > 0
 	}
-	n, node := &t.nodes[i], &t.cluster.Nodes[i]
-	slowdown := n.slowdown
-	if got.Measured() {
-		slowdown = node.Slowness(n.base, got)
-	}
-	perf := node.Slowed(n.base, slowdown)
+	node := &t.cluster.Nodes[i]
 	longer := func(took float64, size int) float64 { // took, for share samples instead of size
 		return took * node.Finish(perf, share) / node.Finish(perf, size)
 	}

@@ -91,7 +91,7 @@ func (r *rounds) see(t *Tracker, report *cluster.Report, shares []int) {
 	for i := 0; i < len(t.nodes); i += stride {
 		n, node, got := &t.nodes[i], &t.cluster.Nodes[i], &report.Nodes[i]
 		if got.Status == cluster.Lost {
-			// A rule that waits for everybody would have waited until it was noticed, for nothing.
+			// A rule that waits for all nodes would have waited in vain until the loss was noticed.
 			if silent := n.silent(wait); silent > overdueAt*max(t.fleet.predicted, 1e-9) {
 				r.work = append(r.work, cluster.Delivery{At: silent, Took: silent, Power: node.Power})
 			}
@@ -103,7 +103,7 @@ func (r *rounds) see(t *Tracker, report *cluster.Report, shares []int) {
 		w := t.delivery(i, got, wait)
 		if shares != nil {
 			var takes bool
-			if w, takes = t.other(i, got, w, wait, shares[i]); !takes {
+			if w, takes = t.other(i, got, w, wait, shares[i], n.pace(node, got, node.Measured(got))); !takes {
 				continue
 			}
 		}
@@ -201,8 +201,8 @@ func (n *track) overdue(node *cluster.Node, busy float64, share int) bool {
 	return busy > overdueAt*node.Finish(node.Slowed(n.base, slowdown), share)
 }
 
-// Silent is how many of the nodes present have been at work for so much longer than expected
-// that nobody should wait for them: a quorum is a share of the others.
+// Silent is how many of the nodes present have computed for so much longer than expected
+// that no round should wait for them: a quorum is a share of the others.
 func (t *Tracker) Silent(present []bool) int {
 	silent := 0
 	for i := range t.nodes {

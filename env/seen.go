@@ -47,9 +47,9 @@ func (s *seen) add(m float64, r *cluster.NodeReport) {
 	s.count++
 }
 
-// believable is the newest measurement, but for one that is faster than the node is known
-// to be: where much would be given on it, the slower of the last two counts. Were it
-// noise, everybody would wait.
+// believable is the newest measurement, unless it is faster than the node is known to be and
+// the gain is large: then the slower of the last two counts. If the measurement were noise, all
+// nodes would wait.
 func (s *seen) believable(gain, level float64) float64 {
 	const much = 0.25
 	m := s.newest[0]

@@ -9,9 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Absurd counts what reports said that cannot be.
+// Absurd counts impossible values in reports.
 type Absurd struct {
-	Reports int `json:"reports"` // of another number of nodes: passed over whole
+	Reports int `json:"reports"` // of another number of nodes: ignored
 	Waits   int `json:"waits"`   // rounds whose total wait is not a time above 0: a clock that jumped
 	Times   int `json:"times"`   // measurements that are no time, or far beyond the round
 	Sizes   int `json:"sizes"`   // measurements of more samples than were handed out
@@ -50,8 +50,8 @@ const (
 	frozenAfter = 3   // the same measurements in a row
 )
 
-// Sieve takes out of reports what cannot be, so that one broken clock or counter costs a measurement and not
-// the run. The zero value is ready.
+// Sieve removes impossible values from reports, so that one broken clock or counter costs a measurement and not
+// the run. The zero value is ready to use.
 type Sieve struct {
 	Counts Absurd
 	clean  cluster.Report
@@ -74,8 +74,8 @@ func (s *Sieve) Why(node int) string {
 	return ""
 }
 
-// Clean returns what of a report of c can be, nil where nothing can. sizes are the shares that were handed out, and beyond
-// says that nodes could do more. The report itself is left as it is; what is returned is valid until the next call.
+// Clean returns a report of c without its impossible values, nil if nothing is left. sizes are the shares that were handed
+// out, and beyond says that nodes could do more. The report itself is not changed; the result is valid until the next call.
 func (s *Sieve) Clean(c *cluster.Cluster, report *cluster.Report, sizes []int, beyond bool) *cluster.Report {
 	if len(report.Nodes) != len(c.Nodes) || len(sizes) != len(c.Nodes) {
 		s.Counts.Reports++

@@ -30,6 +30,7 @@ type track struct {
 	filter
 	seen
 	pooled float64 // deviation, drawn towards the fleet's as far as the nodes' differ by chance
+	logged float64 `state:"-"` // logNoise of the newest measurement's deviation; 0: not kept
 }
 
 // fleet is what holds for the round as a whole.
@@ -63,7 +64,7 @@ func spread(n int) float64 {
 func (t *Tracker) Spread() float64 { return t.spread }
 
 // marginUnit is the unit of safety margins, in deviations: the fleet's spread, and less
-// where a round holds several spikes anyway, behind which everybody's noise hides.
+// if a round has several spikes anyway, which hide the noise of the other nodes.
 func (t *Tracker) marginUnit() float64 {
 	if t.round.rule.Quorum < 1 {
 		return t.spread
@@ -84,8 +85,8 @@ func (t *Tracker) Late(i int) bool { return t.nodes[i].late }
 // Observe takes in a round: the gradients received, the total wait, the times.
 func (t *Tracker) Observe(report *cluster.Report) { t.observe(report, t.judges, nil) }
 
-// Watch is Observe for one who would have handed out other shares: rules are judged as if nodes had worked on these, or not at
-// all where they are nil.
+// Watch is Observe for a tracker that would have handed out other shares: rules are judged as if nodes had worked on
+// these shares; nil: rules are not judged.
 func (t *Tracker) Watch(report *cluster.Report, shares []int) {
 	t.observe(report, t.judges && shares != nil, shares)
 }
@@ -162,7 +163,8 @@ func (f *fleet) add(n *track) {
 	f.residual += z
 	f.absolute += math.Abs(z)
 	f.product += clip(n.product, 4)
-	f.deviation += math.Log(d / priorDeviation)
+	n.logged = math.Log(d / priorDeviation)
+	f.deviation += n.logged
 	if n.newest[0] > 1.2*n.level {
 		f.slow++
 	}
@@ -191,17 +193,18 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport, timed bool) b
 		}
 		n.begin(node, size, r.Seconds, steps)
 	}
-	residual := node.Slowness(n.base, r)/n.slowdown - 1
+	m := node.SlownessOf(n.base, size, r.Seconds)
+	off := m/n.slowdown - 1
 	n.doubtful = n.form.off(size)
-	jump := n.count > 0 && n.surprising(residual, n.doubtful)
+	jump := n.count > 0 && n.surprising(off, n.doubtful)
 	if n.form.doubt > 0 && n.count > 0 {
 		if !jump && !timed {
-			n.learn(node, size, residual)
+			n.learn(node, size, off)
+			m = node.SlownessOf(n.base, size, r.Seconds)
 		}
-		n.newest[0] = n.recall(node)
+		n.newest[0] = node.SlownessOf(n.base, n.work, n.seconds) // of the measurement before, by the line as it is now
 	}
-	m := node.Slowness(n.base, r)
-	residual = m/n.slowdown - 1
+	residual := m/n.slowdown - 1
 	if n.count > 0 {
 		n.learnNoise(math.Abs(m-n.newest[0])/n.slowdown, n.count)
 	}
@@ -212,16 +215,11 @@ func (n *track) measure(node *cluster.Node, r *cluster.NodeReport, timed bool) b
 	return jump && residual > 0
 }
 
-// recall is the slowdown that the measurement before shows by the line as it is now.
-func (n *track) recall(node *cluster.Node) float64 {
-	return max(n.seconds-node.Network, 0.01*n.seconds) / (n.base.Overhead - node.Network + n.base.PerSample*n.work)
-}
-
 // NoiseScale is the gradient noise scale in samples, as the gradients' norms show it; 0 if
 // nothing does.
 func (t *Tracker) NoiseScale() float64 { return t.scale }
 
-// SureScale is NoiseScale where that is known well enough to set a learning rate by; else 0.
+// SureScale is NoiseScale if it is known well enough to set a learning rate by; otherwise 0.
 func (t *Tracker) SureScale() float64 {
 	if !t.noise.Sure() {
 		return 0
@@ -231,8 +229,8 @@ func (t *Tracker) SureScale() float64 {
 
 // Apply updates every node's performance parameters by its action: the method's
 // output. perf gets, for each node, the parameters to allocate by. A node that was not
-// measured keeps its belief; only its margin is chosen, and what to believe of one that
-// is later than predicted.
+// measured keeps its belief; the action then sets its margin and, if it is later than
+// predicted, a guess of the time left.
 func (t *Tracker) Apply(actions []int, perf []cluster.Performance) {
 	unit := t.marginUnit()
 	for i := range t.nodes {

@@ -1,5 +1,5 @@
-// Package evaluation compares policies on simulated clusters, over scenarios and seeds,
-// with paired intervals; it tunes the hyperparameters of those that have some.
+// Package evaluation compares policies on simulated clusters, over scenarios and seeds, with paired intervals, and
+// tunes their hyperparameters.
 //
 //	policies, err := evaluation.Find([]string{"ddqn", "waterfill", "oracle"})
 //	results, err := evaluation.Compare(ctx, evaluation.Config{

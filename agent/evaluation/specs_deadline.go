@@ -113,14 +113,14 @@ func stoppingAgents() []Spec {
 		}
 	}
 	return []Spec{
-		{Name: "ddqn-cut", About: "the agent, whose nodes wait after a deadline instead of going on", Deadline: true, Overtime: true, create: create(cut)},
+		{Name: "ddqn-cut", About: "the agent without overtime: its nodes wait after a deadline", Deadline: true, Overtime: true, create: create(cut)},
 		{Name: "ddqn-whole", About: "the same with whole micro-steps only", Deadline: true, Overtime: true, create: create(whole)},
 	}
 }
 
 func tunedAuto(e ending) Spec {
 	params := []Hyperparameter{numbers("gain", 0.35, deadlineGains...), numbers("margin", 0, ruleMargins...)}
-	return timed("auto", "water-filling with room for noise and Evenkeel's automatic deadline", e, params,
+	return timed("auto", "water-filling with a margin for noise and Evenkeel's automatic deadline", e, params,
 		func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy {
 			return baseline.NewFilledDeadline(c, 0, steps, baseline.WaterFill{Gain: deadlineGains[at[0]], Margin: ruleMargins[at[1]]})
 		})
@@ -128,7 +128,7 @@ func tunedAuto(e ending) Spec {
 
 func tunedFilledDeadline(e ending) Spec {
 	params := []Hyperparameter{numbers("deadline", 1, deadlineShares...), numbers("gain", 0.35, deadlineGains...), numbers("margin", 0, ruleMargins...)}
-	return timed("waterfill-deadline", "water-filling with room for noise and a deadline at a share of its finish", e, params,
+	return timed("waterfill-deadline", "water-filling with a margin for noise and a deadline at a share of its finish", e, params,
 		func(c *cluster.Cluster, at []int, steps baseline.Steps) agent.Policy {
 			return baseline.NewFilledDeadline(c, deadlineShares[at[0]], steps, baseline.WaterFill{Gain: deadlineGains[at[1]], Margin: ruleMargins[at[2]]})
 		})
@@ -158,7 +158,7 @@ var (
 // tunedReplan waits for whole micro-steps.
 func tunedReplan() Spec {
 	params := []Hyperparameter{{Name: "window", Values: []string{"1 round", "3 rounds", "10 rounds", "30 rounds"}, Start: 2}, numbers("shift", 0.1, replanThresholds...)}
-	return tuned("replan", "whole micro-steps, dealt anew when a node's speed has shifted (Falcon, Malleus)", params, func(c *cluster.Cluster, at []int) agent.Policy {
+	return tuned("replan", "whole micro-steps, redistributed when a node's speed has shifted (Falcon, Malleus)", params, func(c *cluster.Cluster, at []int) agent.Policy {
 		return baseline.NewReplan(c, replanWindows[at[0]], replanThresholds[at[1]])
 	})
 }

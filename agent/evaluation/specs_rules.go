@@ -71,7 +71,7 @@ var (
 
 func tunedGraceWindow() Spec {
 	params := []Hyperparameter{numbers("quorum", 0.8, ruleQuorums...), numbers("tau", 1.1, graceSteps...), numbers("gamma", 1, graceUses...)}
-	c := tuned("grace-window", "waits for a fixed share of the nodes, then for what slack there is (Decoupled DiLoCo)", append(params, fillParams()...), func(c *cluster.Cluster, at []int) agent.Policy {
+	c := tuned("grace-window", "waits for a fixed share of the nodes, then for the available slack (Decoupled DiLoCo)", append(params, fillParams()...), func(c *cluster.Cluster, at []int) agent.Policy {
 		window := baseline.GraceWindow{Quorum: ruleQuorums[at[0]], Steps: graceSteps[at[1]], Use: graceUses[at[2]]}
 		return baseline.NewGraceWindow(c, window, fillAt(at[3:]))
 	})
@@ -79,7 +79,7 @@ func tunedGraceWindow() Spec {
 	return c
 }
 
-// tunedGoodputKofN is no published system, but what somebody who knows both would put together.
+// tunedGoodputKofN is not a published system, but the obvious combination of both.
 func tunedGoodputKofN() Spec {
 	params := append(ruleParams(), periodParam())
 	c := tuned("goodput-kofn", "goodput and kofn together", append(params, fillParams()[:2]...), func(c *cluster.Cluster, at []int) agent.Policy {

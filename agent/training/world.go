@@ -7,8 +7,8 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
-// How often a drawn cluster departs from what the catalogue measured, so that a policy has met jobs
-// that nobody has: rounds of any length, overheads that rule them, profiles that are wrong or not there.
+// How often a drawn cluster departs from the catalogue's measurements, so that a policy has met extreme jobs:
+// rounds of any length, dominating overheads, wrong or missing profiles.
 const (
 	pacedShare    = 0.5  // of clusters: all times scaled, so that a round takes between these seconds
 	leastRound    = 0.05 // seconds

@@ -1,4 +1,4 @@
-// Package gradient reads the gradient noise scale off the norms of a round's gradients. See the Example.
+// Package gradient estimates the gradient noise scale from the norms of a round's gradients. See the Example.
 package gradient
 
 import (
@@ -33,7 +33,7 @@ const (
 )
 
 // Add takes in the norms of a round's gradients. A round says nothing where one node handed in all of
-// it, or nobody knows a norm.
+// it, or no norm is known.
 func (s *NoiseScale) Add(report *cluster.Report) {
 	squares, samples, nodes := 0.0, 0.0, 0.0
 	for i := range report.Nodes {
@@ -61,7 +61,7 @@ func (s *NoiseScale) Add(report *cluster.Report) {
 func (s *NoiseScale) rate() float64 { return max(noiseRate, 1/s.rounds) }
 
 // Samples returns the scale in samples; false while it is unknown. It stays unknown for
-// gradients without any noise, which nobody really measures.
+// gradients without any noise, which do not occur in practice.
 func (s *NoiseScale) Samples() (float64, bool) {
 	if s.rounds == 0 || s.variance.Mean <= 1e-9*s.square.Mean {
 		return 0, false

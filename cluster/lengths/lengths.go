@@ -1,6 +1,5 @@
-// Package lengths holds how long the samples of data sets are: distributions that were
-// measured, and lists of one's own. A simulator draws from them what samples cost. Where
-// the measured ones come from is in SOURCES.md.
+// Package lengths has the lengths of samples in data sets: measured distributions, and lists of your own. A simulator
+// draws the costs of samples from them. SOURCES.md has the sources of the measured ones.
 package lengths
 
 import (

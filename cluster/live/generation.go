@@ -130,8 +130,8 @@ func (g *Generation) advance(round int) {
 	g.last = round
 }
 
-// Observe takes in a report before the controller decides by it. It notes whose pace is known, and lets the registered
-// rule in once it is everybody's who has a share: before, nothing says when a deadline should be.
+// Observe takes in a report before the controller decides by it. It notes which ranks' pace is known. Once the pace of
+// all ranks with a share is known, the registered rule applies: before, no deadline can be computed.
 func (g *Generation) Observe(report *cluster.Report) {
 	for i := range report.Nodes {
 		if report.Nodes[i].Measured() {

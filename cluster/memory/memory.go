@@ -1,12 +1,11 @@
 // Package memory learns from rounds how large a micro-batch the nodes' memory holds.
 //
-// A node that runs out of memory gets a lower limit at once: half of what failed, or what went
-// well before where that is more. The limit is kept. It is raised again rarely, half of the
-// way to what failed, at intervals that double with every failure; once nothing lies between,
-// what failed is tried again, as memory may have been taken by something else. Limits never
-// exceed those that were given, and never change where nothing runs out of memory.
+// A node that runs out of memory gets a lower limit at once: half of the size that failed, or a larger size that
+// succeeded before. The limit is raised again rarely, half of the way to the size that failed, at intervals that
+// double with every failure. Once no size lies between, the size that failed is tried again, since something else may
+// have used the memory. Limits do not exceed the given ones, and change only if a node runs out of memory.
 //
-// A Learner is a function of the reports, so whoever reads a run's log learns the same.
+// A Learner is a function of the reports, so a reader of a run's log learns the same limits.
 package memory
 
 import "github.com/evenkeel/evenkeel/cluster"

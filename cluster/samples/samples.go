@@ -1,5 +1,5 @@
-// Package samples says which samples of an epoch a node takes, and what its gradient
-// weighs: the method's steps 1 and 3 where nodes work until a deadline.
+// Package samples says which samples of an epoch a node takes, and the weight of its gradient: the method's steps 1
+// and 3 for nodes that work until a deadline.
 //
 //	epoch := samples.New(50_000)
 //	for epoch.Left() > 0 {
@@ -9,12 +9,12 @@
 //		weights := samples.Weights(used)
 //	}
 //
-// A sample is its place in the epoch's order; the trainer's shuffle says which it is. An
-// Epoch is a function of what it is told. Every rank can keep one of its own: after
-// an all-reduce of the samples used, all know the same.
+// A sample is its place in the epoch's order; the trainer's shuffle maps it to a sample of the data. An Epoch is a
+// function of its calls, so every rank can keep one of its own: after an all-reduce of the samples used, all are in
+// the same state.
 //
-// Where samples do not cost the same, DealCost hands out by cost and SettleAt takes in which
-// were used; the weights remain those of the loss.
+// If samples do not cost the same, DealCost hands out by cost and SettleAt takes in which samples were used; the
+// weights remain those of the loss.
 package samples
 
 import (

@@ -8,8 +8,8 @@
 // [Read] takes the names of the columns; others are passed over. Rows come in any order,
 // and rounds may be missing: a time holds until the worker's next one.
 //
-// What is replayed are factors: a time over the median time of its job. So the unit does
-// not matter, and what the workers of a job differ by throughout stays in.
+// The simulator replays factors: a time divided by the median time of its job. So the unit does not matter, and
+// constant differences between the workers of a job remain.
 package trace
 
 import (

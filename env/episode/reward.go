@@ -22,12 +22,11 @@ type stakes struct {
 }
 
 // newStakes finds the best margin: by search with an oracle on the training split, about 0.8
-// of the fleet's spread, less where a round holds several spikes anyway, behind which
-// everybody's noise hides.
+// of the fleet's spread, and less if a round has several spikes anyway, which hide the noise of
+// the other nodes.
 //
-// Where a round does not wait for everybody, a node that is late holds nobody up for
-// longer than the grace, and the best margin is less than a third of the spread, more with the
-// grace.
+// If a round does not wait for all nodes, a late node holds the others up for at most the
+// grace, and the best margin is less than a third of the spread; it grows with the grace.
 func newStakes(spread float64, c *cluster.Conditions, nodes int, rule cluster.Rule) stakes {
 	if rule.Quorum < 1 {
 		return stakes{margin: spread * min(0.3+1.5*rule.Grace, 0.82)}
@@ -52,7 +51,7 @@ func newStakes(spread float64, c *cluster.Conditions, nodes int, rule cluster.Ru
 //
 // It is what the simulator knows and the agent does not; a reward of arrival times
 // trains badly, as every node's is ruled by the slowest. A jump between the
-// measurement (before) and the round (after) is nobody's fault: the parameter is then
+// measurement (before) and the round (after) cannot be foreseen: the parameter is then
 // judged by what could be known.
 //
 // The ratios p/x are those of the predicted finish time to the true one.
@@ -82,7 +81,7 @@ const (
 )
 
 // lateReward is what a node earned by its share that was still at older work when the
-// round opened, where nobody waits for it: minus the time that it is idle before the
+// round opened, if the round does not wait for it: minus the time that it is idle before the
 // deadline, or minus what its samples lose by being late, in shares of a round. All
 // times are in units of the predicted finish: the deadline, what was left of the older
 // work, and how long the share takes.
