@@ -92,10 +92,12 @@ func (s *Server) roundRoutes(api huma.API) {
 	register.DefaultStatus = http.StatusCreated
 	register.Security = needs(scopeReport)
 	huma.Register(api, register, func(_ context.Context, in *jobBody[registration]) (*struct{ Body started }, error) {
-		if _, err := s.find(in.Job); errors.Is(err, errNoJob) && s.open() {
-			if _, _, err := s.create(in.Job, Settings{}); err != nil {
-				return nil, problem(err)
-			}
+		_, err := s.find(in.Job)
+		if errors.Is(err, errNoJob) && s.open() {
+			_, _, err = s.create(in.Job, Settings{})
+		}
+		if err != nil { // that it cannot be read now, too: what cannot be read is not created, and would be missing a moment later
+			return nil, problem(err)
 		}
 		r, err := s.submit(in.Job, entry{Start: &in.Body})
 		if err != nil {
