@@ -10,10 +10,11 @@ import (
 
 // Band is a range of lengths and what the middle of the data set there gets, for people.
 type Band struct {
-	Upper   int     `json:"upper"`   // longest length; the shortest is the one before's plus 1
-	Samples int     `json:"samples"` // in the data set
-	Batch   int     `json:"batch"`   // samples of a batch of the longest on the fastest rank
-	Seconds float64 `json:"seconds"` // predicted of such a batch there
+	Upper   int     `json:"upper"`            // longest length, of two that of the source; the shortest is the one before's plus 1
+	Target  int     `json:"target,omitempty"` // with it, where there are two
+	Samples int     `json:"samples"`          // in the data set
+	Batch   int     `json:"batch"`            // samples of a batch of the longest on the fastest rank
+	Seconds float64 `json:"seconds"`          // predicted of such a batch there
 }
 
 // searchAnchors is the anchor search (Huawei, training method for sequence models): durations are recorded by length and
@@ -105,12 +106,23 @@ func within(c Cost, length, top int, limit float64) int {
 // bands are twelve of equal work.
 func (p *Plan) bands(rate []float64) (out []Band) {
 	for _, u := range boundaries(p.hist, rate, 12) {
-		b := within(p.cost, u, p.best[u], p.target[u])
+		b := p.best[u]
+		if most := p.target[u]; b > fewSamples && !p.Packed {
+			b = within(p.cost, u, b, most*p.scale)
+		} else {
+			b = within(p.cost, u, b, most)
+		}
 		out = append(out, Band{Upper: u, Batch: b, Seconds: p.cost.Seconds(u, b)})
 	}
 	for l, n := range p.hist {
 		if n > 0 {
 			out[sort.Search(len(out)-1, func(k int) bool { return out[k].Upper >= l })].Samples += int(n)
+		}
+	}
+	for k := range out {
+		if p.two != nil {
+			s := p.two.shapes[out[k].Upper]
+			out[k].Upper, out[k].Target = s.Source, s.Target
 		}
 	}
 	return out

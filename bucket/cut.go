@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
 )
 
 // class is the ranks' places for a batch in a step that take the same share of the anchor duration.
@@ -55,8 +57,9 @@ func slots(speeds []float64, most int) (ranks []int, classes []class) {
 
 // cut is a batch before it has a rank.
 type cut struct {
-	start, count, longest uint32
-	seconds               float64 // over the share of its class
+	start, count uint32
+	longest      int     // of pairs the longest of both
+	seconds      float64 // over the share of its class
 }
 
 // cutter cuts an order, from its end, into cycles: a batch for each place.
@@ -64,6 +67,7 @@ type cutter struct {
 	p       *Plan
 	o       *order
 	l       Lengths // where the order is loose: batches are cut by true lengths
+	sides   []shape // of two lengths: by position
 	classes []class
 	places  int
 	shift   float64
@@ -90,6 +94,10 @@ func (c *cutter) next(pos int, group *int) int {
 func (c *cutter) take(pos, longest int, most float64, size func(length int) int) (n, pad int) {
 	p := c.p
 	most *= 1 + 1e-9
+	if c.sides != nil {
+		n, pad = c.takePair(pos, most, size)
+		return p.fitting(n, n), pad
+	}
 	if c.l == nil {
 		n = size(longest)
 		if p.cost.Seconds(longest, n) > most {
@@ -107,7 +115,12 @@ func (c *cutter) take(pos, longest int, most float64, size func(length int) int)
 	return p.fitting(n, n), longest
 }
 
-func (c *cutter) best(length int) int { return c.p.best[length] }
+func (c *cutter) best(length int) int {
+	if c.p.two != nil {
+		return c.p.cost.Cap(length) // the longest of both need not be a sample's
+	}
+	return c.p.best[length]
+}
 
 // fitting is a batch size that the device likes: a multiple, where it holds one and the batch is not simply what is left.
 func (p *Plan) fitting(n, wanted int) int {
@@ -159,32 +172,35 @@ func (c *cutter) all(scale float64, end, stop int) (cuts [][]cut, cycles, rest i
 				if class.share < 1 && c.p.cost.Seconds(longest, 1) > target*class.share {
 					break
 				}
-				n, pad := c.take(pos, longest, target*class.share*c.dither(longest, pos), c.best)
-				if class.share < 1 && n < fewSamples && cycles*len(class.slots)-len(cuts[k]) < c.late*len(class.slots) &&
+				n, pad := c.take(pos, longest, target*class.share*c.dither(longest, pos, class.share), c.best)
+				if class.share < 1 && n < fewShared && cycles*len(class.slots)-len(cuts[k]) < c.late*len(class.slots) &&
 					c.p.cost.Seconds(pad, n) < poorly*target*class.share {
 					break
 				}
 				n = min(max(1, n-(fewer+turn)/c.places), pos-stop)
 				turn++
 				pos -= n
-				cuts[k] = append(cuts[k], cut{uint32(pos), uint32(n), uint32(pad), c.p.cost.Seconds(pad, n) / class.share})
+				cuts[k] = append(cuts[k], cut{uint32(pos), uint32(n), pad, c.p.cost.Seconds(pad, n) / class.share})
 			}
 		}
 	}
 	return cuts, cycles, stop, float64(cycles)
 }
 
-// dither is the part of its anchor that a batch takes which begins before pos.
-func (c *cutter) dither(longest, pos int) float64 {
-	if c.p.best[longest] < c.p.DitherFrom {
+// dither is the part of its share of the anchor that a batch takes which begins before pos.
+func (c *cutter) dither(longest, pos int, share float64) float64 {
+	if int(share*float64(c.p.best[longest])) < c.p.DitherFrom {
 		return 1
 	}
-	return 1 - c.p.Dither*float64(mix(c.o.salt, uint64(pos))>>11)/(1<<53)
+	return 1 - c.p.Dither*float64(ordering.Mix(c.o.salt, uint64(pos))>>11)/(1<<53)
 }
 
-// poorly is the part of its share that a place leaves to shorter samples rather than fill no more of it, as long as it is not late
-// by too many steps.
-const poorly = .9
+// poorly is the part of its share that a place leaves to shorter samples rather than fill no more of it, if it were with fewer than
+// fewShared samples, as long as it is not late by too many steps.
+const (
+	poorly    = .95
+	fewShared = 6
+)
 
 // even is about the least scale with which what lies behind stop fills so many steps and no more.
 func (c *cutter) even(steps, end, stop int) float64 {
@@ -216,12 +232,7 @@ func (c *cutter) even(steps, end, stop int) float64 {
 // In an epoch of a few steps equal ones waste what no later step makes good: a batch may end where the length changes, and
 // so pad nothing, only if its step may be a little shorter or longer than the others.
 func (c *cutter) stepDurations(end, stop, steps int) []float64 {
-	longest := 0.0
-	for l, n := range c.p.hist {
-		if n > 0 {
-			longest = max(longest, c.p.cost.Seconds(l, c.p.best[l]))
-		}
-	}
+	longest := c.p.longestStep()
 	candidates := make([]float64, 0, durationsTried)
 	for k := range durationsTried {
 		candidates = append(candidates, longest*math.Pow(leastDuration, float64(k)/(durationsTried-1)))
@@ -257,6 +268,16 @@ func (c *cutter) stepDurations(end, stop, steps int) []float64 {
 	return out
 }
 
+// longestStep is what the most efficient batch takes at most, of any length.
+func (p *Plan) longestStep() (seconds float64) {
+	for l, n := range p.hist {
+		if n > 0 {
+			seconds = max(seconds, p.cost.Seconds(l, p.best[l]))
+		}
+	}
+	return seconds
+}
+
 const (
 	durationsTried = 300
 	leastDuration  = .25 // of the longest
@@ -272,7 +293,7 @@ func (c *cutter) reach(pos, stop, group int, duration float64) (end int, seconds
 				return pos, seconds
 			}
 			longest := c.next(pos, &group)
-			n, pad := c.take(pos, longest, duration*class.share*c.dither(longest, pos), c.best)
+			n, pad := c.take(pos, longest, duration*class.share*c.dither(longest, pos, class.share), c.best)
 			n = min(n, pos-stop)
 			seconds = max(seconds, c.p.cost.Seconds(pad, n)/class.share)
 			pos -= n

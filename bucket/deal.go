@@ -5,19 +5,26 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sort"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
 )
 
 // dispatch cuts an epoch: the order by length, jittered; batches of the anchor duration from the longest down; steps of
 // batches drawn from those of similar duration; short samples beside batches that end early; and one step more of what is left.
 func (p *Plan) dispatch(l Lengths, full []uint32, seed, epoch uint64) *dispatched {
-	o := newOrder(l, full, p.keys(seed, epoch))
-	r := rand.New(rand.NewPCG(seed, mix(epoch, 0)))
+	o := p.order(l, full, seed, epoch)
+	r := rand.New(rand.NewPCG(seed, ordering.Mix(epoch, 0)))
 	d := &dealer{r: r, more: map[int][]placed{}}
 	d.ranks, d.classes = slots(p.Speeds, p.MicroBatches)
 	d.cutter = cutter{p: p, o: o, classes: d.classes, places: len(d.ranks), shift: r.Float64(), enough: 2, late: p.EvenSteps / 10}
-	if p.knobs.loose {
-		o.fill(l)
+	if p.knobs.loose || p.two != nil {
+		if o.index == nil {
+			o.fill(l)
+		}
 		d.cutter.l = l
+	}
+	if p.two != nil {
+		d.sides = p.two.lined(l, o.index)
 	}
 	if d.few = p.EvenSteps > 0 && p.EvenSteps*p.Ranks <= fewBatches; d.few {
 		d.enough = max(2, min(8, slices.Max(p.best)))
@@ -29,11 +36,18 @@ func (p *Plan) dispatch(l Lengths, full []uint32, seed, epoch uint64) *dispatche
 		}
 	}
 	end := o.start[len(o.start)-2]
+	scale := 1.0
 	cutAll := func(stop int) {
-		scale := 1.0
 		switch {
+		case p.FreeCut && len(d.classes) == 1:
+			d.cutFreely(end)
+			return
 		case p.StepDurations:
 			d.shift, d.durations = 0, d.stepDurations(end, stop, p.EvenSteps)
+			scale = 0
+			for _, t := range d.durations {
+				scale += t / slices.Max(p.target) / float64(len(d.durations))
+			}
 		case p.EvenSteps > 0:
 			scale = d.even(p.EvenSteps, end, stop)
 		}
@@ -56,7 +70,9 @@ func (p *Plan) dispatch(l Lengths, full []uint32, seed, epoch uint64) *dispatche
 	if room > 0 {
 		d.fill()
 	}
-	return d.assemble()
+	out := d.assemble()
+	out.scale = scale
+	return out
 }
 
 // dealer makes steps of cuts.
@@ -181,7 +197,7 @@ func (d *dealer) fill() {
 		if n, pad := d.filler(w.gap, d.rest); n > 0 {
 			n = min(n, d.rest)
 			d.rest -= n
-			d.more[w.step] = append(d.more[w.step], placed{Batch{uint32(d.rest), uint32(n), uint32(d.ranks[w.place])}, uint32(pad)})
+			d.more[w.step] = append(d.more[w.step], placed{Batch{uint32(d.rest), uint32(n), uint32(d.ranks[w.place])}, pad})
 		}
 	}
 }
@@ -225,13 +241,17 @@ func (d *dealer) crumbs(last [][]placed) bool {
 		return false
 	}
 	b := last[0][0]
-	return d.p.cost.Seconds(int(b.longest), int(b.Count)) < d.p.target[b.longest]/8
+	of := b.longest
+	if d.p.two != nil {
+		of = int(d.l[d.o.index[b.Start]])
+	}
+	return d.p.cost.Seconds(b.longest, int(b.Count)) < d.p.target[of]/8
 }
 
 // placed is a batch and what it is padded to.
 type placed struct {
 	Batch
-	longest uint32
+	longest int
 }
 
 // cutRest makes steps of what is left, usually less than one: every place takes what it finishes within a duration, in the
@@ -239,6 +259,9 @@ type placed struct {
 func (d *dealer) cutRest() (steps [][]placed) {
 	for d.rest > 0 {
 		most := d.p.cost.Seconds(d.p.limit, d.p.cost.Cap(d.p.limit))
+		if d.p.two != nil {
+			most = d.p.longestStep()
+		}
 		whole, left := d.within(d.rest, most)
 		if left > 0 {
 			steps, d.rest = append(steps, whole), left
@@ -271,13 +294,8 @@ func (d *dealer) within(rest int, duration float64) (out []placed, left int) {
 			longest := d.next(rest, &group)
 			n, pad := d.take(rest, longest, duration*c.share, d.p.cost.Cap)
 			rest -= n
-			at[slot] = placed{Batch{uint32(rest), uint32(n), uint32(d.ranks[slot])}, uint32(pad)}
+			at[slot] = placed{Batch{uint32(rest), uint32(n), uint32(d.ranks[slot])}, pad}
 		}
 	}
-	for _, b := range at {
-		if b.Count > 0 {
-			out = append(out, b)
-		}
-	}
-	return out, rest
+	return slices.DeleteFunc(at, func(b placed) bool { return b.Count == 0 }), rest
 }

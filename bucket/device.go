@@ -1,6 +1,10 @@
 package bucket
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+)
 
 // Cost predicts a step of one rank of speed 1.
 type Cost interface {
@@ -50,17 +54,34 @@ func (d device) Seconds(length, batch int) float64 {
 // Cap is the largest batch within memory and the limits.
 func (d device) Cap(length int) int {
 	length = d.padded(length)
-	n := d.Cost.Cap(length)
-	if d.limits.samples > 0 {
-		n = min(n, d.limits.samples)
+	return d.limits.of(d.Cost.Cap(length), length)
+}
+
+// of is how many samples of so many tokens, n at the most, make a batch.
+func (l limits) of(n, tokens int) int {
+	if l.samples > 0 {
+		n = min(n, l.samples)
 	}
-	if d.limits.tokens > 0 {
-		n = min(n, d.limits.tokens/length)
+	if l.tokens > 0 {
+		n = min(n, l.tokens/tokens)
 	}
-	if m := d.limits.multiple; n >= m {
-		n -= n % m
+	if l.multiple > 0 && n >= l.multiple {
+		n -= n % l.multiple
 	}
 	return n
+}
+
+// check names a limit that leaves all batches empty.
+func (l limits) check(p *Plan) error {
+	for _, f := range []struct {
+		name        string
+		value, size int
+	}{{"max samples", p.MaxSamples, l.samples}, {"max tokens", p.MaxTokens, l.tokens}} {
+		if f.value > 0 && f.size < 1 && !p.Packed {
+			return input.Errorf("%s %d: the batches of %d ranks would be empty", f.name, f.value, p.Ranks)
+		}
+	}
+	return nil
 }
 
 // Breaks are whole multiples beside those of the cost.

@@ -21,6 +21,7 @@ type Schedule struct {
 	lengths Lengths
 	limit   int // longest length that is batched
 	order   *order
+	two     *paired // where samples have two lengths
 
 	// Where it is the rest of an epoch that other ranks began, lengths are of what they left:
 	at     []uint32 // positions in the data set; nil: all of it is here
@@ -76,7 +77,7 @@ func (p *Plan) Schedule(l Lengths, seed, epoch uint64) *Schedule {
 	for i, b := range d.batches {
 		batches[i] = b.Batch
 	}
-	return &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, Steps: d.steps, Batches: batches, lengths: l, limit: p.limit, order: d.o}
+	return &Schedule{Ranks: p.Ranks, Skipped: p.Skipped, Steps: d.steps, Batches: batches, lengths: l, limit: p.limit, order: d.o, two: p.two}
 }
 
 // predict scores the epoch 0 of seed 0 without sorting the data set: a batch counts as padded to the longest length that
@@ -87,13 +88,18 @@ func (p *Plan) predict(l Lengths, full []uint32) Score {
 	for i := range len(d.steps) - 1 {
 		for k := d.steps[i]; k < d.steps[i+1]; k++ {
 			b := d.batches[k]
+			if p.two != nil {
+				s.pairs(int(b.Rank), int(b.Count), p.two, l, d.o.index[b.Start:b.Start+b.Count])
+				continue
+			}
 			tokens := d.o.before(int(b.Start+b.Count)) - d.o.before(int(b.Start))
-			s.batch(int(b.Rank), int(b.longest), int(b.Count), tokens)
+			s.batch(int(b.Rank), b.longest, int(b.Count), tokens)
 		}
 		s.step()
 	}
 	score := s.score()
 	score.Skipped = p.Skipped
+	p.scale = d.scale
 	return score
 }
 
@@ -102,4 +108,5 @@ type dispatched struct {
 	o       *order
 	steps   []uint32
 	batches []placed
+	scale   float64 // of the anchors
 }

@@ -2,7 +2,7 @@
 // data-parallel job finishes each step at the same time, with no step out of memory.
 //
 // ReadLengths reads the lengths of a data set; a Cost says what a step takes: stepcost.New makes one of a table of measured
-// steps. Make plans, and the plan's Schedule cuts the epochs. Judge scores any schedule. See the Examples.
+// steps. Make plans (MakePairs where samples have a source and a target), and the plan's Schedule cuts the epochs. Judge scores any schedule. See the Examples.
 //
 // The dispatch follows Huawei, training method for sequence models: durations are recorded by length and batch size, an anchor
 // duration is chosen among them, each length gets the largest batch that lasts no longer, and steps take batches of any length.

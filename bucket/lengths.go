@@ -1,19 +1,10 @@
 package bucket
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
-	"encoding/csv"
-	"errors"
-	"fmt"
 	"io"
-	"math"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/internal/lengthfile"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
@@ -23,9 +14,6 @@ var ErrInput = input.Err
 // MaxLength is the largest length of a sample. A histogram has an entry for each length
 // up to the longest, so this bounds memory.
 const MaxLength = stepcost.MaxLength
-
-// maxSamples is the largest number of samples: positions are 32 bits wide.
-const maxSamples = math.MaxUint32
 
 // Lengths is one length per sample, 1 to MaxLength, in the data set's order: 4 bytes a
 // sample.
@@ -37,7 +25,7 @@ type LengthsOptions struct {
 	// first. Two joined by a comma are a sample's source and target.
 	Column string
 	// Pair says what two columns make of a sample: "sum" (also for ""), where the model
-	// reads them as one sequence, or "max", where both are padded to the longer.
+	// reads them as one sequence, or "max", where both are padded to the longer. ReadPairs keeps both.
 	Pair string
 	// Scale multiplies each number, which is then rounded up: 100 for frames of 10 ms
 	// from seconds. 0 is 1, and then a fraction is an error.
@@ -46,298 +34,26 @@ type LengthsOptions struct {
 	Bytes int64
 }
 
-// sizing is after how many samples the rest is estimated.
-const sizing = 1 << 16
-
 // ReadLengths reads lengths as text: one per line, or a CSV with or without a header, each
 // of them possibly gzipped. Name is what errors call the file; without a column asked for, a
 // file without commas is a CSV, and may have a header, only if it ends in .csv or .csv.gz.
 // Errors are of ErrInput, with the line and the field, or the reader's own.
 func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
-	b := bufio.NewReaderSize(r, 1<<20)
-	if magic, _ := b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(b)
-		if err != nil {
+	l, _, err := lengthfile.Text(r, name, lengthfile.Options(o), false)
+	return l, err
+}
+
+// ReadParquetLengths reads one column, or two as a pair, of a Parquet file. Name is what
+// errors call the file. Errors are of ErrInput and name column and row.
+func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions) (Lengths, error) {
+	parts, err := lengthfile.Parquet(r, size, name, lengthfile.Options(o))
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) == 2 {
+		if err := lengthfile.Options(o).Join(parts[0], parts[1]); err != nil {
 			return nil, input.Errorf("%s: %v", name, err)
 		}
-		defer z.Close()
-		b = bufio.NewReaderSize(z, 1<<20)
 	}
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	if err := skipMark(b, name); err != nil {
-		return nil, err
-	}
-	t := &textReader{b: b, name: name, o: o}
-	for t.line = 1; ; t.line++ {
-		if t.line > 1 && t.blank == 0 && o.plain(t.columns) {
-			t.plain()
-		}
-		last, err := t.next()
-		if err != nil {
-			return nil, err
-		}
-		if last {
-			break
-		}
-	}
-	if len(t.out) == 0 {
-		return nil, input.Errorf("%s: no lengths", name)
-	}
-	return t.out, nil
-}
-
-// skipMark passes over a byte order mark of UTF-8; other encodings are an error.
-func skipMark(b *bufio.Reader, name string) error {
-	mark, _ := b.Peek(3)
-	switch {
-	case bytes.Equal(mark, []byte{0xef, 0xbb, 0xbf}):
-		_, _ = b.Discard(3) // it was peeked
-	case len(mark) >= 2 && (mark[0] == 0xff && mark[1] == 0xfe || mark[0] == 0xfe && mark[1] == 0xff):
-		return input.Errorf("%s: text in UTF-16; write it as UTF-8", name)
-	}
-	return nil
-}
-
-// textReader is where ReadLengths stands.
-type textReader struct {
-	b       *bufio.Reader
-	name    string
-	o       LengthsOptions
-	columns []int
-	out     Lengths
-	line    int   // from 1
-	blank   int   // the first blank line since the last length; 0: none
-	read    int64 // bytes
-}
-
-// plain takes the usual lines that wait in the buffer, quickly.
-func (t *textReader) plain() {
-	limit := sizing
-	if len(t.out) >= sizing {
-		limit = maxSamples
-	}
-	waiting, _ := t.b.Peek(t.b.Buffered())
-	more, used := plainLines(waiting, t.out, limit)
-	_, _ = t.b.Discard(used) // it waits in the buffer
-	t.read += int64(used)
-	t.line += len(more) - len(t.out)
-	t.out = more
-}
-
-// next takes one line, of several where a quoted field goes on; last says that it ends the file.
-func (t *textReader) next() (last bool, err error) {
-	begin := t.line
-	text, last, err := t.take()
-	if err != nil {
-		return false, err
-	}
-	if t.read += int64(len(text)); len(t.out) == sizing && cap(t.out) < 2*sizing && t.o.Bytes > t.read {
-		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-t.read)/float64(t.read)*sizing*1.01, maxSamples)))
-	}
-	if text = bytes.TrimSpace(text); len(text) == 0 {
-		if t.blank == 0 {
-			t.blank = begin
-		}
-		return last, nil
-	}
-	if t.blank > 0 { // a blank line at the end is none
-		return false, input.Errorf("%s:%d: a blank line: every sample needs a length, or later ones get another's position", t.name, t.blank)
-	}
-	cells, err := fields(text)
-	if err != nil {
-		return false, input.Errorf("%s:%d: %v", t.name, begin, err)
-	}
-	if begin == 1 {
-		var header bool
-		if t.columns, header, err = t.o.columns(t.name, cells); err != nil {
-			return false, input.Errorf("%s:1: %v", t.name, err)
-		}
-		if header {
-			return last, nil
-		}
-	}
-	v, err := t.o.length(cells, t.columns)
-	if err != nil {
-		return false, input.Errorf("%s:%d: %v", t.name, begin, err)
-	}
-	if len(t.out) == maxSamples {
-		return false, input.Errorf("%s:%d: more than %d samples", t.name, begin, uint32(maxSamples))
-	}
-	t.out = append(t.out, v)
-	return last, nil
-}
-
-// take reads lines until no quotation is open.
-func (t *textReader) take() (text []byte, last bool, err error) {
-	for {
-		part, err := t.b.ReadSlice('\n')
-		last := errors.Is(err, io.EOF)
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull) || len(text)+len(part) > 1<<20:
-			return nil, false, input.Errorf("%s:%d: line longer than 1 MiB", t.name, t.line)
-		case err != nil && !last:
-			return nil, false, fmt.Errorf("%s:%d: %w", t.name, t.line, err)
-		case text != nil:
-			text = append(text, part...)
-		case last || bytes.Count(part, []byte{'"'})%2 == 0:
-			return part, last, nil // not copied: it is read before the next
-		default:
-			text = bytes.Clone(part)
-		}
-		if last || bytes.Count(text, []byte{'"'})%2 == 0 {
-			return text, last, nil
-		}
-		t.line++
-	}
-}
-
-// fields are the cells of a line: as encoding/csv reads them where there are quotes.
-func fields(text []byte) ([]string, error) {
-	if !bytes.Contains(text, []byte{'"'}) {
-		return strings.Split(string(text), ","), nil
-	}
-	r := csv.NewReader(bytes.NewReader(text))
-	r.TrimLeadingSpace = true
-	cells, err := r.Read()
-	if err != nil {
-		var p *csv.ParseError
-		if errors.As(err, &p) {
-			err = p.Err
-		}
-		return nil, fmt.Errorf("quoted fields: %w", err)
-	}
-	return cells, nil
-}
-
-// columns finds the wanted columns in the first line, and whether that is a header: it has
-// a cell that is not a number, and the file is a CSV, by its name, a comma, or since a column
-// was asked for. Otherwise a word where the first length should be is an error.
-func (o LengthsOptions) columns(name string, cells []string) (at []int, header bool, err error) {
-	first := strings.Join(cells, ",")
-	for _, c := range cells {
-		if _, err := strconv.ParseFloat(strings.TrimSpace(c), 64); err != nil {
-			header = first != ""
-		}
-	}
-	if o.Column == "" {
-		csv := strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".csv") || len(cells) > 1
-		// What begins like a number is a spoilt number, not a name.
-		return []int{0}, header && csv && !strings.ContainsAny(first[:1], "0123456789-+."), nil
-	}
-	for _, want := range strings.Split(o.Column, ",") {
-		found := -1
-		for k, c := range cells {
-			if header && strings.TrimSpace(c) == strings.TrimSpace(want) {
-				found = k
-			}
-		}
-		if n, err := strconv.Atoi(want); found < 0 && err == nil && n >= 1 && n <= len(cells) {
-			found = n - 1
-		}
-		if found < 0 {
-			return nil, header, fmt.Errorf("no column %q; there are: %s", want, first)
-		}
-		at = append(at, found)
-	}
-	if len(at) > 2 {
-		return nil, header, fmt.Errorf("column %q: at most two, a source and a target", o.Column)
-	}
-	return at, header, nil
-}
-
-// length reads one line.
-func (o LengthsOptions) length(cells []string, columns []int) (uint32, error) {
-	var total uint64
-	for _, c := range columns {
-		if c >= len(cells) {
-			return 0, fmt.Errorf("field %d: missing", c+1)
-		}
-		v, err := o.number(strings.TrimSpace(cells[c]))
-		if err != nil {
-			return 0, fmt.Errorf("field %d: %w", c+1, err)
-		}
-		if o.Pair == "max" {
-			total = max(total, v)
-		} else {
-			total += v
-		}
-	}
-	if total > MaxLength {
-		return 0, fmt.Errorf("length %d is above %d", total, MaxLength)
-	}
-	return uint32(total), nil
-}
-
-func (o LengthsOptions) number(s string) (uint64, error) {
-	if o.Scale == 0 {
-		v, err := strconv.ParseInt(s, 10, 64)
-		switch {
-		case err != nil:
-			return wholeFloat(s)
-		case v < 1:
-			return 0, fmt.Errorf("length %d is below 1", v)
-		case v > MaxLength:
-			return 0, fmt.Errorf("length %d is above %d", v, MaxLength)
-		}
-		return uint64(v), nil
-	}
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsNaN(v) {
-		return 0, fmt.Errorf("length %q is not a number", s)
-	}
-	if v *= o.Scale; !(v > 0 && v <= MaxLength) {
-		return 0, fmt.Errorf("length %s times %v is not between 0 and %d", s, o.Scale, MaxLength)
-	}
-	return uint64(math.Ceil(v)), nil
-}
-
-// wholeFloat reads whole numbers as 1e3 and 512.0.
-func wholeFloat(s string) (uint64, error) {
-	v, err := strconv.ParseFloat(s, 64)
-	switch {
-	case err != nil || math.IsNaN(v):
-		return 0, fmt.Errorf("length %q is not a number", s)
-	case v > MaxLength:
-		return 0, fmt.Errorf("length %s is above %d", s, MaxLength)
-	case v != math.Trunc(v):
-		return 0, fmt.Errorf("length %q is not a whole number; give a scale", s)
-	case v < 1:
-		return 0, fmt.Errorf("length %s is below 1", s)
-	}
-	return uint64(v), nil
-}
-
-// plain says whether a line may be a length and nothing else.
-func (o LengthsOptions) plain(columns []int) bool {
-	return len(columns) == 1 && columns[0] == 0 && o.Scale == 0
-}
-
-// plainLines reads the usual lines quickly, digits and a newline, up to limit lengths, and
-// returns how many bytes they were. It stops at anything else, which the slow path then reads or refuses.
-func plainLines(text []byte, out Lengths, limit int) (Lengths, int) {
-	used, v := 0, uint32(0)
-	for i, c := range text {
-		switch {
-		case c >= '0' && c <= '9' && i-used < 8:
-			v = v*10 + uint32(c-'0')
-		case c == '\n' && v >= 1 && v <= MaxLength && len(out) < limit:
-			out = append(out, v)
-			used, v = i+1, 0
-		default:
-			return out, used
-		}
-	}
-	return out, used
-}
-
-func (o LengthsOptions) check() error {
-	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
-		return input.Errorf("scale %v: must be above 0", o.Scale)
-	}
-	if o.Pair != "" && o.Pair != "sum" && o.Pair != "max" {
-		return input.Errorf("pair %q: must be sum or max", o.Pair)
-	}
-	return nil
+	return parts[0], nil
 }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"sort"
 	"sync"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
 )
 
 // histogram counts samples per length: entry l is the number of length l.
@@ -61,7 +63,7 @@ func newOrder(l Lengths, hist []uint32, k keys) *order {
 		o.pad[g] = max(o.pad[g], longest)
 		o.sum[g+1] += sum
 	}
-	if k.width == nil && !k.random {
+	if k.width == nil && !k.random && k.two == nil {
 		for v, n := range hist {
 			if n > 0 {
 				add(k.of(0, uint32(v)), n, min(uint32(v), k.limit), uint64(n)*uint64(min(uint32(v), k.limit)))
@@ -108,22 +110,26 @@ func (k *keys) tally(l Lengths, from, to int) []tally {
 // keys says how samples are ordered.
 type keys struct {
 	seed, epoch uint64
-	limit       uint32   // longest length that is batched
-	skip        bool     // longer ones are left out; else they count as the limit
-	width       []uint32 // by length: the largest part of it by which a sample moves, x 2^16; nil: none does
-	random      bool     // no order but chance
-	shift       uint     // so many lengths, as a power of two, are one group
-	groups      int      // the last: those left out, if any are
+	limit       uint32          // longest length that is batched
+	skip        bool            // longer ones are left out; else they count as the limit
+	width       []uint32        // by length: the largest part of it by which a sample moves, x 2^16; nil: none does
+	random      bool            // no order but chance
+	shift       uint            // so many lengths, as a power of two, are one group
+	groups      int             // the last: those left out, if any are
+	two         *paired         // where samples have two lengths
+	bands       *ordering.Bands // then
 	salt        uint64
 }
 
-// fewGroups is the number above which groups are of several lengths.
-const fewGroups = 1 << 20
-
 func (p *Plan) keys(seed, epoch uint64) keys {
 	k := keys{seed: seed, epoch: epoch, limit: uint32(p.limit), skip: p.Overlong == Skip, width: p.width, random: p.knobs.random,
-		salt: mix(epoch, seed^0x6a09e667f3bcc909)}
+		salt: ordering.Mix(epoch, seed^0x6a09e667f3bcc909)}
 	top := uint64(p.limit)
+	if k.two = p.two; k.two != nil && !k.random {
+		k.bands = p.two.bands.Lay(p.two.shapes, p.two.none, float64(k.salt>>11)/(1<<53))
+		k.groups = k.bands.Groups() + 1
+		return k
+	}
 	switch {
 	case k.random:
 		top = 0
@@ -131,7 +137,7 @@ func (p *Plan) keys(seed, epoch uint64) keys {
 		for l, w := range k.width {
 			top = max(top, uint64(l)+(uint64(l)*uint64(w))>>16+1)
 		}
-		for top>>k.shift > fewGroups {
+		for top>>k.shift > ordering.FewGroups {
 			k.shift++
 		}
 	}
@@ -141,6 +147,9 @@ func (p *Plan) keys(seed, epoch uint64) keys {
 
 // of is the group of sample i, of length v.
 func (k *keys) of(i int, v uint32) int {
+	if k.two != nil && k.two.none[v] {
+		return k.groups - 1
+	}
 	if v > k.limit {
 		if k.skip {
 			return k.groups - 1
@@ -150,14 +159,17 @@ func (k *keys) of(i int, v uint32) int {
 	if k.random {
 		return 0
 	}
-	if k.width == nil {
+	if k.width == nil && k.bands == nil {
 		return int(v)
 	}
 	z := uint64(i)*0x9e3779b97f4a7c15 + k.salt // SplitMix, as mix
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
+	if k.bands != nil {
+		return k.bands.Group(k.two.shapes[v], z)
+	}
 	// Up to width x length whole lengths, the last in proportion; 20 bits of chance.
-	span := uint64(v)*uint64(k.width[v]) + jitterUnit
+	span := uint64(v)*uint64(k.width[v]) + ordering.Unit
 	if k.width[v] == 0 {
 		span = 0
 	}
@@ -212,21 +224,13 @@ func (o *order) shuffles(from, to int, index []uint32) {
 // shuffle is Fisher and Yates's, with a generator of the group's own, so that one group
 // can be had without the others.
 func (o *order) shuffle(g int, samples []uint32) {
-	r := rand.NewPCG(o.seed, mix(o.epoch, uint64(g)+1))
+	r := rand.NewPCG(o.seed, ordering.Mix(o.epoch, uint64(g)+1))
 	for i := uint64(len(samples)); i > 1; i-- {
 		// Lemire, Fast random integer generation in an interval, 2019, without the
 		// rejection: the bias is below 2^-32.
 		j := (r.Uint64() >> 32 * i) >> 32
 		samples[i-1], samples[j] = samples[j], samples[i-1]
 	}
-}
-
-// mix joins two numbers to a seed (the finaliser of Steele et al., SplitMix, 2014).
-func mix(a, b uint64) uint64 {
-	z := a*0x9e3779b97f4a7c15 + b*0xbf58476d1ce4e5b9
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
 }
 
 // group is that of a position.

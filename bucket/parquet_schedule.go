@@ -10,6 +10,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/internal/lengthfile"
 )
 
 // parquetLine is a row of a schedule in Parquet.
@@ -30,7 +31,7 @@ const (
 func (h *Header) metadata() map[string]any {
 	return map[string]any{
 		"format": &h.Format, "version": &h.Version, "samples": &h.Samples, "ranks": &h.Ranks, "data": &h.Data, "plan": &h.Plan,
-		"seed": &h.Seed, "epoch": &h.Epoch, "from": &h.From, "steps": &h.Steps, "skipped": &h.Skipped, "limit": &h.Limit, "idle": &h.Idle, "packed": &h.Packed,
+		"seed": &h.Seed, "epoch": &h.Epoch, "from": &h.From, "steps": &h.Steps, "skipped": &h.Skipped, "limit": &h.Limit, "idle": &h.Idle, "packed": &h.Packed, "pairs": &h.Pairs,
 	}
 }
 
@@ -60,8 +61,8 @@ func WriteParquet(w io.Writer, h Header, s *Schedule) error {
 // NewParquetScheduleReader reads a schedule that WriteParquet wrote, or another system with
 // the same columns and metadata. Errors are of ErrInput.
 func NewParquetScheduleReader(r io.ReaderAt, size int64, name string) (s *ScheduleReader, err error) {
-	defer recovered(name, &err)
-	f, err := openParquet(r, size, name)
+	defer lengthfile.Recovered(name, &err)
+	f, err := lengthfile.Open(r, size, name)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func NewParquetScheduleReader(r io.ReaderAt, size int64, name string) (s *Schedu
 	rows := make([]parquetLine, 64)
 	var have []parquetLine
 	s.next = func() (l Line, err error) {
-		defer recovered(name, &err)
+		defer lengthfile.Recovered(name, &err)
 		if len(have) == 0 {
 			clear(rows) // their samples are handed out: they must not be written over
 			n, err := in.Read(rows)
@@ -111,11 +112,4 @@ func NewParquetScheduleReader(r io.ReaderAt, size int64, name string) (s *Schedu
 		return l, s.check(l)
 	}
 	return s, nil
-}
-
-// recovered makes an error of a panic: the library panics on some damaged files.
-func recovered(name string, err *error) {
-	if p := recover(); p != nil {
-		*err = input.Errorf("%s: damaged Parquet: %v", name, p)
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
@@ -54,10 +55,12 @@ type Plan struct {
 	PadTo         int       `json:"pad_to"`
 	BatchMultiple int       `json:"batch_multiple"`
 	Packed        bool      `json:"packed,omitempty"`
-	Bands         []Band    `json:"bands"` // for people
+	Pairs         bool      `json:"pairs,omitempty"` // samples have two lengths, padded apart
+	Bands         []Band    `json:"bands"`           // for people
 	Overlong      string    `json:"overlong"`
 	Limit         int       `json:"limit"` // longest length that is batched
 	Prediction    string    `json:"prediction"`
+	Tile          int       `json:"tile,omitempty"` // tokens of a tile, where the prediction is a fit of whole tiles
 
 	// Anchors are the anchor durations T in seconds on the fastest rank, rising: a batch takes no longer than the largest that the
 	// most efficient batch of its length reaches, unless a single sample does.
@@ -72,7 +75,11 @@ type Plan struct {
 	// EvenSteps, above 0 in small data sets, is how many steps the samples fill, with a shorter T.
 	EvenSteps int `json:"even_steps"`
 	// StepDurations: in a small data set without mixing each step lasts as long as is best for the epoch, in place of T.
-	StepDurations     bool    `json:"step_durations,omitempty"`
+	StepDurations bool `json:"step_durations,omitempty"`
+	// BandArea of two lengths: the width of a band of sources, in the logarithm, times its batches.
+	BandArea float64 `json:"band_area,omitempty"`
+	// FreeCut of two lengths: batches end where the epoch takes the least work, whatever each of them lasts, in place of T.
+	FreeCut           bool    `json:"free_cut,omitempty"`
 	LowerBoundSeconds float64 `json:"lower_bound_seconds"`
 	Score
 
@@ -90,13 +97,18 @@ type Plan struct {
 	target []float64 // per length: the anchor, no longer than that batch
 	width  []uint32  // per length: its jitter
 	knobs  knobs
+	two    *paired // where samples have two lengths: the cost, too
+	scale  float64 // of the anchors in the predicted epoch
 }
 
 // planVersion is that of the plan file.
 const planVersion = 2
 
 // Make plans. Errors of what was given are of ErrInput.
-func Make(l Lengths, c Cost, f Config) (*Plan, error) {
+func Make(l Lengths, c Cost, f Config) (*Plan, error) { return makePlan(l, c, nil, f) }
+
+// makePlan plans for one length per sample, or two.
+func makePlan(l Lengths, c Cost, two *paired, f Config) (*Plan, error) {
 	if err := f.fill(); err != nil {
 		return nil, err
 	}
@@ -104,13 +116,19 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 		return nil, input.Errorf("no lengths")
 	}
 	p := &Plan{Version: planVersion, Samples: len(l), Mixing: *f.Mixing, Ranks: f.Ranks, Speeds: f.Speeds, MicroBatches: f.MicroBatches,
-		MaxSamples: f.MaxSamples, MaxTokens: f.MaxTokens, PadTo: f.PadTo, BatchMultiple: f.BatchMultiple, Packed: f.Packed, Overlong: f.Overlong, Prediction: "formula"}
+		MaxSamples: f.MaxSamples, MaxTokens: f.MaxTokens, PadTo: f.PadTo, BatchMultiple: f.BatchMultiple, Packed: f.Packed, Pairs: two != nil, Overlong: f.Overlong, Prediction: "formula"}
 	if t, ok := c.(*stepcost.Model); ok {
-		p.Prediction = t.Smoothed()
+		p.Prediction, p.Tile = t.Smoothed(), t.Tile()
 		p.Table, p.Memory = t.Source()
 	}
+	if two != nil {
+		if t, ok := two.of.(*stepcost.PairModel); ok {
+			p.Prediction = "fit"
+			p.Table, p.Memory = t.Source()
+		}
+	}
 	full := l.histogram()
-	rate, err := p.prepare(l, full, c)
+	rate, err := p.prepare(l, full, c, two)
 	if err != nil {
 		return nil, err
 	}
@@ -122,22 +140,34 @@ func Make(l Lengths, c Cost, f Config) (*Plan, error) {
 	} else {
 		p.Anchors = searchAnchors(p.hist, p.cost, p.best, p.knobs.slack)
 		p.aim(rate)
-		p.tune(l, full)
+		if p.Pairs {
+			p.LowerBoundSeconds = boundPairs(p.hist, rate, f.Speeds)
+			p.tunePairs(l, full)
+		} else {
+			p.tune(l, full)
+		}
 	}
 	p.Bands = p.bands(rate)
 	if f.MaxEpoch > 0 && p.EpochSeconds > f.MaxEpoch {
 		return nil, input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, p.EpochSeconds)
 	}
-	p.Data = l.Checksum()
+	p.Data = p.checksum(l)
 	return p, nil
 }
 
 // prepare derives what is not in the file.
-func (p *Plan) prepare(l Lengths, full []uint32, c Cost) (rate []float64, err error) {
+func (p *Plan) prepare(l Lengths, full []uint32, c Cost, two *paired) (rate []float64, err error) {
 	p.knobs = knobsOf(p.Mixing)
-	p.given, p.cost = c, device{c, p.stepLimits()}
 	p.hist = slices.Clone(full)
-	if err := p.measure(c, l); err != nil {
+	if p.two = two; two != nil {
+		two.limits = p.stepLimits()
+		p.cost = two
+		err = p.measurePairs(l)
+	} else {
+		p.given, p.cost = c, device{c, p.stepLimits()}
+		err = p.measure(c, l)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if p.Packed {
@@ -194,21 +224,16 @@ func (p *Plan) aim(rate []float64) {
 			}
 		}
 	}
-	if p.knobs.padding > 0 {
-		p.width = jitter(p.hist, p.best, rate, p.knobs.padding)
+	if p.knobs.padding > 0 && p.two == nil {
+		p.width = ordering.Jitter(p.hist, p.best, rate, p.knobs.padding)
 	}
 }
 
 // checkLimits names the first sample that a step's limits leave no batch, though memory would, and a multiple that fits nowhere.
 func (p *Plan) checkLimits(c Cost, l Lengths) error {
 	d := p.cost.(device)
-	for _, f := range []struct {
-		name        string
-		value, size int
-	}{{"max samples", p.MaxSamples, d.limits.samples}, {"max tokens", p.MaxTokens, d.limits.tokens}} {
-		if f.value > 0 && f.size < 1 && !p.Packed {
-			return input.Errorf("%s %d: the batches of %d ranks would be empty", f.name, f.value, p.Ranks)
-		}
+	if err := d.limits.check(p); err != nil {
+		return err
 	}
 	for v := len(p.hist) - 1; v > 0 && p.MaxTokens > 0; v-- {
 		if most := cmp.Or(d.limits.tokens, p.MaxTokens); p.hist[v] > 0 && d.padded(v) > most && c.Cap(d.padded(v)) > 0 {
@@ -238,11 +263,11 @@ func (p *Plan) tune(l Lengths, full []uint32) {
 	}
 	// Durations that differ by the dither are dealt to so many steps: few cannot be even.
 	p.Dither = min(p.Dither, .006*float64(p.Steps))
-	p.EvenSteps = p.Steps + p.Steps/200 // epochs differ a little
+	p.EvenSteps = min(p.Steps+p.Steps/200, p.Samples) // epochs differ a little
 	p.Score = p.predict(l, full)
 	if p.Steps*p.Ranks <= fewBatches/4 {
 		p.even(l, full)
-		if p.Mixing == 0 {
+		if p.Mixing == 0 && p.two == nil {
 			q := *p
 			q.StepDurations = true
 			if q.Score = q.predict(l, full); q.EpochSeconds < p.EpochSeconds {
@@ -290,7 +315,7 @@ func (p *Plan) even(l Lengths, full []uint32) {
 	best := *p
 	best.EpochSeconds = math.Inf(1)
 	worse := 0
-	for n := max(1, p.Steps-1); worse < 8 && n <= 20*(p.Steps+1); n += max(1, n/16) {
+	for n := max(1, p.Steps-1); worse < 8 && n <= min(20*(p.Steps+1), p.Samples); n += max(1, n/16) {
 		q := *p
 		q.EvenSteps = n
 		q.Score = q.predict(l, full)

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -96,6 +97,17 @@ func (p *Plan) check() error {
 	if err := f.fill(); err != nil {
 		return err
 	}
+	if p.FreeCut && !p.Pairs {
+		return errors.New("free_cut: only where samples have two lengths")
+	}
+	if p.Pairs {
+		if err := f.checkPairs(); err != nil {
+			return err
+		}
+		if !(p.BandArea > 0 && p.BandArea < 1e9) {
+			return errors.New("band_area: missing or out of range")
+		}
+	}
 	within := func(x, low, high int) bool { return x >= low && x <= high }
 	if !within(p.Steps, 0, p.Samples) || !within(p.EvenSteps, 0, p.Samples) || !within(p.Limit, 1, MaxLength) {
 		return errors.New("limit, steps or even_steps: missing or out of range")
@@ -108,8 +120,8 @@ func (p *Plan) check() error {
 
 func (p *Plan) checkTable() error {
 	for i, t := range p.Table {
-		if t.Length < 1 || t.Length > MaxLength || t.Batch < 1 || t.Batch > MaxLength || !t.OutOfMemory && !(t.Seconds > 0 && t.Seconds < 1e9) ||
-			i > 0 && (t.Length < p.Table[i-1].Length || t.Length == p.Table[i-1].Length && t.Batch <= p.Table[i-1].Batch) {
+		if t.Length < 1 || t.Length > MaxLength || t.Target < 0 || t.Target > MaxLength || (t.Target > 0) != p.Pairs || t.Batch < 1 || t.Batch > MaxLength || !t.OutOfMemory && !(t.Seconds > 0 && t.Seconds < 1e9) ||
+			i > 0 && cmp.Or(t.Length-p.Table[i-1].Length, t.Target-p.Table[i-1].Target, t.Batch-p.Table[i-1].Batch) <= 0 {
 			return fmt.Errorf("table: row %d is out of range or order", i)
 		}
 	}
@@ -118,21 +130,46 @@ func (p *Plan) checkTable() error {
 
 // Bind joins a plan that was read with the lengths it was made for; others are an error.
 func (p *Plan) Bind(l Lengths) error {
-	if len(l) != p.Samples || l.Checksum() != p.Data {
-		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s)", p.Samples, p.Data, len(l), l.Checksum())
+	if p.Pairs {
+		return input.Errorf("the plan is for samples of two lengths, padded apart: give both columns")
 	}
-	c, err := stepcost.New(p.Table, p.Memory)
+	return p.bind(l, nil)
+}
+
+func (p *Plan) bind(l Lengths, two *paired) error {
+	p.two = two
+	if sum := p.checksum(l); len(l) != p.Samples || sum != p.Data {
+		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s)", p.Samples, p.Data, len(l), sum)
+	}
+	var c Cost
+	var err error
+	if two != nil {
+		two.of, err = stepcost.NewPair(p.Table, p.Memory)
+	} else {
+		c, err = stepcost.New(p.Table, p.Memory)
+	}
 	if err != nil {
 		return err
 	}
-	rate, err := p.prepare(l, l.histogram(), c)
+	rate, err := p.prepare(l, l.histogram(), c, two)
 	if err != nil {
 		return err
 	}
 	if !p.Packed {
 		p.aim(rate)
 	}
+	if two != nil {
+		p.aimPairs()
+	}
 	return nil
+}
+
+// checksum names the lengths of which a plan is, of one kind or two.
+func (p *Plan) checksum(l Lengths) string {
+	if p.two != nil {
+		return (&Pairs{l, p.two.shapes}).Checksum()
+	}
+	return l.Checksum()
 }
 
 // Cost is what the plan predicts by, once it was made or bound.

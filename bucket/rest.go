@@ -45,7 +45,7 @@ func (p *Plan) Resume(l Lengths, s State, g Group) (*Schedule, int, error) {
 		}
 		parts = append(parts, Part{Ranks: g.Ranks, Speeds: g.Speeds})
 	}
-	left := &Schedule{lengths: l}
+	left := &Schedule{lengths: l, two: p.two}
 	for k := range parts {
 		if left, err = p.part(left, &parts[k], s); err != nil {
 			return nil, 0, err
@@ -106,7 +106,7 @@ func (p *Plan) part(left *Schedule, part *Part, s State) (*Schedule, error) {
 		return nil, input.Errorf("resume state: what was left at step %d is planned otherwise here (%s) than where the state was written (%s): finish the epoch with that version of the program",
 			left.before, sum, part.Plan)
 	}
-	out := &Schedule{Ranks: q.Ranks, Steps: []uint32{0}, limit: q.limit}
+	out := &Schedule{Ranks: q.Ranks, Steps: []uint32{0}, limit: q.limit, two: q.two}
 	if len(left.lengths) > 0 {
 		out = q.Schedule(left.lengths, s.Seed, s.Epoch)
 	}
@@ -125,11 +125,14 @@ func (p *Plan) again(left *Schedule, g Group) (*Plan, error) {
 	}
 	if len(left.lengths) == 0 {
 		q := *p
-		q.Ranks, q.Speeds, q.Samples, q.Data = g.Ranks, g.Speeds, 0, left.lengths.Checksum()
+		q.Ranks, q.Speeds, q.Samples, q.Data = g.Ranks, g.Speeds, 0, p.checksum(left.lengths)
 		return &q, nil
 	}
 	f := p.config()
 	f.Ranks, f.Speeds = g.Ranks, g.Speeds
+	if p.Pairs {
+		return makePlan(left.lengths, nil, &paired{of: p.two.of, shapes: p.two.shapes}, f)
+	}
 	return Make(left.lengths, p.given, f)
 }
 
@@ -143,9 +146,9 @@ func (s *Schedule) after(steps int, skip bool) *Schedule {
 			}
 		}
 	}
-	out := &Schedule{before: s.before + steps, Skipped: s.Skipped, at: []uint32{}}
+	out := &Schedule{before: s.before + steps, Skipped: s.Skipped, at: []uint32{}, two: s.two}
 	for i, v := range s.lengths {
-		if gone[i] || skip && int(v) > s.limit {
+		if gone[i] || skip && (int(v) > s.limit || s.two != nil && s.two.none[v]) {
 			continue
 		}
 		out.lengths = append(out.lengths, v)

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/internal/lengthfile"
 )
 
 // Header is the first line of a schedule file.
@@ -31,6 +32,7 @@ type Header struct {
 	Skipped int    `json:"skipped"`          // samples left out as too long, on request
 	Limit   int    `json:"limit"`            // longest length that is batched
 	Packed  bool   `json:"packed,omitempty"` // a batch's samples lie end to end
+	Pairs   bool   `json:"pairs,omitempty"`  // samples have two lengths, padded apart
 	Idle    int    `json:"idle"`             // position of a shortest sample: for a rank without a batch, with weight 0
 	Parts   []Part `json:"parts,omitempty"`  // of the epoch, where not the plan's own ranks make all of it; the last is this one
 }
@@ -40,8 +42,8 @@ type Line struct {
 	Step   int     `json:"step"`
 	Rank   int     `json:"rank"`
 	Weight float64 `json:"weight"` // of the batch's mean loss over samples: its samples x ranks / the step's samples
-	// TokenWeight is that of its mean loss over tokens: its tokens, padding left out, x ranks / the step's tokens; 0 in
-	// files that lack it.
+	// TokenWeight is that of its mean loss over tokens (of two lengths, the targets'): its tokens, padding left out, x ranks / the
+	// step's tokens; 0 in files that lack it.
 	TokenWeight float64  `json:"token_weight"`
 	Samples     []uint32 `json:"samples"`
 }
@@ -56,9 +58,27 @@ func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error)
 	sum, err := p.sum()
 	idle := 0
 	if len(s.lengths) > 0 {
-		idle = int(s.named([]uint32{uint32(s.lengths.shortest())})[0])
+		idle = int(s.named([]uint32{uint32(s.shortest())})[0])
 	}
-	return Header{scheduleFormat, 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, s.limit, p.Packed, idle, s.parts}, err
+	limit := s.limit
+	if p.Pairs {
+		limit = p.Limit
+	}
+	return Header{scheduleFormat, 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, limit, p.Packed, p.Pairs, idle, s.parts}, err
+}
+
+// shortest is the position of a shortest sample, of those that are batched where there are any.
+func (s *Schedule) shortest() int {
+	at := s.lengths.shortest()
+	if s.two == nil || !s.two.none[s.lengths[at]] {
+		return at
+	}
+	for i, v := range s.lengths {
+		if !s.two.none[v] && (s.two.none[s.lengths[at]] || v < s.lengths[at]) {
+			at = i
+		}
+	}
+	return at
 }
 
 // State is a job's after so many steps of the epoch.
@@ -113,8 +133,12 @@ func (s *Schedule) Lines(from int, f func(Line) error) error {
 	return nil
 }
 
-// tokens of a batch, cut to the limit where the plan truncates.
+// tokens of a batch, cut to the limit where the plan truncates; of two lengths those of the targets, over which losses are means.
 func (s *Schedule) tokens(samples []uint32) float64 {
+	if s.two != nil {
+		_, _, targets := s.two.batch(s.lengths, samples)
+		return targets
+	}
 	n := 0
 	for _, i := range samples {
 		n += min(int(s.lengths[i]), s.limit)
@@ -205,7 +229,7 @@ func (h Header) check(where string) error {
 	if h.Format != scheduleFormat || h.Version != 1 {
 		return input.Errorf("%s: not a schedule: format %q, version %d; want %q, 1", where, h.Format, h.Version, scheduleFormat)
 	}
-	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > maxSamples || h.From < 0 || h.Steps < h.From {
+	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > lengthfile.MaxSamples || h.From < 0 || h.Steps < h.From {
 		return input.Errorf("%s: ranks %d, samples %d, from %d or steps %d is out of range", where, h.Ranks, h.Samples, h.From, h.Steps)
 	}
 	return nil

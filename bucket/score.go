@@ -17,10 +17,13 @@ type Score struct {
 	Imbalance    float64 `json:"imbalance"`     // sum of maxima / sum of means over ranks
 	ImbalanceP99 float64 `json:"imbalance_p99"` // of max / mean per step
 	Padding      float64 `json:"padding"`       // share of padded tokens
-	OutOfMemory  int     `json:"out_of_memory"` // batches
-	Lost         int     `json:"lost"`
-	Repeated     int     `json:"repeated"`
-	Skipped      int     `json:"skipped"` // left out as too long, on request; not lost
+	// Of two lengths, each by itself.
+	SourcePadding float64 `json:"source_padding,omitempty"`
+	TargetPadding float64 `json:"target_padding,omitempty"`
+	OutOfMemory   int     `json:"out_of_memory"` // batches
+	Lost          int     `json:"lost"`
+	Repeated      int     `json:"repeated"`
+	Skipped       int     `json:"skipped"` // left out as too long, on request; not lost
 }
 
 type scorer struct {
@@ -29,6 +32,7 @@ type scorer struct {
 	maxima, means float64
 	ratios        []float64
 	tokens, cells float64
+	sides         [2][2]float64 // of sources and targets: tokens, cells
 	oom           int
 	times         func(step int, perRank []float64)
 }
@@ -42,6 +46,21 @@ func (s *scorer) batch(rank, longest, count int, tokens float64) {
 	s.tokens += tokens
 	s.cells += float64(longest * count)
 	if count > s.cost.Cap(longest) {
+		s.oom++
+	}
+}
+
+// pairs takes in a batch of samples with two lengths.
+func (s *scorer) pairs(rank, count int, two *paired, l Lengths, samples []uint32) {
+	longest, sources, targets := two.batch(l, samples)
+	source, target := two.sides(longest)
+	s.now[rank] += two.Seconds(longest, count) / s.speeds[rank]
+	for k, tokens := range [2]float64{sources, targets} {
+		cells := float64([2]int{source, target}[k] * count)
+		s.tokens, s.cells = s.tokens+tokens, s.cells+cells
+		s.sides[k][0], s.sides[k][1] = s.sides[k][0]+tokens, s.sides[k][1]+cells
+	}
+	if count > two.Cap(longest) {
 		s.oom++
 	}
 }
@@ -83,6 +102,9 @@ func (s *scorer) score() Score {
 	out.Imbalance = s.maxima / s.means
 	out.ImbalanceP99 = s.ratios[min(len(s.ratios)-1, len(s.ratios)*99/100)]
 	out.Padding = 1 - s.tokens/s.cells
+	if s.sides[0][1] > 0 {
+		out.SourcePadding, out.TargetPadding = 1-s.sides[0][0]/s.sides[0][1], 1-s.sides[1][0]/s.sides[1][1]
+	}
 	return out
 }
 
@@ -132,6 +154,7 @@ func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times fu
 	s := newScorer(c, speeds)
 	s.times = times
 	end, _ := c.(*packed)
+	two, _ := c.(*paired)
 	seen := make([]uint64, (len(l)+63)/64)
 	distinct, repeated := 0, 0
 	for step := 1; ; step++ {
@@ -169,7 +192,9 @@ func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times fu
 					distinct++
 				}
 			}
-			if len(b.Samples) > 0 && end != nil {
+			if len(b.Samples) > 0 && two != nil {
+				s.pairs(b.Rank, len(b.Samples), two, l, b.Samples)
+			} else if len(b.Samples) > 0 && end != nil {
 				s.pack(b.Rank, end.fixed+seconds, room, float64(tokens))
 			} else if len(b.Samples) > 0 {
 				s.batch(b.Rank, longest, len(b.Samples), float64(tokens))

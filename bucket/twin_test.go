@@ -232,6 +232,33 @@ func TestSchema(t *testing.T) {
 	if err := schema.Validate(v); err != nil {
 		t.Fatal(err)
 	}
+	table = nil
+	for _, batch := range []int{1, 2, 4, 8} {
+		table = append(table, stepcost.Trial{Length: 9, Target: 4, Batch: batch, Seconds: .1 + float64(batch)}, stepcost.Trial{Length: 9, Target: 9, Batch: batch, Seconds: .1 + 2*float64(batch)})
+	}
+	two, err := stepcost.NewPair(table, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs, err := NewPairs(Lengths{1, 5, 9, 3}, Lengths{2, 2, 9, 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := MakePairs(pairs, two, Config{Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	if err := q.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	w, err := jsonschema.UnmarshalJSON(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(w); err != nil {
+		t.Fatal(err)
+	}
 	delete(v.(map[string]any), "mixing")
 	if schema.Validate(v) == nil {
 		t.Fatal("a plan without its mixing passes")

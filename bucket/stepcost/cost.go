@@ -1,6 +1,7 @@
 package stepcost
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -13,7 +14,8 @@ import (
 // Seconds are the least-squares fit of a + b B + c B L + d B L^2 (relative errors, no
 // coefficient below 0, no term that the noise alone would bring in), unless interpolation
 // predicts the table better than that by more than chance (each inner point left out in
-// turn). Then they are bilinear interpolation in the smoothed table: isotonic over batch and
+// turn). Where the fit is off and one of tokens rounded up to whole tiles is less than half as far off, that is the fit. Where
+// interpolation is nearer, seconds are bilinear interpolation in the smoothed table: isotonic over batch and
 // over length, since neither a larger batch nor a longer sample takes less time, and a
 // minimum over noisy points picks the luckiest (the winner's curse).
 //
@@ -39,6 +41,9 @@ const closeFit = 0.005
 
 // New prepares a table. Limit is the memory in bytes; 0 is the largest peak that ran.
 func New(t Table, limit int64) (*Model, error) {
+	if t.Pairs() {
+		return nil, input.Errorf("the table is of samples with two lengths: plan two columns by --pair apart")
+	}
 	c := &Model{limit: float64(limit), table: t, memoryLimit: limit}
 	var largest float64
 	peaks := true
@@ -61,12 +66,15 @@ func New(t Table, limit int64) (*Model, error) {
 	if limit <= 0 {
 		c.limit = largest
 	}
-	f := leastSquares(c.series, func(r Trial) float64 { return r.Seconds })
+	f := leastSquares(c.series, 0, func(r Trial) float64 { return r.Seconds })
+	if f != nil && f.max > closeFit {
+		f = cmp.Or(inTiles(c.series, f), f)
+	}
 	if f != nil && (f.max <= closeFit || !c.better(f)) {
 		c.time = f
 	}
 	if peaks {
-		if p := leastSquares(c.series, func(r Trial) float64 { return float64(r.PeakBytes) }); p != nil && p.max <= 0.02 {
+		if p := leastSquares(c.series, 0, func(r Trial) float64 { return float64(r.PeakBytes) }); p != nil && p.max <= 0.02 {
 			c.peak = p
 		}
 	}
@@ -84,6 +92,14 @@ func (c *Model) Smoothed() string {
 		return "fit"
 	}
 	return "isotonic"
+}
+
+// Tile is the tokens of a tile, where a fit of whole tiles predicts; 0: none.
+func (c *Model) Tile() int {
+	if c.time == nil {
+		return 0
+	}
+	return c.time.tile
 }
 
 // better says whether interpolating each inner point of a series from its neighbours is
@@ -147,11 +163,19 @@ func along(s []Trial, batch int) float64 {
 // Breaks are the batch sizes, rising, between which Seconds of that length is a straight line in the batch; none where it
 // is one throughout.
 func (c *Model) Breaks(length int) []int {
+	var out []int
 	if c.time != nil {
-		return nil
+		tile := c.Tile()
+		for tokens := tile; tile > 0; tokens += tile {
+			b := tokens / length
+			if b > c.Cap(length) {
+				break
+			}
+			out = append(out, max(1, b))
+		}
+		return slices.Compact(out)
 	}
 	i := sort.SearchInts(c.lengths, length)
-	var out []int
 	for k := max(i-1, 0); k <= min(i, len(c.lengths)-1); k++ {
 		for _, r := range c.series[k] {
 			out = append(out, r.Batch)

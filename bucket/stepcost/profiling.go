@@ -1,6 +1,7 @@
 package stepcost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,22 +16,36 @@ type Runner interface {
 	Run(ctx context.Context, length, batch int) (Trial, error)
 }
 
+// PairRunner is a Runner that runs steps of samples with two lengths, too.
+type PairRunner interface {
+	Runner
+	// RunPair runs one step of batch samples, each of a source and a target padded to these lengths.
+	RunPair(ctx context.Context, source, target, batch int) (Trial, error)
+}
+
 // Recorded is a Runner that looks trials up in a table.
 type Recorded Table
 
 // Run is Runner's; a trial that is not in the table is an error of bad input.
-func (t Recorded) Run(_ context.Context, length, batch int) (Trial, error) {
+func (t Recorded) Run(ctx context.Context, length, batch int) (Trial, error) {
+	return t.RunPair(ctx, length, 0, batch)
+}
+
+// RunPair is PairRunner's.
+func (t Recorded) RunPair(_ context.Context, source, target, batch int) (Trial, error) {
+	want := Trial{Length: source, Target: target, Batch: batch}
 	for _, r := range t {
-		if r.Length == length && r.Batch == batch {
+		if r.Length == source && r.Target == target && r.Batch == batch {
 			return r, nil
 		}
 	}
-	return Trial{}, input.Errorf("the recorded table has no trial of length %d, batch %d", length, batch)
+	return Trial{}, input.Errorf("the recorded table has no trial of %s, batch %d", want.shape(), batch)
 }
 
 // Profiling says what to try.
 type Profiling struct {
 	Lengths  []int // to try, each 1 to MaxLength: the buckets' longest samples
+	Targets  []int // beside each length that of a target, 1 to MaxLength; nil: samples have one length
 	Batches  []int // full grid: all of these at every length; nil: double, then bisect
 	MaxBatch int   // of the search; 0: 4096
 	Trials   int   // of the search, per length; 0: 8
@@ -62,17 +77,12 @@ func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	lengths := slices.Clone(p.Lengths)
-	for i, l := range lengths {
-		if p.PadTo > 1 {
-			lengths[i] = (l + p.PadTo - 1) / p.PadTo * p.PadTo
-		}
-	}
-	slices.Sort(lengths)
-	lengths = slices.Compact(lengths)
-	slices.Reverse(lengths)
 	s := &search{ctx: ctx, run: run, p: p, table: slices.Clone(p.Done)}
-	for i, l := range lengths {
+	if _, ok := run.(PairRunner); !ok && p.Targets != nil {
+		return nil, input.Errorf("profile: this step has one length; leave the targets out")
+	}
+	shapes := p.shapes()
+	for i, l := range shapes {
 		try := s.grid
 		if p.Batches == nil {
 			try = s.bisect
@@ -81,20 +91,44 @@ func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 			return nil, err
 		}
 		if p.Progress != nil {
-			p.Progress(i+1, len(lengths))
+			p.Progress(i+1, len(shapes))
 		}
 	}
 	sortTable(s.table)
 	return s.table, nil
 }
 
+// shapes are what to try, as padded, the longest first. Their batches are 0.
+func (p *Profiling) shapes() (out []Trial) {
+	pad := func(l int) int { return (l + max(1, p.PadTo) - 1) / max(1, p.PadTo) * max(1, p.PadTo) }
+	for i, l := range p.Lengths {
+		t := Trial{Length: pad(l)}
+		if p.Targets != nil {
+			t.Target = pad(p.Targets[i])
+		}
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b Trial) int {
+		return cmp.Or(b.Length+b.Target-a.Length-a.Target, b.Length-a.Length)
+	})
+	return slices.Compact(out)
+}
+
 func (p *Profiling) check() error {
 	if len(p.Lengths) == 0 {
 		return input.Errorf("profile: no lengths to try")
 	}
-	for _, l := range p.Lengths {
+	if p.Targets != nil && len(p.Targets) != len(p.Lengths) {
+		return input.Errorf("profile: %d lengths and %d targets", len(p.Lengths), len(p.Targets))
+	}
+	for _, l := range slices.Concat(p.Lengths, p.Targets) {
 		if l < 1 || l > MaxLength {
 			return input.Errorf("profile: length %d: must be 1 to %d", l, MaxLength)
+		}
+	}
+	for _, t := range p.Done {
+		if (t.Target > 0) != (p.Targets != nil) {
+			return input.Errorf("profile: the trials before have two lengths where these have one, or the other way round")
 		}
 	}
 	for _, b := range p.Batches {
@@ -121,25 +155,25 @@ type search struct {
 }
 
 // try is one trial, from what is known or run.
-func (s *search) try(length, batch int) (ran bool, err error) {
+func (s *search) try(shape Trial, batch int) (ran bool, err error) {
 	for _, t := range s.table {
-		if t.Length == length && t.Batch == batch {
+		if t.Length == shape.Length && t.Target == shape.Target && t.Batch == batch {
 			return !t.OutOfMemory, nil
 		}
-		if t.OutOfMemory && t.Length <= length && t.Batch <= batch {
+		if t.OutOfMemory && t.Length <= shape.Length && t.Target <= shape.Target && t.Batch <= batch {
 			return false, nil
 		}
 	}
 	if err := s.ctx.Err(); err != nil {
 		return false, err
 	}
-	t, err := s.run.Run(s.ctx, length, batch)
+	t, err := s.once(shape, batch)
 	if err != nil {
-		return false, fmt.Errorf("length %d, batch %d: %w", length, batch, err)
+		return false, fmt.Errorf("%s, batch %d: %w", shape.shape(), batch, err)
 	}
-	t.Length, t.Batch = length, batch
+	t.Length, t.Target, t.Batch = shape.Length, shape.Target, batch
 	if !t.OutOfMemory && !(t.Seconds > 0 && t.Seconds < 1e9) {
-		return false, input.Errorf("length %d, batch %d: took %v s; want a number above 0", length, batch, t.Seconds)
+		return false, input.Errorf("%s, batch %d: took %v s; want a number above 0", shape.shape(), batch, t.Seconds)
 	}
 	s.table = append(s.table, t)
 	if s.p.Record != nil {
@@ -150,9 +184,16 @@ func (s *search) try(length, batch int) (ran bool, err error) {
 	return !t.OutOfMemory, nil
 }
 
-func (s *search) grid(length int) error {
+func (s *search) once(shape Trial, batch int) (Trial, error) {
+	if shape.Target > 0 {
+		return s.run.(PairRunner).RunPair(s.ctx, shape.Length, shape.Target, batch) // Profile looked
+	}
+	return s.run.Run(s.ctx, shape.Length, batch)
+}
+
+func (s *search) grid(shape Trial) error {
 	for _, b := range s.p.Batches {
-		if _, err := s.try(length, b); err != nil {
+		if _, err := s.try(shape, b); err != nil {
 			return err
 		}
 	}
@@ -162,7 +203,8 @@ func (s *search) grid(length int) error {
 // fine is the part of the batch size to which bisect finds the largest that fits.
 const fine = 32
 
-func (s *search) bisect(length int) error {
+func (s *search) bisect(shape Trial) error {
+	length := shape.Length + shape.Target
 	fits, fails := 0, s.p.MaxBatch+1
 	b := min(max(1, s.tokens/length), s.p.MaxBatch)
 	stride, left := max(1, b/16), s.p.Trials
@@ -174,7 +216,7 @@ func (s *search) bisect(length int) error {
 		} else if m > 1 && fails > m {
 			b = min(m, s.p.MaxBatch) // a smaller one takes as long
 		}
-		ok, err := s.try(length, b)
+		ok, err := s.try(shape, b)
 		if ok {
 			ran = append(ran, b)
 			fits = max(fits, b)
@@ -224,9 +266,6 @@ func (s *search) bisect(length int) error {
 // sortTable sorts by length, then batch.
 func sortTable(t Table) {
 	slices.SortFunc(t, func(a, b Trial) int {
-		if a.Length != b.Length {
-			return a.Length - b.Length
-		}
-		return a.Batch - b.Batch
+		return cmp.Or(a.Length-b.Length, a.Target-b.Target, a.Batch-b.Batch)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -97,7 +98,7 @@ func TestSteps(t *testing.T) {
 	var table Table
 	for _, l := range []int{100, 200, 400, 800} {
 		for b := 1; b*l <= 16000; b += max(1, b/8) {
-			s := .01 * math.Ceil(float64(b*l)/4000)
+			s := .01 * math.Ceil(float64(b*l)/3000)
 			table = append(table, Trial{Length: l, Batch: b, Seconds: s})
 		}
 	}
@@ -107,6 +108,50 @@ func TestSteps(t *testing.T) {
 	}
 	if c.Smoothed() != "isotonic" {
 		t.Error(c.Smoothed())
+	}
+}
+
+// Where the device computes whole tiles, their size is found from 8 trials a length, with and without noise, and the most efficient batches fill
+// them. Noise alone brings none in.
+func TestTiles(t *testing.T) {
+	for _, c := range []struct {
+		tile  int
+		noise float64
+		want  int
+	}{{4096, 0, 4096}, {1024, 0, 1024}, {3000, 0, 0}, {4096, .02, 4096}, {1, 0, 0}, {1, .05, 0}, {1, .2, 0}} {
+		r := rand.New(rand.NewPCG(1, 2))
+		truth := func(l, b int) float64 { return .08 + 4e-5*float64((l*b+c.tile-1)/c.tile*c.tile) }
+		var table Table
+		for l := 128; l <= 4096; l += 256 {
+			for k := 1; k <= 8; k++ {
+				b := max(1, costA.Cap(l)*k/8)
+				if n := len(table); n > 0 && table[n-1].Length == l && table[n-1].Batch == b {
+					continue
+				}
+				table = append(table, Trial{Length: l, Batch: b, Seconds: truth(l, b) * math.Exp(c.noise*r.NormFloat64())})
+			}
+		}
+		m, err := New(table, 0)
+		if err != nil || m.Tile() != c.want {
+			t.Errorf("tiles of %d, noise %v: %d found, %v", c.tile, c.noise, m.Tile(), err)
+			continue
+		}
+		if c.noise > 0 || c.want == 0 {
+			continue
+		}
+		for _, l := range []int{130, 1000, 3333} {
+			best, rate := 0, math.Inf(1)
+			for b := 1; b <= m.Cap(l); b++ {
+				if s := m.Seconds(l, b); math.Abs(s/truth(l, b)-1) > 1e-6 {
+					t.Fatalf("length %d, batch %d: %v s, want %v", l, b, s, truth(l, b))
+				} else if s/float64(b) < rate*(1-1e-12) {
+					best, rate = b, s/float64(b)
+				}
+			}
+			if !slices.Contains(m.Breaks(l), best) && best != m.Cap(l) {
+				t.Errorf("length %d: the best batch %d is no break of %v", l, best, m.Breaks(l))
+			}
+		}
 	}
 }
 

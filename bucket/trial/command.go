@@ -21,8 +21,8 @@ import (
 // Command is a stepcost.Runner that runs a program for each trial. The program trains one
 // step and prints {"seconds":S,"peak_bytes":N} as its last line.
 type Command struct {
-	// Args are the program and its arguments. {length} and {batch} are replaced in them;
-	// without either, length and batch are added.
+	// Args are the program and its arguments. {length} (also {source}), {target} and {batch} are replaced in them;
+	// without any, length, target if there is one, and batch are added.
 	Args []string
 	// Timeout limits a trial. One that takes longer counts as out of memory: it is too long
 	// to be of use.
@@ -40,15 +40,20 @@ const (
 
 // Run runs the program once. Its error is bad input where the program cannot be started.
 func (c *Command) Run(ctx context.Context, length, batch int) (stepcost.Trial, error) {
+	return c.RunPair(ctx, length, 0, batch)
+}
+
+// RunPair is Run for samples of a source and a target.
+func (c *Command) RunPair(ctx context.Context, length, target, batch int) (stepcost.Trial, error) {
 	limited, stop := context.WithTimeout(ctx, c.Timeout)
 	defer stop()
-	args := c.args(length, batch)
+	args := c.args(length, target, batch)
 	cmd := exec.CommandContext(limited, args[0], args[1:]...)
 	cmd.WaitDelay = endDelay
 	var out, errs subprocess.Tail
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
-	t := stepcost.Trial{Length: length, Batch: batch, OutOfMemory: true}
+	t := stepcost.Trial{Length: length, Target: target, Batch: batch, OutOfMemory: true}
 	exit := (*exec.ExitError)(nil)
 	switch {
 	case ctx.Err() != nil:
@@ -75,14 +80,18 @@ func (c *Command) Run(ctx context.Context, length, batch int) (stepcost.Trial, e
 	return t, nil
 }
 
-func (c *Command) args(length, batch int) []string {
-	values := strings.NewReplacer("{length}", strconv.Itoa(length), "{batch}", strconv.Itoa(batch))
-	args := make([]string, 0, len(c.Args)+2)
+func (c *Command) args(length, target, batch int) []string {
+	values := strings.NewReplacer("{length}", strconv.Itoa(length), "{source}", strconv.Itoa(length), "{target}", strconv.Itoa(target), "{batch}", strconv.Itoa(batch))
+	args := make([]string, 0, len(c.Args)+3)
 	for _, v := range c.Args {
 		args = append(args, values.Replace(v))
 	}
 	if slices.Equal(args, c.Args) {
-		args = append(args, strconv.Itoa(length), strconv.Itoa(batch))
+		args = append(args, strconv.Itoa(length))
+		if target > 0 {
+			args = append(args, strconv.Itoa(target))
+		}
+		args = append(args, strconv.Itoa(batch))
 	}
 	return args
 }

@@ -35,9 +35,6 @@ func OpenTable(path string, resume bool) (*TableFile, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := fmt.Fprintln(f, stepcost.TableHeader); err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
 		return &TableFile{path: path, file: f}, nil
 	case err != nil:
 		return nil, err
@@ -51,7 +48,7 @@ func OpenTable(path string, resume bool) (*TableFile, error) {
 			return nil, err
 		}
 	} else {
-		whole = []byte(stepcost.TableHeader + "\n")
+		whole = nil
 	}
 	if err := os.WriteFile(path, whole, 0o644); err != nil {
 		return nil, err
@@ -61,10 +58,14 @@ func OpenTable(path string, resume bool) (*TableFile, error) {
 	return t, err
 }
 
-// Add writes a trial through to the disk.
+// Add writes a trial through to the disk, before the first the header.
 func (t *TableFile) Add(r stepcost.Trial) error {
+	line := r.Row() + "\n"
+	if t.count == 0 {
+		line = stepcost.Table{r}.Header() + "\n" + line
+	}
 	t.count++
-	_, err := fmt.Fprintln(t.file, r.Row())
+	_, err := t.file.WriteString(line)
 	return errors.Join(err, t.file.Sync())
 }
 
@@ -88,7 +89,7 @@ func (t *TableFile) Finish(all stepcost.Table) error {
 		return err
 	}
 	var b bytes.Buffer
-	fmt.Fprintln(&b, stepcost.TableHeader)
+	fmt.Fprintln(&b, all.Header())
 	for _, r := range all {
 		fmt.Fprintln(&b, r.Row())
 	}

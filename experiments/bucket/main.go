@@ -4,7 +4,8 @@
 //	go run ./experiments/bucket -lengths FOLDER
 //
 // The folder holds azure_llm_conv_tokens.csv, multi30k_en_de_words.csv, gsm8k_words.csv
-// and speech_utterance_seconds.csv; without it that section is left as it is.
+// and speech_utterance_seconds.csv; without it that section is left as it is. Two more data sets are made of Go's standard library
+// (-own FOLDER writes them as files).
 package main
 
 import (
@@ -36,7 +37,15 @@ func main() {
 	out := flag.String("out", "experiments/bucket/RESULTS.md", "file whose sections are replaced")
 	only := flag.String("only", "", "only this section")
 	samples := flag.Int("samples", 0, "only time planning and scheduling so many samples")
+	makes := flag.String("own", "", "only write the two data sets of Go's standard library into this folder")
 	flag.Parse()
+	if *makes != "" {
+		if err := writeOwn(*makes); err != nil {
+			fmt.Fprintln(os.Stderr, "bucket:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *samples > 0 {
 		speed(*samples)
 		return
@@ -100,6 +109,8 @@ func run(folder, out, only string) error {
 		}},
 		{"mixing", func(b *strings.Builder) error { return mixing(b, folder) }},
 		{"packed", func(b *strings.Builder) error { return packedTable(b, folder) }},
+		{"pairs", func(b *strings.Builder) error { return pairsTable(b, folder) }},
+		{"pair-orders", func(b *strings.Builder) error { return pairOrders(b, folder) }},
 		{"unequal", unequal},
 		{"noise", noise},
 		{"shapes", shapes},
@@ -325,7 +336,8 @@ func realSettings(folder string) (out []setting, err error) {
 		}
 		out = append(out, setting{fmt.Sprintf("%s, %d lengths up to %d", d.file, len(l), slices.Max(l)), l, cost})
 	}
-	return out, nil
+	more, err := ownSettings(cost)
+	return append(out, more...), err
 }
 
 // speed prints a row of the table of speed: the best of three.

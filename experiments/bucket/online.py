@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from evenkeel.bucket.cost import Costs
 from evenkeel.bucket.grouping import Grouping, Part
+from evenkeel.bucket.pooled import Pool
 
 OVERHEAD, TOKEN, SQUARE, BEND, MEMORY = .08, 4e-5, 4e-9, 8192, 65536
 
@@ -54,11 +55,11 @@ def bound(lengths, speeds):
     return total / sum(speeds)
 
 
-def online(lengths, window, speeds, seed, draws_late=0):
-    """The steps of an epoch, and how many rounds and bytes of messages it took."""
+def online(lengths, window, speeds, seed, pool=False):
+    """The steps of an epoch, and how many bytes of messages it took."""
     from evenkeel.bucket.online import message_bytes, told_at_once
     order = numpy.random.RandomState(seed).permutation(len(lengths))
-    g = Grouping(Costs(plan(int(max(lengths.max(), 2)))), speeds, window, order, seed=seed)
+    g = (Pool if pool else Grouping)(Costs(plan(int(max(lengths.max(), 2)))), speeds, window, order, seed=seed)
     at_once, steps, rounds = told_at_once(window), [], 0
     while not g.finished():
         g.draw()
@@ -97,7 +98,7 @@ def odb(lengths, ranks, window, budget, warm=True):
         queues.append(groups)
     steps = []
     for k in range(max(map(len, queues))):
-        steps.append([Part(list(q[k]) if k < len(q) else [], 0, 0) for q in queues])
+        steps.append([Part(list(q[k]), 0, 0, lengths[q[k]].tolist()) if k < len(q) else Part([], 0, 0) for q in queues])
     return steps
 
 
@@ -129,36 +130,51 @@ def meet_again(a, b):
     return pairs(a.astype(numpy.int64) * (b.max() + 1) + b) / pairs(a), pairs(b) / (n * (n - 1) / 2)
 
 
+def lost(steps, lengths, speeds):
+    """What the epoch takes beyond the work itself, over the bound: padding, fixed times, waiting."""
+    least, padding, fixed, waiting = bound(lengths, [1]), 0.0, 0.0, 0.0
+    for parts in steps:
+        times = [seconds(max(p.lengths), len(p.lengths)) if p.positions else 0.0 for p in parts]
+        own = numpy.concatenate([numpy.asarray(p.lengths, float) for p in parts])
+        fixed += OVERHEAD * sum(bool(p.positions) for p in parts)
+        padding += sum(times) - OVERHEAD * sum(bool(p.positions) for p in parts) - float((own * (TOKEN + SQUARE * own)).sum())
+        waiting += max(t / v for t, v in zip(times, speeds)) * sum(speeds) - sum(times)
+    return padding / least, fixed / least, waiting / least
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    n, seeds = (6000, 1) if args.quick else (30000, 1)
-    print("| lengths | grouping | of the bound (worst) | p99 (worst) | padding % | steps | meet again | in random steps | messages MB |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    n = 6000 if args.quick else 30000
+    print("| lengths | grouping | of the bound (worst) | p99 (worst) | padding % | fixed times % | waiting % | steps | meet again | in random steps | messages MB |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for name, draw in (("lognormal", lognormal), ("Pareto 1.05", pareto)):
         lengths = draw(n, numpy.random.default_rng(1))
-        for window in (1024, 256):
-            for slow in (1, .9, .5):
-                speeds = [1] * 7 + [slow]
-                rows = []
-                for seed in range(2 * seeds):
-                    steps, size = online(lengths, window, speeds, seed)
-                    rows.append({**score(steps, lengths, speeds), "bytes": size})
-                again = [meet_again(a["where"], b["where"]) for a, b in zip(rows, rows[1:])]
-                mean = lambda k: sum(r[k] for r in rows) / len(rows)
-                print(f"| {name} | window {window}" + (f", one rank at {slow}" if slow < 1 else "") +
-                      f" | {mean('of the bound'):.3f} ({max(r['of the bound'] for r in rows):.3f}) | {mean('p99'):.2f} ({max(r['p99'] for r in rows):.2f}) | {100 * mean('padding'):.1f} | {mean('steps'):.0f} "
-                      f"| {sum(a for a, _ in again) / len(again):.3f} | {sum(b for _, b in again) / len(again):.3f} | {max(r['bytes'] for r in rows) / 1e6:.2f} |", flush=True)
+        for pool in (False, True):
+            for window in (1024, 256):
+                for slow in (1, .9, .5):
+                    speeds = [1] * 7 + [slow]
+                    rows = []
+                    for seed in range(2):
+                        steps, size = online(lengths, window, speeds, seed, pool)
+                        rows.append({**score(steps, lengths, speeds), "bytes": size, "lost": lost(steps, lengths, speeds)})
+                    again = [meet_again(a["where"], b["where"]) for a, b in zip(rows, rows[1:])]
+                    mean = lambda k: sum(r[k] for r in rows) / len(rows)
+                    print(f"| {name} | window {window}" + (", pooled" if pool else "") + (f", one rank at {slow}" if slow < 1 else "") +
+                          f" | {mean('of the bound'):.3f} ({max(r['of the bound'] for r in rows):.3f}) | {mean('p99'):.2f} ({max(r['p99'] for r in rows):.2f}) | "
+                          + " | ".join(f"{100 * sum(r['lost'][k] for r in rows) / len(rows):.1f}" for k in range(3)) + f" | {mean('steps'):.0f} "
+                          f"| {sum(a for a, _ in again) / len(again):.3f} | {sum(b for _, b in again) / len(again):.3f} | {max(r['bytes'] for r in rows) / 1e6:.2f} |", flush=True)
         for window, warm in ((256, True), (1024, True), (1024, False)):
             for speeds in ([1] * 8, [1] * 7 + [.5]):
                 best = None
                 for budget in (4096, 8192, 12288, 16384, 24576, 32768, 49152, 65536):
-                    got = score(odb(lengths, 8, window, budget, warm), lengths, speeds)
+                    steps = odb(lengths, 8, window, budget, warm)
+                    got = score(steps, lengths, speeds)
                     if best is None or got["of the bound"] < best[1]["of the bound"]:
-                        best = budget, got
+                        best = budget, got, lost(steps, lengths, speeds)
                 print(f"| {name} | ODB's, {window} a rank{'' if warm else ', no warm-up'}, {best[0]} tokens{', one rank at 0.5' if min(speeds) < 1 else ''} | {best[1]['of the bound']:.3f} "
-                      f"| {best[1]['p99']:.2f} | {100 * best[1]['padding']:.1f} | {best[1]['steps']} | | | |", flush=True)
+                      f"| {best[1]['p99']:.2f} | " + " | ".join(f"{100 * x:.1f}" for x in best[2]) + f" | {best[1]['steps']} | | | |", flush=True)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def begin(rank, ranks, port):
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
 
 
-def run(rank, ranks, port, folder, sizes=None, samples=0, kill=None, stall=0.0, workers=0, bad=False):
+def run(rank, ranks, port, folder, sizes=None, samples=0, kill=None, stall=0.0, workers=0, bad=False, pool=False):
     begin(rank, ranks, port)
     if bad:
         return (check_bad if bad is True else check_again)(rank, folder)
@@ -51,7 +51,7 @@ def run(rank, ranks, port, folder, sizes=None, samples=0, kill=None, stall=0.0, 
         shard = list(range(sum(sizes[:rank]), sum(sizes[:rank + 1])))
     data = Texts(samples, (60, stall) if rank == 1 else (None, 0))
     loader = Loader(data, os.path.join(folder, "plan.json"), online=True, window=48, labels=labels, shard=shard, collate_fn=collate, num_workers=workers,
-                    record=os.path.join(folder, "epoch{epoch}.jsonl"), patience=.5)
+                    record=os.path.join(folder, "epoch{epoch}.jsonl"), patience=.5, pool=pool)
     torch.manual_seed(1)
     model = Model().double()
     optimizer = torch.optim.SGD(model.parameters(), lr=.1)
@@ -84,6 +84,7 @@ def run(rank, ranks, port, folder, sizes=None, samples=0, kill=None, stall=0.0, 
         if rank == 0:
             torch.save({"model": model.state_dict(), "loader": loader.state_dict(), "done": done}, path + ".part")
             os.replace(path + ".part", path)
+    assert not loader._run.drawing.samples, "samples kept that no batch takes"
     if rank == 0:
         replay = Loader(data, None, os.path.join(folder, "epoch{epoch}.jsonl"), collate_fn=collate)
         assert replay.steps == len(done) == done[-1][0] + 1
@@ -94,22 +95,23 @@ def run(rank, ranks, port, folder, sizes=None, samples=0, kill=None, stall=0.0, 
 
 def check_again(rank, folder):
     """All ranks leave off after two steps and go on; and a second epoch."""
-    loader, orders = Loader(Texts(200), os.path.join(folder, "plan.json"), online=True, window=48, collate_fn=collate), []
-    for epoch in range(2):
-        loader.set_epoch(epoch)
-        own, steps = [], []
-        for _ in range(2):
-            for batch in loader:
-                own += [] if batch.idle else batch.samples
-                steps.append(batch.step)
-                if len(steps) == 2:
-                    break
-        assert steps == list(range(len(steps))), steps
-        parts = [None] * dist.get_world_size()
-        dist.all_gather_object(parts, own)
-        orders.append(sum(parts, []))
-        assert sorted(orders[-1]) == list(range(200))
-    assert orders[0] != orders[1]
+    for pool in (False, True):
+        loader, orders = Loader(Texts(200), os.path.join(folder, "plan.json"), online=True, window=48, collate_fn=collate, pool=pool), []
+        for epoch in range(2):
+            loader.set_epoch(epoch)
+            own, steps = [], []
+            for _ in range(2):
+                for batch in loader:
+                    own += [] if batch.idle else batch.samples
+                    steps.append(batch.step)
+                    if len(steps) == 2:
+                        break
+            assert steps == list(range(len(steps))), steps
+            parts = [None] * dist.get_world_size()
+            dist.all_gather_object(parts, own)
+            orders.append(sum(parts, []))
+            assert sorted(orders[-1]) == list(range(200))
+        assert orders[0] != orders[1]
     if rank == 0:
         with open(os.path.join(folder, "done.json"), "w") as f:
             json.dump("ok", f)
@@ -161,11 +163,19 @@ def check_bad(rank, folder):
             return super().__getitem__(i)
     fails("unreadable", lambda: list(loader(Broken(100))))
 
+    class Random(Texts):
+        def __getitem__(self, i):
+            return torch.ones(int(torch.randint(1, 40, (), generator=random)), dtype=torch.long)
+    random = torch.Generator().manual_seed(rank)
+    fails("and of", lambda: list(loader(Random(300), pool=True)))
+    fails("data: 'one queue' on rank 0, 'one pool' on rank 2", lambda: loader(pool=rank == 2))
+
     def torn(texts):
         if rank == 2:
             raise ScheduleError("cannot collate")
         return collate(texts)
     fails("cannot collate", lambda: list(loader(collate_fn=torn)))
+    fails("cannot collate", lambda: list(loader(collate_fn=torn, pool=True)))
 
     def at_another(l):
         if rank == 1:

@@ -212,6 +212,50 @@ class TestJob(unittest.TestCase):
         for epoch in range(2):
             self.assertEqual(sorted(i for e, _, s in out if e == epoch for i in s), list(range(240)))
 
+    def test_pairs(self):
+        """Two lengths per sample, as a list and as a file: every sample comes once, with weights by samples and by target tokens."""
+        pairs = [(n, 1 + 3 * n * (7 + i % 5) // 40) for i, n in enumerate(self.lengths)]
+        with open(self.file("pairs.csv"), "w") as f:
+            f.writelines(f"{s},{t}\n" for s, t in pairs)
+        with open(self.file("pairs-table.csv"), "w") as f:
+            f.write("source,target,batch,seconds,peak_bytes\n")
+            for s in (5, 20, 40):
+                for t in (4, 15, 40):
+                    for b in (1, 4, 16):
+                        f.write(f"{s},{t},{b},{.1 + b * (.001 * s + .002 * t)},{b * (s + t)}\n")
+        plan = self.file("pairs.json")
+        subprocess.run([EVENKEEL, "bucket", "plan", "--lengths", self.file("pairs.csv"), "--pair", "apart", "--table", self.file("pairs-table.csv"), "--ranks", "2",
+                        "--out", plan], check=True, capture_output=True)
+        data = TensorDataset(torch.arange(240))
+        for lengths in (pairs, self.file("pairs.csv")):
+            seen, weights, tokens = [], {}, {}
+            for rank in range(2):
+                for b in Loader(data, lengths, plan, rank=rank, ranks=2, cache=self.file("cache")):
+                    if b.idle:
+                        continue
+                    seen += b.samples
+                    weights.setdefault(b.step, []).append((b.weight, len(b.samples)))
+                    tokens.setdefault(b.step, []).append((b.token_weight, sum(pairs[i][1] for i in b.samples)))
+            self.assertEqual(sorted(seen), list(range(240)))
+            for steps in (weights, tokens):
+                for of in steps.values():
+                    total = sum(n for _, n in of)
+                    for w, n in of:
+                        self.assertAlmostEqual(w, 2 * n / total, delta=1e-12)
+
+        def fails(words, *args, **more):
+            with self.assertRaises(ScheduleError) as e:
+                Loader(*args, **{"rank": 0, "ranks": 2, "cache": self.file("other"), **more})
+            self.assertIn(words, str(e.exception))
+
+        fails("sample 3 has 7: the plan is of two lengths", data, [*pairs[:3], 7, *pairs[4:]], plan)
+        fails("sample 0 has (1, 2, 3)", data, [(1, 2, 3)] * 240, plan)
+        fails("field 2: length 0 is below 1", data, [(1, 0)] * 240, plan)
+        fails("not those of the plan", data, [(t, s) for s, t in pairs], plan)
+        fails("the plan has one length per sample", data, pairs, self.file("plan.json"))
+        with self.assertRaisesRegex(ScheduleError, "plan of two lengths"):
+            Costs(read_plan(plan))
+
     def test_costs(self):
         """Python predicts what the command's bands say, from a table that is fitted and one that is interpolated."""
         for bend in (0, 1):
@@ -239,6 +283,7 @@ class TestJob(unittest.TestCase):
         plan = self.file("plan.json")
         fails("made for 240 samples; the data set has 239", TensorDataset(torch.arange(239)), self.lengths, plan)
         fails("lengths: 239 of them", data, self.lengths[1:], plan)
+        next(iter(Loader(data, self.lengths, plan, rank=0, ranks=3, cache=self.file("cache"))))  # what is kept of it serves these lengths alone
         fails("not those of the plan", data, [1] * 240, plan)
         fails("3 ranks before differ in speed", data, self.lengths, plan, ranks=2)
         fails("one above 0 for each of 2", data, self.lengths, plan, ranks=2, speeds=[1, 0])

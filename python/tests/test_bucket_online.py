@@ -18,6 +18,7 @@ try:
     from evenkeel.bucket import Loader, ScheduleError
     from evenkeel.bucket.cost import Costs
     from evenkeel.bucket.grouping import Grouping, Part, weights
+    from evenkeel.bucket.pooled import Pool
 except ImportError as e:
     raise unittest.SkipTest(f"needs PyTorch: {e}")
 
@@ -45,6 +46,19 @@ class TestCosts(unittest.TestCase):
             self.assertEqual(c.cap(l), 1000 // l)
         self.assertEqual((c.cap(201), c.efficient(201)), (0, 0))
         self.assertEqual((Costs(plan(pad_to=64)).cap(65), Costs(plan(batch_multiple=8)).cap(30)), (1000 // 128, 32))
+
+    def test_tiles(self):
+        def took(length, batch):
+            return .1 + 1e-3 * (-(-batch * length // 256) * 256)
+        p = plan(tile=256)
+        p["table"] = [{**t, "seconds": took(t["length"], t["batch"])} for t in p["table"]]
+        c = Costs(p)
+        for l in (3, 33, 120, 200):
+            rates = {}
+            for b in range(1, c.cap(l) + 1):
+                self.assertAlmostEqual(float(c.seconds(l, b)), took(l, b), delta=1e-9)
+                rates[b] = took(l, b) / b
+            self.assertAlmostEqual(rates[c.efficient(l)], min(rates.values()), delta=1e-12)
 
     def test_most(self):
         c = Costs(plan(batch_multiple=4))
@@ -76,14 +90,15 @@ def best_plainly(g, rank, limit, must_fit):
 
 
 class TestGrouping(unittest.TestCase):
-    def epoch(self, lengths, speeds, window, queue=None, told=lambda n: n, check=None, **more):
+    def epoch(self, lengths, speeds, window, queue=None, told=lambda n: n, check=None, kind=Grouping, **more):
         """The steps of an epoch in which messages tell of told(n) of the n samples that are on their way."""
-        g = Grouping(Costs(plan()), speeds, window, numpy.arange(len(lengths)) if queue is None else queue, **more)
+        g = kind(Costs(plan()), speeds, window, numpy.arange(len(lengths)) if queue is None else queue, **more)
         out, idle = [], 0
         while not g.finished():
             drawn = g.draw()
-            for r in range(g.ranks):
-                self.assertLessEqual(g.held(r), window)
+            if kind is Grouping:
+                self.assertLessEqual(max(map(g.held, range(g.ranks))), window)
+            self.assertLessEqual(sum(map(g.held, range(g.ranks))), g.ranks * window)
             self.assertLessEqual(sum(map(len, drawn)), g.ranks * window)
             for r, c in enumerate(g.coming):
                 new = [c[i] for i in range(told(len(c)))]
@@ -100,8 +115,9 @@ class TestGrouping(unittest.TestCase):
 
     def test_properties(self):
         """Every sample once, within memory, sums right, whatever is told when; the same again from the same messages."""
-        for seed in range(40):
+        for seed in range(60):
             r = random.Random(seed)
+            kind = Pool if seed % 3 == 1 else Grouping
             ranks, n, window = r.randint(1, 5), r.choice([0, 1, 3, 40, 300]), r.choice([1, 2, 17, 64])
             lengths = [min(200, int(r.paretovariate(.7))) for _ in range(n)]
             speeds = [r.choice([1, .9, .5, 2]) for _ in range(ranks)]
@@ -112,14 +128,14 @@ class TestGrouping(unittest.TestCase):
             runs = []
             for _ in range(2):
                 t = random.Random(seed)
-                runs.append(self.epoch(lengths, speeds, window, queue, told=lambda k: t.randint(0, k), seed=seed))
+                runs.append(self.epoch(lengths, speeds, window, queue, told=lambda k: t.randint(0, k), seed=seed, kind=kind))
             self.assertEqual(runs[0], runs[1])
             seen = [i for parts in runs[0] for p in parts for i in p.positions]
             self.assertEqual(sorted(seen), list(range(n)))
             for parts in runs[0]:
                 for k, p in enumerate(parts):
                     own = [lengths[i] for i in p.positions]
-                    self.assertEqual((p.tokens, p.labels), (sum(own), sum(i % 3 for i in p.positions)))
+                    self.assertEqual((p.tokens, p.labels, list(p.lengths)), (sum(own), sum(i % 3 for i in p.positions), own))
                     self.assertLessEqual(max(own, default=0) * len(own), 1000)
                     self.assertTrue(queue is None or all(owner[i] == k for i in p.positions))
 
@@ -141,6 +157,67 @@ class TestGrouping(unittest.TestCase):
         r = random.Random(5)
         self.epoch([min(200, int(10 * r.paretovariate(1.1))) for _ in range(240)], [1, .7], 24, check=check)
         self.assertGreater(compared, 50)
+
+    def test_cut_all(self):
+        """The pool cut anew in plain loops: each rank in turn takes what lasts no longer than its share of T, or leaves what would drag on."""
+        compared = 0
+
+        def check(g):
+            nonlocal compared
+            w = g.windows[0]
+            if g.target is None or not len(w):
+                return
+            for target in (g.target, g.target / 3):
+                left, want, longest = w.length.tolist(), [[], []], None
+                batch = lambda v: max([b for b in range(1, 1000 // left[0] + 1) if seconds(left[0], b) <= target * v * (1 + 1e-9)], default=1)
+                tops = []
+                for at in range(len(left)):
+                    left = w.length.tolist()[at:]
+                    tops.append(seconds(left[0], batch(1)))
+                longest, left = max(tops) * (1 + 1e-9), w.length.tolist()
+                while left:
+                    for r, v in ((1, 1), (0, .5)):
+                        if left and seconds(left[0], batch(v)) / v <= longest:
+                            n = min(batch(v), len(left))
+                            want[r].append((len(w) - len(left), n, seconds(left[0], n) / v))
+                            left = left[n:]
+                got = g._cut_all(target)
+                for a, b in zip(got, want):
+                    b = sorted(b, key=lambda c: -c[2])
+                    self.assertEqual(sorted(c[:2] for c in a), sorted(c[:2] for c in b))
+                    numpy.testing.assert_allclose([c[2] for c in a], [c[2] for c in b], rtol=1e-6)
+                compared += 1
+        r = random.Random(5)
+        self.epoch([min(200, int(10 * r.paretovariate(1.1))) for _ in range(400)], [.5, 1], 24, check=check, kind=Pool)
+        self.assertGreater(compared, 10)
+
+    def test_pool(self):
+        """A long sample does not go to a slow rank, limits hold, and neighbours in length are not the same in every epoch."""
+        r = random.Random(2)
+        lengths = [min(200, int(8 * r.paretovariate(1.0))) for _ in range(3000)]
+        where = []
+        for seed in (1, 2):
+            queue = numpy.random.RandomState(seed).permutation(3000)
+            steps = self.epoch(lengths, [1, 1, .25], 300, queue, kind=Pool, seed=seed)
+            self.assertLess(max(lengths[i] for parts in steps for i in parts[2].positions), 200)
+            where.append({i: (k, r) for k, parts in enumerate(steps) for r, p in enumerate(parts) for i in p.positions})
+        pairs = [(a, b) for parts in steps for p in parts for a, b in zip(p.positions, p.positions[1:])]
+        self.assertLess(sum(where[0][a] == where[0][b] for a, b in pairs) / len(pairs), .5)
+        for more in ({"max_samples": 10}, {"max_tokens": 260}):
+            for parts in self.epoch([min(l, 80) for l in lengths[:400]], [1, 1, .5], 64, kind=Pool, **more):
+                most = [len(p.positions) if "max_samples" in more else len(p.positions) * max(p.lengths, default=0) for p in parts]
+                for got, v in zip(most, (1, 1, .5)):
+                    self.assertLessEqual(got, list(more.values())[0] * v / 2.5)
+        g = Pool(Costs(plan()), [1, .9], 64, numpy.arange(20), max_tokens=100)  # 52 and 47 tokens: 50 fit into rank 0's part alone
+        g.draw()
+        for r, c in enumerate(g.coming):
+            g.hear(r, [50 if i % 4 else 5 for i in c], [0] * len(c))
+        for start, count, _ in (g._best(1, 9., 9.), *g._cut_all(9.)[1]):
+            self.assertLessEqual(count * int(g.windows[0].length[start]), 47)
+        g.windows[0].pick(numpy.nonzero(g.windows[0].length == 5)[0])
+        self.assertEqual(g._best(1, 9., 9.)[2], float("inf"))
+        with self.assertRaisesRegex(ScheduleError, "fits into no batch of rank 1"):
+            self.epoch([90], [.5, 1], 8, kind=Pool, max_tokens=120)
 
     def test_even(self):
         """Ranks of unequal speed end together; the last window does not drag on."""
@@ -195,6 +272,12 @@ class TestSimulation(unittest.TestCase):
             self.assertLess(got["of the bound"], most)
             self.assertLess(sent, 2e6)
             self.assertLess(got["of the bound"], online.score(online.odb(lengths, 4, 512, 16384), lengths, speeds)["of the bound"])
+            twice = [online.online(lengths, 512, speeds, seed, pool=True)[0] for seed in (1, 2)]
+            a, b = (online.score(steps, lengths, speeds) for steps in twice)
+            self.assertLess(a["of the bound"], 1.13)
+            self.assertLess(a["p99"], 1.4)
+            again, chance = online.meet_again(a["where"], b["where"])
+            self.assertLess(again, chance + .07)
 
 
 class TestAlone(unittest.TestCase):
@@ -236,6 +319,22 @@ class TestAlone(unittest.TestCase):
                     self.assertEqual([b.samples for b in replay], orders[0])
             self.assertNotEqual(*orders)
 
+    def test_pool_holds_little(self):
+        """The first batch comes before much more than a window is processed."""
+        asked = []
+
+        class Data(torch.utils.data.Dataset):
+            def __len__(self):
+                return 600
+
+            def __getitem__(self, i):
+                asked.append(i)
+                return [i] * (1 + i * 7 % 50)
+        batches = iter(self.loader(Data(), pool=True, ahead=1))
+        next(batches)
+        self.assertLess(len(asked), 300)
+        batches.close()
+
     def test_resume(self):
         name = os.path.join(self.folder, "r{epoch}.jsonl")
         for stop in (1, 3, 7):
@@ -268,6 +367,7 @@ class TestAlone(unittest.TestCase):
         self.fails("needs torch.distributed", Loader, self.data, self.plan, online=True, rank=0, ranks=2)
         self.fails("as samples are processed", Loader, self.data, [1], self.plan, online=True)
         self.fails("shard: positions", self.loader, shard=[5, 200])
+        self.fails("leave out pool= or shard=", self.loader, shard=[5], pool=True)
         loader = self.loader()
         good = loader.state_dict()
         for key, value in (("version", 2), ("samples", 3), ("seed", 9), ("plan", "x")):
@@ -318,6 +418,11 @@ class TestJob(unittest.TestCase):
     def test_one_queue(self):
         done = self.job(killed=True, samples=700, kill=4, workers=2)
         done = self.job(samples=700, workers=2)
+        self.assertEqual(sorted(i for _, s in done for i in s), list(range(700)))
+
+    def test_pool(self):
+        self.job(killed=True, samples=700, kill=4, workers=2, pool=True)
+        done = self.job(samples=700, workers=2, pool=True, stall=2.0)
         self.assertEqual(sorted(i for _, s in done for i in s), list(range(700)))
 
     def test_again(self):

@@ -23,6 +23,8 @@ class Costs:
             prediction = plan["prediction"]
         except (KeyError, TypeError):
             raise ScheduleError(f"{name}: not a plan of `evenkeel bucket plan`") from None
+        if plan.get("pairs"):
+            raise ScheduleError(f"{name}: a plan of two lengths per sample (--pair apart): lengths that become known late are one per sample; plan --pair sum or max, or give the lengths")
         if not table:
             raise ScheduleError(f"{name}: the plan has no table of trials: make it with --table")
         self._memory(table)
@@ -40,7 +42,8 @@ class Costs:
                 self._peak = fitted
         self._time = None
         if prediction == "fit":
-            self._time = _fit(ran, "seconds")
+            self.tile = int(plan.get("tile", 0))
+            self._time = _fit(ran, "seconds", self.tile)
             if self._time is None:
                 raise ScheduleError(f"{name}: the table does not give the fit that the plan tells of")
         else:
@@ -71,7 +74,7 @@ class Costs:
         return self._caps[length]
 
     def padded(self, length):
-        return -(-length // self.pad_to) * self.pad_to
+        return _up(length, self.pad_to)
 
     def _cap(self, length):
         if length > self.longest:
@@ -88,9 +91,12 @@ class Costs:
 
     def seconds(self, length, batch):
         """Of a batch of samples padded to a length; both may be arrays."""
-        length, batch = -(-numpy.asarray(length) // self.pad_to) * self.pad_to, -(-numpy.asarray(batch) // self.multiple) * self.multiple
+        length, batch = _up(numpy.asarray(length), self.pad_to), _up(numpy.asarray(batch), self.multiple)
         if self._time:
             w = self._time[0]
+            if self.tile:
+                tokens = _up(batch * length, self.tile)
+                return numpy.maximum(w[0] + batch * w[1] + tokens * (w[2] + length * w[3]), 1e-12)
             return numpy.maximum(w[0] + batch * (w[1] + length * (w[2] + length * w[3])), 1e-12)
         shape = numpy.broadcast(length, batch).shape
         length, batch = (numpy.atleast_1d(numpy.broadcast_to(x, shape)) for x in (length, batch))
@@ -123,11 +129,14 @@ class Costs:
         """The batch of the least time per sample, up to cap; 0: none fits."""
         top = self.cap(length)
         tries = {1, top, self.multiple}
+        if self._time and self.tile:  # whole tiles
+            ends = numpy.arange(self.tile, top * self.padded(length) + 1, self.tile) // self.padded(length)
+            tries |= set((ends - ends % self.multiple).tolist())
         if not self._time:
             i = min(bisect.bisect_left(self._ran, self.padded(length)), len(self._ran) - 1)
             for s in self._series[max(0, i - 1):i + 1]:
                 for b, _ in s:
-                    tries |= {b - b % self.multiple, -(-b // self.multiple) * self.multiple}
+                    tries |= {b - b % self.multiple, _up(b, self.multiple)}
         tries = sorted(b for b in tries if 1 <= b <= top)
         if not tries:
             return 0
@@ -195,12 +204,18 @@ def _isotonic(y):
     return [t / n for t, n in blocks for _ in range(n)]
 
 
-def _fit(rows, field):
+def _up(x, to):
+    """x rounded up to a multiple."""
+    return -(-x // to) * to
+
+
+def _fit(rows, field, tile=0):
     """Least squares of relative errors by the terms 1, B, B L, B L^2, none below 0, those of the least Bayesian information criterion: the
-    weights and the worst relative error; None where nothing fits."""
+    weights and the worst relative error; None where nothing fits. B L is rounded up to whole tiles, if there are any."""
     if len(rows) < 6:
         return None
-    x = numpy.array([[1, t["batch"], t["batch"] * t["length"], t["batch"] * float(t["length"]) ** 2] for t in rows], float)
+    tokens = [_up(t["batch"] * t["length"], tile or 1) for t in rows]
+    x = numpy.array([[1, t["batch"], n, n * float(t["length"])] for t, n in zip(rows, tokens)], float)
     y = [float(t[field]) for t in rows]
     scale = x.max(axis=0)
     best, least = None, math.inf
@@ -209,7 +224,7 @@ def _fit(rows, field):
         w = _solve(x, y, scale, use)
         if w is None:
             continue
-        errors = [(w[0] + b[1] * (w[1] + t["length"] * (w[2] + t["length"] * w[3]))) / v - 1 for b, t, v in zip(x.tolist(), rows, y)]
+        errors = [sum(w[k] * b[k] for k in range(4)) / v - 1 for b, v in zip(x.tolist(), y)]
         n = len(rows)
         bic = n * math.log(sum(e * e for e in errors) / n + 1e-16) + sum(k > 0 for k in use) * math.log(n)
         if bic < least:

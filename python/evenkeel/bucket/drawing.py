@@ -19,7 +19,7 @@ class Drawing:
         self.loader, self.stop = loader, stop
         self.feed, self.arrived = queue.SimpleQueue(), queue.SimpleQueue()
         self.issued = self.received = 0
-        self.expected = collections.deque()  # positions on their way
+        self.expected = collections.deque()  # positions on their way, and of those that a rank told of before, the length
         self.ready = collections.deque()  # length and labels of samples to tell
         self.samples = {}
         self.spare = None  # the shortest sample so far: length, position, sample
@@ -65,11 +65,21 @@ class Drawing:
         except BaseException as e:
             self.arrived.put(e)
 
-    def draw(self, new):
-        """Asks for the samples of positions."""
-        self.expected.extend(new)
+    def draw(self, new, lengths=None):
+        """Asks for the samples of positions; with lengths, for those that another rank has told of."""
+        self.expected.extend(zip(new, lengths or [None] * len(new)))
         for at in range(0, len(new), CHUNK):
             self.feed.put(new[at:at + CHUNK])
+
+    def drop(self, positions):
+        """Forgets samples that other ranks take."""
+        for i in positions:
+            self.samples.pop(i, None)
+
+    def fetch(self, positions):
+        """Waits for samples that are on their way."""
+        while not self.stop.is_set() and any(i not in self.samples for i in positions):
+            self._receive(.1)
 
     def wait(self, patience, enough):
         """Takes in processed samples until none is on its way, there are enough to tell of, or patience ends."""
@@ -78,22 +88,28 @@ class Drawing:
             wait = .1 if deadline is None else min(.1, deadline - time.monotonic())
             if wait <= 0:
                 break
-            try:
-                got = self.arrived.get(timeout=wait)
-            except queue.Empty:
-                continue
-            if isinstance(got, BaseException):
-                raise got
-            for sample in got:
-                self._take_in(self.expected.popleft(), sample)
+            self._receive(wait)
 
-    def _take_in(self, position, sample):
+    def _receive(self, wait):
+        try:
+            got = self.arrived.get(timeout=wait)
+        except queue.Empty:
+            return
+        if isinstance(got, BaseException):
+            raise got
+        for sample in got:
+            self._take_in(*self.expected.popleft(), sample)
+
+    def _take_in(self, position, told, sample):
         length = int(self.loader._length(sample))
         labels = int(self.loader._labels(sample)) if self.loader._labels else 0
         if not 0 <= length < 1 << 24 or not 0 <= labels < 1 << 31:
             raise ScheduleError(f"sample {position}: length {length}, {labels} label tokens: out of range")
         self.samples[position] = sample
-        self.ready.append((length, labels))
+        if told is None:
+            self.ready.append((length, labels))
+        elif length != told:
+            raise ScheduleError(f"sample {position}: of length {length}, and of {told} when it was processed first; with pool=True dataset[i] must give the same whenever it is asked within an epoch")
         if self.spare is None or length < self.spare[0]:
             self.spare = length, position, sample
 

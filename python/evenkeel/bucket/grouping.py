@@ -13,8 +13,8 @@ import numpy
 
 from .schedule import ScheduleError
 
-Part = namedtuple("Part", "positions tokens labels")
-Part.__doc__ = "What a rank does in a step: its samples, their tokens and label tokens; no samples: it takes part with weight 0."
+Part = namedtuple("Part", "positions tokens labels lengths", defaults=((),))
+Part.__doc__ = "What a rank does in a step: its samples, their tokens and label tokens in all, the length of each; no samples: it takes part with weight 0."
 
 _PATIENCE = 0.3  # by how much a sample's worth grows while as many samples pass as its window holds
 
@@ -39,9 +39,15 @@ class Window:
         self._keep(numpy.lexsort((self.position, -self.length)))
 
     def take(self, start, count):
-        part = Part(self.position[start:start + count].tolist(), int(self.length[start:start + count].sum()), int(self.label[start:start + count].sum()))
-        self._keep(numpy.r_[0:start, start + count:len(self)])
+        return self.pick(numpy.arange(start, start + count))
+
+    def pick(self, at):
+        part = self.part(at)
+        self._keep(numpy.delete(numpy.arange(len(self)), at))
         return part
+
+    def part(self, at):
+        return Part(self.position[at].tolist(), int(self.length[at].sum()), int(self.label[at].sum()), self.length[at].tolist())
 
     def _keep(self, at):
         for f in self.fields.split():
@@ -128,15 +134,24 @@ class Grouping:
             raise ScheduleError(f"rank {rank} tells of {len(lengths)} samples; {len(self.coming[rank])} are on their way")
         at = [self.coming[rank].popleft() for _ in range(len(lengths))]
         caps, rates = [], []
+        taker = self._taker(rank)
         for position, length in zip(at, lengths):
             cap, rate = self._know(int(length))
-            if cap[rank] < 1:
-                raise ScheduleError(self._too_long(rank, position, int(length)))
-            caps.append(cap[rank])
+            if cap[taker] < 1:
+                raise ScheduleError(self._too_long(taker, position, int(length)))
+            caps.append(cap[taker])
             rates.append(rate)
         self.windows[rank].add(position=at, length=lengths, label=labels, cap=caps, rate=rates, since=[self.steps] * len(at))
         self._told += len(at)
         self._seconds += sum(rates)
+
+    def _taker(self, rank):
+        """The rank whose limits hold for what a rank draws."""
+        return rank
+
+    def _caps(self, rank, window):
+        """The largest batches of a window's samples on a rank; 0: it has no room for one."""
+        return window.cap
 
     def _know(self, length):
         if length not in self._known:
@@ -182,7 +197,7 @@ class Grouping:
         if self.target is None:
             self.target = self._aim()
         holding = [r for r in range(self.ranks) if len(self.windows[r])]
-        first = holding[_mixed(self.seed, self.steps) % len(holding)]
+        first = holding[mixed(self.seed, self.steps) % len(holding)]
         start, count, duration = self._best(first, self.target, None)
         parts = [Part([], 0, 0)] * self.ranks
         parts[first] = self.windows[first].take(start, count)
@@ -198,8 +213,9 @@ class Grouping:
         n = len(w)
         limit = (target if duration is None else duration) * v
         start = numpy.arange(n)
-        count = self.costs.most(w.length, limit, numpy.minimum(w.cap, n - start))
-        seconds = self.costs.seconds(w.length, count)
+        cap = self._caps(rank, w)
+        count = self.costs.most(w.length, limit, numpy.minimum(cap, n - start))
+        seconds = numpy.where(cap < 1, numpy.inf, self.costs.seconds(w.length, count))
         waited = (self.steps - w.since) * (self._told / max(1, self.steps * self.ranks) / self.window)
         worth = numpy.concatenate([[0.0], numpy.cumsum(w.rate * (1 + _PATIENCE * waited))])
         gain = (worth[start + count] - worth[start]) / numpy.maximum(seconds, limit)
@@ -219,8 +235,12 @@ class Grouping:
         done = numpy.cumsum(work[order])
         top = float(full[order][int(numpy.searchsorted(done, _FULL * done[-1]))]) / float(self.speeds.max())
         tries = [top * .85 ** k for k in range(16)]
-        costs = [sum(s for r in range(self.ranks) for _, _, s in self._cut(r, t)) for t in tries]
+        costs = [self._took(t) for t in tries]
         return next(t for t, c in zip(tries, costs) if c <= min(costs) * 1.01)
+
+    def _took(self, target):
+        """The time of the windows cut by T."""
+        return sum(s for r in range(self.ranks) for _, _, s in self._cut(r, target))
 
     def _cut(self, rank, target):
         """A window cut from the longest on by T: start, samples, seconds at speed 1."""
@@ -261,8 +281,7 @@ class Grouping:
             for r, c in enumerate(best):
                 w = self.windows[r]
                 start, n = c[k][:2] if k < len(c) else (0, 0)
-                part = slice(start, start + n)
-                parts.append(Part(w.position[part].tolist(), int(w.length[part].sum()), int(w.label[part].sum())))
+                parts.append(w.part(slice(start, start + n)))
             out.append(parts)
         self.windows = [Window() for _ in range(self.ranks)]
         return out
@@ -301,7 +320,7 @@ def weights(parts):
     return [tuple(n * len(parts) / t if t else 0.0 for n, t in zip((len(p.positions), p.tokens, p.labels), totals)) for p in parts]
 
 
-def _mixed(seed, step):
+def mixed(seed, step):
     """A number from both (splitmix64)."""
     x = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + 0x9E3779B97F4A7C15) % (1 << 64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -24,7 +24,8 @@ class Loader:
     """The micro-batches of one rank, epoch by epoch.
 
     dataset   of the map style
-    lengths   one whole number per sample, or the file that the plan was made from (plain text, or the first column of a CSV)
+    lengths   one whole number per sample, or the file that the plan was made from (plain text, or the first column of a CSV); for a plan
+              of --pair apart two numbers per sample, source and target, or its file (the first two columns)
     plan      plan file of `evenkeel bucket plan`; or schedule files, with {epoch} in their name, and lengths None
     online    Loader(dataset, plan, online=True): lengths become known as samples are processed, see OnlineLoader
     rank, ranks   default: of torch.distributed, else of the variables RANK and WORLD_SIZE, else 0 of 1
@@ -214,7 +215,7 @@ class _Command:
         try:
             with open(plan, "rb") as f:
                 value = json.load(f)
-            samples, self.sum = value["samples"], value["checksum"]
+            samples, self.sum, self.pairs = value["samples"], value["checksum"], bool(value.get("pairs", False))
         except OSError as e:
             raise ScheduleError(f"plan: {e}") from None
         except (ValueError, KeyError, TypeError):
@@ -236,17 +237,32 @@ class _Command:
         if len(lengths) != size:
             raise ScheduleError(f"lengths: {len(lengths)} of them; the data set has {size} samples")
         try:
-            numbers = array.array("q", (int(n) for n in lengths))
+            numbers = array.array("q", self._pairs(lengths) if self.pairs else (int(n) for n in lengths))
+        except ScheduleError:
+            raise
         except (TypeError, ValueError, OverflowError) as e:
+            if not self.pairs and len(lengths) and hasattr(lengths[0], "__len__") and not isinstance(lengths[0], str):
+                raise ScheduleError(f"lengths: sample 0 has {lengths[0]!r}: the plan has one length per sample; plan with --pair apart for two") from None
             raise ScheduleError(f"lengths: {e}") from None
-        path = os.path.join(self.cache, "lengths-" + hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest() + ".txt")
-        self._once(path, lambda out: self._write(out, numbers))
+        name, columns = ("pairs", 2) if self.pairs else ("lengths", 1)
+        path = os.path.join(self.cache, f"{name}-" + hashlib.blake2b(numbers.tobytes(), digest_size=12).hexdigest() + ".txt")
+        self._once(path, lambda out: self._write(out, numbers, columns))
         return path
 
     @staticmethod
-    def _write(path, numbers):
+    def _pairs(lengths):
+        for i, pair in enumerate(lengths):
+            try:
+                source, target = pair
+            except (TypeError, ValueError):
+                raise ScheduleError(f"lengths: sample {i} has {pair!r}: the plan is of two lengths, a source's and a target's") from None
+            yield int(source)
+            yield int(target)
+
+    @staticmethod
+    def _write(path, numbers, columns):
         with open(path, "w") as f:
-            f.writelines(f"{n}\n" for n in numbers)
+            f.writelines(",".join(map(str, numbers[i:i + columns])) + "\n" for i in range(0, len(numbers), columns))
 
     def _once(self, path, make):
         with open(path + ".lock", "w") as lock:
@@ -265,7 +281,7 @@ class _Command:
         state = json.dumps(begun, sort_keys=True)
         if begun is None:
             of += ["--seed", str(self.seed), "--epoch", str(epoch)]
-        name = hashlib.blake2b(f"{of} {state}".encode(), digest_size=8).hexdigest()
+        name = hashlib.blake2b(f"{of} {state} {self.lengths}".encode(), digest_size=8).hexdigest()
         path = os.path.join(self.cache, f"{self.sum}-{self.seed}-{epoch}-{name}.jsonl")
         self._once(path, lambda out: self._run(of, state, out))
         for old in glob.glob(os.path.join(glob.escape(self.cache), f"{self.sum}-{self.seed}-{epoch - 2}-*")):  # the slowest rank is one epoch behind at most

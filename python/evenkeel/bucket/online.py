@@ -3,6 +3,7 @@
 Two threads beside the training's: one draws samples through torch's DataLoader, the other exchanges lengths with the other ranks, round by round,
 and groups. What is grouped how is grouping.py's."""
 
+import collections
 import contextlib
 import datetime
 import json
@@ -19,6 +20,7 @@ from .cost import Costs, read_plan
 from .drawing import Drawing
 from .grouping import Grouping, weights
 from .place import MicroBatch, OURS, place
+from .pooled import Pool
 from .record import Record
 from .schedule import ScheduleError
 
@@ -48,6 +50,8 @@ class OnlineLoader:
     length    function of a processed sample; default: len(sample["input_ids"]) of a dictionary, len(sample) of others
     labels    function of a processed sample that counts its label tokens, for label_weight
     shard     positions that this rank alone can load; default: all ranks draw from one queue
+    pool      whether batches are made of all ranks' windows together: a sample that goes to another rank is processed again there, so dataset[i] must
+              give the same both times
     record    file to which rank 0 writes the epoch as a schedule, with {epoch} in its name
     patience  seconds after which a rank whose loader stalls goes on with what it holds; None: never
     ahead     batches made before they are asked for
@@ -56,10 +60,10 @@ class OnlineLoader:
 
     Making one, and every iteration, is for all ranks together. Errors are ScheduleError, of one rank on all."""
 
-    def __init__(self, dataset, plan, *, rank=None, ranks=None, seed=1, window=1024, length=None, labels=None, shard=None, record=None,
+    def __init__(self, dataset, plan, *, rank=None, ranks=None, seed=1, window=1024, length=None, labels=None, shard=None, pool=False, record=None,
                  patience=1.0, ahead=2, timeout=1800.0, **others):
         self.rank, self.ranks = place(rank, ranks)
-        self.dataset, self.seed, self.window, self.epoch, self.step = dataset, seed, window, 0, 0
+        self.dataset, self.seed, self.window, self.pool, self.epoch, self.step = dataset, seed, window, bool(pool), 0, 0
         self.sent = 0  # bytes
         self._length, self._labels, self._record, self._patience, self._ahead = length or _length, labels, record, patience, ahead
         self._collate, self._pin = others.pop("collate_fn", None) or default_collate, others.pop("pin_memory", False)
@@ -91,7 +95,9 @@ class OnlineLoader:
             raise ScheduleError(f"window {self.window}: smaller than one batch; the plan's hold {mean:.0f} samples in the mean, and ten times as many make a good window")
         if shard is not None and len(shard) and not 0 <= min(shard) <= max(shard) < len(self.dataset):
             raise ScheduleError(f"shard: positions from {min(shard)} to {max(shard)}; the data set has {len(self.dataset)} samples")
-        self._kind = "shards" if shard is not None else "one queue"
+        if self.pool and shard is not None:
+            raise ScheduleError("pool: a sample of a shard can be loaded by one rank alone; leave out pool= or shard=")
+        self._kind = "shards" if shard is not None else "one pool" if self.pool else "one queue"
 
     # What ranks tell each other.
 
@@ -251,11 +257,12 @@ class _Run:
         me, fault = self.loader, None
         order, before = me._queue()
         plan = me._plan
-        grouping = Grouping(me._costs, plan["speeds"], me.window, order, plan["max_samples"], plan["max_tokens"], seed=me.seed + me.epoch)
+        grouping = (Pool if me.pool else Grouping)(me._costs, plan["speeds"], me.window, order, plan["max_samples"], plan["max_tokens"], seed=me.seed + me.epoch)
         begin, record = me.step, None
         state = json.dumps([me._state, me.epoch, me.step])
         me._greet(None, epoch=me.epoch, step=me.step, state=zlib.crc32(state.encode()))
         at_once = told_at_once(me.window)
+        decided, deep = collections.deque(), me._ahead if me.pool else 0  # steps whose samples are on their way
         number = 0
         while True:
             try:
@@ -281,23 +288,37 @@ class _Run:
             number += 1
             if any(row[2] for row in rows):
                 continue  # the rest first
-            if grouping.finished():
+            if grouping.finished() and not decided:
                 if record:
                     record.end(grouping)
                 return self._hand(None)
-            parts = grouping.step()
-            if parts is None:
-                continue
-            step = begin + grouping.steps - 1
-            self.digest = zlib.crc32(repr([p.positions for p in parts]).encode(), self.digest)
+            parts = None if grouping.finished() else grouping.step()
             try:
-                factors = weights(parts)
-                batch = self._batch(step, parts[me.rank], factors[me.rank])
-                if record:
-                    record.add(step, parts, factors)
-                self._hand((batch, self._state(grouping, before)))
+                if parts is not None:
+                    step, factors = begin + grouping.steps - 1, weights(parts)
+                    self.digest = zlib.crc32(repr([p.positions for p in parts]).encode(), self.digest)
+                    if record:
+                        record.add(step, parts, factors)
+                    decided.append((step, parts[me.rank], factors[me.rank], self._state(grouping, before)))
+                    if me.pool:
+                        self._swap(parts)
+                # The same on every rank: a rank in which it fails tells the others in the round after.
+                if len(decided) > deep or decided and grouping.finished():
+                    self._emit(*decided.popleft())
             except Exception as e:
                 fault = e
+
+    def _swap(self, parts):
+        """Asks for the samples of its batch that other ranks hold, and forgets those that others take."""
+        own, held = parts[self.loader.rank], self.drawing.samples
+        self.drawing.drop(i for r, p in enumerate(parts) if r != self.loader.rank for i in p.positions)
+        asked = [(i, l) for i, l in zip(own.positions, own.lengths) if i not in held]
+        self.drawing.draw([i for i, _ in asked], [l for _, l in asked])
+
+    def _emit(self, step, part, factors, state):
+        self.drawing.fetch(part.positions)
+        if not self.stop.is_set():
+            self._hand((self._batch(step, part, factors), state))
 
     def _message(self, number, told, fault):
         at_once = told_at_once(self.loader.window)

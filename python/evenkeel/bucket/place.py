@@ -18,7 +18,7 @@ class MicroBatch:
     step          optimizer step within the epoch
     last          whether it is the rank's last of the step: exchange gradients with it, then step the optimizer
     weight        factor of a mean loss over samples with which DDP's mean over ranks is that over all samples of the step
-    token_weight  the same for a mean loss over input tokens
+    token_weight  the same for a mean loss over input tokens; where samples have a source and a target, over the targets' tokens
     label_weight  the same for a mean loss over label tokens; None without the loader's `labels`
     idle          the rank has no work in this step and takes part with all weights 0
     """

@@ -3,9 +3,6 @@ package bucket
 
 import (
 	"fmt"
-	"io"
-	"os"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,89 +20,6 @@ type Cmd struct {
 	Plan     planCmd     `cmd:"" help:"Choose batch sizes per length, and how ranks share the work."`
 	Schedule scheduleCmd `cmd:"" help:"Write one epoch: which rank computes which samples in which step."`
 	Simulate simulateCmd `cmd:"" help:"Score a schedule against a cost table."`
-}
-
-// lengthsFlags are embedded by commands that read lengths.
-type lengthsFlags struct {
-	Lengths string  `help:"File with one length per sample: text with one per line, or CSV, either plain or .gz; or .parquet. - reads standard input." placeholder:"FILE"`
-	Column  string  `help:"Column, by name or by number from 1; two columns (source,target) make a pair. Default: the first." placeholder:"NAME[,NAME]"`
-	Pair    string  `help:"Length of a pair: sum (one sequence) or max (both padded). Default: ${default}." enum:"sum,max" default:"sum"`
-	Scale   float64 `help:"Multiply each number, then round up: 100 turns seconds into frames of 10 ms." placeholder:"X"`
-}
-
-func (f *lengthsFlags) read(a *cli.App) (bucket.Lengths, error) {
-	debug.SetGCPercent(20) // lengths and order of a data set take most of the memory
-	if f.Lengths == "" {
-		return nil, badinput.Errorf("--lengths: name a file with a length per sample (- for standard input)")
-	}
-	o := bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale}
-	if f.Lengths == "-" {
-		return bucket.ReadLengths(os.Stdin, "standard input", o)
-	}
-	file, err := os.Open(f.Lengths)
-	if err != nil {
-		return nil, cli.FileError(err)
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
-		return nil, badinput.Errorf("--lengths: %s is a folder; name a file", f.Lengths)
-	}
-	if strings.HasSuffix(f.Lengths, ".parquet") {
-		return bucket.ReadParquetLengths(file, info.Size(), f.Lengths, o)
-	}
-	report, clear := a.Progress("reading")
-	defer clear()
-	if !strings.HasSuffix(f.Lengths, ".gz") {
-		o.Bytes = info.Size()
-	}
-	return bucket.ReadLengths(&reading{file, report, int(info.Size()), 0}, f.Lengths, o)
-}
-
-// reading reports how far a file has been read.
-type reading struct {
-	r           io.Reader
-	report      func(done, total int)
-	total, done int
-}
-
-func (r *reading) Read(b []byte) (int, error) {
-	n, err := r.r.Read(b)
-	r.done += n
-	r.report(min(r.done, r.total), r.total)
-	return n, err
-}
-
-// tableFlags are embedded by commands that predict.
-type tableFlags struct {
-	Table  string `help:"Cost table, CSV with length,batch,seconds,peak_bytes (evenkeel bucket profile writes one); empty seconds: out of memory." placeholder:"FILE"`
-	Memory int64  `help:"Memory limit in bytes. Default: the largest peak in the table." placeholder:"BYTES"`
-}
-
-func (f *tableFlags) read() (*stepcost.Model, error) {
-	if f.Table == "" {
-		return nil, badinput.Errorf("--table: name a cost table; evenkeel bucket profile writes one")
-	}
-	if f.Memory < 0 {
-		return nil, badinput.Errorf("--memory: %d bytes; must not be below 0", f.Memory)
-	}
-	file, err := os.Open(f.Table)
-	if err != nil {
-		return nil, cli.FileError(err)
-	}
-	defer file.Close()
-	t, err := stepcost.ReadTable(file, f.Table)
-	if err != nil {
-		return nil, err
-	}
-	c, err := stepcost.New(t, f.Memory)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Table, err)
-	}
-	return c, nil
 }
 
 // ranksFlags are embedded by commands that need the number and speeds of ranks.
@@ -187,6 +101,7 @@ Examples:
   evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --out plan.json
   evenkeel bucket plan --lengths pairs.csv --column en,de --pair max --table table.csv --speeds 1,1,2 --curve
   evenkeel bucket plan --lengths speech.csv --scale 100 --table table.csv --ranks 4 --pad-to 64 --max-tokens 200000 --json
+  evenkeel bucket plan --lengths pairs.csv --column en,de --pair apart --table pairs-table.csv --ranks 8 --out plan.json
   evenkeel bucket plan --lengths lengths.txt --table table.csv --ranks 8 --packed --out plan.json`
 }
 
@@ -198,10 +113,12 @@ type planned struct {
 	PlanSeconds       float64        `json:"plan_seconds"`
 	Mixing            float64        `json:"mixing"`
 	Packed            bool           `json:"packed,omitempty"`
+	Pairs             bool           `json:"pairs,omitempty"`
 	MeetAgain         *float64       `json:"meet_again,omitempty"`        // share of pairs in a step
 	MeetAgainRandom   *float64       `json:"meet_again_random,omitempty"` // of random steps of the same sizes
 	Curve             []curvePoint   `json:"curve,omitempty"`
 	Prediction        string         `json:"prediction,omitempty"`
+	Tile              int            `json:"tile,omitempty"`
 	Held              *stepcost.Held `json:"held_out,omitempty"` // how well the table predicts lengths that it does not have
 	Samples           int            `json:"samples"`
 	Ranks             int            `json:"ranks"`
@@ -246,16 +163,12 @@ func (c *planCmd) Run(a *cli.App) error {
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table)}, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
 		return err
 	}
-	cost, err := c.tableFlags.read()
-	if err != nil {
-		return err
-	}
-	l, err := c.lengthsFlags.read(a)
+	in, err := readData(a, &c.tableFlags, &c.lengthsFlags)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	p, err := bucket.Make(l, cost, f)
+	p, err := in.plan(f)
 	if err != nil {
 		return err
 	}
@@ -265,17 +178,17 @@ func (c *planCmd) Run(a *cli.App) error {
 			return err
 		}
 	}
-	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Prediction: p.Prediction,
+	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Pairs: p.Pairs, Prediction: p.Prediction, Tile: p.Tile,
 		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out}
 	if h, ok := stepcost.HeldOut(p.Table); ok {
 		d.Held = &h
 	}
 	if p.Samples <= countable || c.Curve {
-		again, random := p.Recurrence(l, 1, 0)
+		again, random := p.Recurrence(in.lengths, 1, 0)
 		d.MeetAgain, d.MeetAgainRandom = &again, &random
 	}
 	if c.Curve {
-		if d.Curve, err = curve(a, l, cost, f); err != nil {
+		if d.Curve, err = curve(a, &in, f); err != nil {
 			return err
 		}
 	}
@@ -288,7 +201,7 @@ func (c *planCmd) Run(a *cli.App) error {
 // countable is the number of samples up to which a plan says unasked how often step-mates meet again: that sorts them twice.
 const countable = 5_000_000
 
-func curve(a *cli.App, l bucket.Lengths, cost bucket.Cost, f bucket.Config) (out []curvePoint, err error) {
+func curve(a *cli.App, in *data, f bucket.Config) (out []curvePoint, err error) {
 	all := []float64{0, .05, .1, .2, .3, .5, .8, .95, 1}
 	report, clear := a.Progress("mixing")
 	defer clear()
@@ -298,11 +211,11 @@ func curve(a *cli.App, l bucket.Lengths, cost bucket.Cost, f bucket.Config) (out
 			return nil, err
 		}
 		f.Mixing = &m
-		p, err := bucket.Make(l, cost, f)
+		p, err := in.plan(f)
 		if err != nil {
 			return nil, err
 		}
-		again, _ := p.Recurrence(l, 1, 0)
+		again, _ := p.Recurrence(in.lengths, 1, 0)
 		out = append(out, curvePoint{m, p.EpochSeconds, p.Steps, again})
 		report(i+1, len(all))
 	}
@@ -314,13 +227,21 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 	from := 1
 	for _, b := range p.Bands {
 		lengths := strconv.Itoa(b.Upper)
+		if b.Target > 0 {
+			rows = append(rows, []string{fmt.Sprintf("%d, %d", b.Upper, b.Target), strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), cli.Seconds(b.Seconds)})
+			continue
+		}
 		if from < b.Upper {
 			lengths = fmt.Sprintf("%d-%d", from, b.Upper)
 		}
 		rows = append(rows, []string{lengths, strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), cli.Seconds(b.Seconds)})
 		from = b.Upper + 1
 	}
-	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left("lengths"), cli.Right("samples"), cli.Right("batch of the longest"), cli.Right("predicted")}, rows)); err != nil {
+	heading := "lengths"
+	if p.Pairs {
+		heading = "up to source, target"
+	}
+	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left(heading), cli.Right("samples"), cli.Right("batch of the longest"), cli.Right("predicted")}, rows)); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.Out)
@@ -342,12 +263,23 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 		fmt.Fprintln(a.Out, "Packed: the samples of a batch lie end to end; the trainer's collator has to lay them so (see docs/guides/bucket.md).")
 	}
 	how := map[string]string{"fit": "a least-squares fit of the table", "isotonic": "interpolation in the table, made monotonic in batch and length"}[p.Prediction]
+	if p.Tile > 0 {
+		how += fmt.Sprintf(", in whole tiles of %d tokens", p.Tile)
+	}
 	fmt.Fprintf(a.Out, "Predicted by %s. Planned %s in %s.\n", how, cli.Count(p.Samples, "sample"), cli.Seconds(p.PlanSeconds))
 	if h := p.Held; h != nil {
-		fmt.Fprintf(a.Out, "Lengths of the table that are left out, one at a time, are predicted %.1f%% off, at worst (%d) %.1f%%.\n", 100*h.Median, h.Length, 100*h.Worst)
+		worst := strconv.Itoa(h.Length)
+		if h.Target > 0 {
+			worst += ", " + strconv.Itoa(h.Target)
+		}
+		fmt.Fprintf(a.Out, "Lengths of the table that are left out, one at a time, are predicted %.1f%% off, at worst (%s) %.1f%%.\n", 100*h.Median, worst, 100*h.Worst)
 	}
 	if c.Out != "" {
-		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths)
+		columns := ""
+		if c.Column != "" {
+			columns = " --column " + c.Column
+		}
+		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s%s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths, columns)
 	}
 	return nil
 }
@@ -357,4 +289,7 @@ func printScore(a *cli.App, s bucket.Score, bound float64) {
 	fmt.Fprintf(a.Out, "Epoch %s in %s, %.4f of the lower bound %s.\n", cli.Seconds(s.EpochSeconds), cli.Count(s.Steps, "step"), s.EpochSeconds/bound, cli.Seconds(bound))
 	fmt.Fprintf(a.Out, "Imbalance %.4f (p99 of a step %.4f), padding %.3f%%, out of memory %d, lost %d, repeated %d, skipped %d.\n",
 		s.Imbalance, s.ImbalanceP99, 100*s.Padding, s.OutOfMemory, s.Lost, s.Repeated, s.Skipped)
+	if s.SourcePadding+s.TargetPadding > 0 {
+		fmt.Fprintf(a.Out, "Padding of sources %.3f%%, of targets %.3f%%.\n", 100*s.SourcePadding, 100*s.TargetPadding)
+	}
 }

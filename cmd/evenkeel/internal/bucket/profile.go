@@ -31,7 +31,7 @@ type profileCmd struct {
 	Out      string        `help:"Table to write, a line after each trial." required:"" placeholder:"FILE"`
 	Resume   bool          `help:"Continue the table in --out; its trials are not repeated."`
 	JSON     bool          `help:"Print JSON."`
-	Command  []string      `arg:"" optional:"" passthrough:"" help:"Command that runs one training step. {length} and {batch} are replaced; without either, both are appended as arguments."`
+	Command  []string      `arg:"" optional:"" passthrough:"" help:"Command that runs one training step. {length} and {batch} are replaced; without either, both are appended as arguments. With --pair apart: {source}, {target} and {batch}."`
 }
 
 // Help is what --help adds.
@@ -57,11 +57,16 @@ func (c *profileCmd) Run(a *cli.App) error {
 	}
 	p := stepcost.Profiling{Lengths: c.At, Batches: c.Grid, MaxBatch: c.MaxBatch, PadTo: c.PadTo, BatchMultiple: c.BatchMultiple}
 	if c.Lengths != "" {
-		l, err := c.lengthsFlags.read(a)
+		l, pairs, err := c.lengthsFlags.read(a)
 		if err != nil {
 			return err
 		}
-		if p.Lengths, err = l.Uppers(c.Buckets); err != nil {
+		if pairs != nil {
+			p.Lengths, p.Targets, err = pairs.Uppers(c.Buckets)
+		} else {
+			p.Lengths, err = l.Uppers(c.Buckets)
+		}
+		if err != nil {
 			return fmt.Errorf("--buckets: %w", err)
 		}
 	}
@@ -113,6 +118,10 @@ func (c *profileCmd) check() error {
 		return badinput.Errorf("nothing to run: add the command of a training step after --, or --recorded, or --built-in")
 	case len(c.Command) > 0 && c.Recorded != "":
 		return badinput.Errorf("--recorded runs no command; use one or the other")
+	case c.BuiltIn && c.Pair == apart:
+		return badinput.Errorf("--built-in: its training step has one length; --pair apart needs a command of yours")
+	case c.At != nil && c.Pair == apart:
+		return badinput.Errorf("--at: lengths of one kind; with --pair apart give --lengths, and --buckets says how many pairs of lengths are tried")
 	case (c.Lengths == "") == (c.At == nil):
 		return badinput.Errorf("lengths: give either --lengths or --at")
 	case c.Timeout <= 0:
@@ -124,19 +133,26 @@ func (c *profileCmd) check() error {
 func (c *profileCmd) print(a *cli.App, t stepcost.Table, before int) error {
 	var rows [][]string
 	for i := 0; i < len(t); {
-		l, n, best := t[i].Length, 0, stepcost.Trial{}
-		for ; i < len(t) && t[i].Length == l; i++ {
+		l, n, best := t[i], 0, stepcost.Trial{}
+		for ; i < len(t) && t[i].Length == l.Length && t[i].Target == l.Target; i++ {
 			if n++; !t[i].OutOfMemory {
 				best = t[i]
 			}
 		}
-		row := []string{strconv.Itoa(l), strconv.Itoa(n), "none", ""}
+		row := []string{strconv.Itoa(l.Length), strconv.Itoa(n), "none", ""}
+		if l.Target > 0 {
+			row[0] += ", " + strconv.Itoa(l.Target)
+		}
 		if best.Batch > 0 {
 			row[2], row[3] = strconv.Itoa(best.Batch), cli.Seconds(best.Seconds)
 		}
 		rows = append(rows, row)
 	}
-	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("length"), cli.Right("trials"), cli.Right("largest batch"), cli.Right("time")}, rows)); err != nil {
+	heading := "length"
+	if t.Pairs() {
+		heading = "source, target"
+	}
+	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right(heading), cli.Right("trials"), cli.Right("largest batch"), cli.Right("time")}, rows)); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.Out, "\n%s, %d of them new, in %s.\n", cli.Count(len(t), "trial"), len(t)-before, c.Out)

@@ -54,12 +54,23 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	l, err := c.lengthsFlags.read(a)
+	if p.Pairs && slices.Contains(a.Given, "pair") && c.Pair != apart {
+		return badinput.Errorf("--pair %s: the plan pads sources and targets apart; leave the flag out", c.Pair)
+	}
+	if p.Pairs {
+		c.Pair = apart
+	}
+	l, pairs, err := c.lengthsFlags.read(a)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	if err := p.Bind(l); err != nil {
+	if pairs != nil {
+		l, err = pairs.Kinds, p.BindPairs(pairs)
+	} else {
+		err = p.Bind(l)
+	}
+	if err != nil {
 		return err
 	}
 	if c.Resume == "" {
@@ -217,10 +228,6 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table), cli.FileFlag("--schedule", c.Schedule)}, []cli.File{cli.FileFlag("--plot", c.Plot)}); err != nil {
 		return err
 	}
-	cost, err := c.tableFlags.read()
-	if err != nil {
-		return err
-	}
 	file, err := os.Open(c.Schedule)
 	if err != nil {
 		return cli.FileError(err)
@@ -230,22 +237,26 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	l, err := c.lengthsFlags.read(a)
+	if r.Header.Pairs && c.Pair != apart {
+		return badinput.Errorf("%s: of samples with two lengths: give both columns, by --pair apart", c.Schedule)
+	}
+	in, err := readData(a, &c.tableFlags, &c.lengthsFlags)
 	if err != nil {
 		return err
 	}
+	l := in.lengths
 	f.PadTo, f.BatchMultiple = c.PadTo, c.BatchMultiple
-	if err := c.match(&f, r.Header, l); err != nil {
+	if err := c.match(&f, r.Header, &in); err != nil {
 		return err
 	}
 	begun := time.Now()
-	p, err := bucket.Make(l, cost, f)
+	p, err := in.plan(f)
 	if err != nil {
 		return err
 	}
 	took := time.Since(begun).Seconds()
 	times := make([][]float64, r.Header.Ranks)
-	s, err := bucket.Judge(l, r.All(), p.Cost(), f.Speeds, r.Header.Limit, func(_ int, perRank []float64) {
+	s, err := bucket.Judge(l, r.All(), p.Cost(), f.Speeds, c.limit(r.Header), func(_ int, perRank []float64) {
 		if c.Plot != "" {
 			for k, v := range perRank {
 				times[k] = append(times[k], v)
@@ -270,10 +281,18 @@ func (c *simulateCmd) Run(a *cli.App) error {
 	return nil
 }
 
+// limit is to what longer samples are cut; of two lengths none is.
+func (c *simulateCmd) limit(h bucket.Header) int {
+	if c.Pair == apart {
+		return 0
+	}
+	return h.Limit
+}
+
 // match completes a configuration by a schedule's header, or reports in what they differ.
-func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, l bucket.Lengths) error {
-	if h.Data != "" && h.Data != l.Checksum() || h.Samples != len(l) {
-		return badinput.Errorf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, h.Samples, len(l))
+func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, in *data) error {
+	if h.Data != "" && h.Data != in.checksum() || h.Samples != len(in.lengths) {
+		return badinput.Errorf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, h.Samples, len(in.lengths))
 	}
 	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != h.Ranks {
 		return badinput.Errorf("%s: has %d ranks; the flags say %d", c.Schedule, h.Ranks, n)
@@ -282,7 +301,7 @@ func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, l bucket.Lengths)
 		f.Speeds = slices.Repeat([]float64{1}, h.Ranks)
 	}
 	f.Ranks, f.Packed = h.Ranks, h.Packed
-	if h.Limit > 0 {
+	if h.Limit > 0 && in.pairs == nil {
 		f.Overlong = bucket.Truncate
 	}
 	if h.Skipped > 0 {

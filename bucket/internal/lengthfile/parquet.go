@@ -1,4 +1,4 @@
-package bucket
+package lengthfile
 
 import (
 	"encoding/binary"
@@ -12,16 +12,16 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
-// ReadParquetLengths reads one column, or two as a pair, of a Parquet file. Name is what
-// errors call the file. Errors are of ErrInput and name column and row.
-func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions) (out Lengths, err error) {
-	defer recovered(name, &err)
+// Parquet reads one column, or two as they are, of a Parquet file. Name is what errors call the file. Errors are of input.Err and name column and row.
+func Parquet(r io.ReaderAt, size int64, name string, o Options) (parts [][]uint32, err error) {
+	defer Recovered(name, &err)
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	f, err := openParquet(r, size, name)
+	f, err := Open(r, size, name)
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +40,9 @@ func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions
 	if len(wanted) > 2 {
 		return nil, input.Errorf("%s: column %q: at most two, a source and a target", name, o.Column)
 	}
-	if f.NumRows() > maxSamples {
-		return nil, input.Errorf("%s: more than %d samples", name, uint32(maxSamples))
+	if f.NumRows() > MaxSamples {
+		return nil, input.Errorf("%s: more than %d samples", name, uint32(MaxSamples))
 	}
-	var parts []Lengths
 	for _, w := range wanted {
 		part, err := o.namedColumn(f, names, w)
 		if err != nil {
@@ -54,16 +53,11 @@ func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions
 	if len(parts[0]) == 0 {
 		return nil, input.Errorf("%s: no lengths", name)
 	}
-	if len(parts) == 2 {
-		if err := o.pair(parts[0], parts[1]); err != nil {
-			return nil, input.Errorf("%s: %v", name, err)
-		}
-	}
-	return parts[0], nil
+	return parts, nil
 }
 
 // namedColumn reads a column by its name, or its number from 1.
-func (o LengthsOptions) namedColumn(f *parquet.File, names []string, wanted string) (Lengths, error) {
+func (o Options) namedColumn(f *parquet.File, names []string, wanted string) ([]uint32, error) {
 	c := f.Root().Column(strings.TrimSpace(wanted))
 	if n, err := strconv.Atoi(wanted); c == nil && err == nil && n >= 1 && n <= len(names) {
 		c = f.Root().Columns()[n-1]
@@ -78,8 +72,8 @@ func (o LengthsOptions) namedColumn(f *parquet.File, names []string, wanted stri
 	return l, nil
 }
 
-// pair joins the lengths of sources and targets, overwriting the sources.
-func (o LengthsOptions) pair(sources, targets Lengths) error {
+// Join joins the lengths of sources and targets, overwriting the sources.
+func (o Options) Join(sources, targets []uint32) error {
 	if len(targets) < len(sources) {
 		return errors.New("the columns differ in length")
 	}
@@ -89,16 +83,16 @@ func (o LengthsOptions) pair(sources, targets Lengths) error {
 		} else {
 			v += sources[i]
 		}
-		if v > MaxLength {
-			return fmt.Errorf("row %d: length %d is above %d", i+1, v, MaxLength)
+		if v > stepcost.MaxLength {
+			return fmt.Errorf("row %d: length %d is above %d", i+1, v, stepcost.MaxLength)
 		}
 		sources[i] = v
 	}
 	return nil
 }
 
-// openParquet looks at the footer first: the library reserves what it claims.
-func openParquet(r io.ReaderAt, size int64, name string) (*parquet.File, error) {
+// Open opens a Parquet file. It looks at the footer first: the library reserves what it claims.
+func Open(r io.ReaderAt, size int64, name string) (*parquet.File, error) {
 	var end [8]byte
 	if size < 12 {
 		return nil, input.Errorf("%s: not a Parquet file: %d bytes", name, size)
@@ -116,10 +110,10 @@ func openParquet(r io.ReaderAt, size int64, name string) (*parquet.File, error) 
 	return f, nil
 }
 
-func (o LengthsOptions) parquetColumn(c *parquet.Column) (Lengths, error) {
+func (o Options) parquetColumn(c *parquet.Column) ([]uint32, error) {
 	pages := c.Pages()
 	defer pages.Close()
-	var out Lengths
+	var out []uint32
 	values := make([]parquet.Value, 4096)
 	for {
 		page, err := pages.ReadPage()
@@ -149,7 +143,7 @@ func (o LengthsOptions) parquetColumn(c *parquet.Column) (Lengths, error) {
 	}
 }
 
-func (o LengthsOptions) parquetValue(v parquet.Value) (uint32, error) {
+func (o Options) parquetValue(v parquet.Value) (uint32, error) {
 	var x float64
 	switch {
 	case v.IsNull():
@@ -171,8 +165,15 @@ func (o LengthsOptions) parquetValue(v parquet.Value) (uint32, error) {
 	if x != math.Trunc(x) {
 		return 0, fmt.Errorf("length %v is not a whole number; give a scale", x)
 	}
-	if !(x >= 1 && x <= MaxLength) {
-		return 0, fmt.Errorf("length %v: must be 1 to %d", x, MaxLength)
+	if !(x >= 1 && x <= stepcost.MaxLength) {
+		return 0, fmt.Errorf("length %v: must be 1 to %d", x, stepcost.MaxLength)
 	}
 	return uint32(x), nil
+}
+
+// Recovered makes, deferred, an error of a panic: the library panics on some damaged files.
+func Recovered(name string, err *error) {
+	if p := recover(); p != nil {
+		*err = input.Errorf("%s: damaged Parquet: %v", name, p)
+	}
 }

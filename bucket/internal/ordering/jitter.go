@@ -1,13 +1,13 @@
-package bucket
+package ordering
 
 import "math"
 
-const (
-	jitterUnit = 1 << 16
-	mostJitter = 3 * jitterUnit // the largest part of its length by which a sample moves
-)
+// Unit is the whole of a length in which its jitter is counted.
+const Unit = 1 << 16
 
-// jitter is by how much, at most, the samples of each length move up in the order, as a part of their length x 2^16.
+const mostWidth = 3 * Unit // the largest part of its length by which a sample moves
+
+// Jitter is by how much, at most, the samples of each length move up in the order, as a part of their length x 2^16.
 //
 // Two samples in one batch meet again in the next epoch's if neither moved by more than the lengths that a batch spans.
 // A move by the part w pads by w/2. Of a length l with n samples a batch, that spans a part s of its length,
@@ -17,7 +17,7 @@ const (
 // is what a sample adds to the pairs that meet again and, at some price, to the padding. It is least at w = s ln(n / (price l s/2)).
 // The price is the least with which the padding adds no more than a share to the work: so short samples, of which there are many in a
 // batch and little time in each, move far, and long ones hardly.
-func jitter(hist []uint32, batch []int, rate []float64, share float64) []uint32 {
+func Jitter(hist []uint32, batch []int, rate []float64, share float64) []uint32 {
 	before := make([]float64, len(hist)+1)
 	total := 0.0
 	for l, n := range hist {
@@ -38,7 +38,7 @@ func jitter(hist []uint32, batch []int, rate []float64, share float64) []uint32 
 		if gain <= 1 {
 			return 0
 		}
-		return min(span[l]*math.Log(gain), mostJitter/jitterUnit)
+		return min(span[l]*math.Log(gain), mostWidth/Unit)
 	}
 	padding := func(price float64) (sum float64) {
 		for l, n := range hist {
@@ -60,7 +60,7 @@ func jitter(hist []uint32, batch []int, rate []float64, share float64) []uint32 
 	out := make([]uint32, len(hist))
 	for l, n := range hist {
 		if n > 0 {
-			out[l] = uint32(width(l, math.Exp(high)/unit) * jitterUnit)
+			out[l] = uint32(width(l, math.Exp(high)/unit) * Unit)
 		}
 	}
 	return out

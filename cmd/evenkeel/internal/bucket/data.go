@@ -1,0 +1,153 @@
+package bucket
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// lengthsFlags are embedded by commands that read lengths.
+type lengthsFlags struct {
+	Lengths string  `help:"File with one length per sample: text with one per line, or CSV, either plain or .gz; or .parquet. - reads standard input." placeholder:"FILE"`
+	Column  string  `help:"Column, by name or by number from 1; two columns (source,target) make a pair. Default: the first." placeholder:"NAME[,NAME]"`
+	Pair    string  `help:"What a pair is: sum (one sequence), max (both padded to the longer), or apart (each padded to the longest of its own in the batch). Default: ${default}." enum:"sum,max,apart" default:"sum"`
+	Scale   float64 `help:"Multiply each number, then round up: 100 turns seconds into frames of 10 ms." placeholder:"X"`
+}
+
+// read reads the file: one length per sample, or where pairs are apart, two.
+func (f *lengthsFlags) read(a *cli.App) (l bucket.Lengths, pairs *bucket.Pairs, err error) {
+	debug.SetGCPercent(20) // lengths and order of a data set take most of the memory
+	if f.Lengths == "" {
+		return nil, nil, badinput.Errorf("--lengths: name a file with a length per sample (- for standard input)")
+	}
+	o := bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale}
+	text := func(r io.Reader, name string) {
+		if f.Pair == apart {
+			pairs, err = bucket.ReadPairs(r, name, o)
+		} else {
+			l, err = bucket.ReadLengths(r, name, o)
+		}
+	}
+	if f.Lengths == "-" {
+		text(os.Stdin, "standard input")
+		return l, pairs, err
+	}
+	file, err := os.Open(f.Lengths)
+	if err != nil {
+		return nil, nil, cli.FileError(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if info.IsDir() {
+		return nil, nil, badinput.Errorf("--lengths: %s is a folder; name a file", f.Lengths)
+	}
+	if strings.HasSuffix(f.Lengths, ".parquet") {
+		if f.Pair == apart {
+			pairs, err = bucket.ReadParquetPairs(file, info.Size(), f.Lengths, o)
+		} else {
+			l, err = bucket.ReadParquetLengths(file, info.Size(), f.Lengths, o)
+		}
+		return l, pairs, err
+	}
+	report, clear := a.Progress("reading")
+	defer clear()
+	if !strings.HasSuffix(f.Lengths, ".gz") {
+		o.Bytes = info.Size()
+	}
+	text(&reading{file, report, int(info.Size()), 0}, f.Lengths)
+	return l, pairs, err
+}
+
+// apart is the --pair of two lengths.
+const apart = "apart"
+
+// data is what a command plans for: lengths, or pairs of them, and their cost.
+type data struct {
+	lengths bucket.Lengths // of pairs their kinds
+	pairs   *bucket.Pairs
+	cost    *stepcost.Model
+	both    *stepcost.PairModel
+}
+
+// readData reads table and lengths.
+func readData(a *cli.App, t *tableFlags, f *lengthsFlags) (d data, err error) {
+	if d.cost, d.both, err = t.read(f.Pair == apart); err != nil {
+		return d, err
+	}
+	if d.lengths, d.pairs, err = f.read(a); d.pairs != nil {
+		d.lengths = d.pairs.Kinds
+	}
+	return d, err
+}
+
+// checksum names the lengths.
+func (d *data) checksum() string {
+	if d.pairs != nil {
+		return d.pairs.Checksum()
+	}
+	return d.lengths.Checksum()
+}
+
+func (d *data) plan(f bucket.Config) (*bucket.Plan, error) {
+	if d.pairs != nil {
+		return bucket.MakePairs(d.pairs, d.both, f)
+	}
+	return bucket.Make(d.lengths, d.cost, f)
+}
+
+// reading reports how far a file has been read.
+type reading struct {
+	r           io.Reader
+	report      func(done, total int)
+	total, done int
+}
+
+func (r *reading) Read(b []byte) (int, error) {
+	n, err := r.r.Read(b)
+	r.done += n
+	r.report(min(r.done, r.total), r.total)
+	return n, err
+}
+
+// tableFlags are embedded by commands that predict.
+type tableFlags struct {
+	Table  string `help:"Cost table, CSV with length,batch,seconds,peak_bytes (evenkeel bucket profile writes one); empty seconds: out of memory." placeholder:"FILE"`
+	Memory int64  `help:"Memory limit in bytes. Default: the largest peak in the table." placeholder:"BYTES"`
+}
+
+func (f *tableFlags) read(pairs bool) (one *stepcost.Model, two *stepcost.PairModel, err error) {
+	if f.Table == "" {
+		return nil, nil, badinput.Errorf("--table: name a cost table; evenkeel bucket profile writes one")
+	}
+	if f.Memory < 0 {
+		return nil, nil, badinput.Errorf("--memory: %d bytes; must not be below 0", f.Memory)
+	}
+	file, err := os.Open(f.Table)
+	if err != nil {
+		return nil, nil, cli.FileError(err)
+	}
+	defer file.Close()
+	t, err := stepcost.ReadTable(file, f.Table)
+	if err != nil {
+		return nil, nil, err
+	}
+	if pairs {
+		two, err = stepcost.NewPair(t, f.Memory)
+	} else {
+		one, err = stepcost.New(t, f.Memory)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", f.Table, err)
+	}
+	return one, two, nil
+}

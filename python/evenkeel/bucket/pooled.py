@@ -1,0 +1,139 @@
+"""Which samples make a step where the windows of all ranks are one: a sample goes to any rank, which processes it once more.
+
+With eight ranks a batch is then cut from eight times as many samples, so that neighbours in length are near, and a long sample never has to go
+to a slow rank. As in grouping.py every rank computes what all of them do, from the same messages."""
+
+from collections import deque
+
+import numpy
+
+from .grouping import Grouping, Part, Window, mixed
+
+_TRIES, _LEAST = 48, .25  # durations tried for the last steps, down to this part of T
+_SPREAD = .5  # by how much larger a batch's range of samples is than the batch
+_NEAR = .02  # by which batches that take about as long may differ
+
+
+class Pool(Grouping):
+    """The epoch of all ranks, as Grouping's, of one shared queue. All windows are the same."""
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.windows = [Window()] * self.ranks
+        self._fastest = int(numpy.argmax(self.speeds))
+
+    def draw(self):
+        """New positions for every rank, in turn, so many that the ranks hold as many samples as their windows have room for."""
+        out = [[] for _ in range(self.ranks)]
+        if self.target is None and any(self.held(r) for r in range(self.ranks)):
+            return out
+        room = self.window * self.ranks - len(self.windows[0]) - sum(map(len, self.coming))
+        while room > 0 and self.left():
+            # Who has the least on the way, for its speed: a slow loader is not asked for ever more.
+            r = min(range(self.ranks), key=lambda r: (len(self.coming[r]) / self.speeds[r], r))
+            new = self._draw(r, min(8, room))
+            out[r] += new
+            room -= len(new)
+        return out
+
+    def held(self, rank):
+        return len(self.windows[0]) * (rank == 0) + len(self.coming[rank])
+
+    def _taker(self, rank):
+        return self._fastest
+
+    def pending(self):
+        """As Grouping's; what all hold is rank 0's."""
+        out = [list(c) for c in self.coming]
+        out[0] += sorted(self.windows[0].position.tolist()) + [i for parts in self._rest or () for p in parts for i in p.positions]
+        return out
+
+    def _caps(self, rank, window):
+        return window.cap if not any(self._limits) else numpy.array([self._know(int(l))[0][rank] for l in window.length], numpy.int64)
+
+    def _take(self):
+        """The batch that gets most done in T, on one of the fastest ranks; then what gets most done in the time that it takes, rank by rank."""
+        if self.target is None:
+            self.target = self._aim()
+        turn = mixed(self.seed, self.steps) % self.ranks
+        ranks = sorted(range(self.ranks), key=lambda r: (-self.speeds[r], (r - turn) % self.ranks))
+        parts, duration = [Part([], 0, 0)] * self.ranks, None
+        for r in ranks:
+            if not len(self.windows[0]):
+                break
+            start, count, took = self._best(r, self.target, duration)
+            duration = took if duration is None else duration
+            if took <= duration * (1 + 1e-9):  # else it is idle: another takes what is left later
+                parts[r] = self.windows[0].pick(self._some(start, count, r))
+        return parts
+
+    def _some(self, start, count, rank):
+        """Of somewhat more samples than a batch takes, some: the same ones would be together in every epoch."""
+        n = min(len(self.windows[0]) - start, count + int(count * _SPREAD))
+        random = numpy.random.RandomState([self.seed & 0xFFFFFFFF, self.steps, rank])
+        return start + numpy.sort(random.permutation(n)[:count])
+
+    def _cut_all(self, target):
+        """The pool cut from the longest on, a batch for each rank in turn: per rank start, samples, seconds on that rank; its longest batches first.
+        What would take a slow rank longer than any batch takes the fastest is left to others."""
+        w, at = self.windows[0], 0
+        most, took = [None] * self.ranks, [None] * self.ranks
+        for r, v in enumerate(self.speeds):
+            same = int(numpy.argmax(self.speeds == v))
+            if same < r:
+                most[r], took[r] = most[same], took[same]
+                continue
+            cap = self._caps(r, w)
+            n = self.costs.most(w.length, target * v, cap)
+            most[r], took[r] = n.tolist(), numpy.where(cap < 1, numpy.inf, self.costs.seconds(w.length, n) / v).tolist()
+        limit = max(took[self._fastest], default=0.0) * (1 + 1e-9)
+        order = sorted(range(self.ranks), key=lambda r: -self.speeds[r])
+        out = [[] for _ in range(self.ranks)]
+        while at < len(w):
+            for r in order:
+                if at < len(w) and took[r][at] <= limit:
+                    n, seconds = most[r][at], took[r][at]
+                    if n > len(w) - at:
+                        n = len(w) - at
+                        seconds = float(self.costs.seconds(w.length[at], n) / self.speeds[r])
+                    out[r].append((at, n, seconds))
+                    at += n
+        return [sorted(o, key=lambda c: (-c[2], c[0])) for o in out]
+
+    def _took(self, target):
+        return sum(c[2] * v for cuts, v in zip(self._cut_all(target), self.speeds) for c in cuts)
+
+    def _last_steps(self):
+        """The pool cut for good by the duration with which the steps take the least time, the longest batches of all ranks together."""
+        w = self.windows[0]
+        if not len(w):
+            return deque()
+        if self.target is None:
+            self.target = self._aim()
+        tries = [self._cut_all(self.target * _LEAST ** (k / (_TRIES - 1))) for k in range(_TRIES)]
+        sums = [_sum(t) for t in tries]
+        cuts = min((t for t, s in zip(tries, sums) if s <= min(sums) * 1.003), key=self._worst)
+        self._mix(cuts)
+        out = deque([w.part(slice(c[k][0], c[k][0] + c[k][1])) if k < len(c) else Part([], 0, 0) for c in cuts] for k in range(max(map(len, cuts))))
+        w.take(0, len(w))
+        return out
+
+    def _worst(self, cuts):
+        """The largest imbalance of a step: a last one of crumbs should not be."""
+        steps = [[c[k][2] if k < len(c) else 0.0 for c in cuts] for k in range(max(map(len, cuts)))]
+        return max(max(s) / float(numpy.dot(s, self.speeds)) for s in steps)
+
+    def _mix(self, cuts):
+        """Shuffles a rank's batches that take about as long: neighbours in length would share a step in every epoch."""
+        random = numpy.random.RandomState([self.seed & 0xFFFFFFFF, self.steps])
+        for c in cuts:
+            at = 0
+            while at < len(c):
+                near = next((k for k in range(at, len(c)) if c[k][2] < c[at][2] * (1 - _NEAR)), len(c))
+                c[at:near] = [c[at + k] for k in random.permutation(near - at)]
+                at = near
+
+
+def _sum(cuts):
+    """What the steps take of which each rank's n-th batch makes the n-th."""
+    return sum(max(c[k][2] for c in cuts if k < len(c)) for k in range(max(map(len, cuts))))
