@@ -9,12 +9,13 @@ import (
 	"math/bits"
 )
 
-// Block is a stretch of decided steps as a log and a run's stream have it: docs/reference/forward-protocol.md has every byte.
+// Block is 64 decided steps, or a run's last ones, as in a log and a run's stream: docs/reference/forward-protocol.md has every byte.
 type Block struct {
 	Number   int
 	Steps    []Commit // from a log or stream without losses
 	Position uint64   // in the stream, of the message that decided the last step
 	Loss     float64  // mean of the steps'; NaN: none has one
+	Last     bool     // somebody asked to stop in it, so that the run ends with it
 	prompt   uint64
 	tuning   tuning
 	hash     []byte // of the weights
@@ -49,7 +50,11 @@ func (b *Block) encode(before []byte) []byte {
 	le := binary.LittleEndian
 	out := le.AppendUint32(le.AppendUint32(nil, uint32(b.Number)), uint32(len(steps)))
 	out = append(out, steps...)
-	for _, x := range []uint64{b.Position, b.prompt, 0, math.Float64bits(b.tuning.square), math.Float64bits(b.tuning.scale), bitsOrNaN(b.tuning.best), math.Float64bits(b.tuning.error), bitsOrNaN(b.Loss)} {
+	last := uint64(0)
+	if b.Last {
+		last = 1
+	}
+	for _, x := range []uint64{b.Position, b.prompt, last, math.Float64bits(b.tuning.square), math.Float64bits(b.tuning.scale), bitsOrNaN(b.tuning.best), math.Float64bits(b.tuning.error), bitsOrNaN(b.Loss)} {
 		out = le.AppendUint64(out, x)
 	}
 	out = append(out, b.hash...)
@@ -93,9 +98,11 @@ func decodeBlock(c *Config, data []byte) (*Block, error) {
 		return nil, errors.New("bytes left over")
 	}
 	b.Position, b.prompt = le.Uint64(tail), le.Uint64(tail[8:])
-	if b.prompt&^c.allPairs() != 0 || le.Uint64(tail[16:]) != 0 {
+	last := le.Uint64(tail[16:])
+	if b.prompt&^c.allPairs() != 0 || last > 1 {
 		return nil, errors.New("pairs that the run has not")
 	}
+	b.Last = last == 1
 	at := func(i int) float64 { return math.Float64frombits(le.Uint64(tail[i:])) }
 	b.tuning = tuning{square: at(24), scale: at(32), best: at(40), error: at(48)}
 	if !(b.tuning.square >= 0) || !(b.tuning.scale > 0 && b.tuning.scale <= 1) || !(b.tuning.error >= 0) {

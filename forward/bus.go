@@ -17,12 +17,12 @@ const FrameBytes = 16
 var ErrFrame = errors.New("forward: not a frame")
 
 // Frame is what goes from one processor to all others: the losses of its two inputs, or that the step be decided with the
-// pairs that are there.
+// pairs that are there, or that the run end with this block.
 //
 //	0  4  step
 //	4  2  rank
-//	6  2  1: losses, 2: go on
-//	8  8  losses: two float32; go on: zeros
+//	6  2  1: losses, 2: go on, 3: stop
+//	8  8  losses: two float32; else zeros
 //
 // All little-endian.
 type Frame struct {
@@ -30,11 +30,13 @@ type Frame struct {
 	Rank   uint16
 	Losses [2]float32 // of the two inputs, under weights + (even rank) or - (odd rank) epsilon z
 	GoOn   bool
+	Stop   bool // the step is not looked at
 }
 
 const (
 	lossFrame = 1
 	goOnFrame = 2
+	stopFrame = 3
 )
 
 // Encode appends the frame's bytes.
@@ -42,8 +44,11 @@ func (f Frame) Encode(b []byte) []byte {
 	le := binary.LittleEndian
 	b = le.AppendUint32(b, f.Step)
 	b = le.AppendUint16(b, f.Rank)
-	if f.GoOn {
+	switch {
+	case f.GoOn:
 		return le.AppendUint64(le.AppendUint16(b, goOnFrame), 0)
+	case f.Stop:
+		return le.AppendUint64(le.AppendUint16(b, stopFrame), 0)
 	}
 	b = le.AppendUint16(b, lossFrame)
 	for _, l := range f.Losses {
@@ -62,9 +67,10 @@ func DecodeFrame(b []byte) (Frame, error) {
 	switch kind := le.Uint16(b[6:]); kind {
 	case lossFrame:
 		f.Losses = [2]float32{math.Float32frombits(le.Uint32(b[8:])), math.Float32frombits(le.Uint32(b[12:]))}
-	case goOnFrame:
-		if f.GoOn = true; le.Uint64(b[8:]) != 0 {
-			return Frame{}, fmt.Errorf("%w: go on with bytes that must be zero", ErrFrame)
+	case goOnFrame, stopFrame:
+		f.GoOn, f.Stop = kind == goOnFrame, kind == stopFrame
+		if le.Uint64(b[8:]) != 0 {
+			return Frame{}, fmt.Errorf("%w: of kind %d, with bytes that must be zero", ErrFrame, kind)
 		}
 	default:
 		return Frame{}, fmt.Errorf("%w: of kind %d", ErrFrame, kind)
@@ -82,7 +88,7 @@ type Bus interface {
 	Next(ctx context.Context) (Message, error)
 	// Behind says whether Next has something at once.
 	Behind() bool
-	// Since is when messages began to flow without interruption: nobody is late before all can have come back.
+	// Since is when messages began to flow without interruption: no processor counts as late before all can have come back.
 	Since() time.Time
 }
 

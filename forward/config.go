@@ -35,7 +35,7 @@ type Config struct {
 	Guard bool `json:"guard"`
 }
 
-// Estimator is what a step computes slopes from.
+// Estimator is the way in which a step estimates slopes.
 type Estimator string
 
 // Estimators.
@@ -123,7 +123,7 @@ func (c *Config) checkStep(pairs int, bad func(format string, args ...any)) {
 }
 
 // DefaultRate is a learning rate for so many weights, which begin FromKey or FromFile. With Normalize a direction moves every weight by the same, so the loss's
-// curvature along it grows with their number; the fourth root is what networks of 5,000 to 5,000,000 weights of three kinds bore (experiments/forward). Pretrained
+// curvature along it grows with their number; the fourth root was stable for networks of 5,000 to 5,000,000 weights of three kinds (experiments/forward). Pretrained
 // weights take half (experiments/forward/torch).
 func (c *Config) DefaultRate(weights int, initial string) float64 {
 	rate := 0.0025

@@ -157,7 +157,7 @@ func (c *Config) move(commit *Commit, finite []arrival, slopes []float64, unit, 
 	for _, a := range finite {
 		came += c.Examples[a.pair]
 	}
-	// The root of both: a step of fewer pairs goes as far as one of all, which is what a run of so few does by its own default rate.
+	// The root of both: a step of fewer pairs goes as far as one of all pairs, as in a run that has only these pairs and its own default rate.
 	divisor := math.Sqrt(float64(all) * float64(came))
 	if c.Estimator == Each {
 		divisor *= 2 // of both ranks

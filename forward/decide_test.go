@@ -226,12 +226,12 @@ func TestGuard(t *testing.T) {
 		losses             []float64
 		scale, best, error float64
 	}{
-		{[]float64{2, 4}, 1, 3, 0.5},         // variance 1, of two
-		{[]float64{1, 1, 1, 1}, 1, 1, 0},     // better
-		{[]float64{3, 5, 3, 5}, 0.5, 4, .25}, // 3 above, against 4 x 1/2
-		{[]float64{5, 6, 5, 6}, 0.5, 4, .25}, // 1.5 above, against 4 sqrt(1/4 + 1/16) = 2.2
-		{nil, 0.5, 4, .25},
-		{[]float64{7}, 0.25, 7, 0}, // 3 above, against 2
+		{[]float64{2, 4}, 1, 3, 0.5},                        // variance 1, of two
+		{[]float64{1, 1, 1, 1}, 1, 1, 0},                    // better
+		{[]float64{2.25, 4.25, 2.25, 4.25}, 0.5, 3.25, .25}, // 2.25 above, against 4 x 1/2
+		{[]float64{4.75, 5.75, 4.75, 5.75}, 0.5, 3.25, .25}, // 2 above, against 4 sqrt(1/4 + 1/16) = 2.2
+		{nil, 0.5, 3.25, .25},
+		{[]float64{7}, 0.25, 7, 0}, // 3.75 above, against 2
 	} {
 		if block(&g, true, c.losses...); g.scale != c.scale || g.best != c.best || math.Abs(g.error-c.error) > 1e-12 {
 			t.Errorf("block %d: %+v, want %+v", i, g, c)

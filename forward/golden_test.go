@@ -126,8 +126,9 @@ func play(t *testing.T, encoded []byte, w *Weights, messages []Message) (blocks 
 	return blocks, r
 }
 
-// story is a run's messages: pair 0 is in time, others are late or away, some losses are no numbers, some frames are noise.
-func story(c *Config, seed uint64, loss func(step int) float64) []Message {
+// story is a run's messages: pair 0 is in time, others are late or away, some losses are no numbers, some frames are noise. In step stop, if that is not 0,
+// somebody asks to stop.
+func story(c *Config, seed uint64, stop int, loss func(step int) float64) []Message {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	r := round{config: c, prompt: c.allPairs()}
 	var all []Message
@@ -138,8 +139,21 @@ func story(c *Config, seed uint64, loss func(step int) float64) []Message {
 	}
 	pairs := c.Processors / 2
 	for step := range c.Steps {
+		if r.stop && step%BlockSteps == 0 {
+			break
+		}
 		r.begin(uint32(step))
 		done := false
+		if stop > 0 && step == 3 { // bytes that must be zero are not: neither goes on nor ends in this block
+			for _, f := range []Frame{{Step: 3, Rank: 1, GoOn: true}, {Step: 3, Rank: 1, Stop: true}} {
+				almost := f.Encode(nil)
+				almost[15] = 1
+				all = append(all, Message{Position: uint64(firstPosition + len(all)), Rank: 1, Frame: almost})
+			}
+		}
+		if stop > 0 && step == stop {
+			_ = send(1, Frame{Rank: 2, Stop: true}) || send(1, Frame{Step: 7, Rank: 1, Stop: true}) || send(3, Frame{Step: 99999, Rank: 3, Stop: true})
+		}
 		for _, rank := range rng.Perm(c.Processors) {
 			pair := rank / 2
 			late := pair > 0 && (pair == pairs-1 && step > 10 && step%3 != 2 || step%17 == 3+pair) // one is slow, others now and then
@@ -183,7 +197,9 @@ func goldenConfigs() map[string]*Config {
 	jump.Steps, jump.Key = 300, 7
 	each := base()
 	each.Estimator, each.Directions, each.Shared, each.Examples, each.Processors, each.Momentum = Each, 6, true, []int{2, 2, 2}, 6, 0.3
-	return map[string]*Config{"signs, plain": plain, "normal numbers, from a file": gaussian, "signs, a worse block": jump, "each a direction": each}
+	stopped := base()
+	stopped.Steps, stopped.Estimator, stopped.Directions, stopped.Shared, stopped.Examples = 300, Each, 4, true, []int{2, 2}
+	return map[string]*Config{"stopped": stopped, "signs, plain": plain, "normal numbers, from a file": gaussian, "signs, a worse block": jump, "each a direction": each}
 }
 
 func makeGolden(t *testing.T) *golden {
@@ -209,7 +225,7 @@ func makeGolden(t *testing.T) *golden {
 		g.Parts.Rates = append(g.Parts.Rates, r)
 	}
 	configs := goldenConfigs()
-	for i, name := range []string{"signs, plain", "normal numbers, from a file", "signs, a worse block", "each a direction"} {
+	for i, name := range []string{"signs, plain", "normal numbers, from a file", "signs, a worse block", "each a direction", "stopped"} {
 		c := configs[name]
 		w := drawn([]Tensor{{Name: "a.weight", Shape: []int{13, 11}, Std: 0.25}, {Name: "a.bias", Shape: []int{13}, Mean: 1}, {Name: "large", Shape: []int{5}, Shift: 2, Std: 6}}, c.Key)
 		initial, run := FromKey, goldenRun{Name: name}
@@ -227,7 +243,11 @@ func makeGolden(t *testing.T) *golden {
 			t.Fatal(err)
 		}
 		run.Header = string(encoded[12 : len(encoded)-chainBytes])
-		messages := story(c, uint64(i), func(step int) float64 {
+		stop := 0
+		if name == "stopped" {
+			stop = 70
+		}
+		messages := story(c, uint64(i), stop, func(step int) float64 {
 			if strings.Contains(name, "worse") && step >= 128 {
 				return 3
 			}

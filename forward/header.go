@@ -39,7 +39,7 @@ type Header struct {
 	Program json.RawMessage `json:"program,omitempty"` // what the program that made the run wants to find again
 }
 
-// Examples are the training data: the same for everybody.
+// Examples are the training data, the same for all processors.
 type Examples struct {
 	Count int    `json:"count"`
 	Hash  string `json:"hash,omitempty"`

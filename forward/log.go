@@ -70,12 +70,15 @@ func (l *LogReader) Next() ([]byte, error) {
 
 // Replay applies a log to the weights it begins with. It ends early at a damaged or cut block, with its error; the weights are then
 // those after the last good block.
-func Replay(l *LogReader, w *Weights) (*Replica, error) {
+func Replay(l *LogReader, w *Weights) (*Replica, error) { return ReplayTo(l, w, 0) }
+
+// ReplayTo is Replay as far as the block in which a step is the last or among the last, counted from 1; 0: to the end.
+func ReplayTo(l *LogReader, w *Weights, steps int) (*Replica, error) {
 	r, err := NewReplica(l.Encoded, w)
 	if err != nil {
 		return r, err
 	}
-	for {
+	for steps == 0 || r.Steps() < steps {
 		b, err := l.Next()
 		if errors.Is(err, io.EOF) {
 			return r, nil
@@ -87,4 +90,5 @@ func Replay(l *LogReader, w *Weights) (*Replica, error) {
 			return r, err
 		}
 	}
+	return r, nil
 }

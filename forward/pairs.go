@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Pairs makes processors of a cluster's nodes: nodes of one device in pairs, by their speed, as the slower half of a pair
-// decides when it is done. It returns which node is the processor of each rank, and the examples of each pair's inputs, so
-// that all pairs take the same time; mean is their mean.
+// Pairs makes processors of a cluster's nodes. It pairs nodes of one device by their speed, since a pair is done when its
+// slower half is. It returns the node of each rank, and the number of examples of each pair's inputs, so that all pairs
+// take the same time; mean is the mean of these numbers.
 func Pairs(c *cluster.Cluster, mean int) (ranks, examples []int, err error) {
 	ranks = make([]int, len(c.Nodes))
 	for i := range ranks {

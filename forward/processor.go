@@ -13,11 +13,11 @@ import (
 
 // Model computes losses: a network, or a user's own.
 type Model interface {
-	// Losses are the mean losses of the two halves of a batch under weights. It must be a function of both alone.
+	// Losses are the mean losses of the two halves of a batch under weights. It must be a function of these two arguments.
 	Losses(w *Weights, b train.Batch) ([2]float32, error)
 }
 
-// Processor is one of a run's processors. It joins by a Replica that has the run's blocks so far, and a Bus that begins with the
+// Processor is one of a run's processors. It joins with a Replica that has the run's blocks so far, and a Bus that begins with the
 // message after the last block's position.
 type Processor struct {
 	*Replica
@@ -70,7 +70,8 @@ func (p *Processor) Run(ctx context.Context) error {
 	p.round = round{config: c, prompt: p.prompt}
 	p.agreed = p.chain
 	p.counted = Stats{Ignored: map[int]int64{}, NotFinite: make([]int64, c.Processors/2), Absent: make([]int64, c.Processors/2)}
-	for step := p.Steps(); step < c.Steps; step++ {
+	for !p.Done() {
+		step := p.Steps() + len(p.steps)
 		if err := p.step(ctx, step); err != nil {
 			return fmt.Errorf("forward: processor %d, step %d: %w", p.Rank, step, err)
 		}
@@ -114,7 +115,7 @@ func (p *Processor) step(ctx context.Context, step int) error {
 	return nil
 }
 
-// sendAnyway is how many steps after a block who was not to send it does, if nobody has.
+// sendAnyway is how many steps after a block another processor sends it, if it is not in the stream.
 const sendAnyway = 16
 
 func (p *Processor) count(c *Commit, counted []arrival) {
@@ -139,10 +140,11 @@ func (p *Processor) count(c *Commit, counted []arrival) {
 // endBlock makes the block that is complete, and sends it if it is this processor's turn.
 func (p *Processor) endBlock(ctx context.Context) error {
 	one := &Block{Number: p.blocks, Position: p.at, Loss: p.tuning.endBlock(p.Header.Config.Guard), prompt: p.round.prompt, hash: p.Weights.sum()}
-	one.Steps, one.tuning = p.steps, p.tuning
+	one.Steps, one.tuning, one.Last = p.steps, p.tuning, p.round.stop
 	b := one.encode(p.chain)
 	p.chain, p.steps, p.prompt = b[len(b)-chainBytes:], nil, one.prompt
 	p.blocks++
+	p.last = one.Last
 	p.own = append(p.own, b)
 	if p.End != nil {
 		if err := p.End(one, b); err != nil {
@@ -282,6 +284,14 @@ func (p *Processor) take(m Message) (done bool, err error) {
 	return done, nil
 }
 
+// Stop asks all processors to end the run with the block that they are in. Called from End, this is the next one. If the run is over it does nothing.
+func (p *Processor) Stop(ctx context.Context) error {
+	if p.Done() {
+		return nil
+	}
+	return p.send(ctx, Frame{Step: uint32(p.Steps()), Rank: uint16(p.Rank), Stop: true})
+}
+
 func (p *Processor) send(ctx context.Context, f Frame) error {
 	p.counted.Sent += FrameBytes
 	return p.Bus.Publish(ctx, f.Encode(nil))
@@ -322,7 +332,7 @@ func (p *Processor) known(ctx context.Context, step uint32) (bool, error) {
 	}
 	for _, m := range p.ahead {
 		f, err := DecodeFrame(m.Frame)
-		mine := err == nil && m.Rank == p.Rank && m.Rank == int(f.Rank) && f.Step == step && !f.GoOn
+		mine := err == nil && m.Rank == p.Rank && m.Rank == int(f.Rank) && f.Step == step && !f.GoOn && !f.Stop
 		if mine || m.Block != nil && blockNumber(p.chain, m.Block) == p.blocks {
 			return true, nil
 		}

@@ -12,6 +12,7 @@ type Chain struct {
 	chain  []byte // hash of all so far
 	blocks int
 	at     uint64 // position of the last block
+	last   bool   // nothing follows: somebody asked to stop
 }
 
 // NewChain begins with a run's header.
@@ -26,8 +27,8 @@ func NewChain(encoded []byte) (*Chain, error) {
 // Steps is how many steps the blocks have.
 func (c *Chain) Steps() int { return min(c.blocks*BlockSteps, c.Header.Config.Steps) }
 
-// Done says that all of the run's blocks were there.
-func (c *Chain) Done() bool { return c.blocks == c.Header.Config.blocks() }
+// Done says that all of the run's blocks were read: those of its steps, or fewer if a rank asked to stop.
+func (c *Chain) Done() bool { return c.last || c.blocks == c.Header.Config.blocks() }
 
 // Follows says whether b is the block that comes next.
 func (c *Chain) Follows(b []byte) bool { return !c.Done() && blockNumber(c.chain, b) == c.blocks }
@@ -41,7 +42,7 @@ func (c *Chain) Next(data []byte) (*Block, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: block %d: %w", ErrLog, c.blocks, err)
 	}
-	c.chain, c.at = data[len(data)-chainBytes:], b.Position
+	c.chain, c.at, c.last = data[len(data)-chainBytes:], b.Position, b.Last
 	c.blocks++
 	return b, nil
 }

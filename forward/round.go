@@ -13,6 +13,7 @@ type round struct {
 	isDue  uint64
 	seen   [maxProcessors]bool
 	losses [maxProcessors][2]float32
+	stop   bool // the run ends with this block
 }
 
 // begin starts the round of a step.
@@ -44,6 +45,10 @@ func (r *round) whole() uint64 {
 func (r *round) take(rank int, f Frame) (used, done bool) {
 	if rank != int(f.Rank) || rank >= r.config.Processors {
 		return false, false
+	}
+	if f.Stop {
+		r.stop = true
+		return true, false
 	}
 	if f.GoOn {
 		return f.Step == r.step, f.Step == r.step && r.whole() != 0

@@ -75,6 +75,32 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	}
 }
 
+// Who asks to stop is heard on his own subject, whatever the step; the step goes on, and so does the block.
+func TestStopIsHeard(t *testing.T) {
+	r := round{config: testConfig(4, 2, 200)}
+	for i, c := range []struct {
+		sender     int
+		f          Frame
+		used, stop bool
+	}{
+		{1, Frame{Rank: 2, Stop: true}, false, false},
+		{4, Frame{Rank: 4, Stop: true}, false, false},
+		{1, Frame{Step: 500, Rank: 1, Stop: true}, true, true},
+		{1, Frame{Rank: 1, Stop: true}, true, true},
+		{0, Frame{Rank: 0, Stop: true}, true, true},
+	} {
+		if i == 2 {
+			r.begin(3)
+		}
+		if used, done := r.take(c.sender, c.f); used != c.used || done || r.stop != c.stop {
+			t.Errorf("%d: used %v, done %v, stop %v", i, used, done, r.stop)
+		}
+	}
+	if r.begin(4); !r.stop {
+		t.Error("forgotten in the next step")
+	}
+}
+
 // Without a prompt pair the first that is whole decides.
 func TestNobodyIsPrompt(t *testing.T) {
 	r := round{config: testConfig(6, 3, 200)}

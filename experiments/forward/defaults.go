@@ -23,7 +23,7 @@ type kind struct {
 	seeds, weights int
 }
 
-// kinds are networks of three kinds, from 5,000 to 5,000,000 weights; larger ones have fewer seeds.
+// kinds are networks of three kinds, from 5,000 to 5,000,000 weights; the largest have fewer seeds.
 func kinds() ([]kind, error) {
 	digits, err := data.Digits()
 	if err != nil {
@@ -55,8 +55,8 @@ func kinds() ([]kind, error) {
 	mlp(20, 64, 64, 10)
 	mlp(20, 64, 256, 256, 10)
 	mlp(5, 64, 800, 800, 10)
-	mlp(2, 64, 2200, 2200, 10)
-	for _, c := range []struct{ channels, seeds int }{{8, 20}, {32, 5}} {
+	mlp(3, 64, 2200, 2200, 10)
+	for _, c := range []struct{ channels, seeds int }{{8, 20}, {32, 20}} {
 		net, err := train.Convnet(8, 8, 1, 10, c.channels)
 		add(fmt.Sprintf("convolutions, %d channels", c.channels), digits, c.seeds, net, err)
 	}
@@ -67,41 +67,50 @@ func kinds() ([]kind, error) {
 	return all, errors.Join(errs...)
 }
 
-// defaults trains networks of all kinds by the default rate, and says how the losses at the end compare with those at the beginning.
+// seedsOf is how many seeds a row has: those that take minutes a run have fewer.
+func (k *kind) seedsOf(examples int) int {
+	switch {
+	case examples == 64 && k.weights > 1_000_000:
+		return 0
+	case examples == 64 && k.weights > 100_000:
+		return min(k.seeds, 5)
+	}
+	return k.seeds
+}
+
+// defaults trains networks of all kinds by the default rate, and says how the losses at the end compare with those at the beginning. Runs that
+// are in a file already are taken from there, so that it may end early and be called again.
 func (w *world) defaults(b *strings.Builder) error {
 	all, err := kinds()
+	if err != nil {
+		return err
+	}
+	done, err := w.openRuns()
 	if err != nil {
 		return err
 	}
 	const steps = 256
 	fmt.Fprintf(b, "\n## Defaults\n\nFour processors, %d steps, everything else by default; loss on what is held out, at the end over at the beginning: largest of all seeds, median. Above 1: it ended above the loss that it began with.\n\n| network | weights | examples an input | seeds | largest | median |\n|---|---|---|---|---|---|\n", steps)
 	for _, k := range all {
-		if !strings.Contains(k.name, w.networks) {
-			continue
-		}
 		for _, examples := range []int{8, 64} {
-			if examples == 64 && k.weights > 1_000_000 {
-				continue // minutes a run
-			}
 			var ratios []float64
-			seeds := k.seeds
-			if examples == 64 && strings.HasPrefix(k.name, "transformer") {
-				seeds = min(seeds, 3) // half a minute each
-			}
-			for seed := range seeds {
-				c := config(4, 4, steps, uint64(seed+1))
-				c.Examples = []int{examples, examples}
-				c.LearningRate = c.DefaultRate(k.weights, forward.FromKey)
-				before, after, err := w.one(c, k)
+			for seed := range k.seedsOf(examples) {
+				r, err := done.get(fmt.Sprintf("%s, %d examples, seed %d", k.name, examples, seed), func() (before, after float64, err error) {
+					c := config(4, 4, steps, uint64(seed+1))
+					c.Examples = []int{examples, examples}
+					c.LearningRate = c.DefaultRate(k.weights, forward.FromKey)
+					return w.one(c, k)
+				})
 				if err != nil {
 					return err
 				}
-				ratios = append(ratios, after/before)
+				ratios = append(ratios, r.After/r.Before)
+			}
+			if len(ratios) == 0 {
+				continue
 			}
 			slices.Sort(ratios)
-			row := fmt.Sprintf("| %s | %d | %d | %d | %.3f | %.3f |\n", k.name, k.weights, examples, len(ratios), ratios[len(ratios)-1], ratios[len(ratios)/2])
-			b.WriteString(row)
-			fmt.Fprint(os.Stderr, row)
+			fmt.Fprintf(b, "| %s | %d | %d | %d | %.3f | %.3f |\n", k.name, k.weights, examples, len(ratios), ratios[len(ratios)-1], ratios[len(ratios)/2])
 		}
 	}
 	return nil

@@ -5,7 +5,8 @@
 //	go run ./experiments/forward -part learning     # directions, curves beside MeZO's and back-propagation's, drift
 //	go run ./experiments/forward -part peers        # MeZO, FZOO and an evolution strategy at equal forward passes
 //	go run ./experiments/forward -part scale        # eight processors and one
-//	go run ./experiments/forward -part defaults     # networks of three kinds by the default rate: 15 minutes
+//	go run ./experiments/forward -part defaults     # networks of three kinds by the default rate: 40 minutes, with -runs and -minutes in pieces
+//	go run ./experiments/forward -part warmup       # ways to find the rate on the way
 //	go run ./experiments/forward -part absent       # pairs that are away or slow
 //	go run ./experiments/forward -part agreement    # weights between processors, modes and builds; bytes
 //	go run ./experiments/forward -part costs        # a step and its memory, on an idle machine
@@ -17,12 +18,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/chart"
@@ -41,13 +42,16 @@ var parts = map[string][]func(w *world, b *strings.Builder) error{
 	"costs":     {costs},
 	"defaults":  {(*world).defaults},
 	"absent":    {(*world).absent},
+	"warmup":    {(*world).warmup},
 }
 
 func main() {
 	out := flag.String("out", "experiments/forward/RESULTS.md", "file whose sections are replaced")
 	steps := flag.Int("steps", 10_000, "steps of the long runs")
-	part := flag.String("part", "", "accuracy, learning, peers, scale, defaults, absent, agreement or costs; empty: all")
-	networks := flag.String("networks", "", "of -part defaults: those whose name has this text; rows are printed as they come")
+	rate := flag.Float64("rate", 1, "of -part accuracy: times the default rate")
+	part := flag.String("part", "", "accuracy, learning, peers, scale, defaults, warmup, absent, agreement or costs; empty: all")
+	runs := flag.String("runs", "", "of -part defaults and warmup: file of their runs, which are not done again")
+	minutes := flag.Float64("minutes", 0, "of -part defaults and warmup: end after so many, to be called again")
 	only := flag.String("worker", "", "used by the experiment itself: one or both processors of a pair")
 	flag.Parse()
 	if *only != "" {
@@ -57,12 +61,9 @@ func main() {
 		}
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *out, *part, *networks, *steps); err != nil {
-		fmt.Fprintln(os.Stderr, "forward:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error {
+		return run(&world{ctx: ctx, steps: *steps, rate: *rate, runs: *runs, minutes: *minutes}, *out, *part)
+	})
 }
 
 // world is what all runs share: the digits, and MLP 64-64-10.
@@ -71,24 +72,25 @@ type world struct {
 	net            *train.Network
 	training, held data.Set
 	steps          int
-	networks       string
+	rate           float64 // of -part accuracy, times the default
+	runs           string  // file of -part defaults and warmup
+	minutes        float64 // the same
 }
 
-func run(ctx context.Context, out, only, networks string, steps int) error {
+func run(w *world, out, only string) error {
 	begun := time.Now()
 	digits, err := data.Digits()
 	if err != nil {
 		return err
 	}
-	w := &world{ctx: ctx, steps: steps, networks: networks}
 	w.training, w.held = data.Split(digits, 5)
 	if w.net, err = train.MLP(64, 64, 10); err != nil {
 		return err
 	}
 	if only != "" && parts[only] == nil {
-		return fmt.Errorf("-part %s: accuracy, learning, peers, scale, defaults, absent, agreement or costs", only)
+		return fmt.Errorf("-part %s: accuracy, learning, peers, scale, defaults, warmup, absent, agreement or costs", only)
 	}
-	for _, name := range []string{"accuracy", "learning", "peers", "scale", "defaults", "absent", "agreement", "costs"} {
+	for _, name := range []string{"accuracy", "learning", "peers", "scale", "defaults", "warmup", "absent", "agreement", "costs"} {
 		if only != "" && only != name {
 			continue
 		}
@@ -178,7 +180,9 @@ func (w *world) train(c *forward.Config) (*outcome, error) {
 func (w *world) accuracy(b *strings.Builder) error {
 	var values []float64
 	for seed := range 5 {
-		o, err := w.train(config(8, 8, w.steps, uint64(seed+1)))
+		c := config(8, 8, w.steps, uint64(seed+1))
+		c.LearningRate *= w.rate
+		o, err := w.train(c)
 		if err != nil {
 			return err
 		}

@@ -1,5 +1,5 @@
-// Package supervise keeps the processors of a run at work, each a process of its own: one
-// that dies is started again and catches up with the others.
+// Package supervise runs the processors of a run, each as a process of its own: one that dies is started again and
+// catches up with the others.
 //
 // The arguments of the program say which processor to be; it joins the run through package
 // wire, and ends when the run does.

@@ -60,7 +60,7 @@ type Block struct {
 	Data     []byte
 }
 
-// Blocks are the run's blocks so far. Those that do not follow a replica's last are nobody's.
+// Blocks are the run's blocks so far. Ignore those that do not follow a replica's last.
 func (r *Run) Blocks(ctx context.Context) (blocks []Block, err error) {
 	err = r.readAll(ctx, subject(r.name, blockSubject, ">"), func(m jetstream.Msg) error {
 		meta, err := m.Metadata()
@@ -83,6 +83,11 @@ func (r *Run) Results(ctx context.Context) (map[int][]byte, error) {
 		return nil
 	})
 	return results, err
+}
+
+// Stop asks the run's processors to end it with the block that they are in. It is sent in the name of rank 0, so it takes the token of who makes runs, or of that rank.
+func (r *Run) Stop(ctx context.Context) error {
+	return r.publish(ctx, subject(r.name, frameSubject, 0), forward.Frame{Stop: true}.Encode(nil))
 }
 
 // Size are a run's bytes on the server, and when its last message came.

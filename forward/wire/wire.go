@@ -1,6 +1,6 @@
 // Package wire carries the messages of forward-only training between processes, over NATS: an embedded server, or an
-// existing cluster by its URL. A run is a JetStream stream in files, which keeps messages in one order for everybody and outlives its
-// server: docs/reference/forward-protocol.md.
+// existing cluster by its URL. A run is a JetStream stream in files, which keeps messages in one order for all
+// processors and outlives its server: docs/reference/forward-protocol.md.
 //
 // Serve starts an embedded server; Connect connects to it or to another; Create begins a run, once; Join takes part in
 // it, in every processor, and Follow reads its blocks. See the Example.

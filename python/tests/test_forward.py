@@ -1,5 +1,6 @@
 """Forward-only training of torch models in one process: formulas by hand, what may be trained, and input that does not fit."""
 
+import errno
 import io
 import json
 import math
@@ -7,6 +8,7 @@ import os
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -90,6 +92,10 @@ class Formulas(unittest.TestCase):
     def test_flat_losses_do_not_divide_by_zero(self):
         s = step.increments(self.plain(normalize=True), step.Running(), 0, [taken(0, (1.0, 1.0), (1.0, 1.0))])
         self.assertEqual(s.increments, [0, 0])
+        # A difference of 2^-22 (squared 6e-14) is divided by sqrt(1e-13), not by itself; pair 0 alone has weight 1 of sqrt(1 x 4).
+        c = self.plain(normalize=True, examples=[1, 3])
+        s = step.increments(c, step.Running(), 0, [taken(0, (2.0**-22, 2.0**-22), (-(2.0**-22), -(2.0**-22)))])
+        self.assertEqual(s.increments[0], -round(2.0**-22 / math.sqrt(1e-13) * 0.25 / 2 * 2**24))
 
     def test_clip_and_bound(self):
         s = step.increments(self.plain(clip=1.0), step.Running(), 0, [taken(0, (9.0, 9.0), (0.0, 0.0))])
@@ -111,6 +117,8 @@ class Formulas(unittest.TestCase):
         want = [(0, 4, 5000)] + [(0, 4 - k, ((5 - k) * 1000 * a[k - 1] + (1 << 23)) >> 24) for k in (1, 2)]
         self.assertEqual(step.amounts(c, steps, 4), want)
         self.assertEqual(step.amounts(c, steps[:1], 0), [(0, 0, 1000)])
+        self.assertEqual(len(step.repeats(0.37)), 3)  # 0.37^3 = 0.0507
+        self.assertEqual(len(step.repeats(0.36)), 2)  # 0.36^3 = 0.0467
 
     def test_a_direction_for_each_rank(self):
         c = self.plain(estimator="each", directions=4, shared=True, examples=[2, 2], normalize=True)
@@ -207,6 +215,17 @@ class Rounds(unittest.TestCase):
         self.assertEqual((r.due(2), r.due(3)), (64, 64))
         self.assertIs(self.put(r, 0, 3), False)
 
+    def test_who_asks_to_stop_is_heard_on_his_own_subject(self):
+        r = self.begun()
+        self.assertIs(self.put(r, 0, 1, sender=0, kind=rounds.STOP), False)
+        self.assertFalse(r.stop)
+        for _ in range(2):
+            self.assertIsNone(self.put(r, 700, 1, kind=rounds.STOP))
+            self.assertTrue(r.stop)
+        self.assertEqual([self.put(r, 0, k) for k in (0, 3, 2)], [None] * 3)
+        r.begin(1)
+        self.assertTrue(r.stop)
+
     def test_what_does_not_count(self):
         r = self.begun()
         self.put(r, 0, 0)
@@ -214,7 +233,7 @@ class Rounds(unittest.TestCase):
         self.assertIs(self.put(r, 0, 1, sender=0), False, "on another's subject")
         self.assertIs(self.put(r, 0, 4), False, "no such rank")
         self.assertIs(self.put(r, 1, 1), False, "another step")
-        for bad in (b"", b"\0" * 15, b"\0" * 17, rounds.frame(0, 1, 3), rounds.frame(0, 1, 0)):
+        for bad in (b"", b"\0" * 15, b"\0" * 17, rounds.frame(0, 1, 4), rounds.frame(0, 1, 0), rounds.frame(0, 1, 2, (1.0, 0.0)), rounds.frame(0, 1, 3, (0.0, 1.0))):
             self.assertIsNone(rounds.read_frame(bad))
         self.assertEqual(rounds.read_frame(rounds.frame(5, 1, 1, (1e300, -1e300)))[3], (math.inf, -math.inf))
 
@@ -290,6 +309,36 @@ class Training(unittest.TestCase):
                 with open(path, "wb") as f:
                     f.write(log.getvalue()[:-1])  # good up to the block before
                 self.assertEqual(forward.replay(path, forward.whole(model())).step, 128)
+
+    def test_stops_when_validation_has_not_fallen(self):
+        def run(after, **fields):
+            m, log = model(), io.BytesIO()
+            raw = forward.prepare(forward.Config(processors=2, key=3, **fields), 300, forward.whole(m))
+            r = forward.alone(raw, forward.whole(m), entropy(m), log=log, after_block=after)
+            return r, log.getvalue()
+
+        given = iter([5.0, 3.0, 4.0, float("nan"), 3.0, 3.5, 1.0])
+        v = forward.Validation(lambda: next(given), stop_after=192)
+        r, log = run(v, steps=1000)
+        self.assertEqual((r.step, v.best), (384, (128, 3.0)))  # 128 + 192, and the block after that
+        self.assertEqual([s for s, _ in v.losses], [64, 128, 192, 256, 320, 384])
+        whole, blocks = model(), []
+        run(lambda r: blocks.append(r.hash()), steps=1000)
+        self.assertEqual(r.hash(), blocks[5])  # as after as many steps of the whole run
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "run.log")
+            with open(path, "wb") as f:
+                f.write(log)
+            again = forward.replay(path, forward.whole(model()))
+            self.assertEqual((again.step, again.over(), again.hash()), (384, True, r.hash()))
+            self.assertEqual(forward.replay(path, forward.whole(whole), steps=128).hash(), blocks[1])
+            for steps, says in ((100, "every 64"), (448, "ends after step 384")):
+                with self.assertRaisesRegex(forward.Refused, says):
+                    forward.replay(path, forward.whole(model()), steps=steps)
+        r, _ = run(forward.Validation(lambda: 1.0), steps=130)  # without a limit it only looks
+        self.assertEqual(r.step, 130)
+        r, _ = run(forward.Validation(lambda: float("nan"), stop_after=64), steps=1000)
+        self.assertEqual(r.step, 128)
 
     def test_a_trial_leaves_no_trace(self):
         m = model()
@@ -385,6 +434,20 @@ class BadInput(unittest.TestCase):
     def header(self, parts, frozen="", **fields):
         return forward.prepare(config(**fields), len(X), parts, frozen)
 
+    def test_adapters_on_a_full_disk_are_named_and_leave_nothing_half(self):
+        m = model()
+        forward.lora(m, ("0",))
+        with tempfile.TemporaryDirectory() as d:
+            for name in ("adapter_model.safetensors", "adapter_config.json"):
+                def replace(a, b, real=os.replace, name=name):
+                    if b.endswith(name):
+                        raise OSError(errno.ENOSPC, "No space left on device")
+                    real(a, b)
+
+                with mock.patch("os.replace", replace), self.assertRaisesRegex(OSError, name):
+                    forward.export(m, d)
+                self.assertFalse([f for f in os.listdir(d) if f.endswith(".writing") or f == name], os.listdir(d))
+
     def test_a_loss_that_is_no_number_drops_its_pair(self):
         for bad in (math.nan, math.inf, -math.inf):
             m = model()
@@ -392,7 +455,7 @@ class BadInput(unittest.TestCase):
             r = forward.Replica(raw, forward.whole(m))
             for k in range(4):
                 r.put(k, rounds.frame(0, k, rounds.LOSSES, (1.0 + k, bad if k == 1 else 1.0)))
-            self.assertEqual((r.not_finite, r.over()), (1, True))
+            self.assertEqual((r.not_finite, r.over()), ({0: 1}, True))
             # the same as if the pair had not been there
             other = forward.Replica(raw, forward.whole(model()))
             for k in (2, 3):
@@ -405,7 +468,7 @@ class BadInput(unittest.TestCase):
         was = r.hash()
         for k in range(4):
             r.put(k, rounds.frame(0, k, rounds.LOSSES, (math.nan, 1.0)))
-        self.assertEqual((r.hash(), r.not_finite, r.over()), (was, 2, True))
+        self.assertEqual((r.hash(), r.not_finite, r.over()), (was, {0: 1, 1: 1}, True))
 
     def test_another_model_names_its_first_tensor(self):
         raw = self.header(forward.whole(model()))

@@ -86,7 +86,7 @@ def main(folder):
         _, err = launch.communicate()
         hashes = {r: v.get("weights_hash", v.get("hash")) for r, v in results.items()}
         print(f"{STEPS} steps, ranks {sorted(hashes)}: {len(set(hashes.values()))} hash{'es' if len(set(hashes.values())) > 1 else ''} of the weights, {hashes[0][:16]}...; launch's exit status {launch.returncode}")
-        print(f"pairs that did not count, of {3 * STEPS}, as rank 2 saw it: {results[2]['absent']}")
+        print(f"pairs that did not count, of {3 * STEPS}, as rank 2 saw it: {sum(results[2]['absent'].values())}")
         w = forward_rank.network(SIZE)
         replayed = forward.replay(os.path.join(folder, "run.log"), [forward.Part(n, t) for n, t in w.items()]).hash()
         out = subprocess.run([EVENKEEL, "forward", "replay", "run.log", "--export", "go.safetensors"], cwd=folder, capture_output=True, text=True)

@@ -184,7 +184,7 @@ def main():
     a = p.parse_args()
     torch.set_num_threads(1)
     train, test = data()
-    methods = ["ours, each", "FZOO", "MeZO", "ours, pairs", "ES", "ours, pairs, shared"]
+    methods = ["ours, each", "MeZO", "FZOO", "ES", "ours, pairs", "ours, pairs, shared"]
     rows = []
     if os.path.exists(a.runs):
         with open(a.runs, encoding="utf-8") as f:

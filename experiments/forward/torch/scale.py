@@ -3,8 +3,8 @@ one device, and what a step adds to it is said by cost.py).
 
     /usr/bin/python3 experiments/forward/torch/scale.py base.safetensors
 
-One processor computes both halves of one pair, one after the other: two passes a step. Eight are four pairs of one pass. Constant rates in powers of
-two, the best of each; the mean over three seeds of the passes until the test's loss is below 0.62.
+One processor tries both directions of a step of two, one after the other: two passes a step. Eight try one each. Constant rates in powers of two, the
+best of each; the mean over three seeds of the passes of one device until the loss of 500 of the test's texts is below 0.62, seen every 16 passes.
 """
 
 import sys
@@ -15,7 +15,7 @@ import compare
 from evenkeel import forward
 from evenkeel.forward import rounds
 
-GOAL, MOST = 0.62, 1600  # passes of one device
+GOAL, MOST = 0.62, 800  # passes of one device
 
 
 @torch.no_grad()
@@ -34,7 +34,7 @@ def passes(processors, rate, seed, path, train, test):
         at = r.step
         for k in ranks:
             r.put(k, rounds.frame(at, k, rounds.LOSSES, two[k].tolist()))
-        if r.step % (32 // each) == 0:
+        if r.step % (16 // each) == 0:
             r.weights.write()
             if model.test(compare.flat(parts), *test)[1] < GOAL:
                 return r.step * each
@@ -44,16 +44,15 @@ def passes(processors, rate, seed, path, train, test):
 def main(path):
     torch.set_num_threads(1)
     train, test = compare.data()
-    test = tuple(t[:2000] for t in test)
+    test = tuple(t[:500] for t in test)
     best = {}
-    for processors, exponents in ((2, (-9, -8, -7)), (8, (-7, -6, -5))):
+    for processors, exponents in ((8, (-7, -6, -5)), (2, (-9, -8, -7))):
         for e in exponents:
             got = [passes(processors, 2.0**e, s, path, train, test) for s in (0, 1, 2)]
-            print(f"{processors // 2} pairs, rate 2^{e}: passes until the loss is below {GOAL}: {got}", flush=True)
-            if None not in got:
-                best[processors] = min(best.get(processors, 1e9), sum(got) / 3)
-    if len(best) == 2:
-        print(f"eight processors: {best[8] / best[2]:.3f} of the passes that one needs; target 1/6 = 0.167")
+            print(f"{processors} directions, rate 2^{e}: passes until the loss is below {GOAL}: {got}", flush=True)
+            best[processors] = min(best.get(processors, MOST), sum(g or MOST for g in got) / 3)  # at least so many, with None
+    if best[8] < MOST:
+        print(f"eight processors: at most {best[8] / best[2]:.3f} of the passes that one needs; target 1/6 = 0.167")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ MAX_HEADER = 1 << 20
 
 
 class Refused(ValueError):
-    """A run, a message or a file that does not fit what is here, with what to do."""
+    """A run, a message or a file that does not fit this process; the message says what to do."""
 
 
 @dataclasses.dataclass
@@ -172,7 +172,7 @@ def _tensors(listed):
 
 
 def same(theirs, ours, frozen_theirs, frozen_ours):
-    """Refuses a run whose tensors or frozen part differ from what is here, naming the first."""
+    """Refuses a run whose tensors or frozen part differ from this model's, and names the first that differs."""
     for what in ("name", "shape", "hash"):
         for i in range(max(len(theirs), len(ours))):
             a, b = (getattr(ts[i], what) if i < len(ts) else None for ts in (theirs, ours))

@@ -1,4 +1,4 @@
-"""What of a model is trained: adapters of low rank (Hu and others, LoRA, ICLR 2022), differences to frozen weights, or some of their entries."""
+"""Which part of a model is trained: adapters of low rank (Hu and others, LoRA, ICLR 2022), differences to frozen weights, or some of their entries."""
 
 import json
 import math
@@ -27,8 +27,8 @@ class Adapted(torch.nn.Module):
 
 
 def lora(model, targets, rank=8, alpha=16, seed=1):
-    """Puts adapters on the model's linear layers whose name ends with one of targets, and freezes the rest; gives the parts to train. A begins
-    uniform within 1 / sqrt(inputs), drawn from the seed with the same bits everywhere, B at zero."""
+    """Puts adapters on the model's linear layers whose name ends with one of targets, freezes the rest, and returns the parts to train. A begins
+    uniform within 1 / sqrt(inputs), drawn from the seed with the same bits everywhere; B begins at zero."""
     model.requires_grad_(False)
     found = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and n.rsplit(".", 1)[-1] in targets]
     missing = sorted(set(targets) - {n.rsplit(".", 1)[-1] for n in found})
@@ -48,7 +48,7 @@ def lora(model, targets, rank=8, alpha=16, seed=1):
 
 
 def deltas(model, names=None):
-    """Trains whole parameters (all, or those named) as differences to what they are now, exact whatever their dtype."""
+    """Trains whole parameters (all, or those named) as differences to their present values, exact for any dtype."""
     model.requires_grad_(False)
     return [Part(f"{n}.delta", p, delta=True) for n, p in _chosen(model, names)]
 
@@ -81,8 +81,8 @@ def _chosen(model, names):
 
 
 def frozen(model, parts):
-    """The hash of what the model computes with and does not train: a base that differs in one bit is refused by it. To be called before
-    training begins: of what is trained as a difference, it is the value until then."""
+    """The hash of the tensors that the model uses and does not train, so that a base model that differs in one bit is refused. Call it before
+    training begins: of tensors that are trained as differences, it has the values before the training."""
     trained = {id(p.parameter) for p in parts if p.base is None}
     every = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     adapted = [n for n, m in model.named_modules() if isinstance(m, Adapted)]
@@ -94,7 +94,7 @@ def frozen(model, parts):
 
 
 def export(model, folder, base=""):
-    """Writes the adapters in PEFT's layout: adapter_model.safetensors and adapter_config.json."""
+    """Writes the adapters in PEFT's layout, adapter_model.safetensors and adapter_config.json, each completely or not at all."""
     adapted = {n: m for n, m in model.named_modules() if isinstance(m, Adapted)}
     if not adapted:
         raise Refused("the model has no adapters: lora() adds them")
@@ -105,6 +105,15 @@ def export(model, folder, base=""):
     config = {"peft_type": "LORA", "r": one.rank, "lora_alpha": one.alpha, "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": False, "inference_mode": True,
               "target_modules": sorted({n.rsplit(".", 1)[-1] for n in adapted}), "task_type": None, "base_model_name_or_path": base}  # fmt: skip
     os.makedirs(folder, exist_ok=True)
-    interchange.write_safetensors(tensors, os.path.join(folder, "adapter_model.safetensors"))
-    with open(os.path.join(folder, "adapter_config.json"), "w", encoding="utf-8") as f:
-        json.dump(config, f, indent=2)
+    out = os.path.join(folder, "adapter_config.json")
+    try:
+        with open(f"{out}.writing", "w", encoding="utf-8") as f:
+            json.dump(config, f, indent=2)
+        interchange.write_safetensors(tensors, os.path.join(folder, "adapter_model.safetensors"))
+        os.replace(f"{out}.writing", out)
+    except OSError as e:
+        e.filename = e.filename or out
+        raise
+    finally:
+        if os.path.lexists(f"{out}.writing"):
+            os.unlink(f"{out}.writing")

@@ -10,7 +10,7 @@ from .rounds import BLOCK
 from .step import Step
 
 MAGIC = b"EKFWDLG2"
-_TAIL = struct.Struct("<QQQd4d32s16s")  # position, prompt, reserved, V, scale, best, its error, mean, weights, chain
+_TAIL = struct.Struct("<QQQd4d32s16s")  # position, prompt, last, V, scale, best, its error, mean, weights, chain
 _NAN = struct.pack("<Q", 0x7FF8000000000001)
 
 
@@ -45,6 +45,7 @@ class Block:
     steps: list
     position: int
     prompt: int
+    last: bool  # somebody asked to stop in it, so that the run ends with it
     square: float
     scale: float
     best: float
@@ -75,7 +76,7 @@ def write(block, before):
         for pair, age, n in s.late:
             body += _varint(pair) + _varint(age) + _signed(n)
     numbers = (block.square, block.scale, block.best, block.best_error, block.mean)
-    out = struct.pack("<II", block.number, len(body)) + bytes(body) + struct.pack("<QQQ", block.position, block.prompt, 0)
+    out = struct.pack("<II", block.number, len(body)) + bytes(body) + struct.pack("<QQQ", block.position, block.prompt, block.last)
     out += b"".join(_NAN if math.isnan(x) else struct.pack("<d", x) for x in numbers) + block.weights
     return out + chain(before, out)
 
@@ -131,8 +132,10 @@ def read(data, before, number, config):
         steps.append(Step(bits, increments, late))
     if len(steps) != min(BLOCK, config.steps - number * BLOCK):
         raise Refused(f"block {number}: {len(steps)} steps")
-    position, prompt, _, square, scale, best, error, mean, weights, end = _TAIL.unpack(data[-_TAIL.size :])
-    return Block(number, steps, position, prompt, square, scale, best, error, mean, weights, end)
+    position, prompt, last, square, scale, best, error, mean, weights, end = _TAIL.unpack(data[-_TAIL.size :])
+    if prompt >> pairs or last > 1:
+        raise Refused(f"block {number}: pairs that the run has not")
+    return Block(number, steps, position, prompt, last == 1, square, scale, best, error, mean, weights, end)
 
 
 def _few(n, pairs, number):

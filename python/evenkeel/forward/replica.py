@@ -1,5 +1,6 @@
-"""What follows from a run's header and the frames in order: rounds, steps, weights, blocks. No network, no clock."""
+"""Everything that follows from a run's header and the frames in order: rounds, steps, weights, blocks. It uses no network and no clock."""
 
+import collections
 import math
 
 import torch
@@ -9,7 +10,7 @@ from . import philox, record, rounds, step, weights
 
 
 class Replica:
-    """A run's state, the same bits for everybody. parts are the model's own, and are checked against the header."""
+    """A run's state, the same bits in every process. parts are those of the model, and are checked against the header."""
 
     def __init__(self, raw, parts, frozen=""):
         h = self.header = headers.parse(raw)
@@ -23,14 +24,15 @@ class Replica:
         self.weights = weights.Weights(parts, h.tensors, self.config.kind, self.config.key, self.config.directions)
         self.weights.start(h.initial)
         self.step = 0  # the next to be decided
+        self._last = False  # it was decided to stop, and the block is complete
         self.chain = record.start(raw)[-16:]
         self.running, self.rounds = step.Running(), rounds.Rounds(self.config.processors, self.config.steps)
-        self.not_finite, self.absent = 0, 0
+        self.not_finite, self.absent = collections.Counter(), collections.Counter()  # by pair: steps
         self._steps, self._losses, self._examples, self._keep = [], [], {}, len(step.repeats(self.config.momentum)) + 1
         self.rounds.begin(0)
 
     def over(self):
-        return self.step == self.config.steps
+        return self._last or self.step == self.config.steps
 
     def trial(self, rank):
         """What the rank's losses of this step are computed with: its amounts."""
@@ -66,14 +68,15 @@ class Replica:
         j = self.step
         counted = [t.pair for t in taken if t.age == 0] or [t.pair for t in taken]
         self.author = 2 * counted[0]  # of the block, if this ends one
-        self.not_finite += sum(not t.finite() for t in taken)
-        self.absent += self.config.processors // 2 - len(taken)
+        self.not_finite.update(t.pair for t in taken if not t.finite())
+        self.absent.update(set(range(self.config.processors // 2)) - {t.pair for t in taken})
         s = step.increments(self.config, self.running, j, taken)
         self._apply(s)
-        if self.step % rounds.BLOCK and not self.over():
+        if self.step % rounds.BLOCK and self.step < self.config.steps:
             self.rounds.begin(self.step)
             return True
         out = self._block(position)
+        self._last = self.rounds.stop
         self.rounds.begin(self.step)
         return out
 
@@ -86,7 +89,7 @@ class Replica:
             self._losses.append(s.loss)
         self.weights.move(step.amounts(self.config, self._steps, j))
         self.step = j + 1
-        if j % 16 == 15 or self.over():
+        if j % 16 == 15 or self.step == self.config.steps:
             self.weights.check()
 
     def _block(self, position):
@@ -94,7 +97,7 @@ class Replica:
         mean = step.guard(self.running, self._losses) if self.config.guard else _mean(self._losses)
         prompt = sum(1 << p for p, on in enumerate(self.rounds.prompt) if on)
         r, n = self.running, self.step - k * rounds.BLOCK
-        b = record.Block(k, self._steps[-n:], position, prompt, r.square, r.scale, r.best, r.best_error, math.nan if mean is None else mean, self.weights.hash())
+        b = record.Block(k, self._steps[-n:], position, prompt, self.rounds.stop, r.square, r.scale, r.best, r.best_error, math.nan if mean is None else mean, self.weights.hash())
         out = record.write(b, self.chain)
         self.before, self.chain, self._losses = self.chain, out[-16:], []
         return out
@@ -109,13 +112,33 @@ class Replica:
         if self.weights.hash() != b.weights:
             raise headers.Refused(f"block {b.number}: its steps lead to other weights than it says")
         self.running = step.Running(b.square, b.scale, b.best, b.best_error)
-        self.chain, self._losses = b.chain, []
+        self.chain, self._losses, self._last = b.chain, [], b.last
         self.rounds.prompt = [bool(b.prompt >> p & 1) for p in range(self.config.processors // 2)]
         self.rounds.begin(self.step)
         return b
 
     def hash(self):
         return self.weights.hash().hex()
+
+
+class Validation:
+    """For after_block: computes loss() every 64 steps, and asks for the run's end when it has not fallen for stop_after steps. losses has the losses
+    so far, as (steps, loss); best is the lowest, and replay(..., steps=best[0]) has its weights. One rank's validation is enough: all ranks end
+    together. A rank that was killed and started again does not know earlier losses."""
+
+    def __init__(self, loss, stop_after=None):
+        self._loss, self._stop_after = loss, stop_after
+        self.losses = []
+
+    @property
+    def best(self):
+        return min(self.losses, key=lambda l: (not l[1] <= math.inf, l[1]))  # the first; a NaN is none
+
+    def __call__(self, run):
+        with torch.no_grad():
+            self.losses.append((run.step, float(self._loss())))
+        first = 0 if math.isnan(self.best[1]) else self.best[0]
+        return self._stop_after is not None and run.step - first >= self._stop_after
 
 
 def _mean(losses):
@@ -129,7 +152,8 @@ def prepare(config, count, parts, frozen="", data_hash="", program=None):
 
 
 def alone(raw, parts, loss, frozen="", log=None, after_block=None):
-    """All processors of a run in this process, one after the other; gives the replica. log is a file to write."""
+    """Runs all processors of a run in this process, one after the other, and returns the replica. log is a file to write. after_block(replica) is
+    called every 64 steps with the weights in the parameters; if it returns True, the run ends 64 steps later, as a run of several processes does."""
     r = Replica(raw, parts, frozen)
     if log:
         log.write(record.start(raw))
@@ -144,24 +168,30 @@ def alone(raw, parts, loss, frozen="", log=None, after_block=None):
                 log.write(block)
             if after_block:
                 r.weights.write()
-                after_block(r)
+                if after_block(r) is True and not r.over():
+                    r.put(0, rounds.frame(r.step, 0, rounds.STOP))
     r.weights.write()
     return r
 
 
-def replay(path, parts, frozen=""):
-    """The weights that a log leads to, in the parts' parameters; gives the replica, every block's hash compared."""
+def replay(path, parts, frozen="", steps=None):
+    """Puts the weights after so many steps of a log (a multiple of 64), or after all, into the parts' parameters, and returns the replica. Every
+    block's hash is compared."""
+    if steps is not None and (steps < 0 or steps % rounds.BLOCK):
+        raise headers.Refused(f"steps: {steps}; a log has weights after every {rounds.BLOCK} steps")
     with open(path, "rb") as f:
         data = f.read()
     try:
         raw, at = record.read_start(data)
         r = Replica(raw, parts, frozen)
-        while at < len(data):
+        while at < len(data) and (steps is None or r.step < steps):
             n = record.length(data[at : at + (1 << 21)])
             if n is None:
                 break  # good up to the block before
             r.apply(data[at : at + n])
             at += n
+        if steps is not None and r.step < steps:
+            raise headers.Refused(f"steps: {steps}; it ends after step {r.step}")
     except headers.Refused as e:
         raise headers.Refused(f"{path}: {e}") from None
     r.weights.write()

@@ -5,7 +5,7 @@ import struct
 from .step import Taken
 
 BLOCK = 64
-LOSSES, GO_ON = 1, 2
+LOSSES, GO_ON, STOP = 1, 2, 3
 _FRAME = struct.Struct("<IHHff")
 
 
@@ -26,7 +26,7 @@ def read_frame(data):
     if len(data) != _FRAME.size:
         return None
     step, rank, kind, a, b = _FRAME.unpack(data)
-    return (step, rank, kind, (a, b)) if kind in (LOSSES, GO_ON) else None
+    return (step, rank, kind, (a, b)) if kind == LOSSES or kind in (GO_ON, STOP) and not any(data[8:]) else None
 
 
 class Rounds:
@@ -35,7 +35,7 @@ class Rounds:
     def __init__(self, processors, steps, prompt=None):
         self.pairs, self.steps = processors // 2, steps
         self.prompt = [True] * self.pairs if prompt is None else list(prompt)
-        self.step = 0
+        self.step, self.stop = 0, False  # stop: the run ends with this block
         self._due = [None] * self.pairs
         self._came = [{} for _ in range(self.pairs)]
 
@@ -65,6 +65,9 @@ class Rounds:
         frame that counts for nothing."""
         if rank != sender or rank >= 2 * self.pairs:
             return False
+        if kind == STOP:
+            self.stop = True
+            return None
         if kind == GO_ON:
             if step != self.step or not self.whole():
                 return False

@@ -16,12 +16,12 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclasses.dataclass
 class Result:
-    """What a processor tells at its end."""
+    """What a processor returns at its end."""
 
     steps: int
     weights_hash: str
-    absent: int  # pairs that did not count, over all steps that were followed
-    not_finite: int  # pairs left out for a loss that is not a number
+    absent: dict  # pair -> steps in which it did not count, of those that were followed
+    not_finite: dict  # pair -> steps in which it was left out for a loss that is not a number
     ignored: dict  # rank of the subject -> messages on it that counted for nothing
     replica: object = dataclasses.field(repr=False, default=None)
 
@@ -31,7 +31,7 @@ def _connect(url, token, rank, ca):
 
 
 def create(url, run, raw, token="", ca=""):
-    """Makes a run of the header's bytes. An existing run stays as it is: False."""
+    """Creates a run from the header's bytes. Returns False if the run exists already, which then stays as it is."""
     _check(run)
     headers.parse(raw)
     c = _connect(url, token, None, ca)
@@ -55,9 +55,9 @@ def _check(run):
 
 
 def join(url, run, rank, loss, parts, frozen="", token="", ca="", patience=120.0, after_block=None):
-    """Takes part in a run until its end, as one rank; the parameters end with its weights. loss(batch) is called with the numbers of examples
-    and gives their mean loss. A connection that is lost is made again for patience seconds. after_block(replica) is called every 64 steps with
-    the weights in the parameters."""
+    """Takes part in a run until its end, as one rank; the parameters then have the run's weights. loss(batch) is called with the indices of examples
+    and returns their mean loss. A lost connection is retried for patience seconds. after_block(replica) is called every 64 steps with the weights in
+    the parameters; if it returns True, this rank asks all ranks to end with the next 64 steps."""
     _check(run)
     p = _Processor(url, run, rank, loss, parts, frozen, token, ca, patience, after_block)
     try:
@@ -192,7 +192,7 @@ class _Processor:
                 self._again(e)
         r = self._replica
         r.weights.write()
-        result = Result(r.step, r.hash(), r.absent, r.not_finite, dict(self._ignored), r)
+        result = Result(r.step, r.hash(), dict(r.absent), dict(r.not_finite), dict(self._ignored), r)
         told = {"rank": self._rank, "steps": result.steps, "weights_hash": result.weights_hash, "absent": result.absent, "not_finite": result.not_finite}
         try:
             self._connection.request(f"{self._subject}result.{self._rank}", json.dumps(told).encode())
@@ -203,7 +203,7 @@ class _Processor:
     def _turn(self):
         """One message, or a wait for one; whether the run is over."""
         r = self._replica
-        if r.over() and self._confirmed == (r.config.steps - 1) // rounds.BLOCK and not self._unacknowledged:
+        if r.over() and self._confirmed == (r.step - 1) // rounds.BLOCK and not self._unacknowledged:
             return True
         if r.rounds.due(self._rank) == r.step and not r.over():
             self._receive(0)
@@ -310,7 +310,8 @@ class _Processor:
             self._publish(f"{self._subject}block.{k}.{self._rank}", data)
         if self._after:
             r.weights.write()
-            self._after(r)
+            if self._after(r) is True and not r.over():
+                self._publish(f"{self._subject}frame.{self._rank}", rounds.frame(r.step, self._rank, rounds.STOP))
 
     def _compare(self, k, subject, data):
         """A block in the stream with one of ours; only a first with the right number and chain counts."""

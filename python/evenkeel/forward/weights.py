@@ -1,4 +1,4 @@
-"""The weights of a run: whole numbers, moved along directions and written into a model's parameters."""
+"""The weights of a run: integers, moved along directions and written into a model's parameters."""
 
 import hashlib
 import math
@@ -14,8 +14,8 @@ _LIMIT = 1 << 30
 
 
 class Part:
-    """A parameter that is trained. Without a base its entries are the parameter's values; with delta, they are added to what the parameter was
-    (entries begin at zero, and the parameter may have any dtype); with index, so for these entries alone."""
+    """A trained parameter. Without a base its entries are the parameter's values. With delta they are added to the parameter's first values (entries
+    begin at zero, and the parameter may have any dtype); with index, only these entries are trained so."""
 
     def __init__(self, name, parameter, delta=False, index=None):
         self.name, self.parameter = name, parameter

@@ -13,7 +13,6 @@ import (
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/forward/wire"
 	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // joinCmd runs one processor.
@@ -24,7 +23,7 @@ type joinCmd struct {
 	Data       string        `help:"Path of the run's data file on this machine, if it differs." placeholder:"FILE"`
 	Init       string        `help:"Weights that the run begins with, if they come from a file." placeholder:"FILE"`
 	Checkpoint string        `help:"Save the weights to this file every half minute, and start from it after a restart." placeholder:"FILE"`
-	Patience   time.Duration `help:"Shortest time to wait for pairs that are late, before the run goes on without them; otherwise twice as long as half of the pairs take (${default})." default:"100ms" placeholder:"T"`
+	Patience   time.Duration `help:"Least time to wait for late pairs before the run goes on without them (${default}); the run waits twice as long as half of the pairs take, but at least this long." default:"100ms" placeholder:"T"`
 	JSON       bool          `name:"json" help:"Print the summary as JSON."`
 }
 
@@ -37,11 +36,12 @@ type joined struct {
 	Sent        int64         `json:"transport_sent"`     // bytes over the connection in all, including frames
 	Received    int64         `json:"transport_received"` // the same
 	Joined      int           `json:"joined_at"`          // first step in which it took part
+	Validation  *validated    `json:"validation,omitempty"`
 }
 
 // Help is what --help adds.
 func (*joinCmd) Help() string {
-	return `A processor that died rejoins by the same command: it applies the steps that it missed, then takes part again.
+	return `A processor that died rejoins with the same command: it applies the steps that it missed, then takes part again.
 
 Examples:
 
@@ -87,7 +87,11 @@ func (c *joinCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	replica, after, err := c.catchUp(a, h, work, run, blocks)
+	var check *validator
+	if c.Rank == 0 {
+		check = newValidator(work)
+	}
+	replica, after, err := c.catchUp(a, h, work, run, blocks, check)
 	if err != nil {
 		return err
 	}
@@ -99,16 +103,22 @@ func (c *joinCmd) Run(a *cli.App) error {
 	p := &forward.Processor{Replica: replica, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Bus: bus, Patience: c.Patience}
 	last, began := time.Now(), replica.Steps()
 	p.End = func(*forward.Block, []byte) error {
+		if err := check.end(a.Ctx, p); err != nil {
+			return err
+		}
 		if c.Checkpoint == "" || time.Since(last) < saveEvery {
 			return nil
 		}
 		last = time.Now()
 		return cli.WriteFile(c.Checkpoint, replica.Save)
 	}
+	if err := check.ask(a.Ctx, p); err != nil {
+		return err
+	}
 	if err := p.Run(a.Ctx); err != nil {
 		return err
 	}
-	j := joined{c.Rank, h.Config.Steps, p.Weights.Hash(), p.Stats(), traffic.Sent(), traffic.Received(), began}
+	j := joined{c.Rank, p.Steps(), p.Weights.Hash(), p.Stats(), traffic.Sent(), traffic.Received(), began, check.told()}
 	result, err := json.Marshal(j)
 	if err != nil {
 		return err
@@ -125,7 +135,7 @@ func (c *joinCmd) Run(a *cli.App) error {
 
 // catchUp makes a replica with the run's blocks: from saved weights, if they can be used, else
 // from the weights that the run starts with.
-func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *task.Setup, run *wire.Run, blocks []wire.Block) (*forward.Replica, uint64, error) {
+func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *setup, run *wire.Run, blocks []wire.Block, check *validator) (*forward.Replica, uint64, error) {
 	weights, err := startOf(h, work, c.Init)
 	if err != nil {
 		return nil, 0, err
@@ -134,19 +144,21 @@ func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *task.Setup, run *
 	if err != nil {
 		return nil, 0, err
 	}
-	if c.Checkpoint != "" {
+	if c.Checkpoint != "" && check == nil { // which is to see the weights after each block
 		if saved, err := load(c.Checkpoint, replica, blocks); err == nil {
 			replica = saved
 		} else if !errors.Is(err, os.ErrNotExist) {
 			a.Log.Warn().Err(err).Msgf("%s cannot be used; all steps are repeated", c.Checkpoint)
 		}
 	}
-	after, err := applyBlocks(replica, blocks, nil)
+	after, err := applyBlocks(replica, blocks, func(*forward.Block, []byte) error {
+		return check.take(replica.Steps(), replica.Weights)
+	})
 	return replica, after, err
 }
 
 // startOf are the weights that a run begins with, if the network is the run's.
-func startOf(h *forward.Header, work *task.Setup, init string) (*forward.Weights, error) {
+func startOf(h *forward.Header, work *setup, init string) (*forward.Weights, error) {
 	if h.Initial == forward.FromKey {
 		return forward.NewWeights(work.Network, h.Config.Key), nil
 	}

@@ -31,14 +31,15 @@ type launchCmd struct {
 	Out      string        `help:"Write the weights as safetensors at the end." placeholder:"FILE"`
 	Plot     string        `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
 	Manual   bool          `help:"Start no processes: print the command that starts each processor, and wait for them. Needs --url."`
-	Patience time.Duration `help:"Of its processors: shortest time to wait for pairs that are late (${default})." default:"100ms" placeholder:"T"`
+	Patience time.Duration `help:"Least time that the processors wait for late pairs (${default})." default:"100ms" placeholder:"T"`
 }
 
 // Help is what --help adds.
 func (*launchCmd) Help() string {
-	return `Without --url a NATS server runs in this process, on loopback, with its own tokens. When a processor dies, the others go on without its
-pair; it is restarted and catches up. The run is on the server, in files: after a Ctrl-C, or the death of this process or of the server, the same command
-goes on with it. On a server of somebody's it stays until forward remove; on the one in this process until its end.
+	return `Without --url a NATS server runs in this process, on loopback, with its own tokens. If a processor dies, the others go
+on without its pair; it is restarted and catches up. The server keeps the run in files: after Ctrl-C, or the death of this
+process or of the server, the same command continues it. A run on a server of --url stays there until forward remove; on the
+server in this process, until the run's end.
 
 Examples:
 
@@ -250,6 +251,9 @@ func (c *launchCmd) collect(ctx context.Context, run *wire.Run, s *summary, r *s
 			s.WeightsHash = append(s.WeightsHash, j.WeightsHash)
 			s.add(j.Stats, j.Steps-j.Joined) // since its last start
 			s.addTraffic(*j)
+			if j.Validation != nil {
+				s.Validation = j.Validation
+			}
 		}
 	}
 	if s.counted < len(came) {

@@ -14,14 +14,16 @@ type replayCmd struct {
 	Log    string `arg:"" help:"Log of a run."`
 	Init   string `help:"Weights that the run began with, if they came from a file." placeholder:"FILE"`
 	Data   string `help:"Path of the run's data file on this machine, to evaluate the weights." placeholder:"FILE"`
+	Steps  int    `help:"Rebuild the weights after so many steps, a multiple of 64; default: all." placeholder:"N"`
 	Export string `help:"Write the weights as safetensors." placeholder:"FILE"`
 	JSON   bool   `name:"json" help:"Print the summary as JSON."`
 }
 
 // Help is what --help adds.
 func (*replayCmd) Help() string {
-	return `A log records a run in a few bytes per step; with the weights that the run began with it gives those after every block. The
-data are needed to evaluate them alone. If the log's end is damaged or missing, the weights after the last good block are rebuilt, and the exit status is 1.
+	return `A log records a run in a few bytes per step. From the log and the run's first weights, the weights after every block of 64
+steps follow. The data are needed only to evaluate the weights. If the log's end is damaged or missing, the weights after the last good block
+are rebuilt, and the exit status is 1.
 
 Examples:
 
@@ -48,9 +50,15 @@ func (c *replayCmd) Run(a *cli.App) error {
 			return err
 		}
 	}
-	r, done, err := replayed(c.Log, c.Init)
+	if c.Steps < 0 || c.Steps%forward.BlockSteps != 0 {
+		return badinput.Errorf("--steps %d: a log has weights after every %d steps", c.Steps, forward.BlockSteps)
+	}
+	r, done, err := replayed(c.Log, c.Init, c.Steps)
 	if err != nil {
 		return err
+	}
+	if r.Damage == "" && r.Steps < c.Steps {
+		return badinput.Errorf("--steps %d: %s ends after step %d", c.Steps, c.Log, r.Steps)
 	}
 	evaluated := "not evaluated: "
 	if work, err := taskOf(done.Header, c.Data); err != nil {
@@ -77,8 +85,8 @@ func (c *replayCmd) Run(a *cli.App) error {
 	return err
 }
 
-// replayed rebuilds weights from a log. The result reports a damaged end.
-func replayed(path, init string) (*replayResult, *forward.Replica, error) {
+// replayed rebuilds weights from a log, after so many steps or (0) all. The result reports a damaged end.
+func replayed(path, init string, steps int) (*replayResult, *forward.Replica, error) {
 	l, f, err := openLog(path)
 	if err != nil {
 		return nil, nil, err
@@ -89,7 +97,7 @@ func replayed(path, init string) (*replayResult, *forward.Replica, error) {
 		return nil, nil, badinput.Errorf("%s: %w", path, err)
 	}
 	r := &replayResult{Of: l.Header.Config.Steps}
-	done, err := forward.Replay(l, weights)
+	done, err := forward.ReplayTo(l, weights, steps)
 	if err != nil {
 		r.Damage = err.Error()
 	}
@@ -110,8 +118,8 @@ type verifyCmd struct {
 
 // Help is what --help adds.
 func (*verifyCmd) Help() string {
-	return `Replays the log and compares the weights after every 64 steps with the hashes in it. Exit status 1: the log is damaged, the weights are
-others, or not those of --hash.
+	return `Replays the log and compares the weights after every 64 steps with the hashes in it. Exit status 1: the log is damaged, or
+the weights differ from its hashes or from --hash.
 
 Examples:
 
@@ -121,7 +129,7 @@ Examples:
 
 // Run runs the command.
 func (c *verifyCmd) Run(a *cli.App) error {
-	r, _, err := replayed(c.Log, c.Init)
+	r, whole, err := replayed(c.Log, c.Init, 0)
 	if err != nil {
 		return err
 	}
@@ -139,8 +147,11 @@ func (c *verifyCmd) Run(a *cli.App) error {
 		return nil
 	}
 	done := "the complete run"
-	if r.Steps < r.Of {
+	switch {
+	case !whole.Done():
 		done = "an interrupted run"
+	case r.Steps < r.Of:
+		done = "a run that was asked to stop"
 	}
 	_, err = fmt.Fprintf(a.Out, "good: %d of %d steps, %s, weights %s\n", r.Steps, r.Of, done, r.WeightsHash)
 	return err

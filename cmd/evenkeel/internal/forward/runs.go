@@ -24,6 +24,7 @@ type state struct {
 	Name       string     `json:"name"`
 	Steps      int        `json:"steps"`
 	Of         int        `json:"of"`
+	Stopped    bool       `json:"stopped,omitempty"` // with its last step, as somebody asked
 	Processors int        `json:"processors"`
 	Tensors    int        `json:"tensors"`
 	Loss       float64    `json:"loss,omitempty"` // of the last block
@@ -34,7 +35,7 @@ type state struct {
 
 // Help is what --help adds.
 func (*runsCmd) Help() string {
-	return `Without --url the runs are those that launch or serve left in --store; no other process may be using that folder.
+	return `Without --url: the runs that launch or serve left in --store; no other process may use that folder meanwhile.
 
 Examples:
 
@@ -67,9 +68,18 @@ func (c *runsCmd) Run(a *cli.App) (err error) {
 	}
 	rows := make([][]string, len(all))
 	for i, s := range all {
-		rows[i] = []string{s.Name, fmt.Sprintf("%d of %d", s.Steps, s.Of), fmt.Sprint(s.Processors), humanize.Bytes(s.Bytes), since(s.Last)}
+		rows[i] = []string{s.Name, s.far(), fmt.Sprint(s.Processors), humanize.Bytes(s.Bytes), since(s.Last)}
 	}
 	return cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left("run"), cli.Right("steps"), cli.Right("processors"), cli.Right("size"), cli.Right("last message")}, rows))
+}
+
+// far is how far a run is.
+func (s *state) far() string {
+	text := fmt.Sprintf("%d of %d", s.Steps, s.Of)
+	if s.Stopped {
+		text += ", stopped"
+	}
+	return text
 }
 
 func since(t *time.Time) string {
@@ -117,7 +127,7 @@ func stateOf(a *cli.App, l *link, name string) (*state, error) {
 	s := &state{Name: name, Of: c.Steps, Processors: c.Processors, Tensors: len(r.header.Tensors), Absent: make([]int, c.Processors/2)}
 	for _, block := range r.blocks {
 		s.Steps += len(block.Steps)
-		s.Loss = block.Loss
+		s.Loss, s.Stopped = block.Loss, block.Last
 		for _, step := range block.Steps {
 			for pair := range s.Absent {
 				if !step.Counts(pair) {
@@ -134,12 +144,12 @@ func stateOf(a *cli.App, l *link, name string) (*state, error) {
 type showCmd struct {
 	Server storeFlags `embed:""`
 	Name   string     `arg:"" help:"Name of the run."`
-	JSON   bool       `name:"json" help:"Print it as JSON."`
+	JSON   bool       `name:"json" help:"Print JSON."`
 }
 
 // Help is what --help adds.
 func (*showCmd) Help() string {
-	return `By the run's blocks alone: it needs neither network nor data.
+	return `Reads only the run's blocks: the network and the data are not needed.
 
 Examples:
 
@@ -161,7 +171,7 @@ func (c *showCmd) Run(a *cli.App) (err error) {
 		return a.WriteJSON(s)
 	}
 	lines := []string{
-		fmt.Sprintf("steps           %d of %d", s.Steps, s.Of), fmt.Sprintf("processors      %d", s.Processors),
+		fmt.Sprintf("steps           %s", s.far()), fmt.Sprintf("processors      %d", s.Processors),
 		fmt.Sprintf("loss            %.4f in the last %d steps", s.Loss, forward.BlockSteps), fmt.Sprintf("last message    %s", since(s.Last)),
 	}
 	for pair, n := range s.Absent {
@@ -172,6 +182,36 @@ func (c *showCmd) Run(a *cli.App) (err error) {
 	return cli.PrintLines(a.Out, lines)
 }
 
+// stopCmd ends a run early.
+type stopCmd struct {
+	Server storeFlags `embed:""`
+	Name   string     `arg:"" help:"Name of the run."`
+}
+
+// Help is what --help adds.
+func (*stopCmd) Help() string {
+	return `All processors end after their present 64 steps, with the same weights; the log records that they were asked to. This needs
+the token that creates runs.
+
+Examples:
+
+  evenkeel forward stop mine --url nats://localhost:4222`
+}
+
+// Run runs the command.
+func (c *stopCmd) Run(a *cli.App) (err error) {
+	l, err := c.Server.open(c.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	run, err := wire.Open(a.Ctx, l.Conn, c.Name)
+	if err != nil {
+		return err
+	}
+	return run.Stop(a.Ctx)
+}
+
 // removeCmd deletes a run.
 type removeCmd struct {
 	Server storeFlags `embed:""`
@@ -180,7 +220,7 @@ type removeCmd struct {
 
 // Help is what --help adds.
 func (*removeCmd) Help() string {
-	return `All that the server has of the run is gone. Write its log first, if you want to keep its result: evenkeel forward export.
+	return `Removes everything that the server has of the run. To keep its result, write its log first: evenkeel forward export.
 
 Examples:
 
@@ -207,8 +247,8 @@ type exportCmd struct {
 
 // Help is what --help adds.
 func (*exportCmd) Help() string {
-	return `A run's header and blocks are its log: whoever can read the run can write it, while it goes on or after its end. The weights follow by
-forward replay.
+	return `A run's header and blocks are its log. Any client that can read the run can write the log, during the run or after its
+end. forward replay computes the weights from it.
 
 Examples:
 

@@ -24,7 +24,7 @@ type natsFlags struct {
 	CA  string `name:"ca" help:"Certificate of the authority that signed the server's certificate." placeholder:"FILE" type:"existingfile"`
 }
 
-// storeFlags are of commands that can do without a server of somebody's.
+// storeFlags are of commands that can run without --url.
 type storeFlags struct {
 	natsFlags
 	Store string `help:"Without --url: folder in which the server of this process keeps runs; default: evenkeel/forward/NAME in your cache folder." placeholder:"DIR"`
@@ -120,9 +120,10 @@ type serveCmd struct {
 
 // Help is what --help adds.
 func (*serveCmd) Help() string {
-	return `Runs are files in --store: a server that was killed has them when it is started again, and processors go on by themselves. The file tokens in
-that folder has the token of who makes and removes runs (launch), and one for each rank, which may send that rank's messages alone. The first is taken
-from the variable EVENKEEL_NATS_TOKEN, if it is set, or drawn once; the others follow from it.
+	return `Runs are files in --store: a server that is started again after a kill has them, and processors go on by themselves. The
+file tokens in that folder has the token that creates and removes runs (launch), and one for each rank, which may send only
+that rank's messages. The first is taken from the variable EVENKEEL_NATS_TOKEN, or drawn once if that is not set; the others
+are derived from it.
 
 Examples:
 

@@ -20,7 +20,8 @@ import (
 
 // program is what this program wants to find again in a run's header.
 type program struct {
-	Task *task.Task `json:"task,omitempty"`
+	Task      *task.Task `json:"task,omitempty"`
+	StopAfter int        `json:"stop_after,omitempty"` // steps; 0: the run does not stop by validation
 }
 
 // errOther is returned for the header of a run that another program made.
@@ -28,7 +29,7 @@ var errOther = badinput.New("the run was made by another program, and does not n
 
 // taskOf builds the data and the network that the header of a log or run describes. Each processor does so itself; how
 // to train is in the header.
-func taskOf(h *forward.Header, dataFile string) (*task.Setup, error) {
+func taskOf(h *forward.Header, dataFile string) (*setup, error) {
 	var p program
 	if err := json.Unmarshal(h.Program, &p); err != nil || p.Task == nil {
 		return nil, errOther
@@ -37,7 +38,10 @@ func taskOf(h *forward.Header, dataFile string) (*task.Setup, error) {
 		p.Task.Data = dataFile
 	}
 	w, err := p.Task.Build()
-	return w, cli.FileError(err)
+	if err != nil {
+		return nil, cli.FileError(err)
+	}
+	return setAside(w, p.StopAfter), nil
 }
 
 // tensorsOf are a network's.

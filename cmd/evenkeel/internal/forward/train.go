@@ -6,17 +6,13 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // trainCmd trains with a goroutine per processor.
@@ -30,9 +26,9 @@ type trainCmd struct {
 
 // Help is what --help adds.
 func (*trainCmd) Help() string {
-	return `Processors work in pairs: one computes the losses of two inputs with weights moved a little along a random direction,
-the other with weights moved the opposite way. They exchange losses, 16 bytes each per step, and all make the same
-update: no gradients, no stored activations, no optimizer state.
+	return `Each processor computes the losses of the same two inputs with weights moved a little along a random direction of its own.
+(With --estimator pairs the two processors of a pair move along a direction and its opposite.) The processors exchange losses,
+16 bytes each per step, and all make the same update: no gradients, no stored activations, no optimizer state.
 
 Examples:
 
@@ -57,13 +53,14 @@ func (c *trainCmd) Run(a *cli.App) error {
 type session struct {
 	header  *forward.Header
 	encoded []byte
-	work    *task.Setup
+	work    *setup
 	replica *forward.Replica // after the blocks done before; then of the first processor, or of who follows the run
 	before  [][]byte         // blocks done before
 	blocks  []*forward.Block // the same
 	path    string           // of the log
 	log     *logFile
 	watch   *monitor
+	check   *validator
 }
 
 func (r *session) close() error {
@@ -100,7 +97,7 @@ func prepareRun(a *cli.App, f *flags, log string, resume bool, plot string) (*se
 	if plot != "" && header.Config.Steps <= forward.BlockSteps {
 		return nil, badinput.Errorf("--plot: a curve needs more than %d steps", forward.BlockSteps)
 	}
-	r.work = work
+	r.work, r.check = work, newValidator(work)
 	if r.encoded, err = header.Encode(); err != nil {
 		return nil, err
 	}
@@ -124,6 +121,7 @@ func (r *session) take(a *cli.App, path, init string) error {
 	if r.work, err = taskOf(r.header, ""); err != nil {
 		return err
 	}
+	r.check = newValidator(r.work)
 	weights, err := initialWeights(r.header, init)
 	if err != nil {
 		return badinput.Errorf("%s: %w", path, err)
@@ -137,6 +135,9 @@ func (r *session) take(a *cli.App, path, init string) error {
 			return badinput.Errorf("%s: %w", path, err)
 		}
 		r.blocks = append(r.blocks, block)
+		if err := r.check.take(r.replica.Steps(), r.replica.Weights); err != nil {
+			return err
+		}
 	}
 	if r.replica.Done() {
 		return badinput.Errorf("the run of %s is finished; evenkeel forward replay %s shows its result", path, path)
@@ -178,12 +179,17 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 		// Patience without end: what is computed must not depend on the machine's load.
 		all[rank] = &forward.Processor{Replica: r.replica, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Bus: memory.Reader(rank), Patience: math.MaxInt64}
 		if rank == 0 {
-			all[rank].End = r.block
+			all[rank].End = func(b *forward.Block, encoded []byte) error {
+				return errors.Join(r.block(b, encoded), r.check.end(ctx, all[0]))
+			}
 		} else {
 			all[rank].Replica = r.replica.Clone()
 		}
 	}
 	memory.Seal()
+	if err := r.check.ask(ctx, all[0]); err != nil {
+		return err
+	}
 	var wg sync.WaitGroup
 	for rank, p := range all {
 		wg.Go(func() {
@@ -211,8 +217,9 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 	}
 	for _, p := range all {
 		s.WeightsHash = append(s.WeightsHash, p.Weights.Hash())
-		s.add(p.Stats(), config.Steps-first)
+		s.add(p.Stats(), p.Steps()-first)
 	}
+	s.Validation = r.check.told()
 	return r.finish(a, s, c.Plot, c.Out, c.JSON)
 }
 
@@ -238,7 +245,7 @@ func (r *session) finish(a *cli.App, s *summary, plot, weights string, asJSON bo
 	if err := s.print(a, asJSON); err != nil {
 		return err
 	}
-	return s.absence(&r.header.Config)
+	return s.absence()
 }
 
 // interrupted is the error after Ctrl-C.
@@ -248,138 +255,6 @@ func (r *session) interrupted(a *cli.App, command, log string) error {
 		hint += fmt.Sprintf("; the log has them. Continue with\n  evenkeel forward %s --resume --log %s", command, log)
 	}
 	return cli.Interrupted(a.Ctx.Err(), hint)
-}
-
-// summary is the JSON document.
-type summary struct {
-	Steps        int           `json:"steps"`
-	Processors   int           `json:"processors"`
-	Directions   int           `json:"directions"`
-	Model        string        `json:"model"`
-	Data         string        `json:"data"`
-	Weights      int           `json:"weights"`
-	Loss         float64       `json:"loss"`          // on the samples held out
-	TestAccuracy float64       `json:"test_accuracy"` // the same
-	Seconds      float64       `json:"seconds"`       // of this process
-	Sent         float64       `json:"bytes_sent_per_step"`
-	Received     float64       `json:"bytes_received_per_step"`
-	Wire         *onWire       `json:"transport,omitempty"` // between processes
-	Forwards     int64         `json:"forwards"`            // of two inputs, by all processors of this process
-	Missed       int64         `json:"steps_missed"`        // by processors
-	Absent       []int         `json:"absent_steps"`        // by pair: steps of the run in which it did not count
-	NotFinite    []int64       `json:"not_finite"`          // by pair: times that its losses were infinite or NaN
-	Ignored      map[int]int64 `json:"ignored,omitempty"`   // by rank that sent them: messages that did not count
-	WeightsHash  []string      `json:"weights_hash"`        // one per processor
-	Log          string        `json:"log,omitempty"`
-	LogBytes     int64         `json:"log_bytes"`
-
-	counted int // processors
-	missing int // processors without a result
-}
-
-// add adds the statistics of a processor over so many steps.
-func (s *summary) add(t forward.Stats, in int) {
-	s.counted++
-	steps := float64(max(in, 1))
-	s.Sent += (float64(t.Sent)/steps - s.Sent) / float64(s.counted)
-	s.Received += (float64(t.Received)/steps - s.Received) / float64(s.counted)
-	s.Forwards += t.Forwards
-	s.Missed += t.Missed
-	for rank, n := range t.Ignored {
-		s.Ignored[rank] = max(s.Ignored[rank], n)
-	}
-	for pair, n := range t.NotFinite[:min(len(t.NotFinite), len(s.NotFinite))] { // another program may tell less, or more
-		s.NotFinite[pair] = max(s.NotFinite[pair], n)
-	}
-}
-
-// absence is an error if pairs were absent for more than half of the run.
-func (s *summary) absence(c *forward.Config) error {
-	absent := 0
-	for _, n := range s.Absent {
-		absent += n
-	}
-	if pairs := len(s.Absent); 2*absent > pairs*c.Steps {
-		return fmt.Errorf("of %d steps of %d pairs %s did not count (absent_steps): the weights are those of a smaller run", c.Steps, pairs, cli.Percent(float64(absent)/float64(pairs*c.Steps)))
-	}
-	return nil
-}
-
-// away says which pairs were absent, and for how long.
-func (s *summary) away() string {
-	text := ""
-	for pair, n := range s.Absent {
-		if n > 0 {
-			text += fmt.Sprintf("\n                pair %d was absent in %d of %d steps", pair, n, s.Steps)
-		}
-	}
-	for pair, n := range s.NotFinite {
-		if n > 0 {
-			text += fmt.Sprintf("\n                pair %d had losses of NaN or infinity %d times", pair, n)
-		}
-	}
-	if text == "" {
-		return "all pairs in all steps"
-	}
-	return strings.TrimSpace(text)
-}
-
-// onWire is the traffic of a processor in a step, including what NATS, its acknowledgements and TLS add to the frames.
-type onWire struct {
-	Sent     float64 `json:"bytes_sent_per_step"`
-	Received float64 `json:"bytes_received_per_step"`
-}
-
-// addTraffic adds the traffic of a processor, after add.
-func (s *summary) addTraffic(j joined) {
-	if s.Wire == nil {
-		s.Wire = &onWire{}
-	}
-	steps := float64(max(j.Steps-j.Joined, 1))
-	s.Wire.Sent += (float64(j.Sent)/steps - s.Wire.Sent) / float64(s.counted)
-	s.Wire.Received += (float64(j.Received)/steps - s.Wire.Received) / float64(s.counted)
-}
-
-func (s *summary) same() bool {
-	for _, h := range s.WeightsHash {
-		if h != s.WeightsHash[0] {
-			return false
-		}
-	}
-	return true
-}
-
-func (s *summary) print(a *cli.App, asJSON bool) error {
-	if !s.same() {
-		return fmt.Errorf("the processors' weights differ: %v; please report this run with its flags", s.WeightsHash)
-	}
-	if asJSON {
-		return a.WriteJSON(s)
-	}
-	same := fmt.Sprintf("the same on all %d processors", s.counted)
-	if s.missing > 0 {
-		same = fmt.Sprintf("the same on %d processors; %d did not report theirs", s.counted, s.missing)
-	}
-	log := "none; --log writes one"
-	if s.Log != "" {
-		log = fmt.Sprintf("%s, %s for the complete run", s.Log, humanize.Bytes(uint64(s.LogBytes)))
-	}
-	transport := ""
-	if s.Wire != nil {
-		transport = fmt.Sprintf("\n                %.0f and %.0f including transport overhead", s.Wire.Sent, s.Wire.Received)
-	}
-	_, err := fmt.Fprintf(a.Out, `%d steps in %s on %s: %s, %s weights.
-
-test accuracy   %s
-test loss       %.4f
-forward passes  %s of two inputs, %s a second
-on the wire     %.0f bytes sent and %.0f received by each processor in a step%s
-present         %s
-weights         %s, %s
-log             %s
-`, s.Steps, cli.Seconds(s.Seconds), s.Data, s.Model, humanize.Comma(int64(s.Weights)), cli.Percent(s.TestAccuracy), s.Loss,
-		humanize.Comma(s.Forwards), cli.Rate(float64(s.Forwards)/max(s.Seconds, 1e-9)), s.Sent, s.Received, transport, s.away(), s.WeightsHash[0], same, log)
-	return err
 }
 
 // plotPanel is one curve over forward passes.

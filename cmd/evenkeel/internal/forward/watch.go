@@ -10,14 +10,13 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/chart"
-	"github.com/evenkeel/evenkeel/train/task"
 )
 
 // monitor follows a run: progress, an evaluation every tenth of it, and the curves.
 type monitor struct {
 	*cli.App
 	config   *forward.Config
-	work     *task.Setup
+	work     *setup
 	first    int     // steps done before this process
 	steps    int     // done
 	loss     float64 // of the last block
@@ -32,7 +31,7 @@ type monitor struct {
 	at, right []float64 // accuracy on held-out samples
 }
 
-func newMonitor(a *cli.App, config *forward.Config, work *task.Setup, before []*forward.Block) *monitor {
+func newMonitor(a *cli.App, config *forward.Config, work *setup, before []*forward.Block) *monitor {
 	w := &monitor{App: a, config: config, work: work, begun: time.Now(), absent: make([]int, config.Processors/2)}
 	for _, b := range before {
 		w.note(b)
@@ -87,7 +86,7 @@ func (w *monitor) forwards() float64 { return float64(w.steps * w.config.Process
 
 // summary evaluates the result of the run.
 func (w *monitor) summary(weights *forward.Weights, took time.Duration) (*summary, error) {
-	s := &summary{Steps: w.steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
+	s := &summary{Steps: w.steps, Of: w.config.Steps, Processors: w.config.Processors, Directions: w.config.Directions, Model: w.work.Task.Model, Data: w.work.Task.Data,
 		Weights: weights.Len(), Seconds: took.Seconds(), Absent: w.absent, NotFinite: make([]int64, len(w.absent)), Ignored: map[int]int64{}}
 	if w.loss > w.began {
 		w.Log.Warn().Msgf("the training loss rose from %.4g to %.4g; lower --learning-rate", w.began, w.loss)
