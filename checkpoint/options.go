@@ -46,7 +46,7 @@ type Options struct {
 	// creation that this is faster. evenkeel checkpoint bench measures both. Both write the same bytes.
 	Direct bool
 	// RefuseUnchanged fails a save in which no Parameter differs from the save before, though its step is later: most likely
-	// what is saved is not what is trained. Such saves are counted in Stats.Unchanged either way.
+	// the program saves something else than it trains. Such saves are counted in Stats.Unchanged either way.
 	RefuseUnchanged bool
 	// CursorPerStep is how far State.Cursor moves in one step, at most; 0: not checked. A Commit whose cursor is further
 	// ahead is refused: after a restore the data in between would be skipped.

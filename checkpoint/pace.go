@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// pace spreads a save over half of the shortest time for which the last saves were left alone: from their Commit until somebody asked for an
-// array or a slot. So the writer takes the disk and a core evenly, and has read the arrays before they are wanted. While somebody waits it goes on at
+// pace spreads a save over half of the shortest time that the last saves had to themselves: from their Commit until a call asked for an
+// array or a slot. So the writer uses the disk and a core evenly, and has read the arrays before they are needed. While a call waits it goes on at
 // once. It is guarded by the File's mutex.
 type pace struct {
 	left    time.Time       // when the newest save was committed; zero once somebody asked
@@ -21,7 +21,7 @@ const (
 	leastPause = 2 * time.Millisecond // each pause takes some of the processor's time
 )
 
-// asked notes that somebody wants an array, or a slot.
+// asked notes that a call wants an array, or a slot.
 func (p *pace) asked(now time.Time) {
 	if p.left.IsZero() {
 		return
@@ -33,7 +33,7 @@ func (p *pace) asked(now time.Time) {
 	p.left = time.Time{}
 }
 
-// wait notes that somebody waits, until the function that it returns is called.
+// wait notes that a call waits, until the function that it returns is called.
 func (p *pace) wait() (end func()) {
 	p.waiting++
 	select {
@@ -56,7 +56,7 @@ func ahead(spread time.Duration, done, total int64, took time.Duration) time.Dur
 	return time.Duration(float64(spread)*float64(done)/float64(max(total, 1))) - took
 }
 
-// hurried waits for a save that is not spread any more, unless it is done already: who only looks at the outcome asks for nothing.
+// hurried waits for a save that is no longer spread, unless it is done already: a call that only reads the outcome does not hurry it.
 func (f *File) hurried(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -80,7 +80,7 @@ func (f *File) hurried(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// pause holds the writer back where it is ahead, until somebody waits.
+// pause holds the writer back if it is ahead, until a call waits.
 func (f *File) pause(s *Save, n int) {
 	s.moved += int64(n)
 	d := ahead(s.spread, s.moved, f.head.bytes(), time.Since(s.since))

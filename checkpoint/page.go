@@ -17,7 +17,7 @@ const (
 	pageLen   = noteAt + 2*noteAt
 )
 
-// note is what every record page repeats: so a record that is lost is missed.
+// note is repeated on every record page, so that a lost record is detected.
 type note struct {
 	generation   uint64 // counts notes; the largest is the newest
 	sequence     uint64 // of the newest save that was reported; 0: none

@@ -194,7 +194,7 @@ func (b *Behind) prefer(wanted []int) {
 	b.todo = append(next, rest...)
 }
 
-// endBehind ends a restore that is still reading; who waits is told.
+// endBehind ends a restore that is still reading; waiting calls return an error.
 func (f *File) endBehind() {
 	f.mu.Lock()
 	b := f.behind

@@ -10,7 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// State is what belongs to a checkpoint beside the arrays.
+// State is the part of a checkpoint that is not arrays.
 type State struct {
 	Step    uint64 // of training; any number that the program counts by
 	Cursor  uint64 // position in the data

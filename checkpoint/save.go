@@ -193,7 +193,7 @@ func (s *Save) Write(name string, data []byte) error {
 	return nil
 }
 
-// Commit has the checkpoint completed in the background and returns at once. It is an error if an array was not
+// Commit completes the checkpoint in the background and returns at once. It is an error if an array was not
 // written (ErrIncomplete), or the file has no room for the state; the save is then given up. state.Step is set to
 // Begin's.
 func (s *Save) Commit(state State) error {
@@ -267,7 +267,7 @@ func (s *Save) endedTwice() error {
 	return fmt.Errorf("checkpoint %s: the save of step %d was committed or aborted before: %w", s.file.path, s.step, ErrUsage)
 }
 
-// Done is closed once the save has committed, or failed: Wait does not wait then. Who waits for it does not hurry the save, as Wait does.
+// Done is closed once the save has committed, or failed; then Wait returns at once. Unlike Wait, it does not hurry the save.
 func (s *Save) Done() <-chan struct{} {
 	if s == nil {
 		done := make(chan struct{})

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// OpenOrCreateSet is OpenSet, or CreateSet where none of the files is there. Where a creation was interrupted, so that
+// OpenOrCreateSet is OpenSet, or CreateSet if none of the files exists. If a creation was interrupted, so that
 // some are there and no checkpoint was ever committed to any, it starts over. It is an error if some are missing and
 // others hold checkpoints (ErrCorrupt): a rank's part is lost.
 func OpenOrCreateSet(paths []string, arrays []Array, o Options) (*Set, error) {

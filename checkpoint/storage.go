@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Storage is what a checkpoint file lies on: an ordinary file, persistent memory, or memory for tests. Several
+// Storage stores a checkpoint file: an ordinary file, persistent memory, or memory for tests. Several
 // goroutines read and write at a time, never the same bytes; none writes during Fence and Flush.
 type Storage interface {
 	io.ReaderAt

@@ -44,7 +44,7 @@ func (f *File) copyAll(from <-chan *job, to chan<- *job) {
 
 // writeAll is the one writer. It writes in the order in which it was asked to: so an error of the storage meets the
 // save whose bytes it concerns, or a later one, never one that was reported durable. More goroutines are no faster
-// (the kernel writes back while the next piece is hashed), and take the processor from those who compute.
+// (the kernel writes back while the next piece is hashed), and take the processor from the computation.
 func (f *File) writeAll(from <-chan *job) {
 	for j := range from {
 		s := j.save

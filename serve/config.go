@@ -22,7 +22,7 @@ type Config struct {
 	Trained   *agent.Trained     // policy; nil: the embedded one
 	Catalogue *profile.Catalogue // of profiles; nil: the embedded one
 	// Token is the administrator's, who creates jobs; each job then has tokens of its own. Several may be given, one a line; "read " before one limits it to
-	// looking, "report " to reporting. "": nobody needs one.
+	// looking, "report " to reporting. "": no token is needed.
 	Token string
 	// TokenRate and AddressRate are the most requests a second of one token, and of one address other than this machine's; twice as many may come at once. 0: no limit.
 	TokenRate, AddressRate float64

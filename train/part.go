@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Part is consecutive layers of a network, between which and the others nothing but activations and their gradients
-// flows: a stage of a pipeline. Parts one after the other compute the bits of the whole network.
+// Part is consecutive layers of a network, a stage of a pipeline: between it and the other layers only activations and their
+// gradients flow. Parts one after the other compute the bits of the whole network.
 type Part struct {
 	net   *Network // the layers alone
 	whole *Network

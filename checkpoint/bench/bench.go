@@ -1,6 +1,6 @@
 // Package bench measures what checkpoints cost on a disk: how near writing and reading come to the disk's own limit,
-// and how much longer training steps take that are saved every time. Everything that is compared is measured by
-// turns within one run; what counts are the medians of ratios, because disks are shared and drift.
+// and how much longer training steps take if each is saved. Compared times are measured in turns within one run, and
+// the results are medians of ratios, because disks are shared and drift.
 package bench
 
 import (

@@ -266,7 +266,7 @@ func (t *training) series(ctx context.Context, how string) error {
 	return nil
 }
 
-// settled is Wait for who is in no hurry.
+// settled is Wait without hurrying the save.
 func settled(ctx context.Context, s *checkpoint.Save) error {
 	select {
 	case <-s.Done():

@@ -1,6 +1,7 @@
 // Package remote keeps finished checkpoints in storage that speaks S3, and gets them back. A checkpoint is a
-// safetensors file for each file of the job, and a list of them with their checksums that is written last: what has no
-// list does not count. Keys come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)
+// safetensors file for each file of the job, and a list of them with their checksums. The list is written last;
+// without it a checkpoint does not count. Keys come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+// AWS_SESSION_TOKEN)
 // and stay in memory.
 package remote
 

@@ -41,18 +41,18 @@ type commands struct {
 	Forward    forward.Cmd      `cmd:"" help:"Train networks by forward passes only, on paired processors."`
 	Bucket     bucket.Cmd       `cmd:"" help:"Batch samples of unequal lengths so that ranks finish together."`
 	Plan       plan.Cmd         `cmd:"" help:"Plan hybrid parallelism for a model on mixed devices."`
-	Serve      serve.Cmd        `cmd:"" help:"Tune real training jobs: the control service, for good or beside one command."`
-	Jobs       serve.JobsCmd    `cmd:"" help:"Look at the jobs of a control service, and change them."`
-	Workers    serve.WorkersCmd `cmd:"" help:"Play the ranks of a job for a control service: load, demonstrations."`
+	Serve      serve.Cmd        `cmd:"" help:"Run the control service, which tunes training jobs; alone, or for one command."`
+	Jobs       serve.JobsCmd    `cmd:"" help:"Show and change the jobs of a control service."`
+	Workers    serve.WorkersCmd `cmd:"" help:"Simulate the ranks of jobs, to try or load a control service."`
 	Checkpoint checkpoint.Cmd   `cmd:"" help:"Create, inspect, verify, export and measure checkpoint files."`
 	Version    versionCmd       `cmd:"" help:"Print version, commit and date."`
 }
 
-const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node the share of the batch that
-it finishes in the same time as the others, and adjusts the shares while nodes slow down, recover, join and
-leave: in the simulator, in Go programs that implement its Runner, and in real jobs beside evenkeel serve. Without
-it a PyTorch job gets fixed sizes, or a deadline by which each rank adapts by itself. Everything works without a network and without setup: measured profiles, a trained policy and example
-clusters are built in.
+const about = `Evenkeel keeps a mixed cluster training at one pace: it gives every node a share of the batch so that all
+finish together, and adjusts the shares while nodes slow down, recover, join and leave. It does so in the
+simulator, in Go programs that implement its Runner, and in real jobs beside evenkeel serve. Without the service a
+PyTorch job gets fixed sizes, or a deadline by which each rank adapts by itself. Everything works without a
+network and without setup: measured profiles, a trained policy and example clusters are built in.
 
 Exit status: 0 done, 1 failed or interrupted, 2 bad input.`
 

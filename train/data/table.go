@@ -1,5 +1,6 @@
-// Package data holds what package train can learn from: images of digits (embedded), tables of numbers, text, and
-// made-up samples of any number. All of them number their samples, so that an order of numbers is an order of the data.
+// Package data has the data sets of package train: images of digits (embedded), tables of numbers, text, and
+// synthetic samples of any number. All of them number their samples, so that an order of numbers is an order of the
+// data.
 // See the Example for their use.
 package data
 

@@ -1,3 +1,3 @@
-// Package layer is the layers that networks of package train are made of. A layer describes its parameters and computes
-// its output and gradients in memory that the caller gives it; see Layer.
+// Package layer has the layers of package train's networks. A layer describes its parameters and computes its output
+// and gradients in memory that the caller provides; see Layer.
 package layer

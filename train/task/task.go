@@ -1,5 +1,5 @@
-// Package task names what can be trained in a few words, so that a command line or a file can: data, network, sizes
-// of micro-batches, optimizer.
+// Package task describes a training task in a few fields, for a command line or a file: data, network, sizes of
+// micro-batches, optimizer.
 // See the Example.
 package task
 

@@ -20,14 +20,14 @@ type benchCmd struct {
 	Layers  int           `help:"Layers (${default})." default:"48" placeholder:"N"`
 	Trials  int           `help:"Trials of every comparison (${default})." default:"5" placeholder:"N"`
 	Workers int           `help:"Goroutines that compute in a training step (${default}); 1 is as if a device computed." default:"1" placeholder:"N"`
-	Time    time.Duration `help:"Begin no other trial after this time; at least one of each sort is run (${default})." default:"5m" placeholder:"DURATION"`
+	Time    time.Duration `help:"Begin no new trial after this time; at least one of each kind is run (${default})." default:"5m" placeholder:"DURATION"`
 	JSON    bool          `name:"json" help:"Print JSON."`
 }
 
 // Help is what --help adds.
 func (*benchCmd) Help() string {
-	return `Alternately measures plain writes and reads, and checkpoints; then runs training steps that take twice as long as a save, with each way of saving in
-turn. Ratios are medians over the trials. Ctrl-C prints what whole trials have shown until then.
+	return `Measures plain writes and reads in turn with checkpoints; then runs training steps that take twice as long as a save, with
+each way of saving in turn. Ratios are medians over the trials. Ctrl-C prints the results of the trials that are complete.
 
 Examples:
 

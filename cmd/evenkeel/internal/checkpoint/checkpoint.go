@@ -99,8 +99,9 @@ type createCmd struct {
 
 // Help is what --help adds.
 func (*createCmd) Help() string {
-	return `The whole file is allocated at once, so that no later save can run out of disk space. The moments of an optimizer are arrays too: take a file that
-has them, or let the training program create the checkpoint file.
+	return `The whole file is allocated at once, so that later saves need no more disk space (unless the file system copies blocks when
+they are written). The moments of an optimizer are arrays too: take a file that has them, or let the training program create
+the checkpoint file.
 
 Examples:
 

@@ -19,7 +19,7 @@ import (
 type placeFlags struct {
 	Endpoint string        `help:"Server, such as https://host or http://host:port; default: AWS_ENDPOINT_URL, else Amazon's." placeholder:"URL"`
 	Region   string        `help:"Region; default: AWS_REGION, else us-east-1." placeholder:"NAME"`
-	Stall    time.Duration `help:"Give a request up when no byte moved for this long (${default})." default:"30s" placeholder:"DURATION"`
+	Stall    time.Duration `help:"Give up a request when no byte has moved for this long (${default})." default:"30s" placeholder:"DURATION"`
 }
 
 func (p placeFlags) connect(flag, place string) (*remote.Store, error) {
@@ -36,17 +36,17 @@ func (p placeFlags) connect(flag, place string) (*remote.Store, error) {
 type uploadCmd struct {
 	fileArgs
 	placeFlags
-	To     string        `required:"" help:"Where to, such as s3://bucket/folder." placeholder:"PLACE"`
-	Follow bool          `help:"Go on: upload the newest checkpoint again and again, while a job saves, until Ctrl-C."`
+	To     string        `required:"" help:"Destination, such as s3://bucket/folder." placeholder:"PLACE"`
+	Follow bool          `help:"Keep uploading the newest checkpoint while a job saves, until Ctrl-C."`
 	Every  time.Duration `help:"With --follow: at most one upload in this time (${default})." default:"1m" placeholder:"DURATION"`
-	Keep   int           `help:"Leave this many checkpoints there, and remove older ones; 0: all." default:"0" placeholder:"N"`
+	Keep   int           `help:"Keep this many checkpoints there, and remove older ones; 0: keep all." default:"0" placeholder:"N"`
 }
 
 // Help is what --help adds.
 func (*uploadCmd) Help() string {
-	return `The newest checkpoint that all files have is verified and uploaded, one safetensors file for each; it counts once complete.json is there, which is
-written last. The job may go on saving. Keys are read from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and shown nowhere.
-With --follow what goes wrong is logged and tried again.
+	return `Verifies the newest checkpoint that all files have and uploads it, one safetensors file for each. The upload counts once
+complete.json is there, which is written last. The job may go on saving. Keys are read from AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and not shown. With --follow failures are logged and tried again.
 
 Examples:
 
@@ -104,17 +104,17 @@ func (u *uploadCmd) Run(a *cli.App) error {
 
 type downloadCmd struct {
 	placeFlags
-	From  string  `arg:"" help:"Where from, such as s3://bucket/folder."`
+	From  string  `arg:"" help:"Source, such as s3://bucket/folder."`
 	Out   string  `help:"Folder for the checkpoint files (${default})." default:"." placeholder:"FOLDER"`
-	Step  *uint64 `help:"This step; default: the newest that verifies." placeholder:"N"`
+	Step  *uint64 `help:"Download this step; default: the newest that verifies." placeholder:"N"`
 	Slots int     `help:"Slots of the files that are made, 2 to 16 (${default})." default:"3" placeholder:"N"`
 	List  bool    `help:"Only list the steps that are there."`
 }
 
 // Help is what --help adds.
 func (*downloadCmd) Help() string {
-	return `Makes the checkpoint files of a job again, under the names they had, with one checkpoint; every byte is compared with its checksum. Files that exist are
-left as they are: that is an error. The job restores from them as it does from its own.
+	return `Creates the checkpoint files of a job under their old names, with one checkpoint; every byte is checked against its
+checksum. If a file exists already, it is left as it is, and the command fails. The job restores from the new files as from its own.
 
 Examples:
 

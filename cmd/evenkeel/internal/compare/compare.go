@@ -41,9 +41,9 @@ func (*Cmd) Help() string {
 		if p.Rule || p.Batch {
 			about += " +"
 		}
-		fmt.Fprintf(&b, "\n  %-20s %s", p.Name, about)
+		fmt.Fprintf(&b, "\n  %-22s %s", p.Name, about)
 	}
-	b.WriteString("\n\nPolicies marked + choose more than sizes: when rounds end, or the global batch. They are left out where the cluster file fixes that, unless named.\n" +
+	b.WriteString("\n\nPolicies marked + choose more than sizes: when rounds end, or the global batch. They are left out if the cluster file fixes that, unless you name them.\n" +
 		"\nExamples:\n\n  evenkeel compare\n" +
 		"  evenkeel compare --cluster my.yaml --scenarios drift,bursts --policies ddqn,waterfill-margin,uniform\n" +
 		"  evenkeel compare --policy policy/policy.safetensors --seeds 10 --plot comparison.svg")

@@ -22,8 +22,8 @@ type Cmd struct {
 
 // Help is what --help adds.
 func (*Cmd) Help() string {
-	return `A profile says how long a micro-batch of a workload takes on a device, and how much memory it needs. docs/reference/formats/profile.md describes
-the CSV file for devices of your own.
+	return `A profile says how long micro-batches of a workload take on a device, and how much memory they need.
+docs/reference/formats/profile.md describes the CSV file for devices of your own.
 
 Examples:
 

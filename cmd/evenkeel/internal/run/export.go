@@ -28,8 +28,8 @@ var exportFlags = []string{"cluster", "profiles", "format", "out", "log", "lr-sc
 // Help is what --help adds.
 func (*ExportCmd) Help() string {
 	text := `The sizes follow from the profiles: the split with the smallest finish time by what was measured of each device. With --log they follow from what a
-run log has measured of each node, as the agent would judge it. Only --simulate simulates: the sizes are then those at the end of such a run, whose nodes
-depart from their profiles at random; --rounds, --seed, --conditions, --policy, --weights, --quorum and --grace belong to it.
+run log has measured of each node, as the agent would judge it. With --simulate they are those at the end of a simulated run, whose nodes
+depart from their profiles at random; --rounds, --seed, --conditions, --policy, --weights, --quorum and --grace belong to this run.
 
 If the agent chose the global batch, a factor for the learning rate is written too. docs/guides/trainers.md shows how each trainer uses both.
 

@@ -28,14 +28,14 @@ type Cmd struct {
 	Plot    string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
 	Explain string `help:"Explain a node's sizes: what was measured, what was believed, what was chosen, and the alternatives. --json and --log keep every round." placeholder:"NODE"`
 	JSON    bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
-	Replay  string `help:"Instead of a run, replay a run log and check that every report is the same; of a real job's log, that every decision is." placeholder:"LOG"`
+	Replay  string `help:"Instead of a run, replay a run log and check that every report is the same; for a real job's log, that every decision is the same." placeholder:"LOG"`
 }
 
 // Help is what --help adds.
 func (*Cmd) Help() string {
-	return `On a terminal a table of the nodes is refreshed in place; elsewhere a line is printed every tenth of the run. The summary compares the agent with
-three others on the same cluster under the same seed: equal sizes, water-filling tuned for these conditions, and an oracle that knows every
-node's true speed.
+	return `On a terminal a table of the nodes is refreshed in place; elsewhere a line is printed every tenth of the run. The
+summary compares the agent with three other policies on the same cluster under the same seed: equal sizes, water-filling
+tuned for these conditions, and an oracle that knows every node's true speed.
 
 Examples:
 

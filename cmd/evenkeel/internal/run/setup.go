@@ -24,7 +24,7 @@ type flags struct {
 	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
 	Quorum     string `help:"Gradients to wait for instead of the cluster file's quorum or deadline: 12, 80%, all; or several for the policy to choose from: 70%,90%,all; or auto." placeholder:"Q"`
 	Grace      string `help:"How long to wait for the remaining nodes instead of the cluster file's grace: 500ms, 10%; or several for the policy to choose from: 0%,10%; or auto." placeholder:"G"`
-	Deadline   string `help:"When every node hands in what it has, instead of the cluster file's deadline or quorum: 2s, 110% of the predicted time, or auto (the samples meet the global batch in the mean)." placeholder:"D"`
+	Deadline   string `help:"When every node hands in what it has, instead of the cluster file's deadline or quorum: 2s, 110% of the predicted time, or auto (the mean samples of a round are the global batch)." placeholder:"D"`
 }
 
 // setup is the input of a run.

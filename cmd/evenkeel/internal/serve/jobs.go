@@ -17,12 +17,12 @@ import (
 // JobsCmd looks at and changes the jobs of a service.
 type JobsCmd struct {
 	List    jobsList    `cmd:"" help:"List the jobs."`
-	Show    jobsShow    `cmd:"" help:"Show a job: what was gained, its ranks and their shares."`
+	Show    jobsShow    `cmd:"" help:"Show a job: its gain, its ranks and their shares."`
 	Pause   jobsPause   `cmd:"" help:"Leave a job's sizes as they are."`
 	Resume  jobsResume  `cmd:"" help:"Let a paused job's sizes change again."`
 	Weights jobsWeights `cmd:"" help:"Change what a job is tuned for."`
 	Limits  jobsLimits  `cmd:"" help:"Change the largest micro-batch of some ranks."`
-	Delete  jobsDelete  `cmd:"" help:"Delete jobs, and what was learnt of them."`
+	Delete  jobsDelete  `cmd:"" help:"Delete jobs, and what was learnt about them."`
 	Create  jobsCreate  `cmd:"" help:"Make a job, and print its token."`
 	Token   jobsToken   `cmd:"" help:"Make another token of a job, and print it."`
 	Tokens  jobsTokens  `cmd:"" help:"List a job's tokens."`
@@ -31,7 +31,8 @@ type JobsCmd struct {
 
 // Help is what --help adds.
 func (*JobsCmd) Help() string {
-	return `Jobs are those of a running evenkeel serve. A job's own token opens that job, the administrator's all of them (EVENKEEL_TOKEN).
+	return `The jobs of a running evenkeel serve. The token in EVENKEEL_TOKEN is a job's own, which opens that job, or the
+administrator's, which opens all jobs.
 
 Examples:
 
@@ -41,7 +42,7 @@ Examples:
   EVENKEEL_TOKEN=$(cat token) evenkeel jobs list --url https://evenkeel.example:7070`
 }
 
-// service is the flags of who speaks to a service.
+// service has the flags of commands that call a service.
 type service struct {
 	URL string `name:"url" help:"Service, or several that share a journal, separated by commas; default: the variable EVENKEEL_URL, or http://127.0.0.1:7070. The token is read from EVENKEEL_TOKEN, the certificate authority's file from EVENKEEL_CA." placeholder:"URL"`
 }
@@ -61,7 +62,7 @@ func (s *service) under(ctx context.Context, method, job, under string, body, ou
 	return c.do(ctx, method, job, under, body, out)
 }
 
-// oneJob is the flags of who speaks of a job, and is shown it.
+// oneJob has the flags of commands about one job, which print it.
 type oneJob struct {
 	Name string `arg:"" help:"Name of the job."`
 	service
@@ -95,7 +96,7 @@ type jobsList struct {
 
 // Help is what --help adds.
 func (*jobsList) Help() string {
-	return `With a job's own token the list is that job, which EVENKEEL_JOB names.
+	return `With a job's own token the list has only that job; name it in EVENKEEL_JOB.
 
 Examples:
 
@@ -203,7 +204,7 @@ func (c *jobsWeights) Run(a *cli.App) error {
 
 // Help is what --help adds.
 func (*jobsWeights) Help() string {
-	return `All four weights are replaced: those that are not given are 0.
+	return `Replaces all four weights; a weight that is not given becomes 0.
 
 Examples:
 
@@ -223,7 +224,7 @@ func (c *jobsLimits) Run(a *cli.App) error {
 
 // Help is what --help adds.
 func (*jobsLimits) Help() string {
-	return `They hold until the process group starts anew.
+	return `The limits hold until the process group starts anew.
 
 Examples:
 

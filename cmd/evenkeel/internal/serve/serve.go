@@ -18,23 +18,23 @@ import (
 // Cmd runs the control service.
 type Cmd struct {
 	Listen      string  `help:"Address to listen on (127.0.0.1:7070; with a command a free port of 127.0.0.1). Other machines reach it only with TLS and a token." placeholder:"HOST:PORT"`
-	TokenFile   string  `help:"File with the administrator's token, 16 bytes or more: who has it creates jobs, and each job gets tokens of its own. It may have several, one a line; 'read ' before one limits it to looking. It is read again when it changes, as certificates are." placeholder:"FILE"`
+	TokenFile   string  `help:"File with the administrator's token, 16 bytes or more, which creates jobs; each job gets tokens of its own. The file may have several tokens, one a line; 'read ' before a token limits it to looking. The file is read again when it changes, as certificates are." placeholder:"FILE"`
 	TLSCert     string  `name:"tls-cert" help:"Certificate of the service, PEM." placeholder:"FILE"`
 	TLSKey      string  `name:"tls-key" help:"Its key, PEM." placeholder:"FILE"`
-	ClientCA    string  `name:"client-ca" help:"Certificate of the authority whose clients alone may connect, PEM (EVENKEEL_CERT and EVENKEEL_KEY on their side); tokens are needed all the same." placeholder:"FILE"`
+	ClientCA    string  `name:"client-ca" help:"Accept only clients with a certificate of this authority, PEM (EVENKEEL_CERT and EVENKEEL_KEY on their side); they need tokens as well." placeholder:"FILE"`
 	TokenRate   float64 `help:"Most requests a second with one token, twice as many at once (${default}); 0: no limit." default:"1000" placeholder:"N"`
 	AddressRate float64 `help:"The same, from one address other than this machine's (${default})." default:"2000" placeholder:"N"`
-	State       string  `help:"Folder for the journal of the jobs, which go on where they were when the service starts again; default: jobs end with the service." placeholder:"DIR"`
-	NATS        string  `name:"nats" help:"Keep the journal in a NATS cluster with JetStream that runs already; several services may share it." placeholder:"URL"`
+	State       string  `help:"Folder for the journal of jobs. Jobs go on where they were when the service starts again; default: jobs end with the service." placeholder:"DIR"`
+	NATS        string  `name:"nats" help:"Keep the journal in a running NATS cluster with JetStream; several services may share it." placeholder:"URL"`
 	NATSCreds   string  `name:"nats-creds" help:"File with the credentials for --nats." placeholder:"FILE"`
-	MaxJobs     int     `help:"Most jobs at a time (${default}), those left out that were put aside after a day without a report." default:"100" placeholder:"N"`
-	MaxBytes    int64   `help:"Most bytes of the journal, when it is made; new jobs are refused while a twentieth of it is left. Default: as much as the disk has." placeholder:"N"`
+	MaxJobs     int     `help:"Most jobs at a time (${default}), without those that sent no report for a day." default:"100" placeholder:"N"`
+	MaxBytes    int64   `help:"Most bytes of a new journal; new jobs are refused while a twentieth of it or less is left. Default: as much as the disk has." placeholder:"N"`
 	NodeMetrics bool    `help:"Show each rank of jobs with up to 64 in /metrics."`
 	Policy      string  `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
 	cli.ProfileFlags
 	Job      string   `help:"Name of the command's job (${default})." default:"job" placeholder:"NAME"`
-	Workload string   `help:"Workload of the command's job, where the catalogue of profiles has it; else paces are learnt." placeholder:"NAME"`
-	Deadline string   `help:"When the rounds of the command's job end: 1.5s, 110% of the predicted time, or auto; default: with the last rank." placeholder:"D"`
+	Workload string   `help:"Workload of the command's job, if the catalogue of profiles has it; otherwise the service learns the ranks' pace." placeholder:"NAME"`
+	Deadline string   `help:"When the rounds of the command's job end: 1.5s, 110% of the predicted time, or auto; default: when the last rank is done." placeholder:"D"`
 	Log      string   `help:"Write a run log of the command's job (JSON Lines); evenkeel run --replay checks its decisions, evenkeel export --log takes its sizes." placeholder:"FILE"`
 	JSON     bool     `name:"json" help:"Print the command's summary as JSON; what the command prints goes to standard error."`
 	Command  []string `arg:"" optional:"" passthrough:"" help:"Command to run beside the service, after --." placeholder:"COMMAND"`
@@ -45,9 +45,10 @@ const defaultListen = "127.0.0.1:7070"
 
 // Help is what --help adds.
 func (*Cmd) Help() string {
-	return `A training job reports how long its rounds took and gets the sizes of its next ones; in PyTorch evenkeel.Tuner does both. With a command the
-service lives as long as it does: the variables EVENKEEL_URL, EVENKEEL_JOB and EVENKEEL_TOKEN tell the command's processes where it is, signals are passed on to it, its exit
-status is passed back, and a summary says what was gained. Jobs end with the service, unless --state or --nats keeps a journal of them.
+	return `A training job reports how long its rounds took and gets the sizes of its next rounds; in PyTorch evenkeel.Tuner does
+both. With a command the service runs as long as the command, tells its processes the address in EVENKEEL_URL, EVENKEEL_JOB
+and EVENKEEL_TOKEN, passes signals on to it, returns its exit status, and prints a summary of the gain. Jobs end with the
+service, unless --state or --nats keeps a journal of them.
 
 Examples:
 

@@ -13,15 +13,16 @@ import (
 type jobsCreate struct {
 	Name string `arg:"" help:"Name of the job."`
 	service
-	GlobalBatch int    `help:"Samples per round over all ranks; default: the training job says." placeholder:"N"`
-	Workload    string `help:"Workload of the job, where the catalogue of profiles has it; else paces are learnt." placeholder:"NAME"`
-	Deadline    string `help:"When rounds end: 1.5s, 110% of the predicted time, or auto; default: with the last rank." placeholder:"D"`
+	GlobalBatch int    `help:"Samples per round over all ranks; default: the number that the training job registers." placeholder:"N"`
+	Workload    string `help:"Workload of the job, if the catalogue of profiles has it; otherwise the service learns the ranks' pace." placeholder:"NAME"`
+	Deadline    string `help:"When rounds end: 1.5s, 110% of the predicted time, or auto; default: when the last rank is done." placeholder:"D"`
 	JSON        bool   `name:"json" help:"Print the job and its token as JSON."`
 }
 
 // Help is what --help adds.
 func (*jobsCreate) Help() string {
-	return `Needs the administrator's token. Prints the job's first token, which may change and delete the job, and is shown only now; evenkeel jobs token makes others.
+	return `Needs the administrator's token. Prints the job's first token, which may change and delete the job. The token is shown
+only once; evenkeel jobs token makes others.
 
 Examples:
 
@@ -56,15 +57,15 @@ func (c *jobsCreate) Run(a *cli.App) error {
 type jobsToken struct {
 	Name string `arg:"" help:"Name of the job."`
 	service
-	Scope   string         `help:"What it may: read looks, report also registers and reports (all a training job needs), admin also changes and deletes the job (${default})." default:"report" enum:"read,report,admin"`
-	Expires time.Duration  `help:"How long it is good, 720h for example; default: until it is revoked." placeholder:"D"`
-	Retire  *time.Duration `help:"How long the job's older tokens of this scope stay good; default: until they are revoked." placeholder:"D"`
+	Scope   string         `help:"What the token allows: read to look, report also to register and report (all that a training job needs), admin also to change and delete the job (${default})." default:"report" enum:"read,report,admin"`
+	Expires time.Duration  `help:"How long the token is valid, 720h for example; default: until it is revoked." placeholder:"D"`
+	Retire  *time.Duration `help:"How long the job's older tokens of this scope stay valid; default: until they are revoked." placeholder:"D"`
 	JSON    bool           `name:"json" help:"Print the token with its id as JSON."`
 }
 
 // Help is what --help adds.
 func (*jobsToken) Help() string {
-	return `It is printed, and shown only now. With --retire the token takes the place of the older ones, which stay good for that long: time to hand it out.
+	return `The token is shown only once. With --retire it replaces the older tokens of its scope, which stay valid for that long, so that there is time to hand it out.
 
 Examples:
 
@@ -106,7 +107,7 @@ type jobsTokens struct {
 
 // Help is what --help adds.
 func (*jobsTokens) Help() string {
-	return `Of a token the service keeps a hash alone; its id is the begin of that.
+	return `The service keeps only a hash of each token; the token's id is the beginning of the hash.
 
 Examples:
 
@@ -140,7 +141,7 @@ func (c *jobsTokens) Run(a *cli.App) error {
 // jobsRevoke revokes a token of a job.
 type jobsRevoke struct {
 	Name string `arg:"" help:"Name of the job."`
-	ID   string `arg:"" help:"Of the token, as evenkeel jobs tokens lists it."`
+	ID   string `arg:"" help:"Id of the token, as evenkeel jobs tokens lists it."`
 	service
 }
 

@@ -23,25 +23,25 @@ type WorkersCmd struct {
 	Conditions string        `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
 	Rounds     int           `help:"Rounds of each job (${default})." default:"100" placeholder:"N"`
 	Seed       uint64        `help:"Random seed (${default}); the jobs count upwards from it." default:"1" placeholder:"N"`
-	Speed      float64       `help:"Simulated seconds in a second (${default}); 0: as fast as the service answers." default:"1" placeholder:"X"`
-	Late       int           `help:"Rounds until new sizes run (${default}), as in a job that draws its batches ahead." default:"1" placeholder:"N"`
-	Own        int           `help:"Ranks report for themselves, so many in a call, and new sizes run at once; 0: rank 0 reports for all." placeholder:"N"`
-	Patience   time.Duration `help:"How long rounds go on without an answer of the service (${default})." default:"1m" placeholder:"D"`
+	Speed      float64       `help:"Simulated seconds per second (${default}); 0: as fast as the service answers." default:"1" placeholder:"X"`
+	Late       int           `help:"Rounds until new sizes take effect (${default}), as in a job that loads batches ahead." default:"1" placeholder:"N"`
+	Own        int           `help:"Ranks report for themselves, N in a call, and new sizes take effect at once; 0: rank 0 reports for all." placeholder:"N"`
+	Patience   time.Duration `help:"How long rounds go on without an answer from the service (${default})." default:"1m" placeholder:"D"`
 	Jobs       int           `help:"Jobs at a time (${default}), numbered from 0 if there are several." default:"1" placeholder:"N"`
 	JSON       bool          `name:"json" help:"Print the result as JSON, and nothing else."`
 }
 
 // Help is what --help adds.
 func (*WorkersCmd) Help() string {
-	return `Each node of the cluster file is a rank that takes the time of its profile, under the file's conditions, without computing anything: to try a service
-out, to put it under load, and for demonstrations.
+	return `Each node of the cluster file is a rank that takes the time of its profile, under the file's conditions, without
+computing anything.
 
 Examples:
 
   evenkeel serve -- evenkeel workers --speed 100
   evenkeel serve --deadline auto -- evenkeel workers --cluster my.yaml --conditions bursts --speed 0 --rounds 1000
   evenkeel workers --url https://evenkeel.example:7070 --jobs 20 --speed 0
-  evenkeel workers --own 8 --speed 0                      # ranks of hosts that report for themselves, 8 each`
+  evenkeel workers --own 8 --speed 0                      # ranks report for themselves, 8 in a call`
 }
 
 // played is what came of a job's rounds.

@@ -29,8 +29,8 @@ type Cmd struct {
 
 // Help is what --help adds.
 func (*Cmd) Help() string {
-	return `Trains on simulated clusters of the devices and models that the catalogue marks for training; --profiles can replace
-their measurements. Ctrl-C saves everything; --resume continues from there.
+	return `Trains on simulated clusters, with the devices and models that the catalogue marks for training; --profiles can
+replace their measurements. Ctrl-C saves everything; --resume continues from there.
 
 Examples:
 
