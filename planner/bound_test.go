@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 
@@ -11,8 +12,9 @@ import (
 )
 
 const (
-	twoOfA = "nodes:\n  - {device: a, count: 2, memory: 1GiB, link: {bandwidth: 1GB/s}}\n"
-	aAndB  = "nodes:\n  - {device: a, count: 1, memory: 1GiB}\n  - {device: b, count: 1, memory: 1GiB}\n"
+	twoOfA   = "nodes:\n  - {device: a, count: 2, memory: 1GiB, link: {bandwidth: 1GB/s}}\n"
+	threeOfA = "nodes:\n  - {device: a, count: 3, memory: 1GiB, link: {bandwidth: 1GB/s}}\n"
+	aAndB    = "nodes:\n  - {device: a, count: 1, memory: 1GiB}\n  - {device: b, count: 1, memory: 1GiB}\n"
 )
 
 // Least times by hand, near which the bound must lie.
@@ -33,6 +35,9 @@ func TestLowerBoundByHand(t *testing.T) {
 		{"layers in one piece", twoOfA, pipeline, []float64{4, 3, 2}, 1, 8*5 + 4},
 		// Half a second each way: the first stage is busy for 4 + 1 seconds of each micro-batch, and the second takes 4 more.
 		{"sending", twoOfA, pipeline, []float64{4, 4}, 5e8, 8*5 + 4},
+		// The second of three stages is busy for 4 s and 1 s each way of both its borders. It begins after 1 s and the first ends 3 s after it;
+		// between its first passes it waits for the last stage, 4 s, with a forward pass of 2 s to do.
+		{"receiving", threeOfA, pipeline, []float64{4, 4, 4}, 5e8, 8*6 + 4 + 2},
 		// a takes a sample in 3 s, b in 6: shares of a micro-batch of 3 as 2 and 1 would take 6 s, but 8 has no divisor 3, so that one
 		// of 8 samples is cut into 5 and 3: 18 s. Two stages of 2 and 1 s take 8 steps of 2 and one of 2.
 		{"devices of unlike speed", aAndB, free, []float64{2, 1}, 1, 8*2 + 2},
@@ -88,5 +93,28 @@ func TestLowerBoundCountsMemory(t *testing.T) {
 	}
 	if roomy, tight := bound("64GiB"), bound("101MB"); roomy < 15.9 || roomy > 16 || tight < 17 || tight > 18 {
 		t.Errorf("with memory %v, by hand 16; with little %v, by hand 18", roomy, tight)
+	}
+}
+
+// Where memory is short, what is recomputed in part costs the bound no more than that takes: both layers of 100 MB a sample, of which 60 MB
+// are freed for a hundredth of a second, fit in 150 MB, and 8 samples take 16.16 s.
+func TestLowerBoundCountsSelective(t *testing.T) {
+	j := handJob(t, "nodes:\n  - {device: a, count: 1, memory: 150MB}\n", 8, Options{}, 1, 1)
+	for i := range j.Profile.Layers {
+		for k := range j.Profile.Layers[i].Runs {
+			r := &j.Profile.Layers[i].Runs[k]
+			r.Activation, r.Freed, r.Selective = 100e6, 60e6, 0.01*float64(r.MicroBatch)
+		}
+	}
+	j, err := NewJob(j.Profile, j.topology, j.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := j.Search(context.Background(), SearchOptions{})
+	if err != nil || math.Abs(r.Plan.Predicted.Simulated-16.16) > 1e-6 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if got := j.model.LowerBound(context.Background(), 8, 20); got < 16-1e-6 || got > 16.16 {
+		t.Errorf("%v, by hand 16 to 16.16", got)
 	}
 }

@@ -39,6 +39,7 @@ type LayerUse struct {
 	Tensor     string   `json:"tensor"`  // degree; of each group where they differ
 	Sharding   Sharding `json:"sharding"`
 	Checkpoint bool     `json:"checkpoint"`
+	Selective  bool     `json:"selective,omitempty"`
 }
 
 // DevicesDifference is consecutive devices of a class whose work differs. nil: they have no work.
@@ -152,7 +153,7 @@ func layerUses(p *Plan) []LayerUse {
 	for i := range p.Stages {
 		s := &p.Stages[i]
 		for _, y := range s.Strategies {
-			u := LayerUse{Stage: i, Devices: s.devicesText(), Tensor: s.tensorText(y), Sharding: y.Sharding, Checkpoint: y.Checkpoint}
+			u := LayerUse{Stage: i, Devices: s.devicesText(), Tensor: s.tensorText(y), Sharding: y.Sharding, Checkpoint: y.Checkpoint, Selective: y.Selective}
 			all = append(all, slices.Repeat([]LayerUse{u}, y.To-y.From)...)
 		}
 	}

@@ -18,15 +18,15 @@ func TestCompare(t *testing.T) {
 	b.Stages[0].To, b.Stages[0].Strategies[1].To = 3, 3
 	b.Stages[0].Groups[0].MicroBatches = []int{7, 7}
 	b.Stages[1] = Stage{From: 3, To: 6, Groups: []Group{{Devices{"t4", 0, 4}, 1, []int{2, 2, 2, 2}}, {Devices{"v100", 0, 2}, 1, []int{4, 4}}},
-		Strategies: []Strategy{{3, 6, 0, Replicated, true}}}
+		Strategies: []Strategy{{3, 6, 0, Replicated, true, false}}}
 	if err := b.Validate(6); err != nil {
 		t.Fatal(err)
 	}
-	one, two := &LayerUse{1, "4 t4", "2", Replicated, false}, &LayerUse{1, "4 t4 + 2 v100", "1", Replicated, true}
+	one, two := &LayerUse{1, "4 t4", "2", Replicated, false, false}, &LayerUse{1, "4 t4 + 2 v100", "1", Replicated, true, false}
 	want := &Difference{
 		Fields: []FieldDifference{{"micro_batch", 8, 16}, {"seconds", 1.5, nil}, {"simulated", 1.25, nil}, {"idle", 0.125, nil},
 			{"peak_bytes a100", float64(1<<30 + 1<<29 + 1<<20), nil}, {"peak_bytes t4", float64(1<<31 + 1<<29 + 1<<20), nil}},
-		Layers: []LayersDifference{{3, 4, &LayerUse{0, "4 a100 + 2 t4", "2+1", Optimizer, true}, two}, {4, 5, one, two}, {5, 6, &LayerUse{1, "4 t4", "1", Replicated, false}, two}},
+		Layers: []LayersDifference{{3, 4, &LayerUse{0, "4 a100 + 2 t4", "2+1", Optimizer, true, false}, two}, {4, 5, one, two}, {5, 6, &LayerUse{1, "4 t4", "1", Replicated, false, false}, two}},
 		Devices: []DevicesDifference{
 			{Devices{"a100", 0, 4}, &DeviceUse{0, 2, 3}, &DeviceUse{0, 2, 7}},
 			{Devices{"v100", 0, 2}, nil, &DeviceUse{1, 1, 4}},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -21,29 +22,21 @@ const maxParts = 256
 // Front searches the plans of which none is both quicker and cheaper than another, by time and price of a sample, the quickest first.
 // prices are of an hour of each class's device; a plan pays for the devices that it uses. Besides the whole cluster parts of it are
 // searched, each class with all its machines, half of them, a quarter and so on, or none: there may be plans between them that are not
-// found. quickest, if not nil, is a plan that was found already. Errors wrap ErrOptions or ErrInfeasible.
-func (j *Job) Front(ctx context.Context, prices map[string]float64, quickest *Plan, progress func(done, parts int)) ([]Priced, error) {
-	for device, p := range prices {
-		if !slices.Contains(j.devices, device) || !(p > 0) || math.IsInf(p, 0) {
-			return nil, fmt.Errorf("%w: price %v of %s; want one above 0 for each device of the cluster, which has %v", ErrOptions, p, device, j.devices)
-		}
-	}
-	for _, device := range j.devices {
-		if _, ok := prices[device]; !ok {
-			return nil, fmt.Errorf("%w: no price of %s; want one for each device of the cluster, which has %v", ErrOptions, device, j.devices)
-		}
+// found. Of options the trainer and the schedule count, and a plan on a part is not refined. quickest, if not nil, is a plan that was
+// found already. Errors wrap ErrOptions, ErrInfeasible, or those of Search about the options.
+func (j *Job) Front(ctx context.Context, prices map[string]float64, options SearchOptions, quickest *Plan, progress func(done, parts int)) ([]Priced, error) {
+	if err := j.CheckPrices(prices); err != nil {
+		return nil, err
 	}
 	parts := j.parts()
-	if len(parts) > maxParts {
-		return nil, fmt.Errorf("%w: %d parts of the cluster to search; at most %d: use fewer kinds of devices", ErrOptions, len(parts), maxParts)
-	}
 	var all []Priced
 	add := func(p *Plan) { all = append(all, Priced{p, p.price(prices)}) }
 	if quickest != nil {
 		add(quickest)
 	}
+	options = SearchOptions{For: options.For, Schedule: options.Schedule, Unrefined: true, unbounded: true}
 	for i, counts := range parts {
-		p, err := j.quickestOn(ctx, counts)
+		p, err := j.quickestOn(ctx, counts, options)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -59,6 +52,25 @@ func (j *Job) Front(ctx context.Context, prices map[string]float64, quickest *Pl
 		return nil, fmt.Errorf("%w on any part of the cluster", ErrInfeasible)
 	}
 	return front(all), nil
+}
+
+// CheckPrices reports what Front would not take: a price that is not above 0, a device of the cluster without one or one that it does not
+// have, and clusters of too many kinds. Errors wrap ErrOptions.
+func (j *Job) CheckPrices(prices map[string]float64) error {
+	for _, device := range slices.Sorted(maps.Keys(prices)) {
+		if p := prices[device]; !slices.Contains(j.devices, device) || !(p > 0) || math.IsInf(p, 0) {
+			return fmt.Errorf("%w: price %v of %s; want one above 0 for each device of the cluster, which has %v", ErrOptions, p, device, j.devices)
+		}
+	}
+	for _, device := range j.devices {
+		if _, ok := prices[device]; !ok {
+			return fmt.Errorf("%w: no price of %s; want one for each device of the cluster, which has %v", ErrOptions, device, j.devices)
+		}
+	}
+	if n := len(j.parts()); n > maxParts {
+		return fmt.Errorf("%w: %d parts of the cluster to search; at most %d: use fewer kinds of devices", ErrOptions, n, maxParts)
+	}
+	return nil
 }
 
 // parts are the numbers of devices of each class that are searched.
@@ -81,12 +93,12 @@ func (j *Job) parts() [][]int {
 }
 
 // quickestOn is the quickest plan that the dynamic programming finds on the first devices of each class.
-func (j *Job) quickestOn(ctx context.Context, counts []int) (*Plan, error) {
+func (j *Job) quickestOn(ctx context.Context, counts []int, options SearchOptions) (*Plan, error) {
 	part, err := NewJob(j.Profile, j.topology.WithCounts(counts), j.options)
 	if err != nil {
 		return nil, err
 	}
-	r, err := part.Search(ctx, SearchOptions{Unrefined: true, unbounded: true})
+	r, err := part.Search(ctx, options)
 	if err != nil {
 		return nil, err
 	}

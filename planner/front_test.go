@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -42,7 +43,7 @@ func TestFrontByHand(t *testing.T) {
 		{3600, 1000, "slow", 6, 4 * 6 * 1000. / 3600},
 		{3600, 7200, "fast", 6, 2 * 6},
 	} {
-		got, err := j.Front(context.Background(), map[string]float64{"fast": c.fast, "slow": c.slow}, nil, func(int, int) {})
+		got, err := j.Front(context.Background(), map[string]float64{"fast": c.fast, "slow": c.slow}, SearchOptions{}, nil, func(int, int) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +77,7 @@ func TestFront(t *testing.T) {
 			continue
 		}
 		var parts int
-		got, err := j.Front(context.Background(), prices, r.Plan, func(_, n int) { parts = n })
+		got, err := j.Front(context.Background(), prices, SearchOptions{}, r.Plan, func(_, n int) { parts = n })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,19 +120,80 @@ func TestFront(t *testing.T) {
 	}
 }
 
+// Plans of a front are for the trainer that the search is for: one tensor degree, number of replicas, share, sharding and recomputation,
+// which are not what all searches find.
+func TestFrontForTrainer(t *testing.T) {
+	uneven := 0
+	for seed := range uint64(25) {
+		j := inventedJob(t, rand.New(rand.NewPCG(seed, 31)), 4, 0)
+		if j == nil {
+			continue
+		}
+		prices := map[string]float64{}
+		for _, d := range j.devices {
+			prices[d] = 1
+		}
+		count := func(trainer string) (n int) {
+			got, err := j.Front(context.Background(), prices, SearchOptions{For: trainer}, nil, func(int, int) {})
+			if err != nil && !errors.Is(err, ErrInfeasible) {
+				t.Fatal(err)
+			}
+			for _, p := range got {
+				one := map[string]bool{}
+				for _, s := range p.Plan.Stages {
+					replicas := 0
+					for _, g := range s.Groups {
+						replicas += len(g.MicroBatches)
+						one[fmt.Sprint("tensor ", g.Tensor)] = true
+						for _, b := range g.MicroBatches {
+							one[fmt.Sprint("share ", b)] = true
+						}
+					}
+					one[fmt.Sprint("replicas ", replicas)] = true
+					for _, y := range s.Strategies {
+						one[fmt.Sprint("sharding ", y.Sharding)], one[fmt.Sprint("recomputed ", y.Checkpoint)] = true, true
+						if y.Tensor > 0 {
+							one[fmt.Sprint("tensor ", y.Tensor)] = true
+						}
+					}
+				}
+				if len(one) > 5 {
+					n++
+				}
+			}
+			return n
+		}
+		if n := count("megatron"); n > 0 {
+			t.Errorf("seed %d: %d plans that Megatron-LM cannot run", seed, n)
+		}
+		uneven += count("")
+	}
+	if uneven < 3 {
+		t.Errorf("%d plans that Megatron-LM cannot run without the restriction: the test sees too little", uneven)
+	}
+}
+
+// And they run by the schedule that is asked for: a layer alone makes no pipeline, so none does.
+func TestFrontBySchedule(t *testing.T) {
+	got, err := frontJob(t).Front(context.Background(), map[string]float64{"fast": 3600, "slow": 1000}, SearchOptions{Schedule: ScheduleZeroBubble}, nil, func(int, int) {})
+	if !errors.Is(err, ErrInfeasible) {
+		t.Errorf("%d plans, %v", len(got), err)
+	}
+}
+
 func TestBadPrices(t *testing.T) {
 	j := frontJob(t)
 	for want, prices := range map[string]map[string]float64{
 		"price 0 of slow": {"fast": 1, "slow": 0}, "price NaN of fast": {"fast": math.NaN(), "slow": 1}, "no price of slow": {"fast": 1}, "price 1 of other": {"fast": 1, "slow": 1, "other": 1},
 		"price -1 of fast": {"fast": -1, "slow": 1},
 	} {
-		if _, err := j.Front(context.Background(), prices, nil, nil); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
+		if _, err := j.Front(context.Background(), prices, SearchOptions{}, nil, nil); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := j.Front(ctx, map[string]float64{"fast": 1, "slow": 1}, nil, func(int, int) {}); !errors.Is(err, context.Canceled) {
+	if _, err := j.Front(ctx, map[string]float64{"fast": 1, "slow": 1}, SearchOptions{}, nil, func(int, int) {}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -57,6 +57,9 @@ func (j *Job) Calibrated(c costmodel.Calibration) (*Job, error) {
 	return &k, nil
 }
 
+// Classes are the devices of the cluster by class: what Predict finds in a plan's groups.
+func (j *Job) Classes() []cluster.Class { return slices.Clone(j.classes) }
+
 // MemoryOf is the bytes of a device of the cluster; 0: it has none.
 func (j *Job) MemoryOf(device string) float64 {
 	if i := slices.Index(j.devices, device); i >= 0 {

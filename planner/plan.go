@@ -20,10 +20,12 @@ const Version = 1
 type Plan struct {
 	Version     int         `json:"version"`
 	Model       string      `json:"model"`
-	GlobalBatch int         `json:"global_batch"`       // samples of an iteration, a multiple of MicroBatch
-	MicroBatch  int         `json:"micro_batch"`        // samples that enter the pipeline together, over all replicas
-	Schedule    string      `json:"schedule,omitempty"` // 1f1b, interleaved or zb-h1; "": 1f1b
-	Chunks      int         `json:"chunks,omitempty"`   // interleaved: stages of each device; stage k lies on the devices of stage k mod (stages / chunks)
+	GlobalBatch int         `json:"global_batch"`        // samples of an iteration, a multiple of MicroBatch
+	MicroBatch  int         `json:"micro_batch"`         // samples that enter the pipeline together, over all replicas
+	Schedule    string      `json:"schedule,omitempty"`  // 1f1b, interleaved, zb-h1 or h-1f1b; "": 1f1b
+	Chunks      int         `json:"chunks,omitempty"`    // interleaved: stages of each device; stage k lies on the devices of stage k mod (stages / chunks)
+	Warmup      []int       `json:"warmup,omitempty"`    // h-1f1b: forward passes that each stage begins with
+	Transfers   string      `json:"transfers,omitempty"` // interleaved and zb-h1: overlap; "": stages do not compute while they send or receive
 	Stages      []Stage     `json:"stages"`
 	Unused      []Devices   `json:"unused"`              // devices without work
 	Predicted   *Prediction `json:"predicted,omitempty"` // what the cost model expects of it
@@ -73,7 +75,18 @@ type Strategy struct {
 	// another for some layers; activations between them are then redistributed.
 	Tensor     int      `json:"tensor,omitempty"`
 	Sharding   Sharding `json:"sharding"`
-	Checkpoint bool     `json:"checkpoint"` // keep a layer's input alone, recompute its activations for the backward pass
+	Checkpoint bool     `json:"checkpoint"`          // keep a layer's input alone, recompute its activations for the backward pass
+	Selective  bool     `json:"selective,omitempty"` // recompute the core of attention alone; not with Checkpoint
+}
+
+// of is the strategy of a layer in the cost model.
+func (y Strategy) of() costmodel.Strategy {
+	return costmodel.Strategy{Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint, Selective: y.Selective}
+}
+
+// strategyOf is a strategy of the cost model for layers from..to-1.
+func strategyOf(y costmodel.Strategy, from, to int) Strategy {
+	return Strategy{From: from, To: to, Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint, Selective: y.Selective}
 }
 
 // Prediction is what the cost model expects of a plan, in seconds and bytes.
@@ -85,6 +98,7 @@ type Prediction struct {
 	// Precision and Overlap are what the prediction assumes of training, and export switches on; "": not known.
 	Precision string `json:"precision,omitempty"` // mixed or fp32
 	Overlap   string `json:"overlap,omitempty"`   // on or off, of computing with what replicas exchange
+	Tied      bool   `json:"tied,omitempty"`      // the last layer shares parameters with the first
 }
 
 // What a prediction may assume.
@@ -213,6 +227,9 @@ func (s *Stage) validateStrategies(at string, bad func(string, string, ...any) e
 		}
 		if !slices.Contains(costmodel.Shardings(), y.Sharding) {
 			return bad(at+".sharding", "is %q; want none, optimizer, gradients or full", y.Sharding)
+		}
+		if y.Checkpoint && y.Selective {
+			return bad(at+".selective", "is set, and so is checkpoint: a layer is recomputed whole, or the core of its attention alone")
 		}
 	}
 	if next != s.To {

@@ -20,9 +20,9 @@ import (
 func example() *Plan {
 	return &Plan{Version: Version, Model: "gpt-6", GlobalBatch: 32, MicroBatch: 8, Stages: []Stage{
 		{From: 0, To: 4, Groups: []Group{{Devices{"a100", 0, 4}, 2, []int{3, 3}}, {Devices{"t4", 4, 2}, 1, []int{1, 1}}},
-			Strategies: []Strategy{{0, 1, 0, Full, false}, {1, 4, 0, Optimizer, true}}},
+			Strategies: []Strategy{{0, 1, 0, Full, false, false}, {1, 4, 0, Optimizer, true, false}}},
 		{From: 4, To: 6, Groups: []Group{{Devices{"t4", 0, 4}, 1, []int{2, 2, 2, 2}}},
-			Strategies: []Strategy{{4, 5, 2, Replicated, false}, {5, 6, 0, Replicated, false}}},
+			Strategies: []Strategy{{4, 5, 2, Replicated, false, false}, {5, 6, 0, Replicated, false, false}}},
 	}, Unused: []Devices{{"t4", 6, 2}}, Predicted: &Prediction{Seconds: 1.5, Simulated: 1.25, Idle: 0.125, Stages: []StageCost{
 		{Forward: 0.1, Backward: 0.2, Memory: []costmodel.Usage{usage("a100", 1<<30, 40<<30), usage("t4", 1<<30, 16<<30)}},
 		{Forward: 0.09, Backward: 0.18, Sync: 0.05, Memory: []costmodel.Usage{usage("t4", 1<<31, 16<<30)}},

@@ -18,12 +18,13 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Prediction{Seconds: cost.Seconds, Stages: cost.Stages, Overlap: OverlapOn}
-	o := j.model.Choices()
-	if o.Overlap.Off {
+	result := &Prediction{Seconds: cost.Seconds, Stages: cost.Stages, Overlap: OverlapOn, Tied: j.model.Tied()}
+	if !slices.ContainsFunc(p.Stages, func(s Stage) bool {
+		return slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return j.model.Hides(len(p.Stages), y.Sharding) })
+	}) {
 		result.Overlap = overlapOff
 	}
-	switch o.States {
+	switch j.model.Choices().States {
 	case costmodel.Mixed:
 		result.Precision = PrecisionMixed
 	case costmodel.Full32:
@@ -51,7 +52,7 @@ func (j *Job) Timeline(p *Plan) (*pipeline.Timeline, error) {
 	}
 	var ops [][]pipeline.Operation
 	if cost.Orders != nil {
-		ops, _, err = pipeline.SimulateOrders(cost.Timings, cost.Orders)
+		ops, err = cost.Simulate()
 	} else {
 		ops, _, err = pipeline.Simulate(cost.Timings, p.MicroBatches(), pipeline.OneForwardOneBackward)
 	}
@@ -89,8 +90,7 @@ func (j *Job) price(p *Plan) (*costmodel.Cost, error) {
 		}
 		stages = append(stages, s)
 	}
-	schedule, chunks := p.schedule()
-	cost, err := j.model.PriceScheduled(p.GlobalBatch, p.MicroBatch, stages, schedule, chunks)
+	cost, err := j.model.PriceScheduled(p.GlobalBatch, p.MicroBatch, stages, p.passes())
 	if e := (*costmodel.UnpricedError)(nil); errors.As(err, &e) {
 		i := slices.IndexFunc(p.Stages[e.Stage].Strategies, func(y Strategy) bool { return e.Layer < y.To })
 		return nil, fmt.Errorf("%w: stages[%d].strategies[%d]: %s", ErrPlan, e.Stage, i, e.Reason)
@@ -111,8 +111,11 @@ func (j *Job) stage(s *Stage, at string) (costmodel.Stage, error) {
 		}
 		c.Groups = append(c.Groups, g)
 	}
-	for _, y := range s.Strategies {
-		c.Strategies = append(c.Strategies, slices.Repeat([]costmodel.Strategy{{Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint}}, y.To-y.From)...)
+	for i, y := range s.Strategies {
+		if y.Selective && !j.model.Selects() {
+			return c, fmt.Errorf("%w: %s.strategies[%d].selective: the layer profile says of no layer what that saves (selective_seconds, selective_bytes)", ErrPlan, at, i)
+		}
+		c.Strategies = append(c.Strategies, slices.Repeat([]costmodel.Strategy{y.of()}, y.To-y.From)...)
 	}
 	return c, nil
 }
@@ -160,7 +163,7 @@ func within(k cluster.Class, group Group, tensor int, at string) error {
 func simulate(p *Plan, result *Prediction, cost *costmodel.Cost) error {
 	timings := cost.Timings
 	if cost.Orders != nil {
-		ops, _, err := pipeline.SimulateOrders(timings, cost.Orders)
+		ops, err := cost.Simulate()
 		if err != nil {
 			return err
 		}
@@ -191,13 +194,13 @@ func simulate(p *Plan, result *Prediction, cost *costmodel.Cost) error {
 
 // simulated is the seconds of an iteration of so many micro-batches by the event simulation.
 func simulated(timings []pipeline.Timing, stages []StageCost, microBatches int) (float64, error) {
-	ops, _, err := pipeline.Simulate(timings, microBatches, pipeline.OneForwardOneBackward)
+	ends, err := pipeline.Ends(nil, timings, microBatches)
 	if err != nil {
 		return 0, err
 	}
 	seconds := 0.0
 	for i, s := range stages {
-		seconds = max(seconds, ops[i][len(ops[i])-1].End+s.Sync+s.Update)
+		seconds = max(seconds, ends[i]+s.Sync+s.Update)
 	}
 	return seconds, nil
 }

@@ -55,7 +55,7 @@ func TestTimeline(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if line.Seconds != p.Predicted.Simulated {
+			if math.Abs(line.Seconds/p.Predicted.Simulated-1) > 1e-12 {
 				t.Fatalf("seed %d: %v s, predicted %v", seed, line.Seconds, p.Predicted.Simulated)
 			}
 			transfers += follows(t, p, line)

@@ -5,18 +5,21 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
 // refiner improves plans by local search over what Predict accepts, beyond the space of the dynamic programming: unequal
 // replicas, other shares, a tensor degree for each layer, devices left out. It descends by the first move that helps, then
-// begins again from the best with some moves at random (iterated local search: Lourenco, Martin and Stutzle, 2003). The same
-// job gives the same plan.
+// begins again from the best with some moves at random (iterated local search: Lourenco, Martin and Stutzle, 2003), then wanders
+// by random steps. The same job gives the same plan.
 type refiner struct {
 	job     *Job
 	times   *costmodel.Times
+	pricer  *costmodel.Pricer
 	rng     *rand.Rand
 	pool    []int // devices of each class
 	batch   int
@@ -43,13 +46,16 @@ type part struct {
 // team is a group of a part.
 type team struct{ class, replicas, tensor int }
 
+// clone is a draft that shares its groups and strategies: none is changed but in a stage that is owned.
 func (d *draft) clone() *draft {
-	c := &draft{micro: d.micro, stages: slices.Clone(d.stages), price: d.price}
-	for i := range c.stages {
-		c.stages[i].groups = slices.Clone(c.stages[i].groups)
-		c.stages[i].strategies = slices.Clone(c.stages[i].strategies)
-	}
-	return c
+	return &draft{micro: d.micro, stages: slices.Clone(d.stages), price: d.price}
+}
+
+// own is a stage of which no other draft has the groups and strategies.
+func (d *draft) own(stage int) *part {
+	s := &d.stages[stage]
+	s.groups, s.strategies = slices.Clone(s.groups), slices.Clone(s.strategies)
+	return s
 }
 
 func (d *draft) from(stage int) int {
@@ -59,8 +65,9 @@ func (d *draft) from(stage int) int {
 	return d.stages[stage-1].to
 }
 
-// refinements bounds the work: so many prices of plans of 32 layers, ten times as many if the search is to be exact.
-const refinements = 24000
+// refinements bounds the work: so many prices of plans of 32 layers on 25 devices or more, a tenth at least of smaller ones, five times as
+// many if the search is to be exact.
+const refinements = 200000
 
 // refines says whether plans are refined: not where the options prescribe replicas or micro-batches, or a trainer.
 func (j *Job) refines(options SearchOptions) bool {
@@ -69,45 +76,95 @@ func (j *Job) refines(options SearchOptions) bool {
 
 // refine returns plans that are quicker than those given, at most one for each.
 func (j *Job) refine(ctx context.Context, plans []*Plan, options SearchOptions) []*Plan {
-	r := &refiner{job: j, times: j.model.Times()}
-	for class, k := range j.classes {
-		r.pool = append(r.pool, k.Count)
-		r.tensors = append(r.tensors, j.model.TensorsOf(class))
+	layers, devices := len(j.Profile.Layers), 0
+	for _, k := range j.classes {
+		devices += k.Count
 	}
-	prices := refinements * 32 / max(32, len(j.Profile.Layers)) / len(plans)
-	if options.Exact {
-		prices *= 10
+	prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*devices)) / 800
+	switch {
+	case ctx.Err() != nil: // the search was ended: a little helps much
+		plans, prices, ctx = unlike(plans), hurried*32/max(32, layers), context.WithoutCancel(ctx)
+	case options.Exact:
+		prices *= 5
 	}
 	// Half of the work goes to all, the other half to those that are the quickest then.
-	var all []*refinement
-	for i, p := range plans {
-		f := &refinement{rng: rand.New(rand.NewPCG(1, uint64(i))), batch: p.GlobalBatch}
-		r.take(f, prices/2)
-		f.best = r.draft(p)
+	all := make([]*refinement, len(plans))
+	j.refineEach(len(plans), func(r *refiner, i int) {
+		f := &refinement{rng: rand.New(rand.NewPCG(1, uint64(i))), batch: plans[i].GlobalBatch}
+		r.take(f)
+		f.best = r.draft(plans[i])
 		f.upward, f.was = r.upward, f.best.price*(1-1e-9)
-		f.best = r.improve(ctx, r.descend(ctx, f.best))
-		all = append(all, f)
-	}
+		f.best = r.search(ctx, f.best, prices/2)
+		all[i] = f
+	})
 	slices.SortStableFunc(all, func(a, b *refinement) int {
 		return cmp.Compare(a.best.price/float64(a.batch), b.best.price/float64(b.batch))
 	})
-	var better []*Plan
-	for i, f := range all {
-		r.take(f, 0)
-		if i < finalists {
-			r.left = prices * len(plans) / 2 / min(finalists, len(plans))
-			f.best = r.improve(ctx, f.best)
+	last := min(finalists, len(all))
+	better := make([]*Plan, len(all))
+	j.refineEach(len(all), func(r *refiner, i int) {
+		f := all[i]
+		r.take(f)
+		if i < last {
+			f.best = r.search(ctx, f.best, prices*len(all)/2/last)
 		}
 		if f.best.price < f.was {
 			stages, _ := r.place(f.best)
-			better = append(better, j.planOf(f.batch, f.best.micro, stages))
+			better[i] = j.planOf(f.batch, f.best.micro, stages)
 		}
+	})
+	return slices.DeleteFunc(better, func(p *Plan) bool { return p == nil })
+}
+
+// refineEach calls work for so many plans, on all processors, with a refiner that no other has at the time. What it remembers changes no
+// price, so the outcome does not hang on which it is.
+func (j *Job) refineEach(plans int, work func(r *refiner, i int)) {
+	next := make(chan int)
+	var group sync.WaitGroup
+	for range min(plans, runtime.GOMAXPROCS(0)) {
+		group.Go(func() {
+			r := &refiner{job: j, times: j.model.Times(), pricer: j.model.Pricer()}
+			for class, k := range j.classes {
+				r.pool = append(r.pool, k.Count)
+				r.tensors = append(r.tensors, j.model.TensorsOf(class))
+			}
+			for i := range next {
+				work(r, i)
+			}
+		})
 	}
-	return better
+	for i := range plans {
+		next <- i
+	}
+	close(next)
+	group.Wait()
+}
+
+// search is the quickest draft found from one on, by so many prices: descents from it and from near it, and a walk that may take longer
+// for a while. Each finds what the other does not.
+func (r *refiner) search(ctx context.Context, d *draft, prices int) *draft {
+	r.left = prices / 2
+	best := r.improve(ctx, r.descend(ctx, d))
+	best = r.wander(ctx, best, prices/2)
+	r.left = prices / 8
+	return r.descend(ctx, best)
 }
 
 // finalists are refined further.
-const finalists = 2
+const finalists = 3
+
+// hurried is the work on each plan of a search that was ended: so many prices of plans of 32 layers.
+const hurried = 5000
+
+// unlike are the first plans, and those after them of other numbers of stages, few.
+func unlike(plans []*Plan) (all []*Plan) {
+	for i, p := range plans {
+		if i < finalists || len(all) < refined+1 && !slices.ContainsFunc(all, func(o *Plan) bool { return len(o.Stages) == len(p.Stages) }) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
 
 // refinement is a plan that is refined, from where its work went on.
 type refinement struct {
@@ -118,9 +175,9 @@ type refinement struct {
 	best   *draft
 }
 
-// take goes on with a refinement, for so many prices.
-func (r *refiner) take(f *refinement, prices int) {
-	r.rng, r.batch, r.upward, r.left, r.micros = f.rng, f.batch, f.upward, prices, r.job.microBatches(f.batch)
+// take goes on with a refinement.
+func (r *refiner) take(f *refinement) {
+	r.rng, r.batch, r.upward, r.micros = f.rng, f.batch, f.upward, r.job.microBatches(f.batch)
 }
 
 // microBatches are the divisors of a global batch that all devices together were profiled for.
@@ -130,7 +187,8 @@ func (j *Job) microBatches(batch int) []int {
 		devices += k.Count
 	}
 	var all []int
-	for b := 1; b <= min(batch, devices*j.model.LargestMicroBatch(), 1<<20); b++ {
+	most := min(batch, devices*j.model.LargestMicroBatch(), 1<<20)
+	for b := 1; b <= most; b++ {
 		if batch%b == 0 {
 			all = append(all, b)
 		}
@@ -213,7 +271,7 @@ func (r *refiner) value(d *draft) {
 	if !ok {
 		return
 	}
-	cost, err := r.job.model.Price(r.batch, d.micro, stages)
+	cost, err := r.pricer.Price(r.batch, d.micro, stages)
 	if err != nil {
 		return
 	}
@@ -233,7 +291,7 @@ func (r *refiner) value(d *draft) {
 }
 
 // simulatedPasses bounds stages times micro-batches of drafts that are simulated; others have their price by formula.
-const simulatedPasses = 1 << 13
+const simulatedPasses = 1 << 16
 
 // place gives every group its devices, in the order of the stages, and its shares.
 func (r *refiner) place(d *draft) ([]costmodel.Stage, bool) {

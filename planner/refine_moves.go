@@ -25,7 +25,7 @@ func (r *refiner) moves(d *draft) []move {
 			for _, t := range r.tensors[team.class] {
 				if n := team.replicas * team.tensor; t != team.tensor && n%t == 0 {
 					all = append(all, func(d *draft) bool {
-						team := &d.stages[i].groups[g]
+						team := &d.own(i).groups[g]
 						team.replicas, team.tensor = n/t, t
 						return true
 					})
@@ -47,7 +47,7 @@ func (d *draft) shift(stage, n int) bool {
 	a, b := &d.stages[stage], &d.stages[stage+1]
 	switch {
 	case n > 0 && n < len(b.strategies):
-		a.strategies = append(a.strategies, slices.Repeat(a.strategies[len(a.strategies)-1:], n)...)
+		a.strategies = slices.Concat(a.strategies, slices.Repeat(a.strategies[len(a.strategies)-1:], n))
 		b.strategies = b.strategies[n:]
 	case n < 0 && -n < len(a.strategies):
 		a.strategies = a.strategies[:len(a.strategies)+n]
@@ -64,15 +64,15 @@ func (r *refiner) merge(d *draft, stage int) bool {
 	if len(d.stages) <= max(1, r.job.options.LeastStages) {
 		return false
 	}
-	a, b := &d.stages[stage], d.stages[stage+1]
+	a, b := d.own(stage), d.stages[stage+1]
 	for _, g := range b.groups {
-		if !a.give(g.class, g.replicas*g.tensor, g.tensor) {
+		if !r.give(a, g.class, g.replicas*g.tensor, g.tensor) {
 			return false
 		}
 	}
 	a.to = b.to
 	a.strategies = append(a.strategies, b.strategies...)
-	a.tidy()
+	r.tidy(a)
 	d.stages = slices.Delete(d.stages, stage+1, stage+2)
 	return true
 }
@@ -88,8 +88,8 @@ func (r *refiner) splits(d *draft, stage int) []move {
 		n := len(s.strategies) / 2
 		a := part{d.from(stage) + n, first, slices.Clone(s.strategies[:n])}
 		b := part{s.to, second, slices.Clone(s.strategies[n:])}
-		a.tidy()
-		b.tidy()
+		r.tidy(&a)
+		r.tidy(&b)
 		d.stages = slices.Replace(d.stages, stage, stage+1, a, b)
 		return true
 	}
@@ -149,10 +149,10 @@ func (r *refiner) transfers(d *draft) []move {
 				for _, t := range tensors {
 					for _, n := range r.amounts(class, have, max(step, t)) {
 						all = append(all, func(d *draft) bool {
-							if from != unused && !d.stages[from].take(class, n) {
+							if from != unused && !r.drop(d.own(from), class, n) {
 								return false
 							}
-							return to == unused || d.stages[to].give(class, n, t)
+							return to == unused || r.give(d.own(to), class, n, t)
 						})
 					}
 				}
@@ -175,22 +175,22 @@ func (r *refiner) amounts(class, have, step int) []int {
 	return slices.Compact(all)
 }
 
-// take removes devices from a stage, which must keep some.
-func (s *part) take(class, n int) bool {
+// drop removes devices from a stage, which must keep some.
+func (r *refiner) drop(s *part, class, n int) bool {
 	i := slices.IndexFunc(s.groups, func(g team) bool { return g.class == class })
 	g := &s.groups[i]
-	if n%g.tensor != 0 {
+	if n%g.tensor != 0 || n > g.replicas*g.tensor {
 		return false
 	}
 	if g.replicas -= n / g.tensor; g.replicas == 0 {
 		s.groups = slices.Delete(s.groups, i, i+1)
 	}
-	s.tidy()
+	r.tidy(s)
 	return len(s.groups) > 0
 }
 
 // give adds devices to a stage, as replicas of the group that it has of the class, or as a new group.
-func (s *part) give(class, n, tensor int) bool {
+func (r *refiner) give(s *part, class, n, tensor int) bool {
 	i := slices.IndexFunc(s.groups, func(g team) bool { return g.class == class })
 	if i >= 0 {
 		g := &s.groups[i]
@@ -204,18 +204,32 @@ func (s *part) give(class, n, tensor int) bool {
 		}
 		s.groups = append(s.groups, team{class, n / tensor, tensor})
 	}
-	s.tidy()
+	r.tidy(s)
 	return true
 }
 
 // tidy takes tensor degrees of layers back where the stage's groups do not allow them.
-func (s *part) tidy() {
+func (r *refiner) tidy(s *part) {
+	degrees := r.degrees(s)
 	for i := range s.strategies {
-		y := &s.strategies[i]
-		if y.Tensor > 0 && (len(s.groups) > 1 || len(s.groups) == 1 && s.groups[0].replicas*s.groups[0].tensor%y.Tensor != 0) {
-			y.Tensor = 0
+		if !slices.Contains(degrees, s.strategies[i].Tensor) {
+			s.strategies[i].Tensor = 0
 		}
 	}
+}
+
+// degrees are the tensor degrees that layers of a stage may have beside that of its group: none in a stage of several groups.
+func (r *refiner) degrees(s *part) (all []int) {
+	if len(s.groups) != 1 {
+		return nil
+	}
+	g := s.groups[0]
+	for _, t := range r.tensors[g.class] {
+		if t != g.tensor && g.replicas*g.tensor%t == 0 {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 // strategyMoves change one part of the strategy of some layers of a stage: of all, of each run that is alike, of its first and
@@ -239,8 +253,9 @@ func (r *refiner) strategyMoves(d *draft, stage int) []move {
 		set := func(change func(*costmodel.Strategy)) {
 			all = append(all, func(d *draft) bool {
 				changed := false
+				s := d.own(stage)
 				for i := span[0]; i < span[1]; i++ {
-					y := &d.stages[stage].strategies[i]
+					y := &s.strategies[i]
 					was := *y
 					change(y)
 					changed = changed || *y != was
@@ -251,17 +266,14 @@ func (r *refiner) strategyMoves(d *draft, stage int) []move {
 		for _, sharding := range o.Shardings {
 			set(func(y *costmodel.Strategy) { y.Sharding = sharding })
 		}
-		if o.Checkpoint == "auto" {
-			for _, checkpoint := range []bool{false, true} {
-				set(func(y *costmodel.Strategy) { y.Checkpoint = checkpoint })
+		if ways := r.job.model.Recomputations(); len(ways) > 1 {
+			for _, way := range ways {
+				set(func(y *costmodel.Strategy) { y.Checkpoint, y.Selective = way.Checkpoint, way.Selective })
 			}
 		}
 		if len(s.groups) == 1 {
-			g := s.groups[0]
-			for _, t := range append([]int{0}, r.tensors[g.class]...) {
-				if t == 0 || t != g.tensor && g.replicas*g.tensor%t == 0 {
-					set(func(y *costmodel.Strategy) { y.Tensor = t })
-				}
+			for _, t := range append([]int{0}, r.degrees(s)...) {
+				set(func(y *costmodel.Strategy) { y.Tensor = t })
 			}
 		}
 	}

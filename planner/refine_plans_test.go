@@ -47,7 +47,9 @@ func randomPlan(rng *rand.Rand, j *Job, batch int) *Plan {
 			left -= n
 		}
 		for l := s.From; l < s.To; l++ {
-			y := Strategy{From: l, To: l + 1, Sharding: costmodel.Shardings()[rng.IntN(4)], Checkpoint: rng.IntN(3) == 0}
+			y := Strategy{From: l, To: l + 1, Sharding: costmodel.Shardings()[rng.IntN(4)]}
+			recomputed := rng.IntN(3)
+			y.Checkpoint, y.Selective = recomputed == 0, recomputed == 1 && j.model.Selects()
 			if t := []int{0, 1, 2, 4}[rng.IntN(4)]; len(s.Groups) == 1 && t > 0 && s.Groups[0].Count%t == 0 && rng.IntN(2) == 0 {
 				y.Tensor = t
 			}
@@ -91,7 +93,7 @@ func edited(rng *rand.Rand, j *Job, p *Plan) *Plan {
 			}
 		case 1:
 			if j.options.Checkpoint == "" || j.options.Checkpoint == "auto" {
-				y.Checkpoint = !y.Checkpoint
+				y.Checkpoint, y.Selective = !y.Checkpoint && !y.Selective, y.Checkpoint && j.model.Selects()
 			}
 		case 2:
 			y.Tensor = []int{0, 1, 2, 4}[rng.IntN(4)]

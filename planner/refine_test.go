@@ -116,6 +116,22 @@ func TestNoPlanBelowTheBound(t *testing.T) {
 			}
 		}
 		batch := j.options.GlobalBatches[0]
+		if last := &j.Profile.Layers[len(j.Profile.Layers)-1]; seed%3 > 0 { // tied weights, attention recomputed apart
+			(&invented.Job{Profile: j.Profile}).Selective()
+			if seed%3 == 2 {
+				last.Tied = min(last.Parameters, j.Profile.Layers[0].Parameters)
+			}
+			var err error
+			if j, err = NewJob(j.Profile, j.topology, j.options); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if seed%5 == 3 { // gradients exchanged late
+			var err error
+			if j, err = j.For("deepspeed"); err != nil {
+				t.Fatal(err)
+			}
+		}
 		r, err := j.Search(context.Background(), SearchOptions{})
 		if err != nil {
 			continue
@@ -162,7 +178,7 @@ func (j *Job) allows(p *Plan) bool {
 	o := j.model.Choices()
 	for _, s := range p.Stages {
 		for _, y := range s.Strategies {
-			if !slices.Contains(o.Shardings, y.Sharding) || o.Checkpoint == "never" && y.Checkpoint || o.Checkpoint == "always" && !y.Checkpoint {
+			if !slices.Contains(o.Shardings, y.Sharding) || o.Checkpoint == "never" && (y.Checkpoint || y.Selective) || o.Checkpoint == "always" && !y.Checkpoint {
 				return false
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 	"github.com/evenkeel/evenkeel/planner/search"
 )
 
@@ -38,8 +39,8 @@ func (j *Job) bySchedules(ctx context.Context, plans []*Plan, among []string, co
 	return others, nil
 }
 
-// reschedule returns what plans become under other schedules: the same stages by ZB-H1, and their layers dealt to the same devices in
-// 2 to maxChunks rounds, interleaved. Those that do not fit memory, or that the schedule does not allow, are left out.
+// reschedule returns what plans become under other schedules: the same stages by ZB-H1, and with micro-batches sent ahead, and their
+// layers dealt to the same devices in 2 to maxChunks rounds, interleaved with transfers beside computing, as Megatron-LM has it. Those that do not fit memory, or that the schedule does not allow, are left out.
 func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string) ([]*Plan, error) {
 	var all []*Plan
 	for _, p := range plans {
@@ -54,6 +55,15 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 				if q := p.interleave(chunks); q != nil {
 					variants = append(variants, q)
 				}
+			}
+		}
+		if slices.Contains(schedules, ScheduleAhead) && len(p.Stages) > 1 {
+			q, err := j.ahead(ctx, p)
+			if err != nil {
+				return nil, err
+			}
+			if q != nil {
+				all = append(all, q)
 			}
 		}
 		for _, q := range variants {
@@ -74,10 +84,68 @@ func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string)
 	return all, nil
 }
 
+// ahead is a plan by H-1F1B: begun as 1F1B, and with what transfers ask for, each stage sends one micro-batch more ahead as long as
+// that is quicker and fits memory; the quickest. nil: none fits.
+func (j *Job) ahead(ctx context.Context, p *Plan) (best *Plan, err error) {
+	cost, err := j.price(p)
+	if err != nil {
+		return nil, err
+	}
+	m := p.MicroBatches()
+	begin := make([]int, len(p.Stages))
+	for i := range begin {
+		begin[i] = min(m, len(begin)-i)
+	}
+	for _, warmup := range [][]int{begin, pipeline.Ahead(cost.Timings, m)} {
+		q, err := j.sendAhead(p, warmup)
+		if err != nil {
+			return nil, err
+		}
+		for i := len(warmup) - 1; q != nil && i >= 0 && ctx.Err() == nil; i-- {
+			more := slices.Clone(q.Warmup)
+			more[i]++
+			for k := range i {
+				more[k] = max(more[k], more[i])
+			}
+			if more[i] > m {
+				continue
+			}
+			next, err := j.sendAhead(p, more)
+			if err != nil {
+				return nil, err
+			}
+			if next != nil && next.perSample() < q.perSample()*(1-1e-9) {
+				q, i = next, len(warmup) // again from the last stage on
+			}
+		}
+		if q != nil && (best == nil || q.perSample() < best.perSample()) {
+			best = q
+		}
+	}
+	return best, nil
+}
+
+// sendAhead is a plan with so many forward passes ahead; nil: it does not fit, or has too many passes.
+func (j *Job) sendAhead(p *Plan, warmup []int) (*Plan, error) {
+	q := *p
+	q.Schedule, q.Warmup, q.Predicted = ScheduleAhead, warmup, nil
+	if len(p.Stages) > pipeline.MaxOperations/p.MicroBatches() {
+		return nil, nil
+	}
+	var err error
+	if q.Predicted, err = j.Predict(&q); err == nil {
+		return &q, nil
+	}
+	if errors.Is(err, ErrInfeasible) {
+		err = nil
+	}
+	return nil, err
+}
+
 // interleave deals the layers of each stage out in chunks, as evenly as can be; nil: a stage has too few.
 func (p *Plan) interleave(chunks int) *Plan {
 	q := *p
-	q.Schedule, q.Chunks, q.Stages, q.Predicted = ScheduleInterleaved, chunks, nil, nil
+	q.Schedule, q.Chunks, q.Transfers, q.Stages, q.Predicted = ScheduleInterleaved, chunks, TransfersOverlap, nil, nil
 	var strategies [][]Strategy // of each stage, layer by layer
 	for i := range p.Stages {
 		strategies = append(strategies, p.Stages[i].perLayer())
@@ -115,7 +183,7 @@ func (s *Stage) perLayer() []Strategy {
 func appendStrategy(all []Strategy, y Strategy) []Strategy {
 	if n := len(all); n > 0 {
 		last := &all[n-1]
-		if (costmodel.Strategy{Tensor: last.Tensor, Sharding: last.Sharding, Checkpoint: last.Checkpoint}) == (costmodel.Strategy{Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint}) {
+		if last.of() == y.of() {
 			last.To = y.To
 			return all
 		}

@@ -1,11 +1,13 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
@@ -17,13 +19,19 @@ const (
 	Schedule1F1B        = "1f1b"
 	ScheduleInterleaved = "interleaved" // 1F1B with several stages on each device, Megatron-LM's virtual pipeline stages
 	ScheduleZeroBubble  = "zb-h1"       // 1F1B with the gradients of weights as passes of their own
+	ScheduleAhead       = "h-1f1b"      // 1F1B with micro-batches sent ahead over slow links, while stages compute
 )
+
+// TransfersOverlap in a plan says that stages compute while what they send is on its way.
+const TransfersOverlap = "overlap"
 
 // ScheduleAny asks a search for the quickest of all.
 const ScheduleAny = "any"
 
 // Schedules are all that a plan may have.
-func Schedules() []string { return []string{Schedule1F1B, ScheduleInterleaved, ScheduleZeroBubble} }
+func Schedules() []string {
+	return []string{Schedule1F1B, ScheduleInterleaved, ScheduleZeroBubble, ScheduleAhead}
+}
 
 // schedulesOf are those that a trainer runs; "": any trainer.
 func schedulesOf(trainer string) []string {
@@ -33,7 +41,7 @@ func schedulesOf(trainer string) []string {
 	case "deepspeed":
 		return []string{Schedule1F1B}
 	case "torch":
-		return []string{Schedule1F1B, ScheduleZeroBubble}
+		return []string{Schedule1F1B, ScheduleZeroBubble, ScheduleAhead}
 	}
 	return Schedules()
 }
@@ -48,56 +56,78 @@ func schedules(asked, trainer string) ([]string, error) {
 		return all, nil
 	}
 	if !slices.Contains(Schedules(), asked) {
-		return nil, fmt.Errorf("%w: %.40q; want %s, %s, %s or %s", ErrSchedule, asked, Schedule1F1B, ScheduleInterleaved, ScheduleZeroBubble, ScheduleAny)
+		return nil, fmt.Errorf("%w: %.40q; want %s or %s", ErrSchedule, asked, strings.Join(Schedules(), ", "), ScheduleAny)
 	}
 	if !slices.Contains(all, asked) {
-		return nil, fmt.Errorf("%w: plans for %s run by %s, not by %s", ErrSchedule, trainer, strings.Join(all, " and "), asked)
+		return nil, fmt.Errorf("%w: plans for %s run by %s, not by %s", ErrSchedule, trainer, strings.Join(all, ", "), asked)
 	}
 	return []string{asked}, nil
 }
 
-// schedule is the plan's, and how many stages each device has.
-func (p *Plan) schedule() (s pipeline.Schedule, chunks int) {
+// passes is how the plan's stages go through their passes.
+func (p *Plan) passes() costmodel.Passes {
+	overlap := p.Transfers == TransfersOverlap
 	switch p.Schedule {
 	case ScheduleInterleaved:
-		return pipeline.Interleaved, p.Chunks
+		return costmodel.Passes{Schedule: pipeline.Interleaved, Chunks: p.Chunks, Overlap: overlap}
 	case ScheduleZeroBubble:
-		return pipeline.ZeroBubble, 1
+		return costmodel.Passes{Schedule: pipeline.ZeroBubble, Chunks: 1, Overlap: overlap}
+	case ScheduleAhead:
+		return costmodel.Passes{Schedule: pipeline.SentAhead, Chunks: 1, Warmup: p.Warmup, Overlap: true}
 	}
-	return pipeline.OneForwardOneBackward, 1
+	return costmodel.Passes{Chunks: 1}
 }
 
 // Pipeline is the number of stages with devices of their own: all, but interleaved those of the first chunk.
 func (p *Plan) Pipeline() int {
-	_, chunks := p.schedule()
-	return len(p.Stages) / chunks
+	return len(p.Stages) / p.passes().Chunks
 }
 
 // scheduleText is the schedule, with its chunks.
 func (p *Plan) scheduleText() string {
+	text := cmp.Or(p.Schedule, Schedule1F1B)
 	switch {
-	case p.Schedule == "":
-		return Schedule1F1B
 	case p.Chunks > 0:
-		return fmt.Sprintf("%s in %d chunks", p.Schedule, p.Chunks)
+		text += fmt.Sprintf(" in %d chunks", p.Chunks)
+	case len(p.Warmup) > 0:
+		text += fmt.Sprintf(" with %v ahead", p.Warmup)
 	}
-	return p.Schedule
+	if p.Transfers != "" {
+		text += ", transfers overlap"
+	}
+	return text
+}
+
+// scheduleFields reports an unknown schedule, and fields that it does not have.
+func (p *Plan) scheduleFields(bad func(field, format string, args ...any) error) error {
+	switch {
+	case p.Schedule != "" && !slices.Contains(Schedules(), p.Schedule):
+		return bad("schedule", "is %.40q; want %s, or leave it out for 1f1b", p.Schedule, strings.Join(Schedules(), ", "))
+	case p.Schedule != ScheduleInterleaved && p.Chunks != 0:
+		return bad("chunks", "is %d; only the schedule interleaved has them: leave it out", p.Chunks)
+	case p.Schedule != ScheduleAhead && len(p.Warmup) > 0:
+		return bad("warmup", "is %v; only the schedule h-1f1b has it: leave it out", p.Warmup)
+	case p.Transfers != "" && (p.Transfers != TransfersOverlap || p.Schedule != ScheduleInterleaved && p.Schedule != ScheduleZeroBubble):
+		return bad("transfers", "is %.40q by %s; interleaved and zb-h1 may have overlap, h-1f1b always does: leave it out", p.Transfers, cmp.Or(p.Schedule, Schedule1F1B))
+	}
+	return nil
 }
 
 // validateSchedule reports a schedule that the plan's stages and micro-batches do not allow.
 func (p *Plan) validateSchedule(bad func(field, format string, args ...any) error) error {
+	if err := p.scheduleFields(bad); err != nil {
+		return err
+	}
 	n := len(p.Stages)
 	switch {
-	case p.Schedule != "" && !slices.Contains(Schedules(), p.Schedule):
-		return bad("schedule", "is %.40q; want %s, %s or %s, or leave it out for 1f1b", p.Schedule, Schedule1F1B, ScheduleInterleaved, ScheduleZeroBubble)
-	case p.Schedule != ScheduleInterleaved && p.Chunks != 0:
-		return bad("chunks", "is %d; only the schedule interleaved has them: leave it out", p.Chunks)
 	case p.Schedule == "" || p.Schedule == Schedule1F1B:
 		return nil
 	case n > pipeline.MaxOperations/p.MicroBatches():
 		return bad("schedule", "is %s for %d stages and %d micro-batches; their product must be at most %d", p.Schedule, n, p.MicroBatches(), pipeline.MaxOperations)
-	case p.Schedule == ScheduleZeroBubble && n < 2:
+	case p.Schedule != ScheduleInterleaved && n < 2:
 		return bad("schedule", "is %s, but there is one stage; leave it out", p.Schedule)
+	case p.Schedule == ScheduleAhead:
+		return p.validateWarmup(bad)
 	case p.Schedule == ScheduleZeroBubble:
 		return nil
 	case p.Chunks < 2 || n%p.Chunks != 0 || n == p.Chunks:
@@ -111,6 +141,19 @@ func (p *Plan) validateSchedule(bad func(field, format string, args ...any) erro
 	for k := p.Pipeline(); k < n; k++ {
 		if of := k % p.Pipeline(); !slices.EqualFunc(p.Stages[k].Groups, p.Stages[of].Groups, same) {
 			return bad(fmt.Sprintf("stages[%d].groups", k), "are not those of stages[%d]; interleaved in %d chunks, stage %d lies on the same devices", of, p.Chunks, k)
+		}
+	}
+	return nil
+}
+
+// validateWarmup reports forward passes of h-1f1b by which stages would wait for each other.
+func (p *Plan) validateWarmup(bad func(field, format string, args ...any) error) error {
+	if len(p.Warmup) != len(p.Stages) {
+		return bad("warmup", "has %d entries for %d stages; h-1f1b has one for each", len(p.Warmup), len(p.Stages))
+	}
+	for i, n := range p.Warmup {
+		if n < 1 || n > p.MicroBatches() || i > 0 && n > p.Warmup[i-1] {
+			return bad(fmt.Sprintf("warmup[%d]", i), "is %d; must lie in 1 to the %d micro-batches, and not above that of the stage before", n, p.MicroBatches())
 		}
 	}
 	return nil

@@ -30,7 +30,17 @@ func TestNoScheduleBelowTheBound(t *testing.T) {
 			all := []*Plan{p.interleave(2), p.interleave(3)}
 			zero := *p
 			zero.Schedule = ScheduleZeroBubble
-			for _, q := range append(all, &zero) {
+			if rng.IntN(2) == 0 {
+				zero.Transfers = TransfersOverlap
+			}
+			ahead := *p
+			ahead.Schedule = ScheduleAhead
+			for i := range p.Stages {
+				ahead.Warmup = append(ahead.Warmup, min(p.MicroBatches(), len(p.Stages)-i+(i*len(p.Stages))%2+rng.IntN(2)))
+			}
+			slices.Sort(ahead.Warmup)
+			slices.Reverse(ahead.Warmup)
+			for _, q := range append(all, &zero, &ahead) {
 				if q == nil || q.Validate(0) != nil {
 					continue
 				}
@@ -43,7 +53,7 @@ func TestNoScheduleBelowTheBound(t *testing.T) {
 			}
 		}
 	}
-	if plans[ScheduleInterleaved] < 1000 || plans[ScheduleZeroBubble] < 3000 || least < 1-1e-9 {
+	if plans[ScheduleInterleaved] < 1000 || plans[ScheduleZeroBubble] < 3000 || plans[ScheduleAhead] < 3000 || least < 1-1e-9 {
 		t.Errorf("%v plans; one takes %v of the bound", plans, least)
 	}
 	if least > 1.3 {
@@ -69,7 +79,7 @@ func TestSearchBySchedule(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := r.Plan
-			if schedule != ScheduleAny && p.scheduleText() != schedule && !strings.HasPrefix(p.scheduleText(), schedule+" in ") {
+			if schedule != ScheduleAny && p.Schedule != schedule && (p.Schedule != "" || schedule != Schedule1F1B) {
 				t.Errorf("asked for %s, found %s", schedule, p.scheduleText())
 			}
 			got, err := j.Predict(p)
@@ -87,13 +97,58 @@ func TestSearchBySchedule(t *testing.T) {
 			}
 			return p.Predicted.Simulated / float64(p.GlobalBatch)
 		}
-		each := []float64{of(Schedule1F1B), of(ScheduleInterleaved), of(ScheduleZeroBubble)}
+		each := []float64{of(Schedule1F1B), of(ScheduleInterleaved), of(ScheduleZeroBubble), of(ScheduleAhead)}
 		if any := of(ScheduleAny); any != slices.Min(each) {
 			t.Errorf("seed %d: %v by any schedule, %v by each", seed, any, each)
 		}
 	}
 	if len(chosen) < 2 {
 		t.Errorf("chosen: %v", chosen)
+	}
+}
+
+// No plan that a search sends ahead is quicker with one more micro-batch ahead in a stage, and in those before it as far as they need it.
+func TestSentAheadIsEnough(t *testing.T) {
+	plans, more := 0, 0
+	for seed := range uint64(60) {
+		j := inventedJob(t, rand.New(rand.NewPCG(seed, 34)), 8, 0)
+		if j == nil {
+			continue
+		}
+		j.options.LeastStages = 2
+		j, err := NewJob(j.Profile, j.topology, j.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := j.Search(context.Background(), SearchOptions{Schedule: ScheduleAhead, Unrefined: true})
+		if errors.Is(err, ErrInfeasible) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range append(r.Others, r.Plan) {
+			plans++
+			if p.Warmup[0] > len(p.Stages) {
+				more++
+			}
+			for i := range p.Warmup {
+				q := *p
+				q.Warmup = slices.Clone(p.Warmup)
+				for k := range i + 1 {
+					q.Warmup[k] = max(q.Warmup[k], p.Warmup[i]+1)
+				}
+				if q.Validate(0) != nil {
+					continue
+				}
+				if got, err := j.Predict(&q); err == nil && got.Simulated < p.Predicted.Simulated*(1-1e-9) {
+					t.Errorf("seed %d: %v takes %v s, %v only %v s", seed, p.Warmup, p.Predicted.Simulated, q.Warmup, got.Simulated)
+				}
+			}
+		}
+	}
+	if plans < 100 || more < 20 {
+		t.Errorf("%d plans, %d of them with more ahead than by 1F1B: the test sees too little", plans, more)
 	}
 }
 
@@ -113,8 +168,16 @@ func TestBadSchedules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, change := range map[string]func(p *Plan){
-		`schedule: is "zb-v"; want 1f1b, interleaved or zb-h1`:                             func(p *Plan) { p.Schedule = "zb-v" },
+		`schedule: is "zb-v"; want 1f1b, interleaved, zb-h1, h-1f1b, or leave`:             func(p *Plan) { p.Schedule = "zb-v" },
 		"chunks: is 2; only the schedule interleaved has them":                             func(p *Plan) { p.Schedule = "" },
+		"warmup: is [2 1]; only the schedule h-1f1b has it":                                func(p *Plan) { p.Warmup = []int{2, 1} },
+		"warmup: has 2 entries for 4 stages":                                               func(p *Plan) { p.sendAheadOn4(2, 1) },
+		"warmup[2]: is 3; must lie in 1 to the 8 micro-batches, and not above that of":     func(p *Plan) { p.sendAheadOn4(2, 2, 3, 1) },
+		"warmup[0]: is 9; must lie in 1 to the 8":                                          func(p *Plan) { p.sendAheadOn4(9, 2, 2, 1) },
+		"warmup[3]: is 0; must lie in 1 to the 8":                                          func(p *Plan) { p.sendAheadOn4(3, 2, 2, 0) },
+		`transfers: is "overlap" by h-1f1b; interleaved and zb-h1 may`:                     func(p *Plan) { p.sendAheadOn4(3, 2, 2, 1); p.Transfers = TransfersOverlap },
+		`transfers: is "overlap" by 1f1b;`:                                                 func(p *Plan) { p.Schedule, p.Chunks, p.Transfers = "", 0, TransfersOverlap },
+		`transfers: is "apart" by interleaved;`:                                            func(p *Plan) { p.Transfers = "apart" },
 		"chunks: is 3 with 4 stages":                                                       func(p *Plan) { p.Chunks = 3 },
 		"chunks: is 4 with 4 stages":                                                       func(p *Plan) { p.Chunks = 4 },
 		"chunks: is 1 with 4 stages":                                                       func(p *Plan) { p.Chunks = 1 },
@@ -130,9 +193,14 @@ func TestBadSchedules(t *testing.T) {
 			t.Errorf("%v\nwant %s", err, want)
 		}
 	}
-	for _, c := range [][2]string{{"gpipe", ""}, {ScheduleZeroBubble, "megatron"}, {ScheduleInterleaved, "deepspeed"}} {
+	for _, c := range [][2]string{{"gpipe", ""}, {ScheduleZeroBubble, "megatron"}, {ScheduleAhead, "megatron"}, {ScheduleAhead, "deepspeed"}, {ScheduleInterleaved, "deepspeed"}} {
 		if _, err := schedules(c[0], c[1]); !errors.Is(err, ErrSchedule) {
 			t.Errorf("%v: %v", c, err)
 		}
 	}
+}
+
+// sendAheadOn4 makes a plan of four stages one by H-1F1B.
+func (p *Plan) sendAheadOn4(warmup ...int) {
+	p.Schedule, p.Chunks, p.Warmup = ScheduleAhead, 0, warmup
 }

@@ -19,6 +19,8 @@ type Result struct {
 	Conditions int
 	States     int  // of the search
 	Refined    bool // whether the best were refined by local search
+	// Exhausted says whether every plan by 1F1B was tried: none is quicker, simulated, and LowerBound is the plan's time.
+	Exhausted bool
 	// LowerBound is seconds per sample that no plan within the options takes less than, simulated or by formula, whatever its stages,
 	// groups and shares (costmodel.Model.LowerBound).
 	LowerBound float64
@@ -39,9 +41,12 @@ const (
 	each    = 3 // of each number of stages, four times as many in all at most
 )
 
-// How thorough the search is: it keeps all states for up to fewLayers on up to fewDevices.
+// How thorough the search is: it keeps all states for up to fewLayers, or fewerLayers where there are more than two classes, on up to
+// fewDevices.
 const (
 	tolerance     = 1e-3
+	fewerLayers   = 12
+	widthMany     = 1280 // up to fewLayers of more classes
 	width         = 160
 	widthOneClass = 4096 // where all devices are of one class
 	widthFew      = 320  // of several classes, with at most so many devices
@@ -51,8 +56,8 @@ const (
 
 // SearchOptions control a search. The zero value is the default.
 type SearchOptions struct {
-	// Exact keeps every state of the search whatever it takes. Without it, more than 32 layers or 256 devices are searched
-	// by their most promising states, and the bound says how much may be missed.
+	// Exact keeps every state of the search whatever it takes. Without it, more than 32 layers or 256 devices, or 12 layers on
+	// more than two classes, are searched by their most promising states, and the bound says how much may be missed.
 	Exact bool
 	// For keeps to plans that a trainer can run: megatron, deepspeed or torch; "": all.
 	For string
@@ -65,9 +70,13 @@ type SearchOptions struct {
 }
 
 // Search looks for the plan with the least time per sample: by dynamic programming in the space of decision 10, then by local search
-// beyond it from the cheapest plans. It simulates what it finds, operation by operation, and returns the fastest. When ctx ends, it returns the best plan so far, with its gap. Errors wrap
+// beyond it from the cheapest plans. It simulates what it finds, operation by operation, and returns the fastest. When ctx ends, it returns the best plan so far, a little refined, within a second or so. Errors wrap
 // ErrInfeasible and say which limit stands in the way.
 func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error) {
+	j, err := j.For(options.For)
+	if err != nil {
+		return nil, err
+	}
 	within, err := j.restrictions(options.For)
 	if err != nil {
 		return nil, err
@@ -80,22 +89,12 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	if len(conditions) == 0 {
 		return nil, j.noCondition()
 	}
-	o := search.Options{Progress: options.Progress}
-	devices := 0
-	for _, n := range conditions[0].Pool() {
-		devices += n
-	}
-	if small := len(j.Profile.Layers) <= fewLayers && devices <= fewDevices; !small && !options.Exact {
-		o.Tolerance, o.Width = tolerance, width
-		switch {
-		case len(j.classes) == 1:
-			o.Width = widthOneClass
-		case devices <= fewDevices:
-			o.Width = widthFew
-		}
-	}
-	found, err := search.Run(ctx, costs(conditions), o)
+	found, err := search.Run(ctx, costs(conditions), j.thoroughness(options))
 	if err != nil {
+		if r := j.only(ctx, options, among, err); r != nil {
+			r.Conditions = len(conditions)
+			return r, nil
+		}
 		if ctx.Err() == nil {
 			err = j.explain(ctx, within, err)
 		}
@@ -113,28 +112,67 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		}
 		plans = append(plans, p)
 	}
-	var better []*Plan
 	if r.Refined = j.refines(options); r.Refined {
-		better = j.refine(ctx, j.starts(plans, conditions, found.Best), options)
+		if plans, err = j.better(ctx, plans, j.starts(plans, conditions, found.Best), options, r); err != nil {
+			return nil, err
+		}
 	}
-	for _, p := range better {
+	if plans, err = j.bySchedules(ctx, plans, among, conditions, found.Best); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
+	r.Plan, r.Others = plans[0], plans[1:]
+	j.limit(ctx, r, among, options)
+	return r, nil
+}
+
+// limit notes what no plan by some schedules takes less than. Only plans by 1F1B are all tried.
+func (j *Job) limit(ctx context.Context, r *Result, among []string, options SearchOptions) {
+	switch r.Exhausted = r.Exhausted && slices.Equal(among, []string{Schedule1F1B}); {
+	case r.Exhausted:
+		r.LowerBound = r.Plan.perSample()
+	case !options.unbounded:
+		r.LowerBound = j.lowerBound(ctx, among, r.Plan.perSample())
+		r.Bound = max(r.Bound, min(r.LowerBound, r.Best))
+	}
+}
+
+// thoroughness is how much of the dynamic programming's space is searched.
+func (j *Job) thoroughness(options SearchOptions) search.Options {
+	o, devices := search.Options{Progress: options.Progress, Relax: options.Exact}, 0
+	for _, k := range j.classes {
+		devices += k.Count
+	}
+	layers, small := len(j.Profile.Layers), len(j.Profile.Layers) <= fewLayers && devices <= fewDevices
+	if options.Exact || small && (len(j.classes) <= 2 || layers <= fewerLayers) {
+		return o
+	}
+	o.Tolerance, o.Width = tolerance, width
+	switch {
+	case small:
+		o.Width = widthMany
+	case len(j.classes) == 1:
+		o.Width = widthOneClass
+	case devices <= fewDevices:
+		o.Width = widthFew
+	}
+	return o
+}
+
+// better adds to plans what local search from some starts on, and trying every plan of a small job, find beyond them.
+func (j *Job) better(ctx context.Context, plans, starts []*Plan, options SearchOptions, r *Result) (all []*Plan, err error) {
+	for _, p := range j.refine(ctx, starts, options) {
 		if p.Predicted, err = j.Predict(p); err != nil {
 			return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
 		}
 		plans = append(plans, p)
 	}
-	if plans, err = j.bySchedules(ctx, plans, among, conditions, found.Best); err != nil {
-		return nil, err
-	}
-	slices.SortStableFunc(plans, func(a, b *Plan) int {
-		return cmp.Compare(a.Predicted.Simulated/float64(a.GlobalBatch), b.Predicted.Simulated/float64(b.GlobalBatch))
-	})
-	r.Plan, r.Others = plans[0], plans[1:]
-	if !options.unbounded {
-		r.LowerBound = j.lowerBound(ctx, among, r.Plan.Predicted.Simulated/float64(r.Plan.GlobalBatch))
-	}
-	return r, nil
+	more, err := j.exhaust(ctx, plans, r)
+	return append(plans, more...), err
 }
+
+// perSample is the seconds of a sample, simulated.
+func (p *Plan) perSample() float64 { return p.Predicted.Simulated / float64(p.GlobalBatch) }
 
 // lowerBound is seconds per sample that no plan by some schedules takes less than, at most those of the best plan. Under others than
 // 1F1B it is that of the work alone.
@@ -198,12 +236,12 @@ func (j *Job) planOf(globalBatch, microBatch int, stages []costmodel.Stage) *Pla
 		for i, y := range s.Strategies {
 			l := s.From + i
 			if n := len(stage.Strategies); n > 0 {
-				if last := &stage.Strategies[n-1]; last.Tensor == y.Tensor && last.Sharding == y.Sharding && last.Checkpoint == y.Checkpoint {
+				if last := &stage.Strategies[n-1]; last.of() == y {
 					last.To = l + 1
 					continue
 				}
 			}
-			stage.Strategies = append(stage.Strategies, Strategy{From: l, To: l + 1, Tensor: y.Tensor, Sharding: y.Sharding, Checkpoint: y.Checkpoint})
+			stage.Strategies = append(stage.Strategies, strategyOf(y, l, l+1))
 		}
 		p.Stages = append(p.Stages, stage)
 	}

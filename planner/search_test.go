@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"context"
 	"errors"
 	"math"
 	"strings"
@@ -46,5 +47,32 @@ func TestNoPlan(t *testing.T) {
 		if _, err := job.Search(t.Context(), SearchOptions{}); !errors.Is(err, ErrInfeasible) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// A search that is ended once it has a plan refines that a little: on a hand of unequal devices, further than the dynamic programming goes.
+func TestEndedSearch(t *testing.T) {
+	o := Options{Checkpoint: "never", Shardings: []Sharding{Replicated}, LeastStages: 2}
+	j := handJob(t, "nodes:\n  - {device: a, count: 1, memory: 1GiB}\n  - {device: b, count: 2, memory: 1GiB}\n", 8, o, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+	whole, err := j.Search(t.Context(), SearchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := j.Search(t.Context(), SearchOptions{Unrefined: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended, err := j.Search(ctx, SearchOptions{Progress: func(_, _ int, best, _ float64) {
+		if best < math.Inf(1) {
+			cancel()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b, c := whole.Plan.perSample(), ended.Plan.perSample(), plain.Plan.perSample(); !(a <= b && b < 0.99*c) || ended.LowerBound > a {
+		t.Errorf("whole %v, ended %v, plain %v s a sample; bound %v", a, b, c, ended.LowerBound)
 	}
 }

@@ -65,6 +65,14 @@ func (c *twinCase) csv() string {
 	if c.fixed {
 		b.WriteString(",fixed_bytes")
 	}
+	if c.selects {
+		b.WriteString(",selective_seconds,selective_bytes")
+	}
+	last := len(c.Layers) - 1
+	tied := c.Layers[last].Tied > 0
+	if tied {
+		b.WriteString(",tied_parameters")
+	}
 	b.WriteString("\n")
 	for i, l := range c.Layers {
 		for _, key := range slices.SortedFunc(maps.Keys(l.Runs), func(a, b twinKey) int { return cmp.Or(a.Class-b.Class, a.Tensor-b.Tensor) }) {
@@ -76,6 +84,14 @@ func (c *twinCase) csv() string {
 				fmt.Fprintf(&b, "%d,%v,%v,%s,%d,%d,%v,%s,%v,%v", i, l.Parameters, l.Output, c.Cluster.Classes[key.Class].Device, key.Tensor, r.MicroBatch, r.Forward, backward, r.Update, r.Activation)
 				if c.fixed {
 					fmt.Fprintf(&b, ",%v", r.Fixed)
+				}
+				if c.selects {
+					fmt.Fprintf(&b, ",%v,%v", r.Core, r.Freed)
+				}
+				if tied && i == last {
+					fmt.Fprintf(&b, ",%v", l.Tied)
+				} else if tied {
+					b.WriteString(",")
 				}
 				b.WriteString("\n")
 			}
@@ -95,6 +111,9 @@ func (c *twinCase) json(predicted *twinPrediction) string {
 		}
 		for i, st := range s.Strategies {
 			o := object{"from": s.From + i, "to": s.From + i + 1, "sharding": st.Sharding, "checkpoint": st.Checkpoint}
+			if st.Selective {
+				o["selective"] = true
+			}
 			if st.Tensor > 0 {
 				o["tensor"] = st.Tensor
 			}
@@ -105,6 +124,11 @@ func (c *twinCase) json(predicted *twinPrediction) string {
 	plan := object{"version": 1, "global_batch": c.Plan.GlobalBatch, "micro_batch": c.Plan.MicroBatch, "stages": stages}
 	if c.Plan.Schedule != "" {
 		plan["schedule"] = c.Plan.Schedule
+	}
+	if c.Plan.Warmup != nil {
+		plan["warmup"] = c.Plan.Warmup
+	} else if c.Plan.Overlap {
+		plan["transfers"] = "overlap"
 	}
 	if c.Plan.Chunks > 0 {
 		plan["chunks"] = c.Plan.Chunks

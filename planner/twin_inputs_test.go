@@ -13,8 +13,9 @@ type twinCase struct {
 	Plan    twinPlan
 	Options twinOptions
 
-	fixed bool // runs have fixed bytes
-	seen  map[string]int
+	fixed   bool // runs have fixed bytes
+	selects bool // runs say what selective recomputation saves
+	seen    map[string]int
 }
 
 type twinLevel struct {
@@ -45,6 +46,7 @@ type twinSwitch struct {
 
 type twinLayer struct {
 	Parameters, Output float64
+	Tied               float64               // of the last: parameters that the first has, too
 	Runs               map[twinKey][]twinRun // by rising micro-batch
 }
 
@@ -56,6 +58,7 @@ type twinRun struct {
 	MicroBatch                int
 	Forward, Backward, Update float64 // Backward -1: left out
 	Activation, Fixed         float64
+	Core, Freed               float64 // what selective recomputation does again, and frees
 }
 
 type twinPlan struct {
@@ -63,12 +66,16 @@ type twinPlan struct {
 	Stages                  []twinStage
 	Schedule                string // "": 1f1b
 	Chunks                  int    // of interleaved
+	Warmup                  []int  // of h-1f1b
+	Overlap                 bool   // transfers beside computing
 }
 
 type twinStage struct {
 	From, To   int
 	Groups     []twinGroup
 	Strategies []twinStrategy // one for each layer
+
+	alone bool // it is the only stage
 }
 
 type twinGroup struct {
@@ -80,12 +87,14 @@ type twinStrategy struct {
 	Tensor     int
 	Sharding   string
 	Checkpoint bool
+	Selective  bool
 }
 
 type twinOptions struct {
 	Memory, Reserve        float64
 	Compute, Communication float64
 	Off                    bool
+	DeepSpeed              bool    // it exchanges late
 	W, G, O                float64 // bytes of a parameter: weights, gradients, optimizer
 
 	// The calibration: factors, and what devices hold beside the model.
@@ -240,7 +249,7 @@ func (l *twinLayer) run(key twinKey, k int) (twinRun, bool) {
 			}
 			part := float64(k-before.MicroBatch) / float64(r.MicroBatch-before.MicroBatch)
 			between := func(a, b float64) float64 { return a + part*(b-a) }
-			return twinRun{k, between(before.Forward, r.Forward), between(before.Backward, r.Backward), between(before.Update, r.Update), max(before.Activation, r.Activation), max(before.Fixed, r.Fixed)}, true
+			return twinRun{k, between(before.Forward, r.Forward), between(before.Backward, r.Backward), between(before.Update, r.Update), max(before.Activation, r.Activation), max(before.Fixed, r.Fixed), between(before.Core, r.Core), min(before.Freed, r.Freed)}, true
 		}
 		before = &r
 	}

@@ -1,9 +1,11 @@
 package planner_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -27,6 +29,36 @@ func newTwin(seed uint64) *twinCase {
 		c.reschedule(rand.New(rand.NewPCG(seed, 7)), seed%5 == 3)
 	}
 	return c
+}
+
+// tieWeights makes some of the last layer's parameters those of the first.
+func (c *twinCase) tieWeights(rng *rand.Rand) {
+	last := len(c.Layers) - 1
+	if most := min(c.Layers[0].Parameters, c.Layers[last].Parameters); last > 0 && most > 0 {
+		c.Layers[last].Tied = math.Ceil(most * twinPick(rng, rng.Float64(), 1))
+	}
+}
+
+// selectively lets attention be recomputed apart, in most layers, and does so where they are not recomputed whole.
+func (c *twinCase) selectively(rng *rand.Rand) {
+	for i, l := range c.Layers {
+		if i > 0 && twinChance(rng, 0.2) {
+			continue // the layer has none
+		}
+		for _, key := range slices.SortedFunc(maps.Keys(l.Runs), func(a, b twinKey) int { return cmp.Or(a.Class-b.Class, a.Tensor-b.Tensor) }) {
+			for k := range l.Runs[key] {
+				r := &l.Runs[key][k]
+				r.Core, r.Freed = r.Forward*rng.Float64(), math.Floor(r.Activation*rng.Float64())
+				c.selects = c.selects || r.Core > 0 || r.Freed > 0
+			}
+		}
+	}
+	for i := range c.Plan.Stages {
+		for k := range c.Plan.Stages[i].Strategies {
+			st := &c.Plan.Stages[i].Strategies[k]
+			st.Selective = c.selects && !st.Checkpoint && twinChance(rng, 0.6)
+		}
+	}
 }
 
 // calibrate draws a calibration.
@@ -56,6 +88,14 @@ func TestTwin(t *testing.T) {
 			c.calibrate(rand.New(rand.NewPCG(seed, 6)))
 			seen["calibrated"]++
 		}
+		rng := rand.New(rand.NewPCG(seed, 8))
+		if twinChance(rng, 0.4) {
+			c.tieWeights(rng)
+		}
+		if twinChance(rng, 0.4) {
+			c.selectively(rng)
+		}
+		c.Options.DeepSpeed = twinChance(rng, 0.2)
 		got, err := c.product()
 		switch want, ok := c.predict(); {
 		case got == nil && errors.Is(err, planner.ErrInfeasible):
@@ -87,8 +127,8 @@ func TestTwin(t *testing.T) {
 		}
 	}
 	for what, least := range map[string]int{
-		"agreed": 2000, "calibrated": 1000, "no price": 20, "replicas across machines": 50, "does not fit": 200, "ring": 500, "hierarchy": 500, "gather in a machine": 500, "convert": 200, "send in a machine": 50,
-		"send between machines": 500, "interleaved": 100, "zb-h1": 100, "compute lasts longer": 500, "communication lasts longer": 500, "one group steps slowest, another exchanges slowest": 50,
+		"agreed": 2000, "calibrated": 1000, "no price": 20, "replicas across machines": 50, "does not fit": 200, "tied": 400, "late": 200, "selective": 1000, "tied in a machine": 10, "ring": 500, "hierarchy": 500, "gather in a machine": 500, "convert": 200, "send in a machine": 50,
+		"send between machines": 500, "interleaved": 100, "zb-h1": 100, "h-1f1b": 100, "compute lasts longer": 500, "communication lasts longer": 500, "one group steps slowest, another exchanges slowest": 50,
 	} {
 		if seen[what] < least {
 			t.Errorf("%s: only %d times; want at least %d, lest the test see too little", what, seen[what], least)
@@ -161,24 +201,11 @@ func TestTwinVectors(t *testing.T) {
 
 // product is what the planner says of the case's files.
 func (c *twinCase) product() (*twinPrediction, error) {
-	topology, err := cluster.ReadTopology(strings.NewReader(c.Cluster.yaml()), "cluster.yaml", nil)
-	if err != nil {
-		return nil, err
-	}
-	profile, err := layerprofile.Read(strings.NewReader(c.csv()), "layers.csv")
-	if err != nil {
-		return nil, err
-	}
 	plan, err := planner.ReadPlan(strings.NewReader(c.json(nil)), "plan.json")
 	if err != nil {
 		return nil, err
 	}
-	o := &c.Options
-	options := planner.Options{GlobalBatches: []int{c.Plan.GlobalBatch}, Memory: o.Memory, Reserve: o.Reserve}
-	options.Calibration = costmodel.Calibration{Compute: o.Devices, Links: o.Links, Activations: o.Activations, Working: o.Working, Context: o.Beside, ContextShare: o.BesideShare, Margin: o.Margin}
-	options.States.Weights, options.States.Gradients, options.States.Optimizer = o.W, o.G, o.O
-	options.Overlap.Compute, options.Overlap.Communication, options.Overlap.Off = o.Compute, o.Communication, o.Off
-	job, err := planner.NewJob(profile, topology, options)
+	job, err := c.newJob()
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +222,28 @@ func (c *twinCase) product() (*twinPrediction, error) {
 		return nil, err
 	}
 	return &p, err
+}
+
+// newJob is the case's files without its plan.
+func (c *twinCase) newJob() (*planner.Job, error) {
+	topology, err := cluster.ReadTopology(strings.NewReader(c.Cluster.yaml()), "cluster.yaml", nil)
+	if err != nil {
+		return nil, err
+	}
+	profile, err := layerprofile.Read(strings.NewReader(c.csv()), "layers.csv")
+	if err != nil {
+		return nil, err
+	}
+	o := &c.Options
+	options := planner.Options{GlobalBatches: []int{c.Plan.GlobalBatch}, Memory: o.Memory, Reserve: o.Reserve}
+	options.Calibration = costmodel.Calibration{Compute: o.Devices, Links: o.Links, Activations: o.Activations, Working: o.Working, Context: o.Beside, ContextShare: o.BesideShare, Margin: o.Margin}
+	options.States.Weights, options.States.Gradients, options.States.Optimizer = o.W, o.G, o.O
+	options.Overlap.Compute, options.Overlap.Communication, options.Overlap.Off = o.Compute, o.Communication, o.Off
+	job, err := planner.NewJob(profile, topology, options)
+	if err == nil && o.DeepSpeed {
+		return job.For("deepspeed")
+	}
+	return job, err
 }
 
 // twinDiffer names the numbers in which two predictions differ.

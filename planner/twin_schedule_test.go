@@ -5,11 +5,20 @@ import (
 	"slices"
 )
 
-// reschedule makes the case one of another schedule: its stages by zb-h1, or with more stages on the same devices.
+// reschedule makes the case one of another schedule: its stages by zb-h1 or h-1f1b, or with more stages on the same devices.
 func (c *twinCase) reschedule(rng *rand.Rand, interleaved bool) {
 	p := &c.Plan
 	devices := len(p.Stages)
 	if devices < 2 {
+		return
+	}
+	own := rand.New(rand.NewPCG(rng.Uint64(), 9))
+	p.Overlap = twinChance(own, 0.5)
+	if !interleaved && twinChance(own, 0.5) {
+		p.Schedule, p.Overlap = "h-1f1b", true
+		for least := 1; len(p.Warmup) < devices; least = p.Warmup[0] {
+			p.Warmup = append([]int{min(p.GlobalBatch/p.MicroBatch, least+own.IntN(3))}, p.Warmup...)
+		}
 		return
 	}
 	if !interleaved {
@@ -38,7 +47,7 @@ type twinPass struct {
 func (p *twinPlan) passes(device, devices int) []twinPass {
 	micro := p.GlobalBatch / p.MicroBatch
 	var forward, backward []twinPass // all of the device
-	if p.Schedule == "zb-h1" {
+	if p.Schedule != "interleaved" {
 		for m := range micro {
 			forward, backward = append(forward, twinPass{'F', device, m}), append(backward, twinPass{'B', device, m})
 		}
@@ -58,6 +67,9 @@ func (p *twinPlan) passes(device, devices int) []twinPass {
 		ahead = 2*behind + (p.Chunks-1)*devices
 	}
 	ahead = min(ahead, len(forward))
+	if p.Schedule == "h-1f1b" {
+		return p.sentAhead(forward, backward, p.Warmup[device])
+	}
 	all := slices.Clone(forward[:ahead])
 	var late []twinPass // weights' gradients to come
 	for i, b := range backward {
@@ -74,6 +86,18 @@ func (p *twinPlan) passes(device, devices int) []twinPass {
 	return append(all, late...)
 }
 
+// sentAhead begins with so many forward passes, and then takes a backward and a forward pass in turns.
+func (p *twinPlan) sentAhead(forward, backward []twinPass, ahead int) (all []twinPass) {
+	for len(backward) > 0 {
+		if ahead > 0 && len(forward) > 0 {
+			all, forward, ahead = append(all, forward[0]), forward[1:], ahead-1
+			continue
+		}
+		all, backward, ahead = append(all, backward[0]), backward[1:], 1
+	}
+	return all
+}
+
 // scheduled is the length of an iteration under another schedule than 1F1B, and sets the memory of the stages.
 func (c *twinCase) scheduled(stages []twinPrice) float64 {
 	p := &c.Plan
@@ -83,6 +107,7 @@ func (c *twinCase) scheduled(stages []twinPrice) float64 {
 	}
 	c.seen[p.Schedule]++
 	ends := map[twinPass]float64{}
+	links, done := map[[2]int]float64{}, make([]float64, devices) // when what goes one way over a boundary has arrived; end of a device's last pass
 	half := func(boundary int) float64 {
 		if boundary < 0 || boundary == len(stages)-1 {
 			return 0
@@ -120,15 +145,22 @@ func (c *twinCase) scheduled(stages []twinPrice) float64 {
 				}
 				begin = max(begin, end)
 			}
-			ends[x] = begin + receive + length
-			free[d] = ends[x] + send
+			if p.Overlap { // ends are when the output arrives
+				free[d] = begin + length
+				way := [2]int{int(x.kind), x.stage}
+				links[way] = max(links[way], free[d]) + send
+				ends[x], done[d] = links[way], free[d]
+			} else {
+				ends[x] = begin + receive + length
+				free[d], done[d] = ends[x]+send, ends[x]
+			}
 			at[d]++
 			moved = true
 		}
 	}
 	longest := 0.0
 	for d := range devices {
-		end := ends[orders[d][len(orders[d])-1]]
+		end := done[d]
 		for k := d; k < len(stages); k += devices {
 			end += stages[k].once()
 		}

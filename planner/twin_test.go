@@ -27,6 +27,18 @@ type twinPrice struct {
 	devices                       int
 }
 
+// add adds what a layer takes to what those before it take.
+func (p *twinPrice) add(layer *twinPrice) {
+	p.Forward += layer.Forward
+	p.Backward += layer.Backward
+	p.Again += layer.Again
+	p.gatherForward += layer.gatherForward
+	p.gatherBackward += layer.gatherBackward
+	p.Gather += layer.Gather
+	p.Sync += layer.Sync
+	p.Update += layer.Update
+}
+
 type twinMemory struct {
 	Device      string  `json:"device"`
 	States      float64 `json:"states"`
@@ -118,13 +130,18 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 		return twinLayerPrice{}, false
 	}
 	o, in := &c.Options, 0.0
+	parameters, once := l.Parameters, 1.0
+	if l.Tied > 0 && s.alone { // held once
+		parameters -= l.Tied
+		once = parameters / l.Parameters
+	}
 	if layer > 0 {
 		in = c.Layers[layer-1].Output
 	}
 	var p twinLayerPrice
 	slow := class.Slow * o.compute(class.Device)
-	p.Forward, p.Backward, p.Update = run.Forward*slow, run.Backward*slow, run.Update*slow
-	part := l.Parameters / float64(t)
+	p.Forward, p.Backward, p.Update = run.Forward*slow, run.Backward*slow, run.Update*slow*once
+	part := parameters / float64(t)
 	weights, gradients := part*o.W, part*o.G
 	p.kept, p.working = o.Activations*run.Activation*float64(k), o.Working*(in+l.Output)*float64(k)
 	p.whole = p.kept
@@ -132,6 +149,11 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 		p.Again = p.Forward
 		p.working += p.kept
 		p.kept = in * float64(k)
+	}
+	if st.Selective {
+		freed := o.Activations * run.Freed * float64(k)
+		p.Again, p.kept, p.working = run.Core*slow, p.kept-freed, p.working+freed
+		c.seen["selective"]++
 	}
 	back, replicas := p.Backward+p.Again, float64(n)
 	gather := func(x float64) float64 { return c.gather(s, g, n, t, x) }
@@ -157,6 +179,10 @@ func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice,
 	}
 	if st.Sharding == "none" || st.Sharding == "optimizer" {
 		p.Sync = c.together(back, 2*gather(gradients)) - back
+		if o.DeepSpeed && (!s.alone || st.Sharding == "none") {
+			p.Sync = 2 * gather(gradients)
+			c.seen["late"]++
+		}
 	}
 	return p, true
 }
@@ -168,6 +194,7 @@ func (p *twinPrice) once() float64 { return p.Sync + p.Update }
 // stage prices a stage; false where a layer has no price.
 func (c *twinCase) stage(i int) (twinPrice, bool) {
 	s := &c.Plan.Stages[i]
+	s.alone = len(c.Plan.Stages) == 1
 	slowestGroup, onceGroup := 0, 0
 	var slowest, once twinPrice
 	var memory []twinMemory
@@ -183,14 +210,7 @@ func (c *twinCase) stage(i int) (twinPrice, bool) {
 			if !ok {
 				return twinPrice{}, false
 			}
-			sum.Forward += p.Forward
-			sum.Backward += p.Backward
-			sum.Again += p.Again
-			sum.gatherForward += p.gatherForward
-			sum.gatherBackward += p.gatherBackward
-			sum.Gather += p.Gather
-			sum.Sync += p.Sync
-			sum.Update += p.Update
+			sum.add(&p.twinPrice)
 			use.States += p.states
 			use.Activations += flight * p.kept
 			use.kept += p.kept
@@ -212,7 +232,41 @@ func (c *twinCase) stage(i int) (twinPrice, bool) {
 	}
 	slowest.Sync, slowest.Update, slowest.Memory, slowest.devices = once.Sync, once.Update, memory, devices
 	slowest.Convert, slowest.Send = c.convert(s), c.send(i)
+	slowest.Sync += c.tie(i)
 	return slowest, true
+}
+
+// tie is the time in which a stage sums the gradients of tied parameters up with the stage at the other end.
+func (c *twinCase) tie(i int) float64 {
+	end := len(c.Plan.Stages) - 1
+	q := c.Layers[len(c.Layers)-1].Tied
+	if q == 0 || end == 0 || i > 0 && i < end {
+		return 0
+	}
+	c.seen["tied"]++
+	bytes := q * c.Options.G
+	machines, degree, longest := map[[2]int]bool{}, 0, 0.0
+	for _, ends := range [][2]int{{0, end}, {end, 0}} {
+		for _, g := range c.Plan.Stages[ends[0]].Groups {
+			per := c.Cluster.Classes[g.Class].PerMachine
+			for d := g.First; d < g.First+g.Count; d++ {
+				machines[[2]int{g.Class, d / per}] = true
+			}
+			if degree == 0 || g.Tensor < degree {
+				degree = g.Tensor
+			}
+			_, most := c.Cluster.place(&g)
+			replicas := most / g.Tensor
+			for _, o := range c.Plan.Stages[ends[1]].Groups {
+				longest = max(longest, 2*c.time(c.Cluster.between(g.Class, o.Class), bytes*float64(replicas)/2))
+			}
+		}
+	}
+	if len(machines) == 1 {
+		c.seen["tied in a machine"]++
+		return 2 * c.time(c.Cluster.inside(c.Plan.Stages[0].Groups[0].Class), bytes/float64(degree)/2)
+	}
+	return longest
 }
 
 // convert is the time of redistributing activations between layers of other tensor degrees.

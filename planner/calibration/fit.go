@@ -233,8 +233,12 @@ func agree(rows []Measured) error {
 			if !samePlan(a.Plan, b.Plan) || !a.Job.SameCluster(b.Job) || !apart(a.Seconds, b.Seconds) && !apart(a.Peak, b.Peak) {
 				continue
 			}
-			return fmt.Errorf("%w: %s and %s are runs of one plan, but took %.4g s and %.4g s, %s and %s; measure again, or leave one out",
-				errMeasured, b.Name, a.Name, b.Seconds, a.Seconds, costmodel.Bytes(b.Peak), costmodel.Bytes(a.Peak))
+			memory := ""
+			if a.Peak > 0 && b.Peak > 0 {
+				memory = fmt.Sprintf(", %s and %s", costmodel.Bytes(b.Peak), costmodel.Bytes(a.Peak))
+			}
+			return fmt.Errorf("%w: %s and %s are runs of one plan, but took %.4g s and %.4g s%s; measure again, or leave one out",
+				errMeasured, b.Name, a.Name, b.Seconds, a.Seconds, memory)
 		}
 	}
 	return nil

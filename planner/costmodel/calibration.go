@@ -71,7 +71,5 @@ func (m *Model) Calibrated(calibration Calibration) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := *m
-	c.options.Calibration = calibration
-	return &c, nil
+	return m.with(func(c *Model) { c.options.Calibration = calibration }), nil
 }

@@ -43,6 +43,14 @@ type configuration struct {
 
 // Conditions are all that the options allow.
 func (m *Model) Conditions() []*Condition {
+	var all []*Condition
+	for _, part := range m.parts() {
+		all = append(all, part.conditions()...)
+	}
+	return all
+}
+
+func (m *Model) conditions() []*Condition {
 	devices := 0
 	for _, c := range m.topology.Classes {
 		devices += c.Count

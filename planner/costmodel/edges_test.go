@@ -228,8 +228,9 @@ func TestMoreEdges(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A reserve counts without full sharding, too. At tensor degree 4, 100 thousand parameters of 5 bytes and half of 12.
-	for memory, fits := range map[string]bool{"1701000B": true, "1700999B": false} {
+	// A reserve counts without full sharding, too. At tensor degree 4, 100 thousand parameters of 5 bytes and a sixth of 12, in two replicas and
+	// four devices of the other kind.
+	for memory, fits := range map[string]bool{"1301000B": true, "1300999B": false} {
 		_, err := New(p, handTopology(t, memory), Options{GlobalBatches: []int{8}, Shardings: []Sharding{Optimizer}, States: States{2, 3, 12}, Reserve: 601e3})
 		if fits != !errors.Is(err, search.ErrInfeasible) {
 			t.Errorf("%s: %v", memory, err)

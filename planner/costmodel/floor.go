@@ -3,6 +3,8 @@ package costmodel
 import (
 	"math"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/cluster"
 )
 
 // floor is what stages on so many devices of a class take at least, whatever the strategies of their layers: sums over the layers
@@ -11,6 +13,7 @@ type floor struct {
 	class    int
 	mixed    bool        // a share of stages of several classes: devices are those of a whole stage like it
 	devices  float64     // at least
+	replica  float64     // devices of one, if mixed
 	forward  []float64   // seconds of a micro-batch
 	first    []float64   // seconds of a micro-batch and of what comes once
 	steps    [][]float64 // by memory price: seconds of a micro-batch, with the price of the memory
@@ -19,6 +22,7 @@ type floor struct {
 	capacity float64     // bytes that layers may take
 	unable   []int       // layers that cannot run so
 	send     []float64   // by the layer after the stage: seconds of a micro-batch, there and back
+	receive  []float64   // by the first layer: the same, from the stage before
 }
 
 // layerFloor is the least that a layer takes on devices.
@@ -36,6 +40,12 @@ type placing struct {
 // floors makes the floors for micro-batches of so many samples. memoryPrices are seconds for a byte; the first is 0.
 func (m *Model) floors(globalBatch, samples int, memoryPrices []float64) []floor {
 	f := floorer{Model: m, samples: samples, micro: float64(globalBatch / samples), prices: memoryPrices}
+	largest, replicas := m.largestShare(), 0 // samples of a replica, and replicas of a machine
+	for _, k := range m.topology.Classes {
+		replicas = max(replicas, k.PerMachine)
+	}
+	f.machines = max(2, math.Ceil(float64(samples)/float64(largest)/float64(replicas)))
+	f.steady = !slices.ContainsFunc(slices.Concat(m.between...), func(p cluster.Path) bool { return !p.Steady() })
 	for l, k := range m.kindOf {
 		if int(k) == len(f.first) {
 			f.first = append(f.first, l)
@@ -71,14 +81,18 @@ type floorer struct {
 	micro   float64 // micro-batches
 	prices  []float64
 	first   []int // layer of each kind
+	steady  bool  // every path has the same bandwidth for all messages
+
+	machines float64 // of a stage of several classes, at least
 }
 
 // kindFloors are the least over some ways of placing a stage, by kind of layer, and what it sends.
 type kindFloors struct {
-	mixed   bool
-	devices float64
-	kinds   []layerFloor
-	send    [][2]float64 // of each way: samples that cross a link to another machine; within the machine, 0: it cannot
+	mixed            bool
+	devices, replica float64
+	kinds            []layerFloor
+	send             [][2]float64 // of each way: samples that cross a link to another machine; within the machine, 0: it cannot
+	within           bool         // the stage may share a machine with the one before
 }
 
 func (f *floorer) none() kindFloors {
@@ -97,6 +111,7 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 	if r := f.options.Replicas; len(r) > 0 && !slices.ContainsFunc(f.tensors[class], func(t int) bool { return n%t == 0 && slices.Contains(r, n/t) }) {
 		return
 	}
+	k.within = k.within || n < c.PerMachine
 	var places []placing
 	for first := 0; first < c.PerMachine && first+n <= c.Count; first++ {
 		g := Group{Class: class, First: first, Replicas: n, Tensor: 1}
@@ -155,6 +170,7 @@ func (f *floorer) lower(x *layerFloor, l, class, tensor, share, replicas int, ga
 	for _, r := range curve {
 		if r.MicroBatch > share {
 			run.Update, run.Fixed, run.Activation = min(run.Update, r.Update), min(run.Fixed, r.Fixed), min(run.Activation, r.Activation)
+			run.Selective, run.Freed = min(run.Selective, r.Selective), max(run.Freed, r.Freed)
 		}
 	}
 	o, slow, layer := &f.options, f.slow(class), &f.profile.Layers[l]
@@ -180,20 +196,20 @@ func (f *floorer) lower(x *layerFloor, l, class, tensor, share, replicas int, ga
 			states = States{states.Weights / n, states.Gradients / n, states.Optimizer / n}
 			ahead, behind, hidden = weights, weights+gradients, 0
 		}
-		for _, checkpoint := range []bool{false, true} {
-			if checkpoint && o.Checkpoint == "never" || !checkpoint && o.Checkpoint == "always" {
-				continue
-			}
+		for _, y := range f.Recomputations() {
 			activation := o.Calibration.Activations * run.Activation * k
 			back, active, peak := backward, activation, o.Calibration.Working*(before+layer.Output)*k
-			if checkpoint {
+			switch {
+			case y.Checkpoint:
 				back, active, peak = back+forward, before*k, peak+activation
+			case y.Selective: // freed of one share, and kept of another
+				back, active = back+slow*run.Selective, max(0, active-o.Calibration.Activations*run.Freed*k)
 			}
 			memory := parameters*(states.Weights+states.Gradients+states.Optimizer) + run.Fixed + active
 			if memory+peak+f.reserve(class) > f.limit(class) {
 				continue
 			}
-			passed, once := o.Overlap.together(forward, ahead), update/parts+open+o.Overlap.together(back, hidden)-back
+			passed, once := o.Overlap.together(forward, ahead), update/parts+open+f.behind(sharding, back, hidden)
 			step := passed + o.Overlap.together(back, behind)
 			x.forward, x.first, x.memory = min(x.forward, passed), min(x.first, step+once), min(x.memory, memory)
 			for i, price := range f.prices {
@@ -223,11 +239,11 @@ func (f *floorer) mixed(all []floor) []floor {
 			}
 			for k := 1; k <= min(most, f.samples-1); k++ {
 				layers := f.none()
-				layers.mixed, layers.devices = true, float64(f.samples*t)/float64(k)
+				layers.mixed, layers.devices, layers.replica = true, float64(f.samples*t)/float64(k), float64(t)
 				layers.send = [][2]float64{{float64(k), 0}}
 				for kind, l := range f.first {
 					if slices.Contains(f.degrees(l, class), t) {
-						f.lower(&layers.kinds[kind], l, class, t, k, devices, func(bytes float64) float64 { return f.across(bytes * float64(t)) })
+						f.lower(&layers.kinds[kind], l, class, t, k, devices, func(bytes float64) float64 { return f.across(class, bytes*float64(t)) })
 					}
 				}
 				all = f.add(all, class, &layers)
@@ -237,16 +253,22 @@ func (f *floorer) mixed(all []floor) []floor {
 	return all
 }
 
-// across is the least time of a gather of whole layers in a stage of several classes.
-func (f *floorer) across(bytes float64) float64 {
+// across is the least time of a gather of whole layers in a stage of a class and others: among as few machines as hold replicas enough,
+// two at least, over the slowest path of the two classes for the whole layer.
+func (f *floorer) across(class int, bytes float64) float64 {
 	if bytes == 0 {
 		return 0
 	}
-	// Over a ring of two it takes the least, whatever path is the slowest of the stage.
 	least := math.Inf(1)
-	for a := range f.topology.Classes {
-		for b := range f.topology.Classes {
-			least = min(least, f.between[a][b].Floor(bytes/2))
+	for other := range f.topology.Classes {
+		if other != class {
+			least = min(least, max(f.between[class][class].Floor(bytes), f.between[class][other].Floor(bytes), f.between[other][other].Floor(bytes)))
+		}
+	}
+	least *= (f.machines - 1) / f.machines
+	if !f.steady { // the slowest path for the whole may be a quick one for its parts
+		for _, p := range slices.Concat(f.between...) {
+			least = min(least, p.Floor(bytes/2))
 		}
 	}
 	return f.options.Calibration.Links * least
@@ -254,9 +276,9 @@ func (f *floorer) across(bytes float64) float64 {
 
 // add sums the floors of layers up, unless some cannot run.
 func (f *floorer) add(all []floor, class int, k *kindFloors) []floor {
-	x := floor{class: class, mixed: k.mixed, devices: k.devices, capacity: f.limit(class) - f.reserve(class)}
+	x := floor{class: class, mixed: k.mixed, devices: k.devices, replica: k.replica, capacity: f.limit(class) - f.reserve(class)}
 	n := len(f.kindOf)
-	x.forward, x.first, x.memory, x.send, x.unable = make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]int, n+1)
+	x.forward, x.first, x.memory, x.send, x.receive, x.unable = make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]int, n+1)
 	for range f.prices {
 		x.steps, x.busy = append(x.steps, make([]float64, n+1)), append(x.busy, make([]float64, n+1))
 	}
@@ -265,6 +287,7 @@ func (f *floorer) add(all []floor, class int, k *kindFloors) []floor {
 		y, add := &k.kinds[kind], func(sums []float64, v float64) { sums[l+1] = sums[l] + v }
 		if l+1 < n {
 			x.send[l+1] = f.sendFloor(class, k.send, f.profile.Layers[l].Output)
+			x.receive[l+1] = f.receiveFloor(class, k.within, f.profile.Layers[l].Output)
 		}
 		if math.IsInf(y.forward, 1) {
 			y, x.unable[l+1] = &layerFloor{steps: make([]float64, len(f.prices)), busy: make([]float64, len(f.prices))}, x.unable[l]+1
@@ -295,6 +318,24 @@ func (f *floorer) sendFloor(class int, ways [][2]float64, bytes float64) float64
 		for other := range f.topology.Classes {
 			least = min(least, f.between[class][other].Floor(bytes*w[0]))
 		}
+	}
+	return 2 * f.options.Calibration.Links * least
+}
+
+// receiveFloor is the least time of receiving so many bytes of a sample, and sending as many back. The samples come over no more links
+// than groups may have machines, or from within the machine, in whole samples.
+func (f *floorer) receiveFloor(class int, within bool, bytes float64) float64 {
+	machines, least := 0, math.Inf(1)
+	for _, c := range f.topology.Classes {
+		machines += c.Count / c.PerMachine * min(c.PerMachine, MaxGroups) // groups of a class may share a machine
+	}
+	samples := max(1, float64(f.samples)/float64(machines))
+	for other := range f.topology.Classes {
+		least = min(least, f.between[other][class].Floor(bytes*samples))
+	}
+	if within {
+		samples = max(1, float64(f.samples)/float64(f.topology.Classes[class].PerMachine-1))
+		least = min(least, f.inside[class].Floor(bytes*samples))
 	}
 	return 2 * f.options.Calibration.Links * least
 }

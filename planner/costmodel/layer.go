@@ -52,11 +52,9 @@ func (c *Condition) strategies(groups []Group) []Strategy {
 	var all []Strategy
 	for _, tensor := range tensors {
 		for _, s := range c.options.Shardings {
-			for _, checkpoint := range []bool{false, true} {
-				if checkpoint && c.options.Checkpoint == "never" || !checkpoint && c.options.Checkpoint == "always" {
-					continue
-				}
-				all = append(all, Strategy{tensor, s, checkpoint})
+			for _, y := range c.Recomputations() {
+				y.Tensor, y.Sharding = tensor, s
+				all = append(all, y)
 			}
 		}
 	}
@@ -82,6 +80,7 @@ func (c *Condition) price(f *configuration) bool {
 			runs = runs || !math.IsInf(cost.step[0], 1)
 			f.costs[k] = append(f.costs[k], cost)
 		}
+		f.dropDominated(f.costs[k])
 		if !runs {
 			return false
 		}
@@ -95,6 +94,28 @@ func (c *Condition) price(f *configuration) bool {
 			}
 			f.most.states[g] += states
 			f.most.active[g] += active
+		}
+	}
+	return true
+}
+
+// dropDominated leaves out strategies of a layer that another of the same tensor degree is as good as in every number.
+func (f *configuration) dropDominated(costs []layerCost) {
+	for i := range costs {
+		for j := range costs {
+			if i != j && f.strategies[i].Tensor == f.strategies[j].Tensor && !math.IsInf(costs[j].step[0], 1) && costs[j].atMost(&costs[i], len(f.groups)) && (j < i || !costs[i].atMost(&costs[j], len(f.groups))) {
+				costs[i] = never
+				break
+			}
+		}
+	}
+}
+
+// atMost reports whether a layer takes no more than another of anything on so many groups.
+func (c *layerCost) atMost(o *layerCost, groups int) bool {
+	for g := range groups {
+		if c.step[g] > o.step[g] || c.perIteration[g] > o.perIteration[g] || c.states[g] > o.states[g] || c.active[g] > o.active[g] || c.peak[g] > o.peak[g] {
+			return false
 		}
 	}
 	return true
@@ -142,8 +163,11 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 		}
 		slow := m.slow(g.Class)
 		x := terms{forward: run.Forward * slow, backward: run.Backward * slow, update: run.Update * slow}
-		if y.Checkpoint {
+		switch {
+		case y.Checkpoint:
 			x.recompute = x.forward
+		case y.Selective:
+			x.recompute = run.Selective * slow
 		}
 		parameters := layer.Parameters / float64(tensor)
 		parts := float64(n)
@@ -174,7 +198,7 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 			x.sync = gather(weights)
 		default:
 			allReduce := 2 * gather(gradients) // a reduce-scatter, then an all-gather
-			x.sync = m.options.Overlap.together(backward, allReduce) - backward
+			x.sync = m.behind(y.Sharding, backward, allReduce)
 		}
 		cost.terms[i] = x
 		cost.step[i] = x.step()
@@ -184,9 +208,14 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 		activation := calibration.Activations * run.Activation * k
 		cost.active[i], cost.whole[i] = activation, activation
 		cost.peak[i] = calibration.Working * (before + layer.Output) * k
-		if y.Checkpoint {
+		switch {
+		case y.Checkpoint:
 			cost.active[i] = before * k
 			cost.peak[i] += activation
+		case y.Selective:
+			freed := calibration.Activations * run.Freed * k
+			cost.active[i] -= freed
+			cost.peak[i] += freed
 		}
 		switch y.Sharding {
 		case Full:

@@ -115,3 +115,13 @@ func (m *Model) send(groups []Group, layer int, to []int, together bool) float64
 	}
 	return 2 * m.options.Calibration.Links * longest
 }
+
+// within says whether every replica of a degree lies within a machine.
+func within(first, n, tensor, perMachine int) bool {
+	for d := first; d < first+n; d += tensor {
+		if d/perMachine != (d+tensor-1)/perMachine {
+			return false
+		}
+	}
+	return true
+}

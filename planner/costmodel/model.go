@@ -1,3 +1,11 @@
+// Package costmodel prices hybrid-parallel plans: seconds and bytes of every stage, term by term, from a layer profile, a
+// cluster's topology and options. New makes a Model; Price prices stage configurations; Conditions are the cost functions
+// of package search, one for each preset condition, and Stages turns a plan that the search found into stage
+// configurations.
+//
+// Times of a layer are interpolated from its profile. Collectives take the cheaper of a ring over all replicas and a
+// hierarchy within and then between machines; links cost latency plus bytes over bandwidth. Overlapped compute and
+// communication slow each other down as in Galvatron's model.
 package costmodel
 
 import (
@@ -22,6 +30,11 @@ type Model struct {
 	between  [][]cluster.Path // between machines of two classes
 	warnings []string
 	even     bool // replicas of a stage take equal shares
+	selects  bool // some layer may be recomputed in part
+	late     late // what is exchanged behind the last backward pass
+
+	tied  float64 // elements that the last layer shares with the first
+	alone *Model  // that of plans of one stage; nil: the same
 
 	kinds  int     // of layers: layers of a kind cost the same
 	kindOf []int32 // of each layer
@@ -76,7 +89,13 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 		return nil, fmt.Errorf("%w: at least %d stages, but %s has %d layers", ErrOptions, o.LeastStages, p.Model, n)
 	}
 	m.numberLayers()
-	if err := m.layersFit(); err != nil {
+	m.selects = slices.ContainsFunc(p.Layers, func(l layerprofile.Layer) bool {
+		return slices.ContainsFunc(l.Runs, func(r layerprofile.Run) bool { return r.Selective > 0 || r.Freed > 0 })
+	})
+	if o.Checkpoint == "selective" && !m.selects {
+		return nil, badOption("checkpoint selective, but the profile of %s says of no layer what that saves (selective_seconds, selective_bytes)", p.Model)
+	}
+	if err := m.tie(); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -87,9 +106,7 @@ func (m *Model) Warnings() []string { return m.warnings }
 
 // WithMemory is the model with factor times as much memory on every device.
 func (m *Model) WithMemory(factor float64) *Model {
-	c := *m
-	c.topology = m.topology.WithMemory(factor)
-	return &c
+	return m.with(func(c *Model) { c.topology = m.topology.WithMemory(factor) })
 }
 
 // LargestMicroBatch is the largest micro-batch that any layer was profiled with, in samples.
@@ -158,26 +175,31 @@ func (m *Model) limit(class int) float64 {
 	return m.topology.Classes[class].Memory * m.options.Memory / (1 + m.options.Calibration.Margin)
 }
 
-// layersFit finds a layer that fits no device under any strategy: a micro-batch of one, sharded over all replicas.
+// layersFit finds a layer that fits no device under any strategy: a micro-batch of one, sharded over all replicas of a stage of all
+// classes, each device of the others a replica.
 func (m *Model) layersFit() error {
+	devices := 0
+	for _, class := range m.topology.Classes {
+		devices += class.Count
+	}
 	for i, l := range m.profile.Layers {
 		fits, least, nearest := false, math.Inf(1), ""
 		for c, class := range m.topology.Classes {
 			for _, t := range m.tensors[c] {
 				s := m.options.States
-				need := l.Parameters/float64(t)*(s.Weights+s.Gradients+s.Optimizer/float64(max(1, class.Count/t))) + m.reserve(c)
+				need := l.Parameters/float64(t)*(s.Weights+s.Gradients+s.Optimizer/float64(devices-class.Count+class.Count/t)) + m.reserve(c)
 				if slices.Contains(m.options.Shardings, Full) {
 					need = l.Parameters/float64(t)*s.Weights + m.reserve(c)
 				}
 				fits = fits || need <= m.limit(c)
 				if need-m.limit(c) < least {
 					least = need - m.limit(c)
-					nearest = fmt.Sprintf("%s at tensor degree %d: %s of %s", class.Device, t, Bytes(need), Bytes(m.limit(c)))
+					nearest = fmt.Sprintf("%s at tensor degree %d: %s, %s of it beside the model, of %s", class.Device, t, Bytes(need), Bytes(m.reserve(c)), Bytes(m.limit(c)))
 				}
 			}
 		}
 		if !fits {
-			return fmt.Errorf("%w: layer %d (%s) is larger than every device; nearest is %s; profile a higher tensor degree or add larger devices", search.ErrInfeasible, i, l.Name, nearest)
+			return fmt.Errorf("%w: layer %d (%s) is larger than every device; nearest is %s; profile a higher tensor degree, allow more of the memory or add larger devices", search.ErrInfeasible, i, l.Name, nearest)
 		}
 	}
 	return nil

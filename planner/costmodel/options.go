@@ -24,7 +24,7 @@ type Options struct {
 	Memory    float64    // share of a device's memory that a plan may fill, above 0, up to 1; default 1
 	Reserve   float64    // bytes of a device kept free for the driver and the allocator
 	Shardings []Sharding // default: all
-	// Checkpoint says whether layers may be checkpointed: "auto" (default), "never", "always".
+	// Checkpoint says whether layers may be checkpointed: "auto" (default), "never", "always"; "selective": all of them in part.
 	Checkpoint string
 	States     States
 	// Calibration is what measured plans say; the zero value: the formulas alone.
@@ -139,9 +139,9 @@ func (o *Options) defaultStrategies() error {
 	switch o.Checkpoint {
 	case "":
 		o.Checkpoint = "auto"
-	case "auto", "never", "always":
+	case "auto", "never", "selective", "always":
 	default:
-		return badOption("checkpoint %q; want auto, never or always", o.Checkpoint)
+		return badOption("checkpoint %q; want auto, never, selective or always", o.Checkpoint)
 	}
 	return nil
 }

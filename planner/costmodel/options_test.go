@@ -1,11 +1,13 @@
 package costmodel
 
 import (
+	"context"
 	"errors"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/planner/search"
@@ -84,12 +86,12 @@ func TestClusterAgainstProfile(t *testing.T) {
 		}
 	}
 	// The largest layer has 400 thousand parameters. At tensor degree 2, fully sharded, 2 x 200 kB of weights must be whole.
-	// Replicated, its 5 + 12/4 bytes for each parameter: four replicas share the optimizer's states.
+	// Replicated, its 5 + 12/8 bytes for each parameter: four replicas and four devices of the other kind share the optimizer's states.
 	for _, c := range []struct {
 		memory    string
 		shardings []Sharding
 		fits      bool
-	}{{"400000B", nil, true}, {"399000B", nil, false}, {"1600000B", []Sharding{Optimizer}, true}, {"1599000B", []Sharding{Optimizer}, false}} {
+	}{{"400000B", nil, true}, {"399000B", nil, false}, {"1300000B", []Sharding{Optimizer}, true}, {"1299000B", []Sharding{Optimizer}, false}} {
 		_, err := New(p, handTopology(t, c.memory), Options{GlobalBatches: []int{8}, Shardings: c.shardings, States: States{2, 3, 12}})
 		if (err == nil) != c.fits || err != nil && (!errors.Is(err, search.ErrInfeasible) || !strings.Contains(err.Error(), "layer 2 (layer2) is larger than every device; nearest is a at tensor degree 2")) {
 			t.Errorf("%s, %v: %v", c.memory, c.shardings, err)
@@ -117,5 +119,28 @@ func TestBadCalibrations(t *testing.T) {
 		if _, again := handModel(t, Options{GlobalBatches: []int{8}}).Calibrated(c); !errors.Is(again, ErrOptions) {
 			t.Errorf("%s: %v", want, again)
 		}
+	}
+}
+
+// By hand: 10 parameters of 16 bytes, 12 of them the optimizer's. One a alone would need 160 bytes, and three b 80 each; with all four, 70.
+func TestLayerThatAMixedStageHolds(t *testing.T) {
+	top, err := cluster.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 1, memory: 72}\n  - {device: b, count: 3, memory: 72}\n"), "hand", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &layerprofile.Profile{Layers: []layerprofile.Layer{{Name: "only", Parameters: 10}}}
+	for _, d := range []string{"a", "b"} {
+		p.Layers[0].Runs = append(p.Layers[0].Runs, layerprofile.Run{Device: d, Tensor: 1, MicroBatch: 1, Forward: 1, Backward: 1})
+	}
+	if err := p.Finish("hand"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(p, top, Options{GlobalBatches: []int{4}, Shardings: []Sharding{Optimizer}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := m.Exhaust(context.Background(), 4, math.Inf(1))
+	if !x.Complete || x.Seconds != 2 || len(x.Stages) != 1 || len(x.Stages[0].Groups) != 2 {
+		t.Errorf("%+v; want one stage of all four devices, which takes a forward and a backward pass of 1 s", x)
 	}
 }

@@ -1,6 +1,7 @@
 package costmodel
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -55,7 +56,8 @@ type Cost struct {
 	Stages  []StageCost
 	Timings []pipeline.Timing // of each stage
 	// Orders are the passes of each device under another schedule than 1F1B, for which Seconds is 0.
-	Orders [][]pipeline.Operation
+	Orders  [][]pipeline.Operation
+	Overlap bool // in Orders, transfers run beside computing
 }
 
 // UnpricedError reports a layer whose cost under its strategy is unknown.
@@ -73,23 +75,30 @@ func (e *UnpricedError) Error() string {
 // must follow each other, take devices that the cluster has, and have shares that sum to the micro-batch. The error is an
 // *UnpricedError.
 func (m *Model) Price(globalBatch, microBatch int, stages []Stage) (*Cost, error) {
-	cost, _, err := m.priceStages(globalBatch, microBatch, stages)
+	cost, _, err := m.priceStages(globalBatch, microBatch, stages, nil)
 	return cost, err
 }
 
-func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage) (*Cost, []held, error) {
-	c := &Condition{Model: m, GlobalBatch: globalBatch, MicroBatch: microBatch}
+func (m *Model) priceStages(globalBatch, microBatch int, stages []Stage, known *Pricer) (*Cost, []held, error) {
+	if len(stages) == 1 && m.alone != nil {
+		return m.alone.priceStages(globalBatch, microBatch, stages, known)
+	}
+	c, last := &Condition{Model: m, GlobalBatch: globalBatch, MicroBatch: microBatch}, len(stages)-1
+	tied := m.exchangeTied(&stages[0], &stages[last])
 	cost := &Cost{Timings: make([]pipeline.Timing, len(stages))}
 	all := make([]held, len(stages))
 	var front search.Front
 	received := 0.0 // seconds of the boundary before
 	for i := range stages {
-		s, timing, err := c.stage(&stages[i], len(stages)-i, &all[i])
+		s, timing, err := known.stage(c, &stages[i], len(stages)-i, &all[i])
 		if err != nil {
 			err.Stage = i
 			return nil, nil, err
 		}
-		if i+1 < len(stages) {
+		if i == 0 || i == last {
+			s.Sync += tied
+		}
+		if i < last {
 			next := &stages[i+1]
 			machine := m.machine(&stages[i])
 			s.Send = m.send(stages[i].Groups, next.From, classes(next), machine >= 0 && machine == m.machine(next))
@@ -113,9 +122,13 @@ func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Ti
 	var sums [MaxGroups]terms
 	var convert float64
 	var usage [MaxGroups]Usage
+	var priced layerCost
 	for i, y := range s.Strategies {
 		l := s.From + i
-		x := c.layer(s.Groups, l, c.MicroBatch, y)
+		if i == 0 || y != s.Strategies[i-1] || c.kindOf[l] != c.kindOf[l-1] {
+			priced = c.layer(s.Groups, l, c.MicroBatch, y) // as the layer before, otherwise
+		}
+		x := &priced
 		if math.IsInf(x.step[0], 1) {
 			return cost, timing, &UnpricedError{Layer: l, Reason: c.unpriced(s.Groups, l, y)}
 		}
@@ -186,4 +199,130 @@ func (m *Model) machine(s *Stage) int {
 		before += k.Count / k.PerMachine
 	}
 	return -1
+}
+
+// Pricer prices plans that have many stages in common, and remembers their costs. It is not safe for concurrent use.
+type Pricer struct {
+	m          *Model
+	known      map[string]*pricedStage
+	strategies map[Strategy]uint64 // numbered
+	key        []byte
+}
+
+// pricedStage is what Condition.stage returned.
+type pricedStage struct {
+	cost   StageCost
+	timing pipeline.Timing
+	held   held
+	err    *UnpricedError
+}
+
+// mostKnown bounds the stages that a Pricer remembers, some 600 bytes each.
+const mostKnown = 1 << 15
+
+// Pricer is one for the model, that knows nothing yet.
+func (m *Model) Pricer() *Pricer {
+	return &Pricer{m: m, known: map[string]*pricedStage{}, strategies: map[Strategy]uint64{}}
+}
+
+// Price is Model.Price. The costs share their Memory, which must not be changed.
+func (p *Pricer) Price(globalBatch, microBatch int, stages []Stage) (*Cost, error) {
+	cost, _, err := p.m.priceStages(globalBatch, microBatch, stages, p)
+	return cost, err
+}
+
+// stage is Condition.stage; of a nil Pricer, too.
+func (p *Pricer) stage(c *Condition, s *Stage, behind int, h *held) (StageCost, pipeline.Timing, *UnpricedError) {
+	if p == nil {
+		return c.stage(s, behind, h)
+	}
+	key := p.number(c, s, behind)
+	x := p.known[string(key)]
+	if x == nil {
+		x = &pricedStage{}
+		x.cost, x.timing, x.err = c.stage(s, behind, &x.held)
+		if len(p.known) >= mostKnown {
+			clear(p.known)
+		}
+		p.known[string(key)] = x
+	}
+	*h = x.held
+	if x.err != nil {
+		err := *x.err // the caller adds its stage
+		return x.cost, x.timing, &err
+	}
+	return x.cost, x.timing, nil
+}
+
+// number is all that a stage's cost hangs on: of its shares the largest of each group, of its devices how they lie in machines.
+func (p *Pricer) number(c *Condition, s *Stage, behind int) []byte {
+	key := p.key[:0]
+	add := func(n int) { key = binary.AppendUvarint(key, uint64(n)) }
+	add(c.MicroBatch)
+	add(min(behind, c.microBatches()))
+	add(s.From)
+	add(len(s.Groups))
+	for _, g := range s.Groups {
+		add(g.Class)
+		add(g.First % c.topology.Classes[g.Class].PerMachine)
+		add(g.Replicas)
+		add(g.Tensor)
+		add(slices.Max(g.Shares))
+	}
+	for from := 0; from < len(s.Strategies); {
+		y, to := s.Strategies[from], from+1
+		for to < len(s.Strategies) && s.Strategies[to] == y {
+			to++
+		}
+		n, ok := p.strategies[y]
+		if !ok {
+			n = uint64(len(p.strategies))
+			p.strategies[y] = n
+		}
+		key = binary.AppendUvarint(key, n)
+		add(to - from)
+		from = to
+	}
+	p.key = key
+	return key
+}
+
+// Times are sums of layers' times on replicas, to divide a micro-batch by. It remembers them and is not safe for concurrent use.
+type Times struct {
+	m    *Model
+	sums map[timesKey][][2]float64 // forward, and forward with backward, of the layers before
+}
+
+type timesKey struct{ class, tensor, samples int }
+
+// Times are those of a model.
+func (m *Model) Times() *Times { return &Times{m, map[timesKey][][2]float64{}} }
+
+// Stage is the seconds that layers from..to-1 take on one replica, those that are checkpointed as if in even parts of the
+// stage; false: not profiled so.
+func (t *Times) Stage(class, tensor, samples, from, to int, checkpointed float64) (float64, bool) {
+	k := timesKey{class, tensor, samples}
+	sums, ok := t.sums[k]
+	if !ok {
+		sums = t.read(k)
+		t.sums[k] = sums
+	}
+	if sums == nil {
+		return 0, false
+	}
+	return sums[to][1] - sums[from][1] + checkpointed*(sums[to][0]-sums[from][0]), true
+}
+
+func (t *Times) read(k timesKey) [][2]float64 {
+	sums := make([][2]float64, 1, len(t.m.profile.Layers)+1)
+	slow := t.m.slow(k.class)
+	for l := range t.m.profile.Layers {
+		run, ok := t.m.curve(l, k.class, k.tensor).At(k.samples)
+		if !ok {
+			return nil
+		}
+		last := sums[l]
+		sums = append(sums, [2]float64{last[0] + slow*run.Forward, last[1] + slow*(run.Forward+run.Backward)})
+	}
+	return sums
 }

@@ -5,12 +5,21 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync"
 )
 
 // LowerBound is a number of seconds that no plan by 1F1B for a global batch takes less than, by formula or simulated, whatever its stages,
 // groups, shares and strategies within the options; best is the time of a plan, and the bound is at most that.
 // docs/reference/cost-model.md says what it counts and why it holds. It stops when ctx ends, and then is lower.
 func (m *Model) LowerBound(ctx context.Context, globalBatch int, best float64) float64 {
+	least := best
+	for _, part := range m.parts() {
+		least = min(least, part.lowerBound(ctx, globalBatch, best))
+	}
+	return least
+}
+
+func (m *Model) lowerBound(ctx context.Context, globalBatch int, best float64) float64 {
 	work, shares := m.workBound(globalBatch)
 	b := &bounder{Model: m, batch: globalBatch, best: best, left: boundWork}
 	for c, share := range shares {
@@ -71,19 +80,19 @@ func (f *family) best() *tree {
 func (f *family) bound() float64 { return f.best().bound() }
 
 // tries is how often all trees of a family are split before only the best is.
-const tries = 6
+const tries = 4
 
 // refine splits the lowest interval of the best tree; false: it is not split further.
 func (b *bounder) refine(f *family) bool {
 	if f.splits++; f.splits < tries {
 		for _, t := range f.trees {
 			if len(t.open) > 0 {
-				b.split(t)
+				b.split(t, false)
 			}
 		}
 		return true
 	}
-	return b.split(f.best())
+	return b.split(f.best(), true)
 }
 
 // samples are the micro-batches that a plan may have, over all replicas.
@@ -92,12 +101,7 @@ func (m *Model) samples(globalBatch int) []int {
 	for _, c := range m.topology.Classes {
 		devices += c.Count
 	}
-	share := 0 // of a replica
-	for _, l := range m.profile.Layers {
-		for _, r := range l.Runs {
-			share = max(share, r.MicroBatch)
-		}
-	}
+	share := m.largestShare()
 	var all []int
 	for _, b := range divisors(globalBatch) {
 		if b > devices*share {
@@ -111,6 +115,17 @@ func (m *Model) samples(globalBatch int) []int {
 		all = append(all, b)
 	}
 	return all
+}
+
+// largestShare is the most samples of a micro-batch that a replica may take.
+func (m *Model) largestShare() int {
+	share := 0
+	for _, l := range m.profile.Layers {
+		for _, r := range l.Runs {
+			share = max(share, r.MicroBatch)
+		}
+	}
+	return share
 }
 
 // bounder looks for the least of the bounds of all plans, by the samples of a micro-batch and by the busiest stage's time.
@@ -127,10 +142,14 @@ type bounder struct {
 type interval struct {
 	micro     float64 // micro-batches
 	overlap   float64 // how much of what comes once counts for the busiest stage; the rest of it is the passes after it
+	received  float64 // how often a micro-batch's receiving counts for the busiest stage
+	receive   float64 // by how much all its passes for a micro-batch may take longer than v
+	assigned  bool    // v is that of the ways, of which each stage takes at least one's time; otherwise that of the stages themselves
 	low, high float64
 	runs      [][]*ways // by first layer and number of layers
 	prices    []float64
 	bound     float64
+	whole     bool // whole weights were tried
 }
 
 // ways are those to run some layers as a stage: on one class, or on several, by class and rising step.
@@ -140,14 +159,17 @@ type ways struct {
 
 	round  int // in which least was found
 	least  *least
-	sorted [][][]way // mixed, for the first stage before the busiest and as the busiest
+	sorted [3][][]way // mixed, by what they cost in the first stage before the busiest and directly before it, and by busy
 }
 
 type way struct {
 	class         int
 	devices       float64
-	step, forward float64 // seconds of a micro-batch
+	replica       float64 // devices of one, where several classes share a stage
+	step, forward float64 // seconds of a micro-batch; the first with sending on
+	send          float64 // of it
 	first         float64 // seconds of a micro-batch and of what comes once
+	receive       float64 // seconds of a micro-batch, from the stage before and back
 	steps, busy   float64 // seconds of an iteration: all micro-batches, and with what comes once
 }
 
@@ -157,12 +179,12 @@ func (b *bounder) root(samples int) *family {
 	prices := b.memoryPrices()
 	floors := b.floors(b.batch, samples, prices)
 	n := len(b.kindOf)
-	known := map[[2]int32]*ways{}
+	known := map[[3]int32]*ways{}
 	runs := make([][]*ways, n)
 	for from := range n {
 		runs[from] = make([]*ways, n-from)
 		for to := from + 1; to <= n; to++ {
-			k := [2]int32{b.content(from, to), int32(to / n)}
+			k := [3]int32{b.content(from, to), int32(to / n), int32(min(from, 1))}
 			w, ok := known[k]
 			if !ok {
 				w = b.ways(floors, from, to, micro, prices)
@@ -172,9 +194,10 @@ func (b *bounder) root(samples int) *family {
 		}
 	}
 	f := &family{}
-	for _, overlap := range []float64{0, 0.5} {
-		o := &interval{micro: micro, overlap: overlap, high: b.best / micro, prices: slices.Clone(b.start), runs: runs}
-		o.runs = b.runsWithin(o)
+	for i := range 3 {
+		o := &interval{micro: micro, overlap: float64(i/2) / 2, assigned: i > 0, high: b.best / micro, prices: slices.Clone(b.start), runs: runs}
+		o.received = micro - o.overlap/2
+		b.narrow(o)
 		b.improve(o)
 		f.trees = append(f.trees, &tree{[]*interval{o}})
 	}
@@ -211,15 +234,16 @@ func (b *bounder) ways(floors []floor, from, to int, micro float64, prices []flo
 		if f.unable[to] > f.unable[from] || f.memory[to]-f.memory[from] > f.capacity {
 			continue
 		}
-		w := way{class: f.class, devices: f.devices, forward: f.forward[to] - f.forward[from], first: f.first[to] - f.first[from]}
+		w := way{class: f.class, devices: f.devices, replica: f.replica, forward: f.forward[to] - f.forward[from], first: f.first[to] - f.first[from]}
 		for k, price := range prices {
 			w.step = max(w.step, f.steps[k][to]-f.steps[k][from]-price*f.capacity/micro)
 			w.busy = max(w.busy, f.busy[k][to]-f.busy[k][from]-price*f.capacity)
 		}
-		w.step, w.busy, w.first = w.step+f.send[to], w.busy+micro*f.send[to], w.first+f.send[to]
+		w.send, w.receive = f.send[to], f.receive[from]
+		w.step, w.busy, w.first = w.step+w.send, w.busy+micro*w.send, w.first+w.send
 		w.steps = micro * w.step
 		switch {
-		case max(w.busy, w.steps) >= b.best:
+		case max(w.busy, w.steps)+(micro-0.5)*w.receive >= b.best: // when its last pass is computed, a stage has not sent what it owes
 		case f.mixed:
 			all.mixed[f.class] = append(all.mixed[f.class], w)
 		default:
@@ -246,7 +270,8 @@ func undominatedWays(all []way) (keep []way) {
 	slices.SortStableFunc(all, func(x, y way) int { return cmp.Or(cmp.Compare(x.devices, y.devices), cmp.Compare(x.class, y.class)) })
 	for _, w := range all {
 		if !slices.ContainsFunc(keep, func(o way) bool {
-			return o.class == w.class && o.step <= w.step && o.busy <= w.busy && o.forward <= w.forward && o.first <= w.first
+			return o.class == w.class && o.replica <= w.replica && o.step <= w.step && o.busy <= w.busy && o.forward <= w.forward && o.first <= w.first &&
+				o.receive <= w.receive && o.forward+o.send/2 <= w.forward+w.send/2 && o.step-o.send <= w.step-w.send && o.first-o.send <= w.first-w.send && o.busy-o.send <= w.busy-w.send
 		}) {
 			keep = append(keep, w)
 		}
@@ -255,9 +280,16 @@ func undominatedWays(all []way) (keep []way) {
 }
 
 // split halves the lowest interval of a tree; false: it is too short.
-func (b *bounder) split(t *tree) bool {
+func (b *bounder) split(t *tree, whole bool) bool {
 	i := slices.Index(t.open, t.lowest())
 	o := t.open[i]
+	if whole && !o.whole {
+		o.whole = true
+		if b.whole(o); o.bound >= b.best {
+			t.open = slices.Delete(t.open, i, i+1)
+		}
+		return true
+	}
 	if o.high <= o.low*finest {
 		return false
 	}
@@ -266,16 +298,44 @@ func (b *bounder) split(t *tree) bool {
 	if o.low < o.high/2 {
 		middle = 0.75 * o.high
 	}
-	for _, ends := range [][2]float64{{o.low, middle}, {middle, o.high}} {
-		half := *o
-		half.low, half.high = ends[0], ends[1]
-		half.runs = b.runsWithin(&half)
-		b.improve(&half)
-		if half.bound = max(half.bound, o.bound); half.bound < b.best {
-			t.open = append(t.open, &half)
+	var halves [2]interval
+	var workers [2]bounder
+	var group sync.WaitGroup
+	for i, ends := range [][2]float64{{o.low, middle}, {middle, o.high}} {
+		group.Go(func() {
+			half, worker := &halves[i], &workers[i]
+			*half, *worker = *o, *b // each with what work is left, so that the outcome hangs on the job alone
+			half.low, half.high, half.whole = ends[0], ends[1], false
+			worker.narrow(half)
+			worker.improve(half)
+		})
+	}
+	group.Wait()
+	left := b.left
+	for i := range halves {
+		b.left -= left - workers[i].left
+		if half := &halves[i]; max(half.bound, o.bound) < b.best {
+			half.bound = max(half.bound, o.bound)
+			t.open = append(t.open, half)
 		}
 	}
 	return true
+}
+
+// narrow leaves ways out that take too long for an interval.
+func (b *bounder) narrow(o *interval) {
+	o.runs, o.receive = b.runsWithin(o), 0
+	for _, all := range o.runs {
+		for _, w := range all {
+			if w != nil {
+				for _, list := range append(w.mixed[:len(w.mixed):len(w.mixed)], w.pure) {
+					for k := range list {
+						o.receive = max(o.receive, o.overlap/2*list[k].receive/o.micro)
+					}
+				}
+			}
+		}
+	}
 }
 
 // runsWithin are an interval's runs without ways that take too long for it.
@@ -299,10 +359,18 @@ func (b *bounder) runsWithin(o *interval) [][]*ways {
 	return runs
 }
 
+// busy is how long a stage is at least, as the busiest is found by.
+func (o *interval) busy(w *way) float64 {
+	return (1-o.overlap)*w.steps + o.overlap*w.busy + o.received*w.receive
+}
+
+// pass is the least that all passes of the busiest stage, which keep it from waiting, must be counted as.
+func (o *interval) pass() float64 { return o.low + o.receive }
+
 // within are the ways that do not take longer than the interval's busiest stage.
 func (o *interval) within(all []way) (keep []way) {
 	for _, w := range all {
-		if (1-o.overlap)*w.steps+o.overlap*w.busy <= o.high*o.micro*(1+1e-12) {
+		if o.busy(&w) <= o.high*o.micro*(1+1e-12) {
 			keep = append(keep, w)
 		}
 	}

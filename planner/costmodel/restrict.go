@@ -6,33 +6,74 @@ import "slices"
 type Restriction struct {
 	Tensor     int      // the one tensor degree of all stages and layers
 	Sharding   Sharding // the one of all layers
-	Checkpoint string   // never or always
+	Checkpoint string   // never, selective or always
 	MostStages int
 	Even       bool // all replicas of a stage take equal shares
 }
 
 // Restricted is the model within a restriction.
 func (m *Model) Restricted(r Restriction) *Model {
-	c := *m
+	return m.with(func(c *Model) { c.restrict(r) })
+}
+
+func (m *Model) restrict(r Restriction) {
 	if r.Tensor > 0 {
-		c.tensors = make([][]int, len(m.tensors)) // a class without the degree is not used
-		for class, all := range m.tensors {
-			if slices.Contains(all, r.Tensor) {
-				c.tensors[class] = []int{r.Tensor}
+		all := m.tensors
+		m.tensors = make([][]int, len(all)) // a class without the degree is not used
+		for class, of := range all {
+			if slices.Contains(of, r.Tensor) {
+				m.tensors[class] = []int{r.Tensor}
 			}
 		}
 	}
 	if r.Sharding != "" {
-		c.options.Shardings = []Sharding{r.Sharding}
+		m.options.Shardings = []Sharding{r.Sharding}
 	}
 	if r.Checkpoint != "" {
-		c.options.Checkpoint = r.Checkpoint
+		m.options.Checkpoint = r.Checkpoint
 	}
 	if r.MostStages > 0 {
-		c.options.MostStages = min(c.options.MostStages, r.MostStages)
+		m.options.MostStages = min(m.options.MostStages, r.MostStages)
 	}
-	c.even = r.Even
-	return &c
+	m.even = r.Even
+}
+
+// late is of which layers the gradients that are exchanged once an iteration hide behind no backward pass, though others' may.
+type late int
+
+const (
+	lateNone late = iota
+	lateUnsharded
+	lateAll
+)
+
+// Late is the model as DeepSpeed trains: in a pipeline, and of layers of which nothing is sharded, gradients are exchanged when the last
+// backward pass is over.
+func (m *Model) Late() *Model {
+	several, alone := *m, *m
+	if m.alone != nil {
+		alone = *m.alone
+	}
+	alone.options.MostStages = 1
+	several.late, alone.late = lateAll, lateUnsharded
+	several.alone = &alone
+	return &several
+}
+
+// Hides reports whether gradients of a plan of so many stages, or weights, are exchanged while layers with a sharding compute.
+func (m *Model) Hides(stages int, s Sharding) bool {
+	if m.alone != nil && stages == 1 {
+		m = m.alone
+	}
+	return !m.options.Overlap.Off && m.late != lateAll && (m.late == lateNone || s != Replicated)
+}
+
+// behind is what an exchange of once an iteration lasts longer than the backward pass of a layer that it may hide behind.
+func (m *Model) behind(s Sharding, backward, exchange float64) float64 {
+	if m.late == lateAll || m.late == lateUnsharded && s == Replicated {
+		return exchange
+	}
+	return m.options.Overlap.together(backward, exchange) - backward
 }
 
 // Tensors are the tensor degrees that some class of devices can have, rising.

@@ -6,19 +6,34 @@ import "github.com/evenkeel/evenkeel/planner/pipeline"
 // weights are a pass of their own, between the two. What was recomputed for the first is kept for the second.
 type held struct{ kept, whole [MaxGroups]float64 }
 
-// PriceScheduled prices stages under a schedule with so many of them on each device: stage k lies on the devices of stage k mod
-// len(stages)/chunks. Memory is that of a device, over all its stages. Seconds is that of Price for 1F1B, and 0 for others, whose
-// Orders are to be simulated. Errors are an *UnpricedError, or wrap pipeline.ErrPipeline.
-func (m *Model) PriceScheduled(globalBatch, microBatch int, stages []Stage, schedule pipeline.Schedule, chunks int) (*Cost, error) {
-	cost, all, err := m.priceStages(globalBatch, microBatch, stages)
-	if err != nil || schedule == pipeline.OneForwardOneBackward {
+// Passes is how stages go through their passes. The zero value is 1F1B.
+type Passes struct {
+	Schedule pipeline.Schedule
+	Chunks   int   // stages of each device, at least 1: stage k lies on the devices of stage k mod len(stages)/chunks
+	Warmup   []int // of pipeline.SentAhead: forward passes that each stage begins with
+	Overlap  bool  // transfers run beside computing
+}
+
+// orders are the passes of each device.
+func (p *Passes) orders(stages, microBatches int) ([][]pipeline.Operation, error) {
+	if p.Schedule == pipeline.SentAhead {
+		return pipeline.OrdersAhead(p.Warmup, microBatches)
+	}
+	return pipeline.Orders(p.Schedule, stages/p.Chunks, p.Chunks, microBatches)
+}
+
+// PriceScheduled prices stages under a schedule. Memory is that of a device, over all its stages. Seconds is that of Price for 1F1B,
+// and 0 for others, whose Orders are to be simulated. Errors are an *UnpricedError, or wrap pipeline.ErrPipeline.
+func (m *Model) PriceScheduled(globalBatch, microBatch int, stages []Stage, passes Passes) (*Cost, error) {
+	cost, all, err := m.priceStages(globalBatch, microBatch, stages, nil)
+	if err != nil || passes.Schedule == pipeline.OneForwardOneBackward {
 		return cost, err
 	}
-	devices := len(stages) / chunks
-	if cost.Orders, err = pipeline.Orders(schedule, devices, chunks, globalBatch/microBatch); err != nil {
+	if cost.Orders, err = passes.orders(len(stages), globalBatch/microBatch); err != nil {
 		return nil, err
 	}
-	cost.Seconds = 0
+	cost.Seconds, cost.Overlap = 0, passes.Overlap
+	devices := len(cost.Orders)
 	for d, order := range cost.Orders {
 		for g := range stages[d].Groups {
 			u := cost.Stages[d].Memory[g]
@@ -58,4 +73,14 @@ func mostHeld(order []pipeline.Operation, all []held, g int) float64 {
 		most = max(most, now)
 	}
 	return most
+}
+
+// Simulate is the passes of each device with their times, by Orders.
+func (c *Cost) Simulate() ([][]pipeline.Operation, error) {
+	simulate := pipeline.SimulateOrders
+	if c.Overlap {
+		simulate = pipeline.SimulateOverlapped
+	}
+	ops, _, err := simulate(c.Timings, c.Orders)
+	return ops, err
 }

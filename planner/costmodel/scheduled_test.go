@@ -14,7 +14,7 @@ func TestScheduledMemory(t *testing.T) {
 	stages := []Stage{on(0, 2, Strategy{Sharding: Replicated}, first), on(2, 3, Strategy{Sharding: Replicated, Checkpoint: true}, second)}
 	price := func(schedule pipeline.Schedule, chunks int, stages ...Stage) *Cost {
 		t.Helper()
-		c, err := m.PriceScheduled(16, 4, stages, schedule, chunks)
+		c, err := m.PriceScheduled(16, 4, stages, Passes{Schedule: schedule, Chunks: chunks})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,6 +30,15 @@ func TestScheduledMemory(t *testing.T) {
 	same(t, "zb-h1", z.Stages[0].Memory[0].Activations, 240e3)
 	same(t, "zb-h1", z.Stages[1].Memory[0].Activations, 440e3)
 	same(t, "weights", z.Timings[0].Weights, c.Stages[0].Backward/2)
+	// H-1F1B: as many as are sent ahead, four at most.
+	for _, warmup := range [][]int{{3, 2}, {9, 1}, {1, 1}} {
+		a, err := m.PriceScheduled(16, 4, stages, Passes{Schedule: pipeline.SentAhead, Warmup: warmup, Overlap: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "h-1f1b", a.Stages[0].Memory[0].Activations, 120e3*float64(min(4, warmup[0])))
+		same(t, "h-1f1b", a.Stages[1].Memory[0].Activations, 320e3*float64(warmup[1]))
+	}
 	// Interleaved on two devices, the first with the layers 0 and 2: 2 x 40 + 2 x 120 after its warm-up (0 0 2 2), and 40 more with the
 	// next forward pass.
 	plain := Strategy{Sharding: Replicated}

@@ -36,6 +36,26 @@ const (
 	Full       Sharding = "full"
 )
 
+// Recomputations are the ways to recompute layers that the options allow, in strategies that say nothing else.
+func (m *Model) Recomputations() []Strategy {
+	none, selective, full := Strategy{}, Strategy{Selective: true}, Strategy{Checkpoint: true}
+	switch m.options.Checkpoint {
+	case "never":
+		return []Strategy{none}
+	case "always":
+		return []Strategy{full}
+	case "selective":
+		return []Strategy{selective}
+	}
+	if m.Selects() {
+		return []Strategy{none, selective, full}
+	}
+	return []Strategy{none, full}
+}
+
+// Selects reports whether the profile says of some layer what selective recomputation saves.
+func (m *Model) Selects() bool { return m.selects }
+
 // Shardings are all kinds, from the one that shards nothing on.
 func Shardings() []Sharding { return []Sharding{Replicated, Optimizer, Gradients, Full} }
 
@@ -44,6 +64,7 @@ type Strategy struct {
 	Tensor     int // tensor-parallel degree; 0: each group's own
 	Sharding   Sharding
 	Checkpoint bool // keep the layer's input alone, recompute its activations for the backward pass
+	Selective  bool // recompute the core of attention alone: what the layer profile says that this takes and frees
 }
 
 // StageCost is the cost of a stage, term by term. Times are of a micro-batch at the slowest replica, except Sync and

@@ -54,6 +54,9 @@ func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 		}
 		for i, y := range stage.Strategies {
 			at := fmt.Sprintf("stages[%d].strategies[%d]", s, i)
+			if y.Selective {
+				return nil, unsupported(at+".selective", "a network without attention")
+			}
 			if y.Tensor > 1 {
 				return nil, unsupported(at+".tensor", "a tensor degree of %d", y.Tensor)
 			}
@@ -74,7 +77,7 @@ func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 }
 
 func unsupported(field, format string, args ...any) error {
-	return fmt.Errorf("%w: %s asks for %s. It executes pipeline stages by 1F1B, data-parallel replicas (sharding none or optimizer) and checkpointing; for all else write the plan for a trainer",
+	return fmt.Errorf("%w: %s asks for %s. It executes pipeline stages by 1F1B, data-parallel replicas (sharding none or optimizer) and checkpointing; python3 -m evenkeel.plan run executes tensor degrees and stages over several machines, too; for all else write the plan for a trainer",
 		ErrUnsupported, field, fmt.Sprintf(format, args...))
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,9 @@ func accepted(trainer string, p *planner.Plan) (string, error) {
 		if !strings.Contains(b.String(), want) {
 			return b.String(), fmt.Errorf("no %q", want)
 		}
+	}
+	if strings.Contains(b.String(), "\nTIED = True ") != p.Predicted.Tied {
+		return b.String(), fmt.Errorf("tied weights: %v", p.Predicted.Tied)
 	}
 	return b.String(), nil
 }
@@ -91,6 +95,8 @@ func megatronAccepts(text string, p *planner.Plan) error {
 		return errors.New("--use-megatron-fsdp")
 	case on("--bf16") != mixed || on("--grad-reduce-in-bf16") != mixed:
 		return fmt.Errorf("precision %s", p.Predicted.Precision)
+	case on("--untie-embeddings-and-output-weights") == p.Predicted.Tied:
+		return fmt.Errorf("tied weights: %v", p.Predicted.Tied)
 	case on("--overlap-grad-reduce") != overlap || on("--overlap-param-gather") != (overlap && sharded):
 		return fmt.Errorf("overlap %s", p.Predicted.Overlap)
 	}
@@ -112,9 +118,10 @@ func deepSpeedAccepts(text string, p *planner.Plan) error {
 			Overlap bool `json:"overlap_comm"`
 		} `json:"zero_optimization"`
 		Evenkeel struct {
-			Stages int `json:"num_pp"`
-			Data   int `json:"num_dp"`
-			Tensor int `json:"num_mp"`
+			Stages int   `json:"num_pp"`
+			Data   int   `json:"num_dp"`
+			Tensor int   `json:"num_mp"`
+			Tied   []int `json:"tied"`
 		} `json:"evenkeel"`
 	}
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -129,6 +136,8 @@ func deepSpeedAccepts(text string, p *planner.Plan) error {
 		return fmt.Errorf("%d ranks for %d x %d x %d", devicesOf(p), k.Stages, k.Data, k.Tensor)
 	case k.Stages > 1 && c.Zero.Stage > 1:
 		return fmt.Errorf("ZeRO %d in a pipeline", c.Zero.Stage)
+	case (len(k.Tied) == 2) != p.Predicted.Tied || p.Predicted.Tied && (k.Tied[0] != 0 || k.Tied[1] != p.Stages[len(p.Stages)-1].To-1):
+		return fmt.Errorf("tied layers %v", k.Tied)
 	case c.BF16.Enabled != mixed || (c.Types["grad_accum_dtype"] == "bf16") != mixed:
 		return fmt.Errorf("precision %s", p.Predicted.Precision)
 	case c.Zero.Overlap != (p.Predicted.Overlap == "on" && c.Zero.Stage > 0 && k.Stages == 1 && k.Data > 1):
@@ -166,7 +175,46 @@ func TestAssumed(t *testing.T) {
 			t.Errorf("%d: %v, want %s", i, got, c.want)
 		}
 	}
-	const late = "does it afterwards in a pipeline, and without ZeRO: predict with --overlap off"
+	tied := predicted(even(2, 4, 4, 2), "fp32", "off")
+	tied.Predicted.Tied = true
+	for trainer, want := range map[string]string{"megatron": "", "deepspeed": "\"tied\": [\n      0,\n      7\n    ]", "torch": "TIED = True"} {
+		text, warnings := write(t, trainer, tied, Options{})
+		if !strings.Contains(text, want) || strings.Contains(text, "untie") {
+			t.Errorf("%s: %s", trainer, text)
+		}
+		if said := slices.ContainsFunc(warnings, func(w string) bool {
+			return strings.Contains(w, "layers 0 and 7 share weights: give PipelineModule both as TiedLayerSpec")
+		}); said != (trainer == "deepspeed") {
+			t.Errorf("%s: %v", trainer, warnings)
+		}
+	}
+	selective := even(2, 4, 4, 2)
+	for i := range selective.Stages {
+		selective.Stages[i].Strategies[0].Selective = true
+	}
+	if text, _ := write(t, "megatron", selective, Options{EmbeddingLayers: 1, HeadLayers: 1}); !strings.Contains(text, "--recompute-granularity selective\n") || strings.Contains(text, "--recompute-method") {
+		t.Error(text)
+	}
+	if _, err := Write(io.Discard, "deepspeed", selective, Options{}); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "8 of 8 layers recompute the core of attention alone; a pipeline recomputes whole layers") {
+		t.Error(err)
+	}
+	// The embedding has no attention, so it matters not.
+	selective.Stages[0].Strategies = []planner.Strategy{{From: 0, To: 1, Sharding: planner.Replicated}, {From: 1, To: 4, Sharding: planner.Replicated, Selective: true}}
+	if _, err := Write(io.Discard, "megatron", selective, Options{EmbeddingLayers: 1}); err != nil {
+		t.Error(err)
+	}
+	if _, err := Write(io.Discard, "megatron", selective, Options{}); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "layer 1 recomputes the core of attention alone, layer 0 does not") {
+		t.Error(err)
+	}
+	one := even(1, 4, 4, 2)
+	one.Stages[0].Strategies = []planner.Strategy{{From: 0, To: 1, Sharding: planner.Replicated, Checkpoint: true}, {From: 1, To: 4, Sharding: planner.Replicated, Selective: true}}
+	if text, warnings := write(t, "deepspeed", one, Options{}); !strings.Contains(text, "\"selective\": [\n      1,\n      2,\n      3\n    ]") || !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "3 of 4 layers recompute the core") }) {
+		t.Error(text, warnings)
+	}
+	if text, _ := write(t, "torch", one, Options{}); !strings.Contains(text, `"from": 1, "to": 4, "tensor": 0, "sharding": "none", "checkpoint": False, "selective": True`) {
+		t.Error(text)
+	}
+	const late = "does it afterwards in a pipeline, and without ZeRO: predict with --for deepspeed"
 	said := func(p *planner.Plan) bool {
 		_, warnings := write(t, "deepspeed", p, Options{})
 		return slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, late) })

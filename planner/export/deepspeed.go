@@ -35,6 +35,8 @@ type arguments struct {
 	Tensor     int      `json:"num_mp"`
 	Parts      []int    `json:"parts"`                  // first layer of each stage, then the number of layers
 	Checkpoint []int    `json:"checkpointed,omitempty"` // layers that are recomputed, where the model is to do it
+	Selective  []int    `json:"selective,omitempty"`    // layers whose attention's core is recomputed: by the model
+	Tied       []int    `json:"tied,omitempty"`         // layers that share weights
 	Ranks      []string `json:"ranks"`
 }
 
@@ -44,7 +46,7 @@ func writeDeepSpeed(f *rendering) error {
 	f.runs()
 	r := f.rectangle()
 	c := deepSpeed{Train: f.GlobalBatch, Micro: r.share, Accumulation: f.MicroBatches(),
-		Evenkeel: arguments{f.Model, r.stages, r.data, r.tensor, []int{0}, nil, f.ranks()}}
+		Evenkeel: arguments{Model: f.Model, Stages: r.stages, Data: r.data, Tensor: r.tensor, Parts: []int{0}, Ranks: f.ranks()}}
 	layers := 0
 	for _, s := range f.Stages {
 		layers = s.To
@@ -52,9 +54,15 @@ func writeDeepSpeed(f *rendering) error {
 	}
 	var recomputed []int
 	for l := range layers {
+		if f.strategy(l).Selective {
+			c.Evenkeel.Selective = append(c.Evenkeel.Selective, l)
+		}
 		if f.checkpointed(l) {
 			recomputed = append(recomputed, l)
 		}
+	}
+	if f.Predicted != nil && f.Predicted.Tied {
+		c.Evenkeel.Tied = []int{0, layers - 1}
 	}
 	sharding := f.sharding()
 	stage := map[planner.Sharding]int{planner.Replicated: 0, planner.Optimizer: 1, planner.Gradients: 2, planner.Full: 3}[sharding]
@@ -67,6 +75,9 @@ func writeDeepSpeed(f *rendering) error {
 			c.Tensor = map[string]int{"autotp_size": r.tensor}
 		}
 		c.Evenkeel.Checkpoint = recomputed
+		if n := len(c.Evenkeel.Selective); n > 0 {
+			f.warn("%d of %d layers recompute the core of attention alone: the model does that itself, by deepspeed.checkpointing.checkpoint around it; they are listed under evenkeel.selective", n, layers)
+		}
 		if n := len(recomputed); n > 0 {
 			f.warn("%d of %d layers are recomputed: without a pipeline, the model does that itself, by deepspeed.checkpointing.checkpoint around them; they are listed under evenkeel.checkpointed", n, layers)
 		}
@@ -92,7 +103,7 @@ func (f *rendering) deepSpeedAssumed(c *deepSpeed, r rectangle) {
 	case c.Zero.Stage > 0 && r.stages == 1:
 		c.Zero.Overlap = true
 	default:
-		f.warn("the prediction assumes that gradients are exchanged during the backward pass; DeepSpeed does it afterwards in a pipeline, and without ZeRO: predict with --overlap off")
+		f.warn("the prediction assumes that gradients are exchanged during the backward pass; DeepSpeed does it afterwards in a pipeline, and without ZeRO: predict with --for deepspeed")
 	}
 }
 
@@ -101,6 +112,9 @@ func (f *rendering) deepSpeedPipeline(c *deepSpeed, sharding planner.Sharding, l
 	a := &c.Evenkeel
 	if stage := c.Zero.Stage; stage > 1 {
 		f.problem("sharding %s with %d stages: ZeRO stage %d does not go with a pipeline", sharding, a.Stages, stage)
+	}
+	if n := len(a.Selective); n > 0 {
+		f.problem("%d of %d layers recompute the core of attention alone; a pipeline recomputes whole layers", n, layers)
 	}
 	switch recomputed {
 	case 0:
@@ -116,6 +130,9 @@ func (f *rendering) deepSpeedPipeline(c *deepSpeed, sharding planner.Sharding, l
 	topology := fmt.Sprintf("num_stages=%d", a.Stages)
 	if a.Tensor > 1 {
 		topology = fmt.Sprintf("topology=PipeModelDataParallelTopology(num_pp=%d, num_mp=%d, num_dp=%d), whose layers divide themselves", a.Stages, a.Tensor, a.Data)
+	}
+	if a.Tied != nil {
+		f.warn("layers %d and %d share weights: give PipelineModule both as TiedLayerSpec with one key", a.Tied[0], a.Tied[1])
 	}
 	f.warn("the configuration cannot hold the stages; give PipelineModule %s; %s. Layers are cut at %v", topology, method, a.Parts)
 }

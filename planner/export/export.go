@@ -49,7 +49,7 @@ func Formats() []Format {
 	return []Format{
 		{"megatron", "command-line arguments of Megatron-LM, one per line", []string{"megatron-lm", "mcore", "nemo"}, writeMegatron},
 		{"deepspeed", "a DeepSpeed configuration, JSON", []string{"ds", "zero"}, writeDeepSpeed},
-		{"torch", "a Python module with ranks, layers, strategies, shares and device meshes; takes every plan", []string{"pytorch", "python", "devicemesh"}, writeTorch},
+		{"torch", "a Python module with ranks, layers, strategies, shares and device meshes; takes every plan but interleaved ones", []string{"pytorch", "python", "devicemesh"}, writeTorch},
 	}
 }
 
@@ -143,7 +143,12 @@ type rectangle struct{ stages, data, tensor, share int }
 // runs notes as a problem a schedule that the trainer does not have.
 func (f *rendering) runs(schedules ...string) {
 	if f.Schedule != "" && f.Schedule != planner.Schedule1F1B && !slices.Contains(schedules, f.Schedule) {
-		f.problem("schedule: is %s; it runs %s", f.Schedule, strings.Join(append([]string{planner.Schedule1F1B}, schedules...), " and "))
+		all := append([]string{planner.Schedule1F1B}, schedules...)
+		text, last := strings.Join(all[:len(all)-1], ", "), all[len(all)-1]
+		if text != "" {
+			text += " and "
+		}
+		f.problem("schedule: is %s; it runs %s", f.Schedule, text+last)
 	}
 }
 
@@ -228,13 +233,16 @@ func (f *rendering) ranks() []string {
 }
 
 // checkpointed reports whether a layer's activations are recomputed.
-func (f *rendering) checkpointed(layer int) bool {
+func (f *rendering) checkpointed(layer int) bool { return f.strategy(layer).Checkpoint }
+
+// strategy is that of a layer.
+func (f *rendering) strategy(layer int) planner.Strategy {
 	for _, s := range f.Stages {
 		for _, y := range s.Strategies {
 			if layer >= y.From && layer < y.To {
-				return y.Checkpoint
+				return y
 			}
 		}
 	}
-	return false
+	return planner.Strategy{}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,6 +135,7 @@ func TestMegatron(t *testing.T) {
 		{"middle again", late, Options{}, 6, full + "block --recompute-num-layers 2", "stages[1]: layer 3 keeps its activations and layer 4 does not"},
 		{"short stage", again(cut(even(2, 3, 2, 1), 3, 1), 2, 1), Options{}, 4, "--decoder-first-pipeline-num-layers 3 " + full + "block --recompute-num-layers 2", counted},
 		{"interleaved", interleaved(even(6, 2, 2, 1)), Options{}, 12, "--num-layers-per-virtual-pipeline-stage 2", counted},
+		{"interleaved, transfers apart", apart(interleaved(even(6, 2, 2, 1))), Options{}, 12, "--num-layers-per-virtual-pipeline-stage 2 --no-overlap-p2p-communication", counted},
 		{"interleaved, uneven", interleaved(cut(even(6, 2, 2, 1), 1, 2, 3, 1, 1, 4)), Options{}, 12, "--pipeline-model-parallel-layout Et|tt|ttt|t|t|ttttL", counted},
 		{"interleaved, ends", interleaved(even(6, 2, 2, 1)), ends, 10, "--pipeline-model-parallel-layout Et|tt|tt|tt|tt|tL", ""},
 		{"optimizer", sharded(even(2, 3, 2, 1), planner.Optimizer), Options{}, 6, "--use-distributed-optimizer", counted},
@@ -168,12 +170,18 @@ func TestMegatron(t *testing.T) {
 
 // interleaved puts the second half of the stages on the devices of the first.
 func interleaved(p *planner.Plan) *planner.Plan {
-	p.Schedule, p.Chunks = planner.ScheduleInterleaved, 2
+	p.Schedule, p.Chunks, p.Transfers = planner.ScheduleInterleaved, 2, planner.TransfersOverlap
 	half := len(p.Stages) / 2
 	for k := range half {
 		p.Stages[half+k].Groups = p.Stages[k].Groups
 	}
 	p.GlobalBatch = p.MicroBatch * half * 4
+	return p
+}
+
+// apart is a plan whose stages do not compute while they send.
+func apart(p *planner.Plan) *planner.Plan {
+	p.Transfers = ""
 	return p
 }
 
@@ -266,6 +274,7 @@ func TestUnsupported(t *testing.T) {
 		{change(func(p *planner.Plan) { p.Stages[1].Strategies[0].Sharding = planner.Full }), Options{}, both, "stages[1]: layers 3-5 have sharding full, those before none"},
 		{interleaved(even(4, 3, 2, 2)), Options{}, []string{"deepspeed", "torch"}, "schedule: is interleaved; it runs 1f1b"},
 		{change(func(p *planner.Plan) { p.Schedule = planner.ScheduleZeroBubble }), Options{}, both, "schedule: is zb-h1; it runs 1f1b"},
+		{change(func(p *planner.Plan) { p.Schedule, p.Warmup = planner.ScheduleAhead, []int{3, 1} }), Options{}, both, "schedule: is h-1f1b; it runs 1f1b"},
 		{sharded(even(2, 3, 2, 2), planner.Full), Options{}, both, "sharding full with 2 stages"},
 		{sharded(even(2, 3, 2, 2), planner.Gradients), Options{}, both, "sharding gradients with 2 stages"},
 		{again(even(2, 3, 2, 1), 2, 1), Options{}, both[:1], "stages[1]: 1 layers are recomputed; must be 2"},
@@ -287,6 +296,14 @@ func TestUnsupported(t *testing.T) {
 		if !slices.Contains(c.formats, "torch") {
 			write(t, "torch", c.p, Options{})
 		}
+	}
+}
+
+// Interleaved on two devices, Megatron-LM cannot keep transfers apart (validate_args).
+func TestTransfersApart(t *testing.T) {
+	_, err := Write(io.Discard, "megatron", apart(interleaved(even(4, 3, 2, 2))), Options{})
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "transfers: do not overlap with computing; interleaved on 2 devices, they must") {
+		t.Error(err)
 	}
 }
 

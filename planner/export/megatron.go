@@ -29,10 +29,16 @@ func writeMegatron(f *rendering) error {
 	fmt.Fprintf(f, "--num-layers %d\n--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n--micro-batch-size %d\n--global-batch-size %d\n",
 		layers, r.tensor, r.stages, r.share, f.GlobalBatch)
 	f.WriteString(f.megatronStages(counts))
-	f.WriteString(f.megatronCheckpoints(counts))
+	f.WriteString(f.megatronTransfers())
+	if selective := f.megatronSelective(); selective != "" {
+		f.WriteString(selective)
+	} else {
+		f.WriteString(f.megatronCheckpoints(counts))
+	}
 	sharding := f.sharding()
 	f.WriteString(f.megatronSharding(r, sharding))
 	f.WriteString(f.megatronAssumed(r, sharding))
+	f.WriteString(f.megatronTied())
 	if f.EmbeddingLayers+f.HeadLayers == 0 {
 		f.warn("all %d layers of the plan count as transformer layers; where the first or the last are the embedding or the output, say how many by --embedding-layers and --head-layers", layers)
 	}
@@ -98,6 +104,26 @@ func layout(counts []int) string {
 		stages = append(stages, strings.Repeat("t", c))
 	}
 	return fmt.Sprintf("--pipeline-model-parallel-layout E%sL\n", strings.Join(stages, "|"))
+}
+
+// megatronSelective recomputes the core of attention in all transformer layers, or in none. Embedding and output have none.
+func (f *rendering) megatronSelective() string {
+	end, some := f.Stages[len(f.Stages)-1].To-f.HeadLayers, -1
+	for l := f.EmbeddingLayers; l < end && some < 0; l++ {
+		if f.strategy(l).Selective {
+			some = l
+		}
+	}
+	if some < 0 {
+		return ""
+	}
+	for l := f.EmbeddingLayers; l < end; l++ {
+		if !f.strategy(l).Selective {
+			f.problem("layer %d recomputes the core of attention alone, layer %d does not; there is one granularity for all layers", some, l)
+			break
+		}
+	}
+	return "--recompute-granularity selective\n"
 }
 
 // megatronCheckpoints says which layers are recomputed: all, or the first few of every stage.
@@ -176,4 +202,23 @@ func (f *rendering) megatronAssumed(r rectangle, sharding planner.Sharding) stri
 		}
 	}
 	return text
+}
+
+// megatronTransfers keeps interleaved stages from computing while they send, if the plan has it so: by default they do both.
+func (f *rendering) megatronTransfers() string {
+	if f.Schedule != planner.ScheduleInterleaved || f.Transfers == planner.TransfersOverlap {
+		return ""
+	}
+	if f.Pipeline() < 3 {
+		f.problem("transfers: do not overlap with computing; interleaved on %d devices, they must", f.Pipeline())
+	}
+	return "--no-overlap-p2p-communication\n"
+}
+
+// megatronTied keeps embedding and output apart where the prediction takes them as two: Megatron-LM shares their weights by default.
+func (f *rendering) megatronTied() string {
+	if f.Predicted == nil || f.Predicted.Tied {
+		return ""
+	}
+	return "# As predicted, the output has weights of its own. Where it shares the embedding's, say so in the layer profile (tied_parameters).\n--untie-embeddings-and-output-weights\n"
 }

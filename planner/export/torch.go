@@ -20,7 +20,7 @@ var torchTemplate = template.Must(template.New("torch").Funcs(template.FuncMap{
 // writeTorch writes a Python module, standard library alone; torch.distributed.device_mesh (PyTorch 2.2) is imported
 // where meshes are asked for.
 func writeTorch(f *rendering) error {
-	f.runs(planner.ScheduleZeroBubble)
+	f.runs(planner.ScheduleZeroBubble, planner.ScheduleAhead)
 	if err := torchTemplate.Execute(f, f.Plan); err != nil {
 		return fmt.Errorf("torch: %w", err)
 	}

@@ -93,7 +93,7 @@ func TestTorchModule(t *testing.T) {
 			}
 			for _, y := range stage.Strategies {
 				for l := y.From; l < y.To; l++ {
-					if want := []any{float64(y.Tensor), string(y.Sharding), y.Checkpoint}; !slices.Equal(a.Strategies[l], want) {
+					if want := []any{float64(y.Tensor), string(y.Sharding), y.Checkpoint, y.Selective}; !slices.Equal(a.Strategies[l], want) {
 						t.Errorf("layer %d: %v, want %v", l, a.Strategies[l], want)
 					}
 					once(t, p, &a, l, l-stage.From, first, rank)
@@ -168,4 +168,28 @@ func consult(t *testing.T, p *planner.Plan) answers {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return a
+}
+
+// A plan by H-1F1B writes its passes as torch.distributed.pipelining reads them.
+func TestTorchSchedule(t *testing.T) {
+	if _, err := os.Stat(python); err != nil {
+		t.Skip(err)
+	}
+	p := even(2, 3, 1, 1)
+	p.Schedule, p.Warmup = planner.ScheduleAhead, []int{3, 1}
+	text, _ := write(t, "torch", p, Options{})
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "plan.py"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command(python, "-c", `import sys; sys.path.insert(0, "."); import plan; plan.write_schedule("passes.csv"); print(plan.SCHEDULE, plan.WARMUP)`)
+	run.Dir = dir
+	out, err := run.CombinedOutput()
+	if err != nil || string(out) != "h-1f1b [3, 1]\n" {
+		t.Fatalf("%s, %v", out, err)
+	}
+	passes, err := os.ReadFile(filepath.Join(dir, "passes.csv"))
+	if want := "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n"; err != nil || string(passes) != want {
+		t.Errorf("%s, %v\nwant %s", passes, err, want)
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/planner"
@@ -22,6 +24,15 @@ func TestFoundForTrainers(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := planner.Options{GlobalBatches: []int{j.GlobalBatch}, Checkpoint: j.Checkpoint}
+		if seed%3 == 1 {
+			j.Selective()
+			if j.Checkpoint == "never" {
+				o.Checkpoint = "selective"
+			}
+		}
+		if last := &j.Profile.Layers[len(j.Profile.Layers)-1]; seed%4 == 1 {
+			last.Tied = min(last.Parameters, j.Profile.Layers[0].Parameters)
+		}
 		o.Overlap.Off = seed%3 == 0
 		if seed%2 == 0 {
 			o.States = costmodel.Full32
@@ -52,6 +63,11 @@ func TestFoundForTrainers(t *testing.T) {
 			found[r.Plan.Schedule]++
 			for _, p := range append(r.Others, r.Plan) {
 				text, err := accepted(trainer, p)
+				if trainer == "deepspeed" {
+					if _, warnings := write(t, trainer, p, Options{}); slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "predict with") }) {
+						t.Errorf("seed %d: %v", seed, warnings)
+					}
+				}
 				if err != nil {
 					t.Errorf("seed %d, %s: %v\n%s", seed, trainer, err, text)
 				}
@@ -64,7 +80,15 @@ func TestFoundForTrainers(t *testing.T) {
 					continue
 				}
 				compared++
-				if s := p.Predicted.Seconds / float64(p.GlobalBatch); s < r.Best*(1-1e-9) {
+				as, err := job.For(trainer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				predicted, err := as.Predict(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if s := predicted.Seconds / float64(p.GlobalBatch); s < r.Best*(1-1e-9) {
 					t.Errorf("seed %d: %s runs a plan of %v s a sample; its search found %v", seed, trainer, s, r.Best)
 				}
 			}
@@ -80,12 +104,31 @@ func TestFoundForTrainers(t *testing.T) {
 func partly(p *planner.Plan) bool {
 	for _, s := range p.Stages {
 		for _, y := range s.Strategies {
-			if y.Checkpoint != p.Stages[0].Strategies[0].Checkpoint {
+			if first := p.Stages[0].Strategies[0]; y.Checkpoint != first.Checkpoint || y.Selective != first.Selective {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// A pipeline of DeepSpeed recomputes whole layers.
+func TestSelectiveForDeepSpeed(t *testing.T) {
+	j, err := invented.New(rand.New(rand.NewPCG(3, 5)), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Selective()
+	for least, want := range map[int]string{1: "", 2: "a pipeline of deepspeed recomputes whole layers, but checkpoint selective and at least 2 stages"} {
+		job, err := planner.NewJob(j.Profile, j.Topology.WithMemory(100), planner.Options{GlobalBatches: []int{j.GlobalBatch}, Checkpoint: "selective", LeastStages: least})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := job.Search(context.Background(), planner.SearchOptions{For: "deepspeed"})
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) || want == "" && (err != nil || len(r.Plan.Stages) != 1 || !r.Plan.Stages[0].Strategies[0].Selective) {
+			t.Errorf("at least %d stages: %+v, %v", least, r, err)
+		}
+	}
 }
 
 func TestUnknownTrainer(t *testing.T) {

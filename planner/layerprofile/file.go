@@ -22,13 +22,22 @@ const version = 1
 const maxProfileBytes = 256 << 20
 
 // columns of a layer profile in CSV, in any order.
-var columns = []string{"layer", "name", "parameters", "output_bytes", "device", "tensor", "micro_batch", "forward_seconds", "backward_seconds", "update_seconds", "activation_bytes", "fixed_bytes"}
+var columns = []string{"layer", "name", "parameters", "output_bytes", "device", "tensor", "micro_batch", "forward_seconds", "backward_seconds", "update_seconds", "activation_bytes", "fixed_bytes",
+	"selective_seconds", "selective_bytes", "tied_parameters"}
 
 // optional columns may be left out.
-var optional = []string{"name", "backward_seconds", "update_seconds", "fixed_bytes"}
+var optional = []string{"name", "backward_seconds", "update_seconds", "fixed_bytes", "selective_seconds", "selective_bytes", "tied_parameters"}
 
 // Load reads a layer profile from a .csv or .json file; see docs/reference/formats/layer-profile.md.
 func Load(path string) (*Profile, error) {
+	s, err := load(path)
+	if err != nil {
+		return nil, err
+	}
+	return s.profile, s.profile.Finish(path)
+}
+
+func load(path string) (*source, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("layerprofile: %w", err)
@@ -37,12 +46,27 @@ func Load(path string) (*Profile, error) {
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s: %w: it is a folder; name a file in it", path, ErrProfile)
 	}
-	return Read(f, path)
+	return read(f, path)
+}
+
+// source is a profile as a file has it.
+type source struct {
+	name    string
+	profile *Profile
+	lines   [][]int // of each layer's runs; nil where the file is no CSV
 }
 
 // Read reads a layer profile: JSON if the name ends in .json, else CSV, whose model is named after the file. Errors
 // wrap ErrProfile and name the line or the field.
 func Read(r io.Reader, name string) (*Profile, error) {
+	s, err := read(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.profile, s.profile.Finish(name)
+}
+
+func read(r io.Reader, name string) (*source, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxProfileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("layerprofile: %s: %w", name, err)
@@ -51,38 +75,36 @@ func Read(r io.Reader, name string) (*Profile, error) {
 		return nil, fmt.Errorf("%s: %w: larger than %d bytes", name, ErrProfile, maxProfileBytes)
 	}
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
-	var p *Profile
+	s := &source{name: name}
 	if strings.EqualFold(filepath.Ext(name), ".json") {
-		p, err = readJSON(text, name)
+		s.profile, err = readJSON(text, name)
 	} else {
-		p, err = readCSV(text, name)
+		s.profile, s.lines, err = readCSV(text, name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Finish(name); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return s, s.once()
 }
 
-func readCSV(text []byte, name string) (*Profile, error) {
+func readCSV(text []byte, name string) (*Profile, [][]int, error) {
 	rows := csv.NewReader(bytes.NewReader(text))
 	rows.Comment, rows.TrimLeadingSpace, rows.ReuseRecord = '#', true, true
 	p := &Profile{Model: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))}
 	var at map[string]int
 	var runs int
+	var lines [][]int
 	for {
 		record, err := rows.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w: %w", name, ErrProfile, err)
+			return nil, nil, fmt.Errorf("%s: %w: %w", name, ErrProfile, err)
 		}
 		line, _ := rows.FieldPos(0)
-		bad := func(format string, args ...any) (*Profile, error) {
-			return nil, fmt.Errorf("%s:%d: %w: %s", name, line, ErrProfile, fmt.Sprintf(format, args...))
+		bad := func(format string, args ...any) (*Profile, [][]int, error) {
+			return nil, nil, fmt.Errorf("%s:%d: %w: %s", name, line, ErrProfile, fmt.Sprintf(format, args...))
 		}
 		if at == nil {
 			at = map[string]int{}
@@ -101,9 +123,10 @@ func readCSV(text []byte, name string) (*Profile, error) {
 		}
 		row := rowReader{record: record, at: at}
 		first, last := row.layers()
-		l := Layer{Name: row.text("name"), Parameters: row.number("parameters"), Output: row.number("output_bytes")}
+		l := Layer{Name: row.text("name"), Parameters: row.number("parameters"), Output: row.number("output_bytes"), Tied: row.number("tied_parameters")}
 		run := Run{row.text("device"), row.integer("tensor"), row.integer("micro_batch"), row.number("forward_seconds"),
-			row.number("backward_seconds"), row.number("update_seconds"), row.number("activation_bytes"), row.number("fixed_bytes")}
+			row.number("backward_seconds"), row.number("update_seconds"), row.number("activation_bytes"), row.number("fixed_bytes"),
+			row.number("selective_seconds"), row.number("selective_bytes")}
 		if row.err != nil {
 			return bad("%s", row.err)
 		}
@@ -111,25 +134,25 @@ func readCSV(text []byte, name string) (*Profile, error) {
 			return bad("more than %d measurements", maxRuns)
 		}
 		for len(p.Layers) <= last {
-			p.Layers = append(p.Layers, Layer{Parameters: -1})
+			p.Layers, lines = append(p.Layers, Layer{Parameters: -1}), append(lines, nil)
 		}
 		for i := first; i <= last; i++ {
 			had := &p.Layers[i]
 			if had.Parameters < 0 {
-				*had = Layer{Name: l.Name, Parameters: l.Parameters, Output: l.Output}
-			} else if had.Parameters != l.Parameters || had.Output != l.Output || had.Name != l.Name {
-				return bad("layer %d has %v parameters, %v bytes of output and the name %q; an earlier line says %v, %v and %q",
-					i, l.Parameters, l.Output, l.Name, had.Parameters, had.Output, had.Name)
+				*had = l
+			} else if !had.describes(&l) {
+				return bad("layer %d has %v parameters (%v tied), %v bytes of output and the name %q; an earlier line says %v (%v), %v and %q",
+					i, l.Parameters, l.Tied, l.Output, l.Name, had.Parameters, had.Tied, had.Output, had.Name)
 			}
-			had.Runs = append(had.Runs, run)
+			had.Runs, lines[i] = append(had.Runs, run), append(lines[i], line)
 		}
 	}
 	for i, l := range p.Layers {
 		if l.Parameters < 0 {
-			return nil, fmt.Errorf("%s: %w: layer %d is missing; layers are numbered from 0 without gaps", name, ErrProfile, i)
+			return nil, nil, fmt.Errorf("%s: %w: layer %d is missing; layers are numbered from 0 without gaps", name, ErrProfile, i)
 		}
 	}
-	return p, nil
+	return p, lines, nil
 }
 
 // rowReader reads the fields of a row and keeps the first error.
@@ -195,6 +218,7 @@ type fileLayer struct {
 	Repeat     int       `json:"repeat,omitempty"` // number of equal layers, default 1
 	Parameters float64   `json:"parameters"`
 	Output     float64   `json:"output_bytes"`
+	Tied       float64   `json:"tied_parameters,omitempty"`
 	Runs       []fileRun `json:"runs"`
 }
 
@@ -207,6 +231,8 @@ type fileRun struct {
 	Update     float64 `json:"update_seconds,omitempty"`
 	Activation float64 `json:"activation_bytes"`
 	Fixed      float64 `json:"fixed_bytes,omitempty"`
+	Selective  float64 `json:"selective_seconds,omitempty"`
+	Freed      float64 `json:"selective_bytes,omitempty"`
 }
 
 func readJSON(text []byte, name string) (*Profile, error) {
@@ -232,7 +258,7 @@ func readJSON(text []byte, name string) (*Profile, error) {
 			return nil, fmt.Errorf("%s: %w: more than %d measurements", name, ErrProfile, maxRuns)
 		}
 		for k := range n {
-			layer := Layer{Name: l.Name, Parameters: l.Parameters, Output: l.Output}
+			layer := Layer{Name: l.Name, Parameters: l.Parameters, Output: l.Output, Tied: l.Tied}
 			if n > 1 {
 				layer.Name = fmt.Sprintf("%s%d", l.Name, k+1)
 			}
@@ -245,21 +271,38 @@ func readJSON(text []byte, name string) (*Profile, error) {
 	return p, nil
 }
 
-// WriteCSV writes the profile as CSV; equal layers in a row share their lines, and the last column is there where it is needed.
+// WriteCSV writes the profile as CSV; equal layers in a row share their lines, and the last columns are there where they are needed.
 func (p *Profile) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
-	columns := columns
-	if !slices.ContainsFunc(p.Layers, func(l Layer) bool { return slices.ContainsFunc(l.Runs, func(r Run) bool { return r.Fixed > 0 }) }) {
-		columns = columns[:len(columns)-1]
+	some := func(in func(Layer) bool) bool { return slices.ContainsFunc(p.Layers, in) }
+	runs := func(in func(Run) bool) bool {
+		return some(func(l Layer) bool { return slices.ContainsFunc(l.Runs, in) })
 	}
-	if err := out.Write(columns); err != nil {
+	without := map[string]bool{
+		"fixed_bytes":       !runs(func(r Run) bool { return r.Fixed > 0 }),
+		"selective_seconds": !runs(func(r Run) bool { return r.Selective > 0 }),
+		"selective_bytes":   !runs(func(r Run) bool { return r.Freed > 0 }),
+		"tied_parameters":   !some(func(l Layer) bool { return l.Tied > 0 }),
+	}
+	var kept []string
+	for _, c := range columns {
+		if !without[c] {
+			kept = append(kept, c)
+		}
+	}
+	if err := out.Write(kept); err != nil {
 		return err
 	}
-	n := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	n := func(v float64) string {
+		if v == math.Trunc(v) && v < 1e15 {
+			return strconv.FormatFloat(v, 'f', -1, 64)
+		}
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
 	for i := 0; i < len(p.Layers); {
 		l := p.Layers[i]
 		end := i + 1
-		for end < len(p.Layers) && l.Name == p.Layers[end].Name && l.Parameters == p.Layers[end].Parameters && l.Output == p.Layers[end].Output && slices.Equal(l.Runs, p.Layers[end].Runs) {
+		for end < len(p.Layers) && l.alike(&p.Layers[end]) {
 			end++
 		}
 		number := strconv.Itoa(i)
@@ -267,9 +310,15 @@ func (p *Profile) WriteCSV(w io.Writer) error {
 			number = fmt.Sprintf("%d-%d", i, end-1)
 		}
 		for _, r := range l.Runs {
-			record := []string{number, l.Name, n(l.Parameters), n(l.Output), r.Device, strconv.Itoa(r.Tensor), strconv.Itoa(r.MicroBatch),
-				n(r.Forward), n(r.Backward), n(r.Update), n(r.Activation), n(r.Fixed)}
-			if err := out.Write(record[:len(columns)]); err != nil {
+			all := []string{number, l.Name, n(l.Parameters), n(l.Output), r.Device, strconv.Itoa(r.Tensor), strconv.Itoa(r.MicroBatch),
+				n(r.Forward), n(r.Backward), n(r.Update), n(r.Activation), n(r.Fixed), n(r.Selective), n(r.Freed), n(l.Tied)}
+			var record []string
+			for k, c := range columns {
+				if !without[c] {
+					record = append(record, all[k])
+				}
+			}
+			if err := out.Write(record); err != nil {
 				return err
 			}
 		}
@@ -277,4 +326,14 @@ func (p *Profile) WriteCSV(w io.Writer) error {
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// describes says whether two lines of a layer agree.
+func (l *Layer) describes(o *Layer) bool {
+	return l.Name == o.Name && l.Parameters == o.Parameters && l.Output == o.Output && l.Tied == o.Tied
+}
+
+// alike says whether two layers may share their lines.
+func (l *Layer) alike(o *Layer) bool {
+	return l.describes(o) && slices.Equal(l.Runs, o.Runs)
 }

@@ -25,6 +25,7 @@ type Layer struct {
 	Name       string
 	Parameters float64 // elements
 	Output     float64 // bytes of a sample that go on to the next layer
+	Tied       float64 // of the last layer: elements that are those of the first layer, too (tied embeddings)
 	Runs       []Run   // by device, tensor degree, micro-batch, each rising
 }
 
@@ -38,6 +39,9 @@ type Run struct {
 	Update     float64 // seconds of the optimizer, for the device's part of the parameters
 	Activation float64 // bytes of a sample that a device keeps from the forward to the backward pass
 	Fixed      float64 // bytes that a device holds beside the states of the parameters, however many samples there are
+	// Selective recomputation (of the core of attention): seconds of the forward pass that it does again, and bytes of a sample's
+	// activation that it does not keep.
+	Selective, Freed float64
 }
 
 // Devices are the devices that ran every layer.
@@ -99,6 +103,9 @@ func (p *Profile) Finish(where string) error {
 		if !(l.Parameters >= 0 && l.Parameters <= maxValue && l.Output >= 0 && l.Output <= maxValue) {
 			return fmt.Errorf("%s: %w: layer %d (%s): %v parameters, %v bytes of output; both must lie in 0..1e18", where, ErrProfile, i, l.Name, l.Parameters, l.Output)
 		}
+		if err := p.checkTied(i); err != nil {
+			return fmt.Errorf("%s: %w: layer %d (%s): %w", where, ErrProfile, i, l.Name, err)
+		}
 		slices.SortStableFunc(l.Runs, compareRuns)
 		for j := range l.Runs {
 			r := &l.Runs[j]
@@ -126,6 +133,15 @@ func (p *Profile) Finish(where string) error {
 	}
 	p.warn(falling)
 	return nil
+}
+
+// checkTied reports parameters that a layer cannot share with the first.
+func (p *Profile) checkTied(layer int) error {
+	tied, first := p.Layers[layer].Tied, &p.Layers[0]
+	if tied == 0 || layer > 0 && layer == len(p.Layers)-1 && tied > 0 && tied <= p.Layers[layer].Parameters && tied <= first.Parameters {
+		return nil
+	}
+	return fmt.Errorf("%v tied parameters; only the last layer may share parameters with the first, no more than either has", tied)
 }
 
 // smooth lowers times that fall while the micro-batch grows. Disturbances make a measurement longer, first runs most of
@@ -175,10 +191,13 @@ func (r *Run) check() error {
 	for _, x := range []struct {
 		name  string
 		value float64
-	}{{"forward", r.Forward}, {"backward", r.Backward}, {"update", r.Update}, {"activation", r.Activation}, {"fixed", r.Fixed}} {
+	}{{"forward", r.Forward}, {"backward", r.Backward}, {"update", r.Update}, {"activation", r.Activation}, {"fixed", r.Fixed}, {"selective seconds", r.Selective}, {"selective bytes", r.Freed}} {
 		if !(x.value >= 0 && x.value <= maxValue) {
 			return fmt.Errorf("%s is %v; must lie in 0..%g", x.name, x.value, float64(maxValue))
 		}
+	}
+	if r.Selective > r.Forward || r.Freed > r.Activation {
+		return fmt.Errorf("selective: %v seconds and %v bytes; must be parts of the %v forward seconds and %v activation bytes", r.Selective, r.Freed, r.Forward, r.Activation)
 	}
 	return nil
 }
@@ -248,5 +267,5 @@ func (c Curve) At(samples int) (Run, bool) {
 	share := float64(samples-a.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
 	mix := func(x, y float64) float64 { return x + share*(y-x) }
 	return Run{a.Device, a.Tensor, samples, mix(a.Forward, b.Forward), mix(a.Backward, b.Backward), mix(a.Update, b.Update),
-		max(a.Activation, b.Activation), max(a.Fixed, b.Fixed)}, true
+		max(a.Activation, b.Activation), max(a.Fixed, b.Fixed), mix(a.Selective, b.Selective), min(a.Freed, b.Freed)}, true
 }

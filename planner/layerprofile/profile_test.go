@@ -45,6 +45,74 @@ func TestProfileFiles(t *testing.T) {
 	}
 }
 
+// What selective recomputation takes and frees is read from both forms, interpolated and written again.
+func TestSelective(t *testing.T) {
+	const csv = `layer,parameters,output_bytes,device,tensor,micro_batch,forward_seconds,activation_bytes,selective_seconds,selective_bytes
+0,50,64,x,1,1,1,100,,
+1,4000,64,x,1,1,1,400,0.25,300
+1,4000,64,x,1,3,3,500,0.75,200
+`
+	p, err := Read(strings.NewReader(csv), "f.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Between two micro-batches the more is kept.
+	if r, ok := p.Layers[1].Curve("x", 1).At(2); !ok || r.Selective != 0.5 || r.Activation != 500 || r.Freed != 200 {
+		t.Errorf("%+v", r)
+	}
+	var out bytes.Buffer
+	if err := p.WriteCSV(&out); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Read(&out, "f.csv"); err != nil || again.Layers[1].Runs[0] != p.Layers[1].Runs[0] || again.Layers[0].Runs[0] != p.Layers[0].Runs[0] {
+		t.Errorf("%v %+v", err, again)
+	}
+	p, err = Read(strings.NewReader(`{"version":1,"layers":[{"parameters":5,"output_bytes":8,"runs":[{"device":"x","tensor":1,"micro_batch":1,"forward_seconds":1,"activation_bytes":3,"selective_seconds":0.5,"selective_bytes":2}]}]}`), "f.json")
+	if err != nil || p.Layers[0].Runs[0].Selective != 0.5 || p.Layers[0].Runs[0].Freed != 2 {
+		t.Errorf("%v %+v", err, p)
+	}
+	for _, bad := range []string{"1.1,300", "0.25,401", "-1,300", "0.25,-1", "0.25,x"} {
+		if _, err := Read(strings.NewReader(strings.Replace(csv, "0.25,300", bad, 1)), "f.csv"); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), "selective") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// Tied parameters are read from both forms and written again.
+func TestTied(t *testing.T) {
+	const csv = `layer,parameters,output_bytes,device,tensor,micro_batch,forward_seconds,activation_bytes,tied_parameters
+0,50,64,x,1,1,1,100,
+1,4000,64,x,1,1,1,400,0
+2,60,64,x,1,1,1,400,40
+`
+	p, err := Read(strings.NewReader(csv), "f.csv")
+	if err != nil || p.Layers[0].Tied != 0 || p.Layers[2].Tied != 40 {
+		t.Fatalf("%v %+v", err, p)
+	}
+	var out bytes.Buffer
+	if err := p.WriteCSV(&out); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Read(&out, "f.csv"); err != nil || again.Layers[2].Tied != 40 || again.Layers[1].Tied != 0 {
+		t.Fatalf("%v %+v", err, again)
+	}
+	run := `"parameters":5,"output_bytes":8,"runs":[{"device":"x","tensor":1,"micro_batch":1,"forward_seconds":1,"activation_bytes":3}]}`
+	p, err = Read(strings.NewReader(`{"version":1,"layers":[{"repeat":2,`+run+`,{"tied_parameters":5,`+run+`]}`), "f.json")
+	if err != nil || p.Layers[2].Tied != 5 || p.Layers[1].Tied != 0 {
+		t.Fatalf("%v %+v", err, p)
+	}
+	for _, bad := range []string{"2,60,64,x,1,1,1,400,51", "2,30,64,x,1,1,1,400,31", "2,60,64,x,1,1,1,400,-1", "2,60,64,x,1,1,1,400,40\n3,60,64,x,1,1,1,400,0", "2,60,64,x,1,1,1,400,nan"} {
+		text := strings.Replace(csv, "2,60,64,x,1,1,1,400,40", bad, 1)
+		if _, err := Read(strings.NewReader(text), "f.csv"); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), "tied") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	first := strings.SplitAfter(csv, "100,\n")[0]
+	if _, err := Read(strings.NewReader(strings.Replace(first, "100,\n", "100,5\n", 1)), "f.csv"); !errors.Is(err, ErrProfile) {
+		t.Error("one layer is tied to itself")
+	}
+}
+
 func TestBadProfiles(t *testing.T) {
 	head := strings.SplitAfter(small, "\n")[0]
 	for name, c := range map[string]struct{ text, want string }{

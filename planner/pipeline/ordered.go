@@ -40,29 +40,7 @@ func SimulateOrders(stages []Timing, orders [][]Operation) ([][]Operation, float
 	if err != nil {
 		return nil, 0, err
 	}
-	ops := make([][]Operation, len(orders))
-	length := 0.0
-	for left > 0 {
-		before := left
-		for d, order := range orders {
-			for len(ops[d]) < len(order) {
-				op := order[len(ops[d])]
-				if n := len(ops[d]); n > 0 {
-					op.Start = ops[d][n-1].Free
-				}
-				if !c.run(&op) {
-					break
-				}
-				length = max(length, op.End)
-				ops[d] = append(ops[d], op)
-				left--
-			}
-		}
-		if left == before {
-			return nil, 0, fmt.Errorf("%w: the passes wait for each other", ErrPipeline)
-		}
-	}
-	return ops, length, nil
+	return c.all(orders, left, c.run, func(op *Operation) float64 { return op.Free })
 }
 
 // clock knows when passes were computed.
@@ -94,20 +72,40 @@ func newClock(stages []Timing, orders [][]Operation) (c *clock, passes int, err 
 	return c, passes, check(stages, 1, OneForwardOneBackward)
 }
 
+// all runs each device's passes in their order, as soon as their inputs are there; free is when a pass leaves its device to the next.
+func (c *clock) all(orders [][]Operation, left int, run func(*Operation) bool, free func(*Operation) float64) ([][]Operation, float64, error) {
+	ops := make([][]Operation, len(orders))
+	length := 0.0
+	for left > 0 {
+		before := left
+		for d, order := range orders {
+			for len(ops[d]) < len(order) {
+				op := order[len(ops[d])]
+				if n := len(ops[d]); n > 0 {
+					op.Start = free(&ops[d][n-1])
+				}
+				if !run(&op) {
+					break
+				}
+				length = max(length, op.End)
+				ops[d] = append(ops[d], op)
+				left--
+			}
+		}
+		if left == before {
+			return nil, 0, fmt.Errorf("%w: the passes wait for each other", ErrPipeline)
+		}
+	}
+	return ops, length, nil
+}
+
 // run sets the times of a pass that may start when its device is free; false: its input is not there yet.
 func (c *clock) run(op *Operation) bool {
-	s := &c.stages[op.Stage]
+	direction, seconds, from, to := c.pass(op)
 	if op.Weights {
-		op.End = op.Start + s.Weights
+		op.End = op.Start + seconds
 		op.Free = op.End
 		return true
-	}
-	direction, seconds, from, to := 0, s.Forward, op.Stage-1, op.Stage+1
-	if op.Backward {
-		direction, seconds, from, to = 1, s.Backward, op.Stage+1, op.Stage-1
-		if c.split {
-			seconds -= s.Weights
-		}
 	}
 	if from >= 0 && from < len(c.stages) {
 		arrived := c.done[direction][from][op.MicroBatch]
@@ -123,4 +121,18 @@ func (c *clock) run(op *Operation) bool {
 	}
 	c.done[direction][op.Stage][op.MicroBatch] = op.End
 	return true
+}
+
+// pass is the direction of a pass, its seconds, and the stages that its input comes from and its output goes to.
+func (c *clock) pass(op *Operation) (direction int, seconds float64, from, to int) {
+	s := &c.stages[op.Stage]
+	switch {
+	case op.Weights:
+		return 1, s.Weights, -1, -1
+	case !op.Backward:
+		return 0, s.Forward, op.Stage - 1, op.Stage + 1
+	case c.split:
+		return 1, s.Backward - s.Weights, op.Stage + 1, op.Stage - 1
+	}
+	return 1, s.Backward, op.Stage + 1, op.Stage - 1
 }

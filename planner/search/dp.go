@@ -25,6 +25,7 @@ type table struct {
 	fastest     float64   // speed of the fastest shape
 
 	nodes    []node
+	before   []node      // those of the state that is extended, side by side
 	visited  int         // states
 	quick    bool        // first pass
 	width    int         // states kept for each number of stages, 0: all
@@ -201,8 +202,10 @@ type frontier struct {
 func (s *table) extend(st *state, next *frontier, stages int, limit float64) float64 {
 	to := int(st.from)
 	low := Front{Max: math.Inf(1), Sum: math.Inf(1), PerIteration: math.Inf(1)}
+	s.before = s.before[:0]
 	for _, n := range st.nodes {
 		a := s.node(n)
+		s.before = append(s.before, a)
 		low = Front{min(low.Max, max(a.max, a.own)), min(low.Sum, a.sum), min(low.PerIteration, a.perIteration), stages}
 	}
 	used := make([]int, len(s.pool))
@@ -250,14 +253,14 @@ func (s *table) stageBound(low Front, to, from int, speed, busy, passing float64
 	return s.costs.Total(Front{max(low.Max, step+busy), low.Sum + step + passing, low.PerIteration, stages}) * (1 - 1e-12)
 }
 
-// join puts a stage, at each of its points, before each Pareto point of st.
+// join puts a stage, at each of its points, before each Pareto point of st, which are in s.before.
 func (s *table) join(st *state, next *frontier, c Choice, points []Point, used []int, rate float64, stages int, limit float64) float64 {
 	var to *state
 	for _, p := range points {
-		for _, n := range st.nodes {
-			a := s.node(n)
+		for i := range s.before {
+			a := &s.before[i]
 			b := node{max: max(a.max, a.own+c.Busy), own: p.Step + c.Busy, sum: a.sum + p.Step + c.Passing, perIteration: max(a.perIteration, p.PerIteration), busy: c.Busy, passing: c.Passing, point: p,
-				next: n, from: int32(c.From), to: int32(c.To), shape: int32(c.Shape)}
+				next: st.nodes[i], from: int32(c.From), to: int32(c.To), shape: int32(c.Shape)}
 			largest := max(b.max, b.own)
 			if s.lowerBound(largest, b.sum, b.perIteration, stages, c.From, rate) > limit {
 				continue
@@ -311,7 +314,7 @@ func (s *table) insert(st *state, b node) {
 		}
 		return
 	}
-	keep := st.nodes[:0]
+	keep, place := st.nodes[:0], int32(len(s.nodes))
 	for i, n := range st.nodes {
 		a := &s.nodes[n]
 		if a.dominates(&b) {
@@ -319,6 +322,7 @@ func (s *table) insert(st *state, b node) {
 			return
 		}
 		if b.dominates(a) {
+			place = n
 			continue
 		}
 		keep = append(keep, n)
@@ -333,8 +337,12 @@ func (s *table) insert(st *state, b node) {
 		s.nodes[worst], st.nodes = b, keep
 		return
 	}
-	s.nodes = append(s.nodes, b)
-	st.nodes = append(keep, int32(len(s.nodes)-1))
+	if int(place) < len(s.nodes) {
+		s.nodes[place] = b
+	} else {
+		s.nodes = append(s.nodes, b)
+	}
+	st.nodes = append(keep, place)
 }
 
 // totalAlone is the total if nothing came before.

@@ -34,6 +34,9 @@ Examples:
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 512 --calibration calibration.json`
 }
 
+// strange is a factor on times, or its inverse, beyond which the profile is probably of something else.
+const strange = 2
+
 // Run runs the command.
 func (c *calibrateCmd) Run(a *cli.App) error {
 	inputs := []cli.File{cli.FileFlag("the measured plans", c.Measured), cli.FileFlag("--profile", c.Profile), cli.FileFlag("--cluster", c.Cluster)}
@@ -87,6 +90,9 @@ func (c *calibrateCmd) print(a *cli.App, f *calibration.File) error {
 	}
 	fmt.Fprintln(a.Out, ".")
 	for _, d := range slices.Sorted(maps.Keys(f.Devices)) {
+		if v := f.Devices[d]; v > strange || v < 1/strange {
+			a.Log.Warn().Msgf("%s takes %.2f times as long as the layer profile says: was the profile measured on the same device, with the same precision and sizes?", d, v)
+		}
 		fmt.Fprintf(a.Out, "%s: %.3f times as long as in the layer profile.\n", d, f.Devices[d])
 	}
 	fmt.Fprintf(a.Out, "Links: %.3f times as long as in the cluster file.\n", f.Links)

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"fmt"
-
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
@@ -69,15 +67,5 @@ func (c *convertCmd) Run(a *cli.App) error {
 	if err != nil {
 		return cli.FileError(err)
 	}
-	for _, w := range p.Warnings {
-		a.Log.Warn().Msg(w)
-	}
-	if c.Out == "" {
-		return p.WriteCSV(a.Out)
-	}
-	if err := cli.WriteFile(c.Out, p.WriteCSV); err != nil {
-		return err
-	}
-	fmt.Fprintf(a.Out, "%d layers, devices %v. Written to %s.\n", len(p.Layers), p.Devices(), c.Out)
-	return nil
+	return writeProfile(a, p, c.Out)
 }

@@ -114,6 +114,9 @@ func layerText(u *planner.LayerUse) string {
 	if u.Checkpoint {
 		text += ", checkpoint"
 	}
+	if u.Selective {
+		text += ", selective"
+	}
 	return text
 }
 

@@ -1,12 +1,12 @@
 package plan
 
 import (
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner"
 )
 
@@ -23,12 +23,9 @@ func (c *searchCmd) front(a *cli.App, job *planner.Job, r *planner.Result) ([]pr
 		return nil, nil
 	}
 	report, clear := a.Progress("searching parts of the cluster")
-	all, err := job.Front(a.Ctx, c.Price, r.Plan, report)
+	all, err := job.Front(a.Ctx, c.Price, planner.SearchOptions{For: c.For, Schedule: c.Schedule}, r.Plan, report)
 	clear()
-	switch {
-	case errors.Is(err, planner.ErrOptions):
-		return nil, badinput.Errorf("--price: %w", err)
-	case err != nil && a.Ctx.Err() == nil: // interrupted: the plan that was found is printed alone
+	if err != nil && a.Ctx.Err() == nil { // interrupted: the plan that was found is printed alone
 		return nil, err
 	}
 	front := make([]pricedPlan, len(all))
@@ -45,15 +42,19 @@ func printFront(a *cli.App, front []pricedPlan) error {
 	}
 	var rows [][]string
 	for _, p := range front {
-		var devices []string
-		for i := range p.Plan.Stages {
-			for _, g := range p.Plan.Stages[i].Groups {
-				devices = append(devices, fmt.Sprintf("%d %s", g.Count, g.Device))
+		count := map[string]int{}
+		for _, s := range p.Plan.Stages[:p.Plan.Pipeline()] {
+			for _, g := range s.Groups {
+				count[g.Device] += g.Count
 			}
 		}
+		var devices []string
+		for _, d := range slices.Sorted(maps.Keys(count)) {
+			devices = append(devices, fmt.Sprintf("%d %s", count[d], d))
+		}
 		samples := float64(p.Plan.GlobalBatch)
-		rows = append(rows, []string{cli.Seconds(p.Seconds), fmt.Sprintf("%.1f", samples/p.Seconds), fmt.Sprintf("%.4g", p.Price), fmt.Sprintf("%.4g", p.Price/samples*1e6), strings.Join(devices, ", ")})
+		rows = append(rows, []string{cli.Seconds(p.Seconds), fmt.Sprintf("%.1f", samples/p.Seconds), fmt.Sprintf("%.4g", p.Price), fmt.Sprintf("%.4g", p.Price/samples*1e6), cli.Count(len(p.Plan.Stages), "stage"), strings.Join(devices, ", ")})
 	}
 	fmt.Fprintln(a.Out, "\nPlans by time and price (each is the quickest found at its price; --json has them whole):")
-	return cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("iteration"), cli.Right("samples/s"), cli.Right("price"), cli.Right("of a million samples"), cli.Left("devices")}, rows))
+	return cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("iteration"), cli.Right("samples/s"), cli.Right("price"), cli.Right("of a million samples"), cli.Left("plan"), cli.Left("devices")}, rows))
 }

@@ -74,6 +74,24 @@ type jobFlags struct {
 	Reserve     string  `help:"Memory of every device kept free on top of that, for example 1GiB. Default: none." placeholder:"BYTES"`
 }
 
+// trainerFlag is embedded by commands that price a given plan.
+type trainerFlag struct {
+	For string `help:"Predict as this trainer runs the plan: megatron, deepspeed (which exchanges gradients when the last backward pass is over, in a pipeline and without ZeRO) or torch. Default: what replicas exchange hides behind computing." placeholder:"TRAINER"`
+}
+
+// of is the job as the trainer runs it.
+func (f *trainerFlag) of(job *planner.Job) (*planner.Job, error) {
+	as, err := job.For(f.For)
+	if err != nil {
+		return nil, unknownTrainer(f.For)
+	}
+	return as, nil
+}
+
+func unknownTrainer(name string) error {
+	return badinput.Errorf("--for: %.40q; want megatron, deepspeed or torch%s", name, cli.DidYouMean(name, []string{"megatron", "deepspeed", "torch"}))
+}
+
 // read loads the inputs of a job.
 func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	p, t, err := f.inputFlags.read(&o)
@@ -101,6 +119,14 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	return job, err
 }
 
+// under says what a prediction assumes.
+func under(precision, overlap string) string {
+	if overlap == "" {
+		return fmt.Sprintf("--precision %s with the default --overlap", precision)
+	}
+	return fmt.Sprintf("--precision %s --overlap %s", precision, overlap)
+}
+
 // calibration is that of the file, or what is assumed without one.
 func (f *jobFlags) calibration(t *cluster.Topology) (costmodel.Calibration, error) {
 	switch f.Calibration {
@@ -114,7 +140,7 @@ func (f *jobFlags) calibration(t *cluster.Topology) (costmodel.Calibration, erro
 		return costmodel.Calibration{}, cli.FileError(err)
 	}
 	if file.Precision != f.precision() || file.Overlap != f.Overlap {
-		return costmodel.Calibration{}, badinput.Errorf("%s: holds for --precision %s --overlap %q alone; give the same, or calibrate again with yours", f.Calibration, file.Precision, file.Overlap)
+		return costmodel.Calibration{}, badinput.Errorf("%s: holds for %s, and this is %s; give the same, or calibrate again with yours", f.Calibration, under(file.Precision, file.Overlap), under(f.precision(), f.Overlap))
 	}
 	var devices []string
 	for _, c := range t.Classes {

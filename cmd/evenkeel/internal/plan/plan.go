@@ -21,6 +21,7 @@ type Cmd struct {
 	Calibrate calibrateCmd `cmd:"" help:"Fit the cost model to measured plans."`
 	Profile   profileCmd   `cmd:"" help:"Measure a network layer by layer on this machine."`
 	Convert   convertCmd   `cmd:"" help:"Convert the layer profile of another planner."`
+	Merge     mergeCmd     `cmd:"" help:"Join layer profiles of one model, measured on different devices."`
 	Run       runCmd       `cmd:"" help:"Train a small network by a plan: a process per stage, connected by mutual TLS."`
 	Keys      keysCmd      `cmd:"" help:"Create the certificates by which the stages of a run authenticate each other."`
 	Timeline  timelineCmd  `cmd:"" help:"Draw one iteration of a plan, or write it as a trace."`
@@ -37,11 +38,11 @@ type searchCmd struct {
 	Tensor     []int              `help:"Tensor degrees to try. Default: all that were profiled." placeholder:"N"`
 	Stages     string             `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
 	Sharding   []string           `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
-	Checkpoint string             `help:"Whether layers may recompute activations: auto, never, always. Default: ${default}." enum:"auto,never,always" default:"auto"`
-	Schedule   string             `help:"Order of the pipeline's passes: 1f1b, interleaved (several stages on each device), zb-h1 (gradients of weights in the bubbles), or any: the quickest that fits, of those that the trainer runs. Default: 1f1b." placeholder:"NAME"`
+	Checkpoint string             `help:"Whether layers may recompute activations: auto, never, selective (all of them the core of attention), always (all of them whole). Default: ${default}." enum:"auto,never,selective,always" default:"auto"`
+	Schedule   string             `help:"Order of the pipeline's passes: 1f1b, interleaved (several stages on each device), zb-h1 (gradients of weights in the bubbles), h-1f1b (micro-batches sent ahead while stages compute), or any: the quickest that fits, of those that the trainer runs. Default: 1f1b." placeholder:"NAME"`
 	For        string             `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
 	Price      map[string]float64 `help:"Price of each device's hour, to list the plans that are quick or cheap, by time and price. Besides the whole cluster its halves, quarters and so on of each kind are searched." placeholder:"DEVICE=X" mapsep:","`
-	Exact      bool               `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices."`
+	Exact      bool               `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices, or 12 layers where these are of more than two kinds."`
 	Out        string             `help:"Plan file to write." placeholder:"FILE"`
 	JSON       bool               `help:"Print JSON."`
 }
@@ -54,9 +55,9 @@ that it finishes at the same time as the others. Ctrl-C prints the best plan so 
 
 Plans in which every stage has the same number of replicas that pass micro-batches on, and the devices of a stage are of one class, or
 of two in quarters of its replicas, are searched by dynamic programming. The best are then refined by local search over all plans that
-evenkeel plan check accepts, unless --replicas, --micro-batch or --for says otherwise. No plan within the options takes less than the
-lower bound. With --schedule the best are tried by others than 1F1B: the same stages by zb-h1, and their layers dealt to the same devices in 2 to 8
-rounds, interleaved; the bound is then that of computing alone. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
+evenkeel plan check accepts, and every plan of a small job is tried, unless --replicas, --micro-batch or --for says otherwise. No plan within the options takes less than the
+lower bound. With --schedule the best are tried by others than 1F1B: the same stages by zb-h1, and by h-1f1b with as many micro-batches sent ahead
+as helps, and their layers dealt to the same devices in 2 to 8 rounds, interleaved; the bound is then that of computing alone. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
 for that trainer.
 
 Examples:
@@ -76,6 +77,7 @@ type searched struct {
 	SamplesPerSec  float64       `json:"samples_per_second"`
 	Gap            float64       `json:"gap"`
 	LowerBound     float64       `json:"lower_bound"` // seconds of an iteration that no plan within the options takes less than
+	Exhausted      bool          `json:"exhausted"`   // every plan within the options was tried
 	Conditions     int           `json:"conditions"`
 	States         int           `json:"states"`
 	SearchSeconds  float64       `json:"search_seconds"`
@@ -109,12 +111,17 @@ func (c *searchCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	if len(c.Price) > 0 {
+		if err := job.CheckPrices(c.Price); err != nil {
+			return badinput.Errorf("--price: %w", err)
+		}
+	}
 	begun := time.Now()
 	report, clear := a.Progress("searching")
 	r, err := job.Search(ctx, planner.SearchOptions{Exact: c.Exact, For: c.For, Schedule: c.Schedule, Progress: func(done, conditions int, _, _ float64) { report(done, conditions) }})
 	clear()
 	if errors.Is(err, planner.ErrTrainer) {
-		return badinput.Errorf("--for: %.40q; want megatron, deepspeed or torch%s", c.For, cli.DidYouMean(c.For, []string{"megatron", "deepspeed", "torch"}))
+		return unknownTrainer(c.For)
 	}
 	if errors.Is(err, planner.ErrSchedule) {
 		hint, known := "", append(planner.Schedules(), planner.ScheduleAny)
@@ -151,7 +158,7 @@ func (c *searchCmd) Run(a *cli.App) error {
 func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took float64, interrupted bool, front []pricedPlan) error {
 	p := r.Plan
 	if c.JSON {
-		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.LowerBound * float64(p.GlobalBatch), r.Conditions, r.States, took, interrupted, front, job.Warnings(), c.Out})
+		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.LowerBound * float64(p.GlobalBatch), r.Exhausted, r.Conditions, r.States, took, interrupted, front, job.Warnings(), c.Out})
 	}
 	for _, w := range job.Warnings() {
 		a.Log.Warn().Msg(w)
@@ -167,8 +174,13 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if r.Refined {
 		refined = ", and refined the best"
 	}
-	fmt.Fprintf(a.Out, "Searched %d preset conditions, %d states, in %s%s. No plan within the options takes less than %s, %.0f%% of this one:\n%s.\n",
-		r.Conditions, r.States, cli.Seconds(took), refined, cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
+	searched := fmt.Sprintf("Searched %d preset conditions, %d states, in %s", r.Conditions, r.States, cli.Seconds(took))
+	if r.Exhausted {
+		fmt.Fprintf(a.Out, "%s, and tried every other plan: within the options none takes less.\n", searched)
+	} else {
+		fmt.Fprintf(a.Out, "%s%s. No plan within the options takes less than %s, %.0f%% of this one:\n%s.\n",
+			searched, refined, cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
+	}
 	if len(r.Others) > 0 {
 		o := r.Others[0]
 		fmt.Fprintf(a.Out, "Next best: %s, micro-batch %d, %s.\n", cli.Count(len(o.Stages), "stage"), o.MicroBatch, cli.Seconds(o.Predicted.Simulated))
@@ -223,7 +235,7 @@ func printPlan(a *cli.App, job *planner.Job, p *planner.Plan) error {
 		cli.Right("step"), cli.Right("once"), cli.Right("GiB")}, rows)); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "\nAn iteration of %d samples in %s of %d: %s, %.1f samples/s; devices idle %.1f%%.\n", p.GlobalBatch, microBatches(p.MicroBatches()),
+	fmt.Fprintf(a.Out, "\nAn iteration of %s in %s of %d: %s, %.1f samples/s; devices idle %.1f%%.\n", cli.Count(p.GlobalBatch, "sample"), microBatches(p.MicroBatches()),
 		p.MicroBatch, cli.Seconds(p.Predicted.Simulated), float64(p.GlobalBatch)/p.Predicted.Simulated, 100*p.Predicted.Idle)
 	if text := scheduleText(p); text != "" {
 		fmt.Fprintln(a.Out, text)
@@ -238,9 +250,20 @@ func printPlan(a *cli.App, job *planner.Job, p *planner.Plan) error {
 func scheduleText(p *planner.Plan) string {
 	switch p.Schedule {
 	case planner.ScheduleInterleaved:
-		return fmt.Sprintf("Schedule: interleaved; stages %d apart lie on the same devices, whose memory in GiB is that of all their stages.", p.Pipeline())
+		return fmt.Sprintf("Schedule: interleaved; stages %d apart lie on the same devices, whose memory in GiB is that of all their stages%s.", p.Pipeline(), sending(p))
 	case planner.ScheduleZeroBubble:
-		return "Schedule: zb-h1; the gradients of weights are passes of their own."
+		return fmt.Sprintf("Schedule: zb-h1; the gradients of weights are passes of their own%s.", sending(p))
+	case planner.ScheduleAhead:
+		text := strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Warmup), " ", ", "), "[]")
+		return fmt.Sprintf("Schedule: h-1f1b; the stages begin with %s forward passes, and compute while they send.", text)
+	}
+	return ""
+}
+
+// sending says whether stages compute while they send.
+func sending(p *planner.Plan) string {
+	if p.Transfers == planner.TransfersOverlap {
+		return "; stages compute while they send"
 	}
 	return ""
 }
@@ -271,6 +294,9 @@ func strategiesText(s planner.Stage) string {
 		if y.Checkpoint {
 			t += " checkpoint"
 		}
+		if y.Selective {
+			t += " selective"
+		}
 		if len(s.Strategies) > 1 {
 			t = fmt.Sprintf("%d: %s", y.To-y.From, t)
 		}
@@ -283,6 +309,7 @@ func strategiesText(s planner.Stage) string {
 type checkCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
 	jobFlags
+	trainerFlag
 	JSON bool `help:"Print JSON."`
 }
 
@@ -305,6 +332,9 @@ func (c *checkCmd) Run(a *cli.App) error {
 	}
 	job, err := c.read(planner.Options{GlobalBatches: []int{p.GlobalBatch}})
 	if err != nil {
+		return err
+	}
+	if job, err = c.of(job); err != nil {
 		return err
 	}
 	var full error

@@ -46,8 +46,8 @@ neighbouring stages, micro-batch by micro-batch (1F1B), over TLS 1.3 with certif
 process. The losses are the same as without a plan.
 
 The layers of a plan are those of the network: of an mlp each dense layer; of a transformer embedding, blocks, norm and predict. Pipeline stages,
-data-parallel replicas with any shares, and checkpointing are executed; for tensor parallelism and fully sharded layers export the plan to a
-trainer.
+data-parallel replicas with any shares, and checkpointing are executed. With the Python package, python3 -m evenkeel.plan run also executes
+tensor degrees, sharded gradients and stages over several machines; for all else export the plan to a trainer.
 
 Examples:
 

@@ -17,6 +17,7 @@ type timelineCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
 	Out  string `help:"File to write: a figure (.svg, .png), or a trace (.json) for chrome://tracing and ui.perfetto.dev." required:"" placeholder:"FILE"`
 	jobFlags
+	trainerFlag
 }
 
 // Help is what --help adds.
@@ -41,6 +42,9 @@ func (c *timelineCmd) Run(a *cli.App) error {
 	}
 	job, err := c.read(planner.Options{GlobalBatches: []int{p.GlobalBatch}})
 	if err != nil {
+		return err
+	}
+	if job, err = c.of(job); err != nil {
 		return err
 	}
 	for _, w := range job.Warnings() {

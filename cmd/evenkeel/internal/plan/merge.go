@@ -1,0 +1,55 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+)
+
+// mergeCmd joins layer profiles.
+type mergeCmd struct {
+	Profiles []string `arg:"" name:"profile" help:"Layer profiles, .csv or .json, of the same model." placeholder:"FILE"`
+	Out      string   `help:"Profile to write, .csv. Default: standard output." placeholder:"FILE"`
+}
+
+// Help is what --help adds.
+func (*mergeCmd) Help() string {
+	return `For layers that were measured on a node of each type, a file each. All files must have the same layers (number, parameters, bytes of output); a
+measurement that is in two files is refused, with both lines.
+
+Examples:
+
+  evenkeel plan merge h100.csv a100.csv rtx.csv --out layers.csv`
+}
+
+// Run runs the command.
+func (c *mergeCmd) Run(a *cli.App) error {
+	var inputs []cli.File
+	for _, path := range c.Profiles {
+		inputs = append(inputs, cli.FileFlag("a profile", path))
+	}
+	if err := cli.CheckFiles(inputs, []cli.File{cli.FileFlag("--out", c.Out)}); err != nil {
+		return err
+	}
+	p, err := layerprofile.Merge(c.Profiles...)
+	if err != nil {
+		return cli.FileError(err)
+	}
+	return writeProfile(a, p, c.Out)
+}
+
+// writeProfile writes a layer profile to a file, or to standard output, and its warnings to standard error.
+func writeProfile(a *cli.App, p *layerprofile.Profile, out string) error {
+	for _, w := range p.Warnings {
+		a.Log.Warn().Msg(w)
+	}
+	if out == "" {
+		return p.WriteCSV(a.Out)
+	}
+	if err := cli.WriteFile(out, p.WriteCSV); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "%s, devices %v. Written to %s.\n", cli.Count(len(p.Layers), "layer"), p.Devices(), out)
+	return nil
+}

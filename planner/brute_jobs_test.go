@@ -1,0 +1,221 @@
+package planner_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+var (
+	bruteJobs  = flag.Int("brute-jobs", 6, "random jobs of which every plan is tried")
+	bruteFirst = flag.Int("brute-first", 0, "number of the first of them")
+)
+
+// bruteJob draws a job of up to 4 layers on up to 6 devices of up to 3 classes, whose computing and exchange take about as long.
+func bruteJob(rng *rand.Rand) *twinCase {
+	c := &twinCase{Options: twinOptions{Memory: 1, Compute: 1.1256, Communication: 1.1256, W: 2, G: 2, O: 12, Links: 1, Activations: 1, Working: 1}}
+	level := func() twinLevel {
+		return twinLevel{Latency: math.Round(twinScale(rng, 1e3, 3e6)) * 1e-9, Rates: []twinRate{{1, 1e6 * math.Round(twinScale(rng, 300, 3e4))}}}
+	}
+	left := 6
+	names := []string{"a100", "h200", "l4"}
+	for i := range 1 + rng.IntN(3) {
+		if left == 0 {
+			break
+		}
+		count := 1 + rng.IntN(left)
+		per := 1 + rng.IntN(count)
+		for count%per != 0 {
+			per--
+		}
+		left -= count
+		c.Cluster.Classes = append(c.Cluster.Classes, twinClass{Device: names[i], Count: count, PerMachine: per, Slow: 1, Inside: level(), Link: level(), Switch: -1})
+	}
+	c.Plan.GlobalBatch = twinPick(rng, 2, 4, 6, 8, 12)
+	bytes, scale := 0.0, twinScale(rng, 1e-3, 3e-2) // of the model; seconds
+	for i := range 1 + rng.IntN(4) {
+		if i > 0 && twinChance(rng, 0.3) {
+			c.Layers = append(c.Layers, c.Layers[i-1])
+		} else {
+			l := twinLayer{Parameters: math.Round(twinScale(rng, 1e4, 3e7)), Output: math.Round(twinScale(rng, 1e3, 1e7)), Runs: map[twinKey][]twinRun{}}
+			base, activation := scale*twinScale(rng, 0.3, 3), twinScale(rng, 1e5, 1e8)
+			for class, k := range c.Cluster.Classes {
+				slow := base * []float64{1, 2.3, 1.6}[class]
+				for t := 1; t <= k.PerMachine; t++ {
+					if k.PerMachine%t != 0 {
+						continue
+					}
+					for _, n := range []int{1, 2, 4, 12} {
+						f := slow * (0.2 + float64(n)*(0.9+0.2*rng.Float64())/math.Pow(float64(t), 0.85))
+						l.Runs[twinKey{class, t}] = append(l.Runs[twinKey{class, t}], twinRun{MicroBatch: n, Forward: f, Backward: 2 * f * (0.9 + 0.2*rng.Float64()), Update: l.Parameters / float64(t) * 2e-11 * slow / base, Activation: math.Round(activation / float64(t))})
+					}
+				}
+			}
+			c.Layers = append(c.Layers, l)
+		}
+		l := &c.Layers[i]
+		bytes += 16*l.Parameters + 2*l.Runs[twinKey{0, 1}][0].Activation
+	}
+	for i := range c.Cluster.Classes {
+		c.Cluster.Classes[i].Memory = math.Round(bytes * twinScale(rng, 0.15, 4))
+	}
+	return c
+}
+
+// job is the case's files as a job of the planner.
+func (c *twinCase) job() (*planner.Job, error) {
+	c.Plan = twinPlan{GlobalBatch: c.Plan.GlobalBatch}
+	return c.newJob()
+}
+
+// Of 1,000 random jobs (-brute-jobs 1000) no plan that plan check accepts is quicker than the one found, nor than the bound.
+func TestNoPlanIsQuicker(t *testing.T) {
+	jobs, exhausted, beaten, worst, simulated := 0, 0, 0, 1.0, 0
+	ratio, bounded := 0.0, 0
+	for seed := range uint64(*bruteJobs) {
+		seed += uint64(*bruteFirst)
+		c := bruteJob(rand.New(rand.NewPCG(seed, 51)))
+		if seed%2 == 1 {
+			c.tieWeights(rand.New(rand.NewPCG(seed, 53)))
+		}
+		if seed%3 == 1 {
+			c.selectively(rand.New(rand.NewPCG(seed, 54)))
+		}
+		c.Options.DeepSpeed = seed%5 == 2
+		job, err := c.job()
+		if errors.Is(err, planner.ErrInfeasible) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit := math.Inf(1)
+		r, err := job.Search(context.Background(), planner.SearchOptions{})
+		switch {
+		case errors.Is(err, planner.ErrInfeasible):
+		case err != nil:
+			t.Fatal(err)
+		default:
+			limit = r.Plan.Predicted.Simulated
+			if r.Exhausted {
+				exhausted++
+			}
+		}
+		jobs++
+		// The bound of larger jobs, that of this one by its busiest stage, holds as well.
+		if loose, err := job.Search(context.Background(), planner.SearchOptions{Unrefined: true}); err == nil {
+			if loose.LowerBound*float64(c.Plan.GlobalBatch) > limit*(1+1e-9) {
+				t.Errorf("seed %d: bound %v, but there is a plan of %v s", seed, loose.LowerBound*float64(c.Plan.GlobalBatch), limit)
+			}
+			ratio, bounded = ratio+math.Log(loose.LowerBound*float64(c.Plan.GlobalBatch)/limit), bounded+1
+		}
+		b := c.quickest(limit * (1 - 1e-9))
+		simulated += b.tried
+		if b.best == nil {
+			continue
+		}
+		beaten++
+		c.Plan = *b.best
+		p, err := planner.ReadPlan(strings.NewReader(c.json(nil)), "plan.json")
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		got, err := job.Predict(p)
+		if err != nil || math.Abs(got.Simulated/b.limit-1) > 1e-9 {
+			t.Errorf("seed %d: the planner prices a plan of %v s otherwise: %+v, %v", seed, b.limit, got, err)
+			continue
+		}
+		worst = max(worst, limit/b.limit)
+		msg := fmt.Sprintf("seed %d: found %v s, there is %v s (%.3f)", seed, limit, b.limit, limit/b.limit)
+		if r != nil && r.LowerBound*float64(c.Plan.GlobalBatch) > b.limit*(1+1e-9) {
+			msg += fmt.Sprintf(", BELOW THE BOUND %v", r.LowerBound*float64(c.Plan.GlobalBatch))
+		}
+		t.Errorf("%s", msg)
+	}
+	t.Logf("%d jobs, of %d every plan tried by the search; %d beaten, by up to %.1f%%; %d iterations simulated; the bound of larger jobs is %.3f of the quickest plan (geometric mean)",
+		jobs, exhausted, beaten, 100*(worst-1), simulated, math.Exp(ratio/float64(bounded)))
+}
+
+// The quickest plan of this job takes the bound's time where its first stage is the busiest: it was above the plan.
+func TestBoundOfABusyFirstStage(t *testing.T) {
+	c := bruteJob(rand.New(rand.NewPCG(75, 51)))
+	job, err := c.job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := job.Search(context.Background(), planner.SearchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loose, err := job.Search(context.Background(), planner.SearchOptions{Unrefined: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := loose.LowerBound / r.LowerBound; !r.Exhausted || loose.Exhausted || x > 1+1e-9 || x < 0.99 {
+		t.Errorf("bound %v of the quickest plan", x)
+	}
+}
+
+// Trying all plans finds the quickest by itself, whatever dynamic programming and refining have found before.
+func TestExhaust(t *testing.T) {
+	jobs := 0
+	for seed := range uint64(24) {
+		c := bruteJob(rand.New(rand.NewPCG(seed, 52)))
+		if seed%2 == 1 {
+			c.tieWeights(rand.New(rand.NewPCG(seed, 53)))
+		}
+		if seed%3 == 1 {
+			c.selectively(rand.New(rand.NewPCG(seed, 54)))
+		}
+		job, err := c.job()
+		if err != nil {
+			continue
+		}
+		batch := c.Plan.GlobalBatch
+		got, complete := job.Exhaust(batch, math.Inf(1))
+		b := c.quickest(1.02 * got)
+		if math.IsInf(got, 1) {
+			b = c.quickest(got)
+		}
+		if !complete || got != b.limit && math.Abs(got/b.limit-1) > 1e-9 {
+			t.Errorf("seed %d: %v s, there is %v s; every plan tried: %v", seed, got, b.limit, complete)
+		}
+		if b.best != nil {
+			jobs++
+		}
+		// No plan takes less than the quickest.
+		if again, _ := job.Exhaust(batch, got); again != got {
+			t.Errorf("seed %d: %v s below %v", seed, again, got)
+		}
+	}
+	if jobs < 15 {
+		t.Errorf("only %d jobs have a plan", jobs)
+	}
+}
+
+// The dynamic programming has no plan of this job. Where other schedules may run, that all plans by 1F1B were tried
+// does not say that none is quicker.
+func TestExhaustedBy1F1BAlone(t *testing.T) {
+	c := bruteJob(rand.New(rand.NewPCG(291, 51)))
+	job, err := c.job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for schedule, exhausted := range map[string]bool{planner.Schedule1F1B: true, planner.ScheduleAny: false} {
+		r, err := job.Search(context.Background(), planner.SearchOptions{Schedule: schedule})
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := r.Plan.Predicted.Simulated / float64(r.Plan.GlobalBatch)
+		if r.States != 0 || r.Exhausted != exhausted || (r.LowerBound == best) != exhausted {
+			t.Errorf("%s: %d states, every plan tried: %v, no plan below %v of this one", schedule, r.States, r.Exhausted, r.LowerBound/best)
+		}
+	}
+}

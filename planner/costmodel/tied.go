@@ -1,0 +1,104 @@
+package costmodel
+
+import (
+	"context"
+	"slices"
+)
+
+// Where the last layer shares parameters with the first (tied embeddings: Press and Wolf, Using the Output Embedding to Improve
+// Language Models, arXiv 1608.05859), plans of one stage hold them once. So these have a model of their own, in which the last layer has
+// fewer; in the other plans both stages hold them and exchange their gradients, as Megatron-LM and DeepSpeed do.
+
+// tie makes the model of plans of one stage if parameters are shared, and checks that every layer fits some device.
+func (m *Model) tie() error {
+	last := &m.profile.Layers[len(m.profile.Layers)-1]
+	if last.Tied == 0 {
+		return m.layersFit()
+	}
+	m.tied = last.Tied
+	p := *m.profile
+	p.Layers = slices.Clone(p.Layers)
+	own := &p.Layers[len(p.Layers)-1]
+	own.Parameters, own.Tied = last.Parameters-last.Tied, 0
+	own.Runs = slices.Clone(own.Runs)
+	for i := range own.Runs {
+		own.Runs[i].Update *= own.Parameters / last.Parameters
+	}
+	a := *m
+	a.profile, a.tied, a.options.MostStages = &p, 0, 1
+	a.kindOf, a.runOf = nil, nil
+	a.numberLayers()
+	m.alone = &a
+	return a.layersFit() // a plan of several stages needs more
+}
+
+// with is the model with a change, which that of plans of one stage has as well.
+func (m *Model) with(change func(*Model)) *Model {
+	c := *m
+	if m.alone != nil {
+		c.alone = m.alone.with(change)
+	}
+	change(&c)
+	return &c
+}
+
+// parts are the models of plans of one stage and of several, where these differ.
+func (m *Model) parts() []*Model {
+	if m.alone == nil {
+		return []*Model{m}
+	}
+	var all []*Model
+	if m.options.LeastStages == 1 {
+		all = append(all, m.alone)
+	}
+	if m.options.MostStages > 1 {
+		several := *m
+		several.alone, several.options.LeastStages = nil, max(2, m.options.LeastStages)
+		all = append(all, &several)
+	}
+	return all
+}
+
+// Exhaust tries every plan by 1F1B within the options that Price accepts and that fits memory, for one that takes less than so many
+// seconds: every micro-batch, cut, choice of devices, tensor degree, largest share and strategy of each layer, by branch and bound
+// from the last stage to the first. It leaves out what cannot be below the limit even if all that is not chosen yet takes the least
+// that it can; and of a stage of one group the strategies that others of the same degree are at least as good as in every term. It
+// gives up, and is not complete, after a number of steps that hangs on the job alone, or when ctx ends.
+func (m *Model) Exhaust(ctx context.Context, globalBatch int, limit float64) *Exhausted {
+	best := &Exhausted{Seconds: limit, Complete: true}
+	for _, part := range m.parts() {
+		x := part.exhaust(ctx, globalBatch, best.Seconds)
+		x.Complete = x.Complete && best.Complete
+		if x.Stages == nil {
+			x.Stages, x.MicroBatch = best.Stages, best.MicroBatch
+		}
+		best = x
+	}
+	return best
+}
+
+// Tied reports whether layers share parameters.
+func (m *Model) Tied() bool { return m.tied > 0 }
+
+// exchangeTied is the seconds of summing the gradients of shared parameters over the first and the last stage: an all-reduce between a
+// replica of each, the replicas of a machine over one link unless both stages lie together in a machine.
+func (m *Model) exchangeTied(first, last *Stage) float64 {
+	if m.tied == 0 {
+		return 0
+	}
+	half := m.tied * m.options.States.Gradients / 2
+	if machine := m.machine(first); machine >= 0 && machine == m.machine(last) {
+		g := first.Groups[0]
+		return 2 * m.options.Calibration.Links * m.inside[g.Class].Seconds(half/float64(min(g.Tensor, last.Groups[0].Tensor)))
+	}
+	longest := 0.0
+	for _, ends := range [][2]*Stage{{first, last}, {last, first}} {
+		for _, g := range ends[0].Groups {
+			_, most := m.place(g)
+			for _, class := range classes(ends[1]) {
+				longest = max(longest, m.between[g.Class][class].Seconds(half*float64(most/g.Tensor)))
+			}
+		}
+	}
+	return 2 * m.options.Calibration.Links * longest
+}

@@ -1,0 +1,50 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// exhaust tries every plan of a small job for one that is quicker than those given, and notes in the result whether all were tried.
+func (j *Job) exhaust(ctx context.Context, plans []*Plan, r *Result) (better []*Plan, err error) {
+	least := math.Inf(1) // seconds of a sample
+	for _, p := range plans {
+		least = min(least, p.perSample())
+	}
+	r.Exhausted = true
+	for _, batch := range j.options.GlobalBatches {
+		x := j.model.Exhaust(ctx, batch, least*float64(batch)*(1-1e-9))
+		r.Exhausted = r.Exhausted && x.Complete
+		if x.Stages == nil {
+			continue
+		}
+		p := j.planOf(batch, x.MicroBatch, x.Stages)
+		if p.Predicted, err = j.Predict(p); err != nil {
+			return nil, fmt.Errorf("planner: a plan of all that were tried does not hold: %w", err)
+		}
+		least = p.perSample()
+		better = append(better, p)
+	}
+	return better, nil
+}
+
+// only is the result where the dynamic programming has no plan and a small job has some all the same; nil: it has none.
+func (j *Job) only(ctx context.Context, options SearchOptions, among []string, err error) *Result {
+	if !errors.Is(err, ErrInfeasible) || !j.refines(options) || !slices.Contains(among, Schedule1F1B) {
+		return nil
+	}
+	r := &Result{Refined: true}
+	plans, err := j.exhaust(ctx, nil, r)
+	if err != nil || len(plans) == 0 {
+		return nil
+	}
+	slices.Reverse(plans) // the quickest first
+	r.Plan, r.Others = plans[0], plans[1:]
+	r.Best = r.Plan.Predicted.Seconds / float64(r.Plan.GlobalBatch)
+	r.Bound = r.Best // the dynamic programming has none
+	j.limit(ctx, r, among, options)
+	return r
+}
