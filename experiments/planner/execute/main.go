@@ -1,0 +1,151 @@
+// Command execute compares what evenkeel plan check predicts of plans with what python3 -m evenkeel.plan run measures on this machine, a core
+// for each device: layers are measured (evenkeel.plan profile), plans are priced by that, and run, in rounds that take turns.
+//
+//	go run ./experiments/planner/execute
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/experiments/internal/results"
+	"github.com/evenkeel/evenkeel/planner"
+)
+
+var sizes = []string{"--size", "128", "--length", "32", "--vocabulary", "256"}
+
+// example is a plan of a transformer of four blocks.
+type example struct {
+	name  string
+	busy  int // processes that work
+	batch int
+	micro int
+	stage []planner.Stage
+}
+
+func stage(from, to, first, count, tensor int, shares []int, sharding planner.Sharding, checkpoint bool) planner.Stage {
+	return planner.Stage{From: from, To: to, Groups: []planner.Group{{Devices: planner.Devices{Device: "cpu", First: first, Count: count}, Tensor: tensor, MicroBatches: shares}},
+		Strategies: []planner.Strategy{{From: from, To: to, Sharding: sharding, Checkpoint: checkpoint}}}
+}
+
+var examples = []example{
+	{"tensor degree 2", 2, 8, 2, []planner.Stage{stage(0, 6, 0, 2, 2, []int{2}, planner.Replicated, false)}},
+	{"tensor degree 2, recomputed", 2, 8, 2, []planner.Stage{stage(0, 6, 0, 2, 2, []int{2}, planner.Replicated, true)}},
+	{"2 replicas", 2, 8, 4, []planner.Stage{stage(0, 6, 0, 2, 1, []int{2, 2}, planner.Replicated, false)}},
+	{"2 replicas, 3 and 1 samples", 2, 8, 4, []planner.Stage{stage(0, 6, 0, 2, 1, []int{3, 1}, planner.Replicated, false)}},
+	{"2 replicas, optimizer sharded", 2, 8, 4, []planner.Stage{stage(0, 6, 0, 2, 1, []int{2, 2}, planner.Optimizer, false)}},
+	{"2 replicas, gradients sharded", 2, 8, 4, []planner.Stage{stage(0, 6, 0, 2, 1, []int{2, 2}, planner.Gradients, false)}},
+	{"2 stages", 2, 16, 2, []planner.Stage{stage(0, 3, 0, 1, 1, []int{2}, planner.Replicated, false), stage(3, 6, 1, 1, 1, []int{2}, planner.Replicated, false)}},
+	{"2 stages, the second longer", 2, 16, 2, []planner.Stage{stage(0, 2, 0, 1, 1, []int{2}, planner.Replicated, false), stage(2, 6, 1, 1, 1, []int{2}, planner.Replicated, false)}},
+	{"4 processes on 2 cores: 2 stages of tensor degree 2", 4, 16, 2, []planner.Stage{stage(0, 3, 0, 2, 2, []int{2}, planner.Replicated, false), stage(3, 6, 2, 2, 2, []int{2}, planner.Replicated, false)}},
+	{"4 processes on 2 cores: 2 replicas of tensor degree 2", 4, 8, 4, []planner.Stage{stage(0, 6, 0, 4, 2, []int{2, 2}, planner.Replicated, false)}},
+}
+
+func main() {
+	out := flag.String("results", "experiments/planner/RESULTS.md", "file whose section is written anew")
+	python := flag.String("python", "/usr/bin/python3", "Python with PyTorch")
+	rounds := flag.Int("rounds", 3, "of all plans")
+	flag.Parse()
+	text, err := run(*python, *rounds)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(text)
+	if err := results.Replace(*out, "execute", text); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(python string, rounds int) (string, error) {
+	folder, err := os.MkdirTemp("", "execute")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	evenkeel := filepath.Join(folder, "evenkeel")
+	if _, err := output("", "go", "build", "-o", evenkeel, "./cmd/evenkeel"); err != nil {
+		return "", err
+	}
+	packages, err := filepath.Abs("python")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Setenv("PYTHONPATH", packages); err != nil {
+		return "", err
+	}
+	measured, off := make([][]float64, len(examples)), make([][]float64, len(examples))
+	for range rounds {
+		busy := 0
+		for i, e := range examples {
+			if e.busy != busy { // measured in every round, as the machine changes
+				busy = e.busy
+				profile := append([]string{"-m", "evenkeel.plan", "profile", "--blocks", "4", "--micro-batches", "1,2,3", "--busy", fmt.Sprint(busy), "--each", "0.15", "--out", "layers.csv", "--cluster", "cluster.yaml"}, sizes...)
+				if _, err := output(folder, python, profile...); err != nil {
+					return "", err
+				}
+			}
+			seconds, predicted, err := e.run(folder, evenkeel, python)
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", e.name, err)
+			}
+			measured[i], off[i] = append(measured[i], seconds), append(off[i], 100*(predicted/seconds-1))
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "| plan | measured, ms | predicted less measured, %%: median of %d | each |\n|---|---|---|---|\n", rounds)
+	for i, e := range examples {
+		var each []string
+		for _, v := range off[i] {
+			each = append(each, fmt.Sprintf("%+.0f", v))
+		}
+		slices.Sort(measured[i])
+		slices.Sort(off[i])
+		fmt.Fprintf(&b, "| %s | %.0f | %+.0f | %s |\n", e.name, 1e3*measured[i][rounds/2], off[i][rounds/2], strings.Join(each, ", "))
+	}
+	return b.String(), nil
+}
+
+// run prices and runs the plan.
+func (e *example) run(folder, evenkeel, python string) (seconds, predicted float64, err error) {
+	p := &planner.Plan{Version: planner.Version, Model: "transformer", GlobalBatch: e.batch, MicroBatch: e.micro, Stages: e.stage}
+	if err := planner.WritePlan(filepath.Join(folder, "plan.json"), p); err != nil {
+		return 0, 0, err
+	}
+	priced, err := output(folder, evenkeel, "plan", "check", "plan.json", "--profile", "layers.csv", "--cluster", "cluster.yaml", "--precision", "fp32", "--overlap", "off", "--calibration", "none", "--json")
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "priced.json"), priced, 0o600); err != nil {
+		return 0, 0, err
+	}
+	text, err := output(folder, python, append([]string{"-m", "evenkeel.plan", "run", "priced.json", "--steps", "8", "--json"}, sizes...)...)
+	if err != nil {
+		return 0, 0, err
+	}
+	var got struct {
+		Seconds   float64 `json:"seconds_per_iteration"`
+		Predicted float64 `json:"plan_seconds"`
+	}
+	err = json.Unmarshal(text, &got)
+	return got.Seconds, got.Predicted, err
+}
+
+func output(folder, name string, args ...string) ([]byte, error) {
+	c := exec.Command(name, args...)
+	c.Dir = folder
+	var said bytes.Buffer
+	c.Stderr = &said
+	text, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %v: %w: %s", name, args, err, said.Bytes())
+	}
+	return text, nil
+}

@@ -1,0 +1,157 @@
+"""Which rank trains what, by a plan file (docs/reference/formats/plan.md). Needs the standard library alone.
+
+Ranks count stage by stage, in a stage replica by replica in the order of its groups, in a replica device by device, as in what
+`evenkeel plan export` writes.
+"""
+
+import json
+import zlib
+from collections import namedtuple
+
+# Where a rank is. Rows are its replica's samples of a micro-batch, a range.
+Place = namedtuple("Place", "rank stage replica tensor tensor_rank rows")
+
+# How a layer is trained: checkpoint recomputes it for the backward pass, selective the core of its attention alone.
+Strategy = namedtuple("Strategy", "sharding checkpoint selective", defaults=(False,))
+
+MOST_RANKS = 256
+
+
+class PlanError(ValueError):
+    """An invalid plan, or one that cannot be run; the message names the file and the field."""
+
+
+class Layout:
+    """The ranks and layers of a plan."""
+
+    def __init__(self, text, name="plan"):
+        """text is the JSON of the plan, name what errors call it."""
+        self.name = name
+        try:
+            plan = json.loads(text)
+        except (ValueError, RecursionError) as e:
+            raise PlanError("%s: no plan: %s" % (name, e)) from e
+        self._field(plan, "version", int, 1, 1)
+        self._known(plan, ("version", "model", "global_batch", "micro_batch", "schedule", "stages", "unused", "predicted"))
+        self.model = plan.get("model", "")
+        self.digest = zlib.crc32(json.dumps({k: v for k, v in plan.items() if k != "predicted"}, sort_keys=True).encode())
+        self.global_batch = self._field(plan, "global_batch", int, 1, 1 << 30)
+        self.micro_batch = self._field(plan, "micro_batch", int, 1, self.global_batch)
+        if self.global_batch % self.micro_batch:
+            self._refuse("global_batch", "%d is no multiple of micro_batch, %d" % (self.global_batch, self.micro_batch))
+        self.micro_batches = self.global_batch // self.micro_batch
+        if plan.get("schedule") not in (None, "", "1f1b"):
+            self._refuse("schedule", "%.40r: 1f1b alone is run here" % (plan["schedule"],))
+        self.strategies, self.places, self.layers = [], [], []  # by layer, by rank, a range by stage
+        for i, stage in enumerate(self._list(plan, "stages")):
+            self._stage(i, stage)
+        predicted = plan.get("predicted")
+        predicted = predicted if isinstance(predicted, dict) else {}
+        seconds = [predicted.get(k) for k in ("simulated", "seconds")]
+        self.predicted = next((float(s) for s in seconds if isinstance(s, (int, float)) and s > 0), None)
+
+    @classmethod
+    def load(cls, path):
+        """Of the plan file at path; OSError where it cannot be read."""
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return cls(f.read(64 << 20), path)
+
+    @property
+    def world_size(self):
+        return len(self.places)
+
+    def ranks(self, stage):
+        """The places of a stage."""
+        return [p for p in self.places if p.stage == stage]
+
+    def degrees(self, stage):
+        """The tensor degrees of a stage's replicas."""
+        return sorted({p.tensor for p in self.ranks(stage)})
+
+    def replica(self, place):
+        """The places of a rank's replica, by tensor rank."""
+        return [p for p in self.ranks(place.stage) if p.replica == place.replica]
+
+    def partners(self, place, stage):
+        """From which ranks of a neighbouring stage a rank gets its rows of a micro-batch: (place, rows) each."""
+        return [(self._serves(p.replica, stage, place), rows) for p, rows in self._overlaps(place, stage)]
+
+    def takers(self, place, stage):
+        """The ranks of a neighbouring stage that get rows of a micro-batch from this one: (place, rows) each."""
+        return [(p, rows) for p in self.ranks(stage) for partner, rows in self.partners(p, place.stage) if partner.rank == place.rank]
+
+    def _overlaps(self, place, stage):
+        for p in self.ranks(stage):
+            rows = range(max(p.rows.start, place.rows.start), min(p.rows.stop, place.rows.stop))
+            if p.tensor_rank == 0 and rows:
+                yield p, rows
+
+    def _serves(self, replica, stage, place):
+        """Every rank of a replica has the whole rows, so the takers are dealt over them."""
+        ranks = [p for p in self.ranks(stage) if p.replica == replica]
+        return ranks[place.tensor_rank % len(ranks)]
+
+    def _stage(self, i, stage):
+        at, first = "stages[%d]." % i, self.layers[-1].stop if self.layers else 0
+        self._known(stage, ("from", "to", "groups", "strategies"), at)
+        begin = self._field(stage, "from", int, first, first, at)
+        end = self._field(stage, "to", int, begin + 1, 4096, at)
+        replicas, row = 0, 0
+        for k, group in enumerate(self._list(stage, "groups", at)):
+            inner = "%sgroups[%d]." % (at, k)
+            self._known(group, ("device", "first", "count", "tensor", "micro_batches"), inner)
+            tensor = self._field(group, "tensor", int, 1, MOST_RANKS, inner)
+            shares = self._list(group, "micro_batches", inner)
+            count = self._field(group, "count", int, 1, MOST_RANKS, inner)
+            if count != tensor * len(shares):
+                self._refuse(inner + "count", "%d devices; want %d replicas of %d" % (count, len(shares), tensor))
+            if len(self.places) + count > MOST_RANKS:
+                self._refuse(inner + "count", "more than %d ranks" % MOST_RANKS)
+            for n, share in enumerate(shares):
+                if not isinstance(share, int) or isinstance(share, bool) or share < 1:
+                    self._refuse("%smicro_batches[%d]" % (inner, n), "%.40r; want a whole number of at least 1" % (share,))
+                for q in range(tensor):
+                    self.places.append(Place(len(self.places), i, replicas, tensor, q, range(row, row + share)))
+                replicas, row = replicas + 1, row + share
+        if row != self.micro_batch:
+            self._refuse(at + "groups", "the replicas take %d samples of a micro-batch of %d" % (row, self.micro_batch))
+        for k, y in enumerate(self._list(stage, "strategies", at)):
+            inner = "%sstrategies[%d]." % (at, k)
+            self._known(y, ("from", "to", "tensor", "sharding", "checkpoint", "selective"), inner)
+            self._field(y, "from", int, len(self.strategies), len(self.strategies), inner)
+            to = self._field(y, "to", int, len(self.strategies) + 1, end, inner)
+            if y.get("tensor"):
+                self._refuse(inner + "tensor", "a tensor degree of its own: every layer is run by the degree of its group")
+            if y.get("sharding") not in ("none", "optimizer", "gradients"):
+                self._refuse(inner + "sharding", "%.40r; none, optimizer and gradients are run here" % (y.get("sharding"),))
+            for key in ("checkpoint", "selective"):
+                if not isinstance(y.get(key, False), bool):
+                    self._refuse(inner + key, "%.40r; want true or false" % (y[key],))
+            strategy = Strategy(y["sharding"], y.get("checkpoint", False), y.get("selective", False))
+            if strategy.checkpoint and strategy.selective:
+                self._refuse(inner + "selective", "true, and so is checkpoint; want one of them")
+            self.strategies += [strategy] * (to - len(self.strategies))
+        if len(self.strategies) != end:
+            self._refuse(at + "strategies", "they end at layer %d, the stage at %d" % (len(self.strategies), end))
+        self.layers.append(range(begin, end))
+
+    def _known(self, obj, keys, at=""):
+        """Refuses fields of a plan that are not known here."""
+        for key in obj:
+            if key not in keys:
+                self._refuse("%s%.40s" % (at, key), "not run here")
+
+    def _refuse(self, field, why):
+        raise PlanError("%s: %s: %s" % (self.name, field, why))
+
+    def _field(self, obj, key, kind, least, most, at=""):
+        v = obj.get(key) if isinstance(obj, dict) else None
+        if not isinstance(v, kind) or isinstance(v, bool) or not least <= v <= most:
+            self._refuse(at + key, "%.40r; want %s" % (v, least if least == most else "%d to %d" % (least, most)))
+        return v
+
+    def _list(self, obj, key, at=""):
+        v = obj.get(key)
+        if not isinstance(v, list) or not v or not all(isinstance(x, dict) for x in v) and key != "micro_batches":
+            self._refuse(at + key, "want a list of at least one")
+        return v

@@ -1,0 +1,92 @@
+"""Tensor parallelism as in Megatron-LM (Shoeybi et al., arXiv 1909.08053): the ranks of a group hold columns, then rows, of two
+matrices in a row, and sum what comes out. A group of None is one rank that has all."""
+
+import torch
+import torch.distributed as dist
+
+
+class _Copy(torch.autograd.Function):
+    """Into a split matrix: as it is; the ranks' gradients are summed (f of the paper)."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        g = g.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(g, group=ctx.group)
+        return g, None
+
+
+class _Sum(torch.autograd.Function):
+    """Out of a split matrix: the ranks' parts are summed; the gradient is each one's (g of the paper)."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        x = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(x, group=group)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The sum of -log softmax over targets, where each rank has the logits of some classes."""
+
+    @staticmethod
+    def forward(ctx, logits, targets, scale, group):
+        classes = logits.shape[-1]
+        first = classes * rank(group)
+        top = logits.max(-1).values
+        total = _all(top, group, dist.ReduceOp.MAX)
+        powers = (logits - total[..., None]).exp()
+        here = (targets >= first) & (targets < first + classes)
+        at = (targets - first).clamp(0, classes - 1)
+        own = torch.where(here, logits.gather(-1, at[..., None])[..., 0] - total, torch.zeros_like(total))
+        sums = _all(torch.stack([powers.sum(-1), own]), group, dist.ReduceOp.SUM)
+        ctx.save_for_backward(powers / sums[0][..., None], here, at)
+        ctx.scale = scale
+        return (sums[0].log() - sums[1]).sum() * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        shares, here, at = ctx.saved_tensors
+        d = shares.clone()
+        d.scatter_add_(-1, at[..., None], -here[..., None].to(d.dtype))
+        return d * (g * ctx.scale), None, None, None
+
+
+def _all(x, group, op):
+    if group is not None:
+        x = x.contiguous()
+        dist.all_reduce(x, op, group=group)
+    return x
+
+
+def rank(group):
+    """This process's number in the group."""
+    return 0 if group is None else dist.get_rank(group)
+
+
+def size(group):
+    """How many processes are in the group."""
+    return 1 if group is None else dist.get_world_size(group)
+
+
+def copy(x, group):
+    """x, on its way into a matrix of which each rank has a part."""
+    return x if group is None else _Copy.apply(x, group)
+
+
+def total(x, group):
+    """The sum over the ranks of x, what each one's part of a matrix gave."""
+    return x if group is None else _Sum.apply(x, group)
+
+
+def cross_entropy(logits, targets, scale, group):
+    """scale times the sum over targets of the cross-entropy; each rank has the logits of its share of the classes."""
+    return _CrossEntropy.apply(logits, targets, scale, group)
