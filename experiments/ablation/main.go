@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/experiments/internal/judge"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/stats"
 )
@@ -30,16 +30,11 @@ func main() {
 	only := flag.String("variants", "", "variants, with commas, to print beside the whole method; none: all, into the results")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose ablation section is replaced")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	variants := training.Variants
 	if *only != "" {
 		variants, *out = strings.Split(*only, ","), ""
 	}
-	if err := run(ctx, variants, *steps, *seeds, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "ablation:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error { return run(ctx, variants, *steps, *seeds, *out) })
 }
 
 func run(ctx context.Context, variants []string, steps, seeds int, out string) error {

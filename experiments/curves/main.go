@@ -14,7 +14,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/experiments/internal/judge"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/stats"
@@ -32,12 +32,7 @@ func main() {
 	runs := flag.String("runs", "out/curves", "folder that keeps the trainings")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose curves section is replaced")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *seeds, *runs, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "curves:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error { return run(ctx, *seeds, *runs, *out) })
 }
 
 func run(ctx context.Context, seeds int, runs, out string) error {

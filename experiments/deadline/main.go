@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"runtime"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/stats"
 )
@@ -193,18 +193,13 @@ func main() {
 	seeds := flag.Int("seeds", 10, "seeds to judge on")
 	steps := flag.Int("rounds", 200_000, "rounds of training")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	command := "go run ./experiments/deadline"
 	flag.Visit(func(f *flag.Flag) {
 		if f.Name != "out" {
 			command += " -" + f.Name + " " + f.Value.String()
 		}
 	})
-	if err := run(ctx, command, *out, *seeds, *steps); err != nil {
-		fmt.Fprintln(os.Stderr, "deadline:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error { return run(ctx, command, *out, *seeds, *steps) })
 }
 
 func run(ctx context.Context, command, out string, seeds, steps int) error {

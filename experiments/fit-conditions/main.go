@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 )
 
 func main() {
@@ -32,10 +34,7 @@ func main() {
 	if len(os.Args) == 3 {
 		out = os.Args[2]
 	}
-	if err := run(context.Background(), os.Args[1], out); err != nil {
-		fmt.Fprintln(os.Stderr, "fit-conditions:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error { return run(ctx, os.Args[1], out) })
 }
 
 func run(ctx context.Context, folder, out string) error {

@@ -12,7 +12,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/stats"
@@ -36,12 +36,7 @@ func main() {
 	rounds := flag.Int("rounds", 200, "rounds per run")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose front section is replaced")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *seeds, *rounds, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "front:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error { return run(ctx, *seeds, *rounds, *out) })
 }
 
 var scenarios = []string{"steady", "drift", "interference", "bursts", "failures"}

@@ -22,7 +22,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
@@ -36,6 +35,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/stats"
@@ -59,8 +59,6 @@ func main() {
 	again := flag.Bool("resume", false, "take over the scenarios that earlier runs with the same flags have kept; not after a change of the code")
 	flag.StringVar(&dataFolder, "data", dataFolder, "folder of published measurements, for the suite measured")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	s, ok := suites[*name]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "heldout: no suite %q; known: %s\n", *name, strings.Join(slices.Sorted(maps.Keys(suites)), ", "))
@@ -84,10 +82,9 @@ func main() {
 			}
 		}
 	})
-	if err := run(ctx, *name, strings.Join(append([]string{command}, flag.Args()...), " "), s, *out, flag.Args(), *only, *again, *known); err != nil {
-		fmt.Fprintln(os.Stderr, "heldout:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error {
+		return run(ctx, *name, strings.Join(append([]string{command}, flag.Args()...), " "), s, *out, flag.Args(), *only, *again, *known)
+	})
 }
 
 func run(ctx context.Context, name, command string, s suite, out string, files []string, only string, again, known bool) error {

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
@@ -33,18 +33,12 @@ func main() {
 	rounds := flag.Int("rounds", 400, "rounds of a run")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose section is replaced")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	var err error
-	if *data != "" {
-		err = derive(*data, "cluster/lengths/lengths.csv")
-	} else {
-		err = measure(ctx, *seeds, *rounds, *out)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "lengths:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error {
+		if *data != "" {
+			return derive(*data, "cluster/lengths/lengths.csv")
+		}
+		return measure(ctx, *seeds, *rounds, *out)
+	})
 }
 
 // setup is a kind of rounds.

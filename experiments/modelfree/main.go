@@ -44,7 +44,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
@@ -55,6 +54,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 )
 
 // sites are clusters of the training split.
@@ -74,19 +74,14 @@ func main() {
 	judge := flag.Bool("judge", false, "do not train")
 	seeds := flag.Int("seeds", 10, "seeds to judge on")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	var err error
-	if !*judge {
-		err = write(ctx, c, *out)
-	}
-	if err == nil {
-		err = show(ctx, *out, *seeds)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "modelfree:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error {
+		if !*judge {
+			if err := write(ctx, c, *out); err != nil {
+				return err
+			}
+		}
+		return show(ctx, *out, *seeds)
+	})
 }
 
 // write trains and writes the policy file.

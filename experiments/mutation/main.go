@@ -31,12 +31,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 )
 
 const folder = "experiments/mutation"
@@ -60,12 +61,7 @@ func main() {
 	flag.IntVar(&o.workers, "workers", 1, "mutants judged at a time; one processor each")
 	flag.IntVar(&o.patience, "patience", 5, "a mutant that takes this many times the tests' usual processor time counts as killed")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, flag.Args(), o); err != nil {
-		fmt.Fprintln(os.Stderr, "mutation:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error { return run(ctx, flag.Args(), o) })
 }
 
 type options struct {

@@ -13,13 +13,13 @@ const page = "docs/results/mutation.md"
 func report(targets []target) error {
 	var b, list strings.Builder
 	b.WriteString("# Mutation scores\n\n" +
-		"How well do the tests hold the files that decide? Each file was changed in one place at a time (a comparison, a sign, an operator), and the\n" +
-		"tests of its package ran on each change. The score is the share of the changes that a test noticed, of those that can be judged: changes\n" +
-		"in blocks that no test reaches, and those after which the tests wait for ever, stand beside it. A loop without an end is noticed.\n\n" +
+		"How well do the tests check the decision code? Each file was changed in one place at a time (a comparison, a sign, an operator), and the\n" +
+		"tests of its package ran on each change. The score is the share of the judged changes that a test noticed. Changes in blocks that no test\n" +
+		"reaches, and changes after which the tests wait without an end, are not judged; they are counted separately. An endless loop counts as noticed.\n\n" +
 		"```sh\ngo run ./experiments/mutation             # everything\n" +
 		"go run ./experiments/mutation cluster     # one package; or one file: cluster/allocate.go\n```\n\n" +
 		"The changes are made by [gremlins](https://github.com/go-gremlins/gremlins), pinned in [tools/mutation](../../tools/mutation/go.mod);\n" +
-		"the files are those of [targets.yaml](../../experiments/mutation/targets.yaml). A star: the file has changed since.\n\n" +
+		"the files are those of [targets.yaml](../../experiments/mutation/targets.yaml). A star marks a file that has changed since.\n\n" +
 		"| file | decides | mutants | killed | lived | score | not covered | timed out |\n|---|---|--:|--:|--:|--:|--:|--:|\n")
 	var sum judged
 	for _, t := range targets {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"strings"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
@@ -29,12 +29,7 @@ func main() {
 	rounds := flag.Int("rounds", 400, "rounds of a run")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose section is replaced")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := measure(ctx, *seeds, *rounds, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "slowest:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error { return measure(ctx, *seeds, *rounds, *out) })
 }
 
 const (

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
@@ -44,12 +43,7 @@ func main() {
 	seeds := flag.Int("seeds", 100, "seeds of a cell")
 	out := flag.String("out", "experiments/RESULTS.md", "file whose section is replaced")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := measure(ctx, *seeds, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "swap:", err)
-		os.Exit(1)
-	}
+	program.Main(func(ctx context.Context) error { return measure(ctx, *seeds, *out) })
 }
 
 func measure(ctx context.Context, seeds int, out string) error {
