@@ -1,4 +1,4 @@
-"""Evenkeel for PyTorch: thin, the standard library and torch."""
+"""Evenkeel for PyTorch. It needs only the standard library and torch."""
 
 from typing import Any
 

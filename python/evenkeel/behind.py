@@ -1,5 +1,5 @@
-"""Restoring behind the first forward pass: a module's parameters are read and verified in layer order, and what uses one that has not
-been read yet waits for it. job.Job.restore(behind=True) uses this."""
+"""Restoring during the first forward pass: a module's parameters are read and verified in layer order, and a module that uses a parameter that has
+not been read yet waits for it. job.Job.restore(behind=True) uses this."""
 
 import collections
 import threading
@@ -14,11 +14,11 @@ _PATIENCE = 1.0  # seconds for which the moments leave processor and disk to the
 
 
 class Reader:
-    """Reads arrays in the background, in order, but those first that somebody waits for."""
+    """Reads arrays in the background, in order, but first those that a thread waits for."""
 
     def __init__(self, reads, later=(), threads=2):
-        """reads, later: name -> function that reads and verifies the array, in order. Later comes after all of reads, by one thread that
-        gives way to who computes, until somebody waits for everything."""
+        """reads, later: name -> function that reads and verifies the array, in order. One thread reads later after all of reads, with a low priority,
+        until a thread waits for everything."""
         self._todo, self._later = collections.OrderedDict(reads), collections.OrderedDict(later)
         self._left = {*self._todo, *self._later}
         self._wanted = collections.deque()
@@ -74,7 +74,7 @@ class Reader:
             return
         if not names:
             self.go.set()
-            self._run()  # who has nothing else to do helps
+            self._run()  # the waiting thread helps
             self._run(later=True)
         with self._changed:
             self._wanted.extend(n for n in names if n in self._todo or n in self._later)
@@ -85,7 +85,7 @@ class Reader:
                 raise RuntimeError("the restore was given up")
 
     def stop(self):
-        """Ends the threads; those who wait are told."""
+        """Ends the threads; waiting threads get an error."""
         with self._changed:
             self._stopped = self._stopped or bool(self._left)
             self._changed.notify_all()
@@ -95,7 +95,7 @@ class Reader:
 
 
 class _Waiting(collections.OrderedDict):
-    """A module's parameters; who takes one waits until it is read. So it is also for modules that use another's parameters."""
+    """A module's parameters. Access to one waits until it is read, also from another module."""
 
     def bind(self, wait):
         self.wait = wait
@@ -152,7 +152,7 @@ class Gate:
             self._hooks.append(m.register_forward_pre_hook(lambda _, args, own=own: self._reader.wait(*own.values())))
 
     def before(self, owner, method, do):
-        """Calls do() before owner's method, which is its class's again afterwards."""
+        """Calls do() before owner's method, once; afterwards the method is the class's again."""
         had = owner.__dict__.get(method)
         real = getattr(owner, method)
 

@@ -1,11 +1,11 @@
-"""A Job within trainers of others.
+"""A Job within the trainers of Lightning and transformers.
 
     trainer = lightning.Trainer(callbacks=[callbacks.lightning("run.ckpt")])
     trainer = transformers.Trainer(..., callbacks=[callbacks.transformers("run.ckpt")])
 
-Both restore when training begins and save after steps, in those that due() names, or every so many. Written against the sources of
-Lightning 2 (trainer/trainer.py, loops/training_epoch_loop.py) and transformers 4 (trainer.py, trainer_callback.py); the tests follow the order
-in which those call.
+Both restore when training begins. They save after the steps that due() names, or every so many steps. They are written against the sources of
+Lightning 2 (trainer/trainer.py, loops/training_epoch_loop.py) and transformers 4 (trainer.py, trainer_callback.py); the tests use stand-ins that make
+the calls in the same order.
 """
 
 import copy
@@ -52,10 +52,10 @@ def _between_batches(state, loaders):
 
 
 def lightning(path, every=0, **options):
-    """A callback for Lightning's Trainer; every: save after as many optimizer steps, 0: at the automatic interval. Other options are Job's.
+    """A callback for Lightning's Trainer. every: save after so many optimizer steps; 0: at the automatic interval. Other options are Job's.
 
-    Module, optimizers, schedulers, the loops' progress and the generators are saved. Lightning does not move a data loader to its place within an
-    epoch: give it a loader with a state of its own, or save at the end of epochs. Automatic optimization only.
+    It saves module, optimizers, schedulers, the loops' progress and the generators. Lightning does not restore a data loader's position within an
+    epoch: give it a loader with a state of its own, or save at the end of epochs. It works only with automatic optimization.
     """
 
     class Checkpoints(_base(("lightning.pytorch.callbacks", "Callback"), ("pytorch_lightning.callbacks", "Callback"))):
@@ -127,10 +127,10 @@ def lightning(path, every=0, **options):
 
 
 def transformers(path, every=0, **options):
-    """A callback for Hugging Face's Trainer; every: save after as many steps, 0: at the automatic interval. Other options are Job's.
+    """A callback for Hugging Face's Trainer. every: save after so many steps; 0: at the automatic interval. Other options are Job's.
 
-    To go on, make a folder with resume_folder(path, folder) and call trainer.train(resume_from_checkpoint=folder): the Trainer reads from it
-    where it was in the data, and the callback restores the rest, to the bit. Set save_strategy="no" if this is to be the only checkpoint.
+    To resume, make a folder with resume_folder(path, folder) and call trainer.train(resume_from_checkpoint=folder): the Trainer reads its position in
+    the data from it, and the callback restores the rest, to the bit. Set save_strategy="no" if this is to be the only checkpoint.
     """
 
     class Checkpoints(_base(("transformers", "TrainerCallback"))):
@@ -184,7 +184,7 @@ def transformers(path, every=0, **options):
 
 
 def resume_folder(path, folder):
-    """Makes a folder for resume_from_checkpoint: the Trainer's own state, and the weights, which it asks for. Gives the folder's name."""
+    """Makes a folder for resume_from_checkpoint with the Trainer's own state and the weights that it needs. Returns the folder's name."""
     paths, step = job.newest(path)
     with checkpoint.open_(paths[0], read_only=True) as ck:
         state, _ = ck.at(step)

@@ -1,19 +1,18 @@
-"""Checkpoints of a PyTorch job in Evenkeel's checkpoint file: one file of fixed size that always holds a whole checkpoint.
+"""Checkpoints of a PyTorch job in Evenkeel's checkpoint file: one file of fixed size, which after the first save has a complete checkpoint.
 
     tensors = checkpoint.tensors(model, optimizer)          # name -> (tensor, kind)
     with checkpoint.open_or_create("run.ckpt", tensors) as ck:
         state = ck.restore()                                # None: nothing was saved yet
         for step in range(state.step + 1 if state else 0, steps):
             loss(model, batch(step)).backward()
-            ck.ready()                                      # the save of the step before has read the tensors
+            ck.ready()                                      # waits until the last save has read the tensors
             optimizer.step()
             ck.save(step, random=torch.get_rng_state().numpy().tobytes())   # returns at once
 
-Tensors on a processor are written from where they are; buffers, those of a device and those that are not contiguous are
-copied in save(). job.Job saves a job's live objects, by several ranks too; layerwise each layer while the ones below it still
-compute gradients. `evenkeel checkpoint`
-inspects, verifies and exports the file. docs/reference/formats/checkpoint.md describes it; this is a writer and reader of its
-own, tested against the Go package. Linux; one writer per file.
+CPU tensors are written from their own memory; save() copies buffers, tensors of a device and non-contiguous tensors. job.Job saves a job's live
+objects, on several ranks too; layerwise saves each layer while the layers below it still compute gradients. `evenkeel checkpoint` inspects, verifies
+and exports the file. docs/reference/formats/checkpoint.md describes it. This is a separate implementation, tested against the Go package. It needs
+Linux and allows one writer per file.
 """
 
 import collections
@@ -59,7 +58,7 @@ def open_(path, named=None, read_only=False):
 
 
 def open_or_create(path, named, **options):
-    """Opens the file, or makes it where there is none. Of two processes that do so at the same time one gets Locked."""
+    """Opens the file, or creates it if there is none. If two processes do so at the same time, one of them gets Locked."""
     if os.path.lexists(path):
         return open_(path, named)
     try:
@@ -99,9 +98,9 @@ class Checkpoint(Writer):
         self.close()
 
     def save(self, step, cursor=0, random=b"", scalars=None):
-        """Saves all tensors in the background. Call ready() before you change them, wait() to know it is durable.
+        """Saves all tensors in the background. Call ready() before you change them, and wait() to know that the save is durable.
 
-        It waits where the save before is not done. Tells the error of an earlier save.
+        It waits if the last save is not done, and raises the error of an earlier save.
         """
         self._fits(step, cursor, random, scalars)
         self.begin(step)
@@ -113,9 +112,9 @@ class Checkpoint(Writer):
         self.commit(cursor, random, scalars)
 
     def begin(self, step):
-        """Begins the save of a step: then write() every tensor as soon as it is updated, and commit().
+        """Begins the save of a step. Then call write() for every tensor as soon as it is updated, and commit().
 
-        It waits where the save before is not done. Tells the error of an earlier save.
+        It waits if the last save is not done, and raises the error of an earlier save.
         """
         if self._thread is None:
             raise Usage("opened for reading only")
@@ -137,9 +136,9 @@ class Checkpoint(Writer):
         self._jobs.put(("begin", slot))
 
     def write(self, *names):
-        """Saves tensors of the save that was begun, and returns at once: ready(name) before you change one.
+        """Saves tensors in the present save and returns at once. Call ready(name) before you change one.
 
-        Buffers are copied: a model's forward pass changes them without asking.
+        Buffers are copied, because a model's forward pass changes them.
         """
         if self._open is None:
             raise Usage("write before begin")
@@ -182,7 +181,7 @@ class Checkpoint(Writer):
         return set(self._open[3]) if self._open else set()
 
     def commit(self, cursor=0, random=b"", scalars=None):
-        """Completes the save in the background. Every tensor is to be written, or Usage names one that was not."""
+        """Completes the save in the background. If a tensor was not written, Usage names it."""
         if self._open is None:
             raise Usage("commit before begin")
         missing = [e.name for e in self.entries if e.name not in self._open[3]]
@@ -254,7 +253,7 @@ class Checkpoint(Writer):
             self._left = None
 
     def wait(self):
-        """Waits until the save under way is durable, and raises its error."""
+        """Waits until the present save is durable, and raises its error."""
         if self._fd is None:
             raise Usage("the file is closed")
         if self._open is not None:
@@ -271,7 +270,7 @@ class Checkpoint(Writer):
             raise e
 
     def acknowledge(self, step):
-        """All ranks have committed this step: older checkpoints may be reused."""
+        """Says that all ranks have committed this step, so that older slots may be reused."""
         found = [r.sequence for r in self._slots if r and r.step == step]
         if not found:
             raise Usage(f"{self.path}: step {step} is acknowledged and was not committed here")

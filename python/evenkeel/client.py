@@ -1,5 +1,5 @@
-"""Talks to the service from a thread of its own, on rank 0: reports go out, sizes come back. A training step never waits for it; while the
-service is gone, hangs or talks nonsense, the newest sizes stay as they are.
+"""The connection to the service, in a thread of its own on rank 0: reports go out, sizes come back. Training steps do not wait for it. While the
+service is gone, hangs or answers nonsense, the newest sizes stay.
 
 The contract is the service's OpenAPI document; bodies are JSON, times seconds.
 """
@@ -90,8 +90,8 @@ class Gone(Exception):
 
 
 class Connection:
-    """Calls of the service, over one connection that is kept. url may be a list, separated by commas, of services that share a journal: a job's
-    name says which comes first, so that all of its ranks call the same one, and jobs spread."""
+    """Calls to the service, over one connection that is kept open. url may be a list, separated by commas, of services that share a journal: the
+    job's name decides which comes first, so that all of its ranks call the same one, and jobs are spread over the services."""
 
     def __init__(self, url: str, token: str = "", ca: str = "", ranks: int = 1, job: str = ""):
         self._most = _MOST + _EACH * ranks
@@ -145,7 +145,7 @@ class Connection:
 
 
 class Client(threading.Thread):
-    """registration: the body that begins a generation. newest: the newest plan, None before the first. counts: what happened, for people."""
+    """registration: the body that begins a generation. newest: the newest plan, None before the first. counts: what happened, to be shown."""
 
     def __init__(self, connection: Connection, job: str, registration: Dict[str, Any], room: int = 64):
         super().__init__(name="evenkeel", daemon=True)
@@ -163,14 +163,14 @@ class Client(threading.Thread):
         self.problem = ""  # the newest one
 
     def _note(self, count: str, problem: str) -> None:
-        """Counts; the first of a kind is said, since a job that nobody tunes looks well otherwise."""
+        """Counts failures and logs the first of each kind, because a job that is not tuned otherwise looks well."""
         self.counts[count] += 1
         self.problem = problem
         if self.counts[count] == 1:
             _log.warning("%s, %s: %s; the job goes on with the newest sizes", self._path, count, problem)
 
     def offer(self, report: Dict[str, Any], ran: Plan) -> None:
-        """Hands in the report of a round that ran by this plan, without waiting. Where too many wait, the oldest is dropped."""
+        """Hands in the report of a round that ran by this plan, without waiting. If too many reports wait, the oldest is dropped."""
         with self._changed:
             if ran.number < 1 or ran.era != self._era:  # the service cannot know these sizes
                 self.counts["unasked"] += 1
@@ -188,7 +188,7 @@ class Client(threading.Thread):
         return self.newest
 
     def close(self, seconds: float = 0.5) -> None:
-        """Ends the thread once the reports are handed in, at the latest after so many seconds."""
+        """Ends the thread once the reports are handed in, or after so many seconds."""
         with self._changed:
             if self.generation is not None:
                 self._changed.wait_for(lambda: not self._reports, seconds)

@@ -1,5 +1,5 @@
-"""Rounds that end at a deadline: how large the next micro-step of a rank is, which samples it takes, and where the
-deadline goes. Standard library only, no clock: time comes in, sizes come out, so that tests can play any round.
+"""Rounds that end at a deadline: the size of a rank's next micro-step, the samples it takes, and the next deadline. It uses only the standard library
+and no clock: times are arguments, so that tests can simulate any round.
 
     node, order = deadline.rank(sizes, rank)                # of a sizes file, read by json.load
     work = deadline.Accumulation(node, order)
@@ -8,7 +8,7 @@ deadline goes. Standard library only, no clock: time comes in, sizes come out, s
         work.done(size, seconds of this micro-step)
     work.samples                                            # its weight among the ranks
 
-The same machine as cluster.Accumulation in Go: cluster/testdata/accumulation.json holds both to the same sizes. The loop around
+It is the same state machine as cluster.Accumulation in Go: cluster/testdata/accumulation.json checks that both take the same sizes. The loop around
 it is in docs/guides/trainers.md.
 """
 
@@ -36,7 +36,7 @@ class Node:
         return most if most >= self.least else 0
 
     def cost(self, size):
-        """What a micro-step costs, in units of Order.pace: samples, or the seconds that were measured of it."""
+        """The cost of a micro-step, in units of Order.pace: samples, or its measured seconds."""
         if not self.points:
             return float(size)
         p = self.points
@@ -62,9 +62,9 @@ class Node:
 
 
 class Order:
-    """What a rank is told of a round. deadline: seconds of work, 0 for none: then the share is what it works off. pace:
-    seconds per unit of Node.cost, as believed: per sample, or with points 1 for a rank as fast as measured. reserve: share of the time left that
-    the last micro-step keeps free. whole: full micro-steps only. overtime: seconds of the longest micro-step after the deadline (Accumulation.more).
+    """A rank's order in a round. deadline: seconds of work; 0: none, the rank computes its share. pace: believed seconds per unit of Node.cost: per
+    sample, or with points 1 for a rank as fast as measured. reserve: share of the time left that the last micro-step keeps free. whole: full
+    micro-steps only. overtime: seconds of the longest micro-step after the deadline (Accumulation.more).
     timeout: seconds until the round ends whatever is missing, 0 for never."""
 
     def __init__(self, share, deadline=0.0, pace=0.0, reserve=0.0, whole=False, overtime=0.0, timeout=0.0):
@@ -75,8 +75,8 @@ class Order:
 
 
 class Accumulation:
-    """The rank's side of a round. Without a deadline it works off its share. With one it takes full micro-steps while
-    another ends in time at its pace in this very round; the last is cut to end in time. At least one is done."""
+    """The rank's side of a round. Without a deadline the rank computes its share. With a deadline it takes full micro-steps while another one would
+    end in time at its pace in this round; the last one is cut to end in time. It takes at least one."""
 
     def __init__(self, node, order):
         self.node, self.order = node, order
@@ -93,7 +93,7 @@ class Accumulation:
 
     def more(self, elapsed):
         """The size of the next micro-step once next has returned 0 and the deadline is over, while another rank is still at its last
-        one; 0: wait for it. The smallest micro-batch (a full one where they are whole), if it takes no longer than order.overtime at the pace of this
+        one; 0: wait for it. It is the smallest micro-batch (a full one with whole), if that takes no longer than order.overtime at the pace of this
         round, up to as many samples as were done in time."""
         node, order = self.node, self.order
         if self.steps >= MAX_MICRO_STEPS or elapsed < order.deadline or self._cost <= 0:
@@ -125,9 +125,9 @@ class Accumulation:
         return full if order.whole else node.floor((node.shapes or [node.least])[0])
 
     def next_of(self, elapsed, costs):
-        """next where samples do not cost the same: which of the coming samples to take, by their places in costs, rising; none:
-        hand in what was added up. costs: of the coming samples, in their order, over what a mean sample costs (tokens over the mean tokens of a
-        sample). Give two full micro-steps or more: of more to choose from, less time is left over. Share and limit then count mean samples."""
+        """next for samples that do not cost the same: which of the coming samples to take, as indices into costs, rising; none: hand in what was
+        added up. costs: the costs of the coming samples, in their order, relative to a mean sample (tokens over the mean tokens of a sample). Give
+        two full micro-steps or more: with more to choose from, less time is left unused. Share and limit then count mean samples."""
         node, order = self.node, self.order
         if self._ended or self.steps >= MAX_MICRO_STEPS or not costs:
             return []
@@ -189,7 +189,7 @@ class Accumulation:
         return left / pace if pace > 0 else float("inf") if left > 0 else 0.0
 
     def done(self, size, seconds, cost=None):
-        """A micro-step of size samples took so many seconds. cost: of them all, where samples do not cost the same."""
+        """A micro-step of size samples took so many seconds. cost: of all these samples, if samples do not cost the same."""
         cost = float(size) if cost is None else cost
         self.samples += size
         self.steps += 1
@@ -199,8 +199,8 @@ class Accumulation:
 
 
 def rank(sizes, rank, seconds=None):
-    """The Node and the Order of a rank, from a sizes file (a dict, version 3). seconds: the deadline of this round, where it is not
-    the file's (Deadline)."""
+    """The Node and the Order of a rank, from a sizes file (a dict, version 3). seconds: the deadline of this round, if it is not the file's
+    (Deadline)."""
     if sizes["version"] != 3:
         raise ValueError(f"version {sizes['version']}; this program reads 3")
     n = [n for n in sizes["nodes"] if n["share"] > 0][rank]
@@ -217,8 +217,8 @@ def rank(sizes, rank, seconds=None):
 
 
 class Deadline:
-    """The deadline of the coming round. One that the sizes file calls auto moves, so that the samples of a round meet the shares in
-    the mean. All ranks that observe the same rounds have the same deadline."""
+    """The deadline of the coming round. A deadline that the sizes file calls auto moves, so that the mean samples of a round are the sum of the
+    shares. All ranks that observe the same rounds have the same deadline."""
 
     RATE, MOST = 0.1, 4.0  # of the correction by one round; times the first deadline, and as much below it
 
@@ -230,14 +230,14 @@ class Deadline:
         return self._first * self._factor
 
     def observe(self, samples, due):
-        """A round in which all ranks together handed in so many samples, of those that their shares ask for."""
+        """Takes in a round in which all ranks together handed in so many samples; due: the sum of their shares."""
         if self._auto and samples > 0 and due > 0:  # so that corrections add up, and the mean meets the shares: agent/deadline.go
             self._factor = min(max(self._factor * math.exp(-self.RATE * (samples / due - 1)), 1 / self.MOST), self.MOST)
 
 
 class Samples:
-    """Which samples the ranks take, when none knows beforehand how many. Every rank is handed a block; what it does not use goes
-    back to the front of the order: none is lost, none comes twice. All ranks keep the same book."""
+    """Which samples the ranks take, when no rank knows beforehand how many. Every rank is handed a block; samples that it does not use go back to the
+    front of the order, so no sample is lost or comes twice. All ranks make the same calls and have the same state."""
 
     def __init__(self, order):
         self._order = list(order)

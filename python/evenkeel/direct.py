@@ -1,4 +1,4 @@
-"""Reading and writing past the kernel's page cache, with several pieces under way (Linux AIO), by one thread: no other is woken."""
+"""Reading and writing past the kernel's page cache, with several requests at a time (Linux AIO), in one thread without waking another."""
 
 import ctypes
 import errno
@@ -36,7 +36,7 @@ def _call(number, *args):
 
 
 class _Slot:
-    """A piece of memory that begins at a block, and the request that is under way with it."""
+    """A piece of memory aligned to a block, and its pending request."""
 
     def __init__(self):
         self.memory = mmap.mmap(-1, PIECE)
@@ -73,7 +73,7 @@ class _Channel:
             raise
 
     def finish(self, fd, i):
-        """Waits until slot i has nothing under way. EOFError: the file ends."""
+        """Waits until slot i has no pending request. EOFError: the file ends."""
         while self.slots[i].size:
             n = _call(self._getevents, self._context, ctypes.c_long(1), ctypes.c_long(DEPTH), self._events, None)
             faults = [self._came(fd, j, got) for j, _, got, _ in _EVENT.iter_unpack(self._events.raw[: n * _EVENT.size])]
@@ -81,7 +81,7 @@ class _Channel:
                 raise fault
 
     def _came(self, fd, i, got):
-        """Takes note of what the kernel did, has it go on where that was a part, and gives what went wrong."""
+        """Takes in a result of the kernel, submits the rest of a partial request, and returns an error, if any."""
         s = self.slots[i]
         s.done += max(got, 0)
         if got > 0 and s.done % BLOCK == 0 and s.done < s.size:
@@ -98,7 +98,7 @@ class _Channel:
         return EOFError() if s.what == _READ else OSError(errno.EIO, "not everything was written")
 
     def drain(self, fd):
-        """Ends what is under way; what goes wrong with it does not count any more."""
+        """Waits for pending requests and ignores their errors."""
         for i in range(DEPTH):
             while self.slots[i].size:
                 try:
@@ -113,7 +113,7 @@ class _Channel:
 
 
 class Direct:
-    """A second descriptor of a file, past the page cache. One thread writes; several may read. OSError: it cannot be had here."""
+    """A second descriptor of a file, past the page cache. One thread writes; several may read. OSError: the file system does not support it."""
 
     def __init__(self, fd, writes):
         self.fd = os.open(f"/proc/self/fd/{fd}", (os.O_RDWR if writes else os.O_RDONLY) | os.O_DIRECT)
@@ -133,8 +133,8 @@ class Direct:
             raise
 
     def write(self, view, at, each):
-        """Writes the bytes, and zeros up to the end of the last block; each(n) is called before the next n bytes are taken. It returns when
-        all are taken. Buffers that follow each other in the file go out together. What goes wrong is raised here or by a later call."""
+        """Writes the bytes, and zeros up to the end of the last block; each(n) is called before the next n bytes are taken. It returns when all bytes
+        are taken. Buffers that follow each other in the file are written together. Errors are raised here or by a later call."""
         c, source, done, left = self._writer, address(view), 0, len(view)
         while left:
             if self._fill == PIECE or self._at + self._fill != at + done:
@@ -162,7 +162,7 @@ class Direct:
             self._writer.finish(self.fd, i)
 
     def discard(self):
-        """Nothing is under way afterwards, and nothing of it counts."""
+        """Waits for pending requests; none of them counts."""
         self._fill = 0
         self._writer.drain(self.fd)
 

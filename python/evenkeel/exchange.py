@@ -1,8 +1,6 @@
-"""What the ranks tell one another once a round, and rank 0 the service: times, samples and norms one way, sizes the other. All of it rides in one vector
-beside the last bucket (vector.py).
-
-On CUDA nothing of this waits for the device, unless rounds have a deadline: compute time is between two events that are read a round later, and so
-is the vector. These paths have not been run on a device yet.
+"""What the ranks exchange once a round, and rank 0 with the service: times, samples and norms one way, sizes the other. All of it is in one vector
+that is all-reduced with the last bucket (vector.py). On CUDA this does not wait for the device, unless rounds have a deadline: compute time is
+measured by two events that are read a round later, like the vector. These paths have not been run on a device yet.
 """
 
 import dataclasses
@@ -47,7 +45,7 @@ class Exchange:
         self._vector = vector.Vector(self.rank, self.ranks)
 
     def begin(self, batches: Batches, own: Optional[client.Client], first: Optional[client.Plan], serving: bool) -> None:
-        """own: on rank 0, where there is a service; first: the plan that all ranks have."""
+        """own: on rank 0, if there is a service; first: the plan that all ranks have."""
         self._batches, self._client, self._told = batches, own, first
         self.shared = serving or batches.dealing
         self._events = self.device.type == "cuda" and not batches.dealing
@@ -82,7 +80,7 @@ class Exchange:
         self.did = Did(out_of_memory=size)
 
     def fill(self, r: Round, now: float) -> Optional[torch.Tensor]:
-        """When the last bucket is on its way: the vector that goes beside it."""
+        """The vector that is all-reduced with the last bucket."""
         self.took(now)
         if not self.shared:
             return None
@@ -109,7 +107,7 @@ class Exchange:
         return v
 
     def _seconds(self) -> float:
-        """Of the round before, by its events; they have passed long ago."""
+        """Seconds of the round before, by its events, which have passed by now."""
         ended = torch.cuda.Event(enable_timing=True)
         ended.record()
         before, self._timed = self._timed, (self._began, ended)
@@ -119,7 +117,7 @@ class Exchange:
         return before[0].elapsed_time(before[1]) / 1e3
 
     def finish(self, r: Round) -> None:
-        """The round is over: what it told holds for all ranks from now on."""
+        """The round is over: its results hold for all ranks from now on."""
         began, work = self._clock(), self._work
         past = _Past(work.number, work.plan, began - work.began)
         if not self.shared:
@@ -145,7 +143,7 @@ class Exchange:
         self.spent += self._clock() - began - waited
 
     def settle(self) -> None:
-        """Reads the vector of the round before, where that was left for later; while nothing is drawn."""
+        """Reads the vector of the round before, if that was left for later; call it while no batch is drawn."""
         if self._arriving is not None:
             (host, passed, past), self._arriving = self._arriving, None
             if passed:

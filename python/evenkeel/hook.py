@@ -1,12 +1,11 @@
-"""What the tuner hangs on DistributedDataParallel, so that the gradient of a round is the mean over all its samples, whatever number of them each
-rank had: to the rounding that of one process on all of them.
+"""The tuner's hook on DistributedDataParallel, which makes the gradient of a round the mean over all its samples, however they are split: up to
+rounding, that of one process with all of them.
 
-Within a rank the micro-steps are weighted where the gradient enters the model: a micro-step of b samples counts b over the samples of the
-rank's first one, so that a round of equal micro-steps needs nothing. Between ranks a communication hook multiplies each bucket by the samples of the first micro-step
-over those of the round (with one micro-step n_i / N) and adds up. With a deadline N is known only then: buckets are multiplied by what was planned,
-N is added up beside the first of them, and corrects the sums.
-
-Beside the last bucket the vector of a round goes over all ranks, in an asynchronous all-reduce: what each did, and rank 0's newest sizes.
+Within a rank micro-steps are weighted where the gradient enters the model: a micro-step of b samples has the weight b over the samples of the rank's
+first one, so that equal micro-steps need no weights. Between ranks a communication hook multiplies each bucket by the samples of the first micro-step
+over those of the round (with one micro-step n_i / N) and adds up. With a deadline N is not known before: buckets are multiplied by the planned
+weight, N is added up together with the first bucket, and then corrects the sums. Together with the last bucket an asynchronous all-reduce exchanges
+the vector of the round: what each rank did, and rank 0's newest sizes.
 """
 
 import contextlib
@@ -56,7 +55,7 @@ class _Nothing(torch.autograd.Function):
 
 
 class _Empty(torch.nn.Module):
-    """Stands in for the model where there is nothing to compute. output: what it returns, 0 without."""
+    """Replaces the model if there is nothing to compute. output: what it returns; without it, 0."""
 
     def __init__(self, real: torch.nn.Module, parameters: List[torch.nn.Parameter], output: Any = None):
         super().__init__()
@@ -69,7 +68,7 @@ class _Empty(torch.nn.Module):
 
 
 class Hook:
-    """round: set before its first micro-step. fill(round, now) returns the vector that goes beside the last bucket, if any."""
+    """round: set before its first micro-step. fill(round, now) returns the vector that is all-reduced with the last bucket, if any."""
 
     def __init__(self, model: Any, fill: Any, clock: Any = time.perf_counter):
         if type(model).__name__ != "DistributedDataParallel":
@@ -123,7 +122,7 @@ class Hook:
         return out
 
     def _add_up(self, tensor: torch.Tensor) -> Any:
-        """dist.all_reduce without its checks, which take as long as all else of a small one."""
+        """dist.all_reduce without its checks, which take half of the time of a small one."""
         return self.group.allreduce([tensor], self._options)
 
     def _added(self, r: Round) -> None:
@@ -159,7 +158,7 @@ class Hook:
         return self._row is not None
 
     def join(self) -> None:
-        """A backward pass without gradients: what was accumulated goes to the other ranks, by the same collectives."""
+        """A backward pass without gradients, which sends the accumulated gradients to the other ranks by the same collectives."""
         model, real = self.model, self.model.module
         model.module = _Empty(real, self.parameters)
         factor, self.round.factor = self.round.factor, 1.0
@@ -172,8 +171,8 @@ class Hook:
 
     @contextlib.contextmanager
     def absent(self) -> Iterator[None]:
-        """Within it a forward pass computes nothing: a rank without a share is to be no slower for it. What is returned is the model's first output
-        for one sample, so that a loss can be computed; before the first there is none, and the model runs."""
+        """A context in which a forward pass computes nothing, so that a rank without a share is not slower. It returns the model's first output for
+        one sample, so that a loss can be computed; before the first output the model runs."""
         if self._row is None:
             yield
             return
@@ -184,7 +183,7 @@ class Hook:
             self.model.module = real
 
     def undo(self) -> None:
-        """Forgets the gradients of the round. Its first forward pass has met the other ranks already, where buffers are broadcast."""
+        """Forgets the gradients of the round. If buffers are broadcast, the round's first forward pass has already done that with the other ranks."""
         self.model.require_forward_param_sync = False
         for p in self.parameters:
             p.grad = None

@@ -1,5 +1,5 @@
-"""Checkpoints in other formats: safetensors, written and read here without another library, and torch.distributed.checkpoint (DCP), where the
-installed torch has it (2.0 and newer)."""
+"""Checkpoints in other formats: safetensors, written and read without another library, and torch.distributed.checkpoint (DCP), if the installed torch
+has it (2.0 and newer)."""
 
 import inspect
 import json
@@ -41,8 +41,8 @@ def _open(paths, step):
 
 
 def to_safetensors(paths, out, step=None, moments=False):
-    """Writes parameters and buffers, with moments those too, of a checkpoint file or the files of all ranks as a safetensors file, every
-    tensor verified. It replaces the file when all of it is written, and gives the step: by default the newest that all have."""
+    """Writes the parameters and buffers of a checkpoint file, or of the files of all ranks, as a safetensors file; with moments, the moments too.
+    Every tensor is verified. An existing file is replaced once everything is written. Returns the step: by default the newest that all files have."""
     if os.uname().machine not in ("x86_64", "aarch64"):
         raise Usage("safetensors needs a little-endian machine")
     files, places, step = _open(paths, step)
@@ -65,7 +65,7 @@ def to_safetensors(paths, out, step=None, moments=False):
 
 
 def write_safetensors(tensors, out):
-    """Writes named tensors as a safetensors file, which replaces another when all of it is written."""
+    """Writes named tensors as a safetensors file. An existing file is replaced once everything is written."""
     entries = sorted(layout.describe({n: (t, PARAMETER) for n, t in tensors.items()})[0], key=_by_size)
     _write(out, entries, {}, lambda e: layout.stored(tensors[e.name]))
 
@@ -91,6 +91,9 @@ def _write(out, entries, metadata, read):
             f.flush()
             os.fsync(f.fileno())
         os.replace(temporary, out)
+    except OSError as e:
+        e.filename = e.filename or out  # a full disk does not say whose
+        raise
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)
@@ -117,8 +120,8 @@ def _header(f, size):
 
 
 def from_safetensors(path, module, rename=None, strict=True):
-    """Loads a module's parameters and buffers from a safetensors file, of this or another program. rename and strict are as in
-    job.load_parameters. Nothing is changed if anything does not fit."""
+    """Loads a module's parameters and buffers from a safetensors file of this or another program. rename and strict are as in job.load_parameters. If
+    anything does not fit, nothing is changed."""
     with open(path, "rb") as f:
         try:
             header, start = _header(f, os.fstat(f.fileno()).st_size)
@@ -174,7 +177,7 @@ def _alone(dcp, what, state, **storage):
 
 def to_dcp(paths, folder, step=None):
     """Writes a checkpoint as torch.distributed.checkpoint does, from this process alone: parameters and buffers as "model", and the moments as
-    "optimizer.state.NAME". Gives the step."""
+    "optimizer.state.NAME". Returns the step."""
     dcp = _dcp()
     files, places, step = _open(paths, step)
     try:

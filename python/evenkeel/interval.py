@@ -1,4 +1,4 @@
-"""How many steps to let pass between two saves: as few as the time may cost. The rule of checkpoint/interval.go, which says where it is from."""
+"""How many steps to let pass between two saves: as few as the time may cost. The rule is that of checkpoint/interval.go, which has its source."""
 
 import math
 

@@ -1,27 +1,27 @@
 """Checkpoints of a job's live objects: model, optimizer, schedulers, scalers, samplers, generators, on one rank or several.
 
     with job.Job("run.ckpt") as saved:
-        state = saved.restore(model=model, optimizer=optimizer, scheduler=scheduler)    # None: provably a new run
+        state = saved.restore(model=model, optimizer=optimizer, scheduler=scheduler)    # None: a new run
         for step in range(state.step + 1 if state else 0, steps):
             loss(model, batch(step)).backward()
-            saved.ready()                                   # the save of the step before has read the tensors
+            saved.ready()                                   # waits until the last save has read the tensors
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()
             saved.save(step, model=model, optimizer=optimizer, scheduler=scheduler)     # returns at once
 
-What is saved is looked up in save(): reloaded optimizers, moved models and reassigned buffers are saved as they are then. An
-object is a module, an optimizer, a torch.Generator, or anything with state_dict() and load_state_dict(). The generators of
-torch, numpy and random, and those of CUDA where it is in use, are saved too. Nothing is changed by saving, for any optimizer whose
-state is tensors and plain values per parameter; LBFGS, which keeps lists of tensors, is refused.
+save() looks up the objects' tensors when it is called, so reloaded optimizers, moved models and reassigned buffers are saved as they are then. An
+object is a module, an optimizer, a torch.Generator, or anything with state_dict() and load_state_dict(). The generators of torch, numpy and random,
+and those of CUDA if it is in use, are saved too. Saving does not change the run, for any optimizer whose state is tensors and plain values per
+parameter; LBFGS, which keeps lists of tensors, is refused.
 
-With torch.distributed, every rank of the group calls the same methods. The ranks hold the same model (DDP), each writes its share
-of the arrays into a file of its own, PATH.gG.RofN, and a checkpoint counts once all of them are durable. All ranks see all files. Buffers,
-and tensors in other objects than modules and optimizers, are rank 0's; generators and plain values each rank's own.
-A restore at another number of ranks takes reshard=True.
+With torch.distributed, every rank of the group calls the same methods. The ranks have the same model (DDP). Each writes its share of the arrays into
+a file of its own, PATH.gG.RofN, and a checkpoint counts once all of these files are durable. All ranks must see all files. Buffers, and tensors in
+objects other than modules and optimizers, are rank 0's; generators and plain values are each rank's own. A restore with another number of ranks needs
+reshard=True.
 
-The file is made in the first save, when the optimizer's state exists. State that appears later (a parameter that had no
-gradient before) makes a new file, which takes the old one's place once it holds the checkpoint.
+The first save creates the file, when the optimizer's state exists. If more state appears later (a parameter that had no gradient before), a new file
+is created, which replaces the old one once it has the checkpoint.
 """
 
 import os
@@ -42,12 +42,12 @@ from .state.restoring import Restoring
 
 
 class Job(Restoring):
-    """Saves and restores a job's objects. group: a torch.distributed group, by default all ranks where it is in use."""
+    """Saves and restores a job's objects. group: a torch.distributed group, by default all ranks if torch.distributed is in use."""
 
     def __init__(self, path, group=None, slots=3, cursor_per_step=0, refuse_unchanged=False, keep_every=0, keep_best=None, budget=0.01):
-        """keep_every: the checkpoint of every step that it divides is kept in files PATH.stepN of its own. keep_best: "min" or "max",
-        the checkpoint of the best metric that save() is given is kept in PATH.best. Both are restored as any: Job(PATH.best).restore().
-        budget: the share of time that saving may add when due() says in which steps to save.
+        """keep_every: keeps the checkpoint of every step that is a multiple of it, in files PATH.stepN. keep_best: "min" or "max"; keeps the
+        checkpoint with the best metric given to save(), in PATH.best. Restore both as any other: Job(PATH.best).restore(). budget: the share of time
+        that saving may add if due() decides which steps to save.
         """
         if keep_best not in (None, "min", "max") or not isinstance(keep_every, int) or keep_every < 0:
             raise Usage(f"keep_every is {keep_every!r}, must be a number of steps; keep_best is {keep_best!r}, must be min, max or None")
@@ -71,16 +71,16 @@ class Job(Restoring):
         self.close(wait=kind is None)
 
     def restore(self, reshard=False, behind=False, **objects):
-        """Restores the objects from the newest checkpoint that verifies on all ranks. None: provably, nothing was saved.
+        """Restores the objects from the newest checkpoint that verifies on all ranks. None: nothing was saved yet.
 
-        It gives a State of step and cursor. Corrupt: something was saved and nothing verifies. Schema: the objects are not those that
-        were saved; the message names the first that differs. With reshard, at another number of ranks, generators and other
-        objects of a rank are those of the saved rank of the same number, modulo their number.
+        It returns a State of step and cursor. Corrupt: something was saved and nothing verifies. Schema: the objects differ from those that were
+        saved; the message names the first difference. With reshard and another number of ranks, rank r takes the generators and other objects of
+        saved rank r modulo the saved number of ranks.
 
-        With behind, it returns before the arrays are read: a module waits for each parameter when it uses it, in the first forward
-        pass, and the optimizer's state is read behind that. Everything is verified before it is used; ready(), or what saves, waits
-        for the rest. What does not verify raises Corrupt there: then restore again without behind, which looks for an older
-        checkpoint. It is for modules: references to parameters that are kept elsewhere are not waited for.
+        With behind, it returns before the arrays are read: in the first forward pass a module waits for each parameter when it uses it, and the
+        optimizer's state is read afterwards. Everything is verified before it is used; ready() or the next save waits for the rest. An array that
+        does not verify raises Corrupt there. Then restore again without behind, which looks for an older checkpoint. Only modules wait: references to
+        parameters that are kept elsewhere do not.
         """
         self._close_file()
         self.faults = []
@@ -162,8 +162,8 @@ class Job(Restoring):
     # --- saving
 
     def due(self):
-        """Whether this step is to be saved, so that saving takes the share of the time that budget says. Call it once in every step, in
-        the same place: it measures what steps with and without a save take."""
+        """Whether to save this step, so that saving takes the share of time given by budget. Call it once in every step, in the same place: it
+        measures the time of steps with and without a save."""
         now, flying = time.monotonic(), self._file is not None and not self._file._idle.is_set()
         if self._stepped is not None:  # from call to call; save() comes at the beginning of that
             self._interval.step(now - self._stepped, self._begun, self._begun or self._flying or flying)
@@ -179,10 +179,10 @@ class Job(Restoring):
         self._file = ck
 
     def save(self, step, cursor=0, metric=None, _scalars=None, **objects):
-        """Saves the objects, by default those of the call before, and returns at once. ready() before you change tensors.
+        """Saves the objects, by default those of the last call, and returns at once. Call ready() before you change tensors.
 
-        All ranks call it with the same step. It waits where the save before is not durable on all ranks, and raises its error.
-        metric: a number, the same on all ranks, for keep_best. A save that is kept beside is waited for.
+        All ranks call it with the same step. If the last save is not durable on all ranks, it waits, and raises that save's error. metric: a number,
+        the same on all ranks, for keep_best. It waits for a save that keep_every or keep_best keeps.
         """
         if metric is not None and (not isinstance(metric, (int, float)) or metric != metric):
             raise Usage(f"metric is {metric!r}, must be a number")
@@ -320,8 +320,8 @@ class Job(Restoring):
         return max(64 << 10, 4 * len(blob))
 
     def ready(self, *names):
-        """Waits until the save has read the tensors, so that they may be changed; after restore(behind=True) for what is left of that, on
-        all ranks."""
+        """Waits until the save has read the tensors, so that they may be changed; after restore(behind=True) also for the rest of the restore, on all
+        ranks."""
         self._complete()
         if self._file is not None:
             self._file.ready(*(n for n in names if n in self._file._index)) if names else self._file.ready()
@@ -367,7 +367,7 @@ class Job(Restoring):
         self._file = self._old = self._pending = None
 
     def close(self, wait=True):
-        """Waits for the save under way and closes the files; all ranks call it, unless wait is False."""
+        """Waits for the present save and closes the files; all ranks call it, unless wait is False."""
         try:
             if wait:
                 self.wait()

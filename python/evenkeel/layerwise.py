@@ -1,22 +1,20 @@
-"""Layer-wise updates and saves: each parameter is updated as soon as backward has its gradient, and saved at once, while
-the layers below it still compute theirs. Under DistributedDataParallel that is after its bucket was reduced over all ranks.
+"""Layer-wise updates and saves: each parameter is updated as soon as backward has its gradient, and saved at once, while backward goes on to the
+layers below. Under DistributedDataParallel this happens after its bucket was reduced over all ranks.
 
     layers = layerwise.LayerWise(model, optimizer)          # model: a module, or DistributedDataParallel of one
     with job.Job("run.ckpt") as saved:
         state = saved.restore(model=model, optimizer=optimizer, scheduler=scheduler)
         for step in range(state.step + 1 if state else 0, steps):
             with layers.step(saved, step):
-                loss(model, batch(step)).backward()         # updates, and saves
+                loss(model, batch(step)).backward()         # updates and saves
                 scheduler.step()                            # and whatever else belongs to the step
 
-The optimizer is an ordinary one, with groups, schedulers and all: the parameters that are finished are stepped as if it had
-no others, which is the same to the bit for optimizers that treat each parameter by itself. LBFGS is refused. Gradients of several backward passes:
-only the last of them within step(), the others before it, under model.no_sync() in DDP.
-
-Refused, because it cannot be right: several processes without DDP around the model (gradients would not be averaged), FSDP,
-find_unused_parameters (a parameter without a gradient on all ranks would be stepped), a comm hook of one's own, a gradient scaler and
-clipping by the norm of all gradients, which look at all gradients before the first update: for those save with Job after optimizer.step().
-Both are noticed within step(): a scaler that is enabled, torch's functions for clipping, and gradients that change after their update.
+The optimizer is an ordinary one, with groups and schedulers: the finished parameters are stepped as if it had no others, which is the same to the bit
+for optimizers that treat each parameter separately. LBFGS is refused. To add up gradients of several backward passes, run only the last of them
+within step(), and the others before it, under model.no_sync() in DDP. Refused, because results would be wrong: several processes without DDP around
+the model (gradients would not be averaged), FSDP, find_unused_parameters (a parameter without a gradient on all ranks would be stepped), a comm hook
+of your own, a gradient scaler, and clipping by the global norm. The last two need all gradients before the first update: with these save with Job
+after optimizer.step(). step() detects an enabled scaler, torch's functions for clipping, and gradients that change after their update.
 """
 
 import threading
@@ -179,10 +177,10 @@ class LayerWise:
 
     @contextmanager
     def step(self, saved=None, step=0, cursor=0):
-        """The backward pass within is an optimizer step; with a Job it is saved, too. Gradients are None afterwards.
+        """A context whose backward pass is an optimizer step, and with a Job a save. Gradients are None afterwards.
 
-        What backward did not reach, buffers and the other objects are saved at its end, as they are then. So schedulers are stepped
-        within it, after backward; Usage says if one was stepped outside, where the checkpoint would lack it.
+        Parameters that backward did not reach, buffers and the other objects are saved at its end, as they are then. So step schedulers within it,
+        after backward; if one was stepped outside, the checkpoint would lack it, and Usage is raised.
         """
         if self._active:
             raise Usage("step within step")

@@ -1,11 +1,10 @@
-"""Which samples the ranks of a job take: one seeded order an epoch, cut by sizes that all ranks agree on, every sample once.
+"""Which samples the ranks of a job take: each epoch has one seeded order, cut by sizes that all ranks agree on, with every sample once.
 
-Batches is a batch sampler for torch's DataLoader. Rounds that wait for all cut the order into global batches and each of them by the
-ranks' shares. Rounds with a deadline cannot: nobody knows beforehand how much a rank gets done. There the rest of the epoch is dealt out to the ranks
-by their shares, each works through its part, and what a rank has left over is dealt out anew, in time and at the epoch's end.
-
-A DataLoader asks for batches long before they are used. So new sizes hold from a round that no rank has drawn yet (Batches.adopt), and what
-belongs to a batch (its round, how many of its samples count) waits in a queue until the batch comes out (Batches.arrived).
+Batches is a batch sampler for torch's DataLoader. Rounds that wait for all cut the order into global batches, and each global batch by the ranks'
+shares. Rounds with a deadline cannot, since the work that a rank gets done is not known beforehand. There the rest of the epoch is dealt out to the
+ranks by their shares, each rank works through its part, and samples that are left over are dealt out anew, before a rank runs out and at the epoch's
+end. A DataLoader asks for batches long before they are used. So new sizes hold from a round that no rank has drawn yet (Batches.adopt), and a batch's
+data (its round, how many of its samples count) waits in a queue until the batch comes out (Batches.arrived).
 """
 
 import collections
@@ -18,7 +17,7 @@ import torch
 
 
 def split(total: int, shares: Sequence[int]) -> List[int]:
-    """total in proportion to shares, in whole numbers: by largest remainder, the lower rank first."""
+    """total in proportion to shares, in whole numbers: by largest remainder; ties go to the lower rank."""
     whole = sum(shares)
     counts = [total * s // whole for s in shares]
     by_remainder = sorted(range(len(shares)), key=lambda r: (-(total * shares[r] % whole), r))
@@ -29,7 +28,7 @@ def split(total: int, shares: Sequence[int]) -> List[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """What a batch of the sampler is for. A rank without samples in a round draws one that does not count: its loop must run, too."""
+    """What a batch of the sampler is for. A rank without samples in a round draws one that does not count, because its loop must run, too."""
 
     samples: int  # of the batch that count
     total: int = 0  # of all ranks in this round; with a deadline 0: known when it is over
@@ -39,8 +38,8 @@ class Drawn:
 
 
 class Batches:
-    """The batch sampler of one rank. length: samples of an epoch, or a function of the epoch's number that says it. shares: the first plan; a plan has a list shares. chunk: samples of a batch where the order is dealt out.
-    deal: rounds have deadlines. All ranks make the same calls of everything but __iter__ and arrived."""
+    """The batch sampler of one rank. length: samples of an epoch, or a function from the epoch's number to it. shares: the first plan; a plan has a list shares. chunk:
+    samples of a batch if the order is dealt out. deal: rounds have deadlines. All ranks make the same calls, except of __iter__ and arrived."""
 
     def __init__(self, length: Union[int, Callable[[int], int]], rank: int, plan: Any, seed: int = 0, shuffle: bool = True, deal: bool = False, chunk: int = 0):
         self.length, self.rank, self.seed, self.shuffle = 0, rank, seed, shuffle
@@ -211,7 +210,7 @@ class Batches:
     # Files.
 
     def state_dict(self) -> Dict[str, Any]:
-        """Where the job is: plain numbers, the same on all ranks, for any number of ranks."""
+        """The job's position in its data: plain numbers, the same on all ranks, for any number of ranks."""
         events = [[e[0], *(list(x) if isinstance(x, list) else x for x in e[1:])] for e in self._events]
         return {"version": 1, "length": self.length, "seed": self.seed, "shuffle": self.shuffle, "epoch": self.epoch, "events": events}
 

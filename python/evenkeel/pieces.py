@@ -1,4 +1,4 @@
-"""Batches cut and joined along their first dimension, whatever they are made of: tensors, and tuples, lists and dicts of such; and what has a length."""
+"""Batches cut and joined along their first dimension: tensors, tuples, lists and dicts of tensors, and other things with a length."""
 
 from typing import Any, Callable
 
@@ -37,7 +37,7 @@ def cut(batch: Any, begin: int, end: int) -> Any:
 
 
 def join(batches: list) -> Any:
-    """One batch of several; ValueError where their samples have different shapes."""
+    """One batch of several; ValueError if their samples have different shapes."""
     if len(batches) == 1:
         return batches[0]
     try:

@@ -1,4 +1,4 @@
-"""Copies of a device's tensors in pinned memory, on a stream of their own, while the device computes on. It needs CUDA, and has not been run
+"""Copies of a device's tensors in pinned memory, on a stream of their own, while the device goes on computing. It needs CUDA, and has not been run
 on a device yet."""
 
 import torch
@@ -11,7 +11,7 @@ class Staging:
         self._buffers, self._streams, self._events = {}, {}, {}
 
     def copy(self, name, t):
-        """Begins to copy a tensor as it will be when what the device was given so far is done: (buffer, event of its end)."""
+        """Begins to copy a tensor as it will be after the work submitted to the device so far: (buffer, event of its end)."""
         stream = self._streams.get(t.device)
         if stream is None:
             stream = self._streams[t.device] = torch.cuda.Stream(t.device)
@@ -28,7 +28,7 @@ class Staging:
         return buffer, event
 
     def before_change(self, *names):
-        """The device waits for the copies of these tensors, or of all, before what it is given next; the processor does not."""
+        """The device waits for the copies of these tensors, or of all, before work submitted later; the CPU does not wait."""
         for name in names or list(self._events):
             event, device = self._events.pop(name, (None, None))
             if event is not None:

@@ -1,19 +1,19 @@
-"""Which samples a step trains on, from the step's number alone: a job that goes on at step n needs no other place in the data.
+"""Which samples a step trains on, derived from the step's number alone: a job that continues at step n needs no other position in the data.
 
     order = Steps(len(dataset), global_batch=64, steps=10_000, first=state.step + 1 if state else 0, seed=1)
     loader = DataLoader(dataset, batch_sampler=order, num_workers=2, generator=torch.Generator())
     for step, batch in enumerate(loader, order.first):
 
-A loader's workers fetch batches long before they are trained on, so a sampler that counts what it gave out is ahead of the step. Here nothing is
-counted. Every epoch has an order of its own; what is left of it when no whole batch is goes into the next. The ranks share each batch
-out, as evenly as it goes, so a job on another number of ranks trains on the same samples in every step.
+A loader's workers fetch batches long before they are trained on, so a sampler that counts the batches it gave out is ahead of the step. Steps counts
+nothing. Every epoch has an order of its own; samples that do not fill a batch at its end go into the next epoch. The ranks divide each batch as
+evenly as possible, so a job on another number of ranks trains on the same samples in every step.
 """
 
 import torch
 
 
 class Steps:
-    """The batch sampler of one rank, for torch's DataLoader. rank, ranks: by default those of torch.distributed, where it is in use."""
+    """The batch sampler of one rank, for torch's DataLoader. rank, ranks: by default those of torch.distributed, if it is in use."""
 
     def __init__(self, length, global_batch, steps, first=0, seed=0, rank=None, ranks=None):
         dist = getattr(torch, "distributed", None)

@@ -1,5 +1,5 @@
 """Reading and writing the bytes of arrays: piece by piece, hashed while a piece is in the processor's cache, through the kernel's
-page cache or past it, and spread over the time that there is."""
+page cache or past it, and spread over the available time."""
 
 import ctypes
 import errno
@@ -22,14 +22,14 @@ _SYNC_FILE_RANGE_WRITE = 2
 
 
 def _write_back(fd, at, n):
-    """Has the kernel begin to write back, so that little is left to the flush. A hint: what fails is the flush's to tell."""
+    """Has the kernel begin to write back, so that little is left for the flush. It is a hint: the flush reports errors."""
     sync = getattr(_libc, "sync_file_range", None)
     if sync is not None:
         sync(fd, ctypes.c_int64(at), ctypes.c_int64(n), _SYNC_FILE_RANGE_WRITE)
 
 
 def background():
-    """Makes the calling thread give way to the program's others, on the processor and at the disk. Linux; elsewhere it does nothing."""
+    """Gives the calling thread a low priority, on the CPU and at the disk. Linux; elsewhere it does nothing."""
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + 10))
         ioprio_set = {"x86_64": 251, "aarch64": 30}.get(os.uname().machine)
@@ -40,7 +40,7 @@ def background():
 
 
 def foreground(thread):
-    """Takes back what background() did to a thread, where the system allows it (it takes CAP_SYS_NICE)."""
+    """Undoes background() for a thread, if the system allows it (it needs CAP_SYS_NICE)."""
     try:
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, os.getpid()))
     except (OSError, AttributeError):
@@ -48,7 +48,7 @@ def foreground(thread):
 
 
 class Pace:
-    """Spreads bytes evenly over some seconds. hurry: an Event, set while somebody waits for the bytes."""
+    """Spreads bytes evenly over some seconds. hurry: an Event, set while a thread waits for the bytes."""
 
     _LEAST = 0.002  # seconds of a pause: each takes some of the processor's time, and of the interpreter's lock
 
@@ -76,7 +76,7 @@ class File:
                 self.direct_write = self.direct_read = False
 
     def write(self, data, at, pace=None):
-        """Writes an array, at the beginning of a block, and gives its hash. It may be on its way only until written()."""
+        """Writes an array, at the beginning of a block, and returns its hash. The write may be pending until written()."""
         view = memoryview(data)
         h = xxh3.Hash(view)
 
@@ -108,7 +108,7 @@ class File:
             _write_back(self.fd, first, len(piece))
 
     def read(self, view, at):
-        """Fills view and gives the hash of what was read. EOFError: the file ends."""
+        """Fills view and returns the hash of what was read. EOFError: the file ends."""
         h = xxh3.Hash(view)
         if self.direct_read and len(view):
             self._direct.read(view, at, h.update)
@@ -127,12 +127,12 @@ class File:
         return h.digest()
 
     def written(self):
-        """Waits until the kernel has all that write() took; raises what went wrong with it. Durable it is after a flush."""
+        """Waits until the kernel has everything from write(), and raises its errors. It is durable only after a flush."""
         if self.direct_write:
             self._direct.written()
 
     def discard(self):
-        """What write() took does not count: nothing of it is on its way afterwards."""
+        """Discards what write() took: no write is pending afterwards."""
         if self.direct_write:
             self._direct.discard()
 
@@ -158,8 +158,8 @@ DECISIVE = 1.25  # a way that is not the usual one is to be that much faster in 
 
 
 def past_is_better(usual, through, past):
-    """Whether data goes past the page cache, and the median of the turns' ratios in percent. Data goes the usual way unless the other was faster
-    in every turn, and clearly so: of two ways that are alike the unusual one is taken in less than one of a hundred files."""
+    """Whether data goes past the page cache, and the median of the turns' ratios in percent. Data goes the usual way unless the other way was clearly
+    faster in every turn: if both are equally fast, the unusual way is chosen for less than one of a hundred files."""
     ratios = sorted(p / max(t, 1e-9) for t, p in zip(through, past))
     m = ratios[len(ratios) // 2]
     percent = min(max(math.floor(100 * m + 0.5), 1), 65535)
@@ -169,11 +169,10 @@ def past_is_better(usual, through, past):
 
 
 def measure(fd, at, room):
-    """Which way to go on this disk, from zeros written to and read from a part of the file by turns: (write, read, and the time past the
-    page cache over that through it in percent for each), True for past the cache. For less than 8 * MEASURED bytes of room it is not worth the time.
-
-    Writes usually go past the cache: they take less of the processor's time, and the kernel stops who fills its cache with gigabytes, which
-    so few bytes do not show. Reads usually go through it, where the kernel reads ahead."""
+    """Measures on a part of the file, with zeros written and read in turn, whether data goes past the page cache on this disk: (write, read, and the
+    time past the cache over that through it in percent for each), True for past the cache. With less than 8 * MEASURED bytes of room it is not worth
+    the time. Writes usually go past the cache: they take less CPU time, and the kernel blocks a program that fills its cache with gigabytes, which so
+    few bytes do not show. Reads usually go through it, because the kernel reads ahead."""
     nothing = (False, False, 0, 0)
     if room < 8 * MEASURED:
         return nothing

@@ -1,4 +1,4 @@
-"""A PyTorch job whose ranks take as many samples as they finish together, tuned round by round by `evenkeel serve`:
+"""A PyTorch job whose ranks take as many samples as let all finish together. `evenkeel serve` tunes these shares round by round:
 
     tuner = evenkeel.Tuner(ddp)                             # EVENKEEL_URL, EVENKEEL_JOB, EVENKEEL_TOKEN, EVENKEEL_CA
     loader = DataLoader(data, batch_sampler=tuner.batches(len(data), global_batch=256))
@@ -7,8 +7,8 @@
         if tuner.synchronised:                              # the last micro-step of a round
             optimizer.step(); optimizer.zero_grad()
 
-The gradient is the mean over the samples of all ranks, whatever number of them each had. Without EVENKEEL_URL shares are equal, and nothing goes over
-the network but all-reduce. No step waits for the service: rank 0 has a thread for it.
+The gradient is the mean over the samples of all ranks, however they are split. Without EVENKEEL_URL shares are equal, and only the all-reduce goes
+over the network. Steps do not wait for the service: rank 0 has a thread for it.
 """
 
 import contextlib
@@ -54,8 +54,9 @@ class Tuner:
         self._known: Any = None  # the sample whose output the hook keeps
 
     def batches(self, length: Union[int, Callable[[int], int]], global_batch: int, micro_batch: int = 0, least: int = 1, sizes: Sequence[int] = (), deadline: str = "", seed: int = 0, shuffle: bool = True) -> Batches:
-        """The batch sampler for a DataLoader over length samples, or as many as a function of the epoch's number says (evenkeel.bucket.Pieces.begin). On all ranks, once; the same on all but for micro_batch (the largest that fits, 0: any), least
-        (the smallest) and sizes (all that there are, where shapes are fixed). deadline: "auto", or a duration such as "1.5s"."""
+        """The batch sampler for a DataLoader over length samples, or as many as a function of the epoch's number says (evenkeel.bucket.Pieces.begin). Call
+        it once on all ranks. Arguments are the same on all ranks, except micro_batch (the largest that fits, 0: any), least (the smallest) and sizes
+        (the only ones allowed, if shapes are fixed). deadline: "auto", or a duration such as "1.5s"."""
         if self._work is not None:
             raise Usage("batches() was called already: one Tuner has one loader; evaluate with an ordinary one")
         if isinstance(global_batch, bool) or not isinstance(global_batch, int):
@@ -91,8 +92,8 @@ class Tuner:
 
     @property
     def synchronised(self) -> bool:
-        """Whether the round ended with this micro-step: p.grad is the mean over all its samples. Read it after backward. Reading it sends the gradients to
-        the other ranks, where that was not part of backward."""
+        """Whether the round ended with this micro-step: p.grad is the mean over all its samples. Read it after backward. If backward has not sent the
+        gradients to the other ranks, reading it does."""
         if self._step is None:
             raise Usage("tuner.synchronised outside of tuner.steps()")
         self._step.asked = True
@@ -101,8 +102,9 @@ class Tuner:
 
     @contextlib.contextmanager
     def halving(self) -> Iterator[None]:
-        """Around forward and backward: if memory runs out the round's samples come again, in micro-steps half as large, and the service learns the limit.
-        A size that has never run keeps its all-reduce for afterwards: gradients that are with other ranks cannot be taken back."""
+        """A context around forward and backward. If memory runs out, the round's samples come again in micro-steps half as large, and the service
+        learns the limit. A size that runs for the first time has its all-reduce after backward, because gradients that other ranks have received
+        cannot be taken back."""
         s, model = self._step, self._model
         if s is None:
             raise Usage("tuner.halving() outside of tuner.steps()")
@@ -124,13 +126,13 @@ class Tuner:
             torch.cuda.empty_cache()
 
     def state_dict(self) -> Dict[str, Any]:
-        """Where the job is in its data, after the newest complete round; the same on all ranks."""
+        """The job's position in its data, after the newest complete round; the same on all ranks."""
         if self._step is not None and self._hook.round.over:
             self._settle(self._step)
         return self._begun().batches.state_dict()
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Goes on where state_dict was taken, with any number of ranks; before steps()."""
+        """Continues from a state_dict, with any number of ranks. Call it before steps()."""
         if self._step is not None:
             raise Usage("load_state_dict within tuner.steps(): call it before")
         self._state = state
@@ -143,7 +145,7 @@ class Tuner:
 
     @property
     def own_seconds(self) -> float:
-        """Of the tuner's own work in the newest round, waiting for others left out."""
+        """Seconds of the tuner's own work in the newest round, without waiting for other ranks."""
         return self._exchange.spent + self._hook.spent
 
     def _begun(self) -> Work:

@@ -1,4 +1,4 @@
-"""What goes over all ranks once a round, as one vector of float64 that is added up: every rank fills its own places, rank 0 the newest sizes."""
+"""What all ranks exchange once a round: one vector of float64 that is summed. Every rank fills its own places, and rank 0 the newest sizes."""
 
 import array
 import dataclasses
@@ -36,12 +36,12 @@ def norm_of(rank: int) -> int:
 
 
 def norm_before(ranks: int) -> int:
-    """Where rank 0 puts the norm of the gradient of the round before, where vectors are read late."""
+    """The place of the norm of the gradient of the round before, which rank 0 fills if vectors are read late."""
     return _OWN * ranks
 
 
 class Vector:
-    """One rank's, filled anew each round: what pack returns holds until the next."""
+    """One rank's vector, filled anew each round: what pack returns is valid until the next call."""
 
     def __init__(self, rank: int, ranks: int):
         self.rank, self.ranks = rank, ranks

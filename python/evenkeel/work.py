@@ -1,5 +1,5 @@
-"""The samples of one rank in one round: where they come from, and in which micro-steps they are worked off. Without deadline a batch of the
-loader is the rank's share. With one the rank takes from its part of the epoch what deadline.Accumulation says."""
+"""The samples of one rank in one round: where they come from, and in which micro-steps they are computed. Without a deadline a batch of the loader is
+the rank's share. With a deadline the rank takes as many samples from its part of the epoch as deadline.Accumulation says."""
 
 from typing import Any, Callable, Iterator, List, Sequence
 
@@ -76,8 +76,8 @@ class Work:
         return self.done + size >= self.mine or self._work.order.deadline > 0 and self._work.ended
 
     def take(self, size: int) -> "tuple[Any, int]":
-        """The next samples and their number, which is smaller where they cannot be joined; for none one that does not count: the rank's loop must run
-        in any case."""
+        """The next samples and their number, which is smaller if they cannot be joined. For none it returns one that does not count, because the
+        rank's loop must run."""
         b, parts, need = self.batches, [], size
         if not size:
             if self._buffer:
@@ -121,5 +121,5 @@ class Work:
 
 
 def chunk(plan: client.Plan, rank: int, cap: int) -> int:
-    """Samples of a batch of the loader where the order is dealt out."""
+    """Samples of a batch of the loader if the order is dealt out."""
     return max(1, min(plan.micro_batches[rank] or 1, cap or 1 << 30))

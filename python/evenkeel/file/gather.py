@@ -9,9 +9,9 @@ from .layout import BUFFER, MOMENT, PARAMETER
 def tensors(model, optimizer=None):
     """All tensors that a job needs to go on, by name: parameters, buffers, and the optimizer's per parameter.
 
-    Tied parameters come once. An optimizer that makes its state in its first step is made to do so here, if that is seen to
-    change nothing; else Usage says so. Scalars that an optimizer keeps as Python numbers are not tensors: hand them to
-    save(). job.Job saves all of it and needs no such step.
+    Tied parameters come once. An optimizer that creates its state in its first step is made to do so here, if a check shows that this changes
+    nothing; otherwise Usage is raised. Scalars that an optimizer keeps as Python numbers are not tensors: pass them to save(). job.Job saves
+    everything and needs no such step.
     """
     out = {name: (p.detach(), PARAMETER) for name, p in model.named_parameters()}
     for name, b in model.named_buffers():
@@ -47,7 +47,7 @@ def double(optimizer, params):
 
 
 def _zero_step(optimizer):
-    """Makes an optimizer's state by a step at rate 0 with gradients of 0, and takes that back as far as it can."""
+    """Creates an optimizer's state by a step at rate 0 with gradients of 0, and undoes that as far as it can."""
     groups = optimizer.param_groups
     kept = {p: p.grad for g in groups for p in g["params"]}
     before = {p: p.detach().clone() for p in kept}

@@ -1,4 +1,4 @@
-"""What a checkpoint file says of itself. What is damaged is said, and never taken for empty."""
+"""The description of a checkpoint file in the file. Damage is reported, and not taken for an empty file."""
 
 import math
 import os
@@ -172,7 +172,7 @@ class Pages:
         return Record(sequence, step, length, sum_)
 
     def _empty_fault(self):
-        """None if the file provably never held a checkpoint, else why not."""
+        """None if the file shows that it never had a checkpoint, otherwise the reason why it does not show this."""
         pages, note, damage = self._pages()
         faults = [f for _, f in pages if f] + damage
         if faults:

@@ -52,10 +52,8 @@ class Reader(Pages):
         self._clean = set()  # slots that are free, and durably so
 
     def restore(self):
-        """Fills the tensors from the newest checkpoint that verifies. None: provably, nothing was saved yet.
-
-        Corrupt: something was, or may have been, and none of it verifies; the tensors then hold anything. self.faults
-        says what was damaged on the way.
+        """Fills the tensors from the newest checkpoint that verifies. None: nothing was saved yet. Corrupt: something was saved, or may have been,
+        and nothing verifies; the contents of the tensors are then undefined. self.faults lists the damage.
         """
         if self._named is None:
             raise Usage("opened without tensors")
@@ -64,7 +62,7 @@ class Reader(Pages):
         return self.load(lambda e: self._named[e.name][0])
 
     def load(self, into, step=None, names=None):
-        """Restores as restore() does, into the tensors that into(entry) gives; step: that one and no other; names: these only."""
+        """Restores as restore() does, into the tensors that into(entry) returns. step: only this step; names: only these tensors."""
         self.wait()
         found = self._found()
         for _, slot in sorted(((r.sequence, slot) for slot, r in found.items() if step in (None, r.step)), reverse=True):
@@ -116,7 +114,7 @@ class Reader(Pages):
         raise Corrupt(f"{self.path}: step {step} is gone")
 
     def read(self, place, t):
-        """Reads and verifies an array that at() told of. Several threads may read at a time."""
+        """Reads and verifies an array that at() returned. Several threads may read at a time."""
         e, want, start = place
         self._load_array(e, want, start, t)
 

@@ -126,14 +126,14 @@ class Writer(Reader):
         return h
 
     def _priority(self):
-        """The writer gives way, but not where somebody waits already."""
+        """The writer has a low priority, unless a thread waits for it already."""
         if not self._hurry.is_set():
             transfer.background()
         if self._hurry.is_set():
             transfer.foreground(self._thread.native_id)
 
     def _unchanged(self, *names):
-        """A tensor that changed while it was saved was not waited for: the save would mix two steps."""
+        """Raises if a tensor changed while it was saved, because the save would mix two steps."""
         with self._changed:
             for name in names or list(self._watched):
                 t, version = self._watched.get(name, (None, None))

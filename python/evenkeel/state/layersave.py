@@ -8,7 +8,7 @@ from .plan import Plan, inner
 
 
 class LayerSave:
-    """One layer-wise save: begun with the first parameter that is updated, which is behind the forward pass."""
+    """One layer-wise save. It begins with the first parameter that is updated, which is after the forward pass."""
 
     def __init__(self, owner, step, cursor, optimizer):
         self._owner, self._step, self._cursor, self._optimizer = owner, step, cursor, optimizer

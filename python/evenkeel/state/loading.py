@@ -1,4 +1,4 @@
-"""From what was saved to live objects: what differs is refused by name before anything is changed."""
+"""From saved data to live objects: differences are refused by name before anything is changed."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ def live(path, modules, entries):
 
 
 def prepare(path, blob, objects, live, entries):
-    """Where each array is read to, and what is to be called when it is there. It changes nothing."""
+    """The memory that each array is read to, and the function to call when it is read. It changes nothing."""
     if blob[:8] != MAGIC:
         raise Schema(f"{path}: it was not saved by Job; open it with checkpoint.open_")
     tree = json.loads(zlib.decompress(blob[8:]))

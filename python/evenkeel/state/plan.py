@@ -15,7 +15,7 @@ MAGIC = b"EVKLJOB1"
 
 
 def inner(module):
-    """The module that a DistributedDataParallel wraps, without importing torch.distributed where it is not built."""
+    """The module that a DistributedDataParallel wraps, without importing torch.distributed if torch was built without it."""
     return module.module if type(module).__name__ == "DistributedDataParallel" else module
 
 

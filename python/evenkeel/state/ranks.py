@@ -10,7 +10,7 @@ def text(error):
 
 
 class Ranks:
-    """A group of torch.distributed with operations of its own, or one process. group: by default all ranks where it is in use."""
+    """A group of torch.distributed with operations of its own, or one process. group: by default all ranks, if torch.distributed is in use."""
 
     def __init__(self, group=None):
         self.rank, self.ranks, self.group = 0, 1, None

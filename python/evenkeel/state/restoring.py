@@ -12,7 +12,7 @@ from .plan import inner
 
 
 class Restoring(Ranks):
-    """Restores a checkpoint of files that are there into live objects, at once or behind the first forward pass."""
+    """Restores a checkpoint from existing files into live objects, at once or during the first forward pass."""
 
     def __init__(self, path, group):
         super().__init__(group)
@@ -86,7 +86,7 @@ class Restoring(Ranks):
         return [inner(o) for o in objects.values() if isinstance(o, torch.nn.Module)]
 
     def _give_up_reading(self):
-        """Ends what reads in the background, and lets the modules go."""
+        """Ends the readers in the background, and releases the modules."""
         if self._reader is not None:
             (reader, files), self._reader = self._reader, None
             reader.stop()
@@ -98,7 +98,7 @@ class Restoring(Ranks):
         self._behind = None
 
     def _complete(self):
-        """Waits for what restore(behind=True) left to be read. All ranks call it, in ready() and in what saves."""
+        """Waits until everything of restore(behind=True) is read. All ranks call it, in ready() and before saves."""
         if self._reader is None:
             return
         error, then = None, self._behind

@@ -36,7 +36,7 @@ def sets(path):
 
 
 def common(paths, missing):
-    """The steps that all files of a set hold, newest first; none if provably no checkpoint of all ranks was made."""
+    """The steps that all files of a set have, newest first; none if the files show that no checkpoint of all ranks was made."""
     steps, faults, started, everywhere, never = None, [], False, 0, False
     for p in paths:
         if p in missing:
