@@ -9,6 +9,7 @@ With RANKS_PAST=1 files are told that reading and writing past the page cache is
 """
 
 import collections
+import contextlib
 import hashlib
 import json
 import os
@@ -46,6 +47,7 @@ def spawn(ranks, target, *args):
             continue
         code = 1
         try:
+            os.setpgid(0, 0)
             torch.set_num_threads(1)
             warnings.simplefilter("ignore")
             dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
@@ -61,7 +63,8 @@ def spawn(ranks, target, *args):
 
 
 def join(pids, timeout=60):
-    """Waits for all; gives their exit codes, negative for a signal. What is not done in time is killed."""
+    """Waits for all; gives their exit codes, negative for a signal. What is not done in time is killed, as are the workers of loaders that a killed
+    rank left behind: they would keep our output open."""
     left, codes, until = dict.fromkeys(pids), {}, time.monotonic() + timeout
     while left:
         for pid in list(left):
@@ -76,6 +79,9 @@ def join(pids, timeout=60):
                 os.kill(pid, signal.SIGKILL)
             until = time.monotonic() + 60
         time.sleep(0.002)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
     return [codes[p] for p in pids]
 
 

@@ -18,7 +18,7 @@ class Ranks(unittest.TestCase):
         self.folder = folder.name
 
     def run_(self, *args, **environment):
-        p = subprocess.run([sys.executable, SCRIPT, *map(str, args)], capture_output=True, text=True, timeout=240, env={**os.environ, **environment})
+        p = subprocess.run([sys.executable, SCRIPT, *map(str, args)], capture_output=True, text=True, timeout=600, env={**os.environ, **environment})
         self.assertEqual(p.returncode, 0, p.stderr)
         return json.loads(p.stdout)
 
