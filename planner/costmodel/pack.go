@@ -62,14 +62,14 @@ func (c *Condition) kindsIn(p *packer, from, to int) {
 type weights struct{ step, perIteration float64 }
 
 // pack chooses strategies for the layers in the packer, between those of one tensor degree (negative: of any, as if
-// conversion were free) whose peak is at most peak. False: they do not fit.
-func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGroups]float64, weight weights, relaxed bool) (least float64, result packed, ok bool) {
+// conversion were free) whose peak is at most peak; all: none of them would be chosen instead with more memory. Not ok: they do not fit.
+func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGroups]float64, weight weights, relaxed bool) (least float64, all, ok bool) {
 	p := &c.packer
 	var capacity [MaxGroups]float64
 	for i, g := range f.groups {
 		capacity[i] = c.limit(g.Class) - c.reserve(g.Class) - peak[i]
 		if capacity[i] <= 0 {
-			return 0, nil, false
+			return 0, false, false
 		}
 	}
 	for i := range p.items {
@@ -78,14 +78,15 @@ func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGr
 	return p.fill(relaxed)
 }
 
-// fill solves the knapsack of the items' hulls; relaxed, the last upgrade may be of part of a layer.
-func (p *packer) fill(relaxed bool) (least float64, result packed, ok bool) {
+// fill solves the knapsack of the items' hulls; relaxed, the last upgrade may be of part of a layer. All: there is memory for every upgrade.
+func (p *packer) fill(relaxed bool) (least float64, all, ok bool) {
+	all = true
 	p.upgrades = p.upgrades[:0]
 	room := 1.0
 	for i := range p.items {
 		it := &p.items[i]
 		if len(it.hull) == 0 {
-			return 0, nil, false
+			return 0, false, false
 		}
 		it.atLevel = append(it.atLevel[:0], make([]int, len(it.hull))...)
 		it.atLevel[0] = it.count
@@ -98,7 +99,7 @@ func (p *packer) fill(relaxed bool) (least float64, result packed, ok bool) {
 		}
 	}
 	if room < -1e-12 {
-		return 0, nil, false
+		return 0, false, false
 	}
 	slices.SortStableFunc(p.upgrades, func(a, b upgrade) int { return cmp.Compare(b.slope, a.slope) })
 	for _, u := range p.upgrades {
@@ -108,25 +109,28 @@ func (p *packer) fill(relaxed bool) (least float64, result packed, ok bool) {
 		n := float64(it.atLevel[u.level-1])
 		if fit := room / more; fit < n {
 			if relaxed { // part of a layer fills the rest of the room
-				return least - fit*(a.cost-b.cost), nil, true
+				return least - fit*(a.cost-b.cost), false, true
 			}
-			n = math.Floor(max(0, fit))
+			n, all = math.Floor(max(0, fit)), false
 		}
 		it.atLevel[u.level-1] -= int(n)
 		it.atLevel[u.level] += int(n)
 		room -= n * more
 		least -= n * (a.cost - b.cost)
 	}
-	if !relaxed {
-		for _, it := range p.items {
-			for l, n := range it.atLevel {
-				if n > 0 {
-					result = append(result, packedRun{it.kind, it.hull[l].strategy, n})
-				}
+	return least, all, true
+}
+
+// choice is what fill has chosen.
+func (p *packer) choice(into packed) packed {
+	for _, it := range p.items {
+		for l, n := range it.atLevel {
+			if n > 0 {
+				into = append(into, packedRun{it.kind, it.hull[l].strategy, n})
 			}
 		}
 	}
-	return least, result, true
+	return into
 }
 
 // setOptions sets the strategies of a kind. Relaxed, the groups' mean counts, which is never above the slower or the
@@ -210,9 +214,13 @@ func (c *Condition) packedPoints(from, to, shape, inflight int) []search.Point {
 		}
 		for _, weight := range []weights{{float64(c.microBatches()), 1}, {1, 1}} {
 			best, least := packed(nil), math.Inf(1)
-			for _, small := range p.peaks {
-				if cost, k, ok := c.pack(f, inflight, y.Tensor, c.peaks(f, small), weight, false); ok && cost < least {
-					best, least = k, cost
+			for _, small := range slices.Backward(p.peaks) {
+				cost, all, ok := c.pack(f, inflight, y.Tensor, c.peaks(f, small), weight, false)
+				if ok && cost <= least {
+					best, least = p.choice(best[:0]), cost
+				}
+				if ok && all {
+					break // fewer strategies cannot be better
 				}
 			}
 			if best != nil {

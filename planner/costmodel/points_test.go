@@ -250,14 +250,17 @@ func TestFill(t *testing.T) {
 		{kind: 1, count: 2, hull: []option{{2, 5, 0.09375}, {3, 4.5, 0.125}}},
 	}}
 	// A layer of the first kind fits into the 7/16 that are left, then both of the second: 40 - 6 - 1.
-	cost, choice, ok := p.fill(false)
+	cost, all, ok := p.fill(false)
 	same(t, "packed", cost, 33)
-	if want := (packed{{0, 0, 2}, {0, 1, 1}, {1, 3, 2}}); !ok || !slices.Equal(choice, want) {
-		t.Errorf("%v, want %v", choice, want)
+	if want := (packed{{0, 0, 2}, {0, 1, 1}, {1, 3, 2}}); all || !ok || !slices.Equal(p.choice(nil), want) {
+		t.Errorf("%v, want %v; all %v", p.choice(nil), want, all)
 	}
 	// Relaxed, 1.75 layers.
-	cost, _, _ = p.fill(true)
+	cost, all, _ = p.fill(true)
 	same(t, "relaxed", cost, 40-1.75*6)
+	if all {
+		t.Error("part of a layer is not all")
+	}
 	p.items[0].count = 8
 	if _, _, ok := p.fill(false); ok {
 		t.Error("8/8 and more of the memory fit")
@@ -267,10 +270,10 @@ func TestFill(t *testing.T) {
 		t.Error("a kind without strategies fits")
 	}
 	p.items = p.items[1:]
-	cost, choice, _ = p.fill(false) // room for all
+	cost, all, _ = p.fill(false) // room for all
 	same(t, "all", cost, 9)
-	if !slices.Equal(choice, packed{{1, 3, 2}}) {
-		t.Errorf("%v", choice)
+	if !all || !slices.Equal(p.choice(nil), packed{{1, 3, 2}}) {
+		t.Errorf("%v, all %v", p.choice(nil), all)
 	}
 	cost, _, _ = p.fill(true)
 	same(t, "all, relaxed", cost, 9)
@@ -351,6 +354,32 @@ func TestPeaks(t *testing.T) {
 	for first, second := range map[float64]float64{0: 0, 1: 5, 2: 5, 3: 9} {
 		if got := c.peaks(f, first); got != [MaxGroups]float64{first, second} {
 			t.Errorf("%v: %v", first, got)
+		}
+	}
+}
+
+// Room for the largest peak may cost more than the strategy that has it is worth. By hand: of 1e9 bytes the quick one takes 800e6
+// and no peak, the slow one 200e6 and a peak.
+func TestRoomForPeaks(t *testing.T) {
+	cost := func(step, states, peak float64) layerCost {
+		return layerCost{step: [MaxGroups]float64{step}, states: [MaxGroups]float64{states}, peak: [MaxGroups]float64{peak}}
+	}
+	for _, o := range []struct {
+		quick, peak float64 // bytes
+		want        []search.Point
+	}{
+		{800e6, 100e6, []search.Point{{Step: 1, Key: -1}}},
+		{800e6, 500e6, []search.Point{{Step: 1, Key: -1}}}, // with room for the peak it does not fit
+		{800e6, 900e6, []search.Point{{Step: 1, Key: -1}}}, // the slow one does not fit
+		{1e9 + 1, 500e6, []search.Point{{Step: 3, Key: -1}}},
+		{1e9 + 1, 900e6, nil},
+	} {
+		m := handModel(t, Options{})
+		m.kinds, m.counts = 1, [][]int{{0}, {1}}
+		c := &Condition{Model: m, GlobalBatch: 8, MicroBatch: 8, configurations: []configuration{{groups: []Group{groupOf(0, 0, 1, 1)},
+			strategies: []Strategy{{Tensor: 1}, {Tensor: 1, Checkpoint: true}}, costs: [][]layerCost{{cost(1, o.quick, 0), cost(3, 200e6, o.peak)}}}}}
+		if got := c.packedPoints(0, 1, 0, 1); !slices.Equal(got, o.want) {
+			t.Errorf("%+v: %+v", o, got)
 		}
 	}
 }

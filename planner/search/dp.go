@@ -1,7 +1,6 @@
 package search
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -24,7 +23,7 @@ type table struct {
 	speed       []float64 // of a device of each class, in units of the work
 	fastest     float64   // speed of the fastest shape
 
-	nodes    []node
+	nodes    []node      // of the worker's that fills the table
 	before   []node      // those of the state that is extended, side by side
 	visited  int         // states
 	quick    bool        // first pass
@@ -102,7 +101,7 @@ func newTable(c Costs, tolerance float64) *table {
 	// Memory may force more work than the least of each layer.
 	all := s.work[layers]
 	s.work[layers] = max(all, c.Least(s.speed))
-	s.rootBound = s.lowerBound(0, 0, 0, 0, layers, s.rate(s.pool))
+	s.rootBound = s.lowerBound(Front{}, s.rest(layers, s.rate(s.pool)))
 	s.work[layers] = all
 	if len(s.shapes) == 0 || math.IsNaN(s.rootBound) {
 		s.rootBound = math.Inf(1)
@@ -120,22 +119,30 @@ func (s *table) rate(devices []int) float64 {
 	return v
 }
 
-// lowerBound is a lower bound on the total of any plan ending in these stages, with so many layers left for devices of a
-// summed speed.
-func (s *table) lowerBound(largest, sum, perIteration float64, stages, layers int, speed float64) float64 {
-	if layers > 0 {
-		if !(speed > 0) {
-			return math.Inf(1)
-		}
-		// A stage has at least one layer, so with few layers not all devices find work.
-		speed = min(speed, float64(layers)*s.fastest)
-		w := s.work[layers]
-		largest = max(largest, w/speed, s.heaviest[layers]/s.fastest)
-		sum += w / min(speed, s.fastest)
-		stages++
+// rest is what the stages of the layers that are left add to a total at least.
+type rest struct {
+	largest, sum float64
+	stages       int
+}
+
+// rest of so many layers on devices of a summed speed; +Inf without devices.
+func (s *table) rest(layers int, speed float64) rest {
+	if layers == 0 {
+		return rest{}
 	}
+	if !(speed > 0) {
+		return rest{sum: math.Inf(1)}
+	}
+	// A stage has at least one layer, so with few layers not all devices find work.
+	speed = min(speed, float64(layers)*s.fastest)
+	w := s.work[layers]
+	return rest{max(w/speed, s.heaviest[layers]/s.fastest), w / min(speed, s.fastest), 1}
+}
+
+// lowerBound is a lower bound on the total of any plan that ends in stages summed up by f, with this rest before them.
+func (s *table) lowerBound(f Front, r rest) float64 {
 	// Rounding must not prune an equal total.
-	return s.costs.Total(Front{largest, sum, perIteration, stages}) * (1 - 1e-12)
+	return s.costs.Total(Front{max(f.Max, r.largest), f.Sum + r.sum, f.PerIteration, f.Stages + r.stages}) * (1 - 1e-12)
 }
 
 // fill visits all states that may lead below limit; with a width it keeps that many for each number of stages. A quick
@@ -168,7 +175,6 @@ func (s *table) fill(ctx context.Context, limit float64, width int, quick bool) 
 			level, s.complete = s.narrow(level, stages, width), false
 		}
 	}
-	s.nodes = nil
 	if quick || !s.complete || !s.costs.Exact() {
 		return
 	}
@@ -184,7 +190,7 @@ func (s *table) relax(ctx context.Context, limit float64, width int) {
 		return
 	}
 	below := newTable(r.Relaxed(), 1-s.factor)
-	below.strict = true
+	below.strict, below.nodes = true, s.nodes
 	below.fill(ctx, limit, width, false)
 	s.mu.Lock()
 	s.bound = max(s.bound, below.bound)
@@ -234,14 +240,15 @@ shapes:
 			if from > 0 && stages == s.most {
 				continue
 			}
-			if s.lowerBound(low.Max, low.Sum, low.PerIteration, stages, from, rate) > limit {
+			left := s.rest(from, rate)
+			if s.lowerBound(low, left) > limit {
 				continue // too much is left for the rest
 			}
 			points := s.costs.Stage(from, to, shape, stages)
 			if len(points) == 0 {
 				break
 			}
-			limit = s.join(st, next, Choice{From: from, To: to, Shape: shape, Busy: busy, Passing: passing}, points, used, rate, stages, limit)
+			limit = s.join(st, next, Choice{From: from, To: to, Shape: shape, Busy: busy, Passing: passing}, points, used, low, left, limit)
 		}
 	}
 	return limit
@@ -253,22 +260,27 @@ func (s *table) stageBound(low Front, to, from int, speed, busy, passing float64
 	return s.costs.Total(Front{max(low.Max, step+busy), low.Sum + step + passing, low.PerIteration, stages}) * (1 - 1e-12)
 }
 
-// join puts a stage, at each of its points, before each Pareto point of st, which are in s.before.
-func (s *table) join(st *state, next *frontier, c Choice, points []Point, used []int, rate float64, stages int, limit float64) float64 {
+// join puts a stage, at each of its points, before each Pareto point of st, which are in s.before and not below low.
+func (s *table) join(st *state, next *frontier, c Choice, points []Point, used []int, low Front, left rest, limit float64) float64 {
 	var to *state
 	for _, p := range points {
+		own := p.Step + c.Busy
+		if s.lowerBound(Front{max(low.Max, own), low.Sum + p.Step + c.Passing, max(low.PerIteration, p.PerIteration), low.Stages}, left) > limit {
+			continue // whatever comes after it
+		}
 		for i := range s.before {
 			a := &s.before[i]
-			b := node{max: max(a.max, a.own+c.Busy), own: p.Step + c.Busy, sum: a.sum + p.Step + c.Passing, perIteration: max(a.perIteration, p.PerIteration), busy: c.Busy, passing: c.Passing, point: p,
-				next: st.nodes[i], from: int32(c.From), to: int32(c.To), shape: int32(c.Shape)}
-			largest := max(b.max, b.own)
-			if s.lowerBound(largest, b.sum, b.perIteration, stages, c.From, rate) > limit {
+			most := max(a.max, a.own+c.Busy)
+			f := Front{max(most, own), a.sum + p.Step + c.Passing, max(a.perIteration, p.PerIteration), low.Stages}
+			if s.lowerBound(f, left) > limit {
 				continue
 			}
+			b := node{max: most, own: own, sum: f.Sum, perIteration: f.PerIteration, busy: c.Busy, passing: c.Passing, point: p,
+				next: st.nodes[i], from: int32(c.From), to: int32(c.To), shape: int32(c.Shape)}
 			if c.From == 0 {
-				if stages >= s.least {
-					if total := s.costs.Total(Front{largest, b.sum, b.perIteration, stages}); total < s.lowest && total <= limit {
-						limit = s.record(b, stages, total)
+				if f.Stages >= s.least {
+					if total := s.costs.Total(f); total < s.lowest && total <= limit {
+						limit = s.record(b, f.Stages, total)
 					}
 				}
 				continue
@@ -315,11 +327,10 @@ func (s *table) insert(st *state, b node) {
 		return
 	}
 	keep, place := st.nodes[:0], int32(len(s.nodes))
-	for i, n := range st.nodes {
+	for _, n := range st.nodes {
 		a := &s.nodes[n]
 		if a.dominates(&b) {
-			st.nodes = append(keep, st.nodes[i:]...)
-			return
+			return // and b dominates none of those before a, as a would
 		}
 		if b.dominates(a) {
 			place = n
@@ -329,8 +340,13 @@ func (s *table) insert(st *state, b node) {
 	}
 	if s.width > 0 && len(keep) >= max(8, s.width/4) {
 		s.complete = false
-		worst := slices.MaxFunc(keep, func(i, j int32) int { return cmp.Compare(s.totalAlone(&s.nodes[i]), s.totalAlone(&s.nodes[j])) })
-		if s.totalAlone(&b) >= s.totalAlone(&s.nodes[worst]) {
+		worst, most := int32(0), math.Inf(-1)
+		for _, n := range keep {
+			if total := s.totalAlone(&s.nodes[n]); total > most {
+				worst, most = n, total
+			}
+		}
+		if s.totalAlone(&b) >= most {
 			st.nodes = keep
 			return
 		}

@@ -65,10 +65,11 @@ func (s *table) narrow(level []*state, stages, width int) []*state {
 		for c := range free {
 			free[c] = s.pool[c] - st.used[c]
 		}
+		left := s.rest(int(st.from), s.rate(free))
 		all[i] = scored{st, math.Inf(1)}
 		for _, n := range st.nodes {
 			a := s.node(n)
-			all[i].score = min(all[i].score, s.lowerBound(max(a.max, a.own), a.sum, a.perIteration, stages, int(st.from), s.rate(free)))
+			all[i].score = min(all[i].score, s.lowerBound(Front{max(a.max, a.own), a.sum, a.perIteration, stages}, left))
 		}
 	}
 	slices.SortStableFunc(all, func(a, b scored) int { return cmp.Compare(a.score, b.score) })

@@ -124,8 +124,11 @@ func (s *run) each(ctx context.Context, tables []*table, work func(*table)) {
 	var group sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
+			var nodes []node // of one table after another
 			for t := range queue {
+				t.nodes = nodes[:0]
 				work(t)
+				nodes, t.nodes = t.nodes, nil
 				s.report()
 			}
 		})

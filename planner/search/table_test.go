@@ -70,18 +70,18 @@ func TestBoundsByHand(t *testing.T) {
 		}
 	}
 	near("root, at 5 at once and 3 in a stage", s.rootBound, Front{50. / 5, 50. / 3, 0, 1})
-	near("no layer left", s.lowerBound(7, 11, 5, 2, 0, 0), Front{7, 11, 5, 2})
-	near("two layers at 5", s.lowerBound(0, 11, 5, 2, 2, 5), Front{1, 11 + 5./3, 5, 3})
-	near("two layers at 1/2", s.lowerBound(0, 11, 5, 2, 2, 0.5), Front{10, 21, 5, 3})
-	near("one layer, of use to one shape only", s.lowerBound(0, 0, 0, 1, 1, 5), Front{2. / 3, 2. / 3, 0, 2})
-	near("the largest step came before", s.lowerBound(7, 0, 0, 1, 2, 5), Front{7, 5. / 3, 0, 2})
+	near("no layer left", s.lowerBound(Front{7, 11, 5, 2}, s.rest(0, 0)), Front{7, 11, 5, 2})
+	near("two layers at 5", s.lowerBound(Front{0, 11, 5, 2}, s.rest(2, 5)), Front{1, 11 + 5./3, 5, 3})
+	near("two layers at 1/2", s.lowerBound(Front{0, 11, 5, 2}, s.rest(2, 0.5)), Front{10, 21, 5, 3})
+	near("one layer, of use to one shape only", s.lowerBound(Front{0, 0, 0, 1}, s.rest(1, 5)), Front{2. / 3, 2. / 3, 0, 2})
+	near("the largest step came before", s.lowerBound(Front{7, 0, 0, 1}, s.rest(2, 5)), Front{7, 5. / 3, 0, 2})
 	s.heaviest[2] = 4.5
-	near("a heavy layer", s.lowerBound(0, 0, 0, 1, 2, 5), Front{1.5, 5. / 3, 0, 2})
-	if b := s.lowerBound(0, 0, 0, 1, 1, 0); !math.IsInf(b, 1) {
+	near("a heavy layer", s.lowerBound(Front{0, 0, 0, 1}, s.rest(2, 5)), Front{1.5, 5. / 3, 0, 2})
+	if b := s.lowerBound(Front{0, 0, 0, 1}, s.rest(1, 0)); !math.IsInf(b, 1) {
 		t.Errorf("a layer but no device: %v", b)
 	}
 	s.work[1], s.heaviest[1] = 0, 0
-	if b := s.lowerBound(0, 0, 0, 1, 1, 0); !math.IsInf(b, 1) {
+	if b := s.lowerBound(Front{0, 0, 0, 1}, s.rest(1, 0)); !math.IsInf(b, 1) {
 		t.Errorf("a layer without work but no device: %v", b)
 	}
 	s.work[1] = 2
