@@ -319,6 +319,7 @@ class Training(unittest.TestCase):
 
         given = iter([5.0, 3.0, 4.0, float("nan"), 3.0, 3.5, 1.0])
         v = forward.Validation(lambda: next(given), stop_after=192)
+        self.assertIsNone(v.best)
         r, log = run(v, steps=1000)
         self.assertEqual((r.step, v.best), (384, (128, 3.0)))  # 128 + 192, and the block after that
         self.assertEqual([s for s, _ in v.losses], [64, 128, 192, 256, 320, 384])

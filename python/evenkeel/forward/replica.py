@@ -123,8 +123,9 @@ class Replica:
 
 class Validation:
     """For after_block: computes loss() every 64 steps, and asks for the run's end when it has not fallen for stop_after steps. losses has the losses
-    so far, as (steps, loss); best is the lowest, and replay(..., steps=best[0]) has its weights. One rank's validation is enough: all ranks end
-    together. A rank that was killed and started again does not know earlier losses."""
+    so far, as (steps, loss); best is the lowest, None before the first, and replay(..., steps=best[0]) has its weights. One rank's validation is
+    enough: all ranks end together. The others go on while it validates, and its pair is absent from their steps if that takes longer than a few steps
+    (Result.absent). A rank that was killed and started again does not know earlier losses."""
 
     def __init__(self, loss, stop_after=None):
         self._loss, self._stop_after = loss, stop_after
@@ -132,7 +133,7 @@ class Validation:
 
     @property
     def best(self):
-        return min(self.losses, key=lambda l: (not l[1] <= math.inf, l[1]))  # the first; a NaN is none
+        return min(self.losses, key=lambda l: (not l[1] <= math.inf, l[1]), default=None)  # the first; a NaN is none
 
     def __call__(self, run):
         with torch.no_grad():

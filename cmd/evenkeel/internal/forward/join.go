@@ -36,7 +36,6 @@ type joined struct {
 	Sent        int64         `json:"transport_sent"`     // bytes over the connection in all, including frames
 	Received    int64         `json:"transport_received"` // the same
 	Joined      int           `json:"joined_at"`          // first step in which it took part
-	Validation  *validated    `json:"validation,omitempty"`
 }
 
 // Help is what --help adds.
@@ -87,11 +86,7 @@ func (c *joinCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	var check *validator
-	if c.Rank == 0 {
-		check = newValidator(work)
-	}
-	replica, after, err := c.catchUp(a, h, work, run, blocks, check)
+	replica, after, err := c.catchUp(a, h, work, run, blocks)
 	if err != nil {
 		return err
 	}
@@ -103,22 +98,16 @@ func (c *joinCmd) Run(a *cli.App) error {
 	p := &forward.Processor{Replica: replica, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Bus: bus, Patience: c.Patience}
 	last, began := time.Now(), replica.Steps()
 	p.End = func(*forward.Block, []byte) error {
-		if err := check.end(a.Ctx, p); err != nil {
-			return err
-		}
 		if c.Checkpoint == "" || time.Since(last) < saveEvery {
 			return nil
 		}
 		last = time.Now()
 		return cli.WriteFile(c.Checkpoint, replica.Save)
 	}
-	if err := check.ask(a.Ctx, p); err != nil {
-		return err
-	}
 	if err := p.Run(a.Ctx); err != nil {
 		return err
 	}
-	j := joined{c.Rank, p.Steps(), p.Weights.Hash(), p.Stats(), traffic.Sent(), traffic.Received(), began, check.told()}
+	j := joined{c.Rank, p.Steps(), p.Weights.Hash(), p.Stats(), traffic.Sent(), traffic.Received(), began}
 	result, err := json.Marshal(j)
 	if err != nil {
 		return err
@@ -135,7 +124,7 @@ func (c *joinCmd) Run(a *cli.App) error {
 
 // catchUp makes a replica with the run's blocks: from saved weights, if they can be used, else
 // from the weights that the run starts with.
-func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *setup, run *wire.Run, blocks []wire.Block, check *validator) (*forward.Replica, uint64, error) {
+func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *setup, run *wire.Run, blocks []wire.Block) (*forward.Replica, uint64, error) {
 	weights, err := startOf(h, work, c.Init)
 	if err != nil {
 		return nil, 0, err
@@ -144,16 +133,14 @@ func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *setup, run *wire.
 	if err != nil {
 		return nil, 0, err
 	}
-	if c.Checkpoint != "" && check == nil { // which is to see the weights after each block
+	if c.Checkpoint != "" {
 		if saved, err := load(c.Checkpoint, replica, blocks); err == nil {
 			replica = saved
 		} else if !errors.Is(err, os.ErrNotExist) {
 			a.Log.Warn().Err(err).Msgf("%s cannot be used; all steps are repeated", c.Checkpoint)
 		}
 	}
-	after, err := applyBlocks(replica, blocks, func(*forward.Block, []byte) error {
-		return check.take(replica.Steps(), replica.Weights)
-	})
+	after, err := applyBlocks(replica, blocks, nil)
 	return replica, after, err
 }
 

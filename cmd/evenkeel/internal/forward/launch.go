@@ -103,8 +103,14 @@ func (c *launchCmd) take(a *cli.App, r *session, l *link) (*wire.Run, uint64, er
 		return nil, 0, err
 	}
 	r.before, r.blocks = nil, nil
+	if left { // else its blocks are those of the log, which were validated
+		r.check = newValidator(r.work)
+	}
 	after, err := applyBlocks(r.replica, blocks, func(b *forward.Block, encoded []byte) error {
 		r.before, r.blocks = append(r.before, encoded), append(r.blocks, b)
+		if left {
+			return r.check.take(r.replica.Steps(), r.replica.Weights)
+		}
 		return nil
 	})
 	if err != nil {
@@ -128,7 +134,8 @@ func difference(encoded []byte, h *forward.Header) string {
 	fields := func(of any) (all []string) {
 		v := reflect.ValueOf(of)
 		for i := range v.NumField() {
-			all = append(all, fmt.Sprintf("%s %v", strings.ToLower(v.Type().Field(i).Name), v.Field(i)))
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			all = append(all, fmt.Sprintf("%s %v", name, v.Field(i)))
 		}
 		return all
 	}
@@ -138,8 +145,13 @@ func difference(encoded []byte, h *forward.Header) string {
 			return fmt.Sprintf("%s there, %s here", f, mine[i])
 		}
 	}
-	if there.Data != h.Data {
-		return fmt.Sprintf("data %v there, %v here", there.Data, h.Data)
+	switch of, mine := stopAfter(there), stopAfter(h); {
+	case of != mine: // before the examples, of which it sets some aside
+		return fmt.Sprintf("--stop-after %d there, %d here; 0: without", of, mine)
+	case there.Data.Count != h.Data.Count:
+		return fmt.Sprintf("%d training examples there, %d here", there.Data.Count, h.Data.Count)
+	case there.Data != h.Data:
+		return "other training examples"
 	}
 	return "in network or weights"
 }
@@ -180,12 +192,13 @@ func (c *launchCmd) watch(a *cli.App, r *session, l *link, run *wire.Run, after 
 		})
 	}
 	begun := time.Now()
+	err = r.check.ask(ctx, run.Stop)
 	for err == nil && !r.replica.Done() {
 		var m forward.Message
 		if m, err = bus.Next(ctx); err == nil && r.replica.Follows(m.Block) {
 			var b *forward.Block
 			if b, err = r.replica.Apply(m.Block); err == nil {
-				err = r.block(b, m.Block)
+				err = errors.Join(r.block(b, m.Block), r.check.end(ctx, r.replica, run.Stop))
 			}
 		}
 	}
@@ -204,6 +217,7 @@ func (c *launchCmd) watch(a *cli.App, r *session, l *link, run *wire.Run, after 
 	if err != nil {
 		return err
 	}
+	s.Validation = r.check.told()
 	if err := c.collect(ctx, run, s, r); err != nil {
 		return errors.Join(errors.Join(failed...), err)
 	}
@@ -251,9 +265,6 @@ func (c *launchCmd) collect(ctx context.Context, run *wire.Run, s *summary, r *s
 			s.WeightsHash = append(s.WeightsHash, j.WeightsHash)
 			s.add(j.Stats, j.Steps-j.Joined) // since its last start
 			s.addTraffic(*j)
-			if j.Validation != nil {
-				s.Validation = j.Validation
-			}
 		}
 	}
 	if s.counted < len(came) {

@@ -50,8 +50,8 @@ func (c *replayCmd) Run(a *cli.App) error {
 			return err
 		}
 	}
-	if c.Steps < 0 || c.Steps%forward.BlockSteps != 0 {
-		return badinput.Errorf("--steps %d: a log has weights after every %d steps", c.Steps, forward.BlockSteps)
+	if c.Steps < 0 {
+		return badinput.Errorf("--steps %d: must not be negative", c.Steps)
 	}
 	r, done, err := replayed(c.Log, c.Init, c.Steps)
 	if err != nil {
@@ -59,6 +59,9 @@ func (c *replayCmd) Run(a *cli.App) error {
 	}
 	if r.Damage == "" && r.Steps < c.Steps {
 		return badinput.Errorf("--steps %d: %s ends after step %d", c.Steps, c.Log, r.Steps)
+	}
+	if c.Steps > 0 && r.Steps > c.Steps {
+		return badinput.Errorf("--steps %d: a log has weights after every %d steps, and after the last", c.Steps, forward.BlockSteps)
 	}
 	evaluated := "not evaluated: "
 	if work, err := taskOf(done.Header, c.Data); err != nil {

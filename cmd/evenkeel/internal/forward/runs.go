@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/forward/wire"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // runsCmd lists runs.
@@ -95,6 +96,7 @@ type stored struct {
 	header *forward.Header
 	raw    [][]byte // blocks
 	blocks []*forward.Block
+	done   bool
 }
 
 // readRun reads a run's header and its blocks, without its weights.
@@ -114,6 +116,7 @@ func readRun(a *cli.App, l *link, name string) (*stored, error) {
 			s.raw, s.blocks = append(s.raw, b.Data), append(s.blocks, block)
 		}
 	}
+	s.done = chain.Done()
 	return s, err
 }
 
@@ -205,11 +208,14 @@ func (c *stopCmd) Run(a *cli.App) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	run, err := wire.Open(a.Ctx, l.Conn, c.Name)
+	r, err := readRun(a, l, c.Name)
 	if err != nil {
 		return err
 	}
-	return run.Stop(a.Ctx)
+	if r.done {
+		return badinput.Errorf("the run %s is finished", c.Name)
+	}
+	return r.run.Stop(a.Ctx)
 }
 
 // removeCmd deletes a run.

@@ -44,6 +44,15 @@ func taskOf(h *forward.Header, dataFile string) (*setup, error) {
 	return setAside(w, p.StopAfter), nil
 }
 
+// stopAfter is that of a run of this program, or 0.
+func stopAfter(h *forward.Header) int {
+	var p program
+	if json.Unmarshal(h.Program, &p) != nil {
+		return 0
+	}
+	return p.StopAfter
+}
+
 // tensorsOf are a network's.
 func tensorsOf(net *train.Network) []forward.Tensor {
 	var all []forward.Tensor

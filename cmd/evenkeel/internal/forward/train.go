@@ -180,14 +180,14 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 		all[rank] = &forward.Processor{Replica: r.replica, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Bus: memory.Reader(rank), Patience: math.MaxInt64}
 		if rank == 0 {
 			all[rank].End = func(b *forward.Block, encoded []byte) error {
-				return errors.Join(r.block(b, encoded), r.check.end(ctx, all[0]))
+				return errors.Join(r.block(b, encoded), r.check.end(ctx, r.replica, all[0].Stop))
 			}
 		} else {
 			all[rank].Replica = r.replica.Clone()
 		}
 	}
 	memory.Seal()
-	if err := r.check.ask(ctx, all[0]); err != nil {
+	if err := r.check.ask(ctx, all[0].Stop); err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
@@ -237,13 +237,15 @@ func (r *session) finish(a *cli.App, s *summary, plot, weights string, asJSON bo
 			return err
 		}
 	}
-	if plot != "" {
+	if err := s.print(a, asJSON); err != nil {
+		return err
+	}
+	if plot != "" && s.Steps <= forward.BlockSteps {
+		a.Log.Warn().Msgf("--plot: a curve needs more than %d steps; the run was stopped before", forward.BlockSteps)
+	} else if plot != "" {
 		if err := r.watch.plot(plot); err != nil {
 			return err
 		}
-	}
-	if err := s.print(a, asJSON); err != nil {
-		return err
 	}
 	return s.absence()
 }

@@ -26,8 +26,8 @@ func setAside(s *task.Setup, stopAfter int) *setup {
 	return all
 }
 
-// validator takes the loss on the validation examples at the end of every block, and says when it has not fallen for too long. The run's first
-// processor has it; the others hear of its end through the run.
+// validator takes the loss on the validation examples at the end of every block, and says when it has not fallen for too long. No processor of
+// launch has it: the others would go on without one that takes its time. They hear of the end through the run.
 type validator struct {
 	work *setup
 	validated
@@ -69,17 +69,20 @@ func (v *validator) note(steps int, loss float64) {
 	v.due = steps-v.At >= v.work.stopAfter
 }
 
-// end is called at the end of a processor's block.
-func (v *validator) end(ctx context.Context, p *forward.Processor) error {
-	return errors.Join(v.take(p.Steps(), p.Weights), v.ask(ctx, p))
+// end is called at the end of a block.
+func (v *validator) end(ctx context.Context, r *forward.Replica, stop func(context.Context) error) error {
+	if r.Done() {
+		return v.take(r.Steps(), r.Weights)
+	}
+	return errors.Join(v.take(r.Steps(), r.Weights), v.ask(ctx, stop))
 }
 
-// ask asks to stop, if it is time; also of a processor that goes on where another was when it asked, and ended.
-func (v *validator) ask(ctx context.Context, p *forward.Processor) error {
+// ask asks to stop, if it is time; also at the beginning, as what asked before may have ended then.
+func (v *validator) ask(ctx context.Context, stop func(context.Context) error) error {
 	if v == nil || !v.due {
 		return nil
 	}
-	return p.Stop(ctx)
+	return stop(ctx)
 }
 
 // told is what is told at the end; nil without a validation.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
@@ -50,13 +51,13 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// A processor that validates sees the weights after each block again when it rejoins: it does not begin with those it saved.
-func TestRejoinedValidator(t *testing.T) {
+// launch validates what its run has already: by the log that it continues, or the blocks on the server, once each.
+func TestLaunchValidatesAgain(t *testing.T) {
 	folder := t.TempDir()
-	log, saved := filepath.Join(folder, "run.log"), filepath.Join(folder, "saved")
+	log := filepath.Join(folder, "run.log")
 	a := cli.NewApp(t.Context(), os.Stderr, os.Stderr)
 	train := trainCmd{Log: log, flags: flags{
-		Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 4 * forward.BlockSteps, Epsilon: 0.001, Schedule: "cosine", Examples: 4,
+		Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 5 * forward.BlockSteps, Epsilon: 0.001, Schedule: "cosine", Examples: 4,
 		Kind: string(forward.Rademacher), Normalize: true, StopAfter: 1 << 20,
 	}}
 	if err := train.Run(a); err != nil {
@@ -78,13 +79,13 @@ func TestRejoinedValidator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var blocks []wire.Block
+	whole := encoded
+	encoded = encoded[:4]
 	want := validated{Loss: math.Inf(1)}
-	for k, b := range encoded {
+	for _, b := range encoded {
 		if _, err := replica.Apply(b); err != nil {
 			t.Fatal(err)
 		}
-		blocks = append(blocks, wire.Block{Position: uint64(k + 1), Data: b})
 		_, loss, err := forward.Evaluate(work.Network, replica.Weights, work.validation)
 		if err != nil {
 			t.Fatal(err)
@@ -93,18 +94,92 @@ func TestRejoinedValidator(t *testing.T) {
 			want = validated{loss, replica.Steps()}
 		}
 	}
-	if len(blocks) != 4 {
-		t.Fatalf("%d blocks", len(blocks))
-	}
-	if err := cli.WriteFile(saved, replica.Save); err != nil {
-		t.Fatal(err)
-	}
-	join, check := joinCmd{Checkpoint: saved}, newValidator(work)
-	again, _, err := join.catchUp(a, l.Header, work, &wire.Run{Header: l.Encoded}, blocks, check)
+	half, err := beginLog(log, l.Encoded, encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.Weights.Hash() != replica.Weights.Hash() || check.validated != want {
-		t.Errorf("weights %s and %+v, want %s and %+v", again.Weights.Hash(), check.validated, replica.Weights.Hash(), want)
+	if err := half.close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []launchCmd{
+		{Name: runFlag{"log"}, Log: log, Resume: true},
+		{Name: runFlag{"server"}, flags: train.flags},
+	} {
+		c.Server.Store = filepath.Join(folder, "store")
+		server, err := c.Server.open(c.Name.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.Resume {
+			if err := wire.Create(t.Context(), server.Conn, "whole", l.Encoded, whole...); err != nil {
+				t.Fatal(err)
+			}
+			if err := wire.Create(t.Context(), server.Conn, c.Name.Run, l.Encoded, encoded...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := prepareRun(a, &c.flags, c.Log, c.Resume, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.take(a, r, server); err != nil {
+			t.Fatal(err)
+		}
+		if r.replica.Weights.Hash() != replica.Weights.Hash() || r.check.validated != want {
+			t.Errorf("from the %s: weights %s and %+v, want %s and %+v", c.Name.Run, r.replica.Weights.Hash(), r.check.validated, replica.Weights.Hash(), want)
+		}
+		if err := server.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := stopCmd{Server: storeFlags{Store: filepath.Join(folder, "store")}, Name: "whole"}
+	if err := stop.Run(a); err == nil || !strings.Contains(err.Error(), "is finished") {
+		t.Errorf("a finished run is asked to stop: %v", err)
+	}
+}
+
+// What a run that is there differs in is named.
+func TestDifference(t *testing.T) {
+	f := flags{Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 128, Epsilon: 0.001, Schedule: "cosine", Examples: 4, Kind: string(forward.Rademacher), Normalize: true, LearningRate: 0.1, StopAfter: 64}
+	made := func(change func(*flags)) *forward.Header {
+		g := f
+		change(&g)
+		h, _, _, err := g.header()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &h
+	}
+	there, err := made(func(*flags) {}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*flags){
+		"--stop-after 64 there, 128 here": func(f *flags) { f.StopAfter = 128 },
+		"learning_rate 0.1 there":         func(f *flags) { f.LearningRate = 0.2 },
+		"--stop-after 64 there, 0 here":   func(f *flags) { f.StopAfter = 0 },
+		"steps 128 there, steps 192 here": func(f *flags) { f.Steps = 192 },
+		"in network or weights":           func(f *flags) { f.Size = 16 },
+		"training examples there, ":       func(f *flags) { f.Data = task.Digits },
+	} {
+		if got := difference(there, made(change)); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// A run that was stopped in its first block has no curve to draw, and a summary all the same.
+func TestStoppedBeforeACurve(t *testing.T) {
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	plot := filepath.Join(t.TempDir(), "x.svg")
+	if err := (&session{}).finish(cli.NewApp(t.Context(), out, os.Stderr), &summary{Steps: forward.BlockSteps, Of: 128}, plot, "", true); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := os.ReadFile(out.Name()); err != nil || !strings.Contains(string(said), `"steps": 64`) {
+		t.Errorf("%s, %v", said, err)
 	}
 }
