@@ -112,3 +112,42 @@ func TestOverlapped(t *testing.T) {
 		}
 	}
 }
+
+// Whatever the last stage is said to take for sending, it sends to nobody.
+func TestLastSendsToNobody(t *testing.T) {
+	stages := []Timing{{Forward: 1, Backward: 2, SendNext: 1}, {Forward: 1, Backward: 2, SendNext: 0.5}, {Forward: 1, Backward: 2}}
+	loud := slices.Clone(stages)
+	loud[2].SendNext = 9
+	ahead := Ahead(stages, 32)
+	if got := Ahead(loud, 32); !slices.Equal(got, ahead) {
+		t.Errorf("ahead %v, want %v", got, ahead)
+	}
+	orders, err := OrdersAhead(ahead, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, want, err := SimulateOverlapped(stages, orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got, err := SimulateOverlapped(loud, orders); err != nil || got != want {
+		t.Errorf("%v s, want %v; %v", got, want, err)
+	}
+}
+
+// By hand: a pass and back of 12 s through the last stage and two boundaries of 1.5 s, in which the slowest, of 4 s, takes on three more; with
+// exactly as many micro-batches as that, all.
+func TestAheadByHand(t *testing.T) {
+	stages := []Timing{{Forward: 1, Backward: 2, SendNext: 1}, {Forward: 1, Backward: 3, SendNext: 0.5}, {Forward: 1, Backward: 1}}
+	for m, want := range map[int][]int{2: {2, 2, 1}, 3: {3, 2, 1}, 4: {3, 2, 1}, 9: {3, 2, 1}} {
+		if got := Ahead(stages, m); !slices.Equal(got, want) {
+			t.Errorf("%d micro-batches: %v, want %v", m, got, want)
+		}
+	}
+	stages[0].SendNext = 10 // 9 + 20 + 1 s of 4 s: eight
+	for m, want := range map[int][]int{7: {7, 2, 1}, 8: {8, 2, 1}, 9: {8, 2, 1}} {
+		if got := Ahead(stages, m); !slices.Equal(got, want) {
+			t.Errorf("slow, %d micro-batches: %v, want %v", m, got, want)
+		}
+	}
+}

@@ -47,3 +47,20 @@ func BenchmarkEnds(b *testing.B) {
 		}
 	}
 }
+
+func TestTogether(t *testing.T) {
+	for _, c := range []struct {
+		before, after []float64
+		want          bool
+	}{
+		{[]float64{1, 2, 3}, []float64{3, 4, 5}, true},
+		{[]float64{1, 2, 3}, []float64{3, 4, 5.001}, false},
+		{[]float64{1, 2, 3}, []float64{3, 3.999, 5}, false},
+		{[]float64{3e5, 1e6}, []float64{3e5 + 2, 1e6 + 2 + 1e-9}, true}, // rounding
+		{[]float64{1}, []float64{2}, true},
+	} {
+		if got := together(c.before, c.after); got != c.want {
+			t.Errorf("%v, then %v: %v", c.before, c.after, got)
+		}
+	}
+}
