@@ -10,10 +10,10 @@ import (
 
 // Band is a range of lengths and what the middle of the data set there gets, for people.
 type Band struct {
-	Upper   int     `json:"upper"`            // longest length, of two that of the source; the shortest is the one before's plus 1
-	Target  int     `json:"target,omitempty"` // with it, where there are two
+	Upper   int     `json:"upper"`            // longest length, of two the longest source; the shortest is the one before's plus 1
+	Target  int     `json:"target,omitempty"` // where there are two, the longest
 	Samples int     `json:"samples"`          // in the data set
-	Batch   int     `json:"batch"`            // samples of a batch of the longest on the fastest rank
+	Batch   int     `json:"batch"`            // samples of a batch of the longest on the fastest rank; of two lengths the mean in the predicted epoch
 	Seconds float64 `json:"seconds"`          // predicted of such a batch there
 }
 
@@ -117,12 +117,6 @@ func (p *Plan) bands(rate []float64) (out []Band) {
 	for l, n := range p.hist {
 		if n > 0 {
 			out[sort.Search(len(out)-1, func(k int) bool { return out[k].Upper >= l })].Samples += int(n)
-		}
-	}
-	for k := range out {
-		if p.two != nil {
-			s := p.two.shapes[out[k].Upper]
-			out[k].Upper, out[k].Target = s.Source, s.Target
 		}
 	}
 	return out

@@ -20,7 +20,7 @@ func Bound(l Lengths, c Cost, speeds []float64) float64 {
 	}
 	hist = hist[:top+1]
 	_, rate := efficient(hist, c)
-	return bound(hist, rate, speeds)
+	return bound(hist, rate, speeds, false)
 }
 
 // efficient gives, for each length that occurs, the batch size with the least time per
@@ -51,14 +51,18 @@ func efficient(hist []uint32, c Cost) (best []int, rate []float64) {
 	return best, rate
 }
 
-func bound(hist []uint32, rate, speeds []float64) float64 {
+// bound is Bound of a histogram. Alone: of samples with two lengths, of which seconds rise with both, none takes less than in
+// batches of its own kind.
+func bound(hist []uint32, rate, speeds []float64, alone bool) float64 {
 	speed, sum, least := 0.0, 0.0, math.Inf(1)
 	for _, v := range speeds {
 		speed += v
 	}
 	for l := len(hist) - 1; l >= 0; l-- {
 		if hist[l] > 0 {
-			least = min(least, rate[l])
+			if least = min(least, rate[l]); alone {
+				least = rate[l]
+			}
 			sum += float64(hist[l]) * least
 		}
 	}

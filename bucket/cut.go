@@ -214,16 +214,37 @@ func (c *cutter) even(steps, end, stop int) float64 {
 		scale = min(1, scale*size/(want-near/2))
 		_, _, _, size = c.all(scale, end, stop)
 	}
-	high, low := min(1, scale*1.02), scale*.95
-	for range 12 {
-		scale = (low + high) / 2
-		if _, _, _, size = c.all(scale, end, stop); size <= want {
-			high = scale
-		} else {
-			low = scale
+	bisect := func(low, high float64) float64 {
+		for range 12 {
+			middle := (low + high) / 2
+			if _, _, _, size = c.all(middle, end, stop); size <= want {
+				high = middle
+			} else {
+				low = middle
+			}
+		}
+		return high
+	}
+	high := min(1, scale*1.02)
+	if scale = bisect(scale*.95, high); scale == high {
+		// With few steps and slow ranks the size jumps, and the estimate may be far off: hundreds of steps in place of two.
+		if _, _, _, size = c.all(high, end, stop); size > want {
+			scale = bisect(high, 1)
 		}
 	}
-	return high
+	if c.few && want <= fewSteps { // as sizes jump, a much smaller scale may do
+		least := scale
+		size = want
+		for low := scale / 1.15; size <= 1.3*want && low > scale/32; low /= 1.15 {
+			if _, _, _, size = c.all(low, end, stop); size <= want {
+				least = low
+			}
+		}
+		if least < scale {
+			return bisect(least/1.15, least)
+		}
+	}
+	return scale
 }
 
 // stepDurations are durations, one for each step, with which the order from end down to stop takes the least time: exact among the

@@ -130,3 +130,37 @@ func TestBandsAreOfTheEpoch(t *testing.T) {
 		}
 	}
 }
+
+// With few steps and slow ranks the size of the epoch jumps with the scale. No epoch is far from what was predicted of the first.
+func TestFewSteps(t *testing.T) {
+	for _, c := range []struct {
+		samples int
+		speeds  []float64
+	}{{1000, []float64{.1, .3, .6, 1, 1.3}}, {1000, []float64{.1, 1.3}}, {4000, []float64{.1, .2, .4, .7, 1, 1.1, 1.2, 1.3}}} {
+		s, g := translation(c.samples)
+		pairs, err := NewPairs(s, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := MakePairs(pairs, costPairs, Config{Speeds: c.speeds})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := Make(s, longest{costPairs}, Config{Speeds: c.speeds})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, p := range []*Plan{two, one} {
+			l := []Lengths{pairs.Kinds, s}[k]
+			for epoch := range uint64(30) {
+				x, err := Judge(l, p.Schedule(l, 1, epoch).All(), p.Cost(), p.Speeds, 0, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if x.EpochSeconds > 1.4*p.EpochSeconds {
+					t.Errorf("%d samples, speeds %v, pairs %v, epoch %d: %.3f s in %d steps, predicted %.3f in %d", c.samples, c.speeds, p.Pairs, epoch, x.EpochSeconds, x.Steps, p.EpochSeconds, p.Steps)
+				}
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
@@ -53,9 +54,17 @@ func (d device) Seconds(length, batch int) float64 {
 
 // Cap is the largest batch within memory and the limits.
 func (d device) Cap(length int) int {
-	length = d.padded(length)
-	return d.limits.of(d.Cost.Cap(length), length)
+	return d.limits.of(d.room(length))
 }
+
+func (d device) stepLimits() limits { return d.limits }
+
+func (d device) room(length int) (batch, tokens int) {
+	length = d.padded(length)
+	return d.Cost.Cap(length), length
+}
+
+func (d device) name(length int) string { return fmt.Sprint("length ", length) }
 
 // of is how many samples of so many tokens, n at the most, make a batch.
 func (l limits) of(n, tokens int) int {

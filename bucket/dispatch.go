@@ -82,8 +82,10 @@ func (p *Plan) Schedule(l Lengths, seed, epoch uint64) *Schedule {
 
 // predict scores the epoch 0 of seed 0 without sorting the data set: a batch counts as padded to the longest length that
 // its groups hold.
-func (p *Plan) predict(l Lengths, full []uint32) Score {
-	d := p.dispatch(l, full, 0, 0)
+func (p *Plan) predict(l Lengths, full []uint32) Score { return p.predictEpoch(l, full, 0) }
+
+func (p *Plan) predictEpoch(l Lengths, full []uint32, epoch uint64) Score {
+	d := p.dispatch(l, full, 0, epoch)
 	s := newScorer(p.cost, p.Speeds)
 	for i := range len(d.steps) - 1 {
 		for k := d.steps[i]; k < d.steps[i+1]; k++ {

@@ -27,8 +27,7 @@ type paired struct {
 	limits limits
 	none   []bool // by kind: it fits nowhere
 	bands  ordering.Bands
-	keep   bool // the order of the one epoch by which a plan is tuned
-	kept   *order
+	kept   map[uint64]*order // while a plan is tuned, the orders of the epochs by which it is
 }
 
 const sideBits = 25 // of MaxLength; a kind's number has fewer
@@ -65,9 +64,17 @@ func (p *paired) Seconds(length, batch int) float64 {
 
 // Cap is the largest batch within memory and the limits.
 func (p *paired) Cap(length int) int {
-	s, t := p.padded(length)
-	return p.limits.of(p.of.Cap(s, t), s+t)
+	return p.limits.of(p.room(length))
 }
+
+func (p *paired) stepLimits() limits { return p.limits }
+
+func (p *paired) room(length int) (batch, tokens int) {
+	s, t := p.padded(length)
+	return p.of.Cap(s, t), s + t
+}
+
+func (p *paired) name(kind int) string { return p.shapes[kind].String() }
 
 // Breaks are the least and the largest of whole multiples: between these a batch takes longer in proportion.
 func (p *paired) Breaks(length int) []int {
@@ -102,7 +109,7 @@ func (p *paired) lined(l Lengths, samples []uint32) []shape {
 // takePair is take where samples have two lengths: the batch is joined to the longest of both as it grows.
 func (c *cutter) takePair(pos int, most float64, size func(length int) int) (n, pad int) {
 	room := func(s shape) int { // samples of a batch padded to these lengths
-		pad = s.Source<<sideBits | s.Target
+		pad := s.Source<<sideBits | s.Target
 		top := size(pad)
 		if c.p.cost.Seconds(pad, top) > most {
 			top = sort.Search(top, func(b int) bool { return c.p.cost.Seconds(pad, b+1) > most })
@@ -162,15 +169,17 @@ func (d *dealer) cutFreely(end int) {
 	d.windows()
 }
 
-// order is that of an epoch, kept while its plan is tuned.
+// order is that of an epoch of the seed, kept while its plan is tuned.
 func (p *Plan) order(l Lengths, full []uint32, seed, epoch uint64) *order {
-	if p.two == nil || !p.two.keep {
+	if p.two == nil || p.two.kept == nil {
 		return newOrder(l, full, p.keys(seed, epoch))
 	}
-	if p.two.kept == nil {
-		p.two.kept = newOrder(l, full, p.keys(seed, epoch))
+	o := p.two.kept[epoch]
+	if o == nil {
+		o = newOrder(l, full, p.keys(seed, epoch))
+		p.two.kept[epoch] = o
 	}
-	return p.two.kept
+	return o
 }
 
 // MakePairs plans for samples of two lengths that are padded apart. Errors of what was given are of ErrInput.
@@ -189,7 +198,7 @@ func (f *Config) checkPairs() error {
 	case f.Overlong == Truncate:
 		return input.Errorf("overlong %s: of two lengths it is not said which is to be cut; skip such samples, or cut them beforehand", Truncate)
 	case f.MicroBatches > 1:
-		return input.Errorf("micro batches %d: there are no batches of short samples beside others where samples have two lengths; leave this out, or say 1", f.MicroBatches)
+		return input.Errorf("micro batches %d: not where samples have two lengths; say 1, or leave this out: faster ranks then have several", f.MicroBatches)
 	}
 	return nil
 }
@@ -205,38 +214,28 @@ func (p *Plan) BindPairs(l *Pairs) error {
 // measurePairs finds what fits, and drops what does not.
 func (p *Plan) measurePairs(l Lengths) error {
 	two := p.two
-	if err := two.limits.check(p); err != nil {
+	p.limit, p.Limit = len(p.hist)-1, 1
+	if err := p.checkLimits(l, two); err != nil {
 		return err
 	}
-	p.limit, p.Limit = len(p.hist)-1, 1
 	two.none = make([]bool, len(two.shapes))
-	missing, first, batch := 0, -1, 0
+	missing, first := 0, -1
 	for k, n := range p.hist {
-		if n == 0 {
-			continue
-		}
-		room := two.Cap(k)
-		if batch = max(batch, room); room > 0 {
+		switch {
+		case n == 0:
+		case two.Cap(k) > 0:
 			p.Limit = max(p.Limit, two.shapes[k].Source, two.shapes[k].Target)
-			continue
+		default:
+			if missing += int(n); first < 0 {
+				first = k
+			}
+			two.none[k], p.hist[k] = true, 0
 		}
-		missing += int(n)
-		if two.none[k] = true; first < 0 {
-			first = k
-		}
-		p.hist[k] = 0
 	}
 	switch {
-	case p.BatchMultiple > 1 && batch < p.BatchMultiple && missing < len(l):
-		return input.Errorf("batch multiple %d: memory holds %d samples even of the shortest lengths", p.BatchMultiple, batch)
-	case missing == 0:
-		return nil
-	case p.Overlong == Refuse:
-		why := "the table has no trial as long in both that ran: profile longer lengths, or skip such samples"
-		if s, t := two.padded(first); two.of.Cap(s, t) > 0 {
-			why = "the limit on tokens of a step leaves less for a batch"
-		}
-		return input.Errorf("%d of the samples fit into no batch, as sample %d (%v): %s", missing, slices.Index(l, uint32(first)), two.shapes[first], why)
+	case missing > 0 && p.Overlong == Refuse:
+		return input.Errorf("%d of the samples fit into no batch, as sample %d (%v): the table has no trial as long in both that ran: profile longer lengths, or skip such samples",
+			missing, slices.Index(l, uint32(first)), two.shapes[first])
 	case missing == len(l):
 		return input.Errorf("none of the samples fits into a batch; all would be skipped")
 	}
@@ -244,33 +243,61 @@ func (p *Plan) measurePairs(l Lengths) error {
 	return nil
 }
 
-// boundPairs is the lower bound: as Bound, and since seconds rise with both lengths no sample takes less than in batches of its own kind.
-func boundPairs(hist []uint32, rate, speeds []float64) float64 {
-	sum, speed := 0.0, 0.0
-	for k, n := range hist {
-		if n > 0 {
-			sum += float64(n) * rate[k]
+// pairBands are twelve ranges of sources of equal work, with the longest target in each. Batch and seconds are the mean of the batches
+// that its samples fill in the predicted epoch: the same lengths are in batches of different sizes, by what else these hold.
+func (p *Plan) pairBands(l Lengths, full []uint32, rate []float64) (out []Band) {
+	var counts []uint32
+	var mean []float64 // of the rate, by source
+	for k, n := range p.hist {
+		if s := p.two.shapes[k].Source; n > 0 {
+			for len(counts) <= s {
+				counts, mean = append(counts, 0), append(mean, 0)
+			}
+			counts[s] += n
+			mean[s] += (rate[k] - mean[s]) * float64(n) / float64(counts[s])
 		}
 	}
-	for _, v := range speeds {
-		speed += v
+	for _, u := range boundaries(counts, mean, 12) {
+		out = append(out, Band{Upper: u})
 	}
-	return sum / speed
+	of := func(kind uint32) int {
+		return sort.Search(len(out)-1, func(b int) bool { return out[b].Upper >= p.two.shapes[kind].Source })
+	}
+	for k, n := range p.hist {
+		if n > 0 {
+			b := &out[of(uint32(k))]
+			b.Samples, b.Target = b.Samples+int(n), max(b.Target, p.two.shapes[k].Target)
+		}
+	}
+	filled := make([]float64, len(out)) // batches
+	d := p.dispatch(l, full, 0, 0)
+	for _, b := range d.batches {
+		samples := d.o.index[b.Start : b.Start+b.Count]
+		length, _, _ := p.two.batch(l, samples)
+		seconds := p.two.Seconds(length, len(samples)) / p.Speeds[b.Rank]
+		for _, i := range samples {
+			k, part := of(l[i]), 1/float64(len(samples))
+			filled[k], out[k].Seconds = filled[k]+part, out[k].Seconds+part*seconds
+		}
+	}
+	for k := range out {
+		out[k].Batch, out[k].Seconds = int(float64(out[k].Samples)/filled[k]+.5), out[k].Seconds/filled[k]
+	}
+	return out
 }
 
 // tunePairs finds by whole epochs how large the bands are, and then the number of steps.
 func (p *Plan) tunePairs(l Lengths, full []uint32) {
 	best, least := 0.0, math.Inf(1)
-	p.two.keep = true
 	for _, area := range []float64{.25, .5, 1, 2, 4} {
-		p.BandArea, p.two.kept = area, nil
+		p.BandArea, p.two.kept = area, map[uint64]*order{}
 		p.aimPairs()
 		x := p.predict(l, full)
 		if work := x.EpochSeconds / x.Imbalance; work < least { // whatever the last step leaves empty
 			best, least = area, work
 		}
 	}
-	p.BandArea, p.two.kept = best, nil
+	p.BandArea, p.two.kept = best, map[uint64]*order{}
 	p.aimPairs()
 	p.tune(l, full)
 	if p.Steps*p.Ranks <= manyBatches && !p.knobs.random {
@@ -280,7 +307,7 @@ func (p *Plan) tunePairs(l Lengths, full []uint32) {
 			*p = q
 		}
 	}
-	p.two.keep, p.two.kept = false, nil
+	p.two.kept = nil
 }
 
 // aimPairs finds what the bands need of the plan.

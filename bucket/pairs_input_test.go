@@ -20,6 +20,13 @@ func TestReadPairs(t *testing.T) {
 		{"3,4\n5\n", "", "", "f:2: field 2: missing"},
 		{"3,4\n5,\n", "", "", "f:2: field 2"},
 		{"3,4\n5,0\n", "", "", "f:2: field 2: length 0 is below 1"},
+		{"10,\n5,6\n", "", "", `f:1: field 2: length "" is not a number`},
+		{"1e400,5\n5,6\n", "", "", `f:1: field 1: length "1e400" is not a number`},
+		{"2,x\n5,6\n", "", "", `f:1: field 2: length "x" is not a number`},
+		{"x,\"-5\"\n5,6\n", "2,1", "", "f:1: field 2: length -5 is below 1"},
+		{"a,5,6\nb,7,8\n", "3,2", "6 5 8 7", ""},
+		{"2024,de\n5,6\n", "2024,de", "5 6", ""},
+		{"en,id,de\n5,6,7\n", "1,3", "5 7", ""},
 		{"3\n", "", "", `no column "2"`},
 		{"3,4\n\n5,6\n", "", "", "f:2: a blank line"},
 		{"3,4\n", "1", "", "take two columns"},
@@ -45,6 +52,9 @@ func TestReadPairs(t *testing.T) {
 		if text := strings.Join(got, " "); text != c.want {
 			t.Errorf("%q: %s, want %s", c.text, text, c.want)
 		}
+	}
+	if l, err := ReadLengths(strings.NewReader("5,x\n5,6\n"), "f", LengthsOptions{Column: "1,2", Pair: "sum"}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), `f:1: field 2: length "x" is not a number`) {
+		t.Error(l, err)
 	}
 	if _, err := NewPairs(Lengths{1, 2}, Lengths{3}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "2 source lengths and 1 target lengths") {
 		t.Error(err)
@@ -84,8 +94,13 @@ func TestPairsBadInput(t *testing.T) {
 		}
 	}
 	short, _ := NewPairs(Lengths{5, 40}, Lengths{5, 5})
-	if _, err := MakePairs(short, seq2seq{.1, .01, .01, 0, 0, 0, 800, 1}, Config{Ranks: 1, MaxTokens: 44}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "as sample 1 (source 40, target 5): the limit on tokens of a step leaves less") {
-		t.Error(err)
+	for _, overlong := range []string{Refuse, Skip} { // memory holds it: that is no lack of room for which a sample is skipped
+		if _, err := MakePairs(short, seq2seq{.1, .01, .01, 0, 0, 0, 800, 1}, Config{Ranks: 1, MaxTokens: 44, Overlong: overlong}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "max tokens 44 of a step leave 44 for a batch: sample 1, of source 40, target 5, fits into none") {
+			t.Error(err)
+		}
+	}
+	if p, err := MakePairs(short, seq2seq{.1, .01, .01, 0, 0, 0, 800, 1}, Config{Ranks: 2, MaxSamples: 6, BatchMultiple: 4}); err != nil || p.Lost > 0 {
+		t.Error("a limit below the multiple:", err)
 	}
 	if _, err := MakePairs(l, seq2seq{m: 3, w: 1}, Config{Ranks: 1, Overlong: Skip}); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "all would be skipped") {
 		t.Error(err)

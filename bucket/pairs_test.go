@@ -182,9 +182,37 @@ func TestPairsTwin(t *testing.T) {
 		if epoch < p.LowerBoundSeconds*(1-1e-9) {
 			t.Fatalf("%v s is below the bound %v", epoch, p.LowerBoundSeconds)
 		}
+		checkPairBands(t, p, l)
 		samePairsFromFile(t, p, l, score)
 		restOfPairs(t, p, l, s, long)
 	})
+}
+
+// checkPairBands counts what is printed of each range of sources by the samples of the predicted epoch.
+func checkPairBands(t *rapid.T, p *Plan, l *Pairs) {
+	from := 0
+	s := p.Schedule(l.Kinds, 0, 0)
+	for _, band := range p.Bands {
+		n, target, batches, seconds := 0, 0, 0.0, 0.0
+		for _, b := range s.Batches {
+			var longest [2]int
+			for _, i := range s.Samples(b) {
+				source, g := l.Of(int(i))
+				longest = [2]int{max(longest[0], source), max(longest[1], g)}
+			}
+			took := p.Cost().Seconds(longest[0]<<sideBits|longest[1], int(b.Count)) / p.Speeds[b.Rank]
+			for _, i := range s.Samples(b) {
+				if source, g := l.Of(int(i)); source > from && source <= band.Upper {
+					n, target = n+1, max(target, g)
+					batches, seconds = batches+1/float64(b.Count), seconds+took/float64(b.Count)
+				}
+			}
+		}
+		if n != band.Samples || target != band.Target || math.Abs(float64(band.Batch)-float64(n)/batches) > .51 || math.Abs(band.Seconds*batches/seconds-1) > 1e-9 {
+			t.Fatalf("%+v from %d: %d samples, longest target %d, %v batches, %v s", band, from, n, target, batches, seconds)
+		}
+		from = band.Upper
+	}
 }
 
 func samePairsFromFile(t *rapid.T, p *Plan, l *Pairs, want Score) {

@@ -132,7 +132,7 @@ func makePlan(l Lengths, c Cost, two *paired, f Config) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.LowerBoundSeconds = bound(p.hist, rate, f.Speeds)
+	p.LowerBoundSeconds = bound(p.hist, rate, f.Speeds, p.Pairs)
 	if p.Packed {
 		if err := p.tunePacked(l); err != nil {
 			return nil, err
@@ -141,13 +141,16 @@ func makePlan(l Lengths, c Cost, two *paired, f Config) (*Plan, error) {
 		p.Anchors = searchAnchors(p.hist, p.cost, p.best, p.knobs.slack)
 		p.aim(rate)
 		if p.Pairs {
-			p.LowerBoundSeconds = boundPairs(p.hist, rate, f.Speeds)
 			p.tunePairs(l, full)
 		} else {
 			p.tune(l, full)
 		}
 	}
-	p.Bands = p.bands(rate)
+	if p.Pairs {
+		p.Bands = p.pairBands(l, full, rate)
+	} else {
+		p.Bands = p.bands(rate)
+	}
 	if f.MaxEpoch > 0 && p.EpochSeconds > f.MaxEpoch {
 		return nil, input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, p.EpochSeconds)
 	}
@@ -165,7 +168,7 @@ func (p *Plan) prepare(l Lengths, full []uint32, c Cost, two *paired) (rate []fl
 		err = p.measurePairs(l)
 	} else {
 		p.given, p.cost = c, device{c, p.stepLimits()}
-		err = p.measure(c, l)
+		err = p.measure(l)
 	}
 	if err != nil {
 		return nil, err
@@ -178,10 +181,10 @@ func (p *Plan) prepare(l Lengths, full []uint32, c Cost, two *paired) (rate []fl
 }
 
 // measure finds the longest length that fits and moves or drops what is longer.
-func (p *Plan) measure(c Cost, l Lengths) error {
+func (p *Plan) measure(l Lengths) error {
 	longest := len(p.hist) - 1
 	p.limit = longest
-	if err := p.checkLimits(c, l); err != nil {
+	if err := p.checkLimits(l, p.cost.(fitter)); err != nil {
 		return err
 	}
 	if p.cost.Cap(longest) < 1 {
@@ -229,19 +232,35 @@ func (p *Plan) aim(rate []float64) {
 	}
 }
 
-// checkLimits names the first sample that a step's limits leave no batch, though memory would, and a multiple that fits nowhere.
-func (p *Plan) checkLimits(c Cost, l Lengths) error {
-	d := p.cost.(device)
-	if err := d.limits.check(p); err != nil {
+// fitter says of samples of one or of two lengths what a batch takes.
+type fitter interface {
+	stepLimits() limits
+	// room is the largest batch within memory alone, and the padded tokens of a sample.
+	room(kind int) (batch, tokens int)
+	name(kind int) string
+}
+
+// checkLimits names the longest sample that a step's limits leave no batch, though memory would, and a multiple that memory holds of none.
+func (p *Plan) checkLimits(l Lengths, c fitter) error {
+	if err := c.stepLimits().check(p); err != nil || p.MaxTokens == 0 && p.BatchMultiple <= 1 {
 		return err
 	}
-	for v := len(p.hist) - 1; v > 0 && p.MaxTokens > 0; v-- {
-		if most := cmp.Or(d.limits.tokens, p.MaxTokens); p.hist[v] > 0 && d.padded(v) > most && c.Cap(d.padded(v)) > 0 {
-			return input.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of length %d, fits into none", p.MaxTokens, most, slices.Index(l, uint32(v)), v)
+	most := cmp.Or(c.stepLimits().tokens, p.MaxTokens)
+	largest, of := 0, 0
+	for k := len(p.hist) - 1; k > 0; k-- {
+		if p.hist[k] == 0 {
+			continue
+		}
+		batch, tokens := c.room(k)
+		if batch > 0 && most > 0 && tokens > most {
+			return input.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of %s, fits into none", p.MaxTokens, most, slices.Index(l, uint32(k)), c.name(k))
+		}
+		if batch > largest {
+			largest, of = batch, k
 		}
 	}
-	if v := slices.IndexFunc(p.hist, func(n uint32) bool { return n > 0 }); p.BatchMultiple > 1 && c.Cap(d.padded(v)) < p.BatchMultiple {
-		return input.Errorf("batch multiple %d: memory holds %d samples even of the shortest length, %d", p.BatchMultiple, c.Cap(d.padded(v)), v)
+	if largest > 0 && largest < p.BatchMultiple {
+		return input.Errorf("batch multiple %d: memory holds %d samples at the most, of %s", p.BatchMultiple, largest, c.name(of))
 	}
 	return nil
 }
@@ -252,6 +271,9 @@ const fewBatches = 4000
 
 // manyBatches is how many batches an epoch may have for its last step to count.
 const manyBatches = 100_000
+
+// fewSteps is up to how many steps an epoch's time may jump where a slow rank takes one sample more, or none.
+const fewSteps = 16
 
 // tune finds what only a whole epoch shows: the number of steps of equal duration.
 func (p *Plan) tune(l Lengths, full []uint32) {
@@ -310,17 +332,23 @@ func (p *Plan) dithered(part float64, from int) (sum float64) {
 	return sum
 }
 
-// even tries numbers of steps of equal duration.
+// even tries numbers of steps of equal duration; where they are few and ranks unequal, by the mean of several epochs: what fits one may be far off for others.
 func (p *Plan) even(l Lengths, full []uint32) {
-	best := *p
-	best.EpochSeconds = math.Inf(1)
+	epochs := 1
+	if _, classes := slots(p.Speeds, p.MicroBatches); p.Steps <= fewSteps && len(classes) > 1 {
+		epochs = 4
+	}
+	best, least := *p, math.Inf(1)
 	worse := 0
 	for n := max(1, p.Steps-1); worse < 8 && n <= min(20*(p.Steps+1), p.Samples); n += max(1, n/16) {
-		q := *p
+		q, sum := *p, 0.0
 		q.EvenSteps = n
-		q.Score = q.predict(l, full)
-		if worse++; q.EpochSeconds < best.EpochSeconds {
-			best, worse = q, 0
+		for e := epochs - 1; e >= 0; e-- {
+			q.Score = q.predictEpoch(l, full, uint64(e))
+			sum += q.EpochSeconds
+		}
+		if worse++; sum < least {
+			best, least, worse = q, sum, 0
 		}
 	}
 	*p = best

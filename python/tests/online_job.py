@@ -168,6 +168,10 @@ def check_bad(rank, folder):
             return torch.ones(int(torch.randint(1, 40, (), generator=random)), dtype=torch.long)
     random = torch.Generator().manual_seed(rank)
     fails("and of", lambda: list(loader(Random(300), pool=True)))
+    fails("label tokens, and", lambda: list(loader(labels=lambda text: 1 + 100 * rank, pool=True)))
+    fails("ahead: 2 on rank 0, 3 on rank 1", lambda: loader(pool=True, ahead=3 if rank == 1 else 2))
+    list(loader(ahead=3 if rank == 1 else 2))  # without a pool each as it likes
+    dist.barrier()
     fails("data: 'one queue' on rank 0, 'one pool' on rank 2", lambda: loader(pool=rank == 2))
 
     def torn(texts):

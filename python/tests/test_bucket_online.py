@@ -135,7 +135,7 @@ class TestGrouping(unittest.TestCase):
             for parts in runs[0]:
                 for k, p in enumerate(parts):
                     own = [lengths[i] for i in p.positions]
-                    self.assertEqual((p.tokens, p.labels, list(p.lengths)), (sum(own), sum(i % 3 for i in p.positions), own))
+                    self.assertEqual((p.tokens, p.labels, list(p.lengths), list(p.counts)), (sum(own), sum(i % 3 for i in p.positions), own, [i % 3 for i in p.positions]))
                     self.assertLessEqual(max(own, default=0) * len(own), 1000)
                     self.assertTrue(queue is None or all(owner[i] == k for i in p.positions))
 

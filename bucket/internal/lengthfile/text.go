@@ -82,7 +82,7 @@ func skipMark(b *bufio.Reader, name string) error {
 	return nil
 }
 
-// textReader is where Read[]uint32 stands.
+// textReader is where Text stands in its file.
 type textReader struct {
 	b       *bufio.Reader
 	name    string
@@ -199,7 +199,8 @@ func fields(text []byte) ([]string, error) {
 
 // columns finds the wanted columns in the first line, and whether that is a header: it has
 // a cell that is not a number, and the file is a CSV, by its name, a comma, or since a column
-// was asked for. Otherwise a word where the first length should be is an error.
+// was asked for. Otherwise a word where the first length should be is an error. What begins like a number where a length
+// should be is a spoilt number, not a name, unless the column was asked for by name.
 func (o Options) columns(name string, cells []string) (at []int, header bool, err error) {
 	first := strings.Join(cells, ",")
 	for _, c := range cells {
@@ -209,10 +210,16 @@ func (o Options) columns(name string, cells []string) (at []int, header bool, er
 	}
 	if o.Column == "" {
 		csv := strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".csv") || len(cells) > 1
-		// What begins like a number is a spoilt number, not a name.
-		return []int{0}, header && csv && !strings.ContainsAny(first[:1], "0123456789-+."), nil
+		return []int{0}, header && csv && !likeNumber(cells[0]), nil
 	}
-	for _, want := range strings.Split(o.Column, ",") {
+	wanted := strings.Split(o.Column, ",")
+	if len(wanted) > 2 {
+		return nil, header, fmt.Errorf("column %q: at most two, a source and a target", o.Column)
+	}
+	if at := numbered(wanted, len(cells)); slices.ContainsFunc(at, func(k int) bool { return likeNumber(cells[k]) }) {
+		return at, false, nil
+	}
+	for _, want := range wanted {
 		found := -1
 		for k, c := range cells {
 			if header && strings.TrimSpace(c) == strings.TrimSpace(want) {
@@ -227,10 +234,24 @@ func (o Options) columns(name string, cells []string) (at []int, header bool, er
 		}
 		at = append(at, found)
 	}
-	if len(at) > 2 {
-		return nil, header, fmt.Errorf("column %q: at most two, a source and a target", o.Column)
-	}
 	return at, header, nil
+}
+
+// numbered are the columns where all are wanted by number, else none.
+func numbered(wanted []string, cells int) (at []int) {
+	for _, want := range wanted {
+		n, err := strconv.Atoi(want)
+		if err != nil || n < 1 || n > cells {
+			return nil
+		}
+		at = append(at, n-1)
+	}
+	return at
+}
+
+func likeNumber(cell string) bool {
+	cell = strings.TrimSpace(cell)
+	return cell != "" && strings.ContainsAny(cell[:1], "0123456789-+.")
 }
 
 // lengths reads one line: one length, or two apart.

@@ -19,7 +19,7 @@ class Drawing:
         self.loader, self.stop = loader, stop
         self.feed, self.arrived = queue.SimpleQueue(), queue.SimpleQueue()
         self.issued = self.received = 0
-        self.expected = collections.deque()  # positions on their way, and of those that a rank told of before, the length
+        self.expected = collections.deque()  # positions on their way, and of those that a rank told of before, length and labels
         self.ready = collections.deque()  # length and labels of samples to tell
         self.samples = {}
         self.spare = None  # the shortest sample so far: length, position, sample
@@ -65,9 +65,9 @@ class Drawing:
         except BaseException as e:
             self.arrived.put(e)
 
-    def draw(self, new, lengths=None):
-        """Asks for the samples of positions; with lengths, for those that another rank has told of."""
-        self.expected.extend(zip(new, lengths or [None] * len(new)))
+    def draw(self, new, told=None):
+        """Asks for the samples of positions; with the length and labels of each, for those that another rank has told of."""
+        self.expected.extend(zip(new, told or [None] * len(new)))
         for at in range(0, len(new), CHUNK):
             self.feed.put(new[at:at + CHUNK])
 
@@ -108,8 +108,9 @@ class Drawing:
         self.samples[position] = sample
         if told is None:
             self.ready.append((length, labels))
-        elif length != told:
-            raise ScheduleError(f"sample {position}: of length {length}, and of {told} when it was processed first; with pool=True dataset[i] must give the same whenever it is asked within an epoch")
+        elif [length, labels] != told:
+            what = f"of length {length}, and of {told[0]}" if length != told[0] else f"{labels} label tokens, and {told[1]}"
+            raise ScheduleError(f"sample {position}: {what} when it was processed first; with pool=True dataset[i] must give the same whenever it is asked within an epoch")
         if self.spare is None or length < self.spare[0]:
             self.spare = length, position, sample
 

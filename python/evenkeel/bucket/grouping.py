@@ -13,8 +13,9 @@ import numpy
 
 from .schedule import ScheduleError
 
-Part = namedtuple("Part", "positions tokens labels lengths", defaults=((),))
-Part.__doc__ = "What a rank does in a step: its samples, their tokens and label tokens in all, the length of each; no samples: it takes part with weight 0."
+Part = namedtuple("Part", "positions tokens labels lengths counts", defaults=((), ()))
+Part.__doc__ = """What a rank does in a step: its samples, their tokens and label tokens in all, the length and the label tokens of each; no samples: it takes
+part with weight 0."""
 
 _PATIENCE = 0.3  # by how much a sample's worth grows while as many samples pass as its window holds
 
@@ -47,7 +48,8 @@ class Window:
         return part
 
     def part(self, at):
-        return Part(self.position[at].tolist(), int(self.length[at].sum()), int(self.label[at].sum()), self.length[at].tolist())
+        length, label = self.length[at], self.label[at]
+        return Part(self.position[at].tolist(), int(length.sum()), int(label.sum()), length.tolist(), label.tolist())
 
     def _keep(self, at):
         for f in self.fields.split():

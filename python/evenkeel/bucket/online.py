@@ -46,12 +46,13 @@ class OnlineLoader:
     dataset   of the map style: dataset[i] processes sample i
     plan      plan file of `evenkeel bucket plan`; the lengths it was made from may be those of some samples
     rank, ranks   default: of torch.distributed, which several ranks need, else 0 of 1
-    window    samples that a rank holds, processed or on the way
+    window    samples that a rank holds, processed or on the way. With pool this is a mean over ranks, of samples in no batch yet: a rank may hold more of
+              them, and beside them those of its batches that are ahead, most of which it processed again
     length    function of a processed sample; default: len(sample["input_ids"]) of a dictionary, len(sample) of others
     labels    function of a processed sample that counts its label tokens, for label_weight
     shard     positions that this rank alone can load; default: all ranks draw from one queue
     pool      whether batches are made of all ranks' windows together: a sample that goes to another rank is processed again there, so dataset[i] must
-              give the same both times
+              give the same both times: another length or number of label tokens is an error
     record    file to which rank 0 writes the epoch as a schedule, with {epoch} in its name
     patience  seconds after which a rank whose loader stalls goes on with what it holds; None: never
     ahead     batches made before they are asked for
@@ -123,6 +124,8 @@ class OnlineLoader:
 
     def _greet(self, fault, **more):
         """Compares what must be the same on every rank, whatever their versions."""
+        # With a pool, after as many steps as are ahead all ranks do the same next.
+        more = {**({"ahead": self._ahead} if self.pool else {}), **more}
         say = {"greeting": 1, "message version": _VERSION, "plan": self._plan.get("checksum", ""), "window": self.window, "ranks": self.ranks,
                "seed": self.seed, "samples": len(self.dataset) if hasattr(self.dataset, "__len__") else -1, "data": getattr(self, "_kind", ""), **more}
         text = json.dumps({**say, "fault": str(fault)[:300] if fault else ""}).encode()
@@ -312,8 +315,8 @@ class _Run:
         """Asks for the samples of its batch that other ranks hold, and forgets those that others take."""
         own, held = parts[self.loader.rank], self.drawing.samples
         self.drawing.drop(i for r, p in enumerate(parts) if r != self.loader.rank for i in p.positions)
-        asked = [(i, l) for i, l in zip(own.positions, own.lengths) if i not in held]
-        self.drawing.draw([i for i, _ in asked], [l for _, l in asked])
+        asked = [(i, told) for i, *told in zip(own.positions, own.lengths, own.counts) if i not in held]
+        self.drawing.draw([i for i, _ in asked], [told for _, told in asked])
 
     def _emit(self, step, part, factors, state):
         self.drawing.fetch(part.positions)

@@ -94,7 +94,9 @@ type planCmd struct {
 
 // Help is what --help adds.
 func (*planCmd) Help() string {
-	return `Every batch is cut to finish in about the same time, the anchor duration. Steps take batches of any lengths that finish together.
+	return `Batches are cut to finish in about the same time, the anchor duration. Steps take batches of any lengths that finish together. Where samples have two
+lengths (--pair apart) batches are cut for the least work instead if that makes the epoch shorter; steps then take batches of similar duration, and the
+output says so.
 
 Examples:
 
@@ -114,6 +116,7 @@ type planned struct {
 	Mixing            float64        `json:"mixing"`
 	Packed            bool           `json:"packed,omitempty"`
 	Pairs             bool           `json:"pairs,omitempty"`
+	FreeCut           bool           `json:"free_cut,omitempty"`
 	MeetAgain         *float64       `json:"meet_again,omitempty"`        // share of pairs in a step
 	MeetAgainRandom   *float64       `json:"meet_again_random,omitempty"` // of random steps of the same sizes
 	Curve             []curvePoint   `json:"curve,omitempty"`
@@ -178,7 +181,7 @@ func (c *planCmd) Run(a *cli.App) error {
 			return err
 		}
 	}
-	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Pairs: p.Pairs, Prediction: p.Prediction, Tile: p.Tile,
+	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Pairs: p.Pairs, FreeCut: p.FreeCut, Prediction: p.Prediction, Tile: p.Tile,
 		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out}
 	if h, ok := stepcost.HeldOut(p.Table); ok {
 		d.Held = &h
@@ -227,21 +230,21 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 	from := 1
 	for _, b := range p.Bands {
 		lengths := strconv.Itoa(b.Upper)
-		if b.Target > 0 {
-			rows = append(rows, []string{fmt.Sprintf("%d, %d", b.Upper, b.Target), strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), cli.Seconds(b.Seconds)})
-			continue
-		}
 		if from < b.Upper {
 			lengths = fmt.Sprintf("%d-%d", from, b.Upper)
 		}
-		rows = append(rows, []string{lengths, strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), cli.Seconds(b.Seconds)})
+		row := []string{lengths, strconv.Itoa(b.Samples), strconv.Itoa(b.Batch), cli.Seconds(b.Seconds)}
+		if p.Pairs {
+			row = slices.Insert(row, 1, strconv.Itoa(b.Target))
+		}
+		rows = append(rows, row)
 		from = b.Upper + 1
 	}
-	heading := "lengths"
+	heads := []cli.Column{cli.Left("lengths"), cli.Right("samples"), cli.Right("batch of the longest"), cli.Right("predicted")}
 	if p.Pairs {
-		heading = "up to source, target"
+		heads = []cli.Column{cli.Left("sources"), cli.Right("longest target"), cli.Right("samples"), cli.Right("mean batch"), cli.Right("predicted")}
 	}
-	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Left(heading), cli.Right("samples"), cli.Right("batch of the longest"), cli.Right("predicted")}, rows)); err != nil {
+	if err := cli.PrintLines(a.Out, cli.Table(heads, rows)); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.Out)
@@ -258,6 +261,9 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 	printScore(a, p.Score, p.LowerBoundSeconds)
 	if p.MeetAgain != nil {
 		fmt.Fprintf(a.Out, "Mixing %v: of the pairs of samples in a step %.1f%% meet again in the next epoch; in random steps %.1f%%.\n", p.Mixing, 100**p.MeetAgain, 100**p.MeetAgainRandom)
+	}
+	if p.FreeCut {
+		fmt.Fprintln(a.Out, "Batches are cut for the least work, not to the anchor duration: the epoch is shorter so.")
 	}
 	if p.Packed {
 		fmt.Fprintln(a.Out, "Packed: the samples of a batch lie end to end; the trainer's collator has to lay them so (see docs/guides/bucket.md).")

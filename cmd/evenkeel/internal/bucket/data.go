@@ -16,7 +16,7 @@ import (
 // lengthsFlags are embedded by commands that read lengths.
 type lengthsFlags struct {
 	Lengths string  `help:"File with one length per sample: text with one per line, or CSV, either plain or .gz; or .parquet. - reads standard input." placeholder:"FILE"`
-	Column  string  `help:"Column, by name or by number from 1; two columns (source,target) make a pair. Default: the first." placeholder:"NAME[,NAME]"`
+	Column  string  `help:"Column, by name or by number from 1; two columns (source,target) make a pair. Default: the first; with --pair apart the first two." placeholder:"NAME[,NAME]"`
 	Pair    string  `help:"What a pair is: sum (one sequence), max (both padded to the longer), or apart (each padded to the longest of its own in the batch). Default: ${default}." enum:"sum,max,apart" default:"sum"`
 	Scale   float64 `help:"Multiply each number, then round up: 100 turns seconds into frames of 10 ms." placeholder:"X"`
 }
@@ -121,7 +121,7 @@ func (r *reading) Read(b []byte) (int, error) {
 
 // tableFlags are embedded by commands that predict.
 type tableFlags struct {
-	Table  string `help:"Cost table, CSV with length,batch,seconds,peak_bytes (evenkeel bucket profile writes one); empty seconds: out of memory." placeholder:"FILE"`
+	Table  string `help:"Cost table, CSV with length,batch,seconds,peak_bytes, or with --pair apart source,target,batch,seconds,peak_bytes (evenkeel bucket profile writes one); empty seconds: out of memory." placeholder:"FILE"`
 	Memory int64  `help:"Memory limit in bytes. Default: the largest peak in the table." placeholder:"BYTES"`
 }
 
