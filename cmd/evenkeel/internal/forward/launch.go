@@ -53,7 +53,7 @@ func (c *launchCmd) Run(a *cli.App) (err error) {
 	if c.Manual && c.Server.URL == "" {
 		return badinput.Errorf("--manual needs --url: the server in this process is on loopback only")
 	}
-	r, err := prepareRun(a, &c.flags, c.Log, c.Resume, c.Plot)
+	r, err := prepareRun(a, &c.flags, c.Log, c.Resume, true, c.Plot)
 	if err != nil {
 		return err
 	}

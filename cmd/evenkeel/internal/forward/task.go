@@ -93,7 +93,7 @@ func readWeights(path string, tensors []forward.Tensor) (*forward.Weights, error
 	}
 	arrays, _, err := checkpoint.ReadSafetensors(f, info.Size())
 	if err != nil {
-		return nil, badinput.Errorf("%s: %w", path, err)
+		return nil, badinput.Errorf("%s cannot be read as safetensors: %w", path, err)
 	}
 	byName := map[string]*checkpoint.Array{}
 	for i := range arrays {

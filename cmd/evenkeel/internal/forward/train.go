@@ -39,7 +39,7 @@ Examples:
 
 // Run runs the command.
 func (c *trainCmd) Run(a *cli.App) error {
-	r, err := prepareRun(a, &c.flags, c.Log, c.Resume, c.Plot)
+	r, err := prepareRun(a, &c.flags, c.Log, c.Resume, false, c.Plot)
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,8 @@ func (r *session) close() error {
 	return l.close()
 }
 
-// prepareRun starts a run, or resumes one.
-func prepareRun(a *cli.App, f *flags, log string, resume bool, plot string) (*session, error) {
+// prepareRun starts a run, or resumes one. adopts: one that a server has may be gone on with, without resume.
+func prepareRun(a *cli.App, f *flags, log string, resume, adopts bool, plot string) (*session, error) {
 	outputs := []cli.File{cli.FileFlag("--plot", plot)}
 	if plot != "" {
 		if err := cli.CheckPlot(plot); err != nil {
@@ -99,6 +99,9 @@ func prepareRun(a *cli.App, f *flags, log string, resume bool, plot string) (*se
 	}
 	r.work, r.check = work, newValidator(work)
 	if r.encoded, err = header.Encode(); err != nil {
+		return nil, err
+	}
+	if err := keptLog(log, adopts, r.encoded); err != nil {
 		return nil, err
 	}
 	r.replica, err = forward.NewReplica(r.encoded, weights)
@@ -261,5 +264,5 @@ func (r *session) interrupted(a *cli.App, command, log string) error {
 
 // plotPanel is one curve over forward passes.
 func plotPanel(label string, x, y []float64) chart.Panel {
-	return chart.Panel{XLabel: "forward passes of two inputs", YLabel: label, Series: []chart.Series{{Name: label, Kind: chart.Line, X: x, Y: y}}}
+	return chart.Panel{XLabel: "forward passes of two inputs", YLabel: label, Series: []chart.Series{{Kind: chart.Line, X: x, Y: y}}}
 }

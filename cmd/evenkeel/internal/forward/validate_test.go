@@ -118,7 +118,7 @@ func TestLaunchValidatesAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r, err := prepareRun(a, &c.flags, c.Log, c.Resume, "")
+		r, err := prepareRun(a, &c.flags, c.Log, c.Resume, true, "")
 		if err != nil {
 			t.Fatal(err)
 		}

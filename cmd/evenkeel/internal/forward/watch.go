@@ -102,7 +102,15 @@ func (w *monitor) plot(path string) error {
 		f.Panels = append(f.Panels, plotPanel("training loss", w.x, w.losses))
 	}
 	if len(w.at) > 1 {
-		f.Panels = append(f.Panels, plotPanel("test accuracy", w.at, w.right))
+		percent := make([]float64, len(w.right))
+		for i, v := range w.right {
+			percent[i] = 100 * v
+		}
+		f.Panels = append(f.Panels, plotPanel("test accuracy, %", w.at, percent))
 	}
-	return f.Save(path)
+	if err := f.Save(path); err != nil {
+		return err
+	}
+	w.Log.Info().Str("file", path).Msg("figure written")
+	return nil
 }
