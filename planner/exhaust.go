@@ -22,7 +22,12 @@ func (j *Job) exhaust(ctx context.Context, plans []*Plan, r *Result) (better []*
 			continue
 		}
 		p := j.planOf(batch, x.MicroBatch, x.Stages)
-		if p.Predicted, err = j.Predict(p); err != nil {
+		p.Predicted, err = j.Predict(p)
+		if errors.Is(err, ErrInfeasible) { // sums of memory in another order, to rounding
+			r.Exhausted = false
+			continue
+		}
+		if err != nil {
 			return nil, fmt.Errorf("planner: a plan of all that were tried does not hold: %w", err)
 		}
 		least = p.perSample()

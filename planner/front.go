@@ -16,6 +16,9 @@ type Priced struct {
 	Price float64 // of an iteration, in the unit of the prices
 }
 
+// maxPrice of an hour keeps that of a plan finite.
+const maxPrice = 1e18
+
 // maxParts of a cluster are searched for a front.
 const maxParts = 256
 
@@ -54,12 +57,12 @@ func (j *Job) Front(ctx context.Context, prices map[string]float64, options Sear
 	return front(all), nil
 }
 
-// CheckPrices reports what Front would not take: a price that is not above 0, a device of the cluster without one or one that it does not
+// CheckPrices reports what Front would not take: a price that is not above 0 or is above maxPrice, a device of the cluster without one or one that it does not
 // have, and clusters of too many kinds. Errors wrap ErrOptions.
 func (j *Job) CheckPrices(prices map[string]float64) error {
 	for _, device := range slices.Sorted(maps.Keys(prices)) {
-		if p := prices[device]; !slices.Contains(j.devices, device) || !(p > 0) || math.IsInf(p, 0) {
-			return fmt.Errorf("%w: price %v of %s; want one above 0 for each device of the cluster, which has %v", ErrOptions, p, device, j.devices)
+		if p := prices[device]; !slices.Contains(j.devices, device) || !(p > 0 && p <= maxPrice) {
+			return fmt.Errorf("%w: price %v of %s; want one above 0, up to 1e18, for each device of the cluster, which has %v", ErrOptions, p, device, j.devices)
 		}
 	}
 	for _, device := range j.devices {
@@ -95,6 +98,9 @@ func (j *Job) parts() [][]int {
 // quickestOn is the quickest plan that the dynamic programming finds on the first devices of each class.
 func (j *Job) quickestOn(ctx context.Context, counts []int, options SearchOptions) (*Plan, error) {
 	part, err := NewJob(j.Profile, j.topology.WithCounts(counts), j.options)
+	if errors.Is(err, ErrOptions) { // the whole cluster takes them: the part has too few devices, or of the wrong class
+		return nil, fmt.Errorf("%w: %w", ErrInfeasible, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -181,11 +181,31 @@ func TestFrontBySchedule(t *testing.T) {
 	}
 }
 
+// Parts of the cluster that cannot have the tensor degree that is asked for, as slow was not measured so, have no plan.
+func TestFrontOfATensorDegree(t *testing.T) {
+	p, err := layerprofile.Read(strings.NewReader("layer,parameters,output_bytes,device,tensor,micro_batch,forward_seconds,activation_bytes\n0,1,1,fast,2,1,1,1\n0,1,1,slow,1,1,2,1\n"), "m.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, err := cluster.ReadTopology(strings.NewReader("nodes: [{device: fast, count: 2, per_machine: 2, memory: 1GiB, link: 1GB/s}, {device: slow, count: 4, memory: 1GiB, link: 1GB/s}]"), "t", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := NewJob(p, top, Options{GlobalBatches: []int{4}, Tensors: []int{2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := j.Front(context.Background(), map[string]float64{"fast": 1, "slow": 1}, SearchOptions{}, nil, func(int, int) {})
+	if err != nil || len(got) != 1 || got[0].Plan.Stages[0].Groups[0].Device != "fast" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestBadPrices(t *testing.T) {
 	j := frontJob(t)
 	for want, prices := range map[string]map[string]float64{
 		"price 0 of slow": {"fast": 1, "slow": 0}, "price NaN of fast": {"fast": math.NaN(), "slow": 1}, "no price of slow": {"fast": 1}, "price 1 of other": {"fast": 1, "slow": 1, "other": 1},
-		"price -1 of fast": {"fast": -1, "slow": 1},
+		"price -1 of fast": {"fast": -1, "slow": 1}, "price 1e+308 of fast": {"fast": 1e308, "slow": 1},
 	} {
 		if _, err := j.Front(context.Background(), prices, SearchOptions{}, nil, nil); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

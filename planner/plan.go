@@ -131,7 +131,7 @@ func (s *Stage) devicesText() string {
 }
 
 // Validate reports the first fault of a plan over layers 0..layers-1 (0: any number): layers left out or given twice,
-// empty stages, devices used twice, shares that do not sum to the micro-batch. Errors wrap ErrPlan and name the field.
+// empty stages, devices used twice, two groups of a class in a stage, shares that do not sum to the micro-batch. Errors wrap ErrPlan and name the field.
 func (p *Plan) Validate(layers int) error {
 	bad := func(field, format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", ErrPlan, field, fmt.Sprintf(format, args...))
@@ -192,6 +192,9 @@ func (s *Stage) validate(at string, microBatch int, taken map[string][]Devices, 
 	samples := 0
 	for g := range s.Groups {
 		group, at := &s.Groups[g], fmt.Sprintf("%s.groups[%d]", at, g)
+		if k := slices.IndexFunc(s.Groups[:g], func(o Group) bool { return o.Device == group.Device }); k >= 0 {
+			return bad(at+".device", "is %.40q, as in groups[%d]; a stage has one group of a class: join the two, or give them stages of their own", group.Device, k)
+		}
 		if err := take(taken, group.Devices, at, bad); err != nil {
 			return err
 		}

@@ -162,6 +162,7 @@ func TestReadPlanErrors(t *testing.T) {
 		{`"seconds": 1.5`, `"overlap": "yes", "seconds": 1.5`, `my.json: planner: invalid plan: predicted: precision is "" and overlap "yes"`},
 		{`"t4"`, `"t\n4"`, `my.json: planner: invalid plan: stages[0].groups[1].device: is "t\n4"; must be printable`},
 		{`"gpt-6"`, `"gpt\u0000"`, `my.json: planner: invalid plan: model: is "gpt\x00"`},
+		{`"t4"`, `"a100"`, `my.json: planner: invalid plan: stages[0].groups[1].device: is "a100", as in groups[0]; a stage has one group of a class: join the two`},
 		{good[len(good)-40:], ``, `planner: invalid plan: the file ends too early`},
 		{good, ``, `my.json: planner: invalid plan: the file ends too early`},
 		{good, good + "x", `my.json: planner: invalid plan: more text after the object`},

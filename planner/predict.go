@@ -218,5 +218,7 @@ func setIdle(p *Plan, result *Prediction) {
 		}
 		busy += n * (float64(p.MicroBatches())*s.Step() + s.Sync + s.Update)
 	}
-	result.Idle = max(0, 1-busy/(devices*result.Simulated))
+	if result.Simulated > 0 { // layers may take no time
+		result.Idle = max(0, 1-busy/(devices*result.Simulated))
+	}
 }

@@ -40,14 +40,14 @@ func (j *Job) bySchedules(ctx context.Context, plans []*Plan, among []string, co
 }
 
 // reschedule returns what plans become under other schedules: the same stages by ZB-H1, and with micro-batches sent ahead, and their
-// layers dealt to the same devices in 2 to maxChunks rounds, interleaved with transfers beside computing, as Megatron-LM has it. Those that do not fit memory, or that the schedule does not allow, are left out.
+// layers dealt to the same devices in 2 to maxChunks rounds, interleaved. Transfers run beside computing, as PyTorch and Megatron-LM have it. Those that do not fit memory, or that the schedule does not allow, are left out.
 func (j *Job) reschedule(ctx context.Context, plans []*Plan, schedules []string) ([]*Plan, error) {
 	var all []*Plan
 	for _, p := range plans {
 		var variants []*Plan
 		if slices.Contains(schedules, ScheduleZeroBubble) && len(p.Stages) > 1 {
 			q := *p
-			q.Schedule = ScheduleZeroBubble
+			q.Schedule, q.Transfers = ScheduleZeroBubble, TransfersOverlap
 			variants = append(variants, &q)
 		}
 		if slices.Contains(schedules, ScheduleInterleaved) {

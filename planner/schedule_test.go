@@ -82,6 +82,9 @@ func TestSearchBySchedule(t *testing.T) {
 			if schedule != ScheduleAny && p.Schedule != schedule && (p.Schedule != "" || schedule != Schedule1F1B) {
 				t.Errorf("asked for %s, found %s", schedule, p.scheduleText())
 			}
+			if overlaps := p.Schedule == ScheduleInterleaved || p.Schedule == ScheduleZeroBubble; overlaps != (p.Transfers == TransfersOverlap) {
+				t.Errorf("%s: found %s; trainers compute while they send", schedule, p.scheduleText())
+			}
 			got, err := j.Predict(p)
 			if err != nil || got.Simulated != p.Predicted.Simulated {
 				t.Errorf("%s: %v, predicted again", schedule, err)
@@ -89,7 +92,7 @@ func TestSearchBySchedule(t *testing.T) {
 			if line, err := j.Timeline(p); err != nil || line.Seconds != got.Simulated || len(line.Stages) != p.Pipeline() {
 				t.Errorf("%s: %+v, %v; want %v s", schedule, line, err, got.Simulated)
 			}
-			if schedule != Schedule1F1B && r.LowerBound > j.model.WorkBound(p.GlobalBatch)/float64(p.GlobalBatch)*(1+1e-12) {
+			if r.ByWork == (schedule == Schedule1F1B) || r.ByWork && r.LowerBound > j.model.WorkBound(p.GlobalBatch)/float64(p.GlobalBatch)*(1+1e-12) {
 				t.Errorf("%s: bound by what 1F1B alone does", schedule)
 			}
 			if schedule == ScheduleAny {

@@ -24,6 +24,7 @@ type Result struct {
 	// LowerBound is seconds per sample that no plan within the options takes less than, simulated or by formula, whatever its stages,
 	// groups and shares (costmodel.Model.LowerBound).
 	LowerBound float64
+	ByWork     bool // whether LowerBound is that of computing alone, perfectly divided, as by schedules beside 1F1B
 }
 
 // Gap is how far, at most, the plan's cost by formula is above the least cost in the space of the dynamic programming; 0: none
@@ -128,11 +129,12 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 
 // limit notes what no plan by some schedules takes less than. Only plans by 1F1B are all tried.
 func (j *Job) limit(ctx context.Context, r *Result, among []string, options SearchOptions) {
-	switch r.Exhausted = r.Exhausted && slices.Equal(among, []string{Schedule1F1B}); {
+	r.ByWork = !slices.Equal(among, []string{Schedule1F1B})
+	switch r.Exhausted = r.Exhausted && !r.ByWork; {
 	case r.Exhausted:
 		r.LowerBound = r.Plan.perSample()
 	case !options.unbounded:
-		r.LowerBound = j.lowerBound(ctx, among, r.Plan.perSample())
+		r.LowerBound = j.lowerBound(ctx, r.ByWork, r.Plan.perSample())
 		r.Bound = max(r.Bound, min(r.LowerBound, r.Best))
 	}
 }
@@ -174,12 +176,11 @@ func (j *Job) better(ctx context.Context, plans, starts []*Plan, options SearchO
 // perSample is the seconds of a sample, simulated.
 func (p *Plan) perSample() float64 { return p.Predicted.Simulated / float64(p.GlobalBatch) }
 
-// lowerBound is seconds per sample that no plan by some schedules takes less than, at most those of the best plan. Under others than
-// 1F1B it is that of the work alone.
-func (j *Job) lowerBound(ctx context.Context, among []string, best float64) float64 {
+// lowerBound is seconds per sample that no plan takes less than, by the work alone or by 1F1B; at most those of the best plan.
+func (j *Job) lowerBound(ctx context.Context, byWork bool, best float64) float64 {
 	least := best
 	for _, b := range j.options.GlobalBatches {
-		if !slices.Equal(among, []string{Schedule1F1B}) {
+		if byWork {
 			least = min(least, j.model.WorkBound(b)/float64(b))
 			continue
 		}

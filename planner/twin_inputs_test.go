@@ -212,9 +212,9 @@ func (c *twinCase) legal() bool {
 	return true
 }
 
-// twinCorrect fills in what a profile leaves out, and replaces times that fall while the micro-batch rises.
-func twinCorrect(runs []twinRun) []twinRun {
-	runs = slices.Clone(runs)
+// twinCorrect fills in what a profile leaves out, and replaces times that fall while the micro-batch rises; the core's with the forward time's.
+func twinCorrect(measured []twinRun) []twinRun {
+	runs := slices.Clone(measured)
 	for i := range runs {
 		if runs[i].Backward <= 0 {
 			runs[i].Backward = 2 * runs[i].Forward
@@ -234,6 +234,11 @@ func twinCorrect(runs []twinRun) []twinRun {
 			slope := (*of(second) - *of(next)) / float64(second.MicroBatch-next.MicroBatch)
 			line := *of(next) - slope*float64(next.MicroBatch-at.MicroBatch)
 			*of(at) = max(line, *of(next)*float64(at.MicroBatch)/float64(next.MicroBatch))
+		}
+	}
+	for i := range runs {
+		if was := measured[i].Forward; runs[i].Forward != was {
+			runs[i].Core *= runs[i].Forward / was
 		}
 	}
 	return runs

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner/pipeline"
@@ -20,12 +21,13 @@ type Exhausted struct {
 const (
 	exhaustLayers  = 8       // at most
 	exhaustDevices = 8       // of a class, at most
-	exhaustWork    = 1 << 22 // steps
+	exhaustWork    = 1 << 24 // units of about 0.1 us: not seconds, so that a job has the same outcome wherever it runs
+	exhaustLook    = 1 << 14 // of them between two looks at whether it is interrupted
 )
 
 // exhaust is Exhaust for plans that hold shared parameters alike.
 func (m *Model) exhaust(ctx context.Context, globalBatch int, limit float64) *Exhausted {
-	e := &exhauster{Model: m, ctx: ctx, batch: globalBatch, left: exhaustWork, result: Exhausted{Seconds: limit}}
+	e := &exhauster{Model: m, ctx: ctx, left: exhaustWork, look: exhaustWork, result: Exhausted{Seconds: limit}}
 	for _, k := range m.topology.Classes {
 		e.count += k.Count
 	}
@@ -33,6 +35,9 @@ func (m *Model) exhaust(ctx context.Context, globalBatch int, limit float64) *Ex
 		return &e.result
 	}
 	for _, samples := range m.samples(globalBatch) {
+		if !e.spend(1) {
+			break
+		}
 		e.samples, e.micro, e.known, e.least = samples, globalBatch/samples, map[exhaustKey][]exhaustTimes{}, []float64{0}
 		e.taken = make([]uint64, len(m.devices))
 		for l := range m.kindOf {
@@ -40,16 +45,17 @@ func (m *Model) exhaust(ctx context.Context, globalBatch int, limit float64) *Ex
 		}
 		e.before(len(m.kindOf), 0)
 	}
-	e.result.Complete = !e.ended()
+	e.result.Complete = !e.stopped
 	return &e.result
 }
 
 type exhauster struct {
 	*Model
 	ctx     context.Context
-	batch   int
-	count   int // devices
-	left    int // steps
+	count   int  // devices
+	left    int  // units of work, and
+	look    int  // how many of them when the context is looked at again
+	stopped bool // something was left out that may be quicker
 	result  Exhausted
 	samples int // of a micro-batch
 	micro   int // micro-batches
@@ -59,8 +65,13 @@ type exhauster struct {
 	known   map[exhaustKey][]exhaustTimes
 }
 
-func (e *exhauster) ended() bool {
-	return e.left <= 0 || e.left&0xfff == 0 && e.ctx.Err() != nil
+// spend counts work before it is done, and says whether to do it: once it does not, it never does again.
+func (e *exhauster) spend(units int) bool {
+	if e.left -= units; e.left <= e.look && !e.stopped {
+		e.look = e.left - exhaustLook
+		e.stopped = e.left <= 0 || e.ctx.Err() != nil
+	}
+	return !e.stopped
 }
 
 type exhaustStage struct {
@@ -103,17 +114,17 @@ func (e *exhauster) before(to int, sum float64) {
 		e.finish()
 		return
 	}
-	if len(e.chosen) == e.options.MostStages {
+	if len(e.chosen) == e.options.MostStages || !e.spend(4*e.count) {
 		return
 	}
-	e.groups(0, nil, func(groups []Group) {
+	e.groups(0, nil, e.largest(to, sum), func(groups []Group) {
 		s := exhaustStage{Stage: Stage{To: to, Groups: groups}}
 		if n := len(e.chosen); n > 0 {
 			next := &e.chosen[n-1].Stage
 			machine := e.machine(&s.Stage)
 			s.send = e.send(groups, to, classes(next), machine >= 0 && machine == e.machine(next))
 		}
-		for s.From = to - 1; s.From >= 0 && !e.ended(); s.From-- {
+		for s.From = to - 1; s.From >= 0 && e.spend(3); s.From-- {
 			rest := e.least[s.From]
 			step := e.least[to] - rest + s.send
 			if !e.may(sum, step, rest, 0) {
@@ -121,7 +132,7 @@ func (e *exhauster) before(to int, sum float64) {
 			}
 			for _, t := range e.times(&s.Stage) {
 				step := t.forward + t.backward + s.send
-				if !e.may(sum, step, rest, t.once) {
+				if !e.spend(1) || !e.may(sum, step, rest, t.once) {
 					continue
 				}
 				s.exhaustTimes = t
@@ -139,16 +150,35 @@ func (e *exhauster) may(sum, step, rest, once float64) bool {
 	return sum+step+rest < e.result.Seconds && float64(e.micro)*step+max(rest, once) < e.result.Seconds
 }
 
+// largest are the largest shares, by class and tensor degree less 1, that a group beside others may have in a stage that ends with layer
+// to: all its layers have the group's degree, the last was measured so, and may lead below the limit. A larger share takes no less time.
+func (e *exhauster) largest(to int, sum float64) [][]int {
+	all := make([][]int, len(e.devices))
+	for class, k := range e.topology.Classes {
+		for t := 1; t <= min(k.Count, k.PerMachine); t++ {
+			curve := e.curve(to-1, class, t)
+			all[class] = append(all[class], sort.Search(e.samples, func(i int) bool {
+				r, ok := curve.At(i + 1)
+				return !ok || !e.may(sum, e.slow(class)*(r.Forward+r.Backward), e.least[to-1], 0)
+			}))
+		}
+	}
+	return all
+}
+
 // groups goes through all ways to choose groups of this class and those after it from the devices that are not taken, with every largest
 // share.
-func (e *exhauster) groups(class int, chosen []Group, found func([]Group)) {
+func (e *exhauster) groups(class int, chosen []Group, largest [][]int, found func([]Group)) {
+	if !e.spend(1) {
+		return
+	}
 	if class == len(e.devices) {
 		if len(chosen) > 0 {
-			e.shares(chosen, 0, found)
+			e.shares(chosen, 0, largest, found)
 		}
 		return
 	}
-	e.groups(class+1, chosen, found)
+	e.groups(class+1, chosen, largest, found)
 	k := &e.topology.Classes[class]
 	for first := range k.Count {
 		for n := 1; first+n <= k.Count && len(chosen) < MaxGroups; n++ {
@@ -162,7 +192,7 @@ func (e *exhauster) groups(class int, chosen []Group, found func([]Group)) {
 			e.taken[class] |= mask
 			for t := 1; t <= min(n, k.PerMachine); t++ {
 				if o := e.options.Tensors; n%t == 0 && within(first, n, t, k.PerMachine) && (len(o) == 0 || slices.Contains(o, t)) {
-					e.groups(class+1, append(chosen, Group{Class: class, First: first, Replicas: n / t, Tensor: t}), found)
+					e.groups(class+1, append(chosen, Group{Class: class, First: first, Replicas: n / t, Tensor: t}), largest, found)
 				}
 			}
 			e.taken[class] &^= mask
@@ -181,13 +211,19 @@ func (e *exhauster) moved(class, first, n int) bool {
 }
 
 // shares goes through the largest shares of groups from the i-th on. Nothing hangs on the other shares.
-func (e *exhauster) shares(groups []Group, i int, found func([]Group)) {
+func (e *exhauster) shares(groups []Group, i int, largest [][]int, found func([]Group)) {
 	least, most := 0, 0
+	upTo := func(g Group) int {
+		if len(groups) == 1 { // the layers may have other degrees than the group
+			return e.samples
+		}
+		return largest[g.Class][g.Tensor-1]
+	}
 	for k, g := range groups {
 		if k < i {
 			least, most = least+g.Shares[0]+g.Replicas-1, most+g.Shares[0]*g.Replicas
 		} else {
-			least, most = least+g.Replicas, most+e.samples*g.Replicas
+			least, most = least+g.Replicas, most+upTo(g)*g.Replicas
 		}
 	}
 	switch {
@@ -195,10 +231,10 @@ func (e *exhauster) shares(groups []Group, i int, found func([]Group)) {
 	case i == len(groups):
 		found(deal(groups, e.samples-least))
 	default:
-		for share := 1; share <= e.samples; share++ {
+		for share := 1; share <= upTo(groups[i]) && e.spend(1); share++ {
 			groups[i].Shares = slices.Repeat([]int{1}, groups[i].Replicas)
 			groups[i].Shares[0] = share
-			e.shares(groups, i+1, found)
+			e.shares(groups, i+1, largest, found)
 		}
 	}
 }
@@ -233,63 +269,19 @@ func (e *exhauster) times(s *Stage) []exhaustTimes {
 	for l := s.From; l < s.To; l++ {
 		w.choices = append(w.choices, e.choices(s.Groups, l))
 	}
-	w.next(s.From, &strategySums{})
+	w.sums = make([]strategySums, 1+len(w.choices))
+	w.next(0)
 	e.known[k] = w.found
 	return w.found
 }
-
-// choice is a strategy of a layer with its cost.
-type choice struct {
-	Strategy
-	cost layerCost
-}
-
-// choices are all strategies of a layer, without those of one group that others of the same degree are at least as good as.
-func (e *exhauster) choices(groups []Group, l int) (all []choice) {
-	degrees := []int{0}
-	if g := groups[0]; len(groups) == 1 {
-		per := e.topology.Classes[g.Class].PerMachine
-		for _, t := range e.anyTensors(l, g.Class) {
-			if o := e.options.Tensors; g.Devices()%t == 0 && per%t == 0 && within(g.First, g.Devices(), t, per) && (len(o) == 0 || slices.Contains(o, t)) {
-				degrees = append(degrees, t)
-			}
-		}
-	}
-	for _, t := range degrees {
-		first := len(all)
-		for _, sharding := range e.options.Shardings {
-			for _, y := range e.Recomputations() {
-				y.Tensor, y.Sharding = t, sharding
-				c := choice{Strategy: y}
-				c.cost = e.layer(groups, l, e.samples, c.Strategy)
-				if math.IsInf(c.cost.step[0], 1) || len(groups) == 1 && slices.ContainsFunc(all[first:], func(o choice) bool { return o.cost.within(&c.cost) }) {
-					continue
-				}
-				if len(groups) == 1 {
-					all = append(all[:first], slices.DeleteFunc(all[first:], func(o choice) bool { return c.cost.within(&o.cost) })...)
-				}
-				all = append(all, c)
-			}
-		}
-	}
-	return all
-}
-
-// within says whether a layer on one group takes no more than o of anything.
-func (c *layerCost) within(o *layerCost) bool {
-	x, y := &c.terms[0], &o.terms[0]
-	return x.ahead() <= y.ahead() && x.back() <= y.back() && c.perIteration[0] <= o.perIteration[0] && c.states[0] <= o.states[0] && c.active[0] <= o.active[0] && c.peak[0] <= o.peak[0]
-}
-
-func (t *terms) ahead() float64 { return t.forward + t.gatherForward }
-func (t *terms) back() float64  { return t.backward + t.recompute + t.gatherBackward }
 
 // strategist goes through the strategies of a stage's layers.
 type strategist struct {
 	*exhauster
 	stage    *Stage
 	inflight float64
-	choices  [][]choice // by layer
+	choices  [][]choice     // by layer of the stage
+	sums     []strategySums // of the layers before each
 	chosen   []Strategy
 	found    []exhaustTimes
 }
@@ -302,19 +294,20 @@ type strategySums struct {
 	convert float64
 }
 
-func (w *strategist) next(l int, sums *strategySums) {
-	if l == w.stage.To {
-		w.add(sums)
+// next chooses a strategy of the i-th layer of the stage, and those after it.
+func (w *strategist) next(i int) {
+	if i == len(w.choices) {
+		w.add(&w.sums[i])
 		return
 	}
-	for i := range w.choices[l-w.stage.From] {
-		c := &w.choices[l-w.stage.From][i]
-		if w.left--; w.left <= 0 {
+	for k := range w.choices[i] {
+		c, s := &w.choices[i][k], &w.sums[i+1]
+		if !w.spend(1) {
 			return
 		}
-		s := *sums
-		if n := len(w.chosen); n > 0 {
-			s.convert += w.exhauster.convert(w.stage.Groups, l, w.samples, w.chosen[n-1], c.Strategy)
+		*s = w.sums[i]
+		if i > 0 {
+			s.convert += w.exhauster.convert(w.stage.Groups, w.stage.From+i, w.samples, w.chosen[i-1], c.Strategy)
 		}
 		may := true
 		for g := range w.stage.Groups {
@@ -326,14 +319,17 @@ func (w *strategist) next(l int, sums *strategySums) {
 		}
 		if may {
 			w.chosen = append(w.chosen, c.Strategy)
-			w.next(l+1, &s)
-			w.chosen = w.chosen[:len(w.chosen)-1]
+			w.next(i + 1)
+			w.chosen = w.chosen[:i]
 		}
 	}
 }
 
 // add keeps the times of the chosen strategies unless others are as short.
 func (w *strategist) add(s *strategySums) {
+	if !w.spend(len(w.found) / 16) {
+		return
+	}
 	t, slowest := exhaustTimes{}, 0
 	for g := range w.stage.Groups {
 		if s.terms[g].step() > s.terms[slowest].step() {
@@ -362,10 +358,9 @@ func (e *exhauster) finish() {
 	for _, s := range slices.Backward(e.chosen) {
 		timings = append(timings, pipeline.Timing{Forward: s.forward, Backward: s.backward, SendNext: s.send / 2})
 	}
-	e.left -= len(timings) * e.micro
 	ends, err := pipeline.Ends(nil, timings, e.micro)
-	if err != nil { // too many passes
-		e.left = 0
+	e.stopped = e.stopped || err != nil // too many passes
+	if !e.spend(len(timings) * e.micro) {
 		return
 	}
 	seconds, last := 0.0, len(e.chosen)-1

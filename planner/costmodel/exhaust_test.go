@@ -2,9 +2,11 @@ package costmodel
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
@@ -59,6 +61,52 @@ func TestExhaustWholeMachine(t *testing.T) {
 	x := m.Exhaust(context.Background(), 1, math.Inf(1))
 	if !x.Complete || x.Seconds != 3 || len(x.Stages) != 3 || x.Stages[1].Groups[0].Tensor != 2 {
 		t.Errorf("%+v", x)
+	}
+}
+
+// fourClasses is a model of two equal layers on two devices each of four classes, which take a second more than the class before.
+func fourClasses(t *testing.T, batch int) *Model {
+	t.Helper()
+	nodes, l := "nodes:\n", layerprofile.Layer{Parameters: 1, Output: 1}
+	for i, device := range []string{"a", "b", "c", "d"} {
+		nodes += fmt.Sprintf("- {device: %s, count: 2, per_machine: 1, memory: 1GiB}\n", device)
+		for _, n := range []int{1, 4096} {
+			s := float64((1 + i) * (8 + n))
+			l.Runs = append(l.Runs, layerprofile.Run{Device: device, Tensor: 1, MicroBatch: n, Forward: s, Backward: 2 * s})
+		}
+	}
+	top, err := cluster.ReadTopology(strings.NewReader(nodes), "hand", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &layerprofile.Profile{Layers: []layerprofile.Layer{l, l}}
+	if err := p.Finish("hand"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(p, top, Options{GlobalBatches: []int{batch}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Shares of large micro-batches over four classes are so many that going through them and pricing their layers is most of the work: it
+// counts, and the context is looked at all the while.
+func TestExhaustLargeMicroBatches(t *testing.T) {
+	m := fourClasses(t, 64)
+	soon, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if x := m.Exhaust(soon, 64, math.Inf(1)); x.Complete || time.Since(begun) > 5*time.Second {
+		t.Errorf("to be ended: %+v in %v", x, time.Since(begun))
+	}
+	if testing.Short() {
+		return
+	}
+	m = fourClasses(t, 2048)
+	begun = time.Now()
+	if x := m.Exhaust(context.Background(), 2048, math.Inf(1)); x.Complete || time.Since(begun) > time.Minute {
+		t.Errorf("of 2048 samples: %+v in %v", x, time.Since(begun))
 	}
 }
 

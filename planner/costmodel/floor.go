@@ -323,11 +323,11 @@ func (f *floorer) sendFloor(class int, ways [][2]float64, bytes float64) float64
 }
 
 // receiveFloor is the least time of receiving so many bytes of a sample, and sending as many back. The samples come over no more links
-// than groups may have machines, or from within the machine, in whole samples.
+// than there are machines, or from within the machine, in whole samples.
 func (f *floorer) receiveFloor(class int, within bool, bytes float64) float64 {
 	machines, least := 0, math.Inf(1)
 	for _, c := range f.topology.Classes {
-		machines += c.Count / c.PerMachine * min(c.PerMachine, MaxGroups) // groups of a class may share a machine
+		machines += c.Count / c.PerMachine
 	}
 	samples := max(1, float64(f.samples)/float64(machines))
 	for other := range f.topology.Classes {

@@ -121,6 +121,55 @@ func (c *layerCost) atMost(o *layerCost, groups int) bool {
 	return true
 }
 
+// choice is a strategy of a layer with its cost.
+type choice struct {
+	Strategy
+	cost layerCost
+}
+
+// choices are all strategies of a layer, without those of one group that others of the same degree are at least as good as.
+func (e *exhauster) choices(groups []Group, l int) (all []choice) {
+	degrees := []int{0}
+	if g := groups[0]; len(groups) == 1 {
+		per := e.topology.Classes[g.Class].PerMachine
+		for _, t := range e.anyTensors(l, g.Class) {
+			if o := e.options.Tensors; g.Devices()%t == 0 && per%t == 0 && within(g.First, g.Devices(), t, per) && (len(o) == 0 || slices.Contains(o, t)) {
+				degrees = append(degrees, t)
+			}
+		}
+	}
+	for _, t := range degrees {
+		first := len(all)
+		for _, sharding := range e.options.Shardings {
+			for _, y := range e.Recomputations() {
+				y.Tensor, y.Sharding = t, sharding
+				if !e.spend(len(groups) * (2 + len(groups))) {
+					return nil
+				}
+				c := choice{Strategy: y}
+				c.cost = e.layer(groups, l, e.samples, c.Strategy)
+				if math.IsInf(c.cost.step[0], 1) || len(groups) == 1 && slices.ContainsFunc(all[first:], func(o choice) bool { return o.cost.within(&c.cost) }) {
+					continue
+				}
+				if len(groups) == 1 {
+					all = append(all[:first], slices.DeleteFunc(all[first:], func(o choice) bool { return c.cost.within(&o.cost) })...)
+				}
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// within says whether a layer on one group takes no more than o of anything.
+func (c *layerCost) within(o *layerCost) bool {
+	x, y := &c.terms[0], &o.terms[0]
+	return x.ahead() <= y.ahead() && x.back() <= y.back() && c.perIteration[0] <= o.perIteration[0] && c.states[0] <= o.states[0] && c.active[0] <= o.active[0] && c.peak[0] <= o.peak[0]
+}
+
+func (t *terms) ahead() float64 { return t.forward + t.gatherForward }
+func (t *terms) back() float64  { return t.backward + t.recompute + t.gatherBackward }
+
 // roomy says whether all layers of the model fit in one stage of a configuration under any strategies: then memory decides nothing.
 func (c *Condition) roomy(f *configuration, inflight int) bool {
 	for i, g := range f.groups {

@@ -21,6 +21,9 @@ var torchTemplate = template.Must(template.New("torch").Funcs(template.FuncMap{
 // where meshes are asked for.
 func writeTorch(f *rendering) error {
 	f.runs(planner.ScheduleZeroBubble, planner.ScheduleAhead)
+	if f.Schedule == planner.ScheduleZeroBubble && f.Transfers != planner.TransfersOverlap {
+		f.problem("transfers: do not overlap with computing; PyTorch's pipelining runs zb-h1 with transfers %q: ask for it in the plan, and check it again", planner.TransfersOverlap)
+	}
 	if err := torchTemplate.Execute(f, f.Plan); err != nil {
 		return fmt.Errorf("torch: %w", err)
 	}

@@ -112,6 +112,9 @@ func readCSV(text []byte, name string) (*Profile, [][]int, error) {
 				if !slices.Contains(columns, c) {
 					return bad("column %q is not known; the columns are %s", c, strings.Join(columns, ","))
 				}
+				if _, twice := at[c]; twice {
+					return bad("column %s is given twice", c)
+				}
 				at[c] = i
 			}
 			for _, c := range columns {
@@ -251,12 +254,13 @@ func readJSON(text []byte, name string) (*Profile, error) {
 	p, runs := &Profile{Model: f.Model}, 0
 	for i, l := range f.Layers {
 		n := max(1, l.Repeat)
-		if l.Repeat < 0 || len(p.Layers)+n > MaxLayers {
+		if l.Repeat < 0 || n > MaxLayers-len(p.Layers) {
 			return nil, fmt.Errorf("%s: %w: layers[%d].repeat: is %d; layers are at most %d together", name, ErrProfile, i, l.Repeat, MaxLayers)
 		}
-		if runs += n * len(l.Runs); runs > maxRuns {
+		if len(l.Runs) > (maxRuns-runs)/n {
 			return nil, fmt.Errorf("%s: %w: more than %d measurements", name, ErrProfile, maxRuns)
 		}
+		runs += n * len(l.Runs)
 		for k := range n {
 			layer := Layer{Name: l.Name, Parameters: l.Parameters, Output: l.Output, Tied: l.Tied}
 			if n > 1 {

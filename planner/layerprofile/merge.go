@@ -29,6 +29,7 @@ func Merge(paths ...string) (*Profile, error) {
 	}
 	first := all[0]
 	whole := first.clone()
+	namers := slices.Repeat([]*source{first}, len(whole.Layers)) // the first file that names each layer
 	origins := make([]map[key]origin, len(whole.Layers))
 	runs := 0
 	for _, s := range all {
@@ -36,12 +37,12 @@ func Merge(paths ...string) (*Profile, error) {
 			return nil, fmt.Errorf("%s: %w: it has %d layers, %s has %d; want profiles of one model", s.name, ErrProfile, n, first.name, len(whole.Layers))
 		}
 		for i := range s.profile.Layers {
-			if err := s.agrees(first, i); err != nil {
+			if err := s.agrees(namers[i], i); err != nil {
 				return nil, err
 			}
 			l := &s.profile.Layers[i]
-			if whole.Layers[i].Name == "" {
-				whole.Layers[i].Name = l.Name
+			if whole.Layers[i].Name == "" && l.Name != "" {
+				whole.Layers[i].Name, namers[i] = l.Name, s
 			}
 			if origins[i] == nil {
 				origins[i] = map[key]origin{}

@@ -132,7 +132,13 @@ func TestBadMerges(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Merge(path("a.csv")); !errors.Is(err, ErrProfile) {
+	// The first file that names a layer names it for all after it.
+	rest := ",5,64,%s,1,1,1,2,0.1,100,\n"
+	path = save(t, map[string]string{"none.csv": header + "0," + fmt.Sprintf(rest, "a"), "x.csv": header + "0,x" + fmt.Sprintf(rest, "b"), "y.csv": header + "0,y" + fmt.Sprintf(rest, "c")})
+	if _, err := Merge(path("none.csv"), path("x.csv"), path("y.csv")); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), "y.csv:2: ") || !strings.Contains(err.Error(), `x.csv:2 says 5 (0), 64 and "x"`) {
+		t.Error(err)
+	}
+	if _, err := Merge(path("x.csv")); !errors.Is(err, ErrProfile) {
 		t.Error(err)
 	}
 }

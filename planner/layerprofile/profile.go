@@ -123,12 +123,10 @@ func (p *Profile) Finish(where string) error {
 		l.smooth(falling)
 	}
 	for _, d := range p.Devices() {
-		busy := false
-		for _, l := range p.Layers {
-			busy = busy || slices.ContainsFunc(l.Runs, func(r Run) bool { return r.Device == d && r.Forward+r.Backward > 0 })
-		}
-		if !busy {
-			return fmt.Errorf("%s: %w: every time on %s is 0", where, ErrProfile, d)
+		for _, t := range p.Tensors(d) {
+			if !slices.ContainsFunc(p.Layers, func(l Layer) bool { r := l.Curve(d, t)[0]; return r.Forward+r.Backward > 0 }) {
+				return fmt.Errorf("%s: %w: every time of the smallest micro-batch on %s, tensor %d is 0", where, ErrProfile, d, t)
+			}
 		}
 	}
 	p.warn(falling)
@@ -145,7 +143,7 @@ func (p *Profile) checkTied(layer int) error {
 }
 
 // smooth lowers times that fall while the micro-batch grows. Disturbances make a measurement longer, first runs most of
-// all: a time above that of the next larger micro-batch is replaced by the line through the next two.
+// all: a time above that of the next larger micro-batch is replaced by the line through the next two. Selective falls with Forward.
 func (l *Layer) smooth(falling map[string]int) {
 	for i := len(l.Runs) - 2; i >= 0; i-- {
 		r, next := &l.Runs[i], l.Runs[i+1]
@@ -167,7 +165,11 @@ func (l *Layer) smooth(falling map[string]int) {
 			}
 			return min(t1, max(t1*b/b1, t1-(t2-t1)/(b2-b1)*(b1-b)))
 		}
+		forward := r.Forward
 		r.Forward, r.Backward = line(r.Forward, next.Forward, after.Forward), line(r.Backward, next.Backward, after.Backward)
+		if r.Forward < forward {
+			r.Selective = min(r.Forward, r.Selective*(r.Forward/forward)) // still a part of it
+		}
 	}
 }
 

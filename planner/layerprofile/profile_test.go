@@ -113,6 +113,19 @@ func TestTied(t *testing.T) {
 	}
 }
 
+// Where a time of the forward pass is lowered, so is what of it is done again.
+func TestSelectiveFalls(t *testing.T) {
+	const csv = `layer,parameters,output_bytes,device,tensor,micro_batch,forward_seconds,activation_bytes,selective_seconds
+0,50,64,x,1,1,4,100,3
+0,50,64,x,1,2,2,100,1
+0,50,64,x,1,4,4,100,1
+`
+	p, err := Read(strings.NewReader(csv), "f.csv")
+	if err != nil || p.Layers[0].Runs[0].Forward != 1 || p.Layers[0].Runs[0].Selective != 0.75 {
+		t.Errorf("%v %+v", err, p)
+	}
+}
+
 func TestBadProfiles(t *testing.T) {
 	head := strings.SplitAfter(small, "\n")[0]
 	for name, c := range map[string]struct{ text, want string }{
@@ -126,13 +139,16 @@ func TestBadProfiles(t *testing.T) {
 		"range":    {head + "3-1,a,1,64,x,1,1,1,1,0.1,100\n", "range"},
 		"twice":    {head + "0,a,1,64,x,1,1,1,1,0.1,100\n0,a,1,64,x,1,1,1,1,0.1,100\n", "micro-batch 1 is given twice"},
 		"differs":  {head + "0,a,1,64,x,1,1,1,1,0.1,100\n0,a,2,64,x,1,2,1,1,0.1,100\n", "an earlier line says"},
+		"header":   {"layer,name,name\n", "column name is given twice"},
+		"free":     {head + "0,a,1,64,x,1,1,0,0,0.1,100\n0,a,1,64,x,1,4,1,1,0.1,100\n0,a,1,64,x,2,1,1,1,0.1,100\n", "every time of the smallest micro-batch on x, tensor 1 is 0"},
 		"device":   {head + "0,a,1,64,,1,1,1,1,0.1,100\n", "want a device"},
 	} {
 		if _, err := Read(strings.NewReader(c.text), "f.csv"); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, text := range []string{"", "{", `{"version":2}`, `{"version":1,"speed":3}`, `{"version":1,"layers":[{"repeat":5000}]}`, `{"version":1} {}`} {
+	for _, text := range []string{"", "{", `{"version":2}`, `{"version":1,"speed":3}`, `{"version":1,"layers":[{"repeat":5000}]}`, `{"version":1,"layers":[{},{"repeat":9223372036854775807}]}`,
+		`{"version":1} {}`} {
 		if _, err := Read(strings.NewReader(text), "f.json"); !errors.Is(err, ErrProfile) {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -62,9 +62,9 @@ class Places(unittest.TestCase):
                         self.assertIn((place, rows), layout.partners(taker, place.stage))
 
     def test_ranks_of_a_replica_are_dealt(self):
-        stage = {"groups": [{"device": "a", "first": 0, "count": 2, "tensor": 2, "micro_batches": [1]}]}
+        groups = [[{"device": "a", "first": 2 * k, "count": 2, "tensor": 2, "micro_batches": [1]}] for k in range(2)]
         layout = Layout(json.dumps({"version": 1, "global_batch": 1, "micro_batch": 1, "stages": [
-            dict(stage, **{"from": k, "to": k + 1, "strategies": [{"from": k, "to": k + 1, "sharding": "none"}]}) for k in range(2)]}))
+            {"from": k, "to": k + 1, "groups": groups[k], "strategies": [{"from": k, "to": k + 1, "sharding": "none"}]} for k in range(2)]}))
         self.assertEqual([[p.rank for p, _ in layout.partners(layout.places[k], 1 - k // 2)] for k in range(4)], [[2], [3], [0], [1]])
 
     def test_order_of_1f1b(self):
@@ -94,6 +94,12 @@ class Places(unittest.TestCase):
                 (lambda p: p["stages"][0]["strategies"][0].update(selective=True), "plan: stages[0].strategies[0].selective: true, and so is checkpoint"),
                 (lambda p: p["stages"][1].update({"from": 1}), "stages[1].from: 1; want 2"),
                 (lambda p: p["stages"][0]["groups"][0].update(count=3), "stages[0].groups[0].count: 3 devices; want 2 replicas of 2"),
+                (lambda p: p["stages"][0]["groups"][0].pop("first"), "stages[0].groups[0].first: None; want 0 to 1048576"),
+                (lambda p: p["stages"][0]["groups"][0].update(device=""), "stages[0].groups[0].device: ''; want a name"),
+                (lambda p: p["stages"][1]["groups"][1].update(first=3), "stages[1].groups[1].first: 3: of a devices 3 to 3 some are taken already"),
+                (lambda p: p["stages"][1]["groups"][1].update(device="b", first=2), "stages[1].groups[1].device: 'b', as in groups[0]; want one group of a class"),
+                (lambda p: p.update(unused=[{"device": "b", "first": 1, "count": 2}]), "unused[0].first: 1: of b devices 1 to 2 some"),
+                (lambda p: p.update(predicted={"tied": True}), "predicted.tied: True: the last layer is run with parameters of its own"),
                 (lambda p: p["stages"][0]["groups"][0].update(micro_batches=[3, 2]), "stages[0].groups: the replicas take 5 samples of a micro-batch of 4"),
                 (lambda p: p["stages"][0]["groups"][0].update(micro_batches=[4, 0]), "stages[0].groups[0].micro_batches[1]: 0; want a whole number"),
                 (lambda p: p["stages"][0]["groups"][0].update(count=400, tensor=200), "count: 400"),
@@ -191,6 +197,7 @@ class Runs(unittest.TestCase):
                     ((path, "--heads", "3", "--size", "9"), "--heads 3: must be a multiple of the tensor degree, 2"),
                     ((path, "--steps", "0"), "--steps 0"),
                     ((path, "--rate", "nan"), "--rate nan"),
+                    ((path, "--seed", "99999999999999"), "--seed 99999999999999: must lie in 0 to 4294967295"),
                     ((path, "--cluster", "c.yaml"), "--cluster needs --measured"),
                     ((path, "--ranks", "2"), "--ranks and --address go together"),
                     ((path, "--ranks", "5-7", "--address", "127.0.0.1:9"), "--ranks 5-7: the plan has ranks 0 to 6"),
@@ -199,6 +206,14 @@ class Runs(unittest.TestCase):
                 self.assertEqual((p.returncode, p.stdout), (2, ""), p.stderr)
                 self.assertIn(want, p.stderr)
                 self.assertEqual(len(p.stderr.splitlines()), 1, p.stderr)
+
+    def test_without_torch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "torch.py"), "w") as f:
+                f.write("raise ImportError('no torch here')\n")
+            p = subprocess.run([sys.executable, "-m", "evenkeel.plan", "run", "plan.json"], env=dict(ENV, PYTHONPATH=folder + os.pathsep + ENV["PYTHONPATH"]),
+                               capture_output=True, text=True, timeout=60)
+            self.assertEqual((p.returncode, p.stdout, p.stderr), (1, "", "evenkeel.plan: the commands need PyTorch: no torch here\n"))
 
     @unittest.skipUnless(EVENKEEL, "EVENKEEL, the command, is not set")
     def test_profile_search_run_calibrate(self):
@@ -214,13 +229,13 @@ class Runs(unittest.TestCase):
                 self.assertEqual(p.returncode, 0, p.stderr)
                 return p.stdout
 
-            evenkeel("search", *files, "--batch", "4", "--tensor", "2", "--out", "plan.json")
-            p = run("run", "plan.json", *sizes, "--steps", "3", "--check", "--dtype", "float64", "--measured", "measured.csv", "--cluster", "cluster.yaml", cwd=folder)
+            evenkeel("search", *files, "--batch", "4", "--tensor", "2", "--out", "my,plan.json")
+            p = run("run", "my,plan.json", *sizes, "--steps", "3", "--check", "--dtype", "float64", "--measured", "measured.csv", "--cluster", "cluster.yaml", cwd=folder)
             self.assertEqual(p.returncode, 0, p.stderr)
             self.assertIn("predicted in the plan", p.stdout)
             self.assertIn("gradients  off by", p.stdout)
             self.assertIn("measured", evenkeel("calibrate", "measured.csv", *files, "--out", "calibration.json"))
-            evenkeel("export", "plan.json", "--format", "torch", "--out", "exported.py")
+            evenkeel("export", "my,plan.json", "--format", "torch", "--out", "exported.py")
             # The same ranks as in what is exported.
             for seed in range(20):
                 text = json.dumps(plan(random.Random(seed)))

@@ -3,9 +3,13 @@
 import argparse
 import sys
 
-from . import profile, run
 from .layout import PlanError
-from .processes import RankError
+
+try:
+    from . import profile, run
+    from .processes import RankError
+except ImportError as e:
+    sys.exit("evenkeel.plan: the commands need PyTorch: %s" % e)
 
 
 def main():

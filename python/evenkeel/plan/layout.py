@@ -15,6 +15,7 @@ Place = namedtuple("Place", "rank stage replica tensor tensor_rank rows")
 Strategy = namedtuple("Strategy", "sharding checkpoint selective", defaults=(False,))
 
 MOST_RANKS = 256
+MOST_DEVICES = 1 << 20  # of a class
 
 
 class PlanError(ValueError):
@@ -43,10 +44,16 @@ class Layout:
         if plan.get("schedule") not in (None, "", "1f1b"):
             self._refuse("schedule", "%.40r: 1f1b alone is run here" % (plan["schedule"],))
         self.strategies, self.places, self.layers = [], [], []  # by layer, by rank, a range by stage
+        self._taken = {}  # ranges of device numbers by device
         for i, stage in enumerate(self._list(plan, "stages")):
             self._stage(i, stage)
+        for i, devices in enumerate(self._list(plan, "unused") if plan.get("unused") else []):
+            self._known(devices, ("device", "first", "count"), "unused[%d]." % i)
+            self._take(devices, self._field(devices, "count", int, 1, MOST_DEVICES, "unused[%d]." % i), "unused[%d]." % i)
         predicted = plan.get("predicted")
         predicted = predicted if isinstance(predicted, dict) else {}
+        if predicted.get("tied", False) is not False:
+            self._refuse("predicted.tied", "%.40r: the last layer is run with parameters of its own; plan with a layer profile without tied_parameters" % (predicted["tied"],))
         seconds = [predicted.get(k) for k in ("simulated", "seconds")]
         self.predicted = next((float(s) for s in seconds if isinstance(s, (int, float)) and s > 0), None)
 
@@ -107,6 +114,10 @@ class Layout:
                 self._refuse(inner + "count", "%d devices; want %d replicas of %d" % (count, len(shares), tensor))
             if len(self.places) + count > MOST_RANKS:
                 self._refuse(inner + "count", "more than %d ranks" % MOST_RANKS)
+            self._take(group, count, inner)
+            same = next(j for j, g in enumerate(stage["groups"]) if g.get("device") == group["device"])
+            if same < k:
+                self._refuse(inner + "device", "%.40r, as in groups[%d]; want one group of a class: join the two, or give them stages of their own" % (group["device"], same))
             for n, share in enumerate(shares):
                 if not isinstance(share, int) or isinstance(share, bool) or share < 1:
                     self._refuse("%smicro_batches[%d]" % (inner, n), "%.40r; want a whole number of at least 1" % (share,))
@@ -134,6 +145,16 @@ class Layout:
         if len(self.strategies) != end:
             self._refuse(at + "strategies", "they end at layer %d, the stage at %d" % (len(self.strategies), end))
         self.layers.append(range(begin, end))
+
+    def _take(self, devices, count, at):
+        """Refuses devices that have work already."""
+        device, first = devices.get("device"), self._field(devices, "first", int, 0, MOST_DEVICES, at)
+        if not isinstance(device, str) or not device:
+            self._refuse(at + "device", "%.40r; want a name" % (device,))
+        taken = self._taken.setdefault(device, [])
+        if any(first < t.stop and t.start < first + count for t in taken):
+            self._refuse(at + "first", "%d: of %s devices %d to %d some are taken already" % (first, device, first, first + count - 1))
+        taken.append(range(first, first + count))
 
     def _known(self, obj, keys, at=""):
         """Refuses fields of a plan that are not known here."""

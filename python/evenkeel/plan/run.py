@@ -1,6 +1,7 @@
 """python3 -m evenkeel.plan run: trains a small transformer by a plan, and says what it took."""
 
 import argparse
+import csv
 import datetime
 import json
 import os
@@ -15,6 +16,7 @@ from .exchange import AdamW
 from .layout import Layout, PlanError
 from .worker import Times, Worker
 
+MOST_SEED = (1 << 32) - 1
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -71,6 +73,8 @@ def main(args):
         s.check(p.tensor)
     if args.steps < 1:
         raise ValueError("--steps %d: must be at least 1" % args.steps)
+    if not 0 <= args.seed <= MOST_SEED:
+        raise ValueError("--seed %d: must lie in 0 to %d" % (args.seed, MOST_SEED))
     if not 0 < args.rate < float("inf"):
         raise ValueError("--rate %r: must be above 0" % args.rate)
     if args.cluster and not args.measured:
@@ -185,8 +189,11 @@ def _append(args, median):
     folder = os.path.dirname(os.path.abspath(args.measured))
     relative = lambda path: os.path.relpath(os.path.abspath(path), folder) if path else ""
     new = not os.path.exists(args.measured)
-    with open(args.measured, "a", encoding="utf-8") as f:
-        f.write(("plan,cluster,seconds,peak_bytes\n" if new else "") + "%s,%s,%.6g,\n" % (relative(args.plan), relative(args.cluster), median))
+    with open(args.measured, "a", encoding="utf-8", newline="") as f:
+        rows = csv.writer(f, lineterminator="\n")
+        if new:
+            rows.writerow(("plan", "cluster", "seconds", "peak_bytes"))
+        rows.writerow((relative(args.plan), relative(args.cluster), "%.6g" % median, ""))
 
 
 def _count(n, what):

@@ -4,11 +4,34 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/planner"
 )
+
+// prices of an hour, by device.
+type prices map[string]float64
+
+// UnmarshalText reads prices as a=1,b=2.
+func (p *prices) UnmarshalText(text []byte) error {
+	if *p == nil {
+		*p = prices{}
+	}
+	for _, each := range strings.Split(string(text), ",") {
+		device, value, _ := strings.Cut(each, "=")
+		price, err := strconv.ParseFloat(value, 64)
+		if err != nil || device == "" {
+			return fmt.Errorf("%.40q; want DEVICE=X, X a number", each)
+		}
+		if _, twice := (*p)[device]; twice {
+			return fmt.Errorf("%.40s is given twice", device)
+		}
+		(*p)[device] = price
+	}
+	return nil
+}
 
 // pricedPlan is a plan of the front in the JSON document of search.
 type pricedPlan struct {

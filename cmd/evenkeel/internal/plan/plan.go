@@ -32,19 +32,19 @@ type Cmd struct {
 // searchCmd searches for a plan.
 type searchCmd struct {
 	jobFlags
-	Batch      []int              `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N"`
-	MicroBatch []int              `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N"`
-	Replicas   []int              `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N"`
-	Tensor     []int              `help:"Tensor degrees to try. Default: all that were profiled." placeholder:"N"`
-	Stages     string             `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
-	Sharding   []string           `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
-	Checkpoint string             `help:"Whether layers may recompute activations: auto, never, selective (all of them the core of attention), always (all of them whole). Default: ${default}." enum:"auto,never,selective,always" default:"auto"`
-	Schedule   string             `help:"Order of the pipeline's passes: 1f1b, interleaved (several stages on each device), zb-h1 (gradients of weights in the bubbles), h-1f1b (micro-batches sent ahead while stages compute), or any: the quickest that fits, of those that the trainer runs. Default: 1f1b." placeholder:"NAME"`
-	For        string             `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
-	Price      map[string]float64 `help:"Price of each device's hour, to list the plans that are quick or cheap, by time and price. Besides the whole cluster its halves, quarters and so on of each kind are searched." placeholder:"DEVICE=X" mapsep:","`
-	Exact      bool               `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices, or 12 layers where these are of more than two kinds."`
-	Out        string             `help:"Plan file to write." placeholder:"FILE"`
-	JSON       bool               `help:"Print JSON."`
+	Batch      []int    `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N"`
+	MicroBatch []int    `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N"`
+	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N"`
+	Tensor     []int    `help:"Tensor degrees to try. Default: all that were profiled." placeholder:"N"`
+	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
+	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
+	Checkpoint string   `help:"Whether layers may recompute activations: auto, never, selective (all of them the core of attention), always (all of them whole). Default: ${default}." enum:"auto,never,selective,always" default:"auto"`
+	Schedule   string   `help:"Order of the pipeline's passes: 1f1b, interleaved (several stages on each device), zb-h1 (gradients of weights in the bubbles), h-1f1b (micro-batches sent ahead while stages compute), or any: the quickest that fits, of those that the trainer runs. Default: 1f1b." placeholder:"NAME"`
+	For        string   `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
+	Price      prices   `help:"Price of each device's hour, to list the plans that are quick or cheap, by time and price. Besides the whole cluster its halves, quarters and so on of each kind are searched." placeholder:"DEVICE=X"`
+	Exact      bool     `help:"Keep every state of the search, however long it takes. Default for up to 32 layers on up to 256 devices, or 12 layers where these are of more than two kinds."`
+	Out        string   `help:"Plan file to write." placeholder:"FILE"`
+	JSON       bool     `help:"Print JSON."`
 }
 
 // Help is what --help adds.
@@ -55,8 +55,8 @@ that it finishes at the same time as the others. Ctrl-C prints the best plan so 
 
 Plans in which every stage has the same number of replicas that pass micro-batches on, and the devices of a stage are of one class, or
 of two in quarters of its replicas, are searched by dynamic programming. The best are then refined by local search over all plans that
-evenkeel plan check accepts, and every plan of a small job is tried, unless --replicas, --micro-batch or --for says otherwise. No plan within the options takes less than the
-lower bound. With --schedule the best are tried by others than 1F1B: the same stages by zb-h1, and by h-1f1b with as many micro-batches sent ahead
+evenkeel plan check accepts, and every plan of a small job is tried, but not with --replicas, --micro-batch or --for megatron or deepspeed.
+No plan within the options takes less than the lower bound. With --schedule the best are tried by others than 1F1B: the same stages by zb-h1, and by h-1f1b with as many micro-batches sent ahead
 as helps, and their layers dealt to the same devices in 2 to 8 rounds, interleaved; the bound is then that of computing alone. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
 for that trainer.
 
@@ -167,7 +167,7 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 		return err
 	}
 	bound, assumed := r.LowerBound*float64(p.GlobalBatch), "as if stages could share a device, with the activations of one micro-batch"
-	if c.Schedule != "" && c.Schedule != planner.Schedule1F1B {
+	if r.ByWork {
 		assumed = "that is computing alone, perfectly divided"
 	}
 	refined := ""
