@@ -76,44 +76,64 @@ func (j *Job) refines(options SearchOptions) bool {
 
 // refine returns plans that are quicker than those given, at most one for each.
 func (j *Job) refine(ctx context.Context, plans []*Plan, options SearchOptions) []*Plan {
-	layers, devices := len(j.Profile.Layers), 0
-	for _, k := range j.classes {
-		devices += k.Count
-	}
-	prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*devices)) / 800
-	switch {
-	case ctx.Err() != nil: // the search was ended: a little helps much
-		plans, prices, ctx = unlike(plans), hurried*32/max(32, layers), context.WithoutCancel(ctx)
-	case options.Exact:
-		prices *= 5
-	}
-	// Half of the work goes to all, the other half to those that are the quickest then.
 	all := make([]*refinement, len(plans))
 	j.refineEach(len(plans), func(r *refiner, i int) {
 		f := &refinement{rng: rand.New(rand.NewPCG(1, uint64(i))), batch: plans[i].GlobalBatch}
 		r.take(f)
 		f.best = r.draft(plans[i])
 		f.upward, f.was = r.upward, f.best.price*(1-1e-9)
-		f.best = r.search(ctx, f.best, prices/2)
 		all[i] = f
 	})
-	slices.SortStableFunc(all, func(a, b *refinement) int {
-		return cmp.Compare(a.best.price/float64(a.batch), b.best.price/float64(b.batch))
-	})
-	last := min(finalists, len(all))
+	layers, devices := len(j.Profile.Layers), 0
+	for _, k := range j.classes {
+		devices += k.Count
+	}
+	if ctx.Err() != nil {
+		j.hurry(context.WithoutCancel(ctx), all, hurried*32/max(32, layers))
+	} else {
+		prices := refinements * 32 / max(32, layers) / len(plans) * min(800, max(80, layers*devices)) / 800
+		if options.Exact {
+			prices *= 5
+		}
+		// Half of the work goes to all, the other half to those that are the quickest then.
+		j.refineEach(len(all), func(r *refiner, i int) { r.search(ctx, all[i], prices/2) })
+		last := min(finalists, len(all))
+		byPrice(all)
+		j.refineEach(last, func(r *refiner, i int) { r.search(ctx, all[i], prices*len(all)/2/last) })
+	}
 	better := make([]*Plan, len(all))
 	j.refineEach(len(all), func(r *refiner, i int) {
-		f := all[i]
-		r.take(f)
-		if i < last {
-			f.best = r.search(ctx, f.best, prices*len(all)/2/last)
-		}
-		if f.best.price < f.was {
+		if f := all[i]; f.best.price < f.was {
+			r.take(f)
 			stages, _ := r.place(f.best)
 			better[i] = j.planOf(f.batch, f.best.micro, stages)
 		}
 	})
 	return slices.DeleteFunc(better, func(p *Plan) bool { return p == nil })
+}
+
+// hurry refines by successive halving (Jamieson and Talwalkar, 2016): so many prices each, then twice as many for each of the quicker half, until
+// one is left. What wins in the end is often of another number of stages than what leads before any refining. Walks find more than descents in so
+// little work.
+func (j *Job) hurry(ctx context.Context, all []*refinement, prices int) {
+	for len(all) > 0 {
+		j.refineEach(len(all), func(r *refiner, i int) {
+			f := all[i]
+			r.take(f)
+			f.best = r.wander(ctx, f.best, prices*3/4)
+			r.left = prices / 4
+			f.best = r.descend(ctx, f.best)
+		})
+		byPrice(all)
+		all, prices = all[:len(all)/2], prices*2
+	}
+}
+
+// byPrice sorts by seconds of a sample.
+func byPrice(all []*refinement) {
+	slices.SortStableFunc(all, func(a, b *refinement) int {
+		return cmp.Compare(a.best.price/float64(a.batch), b.best.price/float64(b.batch))
+	})
 }
 
 // refineEach calls work for so many plans, on all processors, with a refiner that no other has at the time. What it remembers changes no
@@ -140,31 +160,22 @@ func (j *Job) refineEach(plans int, work func(r *refiner, i int)) {
 	group.Wait()
 }
 
-// search is the quickest draft found from one on, by so many prices: descents from it and from near it, and a walk that may take longer
-// for a while. Each finds what the other does not.
-func (r *refiner) search(ctx context.Context, d *draft, prices int) *draft {
+// search refines by so many prices: descents from the best and from near it, and a walk that may take longer for a while. Each finds what the
+// other does not.
+func (r *refiner) search(ctx context.Context, f *refinement, prices int) {
+	r.take(f)
 	r.left = prices / 2
-	best := r.improve(ctx, r.descend(ctx, d))
+	best := r.improve(ctx, r.descend(ctx, f.best))
 	best = r.wander(ctx, best, prices/2)
 	r.left = prices / 8
-	return r.descend(ctx, best)
+	f.best = r.descend(ctx, best)
 }
 
 // finalists are refined further.
 const finalists = 3
 
-// hurried is the work on each plan of a search that was ended: so many prices of plans of 32 layers.
-const hurried = 5000
-
-// unlike are the first plans, and those after them of other numbers of stages, few.
-func unlike(plans []*Plan) (all []*Plan) {
-	for i, p := range plans {
-		if i < finalists || len(all) < refined+1 && !slices.ContainsFunc(all, func(o *Plan) bool { return len(o.Stages) == len(p.Stages) }) {
-			all = append(all, p)
-		}
-	}
-	return all
-}
+// hurried is the work on each plan of a search that was ended, before any is left out: so many prices of plans of 32 layers.
+const hurried = 300
 
 // refinement is a plan that is refined, from where its work went on.
 type refinement struct {
