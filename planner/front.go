@@ -61,8 +61,11 @@ func (j *Job) Front(ctx context.Context, prices map[string]float64, options Sear
 // have, and clusters of too many kinds. Errors wrap ErrOptions.
 func (j *Job) CheckPrices(prices map[string]float64) error {
 	for _, device := range slices.Sorted(maps.Keys(prices)) {
-		if p := prices[device]; !slices.Contains(j.devices, device) || !(p > 0 && p <= maxPrice) {
-			return fmt.Errorf("%w: price %v of %s; want one above 0, up to 1e18, for each device of the cluster, which has %v", ErrOptions, p, device, j.devices)
+		if !slices.Contains(j.devices, device) {
+			return fmt.Errorf("%w: a price of %s, which the cluster does not have; it has %v", ErrOptions, device, j.devices)
+		}
+		if p := prices[device]; !(p > 0 && p <= maxPrice) {
+			return fmt.Errorf("%w: price %v of %s; want one above 0, up to 1e18", ErrOptions, p, device)
 		}
 	}
 	for _, device := range j.devices {

@@ -204,7 +204,7 @@ func TestFrontOfATensorDegree(t *testing.T) {
 func TestBadPrices(t *testing.T) {
 	j := frontJob(t)
 	for want, prices := range map[string]map[string]float64{
-		"price 0 of slow": {"fast": 1, "slow": 0}, "price NaN of fast": {"fast": math.NaN(), "slow": 1}, "no price of slow": {"fast": 1}, "price 1 of other": {"fast": 1, "slow": 1, "other": 1},
+		"price 0 of slow": {"fast": 1, "slow": 0}, "price NaN of fast": {"fast": math.NaN(), "slow": 1}, "no price of slow": {"fast": 1}, "a price of other": {"fast": 1, "slow": 1, "other": 1},
 		"price -1 of fast": {"fast": -1, "slow": 1}, "price 1e+308 of fast": {"fast": 1e308, "slow": 1},
 	} {
 		if _, err := j.Front(context.Background(), prices, SearchOptions{}, nil, nil); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
@@ -58,6 +59,12 @@ func (c *exportCmd) Run(a *cli.App) error {
 	}
 	for _, w := range warnings {
 		a.Log.Warn().Msg(w)
+	}
+	if errors.Is(err, export.ErrUnsupported) {
+		return fmt.Errorf("%w. evenkeel plan search --for megatron, deepspeed or torch finds plans that the trainer can run", err)
+	}
+	if err == nil && c.Out != "" {
+		fmt.Fprintf(a.Out, "Written to %s.\n", c.Out)
 	}
 	return err
 }

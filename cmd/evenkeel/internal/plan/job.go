@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"strconv"
 
@@ -48,7 +49,9 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 		}
 	}
 	if f.Cluster != "" {
-		if t, err = cluster.LoadTopology(f.Cluster, profile.Embedded()); err != nil {
+		if t, err = cluster.LoadTopology(f.Cluster, profile.Embedded()); f.Cluster == "example" && errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, badinput.Errorf("--cluster: there is no file example; without the flag it is the built-in example")
+		} else if err != nil {
 			return nil, nil, cli.FileError(err)
 		}
 	}
@@ -117,6 +120,24 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 		return nil, fmt.Errorf("%w; it is the built-in example: name your own by --profile", err)
 	}
 	return job, err
+}
+
+// warn says what was left out of the inputs or corrected; of the built-in ones nobody can measure more.
+func (f *jobFlags) warn(a *cli.App, job *planner.Job) {
+	if f.Profile == "" && f.Cluster == "" {
+		return
+	}
+	for _, w := range job.Warnings() {
+		a.Log.Warn().Msg(w)
+	}
+}
+
+// unlike is the error of a plan that does not hold for the inputs.
+func (f *jobFlags) unlike(plan string, err error) error {
+	if f.Profile == "" && errors.Is(err, planner.ErrPlan) {
+		return fmt.Errorf("%s: %w; it is held against the built-in example: name its layers by --profile, and its devices by --cluster", plan, err)
+	}
+	return fmt.Errorf("%s: %w", plan, err)
 }
 
 // under says what a prediction assumes.

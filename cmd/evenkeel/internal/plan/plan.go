@@ -160,15 +160,13 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if c.JSON {
 		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.LowerBound * float64(p.GlobalBatch), r.Exhausted, r.Conditions, r.States, took, interrupted, front, job.Warnings(), c.Out})
 	}
-	for _, w := range job.Warnings() {
-		a.Log.Warn().Msg(w)
-	}
+	c.warn(a, job)
 	if err := printPlan(a, job, p); err != nil {
 		return err
 	}
-	bound, assumed := r.LowerBound*float64(p.GlobalBatch), "as if stages could share a device, with the activations of one micro-batch"
+	bound, assumed := r.LowerBound*float64(p.GlobalBatch), "there may be none that takes so little"
 	if r.ByWork {
-		assumed = "that is computing alone, perfectly divided"
+		assumed = "computing alone, perfectly divided"
 	}
 	refined := ""
 	if r.Refined {
@@ -178,7 +176,7 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 	if r.Exhausted {
 		fmt.Fprintf(a.Out, "%s, and tried every other plan: within the options none takes less.\n", searched)
 	} else {
-		fmt.Fprintf(a.Out, "%s%s. No plan within the options takes less than %s, %.0f%% of this one:\n%s.\n",
+		fmt.Fprintf(a.Out, "%s%s.\nNo plan within the options takes less than %s, %.0f%% of this one (%s).\n",
 			searched, refined, cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
 	}
 	if len(r.Others) > 0 {
@@ -297,8 +295,12 @@ func strategiesText(s planner.Stage) string {
 		if y.Selective {
 			t += " selective"
 		}
-		if len(s.Strategies) > 1 {
-			t = fmt.Sprintf("%d: %s", y.To-y.From, t)
+		switch {
+		case len(s.Strategies) == 1:
+		case y.To == y.From+1:
+			t = fmt.Sprintf("layer %d: %s", y.From, t)
+		default:
+			t = fmt.Sprintf("layers %d-%d: %s", y.From, y.To-1, t)
 		}
 		all = append(all, t)
 	}
@@ -339,7 +341,7 @@ func (c *checkCmd) Run(a *cli.App) error {
 	}
 	var full error
 	if p.Predicted, full = job.Predict(p); p.Predicted == nil {
-		return fmt.Errorf("%s: %w", c.Plan, full)
+		return c.unlike(c.Plan, full)
 	}
 	if c.JSON {
 		if err := a.WriteJSON(p); err != nil {
@@ -355,9 +357,7 @@ func (c *checkCmd) Run(a *cli.App) error {
 }
 
 func (c *checkCmd) print(a *cli.App, job *planner.Job, p *planner.Plan) error {
-	for _, w := range job.Warnings() {
-		a.Log.Warn().Msg(w)
-	}
+	c.warn(a, job)
 	if err := printPlan(a, job, p); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/figure"
 	"github.com/evenkeel/evenkeel/planner"
+	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 // timelineCmd draws one iteration of a plan.
@@ -47,13 +48,19 @@ func (c *timelineCmd) Run(a *cli.App) error {
 	if job, err = c.of(job); err != nil {
 		return err
 	}
-	for _, w := range job.Warnings() {
-		a.Log.Warn().Msg(w)
-	}
+	c.warn(a, job)
 	t, err := job.Timeline(p)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.Plan, err)
+		return c.unlike(c.Plan, err)
 	}
+	if err := c.write(t); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "Written to %s.\n", c.Out)
+	return nil
+}
+
+func (c *timelineCmd) write(t *pipeline.Timeline) error {
 	if strings.ToLower(filepath.Ext(c.Out)) != ".json" {
 		f, err := figure.Timeline(t)
 		if err != nil {
