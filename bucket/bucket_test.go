@@ -219,3 +219,55 @@ func BenchmarkPlanSchedule1M(b *testing.B) {
 		p.Schedule(l, 1, 1).Fill()
 	}
 }
+
+// What a plan says of a step is what the predicted epoch, that of seed 0, has.
+func TestStepSize(t *testing.T) {
+	for name, f := range map[string]Config{
+		"equal":           {Ranks: 4},
+		"unequal":         {Speeds: []float64{1, 1, 1, 3}},
+		"one batch":       {Speeds: []float64{1, 1, 1, 3}, MicroBatches: 1},
+		"some cut":        {Ranks: 4, Overlong: Truncate},
+		"some left out":   {Ranks: 4, Overlong: Skip},
+		"packed, unequal": {Speeds: []float64{1, 1, 1, 3}, Packed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := lognormal(5000, 100, 1, 1000)
+			f.Mixing = with(.2)
+			if f.Packed {
+				f.Mixing = nil
+			}
+			c := capped{costA, 4000}
+			if f.Overlong != "" {
+				c.limit = 500
+			}
+			p, err := Make(l, c, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := p.Schedule(l, 0, 0)
+			samples, tokens := 0, 0
+			most := make([]int, p.Ranks)
+			for i := range s.Len() {
+				now := make([]int, p.Ranks)
+				for _, b := range s.Step(i) {
+					now[b.Rank]++
+					for _, k := range s.Samples(b) {
+						samples, tokens = samples+1, tokens+min(int(l[k]), p.Limit)
+					}
+				}
+				for r, n := range now {
+					most[r] = max(most[r], n)
+				}
+			}
+			steps := float64(s.Len())
+			if a, b := p.StepSize(); p.Steps != s.Len() || math.Abs(a-float64(samples)/steps) > 1e-9*a || math.Abs(b-float64(tokens)/steps) > 1e-9*b {
+				t.Errorf("%d steps, %v samples, %v tokens; the epoch has %v, %v, %v", p.Steps, a, b, s.Len(), float64(samples)/steps, float64(tokens)/steps)
+			}
+			for r, n := range p.StepBatches() {
+				if most[r] < n || most[r] > n+1 && p.MicroBatches != 1 { // fillers come on top
+					t.Errorf("rank %d: %d batches a step, at most %d in the epoch", r, n, most[r])
+				}
+			}
+		})
+	}
+}

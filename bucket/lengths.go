@@ -32,6 +32,8 @@ type LengthsOptions struct {
 	Scale float64
 	// Bytes is the size of the text, if known: memory is then sized once. 0: not known.
 	Bytes int64
+	// Chosen, if given, is told which columns are read, by name or number, and of how many.
+	Chosen func(taken []string, of int)
 }
 
 // ReadLengths reads lengths as text: one per line, or a CSV with or without a header, each

@@ -234,7 +234,7 @@ func (p *Plan) measurePairs(l Lengths) error {
 	}
 	switch {
 	case missing > 0 && p.Overlong == Refuse:
-		return input.Errorf("%d of the samples fit into no batch, as sample %d (%v): the table has no trial as long in both that ran: profile longer lengths, or skip such samples",
+		return input.Errorf("%d of the samples fit into no batch, as sample %d (%v): the table has no trial as long in both that ran: profile longer lengths, or skip such samples (--overlong skip)",
 			missing, slices.Index(l, uint32(first)), two.shapes[first])
 	case missing == len(l):
 		return input.Errorf("none of the samples fits into a batch; all would be skipped")

@@ -198,7 +198,7 @@ func (p *Plan) measure(l Lengths) error {
 			if n == 1 {
 				samples, verb = "1 sample", "fits"
 			}
-			return input.Errorf("%s longer than %d %s into no batch (the longest is %d): the table has no such trial that ran; profile longer lengths, or skip or truncate such samples",
+			return input.Errorf("%s longer than %d %s into no batch (the longest is %d): the table has no such trial that ran; profile longer lengths, or skip or truncate such samples (--overlong skip)",
 				samples, fits, verb, longest)
 		}
 		p.limit = fits

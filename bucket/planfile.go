@@ -139,7 +139,7 @@ func (p *Plan) Bind(l Lengths) error {
 func (p *Plan) bind(l Lengths, two *paired) error {
 	p.two = two
 	if sum := p.checksum(l); len(l) != p.Samples || sum != p.Data {
-		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s)", p.Samples, p.Data, len(l), sum)
+		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s): plan anew with these lengths", p.Samples, p.Data, len(l), sum)
 	}
 	var c Cost
 	var err error

@@ -108,6 +108,36 @@ func (s *scorer) score() Score {
 	return out
 }
 
+// StepSize is what a step of the predicted epoch holds over all ranks, in the mean: the batch of the optimizer. Tokens are without
+// padding; of two lengths both count. The plan is one that was made or bound.
+func (p *Plan) StepSize() (samples, tokens float64) {
+	for l, n := range p.hist {
+		if n == 0 {
+			continue
+		}
+		long := l
+		if p.two != nil {
+			long = p.two.shapes[l].Source + p.two.shapes[l].Target
+		}
+		samples, tokens = samples+float64(n), tokens+float64(n)*float64(long)
+	}
+	steps := float64(max(1, p.Steps))
+	return samples / steps, tokens / steps
+}
+
+// StepBatches is how many batches each rank has in a full step; fillers come on top. Packed it is one, as large as the rank is fast.
+func (p *Plan) StepBatches() []int {
+	if p.Packed {
+		return slices.Repeat([]int{1}, p.Ranks)
+	}
+	out := make([]int, p.Ranks)
+	of, _ := slots(p.Speeds, p.MicroBatches)
+	for _, rank := range of {
+		out[rank]++
+	}
+	return out
+}
+
 // Steps is a schedule from anywhere: the next step's batches per rank, nil at the end.
 type Steps func() (batches []RankBatch, err error)
 

@@ -85,7 +85,7 @@ func newSet(files []*File, arrays []Array) (*Set, error) {
 		case h.id != first.id:
 			return nil, fmt.Errorf("checkpoints %s and %s are not of one set: %w", files[0].path, f.path, ErrSchema)
 		case h.ranks != len(files):
-			return nil, fmt.Errorf("checkpoint %s is of a set of %d files, not of %d: %w", f.path, h.ranks, len(files), ErrSchema)
+			return nil, &incomplete{fmt.Sprintf("checkpoint %s is of a set of %d files, not of %d", f.path, h.ranks, len(files))}
 		case slices.ContainsFunc(files[:i], func(g *File) bool { return g.head.rank == h.rank }):
 			return nil, fmt.Errorf("checkpoint %s: there is another file of rank %d: %w", f.path, h.rank, ErrSchema)
 		}
@@ -101,6 +101,12 @@ func newSet(files []*File, arrays []Array) (*Set, error) {
 	}
 	return s, nil
 }
+
+// incomplete is an ErrSchema whose arrays do not differ: files are missing, or too many.
+type incomplete struct{ text string }
+
+func (i *incomplete) Error() string { return i.text }
+func (i *incomplete) Unwrap() error { return ErrSchema }
 
 // parts sorts a program's arrays by rank.
 func (s *Set) parts(arrays []Array) ([][]Array, error) {

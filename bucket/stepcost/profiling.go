@@ -98,6 +98,18 @@ func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 	return s.table, nil
 }
 
+// Foreign are the lengths of trials that ran before and that are not to be tried now, each once, rising: a sign that the table is of other samples.
+func (p *Profiling) Foreign() (lengths []int) {
+	asked := p.shapes()
+	for _, t := range p.Done {
+		if !slices.ContainsFunc(asked, func(a Trial) bool { return a.Length == t.Length && a.Target == t.Target }) {
+			lengths = append(lengths, t.Length)
+		}
+	}
+	slices.Sort(lengths)
+	return slices.Compact(lengths)
+}
+
 // shapes are what to try, as padded, the longest first. Their batches are 0.
 func (p *Profiling) shapes() (out []Trial) {
 	pad := func(l int) int { return (l + max(1, p.PadTo) - 1) / max(1, p.PadTo) * max(1, p.PadTo) }

@@ -3,6 +3,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,12 @@ type Command struct {
 	// want of memory) and one that fails with "out of memory" in its output, as those of
 	// PyTorch do, count too.
 	OutOfMemory int
+
+	last string
 }
+
+// Last says of the last trial that was out of memory how its program ended and what it printed last.
+func (c *Command) Last() string { return c.last }
 
 const (
 	exitKilled = 137             // 128 + SIGKILL, as a shell reports it
@@ -59,9 +65,12 @@ func (c *Command) RunPair(ctx context.Context, length, target, batch int) (stepc
 	case ctx.Err() != nil:
 		return t, ctx.Err()
 	case limited.Err() != nil:
+		c.last = fmt.Sprintf("%s: longer than %s", strings.Join(args, " "), c.Timeout)
 		return t, nil
 	case errors.As(err, &exit):
 		if c.outOfMemory(exit.ExitCode(), out.String()+errs.String()) {
+			said := cmp.Or(errs.LastLine(), out.LastLine(), "no output")
+			c.last = fmt.Sprintf("%s: %v: %s", strings.Join(args, " "), err, said)
 			return t, nil
 		}
 		return t, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, errs.LastLine())

@@ -82,6 +82,15 @@ func (t *TableFile) Close() error {
 	return err
 }
 
+// Discard closes the file and removes it, unless trials stood in it when it was opened.
+func (t *TableFile) Discard() error {
+	if len(t.Done) > 0 {
+		return t.Close()
+	}
+	t.count = 0
+	return t.Close()
+}
+
 // Finish replaces the file by the whole table, in the table's order, and closes it.
 func (t *TableFile) Finish(all stepcost.Table) error {
 	err := t.file.Close()

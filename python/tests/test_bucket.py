@@ -286,6 +286,10 @@ class TestJob(unittest.TestCase):
         next(iter(Loader(data, self.lengths, plan, rank=0, ranks=3, cache=self.file("cache"))))  # what is kept of it serves these lengths alone
         fails("not those of the plan", data, [1] * 240, plan)
         fails("3 ranks before differ in speed", data, self.lengths, plan, ranks=2)
+        with self.assertRaisesRegex(ScheduleError, r"^ranks=2: .* by speeds=\[\.\.\.\] \(plan .*plan.json\)$"):
+            next(iter(Loader(data, self.lengths, plan, rank=0, ranks=2, cache=self.file("cache"))))
+        with self.assertRaisesRegex(ScheduleError, r"^the lengths are not those of the plan .*: plan anew with these lengths \(plan "):
+            next(iter(Loader(data, [1] * 240, plan, rank=0, ranks=3, cache=self.file("cache"))))
         fails("one above 0 for each of 2", data, self.lengths, plan, ranks=2, speeds=[1, 0])
         fails("not a plan", data, self.lengths, self.file("table.csv"))
         fails("No such file", data, self.lengths, self.file("none.json"))

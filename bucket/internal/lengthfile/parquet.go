@@ -53,6 +53,9 @@ func Parquet(r io.ReaderAt, size int64, name string, o Options) (parts [][]uint3
 	if len(parts[0]) == 0 {
 		return nil, input.Errorf("%s: no lengths", name)
 	}
+	if o.Chosen != nil {
+		o.Chosen(wanted, len(all))
+	}
 	return parts, nil
 }
 
@@ -163,7 +166,7 @@ func (o Options) parquetValue(v parquet.Value) (uint32, error) {
 		x = math.Ceil(x * o.Scale)
 	}
 	if x != math.Trunc(x) {
-		return 0, fmt.Errorf("length %v is not a whole number; give a scale", x)
+		return 0, fmt.Errorf("length %v is not a whole number; give a scale (--scale)", x)
 	}
 	if !(x >= 1 && x <= stepcost.MaxLength) {
 		return 0, fmt.Errorf("length %v: must be 1 to %d", x, stepcost.MaxLength)

@@ -24,6 +24,8 @@ type Options struct {
 	Pair   string  // "sum", also for "", or "max"
 	Scale  float64 // 0: 1, and then a fraction is an error
 	Bytes  int64   // of the text, if known; 0: not
+
+	Chosen func(taken []string, of int) // is told the columns that are read; may be nil
 }
 
 // MaxSamples is the largest number of samples: positions are 32 bits wide.
@@ -138,13 +140,14 @@ func (t *textReader) next() (last bool, err error) {
 		if t.columns, header, err = t.o.columns(t.name, cells); err != nil {
 			return false, input.Errorf("%s:1: %v", t.name, err)
 		}
+		t.tell(cells, header)
 		if header {
 			return last, nil
 		}
 	}
 	v, w, err := t.o.lengths(cells, t.columns, t.apart)
 	if err != nil {
-		return false, input.Errorf("%s:%d: %v", t.name, begin, err)
+		return false, input.Errorf("%s:%d: %v%s", t.name, begin, err, t.hint(begin, cells))
 	}
 	if len(t.out) == MaxSamples {
 		return false, input.Errorf("%s:%d: more than %d samples", t.name, begin, uint32(MaxSamples))
@@ -153,6 +156,34 @@ func (t *textReader) next() (last bool, err error) {
 		t.second = append(t.second, w)
 	}
 	return last, nil
+}
+
+// hint says of a word in the first line, where a length should be, that it may be a header.
+func (t *textReader) hint(line int, cells []string) string {
+	word := strings.TrimSpace(cells[0])
+	if line > 1 || t.o.Column != "" || len(cells) > 1 || word == "" || likeNumber(word) {
+		return ""
+	}
+	if strings.ContainsAny(word, " \t'") {
+		word = strconv.Quote(word)
+	}
+	return fmt.Sprintf("; a header? name the file .csv, or give --column %s", word)
+}
+
+// tell says which columns are read.
+func (t *textReader) tell(cells []string, header bool) {
+	if t.o.Chosen == nil {
+		return
+	}
+	var taken []string
+	for _, k := range t.columns {
+		name := strconv.Itoa(k + 1)
+		if header {
+			name = strings.TrimSpace(cells[k])
+		}
+		taken = append(taken, name)
+	}
+	t.o.Chosen(taken, len(cells))
 }
 
 // take reads lines until no quotation is open.
@@ -312,7 +343,7 @@ func wholeFloat(s string) (uint64, error) {
 	case v > stepcost.MaxLength:
 		return 0, fmt.Errorf("length %s is above %d", s, stepcost.MaxLength)
 	case v != math.Trunc(v):
-		return 0, fmt.Errorf("length %q is not a whole number; give a scale", s)
+		return 0, fmt.Errorf("length %q is not a whole number; give a scale (--scale 100 makes frames of 10 ms from seconds)", s)
 	case v < 1:
 		return 0, fmt.Errorf("length %s is below 1", s)
 	}

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -180,6 +181,13 @@ class Loader:
             raise
 
 
+def _in_python(said):
+    """The command's message, in terms of Loader's arguments."""
+    m = re.search(r"^evenkeel: (.*)", said, re.M | re.S)  # warnings stand before it
+    said = m[1] if m else said
+    return re.sub(r"--ranks (\d+)", r"ranks=\1", said.strip()).replace("--speeds", "speeds=[...]")
+
+
 def source(lengths, plan, size, seed, command, cache):
     if plan.endswith(".jsonl"):
         if lengths is not None:
@@ -303,4 +311,4 @@ class _Command:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(out + ".state")
         if done.returncode:
-            raise ScheduleError(f"{' '.join(args)}: status {done.returncode}: {done.stderr.strip()}")
+            raise ScheduleError(f"{_in_python(done.stderr) or f'evenkeel bucket schedule: status {done.returncode}'} (plan {self.plan})")

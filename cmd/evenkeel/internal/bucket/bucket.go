@@ -3,6 +3,7 @@ package bucket
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,6 +125,10 @@ type planned struct {
 	Tile              int            `json:"tile,omitempty"`
 	Held              *stepcost.Held `json:"held_out,omitempty"` // how well the table predicts lengths that it does not have
 	Samples           int            `json:"samples"`
+	SamplesPerStep    float64        `json:"samples_per_step,omitempty"` // over all ranks, the mean
+	TokensPerStep     float64        `json:"tokens_per_step,omitempty"`  // without padding
+	BatchesPerStep    []int          `json:"batches_per_step,omitempty"` // of each rank
+	Columns           *columns       `json:"lengths_columns,omitempty"`  // where none was named
 	Ranks             int            `json:"ranks"`
 	Bands             []bucket.Band  `json:"bands,omitempty"`
 	Out               string         `json:"out,omitempty"`
@@ -182,7 +187,8 @@ func (c *planCmd) Run(a *cli.App) error {
 		}
 	}
 	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Pairs: p.Pairs, FreeCut: p.FreeCut, Prediction: p.Prediction, Tile: p.Tile,
-		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out}
+		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out, BatchesPerStep: p.StepBatches(), Columns: c.chosen}
+	d.SamplesPerStep, d.TokensPerStep = p.StepSize()
 	if h, ok := stepcost.HeldOut(p.Table); ok {
 		d.Held = &h
 	}
@@ -226,6 +232,7 @@ func curve(a *cli.App, in *data, f bucket.Config) (out []curvePoint, err error) 
 }
 
 func (c *planCmd) print(a *cli.App, p planned) error {
+	c.printColumns(a.Out)
 	rows := make([][]string, 0, len(p.Bands))
 	from := 1
 	for _, b := range p.Bands {
@@ -259,6 +266,7 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 		fmt.Fprintln(a.Out)
 	}
 	printScore(a, p.Score, p.LowerBoundSeconds)
+	printStep(a, p)
 	if p.MeetAgain != nil {
 		fmt.Fprintf(a.Out, "Mixing %v: of the pairs of samples in a step %.1f%% meet again in the next epoch; in random steps %.1f%%.\n", p.Mixing, 100**p.MeetAgain, 100**p.MeetAgainRandom)
 	}
@@ -288,6 +296,49 @@ func (c *planCmd) print(a *cli.App, p planned) error {
 		fmt.Fprintf(a.Out, "Written to %s. Next: evenkeel bucket schedule --plan %s --lengths %s%s --out schedule.jsonl\n", c.Out, c.Out, c.Lengths, columns)
 	}
 	return nil
+}
+
+// printStep prints what the optimizer gets in a step: with unequal ranks it can be several times what equal ones would take.
+func printStep(a *cli.App, p planned) {
+	fmt.Fprintf(a.Out, "A step has %.0f samples and %.0f tokens over all ranks, in the mean.\n", p.SamplesPerStep, p.TokensPerStep)
+	if slices.Max(p.BatchesPerStep) > 1 {
+		fmt.Fprintf(a.Out, "Batches a step: %s; a rank adds up their gradients; with --micro-batches 1 every rank has one, and steps are smaller.\n", batchesPerStep(p.BatchesPerStep))
+	}
+	fmt.Fprintln(a.Out, "All this is of one predicted epoch. Other epochs have some steps more or fewer; the smaller the data set, the more they differ.")
+}
+
+// batchesPerStep lists the ranks by how many batches they have.
+func batchesPerStep(of []int) string {
+	ranks := map[int][]int{}
+	for r, n := range of {
+		ranks[n] = append(ranks[n], r)
+	}
+	var out []string
+	for _, n := range slices.Sorted(maps.Keys(ranks)) {
+		s := "rank "
+		if len(ranks[n]) > 1 {
+			s = "ranks "
+		}
+		out = append(out, fmt.Sprintf("%d of %s%s", n, s, spans(ranks[n])))
+	}
+	return strings.Join(out, ", ")
+}
+
+// spans writes rising numbers as 0-3,6,8-9.
+func spans(of []int) string {
+	var out []string
+	for i := 0; i < len(of); {
+		k := i
+		for k+1 < len(of) && of[k+1] == of[k]+1 {
+			k++
+		}
+		s := strconv.Itoa(of[i])
+		if k > i {
+			s += "-" + strconv.Itoa(of[k])
+		}
+		out, i = append(out, s), k+1
+	}
+	return strings.Join(out, ",")
 }
 
 // printScore prints what plan and simulate have in common.

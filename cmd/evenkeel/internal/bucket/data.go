@@ -19,6 +19,36 @@ type lengthsFlags struct {
 	Column  string  `help:"Column, by name or by number from 1; two columns (source,target) make a pair. Default: the first; with --pair apart the first two." placeholder:"NAME[,NAME]"`
 	Pair    string  `help:"What a pair is: sum (one sequence), max (both padded to the longer), or apart (each padded to the longest of its own in the batch). Default: ${default}." enum:"sum,max,apart" default:"sum"`
 	Scale   float64 `help:"Multiply each number, then round up: 100 turns seconds into frames of 10 ms." placeholder:"X"`
+
+	chosen *columns // what was taken unasked
+}
+
+// columns are those that were taken of a file with more, where none was named: nothing else tells a file of ids and lengths.
+type columns struct {
+	Taken []string `json:"taken"`
+	Of    int      `json:"of"`
+}
+
+func (f *lengthsFlags) choose(taken []string, of int) {
+	if f.Column == "" && of > len(taken) {
+		f.chosen = &columns{taken, of}
+	}
+}
+
+// printColumns says which columns were taken unasked.
+func (f *lengthsFlags) printColumns(w io.Writer) {
+	if f.chosen == nil {
+		return
+	}
+	word, one := "column", "one"
+	if len(f.chosen.Taken) > 1 {
+		word, one = "columns", "two"
+	}
+	name := f.Lengths
+	if name == "-" {
+		name = "standard input"
+	}
+	fmt.Fprintf(w, "Lengths: %s %s of %s, %s of %d; --column names another.\n", word, strings.Join(f.chosen.Taken, ", "), name, one, f.chosen.Of)
 }
 
 // read reads the file: one length per sample, or where pairs are apart, two.
@@ -27,7 +57,7 @@ func (f *lengthsFlags) read(a *cli.App) (l bucket.Lengths, pairs *bucket.Pairs, 
 	if f.Lengths == "" {
 		return nil, nil, badinput.Errorf("--lengths: name a file with a length per sample (- for standard input)")
 	}
-	o := bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale}
+	o := bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale, Chosen: f.choose}
 	text := func(r io.Reader, name string) {
 		if f.Pair == apart {
 			pairs, err = bucket.ReadPairs(r, name, o)

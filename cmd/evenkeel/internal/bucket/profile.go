@@ -1,11 +1,14 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
@@ -31,7 +34,7 @@ type profileCmd struct {
 	Out      string        `help:"Table to write, a line after each trial." required:"" placeholder:"FILE"`
 	Resume   bool          `help:"Continue the table in --out; its trials are not repeated."`
 	JSON     bool          `help:"Print JSON."`
-	Command  []string      `arg:"" optional:"" passthrough:"" help:"Command that runs one training step. {length} and {batch} are replaced; without either, both are appended as arguments. With --pair apart: {source}, {target} and {batch}."`
+	Command  []string      `arg:"" optional:"" passthrough:"partial" help:"Command that runs one training step. {length} and {batch} are replaced; without either, both are appended as arguments. With --pair apart: {source}, {target} and {batch}."`
 }
 
 // Help is what --help adds.
@@ -76,13 +79,17 @@ func (c *profileCmd) Run(a *cli.App) error {
 	}
 	out, err := trial.OpenTable(c.Out, c.Resume)
 	if errors.Is(err, trial.ErrExists) {
-		return badinput.Errorf("--out: %s exists already; continue it with --resume", c.Out)
+		return badinput.Errorf("--out: %s exists already; continue it with --resume, or choose another name", c.Out)
 	}
 	if err != nil {
 		return cli.FileError(err)
 	}
 	defer out.Close()
 	p.Done, p.Record = out.Done, out.Add
+	if others := p.Foreign(); c.Lengths != "" && len(others) > 0 {
+		a.Log.Warn().Msgf("%s has trials of %s that %s does not ask for (%s): they stay in the table; if they are of another model, choose another --out",
+			c.Out, cli.Count(len(others), "length"), c.Lengths, several(others))
+	}
 	report, clear := a.Progress("profiling")
 	defer clear()
 	p.Progress = report
@@ -94,15 +101,19 @@ func (c *profileCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+	if !slices.ContainsFunc(t, func(r stepcost.Trial) bool { return !r.OutOfMemory }) {
+		return errors.Join(c.noneRan(t, run, len(p.Done)), out.Discard())
+	}
 	if err := out.Finish(t); err != nil {
 		return err
 	}
 	if c.JSON {
 		return a.WriteJSON(struct {
-			Trials stepcost.Table `json:"trials"`
-			New    int            `json:"new_trials"`
-			Out    string         `json:"out"`
-		}{t, len(t) - len(p.Done), c.Out})
+			Trials  stepcost.Table `json:"trials"`
+			New     int            `json:"new_trials"`
+			Out     string         `json:"out"`
+			Columns *columns       `json:"lengths_columns,omitempty"`
+		}{t, len(t) - len(p.Done), c.Out, c.chosen})
 	}
 	return c.print(a, t, len(p.Done))
 }
@@ -131,6 +142,7 @@ func (c *profileCmd) check() error {
 }
 
 func (c *profileCmd) print(a *cli.App, t stepcost.Table, before int) error {
+	c.printColumns(a.Out)
 	var rows [][]string
 	for i := 0; i < len(t); {
 		l, n, best := t[i], 0, stepcost.Trial{}
@@ -157,6 +169,34 @@ func (c *profileCmd) print(a *cli.App, t stepcost.Table, before int) error {
 	}
 	fmt.Fprintf(a.Out, "\n%s, %d of them new, in %s.\n", cli.Count(len(t), "trial"), len(t)-before, c.Out)
 	return nil
+}
+
+// several shows a few of many numbers.
+func several(of []int) string {
+	text := strings.Trim(fmt.Sprint(of[:min(len(of), 4)]), "[]")
+	if text = strings.ReplaceAll(text, " ", ", "); len(of) > 4 {
+		text += ", ..."
+	}
+	return text
+}
+
+// noneRan is the error where even the least trial was out of memory: more likely the command is at fault than the memory.
+func (c *profileCmd) noneRan(t stepcost.Table, run stepcost.Runner, before int) error {
+	least := slices.MinFunc(t, func(a, b stepcost.Trial) int {
+		return cmp.Or(cmp.Compare(a.Length+a.Target, b.Length+b.Target), cmp.Compare(a.Batch, b.Batch))
+	})
+	shape := fmt.Sprintf("length %d", least.Length)
+	if least.Target > 0 {
+		shape = fmt.Sprintf("source %d, target %d", least.Length, least.Target)
+	}
+	why := ""
+	if command, ok := run.(*trial.Command); ok && command.Last() != "" {
+		why = "; the last was " + command.Last()
+	}
+	if before > 0 {
+		why += "; remove " + c.Out + " before you try again: its trials are not repeated"
+	}
+	return fmt.Errorf("no trial ran, not even a batch of %d of %s%s", least.Batch, shape, why)
 }
 
 func (c *profileCmd) runner() (stepcost.Runner, error) {

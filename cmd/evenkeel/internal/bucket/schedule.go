@@ -12,7 +12,6 @@ import (
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
 // scheduleCmd writes the schedule of an epoch.
@@ -89,6 +88,7 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 		return err
 	}
 	if c.Out == "" {
+		c.printColumns(a.Errs)
 		return bucket.WriteSchedule(stoppable{a, a.Out}, h, s) // starts with the first step before all is sorted
 	}
 	s.Fill()
@@ -110,10 +110,12 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	if c.JSON {
 		return a.WriteJSON(struct {
 			bucket.Header
-			ScheduleSeconds float64 `json:"schedule_seconds"`
-			Out             string  `json:"out"`
-		}{h, took, c.Out})
+			ScheduleSeconds float64  `json:"schedule_seconds"`
+			Out             string   `json:"out"`
+			Columns         *columns `json:"lengths_columns,omitempty"`
+		}{h, took, c.Out, c.chosen})
 	}
+	c.printColumns(a.Out)
 	fmt.Fprintf(a.Out, "%s from step %d of epoch %d under seed %d, %s, scheduled in %s. Written to %s.\n",
 		cli.Count(h.Steps-from, "step"), from, h.Epoch, h.Seed, cli.Count(h.Ranks, "rank"), cli.Seconds(took), c.Out)
 	return nil
@@ -196,153 +198,4 @@ func loadPlan(path string) (*bucket.Plan, error) {
 	}
 	defer f.Close()
 	return bucket.ReadPlan(f, path)
-}
-
-// simulateCmd scores a schedule.
-type simulateCmd struct {
-	lengthsFlags
-	tableFlags
-	ranksFlags
-	deviceFlags
-	Schedule string `help:"Schedule file (.jsonl or .parquet), by evenkeel or by another system in the same format." required:"" placeholder:"FILE"`
-	Plot     string `help:"Plot the step times of each rank, .svg or .png." placeholder:"FILE"`
-	JSON     bool   `help:"Print JSON."`
-}
-
-// Help is what --help adds.
-func (*simulateCmd) Help() string {
-	return `The epoch is the sum over steps of the slowest rank's time. anchors and plan_seconds are those of a plan made here for comparison.
-
-Examples:
-
-  evenkeel bucket simulate --schedule epoch0.jsonl --lengths lengths.txt --table table.csv --plot steps.svg
-  evenkeel bucket simulate --schedule other.jsonl --lengths lengths.txt --table table.csv --speeds 1,2,4 --json`
-}
-
-// Run runs the command.
-func (c *simulateCmd) Run(a *cli.App) error {
-	f, err := c.config()
-	if err != nil {
-		return err
-	}
-	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--table", c.Table), cli.FileFlag("--schedule", c.Schedule)}, []cli.File{cli.FileFlag("--plot", c.Plot)}); err != nil {
-		return err
-	}
-	file, err := os.Open(c.Schedule)
-	if err != nil {
-		return cli.FileError(err)
-	}
-	defer file.Close()
-	r, err := openSchedule(file)
-	if err != nil {
-		return err
-	}
-	if r.Header.Pairs && c.Pair != apart {
-		return badinput.Errorf("%s: of samples with two lengths: give both columns, by --pair apart", c.Schedule)
-	}
-	in, err := readData(a, &c.tableFlags, &c.lengthsFlags)
-	if err != nil {
-		return err
-	}
-	l := in.lengths
-	f.PadTo, f.BatchMultiple = c.PadTo, c.BatchMultiple
-	if err := c.match(&f, r.Header, &in); err != nil {
-		return err
-	}
-	begun := time.Now()
-	p, err := in.plan(f)
-	if err != nil {
-		return err
-	}
-	took := time.Since(begun).Seconds()
-	times := make([][]float64, r.Header.Ranks)
-	s, err := bucket.Judge(l, r.All(), p.Cost(), f.Speeds, c.limit(r.Header), func(_ int, perRank []float64) {
-		if c.Plot != "" {
-			for k, v := range perRank {
-				times[k] = append(times[k], v)
-			}
-		}
-	})
-	if err != nil {
-		return err
-	}
-	s.Skipped = r.Header.Skipped
-	s.Lost = max(0, s.Lost-s.Skipped)
-	if c.Plot != "" {
-		if err := stepPlot(times).Save(c.Plot); err != nil {
-			return err
-		}
-	}
-	if c.JSON {
-		return a.WriteJSON(planned{Score: s, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Samples: len(l), Ranks: r.Header.Ranks})
-	}
-	printScore(a, s, p.LowerBoundSeconds)
-	fmt.Fprintf(a.Out, "A plan made here for comparison: %s, made in %s.\n", cli.Seconds(p.EpochSeconds), cli.Seconds(took))
-	return nil
-}
-
-// limit is to what longer samples are cut; of two lengths none is.
-func (c *simulateCmd) limit(h bucket.Header) int {
-	if c.Pair == apart {
-		return 0
-	}
-	return h.Limit
-}
-
-// match completes a configuration by a schedule's header, or reports in what they differ.
-func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, in *data) error {
-	if h.Data != "" && h.Data != in.checksum() || h.Samples != len(in.lengths) {
-		return badinput.Errorf("%s: belongs to other lengths (%d samples; these are %d)", c.Schedule, h.Samples, len(in.lengths))
-	}
-	if n := max(f.Ranks, len(f.Speeds)); n != 0 && n != h.Ranks {
-		return badinput.Errorf("%s: has %d ranks; the flags say %d", c.Schedule, h.Ranks, n)
-	}
-	if f.Speeds == nil {
-		f.Speeds = slices.Repeat([]float64{1}, h.Ranks)
-	}
-	f.Ranks, f.Packed = h.Ranks, h.Packed
-	if h.Limit > 0 && in.pairs == nil {
-		f.Overlong = bucket.Truncate
-	}
-	if h.Skipped > 0 {
-		f.Overlong = bucket.Skip
-	}
-	return nil
-}
-
-func openSchedule(f *os.File) (*bucket.ScheduleReader, error) {
-	if !strings.HasSuffix(f.Name(), ".parquet") {
-		return bucket.NewScheduleReader(f, f.Name())
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return bucket.NewParquetScheduleReader(f, info.Size(), f.Name())
-}
-
-// stepPlot draws the step times of ranks, thinned out to what a figure can show, and the
-// slowest of each step.
-func stepPlot(times [][]float64) chart.Figure {
-	panel := chart.Panel{XLabel: "step", YLabel: "seconds", ZeroY: true}
-	const most = 500 // steps
-	every := max(1, len(times[0])/most)
-	draw := func(name string, at func(step int) float64, kind chart.Kind) {
-		s := chart.Series{Name: name, Kind: kind}
-		for i := 0; i < len(times[0]); i += every {
-			s.X, s.Y = append(s.X, float64(i)), append(s.Y, at(i))
-		}
-		panel.Series = append(panel.Series, s)
-	}
-	for k := range times[:min(len(times), 8)] {
-		draw(fmt.Sprintf("rank %d", k), func(i int) float64 { return times[k][i] }, chart.Points)
-	}
-	draw("slowest", func(i int) float64 {
-		most := 0.0
-		for _, t := range times {
-			most = max(most, t[i])
-		}
-		return most
-	}, chart.Line)
-	return chart.Figure{Title: "Step times", Panels: []chart.Panel{panel}}
 }

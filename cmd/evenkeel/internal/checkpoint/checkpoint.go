@@ -51,7 +51,7 @@ func (c *fileArgs) open(a *cli.App, what string) (*checkpoint.Set, func(), error
 	s, err := checkpoint.OpenSet(c.Files, nil, checkpoint.Options{ReadOnly: true, Progress: inBytes(report)})
 	if err != nil {
 		clear()
-		return nil, nil, cli.FileError(err)
+		return nil, nil, c.setError(err)
 	}
 	return s, func() { clear(); s.Close() }, nil
 }
@@ -212,6 +212,9 @@ type arrayInfo struct {
 
 // Run runs the command.
 func (i *inspectCmd) Run(a *cli.App) error {
+	if err := i.check(); err != nil {
+		return err
+	}
 	var out []inspected
 	for _, path := range i.Files {
 		one, err := inspect(a, path, i.Quick, i.Arrays)

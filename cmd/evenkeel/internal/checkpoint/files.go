@@ -30,6 +30,9 @@ Examples:
 
 // Run runs the command.
 func (v *verifyCmd) Run(a *cli.App) error {
+	if err := v.check(); err != nil {
+		return err
+	}
 	var out []inspected
 	damaged := 0
 	for _, path := range v.Files {
@@ -78,6 +81,9 @@ Examples:
 
 // Run runs the command.
 func (e *exportCmd) Run(a *cli.App) error {
+	if err := e.check(); err != nil {
+		return err
+	}
 	var inputs []cli.File
 	for _, f := range e.Files {
 		inputs = append(inputs, cli.FileFlag("FILE", f))

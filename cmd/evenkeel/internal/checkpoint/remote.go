@@ -60,10 +60,8 @@ func (u *uploadCmd) Run(a *cli.App) error {
 	if u.Keep < 0 || u.Every <= 0 {
 		return badinput.Errorf("--keep: %d must not be negative, and --every: %v must be above 0", u.Keep, u.Every)
 	}
-	for _, p := range u.Files {
-		if _, err := os.Stat(p); err != nil {
-			return cli.FileError(err)
-		}
+	if err := u.check(); err != nil {
+		return err
 	}
 	s, err := u.connect("--to", u.To)
 	if err != nil {

@@ -37,7 +37,7 @@ type Cmd struct {
 	Deadline string   `help:"When the rounds of the command's job end: 1.5s, 110% of the predicted time, or auto; default: when the last rank is done." placeholder:"D"`
 	Log      string   `help:"Write a run log of the command's job (JSON Lines); evenkeel run --replay checks its decisions, evenkeel export --log takes its sizes." placeholder:"FILE"`
 	JSON     bool     `name:"json" help:"Print the command's summary as JSON; what the command prints goes to standard error."`
-	Command  []string `arg:"" optional:"" passthrough:"" help:"Command to run beside the service, after --." placeholder:"COMMAND"`
+	Command  []string `arg:"" optional:"" passthrough:"partial" help:"Command to run beside the service, after --." placeholder:"COMMAND"`
 }
 
 // defaultListen is the address without a command.
