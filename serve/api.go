@@ -56,7 +56,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
 	})
-	return s.guard(mux)
+	return s.guard(s.refusals(mux))
 }
 
 // operation is an operation of a job, or of the service.

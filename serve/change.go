@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -14,7 +15,11 @@ func (j *job) describe(ranks bool) JobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.decideAll()
-	return j.state(ranks)
+	s := j.state(ranks)
+	if j.refused != "" {
+		s.Problem = cmp.Or(s.Problem, "the registration of the process group was refused: "+j.refused)
+	}
+	return s
 }
 
 // set replaces the settings. Weights hold at once, the others from the next start of the process group on.

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"net"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -159,4 +162,86 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(huma.ErrorModel{Title: http.StatusText(status), Status: status, Detail: detail})
+}
+
+// What is kept of a refusal: bytes of the answer, and of its text.
+const (
+	refusalBytes = 64 << 10
+	refusalText  = 500
+)
+
+// refusals remembers why a job's newest registration was refused: a client goes on without the service, and nobody may read what it logs.
+func (s *Server) refusals(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/generations") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		a := &copied{ResponseWriter: w}
+		next.ServeHTTP(a, r)
+		if j := s.known(r.PathValue("job")); j != nil {
+			switch a.status {
+			case http.StatusCreated:
+				j.refuse("")
+			case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+				j.refuse(a.why())
+			}
+		}
+	})
+}
+
+// refuse notes why the newest registration was refused, "" if it was not.
+func (j *job) refuse(why string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.refused = why
+}
+
+// copied is an answer of which a copy is kept.
+type copied struct {
+	http.ResponseWriter
+	status int
+	text   bytes.Buffer
+}
+
+// WriteHeader is http.ResponseWriter's.
+func (k *copied) WriteHeader(status int) {
+	k.status = status
+	k.ResponseWriter.WriteHeader(status)
+}
+
+// Write is http.ResponseWriter's.
+func (k *copied) Write(b []byte) (int, error) {
+	if k.text.Len()+len(b) <= refusalBytes {
+		k.text.Write(b)
+	}
+	return k.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController set deadlines.
+func (k *copied) Unwrap() http.ResponseWriter { return k.ResponseWriter }
+
+// why is what the problem details say, in one line.
+func (k *copied) why() string {
+	var p huma.ErrorModel
+	_ = json.Unmarshal(k.text.Bytes(), &p) // what is none says nothing
+	texts := make([]string, 0, len(p.Errors))
+	for _, e := range p.Errors {
+		texts = append(texts, strings.TrimSpace(strings.TrimPrefix(e.Location, "body.")+" "+e.Message))
+	}
+	text := cmp.Or(strings.Join(texts, "; "), p.Detail, http.StatusText(k.status))
+	return clip(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text))
+}
+
+// clip cuts a text to what is shown of it.
+func clip(s string) string {
+	if len(s) <= refusalText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:refusalText], "") + "..."
 }

@@ -57,6 +57,7 @@ type job struct {
 	counts   map[string]int64
 	paces    paces
 	problem  string
+	refused  string      // why the newest registration was; the journal does not have it
 	limits   map[int]int // that were changed since the last decision
 	metrics  *jobMetrics // nil: it is being read from the journal
 	shown    atomic.Pointer[shown]
@@ -197,6 +198,7 @@ func (j *job) forget() {
 // took counts an accepted round.
 func (j *job) took(report *cluster.Report) {
 	j.rounds++
+	j.refused = "" // a process group runs
 	j.newestAt = j.created.Add(j.at)
 	j.samples += int64(report.Accepted)
 	took := measure(report)

@@ -140,7 +140,7 @@ func TestOddSnapshots(t *testing.T) {
 // A new field of a job is kept by its snapshots, or need not be: say which, here.
 func TestFieldsOfSnapshots(t *testing.T) {
 	const kept = "tokens created at settings running paused number id ranks ended gen agent control plan sizes waiting ran newest rounds newestAt samples counts paces problem limits history "
-	const anew = "name config looked inbox mu begun headless last since failed sum metrics shown born wake done over "
+	const anew = "name config looked inbox mu begun headless last since failed refused sum metrics shown born wake done over "
 	for f := range reflect.TypeFor[job]().Fields() {
 		if !strings.Contains(" "+kept+anew, " "+f.Name+" ") {
 			t.Errorf("job.%s is new: keep it in snapshot or rest and in TestStoppedAnywhere, or say here that it is made anew", f.Name)

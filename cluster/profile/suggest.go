@@ -38,10 +38,11 @@ func (e *UnknownError) Error() string {
 func (e *UnknownError) Unwrap() error { return ErrUnknown }
 
 func unknown(what, name string, nearest []string) string {
+	const own = "measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)"
 	if len(nearest) == 0 {
-		return fmt.Sprintf("unknown %s %q, and no known name is similar; evenkeel profiles list shows the known ones, --profiles adds your own measurements", what, clip(name))
+		return fmt.Sprintf("unknown %s %q; evenkeel profiles list shows the known ones; %s", what, clip(name), own)
 	}
-	return fmt.Sprintf("unknown %s %q; the nearest known: %s; if none of these is yours, measure it and add it by --profiles", what, clip(name), strings.Join(nearest, ", "))
+	return fmt.Sprintf("unknown %s %q; did you mean %s? If not, %s", what, clip(name), strings.Join(nearest, ", "), own)
 }
 
 func list(names []string) string {
@@ -58,7 +59,7 @@ const family = 4
 
 // nearest returns up to three names: relatives first, then by edit distance. Names that
 // contain the wanted one, or are contained in it, count as closer: "a100" means
-// "a100-40g". It returns none where nothing known resembles the wanted name.
+// "a100-40g". Only likely misspellings are returned: "h100" is another device than "p100".
 func nearest(want string, known []string) []string {
 	type scored struct {
 		name string
@@ -68,20 +69,15 @@ func nearest(want string, known []string) []string {
 	w := strings.ToLower(want)
 	w = w[:min(len(w), maxName)]
 	all := make([]scored, 0, len(known))
-	resembles := false
 	for _, n := range known {
 		low := strings.ToLower(n)
 		s := scored{name: n, cost: 2 * names.Distance(w, low), kin: len(w) >= family && strings.HasPrefix(low, w[:family])}
 		if w != "" && (strings.Contains(low, w) || strings.Contains(w, low)) {
 			s.cost /= 4
-			resembles = true
+		} else if !s.kin && names.Distance(w, low[:min(len(low), len(w))]) > len(w)/5 { // the rest of a long name may be missing
+			continue
 		}
-		// A third of the letters may be wrong, and the rest of a long name missing.
-		resembles = resembles || s.kin || names.Distance(w, low[:min(len(low), len(w))]) <= max(len(w)/3, 1)
 		all = append(all, s)
-	}
-	if !resembles {
-		return []string{}
 	}
 	slices.SortFunc(all, func(a, b scored) int {
 		if a.kin != b.kin {

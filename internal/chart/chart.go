@@ -57,7 +57,8 @@ type Panel struct {
 	XLabel, YLabel string
 	Categories     []string // names of the bars, or of y = 0, 1, ... beside boxes; the panel's series are all of that kind
 	LogX, LogY     bool
-	ZeroY          bool // the y axis shows zero
+	ZeroY          bool   // the y axis shows zero
+	Zero           string // name of a line at zero, in the legend; "": none
 	Series         []Series
 }
 
@@ -98,6 +99,9 @@ func (f Figure) validate() error {
 		return fmt.Errorf("%w: no panel", ErrData)
 	}
 	for i, p := range f.Panels {
+		if p.Zero != "" && (p.LogY || p.boxes()) {
+			return fmt.Errorf("%w: panel %d: a line at zero on an axis that has none", ErrData, i+1)
+		}
 		for j, s := range p.Series {
 			if text := s.problem(p); text != "" {
 				return fmt.Errorf("%w: panel %d, series %d (%q): %s", ErrData, i+1, j+1, s.Name, text)

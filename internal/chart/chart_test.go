@@ -97,6 +97,21 @@ func TestBandsLieBelow(t *testing.T) {
 	}
 }
 
+// A line at zero goes over the bars and is in the legend.
+func TestZero(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "z.svg")
+	if err := (Figure{Panels: []Panel{{Zero: "oracle", Categories: []string{"a", "b"}, Series: []Series{{Kind: Bars, Y: []float64{1, -1}}}}}}).Save(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(b, []byte("stroke-dasharray")); n != 2 || !bytes.Contains(b, []byte(">oracle<")) {
+		t.Errorf("%d dashed lines, want one in the legend and one at zero\n%s", n, b)
+	}
+}
+
 func TestSaveSVG(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g.svg")
 	if err := gallery().Save(path); err != nil {
@@ -173,6 +188,7 @@ func TestSaveErrors(t *testing.T) {
 		{"boxes without categories", "x.svg", with(Panel{Series: []Series{{Kind: Boxes, X: one, Y: one, Low: one, High: one}}}), ErrData, ""},
 		{"boxes without edges", "x.svg", with(Panel{Categories: []string{"a"}, Series: []Series{{Kind: Boxes, X: one, Y: one, Low: one}}}), ErrData, ""},
 		{"boxes among bars", "x.svg", with(Panel{Categories: []string{"a"}, Series: []Series{{Kind: Bars, Y: one}, {Kind: Boxes, X: one, Y: one, Low: one, High: one}}}), ErrData, ""},
+		{"zero of a logarithm", "x.svg", with(Panel{Zero: "a", LogY: true, Series: []Series{{X: one, Y: one}}}), ErrData, ""},
 		{"kind", "x.svg", with(Panel{Series: []Series{{Kind: 9, X: one, Y: one}}}), ErrData, ""},
 		{"folder", "no/such/x.svg", ok, os.ErrNotExist, ""},
 	} {

@@ -190,6 +190,12 @@ func (p Panel) plot() (*plot.Plot, []key, error) {
 		}
 	}
 	p.axes(q)
+	if p.Zero != "" {
+		if err := p.addZero(q); err != nil {
+			return nil, nil, err
+		}
+		all = append(all, key{Series{Name: p.Zero, Dashed: true}, ink})
+	}
 	return q, slices.DeleteFunc(all, func(k key) bool { return k.s.Name == "" }), nil
 }
 

@@ -97,6 +97,17 @@ func (p Panel) addBars(q *plot.Plot, s Series, c color.RGBA, bar int) error {
 	return nil
 }
 
+// addZero draws the line at zero, over all else.
+func (p Panel) addZero(q *plot.Plot) error {
+	l, err := plotter.NewLine(plotter.XYs{{X: q.X.Min, Y: 0}, {X: q.X.Max, Y: 0}})
+	if err != nil {
+		return err
+	}
+	l.LineStyle = stroke(ink, true)
+	q.Add(l)
+	return nil
+}
+
 // least is the smallest bar, from which a logarithmic axis takes its base.
 func (p Panel) least() float64 {
 	v := math.Inf(1)

@@ -85,6 +85,16 @@ def plan(sizes: Any, names: List[str], era: int = 0) -> Plan:
         raise ValueError(f"these are no sizes: {e!r}") from e
 
 
+def _said(status: int, answer: Any) -> str:
+    """The words of problem details (RFC 9457): what is wrong with which field, else the summary; the status where there are none."""
+    if not isinstance(answer, dict):
+        return f"status {status}"
+    errors = answer.get("errors")
+    fields = [e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else []
+    each = [f"{str(e.get('location') or '').replace('body.', '', 1)} {e.get('message') or ''}".strip() for e in fields]
+    return ("; ".join(filter(None, each)) or str(answer.get("detail") or answer.get("title") or f"status {status}"))[:500]
+
+
 class Gone(Exception):
     """The service did not answer, or not as agreed."""
 
@@ -113,13 +123,20 @@ class Connection:
             self.close()
         self._at = (self._at + 1) % len(self._urls)
 
+    @property
+    def shown(self) -> str:
+        """The service that the next call goes to, for messages."""
+        url = self._urls[self._at]
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path.rstrip('/')}"
+
     def call(self, method: str, path: str, body: Any) -> "tuple[int, Any]":
         """Status and decoded body. Gone if there is none within TIMEOUT."""
         try:
             return self._call(method, path, b"" if body is None else json.dumps(body, allow_nan=False).encode())
         except (OSError, http.client.HTTPException, ValueError) as e:
             self.close()
-            raise Gone(repr(e)) from e
+            what = "the answer is nonsense" if isinstance(e, ValueError) else "no answer"
+            raise Gone(f"{what}: {getattr(e, 'strerror', None) or str(e) or type(e).__name__}") from e
 
     def _call(self, method: str, path: str, body: bytes) -> "tuple[int, Any]":
         url = self._urls[self._at]
@@ -132,7 +149,7 @@ class Connection:
         while some := response.read1(1 << 16):  # a time-out holds for one read: an answer that trickles would never end
             read, pieces = read + some, pieces + 1
             if time.monotonic() > until or len(read) > self._most or pieces > _READS + len(read) // _EACH:
-                raise OSError(f"an answer that does not end, after {len(read)} bytes in {pieces} pieces")
+                raise ValueError(f"it does not end, after {len(read)} bytes in {pieces} pieces")
         if response.will_close:
             self.close()
         response.close()  # else the connection takes no further request
@@ -162,12 +179,12 @@ class Client(threading.Thread):
         self.counts: collections.Counter = collections.Counter()
         self.problem = ""  # the newest one
 
-    def _note(self, count: str, problem: str) -> None:
+    def _note(self, count: str, problem: str, service: str) -> None:
         """Counts failures and logs the first of each kind, because a job that is not tuned otherwise looks well."""
         self.counts[count] += 1
         self.problem = problem
         if self.counts[count] == 1:
-            _log.warning("%s, %s: %s; the job goes on with the newest sizes", self._path, count, problem)
+            _log.warning("evenkeel: %s: %s; the job goes on with %s", service, problem, "the newest sizes" if self.newest else "equal shares")
 
     def offer(self, report: Dict[str, Any], ran: Plan) -> None:
         """Hands in the report of a round that ran by this plan, without waiting. If too many reports wait, the oldest is dropped."""
@@ -203,9 +220,10 @@ class Client(threading.Thread):
                 pause, failed = _PAUSE, 0
             except Gone as e:
                 failed += 1
+                service = self._connection.shown
                 self._connection.turn()
                 with self._changed:
-                    self._note("failed", str(e))
+                    self._note("failed", str(e), service)
                     if failed % self._connection.turns:
                         continue  # another service may be well
                     self._changed.wait_for(lambda: self._closed, pause * self._random.uniform(0.5, 1.5))
@@ -217,7 +235,7 @@ class Client(threading.Thread):
         if self.generation is None:
             status, answer = self._connection.call("POST", self._path + "/generations", self._registration)
             if status not in (200, 201):
-                raise Gone(f"registration: status {status}: {answer}")
+                raise Gone(f"the registration was refused: {_said(status, answer)}")
             status, job = self._connection.call("GET", self._path, None)
             self.timed = status == 200 and isinstance(job, dict) and bool(job.get("deadline"))
             self._era += 1
@@ -234,15 +252,15 @@ class Client(threading.Thread):
         status, answer = self._connection.call("POST", self._path + "/reports", {"generation": self.generation, **report})
         if status == 409:  # the service was restarted, and knows this generation no more
             self.generation = None
-            raise Gone(f"report: status 409: {answer}")
+            raise Gone(f"a report was refused: {_said(status, answer)}")
         if status >= 500 or status == 429:
-            raise Gone(f"report: status {status}: {answer}")
+            raise Gone(f"a report was refused: {_said(status, answer)}")
         with self._changed:
             if self._reports and self._reports[0] is report:
                 self._reports.popleft()
             self._changed.notify_all()
         if status != 200:  # nobody will take this report
-            self._note("refused", f"report: status {status}: {answer}")
+            self._note("refused", f"a report was refused: {_said(status, answer)}", self._connection.shown)
             return
         self.counts["reports"] += 1
         self._take(answer)
@@ -261,7 +279,7 @@ class Client(threading.Thread):
             if sum(new.shares) > self._registration["global_batch"]:
                 raise ValueError(f"{sum(new.shares)} samples in a round, of a global batch of {self._registration['global_batch']}")
         except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise Gone(f"nonsense: {e!r}") from e
+            raise Gone(f"the answer is nonsense: {e}") from e
         with self._changed:
             if self.newest is None or new != self.newest:
                 self.newest = new

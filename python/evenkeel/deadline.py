@@ -13,8 +13,41 @@ it is in docs/guides/trainers.md.
 """
 
 import math
+import re
 
 MAX_MICRO_STEPS = 1 << 14
+
+_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_SHARE = re.compile(rf"\s*([+-]?{_NUMBER}(?:[eE][+-]?[0-9]+)?)(%?)\s*")
+_DURATION = re.compile(rf"[+-]?(?:{_NUMBER}(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def fault(deadline):
+    """What is wrong with a deadline as the service takes it ("auto", "1.5s", "110%"), "" if nothing: the rule of cluster.ParseDeadline in Go."""
+    form = 'give "auto", a duration ("1.5s"), a share of the predicted time ("110%"), or "" to wait for all'
+    if not isinstance(deadline, str) or len(deadline) > 32:  # as long as the service reads
+        return form
+    if deadline == "auto":
+        return ""
+    share, duration = _SHARE.fullmatch(deadline), _DURATION.fullmatch(deadline)
+    if share:
+        value = float(share[1]) / (100 if share[2] else 1)
+        if math.isinf(value):
+            return form
+        if value <= 0:
+            return 'a deadline must lie above 0, as in "2s" or "110%", or be "auto"'
+        if deadline.strip("0123456789") == "":
+            return f'it has no unit; give "{deadline}s" for seconds, or a share of the predicted time ("110%")'
+        if not 0.1 <= value <= 10:
+            return 'a share of the predicted time must lie in 0.1..10; a longer deadline is a duration ("2s")'
+    elif not duration:
+        return form
+    else:
+        seconds = sum(float(n) * _UNITS[u] for n, u in re.findall(rf"({_NUMBER})([a-z\u00b5\u03bc]+)", deadline))
+        if deadline[0] == "-" or not 1e-9 <= seconds <= 3.6e6:
+            return "a duration must lie above 0, and be at most 1000h"
+    return ""
 
 
 class Node:

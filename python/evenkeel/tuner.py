@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Union
 import torch
 
 from . import client, pieces, registration
+from . import deadline as deadline_
 from .checkpoint import Usage
 from .exchange import Exchange
 from .hook import Hook, Round
@@ -56,7 +57,8 @@ class Tuner:
     def batches(self, length: Union[int, Callable[[int], int]], global_batch: int, micro_batch: int = 0, least: int = 1, sizes: Sequence[int] = (), deadline: str = "", seed: int = 0, shuffle: bool = True) -> Batches:
         """The batch sampler for a DataLoader over length samples, or as many as a function of the epoch's number says (evenkeel.bucket.Pieces.begin). Call
         it once on all ranks. Arguments are the same on all ranks, except micro_batch (the largest that fits, 0: any), least (the smallest) and sizes
-        (the only ones allowed, if shapes are fixed). deadline: "auto", or a duration such as "1.5s"."""
+        (the only ones allowed, if shapes are fixed). deadline: "auto", a duration such as "1.5s", a share of the predicted time such as "110%", or "" to
+        wait for all."""
         if self._work is not None:
             raise Usage("batches() was called already: one Tuner has one loader; evaluate with an ordinary one")
         if isinstance(global_batch, bool) or not isinstance(global_batch, int):
@@ -64,6 +66,9 @@ class Tuner:
         first = length(0) if callable(length) else length
         if first < 1 or global_batch < 1 or micro_batch < 0 or least < 1:
             raise Usage(f"length {first}, global_batch {global_batch}, micro_batch {micro_batch}, least {least}: give 1 or more, and for micro_batch 0 or more")
+        wrong = deadline != "" and deadline_.fault(deadline)  # else the service refuses it, and the job trains as if there were none
+        if wrong:
+            raise Usage(f"deadline {deadline!r}: {wrong}")
         x = self._exchange
         same = {"length": first, "global_batch": global_batch, "deadline": deadline, "seed": seed, "shuffle": shuffle}
         limits = {"least": least, "most": micro_batch, "sizes": sorted(sizes)}

@@ -162,8 +162,28 @@ class TestClient(unittest.TestCase):
             c = self.client()
             self.assertTrue(until(lambda: c.counts["failed"] > 1))
         self.assertEqual(len(said.output), 1, said.output)
-        self.assertIn("the token is wrong", said.output[0])
+        self.assertEqual(said.output[0], f"WARNING:evenkeel:evenkeel: {self.service.url}: the registration was refused: the token is wrong; the job goes on with equal shares")
         self.assertIsNone(c.newest)
+
+    def test_words_of_the_service(self):
+        """What is wrong with which field, else the summary, of whatever the answer is."""
+        field = {"location": "body.deadline", "message": 'is "soon"'}
+        for answer, want in [
+            ({"detail": "no", "errors": [field, {"message": "late"}, 3]}, 'deadline is "soon"; late'), ({"title": "Conflict", "detail": "no"}, "no"), ({"title": "Conflict"}, "Conflict"),
+            ({"errors": 5}, "status 422"), ({"errors": [{"location": 7}]}, "7"), ([], "status 422"), (None, "status 422"), ({"detail": 9000 * "x"}, 500 * "x"),
+        ]:  # fmt: skip
+            self.assertEqual(client._said(422, answer), want)
+
+    def test_gone_after_sizes(self):
+        """The service's name without what is secret in it, no Python, and that there were sizes."""
+        c = self.client()
+        c.wait(5)
+        self.service.stop()
+        with self.assertLogs("evenkeel", "WARNING") as said:
+            self.report(c, 0)
+            self.assertTrue(until(lambda: c.counts["failed"] > 0))
+        self.assertRegex(said.output[0], rf"^WARNING:evenkeel:evenkeel: {self.service.url}: no answer: [^(){{}}]+; the job goes on with the newest sizes$")
+        self.assertEqual(client.Connection("http://me:secret@x:1/y/").shown, "http://x:1/y")
 
     def test_calls_get_rarer(self):
         """While the service is gone: twice as long after every failure, up to a bound, and from the beginning again after a success."""

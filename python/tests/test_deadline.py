@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import random
 import re
+import subprocess
 import sys
 import unittest
 
@@ -24,6 +25,26 @@ def exported():
     """Sizes as evenkeel export writes them, with a deadline."""
     with open(os.path.join(ROOT, "agent", "export", "testdata", "deadline-json.golden")) as f:
         return json.load(f)
+
+
+class TestFault(unittest.TestCase):
+    GOOD = ["auto", "1.5s", "2s", "500ms", "1h30m", "+1s", ".5s", "1.s", "1ns", "20\u00b5s", "1000h", "110%", "1.1", " 1.1 ", "10%", "1000%", "1.5e2%", "0.1", "10.0", "1e1"]
+    BAD = ["soon", "5", "30", "0", "0s", "-1s", "-110%", "0%", "1", "11.0", "9%", "1e0%", "1001%", "0.05", "1000h1ns", "0.5ns", "2 s", " 2s", "s", "1d", "110 %", "%", "nan", "inf", "1e999", "Auto",
+           "1s2", 11 * "1s" + 11 * "1s", "9" * 40 + "h"]  # fmt: skip
+
+    def test_by_hand(self):
+        for d in self.GOOD:
+            self.assertEqual(deadline.fault(d), "", d)
+        for d in self.BAD + [5, 1.1, None, True]:
+            self.assertNotEqual(deadline.fault(d), "", d)
+        self.assertIn('give "5s" for seconds', deadline.fault("5"))
+        self.assertIn('"110%"', deadline.fault("soon"))
+
+    @unittest.skipUnless(os.environ.get("EVENKEEL"), "needs the command: set EVENKEEL to its path")
+    def test_as_the_service(self):
+        for d in self.GOOD + [b for b in self.BAD if len(b) <= 32]:
+            took = subprocess.run([os.environ["EVENKEEL"], "serve", f"--deadline={d}", "--", "true"], capture_output=True).returncode
+            self.assertEqual(took == 0, deadline.fault(d) == "", d)
 
 
 class TestAccumulation(unittest.TestCase):

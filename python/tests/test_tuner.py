@@ -662,6 +662,8 @@ class TestUsage(Ranks):
             says("call tuner.batches() first", lambda: next(job.tuner.steps([])))
             says("outside of tuner.steps()", lambda: job.tuner.synchronised)
             says("a whole number", lambda: job.tuner.batches(3, global_batch={"start": 8, "least": 4, "most": 16}))
+            for wrong in ("soon", "5", 5, None):
+                says(f"deadline {wrong!r}: ", lambda: job.tuner.batches(3, 1, deadline=wrong))
             loader = job.loader(global_batch=8, micro_batch=4)
             says("called already", lambda: job.tuner.batches(3, 1))
             says("as batch_sampler to one DataLoader", lambda: next(job.tuner.steps(torch.utils.data.DataLoader(job.data, batch_size=4))))

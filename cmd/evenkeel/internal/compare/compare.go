@@ -46,7 +46,7 @@ func (*Cmd) Help() string {
 	b.WriteString("\n\nPolicies marked + choose more than sizes: when rounds end, or the global batch. They are left out if the cluster file fixes that, unless you name them.\n" +
 		"\nExamples:\n\n  evenkeel compare\n" +
 		"  evenkeel compare --cluster my.yaml --scenarios drift,bursts --policies ddqn,waterfill-margin,uniform\n" +
-		"  evenkeel compare --policy policy/policy.safetensors --seeds 10 --plot comparison.svg")
+		"  evenkeel compare --policy policy/policy.safetensors --seeds 10 --plot comparison.svg    # a policy of evenkeel train")
 	return b.String()
 }
 
@@ -78,7 +78,11 @@ func (c *Cmd) Run(a *cli.App) error {
 		return err
 	}
 	if c.Plot != "" {
-		err = errors.Join(err, comparisonFigure(results).Save(c.Plot))
+		failed := comparisonFigure(results).Save(c.Plot)
+		if failed == nil {
+			a.Log.Info().Str("file", c.Plot).Msg("figure written")
+		}
+		err = errors.Join(err, failed)
 	}
 	if c.JSON {
 		return errors.Join(err, a.WriteJSON(map[string]any{"results": results}))
@@ -98,14 +102,8 @@ func (c *Cmd) config() (evaluation.Config, error) {
 	if err := c.files(); err != nil {
 		return config, err
 	}
-	var known []string
-	for _, p := range evaluation.Specs() {
-		known = append(known, p.Name)
-	}
-	if c.Policies != nil {
-		if err := cli.CheckNames("--policies", c.Policies, known); err != nil {
-			return config, err
-		}
+	if err := c.policies(); err != nil {
+		return config, err
 	}
 	if err := cli.CheckNames("--scenarios", c.Scenarios, append(cluster.Presets(), ownConditions)); err != nil {
 		return config, err
@@ -134,6 +132,31 @@ func (c *Cmd) config() (evaluation.Config, error) {
 		config.Trained, err = cli.LoadPolicy(c.Policy)
 	}
 	return config, err
+}
+
+// called are other words for some policies.
+var called = map[string]string{"equal": "uniform", "agent": "ddqn", "evenkeel": "ddqn", "water-filling": "waterfill"}
+
+// policies checks the names of --policies. There are too many to list them in a message.
+func (c *Cmd) policies() error {
+	if c.Policies == nil {
+		return nil
+	}
+	var known []string
+	for _, p := range evaluation.Specs() {
+		known = append(known, p.Name)
+	}
+	for _, name := range c.Policies {
+		if slices.Contains(known, name) {
+			continue
+		}
+		hint := cli.DidYouMean(name, known)
+		if p := called[strings.ToLower(name)]; p != "" {
+			hint = fmt.Sprintf("; did you mean %s?", p)
+		}
+		return badinput.Errorf("--policies: unknown %q%s (evenkeel compare --help lists them)", name, hint)
+	}
+	return cli.CheckNames("--policies", c.Policies, known)
 }
 
 // ownConditions is the name of the scenario that takes the cluster file's conditions.

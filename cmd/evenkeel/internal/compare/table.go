@@ -35,12 +35,32 @@ func best(cell []evaluation.Result) int {
 	return at
 }
 
-const comparisonLegend = `rounds end when all gradients are in, or a quorum's, or at a deadline: compare like with like
-progress   goodput relative to that of the state oracle, which knows every node's true rate; mean [95% interval]
-gains      difference of progress under the same seeds; above zero the first policy is better
-samples    accepted per round, over the global batch: fewer are faster, and an update is worth less
-*          the best of the others
-(bound)    an upper bound, from knowledge that no policy has`
+// legend explains what the tables have.
+func legend(results []evaluation.Result) []string {
+	lines := []string{
+		"rounds end when all gradients are in, or a quorum's, or at a deadline: compare like with like",
+		"progress   goodput relative to that of the state oracle, which knows every node's true rate; mean [95% interval]",
+	}
+	all := cells(results)
+	some := func(has func([]evaluation.Result) bool, line string) {
+		if slices.ContainsFunc(all, has) {
+			lines = append(lines, line)
+		}
+	}
+	some(func(c []evaluation.Result) bool { return len(c) > 1 },
+		"gains      difference of progress under the same seeds; above zero the first policy is better")
+	some(early, "samples    accepted per round, over the global batch: fewer are faster, and an update is worth less")
+	some(func(c []evaluation.Result) bool { return best(c) >= 0 }, "*          the best of the others")
+	some(func(c []evaluation.Result) bool {
+		return slices.ContainsFunc(c, func(r evaluation.Result) bool { return r.Bound })
+	}, "(bound)    a reference that knows what no policy can; a policy may pass it")
+	return lines
+}
+
+// early says whether some rounds of a cell end before all gradients are in.
+func early(cell []evaluation.Result) bool {
+	return slices.ContainsFunc(cell, func(r evaluation.Result) bool { return r.Ends != "all in" })
+}
 
 // Positions of columns that not every table has: joules where some power is known, and the
 // samples of a round where not all are waited for.
@@ -60,7 +80,7 @@ func printComparison(w io.Writer, results []evaluation.Result) error {
 			cli.Left("policy"), cli.Left("rounds end"), cli.Left("progress"), cli.Left(first.Policy + " gains over it"),
 			cli.Right("waiting"), cli.Right("fresh"), cli.Right("decision p50"), cli.Right("p99"), cli.Left("tuned to"),
 		}
-		timed := slices.ContainsFunc(cell, func(r evaluation.Result) bool { return r.Ends != "all in" })
+		timed := early(cell)
 		if timed { // rules that shrink the batch look fast
 			columns = slices.Insert(columns, samplesColumn, cli.Right("samples"))
 		}
@@ -95,7 +115,7 @@ func printComparison(w io.Writer, results []evaluation.Result) error {
 		}
 		lines = append(append(lines, cli.Table(columns, rows)...), "")
 	}
-	return cli.PrintLines(w, append(lines, comparisonLegend))
+	return cli.PrintLines(w, append(lines, legend(results)...))
 }
 
 // competitive is the share of the best progress below which a bar is cut off, so that the
@@ -103,11 +123,11 @@ func printComparison(w io.Writer, results []evaluation.Result) error {
 const competitive = 0.6
 
 // comparisonFigure shows, for every scenario, how far each policy is from the state
-// oracle, over all clusters if there are several. Bounds are left out.
+// oracle, over all clusters if there are several. The oracle is the zero line; other bounds are left out.
 func comparisonFigure(results []evaluation.Result) chart.Figure {
 	all := cells(results)
 	last := all[len(all)-1][0]
-	figure := chart.Figure{Title: fmt.Sprintf("Goodput against the state oracle: %s, %s", last.Cluster, cli.Count(last.Seeds, "seed"))}
+	figure := chart.Figure{Title: fmt.Sprintf("Progress over the state oracle's: %s, %s", last.Cluster, cli.Count(last.Seeds, "seed"))}
 	for _, cell := range all {
 		if cell[0].Cluster != last.Cluster {
 			continue
@@ -139,7 +159,7 @@ func comparisonPanel(cell []evaluation.Result) chart.Panel {
 		}
 	}
 	end *= 1.05 // the longest whisker ends inside
-	panel := chart.Panel{Title: cell[0].Scenario, YLabel: "%", ZeroY: true}
+	panel := chart.Panel{Title: cell[0].Scenario, YLabel: "over the oracle, %", Zero: "state oracle", ZeroY: true}
 	bars := chart.Series{Kind: chart.Bars, Muted: true}
 	for i, r := range shown {
 		name := fmt.Sprintf("%s\n%.3f", narrow.Replace(r.Policy), r.Progress)
@@ -147,7 +167,7 @@ func comparisonPanel(cell []evaluation.Result) chart.Panel {
 		if r.Progress < competitive*top && y < end {
 			name += " \u2193"
 			y, low, high = end, end, end
-			panel.YLabel = "%, \u2193: cut off"
+			panel.Title = cell[0].Scenario + ", \u2193: cut off"
 		}
 		panel.Categories = append(panel.Categories, name)
 		bars.Y, bars.Low, bars.High = append(bars.Y, y), append(bars.Low, low), append(bars.High, high)

@@ -6,10 +6,12 @@ import (
 	"os"
 	"strings"
 
+	"github.com/alecthomas/kong"
 	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/figure"
 )
 
@@ -140,6 +142,48 @@ func (*showCmd) Help() string {
   evenkeel profiles show my-gpu my-model --profiles my-profiles.csv --plot my-gpu.svg`
 }
 
+// BeforeApply says what is missing before the parser does, which knows only the argument's name.
+func (s *showCmd) BeforeApply(ctx *kong.Context) error {
+	given := arguments(ctx)
+	if len(given) > 1 {
+		return nil
+	}
+	const usage = "usage: evenkeel profiles show DEVICE WORKLOAD; "
+	if len(given) == 0 {
+		return badinput.New(usage + "evenkeel profiles list shows both")
+	}
+	for _, p := range ctx.Path { // flags are not applied yet
+		if p.Flag != nil && p.Flag.Name == "profiles" {
+			s.Profiles, _ = ctx.FlagValue(p.Flag).([]string)
+		}
+	}
+	c, err := s.Catalogue()
+	if err != nil {
+		return err
+	}
+	if err := (&listCmd{Device: given[0]}).known(c); err != nil {
+		return err
+	}
+	var has []string
+	for _, p := range c.Profiles() {
+		if p.Device == given[0] {
+			has = append(has, p.Workload)
+		}
+	}
+	return badinput.Errorf("%s%s has %s", usage, given[0], strings.Join(has, ", "))
+}
+
+// arguments are those of the command line that are no flags.
+func arguments(ctx *kong.Context) []string {
+	var given []string
+	for _, p := range ctx.Path {
+		if p.Positional != nil {
+			given = append(given, ctx.Value(p).String())
+		}
+	}
+	return given
+}
+
 // Run runs the command.
 func (s *showCmd) Run(a *cli.App) error {
 	if err := cli.CheckPlot(s.Plot); err != nil {
@@ -228,6 +272,14 @@ Examples:
 
   evenkeel profiles check my-profiles.csv
   evenkeel profiles check profiles/ --json`
+}
+
+// BeforeApply says what is missing before the parser does.
+func (*checkCmd) BeforeApply(ctx *kong.Context) error {
+	if len(arguments(ctx)) == 0 {
+		return badinput.New("usage: evenkeel profiles check FILE; a CSV file, or a folder of them")
+	}
+	return nil
 }
 
 // Run runs the command.

@@ -73,7 +73,11 @@ func (e *ExportCmd) Run(a *cli.App) error {
 	if e.Out == "" {
 		return export.Write(a.Out, e.Format, sizes)
 	}
-	return export.Save(e.Out, e.Format, sizes)
+	if err := export.Save(e.Out, e.Format, sizes); err != nil {
+		return err
+	}
+	a.Log.Info().Str("file", e.Out).Str("format", e.Format).Msg("sizes written")
+	return nil
 }
 
 // warnForm says what of the round rule the form, or the trainers that read it, cannot carry out.

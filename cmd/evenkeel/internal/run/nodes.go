@@ -132,7 +132,7 @@ func (w *watch) byNode(width int, p paint, device bool) []string {
 		cli.Right("idle"), cli.Right("slowdown"), cli.Left("status"),
 	}
 	if w.round.Plan.Collect.Timed() { // what a node hands in is then not its size
-		columns = slices.Insert(columns, len(columns)-1, cli.Right("in"))
+		columns = slices.Insert(columns, len(columns)-1, cli.Right("done"))
 	}
 	if device {
 		return w.fit(width, 4, statusRoom, []int{1, 4}, columns, func() [][]string { return w.eachNode(p) })

@@ -34,8 +34,8 @@ type Cmd struct {
 // Help is what --help adds.
 func (*Cmd) Help() string {
 	return `On a terminal a table of the nodes is refreshed in place; elsewhere a line is printed every tenth of the run. The
-summary compares the agent with three other policies on the same cluster under the same seed: equal sizes, water-filling
-tuned for these conditions, and an oracle that knows every node's true speed.
+summary compares the agent with other policies on the same cluster under the same seed: equal sizes; water-filling tuned
+for these conditions, where rounds end at a deadline also without one; and an oracle that knows every node's true speed.
 
 Examples:
 

@@ -40,6 +40,7 @@ collect: {deadline: auto}
 	for _, want := range []string{
 		`(?m)^round +time +idle +samples/s +changed +in  deadline  samples  slowest$`,
 		`(?m)^ +3 +[0-9.]+ s +\S+ +\S+ +\d+ +2/2 +[0-9.]+ s +\d+  a10g-\d`,
+		`(?m)^node .* slowdown  done  status$`,
 		`(?m)^a10g-0 .* 5\d = 1\dx4\S* .* 5\d  in$`,
 		`(?m)^far .* too slow$`,
 		`Rounds end at a deadline: [0-9.]+ samples were handed in per round in the mean, the global batch is 100\.`,

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/serve"
@@ -124,6 +125,15 @@ func (c *Cmd) check(a *cli.App) (serve.Config, *certificates, error) {
 	config := serve.Config{Version: a.Build.Version, Log: a.Log, NodeMetrics: c.NodeMetrics, Jobs: c.MaxJobs, TokenRate: c.TokenRate, AddressRate: c.AddressRate}
 	if err := c.contradictions(a); err != nil {
 		return config, nil, err
+	}
+	if c.Deadline != "" {
+		if _, err := cluster.ParseDeadline(c.Deadline); err != nil {
+			hint := ""
+			if !strings.Contains(err.Error(), "110%") {
+				hint = ", 110% for example"
+			}
+			return config, nil, badinput.Errorf("--deadline: %w%s", err, hint)
+		}
 	}
 	certs, err := c.certificates()
 	if err != nil {

@@ -32,12 +32,16 @@ func (c *Cmd) print(a *cli.App, state serve.JobState, status int) error {
 }
 
 func (s *summary) lines() []string {
+	if s.Generation == 0 && s.Problem != "" {
+		return []string{fmt.Sprintf("%s: nothing was tuned; %s", s.Name, s.Problem)}
+	}
 	if s.Generation == 0 {
 		return []string{fmt.Sprintf("%s: no process group registered; does the command use evenkeel.Tuner?", s.Name)}
 	}
-	lines := []string{fmt.Sprintf("%s: %s, global batch %d, %s, %d samples", s.Name, cli.Count(len(s.Ranks), "rank"), s.GlobalBatch, cli.Count(s.Rounds, "round"), s.Samples)}
+	// A job may batch pieces, and does not say so.
+	lines := []string{fmt.Sprintf("%s: %s, global batch %d, %s, %d samples (or pieces)", s.Name, cli.Count(len(s.Ranks), "rank"), s.GlobalBatch, cli.Count(s.Rounds, "round"), s.Samples)}
 	if s.Rounds == 0 {
-		return append(lines, "No round was reported: nothing was tuned.")
+		return append(append(lines, "No round was reported: nothing was tuned."), s.problem()...)
 	}
 	pace := func(what string, p serve.Pace) []string {
 		if p.Rounds == 0 {
@@ -60,8 +64,13 @@ func (s *summary) lines() []string {
 		rows = append(rows, []string{r.Name, r.Device, fmt.Sprint(r.Share), cli.Seconds(r.Seconds), r.LeftOut})
 	}
 	lines = append(lines, cli.Table([]cli.Column{cli.Left("rank"), cli.Left("device"), cli.Right("share"), cli.Right("newest round"), cli.Left("")}, rows)...)
-	if s.Problem != "" {
-		lines = append(lines, "Sizes stopped changing: "+s.Problem)
+	return append(lines, s.problem()...)
+}
+
+// problem is a line about it, if there is one.
+func (s *summary) problem() []string {
+	if s.Problem == "" {
+		return nil
 	}
-	return lines
+	return []string{"Sizes stopped changing: " + s.Problem}
 }
