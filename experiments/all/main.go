@@ -18,7 +18,7 @@ import (
 
 // commands in the order of the page; what follows "go run ./experiments/".
 var commands = []string{
-	"heldout", "heldout -suite deadline -rounds 200 -tune 4", "deadline", "heldout -suite free", "heldout -suite short", "heldout -suite batch", "heldout -suite stages", "batch", "knowing", "threshold", "front", "heldout -suite scale", "heldout -suite unseen", "heldout -suite noise", "cells", "lengths", "slowest", "swap", "curves", "ablation", "bench", "bucket", "forward",
+	"heldout", "heldout -suite deadline -rounds 200 -tune 4", "deadline", "heldout -suite free", "heldout -suite short", "heldout -suite batch", "heldout -suite stages", "batch", "knowing", "threshold", "recurrent", "front", "heldout -suite scale", "heldout -suite unseen", "heldout -suite noise", "cells", "lengths", "slowest", "swap", "curves", "ablation", "bench", "bucket", "forward",
 }
 
 func main() {
