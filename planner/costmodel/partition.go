@@ -197,8 +197,10 @@ func (b *bounder) chain(runs [][]*least, most int, of func(*least) *part) chain 
 	for d := 1; d <= most; d++ {
 		before, now, some := c.cost[d-1], slices.Repeat([]float64{math.Inf(1)}, n+1), false
 		for from := n - d; from >= 0; from-- {
-			least, rest := math.Inf(1), before[from+1:]
-			for i, v := range stage[from] {
+			// Fewer layers than stages after this one leave none.
+			least, row := math.Inf(1), stage[from][:min(len(stage[from]), n-d-from+1)]
+			rest := before[from+1:][:len(row)]
+			for i, v := range row {
 				if v += rest[i]; v < least {
 					least = v
 				}
