@@ -38,8 +38,8 @@ func beginLog(path string, header []byte, blocks [][]byte) (*logFile, error) {
 
 // keptLog refuses to write a log over another, unless it is of the run that is adopted and not at its end.
 func keptLog(path string, adopts bool, header []byte) error {
-	if info, err := os.Stat(path); path == "" || err != nil || info.Size() == 0 || !info.Mode().IsRegular() {
-		return nil // that it cannot be read is said when it is written
+	if !filled(path) {
+		return nil
 	}
 	if l, blocks, err := readLog(path); err == nil && adopts && bytes.Equal(l.Encoded, header) {
 		chain, err := forward.NewChain(header)
@@ -53,6 +53,12 @@ func keptLog(path string, adopts bool, header []byte) error {
 		}
 	}
 	return badinput.Errorf("--log: %s exists already: continue its run with --resume, or choose another name", path)
+}
+
+// filled says whether something is in a file; what cannot be looked at is said when it is written.
+func filled(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Size() > 0
 }
 
 func (l *logFile) add(b []byte) error {
