@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -112,11 +113,11 @@ func (j *Job) refine(ctx context.Context, plans []*Plan, options SearchOptions) 
 	return slices.DeleteFunc(better, func(p *Plan) bool { return p == nil })
 }
 
-// hurry refines by successive halving (Jamieson and Talwalkar, 2016): so many prices each, then twice as many for each of the quicker half, until
-// one is left. What wins in the end is often of another number of stages than what leads before any refining. Walks find more than descents in so
+// hurry refines by successive halving (Jamieson and Talwalkar, 2016), with so many prices in all: as many each, then twice as many for each of
+// the quicker half, until one is left. What wins in the end is often of another number of stages than what leads before any refining. Walks find more than descents in so
 // little work.
 func (j *Job) hurry(ctx context.Context, all []*refinement, prices int) {
-	for len(all) > 0 {
+	for prices /= max(1, len(all)*bits.Len(uint(len(all)))); len(all) > 0; {
 		j.refineEach(len(all), func(r *refiner, i int) {
 			f := all[i]
 			r.take(f)
@@ -174,8 +175,8 @@ func (r *refiner) search(ctx context.Context, f *refinement, prices int) {
 // finalists are refined further.
 const finalists = 3
 
-// hurried is the work on each plan of a search that was ended, before any is left out: so many prices of plans of 32 layers.
-const hurried = 300
+// hurried is the work on a search that was ended: so many prices of plans of 32 layers.
+const hurried = 24000
 
 // refinement is a plan that is refined, from where its work went on.
 type refinement struct {
