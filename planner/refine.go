@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"math"
-	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -113,23 +112,6 @@ func (j *Job) refine(ctx context.Context, plans []*Plan, options SearchOptions) 
 	return slices.DeleteFunc(better, func(p *Plan) bool { return p == nil })
 }
 
-// hurry refines by successive halving (Jamieson and Talwalkar, 2016), with so many prices in all: as many each, then twice as many for each of
-// the quicker half, until one is left. What wins in the end is often of another number of stages than what leads before any refining. Walks find more than descents in so
-// little work.
-func (j *Job) hurry(ctx context.Context, all []*refinement, prices int) {
-	for prices /= max(1, len(all)*bits.Len(uint(len(all)))); len(all) > 0; {
-		j.refineEach(len(all), func(r *refiner, i int) {
-			f := all[i]
-			r.take(f)
-			f.best = r.wander(ctx, f.best, prices*3/4)
-			r.left = prices / 4
-			f.best = r.descend(ctx, f.best)
-		})
-		byPrice(all)
-		all, prices = all[:len(all)/2], prices*2
-	}
-}
-
 // byPrice sorts by seconds of a sample.
 func byPrice(all []*refinement) {
 	slices.SortStableFunc(all, func(a, b *refinement) int {
@@ -174,9 +156,6 @@ func (r *refiner) search(ctx context.Context, f *refinement, prices int) {
 
 // finalists are refined further.
 const finalists = 3
-
-// hurried is the work on a search that was ended: so many prices of plans of 32 layers.
-const hurried = 24000
 
 // refinement is a plan that is refined, from where its work went on.
 type refinement struct {

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"math/bits"
 	"slices"
 )
 
@@ -161,4 +162,25 @@ func (r *refiner) restrategise(d *draft, i int) bool {
 		s.strategies[l] = y
 	}
 	return true
+}
+
+// hurried is the work on a search that was ended: so many prices of plans of 32 layers.
+const hurried = 24000
+
+// hurry refines by successive halving (Jamieson and Talwalkar, 2016), with so many prices in all: as many for each, then twice as many for each
+// of the quicker half, until one is left. What wins in the end is often of another number of stages than what leads before any refining. Walks
+// find more than descents in so little work.
+func (j *Job) hurry(ctx context.Context, all []*refinement, prices int) {
+	rounds := bits.Len(uint(len(all)))
+	portion := prices / max(1, rounds*len(all))
+	for ; len(all) > 0; all, portion = all[:len(all)/2], 2*portion {
+		j.refineEach(len(all), func(r *refiner, i int) {
+			f := all[i]
+			r.take(f)
+			f.best = r.wander(ctx, f.best, portion*3/4)
+			r.left = portion / 4
+			f.best = r.descend(ctx, f.best)
+		})
+		byPrice(all)
+	}
 }
