@@ -128,6 +128,19 @@ func (l Level) bandwidth(size float64) float64 {
 	return a.Bandwidth + share*(b.Bandwidth-a.Bandwidth)
 }
 
+// Units is the topology in which so many devices of a machine count as one. Machines that they do not divide have one unit, at least.
+func (t *Topology) Units(devices int) *Topology {
+	u := *t
+	u.Classes = slices.Clone(t.Classes)
+	for i := range u.Classes {
+		c := &u.Classes[i]
+		machines := c.Count / c.PerMachine
+		c.PerMachine = max(1, c.PerMachine/devices)
+		c.Count = machines * c.PerMachine
+	}
+	return &u
+}
+
 // Within is the path between two devices of a machine of a class.
 func (t *Topology) Within(class int) Path { return Path{[]Level{t.Classes[class].Inside}} }
 

@@ -52,7 +52,7 @@ type DevicesDifference struct {
 // DeviceUse is the work of a device.
 type DeviceUse struct {
 	Stage      int `json:"stage"`
-	Tensor     int `json:"tensor"`      // devices of its replica
+	Tensor     int `json:"tensor"`      // degree of its replica
 	MicroBatch int `json:"micro_batch"` // samples that its replica takes of a micro-batch
 }
 
@@ -67,6 +67,8 @@ func Compare(a, b *Plan) *Difference {
 	field("model", a.Model, b.Model)
 	field("global_batch", a.GlobalBatch, b.GlobalBatch)
 	field("micro_batch", a.MicroBatch, b.MicroBatch)
+	field("context", max(1, a.Context), max(1, b.Context))
+	field("experts", max(1, a.Experts), max(1, b.Experts))
 	field("stages", len(a.Stages), len(b.Stages))
 	if a.Schedule != b.Schedule || a.Chunks != b.Chunks {
 		field("schedule", a.scheduleText(), b.scheduleText())
@@ -184,8 +186,9 @@ func segments(p *Plan) map[string][]segment {
 	for i, s := range p.Stages[:p.Pipeline()] {
 		for _, g := range s.Groups {
 			for r, b := range g.MicroBatches {
-				first := g.First + r*g.Tensor
-				all[g.Device] = append(all[g.Device], segment{first, first + g.Tensor, DeviceUse{i, g.Tensor, b}})
+				n := p.Replica(g)
+				first := g.First + r*n
+				all[g.Device] = append(all[g.Device], segment{first, first + n, DeviceUse{i, g.Tensor, b}})
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func (j *Job) exhaust(ctx context.Context, plans []*Plan, r *Result) (better []*
 		if x.Stages == nil {
 			continue
 		}
-		p := j.planOf(batch, x.MicroBatch, x.Stages)
+		p := j.planOf(x.Spread, batch, x.MicroBatch, x.Stages)
 		p.Predicted, err = j.Predict(p)
 		if errors.Is(err, ErrInfeasible) { // sums of memory in another order, to rounding
 			r.Exhausted = false

@@ -22,6 +22,8 @@ type Plan struct {
 	Model       string      `json:"model"`
 	GlobalBatch int         `json:"global_batch"`        // samples of an iteration, a multiple of MicroBatch
 	MicroBatch  int         `json:"micro_batch"`         // samples that enter the pipeline together, over all replicas
+	Context     int         `json:"context,omitempty"`   // context-parallel degree: devices that divide a replica's sequences; 0: 1
+	Experts     int         `json:"experts,omitempty"`   // expert-parallel degree: replicas that divide the experts of layers; 0: 1
 	Schedule    string      `json:"schedule,omitempty"`  // 1f1b, interleaved, zb-h1 or h-1f1b; "": 1f1b
 	Chunks      int         `json:"chunks,omitempty"`    // interleaved: stages of each device; stage k lies on the devices of stage k mod (stages / chunks)
 	Warmup      []int       `json:"warmup,omitempty"`    // h-1f1b: forward passes that each stage begins with
@@ -49,10 +51,10 @@ type Devices struct {
 	Count  int    `json:"count"`
 }
 
-// Group is devices of a class that work on a stage as replicas of Tensor devices each.
+// Group is devices of a class that work on a stage as replicas of Tensor devices each, times the plan's Context.
 type Group struct {
 	Devices
-	Tensor       int   `json:"tensor"`        // tensor-parallel degree, divides Count
+	Tensor       int   `json:"tensor"`        // tensor-parallel degree; with Context it divides Count
 	MicroBatches []int `json:"micro_batches"` // samples that each replica takes of a micro-batch; they sum to it over the groups
 }
 
@@ -99,6 +101,7 @@ type Prediction struct {
 	Precision string `json:"precision,omitempty"` // mixed or fp32
 	Overlap   string `json:"overlap,omitempty"`   // on or off, of computing with what replicas exchange
 	Tied      bool   `json:"tied,omitempty"`      // the last layer shares parameters with the first
+	Sequence  bool   `json:"sequence,omitempty"`  // layers with a tensor degree are trained sequence-parallel
 }
 
 // What a prediction may assume.
@@ -144,6 +147,9 @@ func (p *Plan) Validate(layers int) error {
 	case len(p.Stages) == 0:
 		return bad("stages", "is empty; a plan has at least one stage")
 	}
+	if err := p.validateSpread(bad); err != nil {
+		return err
+	}
 	if err := p.validateSchedule(bad); err != nil {
 		return err
 	}
@@ -158,7 +164,7 @@ func (p *Plan) Validate(layers int) error {
 			return bad(at, "has layers %d to %d; must begin with layer %d and have at least one", stage.From, stage.To, next)
 		}
 		next = stage.To
-		if err := stage.validate(at, p.MicroBatch, taken, bad); err != nil {
+		if err := stage.validate(at, p.MicroBatch, max(1, p.Context), taken, bad); err != nil {
 			return err
 		}
 	}
@@ -185,7 +191,7 @@ func (p *Plan) taken() map[string][]Devices {
 	return all
 }
 
-func (s *Stage) validate(at string, microBatch int, taken map[string][]Devices, bad func(string, string, ...any) error) error {
+func (s *Stage) validate(at string, microBatch, context int, taken map[string][]Devices, bad func(string, string, ...any) error) error {
 	if len(s.Groups) == 0 {
 		return bad(at+".groups", "is empty; a stage has at least one group of devices")
 	}
@@ -198,11 +204,14 @@ func (s *Stage) validate(at string, microBatch int, taken map[string][]Devices, 
 		if err := take(taken, group.Devices, at, bad); err != nil {
 			return err
 		}
-		if group.Tensor < 1 || group.Count%group.Tensor != 0 {
-			return bad(at+".tensor", "is %d; must divide the %d devices", group.Tensor, group.Count)
+		if group.Count%context != 0 || group.First%context != 0 {
+			return bad(at+".count", "is %d from device %d on; with context %d both must be multiples of it", group.Count, group.First, context)
 		}
-		if len(group.MicroBatches) != group.Count/group.Tensor {
-			return bad(at+".micro_batches", "has %d entries for %d replicas", len(group.MicroBatches), group.Count/group.Tensor)
+		if units := group.Count / context; group.Tensor < 1 || units%group.Tensor != 0 {
+			return bad(at+".tensor", "is %d%s; must divide the %d devices", group.Tensor, times(context), group.Count)
+		}
+		if n := group.Count / context / group.Tensor; len(group.MicroBatches) != n {
+			return bad(at+".micro_batches", "has %d entries for %d replicas", len(group.MicroBatches), n)
 		}
 		for _, b := range group.MicroBatches {
 			if b < 1 || b > microBatch {
@@ -214,10 +223,10 @@ func (s *Stage) validate(at string, microBatch int, taken map[string][]Devices, 
 	if samples != microBatch {
 		return bad(at, "its replicas take %d samples together; a micro-batch has %d", samples, microBatch)
 	}
-	return s.validateStrategies(at, bad)
+	return s.validateStrategies(at, context, bad)
 }
 
-func (s *Stage) validateStrategies(at string, bad func(string, string, ...any) error) error {
+func (s *Stage) validateStrategies(at string, context int, bad func(string, string, ...any) error) error {
 	next := s.From
 	for i, y := range s.Strategies {
 		at := fmt.Sprintf("%s.strategies[%d]", at, i)
@@ -225,8 +234,8 @@ func (s *Stage) validateStrategies(at string, bad func(string, string, ...any) e
 			return bad(at, "is for layers %d to %d; must begin with layer %d, have at least one and end by layer %d", y.From, y.To-1, next, s.To-1)
 		}
 		next = y.To
-		if y.Tensor != 0 && (len(s.Groups) > 1 || y.Tensor < 0 || s.Groups[0].Count%y.Tensor != 0) {
-			return bad(at+".tensor", "is %d; must divide the devices of a stage of one group, or be left out", y.Tensor)
+		if y.Tensor != 0 && (len(s.Groups) > 1 || y.Tensor < 0 || s.Groups[0].Count/context%y.Tensor != 0) {
+			return bad(at+".tensor", "is %d%s; must divide the devices of a stage of one group, or be left out", y.Tensor, times(context))
 		}
 		if !slices.Contains(costmodel.Shardings(), y.Sharding) {
 			return bad(at+".sharding", "is %q; want none, optimizer, gradients or full", y.Sharding)
@@ -239,6 +248,14 @@ func (s *Stage) validateStrategies(at string, bad func(string, string, ...any) e
 		return bad(at+".strategies", "end with layer %d; the stage ends with layer %d", next-1, s.To-1)
 	}
 	return nil
+}
+
+// times says that a degree counts for each device of a context.
+func times(context int) string {
+	if context == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" with context %d", context)
 }
 
 // take records devices as taken, or returns an error if some are taken already.

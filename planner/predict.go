@@ -18,7 +18,7 @@ func (j *Job) Predict(p *Plan) (*Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := &Prediction{Seconds: cost.Seconds, Stages: cost.Stages, Overlap: OverlapOn, Tied: j.model.Tied()}
+	result := &Prediction{Seconds: cost.Seconds, Stages: cost.Stages, Overlap: OverlapOn, Tied: j.model.Tied(), Sequence: j.model.Choices().Sequence && p.divides()}
 	if !slices.ContainsFunc(p.Stages, func(s Stage) bool {
 		return slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return j.model.Hides(len(p.Stages), y.Sharding) })
 	}) {
@@ -82,6 +82,10 @@ func (j *Job) price(p *Plan) (*costmodel.Cost, error) {
 	if err := p.Validate(len(j.Profile.Layers)); err != nil {
 		return nil, err
 	}
+	if err := j.checkSpread(p.spread()); err != nil {
+		return nil, err
+	}
+	j = j.in(p.spread())
 	var stages []costmodel.Stage
 	for i := range p.Stages {
 		s, err := j.stage(&p.Stages[i], fmt.Sprintf("stages[%d]", i))
@@ -126,36 +130,53 @@ func (j *Job) group(group Group, strategies []Strategy, at string) (costmodel.Gr
 	if class < 0 {
 		return g, fmt.Errorf("%w: %s.device: is %s; the cluster has %v", ErrPlan, at, group.Device, j.devices)
 	}
-	k := j.classes[class]
+	k, context := j.topology.Classes[class], j.model.Spread().Context
 	if group.First+group.Count > k.Count {
 		return g, fmt.Errorf("%w: %s: ends with device %d; the cluster has %d %s", ErrPlan, at, group.First+group.Count-1, k.Count, k.Device)
 	}
-	if err := within(k, group, group.Tensor, at+".tensor:"); err != nil {
+	if k.PerMachine%context != 0 {
+		return g, fmt.Errorf("%w: %s.device: is %s, of which a machine has %d; context %d must divide that", ErrPlan, at, k.Device, k.PerMachine, context)
+	}
+	if err := within(k, group, group.Tensor, context, at+".tensor:"); err != nil {
 		return g, err
+	}
+	if wide := j.model.Wides(class); group.Tensor*context > k.PerMachine && !slices.Contains(wide, group.Tensor) {
+		return g, fmt.Errorf("%w: %s.tensor: is %d, more than the %d devices of a machine; over several machines the layer profile has %v", ErrPlan, at, group.Tensor, k.PerMachine, wide)
 	}
 	for i, y := range strategies {
 		if y.Tensor == 0 {
 			continue
 		}
 		at := fmt.Sprintf("%s of strategies[%d]: tensor", at, i)
-		if k.PerMachine%y.Tensor != 0 {
-			return g, fmt.Errorf("%w: %s is %d; must divide the %d devices of a machine", ErrPlan, at, y.Tensor, k.PerMachine)
+		if units := k.PerMachine / context; units%y.Tensor != 0 && (y.Tensor%units != 0 || context > 1) {
+			return g, fmt.Errorf("%w: %s is %d%s; must divide the %d devices of a machine, or be a multiple of them", ErrPlan, at, y.Tensor, times(context), k.PerMachine)
 		}
-		if err := within(k, group, y.Tensor, at); err != nil {
+		if err := within(k, group, y.Tensor, context, at); err != nil {
 			return g, err
 		}
 	}
-	return costmodel.Group{Class: class, First: group.First, Replicas: group.Count / group.Tensor, Tensor: group.Tensor, Shares: group.MicroBatches}, nil
+	return costmodel.Group{Class: class, First: group.First / context, Replicas: group.Count / context / group.Tensor, Tensor: group.Tensor, Shares: group.MicroBatches}, nil
 }
 
-// within reports a replica of a group that does not lie within a machine.
-func within(k cluster.Class, group Group, tensor int, at string) error {
-	for first := group.First; first < group.First+group.Count; first += tensor {
-		if first/k.PerMachine != (first+tensor-1)/k.PerMachine {
-			return fmt.Errorf("%w: %s is %d, and the replica from device %d on does not lie within a machine of %d", ErrPlan, at, tensor, first, k.PerMachine)
+// within reports a replica of a group that does not lie within a machine, nor takes whole machines.
+func within(k cluster.Class, group Group, tensor, context int, at string) error {
+	devices := tensor * context
+	if devices > k.PerMachine && context == 1 && devices%k.PerMachine == 0 && group.First%k.PerMachine == 0 {
+		return nil
+	}
+	for first := group.First; first < group.First+group.Count; first += devices {
+		if first/k.PerMachine != (first+devices-1)/k.PerMachine {
+			return fmt.Errorf("%w: %s is %d%s, and the replica from device %d on does not lie within a machine of %d", ErrPlan, at, tensor, times(context), first, k.PerMachine)
 		}
 	}
 	return nil
+}
+
+// divides says whether some layer has a tensor degree above 1.
+func (p *Plan) divides() bool {
+	return slices.ContainsFunc(p.Stages, func(s Stage) bool {
+		return slices.ContainsFunc(s.Groups, func(g Group) bool { return g.Tensor > 1 }) || slices.ContainsFunc(s.Strategies, func(y Strategy) bool { return y.Tensor > 1 })
+	})
 }
 
 // simulate adds the length of the iteration and the idle share by the event simulation; with more operations than it

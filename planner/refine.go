@@ -17,16 +17,22 @@ import (
 // begins again from the best with some moves at random (iterated local search: Lourenco, Martin and Stutzle, 2003), then wanders
 // by random steps. The same job gives the same plan.
 type refiner struct {
-	job     *Job
+	job *Job // in the spread of the plan that is refined
+	*memory
+	known  map[*Job]*memory
+	rng    *rand.Rand
+	batch  int
+	left   int   // prices that it may still compute
+	micros []int // micro-batches to try, rising
+	upward bool  // stages take devices of a class from the first on, not from the last
+}
+
+// memory is what hangs on the job alone, and prices that were computed.
+type memory struct {
 	times   *costmodel.Times
 	pricer  *costmodel.Pricer
-	rng     *rand.Rand
 	pool    []int // devices of each class
-	batch   int
-	left    int // prices that it may still compute
 	tensors [][]int
-	micros  []int // micro-batches to try, rising
-	upward  bool  // stages take devices of a class from the first on, not from the last
 }
 
 // draft is a plan whose devices have no numbers yet, and whose shares follow from the rest.
@@ -77,8 +83,12 @@ func (j *Job) refines(options SearchOptions) bool {
 // refine returns plans that are quicker than those given, at most one for each.
 func (j *Job) refine(ctx context.Context, plans []*Plan, options SearchOptions) []*Plan {
 	all := make([]*refinement, len(plans))
+	spreads := map[costmodel.Spread]*Job{}
+	for _, p := range plans {
+		spreads[p.spread()] = j.in(p.spread())
+	}
 	j.refineEach(len(plans), func(r *refiner, i int) {
-		f := &refinement{rng: rand.New(rand.NewPCG(1, uint64(i))), batch: plans[i].GlobalBatch}
+		f := &refinement{job: spreads[plans[i].spread()], rng: rand.New(rand.NewPCG(1, uint64(i))), batch: plans[i].GlobalBatch}
 		r.take(f)
 		f.best = r.draft(plans[i])
 		f.upward, f.was = r.upward, f.best.price*(1-1e-9)
@@ -106,7 +116,7 @@ func (j *Job) refine(ctx context.Context, plans []*Plan, options SearchOptions) 
 		if f := all[i]; f.best.price < f.was {
 			r.take(f)
 			stages, _ := r.place(f.best)
-			better[i] = j.planOf(f.batch, f.best.micro, stages)
+			better[i] = j.planOf(f.job.model.Spread(), f.batch, f.best.micro, stages)
 		}
 	})
 	return slices.DeleteFunc(better, func(p *Plan) bool { return p == nil })
@@ -126,11 +136,7 @@ func (j *Job) refineEach(plans int, work func(r *refiner, i int)) {
 	var group sync.WaitGroup
 	for range min(plans, runtime.GOMAXPROCS(0)) {
 		group.Go(func() {
-			r := &refiner{job: j, times: j.model.Times(), pricer: j.model.Pricer()}
-			for class, k := range j.classes {
-				r.pool = append(r.pool, k.Count)
-				r.tensors = append(r.tensors, j.model.TensorsOf(class))
-			}
+			r := &refiner{known: map[*Job]*memory{}}
 			for i := range next {
 				work(r, i)
 			}
@@ -159,6 +165,7 @@ const finalists = 3
 
 // refinement is a plan that is refined, from where its work went on.
 type refinement struct {
+	job    *Job
 	rng    *rand.Rand
 	batch  int
 	upward bool
@@ -168,7 +175,16 @@ type refinement struct {
 
 // take goes on with a refinement.
 func (r *refiner) take(f *refinement) {
-	r.rng, r.batch, r.upward, r.micros = f.rng, f.batch, f.upward, r.job.microBatches(f.batch)
+	r.job, r.rng, r.batch, r.upward, r.micros = f.job, f.rng, f.batch, f.upward, f.job.microBatches(f.batch)
+	if r.known[r.job] == nil {
+		m := &memory{times: r.job.model.Times(), pricer: r.job.model.Pricer()}
+		for class, k := range r.job.classes {
+			m.pool = append(m.pool, k.Count)
+			m.tensors = append(m.tensors, r.job.model.TensorsOf(class))
+		}
+		r.known[r.job] = m
+	}
+	r.memory = r.known[r.job]
 }
 
 // microBatches are the divisors of a global batch that all devices together were profiled for.

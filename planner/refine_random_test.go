@@ -25,7 +25,7 @@ func TestStepsMakePlans(t *testing.T) {
 		}
 		batch := found.Plan.GlobalBatch
 		j.refineEach(1, func(r *refiner, _ int) {
-			r.take(&refinement{rng: rng, batch: batch})
+			r.take(&refinement{job: j, rng: rng, batch: batch})
 			d := r.draft(found.Plan)
 			r.upward = seed%2 == 0
 			for range 400 {
@@ -41,7 +41,7 @@ func TestStepsMakePlans(t *testing.T) {
 				}
 				d = next
 				stages, _ := r.place(d)
-				p := j.planOf(batch, d.micro, stages)
+				p := j.planOf(j.model.Spread(), batch, d.micro, stages)
 				got, err := j.Predict(p)
 				if err != nil || math.Abs(got.Simulated/d.price-1) > 1e-9 {
 					t.Fatalf("seed %d: %v s, predicted %+v, %v: %+v", seed, d.price, got, err, p)

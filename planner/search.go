@@ -220,17 +220,24 @@ func costs(conditions []*costmodel.Condition) []search.Costs {
 
 // plan turns a candidate under a condition into a plan.
 func (j *Job) plan(c *costmodel.Condition, k search.Candidate) *Plan {
-	return j.planOf(c.GlobalBatch, c.MicroBatch, c.Stages(k))
+	return j.planOf(c.Spread(), c.GlobalBatch, c.MicroBatch, c.Stages(k))
 }
 
-// planOf turns stages, first to last, into a plan.
-func (j *Job) planOf(globalBatch, microBatch int, stages []costmodel.Stage) *Plan {
+// planOf turns stages of units, first to last, into a plan.
+func (j *Job) planOf(spread costmodel.Spread, globalBatch, microBatch int, stages []costmodel.Stage) *Plan {
 	p := &Plan{Version: Version, Model: j.Profile.Model, GlobalBatch: globalBatch, MicroBatch: microBatch}
+	unit := spread.Context
+	if unit > 1 {
+		p.Context = unit
+	}
+	if spread.Experts > 1 {
+		p.Experts = spread.Experts
+	}
 	taken := make([][]Devices, len(j.devices))
 	for _, s := range stages {
 		stage := Stage{From: s.From, To: s.To}
 		for _, g := range s.Groups {
-			d := Devices{j.devices[g.Class], g.First, g.Devices()}
+			d := Devices{j.devices[g.Class], g.First * unit, g.Devices() * unit}
 			taken[g.Class] = append(taken[g.Class], d)
 			stage.Groups = append(stage.Groups, Group{d, g.Tensor, g.Shares})
 		}
@@ -247,7 +254,7 @@ func (j *Job) planOf(globalBatch, microBatch int, stages []costmodel.Stage) *Pla
 		p.Stages = append(p.Stages, stage)
 	}
 	for class, all := range taken {
-		p.Unused = append(p.Unused, gaps(j.devices[class], all, j.classes[class].Count)...)
+		p.Unused = append(p.Unused, gaps(j.devices[class], all, j.topology.Classes[class].Count)...)
 	}
 	return p
 }

@@ -49,7 +49,7 @@ func (m *Model) workBound(globalBatch int) (least float64, shares []float64) {
 // leastWork is the least device-seconds of a layer on a class: of all samples, and of the update.
 func (m *Model) leastWork(layer, class, globalBatch int) (compute, update float64) {
 	compute, update = math.Inf(1), math.Inf(1)
-	slow := m.slow(class)
+	slow := m.passes(class) // of a unit, whose devices divide updates as well at best
 	for _, t := range m.anyTensors(layer, class) {
 		// Between measured micro-batches times are linear, so a sample takes least at one of them, or at the largest.
 		curve := m.curve(layer, class, t)
@@ -64,11 +64,11 @@ func (m *Model) leastWork(layer, class, globalBatch int) (compute, update float6
 	return compute * float64(globalBatch), update
 }
 
-// anyTensors are all degrees that a layer has runs of, and that a machine has devices for: a plan by hand may use them.
+// anyTensors are all degrees that a layer has runs of, and that a machine, or whole machines, have devices for: a plan by hand may use them.
 func (m *Model) anyTensors(layer, class int) []int {
 	var all []int
 	for _, r := range m.profile.Layers[layer].Runs {
-		if r.Device == m.devices[class] && r.Tensor <= m.topology.Classes[class].PerMachine {
+		if d, ok := m.degree(class, r.Tensor); ok && r.Device == m.devices[class] && d.Machines == max(1, r.Machines) {
 			all = append(all, r.Tensor)
 		}
 	}

@@ -109,6 +109,9 @@ func (m *Model) condition(batch, replicas, samples int) *Condition {
 			for first := part; first < replicas; first += part {
 				for _, ta := range m.tensors[a] {
 					for _, tb := range m.tensors[b] {
+						if c.wide(a, ta) || c.wide(b, tb) {
+							continue
+						}
 						c.add([]Group{{Class: b, Replicas: first, Tensor: tb}, {Class: a, Replicas: replicas - first, Tensor: ta}})
 					}
 				}
@@ -244,7 +247,7 @@ func (c *Condition) whole(g Group, samples int) (float64, bool) {
 		}
 		s += r.Forward + r.Backward
 	}
-	return s * c.slow(g.Class), true
+	return s * c.passes(g.Class), true
 }
 
 // most is the largest micro-batch that every layer was profiled with.

@@ -13,6 +13,7 @@ import (
 // Exhausted is the outcome of trying every plan of a small job.
 type Exhausted struct {
 	Stages     []Stage // of the quickest plan, first to last; nil: none is quicker than the limit
+	Spread     Spread
 	MicroBatch int
 	Seconds    float64 // of an iteration of it, simulated
 	Complete   bool    // every plan was tried, or left out because it cannot be quicker
@@ -27,9 +28,10 @@ const (
 
 // exhaust is Exhaust for plans that hold shared parameters alike.
 func (m *Model) exhaust(ctx context.Context, globalBatch int, limit float64) *Exhausted {
-	e := &exhauster{Model: m, ctx: ctx, left: exhaustWork, look: exhaustWork, result: Exhausted{Seconds: limit}}
-	for _, k := range m.topology.Classes {
+	e := &exhauster{Model: m, ctx: ctx, left: exhaustWork, look: exhaustWork, result: Exhausted{Seconds: limit, Spread: m.spread}}
+	for class, k := range m.topology.Classes {
 		e.count += k.Count
+		e.over = append(e.over, m.Wides(class))
 	}
 	if len(m.kindOf) > exhaustLayers || slices.ContainsFunc(m.topology.Classes, func(k cluster.Class) bool { return k.Count > exhaustDevices }) {
 		return &e.result
@@ -63,6 +65,7 @@ type exhauster struct {
 	chosen  []exhaustStage // last to first
 	least   []float64      // seconds of a micro-batch that the layers before take at least
 	known   map[exhaustKey][]exhaustTimes
+	over    [][]int // tensor degrees over machines, by class
 }
 
 // spend counts work before it is done, and says whether to do it: once it does not, it never does again.
@@ -90,7 +93,7 @@ type exhaustTimes struct {
 type exhaustKey struct {
 	content  int32
 	inflight int
-	groups   [MaxGroups]struct{ class, count, tensor, share, machines, most int }
+	groups   [MaxGroups]struct{ class, count, tensor, share, machines, most, first int }
 }
 
 // leastStep is the least that a layer takes of a micro-batch on any devices.
@@ -100,7 +103,7 @@ func (e *exhauster) leastStep(l int) float64 {
 	for class := range e.devices {
 		for _, t := range e.anyTensors(l, class) {
 			if r, ok := e.curve(l, class, t).At(share); ok {
-				least = min(least, e.slow(class)*(r.Forward+r.Backward))
+				least = min(least, e.passes(class)*(r.Forward+r.Backward))
 			}
 		}
 	}
@@ -159,7 +162,7 @@ func (e *exhauster) largest(to int, sum float64) [][]int {
 			curve := e.curve(to-1, class, t)
 			all[class] = append(all[class], sort.Search(e.samples, func(i int) bool {
 				r, ok := curve.At(i + 1)
-				return !ok || !e.may(sum, e.slow(class)*(r.Forward+r.Backward), e.least[to-1], 0)
+				return !ok || !e.may(sum, e.passes(class)*(r.Forward+r.Backward), e.least[to-1], 0)
 			}))
 		}
 	}
@@ -173,7 +176,7 @@ func (e *exhauster) groups(class int, chosen []Group, largest [][]int, found fun
 		return
 	}
 	if class == len(e.devices) {
-		if len(chosen) > 0 {
+		if len(chosen) > 0 && !e.mixesWide(chosen) {
 			e.shares(chosen, 0, largest, found)
 		}
 		return
@@ -190,7 +193,11 @@ func (e *exhauster) groups(class int, chosen []Group, largest [][]int, found fun
 				continue
 			}
 			e.taken[class] |= mask
+			degrees := e.over[class]
 			for t := 1; t <= min(n, k.PerMachine); t++ {
+				degrees = append(degrees[:len(degrees):len(degrees)], t)
+			}
+			for _, t := range degrees {
 				if o := e.options.Tensors; n%t == 0 && within(first, n, t, k.PerMachine) && (len(o) == 0 || slices.Contains(o, t)) {
 					e.groups(class+1, append(chosen, Group{Class: class, First: first, Replicas: n / t, Tensor: t}), largest, found)
 				}
@@ -260,6 +267,9 @@ func (e *exhauster) times(s *Stage) []exhaustTimes {
 	for i, g := range s.Groups {
 		o := &k.groups[i]
 		o.machines, o.most = e.place(g)
+		if e.spread.Experts > 1 { // they have places of their own
+			o.first = g.First % e.topology.Classes[g.Class].PerMachine
+		}
 		o.class, o.count, o.tensor, o.share = g.Class, g.Devices(), g.Tensor, g.Shares[0]
 	}
 	if all, ok := e.known[k]; ok {

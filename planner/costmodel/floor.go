@@ -46,6 +46,9 @@ func (m *Model) floors(globalBatch, samples int, memoryPrices []float64) []floor
 	}
 	f.machines = max(2, math.Ceil(float64(samples)/float64(largest)/float64(replicas)))
 	f.steady = !slices.ContainsFunc(slices.Concat(m.between...), func(p cluster.Path) bool { return !p.Steady() })
+	for class := range m.topology.Classes {
+		f.over = append(f.over, m.Wides(class))
+	}
 	for l, k := range m.kindOf {
 		if int(k) == len(f.first) {
 			f.first = append(f.first, l)
@@ -84,6 +87,7 @@ type floorer struct {
 	steady  bool  // every path has the same bandwidth for all messages
 
 	machines float64 // of a stage of several classes, at least
+	over     [][]int // tensor degrees over machines, by class
 }
 
 // kindFloors are the least over some ways of placing a stage, by kind of layer, and what it sends.
@@ -116,37 +120,45 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 	for first := 0; first < c.PerMachine && first+n <= c.Count; first++ {
 		g := Group{Class: class, First: first, Replicas: n, Tensor: 1}
 		machines, most := f.place(g)
-		if !slices.ContainsFunc(places, func(p placing) bool { return p.machines == machines && p.most == most }) {
+		if f.spread.Experts > 1 || !slices.ContainsFunc(places, func(p placing) bool { return p.machines == machines && p.most == most }) {
 			places = append(places, placing{machines, most, g})
 		}
 	}
-	for t := 1; t <= min(n, c.PerMachine); t++ { // what is sent goes by the group's degree, whether layers have it or not
-		if n%t != 0 {
+	for t := 1; t <= n; t++ { // what is sent goes by the group's degree, whether layers have it or not
+		if n%t != 0 || t > c.PerMachine && !slices.Contains(f.over[class], t) {
 			continue
 		}
 		share := (f.samples + n/t - 1) / (n / t)
 		for _, p := range places {
-			send := [2]float64{float64(share * (p.most / t)), 0}
+			send := [2]float64{float64(share) * float64(p.most) / float64(t), 0}
 			if n < c.PerMachine && p.machines == 1 {
-				send[1] = float64(share)
+				send[1] = float64(share) / float64(f.spread.Context)
 			}
 			k.send = append(k.send, send)
 		}
 	}
 	for kind, l := range f.first {
 		for _, t := range f.degrees(l, class) {
-			if n%t != 0 {
-				continue
-			}
-			share := (f.samples + n/t - 1) / (n / t)
-			for _, p := range places {
-				p.group.Replicas, p.group.Tensor, p.group.Shares = n/t, t, []int{share}
-				gather := func(bytes float64) float64 {
-					return f.gather([]Group{p.group}, f.samples, Strategy{}, 0, bytes)
-				}
-				f.lower(&k.kinds[kind], l, class, t, share, n/t, gather)
+			if n%t == 0 {
+				f.pureLayer(&k.kinds[kind], l, n, t, places)
 			}
 		}
+	}
+}
+
+// pureLayer lowers a floor by a layer in the places of a stage of n devices at a tensor degree.
+func (f *floorer) pureLayer(x *layerFloor, l, n, t int, places []placing) {
+	share := (f.samples + n/t - 1) / (n / t)
+	for _, p := range places {
+		g := p.group
+		g.Replicas, g.Tensor, g.Shares = n/t, t, []int{share}
+		groups := []Group{g}
+		if f.divides(l) && f.cannot(groups, g, l, t) != "" {
+			continue
+		}
+		h := f.hold(l, t, n/t, func(bytes float64) float64 { return f.gather(groups, f.samples, Strategy{}, 0, bytes) },
+			func(bytes float64) float64 { return f.gatherExperts(g, t, bytes) })
+		f.lower(x, l, g.Class, t, share, &h, 2*f.toAll(g, l, t, share))
 	}
 }
 
@@ -159,8 +171,9 @@ func (f *floorer) degrees(layer, class int) []int {
 	return all
 }
 
-// lower lowers a floor by a layer on replicas of a degree of which one takes a share, or more, of a micro-batch.
-func (f *floorer) lower(x *layerFloor, l, class, tensor, share, replicas int, gather func(bytes float64) float64) {
+// lower lowers a floor by a layer on replicas of a degree of which one takes a share, or more, of a micro-batch. toAll is the seconds of
+// sending it to experts.
+func (f *floorer) lower(x *layerFloor, l, class, tensor, share int, h *holding, toAll float64) {
 	curve := f.curve(l, class, tensor)
 	run, ok := curve.At(share)
 	if !ok {
@@ -170,47 +183,38 @@ func (f *floorer) lower(x *layerFloor, l, class, tensor, share, replicas int, ga
 	for _, r := range curve {
 		if r.MicroBatch > share {
 			run.Update, run.Fixed, run.Activation = min(run.Update, r.Update), min(run.Fixed, r.Fixed), min(run.Activation, r.Activation)
-			run.Selective, run.Freed = min(run.Selective, r.Selective), max(run.Freed, r.Freed)
+			run.Selective, run.Freed, run.Sequence = min(run.Selective, r.Selective), max(run.Freed, r.Freed), max(run.Sequence, r.Sequence)
 		}
 	}
-	o, slow, layer := &f.options, f.slow(class), &f.profile.Layers[l]
-	before := 0.0
-	if l > 0 {
-		before = f.profile.Layers[l-1].Output
-	}
-	forward, backward, update := slow*run.Forward, slow*run.Backward, slow*run.Update
-	parameters, k, n := layer.Parameters/float64(tensor), float64(share), float64(replicas)
-	weights, gradients := gather(parameters*o.States.Weights), gather(parameters*o.States.Gradients)
+	o, passes := &f.options, f.passes(class)
+	forward, backward := passes*run.Forward, passes*run.Backward
+	weights, gradients, ring := h.gathers.weights, h.gathers.gradients, f.ring(class, l, tensor, share)
+	kept := f.keeps(&run, l, tensor, share)
 	for _, sharding := range o.Shardings {
 		// Seconds of exchange in a forward and a backward pass, behind the last backward pass, and after the update.
-		states, parts, ahead, behind, hidden, open := o.States, n, 0.0, 0.0, 2*gradients, 0.0
+		ahead, behind, hidden, open := ring, 2*ring, 2*gradients, 0.0
 		switch sharding {
-		case Replicated:
-			parts = 1
-		case Optimizer:
-			states.Optimizer /= n
 		case Gradients:
-			states = States{states.Weights, states.Gradients / n, states.Optimizer / n}
-			behind, hidden, open = gradients, 0, weights
+			behind, hidden, open = behind+gradients, 0, weights
 		case Full:
-			states = States{states.Weights / n, states.Gradients / n, states.Optimizer / n}
-			ahead, behind, hidden = weights, weights+gradients, 0
+			ahead, behind, hidden = ahead+weights, behind+weights+gradients, 0
 		}
+		states, update := h.states(o.States, sharding), h.update(f.slow(class)*run.Update, sharding)
 		for _, y := range f.Recomputations() {
-			activation := o.Calibration.Activations * run.Activation * k
-			back, active, peak := backward, activation, o.Calibration.Working*(before+layer.Output)*k
+			back, behind, active, peak := backward, behind, max(0, kept.activation), o.Calibration.Working*kept.working
+			sent := 2 * toAll
 			switch {
 			case y.Checkpoint:
-				back, active, peak = back+forward, before*k, peak+activation
+				back, behind, active, peak, sent = back+forward, behind+ring, kept.input, peak+active, 3*toAll
 			case y.Selective: // freed of one share, and kept of another
-				back, active = back+slow*run.Selective, max(0, active-o.Calibration.Activations*run.Freed*k)
+				back, behind, active = back+passes*run.Selective, behind+ring, max(0, active-kept.freed)
 			}
-			memory := parameters*(states.Weights+states.Gradients+states.Optimizer) + run.Fixed + active
+			memory := states + run.Fixed + active
 			if memory+peak+f.reserve(class) > f.limit(class) {
 				continue
 			}
-			passed, once := o.Overlap.together(forward, ahead), update/parts+open+f.behind(sharding, back, hidden)
-			step := passed + o.Overlap.together(back, behind)
+			passed, once := o.Overlap.together(forward, ahead)+toAll, update+open+f.behind(sharding, back, hidden)
+			step := passed - toAll + o.Overlap.together(back, behind) + sent
 			x.forward, x.first, x.memory = min(x.forward, passed), min(x.first, step+once), min(x.memory, memory)
 			for i, price := range f.prices {
 				x.steps[i] = min(x.steps[i], step+price*memory/f.micro)
@@ -242,8 +246,9 @@ func (f *floorer) mixed(all []floor) []floor {
 				layers.mixed, layers.devices, layers.replica = true, float64(f.samples*t)/float64(k), float64(t)
 				layers.send = [][2]float64{{float64(k), 0}}
 				for kind, l := range f.first {
-					if slices.Contains(f.degrees(l, class), t) {
-						f.lower(&layers.kinds[kind], l, class, t, k, devices, func(bytes float64) float64 { return f.across(class, bytes*float64(t)) })
+					if slices.Contains(f.degrees(l, class), t) && !f.divides(l) {
+						h := f.hold(l, t, devices, func(bytes float64) float64 { return f.across(class, bytes*float64(t)) }, nil)
+						f.lower(&layers.kinds[kind], l, class, t, k, &h, 0)
 					}
 				}
 				all = f.add(all, class, &layers)
@@ -335,7 +340,7 @@ func (f *floorer) receiveFloor(class int, within bool, bytes float64) float64 {
 	}
 	if within {
 		samples = max(1, float64(f.samples)/float64(f.topology.Classes[class].PerMachine-1))
-		least = min(least, f.inside[class].Floor(bytes*samples))
+		least = min(least, f.inside[class].Floor(bytes*samples/float64(f.spread.Context)))
 	}
 	return 2 * f.options.Calibration.Links * least
 }

@@ -3,6 +3,8 @@ package costmodel
 import (
 	"math"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // layerCost is the cost of a layer under a strategy, by group; its steps are +Inf where it cannot run.
@@ -74,7 +76,7 @@ func (c *Condition) price(f *configuration) bool {
 		runs := false
 		for _, y := range f.strategies {
 			cost := c.layer(f.groups, l, c.MicroBatch, y)
-			if n, _, _ := replicas(f.groups, c.MicroBatch, y, 0); n == 1 && y.Sharding != Replicated && slices.Contains(c.options.Shardings, Replicated) {
+			if n, _, _ := replicas(f.groups, c.MicroBatch, y, 0); n*c.spread.Context == 1 && y.Sharding != Replicated && slices.Contains(c.options.Shardings, Replicated) {
 				cost = never // the same as not sharded
 			}
 			runs = runs || !math.IsInf(cost.step[0], 1)
@@ -133,7 +135,7 @@ func (e *exhauster) choices(groups []Group, l int) (all []choice) {
 	if g := groups[0]; len(groups) == 1 {
 		per := e.topology.Classes[g.Class].PerMachine
 		for _, t := range e.anyTensors(l, g.Class) {
-			if o := e.options.Tensors; g.Devices()%t == 0 && per%t == 0 && within(g.First, g.Devices(), t, per) && (len(o) == 0 || slices.Contains(o, t)) {
+			if o := e.options.Tensors; g.Devices()%t == 0 && (per%t == 0 || e.wide(g.Class, t)) && within(g.First, g.Devices(), t, per) && (len(o) == 0 || slices.Contains(o, t)) {
 				degrees = append(degrees, t)
 			}
 		}
@@ -199,79 +201,89 @@ var never = layerCost{step: [MaxGroups]float64{math.Inf(1), math.Inf(1), math.In
 // layer prices layer l on groups under a strategy, with so many samples in a micro-batch.
 func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 	var cost layerCost
-	layer, s, calibration := &m.profile.Layers[l], m.options.States, &m.options.Calibration
-	before := 0.0
-	if l > 0 {
-		before = m.profile.Layers[l-1].Output
-	}
+	o, calibration := &m.options, &m.options.Calibration
 	for i, g := range groups {
 		n, tensor, share := replicas(groups, samples, y, i)
 		run, ok := m.curve(l, g.Class, tensor).At(share)
-		if !ok {
+		if !ok || m.cannot(groups, g, l, tensor) != "" {
 			return never
 		}
-		slow := m.slow(g.Class)
-		x := terms{forward: run.Forward * slow, backward: run.Backward * slow, update: run.Update * slow}
+		passes := m.passes(g.Class)
+		x := terms{forward: run.Forward * passes, backward: run.Backward * passes}
 		switch {
 		case y.Checkpoint:
 			x.recompute = x.forward
 		case y.Selective:
-			x.recompute = run.Selective * slow
+			x.recompute = run.Selective * passes
 		}
-		parameters := layer.Parameters / float64(tensor)
-		parts := float64(n)
-		stored := States{s.Weights, s.Gradients, s.Optimizer}
-		switch y.Sharding {
-		case Replicated:
-			parts = 1
-		case Optimizer:
-			stored.Optimizer /= parts
-		case Gradients:
-			stored = States{s.Weights, s.Gradients / parts, s.Optimizer / parts}
-		case Full:
-			stored = States{s.Weights / parts, s.Gradients / parts, s.Optimizer / parts}
-		}
-		x.update /= parts
-		// A device's part of the weights, and of their gradients.
-		weights, gradients := parameters*s.Weights, parameters*s.Gradients
-		gather := func(bytes float64) float64 { return m.gather(groups, samples, y, i, bytes) }
+		h := m.hold(l, tensor, n, func(bytes float64) float64 { return m.gather(groups, samples, y, i, bytes) },
+			func(bytes float64) float64 { return m.gatherExperts(g, tensor, bytes) })
+		x.update = h.update(run.Update*m.slow(g.Class), y.Sharding)
 		backward := x.backward + x.recompute
+		// What is exchanged while a pass computes.
+		ahead := m.ring(g.Class, l, tensor, share)
+		behind := 2 * ahead // keys and values, and their gradients
+		if y.Checkpoint || y.Selective {
+			behind += ahead
+		}
 		switch y.Sharding {
 		case Full:
-			x.gatherForward = m.options.Overlap.together(x.forward, gather(weights)) - x.forward
-			x.gatherBackward = m.options.Overlap.together(backward, gather(weights)+gather(gradients)) - backward
+			ahead += h.gathers.weights
+			behind += h.gathers.weights + h.gathers.gradients
 		case Gradients:
 			// A device keeps its part of the gradients alone, so every micro-batch's are scattered; the weights are gathered
 			// after the update, when nothing computes.
-			x.gatherBackward = m.options.Overlap.together(backward, gather(gradients)) - backward
-			x.sync = gather(weights)
+			behind += h.gathers.gradients
+			x.sync = h.gathers.weights
 		default:
-			allReduce := 2 * gather(gradients) // a reduce-scatter, then an all-gather
+			allReduce := 2 * h.gathers.gradients // a reduce-scatter, then an all-gather
 			x.sync = m.behind(y.Sharding, backward, allReduce)
+		}
+		toAll := 2 * m.toAll(g, l, tensor, share) // there and back, while nothing computes
+		x.gatherForward = o.Overlap.together(x.forward, ahead) - x.forward + toAll
+		x.gatherBackward = o.Overlap.together(backward, behind) - backward + toAll
+		if y.Checkpoint {
+			x.gatherBackward += toAll
 		}
 		cost.terms[i] = x
 		cost.step[i] = x.step()
 		cost.perIteration[i] = x.sync + x.update
-		cost.states[i] = parameters*(stored.Weights+stored.Gradients+stored.Optimizer) + run.Fixed
-		k := float64(share)
-		activation := calibration.Activations * run.Activation * k
-		cost.active[i], cost.whole[i] = activation, activation
-		cost.peak[i] = calibration.Working * (before + layer.Output) * k
+		cost.states[i] = h.states(o.States, y.Sharding) + run.Fixed
+		kept := m.keeps(&run, l, tensor, share)
+		cost.active[i], cost.whole[i] = kept.activation, kept.activation
+		cost.peak[i] = calibration.Working * kept.working
 		switch {
 		case y.Checkpoint:
-			cost.active[i] = before * k
-			cost.peak[i] += activation
+			cost.active[i] = kept.input
+			cost.peak[i] += kept.activation
 		case y.Selective:
-			freed := calibration.Activations * run.Freed * k
-			cost.active[i] -= freed
-			cost.peak[i] += freed
+			cost.active[i] -= kept.freed
+			cost.peak[i] += kept.freed
 		}
 		switch y.Sharding {
 		case Full:
-			cost.peak[i] += weights + gradients
+			cost.peak[i] += h.weights + h.gradients
 		case Gradients:
-			cost.peak[i] += gradients // until they are scattered
+			cost.peak[i] += h.gradients // until they are scattered
 		}
 	}
 	return cost
+}
+
+// kept is the bytes of a micro-batch's share in a device: from its forward to its backward pass, of these what selective recomputation
+// does not keep, the layer's input, and input and output while it runs.
+type kept struct{ activation, freed, input, working float64 }
+
+func (m *Model) keeps(run *layerprofile.Run, l, tensor, share int) kept {
+	k, activations := float64(share)/float64(m.spread.Context), m.options.Calibration.Activations
+	before := 0.0
+	if l > 0 {
+		before = m.profile.Layers[l-1].Output
+	}
+	x := kept{activations * run.Activation * k, activations * run.Freed * k, before * k, (before + m.profile.Layers[l].Output) * k}
+	if m.options.Sequence && tensor > 1 { // devices keep parts of what they otherwise all have
+		x.activation -= activations * run.Sequence * k
+		x.input /= float64(tensor)
+	}
+	return x
 }

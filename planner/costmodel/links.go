@@ -22,6 +22,7 @@ func (m *Model) place(g Group) (machines, most int) {
 // device of group g when whole: over a ring of all, or within machines and then between them; the cheaper.
 func (m *Model) gather(groups []Group, samples int, y Strategy, g int, bytes float64) float64 {
 	all, own, _ := replicas(groups, samples, y, g)
+	all *= m.spread.Context
 	if all == 1 || bytes == 0 {
 		return 0
 	}
@@ -30,15 +31,16 @@ func (m *Model) gather(groups []Group, samples int, y Strategy, g int, bytes flo
 		g := groups[0]
 		return factor * (n - 1) * m.inside[g.Class].Seconds(bytes/n)
 	}
-	// A machine's link carries the rings of all devices of a replica, so the whole layer.
-	whole := bytes * float64(own)
+	// A machine's link carries the rings of all devices of a replica that it has: the whole layer, if it has them all.
+	whole := bytes * float64(min(own, m.topology.Classes[groups[g].Class].PerMachine))
 	out, machines, inside := m.between[groups[0].Class][groups[0].Class], 0.0, 0.0
 	for i, g := range groups {
 		_, tensor, _ := replicas(groups, samples, y, i)
 		n, most := m.place(g)
-		here := float64(most / tensor) // replicas of a machine
-		machines += float64(n)
-		inside = max(inside, (here-1)*m.inside[g.Class].Seconds(whole/float64(tensor)/here))
+		here := float64(max(1, most/tensor) * m.spread.Context) // that hold the same weights in a machine
+		per := m.topology.Classes[g.Class].PerMachine
+		machines += float64(n) / float64(max(1, tensor/per))
+		inside = max(inside, (here-1)*m.inside[g.Class].Seconds(whole/float64(min(tensor, per))/here))
 		for _, other := range groups[:i+1] {
 			if path := m.between[g.Class][other.Class]; path.Seconds(whole) > out.Seconds(whole) {
 				out = path
@@ -59,7 +61,7 @@ func (m *Model) convert(groups []Group, l, samples int, from, to Strategy) float
 	_, a, x := replicas(groups, samples, from, 0)
 	_, b, y := replicas(groups, samples, to, 0)
 	width := float64(max(a, b))
-	bytes := m.profile.Layers[l-1].Output * float64(max(x, y)) * (width - 1) / width
+	bytes := m.profile.Layers[l-1].Output * float64(max(x, y)) / float64(m.spread.Context) * (width - 1) / width
 	path := m.inside[g.Class]
 	if machines, _ := m.place(g); machines > 1 {
 		path = m.between[g.Class][g.Class]
@@ -105,10 +107,10 @@ func (m *Model) send(groups []Group, layer int, to []int, together bool) float64
 	for _, g := range groups {
 		bytes := m.profile.Layers[layer-1].Output * float64(slices.Max(g.Shares))
 		if together {
-			return 2 * m.options.Calibration.Links * m.inside[g.Class].Seconds(bytes)
+			return 2 * m.options.Calibration.Links * m.inside[g.Class].Seconds(bytes/float64(m.spread.Context))
 		}
 		_, most := m.place(g)
-		bytes *= float64(most / g.Tensor)
+		bytes *= float64(most) / float64(g.Tensor)
 		for _, other := range to {
 			longest = max(longest, m.between[g.Class][other].Seconds(bytes))
 		}
@@ -116,8 +118,11 @@ func (m *Model) send(groups []Group, layer int, to []int, together bool) float64
 	return 2 * m.options.Calibration.Links * longest
 }
 
-// within says whether every replica of a degree lies within a machine.
+// within says whether every replica of a degree lies within a machine, or takes whole machines.
 func within(first, n, tensor, perMachine int) bool {
+	if tensor > perMachine {
+		return tensor%perMachine == 0 && first%perMachine == 0
+	}
 	for d := first; d < first+n; d += tensor {
 		if d/perMachine != (d+tensor-1)/perMachine {
 			return false

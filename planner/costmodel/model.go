@@ -33,6 +33,9 @@ type Model struct {
 	selects  bool // some layer may be recomputed in part
 	late     late // what is exchanged behind the last backward pass
 
+	spread     Spread // of all that this model prices; its topology is of units of Spread.Context devices
+	perMachine []int  // devices of a machine of each class
+
 	tied  float64 // elements that the last layer shares with the first
 	alone *Model  // that of plans of one stage; nil: the same
 
@@ -49,7 +52,7 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{profile: p, topology: t, options: o}
+	m := &Model{profile: p, topology: t, options: o, spread: Spread{1, 1}}
 	for _, w := range p.Warnings {
 		// Other devices of the profile do not matter.
 		device, _, _ := strings.Cut(w, ",")
@@ -57,26 +60,13 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 			m.warnings = append(m.warnings, w)
 		}
 	}
-	for _, c := range t.Classes {
-		tensors := slices.DeleteFunc(p.Tensors(c.Device), func(t int) bool { return c.PerMachine%t != 0 })
-		if len(tensors) == 0 {
-			known := slices.Contains(p.Devices(), c.Device)
-			if known {
-				return nil, fmt.Errorf("%w: %s was profiled at tensor degrees %v; none divides the %d devices of a machine", layerprofile.ErrProfile, c.Device, p.Tensors(c.Device), c.PerMachine)
-			}
-			return nil, fmt.Errorf("%w: %s is in the cluster, but the profile of %s does not have it; it has %v", layerprofile.ErrProfile, c.Device, p.Model, p.Devices())
+	for i := range t.Classes {
+		if err := m.addClass(&t.Classes[i]); err != nil {
+			return nil, err
 		}
-		m.devices = append(m.devices, c.Device)
-		m.tensors = append(m.tensors, tensors)
 	}
-	if len(o.Tensors) > 0 {
-		known := m.Tensors()
-		for i := range m.tensors { // a class without any is not used
-			m.tensors[i] = slices.DeleteFunc(m.tensors[i], func(t int) bool { return !slices.Contains(o.Tensors, t) })
-		}
-		if len(m.Tensors()) == 0 {
-			return nil, fmt.Errorf("%w: tensor degrees %v; profiled, and possible within a machine, are %v", ErrOptions, o.Tensors, known)
-		}
+	if err := m.keepTensors(); err != nil {
+		return nil, err
 	}
 	for a := range t.Classes {
 		m.inside = append(m.inside, t.Within(a))
@@ -95,10 +85,56 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 	if o.Checkpoint == "selective" && !m.selects {
 		return nil, badOption("checkpoint selective, but the profile of %s says of no layer what that saves (selective_seconds, selective_bytes)", p.Model)
 	}
+	if o.Sequence && !slices.ContainsFunc(p.Layers, func(l layerprofile.Layer) bool {
+		return slices.ContainsFunc(l.Runs, func(r layerprofile.Run) bool { return r.Sequence > 0 })
+	}) {
+		m.warnings = append(m.warnings, fmt.Sprintf("sequence parallelism: the profile of %s says of no layer what it saves (sequence_bytes); activations are taken as measured with it", p.Model))
+	}
+	if err := m.checkSpreads(); err != nil {
+		return nil, err
+	}
 	if err := m.tie(); err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// addClass notes the tensor degrees of a class: those that divide a machine, and those over whole machines.
+func (m *Model) addClass(c *cluster.Class) error {
+	p := m.profile
+	var tensors []int
+	for _, d := range p.Degrees(c.Device) {
+		if d.Machines == 1 && c.PerMachine%d.Tensor == 0 || d.Machines > 1 && d.Tensor == d.Machines*c.PerMachine && d.Tensor <= c.Count {
+			tensors = append(tensors, d.Tensor)
+		}
+	}
+	switch {
+	case len(tensors) > 0:
+	case slices.Contains(p.Devices(), c.Device):
+		return fmt.Errorf("%w: %s was profiled at tensor degrees %v; none divides the %d devices of a machine", layerprofile.ErrProfile, c.Device, p.Degrees(c.Device), c.PerMachine)
+	default:
+		return fmt.Errorf("%w: %s is in the cluster, but the profile of %s does not have it; it has %v", layerprofile.ErrProfile, c.Device, p.Model, p.Devices())
+	}
+	m.perMachine = append(m.perMachine, c.PerMachine)
+	m.devices = append(m.devices, c.Device)
+	m.tensors = append(m.tensors, tensors)
+	return nil
+}
+
+// keepTensors leaves out the tensor degrees that the options do not have; a class without any is not used.
+func (m *Model) keepTensors() error {
+	o := &m.options
+	if len(o.Tensors) == 0 {
+		return nil
+	}
+	known := m.Tensors()
+	for i := range m.tensors {
+		m.tensors[i] = slices.DeleteFunc(m.tensors[i], func(t int) bool { return !slices.Contains(o.Tensors, t) })
+	}
+	if len(m.Tensors()) == 0 {
+		return badOption("tensor degrees %v; profiled, and possible within a machine or over whole machines, are %v", o.Tensors, known)
+	}
+	return nil
 }
 
 // Warnings are what was left out or corrected, a line each.
@@ -125,7 +161,39 @@ func (m *Model) LargestMicroBatch() int {
 
 // curve is a layer's runs on a class at a tensor degree.
 func (m *Model) curve(layer, class, tensor int) layerprofile.Curve {
-	return m.profile.Layers[layer].Curve(m.devices[class], tensor)
+	d, ok := m.degree(class, tensor)
+	if !ok {
+		return nil
+	}
+	return m.profile.Layers[layer].Curve(m.devices[class], d)
+}
+
+// degree is a tensor degree on a class: the devices of a replica lie in a machine, or are whole machines. False: neither can be.
+func (m *Model) degree(class, tensor int) (layerprofile.Degree, bool) {
+	per, context := m.perMachine[class], m.spread.Context
+	switch {
+	case per%context != 0:
+		return layerprofile.Degree{}, false
+	case tensor*context <= per:
+		return layerprofile.Degree{Tensor: tensor, Machines: 1}, true
+	}
+	return layerprofile.Degree{Tensor: tensor, Machines: tensor / per}, context == 1 && tensor%per == 0
+}
+
+// wide says whether a replica of a tensor degree takes several machines of a class.
+func (m *Model) wide(class, tensor int) bool { return tensor > m.topology.Classes[class].PerMachine }
+
+// Wides are the tensor degrees over several machines of a class that some layer was measured at.
+func (m *Model) Wides(class int) (all []int) {
+	for l := range m.profile.Layers {
+		for _, t := range m.anyTensors(l, class) {
+			if m.wide(class, t) && t <= m.topology.Classes[class].Count && !slices.Contains(all, t) {
+				all = append(all, t)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // numberLayers numbers layers, and runs of layers, by what they cost.
@@ -137,7 +205,7 @@ func (m *Model) numberLayers() {
 		if i > 0 {
 			before = m.profile.Layers[i-1].Output
 		}
-		k := fmt.Sprint(l.Parameters, l.Output, before, l.Runs)
+		k := fmt.Sprint(l.Parameters, l.Output, before, l.Context, l.Experts, l.ExpertParameters, l.ExpertBytes, l.Runs)
 		if _, ok := kinds[k]; !ok {
 			kinds[k] = int32(len(kinds))
 		}
@@ -182,7 +250,12 @@ func (m *Model) layersFit() error {
 	for _, class := range m.topology.Classes {
 		devices += class.Count
 	}
+	divided := 1.0 // experts, at most
+	for _, s := range m.spreads() {
+		divided = max(divided, float64(s.Experts))
+	}
 	for i, l := range m.profile.Layers {
+		l.Parameters -= l.ExpertParameters * (1 - 1/divided)
 		fits, least, nearest := false, math.Inf(1), ""
 		for c, class := range m.topology.Classes {
 			for _, t := range m.tensors[c] {

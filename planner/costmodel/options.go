@@ -18,6 +18,9 @@ type Options struct {
 	MicroBatches  []int // samples of a replica's micro-batch to try; default: all divisors of what the replicas leave
 	Replicas      []int // replicas of a stage to try; default: all divisors of the global batch
 	Tensors       []int // tensor degrees to try; default: all that were profiled
+	Contexts      []int // degrees of context parallelism to try; default: all that divide a machine, if the profile has context_bytes
+	Experts       []int // degrees of expert parallelism to try; default: all that divide the experts of every layer that has any
+	Sequence      bool  // layers with a tensor degree are trained sequence-parallel, too
 	LeastStages   int   // default 1
 	MostStages    int   // default: the number of layers
 
@@ -76,7 +79,7 @@ func (o Options) withDefaults() (Options, error) {
 	for _, list := range []struct {
 		name   string
 		values []int
-	}{{"global batch", o.GlobalBatches}, {"micro-batch", o.MicroBatches}, {"replicas", o.Replicas}, {"tensor degree", o.Tensors}} {
+	}{{"global batch", o.GlobalBatches}, {"micro-batch", o.MicroBatches}, {"replicas", o.Replicas}, {"tensor degree", o.Tensors}, {"context degree", o.Contexts}, {"expert degree", o.Experts}} {
 		for _, v := range list.values {
 			if v < 1 || v > cluster.MaxGlobalBatch {
 				return o, badOption("%s %d; must lie in 1..%d", list.name, v, cluster.MaxGlobalBatch)
@@ -144,4 +147,79 @@ func (o *Options) defaultStrategies() error {
 		return badOption("checkpoint %q; want auto, never, selective or always", o.Checkpoint)
 	}
 	return nil
+}
+
+// Calibration is what measured plans say of the devices beyond their layer profile. The zero value of a factor means 1, that of
+// bytes and shares none: the formulas alone.
+type Calibration struct {
+	Compute map[string]float64 // factor on a device's times of computing and updating; a device without one: 1
+	Links   float64            // factor on the times of what devices and stages send each other
+
+	Activations  float64 // factor on the activations that the profile says
+	Working      float64 // factor on the buffers of the layer that runs
+	Context      float64 // bytes of a device beside the model: context, libraries, communicators, allocator
+	ContextShare float64 // of its memory that Context takes at most; 0: no limit
+	Margin       float64 // a plan fits if its prediction, this share larger, does
+}
+
+// Uncalibrated is what is assumed of devices of which no plan was measured. 24 measured plans on GH200 and on
+// three kinds of RTX ask for it (experiments/planner/RESULTS.md): a quarter of a device's memory, at most 5 GB, is taken by the context
+// and what comes with it, and activations are a tenth larger than the layers' own.
+func Uncalibrated() Calibration {
+	return Calibration{Context: 5e9, ContextShare: 0.25, Activations: 1.1}
+}
+
+func (c Calibration) withDefaults() (Calibration, error) {
+	for _, f := range []struct {
+		name  string
+		value *float64
+	}{{"links", &c.Links}, {"activations", &c.Activations}, {"working", &c.Working}} {
+		if *f.value == 0 {
+			*f.value = 1
+		}
+		if !(*f.value > 0) || math.IsInf(*f.value, 0) {
+			return c, badOption("calibration: %s %v; must be above 0", f.name, *f.value)
+		}
+	}
+	for device, v := range c.Compute {
+		if !(v > 0) || math.IsInf(v, 0) {
+			return c, badOption("calibration: compute of %s %v; must be above 0", device, v)
+		}
+	}
+	if !(c.Context >= 0) || math.IsInf(c.Context, 0) || !(c.ContextShare >= 0 && c.ContextShare < 1) || !(c.Margin >= 0) || math.IsInf(c.Margin, 0) {
+		return c, badOption("calibration: context %v bytes, context share %v, margin %v; want at least 0, and a share below 1", c.Context, c.ContextShare, c.Margin)
+	}
+	return c, nil
+}
+
+// context is the bytes of a device of a class beside the model.
+func (m *Model) context(class int) float64 {
+	c := m.options.Calibration
+	if c.ContextShare == 0 {
+		return c.Context
+	}
+	return min(c.Context, c.ContextShare*m.topology.Classes[class].Memory)
+}
+
+// reserve is the bytes of a device of a class that no plan may fill.
+func (m *Model) reserve(class int) float64 { return m.options.Reserve + m.context(class) }
+
+// slow is the factor on the profile's times of a class, for a device.
+func (m *Model) slow(class int) float64 {
+	if f, ok := m.options.Calibration.Compute[m.devices[class]]; ok {
+		return f * m.topology.Classes[class].Slowdown
+	}
+	return m.topology.Classes[class].Slowdown
+}
+
+// passes is the factor on the profile's times of passes, which the devices of a unit divide among them.
+func (m *Model) passes(class int) float64 { return m.slow(class) / float64(m.spread.Context) }
+
+// Calibrated is the model with another calibration.
+func (m *Model) Calibrated(calibration Calibration) (*Model, error) {
+	calibration, err := calibration.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return m.with(func(c *Model) { c.options.Calibration = calibration }), nil
 }

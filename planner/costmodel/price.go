@@ -170,6 +170,9 @@ func (c *Condition) unpriced(groups []Group, l int, y Strategy) string {
 		if _, ok := c.curve(l, g.Class, tensor).At(share); !ok {
 			return fmt.Sprintf("layer %d (%s) was not profiled on %s at tensor degree %d with a micro-batch of %d samples", l, c.profile.Layers[l].Name, c.devices[g.Class], tensor, share)
 		}
+		if why := c.cannot(groups, g, l, tensor); why != "" {
+			return fmt.Sprintf("layer %d (%s): %s", l, c.profile.Layers[l].Name, why)
+		}
 	}
 	return "it cannot run"
 }
@@ -315,7 +318,7 @@ func (t *Times) Stage(class, tensor, samples, from, to int, checkpointed float64
 
 func (t *Times) read(k timesKey) [][2]float64 {
 	sums := make([][2]float64, 1, len(t.m.profile.Layers)+1)
-	slow := t.m.slow(k.class)
+	slow := t.m.passes(k.class)
 	for l := range t.m.profile.Layers {
 		run, ok := t.m.curve(l, k.class, k.tensor).At(k.samples)
 		if !ok {

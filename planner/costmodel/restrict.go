@@ -9,6 +9,8 @@ type Restriction struct {
 	Checkpoint string   // never, selective or always
 	MostStages int
 	Even       bool // all replicas of a stage take equal shares
+	Alone      bool // without context parallelism
+	Undivided  bool // without expert parallelism
 }
 
 // Restricted is the model within a restriction.
@@ -36,6 +38,12 @@ func (m *Model) restrict(r Restriction) {
 		m.options.MostStages = min(m.options.MostStages, r.MostStages)
 	}
 	m.even = r.Even
+	if r.Alone {
+		m.options.Contexts = []int{1}
+	}
+	if r.Undivided {
+		m.options.Experts = []int{1}
+	}
 }
 
 // late is of which layers the gradients that are exchanged once an iteration hide behind no backward pass, though others' may.

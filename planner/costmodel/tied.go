@@ -42,12 +42,18 @@ func (m *Model) with(change func(*Model)) *Model {
 	return &c
 }
 
-// parts are the models of plans of one stage and of several, where these differ.
-func (m *Model) parts() []*Model {
+// parts are the models of all that plans may be: of each spread, and, where these differ, of one stage and of several.
+func (m *Model) parts() (all []*Model) {
+	for _, s := range m.spreads() {
+		all = append(all, m.In(s).byStages()...)
+	}
+	return all
+}
+
+func (m *Model) byStages() (all []*Model) {
 	if m.alone == nil {
 		return []*Model{m}
 	}
-	var all []*Model
 	if m.options.LeastStages == 1 {
 		all = append(all, m.alone)
 	}
@@ -70,7 +76,7 @@ func (m *Model) Exhaust(ctx context.Context, globalBatch int, limit float64) *Ex
 		x := part.exhaust(ctx, globalBatch, best.Seconds)
 		x.Complete = x.Complete && best.Complete
 		if x.Stages == nil {
-			x.Stages, x.MicroBatch = best.Stages, best.MicroBatch
+			x.Stages, x.MicroBatch, x.Spread = best.Stages, best.MicroBatch, best.Spread
 		}
 		best = x
 	}
@@ -96,7 +102,7 @@ func (m *Model) exchangeTied(first, last *Stage) float64 {
 		for _, g := range ends[0].Groups {
 			_, most := m.place(g)
 			for _, class := range classes(ends[1]) {
-				longest = max(longest, m.between[g.Class][class].Seconds(half*float64(most/g.Tensor)))
+				longest = max(longest, m.between[g.Class][class].Seconds(half*float64(most)/float64(g.Tensor)*float64(m.spread.Context)))
 			}
 		}
 	}

@@ -46,6 +46,12 @@ func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 	if plan.Schedule != "" {
 		return nil, unsupported("schedule", "%s", plan.Schedule)
 	}
+	if plan.Context > 1 {
+		return nil, unsupported("context", "context parallelism")
+	}
+	if plan.Experts > 1 {
+		return nil, unsupported("experts", "expert parallelism")
+	}
 	for s, stage := range plan.Stages {
 		for g, group := range stage.Groups {
 			if group.Tensor > 1 {

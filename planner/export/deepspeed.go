@@ -44,6 +44,9 @@ type arguments struct {
 // deepspeedai/DeepSpeed (deepspeed/runtime/pipe/module.py: 12e65a6b). Its topology numbers ranks as we do: pipeline outermost, then data, then model.
 func writeDeepSpeed(f *rendering) error {
 	f.runs()
+	if f.Context > 1 || f.Experts > 1 || f.Predicted != nil && f.Predicted.Sequence {
+		f.problem("context, experts, sequence parallelism: are not in DeepSpeed's configuration; leave them out of the plan, and check it again")
+	}
 	r := f.rectangle()
 	c := deepSpeed{Train: f.GlobalBatch, Micro: r.share, Accumulation: f.MicroBatches(),
 		Evenkeel: arguments{Model: f.Model, Stages: r.stages, Data: r.data, Tensor: r.tensor, Parts: []int{0}, Ranks: f.ranks()}}

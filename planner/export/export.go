@@ -167,7 +167,8 @@ func (f *rendering) rectangle() rectangle {
 			shares = append(shares, g.MicroBatches...)
 		}
 		if t := s.Strategies[0].Tensor; t != 0 && t != s.Groups[0].Tensor { // then shares are as even as can be
-			shares = slices.Repeat([]int{f.MicroBatch * t / s.Groups[0].Count}, s.Groups[0].Count/t)
+			n := s.Groups[0].Count / t / max(1, f.Context)
+			shares = slices.Repeat([]int{f.MicroBatch / n}, n)
 			shares[0] = f.MicroBatch - shares[0]*(len(shares)-1)
 		}
 		if i == 0 {

@@ -28,6 +28,7 @@ func writeMegatron(f *rendering) error {
 	}
 	fmt.Fprintf(f, "--num-layers %d\n--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n--micro-batch-size %d\n--global-batch-size %d\n",
 		layers, r.tensor, r.stages, r.share, f.GlobalBatch)
+	f.WriteString(f.megatronSpread(r))
 	f.WriteString(f.megatronStages(counts))
 	f.WriteString(f.megatronTransfers())
 	if selective := f.megatronSelective(); selective != "" {
@@ -43,6 +44,27 @@ func writeMegatron(f *rendering) error {
 		f.warn("all %d layers of the plan count as transformer layers; where the first or the last are the embedding or the output, say how many by --embedding-layers and --head-layers", layers)
 	}
 	return nil
+}
+
+// megatronSpread is what replicas divide beside tensors. Validate_args wants sequence parallelism for experts at a tensor degree.
+func (f *rendering) megatronSpread(r rectangle) string {
+	text, sequence := "", f.Predicted != nil && f.Predicted.Sequence
+	if f.Context > 1 {
+		text += fmt.Sprintf("# Context parallelism wants sequences whose length is a multiple of %d.\n--context-parallel-size %d\n", 2*f.Context, f.Context)
+	}
+	if f.Experts > 1 {
+		text += fmt.Sprintf("--expert-model-parallel-size %d\n", f.Experts)
+		if r.data%f.Experts != 0 {
+			f.problem("experts: are divided among %d replicas, which must divide the %d of every stage", f.Experts, r.data)
+		}
+		if r.tensor > 1 && !sequence {
+			f.problem("experts: are divided at tensor degree %d; that goes with sequence parallelism alone: predict with --sequence-parallel", r.tensor)
+		}
+	}
+	if sequence && r.tensor > 1 {
+		text += "--sequence-parallel\n"
+	}
+	return text
 }
 
 func of(model string) string {

@@ -14,7 +14,7 @@ import (
 var torchText string
 
 var torchTemplate = template.Must(template.New("torch").Funcs(template.FuncMap{
-	"quoted": quoted, "list": list, "bool": pythonBool, "sharding": func(s planner.Sharding) string { return quoted(string(s)) },
+	"quoted": quoted, "list": list, "degree": func(n int) int { return max(1, n) }, "bool": pythonBool, "sharding": func(s planner.Sharding) string { return quoted(string(s)) },
 }).Parse(torchText))
 
 // writeTorch writes a Python module, standard library alone; torch.distributed.device_mesh (PyTorch 2.2) is imported

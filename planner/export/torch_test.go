@@ -42,7 +42,8 @@ print(json.dumps({
     "weights": [plan.loss_weight(r) for r in range(plan.WORLD_SIZE)],
     "stages": [[list(plan.ranks_of(s)), list(plan.layers_of(s))] for s in range(len(plan.STAGES))],
     "strategies": [plan.strategy_of(l) for l in layers],
-    "mesh": [plan.mesh_of(plan.stage_of_layer(l), l) for l in layers],
+    "mesh": [[[sum(row, []) if plan.CONTEXT > 1 else row for row in mesh] for mesh in plan.mesh_of(plan.stage_of_layer(l), l)] for l in layers],
+    "experts": [plan.expert_rank_of(r) for r in range(plan.WORLD_SIZE)] if plan.EXPERTS > 1 else [],
 }))
 `
 
@@ -58,7 +59,8 @@ type answers struct {
 	Weights      []float64
 	Stages       [][2][]int
 	Strategies   [][]any
-	Mesh         [][][][]int
+	Mesh         [][][][]int // ranks of a replica
+	Experts      []int
 }
 
 func TestTorchModule(t *testing.T) {
@@ -67,7 +69,13 @@ func TestTorchModule(t *testing.T) {
 	}
 	one := even(1, 2, 2, 2)
 	one.Stages[0].Strategies[0].Tensor = 4 // one replica where the group has two
-	for _, p := range []*planner.Plan{mixed(), even(3, 4, 2, 2), one} {
+	long, divided := even(2, 4, 2, 2), even(1, 4, 2, 2)
+	long.Context, divided.Experts = 2, 2
+	for s := range long.Stages {
+		g := &long.Stages[s].Groups[0]
+		g.First, g.Count = 2*g.First, 2*g.Count
+	}
+	for _, p := range []*planner.Plan{mixed(), even(3, 4, 2, 2), one, long, divided} {
 		a := consult(t, p)
 		if a.Model != p.Model || a.MicroBatches != p.MicroBatches() || a.Errors != 4 || !strings.Contains(a.Meshes, "PyTorch 2.2") {
 			t.Errorf("%+v", a)
@@ -77,12 +85,16 @@ func TestTorchModule(t *testing.T) {
 			first, replica := rank, 0
 			for g, group := range stage.Groups {
 				for d := range group.Count {
-					want := []any{float64(s), float64(g), group.Device, float64(group.First + d), float64(replica + d/group.Tensor), float64(d % group.Tensor)}
+					each := group.Tensor * max(1, p.Context)
+					want := []any{float64(s), float64(g), group.Device, float64(group.First + d), float64(replica + d/each), float64(d % group.Tensor), float64(d % each / group.Tensor)}
 					if !slices.Equal(a.Places[rank], want) {
 						t.Errorf("rank %d is at %v, want %v", rank, a.Places[rank], want)
 					}
-					if want := group.MicroBatches[d/group.Tensor]; a.Own[rank] != want {
+					if want := group.MicroBatches[d/each]; a.Own[rank] != want {
 						t.Errorf("rank %d takes %d samples, want %d", rank, a.Own[rank], want)
+					}
+					if p.Experts > 1 && a.Experts[rank] != (replica+d/each)%p.Experts {
+						t.Errorf("rank %d has experts %d", rank, a.Experts[rank])
 					}
 					rank++
 				}

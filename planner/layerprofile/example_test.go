@@ -20,8 +20,8 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	run, ok := p.Layers[5].Curve("a100", 1).At(2)
-	fmt.Println(len(p.Layers), p.Devices(), p.Tensors("a100"))
+	run, ok := p.Layers[5].Curve("a100", layerprofile.Degree{Tensor: 1, Machines: 1}).At(2)
+	fmt.Println(len(p.Layers), p.Devices(), p.Degrees("a100"))
 	fmt.Printf("%v: forward %.3f s, backward %.3f s\n", ok, run.Forward, run.Backward)
 	// Output:
 	// 13 [a100] [1]

@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -20,13 +17,6 @@ const version = 1
 
 // maxProfileBytes is the size of the largest file.
 const maxProfileBytes = 256 << 20
-
-// columns of a layer profile in CSV, in any order.
-var columns = []string{"layer", "name", "parameters", "output_bytes", "device", "tensor", "micro_batch", "forward_seconds", "backward_seconds", "update_seconds", "activation_bytes", "fixed_bytes",
-	"selective_seconds", "selective_bytes", "tied_parameters"}
-
-// optional columns may be left out.
-var optional = []string{"name", "backward_seconds", "update_seconds", "fixed_bytes", "selective_seconds", "selective_bytes", "tied_parameters"}
 
 // Load reads a layer profile from a .csv or .json file; see docs/reference/formats/layer-profile.md.
 func Load(path string) (*Profile, error) {
@@ -107,31 +97,16 @@ func readCSV(text []byte, name string) (*Profile, [][]int, error) {
 			return nil, nil, fmt.Errorf("%s:%d: %w: %s", name, line, ErrProfile, fmt.Sprintf(format, args...))
 		}
 		if at == nil {
-			at = map[string]int{}
-			for i, c := range record {
-				if !slices.Contains(columns, c) {
-					return bad("column %q is not known; the columns are %s", c, strings.Join(columns, ","))
-				}
-				if _, twice := at[c]; twice {
-					return bad("column %s is given twice", c)
-				}
-				at[c] = i
-			}
-			for _, c := range columns {
-				if _, ok := at[c]; !ok && !slices.Contains(optional, c) {
-					return bad("column %s is missing; the columns are %s", c, strings.Join(columns, ","))
-				}
+			if at, err = locate(record); err != nil {
+				return bad("%s", err)
 			}
 			continue
 		}
-		row := rowReader{record: record, at: at}
-		first, last := row.layers()
-		l := Layer{Name: row.text("name"), Parameters: row.number("parameters"), Output: row.number("output_bytes"), Tied: row.number("tied_parameters")}
-		run := Run{row.text("device"), row.integer("tensor"), row.integer("micro_batch"), row.number("forward_seconds"),
-			row.number("backward_seconds"), row.number("update_seconds"), row.number("activation_bytes"), row.number("fixed_bytes"),
-			row.number("selective_seconds"), row.number("selective_bytes")}
-		if row.err != nil {
-			return bad("%s", row.err)
+		var l Layer
+		var run Run
+		first, last, err := readRow(record, at, &l, &run)
+		if err != nil {
+			return bad("%s", err)
 		}
 		if runs += last - first + 1; runs > maxRuns {
 			return bad("more than %d measurements", maxRuns)
@@ -144,8 +119,7 @@ func readCSV(text []byte, name string) (*Profile, [][]int, error) {
 			if had.Parameters < 0 {
 				*had = l
 			} else if !had.describes(&l) {
-				return bad("layer %d has %v parameters (%v tied), %v bytes of output and the name %q; an earlier line says %v (%v), %v and %q",
-					i, l.Parameters, l.Tied, l.Output, l.Name, had.Parameters, had.Tied, had.Output, had.Name)
+				return bad("layer %d has %s and the name %q; an earlier line says %s and %q", i, l.sizes(), l.Name, had.sizes(), had.Name)
 			}
 			had.Runs, lines[i] = append(had.Runs, run), append(lines[i], line)
 		}
@@ -156,57 +130,6 @@ func readCSV(text []byte, name string) (*Profile, [][]int, error) {
 		}
 	}
 	return p, lines, nil
-}
-
-// rowReader reads the fields of a row and keeps the first error.
-type rowReader struct {
-	record []string
-	at     map[string]int
-	err    error
-}
-
-func (r *rowReader) text(column string) string {
-	if i, ok := r.at[column]; ok {
-		return r.record[i]
-	}
-	return ""
-}
-
-func (r *rowReader) number(column string) float64 {
-	t := r.text(column)
-	if t == "" && slices.Contains(optional, column) {
-		return 0
-	}
-	v, err := strconv.ParseFloat(t, 64)
-	if (err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0) && r.err == nil {
-		r.err = fmt.Errorf("%s is %q; want a number of at least 0", column, t)
-	}
-	return v
-}
-
-func (r *rowReader) integer(column string) int {
-	t := r.text(column)
-	v, err := strconv.Atoi(t)
-	if (err != nil || v < 1) && r.err == nil {
-		r.err = fmt.Errorf("%s is %q; want a whole number of at least 1", column, t)
-	}
-	return v
-}
-
-// layers reads a number, or a range such as 1-24 of equal layers.
-func (r *rowReader) layers() (first, last int) {
-	t := r.text("layer")
-	a, b, isRange := strings.Cut(t, "-")
-	first, err := strconv.Atoi(a)
-	last = first
-	if isRange && err == nil {
-		last, err = strconv.Atoi(b)
-	}
-	if (err != nil || first < 0 || last < first || last >= MaxLayers) && r.err == nil {
-		r.err = fmt.Errorf("layer is %q; want a number from 0, or a range as 1-24, below %d", t, MaxLayers)
-		return 0, 0
-	}
-	return first, last
 }
 
 // fileProfile is a layer profile in JSON.
@@ -222,6 +145,10 @@ type fileLayer struct {
 	Parameters float64   `json:"parameters"`
 	Output     float64   `json:"output_bytes"`
 	Tied       float64   `json:"tied_parameters,omitempty"`
+	Context    float64   `json:"context_bytes,omitempty"`
+	Experts    int       `json:"experts,omitempty"`
+	Expert     float64   `json:"expert_parameters,omitempty"`
+	Sent       float64   `json:"expert_bytes,omitempty"`
 	Runs       []fileRun `json:"runs"`
 }
 
@@ -236,6 +163,8 @@ type fileRun struct {
 	Fixed      float64 `json:"fixed_bytes,omitempty"`
 	Selective  float64 `json:"selective_seconds,omitempty"`
 	Freed      float64 `json:"selective_bytes,omitempty"`
+	Sequence   float64 `json:"sequence_bytes,omitempty"`
+	Machines   int     `json:"machines,omitempty"`
 }
 
 func readJSON(text []byte, name string) (*Profile, error) {
@@ -262,7 +191,7 @@ func readJSON(text []byte, name string) (*Profile, error) {
 		}
 		runs += n * len(l.Runs)
 		for k := range n {
-			layer := Layer{Name: l.Name, Parameters: l.Parameters, Output: l.Output, Tied: l.Tied}
+			layer := Layer{Name: l.Name, Parameters: l.Parameters, Output: l.Output, Tied: l.Tied, Context: l.Context, Experts: l.Experts, ExpertParameters: l.Expert, ExpertBytes: l.Sent}
 			if n > 1 {
 				layer.Name = fmt.Sprintf("%s%d", l.Name, k+1)
 			}
@@ -273,71 +202,4 @@ func readJSON(text []byte, name string) (*Profile, error) {
 		}
 	}
 	return p, nil
-}
-
-// WriteCSV writes the profile as CSV; equal layers in a row share their lines, and the last columns are there where they are needed.
-func (p *Profile) WriteCSV(w io.Writer) error {
-	out := csv.NewWriter(w)
-	some := func(in func(Layer) bool) bool { return slices.ContainsFunc(p.Layers, in) }
-	runs := func(in func(Run) bool) bool {
-		return some(func(l Layer) bool { return slices.ContainsFunc(l.Runs, in) })
-	}
-	without := map[string]bool{
-		"fixed_bytes":       !runs(func(r Run) bool { return r.Fixed > 0 }),
-		"selective_seconds": !runs(func(r Run) bool { return r.Selective > 0 }),
-		"selective_bytes":   !runs(func(r Run) bool { return r.Freed > 0 }),
-		"tied_parameters":   !some(func(l Layer) bool { return l.Tied > 0 }),
-	}
-	var kept []string
-	for _, c := range columns {
-		if !without[c] {
-			kept = append(kept, c)
-		}
-	}
-	if err := out.Write(kept); err != nil {
-		return err
-	}
-	n := func(v float64) string {
-		if v == math.Trunc(v) && v < 1e15 {
-			return strconv.FormatFloat(v, 'f', -1, 64)
-		}
-		return strconv.FormatFloat(v, 'g', -1, 64)
-	}
-	for i := 0; i < len(p.Layers); {
-		l := p.Layers[i]
-		end := i + 1
-		for end < len(p.Layers) && l.alike(&p.Layers[end]) {
-			end++
-		}
-		number := strconv.Itoa(i)
-		if end > i+1 {
-			number = fmt.Sprintf("%d-%d", i, end-1)
-		}
-		for _, r := range l.Runs {
-			all := []string{number, l.Name, n(l.Parameters), n(l.Output), r.Device, strconv.Itoa(r.Tensor), strconv.Itoa(r.MicroBatch),
-				n(r.Forward), n(r.Backward), n(r.Update), n(r.Activation), n(r.Fixed), n(r.Selective), n(r.Freed), n(l.Tied)}
-			var record []string
-			for k, c := range columns {
-				if !without[c] {
-					record = append(record, all[k])
-				}
-			}
-			if err := out.Write(record); err != nil {
-				return err
-			}
-		}
-		i = end
-	}
-	out.Flush()
-	return out.Error()
-}
-
-// describes says whether two lines of a layer agree.
-func (l *Layer) describes(o *Layer) bool {
-	return l.Name == o.Name && l.Parameters == o.Parameters && l.Output == o.Output && l.Tied == o.Tied
-}
-
-// alike says whether two layers may share their lines.
-func (l *Layer) alike(o *Layer) bool {
-	return l.describes(o) && slices.Equal(l.Runs, o.Runs)
 }

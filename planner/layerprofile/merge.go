@@ -76,11 +76,11 @@ func Merge(paths ...string) (*Profile, error) {
 // agrees reports a layer whose sizes differ from those of another file; a name may be left out in one of them.
 func (s *source) agrees(other *source, layer int) error {
 	a, b := &s.profile.Layers[layer], &other.profile.Layers[layer]
-	if a.Parameters == b.Parameters && a.Tied == b.Tied && a.Output == b.Output && (a.Name == b.Name || a.Name == "" || b.Name == "") {
+	if a.sameSizes(b) && (a.Name == b.Name || a.Name == "" || b.Name == "") {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: layer %d has %v parameters (%v tied), %v bytes of output and the name %q; %s says %v (%v), %v and %q",
-		origin{s, 0}.in(layer), ErrProfile, layer, a.Parameters, a.Tied, a.Output, a.Name, origin{other, 0}.in(layer), b.Parameters, b.Tied, b.Output, b.Name)
+	return fmt.Errorf("%s: %w: layer %d has %s and the name %q; %s says %s and %q",
+		origin{s, 0}.in(layer), ErrProfile, layer, a.sizes(), a.Name, origin{other, 0}.in(layer), b.sizes(), b.Name)
 }
 
 // clone copies the profile of a source, so that it can be corrected.
@@ -112,11 +112,12 @@ func (s *source) once() error {
 
 // key is what a layer is measured once of.
 type key struct {
-	device             string
-	tensor, microBatch int
+	device     string
+	degree     Degree
+	microBatch int
 }
 
-func keyOf(r Run) key { return key{r.Device, r.Tensor, r.MicroBatch} }
+func keyOf(r Run) key { return key{r.Device, r.degree(), r.MicroBatch} }
 
 // origin is a run's place: the file, and the number among the layer's runs there.
 type origin struct {
@@ -141,6 +142,6 @@ func (o origin) repeats(had origin, layer int) error {
 		same = fmt.Errorf("which says %v s forward, %v s backward and %v bytes of activations instead of %v s, %v s and %v; leave one out",
 			b.Forward, b.Backward, b.Activation, a.Forward, a.Backward, a.Activation)
 	}
-	return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %d: micro-batch %d is given twice: it is in %s too, %w",
-		o.in(layer), ErrProfile, layer, l.Name, a.Device, a.Tensor, a.MicroBatch, had.in(layer), same)
+	return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %s: micro-batch %d is given twice: it is in %s too, %w",
+		o.in(layer), ErrProfile, layer, l.Name, a.Device, a.degree(), a.MicroBatch, had.in(layer), same)
 }

@@ -114,10 +114,10 @@ func TestBadMerges(t *testing.T) {
 	for name, want := range map[string][]string{
 		"same.csv":    {"same.csv:5: ", "layer 1 (b) on a, tensor 1: micro-batch 1 is given twice: it is in ", "a.csv:3 too, with the same numbers"},
 		"other.csv":   {"other.csv:3: ", "layer 0 (e) on a, tensor 1", "a.csv:2 too, which says 1 s forward, 2 s backward and 100 bytes of activations instead of 3 s, 2 s and 100"},
-		"sizes.csv":   {"sizes.csv:3: ", "layer 1 has 8 parameters", "a.csv:3 says 7 (0), 64"},
-		"output.csv":  {"output.csv:2: ", "32 bytes of output", "a.csv:2 says 5 (0), 64"},
-		"tied.csv":    {"tied.csv:4: ", "7 parameters (5 tied)", "a.csv:3 says 7 (0), 64"},
-		"names.csv":   {"names.csv:2: ", `the name "x"`, `a.csv:2 says 5 (0), 64 and "e"`},
+		"sizes.csv":   {"sizes.csv:3: ", "layer 1 has 8 parameters", "a.csv:3 says 7 parameters (0 tied), 64 bytes"},
+		"output.csv":  {"output.csv:2: ", "32 bytes of output", "a.csv:2 says 5 parameters (0 tied), 64 bytes"},
+		"tied.csv":    {"tied.csv:4: ", "7 parameters (5 tied)", "a.csv:3 says 7 parameters (0 tied), 64 bytes"},
+		"names.csv":   {"names.csv:2: ", `the name "x"`, `a.csv:2 says 5 parameters (0 tied), 64 bytes of output and "e"`},
 		"shorter.csv": {"shorter.csv: ", "it has 2 layers, ", "a.csv has 3"},
 		"twice.csv":   {"twice.csv:4: ", "layer 2 (b) on b", "twice.csv:3 too"},
 		"bad.csv":     {"bad.csv:2: ", "micro_batch"},
@@ -135,7 +135,7 @@ func TestBadMerges(t *testing.T) {
 	// The first file that names a layer names it for all after it.
 	rest := ",5,64,%s,1,1,1,2,0.1,100,\n"
 	path = save(t, map[string]string{"none.csv": header + "0," + fmt.Sprintf(rest, "a"), "x.csv": header + "0,x" + fmt.Sprintf(rest, "b"), "y.csv": header + "0,y" + fmt.Sprintf(rest, "c")})
-	if _, err := Merge(path("none.csv"), path("x.csv"), path("y.csv")); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), "y.csv:2: ") || !strings.Contains(err.Error(), `x.csv:2 says 5 (0), 64 and "x"`) {
+	if _, err := Merge(path("none.csv"), path("x.csv"), path("y.csv")); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), "y.csv:2: ") || !strings.Contains(err.Error(), `x.csv:2 says 5 parameters (0 tied), 64 bytes of output and "x"`) {
 		t.Error(err)
 	}
 	if _, err := Merge(path("x.csv")); !errors.Is(err, ErrProfile) {

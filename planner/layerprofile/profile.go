@@ -1,6 +1,7 @@
 package layerprofile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,7 +27,11 @@ type Layer struct {
 	Parameters float64 // elements
 	Output     float64 // bytes of a sample that go on to the next layer
 	Tied       float64 // of the last layer: elements that are those of the first layer, too (tied embeddings)
-	Runs       []Run   // by device, tensor degree, micro-batch, each rising
+	Context    float64 // bytes of a sample that context parallelism passes around: keys and values of its attention
+	Experts    int     // that tokens are sent to, and that replicas may divide among themselves; 0: none
+	// ExpertParameters are the elements that all experts have together, ExpertBytes what a sample sends to experts, and gets back.
+	ExpertParameters, ExpertBytes float64
+	Runs                          []Run // by device, tensor degree, machines, micro-batch, each rising
 }
 
 // Run is a measurement of a layer on a device: seconds of one micro-batch, tensor-parallel communication included.
@@ -42,6 +47,8 @@ type Run struct {
 	// Selective recomputation (of the core of attention): seconds of the forward pass that it does again, and bytes of a sample's
 	// activation that it does not keep.
 	Selective, Freed float64
+	Sequence         float64 // bytes of a sample's activation that sequence parallelism does not keep
+	Machines         int     // that the devices lay in, at tensor degrees above a machine's devices; 0: 1
 }
 
 // Devices are the devices that ran every layer.
@@ -57,30 +64,41 @@ func (p *Profile) Devices() []string {
 	return all
 }
 
-// Tensors are the tensor degrees at which a device ran every layer, rising.
-func (p *Profile) Tensors(device string) []int {
-	var all []int
-	for t := range tensorsOf(p.Layers[0], device) {
-		whole := true
-		for _, l := range p.Layers[1:] {
-			whole = whole && tensorsOf(l, device)[t]
-		}
-		if whole {
-			all = append(all, t)
-		}
+// Degree is a tensor degree, and the machines that its devices lie in.
+type Degree struct{ Tensor, Machines int }
+
+// String names the degree in messages.
+func (d Degree) String() string {
+	if d.Machines > 1 {
+		return fmt.Sprintf("%d over %d machines", d.Tensor, d.Machines)
 	}
-	sort.Ints(all)
+	return fmt.Sprint(d.Tensor)
+}
+
+func compareDegrees(a, b Degree) int {
+	return cmp.Or(cmp.Compare(a.Tensor, b.Tensor), cmp.Compare(a.Machines, b.Machines))
+}
+
+func (r *Run) degree() Degree { return Degree{r.Tensor, max(1, r.Machines)} }
+
+// Degrees are those at which a device ran every layer, rising.
+func (p *Profile) Degrees(device string) []Degree {
+	all := degreesOf(&p.Layers[0], device)
+	for i := range p.Layers[1:] {
+		these := degreesOf(&p.Layers[1+i], device)
+		all = slices.DeleteFunc(all, func(d Degree) bool { return !slices.Contains(these, d) })
+	}
 	return all
 }
 
-func tensorsOf(l Layer, device string) map[int]bool {
-	set := map[int]bool{}
-	for _, r := range l.Runs {
-		if r.Device == device {
-			set[r.Tensor] = true
+func degreesOf(l *Layer, device string) (all []Degree) {
+	for i := range l.Runs {
+		if r := &l.Runs[i]; r.Device == device {
+			all = append(all, r.degree())
 		}
 	}
-	return set
+	slices.SortFunc(all, compareDegrees)
+	return slices.Compact(all)
 }
 
 // MaxLayers is the largest number of layers of a profile.
@@ -89,6 +107,8 @@ const MaxLayers = 4096
 const (
 	maxRuns  = 1 << 20
 	maxValue = 1e18 // seconds, bytes, parameters
+
+	maxExperts = 1 << 16
 )
 
 // Finish sorts and checks the runs. It corrects seconds that fall while the micro-batch rises, with a warning. where
@@ -103,7 +123,7 @@ func (p *Profile) Finish(where string) error {
 		if !(l.Parameters >= 0 && l.Parameters <= maxValue && l.Output >= 0 && l.Output <= maxValue) {
 			return fmt.Errorf("%s: %w: layer %d (%s): %v parameters, %v bytes of output; both must lie in 0..1e18", where, ErrProfile, i, l.Name, l.Parameters, l.Output)
 		}
-		if err := p.checkTied(i); err != nil {
+		if err := errors.Join(p.checkTied(i), l.checkExperts()); err != nil {
 			return fmt.Errorf("%s: %w: layer %d (%s): %w", where, ErrProfile, i, l.Name, err)
 		}
 		slices.SortStableFunc(l.Runs, compareRuns)
@@ -112,20 +132,16 @@ func (p *Profile) Finish(where string) error {
 			if err := r.check(); err != nil {
 				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %d, micro-batch %d: %w", where, ErrProfile, i, l.Name, r.Device, r.Tensor, r.MicroBatch, err)
 			}
-			if j == 0 || r.Device != l.Runs[j-1].Device || r.Tensor != l.Runs[j-1].Tensor {
-				continue
-			}
-			last := l.Runs[j-1]
-			if last.MicroBatch == r.MicroBatch {
-				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %d: micro-batch %d is given twice", where, ErrProfile, i, l.Name, r.Device, r.Tensor, r.MicroBatch)
+			if j > 0 && compareRuns(l.Runs[j-1], *r) == 0 {
+				return fmt.Errorf("%s: %w: layer %d (%s) on %s, tensor %s: micro-batch %d is given twice", where, ErrProfile, i, l.Name, r.Device, r.degree(), r.MicroBatch)
 			}
 		}
 		l.smooth(falling)
 	}
 	for _, d := range p.Devices() {
-		for _, t := range p.Tensors(d) {
+		for _, t := range p.Degrees(d) {
 			if !slices.ContainsFunc(p.Layers, func(l Layer) bool { r := l.Curve(d, t)[0]; return r.Forward+r.Backward > 0 }) {
-				return fmt.Errorf("%s: %w: every time of the smallest micro-batch on %s, tensor %d is 0", where, ErrProfile, d, t)
+				return fmt.Errorf("%s: %w: every time of the smallest micro-batch on %s, tensor %s is 0", where, ErrProfile, d, t)
 			}
 		}
 	}
@@ -142,17 +158,34 @@ func (p *Profile) checkTied(layer int) error {
 	return fmt.Errorf("%v tied parameters; only the last layer may share parameters with the first, no more than either has", tied)
 }
 
+// checkExperts reports sizes of experts, and of what context parallelism passes around, that a layer cannot have.
+func (l *Layer) checkExperts() error {
+	switch {
+	case !(l.Context >= 0 && l.Context <= maxValue):
+		return fmt.Errorf("%v bytes of context; must lie in 0..%g", l.Context, float64(maxValue))
+	case l.Experts < 0 || l.Experts > maxExperts:
+		return fmt.Errorf("%d experts; must lie in 0..%d", l.Experts, maxExperts)
+	case !(l.ExpertParameters >= 0 && l.ExpertParameters <= l.Parameters) || !(l.ExpertBytes >= 0 && l.ExpertBytes <= maxValue):
+		return fmt.Errorf("experts of %v parameters and %v bytes; must be a part of the layer's %v parameters, and bytes lie in 0..%g", l.ExpertParameters, l.ExpertBytes, l.Parameters, float64(maxValue))
+	case l.Experts == 0 && (l.ExpertParameters > 0 || l.ExpertBytes > 0):
+		return errors.New("it has expert_parameters or expert_bytes, but no experts: say how many")
+	case l.Experts > 0 && (l.ExpertParameters == 0 || l.ExpertBytes == 0):
+		return errors.New("it has experts: say their expert_parameters and the expert_bytes of a sample, too")
+	}
+	return nil
+}
+
 // smooth lowers times that fall while the micro-batch grows. Disturbances make a measurement longer, first runs most of
 // all: a time above that of the next larger micro-batch is replaced by the line through the next two. Selective falls with Forward.
 func (l *Layer) smooth(falling map[string]int) {
 	for i := len(l.Runs) - 2; i >= 0; i-- {
 		r, next := &l.Runs[i], l.Runs[i+1]
-		if next.Device != r.Device || next.Tensor != r.Tensor || r.Forward <= next.Forward && r.Backward <= next.Backward {
+		if next.Device != r.Device || next.degree() != r.degree() || r.Forward <= next.Forward && r.Backward <= next.Backward {
 			continue
 		}
-		falling[fmt.Sprintf("%s, tensor %d", r.Device, r.Tensor)]++
+		falling[fmt.Sprintf("%s, tensor %s", r.Device, r.degree())]++
 		after := next
-		if i+2 < len(l.Runs) && l.Runs[i+2].Device == r.Device && l.Runs[i+2].Tensor == r.Tensor {
+		if i+2 < len(l.Runs) && l.Runs[i+2].Device == r.Device && l.Runs[i+2].degree() == r.degree() {
 			after = l.Runs[i+2]
 		}
 		line := func(t, t1, t2 float64) float64 {
@@ -174,18 +207,15 @@ func (l *Layer) smooth(falling map[string]int) {
 }
 
 func compareRuns(a, b Run) int {
-	if c := strings.Compare(a.Device, b.Device); c != 0 {
-		return c
-	}
-	if a.Tensor != b.Tensor {
-		return a.Tensor - b.Tensor
-	}
-	return a.MicroBatch - b.MicroBatch
+	return cmp.Or(strings.Compare(a.Device, b.Device), compareDegrees(a.degree(), b.degree()), cmp.Compare(a.MicroBatch, b.MicroBatch))
 }
 
 func (r *Run) check() error {
 	if r.Device == "" || r.Tensor < 1 || r.MicroBatch < 1 {
 		return errors.New("want a device, and tensor and micro-batch of at least 1")
+	}
+	if r.Machines < 0 || r.Tensor%max(1, r.Machines) != 0 {
+		return fmt.Errorf("machines is %d; must divide the tensor degree", r.Machines)
 	}
 	if r.Backward == 0 {
 		r.Backward = 2 * r.Forward
@@ -193,13 +223,16 @@ func (r *Run) check() error {
 	for _, x := range []struct {
 		name  string
 		value float64
-	}{{"forward", r.Forward}, {"backward", r.Backward}, {"update", r.Update}, {"activation", r.Activation}, {"fixed", r.Fixed}, {"selective seconds", r.Selective}, {"selective bytes", r.Freed}} {
+	}{{"forward", r.Forward}, {"backward", r.Backward}, {"update", r.Update}, {"activation", r.Activation}, {"fixed", r.Fixed}, {"selective seconds", r.Selective}, {"selective bytes", r.Freed}, {"sequence bytes", r.Sequence}} {
 		if !(x.value >= 0 && x.value <= maxValue) {
 			return fmt.Errorf("%s is %v; must lie in 0..%g", x.name, x.value, float64(maxValue))
 		}
 	}
 	if r.Selective > r.Forward || r.Freed > r.Activation {
 		return fmt.Errorf("selective: %v seconds and %v bytes; must be parts of the %v forward seconds and %v activation bytes", r.Selective, r.Freed, r.Forward, r.Activation)
+	}
+	if r.Freed+r.Sequence > r.Activation {
+		return fmt.Errorf("sequence: %v bytes, beside %v selective; must be parts of the %v activation bytes", r.Sequence, r.Freed, r.Activation)
 	}
 	return nil
 }
@@ -216,13 +249,12 @@ func (p *Profile) warn(falling map[string]int) {
 	}
 	devices := p.Devices()
 	for _, d := range devices {
-		all := map[int]bool{}
-		for _, l := range p.Layers {
-			for t := range tensorsOf(l, d) {
-				all[t] = true
-			}
+		var all []Degree
+		for i := range p.Layers {
+			all = append(all, degreesOf(&p.Layers[i], d)...)
 		}
-		if whole := p.Tensors(d); len(whole) < len(all) {
+		slices.SortFunc(all, compareDegrees)
+		if whole := p.Degrees(d); len(whole) < len(slices.Compact(all)) {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s, tensor degrees: only %v were measured for every layer; the others are left out", d, whole))
 		}
 	}
@@ -240,8 +272,8 @@ func (p *Profile) warn(falling map[string]int) {
 type Curve []Run
 
 // Curve is empty where the layer was not measured so.
-func (l *Layer) Curve(device string, tensor int) Curve {
-	match := func(r Run) bool { return r.Device == device && r.Tensor == tensor }
+func (l *Layer) Curve(device string, degree Degree) Curve {
+	match := func(r Run) bool { return r.Device == device && r.degree() == degree }
 	first := slices.IndexFunc(l.Runs, match)
 	if first < 0 {
 		return nil
@@ -267,7 +299,14 @@ func (c Curve) At(samples int) (Run, bool) {
 	}
 	a := c[i-1]
 	share := float64(samples-a.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
-	mix := func(x, y float64) float64 { return x + share*(y-x) }
-	return Run{a.Device, a.Tensor, samples, mix(a.Forward, b.Forward), mix(a.Backward, b.Backward), mix(a.Update, b.Update),
-		max(a.Activation, b.Activation), max(a.Fixed, b.Fixed), mix(a.Selective, b.Selective), min(a.Freed, b.Freed)}, true
+	b.MicroBatch = samples
+	for _, x := range []struct {
+		value *float64
+		low   float64
+	}{{&b.Forward, a.Forward}, {&b.Backward, a.Backward}, {&b.Update, a.Update}, {&b.Selective, a.Selective}} {
+		*x.value = x.low + share*(*x.value-x.low)
+	}
+	b.Activation, b.Fixed = max(a.Activation, b.Activation), max(a.Fixed, b.Fixed)
+	b.Freed, b.Sequence = min(a.Freed, b.Freed), min(a.Sequence, b.Sequence)
+	return b, true
 }

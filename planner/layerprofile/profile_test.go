@@ -23,7 +23,7 @@ func TestProfileFiles(t *testing.T) {
 	if p.Model != "small" || len(p.Layers) != 4 || p.Layers[3].Name != "block" || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "fall") {
 		t.Fatalf("%+v", p)
 	}
-	times := p.Layers[2].Curve("x", 1)
+	times := p.Layers[2].Curve("x", Degree{1, 1})
 	if r, ok := times.At(2); !ok || math.Abs(r.Forward-5.0/3) > 1e-12 || math.Abs(r.Backward-10.0/3) > 1e-12 {
 		t.Fatalf("%+v", r)
 	}
@@ -57,7 +57,7 @@ func TestSelective(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Between two micro-batches the more is kept.
-	if r, ok := p.Layers[1].Curve("x", 1).At(2); !ok || r.Selective != 0.5 || r.Activation != 500 || r.Freed != 200 {
+	if r, ok := p.Layers[1].Curve("x", Degree{1, 1}).At(2); !ok || r.Selective != 0.5 || r.Activation != 500 || r.Freed != 200 {
 		t.Errorf("%+v", r)
 	}
 	var out bytes.Buffer

@@ -33,7 +33,7 @@ class Layout:
         except (ValueError, RecursionError) as e:
             raise PlanError("%s: no plan: %s" % (name, e)) from e
         self._field(plan, "version", int, 1, 1)
-        self._known(plan, ("version", "model", "global_batch", "micro_batch", "schedule", "stages", "unused", "predicted"))
+        self._known(plan, ("version", "model", "global_batch", "micro_batch", "context", "experts", "schedule", "stages", "unused", "predicted"))
         self.model = plan.get("model", "")
         self.digest = zlib.crc32(json.dumps({k: v for k, v in plan.items() if k != "predicted"}, sort_keys=True).encode())
         self.global_batch = self._field(plan, "global_batch", int, 1, 1 << 30)
@@ -41,6 +41,9 @@ class Layout:
         if self.global_batch % self.micro_batch:
             self._refuse("global_batch", "%d is no multiple of micro_batch, %d" % (self.global_batch, self.micro_batch))
         self.micro_batches = self.global_batch // self.micro_batch
+        for key in ("context", "experts"):
+            if plan.get(key, 1) not in (0, 1):
+                self._refuse(key, "%.40r: context and expert parallelism are not run here" % (plan[key],))
         if plan.get("schedule") not in (None, "", "1f1b"):
             self._refuse("schedule", "%.40r: 1f1b alone is run here" % (plan["schedule"],))
         self.strategies, self.places, self.layers = [], [], []  # by layer, by rank, a range by stage

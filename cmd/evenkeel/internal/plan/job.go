@@ -22,6 +22,7 @@ type inputFlags struct {
 	Profile   string `help:"Layer profile, .csv or .json. Default: the built-in example, OPT-350M." placeholder:"FILE"`
 	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
 	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
+	Sequence  bool   `name:"sequence-parallel" help:"Layers with a tensor degree are trained sequence-parallel, too, which keeps less (sequence_bytes of the layer profile)."`
 	Overlap   string `help:"Slowdown of computation and communication while both run, a number of at least 1; or off for no overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
 }
 
@@ -39,7 +40,7 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 	if err != nil {
 		return nil, nil, err
 	}
-	o.States = costmodel.Mixed
+	o.States, o.Sequence = costmodel.Mixed, f.Sequence
 	if f.precision() == "fp32" {
 		o.States = costmodel.Full32
 	}

@@ -36,6 +36,8 @@ type searchCmd struct {
 	MicroBatch []int    `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N"`
 	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N"`
 	Tensor     []int    `help:"Tensor degrees to try. Default: all that were profiled." placeholder:"N"`
+	Context    []int    `help:"Context-parallel degrees to try: devices that divide a replica's sequences. Default: all that divide a machine, if the layer profile has context_bytes; else 1." placeholder:"N"`
+	Experts    []int    `help:"Expert-parallel degrees to try: replicas that divide the experts of layers. Default: all that divide them, if the layer profile has experts; else 1." placeholder:"N"`
 	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
 	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
 	Checkpoint string   `help:"Whether layers may recompute activations: auto, never, selective (all of them the core of attention), always (all of them whole). Default: ${default}." enum:"auto,never,selective,always" default:"auto"`
@@ -90,7 +92,7 @@ type searched struct {
 // Run runs the command.
 func (c *searchCmd) Run(a *cli.App) error {
 	ctx := a.Ctx
-	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Tensors: c.Tensor, Checkpoint: c.Checkpoint}
+	o := planner.Options{GlobalBatches: c.Batch, MicroBatches: c.MicroBatch, Replicas: c.Replicas, Tensors: c.Tensor, Contexts: c.Context, Experts: c.Experts, Checkpoint: c.Checkpoint}
 	if len(c.Batch) == 0 {
 		if c.Profile != "" {
 			return badinput.Errorf("--batch is missing: the samples of an iteration")
@@ -224,7 +226,7 @@ func printPlan(a *cli.App, job *planner.Job, p *planner.Plan) error {
 				row = []string{strconv.Itoa(i), layersText(job, s), "", strategiesText(s), cli.Seconds(cost.Step() + cost.Send), cli.Seconds(cost.Sync + cost.Update), ""}
 			}
 			u := cost.Memory[g]
-			row[2] = groupText(group)
+			row[2] = groupText(p, group)
 			row[6] = fmt.Sprintf("%.1f of %.1f", u.Peak()/(1<<30), u.Limit/(1<<30))
 			rows = append(rows, row)
 		}
@@ -235,6 +237,12 @@ func printPlan(a *cli.App, job *planner.Job, p *planner.Plan) error {
 	}
 	fmt.Fprintf(a.Out, "\nAn iteration of %s in %s of %d: %s, %.1f samples/s; devices idle %.1f%%.\n", cli.Count(p.GlobalBatch, "sample"), microBatches(p.MicroBatches()),
 		p.MicroBatch, cli.Seconds(p.Predicted.Simulated), float64(p.GlobalBatch)/p.Predicted.Simulated, 100*p.Predicted.Idle)
+	if p.Experts > 1 {
+		fmt.Fprintf(a.Out, "Each %d replicas divide the experts of a layer.\n", p.Experts)
+	}
+	if p.Predicted.Sequence {
+		fmt.Fprintln(a.Out, "Layers with a tensor degree are sequence-parallel.")
+	}
 	if text := scheduleText(p); text != "" {
 		fmt.Fprintln(a.Out, text)
 	}
@@ -274,12 +282,16 @@ func layersText(job *planner.Job, s planner.Stage) string {
 	return fmt.Sprintf("%d-%d %s-%s", s.From, s.To-1, l[s.From].Name, l[s.To-1].Name)
 }
 
-func groupText(g planner.Group) string {
+func groupText(p *planner.Plan, g planner.Group) string {
 	shares := strconv.Itoa(slices.Max(g.MicroBatches))
 	if low := slices.Min(g.MicroBatches); low != slices.Max(g.MicroBatches) {
 		shares = fmt.Sprintf("%d-%s", low, shares)
 	}
-	return fmt.Sprintf("%d %s: %d x tensor %d, %s samples", g.Count, g.Device, g.Count/g.Tensor, g.Tensor, shares)
+	context := ""
+	if p.Context > 1 {
+		context = fmt.Sprintf(" x context %d", p.Context)
+	}
+	return fmt.Sprintf("%d %s: %d x tensor %d%s, %s samples", g.Count, g.Device, g.Count/p.Replica(g), g.Tensor, context, shares)
 }
 
 func strategiesText(s planner.Stage) string {

@@ -1,0 +1,217 @@
+package layerprofile
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// column of a layer profile in CSV: one of three kinds of field.
+type column struct {
+	name     string
+	optional bool // may be left out, and empty: 0
+	text     func(*Layer, *Run) *string
+	whole    func(*Layer, *Run) *int
+	number   func(*Layer, *Run) *float64
+}
+
+// columns may be in any order; before them there is layer.
+var columns = []column{
+	{name: "name", optional: true, text: func(l *Layer, _ *Run) *string { return &l.Name }},
+	{name: "parameters", number: func(l *Layer, _ *Run) *float64 { return &l.Parameters }},
+	{name: "output_bytes", number: func(l *Layer, _ *Run) *float64 { return &l.Output }},
+	{name: "device", text: func(_ *Layer, r *Run) *string { return &r.Device }},
+	{name: "tensor", whole: func(_ *Layer, r *Run) *int { return &r.Tensor }},
+	{name: "micro_batch", whole: func(_ *Layer, r *Run) *int { return &r.MicroBatch }},
+	{name: "forward_seconds", number: func(_ *Layer, r *Run) *float64 { return &r.Forward }},
+	{name: "backward_seconds", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Backward }},
+	{name: "update_seconds", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Update }},
+	{name: "activation_bytes", number: func(_ *Layer, r *Run) *float64 { return &r.Activation }},
+	{name: "fixed_bytes", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Fixed }},
+	{name: "selective_seconds", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Selective }},
+	{name: "selective_bytes", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Freed }},
+	{name: "sequence_bytes", optional: true, number: func(_ *Layer, r *Run) *float64 { return &r.Sequence }},
+	{name: "machines", optional: true, whole: func(_ *Layer, r *Run) *int { return &r.Machines }},
+	{name: "tied_parameters", optional: true, number: func(l *Layer, _ *Run) *float64 { return &l.Tied }},
+	{name: "context_bytes", optional: true, number: func(l *Layer, _ *Run) *float64 { return &l.Context }},
+	{name: "experts", optional: true, whole: func(l *Layer, _ *Run) *int { return &l.Experts }},
+	{name: "expert_parameters", optional: true, number: func(l *Layer, _ *Run) *float64 { return &l.ExpertParameters }},
+	{name: "expert_bytes", optional: true, number: func(l *Layer, _ *Run) *float64 { return &l.ExpertBytes }},
+}
+
+func columnNames() string {
+	all := []string{"layer"}
+	for _, c := range columns {
+		all = append(all, c.name)
+	}
+	return strings.Join(all, ",")
+}
+
+// locate finds where each column of a file is.
+func locate(record []string) (at map[string]int, err error) {
+	at = map[string]int{}
+	for i, name := range record {
+		if name != "layer" && !slices.ContainsFunc(columns, func(c column) bool { return c.name == name }) {
+			return nil, fmt.Errorf("column %q is not known; the columns are %s", name, columnNames())
+		}
+		if _, twice := at[name]; twice {
+			return nil, fmt.Errorf("column %s is given twice", name)
+		}
+		at[name] = i
+	}
+	for _, c := range append([]column{{name: "layer"}}, columns...) {
+		if _, ok := at[c.name]; !ok && !c.optional {
+			return nil, fmt.Errorf("column %s is missing; the columns are %s", c.name, columnNames())
+		}
+	}
+	return at, nil
+}
+
+// readRow reads a measurement of layers first to last, and their sizes.
+func readRow(record []string, at map[string]int, l *Layer, r *Run) (first, last int, err error) {
+	if first, last, err = readLayers(record[at["layer"]]); err != nil {
+		return 0, 0, err
+	}
+	for _, c := range columns {
+		i, ok := at[c.name]
+		if !ok || c.optional && record[i] == "" {
+			continue
+		}
+		if err := c.read(record[i], l, r); err != nil {
+			return 0, 0, err
+		}
+	}
+	return first, last, nil
+}
+
+func (c *column) read(text string, l *Layer, r *Run) (err error) {
+	switch {
+	case c.text != nil:
+		*c.text(l, r) = text
+	case c.whole != nil:
+		v := c.whole(l, r)
+		if *v, err = strconv.Atoi(text); err != nil || *v < 1 {
+			return fmt.Errorf("%s is %q; want a whole number of at least 1", c.name, text)
+		}
+	default:
+		v := c.number(l, r)
+		if *v, err = strconv.ParseFloat(text, 64); err != nil || math.IsNaN(*v) || math.IsInf(*v, 0) || *v < 0 {
+			return fmt.Errorf("%s is %q; want a number of at least 0", c.name, text)
+		}
+	}
+	return nil
+}
+
+// readLayers reads a number, or a range such as 1-24 of equal layers.
+func readLayers(text string) (first, last int, err error) {
+	a, b, isRange := strings.Cut(text, "-")
+	first, err = strconv.Atoi(a)
+	last = first
+	if isRange && err == nil {
+		last, err = strconv.Atoi(b)
+	}
+	if err != nil || first < 0 || last < first || last >= MaxLayers {
+		return 0, 0, fmt.Errorf("layer is %q; want a number from 0, or a range as 1-24, below %d", text, MaxLayers)
+	}
+	return first, last, nil
+}
+
+// written is the field as text; empty: an optional one that says nothing.
+func (c *column) written(l *Layer, r *Run) string {
+	switch {
+	case c.text != nil:
+		return *c.text(l, r)
+	case c.whole != nil:
+		v := *c.whole(l, r)
+		if c.optional && v <= 1 {
+			return ""
+		}
+		return strconv.Itoa(v)
+	}
+	v := *c.number(l, r)
+	switch {
+	case v == math.Trunc(v) && v < 1e15:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	default:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+}
+
+// always are the optional columns that are written even where they say nothing.
+var always = []string{"name", "backward_seconds", "update_seconds"}
+
+// used are the columns that some line of a profile needs.
+func (p *Profile) used() (all []column) {
+	for _, c := range columns {
+		says := func(l Layer) bool {
+			return slices.ContainsFunc(l.Runs, func(r Run) bool { t := c.written(&l, &r); return t != "" && t != "0" })
+		}
+		if !c.optional || slices.Contains(always, c.name) || slices.ContainsFunc(p.Layers, says) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// WriteCSV writes the profile as CSV; equal layers in a row share their lines, and columns that say nothing are left out.
+func (p *Profile) WriteCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	used := p.used()
+	record := []string{"layer"}
+	for _, c := range used {
+		record = append(record, c.name)
+	}
+	err := out.Write(record)
+	for i := 0; i < len(p.Layers); {
+		l := &p.Layers[i]
+		end := i + 1
+		for end < len(p.Layers) && l.alike(&p.Layers[end]) {
+			end++
+		}
+		number := strconv.Itoa(i)
+		if end > i+1 {
+			number = fmt.Sprintf("%d-%d", i, end-1)
+		}
+		for k := range l.Runs {
+			record = append(record[:0], number)
+			for _, c := range used {
+				record = append(record, c.written(l, &l.Runs[k]))
+			}
+			err = errors.Join(err, out.Write(record))
+		}
+		i = end
+	}
+	out.Flush()
+	return errors.Join(err, out.Error())
+}
+
+// describes says whether two lines of a layer agree.
+func (l *Layer) describes(o *Layer) bool { return l.Name == o.Name && l.sameSizes(o) }
+
+// sameSizes says whether all but names and measurements are the same.
+func (l *Layer) sameSizes(o *Layer) bool {
+	return l.Parameters == o.Parameters && l.Output == o.Output && l.Tied == o.Tied && l.Context == o.Context &&
+		l.Experts == o.Experts && l.ExpertParameters == o.ExpertParameters && l.ExpertBytes == o.ExpertBytes
+}
+
+// sizes is a layer's sizes as text.
+func (l *Layer) sizes() string {
+	text := fmt.Sprintf("%v parameters (%v tied), %v bytes of output", l.Parameters, l.Tied, l.Output)
+	if l.Context > 0 {
+		text += fmt.Sprintf(", %v of context", l.Context)
+	}
+	if l.Experts > 0 || l.ExpertParameters > 0 || l.ExpertBytes > 0 {
+		text += fmt.Sprintf(", %d experts of %v parameters and %v bytes", l.Experts, l.ExpertParameters, l.ExpertBytes)
+	}
+	return text
+}
+
+// alike says whether two layers may share their lines.
+func (l *Layer) alike(o *Layer) bool {
+	return l.describes(o) && slices.Equal(l.Runs, o.Runs)
+}
