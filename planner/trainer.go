@@ -29,7 +29,7 @@ func (j *Job) For(trainer string) (*Job, error) {
 //   - Megatron-LM and DeepSpeed have one tensor degree, one number of replicas with equal shares, and one kind of sharding;
 //     sharding of gradients, or of everything, goes with no pipeline, and layers are recomputed all or not at all, by Megatron-LM also all in part. It
 //     can also recompute the first few layers of every stage, which is not searched.
-//   - Megatron-LM has context and expert parallelism; experts at a tensor degree only sequence-parallel (validate_args). DeepSpeed
+//   - Megatron-LM has context and expert parallelism; experts at a tensor degree only sequence-parallel (ModelParallelConfig). DeepSpeed
 //     has neither in its configuration, nor sequence parallelism.
 //   - DeepSpeed without a pipeline leaves recomputation to the model, layer by layer.
 //   - What is written for PyTorch takes every plan.

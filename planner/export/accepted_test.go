@@ -31,6 +31,14 @@ func accepted(trainer string, p *planner.Plan) (string, error) {
 			return b.String(), fmt.Errorf("no %q", want)
 		}
 	}
+	for _, want := range []string{fmt.Sprintf("\nCONTEXT = %d ", max(1, p.Context)), fmt.Sprintf("\nEXPERTS = %d ", max(1, p.Experts))} {
+		if !strings.Contains(b.String(), want) {
+			return b.String(), fmt.Errorf("no %q", want)
+		}
+	}
+	if strings.Contains(b.String(), "\nSEQUENCE_PARALLEL = True ") != p.Predicted.Sequence {
+		return b.String(), fmt.Errorf("sequence parallelism: %v", p.Predicted.Sequence)
+	}
 	if strings.Contains(b.String(), "\nTIED = True ") != p.Predicted.Tied {
 		return b.String(), fmt.Errorf("tied weights: %v", p.Predicted.Tied)
 	}
@@ -62,7 +70,8 @@ func megatronAccepts(text string, p *planner.Plan) error {
 	on := func(name string) bool { _, ok := flags[name]; return ok }
 	number := func(name string) int { n, _ := strconv.Atoi(flags[name]); return n }
 	tensor, stages, micro := number("--tensor-model-parallel-size"), number("--pipeline-model-parallel-size"), number("--micro-batch-size")
-	data := devicesOf(p) / max(1, tensor*stages)
+	context, experts := max(1, number("--context-parallel-size")), max(1, number("--expert-model-parallel-size"))
+	data := devicesOf(p) / max(1, tensor*stages*context)
 	sharded := on("--use-distributed-optimizer")
 	mixed, overlap := p.Predicted.Precision == "mixed", p.Predicted.Overlap == "on" && data > 1
 	virtual := 0 // stages of a device
@@ -81,7 +90,13 @@ func megatronAccepts(text string, p *planner.Plan) error {
 		return fmt.Errorf("%d virtual stages on each of %d, %d micro-batches; the plan has %d chunks", virtual, stages, p.MicroBatches(), p.Chunks)
 	}
 	switch {
-	case data*tensor*stages != devicesOf(p):
+	case context != max(1, p.Context) || experts != max(1, p.Experts):
+		return fmt.Errorf("context %d, experts %d", context, experts)
+	case data%experts != 0 || experts > 1 && tensor > 1 && !on("--sequence-parallel"):
+		return fmt.Errorf("experts among %d of %d replicas of %d", experts, data, tensor)
+	case on("--sequence-parallel") != (p.Predicted.Sequence && tensor > 1):
+		return fmt.Errorf("sequence parallelism: %v", p.Predicted.Sequence)
+	case context*data*tensor*stages != devicesOf(p):
 		return fmt.Errorf("%d ranks are no multiple of %d x %d", devicesOf(p), tensor, stages)
 	case number("--global-batch-size") != p.GlobalBatch || p.GlobalBatch%(micro*data) != 0:
 		return fmt.Errorf("global batch %d, micro-batch %d x %d", p.GlobalBatch, micro, data)

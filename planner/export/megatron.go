@@ -46,7 +46,7 @@ func writeMegatron(f *rendering) error {
 	return nil
 }
 
-// megatronSpread is what replicas divide beside tensors. Validate_args wants sequence parallelism for experts at a tensor degree.
+// megatronSpread is what replicas divide beside tensors. ModelParallelConfig wants sequence parallelism for experts at a tensor degree.
 func (f *rendering) megatronSpread(r rectangle) string {
 	text, sequence := "", f.Predicted != nil && f.Predicted.Sequence
 	if f.Context > 1 {

@@ -30,6 +30,9 @@ func TestFoundForTrainers(t *testing.T) {
 				o.Checkpoint = "selective"
 			}
 		}
+		if seed%5 < 3 {
+			j.Spread()
+		}
 		if last := &j.Profile.Layers[len(j.Profile.Layers)-1]; seed%4 == 1 {
 			last.Tied = min(last.Parameters, j.Profile.Layers[0].Parameters)
 		}
@@ -43,6 +46,7 @@ func TestFoundForTrainers(t *testing.T) {
 		if rng.IntN(4) == 0 {
 			o.LeastStages = 2
 		}
+		o.Sequence = seed%5 < 2
 		job, err := planner.NewJob(j.Profile, j.Topology, o)
 		if err != nil {
 			continue // a layer is larger than every device
@@ -61,6 +65,15 @@ func TestFoundForTrainers(t *testing.T) {
 			}
 			found[trainer]++
 			found[r.Plan.Schedule]++
+			if r.Plan.Context > 1 {
+				found["context"]++
+			}
+			if r.Plan.Experts > 1 {
+				found["experts"]++
+			}
+			if r.Plan.Predicted.Sequence {
+				found["sequence"]++
+			}
 			for _, p := range append(r.Others, r.Plan) {
 				text, err := accepted(trainer, p)
 				if trainer == "deepspeed" {
@@ -94,7 +107,7 @@ func TestFoundForTrainers(t *testing.T) {
 			}
 		}
 	}
-	if found["megatron"] < 40 || found["deepspeed"] < 40 || found["torch"] < 40 || found["interleaved"] < 5 || found["zb-h1"] < 5 || compared < 100 {
+	if found["megatron"] < 40 || found["deepspeed"] < 40 || found["torch"] < 40 || found["interleaved"] < 5 || found["zb-h1"] < 5 || found["context"] < 10 || found["experts"] < 5 || found["sequence"] < 5 || compared < 100 {
 		t.Errorf("found %v, compared %d: the test sees too little", found, compared)
 	}
 }

@@ -85,3 +85,22 @@ func (j *Job) Selective() {
 		}
 	}
 }
+
+// Spread gives layers what replicas may divide among devices: keys and values, four experts that most of the parameters are in, and at tensor
+// degrees above 1 a third of the activations.
+func (j *Job) Spread() {
+	for i := range j.Profile.Layers {
+		l := &j.Profile.Layers[i]
+		if l.Runs = slices.Clone(l.Runs); i%2 == 0 {
+			l.Context = l.Output / 2
+		} else if l.Parameters > 0 {
+			l.Parameters *= 10
+			l.Experts, l.ExpertParameters, l.ExpertBytes = 4, 0.9*l.Parameters, 1+l.Output/50
+		}
+		for k := range l.Runs {
+			if r := &l.Runs[k]; r.Tensor > 1 {
+				r.Sequence = r.Activation / 3
+			}
+		}
+	}
+}
