@@ -39,7 +39,13 @@ func Timeline(t *pipeline.Timeline) (chart.Figure, error) {
 		for _, s := range t.Spans {
 			if s.Activity == a.activity {
 				series.X, series.Y = append(series.X, s.Begin), append(series.Y, s.End)
-				series.Low, series.High = append(series.Low, float64(s.Stage)+a.low), append(series.High, float64(s.Stage)+a.high)
+				low, high := float64(s.Stage)+a.low, float64(s.Stage)+a.high
+				if s.Activity == pipeline.Activations || s.Activity == pipeline.Gradients { // of several chunks some are at one time
+					each := (high - low) / float64(max(1, t.Chunks))
+					low += float64(s.Chunk) * each
+					high = low + each
+				}
+				series.Low, series.High = append(series.Low, low), append(series.High, high)
 			}
 		}
 		if len(series.X) > 0 {

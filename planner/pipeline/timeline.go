@@ -22,22 +22,34 @@ const (
 	Optimize    Activity = "update weights"
 )
 
-// laneOf is the thread of a trace that shows an activity, an index into lanes.
-func laneOf(a Activity) int {
-	switch a {
+// laneOf is the thread of a trace that shows an activity: what is simulated at one time needs threads of its own.
+func laneOf(s Span) int {
+	switch s.Activity {
 	case Activations:
-		return 1
+		return 1 + 2*s.Chunk
 	case Gradients:
-		return 2
+		return 2 + 2*s.Chunk
 	}
 	return 0
 }
 
-var lanes = []string{"compute", "link to the next stage", "link to the stage before"}
+// lanes are the names of a stage's threads.
+func (t *Timeline) lanes() []string {
+	all := []string{"compute"}
+	for chunk := range t.Chunks {
+		of := ""
+		if t.Chunks > 1 {
+			of = fmt.Sprintf(", chunk %d", chunk)
+		}
+		all = append(all, "link to the next stage"+of, "link to the stage before"+of)
+	}
+	return all
+}
 
 // Span is one activity of a stage, in seconds from the start of the iteration.
 type Span struct {
-	Stage      int      `json:"stage"` // the sender of a transfer
+	Stage      int      `json:"stage"`           // the sender of a transfer
+	Chunk      int      `json:"chunk,omitempty"` // interleaved: of the stage's
 	Activity   Activity `json:"activity"`
 	MicroBatch int      `json:"micro_batch"` // -1: of the whole iteration
 	Begin      float64  `json:"begin"`
@@ -49,6 +61,7 @@ type Timeline struct {
 	Model   string   `json:"model"`
 	Seconds float64  `json:"seconds"` // of the iteration
 	Stages  []string `json:"stages"`  // layers and devices of each
+	Chunks  int      `json:"chunks"`  // of each stage: 1, interleaved more
 	Spans   []Span   `json:"spans"`   // stage by stage, activity by activity, by time
 }
 
@@ -57,17 +70,20 @@ type Ending struct{ Synchronise, Optimize float64 }
 
 // NewTimeline lays out simulated operations, with the ending of each stage. Seconds is the end of the last activity.
 func NewTimeline(ops [][]Operation, endings []Ending) *Timeline {
-	t := &Timeline{}
+	t := &Timeline{Chunks: 1}
 	for i := range ops {
-		t.passes(i, Forward, ops[i])
-		t.passes(i, Backward, ops[i])
-		t.passes(i, Weights, ops[i])
-		t.transfers(i, Activations, ops[i], false)
-		t.transfers(i, Gradients, ops[i], true)
+		for _, o := range ops[i] {
+			t.Chunks = max(t.Chunks, 1+o.Stage/len(ops))
+		}
+		t.passes(i, Forward, ops)
+		t.passes(i, Backward, ops)
+		t.passes(i, Weights, ops)
+		t.transfers(i, Activations, ops, false)
+		t.transfers(i, Gradients, ops, true)
 		at := ops[i][len(ops[i])-1].End
 		for _, last := range []Span{{Activity: Synchronise, End: endings[i].Synchronise}, {Activity: Optimize, End: endings[i].Optimize}} {
 			if last.End > 0 {
-				t.Spans = append(t.Spans, Span{i, last.Activity, -1, at, at + last.End})
+				t.Spans = append(t.Spans, Span{i, 0, last.Activity, -1, at, at + last.End})
 				at += last.End
 			}
 		}
@@ -76,19 +92,22 @@ func NewTimeline(ops [][]Operation, endings []Ending) *Timeline {
 	return t
 }
 
-func (t *Timeline) passes(stage int, a Activity, ops []Operation) {
-	for _, o := range ops {
+func (t *Timeline) passes(stage int, a Activity, ops [][]Operation) {
+	for _, o := range ops[stage] {
 		if o.Backward == (a != Forward) && o.Weights == (a == Weights) {
-			t.Spans = append(t.Spans, Span{stage, a, o.MicroBatch, o.Start, o.End})
+			t.Spans = append(t.Spans, Span{stage, o.Stage / len(ops), a, o.MicroBatch, o.Start, o.End})
 		}
 	}
 }
 
-// transfers adds what a stage sends after its passes.
-func (t *Timeline) transfers(stage int, a Activity, ops []Operation, backward bool) {
-	for _, o := range ops {
+// transfers adds what a stage sends after its passes. Of a chunk one output is on its way at a time, the others wait for it.
+func (t *Timeline) transfers(stage int, a Activity, ops [][]Operation, backward bool) {
+	free := make([]float64, t.Chunks)
+	for _, o := range ops[stage] {
 		if o.Backward == backward && o.Free > o.End {
-			t.Spans = append(t.Spans, Span{stage, a, o.MicroBatch, o.End, o.Free})
+			chunk := o.Stage / len(ops)
+			t.Spans = append(t.Spans, Span{stage, chunk, a, o.MicroBatch, max(o.End, free[chunk]), o.Free})
+			free[chunk] = o.Free
 		}
 	}
 }
@@ -105,7 +124,7 @@ type event struct {
 }
 
 // WriteTrace writes the timeline as a trace for chrome://tracing and Perfetto: a process for each stage, a thread for its
-// passes and one for each direction of its links.
+// passes and one for each direction of its links, for each chunk.
 func (t *Timeline) WriteTrace(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	separator := "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
@@ -122,12 +141,12 @@ func (t *Timeline) WriteTrace(w io.Writer) error {
 	for i, s := range t.Stages {
 		write(event{Name: "process_name", Phase: "M", Stage: i, Args: map[string]any{"name": fmt.Sprintf("stage %d: %s", i, s)}})
 		write(event{Name: "process_sort_index", Phase: "M", Stage: i, Args: map[string]any{"sort_index": i}})
-		for lane, name := range lanes {
+		for lane, name := range t.lanes() {
 			write(event{Name: "thread_name", Phase: "M", Stage: i, Lane: lane, Args: map[string]any{"name": name}})
 		}
 	}
 	for _, s := range t.Spans {
-		e := event{Name: string(s.Activity), Phase: "X", Begin: s.Begin * 1e6, Long: (s.End - s.Begin) * 1e6, Stage: s.Stage, Lane: laneOf(s.Activity)}
+		e := event{Name: string(s.Activity), Phase: "X", Begin: s.Begin * 1e6, Long: (s.End - s.Begin) * 1e6, Stage: s.Stage, Lane: laneOf(s)}
 		if s.MicroBatch >= 0 {
 			e.Name = fmt.Sprintf("%s %d", s.Activity, s.MicroBatch)
 			e.Args = map[string]any{"micro_batch": s.MicroBatch}

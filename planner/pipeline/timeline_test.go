@@ -51,6 +51,47 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// Where transfers are beside computing and slower than it, each is drawn while it is on its link, not from when it waits for it: no two on
+// one thread overlap.
+func TestQueuedTransfers(t *testing.T) {
+	const send = 4.
+	stages := []Timing{{1, 2, send, 0.5}, {1, 2, send, 0.5}, {1, 2, send, 0.5}, {1, 2, 0, 0.5}}
+	for name, orders := range map[string]func() ([][]Operation, error){
+		"interleaved": func() ([][]Operation, error) { return Orders(Interleaved, 2, 2, 6) },
+		"zb-h1":       func() ([][]Operation, error) { return Orders(ZeroBubble, 4, 1, 6) },
+		"h-1f1b":      func() ([][]Operation, error) { return OrdersAhead([]int{6, 5, 3, 1}, 6) },
+	} {
+		order, err := orders()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops, _, err := SimulateOverlapped(stages, order)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := NewTimeline(ops, make([]Ending, len(ops)))
+		type thread struct{ stage, lane int }
+		ends, sent := map[thread]float64{}, 0
+		for _, s := range line.Spans {
+			on := thread{s.Stage, laneOf(s)}
+			if on.lane == 0 {
+				continue
+			}
+			if s.Begin < ends[on] || math.Abs(s.End-s.Begin-send) > 1e-9 {
+				t.Errorf("%s: %+v; the one before ends at %v s, each takes %v s", name, s, ends[on], send)
+			}
+			if on.lane >= len(line.lanes()) {
+				t.Errorf("%s: thread %d has no name", name, on.lane)
+			}
+			ends[on] = s.End
+			sent++
+		}
+		if sent != 2*3*6 {
+			t.Errorf("%s: %d transfers", name, sent)
+		}
+	}
+}
+
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errors.New("full") }
