@@ -141,7 +141,7 @@ type fileProfile struct {
 
 type fileLayer struct {
 	Name       string    `json:"name,omitempty"`
-	Repeat     int       `json:"repeat,omitempty"` // number of equal layers, default 1
+	Repeat     int       `json:"repeat,omitempty"` // number of equal layers of this name, default 1
 	Parameters float64   `json:"parameters"`
 	Output     float64   `json:"output_bytes"`
 	Tied       float64   `json:"tied_parameters,omitempty"`
@@ -190,11 +190,8 @@ func readJSON(text []byte, name string) (*Profile, error) {
 			return nil, fmt.Errorf("%s: %w: more than %d measurements", name, ErrProfile, maxRuns)
 		}
 		runs += n * len(l.Runs)
-		for k := range n {
+		for range n {
 			layer := Layer{Name: l.Name, Parameters: l.Parameters, Output: l.Output, Tied: l.Tied, Context: l.Context, Experts: l.Experts, ExpertParameters: l.Expert, ExpertBytes: l.Sent}
-			if n > 1 {
-				layer.Name = fmt.Sprintf("%s%d", l.Name, k+1)
-			}
 			for _, r := range l.Runs {
 				layer.Runs = append(layer.Runs, Run(r))
 			}

@@ -97,6 +97,26 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// Layers that JSON repeats are those of a range in CSV, named or not, and are written as one.
+func TestMergeForms(t *testing.T) {
+	const csv = header + "0,e,5,64,a,1,1,1,2,0,100,\n1-3,block,7,64,a,1,1,1,2,0,100,\n"
+	const run = `"output_bytes":64,"runs":[{"device":"b","tensor":1,"micro_batch":1,"forward_seconds":1,"backward_seconds":2,"activation_bytes":100}]}`
+	for _, name := range []string{`"name":"block",`, ""} {
+		path := save(t, map[string]string{"a.csv": csv, "b.json": `{"version":1,"layers":[{"name":"e","parameters":5,` + run + `,{` + name + `"repeat":3,"parameters":7,` + run + `]}`})
+		for _, files := range [][]string{{"a.csv", "b.json"}, {"b.json", "a.csv"}} {
+			p, err := Merge(path(files[0]), path(files[1]))
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			var text bytes.Buffer
+			if err := p.WriteCSV(&text); err != nil || strings.Count(text.String(), "\n1-3,block,7,64,") != 2 {
+				t.Errorf("%v: %v\n%s", files, err, text.String())
+			}
+		}
+	}
+}
+
 func TestBadMerges(t *testing.T) {
 	path := save(t, map[string]string{
 		"a.csv":       header + "0,e,5,64,a,1,1,1,2,0.1,100,\n1-2,b,7,64,a,1,1,1,2,0.1,100,\n",

@@ -40,7 +40,7 @@ func TestProfileFiles(t *testing.T) {
 	}
 	in := `{"version":1,"model":"m","layers":[{"name":"b","repeat":2,"parameters":5,"output_bytes":8,"runs":[{"device":"x","tensor":1,"micro_batch":1,"forward_seconds":1,"activation_bytes":3}]}]}`
 	p, err = Read(strings.NewReader(in), "m.json")
-	if err != nil || len(p.Layers) != 2 || p.Layers[1].Name != "b2" || p.Layers[0].Runs[0].Backward != 2 {
+	if err != nil || len(p.Layers) != 2 || p.Layers[1].Name != "b" || p.Layers[0].Runs[0].Backward != 2 {
 		t.Fatalf("%v %+v", err, p)
 	}
 }
