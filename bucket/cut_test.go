@@ -164,3 +164,38 @@ func TestFewSteps(t *testing.T) {
 		}
 	}
 }
+
+// counted counts the questions to a cost.
+type counted struct {
+	seq2seq
+	asked *int
+}
+
+func (c counted) Seconds(s, t, n int) float64 {
+	*c.asked++
+	return c.seq2seq.Seconds(s, t, n)
+}
+
+// The table of bands is of the epoch that was predicted, which is not cut again for it: its cost is asked once a batch.
+func TestBandsCutNothing(t *testing.T) {
+	s, g := translation(5000)
+	pairs, err := NewPairs(s, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	p, err := MakePairs(pairs, counted{costPairs, &asked}, Config{Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.last != nil {
+		t.Error("the predicted epoch is kept")
+	}
+	p.predict(pairs.Kinds, pairs.Kinds.histogram())
+	batches := len(p.last.batches)
+	_, rate := efficient(p.hist, p.cost)
+	asked = 0
+	if again := p.pairBands(pairs.Kinds, rate); !slices.Equal(again, p.Bands) || asked != batches {
+		t.Errorf("asked %d times about %d batches; bands %v, before %v", asked, batches, again, p.Bands)
+	}
+}

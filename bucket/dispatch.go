@@ -101,7 +101,9 @@ func (p *Plan) predictEpoch(l Lengths, full []uint32, epoch uint64) Score {
 	}
 	score := s.score()
 	score.Skipped = p.Skipped
-	p.scale = d.scale
+	if p.scale = d.scale; p.two != nil {
+		p.last = d
+	}
 	return score
 }
 

@@ -245,7 +245,7 @@ func (p *Plan) measurePairs(l Lengths) error {
 
 // pairBands are twelve ranges of sources of equal work, with the longest target in each. Batch and seconds are the mean of the batches
 // that its samples fill in the predicted epoch: the same lengths are in batches of different sizes, by what else these hold.
-func (p *Plan) pairBands(l Lengths, full []uint32, rate []float64) (out []Band) {
+func (p *Plan) pairBands(l Lengths, rate []float64) (out []Band) {
 	var counts []uint32
 	var mean []float64 // of the rate, by source
 	for k, n := range p.hist {
@@ -270,7 +270,8 @@ func (p *Plan) pairBands(l Lengths, full []uint32, rate []float64) (out []Band) 
 		}
 	}
 	filled := make([]float64, len(out)) // batches
-	d := p.dispatch(l, full, 0, 0)
+	d := p.last
+	p.last = nil
 	for _, b := range d.batches {
 		samples := d.o.index[b.Start : b.Start+b.Count]
 		length, _, _ := p.two.batch(l, samples)

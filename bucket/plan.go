@@ -97,8 +97,9 @@ type Plan struct {
 	target []float64 // per length: the anchor, no longer than that batch
 	width  []uint32  // per length: its jitter
 	knobs  knobs
-	two    *paired // where samples have two lengths: the cost, too
-	scale  float64 // of the anchors in the predicted epoch
+	two    *paired     // where samples have two lengths: the cost, too
+	scale  float64     // of the anchors in the predicted epoch
+	last   *dispatched // of two lengths, while it is planned: the predicted epoch
 }
 
 // planVersion is that of the plan file.
@@ -147,7 +148,7 @@ func makePlan(l Lengths, c Cost, two *paired, f Config) (*Plan, error) {
 		}
 	}
 	if p.Pairs {
-		p.Bands = p.pairBands(l, full, rate)
+		p.Bands = p.pairBands(l, rate)
 	} else {
 		p.Bands = p.bands(rate)
 	}
