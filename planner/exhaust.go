@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
 // exhaust tries every plan of a small job for one that is quicker than those given, and notes in the result whether all were tried.
@@ -15,8 +17,9 @@ func (j *Job) exhaust(ctx context.Context, plans []*Plan, r *Result) (better []*
 		least = min(least, p.perSample())
 	}
 	r.Exhausted = true
+	work := costmodel.ExhaustWork // of all batches together
 	for _, batch := range j.options.GlobalBatches {
-		x := j.model.Exhaust(ctx, batch, least*float64(batch)*(1-1e-9))
+		x := j.model.Exhaust(ctx, batch, least*float64(batch)*(1-1e-9), &work)
 		r.Exhausted = r.Exhausted && x.Complete
 		if x.Stages == nil {
 			continue

@@ -19,16 +19,19 @@ type Exhausted struct {
 	Complete   bool    // every plan was tried, or left out because it cannot be quicker
 }
 
+// ExhaustWork is how much trying all plans of a job may take: units of about 0.1 us, not seconds, so that a job has the same outcome
+// wherever it runs.
+const ExhaustWork = 1 << 24
+
 const (
 	exhaustLayers  = 8       // at most
 	exhaustDevices = 8       // of a class, at most
-	exhaustWork    = 1 << 24 // units of about 0.1 us: not seconds, so that a job has the same outcome wherever it runs
 	exhaustLook    = 1 << 14 // of them between two looks at whether it is interrupted
 )
 
 // exhaust is Exhaust for plans that hold shared parameters alike.
-func (m *Model) exhaust(ctx context.Context, globalBatch int, limit float64) *Exhausted {
-	e := &exhauster{Model: m, ctx: ctx, left: exhaustWork, look: exhaustWork, result: Exhausted{Seconds: limit, Spread: m.spread}}
+func (m *Model) exhaust(ctx context.Context, globalBatch int, limit float64, work *int) *Exhausted {
+	e := &exhauster{Model: m, ctx: ctx, left: *work, look: *work, result: Exhausted{Seconds: limit, Spread: m.spread}}
 	for class, k := range m.topology.Classes {
 		e.count += k.Count
 		e.over = append(e.over, m.Wides(class))
@@ -47,7 +50,7 @@ func (m *Model) exhaust(ctx context.Context, globalBatch int, limit float64) *Ex
 		}
 		e.before(len(m.kindOf), 0)
 	}
-	e.result.Complete = !e.stopped
+	e.result.Complete, *work = !e.stopped, max(0, e.left)
 	return &e.result
 }
 

@@ -39,16 +39,22 @@ func timesModel(t *testing.T, nodes string, o Options, layers ...map[int]float64
 	return m
 }
 
+// tryAll is Exhaust without a limit of time, with all the work that there may be.
+func (m *Model) tryAll(ctx context.Context, globalBatch int) *Exhausted {
+	work := ExhaustWork
+	return m.Exhaust(ctx, globalBatch, math.Inf(1), &work)
+}
+
 // By hand: 5 samples on three devices are 2, 2 and 1, which takes 2 s; in even shares one device would take them all.
 func TestExhaustUnevenShares(t *testing.T) {
 	m := timesModel(t, "nodes: [{device: a, count: 3, memory: 1GiB}]", Options{GlobalBatches: []int{5}}, map[int]float64{1: 1})
-	x := m.Exhaust(context.Background(), 5, math.Inf(1))
+	x := m.tryAll(context.Background(), 5)
 	if !x.Complete || x.Seconds != 2 || x.MicroBatch != 5 {
 		t.Errorf("%+v", x)
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if x := m.Exhaust(ended, 5, math.Inf(1)); x.Complete {
+	if x := m.tryAll(ended, 5); x.Complete {
 		t.Errorf("ended: %+v", x)
 	}
 }
@@ -58,7 +64,7 @@ func TestExhaustUnevenShares(t *testing.T) {
 func TestExhaustWholeMachine(t *testing.T) {
 	one, machine := map[int]float64{1: 1, 2: 100}, map[int]float64{1: 100, 2: 1}
 	m := timesModel(t, "nodes: [{device: a, count: 4, per_machine: 2, memory: 1GiB}]", Options{GlobalBatches: []int{1}, LeastStages: 3}, one, machine, one)
-	x := m.Exhaust(context.Background(), 1, math.Inf(1))
+	x := m.tryAll(context.Background(), 1)
 	if !x.Complete || x.Seconds != 3 || len(x.Stages) != 3 || x.Stages[1].Groups[0].Tensor != 2 {
 		t.Errorf("%+v", x)
 	}
@@ -97,7 +103,7 @@ func TestExhaustLargeMicroBatches(t *testing.T) {
 	soon, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
-	if x := m.Exhaust(soon, 64, math.Inf(1)); x.Complete || time.Since(begun) > 5*time.Second {
+	if x := m.tryAll(soon, 64); x.Complete || time.Since(begun) > 5*time.Second {
 		t.Errorf("to be ended: %+v in %v", x, time.Since(begun))
 	}
 	if testing.Short() {
@@ -105,7 +111,7 @@ func TestExhaustLargeMicroBatches(t *testing.T) {
 	}
 	m = fourClasses(t, 2048)
 	begun = time.Now()
-	if x := m.Exhaust(context.Background(), 2048, math.Inf(1)); x.Complete || time.Since(begun) > time.Minute {
+	if x := m.tryAll(context.Background(), 2048); x.Complete || time.Since(begun) > time.Minute {
 		t.Errorf("of 2048 samples: %+v in %v", x, time.Since(begun))
 	}
 }
@@ -123,6 +129,24 @@ func TestDropDominated(t *testing.T) {
 	for i, c := range costs {
 		if gone := i == 1 || i == 2; math.IsInf(c.step[0], 1) != gone {
 			t.Errorf("%d: %v", i, c.step[0])
+		}
+	}
+}
+
+// Calls that share their work share the limit: where it suffices for two together both are complete, with half of it the second gives up.
+func TestExhaustSharedWork(t *testing.T) {
+	m := fourClasses(t, 8)
+	used := 0
+	for _, batch := range []int{8, 10} {
+		left := ExhaustWork
+		m.Exhaust(context.Background(), batch, math.Inf(1), &left)
+		used += ExhaustWork - left
+	}
+	for left, complete := range map[int]bool{used + 1: true, used / 2: false} {
+		first := m.Exhaust(context.Background(), 8, math.Inf(1), &left)
+		second := m.Exhaust(context.Background(), 10, math.Inf(1), &left)
+		if !first.Complete || second.Complete != complete || left > 1 {
+			t.Errorf("complete %v and %v, want %v; %d units left", first.Complete, second.Complete, complete, left)
 		}
 	}
 }

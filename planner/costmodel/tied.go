@@ -69,11 +69,11 @@ func (m *Model) byStages() (all []*Model) {
 // seconds: every micro-batch, cut, choice of devices, tensor degree, largest share and strategy of each layer, by branch and bound
 // from the last stage to the first. It leaves out what cannot be below the limit even if all that is not chosen yet takes the least
 // that it can; and of a stage of one group the strategies that others of the same degree are at least as good as in every term. It
-// gives up, and is not complete, after a number of steps that hangs on the job alone, or when ctx ends.
-func (m *Model) Exhaust(ctx context.Context, globalBatch int, limit float64) *Exhausted {
+// gives up, and is not complete, when it has used up the work that is left, from ExhaustWork on, or when ctx ends.
+func (m *Model) Exhaust(ctx context.Context, globalBatch int, limit float64, work *int) *Exhausted {
 	best := &Exhausted{Seconds: limit, Complete: true}
 	for _, part := range m.parts() {
-		x := part.exhaust(ctx, globalBatch, best.Seconds)
+		x := part.exhaust(ctx, globalBatch, best.Seconds, work)
 		x.Complete = x.Complete && best.Complete
 		if x.Stages == nil {
 			x.Stages, x.MicroBatch, x.Spread = best.Stages, best.MicroBatch, best.Spread
