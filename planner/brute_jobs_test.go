@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -200,22 +201,34 @@ func TestExhaust(t *testing.T) {
 	}
 }
 
-// The dynamic programming has no plan of this job. Where other schedules may run, that all plans by 1F1B were tried
-// does not say that none is quicker.
+// The dynamic programming has no plan of this job, which runs by other schedules all the same. Where these may run, that all plans by 1F1B
+// were tried does not say that none is quicker.
 func TestExhaustedBy1F1BAlone(t *testing.T) {
 	c := bruteJob(rand.New(rand.NewPCG(291, 51)))
 	job, err := c.job()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for schedule, exhausted := range map[string]bool{planner.Schedule1F1B: true, planner.ScheduleAny: false} {
+	seconds := map[string]float64{}
+	for _, schedule := range []string{planner.Schedule1F1B, planner.ScheduleZeroBubble, planner.ScheduleAhead, planner.ScheduleAny} {
 		r, err := job.Search(context.Background(), planner.SearchOptions{Schedule: schedule})
 		if err != nil {
 			t.Fatal(err)
 		}
+		exhausted := schedule == planner.Schedule1F1B
 		best := r.Plan.Predicted.Simulated / float64(r.Plan.GlobalBatch)
 		if r.States != 0 || r.Exhausted != exhausted || (r.LowerBound == best) != exhausted {
 			t.Errorf("%s: %d states, every plan tried: %v, no plan below %v of this one", schedule, r.States, r.Exhausted, r.LowerBound/best)
 		}
+		if by := cmp.Or(r.Plan.Schedule, planner.Schedule1F1B); by != schedule && schedule != planner.ScheduleAny {
+			t.Errorf("%s: a plan by %s", schedule, by)
+		}
+		seconds[schedule] = best
+	}
+	if zb := seconds[planner.ScheduleZeroBubble]; zb >= seconds[planner.Schedule1F1B] || seconds[planner.ScheduleAny] != zb {
+		t.Errorf("seconds of a sample: %v", seconds)
+	}
+	if _, err := job.Search(context.Background(), planner.SearchOptions{Schedule: planner.ScheduleInterleaved}); !errors.Is(err, planner.ErrInfeasible) || !strings.Contains(err.Error(), "by [interleaved]") {
+		t.Error(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
@@ -40,19 +39,21 @@ func (j *Job) exhaust(ctx context.Context, plans []*Plan, r *Result) (better []*
 }
 
 // only is the result where the dynamic programming has no plan and a small job has some all the same; nil: it has none.
-func (j *Job) only(ctx context.Context, options SearchOptions, among []string, err error) *Result {
-	if !errors.Is(err, ErrInfeasible) || !j.refines(options) || !slices.Contains(among, Schedule1F1B) {
-		return nil
+func (j *Job) only(ctx context.Context, options SearchOptions, among []string, err error) (*Result, error) {
+	if !errors.Is(err, ErrInfeasible) || !j.refines(options) {
+		return nil, nil
 	}
 	r := &Result{Refined: true}
 	plans, err := j.exhaust(ctx, nil, r)
 	if err != nil || len(plans) == 0 {
-		return nil
+		return nil, err
 	}
-	slices.Reverse(plans) // the quickest first
-	r.Plan, r.Others = plans[0], plans[1:]
+	if plans, err = j.bySchedules(ctx, plans, nil, among); err != nil {
+		return nil, err
+	}
+	r.rank(plans)
 	r.Best = r.Plan.Predicted.Seconds / float64(r.Plan.GlobalBatch)
 	r.Bound = r.Best // the dynamic programming has none
 	j.limit(ctx, r, among, options)
-	return r
+	return r, nil
 }

@@ -6,22 +6,20 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/pipeline"
-	"github.com/evenkeel/evenkeel/planner/search"
 )
 
 // maxChunks that the search divides the stages of a device into.
 const maxChunks = 8
 
-// bySchedules adds what plans, and the cheapest of other numbers of stages, become under other schedules, and keeps those of the
-// schedules that are asked for.
-func (j *Job) bySchedules(ctx context.Context, plans []*Plan, among []string, conditions []*costmodel.Condition, best []search.Candidate) ([]*Plan, error) {
+// bySchedules adds what plans, and starts, which may be some of them, become under other schedules, and keeps those of the schedules that
+// are asked for.
+func (j *Job) bySchedules(ctx context.Context, plans, starts []*Plan, among []string) ([]*Plan, error) {
 	if slices.Equal(among, []string{Schedule1F1B}) {
 		return plans, nil
 	}
 	from := slices.Clone(plans)
-	for _, p := range j.starts(plans, conditions, best) {
+	for _, p := range starts {
 		if !slices.Contains(from, p) {
 			from = append(from, p)
 		}
@@ -34,7 +32,7 @@ func (j *Job) bySchedules(ctx context.Context, plans []*Plan, among []string, co
 		return append(plans, others...), nil
 	}
 	if len(others) == 0 {
-		return nil, fmt.Errorf("%w: none of the %d quickest plans under 1f1b fits memory, has layers enough and a right number of micro-batches by %v", ErrInfeasible, len(from), among)
+		return nil, fmt.Errorf("%w: of the quickest plans under 1f1b, %d in all, none fits memory, has layers enough and a right number of micro-batches by %v", ErrInfeasible, len(from), among)
 	}
 	return others, nil
 }

@@ -92,9 +92,11 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	}
 	found, err := search.Run(ctx, costs(conditions), j.thoroughness(options))
 	if err != nil {
-		if r := j.only(ctx, options, among, err); r != nil {
-			r.Conditions = len(conditions)
-			return r, nil
+		if r, err := j.only(ctx, options, among, err); r != nil || err != nil {
+			if r != nil {
+				r.Conditions = len(conditions)
+			}
+			return r, err
 		}
 		if ctx.Err() == nil {
 			err = j.explain(ctx, within, err)
@@ -118,13 +120,18 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 			return nil, err
 		}
 	}
-	if plans, err = j.bySchedules(ctx, plans, among, conditions, found.Best); err != nil {
+	if plans, err = j.bySchedules(ctx, plans, j.starts(plans, conditions, found.Best), among); err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
-	r.Plan, r.Others = plans[0], plans[1:]
+	r.rank(plans)
 	j.limit(ctx, r, among, options)
 	return r, nil
+}
+
+// rank takes the plans, the quickest first.
+func (r *Result) rank(plans []*Plan) {
+	slices.SortStableFunc(plans, func(a, b *Plan) int { return cmp.Compare(a.perSample(), b.perSample()) })
+	r.Plan, r.Others = plans[0], plans[1:]
 }
 
 // limit notes what no plan by some schedules takes less than. Only plans by 1F1B are all tried.
