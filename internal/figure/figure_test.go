@@ -68,7 +68,7 @@ func TestTimeline(t *testing.T) {
 			}
 		}
 	}
-	if boxes != len(line.Spans) || f.Title != "One iteration of m" {
+	if boxes != len(line.Spans) || f.Title != `One iteration of the model "m"` {
 		t.Errorf("%d boxes for %d spans, title %q", boxes, len(line.Spans), f.Title)
 	}
 	if err := f.Save(filepath.Join(t.TempDir(), "timeline.svg")); err != nil {

@@ -54,7 +54,7 @@ func Timeline(t *pipeline.Timeline) (chart.Figure, error) {
 	}
 	title := "One iteration"
 	if t.Model != "" {
-		title += " of " + t.Model
+		title += fmt.Sprintf(" of the model %q", t.Model)
 	}
 	return chart.Figure{Title: title, Panels: []chart.Panel{panel}}, nil
 }

@@ -76,19 +76,19 @@ func New(p *layerprofile.Profile, t *cluster.Topology, o Options) (*Model, error
 		}
 	}
 	if n := len(p.Layers); o.LeastStages > n {
-		return nil, fmt.Errorf("%w: at least %d stages, but %s has %d layers", ErrOptions, o.LeastStages, p.Model, n)
+		return nil, fmt.Errorf("%w: at least %d stages, but the model has %d layers", ErrOptions, o.LeastStages, n)
 	}
 	m.numberLayers()
 	m.selects = slices.ContainsFunc(p.Layers, func(l layerprofile.Layer) bool {
 		return slices.ContainsFunc(l.Runs, func(r layerprofile.Run) bool { return r.Selective > 0 || r.Freed > 0 })
 	})
 	if o.Checkpoint == "selective" && !m.selects {
-		return nil, badOption("checkpoint selective, but the profile of %s says of no layer what that saves (selective_seconds, selective_bytes)", p.Model)
+		return nil, badOption("checkpoint selective, but the layer profile says of no layer what that saves (selective_seconds, selective_bytes)")
 	}
 	if o.Sequence && !slices.ContainsFunc(p.Layers, func(l layerprofile.Layer) bool {
 		return slices.ContainsFunc(l.Runs, func(r layerprofile.Run) bool { return r.Sequence > 0 })
 	}) {
-		m.warnings = append(m.warnings, fmt.Sprintf("sequence parallelism: the profile of %s says of no layer what it saves (sequence_bytes); activations are taken as measured with it", p.Model))
+		m.warnings = append(m.warnings, "sequence parallelism: the layer profile says of no layer what it saves (sequence_bytes); activations are taken as measured with it")
 	}
 	if err := m.checkSpreads(); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (m *Model) addClass(c *cluster.Class) error {
 	case slices.Contains(p.Devices(), c.Device):
 		return fmt.Errorf("%w: %s was profiled at tensor degrees %v; none divides the %d devices of a machine", layerprofile.ErrProfile, c.Device, p.Degrees(c.Device), c.PerMachine)
 	default:
-		return fmt.Errorf("%w: %s is in the cluster, but the profile of %s does not have it; it has %v", layerprofile.ErrProfile, c.Device, p.Model, p.Devices())
+		return fmt.Errorf("%w: %s is in the cluster, but the layer profile does not have it; it has %v", layerprofile.ErrProfile, c.Device, p.Devices())
 	}
 	m.perMachine = append(m.perMachine, c.PerMachine)
 	m.devices = append(m.devices, c.Device)

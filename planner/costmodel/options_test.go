@@ -30,7 +30,7 @@ func TestBadOptions(t *testing.T) {
 		{Options{GlobalBatches: batch, MicroBatches: []int{0}}, "micro-batch 0"},
 		{Options{GlobalBatches: batch, Replicas: []int{-1}}, "replicas -1"},
 		{Options{GlobalBatches: batch, LeastStages: 3, MostStages: 2}, "at most 2 stages, but at least 3"},
-		{Options{GlobalBatches: batch, LeastStages: 4}, "at least 4 stages, but hand has 3 layers"},
+		{Options{GlobalBatches: batch, LeastStages: 4}, "at least 4 stages, but the model has 3 layers"},
 		{Options{GlobalBatches: batch, Memory: 1.5}, "memory share 1.5"},
 		{Options{GlobalBatches: batch, Memory: -1}, "memory share -1"},
 		{Options{GlobalBatches: batch, Reserve: -1}, "reserve -1"},

@@ -87,11 +87,11 @@ func (m *Model) WhyNot(s Spread) string {
 	contexts, experts := m.contexts(), m.expertDegrees()
 	switch {
 	case !slices.Contains(contexts, s.Context) && len(contexts) == 1:
-		return fmt.Sprintf("context %d, but the profile of %s says of no layer what context parallelism passes around (context_bytes), or machines have one device", s.Context, m.profile.Model)
+		return fmt.Sprintf("context %d, but the layer profile says of no layer what context parallelism passes around (context_bytes), or machines have one device", s.Context)
 	case !slices.Contains(contexts, s.Context):
 		return fmt.Sprintf("context %d; machines can have %v", s.Context, contexts)
 	case !slices.Contains(experts, s.Experts) && len(experts) == 1:
-		return fmt.Sprintf("experts %d, but the profile of %s has no layers with experts to divide (experts, expert_parameters, expert_bytes)", s.Experts, m.profile.Model)
+		return fmt.Sprintf("experts %d, but the layer profile has no layers with experts to divide (experts, expert_parameters, expert_bytes)", s.Experts)
 	case !slices.Contains(experts, s.Experts):
 		return fmt.Sprintf("experts %d; the layers' experts can be divided by %v", s.Experts, experts)
 	case s.Context > 1 && s.Experts > 1:

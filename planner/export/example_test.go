@@ -30,7 +30,7 @@ func Example() {
 		fmt.Println("warning:", w)
 	}
 	// Output:
-	// # Evenkeel plan of gpt for Megatron-LM: the arguments that it decides. Add those of the model and the data.
+	// # Evenkeel plan of the model "gpt" for Megatron-LM: the arguments that it decides. Add those of the model and the data.
 	// #   torchrun --nproc-per-node N --nnodes M ... pretrain_gpt.py $(grep -v '^#' FILE) ARGUMENTS
 	// # stage 0: layers 0-5; ranks 0-3 are a100 0-3
 	// # stage 1: layers 6-11; ranks 4-7 are a100 4-7

@@ -71,7 +71,7 @@ func of(model string) string {
 	if model == "" {
 		return ""
 	}
-	return " of " + model
+	return fmt.Sprintf(" of the model %q", model)
 }
 
 // transformerLayers is how many each stage has.
