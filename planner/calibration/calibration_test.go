@@ -252,7 +252,7 @@ func TestBadMeasurements(t *testing.T) {
 		"larger than 1048576 bytes": strings.Repeat("#\n", maxBytes),
 		"more than 1000 plans":      "plan,cluster,seconds\n" + strings.Repeat("0.json,nodes.yaml,7\n", maxRows+1),
 		"planner: invalid plan":     "plan,cluster,seconds\nmeasured.csv,nodes.yaml,7\n",
-		"layerprofile: invalid layer profile: other is in the cluster, but the prof": "plan,cluster,seconds\n0.json,other.yaml,7\n",
+		"layerprofile: invalid layer profile: other is in the cluster, but the layer prof": "plan,cluster,seconds\n0.json,other.yaml,7\n",
 	} {
 		write(t, list, text)
 		write(t, filepath.Join(filepath.Dir(list), "other.yaml"), "nodes: [{device: other, memory: 1GB, link: 1GB/s}]")
