@@ -87,10 +87,10 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		return nil, err
 	}
 	conditions := conditions(j.model, within)
-	if len(conditions) == 0 {
-		return nil, j.noCondition()
+	var found *search.Result
+	if err = j.noCondition(); len(conditions) > 0 {
+		found, err = search.Run(ctx, costs(conditions), j.thoroughness(options))
 	}
-	found, err := search.Run(ctx, costs(conditions), j.thoroughness(options))
 	if err != nil {
 		if r, err := j.only(ctx, options, among, err); r != nil || err != nil {
 			if r != nil {
@@ -98,7 +98,7 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 			}
 			return r, err
 		}
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && len(conditions) > 0 {
 			err = j.explain(ctx, within, err)
 		}
 		return nil, err

@@ -251,7 +251,7 @@ func (m *Model) layersFit() error {
 		devices += class.Count
 	}
 	divided := 1.0 // experts, at most
-	for _, s := range m.spreads() {
+	for _, s := range m.Spreads() {
 		divided = max(divided, float64(s.Experts))
 	}
 	for i, l := range m.profile.Layers {

@@ -33,8 +33,8 @@ func (m *Model) In(s Spread) *Model {
 	})
 }
 
-// spreads are all that plans may have by the options.
-func (m *Model) spreads() []Spread {
+// Spreads are all that plans may have by the options.
+func (m *Model) Spreads() []Spread {
 	all := []Spread{}
 	contexts, experts := m.options.Contexts, m.options.Experts
 	if len(contexts) == 0 {
@@ -112,7 +112,7 @@ func (m *Model) checkSpreads() error {
 			return badOption("%s", why)
 		}
 	}
-	if len(m.spreads()) == 0 {
+	if len(m.Spreads()) == 0 {
 		return badOption("context %v with experts %v; a plan has one of the two above 1, so one of the lists must have 1", m.options.Contexts, m.options.Experts)
 	}
 	return nil

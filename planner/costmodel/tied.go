@@ -44,7 +44,7 @@ func (m *Model) with(change func(*Model)) *Model {
 
 // parts are the models of all that plans may be: of each spread, and, where these differ, of one stage and of several.
 func (m *Model) parts() (all []*Model) {
-	for _, s := range m.spreads() {
+	for _, s := range m.Spreads() {
 		all = append(all, m.In(s).byStages()...)
 	}
 	return all

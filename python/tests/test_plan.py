@@ -85,6 +85,8 @@ class Places(unittest.TestCase):
                 (lambda p: p.update(global_batch=9), "global_batch: 9 is no multiple of micro_batch, 4"),
                 (lambda p: p.update(micro_batch=True), "micro_batch: True"),
                 (lambda p: p.update(schedule="zb-h1"), "schedule: 'zb-h1': 1f1b alone"),
+                (lambda p: p.update(context=2), "context: 2: context and expert parallelism are not run here"),
+                (lambda p: p.update(experts="4"), "experts: '4': context and expert parallelism are not run here"),
                 (lambda p: p.update(stages=[]), "stages: want a list"),
                 (lambda p: p.update(chunks=2), "plan: chunks: not run here"),
                 (lambda p: p["stages"][0].update(ahead=2), "plan: stages[0].ahead: not run here"),
