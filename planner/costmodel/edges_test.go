@@ -1,9 +1,11 @@
 package costmodel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +60,52 @@ func TestPerformance(t *testing.T) {
 	}
 }
 
+// dominates reports whether l is at least as good as b in everything, memory aside if there is room for any.
+func (l *label) dominates(b *label, roomy bool) bool {
+	for g := range l.step {
+		if l.step[g] > b.step[g] || l.perIteration[g] > b.perIteration[g] || !roomy && (l.memory[g] > b.memory[g] || l.peak[g] > b.peak[g]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Of random labels, many of them equal in something, those are kept, in order, that none before dominates.
+func TestUndominated(t *testing.T) {
+	c := handCondition(t, 2, 2)
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 6))
+		f := &configuration{groups: make([]Group, 1+rng.IntN(2)), strategies: []Strategy{{Tensor: 1}, {Tensor: 2}, {Tensor: 2}}}
+		all, most := make([]label, rng.IntN(4000)), 2+rng.IntN(200)
+		for i := range all {
+			all[i].strategy, all[i].next = int32(rng.IntN(3)), int32(i)
+			for g := range f.groups {
+				for _, v := range []*float64{&all[i].step[g], &all[i].perIteration[g], &all[i].memory[g], &all[i].peak[g]} {
+					*v = float64(rng.IntN(most))
+				}
+			}
+		}
+		for _, roomy := range []bool{false, true} {
+			got := c.undominated(f, slices.Clone(all), roomy)
+			sorted := slices.Clone(all)
+			slices.SortStableFunc(sorted, func(a, b label) int {
+				return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.perIteration[0], b.perIteration[0]), cmp.Compare(a.memory[0], b.memory[0]))
+			})
+			var want []label
+			for _, b := range sorted {
+				if !slices.ContainsFunc(want, func(a label) bool {
+					return f.strategies[a.strategy].Tensor == f.strategies[b.strategy].Tensor && a.dominates(&b, roomy)
+				}) {
+					want = append(want, b)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("seed %d, roomy %v: of %d labels %d are kept, want %d", seed, roomy, len(all), len(got), len(want))
+			}
+		}
+	}
+}
+
 // Two labels of which one has less of something: it dominates the other, not the other it.
 func TestDominates(t *testing.T) {
 	change := []func(*label, int){
@@ -68,7 +116,7 @@ func TestDominates(t *testing.T) {
 	if b := a; !a.dominates(&b, false) {
 		t.Error("equal labels do not dominate each other")
 	}
-	f := &configuration{strategies: []Strategy{{Tensor: 0}, {Tensor: 2}}}
+	f := &configuration{groups: make([]Group, MaxGroups), strategies: []Strategy{{Tensor: 0}, {Tensor: 2}}}
 	c := handCondition(t, 2, 2)
 	for i, more := range change {
 		for g := range MaxGroups {

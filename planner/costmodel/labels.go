@@ -136,27 +136,129 @@ func (c *Condition) fits(f *configuration, l *label) bool {
 // undominated keeps the labels that no other with the same tensor degree of the first layer dominates, in memory as well unless there
 // is room for any.
 func (c *Condition) undominated(f *configuration, all []label, roomy bool) []label {
-	slices.SortStableFunc(all, func(a, b label) int {
-		return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.perIteration[0], b.perIteration[0]), cmp.Compare(a.memory[0], b.memory[0]))
+	order := make([]int32, len(all))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, k int32) int {
+		a, b := &all[i], &all[k]
+		return cmp.Or(cmp.Compare(a.step[0], b.step[0]), cmp.Compare(a.perIteration[0], b.perIteration[0]), cmp.Compare(a.memory[0], b.memory[0]), cmp.Compare(i, k))
 	})
+	fronts := map[int]*front{}
 	var keep []label
-	for i := range all {
-		b := &all[i]
-		if !slices.ContainsFunc(keep, func(a label) bool {
-			return f.strategies[a.strategy].Tensor == f.strategies[b.strategy].Tensor && a.dominates(b, roomy)
-		}) {
-			keep = append(keep, *b)
+	for _, i := range order {
+		l := &all[i]
+		tensor := f.strategies[l.strategy].Tensor
+		if fronts[tensor] == nil {
+			fronts[tensor] = &front{}
+		}
+		if fronts[tensor].add(l.point(len(f.groups), roomy)) {
+			keep = append(keep, *l)
 		}
 	}
 	return keep
 }
 
-// dominates reports whether a is at least as good as b in everything, memory aside if there is room for any.
-func (a *label) dominates(b *label, roomy bool) bool {
-	for g := range a.step {
-		if a.step[g] > b.step[g] || a.perIteration[g] > b.perIteration[g] || !roomy && (a.memory[g] > b.memory[g] || a.peak[g] > b.peak[g]) {
+// point is what of a label another must not exceed to dominate it, its first step aside: labels are sorted by that.
+func (l *label) point(groups int, roomy bool) []float64 {
+	p := append(make([]float64, 0, 4*groups-1), l.perIteration[:groups]...)
+	p = append(p, l.step[1:groups]...)
+	if !roomy {
+		p = append(append(p, l.memory[:groups]...), l.peak[:groups]...)
+	}
+	return p
+}
+
+// front holds points of which none is at least as good as a later one in everything. So that few are looked at for each, most lie in boxes,
+// k-d trees (Bentley, Multidimensional binary search trees used for associative searching, 1975) that are joined as they become as large.
+type front struct {
+	boxes []*box
+	last  [][]float64 // in no box yet
+}
+
+// boxed is how many points make a box.
+const boxed = 16
+
+// add adds a point unless one is at least as good in everything.
+func (f *front) add(p []float64) bool {
+	for _, b := range f.boxes {
+		if b.dominates(p) {
+			return false
+		}
+	}
+	for _, o := range f.last {
+		if below(o, p) {
+			return false
+		}
+	}
+	if f.last = append(f.last, p); len(f.last) == boxed*boxed {
+		all := f.last
+		for n := len(f.boxes); n > 0 && f.boxes[n-1].count <= len(all); n-- {
+			all, f.boxes = f.boxes[n-1].points(all), f.boxes[:n-1]
+		}
+		f.boxes, f.last = append(f.boxes, newBox(all, 0)), nil
+	}
+	return true
+}
+
+// below reports whether no number of a is above that of b.
+func below(a, b []float64) bool {
+	for i, v := range a {
+		if v > b[i] {
 			return false
 		}
 	}
 	return true
+}
+
+// box holds points: up to boxed, or two boxes.
+type box struct {
+	low   []float64 // the least of each number
+	count int
+	some  [][]float64
+	parts []*box
+}
+
+func newBox(all [][]float64, by int) *box {
+	b := &box{low: slices.Clone(all[0]), count: len(all)}
+	for _, p := range all {
+		for i, v := range p {
+			b.low[i] = min(b.low[i], v)
+		}
+	}
+	if len(all) <= boxed {
+		b.some = slices.Clone(all)
+		return b
+	}
+	slices.SortFunc(all, func(p, q []float64) int { return cmp.Compare(p[by], q[by]) })
+	half, by := len(all)/2, (by+1)%len(b.low)
+	b.parts = []*box{newBox(all[:half], by), newBox(all[half:], by)}
+	return b
+}
+
+// dominates reports whether some point of the box is at least as good as another in everything.
+func (b *box) dominates(p []float64) bool {
+	if !below(b.low, p) {
+		return false
+	}
+	for _, o := range b.some {
+		if below(o, p) {
+			return true
+		}
+	}
+	for _, part := range b.parts {
+		if part.dominates(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// points appends those of the box.
+func (b *box) points(to [][]float64) [][]float64 {
+	to = append(to, b.some...)
+	for _, part := range b.parts {
+		to = part.points(to)
+	}
+	return to
 }
