@@ -130,7 +130,10 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 		}
 		share := (f.samples + n/t - 1) / (n / t)
 		for _, p := range places {
-			send := [2]float64{float64(share) * float64(p.most) / float64(t), 0}
+			send := [2]float64{float64(share * (p.most / t)), 0}
+			if t > c.PerMachine {
+				send[0] = float64(share) * float64(p.most) / float64(t)
+			}
 			if n < c.PerMachine && p.machines == 1 {
 				send[1] = float64(share) / float64(f.spread.Context)
 			}
