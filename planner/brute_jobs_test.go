@@ -55,14 +55,14 @@ func bruteJob(rng *rand.Rand) *twinCase {
 					}
 					for _, n := range []int{1, 2, 4, 12} {
 						f := slow * (0.2 + float64(n)*(0.9+0.2*rng.Float64())/math.Pow(float64(t), 0.85))
-						l.Runs[twinKey{class, t}] = append(l.Runs[twinKey{class, t}], twinRun{MicroBatch: n, Forward: f, Backward: 2 * f * (0.9 + 0.2*rng.Float64()), Update: l.Parameters / float64(t) * 2e-11 * slow / base, Activation: math.Round(activation / float64(t))})
+						l.Runs[twinKey{class, t, 1}] = append(l.Runs[twinKey{class, t, 1}], twinRun{MicroBatch: n, Forward: f, Backward: 2 * f * (0.9 + 0.2*rng.Float64()), Update: l.Parameters / float64(t) * 2e-11 * slow / base, Activation: math.Round(activation / float64(t))})
 					}
 				}
 			}
 			c.Layers = append(c.Layers, l)
 		}
 		l := &c.Layers[i]
-		bytes += 16*l.Parameters + 2*l.Runs[twinKey{0, 1}][0].Activation
+		bytes += 16*l.Parameters + 2*l.Runs[twinKey{0, 1, 1}][0].Activation
 	}
 	for i := range c.Cluster.Classes {
 		c.Cluster.Classes[i].Memory = math.Round(bytes * twinScale(rng, 0.15, 4))
@@ -80,6 +80,7 @@ func (c *twinCase) job() (*planner.Job, error) {
 func TestNoPlanIsQuicker(t *testing.T) {
 	jobs, exhausted, beaten, worst, simulated := 0, 0, 0, 1.0, 0
 	ratio, bounded := 0.0, 0
+	ways := map[string]int{} // in which the plans found spread layers
 	for seed := range uint64(*bruteJobs) {
 		seed += uint64(*bruteFirst)
 		c := bruteJob(rand.New(rand.NewPCG(seed, 51)))
@@ -88,6 +89,9 @@ func TestNoPlanIsQuicker(t *testing.T) {
 		}
 		if seed%3 == 1 {
 			c.selectively(rand.New(rand.NewPCG(seed, 54)))
+		}
+		if seed%4 > 1 {
+			c.bruteSpread(rand.New(rand.NewPCG(seed, 55)))
 		}
 		c.Options.DeepSpeed = seed%5 == 2
 		job, err := c.job()
@@ -105,6 +109,7 @@ func TestNoPlanIsQuicker(t *testing.T) {
 			t.Fatal(err)
 		default:
 			limit = r.Plan.Predicted.Simulated
+			c.countWays(ways, r.Plan)
 			if r.Exhausted {
 				exhausted++
 			}
@@ -140,8 +145,8 @@ func TestNoPlanIsQuicker(t *testing.T) {
 		}
 		t.Errorf("%s", msg)
 	}
-	t.Logf("%d jobs, of %d every plan tried by the search; %d beaten, by up to %.1f%%; %d iterations simulated; the bound of larger jobs is %.3f of the quickest plan (geometric mean)",
-		jobs, exhausted, beaten, 100*(worst-1), simulated, math.Exp(ratio/float64(bounded)))
+	t.Logf("%d jobs, of %d every plan tried by the search; %d beaten, by up to %.1f%%; %d iterations simulated; the bound of larger jobs is %.3f of the quickest plan (geometric mean); plans found: %v",
+		jobs, exhausted, beaten, 100*(worst-1), simulated, math.Exp(ratio/float64(bounded)), ways)
 }
 
 // The quickest plan of this job takes the bound's time where its first stage is the busiest: it was above the plan.
@@ -166,14 +171,17 @@ func TestBoundOfABusyFirstStage(t *testing.T) {
 
 // Trying all plans finds the quickest by itself, whatever dynamic programming and refining have found before.
 func TestExhaust(t *testing.T) {
-	jobs := 0
-	for seed := range uint64(24) {
+	jobs, ways := 0, map[string]int{}
+	for seed := range uint64(36) {
 		c := bruteJob(rand.New(rand.NewPCG(seed, 52)))
 		if seed%2 == 1 {
 			c.tieWeights(rand.New(rand.NewPCG(seed, 53)))
 		}
 		if seed%3 == 1 {
 			c.selectively(rand.New(rand.NewPCG(seed, 54)))
+		}
+		if seed%4 > 1 {
+			c.bruteSpread(rand.New(rand.NewPCG(seed, 55)))
 		}
 		job, err := c.job()
 		if err != nil {
@@ -190,6 +198,12 @@ func TestExhaust(t *testing.T) {
 		}
 		if b.best != nil {
 			jobs++
+			c.Plan = *b.best
+			p, err := planner.ReadPlan(strings.NewReader(c.json(nil)), "plan.json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.countWays(ways, p)
 		}
 		// No plan takes less than the quickest.
 		if again, _ := job.Exhaust(batch, got); again != got {
@@ -198,6 +212,11 @@ func TestExhaust(t *testing.T) {
 	}
 	if jobs < 15 {
 		t.Errorf("only %d jobs have a plan", jobs)
+	}
+	for _, way := range []string{"context", "experts", "groups' degrees over machines", "layers' degrees over machines"} {
+		if ways[way] == 0 {
+			t.Errorf("no quickest plan has %s: the test sees too little", way)
+		}
 	}
 }
 

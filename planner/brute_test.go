@@ -35,19 +35,38 @@ type bruteTimes struct {
 // bruteKey is what the times of a stage depend on.
 type bruteKey struct {
 	from, to, behind, samples int
-	groups                    [3]struct{ class, count, tensor, share, machines, most int }
+	groups                    [3]struct{ class, count, tensor, share, machines, most, first int } // first of its machine, where it matters
 }
 
 // quickest is the least simulated time of a plan below limit; best is nil where there is none.
 func (c *twinCase) quickest(limit float64) *brute {
 	b := &brute{twinCase: c, limit: limit}
 	c.seen = map[string]int{}
-	batch := c.Plan.GlobalBatch
+	batch, cluster := c.Plan.GlobalBatch, c.Cluster
+	for _, s := range c.spreadsOf() {
+		c.Plan = twinPlan{GlobalBatch: batch, Context: s.Context, Experts: s.Experts}
+		c.Cluster = c.inUnits().Cluster
+		for i := range c.Cluster.Classes {
+			if k := &c.Cluster.Classes[i]; s.Context > 0 && cluster.Classes[i].PerMachine%s.Context != 0 {
+				k.Count = 0 // its machines have no units
+			}
+		}
+		b.micros()
+		c.Cluster = cluster
+	}
+	c.Plan = twinPlan{GlobalBatch: batch}
+	return b
+}
+
+// micros tries every micro-batch.
+func (b *brute) micros() {
+	c := b.twinCase
+	batch, of := c.Plan.GlobalBatch, c.Plan
 	for micro := 1; micro <= batch; micro++ {
 		if batch%micro != 0 {
 			continue
 		}
-		c.Plan = twinPlan{GlobalBatch: batch, MicroBatch: micro}
+		c.Plan = twinPlan{GlobalBatch: batch, MicroBatch: micro, Context: of.Context, Experts: of.Experts}
 		b.micro, b.known, b.behind, b.free = batch/micro, map[bruteKey][]bruteTimes{}, nil, nil
 		for _, k := range c.Cluster.Classes {
 			b.free = append(b.free, 1<<k.Count-1)
@@ -58,8 +77,6 @@ func (c *twinCase) quickest(limit float64) *brute {
 		}
 		b.before(len(c.Layers), 0)
 	}
-	c.Plan = twinPlan{GlobalBatch: batch}
-	return b
 }
 
 // leastStep is the least that a layer takes of a micro-batch anywhere.
@@ -69,7 +86,7 @@ func (b *brute) leastStep(l int) float64 {
 		k := &b.Cluster.Classes[key.Class]
 		for share := 1; share <= b.Plan.MicroBatch; share++ {
 			if r, ok := b.Layers[l].run(key, share); ok && share*6 >= b.Plan.MicroBatch {
-				least = min(least, (r.Forward+r.Backward)*k.Slow)
+				least = min(least, (r.Forward+r.Backward)*k.Slow/b.context())
 			}
 		}
 	}
@@ -112,7 +129,7 @@ func (b *brute) before(to int, sum float64) {
 // groups goes through all groups of a stage on free devices, of this class and those after it, with every largest share of each.
 func (b *brute) groups(class int, chosen []twinGroup, found func([]twinGroup)) {
 	if class == len(b.free) {
-		if len(chosen) > 0 {
+		if len(chosen) == 1 || len(chosen) > 1 && !slices.ContainsFunc(chosen, b.wide) {
 			b.shares(chosen, 0, found)
 		}
 		return
@@ -126,8 +143,8 @@ func (b *brute) groups(class int, chosen []twinGroup, found func([]twinGroup)) {
 				break
 			}
 			b.free[class] &^= mask
-			for t := 1; t <= min(count, k.PerMachine); t++ {
-				if g := (twinGroup{Class: class, First: first, Count: count, Tensor: t}); count%t == 0 && b.within(g, t) {
+			for t := 1; t <= count; t++ {
+				if g := (twinGroup{Class: class, First: first, Count: count, Tensor: t}); count%t == 0 && b.within(g, t) && (!b.wide(g) || b.measured(g)) {
 					b.groups(class+1, append(chosen, g), found)
 				}
 			}
@@ -136,9 +153,12 @@ func (b *brute) groups(class int, chosen []twinGroup, found func([]twinGroup)) {
 	}
 }
 
-// within says whether every replica of a degree lies within a machine.
+// within says whether every replica of a degree lies within a machine, or takes whole machines.
 func (b *brute) within(g twinGroup, t int) bool {
 	per := b.Cluster.Classes[g.Class].PerMachine
+	if t > per {
+		return b.Plan.Context <= 1 && t%per == 0 && g.First%per == 0
+	}
 	for d := g.First; d < g.First+g.Count; d += t {
 		if d/per != (d+t-1)/per {
 			return false
@@ -195,6 +215,9 @@ func (b *brute) times(s *twinStage, behind int) []bruteTimes {
 		g := &s.Groups[i]
 		k := &key.groups[i]
 		k.machines, k.most = b.Cluster.place(g)
+		if b.Plan.Experts > 1 {
+			k.first = g.First % b.Cluster.Classes[g.Class].PerMachine
+		}
 		k.class, k.count, k.tensor, k.share = g.Class+1, g.Count, g.Tensor, slices.Max(g.Shares)
 	}
 	if all, ok := b.known[key]; ok {
@@ -222,7 +245,7 @@ func (b *brute) options(s *twinStage, l int) (all []bruteOption) {
 	if len(s.Groups) == 1 {
 		g := s.Groups[0]
 		for t := 1; t <= g.Count; t++ {
-			if g.Count%t == 0 && b.Cluster.Classes[g.Class].PerMachine%t == 0 && b.within(g, t) {
+			if g.Count%t == 0 && (b.Cluster.Classes[g.Class].PerMachine%t == 0 || t > b.Cluster.Classes[g.Class].PerMachine) && b.within(g, t) {
 				degrees = append(degrees, t)
 			}
 		}
@@ -238,6 +261,9 @@ func (b *brute) options(s *twinStage, l int) (all []bruteOption) {
 				}
 				o := bruteOption{twinStrategy: twinStrategy{t, sharding, recompute == "all", recompute == "selective"}}
 				one.Strategies = []twinStrategy{o.twinStrategy}
+				if b.divides(&b.Layers[l]) && b.blocks(&one, o.twinStrategy) != "" {
+					continue next
+				}
 				for g := range s.Groups {
 					p, ok := b.layer(&one, &s.Groups[g], l)
 					if !ok {
@@ -328,28 +354,4 @@ func (w *bruteLayers) add() {
 	}
 	t.strategies = slices.Clone(w.chosen)
 	w.found = append(slices.DeleteFunc(w.found, func(x bruteTimes) bool { return worse(x, t) }), t)
-}
-
-// simulate takes the chosen stages as the best if they are.
-func (b *brute) simulate() {
-	var stages []twinPrice
-	b.Plan.Stages = nil
-	for _, s := range slices.Backward(b.behind) {
-		p := twinPrice{Forward: s.forward, Backward: s.backward, Send: s.send, Sync: s.once}
-		stages = append(stages, p)
-		b.Plan.Stages = append(b.Plan.Stages, s.twinStage)
-	}
-	for i := range stages {
-		stages[i].Sync += b.tie(i)
-	}
-	b.tried++
-	if seconds := twinSimulate(stages, b.micro); seconds < b.limit {
-		b.limit = seconds
-		p := twinPlan{GlobalBatch: b.Plan.GlobalBatch, MicroBatch: b.Plan.MicroBatch}
-		for _, s := range slices.Backward(b.behind) {
-			s.Strategies = s.strategies
-			p.Stages = append(p.Stages, s.twinStage)
-		}
-		b.best = &p
-	}
 }

@@ -1,11 +1,8 @@
 package planner_test
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -68,6 +65,9 @@ func (c *twinCase) csv() string {
 	if c.selects {
 		b.WriteString(",selective_seconds,selective_bytes")
 	}
+	if c.spreads {
+		b.WriteString(",machines,context_bytes,experts,expert_parameters,expert_bytes,sequence_bytes")
+	}
 	last := len(c.Layers) - 1
 	tied := c.Layers[last].Tied > 0
 	if tied {
@@ -75,7 +75,7 @@ func (c *twinCase) csv() string {
 	}
 	b.WriteString("\n")
 	for i, l := range c.Layers {
-		for _, key := range slices.SortedFunc(maps.Keys(l.Runs), func(a, b twinKey) int { return cmp.Or(a.Class-b.Class, a.Tensor-b.Tensor) }) {
+		for _, key := range l.keys() {
 			for _, r := range l.Runs[key] {
 				backward := ""
 				if r.Backward >= 0 {
@@ -87,6 +87,9 @@ func (c *twinCase) csv() string {
 				}
 				if c.selects {
 					fmt.Fprintf(&b, ",%v,%v", r.Core, r.Freed)
+				}
+				if c.spreads {
+					b.WriteString(l.spread(key, r))
 				}
 				if tied && i == last {
 					fmt.Fprintf(&b, ",%v", l.Tied)
@@ -122,6 +125,12 @@ func (c *twinCase) json(predicted *twinPrediction) string {
 		stages = append(stages, object{"from": s.From, "to": s.To, "groups": groups, "strategies": strategies})
 	}
 	plan := object{"version": 1, "global_batch": c.Plan.GlobalBatch, "micro_batch": c.Plan.MicroBatch, "stages": stages}
+	if c.Plan.Context > 0 {
+		plan["context"] = c.Plan.Context
+	}
+	if c.Plan.Experts > 0 {
+		plan["experts"] = c.Plan.Experts
+	}
 	if c.Plan.Schedule != "" {
 		plan["schedule"] = c.Plan.Schedule
 	}
@@ -157,5 +166,20 @@ func (c *twinCase) flags() string {
 	if o.Reserve > 0 {
 		flags += fmt.Sprintf(" --reserve %.0f", o.Reserve)
 	}
+	if o.Sequence {
+		flags += " --sequence-parallel"
+	}
 	return flags + "\n"
+}
+
+// spread are the columns of a measurement that say what plans may spread.
+func (l *twinLayer) spread(key twinKey, r twinRun) string {
+	machines, experts := "", ",,"
+	if key.Machines > 1 {
+		machines = fmt.Sprint(key.Machines)
+	}
+	if l.Experts > 0 {
+		experts = fmt.Sprintf("%d,%v,%v", l.Experts, l.ExpertParameters, l.ExpertBytes)
+	}
+	return fmt.Sprintf(",%s,%v,%s,%v", machines, l.Context, experts, r.Sequence)
 }

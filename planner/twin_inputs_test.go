@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -14,6 +15,7 @@ type twinCase struct {
 	Options twinOptions
 
 	fixed   bool // runs have fixed bytes
+	spreads bool // layers and runs say what plans may spread
 	selects bool // runs say what selective recomputation saves
 	seen    map[string]int
 }
@@ -47,11 +49,23 @@ type twinSwitch struct {
 type twinLayer struct {
 	Parameters, Output float64
 	Tied               float64               // of the last: parameters that the first has, too
+	Context            float64               // bytes of a sample that go around
+	Experts            int                   // 0: none
+	ExpertParameters   float64               // of all experts
+	ExpertBytes        float64               // of a sample that go to experts
 	Runs               map[twinKey][]twinRun // by rising micro-batch
 }
 
+// twinKey is where a layer was measured: on so many devices, of so many machines.
 type twinKey struct {
-	Class, Tensor int
+	Class, Tensor, Machines int
+}
+
+// keys are where the layer was measured, in order.
+func (l *twinLayer) keys() []twinKey {
+	return slices.SortedFunc(maps.Keys(l.Runs), func(a, b twinKey) int {
+		return cmp.Or(a.Class-b.Class, a.Tensor-b.Tensor, a.Machines-b.Machines)
+	})
 }
 
 type twinRun struct {
@@ -59,10 +73,12 @@ type twinRun struct {
 	Forward, Backward, Update float64 // Backward -1: left out
 	Activation, Fixed         float64
 	Core, Freed               float64 // what selective recomputation does again, and frees
+	Sequence                  float64 // what sequence parallelism frees
 }
 
 type twinPlan struct {
 	GlobalBatch, MicroBatch int
+	Context, Experts        int // 0: 1
 	Stages                  []twinStage
 	Schedule                string // "": 1f1b
 	Chunks                  int    // of interleaved
@@ -95,6 +111,7 @@ type twinOptions struct {
 	Compute, Communication float64
 	Off                    bool
 	DeepSpeed              bool    // it exchanges late
+	Sequence               bool    // tensor degrees are sequence-parallel
 	W, G, O                float64 // bytes of a parameter: weights, gradients, optimizer
 
 	// The calibration: factors, and what devices hold beside the model.
@@ -186,32 +203,6 @@ func (c *twinCluster) place(g *twinGroup) (machines, most int) {
 	return len(devices), slices.Max(slices.Collect(maps.Values(devices)))
 }
 
-// legal says whether the devices of the plan can work together: replicas lie within machines.
-func (c *twinCase) legal() bool {
-	for _, s := range c.Plan.Stages {
-		for _, g := range s.Groups {
-			per := c.Cluster.Classes[g.Class].PerMachine
-			degrees := []int{g.Tensor}
-			for _, st := range s.Strategies {
-				if st.Tensor > 0 {
-					degrees = append(degrees, st.Tensor)
-					if per%st.Tensor != 0 {
-						return false
-					}
-				}
-			}
-			for _, t := range degrees {
-				for first := g.First; first < g.First+g.Count; first += t {
-					if first/per != (first+t-1)/per {
-						return false
-					}
-				}
-			}
-		}
-	}
-	return true
-}
-
 // twinCorrect fills in what a profile leaves out, and replaces times that fall while the micro-batch rises; the core's with the forward time's.
 func twinCorrect(measured []twinRun) []twinRun {
 	runs := slices.Clone(measured)
@@ -254,7 +245,7 @@ func (l *twinLayer) run(key twinKey, k int) (twinRun, bool) {
 			}
 			part := float64(k-before.MicroBatch) / float64(r.MicroBatch-before.MicroBatch)
 			between := func(a, b float64) float64 { return a + part*(b-a) }
-			return twinRun{k, between(before.Forward, r.Forward), between(before.Backward, r.Backward), between(before.Update, r.Update), max(before.Activation, r.Activation), max(before.Fixed, r.Fixed), between(before.Core, r.Core), min(before.Freed, r.Freed)}, true
+			return twinRun{k, between(before.Forward, r.Forward), between(before.Backward, r.Backward), between(before.Update, r.Update), max(before.Activation, r.Activation), max(before.Fixed, r.Fixed), between(before.Core, r.Core), min(before.Freed, r.Freed), min(before.Sequence, r.Sequence)}, true
 		}
 		before = &r
 	}

@@ -208,7 +208,7 @@ func twinRandomLayers(rng *rand.Rand, c *twinCluster, layers, samples int) []twi
 		for class := range c.Classes {
 			for t := 1; t <= c.Classes[class].PerMachine; t++ {
 				if t == 1 || !twinChance(rng, 0.02) {
-					l.Runs[twinKey{class, t}] = twinRandomRuns(rng, samples, faults)
+					l.Runs[twinKey{class, t, 1}] = twinRandomRuns(rng, samples, faults)
 				}
 			}
 		}

@@ -105,7 +105,7 @@ func (c *twinCase) scheduled(stages []twinPrice) float64 {
 	if p.Chunks > 0 {
 		devices /= p.Chunks
 	}
-	c.seen[p.Schedule]++
+	c.see(p.Schedule)
 	ends := map[twinPass]float64{}
 	links, done := map[[2]int]float64{}, make([]float64, devices) // when what goes one way over a boundary has arrived; end of a device's last pass
 	half := func(boundary int) float64 {

@@ -79,114 +79,6 @@ func (c *twinCase) replicas(s *twinStage, g *twinGroup, st twinStrategy) (n, t, 
 	return n, g.Tensor, k
 }
 
-// gather is the time of an all-gather or a reduce-scatter of x bytes among n replicas.
-func (c *twinCase) gather(s *twinStage, g *twinGroup, n, t int, x float64) float64 {
-	if n == 1 || x == 0 {
-		return 0
-	}
-	if machines, _ := c.Cluster.place(g); len(s.Groups) == 1 && machines == 1 {
-		c.seen["gather in a machine"]++
-		return float64(n-1) * c.time(c.Cluster.inside(g.Class), x/float64(n))
-	}
-	whole := x * float64(t)
-	var out []twinLevel
-	m, in := 0, 0.0
-	for i, a := range s.Groups {
-		for _, b := range s.Groups[i:] {
-			if path := c.Cluster.between(a.Class, b.Class); out == nil || c.time(path, whole) > c.time(out, whole) {
-				out = path
-			}
-		}
-		tj := a.Tensor
-		if len(s.Groups) == 1 {
-			tj = t
-		}
-		machines, most := c.Cluster.place(&s.Groups[i])
-		m += machines
-		h := float64(most / tj)
-		in = max(in, (h-1)*c.time(c.Cluster.inside(a.Class), whole/float64(tj)/h))
-	}
-	ring := float64(n-1) * c.time(out, whole/float64(n))
-	hierarchy := in + float64(m-1)*c.time(out, whole/float64(m))
-	if ring < hierarchy {
-		c.seen["ring"]++
-	} else {
-		c.seen["hierarchy"]++
-	}
-	return min(ring, hierarchy)
-}
-
-type twinLayerPrice struct {
-	twinPrice
-	states, kept, whole, working float64
-}
-
-// layer prices a layer on a group.
-func (c *twinCase) layer(s *twinStage, g *twinGroup, layer int) (twinLayerPrice, bool) {
-	st, l, class := s.Strategies[layer-s.From], &c.Layers[layer], &c.Cluster.Classes[g.Class]
-	n, t, k := c.replicas(s, g, st)
-	run, ok := l.run(twinKey{g.Class, t}, k)
-	if !ok {
-		return twinLayerPrice{}, false
-	}
-	o, in := &c.Options, 0.0
-	parameters, once := l.Parameters, 1.0
-	if l.Tied > 0 && s.alone { // held once
-		parameters -= l.Tied
-		once = parameters / l.Parameters
-	}
-	if layer > 0 {
-		in = c.Layers[layer-1].Output
-	}
-	var p twinLayerPrice
-	slow := class.Slow * o.compute(class.Device)
-	p.Forward, p.Backward, p.Update = run.Forward*slow, run.Backward*slow, run.Update*slow*once
-	part := parameters / float64(t)
-	weights, gradients := part*o.W, part*o.G
-	p.kept, p.working = o.Activations*run.Activation*float64(k), o.Working*(in+l.Output)*float64(k)
-	p.whole = p.kept
-	if st.Checkpoint {
-		p.Again = p.Forward
-		p.working += p.kept
-		p.kept = in * float64(k)
-	}
-	if st.Selective {
-		freed := o.Activations * run.Freed * float64(k)
-		p.Again, p.kept, p.working = run.Core*slow, p.kept-freed, p.working+freed
-		c.seen["selective"]++
-	}
-	back, replicas := p.Backward+p.Again, float64(n)
-	gather := func(x float64) float64 { return c.gather(s, g, n, t, x) }
-	switch st.Sharding {
-	case "none":
-		p.states = run.Fixed + part*(o.W+o.G+o.O)
-	case "optimizer":
-		p.states = run.Fixed + part*(o.W+o.G+o.O/replicas)
-		p.Update /= replicas
-	case "gradients":
-		p.states = run.Fixed + part*(o.W+(o.G+o.O)/replicas)
-		p.Update /= replicas
-		p.working += gradients
-		p.gatherBackward = c.together(back, gather(gradients)) - back
-		p.Gather, p.Sync = p.gatherBackward, gather(weights)
-	case "full":
-		p.states = run.Fixed + part*(o.W+o.G+o.O)/replicas
-		p.Update /= replicas
-		p.working += weights + gradients
-		p.gatherForward = c.together(p.Forward, gather(weights)) - p.Forward
-		p.gatherBackward = c.together(back, gather(weights)+gather(gradients)) - back
-		p.Gather = p.gatherForward + p.gatherBackward
-	}
-	if st.Sharding == "none" || st.Sharding == "optimizer" {
-		p.Sync = c.together(back, 2*gather(gradients)) - back
-		if o.DeepSpeed && (!s.alone || st.Sharding == "none") {
-			p.Sync = 2 * gather(gradients)
-			c.seen["late"]++
-		}
-	}
-	return p, true
-}
-
 func (p *twinPrice) pass() float64 { return p.Forward + p.Backward + p.Again + p.Gather }
 func (p *twinPrice) step() float64 { return p.pass() + p.Convert }
 func (p *twinPrice) once() float64 { return p.Sync + p.Update }
@@ -243,7 +135,7 @@ func (c *twinCase) tie(i int) float64 {
 	if q == 0 || end == 0 || i > 0 && i < end {
 		return 0
 	}
-	c.seen["tied"]++
+	c.see("tied")
 	bytes := q * c.Options.G
 	machines, degree, longest := map[[2]int]bool{}, 0, 0.0
 	for _, ends := range [][2]int{{0, end}, {end, 0}} {
@@ -256,14 +148,14 @@ func (c *twinCase) tie(i int) float64 {
 				degree = g.Tensor
 			}
 			_, most := c.Cluster.place(&g)
-			replicas := most / g.Tensor
+			replicas := float64(most) / float64(g.Tensor)
 			for _, o := range c.Plan.Stages[ends[1]].Groups {
-				longest = max(longest, 2*c.time(c.Cluster.between(g.Class, o.Class), bytes*float64(replicas)/2))
+				longest = max(longest, 2*c.time(c.Cluster.between(g.Class, o.Class), bytes*replicas/2*c.context()))
 			}
 		}
 	}
 	if len(machines) == 1 {
-		c.seen["tied in a machine"]++
+		c.see("tied in a machine")
 		return 2 * c.time(c.Cluster.inside(c.Plan.Stages[0].Groups[0].Class), bytes/float64(degree)/2)
 	}
 	return longest
@@ -285,8 +177,8 @@ func (c *twinCase) convert(s *twinStage) float64 {
 		_, t1, k1 := c.replicas(s, g, before)
 		_, t2, k2 := c.replicas(s, g, after)
 		v := float64(max(t1, t2))
-		c.seen["convert"]++
-		sum += 2 * c.time(path, c.Layers[layer-1].Output*float64(max(k1, k2))*(v-1)/v)
+		c.see("convert")
+		sum += 2 * c.time(path, c.Layers[layer-1].Output*float64(max(k1, k2))/c.context()*(v-1)/v)
 	}
 	return sum
 }
@@ -303,20 +195,20 @@ func (c *twinCase) send(i int) float64 {
 		per := c.Cluster.Classes[a.Class].PerMachine
 		machine := a.First / per
 		if (a.First+a.Count-1)/per == machine && b.First/per == machine && (b.First+b.Count-1)/per == machine {
-			c.seen["send in a machine"]++
+			c.see("send in a machine")
 			_, _, k := c.replicas(s, a, twinStrategy{})
-			return 2 * c.time(c.Cluster.inside(a.Class), out*float64(k))
+			return 2 * c.time(c.Cluster.inside(a.Class), out*float64(k)/c.context())
 		}
 	}
-	c.seen["send between machines"]++
+	c.see("send between machines")
 	longest := 0.0
 	for j := range s.Groups {
 		g := &s.Groups[j]
 		_, _, k := c.replicas(s, g, twinStrategy{})
 		_, most := c.Cluster.place(g)
-		replicas := most / g.Tensor
+		replicas := float64(most) / float64(g.Tensor)
 		for _, to := range next.Groups {
-			longest = max(longest, 2*c.time(c.Cluster.between(g.Class, to.Class), out*float64(k)*float64(replicas)))
+			longest = max(longest, 2*c.time(c.Cluster.between(g.Class, to.Class), out*float64(k)*replicas))
 		}
 	}
 	return longest
@@ -336,6 +228,7 @@ func (p *twinPrediction) fits() bool {
 
 // predict prices the plan; false where it has no price.
 func (c *twinCase) predict() (*twinPrediction, bool) {
+	c = c.inUnits()
 	p := &twinPrediction{}
 	for i := range c.Plan.Stages {
 		price, ok := c.stage(i)
