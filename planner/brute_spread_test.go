@@ -52,11 +52,12 @@ func (c *twinCase) bruteSpread(rng *rand.Rand) {
 	}
 	if kind != "context" {
 		degree, scale := twinPick(rng, 2, 2, 3, 4), twinPick(rng, 1.0, 3, 6) // experts have many parameters
+		tied := c.Layers[len(c.Layers)-1].Tied
 		for i := range c.Layers {
-			if l := &c.Layers[i]; l.Parameters-l.Tied > 10 && twinChance(rng, 0.7) { // tied parameters are no experts'
+			if l := &c.Layers[i]; l.Parameters-tied > 10 && twinChance(rng, 0.7) { // tied parameters are no experts'
 				l.Parameters *= scale
 				l.Experts, l.ExpertBytes = degree*(1+rng.IntN(2)), math.Round(twinScale(rng, 1e2, 1e6))
-				l.ExpertParameters = math.Floor((l.Parameters - l.Tied) * (0.6 + 0.4*rng.Float64()))
+				l.ExpertParameters = math.Floor((l.Parameters - tied) * (0.6 + 0.4*rng.Float64()))
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func newTwin(seed uint64) *twinCase {
 // tieWeights makes some of the last layer's parameters those of the first.
 func (c *twinCase) tieWeights(rng *rand.Rand) {
 	last := len(c.Layers) - 1
-	if most := min(c.Layers[0].Parameters, c.Layers[last].Parameters-c.Layers[last].ExpertParameters); last > 0 && most > 0 {
+	if most := min(c.Layers[0].Parameters-c.Layers[0].ExpertParameters, c.Layers[last].Parameters-c.Layers[last].ExpertParameters); last > 0 && most > 0 {
 		c.Layers[last].Tied = math.Ceil(most * twinPick(rng, rng.Float64(), 1))
 	}
 }

@@ -151,11 +151,12 @@ func (p *Profile) Finish(where string) error {
 
 // checkTied reports parameters that a layer cannot share with the first.
 func (p *Profile) checkTied(layer int) error {
-	tied, first := p.Layers[layer].Tied, &p.Layers[0]
-	if tied == 0 || layer > 0 && layer == len(p.Layers)-1 && tied > 0 && tied <= p.Layers[layer].Parameters && tied <= first.Parameters {
+	last, first := &p.Layers[layer], &p.Layers[0]
+	tied := last.Tied
+	if tied == 0 || layer > 0 && layer == len(p.Layers)-1 && tied > 0 && tied <= last.Parameters-last.ExpertParameters && tied <= first.Parameters-first.ExpertParameters {
 		return nil
 	}
-	return fmt.Errorf("%v tied parameters; only the last layer may share parameters with the first, no more than either has", tied)
+	return fmt.Errorf("%v tied parameters; only the last layer may share parameters with the first, no more than either has beside experts", tied)
 }
 
 // checkExperts reports sizes of experts, and of what context parallelism passes around, that a layer cannot have.
