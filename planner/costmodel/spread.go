@@ -135,12 +135,12 @@ func (m *Model) cannot(groups []Group, g Group, l, tensor int) string {
 	if !m.divides(l) {
 		return ""
 	}
-	e, experts := m.spread.Experts, m.profile.Layers[l].Experts
+	e := m.spread.Experts // divides the layer's, as those of all layers
 	switch machines, _ := m.place(g); {
 	case len(groups) > 1:
 		return fmt.Sprintf("its experts are divided among %d replicas; such a stage has one group", e)
-	case experts%e != 0 || g.Devices()%(tensor*e) != 0:
-		return fmt.Sprintf("its %d experts are divided among %d replicas; that must divide the experts, and the %d replicas of the stage", experts, e, g.Devices()/tensor)
+	case g.Devices()%(tensor*e) != 0:
+		return fmt.Sprintf("its experts are divided among %d replicas; that must divide the %d replicas of the stage", e, g.Devices()/tensor)
 	case m.wide(g.Class, tensor) || machines > 1 && (per%tensor != 0 || !within(g.First, g.Devices(), tensor*e, per)):
 		return fmt.Sprintf("its experts are divided among %d replicas of %d devices; these must lie within a machine of %d, or take whole machines", e, tensor, per)
 	}

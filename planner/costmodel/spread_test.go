@@ -289,3 +289,30 @@ func TestTensorOverMachines(t *testing.T) {
 	// The others' gradients of 300 and 1050 take 3 (1 + X/4000) + 6 + X/200.
 	same(t, "own degree, sync", c.Stages[0].Sync, 2*(6+3*1350/4000.0+12+1350/200.0))
 }
+
+// Of the measurements of a, with machines of four, those within a machine and over whole machines are planned, not those over halves of two,
+// and with contexts only what is within one with as many devices each.
+func TestTensorDegrees(t *testing.T) {
+	m := spreadModel(t, 16, Options{}, func(p *layerprofile.Profile) {
+		attention(p)
+		for i := range p.Layers {
+			for _, d := range []layerprofile.Degree{{Tensor: 4, Machines: 1}, {Tensor: 4, Machines: 2}, {Tensor: 6, Machines: 2}, {Tensor: 8, Machines: 1}, {Tensor: 12, Machines: 3}, {Tensor: 16, Machines: 4}, {Tensor: 32, Machines: 8}} {
+				p.Layers[i].Runs = append(p.Layers[i].Runs, layerprofile.Run{Device: "a", Tensor: d.Tensor, Machines: d.Machines, MicroBatch: 1, Forward: float64(d.Machines), Backward: 1})
+			}
+		}
+	})
+	for context, want := range map[int]string{1: "[1 2 4 12 16]", 2: "[1 2]", 4: "[1]"} {
+		if got := fmt.Sprint(m.In(Spread{Context: context, Experts: 1}).TensorsOf(0)); got != want {
+			t.Errorf("context %d: tensor degrees %s, want %s", context, got, want)
+		}
+	}
+	if got := fmt.Sprint(m.Wides(0), m.anyTensors(0, 0)); got != "[12 16] [1 2 4 12 16 32]" {
+		t.Errorf("degrees over machines, and all, are %s", got)
+	}
+	if r, ok := m.curve(0, 0, 4).At(1); !ok || r.Forward != 1 {
+		t.Errorf("4 devices of a machine take the time of %+v", r)
+	}
+	if _, ok := m.In(Spread{Context: 2, Experts: 1}).degree(0, 4); ok {
+		t.Error("a tensor degree of 4 with context 2 lies in a machine of 4")
+	}
+}
