@@ -1,6 +1,8 @@
 package costmodel
 
 import (
+	"cmp"
+	"context"
 	"math"
 	"slices"
 )
@@ -125,6 +127,76 @@ func (m *Model) dual(works [][]float64) (best float64, share []float64) {
 		}
 	}
 	return best, share
+}
+
+const (
+	boundWork = 3 << 28 // stages priced
+	aims      = 3       // at most
+	firstAim  = 0.9     // of the best plan's time
+	nearAim   = 0.99    // of an aim
+)
+
+// LowerBound is a number of seconds that no plan by 1F1B for a global batch takes less than, by formula or simulated, whatever its stages,
+// groups, shares and strategies within the options; best is the time of a plan, and the bound is at most that.
+// docs/reference/cost-model.md says what it counts and why it holds. It stops when ctx ends, and then is lower.
+func (m *Model) LowerBound(ctx context.Context, globalBatch int, best float64) float64 {
+	least := best
+	for _, part := range m.parts() {
+		least = min(least, part.lowerBound(ctx, globalBatch, best))
+	}
+	return least
+}
+
+// lowerBound aims at a share of the best plan's time first: the fewer plans may take less, the tighter is the bound over them, and plans
+// that take no less than the aim lie above it anyway. Then it aims closer to what was found, or above what was reached.
+func (m *Model) lowerBound(ctx context.Context, globalBatch int, best float64) float64 {
+	bound, shares := m.workBound(globalBatch)
+	bound = min(bound, best)
+	left, used := boundWork*64/max(64, len(m.kindOf)), 0 // in all, and by the aim before; a stage priced takes longer where there are more
+	aim := max(bound, firstAim*best)
+	for k := aims; k > 0 && left > used/2 && ctx.Err() == nil; k-- {
+		b := &bounder{Model: m, batch: globalBatch, best: aim, left: left}
+		for c, share := range shares {
+			b.start = append(b.start, aim*share/float64(m.topology.Classes[c].Count))
+		}
+		v := b.below(ctx)
+		left, used = b.left, left-b.left
+		bound = max(bound, v)
+		switch {
+		case v < aim && v > nearAim*aim: // no more than that is to be had
+			return bound
+		case v < aim: // once more
+			aim, k = (3*bound+aim)/4, min(k, 2)
+		case k == aims:
+			aim = (aim + best) / 2
+		default:
+			aim = best
+		}
+	}
+	return bound
+}
+
+// below is a bound on the plans that take less than the best; at most the best.
+func (b *bounder) below(ctx context.Context) float64 {
+	var all []*family
+	for _, samples := range b.samples(b.batch) {
+		if ctx.Err() != nil {
+			return 0
+		}
+		all = append(all, b.root(samples))
+	}
+	lowest := func() *family {
+		return slices.MinFunc(all, func(x, y *family) int { return cmp.Compare(x.bound(), y.bound()) })
+	}
+	for len(all) > 0 && b.left > 0 && ctx.Err() == nil {
+		if f := lowest(); f.bound() >= b.best || !b.refine(f) {
+			break
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	return min(b.best, lowest().bound()*(1-1e-9)) // rounding must not lift it above a plan
 }
 
 // rounds is how many prices of an interval are tried.

@@ -14,6 +14,7 @@ type floor struct {
 	mixed    bool        // a share of stages of several classes: devices are those of a whole stage like it
 	devices  float64     // at least
 	replica  float64     // devices of one, if mixed
+	reach    int         // in which of the reaches, if mixed
 	forward  []float64   // seconds of a micro-batch
 	first    []float64   // seconds of a micro-batch and of what comes once
 	steps    [][]float64 // by memory price: seconds of a micro-batch, with the price of the memory
@@ -31,7 +32,7 @@ type layerFloor struct {
 	steps, busy            []float64 // by memory price
 }
 
-// placing is a way to lie in machines, and what sharding over it takes.
+// placing is a way to lie in machines.
 type placing struct {
 	machines, most int
 	group          Group
@@ -40,11 +41,6 @@ type placing struct {
 // floors makes the floors for micro-batches of so many samples. memoryPrices are seconds for a byte; the first is 0.
 func (m *Model) floors(globalBatch, samples int, memoryPrices []float64) []floor {
 	f := floorer{Model: m, samples: samples, micro: float64(globalBatch / samples), prices: memoryPrices}
-	largest, replicas := m.largestShare(), 0 // samples of a replica, and replicas of a machine
-	for _, k := range m.topology.Classes {
-		replicas = max(replicas, k.PerMachine)
-	}
-	f.machines = max(2, math.Ceil(float64(samples)/float64(largest)/float64(replicas)))
 	f.steady = !slices.ContainsFunc(slices.Concat(m.between...), func(p cluster.Path) bool { return !p.Steady() })
 	for class := range m.topology.Classes {
 		f.over = append(f.over, m.Wides(class))
@@ -86,16 +82,17 @@ type floorer struct {
 	first   []int // layer of each kind
 	steady  bool  // every path has the same bandwidth for all messages
 
-	machines float64 // of a stage of several classes, at least
-	over     [][]int // tensor degrees over machines, by class
+	over [][]int // tensor degrees over machines, by class
 }
 
 // kindFloors are the least over some ways of placing a stage, by kind of layer, and what it sends.
 type kindFloors struct {
 	mixed            bool
+	reach            int
 	devices, replica float64
 	kinds            []layerFloor
 	send             [][2]float64 // of each way: samples that cross a link to another machine; within the machine, 0: it cannot
+	fill             float64      // samples that cross some link of the stage at least
 	within           bool         // the stage may share a machine with the one before
 }
 
@@ -116,53 +113,45 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 		return
 	}
 	k.within = k.within || n < c.PerMachine
-	var places []placing
-	for first := 0; first < c.PerMachine && first+n <= c.Count; first++ {
-		g := Group{Class: class, First: first, Replicas: n, Tensor: 1}
-		machines, most := f.place(g)
-		if f.spread.Experts > 1 || !slices.ContainsFunc(places, func(p placing) bool { return p.machines == machines && p.most == most }) {
-			places = append(places, placing{machines, most, g})
-		}
-	}
-	for t := 1; t <= n; t++ { // what is sent goes by the group's degree, whether layers have it or not
+	places := map[int][]placing{} // by tensor degree
+	for t := 1; t <= n; t++ {
 		if n%t != 0 || t > c.PerMachine && !slices.Contains(f.over[class], t) {
 			continue
 		}
-		share := (f.samples + n/t - 1) / (n / t)
-		for _, p := range places {
-			send := [2]float64{float64(share * (p.most / t)), 0}
-			if t > c.PerMachine {
-				send[0] = float64(share) * float64(p.most) / float64(t)
+		for first := 0; first < c.PerMachine && first+n <= c.Count; first++ {
+			g := Group{Class: class, First: first, Replicas: n / t, Tensor: t, Shares: []int{(f.samples + n/t - 1) / (n / t)}}
+			// Experts have places of their own.
+			if machines, most := f.place(g); within(first, n, t, c.PerMachine) && (f.spread.Experts > 1 || !slices.ContainsFunc(places[t], func(p placing) bool { return p.machines == machines && p.most == most })) {
+				places[t] = append(places[t], placing{machines, most, g})
 			}
+		}
+		for _, p := range places[t] { // what is sent goes by the group's degree, whether layers have it or not
+			share := float64(p.group.Shares[0])
+			send := [2]float64{share * float64(p.most) / float64(t), 0}
 			if n < c.PerMachine && p.machines == 1 {
-				send[1] = float64(share) / float64(f.spread.Context)
+				send[1] = share / float64(f.spread.Context)
 			}
 			k.send = append(k.send, send)
 		}
 	}
 	for kind, l := range f.first {
 		for _, t := range f.degrees(l, class) {
-			if n%t == 0 {
-				f.pureLayer(&k.kinds[kind], l, n, t, places)
+			for _, p := range places[t] {
+				f.pureLayer(&k.kinds[kind], l, p.group)
 			}
 		}
 	}
 }
 
-// pureLayer lowers a floor by a layer in the places of a stage of n devices at a tensor degree.
-func (f *floorer) pureLayer(x *layerFloor, l, n, t int, places []placing) {
-	share := (f.samples + n/t - 1) / (n / t)
-	for _, p := range places {
-		g := p.group
-		g.Replicas, g.Tensor, g.Shares = n/t, t, []int{share}
-		groups := []Group{g}
-		if f.divides(l) && f.cannot(groups, g, l, t) != "" {
-			continue
-		}
-		h := f.hold(l, t, n/t, func(bytes float64) float64 { return f.gather(groups, f.samples, Strategy{}, 0, bytes) },
-			func(bytes float64) float64 { return f.gatherExperts(g, t, bytes) })
-		f.lower(x, l, g.Class, t, share, &h, 2*f.toAll(g, l, t, share))
+// pureLayer lowers a floor by a layer on a group.
+func (f *floorer) pureLayer(x *layerFloor, l int, g Group) {
+	groups := []Group{g}
+	if f.divides(l) && f.cannot(groups, g, l, g.Tensor) != "" {
+		return
 	}
+	h := f.hold(l, g.Tensor, g.Replicas, func(bytes float64) float64 { return f.gather(groups, f.samples, Strategy{}, 0, bytes) },
+		func(bytes float64) float64 { return f.gatherExperts(g, g.Tensor, bytes) })
+	f.lower(x, l, g.Class, g.Tensor, g.Shares[0], &h, 2*f.toAll(g, l, g.Tensor, g.Shares[0]))
 }
 
 // degrees are the tensor degrees that a layer may have on a class.
@@ -231,10 +220,6 @@ func (f *floorer) lower(x *layerFloor, l, class, tensor, share int, h *holding, 
 // devices, of which the busiest takes k samples, has at least s t / k devices: the share s / b of b t / k. There are two replicas or
 // more.
 func (f *floorer) mixed(all []floor) []floor {
-	devices := 0
-	for _, c := range f.topology.Classes {
-		devices += c.Count
-	}
 	for class, c := range f.topology.Classes {
 		for t := 1; t <= c.PerMachine; t++ {
 			most := 0
@@ -245,25 +230,34 @@ func (f *floorer) mixed(all []floor) []floor {
 				}
 			}
 			for k := 1; k <= min(most, f.samples-1); k++ {
-				layers := f.none()
-				layers.mixed, layers.devices, layers.replica = true, float64(f.samples*t)/float64(k), float64(t)
-				layers.send = [][2]float64{{float64(k), 0}}
-				for kind, l := range f.first {
-					if slices.Contains(f.degrees(l, class), t) && !f.divides(l) {
-						h := f.hold(l, t, devices, func(bytes float64) float64 { return f.across(class, bytes*float64(t)) }, nil)
-						f.lower(&layers.kinds[kind], l, class, t, k, &h, 0)
+				for i, s := range f.reaches(f.samples) {
+					if s.most[class] < t {
+						continue
 					}
+					devices := 0
+					for _, n := range s.most {
+						devices += n
+					}
+					layers := f.none()
+					layers.mixed, layers.reach, layers.devices, layers.replica = true, i, float64(f.samples*t)/float64(k), float64(t)
+					layers.send, layers.fill = [][2]float64{{float64(k), 0}}, math.Ceil(float64(f.samples)/(s.limit-1))
+					for kind, l := range f.first {
+						if slices.Contains(f.degrees(l, class), t) && !f.divides(l) {
+							h := f.hold(l, t, devices, func(bytes float64) float64 { return f.across(class, s.machines, bytes*float64(t)) }, nil)
+							f.lower(&layers.kinds[kind], l, class, t, k, &h, 0)
+						}
+					}
+					all = f.add(all, class, &layers)
 				}
-				all = f.add(all, class, &layers)
 			}
 		}
 	}
 	return all
 }
 
-// across is the least time of a gather of whole layers in a stage of a class and others: among as few machines as hold replicas enough,
-// two at least, over the slowest path of the two classes for the whole layer.
-func (f *floorer) across(class int, bytes float64) float64 {
+// across is the least time of a gather of whole layers in a stage of a class and others on so many machines, two at least, over the
+// slowest path of the two classes for the whole layer.
+func (f *floorer) across(class int, machines, bytes float64) float64 {
 	if bytes == 0 {
 		return 0
 	}
@@ -273,7 +267,7 @@ func (f *floorer) across(class int, bytes float64) float64 {
 			least = min(least, max(f.between[class][class].Floor(bytes), f.between[class][other].Floor(bytes), f.between[other][other].Floor(bytes)))
 		}
 	}
-	least *= (f.machines - 1) / f.machines
+	least *= (machines - 1) / machines
 	if !f.steady { // the slowest path for the whole may be a quick one for its parts
 		for _, p := range slices.Concat(f.between...) {
 			least = min(least, p.Floor(bytes/2))
@@ -284,7 +278,7 @@ func (f *floorer) across(class int, bytes float64) float64 {
 
 // add sums the floors of layers up, unless some cannot run.
 func (f *floorer) add(all []floor, class int, k *kindFloors) []floor {
-	x := floor{class: class, mixed: k.mixed, devices: k.devices, replica: k.replica, capacity: f.limit(class) - f.reserve(class)}
+	x := floor{class: class, mixed: k.mixed, reach: k.reach, devices: k.devices, replica: k.replica, capacity: f.limit(class) - f.reserve(class)}
 	n := len(f.kindOf)
 	x.forward, x.first, x.memory, x.send, x.receive, x.unable = make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]int, n+1)
 	for range f.prices {
@@ -295,6 +289,13 @@ func (f *floorer) add(all []floor, class int, k *kindFloors) []floor {
 		y, add := &k.kinds[kind], func(sums []float64, v float64) { sums[l+1] = sums[l] + v }
 		if l+1 < n {
 			x.send[l+1] = f.sendFloor(class, k.send, f.profile.Layers[l].Output)
+			if k.fill > 0 {
+				least := math.Inf(1)
+				for other := range f.topology.Classes {
+					least = min(least, f.sendFloor(other, [][2]float64{{k.fill, 0}}, f.profile.Layers[l].Output))
+				}
+				x.send[l+1] = max(x.send[l+1], least)
+			}
 			x.receive[l+1] = f.receiveFloor(class, k.within, f.profile.Layers[l].Output)
 		}
 		if math.IsInf(y.forward, 1) {

@@ -82,12 +82,7 @@ func (b *bounder) least(o *interval, all *ways, prices []float64) {
 			x.busiest.lower(devices, w.class, w.devices)
 		}
 	}
-	least, most := math.Inf(1), 0.0 // sending
-	for _, m := range all.mixed {
-		for k := range m {
-			least, most = min(least, m[k].send), max(most, m[k].send)
-		}
-	}
+	least, most := all.sending()
 	b.share(o, all.mixed, func(w *way) float64 { return w.step }, prices, func(step, forward, busy, devices float64, used []float64) {
 		before := devices + (1-o.overlap)*step + o.overlap*forward
 		costs := [...]float64{devices + 2*step - o.pass(), devices + step, devices, before + o.overlap*least/2, before + o.overlap*least/2 - min(o.sent()*most, (1-o.overlap)*step+o.overlap*least/2)}
@@ -98,75 +93,6 @@ func (b *bounder) least(o *interval, all *ways, prices []float64) {
 			x.busiest.take(devices, used)
 		}
 	})
-}
-
-// share goes through the times that a stage of several classes may take, and for each through the cheapest devices for it: each class
-// takes samples until it has no more devices, the class whose devices for a sample cost least first; two classes have a replica or more.
-func (b *bounder) share(o *interval, mixed [][]way, seconds func(*way) float64, prices []float64, found func(seconds, forward, busy, devices float64, used []float64)) {
-	if !slices.ContainsFunc(mixed, func(m []way) bool { return len(m) > 0 }) {
-		return
-	}
-	next := make([]int, len(mixed)) // of each class
-	need, replica := slices.Repeat([]float64{math.Inf(1)}, len(mixed)), slices.Repeat([]float64{math.Inf(1)}, len(mixed))
-	used := make([]float64, len(mixed))
-	forward, busy := math.Inf(1), 0.0 // the least, and the most
-	for {
-		s := math.Inf(1)
-		for class, k := range next {
-			if k < len(mixed[class]) {
-				s = min(s, seconds(&mixed[class][k]))
-			}
-		}
-		if math.IsInf(s, 1) {
-			return
-		}
-		for class := range next {
-			for ; next[class] < len(mixed[class]) && seconds(&mixed[class][next[class]]) <= s; next[class]++ {
-				w := &mixed[class][next[class]]
-				need[class], replica[class], forward = min(need[class], w.devices), min(replica[class], w.replica), min(forward, w.forward)
-				busy = max(busy, o.busy(w))
-			}
-		}
-		b.left -= len(mixed)
-		b.pairs(need, replica, prices, used, func(cost float64) { found(s, forward, busy, cost, used) })
-	}
-}
-
-// pairs goes through the classes of which a stage has a replica at least, two of them, and fills it up from the cheapest class for a
-// sample on.
-func (b *bounder) pairs(need, replica, prices, used []float64, found func(cost float64)) {
-	for one := range need {
-		for other := range one {
-			if math.IsInf(need[one], 1) || math.IsInf(need[other], 1) {
-				continue
-			}
-			clear(used)
-			used[one], used[other] = replica[one], replica[other]
-			left := 1 - used[one]/need[one] - used[other]/need[other]
-			for left > 1e-12 {
-				cheapest := -1
-				for class, n := range need {
-					if !math.IsInf(n, 1) && used[class] < float64(b.topology.Classes[class].Count) && (cheapest < 0 || prices[class]*n < prices[cheapest]*need[cheapest]) {
-						cheapest = class
-					}
-				}
-				if cheapest < 0 {
-					break
-				}
-				more := min(left*need[cheapest], float64(b.topology.Classes[cheapest].Count)-used[cheapest])
-				used[cheapest] += more
-				left -= more / need[cheapest]
-			}
-			if left > 1e-12 {
-				continue
-			}
-			cost := 0.0
-			for class, n := range used {
-				cost += prices[class] * n
-			}
-			found(cost)
-		}
-	}
 }
 
 // chain is, by number of stages and first layer, the least cost of so many stages from there to the end.
@@ -368,8 +294,102 @@ func at(c *chain, d, from int) float64 {
 	return c.cost[d][from]
 }
 
-func add(sum, more []float64) {
-	for i, v := range more {
-		sum[i] += v
+// head is the cheapest way to run the first layers as the first stage, before the busiest or itself the busiest. What comes once
+// in the first stage follows all its passes, while other stages' overlaps the last passes of those before them.
+//
+// As the busiest it takes M v and what comes once, of which the bound has M low already; but for the idle time, which falls with v, it has
+// low as well, so that seconds may be too many: by how fast it falls.
+type head struct {
+	before, last part // the last before the busiest is directly before it
+	busiest      []part
+}
+
+// falls are how fast the idle time of the busiest stage may fall with its time, rising to the most.
+func (o *interval) falls(stages int) (all []float64) {
+	most := max(min(float64(stages), o.micro-2), (o.micro-1)/2)
+	for f := 0.0; ; f = max(1, 2*f) {
+		if f >= most {
+			return append(all, most)
+		}
+		all = append(all, f)
 	}
+}
+
+func (b *bounder) head(o *interval, all *ways, falls, prices []float64) *head {
+	n := len(prices)
+	x := &head{busiest: make([]part, len(falls))}
+	used := make([]float64, n*(2+len(falls)))
+	for i, p := range x.parts() {
+		*p = part{math.Inf(1), used[i*n : (i+1)*n]}
+	}
+	before, last, busy, later := o.head()
+	for k := range all.pure {
+		w := &all.pure[k]
+		devices := prices[w.class] * w.devices
+		x.before.lower(devices+before(w), w.class, w.devices)
+		x.last.lower(devices+last(w), w.class, w.devices)
+		if o.busy(w) >= o.least() {
+			for i, f := range falls {
+				x.busiest[i].lower(devices+later(w.busy, f), w.class, w.devices)
+			}
+		}
+	}
+	least, _ := all.sending()
+	for i, cost := range o.apart() {
+		p, sent := x.parts()[i], least*float64(1-i)/2
+		b.share(o, b.sorted(all, i, cost), cost, prices, func(cost, forward, _, devices float64, used []float64) {
+			p.take(devices+cost+o.overlap*(forward+sent), used)
+		})
+	}
+	b.share(o, b.sorted(all, 2, busy), busy, prices, func(seconds, _, busy, devices float64, used []float64) {
+		if busy < o.least() {
+			return
+		}
+		for i, f := range falls {
+			x.busiest[i].take(devices+later(seconds, f), used)
+		}
+	})
+	return x
+}
+
+// first is what the first stage takes of a micro-batch and of what comes once, at least, where it is not the busiest.
+func (o *interval) first(w *way) float64 {
+	if o.assigned {
+		return max(w.step, w.first)
+	}
+	return max(w.step, w.first, w.busy-(o.micro-1)*o.high)
+}
+
+// head are the costs of a way as the first stage: before the busiest and directly before it; how busy it is, and what this costs where it is
+// the busiest.
+func (o *interval) head() (before, last, busy func(*way) float64, later func(busy, falls float64) float64) {
+	before = func(w *way) float64 { return (1-o.overlap)*o.first(w) + o.overlap*(w.forward+w.send/2) }
+	last = func(w *way) float64 { return before(w) - o.sent()*w.send }
+	busy = func(w *way) float64 { return w.busy }
+	later = func(busy, falls float64) float64 {
+		if later := max(0, busy-o.micro*o.low); o.assigned {
+			return later * (1 - falls/o.micro)
+		}
+		return max(0, busy-o.micro*o.low-falls*(o.high-o.low))
+	}
+	return before, last, busy, later
+}
+
+func (x *head) parts() []*part {
+	all := []*part{&x.before, &x.last}
+	for i := range x.busiest {
+		all = append(all, &x.busiest[i])
+	}
+	return all
+}
+
+// sent is how much of its sending does not count for a stage directly before the busiest, for which it counts as received.
+func (o *interval) sent() float64 { return 1 - o.overlap/2 }
+
+// least is the least time of an iteration that the busiest stage's way takes.
+func (o *interval) least() float64 {
+	if !o.assigned {
+		return 0
+	}
+	return o.low * o.micro * (1 - 1e-12)
 }

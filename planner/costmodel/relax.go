@@ -2,55 +2,13 @@ package costmodel
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 	"sync"
 )
 
-// LowerBound is a number of seconds that no plan by 1F1B for a global batch takes less than, by formula or simulated, whatever its stages,
-// groups, shares and strategies within the options; best is the time of a plan, and the bound is at most that.
-// docs/reference/cost-model.md says what it counts and why it holds. It stops when ctx ends, and then is lower.
-func (m *Model) LowerBound(ctx context.Context, globalBatch int, best float64) float64 {
-	least := best
-	for _, part := range m.parts() {
-		least = min(least, part.lowerBound(ctx, globalBatch, best))
-	}
-	return least
-}
-
-func (m *Model) lowerBound(ctx context.Context, globalBatch int, best float64) float64 {
-	work, shares := m.workBound(globalBatch)
-	b := &bounder{Model: m, batch: globalBatch, best: best, left: boundWork}
-	for c, share := range shares {
-		b.start = append(b.start, best*share/float64(m.topology.Classes[c].Count))
-	}
-	work = min(work, best)
-	var all []*family
-	for _, samples := range m.samples(globalBatch) {
-		if ctx.Err() != nil {
-			return work
-		}
-		all = append(all, b.root(samples))
-	}
-	lowest := func() *family {
-		return slices.MinFunc(all, func(x, y *family) int { return cmp.Compare(x.bound(), y.bound()) })
-	}
-	for len(all) > 0 && b.left > 0 && ctx.Err() == nil {
-		if f := lowest(); f.bound() >= best || !b.refine(f) {
-			break
-		}
-	}
-	if len(all) == 0 {
-		return work
-	}
-	return max(work, min(best, lowest().bound()*(1-1e-9))) // rounding must not lift it above a plan
-}
-
-const (
-	boundWork = 1 << 29 // stages priced
-	finest    = 1.01    // ratio of the ends of an interval that is not split further
-)
+// finest is the ratio of the ends of an interval that is not split further.
+const finest = 1.01
 
 // family is the plans of a micro-batch, bounded in several ways.
 type family struct {
@@ -82,7 +40,7 @@ func (f *family) bound() float64 { return f.best().bound() }
 // tries is how often all trees of a family are split before only the best is.
 const tries = 4
 
-// refine splits the lowest interval of the best tree; false: it is not split further.
+// refine splits the lowest interval of the best tree that can be split; false: none can.
 func (b *bounder) refine(f *family) bool {
 	if f.splits++; f.splits < tries {
 		for _, t := range f.trees {
@@ -92,7 +50,8 @@ func (b *bounder) refine(f *family) bool {
 		}
 		return true
 	}
-	return b.split(f.best(), true)
+	slices.SortStableFunc(f.trees, func(x, y *tree) int { return cmp.Compare(y.bound(), x.bound()) })
+	return slices.ContainsFunc(f.trees, func(t *tree) bool { return len(t.open) > 0 && b.split(t, true) })
 }
 
 // samples are the micro-batches that a plan may have, over all replicas.
@@ -155,11 +114,11 @@ type interval struct {
 // ways are those to run some layers as a stage: on one class, or on several, by class and rising step.
 type ways struct {
 	pure  []way
-	mixed [][]way
+	mixed []crowd
 
 	round  int // in which least was found
 	least  *least
-	sorted [3][][]way // mixed, by what they cost in the first stage before the busiest and directly before it, and by busy
+	sorted [3][]crowd // mixed, by what they cost in the first stage before the busiest and directly before it, and by busy
 }
 
 type way struct {
@@ -228,7 +187,10 @@ func (b *bounder) memoryPrices() []float64 {
 
 // ways lists those of running layers as a stage in less time than the best plan takes; nil: none.
 func (b *bounder) ways(floors []floor, from, to int, micro float64, prices []float64) *ways {
-	all := &ways{mixed: make([][]way, len(b.devices))}
+	all := &ways{}
+	for _, s := range b.reaches(b.batch / int(micro)) {
+		all.mixed = append(all.mixed, crowd{s.most, make([][]way, len(b.devices))})
+	}
 	for i := range floors {
 		f := &floors[i]
 		if f.unable[to] > f.unable[from] || f.memory[to]-f.memory[from] > f.capacity {
@@ -245,21 +207,25 @@ func (b *bounder) ways(floors []floor, from, to int, micro float64, prices []flo
 		switch {
 		case max(w.busy, w.steps)+(micro-0.5)*w.receive >= b.best: // when its last pass is computed, a stage has not sent what it owes
 		case f.mixed:
-			all.mixed[f.class] = append(all.mixed[f.class], w)
+			of := &all.mixed[f.reach].ways[f.class]
+			*of = append(*of, w)
 		default:
 			all.pure = append(all.pure, w)
 		}
 	}
 	all.pure = undominatedWays(all.pure)
-	for class, m := range all.mixed {
-		all.mixed[class] = undominatedWays(m)
-		slices.SortStableFunc(all.mixed[class], func(x, y way) int { return cmp.Compare(x.step, y.step) })
+	for _, c := range all.mixed {
+		for class, m := range c.ways {
+			c.ways[class] = undominatedWays(m)
+			slices.SortStableFunc(c.ways[class], func(x, y way) int { return cmp.Compare(x.step, y.step) })
+		}
 	}
+	all.several()
 	return all.orNil()
 }
 
 func (w *ways) orNil() *ways {
-	if len(w.pure) == 0 && !slices.ContainsFunc(w.mixed, func(m []way) bool { return len(m) > 0 }) {
+	if len(w.pure) == 0 && len(w.mixed) == 0 {
 		return nil
 	}
 	return w
@@ -270,13 +236,18 @@ func undominatedWays(all []way) (keep []way) {
 	slices.SortStableFunc(all, func(x, y way) int { return cmp.Or(cmp.Compare(x.devices, y.devices), cmp.Compare(x.class, y.class)) })
 	for _, w := range all {
 		if !slices.ContainsFunc(keep, func(o way) bool {
-			return o.class == w.class && o.replica <= w.replica && o.step <= w.step && o.busy <= w.busy && o.forward <= w.forward && o.first <= w.first &&
+			return o.class == w.class && o.divides(&w) && o.step <= w.step && o.busy <= w.busy && o.forward <= w.forward && o.first <= w.first &&
 				o.receive <= w.receive && o.forward+o.send/2 <= w.forward+w.send/2 && o.step-o.send <= w.step-w.send && o.first-o.send <= w.first-w.send && o.busy-o.send <= w.busy-w.send
 		}) {
 			keep = append(keep, w)
 		}
 	}
 	return keep
+}
+
+// divides says whether replicas of one way are cut into those of another.
+func (w *way) divides(o *way) bool {
+	return w.replica == o.replica || w.replica > 0 && math.Mod(o.replica, w.replica) == 0
 }
 
 // split halves the lowest interval of a tree; false: it is too short.
@@ -328,7 +299,11 @@ func (b *bounder) narrow(o *interval) {
 	for _, all := range o.runs {
 		for _, w := range all {
 			if w != nil {
-				for _, list := range append(w.mixed[:len(w.mixed):len(w.mixed)], w.pure) {
+				lists := [][]way{w.pure}
+				for _, c := range w.mixed {
+					lists = append(lists, c.ways...)
+				}
+				for _, list := range lists {
 					for k := range list {
 						o.receive = max(o.receive, o.overlap/2*list[k].receive/o.micro)
 					}
@@ -346,10 +321,15 @@ func (b *bounder) runsWithin(o *interval) [][]*ways {
 		for i, w := range all {
 			fewer, ok := known[w]
 			if !ok {
-				fewer = &ways{pure: o.within(w.pure), mixed: make([][]way, len(w.mixed))}
-				for class, m := range w.mixed {
-					fewer.mixed[class] = o.within(m)
+				fewer = &ways{pure: o.within(w.pure)}
+				for _, c := range w.mixed {
+					less := crowd{c.most, make([][]way, len(c.ways))}
+					for class, m := range c.ways {
+						less.ways[class] = o.within(m)
+					}
+					fewer.mixed = append(fewer.mixed, less)
 				}
+				fewer.several()
 				fewer = fewer.orNil()
 				known[w] = fewer
 			}
