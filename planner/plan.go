@@ -208,7 +208,7 @@ func (s *Stage) validate(at string, microBatch, context int, taken map[string][]
 			return bad(at+".count", "is %d from device %d on; with context %d both must be multiples of it", group.Count, group.First, context)
 		}
 		if units := group.Count / context; group.Tensor < 1 || units%group.Tensor != 0 {
-			return bad(at+".tensor", "is %d%s; must divide the %d devices", group.Tensor, times(context), group.Count)
+			return bad(at+".tensor", "is %d%s; must divide the %d devices", group.Tensor, times(group.Tensor, context), group.Count)
 		}
 		if n := group.Count / context / group.Tensor; len(group.MicroBatches) != n {
 			return bad(at+".micro_batches", "has %d entries for %d replicas", len(group.MicroBatches), n)
@@ -235,7 +235,7 @@ func (s *Stage) validateStrategies(at string, context int, bad func(string, stri
 		}
 		next = y.To
 		if y.Tensor != 0 && (len(s.Groups) > 1 || y.Tensor < 0 || s.Groups[0].Count/context%y.Tensor != 0) {
-			return bad(at+".tensor", "is %d%s; must divide the devices of a stage of one group, or be left out", y.Tensor, times(context))
+			return bad(at+".tensor", "is %d%s; must divide the %d devices of a stage of one group, or be left out", y.Tensor, times(y.Tensor, context), s.Groups[0].Count)
 		}
 		if !slices.Contains(costmodel.Shardings(), y.Sharding) {
 			return bad(at+".sharding", "is %q; want none, optimizer, gradients or full", y.Sharding)
@@ -250,12 +250,12 @@ func (s *Stage) validateStrategies(at string, context int, bad func(string, stri
 	return nil
 }
 
-// times says that a degree counts for each device of a context.
-func times(context int) string {
+// times says how many devices a tensor degree takes with a context.
+func times(tensor, context int) string {
 	if context == 1 {
 		return ""
 	}
-	return fmt.Sprintf(" with context %d", context)
+	return fmt.Sprintf(" with context %d, %d devices a replica", context, tensor*context)
 }
 
 // take records devices as taken, or returns an error if some are taken already.

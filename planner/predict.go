@@ -149,7 +149,11 @@ func (j *Job) group(group Group, strategies []Strategy, at string) (costmodel.Gr
 		}
 		at := fmt.Sprintf("%s of strategies[%d]: tensor", at, i)
 		if units := k.PerMachine / context; units%y.Tensor != 0 && (y.Tensor%units != 0 || context > 1) {
-			return g, fmt.Errorf("%w: %s is %d%s; must divide the %d devices of a machine, or be a multiple of them", ErrPlan, at, y.Tensor, times(context), k.PerMachine)
+			or := ", or be a multiple of them"
+			if context > 1 {
+				or = ""
+			}
+			return g, fmt.Errorf("%w: %s is %d%s; must divide the %d devices of a machine%s", ErrPlan, at, y.Tensor, times(y.Tensor, context), k.PerMachine, or)
 		}
 		if err := within(k, group, y.Tensor, context, at); err != nil {
 			return g, err
@@ -166,7 +170,7 @@ func within(k cluster.Class, group Group, tensor, context int, at string) error 
 	}
 	for first := group.First; first < group.First+group.Count; first += devices {
 		if first/k.PerMachine != (first+devices-1)/k.PerMachine {
-			return fmt.Errorf("%w: %s is %d%s, and the replica from device %d on does not lie within a machine of %d", ErrPlan, at, tensor, times(context), first, k.PerMachine)
+			return fmt.Errorf("%w: %s is %d%s, and the replica from device %d on does not lie within a machine of %d, nor take whole machines", ErrPlan, at, tensor, times(tensor, context), first, k.PerMachine)
 		}
 	}
 	return nil

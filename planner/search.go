@@ -281,6 +281,10 @@ func gaps(device string, taken []Devices, count int) (free []Devices) {
 
 // noCondition says why there is no preset condition.
 func (j *Job) noCondition() error {
+	if o := &j.options; without(o.Tensors) || without(o.Contexts) || without(o.Experts) {
+		return fmt.Errorf("%w: tensor %v times context %v must lie within a machine, times experts %v and replicas %v be at most the devices of a class, and replicas times micro-batch %v divide the global batch %v; change one of them",
+			ErrInfeasible, orAny(o.Tensors), orAny(o.Contexts), orAny(o.Experts), orAny(o.Replicas), orAny(o.MicroBatches), o.GlobalBatches)
+	}
 	return fmt.Errorf("%w: replicas %v times micro-batch %v must divide the global batch %v, and the largest micro-batch in the profile is %d; "+
 		"change one of them, or profile other micro-batches", ErrInfeasible, orAny(j.options.Replicas), orAny(j.options.MicroBatches), j.options.GlobalBatches, j.model.LargestMicroBatch())
 }

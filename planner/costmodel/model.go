@@ -132,7 +132,7 @@ func (m *Model) keepTensors() error {
 		m.tensors[i] = slices.DeleteFunc(m.tensors[i], func(t int) bool { return !slices.Contains(o.Tensors, t) })
 	}
 	if len(m.Tensors()) == 0 {
-		return badOption("tensor degrees %v; profiled, and possible within a machine or over whole machines, are %v", o.Tensors, known)
+		return badOption("tensor degrees %v; profiled, and possible within a machine or over whole machines (machines of the layer profile), are %v", o.Tensors, known)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package costmodel
 import (
 	"fmt"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
 // Spread is what replicas of a plan divide among devices beside tensors, alike in the whole plan. At most one of the two is above 1.
@@ -87,7 +89,10 @@ func (m *Model) WhyNot(s Spread) string {
 	contexts, experts := m.contexts(), m.expertDegrees()
 	switch {
 	case !slices.Contains(contexts, s.Context) && len(contexts) == 1:
-		return fmt.Sprintf("context %d, but the layer profile says of no layer what context parallelism passes around (context_bytes), or machines have one device", s.Context)
+		if !slices.ContainsFunc(m.profile.Layers, func(l layerprofile.Layer) bool { return l.Context > 0 }) {
+			return fmt.Sprintf("context %d, but the layer profile says of no layer what context parallelism passes around (context_bytes)", s.Context)
+		}
+		return fmt.Sprintf("context %d, but machines have one device each", s.Context)
 	case !slices.Contains(contexts, s.Context):
 		return fmt.Sprintf("context %d; machines can have %v", s.Context, contexts)
 	case !slices.Contains(experts, s.Experts) && len(experts) == 1:
@@ -127,7 +132,7 @@ func (m *Model) cannot(groups []Group, g Group, l, tensor int) string {
 	if m.wide(g.Class, tensor) {
 		switch {
 		case len(groups) > 1:
-			return fmt.Sprintf("a tensor degree of %d takes several machines; such a stage has one group", tensor)
+			return fmt.Sprintf("a tensor degree of %d takes several machines, so the stage must have one group; it has %d", tensor, len(groups))
 		case g.First%per != 0:
 			return fmt.Sprintf("a tensor degree of %d takes whole machines, but the group begins within one", tensor)
 		}
@@ -138,7 +143,7 @@ func (m *Model) cannot(groups []Group, g Group, l, tensor int) string {
 	e := m.spread.Experts // divides the layer's, as those of all layers
 	switch machines, _ := m.place(g); {
 	case len(groups) > 1:
-		return fmt.Sprintf("its experts are divided among %d replicas; such a stage has one group", e)
+		return fmt.Sprintf("its experts are divided among %d replicas, so the stage must have one group; it has %d", e, len(groups))
 	case g.Devices()%(tensor*e) != 0:
 		return fmt.Sprintf("its experts are divided among %d replicas; that must divide the %d replicas of the stage", e, g.Devices()/tensor)
 	case m.wide(g.Class, tensor) || machines > 1 && (per%tensor != 0 || !within(g.First, g.Devices(), tensor*e, per)):

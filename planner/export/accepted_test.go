@@ -92,6 +92,8 @@ func megatronAccepts(text string, p *planner.Plan) error {
 	switch {
 	case context != max(1, p.Context) || experts != max(1, p.Experts):
 		return fmt.Errorf("context %d, experts %d", context, experts)
+	case (flags["--moe-token-dispatcher-type"] == "alltoall") != (experts > 1):
+		return errors.New("experts are sent to all by all")
 	case data%experts != 0 || experts > 1 && tensor > 1 && !on("--sequence-parallel"):
 		return fmt.Errorf("experts among %d of %d replicas of %d", experts, data, tensor)
 	case on("--sequence-parallel") != (p.Predicted.Sequence && tensor > 1):

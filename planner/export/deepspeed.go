@@ -44,8 +44,13 @@ type arguments struct {
 // deepspeedai/DeepSpeed (deepspeed/runtime/pipe/module.py: 12e65a6b). Its topology numbers ranks as we do: pipeline outermost, then data, then model.
 func writeDeepSpeed(f *rendering) error {
 	f.runs()
-	if f.Context > 1 || f.Experts > 1 || f.Predicted != nil && f.Predicted.Sequence {
-		f.problem("context, experts, sequence parallelism: are not in DeepSpeed's configuration; leave them out of the plan, and check it again")
+	for _, x := range []struct {
+		name string
+		is   bool
+	}{{"context", f.Context > 1}, {"experts", f.Experts > 1}, {"predicted.sequence", f.Predicted != nil && f.Predicted.Sequence}} {
+		if x.is {
+			f.problem("%s: is not in DeepSpeed's configuration", x.name)
+		}
 	}
 	r := f.rectangle()
 	c := deepSpeed{Train: f.GlobalBatch, Micro: r.share, Accumulation: f.MicroBatches(),

@@ -34,7 +34,7 @@ func Example() {
 	// #   torchrun --nproc-per-node N --nnodes M ... pretrain_gpt.py $(grep -v '^#' FILE) ARGUMENTS
 	// # stage 0: layers 0-5; ranks 0-3 are a100 0-3
 	// # stage 1: layers 6-11; ranks 4-7 are a100 4-7
-	// # With tensor parallelism, devices before Blackwell need CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment.
+	// # With tensor or context parallelism, devices before Blackwell need CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment.
 	// --num-layers 12
 	// --tensor-model-parallel-size 2
 	// --pipeline-model-parallel-size 2

@@ -23,8 +23,8 @@ func writeMegatron(f *rendering) error {
 	for _, line := range f.ranks() {
 		fmt.Fprintf(f, "# %s\n", line)
 	}
-	if r.tensor > 1 {
-		fmt.Fprintf(f, "# With tensor parallelism, devices before Blackwell need CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment.\n")
+	if r.tensor > 1 || f.Context > 1 {
+		fmt.Fprintf(f, "# With tensor or context parallelism, devices before Blackwell need CUDA_DEVICE_MAX_CONNECTIONS=1 in the environment.\n")
 	}
 	fmt.Fprintf(f, "--num-layers %d\n--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n--micro-batch-size %d\n--global-batch-size %d\n",
 		layers, r.tensor, r.stages, r.share, f.GlobalBatch)
@@ -53,7 +53,7 @@ func (f *rendering) megatronSpread(r rectangle) string {
 		text += fmt.Sprintf("# Context parallelism wants sequences whose length is a multiple of %d.\n--context-parallel-size %d\n", 2*f.Context, f.Context)
 	}
 	if f.Experts > 1 {
-		text += fmt.Sprintf("--expert-model-parallel-size %d\n", f.Experts)
+		text += fmt.Sprintf("# The experts are the model's: add --num-experts and --moe-router-topk.\n--expert-model-parallel-size %d\n--moe-token-dispatcher-type alltoall\n", f.Experts)
 		if r.data%f.Experts != 0 {
 			f.problem("experts: are divided among %d replicas, which must divide the %d of every stage", f.Experts, r.data)
 		}

@@ -95,8 +95,12 @@ func (c *column) read(text string, l *Layer, r *Run) (err error) {
 		*c.text(l, r) = text
 	case c.whole != nil:
 		v := c.whole(l, r)
-		if *v, err = strconv.Atoi(text); err != nil || *v < 1 {
-			return fmt.Errorf("%s is %q; want a whole number of at least 1", c.name, text)
+		least := 1
+		if c.optional {
+			least = 0
+		}
+		if *v, err = strconv.Atoi(text); err != nil || *v < least {
+			return fmt.Errorf("%s is %q; want a whole number of at least %d", c.name, text, least)
 		}
 	default:
 		v := c.number(l, r)

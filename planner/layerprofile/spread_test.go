@@ -13,7 +13,7 @@ const spreadHeader = "layer,parameters,output_bytes,device,tensor,micro_batch,fo
 // What replicas divide beside tensors is read, measurements over several machines are their own, and all is written as it was read.
 func TestSpread(t *testing.T) {
 	text := spreadHeader +
-		"0,9,8,x,1,1,1,100,,,,16,,,,\n" +
+		"0,9,8,x,1,1,1,100,,,0,16,0,0,0,\n" +
 		"0,9,8,x,16,1,1,90,10,30,2,16,,,,\n0,9,8,x,16,4,2,80,5,20,2,16,,,,\n0,9,8,x,16,1,0.5,90,,,,16,,,,\n" +
 		"1,9,8,x,1,1,1,100,,,,,4,6,3,\n1,9,8,x,16,1,1,90,,,2,,4,6,3,\n"
 	p, err := Read(strings.NewReader(text), "p.csv")
@@ -51,7 +51,7 @@ func TestSpread(t *testing.T) {
 func TestBadSpread(t *testing.T) {
 	for row, want := range map[string]string{
 		"0,9,8,x,16,1,1,90,,,3,,,,,":      "machines is 3; must divide the tensor degree",
-		"0,9,8,x,16,1,1,90,,,0,,,,,":      `machines is "0"; want a whole number of at least 1`,
+		"0,9,8,x,16,1,1,90,,,-1,,,,,":     `machines is "-1"; want a whole number of at least 0`,
 		"0,9,8,x,2,1,1,90,50,41,,,,,,":    "sequence: 41 bytes, beside 50 selective; must be parts of the 90",
 		"0,9,8,x,1,1,1,90,,,,-1,,,,":      `context_bytes is "-1"; want a number of at least 0`,
 		"0,9,8,x,1,1,1,90,,,,,2.5,1,1,":   `experts is "2.5"; want a whole number`,

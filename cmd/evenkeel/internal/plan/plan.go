@@ -35,9 +35,9 @@ type searchCmd struct {
 	Batch      []int    `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N"`
 	MicroBatch []int    `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N"`
 	Replicas   []int    `help:"Replicas of a stage to try. Default: all that divide the batch." placeholder:"N"`
-	Tensor     []int    `help:"Tensor degrees to try. Default: all that were profiled." placeholder:"N"`
-	Context    []int    `help:"Context-parallel degrees to try: devices that divide a replica's sequences. Default: all that divide a machine, if the layer profile has context_bytes; else 1." placeholder:"N"`
-	Experts    []int    `help:"Expert-parallel degrees to try: replicas that divide the experts of layers. Default: all that divide them, if the layer profile has experts; else 1." placeholder:"N"`
+	Tensor     []int    `help:"Tensor degrees to try. Default: all that were profiled; above the devices of a machine, over whole machines (machines of the layer profile)." placeholder:"N"`
+	Context    []int    `help:"Context-parallel degrees to try: devices that divide a replica's sequences. Default: all that divide a machine, if the layer profile has context_bytes; else 1. Not together with experts, nor with --for deepspeed." placeholder:"N"`
+	Experts    []int    `help:"Expert-parallel degrees to try: replicas that divide the experts of layers. Default: all that divide them, if the layer profile has experts; else 1. Not together with context, nor with --for deepspeed." placeholder:"N"`
 	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
 	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
 	Checkpoint string   `help:"Whether layers may recompute activations: auto, never, selective (all of them the core of attention), always (all of them whole). Default: ${default}." enum:"auto,never,selective,always" default:"auto"`
@@ -238,7 +238,7 @@ func printPlan(a *cli.App, job *planner.Job, p *planner.Plan) error {
 	fmt.Fprintf(a.Out, "\nAn iteration of %s in %s of %d: %s, %.1f samples/s; devices idle %.1f%%.\n", cli.Count(p.GlobalBatch, "sample"), microBatches(p.MicroBatches()),
 		p.MicroBatch, cli.Seconds(p.Predicted.Simulated), float64(p.GlobalBatch)/p.Predicted.Simulated, 100*p.Predicted.Idle)
 	if p.Experts > 1 {
-		fmt.Fprintf(a.Out, "Each %d replicas divide the experts of a layer.\n", p.Experts)
+		fmt.Fprintf(a.Out, "Every %d consecutive replicas divide the experts of a layer among them.\n", p.Experts)
 	}
 	if p.Predicted.Sequence {
 		fmt.Fprintln(a.Out, "Layers with a tensor degree are sequence-parallel.")
