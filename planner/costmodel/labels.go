@@ -20,6 +20,7 @@ type cell struct {
 	labels []int32
 	points []search.Point
 	priced bool
+	many   bool // labels, which are not kept
 }
 
 // label is a choice of strategies for a stage: that of its first layer, and the label of the others.
@@ -34,6 +35,9 @@ type label struct {
 
 // exactLayers is the largest number of layers of a model whose stages keep all Pareto labels; larger models are packed.
 const exactLayers = 8
+
+// mostLabels of a stage are kept. Where memory is short and every layer another, there are many times as many; such a stage is packed, too.
+const mostLabels = 1 << 12
 
 // Stage implements search.Costs. Its points are Pareto points over all choices of a strategy for each layer: labels grow
 // from the last layer to the first, as in Galvatron's dynamic programming, but keep the time of a micro-batch, the
@@ -50,6 +54,10 @@ func (c *Condition) Stage(from, to, shape, behind int) []search.Point {
 	}
 	s := c.cell(k, from, to)
 	s.priced = true
+	if s.many {
+		s.points = c.packedPoints(from, to, shape, int(k.inflight))
+		return s.points
+	}
 	f := &c.configurations[shape]
 	for _, i := range s.labels {
 		l := &c.labels[i]
@@ -87,7 +95,11 @@ func (c *Condition) cell(k cellKey, from, to int) *cell {
 	f := &c.configurations[k.shape]
 	rest := []int32{-1}
 	if to > from+1 {
-		rest = c.cell(cellKey{c.content(from+1, to), k.shape, k.inflight}, from+1, to).labels
+		after := c.cell(cellKey{c.content(from+1, to), k.shape, k.inflight}, from+1, to)
+		if rest = after.labels; after.many {
+			s.many = true
+			return s
+		}
 	}
 	var made []label
 	for w, strategy := range f.strategies {
@@ -117,7 +129,11 @@ func (c *Condition) cell(k cellKey, from, to int) *cell {
 			}
 		}
 	}
-	for _, l := range c.undominated(f, made, c.roomy(f, int(k.inflight))) {
+	keep := c.undominated(f, made, c.roomy(f, int(k.inflight)))
+	if s.many = len(keep) > mostLabels; s.many {
+		return s
+	}
+	for _, l := range keep {
 		c.labels = append(c.labels, l)
 		s.labels = append(s.labels, int32(len(c.labels)-1))
 	}

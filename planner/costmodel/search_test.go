@@ -7,9 +7,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/planner/internal/invented"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/planner/search"
 )
 
@@ -181,5 +184,41 @@ func TestSearchIsExact(t *testing.T) {
 	t.Logf("%d plans tried, %d jobs without one", plans, infeasible)
 	if plans < 1e5 || infeasible < 1 || infeasible > *jobs/3 {
 		t.Errorf("%d plans tried, %d jobs without one: not what the test is for", plans, infeasible)
+	}
+}
+
+// Where memory is short and every layer another, a stage has more Pareto labels than are kept: it is packed, and the search says that it may
+// have missed some.
+func TestManyLabels(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	p := &layerprofile.Profile{Model: "many"}
+	for range 8 {
+		l := layerprofile.Layer{Parameters: 1e6 * rng.Float64(), Output: 1e5 * rng.Float64()}
+		for _, tensor := range []int{1, 2, 4} {
+			s, kept := rng.Float64()/float64(tensor), 1e7*rng.Float64()
+			l.Runs = append(l.Runs, layerprofile.Run{Device: "a", Tensor: tensor, MicroBatch: 1, Forward: s, Update: rng.Float64(), Activation: kept, Selective: s * rng.Float64(), Freed: kept * rng.Float64()})
+		}
+		p.Layers = append(p.Layers, l)
+	}
+	if err := p.Finish("many"); err != nil {
+		t.Fatal(err)
+	}
+	for memory, exact := range map[string]bool{"1GB": true, "60MB": false} {
+		top, err := cluster.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 4, per_machine: 4, memory: "+memory+", inside: {bandwidth: 30MB/s}}\n"), "many", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := New(p, top, Options{GlobalBatches: []int{4}, Replicas: []int{2}, MicroBatches: []int{1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := m.Conditions()[0]
+		points := 0
+		for shape := range c.Shapes() {
+			points += len(c.Stage(0, 8, shape, 1))
+		}
+		if points == 0 || c.Exact() != exact {
+			t.Errorf("%s: %d points, exact: %v, %d labels", memory, points, c.Exact(), len(c.labels))
+		}
 	}
 }
