@@ -159,7 +159,8 @@ func (m *Model) mixesWide(groups []Group) bool {
 
 // holding is what a device of a group holds of a layer: one part of the parameters, or two where experts are divided.
 type holding struct {
-	parts     []portion
+	portions  [2]portion // of which count are there
+	count     int
 	weights   float64 // bytes, and
 	gradients float64
 	gathers   gathers
@@ -176,12 +177,12 @@ type gathers struct{ weights, gradients float64 }
 func (m *Model) hold(l, tensor, n int, gather, experts func(bytes float64) float64) holding {
 	layer, s := &m.profile.Layers[l], m.options.States
 	copies := float64(n * m.spread.Context)
-	h := holding{parts: []portion{{layer.Parameters / float64(tensor), copies, 1}}}
+	h := holding{portions: [2]portion{{layer.Parameters / float64(tensor), copies, 1}}, count: 1}
 	if m.divides(l) {
 		own, e := layer.ExpertParameters/layer.Parameters, float64(m.spread.Experts)
-		h.parts = []portion{{(layer.Parameters - layer.ExpertParameters) / float64(tensor), copies, 1 - own}, {layer.ExpertParameters / float64(tensor) / e, copies / e, own / e}}
+		h.count, h.portions = 2, [2]portion{{(layer.Parameters - layer.ExpertParameters) / float64(tensor), copies, 1 - own}, {layer.ExpertParameters / float64(tensor) / e, copies / e, own / e}}
 	}
-	for i, p := range h.parts {
+	for i, p := range h.portions[:h.count] {
 		w, g := p.parameters*s.Weights, p.parameters*s.Gradients
 		h.weights += w
 		h.gradients += g
@@ -197,7 +198,7 @@ func (m *Model) hold(l, tensor, n int, gather, experts func(bytes float64) float
 // states are the bytes of weights, gradients and optimizer that a device holds under a sharding.
 func (h *holding) states(s States, y Sharding) float64 {
 	sum := 0.0
-	for _, p := range h.parts {
+	for _, p := range h.portions[:h.count] {
 		x := s
 		switch y {
 		case Optimizer:
@@ -215,7 +216,7 @@ func (h *holding) states(s States, y Sharding) float64 {
 // update is the seconds of an optimizer that takes so many for the whole layer.
 func (h *holding) update(seconds float64, y Sharding) float64 {
 	sum := 0.0
-	for _, p := range h.parts {
+	for _, p := range h.portions[:h.count] {
 		if y == Replicated {
 			sum += seconds * p.share
 		} else {
