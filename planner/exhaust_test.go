@@ -2,30 +2,15 @@ package planner
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/planner/layerprofile"
+	"github.com/evenkeel/evenkeel/planner/internal/invented"
 )
 
 // All global batches together have one limit of work: 24 alone takes nearly all of it.
 func TestExhaustOneLimit(t *testing.T) {
-	nodes, l := "nodes:\n", layerprofile.Layer{Parameters: 1, Output: 1}
-	for i, device := range []string{"a", "b", "c", "d"} {
-		nodes += fmt.Sprintf("- {device: %s, count: 2, per_machine: 1, memory: 1GiB}\n", device)
-		for _, n := range []int{1, 4096} {
-			s := float64((1 + i) * (8 + n))
-			l.Runs = append(l.Runs, layerprofile.Run{Device: device, Tensor: 1, MicroBatch: n, Forward: s, Backward: 2 * s})
-		}
-	}
-	top, err := cluster.ReadTopology(strings.NewReader(nodes), "hand", nil)
+	p, top, err := invented.FourClasses()
 	if err != nil {
-		t.Fatal(err)
-	}
-	p := &layerprofile.Profile{Layers: []layerprofile.Layer{l, l}}
-	if err := p.Finish("hand"); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

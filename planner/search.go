@@ -88,8 +88,10 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 	}
 	conditions := conditions(j.model, within)
 	var found *search.Result
-	if err = j.noCondition(); len(conditions) > 0 {
+	if len(conditions) > 0 {
 		found, err = search.Run(ctx, costs(conditions), j.thoroughness(options))
+	} else {
+		err = j.noCondition()
 	}
 	if err != nil {
 		if r, err := j.only(ctx, options, among, err); r != nil || err != nil {

@@ -2,13 +2,13 @@ package costmodel
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/internal/invented"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
@@ -73,20 +73,8 @@ func TestExhaustWholeMachine(t *testing.T) {
 // fourClasses is a model of two equal layers on two devices each of four classes, which take a second more than the class before.
 func fourClasses(t *testing.T, batch int) *Model {
 	t.Helper()
-	nodes, l := "nodes:\n", layerprofile.Layer{Parameters: 1, Output: 1}
-	for i, device := range []string{"a", "b", "c", "d"} {
-		nodes += fmt.Sprintf("- {device: %s, count: 2, per_machine: 1, memory: 1GiB}\n", device)
-		for _, n := range []int{1, 4096} {
-			s := float64((1 + i) * (8 + n))
-			l.Runs = append(l.Runs, layerprofile.Run{Device: device, Tensor: 1, MicroBatch: n, Forward: s, Backward: 2 * s})
-		}
-	}
-	top, err := cluster.ReadTopology(strings.NewReader(nodes), "hand", nil)
+	p, top, err := invented.FourClasses()
 	if err != nil {
-		t.Fatal(err)
-	}
-	p := &layerprofile.Profile{Layers: []layerprofile.Layer{l, l}}
-	if err := p.Finish("hand"); err != nil {
 		t.Fatal(err)
 	}
 	m, err := New(p, top, Options{GlobalBatches: []int{batch}})

@@ -84,7 +84,7 @@ func (m *Model) expertDegrees() []int {
 	return slices.DeleteFunc(divisors(max(1, common)), func(e int) bool { return e > most })
 }
 
-// WhyNot says why no plan can have a spread; "": some may.
+// WhyNot says why no plan can have a spread, of which one is 1 as plans have it; "": some may.
 func (m *Model) WhyNot(s Spread) string {
 	contexts, experts := m.contexts(), m.expertDegrees()
 	switch {
@@ -99,8 +99,6 @@ func (m *Model) WhyNot(s Spread) string {
 		return fmt.Sprintf("experts %d, but the layer profile has no layers with experts to divide (experts, expert_parameters, expert_bytes)", s.Experts)
 	case !slices.Contains(experts, s.Experts):
 		return fmt.Sprintf("experts %d; the layers' experts can be divided by %v", s.Experts, experts)
-	case s.Context > 1 && s.Experts > 1:
-		return fmt.Sprintf("context %d with experts %d; a plan has one of the two above 1", s.Context, s.Experts)
 	}
 	return ""
 }
