@@ -14,7 +14,7 @@ import (
 // Conditions describes how the nodes of a cluster depart from their profiles, round
 // by round. The zero value is a cluster that keeps to its profiles exactly. Presets
 // are fitted to measurements, but for Stress; docs/reference/formats/cluster.md has the table with
-// the file behind each number, experiments/fit-conditions makes it.
+// the file behind each number, experiments/tuner/fit-conditions makes it.
 type Conditions struct {
 	Bias     float64    `yaml:"bias,omitempty" json:"bias"`                 // sd over nodes of the log of the constant departure from the profile, 0..3
 	Noise    Spread     `yaml:"noise,omitempty" json:"noise"`               // over nodes: relative sd of one round's time

@@ -43,8 +43,8 @@ var reach = []struct {
 		[]string{"net/http", "os/exec"},
 		"what decides needs neither a network nor other programs"},
 	{[]string{"agent", "bucket", "checkpoint", "cluster", "cmd", "ddqn", "env", "experiments", "forward", "planner", "train"}, false,
-		[]string{"internal/race"},
-		"only tests may ask for the race detector: a program that did would run other code under it than without"},
+		[]string{"internal/race", "internal/slow"},
+		"only tests may ask how they are run: a program that did would behave otherwise under test"},
 }
 
 // covers says whether a rule with these folders is about a package.

@@ -1,0 +1,237 @@
+// Command cells judges policies on clusters and conditions drawn at random from what training covers, by seeds that training
+// never draws. Held-out devices have no part in it, so it is what policies may be chosen on; and it shows how often
+// the network costs something.
+//
+//	go run ./experiments/tuner/cells                                        # the embedded policy against its own fallback
+//	go run ./experiments/tuner/cells -draw 2 -cells 20 out/*/policy.safetensors # which of several to keep; writes nothing
+//	go run ./experiments/tuner/cells -conditions steady,drift out/a/policy.safetensors
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
+	"github.com/evenkeel/evenkeel/agent/training"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
+	"github.com/evenkeel/evenkeel/experiments/internal/results"
+	"github.com/evenkeel/evenkeel/internal/stats"
+)
+
+// options are the flags.
+type options struct {
+	cells, seeds, rounds, most, tune int
+	draw                             uint64
+	conditions, policies, rule       string
+	out                              string
+	files                            []string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.cells, "cells", 100, "cells to draw for each way to end rounds")
+	flag.IntVar(&o.seeds, "seeds", 10, "seeds per cell")
+	flag.IntVar(&o.rounds, "rounds", 300, "rounds per run")
+	flag.IntVar(&o.most, "nodes", 128, "most nodes of a cluster; larger ones are drawn again")
+	flag.Uint64Var(&o.draw, "draw", 1, "seed of the draw")
+	flag.StringVar(&o.rule, "rule", "all,free", "how rounds end")
+	flag.StringVar(&o.conditions, "conditions", "drawn", "drawn, or presets and noise levels (noise 35) with commas, in turn")
+	flag.StringVar(&o.policies, "policies", "", "rules to compare with beside the fallback, tuned for each cell")
+	flag.IntVar(&o.tune, "tune", 5, "seeds to tune them on")
+	flag.StringVar(&o.out, "out", "experiments/tuner/RESULTS.md", "file whose section cells is replaced")
+	flag.Parse()
+	o.files = flag.Args()
+	program.Main(func(ctx context.Context) error { return run(ctx, o) })
+}
+
+func run(ctx context.Context, o options) error {
+	begun := time.Now()
+	embedded, err := agent.Embedded()
+	if err != nil {
+		return err
+	}
+	policies, err := evaluation.Find(append([]string{"model", "ddqn"}, names(o.policies)...))
+	if err != nil {
+		return err
+	}
+	for _, f := range o.files {
+		t, err := agent.Load(f)
+		if err != nil {
+			return err
+		}
+		policies = append(policies, evaluation.Agent(f, t))
+	}
+	var b strings.Builder
+	for _, rule := range names(o.rule) {
+		cells, err := draw(o, rule)
+		if err != nil {
+			return err
+		}
+		for k, c := range cells {
+			if c.lines, err = evaluation.Compare(ctx, evaluation.Config{
+				Cases: []evaluation.Case{c.of}, Scenarios: []evaluation.Scenario{c.under}, Policies: policies, Trained: embedded,
+				Seeds: o.seeds, TuneSeeds: o.tune, Rounds: o.rounds,
+			}); err != nil {
+				return err
+			}
+			if (k+1)%10 == 0 {
+				fmt.Fprintf(os.Stderr, "%v: rule %s, %d of %d cells\n", time.Since(begun).Round(time.Second), rule, k+1, len(cells))
+			}
+		}
+		table(&b, rule, policies, cells)
+	}
+	fmt.Print(b.String())
+	if len(o.files) > 0 || o.conditions != "drawn" {
+		return nil
+	}
+	head := fmt.Sprintf("Made by\n\n    go run ./experiments/tuner/cells\n\nin %v on %d shared cores: %d cells, a cluster of the training split with conditions each, for each way to end rounds, %d seeds, %d rounds a run.\n",
+		time.Since(begun).Round(time.Second), runtime.NumCPU(), o.cells, o.seeds, o.rounds)
+	return results.Replace(o.out, "cells", head+b.String())
+}
+
+func names(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+// cell is a cluster under conditions, what is particular about it, and what policies made of it.
+type cell struct {
+	of    evaluation.Case
+	under evaluation.Scenario
+	kinds []string
+	lines []evaluation.Result
+}
+
+// draw draws cells, the same for the same flags.
+func draw(o options, rule string) ([]*cell, error) {
+	sampler, err := training.NewSampler(profile.Embedded())
+	if err != nil {
+		return nil, err
+	}
+	// A stream of its own: training draws from the streams 1 to 5 of its seed.
+	rng := rand.New(rand.NewPCG(o.draw, 1<<32))
+	var cells []*cell
+	for len(cells) < o.cells {
+		e, err := sampler.Episode(rng, o.rounds)
+		if err != nil {
+			return nil, err
+		}
+		c := e.Cluster
+		if len(c.Nodes) > o.most {
+			continue
+		}
+		c.Collect, c.Choices = cluster.Collect{}, cluster.Choices{}
+		if rule == "free" {
+			c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+		}
+		conditions := e.Conditions
+		if o.conditions != "drawn" {
+			list := names(o.conditions)
+			if conditions, err = named(list[len(cells)%len(list)]); err != nil {
+				return nil, err
+			}
+		}
+		if conditions.Failures.Rate > 0 && len(c.Nodes) < 8 {
+			conditions.Failures = cluster.Failures{} // too few left to hold the batch
+		}
+		cells = append(cells, &cell{
+			of:    evaluation.Case{Name: fmt.Sprint(len(cells)), Cluster: c, Weights: [env.Objectives]float64{1}},
+			under: evaluation.Scenario{Name: "drawn", Conditions: conditions}, kinds: kinds(c, &conditions),
+		})
+	}
+	return cells, nil
+}
+
+// named is a preset, or steady conditions with a noise of so many percent and no spikes.
+func named(name string) (cluster.Conditions, error) {
+	percent := 0.0
+	if _, err := fmt.Sscanf(name, "noise %g", &percent); err != nil {
+		return cluster.Preset(name)
+	}
+	c, err := cluster.Preset("steady")
+	c.Noise, c.Spikes = cluster.Spread{Median: percent / 100}, cluster.Spikes{}
+	return c, err
+}
+
+// kinds names the groups that a cell counts in.
+func kinds(c *cluster.Cluster, d *cluster.Conditions) []string {
+	kinds := []string{"all"}
+	add := func(is bool, kind string) {
+		if is {
+			kinds = append(kinds, kind)
+		}
+	}
+	sizes, overhead, hidden, shapes := make([]int, len(c.Nodes)), 0.0, false, false
+	known := c.Revealed()
+	nominal := known.Nominal()
+	finish, err := cluster.Allocate(known, nil, nominal, sizes)
+	for i := range c.Nodes {
+		overhead += known.Nodes[i].Finish(nominal[i], known.Nodes[i].LeastShare()) / float64(len(c.Nodes)) // of the smallest share
+		hidden = hidden || c.Nodes[i].Profile == nil
+		shapes = shapes || c.Nodes[i].Profile != nil && c.Nodes[i].Hidden.Profile != nil
+	}
+	add(len(c.Nodes) <= 4, "2 to 4 nodes")
+	add(len(c.Nodes) >= 16, "16 nodes and more")
+	add(err == nil && overhead > 0.4*finish, "overhead above 40%")
+	add(hidden, "no profiles")
+	add(shapes && !hidden, "wrong shapes")
+	add(d.Noise.Median >= 0.15, "noise of 15% and more")
+	add(d.Drift.SD > 0, "drift")
+	add(len(d.Episodes) > 0 && d.Episodes[0].Rate > 0 && d.Episodes[0].Rounds >= 30, "long interference")
+	add(len(d.Episodes) > 0 && d.Episodes[0].Rounds < 30, "bursts")
+	add(d.Failures.Rate > 0, "failures")
+	add(finish < 1, "rounds under 1 s")
+	return kinds
+}
+
+const below = 0.002 // of progress: what counts as a loss
+
+// table writes, by group, how the policies compare with the fallback, which is the first.
+func table(b *strings.Builder, rule string, policies []evaluation.Spec, cells []*cell) {
+	fmt.Fprintf(b, "\n### rule: %s\n\n| cells | count | policy | progress | gain over the fallback | 95%% | cells below -0.2 points | below beyond their interval |\n|---|---|---|---|---|---|---|---|\n", rule)
+	var groups []string
+	count := map[string][]*cell{}
+	for _, c := range cells {
+		for _, k := range c.kinds {
+			if count[k] == nil {
+				groups = append(groups, k)
+			}
+			count[k] = append(count[k], c)
+		}
+	}
+	for _, g := range groups {
+		for p := range policies {
+			var gains []float64
+			less, sure, progress := 0, 0, 0.0
+			for _, c := range count[g] {
+				var differences []float64
+				for s, v := range c.lines[p].Ratios() {
+					differences = append(differences, v-c.lines[0].Ratios()[s])
+				}
+				d := stats.Bootstrap([][]float64{differences})
+				gains = append(gains, d.Mean)
+				progress += c.lines[p].Progress / float64(len(count[g]))
+				if d.Mean < -below {
+					less++
+				}
+				if d.High < 0 {
+					sure++
+				}
+			}
+			i := stats.Bootstrap([][]float64{gains})
+			fmt.Fprintf(b, "| %s | %d | %s | %.4f | %+.4f | %+.4f to %+.4f | %d | %d |\n", g, len(count[g]), policies[p].Name, progress, i.Mean, i.Low, i.High, less, sure)
+		}
+	}
+}

@@ -1,0 +1,319 @@
+// Command front shows what preferences buy: goodput, busy time, freshness and energy of the agent over a
+// sweep of weights, against every baseline swept over its hyperparameters, on held-out clusters
+// with quorum and grace free. It prints the hypervolumes, tests that every objective rises
+// with its weight, writes both into experiments/tuner/RESULTS.md and draws the fronts.
+//
+//	go run ./experiments/tuner/front
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/baseline"
+	"github.com/evenkeel/evenkeel/agent/clusters"
+	"github.com/evenkeel/evenkeel/agent/evaluation"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/experiments/internal/program"
+	"github.com/evenkeel/evenkeel/experiments/internal/results"
+	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/internal/stats"
+)
+
+func main() {
+	seeds := flag.Int("seeds", 30, "seeds to judge on")
+	rounds := flag.Int("rounds", 200, "rounds per run")
+	out := flag.String("out", "experiments/tuner/RESULTS.md", "file whose front section is replaced")
+	flag.Parse()
+	program.Main(func(ctx context.Context) error { return run(ctx, *seeds, *rounds, *out) })
+}
+
+var scenarios = []string{"steady", "drift", "interference", "bursts", "failures"}
+
+// family is a policy with all its settings, each a point of its front.
+type family struct {
+	name   string
+	points int
+	create func(c *cluster.Cluster, s *sim.Simulator, point int) agent.Policy
+}
+
+// weights returns the preferences of the sweep: all mixes of speed, waiting and freshness in
+// twelfths, about as many as the fixed rules have settings.
+var weights = func() [][env.Objectives]float64 {
+	const parts = 12
+	var all [][env.Objectives]float64
+	for s := range parts + 1 {
+		for w := range parts + 1 - s {
+			all = append(all, [env.Objectives]float64{float64(s) / parts, float64(w) / parts, float64(parts-s-w) / parts})
+		}
+	}
+	return all
+}()
+
+// families are the agent, its fallback rule, and water-filling under every fixed rule and margin.
+func families(t *agent.Trained) []family {
+	margins := []float64{0, 0.5, 1}
+	return []family{
+		{"ddqn", len(weights), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy { return t.NewAgent(c, weights[k]) }},
+		{"waterfill-margin (quorum all)", 8, func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
+			return baseline.NewWaterFill(c, baseline.WaterFill{Gain: []float64{0.1, 0.5}[k%2], Margin: []float64{0, 0.5, 1, 1.5}[k/2]})
+		}},
+		{"kofn", len(cluster.Rules) * len(margins), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
+			return fixed{baseline.NewWaterFill(c, baseline.WaterFill{Gain: 0.35, Margin: margins[k%len(margins)]}), cluster.Rules[k/len(margins)]}
+		}},
+		{"kofn with change detection", len(cluster.Rules) * len(margins), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
+			return fixed{baseline.NewWaterFill(c, baseline.WaterFill{Gain: 0.2, Margin: margins[k%len(margins)], CUSUM: 4}), cluster.Rules[k/len(margins)]}
+		}},
+	}
+}
+
+// fixed is a policy under one rule.
+type fixed struct {
+	agent.Policy
+	rule cluster.Rule
+}
+
+func (f fixed) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
+	plan.Collect = f.rule.Apply(plan.Collect)
+	return f.Policy.Decide(report, present, plan)
+}
+
+// point holds the objectives that one setting of a policy reached on each seed: progress,
+// busy share, fresh share.
+type point [][3]float64
+
+// mean returns the mean over the picked seeds.
+func (p point) mean(pick []int) []float64 {
+	m := make([]float64, 3)
+	for _, i := range pick {
+		for o, v := range p[i] {
+			m[o] += v / float64(len(pick))
+		}
+	}
+	return m
+}
+
+func run(ctx context.Context, seeds, rounds int, out string) error {
+	trained, err := agent.Embedded()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	all := families(trained)
+	var b, mono strings.Builder
+	fig := chart.Figure{Title: "What preferences buy: fronts on heldout-32, quorum and grace free"}
+	fmt.Fprintf(&b, "\n| cluster | scenario |")
+	for _, f := range all {
+		fmt.Fprintf(&b, " %s |", f.name)
+	}
+	b.WriteString(" ddqn above the best other | 95% |\n|---|---|" + strings.Repeat("---|", len(all)+2) + "\n")
+	mono.WriteString("\n| cluster | scenario | objective | at weight 0.2 | 0.5 | 1 | rises |\n|---|---|---|---|---|---|---|\n")
+	for _, name := range []string{"heldout-16", "heldout-32"} {
+		_, c, err := clusters.Load(name, profile.Embedded())
+		if err != nil {
+			return err
+		}
+		c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
+		for _, scenario := range scenarios {
+			conditions, err := cluster.Preset(scenario)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "%v: %s, %s\n", time.Since(begun).Round(time.Second), name, scenario)
+			g := game{ctx: ctx, cluster: c, conditions: conditions, rounds: rounds, seeds: seeds}
+			if err := g.bases(); err != nil {
+				return err
+			}
+			fronts := make([][]point, len(all))
+			for k, f := range all {
+				if fronts[k], err = g.play(f); err != nil {
+					return err
+				}
+			}
+			volumes(&b, name, scenario, seeds, fronts)
+			if err := g.monotone(&mono, name, scenario, trained); err != nil {
+				return err
+			}
+			if name == "heldout-32" && scenario != "drift" && scenario != "interference" {
+				fig.Panels = append(fig.Panels, panel(scenario, all, fronts, seeds))
+			}
+		}
+	}
+	var joules strings.Builder
+	if err := energy(&joules, game{ctx: ctx, rounds: rounds, seeds: seeds}, trained, all[2]); err != nil {
+		return err
+	}
+	head := fmt.Sprintf("Made by\n\n    go run ./experiments/tuner/front\n\nin %v on %d cores (%s/%s): %d seeds of %d rounds. Objectives: progress (goodput over the state oracle's that waits for all), busy share (1 - idle), fresh share.\n"+
+		"Hypervolume above the worst value that any policy reached in each objective, as a share of the box up to the best; each policy swept over all its settings: %d weights of the agent, gain and margin of\nwater-filling, quorum x grace x margin of K-of-N. Interval: bootstrap over seeds.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, seeds, rounds, len(weights))
+	text := head + b.String() + "\nEach objective as its weight rises (the rest evenly on the other two):\n" + mono.String() +
+		"\nJoules per counted sample, and progress, as the weight of energy rises at the cost of speed's: ResNet-50 on eight V100s and eight P100s, whose power was measured (devices of the training\nsplit; no held-out device's power is known), beside the fixed rule with the fewest joules, chosen afterwards:\n" + joules.String() + "\n![fronts](front/front.svg)\n"
+	fmt.Print(text)
+	if err := errors.Join(fig.Save("experiments/tuner/front/front.svg"), fig.Save("experiments/tuner/front/front.png")); err != nil {
+		return err
+	}
+	return results.Replace(out, "front", text)
+}
+
+// game is one cluster under one scenario.
+type game struct {
+	ctx        context.Context
+	cluster    *cluster.Cluster
+	conditions cluster.Conditions
+	rounds     int
+	seeds      int
+	base       []float64 // the state oracle's goodput
+}
+
+func (g *game) bases() error {
+	scores, err := g.scores(1, func(s *sim.Simulator, _ int) agent.Policy { return baseline.NewOracle(g.cluster, s, baseline.Oracle{}) })
+	if err != nil {
+		return err
+	}
+	g.base = nil
+	for _, s := range scores[0] {
+		g.base = append(g.base, s.Goodput)
+	}
+	return nil
+}
+
+func (g *game) play(f family) ([]point, error) {
+	scores, err := g.scores(f.points, func(s *sim.Simulator, k int) agent.Policy { return f.create(g.cluster, s, k) })
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.name, err)
+	}
+	points := make([]point, f.points)
+	for k := range points {
+		for i, s := range scores[k] {
+			points[k] = append(points[k], [3]float64{s.Goodput / g.base[i], 1 - s.Waiting, s.Freshness})
+		}
+	}
+	return points, nil
+}
+
+// scores runs every point on every seed, on all processors.
+func (g *game) scores(points int, create func(s *sim.Simulator, point int) agent.Policy) ([][]evaluation.Score, error) {
+	out, errs := make([][]evaluation.Score, points), make([]error, points*g.seeds)
+	for k := range out {
+		out[k] = make([]evaluation.Score, g.seeds)
+	}
+	tasks := make(chan int)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for t := range tasks {
+				k, seed := t/g.seeds, t%g.seeds
+				s := sim.New(g.cluster, g.conditions, uint64(seed))
+				out[k][seed], errs[t] = evaluation.Play(g.ctx, g.cluster, s, create(s, k), g.rounds, nil, nil)
+			}
+		})
+	}
+	for t := range points * g.seeds {
+		tasks <- t
+	}
+	close(tasks)
+	workers.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// volumes writes a row of hypervolumes.
+func volumes(b *strings.Builder, name, scenario string, seeds int, fronts [][]point) {
+	everyone := make([]int, seeds)
+	for i := range everyone {
+		everyone[i] = i
+	}
+	worst, best := []float64{1e9, 1e9, 1e9}, []float64{-1e9, -1e9, -1e9}
+	for _, front := range fronts {
+		for _, p := range front {
+			for o, v := range p.mean(everyone) {
+				worst[o], best[o] = min(worst[o], v), max(best[o], v)
+			}
+		}
+	}
+	box := 1.0
+	for o := range worst {
+		box *= best[o] - worst[o]
+	}
+	volume := func(front []point, pick []int) float64 {
+		var points [][]float64
+		for _, p := range front {
+			points = append(points, p.mean(pick))
+		}
+		return stats.Hypervolume(points, worst) / box
+	}
+	fmt.Fprintf(b, "| %s | %s |", name, scenario)
+	for _, front := range fronts {
+		fmt.Fprintf(b, " %.4f |", volume(front, everyone))
+	}
+	gain := stats.Seeds(seeds, func(pick []int) float64 {
+		other := 0.0
+		for _, front := range fronts[1:] {
+			other = max(other, volume(front, pick))
+		}
+		return volume(fronts[0], pick) - other
+	})
+	fmt.Fprintf(b, " %+.4f | %+.4f to %+.4f |\n", gain.Mean, gain.Low, gain.High)
+}
+
+// monotone writes each objective as its weight rises.
+func (g *game) monotone(b *strings.Builder, name, scenario string, trained *agent.Trained) error {
+	shares := []float64{0.2, 0.5, 1}
+	for o, objective := range []string{"progress", "busy share", "fresh share"} {
+		points, err := g.play(family{objective, len(shares), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
+			var w [env.Objectives]float64
+			for i := range 3 {
+				w[i] = (1 - shares[k]) / 2
+			}
+			w[o] = shares[k]
+			return trained.NewAgent(c, w)
+		}})
+		if err != nil {
+			return err
+		}
+		everyone, values, rises := make([]int, g.seeds), []float64{}, "yes"
+		for i := range everyone {
+			everyone[i] = i
+		}
+		for k, p := range points {
+			values = append(values, p.mean(everyone)[o])
+			if k > 0 && values[k] < values[k-1] {
+				rises = "no"
+			}
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %.4f | %.4f | %.4f | %s |\n", name, scenario, objective, values[0], values[1], values[2], rises)
+	}
+	return nil
+}
+
+// panel draws progress against the fresh share.
+func panel(scenario string, all []family, fronts [][]point, seeds int) chart.Panel {
+	p := chart.Panel{Title: scenario, XLabel: "share of fresh samples", YLabel: "progress"}
+	everyone := make([]int, seeds)
+	for i := range everyone {
+		everyone[i] = i
+	}
+	for k := len(all) - 1; k >= 0; k-- {
+		s := chart.Series{Name: all[k].name, Kind: chart.Points, Muted: k == 1}
+		for _, q := range fronts[k] {
+			m := q.mean(everyone)
+			s.X, s.Y = append(s.X, m[2]), append(s.Y, m[0])
+		}
+		p.Series = append(p.Series, s)
+	}
+	return p
+}
