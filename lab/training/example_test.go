@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 // A training run, far too short to learn anything, is interrupted and resumed.

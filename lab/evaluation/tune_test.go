@@ -13,10 +13,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 

@@ -1,4 +1,4 @@
-// Package agenttest holds what the tests of several packages of agents share.
+// Package agenttest holds clusters, reports and checks that the tests of agent and lab share.
 package agenttest
 
 import (
@@ -102,7 +102,7 @@ type Floor struct {
 	Spread   float64 `json:"spread"`   // sd over the trials
 }
 
-// ReadFloors reads the range file of the agents' packages into sections.
+// ReadFloors reads lab/testdata/floors.json into sections.
 func ReadFloors(t *testing.T, sections any) {
 	t.Helper()
 	text, err := os.ReadFile("../testdata/floors.json")
