@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/ddqn/learn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/env/episode"
 )
@@ -18,7 +19,7 @@ type stream struct {
 	q       []float32
 	actions []int
 	rule    int         // of the round, -1: fixed
-	played  []ddqn.Step // since the last store: a step, and the Last one if it ended the episode
+	played  []learn.Step // since the last store: a step, and the Last one if it ended the episode
 
 	born    []byte   // state of the generator before the episode was drawn
 	history [][]byte // a byte per node's action and one for the rule, per round so far: a checkpoint replays them
@@ -97,9 +98,9 @@ func (t *Trainer) act(s *stream, k int, random float64) {
 
 // note records the observation and the choice before the step.
 func (s *stream) note() {
-	kind := ddqn.Mid
+	kind := learn.Mid
 	if len(s.history) == 0 {
-		kind = ddqn.First
+		kind = learn.First
 	}
 	p := s.observe(kind)
 	p.Actions = make([]int, trainGroup)
@@ -129,7 +130,7 @@ func (s *stream) earn(step episode.Step, own, team float64) float64 {
 	}
 	if step.Kind == episode.Last {
 		s.rows = s.episode.Rows(s.rows)
-		last := s.observe(ddqn.Last)
+		last := s.observe(learn.Last)
 		last.Terminal = step.Terminal
 		s.played = append(s.played, last)
 	}
@@ -137,8 +138,8 @@ func (s *stream) earn(step episode.Step, own, team float64) float64 {
 }
 
 // observe copies the followed nodes' rows into a replay step.
-func (s *stream) observe(kind ddqn.Kind) ddqn.Step {
-	p := ddqn.Step{Kind: kind, Rows: make([]float32, trainGroup*env.Features), Live: make([]bool, trainGroup)}
+func (s *stream) observe(kind learn.Kind) learn.Step {
+	p := learn.Step{Kind: kind, Rows: make([]float32, trainGroup*env.Features), Live: make([]bool, trainGroup)}
 	present := s.episode.Live()
 	for k, i := range s.follow {
 		copy(p.Rows[k*env.Features:], s.rows[i*env.Features:(i+1)*env.Features])

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/ddqn/learn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/env/episode"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -99,8 +100,8 @@ func (c Config) Validate() error {
 }
 
 // learner configures the learning of the nodes' network.
-func (c Config) learner() ddqn.LearnerConfig {
-	l := ddqn.LearnerConfig{
+func (c Config) learner() learn.Config {
+	l := learn.Config{
 		Batch: trainRows / trainGroup, Group: trainGroup, NStep: 1, Gamma: c.Gamma,
 		LearningRate: trainRate, DecayUpdates: c.sets() * c.Updates, FinalRate: 0.02,
 		PlainTarget: c.Variant == "plain-target",
@@ -152,8 +153,8 @@ type Trainer struct {
 	pcg       *rand.PCG
 	rng       *rand.Rand
 	streams   []*stream
-	replay    *ddqn.Replay
-	learner   *ddqn.Learner
+	replay    *learn.Replay
+	learner   *learn.Learner
 	actor     *ddqn.Actor
 	sets      int // done
 	low, high []float32
@@ -194,11 +195,11 @@ func newTrainer(catalogue *profile.Catalogue, config Config) (*Trainer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("training: %w", err)
 	}
-	t.replay, err = ddqn.NewReplay(ddqn.ReplayConfig{Streams: config.Envs, Capacity: trainReplay, Group: trainGroup, Features: env.Features, Objectives: env.Objectives})
+	t.replay, err = learn.NewReplay(learn.ReplayConfig{Streams: config.Envs, Capacity: trainReplay, Group: trainGroup, Features: env.Features, Objectives: env.Objectives})
 	if err != nil {
 		return nil, fmt.Errorf("training: %w", err)
 	}
-	t.learner, err = ddqn.NewLearner(config.learner(), net, rand.NewPCG(config.Seed, 3))
+	t.learner, err = learn.NewLearner(config.learner(), net, rand.NewPCG(config.Seed, 3))
 	if err != nil {
 		return nil, fmt.Errorf("training: %w", err)
 	}
@@ -253,7 +254,7 @@ func (t *Trainer) mark() error {
 }
 
 // learn takes the gradient steps of one set.
-func (t *Trainer) learn() (stats ddqn.Stats, err error) {
+func (t *Trainer) learn() (stats learn.Stats, err error) {
 	if t.sets < min(trainWarmup, max(2, t.config.sets()/10)) {
 		return stats, nil
 	}

@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+
+	"github.com/evenkeel/evenkeel/ddqn"
 )
 
 // building serialises the construction of graphs: Gorgonia keeps package-level state there, not when running.
@@ -20,19 +22,20 @@ type trainer struct {
 }
 
 // newTrainer builds the graph over the weights of net and over the buffers of b and y, which later runs read.
-func newTrainer(net *Network, b *batch, y []float32, cfg LearnerConfig) (*trainer, error) {
+func newTrainer(net *ddqn.Network, b *batch, y []float32, cfg Config) (*trainer, error) {
 	building.Lock()
 	defer building.Unlock()
-	spec, rows := net.spec, cfg.Batch*cfg.Group
-	t := &trainer{gradient: make([]float32, len(net.weights))}
-	grads := layersOver(spec.widths(), t.gradient)
+	spec, rows := net.Spec(), cfg.Batch*cfg.Group
+	t := &trainer{gradient: make([]float32, len(net.Weights()))}
+	layers, grads := spec.Layers(net.Weights()), spec.Layers(t.gradient)
+	head := len(layers) - 1
 
 	g := gorgonia.NewGraph()
 	var weights gorgonia.Nodes
 	h := input(g, "x", b.x, rows, spec.Features)
-	for i, l := range net.layers[:len(net.layers)-1] {
-		op := newDense(rows, l.in, l.out, true, i > 0)
-		op.gradW, op.gradB = grads[i].w, grads[i].b
+	for i, l := range layers[:head] {
+		op := newDense(rows, l.In, l.Out, true, i > 0)
+		op.gradW, op.gradB = grads[i].W, grads[i].B
 		var wb gorgonia.Nodes
 		var err error
 		if h, wb, err = applyDense(g, fmt.Sprintf("hidden.%d", i), h, l, op); err != nil {
@@ -40,7 +43,7 @@ func newTrainer(net *Network, b *batch, y []float32, cfg LearnerConfig) (*traine
 		}
 		weights = append(weights, wb...)
 	}
-	q, wb, err := applyHead(g, h, net.head(), grads[len(grads)-1], spec, rows, len(spec.Hidden) > 0)
+	q, wb, err := applyHead(g, h, layers[head], grads[head], spec, rows, len(spec.Hidden) > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -51,16 +54,16 @@ func newTrainer(net *Network, b *batch, y []float32, cfg LearnerConfig) (*traine
 	pick := newChosen(rows, spec.Actions, spec.Objectives)
 	taken, err := gorgonia.ApplyOp(pick, q, actions)
 	if err != nil {
-		return nil, fmt.Errorf("ddqn: build chosen Q: %w", err)
+		return nil, fmt.Errorf("ddqn/learn: build chosen Q: %w", err)
 	}
 	hub := newHuber(lossShape{cfg.Batch, cfg.Group, spec.Objectives, cfg.Pooled, float32(cfg.HuberDelta)})
 	cost, err := gorgonia.ApplyOp(hub, taken, input(g, "y", y, rows, spec.Objectives), input(g, "live", b.live, rows))
 	if err != nil {
-		return nil, fmt.Errorf("ddqn: build loss: %w", err)
+		return nil, fmt.Errorf("ddqn/learn: build loss: %w", err)
 	}
 	// The gradients land in t.gradient, which the operations were given as their output buffers.
 	if _, err = gorgonia.Grad(cost, weights...); err != nil {
-		return nil, fmt.Errorf("ddqn: differentiate: %w", err)
+		return nil, fmt.Errorf("ddqn/learn: differentiate: %w", err)
 	}
 	t.chosen, t.loss = pick.buf, hub.value
 	t.machine = gorgonia.NewTapeMachine(g)
@@ -68,20 +71,20 @@ func newTrainer(net *Network, b *batch, y []float32, cfg LearnerConfig) (*traine
 }
 
 // applyHead adds the dueling head: its weights folded into a linear layer, and that applied.
-func applyHead(g *gorgonia.ExprGraph, h *gorgonia.Node, l, grad layer, spec Spec, rows int, inner bool) (*gorgonia.Node, gorgonia.Nodes, error) {
-	w := input(g, "head.weight", l.w, l.in, l.out)
-	b := input(g, "head.bias", l.b, l.out)
-	foldedW, err := gorgonia.ApplyOp(newDueling(l.in, spec.Actions, spec.Objectives, grad.w), w)
+func applyHead(g *gorgonia.ExprGraph, h *gorgonia.Node, l, grad ddqn.Layer, spec ddqn.Spec, rows int, inner bool) (*gorgonia.Node, gorgonia.Nodes, error) {
+	w := input(g, "head.weight", l.W, l.In, l.Out)
+	b := input(g, "head.bias", l.B, l.Out)
+	foldedW, err := gorgonia.ApplyOp(newDuel(l.In, spec.Actions, spec.Objectives, grad.W), w)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ddqn: build dueling weights: %w", err)
+		return nil, nil, fmt.Errorf("ddqn/learn: build dueling weights: %w", err)
 	}
-	foldedB, err := gorgonia.ApplyOp(newDueling(0, spec.Actions, spec.Objectives, grad.b), b)
+	foldedB, err := gorgonia.ApplyOp(newDuel(0, spec.Actions, spec.Objectives, grad.B), b)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ddqn: build dueling bias: %w", err)
+		return nil, nil, fmt.Errorf("ddqn/learn: build dueling bias: %w", err)
 	}
-	q, err := gorgonia.ApplyOp(newDense(rows, l.in, spec.outputs(), false, inner), h, foldedW, foldedB)
+	q, err := gorgonia.ApplyOp(newDense(rows, l.In, spec.Actions*spec.Objectives, false, inner), h, foldedW, foldedB)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ddqn: build head: %w", err)
+		return nil, nil, fmt.Errorf("ddqn/learn: build head: %w", err)
 	}
 	return q, gorgonia.Nodes{w, b}, nil
 }
@@ -102,12 +105,12 @@ func input(g *gorgonia.ExprGraph, name string, data []float32, shape ...int) *go
 }
 
 // applyDense adds a dense layer over the weights of l, and returns its output and its two weight nodes.
-func applyDense(g *gorgonia.ExprGraph, name string, x *gorgonia.Node, l layer, op *dense) (*gorgonia.Node, gorgonia.Nodes, error) {
-	w := input(g, name+".weight", l.w, l.in, l.out)
-	b := input(g, name+".bias", l.b, l.out)
+func applyDense(g *gorgonia.ExprGraph, name string, x *gorgonia.Node, l ddqn.Layer, op *dense) (*gorgonia.Node, gorgonia.Nodes, error) {
+	w := input(g, name+".weight", l.W, l.In, l.Out)
+	b := input(g, name+".bias", l.B, l.Out)
 	y, err := gorgonia.ApplyOp(op, x, w, b)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ddqn: build layer %s: %w", name, err)
+		return nil, nil, fmt.Errorf("ddqn/learn: build layer %s: %w", name, err)
 	}
 	return y, gorgonia.Nodes{w, b}, nil
 }

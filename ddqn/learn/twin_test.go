@@ -1,16 +1,20 @@
-package ddqn
+package learn
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/ddqn"
 )
 
 // twin is the whole update once more, in plain Go and float64, one row at a time, with the dueling head applied to
 // the outputs as in the paper. It shares only the drawing of batches with the learner.
 type twin struct {
-	spec           Spec
-	cfg            LearnerConfig
+	spec           ddqn.Spec
+	cfg            Config
 	online, target []twinLayer
 	m, v           []twinLayer
 	updates        int
@@ -21,26 +25,35 @@ type twinLayer struct {
 	b []float64
 }
 
-func twinLayers(n *Network, zero bool) []twinLayer {
+func twinLayers(n *ddqn.Network) []twinLayer {
 	var layers []twinLayer
-	for _, l := range n.layers {
-		t := twinLayer{b: make([]float64, l.out)}
-		for i := range l.in {
-			t.w = append(t.w, make([]float64, l.out))
-			for j := range l.out {
-				if !zero {
-					t.w[i][j] = float64(l.w[i*l.out+j])
-				}
+	for _, l := range n.Spec().Layers(n.Weights()) {
+		var t twinLayer
+		for i := range l.In {
+			t.w = append(t.w, make([]float64, l.Out))
+			for j := range l.Out {
+				t.w[i][j] = float64(l.W[i*l.Out+j])
 			}
 		}
-		for j := range l.out {
-			if !zero {
-				t.b[j] = float64(l.b[j])
-			}
+		for _, b := range l.B {
+			t.b = append(t.b, float64(b))
 		}
 		layers = append(layers, t)
 	}
 	return layers
+}
+
+// zeros are layers of the same shape.
+func zeros(layers []twinLayer) []twinLayer {
+	var all []twinLayer
+	for _, l := range layers {
+		t := twinLayer{b: make([]float64, len(l.b))}
+		for _, row := range l.w {
+			t.w = append(t.w, make([]float64, len(row)))
+		}
+		all = append(all, t)
+	}
+	return all
 }
 
 // forward returns the inputs of every layer and the Q-values [action][objective].
@@ -150,7 +163,7 @@ func (t *twin) update(b *batch) Stats {
 			liveGroups++
 		}
 	}
-	grads := twinLayers(&Network{layers: emptyNetwork(t.spec).layers}, true)
+	grads := zeros(t.online)
 	loss := 0.0
 	dq := make([][]float64, rows)
 	for i := range dq {
@@ -231,30 +244,30 @@ func eachTwin(f func(p ...*float64), nets ...[]twinLayer) {
 }
 
 // maxDifference is the largest difference of a weight, relative to the network's root mean square weight.
-func maxDifference(n *Network, t []twinLayer) float64 {
+func maxDifference(n *ddqn.Network, t []twinLayer) float64 {
 	worst, square := 0.0, 0.0
-	for k, l := range n.layers {
-		for i := range l.in {
-			for j := range l.out {
-				worst = math.Max(worst, math.Abs(float64(l.w[i*l.out+j])-t[k].w[i][j]))
+	for k, l := range n.Spec().Layers(n.Weights()) {
+		for i := range l.In {
+			for j := range l.Out {
+				worst = math.Max(worst, math.Abs(float64(l.W[i*l.Out+j])-t[k].w[i][j]))
 				square += t[k].w[i][j] * t[k].w[i][j]
 			}
 		}
-		for j := range l.out {
-			worst = math.Max(worst, math.Abs(float64(l.b[j])-t[k].b[j]))
+		for j := range l.Out {
+			worst = math.Max(worst, math.Abs(float64(l.B[j])-t[k].b[j]))
 		}
 	}
-	return worst / math.Sqrt(square/float64(len(n.weights)))
+	return worst / math.Sqrt(square/float64(len(n.Weights())))
 }
 
 func TestUpdateEqualsPlainGo(t *testing.T) {
-	spec := Spec{Features: 7, Actions: 5, Objectives: 2, Hidden: []int{17, 9}}
-	cfg := LearnerConfig{
+	spec := ddqn.Spec{Features: 7, Actions: 5, Objectives: 2, Hidden: []int{17, 9}}
+	cfg := Config{
 		Batch: 6, Group: 4, LearningRate: 1e-3, DecayUpdates: 300, FinalRate: 0.1, Tau: 0.02,
 		ClipNorm: 0.5, HuberDelta: 0.7, Pooled: []bool{true, false},
 	}
 	rng := rand.New(rand.NewPCG(5, 5))
-	net, err := NewNetwork(spec, rng)
+	net, err := ddqn.NewNetwork(spec, rng)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,8 +276,8 @@ func TestUpdateEqualsPlainGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := &twin{
-		spec: spec, cfg: learner.cfg, online: twinLayers(net, false), target: twinLayers(net, false),
-		m: twinLayers(net, true), v: twinLayers(net, true),
+		spec: spec, cfg: learner.cfg, online: twinLayers(net), target: twinLayers(net),
+		m: zeros(twinLayers(net)), v: zeros(twinLayers(net)),
 	}
 	replay := randomReplay(t, ReplayConfig{Streams: 3, Capacity: 200, Group: 4, Features: 7, Objectives: 2}, 5, 300, rng)
 	b, draws := newBatch(6, 4, 7, 2), rand.New(rand.NewPCG(6, 6))
@@ -289,4 +302,39 @@ func TestUpdateEqualsPlainGo(t *testing.T) {
 	if online > 2e-5 || target > 2e-5 {
 		t.Errorf("after 200 updates the weights differ by %v, those of the target by %v", online, target)
 	}
+}
+
+func TestActorEqualsPlainGo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		spec := ddqn.Spec{
+			Features: rapid.IntRange(1, 9).Draw(t, "features"), Actions: rapid.IntRange(1, 9).Draw(t, "actions"),
+			Objectives: rapid.IntRange(1, 4).Draw(t, "objectives"),
+			Hidden:     rapid.SliceOfN(rapid.IntRange(1, 20), 0, 3).Draw(t, "hidden"),
+		}
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		net, err := ddqn.NewNetwork(spec, rng)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range net.Weights() { // biases that are not zero, too
+			net.Weights()[i] += 0.1 * float32(rng.NormFloat64())
+		}
+		actor := ddqn.NewActor(net)
+		defer actor.Close()
+		rows := randomFloats(rand.New(rand.NewPCG(1, 1)), 3*spec.Features)
+		q := actor.Q(nil, rows)
+		plain := &twin{spec: spec}
+		layers := twinLayers(net)
+		for i := range 3 {
+			_, want := plain.forward(layers, rows[i*spec.Features:][:spec.Features])
+			for a := range want {
+				for r, w := range want[a] {
+					if got := float64(q[0]); math.Abs(got-w) > 1e-4*math.Max(1, math.Abs(w)) {
+						t.Fatalf("row %d, action %d, objective %d: %v, want %v", i, a, r, got, w)
+					}
+					q = q[1:]
+				}
+			}
+		}
+	})
 }

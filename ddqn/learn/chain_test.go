@@ -1,9 +1,11 @@
-package ddqn
+package learn
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/ddqn"
 )
 
 // The chain: states 0 to 7, action 1 goes right, action 0 goes left; 0.2 for staying at the left end, 1 for
@@ -73,8 +75,8 @@ func TestChainReachesOptimum(t *testing.T) {
 		}
 	}
 	const updates = 12000
-	net := newNet(t, Spec{Features: chainStates, Actions: 2, Objectives: 1, Hidden: []int{32}}, 1)
-	learner, err := NewLearner(LearnerConfig{
+	net := newNet(t, ddqn.Spec{Features: chainStates, Actions: 2, Objectives: 1, Hidden: []int{32}}, 1)
+	learner, err := NewLearner(Config{
 		Group: 1, NStep: 1, Gamma: chainGamma, Tau: 0.01, LearningRate: 2e-3, DecayUpdates: updates,
 	}, net, rand.NewPCG(3, 4))
 	if err != nil {
@@ -85,7 +87,7 @@ func TestChainReachesOptimum(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	actor := NewActor(net)
+	actor := ddqn.NewActor(net)
 	defer actor.Close()
 	worst, want := 0.0, chainOptimum()
 	for s := range chainStates - 1 {

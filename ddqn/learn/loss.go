@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"gorgonia.org/gorgonia"

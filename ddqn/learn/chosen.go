@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ func (c *chosen) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 	q, r := floats(in[0]), c.objectives
 	for i, a := range in[1].(*tensor.Dense).Ints() {
 		if a < 0 || a >= c.actions {
-			return nil, fmt.Errorf("ddqn: action %d in row %d, must be between 0 and %d", a, i, c.actions-1)
+			return nil, fmt.Errorf("ddqn/learn: action %d in row %d, must be between 0 and %d", a, i, c.actions-1)
 		}
 		copy(c.buf[i*r:][:r], q[(i*c.actions+a)*r:])
 	}

@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"math"
@@ -144,8 +144,8 @@ func TestDuelingGradient(t *testing.T) {
 	const rows, actions, objectives = 4, 5, 3
 	rng := rand.New(rand.NewPCG(2, 1))
 	const in = objectives * (1 + actions)
-	checkGradient(t, newDueling(rows, actions, objectives, nil), []operand{{randomFloats(rng, rows*in), []int{rows, in}, false}})
-	checkGradient(t, newDueling(0, actions, objectives, nil), []operand{{randomFloats(rng, in), []int{in}, false}})
+	checkGradient(t, newDuel(rows, actions, objectives, nil), []operand{{randomFloats(rng, rows*in), []int{rows, in}, false}})
+	checkGradient(t, newDuel(0, actions, objectives, nil), []operand{{randomFloats(rng, in), []int{in}, false}})
 }
 
 func TestChosenGradient(t *testing.T) {

@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"testing/iotest"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/ddqn"
 )
 
 // run is a training whose replay grows as it goes, as a real one does.
@@ -20,13 +22,13 @@ type run struct {
 }
 
 var (
-	runSpec   = Spec{Features: 4, Actions: 3, Objectives: 2, Hidden: []int{8}}
+	runSpec   = ddqn.Spec{Features: 4, Actions: 3, Objectives: 2, Hidden: []int{8}}
 	runReplay = ReplayConfig{Streams: 3, Capacity: 40, Group: 2, Features: 4, Objectives: 2}
 )
 
 func newRun(t testing.TB, seed uint64) *run {
 	t.Helper()
-	learner, err := NewLearner(LearnerConfig{Batch: 5, Group: 2, DecayUpdates: 100}, newNet(t, runSpec, seed), rand.NewPCG(seed, 1))
+	learner, err := NewLearner(Config{Batch: 5, Group: 2, DecayUpdates: 100}, newNet(t, runSpec, seed), rand.NewPCG(seed, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +84,7 @@ func TestLoadStateRefuses(t *testing.T) {
 	good := r.bytes(t)
 	headerEnd := 16 + int(binary.LittleEndian.Uint32(good[12:]))
 	weights := headerEnd + pcgBytes + 24
-	streams := weights + 16*len(r.learner.online.weights)
+	streams := weights + 16*len(r.learner.online.Weights())
 	change := func(at int, with ...byte) []byte {
 		b := bytes.Clone(good)
 		copy(b[at:], with)
@@ -93,26 +95,26 @@ func TestLoadStateRefuses(t *testing.T) {
 		file []byte
 		want error
 	}{
-		"empty":          {nil, ErrTruncated},
-		"half":           {good[:len(good)/2], ErrTruncated},
-		"no checksum":    {good[:len(good)-8], ErrTruncated},
-		"trailing":       {append(bytes.Clone(good), 0), ErrFormat},
-		"magic":          {change(0, 'X'), ErrFormat},
-		"version":        {change(8, 2), ErrVersion},
-		"header size":    {change(12, 255, 255, 255, 255), ErrFormat},
-		"header":         {change(16, '['), ErrFormat},
-		"generator":      {change(headerEnd, 'X'), ErrFormat},
-		"updates":        {change(headerEnd+pcgBytes+7, 255), ErrFormat},
-		"beta power":     {change(headerEnd+pcgBytes+8, 0, 0, 0, 0, 0, 0, 0xf8, 0x7f), ErrFormat},
-		"weight":         {change(weights, nan...), ErrNotFinite},
-		"stream length":  {change(streams+1, 1), ErrFormat},
-		"kind":           {change(streams+8, 5), ErrFormat},
-		"episode order":  {change(streams+8+(1+5*2+4*(8+4+2)), byte(First)), ErrFormat},
-		"reward":         {change(streams+8+1+5*2+4*8, nan...), ErrNotFinite},
-		"bit flipped":    {func() []byte { b := bytes.Clone(good); b[weights] ^= 1; return b }(), ErrChecksum},
-		"learner config": {sealed(bytes.Replace(good, []byte(`"n_step":3`), []byte(`"n_step":4`), 1)), ErrMismatch},
-		"replay config":  {sealed(bytes.Replace(good, []byte(`"capacity":40`), []byte(`"capacity":50`), 1)), ErrMismatch},
-		"network":        {sealed(bytes.Replace(good, []byte(`"hidden":[8]`), []byte(`"hidden":[9]`), 1)), ErrMismatch},
+		"empty":          {nil, ddqn.ErrTruncated},
+		"half":           {good[:len(good)/2], ddqn.ErrTruncated},
+		"no checksum":    {good[:len(good)-8], ddqn.ErrTruncated},
+		"trailing":       {append(bytes.Clone(good), 0), ddqn.ErrFormat},
+		"magic":          {change(0, 'X'), ddqn.ErrFormat},
+		"version":        {change(8, 2), ddqn.ErrVersion},
+		"header size":    {change(12, 255, 255, 255, 255), ddqn.ErrFormat},
+		"header":         {change(16, '['), ddqn.ErrFormat},
+		"generator":      {change(headerEnd, 'X'), ddqn.ErrFormat},
+		"updates":        {change(headerEnd+pcgBytes+7, 255), ddqn.ErrFormat},
+		"beta power":     {change(headerEnd+pcgBytes+8, 0, 0, 0, 0, 0, 0, 0xf8, 0x7f), ddqn.ErrFormat},
+		"weight":         {change(weights, nan...), ddqn.ErrNotFinite},
+		"stream length":  {change(streams+1, 1), ddqn.ErrFormat},
+		"kind":           {change(streams+8, 5), ddqn.ErrFormat},
+		"episode order":  {change(streams+8+(1+5*2+4*(8+4+2)), byte(First)), ddqn.ErrFormat},
+		"reward":         {change(streams+8+1+5*2+4*8, nan...), ddqn.ErrNotFinite},
+		"bit flipped":    {func() []byte { b := bytes.Clone(good); b[weights] ^= 1; return b }(), ddqn.ErrChecksum},
+		"learner config": {sealed(bytes.Replace(good, []byte(`"n_step":3`), []byte(`"n_step":4`), 1)), ddqn.ErrMismatch},
+		"replay config":  {sealed(bytes.Replace(good, []byte(`"capacity":40`), []byte(`"capacity":50`), 1)), ddqn.ErrMismatch},
+		"network":        {sealed(bytes.Replace(good, []byte(`"hidden":[8]`), []byte(`"hidden":[9]`), 1)), ddqn.ErrMismatch},
 	} {
 		if err := r.learner.LoadState(bytes.NewReader(c.file), r.replay); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -125,10 +127,10 @@ func TestLoadStateRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.learner.LoadState(bytes.NewReader(good), other); !errors.Is(err, ErrMismatch) {
+	if err := r.learner.LoadState(bytes.NewReader(good), other); !errors.Is(err, ddqn.ErrMismatch) {
 		t.Errorf("load into a replay that does not fit: %v", err)
 	}
-	if err := r.learner.SaveState(new(bytes.Buffer), other); !errors.Is(err, ErrMismatch) {
+	if err := r.learner.SaveState(new(bytes.Buffer), other); !errors.Is(err, ddqn.ErrMismatch) {
 		t.Errorf("save a replay that does not fit: %v", err)
 	}
 	if err := r.learner.LoadState(iotest.ErrReader(errors.New("broken disk")), r.replay); err == nil {

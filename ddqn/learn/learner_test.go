@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"errors"
@@ -7,22 +7,26 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/ddqn"
 )
 
 // On a window of one step whose later state the two networks value differently, the target is the target network's
 // value of the online network's favourite, and not the target network's maximum.
 func TestDoubleTargetIsNotTheMaximum(t *testing.T) {
-	spec := Spec{Features: 1, Actions: 2, Objectives: 2}
+	spec := ddqn.Spec{Features: 1, Actions: 2, Objectives: 2}
 	net := newNet(t, spec, 1)
-	learner, err := NewLearner(LearnerConfig{Batch: 1, Group: 1, NStep: 1, Gamma: 0.5, LearningRate: 1e-9}, net, rand.NewPCG(1, 1))
+	learner, err := NewLearner(Config{Batch: 1, Group: 1, NStep: 1, Gamma: 0.5, LearningRate: 1e-9}, net, rand.NewPCG(1, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A linear network: the head's weights are [V0 V1 A00 A01 A10 A11] times the one feature. With the mean over
 	// the actions zero, Q[a][r] = V[r] + A[a][r].
-	copy(learner.online.weights, []float32{0, 0, 2, -1, -2, 1, 0, 0, 0, 0, 0, 0})   // w.Q: action 0
-	copy(learner.target.weights, []float32{10, 20, -3, 4, 3, -4, 0, 0, 0, 0, 0, 0}) // w.Q: action 1 has the maximum
-	learner.refold()
+	copy(learner.online.Weights(), []float32{0, 0, 2, -1, -2, 1, 0, 0, 0, 0, 0, 0})   // w.Q: action 0
+	copy(learner.target.Weights(), []float32{10, 20, -3, 4, 3, -4, 0, 0, 0, 0, 0, 0}) // w.Q: action 1 has the maximum
+	if err := learner.sync(); err != nil {
+		t.Fatal(err)
+	}
 	replay, err := NewReplay(ReplayConfig{Streams: 1, Capacity: 4, Group: 1, Features: 1, Objectives: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -50,10 +54,10 @@ func TestDoubleTargetIsNotTheMaximum(t *testing.T) {
 
 func TestTerminalAndTimeLimit(t *testing.T) {
 	for _, terminal := range []bool{true, false} {
-		spec := Spec{Features: 1, Actions: 1, Objectives: 1}
+		spec := ddqn.Spec{Features: 1, Actions: 1, Objectives: 1}
 		net := newNet(t, spec, 1)
-		copy(net.weights, []float32{7, 0, 0, 0}) // V = 7 x
-		learner, err := NewLearner(LearnerConfig{Batch: 1, Group: 1, Gamma: 0.5, Tau: 1e-9, LearningRate: 1e-9}, net, rand.NewPCG(1, 1))
+		copy(net.Weights(), []float32{7, 0, 0, 0}) // V = 7 x
+		learner, err := NewLearner(Config{Batch: 1, Group: 1, Gamma: 0.5, Tau: 1e-9, LearningRate: 1e-9}, net, rand.NewPCG(1, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,9 +86,9 @@ func TestTerminalAndTimeLimit(t *testing.T) {
 	}
 }
 
-func TestLearnerConfigValidate(t *testing.T) {
+func TestConfigValidate(t *testing.T) {
 	nan := math.NaN()
-	err := LearnerConfig{
+	err := Config{
 		Batch: -1, Group: 1 << 20, NStep: -3, Gamma: 1, Tau: 1.5, LearningRate: nan, DecayUpdates: -1, FinalRate: 2,
 		Beta1: 1, Beta2: -0.1, Epsilon: nan, ClipNorm: math.Inf(1), HuberDelta: -1, Pooled: []bool{true},
 	}.validate(2)
@@ -96,13 +100,13 @@ func TestLearnerConfigValidate(t *testing.T) {
 			t.Errorf("learner.%s is not reported: %v", field, err)
 		}
 	}
-	if err := (LearnerConfig{}).validate(3); err != nil {
+	if err := (Config{}).validate(3); err != nil {
 		t.Error(err)
 	}
-	if err := (LearnerConfig{Batch: 1 << 16, Group: 1 << 16}).validate(1); err == nil {
+	if err := (Config{Batch: 1 << 16, Group: 1 << 16}).validate(1); err == nil {
 		t.Error("2^32 rows were accepted")
 	}
-	c := LearnerConfig{LearningRate: 2, DecayUpdates: 10, FinalRate: 0.5}
+	c := Config{LearningRate: 2, DecayUpdates: 10, FinalRate: 0.5}
 	for updates, want := range map[int]float64{0: 2, 5: 1.5, 10: 1, 20: 1} {
 		if got := c.rate(updates); math.Abs(got-want) > 1e-12 {
 			t.Errorf("rate after %d updates is %v, want %v", updates, got, want)
@@ -110,12 +114,20 @@ func TestLearnerConfigValidate(t *testing.T) {
 	}
 }
 
+func TestBlend(t *testing.T) {
+	target := []float32{1, -2, 0}
+	blend(target, []float32{5, 2, 0}, 0.25)
+	if want := []float32{2, -1, 0}; sameBits(target, want) >= 0 {
+		t.Errorf("blended %v, want %v", target, want)
+	}
+}
+
 func TestUpdateErrors(t *testing.T) {
-	spec := Spec{Features: 2, Actions: 2, Objectives: 1, Hidden: []int{4}}
+	spec := ddqn.Spec{Features: 2, Actions: 2, Objectives: 1, Hidden: []int{4}}
 	rc := ReplayConfig{Streams: 1, Capacity: 50, Group: 1, Features: 2, Objectives: 1}
 	rng := rand.New(rand.NewPCG(1, 1))
 	net := newNet(t, spec, 1)
-	learner, err := NewLearner(LearnerConfig{Batch: 4, Group: 1}, net, rand.NewPCG(1, 1))
+	learner, err := NewLearner(Config{Batch: 4, Group: 1}, net, rand.NewPCG(1, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,25 +145,25 @@ func TestUpdateErrors(t *testing.T) {
 	check("empty", empty, ErrEmpty)
 	other := rc
 	other.Group = 2
-	check("another group", randomReplay(t, other, 2, 30, rng), ErrMismatch)
+	check("another group", randomReplay(t, other, 2, 30, rng), ddqn.ErrMismatch)
 	check("unknown action", randomReplay(t, rc, 40, 30, rng), nil)
 	huge := randomReplay(t, rc, 2, 30, rng)
 	for i := range huge.streams[0].rewards {
 		huge.streams[0].rewards[i] = math.MaxFloat32
 	}
-	check("overflow", huge, ErrNotFinite)
-	if _, err := NewLearner(LearnerConfig{Gamma: 2}, net, rand.NewPCG(1, 1)); err == nil {
+	check("overflow", huge, ddqn.ErrNotFinite)
+	if _, err := NewLearner(Config{Gamma: 2}, net, rand.NewPCG(1, 1)); err == nil {
 		t.Error("gamma 2 was accepted")
 	}
 }
 
 // Rows that are masked neither change the loss nor receive a gradient, and groups without a live row do no harm.
 func TestMaskedRowsDoNotCount(t *testing.T) {
-	spec := Spec{Features: 3, Actions: 2, Objectives: 2, Hidden: []int{5}}
+	spec := ddqn.Spec{Features: 3, Actions: 2, Objectives: 2, Hidden: []int{5}}
 	c := ReplayConfig{Streams: 1, Capacity: 40, Group: 3, Features: 3, Objectives: 2}
-	train := func(noise float32) *Network {
+	train := func(noise float32) *ddqn.Network {
 		net, rng := newNet(t, spec, 1), rand.New(rand.NewPCG(2, 2))
-		learner, err := NewLearner(LearnerConfig{Batch: 8, Group: 3, Pooled: []bool{true, false}}, net, rand.NewPCG(3, 3))
+		learner, err := NewLearner(Config{Batch: 8, Group: 3, Pooled: []bool{true, false}}, net, rand.NewPCG(3, 3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,9 +190,9 @@ func TestMaskedRowsDoNotCount(t *testing.T) {
 
 // An actor works in one goroutine while a learner trains in another and synchronises it; run with -race.
 func TestActorBesideLearner(t *testing.T) {
-	spec := Spec{Features: 4, Actions: 3, Objectives: 1, Hidden: []int{8}}
+	spec := ddqn.Spec{Features: 4, Actions: 3, Objectives: 1, Hidden: []int{8}}
 	net := newNet(t, spec, 1)
-	actor := NewActor(net)
+	actor := ddqn.NewActor(net)
 	defer actor.Close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	replay := randomReplay(t, ReplayConfig{Streams: 1, Capacity: 100, Group: 1, Features: 4, Objectives: 1}, 3, 100, rng)
@@ -198,9 +210,9 @@ func TestActorBesideLearner(t *testing.T) {
 		}
 	})
 	// Two learners and a second actor at once, because building graphs must be safe as well.
-	for seed, own := range []*Network{net, net.Clone()} {
+	for seed, own := range []*ddqn.Network{net, net.Clone()} {
 		learners.Go(func() {
-			learner, err := NewLearner(LearnerConfig{Batch: 8, Group: 1}, own, rand.NewPCG(uint64(seed), 1))
+			learner, err := NewLearner(Config{Batch: 8, Group: 1}, own, rand.NewPCG(uint64(seed), 1))
 			if err != nil {
 				t.Error(err)
 				return
@@ -216,7 +228,7 @@ func TestActorBesideLearner(t *testing.T) {
 		})
 	}
 	actors.Go(func() {
-		other := NewActor(newNet(t, spec, 5))
+		other := ddqn.NewActor(newNet(t, spec, 5))
 		defer other.Close()
 		for range 100 {
 			other.Q(nil, make([]float32, 5*4))

@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/ddqn"
 )
 
 // window is an n-step window as the dumb twin sees it.
@@ -202,7 +204,7 @@ func TestReplayRefusesBadSteps(t *testing.T) {
 	if err := r.Add(1, good()); err == nil {
 		t.Error("unknown stream")
 	}
-	if err := r.Add(0, Step{Kind: First, Rows: []float32{0, 0, 0, float32(math.NaN())}}); !errors.Is(err, ErrNotFinite) {
+	if err := r.Add(0, Step{Kind: First, Rows: []float32{0, 0, 0, float32(math.NaN())}}); !errors.Is(err, ddqn.ErrNotFinite) {
 		t.Errorf("NaN: %v", err)
 	}
 	if _, err := NewReplay(ReplayConfig{Streams: 1 << 20, Capacity: 1 << 20, Group: 8, Features: 8, Objectives: 8}); err == nil {

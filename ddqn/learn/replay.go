@@ -1,12 +1,17 @@
-package ddqn
+package learn
 
 import (
 	"errors"
 	"fmt"
+
+	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
 )
 
-// maxReplay bounds the memory of a replay: 2^32 values of four bytes.
-const maxReplay = 1 << 32
+const (
+	maxReplay = 1 << 32 // values of four bytes: bounds the memory of a replay
+	maxWidth  = 1 << 16 // features, objectives and actions, as in ddqn.Spec
+)
 
 // Kind is the place of a step in its episode, as in DeepMind's dm_env.
 type Kind uint8
@@ -120,7 +125,7 @@ func (k stepKind) isTerminal() bool { return k&terminal != 0 }
 // NewReplay returns an empty replay. The error names every field that is wrong.
 func NewReplay(cfg ReplayConfig) (*Replay, error) {
 	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("ddqn: new replay: %w", err)
+		return nil, fmt.Errorf("ddqn/learn: new replay: %w", err)
 	}
 	r := &Replay{cfg: cfg, streams: make([]stream, cfg.Streams)}
 	for i := range r.streams {
@@ -152,12 +157,12 @@ func (r *Replay) size() int {
 // follow the stream's newest step: First after Last or at the start, Mid or Last after First or Mid.
 func (r *Replay) Add(stream int, s Step) error {
 	if stream < 0 || stream >= len(r.streams) {
-		return fmt.Errorf("ddqn: add to replay: stream %d, must be between 0 and %d", stream, len(r.streams)-1)
+		return fmt.Errorf("ddqn/learn: add to replay: stream %d, must be between 0 and %d", stream, len(r.streams)-1)
 	}
 	st := &r.streams[stream]
 	begins := st.open == 0
 	if err := r.check(s, begins, !begins); err != nil {
-		return fmt.Errorf("ddqn: add to replay, stream %d: %w", stream, err)
+		return fmt.Errorf("ddqn/learn: add to replay, stream %d: %w", stream, err)
 	}
 	r.put(st, s)
 	return nil
@@ -214,8 +219,8 @@ func (r *Replay) check(s Step, begins, continues bool) error {
 		}
 	}
 	finite := func(name string, v []float32) {
-		if i := firstNotFinite(v); i >= 0 {
-			errs = append(errs, fmt.Errorf("%s[%d] is %v: %w", name, i, v[i], ErrNotFinite))
+		if i := wire.FirstNotFinite(v); i >= 0 {
+			errs = append(errs, fmt.Errorf("%s[%d] is %v: %w", name, i, v[i], ddqn.ErrNotFinite))
 		}
 	}
 	length("rows", len(s.Rows), c.Group*c.Features)

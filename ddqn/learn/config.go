@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"errors"
@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// LearnerConfig says how to learn. The zero value learns with the defaults that are given with each field.
-type LearnerConfig struct {
+// Config says how to learn. The zero value learns with the defaults that are given with each field.
+type Config struct {
 	// Batch is the number of groups in an update, at least 1. Zero means 64: half of that learns more per second
 	// but less surely, twice that costs twice the time for little (CartPole, chain).
 	Batch int `json:"batch"`
@@ -53,7 +53,7 @@ type LearnerConfig struct {
 }
 
 // withDefaults fills in what zero means.
-func (c LearnerConfig) withDefaults(objectives int) LearnerConfig {
+func (c Config) withDefaults(objectives int) Config {
 	def := func(v *float64, d float64) {
 		if *v == 0 {
 			*v = d
@@ -82,7 +82,7 @@ func (c LearnerConfig) withDefaults(objectives int) LearnerConfig {
 }
 
 // validate reports everything that is wrong with the configuration for a number of objectives, or nil.
-func (c LearnerConfig) validate(objectives int) error {
+func (c Config) validate(objectives int) error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	count := func(name string, v, most int) {
@@ -120,7 +120,7 @@ func (c LearnerConfig) validate(objectives int) error {
 }
 
 // rate is the learning rate of the update after the given number of updates.
-func (c LearnerConfig) rate(updates int) float64 {
+func (c Config) rate(updates int) float64 {
 	if c.DecayUpdates == 0 {
 		return c.LearningRate
 	}

@@ -1,11 +1,13 @@
-package ddqn
+package learn
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/internal/race"
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // cartPole is CartPole-v1 (Barto, Sutton and Anderson 1983, in the form of OpenAI Gym): balance a pole on a cart by
@@ -48,16 +50,16 @@ func (c *cartPole) row() []float32 {
 func cartPoleTrain(t testing.TB, seed uint64, steps, evaluate int) float64 {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
-	net := newNet(t, Spec{Features: 4, Actions: 2, Objectives: 1, Hidden: []int{64, 64}}, seed)
+	net := newNet(t, ddqn.Spec{Features: 4, Actions: 2, Objectives: 1, Hidden: []int{64, 64}}, seed)
 	replay, err := NewReplay(ReplayConfig{Streams: 1, Capacity: steps, Group: 1, Features: 4, Objectives: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	learner, err := NewLearner(LearnerConfig{Group: 1, Gamma: 0.99, LearningRate: 1e-3, DecayUpdates: steps}, net, rand.NewPCG(seed, 2))
+	learner, err := NewLearner(Config{Group: 1, Gamma: 0.99, LearningRate: 1e-3, DecayUpdates: steps}, net, rand.NewPCG(seed, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	actor := NewActor(net)
+	actor := ddqn.NewActor(net)
 	defer actor.Close()
 	var q []float32
 	// A tenth of the usual reward of 1, because a return of 100 would have the Huber loss (delta 1) crawl: with 1
@@ -74,7 +76,7 @@ func cartPoleTrain(t testing.TB, seed uint64, steps, evaluate int) float64 {
 		action := rng.IntN(2)
 		if epsilon := math.Max(0.05, 1-float64(i)/(0.2*float64(steps))); rng.Float64() >= epsilon {
 			q = actor.Q(q, row)
-			action = Greedy(q, 2, 1, weights)
+			action = ddqn.Greedy(q, 2, 1, weights)
 		}
 		terminal, limit := env.step(action)
 		add(Step{Kind: kind, Rows: row, Actions: []int{action}, Rewards: reward, Weights: weights})
@@ -99,7 +101,7 @@ func cartPoleTrain(t testing.TB, seed uint64, steps, evaluate int) float64 {
 		for {
 			total++
 			q = actor.Q(q, env.row())
-			if terminal, limit := env.step(Greedy(q, 2, 1, weights)); terminal || limit {
+			if terminal, limit := env.step(ddqn.Greedy(q, 2, 1, weights)); terminal || limit {
 				break
 			}
 		}
@@ -108,9 +110,7 @@ func cartPoleTrain(t testing.TB, seed uint64, steps, evaluate int) float64 {
 }
 
 func TestCartPole(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a learning floor, of ten seconds and more")
-	}
+	slow.Skip(t)
 	if race.Enabled {
 		t.Skip("a learning floor, which is the same without the race detector and takes minutes with it")
 	}
@@ -123,7 +123,7 @@ func TestCartPole(t *testing.T) {
 
 // BenchmarkCartPole trains with another seed in every iteration and reports the mean and the worst mean return:
 //
-//	go test ./ddqn -run - -bench CartPole -benchtime 5x
+//	go test ./ddqn/learn -run - -bench CartPole -benchtime 5x
 func BenchmarkCartPole(b *testing.B) {
 	total, worst, seed := 0.0, math.Inf(1), uint64(0)
 	for b.Loop() {

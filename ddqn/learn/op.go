@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ func (f fused) InferShape(...gorgonia.DimSizer) (tensor.Shape, error) { return f
 
 // SymDiff is for the operations that are gradients themselves: they are not differentiated again.
 func (f fused) SymDiff(gorgonia.Nodes, *gorgonia.Node, *gorgonia.Node) (gorgonia.Nodes, error) {
-	return nil, fmt.Errorf("ddqn: %s has no derivative", f.name)
+	return nil, fmt.Errorf("ddqn/learn: %s has no derivative", f.name)
 }
 
 func (f fused) Hashcode() uint32 {

@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import (
 	"math"
@@ -16,7 +16,7 @@ type optimizer struct {
 	power1, power2 float64   // beta1 and beta2 to the number of updates
 }
 
-func newOptimizer(c LearnerConfig, n int) *optimizer {
+func newOptimizer(c Config, n int) *optimizer {
 	return &optimizer{
 		adam: adam.Config{Beta1: float32(c.Beta1), Beta2: float32(c.Beta2), Epsilon: float32(c.Epsilon)}, clip: float32(c.ClipNorm),
 		m: make([]float32, n), v: make([]float32, n), power1: 1, power2: 1,

@@ -1,4 +1,4 @@
-package ddqn
+package learn
 
 import "math/rand/v2"
 
