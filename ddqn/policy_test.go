@@ -14,6 +14,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
 )
 
 var policySpec = Spec{Features: 3, Actions: 2, Objectives: 2, Hidden: []int{4, 5}}
@@ -204,7 +206,7 @@ func TestSaveRefuses(t *testing.T) {
 	if err := Save(path, nets, map[string]string{"spec": "mine"}); !errors.Is(err, ErrFormat) {
 		t.Errorf("reserved key: %v", err)
 	}
-	if err := Save(path, nets, map[string]string{"x": strings.Repeat("x", maxHeader)}); !errors.Is(err, ErrFormat) {
+	if err := Save(path, nets, map[string]string{"x": strings.Repeat("x", wire.MaxHeader)}); !errors.Is(err, ErrFormat) {
 		t.Errorf("huge metadata: %v", err)
 	}
 	many := make(map[string]*Network)

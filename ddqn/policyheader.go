@@ -8,6 +8,8 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
 )
 
 var networkName = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
@@ -89,7 +91,7 @@ func parseHeader(text []byte) (specs map[string]Spec, meta map[string]string, ch
 	specs = make(map[string]Spec, len(rawSpecs))
 	for _, name := range slices.Sorted(maps.Keys(rawSpecs)) {
 		var s Spec
-		if err := strictJSON(rawSpecs[name], &s); err != nil {
+		if err := wire.StrictJSON(rawSpecs[name], &s); err != nil {
 			return fail(ErrFormat, "header.__metadata__.%s: network %q: %v", keySpec, name, err)
 		}
 		specs[name] = s
@@ -116,7 +118,7 @@ func matchTensors(header map[string]json.RawMessage, specs map[string]Spec) erro
 			return fmt.Errorf("tensor %s is missing", name)
 		}
 		var got tensorInfo
-		if err := strictJSON(raw, &got); err != nil {
+		if err := wire.StrictJSON(raw, &got); err != nil {
 			return fmt.Errorf("tensor %s: %w", name, err)
 		}
 		w := want[name]
@@ -134,19 +136,6 @@ func matchTensors(header map[string]json.RawMessage, specs map[string]Spec) erro
 		if _, ok := want[name]; !ok {
 			return fmt.Errorf("tensor %q is unknown", name)
 		}
-	}
-	return nil
-}
-
-// strictJSON decodes one value and nothing else, without unknown fields.
-func strictJSON(text []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("text after the value")
 	}
 	return nil
 }

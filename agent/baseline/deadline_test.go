@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
 // ended asks p after a round in which the nodes took so many seconds for sizes, and returns

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
 func TestModelFreeApplyByHand(t *testing.T) {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/baseline"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // goodput is what an oracle reaches, averaged over seeds.

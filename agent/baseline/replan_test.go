@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
 // Three nodes take 0.5 s and 0.1 s a sample, in micro-steps of 2: at equal speed 8, 8 and 8

@@ -18,14 +18,14 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 // options are the flags.

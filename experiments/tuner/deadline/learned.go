@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/ddqn/learn"
 )
 
 // A learned deadline: once a round a Double-DQN network chooses by how much the deadline departs from
@@ -195,12 +196,12 @@ func train(ctx context.Context, rounds int, progress func(done int, reward float
 	if err != nil {
 		return nil, err
 	}
-	replay, err := ddqn.NewReplay(ddqn.ReplayConfig{Streams: streams, Capacity: capacity, Group: asked, Features: features, Objectives: 1})
+	replay, err := learn.NewReplay(learn.ReplayConfig{Streams: streams, Capacity: capacity, Group: asked, Features: features, Objectives: 1})
 	if err != nil {
 		return nil, err
 	}
 	sets := rounds / streams
-	learner, err := ddqn.NewLearner(ddqn.LearnerConfig{Batch: 64, Group: asked, NStep: 1, Gamma: 0.5, LearningRate: 1e-3, DecayUpdates: updates * sets, FinalRate: 0.02}, net, rand.NewPCG(1, 3))
+	learner, err := learn.NewLearner(learn.Config{Batch: 64, Group: asked, NStep: 1, Gamma: 0.5, LearningRate: 1e-3, DecayUpdates: updates * sets, FinalRate: 0.02}, net, rand.NewPCG(1, 3))
 	if err != nil {
 		return nil, err
 	}
@@ -238,12 +239,12 @@ func train(ctx context.Context, rounds int, progress func(done int, reward float
 				s.left = 0 // too few nodes are left; another cluster
 				continue
 			}
-			first := ddqn.Step{Kind: ddqn.First, Actions: slices.Clone(s.judge.actions), Rewards: slices.Clone(s.judge.rewards), Weights: []float32{1}}
+			first := learn.Step{Kind: learn.First, Actions: slices.Clone(s.judge.actions), Rewards: slices.Clone(s.judge.rewards), Weights: []float32{1}}
 			for range asked {
 				first.Rows = append(first.Rows, s.judge.row...)
 			}
-			last := ddqn.Step{Kind: ddqn.Last, Terminal: true, Rows: first.Rows} // a round is judged by itself: a second's price holds the rest
-			for _, step := range []ddqn.Step{first, last} {
+			last := learn.Step{Kind: learn.Last, Terminal: true, Rows: first.Rows} // a round is judged by itself: a second's price holds the rest
+			for _, step := range []learn.Step{first, last} {
 				if err := replay.Add(i, step); err != nil {
 					return nil, err
 				}

@@ -20,7 +20,6 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/baseline"
 	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
@@ -28,6 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 const rounds = 200 // of a run

@@ -5,11 +5,11 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // powered is a cluster of the devices whose power was measured. They belong to the training

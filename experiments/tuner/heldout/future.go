@@ -1,9 +1,9 @@
 package main
 
 import (
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // futures are clusters in which to lose a round costs much (rounds of a second) or little, with and

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/agent/evaluation"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // keptFolder holds the results of scenarios that are done.

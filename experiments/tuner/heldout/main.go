@@ -31,7 +31,6 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
@@ -39,6 +38,7 @@ import (
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // chosen are the policies to compare instead of the suite's.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // small is a comparison of seconds on the first so many held-out clusters.

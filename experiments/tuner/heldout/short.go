@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // short returns held-out clusters sped up, so that a round takes so many seconds by the profiles.

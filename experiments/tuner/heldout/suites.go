@@ -5,10 +5,10 @@ import (
 	"math"
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/trace"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // suite is a set of comparisons on held-out devices and models.

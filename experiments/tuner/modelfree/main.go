@@ -48,13 +48,13 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/experiments/internal/program"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 // sites are clusters of the training split.

@@ -9,12 +9,12 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/baseline"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env/episode"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // Two nodes of different speed start with even shares: a short run must learn to change

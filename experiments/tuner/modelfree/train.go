@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/ddqn/learn"
 	"github.com/evenkeel/evenkeel/env/episode"
 )
 
@@ -62,8 +63,8 @@ type stream struct {
 	sizes   []int
 	actions []int
 	rows, q []float32
-	kind    ddqn.Kind   // of the next step
-	played  []ddqn.Step // of the last round, and the Last one if it ended the episode
+	kind    learn.Kind   // of the next step
+	played  []learn.Step // of the last round, and the Last one if it ended the episode
 }
 
 // train returns the trained network. As in training.Trainer, one core plays while the other
@@ -73,12 +74,12 @@ func train(ctx context.Context, c config, draw drawer, report func(done, total i
 	if err != nil {
 		return nil, err
 	}
-	replay, err := ddqn.NewReplay(ddqn.ReplayConfig{Streams: c.Envs, Capacity: kept, Group: group, Features: width, Objectives: 1})
+	replay, err := learn.NewReplay(learn.ReplayConfig{Streams: c.Envs, Capacity: kept, Group: group, Features: width, Objectives: 1})
 	if err != nil {
 		return nil, err
 	}
 	sets := c.Steps / c.Envs
-	learner, err := ddqn.NewLearner(ddqn.LearnerConfig{
+	learner, err := learn.NewLearner(learn.Config{
 		Batch: rows / group, Group: group, NStep: 1, Gamma: c.Gamma, LearningRate: 1e-3, DecayUpdates: sets * c.Updates, FinalRate: 0.02,
 	}, net, rand.NewPCG(c.Seed, 3))
 	if err != nil {
@@ -174,7 +175,7 @@ func (t *trainer) play(random float64) error {
 			}
 		}
 		p := s.observe(s.kind)
-		s.kind = ddqn.Mid
+		s.kind = learn.Mid
 		p.Actions, p.Rewards, p.Weights = make([]int, group), make([]float32, group), []float32{1}
 		for f, i := range s.follow {
 			p.Actions[f] = s.actions[i]
@@ -189,7 +190,7 @@ func (t *trainer) play(random float64) error {
 		s.left--
 		s.played = append(s.played[:0], p)
 		if err != nil || s.left == 0 {
-			last := s.observe(ddqn.Last)
+			last := s.observe(learn.Last)
 			last.Terminal = err != nil
 			s.played = append(s.played, last)
 		}
@@ -197,8 +198,8 @@ func (t *trainer) play(random float64) error {
 	return nil
 }
 
-func (s *stream) observe(kind ddqn.Kind) ddqn.Step {
-	p := ddqn.Step{Kind: kind, Rows: make([]float32, group*width), Live: make([]bool, group)}
+func (s *stream) observe(kind learn.Kind) learn.Step {
+	p := learn.Step{Kind: kind, Rows: make([]float32, group*width), Live: make([]bool, group)}
 	present := s.sim.Present()
 	for f, i := range s.follow {
 		copy(p.Rows[f*width:], s.rows[i*width:(i+1)*width])

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // Cmd compares policies over scenarios and seeds.

@@ -7,12 +7,12 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // flags are embedded by commands that simulate one run of the agent.

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/tensorboard"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 // Cmd trains a policy from scratch.
