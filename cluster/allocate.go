@@ -53,7 +53,7 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 			continue
 		}
 		if p := perf[i]; !(p.PerSample > 0) || math.IsInf(p.PerSample, 0) || !(p.Overhead >= 0) || math.IsInf(p.Overhead, 0) {
-			return 0, fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, Overhead at least 0 and PerSample above 0", c.label(i), p)
+			return 0, fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, Overhead at least 0 and PerSample above 0", c.Label(i), p)
 		}
 	}
 	var level waterLevel
@@ -165,10 +165,10 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 		switch {
 		case n.Limit < 1:
 			return fmt.Errorf("%w: node %s: Limit is %d; set it to the largest micro-batch its memory holds, or profile.NoLimit",
-				ErrCapacity, c.label(i), n.Limit)
+				ErrCapacity, c.Label(i), n.Limit)
 		case n.Full() < 1:
 			return fmt.Errorf("%w: node %s: its smallest micro-batch is %d, but its memory holds %d",
-				ErrCapacity, c.label(i), n.LeastShare(), n.Limit)
+				ErrCapacity, c.Label(i), n.LeastShare(), n.Limit)
 		}
 		if hold < c.GlobalBatch {
 			hold += c.most(i)
@@ -198,8 +198,8 @@ func (c *Cluster) odd() error {
 	return fmt.Errorf("%w: no sum of the micro-batches that the nodes take is %d; change global_batch or micro_batch", ErrCapacity, c.GlobalBatch)
 }
 
-// label names a node in messages: its name with its device, or its number.
-func (c *Cluster) label(i int) string {
+// Label names a node in messages: its name with its device, or its number.
+func (c *Cluster) Label(i int) string {
 	n := &c.Nodes[i]
 	switch {
 	case n.Name == "":

@@ -2,6 +2,12 @@ package cluster
 
 import "github.com/evenkeel/evenkeel/cluster/profile"
 
+// Limits of a cluster.
+const (
+	MaxNodes       = 100_000
+	MaxGlobalBatch = 1 << 30
+)
+
 // Node is one training worker as it is known beforehand: its compute resources.
 type Node struct {
 	Name    string
@@ -14,6 +20,16 @@ type Node struct {
 	TFLOPS  float64          // nameplate speed of the device at the workload's precision; 0 unknown
 	Power   Power
 	Hidden  Hidden `state:"-"`
+}
+
+// MemoryLimit is the largest micro-batch that fits into a node's memory, in bytes (0:
+// unknown), beside its part of the model state. It is below 1 if none fits, and
+// profile.NoLimit if memory or peak memory is unknown.
+func MemoryLimit(p *profile.Profile, w profile.Workload, memory int64, nodes int) int {
+	if memory == 0 {
+		return profile.NoLimit
+	}
+	return p.MemoryLimit(memory - w.StateBytes(nodes))
 }
 
 // Power is what a node draws, in watts; the zero value: unknown.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
@@ -42,7 +42,7 @@ func machinesJob(rng *rand.Rand) (*Job, error) {
 		nodes += fmt.Sprintf("  - {device: %s, count: %d, per_machine: %d, memory: 64GiB, inside: {bandwidth: %.0fMB/s, latency: 5us}, link: {bandwidth: %.0fMB/s, latency: 10us}}\n",
 			d, per*(1+rng.IntN(max(1, 5/per))), per, between(2000, 20000), between(300, 3000))
 	}
-	top, err := cluster.ReadTopology(strings.NewReader(nodes), "machines", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(nodes), "machines", nil)
 	if err != nil {
 		return nil, err
 	}

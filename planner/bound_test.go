@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
@@ -58,7 +58,7 @@ func TestLowerBoundByHand(t *testing.T) {
 // What is exchanged once counts. One layer of 1 s a sample on two devices in machines of their own, 8 samples: 4 s each, and 2 GB of
 // gradients to and fro, half of them each time at 1 GB/s: 2 s.
 func TestLowerBoundCountsExchange(t *testing.T) {
-	top, err := cluster.ReadTopology(strings.NewReader(twoOfA), "hand", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(twoOfA), "hand", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

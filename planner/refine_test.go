@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/internal/invented"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
@@ -19,7 +19,7 @@ import (
 // b takes twice as long. Nothing but the times counts.
 func handJob(t *testing.T, nodes string, batch int, o Options, seconds ...float64) *Job {
 	t.Helper()
-	top, err := cluster.ReadTopology(strings.NewReader(nodes), "hand", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(nodes), "hand", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/live"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -48,8 +49,8 @@ type registration struct {
 var errEnded = errors.New("serve: another process group has started since; this one's registration has ended")
 
 // collect reads the rule of the rounds.
-func (s *Settings) collect() (cluster.FileCollect, error) {
-	var f cluster.FileCollect
+func (s *Settings) collect() (clusterfile.Collect, error) {
+	var f clusterfile.Collect
 	var err error
 	var faults live.Faults
 	note := func(field string) {
@@ -59,23 +60,23 @@ func (s *Settings) collect() (cluster.FileCollect, error) {
 		}
 	}
 	if s.Deadline != "" {
-		f.Deadline, err = cluster.ParseDeadline(s.Deadline)
+		f.Deadline, err = clusterfile.ParseDeadline(s.Deadline)
 		note("deadline")
 	}
 	if s.Quorum != "" {
-		f.Quorum, err = cluster.ParseQuorum(s.Quorum)
+		f.Quorum, err = clusterfile.ParseQuorum(s.Quorum)
 		note("quorum")
 	}
 	if s.Grace != "" {
-		f.Grace, err = cluster.ParseGrace(s.Grace)
+		f.Grace, err = clusterfile.ParseGrace(s.Grace)
 		note("grace")
 	}
 	if s.MaxStaleness != "" {
-		f.MaxStaleness, err = cluster.ParseDuration(s.MaxStaleness)
+		f.MaxStaleness, err = clusterfile.ParseDuration(s.MaxStaleness)
 		note("max_staleness")
 	}
 	if s.Timeout != "" {
-		f.Timeout.Duration, err = cluster.ParseDuration(s.Timeout)
+		f.Timeout.Duration, err = clusterfile.ParseDuration(s.Timeout)
 		note("timeout")
 	}
 	if err := s.Objectives.objectives().Validate(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"gotest.tools/v3/golden"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
@@ -25,7 +26,7 @@ nodes:
   - {device: a10g, micro_batch: [2, 4]}
   - {device: t4, micro_batch: {least: 2, most: 4}}
 ` + collect
-	_, c, err := cluster.Read(strings.NewReader(file), "steps.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(file), "steps.yaml", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}

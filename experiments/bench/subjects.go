@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
@@ -259,7 +260,7 @@ func plan() (op, twin func() error, err error) {
   - {device: a100, count: 4, per_machine: 4, memory: 40GiB, inside: {bandwidth: 200GB/s, latency: 5us}, link: {bandwidth: 25GB/s, latency: 10us}}
   - {device: v100, count: 4, per_machine: 4, memory: 32GiB, inside: {bandwidth: 100GB/s, latency: 5us}, link: {bandwidth: 10GB/s, latency: 15us}}
 `
-	top, err := cluster.ReadTopology(strings.NewReader(yaml), "small", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(yaml), "small", nil)
 	if err != nil {
 		return nil, nil, err
 	}

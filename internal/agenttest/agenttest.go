@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
 )
@@ -51,7 +52,7 @@ func Measured(sizes []int, seconds ...float64) *cluster.Report {
 // FromYAML builds a cluster of the embedded catalogue.
 func FromYAML(t testing.TB, text string) *cluster.Cluster {
 	t.Helper()
-	_, c, err := cluster.Read(strings.NewReader(text), "test.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(text), "test.yaml", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,8 @@ var rooms = []room{
 		"the learner gets rows, actions and rewards: one that knew clusters could not be tested on problems with known answers"},
 	{"cluster", false, nil,
 		"what a cluster is stands below everything that is done with it"},
+	{"cluster/clusterfile", false, []string{"cluster", "cluster/profile"},
+		"a file becomes a cluster; what works on clusters needs no parser"},
 	{"cluster/profile", false, nil,
 		"measurements come before clusters; a user's tools read them alone"},
 	{"bucket", false, nil,

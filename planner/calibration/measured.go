@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner"
@@ -144,7 +145,7 @@ func (r *reader) row(record []string) (Measured, error) {
 	t := r.cluster
 	if name := text("cluster"); name != "" {
 		if t = r.clusters[name]; t == nil {
-			if t, err = cluster.LoadTopology(r.path(name), profile.Embedded()); err != nil {
+			if t, err = clusterfile.LoadTopology(r.path(name), profile.Embedded()); err != nil {
 				return m, err
 			}
 			r.clusters[name] = t

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
@@ -45,7 +46,7 @@ func handProfile() *layerprofile.Profile {
 
 func handTopology(t *testing.T, memory string, change ...string) *cluster.Topology {
 	t.Helper()
-	top, err := cluster.ReadTopology(strings.NewReader(strings.NewReplacer(append(change, "MEMORY", memory)...).Replace(`nodes:
+	top, err := clusterfile.ReadTopology(strings.NewReader(strings.NewReplacer(append(change, "MEMORY", memory)...).Replace(`nodes:
   - {device: a, count: 8, per_machine: 4, memory: MEMORY, inside: {bandwidth: 1MB/s, latency: 1s}, link: {bandwidth: 100000B/s, latency: 3s}}
   - {device: b, count: 4, per_machine: 2, memory: MEMORY, slowdown: 2, inside: {bandwidth: 500000B/s, latency: 2s}, link: {bandwidth: 50000B/s, latency: 5s}}
 `)), "hand", nil)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/internal/invented"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
@@ -15,7 +15,7 @@ import (
 // timesModel has layers of so many seconds, forward and back together, of a sample on device a, by tensor degree; links cost no time.
 func timesModel(t *testing.T, nodes string, o Options, layers ...map[int]float64) *Model {
 	t.Helper()
-	top, err := cluster.ReadTopology(strings.NewReader(nodes), "hand", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(nodes), "hand", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/planner/search"
@@ -124,7 +124,7 @@ func TestBadCalibrations(t *testing.T) {
 
 // By hand: 10 parameters of 16 bytes, 12 of them the optimizer's. One a alone would need 160 bytes, and three b 80 each; with all four, 70.
 func TestLayerThatAMixedStageHolds(t *testing.T) {
-	top, err := cluster.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 1, memory: 72}\n  - {device: b, count: 3, memory: 72}\n"), "hand", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 1, memory: 72}\n  - {device: b, count: 3, memory: 72}\n"), "hand", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

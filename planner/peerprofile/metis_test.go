@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/peerprofile"
@@ -44,7 +44,7 @@ func TestMetisEndToEnd(t *testing.T) {
 	if fixed := p.Layers[1].Runs[1].Fixed; math.Abs(fixed-100*1048576) > 1 {
 		t.Errorf("fixed %v, want 100 MB", fixed)
 	}
-	topology, err := cluster.ReadTopology(strings.NewReader("nodes: [{device: A100, count: 2, memory: 1GiB, link: 1000GB/s}]"), "t", nil)
+	topology, err := clusterfile.ReadTopology(strings.NewReader("nodes: [{device: A100, count: 2, memory: 1GiB, link: 1000GB/s}]"), "t", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestMetisEndToEnd(t *testing.T) {
 	// A search that has the memory by the profile's own numbers finds a plan, one that has not does not.
 	need := (all[0].memory - 10) * 1048576
 	for memory, fits := range map[float64]bool{need: false, need + 11*1048576: true} {
-		tight, err := cluster.ReadTopology(strings.NewReader(fmt.Sprintf("nodes: [{device: A100, memory: %.0f, link: 1000GB/s}]", memory)), "t", nil)
+		tight, err := clusterfile.ReadTopology(strings.NewReader(fmt.Sprintf("nodes: [{device: A100, memory: %.0f, link: 1000GB/s}]", memory)), "t", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
@@ -25,7 +26,7 @@ collect: {quorum: auto, grace: auto}
 // energy writes joules per sample and progress as the weight of energy rises at the cost of
 // speed's, and the least energy that a fixed rule of K-of-N reaches.
 func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) error {
-	_, c, err := cluster.Read(strings.NewReader(powered), "powered.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(powered), "powered.yaml", profile.Embedded())
 	if err != nil {
 		return err
 	}

@@ -49,6 +49,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
@@ -129,7 +130,7 @@ func show(ctx context.Context, file string, seeds int) error {
 		return err
 	}
 	for k, text := range append([]string{string(example)}, sites...) {
-		_, c, err := cluster.Read(strings.NewReader(text), fmt.Sprintf("site %d", k), profile.Embedded())
+		_, c, err := clusterfile.Read(strings.NewReader(text), fmt.Sprintf("site %d", k), profile.Embedded())
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/baseline"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
@@ -21,7 +22,7 @@ import (
 // that, and give the same bits twice. Over seeds 0 to 9 it reached 1.52 to 1.56 of
 // uniform's goodput.
 func TestLearnsTwoNodes(t *testing.T) {
-	_, c, err := cluster.Read(strings.NewReader("workload: llama-3b-512-fp16\nglobal_batch: 48\nnodes: [{device: a10g}, {device: t4}]"), "two", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader("workload: llama-3b-512-fp16\nglobal_batch: 48\nnodes: [{device: a10g}, {device: t4}]"), "two", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}

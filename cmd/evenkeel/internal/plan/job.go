@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -50,7 +51,7 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 		}
 	}
 	if f.Cluster != "" {
-		if t, err = cluster.LoadTopology(f.Cluster, profile.Embedded()); f.Cluster == "example" && errors.Is(err, fs.ErrNotExist) {
+		if t, err = clusterfile.LoadTopology(f.Cluster, profile.Embedded()); f.Cluster == "example" && errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, badinput.Errorf("--cluster: there is no file example; without the flag it is the built-in example")
 		} else if err != nil {
 			return nil, nil, cli.FileError(err)
@@ -110,7 +111,7 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 		return nil, badinput.Errorf("--memory: %v; must be above 0, and at most 1", f.Memory)
 	}
 	if f.Reserve != "" {
-		b, err := cluster.ParseBytes(f.Reserve)
+		b, err := clusterfile.ParseBytes(f.Reserve)
 		if err != nil {
 			return nil, badinput.Errorf("--reserve: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -148,7 +149,7 @@ func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 		return settle(a, s)
 	}
 	var c *cluster.Cluster
-	var file *cluster.File
+	var file *clusterfile.File
 	if e.Log == "" || slices.Contains(a.Given, "cluster") {
 		catalogue, err := e.Catalogue()
 		if err != nil {
@@ -176,7 +177,7 @@ func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 }
 
 // profiled refuses nodes of which nothing was measured.
-func profiled(path string, file *cluster.File, c *cluster.Cluster) error {
+func profiled(path string, file *clusterfile.File, c *cluster.Cluster) error {
 	i := slices.IndexFunc(c.Nodes, func(n cluster.Node) bool { return n.Profile == nil })
 	if i < 0 {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/ddqn"
@@ -23,7 +24,7 @@ import (
 func freeBatch(t *testing.T) *setup {
 	t.Helper()
 	const file = "workload: llama-3b-512-fp16\nglobal_batch: 8\nnodes:\n  - {device: a100-40g, count: 2, link: 1Gbps}\n  - {device: t4, count: 2, link: 1Gbps}\n"
-	_, c, err := cluster.Read(strings.NewReader(file), "free.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(file), "free.yaml", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -81,29 +82,29 @@ func (f *flags) load(outputs ...cli.File) (*setup, error) {
 var errGraceAlone = badinput.New("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")
 
 // collect lets the flags overrule the file's collect section.
-func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err error) {
+func (f *flags) collect(section clusterfile.Collect, c *cluster.Cluster) (err error) {
 	if f.Quorum == "" && f.Grace == "" && f.Deadline == "" {
 		return nil
 	}
 	// A round ends one way or the other: the flags of one take the other away.
 	switch {
 	case f.Deadline == "":
-		section.FileDeadline, section.Timeout.Share = cluster.FileDeadline{}, 0
+		section.Deadline, section.Reserve, section.Steps, section.Overtime, section.Timeout.Share = nil, nil, "", 0, 0
 	case f.Quorum == "" && f.Grace == "":
 		section.Quorum, section.Grace = nil, nil
 	}
 	if f.Deadline != "" {
-		if section.Deadline, err = cluster.ParseDeadline(f.Deadline); err != nil {
+		if section.Deadline, err = clusterfile.ParseDeadline(f.Deadline); err != nil {
 			return badinput.Errorf("--deadline: %w", err)
 		}
 	}
 	if f.Quorum != "" {
-		if section.Quorum, err = cluster.ParseQuorum(f.Quorum); err != nil {
+		if section.Quorum, err = clusterfile.ParseQuorum(f.Quorum); err != nil {
 			return badinput.Errorf("--quorum: %w", err)
 		}
 	}
 	if f.Grace != "" {
-		if section.Grace, err = cluster.ParseGrace(f.Grace); err != nil {
+		if section.Grace, err = clusterfile.ParseGrace(f.Grace); err != nil {
 			return badinput.Errorf("--grace: %w", err)
 		}
 	}

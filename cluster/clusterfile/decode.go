@@ -1,4 +1,4 @@
-package cluster
+package clusterfile
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/names"
 )
 
@@ -19,9 +20,9 @@ import (
 // first fault and does not say in which field it lies, so the tree is walked here and
 // every fault is noted with its path and line. Unknown and repeated keys are faults.
 type decoder struct {
-	problems problems
-	lines    map[string]int // of the fields that are written, by path
-	anchors  map[string]ast.Node
+	faults  badinput.Faults
+	lines   map[string]int // of the fields that are written, by path
+	anchors map[string]ast.Node
 }
 
 // scalar is a type that is written as one value and reads itself from its text.
@@ -32,7 +33,7 @@ type composite interface {
 	decode(d *decoder, path string, node ast.Node)
 }
 
-func (d *decoder) fault(path, format string, args ...any) { d.problems.add(path, format, args...) }
+func (d *decoder) fault(path, format string, args ...any) { d.faults.Add(path, format, args...) }
 
 // read decodes source into f, both empty at first.
 func (d *decoder) read(source []byte, f *File) {
@@ -214,7 +215,7 @@ func (d *decoder) fields(path string, node ast.Node, v reflect.Value) {
 			d.lines[at] = line
 			d.fault(at, "unknown key; %s", suggest(key, names))
 		case again:
-			d.problems = append(d.problems, problem{path: at, text: fmt.Sprintf("given twice, first in line %d", first), line: line})
+			d.faults = append(d.faults, badinput.Fault{Path: at, Text: fmt.Sprintf("given twice, first in line %d", first), Line: line})
 		default:
 			d.lines[at] = line
 			d.value(at, e.Value, v.FieldByIndex(index))

@@ -1,23 +1,26 @@
-package cluster
+package clusterfile
 
 import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // builder makes a Cluster of a File.
 type builder struct {
 	file      *File
 	catalogue *profile.Catalogue
-	problems  *problems
+	faults    *badinput.Faults
 	written   map[string]int
-	cluster   Cluster
+	cluster   cluster.Cluster
 	model     profile.Workload
 	known     bool            // the catalogue has the workload
 	total     int             // nodes
@@ -30,7 +33,7 @@ type builder struct {
 func (b *builder) workload() {
 	name := b.file.Workload
 	if name == "" {
-		b.problems.add("workload", "missing; name one that the profiles hold (evenkeel profiles list)")
+		b.faults.Add("workload", "missing; name one that the profiles hold (evenkeel profiles list)")
 		return
 	}
 	if b.model, b.known = b.catalogue.Workload(name); b.known {
@@ -43,7 +46,7 @@ func (b *builder) workload() {
 			near = "; did you mean " + strings.Join(u.Nearest, ", ") + "? If not, measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)"
 		}
 	}
-	b.problems.add("workload", "unknown workload %q%s", clip(name), near)
+	b.faults.Add("workload", "unknown workload %q%s", clip(name), near)
 }
 
 // count sets total, 0 if the counts are out of range.
@@ -51,22 +54,22 @@ func (b *builder) count() {
 	total, good := 0, true
 	for i := range b.file.Nodes {
 		n := b.file.Nodes[i].size()
-		if n < 1 || n > MaxNodes || total+n > MaxNodes {
-			b.problems.add(fmt.Sprintf("nodes[%d].count", i), "is %d; it must be at least 1, and all nodes together at most %d", n, MaxNodes)
+		if n < 1 || n > cluster.MaxNodes || total+n > cluster.MaxNodes {
+			b.faults.Add(fmt.Sprintf("nodes[%d].count", i), "is %d; it must be at least 1, and all nodes together at most %d", n, cluster.MaxNodes)
 			good = false
 			continue
 		}
 		total += n
 	}
 	if good && total < 2 {
-		b.problems.add("nodes", "%d given; a cluster needs at least 2", total)
+		b.faults.Add("nodes", "%d given; a cluster needs at least 2", total)
 	}
 	if good {
 		b.total = total
 	}
 }
 
-func (g *FileNode) size() int {
+func (g *Group) size() int {
 	if g.Count == nil {
 		return 1
 	}
@@ -78,15 +81,15 @@ var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // group appends the nodes of group i of the file.
 func (b *builder) group(i int) {
-	g, path, before := &b.file.Nodes[i], fmt.Sprintf("nodes[%d]", i), len(*b.problems)
+	g, path, before := &b.file.Nodes[i], fmt.Sprintf("nodes[%d]", i), len(*b.faults)
 	if _, ok := b.written[path+".slowdown"]; ok || g.Slowdown != 0 {
-		b.problems.within(path+".slowdown", g.Slowdown, 0.01, 100)
+		b.faults.Within(path+".slowdown", g.Slowdown, 0.01, 100)
 	}
 	if _, ok := b.written[path+".name"]; (ok || g.Name != "") && !nodeName.MatchString(g.Name) {
-		b.problems.add(path+".name", "is %q; a name is 1 to 63 letters, digits and, not first, - . _", clip(g.Name))
+		b.faults.Add(path+".name", "is %q; a name is 1 to 63 letters, digits and, not first, - . _", clip(g.Name))
 	}
 	if g.Device == "" {
-		b.problems.add(path+".device", "missing; evenkeel profiles list shows what is known")
+		b.faults.Add(path+".device", "missing; evenkeel profiles list shows what is known")
 		return
 	}
 	device, ok := b.catalogue.Device(g.Device)
@@ -95,56 +98,42 @@ func (b *builder) group(i int) {
 	}
 	p, err := b.catalogue.Lookup(g.Device, b.file.Workload)
 	if err != nil {
-		b.problems.add(path+".device", "%s", err)
+		b.faults.Add(path+".device", "%s", err)
 		return
 	}
-	n := Node{Device: g.Device, Profile: p, Limit: profile.NoLimit, TFLOPS: device.TFLOPS(b.model.DType)}
+	n := cluster.Node{Device: g.Device, Profile: p, Limit: profile.NoLimit, TFLOPS: device.TFLOPS(b.model.DType)}
 	b.memory(&n, g, device, path)
 	b.microBatch(&n, g, path+".micro_batch")
 	b.network(&n, g, path)
 	b.power(&n, g, device, path+".power")
 	n.Hidden.Slowdown = g.Slowdown
 	if g.Fits != nil {
-		if n.Hidden.Limit = *g.Fits; n.Hidden.Limit < 1 || n.Hidden.Limit > MaxGlobalBatch {
-			b.problems.add(path+".fits", "is %d; it must lie in 1..%d samples: the largest micro-batch that memory really holds", n.Hidden.Limit, MaxGlobalBatch)
+		if n.Hidden.Limit = *g.Fits; n.Hidden.Limit < 1 || n.Hidden.Limit > cluster.MaxGlobalBatch {
+			b.faults.Add(path+".fits", "is %d; it must lie in 1..%d samples: the largest micro-batch that memory really holds", n.Hidden.Limit, cluster.MaxGlobalBatch)
 		}
 	}
 	if g.Profiled != nil && !*g.Profiled {
 		n.Profile, n.Hidden.Profile = nil, p
 	}
-	if len(*b.problems) == before {
+	if len(*b.faults) == before {
 		b.add(n, g, path)
 	}
 }
 
 // memory sets the node's limit.
-func (b *builder) memory(n *Node, g *FileNode, device profile.Device, path string) {
+func (b *builder) memory(n *cluster.Node, g *Group, device profile.Device, path string) {
 	memory := int64(g.Memory)
 	if memory == 0 {
 		memory = device.MemoryBytes
 	}
-	if n.Limit = MemoryLimit(n.Profile, b.model, memory, b.total); n.Limit < 1 {
-		b.problems.add(path+".memory", "%s cannot hold one sample of %s beside the node's part of the model state, %s; give more memory, or more nodes to share the state",
-			humanize.IBytes(uint64(memory)), b.file.Workload, humanize.IBytes(uint64(stateShare(b.model, b.total))))
+	if n.Limit = cluster.MemoryLimit(n.Profile, b.model, memory, b.total); n.Limit < 1 {
+		b.faults.Add(path+".memory", "%s cannot hold one sample of %s beside the node's part of the model state, %s; give more memory, or more nodes to share the state",
+			humanize.IBytes(uint64(memory)), b.file.Workload, humanize.IBytes(uint64(b.model.StateBytes(b.total))))
 	}
-}
-
-// MemoryLimit is the largest micro-batch that fits into a node's memory, in bytes (0:
-// unknown), beside its part of the model state. It is below 1 if none fits, and
-// profile.NoLimit if memory or peak memory is unknown.
-func MemoryLimit(p *profile.Profile, w profile.Workload, memory int64, nodes int) int {
-	if memory == 0 {
-		return profile.NoLimit
-	}
-	return p.MemoryLimit(memory - stateShare(w, nodes))
-}
-
-func stateShare(w profile.Workload, nodes int) int64 {
-	return stateBytes * w.Parameters / int64(max(nodes, 1))
 }
 
 // network sets the time that the node's gradient takes.
-func (b *builder) network(n *Node, g *FileNode, path string) {
+func (b *builder) network(n *cluster.Node, g *Group, path string) {
 	gradient := int64(b.file.Gradient)
 	if gradient == 0 {
 		gradient = 4 * b.model.Parameters
@@ -153,38 +142,38 @@ func (b *builder) network(n *Node, g *FileNode, path string) {
 		}
 	}
 	if g.Link.Bandwidth > 0 && gradient == 0 {
-		b.problems.add(path+".link", "the size of a gradient of %s is unknown; set it, for example gradient: 2.6GB", b.file.Workload)
+		b.faults.Add(path+".link", "the size of a gradient of %s is unknown; set it, for example gradient: 2.6GB", b.file.Workload)
 	}
 	n.Network = g.Link.seconds(gradient)
 }
 
 // power sets what the node draws. Both values or none: without idle, waiting would look
 // free.
-func (b *builder) power(n *Node, g *FileNode, device profile.Device, path string) {
-	n.Power = Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
+func (b *builder) power(n *cluster.Node, g *Group, device profile.Device, path string) {
+	n.Power = cluster.Power{Idle: device.IdleWatts, Busy: device.BusyWatts}
 	if g.Power == nil {
 		return
 	}
 	n.Power = *g.Power
 	for _, field := range []string{".idle", ".busy"} {
 		if _, ok := b.written[path+field]; !ok {
-			b.problems.add(path+field, "missing; give both watts, power: {idle: 30, busy: 250}")
+			b.faults.Add(path+field, "missing; give both watts, power: {idle: 30, busy: 250}")
 			return
 		}
 	}
-	b.problems.within(path+".idle", n.Power.Idle, 0, maxWatts)
-	b.problems.within(path+".busy", n.Power.Busy, min(max(n.Power.Idle, 0), maxWatts), maxWatts)
+	b.faults.Within(path+".idle", n.Power.Idle, 0, maxWatts)
+	b.faults.Within(path+".busy", n.Power.Busy, min(max(n.Power.Idle, 0), maxWatts), maxWatts)
 }
 
 // add appends the group's count of n, each with its own name.
-func (b *builder) add(n Node, g *FileNode, path string) {
+func (b *builder) add(n cluster.Node, g *Group, path string) {
 	count, base := g.size(), g.Name
 	if base == "" {
 		base = g.Device
 	}
 	if g.Name != "" && count == 1 {
 		if b.names[base] {
-			b.problems.add(path+".name", "%q is taken by another node", base)
+			b.faults.Add(path+".name", "%q is taken by another node", base)
 			return
 		}
 		n.Name, b.names[base] = base, true
@@ -200,4 +189,33 @@ func (b *builder) add(n Node, g *FileNode, path string) {
 			count--
 		}
 	}
+}
+
+// microBatch sets which micro-batches the node takes, within what its memory holds.
+func (b *builder) microBatch(n *cluster.Node, g *Group, path string) {
+	m := g.MicroBatch
+	if m == nil {
+		return
+	}
+	if len(m.Shapes) == 0 {
+		n.Least = m.Least
+		if n.Limit >= 1 && m.Least > n.Limit {
+			b.faults.Add(path+".least", "is %d, but the memory of %s holds %d; lower it, or give more memory", m.Least, g.Device, n.Limit)
+		}
+		if m.Most > 0 {
+			n.Limit = min(n.Limit, m.Most)
+		}
+		return
+	}
+	for i, s := range m.Shapes {
+		if s < 1 || i > 0 && s <= m.Shapes[i-1] {
+			b.faults.Add(fmt.Sprintf("%s[%d]", path, i), "is %d; sizes must be at least 1 and rise", s)
+			return
+		}
+	}
+	if n.Limit >= 1 && m.Shapes[0] > n.Limit {
+		b.faults.Add(path, "begins at %d, but the memory of %s holds %d; list a smaller size, or give more memory", m.Shapes[0], g.Device, n.Limit)
+	}
+	n.Shapes = slices.Clone(m.Shapes)
+	n.Limit = min(n.Limit, m.Shapes[len(m.Shapes)-1])
 }
