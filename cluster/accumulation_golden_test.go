@@ -10,10 +10,10 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
-// The vectors that clients in other languages are held to (python/tests/make_accumulation.py
+// The vectors that clients in other languages are held to (internal/vectors/make_deadline_accumulation.py
 // wrote them, from the rule's text) hold here too.
 func TestAccumulationVectors(t *testing.T) {
-	data, err := os.ReadFile("testdata/accumulation.json")
+	data, err := os.ReadFile("../internal/vectors/deadline-accumulation.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +51,31 @@ func TestAccumulationVectors(t *testing.T) {
 		}
 		if x.end(t, &a); math.Abs(a.Work()-x.Work) > 1e-9 {
 			t.Errorf("%s: %v, want %v", x.Name, a.Work(), x.Work)
+		}
+	}
+}
+
+// The words of a deadline are read alike here and in evenkeel.tuner.deadline.fault (python/tests/test_deadline.py).
+func TestDeadlineTextVectors(t *testing.T) {
+	data, err := os.ReadFile("../internal/vectors/deadline-text.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Accepted, Refused []string }
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Accepted) < 20 || len(file.Refused) < 30 {
+		t.Fatalf("%d accepted, %d refused", len(file.Accepted), len(file.Refused))
+	}
+	for _, s := range file.Accepted {
+		if _, err := ParseDeadline(s); err != nil {
+			t.Errorf("%q: %v", s, err)
+		}
+	}
+	for _, s := range file.Refused {
+		if d, err := ParseDeadline(s); err == nil {
+			t.Errorf("%q is taken as %+v", s, *d)
 		}
 	}
 }

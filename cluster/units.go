@@ -62,9 +62,12 @@ func (d *Duration) parse(s string) error {
 // MarshalYAML writes the duration as Go does.
 func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
 
-// fraction reads "0.1" or "10%".
+// fraction reads a decimal number, "0.1" or "10%".
 func fraction(s string) (float64, bool) {
 	digits, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	if strings.ContainsAny(digits, "_xX") { // of Go's own notation, which clients in other languages do not read
+		return 0, false
+	}
 	v, err := strconv.ParseFloat(digits, 64)
 	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0, false
