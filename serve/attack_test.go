@@ -172,7 +172,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	own.start("a", "0123456789", 64, 2)
-	if s.config.Token != "" || len(s.jobs["a"].holders()) != 1 {
+	if s.config.Token != "" || len(s.jobs["a"].tokens.all()) != 1 {
 		t.Error("a token is kept as it is, or none is")
 	}
 	for _, secret := range []string{admin, made.Token} {

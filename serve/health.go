@@ -194,7 +194,7 @@ func (s *Server) refusals(next http.Handler) http.Handler {
 func (j *job) refuse(why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.refused = why
+	j.record.refused = why
 }
 
 // copied is an answer of which a copy is kept.
