@@ -29,7 +29,6 @@ func (s *Server) healthRoutes(api huma.API) {
 	for _, x := range []struct {
 		id, path, summary string
 	}{
-		{"health", "/healthz", "The same as /livez"},
 		{"live", "/livez", "Whether the process works"},
 		{"ready", "/readyz", "Whether the service can keep what jobs report"},
 	} {

@@ -233,7 +233,7 @@ func TestJournalGone(t *testing.T) {
 			t.Fatal(status)
 		}
 	}
-	for path, want := range map[string]int{"/readyz": 503, "/livez": 200, "/healthz": 200, "/v1/jobs/job": 503} {
+	for path, want := range map[string]int{"/readyz": 503, "/livez": 200, "/v1/jobs/job": 503} {
 		if status := c.do("GET", path, nil, nil); status != want {
 			t.Errorf("%s: %d", path, status)
 		}
