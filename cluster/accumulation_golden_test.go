@@ -10,10 +10,10 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
-// The vectors that clients in other languages are held to (python/tests/make_accumulation.py
+// The vectors that clients in other languages are held to (internal/vectors/make_deadline_accumulation.py
 // wrote them, from the rule's text) hold here too.
 func TestAccumulationVectors(t *testing.T) {
-	data, err := os.ReadFile("testdata/accumulation.json")
+	data, err := os.ReadFile("../internal/vectors/deadline-accumulation.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func TestTokens(t *testing.T) {
 		want         int
 	}{
 		{&own, "GET", "/v1/jobs/a", 200}, {&own, "GET", "/v1/jobs/b", 401}, {&own, "GET", "/v1/jobs/none", 401}, {&own, "GET", "/v1/jobs", 401},
-		{&own, "GET", "/metrics", 401}, {&own, "PUT", "/v1/jobs/new", 401}, {&own, "GET", "/healthz", 200}, {&none, "GET", "/readyz", 200},
+		{&own, "GET", "/metrics", 401}, {&own, "PUT", "/v1/jobs/new", 401}, {&own, "GET", "/livez", 200}, {&none, "GET", "/readyz", 200},
 		{&wrong, "GET", "/v1/jobs/a", 401}, {&none, "GET", "/v1/jobs/a", 401}, {&none, "GET", "/v1/jobs/none", 401}, {&none, "DELETE", "/v1/jobs/a", 401},
 		{&wrong, "POST", "/v1/jobs/a/reports", 401}, {&none, "POST", "/v1/jobs/none/generations", 401}, {&none, "PATCH", "/v1/jobs/a", 401},
 		{&none, "POST", "/v1/jobs/a/generations/1/ranks/0/reports", 401}, {&none, "GET", "/v1/jobs/a/sizes", 401},
@@ -172,7 +172,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	own.start("a", "0123456789", 64, 2)
-	if s.config.Token != "" || len(s.jobs["a"].holders()) != 1 {
+	if s.config.Token != "" || len(s.jobs["a"].tokens.all()) != 1 {
 		t.Error("a token is kept as it is, or none is")
 	}
 	for _, secret := range []string{admin, made.Token} {
@@ -272,7 +272,7 @@ func TestSlowLoris(t *testing.T) {
 	begun := time.Now()
 	client := &http.Client{Timeout: 2 * time.Second}
 	defer client.CloseIdleConnections()
-	answer, err := client.Get("http://" + at + "/healthz") //nolint:noctx // it has a time-out
+	answer, err := client.Get("http://" + at + "/livez") //nolint:noctx // it has a time-out
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func (j *job) submit(entries ...entry) []*request {
 // takeIn takes in what waits, in its order, and keeps what changed the job before anyone is answered.
 func (j *job) takeIn(requests []*request) {
 	var changes []entry
-	if j.failed == nil && len(requests) > 0 && j.shared() {
+	if j.failed == nil && len(requests) > 0 && j.journal.shared() {
 		j.failed = j.follow() // another service may have written since
 	}
 	for _, r := range requests {
@@ -108,7 +108,7 @@ func (j *job) takeIn(requests []*request) {
 		j.decideAll()
 		before := j.at
 		r.At = max(r.At, before)
-		r.Plan, r.Sum = j.plan.Number, j.sum
+		r.Plan, r.Sum = j.gen.plan.Number, j.gen.sum
 		j.at = r.At
 		if r.result, r.err = j.apply(&r.entry); r.err == nil && r.changed {
 			changes = append(changes, r.entry)
@@ -117,14 +117,17 @@ func (j *job) takeIn(requests []*request) {
 		}
 	}
 	if j.failed == nil && len(changes) > 0 {
-		if j.failed = j.keep(changes); j.failed != nil { // what a duplicate rests on is not kept either
+		if j.failed = j.journal.keep(changes, j.record.metrics); j.failed != nil { // what a duplicate rests on is not kept either
 			for _, r := range requests {
 				r.err = j.failed
 			}
 			return
 		}
 	}
-	j.rouse() // for the decision
+	select {
+	case j.wake <- struct{}{}: // for the decision
+	default: // it is awake
+	}
 }
 
 // sum is a hash of a plan's shares.
@@ -145,11 +148,11 @@ func (j *job) apply(e *entry) (result, error) {
 	case e.Change != nil:
 		return changed, j.change(e.Change)
 	case e.Token != nil:
-		return changed, j.retoken(e.Token)
+		return changed, j.tokens.change(e.Token)
 	case e.Start != nil:
 		r, err := j.register(e.Start)
 		if err != nil {
-			j.count("malformed")
+			j.record.count("malformed")
 		}
 		return r, err
 	case e.Round != nil:

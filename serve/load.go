@@ -178,7 +178,7 @@ func (s *Server) load(name string) (*job, error) {
 	j := newJob(name, &s.config, nil)
 	j.mu.Lock()
 	err = j.read(ctx)
-	rounds, begun := j.rounds, j.begun
+	rounds, begun := j.record.rounds, j.begun
 	j.mu.Unlock()
 	s.loads.note(name, last, err)
 	if err == nil && !begun {
@@ -189,7 +189,7 @@ func (s *Server) load(name string) (*job, error) {
 		return nil, err
 	}
 	j.mu.Lock()
-	j.metrics = s.metrics.of(name)
+	j.record.metrics = s.metrics.of(name)
 	j.show()
 	j.mu.Unlock()
 	s.config.Log.Info().Str("job", name).Int("rounds", rounds).Msg("job read from the journal")
@@ -297,11 +297,11 @@ func (j *job) rest() (resting, bool) {
 		return resting{}, false
 	}
 	j.decideAll()
-	if j.since.messages > 0 {
-		j.snap()
+	if j.journal.messages > 0 {
+		j.journal.snap(j.snapshot())
 	}
 	j.failed = errResting
-	r := resting{j.last, j.state(false)}
+	r := resting{j.journal.last, j.state(false)}
 	r.state.Aside = true
 	return r, true
 }

@@ -190,7 +190,7 @@ func (s *Server) submitAll(name string, entries ...entry) ([]*request, error) {
 func (s *Server) fresh(name string) (*job, error) {
 	for range maxTries {
 		j, err := s.find(name)
-		if err != nil || !j.shared() {
+		if err != nil || !j.journal.shared() {
 			return j, err
 		}
 		last, err := s.config.Journal.Last(context.Background(), name)
@@ -268,7 +268,7 @@ func (s *Server) create(name string, settings Settings) (*job, string, error) {
 	}
 	j := newJob(name, &s.config, s.metrics.of(name))
 	j.begin(&first)
-	if err := j.keep([]entry{{Create: &first}}); err != nil {
+	if err := j.journal.keep([]entry{{Create: &first}}, j.record.metrics); err != nil {
 		j.close()
 		if errors.Is(err, journal.ErrStale) {
 			return nil, "", s.appears(name) // another service has just made it

@@ -29,10 +29,10 @@ func (j *job) memory() string {
 	s := j.state(true)
 	s.Reports = nil
 	var all [5][]byte
-	if j.gen != nil {
+	if j.gen.runs() {
 		for i, keep := range []func() ([]byte, error){
-			j.gen.Keep, func() ([]byte, error) { return state.Encode(j.agent) }, func() ([]byte, error) { return state.Encode(j.control) }, func() ([]byte, error) { return state.Encode(&j.paces) },
-			j.history.Keep,
+			j.gen.rounds.Keep, func() ([]byte, error) { return state.Encode(j.gen.agent) }, func() ([]byte, error) { return state.Encode(j.gen.control) }, func() ([]byte, error) { return state.Encode(&j.record.paces) },
+			j.record.history.Keep,
 		} {
 			var err error
 			if all[i], err = keep(); err != nil {
@@ -50,7 +50,7 @@ func (j *job) memory() string {
 		Tokens []token
 		Limits map[int]int
 		All    [5][]byte
-	}{s, j.sizes, j.plan, j.at, j.id, len(j.ended), j.holders(), j.limits, all})
+	}{s, j.gen.sizes, j.gen.plan, j.at, j.gen.id, len(j.ended), j.tokens.all(), j.gen.limits, all})
 	if err != nil {
 		panic(err)
 	}
@@ -214,8 +214,8 @@ func TestStoppedAnywhere(t *testing.T) {
 				p.compare()
 			}
 		}
-		if p.server[0].known("job").rounds < 10 {
-			t.Errorf("seed %d: %d rounds: the test does not show what it should", seed, p.server[0].known("job").rounds)
+		if p.server[0].known("job").record.rounds < 10 {
+			t.Errorf("seed %d: %d rounds: the test does not show what it should", seed, p.server[0].known("job").record.rounds)
 		}
 		p.stop()
 	}

@@ -45,7 +45,7 @@ Examples:
 
   evenkeel export --cluster my.yaml --profiles my.csv                           # by the profiles
   evenkeel export --cluster my.yaml --format torchrun --out sizes.sh
-  evenkeel export --cluster my.yaml --deadline auto --out sizes.json            # for evenkeel.deadline in Python
+  evenkeel export --cluster my.yaml --deadline auto --out sizes.json            # for evenkeel.tuner.deadline in Python
   evenkeel export --log run.jsonl --format deepspeed --out deepspeed.json       # by what was measured
   evenkeel export --cluster my.yaml --simulate --conditions bursts              # what the agent would do
   evenkeel export --format kubernetes | kubectl apply -f -`

@@ -8,7 +8,7 @@ and no clock: times are arguments, so that tests can simulate any round.
         work.done(size, seconds of this micro-step)
     work.samples                                            # its weight among the ranks
 
-It is the same state machine as cluster.Accumulation in Go: cluster/testdata/accumulation.json checks that both take the same sizes. The loop around
+It is the same state machine as cluster.Accumulation in Go: internal/vectors/deadline-accumulation.json checks that both take the same sizes. The loop around
 it is in docs/guides/trainers.md.
 """
 

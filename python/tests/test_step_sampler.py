@@ -8,7 +8,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 import torch
 
-from evenkeel.steps import Steps
+from evenkeel import Steps
 
 
 class Order(unittest.TestCase):

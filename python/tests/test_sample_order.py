@@ -11,8 +11,8 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 
 import torch
 
-from evenkeel import order, pieces
-from evenkeel.client import Plan, uniform
+from evenkeel.tuner import batch_slices, sample_order
+from evenkeel.tuner.client import Plan, uniform
 
 
 def plan(rng, ranks, number, batch=None):
@@ -73,7 +73,7 @@ class TestWaiting(unittest.TestCase):
             rng = random.Random(seed)
             ranks, length, late = rng.randint(1, 5), rng.randint(1, 200), seed % 2
             first = plan(rng, ranks, 1)
-            samplers = [order.Batches(length, r, first, seed) for r in range(ranks)]
+            samplers = [sample_order.Batches(length, r, first, seed) for r in range(ranks)]
             seen = []
             with self.subTest(seed=seed):
                 for _ in range(2):
@@ -89,7 +89,7 @@ class TestWaiting(unittest.TestCase):
         for seed in range(200):
             rng = random.Random(seed)
             ranks, length = rng.randint(1, 5), rng.randint(30, 200)
-            samplers = [order.Batches(length, r, plan(random.Random(seed), ranks, 1), seed) for r in range(ranks)]
+            samplers = [sample_order.Batches(length, r, plan(random.Random(seed), ranks, 1), seed) for r in range(ranks)]
             took = []
             for _ in range(3):  # stopped twice in the midst of it, by another number of ranks each time
                 if samplers[0].left:
@@ -100,7 +100,7 @@ class TestWaiting(unittest.TestCase):
                 self.assertTrue(all(s == states[0] for s in states))
                 ranks = rng.randint(1, 5)
                 first = plan(rng, ranks, 1)
-                samplers = [order.Batches(length, r, first, seed) for r in range(ranks)]
+                samplers = [sample_order.Batches(length, r, first, seed) for r in range(ranks)]
                 for b in samplers:
                     b.load_state_dict(states[0])
             if samplers[0].left:
@@ -111,9 +111,9 @@ class TestWaiting(unittest.TestCase):
 
     def test_the_global_batches_are_those_of_one_process(self):
         """Whatever the sizes: so a run is the same job with another number of ranks."""
-        whole = order.Batches(100, 0, uniform(16, [0]), seed=3)
+        whole = sample_order.Batches(100, 0, uniform(16, [0]), seed=3)
         whole.begin()
-        several = [order.Batches(100, r, Plan(0, [9, 0, 7], [9, 1, 7]), seed=3) for r in range(3)]
+        several = [sample_order.Batches(100, r, Plan(0, [9, 0, 7], [9, 1, 7]), seed=3) for r in range(3)]
         for b in several:
             b.begin()
         parts = [self.counted(b) for b in several]
@@ -129,14 +129,14 @@ class TestWaiting(unittest.TestCase):
         """torchft #302: 16 over 3 ranks with micro-batches of 4 is to be 16, not 12 or 24."""
         p = uniform(16, [4, 4, 4])
         self.assertEqual((p.shares, p.micro_batches), ([6, 5, 5], [4, 4, 4]))
-        of_ranks = [order.Batches(20, r, p) for r in range(3)]
+        of_ranks = [sample_order.Batches(20, r, p) for r in range(3)]
         for b in of_ranks:
             b.begin()
         self.assertEqual([[len(some) for some in self.counted(b)] for b in of_ranks], [[6, 2], [5, 1], [5, 1]])  # what is left is cut in proportion
 
     def test_begun_anew_in_mid_epoch(self):
         """What completed rounds have used does not come again: in another loop, from a file into a sampler that has run, under a deadline."""
-        b = order.Batches(20, 0, uniform(4, [0]), shuffle=False)
+        b = sample_order.Batches(20, 0, uniform(4, [0]), shuffle=False)
         b.begin()
         for _ in range(2):
             b.completed(4)
@@ -148,7 +148,7 @@ class TestWaiting(unittest.TestCase):
         self.assertEqual(b.left, 12)
         b.begin()
         self.assertEqual(sum(self.counted(b), []), list(range(8, 20)))
-        timed = order.Batches(20, 0, uniform(4, [0]), shuffle=False, deal=True, chunk=3)
+        timed = sample_order.Batches(20, 0, uniform(4, [0]), shuffle=False, deal=True, chunk=3)
         timed.load_state_dict(state)
         for used in (0, 5):
             timed.begin()
@@ -164,7 +164,7 @@ class TestWaiting(unittest.TestCase):
         self.assertEqual(some, list(range(13, 20)))
 
     def test_a_loader_that_draws_while_ranks_agree(self):
-        b = order.Batches(100, 0, Plan(0, [2, 2], [2, 2]))
+        b = sample_order.Batches(100, 0, Plan(0, [2, 2], [2, 2]))
         b.begin()
         source = iter(b)
         next(source)
@@ -173,12 +173,12 @@ class TestWaiting(unittest.TestCase):
             next(source)
 
     def test_other_job(self):
-        b = order.Batches(10, 0, uniform(4, [0]))
+        b = sample_order.Batches(10, 0, uniform(4, [0]))
         with self.assertRaisesRegex(ValueError, "length 10, this one has 11"):
-            order.Batches(11, 0, uniform(4, [0])).load_state_dict(b.state_dict())
+            sample_order.Batches(11, 0, uniform(4, [0])).load_state_dict(b.state_dict())
 
     def test_length(self):
-        b = order.Batches(17, 0, uniform(4, [0]))
+        b = sample_order.Batches(17, 0, uniform(4, [0]))
         self.assertEqual(len(b), 5)
         b.begin()
         b.completed(4)
@@ -191,7 +191,7 @@ class TestDealing(unittest.TestCase):
             rng = random.Random(seed)
             ranks, length = rng.randint(1, 5), rng.randint(1, 300)
             first = plan(rng, ranks, 1)
-            samplers = [order.Batches(length, r, first, seed, deal=True, chunk=rng.randint(1, 4)) for r in range(ranks)]
+            samplers = [sample_order.Batches(length, r, first, seed, deal=True, chunk=rng.randint(1, 4)) for r in range(ranks)]
             took, rounds = [], 0
             with self.subTest(seed=seed):
                 for b in samplers:
@@ -214,7 +214,7 @@ class TestDealing(unittest.TestCase):
                     if rng.random() < 0.1:  # begins anew, with other ranks
                         state, ranks = samplers[0].state_dict(), rng.randint(1, 5)
                         first, rounds = plan(rng, ranks, 1), 0
-                        samplers = [order.Batches(length, r, first, seed, deal=True, chunk=2) for r in range(ranks)]
+                        samplers = [sample_order.Batches(length, r, first, seed, deal=True, chunk=2) for r in range(ranks)]
                         for b in samplers:
                             b.load_state_dict(state)
                         if samplers[0].left:
@@ -224,7 +224,7 @@ class TestDealing(unittest.TestCase):
                 self.assertEqual(sorted(took), list(range(length)))
 
     def test_dealt_out_before_a_rank_runs_out(self):
-        b = order.Batches(1000, 0, Plan(0, [10, 10], [10, 10]), deal=True, chunk=5)
+        b = sample_order.Batches(1000, 0, Plan(0, [10, 10], [10, 10]), deal=True, chunk=5)
         b.begin()
         for _ in range(24):
             b.used([20, 10])  # rank 0 is twice as fast as believed
@@ -252,10 +252,10 @@ class Feed:
 
 class TestSplit(unittest.TestCase):
     def test_by_hand(self):
-        self.assertEqual(order.split(4, [6, 5, 5]), [2, 1, 1])
-        self.assertEqual(order.split(5, [1, 1, 0]), [3, 2, 0])
-        self.assertEqual(order.split(0, [1, 2]), [0, 0])
-        self.assertEqual(order.split(7, [10, 1, 1]), [6, 1, 0])  # 5.83, 0.58, 0.58
+        self.assertEqual(sample_order.split(4, [6, 5, 5]), [2, 1, 1])
+        self.assertEqual(sample_order.split(5, [1, 1, 0]), [3, 2, 0])
+        self.assertEqual(sample_order.split(0, [1, 2]), [0, 0])
+        self.assertEqual(sample_order.split(7, [10, 1, 1]), [6, 1, 0])  # 5.83, 0.58, 0.58
 
 
 class TestPieces(unittest.TestCase):
@@ -263,17 +263,17 @@ class TestPieces(unittest.TestCase):
         x, names = torch.arange(12).reshape(6, 2), list("abcdef")
         Pair = collections.namedtuple("Pair", "x y")
         for whole in (x, [x, x[:, 0]], (x, {"mask": x[:, 1], "names": names}), Pair(x, x), {"x": x, "scale": torch.tensor(3.0), "k": 7}):
-            self.assertEqual(pieces.count(whole), 6)
+            self.assertEqual(batch_slices.count(whole), 6)
             for at in range(1, 6):
-                a, b = pieces.cut(whole, 0, at), pieces.cut(whole, at, 6)
-                self.assertEqual((pieces.count(a), pieces.count(b), type(a)), (at, 6 - at, type(whole)))
-                self.assertTrue(same(pieces.join([a, b]), whole))
-        self.assertEqual(pieces.cut((x, {"mask": x[:, 1], "names": names}), 2, 4)[1]["names"], ["c", "d"])
+                a, b = batch_slices.cut(whole, 0, at), batch_slices.cut(whole, at, 6)
+                self.assertEqual((batch_slices.count(a), batch_slices.count(b), type(a)), (at, 6 - at, type(whole)))
+                self.assertTrue(same(batch_slices.join([a, b]), whole))
+        self.assertEqual(batch_slices.cut((x, {"mask": x[:, 1], "names": names}), 2, 4)[1]["names"], ["c", "d"])
 
     def test_shapes(self):
         with self.assertRaisesRegex(ValueError, "different shapes"):
-            pieces.join([torch.zeros(2, 3), torch.zeros(2, 4)])
-        self.assertEqual(pieces.count(object()), 0)
+            batch_slices.join([torch.zeros(2, 3), torch.zeros(2, 4)])
+        self.assertEqual(batch_slices.count(object()), 0)
 
 
 def same(a, b):

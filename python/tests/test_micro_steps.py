@@ -10,9 +10,9 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 
 import torch
 
-import test_order
-from evenkeel import order, work
-from evenkeel.client import Plan
+import test_sample_order
+from evenkeel.tuner import micro_steps, sample_order
+from evenkeel.tuner.client import Plan
 
 
 def plan(rng, ranks, number):
@@ -26,7 +26,7 @@ def plan(rng, ranks, number):
     return Plan(number, shares, micro, 1.0, 0.02, rng.random() < 0.3, 0.0, [1.0] * ranks, [max(m, 1) * rng.uniform(0.05, 0.5) for m in micro], [1] * ranks)
 
 
-class Source(test_order.Loader):
+class Source(test_sample_order.Loader):
     def __next__(self):
         return torch.tensor(super().__next__())
 
@@ -57,9 +57,9 @@ class TestDeadlineRounds(unittest.TestCase):
             rng, number = random.Random(seed), 1
             ranks, length = rng.randint(1, 4), rng.randint(1, 150)
             first = plan(rng, ranks, number)
-            samplers = [order.Batches(length, r, first, seed, deal=True, chunk=work.chunk(first, r, 0)) for r in range(ranks)]
+            samplers = [sample_order.Batches(length, r, first, seed, deal=True, chunk=micro_steps.chunk(first, r, 0)) for r in range(ranks)]
             clocks = [[0.0] for _ in samplers]
-            works = [work.Work(b, 0, 1, (), lambda now=now: now[0]) for b, now in zip(samplers, clocks)]
+            works = [micro_steps.MicroSteps(b, 0, 1, (), lambda now=now: now[0]) for b, now in zip(samplers, clocks)]
             with self.subTest(seed=seed):
                 for epoch in range(2):
                     seen, rounds = [], 0
@@ -82,7 +82,7 @@ class TestDeadlineRounds(unittest.TestCase):
                             b.hold(0)
                             if new:
                                 b.adopt(new, b.round)
-                                b.chunk = work.chunk(new, b.rank, 0)
+                                b.chunk = micro_steps.chunk(new, b.rank, 0)
                             b.release()
                             b.used([len(own) for own in used])
                     self.assertEqual(sorted(seen), list(range(length)))

@@ -1,7 +1,7 @@
-"""Writes cluster/testdata/accumulation.json: rounds of the rank's side of the round rule, for clients in any language. The sizes come
-from the rule's text, by trying every size; neither evenkeel.deadline nor the Go code is used.
+"""Writes internal/vectors/deadline-accumulation.json: rounds of the rank's side of the round rule, for clients in any language. The sizes come
+from the rule's text, by trying every size; neither evenkeel.tuner.deadline nor the Go code is used.
 
-    python3 python/tests/make_accumulation.py > cluster/testdata/accumulation.json
+    python3 internal/vectors/make_deadline_accumulation.py > internal/vectors/deadline-accumulation.json
 """
 
 import json

@@ -40,7 +40,7 @@ def norm_before(ranks: int) -> int:
     return _OWN * ranks
 
 
-class Vector:
+class RoundVector:
     """One rank's vector, filled anew each round: what pack returns is valid until the next call."""
 
     def __init__(self, rank: int, ranks: int):

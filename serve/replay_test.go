@@ -73,7 +73,7 @@ func TestTwoServices(t *testing.T) {
 	if status := b.do("POST", "/v1/jobs/job/reports", report(s, 29, 0.001, 0.003), nil); status != http.StatusOK {
 		t.Error(status)
 	}
-	if rounds := two.known("job").rounds; rounds != 30 {
+	if rounds := two.known("job").record.rounds; rounds != 30 {
 		t.Errorf("%d rounds", rounds)
 	}
 	if s.Nodes[0].Share < 44 {
@@ -233,7 +233,7 @@ func TestJournalGone(t *testing.T) {
 			t.Fatal(status)
 		}
 	}
-	for path, want := range map[string]int{"/readyz": 503, "/livez": 200, "/healthz": 200, "/v1/jobs/job": 503} {
+	for path, want := range map[string]int{"/readyz": 503, "/livez": 200, "/v1/jobs/job": 503} {
 		if status := c.do("GET", path, nil, nil); status != want {
 			t.Errorf("%s: %d", path, status)
 		}
@@ -332,7 +332,7 @@ func TestOtherJournals(t *testing.T) {
 			}
 			c.play(name, got.Sizes, 5, 3, 0.001, 0.002)
 			s.drop(s.known(name))
-			if again, err := s.find(name); err != nil || again.rounds != x.rounds+3 {
+			if again, err := s.find(name); err != nil || again.record.rounds != x.rounds+3 {
 				t.Errorf("%s: read anew %v, %v", name, again, err)
 			}
 		}

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, List, Optional
 import torch
 import torch.distributed as dist
 
-from .checkpoint import Usage
+from .errors import Usage
 
 
 @dataclasses.dataclass
@@ -67,7 +67,7 @@ class _Empty(torch.nn.Module):
         return nothing if self.output is None else _map(self.output, lambda t: t + nothing if t.is_floating_point() else t)
 
 
-class Hook:
+class GradientHook:
     """round: set before its first micro-step. fill(round, now) returns the vector that is all-reduced with the last bucket, if any."""
 
     def __init__(self, model: Any, fill: Any, clock: Any = time.perf_counter):

@@ -3,14 +3,14 @@ the rank's share. With a deadline the rank takes as many samples from its part o
 
 from typing import Any, Callable, Iterator, List, Sequence
 
-from . import client, deadline, pieces
-from .checkpoint import Usage
-from .order import Batches, Drawn
+from . import batch_slices, client, deadline
+from .errors import Usage
+from .sample_order import Batches, Drawn
 
 LAST = 2.0  # times the deadline: the round that is to take all that is left of an epoch; what a slow rank then has left over makes another
 
 
-class Work:
+class MicroSteps:
     """cap: the largest micro-batch that fits, 0: any; least: the smallest; sizes: all that there are, none: any. clock: seconds that rise."""
 
     def __init__(self, batches: Batches, cap: int, least: int, sizes: Sequence[int], clock: Callable[[], float]):
@@ -81,31 +81,31 @@ class Work:
         b, parts, need = self.batches, [], size
         if not size:
             if self._buffer:
-                return pieces.cut(self._buffer[0], 0, 1), 0
+                return batch_slices.cut(self._buffer[0], 0, 1), 0
             drawn, batch = self._load()
             if drawn.samples and drawn.deal == b.deal:  # of its part, for a later round
                 self._buffer = [batch]
-            return pieces.cut(batch, 0, 1), 0
+            return batch_slices.cut(batch, 0, 1), 0
         while need:
             while not self._buffer:
                 drawn, batch = self._load()
                 if drawn.samples and drawn.deal == b.deal:  # else it was drawn before what is left was dealt out anew
                     self._buffer = [batch]
             first = self._buffer.pop(0)
-            has = pieces.count(first)
+            has = batch_slices.count(first)
             if has < 1:
                 raise Usage("the loader's batches are not made of tensors along their first dimension, so they cannot be cut into micro-steps: return such from collate_fn")
             n = min(need, has)
-            parts.append(pieces.cut(first, 0, n))
+            parts.append(batch_slices.cut(first, 0, n))
             if n < has:
-                self._buffer.insert(0, pieces.cut(first, n, has))
+                self._buffer.insert(0, batch_slices.cut(first, n, has))
             need -= n
         try:
-            piece = pieces.join(parts)
+            piece = batch_slices.join(parts)
         except ValueError:  # padded to different lengths: one of them
             piece, self._buffer[:0] = parts[0], parts[1:]
         self._taken.append(piece)
-        return piece, pieces.count(piece)
+        return piece, batch_slices.count(piece)
 
     def did(self, size: int, seconds: float) -> None:
         """A micro-step took so long."""

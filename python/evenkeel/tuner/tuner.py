@@ -18,13 +18,13 @@ from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Union
 
 import torch
 
-from . import client, pieces, registration
+from . import batch_slices, client, registration
 from . import deadline as deadline_
-from .checkpoint import Usage
-from .exchange import Exchange
-from .hook import Hook, Round
-from .order import Batches
-from .work import Work, chunk
+from .errors import Usage
+from .round_exchange import RoundExchange
+from .gradient_hook import GradientHook, Round
+from .sample_order import Batches
+from .micro_steps import MicroSteps, chunk
 
 
 _NORMS = 4  # rounds; the norms of gradients are measured in one of them: the noise scale changes over hundreds
@@ -45,9 +45,9 @@ class Tuner:
 
     def __init__(self, model: Any, clock: Any = time.perf_counter):
         self._model, self._clock = model, clock
-        self._hook = Hook(model, lambda r, now: self._exchange.fill(r, now), clock)
-        self._exchange = Exchange(model, clock)
-        self._work: Optional[Work] = None
+        self._hook = GradientHook(model, lambda r, now: self._exchange.fill(r, now), clock)
+        self._exchange = RoundExchange(model, clock)
+        self._work: Optional[MicroSteps] = None
         self._state: Optional[Dict[str, Any]] = None
         self._step: Optional[_MicroStep] = None
         self._following = 0  # size of the next micro-step
@@ -79,7 +79,7 @@ class Tuner:
         if self._state is not None:
             batches.load_state_dict(self._state)
         x.begin(batches, found.client, found.first, found.serving)
-        self._work = Work(batches, micro_batch, least, sizes, self._clock)
+        self._work = MicroSteps(batches, micro_batch, least, sizes, self._clock)
         return batches
 
     def steps(self, loader: Any) -> Iterator[Any]:
@@ -153,12 +153,12 @@ class Tuner:
         """Seconds of the tuner's own work in the newest round, without waiting for other ranks."""
         return self._exchange.spent + self._hook.spent
 
-    def _begun(self) -> Work:
+    def _begun(self) -> MicroSteps:
         if self._work is None:
             raise Usage("call tuner.batches() first, and give what it returns to the DataLoader as batch_sampler")
         return self._work
 
-    def _round(self, work: Work) -> Iterator[Any]:
+    def _round(self, work: MicroSteps) -> Iterator[Any]:
         hook, x = self._hook, self._exchange
         work.begin()
         hook.round, hook.spent = Round(work.total, sum(work.plan.shares), x.shared and work.number % _NORMS == 0), 0.0
@@ -172,7 +172,7 @@ class Tuner:
             r.factor = size / r.first if size else 1.0
             hook.active, hook.called = True, False
             if size and not hook.knows:
-                self._known = pieces.cut(piece, 0, 1)
+                self._known = batch_slices.cut(piece, 0, 1)
             elif not size and hook.knows:
                 piece = self._known  # its targets are as many as the output that stands in for the model's
             s = self._step = _MicroStep(size)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from . import client
-from .checkpoint import Usage
+from .errors import Usage
 
 
 @dataclasses.dataclass

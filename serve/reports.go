@@ -14,12 +14,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/evenkeel/evenkeel/agent/export"
-	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/live"
 )
-
-// errGeneration says that a report is of another start than the newest.
-var errGeneration = errors.New("serve: this generation is not the newest; register the process group")
 
 // started is the answer to a registration.
 type started struct {
@@ -236,61 +232,38 @@ func replyAll(all []*request, err error) (*struct{ Body answers }, error) {
 
 // report judges a report of rank 0. The decision that rests on it comes later.
 func (j *job) report(r *reportBody) (result, error) {
-	if err := j.current(r.Generation); err != nil {
+	if count, err := j.gen.check(r.Generation, r.Plan); err != nil {
+		j.record.count(count)
 		return result{}, err
 	}
-	if err := j.ahead(r.Plan); err != nil {
-		return result{}, err
-	}
-	verdict, report, err := j.gen.Take(&live.Report{Round: r.Round, Plan: r.Plan, WaitSeconds: r.WaitSeconds, NormSquared: r.NormSquared, Ranks: r.Ranks}, j.at)
+	verdict, report, err := j.gen.rounds.Take(&live.Report{Round: r.Round, Plan: r.Plan, WaitSeconds: r.WaitSeconds, NormSquared: r.NormSquared, Ranks: r.Ranks}, j.at)
 	if err != nil {
-		j.count("malformed")
+		j.record.count("malformed")
 		return result{}, err
 	}
-	j.count(verdict.String())
+	j.record.count(verdict.String())
 	if verdict == live.Accepted {
 		j.took(report)
 		own := *report // valid until the next
-		own.Nodes = append([]cluster.NodeReport(nil), report.Nodes...)
-		j.waiting = &own
+		own.Nodes = slices.Clone(report.Nodes)
+		j.gen.waiting = &own
 	}
-	return result{verdict: verdict, sizes: j.sizes, changed: verdict == live.Accepted}, nil
-}
-
-// current says whether a generation is the newest.
-func (j *job) current(generation int) error {
-	if j.gen != nil && generation == j.number {
-		return nil
-	}
-	j.count("unknown generation")
-	return fmt.Errorf("%w: it is %d, the newest is %d", errGeneration, generation, j.number)
-}
-
-// ahead says whether a report's plan is one that only ranks know: the journal was set back, by a backup or a NATS server that lost what it had
-// acknowledged. They register again, by the id that is known, and go on with the sizes that are.
-func (j *job) ahead(plan int) error {
-	if plan <= j.plan.Number {
-		return nil
-	}
-	j.count("unknown plan")
-	return fmt.Errorf("%w: its newest plan is %d, and %d was not handed out", errGeneration, j.plan.Number, plan)
+	return result{verdict: verdict, sizes: j.gen.sizes, changed: verdict == live.Accepted}, nil
 }
 
 // reportOwn judges a rank's own report.
 func (j *job) reportOwn(e *ownEntry) (result, error) {
-	if err := j.current(e.Generation); err != nil {
+	if count, err := j.gen.check(e.Generation, e.Plan); err != nil {
+		j.record.count(count)
 		return result{}, err
 	}
-	if err := j.ahead(e.Plan); err != nil {
-		return result{}, err
-	}
-	verdict, err := j.gen.TakeOwn(e.Rank, &live.OwnReport{Round: e.Round, Plan: e.Plan, RankReport: e.RankReport}, j.at)
+	verdict, err := j.gen.rounds.TakeOwn(e.Rank, &live.OwnReport{Round: e.Round, Plan: e.Plan, RankReport: e.RankReport}, j.at)
 	if err != nil {
-		j.count("malformed")
-		return result{sizes: j.sizes}, err
+		j.record.count("malformed")
+		return result{sizes: j.gen.sizes}, err
 	}
-	j.count(verdict.String())
-	return result{verdict: verdict, sizes: j.sizes, changed: verdict == live.Accepted}, nil
+	j.record.count(verdict.String())
+	return result{verdict: verdict, sizes: j.gen.sizes, changed: verdict == live.Accepted}, nil
 }
 
 // look returns the newest sizes of a job. A round of single ranks may be over by now.
@@ -306,11 +279,11 @@ func (s *Server) look(name string) (export.Sizes, error) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.gen == nil {
+	if !j.gen.runs() {
 		return export.Sizes{}, fmt.Errorf("%w: none has started", errGeneration)
 	}
 	j.decideAll()
-	return j.sizes, nil
+	return j.gen.sizes, nil
 }
 
 // due says whether time has closed a round.
@@ -318,5 +291,5 @@ func (j *job) due() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.decideAll()
-	return j.gen != nil && j.gen.Due(j.config.Clock().Sub(j.created))
+	return j.gen.runs() && j.gen.rounds.Due(j.config.Clock().Sub(j.created))
 }

@@ -1,5 +1,5 @@
 """What the ranks exchange once a round, and rank 0 with the service: times, samples and norms one way, sizes the other. All of it is in one vector
-that is all-reduced with the last bucket (vector.py). On CUDA this does not wait for the device, unless rounds have a deadline: compute time is
+that is all-reduced with the last bucket (round_vector.py). On CUDA this does not wait for the device, unless rounds have a deadline: compute time is
 measured by two events that are read a round later, like the vector. These paths have not been run on a device yet.
 """
 
@@ -9,11 +9,11 @@ from typing import Any, List, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-from . import client, vector
-from .hook import Round
-from .order import Batches
-from .vector import Did
-from .work import Work
+from . import client, round_vector
+from .gradient_hook import Round
+from .sample_order import Batches
+from .round_vector import Did
+from .micro_steps import MicroSteps
 
 
 @dataclasses.dataclass
@@ -26,7 +26,7 @@ class _Past:
     did: List[Did] = dataclasses.field(default_factory=list)
 
 
-class Exchange:
+class RoundExchange:
     """One rank's side. begin once, round and finish for each round, start and took for each micro-step."""
 
     def __init__(self, model: Any, clock: Any):
@@ -42,7 +42,7 @@ class Exchange:
         self._timed: "tuple[Any, Any] | None" = None  # events at begin and end of the round before
         self._untimed: Optional[_Past] = None  # whose times come with the next vector
         self._norm: Optional[torch.Tensor] = None  # of the gradient of the round before, where vectors are read late
-        self._vector = vector.Vector(self.rank, self.ranks)
+        self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
     def begin(self, batches: Batches, own: Optional[client.Client], first: Optional[client.Plan], serving: bool) -> None:
         """own: on rank 0, if there is a service; first: the plan that all ranks have."""
@@ -51,7 +51,7 @@ class Exchange:
         self._events = self.device.type == "cuda" and not batches.dealing
         self.late = self._events
 
-    def round(self, work: Work) -> None:
+    def round(self, work: MicroSteps) -> None:
         self.did, self.spent, self._work = Did(), 0.0, work
         if self._events:
             self._began = torch.cuda.Event(enable_timing=True)
@@ -101,9 +101,9 @@ class Exchange:
         if on_device:
             v = v.to(self.device)
         if on_device and r.norms and base:
-            v[vector.norm_of(self.rank)] = torch.stack(r.norms).sum() * base**2  # stays on the device
+            v[round_vector.norm_of(self.rank)] = torch.stack(r.norms).sum() * base**2  # stays on the device
         if self.late and self.rank == 0 and norm is not None:
-            v[vector.norm_before(self.ranks)] = norm
+            v[round_vector.norm_before(self.ranks)] = norm
         return v
 
     def _seconds(self) -> float:
@@ -151,7 +151,7 @@ class Exchange:
             self._learn(host.tolist(), past)
 
     def _learn(self, v: Sequence[float], past: _Past, norm: float = 0.0) -> None:
-        past.did, plan = vector.unpack(v, self.ranks)
+        past.did, plan = round_vector.unpack(v, self.ranks)
         b = self._batches
         if plan is not None:
             b.adopt(plan, past.number if b.dealing else max(d.drawn for d in past.did))
@@ -169,7 +169,7 @@ class Exchange:
         if before is not None:
             for d, now in zip(before.did, past.did):
                 d.seconds = now.seconds
-            self._report(before, v[vector.norm_before(self.ranks)])
+            self._report(before, v[round_vector.norm_before(self.ranks)])
 
     def _report(self, past: _Past, norm: float) -> None:
         if self._client is None:
