@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The file was written by python/evenkeel/checkpoint.py: it keeps the format, and the two implementations, where they
+// The file was written by python/evenkeel/checkpoint: it keeps the format, and the two implementations, where they
 // are. python/tests has the other direction.
 func TestPythonFile(t *testing.T) {
 	packed, err := os.Open("testdata/python.ckpt.gz")

@@ -28,8 +28,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from evenkeel import checkpoint, job, transfer
-from evenkeel.file import layout
+from evenkeel import checkpoint
+from evenkeel.checkpoint import Job
+from evenkeel.checkpoint.file import layout, transfer
 
 STEPS = 40
 
@@ -123,7 +124,7 @@ def trained(rank, path, log, steps=STEPS, every=1, wait=False, reshard=False, be
     def say(*what):
         os.write(fd, (json.dumps([rank, *what]) + "\n").encode())
 
-    with job.Job(path) as saved:
+    with Job(path) as saved:
         state = saved.restore(reshard, behind, **o)
         first = state.step + 1 if state else 0
         if not behind:
@@ -250,7 +251,7 @@ def refused(rank, folder, what):
     o = objects()
     path = os.path.join(folder, "run.ckpt")
     try:
-        with job.Job(path) as saved:
+        with Job(path) as saved:
             saved.restore(**o)
             for step in range(3):
                 train(o, step, rank, 2)

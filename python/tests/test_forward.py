@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from evenkeel import forward  # noqa: E402
 from evenkeel.forward import philox, rounds, step, weights  # noqa: E402
-from evenkeel.interchange import from_safetensors  # noqa: E402
+from evenkeel.checkpoint.interchange import from_safetensors  # noqa: E402
 
 
 def model(dtype=torch.float32):

@@ -31,7 +31,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import torch
 
-from evenkeel import checkpoint, job, transfer
+from evenkeel import checkpoint
+from evenkeel.checkpoint import Job
+from evenkeel.checkpoint.file import transfer
 
 
 def quartiles(values):
@@ -151,7 +153,7 @@ def forward(folder, trials=9):
         torch.manual_seed(1)
         model = Model(**size)
         optimizer = adamw(model)
-        with job.Job(path, slots=2) as saved:
+        with Job(path, slots=2) as saved:
             saved.restore(model=model, optimizer=optimizer)
             saved.save(0)
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, whole)
@@ -184,7 +186,7 @@ def forward(folder, trials=9):
             optimizer.load_state_dict(state["optimizer"])
 
     def ours(model, optimizer, behind):
-        saved = job.Job(path)
+        saved = Job(path)
         saved.restore(behind=behind, model=model, optimizer=optimizer)
         return saved
 
@@ -326,7 +328,7 @@ def steps(folder, threads, trials=9, mib=256):
     w = Work(mib)
     objects = {"model": w.model, "optimizer": w.optimizer}
     path = os.path.join(folder, "run.ckpt")
-    with job.Job(path) as saved:
+    with Job(path) as saved:
         saved.restore(**objects)
         took = []
         for step in range(6):
@@ -401,7 +403,7 @@ def ranked(rank, folder, count):
     torch.manual_seed(1)
     model = DistributedDataParallel(Model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    with job.Job(os.path.join(folder, "run.ckpt")) as saved:
+    with Job(os.path.join(folder, "run.ckpt")) as saved:
         saved.restore(model=model, optimizer=optimizer)
         rows = []
         signal.signal(signal.SIGINT, lambda *_: ended_.append(True))  # the ranks end together, after a step

@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 
-from ..file import layout
+from ..checkpoint.file import layout
 
 MAX_HEADER = 1 << 20
 

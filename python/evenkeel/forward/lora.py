@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from .. import interchange
+from ..checkpoint import interchange
 from . import header, philox
 from .header import Refused
 from .weights import Part

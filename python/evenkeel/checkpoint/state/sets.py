@@ -5,7 +5,7 @@ import glob
 import os
 import re
 
-from .. import checkpoint
+from .. import tensor_file
 from ..file.errors import Corrupt
 
 
@@ -41,7 +41,7 @@ def common(paths, missing):
     for p in paths:
         if p in missing:
             continue
-        with checkpoint.open_(p, read_only=True) as ck:
+        with tensor_file.open_(p, read_only=True) as ck:
             here = {r.step for r in ck._found().values()}
             faults += [f"{p}: {f}" for f in ck.faults]
             everywhere = max(everywhere, ck._note.all_sequence)

@@ -5,8 +5,8 @@ import threading
 
 import torch
 
-from .. import transfer
-from ..xxh3 import hash64
+from . import transfer
+from ..._internal.xxh3 import hash64
 from .errors import Corrupt, Usage
 from .layout import PARAMETER, TORCH, State, memory, plain, read_at
 from .pages import Pages

@@ -1,6 +1,6 @@
 """Checkpoints of a job's live objects: model, optimizer, schedulers, scalers, samplers, generators, on one rank or several.
 
-    with job.Job("run.ckpt") as saved:
+    with Job("run.ckpt") as saved:
         state = saved.restore(model=model, optimizer=optimizer, scheduler=scheduler)    # None: a new run
         for step in range(state.step + 1 if state else 0, steps):
             loss(model, batch(step)).backward()
@@ -27,15 +27,13 @@ is created, which replaces the old one once it has the checkpoint.
 import os
 import time
 
-from . import behind as behind_
-from . import checkpoint
+from . import lazy_restore, tensor_file
 from .file import layout
 from .file.errors import CheckpointError, Schema, Usage
 from .file.layout import PARAMETER
 from .interval import Interval
 from .state import sets
-from .state.layersave import LayerSave
-from .state.parameters import load_parameters, newest  # noqa: F401
+from .state.layer_save import LayerSave
 from .state.plan import Plan, stripe
 from .state.ranks import text
 from .state.restoring import Restoring
@@ -112,7 +110,7 @@ class Job(Restoring):
             held = self._best._reopen()
             self.best = held.scalars["metric"] if held else None
         self.durable = state.step if state else None
-        if not all(map(behind_.lazy, self._lazies(objects))):
+        if not all(map(lazy_restore.lazy, self._lazies(objects))):
             self._complete()
         return state
 
@@ -135,7 +133,7 @@ class Job(Restoring):
                 continue
 
             def head(path=paths[0], step=steps[0]):
-                with checkpoint.open_(path, read_only=True) as ck:
+                with tensor_file.open_(path, read_only=True) as ck:
                     return ck.load(None, step, ())
 
             state = self._everywhere(head)
@@ -294,11 +292,11 @@ class Job(Restoring):
         if self.ranks == 1 and self._generation == 0:
             path = self.path
             if os.path.lexists(path):
-                self._old = self._old or checkpoint.open_(path)  # Locked, if another job writes it
+                self._old = self._old or tensor_file.open_(path)  # Locked, if another job writes it
                 path += ".growing"
                 if os.path.lexists(path):
                     os.unlink(path)
-            self._use(checkpoint.create(path, named, self.slots, self._room(blob)))
+            self._use(tensor_file.create(path, named, self.slots, self._room(blob)))
             self._retired = [path] if path != self.path else self._retired
             return
         self._generation += 1
@@ -308,9 +306,9 @@ class Job(Restoring):
 
         def make():
             if os.path.lexists(paths[self.rank]):  # of a set that was never finished: restore saw that
-                checkpoint.open_(paths[self.rank]).close()  # Locked, if another job writes it
+                tensor_file.open_(paths[self.rank]).close()  # Locked, if another job writes it
                 os.unlink(paths[self.rank])
-            self._use(checkpoint.create(paths[self.rank], named, self.slots, self._room(blob), self.rank, self.ranks, ids[0][0]))
+            self._use(tensor_file.create(paths[self.rank], named, self.slots, self._room(blob), self.rank, self.ranks, ids[0][0]))
 
         self._everywhere(make)  # no rank saves before all files are there
         self._retired = sorted(set(retire) - set(paths))

@@ -8,7 +8,7 @@ from collections import namedtuple
 
 import torch
 
-from ..xxh3 import hash64
+from ..._internal.xxh3 import hash64
 from .errors import Corrupt, Usage
 
 

@@ -9,8 +9,8 @@ import warnings
 
 import torch
 
-from .. import transfer
-from ..xxh3 import hash64
+from . import transfer
+from ..._internal.xxh3 import hash64
 from .errors import Usage
 from .layout import BLOCK, PARAMETER, Record, marker, memory, sign, write_at, write_notes, write_record
 from .reader import Reader

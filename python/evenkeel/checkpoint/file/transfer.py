@@ -10,8 +10,8 @@ import struct
 import threading
 import time
 
-from . import xxh3
-from .direct import BLOCK, Direct
+from ..._internal import xxh3
+from .direct_io import BLOCK, Direct
 
 PIECE = 1 << 20  # stays in the processor's cache between hash and copy
 MEASURED = 32 << 20  # bytes of one measurement

@@ -1,7 +1,6 @@
-"""Checkpoints of a PyTorch job in Evenkeel's checkpoint file: one file of fixed size, which after the first save has a complete checkpoint.
+"""A checkpoint file of named tensors: one file of fixed size, which after the first save has a complete checkpoint.
 
-    tensors = checkpoint.tensors(model, optimizer)          # name -> (tensor, kind)
-    with checkpoint.open_or_create("run.ckpt", tensors) as ck:
+    with checkpoint.open_or_create("run.ckpt", tensors) as ck:   # tensors: name -> (tensor, kind)
         state = ck.restore()                                # None: nothing was saved yet
         for step in range(state.step + 1 if state else 0, steps):
             loss(model, batch(step)).backward()
@@ -23,16 +22,11 @@ import weakref
 
 import torch
 
-from . import transfer
-from .file import creation
+from .file import creation, transfer
+from .file.device_copy import Staging
 from .file.errors import CheckpointError, Corrupt, Format, Locked, Schema, Usage
-from .file.gather import tensors  # noqa: F401
 from .file.layout import BUFFER, MAX_NAME, MOMENT, PARAMETER, Record, State, memory, plain, stored, write_notes  # noqa: F401
 from .file.writer import Writer
-from .staging import Staging
-
-for _e in (CheckpointError, Corrupt, Format, Locked, Schema, Usage):
-    _e.__module__ = __name__  # where programs find them
 
 
 def create(path, named, slots=3, state_bytes=64 << 10, rank=0, ranks=1, id=None):

@@ -2,8 +2,7 @@
 
 import torch
 
-from .. import behind as behind_
-from .. import checkpoint
+from .. import lazy_restore, tensor_file
 from ..file.errors import CheckpointError, Corrupt
 from ..file.layout import BUFFER, PARAMETER, State
 from . import loading
@@ -44,7 +43,7 @@ class Restoring(Ranks):
         try:
             places = {}
             for p in paths:
-                files.append(checkpoint.open_(p, read_only=True))
+                files.append(tensor_file.open_(p, read_only=True))
                 state, found = files[-1].at(step)
                 places.update({place[0].name: (files[-1], place) for place in found})
                 if len(files) - 1 == self.rank % len(paths):
@@ -55,7 +54,7 @@ class Restoring(Ranks):
             first = [n for n in places if places[n][1][0].kind == BUFFER]
             reads = {n: (lambda n=n: places[n][0].read(places[n][1], into[n])) for n in first + order}
             moments = {n: (lambda n=n: places[n][0].read(places[n][1], into[n])) for n in places if n not in reads}
-            reader = behind_.Reader(reads, moments)
+            reader = lazy_restore.Reader(reads, moments)
             self._reader = (reader, files)
             if not behind:
                 reader.wait()
@@ -64,7 +63,7 @@ class Restoring(Ranks):
             for load, v in loads:
                 load(v)
             if behind:
-                self._gate = behind_.Gate(reader)
+                self._gate = lazy_restore.Gate(reader)
                 for module in self._lazies(objects):
                     self._gate.modules(module, {p: n for n, p in loading.parameters(objects).items()})
                 for o in objects.values():
@@ -120,7 +119,7 @@ class Restoring(Ranks):
     def _take_up(self, path, state):
         """Opens this rank's file for writing, at the step that was restored."""
         step = state.step
-        ck = checkpoint.open_(path)
+        ck = tensor_file.open_(path)
         try:
             found = [slot for slot, r in ck._found().items() if r.step == step]
             if not found:

@@ -2,7 +2,7 @@
 
 import os
 
-from .. import checkpoint
+from .. import tensor_file
 from ..file import layout
 from ..file.errors import Corrupt, Schema
 from ..file.layout import BUFFER, PARAMETER
@@ -30,7 +30,7 @@ def load_parameters(path, module, rename=None, strict=True, buffers=True):
         there = rename(name) if rename else name
         if there is not None:
             wanted[there] = (t, kind)
-    files = [checkpoint.open_(p, read_only=True) for p in paths]
+    files = [tensor_file.open_(p, read_only=True) for p in paths]
     try:
         entries = {e.name: e for ck in files for e in ck.entries}
         for name, (t, kind) in list(wanted.items()):

@@ -1,5 +1,5 @@
 """Restoring during the first forward pass: a module's parameters are read and verified in layer order, and a module that uses a parameter that has
-not been read yet waits for it. job.Job.restore(behind=True) uses this."""
+not been read yet waits for it. Job.restore(behind=True) uses this."""
 
 import collections
 import threading
@@ -7,7 +7,7 @@ import types
 
 import torch
 
-from .transfer import background
+from .file.transfer import background
 
 
 _PATIENCE = 1.0  # seconds for which the moments leave processor and disk to the forward pass, once its parameters are read

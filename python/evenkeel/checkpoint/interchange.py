@@ -9,9 +9,10 @@ import warnings
 
 import torch
 
-from . import checkpoint
+from . import tensor_file
 from .file import layout
-from .checkpoint import MOMENT, PARAMETER, Corrupt, Schema, Usage
+from .file.errors import Corrupt, Schema, Usage
+from .file.layout import MOMENT, PARAMETER
 
 _NAMES = {1: "F16", 2: "BF16", 3: "F32", 4: "F64", 5: "I8", 6: "I16", 7: "I32", 8: "I64", 9: "U8", 10: "U16", 11: "U32", 12: "U64", 13: "BOOL"}
 _KINDS = {2: "moment", 3: "buffer"}  # as the Go package names them
@@ -24,7 +25,7 @@ def _open(paths, step):
     files, places = [], {}
     try:
         for p in paths:
-            files.append(checkpoint.open_(p, read_only=True))
+            files.append(tensor_file.open_(p, read_only=True))
         if step is None:
             common = set.intersection(*({r.step for r in ck._found().values()} for ck in files))
             if not common:
@@ -120,7 +121,7 @@ def _header(f, size):
 
 
 def from_safetensors(path, module, rename=None, strict=True):
-    """Loads a module's parameters and buffers from a safetensors file of this or another program. rename and strict are as in job.load_parameters. If
+    """Loads a module's parameters and buffers from a safetensors file of this or another program. rename and strict are as in checkpoint.load_parameters. If
     anything does not fit, nothing is changed."""
     with open(path, "rb") as f:
         try:

@@ -15,9 +15,11 @@ import json
 import os
 import zlib
 
-from . import checkpoint, interchange, job
-from .checkpoint import Usage
+from . import interchange, tensor_file
+from .file.errors import Usage
+from .objects import Job
 from .state import values
+from .state.parameters import newest
 
 
 def _base(*names):
@@ -79,7 +81,7 @@ def lightning(path, every=0, **options):
         def on_fit_start(self, trainer, module):
             if getattr(trainer, "ckpt_path", None):
                 raise Usage("the Trainer restores from ckpt_path itself; leave one of them out")
-            self.saved = job.Job(path, **options)
+            self.saved = Job(path, **options)
             state = self.saved.restore(**self._objects(trainer, module))
             if state:  # the generators again once the first batch is fetched, as when it was saved
                 self._step, self._generators = state.step, values.generators()
@@ -145,7 +147,7 @@ def transformers(path, every=0, **options):
             return {"model": model, "optimizer": optimizer, "scheduler": lr_scheduler, "trainer": _State(lambda: plain, lambda _: None)}
 
         def on_train_begin(self, args, state, control, model=None, optimizer=None, lr_scheduler=None, **_):
-            self.saved = job.Job(path, **options)
+            self.saved = Job(path, **options)
             before = values.generators()
             found = self.saved.restore(**self._objects(state, model, optimizer, lr_scheduler))
             at = found.step + 1 if found else 0
@@ -185,8 +187,8 @@ def transformers(path, every=0, **options):
 
 def resume_folder(path, folder):
     """Makes a folder for resume_from_checkpoint with the Trainer's own state and the weights that it needs. Returns the folder's name."""
-    paths, step = job.newest(path)
-    with checkpoint.open_(paths[0], read_only=True) as ck:
+    paths, step = newest(path)
+    with tensor_file.open_(paths[0], read_only=True) as ck:
         state, _ = ck.at(step)
     tree = json.loads(zlib.decompress(state.random[8:]))["objects"]
     if "trainer" not in tree:

@@ -1,8 +1,8 @@
 """Layer-wise updates and saves: each parameter is updated as soon as backward has its gradient, and saved at once, while backward goes on to the
 layers below. Under DistributedDataParallel this happens after its bucket was reduced over all ranks.
 
-    layers = layerwise.LayerWise(model, optimizer)          # model: a module, or DistributedDataParallel of one
-    with job.Job("run.ckpt") as saved:
+    layers = LayerWise(model, optimizer)          # model: a module, or DistributedDataParallel of one
+    with Job("run.ckpt") as saved:
         state = saved.restore(model=model, optimizer=optimizer, scheduler=scheduler)
         for step in range(state.step + 1 if state else 0, steps):
             with layers.step(saved, step):
@@ -24,8 +24,7 @@ from unittest import mock
 
 import torch
 
-from .file import gather
-from .checkpoint import Usage
+from .file.errors import Usage
 
 
 def _scalers():
@@ -56,6 +55,14 @@ def _watched():
             for name in ("clip_grad_norm_", "clip_grad_value_"):
                 stack.enter_context(mock.patch.object(module, name, clip))
         yield
+
+
+def _part_of(optimizer, params):
+    """An optimizer of the same kind, with the same options, that steps only these parameters; params: a list for each group."""
+    part = object.__new__(type(optimizer))
+    part.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k not in ("param_groups", "step")})
+    part.param_groups = [{**g, "params": list(ps)} for g, ps in zip(optimizer.param_groups, params)]
+    return part
 
 
 class LayerWise:
@@ -162,8 +169,7 @@ class LayerWise:
                 self._save.begin()
                 self._save.ready(params)
             mine = set(params)
-            part = gather.double(self.optimizer, [[p for p in g["params"] if p in mine] for g in self.optimizer.param_groups])
-            part.state = self.optimizer.state
+            part = _part_of(self.optimizer, [[p for p in g["params"] if p in mine] for g in self.optimizer.param_groups])
             type(self.optimizer).step(part)
             for g, h in zip(self.optimizer.param_groups, part.param_groups):
                 changed = [k for k in h if k != "params" and h[k] is not g.get(k)]

@@ -7,8 +7,8 @@ import struct
 import sys
 import warnings
 
-from .. import transfer
-from ..xxh3 import hash64
+from . import transfer
+from ..._internal.xxh3 import hash64
 from .errors import Locked, Usage
 from .layout import BLOCK, HINT_AT, MAX_STATE, SLOT_ALIGN, SUPER, VERSION, Note, align, describe, encode_table, marker, write_at, write_notes, write_record
 
