@@ -4,38 +4,6 @@ import (
 	"math"
 )
 
-// Commit is the outcome of a step.
-type Commit struct {
-	Pairs      uint64  // that counted in their own step, a bit each
-	Increments []int32 // by how much the weights move along each of the step's directions, in units of 2^-24
-	Late       []Late  // pairs that counted later than the step they were due for
-	NotFinite  uint64  // pairs that came with a loss of NaN or infinity, and do not count
-	Loss       float64 // mean over the pairs; NaN: none counted
-
-	sum    float64 // of the losses
-	sender int     // of the block that ends with the step: the lowest rank of the pairs that came
-}
-
-// Late is the move of a pair that needed more than one step, along the direction that it tried; with Each along that of its even rank, and back along
-// that of its odd one.
-type Late struct {
-	Pair      int
-	Age       int // in steps
-	Increment int32
-}
-
-// all are the pairs that counted.
-func (c *Commit) all() uint64 {
-	pairs := c.Pairs
-	for _, l := range c.Late {
-		pairs |= 1 << l.Pair
-	}
-	return pairs
-}
-
-// Counts says whether a pair counted, in time or late.
-func (c *Commit) Counts(pair int) bool { return c.all()>>pair&1 == 1 }
-
 // A step moves no weight by more than maxMove, in units of 2^-24, so that checkEvery steps stay within fixed point.
 const (
 	maxMove    = 1 << 25

@@ -153,6 +153,12 @@ func replicaFrom(t testing.TB, c *Config, w *Weights, examples int) (*Replica, [
 func runAll(t testing.TB, c *Config, net *train.Network, memory *Memory, change func(p *Processor)) []*Processor {
 	t.Helper()
 	training, _ := digits(t)
+	return runAllOn(t, c, net, training, memory, change)
+}
+
+// runAllOn is runAll on other examples.
+func runAllOn(t testing.TB, c *Config, net *train.Network, training data.Set, memory *Memory, change func(p *Processor)) []*Processor {
+	t.Helper()
 	all := make([]*Processor, c.Processors)
 	var wg sync.WaitGroup
 	errs := make([]error, c.Processors)

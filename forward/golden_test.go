@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden vectors anew")
 
-// golden is testdata/golden.json: docs/reference/forward-protocol.md says what it holds.
+// golden is internal/vectors/forward-golden.json: docs/reference/forward-protocol.md says what it holds.
 type golden struct {
 	Parts goldenParts `json:"parts"`
 	Runs  []goldenRun `json:"runs"`
@@ -278,7 +278,7 @@ func TestGolden(t *testing.T) {
 	if err := e.Encode(makeGolden(t)); err != nil {
 		t.Fatal(err)
 	}
-	const path = "testdata/golden.json"
+	const path = "../internal/vectors/forward-golden.json"
 	if *update {
 		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
