@@ -42,7 +42,7 @@ func (b *Block) encode(before []byte) []byte {
 	if b.Last {
 		last = 1
 	}
-	for _, x := range []uint64{b.Position, b.prompt, last, math.Float64bits(b.tuning.square), math.Float64bits(b.tuning.scale), bitsOrNaN(b.tuning.best), math.Float64bits(b.tuning.error), bitsOrNaN(b.Loss)} {
+	for _, x := range []uint64{b.Position, b.prompt, last, math.Float64bits(b.tuning.square), math.Float64bits(b.tuning.scale), bitsOrNaN(b.tuning.best), math.Float64bits(b.tuning.bestError), bitsOrNaN(b.Loss)} {
 		out = le.AppendUint64(out, x)
 	}
 	out = append(out, b.hash...)
@@ -92,8 +92,8 @@ func decodeBlock(c *Config, data []byte) (*Block, error) {
 	}
 	b.Last = last == 1
 	at := func(i int) float64 { return math.Float64frombits(le.Uint64(tail[i:])) }
-	b.tuning = tuning{square: at(24), scale: at(32), best: at(40), error: at(48)}
-	if !(b.tuning.square >= 0) || !(b.tuning.scale > 0 && b.tuning.scale <= 1) || !(b.tuning.error >= 0) {
+	b.tuning = tuning{square: at(24), scale: at(32), best: at(40), bestError: at(48)}
+	if !(b.tuning.square >= 0) || !(b.tuning.scale > 0 && b.tuning.scale <= 1) || !(b.tuning.bestError >= 0) {
 		return nil, errors.New("a state that no run reaches")
 	}
 	b.Loss = at(56)

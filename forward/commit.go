@@ -9,25 +9,24 @@ import (
 
 // Commit is the outcome of a step.
 type Commit struct {
-	Pairs      uint64  // that counted in their own step, a bit each
-	Increments []int32 // by how much the weights move along each of the step's directions, in units of 2^-24
-	Late       []Late  // pairs that counted later than the step they were due for
-	NotFinite  uint64  // pairs that came with a loss of NaN or infinity, and do not count
-	Loss       float64 // mean over the pairs; NaN: none counted
+	Pairs      uint64  // a bit for each pair that counted in the step it was due for
+	Increments []int32 // by direction: how far the weights move along it, in units of 2^-24
+	Late       []Late  // pairs that counted after the step they were due for
+	NotFinite  uint64  // a bit for each pair that came with a loss of NaN or infinity, and does not count
+	Loss       float64 // mean over the pairs that counted; NaN: none did, or the commit comes from a log
 
-	sum    float64 // of the losses
-	sender int     // of the block that ends with the step: the lowest rank of the pairs that came
+	sender int // rank that sends the block if it ends with this step: the even rank of the first pair that came
 }
 
-// Late is the move of a pair that needed more than one step, along the direction that it tried; with Each along that of its even rank, and back along
-// that of its odd one.
+// Late is the move of a pair that needed more than one step. It goes along the direction that the pair tried; with Each,
+// along the direction of the even rank, and against the direction of the odd rank.
 type Late struct {
 	Pair      int
-	Age       int // in steps
-	Increment int32
+	Age       int   // steps since the pair was due, 1 or more
+	Increment int32 // in units of 2^-24
 }
 
-// all are the pairs that counted.
+// all returns the pairs that counted, in time or late.
 func (c *Commit) all() uint64 {
 	pairs := c.Pairs
 	for _, l := range c.Late {
@@ -39,7 +38,27 @@ func (c *Commit) all() uint64 {
 // Counts says whether a pair counted, in time or late.
 func (c *Commit) Counts(pair int) bool { return c.all()>>pair&1 == 1 }
 
-// encode appends a commit.
+// terms returns a commit's moves of the weights.
+func (c *Commit) terms(config *Config, step uint32) (terms []term) {
+	add := func(step uint32, direction int, units int64) {
+		if units != 0 {
+			terms = append(terms, term{step: step, direction: uint32(direction), plus: units})
+		}
+	}
+	for d, k := range c.Increments {
+		add(step, d, int64(k))
+	}
+	for _, l := range c.Late {
+		due := step - uint32(l.Age)
+		add(due, config.direction(2*l.Pair), int64(l.Increment))
+		if config.Estimator == Each {
+			add(due, config.direction(2*l.Pair+1), -int64(l.Increment))
+		}
+	}
+	return terms
+}
+
+// encode appends a commit's bytes.
 func (c *Commit) encode(b []byte) []byte {
 	b = binary.AppendUvarint(b, c.Pairs)
 	for _, k := range c.Increments {
@@ -53,7 +72,7 @@ func (c *Commit) encode(b []byte) []byte {
 	return b
 }
 
-// decodeCommit reads one and returns the rest.
+// decodeCommit reads a commit and returns the bytes after it.
 func decodeCommit(b []byte, config *Config) (Commit, []byte, error) {
 	c := Commit{Increments: make([]int32, config.Directions), Loss: math.NaN()}
 	bad := false

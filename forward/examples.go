@@ -1,21 +1,19 @@
 package forward
 
-import (
-	"math/bits"
-	"slices"
-)
+import "math/bits"
 
-// examples are those of a pair's two inputs in a step, of so many: each of them once an epoch.
+// examples returns the examples of a pair's two inputs in a step, out of a number of them. Each example comes once an epoch;
+// with Each all pairs have the same ones in a step.
 func (c *Config) examples(step, pair, of int) []int {
-	before, each := 0, 2*slices.Max(c.Examples)
-	if !c.Shared {
-		each = 0
-		for p, n := range c.Examples {
-			if p < pair {
-				before += 2 * n
-			}
-			each += 2 * n
+	before, each := 0, 0 // positions of earlier pairs, and of a whole step
+	for p, n := range c.Examples {
+		if p < pair {
+			before += 2 * n
 		}
+		each += 2 * n
+	}
+	if c.Estimator == Each {
+		before, each = 0, 2*c.Examples[pair]
 	}
 	picked := make([]int, 2*c.Examples[pair])
 	at := step*each + before
@@ -25,7 +23,7 @@ func (c *Config) examples(step, pair, of int) []int {
 	return picked
 }
 
-// shuffled is a permutation of 0 to of - 1, another in each epoch: a Feistel network over the least even number of bits
+// shuffled returns the example at place v of an epoch: a permutation of 0 to of - 1, a new one in each epoch: a Feistel network over the least even number of bits
 // that holds them, until it is in range (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 func (c *Config) shuffled(v, epoch, of uint32) uint32 {
 	half := max((bits.Len32(of-1)+1)/2, 1)
