@@ -382,7 +382,7 @@ class Training(unittest.TestCase):
 
     def test_adapters_begin_uniform_around_zero(self):
         a = forward.lora(torch.nn.Sequential(torch.nn.Linear(1024, 3)), ("0",), rank=4)[0].parameter
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "forward", "testdata", "golden.json"), encoding="utf-8") as f:
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "internal", "vectors", "forward-golden.json"), encoding="utf-8") as f:
             words = next(v["words"] for v in json.load(f)["parts"]["philox"] if v["counter"] == [0, 0, 0, 0] and v["key"] == 1)
         # The upper 24 bits of each word, from -1 to 1, over the root of the inputs.
         self.assertEqual(a.flatten()[:4].tolist(), [((w >> 8) - 2**23) / 2**23 / 32 for w in words])

@@ -16,7 +16,7 @@ from evenkeel.forward import header, philox, record, replica, step  # noqa: E402
 
 
 def golden():
-    with open(os.path.join(ROOT, "forward", "testdata", "golden.json"), encoding="utf-8") as f:
+    with open(os.path.join(ROOT, "internal", "vectors", "forward-golden.json"), encoding="utf-8") as f:
         return json.load(f)
 
 
