@@ -231,7 +231,7 @@ func TestBadFiles(t *testing.T) {
 		"activations 0": `{"version":1,"devices":{"a":1},"links":1,"margin":1}`, "margin 11": `{"version":1,"devices":{"a":1},"links":1,"margin":11,"activations":1,"working":1,"context_bytes":1}`,
 		"larger than": strings.Repeat(" ", maxBytes+1),
 	} {
-		if _, err := read(strings.NewReader(text), "c.json"); !errors.Is(err, errFile) || !strings.Contains(err.Error(), want) {
+		if _, err := decode([]byte(text), "c.json"); !errors.Is(err, errFile) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -277,7 +277,7 @@ func TestBadMeasurements(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(`{"version":1,"precision":"fp32","overlap":"off","devices":{"a":1},"links":1,"margin":0.1,"activations":1,"working":1,"context_bytes":1}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := read(strings.NewReader(text), "c.json")
+		c, err := decode([]byte(text), "c.json")
 		if err != nil {
 			if !errors.Is(err, errFile) {
 				t.Fatal(err)

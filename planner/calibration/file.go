@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/google/renameio/v2"
@@ -93,24 +92,16 @@ func (f *File) Write(path string) error {
 
 // Open reads the calibration file at path.
 func Open(path string) (*File, error) {
-	r, err := os.Open(path)
+	data, err := readFile(path, errFile)
 	if err != nil {
-		return nil, fmt.Errorf("planner/calibration: %w", err)
+		return nil, err
 	}
-	defer r.Close()
-	return read(r, path)
+	return decode(data, path)
 }
 
-func read(r io.Reader, name string) (*File, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("planner/calibration: %s: %w", name, err)
-	}
+func decode(data []byte, name string) (*File, error) {
 	bad := func(format string, args ...any) (*File, error) {
 		return nil, fmt.Errorf("%s: %w: %s", name, errFile, fmt.Sprintf(format, args...))
-	}
-	if len(data) > maxBytes {
-		return bad("larger than %d bytes", maxBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

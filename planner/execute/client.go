@@ -3,7 +3,6 @@ package execute
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -230,7 +229,7 @@ func (c *Client) order(f frame, body []byte) error {
 		s := step{iteration: f.iteration, last: f.kind == finish}
 		if c.Stage == len(c.Job.Plan.Stages)-1 && !s.last {
 			s.targets = make([]int32, c.Job.Plan.GlobalBatch*c.Job.Network.Positions())
-			if err := targets(s.targets, body); err != nil {
+			if err := words(s.targets, body); err != nil {
 				return err
 			}
 		}
@@ -251,17 +250,6 @@ func (c *Client) order(f frame, body []byte) error {
 		return nil
 	}
 	return fmt.Errorf("%w: kind %d from the server", errFrame, f.kind)
-}
-
-// error is what the other side said.
-func (b failBody) error() error {
-	switch {
-	case b.Refused:
-		return fmt.Errorf("%w: %s", ErrRefused, b.Text)
-	case b.Lost:
-		return fmt.Errorf("%w %s", ErrLost, b.Text)
-	}
-	return errors.New(b.Text)
 }
 
 // verdictTime is how long a stage that lost a neighbour waits for the server to say what happened.

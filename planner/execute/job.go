@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -32,7 +33,7 @@ type Job struct {
 // NewJob checks that the plan is one for the network's units and can be executed. Errors wrap planner.ErrPlan or
 // ErrUnsupported.
 func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
-	j := &Job{Plan: plan, Network: network, Units: Units(network)}
+	j := &Job{Plan: plan, Network: network, Units: unitsOf(network)}
 	if err := plan.Validate(0); err != nil {
 		return nil, err
 	}
@@ -159,4 +160,27 @@ func (t Training) validate() error {
 		return fmt.Errorf("%w: %d steps; want 1 to %d", train.ErrUsage, t.Steps, int64(maxSteps))
 	}
 	return train.Config{MicroBatches: []int{1}, Optimizer: t.Optimizer, Seed: t.Seed}.Validate()
+}
+
+// Unit is layers From..To-1 of a network that stay together: what a plan counts as one layer.
+type Unit struct {
+	Name     string
+	From, To int
+}
+
+// unitsOf divides a network into the layers that plans speak of. Between two of them one tensor flows and nothing else,
+// so that a stage may end there. Layers without parameters belong to the one before; layers whose names share what is
+// before the first dot (a transformer's block1.norm1 to block1.add2) are one unit of that name.
+func unitsOf(n *train.Network) []Unit {
+	var units []Unit
+	for layer := range n.Layers() {
+		group, _, grouped := strings.Cut(n.LayerName(layer), ".")
+		last := len(units) - 1
+		if last >= 0 && (n.Crossed(layer) || len(n.LayerParams(layer)) == 0 || grouped && units[last].Name == group) {
+			units[last].To = layer + 1
+			continue
+		}
+		units = append(units, Unit{group, layer, layer + 1})
+	}
+	return units
 }

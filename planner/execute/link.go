@@ -161,7 +161,7 @@ func (l *link) write() {
 	var buffer []byte
 	put := func(o outgoing) bool {
 		buffer = appendHeader(buffer[:0], o.frame, len(o.body)+4*len(o.floats))
-		buffer = appendFloats(append(buffer, o.body...), o.floats)
+		buffer = appendWords(append(buffer, o.body...), o.floats)
 		if o.pool != nil {
 			o.pool.put(o.floats)
 		}
@@ -244,12 +244,4 @@ func (p *pool) put(b []float32) {
 	case p.free <- b:
 	default:
 	}
-}
-
-// decode is strict JSON of a body.
-func decode(body []byte, v any) error {
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%w: %w", errFrame, err)
-	}
-	return nil
 }

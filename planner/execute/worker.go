@@ -95,7 +95,7 @@ func (w *worker) fromNext(f frame, body []byte) error {
 
 func take(f frame, body []byte, p *pool, into chan<- received) error {
 	b := p.get()
-	if err := floats(b, body); err != nil {
+	if err := words(b, body); err != nil {
 		return err
 	}
 	select {

@@ -65,7 +65,7 @@ func writeDeepSpeed(f *rendering) error {
 		if f.strategy(l).Selective {
 			c.Evenkeel.Selective = append(c.Evenkeel.Selective, l)
 		}
-		if f.checkpointed(l) {
+		if f.strategy(l).Checkpoint {
 			recomputed = append(recomputed, l)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package export writes plans in the formats of trainers: Save to a file, Write to any writer. See the Examples.
+// Package export writes plans in the formats of trainers. See the Examples.
 //
 // A trainer may not support what a plan asks for: all stages of Megatron-LM have one tensor-parallel degree, for example.
 // Then Write returns an error that wraps [ErrUnsupported] and names every obstacle. What a trainer does but its file cannot
@@ -14,8 +14,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/names"
@@ -82,51 +80,34 @@ func (f *rendering) warn(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
 }
 
-// Write writes the plan in the named format, in one piece, and returns warnings. An unknown name wraps ErrFormat, a plan
-// that the trainer cannot run ErrUnsupported, one that is none planner.ErrPlan.
-func Write(w io.Writer, format string, p *planner.Plan, o Options) (warnings []string, err error) {
-	data, warnings, err := encode(format, p, o)
-	if err != nil {
-		return nil, err
-	}
-	_, err = w.Write(data)
-	return warnings, err
-}
-
-// Save is Write to the file at path, which is replaced only by a complete one.
-func Save(path, format string, p *planner.Plan, o Options) (warnings []string, err error) {
-	data, warnings, err := encode(format, p, o)
-	if err != nil {
-		return nil, err
-	}
-	return warnings, renameio.WriteFile(path, data, 0o644)
-}
-
-func encode(name string, p *planner.Plan, o Options) ([]byte, []string, error) {
+// Write writes the plan in the named format, in one piece, and returns warnings. An unknown name wraps ErrFormat, a plan that the trainer
+// cannot run ErrUnsupported, an invalid one planner.ErrPlan; then nothing is written.
+func Write(w io.Writer, name string, p *planner.Plan, o Options) (warnings []string, err error) {
 	format, err := lookup(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	// What a plan file may not hold is not to reach a shell or an interpreter either.
+	// What a plan file may not hold must not reach a shell or an interpreter either.
 	text, err := p.Encode()
 	if err == nil {
 		p, err = planner.ReadPlan(bytes.NewReader(text), "plan")
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	layers := p.Stages[len(p.Stages)-1].To
 	if o.EmbeddingLayers < 0 || o.HeadLayers < 0 || o.EmbeddingLayers+o.HeadLayers >= layers {
-		return nil, nil, fmt.Errorf("%w: %d embedding and %d head layers of %d; both at least 0, and a layer must be left", ErrOptions, o.EmbeddingLayers, o.HeadLayers, layers)
+		return nil, fmt.Errorf("%w: %d embedding and %d head layers of %d; both at least 0, and a layer must be left", ErrOptions, o.EmbeddingLayers, o.HeadLayers, layers)
 	}
 	f := &rendering{Plan: p, Options: o, trainer: format.Name}
 	if err := format.write(f); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(f.problems) > 0 {
-		return nil, nil, fmt.Errorf("%s: %w: %s", f.trainer, ErrUnsupported, strings.Join(f.problems, "; "))
+		return nil, fmt.Errorf("%s: %w: %s", f.trainer, ErrUnsupported, strings.Join(f.problems, "; "))
 	}
-	return f.Bytes(), f.warnings, nil
+	_, err = w.Write(f.Bytes())
+	return f.warnings, err
 }
 
 // assumes reports what the plan's prediction assumes of training; a plan without one assumes nothing.
@@ -232,9 +213,6 @@ func (f *rendering) ranks() []string {
 	}
 	return lines
 }
-
-// checkpointed reports whether a layer's activations are recomputed.
-func (f *rendering) checkpointed(layer int) bool { return f.strategy(layer).Checkpoint }
 
 // strategy is that of a layer.
 func (f *rendering) strategy(layer int) planner.Strategy {

@@ -156,7 +156,7 @@ func (f *rendering) megatronCheckpoints(counts []int) string {
 	for i, s := range f.Stages {
 		gap := -1 // a layer that keeps its activations, before one that does not
 		for l := s.From; l < s.To; l++ {
-			recomputed := f.checkpointed(l)
+			recomputed := f.strategy(l).Checkpoint
 			switch {
 			case l < f.EmbeddingLayers || l >= end:
 				if recomputed {

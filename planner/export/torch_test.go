@@ -165,7 +165,8 @@ func once(t *testing.T, p *planner.Plan, a *answers, layer, local, first, end in
 func consult(t *testing.T, p *planner.Plan) answers {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := Save(filepath.Join(dir, "plan.py"), "torch", p, Options{}); err != nil {
+	text, _ := write(t, "torch", p, Options{})
+	if err := os.WriteFile(filepath.Join(dir, "plan.py"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c := exec.CommandContext(t.Context(), python, "-c", ask)

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Merge joins profiles of one model that were measured on different devices, in files of either form: all must have the same layers, and
+// Merge joins profiles of one model that were measured on different devices, in files of their own: all must have the same layers, and
 // no measurement may be in two of them. The times are as in the files; the warnings are those of reading the whole. Errors wrap ErrProfile
-// and name both files, and the lines of a CSV.
+// and name the files and lines.
 func Merge(paths ...string) (*Profile, error) {
 	if len(paths) < 2 {
 		return nil, fmt.Errorf("%w: %d files to merge; want at least 2", ErrProfile, len(paths))
@@ -95,9 +95,6 @@ func (s *source) clone() *Profile {
 
 // once reports a measurement that is in the file twice.
 func (s *source) once() error {
-	if s.lines == nil {
-		return nil // without lines to name, Finish sees it
-	}
 	for i, l := range s.profile.Layers {
 		seen := make(map[key]int, len(l.Runs))
 		for k, r := range l.Runs {
@@ -125,11 +122,8 @@ type origin struct {
 	run int
 }
 
-// in is the file, with the line of a CSV.
+// in is the file and the line.
 func (o origin) in(layer int) string {
-	if o.lines == nil || o.run >= len(o.lines[layer]) {
-		return o.name
-	}
 	return fmt.Sprintf("%s:%d", o.name, o.lines[layer][o.run])
 }
 

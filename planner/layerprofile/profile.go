@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -240,12 +240,7 @@ func (r *Run) check() error {
 
 // warn adds warnings about gaps and corrected times.
 func (p *Profile) warn(falling map[string]int) {
-	keys := make([]string, 0, len(falling))
-	for k := range falling {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(falling)) {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %d layer times fall although the micro-batch grows; replaced by the line through the next two", k, falling[k]))
 	}
 	devices := p.Devices()

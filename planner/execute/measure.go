@@ -2,49 +2,12 @@ package execute
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/pipeline"
-)
-
-// ErrRefused is wrapped by the error of a client that the server does not take: another plan, model or version, a stage
-// that is there already.
-var ErrRefused = badinput.New("execute: the server refuses this stage")
-
-// ErrLost is wrapped by errors about a stage that went away, or stood still, before the run was over.
-var ErrLost = errors.New("execute: lost")
-
-// The JSON bodies.
-type (
-	helloBody struct {
-		Protocol int    `json:"protocol"`
-		Stage    int    `json:"stage"`
-		Plan     string `json:"plan"`    // Job.planHash
-		Network  string `json:"network"` // train.Network.Hash
-		Listen   string `json:"listen"`  // where the next stage connects; "" for the last one
-	}
-	welcomeBody struct {
-		Run      string   `json:"run"` // a random word that neighbours show each other
-		Training Training `json:"training"`
-		Previous string   `json:"previous"` // address of the stage before; "": the server's own
-	}
-	joinBody struct {
-		Run string `json:"run"`
-	}
-	readyBody struct {
-		Taken taken   `json:"taken"`
-		Send  float64 `json:"send"` // to the stage before, seconds of a micro-batch
-	}
-	failBody struct {
-		Text    string `json:"text"`
-		Refused bool   `json:"refused,omitempty"` // of a hello
-		Lost    bool   `json:"lost,omitempty"`
-	}
 )
 
 // taken is what a stage takes for a micro-batch in seconds, measured before the run while the other stages measured
@@ -150,7 +113,8 @@ func median(x []float64) float64 {
 	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
 }
 
-// predict simulates an iteration of stages that take so long; send[k] is what stage k takes to reach the one before.
+// predict simulates an iteration by 1F1B of stages that take so long. Transfers run beside the computing, as they do here; send[k] is the
+// seconds in which a micro-batch of stage k reaches the previous stage.
 func predict(stages []taken, send []float64, microBatches int) (float64, error) {
 	timings, update := make([]pipeline.Timing, len(stages)), 0.0
 	for k, t := range stages {
@@ -160,7 +124,11 @@ func predict(stages []taken, send []float64, microBatches int) (float64, error) 
 		}
 		update = max(update, t.Update)
 	}
-	seconds, err := Simulate(timings, microBatches)
+	orders, err := pipeline.Orders(pipeline.OneForwardOneBackward, len(stages), 1, microBatches)
+	if err != nil {
+		return 0, err
+	}
+	_, seconds, err := pipeline.SimulateOverlapped(timings, orders)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", errFrame, err)
 	}

@@ -1,15 +1,128 @@
 package layerprofile
 
 import (
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// maxProfileBytes is the size of the largest file.
+const maxProfileBytes = 256 << 20
+
+// Load reads a layer profile from a CSV file; see docs/reference/formats/layer-profile.md.
+func Load(path string) (*Profile, error) {
+	s, err := load(path)
+	if err != nil {
+		return nil, err
+	}
+	return s.profile, s.profile.Finish(path)
+}
+
+func load(path string) (*source, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("layerprofile: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s: %w: it is a folder; name a file in it", path, ErrProfile)
+	}
+	return read(f, path)
+}
+
+// source is a profile as its file has it, before Finish.
+type source struct {
+	name    string
+	profile *Profile
+	lines   [][]int // by layer and run
+}
+
+// Read reads a layer profile in CSV; the model is named after the file. Errors wrap ErrProfile and name the line.
+func Read(r io.Reader, name string) (*Profile, error) {
+	s, err := read(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.profile, s.profile.Finish(name)
+}
+
+func read(r io.Reader, name string) (*source, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxProfileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("layerprofile: %s: %w", name, err)
+	}
+	if len(text) > maxProfileBytes {
+		return nil, fmt.Errorf("%s: %w: larger than %d bytes", name, ErrProfile, maxProfileBytes)
+	}
+	s := &source{name: name}
+	if s.profile, s.lines, err = readCSV(bytes.TrimPrefix(text, []byte("\ufeff")), name); err != nil {
+		return nil, err
+	}
+	return s, s.once()
+}
+
+func readCSV(text []byte, name string) (*Profile, [][]int, error) {
+	rows := csv.NewReader(bytes.NewReader(text))
+	rows.Comment, rows.TrimLeadingSpace, rows.ReuseRecord = '#', true, true
+	p := &Profile{Model: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))}
+	var at map[string]int
+	var runs int
+	var lines [][]int
+	for {
+		record, err := rows.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w: %w", name, ErrProfile, err)
+		}
+		line, _ := rows.FieldPos(0)
+		bad := func(format string, args ...any) (*Profile, [][]int, error) {
+			return nil, nil, fmt.Errorf("%s:%d: %w: %s", name, line, ErrProfile, fmt.Sprintf(format, args...))
+		}
+		if at == nil {
+			if at, err = locate(record); err != nil {
+				return bad("%s", err)
+			}
+			continue
+		}
+		var l Layer
+		var run Run
+		first, last, err := readRow(record, at, &l, &run)
+		if err != nil {
+			return bad("%s", err)
+		}
+		if runs += last - first + 1; runs > maxRuns {
+			return bad("more than %d measurements", maxRuns)
+		}
+		for len(p.Layers) <= last {
+			p.Layers, lines = append(p.Layers, Layer{Parameters: -1}), append(lines, nil)
+		}
+		for i := first; i <= last; i++ {
+			had := &p.Layers[i]
+			if had.Parameters < 0 {
+				*had = l
+			} else if !had.describes(&l) {
+				return bad("layer %d has %s and the name %q; an earlier line says %s and %q", i, l.sizes(), l.Name, had.sizes(), had.Name)
+			}
+			had.Runs, lines[i] = append(had.Runs, run), append(lines[i], line)
+		}
+	}
+	for i, l := range p.Layers {
+		if l.Parameters < 0 {
+			return nil, nil, fmt.Errorf("%s: %w: layer %d is missing; layers are numbered from 0 without gaps", name, ErrProfile, i)
+		}
+	}
+	return p, lines, nil
+}
 
 // column of a layer profile in CSV: one of three kinds of field.
 type column struct {
