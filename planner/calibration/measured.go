@@ -24,11 +24,11 @@ var errMeasured = badinput.New("planner/calibration: invalid measurements")
 
 // Measured is a plan that was run.
 type Measured struct {
-	Name    string // of the plan file, and the line that names it
+	Name    string // the line, and the plan file that it names
 	Plan    *planner.Plan
 	Job     *planner.Job
 	Seconds float64 // of an iteration
-	Peak    float64 // bytes, the largest of a device; 0: not measured
+	Peak    float64 // bytes, the largest peak of a device; 0: not measured
 }
 
 const (

@@ -10,32 +10,31 @@ import (
 	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
-// taken is what a stage takes for a micro-batch in seconds, measured before the run while the other stages measured
-// too.
-type taken struct {
+// stageTimes are the seconds that a stage takes for a micro-batch, measured before the run while all other stages measure too.
+type stageTimes struct {
 	pipeline.Timing
 	Update float64 // once per iteration
 }
 
-// Measurements: at least a few, then more for a while; the median counts.
+// A measurement is the median of 3 to 25 trials, in about half a second.
 const (
 	fewTrials  = 3
 	mostTrials = 25
 	trialTime  = time.Second / 2
 )
 
-// more reports whether trial i is to be made, after one that warms up.
+// more reports whether trial i should be made; trial 0 warms up.
 func more(i int, begun time.Time) bool {
 	return i <= fewTrials || i <= mostTrials && time.Since(begun) < trialTime
 }
 
-// trial is the number of the iteration that stages measure themselves with.
+// trial is the number of the iteration in which the stages measure themselves.
 const trial = math.MaxUint64
 
-// measure takes a micro-batch of the data through the pipeline, there and back, so that every stage sees the numbers
-// that it will compute with (zeros are quick), then repeats its own part while the others do the same, and a transfer to
-// the stage before and back again. It leaves weights as they were; send is the seconds of one way.
-func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32) (t taken, send float64, err error) {
+// measure takes a micro-batch of the data forward and backward through the pipeline, so that every stage computes with the numbers that
+// it will see in the run (zeros would be quicker). Then it repeats its own part while the other stages do the same, and a transfer to the
+// previous stage and back. It leaves the weights as they were. send is the seconds of a transfer one way.
+func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32) (t stageTimes, send float64, err error) {
 	s := w.stage
 	var x, dy []float32
 	y, dx := w.out.get(), w.in.get()
@@ -62,7 +61,7 @@ func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32)
 	if !s.first {
 		w.prev.send(outgoing{frame: frame{kind: gradient, iteration: trial}, floats: slices.Clone(dx)})
 	}
-	m := min(1, s.job.Plan.MicroBatches()-1) // the first one adds no gradients up
+	m := min(1, s.job.Plan.MicroBatches()-1) // micro-batch 0 adds no gradients up
 	var forward, backward, update []float64
 	s.try(func() {
 		for i, first := 0, time.Now(); more(i, first); i++ {
@@ -76,7 +75,7 @@ func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32)
 			}
 			end := time.Now()
 			s.update()
-			if i > 0 { // the first one touches memory for the first time
+			if i > 0 { // trial 0 touches memory for the first time
 				forward, backward, update = append(forward, middle.Sub(begun).Seconds()), append(backward, end.Sub(middle).Seconds()), append(update, time.Since(end).Seconds())
 			}
 		}
@@ -84,11 +83,11 @@ func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32)
 	if err != nil {
 		return t, 0, err
 	}
-	t = taken{pipeline.Timing{Forward: median(forward), Backward: median(backward)}, median(update)}
+	t = stageTimes{pipeline.Timing{Forward: median(forward), Backward: median(backward)}, median(update)}
 	if s.first {
 		return t, 0, nil
 	}
-	var there []float64
+	var oneWay []float64
 	for i, first := 0, time.Now(); more(i, first); i++ {
 		begun := time.Now()
 		w.prev.send(outgoing{frame: frame{kind: probe}, floats: x})
@@ -98,10 +97,10 @@ func (w *worker) measure(ctx context.Context, inputs []float32, targets []int32)
 			return t, 0, context.Cause(ctx)
 		}
 		if i > 0 {
-			there = append(there, time.Since(begun).Seconds()/2)
+			oneWay = append(oneWay, time.Since(begun).Seconds()/2)
 		}
 	}
-	return t, median(there), nil
+	return t, median(oneWay), nil
 }
 
 // median sorts its argument.
@@ -115,7 +114,7 @@ func median(x []float64) float64 {
 
 // predict simulates an iteration by 1F1B of stages that take so long. Transfers run beside the computing, as they do here; send[k] is the
 // seconds in which a micro-batch of stage k reaches the previous stage.
-func predict(stages []taken, send []float64, microBatches int) (float64, error) {
+func predict(stages []stageTimes, send []float64, microBatches int) (float64, error) {
 	timings, update := make([]pipeline.Timing, len(stages)), 0.0
 	for k, t := range stages {
 		timings[k] = t.Timing

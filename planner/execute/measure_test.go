@@ -15,11 +15,11 @@ func TestPredict(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := rapid.IntRange(1, 9).Draw(r, "micro-batches")
 		second := rapid.Float64Range(0, 3)
-		var stages []taken
+		var stages []stageTimes
 		var timed, free []pipeline.Timing
 		send, update := []float64{0}, 0.0
 		for i := range rapid.IntRange(1, 5).Draw(r, "stages") {
-			s := taken{pipeline.Timing{Forward: second.Draw(r, "forward"), Backward: second.Draw(r, "backward")}, second.Draw(r, "update")}
+			s := stageTimes{pipeline.Timing{Forward: second.Draw(r, "forward"), Backward: second.Draw(r, "backward")}, second.Draw(r, "update")}
 			stages, free, update = append(stages, s), append(free, s.Timing), max(update, s.Update)
 			if i > 0 {
 				send = append(send, second.Draw(r, "send"))
@@ -50,12 +50,12 @@ func TestPredict(t *testing.T) {
 		}
 	})
 	// Forward in 1, 10, 1; back in 2, 10, 2; the longer update in 4.
-	stages := []taken{{pipeline.Timing{Forward: 1, Backward: 2}, 4}, {pipeline.Timing{Forward: 1, Backward: 2}, 3}}
+	stages := []stageTimes{{pipeline.Timing{Forward: 1, Backward: 2}, 4}, {pipeline.Timing{Forward: 1, Backward: 2}, 3}}
 	if got, err := predict(stages, []float64{0, 10}, 1); err != nil || got != 30 {
 		t.Errorf("%v, %v; want 30", got, err)
 	}
 	for _, bad := range []pipeline.Timing{{Forward: math.NaN()}, {Backward: -1}, {Backward: math.Inf(1)}} {
-		if v, err := predict([]taken{{Timing: bad}}, []float64{0}, 1); err == nil {
+		if v, err := predict([]stageTimes{{Timing: bad}}, []float64{0}, 1); err == nil {
 			t.Errorf("%v: %v", bad, v)
 		}
 	}

@@ -64,8 +64,8 @@ type (
 		Run string `json:"run"`
 	}
 	readyBody struct {
-		Taken taken   `json:"taken"`
-		Send  float64 `json:"send"` // seconds in which a micro-batch reaches the previous stage
+		Taken stageTimes `json:"taken"`
+		Send  float64    `json:"send"` // seconds in which a micro-batch reaches the previous stage
 	}
 	failBody struct {
 		Text    string `json:"text"`

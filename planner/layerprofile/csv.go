@@ -124,16 +124,16 @@ func readCSV(text []byte, name string) (*Profile, [][]int, error) {
 	return p, lines, nil
 }
 
-// column of a layer profile in CSV: one of three kinds of field.
+// column is a column of the CSV file; one of text, whole and number gives its field.
 type column struct {
 	name     string
-	optional bool // may be left out, and empty: 0
+	optional bool // may be left out or empty, which is 0
 	text     func(*Layer, *Run) *string
 	whole    func(*Layer, *Run) *int
 	number   func(*Layer, *Run) *float64
 }
 
-// columns may be in any order; before them there is layer.
+// columns may be in any order, also in a file; column layer is read apart.
 var columns = []column{
 	{name: "name", optional: true, text: func(l *Layer, _ *Run) *string { return &l.Name }},
 	{name: "parameters", number: func(l *Layer, _ *Run) *float64 { return &l.Parameters }},
@@ -165,7 +165,7 @@ func columnNames() string {
 	return strings.Join(all, ",")
 }
 
-// locate finds where each column of a file is.
+// locate finds the number of each column in the header of a file.
 func locate(record []string) (at map[string]int, err error) {
 	at = map[string]int{}
 	for i, name := range record {
@@ -185,7 +185,7 @@ func locate(record []string) (at map[string]int, err error) {
 	return at, nil
 }
 
-// readRow reads a measurement of layers first to last, and their sizes.
+// readRow reads a line: a measurement of layers first to last, and the sizes of these layers.
 func readRow(record []string, at map[string]int, l *Layer, r *Run) (first, last int, err error) {
 	if first, last, err = readLayers(record[at["layer"]]); err != nil {
 		return 0, 0, err
@@ -238,7 +238,7 @@ func readLayers(text string) (first, last int, err error) {
 	return first, last, nil
 }
 
-// written is the field as text; empty: an optional one that says nothing.
+// written is the field as text; it may be empty if the column is optional.
 func (c *column) written(l *Layer, r *Run) string {
 	switch {
 	case c.text != nil:
@@ -259,10 +259,10 @@ func (c *column) written(l *Layer, r *Run) string {
 	}
 }
 
-// always are the optional columns that are written even where they say nothing.
+// always are the optional columns that are written even if no line needs them.
 var always = []string{"name", "backward_seconds", "update_seconds"}
 
-// used are the columns that some line of a profile needs.
+// used are the columns that some line of the profile needs.
 func (p *Profile) used() (all []column) {
 	for _, c := range columns {
 		says := func(l Layer) bool {
@@ -275,7 +275,7 @@ func (p *Profile) used() (all []column) {
 	return all
 }
 
-// WriteCSV writes the profile as CSV; equal layers in a row share their lines, and columns that say nothing are left out.
+// WriteCSV writes the profile as CSV. Consecutive equal layers share their lines, and columns that no line needs are left out.
 func (p *Profile) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	used := p.used()
@@ -307,10 +307,10 @@ func (p *Profile) WriteCSV(w io.Writer) error {
 	return errors.Join(err, out.Error())
 }
 
-// describes says whether two lines of a layer agree.
+// describes reports whether the name and sizes of two layers are the same.
 func (l *Layer) describes(o *Layer) bool { return l.Name == o.Name && l.sameSizes(o) }
 
-// sameSizes says whether all but names and measurements are the same.
+// sameSizes reports whether all but names and measurements are the same.
 func (l *Layer) sameSizes(o *Layer) bool {
 	return l.Parameters == o.Parameters && l.Output == o.Output && l.Tied == o.Tied && l.Context == o.Context &&
 		l.Experts == o.Experts && l.ExpertParameters == o.ExpertParameters && l.ExpertBytes == o.ExpertBytes
@@ -328,7 +328,7 @@ func (l *Layer) sizes() string {
 	return text
 }
 
-// alike says whether two layers may share their lines.
+// alike reports whether two layers may share their lines.
 func (l *Layer) alike(o *Layer) bool {
 	return l.describes(o) && slices.Equal(l.Runs, o.Runs)
 }
