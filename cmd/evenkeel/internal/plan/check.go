@@ -18,8 +18,8 @@ type checkCmd struct {
 
 // Help is what --help adds.
 func (*checkCmd) Help() string {
-	return `The plan may be written by hand: it is checked (every layer once, no device twice, memory of every device), its cost is
-computed and an iteration simulated. Exit status 1: it does not fit into memory.
+	return `Checks that the plan has every layer once, uses no device twice and fits the memory of every device; computes its cost and
+simulates an iteration. The plan may be written by hand. Exit status 1: it does not fit into memory.
 
 Examples:
 
@@ -67,7 +67,7 @@ func (c *checkCmd) print(a *cli.App, job *planner.Job, p *planner.Plan) error {
 		rows = append(rows, []string{strconv.Itoa(i), cli.Seconds(s.Forward), cli.Seconds(s.Backward), cli.Seconds(s.Recompute), cli.Seconds(s.Gather), cli.Seconds(s.Convert),
 			cli.Seconds(s.Send), cli.Seconds(s.Sync), cli.Seconds(s.Update)})
 	}
-	fmt.Fprintln(a.Out, "\nA micro-batch, and (sync, update) an iteration:")
+	fmt.Fprintln(a.Out, "\nSeconds of a micro-batch, and (sync, update) of an iteration:")
 	if err := cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("stage"), cli.Right("forward"), cli.Right("backward"), cli.Right("recompute"), cli.Right("gather"),
 		cli.Right("convert"), cli.Right("send"), cli.Right("sync"), cli.Right("update")}, rows)); err != nil {
 		return err

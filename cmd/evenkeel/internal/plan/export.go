@@ -18,14 +18,14 @@ type exportCmd struct {
 	Plan            string `arg:"" help:"Plan file." placeholder:"FILE"`
 	Format          string `help:"One of ${planFormats}." required:"" placeholder:"NAME"`
 	Out             string `help:"File to write; default: standard output." placeholder:"FILE"`
-	EmbeddingLayers int    `help:"Number of first layers that are the embedding, not transformer layers; only for megatron." placeholder:"N"`
-	HeadLayers      int    `help:"Number of last layers that are the final norm and the output; only for megatron." placeholder:"N"`
+	EmbeddingLayers int    `help:"Number of first layers of the plan that are the embedding; only for megatron." placeholder:"N"`
+	HeadLayers      int    `help:"Number of last layers of the plan that are the final norm and the output; only for megatron." placeholder:"N"`
 }
 
 // Help is what --help adds.
 func (*exportCmd) Help() string {
-	text := `If the trainer cannot run the plan, an error says why and nothing is written; settings that its format cannot express are warnings.
-docs/guides/plan-export.md shows how to use each format.
+	text := `If the trainer cannot run the plan, an error says why and nothing is written. Warnings name the settings that the format cannot
+express. docs/guides/plan-export.md shows how to use each format.
 
 Formats:
 

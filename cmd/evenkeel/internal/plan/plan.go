@@ -1,4 +1,4 @@
-// Package plan holds the commands about plans of hybrid parallelism.
+// Package plan holds the commands that make, check, export and run plans of hybrid parallelism.
 package plan
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/planner"
 )
 
-// Cmd holds the commands about plans of hybrid parallelism.
+// Cmd holds the subcommands of evenkeel plan.
 type Cmd struct {
 	Search    searchCmd    `cmd:"" help:"Find the quickest plan for a model on a mixed cluster."`
 	Check     checkCmd     `cmd:"" help:"Check a plan and compute its cost, term by term."`
@@ -81,7 +81,7 @@ func scheduleText(p *planner.Plan) string {
 	return ""
 }
 
-// sending says whether stages compute while they send.
+// sending says it if stages compute while they send.
 func sending(p *planner.Plan) string {
 	if p.Transfers == planner.TransfersOverlap {
 		return "; stages compute while they send"

@@ -17,33 +17,31 @@ import (
 // searchCmd searches for a plan.
 type searchCmd struct {
 	jobFlags
-	Batch      []int    `help:"Global batch of an iteration; of several the one with the least time per sample is taken. Default: 1024 for the example." placeholder:"N"`
-	MicroBatch []int    `help:"Micro-batches of a replica to try. Default: all that divide the batch." placeholder:"N"`
-	Tensor     []int    `help:"Tensor degrees to try. Default: all that were profiled; above the devices of a machine, over whole machines (machines of the layer profile)." placeholder:"N"`
-	Context    []int    `help:"Context-parallel degrees to try: devices that divide a replica's sequences. Default: all that divide a machine, if the layer profile has context_bytes; else 1. Not together with experts, nor with --for deepspeed." placeholder:"N"`
-	Experts    []int    `help:"Expert-parallel degrees to try: replicas that divide the experts of layers. Default: all that divide them, if the layer profile has experts; else 1. Not together with context, nor with --for deepspeed." placeholder:"N"`
+	Batch      []int    `help:"Samples of an iteration (global batch). Of several, the one with the least time per sample is chosen. Default: 1024 for the built-in example." placeholder:"N"`
+	MicroBatch []int    `help:"Samples of a replica's micro-batch to try. Default: all that divide the batch." placeholder:"N"`
+	Tensor     []int    `help:"Tensor degrees to try. Default: all that were profiled. Degrees above the devices of a machine take whole machines (column machines of the layer profile)." placeholder:"N"`
+	Context    []int    `help:"Context-parallel degrees to try: the number of devices that divide a replica's sequences. Default: all that divide a machine, if the layer profile has context_bytes; else 1. Not together with experts, nor with --for deepspeed." placeholder:"N"`
+	Experts    []int    `help:"Expert-parallel degrees to try: the number of replicas that divide the experts of a layer. Default: all that divide them, if the layer profile has experts; else 1. Not together with context, nor with --for deepspeed." placeholder:"N"`
 	Stages     string   `help:"Number of stages, or a range such as 2-8. Default: any." placeholder:"N[-N]"`
 	Sharding   []string `help:"Kinds of sharding to choose from: none, optimizer (ZeRO 1), gradients (ZeRO 2), full (ZeRO 3). Default: all." placeholder:"KIND"`
-	Checkpoint string   `help:"Whether layers may recompute activations: auto, never, selective (all of them the core of attention), always (all of them whole). Default: ${default}." enum:"auto,never,selective,always" default:"auto"`
-	Schedule   string   `help:"Order of the pipeline's passes: 1f1b, interleaved (several stages on each device), zb-h1 (gradients of weights in the bubbles), h-1f1b (micro-batches sent ahead while stages compute), or any: the quickest that fits, of those that the trainer runs. Default: 1f1b." placeholder:"NAME"`
+	Checkpoint string   `help:"Which activations layers recompute: auto (each layer as is best), never, selective (all layers the core of attention), always (all layers everything). Default: ${default}." enum:"auto,never,selective,always" default:"auto"`
+	Schedule   string   `help:"Order of the pipeline's passes: 1f1b, interleaved (several stages on each device), zb-h1 (gradients of weights fill the bubbles), h-1f1b (stages send micro-batches ahead while they compute), or any (the quickest that fits memory and that the trainer runs). Default: 1f1b." placeholder:"NAME"`
 	For        string   `help:"Search only plans that this trainer can run: megatron, deepspeed or torch. Default: all plans." placeholder:"TRAINER"`
-	Price      prices   `help:"Price of each device's hour, to list the plans that are quick or cheap, by time and price. Besides the whole cluster its halves, quarters and so on of each kind are searched." placeholder:"DEVICE=X"`
+	Price      prices   `help:"Price of an hour of each device, to list the plans that no other plan beats in both time and price. The search then also covers halves, quarters and so on of each kind of device." placeholder:"DEVICE=X"`
 	Out        string   `help:"Plan file to write." placeholder:"FILE"`
 	JSON       bool     `help:"Print JSON."`
 }
 
 // Help is what --help adds.
 func (*searchCmd) Help() string {
-	return `A plan cuts the model into stages of consecutive layers, each on its own devices, and chooses tensor and data parallelism,
-sharding and activation checkpointing for every layer. In a stage of different devices each gets the share of a micro-batch
-that it finishes at the same time as the others. Ctrl-C prints the best plan so far.
+	return `A plan cuts the model into stages of consecutive layers, gives each stage its own devices, and chooses tensor parallelism, data
+parallelism, sharding and recomputation for every layer. Where a stage has different devices, each gets the share of a micro-batch
+with which all finish at the same time. Ctrl-C prints the best plan so far.
 
-Plans in which every stage has the same number of replicas that pass micro-batches on, and the devices of a stage are of one class, or
-of two in quarters of its replicas, are searched by dynamic programming. The best are then refined by local search over all plans that
-evenkeel plan check accepts, and every plan of a small job is tried, but not with --replicas, --micro-batch or --for megatron or deepspeed.
-No plan within the options takes less than the lower bound. With --schedule the best are tried by others than 1F1B: the same stages by zb-h1, and by h-1f1b with as many micro-batches sent ahead
-as helps, and their layers dealt to the same devices in 2 to 8 rounds, interleaved; the bound is then that of computing alone. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
-for that trainer.
+The search covers plans whose stages all have the same number of replicas. The best ones are refined by local search over all plans
+that evenkeel plan check accepts, and for a small job every plan is tried; neither is done with --micro-batch, or --for megatron or
+deepspeed. No plan within the options takes less than the printed lower bound. With --schedule the best plans are also tried by
+schedules other than 1F1B; the bound is then that of computing alone. With --for every plan found can be written by evenkeel plan export.
 
 Examples:
 
@@ -61,7 +59,7 @@ type searched struct {
 	SecondsPerIter float64       `json:"seconds"`
 	SamplesPerSec  float64       `json:"samples_per_second"`
 	Gap            float64       `json:"gap"`
-	LowerBound     float64       `json:"lower_bound"` // seconds of an iteration that no plan within the options takes less than
+	LowerBound     float64       `json:"lower_bound"` // seconds: no plan within the options has a shorter iteration
 	Exhausted      bool          `json:"exhausted"`   // every plan within the options was tried
 	Conditions     int           `json:"conditions"`
 	States         int           `json:"states"`
@@ -191,7 +189,7 @@ func stagesRange(s string) (least, most int, err error) {
 	return least, most, nil
 }
 
-// prices of an hour, by device.
+// prices are the prices of an hour of each device.
 type prices map[string]float64
 
 // UnmarshalText reads prices as a=1,b=2.
@@ -213,14 +211,14 @@ func (p *prices) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// pricedPlan is a plan of the front in the JSON document of search.
+// pricedPlan is a plan in the front of the JSON document of search.
 type pricedPlan struct {
 	Plan    *planner.Plan `json:"plan"`
 	Seconds float64       `json:"seconds"`
 	Price   float64       `json:"price"` // of an iteration
 }
 
-// front searches the plans by time and price, if prices are given.
+// front searches the plans that no other beats in both time and price, if prices are given.
 func (c *searchCmd) front(a *cli.App, job *planner.Job, r *planner.Result) ([]pricedPlan, error) {
 	if len(c.Price) == 0 {
 		return nil, nil
@@ -228,7 +226,7 @@ func (c *searchCmd) front(a *cli.App, job *planner.Job, r *planner.Result) ([]pr
 	report, clear := a.Progress("searching parts of the cluster")
 	all, err := job.Front(a.Ctx, c.Price, planner.SearchOptions{For: c.For, Schedule: c.Schedule}, r.Plan, report)
 	clear()
-	if err != nil && a.Ctx.Err() == nil { // interrupted: the plan that was found is printed alone
+	if err != nil && a.Ctx.Err() == nil { // after an interruption only the plan found before is printed
 		return nil, err
 	}
 	front := make([]pricedPlan, len(all))
@@ -238,7 +236,7 @@ func (c *searchCmd) front(a *cli.App, job *planner.Job, r *planner.Result) ([]pr
 	return front, nil
 }
 
-// printFront prints plans by time and price.
+// printFront prints a table of plans by time and price.
 func printFront(a *cli.App, front []pricedPlan) error {
 	if len(front) == 0 {
 		return nil
@@ -258,6 +256,6 @@ func printFront(a *cli.App, front []pricedPlan) error {
 		samples := float64(p.Plan.GlobalBatch)
 		rows = append(rows, []string{cli.Seconds(p.Seconds), fmt.Sprintf("%.1f", samples/p.Seconds), fmt.Sprintf("%.4g", p.Price), fmt.Sprintf("%.4g", p.Price/samples*1e6), cli.Count(len(p.Plan.Stages), "stage"), strings.Join(devices, ", ")})
 	}
-	fmt.Fprintln(a.Out, "\nPlans by time and price (each is the quickest found at its price; --json has them whole):")
+	fmt.Fprintln(a.Out, "\nPlans by time and price (each is the quickest found at its price; --json has the whole plans):")
 	return cli.PrintLines(a.Out, cli.Table([]cli.Column{cli.Right("iteration"), cli.Right("samples/s"), cli.Right("price"), cli.Right("of a million samples"), cli.Left("plan"), cli.Left("devices")}, rows))
 }

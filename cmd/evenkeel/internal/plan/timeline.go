@@ -21,7 +21,7 @@ type timelineCmd struct {
 
 // Help is what --help adds.
 func (*timelineCmd) Help() string {
-	return `Shows every pass of every stage, the transfers between them, and the end of the iteration, from the event simulation of its schedule.
+	return `Simulates the plan's schedule, and shows every pass of every stage, the transfers between stages, and what ends the iteration.
 
 Examples:
 
