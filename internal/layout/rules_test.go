@@ -67,7 +67,7 @@ var rooms = []room{
 	{"planner/pipeline", false, nil,
 		"a schedule is simulated from times alone, whoever predicted or measured them"},
 	{"planner/layerprofile", false, nil,
-		"measurements come before plans; converters and trainers read and write them alone"},
+		"measurements come before plans; a profiler writes them without knowing either"},
 	{"planner/costmodel", false, []string{"cluster", "planner/layerprofile", "planner/pipeline", "planner/search"},
 		"costs follow from a profile, a cluster and options; plans and their files stand above"},
 	{"forward", false, []string{"cluster", "train"},
@@ -145,7 +145,7 @@ func TestRules(t *testing.T) {
 var deciding = []string{"agent", "bucket", "cluster", "ddqn", "env", "lab", "planner"}
 
 // acting are the folders within them that carry out what was decided, with the clock and the network.
-var acting = []string{"bucket/trial", "planner/execute", "planner/measure"}
+var acting = []string{"bucket/trial", "planner/execute"}
 
 const decidingWhy = "what decides is a function of its input: a seed and an input reproduce a run bit for bit"
 

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"log"
@@ -41,7 +42,15 @@ func run(root string) (string, error) {
 	if text, err := exec.Command("go", "build", "-o", c.path, "./cmd/evenkeel").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, text)
 	}
-	if _, err := c.run("plan", "convert", "--from", "sailor", root+"/profiles/OPT-350", "--info", root+"/llm_info.json", "--model", "OPT-350", "--out", c.file("layers.csv")); err != nil {
+	profile, err := readProfile(root+"/profiles/OPT-350", root+"/llm_info.json", "OPT-350")
+	if err != nil {
+		return "", err
+	}
+	var layers bytes.Buffer
+	if err := profile.WriteCSV(&layers); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(c.file("layers.csv"), layers.Bytes(), 0o600); err != nil {
 		return "", err
 	}
 	var b strings.Builder

@@ -16,7 +16,7 @@ func FuzzFrame(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(append(appendHeader(nil, frame{kind: hello}, len(hi)), hi...))
-	f.Add(append(appendHeader(nil, frame{activation, 7, 2}, 8), appendFloats(nil, []float32{1, -2})...))
+	f.Add(append(appendHeader(nil, frame{activation, 7, 2}, 8), appendWords(nil, []float32{1, -2})...))
 	f.Add(appendHeader(nil, frame{kind: begin}, 1<<31-1))
 	f.Add(appendHeader(nil, frame{kind: kinds}, 0))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\nand more of it"))
@@ -37,10 +37,10 @@ func FuzzFrame(f *testing.F) {
 			}
 			back = append(appendHeader(back, head, len(body)), body...)
 			values, whole := make([]float32, 2), make([]int32, 2)
-			if err := floats(values, body); (err == nil) != (len(body) == 8) {
+			if err := words(values, body); (err == nil) != (len(body) == 8) {
 				t.Fatal(err)
 			}
-			if err := targets(whole, body); err == nil && string(appendTargets(nil, whole)) != string(body) {
+			if err := words(whole, body); err == nil && string(appendWords(nil, whole)) != string(body) {
 				t.Fatal("other targets")
 			}
 			buffer = body

@@ -1,26 +1,139 @@
 package layerprofile
 
 import (
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// column of a layer profile in CSV: one of three kinds of field.
+// maxProfileBytes is the size of the largest file.
+const maxProfileBytes = 256 << 20
+
+// Load reads a layer profile from a CSV file; see docs/reference/formats/layer-profile.md.
+func Load(path string) (*Profile, error) {
+	s, err := load(path)
+	if err != nil {
+		return nil, err
+	}
+	return s.profile, s.profile.Finish(path)
+}
+
+func load(path string) (*source, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("layerprofile: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s: %w: it is a folder; name a file in it", path, ErrProfile)
+	}
+	return read(f, path)
+}
+
+// source is a profile as its file has it, before Finish.
+type source struct {
+	name    string
+	profile *Profile
+	lines   [][]int // by layer and run
+}
+
+// Read reads a layer profile in CSV; the model is named after the file. Errors wrap ErrProfile and name the line.
+func Read(r io.Reader, name string) (*Profile, error) {
+	s, err := read(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.profile, s.profile.Finish(name)
+}
+
+func read(r io.Reader, name string) (*source, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxProfileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("layerprofile: %s: %w", name, err)
+	}
+	if len(text) > maxProfileBytes {
+		return nil, fmt.Errorf("%s: %w: larger than %d bytes", name, ErrProfile, maxProfileBytes)
+	}
+	s := &source{name: name}
+	if s.profile, s.lines, err = readCSV(bytes.TrimPrefix(text, []byte("\ufeff")), name); err != nil {
+		return nil, err
+	}
+	return s, s.once()
+}
+
+func readCSV(text []byte, name string) (*Profile, [][]int, error) {
+	rows := csv.NewReader(bytes.NewReader(text))
+	rows.Comment, rows.TrimLeadingSpace, rows.ReuseRecord = '#', true, true
+	p := &Profile{Model: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))}
+	var at map[string]int
+	var runs int
+	var lines [][]int
+	for {
+		record, err := rows.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w: %w", name, ErrProfile, err)
+		}
+		line, _ := rows.FieldPos(0)
+		bad := func(format string, args ...any) (*Profile, [][]int, error) {
+			return nil, nil, fmt.Errorf("%s:%d: %w: %s", name, line, ErrProfile, fmt.Sprintf(format, args...))
+		}
+		if at == nil {
+			if at, err = locate(record); err != nil {
+				return bad("%s", err)
+			}
+			continue
+		}
+		var l Layer
+		var run Run
+		first, last, err := readRow(record, at, &l, &run)
+		if err != nil {
+			return bad("%s", err)
+		}
+		if runs += last - first + 1; runs > maxRuns {
+			return bad("more than %d measurements", maxRuns)
+		}
+		for len(p.Layers) <= last {
+			p.Layers, lines = append(p.Layers, Layer{Parameters: -1}), append(lines, nil)
+		}
+		for i := first; i <= last; i++ {
+			had := &p.Layers[i]
+			if had.Parameters < 0 {
+				*had = l
+			} else if !had.describes(&l) {
+				return bad("layer %d has %s and the name %q; an earlier line says %s and %q", i, l.sizes(), l.Name, had.sizes(), had.Name)
+			}
+			had.Runs, lines[i] = append(had.Runs, run), append(lines[i], line)
+		}
+	}
+	for i, l := range p.Layers {
+		if l.Parameters < 0 {
+			return nil, nil, fmt.Errorf("%s: %w: layer %d is missing; layers are numbered from 0 without gaps", name, ErrProfile, i)
+		}
+	}
+	return p, lines, nil
+}
+
+// column is a column of the CSV file; one of text, whole and number gives its field.
 type column struct {
 	name     string
-	optional bool // may be left out, and empty: 0
+	optional bool // may be left out or empty, which is 0
 	text     func(*Layer, *Run) *string
 	whole    func(*Layer, *Run) *int
 	number   func(*Layer, *Run) *float64
 }
 
-// columns may be in any order; before them there is layer.
+// columns may be in any order, also in a file; column layer is read apart.
 var columns = []column{
 	{name: "name", optional: true, text: func(l *Layer, _ *Run) *string { return &l.Name }},
 	{name: "parameters", number: func(l *Layer, _ *Run) *float64 { return &l.Parameters }},
@@ -52,7 +165,7 @@ func columnNames() string {
 	return strings.Join(all, ",")
 }
 
-// locate finds where each column of a file is.
+// locate finds the number of each column in the header of a file.
 func locate(record []string) (at map[string]int, err error) {
 	at = map[string]int{}
 	for i, name := range record {
@@ -72,7 +185,7 @@ func locate(record []string) (at map[string]int, err error) {
 	return at, nil
 }
 
-// readRow reads a measurement of layers first to last, and their sizes.
+// readRow reads a line: a measurement of layers first to last, and the sizes of these layers.
 func readRow(record []string, at map[string]int, l *Layer, r *Run) (first, last int, err error) {
 	if first, last, err = readLayers(record[at["layer"]]); err != nil {
 		return 0, 0, err
@@ -125,7 +238,7 @@ func readLayers(text string) (first, last int, err error) {
 	return first, last, nil
 }
 
-// written is the field as text; empty: an optional one that says nothing.
+// written is the field as text; it may be empty if the column is optional.
 func (c *column) written(l *Layer, r *Run) string {
 	switch {
 	case c.text != nil:
@@ -146,10 +259,10 @@ func (c *column) written(l *Layer, r *Run) string {
 	}
 }
 
-// always are the optional columns that are written even where they say nothing.
+// always are the optional columns that are written even if no line needs them.
 var always = []string{"name", "backward_seconds", "update_seconds"}
 
-// used are the columns that some line of a profile needs.
+// used are the columns that some line of the profile needs.
 func (p *Profile) used() (all []column) {
 	for _, c := range columns {
 		says := func(l Layer) bool {
@@ -162,7 +275,7 @@ func (p *Profile) used() (all []column) {
 	return all
 }
 
-// WriteCSV writes the profile as CSV; equal layers in a row share their lines, and columns that say nothing are left out.
+// WriteCSV writes the profile as CSV. Consecutive equal layers share their lines, and columns that no line needs are left out.
 func (p *Profile) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	used := p.used()
@@ -194,10 +307,10 @@ func (p *Profile) WriteCSV(w io.Writer) error {
 	return errors.Join(err, out.Error())
 }
 
-// describes says whether two lines of a layer agree.
+// describes reports whether the name and sizes of two layers are the same.
 func (l *Layer) describes(o *Layer) bool { return l.Name == o.Name && l.sameSizes(o) }
 
-// sameSizes says whether all but names and measurements are the same.
+// sameSizes reports whether all but names and measurements are the same.
 func (l *Layer) sameSizes(o *Layer) bool {
 	return l.Parameters == o.Parameters && l.Output == o.Output && l.Tied == o.Tied && l.Context == o.Context &&
 		l.Experts == o.Experts && l.ExpertParameters == o.ExpertParameters && l.ExpertBytes == o.ExpertBytes
@@ -215,7 +328,7 @@ func (l *Layer) sizes() string {
 	return text
 }
 
-// alike says whether two layers may share their lines.
+// alike reports whether two layers may share their lines.
 func (l *Layer) alike(o *Layer) bool {
 	return l.describes(o) && slices.Equal(l.Runs, o.Runs)
 }
