@@ -57,7 +57,7 @@ that it finishes at the same time as the others. Ctrl-C prints the best plan so 
 
 Plans in which every stage has the same number of replicas that pass micro-batches on, and the devices of a stage are of one class, or
 of two in quarters of its replicas, are searched by dynamic programming. The best are then refined by local search over all plans that
-evenkeel plan check accepts, and every plan of a small job is tried, but not with --replicas, --micro-batch or --for megatron or deepspeed.
+evenkeel plan check accepts, but not with --replicas, --micro-batch or --for megatron or deepspeed.
 No plan within the options takes less than the lower bound. With --schedule the best are tried by others than 1F1B: the same stages by zb-h1, and by h-1f1b with as many micro-batches sent ahead
 as helps, and their layers dealt to the same devices in 2 to 8 rounds, interleaved; the bound is then that of computing alone. With --for megatron or deepspeed only plans are searched that evenkeel plan export writes
 for that trainer.
@@ -79,7 +79,6 @@ type searched struct {
 	SamplesPerSec  float64       `json:"samples_per_second"`
 	Gap            float64       `json:"gap"`
 	LowerBound     float64       `json:"lower_bound"` // seconds of an iteration that no plan within the options takes less than
-	Exhausted      bool          `json:"exhausted"`   // every plan within the options was tried
 	Conditions     int           `json:"conditions"`
 	States         int           `json:"states"`
 	SearchSeconds  float64       `json:"search_seconds"`
@@ -160,7 +159,7 @@ func (c *searchCmd) Run(a *cli.App) error {
 func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took float64, interrupted bool, front []pricedPlan) error {
 	p := r.Plan
 	if c.JSON {
-		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.LowerBound * float64(p.GlobalBatch), r.Exhausted, r.Conditions, r.States, took, interrupted, front, job.Warnings(), c.Out})
+		return a.WriteJSON(searched{p, p.Predicted.Simulated, float64(p.GlobalBatch) / p.Predicted.Simulated, r.Gap(), r.LowerBound * float64(p.GlobalBatch), r.Conditions, r.States, took, interrupted, front, job.Warnings(), c.Out})
 	}
 	c.warn(a, job)
 	if err := printPlan(a, job, p); err != nil {
@@ -175,12 +174,8 @@ func (c *searchCmd) print(a *cli.App, job *planner.Job, r *planner.Result, took 
 		refined = ", and refined the best"
 	}
 	searched := fmt.Sprintf("Searched %d preset conditions, %d states, in %s", r.Conditions, r.States, cli.Seconds(took))
-	if r.Exhausted {
-		fmt.Fprintf(a.Out, "%s, and tried every other plan: within the options none takes less.\n", searched)
-	} else {
-		fmt.Fprintf(a.Out, "%s%s.\nNo plan within the options takes less than %s, %.0f%% of this one (%s).\n",
-			searched, refined, cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
-	}
+	fmt.Fprintf(a.Out, "%s%s.\nNo plan within the options takes less than %s, %.0f%% of this one (%s).\n",
+		searched, refined, cli.Seconds(bound), 100*bound/p.Predicted.Simulated, assumed)
 	if len(r.Others) > 0 {
 		o := r.Others[0]
 		fmt.Fprintf(a.Out, "Next best: %s, micro-batch %d, %s.\n", cli.Count(len(o.Stages), "stage"), o.MicroBatch, cli.Seconds(o.Predicted.Simulated))
