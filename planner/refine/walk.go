@@ -1,4 +1,4 @@
-package planner
+package refine
 
 import (
 	"context"
@@ -145,13 +145,13 @@ func (s *part) of(class int) *team {
 
 // restrategise changes a part of the strategies of some layers of a stage.
 func (r *refiner) restrategise(d *draft, i int) bool {
-	s, o := d.own(i), r.job.model.Choices()
+	s, o := d.own(i), r.model.Choices()
 	from := r.rng.IntN(len(s.strategies))
 	to := from + 1 + r.rng.IntN(len(s.strategies)-from)
 	y := s.strategies[from]
 	switch r.rng.IntN(3) {
 	case 0:
-		way := pick(r, r.job.model.Recomputations())
+		way := pick(r, r.model.Recomputations())
 		y.Checkpoint, y.Selective = way.Checkpoint, way.Selective
 	case 1:
 		y.Sharding = pick(r, o.Shardings)
@@ -170,11 +170,11 @@ const hurried = 24000
 // hurry refines by successive halving (Jamieson and Talwalkar, 2016), with so many prices in all: as many for each, then twice as many for each
 // of the quicker half, until one is left. What wins in the end is often of another number of stages than what leads before any refining. Walks
 // find more than descents in so little work.
-func (j *Job) hurry(ctx context.Context, all []*refinement, prices int) {
+func hurry(ctx context.Context, all []*refinement, prices int) {
 	rounds := bits.Len(uint(len(all)))
 	portion := prices / max(1, rounds*len(all))
 	for ; len(all) > 0; all, portion = all[:len(all)/2], 2*portion {
-		j.refineEach(len(all), func(r *refiner, i int) {
+		each(len(all), func(r *refiner, i int) {
 			f := all[i]
 			r.take(f)
 			f.best = r.wander(ctx, f.best, portion*3/4)

@@ -1,4 +1,4 @@
-package planner
+package refine
 
 import (
 	"slices"
@@ -61,7 +61,7 @@ func (d *draft) shift(stage, n int) bool {
 
 // merge makes one stage of two.
 func (r *refiner) merge(d *draft, stage int) bool {
-	if len(d.stages) <= max(1, r.job.options.LeastStages) {
+	if len(d.stages) <= r.model.Choices().LeastStages {
 		return false
 	}
 	a, b := d.own(stage), d.stages[stage+1]
@@ -80,7 +80,7 @@ func (r *refiner) merge(d *draft, stage int) bool {
 // splits cut a stage in two: by groups, or its one group in halves.
 func (r *refiner) splits(d *draft, stage int) []move {
 	s := &d.stages[stage]
-	if most := r.job.options.MostStages; len(s.strategies) < 2 || most > 0 && len(d.stages) >= most {
+	if len(s.strategies) < 2 || len(d.stages) >= r.model.Choices().MostStages {
 		return nil
 	}
 	cut := func(d *draft, first, second []team) bool {
@@ -164,7 +164,7 @@ func (r *refiner) transfers(d *draft) []move {
 
 // amounts are how many of so many devices are moved at a time.
 func (r *refiner) amounts(class, have, step int) []int {
-	per := r.job.classes[class].PerMachine
+	per := r.model.Classes()[class].PerMachine
 	var all []int
 	for _, n := range []int{step, 2 * step, 4 * step, per, 2 * per, have / 2, have} {
 		if n > 0 && n <= have && n%step == 0 {
@@ -236,12 +236,12 @@ func (r *refiner) degrees(s *part) (all []int) {
 // last layer.
 func (r *refiner) strategyMoves(d *draft, stage int) []move {
 	s := &d.stages[stage]
-	o := r.job.model.Choices()
+	o := r.model.Choices()
 	n := len(s.strategies)
 	spans := [][2]int{{0, n}}
 	for from := 0; from < n; {
 		to := from + 1
-		for to < n && s.strategies[to] == s.strategies[from] && r.job.model.Alike(d.from(stage)+to, d.from(stage)+from) {
+		for to < n && s.strategies[to] == s.strategies[from] && r.model.Alike(d.from(stage)+to, d.from(stage)+from) {
 			to++
 		}
 		spans = append(spans, [2]int{from, to}, [2]int{from, from + 1}, [2]int{to - 1, to})
@@ -266,7 +266,7 @@ func (r *refiner) strategyMoves(d *draft, stage int) []move {
 		for _, sharding := range o.Shardings {
 			set(func(y *costmodel.Strategy) { y.Sharding = sharding })
 		}
-		if ways := r.job.model.Recomputations(); len(ways) > 1 {
+		if ways := r.model.Recomputations(); len(ways) > 1 {
 			for _, way := range ways {
 				set(func(y *costmodel.Strategy) { y.Checkpoint, y.Selective = way.Checkpoint, way.Selective })
 			}

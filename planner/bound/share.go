@@ -1,4 +1,4 @@
-package costmodel
+package bound
 
 import (
 	"cmp"
@@ -16,9 +16,9 @@ type reach struct {
 const manyLayers = 64
 
 // reaches are all there may be for micro-batches of so many samples.
-func (m *Model) reaches(samples int) (all []reach) {
+func (m *model) reaches(samples int) (all []reach) {
 	machines, replicas := 0, 0
-	for _, c := range m.topology.Classes {
+	for _, c := range m.classes {
 		machines += (c.Count + c.PerMachine - 1) / c.PerMachine
 		replicas = max(replicas, c.PerMachine)
 	}
@@ -29,7 +29,7 @@ func (m *Model) reaches(samples int) (all []reach) {
 			next = max(next, machines+1)
 		}
 		s := reach{machines: float64(least), limit: float64(next)}
-		for _, c := range m.topology.Classes {
+		for _, c := range m.classes {
 			s.most = append(s.most, min(c.Count, (next-2)*c.PerMachine)) // one is another's
 		}
 		all = append(all, s)
@@ -256,7 +256,7 @@ func newGrid(most [dimensions]int, prices []float64) *grid {
 func (b *bounder) counts() *grid {
 	var most [dimensions]int
 	size := 1
-	for c, k := range b.topology.Classes {
+	for c, k := range b.classes {
 		if size *= k.Count + 1; c == dimensions || size > countable {
 			return nil
 		}

@@ -1,4 +1,4 @@
-package costmodel
+package bound
 
 import (
 	"math"
@@ -258,7 +258,7 @@ func (b *bounder) offers(o *interval, all *ways, scratch *[4]costs) *offers {
 	m := &offers{}
 	b.left -= len(all.pure)
 	step, before, last, busiest := &scratch[0], &scratch[1], &scratch[2], &scratch[3]
-	used := make([]float64, len(b.devices))
+	used := make([]float64, len(b.classes))
 	for k := range all.pure {
 		w := &all.pure[k]
 		used[w.class] = w.devices
@@ -291,7 +291,7 @@ func (b *bounder) offers(o *interval, all *ways, scratch *[4]costs) *offers {
 // headOffers are the choices for the first stage: before the busiest, directly before it and as the busiest.
 func (b *bounder) headOffers(o *interval, all *ways, falls float64, scratch *[4]costs) (lists [3][]offer) {
 	before, last, busy, later := o.head()
-	used := make([]float64, len(b.devices))
+	used := make([]float64, len(b.classes))
 	for k := range all.pure {
 		w := &all.pure[k]
 		used[w.class] = w.devices
@@ -325,7 +325,7 @@ func (b *bounder) headOffers(o *interval, all *ways, falls float64, scratch *[4]
 func (b *bounder) wholeWeights(prices []float64, levels float64) []int {
 	sum := 0.0
 	for c, p := range prices {
-		sum += p * float64(b.topology.Classes[c].Count)
+		sum += p * float64(b.classes[c].Count)
 	}
 	w := make([]int, len(prices))
 	for c, p := range prices {
@@ -352,7 +352,7 @@ func (b *bounder) whole(o *interval) {
 			budget := 0
 			for c, w := range b.wholeWeights(prices, levels) {
 				g.prices[c] = float64(w)
-				budget += w * b.topology.Classes[c].Count
+				budget += w * b.classes[c].Count
 			}
 			if budget >= levels/4 { // otherwise so many devices that they cannot be told apart
 				o.bound = max(o.bound, b.budgeted(o, newGrid([dimensions]int{budget}, g.prices)))

@@ -1,10 +1,12 @@
-package costmodel
+package bound
 
 import (
 	"cmp"
 	"math"
 	"slices"
 	"sync"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
 // finest is the ratio of the ends of an interval that is not split further.
@@ -55,14 +57,14 @@ func (b *bounder) refine(f *family) bool {
 }
 
 // samples are the micro-batches that a plan may have, over all replicas.
-func (m *Model) samples(globalBatch int) []int {
+func (m *model) samples(globalBatch int) []int {
 	devices := 0
-	for _, c := range m.topology.Classes {
+	for _, c := range m.classes {
 		devices += c.Count
 	}
 	share := m.largestShare()
 	var all []int
-	for _, b := range divisors(globalBatch) {
+	for _, b := range costmodel.Divisors(globalBatch) {
 		if b > devices*share {
 			break
 		}
@@ -77,9 +79,9 @@ func (m *Model) samples(globalBatch int) []int {
 }
 
 // largestShare is the most samples of a micro-batch that a replica may take.
-func (m *Model) largestShare() int {
+func (m *model) largestShare() int {
 	share := 0
-	for _, l := range m.profile.Layers {
+	for _, l := range m.layers {
 		for _, r := range l.Runs {
 			share = max(share, r.MicroBatch)
 		}
@@ -89,7 +91,7 @@ func (m *Model) largestShare() int {
 
 // bounder looks for the least of the bounds of all plans, by the samples of a micro-batch and by the busiest stage's time.
 type bounder struct {
-	*Model
+	model
 	batch int
 	best  float64
 	left  int       // stages that it may still price
@@ -143,7 +145,7 @@ func (b *bounder) root(samples int) *family {
 	for from := range n {
 		runs[from] = make([]*ways, n-from)
 		for to := from + 1; to <= n; to++ {
-			k := [3]int32{b.content(from, to), int32(to / n), int32(min(from, 1))}
+			k := [3]int32{b.Run(from, to), int32(to / n), int32(min(from, 1))}
 			w, ok := known[k]
 			if !ok {
 				w = b.ways(floors, from, to, micro, prices)
@@ -164,9 +166,9 @@ func (b *bounder) root(samples int) *family {
 }
 
 // stages is the most that a plan may have.
-func (m *Model) stages() int {
+func (m *model) stages() int {
 	devices := 0
-	for _, c := range m.topology.Classes {
+	for _, c := range m.classes {
 		devices += c.Count
 	}
 	return min(devices, len(m.kindOf), m.options.MostStages)
@@ -175,8 +177,8 @@ func (m *Model) stages() int {
 // memoryPrices are some seconds of an iteration for a byte, 0 the first: shares of the best plan's time for a device's memory.
 func (b *bounder) memoryPrices() []float64 {
 	largest := 0.0
-	for class := range b.topology.Classes {
-		largest = max(largest, b.limit(class)-b.reserve(class))
+	for class := range b.classes {
+		largest = max(largest, b.Limit(class)-b.Reserve(class))
 	}
 	prices := []float64{0}
 	for _, share := range []float64{0.03, 0.1, 0.3, 1, 3} {
@@ -189,7 +191,7 @@ func (b *bounder) memoryPrices() []float64 {
 func (b *bounder) ways(floors []floor, from, to int, micro float64, prices []float64) *ways {
 	all := &ways{}
 	for _, s := range b.reaches(b.batch / int(micro)) {
-		all.mixed = append(all.mixed, crowd{s.most, make([][]way, len(b.devices))})
+		all.mixed = append(all.mixed, crowd{s.most, make([][]way, len(b.classes))})
 	}
 	for i := range floors {
 		f := &floors[i]

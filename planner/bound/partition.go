@@ -1,4 +1,4 @@
-package costmodel
+package bound
 
 import (
 	"math"
@@ -252,7 +252,7 @@ func (b *bounder) value(o *interval, prices []float64) (float64, []float64) {
 			break
 		}
 	}
-	for c, k := range b.topology.Classes {
+	for c, k := range b.classes {
 		value -= prices[c] * float64(k.Count)
 	}
 	return value, used

@@ -1,10 +1,11 @@
-package costmodel
+package bound
 
 import (
 	"math"
 	"slices"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
 // floor is what stages on so many devices of a class take at least, whatever the strategies of their layers: sums over the layers
@@ -35,14 +36,14 @@ type layerFloor struct {
 // placing is a way to lie in machines.
 type placing struct {
 	machines, most int
-	group          Group
+	group          costmodel.Group
 }
 
 // floors makes the floors for micro-batches of so many samples. memoryPrices are seconds for a byte; the first is 0.
-func (m *Model) floors(globalBatch, samples int, memoryPrices []float64) []floor {
-	f := floorer{Model: m, samples: samples, micro: float64(globalBatch / samples), prices: memoryPrices}
-	f.steady = !slices.ContainsFunc(slices.Concat(m.between...), func(p cluster.Path) bool { return !p.Steady() })
-	for class := range m.topology.Classes {
+func (m *model) floors(globalBatch, samples int, memoryPrices []float64) []floor {
+	f := floorer{model: *m, samples: samples, micro: float64(globalBatch / samples), prices: memoryPrices}
+	f.steady = !slices.ContainsFunc(f.paths(), func(p cluster.Path) bool { return !p.Steady() })
+	for class := range m.classes {
 		f.over = append(f.over, m.Wides(class))
 	}
 	for l, k := range m.kindOf {
@@ -51,7 +52,7 @@ func (m *Model) floors(globalBatch, samples int, memoryPrices []float64) []floor
 		}
 	}
 	var all []floor
-	for class, k := range m.topology.Classes {
+	for class, k := range m.classes {
 		for n := 1; n <= k.Count; {
 			to := max(n, int(float64(n)*bucket)) // numbers of devices that are priced as the least of them
 			layers := f.none()
@@ -64,7 +65,7 @@ func (m *Model) floors(globalBatch, samples int, memoryPrices []float64) []floor
 			all = f.add(all, class, &layers)
 		}
 	}
-	if len(m.topology.Classes) > 1 && !slices.Equal(m.options.Replicas, []int{1}) {
+	if len(m.classes) > 1 && !slices.Equal(m.options.Replicas, []int{1}) {
 		all = f.mixed(all)
 	}
 	return all
@@ -75,7 +76,7 @@ const bucket = 1.03
 
 // floorer makes floors.
 type floorer struct {
-	*Model
+	model
 	samples int
 	micro   float64 // micro-batches
 	prices  []float64
@@ -108,8 +109,8 @@ func (f *floorer) none() kindFloors {
 
 // pure lowers floors by a stage of n devices of a class.
 func (f *floorer) pure(k *kindFloors, class, n int) {
-	c := &f.topology.Classes[class]
-	if r := f.options.Replicas; len(r) > 0 && !slices.ContainsFunc(f.tensors[class], func(t int) bool { return n%t == 0 && slices.Contains(r, n/t) }) {
+	c := &f.classes[class]
+	if r := f.options.Replicas; len(r) > 0 && !slices.ContainsFunc(f.TensorsOf(class), func(t int) bool { return n%t == 0 && slices.Contains(r, n/t) }) {
 		return
 	}
 	k.within = k.within || n < c.PerMachine
@@ -119,9 +120,9 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 			continue
 		}
 		for first := 0; first < c.PerMachine && first+n <= c.Count; first++ {
-			g := Group{Class: class, First: first, Replicas: n / t, Tensor: t, Shares: []int{(f.samples + n/t - 1) / (n / t)}}
+			g := costmodel.Group{Class: class, First: first, Replicas: n / t, Tensor: t, Shares: []int{(f.samples + n/t - 1) / (n / t)}}
 			// Experts have places of their own.
-			if machines, most := f.place(g); within(first, n, t, c.PerMachine) && (f.spread.Experts > 1 || !slices.ContainsFunc(places[t], func(p placing) bool { return p.machines == machines && p.most == most })) {
+			if machines, most := f.Place(g); costmodel.Within(first, n, t, c.PerMachine) && (f.Spread().Experts > 1 || !slices.ContainsFunc(places[t], func(p placing) bool { return p.machines == machines && p.most == most })) {
 				places[t] = append(places[t], placing{machines, most, g})
 			}
 		}
@@ -129,7 +130,7 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 			share := float64(p.group.Shares[0])
 			send := [2]float64{share * float64(p.most) / float64(t), 0}
 			if n < c.PerMachine && p.machines == 1 {
-				send[1] = share / float64(f.spread.Context)
+				send[1] = share / float64(f.Spread().Context)
 			}
 			k.send = append(k.send, send)
 		}
@@ -144,19 +145,19 @@ func (f *floorer) pure(k *kindFloors, class, n int) {
 }
 
 // pureLayer lowers a floor by a layer on a group.
-func (f *floorer) pureLayer(x *layerFloor, l int, g Group) {
-	groups := []Group{g}
-	if f.divides(l) && f.cannot(groups, g, l, g.Tensor) != "" {
+func (f *floorer) pureLayer(x *layerFloor, l int, g costmodel.Group) {
+	groups := []costmodel.Group{g}
+	if f.Divides(l) && f.Cannot(groups, g, l, g.Tensor) != "" {
 		return
 	}
-	h := f.hold(l, g.Tensor, g.Replicas, func(bytes float64) float64 { return f.gather(groups, f.samples, Strategy{}, 0, bytes) },
-		func(bytes float64) float64 { return f.gatherExperts(g, g.Tensor, bytes) })
-	f.lower(x, l, g.Class, g.Tensor, g.Shares[0], &h, 2*f.toAll(g, l, g.Tensor, g.Shares[0]))
+	h := f.Hold(l, g.Tensor, g.Replicas, func(bytes float64) float64 { return f.Gather(groups, f.samples, costmodel.Strategy{}, 0, bytes) },
+		func(bytes float64) float64 { return f.GatherExperts(g, g.Tensor, bytes) })
+	f.lower(x, l, g.Class, g.Tensor, g.Shares[0], &h, 2*f.ToAll(g, l, g.Tensor, g.Shares[0]))
 }
 
 // degrees are the tensor degrees that a layer may have on a class.
 func (f *floorer) degrees(layer, class int) []int {
-	all := f.anyTensors(layer, class)
+	all := f.MeasuredTensors(layer, class)
 	if o := f.options.Tensors; len(o) > 0 {
 		all = slices.DeleteFunc(all, func(t int) bool { return !slices.Contains(o, t) })
 	}
@@ -165,8 +166,8 @@ func (f *floorer) degrees(layer, class int) []int {
 
 // lower lowers a floor by a layer on replicas of a degree of which one takes a share, or more, of a micro-batch. toAll is the seconds of
 // sending it to experts.
-func (f *floorer) lower(x *layerFloor, l, class, tensor, share int, h *holding, toAll float64) {
-	curve := f.curve(l, class, tensor)
+func (f *floorer) lower(x *layerFloor, l, class, tensor, share int, h *costmodel.Holding, toAll float64) {
+	curve := f.Curve(l, class, tensor)
 	run, ok := curve.At(share)
 	if !ok {
 		return
@@ -178,35 +179,35 @@ func (f *floorer) lower(x *layerFloor, l, class, tensor, share int, h *holding, 
 			run.Selective, run.Freed, run.Sequence = min(run.Selective, r.Selective), max(run.Freed, r.Freed), max(run.Sequence, r.Sequence)
 		}
 	}
-	o, passes := &f.options, f.passes(class)
+	o, passes := &f.options, f.PassFactor(class)
 	forward, backward := passes*run.Forward, passes*run.Backward
-	weights, gradients, ring := h.gathers.weights, h.gathers.gradients, f.ring(class, l, tensor, share)
-	kept := f.keeps(&run, l, tensor, share)
+	weights, gradients, ring := h.GatherWeights, h.GatherGradients, f.Ring(class, l, tensor, share)
+	kept := f.Keeps(&run, l, tensor, share)
 	for _, sharding := range o.Shardings {
 		// Seconds of exchange in a forward and a backward pass, behind the last backward pass, and after the update.
 		ahead, behind, hidden, open := ring, 2*ring, 2*gradients, 0.0
 		switch sharding {
-		case Gradients:
+		case costmodel.Gradients:
 			behind, hidden, open = behind+gradients, 0, weights
-		case Full:
+		case costmodel.Full:
 			ahead, behind, hidden = ahead+weights, behind+weights+gradients, 0
 		}
-		states, update := h.states(o.States, sharding), h.update(f.slow(class)*run.Update, sharding)
+		states, update := h.States(o.States, sharding), h.Update(f.DeviceFactor(class)*run.Update, sharding)
 		for _, y := range f.Recomputations() {
-			back, behind, active, peak := backward, behind, max(0, kept.activation), o.Calibration.Working*kept.working
+			back, behind, active, peak := backward, behind, max(0, kept.Activation), o.Calibration.Working*kept.Working
 			sent := 2 * toAll
 			switch {
 			case y.Checkpoint:
-				back, behind, active, peak, sent = back+forward, behind+ring, kept.input, peak+active, 3*toAll
+				back, behind, active, peak, sent = back+forward, behind+ring, kept.Input, peak+active, 3*toAll
 			case y.Selective: // freed of one share, and kept of another
-				back, behind, active = back+passes*run.Selective, behind+ring, max(0, active-kept.freed)
+				back, behind, active = back+passes*run.Selective, behind+ring, max(0, active-kept.Freed)
 			}
 			memory := states + run.Fixed + active
-			if memory+peak+f.reserve(class) > f.limit(class) {
+			if memory+peak+f.Reserve(class) > f.Limit(class) {
 				continue
 			}
-			passed, once := o.Overlap.together(forward, ahead)+toAll, update+open+f.behind(sharding, back, hidden)
-			step := passed - toAll + o.Overlap.together(back, behind) + sent
+			passed, once := o.Overlap.Together(forward, ahead)+toAll, update+open+f.Behind(sharding, back, hidden)
+			step := passed - toAll + o.Overlap.Together(back, behind) + sent
 			x.forward, x.first, x.memory = min(x.forward, passed), min(x.first, step+once), min(x.memory, memory)
 			for i, price := range f.prices {
 				x.steps[i] = min(x.steps[i], step+price*memory/f.micro)
@@ -220,12 +221,12 @@ func (f *floorer) lower(x *layerFloor, l, class, tensor, share int, h *holding, 
 // devices, of which the busiest takes k samples, has at least s t / k devices: the share s / b of b t / k. There are two replicas or
 // more.
 func (f *floorer) mixed(all []floor) []floor {
-	for class, c := range f.topology.Classes {
+	for class, c := range f.classes {
 		for t := 1; t <= c.PerMachine; t++ {
 			most := 0
 			for _, l := range f.first {
 				if slices.Contains(f.degrees(l, class), t) {
-					curve := f.curve(l, class, t)
+					curve := f.Curve(l, class, t)
 					most = max(most, curve[len(curve)-1].MicroBatch)
 				}
 			}
@@ -242,8 +243,8 @@ func (f *floorer) mixed(all []floor) []floor {
 					layers.mixed, layers.reach, layers.devices, layers.replica = true, i, float64(f.samples*t)/float64(k), float64(t)
 					layers.send, layers.fill = [][2]float64{{float64(k), 0}}, math.Ceil(float64(f.samples)/(s.limit-1))
 					for kind, l := range f.first {
-						if slices.Contains(f.degrees(l, class), t) && !f.divides(l) {
-							h := f.hold(l, t, devices, func(bytes float64) float64 { return f.across(class, s.machines, bytes*float64(t)) }, nil)
+						if slices.Contains(f.degrees(l, class), t) && !f.Divides(l) {
+							h := f.Hold(l, t, devices, func(bytes float64) float64 { return f.across(class, s.machines, bytes*float64(t)) }, nil)
 							f.lower(&layers.kinds[kind], l, class, t, k, &h, 0)
 						}
 					}
@@ -262,23 +263,33 @@ func (f *floorer) across(class int, machines, bytes float64) float64 {
 		return 0
 	}
 	least := math.Inf(1)
-	for other := range f.topology.Classes {
+	for other := range f.classes {
 		if other != class {
-			least = min(least, max(f.between[class][class].Floor(bytes), f.between[class][other].Floor(bytes), f.between[other][other].Floor(bytes)))
+			least = min(least, max(f.Between(class, class).Floor(bytes), f.Between(class, other).Floor(bytes), f.Between(other, other).Floor(bytes)))
 		}
 	}
 	least *= (machines - 1) / machines
 	if !f.steady { // the slowest path for the whole may be a quick one for its parts
-		for _, p := range slices.Concat(f.between...) {
+		for _, p := range f.paths() {
 			least = min(least, p.Floor(bytes/2))
 		}
 	}
 	return f.options.Calibration.Links * least
 }
 
+// paths are all paths between machines.
+func (f *floorer) paths() (all []cluster.Path) {
+	for a := range f.classes {
+		for b := range f.classes {
+			all = append(all, f.Between(a, b))
+		}
+	}
+	return all
+}
+
 // add sums the floors of layers up, unless some cannot run.
 func (f *floorer) add(all []floor, class int, k *kindFloors) []floor {
-	x := floor{class: class, mixed: k.mixed, reach: k.reach, devices: k.devices, replica: k.replica, capacity: f.limit(class) - f.reserve(class)}
+	x := floor{class: class, mixed: k.mixed, reach: k.reach, devices: k.devices, replica: k.replica, capacity: f.Limit(class) - f.Reserve(class)}
 	n := len(f.kindOf)
 	x.forward, x.first, x.memory, x.send, x.receive, x.unable = make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]float64, n+1), make([]int, n+1)
 	for range f.prices {
@@ -288,15 +299,15 @@ func (f *floorer) add(all []floor, class int, k *kindFloors) []floor {
 	for l, kind := range f.kindOf {
 		y, add := &k.kinds[kind], func(sums []float64, v float64) { sums[l+1] = sums[l] + v }
 		if l+1 < n {
-			x.send[l+1] = f.sendFloor(class, k.send, f.profile.Layers[l].Output)
+			x.send[l+1] = f.sendFloor(class, k.send, f.layers[l].Output)
 			if k.fill > 0 {
 				least := math.Inf(1)
-				for other := range f.topology.Classes {
-					least = min(least, f.sendFloor(other, [][2]float64{{k.fill, 0}}, f.profile.Layers[l].Output))
+				for other := range f.classes {
+					least = min(least, f.sendFloor(other, [][2]float64{{k.fill, 0}}, f.layers[l].Output))
 				}
 				x.send[l+1] = max(x.send[l+1], least)
 			}
-			x.receive[l+1] = f.receiveFloor(class, k.within, f.profile.Layers[l].Output)
+			x.receive[l+1] = f.receiveFloor(class, k.within, f.layers[l].Output)
 		}
 		if math.IsInf(y.forward, 1) {
 			y, x.unable[l+1] = &layerFloor{steps: make([]float64, len(f.prices)), busy: make([]float64, len(f.prices))}, x.unable[l]+1
@@ -322,10 +333,10 @@ func (f *floorer) sendFloor(class int, ways [][2]float64, bytes float64) float64
 	least := math.Inf(1)
 	for _, w := range ways {
 		if w[1] > 0 {
-			least = min(least, f.inside[class].Floor(bytes*w[1]))
+			least = min(least, f.Inside(class).Floor(bytes*w[1]))
 		}
-		for other := range f.topology.Classes {
-			least = min(least, f.between[class][other].Floor(bytes*w[0]))
+		for other := range f.classes {
+			least = min(least, f.Between(class, other).Floor(bytes*w[0]))
 		}
 	}
 	return 2 * f.options.Calibration.Links * least
@@ -335,16 +346,16 @@ func (f *floorer) sendFloor(class int, ways [][2]float64, bytes float64) float64
 // than there are machines, or from within the machine, in whole samples.
 func (f *floorer) receiveFloor(class int, within bool, bytes float64) float64 {
 	machines, least := 0, math.Inf(1)
-	for _, c := range f.topology.Classes {
+	for _, c := range f.classes {
 		machines += c.Count / c.PerMachine
 	}
 	samples := max(1, float64(f.samples)/float64(machines))
-	for other := range f.topology.Classes {
-		least = min(least, f.between[other][class].Floor(bytes*samples))
+	for other := range f.classes {
+		least = min(least, f.Between(other, class).Floor(bytes*samples))
 	}
 	if within {
-		samples = max(1, float64(f.samples)/float64(f.topology.Classes[class].PerMachine-1))
-		least = min(least, f.inside[class].Floor(bytes*samples/float64(f.spread.Context)))
+		samples = max(1, float64(f.samples)/float64(f.classes[class].PerMachine-1))
+		least = min(least, f.Inside(class).Floor(bytes*samples/float64(f.Spread().Context)))
 	}
 	return 2 * f.options.Calibration.Links * least
 }

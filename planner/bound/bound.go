@@ -1,13 +1,15 @@
-package costmodel
+package bound
 
 import (
 	"cmp"
 	"context"
 	"math"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
-// WorkBound is a number of seconds that no plan for a global batch takes less than, by formula or simulated, whatever its
+// Work is a number of seconds that no plan for a global batch takes less than, by formula or simulated, whatever its
 // stages, groups, shares and strategies: the devices' work alone, perfectly divided. Nobody waits, nothing is sent, and every
 // layer is computed by the tensor degree and micro-batch that take the fewest device-seconds of a sample. Memory has no limit. It
 // holds under every schedule: nothing of 1F1B, its bubble or what its stages hold, may be assumed.
@@ -16,19 +18,19 @@ import (
 // as well of its updates, on class c, sum over l of x[l,c] work[l,c] <= devices[c] seconds. The least such seconds are a linear
 // programme, whose dual is: prices of a device of each class, of sum 1 over all devices, that maximise the sum of every work at
 // its cheapest class. Any prices give a bound, so none that a search for better ones stops at is wrong.
-func (m *Model) WorkBound(globalBatch int) float64 {
+func Work(m *costmodel.Model, globalBatch int) float64 {
 	least := math.Inf(1)
-	for _, part := range m.parts() {
+	for _, part := range parts(m) {
 		bound, _ := part.workBound(globalBatch)
 		least = min(least, bound)
 	}
 	return least
 }
 
-// workBound is WorkBound with the share of the price of all devices that each class has.
-func (m *Model) workBound(globalBatch int) (least float64, shares []float64) {
+// workBound is Work with the share of the price of all devices that each class has.
+func (m *model) workBound(globalBatch int) (least float64, shares []float64) {
 	var works [][]float64 // by class
-	seen := make([]int, m.kinds)
+	seen := make([]int, len(m.kindOf))
 	for _, k := range m.kindOf {
 		seen[k]++
 	}
@@ -36,8 +38,8 @@ func (m *Model) workBound(globalBatch int) (least float64, shares []float64) {
 		if seen[k] == 0 {
 			continue
 		}
-		compute, update := make([]float64, len(m.devices)), make([]float64, len(m.devices))
-		for class := range m.devices {
+		compute, update := make([]float64, len(m.classes)), make([]float64, len(m.classes))
+		for class := range m.classes {
 			compute[class], update[class] = m.leastWork(l, class, globalBatch)
 			compute[class] *= float64(seen[k])
 			update[class] *= float64(seen[k])
@@ -49,12 +51,12 @@ func (m *Model) workBound(globalBatch int) (least float64, shares []float64) {
 }
 
 // leastWork is the least device-seconds of a layer on a class: of all samples, and of the update.
-func (m *Model) leastWork(layer, class, globalBatch int) (compute, update float64) {
+func (m *model) leastWork(layer, class, globalBatch int) (compute, update float64) {
 	compute, update = math.Inf(1), math.Inf(1)
-	slow := m.passes(class) // of a unit, whose devices divide updates as well at best
-	for _, t := range m.anyTensors(layer, class) {
+	slow := m.PassFactor(class) // of a unit, whose devices divide updates as well at best
+	for _, t := range m.MeasuredTensors(layer, class) {
 		// Between measured micro-batches times are linear, so a sample takes least at one of them, or at the largest.
-		curve := m.curve(layer, class, t)
+		curve := m.Curve(layer, class, t)
 		most, _ := curve.At(min(globalBatch, curve[len(curve)-1].MicroBatch))
 		for _, r := range append(curve[:len(curve):len(curve)], most) {
 			if r.MicroBatch <= globalBatch {
@@ -66,34 +68,23 @@ func (m *Model) leastWork(layer, class, globalBatch int) (compute, update float6
 	return compute * float64(globalBatch), update
 }
 
-// anyTensors are all degrees that a layer has runs of, and that a machine, or whole machines, have devices for: a plan by hand may use them.
-func (m *Model) anyTensors(layer, class int) []int {
-	var all []int
-	for _, r := range m.profile.Layers[layer].Runs {
-		if d, ok := m.degree(class, r.Tensor); ok && r.Device == m.devices[class] && d.Machines == max(1, r.Machines) {
-			all = append(all, r.Tensor)
-		}
-	}
-	return slices.Compact(all)
-}
-
 // dual climbs to prices with a large sum of cheapest works, moving price between two classes at a time.
-func (m *Model) dual(works [][]float64) (best float64, share []float64) {
+func (m *model) dual(works [][]float64) (best float64, share []float64) {
 	devices := 0.0
-	for _, c := range m.topology.Classes {
+	for _, c := range m.classes {
 		devices += float64(c.Count)
 	}
-	n := len(m.devices)
+	n := len(m.classes)
 	share = make([]float64, n) // of the price of all devices that each class has
 	for c := range share {
-		share[c] = float64(m.topology.Classes[c].Count) / devices
+		share[c] = float64(m.classes[c].Count) / devices
 	}
 	value := func() float64 {
 		sum := 0.0
 		for _, w := range works {
 			least := math.Inf(1)
 			for c := range share {
-				least = min(least, share[c]/float64(m.topology.Classes[c].Count)*w[c])
+				least = min(least, share[c]/float64(m.classes[c].Count)*w[c])
 			}
 			sum += least
 		}
@@ -136,12 +127,12 @@ const (
 	nearAim   = 0.99    // of an aim
 )
 
-// LowerBound is a number of seconds that no plan by 1F1B for a global batch takes less than, by formula or simulated, whatever its stages,
+// Lower is a number of seconds that no plan by 1F1B for a global batch takes less than, by formula or simulated, whatever its stages,
 // groups, shares and strategies within the options; best is the time of a plan, and the bound is at most that.
 // docs/reference/cost-model.md says what it counts and why it holds. It stops when ctx ends, and then is lower.
-func (m *Model) LowerBound(ctx context.Context, globalBatch int, best float64) float64 {
+func Lower(ctx context.Context, m *costmodel.Model, globalBatch int, best float64) float64 {
 	least := best
-	for _, part := range m.parts() {
+	for _, part := range parts(m) {
 		least = min(least, part.lowerBound(ctx, globalBatch, best))
 	}
 	return least
@@ -149,15 +140,15 @@ func (m *Model) LowerBound(ctx context.Context, globalBatch int, best float64) f
 
 // lowerBound aims at a share of the best plan's time first: the fewer plans may take less, the tighter is the bound over them, and plans
 // that take no less than the aim lie above it anyway. Then it aims closer to what was found, or above what was reached.
-func (m *Model) lowerBound(ctx context.Context, globalBatch int, best float64) float64 {
+func (m *model) lowerBound(ctx context.Context, globalBatch int, best float64) float64 {
 	bound, shares := m.workBound(globalBatch)
 	bound = min(bound, best)
 	left, used := boundWork*64/max(64, len(m.kindOf)), 0 // in all, and by the aim before; a stage priced takes longer where there are more
 	aim := max(bound, firstAim*best)
 	for k := aims; k > 0 && left > used/2 && ctx.Err() == nil; k-- {
-		b := &bounder{Model: m, batch: globalBatch, best: aim, left: left}
+		b := &bounder{model: *m, batch: globalBatch, best: aim, left: left}
 		for c, share := range shares {
-			b.start = append(b.start, aim*share/float64(m.topology.Classes[c].Count))
+			b.start = append(b.start, aim*share/float64(m.classes[c].Count))
 		}
 		v := b.below(ctx)
 		left, used = b.left, left-b.left
@@ -212,7 +203,7 @@ type cut struct {
 // those where the cuts allow most.
 func (b *bounder) improve(o *interval) {
 	n := len(o.prices)
-	count := func(c int) float64 { return float64(b.topology.Classes[c].Count) }
+	count := func(c int) float64 { return float64(b.classes[c].Count) }
 	parent := make([]float64, n)
 	start := make([]float64, n)
 	for c := range parent {
