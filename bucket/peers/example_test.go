@@ -7,6 +7,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/bucket/peers"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 )
 
 type flat struct{}
@@ -19,7 +20,7 @@ func (flat) Breaks(int) []int                  { return nil }
 func Example() {
 	lengths := slices.Repeat(bucket.Lengths{5, 10, 25, 50, 100}, 1001)
 	speeds := []float64{1, 1}
-	bound := bucket.Bound(lengths, flat{}, speeds)
+	bound := plain.Bound(lengths, flat{}, speeds)
 	for _, p := range peers.All()[:3] {
 		steps := p.Cut(lengths, flat{}, len(speeds), peers.SafeTokens(lengths, flat{}), rand.New(rand.NewPCG(1, 1)))
 		score, err := bucket.Judge(lengths, bucket.Listed(steps), flat{}, speeds, 0, nil)

@@ -10,6 +10,7 @@ import (
 	"sort"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 )
 
 // Peer is another system's rule of batching.
@@ -142,7 +143,7 @@ func deal(b [][]uint32, ranks int, drop bool) [][]bucket.RankBatch {
 
 // thirty are 30 buckets of equal total length, each in random order, and their uppers.
 func thirty(l bucket.Lengths, r *rand.Rand) (samples [][]uint32, uppers []int) {
-	uppers, _ = l.Uppers(30) // an error of other numbers alone
+	uppers, _ = plain.Uppers(l, 30) // an error of other numbers alone
 	samples = make([][]uint32, len(uppers))
 	for _, i := range shuffled(l, r) {
 		k := sort.SearchInts(uppers, int(l[i]))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 )
 
 // formula is t = a + b BL + c BL^2 with memory BL(1+L/m) <= 65536.
@@ -36,7 +37,7 @@ func lognormal(n int, median, sigma float64, limit int) bucket.Lengths {
 // Peers lose only what their rules drop, and the bound lies below them.
 func TestPeers(t *testing.T) {
 	l := lognormal(20000, 400, .8, 4096)
-	bound := bucket.Bound(l, costA, slices.Repeat([]float64{1}, 8))
+	bound := plain.Bound(l, costA, slices.Repeat([]float64{1}, 8))
 	for _, p := range All() {
 		s, err := bucket.Judge(l, bucket.Listed(p.Cut(l, costA, 8, SafeTokens(l, costA), rand.New(rand.NewPCG(1, 1)))), costA, slices.Repeat([]float64{1}, 8), 0, nil)
 		if err != nil {

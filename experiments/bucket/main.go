@@ -24,7 +24,9 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/lengthfile"
 	"github.com/evenkeel/evenkeel/bucket/peers"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/stats"
@@ -160,7 +162,7 @@ func row(name string, s bucket.Score, bound float64) string {
 // compare scores the peers, the default, and no mixing.
 func compare(b *strings.Builder, name string, l bucket.Lengths, c bucket.Cost) error {
 	speeds := slices.Repeat([]float64{1}, ranks)
-	bound := bucket.Bound(l, c, speeds)
+	bound := plain.Bound(l, c, speeds)
 	fmt.Fprintf(b, "**%s.** Lower bound %.1f s.\n\n%s", name, bound, heading)
 	safe := peers.SafeTokens(l, c)
 	total := 0
@@ -218,8 +220,8 @@ func distinct(l bucket.Lengths) int {
 }
 
 // ours plans by one cost and is judged by another.
-func ours(l bucket.Lengths, believed, truth bucket.Cost, f bucket.Config) (bucket.Score, *bucket.Plan, error) {
-	p, err := bucket.Make(l, believed, f)
+func ours(l bucket.Lengths, believed, truth bucket.Cost, f bucket.Config) (bucket.Score, *plain.Plan, error) {
+	p, err := plain.Make(l, believed, f)
 	if err != nil {
 		return bucket.Score{}, nil, err
 	}
@@ -263,7 +265,7 @@ func noise(b *strings.Builder) error {
 		if err != nil {
 			return err
 		}
-		uppers, err := s.lengths.Uppers(32)
+		uppers, err := plain.Uppers(s.lengths, 32)
 		if err != nil {
 			return err
 		}
@@ -318,18 +320,18 @@ func realSettings(folder string) (out []setting, err error) {
 	cost := formula{12 * .000677711, 12 * .00196968 / 512, 0, math.Inf(1), 16384}
 	for _, d := range []struct {
 		file string
-		o    bucket.LengthsOptions
+		o    lengthfile.Options
 	}{
-		{"azure_llm_conv_tokens.csv", bucket.LengthsOptions{}},
-		{"multi30k_en_de_words.csv", bucket.LengthsOptions{Column: "1,2", Pair: "max"}},
-		{"gsm8k_words.csv", bucket.LengthsOptions{Column: "1,2"}},
-		{"speech_utterance_seconds.csv", bucket.LengthsOptions{Scale: 100}},
+		{"azure_llm_conv_tokens.csv", lengthfile.Options{}},
+		{"multi30k_en_de_words.csv", lengthfile.Options{Column: "1,2", Pair: "max"}},
+		{"gsm8k_words.csv", lengthfile.Options{Column: "1,2"}},
+		{"speech_utterance_seconds.csv", lengthfile.Options{Scale: 100}},
 	} {
 		f, err := os.Open(filepath.Join(folder, d.file))
 		if err != nil {
 			return nil, err
 		}
-		l, err := bucket.ReadLengths(f, d.file, d.o)
+		l, err := lengthfile.Read(f, d.file, d.o)
 		f.Close()
 		if err != nil {
 			return nil, err
@@ -349,7 +351,7 @@ func speed(n int) {
 	for range 3 {
 		runtime.GC()
 		begun := time.Now()
-		p, err := bucket.Make(l, cost, bucket.Config{Ranks: ranks})
+		p, err := plain.Make(l, cost, bucket.Config{Ranks: ranks})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

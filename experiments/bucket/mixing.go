@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 )
 
 // allSettings are those with a known bound, and the real ones of a folder, if there is one.
@@ -27,7 +28,7 @@ func mixing(b *strings.Builder, folder string) error {
 		name, _, _ := strings.Cut(strings.Split(s.name, ":")[0], "_")
 		for _, ranks := range []int{8, 64} {
 			for _, mixing := range []float64{0, .1, bucket.DefaultMixing, .5} {
-				p, err := bucket.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks, Mixing: &mixing})
+				p, err := plain.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks, Mixing: &mixing})
 				if err != nil {
 					return err
 				}
@@ -39,7 +40,7 @@ func mixing(b *strings.Builder, folder string) error {
 					if err != nil {
 						return err
 					}
-					x, y := p.Recurrence(s.lengths, 1, epoch)
+					x, y := bucket.Recurrence(p, s.lengths, 1, epoch)
 					ratio += score.EpochSeconds / p.LowerBoundSeconds / epochs
 					p99 += score.ImbalanceP99 / epochs
 					again += x / epochs

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/packed"
 	"github.com/evenkeel/evenkeel/bucket/peers"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 )
 
 // packedTable scores batches whose samples lie end to end, ours and by two rules of others, all by the same cost.
@@ -21,7 +23,7 @@ func packedTable(b *strings.Builder, folder string) error {
 	for _, s := range all {
 		name, _, _ := strings.Cut(strings.Split(s.name, ":")[0], "_")
 		for _, ranks := range []int{8, 64} {
-			p, err := bucket.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks, Packed: true})
+			p, err := packed.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks})
 			if err != nil {
 				return err
 			}
@@ -49,7 +51,7 @@ func packedTable(b *strings.Builder, folder string) error {
 			if err := row("**evenkeel, packed**", p.Schedule(s.lengths, 1, 0).All(), p.Cost()); err != nil {
 				return err
 			}
-			q, err := bucket.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks})
+			q, err := plain.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks})
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/paired"
 )
 
 // pairOrders compares orders of samples with two lengths on one rank: each is cut from its end into batches of one duration, the best of ten; ours
@@ -19,12 +20,12 @@ func pairOrders(b *strings.Builder, folder string) error {
 	}
 	b.WriteString("| data | source, then target | target, then source | longer of both | duration | bands | batches | bands, cut by dynamic programming |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {
-		l, err := bucket.NewPairs(s.sources, s.targets)
+		l, err := paired.New(s.sources, s.targets)
 		if err != nil {
 			return err
 		}
 		none := 0.0
-		p, err := bucket.MakePairs(l, s.cost, bucket.Config{Ranks: 1, Mixing: &none})
+		p, err := paired.Make(l, s.cost, bucket.Config{Ranks: 1, Mixing: &none})
 		if err != nil {
 			return err
 		}

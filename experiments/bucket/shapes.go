@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/bucket/peers"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
@@ -85,7 +86,7 @@ func shapes(b *strings.Builder) error {
 		{"no less than 6,000 tokens", base, same, same, 0, 6000, config(0, 0)},
 		{"batches in eights", base, same, multiple(8), 0, 0, config(0, 8)},
 	} {
-		uppers, err := l.Uppers(24)
+		uppers, err := plain.Uppers(l, 24)
 		if err != nil {
 			return err
 		}
@@ -123,7 +124,7 @@ func shapes(b *strings.Builder) error {
 				grouped = min(grouped, x.EpochSeconds*float64(total(l))/float64(tokens(l, cut)))
 			}
 		}
-		bound := bucket.Bound(l, s, speeds)
+		bound := plain.Bound(l, s, speeds)
 		fmt.Fprintf(b, "| %s | %s | %s | %.4f | %.4f | %.4f | %.4f | %.4f | %d |\n", s.name, flags(s.config), model.Smoothed(), off[0],
 			seconds[0]/bound, seconds[1]/bound, seconds[0]/grouped, seconds[1]/grouped, oom)
 	}
