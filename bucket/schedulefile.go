@@ -169,14 +169,12 @@ func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 type ScheduleReader struct {
 	Header Header
 
+	b      *bufio.Reader
 	name   string
 	line   int
+	sum    hash.Hash32
 	before Line
-	next   func() (Line, error)
-	end    error
-
-	b   *bufio.Reader
-	sum hash.Hash32
+	end    error // of the last Next
 }
 
 // NewScheduleReader reads the header. Errors are of ErrInput, with the line.
@@ -194,7 +192,6 @@ func NewScheduleReader(r io.Reader, name string) (*ScheduleReader, error) {
 		return nil, err
 	}
 	s.before.Step = s.Header.From
-	s.next = s.nextText
 	return s, nil
 }
 
@@ -237,7 +234,7 @@ func (s *ScheduleReader) Next() (l Line, err error) {
 	return l, s.end
 }
 
-func (s *ScheduleReader) nextText() (Line, error) {
+func (s *ScheduleReader) next() (Line, error) {
 	var l Line
 	text, err := s.read()
 	if err != nil {
@@ -279,33 +276,27 @@ func (s *ScheduleReader) check(l Line) error {
 	return nil
 }
 
-// steps groups lines by their step, for Judge. Next ends with io.EOF.
-func steps(next func() (Line, error)) Steps {
+// All gives the file's steps to Judge.
+func (s *ScheduleReader) All() Steps {
 	var ahead *Line
-	return func() ([]RankBatch, error) {
-		var out []RankBatch
-		step := -1
-		for {
-			l := ahead
-			if ahead = nil; l == nil {
-				n, err := next()
+	return func() (out []RankBatch, err error) {
+		for step := -1; ; {
+			if ahead == nil {
+				l, err := s.Next()
 				if errors.Is(err, io.EOF) {
 					return out, nil
 				}
 				if err != nil {
 					return nil, err
 				}
-				l = &n
+				ahead = &l
 			}
-			if step >= 0 && l.Step != step {
-				ahead = l
+			if step >= 0 && ahead.Step != step {
 				return out, nil
 			}
-			step = l.Step
-			out = append(out, RankBatch{l.Rank, l.Samples})
+			step = ahead.Step
+			out = append(out, RankBatch{ahead.Rank, ahead.Samples})
+			ahead = nil
 		}
 	}
 }
-
-// All gives the file's steps to Judge.
-func (s *ScheduleReader) All() Steps { return steps(s.Next) }

@@ -60,6 +60,8 @@ func (p *cost) of(length int) (seconds, room float64) {
 // Breaks has none: time is a straight line in the batch.
 func (*cost) Breaks(int) []int { return nil }
 
+var _ bucket.Measurer = (*cost)(nil)
+
 // Measure is what a batch takes.
 func (p *cost) Measure(lengths []uint32) bucket.Measured {
 	var seconds, room, tokens float64

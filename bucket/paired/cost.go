@@ -88,6 +88,8 @@ func (p *cost) longest(kinds []uint32) (length int, sources, targets float64) {
 	return length, sources, targets
 }
 
+var _ bucket.Measurer = (*cost)(nil)
+
 // Measure is what a batch of samples of these kinds takes.
 func (p *cost) Measure(kinds []uint32) bucket.Measured {
 	length, sources, targets := p.longest(kinds)

@@ -190,11 +190,11 @@ func BenchmarkPlanSchedule1M(b *testing.B) {
 // What a plan says of a step is what the predicted epoch, that of seed 0, has.
 func TestStepSize(t *testing.T) {
 	for name, f := range map[string]bucket.Config{
-		"equal":           {Ranks: 4},
-		"unequal":         {Speeds: []float64{1, 1, 1, 3}},
-		"one batch":       {Speeds: []float64{1, 1, 1, 3}, MicroBatches: 1},
-		"some cut":        {Ranks: 4, Overlong: bucket.Truncate},
-		"some left out":   {Ranks: 4, Overlong: bucket.Skip},
+		"equal":         {Ranks: 4},
+		"unequal":       {Speeds: []float64{1, 1, 1, 3}},
+		"one batch":     {Speeds: []float64{1, 1, 1, 3}, MicroBatches: 1},
+		"some cut":      {Ranks: 4, Overlong: bucket.Truncate},
+		"some left out": {Ranks: 4, Overlong: bucket.Skip},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := lognormal(5000, 100, 1, 1000)

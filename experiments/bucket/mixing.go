@@ -18,12 +18,12 @@ func allSettings(folder string) ([]setting, error) {
 }
 
 // mixing scores how often step-mates meet again, and what that costs, over the mean of three epochs.
-func mixing(b *strings.Builder, folder string) error {
+func mixing(folder string) error {
 	all, err := allSettings(folder)
 	if err != nil {
 		return err
 	}
-	b.WriteString("| data | ranks | mixing | steps | of the bound | p99 | meet again | in random steps |\n|---|---|---|---|---|---|---|---|\n")
+	fmt.Print("| data | ranks | mixing | steps | of the bound | p99 | meet again | in random steps |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {
 		name, _, _ := strings.Cut(strings.Split(s.name, ":")[0], "_")
 		for _, ranks := range []int{8, 64} {
@@ -47,7 +47,7 @@ func mixing(b *strings.Builder, folder string) error {
 					random += y / epochs
 					steps = score.Steps
 				}
-				fmt.Fprintf(b, "| %s | %d | %v | %d | %.4f | %.4f | %.3f | %.3f |\n", name, ranks, mixing, steps, ratio, p99, again, random)
+				fmt.Printf("| %s | %d | %v | %d | %.4f | %.4f | %.3f | %.3f |\n", name, ranks, mixing, steps, ratio, p99, again, random)
 			}
 		}
 	}

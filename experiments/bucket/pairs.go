@@ -90,12 +90,12 @@ func pairSettings(folder string) ([]pairSetting, error) {
 }
 
 // pairsTable compares two lengths apart with one length made of both, and with fairseq's grouping, all by the same cost.
-func pairsTable(b *strings.Builder, folder string) error {
+func pairsTable(folder string) error {
 	all, err := pairSettings(folder)
 	if err != nil {
 		return err
 	}
-	b.WriteString("| data | rule | steps | epoch s | of the bound | p99 | padding of sources % | of targets % | out of memory | lost | meet again (in random steps) |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Print("| data | rule | steps | epoch s | of the bound | p99 | padding of sources % | of targets % | out of memory | lost | meet again (in random steps) |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {
 		l, err := paired.New(s.sources, s.targets)
 		if err != nil {
@@ -118,7 +118,7 @@ func pairsTable(b *strings.Builder, folder string) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(b, "| %s | %s | %d | %.2f | %.4f | %.4f | %.1f | %.1f | %d | %d | %s |\n", s.name, rule, x.Steps, x.EpochSeconds, x.EpochSeconds/p.LowerBoundSeconds, x.ImbalanceP99,
+			fmt.Printf("| %s | %s | %d | %.2f | %.4f | %.4f | %.1f | %.1f | %d | %d | %s |\n", s.name, rule, x.Steps, x.EpochSeconds, x.EpochSeconds/p.LowerBoundSeconds, x.ImbalanceP99,
 				100*x.SourcePadding, 100*x.TargetPadding, x.OutOfMemory, x.Lost, again)
 			return nil
 		}
@@ -193,10 +193,7 @@ func bestGrouped(s pairSetting, judge func(bucket.Steps) (bucket.Score, error), 
 			batches = append(batches, order[at:at+n])
 			at += n
 		}
-		steps := dealt(batches, ranks)
-		if last := len(steps) - 1; !keep && len(steps[last]) < ranks {
-			steps = steps[:last]
-		}
+		steps := dealt(batches, ranks, !keep)
 		x, err := judge(bucket.Listed(steps))
 		if err != nil {
 			return "", nil, err
@@ -210,4 +207,11 @@ func bestGrouped(s pairSetting, judge func(bucket.Steps) (bucket.Score, error), 
 		rule += ", all steps kept"
 	}
 	return rule, best, nil
+}
+
+func total(l bucket.Lengths) (n int) {
+	for _, v := range l {
+		n += int(v)
+	}
+	return n
 }

@@ -70,7 +70,7 @@ func work(hist []uint32, c bucket.Cost, best []int, anchors []float64) (sum floa
 		if n > 0 {
 			b := best[l]
 			if anchors != nil && b > FewSamples {
-				b = Within(c, l, b, AnchorOf(anchors, c.Seconds(l, b)))
+				b = Within(c, l, b, anchorOf(anchors, c.Seconds(l, b)))
 			}
 			sum += float64(n) * c.Seconds(l, b) / float64(b)
 		}
@@ -78,8 +78,8 @@ func work(hist []uint32, c bucket.Cost, best []int, anchors []float64) (sum floa
 	return sum
 }
 
-// AnchorOf is the largest anchor up to a duration, or the least.
-func AnchorOf(anchors []float64, seconds float64) float64 {
+// anchorOf is the largest anchor up to a duration, or the least.
+func anchorOf(anchors []float64, seconds float64) float64 {
 	if len(anchors) == 1 {
 		return anchors[0]
 	}
@@ -101,7 +101,7 @@ func (j *Job) Aim(anchors []float64) {
 		if n > 0 {
 			own := j.Cost.Seconds(l, j.Best[l])
 			if j.Target[l] = own; j.Best[l] > FewSamples {
-				j.Target[l] = min(own, AnchorOf(anchors, own))
+				j.Target[l] = min(own, anchorOf(anchors, own))
 			}
 		}
 	}

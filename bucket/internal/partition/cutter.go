@@ -12,7 +12,7 @@ type cutter struct {
 	*Job
 	order   *ordering.Order
 	row     Row
-	classes []Class
+	classes []class
 	places  int
 	shift   float64 // part of a batch by which one cycle is smaller
 	enough  int     // samples that the first batch of that cycle has at least
@@ -54,7 +54,7 @@ func (c *cutter) all(scale float64, end, stop int) (cuts [][]Cut, cycles, rest i
 			shifted, fewer = true, int(c.shift*float64(n))
 		}
 		for k, class := range c.classes {
-			for made := 0; len(cuts[k]) < (cycles+1)*len(class.Slots) && made < 2*len(class.Slots); made++ {
+			for made := 0; len(cuts[k]) < (cycles+1)*len(class.slots) && made < 2*len(class.slots); made++ {
 				if pos <= stop {
 					size = float64(cycles) + float64(turn)/float64(c.places)
 					if turn*2 < c.places {
@@ -66,18 +66,18 @@ func (c *cutter) all(scale float64, end, stop int) (cuts [][]Cut, cycles, rest i
 					return cuts, cycles + 1, stop, size
 				}
 				longest = c.row.Next(pos)
-				if class.Share < 1 && c.Cost.Seconds(longest, 1) > target*class.Share {
+				if class.share < 1 && c.Cost.Seconds(longest, 1) > target*class.share {
 					break
 				}
-				n, pad := c.take(pos, longest, target*class.Share*c.dither(longest, pos, class.Share))
-				if class.Share < 1 && n < fewShared && cycles*len(class.Slots)-len(cuts[k]) < c.late*len(class.Slots) &&
-					c.Cost.Seconds(pad, n) < poorly*target*class.Share {
+				n, pad := c.take(pos, longest, target*class.share*c.dither(longest, pos, class.share))
+				if class.share < 1 && n < fewShared && cycles*len(class.slots)-len(cuts[k]) < c.late*len(class.slots) &&
+					c.Cost.Seconds(pad, n) < poorly*target*class.share {
 					break
 				}
 				n = min(max(1, n-(fewer+turn)/c.places), pos-stop)
 				turn++
 				pos -= n
-				cuts[k] = append(cuts[k], Cut{uint32(pos), uint32(n), pad, c.Cost.Seconds(pad, n) / class.Share})
+				cuts[k] = append(cuts[k], Cut{uint32(pos), uint32(n), pad, c.Cost.Seconds(pad, n) / class.share})
 			}
 		}
 	}
@@ -195,14 +195,14 @@ const (
 // reach is where a step ends that begins before pos and lasts no longer than a duration, and what it lasts.
 func (c *cutter) reach(pos, stop int, duration float64) (end int, seconds float64) {
 	for _, class := range c.classes {
-		for range class.Slots {
+		for range class.slots {
 			if pos <= stop {
 				return pos, seconds
 			}
 			longest := c.row.Next(pos)
-			n, pad := c.take(pos, longest, duration*class.Share*c.dither(longest, pos, class.Share))
+			n, pad := c.take(pos, longest, duration*class.share*c.dither(longest, pos, class.share))
 			n = min(n, pos-stop)
-			seconds = max(seconds, c.Cost.Seconds(pad, n)/class.Share)
+			seconds = max(seconds, c.Cost.Seconds(pad, n)/class.share)
 			pos -= n
 		}
 	}

@@ -29,7 +29,7 @@ func (d *dealer) windows() {
 	}
 	near := func(from, to int) bool { // whether the step to may join those from from on
 		for k, class := range d.classes {
-			n := len(class.Slots)
+			n := len(class.slots)
 			last := min((to+1)*n, len(d.cuts[k])) - 1
 			if from*n <= last && d.cuts[k][last].Seconds < d.cuts[k][from*n].Seconds*(1-d.Tolerance) {
 				return false
@@ -40,7 +40,7 @@ func (d *dealer) windows() {
 	for from := 0; from < d.cycles; {
 		to := from + sort.Search(d.cycles-from-1, func(n int) bool { return !near(from, from+n+1) }) + 1
 		for k, class := range d.classes {
-			n := len(class.Slots)
+			n := len(class.slots)
 			part := d.cuts[k][min(from*n, len(d.cuts[k])):min(to*n, len(d.cuts[k]))]
 			d.r.Shuffle(len(part), func(i, j int) { part[i], part[j] = part[j], part[i] })
 		}
@@ -52,8 +52,8 @@ func (d *dealer) windows() {
 func (d *dealer) step(i int, out []Cut) {
 	clear(out)
 	for k, class := range d.classes {
-		n := len(class.Slots)
-		for j, slot := range class.Slots {
+		n := len(class.slots)
+		for j, slot := range class.slots {
 			if at := i*n + j; at < len(d.cuts[k]) {
 				out[slot] = d.cuts[k][at]
 			}
@@ -197,12 +197,12 @@ func (d *dealer) cutRest() (steps [][]Placed) {
 func (d *dealer) within(rest int, duration float64) (out []Placed, left int) {
 	at := make([]Placed, d.places)
 	for _, c := range d.classes {
-		for _, slot := range c.Slots {
+		for _, slot := range c.slots {
 			if rest == 0 {
 				break
 			}
 			longest := d.row.Next(rest)
-			n, pad := d.row.Take(rest, longest, duration*c.Share*(1+1e-9), d.Cost.Cap)
+			n, pad := d.row.Take(rest, longest, duration*c.share*(1+1e-9), d.Cost.Cap)
 			rest -= n
 			at[slot] = Placed{bucket.Batch{Start: uint32(rest), Count: uint32(n), Rank: uint32(d.ranks[slot])}, pad}
 		}

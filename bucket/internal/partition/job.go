@@ -85,15 +85,15 @@ func (e *Epoch) Predict(speeds []float64, measure func(Placed) bucket.Measured) 
 func (j *Job) Dispatch(o *ordering.Order, row Row, fillers bool, free func(places int) []Cut) *Epoch {
 	r := rand.New(rand.NewPCG(o.Seed, ordering.Mix(o.Epoch, 0)))
 	d := &dealer{r: r, more: map[int][]Placed{}}
-	d.ranks, d.classes = Slots(j.Speeds, j.MicroBatches)
+	d.ranks, d.classes = slots(j.Speeds, j.MicroBatches)
 	d.cutter = cutter{Job: j, order: o, row: row, classes: d.classes, places: len(d.ranks), shift: r.Float64(), enough: 2, late: j.EvenSteps / 10}
 	if d.few = j.EvenSteps > 0 && j.EvenSteps*len(j.Speeds) <= fewBatches; d.few {
 		d.enough = max(2, min(8, slices.Max(j.Best)))
 	}
 	d.shares = make([]float64, len(d.ranks))
 	for _, c := range d.classes {
-		for _, s := range c.Slots {
-			d.shares[s] = c.Share
+		for _, s := range c.slots {
+			d.shares[s] = c.share
 		}
 	}
 	end := o.Batched()

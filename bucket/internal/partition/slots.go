@@ -7,16 +7,16 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
-// Class is the ranks' places for a batch in a step that take the same share of the anchor duration.
-type Class struct {
-	Share float64 // of the anchor duration, on a rank of speed 1
-	Slots []int   // places, counted over all ranks in their order
+// class is the ranks' places for a batch in a step that take the same share of the anchor duration.
+type class struct {
+	share float64 // of the anchor duration, on a rank of speed 1
+	slots []int   // places, counted over all ranks in their order
 }
 
-// Slots are the places for batches in a step, each on one rank, and their classes, the largest share first. A rank has as many
+// slots are the places for batches in a step, each on one rank, and their classes, the largest share first. A rank has as many
 // places as its speed has units, rounded, at least one, and what then differs is its share. The unit is the speed of the rank
 // at the lower quartile, so that a few slow ranks get smaller batches, not the others more; or the fastest rank has most.
-func Slots(speeds []float64, most int) (ranks []int, classes []Class) {
+func slots(speeds []float64, most int) (ranks []int, classes []class) {
 	rising := slices.Clone(speeds)
 	slices.Sort(rising)
 	fastest := rising[len(rising)-1]
@@ -34,19 +34,19 @@ func Slots(speeds []float64, most int) (ranks []int, classes []Class) {
 		share := v / float64(number(v)) / largest
 		if _, ok := at[share]; !ok {
 			at[share] = len(classes)
-			classes = append(classes, Class{Share: share})
+			classes = append(classes, class{share: share})
 		}
 		for range number(v) {
 			c := &classes[at[share]]
-			c.Slots = append(c.Slots, len(ranks))
+			c.slots = append(c.slots, len(ranks))
 			ranks = append(ranks, r)
 		}
 	}
-	slices.SortStableFunc(classes, func(a, b Class) int {
+	slices.SortStableFunc(classes, func(a, b class) int {
 		switch {
-		case a.Share > b.Share:
+		case a.share > b.share:
 			return -1
-		case a.Share < b.Share:
+		case a.share < b.share:
 			return 1
 		}
 		return 0
@@ -57,7 +57,7 @@ func Slots(speeds []float64, most int) (ranks []int, classes []Class) {
 // StepBatches is how many places each rank has.
 func StepBatches(p *bucket.Plan) []int {
 	out := make([]int, p.Ranks)
-	of, _ := Slots(p.Speeds, p.MicroBatches)
+	of, _ := slots(p.Speeds, p.MicroBatches)
 	for _, rank := range of {
 		out[rank]++
 	}
@@ -69,10 +69,10 @@ type Limits struct{ PadTo, Multiple, Samples, Tokens int }
 
 // StepLimits are a plan's for one batch: those of a step over the sum of the shares. An error names one that leaves all batches empty.
 func StepLimits(p *bucket.Plan) (Limits, error) {
-	_, classes := Slots(p.Speeds, p.MicroBatches)
+	_, classes := slots(p.Speeds, p.MicroBatches)
 	sum := 0.0
 	for _, c := range classes {
-		sum += c.Share * float64(len(c.Slots))
+		sum += c.share * float64(len(c.slots))
 	}
 	per := func(n int) int { return int(float64(n) / sum) }
 	l := Limits{max(1, p.PadTo), max(1, p.BatchMultiple), per(p.MaxSamples), per(p.MaxTokens)}

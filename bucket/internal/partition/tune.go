@@ -105,7 +105,7 @@ func (j *Job) dithered(part float64, from int) (sum float64) {
 // evenSteps tries numbers of steps of equal duration; where they are few and ranks unequal, by the mean of several epochs: what fits one may be far off for others.
 func (j *Job) evenSteps(first Found, samples int, predict func(s bucket.Settings, epoch uint64) Found) Found {
 	epochs := 1
-	if _, classes := Slots(j.Speeds, j.MicroBatches); first.Steps <= fewSteps && len(classes) > 1 {
+	if _, classes := slots(j.Speeds, j.MicroBatches); first.Steps <= fewSteps && len(classes) > 1 {
 		epochs = 4
 	}
 	best, least, worse := first, math.Inf(1), 0
