@@ -7,12 +7,38 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
-// fill sets defaults and refuses what cannot be.
-func (f *Config) fill() error {
-	if err := f.fillSpeeds(); err != nil {
-		return err
-	}
-	if err := f.checkPacked(); err != nil {
+// What to do with a sample that fits nowhere.
+const (
+	Refuse   = "error"
+	Skip     = "skip"
+	Truncate = "truncate"
+)
+
+// DefaultMixing costs about 1% of an epoch.
+const DefaultMixing = 0.2
+
+// Config says what to plan. Zero values mean the default.
+type Config struct {
+	Ranks    int       // 1 to 65536; 0 with Speeds: as many as there are speeds
+	Speeds   []float64 // per rank, above 0, relative; nil: all 1
+	Mixing   *float64  // 0 (sorted: the shortest epoch) to 1 (random order); nil: DefaultMixing. Not packed, where the order is always random
+	Overlong string    // Refuse (default), Skip, Truncate
+	MaxEpoch float64   // seconds; 0: none. A plan predicted to take longer is an error
+
+	// MicroBatches is the number of batches of the fastest rank in a step, at most 64. 1: every rank has one. Above 1: slower ranks have
+	// fewer, and a rank that would wait gets one more of short samples. 0: the same, and the fastest rank has as many as it is times
+	// faster than the rank at the lower quartile.
+	MicroBatches int
+	// MaxSamples and MaxTokens (padding counted) size a step over all ranks: they are divided among its places for batches, and
+	// batches of short samples beside these come on top. 0: as many as are efficient.
+	MaxSamples, MaxTokens int
+	// PadTo and BatchMultiple, 0 or 1: none, are what lengths are padded to and what batch sizes the device computes in.
+	PadTo, BatchMultiple int
+}
+
+// Complete sets defaults and refuses what cannot be. Errors are of ErrInput.
+func (f *Config) Complete() error {
+	if err := f.completeSpeeds(); err != nil {
 		return err
 	}
 	if f.Mixing == nil {
@@ -42,7 +68,7 @@ func (f *Config) fill() error {
 	return nil
 }
 
-func (f *Config) fillSpeeds() error {
+func (f *Config) completeSpeeds() error {
 	if f.Ranks == 0 && len(f.Speeds) > 0 {
 		f.Ranks = len(f.Speeds)
 	}
@@ -61,22 +87,4 @@ func (f *Config) fillSpeeds() error {
 		}
 	}
 	return nil
-}
-
-// knobs are what mixing turns.
-type knobs struct {
-	padding float64 // that the jitter of lengths may add, as a share of the work
-	waiting float64 // that steps of unequal durations may add, as a share of the epoch
-	slack   float64 // of the work for few anchor durations, with which batches of more lengths take equally long
-	loose   bool    // batches are cut by true lengths: the longest of a group says little of it
-	random  bool    // no order but chance
-}
-
-// knobsOf turns them all together. At 0 nothing moves; towards 1 the jitter grows without bound.
-func knobsOf(mixing float64) knobs {
-	if mixing == 0 {
-		return knobs{}
-	}
-	odds := mixing / max(1e-9, 1-mixing)
-	return knobs{.012 * odds, min(.5, .014*odds), min(.1, .012*odds), mixing > .8, mixing > .999}
 }

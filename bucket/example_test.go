@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/lengthfile"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
@@ -27,7 +29,7 @@ const table = `length,batch,seconds,peak_bytes
 
 // A plan for two ranks, one twice as fast as the other; the schedule of its first epoch; and what that costs.
 func Example() {
-	lengths, err := bucket.ReadLengths(strings.NewReader(strings.Repeat("10\n20\n40\n", 40)), "lengths.txt", bucket.LengthsOptions{})
+	lengths, err := lengthfile.Read(strings.NewReader(strings.Repeat("10\n20\n40\n", 40)), "lengths.txt", lengthfile.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -42,7 +44,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	plan, err := bucket.Make(lengths, cost, bucket.Config{Speeds: []float64{1, 2}})
+	plan, err := plain.Make(lengths, cost, bucket.Config{Speeds: []float64{1, 2}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -73,31 +75,10 @@ func (flat) Seconds(length, batch int) float64 { return 0.1 + 1e-3*float64(lengt
 func (flat) Cap(length int) int                { return 100 / length }
 func (flat) Breaks(int) []int                  { return nil } // Seconds is a straight line in the batch
 
-// A cost of one's own, and what mixing costs.
-func ExampleMake() {
-	var lengths bucket.Lengths
-	for i := range uint32(4000) {
-		lengths = append(lengths, 1+i%50)
-	}
-	for _, mixing := range []float64{0, bucket.DefaultMixing, 1} {
-		plan, err := bucket.Make(lengths, flat{}, bucket.Config{Ranks: 4, Mixing: &mixing, Overlong: bucket.Refuse})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		again, _ := plan.Recurrence(lengths, 1, 0)
-		fmt.Printf("mixing %.1f: %.2f of the lower bound, %.0f%% of the pairs in a step meet again\n", mixing, plan.EpochSeconds/plan.LowerBoundSeconds, 100*again)
-	}
-	// Output:
-	// mixing 0.0: 1.01 of the lower bound, 17% of the pairs in a step meet again
-	// mixing 0.2: 1.01 of the lower bound, 9% of the pairs in a step meet again
-	// mixing 1.0: 1.81 of the lower bound, 0% of the pairs in a step meet again
-}
-
 // A job that stopped goes on with the step after its last one, on as many ranks or on others.
-func ExamplePlan_Resume() {
+func ExampleResume() {
 	lengths := slices.Repeat(bucket.Lengths{5, 10, 25, 50}, 100)
-	plan, err := bucket.Make(lengths, flat{}, bucket.Config{Ranks: 2})
+	plan, err := plain.Make(lengths, flat{}, bucket.Config{Ranks: 2})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -109,7 +90,7 @@ func ExamplePlan_Resume() {
 	}
 	state := header.State(20)             // after 20 steps; a few numbers to be kept as JSON
 	for ranks := 2; ranks <= 3; ranks++ { // as many as before, or one more
-		schedule, from, err := plan.Resume(lengths, state, bucket.Group{Ranks: ranks})
+		schedule, from, err := bucket.Resume(plan, lengths, state, bucket.Group{Ranks: ranks})
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -128,7 +109,7 @@ func ExamplePlan_Resume() {
 // The schedule as a file of JSON Lines, which a training job in any language can read.
 func ExampleWriteSchedule() {
 	lengths := bucket.Lengths{5, 10, 25, 50}
-	plan, err := bucket.Make(lengths, flat{}, bucket.Config{Ranks: 1})
+	plan, err := plain.Make(lengths, flat{}, bucket.Config{Ranks: 1})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -162,7 +143,7 @@ func ExampleReadPlan() {
 		fmt.Println(err)
 		return
 	}
-	made, err := bucket.Make(lengths, cost, bucket.Config{Ranks: 2})
+	made, err := plain.Make(lengths, cost, bucket.Config{Ranks: 2})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -177,13 +158,15 @@ func ExampleReadPlan() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(plan.Bind(bucket.Lengths{1, 2, 3, 4})) // others than the plan's
-	if err := plan.Bind(lengths); err != nil {
+	_, err = plain.Bind(plan, bucket.Lengths{1, 2, 3, 4}) // others than the plan's
+	fmt.Println(err)
+	bound, err := plain.Bind(plan, lengths)
+	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("a batch of 2 takes %.1f s\n", plan.Cost().Seconds(50, 2))
-	err = plan.Schedule(lengths, 1, 0).Lines(0, func(l bucket.Line) error {
+	fmt.Printf("a batch of 2 takes %.1f s\n", bound.Cost().Seconds(50, 2))
+	err = bound.Schedule(lengths, 1, 0).Lines(0, func(l bucket.Line) error {
 		fmt.Println("step", l.Step, "rank", l.Rank, "samples", l.Samples)
 		return nil
 	})
@@ -216,39 +199,4 @@ func ExampleScheduleReader() {
 	// Output:
 	// step 0 samples [0 1]
 	// schedule.jsonl:3: sample 7 of 3
-}
-
-// Translations: sources and targets are padded apart.
-func ExampleMakePairs() {
-	text := "en,de\n" + strings.Repeat("5,6\n7,7\n20,24\n", 100)
-	pairs, err := bucket.ReadPairs(strings.NewReader(text), "pairs.csv", bucket.LengthsOptions{Column: "en,de"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	var table stepcost.Table
-	for _, source := range []int{7, 20} {
-		for _, target := range []int{6, 24} {
-			for _, batch := range []int{1, 8, 20} {
-				table = append(table, stepcost.Trial{Length: source, Target: target, Batch: batch, Seconds: .01 + .001*float64(batch*(source+2*target))})
-			}
-		}
-	}
-	cost, err := stepcost.NewPair(table, 0)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	plan, err := bucket.MakePairs(pairs, cost, bucket.Config{Ranks: 2})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	schedule := plan.Schedule(pairs.Kinds, 1, 0)
-	fmt.Println(schedule.Len(), "steps, lost", plan.Lost)
-	source, target := pairs.Of(2)
-	fmt.Println(source, target)
-	// Output:
-	// 16 steps, lost 0
-	// 20 24
 }

@@ -1,10 +1,13 @@
 package bucket
 
 import (
-	"io"
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
-	"github.com/evenkeel/evenkeel/bucket/internal/lengthfile"
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
@@ -16,46 +19,45 @@ var ErrInput = input.Err
 const MaxLength = stepcost.MaxLength
 
 // Lengths is one length per sample, 1 to MaxLength, in the data set's order: 4 bytes a
-// sample.
+// sample. Package lengthfile reads them.
 type Lengths []uint32
 
-// LengthsOptions say how to read a file of lengths.
-type LengthsOptions struct {
-	// Column is the name of a CSV or Parquet column, or its number from 1. "" is the
-	// first. Two joined by a comma are a sample's source and target.
-	Column string
-	// Pair says what two columns make of a sample: "sum" (also for ""), where the model
-	// reads them as one sequence, or "max", where both are padded to the longer. ReadPairs keeps both.
-	Pair string
-	// Scale multiplies each number, which is then rounded up: 100 for frames of 10 ms
-	// from seconds. 0 is 1, and then a fraction is an error.
-	Scale float64
-	// Bytes is the size of the text, if known: memory is then sized once. 0: not known.
-	Bytes int64
-	// Chosen, if given, is told which columns are read, by name or number, and of how many.
-	Chosen func(taken []string, of int)
-}
-
-// ReadLengths reads lengths as text: one per line, or a CSV with or without a header, each
-// of them possibly gzipped. Name is what errors call the file; without a column asked for, a
-// file without commas is a CSV, and may have a header, only if it ends in .csv or .csv.gz.
-// Errors are of ErrInput, with the line and the field, or the reader's own.
-func ReadLengths(r io.Reader, name string, o LengthsOptions) (Lengths, error) {
-	l, _, err := lengthfile.Text(r, name, lengthfile.Options(o), false)
-	return l, err
-}
-
-// ReadParquetLengths reads one column, or two as a pair, of a Parquet file. Name is what
-// errors call the file. Errors are of ErrInput and name column and row.
-func ReadParquetLengths(r io.ReaderAt, size int64, name string, o LengthsOptions) (Lengths, error) {
-	parts, err := lengthfile.Parquet(r, size, name, lengthfile.Options(o))
-	if err != nil {
-		return nil, err
+// Histogram counts samples per length: entry n is the number of samples of length n.
+func (l Lengths) Histogram() []uint32 {
+	half := len(l) / 2
+	var a, b []uint32
+	ordering.Both(func() { a = count(l[:half]) }, func() { b = count(l[half:]) })
+	if len(a) < len(b) {
+		a, b = b, a
 	}
-	if len(parts) == 2 {
-		if err := lengthfile.Options(o).Join(parts[0], parts[1]); err != nil {
-			return nil, input.Errorf("%s: %v", name, err)
+	for k, n := range b {
+		a[k] += n
+	}
+	return a
+}
+
+func count(l Lengths) []uint32 {
+	var longest uint32
+	for _, v := range l {
+		longest = max(longest, v)
+	}
+	n := make([]uint32, longest+1)
+	for _, v := range l {
+		n[v]++
+	}
+	return n
+}
+
+// Checksum names the lengths: XXH3 of their little-endian bytes, in hexadecimal.
+func (l Lengths) Checksum() string {
+	h := xxh3.New()
+	buf := make([]byte, 0, 1<<16)
+	for i, v := range l {
+		buf = binary.LittleEndian.AppendUint32(buf, v)
+		if len(buf) == cap(buf) || i == len(l)-1 {
+			_, _ = h.Write(buf) // never fails
+			buf = buf[:0]
 		}
 	}
-	return parts[0], nil
+	return hex.EncodeToString(h.Sum(nil))
 }

@@ -17,6 +17,148 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
+// Plan is how an epoch of a data set is cut, as its file holds it. A package of a mode makes it (plain.Make, packed.Make, paired.Make), or binds one
+// that was read to its lengths; the result is a Planner.
+type Plan struct {
+	Version       int       `json:"version"`
+	Samples       int       `json:"samples"`
+	Data          string    `json:"data"` // checksum of the lengths
+	Mixing        float64   `json:"mixing"`
+	Ranks         int       `json:"ranks"`
+	Speeds        []float64 `json:"speeds"`
+	MicroBatches  int       `json:"micro_batches"`
+	MaxSamples    int       `json:"max_samples"`
+	MaxTokens     int       `json:"max_tokens"`
+	PadTo         int       `json:"pad_to"`
+	BatchMultiple int       `json:"batch_multiple"`
+	Packed        bool      `json:"packed,omitempty"`
+	Pairs         bool      `json:"pairs,omitempty"` // samples have two lengths, padded apart
+	Bands         []Band    `json:"bands"`           // for people
+	Overlong      string    `json:"overlong"`
+	Limit         int       `json:"limit"` // longest length that is batched
+	Prediction    string    `json:"prediction"`
+	Tile          int       `json:"tile,omitempty"` // tokens of a tile, where the prediction is a fit of whole tiles
+
+	// Anchors are the anchor durations T in seconds on the fastest rank, rising: a batch takes no longer than the largest that the
+	// most efficient batch of its length reaches, unless a single sample does.
+	Anchors []float64 `json:"anchors"`
+	Settings
+	LowerBoundSeconds float64 `json:"lower_bound_seconds"`
+	Score
+
+	// Table and Memory (bytes; 0: the largest peak that ran) are what the cost comes
+	// from, so that a schedule needs the plan and the lengths alone.
+	Table    stepcost.Table `json:"table"`
+	Memory   int64          `json:"memory_bytes"`
+	Checksum string         `json:"checksum"` // of all the rest, as Write writes it
+}
+
+// Settings are what planning finds beside the anchors, by cutting whole epochs.
+type Settings struct {
+	// Dither is the part of its anchor by which a batch is made shorter at most, at random: batches of other lengths then end together
+	// in every epoch.
+	Dither float64 `json:"dither"`
+	// DitherFrom is the most efficient batch from which on that is so.
+	DitherFrom int `json:"dither_from"`
+	// Tolerance is by how much, relatively, the durations of the batches in a step may differ for the sake of chance.
+	Tolerance float64 `json:"tolerance"`
+	// EvenSteps, above 0 in small data sets, is how many steps the samples fill, with a shorter T.
+	EvenSteps int `json:"even_steps"`
+	// StepDurations: in a small data set without mixing each step lasts as long as is best for the epoch, in place of T.
+	StepDurations bool `json:"step_durations,omitempty"`
+	// BandArea of two lengths: the width of a band of sources, in the logarithm, times its batches.
+	BandArea float64 `json:"band_area,omitempty"`
+	// FreeCut of two lengths: batches end where the epoch takes the least work, whatever each of them lasts, in place of T.
+	FreeCut bool `json:"free_cut,omitempty"`
+}
+
+// Band is a range of lengths and what the middle of the data set there gets, for people.
+type Band struct {
+	Upper   int     `json:"upper"`            // longest length, of two the longest source; the shortest is the one before's plus 1
+	Target  int     `json:"target,omitempty"` // where there are two, the longest
+	Samples int     `json:"samples"`          // in the data set
+	Batch   int     `json:"batch"`            // samples of a batch of the longest on the fastest rank; of two lengths the mean in the predicted epoch
+	Seconds float64 `json:"seconds"`          // predicted of such a batch there
+}
+
+// planVersion is that of the plan file.
+const planVersion = 2
+
+// NewPlan begins the plan of a configuration that is complete.
+func NewPlan(f Config, samples int) Plan {
+	return Plan{Version: planVersion, Samples: samples, Mixing: *f.Mixing, Ranks: f.Ranks, Speeds: f.Speeds, MicroBatches: f.MicroBatches, MaxSamples: f.MaxSamples,
+		MaxTokens: f.MaxTokens, PadTo: f.PadTo, BatchMultiple: f.BatchMultiple, Overlong: f.Overlong, Prediction: "formula"}
+}
+
+// Planner is a plan with the lengths that it was made for: a *plain.Plan, *packed.Plan or *paired.Plan.
+type Planner interface {
+	File() *Plan
+	// Cost is what the plan predicts by.
+	Cost() Cost
+	// Schedule cuts an epoch of the lengths that the plan was made for.
+	Schedule(l Lengths, seed, epoch uint64) *Schedule
+	// Rest plans what is left of an epoch, by the same costs, for other ranks.
+	Rest(l Lengths, g Group) (Planner, error)
+	// StepSize is what a step of the predicted epoch holds over all ranks, in the mean: the batch of the optimizer. Tokens are without
+	// padding; of two lengths both count.
+	StepSize() (samples, tokens float64)
+	// StepBatches is how many batches each rank has in a full step, without those of short samples beside the others.
+	StepBatches() []int
+}
+
+// From says by what the plan predicts, where that is a table: a schedule then needs the plan and the lengths alone.
+func (p *Plan) From(c any) {
+	switch t := c.(type) {
+	case *stepcost.Model:
+		p.Prediction, p.Tile = t.Smoothed(), t.Tile()
+		p.Table, p.Memory = t.Source()
+	case *stepcost.PairModel:
+		p.Prediction = "fit"
+		p.Table, p.Memory = t.Source()
+	}
+}
+
+// Finish names the lengths of a plan that is made, and refuses it if its epoch is too long.
+func (p *Plan) Finish(data string, f Config) error {
+	p.Data = data
+	if f.MaxEpoch > 0 && p.EpochSeconds > f.MaxEpoch {
+		return input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, p.EpochSeconds)
+	}
+	return nil
+}
+
+// CheckData holds the mode that binds a plan, and its lengths, to those that the plan was made for.
+func (p *Plan) CheckData(packed, pairs bool, samples int, sum string) error {
+	switch {
+	case p.Pairs && !pairs:
+		return input.Errorf("the plan is for samples of two lengths, padded apart: give both columns")
+	case pairs && !p.Pairs:
+		return input.Errorf("the plan is for samples of one length: give one column, or two as --pair sum or max, as it was made")
+	case p.Packed != packed:
+		return input.Errorf("the plan is not of this mode: packed is %v", p.Packed)
+	}
+	if samples != p.Samples || sum != p.Data {
+		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s): plan anew with these lengths", p.Samples, p.Data, samples, sum)
+	}
+	return nil
+}
+
+// Of are samples of one length, as this plan cuts them.
+func (p *Plan) Of(l Lengths) Samples {
+	limit := p.Limit
+	tokens := func(samples []uint32) (n int) {
+		for _, i := range samples {
+			n += min(int(l[i]), limit)
+		}
+		return n
+	}
+	skip := p.Overlong == Skip
+	return Samples{Lengths: l, Limit: limit, Tokens: tokens, Skips: func(length uint32) bool { return skip && int(length) > limit }}
+}
+
+// File is the plan itself.
+func (p *Plan) File() *Plan { return p }
+
 // planSchema is the plan file's published schema.
 //
 //go:embed plan.schema.json
@@ -85,25 +227,22 @@ func ReadPlan(r io.Reader, name string) (*Plan, error) {
 	return p, nil
 }
 
-// config is what the plan was made by.
-func (p *Plan) config() Config {
+// Config is what the plan was made by.
+func (p *Plan) Config() Config {
 	return Config{Ranks: p.Ranks, Speeds: p.Speeds, Mixing: &p.Mixing, Overlong: p.Overlong, MicroBatches: p.MicroBatches,
-		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple, Packed: p.Packed}
+		MaxSamples: p.MaxSamples, MaxTokens: p.MaxTokens, PadTo: p.PadTo, BatchMultiple: p.BatchMultiple}
 }
 
 // check holds a plan to what Schedule needs.
 func (p *Plan) check() error {
-	f := p.config()
-	if err := f.fill(); err != nil {
+	f := p.Config()
+	if err := f.Complete(); err != nil {
 		return err
 	}
 	if p.FreeCut && !p.Pairs {
 		return errors.New("free_cut: only where samples have two lengths")
 	}
 	if p.Pairs {
-		if err := f.checkPairs(); err != nil {
-			return err
-		}
 		if !(p.BandArea > 0 && p.BandArea < 1e9) {
 			return errors.New("band_area: missing or out of range")
 		}
@@ -126,80 +265,4 @@ func (p *Plan) checkTable() error {
 		}
 	}
 	return nil
-}
-
-// Bind joins a plan that was read with the lengths it was made for; others are an error.
-func (p *Plan) Bind(l Lengths) error {
-	if p.Pairs {
-		return input.Errorf("the plan is for samples of two lengths, padded apart: give both columns")
-	}
-	return p.bind(l, nil)
-}
-
-func (p *Plan) bind(l Lengths, two *paired) error {
-	p.two = two
-	if sum := p.checksum(l); len(l) != p.Samples || sum != p.Data {
-		return input.Errorf("the lengths are not those of the plan (%d samples with checksum %s; these are %d with %s): plan anew with these lengths", p.Samples, p.Data, len(l), sum)
-	}
-	var c Cost
-	var err error
-	if two != nil {
-		two.of, err = stepcost.NewPair(p.Table, p.Memory)
-	} else {
-		c, err = stepcost.New(p.Table, p.Memory)
-	}
-	if err != nil {
-		return err
-	}
-	rate, err := p.prepare(l, l.histogram(), c, two)
-	if err != nil {
-		return err
-	}
-	if !p.Packed {
-		p.aim(rate)
-	}
-	if two != nil {
-		p.aimPairs()
-	}
-	return nil
-}
-
-// checksum names the lengths of which a plan is, of one kind or two.
-func (p *Plan) checksum(l Lengths) string {
-	if p.two != nil {
-		return (&Pairs{l, p.two.shapes}).Checksum()
-	}
-	return l.Checksum()
-}
-
-// Cost is what the plan predicts by, once it was made or bound.
-func (p *Plan) Cost() Cost { return p.cost }
-
-// State says where in an epoch a job stands: under 1 KB of JSON, where its ranks have always been the plan's. Step is the number of steps done.
-type State struct {
-	Version int    `json:"version"` // 1
-	Data    string `json:"data"`    // checksum of the lengths
-	Plan    string `json:"plan"`    // checksum of the plan
-	Ranks   int    `json:"ranks"`
-	Seed    uint64 `json:"seed"`
-	Epoch   uint64 `json:"epoch"`
-	Step    int    `json:"step"`
-	Parts   []Part `json:"parts,omitempty"` // of the epoch so far, where not the plan's own ranks made all of it
-}
-
-// maxState bounds what ReadState takes.
-const maxState = 16 << 20
-
-// ReadState reads a state file. Errors are of ErrInput.
-func ReadState(r io.Reader, name string) (State, error) {
-	var s State
-	d := json.NewDecoder(io.LimitReader(r, maxState))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&s); err != nil {
-		return s, input.Errorf("%s: not a resume state: %v", name, err)
-	}
-	if s.Version != 1 || s.Step < 0 || s.Ranks < 1 {
-		return s, input.Errorf("%s: version %d, step %d, ranks %d: not a resume state of this program", name, s.Version, s.Step, s.Ranks)
-	}
-	return s, nil
 }

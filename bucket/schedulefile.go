@@ -9,12 +9,12 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
-	"github.com/evenkeel/evenkeel/bucket/internal/lengthfile"
 )
 
 // Header is the first line of a schedule file.
@@ -57,28 +57,14 @@ const maxLine = 256 << 20
 func (p *Plan) Header(s *Schedule, seed, epoch uint64, from int) (Header, error) {
 	sum, err := p.sum()
 	idle := 0
-	if len(s.lengths) > 0 {
+	if len(s.of.Lengths) > 0 {
 		idle = int(s.named([]uint32{uint32(s.shortest())})[0])
 	}
-	limit := s.limit
+	limit := s.of.Limit
 	if p.Pairs {
 		limit = p.Limit
 	}
 	return Header{scheduleFormat, 1, p.Samples, s.Ranks, p.Data, sum, seed, epoch, from, s.before + s.Len(), s.Skipped, limit, p.Packed, p.Pairs, idle, s.parts}, err
-}
-
-// shortest is the position of a shortest sample, of those that are batched where there are any.
-func (s *Schedule) shortest() int {
-	at := s.lengths.shortest()
-	if s.two == nil || !s.two.none[s.lengths[at]] {
-		return at
-	}
-	for i, v := range s.lengths {
-		if !s.two.none[v] && (s.two.none[s.lengths[at]] || v < s.lengths[at]) {
-			at = i
-		}
-	}
-	return at
 }
 
 // State is a job's after so many steps of the epoch.
@@ -99,8 +85,8 @@ func (h *Header) State(step int) State {
 func (s *Schedule) Lines(from int, f func(Line) error) error {
 	from -= s.before
 	var first [][]uint32
-	if from < s.Len() && s.order.index == nil {
-		first = s.order.some(s.lengths, s.Step(from))
+	if from < s.Len() {
+		first = s.first(from)
 	}
 	var lines []Line
 	for i := from; i < s.Len(); i++ {
@@ -108,12 +94,12 @@ func (s *Schedule) Lines(from int, f func(Line) error) error {
 		samples, tokens := 0.0, 0.0 // of the step
 		for k, b := range s.Step(i) {
 			line := Line{Step: s.before + i, Rank: int(b.Rank), Weight: float64(b.Count) * float64(s.Ranks)}
-			if i == from && first != nil {
+			if i == from {
 				line.Samples = first[k]
 			} else {
 				line.Samples = s.own(b)
 			}
-			n := s.tokens(line.Samples)
+			n := float64(s.of.Tokens(line.Samples))
 			line.TokenWeight = n * float64(s.Ranks)
 			line.Samples = s.named(line.Samples)
 			samples, tokens = samples+float64(b.Count), tokens+n
@@ -131,19 +117,6 @@ func (s *Schedule) Lines(from int, f func(Line) error) error {
 		}
 	}
 	return nil
-}
-
-// tokens of a batch, cut to the limit where the plan truncates; of two lengths those of the targets, over which losses are means.
-func (s *Schedule) tokens(samples []uint32) float64 {
-	if s.two != nil {
-		_, _, targets := s.two.batch(s.lengths, samples)
-		return targets
-	}
-	n := 0
-	for _, i := range samples {
-		n += min(int(s.lengths[i]), s.limit)
-	}
-	return float64(n)
 }
 
 // WriteSchedule writes JSON Lines: the header, a line per batch, and a last line with the
@@ -196,14 +169,12 @@ func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 type ScheduleReader struct {
 	Header Header
 
+	b      *bufio.Reader
 	name   string
-	line   int // of JSON Lines; of Parquet the row
+	line   int
+	sum    hash.Hash32
 	before Line
-	next   func() (Line, error)
-	end    error
-
-	b   *bufio.Reader // of JSON Lines
-	sum hash.Hash32
+	end    error // of the last Next
 }
 
 // NewScheduleReader reads the header. Errors are of ErrInput, with the line.
@@ -221,7 +192,6 @@ func NewScheduleReader(r io.Reader, name string) (*ScheduleReader, error) {
 		return nil, err
 	}
 	s.before.Step = s.Header.From
-	s.next = s.nextText
 	return s, nil
 }
 
@@ -229,7 +199,7 @@ func (h Header) check(where string) error {
 	if h.Format != scheduleFormat || h.Version != 1 {
 		return input.Errorf("%s: not a schedule: format %q, version %d; want %q, 1", where, h.Format, h.Version, scheduleFormat)
 	}
-	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > lengthfile.MaxSamples || h.From < 0 || h.Steps < h.From {
+	if h.Ranks < 1 || h.Ranks > 65536 || h.Samples < 1 || h.Samples > math.MaxUint32 || h.From < 0 || h.Steps < h.From {
 		return input.Errorf("%s: ranks %d, samples %d, from %d or steps %d is out of range", where, h.Ranks, h.Samples, h.From, h.Steps)
 	}
 	return nil
@@ -264,7 +234,7 @@ func (s *ScheduleReader) Next() (l Line, err error) {
 	return l, s.end
 }
 
-func (s *ScheduleReader) nextText() (Line, error) {
+func (s *ScheduleReader) next() (Line, error) {
 	var l Line
 	text, err := s.read()
 	if err != nil {
@@ -306,33 +276,27 @@ func (s *ScheduleReader) check(l Line) error {
 	return nil
 }
 
-// steps groups lines by their step, for Judge. Next ends with io.EOF.
-func steps(next func() (Line, error)) Steps {
+// All gives the file's steps to Judge.
+func (s *ScheduleReader) All() Steps {
 	var ahead *Line
-	return func() ([]RankBatch, error) {
-		var out []RankBatch
-		step := -1
-		for {
-			l := ahead
-			if ahead = nil; l == nil {
-				n, err := next()
+	return func() (out []RankBatch, err error) {
+		for step := -1; ; {
+			if ahead == nil {
+				l, err := s.Next()
 				if errors.Is(err, io.EOF) {
 					return out, nil
 				}
 				if err != nil {
 					return nil, err
 				}
-				l = &n
+				ahead = &l
 			}
-			if step >= 0 && l.Step != step {
-				ahead = l
+			if step >= 0 && ahead.Step != step {
 				return out, nil
 			}
-			step = l.Step
-			out = append(out, RankBatch{l.Rank, l.Samples})
+			step = ahead.Step
+			out = append(out, RankBatch{ahead.Rank, ahead.Samples})
+			ahead = nil
 		}
 	}
 }
-
-// All gives the file's steps to Judge.
-func (s *ScheduleReader) All() Steps { return steps(s.Next) }

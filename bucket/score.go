@@ -1,14 +1,42 @@
 package bucket
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"slices"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
+
+// Cost predicts a step of one rank of speed 1.
+type Cost interface {
+	// Seconds of a batch of that many samples padded to length.
+	Seconds(length, batch int) float64
+	// Cap is the largest batch of that length that fits into memory; 0: none. That of a longer
+	// length is no larger.
+	Cap(length int) int
+	// Breaks are batch sizes, rising, between which Seconds of that length is a straight
+	// line in the batch; none where it is one from 1 to Cap. By them the most efficient
+	// batch is found exactly.
+	Breaks(length int) []int
+}
+
+// Measured is what one batch takes.
+type Measured struct {
+	Seconds     float64 // on a rank of speed 1
+	OutOfMemory bool
+	// Tokens and Cells (tokens with padding), of which the second pair is used where samples have a source and a target.
+	Tokens, Cells [2]float64
+}
+
+// Measurer is a Cost of batches that are not all padded to their longest sample: Judge asks it about each batch.
+type Measurer interface {
+	Cost
+	Measure(lengths []uint32) Measured
+}
+
+// Padded is what a batch of samples takes that are padded to one length.
+func Padded(c Cost, length, batch int, tokens float64) Measured {
+	return Measured{Seconds: c.Seconds(length, batch), OutOfMemory: batch > c.Cap(length), Tokens: [2]float64{tokens}, Cells: [2]float64{float64(length * batch)}}
+}
 
 // Score is what a schedule costs.
 type Score struct {
@@ -26,56 +54,36 @@ type Score struct {
 	Skipped       int     `json:"skipped"` // left out as too long, on request; not lost
 }
 
-type scorer struct {
-	cost          Cost
+// Scorer adds up the batches of an epoch, step by step.
+type Scorer struct {
+	// Times, if given, gets every step's seconds per rank, not to be kept.
+	Times func(step int, perRank []float64)
+
 	speeds, now   []float64
 	maxima, means float64
 	ratios        []float64
-	tokens, cells float64
-	sides         [2][2]float64 // of sources and targets: tokens, cells
+	tokens, cells [2]float64
 	oom           int
-	times         func(step int, perRank []float64)
 }
 
-func newScorer(c Cost, speeds []float64) *scorer {
-	return &scorer{cost: c, speeds: speeds, now: make([]float64, len(speeds))}
+// NewScorer scores for ranks of these speeds.
+func NewScorer(speeds []float64) *Scorer {
+	return &Scorer{speeds: speeds, now: make([]float64, len(speeds))}
 }
 
-func (s *scorer) batch(rank, longest, count int, tokens float64) {
-	s.now[rank] += s.cost.Seconds(longest, count) / s.speeds[rank]
-	s.tokens += tokens
-	s.cells += float64(longest * count)
-	if count > s.cost.Cap(longest) {
+// Batch takes in a batch of the present step.
+func (s *Scorer) Batch(rank int, m Measured) {
+	s.now[rank] += m.Seconds / s.speeds[rank]
+	for k := range 2 {
+		s.tokens[k], s.cells[k] = s.tokens[k]+m.Tokens[k], s.cells[k]+m.Cells[k]
+	}
+	if m.OutOfMemory {
 		s.oom++
 	}
 }
 
-// pairs takes in a batch of samples with two lengths.
-func (s *scorer) pairs(rank, count int, two *paired, l Lengths, samples []uint32) {
-	longest, sources, targets := two.batch(l, samples)
-	source, target := two.sides(longest)
-	s.now[rank] += two.Seconds(longest, count) / s.speeds[rank]
-	for k, tokens := range [2]float64{sources, targets} {
-		cells := float64([2]int{source, target}[k] * count)
-		s.tokens, s.cells = s.tokens+tokens, s.cells+cells
-		s.sides[k][0], s.sides[k][1] = s.sides[k][0]+tokens, s.sides[k][1]+cells
-	}
-	if count > two.Cap(longest) {
-		s.oom++
-	}
-}
-
-// pack takes in a batch that is not padded.
-func (s *scorer) pack(rank int, seconds, room, tokens float64) {
-	s.now[rank] += seconds / s.speeds[rank]
-	s.tokens += tokens
-	s.cells += tokens
-	if room > 1+1e-9 {
-		s.oom++
-	}
-}
-
-func (s *scorer) step() {
+// Step ends the present step.
+func (s *Scorer) Step() {
 	sum, most := 0.0, 0.0
 	for _, v := range s.now {
 		sum += v
@@ -87,13 +95,14 @@ func (s *scorer) step() {
 	if mean > 0 {
 		s.ratios = append(s.ratios, most/mean)
 	}
-	if s.times != nil {
-		s.times(len(s.ratios)-1, s.now)
+	if s.Times != nil {
+		s.Times(len(s.ratios)-1, s.now)
 	}
 	clear(s.now)
 }
 
-func (s *scorer) score() Score {
+// Score is that of all steps so far.
+func (s *Scorer) Score() Score {
 	out := Score{EpochSeconds: s.maxima, Steps: len(s.ratios), OutOfMemory: s.oom}
 	if len(s.ratios) == 0 {
 		return out
@@ -101,39 +110,9 @@ func (s *scorer) score() Score {
 	slices.Sort(s.ratios)
 	out.Imbalance = s.maxima / s.means
 	out.ImbalanceP99 = s.ratios[min(len(s.ratios)-1, len(s.ratios)*99/100)]
-	out.Padding = 1 - s.tokens/s.cells
-	if s.sides[0][1] > 0 {
-		out.SourcePadding, out.TargetPadding = 1-s.sides[0][0]/s.sides[0][1], 1-s.sides[1][0]/s.sides[1][1]
-	}
-	return out
-}
-
-// StepSize is what a step of the predicted epoch holds over all ranks, in the mean: the batch of the optimizer. Tokens are without
-// padding; of two lengths both count. The plan is one that was made or bound.
-func (p *Plan) StepSize() (samples, tokens float64) {
-	for l, n := range p.hist {
-		if n == 0 {
-			continue
-		}
-		long := l
-		if p.two != nil {
-			long = p.two.shapes[l].Source + p.two.shapes[l].Target
-		}
-		samples, tokens = samples+float64(n), tokens+float64(n)*float64(long)
-	}
-	steps := float64(max(1, p.Steps))
-	return samples / steps, tokens / steps
-}
-
-// StepBatches is how many batches each rank has in a full step; fillers come on top. Packed it is one, as large as the rank is fast.
-func (p *Plan) StepBatches() []int {
-	if p.Packed {
-		return slices.Repeat([]int{1}, p.Ranks)
-	}
-	out := make([]int, p.Ranks)
-	of, _ := slots(p.Speeds, p.MicroBatches)
-	for _, rank := range of {
-		out[rank]++
+	out.Padding = 1 - (s.tokens[0]+s.tokens[1])/(s.cells[0]+s.cells[1])
+	if s.cells[1] > 0 {
+		out.SourcePadding, out.TargetPadding = 1-s.tokens[0]/s.cells[0], 1-s.tokens[1]/s.cells[1]
 	}
 	return out
 }
@@ -145,23 +124,6 @@ type Steps func() (batches []RankBatch, err error)
 type RankBatch struct {
 	Rank    int
 	Samples []uint32
-}
-
-// All gives the schedule's steps to Judge.
-func (s *Schedule) All() Steps {
-	i := 0
-	var out []RankBatch
-	return func() ([]RankBatch, error) {
-		if i == s.Len() {
-			return nil, nil
-		}
-		out = out[:0]
-		for _, b := range s.Step(i) {
-			out = append(out, RankBatch{int(b.Rank), s.Samples(b)})
-		}
-		i++
-		return out, nil
-	}
 }
 
 // Listed gives steps that lie in memory to Judge.
@@ -176,17 +138,16 @@ func Listed(s [][]RankBatch) Steps {
 	}
 }
 
-// Judge scores any schedule: batches are padded to their longest sample (not by the cost of a packed plan), cut to limit if
-// that is above 0 (overlong samples truncated). A sample that appears in no batch is
-// lost, beyond its first time repeated. Times, if given, gets every step's seconds per
-// rank, not to be kept.
+// Judge scores any schedule. Batches are padded to their longest sample, unless the cost is a Measurer that says otherwise, and
+// samples are cut to limit if that is above 0. A sample that appears in no batch is lost, beyond its first time repeated.
+// Times, if given, gets every step's seconds per rank, not to be kept.
 func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times func(step int, perRank []float64)) (Score, error) {
-	s := newScorer(c, speeds)
-	s.times = times
-	end, _ := c.(*packed)
-	two, _ := c.(*paired)
+	s := NewScorer(speeds)
+	s.Times = times
+	own, _ := c.(Measurer)
 	seen := make([]uint64, (len(l)+63)/64)
 	distinct, repeated := 0, 0
+	var lengths []uint32 // of a batch
 	for step := 1; ; step++ {
 		batches, err := steps()
 		if err != nil {
@@ -199,22 +160,19 @@ func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times fu
 			if b.Rank < 0 || b.Rank >= len(speeds) {
 				return Score{}, input.Errorf("step %d: rank %d of %d", step, b.Rank, len(speeds))
 			}
-			longest, tokens := 0, 0
-			var seconds, room float64 // where they lie end to end
+			lengths = lengths[:0]
+			longest, tokens := uint32(0), 0
 			for _, i := range b.Samples {
 				if int(i) >= len(l) {
 					return Score{}, input.Errorf("step %d: sample %d of %d", step, i, len(l))
 				}
-				n := int(l[i])
+				n := l[i]
 				if limit > 0 {
-					n = min(n, limit)
+					n = min(n, uint32(limit))
 				}
 				longest = max(longest, n)
-				tokens += n
-				if end != nil {
-					s, r := end.of(n)
-					seconds, room = seconds+s, room+r
-				}
+				tokens += int(n)
+				lengths = append(lengths, n)
 				if bit := uint64(1) << (i % 64); seen[i/64]&bit != 0 {
 					repeated++
 				} else {
@@ -222,31 +180,17 @@ func Judge(l Lengths, steps Steps, c Cost, speeds []float64, limit int, times fu
 					distinct++
 				}
 			}
-			if len(b.Samples) > 0 && two != nil {
-				s.pairs(b.Rank, len(b.Samples), two, l, b.Samples)
-			} else if len(b.Samples) > 0 && end != nil {
-				s.pack(b.Rank, end.fixed+seconds, room, float64(tokens))
-			} else if len(b.Samples) > 0 {
-				s.batch(b.Rank, longest, len(b.Samples), float64(tokens))
+			switch {
+			case len(lengths) == 0:
+			case own != nil:
+				s.Batch(b.Rank, own.Measure(lengths))
+			default:
+				s.Batch(b.Rank, Padded(c, int(longest), len(lengths), float64(tokens)))
 			}
 		}
-		s.step()
+		s.Step()
 	}
-	score := s.score()
+	score := s.Score()
 	score.Lost, score.Repeated = len(l)-distinct, repeated
 	return score, nil
-}
-
-// Checksum names the lengths: XXH3 of their little-endian bytes, in hexadecimal.
-func (l Lengths) Checksum() string {
-	h := xxh3.New()
-	buf := make([]byte, 0, 1<<16)
-	for i, v := range l {
-		buf = binary.LittleEndian.AppendUint32(buf, v)
-		if len(buf) == cap(buf) || i == len(l)-1 {
-			_, _ = h.Write(buf) // never fails
-			buf = buf[:0]
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	bucketplain "github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
@@ -30,7 +31,7 @@ func TestBucketSampler(t *testing.T) {
 	for i := range l {
 		l[i] = uint32(1 + i*i%40)
 	}
-	p, err := bucket.Make(l, cost, bucket.Config{Speeds: []float64{1, 2, 1}})
+	p, err := bucketplain.Make(l, cost, bucket.Config{Speeds: []float64{1, 2, 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

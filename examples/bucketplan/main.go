@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 )
 
@@ -35,7 +36,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	plan, err := bucket.Make(lengths, cost, bucket.Config{Ranks: 4})
+	plan, err := plain.Make(lengths, cost, bucket.Config{Ranks: 4})
 	if err != nil {
 		log.Fatal(err)
 	}

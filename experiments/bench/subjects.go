@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/clusterfile"
@@ -235,7 +236,7 @@ func buckets() (op, twin func() error, err error) {
 		lengths[i] = uint32(min(4096, max(1, math.Round(400*math.Exp(.8*rng.NormFloat64())))))
 	}
 	op = func() error {
-		_, err := bucket.Make(lengths, steps{.08, 4e-5, 4e-9, 8192}, bucket.Config{Ranks: 8})
+		_, err := plain.Make(lengths, steps{.08, 4e-5, 4e-9, 8192}, bucket.Config{Ranks: 8})
 		return err
 	}
 	return op, sorting(n), nil

@@ -1,56 +1,53 @@
 // Command bucket measures batching by length against other systems' rules, on settings
-// with a known lower bound and on real lengths, and writes experiments/bucket/RESULTS.md.
+// with a known lower bound and on real lengths, and prints a table of docs/results/bucket.md.
 //
-//	go run ./experiments/bucket -lengths FOLDER
+//	go run ./experiments/bucket [-lengths FOLDER] settings | real | mixing | packed | pairs | unequal
 //
 // The folder holds azure_llm_conv_tokens.csv, multi30k_en_de_words.csv, gsm8k_words.csv
-// and speech_utterance_seconds.csv; without it that section is left as it is. Two more data sets are made of Go's standard library
-// (-own FOLDER writes them as files).
+// and speech_utterance_seconds.csv; without it, mixing, packed and pairs leave out their rows of real lengths.
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/evenkeel/evenkeel/bucket"
-	"github.com/evenkeel/evenkeel/bucket/peers"
-	"github.com/evenkeel/evenkeel/bucket/stepcost"
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/bucket/lengthfile"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 )
 
 const ranks = 8
 
 func main() {
 	folder := flag.String("lengths", "", "folder of real lengths")
-	out := flag.String("out", "experiments/bucket/RESULTS.md", "file whose sections are replaced")
-	only := flag.String("only", "", "only this section")
-	samples := flag.Int("samples", 0, "only time planning and scheduling so many samples")
-	makes := flag.String("own", "", "only write the two data sets of Go's standard library into this folder")
 	flag.Parse()
-	if *makes != "" {
-		if err := writeOwn(*makes); err != nil {
-			fmt.Fprintln(os.Stderr, "bucket:", err)
-			os.Exit(1)
-		}
-		return
+	tables := map[string]func() error{
+		"settings": func() error {
+			for _, s := range settings() {
+				if err := compare(s.name, s.lengths, s.cost); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"real":    func() error { return real(*folder) },
+		"mixing":  func() error { return mixing(*folder) },
+		"packed":  func() error { return packedTable(*folder) },
+		"pairs":   func() error { return pairsTable(*folder) },
+		"unequal": unequal,
 	}
-	if *samples > 0 {
-		speed(*samples)
-		return
+	table := tables[flag.Arg(0)]
+	if table == nil {
+		fmt.Fprintln(os.Stderr, "bucket: name a table: settings, real, mixing, packed, pairs or unequal")
+		os.Exit(2)
 	}
-	if err := run(*folder, *out, *only); err != nil {
+	if err := table(); err != nil {
 		fmt.Fprintln(os.Stderr, "bucket:", err)
 		os.Exit(1)
 	}
@@ -93,61 +90,6 @@ func settings() []setting {
 	}
 }
 
-// run replaces the sections of the results, or only one.
-func run(folder, out, only string) error {
-	for _, section := range []struct {
-		name string
-		make func(*strings.Builder) error
-	}{
-		{"settings", func(b *strings.Builder) error {
-			for _, s := range settings() {
-				if err := compare(b, s.name, s.lengths, s.cost); err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
-		{"mixing", func(b *strings.Builder) error { return mixing(b, folder) }},
-		{"packed", func(b *strings.Builder) error { return packedTable(b, folder) }},
-		{"pairs", func(b *strings.Builder) error { return pairsTable(b, folder) }},
-		{"pair-orders", func(b *strings.Builder) error { return pairOrders(b, folder) }},
-		{"unequal", unequal},
-		{"noise", noise},
-		{"shapes", shapes},
-		{"real", func(b *strings.Builder) error { return real(b, folder) }},
-		{"speed", speeds},
-	} {
-		if only != "" && only != section.name || folder == "" && section.name == "real" {
-			continue
-		}
-		var b strings.Builder
-		if err := section.make(&b); err != nil {
-			return err
-		}
-		if err := results.Replace(out, section.name, b.String()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// speeds are the rows of the table of speed, each by a process of its own.
-func speeds(b *strings.Builder) error {
-	fmt.Fprintln(b, "| samples | plan s | schedule s | both s | first step alone s | peak memory MB |\n|---|---|---|---|---|---|")
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	for _, n := range []string{"1000000", "10000000", "100000000"} {
-		row, err := exec.Command(self, "-samples", n).Output()
-		if err != nil {
-			return fmt.Errorf("%s samples: %w", n, err)
-		}
-		b.Write(row)
-	}
-	return nil
-}
-
 const groupedRule = "fairseq, grouped"
 
 const heading = "| system | epoch s | of the bound | imbalance | p99 | padding % | out of memory | lost | repeated |\n|---|---|---|---|---|---|---|---|---|\n"
@@ -158,25 +100,25 @@ func row(name string, s bucket.Score, bound float64) string {
 }
 
 // compare scores the peers, the default, and no mixing.
-func compare(b *strings.Builder, name string, l bucket.Lengths, c bucket.Cost) error {
+func compare(name string, l bucket.Lengths, c bucket.Cost) error {
 	speeds := slices.Repeat([]float64{1}, ranks)
-	bound := bucket.Bound(l, c, speeds)
-	fmt.Fprintf(b, "**%s.** Lower bound %.1f s.\n\n%s", name, bound, heading)
-	safe := peers.SafeTokens(l, c)
+	bound := plain.Bound(l, c, speeds)
+	fmt.Printf("**%s.** Lower bound %.1f s.\n\n%s", name, bound, heading)
+	safe := safeTokens(l, c)
 	total := 0
 	for _, v := range l {
 		total += int(v)
 	}
 	grouped := map[string]float64{} // seconds per token: it loses samples, the longest
-	for _, p := range peers.All() {
-		cut := p.Cut(l, c, ranks, safe, rand.New(rand.NewPCG(1, 0)))
+	for _, p := range peers() {
+		cut := p.cut(l, c, safe, rand.New(rand.NewPCG(1, 0)))
 		s, err := bucket.Judge(l, bucket.Listed(cut), c, speeds, 0, nil)
 		if err != nil {
 			return err
 		}
-		b.WriteString(row(p.Name, s, bound))
-		if strings.HasPrefix(p.Name, groupedRule) {
-			grouped[p.Name] = s.EpochSeconds / float64(tokens(l, cut))
+		fmt.Print(row(p.name, s, bound))
+		if strings.HasPrefix(p.name, groupedRule) {
+			grouped[p.name] = s.EpochSeconds / float64(tokens(l, cut))
 		}
 	}
 	for _, m := range []struct {
@@ -187,10 +129,10 @@ func compare(b *strings.Builder, name string, l bucket.Lengths, c bucket.Cost) e
 		if err != nil {
 			return err
 		}
-		b.WriteString(row(m.name, s, bound))
+		fmt.Print(row(m.name, s, bound))
 		if m.mixing > 0 {
 			per := s.EpochSeconds / float64(total)
-			fmt.Fprintf(b, "\nPer token computed, evenkeel's default takes %.4f of the time of fairseq's grouped rule (%.4f with the tokens of the longest). It cuts %d batches over %d distinct lengths.\n\n",
+			fmt.Printf("\nPer token computed, evenkeel's default takes %.4f of the time of fairseq's grouped rule (%.4f with the tokens of the longest). It cuts %d batches over %d distinct lengths.\n\n",
 				per/grouped[groupedRule+", multiple 1"], per/grouped[groupedRule+", tokens of the longest"], len(p.Schedule(l, 1, 1).Batches), distinct(l))
 		}
 	}
@@ -218,8 +160,8 @@ func distinct(l bucket.Lengths) int {
 }
 
 // ours plans by one cost and is judged by another.
-func ours(l bucket.Lengths, believed, truth bucket.Cost, f bucket.Config) (bucket.Score, *bucket.Plan, error) {
-	p, err := bucket.Make(l, believed, f)
+func ours(l bucket.Lengths, believed, truth bucket.Cost, f bucket.Config) (bucket.Score, *plain.Plan, error) {
+	p, err := plain.Make(l, believed, f)
 	if err != nil {
 		return bucket.Score{}, nil, err
 	}
@@ -227,87 +169,27 @@ func ours(l bucket.Lengths, believed, truth bucket.Cost, f bucket.Config) (bucke
 	return s, p, err
 }
 
-func unequal(b *strings.Builder) error {
-	b.WriteString("| setting, speeds | steps | of the bound | imbalance | p99 | lost, repeated or out of memory |\n|---|---|---|---|---|---|\n")
+func unequal() error {
+	fmt.Print("| setting, speeds | steps | of the bound | imbalance | p99 | lost, repeated or out of memory |\n|---|---|---|---|---|---|\n")
 	for _, s := range settings() {
 		for _, v := range [][]float64{{1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, .97}, {1, 1, 1, 1, 1, 1, 1, .9}, {1, 1, 1, 1, 1, 1, 1, .5}, {1, 2, 4}, {1, 1, 1, 1, 2, 2, 4, 4}, {1, 1.7, 2.3}} {
 			score, p, err := ours(s.lengths, s.cost, s.cost, bucket.Config{Speeds: v})
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(b, "| %s, %v | %d | %.4f | %.4f | %.4f | %d |\n", s.name[:1], v, score.Steps, score.EpochSeconds/p.LowerBoundSeconds, score.Imbalance,
+			fmt.Printf("| %s, %v | %d | %.4f | %.4f | %.4f | %d |\n", s.name[:1], v, score.Steps, score.EpochSeconds/p.LowerBoundSeconds, score.Imbalance,
 				score.ImbalanceP99, score.Lost+score.Repeated+score.OutOfMemory)
 		}
 	}
 	return nil
 }
 
-// noisy is a runner whose durations scatter.
-type noisy struct {
-	c formula
-	r *rand.Rand
-}
-
-func (n noisy) Run(_ context.Context, length, batch int) (stepcost.Trial, error) {
-	bl := float64(length) * float64(batch)
-	t := stepcost.Trial{Seconds: n.c.Seconds(length, batch) * math.Exp(.05*n.r.NormFloat64()), PeakBytes: int64(bl * (1 + float64(length)/n.c.m))}
-	t.OutOfMemory = batch > n.c.Cap(length)
-	return t, nil
-}
-
-// noise profiles with 5% of noise by the economical search, plans, and is judged without.
-func noise(b *strings.Builder) error {
-	b.WriteString("| setting | trials | realised / planned without noise | predicted / realised | out of memory |\n|---|---|---|---|---|\n")
-	for _, s := range settings() {
-		clean, _, err := ours(s.lengths, s.cost, s.cost, bucket.Config{Ranks: ranks})
-		if err != nil {
-			return err
-		}
-		uppers, err := s.lengths.Uppers(32)
-		if err != nil {
-			return err
-		}
-		var realised, predicted []float64
-		trials, oom := 0, 0
-		for seed := range uint64(20) {
-			t, err := stepcost.Profile(context.Background(), noisy{s.cost, rand.New(rand.NewPCG(seed, 1))}, stepcost.Profiling{Lengths: uppers, MaxBatch: 1 << 16})
-			if err != nil {
-				return err
-			}
-			c, err := stepcost.New(t, 65536)
-			if err != nil {
-				return err
-			}
-			score, p, err := ours(s.lengths, c, s.cost, bucket.Config{Ranks: ranks})
-			if err != nil {
-				return err
-			}
-			realised, predicted = append(realised, score.EpochSeconds/clean.EpochSeconds), append(predicted, p.EpochSeconds/score.EpochSeconds)
-			trials, oom = max(trials, len(t)), oom+score.OutOfMemory
-		}
-		fmt.Fprintf(b, "| %s | %d | %s | %s | %d |\n", s.name[:1], trials, interval(realised), interval(predicted), oom)
-	}
-	return nil
-}
-
-// interval is the mean with its interval, and the worst.
-func interval(v []float64) string {
-	i := stats.Bootstrap([][]float64{v})
-	worst := v[0]
-	for _, x := range v {
-		if math.Abs(x-1) > math.Abs(worst-1) {
-			worst = x
-		}
-	}
-	return fmt.Sprintf("%.4f (%.4f to %.4f), worst of %d seeds %.4f", i.Mean, i.Low, i.High, len(v), worst)
-}
-
 // real scores real lengths on times measured by Cephalo (ICS'25, MIT licence) of BERT
 // base in float32 on an A10G: 12 layers of 0.678 ms + 1.970 ms per 512 tokens.
-func real(b *strings.Builder, folder string) error {
+func real(folder string) error {
 	all, err := realSettings(folder)
 	for _, s := range all {
-		if err := compare(b, s.name, s.lengths, s.cost); err != nil {
+		if err := compare(s.name, s.lengths, s.cost); err != nil {
 			return err
 		}
 	}
@@ -318,67 +200,23 @@ func realSettings(folder string) (out []setting, err error) {
 	cost := formula{12 * .000677711, 12 * .00196968 / 512, 0, math.Inf(1), 16384}
 	for _, d := range []struct {
 		file string
-		o    bucket.LengthsOptions
+		o    lengthfile.Options
 	}{
-		{"azure_llm_conv_tokens.csv", bucket.LengthsOptions{}},
-		{"multi30k_en_de_words.csv", bucket.LengthsOptions{Column: "1,2", Pair: "max"}},
-		{"gsm8k_words.csv", bucket.LengthsOptions{Column: "1,2"}},
-		{"speech_utterance_seconds.csv", bucket.LengthsOptions{Scale: 100}},
+		{"azure_llm_conv_tokens.csv", lengthfile.Options{}},
+		{"multi30k_en_de_words.csv", lengthfile.Options{Column: "1,2", Pair: "max"}},
+		{"gsm8k_words.csv", lengthfile.Options{Column: "1,2"}},
+		{"speech_utterance_seconds.csv", lengthfile.Options{Scale: 100}},
 	} {
 		f, err := os.Open(filepath.Join(folder, d.file))
 		if err != nil {
 			return nil, err
 		}
-		l, err := bucket.ReadLengths(f, d.file, d.o)
+		l, err := lengthfile.Read(f, d.file, d.o)
 		f.Close()
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, setting{fmt.Sprintf("%s, %d lengths up to %d", d.file, len(l), slices.Max(l)), l, cost})
 	}
-	more, err := ownSettings(cost)
-	return append(out, more...), err
-}
-
-// speed prints a row of the table of speed: the best of three.
-func speed(n int) {
-	debug.SetGCPercent(20) // as the command does
-	l := lognormal(n, 400, .8, 4096)
-	cost := formula{.08, 4e-5, 4e-9, 8192, 65536} // setting A's
-	plan, schedule, first := math.Inf(1), math.Inf(1), math.Inf(1)
-	for range 3 {
-		runtime.GC()
-		begun := time.Now()
-		p, err := bucket.Make(l, cost, bucket.Config{Ranks: ranks})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		planned := time.Since(begun).Seconds()
-		begun = time.Now()
-		s := p.Schedule(l, 1, 1)
-		s.First(0)
-		one := time.Since(begun).Seconds()
-		begun = time.Now()
-		s = p.Schedule(l, 1, 1)
-		s.Fill()
-		all := time.Since(begun).Seconds()
-		if planned+all < plan+schedule {
-			plan, schedule = planned, all
-		}
-		first = min(first, one)
-	}
-	fmt.Printf("| %d | %.3f | %.3f | %.3f | %.3f | %d |\n", n, plan, schedule, plan+schedule, first, peak())
-}
-
-// peak is the process's largest resident memory in MB.
-func peak() int {
-	data, _ := os.ReadFile("/proc/self/status")
-	for _, line := range strings.Split(string(data), "\n") {
-		var kb int
-		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kb); n == 1 {
-			return kb * 1024 / 1000000
-		}
-	}
-	return 0
+	return out, nil
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 )
 
 // allSettings are those with a known bound, and the real ones of a folder, if there is one.
@@ -17,17 +18,17 @@ func allSettings(folder string) ([]setting, error) {
 }
 
 // mixing scores how often step-mates meet again, and what that costs, over the mean of three epochs.
-func mixing(b *strings.Builder, folder string) error {
+func mixing(folder string) error {
 	all, err := allSettings(folder)
 	if err != nil {
 		return err
 	}
-	b.WriteString("| data | ranks | mixing | steps | of the bound | p99 | meet again | in random steps |\n|---|---|---|---|---|---|---|---|\n")
+	fmt.Print("| data | ranks | mixing | steps | of the bound | p99 | meet again | in random steps |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {
 		name, _, _ := strings.Cut(strings.Split(s.name, ":")[0], "_")
 		for _, ranks := range []int{8, 64} {
 			for _, mixing := range []float64{0, .1, bucket.DefaultMixing, .5} {
-				p, err := bucket.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks, Mixing: &mixing})
+				p, err := plain.Make(s.lengths, s.cost, bucket.Config{Ranks: ranks, Mixing: &mixing})
 				if err != nil {
 					return err
 				}
@@ -39,14 +40,14 @@ func mixing(b *strings.Builder, folder string) error {
 					if err != nil {
 						return err
 					}
-					x, y := p.Recurrence(s.lengths, 1, epoch)
+					x, y := bucket.Recurrence(p, s.lengths, 1, epoch)
 					ratio += score.EpochSeconds / p.LowerBoundSeconds / epochs
 					p99 += score.ImbalanceP99 / epochs
 					again += x / epochs
 					random += y / epochs
 					steps = score.Steps
 				}
-				fmt.Fprintf(b, "| %s | %d | %v | %d | %.4f | %.4f | %.3f | %.3f |\n", name, ranks, mixing, steps, ratio, p99, again, random)
+				fmt.Printf("| %s | %d | %v | %d | %.4f | %.4f | %.3f | %.3f |\n", name, ranks, mixing, steps, ratio, p99, again, random)
 			}
 		}
 	}

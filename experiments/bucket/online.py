@@ -1,11 +1,13 @@
-"""Online batching simulated: the grouping of evenkeel.bucket's online loader, and ODB's beside it.
+"""Online batching simulated: the grouping of evenkeel.bucket's online loader, and beside it ODB's and, where it is installed, lhotse's sampler.
 
-    /usr/bin/python3 experiments/bucket/online.py [--quick]
+    python3 experiments/bucket/online.py [--quick] [--only lhotse]
 
 30,000 lengths, 8 ranks, setting A's cost: t = 0.08 + 4e-5 B L + 4e-9 B L^2, memory B L (1 + L/8192) <= 65,536. Every processed sample is told at once.
 The score is apart from the grouping: the sum over steps of the slowest rank's formula time, over the offline lower bound (as in docs/guides/bucket.md)."""
 
 import argparse
+import importlib.util
+import itertools
 import math
 import os
 import sys
@@ -102,6 +104,22 @@ def odb(lengths, ranks, window, budget, warm=True):
     return steps
 
 
+def lhotse(lengths, ranks, limit):
+    """The steps of lhotse's own DynamicBucketingSampler (pip install lhotse), 30 buckets, batches of up to `limit` tokens. It counts no padding, so a batch
+    may run out of memory: then None."""
+    from lhotse import CutSet, MonoCut
+    from lhotse.dataset.sampling import DynamicBucketingSampler
+    cuts = CutSet.from_cuts(MonoCut(id=str(i), start=0, duration=float(n), channel=0) for i, n in enumerate(lengths))
+    samplers = [DynamicBucketingSampler(cuts, max_duration=limit, num_buckets=30, shuffle=True, world_size=ranks, rank=r, seed=1) for r in range(ranks)]
+    steps = []
+    for batches in itertools.zip_longest(*samplers):
+        own = [[int(c.id) for c in b or () if "_dup" not in c.id] for b in batches]  # the last step is filled up with samples that came before
+        if any(len(b) > cap(int(lengths[b].max())) for b in own if b):
+            return None
+        steps.append([Part(b, 0, 0, lengths[b].tolist()) for b in own])
+    return steps
+
+
 def score(steps, lengths, speeds):
     """The epoch over the bound, p99 of imbalance, padding, steps, and in which step each sample was. Every sample exactly once, within memory."""
     where = numpy.full(len(lengths), -1)
@@ -145,36 +163,46 @@ def lost(steps, lengths, speeds):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=["lhotse"])
     args = parser.parse_args()
     n = 6000 if args.quick else 30000
     print("| lengths | grouping | of the bound (worst) | p99 (worst) | padding % | fixed times % | waiting % | steps | meet again | in random steps | messages MB |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for name, draw in (("lognormal", lognormal), ("Pareto 1.05", pareto)):
         lengths = draw(n, numpy.random.default_rng(1))
-        for pool in (False, True):
-            for window in (1024, 256):
-                for slow in (1, .9, .5):
-                    speeds = [1] * 7 + [slow]
-                    rows = []
-                    for seed in range(2):
-                        steps, size = online(lengths, window, speeds, seed, pool)
-                        rows.append({**score(steps, lengths, speeds), "bytes": size, "lost": lost(steps, lengths, speeds)})
-                    again = [meet_again(a["where"], b["where"]) for a, b in zip(rows, rows[1:])]
-                    mean = lambda k: sum(r[k] for r in rows) / len(rows)
-                    print(f"| {name} | window {window}" + (", pooled" if pool else "") + (f", one rank at {slow}" if slow < 1 else "") +
-                          f" | {mean('of the bound'):.3f} ({max(r['of the bound'] for r in rows):.3f}) | {mean('p99'):.2f} ({max(r['p99'] for r in rows):.2f}) | "
-                          + " | ".join(f"{100 * sum(r['lost'][k] for r in rows) / len(rows):.1f}" for k in range(3)) + f" | {mean('steps'):.0f} "
-                          f"| {sum(a for a, _ in again) / len(again):.3f} | {sum(b for _, b in again) / len(again):.3f} | {max(r['bytes'] for r in rows) / 1e6:.2f} |", flush=True)
-        for window, warm in ((256, True), (1024, True), (1024, False)):
-            for speeds in ([1] * 8, [1] * 7 + [.5]):
-                best = None
-                for budget in (4096, 8192, 12288, 16384, 24576, 32768, 49152, 65536):
-                    steps = odb(lengths, 8, window, budget, warm)
-                    got = score(steps, lengths, speeds)
-                    if best is None or got["of the bound"] < best[1]["of the bound"]:
-                        best = budget, got, lost(steps, lengths, speeds)
-                print(f"| {name} | ODB's, {window} a rank{'' if warm else ', no warm-up'}, {best[0]} tokens{', one rank at 0.5' if min(speeds) < 1 else ''} | {best[1]['of the bound']:.3f} "
-                      f"| {best[1]['p99']:.2f} | " + " | ".join(f"{100 * x:.1f}" for x in best[2]) + f" | {best[1]['steps']} | | | |", flush=True)
+        if args.only is None:
+            ours(name, lengths)
+            peer(name, "ODB's, 256 a rank", lengths, lambda budget: odb(lengths, 8, 256, budget))
+            peer(name, "ODB's, 1024 a rank", lengths, lambda budget: odb(lengths, 8, 1024, budget))
+            peer(name, "ODB's, 1024 a rank, no warm-up", lengths, lambda budget: odb(lengths, 8, 1024, budget, False))
+        if importlib.util.find_spec("lhotse"):
+            peer(name, "lhotse's, 30 buckets", lengths, lambda budget: lhotse(lengths, 8, budget))
+
+
+def ours(name, lengths):
+    for pool in (False, True):
+        for window in (1024, 256):
+            for slow in (1, .9, .5):
+                speeds = [1] * 7 + [slow]
+                rows = []
+                for seed in range(2):
+                    steps, size = online(lengths, window, speeds, seed, pool)
+                    rows.append({**score(steps, lengths, speeds), "bytes": size, "lost": lost(steps, lengths, speeds)})
+                again = [meet_again(a["where"], b["where"]) for a, b in zip(rows, rows[1:])]
+                mean = lambda k: sum(r[k] for r in rows) / len(rows)
+                print(f"| {name} | window {window}" + (", pooled" if pool else "") + (f", one rank at {slow}" if slow < 1 else "") +
+                      f" | {mean('of the bound'):.3f} ({max(r['of the bound'] for r in rows):.3f}) | {mean('p99'):.2f} ({max(r['p99'] for r in rows):.2f}) | "
+                      + " | ".join(f"{100 * sum(r['lost'][k] for r in rows) / len(rows):.1f}" for k in range(3)) + f" | {mean('steps'):.0f} "
+                      f"| {sum(a for a, _ in again) / len(again):.3f} | {sum(b for _, b in again) / len(again):.3f} | {max(r['bytes'] for r in rows) / 1e6:.2f} |", flush=True)
+
+
+def peer(name, rule, lengths, cut):
+    """A peer's row: its best budget of tokens, on equal ranks and with one at half speed, of whose speed it knows nothing."""
+    tried = {budget: cut(budget) for budget in (4096, 8192, 12288, 16384, 24576, 32768, 49152, 65536)}
+    for speeds in ([1] * 8, [1] * 7 + [.5]):
+        best = min(((score(steps, lengths, speeds), budget) for budget, steps in tried.items() if steps), key=lambda x: x[0]["of the bound"])
+        print(f"| {name} | {rule}, {best[1]} tokens{', one rank at 0.5' if min(speeds) < 1 else ''} | {best[0]['of the bound']:.3f} "
+              f"| {best[0]['p99']:.2f} | " + " | ".join(f"{100 * x:.1f}" for x in lost(tried[best[1]], lengths, speeds)) + f" | {best[0]['steps']} | | | |", flush=True)
 
 
 if __name__ == "__main__":

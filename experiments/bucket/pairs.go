@@ -11,6 +11,9 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/lengthfile"
+	"github.com/evenkeel/evenkeel/bucket/paired"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 )
 
 // coder is the cost of an encoder and a decoder: t = a + B (c S + d T + e S^2 + f T^2 + g S T), with memory for so many tokens, of which one of
@@ -75,7 +78,7 @@ func pairSettings(folder string) ([]pairSetting, error) {
 			if err != nil {
 				return nil, err
 			}
-			*to, err = bucket.ReadLengths(f, file, bucket.LengthsOptions{Column: fmt.Sprint(k + 1)})
+			*to, err = lengthfile.Read(f, file, lengthfile.Options{Column: fmt.Sprint(k + 1)})
 			f.Close()
 			if err != nil {
 				return nil, err
@@ -87,23 +90,23 @@ func pairSettings(folder string) ([]pairSetting, error) {
 }
 
 // pairsTable compares two lengths apart with one length made of both, and with fairseq's grouping, all by the same cost.
-func pairsTable(b *strings.Builder, folder string) error {
+func pairsTable(folder string) error {
 	all, err := pairSettings(folder)
 	if err != nil {
 		return err
 	}
-	b.WriteString("| data | rule | steps | epoch s | of the bound | p99 | padding of sources % | of targets % | out of memory | lost | meet again (in random steps) |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Print("| data | rule | steps | epoch s | of the bound | p99 | padding of sources % | of targets % | out of memory | lost | meet again (in random steps) |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {
-		l, err := bucket.NewPairs(s.sources, s.targets)
+		l, err := paired.New(s.sources, s.targets)
 		if err != nil {
 			return err
 		}
 		none := 0.0
-		p, err := bucket.MakePairs(l, s.cost, bucket.Config{Ranks: ranks})
+		p, err := paired.Make(l, s.cost, bucket.Config{Ranks: ranks})
 		if err != nil {
 			return err
 		}
-		q, err := bucket.MakePairs(l, s.cost, bucket.Config{Ranks: ranks, Mixing: &none})
+		q, err := paired.Make(l, s.cost, bucket.Config{Ranks: ranks, Mixing: &none})
 		if err != nil {
 			return err
 		}
@@ -115,7 +118,7 @@ func pairsTable(b *strings.Builder, folder string) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(b, "| %s | %s | %d | %.2f | %.4f | %.4f | %.1f | %.1f | %d | %d | %s |\n", s.name, rule, x.Steps, x.EpochSeconds, x.EpochSeconds/p.LowerBoundSeconds, x.ImbalanceP99,
+			fmt.Printf("| %s | %s | %d | %.2f | %.4f | %.4f | %.1f | %.1f | %d | %d | %s |\n", s.name, rule, x.Steps, x.EpochSeconds, x.EpochSeconds/p.LowerBoundSeconds, x.ImbalanceP99,
 				100*x.SourcePadding, 100*x.TargetPadding, x.OutOfMemory, x.Lost, again)
 			return nil
 		}
@@ -131,11 +134,11 @@ func pairsTable(b *strings.Builder, folder string) error {
 					both[i] = s.sources[i] + s.targets[i]
 				}
 			}
-			old, err := bucket.Make(both, believed, bucket.Config{Ranks: ranks})
+			old, err := plain.Make(both, believed, bucket.Config{Ranks: ranks})
 			if err != nil {
 				return err
 			}
-			again, random := old.Recurrence(both, 1, 0)
+			again, random := bucket.Recurrence(old, both, 1, 0)
 			if err := row(rule, fmt.Sprintf("%.3f (%.3f)", again, random), old.Schedule(both, 1, 0).All()); err != nil {
 				return err
 			}
@@ -151,9 +154,9 @@ func pairsTable(b *strings.Builder, folder string) error {
 		}
 		for _, own := range []struct {
 			rule string
-			p    *bucket.Plan
+			p    *paired.Plan
 		}{{"evenkeel, apart, mixing 0", q}, {"**evenkeel, apart**", p}} {
-			again, random := own.p.Recurrence(l.Kinds, 1, 0)
+			again, random := bucket.Recurrence(own.p, l.Kinds, 1, 0)
 			if err := row(own.rule, fmt.Sprintf("%.3f (%.3f)", again, random), own.p.Schedule(l.Kinds, 1, 0).All()); err != nil {
 				return err
 			}
@@ -190,10 +193,7 @@ func bestGrouped(s pairSetting, judge func(bucket.Steps) (bucket.Score, error), 
 			batches = append(batches, order[at:at+n])
 			at += n
 		}
-		steps := dealt(batches, ranks)
-		if last := len(steps) - 1; !keep && len(steps[last]) < ranks {
-			steps = steps[:last]
-		}
+		steps := dealt(batches, ranks, !keep)
 		x, err := judge(bucket.Listed(steps))
 		if err != nil {
 			return "", nil, err
@@ -207,4 +207,11 @@ func bestGrouped(s pairSetting, judge func(bucket.Steps) (bucket.Score, error), 
 		rule += ", all steps kept"
 	}
 	return rule, best, nil
+}
+
+func total(l bucket.Lengths) (n int) {
+	for _, v := range l {
+		n += int(v)
+	}
+	return n
 }

@@ -56,6 +56,8 @@ var rooms = []room{
 		"measurements come before clusters; a user's tools read them alone"},
 	{"bucket", false, nil,
 		"length buckets concern a data set, not a cluster"},
+	{"bucket/internal", false, []string{"bucket", "bucket/stepcost"},
+		"what orders and cuts samples serves every mode, so it knows none of them"},
 	{"checkpoint", false, nil,
 		"slots hold bytes; what a layer is concerns the trainer"},
 	{"train", false, []string{"checkpoint", "cluster"},

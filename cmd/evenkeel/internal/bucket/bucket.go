@@ -152,7 +152,7 @@ func (c *planCmd) config(given []string) (bucket.Config, error) {
 		return f, badinput.Errorf("the number of ranks is missing: give --ranks, --speeds or --cluster")
 	}
 	f.Mixing, f.MicroBatches, f.MaxSamples, f.MaxTokens = &c.Mixing, c.MicroBatches, c.MaxSamples, c.MaxTokens
-	if f.Packed = c.Packed; c.Packed && !slices.Contains(given, "mixing") {
+	if c.Packed && !slices.Contains(given, "mixing") {
 		f.Mixing = nil
 	}
 	f.Overlong, f.MaxEpoch, f.PadTo, f.BatchMultiple = c.Overlong, c.MaxEpoch, c.PadTo, c.BatchMultiple
@@ -176,24 +176,24 @@ func (c *planCmd) Run(a *cli.App) error {
 		return err
 	}
 	begun := time.Now()
-	p, err := in.plan(f)
+	planner, err := in.plan(f, c.Packed)
 	if err != nil {
 		return err
 	}
-	took := time.Since(begun).Seconds()
+	took, p := time.Since(begun).Seconds(), planner.File()
 	if c.Out != "" {
 		if err := cli.WriteFile(c.Out, p.Write); err != nil {
 			return err
 		}
 	}
 	d := planned{Score: p.Score, LowerBoundSeconds: p.LowerBoundSeconds, Anchors: p.Anchors, PlanSeconds: took, Mixing: p.Mixing, Packed: p.Packed, Pairs: p.Pairs, FreeCut: p.FreeCut, Prediction: p.Prediction, Tile: p.Tile,
-		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out, BatchesPerStep: p.StepBatches(), Columns: c.chosen}
-	d.SamplesPerStep, d.TokensPerStep = p.StepSize()
+		Samples: p.Samples, Ranks: p.Ranks, Bands: p.Bands, Out: c.Out, BatchesPerStep: planner.StepBatches(), Columns: c.chosen}
+	d.SamplesPerStep, d.TokensPerStep = planner.StepSize()
 	if h, ok := stepcost.HeldOut(p.Table); ok {
 		d.Held = &h
 	}
 	if p.Samples <= countable || c.Curve {
-		again, random := p.Recurrence(in.lengths, 1, 0)
+		again, random := bucket.Recurrence(planner, in.lengths, 1, 0)
 		d.MeetAgain, d.MeetAgainRandom = &again, &random
 	}
 	if c.Curve {
@@ -220,12 +220,12 @@ func curve(a *cli.App, in *data, f bucket.Config) (out []curvePoint, err error) 
 			return nil, err
 		}
 		f.Mixing = &m
-		p, err := in.plan(f)
+		p, err := in.plan(f, false)
 		if err != nil {
 			return nil, err
 		}
-		again, _ := p.Recurrence(in.lengths, 1, 0)
-		out = append(out, curvePoint{m, p.EpochSeconds, p.Steps, again})
+		again, _ := bucket.Recurrence(p, in.lengths, 1, 0)
+		out = append(out, curvePoint{m, p.File().EpochSeconds, p.File().Steps, again})
 		report(i+1, len(all))
 	}
 	return out, nil

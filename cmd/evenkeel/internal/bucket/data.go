@@ -8,6 +8,11 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/lengthfile"
+	"github.com/evenkeel/evenkeel/bucket/lengthfile/parquet"
+	"github.com/evenkeel/evenkeel/bucket/packed"
+	"github.com/evenkeel/evenkeel/bucket/paired"
+	"github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -52,17 +57,17 @@ func (f *lengthsFlags) printColumns(w io.Writer) {
 }
 
 // read reads the file: one length per sample, or where pairs are apart, two.
-func (f *lengthsFlags) read(a *cli.App) (l bucket.Lengths, pairs *bucket.Pairs, err error) {
+func (f *lengthsFlags) read(a *cli.App) (l bucket.Lengths, pairs *paired.Pairs, err error) {
 	debug.SetGCPercent(20) // lengths and order of a data set take most of the memory
 	if f.Lengths == "" {
 		return nil, nil, badinput.Errorf("--lengths: name a file with a length per sample (- for standard input)")
 	}
-	o := bucket.LengthsOptions{Column: f.Column, Pair: f.Pair, Scale: f.Scale, Chosen: f.choose}
+	o := lengthfile.Options{Column: f.Column, Pair: f.Pair, Scale: f.Scale, Chosen: f.choose}
 	text := func(r io.Reader, name string) {
 		if f.Pair == apart {
-			pairs, err = bucket.ReadPairs(r, name, o)
+			pairs, err = lengthfile.ReadPairs(r, name, o)
 		} else {
-			l, err = bucket.ReadLengths(r, name, o)
+			l, err = lengthfile.Read(r, name, o)
 		}
 	}
 	if f.Lengths == "-" {
@@ -83,9 +88,9 @@ func (f *lengthsFlags) read(a *cli.App) (l bucket.Lengths, pairs *bucket.Pairs, 
 	}
 	if strings.HasSuffix(f.Lengths, ".parquet") {
 		if f.Pair == apart {
-			pairs, err = bucket.ReadParquetPairs(file, info.Size(), f.Lengths, o)
+			pairs, err = parquet.ReadPairs(file, info.Size(), f.Lengths, o)
 		} else {
-			l, err = bucket.ReadParquetLengths(file, info.Size(), f.Lengths, o)
+			l, err = parquet.Read(file, info.Size(), f.Lengths, o)
 		}
 		return l, pairs, err
 	}
@@ -104,7 +109,7 @@ const apart = "apart"
 // data is what a command plans for: lengths, or pairs of them, and their cost.
 type data struct {
 	lengths bucket.Lengths // of pairs their kinds
-	pairs   *bucket.Pairs
+	pairs   *paired.Pairs
 	cost    *stepcost.Model
 	both    *stepcost.PairModel
 }
@@ -128,11 +133,28 @@ func (d *data) checksum() string {
 	return d.lengths.Checksum()
 }
 
-func (d *data) plan(f bucket.Config) (*bucket.Plan, error) {
-	if d.pairs != nil {
-		return bucket.MakePairs(d.pairs, d.both, f)
+// plan plans by the mode of the data, or packed.
+func (d *data) plan(f bucket.Config, end bool) (bucket.Planner, error) {
+	switch {
+	case d.pairs != nil && end:
+		return nil, badinput.Errorf("packed: samples of two lengths lie in no row end to end; plan their sum, or leave packed out")
+	case d.pairs != nil:
+		return paired.Make(d.pairs, d.both, f)
+	case end:
+		return packed.Make(d.lengths, d.cost, f)
 	}
-	return bucket.Make(d.lengths, d.cost, f)
+	return plain.Make(d.lengths, d.cost, f)
+}
+
+// bind joins a plan that was read with its lengths.
+func bind(p *bucket.Plan, l bucket.Lengths, pairs *paired.Pairs) (bucket.Planner, error) {
+	switch {
+	case pairs != nil:
+		return paired.Bind(p, pairs)
+	case p.Packed:
+		return packed.Bind(p, l)
+	}
+	return plain.Bind(p, l)
 }
 
 // reading reports how far a file has been read.

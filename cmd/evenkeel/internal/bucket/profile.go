@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 	"github.com/evenkeel/evenkeel/bucket/trial"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
@@ -67,7 +68,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 		if pairs != nil {
 			p.Lengths, p.Targets, err = pairs.Uppers(c.Buckets)
 		} else {
-			p.Lengths, err = l.Uppers(c.Buckets)
+			p.Lengths, err = plain.Uppers(l, c.Buckets)
 		}
 		if err != nil {
 			return fmt.Errorf("--buckets: %w", err)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/bucket"
@@ -22,7 +21,7 @@ type scheduleCmd struct {
 	Seed   uint64 `help:"Seed of the order, together with the epoch. Default: ${default}." default:"1"`
 	Epoch  uint64 `help:"Epoch, from 0. Each has batches and an order of its own. Default: ${default}." default:"0"`
 	Resume string `help:"Resume state: continue its epoch after its steps, on the same ranks or on others, instead of --seed and --epoch." placeholder:"FILE"`
-	Out    string `help:"Schedule to write: .jsonl, or .parquet. Default: JSON Lines to standard output." placeholder:"FILE"`
+	Out    string `help:"Schedule to write, a name that ends in .jsonl. Default: standard output." placeholder:"FILE"`
 	JSON   bool   `help:"Print a summary as JSON (needs --out)."`
 }
 
@@ -35,7 +34,6 @@ on every machine. The plan's ranks make the epoch, or those of --ranks, --speeds
 Examples:
 
   evenkeel bucket schedule --plan plan.json --lengths lengths.txt --epoch 3 --out epoch3.jsonl
-  evenkeel bucket schedule --plan plan.json --lengths lengths.txt --out epoch0.parquet
   evenkeel bucket schedule --plan plan.json --lengths lengths.txt --resume state.json --out rest.jsonl
   evenkeel bucket schedule --plan plan.json --lengths lengths.txt --resume state.json --ranks 3 --out rest.jsonl`
 }
@@ -65,10 +63,9 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	}
 	begun := time.Now()
 	if pairs != nil {
-		l, err = pairs.Kinds, p.BindPairs(pairs)
-	} else {
-		err = p.Bind(l)
+		l = pairs.Kinds
 	}
+	planner, err := bind(p, l, pairs)
 	if err != nil {
 		return err
 	}
@@ -79,7 +76,7 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	s, from, err := p.Resume(l, state, g)
+	s, from, err := bucket.Resume(planner, l, state, g)
 	if err != nil {
 		return err
 	}
@@ -96,14 +93,7 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	report, clear := a.Progress("writing")
 	defer clear()
 	s.Progress = report
-	write := func(w io.Writer) error {
-		w = stoppable{a, w}
-		if strings.HasSuffix(c.Out, ".parquet") {
-			return bucket.WriteParquet(w, h, s)
-		}
-		return bucket.WriteSchedule(w, h, s)
-	}
-	if err := cli.WriteFile(c.Out, write); err != nil {
+	if err := cli.WriteFile(c.Out, func(w io.Writer) error { return bucket.WriteSchedule(stoppable{a, w}, h, s) }); err != nil {
 		return err
 	}
 	clear()
@@ -153,8 +143,8 @@ func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error
 
 // check looks at the flags before any work.
 func (c *scheduleCmd) check(a *cli.App) error {
-	if ext := filepath.Ext(c.Out); c.Out != "" && ext != ".jsonl" && ext != ".parquet" {
-		return badinput.Errorf("--out: %s: the name must end in .jsonl or .parquet", c.Out)
+	if c.Out != "" && filepath.Ext(c.Out) != ".jsonl" {
+		return badinput.Errorf("--out: %s: the name must end in .jsonl", c.Out)
 	}
 	if c.JSON && c.Out == "" {
 		return badinput.Errorf("--json: standard output has the schedule itself; name a file with --out")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/bucket"
@@ -20,7 +19,7 @@ type simulateCmd struct {
 	tableFlags
 	ranksFlags
 	deviceFlags
-	Schedule string `help:"Schedule file (.jsonl or .parquet), by evenkeel or by another system in the same format." required:"" placeholder:"FILE"`
+	Schedule string `help:"Schedule file, by evenkeel or by another system in the same format." required:"" placeholder:"FILE"`
 	Plot     string `help:"Plot the step times of each rank, .svg or .png." placeholder:"FILE"`
 	JSON     bool   `help:"Print JSON."`
 }
@@ -50,7 +49,7 @@ func (c *simulateCmd) Run(a *cli.App) error {
 		return cli.FileError(err)
 	}
 	defer file.Close()
-	r, err := openSchedule(file)
+	r, err := bucket.NewScheduleReader(file, c.Schedule)
 	if err != nil {
 		return err
 	}
@@ -67,13 +66,13 @@ func (c *simulateCmd) Run(a *cli.App) error {
 		return err
 	}
 	begun := time.Now()
-	p, err := in.plan(f)
+	planner, err := in.plan(f, r.Header.Packed)
 	if err != nil {
 		return err
 	}
-	took := time.Since(begun).Seconds()
+	took, p := time.Since(begun).Seconds(), planner.File()
 	times := make([][]float64, r.Header.Ranks)
-	s, err := bucket.Judge(l, r.All(), p.Cost(), f.Speeds, c.limit(r.Header), func(_ int, perRank []float64) {
+	s, err := bucket.Judge(l, r.All(), planner.Cost(), f.Speeds, c.limit(r.Header), func(_ int, perRank []float64) {
 		if c.Plot != "" {
 			for k, v := range perRank {
 				times[k] = append(times[k], v)
@@ -119,7 +118,7 @@ func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, in *data) error {
 	if f.Speeds == nil {
 		f.Speeds = slices.Repeat([]float64{1}, h.Ranks)
 	}
-	f.Ranks, f.Packed = h.Ranks, h.Packed
+	f.Ranks = h.Ranks
 	if h.Limit > 0 && in.pairs == nil {
 		f.Overlong = bucket.Truncate
 	}
@@ -127,17 +126,6 @@ func (c *simulateCmd) match(f *bucket.Config, h bucket.Header, in *data) error {
 		f.Overlong = bucket.Skip
 	}
 	return nil
-}
-
-func openSchedule(f *os.File) (*bucket.ScheduleReader, error) {
-	if !strings.HasSuffix(f.Name(), ".parquet") {
-		return bucket.NewScheduleReader(f, f.Name())
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return bucket.NewParquetScheduleReader(f, info.Size(), f.Name())
 }
 
 // stepPlot draws the step times of ranks, thinned out to what a figure can show, and the

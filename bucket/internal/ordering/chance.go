@@ -1,0 +1,19 @@
+// Package ordering sorts the samples of an epoch by a mode's groups, and draws the chance that moves them.
+package ordering
+
+// Unit is the whole of a length in which its jitter is counted.
+const Unit = 1 << 16
+
+// MostWidth is the largest part of its length by which a sample moves.
+const MostWidth = 3 * Unit
+
+// FewGroups is the number above which groups are of several lengths.
+const FewGroups = 1 << 20
+
+// Mix joins two numbers to a seed (the finaliser of Steele et al., SplitMix, 2014).
+func Mix(a, b uint64) uint64 {
+	z := a*0x9e3779b97f4a7c15 + b*0xbf58476d1ce4e5b9
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

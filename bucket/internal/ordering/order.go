@@ -1,0 +1,221 @@
+package ordering
+
+import (
+	"math/rand/v2"
+	"sort"
+	"sync"
+)
+
+// Keys say how an epoch is ordered: by group, and by chance within each.
+type Keys struct {
+	Seed, Epoch uint64
+	Salt        uint64 // of the two, for what moves lengths
+	Groups      int    // the last one holds the samples that are left out
+	Limit       uint32 // longer samples are cut to this length
+	// Group is the group of a sample at a position, of a length.
+	Group func(position int, length uint32) int
+	// ByLength: the group follows from the length alone, so the histogram is enough to lay the groups out.
+	ByLength bool
+}
+
+// NewKeys are those of an epoch without its groups.
+func NewKeys(seed, epoch uint64) Keys {
+	return Keys{Seed: seed, Epoch: epoch, Salt: Mix(epoch, seed^0x6a09e667f3bcc909)}
+}
+
+// Chance is 64 random bits of a sample in this epoch (SplitMix, as Mix).
+func (k *Keys) Chance(position int) uint64 {
+	z := uint64(position)*0x9e3779b97f4a7c15 + k.Salt
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	return (z ^ z>>27) * 0x94d049bb133111eb
+}
+
+// Order is the samples of an epoch, sorted by group and shuffled within each group.
+type Order struct {
+	Keys
+	// Index are the positions of the samples in the data set, in order; nil until Fill or a mode sets it.
+	Index []uint32
+
+	start []int    // by group, and the end of the last one
+	pad   []uint32 // by group: no sample of it, or of a group before it, is longer
+	sum   []uint64 // of the lengths of all groups before each
+}
+
+// New lays out the groups. It passes over the lengths once, or where the group follows from the length, over their histogram alone.
+func New(l, hist []uint32, k Keys) *Order {
+	o := &Order{Keys: k, start: make([]int, k.Groups+1), pad: make([]uint32, k.Groups), sum: make([]uint64, k.Groups+1)}
+	add := func(g int, n, longest uint32, sum uint64) {
+		o.start[g+1] += int(n)
+		o.pad[g] = max(o.pad[g], longest)
+		o.sum[g+1] += sum
+	}
+	if k.ByLength {
+		for v, n := range hist {
+			if n > 0 {
+				cut := min(uint32(v), k.Limit)
+				add(k.Group(0, uint32(v)), n, cut, uint64(n)*uint64(cut))
+			}
+		}
+	} else {
+		half := len(l) / 2
+		var a, b []tally
+		Both(func() { a = k.tally(l, 0, half) }, func() { b = k.tally(l, half, len(l)) })
+		for g := range k.Groups {
+			add(g, a[g].n, a[g].longest, a[g].sum)
+			add(g, b[g].n, b[g].longest, b[g].sum)
+		}
+	}
+	for g := range k.Groups {
+		o.start[g+1] += o.start[g]
+		o.sum[g+1] += o.sum[g]
+		if g > 0 {
+			o.pad[g] = max(o.pad[g], o.pad[g-1])
+		}
+	}
+	return o
+}
+
+// tally is what the layout needs of a group.
+type tally struct {
+	n, longest uint32
+	sum        uint64
+}
+
+func (k *Keys) tally(l []uint32, from, to int) []tally {
+	out := make([]tally, k.Groups)
+	for i := from; i < to; i++ {
+		v := l[i]
+		t := &out[k.Group(i, v)]
+		v = min(v, k.Limit)
+		t.n++
+		t.longest = max(t.longest, v)
+		t.sum += uint64(v)
+	}
+	return out
+}
+
+// Batched is how many samples are ordered, without those left out.
+func (o *Order) Batched() int { return o.start[len(o.start)-2] }
+
+// Groups is the number of groups of the samples that are ordered.
+func (o *Order) Groups() int { return len(o.start) - 2 }
+
+// Start is the first position of a group.
+func (o *Order) Start(group int) int { return o.start[group] }
+
+// Pad is a length than which no sample of a group, or of a group before it, is longer.
+func (o *Order) Pad(group int) int { return int(o.pad[group]) }
+
+// Fill sorts all samples: a counting sort in two halves side by side, stable, so that a
+// group holds its samples in the data set's order before the shuffle.
+func (o *Order) Fill(l []uint32) {
+	index := make([]uint32, len(l))
+	groups := len(o.start) - 1
+	half := len(l) / 2
+	low := make([]int, groups)
+	for i, v := range l[:half] {
+		low[o.Keys.Group(i, v)]++
+	}
+	first, second := make([]int, groups), make([]int, groups)
+	for g := range groups {
+		first[g] = o.start[g]
+		second[g] = o.start[g] + low[g]
+	}
+	Both(func() { o.scatter(l, 0, half, first, index) }, func() { o.scatter(l, half, len(l), second, index) })
+	middle := 0
+	for middle < groups && o.start[middle] < half {
+		middle++
+	}
+	Both(func() { o.shuffles(0, middle, index) }, func() { o.shuffles(middle, groups, index) })
+	o.Index = index
+}
+
+// Both runs two functions side by side.
+func Both(a, b func()) {
+	var wait sync.WaitGroup
+	wait.Go(a)
+	b()
+	wait.Wait()
+}
+
+func (o *Order) scatter(l []uint32, from, to int, at []int, index []uint32) {
+	for i := from; i < to; i++ {
+		g := o.Keys.Group(i, l[i])
+		index[at[g]] = uint32(i)
+		at[g]++
+	}
+}
+
+func (o *Order) shuffles(from, to int, index []uint32) {
+	for g := from; g < to; g++ {
+		o.shuffle(g, index[o.start[g]:o.start[g+1]])
+	}
+}
+
+// shuffle is Fisher and Yates's, with a generator of the group's own, so that one group
+// can be had without the others.
+func (o *Order) shuffle(g int, samples []uint32) {
+	r := rand.NewPCG(o.Seed, Mix(o.Epoch, uint64(g)+1))
+	for i := uint64(len(samples)); i > 1; i-- {
+		// Lemire, Fast random integer generation in an interval, 2019, without the
+		// rejection: the bias is below 2^-32.
+		j := (r.Uint64() >> 32 * i) >> 32
+		samples[i-1], samples[j] = samples[j], samples[i-1]
+	}
+}
+
+// GroupAt is the group of a position in the order.
+func (o *Order) GroupAt(pos int) int {
+	return sort.Search(len(o.start)-1, func(g int) bool { return o.start[g+1] > pos })
+}
+
+// TokensBefore is the sum of the lengths before a position; within a group the mean counts.
+func (o *Order) TokensBefore(pos int) float64 {
+	g := o.GroupAt(pos)
+	if g == len(o.start)-1 {
+		return float64(o.sum[g])
+	}
+	n := o.start[g+1] - o.start[g]
+	return float64(o.sum[g]) + float64(o.sum[g+1]-o.sum[g])*float64(pos-o.start[g])/float64(max(1, n))
+}
+
+// Some are the samples of a few ranges of positions, from a start up to an end, without filling the order: one
+// pass over the lengths gathers the groups concerned.
+func (o *Order) Some(l []uint32, ranges [][2]int) [][]uint32 {
+	where := make([]int, len(o.start)-1) // of a group in the gathered samples, from 1
+	var groups []int
+	for _, r := range ranges {
+		for g := o.GroupAt(r[0]); g < len(where) && o.start[g] < r[1]; g++ {
+			if where[g] == 0 {
+				groups = append(groups, g)
+				where[g] = len(groups)
+			}
+		}
+	}
+	half := len(l) / 2
+	var halves [2][][]uint32
+	gather := func(k, from, to int) {
+		found := make([][]uint32, len(groups))
+		for i := from; i < to; i++ {
+			if at := where[o.Keys.Group(i, l[i])]; at > 0 {
+				found[at-1] = append(found[at-1], uint32(i))
+			}
+		}
+		halves[k] = found
+	}
+	Both(func() { gather(0, 0, half) }, func() { gather(1, half, len(l)) })
+	all := map[int][]uint32{}
+	for k, g := range groups {
+		all[g] = append(halves[0][k], halves[1][k]...)
+		o.shuffle(g, all[g])
+	}
+	out := make([][]uint32, 0, len(ranges))
+	for _, r := range ranges {
+		var part []uint32
+		for g := o.GroupAt(r[0]); o.start[g] < r[1]; g++ {
+			part = append(part, all[g][max(0, r[0]-o.start[g]):min(r[1], o.start[g+1])-o.start[g]]...)
+		}
+		out = append(out, part)
+	}
+	return out
+}

@@ -1,0 +1,108 @@
+package partition
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/evenkeel/evenkeel/bucket"
+)
+
+// SearchAnchors is the anchor search (Huawei, training method for sequence models): durations are recorded by length and
+// batch, an anchor duration is chosen among them, and a length takes the largest batch that lasts no longer.
+//
+// Departures. The patent has one anchor T and moves it until the epoch time meets a condition. Here lengths are not gathered in
+// buckets, and there may be several anchors, rising by a factor at least: a length takes the largest that its most efficient
+// batch reaches. Few anchors let batches of many lengths share a step; many keep all batches efficient. The factor is the
+// largest with which the work of the samples is within slack of the least; 1 makes every recorded duration an anchor.
+func SearchAnchors(hist []uint32, c bucket.Cost, best []int, slack float64) []float64 {
+	var records []float64
+	for l, n := range hist {
+		if n > 0 && best[l] > FewSamples {
+			records = append(records, c.Seconds(l, best[l]))
+		}
+	}
+	if len(records) == 0 {
+		return []float64{0}
+	}
+	slices.Sort(records)
+	records = slices.Compact(records)
+	longest := records[len(records)-1]
+	if slack <= 0 {
+		return []float64{longest} // none below it is any use
+	}
+	least := work(hist, c, best, nil)
+	low, high := 1.0, longest/records[0]*(1+1e-9)
+	found := ladder(records, high)
+	if work(hist, c, best, found) <= least*(1+slack) {
+		return found
+	}
+	for range 12 {
+		middle := math.Sqrt(low * high)
+		if a := ladder(records, middle); work(hist, c, best, a) <= least*(1+slack) {
+			low, found = middle, a
+		} else {
+			high = middle
+		}
+	}
+	if low == 1 {
+		return []float64{longest}
+	}
+	return found
+}
+
+// FewSamples is the largest batch that no anchor makes smaller: one sample less would leave much of the duration unused.
+const FewSamples = 16
+
+// ladder is the shortest duration, and then always the next that is longer by more than the factor.
+func ladder(records []float64, factor float64) (out []float64) {
+	for _, r := range records {
+		if len(out) == 0 || r > out[len(out)-1]*factor {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// work is the time of all samples in full batches, on one rank.
+func work(hist []uint32, c bucket.Cost, best []int, anchors []float64) (sum float64) {
+	for l, n := range hist {
+		if n > 0 {
+			b := best[l]
+			if anchors != nil && b > FewSamples {
+				b = Within(c, l, b, anchorOf(anchors, c.Seconds(l, b)))
+			}
+			sum += float64(n) * c.Seconds(l, b) / float64(b)
+		}
+	}
+	return sum
+}
+
+// anchorOf is the largest anchor up to a duration, or the least.
+func anchorOf(anchors []float64, seconds float64) float64 {
+	if len(anchors) == 1 {
+		return anchors[0]
+	}
+	return anchors[max(0, sort.Search(len(anchors), func(i int) bool { return anchors[i] > seconds*(1+1e-9) })-1)]
+}
+
+// Within is the largest batch up to top that lasts no longer than the limit, at least 1.
+func Within(c bucket.Cost, length, top int, limit float64) int {
+	if c.Seconds(length, top) <= limit*(1+1e-9) {
+		return top
+	}
+	return max(1, sort.Search(top, func(b int) bool { return c.Seconds(length, b+1) > limit*(1+1e-9) }))
+}
+
+// Aim sets the anchor duration of each length.
+func (j *Job) Aim(anchors []float64) {
+	j.Target = make([]float64, len(j.Hist))
+	for l, n := range j.Hist {
+		if n > 0 {
+			own := j.Cost.Seconds(l, j.Best[l])
+			if j.Target[l] = own; j.Best[l] > FewSamples {
+				j.Target[l] = min(own, anchorOf(anchors, own))
+			}
+		}
+	}
+}

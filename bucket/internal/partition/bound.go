@@ -1,0 +1,105 @@
+package partition
+
+import (
+	"math"
+	"sort"
+
+	"github.com/evenkeel/evenkeel/bucket"
+)
+
+// Efficient gives, for each length that occurs, the batch size with the least time per
+// sample and that time. Between two breaks t = a + bB, so t/B is monotone: only the
+// breaks, 1 and the cap can be best.
+func Efficient(hist []uint32, c bucket.Cost) (best []int, rate []float64) {
+	best, rate = make([]int, len(hist)), make([]float64, len(hist))
+	for l, n := range hist {
+		if n == 0 {
+			continue
+		}
+		top := c.Cap(l)
+		rate[l] = math.Inf(1)
+		try := func(b int) {
+			// Of equals the largest, which comes first.
+			if r := c.Seconds(l, b) / float64(b); b <= top && r < rate[l]*(1-1e-12) {
+				best[l], rate[l] = b, r
+			}
+		}
+		if top >= 1 {
+			try(top)
+			try(1)
+		}
+		for _, b := range c.Breaks(l) {
+			try(b)
+		}
+	}
+	return best, rate
+}
+
+// Bound is the lower bound of the epoch time in seconds, from the least time per sample of each length: no schedule on ranks of
+// these speeds is shorter. A sample of a length may ride in a batch of any longer length that occurs. Alone: it may not, as where samples
+// have two lengths, with both of which seconds rise: then none takes less than in batches of its own kind.
+func Bound(hist []uint32, rate, speeds []float64, alone bool) float64 {
+	speed, sum, least := 0.0, 0.0, math.Inf(1)
+	for _, v := range speeds {
+		speed += v
+	}
+	for l := len(hist) - 1; l >= 0; l-- {
+		if hist[l] > 0 {
+			if least = min(least, rate[l]); alone {
+				least = rate[l]
+			}
+			sum += float64(hist[l]) * least
+		}
+	}
+	return sum / speed
+}
+
+// Boundaries cuts the lengths of a histogram into at most n ranges of equal work, samples times rate, and returns their
+// upper lengths. Each is a length that occurs, the last the longest.
+func Boundaries(hist []uint32, rate []float64, n int) []int {
+	var total float64
+	hi := 0
+	for l, c := range hist {
+		if c > 0 {
+			hi = l
+			total += float64(c) * rate[l]
+		}
+	}
+	var out []int
+	sum := 0.0
+	for l, c := range hist {
+		if c == 0 {
+			continue
+		}
+		sum += float64(c) * rate[l]
+		if l == hi || sum >= total*float64(len(out)+1)/float64(n) && len(out) < n-1 {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// Bands are twelve ranges of lengths of equal work, for people; batch is the batch of a length.
+func Bands(hist []uint32, rate []float64, c bucket.Cost, batch func(length int) int) (out []bucket.Band) {
+	for _, u := range Boundaries(hist, rate, 12) {
+		b := batch(u)
+		out = append(out, bucket.Band{Upper: u, Batch: b, Seconds: c.Seconds(u, b)})
+	}
+	for l, n := range hist {
+		if n > 0 {
+			out[sort.Search(len(out)-1, func(k int) bool { return out[k].Upper >= l })].Samples += int(n)
+		}
+	}
+	return out
+}
+
+// StepSize is what each of so many steps holds, in the mean; tokens are those of a sample of a length.
+func StepSize(hist []uint32, steps int, of func(length int) int) (samples, tokens float64) {
+	for l, n := range hist {
+		if n > 0 {
+			samples, tokens = samples+float64(n), tokens+float64(n)*float64(of(l))
+		}
+	}
+	each := float64(max(1, steps))
+	return samples / each, tokens / each
+}

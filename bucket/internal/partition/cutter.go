@@ -1,0 +1,210 @@
+package partition
+
+import (
+	"math"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+)
+
+// cutter cuts an order, from its end, into cycles: a batch for each place.
+type cutter struct {
+	*Job
+	order   *ordering.Order
+	row     Row
+	classes []class
+	places  int
+	shift   float64 // part of a batch by which one cycle is smaller
+	enough  int     // samples that the first batch of that cycle has at least
+	few     bool    // the epoch has few batches: its size jumps with the scale
+	late    int     // steps by which a place may wait for shorter samples
+	// durations, if any, are those of the cycles, in place of the anchors.
+	durations []float64
+}
+
+// take takes a batch off the row.
+func (c *cutter) take(pos, longest int, most float64) (n, pad int) {
+	return c.row.Take(pos, longest, most*(1+1e-9), c.Size)
+}
+
+// all cuts what lies behind position stop into batches that last no longer than the anchors times scale times their share, and
+// gives them by class, with the number of cycles and the end of what is left. A place whose share has no room for a sample
+// waits for shorter ones. One cycle has fewer samples, by up to a batch in all as shift, 0 to 1, says: that moves all after
+// it, so that batches differ between epochs though nothing else moves. A last cycle that is not nearly full is not cut; size is
+// the number of cycles with the part of that one.
+func (c *cutter) all(scale float64, end, stop int) (cuts [][]Cut, cycles, rest int, size float64) {
+	cuts = make([][]Cut, len(c.classes))
+	shifted := false
+	before := make([]int, len(c.classes))
+	for pos := end; pos > stop; cycles++ {
+		begin := pos
+		for k := range cuts {
+			before[k] = len(cuts[k])
+		}
+		longest := c.row.Next(pos)
+		target := c.Target[longest]
+		switch {
+		case cycles < len(c.durations):
+			target = c.durations[cycles]
+		case c.Best[longest] > FewSamples:
+			target *= scale
+		}
+		fewer, turn := 0, 0
+		if n, _ := c.take(pos, longest, target); !shifted && n >= c.enough {
+			shifted, fewer = true, int(c.shift*float64(n))
+		}
+		for k, class := range c.classes {
+			for made := 0; len(cuts[k]) < (cycles+1)*len(class.slots) && made < 2*len(class.slots); made++ {
+				if pos <= stop {
+					size = float64(cycles) + float64(turn)/float64(c.places)
+					if turn*2 < c.places {
+						for k, n := range before {
+							cuts[k] = cuts[k][:n]
+						}
+						return cuts, cycles, begin, size
+					}
+					return cuts, cycles + 1, stop, size
+				}
+				longest = c.row.Next(pos)
+				if class.share < 1 && c.Cost.Seconds(longest, 1) > target*class.share {
+					break
+				}
+				n, pad := c.take(pos, longest, target*class.share*c.dither(longest, pos, class.share))
+				if class.share < 1 && n < fewShared && cycles*len(class.slots)-len(cuts[k]) < c.late*len(class.slots) &&
+					c.Cost.Seconds(pad, n) < poorly*target*class.share {
+					break
+				}
+				n = min(max(1, n-(fewer+turn)/c.places), pos-stop)
+				turn++
+				pos -= n
+				cuts[k] = append(cuts[k], Cut{uint32(pos), uint32(n), pad, c.Cost.Seconds(pad, n) / class.share})
+			}
+		}
+	}
+	return cuts, cycles, stop, float64(cycles)
+}
+
+// dither is the part of its share of the anchor that a batch takes which begins before pos.
+func (c *cutter) dither(longest, pos int, share float64) float64 {
+	if int(share*float64(c.Best[longest])) < c.DitherFrom {
+		return 1
+	}
+	return 1 - c.Dither*float64(ordering.Mix(c.order.Salt, uint64(pos))>>11)/(1<<53)
+}
+
+// poorly is the part of its share that a place leaves to shorter samples rather than fill no more of it, if it were with fewer than
+// fewShared samples, as long as it is not late by too many steps.
+const (
+	poorly    = .95
+	fewShared = 6
+)
+
+// even is about the least scale with which what lies behind stop fills so many steps and no more.
+func (c *cutter) even(steps, end, stop int) float64 {
+	_, _, _, size := c.all(1, end, stop)
+	want, near := max(float64(steps), math.Ceil(size)), max(.05, 1.01/float64(c.places))
+	scale := 1.0
+	for range 4 {
+		if size <= want && size > want-near && !c.few {
+			return scale
+		}
+		scale = min(1, scale*size/(want-near/2))
+		_, _, _, size = c.all(scale, end, stop)
+	}
+	bisect := func(low, high float64) float64 {
+		for range 12 {
+			middle := (low + high) / 2
+			if _, _, _, size = c.all(middle, end, stop); size <= want {
+				high = middle
+			} else {
+				low = middle
+			}
+		}
+		return high
+	}
+	high := min(1, scale*1.02)
+	if scale = bisect(scale*.95, high); scale == high {
+		// With few steps and slow ranks the size jumps, and the estimate may be far off: hundreds of steps in place of two.
+		if _, _, _, size = c.all(high, end, stop); size > want {
+			scale = bisect(high, 1)
+		}
+	}
+	if c.few && want <= fewSteps { // as sizes jump, a much smaller scale may do
+		least := scale
+		size = want
+		for low := scale / 1.15; size <= 1.3*want && low > scale/32; low /= 1.15 {
+			if _, _, _, size = c.all(low, end, stop); size <= want {
+				least = low
+			}
+		}
+		if least < scale {
+			return bisect(least/1.15, least)
+		}
+	}
+	return scale
+}
+
+// stepDurations are durations, one for each step, with which the order from end down to stop takes the least time: exact among the
+// candidates but for the grid of positions, and among steps of consecutive batches, all of which last up to the step's duration.
+//
+// In an epoch of a few steps equal ones waste what no later step makes good: a batch may end where the length changes, and
+// so pad nothing, only if its step may be a little shorter or longer than the others.
+func (c *cutter) stepDurations(end, stop, steps int) []float64 {
+	longest := c.LongestStep()
+	candidates := make([]float64, 0, durationsTried)
+	for k := range durationsTried {
+		candidates = append(candidates, longest*math.Pow(leastDuration, float64(k)/(durationsTried-1)))
+	}
+	grid := (end-stop)/max(8, min(positionsTried*steps, placesTried/c.places)) + 1
+	// left[k] is the least time of what lies behind stop, up to position stop + k grid.
+	left := make([]float64, (end-stop+grid-1)/grid+1)
+	of := func(pos int) float64 { return left[(pos-stop+grid-1)/grid] }
+	total, after := make([]float64, len(candidates)), make([]int, len(candidates))
+	try := func(pos int) (best float64) {
+		best = math.Inf(1)
+		for k, t := range candidates {
+			reached, seconds := c.reach(pos, stop, t)
+			after[k], total[k] = reached, seconds+of(reached)
+			best = min(best, total[k])
+		}
+		return best
+	}
+	for k := 1; k < len(left); k++ {
+		pos := min(end, stop+k*grid)
+		left[k] = math.Inf(1)                           // a step that stays within the grid's cell leads nowhere
+		if left[k] = try(pos); math.IsInf(left[k], 1) { // a cell has more samples than a step
+			left[k] = left[k-1] + longest
+		}
+	}
+	var out []float64
+	for pos := end; pos > stop; {
+		k := slices.Index(total, try(pos))
+		out = append(out, candidates[k])
+		pos = after[k]
+	}
+	return out
+}
+
+const (
+	durationsTried = 300
+	leastDuration  = .25 // of the longest
+	positionsTried = 200 // for each step
+	placesTried    = 16_000
+)
+
+// reach is where a step ends that begins before pos and lasts no longer than a duration, and what it lasts.
+func (c *cutter) reach(pos, stop int, duration float64) (end int, seconds float64) {
+	for _, class := range c.classes {
+		for range class.slots {
+			if pos <= stop {
+				return pos, seconds
+			}
+			longest := c.row.Next(pos)
+			n, pad := c.take(pos, longest, duration*class.share*c.dither(longest, pos, class.share))
+			n = min(n, pos-stop)
+			seconds = max(seconds, c.Cost.Seconds(pad, n)/class.share)
+			pos -= n
+		}
+	}
+	return pos, seconds
+}

@@ -1,0 +1,41 @@
+package partition
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+)
+
+// Fit finds the longest length that fits into a batch, and moves what is longer there or drops it, as the plan says. It
+// changes the histogram, and returns it up to that length, which it sets in the plan beside the number of samples dropped.
+func Fit(p *bucket.Plan, hist []uint32, c bucket.Cost) ([]uint32, error) {
+	longest := len(hist) - 1
+	p.Limit = longest
+	if c.Cap(longest) < 1 {
+		fits := sort.Search(longest, func(n int) bool { return c.Cap(n+1) < 1 })
+		n := 0
+		for _, of := range hist[fits+1:] {
+			n += int(of)
+		}
+		if p.Overlong == bucket.Refuse || fits == 0 {
+			samples, verb := fmt.Sprint(n, " samples"), "fit"
+			if n == 1 {
+				samples, verb = "1 sample", "fits"
+			}
+			return nil, input.Errorf("%s longer than %d %s into no batch (the longest is %d): the table has no such trial that ran; profile longer lengths, or skip or truncate such samples (--overlong skip)",
+				samples, fits, verb, longest)
+		}
+		p.Limit = fits
+		if p.Overlong == bucket.Skip {
+			p.Skipped = n
+			if n == p.Samples {
+				return nil, input.Errorf("every sample is longer than %d and would be skipped", fits)
+			}
+		} else {
+			hist[fits] += uint32(n)
+		}
+	}
+	return hist[:p.Limit+1], nil
+}

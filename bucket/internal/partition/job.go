@@ -1,0 +1,184 @@
+// Package partition cuts an epoch of ordered samples into batches that last about as long as an anchor duration, and makes steps of batches
+// that end together. It knows nothing of what a sample's length means: samples of one length (package plain) and of two (package paired)
+// are both cut by it.
+package partition
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"sort"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+)
+
+// Job is what batches cost and how long they may last.
+type Job struct {
+	Cost         bucket.Cost
+	Hist         []uint32
+	Best         []int                // by length: the most efficient batch
+	Target       []float64            // by length: the anchor duration, no longer than that batch takes
+	Size         func(length int) int // the largest batch of a length; of two lengths, of the longest of both
+	LongestBatch float64              // seconds: no batch of what is left at the end lasts longer
+	// Ranks, their speeds and the number of batches in a step, as in bucket.Config.
+	Speeds       []float64
+	MicroBatches int
+	bucket.Settings
+}
+
+// Row is the samples of an epoch in their order. Batches are cut off its end.
+type Row interface {
+	// Next is the length of a batch that begins with the sample before a position.
+	Next(pos int) int
+	// Take is how many samples before a position, at least one, make a batch within most seconds and the size of their longest; and
+	// that longest. A batch begins with a sample of Next(pos), longest.
+	Take(pos, longest int, most float64, size func(length int) int) (n, pad int)
+}
+
+// Cut is a batch before it has a rank.
+type Cut struct {
+	Start, Count uint32
+	Longest      int     // to which it is padded
+	Seconds      float64 // over the share of its class
+}
+
+// Placed is a batch and the length to which it is padded.
+type Placed struct {
+	bucket.Batch
+	Longest int
+}
+
+// Epoch is an epoch as it is cut.
+type Epoch struct {
+	Order   *ordering.Order
+	Steps   []uint32
+	Batches []Placed
+	Scale   float64 // of the anchors
+}
+
+// Schedule is the epoch without what batches are padded to.
+func (e *Epoch) Schedule(p *bucket.Plan, of bucket.Samples) *bucket.Schedule {
+	batches := make([]bucket.Batch, len(e.Batches))
+	for i, b := range e.Batches {
+		batches[i] = b.Batch
+	}
+	of.Order = e.Order
+	return bucket.NewSchedule(p.Ranks, p.Skipped, e.Steps, batches, of)
+}
+
+// Predict scores the epoch; measure is what a batch takes.
+func (e *Epoch) Predict(speeds []float64, measure func(Placed) bucket.Measured) bucket.Score {
+	s := bucket.NewScorer(speeds)
+	for i := range len(e.Steps) - 1 {
+		for _, b := range e.Batches[e.Steps[i]:e.Steps[i+1]] {
+			s.Batch(int(b.Rank), measure(b))
+		}
+		s.Step()
+	}
+	return s.Score()
+}
+
+// Dispatch cuts an epoch: batches of the anchor duration from the longest sample down; steps of batches drawn from those of similar
+// duration; where fillers are wanted, short samples beside batches that end early; and one more step of what is left. Free, if given,
+// cuts the whole order into batches in its own way, unless ranks differ in what they can take.
+func (j *Job) Dispatch(o *ordering.Order, row Row, fillers bool, free func(places int) []Cut) *Epoch {
+	r := rand.New(rand.NewPCG(o.Seed, ordering.Mix(o.Epoch, 0)))
+	d := &dealer{r: r, more: map[int][]Placed{}}
+	d.ranks, d.classes = slots(j.Speeds, j.MicroBatches)
+	d.cutter = cutter{Job: j, order: o, row: row, classes: d.classes, places: len(d.ranks), shift: r.Float64(), enough: 2, late: j.EvenSteps / 10}
+	if d.few = j.EvenSteps > 0 && j.EvenSteps*len(j.Speeds) <= fewBatches; d.few {
+		d.enough = max(2, min(8, slices.Max(j.Best)))
+	}
+	d.shares = make([]float64, len(d.ranks))
+	for _, c := range d.classes {
+		for _, s := range c.slots {
+			d.shares[s] = c.share
+		}
+	}
+	end := o.Batched()
+	scale := 1.0
+	cutAll := func(stop int) {
+		switch {
+		case free != nil && len(d.classes) == 1:
+			d.cuts, d.rest = [][]Cut{free(d.places)}, 0
+			d.cycles = (len(d.cuts[0]) + d.places - 1) / d.places
+			d.windows()
+			return
+		case j.StepDurations:
+			d.shift, d.durations = 0, d.stepDurations(end, stop, j.EvenSteps)
+			scale = 0
+			for _, t := range d.durations {
+				scale += t / slices.Max(j.Target) / float64(len(d.durations))
+			}
+		case j.EvenSteps > 0:
+			scale = d.even(j.EvenSteps, end, stop)
+		}
+		d.cuts, d.cycles, d.rest, _ = d.all(scale, end, stop)
+		d.windows()
+	}
+	cutAll(0)
+	if fillers && j.MicroBatches != 1 && !j.StepDurations { // with step durations there is next to no wait
+		room := 0
+		for range 3 {
+			more := d.room(end / 2)
+			if more <= room {
+				break
+			}
+			room = more // is not cut, but fills what waits beside the others
+			cutAll(room)
+		}
+		if room > 0 {
+			d.fill()
+		}
+	}
+	out := d.assemble()
+	out.Scale = scale
+	return out
+}
+
+// SortCuts sorts batches, the longest first, those of the same duration by their position.
+func SortCuts(c []Cut) {
+	slices.SortFunc(c, func(a, b Cut) int { return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Start, b.Start)) })
+}
+
+// LongestStep is what the most efficient batch takes at most, of any length.
+func (j *Job) LongestStep() (seconds float64) {
+	for l, n := range j.Hist {
+		if n > 0 {
+			seconds = max(seconds, j.Cost.Seconds(l, j.Best[l]))
+		}
+	}
+	return seconds
+}
+
+// grouped is a row whose batches are padded to the longest length that their groups hold.
+type grouped struct {
+	order    *ordering.Order
+	cost     bucket.Cost
+	multiple int
+	group    int
+}
+
+// Grouped is a row of samples that are not looked at one by one: batches are padded to the longest length that their groups hold.
+func Grouped(o *ordering.Order, c bucket.Cost, multiple int) Row {
+	return &grouped{o, c, multiple, o.Groups() - 1}
+}
+
+func (g *grouped) Next(pos int) int {
+	if g.group+1 < g.order.Groups() && g.order.Start(g.group+1) < pos {
+		g.group = g.order.GroupAt(pos - 1)
+	}
+	for g.order.Start(g.group) >= pos {
+		g.group--
+	}
+	return g.order.Pad(g.group)
+}
+
+func (g *grouped) Take(pos, longest int, most float64, size func(length int) int) (n, pad int) {
+	n = size(longest)
+	if g.cost.Seconds(longest, n) > most {
+		n = max(1, sort.Search(n, func(b int) bool { return g.cost.Seconds(longest, b+1) > most }))
+	}
+	return Whole(min(n, pos), n, g.multiple), longest
+}

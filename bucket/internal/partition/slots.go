@@ -1,0 +1,138 @@
+package partition
+
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+)
+
+// class is the ranks' places for a batch in a step that take the same share of the anchor duration.
+type class struct {
+	share float64 // of the anchor duration, on a rank of speed 1
+	slots []int   // places, counted over all ranks in their order
+}
+
+// slots are the places for batches in a step, each on one rank, and their classes, the largest share first. A rank has as many
+// places as its speed has units, rounded, at least one, and what then differs is its share. The unit is the speed of the rank
+// at the lower quartile, so that a few slow ranks get smaller batches, not the others more; or the fastest rank has most.
+func slots(speeds []float64, most int) (ranks []int, classes []class) {
+	rising := slices.Clone(speeds)
+	slices.Sort(rising)
+	fastest := rising[len(rising)-1]
+	unit := max(rising[len(rising)/4], fastest/8)
+	if most > 0 {
+		unit = fastest / float64(most)
+	}
+	number := func(v float64) int { return max(1, int(v/unit+.5)) }
+	largest := 0.0
+	for _, v := range speeds {
+		largest = max(largest, v/float64(number(v)))
+	}
+	at := map[float64]int{}
+	for r, v := range speeds {
+		share := v / float64(number(v)) / largest
+		if _, ok := at[share]; !ok {
+			at[share] = len(classes)
+			classes = append(classes, class{share: share})
+		}
+		for range number(v) {
+			c := &classes[at[share]]
+			c.slots = append(c.slots, len(ranks))
+			ranks = append(ranks, r)
+		}
+	}
+	slices.SortStableFunc(classes, func(a, b class) int {
+		switch {
+		case a.share > b.share:
+			return -1
+		case a.share < b.share:
+			return 1
+		}
+		return 0
+	})
+	return ranks, classes
+}
+
+// StepBatches is how many places each rank has.
+func StepBatches(p *bucket.Plan) []int {
+	out := make([]int, p.Ranks)
+	of, _ := slots(p.Speeds, p.MicroBatches)
+	for _, rank := range of {
+		out[rank]++
+	}
+	return out
+}
+
+// Limits are those of one batch of the largest share.
+type Limits struct{ PadTo, Multiple, Samples, Tokens int }
+
+// StepLimits are a plan's for one batch: those of a step over the sum of the shares. An error names one that leaves all batches empty.
+func StepLimits(p *bucket.Plan) (Limits, error) {
+	_, classes := slots(p.Speeds, p.MicroBatches)
+	sum := 0.0
+	for _, c := range classes {
+		sum += c.share * float64(len(c.slots))
+	}
+	per := func(n int) int { return int(float64(n) / sum) }
+	l := Limits{max(1, p.PadTo), max(1, p.BatchMultiple), per(p.MaxSamples), per(p.MaxTokens)}
+	for _, f := range []struct {
+		name        string
+		value, size int
+	}{{"max samples", p.MaxSamples, l.Samples}, {"max tokens", p.MaxTokens, l.Tokens}} {
+		if f.value > 0 && f.size < 1 {
+			return l, input.Errorf("%s %d: the batches of %d ranks would be empty", f.name, f.value, p.Ranks)
+		}
+	}
+	return l, nil
+}
+
+// Of is how many samples of so many tokens, n at the most, make a batch.
+func (l Limits) Of(n, tokens int) int {
+	if l.Samples > 0 {
+		n = min(n, l.Samples)
+	}
+	if l.Tokens > 0 {
+		n = min(n, l.Tokens/tokens)
+	}
+	if n >= l.Multiple {
+		n -= n % l.Multiple
+	}
+	return n
+}
+
+// Up is a number rounded up to a multiple.
+func Up(n, multiple int) int { return (n + multiple - 1) / multiple * multiple }
+
+// Whole is a batch size that the device likes: a multiple, where it holds one and the batch is not simply what is left of those wanted.
+func Whole(n, wanted, multiple int) int {
+	if multiple > 1 && n >= multiple && n == wanted {
+		return n - n%multiple
+	}
+	return n
+}
+
+// CheckLimits names the longest sample to which a step's limits leave no batch, though memory would, and a multiple that memory holds
+// of no length. Room is the largest batch of a length within memory alone, and the padded tokens of a sample.
+func CheckLimits(p *bucket.Plan, l bucket.Lengths, hist []uint32, tokens int, room func(length int) (batch, tokens int), name func(length int) string) error {
+	if p.MaxTokens == 0 && p.BatchMultiple <= 1 {
+		return nil
+	}
+	largest, of := 0, 0
+	for k := len(hist) - 1; k > 0; k-- {
+		if hist[k] == 0 {
+			continue
+		}
+		batch, each := room(k)
+		if batch > 0 && tokens > 0 && each > tokens {
+			return input.Errorf("max tokens %d of a step leave %d for a batch: sample %d, of %s, fits into none", p.MaxTokens, tokens, slices.Index(l, uint32(k)), name(k))
+		}
+		if batch > largest {
+			largest, of = batch, k
+		}
+	}
+	if largest > 0 && largest < p.BatchMultiple {
+		return input.Errorf("batch multiple %d: memory holds %d samples at the most, of %s", p.BatchMultiple, largest, name(of))
+	}
+	return nil
+}

@@ -1,0 +1,434 @@
+// Package lengthfile reads the lengths of a data set from text and CSV; package parquet below it reads them from Parquet.
+//
+// Read gives one length per sample, ReadPairs a source and a target, for package paired.
+package lengthfile
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/paired"
+)
+
+// Options say how to read a file of lengths.
+type Options struct {
+	// Column is the name of a CSV or Parquet column, or its number from 1. "" is the first, and of pairs the first two. Two joined by a
+	// comma are a sample's source and target.
+	Column string
+	// Pair says what Read makes of two columns: "sum" (also for ""), where the model reads both as one sequence, or "max", where both are
+	// padded to the longer. ReadPairs keeps both.
+	Pair string
+	// Scale multiplies each number, which is then rounded up: 100 for frames of 10 ms
+	// from seconds. 0 is 1, and then a fraction is an error.
+	Scale float64
+	// Bytes is the size of the text, if known: memory is then sized once. 0: not known.
+	Bytes int64
+	// Chosen, if given, is told which columns are read, by name or number, and of how many.
+	Chosen func(taken []string, of int)
+}
+
+// MaxSamples is the largest number of samples: positions are 32 bits wide.
+const MaxSamples = math.MaxUint32
+
+// sizing is after how many samples the rest is estimated.
+const sizing = 1 << 16
+
+// Read reads one length per sample: one per line, or a CSV with or without a header, each
+// of them possibly gzipped. Name is what errors call the file; without a column asked for, a
+// file without commas is a CSV, and may have a header, only if it ends in .csv or .csv.gz.
+// Errors are of bucket.ErrInput, with the line and the field, or the reader's own.
+func Read(r io.Reader, name string, o Options) (bucket.Lengths, error) {
+	l, _, err := text(r, name, o, false)
+	return l, err
+}
+
+// ReadPairs reads a source and a target per sample as Read reads one length.
+func ReadPairs(r io.Reader, name string, o Options) (*paired.Pairs, error) {
+	o, err := o.Apart(name)
+	if err != nil {
+		return nil, err
+	}
+	sources, targets, err := text(r, name, o, true)
+	if err != nil {
+		return nil, err
+	}
+	return Join(name, sources, targets)
+}
+
+// Apart are the options with two columns that are kept apart.
+func (o Options) Apart(name string) (Options, error) {
+	o.Pair, o.Column = "", cmp.Or(o.Column, "1,2")
+	if n := strings.Count(o.Column, ",") + 1; n != 2 {
+		return o, input.Errorf("%s: column %q: source and target apart take two columns, as source,target; these are %d", name, o.Column, n)
+	}
+	return o, nil
+}
+
+// Join joins sources and targets of a file.
+func Join(name string, sources, targets bucket.Lengths) (*paired.Pairs, error) {
+	p, err := paired.New(sources, targets)
+	if err != nil {
+		return nil, input.Errorf("%s: %v", name, err)
+	}
+	return p, nil
+}
+
+// text reads one length per sample, or two apart.
+func text(r io.Reader, name string, o Options, apart bool) (first, second []uint32, err error) {
+	b := bufio.NewReaderSize(r, 1<<20)
+	if magic, _ := b.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, nil, input.Errorf("%s: %v", name, err)
+		}
+		defer z.Close()
+		b = bufio.NewReaderSize(z, 1<<20)
+	}
+	if err := o.Check(); err != nil {
+		return nil, nil, err
+	}
+	if err := skipMark(b, name); err != nil {
+		return nil, nil, err
+	}
+	t := &textReader{b: b, name: name, o: o, apart: apart}
+	for t.line = 1; ; t.line++ {
+		if t.line > 1 && t.blank == 0 && o.plain(t.columns) {
+			t.plain()
+		}
+		last, err := t.next()
+		if err != nil {
+			return nil, nil, err
+		}
+		if last {
+			break
+		}
+	}
+	if len(t.out) == 0 {
+		return nil, nil, input.Errorf("%s: no lengths", name)
+	}
+	return t.out, t.second, nil
+}
+
+// skipMark passes over a byte order mark of UTF-8; other encodings are an error.
+func skipMark(b *bufio.Reader, name string) error {
+	mark, _ := b.Peek(3)
+	switch {
+	case bytes.Equal(mark, []byte{0xef, 0xbb, 0xbf}):
+		_, _ = b.Discard(3) // it was peeked
+	case len(mark) >= 2 && (mark[0] == 0xff && mark[1] == 0xfe || mark[0] == 0xfe && mark[1] == 0xff):
+		return input.Errorf("%s: text in UTF-16; write it as UTF-8", name)
+	}
+	return nil
+}
+
+// textReader is where text stands in its file.
+type textReader struct {
+	b       *bufio.Reader
+	name    string
+	o       Options
+	columns []int
+	out     []uint32
+	apart   bool // second gets the other column
+	second  []uint32
+	line    int   // from 1
+	blank   int   // the first blank line since the last length; 0: none
+	read    int64 // bytes
+}
+
+// plain takes the usual lines that wait in the buffer, quickly.
+func (t *textReader) plain() {
+	limit := sizing
+	if len(t.out) >= sizing {
+		limit = MaxSamples
+	}
+	waiting, _ := t.b.Peek(t.b.Buffered())
+	more, used := plainLines(waiting, t.out, limit)
+	_, _ = t.b.Discard(used) // it waits in the buffer
+	t.read += int64(used)
+	t.line += len(more) - len(t.out)
+	t.out = more
+}
+
+// next takes one line, of several where a quoted field goes on; last says that it ends the file.
+func (t *textReader) next() (last bool, err error) {
+	begin := t.line
+	line, last, err := t.take()
+	if err != nil {
+		return false, err
+	}
+	if t.read += int64(len(line)); len(t.out) == sizing && cap(t.out) < 2*sizing && t.o.Bytes > t.read {
+		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-t.read)/float64(t.read)*sizing*1.01, MaxSamples)))
+	}
+	if line = bytes.TrimSpace(line); len(line) == 0 {
+		if t.blank == 0 {
+			t.blank = begin
+		}
+		return last, nil
+	}
+	if t.blank > 0 { // a blank line at the end is none
+		return false, input.Errorf("%s:%d: a blank line: every sample needs a length, or later ones get another's position", t.name, t.blank)
+	}
+	cells, err := fields(line)
+	if err != nil {
+		return false, input.Errorf("%s:%d: %v", t.name, begin, err)
+	}
+	if begin == 1 {
+		var header bool
+		if t.columns, header, err = t.o.columns(t.name, cells); err != nil {
+			return false, input.Errorf("%s:1: %v", t.name, err)
+		}
+		t.tell(cells, header)
+		if header {
+			return last, nil
+		}
+	}
+	v, w, err := t.o.lengths(cells, t.columns, t.apart)
+	if err != nil {
+		return false, input.Errorf("%s:%d: %v%s", t.name, begin, err, t.hint(begin, cells))
+	}
+	if len(t.out) == MaxSamples {
+		return false, input.Errorf("%s:%d: more than %d samples", t.name, begin, uint32(MaxSamples))
+	}
+	if t.out = append(t.out, v); t.apart {
+		t.second = append(t.second, w)
+	}
+	return last, nil
+}
+
+// hint says of a word in the first line, where a length should be, that it may be a header.
+func (t *textReader) hint(line int, cells []string) string {
+	word := strings.TrimSpace(cells[0])
+	if line > 1 || t.o.Column != "" || len(cells) > 1 || word == "" || likeNumber(word) {
+		return ""
+	}
+	if strings.ContainsAny(word, " \t'") {
+		word = strconv.Quote(word)
+	}
+	return fmt.Sprintf("; a header? name the file .csv, or give --column %s", word)
+}
+
+// tell says which columns are read.
+func (t *textReader) tell(cells []string, header bool) {
+	if t.o.Chosen == nil {
+		return
+	}
+	var taken []string
+	for _, k := range t.columns {
+		name := strconv.Itoa(k + 1)
+		if header {
+			name = strings.TrimSpace(cells[k])
+		}
+		taken = append(taken, name)
+	}
+	t.o.Chosen(taken, len(cells))
+}
+
+// take reads lines until no quotation is open.
+func (t *textReader) take() (text []byte, last bool, err error) {
+	for {
+		part, err := t.b.ReadSlice('\n')
+		last := errors.Is(err, io.EOF)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) || len(text)+len(part) > 1<<20:
+			return nil, false, input.Errorf("%s:%d: line longer than 1 MiB", t.name, t.line)
+		case err != nil && !last:
+			return nil, false, fmt.Errorf("%s:%d: %w", t.name, t.line, err)
+		case text != nil:
+			text = append(text, part...)
+		case last || bytes.Count(part, []byte{'"'})%2 == 0:
+			return part, last, nil // not copied: it is read before the next
+		default:
+			text = bytes.Clone(part)
+		}
+		if last || bytes.Count(text, []byte{'"'})%2 == 0 {
+			return text, last, nil
+		}
+		t.line++
+	}
+}
+
+// fields are the cells of a line: as encoding/csv reads them where there are quotes.
+func fields(text []byte) ([]string, error) {
+	if !bytes.Contains(text, []byte{'"'}) {
+		return strings.Split(string(text), ","), nil
+	}
+	r := csv.NewReader(bytes.NewReader(text))
+	r.TrimLeadingSpace = true
+	cells, err := r.Read()
+	if err != nil {
+		var p *csv.ParseError
+		if errors.As(err, &p) {
+			err = p.Err
+		}
+		return nil, fmt.Errorf("quoted fields: %w", err)
+	}
+	return cells, nil
+}
+
+// columns finds the wanted columns in the first line, and whether that is a header: it has
+// a cell that is not a number, and the file is a CSV, by its name, a comma, or since a column
+// was asked for. Otherwise a word where the first length should be is an error. What begins like a number where a length
+// should be is a spoilt number, not a name, unless the column was asked for by name.
+func (o Options) columns(name string, cells []string) (at []int, header bool, err error) {
+	first := strings.Join(cells, ",")
+	for _, c := range cells {
+		if _, err := strconv.ParseFloat(strings.TrimSpace(c), 64); err != nil {
+			header = first != ""
+		}
+	}
+	if o.Column == "" {
+		csv := strings.HasSuffix(strings.TrimSuffix(name, ".gz"), ".csv") || len(cells) > 1
+		return []int{0}, header && csv && !likeNumber(cells[0]), nil
+	}
+	wanted := strings.Split(o.Column, ",")
+	if len(wanted) > 2 {
+		return nil, header, fmt.Errorf("column %q: at most two, a source and a target", o.Column)
+	}
+	if at := numbered(wanted, len(cells)); slices.ContainsFunc(at, func(k int) bool { return likeNumber(cells[k]) }) {
+		return at, false, nil
+	}
+	for _, want := range wanted {
+		found := -1
+		for k, c := range cells {
+			if header && strings.TrimSpace(c) == strings.TrimSpace(want) {
+				found = k
+			}
+		}
+		if n, err := strconv.Atoi(want); found < 0 && err == nil && n >= 1 && n <= len(cells) {
+			found = n - 1
+		}
+		if found < 0 {
+			return nil, header, fmt.Errorf("no column %q; there are: %s", want, first)
+		}
+		at = append(at, found)
+	}
+	return at, header, nil
+}
+
+// numbered are the columns where all are wanted by number, else none.
+func numbered(wanted []string, cells int) (at []int) {
+	for _, want := range wanted {
+		n, err := strconv.Atoi(want)
+		if err != nil || n < 1 || n > cells {
+			return nil
+		}
+		at = append(at, n-1)
+	}
+	return at
+}
+
+func likeNumber(cell string) bool {
+	cell = strings.TrimSpace(cell)
+	return cell != "" && strings.ContainsAny(cell[:1], "0123456789-+.")
+}
+
+// lengths reads one line: one length, or two apart.
+func (o Options) lengths(cells []string, columns []int, apart bool) (first, second uint32, err error) {
+	var total uint64
+	for k, c := range columns {
+		if c >= len(cells) {
+			return 0, 0, fmt.Errorf("field %d: missing", c+1)
+		}
+		v, err := o.number(strings.TrimSpace(cells[c]))
+		if err != nil {
+			return 0, 0, fmt.Errorf("field %d: %w", c+1, err)
+		}
+		switch {
+		case apart && k == 1:
+			second = uint32(v)
+		case o.Pair == "max":
+			total = max(total, v)
+		default:
+			total += v
+		}
+	}
+	if total > bucket.MaxLength {
+		return 0, 0, fmt.Errorf("length %d is above %d", total, bucket.MaxLength)
+	}
+	return uint32(total), second, nil
+}
+
+func (o Options) number(s string) (uint64, error) {
+	if o.Scale == 0 {
+		v, err := strconv.ParseInt(s, 10, 64)
+		switch {
+		case err != nil:
+			return wholeFloat(s)
+		case v < 1:
+			return 0, fmt.Errorf("length %d is below 1", v)
+		case v > bucket.MaxLength:
+			return 0, fmt.Errorf("length %d is above %d", v, bucket.MaxLength)
+		}
+		return uint64(v), nil
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(v) {
+		return 0, fmt.Errorf("length %q is not a number", s)
+	}
+	if v *= o.Scale; !(v > 0 && v <= bucket.MaxLength) {
+		return 0, fmt.Errorf("length %s times %v is not between 0 and %d", s, o.Scale, bucket.MaxLength)
+	}
+	return uint64(math.Ceil(v)), nil
+}
+
+// wholeFloat reads whole numbers as 1e3 and 512.0.
+func wholeFloat(s string) (uint64, error) {
+	v, err := strconv.ParseFloat(s, 64)
+	switch {
+	case err != nil || math.IsNaN(v):
+		return 0, fmt.Errorf("length %q is not a number", s)
+	case v > bucket.MaxLength:
+		return 0, fmt.Errorf("length %s is above %d", s, bucket.MaxLength)
+	case v != math.Trunc(v):
+		return 0, fmt.Errorf("length %q is not a whole number; give a scale (--scale 100 makes frames of 10 ms from seconds)", s)
+	case v < 1:
+		return 0, fmt.Errorf("length %s is below 1", s)
+	}
+	return uint64(v), nil
+}
+
+// plain says whether a line may be a length and nothing else.
+func (o Options) plain(columns []int) bool {
+	return len(columns) == 1 && columns[0] == 0 && o.Scale == 0
+}
+
+// plainLines reads the usual lines quickly, digits and a newline, up to limit lengths, and
+// returns how many bytes they were. It stops at anything else, which the slow path then reads or refuses.
+func plainLines(text []byte, out []uint32, limit int) ([]uint32, int) {
+	used, v := 0, uint32(0)
+	for i, c := range text {
+		switch {
+		case c >= '0' && c <= '9' && i-used < 8:
+			v = v*10 + uint32(c-'0')
+		case c == '\n' && v >= 1 && v <= bucket.MaxLength && len(out) < limit:
+			out = append(out, v)
+			used, v = i+1, 0
+		default:
+			return out, used
+		}
+	}
+	return out, used
+}
+
+// Check refuses options that cannot be.
+func (o Options) Check() error {
+	if o.Scale < 0 || math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
+		return input.Errorf("scale %v: must be above 0", o.Scale)
+	}
+	if o.Pair != "" && o.Pair != "sum" && o.Pair != "max" {
+		return input.Errorf("pair %q: must be sum or max", o.Pair)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package lengthfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/bucket"
+)
+
+// The quick way through plain lines gives what the long way gives, across buffers too, and
+// a fault is named by its own line.
+func TestReadLengthsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.Uint32Range(1, bucket.MaxLength), 1, 50).Draw(t, "values")
+		times := rapid.SampledFrom([]int{1, 2, 3000}).Draw(t, "times")
+		ends := rapid.SliceOfN(rapid.SampledFrom([]string{"\n", "\r\n", " \n", ",7\n", ".0\n", "e0\n", ",\"a \"\"b\"\", c\n\nd\"\n"}), 1, 5).Draw(t, "ends")
+		var text strings.Builder
+		var want bucket.Lengths
+		lines := 0
+		for range times {
+			for i, v := range values {
+				end := "\n"
+				if i%7 == 0 {
+					end = ends[i%len(ends)]
+				}
+				fmt.Fprint(&text, v, end)
+				lines += strings.Count(end, "\n")
+				want = append(want, v)
+			}
+		}
+		for _, scale := range []float64{0, 1} {
+			got, err := Read(strings.NewReader(text.String()), "f", Options{Scale: scale, Bytes: int64(text.Len())})
+			if err != nil || !slices.Equal(got, want) {
+				t.Fatalf("scale %v: %d lengths, want %d; %v", scale, len(got), len(want), err)
+			}
+		}
+		bad := rapid.SampledFrom([]string{"0", "00000000", "16777217", "-1", "x", "123456789", "1e9", "1.5", "", " ", "\"1", "\"x\""}).Draw(t, "bad")
+		_, err := Read(strings.NewReader(text.String()+bad+"\n5\n"), "f", Options{})
+		if prefix := fmt.Sprintf("f:%d: ", lines+1); !errors.Is(err, bucket.ErrInput) || !strings.HasPrefix(err.Error(), prefix) {
+			t.Fatalf("%v, want %s", err, prefix)
+		}
+	})
+}
+
+func TestReadLengthsForms(t *testing.T) {
+	for _, c := range []struct {
+		text, column string
+		want         bucket.Lengths
+		fault        string
+	}{
+		{"3\n4\n\n\n", "", bucket.Lengths{3, 4}, ""}, // blank lines at the end
+		{"3\n\n4\n", "", nil, "f:2: a blank line"},
+		{"\n3\n", "", nil, "f:1: a blank line"},
+		{"\xef\xbb\xbf3\n4\n", "", bucket.Lengths{3, 4}, ""},
+		{"\xef\xbb\xbfwords,more\n3,4\n", "words", bucket.Lengths{3}, ""},
+		{"\xff\xfe3\x00", "", nil, "UTF-16"},
+		{"1e3\n2.0\n", "", bucket.Lengths{1000, 2}, ""},
+		{"1e9\n", "", nil, "f:1: field 1: length 1e9 is above 16777216"},
+		{"text,\"words, all\"\n\"a, \"\"b\"\"\n\nc\",\"7\"\nd,8\n", "words, all", nil, `no column "words"`},
+		{"text,\"words\"\n\"a, \"\"b\"\"\n\nc\",\"7\"\nd,8\n", "words", bucket.Lengths{7, 8}, ""},
+		{"text,words\n\"a\nb\",7\nd,x\n", "2", nil, `f:4: field 2: length "x"`},
+		{"text,words\n\"a,7\n", "2", nil, "f:2: quoted fields"},
+		{"a,b\n1,2\n3\n", "a,b", nil, "f:3: field 2: missing"},
+	} {
+		got, err := Read(strings.NewReader(c.text), "f", Options{Column: c.column})
+		if c.fault == "" && (err != nil || !slices.Equal(got, c.want)) || c.fault != "" && (!errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), c.fault)) {
+			t.Errorf("%q: %v, %v; want %v %s", c.text, got, err, c.want, c.fault)
+		}
+	}
+}
+
+func TestBadLengths(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "no lengths", "5\n0\n": "f:2: field 1: length 0 is below 1", "5\n-3\n": "f:2: field 1: length -3 is below 1",
+		"5\nx\n": `f:2: field 1: length "x" is not a number`, "1.5\n": "give a scale", "len\n": `f:1: field 1: length "len" is not a number`, "len,b\n": "no lengths",
+	} {
+		if _, err := Read(strings.NewReader(text), "f", Options{}); !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestReadPairs(t *testing.T) {
+	for _, c := range []struct{ text, column, want, bad string }{
+		{"3,4\n5,6\n", "", "3 4 5 6", ""},
+		{"a,en,de\n1,3,4\n2,\"5\",6\n", "de,en", "4 3 6 5", ""},
+		{"3,4\n5\n", "", "", "f:2: field 2: missing"},
+		{"3,4\n5,\n", "", "", "f:2: field 2"},
+		{"3,4\n5,0\n", "", "", "f:2: field 2: length 0 is below 1"},
+		{"10,\n5,6\n", "", "", `f:1: field 2: length "" is not a number`},
+		{"1e400,5\n5,6\n", "", "", `f:1: field 1: length "1e400" is not a number`},
+		{"2,x\n5,6\n", "", "", `f:1: field 2: length "x" is not a number`},
+		{"x,\"-5\"\n5,6\n", "2,1", "", "f:1: field 2: length -5 is below 1"},
+		{"a,5,6\nb,7,8\n", "3,2", "6 5 8 7", ""},
+		{"2024,de\n5,6\n", "2024,de", "5 6", ""},
+		{"en,id,de\n5,6,7\n", "1,3", "5 7", ""},
+		{"3\n", "", "", `no column "2"`},
+		{"3,4\n\n5,6\n", "", "", "f:2: a blank line"},
+		{"3,4\n", "1", "", "take two columns"},
+		{"3,4,5\n", "1,2,3", "", "take two columns"},
+		{"", "", "", "no lengths"},
+	} {
+		p, err := ReadPairs(strings.NewReader(c.text), "f", Options{Column: c.column})
+		if c.bad != "" {
+			if !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), c.bad) {
+				t.Errorf("%q: %v, want %s", c.text, err, c.bad)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+			continue
+		}
+		var got []string
+		for i := range p.Kinds {
+			s, g := p.Of(i)
+			got = append(got, fmt.Sprint(s, g))
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%q: %s, want %s", c.text, text, c.want)
+		}
+	}
+	if l, err := Read(strings.NewReader("5,x\n5,6\n"), "f", Options{Column: "1,2", Pair: "sum"}); !errors.Is(err, bucket.ErrInput) || !strings.Contains(err.Error(), `f:1: field 2: length "x" is not a number`) {
+		t.Error(l, err)
+	}
+}
+
+func FuzzReadLengths(f *testing.F) {
+	for _, s := range []string{"3\n4\n", "a,b\n1,2\n", "1.5\n", "\x1f\x8b", "-1"} {
+		f.Add([]byte(s), "", 0.0)
+		f.Add([]byte(s), "1,2", 2.0)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, column string, scale float64) {
+		l, err := Read(bytes.NewReader(data), "f", Options{Column: column, Scale: scale})
+		if err == nil && len(l) == 0 {
+			t.Fatal("no lengths and no error")
+		}
+		for _, v := range l {
+			if v < 1 || v > bucket.MaxLength {
+				t.Fatalf("length %d", v)
+			}
+		}
+	})
+}
+
+func FuzzReadPairs(f *testing.F) {
+	for _, s := range []string{"3,4\n5,6\n", "a,b\n1,2\n", "1\n", "\x1f\x8b", "-1,2", "1,2\n3\n"} {
+		f.Add([]byte(s), "")
+		f.Add([]byte(s), "2,1")
+	}
+	f.Fuzz(func(t *testing.T, data []byte, column string) {
+		p, err := ReadPairs(bytes.NewReader(data), "f", Options{Column: column})
+		if err != nil {
+			return
+		}
+		if len(p.Kinds) == 0 {
+			t.Fatal("no lengths and no error")
+		}
+		for i := range p.Kinds {
+			if s, g := p.Of(i); s < 1 || s > bucket.MaxLength || g < 1 || g > bucket.MaxLength {
+				t.Fatal(i, s, g)
+			}
+		}
+	})
+}

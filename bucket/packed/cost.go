@@ -1,0 +1,73 @@
+package packed
+
+import (
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/internal/partition"
+)
+
+// cost is the cost of samples that lie end to end in a batch, without padding, as attention of variable length computes them: a
+// fixed time, and of each sample a time and a part of the memory. A batch of one length, as large as is most efficient, takes what the table says.
+type cost struct {
+	bucket.Cost         // of batches of one length
+	fixed       float64 // seconds
+	sample      []float64
+	room        []float64 // of the memory, by length
+	work        float64   // seconds of all samples, without what is fixed
+	filled      float64   // memories that they fill
+}
+
+func newCost(c bucket.Cost, hist []uint32) *cost {
+	p := &cost{Cost: c, sample: make([]float64, len(hist)), room: make([]float64, len(hist))}
+	weight := 0.0
+	for l, n := range hist {
+		if n == 0 {
+			continue
+		}
+		if top := c.Cap(l); top > 1 {
+			one := c.Seconds(l, 1)
+			p.fixed += float64(n) * max(0, one-(c.Seconds(l, top)-one)/float64(top-1))
+			weight += float64(n)
+		}
+	}
+	if weight > 0 {
+		p.fixed /= weight
+	}
+	best, rate := partition.Efficient(hist, c)
+	for l, n := range hist {
+		if n > 0 {
+			p.sample[l] = max(0, rate[l]-p.fixed/float64(best[l]))
+			p.room[l] = 1 / float64(c.Cap(l))
+			p.work += float64(n) * p.sample[l]
+			p.filled += float64(n) * p.room[l]
+		}
+	}
+	return p
+}
+
+// Seconds of a batch of that many samples of a length.
+func (p *cost) Seconds(length, batch int) float64 {
+	return p.fixed + float64(batch)*p.sample[length]
+}
+
+// of is what a sample of a length adds to a batch.
+func (p *cost) of(length int) (seconds, room float64) {
+	if length >= len(p.room) { // it fits nowhere
+		return p.Cost.Seconds(length, 1), 2
+	}
+	return p.sample[length], p.room[length]
+}
+
+// Breaks has none: time is a straight line in the batch.
+func (*cost) Breaks(int) []int { return nil }
+
+var _ bucket.Measurer = (*cost)(nil)
+
+// Measure is what a batch takes.
+func (p *cost) Measure(lengths []uint32) bucket.Measured {
+	var seconds, room, tokens float64
+	for _, n := range lengths {
+		s, r := p.of(int(n))
+		seconds, room, tokens = seconds+s, room+r, tokens+float64(n)
+	}
+	return bucket.Measured{Seconds: p.fixed + seconds, OutOfMemory: room > 1+1e-9, Tokens: [2]float64{tokens}, Cells: [2]float64{tokens}}
+}

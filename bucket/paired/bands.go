@@ -1,0 +1,119 @@
+package paired
+
+import (
+	"fmt"
+	"math"
+	"sort"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+)
+
+// bands are how samples of two lengths are ordered: by bands of similar sources, and in each band by target, up and down in turn, so that
+// neighbours are alike in both. A band is as wide as makes its batches about as wide in one length as in the other: its width, in the
+// logarithm of the source, times the number of batches in it stays within an area.
+//
+// Sorting by source, then target (fairseq), is the same with bands of one source; by either length alone batches pad the other.
+type bands struct {
+	area, width float64
+	sources     []int     // that occur, rising
+	batches     []float64 // by source: that its samples fill
+
+	edges  []int  // the longest source of each band but the last, which has no end, rising
+	offset []int  // by band: its first group
+	least  []int  // by band: its shortest target
+	most   []int  // by band: its longest target, moved up the most
+	shift  uint   // so many targets, as a power of two, are a group
+	groups int    // of all
+	moves  uint32 // the largest part of a length by which it moves, x 2^16
+}
+
+// shape is the two lengths of a sample.
+type shape struct{ Source, Target int }
+
+func (s shape) String() string { return fmt.Sprintf("source %d, target %d", s.Source, s.Target) }
+
+// newBands are bands of an area. Padding is the share of the work that moving lengths may add; 0: nothing moves.
+func newBands(area, padding float64) bands {
+	return bands{area: area, width: min(2*padding, ordering.MostWidth/ordering.Unit)}
+}
+
+// Add counts batches that samples of a source fill; sources never fall.
+func (b *bands) Add(source int, batches float64) {
+	if len(b.sources) == 0 || b.sources[len(b.sources)-1] != source {
+		b.sources, b.batches = append(b.sources, source), append(b.batches, 0)
+	}
+	b.batches[len(b.batches)-1] += batches
+}
+
+// Lay lays the bands of an epoch, from the longest source down, for samples of these shapes but those of which none is. With mixing the first is smaller by chance, which moves all others.
+func (b bands) Lay(shapes []shape, none []bool, chance float64) *bands {
+	b.moves = uint32(b.width * ordering.Unit)
+	area := b.area
+	if b.width > 0 {
+		area *= chance
+	}
+	filled := 0.0
+	for i := len(b.sources) - 1; i >= 0; i-- {
+		top := b.sources[len(b.sources)-1]
+		if n := len(b.edges); n > 0 {
+			top = b.edges[n-1]
+		}
+		if s := b.sources[i]; filled > 0 && math.Log(float64(top+1)/float64(s))*(filled+b.batches[i]) > area {
+			b.edges, filled, area = append(b.edges, s), 0, b.area
+		}
+		filled += b.batches[i]
+	}
+	for i, j := 0, len(b.edges)-1; i < j; i, j = i+1, j-1 {
+		b.edges[i], b.edges[j] = b.edges[j], b.edges[i]
+	}
+	n := len(b.edges) + 1
+	b.least, b.most, b.offset = make([]int, n), make([]int, n), make([]int, n)
+	for k, s := range shapes {
+		if k == 0 || none[k] {
+			continue
+		}
+		// A source that moves up may come into any band up to where it moves at most.
+		for band := b.of(s.Source); band <= b.of(b.moved(s.Source, math.MaxUint64)); band++ {
+			if b.least[band] == 0 || s.Target < b.least[band] {
+				b.least[band] = s.Target
+			}
+			b.most[band] = max(b.most[band], b.moved(s.Target, math.MaxUint64))
+		}
+	}
+	all := 0
+	for band := range n {
+		all += b.most[band] - b.least[band] + 1
+	}
+	for all>>b.shift > ordering.FewGroups {
+		b.shift++
+	}
+	for band := range n {
+		b.offset[band] = b.groups
+		b.groups += (b.most[band]-b.least[band])>>b.shift + 1
+	}
+	return &b
+}
+
+// Groups is how many groups all bands have.
+func (b *bands) Groups() int { return b.groups }
+
+// of is the band of a source.
+func (b *bands) of(source int) int { return sort.SearchInts(b.edges, source) }
+
+// moved is a length moved up by chance.
+func (b *bands) moved(v int, chance uint64) int {
+	if b.moves == 0 {
+		return v
+	}
+	return v + int((chance>>44)*(uint64(v)*uint64(b.moves)+ordering.Unit)>>36)
+}
+
+// Group is that of a sample, below Groups; chance is the sample's own.
+func (b *bands) Group(s shape, chance uint64) int {
+	band := b.of(b.moved(s.Source, chance))
+	target := b.moved(s.Target, ordering.Mix(chance, 1))
+	if band%2 == 0 {
+		target = b.most[band] - (target - b.least[band])
+	}
+	return b.offset[band] + (target-b.least[band])>>b.shift
+}

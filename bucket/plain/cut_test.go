@@ -1,0 +1,133 @@
+package plain
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"github.com/evenkeel/evenkeel/internal/race"
+)
+
+// A small epoch is within a hundredth of the best that steps of consecutive batches can be, found over all durations that a batch can have.
+func TestStepDurations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine; its numbers are judged without the race detector")
+	}
+	own, worst := 0, 0.0
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		l := make(bucket.Lengths, 300+r.IntN(800))
+		for i := range l {
+			l[i] = uint32(5 + r.IntN(4+int(seed)) + r.IntN(12))
+		}
+		c, ranks := capped{formula{.02, .001, 0, math.Inf(1)}, 300 + r.IntN(900)}, 2+r.IntN(5)
+		p, err := Make(l, c, bucket.Config{Ranks: ranks, Mixing: with(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.StepDurations {
+			own++
+		}
+		least := consecutive(l, c, ranks)
+		worst = max(worst, p.EpochSeconds/least)
+		if p.EpochSeconds > least*1.01 {
+			t.Errorf("seed %d: %d samples, %d ranks: %v s in %d steps, %v s are possible", seed, len(l), ranks, p.EpochSeconds, p.Steps, least)
+		}
+	}
+	if own < 6 {
+		t.Errorf("only %d of 8 epochs have steps with durations of their own", own)
+	}
+	t.Logf("at most %.4f of what is possible", worst)
+}
+
+// consecutive is the least time of an epoch, longest samples first, whose steps are a batch for each rank, none longer than the step.
+func consecutive(l bucket.Lengths, c bucket.Cost, ranks int) float64 {
+	falling := slices.Clone(l)
+	slices.Sort(falling)
+	slices.Reverse(falling)
+	var durations []float64
+	for _, v := range slices.Compact(slices.Clone(falling)) {
+		for n := 1; n <= c.Cap(int(v)); n++ {
+			durations = append(durations, c.Seconds(int(v), n))
+		}
+	}
+	slices.Sort(durations)
+	durations = slices.Compact(durations)
+	least := make([]float64, len(l)+1) // from a sample on
+	for i := len(l) - 1; i >= 0; i-- {
+		least[i] = math.Inf(1)
+		for _, d := range durations {
+			at, took := i, 0.0
+			for range ranks {
+				n := 0
+				for at+n < len(l) && n < c.Cap(int(falling[at])) && c.Seconds(int(falling[at]), n+1) <= d {
+					n++
+				}
+				if n > 0 {
+					took = max(took, c.Seconds(int(falling[at]), n))
+				}
+				at += n
+			}
+			if at > i {
+				least[i] = min(least[i], took+least[at])
+			}
+		}
+	}
+	return least[0]
+}
+
+// A plan never asks for more steps than there are samples: it could not be read again.
+func TestMoreStepsThanSamples(t *testing.T) {
+	var table stepcost.Table
+	for _, n := range []int{5, 20, 35, 50, 80} {
+		for _, b := range []int{1, 2, 4, 8} {
+			table = append(table, stepcost.Trial{Length: n, Batch: b, Seconds: .1 + .011*float64(n*b), OutOfMemory: n > 20 || n*b > 160})
+		}
+	}
+	c, err := stepcost.New(table, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(bucket.Lengths{1, 3, 1, 4, 8}, c, bucket.Config{Speeds: []float64{1, 1.5}, Mixing: with(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := p.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bucket.ReadPlan(&file, "plan.json"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What plan prints of a small epoch, whose steps are shorter than the anchors, is what its batches are.
+func TestBandsAreOfTheEpoch(t *testing.T) {
+	l := make(bucket.Lengths, 600)
+	for i := range l {
+		l[i] = uint32(10 + i%90)
+	}
+	cost := formula{1e-9, .001, 0, math.Inf(1)} // next to nothing is fixed: short steps pad less
+	for _, mixing := range []float64{0, .2} {
+		p, err := Make(l, cost, bucket.Config{Ranks: 2, Mixing: &mixing})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := p.Schedule(l, 0, 0)
+		largest := 0
+		for _, b := range s.Batches {
+			largest = max(largest, int(b.Count))
+		}
+		most := 0
+		for _, b := range p.Bands {
+			most = max(most, b.Batch)
+		}
+		if most > 2*largest || 2*most < largest {
+			t.Errorf("mixing %v: batches of up to %d printed, of up to %d made", mixing, most, largest)
+		}
+	}
+}

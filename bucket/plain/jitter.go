@@ -1,0 +1,66 @@
+package plain
+
+import (
+	"math"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+)
+
+// jitter is by how much, at most, the samples of each length move up in the order, as a part of their length x 2^16.
+//
+// Two samples in one batch meet again in the next epoch's if neither moved by more than the lengths that a batch spans.
+// A move by the part w pads by w/2. Of a length l with n samples a batch, that spans a part s of its length,
+//
+//	n exp(-w/s) + price l w/2
+//
+// is what a sample adds to the pairs that meet again and, at some price, to the padding. It is least at w = s ln(n / (price l s/2)).
+// The price is the least with which the padding adds no more than a share to the work: so short samples, of which there are many in a
+// batch and little time in each, move far, and long ones hardly.
+func jitter(hist []uint32, batch []int, rate []float64, share float64) []uint32 {
+	before := make([]float64, len(hist)+1)
+	total := 0.0
+	for l, n := range hist {
+		before[l+1] = before[l] + float64(n)
+		total += float64(n) * rate[l]
+	}
+	span := make([]float64, len(hist))
+	for l, n := range hist {
+		if n > 0 {
+			// Samples per unit of ln(length), over a tenth around.
+			from, to := int(float64(l)*.95), min(len(hist), int(math.Ceil(float64(l)*1.05))+1)
+			density := (before[to] - before[from]) / math.Log(float64(to)/float64(max(from, 1)))
+			span[l] = float64(batch[l]) / density
+		}
+	}
+	width := func(l int, price float64) float64 {
+		gain := float64(batch[l]) / (price * rate[l] * span[l] / 2)
+		if gain <= 1 {
+			return 0
+		}
+		return min(span[l]*math.Log(gain), ordering.MostWidth/ordering.Unit)
+	}
+	padding := func(price float64) (sum float64) {
+		for l, n := range hist {
+			if n > 0 {
+				sum += float64(n) * rate[l] * width(l, price) / 2
+			}
+		}
+		return sum
+	}
+	low, high := -60.0, 60.0 // of the logarithm of the price over the mean rate
+	unit := total / max(1, before[len(hist)])
+	for range 40 {
+		if middle := (low + high) / 2; padding(math.Exp(middle)/unit) <= share*total {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	out := make([]uint32, len(hist))
+	for l, n := range hist {
+		if n > 0 {
+			out[l] = uint32(width(l, math.Exp(high)/unit) * ordering.Unit)
+		}
+	}
+	return out
+}

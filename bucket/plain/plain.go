@@ -1,0 +1,294 @@
+// Package plain plans batches of samples of one length, which are padded to the longest sample in their batch.
+//
+// Make plans; the plan's Schedule cuts the epochs. The dispatch follows Huawei, training method for sequence models: durations are
+// recorded by length and batch size, an anchor duration is chosen among them, each length gets the largest batch that lasts no longer,
+// and steps take batches of any length. Config.Mixing says how random the order is.
+package plain
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+	"github.com/evenkeel/evenkeel/bucket/internal/partition"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
+)
+
+// Plan is a plan with its lengths' histogram and its costs.
+type Plan struct {
+	bucket.Plan
+	given bucket.Cost
+	cost  device
+	knobs partition.Knobs
+	job   partition.Job
+	width []uint32 // per length: its jitter
+	full  []uint32 // histogram of all lengths, those left out too
+}
+
+// Make plans. Errors of what was given are of bucket.ErrInput.
+func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
+	if err := f.Complete(); err != nil {
+		return nil, err
+	}
+	if len(l) == 0 {
+		return nil, input.Errorf("no lengths")
+	}
+	p := &Plan{Plan: bucket.NewPlan(f, len(l))}
+	p.From(c)
+	rate, err := p.prepare(l, c)
+	if err != nil {
+		return nil, err
+	}
+	p.LowerBoundSeconds = partition.Bound(p.job.Hist, rate, f.Speeds, false)
+	p.Anchors = partition.SearchAnchors(p.job.Hist, p.cost, p.job.Best, p.knobs.Slack)
+	p.aim(rate)
+	found := p.job.Tune(p.knobs, p.Samples, p.Mixing == 0, func(s bucket.Settings, epoch uint64) partition.Found { return p.predict(l, s, epoch) })
+	p.Settings, p.Score = found.Settings, found.Score
+	p.Bands = partition.Bands(p.job.Hist, rate, p.cost, func(length int) int {
+		b, most := p.job.Best[length], p.job.Target[length]
+		if b > partition.FewSamples {
+			most *= found.Epoch.Scale
+		}
+		return partition.Within(p.cost, length, b, most)
+	})
+	return p, p.Finish(l.Checksum(), f)
+}
+
+// Bind joins a plan that was read with the lengths it was made for; others are an error.
+func Bind(file *bucket.Plan, l bucket.Lengths) (*Plan, error) {
+	if err := file.CheckData(false, false, len(l), l.Checksum()); err != nil {
+		return nil, err
+	}
+	c, err := stepcost.New(file.Table, file.Memory)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Plan: *file}
+	rate, err := p.prepare(l, c)
+	if err != nil {
+		return nil, err
+	}
+	p.aim(rate)
+	return p, nil
+}
+
+// prepare derives what is not in the file: the rate is the least time per sample of each length.
+func (p *Plan) prepare(l bucket.Lengths, c bucket.Cost) (rate []float64, err error) {
+	p.knobs = partition.KnobsOf(p.Mixing)
+	p.full = l.Histogram()
+	limits, err := partition.StepLimits(&p.Plan)
+	if err != nil {
+		return nil, err
+	}
+	p.given, p.cost = c, device{c, limits}
+	hist := slices.Clone(p.full)
+	name := func(length int) string { return fmt.Sprint("length ", length) }
+	if err := partition.CheckLimits(&p.Plan, l, hist, limits.Tokens, p.cost.room, name); err != nil {
+		return nil, err
+	}
+	if hist, err = partition.Fit(&p.Plan, hist, p.cost); err != nil {
+		return nil, err
+	}
+	best, rate := partition.Efficient(hist, p.cost)
+	p.job = partition.Job{Cost: p.cost, Hist: hist, Best: best, Size: func(length int) int { return best[length] },
+		LongestBatch: p.cost.Seconds(p.Limit, p.cost.Cap(p.Limit)), Speeds: p.Speeds, MicroBatches: p.MicroBatches}
+	return rate, nil
+}
+
+// aim finds the anchor of each length, and its jitter.
+func (p *Plan) aim(rate []float64) {
+	p.job.Aim(p.Anchors)
+	if p.knobs.Padding > 0 {
+		p.width = jitter(p.job.Hist, p.job.Best, rate, p.knobs.Padding)
+	}
+}
+
+// keys order an epoch: by length, each sample moved up by a random part of its length, so that neighbours differ from epoch to epoch.
+func (p *Plan) keys(seed, epoch uint64) ordering.Keys {
+	k := ordering.NewKeys(seed, epoch)
+	limit, skip := uint32(p.Limit), p.Overlong == bucket.Skip
+	k.Limit = limit
+	shift := uint(0) // so many lengths, as a power of two, are one group
+	top := uint64(p.Limit)
+	switch {
+	case p.knobs.Random:
+		top = 0
+	case p.width != nil:
+		for l, w := range p.width {
+			top = max(top, uint64(l)+(uint64(l)*uint64(w))>>16+1)
+		}
+		for top>>shift > ordering.FewGroups {
+			shift++
+		}
+	default:
+		k.ByLength = true
+	}
+	k.Groups = int(top>>shift) + 2
+	last, width, random := k.Groups-1, p.width, p.knobs.Random
+	k.Group = func(position int, v uint32) int {
+		if v > limit {
+			if skip {
+				return last
+			}
+			v = limit
+		}
+		switch {
+		case random:
+			return 0
+		case width == nil:
+			return int(v)
+		}
+		// Up to width x length whole lengths, the last in proportion; 20 bits of chance.
+		span := uint64(v)*uint64(width[v]) + ordering.Unit
+		if width[v] == 0 {
+			span = 0
+		}
+		return int((uint64(v) + (k.Chance(position)>>44)*span>>36) >> shift)
+	}
+	return k
+}
+
+// dispatch cuts an epoch by some settings.
+func (p *Plan) dispatch(l bucket.Lengths, s bucket.Settings, seed, epoch uint64) *partition.Epoch {
+	o := ordering.New(l, p.full, p.keys(seed, epoch))
+	job := p.job
+	job.Settings = s
+	if p.knobs.Loose {
+		o.Fill(l)
+		return job.Dispatch(o, loose{p, l, o.Index}, false, nil)
+	}
+	return job.Dispatch(o, partition.Grouped(o, p.cost, p.BatchMultiple), true, nil)
+}
+
+// loose is a row of samples in nearly random order: the longest of a group says little of the others, so batches are cut by true lengths.
+type loose struct {
+	p     *Plan
+	l     bucket.Lengths
+	index []uint32
+}
+
+// Next is partition.Row's.
+func (r loose) Next(pos int) int { return min(int(r.l[r.index[pos-1]]), r.p.Limit) }
+
+// Take is partition.Row's.
+func (r loose) Take(pos, longest int, most float64, size func(length int) int) (n, pad int) {
+	for n = 1; n < pos; n++ {
+		v := max(longest, r.Next(pos-n))
+		if n+1 > size(v) || r.p.cost.Seconds(v, n+1) > most {
+			break
+		}
+		longest = v
+	}
+	return partition.Whole(n, n, r.p.BatchMultiple), longest
+}
+
+// predict scores an epoch of seed 0 without sorting the data set: a batch counts as padded to the longest length that
+// its groups hold.
+func (p *Plan) predict(l bucket.Lengths, s bucket.Settings, epoch uint64) partition.Found {
+	e := p.dispatch(l, s, 0, epoch)
+	score := e.Predict(p.Speeds, func(b partition.Placed) bucket.Measured {
+		tokens := e.Order.TokensBefore(int(b.Start+b.Count)) - e.Order.TokensBefore(int(b.Start))
+		return bucket.Padded(p.cost, b.Longest, int(b.Count), tokens)
+	})
+	score.Skipped = p.Skipped
+	return partition.Found{Settings: s, Score: score, Epoch: e}
+}
+
+// Schedule cuts an epoch of the lengths that the plan was made for.
+func (p *Plan) Schedule(l bucket.Lengths, seed, epoch uint64) *bucket.Schedule {
+	return p.dispatch(l, p.Settings, seed, epoch).Schedule(&p.Plan, p.Of(l))
+}
+
+// Cost is what the plan predicts by: the given cost, with the plan's multiples and limits.
+func (p *Plan) Cost() bucket.Cost { return p.cost }
+
+// Rest plans what is left of an epoch, by the same costs, for other ranks.
+func (p *Plan) Rest(l bucket.Lengths, g bucket.Group) (bucket.Planner, error) {
+	f := p.Config()
+	f.Ranks, f.Speeds = g.Ranks, g.Speeds
+	return Make(l, p.given, f)
+}
+
+// StepSize is what a step of the predicted epoch holds over all ranks, in the mean.
+func (p *Plan) StepSize() (samples, tokens float64) {
+	return partition.StepSize(p.job.Hist, p.Steps, func(length int) int { return length })
+}
+
+// StepBatches is how many batches each rank has in a full step; those of short samples beside the others come on top.
+func (p *Plan) StepBatches() []int { return partition.StepBatches(&p.Plan) }
+
+// device is a cost as a device has it: lengths padded to a multiple, time in multiples of the batch, and a step's limits.
+type device struct {
+	bucket.Cost
+	limits partition.Limits
+}
+
+func (d device) padded(length int) int { return partition.Up(length, d.limits.PadTo) }
+
+// Seconds of a batch of that many samples padded to length.
+func (d device) Seconds(length, batch int) float64 {
+	return d.Cost.Seconds(d.padded(length), partition.Up(batch, d.limits.Multiple))
+}
+
+// Cap is the largest batch within memory and the limits.
+func (d device) Cap(length int) int {
+	return d.limits.Of(d.room(length))
+}
+
+func (d device) room(length int) (batch, tokens int) {
+	length = d.padded(length)
+	return d.Cost.Cap(length), length
+}
+
+// Breaks are whole multiples beside those of the cost.
+func (d device) Breaks(length int) []int {
+	inner := d.Cost.Breaks(d.padded(length))
+	m := d.limits.Multiple
+	if m == 1 {
+		return inner
+	}
+	out := []int{m}
+	for _, b := range inner {
+		out = append(out, b-b%m, partition.Up(b, m))
+	}
+	out = slices.DeleteFunc(out, func(b int) bool { return b < 1 })
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Bound is the lower bound of the epoch time in seconds: no schedule of these samples on
+// ranks of these speeds (relative; 1: the cost's own) is shorter, whatever its batches.
+//
+// A batch padded to length L takes at least rate(L) = min over B of Seconds(L, B)/B per
+// sample, B up to Cap(L). A sample of length l may ride in a batch of any occurring length
+// L >= l, so it costs at least r(l) = min over such L of rate(L). A step lasts s; in it
+// rank i does at most s times its speed of work. So the epoch lasts at least the sum of
+// r(l) over all samples, divided by the sum of the speeds. Samples that fit nowhere count
+// as the longest length that fits: use the plan's own bound where they are skipped.
+func Bound(l bucket.Lengths, c bucket.Cost, speeds []float64) float64 {
+	hist := l.Histogram()
+	top := len(hist) - 1
+	for top > 0 && c.Cap(top) < 1 {
+		hist[top-1] += hist[top]
+		top--
+	}
+	hist = hist[:top+1]
+	_, rate := partition.Efficient(hist, c)
+	return partition.Bound(hist, rate, speeds, false)
+}
+
+// Uppers are the longest lengths of n ranges of equal count of samples times length, for profiling: where the
+// time of an epoch is spent, the trials are. Errors are of bucket.ErrInput.
+func Uppers(l bucket.Lengths, n int) ([]int, error) {
+	if n < 2 || n > 4096 {
+		return nil, input.Errorf("buckets %d: must be 2 to 4096", n)
+	}
+	hist := l.Histogram()
+	rate := make([]float64, len(hist))
+	for k := range rate {
+		rate[k] = float64(k)
+	}
+	return partition.Boundaries(hist, rate, n), nil
+}

@@ -1,0 +1,119 @@
+package plain
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/bucket/stepcost"
+)
+
+// Every sample comes exactly once, memory is never passed, the bound holds, the file says
+// the same, and the order is a function of seed and epoch, in every mode of mixing.
+func TestScheduleTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := bucket.Lengths(rapid.SliceOfN(rapid.Uint32Range(1, 60), 1, 200).Draw(t, "lengths"))
+		f := bucket.Config{Mixing: with(rapid.SampledFrom([]float64{0, .05, .2, .5, .85, 1}).Draw(t, "mixing")), MicroBatches: rapid.IntRange(0, 3).Draw(t, "micro-batches"),
+			PadTo: rapid.SampledFrom([]int{0, 1, 4}).Draw(t, "pad"), BatchMultiple: rapid.SampledFrom([]int{0, 1, 2}).Draw(t, "multiple"),
+			Speeds:   rapid.SliceOfN(rapid.SampledFrom([]float64{1, 1, .9, .3, 1.5, 2, 4}), 1, 5).Draw(t, "speeds"),
+			Overlong: rapid.SampledFrom([]string{bucket.Refuse, bucket.Skip, bucket.Truncate}).Draw(t, "overlong")}
+		top := rapid.IntRange(20, 80).Draw(t, "top")
+		var table stepcost.Table
+		for _, n := range []int{5, 20, 35, 50, 80} {
+			for _, b := range []int{1, 2, 4, 8} {
+				r := stepcost.Trial{Length: n, Batch: b, Seconds: .1 + .01*float64(n*b)*rapid.Float64Range(.9, 1.1).Draw(t, "noise")}
+				r.OutOfMemory = n > top || n*b > 160
+				table = append(table, r)
+			}
+		}
+		c, err := stepcost.New(table, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Make(l, c, f)
+		if err != nil {
+			if fits := c.Longest(); !errors.Is(err, bucket.ErrInput) || f.Overlong == bucket.Refuse && int(slices.Max(l)) <= fits/4*4 && f.BatchMultiple < 2 {
+				t.Fatal(err)
+			}
+			return
+		}
+		s := p.Schedule(l, 3, 4)
+		score, err := bucket.Judge(l, s.All(), p.Cost(), p.Speeds, p.Limit, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		long := 0
+		if f.Overlong == bucket.Skip {
+			for _, v := range l {
+				if int(v) > p.Limit {
+					long++
+				}
+			}
+		}
+		if score.OutOfMemory+score.Repeated > 0 || score.Lost != long || long != p.Skipped {
+			t.Fatalf("%+v, %d skipped, %d too long", score, p.Skipped, long)
+		}
+		if score.EpochSeconds < p.LowerBoundSeconds*(1-1e-9) {
+			t.Fatalf("%v s is below the bound %v", score.EpochSeconds, p.LowerBoundSeconds)
+		}
+		for i := range s.Len() {
+			for k, part := range p.Schedule(l, 3, 4).First(i) {
+				if !slices.Equal(part, s.Samples(s.Step(i)[k])) {
+					t.Fatalf("step %d alone differs", i)
+				}
+			}
+		}
+
+		var plan, file, again bytes.Buffer
+		if err := p.Write(&plan); err != nil {
+			t.Fatal(err)
+		}
+		q, err := bucket.ReadPlan(bytes.NewReader(plan.Bytes()), "plan.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		bound, err := Bind(q, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range []struct {
+			p   *Plan
+			out *bytes.Buffer
+		}{{p, &file}, {bound, &again}} {
+			s := w.p.Schedule(l, 3, 4)
+			h, err := w.p.Header(s, 3, 4, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := bucket.WriteSchedule(w.out, h, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(file.Bytes(), again.Bytes()) {
+			t.Fatal("a plan that was read gives another schedule")
+		}
+		r, err := bucket.NewScheduleReader(&file, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read, err := bucket.Judge(l, r.All(), p.Cost(), p.Speeds, p.Limit, nil); err != nil || read != score {
+			t.Fatalf("from the file %+v, %v; before %+v", read, err, score)
+		}
+		h, err := p.Header(s, 3, 4, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := h.State(s.Len() / 2)
+		if text, _ := json.Marshal(state); len(text) > 1000 {
+			t.Fatalf("state of %d bytes", len(text))
+		}
+		if _, from, err := bucket.Resume(bound, l, state, bucket.Group{Ranks: p.Ranks, Speeds: p.Speeds}); err != nil || from != s.Len()/2 {
+			t.Fatal(from, err)
+		}
+	})
+}

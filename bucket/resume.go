@@ -1,0 +1,184 @@
+package bucket
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/input"
+)
+
+// State says where in an epoch a job stands: under 1 KB of JSON, where its ranks have always been the plan's. Step is the number of steps done.
+type State struct {
+	Version int    `json:"version"` // 1
+	Data    string `json:"data"`    // checksum of the lengths
+	Plan    string `json:"plan"`    // checksum of the plan
+	Ranks   int    `json:"ranks"`
+	Seed    uint64 `json:"seed"`
+	Epoch   uint64 `json:"epoch"`
+	Step    int    `json:"step"`
+	Parts   []Part `json:"parts,omitempty"` // of the epoch so far, where not the plan's own ranks made all of it
+}
+
+// maxState bounds what ReadState takes.
+const maxState = 16 << 20
+
+// ReadState reads a state file. Errors are of ErrInput.
+func ReadState(r io.Reader, name string) (State, error) {
+	var s State
+	d := json.NewDecoder(io.LimitReader(r, maxState))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return s, input.Errorf("%s: not a resume state: %v", name, err)
+	}
+	if s.Version != 1 || s.Step < 0 || s.Ranks < 1 {
+		return s, input.Errorf("%s: version %d, step %d, ranks %d: not a resume state of this program", name, s.Version, s.Step, s.Ranks)
+	}
+	return s, nil
+}
+
+// Group is the ranks of a job. Speeds as in Config; nil: all 1.
+type Group struct {
+	Ranks  int
+	Speeds []float64
+}
+
+// Part is the steps of an epoch that one group of ranks made of what the groups before it had left.
+type Part struct {
+	Ranks  int       `json:"ranks"`
+	Speeds []float64 `json:"speeds,omitempty"` // absent: all 1
+	Plan   string    `json:"plan"`             // checksum of the plan of what was left
+	Steps  int       `json:"steps"`            // that were made
+}
+
+func (p *Part) is(g Group) bool { return p.Ranks == g.Ranks && slices.Equal(p.Speeds, g.Speeds) }
+
+// Resume cuts what is left of the epoch in which the state stands, for a group of ranks, and gives the step to go on with. A group other
+// than the state's gets a plan of its own, by the same costs, for the samples that no step has had: nothing is lost or repeated. It cuts all
+// earlier parts of the epoch anew, and needs 8 bytes a sample for what is left. Another plan can go on only where no step of the
+// epoch is done. Errors are of ErrInput.
+func Resume(p Planner, l Lengths, s State, g Group) (*Schedule, int, error) {
+	plan := p.File()
+	if s.Data != plan.Data {
+		return nil, 0, input.Errorf("resume state: data %s is not the plan's (%s): it belongs to other lengths", s.Data, plan.Data)
+	}
+	parts, err := plan.parts(s)
+	if err != nil {
+		return nil, 0, err
+	}
+	f := Config{Ranks: g.Ranks, Speeds: g.Speeds}
+	if err := f.completeSpeeds(); err != nil {
+		return nil, 0, err
+	}
+	g = Group{f.Ranks, f.Speeds}
+	if last := len(parts) - 1; !parts[last].is(g) {
+		if parts[last].Steps == 0 {
+			parts = parts[:last]
+		}
+		parts = append(parts, Part{Ranks: g.Ranks, Speeds: g.Speeds})
+	}
+	left := &Schedule{of: Samples{Lengths: l}}
+	for k := range parts {
+		if left, err = cutPart(p, left, &parts[k], s); err != nil {
+			return nil, 0, err
+		}
+		if k < len(parts)-1 {
+			left = left.after(parts[k].Steps)
+		}
+	}
+	if sum, err := plan.sum(); err != nil || len(parts) > 1 || parts[0].Plan != sum {
+		left.parts = parts
+	}
+	return left, s.Step, nil
+}
+
+// parts are the state's, at least one: where it has none, that of the plan's own group.
+func (p *Plan) parts(s State) ([]Part, error) {
+	sum, err := p.sum()
+	if err != nil {
+		return nil, err
+	}
+	if s.Step > 0 && s.Plan != sum {
+		return nil, input.Errorf("resume state: step %d of another plan (%s; this one is %s): finish the epoch with that plan, which takes other ranks too, or begin one (step 0)", s.Step, s.Plan, sum)
+	}
+	if s.Step == 0 || len(s.Parts) == 0 {
+		return []Part{{p.Ranks, p.Speeds, sum, s.Step}}, nil
+	}
+	parts, steps := slices.Clone(s.Parts), 0
+	for k := range parts {
+		q := &parts[k]
+		if q.Steps < 0 || q.Ranks < 1 || q.Ranks > 65536 {
+			return nil, input.Errorf("resume state: part %d has %d ranks and %d steps", k, q.Ranks, q.Steps)
+		}
+		if q.Speeds == nil {
+			q.Speeds = slices.Repeat([]float64{1}, q.Ranks)
+		}
+		steps += q.Steps
+	}
+	if steps != s.Step {
+		return nil, input.Errorf("resume state: step %d; its parts have %d", s.Step, steps)
+	}
+	return parts, nil
+}
+
+// cutPart cuts what is left for a part's group. The plan of it is checked against the part's, or written there.
+func cutPart(p Planner, left *Schedule, part *Part, s State) (*Schedule, error) {
+	q, file := p, *p.File()
+	switch {
+	case left.at == nil && part.is(Group{file.Ranks, file.Speeds}): // all of it, for the plan's own ranks
+	case len(left.of.Lengths) == 0:
+		file.Ranks, file.Speeds, file.Samples, file.Data = part.Ranks, part.Speeds, 0, left.of.Lengths.Checksum()
+	default:
+		var err error
+		if q, err = p.Rest(left.of.Lengths, Group{part.Ranks, part.Speeds}); err != nil {
+			return nil, err
+		}
+		file = *q.File()
+	}
+	sum, err := file.sum()
+	if err != nil {
+		return nil, err
+	}
+	if part.Plan == "" {
+		part.Plan = sum
+	}
+	if part.Plan != sum {
+		return nil, input.Errorf("resume state: what was left at step %d is planned otherwise here (%s) than where the state was written (%s): finish the epoch with that version of the program",
+			left.before, sum, part.Plan)
+	}
+	out := NewSchedule(file.Ranks, 0, []uint32{0}, nil, Samples{Limit: file.Limit})
+	if len(left.of.Lengths) > 0 {
+		out = q.Schedule(left.of.Lengths, s.Seed, s.Epoch)
+	}
+	if part.Steps > out.Len() {
+		return nil, input.Errorf("resume state: step %d of %d", left.before+part.Steps, left.before+out.Len())
+	}
+	out.Skipped += left.Skipped
+	out.before, out.at = left.before, left.at
+	return out, nil
+}
+
+// after is what a schedule leaves after so many steps, to be cut.
+func (s *Schedule) after(steps int) *Schedule {
+	gone := make([]bool, len(s.of.Lengths))
+	for i := range steps {
+		for _, b := range s.Step(i) {
+			for _, at := range s.own(b) {
+				gone[at] = true
+			}
+		}
+	}
+	out := &Schedule{before: s.before + steps, Skipped: s.Skipped, at: []uint32{}}
+	for i, v := range s.of.Lengths {
+		if gone[i] || s.of.Skips(v) {
+			continue
+		}
+		out.of.Lengths = append(out.of.Lengths, v)
+		if s.at == nil {
+			out.at = append(out.at, uint32(i))
+		} else {
+			out.at = append(out.at, s.at[i])
+		}
+	}
+	return out
+}

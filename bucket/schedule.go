@@ -1,0 +1,182 @@
+package bucket
+
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
+)
+
+// Batch is what one rank computes at once: Count samples from position Start of the
+// epoch's order. Rank comes beside; a rank may have several batches in a step, which it
+// computes one after another, accumulating gradients.
+type Batch struct {
+	Start, Count uint32
+	Rank         uint32
+}
+
+// Schedule is one epoch. Step i is Batches[Steps[i]:Steps[i+1]], sorted by rank.
+type Schedule struct {
+	Ranks   int
+	Steps   []uint32
+	Batches []Batch
+	// Skipped counts the samples that no batch can hold, left out on request.
+	Skipped int
+	// Progress reports how many steps Lines has given, of how many; may be nil.
+	Progress func(done, total int)
+
+	of Samples
+
+	// Where it is the rest of an epoch that other ranks began, the samples are those that they left:
+	at     []uint32 // positions in the data set; nil: all of it is here
+	before int      // steps that others made
+	parts  []Part   // theirs, and this one
+}
+
+// Samples are those of a schedule, as the mode sees them that cut it.
+type Samples struct {
+	Lengths Lengths
+	Order   *ordering.Order
+	Limit   int                        // longest length that is batched
+	Tokens  func(samples []uint32) int // over which a loss is a mean
+	Skips   func(length uint32) bool   // whether samples of a length are left out
+}
+
+// NewSchedule is for the packages of the modes.
+func NewSchedule(ranks, skipped int, steps []uint32, batches []Batch, of Samples) *Schedule {
+	return &Schedule{Ranks: ranks, Skipped: skipped, Steps: steps, Batches: batches, of: of}
+}
+
+// Len is the number of steps, without those that other ranks made.
+func (s *Schedule) Len() int { return len(s.Steps) - 1 }
+
+// Step is the batches of one step.
+func (s *Schedule) Step(i int) []Batch { return s.Batches[s.Steps[i]:s.Steps[i+1]] }
+
+// Samples are a batch's, as positions in the data set. The first call sorts the data set
+// unless Fill did; not to be changed.
+func (s *Schedule) Samples(b Batch) []uint32 { return s.named(s.own(b)) }
+
+func (s *Schedule) own(b Batch) []uint32 {
+	s.Fill()
+	return s.of.Order.Index[b.Start : b.Start+b.Count]
+}
+
+// Fill sorts the data set: 4 bytes a sample.
+func (s *Schedule) Fill() {
+	if s.of.Order != nil && s.of.Order.Index == nil {
+		s.of.Order.Fill(s.of.Lengths)
+	}
+}
+
+// First is a step's samples, per batch, without sorting the data set: one pass over it.
+func (s *Schedule) First(step int) [][]uint32 {
+	out := s.first(step)
+	for k := range out {
+		out[k] = s.named(out[k])
+	}
+	return out
+}
+
+func (s *Schedule) first(step int) (out [][]uint32) {
+	if s.of.Order.Index != nil {
+		for _, b := range s.Step(step) {
+			out = append(out, s.own(b))
+		}
+		return out
+	}
+	var ranges [][2]int
+	for _, b := range s.Step(step) {
+		ranges = append(ranges, [2]int{int(b.Start), int(b.Start + b.Count)})
+	}
+	return s.of.Order.Some(s.of.Lengths, ranges)
+}
+
+// named are samples by their positions in the data set.
+func (s *Schedule) named(own []uint32) []uint32 {
+	if s.at == nil {
+		return own
+	}
+	out := make([]uint32, len(own))
+	for k, i := range own {
+		out[k] = s.at[i]
+	}
+	return out
+}
+
+// shortest is the position of a shortest sample that is batched.
+func (s *Schedule) shortest() (at int) {
+	least := ^uint32(0)
+	for i, v := range s.of.Lengths {
+		if v < least && !s.of.Skips(v) {
+			at, least = i, v
+		}
+	}
+	return at
+}
+
+// All gives the schedule's steps to Judge.
+func (s *Schedule) All() Steps {
+	i := 0
+	var out []RankBatch
+	return func() ([]RankBatch, error) {
+		if i == s.Len() {
+			return nil, nil
+		}
+		out = out[:0]
+		for _, b := range s.Step(i) {
+			out = append(out, RankBatch{int(b.Rank), s.Samples(b)})
+		}
+		i++
+		return out, nil
+	}
+}
+
+// Recurrence is the share of the pairs of samples in one step of an epoch that share a step in the next epoch too, under a
+// seed, and what it would be if samples were drawn at random for steps of these sizes. It sorts the data set twice.
+func Recurrence(p Planner, l Lengths, seed, epoch uint64) (again, random float64) {
+	next := p.Schedule(l, seed, epoch+1)
+	step := make([]uint32, len(l)) // from 1; 0: in none
+	for i := range next.Len() {
+		for _, b := range next.Step(i) {
+			for _, s := range next.Samples(b) {
+				step[s] = uint32(i) + 1
+			}
+		}
+	}
+	chance := 0.0
+	for i := range next.Len() {
+		n := 0
+		for _, b := range next.Step(i) {
+			n += int(b.Count)
+		}
+		chance += float64(n) / float64(len(l)) * float64(n) / float64(len(l))
+	}
+	now := p.Schedule(l, seed, epoch)
+	var pairs, met float64
+	var found []uint32
+	for i := range now.Len() {
+		found = found[:0]
+		for _, b := range now.Step(i) {
+			for _, s := range now.Samples(b) {
+				found = append(found, step[s])
+			}
+		}
+		slices.Sort(found)
+		n := float64(len(found))
+		pairs += n * (n - 1) / 2
+		for from := 0; from < len(found); {
+			to := from
+			for to < len(found) && found[to] == found[from] {
+				to++
+			}
+			if m := float64(to - from); found[from] > 0 {
+				met += m * (m - 1) / 2
+			}
+			from = to
+		}
+	}
+	if pairs == 0 {
+		return 0, chance
+	}
+	return met / pairs, chance
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/bucket"
+)
+
+// peer is another system's rule of batching, written from its published description. cut gives an epoch's steps; tokens is the limit
+// that a rule may need.
+type peer struct {
+	name string
+	cut  func(l bucket.Lengths, c bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch
+}
+
+// peers are the rules of fairseq (with its grouped shuffling and without), transformers' group_by_length, and a plain limit on tokens.
+// lhotse's own sampler is measured by online.py.
+func peers() []peer {
+	return []peer{
+		{"fairseq, default", func(l bucket.Lengths, _ bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch {
+			b := byTokens(l, sorted(l), tokens, 8)
+			r.Shuffle(len(b), func(i, j int) { b[i], b[j] = b[j], b[i] })
+			return dealt(b, ranks, false)
+		}},
+		{"fairseq, grouped, multiple 1", grouped},
+		{"fairseq, grouped, tokens of the longest", func(l bucket.Lengths, c bucket.Cost, _ int, r *rand.Rand) [][]bucket.RankBatch {
+			longest := int(slices.Max(l))
+			return grouped(l, c, c.Cap(longest)*longest, r)
+		}},
+		// Not fairseq's rule, but the fair comparison: it loses nothing.
+		{"fairseq, multiple 1, all steps kept", func(l bucket.Lengths, _ bucket.Cost, tokens int, _ *rand.Rand) [][]bucket.RankBatch {
+			return dealt(byTokens(l, sorted(l), tokens, 1), ranks, false)
+		}},
+		{"fixed max tokens, random order", func(l bucket.Lengths, _ bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch {
+			return dealt(byTokens(l, permuted(len(l), r), tokens, 1), ranks, false)
+		}},
+		{"HF group_by_length", groupByLength},
+	}
+}
+
+// grouped shuffles whole groups of a batch per rank, cut from sorted batches, and drops the
+// last batches, the longest, that fill no group (fairseq, EpochBatchIterator with
+// grouped_shuffling).
+func grouped(l bucket.Lengths, _ bucket.Cost, tokens int, r *rand.Rand) [][]bucket.RankBatch {
+	s := dealt(byTokens(l, sorted(l), tokens, 1), ranks, true)
+	r.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] })
+	return s
+}
+
+// safeTokens is the largest number of padded tokens that fits at every length that occurs:
+// the best token limit there is. It is above the tokens of the largest batch of the longest
+// samples, which is what a user finds who tries the longest, since a batch is a whole number.
+func safeTokens(l bucket.Lengths, c bucket.Cost) int {
+	least := bucket.MaxLength * 64
+	for n, k := range l.Histogram() {
+		if k > 0 {
+			least = min(least, (c.Cap(n)+1)*n-1)
+		}
+	}
+	return least
+}
+
+// permuted are the positions of n samples in random order.
+func permuted(n int, r *rand.Rand) []uint32 {
+	out := make([]uint32, n)
+	for i := range out {
+		out[i] = uint32(i)
+	}
+	r.Shuffle(n, func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// sorted are the samples from the shortest on, those of one length in the data set's order.
+func sorted(l bucket.Lengths) []uint32 {
+	out := make([]uint32, len(l))
+	for i := range out {
+		out[i] = uint32(i)
+	}
+	slices.SortStableFunc(out, func(a, b uint32) int { return cmp.Compare(l[a], l[b]) })
+	return out
+}
+
+// byTokens adds samples while count x longest stays within the tokens; a full batch of at
+// least multiple samples is cut to a multiple of it (fairseq, data_utils_fast.batch_by_size_vec).
+func byTokens(l bucket.Lengths, order []uint32, tokens, multiple int) [][]uint32 {
+	var out [][]uint32
+	for at := 0; at < len(order); {
+		longest, n := 0, 0
+		for at+n < len(order) {
+			longest = max(longest, int(l[order[at+n]]))
+			if n > 0 && (n+1)*longest > tokens {
+				break
+			}
+			n++
+		}
+		if at+n < len(order) && n > multiple {
+			n -= n % multiple
+		}
+		out = append(out, order[at:at+n])
+		at += n
+	}
+	return out
+}
+
+// dealt gives batches to the ranks in turn; an incomplete last step is dropped or kept.
+func dealt(batches [][]uint32, ranks int, drop bool) (steps [][]bucket.RankBatch) {
+	for step := range slices.Chunk(batches, ranks) {
+		if drop && len(step) < ranks {
+			break
+		}
+		steps = append(steps, nil)
+		for rank, b := range step {
+			steps[len(steps)-1] = append(steps[len(steps)-1], bucket.RankBatch{Rank: rank, Samples: b})
+		}
+	}
+	return steps
+}
+
+// groupByLength sorts within random groups of 50 steps and takes one batch size for all:
+// the largest that fits the longest sample (transformers, LengthGroupedSampler).
+func groupByLength(l bucket.Lengths, c bucket.Cost, _ int, r *rand.Rand) [][]bucket.RankBatch {
+	longest := int(slices.Max(l))
+	size := max(1, c.Cap(longest))
+	order := permuted(len(l), r)
+	mega := size * ranks * 50
+	var batches [][]uint32
+	for at := 0; at < len(order); at += mega {
+		part := order[at:min(at+mega, len(order))]
+		slices.SortStableFunc(part, func(a, b uint32) int { return int(l[b]) - int(l[a]) })
+	}
+	for at := 0; at < len(order); at += size {
+		batches = append(batches, order[at:min(at+size, len(order))])
+	}
+	return dealt(batches, ranks, false)
+}
