@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env/episode"
+	"github.com/evenkeel/evenkeel/experiments/internal/modelfree"
 	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
@@ -32,7 +34,7 @@ func TestLearnsTwoNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := config{Seed: 1, Steps: 6000, Envs: 16, Updates: 2, Gamma: 0.5, Hidden: []int{16}, Reward: "even", Team: 1}
+	config := config{Seed: 1, Steps: 6000, Envs: 16, Updates: 2, Gamma: 0.5, Hidden: []int{16}}
 	learn := func() *ddqn.Network {
 		net, err := train(context.Background(), config, func(rng *rand.Rand, rounds int) (episode.Config, error) {
 			return episode.Config{Cluster: c, Conditions: conditions, Seed: rng.Uint64(), Rounds: rounds}, nil
@@ -57,7 +59,7 @@ func TestLearnsTwoNodes(t *testing.T) {
 	if !slices.Equal(ddqn.NewActor(net).Q(nil, rows), ddqn.NewActor(learn()).Q(nil, rows)) {
 		t.Error("two runs of one seed gave different networks")
 	}
-	if got := goodput(baseline.NewModelFree(c, net)) / goodput(baseline.NewUniform(c)); got < 1.4 {
+	if got := goodput(modelfree.New(c, net)) / goodput(baseline.NewUniform(c)); got < 1.4 {
 		t.Errorf("%.3f of uniform's goodput, want at least 1.4", got)
 	}
 }
@@ -68,8 +70,8 @@ func TestPolicyFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := evaluation.ModelFree(nets[networkName]); err != nil {
-		t.Error(err)
+	if got, want := nets[networkName].Spec(), modelfree.Spec([]int{64, 64}); !reflect.DeepEqual(got, want) {
+		t.Errorf("a network of %v, want %v", got, want)
 	}
 	if !strings.Contains(meta["evenkeel.modelfree"], `"seed":1,"steps":1500000,"envs":128,`) {
 		t.Errorf("trained with %s", meta["evenkeel.modelfree"])

@@ -6,12 +6,12 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/evenkeel/evenkeel/agent/baseline"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/ddqn/learn"
 	"github.com/evenkeel/evenkeel/env/episode"
+	"github.com/evenkeel/evenkeel/experiments/internal/modelfree"
 )
 
 // config configures a training run. The defaults and constants are those of training.Config,
@@ -23,12 +23,10 @@ type config struct {
 	Updates int     `json:"updates"`
 	Gamma   float64 `json:"gamma"`
 	Hidden  []int   `json:"hidden"`
-	Reward  string  `json:"reward"` // even, idle or team
-	Team    float64 `json:"team"`   // weight of the team's reward beside a node's own
 }
 
 func defaults() config {
-	return config{Seed: 1, Steps: 1_500_000, Envs: 128, Updates: 12, Gamma: 0.5, Hidden: []int{64, 64}, Reward: "even", Team: 1}
+	return config{Seed: 1, Steps: 1_500_000, Envs: 128, Updates: 12, Gamma: 0.5, Hidden: []int{64, 64}}
 }
 
 const (
@@ -38,7 +36,7 @@ const (
 	shortest, longest = 30, 250
 	explore           = 0.8
 	perExplorer       = 24 // one of so many nodes explores
-	width             = baseline.ModelFreeFeatures
+	width             = modelfree.Features
 )
 
 // drawer draws an episode, as training.Sampler does.
@@ -54,7 +52,7 @@ type trainer struct {
 
 // stream is one environment.
 type stream struct {
-	policy  *baseline.ModelFree
+	policy  *modelfree.Policy
 	cluster *cluster.Cluster
 	sim     *sim.Simulator
 	left    int     // rounds
@@ -70,7 +68,7 @@ type stream struct {
 // train returns the trained network. As in training.Trainer, one core plays while the other
 // learns, and the same configuration gives the same bits.
 func train(ctx context.Context, c config, draw drawer, report func(done, total int)) (*ddqn.Network, error) {
-	net, err := ddqn.NewNetwork(baseline.ModelFreeSpec(c.Hidden), rand.New(rand.NewPCG(c.Seed, 2)))
+	net, err := ddqn.NewNetwork(modelfree.Spec(c.Hidden), rand.New(rand.NewPCG(c.Seed, 2)))
 	if err != nil {
 		return nil, err
 	}
@@ -133,11 +131,11 @@ func (t *trainer) begin(s *stream) error {
 		}
 		n := len(e.Cluster.Nodes)
 		*s = stream{
-			policy: baseline.NewModelFree(e.Cluster, nil), cluster: e.Cluster, sim: sim.New(e.Cluster, e.Conditions, e.Seed),
+			policy: modelfree.New(e.Cluster, nil), cluster: e.Cluster, sim: sim.New(e.Cluster, e.Conditions, e.Seed),
 			left: rounds, follow: t.rng.Perm(n)[:min(n, group)], sizes: make([]int, n), actions: make([]int, n), rows: s.rows, q: s.q,
 		}
 		for i := range s.actions {
-			s.actions[i] = len(baseline.ModelFreeFactors) / 2
+			s.actions[i] = len(modelfree.Factors) / 2
 		}
 		if _, err := s.round(); !errors.Is(err, cluster.ErrCapacity) {
 			return err
@@ -162,7 +160,7 @@ func (s *stream) round() (*cluster.Report, error) {
 
 // play takes a step in every environment.
 func (t *trainer) play(random float64) error {
-	per := len(baseline.ModelFreeFactors)
+	per := len(modelfree.Factors)
 	for k, s := range t.streams {
 		s.q = t.actor.Q(s.q, s.rows)
 		for i := range s.actions {
@@ -183,7 +181,7 @@ func (t *trainer) play(random float64) error {
 		r, err := s.round()
 		switch {
 		case err == nil:
-			t.pay(s, r, p.Rewards)
+			s.pay(r, p.Rewards)
 		case !errors.Is(err, cluster.ErrCapacity):
 			return err
 		}
@@ -210,7 +208,7 @@ func (s *stream) observe(kind learn.Kind) learn.Step {
 
 // pay writes the followed nodes' rewards: the team's samples per second relative to the best
 // of the episode, and each node's own time relative to the fleet's, as far as measured.
-func (t *trainer) pay(s *stream, r *cluster.Report, rewards []float32) {
+func (s *stream) pay(r *cluster.Report, rewards []float32) {
 	wait := max(r.Wait.Seconds(), 1e-9)
 	team := float64(r.Accepted)/wait/s.best - 1
 	mean, seen := 0.0, 0.0
@@ -224,15 +222,10 @@ func (t *trainer) pay(s *stream, r *cluster.Report, rewards []float32) {
 	mean /= max(seen, 1)
 	for f, i := range s.follow {
 		own := 0.0
-		if n := &r.Nodes[i]; timed(n) {
+		if n := &r.Nodes[i]; timed(n) { // an early node wastes its own time, a late one everybody's
 			over := n.Seconds/mean - 1
-			switch t.Reward {
-			case "even": // an early node wastes its own time, a late one everybody's
-				own = -max(-math.Log1p(over), 1.5*over)
-			case "idle":
-				own = -min(n.Idle/wait, 1) - 2*max(over, 0)
-			}
+			own = -max(-math.Log1p(over), 1.5*over)
 		}
-		rewards[f] = float32(max(own, -2) + t.Team*team)
+		rewards[f] = float32(max(own, -2) + team)
 	}
 }

@@ -1,4 +1,6 @@
-package baseline
+// Package modelfree is reinforcement learning as others have applied it to batch sizes, the policy that
+// experiments/tuner/modelfree trains.
+package modelfree
 
 import (
 	"math"
@@ -7,16 +9,15 @@ import (
 	"github.com/evenkeel/evenkeel/ddqn"
 )
 
-// ModelFree is reinforcement learning as others have applied it to batch sizes: one shared
-// agent changes every worker's batch from measured times alone, as in DYNAMIX (2025), known
+// Policy is one shared agent that changes every worker's batch from measured times alone, as in DYNAMIX (2025), known
 // here from summaries. It shows what correcting a model is worth. Deviations: this
 // project's Double DQN instead of PPO; factors instead of numbers of samples, so that one
 // agent fits every size; a change every round; a fixed global batch, so that factors are
-// relative to the other nodes'. It reads no profile and starts from the nameplates like
-// NewNameplate, uniform if they are unknown.
+// relative to the other nodes'. It reads no profile and starts from the nodes' data-sheet
+// speed, uniform if that is unknown.
 //
 // It implements agent.Policy. Training uses Observe, Rows and Apply instead of Decide.
-type ModelFree struct {
+type Policy struct {
 	cluster *cluster.Cluster
 	actor   *ddqn.Actor
 	nodes   []resized
@@ -40,22 +41,22 @@ type resized struct {
 	fresh, late bool
 }
 
-// ModelFreeFeatures is the width of ModelFree's rows.
-const ModelFreeFeatures = 18
+// Features is the width of Policy's rows.
+const Features = 18
 
-// ModelFreeFactors are its actions: factors of a node's share.
-var ModelFreeFactors = []float64{0.8, 0.9, 0.97, 1, 1.03, 1.1, 1.25}
+// Factors are its actions: factors of a node's share.
+var Factors = []float64{0.8, 0.9, 0.97, 1, 1.03, 1.1, 1.25}
 
-// ModelFreeSpec is the shape of its network.
-func ModelFreeSpec(hidden []int) ddqn.Spec {
-	return ddqn.Spec{Features: ModelFreeFeatures, Actions: len(ModelFreeFactors), Objectives: 1, Hidden: hidden}
+// Spec is the shape of its network.
+func Spec(hidden []int) ddqn.Spec {
+	return ddqn.Spec{Features: Features, Actions: len(Factors), Objectives: 1, Hidden: hidden}
 }
 
-// NewModelFree returns the policy for c. net has ModelFreeSpec's shape; nil: the caller
+// New returns the policy for c. net has Spec's shape; nil: the caller
 // chooses actions and does not call Decide.
-func NewModelFree(c *cluster.Cluster, net *ddqn.Network) *ModelFree {
+func New(c *cluster.Cluster, net *ddqn.Network) *Policy {
 	n := len(c.Nodes)
-	p := &ModelFree{cluster: c, nodes: make([]resized, n), weights: nameplates(c), even: float64(c.GlobalBatch) / float64(n), actions: make([]int, n)}
+	p := &Policy{cluster: c, nodes: make([]resized, n), weights: nameplates(c), even: float64(c.GlobalBatch) / float64(n), actions: make([]int, n)}
 	if net != nil {
 		p.actor = ddqn.NewActor(net)
 	}
@@ -65,26 +66,47 @@ func NewModelFree(c *cluster.Cluster, net *ddqn.Network) *ModelFree {
 	}
 	for i := range p.actions {
 		p.weights[i] /= sum
-		p.actions[i] = len(ModelFreeFactors) / 2
+		p.actions[i] = len(Factors) / 2
 	}
 	return p
 }
 
+// nameplates are the nodes' data-sheet speeds. A device without one counts as the mean of the others.
+func nameplates(c *cluster.Cluster) []float64 {
+	weights, sum, known := make([]float64, len(c.Nodes)), 0.0, 0
+	for i, n := range c.Nodes {
+		weights[i] = n.TFLOPS
+		if n.TFLOPS > 0 {
+			sum += n.TFLOPS
+			known++
+		}
+	}
+	for i := range weights {
+		if weights[i] == 0 {
+			weights[i] = 1
+			if known > 0 {
+				weights[i] = sum / float64(known)
+			}
+		}
+	}
+	return weights
+}
+
 // Decide implements agent.Policy.
-func (p *ModelFree) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
+func (p *Policy) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
 	if report != nil {
 		p.Observe(report)
 		p.rows = p.Rows(p.rows)
 		p.q = p.actor.Q(p.q, p.rows)
 		for i := range p.actions {
-			p.actions[i] = ddqn.Greedy(p.q[i*len(ModelFreeFactors):], len(ModelFreeFactors), 1, []float32{1})
+			p.actions[i] = ddqn.Greedy(p.q[i*len(Factors):], len(Factors), 1, []float32{1})
 		}
 	}
 	return p.Apply(p.actions, present, plan.Sizes)
 }
 
 // Observe processes the report of a round.
-func (p *ModelFree) Observe(report *cluster.Report) {
+func (p *Policy) Observe(report *cluster.Report) {
 	mean, square, slowest, seen, taking := 0.0, 0.0, 0.0, 0.0, 0.0
 	wait := max(report.Wait.Seconds(), 1e-9)
 	p.fleet.idle = 0
@@ -118,9 +140,9 @@ func (p *ModelFree) Observe(report *cluster.Report) {
 	}
 }
 
-// Rows writes the observation, one row of ModelFreeFeatures a node, into dst (grown if
+// Rows writes the observation, one row of Features a node, into dst (grown if
 // needed). Every entry is free of scale and clipped, as in env.
-func (p *ModelFree) Rows(dst []float32) []float32 {
+func (p *Policy) Rows(dst []float32) []float32 {
 	dst = dst[:0]
 	for i := range p.nodes {
 		n := &p.nodes[i]
@@ -137,11 +159,11 @@ func (p *ModelFree) Rows(dst []float32) []float32 {
 }
 
 // Apply changes every present node's share by its action, an index into
-// ModelFreeFactors, and writes the sizes that result.
-func (p *ModelFree) Apply(actions []int, present []bool, sizes []int) error {
+// Factors, and writes the sizes that result.
+func (p *Policy) Apply(actions []int, present []bool, sizes []int) error {
 	for i, a := range actions {
 		if present == nil || present[i] {
-			p.weights[i] *= ModelFreeFactors[a]
+			p.weights[i] *= Factors[a]
 		}
 	}
 	if err := p.alloc.Proportional(p.cluster, present, p.weights, sizes); err != nil {

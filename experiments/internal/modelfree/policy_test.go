@@ -1,4 +1,4 @@
-package baseline
+package modelfree
 
 import (
 	"math"
@@ -9,10 +9,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
-func TestModelFreeApplyByHand(t *testing.T) {
+func TestApplyByHand(t *testing.T) {
 	const less, hold, more = 0, 3, 6 // 0.8, 1, 1.25
 	c, sizes := agenttest.Lines(t, 40, 0.1, 0.1, 0.1, 0.1), make([]int, 4)
-	p := NewModelFree(c, nil)
+	p := New(c, nil)
 	for k, x := range []struct{ actions, want []int }{
 		{[]int{hold, hold, hold, hold}, []int{10, 10, 10, 10}},
 		{[]int{less, hold, hold, more}, []int{8, 10, 10, 12}}, // 7.9, 9.9, 9.9, 12.3
@@ -29,10 +29,10 @@ func TestModelFreeApplyByHand(t *testing.T) {
 }
 
 // Rows are free of scale, finite when nothing was measured, and see who is slow.
-func TestModelFreeRows(t *testing.T) {
+func TestRows(t *testing.T) {
 	rows := func(unit float64) []float32 {
 		c, sizes := agenttest.Lines(t, 30, 0.1, 0.1, 0.1), make([]int, 3)
-		p := NewModelFree(c, nil)
+		p := New(c, nil)
 		if err := p.Apply(p.actions, nil, sizes); err != nil {
 			t.Fatal(err)
 		}
@@ -42,17 +42,17 @@ func TestModelFreeRows(t *testing.T) {
 	a, b := rows(1), rows(1000)
 	for i := range a {
 		if math.Abs(float64(a[i]-b[i])) > 1e-6 {
-			t.Errorf("feature %d hangs on the unit of time: %v, %v", i%ModelFreeFeatures, a[i], b[i])
+			t.Errorf("feature %d hangs on the unit of time: %v, %v", i%Features, a[i], b[i])
 		}
 	}
-	if want := float32(4 * math.Log(0.5)); a[0] != want || a[2*ModelFreeFeatures] != float32(4*math.Log(2)) {
-		t.Errorf("times over the mean %v and %v, want %v and its opposite", a[0], a[2*ModelFreeFeatures], want)
+	if want := float32(4 * math.Log(0.5)); a[0] != want || a[2*Features] != float32(4*math.Log(2)) {
+		t.Errorf("times over the mean %v and %v, want %v and its opposite", a[0], a[2*Features], want)
 	}
-	p := NewModelFree(agenttest.Lines(t, 30, 0.1, 0.1, 0.1), nil)
+	p := New(agenttest.Lines(t, 30, 0.1, 0.1, 0.1), nil)
 	p.Observe(&cluster.Report{Nodes: make([]cluster.NodeReport, 3)})
 	for i, v := range p.Rows(nil) {
 		if v-v != 0 {
-			t.Errorf("nothing measured: feature %d is %v", i%ModelFreeFeatures, v)
+			t.Errorf("nothing measured: feature %d is %v", i%Features, v)
 		}
 	}
 }
