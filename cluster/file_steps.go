@@ -103,7 +103,7 @@ type FileDeadline struct {
 }
 
 // DefaultReserve is the share of the time left that a node keeps free when it cuts its last
-// micro-step; best on clusters of the training split (experiments/tuner/RESULTS.md).
+// micro-step; best on clusters of the training split (docs/results/tuner.md).
 const DefaultReserve = 0.02
 
 func (f *FileDeadline) set(c *Cluster, quorum *FileQuorum, p *problems) {

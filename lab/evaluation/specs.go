@@ -52,7 +52,7 @@ func Specs() []Spec {
 		{Name: "ddqn", About: "the trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
 			return t.NewAgent(c, w)
 		}},
-		Untuned("uniform", "the same size everywhere", baseline.NewUniform),
+		untuned("uniform", "the same size everywhere", baseline.NewUniform),
 		tunedProportional(), tunedLBBSP(),
 		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
 		tunedWaterFill("waterfill-margin", "the same with a margin for every node's noise", marginGrid()),
@@ -109,8 +109,8 @@ func numbers(name string, start float64, values ...float64) Hyperparameter {
 	return a
 }
 
-// Untuned returns the spec of a policy without hyperparameters that needs the cluster alone.
-func Untuned(name, about string, create func(c *cluster.Cluster) agent.Policy) Spec {
+// untuned returns the spec of a policy without hyperparameters that needs the cluster alone.
+func untuned(name, about string, create func(c *cluster.Cluster) agent.Policy) Spec {
 	return Spec{Name: name, About: about, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, _ int) agent.Policy {
 		return create(c)
 	}}
@@ -230,7 +230,7 @@ func bound(name, about string, o baseline.Oracle) Spec {
 
 // model is the spec of the agent's fallback rule.
 func model() Spec {
-	s := Untuned("model", "the agent's fallback rule alone, without the network", func(c *cluster.Cluster) agent.Policy {
+	s := untuned("model", "the agent's fallback rule alone, without the network", func(c *cluster.Cluster) agent.Policy {
 		return agent.NewModel(c)
 	})
 	s.Deadline = true

@@ -40,7 +40,7 @@ const (
 
 	// trainAdvantage is the least advantage, at the usual noise, with which the network
 	// overrules the model's own update: near-ties are noise. Best of 0.03, 0.06, 0.12 and
-	// 0.25 on drawn cells (docs/decisions/0041-guard-by-progress.md).
+	// 0.25 on drawn cells (docs/decisions/0047-two-controllers.md).
 	trainAdvantage = 0.06
 )
 

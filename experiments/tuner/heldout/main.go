@@ -9,7 +9,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -22,11 +21,8 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
-	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
-	"github.com/evenkeel/evenkeel/experiments/internal/modelfree"
 	"github.com/evenkeel/evenkeel/experiments/internal/program"
 	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
@@ -127,13 +123,6 @@ func (s *suite) config(o options) (evaluation.Config, error) {
 	if config.Policies, err = evaluation.Find(names); err != nil {
 		return config, err
 	}
-	if o.suite == "all" && o.policies == "" {
-		learned, err := modelFree()
-		if err != nil {
-			return config, err
-		}
-		config.Policies = append(config.Policies, learned)
-	}
 	if config.Scenarios, err = s.scenarios(); err != nil || o.scenario == "" {
 		return config, err
 	}
@@ -144,23 +133,8 @@ func (s *suite) config(o options) (evaluation.Config, error) {
 	return config, nil
 }
 
-// modelFree is the spec of reinforcement learning without a model, which experiments/tuner/modelfree trains.
-func modelFree() (evaluation.Spec, error) {
-	nets, _, err := ddqn.Load("experiments/tuner/modelfree/policy.safetensors")
-	if err != nil {
-		return evaluation.Spec{}, err
-	}
-	net, ok := nets["nodes"]
-	if !ok {
-		return evaluation.Spec{}, errors.New("experiments/tuner/modelfree/policy.safetensors has no network nodes")
-	}
-	return evaluation.Untuned("modelfree", "reinforcement learning without a model", func(c *cluster.Cluster) agent.Policy {
-		return modelfree.New(c, net)
-	}), nil
-}
-
 // table has a row for each policy and a column for each scenario: progress over all clusters, the samples of a round over
-// the global batch where rules may shrink it, and the first policy's gain over this one with its interval.
+// the global batch where rules may shrink it, and the first policy's gain over this one with its interval, but for bounds.
 func table(config evaluation.Config, lines []evaluation.Result) string {
 	everywhere := "all"
 	if len(config.Cases) == 1 {
@@ -187,7 +161,7 @@ func table(config evaluation.Config, lines []evaluation.Result) string {
 			if config.HoldBatch > 0 {
 				fmt.Fprintf(&b, " [%.3f]", r.SamplesMean)
 			}
-			if k > 0 {
+			if k > 0 && !p.Bound {
 				fmt.Fprintf(&b, ", %+.4f (%+.4f to %+.4f)", r.Gain.Mean, r.Gain.Low, r.Gain.High)
 			}
 			b.WriteString(" |")

@@ -30,7 +30,7 @@ func TestReadme(t *testing.T) {
 				t.Fatal(err)
 			}
 			progress[m[1]] = append(progress[m[1]], v)
-			if m[1] != "ddqn" && m[1] != "model" && m[1] != "modelfree" { // ours, and a learned one
+			if m[1] != "ddqn" && m[1] != "model" { // ours
 				best[k] = max(best[k], v)
 			}
 		}
