@@ -11,11 +11,11 @@ import (
 
 // The README's table has the figures of the results: of equal sizes, of the best rule, and of the policy.
 func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+	readme, err := os.ReadFile("../../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("../../docs/results/tuner.md")
+	page, err := os.ReadFile("../../../docs/results/tuner.md")
 	if err != nil {
 		t.Fatal(err)
 	}
