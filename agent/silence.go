@@ -117,7 +117,7 @@ func (p *participation) find(i int) {
 // pass with a restart, so it takes part again, but only once until its next gradient.
 func (p *participation) restarted(i int) {
 	n := &p.nodes[i]
-	if n.gone = false; p.rule.Losses > 0 || n.lost != 1 || !n.known {
+	if n.gone = false; n.lost != 1 || !n.known {
 		return
 	}
 	if p.find(i); n.why == Silent {

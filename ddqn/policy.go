@@ -21,10 +21,7 @@ import (
 const (
 	policyFormat  = "evenkeel-ddqn-policy"
 	policyVersion = "2"
-	// Version 1 held one network, whose tensors had no name before theirs; it is read as if it had this one.
-	unnamedVersion = "1"
-	unnamedNetwork = "nodes"
-	maxNetworks    = 16
+	maxNetworks   = 16
 
 	keyFormat   = "format"
 	keyVersion  = "format_version"

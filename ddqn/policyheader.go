@@ -72,19 +72,10 @@ func parseHeader(text []byte) (specs map[string]Spec, meta map[string]string, ch
 	if got := meta[keyFormat]; got != policyFormat {
 		return fail(ErrFormat, "header.__metadata__.%s is %q, must be %q; only files that evenkeel wrote can be read", keyFormat, got, policyFormat)
 	}
-	rawSpecs, err := jsonObject([]byte(meta[keySpec]))
-	switch got := meta[keyVersion]; got {
-	case policyVersion:
-	case unnamedVersion:
-		rawSpecs, err = map[string]json.RawMessage{unnamedNetwork: json.RawMessage(meta[keySpec])}, nil
-		named := make(map[string]json.RawMessage, len(header))
-		for k, v := range header {
-			named[unnamedNetwork+"."+k] = v
-		}
-		header = named
-	default:
-		return fail(ErrVersion, "policy has format version %q, this program reads %q and %q; train again or use the evenkeel that wrote it", got, unnamedVersion, policyVersion)
+	if got := meta[keyVersion]; got != policyVersion {
+		return fail(ErrVersion, "policy has format version %q, this program reads %q; train again or use the evenkeel that wrote it", got, policyVersion)
 	}
+	rawSpecs, err := jsonObject([]byte(meta[keySpec]))
 	if err != nil {
 		return fail(ErrFormat, "header.__metadata__.%s: %v", keySpec, err)
 	}

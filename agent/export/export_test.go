@@ -289,7 +289,7 @@ func TestSchema(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Sizes){
-		"version: is 9":                   func(s *Sizes) { s.Version = 9 },
+		"version: is 2":                   func(s *Sizes) { s.Version = 2 },
 		"the shares sum to 65":            func(s *Sizes) { s.Nodes[0].Share++ },
 		"nodes[3].name: \"away\" is also": func(s *Sizes) { s.Nodes[3].Name = "away" },
 		"nodes[1].share: is -1":           func(s *Sizes) { s.Nodes[1].Share = -1 },
@@ -360,7 +360,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(write(f, "json", example()))
 	f.Add(write(f, "json", scaled()))
 	f.Add(write(f, "json", timed(f)))
-	f.Add([]byte(`{"version":2,"workload":"w","global_batch":1,"nodes":[{"name":"n","device":"d","micro_batch":1,"gradient_weight":1}]} x`))
+	f.Add([]byte(`{"version":3,"workload":"w","global_batch":1,"nodes":[{"name":"n","device":"d","micro_batch":1,"micro_steps":1,"share":1,"gradient_weight":1}]} x`))
 	f.Add([]byte(`{"version":1e99}`))
 	f.Add([]byte(`{"nodes":[null]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -47,9 +47,6 @@ type Config struct {
 	// live rows against the mean of their targets, for rewards that rows share) or every row by itself. Nil means
 	// every row by itself, for every objective.
 	Pooled []bool `json:"pooled"`
-	// PlainTarget bootstraps from the target network's own maximum, as DQN did before Double DQN (Mnih et al.
-	// 2015): for comparison.
-	PlainTarget bool `json:"plain_target,omitempty"`
 }
 
 // withDefaults fills in what zero means.

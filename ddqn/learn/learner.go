@@ -134,11 +134,8 @@ func (l *Learner) fits(replay *Replay) error {
 func (l *Learner) targets() {
 	l.onlineQ = l.onlineActor.Q(l.onlineQ, l.batch.later)
 	l.targetQ = l.targetActor.Q(l.targetQ, l.batch.later)
-	spec, chooser := l.online.Spec(), l.onlineQ
-	if l.cfg.PlainTarget {
-		chooser = l.targetQ
-	}
-	doubleTargets(l.y, l.batch, l.cfg.Group, chooser, l.targetQ, spec.Actions, spec.Objectives)
+	spec := l.online.Spec()
+	doubleTargets(l.y, l.batch, l.cfg.Group, l.onlineQ, l.targetQ, spec.Actions, spec.Objectives)
 }
 
 // doubleTargets computes the target vectors from both networks' Q at the end of the windows.

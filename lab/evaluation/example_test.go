@@ -28,7 +28,7 @@ func ExampleCompare() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	policies, err := evaluation.Find([]string{"ddqn", "lbbsp-fixed", "uniform"})
+	policies, err := evaluation.Find([]string{"ddqn", "model", "uniform"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func ExampleCompare() {
 	}
 	// Output:
 	// ddqn         1.02
-	// lbbsp-fixed  0.95
+	// model        1.02
 	// uniform      0.44
 }
 

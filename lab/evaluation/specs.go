@@ -9,7 +9,6 @@ import (
 	"github.com/evenkeel/evenkeel/agent/baseline"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -49,35 +48,25 @@ func (p *Spec) New(c *cluster.Cluster, s *sim.Simulator, t *agent.Trained, w [en
 // Specs returns every policy in the order of tables: the agent, the baselines from simple
 // to strong, the agent's own fallback, the bounds.
 func Specs() []Spec {
-	stopping := stoppingAgents()
 	return []Spec{
 		{Name: "ddqn", About: "the trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
 			return t.NewAgent(c, w)
 		}},
-		stopping[0], stopping[1],
 		untuned("uniform", "the same size everywhere", baseline.NewUniform),
-		untuned("nameplate", "in proportion to data-sheet speed", baseline.NewNameplate),
 		tunedProportional(), tunedLBBSP(),
-		untuned("proportional-default", "OmniLearn with its authors' settings: an epoch (100 rounds), dead band 0.2", func(c *cluster.Cluster) agent.Policy {
-			return baseline.NewProportional(c, 100, 0.2)
-		}),
-		untuned("lbbsp-fixed", "LB-BSP with one gain for all scenarios, 0.2", func(c *cluster.Cluster) agent.Policy {
-			return baseline.NewLBBSP(c, 0.2)
-		}),
 		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
 		tunedWaterFill("waterfill-margin", "the same with a margin for every node's noise", marginGrid()),
 		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
-		tunedReplan(), tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedGraceWindow(), tunedDBW(), tunedDropCompute(),
-		tunedDropSteps(), tunedDeviations(), tunedAnytime(whole), tunedAnytime(cut), tunedAnytime(on),
-		tunedExpectedTime(whole), tunedExpectedTime(cut), tunedExpectedTime(on), heldExpectedTime(cut), heldExpectedTime(on),
-		tunedAuto(whole), tunedAuto(cut), tunedAuto(on), tunedFilledDeadline(whole), tunedFilledDeadline(cut), tunedFilledDeadline(on),
+		tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedDBW(), tunedDropCompute(),
+		tunedAnytime(whole), tunedAnytime(cut), tunedAnytime(on),
+		tunedExpectedTime(whole), tunedExpectedTime(cut), tunedExpectedTime(on),
+		tunedAuto(whole), tunedAuto(cut), tunedAuto(on), tunedFilledDeadline(on),
 		model(),
-		bound("static", "true rates of the first round", baseline.Oracle{Once: true}),
 		bound("lag1", "true rates of the round before", baseline.Oracle{Lag: 1}),
 		bound("oracle", "true rates now, not the noise", baseline.Oracle{}),
 		boundMargin("oracle-margin", "true rates now, with the best margin for true noise", 0, slices.Concat(ruleMargins, []float64{2.5})...),
 		boundMargin("lag1-margin", "true rates of the round before, with the best margin for true noise", 1, ruleMargins...),
-		hindsightKofN(), lossesPartaking(), tunedPartaking(), returns(),
+		hindsightKofN(),
 		bound("hindsight", "true rates and the noise of the coming round", baseline.Oracle{Noise: true}),
 	}
 }
@@ -88,17 +77,6 @@ func Agent(name string, t *agent.Trained) Spec {
 	return Spec{Name: name, About: "a trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
 		return t.NewAgent(c, w)
 	}}
-}
-
-// ModelFree returns the spec of a trained network of the model-free agent. Its training
-// writes it to a file of its own; none comes with the program.
-func ModelFree(net *ddqn.Network) (Spec, error) {
-	if s := net.Spec(); s.Features != baseline.ModelFreeFeatures || s.Actions != len(baseline.ModelFreeFactors) || s.Objectives != 1 {
-		return Spec{}, fmt.Errorf("evaluation: a network of %v is none of the model-free agent: %w", s, agent.ErrPolicy)
-	}
-	return untuned("modelfree", "reinforcement learning without a model (as DYNAMIX)", func(c *cluster.Cluster) agent.Policy {
-		return baseline.NewModelFree(c, net)
-	}), nil
 }
 
 // Find returns the specs of the named policies. An unknown name is bad input.
@@ -131,7 +109,7 @@ func numbers(name string, start float64, values ...float64) Hyperparameter {
 	return a
 }
 
-// untuned is the spec of a policy without hyperparameters that needs the cluster alone.
+// untuned returns the spec of a policy without hyperparameters that needs the cluster alone.
 func untuned(name, about string, create func(c *cluster.Cluster) agent.Policy) Spec {
 	return Spec{Name: name, About: about, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, _ int) agent.Policy {
 		return create(c)

@@ -63,22 +63,6 @@ func tunedKofN() Spec {
 	return c
 }
 
-// The quorums are kofn's, beginning with the one that does well there.
-var (
-	graceSteps = []float64{1, 1.1, 1.25, 1.5, 2, 3}
-	graceUses  = []float64{0.5, 0.75, 1}
-)
-
-func tunedGraceWindow() Spec {
-	params := []Hyperparameter{numbers("quorum", 0.8, ruleQuorums...), numbers("tau", 1.1, graceSteps...), numbers("gamma", 1, graceUses...)}
-	c := tuned("grace-window", "waits for a fixed share of the nodes, then for the available slack (Decoupled DiLoCo)", append(params, fillParams()...), func(c *cluster.Cluster, at []int) agent.Policy {
-		window := baseline.GraceWindow{Quorum: ruleQuorums[at[0]], Steps: graceSteps[at[1]], Use: graceUses[at[2]]}
-		return baseline.NewGraceWindow(c, window, fillAt(at[3:]))
-	})
-	c.Rule = true
-	return c
-}
-
 // tunedGoodputKofN is not a published system, but the obvious combination of both.
 func tunedGoodputKofN() Spec {
 	params := append(ruleParams(), periodParam())

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -194,7 +193,7 @@ func TestSuited(t *testing.T) {
 		}
 		return found
 	}
-	rules := []string{"kofn", "grace-window", "dbw", "dropcompute", "kofn-hindsight"}
+	rules := []string{"kofn", "dbw", "dropcompute", "kofn-hindsight"}
 	if got := names(free); !slices.Equal(got, rules) {
 		t.Errorf("rules are free: %v", got)
 	}
@@ -202,7 +201,7 @@ func TestSuited(t *testing.T) {
 		t.Errorf("one is fixed: %v", got)
 	}
 	free.Choices.LeastBatch, free.Choices.MostBatch = 2, 32
-	if got := names(free); !slices.Equal(got, []string{"goodput", "kofn", "goodput-kofn", "grace-window", "dbw", "dropcompute", "kofn-hindsight"}) {
+	if got := names(free); !slices.Equal(got, []string{"goodput", "kofn", "goodput-kofn", "dbw", "dropcompute", "kofn-hindsight"}) {
 		t.Errorf("all is free: %v", got)
 	}
 }
@@ -219,10 +218,10 @@ func TestSuitedUnderDeadlines(t *testing.T) {
 		cluster *cluster.Cluster
 		ends    map[string]string // "": not suited
 	}{
-		"waits":    {all, map[string]string{"ddqn": "all in", "model": "all in", "waterfill": "all in", "hindsight": "all in", "auto": "", "anytime-cut": "", "ddqn-cut": ""}},
-		"deadline": {timed, map[string]string{"ddqn": "deadline", "model": "deadline", "waterfill": "all in", "auto": "deadline", "auto-cut": "deadline", "auto-on": "", "ddqn-cut": "", "hindsight": "all in"}},
-		"overtime": {on, map[string]string{"ddqn": "deadline", "ddqn-cut": "deadline", "auto-on": "deadline", "waterfill-deadline-on": "deadline"}},
-		"whole":    {whole, map[string]string{"ddqn": "deadline", "auto": "deadline", "auto-cut": "", "expected-time-held-cut": ""}},
+		"waits":    {all, map[string]string{"ddqn": "all in", "model": "all in", "waterfill": "all in", "hindsight": "all in", "auto": "", "anytime-cut": ""}},
+		"deadline": {timed, map[string]string{"ddqn": "deadline", "model": "deadline", "waterfill": "all in", "auto": "deadline", "auto-cut": "deadline", "auto-on": "", "hindsight": "all in"}},
+		"overtime": {on, map[string]string{"ddqn": "deadline", "auto-on": "deadline", "waterfill-deadline-on": "deadline"}},
+		"whole":    {whole, map[string]string{"ddqn": "deadline", "auto": "deadline", "auto-cut": "", "expected-time-cut": ""}},
 		"fixed":    {fixed, map[string]string{"ddqn": "deadline", "waterfill": "deadline", "uniform": "deadline", "auto": ""}},
 	} {
 		got := map[string]string{}
@@ -251,15 +250,14 @@ func TestSuitedUnderDeadlines(t *testing.T) {
 	}
 }
 
-// Over clusters on which a policy's rounds end differently they end neither way; the agent that is
-// to stop does so by the rule that its name says.
+// Over clusters on which a policy's rounds end differently they end neither way.
 func TestEndsOfComparison(t *testing.T) {
 	waits, timed := agenttest.Lines(t, 64, 0.1, 0.1), agenttest.Lines(t, 64, 0.1, 0.1)
 	for i := range timed.Nodes {
 		timed.Nodes[i].Limit = 4
 	}
 	timed.Collect = cluster.Collect{AutoDeadline: true, Reserve: cluster.DefaultReserve, Overtime: 0.2}
-	policies, err := Find([]string{"ddqn", "uniform", "ddqn-cut", "ddqn-whole", "auto-on"})
+	policies, err := Find([]string{"ddqn", "uniform", "auto-on", "auto-cut", "auto"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,19 +278,13 @@ func TestEndsOfComparison(t *testing.T) {
 	for k, want := range []struct {
 		whole    bool
 		overtime float64
-	}{{false, 0.2}, {false, 0.2}, {false, 0}, {true, 0}, {false, 0.2}} {
+	}{{false, 0.2}, {false, 0.2}, {false, 0.2}, {false, 0}, {true, 0}} {
 		plan := cluster.Plan{Sizes: make([]int, 2), Collect: timed.Collect}
 		if err := policies[k].New(timed, sim.New(timed, cluster.Conditions{}, 1), embedded(t), agenttest.Speed, 0).Decide(nil, nil, &plan); err != nil {
 			t.Fatal(err)
 		}
 		if plan.Collect.Whole != want.whole || plan.Collect.Overtime != want.overtime {
 			t.Errorf("%s: %+v", policies[k].Name, plan.Collect)
-		}
-	}
-	// A rule held to the batch has the knobs of the rule as it is.
-	for _, p := range Specs() {
-		if rule, held := strings.CutPrefix(p.Name, "expected-time-held"); held && p.Like != "expected-time"+rule || !held && p.Deadline && p.Like != "" {
-			t.Errorf("%s is tuned like %q", p.Name, p.Like)
 		}
 	}
 }

@@ -19,7 +19,6 @@ type Sampler struct {
 	catalogue *profile.Catalogue
 	workloads []string
 	devices   map[string][]profile.Device // that run the workload
-	speedOnly bool                        // no other preference
 }
 
 // NewSampler returns a sampler of all the catalogue's devices and workloads except the
@@ -62,11 +61,7 @@ func (s *Sampler) Episode(rng *rand.Rand, rounds int) (episode.Config, error) {
 			return episode.Config{}, fmt.Errorf("training: %w", err)
 		}
 		rounds := min(rounds, max(trainUsual, mostWork/len(c.Nodes)))
-		e := episode.Config{Cluster: c, Conditions: conditions(rng), Seed: rng.Uint64(), Rounds: rounds, Weights: weights(rng)}
-		if s.speedOnly {
-			e.Weights = [env.Objectives]float64{1}
-		}
-		return e, nil
+		return episode.Config{Cluster: c, Conditions: conditions(rng), Seed: rng.Uint64(), Rounds: rounds, Weights: weights(rng)}, nil
 	}
 	return episode.Config{}, fmt.Errorf("training: no training cluster: %w", err)
 }

@@ -18,7 +18,7 @@ type stream struct {
 	rows    []float32
 	q       []float32
 	actions []int
-	rule    int         // of the round, -1: fixed
+	rule    int          // of the round, -1: fixed
 	played  []learn.Step // since the last store: a step, and the Last one if it ended the episode
 
 	born    []byte   // state of the generator before the episode was drawn
@@ -120,11 +120,11 @@ func (s *stream) note() {
 
 // earn records the outcome of the step. It returns the sum of the followed nodes' own speed
 // rewards.
-func (s *stream) earn(step episode.Step, own, team float64) float64 {
+func (s *stream) earn(step episode.Step) float64 {
 	sum, p := 0.0, &s.played[0]
 	for k, i := range s.follow {
 		for o := range env.Objectives {
-			p.Rewards[k*env.Objectives+o] = float32(own)*step.Nodes[i*env.Objectives+o] + float32(team*step.Reward[o])
+			p.Rewards[k*env.Objectives+o] = step.Nodes[i*env.Objectives+o] + float32(trainTeam*step.Reward[o])
 		}
 		sum += float64(step.Nodes[i*env.Objectives])
 	}

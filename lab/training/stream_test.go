@@ -14,12 +14,12 @@ import (
 func TestEarn(t *testing.T) {
 	s := &stream{follow: []int{2, 0}, played: []learn.Step{{Rewards: make([]float32, trainGroup*env.Objectives)}}}
 	step := episode.Step{Kind: episode.Mid, Reward: [env.Objectives]float64{-0.5, -0.25, -1, 0.125}, Nodes: []float32{-1, -2, -0.5, -1, 9, 9, 9, 9, -0.25, 0, -1, -0.125}}
-	if sum := s.earn(step, 0.5, 2); sum != -1.25 {
+	if sum := s.earn(step); sum != -1.25 {
 		t.Errorf("the nodes' own speed rewards sum to %v, want -1.25", sum)
 	}
 	want := []float32{
-		-0.125 - 1, 0 - 0.5, -0.5 - 2, -0.0625 + 0.25, // node 2
-		-0.5 - 1, -1 - 0.5, -0.25 - 2, -0.5 + 0.25, // node 0
+		-0.25 - 0.05, 0 - 0.025, -1 - 0.1, -0.125 + 0.0125, // node 2
+		-1 - 0.05, -2 - 0.025, -0.5 - 0.1, -1 + 0.0125, // node 0
 	}
 	for k, w := range want {
 		if got := s.played[0].Rewards[k]; got != w {
@@ -28,15 +28,6 @@ func TestEarn(t *testing.T) {
 	}
 	if len(s.played) != 1 {
 		t.Errorf("%d steps, want the one that was played", len(s.played))
-	}
-}
-
-// How much of a reward is the node's own, and how much the team's, by variant.
-func TestShares(t *testing.T) {
-	for variant, want := range map[string][2]float64{"": {1, 0.1}, "speed-only": {1, 0.1}, "own-reward": {1, 0}, "team-reward": {0, 1}} {
-		if own, team := (Config{Variant: variant}).shares(); own != want[0] || team != want[1] {
-			t.Errorf("variant %q: %v of the own reward and %v of the team's, want %v", variant, own, team, want)
-		}
 	}
 }
 
@@ -59,17 +50,5 @@ func TestReplayHoldsBothRewards(t *testing.T) {
 	// After one step of one environment the moving averages are that step's rewards for speed.
 	if want := trainer.returned + 0.1*trainer.team; math.Abs(stored-want) > 1e-6 || trainer.team == 0 || trainer.returned == 0 {
 		t.Errorf("the replay got %v a node, want %v: %v of its own, %v of the team's", stored, want, trainer.returned, trainer.team)
-	}
-}
-
-// Without a future hardly anything of the next round's value counts; zero would stand for the usual discount.
-func TestNoFuture(t *testing.T) {
-	c := Config{Variant: "no-future"}.withDefaults()
-	if g := c.learner().Gamma; g <= 0 || g > 1e-6 {
-		t.Errorf("gamma %v", g)
-	}
-	c.Variant = ""
-	if g := c.learner().Gamma; g != 0.5 {
-		t.Errorf("gamma %v of the whole method", g)
 	}
 }

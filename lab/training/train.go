@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -22,17 +21,6 @@ import (
 // Config says how a policy is trained; agent.TrainConfig describes its fields, and a
 // policy's record holds it.
 type Config agent.TrainConfig
-
-// Variants lists what Config.Variant can name.
-var Variants = []string{
-	"speed-only",   // no preferences: the weights always ask for speed alone
-	"own-reward",   // independent nodes: no share of the team's reward
-	"team-reward",  // the team's reward alone, its value the mean over nodes (mean-VDN)
-	"three-step",   // three-step targets and a longer horizon
-	"plain-target", // the target network's maximum instead of the double estimate
-	"no-future",    // nothing counts but the round's own reward: gamma 0
-	"no-residual",  // the network's choice stands even if it is hardly better than the model's
-}
 
 const (
 	trainGroup   = 8   // nodes followed per episode: rows of a replay step
@@ -52,7 +40,7 @@ const (
 
 	// trainAdvantage is the least advantage, at the usual noise, with which the network
 	// overrules the model's own update: near-ties are noise. Best of 0.03, 0.06, 0.12 and
-	// 0.25 on drawn cells (docs/decisions/0041-guard-by-progress.md).
+	// 0.25 on drawn cells (docs/decisions/0047-two-controllers.md).
 	trainAdvantage = 0.06
 )
 
@@ -93,39 +81,15 @@ func (c Config) Validate() error {
 	if !(c.Explore > 0 && c.Explore <= 1) {
 		errs = append(errs, fmt.Errorf("explore is %v; it must lie in (0, 1]", c.Explore))
 	}
-	if c.Variant != "" && !slices.Contains(Variants, c.Variant) {
-		errs = append(errs, fmt.Errorf("variant is %q; known: %s", c.Variant, strings.Join(Variants, ", ")))
-	}
 	return badinput.Wrap(errors.Join(errs...))
 }
 
 // learner configures the learning of the nodes' network.
 func (c Config) learner() learn.Config {
-	l := learn.Config{
+	return learn.Config{
 		Batch: trainRows / trainGroup, Group: trainGroup, NStep: 1, Gamma: c.Gamma,
 		LearningRate: trainRate, DecayUpdates: c.sets() * c.Updates, FinalRate: 0.02,
-		PlainTarget: c.Variant == "plain-target",
 	}
-	switch c.Variant {
-	case "no-future":
-		l.Gamma = 1e-9 // zero stands for the usual
-	case "three-step":
-		l.NStep, l.Gamma = 3, 0.8
-	case "team-reward":
-		l.Pooled = slices.Repeat([]bool{true}, env.Objectives)
-	}
-	return l
-}
-
-// shares are the weights of a node's own reward and of the team's.
-func (c Config) shares() (own, team float64) {
-	switch c.Variant {
-	case "own-reward":
-		return 1, 0
-	case "team-reward":
-		return 0, 1
-	}
-	return 1, trainTeam
 }
 
 // sets is the number of steps that each environment takes.
@@ -187,7 +151,6 @@ func newTrainer(catalogue *profile.Catalogue, config Config) (*Trainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	sampler.speedOnly = config.Variant == "speed-only"
 	t := &Trainer{config: config, sampler: sampler, pcg: rand.NewPCG(config.Seed, 1), low: make([]float32, env.Features), high: make([]float32, env.Features)}
 	t.rng = rand.New(t.pcg)
 	spec := ddqn.Spec{Features: env.Features, Actions: len(env.Actions), Objectives: env.Objectives, Hidden: config.Hidden}
@@ -282,10 +245,9 @@ func (t *Trainer) play(random float64) error {
 	if err != nil {
 		return err
 	}
-	own, shared := t.config.shares()
 	returned, team, nodes := 0.0, 0.0, 0.0
 	for k, s := range t.streams {
-		returned += s.earn(steps[k], own, shared)
+		returned += s.earn(steps[k])
 		team += steps[k].Reward[0]
 		nodes += float64(len(s.follow))
 	}
@@ -339,9 +301,6 @@ func (t *Trainer) Trained() *agent.Trained {
 				r.Devices = append(r.Devices, d.Name)
 			}
 		}
-	}
-	if t.config.Variant == "no-residual" {
-		r.Advantage = -1e9
 	}
 	return agent.NewTrained(t.learner.Network().Clone(), r)
 }

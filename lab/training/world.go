@@ -37,7 +37,7 @@ func (s *Sampler) depart(rng *rand.Rand, c *cluster.Cluster, model profile.Workl
 	if rng.Float64() < shapelessRate {
 		wrong = 0.3 * finish * rng.Float64()
 	}
-	shown, true := map[string]*profile.Profile{}, map[string]*profile.Profile{}
+	shown, actual := map[string]*profile.Profile{}, map[string]*profile.Profile{}
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
 		if shown[n.Device] == nil {
@@ -46,13 +46,13 @@ func (s *Sampler) depart(rng *rand.Rand, c *cluster.Cluster, model profile.Workl
 			if shown[n.Device], err = changed(n.Profile, pace, own+wrong*rng.Float64()); err != nil {
 				return err
 			}
-			if true[n.Device], err = changed(n.Profile, pace, own+wrong*rng.Float64()); err != nil {
+			if actual[n.Device], err = changed(n.Profile, pace, own+wrong*rng.Float64()); err != nil {
 				return err
 			}
 		}
 		n.Profile = shown[n.Device]
 		if wrong > 0 {
-			n.Hidden.Profile = true[n.Device]
+			n.Hidden.Profile = actual[n.Device]
 		}
 		n.Network *= pace
 	}

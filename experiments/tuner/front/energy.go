@@ -35,7 +35,7 @@ func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) 
 	for _, s := range shares {
 		fmt.Fprintf(b, " at weight %g |", s)
 	}
-	b.WriteString(" falls | least of K-of-N |\n|---|" + strings.Repeat("---|", len(shares)+2) + "\n")
+	b.WriteString(" least of K-of-N |\n|---|" + strings.Repeat("---|", len(shares)+1) + "\n")
 	for _, scenario := range scenarios {
 		g := like
 		g.cluster = c
@@ -56,14 +56,9 @@ func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) 
 			return err
 		}
 		fmt.Fprintf(b, "| %s |", scenario)
-		last, falls := 0.0, "yes"
 		for k := range scores {
 			joules, progress := g.joules(scores[k])
 			fmt.Fprintf(b, " %.3f J, %.3f |", joules, progress)
-			if k > 0 && joules > last {
-				falls = "no"
-			}
-			last = joules
 		}
 		least, with := 0.0, 0.0
 		for k := range fixed {
@@ -71,7 +66,7 @@ func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) 
 				least, with = joules, progress
 			}
 		}
-		fmt.Fprintf(b, " %s | %.3f J, %.3f |\n", falls, least, with)
+		fmt.Fprintf(b, " %.3f J, %.3f |\n", least, with)
 	}
 	return nil
 }
