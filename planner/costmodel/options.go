@@ -163,7 +163,7 @@ type Calibration struct {
 }
 
 // Uncalibrated is what is assumed of devices of which no plan was measured. 24 measured plans on GH200 and on
-// three kinds of RTX ask for it (experiments/planner/RESULTS.md): a quarter of a device's memory, at most 5 GB, is taken by the context
+// three kinds of RTX ask for it (docs/results/planner.md): a quarter of a device's memory, at most 5 GB, is taken by the context
 // and what comes with it, and activations are a tenth larger than the layers' own.
 func Uncalibrated() Calibration {
 	return Calibration{Context: 5e9, ContextShare: 0.25, Activations: 1.1}

@@ -14,22 +14,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
 func main() {
 	data := flag.String("data", "../shared/data/planner", "folder of the measurements")
-	out := flag.String("results", "experiments/planner/RESULTS.md", "file whose section is written anew")
 	flag.Parse()
 	text, err := run(*data + "/sailor")
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Print(text)
-	if err := results.Replace(*out, "validation", text); err != nil {
-		log.Fatal(err)
-	}
 }
 
 func run(root string) (string, error) {

@@ -39,8 +39,7 @@ parallelism, sharding and recomputation for every layer. Where a stage has diffe
 with which all finish at the same time. Ctrl-C prints the best plan so far.
 
 The search covers plans whose stages all have the same number of replicas. The best ones are refined by local search over all plans
-that evenkeel plan check accepts, and for a small job every plan is tried; neither is done with --micro-batch, or --for megatron or
-deepspeed. No plan within the options takes less than the printed lower bound. With --schedule the best plans are also tried by
+that evenkeel plan check accepts, but not with --micro-batch, or --for megatron or deepspeed. No plan within the options takes less than the printed lower bound. With --schedule the best plans are also tried by
 schedules other than 1F1B; the bound is then that of computing alone. With --for every plan found can be written by evenkeel plan export.
 
 Examples:
