@@ -50,7 +50,7 @@ nodes: [{device: v100-16g, micro_batch: 16}, {device: t4}]
 
 // Read checks what it reads.
 func ExampleRead() {
-	_, err := export.Read(strings.NewReader(`{"version": 2, "workload": "w", "global_batch": 0, "nodes": []}`))
+	_, err := export.Read(strings.NewReader(`{"version": 3, "workload": "w", "global_batch": 0, "nodes": []}`))
 	fmt.Println(errors.Is(err, export.ErrSizes))
 	fmt.Println(err)
 	// Output:
@@ -66,7 +66,6 @@ func ExampleFormats() {
 	}
 	// Output:
 	// json
-	// yaml
 	// csv
 	// torchrun
 	// deepspeed
