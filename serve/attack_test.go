@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"github.com/evenkeel/evenkeel/internal/slow"
 	"io"
 	"maps"
 	"net"
@@ -255,11 +256,9 @@ func serveAt(t *testing.T, c Config) string {
 
 // Connections that dribble their headers do not keep others out, and are closed.
 func TestSlowLoris(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a time-out")
-	}
+	slow.Skip(t) // waits for a time-out
 	at := serveAt(t, Config{})
-	var slow []net.Conn
+	var waiting []net.Conn
 	for range 50 {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", at)
 		if err != nil {
@@ -267,7 +266,7 @@ func TestSlowLoris(t *testing.T) {
 		}
 		defer conn.Close()
 		fmt.Fprintf(conn, "POST /v1/jobs/job/reports HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-		slow = append(slow, conn)
+		waiting = append(waiting, conn)
 	}
 	begun := time.Now()
 	client := &http.Client{Timeout: 2 * time.Second}
@@ -277,7 +276,7 @@ func TestSlowLoris(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = answer.Body.Close()
-	for _, conn := range slow {
+	for _, conn := range waiting {
 		_ = conn.SetReadDeadline(begun.Add(headerTime + 5*time.Second))
 		if _, err := io.Copy(io.Discard, bufio.NewReader(conn)); err != nil {
 			t.Fatalf("a slow connection is open after %v: %v", time.Since(begun), err)

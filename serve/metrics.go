@@ -66,13 +66,13 @@ func (s *Server) timed(ctx huma.Context, next func(huma.Context)) {
 		return // it lasts as long as somebody watches
 	}
 	s.metrics.requests.WithLabelValues(op).Observe(took.Seconds())
-	if took > slow {
+	if took > slowRequest {
 		s.config.Log.Warn().Str("operation", op).Str("job", ctx.Param("job")).Int("status", ctx.Status()).Dur("took", took).Msg("a slow request")
 	}
 }
 
-// slow is the time of a request that is worth a line in the log.
-const slow = time.Second
+// slowRequest is the time of a request that is worth a line in the log.
+const slowRequest = time.Second
 
 // jobMetrics are a job's. Nil counts nothing: what is read from a journal was counted when it happened.
 type jobMetrics struct {

@@ -132,7 +132,7 @@ func (s *Server) roundRoutes(api huma.API) {
 	sizes := s.operation("get-sizes", http.MethodGet, "/v1/jobs/{job}/sizes", "The newest sizes, in any export format", 404, 409, 422, 503, 507)
 	huma.Register(api, sizes, func(_ context.Context, in *struct {
 		Job    string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
-		Format string `query:"format" default:"json" enum:"json,yaml,csv,torchrun,deepspeed,kubernetes"`
+		Format string `query:"format" default:"json" enum:"json,csv,torchrun,deepspeed,kubernetes"`
 	}) (*struct {
 		ContentType string `header:"Content-Type"`
 		Body        []byte

@@ -54,9 +54,6 @@ func TestDeadlineForms(t *testing.T) {
 	if d := cmp.Diff(s, got, noLimit); d != "" {
 		t.Error("json", d)
 	}
-	if d := cmp.Diff(s, fromYAML(t, write(t, "yaml", s)), noLimit); d != "" {
-		t.Error("yaml", d)
-	}
 }
 
 // A deadline is the file's, a share of the predicted finish time, or that time.

@@ -67,7 +67,6 @@ func ExampleFormats() {
 	}
 	// Output:
 	// json
-	// yaml
 	// csv
 	// torchrun
 	// deepspeed

@@ -6,7 +6,7 @@
 //	err = export.Save("sizes.json", "json", s) // or Write, to any writer
 //	s, err = export.Read(file)                 // reads and checks the json format
 //
-// See the Example. [Formats] lists the formats: json, yaml, csv, torchrun, deepspeed and
+// See the Example. [Formats] lists the formats: json, csv, torchrun, deepspeed and
 // kubernetes.
 //
 // The nodes that take part are the ranks of the training job, in their order in the
@@ -47,7 +47,7 @@ const (
 var (
 	ErrSizes    = badinput.New("export: bad sizes")
 	ErrFormat   = badinput.New("export: unknown format")
-	ErrTooLarge = badinput.New("export: too large for the format")
+	errTooLarge = badinput.New("export: too large for the format")
 )
 
 //go:embed sizes.schema.json
@@ -264,7 +264,7 @@ func Read(r io.Reader) (Sizes, error) {
 }
 
 // Write validates s and writes it in the named format with one call of w.Write. The error
-// wraps ErrFormat if the name is unknown and ErrTooLarge if the format cannot hold s.
+// wraps ErrFormat if the name is unknown; it is bad input if the format cannot hold s.
 func Write(w io.Writer, format string, s Sizes) error {
 	data, err := encode(format, s)
 	if err != nil {
