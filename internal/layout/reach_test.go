@@ -36,7 +36,7 @@ var reach = []struct {
 	{[]string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "train", "internal"}, false,
 		[]string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/rs/zerolog"},
 		"flags, progress and logs are the command's; a library returns errors and calls back"},
-	{[]string{"checkpoint", "checkpoint/bench", "train"}, true,
+	{[]string{"checkpoint", "train"}, true,
 		[]string{"net/http", "github.com/minio"},
 		"a program that saves to its disk needs no client of a server: copies elsewhere are checkpoint/remote's"},
 	{[]string{"agent", "cluster", "ddqn", "env"}, false,
