@@ -152,9 +152,6 @@ func TestBehindOrder(t *testing.T) {
 	if err := errors.Join(save.Commit(State{}), save.Wait(context.Background()), f.Close()); err != nil {
 		t.Error(err)
 	}
-	if f.Stats().Unchanged != 1 {
-		t.Error("a save that repeats what was restored was not counted")
-	}
 }
 
 func (b *Behind) next() int {

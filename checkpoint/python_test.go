@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"math"
@@ -180,4 +181,20 @@ func TestSetKeepsOtherRanks(t *testing.T) {
 		}
 		empty.Close()
 	}
+}
+
+func saveArrays(f *File, arrays []Array, s State) error {
+	save, err := f.Begin(context.Background(), s.Step)
+	if err != nil {
+		return err
+	}
+	for _, a := range arrays {
+		if err := save.Write(a.Name, a.Data); err != nil {
+			return err
+		}
+	}
+	if err := save.Commit(s); err != nil {
+		return err
+	}
+	return save.Wait(context.Background())
 }

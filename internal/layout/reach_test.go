@@ -45,7 +45,7 @@ var reach = []struct {
 	{[]string{"bucket", "bucket/lengthfile", "bucket/packed", "bucket/paired", "bucket/plain", "bucket/stepcost"}, true,
 		[]string{"github.com/parquet-go"},
 		"a program that plans has its lengths already: only bucket/lengthfile/parquet reads Parquet, with the twenty modules behind it"},
-	{[]string{"checkpoint", "checkpoint/bench", "train"}, true,
+	{[]string{"checkpoint", "train"}, true,
 		[]string{"net/http", "github.com/minio"},
 		"a program that saves to its disk needs no client of a server: copies elsewhere are checkpoint/remote's"},
 	{[]string{"agent", "cluster", "ddqn", "env", "lab"}, false,

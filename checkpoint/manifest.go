@@ -6,8 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-
-	"github.com/zeebo/xxh3"
 )
 
 // State is the part of a checkpoint that is not arrays.
@@ -16,42 +14,6 @@ type State struct {
 	Cursor  uint64 // position in the data
 	Random  []byte // states of random generators, as the program encodes them
 	Scalars map[string]float64
-}
-
-// record is a slot's commit record, without the commit word.
-type record struct {
-	slot        int
-	sequence    uint64 // counts commits, from 1
-	step        uint64
-	manifestLen int64
-	manifestSum uint64
-}
-
-// encode gives the body, and the commit word that makes it count.
-func (r record) encode(id [16]byte) (body []byte, word uint64) {
-	return sign(recordMagic, id, uint64(r.slot), r.sequence, r.step, uint64(r.manifestLen), r.manifestSum)
-}
-
-// parseRecord decodes a slot's record; committed is false where the slot holds no checkpoint.
-func parseRecord(b []byte, h *header, slot int) (r record, committed bool, err error) {
-	word := le.Uint64(b[wordAt:])
-	if word == 0 {
-		return record{}, false, unsigned(b, h, slot)
-	}
-	if xxh3.Hash(b[:wordAt])|1 != word {
-		return record{}, false, fmt.Errorf("commit record: checksum differs: %w", ErrCorrupt)
-	}
-	magic := string(b[:8])
-	r = record{int(le.Uint64(b[24:])), le.Uint64(b[32:]), le.Uint64(b[40:]), int64(le.Uint64(b[48:])), le.Uint64(b[56:])}
-	switch {
-	case magic != recordMagic && (magic != freeMagic || h.version < 2), [16]byte(b[8:24]) != h.id, r.slot != slot:
-		return record{}, false, fmt.Errorf("commit record is another file's or another slot's: %w", ErrCorrupt)
-	case magic == freeMagic:
-		return record{}, false, nil
-	case r.sequence == 0, r.manifestLen < manifestHead, r.manifestLen > h.manifestSize:
-		return record{}, false, fmt.Errorf("commit record holds impossible numbers: %w", ErrCorrupt)
-	}
-	return r, true, nil
 }
 
 // encodeManifest gives the hashes and the state of a checkpoint. later: another was reported before it.
