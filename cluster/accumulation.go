@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"math"
-	"slices"
 )
 
 // MaxMicroSteps is the most micro-steps that a node takes in one round.
@@ -111,27 +110,11 @@ func (n *Node) Cost(share int) float64 {
 }
 
 // stepCost is the cost of one micro-step.
-func (n *Node) stepCost(b int) float64 { return n.stepWork(float64(b)) }
-
-// stepWork is the cost of one micro-step whose samples together cost so many mean ones.
-func (n *Node) stepWork(work float64) float64 {
+func (n *Node) stepCost(size int) float64 {
 	if n.Profile == nil {
-		return work
+		return float64(size)
 	}
-	return n.Profile.Seconds(work) / n.Profile.PerSample()
-}
-
-// Measured is the cost, as Cost has it, of what a report's time belongs to.
-func (n *Node) Measured(r *NodeReport) float64 {
-	if r.Cost == 0 {
-		return n.Cost(r.Size)
-	}
-	// What each micro-step cost is not reported: the last is taken for what full ones leave.
-	steps, full := float64(max(r.Steps, 1)), float64(n.Full())
-	if rest := r.Cost - (steps-1)*full; steps > 1 && rest > 0 && rest < full {
-		return (steps-1)*n.stepWork(full) + n.stepWork(rest)
-	}
-	return steps * n.stepWork(r.Cost/steps)
+	return n.Profile.Seconds(float64(size)) / n.Profile.PerSample()
 }
 
 // within is the largest share up to most, itself a share, whose cost is at most w.
@@ -231,12 +214,10 @@ type Accumulation struct {
 	order   Order
 	samples int
 	steps   int
-	work    float64 // what the samples cost, in mean ones
 	seconds float64 // of the micro-steps so far
 	cost    float64 // of the same
 	inTime  int     // samples before the first of More; 0: none was asked for
 	ended   bool
-	picked  []int // by NextOf
 }
 
 // Begin starts the work on an order.
@@ -325,136 +306,12 @@ func (a *Accumulation) More(elapsed float64) int {
 }
 
 // Done says that a micro-step of size samples took so many seconds.
-func (a *Accumulation) Done(size int, seconds float64) { a.DoneOf(size, float64(size), seconds) }
-
-// NextOf is Next for samples that do not cost the same. It returns which of the coming samples
-// to take: their indices in costs, rising. costs has the cost of each coming sample, in their
-// order, relative to a mean sample; the further its sum goes beyond Ahead, the less time is
-// left unused. Samples that are not taken stay at the front.
-//
-// Share, limit and deadline then count mean samples. A micro-step takes the coming samples in
-// turn as long as they fit into a full one, and the first in any case. Without a deadline the
-// node stops as near to its share as it can. The result is valid until the next call.
-func (a *Accumulation) NextOf(elapsed float64, costs []float64) []int {
-	if a.picked = a.picked[:0]; a.ended || a.steps >= MaxMicroSteps || len(costs) == 0 {
-		return nil
-	}
-	timed, least := a.order.Deadline > 0, min(a.node.LeastShare(), len(costs))
-	most, left := float64(a.node.Full()), float64(a.order.Share)-a.work
-	first := timed && a.steps == 0 && a.order.First > 0
-	switch {
-	case first:
-		most = min(most, float64(a.order.First))
-	case timed && a.order.Whole:
-		most = min(most, float64(a.order.Share))
-	}
-	if !timed || a.order.Within {
-		if a.samples > 0 && !slices.ContainsFunc(costs, func(c float64) bool { return c < 2*left }) {
-			return nil
-		}
-	} else {
-		left = math.Inf(1)
-	}
-	if a.samples > 0 && least > 0 {
-		least = 0
-		if costs[0] > most && costs[0] < 2*left {
-			least = 1
-		}
-	}
-	work := a.fill(costs, min(most, left), least)
-	if left <= most {
-		work = a.nearest(costs, work, most, left)
-	}
-	fits := math.Inf(1)
-	if timed && !first {
-		fits = a.fits(elapsed)
-	}
-	if a.node.stepWork(work) <= fits {
-		return a.accepted()
-	}
-	a.ended = true
-	if a.order.Whole {
-		if a.samples > 0 {
-			return nil
-		}
-		return a.accepted()
-	}
-	if p := a.node.Profile; p != nil {
-		fits = p.Samples(fits * p.PerSample())
-	}
-	if a.fill(costs, min(most, left, fits), 0); len(a.accepted()) == 0 && a.samples == 0 {
-		a.fill(costs, 0, min(a.node.LeastShare(), len(costs)))
-	}
-	return a.accepted()
-}
-
-// fill takes every sample in turn that fits into the bound, and the first ones in any case.
-func (a *Accumulation) fill(costs []float64, bound float64, least int) (work float64) {
-	a.picked = a.picked[:0]
-	for k, c := range costs {
-		if len(a.picked) < least || work+c <= bound {
-			a.picked = append(a.picked, k)
-			work += c
-		}
-	}
-	return work
-}
-
-// nearest adds the cheapest sample that is left, if it fits and comes nearer to the share.
-func (a *Accumulation) nearest(costs []float64, work, most, left float64) float64 {
-	at, before, best, p := -1, 0, 2*(left-work), 0
-	for k, c := range costs {
-		if p < len(a.picked) && a.picked[p] == k {
-			p++
-		} else if c < best && work+c <= most {
-			at, before, best = k, p, c
-		}
-	}
-	if at < 0 {
-		return work
-	}
-	a.picked = slices.Insert(a.picked, before, at)
-	return work + best
-}
-
-// accepted is what was picked, down to a number of samples that the node takes.
-func (a *Accumulation) accepted() []int {
-	n := len(a.picked)
-	for n > 0 && (n < a.node.LeastShare() || len(a.node.Shapes) > 0 && !slices.Contains(a.node.Shapes, n)) {
-		n--
-	}
-	a.picked = a.picked[:n]
-	return a.picked
-}
-
-// Ahead is the largest cost of the coming micro-step, in mean samples, unless a single
-// sample costs more.
-func (a *Accumulation) Ahead(elapsed float64) float64 {
-	most, timed := float64(a.node.Full()), a.order.Deadline > 0
-	if !timed || a.order.Within || a.order.Whole {
-		most = min(most, float64(a.order.Share))
-	}
-	if timed && !a.order.Whole {
-		fits := a.fits(elapsed)
-		if p := a.node.Profile; p != nil {
-			fits = p.Samples(fits * p.PerSample())
-		}
-		most = min(most, max(fits, float64(a.order.First)))
-	}
-	return most
-}
-
-// DoneOf is Done for samples whose total cost is work, in mean samples.
-func (a *Accumulation) DoneOf(size int, work, seconds float64) {
+func (a *Accumulation) Done(size int, seconds float64) {
 	a.samples += size
 	a.steps++
-	a.work += work
 	a.seconds += seconds
-	a.cost += a.node.stepWork(work)
+	a.cost += a.node.stepCost(size)
 }
-
-// Work is the cost of the samples accumulated so far, in mean samples.
-func (a *Accumulation) Work() float64 { return a.work }
 
 // Samples is how many samples were accumulated so far, in how many micro-steps.
 func (a *Accumulation) Samples() (samples, steps int) { return a.samples, a.steps }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster/lengths"
 	"github.com/evenkeel/evenkeel/cluster/trace"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -34,8 +33,7 @@ type Conditions struct {
 	// has to itself, 0..1; the rest is common to them.
 	NoiseWithin float64 `yaml:"noise_within,omitempty" json:"noise_within,omitzero"`
 
-	Replay  trace.Replay    `yaml:"replay,omitempty" json:"replay,omitzero"`   // measured times; multiplies the rest
-	Lengths lengths.Lengths `yaml:"lengths,omitempty" json:"lengths,omitzero"` // of samples, which then do not cost the same
+	Replay trace.Replay `yaml:"replay,omitempty" json:"replay,omitzero"` // measured times; multiplies the rest
 }
 
 // Spread is a log-normal distribution: its median and the sd of its logarithm.
@@ -219,24 +217,13 @@ var presets = map[string]func(*Conditions){
 	"bimodal":       func(c *Conditions) { c.Modes = Modes{Share: 0.25, Excess: 0.5, Rounds: 20} },
 	"wrong-profile": func(c *Conditions) { c.Wrong = Wrong{Share: 0.25, Factor: 2} },
 	"skewed-clocks": func(c *Conditions) { c.Clocks = Clocks{SD: 1} },
-	"lengths":       func(c *Conditions) { c.Lengths.Data = "azure-conversations" },
-	"mutes": func(c *Conditions) {
-		c.Outages = []Outage{{Share: 1, Rate: 0.001, Rounds: 100, Spread: 0.7, Lasting: 0.2}}
-	},
-	"flapping": func(c *Conditions) {
-		c.Outages = []Outage{{Share: 0.25, Rate: 0.02, Rounds: 20, Spread: 0.7}}
-	},
-	"crawl": func(c *Conditions) {
-		c.Outages = []Outage{{Share: 1, Rate: 0.001, Rounds: 100, Spread: 0.7, Lasting: 0.2, Slowdown: 25}}
-	},
 }
 
 // Presets lists the names that Preset knows, in the order of the documentation.
 func Presets() []string {
 	return []string{
 		"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins", "production",
-		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks", "lengths",
-		"mutes", "flapping", "crawl",
+		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks",
 	}
 }
 
@@ -305,9 +292,6 @@ func (c *Conditions) check(f *badinput.Faults) {
 	within("job.episodes", c.Job.Episodes, 0, maxSD)
 	c.Straggler.check("straggler.", f)
 	c.Stress.check(f)
-	if field, text := c.Lengths.Fault(); field != "" {
-		f.Add("lengths."+field, "%s", text)
-	}
 	if r := &c.Replay; *r != (trace.Replay{}) {
 		if r.File == "" {
 			f.Add("replay.file", "missing; name a CSV file with a row for each worker and round")

@@ -266,9 +266,6 @@ func TestPresetsDocumented(t *testing.T) {
 		if j := c.Joins; j.Share > 0 {
 			row(label, "joins share %v, rounds %v", j.Share, j.Rounds)
 		}
-		if l := c.Lengths; l.Set() {
-			row(label, "lengths data %s", l.Data)
-		}
 		if r := c.Racks; r.Size > 0 {
 			row(label, "racks size %v, rate %v, rounds %v, excess median %v, sigma %v", r.Size, r.Rate, r.Rounds, r.Excess.Median, r.Excess.Sigma)
 		}

@@ -64,10 +64,10 @@ func (n *Node) Finish(p Performance, b int) float64 {
 // Slowness is the slowdown, relative to parameters p, that explains a node's time in a
 // round. It scales all but the network's time.
 func (n *Node) Slowness(p Performance, r *NodeReport) float64 {
-	return n.SlownessOf(p, n.Measured(r), r.Seconds)
+	return n.SlownessOf(p, n.Cost(r.Size), r.Seconds)
 }
 
-// SlownessOf is Slowness where so much work (Measured) took so many seconds.
+// SlownessOf is Slowness where work of that cost (Cost) took so many seconds.
 func (n *Node) SlownessOf(p Performance, work, seconds float64) float64 {
 	compute := p.Overhead - n.Network + p.PerSample*work
 	return max(seconds-n.Network, 0.01*seconds) / compute

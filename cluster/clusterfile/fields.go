@@ -111,10 +111,6 @@ func (f *Conditions) decode(d *decoder, path string, node ast.Node) {
 		cluster.Conditions `yaml:",inline"`
 	}{Conditions: f.Conditions}
 	d.fields(path, node, reflect.ValueOf(&m).Elem())
-	_, data := d.lines[path+".lengths.data"]
-	if _, values := d.lines[path+".lengths.values"]; values && !data {
-		m.Lengths.Data = "" // they take the place of the preset's
-	}
 	*f = Conditions{Conditions: m.Conditions}
 }
 

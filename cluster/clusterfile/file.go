@@ -162,9 +162,6 @@ func (f *File) build(catalogue *profile.Catalogue, p *badinput.Faults, written m
 	c.Choices.LeastBatch, c.Choices.MostBatch = batch.Least, batch.Most
 	f.Collect.set(c, b.total, p)
 	p.Under("conditions.", f.Conditions.Conditions.Validate())
-	if i := slices.IndexFunc(f.Nodes, func(n Group) bool { return n.MicroBatch != nil && len(n.MicroBatch.Shapes) > 0 }); i >= 0 && f.Conditions.Conditions.Lengths.Set() {
-		p.Add("conditions.lengths", "stand beside a list of micro-batches, nodes[%d].micro_batch: what is padded to such shapes costs the same; leave one of the two out", i)
-	}
 	p.Under("objectives.", f.Objectives.Validate())
 	if _, ok := written["objectives"]; ok && f.Objectives == (cluster.Objectives{}) {
 		p.Add("objectives", "are all zero; give at least one weight above 0")

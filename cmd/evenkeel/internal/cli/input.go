@@ -71,12 +71,6 @@ type ClusterFlags struct {
 	ProfileFlags
 }
 
-// PolicyFlags are embedded by commands that run a trained policy.
-type PolicyFlags struct {
-	Policy  string   `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
-	Weights []string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0; with a round number and a colon in front (100:speed=0.2,waiting=1) they hold from that round on. Repeatable." placeholder:"[ROUND:]NAME=W,..." sep:"none"`
-}
-
 // LoadCluster reads a cluster file, or an embedded one by name. The text goes into the run
 // log. It is an error if a trace that the file names is one of the outputs.
 func LoadCluster(name string, catalogue *profile.Catalogue, outputs ...File) (text []byte, f *clusterfile.File, c *cluster.Cluster, err error) {

@@ -21,7 +21,7 @@ import (
 
 // Cmd runs the agent on a simulated cluster and shows each round.
 type Cmd struct {
-	flags  `set:"rounds=200"`
+	flags
 	Log    string `help:"Write a run log (JSON Lines)." placeholder:"FILE"`
 	Export string `help:"Write the sizes at the end of the run, as json or in another format: ${formats}." placeholder:"[FORMAT=]FILE"`
 	scalingFlags
@@ -72,7 +72,7 @@ func (r *Cmd) Run(a *cli.App) error {
 		a.Log.Warn().Err(w.references.err).Msg("the summary lacks a reference")
 	}
 	if text := w.control.Absurd().String(); text != "" {
-		w.app.Log.Warn().Str("passed_over", text).Msg("reports said what cannot be; nothing was learnt from it")
+		w.app.Log.Warn().Str("ignored", text).Msg("some reports were impossible and were ignored")
 	}
 	w.app.WarnExtrapolated(w.setup.cluster, w.round.Plan.Sizes)
 	failed = errors.Join(failed, w.save(r, format, file))
@@ -256,11 +256,11 @@ func (w *watch) run(v view) error {
 	policy, simulator, control := w.setup.start()
 	w.agent, w.control = policy, control
 	w.before = make([]int, len(w.setup.cluster.Nodes))
-	for n := range w.setup.rounds {
+	for range w.setup.rounds {
 		if w.round.Plan.Sizes != nil {
 			copy(w.before, w.round.Plan.Sizes)
 		}
-		note := runlog.Note{Weights: w.setup.prefer(policy, n+1)}
+		var note runlog.Note
 		round, err := control.Round(w.app.Ctx)
 		if err != nil {
 			return err
