@@ -22,8 +22,8 @@ var reach = []struct {
 	why   string
 }{
 	{[]string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "lab", "planner", "train"}, false,
-		[]string{"internal/chart", "internal/figure", "gonum.org/v1/plot"},
-		"rooms compute, and figures stand above them: fonts and LaTeX are no business of a program that allocates"},
+		[]string{"internal/chart", "internal/figure"},
+		"rooms compute, and figures stand above them"},
 	{[]string{"agent", "agent/baseline", "agent/export", "cluster", "cluster/live", "cluster/profile", "env", "serve"}, true,
 		[]string{"cluster/sim", "internal/runlog"},
 		"a live binary must be able to leave the simulator out: only episodes, training and evaluation run on it"},

@@ -234,5 +234,5 @@ func (r *report) write(dir string) error {
 		return err
 	}
 	f := figure(r.all[3].spans, r.all[4].spans)
-	return errors.Join(f.Save(filepath.Join(dir, "pipeline.svg")), f.Save(filepath.Join(dir, "pipeline.png")))
+	return f.Save(filepath.Join(dir, "pipeline.svg"))
 }

@@ -195,7 +195,7 @@ func (r *savedRun) finish() error {
 task         %s
 checkpoint   %s
 model        %s
-losses       %s, with figures .svg and .png
+losses       %s, with a figure, .svg
 
 Inspect it:  evenkeel checkpoint inspect %[13]s
 `, s.Steps, r.work.Task.Data, s.Loss, 100*s.HeldRight, s.HeldLoss,
@@ -243,5 +243,5 @@ func saveLossFigures(path string, steps, losses []float64) error {
 		y = append(y, mean(losses[i:end]))
 	}
 	f := chart.Figure{Title: "Training", Panels: []chart.Panel{{XLabel: "steps", YLabel: "loss", ZeroY: true, Series: []chart.Series{{Name: "mean over the batch", Kind: chart.Line, X: x, Y: y}}}}}
-	return errors.Join(f.Save(path+".svg"), f.Save(path+".png"))
+	return f.Save(path + ".svg")
 }

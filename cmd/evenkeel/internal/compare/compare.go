@@ -26,7 +26,7 @@ type Cmd struct {
 	Seeds     int      `help:"Runs per policy, cluster and scenario, the same seeds for each (${default})." default:"30" placeholder:"N"`
 	Rounds    int      `help:"Rounds per run (${default})." default:"400" placeholder:"N"`
 	JSON      bool     `name:"json" help:"Print the results as JSON."`
-	Plot      string   `help:"Draw the progress of every policy (.svg, .png)." placeholder:"FILE"`
+	Plot      string   `help:"Draw the progress of every policy, as SVG." placeholder:"FILE"`
 }
 
 // Help is what --help adds: the policies.

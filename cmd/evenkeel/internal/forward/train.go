@@ -20,7 +20,7 @@ type trainCmd struct {
 	Log    string `help:"Log file: the increments of every step, from which forward replay rebuilds the weights." placeholder:"FILE"`
 	Out    string `help:"Write the weights as safetensors at the end." placeholder:"FILE"`
 	Resume bool   `help:"Continue where the log ends."`
-	Plot   string `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
+	Plot   string `help:"Draw loss and accuracy over forward passes, as SVG." placeholder:"FILE"`
 }
 
 // Help is what --help adds.

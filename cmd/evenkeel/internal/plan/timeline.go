@@ -14,7 +14,7 @@ import (
 // timelineCmd draws one iteration of a plan.
 type timelineCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
-	Out  string `help:"File to write: a figure (.svg, .png), or a trace (.json) for chrome://tracing and ui.perfetto.dev." required:"" placeholder:"FILE"`
+	Out  string `help:"File to write: a figure (.svg), or a trace (.json) for chrome://tracing and ui.perfetto.dev." required:"" placeholder:"FILE"`
 	jobFlags
 	trainerFlag
 }

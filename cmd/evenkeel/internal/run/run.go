@@ -25,7 +25,7 @@ type Cmd struct {
 	Log    string `help:"Write a run log (JSON Lines)." placeholder:"FILE"`
 	Export string `help:"Write the sizes at the end of the run, as json or in another format: ${formats}." placeholder:"[FORMAT=]FILE"`
 	scalingFlags
-	Plot    string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
+	Plot    string `help:"Draw the run, as SVG." placeholder:"FILE"`
 	Explain string `help:"Explain a node's sizes: what was measured, what was believed, what was chosen, and the alternatives. --json and --log keep every round." placeholder:"NODE"`
 	JSON    bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
 	Replay  string `help:"Instead of a run, replay a run log and check that every report is the same; for a real job's log, that every decision is the same." placeholder:"LOG"`
@@ -41,7 +41,7 @@ Examples:
 
   evenkeel run                                            # sixteen GPUs of four generations, one pace
   evenkeel run --cluster my.yaml --profiles my.csv        # a cluster and devices of your own
-  evenkeel run --conditions bursts --seed 7 --plot run.png
+  evenkeel run --conditions bursts --seed 7 --plot run.svg
   evenkeel run --export torchrun=sizes.sh --log run.jsonl
   evenkeel run --quorum auto --weights speed=1,freshness=0.5
   evenkeel run --explain t4-1

@@ -107,5 +107,5 @@ func saveReturnsFigures(dir string, rows []training.Progress) error {
 		{XLabel: "steps", YLabel: "return per round", Series: []chart.Series{{Name: "a node's own return (0 is the best possible)", X: steps, Y: own}}},
 		{XLabel: "steps", YLabel: "return per round", Series: []chart.Series{{Name: "the team's: progress against the state oracle - 1", X: steps, Y: team}}},
 	}}
-	return errors.Join(figure.Save(filepath.Join(dir, "returns.svg")), figure.Save(filepath.Join(dir, "returns.png")))
+	return figure.Save(filepath.Join(dir, "returns.svg"))
 }

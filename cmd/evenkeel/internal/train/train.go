@@ -284,7 +284,7 @@ func (t *trainingRun) summary(asJSON bool) error {
 
 policy       %s
 checkpoint   %s
-returns      %s, with figures .svg and .png
+returns      %s, with a figure, .svg
 TensorBoard  %s
 
 Watch it:  evenkeel run --policy %[6]s
