@@ -56,7 +56,7 @@ type creation struct {
 	Settings Settings  `json:"settings"`
 }
 
-// inbox is what waits for a job's lock.
+// inbox holds the entries that wait for a job's lock.
 type inbox struct {
 	mu       sync.Mutex
 	requests []*request
@@ -76,8 +76,8 @@ func (b *inbox) take() []*request {
 	return all
 }
 
-// submit takes in entries, at least one, one after another and nothing between them: what came of them is kept when submit returns. Who gets the lock
-// first does so for all that wait.
+// submit takes in one or more entries, with no other entry between them. When it returns, the journal has what came of them. Whoever gets the lock first
+// takes in the entries of all that wait.
 func (j *job) submit(entries ...entry) []*request {
 	now := j.config.Clock().Sub(j.created)
 	all := make([]*request, len(entries))
@@ -94,7 +94,7 @@ func (j *job) submit(entries ...entry) []*request {
 	return all
 }
 
-// takeIn takes in what waits, in its order, and keeps what changed the job before anyone is answered.
+// takeIn takes in requests in their order, and writes what changed the job to the journal before anyone is answered.
 func (j *job) takeIn(requests []*request) {
 	var changes []entry
 	if j.failed == nil && len(requests) > 0 && j.journal.shared() {
@@ -117,7 +117,7 @@ func (j *job) takeIn(requests []*request) {
 		}
 	}
 	if j.failed == nil && len(changes) > 0 {
-		if j.failed = j.journal.keep(changes, j.record.metrics); j.failed != nil { // what a duplicate rests on is not kept either
+		if j.failed = j.journal.keep(changes, j.record.metrics); j.failed != nil { // duplicates, too: the journal may lack the entry that they repeat
 			for _, r := range requests {
 				r.err = j.failed
 			}

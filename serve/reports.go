@@ -286,7 +286,7 @@ func (s *Server) look(name string) (export.Sizes, error) {
 	return j.gen.sizes, nil
 }
 
-// due says whether time has closed a round.
+// due says whether a round of ranks that report for themselves has ended by its time limits.
 func (j *job) due() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

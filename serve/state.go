@@ -96,14 +96,14 @@ func paceOf(rounds []round) Pace {
 	return p
 }
 
-// paces are those of a job.
+// paces are how fast a job's rounds were, at first and of late.
 type paces struct {
 	warm          []round // the first round of all
 	first, recent []round
 	over          bool // the first sizes no longer run
 }
 
-// begin is the pace of the first sizes: of the warm-up alone where they ran no longer.
+// begin is the pace of the first sizes; if they ran in no other round, that of the warm-up round.
 func (p *paces) begin() Pace {
 	if len(p.first) == 0 {
 		return paceOf(p.warm)

@@ -22,7 +22,8 @@ from typing import Any, Dict, List, Optional
 _log = logging.getLogger("evenkeel")
 
 TIMEOUT = 2.0  # seconds, of every call
-_MOST, _EACH, _READS = 64 << 10, 1 << 10, 512  # of an answer: bytes, and more for each rank; pieces that are smaller than the mean of a packet. Reading JSON of megabytes would hold up the training thread
+# An answer may have _MOST bytes and _EACH more for each rank, and come in _READS small pieces: parsing megabytes of JSON would hold up the training thread.
+_MOST, _EACH, _READS = 64 << 10, 1 << 10, 512
 _DECISION = 0.003  # seconds that the service has for a decision
 _PAUSE, _LONGEST = 0.1, 5.0  # seconds before a call is repeated, at first and at last
 
@@ -110,7 +111,7 @@ class Connection:
             if u.scheme not in ("http", "https") or not u.hostname:
                 raise ValueError(f"EVENKEEL_URL {url!r}: give http://HOST:PORT or https://HOST:PORT, or several of them, separated by commas")
         self._at = zlib.crc32(job.encode()) % len(self._urls)
-        self.turns = len(self._urls)  # after which each was called
+        self.turns = len(self._urls)  # calls of turn after which each service was called
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._context = ssl.create_default_context(cafile=ca or None) if any(u.scheme == "https" for u in self._urls) else None
         if self._context and os.environ.get("EVENKEEL_CERT"):
@@ -162,7 +163,8 @@ class Connection:
 
 
 class Client(threading.Thread):
-    """registration: the body that begins a generation. newest: the newest plan, None before the first. counts: what happened, to be shown."""
+    """The thread that talks to the service. registration is the body that begins a generation; newest is the newest plan, None before the first; counts
+    says what happened."""
 
     def __init__(self, connection: Connection, job: str, registration: Dict[str, Any], room: int = 64):
         super().__init__(name="evenkeel", daemon=True)

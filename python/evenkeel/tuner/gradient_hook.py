@@ -29,13 +29,13 @@ class Round:
     measure: bool = True  # the norms of gradients, in this round
     first: int = 0  # samples of this rank's first micro-step; 0: it has none
     samples: int = 0  # of this rank, with the micro-step at work
-    factor: float = 1.0  # of the micro-step at work: its samples over first
+    factor: float = 1.0  # weight of the micro-step at work: its samples over first
     buckets: int = 0  # that reached the hook
     over: bool = False  # the last bucket did
     vector: Optional[torch.Tensor] = None  # that went beside it
     working: Any = None  # its all-reduce
-    norms: List[torch.Tensor] = dataclasses.field(default_factory=list)  # squares, of own gradients times the hook's factor
-    sums: List[torch.Tensor] = dataclasses.field(default_factory=list)  # of the round's gradient, on rank 0
+    norms: List[torch.Tensor] = dataclasses.field(default_factory=list)  # squared norms of this rank's gradients, as the hook scaled them
+    sums: List[torch.Tensor] = dataclasses.field(default_factory=list)  # squared norms of the round's gradient, on rank 0
     count: Optional[torch.Tensor] = None
     counting: Any = None  # the work that adds it up
     adding: List[Any] = dataclasses.field(default_factory=list)  # buckets on their way, with their work
@@ -68,7 +68,7 @@ class _Empty(torch.nn.Module):
 
 
 class GradientHook:
-    """round: set before its first micro-step. fill(round, now) returns the vector that is all-reduced with the last bucket, if any."""
+    """The hook on one model. Set round before its first micro-step. fill(round, now) returns the vector that is all-reduced with the last bucket, if any."""
 
     def __init__(self, model: Any, fill: Any, clock: Any = time.perf_counter):
         if type(model).__name__ != "DistributedDataParallel":
@@ -81,7 +81,7 @@ class GradientHook:
         self.parameters = [p for p in model.module.parameters() if p.requires_grad]
         self.round = Round()
         self.active = False  # a micro-step of the tuner is at work
-        self.called = False  # the model, in this micro-step
+        self.called = False  # the model was called in this micro-step
         self.spent = 0.0  # seconds of this hook's own work, in this round
         self._row: Any = None  # what the model returned for the first sample that it saw
         self._options = dist.AllreduceOptions()
@@ -126,8 +126,8 @@ class GradientHook:
         return self.group.allreduce([tensor], self._options)
 
     def _added(self, r: Round) -> None:
-        """At the end of a backward pass: the sums are there. DDP takes them in a callback of its own, which it queues after its last bucket, and so
-        after this one. Nothing of Python hangs on the work itself: its thread would end the process with an abort where the interpreter ends first."""
+        """Runs at the end of a backward pass, when the sums are there. DDP reads them in a callback of its own, which it queues after its last bucket and
+        so after this one. No Python callback hangs on the all-reduce itself: its thread would abort the process if the interpreter ends first."""
         for work, buffer in r.adding:
             work.wait()
             if not r.total:

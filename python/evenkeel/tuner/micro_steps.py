@@ -7,23 +7,24 @@ from . import batch_slices, client, deadline
 from .errors import Usage
 from .sample_order import Batches, Drawn
 
-LAST = 2.0  # times the deadline: the round that is to take all that is left of an epoch; what a slow rank then has left over makes another
+LAST = 2.0  # The last round of an epoch ends at so many deadlines. Samples that a slow rank then has left over make another round.
 
 
 class MicroSteps:
-    """cap: the largest micro-batch that fits, 0: any; least: the smallest; sizes: all that there are, none: any. clock: seconds that rise."""
+    """One rank's source of micro-steps. cap is the largest micro-batch that fits (0: any), least the smallest; sizes are the only ones allowed (none: any).
+    clock returns rising seconds."""
 
     def __init__(self, batches: Batches, cap: int, least: int, sizes: Sequence[int], clock: Callable[[], float]):
         self.batches, self._cap, self._least, self._sizes, self._clock = batches, cap or 1 << 30, least, sorted(sizes), clock
         self.epoch(iter(()))
 
     def epoch(self, source: Iterator[Any]) -> None:
-        """source: what the loader hands out from now on."""
+        """Begins an epoch, or the rest of one, whose batches come from source."""
         self._source, self._deal = source, -1
         self._buffer: List[Any] = []  # loaded and not used
 
     def begin(self) -> None:
-        """A round."""
+        """Begins a round."""
         b = self.batches
         self.began = self._clock()  # before the loader: a deadline does not wait for it
         self.done = self.total = 0  # samples of this rank, of all ranks; total 0: known when the round is over
@@ -52,7 +53,7 @@ class MicroSteps:
                 order = deadline.Order(share, until, p.micro_step[r] / max(1, p.micro_batches[r]), p.reserve, p.whole, p.overtime)
         if order.deadline == 0:
             self.mine = order.share
-        self._work = deadline.Accumulation(self._node, order)
+        self._accumulation = deadline.Accumulation(self._node, order)
 
     def _load(self) -> "tuple[Drawn, Any]":
         try:
@@ -62,18 +63,18 @@ class MicroSteps:
             raise Usage("the loader does not hand out the batches of tuner.batches() one by one: give them as batch_sampler to one DataLoader, and iterate that in tuner.steps()") from e
 
     def size(self) -> int:
-        """Samples of the next micro-step; 0: the round is over for this rank. Once for each micro-step."""
+        """The samples of the next micro-step, 0 if the round is over for this rank. Call it once for each micro-step."""
         left = self.mine - self.done
         if left <= 0:
             return 0
-        size = min(self._work.next(self._clock() - self.began), left)
-        if size or self._work.order.deadline:
+        size = min(self._accumulation.next(self._clock() - self.began), left)
+        if size or self._accumulation.order.deadline:
             return size
         return min(left, self._node.limit)  # what is left of a share or an epoch, less than any shape
 
     def last(self, size: int) -> bool:
         """Whether no micro-step comes after one of this size."""
-        return self.done + size >= self.mine or self._work.order.deadline > 0 and self._work.ended
+        return self.done + size >= self.mine or self._accumulation.order.deadline > 0 and self._accumulation.ended
 
     def take(self, size: int) -> "tuple[Any, int]":
         """The next samples and their number, which is smaller if they cannot be joined. For none it returns one that does not count, because the
@@ -108,18 +109,18 @@ class MicroSteps:
         return piece, batch_slices.count(piece)
 
     def did(self, size: int, seconds: float) -> None:
-        """A micro-step took so long."""
+        """Takes in what a micro-step took."""
         if size:
             self.done += size
-            self._work.done(size, seconds)
+            self._accumulation.done(size, seconds)
 
     def again(self, size: int) -> None:
-        """A micro-step of this size did not fit: the round's samples come again, in micro-steps of half of it."""
+        """A micro-step of this size did not fit into memory: the round's samples come again, in micro-steps half as large."""
         self._cap = size // 2
         self._buffer[:0], self._taken, self.done = self._taken, [], 0
         self._rule()
 
 
 def chunk(plan: client.Plan, rank: int, cap: int) -> int:
-    """Samples of a batch of the loader if the order is dealt out."""
+    """The samples of one batch of the loader, if the order is dealt out."""
     return max(1, min(plan.micro_batches[rank] or 1, cap or 1 << 30))

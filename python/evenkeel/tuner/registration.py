@@ -24,7 +24,7 @@ class Found:
 
 
 def register(same: Dict[str, Any], limits: Dict[str, Any], device: torch.device, group: Any) -> Found:
-    """same: what must be the same on all ranks; limits: of this rank's micro-batch."""
+    """Registers the job. same are the arguments that must be equal on all ranks; limits are those of this rank's micro-batch."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     everyone: List[Any] = [None] * ranks
     dist.all_gather_object(everyone, (same, _describe(rank, limits, device)), group=group)

@@ -18,7 +18,7 @@ from .micro_steps import MicroSteps
 
 @dataclasses.dataclass
 class _Past:
-    """A round of which something is to come."""
+    """A round whose report is not complete yet."""
 
     number: int
     plan: client.Plan
@@ -34,18 +34,18 @@ class RoundExchange:
         self.group = model.process_group
         self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = next(p for p in model.module.parameters() if p.requires_grad).device
-        self.shared = False  # whether there is anything to tell
-        self.late = False  # what a round tells is read a round later
+        self.shared = False  # whether the ranks have anything to exchange
+        self.late = False  # a round's vector is read a round later (CUDA)
         self.spent = 0.0  # seconds of this object's own work, in this round
         self._client: Optional[client.Client] = None
         self._arriving: "tuple[Any, Any, _Past] | None" = None  # the vector of the round before, its event, its round
         self._timed: "tuple[Any, Any] | None" = None  # events at begin and end of the round before
-        self._untimed: Optional[_Past] = None  # whose times come with the next vector
+        self._untimed: Optional[_Past] = None  # the round whose times come with the next vector
         self._norm: Optional[torch.Tensor] = None  # of the gradient of the round before, where vectors are read late
         self._vector = round_vector.RoundVector(self.rank, self.ranks)
 
     def begin(self, batches: Batches, own: Optional[client.Client], first: Optional[client.Plan], serving: bool) -> None:
-        """own: on rank 0, if there is a service; first: the plan that all ranks have."""
+        """Begins a job. own is the client of the service, on rank 0 alone; first is the plan that all ranks have; serving says whether there is a service."""
         self._batches, self._client, self._told = batches, own, first
         self.shared = serving or batches.dealing
         self._events = self.device.type == "cuda" and not batches.dealing
@@ -63,7 +63,7 @@ class RoundExchange:
         self._at = self._clock()
 
     def took(self, now: Optional[float] = None) -> float:
-        """Its seconds until now, or until this was called first."""
+        """Seconds of the micro-step until now, or until the first call."""
         if self._took is None:
             if self.device.type == "cuda" and not self._events:
                 torch.cuda.current_stream(self.device).synchronize()
@@ -93,7 +93,7 @@ class RoundExchange:
             if newest != self._told:
                 news = newest
             self._told = newest
-        base = (r.total or r.expected) / did.samples if did.samples else 0.0  # the hook's factor is first / base: that of the mean is first / samples
+        base = (r.total or r.expected) / did.samples if did.samples else 0.0  # the hook scales by first / (total or expected); the rank's mean needs first / samples
         on_device = self.device.type != "cpu"
         if not on_device:
             did.norm_squared = _sum(r.norms) * base**2

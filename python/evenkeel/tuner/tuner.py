@@ -21,13 +21,12 @@ import torch
 from . import batch_slices, client, registration
 from . import deadline as deadline_
 from .errors import Usage
-from .round_exchange import RoundExchange
 from .gradient_hook import GradientHook, Round
-from .sample_order import Batches
 from .micro_steps import MicroSteps, chunk
+from .round_exchange import RoundExchange
+from .sample_order import Batches
 
-
-_NORMS = 4  # rounds; the norms of gradients are measured in one of them: the noise scale changes over hundreds
+_NORMS = 4  # Gradient norms are measured in one round of so many: the noise scale changes over hundreds of rounds.
 
 
 @dataclasses.dataclass
@@ -35,13 +34,13 @@ class _MicroStep:
     size: int  # samples that count
     settled: bool = False
     over: bool = False  # the round ended with it
-    joined: bool = False  # and its gradients went to the other ranks after its backward pass
-    asked: bool = False  # whether it had ended
+    joined: bool = False  # its gradients went to the other ranks after its backward pass, not within it
+    asked: bool = False  # the loop read synchronised
     failed: bool = False  # out of memory
 
 
 class Tuner:
-    """model: DistributedDataParallel. clock: seconds that rise, for tests."""
+    """The loop's side of the tuner. model is a DistributedDataParallel; clock returns rising seconds, and is another one in tests."""
 
     def __init__(self, model: Any, clock: Any = time.perf_counter):
         self._model, self._clock = model, clock
@@ -51,8 +50,8 @@ class Tuner:
         self._state: Optional[Dict[str, Any]] = None
         self._step: Optional[_MicroStep] = None
         self._following = 0  # size of the next micro-step
-        self._largest = 0  # micro-batch that has run
-        self._known: Any = None  # the sample whose output the hook keeps
+        self._largest = 0  # largest micro-batch that has run
+        self._known: Any = None  # the sample whose output stands in for the model's on a rank without a share
 
     def batches(self, length: Union[int, Callable[[int], int]], global_batch: int, micro_batch: int = 0, least: int = 1, sizes: Sequence[int] = (), deadline: str = "", seed: int = 0, shuffle: bool = True) -> Batches:
         """The batch sampler for a DataLoader over length samples, or as many as a function of the epoch's number says (evenkeel.bucket.Pieces.begin). Call
@@ -145,7 +144,7 @@ class Tuner:
             self._work.batches.load_state_dict(state)
 
     def close(self) -> None:
-        """Hands in the last reports; a program that ends does so, too."""
+        """Hands in the last reports. The end of the program does so, too."""
         self._exchange.close()
 
     @property
@@ -185,7 +184,7 @@ class Tuner:
             size = self._following
 
     def _settle(self, s: _MicroStep) -> None:
-        """After a micro-step's backward pass: what comes next. If nothing does, the gradients go to the other ranks."""
+        """Decides, after a micro-step's backward pass, what comes next. If nothing does, it sends the gradients to the other ranks."""
         if s.settled:
             return
         hook, work, x = self._hook, self._begun(), self._exchange
@@ -212,5 +211,5 @@ class Tuner:
 
 
 def _out_of_memory(e: BaseException) -> bool:
-    """torch says so in words before 1.13, and on processors."""
+    """Before 1.13, and on processors, torch has no type for this error."""
     return isinstance(e, MemoryError) or type(e).__name__ == "OutOfMemoryError" or any(w in str(e) for w in ("out of memory", "can't allocate memory"))
