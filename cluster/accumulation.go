@@ -1,163 +1,10 @@
 package cluster
 
-import (
-	"math"
-)
-
-// MaxMicroSteps is the most micro-steps that a node takes in one round.
-const MaxMicroSteps = 1 << 14
-
-// A node works its share of a round off in micro-steps: as many full ones as fit into it,
-// then at most one smaller. Its gradient is that of all of them together (gradient
-// accumulation), so a share may exceed what memory holds; only a micro-step may not.
-
-// LeastShare is the smallest share above 0: the smallest micro-batch that the node takes.
-func (n *Node) LeastShare() int {
-	if len(n.Shapes) > 0 {
-		return n.Shapes[0]
-	}
-	return max(n.Least, 1)
-}
-
-// Full is the size of a full micro-step: the largest micro-batch that the node takes and
-// its memory holds; 0 if there is none.
-func (n *Node) Full() int { return n.floorStep(n.Limit) }
-
-// floorStep is the largest micro-batch up to b that the node takes, 0 if there is none.
-func (n *Node) floorStep(b int) int {
-	b = min(b, n.Limit)
-	for k := len(n.Shapes) - 1; k >= 0; k-- {
-		if n.Shapes[k] <= b {
-			return n.Shapes[k]
-		}
-	}
-	if len(n.Shapes) > 0 || b < n.LeastShare() {
-		return 0
-	}
-	return b
-}
-
-// MostShare is the largest share, at most the given number of samples.
-func (n *Node) MostShare(most int) int {
-	full := n.Full()
-	if full < 1 {
-		return 0
-	}
-	if full <= most/MaxMicroSteps {
-		return full * MaxMicroSteps
-	}
-	return n.floorShare(most)
-}
-
-// floorShare is the largest share up to b: full micro-steps and at most one smaller.
-func (n *Node) floorShare(b int) int {
-	full := n.Full()
-	if full < 1 || b < 1 {
-		return 0
-	}
-	whole := b / full * full
-	return whole + n.floorStep(b-whole)
-}
-
-// nextShare is the smallest share above b, which is one; 0 if the node takes nothing.
-func (n *Node) nextShare(b int) int {
-	full := n.Full()
-	if full < 1 {
-		return 0
-	}
-	whole := b / full * full
-	rest := b - whole
-	if len(n.Shapes) == 0 {
-		return whole + min(max(rest+1, n.LeastShare()), full)
-	}
-	for _, s := range n.Shapes {
-		if s > rest {
-			return whole + min(s, full)
-		}
-	}
-	return whole + full
-}
-
-// Takes says whether a share, 0 included, is made of micro-batches that the node takes.
-func (n *Node) Takes(share int) bool { return share >= 0 && n.floorShare(share) == share }
-
-// Steps is the number of micro-steps of a share.
-func (n *Node) Steps(share int) int {
-	full := n.Full()
-	if full < 1 || share < 1 {
-		return 0
-	}
-	return 1 + (share-1)/full
-}
-
-// Cost is a share in units of the profile's marginal seconds per sample, summed over its
-// micro-steps. It carries the shape that was measured beforehand (constant part, floor at
-// small batches, bends), so that one number per node, PerSample, remains to be estimated.
-// Without a profile it is the number of samples.
-func (n *Node) Cost(share int) float64 {
-	if n.Profile == nil || share < 1 {
-		return float64(share)
-	}
-	full := n.Full()
-	if share <= full || full < 1 {
-		return n.stepCost(share)
-	}
-	cost := float64(share/full) * n.stepCost(full)
-	if rest := share % full; rest > 0 {
-		cost += n.stepCost(rest)
-	}
-	return cost
-}
-
-// stepCost is the cost of one micro-step.
-func (n *Node) stepCost(size int) float64 {
-	if n.Profile == nil {
-		return float64(size)
-	}
-	return n.Profile.Seconds(float64(size)) / n.Profile.PerSample()
-}
-
-// within is the largest share up to most, itself a share, whose cost is at most w.
-func (n *Node) within(w float64, most int) int {
-	if n.Profile == nil {
-		if w >= float64(most) {
-			return most
-		}
-		return n.floorShare(int(max(w, 0)))
-	}
-	full := n.Full()
-	if full < 1 || !(w > 0) {
-		return 0
-	}
-	whole := 0
-	if cost := n.stepCost(full); full < most && w >= cost {
-		k := math.Floor(w / cost)
-		if k*float64(full) >= float64(most) {
-			return most
-		}
-		whole = int(k) * full
-		w -= k * cost
-	}
-	return min(whole+n.stepWithin(w, most), most)
-}
-
-// stepWithin is the largest micro-batch up to most whose cost is at most w.
-func (n *Node) stepWithin(w float64, most int) int {
-	b := w
-	if n.Profile != nil {
-		b = n.Profile.Samples(w * n.Profile.PerSample())
-	}
-	if b >= float64(most) {
-		return n.floorStep(most)
-	}
-	return n.floorStep(int(b))
-}
-
 // Order is what a node is told of a round: its share, and when to stop.
 type Order struct {
 	Share int // samples; 0: the node takes no part
-	// Deadline is when the node should have computed, in seconds from the order; 0: none,
-	// the share is what it works off. With a deadline the share only says whether it works (but see Within).
+	// Deadline is when the node stops computing, in seconds from the order; 0: none, it computes
+	// its share. With a deadline the share only says whether it takes part (but see Within).
 	Deadline float64
 	Reserve  float64 // share of the time left that the last micro-step keeps free, 0..1
 	Whole    bool    // the last micro-step is not cut: full ones only
@@ -190,7 +37,7 @@ func (p *Plan) Order(n *Node, i int) Order {
 }
 
 // DefaultReserve is the share of the time left that a node keeps free when it cuts its last
-// micro-step; best on clusters of the training split (experiments/tuner/RESULTS.md).
+// micro-step. It was the best on clusters of the training split.
 const DefaultReserve = 0.02
 
 // DefaultOvertime is the default of the longest micro-step after a deadline, as a share of the
@@ -214,13 +61,13 @@ type Accumulation struct {
 	order   Order
 	samples int
 	steps   int
-	seconds float64 // of the micro-steps so far
-	cost    float64 // of the same
+	seconds float64 // that the micro-steps so far took
+	cost    float64 // of the micro-steps so far (Node.Cost)
 	inTime  int     // samples before the first of More; 0: none was asked for
 	ended   bool
 }
 
-// Begin starts the work on an order.
+// Begin starts work on an order.
 func (n *Node) Begin(o Order) Accumulation {
 	return Accumulation{node: n, order: o, ended: o.Share < 1}
 }
@@ -276,9 +123,9 @@ func (a *Accumulation) fits(elapsed float64) float64 {
 // More is the size of the next micro-step once Next has returned 0 and the deadline is over,
 // while some other node is still at its last one: a stall there holds up the round anyway, and
 // a sample that is computed meanwhile costs nothing. 0: none. It is the smallest micro-batch
-// that the node takes, or a full one where micro-steps are whole, if that takes no
-// longer than Order.Overtime at the pace of this round. So a round is delayed by one such
-// micro-step at most, and has at most twice the samples that it had by the deadline.
+// that the node takes, or a full one where micro-steps are whole, and only if it takes no
+// longer than Order.Overtime at the pace of this round. So a round is delayed by at most one such
+// micro-step, and has at most twice the samples that it had by the deadline.
 //
 //	for !done by all others() {
 //		if size := a.More(elapsed()); size > 0 {
@@ -313,5 +160,5 @@ func (a *Accumulation) Done(size int, seconds float64) {
 	a.cost += a.node.stepCost(size)
 }
 
-// Samples is how many samples were accumulated so far, in how many micro-steps.
+// Samples returns how many samples were accumulated so far, and in how many micro-steps.
 func (a *Accumulation) Samples() (samples, steps int) { return a.samples, a.steps }

@@ -83,6 +83,35 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	return finish, nil
 }
 
+// AllocateOnce writes the shares that finish soonest where every node takes exactly one
+// micro-step, for work that is not accumulated. Returns and errors as for Allocate.
+func (a *Allocator) AllocateOnce(c *Cluster, perf []Performance, sizes []int) (float64, error) {
+	once := *c
+	once.Single = true
+	finish, err := a.Allocate(&once, nil, perf, sizes)
+	if err != nil {
+		return 0, err
+	}
+	// A node without a share would finish last even with its least one, so it does not
+	// matter which nodes give the samples for it.
+	missing := 0
+	for i, b := range sizes {
+		if b == 0 {
+			missing += c.Nodes[i].LeastShare()
+		}
+	}
+	if missing > 0 && !a.takeBack(c, sizes, missing, spared) {
+		return 0, fmt.Errorf("%w: %d nodes need their least micro-batch each, the batch is %d", ErrCapacity, len(c.Nodes), c.GlobalBatch)
+	}
+	for i, b := range sizes {
+		if b == 0 {
+			sizes[i] = c.Nodes[i].LeastShare()
+			finish = max(finish, c.Nodes[i].Finish(perf[i], sizes[i]))
+		}
+	}
+	return finish, nil
+}
+
 // limits notes the largest share of every node, 0 of one that takes no part.
 func (a *Allocator) limits(c *Cluster, present []bool) {
 	a.most = slices.Grow(a.most[:0], len(c.Nodes))
@@ -147,6 +176,15 @@ func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance, most, 
 		// Aim a little low: a guess that leaves few samples to deal ends the search.
 		t += (float64(c.GlobalBatch-sum) - 0.25*float64(l.slack)) / l.rate
 	}
+}
+
+// most is the largest share of node i: within the bound on micro-steps and the global batch.
+func (c *Cluster) most(i int) int {
+	n := &c.Nodes[i]
+	if c.Single {
+		return n.floorStep(c.GlobalBatch)
+	}
+	return n.MostShare(c.GlobalBatch)
 }
 
 // CheckCapacity returns an error unless the present nodes (nil: all) can make up the global
@@ -217,88 +255,4 @@ func share(n *Node, p Performance, t float64, most int) int {
 		return 0
 	}
 	return n.within(w, most)
-}
-
-// nextFinish is a binary heap of nodes by the time they would finish their next share; the first is at the top. Package
-// container/heap would do, at twice the time.
-type nextFinish []next
-
-// next is when a node would finish its next share, in seconds.
-type next struct {
-	at   float64
-	node int
-}
-
-// before orders by time, ties to the lower index.
-func (a next) before(b next) bool { return a.at < b.at || a.at == b.at && a.node < b.node }
-
-// reset takes in the nodes whose share can grow, to at most the largest one. finish is when node i has done b samples.
-func (h *nextFinish) reset(c *Cluster, most, sizes []int, finish func(i, b int) float64) {
-	*h = slices.Grow((*h)[:0], len(c.Nodes))
-	for i := range c.Nodes {
-		if b := c.Nodes[i].nextShare(sizes[i]); fits(b, most[i]) {
-			*h = append(*h, next{finish(i, b), i})
-		}
-	}
-	for k := len(*h)/2 - 1; k >= 0; k-- {
-		h.sink(k)
-	}
-}
-
-// sink moves the element at k down to where it belongs.
-func (h *nextFinish) sink(k int) {
-	heap := *h
-	moved := heap[k]
-	for {
-		child := 2*k + 1
-		if child >= len(heap) {
-			break
-		}
-		if right := child + 1; right < len(heap) && heap[right].before(heap[child]) {
-			child = right
-		}
-		if !heap[child].before(moved) {
-			break
-		}
-		heap[k] = heap[child]
-		k = child
-	}
-	heap[k] = moved
-}
-
-// fits says whether a node whose largest share is most can have the next one, 0 for none.
-func fits(next, most int) bool { return next > 0 && next <= most }
-
-// again has the node at the top finish its next share at another time.
-func (h *nextFinish) again(at float64) {
-	(*h)[0].at = at
-	h.sink(0)
-}
-
-// drop takes the node at the top out.
-func (h *nextFinish) drop() {
-	last := len(*h) - 1
-	(*h)[0] = (*h)[last]
-	if *h = (*h)[:last]; last > 0 {
-		h.sink(0)
-	}
-}
-
-// deal gives its next samples to the node that finishes them first and returns how many,
-// or more where that node would take up to missing samples in the same time.
-func (h *nextFinish) deal(c *Cluster, perf []Performance, most, sizes []int, missing int) int {
-	i, t := (*h)[0].node, (*h)[0].at
-	n, before := &c.Nodes[i], sizes[i]
-	sizes[i] = n.nextShare(before)
-	if missing > sizes[i]-before {
-		if b := share(n, perf[i], t, min(most[i], n.floorShare(before+missing))); b > sizes[i] && n.Finish(perf[i], b) <= t {
-			sizes[i] = b
-		}
-	}
-	if b := n.nextShare(sizes[i]); fits(b, most[i]) {
-		h.again(n.Finish(perf[i], b))
-	} else {
-		h.drop()
-	}
-	return sizes[i] - before
 }

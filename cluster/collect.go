@@ -34,8 +34,8 @@ func (c *Collect) Timed() bool { return c.Deadline > 0 || c.DeadlineShare > 0 ||
 type Quorum struct {
 	Count int     `json:"count"` // 1..N; zero: use Share
 	Share float64 `json:"share"` // (0, 1]; rounded up to whole nodes; zero: all
-	// Without is how many of the nodes that take part nothing is expected of, as they have
-	// been silent for long: Share is of the others.
+	// Without is the number of nodes that take part but have been silent for long. Share is a
+	// share of the others.
 	Without int `json:"without,omitzero"`
 }
 

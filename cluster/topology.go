@@ -95,7 +95,7 @@ type Path struct {
 }
 
 // cryptoRate is the bytes per second that one end of a secure level encrypts or decrypts: AES-GCM in crypto/tls on one
-// core, measured in experiments/planner/secure.
+// core.
 const cryptoRate = 4.7e9
 
 // Seconds is the time that a message takes over the path, given its size in bytes: all latencies, the slowest bandwidth

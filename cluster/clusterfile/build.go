@@ -43,7 +43,7 @@ func (b *builder) workload() {
 	if devices := b.catalogue.Devices(); len(devices) > 0 {
 		_, err := b.catalogue.Lookup(devices[0].Name, name)
 		if u := (*profile.UnknownError)(nil); errors.As(err, &u) && len(u.Nearest) > 0 {
-			near = "; did you mean " + strings.Join(u.Nearest, ", ") + "? If not, measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)"
+			near = "; did you mean " + strings.Join(u.Nearest, ", ") + "? If not, measure yours and add it by --profiles (docs/guides/profiles.md)"
 		}
 	}
 	b.faults.Add("workload", "unknown workload %q%s", clip(name), near)
