@@ -41,7 +41,6 @@ type File struct {
 	failure  error  // of a save in the background, not yet returned
 	stats    Stats
 	pace     pace
-	behind   *Behind // the last, which may still be reading
 	closed   bool
 	queue    chan *job // to the writer, or with Staged to the copier before it
 	finished sync.WaitGroup
@@ -356,7 +355,6 @@ func (f *File) Close() error {
 	f.closed = true
 	f.pace.wait()
 	f.mu.Unlock()
-	f.endBehind()
 	if f.queue != nil {
 		close(f.queue)
 		f.finished.Wait()

@@ -117,12 +117,7 @@ func (f *File) destinations(arrays []Array) ([][]byte, error) {
 // read goes through the slots from the newest on. With somewhere to put the arrays it stops at the first that
 // verifies; step, if not nil, is the only one to look at.
 func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
-	return f.readWith(step, into != nil, func(r record, progress func(int)) (State, error) { return f.readSlot(r, into, progress) })
-}
-
-// readWith is read with something else than readSlot; one: it stops at the first slot for which that gives no error.
-func (f *File) readWith(step *uint64, one bool, slot func(r record, progress func(int)) (State, error)) (State, Report, error) {
-	f.endBehind()
+	one := into != nil
 	report := Report{Restored: -1}
 	if err := f.idle(); err != nil {
 		return State{}, report, err
@@ -145,7 +140,7 @@ func (f *File) readWith(step *uint64, one bool, slot func(r record, progress fun
 		if !found[i].committed || step != nil && r.step != *step || one && report.Restored >= 0 {
 			continue
 		}
-		s, err := slot(r, progress)
+		s, err := f.readSlot(r, into, progress)
 		if err != nil {
 			report.Slots[i].Fault = err.Error()
 			found[i].committed = false

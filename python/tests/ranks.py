@@ -5,7 +5,7 @@
     ranks.py refuse FOLDER                what is refused
     ranks.py guide FOLDER                 the guide's script on two ranks, killed and started again until it ends
 
-With RANKS_PAST=1 files are told that reading and writing past the page cache is faster. It prints a summary as JSON; experiments/checkpoint/RESULTS.md has runs of it.
+With RANKS_PAST=1 files are told that reading and writing past the page cache is faster. It prints a summary as JSON; docs/results/checkpoint.md has runs of it.
 """
 
 import collections
@@ -327,7 +327,7 @@ def scripted(rank, code, log, out):
 
 
 def guide(folder):
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guides", "checkpoint.md")) as f:
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guides", "checkpoint-pytorch.md")) as f:
         code = next(b for b in f.read().split("```python\n")[1:] if "saved.save(" in b).split("```")[0]
     assert "steps=10_000" in code
     code = code.replace("steps=10_000", "steps=30")

@@ -259,7 +259,7 @@ class Disk(unittest.TestCase):
         return [str(w.message) for w in said]
 
     def test_copy_on_write_is_said(self):
-        """experiments/checkpoint/RESULTS.md has what a real btrfs says."""
+        """Real blocks that move need a file system that copies on write."""
         with mock.patch.object(transfer, "_place", side_effect=[4096, 8192]):
             self.assertIn("a block moved", self.create()[0])
         with mock.patch.object(transfer, "_place", side_effect=[4096, 4096]):

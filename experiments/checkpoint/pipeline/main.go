@@ -44,7 +44,7 @@ func main() {
 	flag.IntVar(&c.Trials, "trials", 15, "trials")
 	flag.IntVar(&c.Steps, "steps", 4, "steps of each variant in a trial, after one that is not measured")
 	flag.StringVar(&c.dir, "dir", "", "folder for the checkpoint files; default: the system's for temporary files")
-	out := flag.String("out", "experiments/checkpoint", "folder for pipeline.json and pipeline.svg")
+	out := flag.String("out", "experiments/checkpoint", "folder for pipeline.json (every trial) and pipeline.svg")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -42,7 +42,7 @@ from .state.restoring import Restoring
 class Job(Restoring):
     """Saves and restores a job's objects. group: a torch.distributed group, by default all ranks if torch.distributed is in use."""
 
-    def __init__(self, path, group=None, slots=3, cursor_per_step=0, refuse_unchanged=False, keep_every=0, keep_best=None, budget=0.01):
+    def __init__(self, path, group=None, slots=3, keep_every=0, keep_best=None, budget=0.01):
         """keep_every: keeps the checkpoint of every step that is a multiple of it, in files PATH.stepN. keep_best: "min" or "max"; keeps the
         checkpoint with the best metric given to save(), in PATH.best. Restore both as any other: Job(PATH.best).restore(). budget: the share of time
         that saving may add if due() decides which steps to save.
@@ -52,7 +52,6 @@ class Job(Restoring):
         super().__init__(os.fspath(path), group)
         self.slots = slots
         self.keep_every, self.keep_best, self._best, self.best = keep_every, keep_best, None, None
-        self.cursor_per_step, self.refuse_unchanged = cursor_per_step, refuse_unchanged
         self.durable = None  # the newest step that is known to be durable on all ranks
         self._generation = 0  # of the files that are written
         self._retired = []  # files of an older generation, removed once the new one counts
@@ -120,7 +119,7 @@ class Job(Restoring):
         other.__dict__.update(self.__dict__)
         other.path, other.slots, other.keep_every, other.keep_best, other._best = self.path + name, slots, 0, None, None
         other.faults, other.durable, other._file, other._old, other._pending, other._retired, other._generation = [], None, None, None, None, [], 0
-        other._restored, other.cursor_per_step, other.refuse_unchanged = True, 0, False
+        other._restored = True
         other._reader = other._gate = other._behind = None
         return other
 
@@ -171,10 +170,6 @@ class Job(Restoring):
         self._stepped, self._begun, self._flying = now, False, flying
         self._since += 1
         return self._since >= self.interval
-
-    def _use(self, ck):
-        ck.cursor_per_step, ck.refuse_unchanged = self.cursor_per_step, self.refuse_unchanged
-        self._file = ck
 
     def save(self, step, cursor=0, metric=None, _scalars=None, **objects):
         """Saves the objects, by default those of the last call, and returns at once. Call ready() before you change tensors.
@@ -296,7 +291,7 @@ class Job(Restoring):
                 path += ".growing"
                 if os.path.lexists(path):
                     os.unlink(path)
-            self._use(tensor_file.create(path, named, self.slots, self._room(blob)))
+            self._file = tensor_file.create(path, named, self.slots, self._room(blob))
             self._retired = [path] if path != self.path else self._retired
             return
         self._generation += 1
@@ -308,7 +303,7 @@ class Job(Restoring):
             if os.path.lexists(paths[self.rank]):  # of a set that was never finished: restore saw that
                 tensor_file.open_(paths[self.rank]).close()  # Locked, if another job writes it
                 os.unlink(paths[self.rank])
-            self._use(tensor_file.create(paths[self.rank], named, self.slots, self._room(blob), self.rank, self.ranks, ids[0][0]))
+            self._file = tensor_file.create(paths[self.rank], named, self.slots, self._room(blob), self.rank, self.ranks, ids[0][0])
 
         self._everywhere(make)  # no rank saves before all files are there
         self._retired = sorted(set(retire) - set(paths))

@@ -77,7 +77,6 @@ class Checkpoint(Writer):
     """An open file; create, open_ and open_or_create make it."""
 
     def __init__(self, path, fd, named, writes, new=False):
-        self.cursor_per_step = 0  # how far the cursor moves in a step, at most; 0: not checked
         self._open = None  # of the save begun: slot, sequence, step, names written
         self._staging = Staging()
         self.waited = 0.0  # seconds that ready() and wait() took
@@ -183,7 +182,6 @@ class Checkpoint(Writer):
             named = self._fits(self._open[2], cursor, random, scalars)
             if missing:
                 raise Usage(f"tensor {missing[0]!r} was not written")
-            self._ahead(self._open[2], cursor)
         except BaseException:
             self.abort()
             raise
@@ -191,15 +189,6 @@ class Checkpoint(Writer):
         self._open = None
         self._left = time.monotonic()
         self._jobs.put(("commit", slot, sequence, step, cursor, bytes(random), named))
-
-    def _ahead(self, step, cursor):
-        """The data cursor may not be ahead of the step: what it passed would be skipped after a restore."""
-        if not self.cursor_per_step:
-            return
-        base_step, base, _ = self._last or (-1, 0, None)
-        most = base + (step - base_step) * self.cursor_per_step
-        if cursor > most:
-            raise Usage(f"the data cursor is {cursor} at step {step}, {cursor - most} ahead: at {self.cursor_per_step} a step it is at most {most}. Save what was trained on, not what was fetched")
 
     def abort(self):
         """Gives up a save that was begun."""

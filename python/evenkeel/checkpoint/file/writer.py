@@ -22,7 +22,6 @@ class Writer(Reader):
     def __init__(self, path, fd, named, writes, new=False):
         super().__init__(path, fd, named, writes)
         self.unchanged = 0  # saves in which no parameter differed from the save before
-        self.refuse_unchanged = False
         self._sequence = max([self._note.sequence] + [r.sequence for r in self._slots if r])
         self._all = 0  # sequence of the newest that all ranks have
         # What lies beyond the end of the file is not written: its blocks are not reserved.
@@ -161,8 +160,6 @@ class Writer(Reader):
         if self._last and parameters and parameters == self._last[2] and step > self._last[0]:
             self.unchanged += 1
             said = f"{self.path}: no parameter changed between the saves of steps {self._last[0]} and {step}; is the model that is saved the one that is trained?"
-            if self.refuse_unchanged:
-                raise Usage(said)
             warnings.warn(said, stacklevel=1)
         later = self.version >= 2 and self._note.sequence > 0
         m = struct.pack("<8s16sQQQIIII", b"EVKLMANI", self.id, sequence, step, cursor, len(hashes), len(scalars), len(random), later)

@@ -132,4 +132,4 @@ class Restoring(Ranks):
         except BaseException:
             ck.close()
             raise
-        self._use(ck)
+        self._file = ck
