@@ -118,15 +118,6 @@ func (p *Plan) From(c any) {
 	}
 }
 
-// Finish names the lengths of a plan that is made, and refuses it if its epoch is too long.
-func (p *Plan) Finish(data string, f Config) error {
-	p.Data = data
-	if f.MaxEpoch > 0 && p.EpochSeconds > f.MaxEpoch {
-		return input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, p.EpochSeconds)
-	}
-	return nil
-}
-
 // CheckData holds the mode that binds a plan, and its lengths, to those that the plan was made for.
 func (p *Plan) CheckData(packed, pairs bool, samples int, sum string) error {
 	switch {

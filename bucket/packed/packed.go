@@ -51,7 +51,8 @@ func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
 		return nil, err
 	}
 	p.Bands = partition.Bands(p.hist, rate, p.cost, func(length int) int { return partition.Within(p.cost, length, best[length], p.Anchors[0]) })
-	return p, p.Finish(l.Checksum(), f)
+	p.Data = l.Checksum()
+	return p, nil
 }
 
 // Bind joins a plan that was read with the lengths it was made for; others are an error.

@@ -87,7 +87,6 @@ type planCmd struct {
 	MaxSamples   int     `help:"Samples of a step over all ranks, about: second batches of short samples come on top." placeholder:"N"`
 	MaxTokens    int     `help:"Tokens of a step over all ranks, with padding, about: second batches of short samples come on top." placeholder:"N"`
 	Overlong     string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
-	MaxEpoch     float64 `help:"Fail if the predicted epoch is longer." placeholder:"SECONDS"`
 	Curve        bool    `help:"Print what other choices of --mixing cost, and how much they mix."`
 	Out          string  `help:"Plan file to write." placeholder:"FILE"`
 	JSON         bool    `help:"Print JSON."`
@@ -154,7 +153,7 @@ func (c *planCmd) config(given []string) (bucket.Config, error) {
 	if c.Packed && !slices.Contains(given, "mixing") {
 		f.Mixing = nil
 	}
-	f.Overlong, f.MaxEpoch, f.PadTo, f.BatchMultiple = c.Overlong, c.MaxEpoch, c.PadTo, c.BatchMultiple
+	f.Overlong, f.PadTo, f.BatchMultiple = c.Overlong, c.PadTo, c.BatchMultiple
 	return f, nil
 }
 
@@ -213,7 +212,6 @@ func curve(a *cli.App, in *data, f bucket.Config) (out []curvePoint, err error) 
 	all := []float64{0, .05, .1, .2, .3, .5, .8, .95, 1}
 	report, clear := a.Progress("mixing")
 	defer clear()
-	f.MaxEpoch = 0
 	for i, m := range all {
 		if err := a.Ctx.Err(); err != nil {
 			return nil, err

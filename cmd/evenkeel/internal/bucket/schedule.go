@@ -27,8 +27,7 @@ type scheduleCmd struct {
 
 // Help is what --help adds.
 func (*scheduleCmd) Help() string {
-	return `One line per batch: step, rank, weight (of the batch's mean loss) and positions of the samples. On standard output the first step is written before
-the rest is sorted. A rank with several batches in a step accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes
+	return `One line per batch: step, rank, weight (of the batch's mean loss) and positions of the samples. A rank with several batches in a step accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes
 on every machine. The plan's ranks make the epoch, or those of --ranks, --speeds or --cluster; with --resume they share out what is left of it.
 
 Examples:
@@ -86,7 +85,7 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	}
 	if c.Out == "" {
 		c.printColumns(a.Errs)
-		return bucket.WriteSchedule(stoppable{a, a.Out}, h, s) // starts with the first step before all is sorted
+		return bucket.WriteSchedule(stoppable{a, a.Out}, h, s)
 	}
 	s.Fill()
 	took := time.Since(begun).Seconds()
