@@ -110,8 +110,8 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	return nil
 }
 
-// group is the ranks that the flags say, else those that the state, else those that the plan is of. A number of ranks has the speeds of
-// whoever of these is as many.
+// group is the ranks of the flags, else those of the state, else those of the plan. With a number of ranks alone, speeds are those of the
+// state or the plan if it has as many ranks.
 func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error) {
 	f, err := c.config()
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error
 	}
 	for _, v := range known[0].Speeds {
 		if v != 1 {
-			return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: say that of each by --speeds", f.Ranks, known[0].Ranks)
+			return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: give the speed of each with --speeds", f.Ranks, known[0].Ranks)
 		}
 	}
 	return bucket.Group{Ranks: f.Ranks}, nil
