@@ -23,7 +23,6 @@ type Config struct {
 	Speeds   []float64 // per rank, above 0, relative; nil: all 1
 	Mixing   *float64  // 0 (sorted: the shortest epoch) to 1 (random order); nil: DefaultMixing. Not packed, where the order is always random
 	Overlong string    // Refuse (default), Skip, Truncate
-	MaxEpoch float64   // seconds; 0: none. A plan predicted to take longer is an error
 
 	// MicroBatches is the number of batches of the fastest rank in a step, at most 64. 1: every rank has one. Above 1: slower ranks have
 	// fewer, and a rank that would wait gets one more of short samples. 0: the same, and the fastest rank has as many as it is times

@@ -39,7 +39,7 @@ type Plan struct {
 	Prediction    string    `json:"prediction"`
 	Tile          int       `json:"tile,omitempty"` // tokens of a tile, where the prediction is a fit of whole tiles
 
-	// Anchors are the anchor durations T in seconds on the fastest rank, rising: a batch takes no longer than the largest that the
+	// Anchors are the anchor durations in seconds on the fastest rank, rising. A batch takes no longer than the largest anchor that the
 	// most efficient batch of its length reaches, unless a single sample does.
 	Anchors []float64 `json:"anchors"`
 	Settings
@@ -55,20 +55,20 @@ type Plan struct {
 
 // Settings are what planning finds beside the anchors, by cutting whole epochs.
 type Settings struct {
-	// Dither is the part of its anchor by which a batch is made shorter at most, at random: batches of other lengths then end together
+	// Dither is the largest part of its anchor by which a batch is made shorter, at random, so that batches of other lengths end together
 	// in every epoch.
 	Dither float64 `json:"dither"`
-	// DitherFrom is the most efficient batch from which on that is so.
+	// DitherFrom is the size of the most efficient batch from which on batches are made shorter.
 	DitherFrom int `json:"dither_from"`
 	// Tolerance is by how much, relatively, the durations of the batches in a step may differ for the sake of chance.
 	Tolerance float64 `json:"tolerance"`
-	// EvenSteps, above 0 in small data sets, is how many steps the samples fill, with a shorter T.
+	// EvenSteps, above 0 in small data sets, is how many steps the samples fill; anchors shrink for that.
 	EvenSteps int `json:"even_steps"`
-	// StepDurations: in a small data set without mixing each step lasts as long as is best for the epoch, in place of T.
+	// StepDurations: in a small data set without mixing each step has the duration that is best for the epoch, in place of the anchors.
 	StepDurations bool `json:"step_durations,omitempty"`
 	// BandArea of two lengths: the width of a band of sources, in the logarithm, times its batches.
 	BandArea float64 `json:"band_area,omitempty"`
-	// FreeCut of two lengths: batches end where the epoch takes the least work, whatever each of them lasts, in place of T.
+	// FreeCut of two lengths: batches end where the epoch takes the least work, however long each lasts, in place of the anchors.
 	FreeCut bool `json:"free_cut,omitempty"`
 }
 
@@ -116,15 +116,6 @@ func (p *Plan) From(c any) {
 		p.Prediction = "fit"
 		p.Table, p.Memory = t.Source()
 	}
-}
-
-// Finish names the lengths of a plan that is made, and refuses it if its epoch is too long.
-func (p *Plan) Finish(data string, f Config) error {
-	p.Data = data
-	if f.MaxEpoch > 0 && p.EpochSeconds > f.MaxEpoch {
-		return input.Errorf("max epoch %v s: the shortest plan is predicted to take %.6g s", f.MaxEpoch, p.EpochSeconds)
-	}
-	return nil
 }
 
 // CheckData holds the mode that binds a plan, and its lengths, to those that the plan was made for.

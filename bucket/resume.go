@@ -53,7 +53,7 @@ type Part struct {
 
 func (p *Part) is(g Group) bool { return p.Ranks == g.Ranks && slices.Equal(p.Speeds, g.Speeds) }
 
-// Resume cuts what is left of the epoch in which the state stands, for a group of ranks, and gives the step to go on with. A group other
+// Resume cuts what is left of the epoch in which a job stands, for a group of ranks, and returns the step to go on with. A group other
 // than the state's gets a plan of its own, by the same costs, for the samples that no step has had: nothing is lost or repeated. It cuts all
 // earlier parts of the epoch anew, and needs 8 bytes a sample for what is left. Another plan can go on only where no step of the
 // epoch is done. Errors are of ErrInput.

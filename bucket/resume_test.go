@@ -15,11 +15,13 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/packed"
 	"github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // A job whose ranks change again and again, known by what its files say alone: every sample comes once, those that are left out excepted, and who resumes with
 // the same ranks reads the same lines.
 func TestChangingRanks(t *testing.T) {
+	slow.Skip(t)
 	rapid.Check(t, func(t *rapid.T) {
 		l := make(bucket.Lengths, rapid.IntRange(1, 400).Draw(t, "samples"))
 		for i := range l {

@@ -68,29 +68,6 @@ func (s *Schedule) Fill() {
 	}
 }
 
-// First is a step's samples, per batch, without sorting the data set: one pass over it.
-func (s *Schedule) First(step int) [][]uint32 {
-	out := s.first(step)
-	for k := range out {
-		out[k] = s.named(out[k])
-	}
-	return out
-}
-
-func (s *Schedule) first(step int) (out [][]uint32) {
-	if s.of.Order.Index != nil {
-		for _, b := range s.Step(step) {
-			out = append(out, s.own(b))
-		}
-		return out
-	}
-	var ranges [][2]int
-	for _, b := range s.Step(step) {
-		ranges = append(ranges, [2]int{int(b.Start), int(b.Start + b.Count)})
-	}
-	return s.of.Order.Some(s.of.Lengths, ranges)
-}
-
 // named are samples by their positions in the data set.
 func (s *Schedule) named(own []uint32) []uint32 {
 	if s.at == nil {

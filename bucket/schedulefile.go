@@ -80,28 +80,18 @@ func (h *Header) State(step int) State {
 }
 
 // Lines gives every batch of the schedule from a step on to the function, in order of
-// step and rank; it stops at its error. Samples are not to be changed or kept. The first
-// step comes before the data set is sorted, so soon.
+// step and rank; it stops at its error. Samples are not to be changed or kept.
 func (s *Schedule) Lines(from int, f func(Line) error) error {
 	from -= s.before
-	var first [][]uint32
-	if from < s.Len() {
-		first = s.first(from)
-	}
 	var lines []Line
 	for i := from; i < s.Len(); i++ {
 		lines = lines[:0]
 		samples, tokens := 0.0, 0.0 // of the step
-		for k, b := range s.Step(i) {
+		for _, b := range s.Step(i) {
 			line := Line{Step: s.before + i, Rank: int(b.Rank), Weight: float64(b.Count) * float64(s.Ranks)}
-			if i == from {
-				line.Samples = first[k]
-			} else {
-				line.Samples = s.own(b)
-			}
-			n := float64(s.of.Tokens(line.Samples))
-			line.TokenWeight = n * float64(s.Ranks)
-			line.Samples = s.named(line.Samples)
+			own := s.own(b)
+			n := float64(s.of.Tokens(own))
+			line.TokenWeight, line.Samples = n*float64(s.Ranks), s.named(own)
 			samples, tokens = samples+float64(b.Count), tokens+n
 			lines = append(lines, line)
 		}
@@ -120,8 +110,7 @@ func (s *Schedule) Lines(from int, f func(Line) error) error {
 }
 
 // WriteSchedule writes JSON Lines: the header, a line per batch, and a last line with the
-// CRC-32 (IEEE) of all bytes before it. The first step is written before the data set is
-// sorted.
+// CRC-32 (IEEE) of all bytes before it.
 func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 	sum := crc32.NewIEEE()
 	b := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<20)
@@ -150,10 +139,8 @@ func WriteSchedule(w io.Writer, h Header, s *Schedule) error {
 			buf = strconv.AppendUint(buf, uint64(v), 10)
 		}
 		buf = append(buf, "]}\n"...)
-		if _, err := b.Write(buf); err != nil || l.Step > h.From {
-			return err
-		}
-		return b.Flush()
+		_, err := b.Write(buf)
+		return err
 	})
 	if err == nil {
 		err = b.Flush()

@@ -102,17 +102,16 @@ func text(r io.Reader, name string, o Options, apart bool) (first, second []uint
 	if err := skipMark(b, name); err != nil {
 		return nil, nil, err
 	}
-	t := &textReader{b: b, name: name, o: o, apart: apart}
-	for t.line = 1; ; t.line++ {
-		if t.line > 1 && t.blank == 0 && o.plain(t.columns) {
+	t := &textReader{b: b, rows: csv.NewReader(b), name: name, o: o, apart: apart} // rows reads from b itself, so both can go on in turn
+	t.rows.FieldsPerRecord, t.rows.TrimLeadingSpace, t.rows.ReuseRecord = -1, true, true
+	for {
+		if t.line > 0 && t.blank == 0 && len(t.columns) == 1 && t.columns[0] == 0 && o.Scale == 0 {
 			t.plain()
 		}
-		last, err := t.next()
-		if err != nil {
-			return nil, nil, err
-		}
-		if last {
+		if err := t.row(); errors.Is(err, io.EOF) {
 			break
+		} else if err != nil {
+			return nil, nil, err
 		}
 	}
 	if len(t.out) == 0 {
@@ -136,75 +135,93 @@ func skipMark(b *bufio.Reader, name string) error {
 // textReader is where text stands in its file.
 type textReader struct {
 	b       *bufio.Reader
+	rows    *csv.Reader
 	name    string
 	o       Options
 	columns []int
 	out     []uint32
 	apart   bool // second gets the other column
 	second  []uint32
-	line    int   // from 1
+	line    int   // the last one read, from 1
+	plainly int   // lines that rows did not see
 	blank   int   // the first blank line since the last length; 0: none
-	read    int64 // bytes
+	read    int64 // bytes that rows did not see
 }
 
-// plain takes the usual lines that wait in the buffer, quickly.
+// plain takes the usual lines that wait in the buffer, digits and a newline, quickly. It stops at anything else, which row then reads or refuses.
 func (t *textReader) plain() {
 	limit := sizing
 	if len(t.out) >= sizing {
 		limit = MaxSamples
 	}
 	waiting, _ := t.b.Peek(t.b.Buffered())
-	more, used := plainLines(waiting, t.out, limit)
+	used, v, before := 0, uint32(0), len(t.out)
+	for i, c := range waiting {
+		if c >= '0' && c <= '9' && i-used < 8 {
+			v = v*10 + uint32(c-'0')
+			continue
+		}
+		if c != '\n' || v < 1 || v > bucket.MaxLength || len(t.out) == limit {
+			break
+		}
+		t.out = append(t.out, v)
+		used, v = i+1, 0
+	}
 	_, _ = t.b.Discard(used) // it waits in the buffer
 	t.read += int64(used)
-	t.line += len(more) - len(t.out)
-	t.out = more
+	t.line += len(t.out) - before
+	t.plainly += len(t.out) - before
 }
 
-// next takes one line, of several where a quoted field goes on; last says that it ends the file.
-func (t *textReader) next() (last bool, err error) {
-	begin := t.line
-	line, last, err := t.take()
-	if err != nil {
-		return false, err
+// row takes one row, of several lines where a quoted field goes on. Its error is io.EOF at the end.
+func (t *textReader) row() error {
+	cells, err := t.rows.Read()
+	if p := (*csv.ParseError)(nil); errors.As(err, &p) {
+		return input.Errorf("%s:%d: quoted fields: %v", t.name, t.plainly+p.StartLine, p.Err)
+	} else if errors.Is(err, io.EOF) {
+		return err
+	} else if err != nil {
+		return fmt.Errorf("%s:%d: %w", t.name, t.line+1, err)
 	}
-	if t.read += int64(len(line)); len(t.out) == sizing && cap(t.out) < 2*sizing && t.o.Bytes > t.read {
-		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-t.read)/float64(t.read)*sizing*1.01, MaxSamples)))
+	at, _ := t.rows.FieldPos(0)
+	begin := t.plainly + at
+	if len(cells) == 1 && strings.TrimSpace(cells[0]) == "" || begin > t.line+1 {
+		t.blank = cmp.Or(t.blank, t.line+1)
 	}
-	if line = bytes.TrimSpace(line); len(line) == 0 {
-		if t.blank == 0 {
-			t.blank = begin
-		}
-		return last, nil
+	t.line = begin
+	for _, c := range cells {
+		t.line += strings.Count(c, "\n")
+	}
+	if len(cells) == 1 && strings.TrimSpace(cells[0]) == "" {
+		return nil
 	}
 	if t.blank > 0 { // a blank line at the end is none
-		return false, input.Errorf("%s:%d: a blank line: every sample needs a length, or later ones get another's position", t.name, t.blank)
+		return input.Errorf("%s:%d: a blank line: every sample needs a length, or later ones get another's position", t.name, t.blank)
 	}
-	cells, err := fields(line)
-	if err != nil {
-		return false, input.Errorf("%s:%d: %v", t.name, begin, err)
+	if read := t.read + t.rows.InputOffset(); len(t.out) == sizing && cap(t.out) < 2*sizing && t.o.Bytes > read {
+		t.out = slices.Grow(t.out, int(min(float64(t.o.Bytes-read)/float64(read)*sizing*1.01, MaxSamples)))
 	}
 	if begin == 1 {
 		var header bool
 		if t.columns, header, err = t.o.columns(t.name, cells); err != nil {
-			return false, input.Errorf("%s:1: %v", t.name, err)
+			return input.Errorf("%s:1: %v", t.name, err)
 		}
 		t.tell(cells, header)
 		if header {
-			return last, nil
+			return nil
 		}
 	}
 	v, w, err := t.o.lengths(cells, t.columns, t.apart)
 	if err != nil {
-		return false, input.Errorf("%s:%d: %v%s", t.name, begin, err, t.hint(begin, cells))
+		return input.Errorf("%s:%d: %v%s", t.name, begin, err, t.hint(begin, cells))
 	}
 	if len(t.out) == MaxSamples {
-		return false, input.Errorf("%s:%d: more than %d samples", t.name, begin, uint32(MaxSamples))
+		return input.Errorf("%s:%d: more than %d samples", t.name, begin, uint32(MaxSamples))
 	}
 	if t.out = append(t.out, v); t.apart {
 		t.second = append(t.second, w)
 	}
-	return last, nil
+	return nil
 }
 
 // hint says of a word in the first line, where a length should be, that it may be a header.
@@ -233,48 +250,6 @@ func (t *textReader) tell(cells []string, header bool) {
 		taken = append(taken, name)
 	}
 	t.o.Chosen(taken, len(cells))
-}
-
-// take reads lines until no quotation is open.
-func (t *textReader) take() (text []byte, last bool, err error) {
-	for {
-		part, err := t.b.ReadSlice('\n')
-		last := errors.Is(err, io.EOF)
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull) || len(text)+len(part) > 1<<20:
-			return nil, false, input.Errorf("%s:%d: line longer than 1 MiB", t.name, t.line)
-		case err != nil && !last:
-			return nil, false, fmt.Errorf("%s:%d: %w", t.name, t.line, err)
-		case text != nil:
-			text = append(text, part...)
-		case last || bytes.Count(part, []byte{'"'})%2 == 0:
-			return part, last, nil // not copied: it is read before the next
-		default:
-			text = bytes.Clone(part)
-		}
-		if last || bytes.Count(text, []byte{'"'})%2 == 0 {
-			return text, last, nil
-		}
-		t.line++
-	}
-}
-
-// fields are the cells of a line: as encoding/csv reads them where there are quotes.
-func fields(text []byte) ([]string, error) {
-	if !bytes.Contains(text, []byte{'"'}) {
-		return strings.Split(string(text), ","), nil
-	}
-	r := csv.NewReader(bytes.NewReader(text))
-	r.TrimLeadingSpace = true
-	cells, err := r.Read()
-	if err != nil {
-		var p *csv.ParseError
-		if errors.As(err, &p) {
-			err = p.Err
-		}
-		return nil, fmt.Errorf("quoted fields: %w", err)
-	}
-	return cells, nil
 }
 
 // columns finds the wanted columns in the first line, and whether that is a header: it has
@@ -397,29 +372,6 @@ func wholeFloat(s string) (uint64, error) {
 		return 0, fmt.Errorf("length %s is below 1", s)
 	}
 	return uint64(v), nil
-}
-
-// plain says whether a line may be a length and nothing else.
-func (o Options) plain(columns []int) bool {
-	return len(columns) == 1 && columns[0] == 0 && o.Scale == 0
-}
-
-// plainLines reads the usual lines quickly, digits and a newline, up to limit lengths, and
-// returns how many bytes they were. It stops at anything else, which the slow path then reads or refuses.
-func plainLines(text []byte, out []uint32, limit int) ([]uint32, int) {
-	used, v := 0, uint32(0)
-	for i, c := range text {
-		switch {
-		case c >= '0' && c <= '9' && i-used < 8:
-			v = v*10 + uint32(c-'0')
-		case c == '\n' && v >= 1 && v <= bucket.MaxLength && len(out) < limit:
-			out = append(out, v)
-			used, v = i+1, 0
-		default:
-			return out, used
-		}
-	}
-	return out, used
 }
 
 // Check refuses options that cannot be.

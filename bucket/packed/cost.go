@@ -5,8 +5,8 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/internal/partition"
 )
 
-// cost is the cost of samples that lie end to end in a batch, without padding, as attention of variable length computes them: a
-// fixed time, and of each sample a time and a part of the memory. A batch of one length, as large as is most efficient, takes what the table says.
+// cost is the cost of a batch whose samples lie end to end: a fixed time, and for each sample a time and a part of the memory. Both follow
+// from the cost of batches of one length: the most efficient batch of each length takes what that says.
 type cost struct {
 	bucket.Cost         // of batches of one length
 	fixed       float64 // seconds

@@ -51,7 +51,8 @@ func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
 		return nil, err
 	}
 	p.Bands = partition.Bands(p.hist, rate, p.cost, func(length int) int { return partition.Within(p.cost, length, best[length], p.Anchors[0]) })
-	return p, p.Finish(l.Checksum(), f)
+	p.Data = l.Checksum()
+	return p, nil
 }
 
 // Bind joins a plan that was read with the lengths it was made for; others are an error.
@@ -123,7 +124,8 @@ func check(f *bucket.Config) error {
 // mostPacked is the number of samples up to which several numbers of steps are tried.
 const mostPacked = 1_000_000
 
-// tune finds the anchor duration by the number of steps: as few as memory allows, which samples of chance do not fill to the last.
+// tune finds the number of steps, and with it the anchor duration. It tries the numbers with which the mean batch fills several parts of the
+// memory, since random samples cannot fill it exactly.
 func (p *Plan) tune(l bucket.Lengths) error {
 	fills := []float64{1, .995, .99, .98, .97, .95, .9}
 	if len(l) > mostPacked {
@@ -152,7 +154,7 @@ func (p *Plan) tune(l bucket.Lengths) error {
 	return nil
 }
 
-// steps is the least number of steps in which the fastest rank's batches fill that part of the memory.
+// steps is the least number of steps in which no batch fills more than a part of the memory in the mean.
 func (p *Plan) steps(fill float64) int {
 	c := p.cost
 	tokens, samples := 0.0, 0.0
@@ -200,9 +202,9 @@ func (p *Plan) keys(of bucket.Samples, seed, epoch uint64) ordering.Keys {
 	return k
 }
 
-// Schedule draws the samples in random order, as many for each step as are an equal part of the work that is left, and deals
-// them to the ranks, the longest first, each to the rank that is through with it first and has room. What finds no room waits for the next step. A
-// step whose longest sample outlasts its part takes more beside it.
+// Schedule draws the samples in random order. Each step gets an equal part of the work that is left, or more if its longest sample lasts longer
+// than that. Samples are dealt to the ranks, the longest first, each to the rank that would finish it first among those that have room. A sample
+// for which no rank has room waits for the next step.
 func (p *Plan) Schedule(l bucket.Lengths, seed, epoch uint64) *bucket.Schedule {
 	c, of := p.cost, p.Of(l)
 	o := ordering.New(l, nil, p.keys(of, seed, epoch))

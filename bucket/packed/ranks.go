@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// packers are the ranks in a step.
+// packers are the ranks of a step, while samples are dealt to them.
 type packers struct {
 	all     []packer
 	classes []*packerHeap // of equal speeds
@@ -46,7 +46,7 @@ func (d *packers) clear() {
 	}
 }
 
-// put gives a sample to the rank that is through with it first among those that have room; false if none has.
+// put gives a sample to the rank that would finish it first among those that have room; false if none has.
 func (d *packers) put(sample uint32, seconds, room float64) bool {
 	var first *packerHeap
 	at := math.Inf(1)

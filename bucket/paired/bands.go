@@ -8,9 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
 )
 
-// bands are how samples of two lengths are ordered: by bands of similar sources, and in each band by target, up and down in turn, so that
-// neighbours are alike in both. A band is as wide as makes its batches about as wide in one length as in the other: its width, in the
-// logarithm of the source, times the number of batches in it stays within an area.
+// bands order samples of two lengths: by bands of similar sources, and within a band by target, up and down in turn, so that neighbours are
+// alike in both lengths. The width of a band, in the logarithm of the source, times the number of its batches stays within an area: then its
+// batches are about as wide in one length as in the other.
 //
 // Sorting by source, then target (fairseq), is the same with bands of one source; by either length alone batches pad the other.
 type bands struct {
@@ -45,7 +45,8 @@ func (b *bands) Add(source int, batches float64) {
 	b.batches[len(b.batches)-1] += batches
 }
 
-// Lay lays the bands of an epoch, from the longest source down, for samples of these shapes but those of which none is. With mixing the first is smaller by chance, which moves all others.
+// Lay lays the bands of an epoch, from the longest source down, for samples of all shapes but those marked none. With mixing the first band is
+// smaller by chance, which moves all others.
 func (b bands) Lay(shapes []shape, none []bool, chance float64) *bands {
 	b.moves = uint32(b.width * ordering.Unit)
 	area := b.area

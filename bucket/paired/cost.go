@@ -14,13 +14,13 @@ type Cost interface {
 	Cap(source, target int) int
 }
 
-// cost is the cost of batches whose sources and targets are padded apart, in the form in which a plan takes costs. A length is there
-// the number of a kind of samples, or where several share a batch, the longest source and the longest target in one number.
+// cost is a bucket.Cost of batches whose sources and targets are padded apart. What it calls a length is a kind, the number of a pair of
+// lengths, or, for a batch of several kinds, the longest source and the longest target joined in one number.
 type cost struct {
 	of     Cost
 	shapes []shape
 	limits partition.Limits
-	none   []bool // by kind: it fits nowhere
+	none   []bool // by kind: whether it fits into no batch
 }
 
 const sideBits = 25 // of MaxLength; a kind's number has fewer
@@ -34,7 +34,7 @@ func (p *cost) sides(length int) (source, target int) {
 	return length >> sideBits, length & (1<<sideBits - 1)
 }
 
-// join is the length of a batch of two lengths.
+// join is the length of a batch that holds batches of two lengths.
 func (p *cost) join(a, b int) int {
 	if a == b {
 		return a

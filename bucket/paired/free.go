@@ -6,11 +6,10 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/internal/partition"
 )
 
-// fine is into how many cells a batch of one sample's lengths is divided: it can end at any of their ends.
+// fine is the number of cells into which a batch of one sample's lengths is divided; batches end where cells end.
 const fine = 64
 
-// cutRow cuts a row of samples into batches that take the least time in all, by dynamic programming over where a batch ends: exact among those
-// of whole cells. room is the largest batch of a shape, at least 1, and no larger for longer ones; seconds what a batch takes. It returns where the
+// cutRow cuts a row of samples into the batches of whole cells that take the least time in all, by dynamic programming over where batches end. room is the largest batch of a shape, at least 1, and no larger for longer ones; seconds what a batch takes. It returns where the
 // batches end.
 func cutRow(row []shape, room func(shape) int, seconds func(shape, int) float64) (ends []int) {
 	cells, longest := divide(row, room)

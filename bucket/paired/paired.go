@@ -51,7 +51,8 @@ func plan(l bucket.Lengths, shapes []shape, c Cost, f bucket.Config) (*Plan, err
 	found := p.tune(l)
 	p.Settings, p.Score = found.Settings, found.Score
 	p.Bands = p.bands(l, rate, found.Epoch)
-	return p, p.Finish((&Pairs{l, shapes}).Checksum(), f)
+	p.Data = (&Pairs{l, shapes}).Checksum()
+	return p, nil
 }
 
 // Bind joins a plan that was read with the lengths it was made for; others are an error.

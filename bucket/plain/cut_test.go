@@ -10,10 +10,12 @@ import (
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/bucket/stepcost"
 	"github.com/evenkeel/evenkeel/internal/race"
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // A small epoch is within a hundredth of the best that steps of consecutive batches can be, found over all durations that a batch can have.
 func TestStepDurations(t *testing.T) {
+	slow.Skip(t)
 	if race.Enabled {
 		t.Skip("one goroutine; its numbers are judged without the race detector")
 	}

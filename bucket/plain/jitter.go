@@ -6,7 +6,7 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/internal/ordering"
 )
 
-// jitter is by how much, at most, the samples of each length move up in the order, as a part of their length x 2^16.
+// jitter is the largest part of their length, times 2^16, by which the samples of each length move up in the order.
 //
 // Two samples in one batch meet again in the next epoch's if neither moved by more than the lengths that a batch spans.
 // A move by the part w pads by w/2. Of a length l with n samples a batch, that spans a part s of its length,

@@ -15,7 +15,7 @@ import (
 // noisy is a machine of costA whose durations scatter by 5%.
 type noisy struct{ r *rand.Rand }
 
-func (n *noisy) Run(_ context.Context, length, batch int) (stepcost.Trial, error) {
+func (n *noisy) run(_ context.Context, length, _, batch int) (stepcost.Trial, error) {
 	return stepcost.Trial{
 		Seconds:     costA.Seconds(length, batch) * math.Exp(.05*n.r.NormFloat64()),
 		OutOfMemory: batch > costA.Cap(length),
@@ -35,7 +35,7 @@ func TestNoise(t *testing.T) {
 	const seeds = 10
 	for seed := range uint64(seeds) {
 		n := &noisy{rand.New(rand.NewPCG(seed, 1))}
-		table, err := stepcost.Profile(t.Context(), n, stepcost.Profiling{Lengths: uppers})
+		table, err := stepcost.Profile(t.Context(), n.run, stepcost.Profiling{Lengths: uppers})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func (o odd) Cap(l int) int {
 	return o.formula.Cap(l)
 }
 
-func (o odd) Run(_ context.Context, l, n int) (stepcost.Trial, error) {
+func (o odd) run(_ context.Context, l, _, n int) (stepcost.Trial, error) {
 	if l%o.pad != 0 || n%o.multiple != 0 && o.Cap(l) >= o.multiple {
 		return stepcost.Trial{}, fmt.Errorf("length %d, batch %d is no multiple", l, n)
 	}
@@ -105,7 +105,7 @@ func TestMultiples(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range []odd{{costA, 64, 1}, {costA, 1, 8}, {costA, 128, 4}} {
-		table, err := stepcost.Profile(t.Context(), o, stepcost.Profiling{Lengths: uppers, MaxBatch: 1 << 16, PadTo: o.pad, BatchMultiple: o.multiple})
+		table, err := stepcost.Profile(t.Context(), o.run, stepcost.Profiling{Lengths: uppers, MaxBatch: 1 << 16, PadTo: o.pad, BatchMultiple: o.multiple})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,8 @@ func Make(l bucket.Lengths, c bucket.Cost, f bucket.Config) (*Plan, error) {
 		}
 		return partition.Within(p.cost, length, b, most)
 	})
-	return p, p.Finish(l.Checksum(), f)
+	p.Data = l.Checksum()
+	return p, nil
 }
 
 // Bind joins a plan that was read with the lengths it was made for; others are an error.

@@ -8,10 +8,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/bucket"
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // The settings of docs/guides/bucket.md reach what it says: an epoch near the bound, predicted, even, and step-mates that part.
 func TestSettings(t *testing.T) {
+	slow.Skip(t)
 	if race.Enabled {
 		t.Skip("one goroutine; its numbers are judged without the race detector")
 	}

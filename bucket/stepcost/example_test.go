@@ -27,16 +27,14 @@ func Example() {
 	// most samples of length 10: 8
 }
 
-// machine runs a step of its own.
-type machine struct{}
-
-func (machine) Run(_ context.Context, length, batch int) (stepcost.Trial, error) {
+// step runs a step of a machine.
+func step(_ context.Context, length, _, batch int) (stepcost.Trial, error) {
 	return stepcost.Trial{Seconds: 0.1 + 1e-3*float64(length*batch), OutOfMemory: length*batch > 1000}, nil
 }
 
 // The table of a machine, measured by running steps on it: here the largest batch that fits, for two lengths.
 func ExampleProfile() {
-	table, err := stepcost.Profile(context.Background(), machine{}, stepcost.Profiling{Lengths: []int{10, 50}, Trials: 12})
+	table, err := stepcost.Profile(context.Background(), step, stepcost.Profiling{Lengths: []int{10, 50}, Trials: 12})
 	if err != nil {
 		fmt.Println(err)
 		return

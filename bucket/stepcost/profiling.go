@@ -10,45 +10,16 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
-// Runner runs one training step of batch samples of a length, with optimizer state in
-// memory, and says what it took. Out of memory is a Trial, not an error.
-type Runner interface {
-	Run(ctx context.Context, length, batch int) (Trial, error)
-}
-
-// PairRunner is a Runner that runs steps of samples with two lengths, too.
-type PairRunner interface {
-	Runner
-	// RunPair runs one step of batch samples, each of a source and a target padded to these lengths.
-	RunPair(ctx context.Context, source, target, batch int) (Trial, error)
-}
-
-// Recorded is a Runner that looks trials up in a table.
-type Recorded Table
-
-// Run is Runner's; a trial that is not in the table is an error of bad input.
-func (t Recorded) Run(ctx context.Context, length, batch int) (Trial, error) {
-	return t.RunPair(ctx, length, 0, batch)
-}
-
-// RunPair is PairRunner's.
-func (t Recorded) RunPair(_ context.Context, source, target, batch int) (Trial, error) {
-	want := Trial{Length: source, Target: target, Batch: batch}
-	for _, r := range t {
-		if r.Length == source && r.Target == target && r.Batch == batch {
-			return r, nil
-		}
-	}
-	return Trial{}, input.Errorf("the recorded table has no trial of %s, batch %d", want.shape(), batch)
-}
+// Runner runs one training step of batch samples of a length, with optimizer state in memory, and says what it took. Where samples
+// have two lengths, length is the source's and target that of the target, else target is 0. Out of memory is a Trial, not an error.
+type Runner func(ctx context.Context, length, target, batch int) (Trial, error)
 
 // Profiling says what to try.
 type Profiling struct {
 	Lengths  []int // to try, each 1 to MaxLength: the buckets' longest samples
 	Targets  []int // beside each length that of a target, 1 to MaxLength; nil: samples have one length
-	Batches  []int // full grid: all of these at every length; nil: double, then bisect
-	MaxBatch int   // of the search; 0: 4096
-	Trials   int   // of the search, per length; 0: 8
+	MaxBatch int   // 0: 4096
+	Trials   int   // per length; 0: 8
 	// PadTo and BatchMultiple, 0 or 1: none, are what the plan will pad lengths to and what batch sizes the device computes in:
 	// lengths are tried as padded, and the search tries whole multiples.
 	PadTo, BatchMultiple int
@@ -66,7 +37,7 @@ type Profiling struct {
 // first), steps up or down by doubled strides until one side ran and the other did not, and
 // bisects to a part in 32. The trials left over go to smaller batches, since the cost of a
 // step is fitted to the batches that ran. What is out of memory at a length no longer and a
-// batch no larger needs no trial, in the grid too.
+// batch no larger needs no trial.
 func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 	if p.MaxBatch == 0 {
 		p.MaxBatch = 4096
@@ -78,16 +49,9 @@ func Profile(ctx context.Context, run Runner, p Profiling) (Table, error) {
 		return nil, err
 	}
 	s := &search{ctx: ctx, run: run, p: p, table: slices.Clone(p.Done)}
-	if _, ok := run.(PairRunner); !ok && p.Targets != nil {
-		return nil, input.Errorf("profile: this step has one length; leave the targets out")
-	}
 	shapes := p.shapes()
 	for i, l := range shapes {
-		try := s.grid
-		if p.Batches == nil {
-			try = s.bisect
-		}
-		if err := try(l); err != nil {
+		if err := s.bisect(l); err != nil {
 			return nil, err
 		}
 		if p.Progress != nil {
@@ -143,11 +107,6 @@ func (p *Profiling) check() error {
 			return input.Errorf("profile: the trials before have two lengths where these have one, or the other way round")
 		}
 	}
-	for _, b := range p.Batches {
-		if b < 1 || b > MaxLength {
-			return input.Errorf("profile: batch %d: must be 1 to %d", b, MaxLength)
-		}
-	}
 	if p.PadTo < 0 || p.PadTo > MaxLength || p.BatchMultiple < 0 || p.BatchMultiple > MaxLength {
 		return input.Errorf("profile: pad to %d, batch multiple %d: must be 0 to %d", p.PadTo, p.BatchMultiple, MaxLength)
 	}
@@ -179,7 +138,7 @@ func (s *search) try(shape Trial, batch int) (ran bool, err error) {
 	if err := s.ctx.Err(); err != nil {
 		return false, err
 	}
-	t, err := s.once(shape, batch)
+	t, err := s.run(s.ctx, shape.Length, shape.Target, batch)
 	if err != nil {
 		return false, fmt.Errorf("%s, batch %d: %w", shape.shape(), batch, err)
 	}
@@ -194,22 +153,6 @@ func (s *search) try(shape Trial, batch int) (ran bool, err error) {
 		}
 	}
 	return !t.OutOfMemory, nil
-}
-
-func (s *search) once(shape Trial, batch int) (Trial, error) {
-	if shape.Target > 0 {
-		return s.run.(PairRunner).RunPair(s.ctx, shape.Length, shape.Target, batch) // Profile looked
-	}
-	return s.run.Run(s.ctx, shape.Length, batch)
-}
-
-func (s *search) grid(shape Trial) error {
-	for _, b := range s.p.Batches {
-		if _, err := s.try(shape, b); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // fine is the part of the batch size to which bisect finds the largest that fits.

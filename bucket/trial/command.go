@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/subprocess"
 )
 
-// Command is a stepcost.Runner that runs a program for each trial. The program trains one
+// Command runs a program for each trial; its Run is a stepcost.Runner. The program trains one
 // step and prints {"seconds":S,"peak_bytes":N} as its last line.
 type Command struct {
 	// Args are the program and its arguments. {length} (also {source}), {target} and {batch} are replaced in them;
@@ -44,13 +44,8 @@ const (
 	endDelay   = 5 * time.Second // for a program to end after its timeout
 )
 
-// Run runs the program once. Its error is bad input where the program cannot be started.
-func (c *Command) Run(ctx context.Context, length, batch int) (stepcost.Trial, error) {
-	return c.RunPair(ctx, length, 0, batch)
-}
-
-// RunPair is Run for samples of a source and a target.
-func (c *Command) RunPair(ctx context.Context, length, target, batch int) (stepcost.Trial, error) {
+// Run is a stepcost.Runner. Its error is bad input where the program cannot be started.
+func (c *Command) Run(ctx context.Context, length, target, batch int) (stepcost.Trial, error) {
 	limited, stop := context.WithTimeout(ctx, c.Timeout)
 	defer stop()
 	args := c.args(length, target, batch)

@@ -43,7 +43,7 @@ func TestCommand(t *testing.T) {
 		"not there":    {&Command{Args: []string{"/no/such/program"}, Timeout: time.Minute}, full, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := c.command.Run(t.Context(), 32, 4)
+			got, err := c.command.Run(t.Context(), 32, 0, 4)
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("error %v, want %q", err, c.err)
 			}
@@ -60,7 +60,7 @@ func TestCommand(t *testing.T) {
 func TestCommandInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := shell("exec sleep 60").Run(ctx, 32, 4); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := shell("exec sleep 60").Run(ctx, 32, 0, 4); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }

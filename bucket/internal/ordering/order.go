@@ -152,8 +152,7 @@ func (o *Order) shuffles(from, to int, index []uint32) {
 	}
 }
 
-// shuffle is Fisher and Yates's, with a generator of the group's own, so that one group
-// can be had without the others.
+// shuffle is Fisher and Yates's, with a generator of the group's own, so that groups can be shuffled side by side.
 func (o *Order) shuffle(g int, samples []uint32) {
 	r := rand.NewPCG(o.Seed, Mix(o.Epoch, uint64(g)+1))
 	for i := uint64(len(samples)); i > 1; i-- {
@@ -177,45 +176,4 @@ func (o *Order) TokensBefore(pos int) float64 {
 	}
 	n := o.start[g+1] - o.start[g]
 	return float64(o.sum[g]) + float64(o.sum[g+1]-o.sum[g])*float64(pos-o.start[g])/float64(max(1, n))
-}
-
-// Some are the samples of a few ranges of positions, from a start up to an end, without filling the order: one
-// pass over the lengths gathers the groups concerned.
-func (o *Order) Some(l []uint32, ranges [][2]int) [][]uint32 {
-	where := make([]int, len(o.start)-1) // of a group in the gathered samples, from 1
-	var groups []int
-	for _, r := range ranges {
-		for g := o.GroupAt(r[0]); g < len(where) && o.start[g] < r[1]; g++ {
-			if where[g] == 0 {
-				groups = append(groups, g)
-				where[g] = len(groups)
-			}
-		}
-	}
-	half := len(l) / 2
-	var halves [2][][]uint32
-	gather := func(k, from, to int) {
-		found := make([][]uint32, len(groups))
-		for i := from; i < to; i++ {
-			if at := where[o.Keys.Group(i, l[i])]; at > 0 {
-				found[at-1] = append(found[at-1], uint32(i))
-			}
-		}
-		halves[k] = found
-	}
-	Both(func() { gather(0, 0, half) }, func() { gather(1, half, len(l)) })
-	all := map[int][]uint32{}
-	for k, g := range groups {
-		all[g] = append(halves[0][k], halves[1][k]...)
-		o.shuffle(g, all[g])
-	}
-	out := make([][]uint32, 0, len(ranges))
-	for _, r := range ranges {
-		var part []uint32
-		for g := o.GroupAt(r[0]); o.start[g] < r[1]; g++ {
-			part = append(part, all[g][max(0, r[0]-o.start[g]):min(r[1], o.start[g+1])-o.start[g]]...)
-		}
-		out = append(out, part)
-	}
-	return out
 }

@@ -13,8 +13,8 @@ import (
 //
 // Departures. The patent has one anchor T and moves it until the epoch time meets a condition. Here lengths are not gathered in
 // buckets, and there may be several anchors, rising by a factor at least: a length takes the largest that its most efficient
-// batch reaches. Few anchors let batches of many lengths share a step; many keep all batches efficient. The factor is the
-// largest with which the work of the samples is within slack of the least; 1 makes every recorded duration an anchor.
+// batch reaches. Few anchors let batches of many lengths share a step; many anchors keep all batches efficient. The factor is the
+// largest with which the work of all samples stays within slack of the least possible; 1 makes every recorded duration an anchor.
 func SearchAnchors(hist []uint32, c bucket.Cost, best []int, slack float64) []float64 {
 	var records []float64
 	for l, n := range hist {
@@ -29,7 +29,7 @@ func SearchAnchors(hist []uint32, c bucket.Cost, best []int, slack float64) []fl
 	records = slices.Compact(records)
 	longest := records[len(records)-1]
 	if slack <= 0 {
-		return []float64{longest} // none below it is any use
+		return []float64{longest} // shorter anchors would not help
 	}
 	least := work(hist, c, best, nil)
 	low, high := 1.0, longest/records[0]*(1+1e-9)
@@ -54,7 +54,7 @@ func SearchAnchors(hist []uint32, c bucket.Cost, best []int, slack float64) []fl
 // FewSamples is the largest batch that no anchor makes smaller: one sample less would leave much of the duration unused.
 const FewSamples = 16
 
-// ladder is the shortest duration, and then always the next that is longer by more than the factor.
+// ladder takes the shortest duration, then each next one that is longer by more than the factor.
 func ladder(records []float64, factor float64) (out []float64) {
 	for _, r := range records {
 		if len(out) == 0 || r > out[len(out)-1]*factor {

@@ -27,11 +27,12 @@ func (c *cutter) take(pos, longest int, most float64) (n, pad int) {
 	return c.row.Take(pos, longest, most*(1+1e-9), c.Size)
 }
 
-// all cuts what lies behind position stop into batches that last no longer than the anchors times scale times their share, and
-// gives them by class, with the number of cycles and the end of what is left. A place whose share has no room for a sample
-// waits for shorter ones. One cycle has fewer samples, by up to a batch in all as shift, 0 to 1, says: that moves all after
-// it, so that batches differ between epochs though nothing else moves. A last cycle that is not nearly full is not cut; size is
-// the number of cycles with the part of that one.
+// all cuts the samples from position end down to position stop into batches. A batch lasts no longer than the anchor times scale times
+// the share of its place. It returns the batches by class, the number of cycles, and the position below which nothing is cut.
+//
+// A place whose share has no room for a sample waits for shorter samples. One cycle has fewer samples, by up to a batch, as shift (0 to 1)
+// says: that moves all batches after it, so they differ between epochs even where nothing else is random. A last cycle that is less than half
+// full is not cut. size is the number of cycles, where the last one counts by how full it is.
 func (c *cutter) all(scale float64, end, stop int) (cuts [][]Cut, cycles, rest int, size float64) {
 	cuts = make([][]Cut, len(c.classes))
 	shifted := false
@@ -84,7 +85,7 @@ func (c *cutter) all(scale float64, end, stop int) (cuts [][]Cut, cycles, rest i
 	return cuts, cycles, stop, float64(cycles)
 }
 
-// dither is the part of its share of the anchor that a batch takes which begins before pos.
+// dither is the random part of its share of the anchor that a batch takes which begins before pos.
 func (c *cutter) dither(longest, pos int, share float64) float64 {
 	if int(share*float64(c.Best[longest])) < c.DitherFrom {
 		return 1
@@ -92,14 +93,14 @@ func (c *cutter) dither(longest, pos int, share float64) float64 {
 	return 1 - c.Dither*float64(ordering.Mix(c.order.Salt, uint64(pos))>>11)/(1<<53)
 }
 
-// poorly is the part of its share that a place leaves to shorter samples rather than fill no more of it, if it were with fewer than
-// fewShared samples, as long as it is not late by too many steps.
+// A place whose batch would have fewer than fewShared samples and fill less than poorly of its share waits for shorter samples, as long as it
+// is not late by too many steps.
 const (
 	poorly    = .95
 	fewShared = 6
 )
 
-// even is about the least scale with which what lies behind stop fills so many steps and no more.
+// even finds about the least scale with which the samples down to stop fill so many steps and no more.
 func (c *cutter) even(steps, end, stop int) float64 {
 	_, _, _, size := c.all(1, end, stop)
 	want, near := max(float64(steps), math.Ceil(size)), max(.05, 1.01/float64(c.places))
@@ -124,7 +125,7 @@ func (c *cutter) even(steps, end, stop int) float64 {
 	}
 	high := min(1, scale*1.02)
 	if scale = bisect(scale*.95, high); scale == high {
-		// With few steps and slow ranks the size jumps, and the estimate may be far off: hundreds of steps in place of two.
+		// With few steps and slow ranks the size jumps, and the estimate may be far off, by hundreds of steps.
 		if _, _, _, size = c.all(high, end, stop); size > want {
 			scale = bisect(high, 1)
 		}

@@ -9,25 +9,25 @@ import (
 	"github.com/evenkeel/evenkeel/bucket"
 )
 
-// dealer makes steps of cuts.
+// dealer makes steps of batches.
 type dealer struct {
 	cutter
-	ranks  []int // of the places
+	ranks  []int // of each place
 	r      *rand.Rand
 	cuts   [][]Cut // by class
 	cycles int
-	rest   int              // so many positions are not cut
-	more   map[int][]Placed // by step, beside its cuts
-	shares []float64        // of the places
+	rest   int              // positions below this one are not cut
+	more   map[int][]Placed // by step: second batches of short samples
+	shares []float64        // of each place
 }
 
-// windows sorts each class by duration and shuffles it within windows, in which no batch is shorter than the longest by
+// windows sorts the batches of each class by duration and shuffles them within windows. In a window no batch is shorter than the longest by
 // more than the tolerance.
 func (d *dealer) windows() {
 	for _, c := range d.cuts {
 		SortCuts(c)
 	}
-	near := func(from, to int) bool { // whether the step to may join those from from on
+	near := func(from, to int) bool { // whether step to may join a window that begins with step from
 		for k, class := range d.classes {
 			n := len(class.slots)
 			last := min((to+1)*n, len(d.cuts[k])) - 1
@@ -48,7 +48,7 @@ func (d *dealer) windows() {
 	}
 }
 
-// step is the cuts of one, by place; those of no samples wait.
+// step gives the batches of a step by place; a place without samples waits.
 func (d *dealer) step(i int, out []Cut) {
 	clear(out)
 	for k, class := range d.classes {
@@ -61,10 +61,10 @@ func (d *dealer) step(i int, out []Cut) {
 	}
 }
 
-// leastGap is the share of a step below which waiting is not worth a micro-batch.
+// leastGap is the share of a step below which filling a wait is not worth a batch.
 const leastGap = 0.012
 
-// room is how many of the shortest samples, so many at the most, the waiting places take.
+// room is how many of the shortest samples, at most rest, the waiting places can take.
 func (d *dealer) room(rest int) (used int) {
 	if rest == 0 {
 		return 0
@@ -76,7 +76,7 @@ func (d *dealer) room(rest int) (used int) {
 	return used - used/16 // where more is left than fits, it makes a long step
 }
 
-// waits tells of every place that waits worthwhile time in its step.
+// waits calls f for every place that waits long enough in its step to be filled.
 func (d *dealer) waits(f func(step, place int, gap float64)) {
 	step := make([]Cut, d.places)
 	for i := range d.cycles {
@@ -93,7 +93,7 @@ func (d *dealer) waits(f func(step, place int, gap float64)) {
 	}
 }
 
-// filler is how many samples below a position fill a gap; none if they were too few to be worth it.
+// filler is how many samples below a position fill a gap, 0 if one sample fills too much of it.
 func (d *dealer) filler(gap float64, pos int) (n, pad int) {
 	pad = d.order.Pad(d.order.GroupAt(pos - 1))
 	if d.Cost.Seconds(pad, 1) > gap*.75 {
@@ -102,7 +102,7 @@ func (d *dealer) filler(gap float64, pos int) (n, pad int) {
 	return d.take(1<<31, pad, gap)
 }
 
-// fill takes batches for waiting places off the shortest samples, for those that wait longest first.
+// fill gives the waiting places batches of the shortest samples, those that wait longest first.
 func (d *dealer) fill() {
 	type waiting struct {
 		step, place int
@@ -130,7 +130,7 @@ func (d *dealer) assemble() *Epoch {
 	last := d.cutRest()
 	turn := d.cycles + len(last)
 	if d.crumbs(last) {
-		// They would be a step of their own: as well a part of another.
+		// They would make a short step of their own; another step takes them instead.
 		i := d.r.IntN(d.cycles)
 		d.more[i] = append(d.more[i], last[0]...)
 		turn--
@@ -156,7 +156,7 @@ func (d *dealer) assemble() *Epoch {
 	return out
 }
 
-// crumbs says whether what is left is much less than a step and may join one.
+// crumbs says whether what is left is much less than a step and may join another step.
 func (d *dealer) crumbs(last [][]Placed) bool {
 	if d.MicroBatches == 1 || len(last) != 1 || d.cycles == 0 {
 		return false
@@ -169,8 +169,8 @@ func (d *dealer) crumbs(last [][]Placed) bool {
 	return d.Cost.Seconds(b.Longest, int(b.Count)) < d.Target[of]/8
 }
 
-// cutRest makes steps of what is left, usually less than one: every place takes what it finishes within a duration, in the
-// last step the smallest with which all are taken.
+// cutRest makes steps of what is left, usually less than one step. Every place takes what it finishes within a duration; in the
+// last step that is the shortest duration with which nothing is left.
 func (d *dealer) cutRest() (steps [][]Placed) {
 	for d.rest > 0 {
 		whole, left := d.within(d.rest, d.LongestBatch)
@@ -192,8 +192,8 @@ func (d *dealer) cutRest() (steps [][]Placed) {
 	return steps
 }
 
-// within cuts from the longest down, each place's batch within its share of the duration
-// and within memory, and returns how many positions are left.
+// within cuts one step from the longest sample down, each place's batch within its share of the duration
+// and within memory, and returns how many samples are left.
 func (d *dealer) within(rest int, duration float64) (out []Placed, left int) {
 	at := make([]Placed, d.places)
 	for _, c := range d.classes {

@@ -7,15 +7,16 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/internal/input"
 )
 
-// class is the ranks' places for a batch in a step that take the same share of the anchor duration.
+// class is the places for batches in a step that take the same share of the anchor duration.
 type class struct {
 	share float64 // of the anchor duration, on a rank of speed 1
 	slots []int   // places, counted over all ranks in their order
 }
 
 // slots are the places for batches in a step, each on one rank, and their classes, the largest share first. A rank has as many
-// places as its speed has units, rounded, at least one, and what then differs is its share. The unit is the speed of the rank
-// at the lower quartile, so that a few slow ranks get smaller batches, not the others more; or the fastest rank has most.
+// places as its speed over a unit, rounded and at least one; the share of its places makes up for the rounding. The unit is the speed of
+// the rank at the lower quartile, so that a few slow ranks get smaller batches and the others not more batches. With most above 0 it is
+// such that the fastest rank has that many places.
 func slots(speeds []float64, most int) (ranks []int, classes []class) {
 	rising := slices.Clone(speeds)
 	slices.Sort(rising)

@@ -6,16 +6,16 @@ import (
 	"github.com/evenkeel/evenkeel/bucket"
 )
 
-// Knobs are what mixing turns.
+// Knobs are what mixing sets, all together.
 type Knobs struct {
-	Padding float64 // that the jitter of lengths may add, as a share of the work
-	Waiting float64 // that steps of unequal durations may add, as a share of the epoch
-	Slack   float64 // of the work for few anchor durations, with which batches of more lengths take equally long
-	Loose   bool    // batches are cut by true lengths: the longest of a group says little of it
-	Random  bool    // no order but chance
+	Padding float64 // the jitter of lengths may add this share of the work
+	Waiting float64 // steps of unequal durations may add this share of the epoch
+	Slack   float64 // few anchor durations may add this share of the work; with few, batches of more lengths take equally long
+	Loose   bool    // batches are cut by true lengths, since the longest length of a group says little of the others
+	Random  bool    // the order is chance alone
 }
 
-// KnobsOf turns them all together. At 0 nothing moves; towards 1 the jitter grows without bound.
+// KnobsOf are the knobs of a mixing. At 0 nothing moves; towards 1 the jitter grows without bound.
 func KnobsOf(mixing float64) Knobs {
 	if mixing == 0 {
 		return Knobs{}
@@ -24,14 +24,14 @@ func KnobsOf(mixing float64) Knobs {
 	return Knobs{.012 * odds, min(.5, .014*odds), min(.1, .012*odds), mixing > .8, mixing > .999}
 }
 
-// fewBatches is how many batches an epoch may have for its steps to be made equal to the last batch. With a quarter of them, other
-// numbers of steps are worth a look.
+// Up to fewBatches batches, the steps of an epoch are made equal down to its last batch; up to a quarter of that, other numbers of
+// steps are tried as well.
 const fewBatches = 4000
 
-// ManyBatches is how many batches an epoch may have for its last step to count.
+// Above ManyBatches batches, the last step of an epoch does not count.
 const ManyBatches = 100_000
 
-// fewSteps is up to how many steps an epoch's time may jump where a slow rank takes one sample more, or none.
+// Up to fewSteps steps, the time of an epoch may jump when a slow rank takes one sample more.
 const fewSteps = 16
 
 // Found is an epoch cut by some settings, and its score.
@@ -69,8 +69,8 @@ func (j *Job) Tune(k Knobs, samples int, sorted bool, predict func(s bucket.Sett
 	return found
 }
 
-// dither is the largest that adds no more to the work than mixing allows, of as many lengths as possible, and the batch from
-// which on it counts: where few samples are left, one less leaves much of the duration.
+// dither finds the largest random part by which batches may be made shorter for no more work than the slack allows, and the batch size
+// from which on that is done, the smallest possible: in a small batch, one sample less leaves much of the duration unused.
 func (j *Job) dither(slack float64) (part float64, from int) {
 	least := j.dithered(0, 0)
 	for _, from := range []int{4, 16, 64} {
@@ -83,7 +83,7 @@ func (j *Job) dither(slack float64) (part float64, from int) {
 	return 0, 0
 }
 
-// dithered is the work with a dither, on one rank.
+// dithered is the work of all samples on one rank with a dither.
 func (j *Job) dithered(part float64, from int) (sum float64) {
 	for l, n := range j.Hist {
 		if n == 0 {
@@ -102,7 +102,8 @@ func (j *Job) dithered(part float64, from int) (sum float64) {
 	return sum
 }
 
-// evenSteps tries numbers of steps of equal duration; where they are few and ranks unequal, by the mean of several epochs: what fits one may be far off for others.
+// evenSteps tries numbers of steps of equal duration; where steps are few and ranks unequal, by the mean of several epochs,
+// since a number that fits one epoch may be far off for others.
 func (j *Job) evenSteps(first Found, samples int, predict func(s bucket.Settings, epoch uint64) Found) Found {
 	epochs := 1
 	if _, classes := slots(j.Speeds, j.MicroBatches); first.Steps <= fewSteps && len(classes) > 1 {

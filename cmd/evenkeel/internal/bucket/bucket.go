@@ -81,13 +81,12 @@ type planCmd struct {
 	tableFlags
 	ranksFlags
 	deviceFlags
-	Mixing       float64 `help:"How random: 0 sorts by length (the shortest epoch, but the same samples meet again), 1 is random order. Default: ${default}." default:"0.2"`
-	Packed       bool    `help:"Samples of a batch lie end to end and attention is of variable length: nothing is padded, the order is random, and batches are even by what each sample costs."`
-	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. Default: as often as it is faster than a slow one (the lower quartile)." placeholder:"N"`
-	MaxSamples   int     `help:"Largest number of samples in a step, over all ranks." placeholder:"N"`
-	MaxTokens    int     `help:"Largest number of tokens in a step, over all ranks and with padding." placeholder:"N"`
+	Mixing       float64 `help:"How random the order is: 0 sorts by length (the shortest epoch, but the same samples share steps), 1 is random order. Default: ${default}." default:"0.2"`
+	Packed       bool    `help:"Lay the samples of a batch end to end, for attention of variable length: nothing is padded and the order is random."`
+	MicroBatches int     `help:"Batches of the fastest rank in a step; slower ranks have fewer, or smaller ones. 1: one batch a rank, always. Default: by how many times it is faster than the rank at the lower quartile." placeholder:"N"`
+	MaxSamples   int     `help:"Samples of a step over all ranks, about: second batches of short samples come on top." placeholder:"N"`
+	MaxTokens    int     `help:"Tokens of a step over all ranks, with padding, about: second batches of short samples come on top." placeholder:"N"`
 	Overlong     string  `help:"What to do with a sample that does not fit into memory: error, skip or truncate. Default: ${default}." enum:"error,skip,truncate" default:"error"`
-	MaxEpoch     float64 `help:"Fail if the predicted epoch is longer." placeholder:"SECONDS"`
 	Curve        bool    `help:"Print what other choices of --mixing cost, and how much they mix."`
 	Out          string  `help:"Plan file to write." placeholder:"FILE"`
 	JSON         bool    `help:"Print JSON."`
@@ -95,9 +94,8 @@ type planCmd struct {
 
 // Help is what --help adds.
 func (*planCmd) Help() string {
-	return `Batches are cut to finish in about the same time, the anchor duration. Steps take batches of any lengths that finish together. Where samples have two
-lengths (--pair apart) batches are cut for the least work instead if that makes the epoch shorter; steps then take batches of similar duration, and the
-output says so.
+	return `Batches are cut to finish in about the same time, the anchor duration. Steps take batches of any lengths that finish together. With --pair apart
+batches are cut for the least work instead where that makes the epoch shorter; the output says so.
 
 Examples:
 
@@ -155,7 +153,7 @@ func (c *planCmd) config(given []string) (bucket.Config, error) {
 	if c.Packed && !slices.Contains(given, "mixing") {
 		f.Mixing = nil
 	}
-	f.Overlong, f.MaxEpoch, f.PadTo, f.BatchMultiple = c.Overlong, c.MaxEpoch, c.PadTo, c.BatchMultiple
+	f.Overlong, f.PadTo, f.BatchMultiple = c.Overlong, c.PadTo, c.BatchMultiple
 	return f, nil
 }
 
@@ -207,14 +205,13 @@ func (c *planCmd) Run(a *cli.App) error {
 	return c.print(a, d)
 }
 
-// countable is the number of samples up to which a plan says unasked how often step-mates meet again: that sorts them twice.
+// countable is the number of samples up to which a plan says without being asked how often step-mates meet again: counting sorts them twice.
 const countable = 5_000_000
 
 func curve(a *cli.App, in *data, f bucket.Config) (out []curvePoint, err error) {
 	all := []float64{0, .05, .1, .2, .3, .5, .8, .95, 1}
 	report, clear := a.Progress("mixing")
 	defer clear()
-	f.MaxEpoch = 0
 	for i, m := range all {
 		if err := a.Ctx.Err(); err != nil {
 			return nil, err

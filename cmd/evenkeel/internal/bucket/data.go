@@ -25,10 +25,10 @@ type lengthsFlags struct {
 	Pair    string  `help:"What a pair is: sum (one sequence), max (both padded to the longer), or apart (each padded to the longest of its own in the batch). Default: ${default}." enum:"sum,max,apart" default:"sum"`
 	Scale   float64 `help:"Multiply each number, then round up: 100 turns seconds into frames of 10 ms." placeholder:"X"`
 
-	chosen *columns // what was taken unasked
+	chosen *columns // the columns read where none was named
 }
 
-// columns are those that were taken of a file with more, where none was named: nothing else tells a file of ids and lengths.
+// columns are the columns read of a file with more, where none was named: the user may have meant others.
 type columns struct {
 	Taken []string `json:"taken"`
 	Of    int      `json:"of"`
@@ -40,7 +40,7 @@ func (f *lengthsFlags) choose(taken []string, of int) {
 	}
 }
 
-// printColumns says which columns were taken unasked.
+// printColumns says which columns were read where none was named.
 func (f *lengthsFlags) printColumns(w io.Writer) {
 	if f.chosen == nil {
 		return
@@ -133,14 +133,14 @@ func (d *data) checksum() string {
 	return d.lengths.Checksum()
 }
 
-// plan plans by the mode of the data, or packed.
-func (d *data) plan(f bucket.Config, end bool) (bucket.Planner, error) {
+// plan plans in the mode that fits the data, or packed.
+func (d *data) plan(f bucket.Config, endToEnd bool) (bucket.Planner, error) {
 	switch {
-	case d.pairs != nil && end:
+	case d.pairs != nil && endToEnd:
 		return nil, badinput.Errorf("packed: samples of two lengths lie in no row end to end; plan their sum, or leave packed out")
 	case d.pairs != nil:
 		return paired.Make(d.pairs, d.both, f)
-	case end:
+	case endToEnd:
 		return packed.Make(d.lengths, d.cost, f)
 	}
 	return plain.Make(d.lengths, d.cost, f)

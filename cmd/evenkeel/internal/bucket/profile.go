@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/trial"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/train"
 )
 
 // profileCmd runs trials.
@@ -25,11 +23,7 @@ type profileCmd struct {
 	deviceFlags
 	At       []int         `help:"Lengths to try instead of --lengths." placeholder:"N"`
 	Buckets  int           `help:"With --lengths: divide them into this many buckets of equal total length and try the longest of each. Default: ${default}." default:"16"`
-	Grid     []int         `help:"Try exactly these batch sizes at every length. Default: double, then bisect, at most 8 trials per length." placeholder:"B"`
 	MaxBatch int           `help:"Largest batch size to try. Default: ${default}." default:"4096"`
-	Recorded string        `help:"Read the trials from this table instead of running a command." placeholder:"FILE"`
-	BuiltIn  bool          `name:"built-in" help:"Train a small transformer in this process, within --memory, instead of running a command."`
-	Memory   int64         `help:"With --built-in: its memory budget in bytes. Default: ${default}." default:"268435456" placeholder:"BYTES"`
 	Timeout  time.Duration `help:"Limit per trial; one that takes longer counts as out of memory. Default: ${default}." default:"10m"`
 	OOMExit  int           `help:"Exit status by which the command reports out of memory. Default: ${default}." default:"77"`
 	Out      string        `help:"Table to write, a line after each trial." required:"" placeholder:"FILE"`
@@ -46,9 +40,8 @@ func (*profileCmd) Help() string {
 Examples:
 
   evenkeel bucket profile --lengths lengths.txt --out table.csv -- python3 step.py
-  evenkeel bucket profile --at 128,512,2048 --grid 1,2,4,8,16,32 --out table.csv -- ./step --len={length} --bs={batch}
-  evenkeel bucket profile --lengths lengths.txt --out table.csv --resume -- python3 step.py
-  evenkeel bucket profile --at 16,32,64 --built-in --out table.csv     # without a model of yours`
+  evenkeel bucket profile --at 128,512,2048 --out table.csv -- ./step --len={length} --bs={batch}
+  evenkeel bucket profile --lengths lengths.txt --out table.csv --resume -- python3 step.py`
 }
 
 // Run runs the command.
@@ -59,7 +52,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	p := stepcost.Profiling{Lengths: c.At, Batches: c.Grid, MaxBatch: c.MaxBatch, PadTo: c.PadTo, BatchMultiple: c.BatchMultiple}
+	p := stepcost.Profiling{Lengths: c.At, MaxBatch: c.MaxBatch, PadTo: c.PadTo, BatchMultiple: c.BatchMultiple}
 	if c.Lengths != "" {
 		l, pairs, err := c.lengthsFlags.read(a)
 		if err != nil {
@@ -74,10 +67,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 			return fmt.Errorf("--buckets: %w", err)
 		}
 	}
-	run, err := c.runner()
-	if err != nil {
-		return err
-	}
+	run := &trial.Command{Args: c.Command, Timeout: c.Timeout, OutOfMemory: c.OOMExit}
 	out, err := trial.OpenTable(c.Out, c.Resume)
 	if errors.Is(err, trial.ErrExists) {
 		return badinput.Errorf("--out: %s exists already; continue it with --resume, or choose another name", c.Out)
@@ -94,7 +84,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 	report, clear := a.Progress("profiling")
 	defer clear()
 	p.Progress = report
-	t, err := stepcost.Profile(a.Ctx, run, p)
+	t, err := stepcost.Profile(a.Ctx, run.Run, p)
 	clear()
 	if errors.Is(err, context.Canceled) {
 		return cli.Interrupted(err, fmt.Sprintf("interrupted; the trials so far are in %s; continue with --resume", c.Out))
@@ -103,7 +93,7 @@ func (c *profileCmd) Run(a *cli.App) error {
 		return err
 	}
 	if !slices.ContainsFunc(t, func(r stepcost.Trial) bool { return !r.OutOfMemory }) {
-		return errors.Join(c.noneRan(t, run, len(p.Done)), out.Discard())
+		return errors.Join(c.noneRan(t, run.Last(), len(p.Done)), out.Discard())
 	}
 	if err := out.Finish(t); err != nil {
 		return err
@@ -122,16 +112,8 @@ func (c *profileCmd) Run(a *cli.App) error {
 // check looks at the flags before any work.
 func (c *profileCmd) check() error {
 	switch {
-	case c.BuiltIn && (len(c.Command) > 0 || c.Recorded != ""):
-		return badinput.Errorf("--built-in has its own training step; use it without a command and without --recorded")
-	case c.BuiltIn && c.Memory < 1:
-		return badinput.Errorf("--memory: %d; must be above 0", c.Memory)
-	case len(c.Command) == 0 && c.Recorded == "" && !c.BuiltIn:
-		return badinput.Errorf("nothing to run: add the command of a training step after --, or --recorded, or --built-in")
-	case len(c.Command) > 0 && c.Recorded != "":
-		return badinput.Errorf("--recorded runs no command; use one or the other")
-	case c.BuiltIn && c.Pair == apart:
-		return badinput.Errorf("--built-in: its training step has one length; --pair apart needs a command of yours")
+	case len(c.Command) == 0:
+		return badinput.Errorf("nothing to run: add the command of a training step after --")
 	case c.At != nil && c.Pair == apart:
 		return badinput.Errorf("--at: lengths of one kind; with --pair apart give --lengths, and --buckets says how many pairs of lengths are tried")
 	case (c.Lengths == "") == (c.At == nil):
@@ -139,7 +121,7 @@ func (c *profileCmd) check() error {
 	case c.Timeout <= 0:
 		return badinput.Errorf("--timeout: %s; must be above 0", c.Timeout)
 	}
-	return cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths), cli.FileFlag("--recorded", c.Recorded)}, []cli.File{cli.FileFlag("--out", c.Out)})
+	return cli.CheckFiles([]cli.File{cli.FileFlag("--lengths", c.Lengths)}, []cli.File{cli.FileFlag("--out", c.Out)})
 }
 
 func (c *profileCmd) print(a *cli.App, t stepcost.Table, before int) error {
@@ -182,7 +164,7 @@ func several(of []int) string {
 }
 
 // noneRan is the error where even the least trial was out of memory: more likely the command is at fault than the memory.
-func (c *profileCmd) noneRan(t stepcost.Table, run stepcost.Runner, before int) error {
+func (c *profileCmd) noneRan(t stepcost.Table, last string, before int) error {
 	least := slices.MinFunc(t, func(a, b stepcost.Trial) int {
 		return cmp.Or(cmp.Compare(a.Length+a.Target, b.Length+b.Target), cmp.Compare(a.Batch, b.Batch))
 	})
@@ -191,39 +173,11 @@ func (c *profileCmd) noneRan(t stepcost.Table, run stepcost.Runner, before int) 
 		shape = fmt.Sprintf("source %d, target %d", least.Length, least.Target)
 	}
 	why := ""
-	if command, ok := run.(*trial.Command); ok && command.Last() != "" {
-		why = "; the last was " + command.Last()
+	if last != "" {
+		why = "; the last was " + last
 	}
 	if before > 0 {
 		why += "; remove " + c.Out + " before you try again: its trials are not repeated"
 	}
 	return fmt.Errorf("no trial ran, not even a batch of %d of %s%s", least.Batch, shape, why)
-}
-
-func (c *profileCmd) runner() (stepcost.Runner, error) {
-	if c.BuiltIn {
-		return builtIn{c.Memory}, nil
-	}
-	if c.Recorded == "" {
-		return &trial.Command{Args: c.Command, Timeout: c.Timeout, OutOfMemory: c.OOMExit}, nil
-	}
-	f, err := os.Open(c.Recorded)
-	if err != nil {
-		return nil, cli.FileError(err)
-	}
-	defer f.Close()
-	t, err := stepcost.ReadTable(f, c.Recorded)
-	return stepcost.Recorded(t), err
-}
-
-// builtIn is a stepcost.Runner that trains a small transformer in this process.
-type builtIn struct{ memory int64 }
-
-// Run runs one step.
-func (b builtIn) Run(_ context.Context, length, batch int) (stepcost.Trial, error) {
-	m, err := train.MeasureStep(train.TransformerConfig{Tokens: 256, Length: length, Size: 64, Heads: 4, Blocks: 2}, batch, b.memory)
-	if errors.Is(err, train.ErrOutOfMemory) {
-		return stepcost.Trial{Length: length, Batch: batch, OutOfMemory: true}, nil
-	}
-	return stepcost.Trial{Length: length, Batch: batch, Seconds: m.Seconds, PeakBytes: m.PeakBytes}, err
 }

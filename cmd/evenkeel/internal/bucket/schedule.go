@@ -27,8 +27,7 @@ type scheduleCmd struct {
 
 // Help is what --help adds.
 func (*scheduleCmd) Help() string {
-	return `One line per batch: step, rank, weight (of the batch's mean loss) and positions of the samples. On standard output the first step is written before
-the rest is sorted. A rank with several batches in a step accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes
+	return `One line per batch: step, rank, weight (of the batch's mean loss) and positions of the samples. A rank with several batches in a step accumulates their gradients. The same plan, lengths, seed and epoch give the same bytes
 on every machine. The plan's ranks make the epoch, or those of --ranks, --speeds or --cluster; with --resume they share out what is left of it.
 
 Examples:
@@ -86,7 +85,7 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	}
 	if c.Out == "" {
 		c.printColumns(a.Errs)
-		return bucket.WriteSchedule(stoppable{a, a.Out}, h, s) // starts with the first step before all is sorted
+		return bucket.WriteSchedule(stoppable{a, a.Out}, h, s)
 	}
 	s.Fill()
 	took := time.Since(begun).Seconds()
@@ -111,8 +110,8 @@ func (c *scheduleCmd) Run(a *cli.App) error {
 	return nil
 }
 
-// group is the ranks that the flags say, else those that the state, else those that the plan is of. A number of ranks has the speeds of
-// whoever of these is as many.
+// group is the ranks of the flags, else those of the state, else those of the plan. With a number of ranks alone, speeds are those of the
+// state or the plan if it has as many ranks.
 func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error) {
 	f, err := c.config()
 	if err != nil {
@@ -135,7 +134,7 @@ func (c *scheduleCmd) group(p *bucket.Plan, s bucket.State) (bucket.Group, error
 	}
 	for _, v := range known[0].Speeds {
 		if v != 1 {
-			return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: say that of each by --speeds", f.Ranks, known[0].Ranks)
+			return bucket.Group{}, badinput.Errorf("--ranks %d: the %d ranks before differ in speed: give the speed of each with --speeds", f.Ranks, known[0].Ranks)
 		}
 	}
 	return bucket.Group{Ranks: f.Ranks}, nil
