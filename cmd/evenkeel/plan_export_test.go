@@ -33,15 +33,21 @@ func TestPlanExportGuide(t *testing.T) {
 			}
 			line, want, _ := strings.Cut(shown, "\n")
 			commands++
-			if got := output(t, strings.Fields(line)); got != plain(want) {
+			if got := output(t, strings.Fields(line)); !shows(plain(want), got) {
 				t.Errorf("%s\n%s\nthe guide shows\n%s", line, got, plain(want))
 			}
 		}
 	}
-	if commands < 8 {
+	if commands < 6 {
 		t.Errorf("only %d commands", commands)
 	}
 	samePicture(t, "plan.svg", filepath.Join(shown, "plan.svg"))
+}
+
+// shows reports whether a guide's text is what was printed; a line of three dots stands for any lines.
+func shows(want, got string) bool {
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), regexp.QuoteMeta("\n...\n"), "\n(?s:.*)\n")
+	return regexp.MustCompile("^" + pattern + "$").MatchString(got)
 }
 
 // output is what a command line prints.
