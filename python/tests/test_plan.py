@@ -159,36 +159,31 @@ class Runs(unittest.TestCase):
                 self.assertAlmostEqual(a, b, delta=1e-10, msg=what)
             self.assertNotAlmostEqual(got["losses"][0], got["losses"][-1], places=6)
 
-    def test_two_groups_of_processes(self):
-        """Started as on two machines: each has the ranks of its devices, and one stage lies on both."""
+    def launched(self, plan, ranks, *flags):
+        """Starts a process for each of the ranks as torchrun does; ranks are (rank, its further flags)."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "plan.json")
-            one = {"version": 1, "global_batch": 4, "micro_batch": 4, "stages": [
-                {"from": 0, "to": 3, "groups": [{"device": "a", "first": 0, "count": 3, "tensor": 1, "micro_batches": [1, 2, 1]}], "strategies": [{"from": 0, "to": 3, "sharding": "gradients"}]}]}
             with open(path, "w") as f:
-                json.dump(one, f)
-            flags = ["--address", "127.0.0.1:%d" % processes.free_port(), "--size", "8", "--heads", "2", "--length", "3", "--vocabulary", "12", "--dtype", "float64", "--check", "--steps", "2", "--json"]
-            machines = [subprocess.Popen([sys.executable, "-m", "evenkeel.plan", "run", path, "--ranks", ranks] + flags, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                        for ranks in ("0-1", "2")]
-            said = [m.communicate(timeout=120) for m in machines]
-            self.assertEqual([m.returncode for m in machines], [0, 0], said)
-            result = json.loads(said[0][0])
-            self.assertLess(result["gradients"]["off"], 1e-12)
-            self.assertEqual(said[1][0], "")
+                json.dump(plan, f)
+            env = dict(ENV, WORLD_SIZE=str(len(ranks)), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(processes.free_port()), LOCAL_WORLD_SIZE="1", GLOO_SOCKET_IFNAME="lo")
+            all = [subprocess.Popen([sys.executable, "-m", "evenkeel.plan", "run", path] + list(flags) + more, env=dict(env, RANK=str(rank)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                   for rank, more in ranks]
+            return [(p.communicate(timeout=120), p.returncode) for p in all]
+
+    def test_a_stage_over_machines(self):
+        one = {"version": 1, "global_batch": 4, "micro_batch": 4, "stages": [
+            {"from": 0, "to": 3, "groups": [{"device": "a", "first": 0, "count": 3, "tensor": 1, "micro_batches": [1, 2, 1]}], "strategies": [{"from": 0, "to": 3, "sharding": "gradients"}]}]}
+        said = self.launched(one, [(2, []), (0, []), (1, [])], "--size", "8", "--heads", "2", "--length", "3", "--vocabulary", "12", "--dtype", "float64", "--check", "--steps", "2", "--json")
+        self.assertEqual([code for _, code in said], [0, 0, 0], said)
+        self.assertLess(json.loads(said[1][0][0])["gradients"]["off"], 1e-12)
+        self.assertEqual((said[0][0][0], said[2][0][0]), ("", ""))
 
     def test_machines_with_other_flags(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "plan.json")
-            with open(path, "w") as f:
-                json.dump({"version": 1, "global_batch": 2, "micro_batch": 2, "stages": [{"from": 0, "to": 2, "groups": [
-                    {"device": "a", "first": 0, "count": 2, "tensor": 1, "micro_batches": [1, 1]}], "strategies": [{"from": 0, "to": 2, "sharding": "none"}]}]}, f)
-            flags = ["--address", "127.0.0.1:%d" % processes.free_port(), "--size", "4", "--heads", "2", "--length", "3", "--vocabulary", "12"]
-            machines = [subprocess.Popen([sys.executable, "-m", "evenkeel.plan", "run", path, "--ranks", str(k)] + flags + more, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                        for k, more in ((1, []), (0, ["--check"]))]
-            for m in machines:
-                said = m.communicate(timeout=120)
-                self.assertEqual((m.returncode, said[0]), (2, ""), said)
-                self.assertIn("rank 1 was started with --check False, rank 0 with True", said[1])
+        two = {"version": 1, "global_batch": 2, "micro_batch": 2, "stages": [{"from": 0, "to": 2, "groups": [
+            {"device": "a", "first": 0, "count": 2, "tensor": 1, "micro_batches": [1, 1]}], "strategies": [{"from": 0, "to": 2, "sharding": "none"}]}]}
+        for (out, err), code in self.launched(two, [(1, []), (0, ["--check"])], "--size", "4", "--heads", "2", "--length", "3", "--vocabulary", "12"):
+            self.assertEqual((code, out), (2, ""), err)
+            self.assertIn("rank 1 was started with --check False, rank 0 with True", err)
 
     def test_bad_input(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -201,8 +196,6 @@ class Runs(unittest.TestCase):
                     ((path, "--rate", "nan"), "--rate nan"),
                     ((path, "--seed", "99999999999999"), "--seed 99999999999999: must lie in 0 to 4294967295"),
                     ((path, "--cluster", "c.yaml"), "--cluster needs --measured"),
-                    ((path, "--ranks", "2"), "--ranks and --address go together"),
-                    ((path, "--ranks", "5-7", "--address", "127.0.0.1:9"), "--ranks 5-7: the plan has ranks 0 to 6"),
                     ((os.path.join(folder, "none.json"),), "none.json")):
                 p = run("run", *arguments)
                 self.assertEqual((p.returncode, p.stdout), (2, ""), p.stderr)

@@ -27,30 +27,10 @@ def arguments(parser):
     parser.add_argument("--steps", type=int, default=20, metavar="N", help="iterations; default 20")
     parser.add_argument("--rate", type=float, default=0.001, metavar="X", help="learning rate of AdamW; default 0.001")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the weights and the data; default 0")
-    parser.add_argument("--ranks", type=_ranks, metavar="FIRST-LAST", help="the ranks of this machine, where others have the others; default all")
-    parser.add_argument("--address", type=_address, metavar="HOST:PORT", help="with --ranks: where rank 0 is reached, the same on all machines")
     parser.add_argument("--check", action="store_true", help="compare the first gradients with those of the undivided model on rank 0")
     parser.add_argument("--measured", metavar="FILE", help="append the plan and its seconds, for evenkeel plan calibrate")
     parser.add_argument("--cluster", metavar="FILE", help="with --measured: the cluster file on which it ran")
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _ranks(text):
-    first, dash, last = text.partition("-")
-    try:
-        ranks = range(int(first), int(last if dash else first) + 1)
-    except ValueError:
-        ranks = range(0)
-    if not ranks:
-        raise argparse.ArgumentTypeError("%r; want a number, or a range as 2-3" % text)
-    return ranks
-
-
-def _address(text):
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError("%r; want host:port" % text)
-    return host, int(port)
 
 
 def sizes(parser):
@@ -79,13 +59,9 @@ def main(args):
         raise ValueError("--rate %r: must be above 0" % args.rate)
     if args.cluster and not args.measured:
         raise ValueError("--cluster needs --measured")
-    if (args.ranks is None) != (args.address is None):
-        raise ValueError("--ranks and --address go together")
-    if args.ranks is not None and args.ranks[-1] >= layout.world_size:
-        raise ValueError("--ranks %d-%d: the plan has ranks 0 to %d" % (args.ranks[0], args.ranks[-1], layout.world_size - 1))
     given = processes.given()
     if given is None:
-        return processes.start(main, args, layout.world_size, args.ranks, args.address)
+        return processes.start(main, args, layout.world_size)
     if given[1] != layout.world_size:
         raise PlanError("%s: it is for %d ranks; the launcher started %d" % (args.plan, layout.world_size, given[1]))
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=processes.PATIENCE))
@@ -97,7 +73,7 @@ def main(args):
 
 
 def _agree(args, layout):
-    """Raises ValueError where another machine was started with another plan or other flags: ranks would wait for each other."""
+    """Raises ValueError if another rank was started with another plan or other flags; ranks would wait for each other for ever."""
     own = {"--" + k: getattr(args, k) for k in ("size", "heads", "length", "vocabulary", "dtype", "steps", "rate", "seed", "check")}
     own["the plan"] = "%08x" % layout.digest
     all = [None] * layout.world_size
@@ -105,7 +81,7 @@ def _agree(args, layout):
     for rank, other in enumerate(all):
         for k, v in other.items():
             if v != all[0][k]:
-                raise ValueError("rank %d was started with %s %s, rank 0 with %s: give all machines the same" % (rank, k, v, all[0][k]))
+                raise ValueError("rank %d was started with %s %s, rank 0 with %s: give all ranks the same" % (rank, k, v, all[0][k]))
 
 
 def _rank(args, layout, s, rank):
@@ -168,7 +144,7 @@ def _report(args, layout, losses, median, times, off):
     print("loss       %.4f at first, %.4f at last" % (losses[0], losses[-1]))
     said = "" if layout.predicted is None else "; %s predicted in the plan (%+.1f%%)" % (_seconds(layout.predicted), 100 * (layout.predicted / median - 1))
     print("iteration  %s measured (median)%s" % (_seconds(median), said))
-    here = layout.world_size if args.ranks is None else len(args.ranks)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", layout.world_size))  # torchrun sets it
     if here > os.cpu_count():
         print("           %d ranks share %d cores of this machine, so what one takes depends on the others" % (here, os.cpu_count()))
     if off is not None:
