@@ -33,7 +33,7 @@ func TestPlanExportGuide(t *testing.T) {
 			}
 			line, want, _ := strings.Cut(shown, "\n")
 			commands++
-			if got := output(t, strings.Fields(line)); !shows(plain(want), got) {
+			if got := output(t, strings.Fields(line)); !asShown(plain(want), got) {
 				t.Errorf("%s\n%s\nthe guide shows\n%s", line, got, plain(want))
 			}
 		}
@@ -44,8 +44,8 @@ func TestPlanExportGuide(t *testing.T) {
 	samePicture(t, "plan.svg", filepath.Join(shown, "plan.svg"))
 }
 
-// shows reports whether a guide's text is what was printed; a line of three dots stands for any lines.
-func shows(want, got string) bool {
+// asShown reports whether a guide's text is what was printed; a line of three dots stands for any lines.
+func asShown(want, got string) bool {
 	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), regexp.QuoteMeta("\n...\n"), "\n(?s:.*)\n")
 	return regexp.MustCompile("^" + pattern + "$").MatchString(got)
 }
