@@ -41,14 +41,14 @@ type step struct {
 	last      bool
 }
 
-// Run works until the server ends the run. It returns an error that wraps ErrRefused, ErrKeys or ErrLost, is about a frame that makes no
-// sense, or says why another stage ended the run. If the context is cancelled, it informs the server and returns the context's error.
+// Run works until the server ends the run. Its error says that the server refused this stage, that certificates are
+// wrong, that a stage was lost, or why another stage ended the run. If the context is cancelled, it informs the server and returns the context's error.
 func (c *Client) Run(ctx context.Context) (Measured, error) {
 	if c.Listener != nil {
 		defer func() { _ = c.Listener.Close() }() // it may be closed already
 	}
 	if c.Stage < 1 || c.Stage >= len(c.Job.Plan.Stages) {
-		return Measured{}, fmt.Errorf("%w: stage %d; the plan's clients are 1 to %d", ErrUnsupported, c.Stage, len(c.Job.Plan.Stages)-1)
+		return Measured{}, fmt.Errorf("%w: stage %d; the plan's clients are 1 to %d", errUnsupported, c.Stage, len(c.Job.Plan.Stages)-1)
 	}
 	if c.timeout == 0 {
 		c.timeout = patience
@@ -154,7 +154,7 @@ func dial(ctx context.Context, address string, k *Keys, peer int, timeout time.D
 	d := net.Dialer{Timeout: timeout}
 	conn, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%w: stage %d cannot be reached at %s: %w", ErrLost, peer, address, err)
+		return nil, fmt.Errorf("%w: stage %d cannot be reached at %s: %w", errLost, peer, address, err)
 	}
 	return secure(ctx, conn, k, peer, timeout)
 }
@@ -260,7 +260,7 @@ func (c *Client) serverLost(l *link, err error) {
 		c.cancel(nil)
 		return
 	}
-	c.cancel(fmt.Errorf("%w the server, %s: %w", ErrLost, l, err))
+	c.cancel(fmt.Errorf("%w the server, %s: %w", errLost, l, err))
 }
 
 // neighbourLost is called when a link to a neighbour ends.
@@ -269,7 +269,7 @@ func (c *Client) neighbourLost(l *link, err error) {
 		return
 	}
 	text := fmt.Sprintf("%s: %v", l, err)
-	c.end(failBody{Text: text, Lost: true}, fmt.Errorf("%w %s", ErrLost, text), verdictTime)
+	c.end(failBody{Text: text, Lost: true}, fmt.Errorf("%w %s", errLost, text), verdictTime)
 }
 
 func (c *Client) finished() bool {

@@ -64,7 +64,7 @@ func TestDeadStage(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 			for k, err := range errs {
-				if k != dead && (!errors.Is(err, ErrLost) || !strings.Contains(err.Error(), fmt.Sprintf("stage %d (", dead))) {
+				if k != dead && (!errors.Is(err, errLost) || !strings.Contains(err.Error(), fmt.Sprintf("stage %d (", dead))) {
 					t.Errorf("stage %d says: %v", k, err)
 				}
 			}
@@ -80,10 +80,10 @@ func TestStillStage(t *testing.T) {
 	f.clients = f.clients[:1]               // stage 2 does not come at all,
 	f.clients[0].timeout = 60 * time.Second // and stage 1 has nothing to say for 12 s
 	_, errs := f.run(t.Context())
-	if err := errs[0]; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "stage 1 (") || !strings.Contains(err.Error(), "nothing came or went for 200ms") {
+	if err := errs[0]; !errors.Is(err, errLost) || !strings.Contains(err.Error(), "stage 1 (") || !strings.Contains(err.Error(), "nothing came or went for 200ms") {
 		t.Error(err)
 	}
-	if !errors.Is(errs[1], ErrLost) {
+	if !errors.Is(errs[1], errLost) {
 		t.Error(errs[1])
 	}
 }
@@ -176,12 +176,12 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	other := planOf(12, 3, []int{1, 4}, nil)
-	expect(&Client{Job: jobOf(t, other, d.net), Stage: 1, Keys: keys}, ErrRefused, "another plan", "another plan")
+	expect(&Client{Job: jobOf(t, other, d.net), Stage: 1, Keys: keys}, errRefused, "another plan", "another plan")
 	wide, err := train.MLP(6, 9, 8, 9, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(&Client{Job: jobOf(t, plan, wide), Stage: 1, Keys: keys}, ErrRefused, "another model", "another model")
+	expect(&Client{Job: jobOf(t, plan, wide), Stage: 1, Keys: keys}, errRefused, "another model", "another model")
 
 	// Keys of another authority, of another stage, expired since they were loaded.
 	dir := t.TempDir()
@@ -189,13 +189,13 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine := &Client{Job: f.clients[0].Job, Stage: 1, Keys: keysOf(t, dir, 1)}
-	expect(mine, ErrKeys, "not from this side's authority", "refuses this side's")
+	expect(mine, errKeys, "not from this side's authority", "refuses this side's")
 	half := &Keys{stage: 1, own: keysOf(t, dir, 1).own, authority: keys.authority}
-	expect(&Client{Job: f.clients[0].Job, Stage: 1, Keys: half}, ErrKeys, "refuses this side's", "not from this side's authority")
+	expect(&Client{Job: f.clients[0].Job, Stage: 1, Keys: half}, errKeys, "refuses this side's", "not from this side's authority")
 	late := *keys
 	late.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
-	expect(&Client{Job: f.clients[0].Job, Stage: 1, Keys: &late}, ErrKeys, "has expired", "refuses this side's")
-	expect(&Client{Job: f.clients[0].Job, Stage: 1, Keys: f.server.Keys}, ErrKeys, "refuses this side's", "certificate")
+	expect(&Client{Job: f.clients[0].Job, Stage: 1, Keys: &late}, errKeys, "has expired", "refuses this side's")
+	expect(&Client{Job: f.clients[0].Job, Stage: 1, Keys: f.server.Keys}, errKeys, "refuses this side's", "certificate")
 
 	// No TLS at all, TLS that says nothing of sense, and one that speaks a future version.
 	conn, err := net.Dial("tcp", address)
@@ -247,7 +247,7 @@ func TestTwice(t *testing.T) {
 	}()
 	go func() { ended <- runs(first, t.Context()) }()
 	<-there
-	if err := runs(again, t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "joined already") {
+	if err := runs(again, t.Context()); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "joined already") {
 		t.Error(err)
 	}
 	go func() { ended <- runs(last, t.Context()) }()
@@ -275,16 +275,16 @@ func TestUnsupported(t *testing.T) {
 		},
 		"stages[0].groups[0].tensor asks for a tensor degree of 2": func(p *planner.Plan) error {
 			p.Stages[0].Groups[0].Count, p.Stages[0].Groups[0].Tensor = 2, 2
-			return ErrUnsupported
+			return errUnsupported
 		},
 		"stages[1].strategies[0].sharding asks for sharding full": func(p *planner.Plan) error {
 			p.Stages[1].Strategies[0].Sharding = planner.Full
-			return ErrUnsupported
+			return errUnsupported
 		},
 		"micro_batch asks for": func(p *planner.Plan) error {
 			p.GlobalBatch, p.MicroBatch = 1<<28, 1<<28
 			p.Stages[0].Groups[0].MicroBatches[0], p.Stages[1].Groups[0].MicroBatches[0] = 1<<28, 1<<28
-			return ErrUnsupported
+			return errUnsupported
 		},
 		"version": func(p *planner.Plan) error { p.Version = 7; return planner.ErrPlan },
 	} {

@@ -13,8 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// ErrUnsupported is wrapped by errors about valid plans that ask for what this package does not run. It is bad input.
-var ErrUnsupported = badinput.New("execute: cannot run this plan")
+// errUnsupported is wrapped by errors about valid plans that ask for what this package does not run. It is bad input.
+var errUnsupported = badinput.New("execute: cannot run this plan")
 
 // MaxStages is the largest number of stages of a plan that runs.
 const MaxStages = 64
@@ -31,7 +31,7 @@ type Job struct {
 	Units   []Unit
 }
 
-// NewJob checks that the plan is for the network's units and can be executed. Errors wrap planner.ErrPlan or ErrUnsupported.
+// NewJob checks that the plan is for the network's units and can be executed. Errors wrap planner.ErrPlan, or are bad input.
 func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 	j := &Job{Plan: plan, Network: network, Units: unitsOf(network)}
 	if err := plan.Validate(0); err != nil {
@@ -42,7 +42,7 @@ func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 			planner.ErrPlan, to, len(j.Units), j.Units[0].Name, j.Units[len(j.Units)-1].Name, network.Layers())
 	}
 	if len(plan.Stages) > MaxStages {
-		return nil, fmt.Errorf("%w: %d stages; at most %d", ErrUnsupported, len(plan.Stages), MaxStages)
+		return nil, fmt.Errorf("%w: %d stages; at most %d", errUnsupported, len(plan.Stages), MaxStages)
 	}
 	if plan.Schedule != "" {
 		return nil, unsupported("schedule", "%s", plan.Schedule)
@@ -81,7 +81,7 @@ func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 
 func unsupported(field, format string, args ...any) error {
 	return fmt.Errorf("%w: %s asks for %s. It executes pipeline stages by 1F1B, data-parallel replicas (sharding none or optimizer) and checkpointing; python3 -m evenkeel.plan run executes tensor degrees and stages over several machines, too; for all else write the plan for a trainer",
-		ErrUnsupported, field, fmt.Sprintf(format, args...))
+		errUnsupported, field, fmt.Sprintf(format, args...))
 }
 
 // width is the number of floats of a sample that go into a stage, or out of the last one.

@@ -21,8 +21,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrKeys is wrapped by errors about certificates and keys that are missing, expired, or of another stage or authority. It is bad input.
-var ErrKeys = badinput.New("execute: certificates")
+// errKeys is wrapped by errors about certificates and keys that are missing, expired, or of another stage or authority. It is bad input.
+var errKeys = badinput.New("execute: certificates")
 
 // Names of the files in a folder of keys.
 const authorityFile = "ca.pem"
@@ -40,10 +40,10 @@ const maxDays = 3650
 // further certificates. A folder that holds any of the files is refused.
 func MakeKeys(dir string, stages int, now time.Time, valid time.Duration) error {
 	if stages < 1 || stages > MaxStages {
-		return fmt.Errorf("%w: for %d stages; want 1 to %d", ErrKeys, stages, MaxStages)
+		return fmt.Errorf("%w: for %d stages; want 1 to %d", errKeys, stages, MaxStages)
 	}
 	if valid <= 0 || valid > maxDays*24*time.Hour {
-		return fmt.Errorf("%w: valid for %v; want more than 0, at most %d days", ErrKeys, valid, maxDays)
+		return fmt.Errorf("%w: valid for %v; want more than 0, at most %d days", errKeys, valid, maxDays)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -54,7 +54,7 @@ func MakeKeys(dir string, stages int, now time.Time, valid time.Duration) error 
 	}
 	for _, name := range names {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %s is there already; choose another folder", ErrKeys, filepath.Join(dir, name))
+			return fmt.Errorf("%w: %s is there already; choose another folder", errKeys, filepath.Join(dir, name))
 		}
 	}
 	public, authority, err := ed25519.GenerateKey(rand.Reader)
@@ -118,11 +118,11 @@ type Keys struct {
 // maxKeyBytes is the size of the largest file of keys.
 const maxKeyBytes = 64 << 10
 
-// LoadKeys reads a stage's keys from a folder that MakeKeys wrote. Only ca.pem and the stage's own two files need to be there. Errors wrap
-// ErrKeys and say what to do.
+// LoadKeys reads a stage's keys from a folder that MakeKeys wrote. Only ca.pem and the stage's own two files need to be there. Errors say
+// what to do.
 func LoadKeys(dir string, stage int, now time.Time) (*Keys, error) {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrKeys}, args...)...)
+		return fmt.Errorf("%w: "+format, append([]any{errKeys}, args...)...)
 	}
 	var texts [3][]byte
 	for i, name := range []string{authorityFile, certificateFile(stage), keyFile(stage)} {
@@ -185,5 +185,5 @@ func stageOf(state tls.ConnectionState) (int, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("%w: the other side's is not a stage's", ErrKeys)
+	return 0, fmt.Errorf("%w: the other side's is not a stage's", errKeys)
 }

@@ -29,14 +29,14 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %v, %v", f.Name(), info.Mode(), err)
 		}
 	}
-	if err := MakeKeys(dir, 1, now, time.Hour); !errors.Is(err, ErrKeys) || !strings.Contains(err.Error(), "there already") {
+	if err := MakeKeys(dir, 1, now, time.Hour); !errors.Is(err, errKeys) || !strings.Contains(err.Error(), "there already") {
 		t.Error("overwritten:", err)
 	}
 	for _, c := range []struct {
 		stages int
 		valid  time.Duration
 	}{{0, time.Hour}, {MaxStages + 1, time.Hour}, {1, 0}, {1, 1 << 62}} {
-		if err := MakeKeys(t.TempDir(), c.stages, now, c.valid); !errors.Is(err, ErrKeys) {
+		if err := MakeKeys(t.TempDir(), c.stages, now, c.valid); !errors.Is(err, errKeys) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -84,7 +84,7 @@ func TestKeys(t *testing.T) {
 		},
 	} {
 		d, at := spoil(t)
-		if _, err := LoadKeys(d, 1, at); !errors.Is(err, ErrKeys) || !strings.Contains(err.Error(), want) {
+		if _, err := LoadKeys(d, 1, at); !errors.Is(err, errKeys) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}

@@ -98,15 +98,15 @@ func refined(err error, addr net.Addr) error {
 	alert := tls.AlertError(0)
 	switch {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("%w: the one of %s has expired: make new ones with evenkeel plan keys (%w)", ErrKeys, addr, err)
+		return fmt.Errorf("%w: the one of %s has expired: make new ones with evenkeel plan keys (%w)", errKeys, addr, err)
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w: the one of %s is not from this side's authority: give all stages the keys of one evenkeel plan keys (%w)", ErrKeys, addr, err)
+		return fmt.Errorf("%w: the one of %s is not from this side's authority: give all stages the keys of one evenkeel plan keys (%w)", errKeys, addr, err)
 	case errors.As(err, &host):
-		return fmt.Errorf("%w: %s shows another stage's: look at --stage, --connect and --keys (%w)", ErrKeys, addr, err)
+		return fmt.Errorf("%w: %s shows another stage's: look at --stage, --connect and --keys (%w)", errKeys, addr, err)
 	case errors.As(err, &invalid):
-		return fmt.Errorf("%w: the one of %s: %w", ErrKeys, addr, err)
+		return fmt.Errorf("%w: the one of %s: %w", errKeys, addr, err)
 	case errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls:"):
-		return fmt.Errorf("%w: %s refuses this side's: it has expired there, or is not from its authority (%w)", ErrKeys, addr, err)
+		return fmt.Errorf("%w: %s refuses this side's: it has expired there, or is not from its authority (%w)", errKeys, addr, err)
 	}
 	return fmt.Errorf("TLS with %s: %w", addr, err)
 }

@@ -92,7 +92,7 @@ func reason(err, cause error, ended []error) error {
 		return cause
 	}
 	for k, e := range ended {
-		if exit := (*exec.ExitError)(nil); errors.Is(err, ErrLost) && strings.Contains(err.Error(), fmt.Sprintf("stage %d (", k)) && errors.As(e, &exit) {
+		if exit := (*exec.ExitError)(nil); errors.Is(err, errLost) && strings.Contains(err.Error(), fmt.Sprintf("stage %d (", k)) && errors.As(e, &exit) {
 			return fmt.Errorf("%w (its process ended: %w)", err, exit)
 		}
 	}

@@ -16,7 +16,7 @@ func TestReason(t *testing.T) {
 	refused := badinput.Errorf("stage 2: no such file")
 	exit := exec.Command("/bin/sh", "-c", "kill -9 $$").Run()
 	killed := fmt.Errorf("the process of stage 1 ended: %w: last words", exit)
-	lost := func(stage int) error { return fmt.Errorf("%w stage %d (127.0.0.1)", ErrLost, stage) }
+	lost := func(stage int) error { return fmt.Errorf("%w stage %d (127.0.0.1)", errLost, stage) }
 	for _, c := range []struct {
 		err   error
 		ended []error
@@ -30,7 +30,7 @@ func TestReason(t *testing.T) {
 		{lost(1), []error{nil, nil, nil}, lost(1).Error()},
 	} {
 		cause := errors.Join(c.ended...)
-		if got := reason(c.err, cause, c.ended); got.Error() != c.want || strings.Contains(c.want, "(its") && !errors.Is(got, ErrLost) {
+		if got := reason(c.err, cause, c.ended); got.Error() != c.want || strings.Contains(c.want, "(its") && !errors.Is(got, errLost) {
 			t.Errorf("%v: %v, want %s", c.err, got, c.want)
 		}
 	}

@@ -12,12 +12,12 @@ import (
 
 // The protocol between stages: docs/reference/formats/plan-wire.md.
 
-// ErrRefused is wrapped by the error of a client that the server does not accept: it has another plan, model or version, or its stage
+// errRefused is wrapped by the error of a client that the server does not accept: it has another plan, model or version, or its stage
 // has joined already. It is bad input.
-var ErrRefused = badinput.New("execute: the server refuses this stage")
+var errRefused = badinput.New("execute: the server refuses this stage")
 
-// ErrLost is wrapped by errors about a stage that went away, or stopped responding, before the run was over.
-var ErrLost = errors.New("execute: lost")
+// errLost is wrapped by errors about a stage that went away, or stopped responding, before the run was over.
+var errLost = errors.New("execute: lost")
 
 // errFrame is wrapped by errors about bytes from a link that are no frame, or not a frame that is expected there.
 var errFrame = errors.New("execute: not a frame of this protocol")
@@ -78,9 +78,9 @@ type (
 func (b failBody) error() error {
 	switch {
 	case b.Refused:
-		return fmt.Errorf("%w: %s", ErrRefused, b.Text)
+		return fmt.Errorf("%w: %s", errRefused, b.Text)
 	case b.Lost:
-		return fmt.Errorf("%w %s", ErrLost, b.Text)
+		return fmt.Errorf("%w %s", errLost, b.Text)
 	}
 	return errors.New(b.Text)
 }

@@ -81,8 +81,8 @@ type readyOf struct {
 }
 
 // Run waits for all clients, trains, and returns the result. If the context is cancelled, it finishes the iteration that has begun, unless
-// that takes longer than ten seconds, and returns the context's error with the result so far. Other errors wrap ErrLost or train.ErrUsage,
-// are about a frame that makes no sense or a loss that is not finite, or are what a client reported.
+// that takes longer than ten seconds, and returns the context's error with the result so far. Other errors say that
+// a stage was lost or the loss is not finite, wrap train.ErrUsage, or are what a client reported.
 func (s *Server) Run(ctx context.Context) (*Result, error) {
 	if s.Listener != nil {
 		defer func() { _ = s.Listener.Close() }() // it may be closed already
@@ -376,7 +376,7 @@ func (s *Server) lost(l *link, err error) {
 		return
 	}
 	text := fmt.Sprintf("%s: %v", l, err)
-	s.end(failBody{Text: text, Lost: true}, fmt.Errorf("%w %s", ErrLost, text))
+	s.end(failBody{Text: text, Lost: true}, fmt.Errorf("%w %s", errLost, text))
 }
 
 func (s *Server) say(format string, args ...any) {

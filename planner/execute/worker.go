@@ -58,7 +58,7 @@ func newWorker(j *Job, number int, t Training) (*worker, error) {
 	stages := len(j.Plan.Stages)
 	order, err := pipeline.Order(number, stages, j.Plan.MicroBatches(), pipeline.OneForwardOneBackward)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+		return nil, fmt.Errorf("%w: %w", errUnsupported, err)
 	}
 	// Neighbours are ahead by at most the micro-batches in flight.
 	return &worker{stage: s, order: order, activations: make(chan received, stages+1), gradients: make(chan received, stages+1), echoes: make(chan struct{}, 1),

@@ -22,8 +22,8 @@ import (
 
 // Errors that the functions of this package wrap.
 var (
-	ErrFormat      = badinput.New("planner/export: unknown format")
-	ErrOptions     = badinput.New("planner/export: invalid options")
+	errFormat      = badinput.New("planner/export: unknown format")
+	errOptions     = badinput.New("planner/export: invalid options")
 	ErrUnsupported = badinput.New("planner/export: the trainer cannot run this plan")
 )
 
@@ -59,7 +59,7 @@ func lookup(name string) (Format, error) {
 		}
 		known = append(known, append([]string{f.Name}, f.also...))
 	}
-	return Format{}, fmt.Errorf("%w %s", ErrFormat, names.Unknown(name, known))
+	return Format{}, fmt.Errorf("%w %s", errFormat, names.Unknown(name, known))
 }
 
 // rendering is a plan, and its text in a trainer's format as far as it is written.
@@ -80,8 +80,8 @@ func (f *rendering) warn(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
 }
 
-// Write writes the plan in the named format, in one piece, and returns warnings. An unknown name wraps ErrFormat, a plan that the trainer
-// cannot run ErrUnsupported, an invalid one planner.ErrPlan; then nothing is written.
+// Write writes the plan in the named format, in one piece, and returns warnings. A plan that the trainer cannot run
+// wraps ErrUnsupported, an invalid one planner.ErrPlan; then nothing is written.
 func Write(w io.Writer, name string, p *planner.Plan, o Options) (warnings []string, err error) {
 	format, err := lookup(name)
 	if err != nil {
@@ -97,7 +97,7 @@ func Write(w io.Writer, name string, p *planner.Plan, o Options) (warnings []str
 	}
 	layers := p.Stages[len(p.Stages)-1].To
 	if o.EmbeddingLayers < 0 || o.HeadLayers < 0 || o.EmbeddingLayers+o.HeadLayers >= layers {
-		return nil, fmt.Errorf("%w: %d embedding and %d head layers of %d; both at least 0, and a layer must be left", ErrOptions, o.EmbeddingLayers, o.HeadLayers, layers)
+		return nil, fmt.Errorf("%w: %d embedding and %d head layers of %d; both at least 0, and a layer must be left", errOptions, o.EmbeddingLayers, o.HeadLayers, layers)
 	}
 	f := &rendering{Plan: p, Options: o, trainer: format.Name}
 	if err := format.write(f); err != nil {

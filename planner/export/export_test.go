@@ -311,12 +311,12 @@ func TestBadInput(t *testing.T) {
 	for name, hint := range map[string]string{
 		"pytorch": "did you mean torch?", "Megatron": "did you mean megatron?", "zero": "did you mean deepspeed?", "": `"" (known: megatron, deepspeed, torch)`,
 	} {
-		if _, err := Write(&b, name, even(1, 1, 1, 1), Options{}); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), hint) {
+		if _, err := Write(&b, name, even(1, 1, 1, 1), Options{}); !errors.Is(err, errFormat) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	for _, o := range []Options{{EmbeddingLayers: -1}, {HeadLayers: -1}, {EmbeddingLayers: 2, HeadLayers: 1}} {
-		if _, err := Write(&b, "megatron", even(1, 3, 1, 1), o); !errors.Is(err, ErrOptions) {
+		if _, err := Write(&b, "megatron", even(1, 3, 1, 1), o); !errors.Is(err, errOptions) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -354,7 +354,7 @@ func FuzzWrite(f *testing.F) {
 		for _, format := range Formats() {
 			var b bytes.Buffer
 			warnings, err := Write(&b, format.Name, p, Options{EmbeddingLayers: embedding, HeadLayers: head})
-			if err != nil && !errors.Is(err, ErrUnsupported) && !errors.Is(err, ErrOptions) {
+			if err != nil && !errors.Is(err, ErrUnsupported) && !errors.Is(err, errOptions) {
 				t.Fatal(format.Name, err)
 			}
 			if (err == nil) != (b.Len() > 0) || err != nil && len(warnings) > 0 {
