@@ -1,4 +1,4 @@
-// Package lengthfile reads the lengths of a data set from text and CSV; package parquet below it reads them from Parquet.
+// Package lengthfile reads the lengths of a data set from text and CSV.
 //
 // Read gives one length per sample, ReadPairs a source and a target, for package paired.
 package lengthfile
@@ -24,7 +24,7 @@ import (
 
 // Options say how to read a file of lengths.
 type Options struct {
-	// Column is the name of a CSV or Parquet column, or its number from 1. "" is the first, and of pairs the first two. Two joined by a
+	// Column is the name of a CSV column, or its number from 1. "" is the first, and of pairs the first two. Two joined by a
 	// comma are a sample's source and target.
 	Column string
 	// Pair says what Read makes of two columns: "sum" (also for ""), where the model reads both as one sequence, or "max", where both are

@@ -9,7 +9,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/bucket"
 	"github.com/evenkeel/evenkeel/bucket/lengthfile"
-	"github.com/evenkeel/evenkeel/bucket/lengthfile/parquet"
 	"github.com/evenkeel/evenkeel/bucket/packed"
 	"github.com/evenkeel/evenkeel/bucket/paired"
 	"github.com/evenkeel/evenkeel/bucket/plain"
@@ -20,7 +19,7 @@ import (
 
 // lengthsFlags are embedded by commands that read lengths.
 type lengthsFlags struct {
-	Lengths string  `help:"File with one length per sample: text with one per line, or CSV, either plain or .gz; or .parquet. - reads standard input." placeholder:"FILE"`
+	Lengths string  `help:"File with one length per sample: text with one per line, or CSV, plain or .gz. - reads standard input." placeholder:"FILE"`
 	Column  string  `help:"Column, by name or by number from 1; two columns (source,target) make a pair. Default: the first; with --pair apart the first two." placeholder:"NAME[,NAME]"`
 	Pair    string  `help:"What a pair is: sum (one sequence), max (both padded to the longer), or apart (each padded to the longest of its own in the batch). Default: ${default}." enum:"sum,max,apart" default:"sum"`
 	Scale   float64 `help:"Multiply each number, then round up: 100 turns seconds into frames of 10 ms." placeholder:"X"`
@@ -85,14 +84,6 @@ func (f *lengthsFlags) read(a *cli.App) (l bucket.Lengths, pairs *paired.Pairs, 
 	}
 	if info.IsDir() {
 		return nil, nil, badinput.Errorf("--lengths: %s is a folder; name a file", f.Lengths)
-	}
-	if strings.HasSuffix(f.Lengths, ".parquet") {
-		if f.Pair == apart {
-			pairs, err = parquet.ReadPairs(file, info.Size(), f.Lengths, o)
-		} else {
-			l, err = parquet.Read(file, info.Size(), f.Lengths, o)
-		}
-		return l, pairs, err
 	}
 	report, clear := a.Progress("reading")
 	defer clear()
