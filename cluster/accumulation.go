@@ -75,7 +75,7 @@ func (n *Node) Begin(o Order) Accumulation {
 // Next is the size of the next micro-step, given the seconds since the order; 0: hand in
 // what was accumulated.
 func (a *Accumulation) Next(elapsed float64) int {
-	if a.ended || a.steps >= MaxMicroSteps {
+	if a.ended || a.steps >= maxMicroSteps {
 		return 0
 	}
 	if a.order.Deadline == 0 {
@@ -134,7 +134,7 @@ func (a *Accumulation) fits(elapsed float64) float64 {
 //	}
 func (a *Accumulation) More(elapsed float64) int {
 	o := &a.order
-	if o.Within || a.steps >= MaxMicroSteps || elapsed < o.Deadline {
+	if o.Within || a.steps >= maxMicroSteps || elapsed < o.Deadline {
 		return 0
 	}
 	if a.inTime == 0 {

@@ -226,7 +226,7 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 		return fmt.Errorf("%w: %d nodes hold %d samples together, the batch is %d", ErrCapacity, nodes, hold, c.GlobalBatch)
 	case hold < c.GlobalBatch:
 		return fmt.Errorf("%w: %d nodes make up %d samples at most, in %d micro-steps each; global_batch is %d; lower it, or add nodes or memory",
-			ErrCapacity, nodes, hold, MaxMicroSteps, c.GlobalBatch)
+			ErrCapacity, nodes, hold, maxMicroSteps, c.GlobalBatch)
 	}
 	return nil
 }

@@ -2,8 +2,8 @@ package cluster
 
 import "math"
 
-// MaxMicroSteps is the most micro-steps that a node takes in one round.
-const MaxMicroSteps = 1 << 14
+// maxMicroSteps is the most micro-steps that a node takes in one round.
+const maxMicroSteps = 1 << 14
 
 // A node computes its share of a round in micro-steps: as many full ones as fit into it,
 // then at most one smaller. Their gradients add up (gradient accumulation), so a share may
@@ -41,8 +41,8 @@ func (n *Node) MostShare(most int) int {
 	if full < 1 {
 		return 0
 	}
-	if full <= most/MaxMicroSteps {
-		return full * MaxMicroSteps
+	if full <= most/maxMicroSteps {
+		return full * maxMicroSteps
 	}
 	return n.floorShare(most)
 }

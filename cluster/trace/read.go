@@ -18,8 +18,8 @@ import (
 
 // Limits of a file: a run log holds its text in one line.
 const (
-	MaxBytes = 16 << 20
-	MaxRows  = 500_000
+	maxBytes = 16 << 20
+	maxRows  = 500_000
 
 	maxRound    = 1_000_000_000
 	maxTime     = 1e12
@@ -27,8 +27,8 @@ const (
 	maxProblems = 20
 )
 
-// ErrFile marks every error about the content of a trace.
-var ErrFile = badinput.New("trace: invalid file")
+// errFile marks every error about the content of a trace.
+var errFile = badinput.New("trace: invalid file")
 
 // Columns are the names of the columns.
 type Columns struct {
@@ -70,26 +70,26 @@ func (p *parser) add(line int, field, format string, args ...any) bool {
 		return false
 	}
 	if len(p.faults) == maxProblems {
-		p.faults = append(p.faults, fmt.Errorf("%s: %w: and more faults", p.name, ErrFile))
+		p.faults = append(p.faults, fmt.Errorf("%s: %w: and more faults", p.name, errFile))
 		return false
 	}
 	if field != "" {
 		field += ": "
 	}
-	p.faults = append(p.faults, fmt.Errorf("%s: %w: %s%s", where, ErrFile, field, fmt.Sprintf(format, args...)))
+	p.faults = append(p.faults, fmt.Errorf("%s: %w: %s%s", where, errFile, field, fmt.Sprintf(format, args...)))
 	return true
 }
 
-// Read reads a trace. name appears in errors. Those about the content wrap ErrFile and
+// Read reads a trace. name appears in errors. Those about the content wrap errFile and
 // list up to 20 faults with line and column.
 func Read(r io.Reader, name string, columns Columns) (*Trace, error) {
 	p := parser{name: name, keys: map[[2]string]int{}}
-	source, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
+	source, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("trace: %s: %w", name, err)
 	}
-	if len(source) > MaxBytes {
-		p.add(0, "", "larger than %d MiB; keep fewer rounds, or every tenth", MaxBytes>>20)
+	if len(source) > maxBytes {
+		p.add(0, "", "larger than %d MiB; keep fewer rounds, or every tenth", maxBytes>>20)
 		return nil, errors.Join(p.faults...)
 	}
 	source = bytes.TrimPrefix(source, []byte("\ufeff")) // some programs write a byte order mark
@@ -134,8 +134,8 @@ func (p *parser) rows(source []byte, columns Columns) {
 			if !p.header(fields, columns) {
 				return
 			}
-		case n > MaxRows:
-			p.add(line, "", "more than %d rows; keep fewer rounds, or every tenth", MaxRows)
+		case n > maxRows:
+			p.add(line, "", "more than %d rows; keep fewer rounds, or every tenth", maxRows)
 			return
 		case !p.row(line, fields):
 			return

@@ -49,7 +49,7 @@ func TestErrors(t *testing.T) {
 		{"not CSV", header + "1,\"1,1,1\n", Columns{}, "f.csv:2: trace: invalid file: not CSV: extraneous or missing \" in quoted-field"},
 	} {
 		tr, err := Read(strings.NewReader(c.in), "f.csv", c.columns)
-		if tr != nil || err == nil || err.Error() != c.want || !errors.Is(err, ErrFile) {
+		if tr != nil || err == nil || err.Error() != c.want || !errors.Is(err, errFile) {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
 		}
 	}
@@ -58,7 +58,7 @@ func TestErrors(t *testing.T) {
 	if len(lines) != 21 || lines[20] != "f.csv: trace: invalid file: and more faults" || !strings.HasPrefix(lines[19], "f.csv:21: ") {
 		t.Error(err)
 	}
-	if _, err := Read(bytes.NewReader(make([]byte, MaxBytes+1)), "f.csv", Columns{}); err == nil || err.Error() != "f.csv: trace: invalid file: larger than 16 MiB; keep fewer rounds, or every tenth" {
+	if _, err := Read(bytes.NewReader(make([]byte, maxBytes+1)), "f.csv", Columns{}); err == nil || err.Error() != "f.csv: trace: invalid file: larger than 16 MiB; keep fewer rounds, or every tenth" {
 		t.Error(err)
 	}
 	if tr, err := Read(strings.NewReader(header+"1,"+strings.Repeat("w", 64)+",1000000000,1e12\n"), "f.csv", Columns{}); err != nil || tr.Jobs[0].Last != 1000000000 {
@@ -66,7 +66,7 @@ func TestErrors(t *testing.T) {
 	}
 	var many strings.Builder
 	many.WriteString("worker,round,seconds\n")
-	for i := range MaxRows + 1 {
+	for i := range maxRows + 1 {
 		fmt.Fprintf(&many, "1,%d,1\n", i)
 	}
 	if _, err := Read(strings.NewReader(many.String()), "f.csv", Columns{}); err == nil || err.Error() != "f.csv:500002: trace: invalid file: more than 500000 rows; keep fewer rounds, or every tenth" {
@@ -185,7 +185,7 @@ func TestOpen(t *testing.T) {
 	if r := (Replay{File: "none.csv"}); !errors.Is(r.Open(dir), fs.ErrNotExist) {
 		t.Error("a file that is not there")
 	}
-	if r := (Replay{File: "."}); !errors.Is(r.Open(dir), ErrFile) {
+	if r := (Replay{File: "."}); !errors.Is(r.Open(dir), errFile) {
 		t.Error("a folder")
 	}
 	if r := (Replay{Pace: 3, Scale: 2}); r.Rate() != 3 || r.Exponent() != 2 || (&Replay{}).Rate() != 1 || (&Replay{}).Exponent() != 1 {
@@ -201,7 +201,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source []byte, job, worker, round, time string) {
 		tr, err := Read(bytes.NewReader(source), "f", Columns{job, worker, round, time})
 		if err != nil {
-			if tr != nil || !errors.Is(err, ErrFile) {
+			if tr != nil || !errors.Is(err, errFile) {
 				t.Fatal(tr, err)
 			}
 			return

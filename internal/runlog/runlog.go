@@ -119,7 +119,7 @@ type LeftOut struct {
 
 // Plan is the round as it was handed out; only Finish is not logged.
 func (e *Entry) Plan() cluster.Plan {
-	p := cluster.Plan{Sizes: e.Sizes, Collect: e.Collect, Perf: e.Performance()}
+	p := cluster.Plan{Sizes: e.Sizes, Collect: e.Collect, Perf: e.performance()}
 	if len(e.Probe) > 0 {
 		p.Probe = make([]bool, len(e.Sizes))
 		for _, i := range e.Probe {
@@ -129,8 +129,8 @@ func (e *Entry) Plan() cluster.Plan {
 	return p
 }
 
-// Performance pairs the performance parameters.
-func (e *Entry) Performance() []cluster.Performance {
+// performance is the performance parameters, by node.
+func (e *Entry) performance() []cluster.Performance {
 	perf := make([]cluster.Performance, len(e.Overhead))
 	for i := range perf {
 		perf[i] = cluster.Performance{Overhead: e.Overhead[i], PerSample: e.PerSample[i]}
