@@ -126,7 +126,7 @@ class _Processor:
                 except headers.Refused as e:
                     self._ignore(subject, e)
                     continue
-                last, self._confirmed = min(block.position, position), block.number
+                last, self._confirmed = block.position, block.number
         self._last = max(1, last)
         self._begun = time.monotonic()
 
