@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // forwardServer is evenkeel forward serve, with the tokens that it wrote.
@@ -230,6 +232,7 @@ func TestForwardOverProcesses(t *testing.T) {
 // Processes of a run are killed and started again; all end with the weights that the log leads to. (They are back before the
 // others lose patience; package forward has tests of those that stay away.)
 func TestForwardSurvivesKills(t *testing.T) {
+	slow.Skip(t)
 	s := serveForward(t)
 	result := s.launch("killed", "--steps", "6000")
 	var done sync.WaitGroup
