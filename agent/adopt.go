@@ -49,11 +49,7 @@ func alike(a, b *profile.Profile) bool {
 func (c *Control) begin() {
 	if c.plan.Sizes == nil {
 		c.plan.Sizes = make([]int, len(c.Cluster.Nodes))
-		rule := DefaultPartaking
-		if p, ok := c.Policy.(partaking); ok {
-			rule = p.Partaking()
-		}
-		c.parts = newParticipation(len(c.Cluster.Nodes), rule)
+		c.parts = newParticipation(len(c.Cluster.Nodes))
 		c.memory = memory.New(c.Cluster)
 	}
 }

@@ -10,10 +10,10 @@ import (
 // allocates by the resulting performance parameters (step 6). Where the cluster leaves
 // quorum and grace free, it first chooses the round's rule. It implements Policy.
 type Agent struct {
-	trained *Trained         `state:"-"` // these two were given
+	trained *Trained         `state:"-"`
 	cluster *cluster.Cluster `state:"-"`
 	tracker *env.Tracker
-	both    [2]*env.Tracker `state:"-"` // it, and the guard's
+	both    [2]*env.Tracker `state:"-"` // the agent's tracker and the guard's
 	values  *values         `state:"-"` // the network's; nil: only the model's own updates
 	allowed []int           // rules to choose from; none: the rule is fixed
 	rule    int             // chosen last; -1: none yet
@@ -127,7 +127,7 @@ func (a *Agent) observe(report *cluster.Report) {
 	}
 }
 
-// trackers are the agent's own and, beside a network, the one that the model alone moves.
+// trackers returns the agent's own tracker and, with a network, the guard's, which the model alone moves.
 func (a *Agent) trackers() []*env.Tracker {
 	if a.guard == nil {
 		return a.both[:1]
@@ -135,7 +135,7 @@ func (a *Agent) trackers() []*env.Tracker {
 	return a.both[:]
 }
 
-// believes is the tracker of the one that decides.
+// believes returns the tracker of the deciding controller.
 func (a *Agent) believes() *env.Tracker {
 	if a.guarded() {
 		return a.guard.tracker
@@ -143,12 +143,12 @@ func (a *Agent) believes() *env.Tracker {
 	return a.tracker
 }
 
-// guarded says whether the network is not used.
+// guarded says whether the guard lets the model decide.
 func (a *Agent) guarded() bool {
 	return a.guard != nil && a.guard.off && a.judged()
 }
 
-// judged says whether rounds are judged: by speed, and not where they end by time, as their sizes are then not the shares.
+// judged says whether the guard judges rounds: it judges speed only, and no rounds that end by time, whose sizes are not the shares.
 func (a *Agent) judged() bool { return a.weights[0] >= guardWeight && !a.cluster.Collect.Timed() }
 
 // Performance returns the performance parameters in force, in node order; valid until
@@ -185,8 +185,8 @@ func (a *Agent) collect(present []bool, plan *cluster.Plan) {
 	}
 }
 
-// first chooses the rule of the first round, of which nothing is known: that which gives most
-// of the nodes the longest time, but does not wait for one that hangs.
+// first chooses the rule of the first round, of which nothing is known: the rule that gives most nodes the longest time, but
+// does not wait for a node that hangs.
 func (a *Agent) first(present []bool, plan *cluster.Plan) {
 	nodes := a.nodes(present)
 	best := -1

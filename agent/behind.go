@@ -2,7 +2,7 @@ package agent
 
 import "github.com/evenkeel/evenkeel/cluster"
 
-// handed is a plan that was handed out, by which a report that comes late is judged.
+// handed is a plan that was handed out; a report that comes late is judged by it.
 type handed struct {
 	plan  cluster.Plan // its sizes are a copy
 	steps []int        // largest micro-step of each node in it
@@ -20,7 +20,7 @@ func (c *Control) keep() {
 	h := &c.handed[c.plan.Number%len(c.handed)]
 	sizes := append(h.plan.Sizes[:0], c.plan.Sizes...)
 	h.plan, h.steps, h.round = c.plan, h.steps[:0], c.parts.round
-	h.plan.Sizes, h.plan.Perf, h.plan.Probe = sizes, nil, nil // of these two the newest is written over
+	h.plan.Sizes, h.plan.Perf, h.plan.Probe = sizes, nil, nil // the last two are the newest plan's working memory
 	for i, b := range sizes {
 		step := c.Cluster.Nodes[i].Full()
 		if !c.plan.Beyond() {
@@ -30,7 +30,7 @@ func (c *Control) keep() {
 	}
 }
 
-// behind is the plan of a number, nil if it is not kept.
+// behind returns the plan with a number, nil if it is not kept.
 func (c *Control) behind(number int) *handed {
 	if len(c.handed) == 0 || number < 1 {
 		return nil

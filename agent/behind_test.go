@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
 // lagging plays rounds whose plans are so many decisions old, as a job does that draws its
@@ -178,18 +178,20 @@ func TestLateReportByItsPlan(t *testing.T) {
 
 // Losses of shares that were handed out before a node fell silent do not put its next trial off.
 func TestSilencePunishedOnce(t *testing.T) {
-	p := newParticipation(1, byLosses)
+	p := newParticipation(1)
 	p.round = 10
 	lost := &cluster.Report{Nodes: []cluster.NodeReport{{Status: cluster.Lost}}}
-	for round := 4; round <= 10; round++ {
+	p.observe(lost, 4, 0)
+	first := p.nodes[0].next
+	for round := 5; round <= 10; round++ {
 		p.observe(lost, round, 0)
 	}
-	if n := p.nodes[0]; n.why != Silent || n.next != 18 {
-		t.Errorf("%v, tried in round %d, want 18", n.why, n.next)
+	if n := p.nodes[0]; n.why != Silent || n.next != first || first <= 10 || n.lost != 1 {
+		t.Errorf("%v, lost %d times, tried in round %d, want %d", n.why, n.lost, n.next, first)
 	}
-	p.round = 18
-	if p.observe(lost, 18, 0); p.nodes[0].next != 34 {
-		t.Errorf("after another loss tried in round %d, want 34", p.nodes[0].next)
+	p.round = first
+	if p.observe(lost, first, 0); p.nodes[0].next <= first || p.nodes[0].lost != 2 {
+		t.Errorf("after another loss tried in round %d, not after %d", p.nodes[0].next, first)
 	}
 }
 

@@ -15,19 +15,20 @@ const (
 	guardWeight = 0.5  // least weight of speed: the guard judges by nothing else
 )
 
-// guard takes the decision from the network where that costs progress. It keeps what the one that does not decide would have
-// handed out: the network, or the model with a belief that it alone has moved. The round shows what every node takes, and so what it would
-// have brought with either's. Each has its own belief and, where rules are free, its own rule. The model decides until the network would have brought
-// more in the mean of the last rounds, and again when the network has brought less, beyond a standard error.
+// guard takes the decision from the network where that costs progress. Two controllers run side by side: the network, and the
+// model with a belief of its own. One decides; the guard keeps the shares that the idle one would have handed out. Every round
+// shows how long each node takes, and so what the idle controller's shares would have brought, under its own rule where rules are
+// free. The model decides until the network would have brought more in the mean of the last rounds, and again when the network
+// has brought less, each time beyond a standard error (docs/decisions/0047-two-controllers.md).
 type guard struct {
 	off     bool         // the model decides
-	tracker *env.Tracker // the belief that the model alone has moved
-	actions []int        // the model's on it
+	tracker *env.Tracker // the model's belief, which the network does not move
+	actions []int        // the model's actions on it
 	perf    []cluster.Performance
-	decided []int // shares by the newest parameters for the coming round, before the dead band and trials: env.AsIs for none,
-	instead []int // and those of the one that does not decide
-	pending bool  // there are such
-	regret  stats.Moving
+	decided []int        // shares of the deciding controller for the coming round, before the dead band and trials; env.AsIs for none
+	instead []int        // shares of the idle controller, the same way
+	pending bool         // both are known
+	regret  stats.Moving // progress that deciding by the network costs, per round
 	rounds  float64
 	skipped int
 	ready   []cluster.Performance
@@ -42,7 +43,7 @@ func newGuard(a *Agent) *guard {
 	return g
 }
 
-// would are the shares that the one that does not decide would have handed out in the round that is reported; nil: they are not known.
+// would returns the shares that the idle controller would have handed out in the reported round; nil: they are not known.
 func (g *guard) would() []int {
 	if !g.pending {
 		return nil
@@ -50,7 +51,7 @@ func (g *guard) would() []int {
 	return g.instead
 }
 
-// judge takes in a round for which the other's sizes are kept, where the network has moved a tracker.
+// judge takes in a round for which both controllers' shares are known. network is the tracker that the network moves.
 func (g *guard) judge(report *cluster.Report, network *env.Tracker) {
 	if !g.pending {
 		return
@@ -80,8 +81,8 @@ func (g *guard) judge(report *cluster.Report, network *env.Tracker) {
 	}
 }
 
-// decide moves the model's own belief. Where the network is not heeded it leaves the model's decision in the agent, and returns how many
-// of the network's that overrules.
+// decide moves the model's own belief. Where the model decides, it puts the model's actions into the agent and returns how many of
+// the network's they replace.
 func (g *guard) decide(a *Agent) (overruled int) {
 	g.tracker.Model(g.actions)
 	g.tracker.Apply(g.actions, g.perf)
@@ -99,13 +100,13 @@ func (g *guard) decide(a *Agent) (overruled int) {
 	return overruled
 }
 
-// first notes that both would hand out the same in the first round.
+// first notes that both controllers hand out the same shares in the first round.
 func (g *guard) first(a *Agent) {
 	copy(g.instead, a.fresh)
 	g.pending = a.judged()
 }
 
-// given notes the shares of the one that decides. What nodes do beyond them is not its doing: they may be tried.
+// given notes the shares of the deciding controller. A node without one may still work: participation may try it.
 func (g *guard) given(shares []int) {
 	g.decided = append(g.decided[:0], shares...)
 	for i, b := range shares {
@@ -118,7 +119,7 @@ func (g *guard) given(shares []int) {
 	}
 }
 
-// keep notes what the one that does not decide would hand out in the coming round, by its parameters in g.perf.
+// keep notes what the idle controller would hand out in the coming round, by its parameters in g.perf.
 func (g *guard) keep(a *Agent, present []bool) {
 	if !a.judged() || !g.due(len(g.instead)) {
 		return
@@ -132,8 +133,8 @@ func (g *guard) keep(a *Agent, present []bool) {
 	g.pending = err == nil
 }
 
-// due says whether the coming round is to be judged. A large fleet shows in every round what a small one does in
-// many, and its second allocation would double the time of a decision.
+// due says whether the coming round is to be judged. A large fleet is judged less often: one of its rounds shows as much as
+// many of a small one, and the second allocation would double the time of a decision.
 func (g *guard) due(nodes int) bool {
 	if g.skipped++; g.skipped*batchNodes < nodes {
 		return false

@@ -6,29 +6,14 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
-// Partaking are the constants of the rule that decides who takes part. A policy brings its own by a method Partaking.
-type Partaking struct {
-	// Losses is how many losses in a row leave a node out; the other constants then say when it is tried again. 0: one
-	// loss leaves it out, and the time of the trial follows from the loss's cost and from how often nodes have come back;
-	// the other constants then hold only for nodes that are too slow.
-	Losses int
-	First  int     // rounds until a node that is left out is tried
-	Growth float64 // of that time after every trial that fails, at least 1
-	Last   int     // most rounds between two trials, unless they cost too much
-	Cost   float64 // rounds over which each round's time spent on a trial is spread, as far as Last allows
-	Least  float64 // the same, in any case
-	// Back is for a bound: it says whether a node that is left out would be of use in the coming round; the node is tried
-	// exactly then. nil: not known.
-	Back func(node int) bool
-}
-
-// DefaultPartaking is the rule for a policy without one of its own.
-var DefaultPartaking = Partaking{First: 2, Growth: 3, Last: 1024, Cost: 30, Least: 30}
-
-// partaking is a policy that brings constants of its own.
-type partaking interface{ Partaking() Partaking }
-
-const freeTrial = 0.05 // of a round: what a trial may cost to be repeated at once
+// When a node that is too slow is tried again, in rounds; and what a trial may cost.
+const (
+	firstTrial  = 2    // until the first trial
+	trialGrowth = 3.0  // of that time after every trial that fails
+	lastTrial   = 1024 // most rounds between two trials, unless they cost too much
+	trialSpread = 30   // rounds over which the time that a trial costs is spread
+	freeTrial   = 0.05 // of a round: what a trial may cost to be repeated at once
+)
 
 // Why is the reason why a node has no share.
 type Why uint8
@@ -56,7 +41,6 @@ type participation struct {
 	probes  []bool
 	round   int
 	alloc   cluster.Allocator
-	rule    Partaking `state:"-"`
 }
 
 type partaker struct {
@@ -73,8 +57,8 @@ type partaker struct {
 	gone  bool    // it is silent, and the runner did not have it since
 }
 
-func newParticipation(nodes int, rule Partaking) *participation {
-	return &participation{rule: rule, nodes: make([]partaker, nodes), past: make([]past, nodes), allowed: make([]bool, nodes), probes: make([]bool, nodes)}
+func newParticipation(nodes int) *participation {
+	return &participation{nodes: make([]partaker, nodes), past: make([]past, nodes), allowed: make([]bool, nodes), probes: make([]bool, nodes)}
 }
 
 // observe takes in what became of the shares that were settled in a round, p.round or an older
@@ -96,13 +80,9 @@ func (p *participation) observe(report *cluster.Report, round int, finish float6
 				p.past[i].back++
 				p.fleet.back++
 			}
-			switch {
-			case n.why != Silent:
-			case p.rule.Losses == 0:
+			if n.why == Silent {
 				p.find(i)
 				continue
-			default:
-				*n = partaker{known: true}
 			}
 		case cluster.Lost:
 			if r.OOM {
@@ -119,10 +99,13 @@ func (p *participation) observe(report *cluster.Report, round int, finish float6
 		if trial || r.Status == cluster.Lost {
 			n.cost = max(over, 0)
 		}
-		if p.rule.Losses == 0 && r.Status == cluster.Lost {
+		switch {
+		case r.Status == cluster.Lost:
 			p.lose(i, waited(report, finish))
-		} else {
-			p.judge(n, r, trial, over)
+		case trial && n.why != TakesPart:
+			if p.postpone(n, over); over < freeTrial {
+				n.wait, n.next = 0, p.round+1 // nobody waited: the policy may need a second look
+			}
 		}
 	}
 }
@@ -139,29 +122,6 @@ func beyond(r *cluster.NodeReport, report *cluster.Report, finish float64) float
 	return slow/finish - 1
 }
 
-// judge decides by constants about a node that was tried, or was lost, for which the round waited so much longer.
-func (p *participation) judge(n *partaker, r *cluster.NodeReport, trial bool, over float64) {
-	// Most hangs pass with a restart, so a node gets a second chance; one that never was
-	// heard of, and held up the others, does not.
-	out := n.lost > 0 && (n.lost >= p.rule.Losses || !n.known && over >= 1)
-	if trial && n.why != TakesPart || out {
-		// What was lost is spread over many rounds.
-		if p.postpone(n, over); r.Status == cluster.In && over < freeTrial {
-			n.wait, n.next = 0, p.round+1 // nobody waited: the policy may need a second look
-		}
-	}
-	if out && n.why != Silent {
-		n.why, n.since = Silent, p.round
-	}
-}
-
-// spread is how many rounds there should be from one trial to the next, where a trial costs
-// the time of over rounds.
-func (r *Partaking) spread(over float64) int {
-	over = min(max(over, 0), 1e6)
-	return int(max(min(r.Cost*over, float64(r.Last)), r.Least*over))
-}
-
 // trial is how long the node's least share is expected to take: no longer than a micro-step of its newest measurement,
 // where that had several, as it is the smallest. A line through one size, or through rounds that all ended at a deadline, may say much more.
 func (n *partaker) trial(node *cluster.Node, perf cluster.Performance) float64 {
@@ -172,10 +132,11 @@ func (n *partaker) trial(node *cluster.Node, perf cluster.Performance) float64 {
 	return seconds
 }
 
-// postpone sets the next trial of a node, where that costs the time of over rounds.
+// postpone sets the next trial of a node that is too slow, where a trial costs the time of over rounds.
 func (p *participation) postpone(n *partaker, over float64) {
-	r := &p.rule
-	n.wait = max(min(max(int(math.Ceil(r.Growth*float64(n.wait))), r.First), r.Last), r.spread(over))
+	grown := int(math.Ceil(trialGrowth * float64(n.wait)))
+	spread := int(trialSpread * min(max(over, 0), 1e6))
+	n.wait = max(min(max(grown, firstTrial), lastTrial), spread)
 	n.next = p.round + n.wait
 }
 
@@ -231,11 +192,7 @@ func (p *participation) settle(c *cluster.Cluster, present []bool, plan *cluster
 			}
 			p.postpone(n, over)
 		}
-		due := p.round >= n.next
-		if p.rule.Back != nil {
-			due = p.rule.Back(i)
-		}
-		if due && n.tried == 0 {
+		if p.round >= n.next && n.tried == 0 {
 			p.try(c, i, sizes)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
 // scripted is a runner whose nodes take slow[i] times what the profile of agenttest.Lines
@@ -74,14 +74,6 @@ func play(t *testing.T, s *scripted, c *cluster.Cluster, p Policy, rounds int) *
 	return ctl
 }
 
-// byLosses is the rule by constants.
-var byLosses = Partaking{Losses: 2, First: 8, Growth: 2, Last: 1024, Cost: 100, Least: 30}
-
-// constants is a policy under that rule.
-type constants struct{ Policy }
-
-func (constants) Partaking() Partaking { return byLosses }
-
 // A mute node is left out after the first loss and tried again with its least share: one that was never heard of
 // after thirty times what that cost, nineteen rounds here.
 func TestMuteNode(t *testing.T) {
@@ -147,25 +139,6 @@ func TestSlowNodeIsLeftOutAndComesBack(t *testing.T) {
 	}
 }
 
-// By constants, one loss is no reason to leave out a node that was heard of, nor are two with a gradient
-// between them.
-func TestOneLossIsForgiven(t *testing.T) {
-	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
-	s := &scripted{slow: []float64{1, 1, 1}}
-	ctl := play(t, s, c, constants{NewModel(c)}, 1)
-	for range 4 {
-		for _, slow := range []float64{-1, 1} {
-			s.slow[2] = slow
-			if _, err := ctl.Round(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if got := len(s.tried(2)); got != 9 {
-		t.Errorf("had work in %d rounds of 9", got)
-	}
-}
-
 // Where all are silent, all go on: somebody must.
 func TestAllSilent(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1)
@@ -190,7 +163,7 @@ func TestFarNodeIsNotTried(t *testing.T) {
 // What a trial cost decides when the next one is, by hand.
 func TestTrialsByTheirPrice(t *testing.T) {
 	seen := func(finish float64, n partaker, r cluster.NodeReport) partaker {
-		p := newParticipation(1, byLosses)
+		p := newParticipation(1)
 		p.round, p.nodes[0] = 10, n
 		p.observe(&cluster.Report{Wait: 40 * time.Second, Nodes: []cluster.NodeReport{r}}, p.round, finish)
 		return p.nodes[0]
@@ -205,19 +178,15 @@ func TestTrialsByTheirPrice(t *testing.T) {
 		report     cluster.NodeReport
 		wait, next int
 	}{
-		"in at once":                         {1, slow, in(1.01), 0, 11},
-		"half as long again":                 {1, slow, in(1.5), 50, 60},
-		"thirty times as long":               {1, slow, in(30), 1024, 1034},
-		"a hundred times":                    {1, slow, in(101), 3000, 3010},
-		"nobody knows":                       {0, slow, in(5), 0, 11},
-		"not on trial":                       {1, partaker{why: TooSlow, wait: 8, next: 9}, in(30), 8, 9},
-		"lost for the first time":            {1, partaker{known: true}, cluster.NodeReport{Status: cluster.Lost}, 0, 0},
-		"lost again":                         {20, partaker{lost: 1, known: true}, cluster.NodeReport{Status: cluster.Lost}, 100, 110},
-		"never heard of, the others waited":  {1, partaker{}, cluster.NodeReport{Status: cluster.Lost}, 1170, 1180},
-		"never heard of, twice as long":      {20, partaker{}, cluster.NodeReport{Status: cluster.Lost}, 100, 110},
-		"never heard of, nobody waited long": {20.1, partaker{}, cluster.NodeReport{Status: cluster.Lost}, 0, 0},
-		"never heard of, out of memory":      {1, partaker{}, cluster.NodeReport{Status: cluster.Lost, OOM: true}, 0, 0},
-		"away":                               {1, slow, cluster.NodeReport{}, 8, 0},
+		"in at once":                    {1, slow, in(1.01), 0, 11},
+		"half as long again":            {1, slow, in(1.5), 24, 34},
+		"thirty times as long":          {1, slow, in(30), 870, 880},
+		"a hundred times":               {1, slow, in(101), 3000, 3010},
+		"tried for long":                {1, partaker{why: TooSlow, wait: 800, tried: 10}, in(1.1), 1024, 1034},
+		"nobody knows":                  {0, slow, in(5), 0, 11},
+		"not on trial":                  {1, partaker{why: TooSlow, wait: 8, next: 9}, in(30), 8, 9},
+		"never heard of, out of memory": {1, partaker{}, cluster.NodeReport{Status: cluster.Lost, OOM: true}, 0, 0},
+		"away":                          {1, slow, cluster.NodeReport{}, 8, 0},
 	} {
 		if got := seen(x.finish, x.node, x.report); got.wait != x.wait || got.next != x.next {
 			t.Errorf("%s: the next trial is in round %d, after %d; want %d and %d", name, got.next, got.wait, x.next, x.wait)
@@ -225,8 +194,8 @@ func TestTrialsByTheirPrice(t *testing.T) {
 	}
 	// One that the allocation leaves out: by what it is believed to take for its least share.
 	c := agenttest.Lines(t, 30, 0.1, 0.1)
-	for finish, want := range map[float64][2]int{0.1: {480, 520}, 0: {8, 8}} {
-		p := newParticipation(2, byLosses)
+	for finish, want := range map[float64][2]int{0.1: {149, 151}, 0: {2, 2}} {
+		p := newParticipation(2)
 		p.round = 10
 		plan := &cluster.Plan{Sizes: []int{30, 0}, Perf: c.Nominal(), Finish: finish}
 		p.settle(c, []bool{true, true}, plan)

@@ -39,7 +39,4 @@ type TrainConfig struct {
 	Explore float64 `json:"explore"`
 	// Hidden are the widths of the network's layers. Nil: 64, 64.
 	Hidden []int `json:"hidden"`
-	// Variant trains without a part of the method, to measure what that part is worth: one
-	// of training.Variants. Empty: the whole method.
-	Variant string `json:"variant,omitempty"`
 }

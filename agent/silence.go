@@ -13,10 +13,10 @@ const (
 	priorSilent  = 20  // rounds of a silent node until it is back, the same
 	fleetCounts  = 3   // silences that the fleet's rate counts as in a node's own
 	longestWait  = 1024
-	flappingWait = 600 // rounds until another look at a node that is back and falls silent too often
+	flappingWait = 600 // rounds for which a node that is back but falls silent too often stays out
 	waitGrowth   = 1.2 // from one wait that is weighed to the next
 	leastCost    = 0.05
-	neverHeard   = 30 // times its cost: rounds until a node is tried again that never handed in anything
+	neverHeard   = 30 // times what a loss cost: rounds until a node that never handed in anything is tried again
 )
 
 // silences counts what a node, or the fleet, has shown of falling silent and coming back.
@@ -25,14 +25,14 @@ type silences struct {
 	in, out    float64 // rounds in which it took part, and in which it was left out as silent
 }
 
-// past is a node's.
+// past is what a node has shown.
 type past struct {
 	silences
 	share float64 // of the global batch, the last time that it took part; 0: it did not
 	cost  float64 // of its last loss, in rounds
 }
 
-// worth is what a loss of the node costs, in rounds of its share.
+// worth returns what a loss of node i costs, in rounds of its share.
 func (p *participation) worth(i int) float64 {
 	h := &p.past[i]
 	share := h.share
@@ -42,20 +42,20 @@ func (p *participation) worth(i int) float64 {
 	return max(h.cost, leastCost) / share
 }
 
-// falls is the rate at which node i falls silent, per round: its own, drawn to the fleet's.
+// falls returns the rate at which node i falls silent, per round: its own, shrunk toward the fleet's.
 func (p *participation) falls(i int) float64 {
 	fleet := (p.fleet.fell + priorEvents) / (p.fleet.in + priorSound)
 	return (p.past[i].fell + fleetCounts) / (p.past[i].in + fleetCounts/fleet)
 }
 
-// returns is the rate at which silent nodes come back, per round: the fleet's.
+// returns is the rate at which the fleet's silent nodes come back, per round.
 func (p *participation) returns() float64 {
 	return (p.fleet.back + priorEvents) / (p.fleet.out + priorSilent)
 }
 
-// patience is the number of rounds between trials at which a silence costs least, where silent nodes come back at a
-// rate and a trial that fails costs so many rounds of the node's share. Where trials are t rounds apart, 1/f - 1 of them fail in the mean and
-// the node is back in use after t/f rounds, where f = 1 - exp(-rate t) is the chance that one finds it back.
+// patience returns the number of rounds between trials at which a silence costs least. Silent nodes come back at the given rate
+// per round, and a trial that fails costs worth rounds of the node's share. With trials t rounds apart, a trial finds the node
+// back with the chance f = 1 - exp(-rate t), so 1/f - 1 trials fail in the mean, and the node is in use again after t/f rounds.
 func patience(worth, rate float64) int {
 	best, least := 1, math.Inf(1)
 	for t := 1; t <= longestWait; t = max(t+1, int(waitGrowth*float64(t))) {
@@ -67,8 +67,8 @@ func patience(worth, rate float64) int {
 	return best
 }
 
-// waited is what a round lost by waiting for the nodes that handed in nothing, in rounds of those that did; finish is
-// the round's predicted time, for a round in which no node did.
+// waited returns what a round lost by waiting for nodes that handed in nothing, in units of the time of the slowest node that
+// did. finish is the round's predicted time, used where no node handed in anything.
 func waited(report *cluster.Report, finish float64) float64 {
 	slowest := 0.0
 	for i := range report.Nodes {
@@ -85,7 +85,7 @@ func waited(report *cluster.Report, finish float64) float64 {
 	return max(report.Wait.Seconds()/slowest-1, 0)
 }
 
-// lose takes in that node i handed in nothing: it is left out until its next trial.
+// lose takes in that node i handed in nothing. The node is left out until its next trial.
 func (p *participation) lose(i int, cost float64) {
 	n, h := &p.nodes[i], &p.past[i]
 	h.cost = cost
@@ -117,7 +117,7 @@ func (p *participation) find(i int) {
 // pass with a restart, so it takes part again, but only once until its next gradient.
 func (p *participation) restarted(i int) {
 	n := &p.nodes[i]
-	if n.gone = false; p.rule.Losses > 0 || n.lost != 1 || !n.known {
+	if n.gone = false; n.lost != 1 || !n.known {
 		return
 	}
 	if p.find(i); n.why == Silent {

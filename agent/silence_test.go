@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
 // The time between trials costs within 5% of the least that any does, by a sum over trials.
@@ -35,7 +35,7 @@ func TestPatience(t *testing.T) {
 
 // What a loss is worth, and at what rates nodes fall silent and come back, by hand.
 func TestSilenceRates(t *testing.T) {
-	p := newParticipation(4, DefaultPartaking)
+	p := newParticipation(4)
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 1e-12*math.Abs(want) {
@@ -76,7 +76,7 @@ func TestWaited(t *testing.T) {
 // A node falls silent once, however many trials fail, and is back once; what it was worth decides whether it takes
 // part again.
 func TestFallAndReturn(t *testing.T) {
-	p := newParticipation(2, DefaultPartaking)
+	p := newParticipation(2)
 	report := func(s cluster.Status) *cluster.Report {
 		return &cluster.Report{Wait: 11 * time.Second, Nodes: []cluster.NodeReport{{Status: cluster.In, Seconds: 1}, {Status: s, Size: 1, Seconds: 1}}}
 	}
@@ -133,7 +133,7 @@ func TestFallAndReturn(t *testing.T) {
 func TestNeverHeard(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		c := agenttest.Lines(t, 30, 0.1, 0.1)
-		p := newParticipation(2, DefaultPartaking)
+		p := newParticipation(2)
 		p.among(c, []bool{true, true})
 		p.nodes[1].known = known
 		p.observe(&cluster.Report{Wait: 11 * time.Second, Nodes: []cluster.NodeReport{{Status: cluster.In, Seconds: 1}, {Status: cluster.Lost}}}, p.round, 1)
@@ -179,7 +179,7 @@ func TestNeverHeard(t *testing.T) {
 // One that falls silent too often is left out after a restart too.
 func TestFlappingRestart(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1)
-	p := newParticipation(2, DefaultPartaking)
+	p := newParticipation(2)
 	p.nodes[1] = partaker{why: Silent, lost: 1, known: true, gone: true}
 	p.past[1] = past{share: 0.5, cost: 10, silences: silences{fell: 40, in: 100}}
 	p.fleet = silences{fell: 40, in: 200}

@@ -129,7 +129,7 @@ func TestTrialsOfALastinglySlowNode(t *testing.T) {
 // What a trial may cost follows from the newest measurement, while a node takes part and after.
 func TestNewestMicroStep(t *testing.T) {
 	c := &cluster.Cluster{Workload: "w", GlobalBatch: 16, Nodes: []cluster.Node{{Limit: 4}, {Limit: 4}}}
-	p, all, plan := newParticipation(2, DefaultPartaking), []bool{true, true}, &cluster.Plan{Sizes: []int{8, 8}}
+	p, all, plan := newParticipation(2), []bool{true, true}, &cluster.Plan{Sizes: []int{8, 8}}
 	dear := cluster.Performance{Overhead: 100}
 	for k, seconds := range []float64{6, 3, 12} {
 		p.among(c, all)

@@ -8,14 +8,14 @@ import (
 	"github.com/evenkeel/evenkeel/env"
 )
 
-// values are what the network expects of every action of every node, by the objectives that have a weight: most runs have one, and
-// the others would add nothing.
+// values holds what the network expects of every action of every node, for the objectives that have a weight: most runs weigh
+// one, and scoring the others would cost time for nothing.
 type values struct {
 	network *ddqn.Network
 	actor   *ddqn.Actor // of the objectives in of
-	whole   *ddqn.Actor // of all, for who wants them explained
+	whole   *ddqn.Actor // of all objectives, for explanations
 	of      []int       // objectives with a weight, rising
-	weights []float32   // theirs
+	weights []float32   // of these objectives
 	q       []float32   // node by node, action by action
 }
 
@@ -36,7 +36,7 @@ func (v *values) score(rows []float32, weights [env.Objectives]float64) {
 	v.q = v.actor.Q(v.q, rows)
 }
 
-// best is node i's action of the highest weighted value among those from one to before another, that value, and the model's.
+// best returns node i's action of the highest weighted value among [from, to), that value, and the value of the model's action.
 func (v *values) best(i, from, to, model int) (best int, most, models float32) {
 	width := len(v.weights)
 	q := v.q[i*len(env.Actions)*width:][:len(env.Actions)*width]
@@ -64,7 +64,7 @@ func (v *values) best(i, from, to, model int) (best int, most, models float32) {
 	return best, most, models
 }
 
-// all are the values of one row of the network's input, by action and objective.
+// all returns the values of one row of the network's input, by action and objective.
 func (v *values) all(row []float32) []float32 {
 	if v.whole == nil {
 		v.whole = ddqn.NewActor(v.network)

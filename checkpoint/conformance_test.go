@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/evenkeel/evenkeel/internal/race"
+	"github.com/evenkeel/evenkeel/internal/slow"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -77,6 +78,7 @@ func pythonRun(t *testing.T, slots int, how ...string) (first []byte, events []e
 }
 
 func TestPythonWriter(t *testing.T) {
+	slow.Skip(t)
 	for _, c := range []struct {
 		slots int
 		how   []string
@@ -122,6 +124,7 @@ type trial struct {
 
 // Both readers say the same of files with damage of every kind.
 func TestReadersAgree(t *testing.T) {
+	slow.Skip(t)
 	const trials = 240
 	run := recordDisks(t, 3, 1)
 	h := run.heads[0]

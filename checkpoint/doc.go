@@ -11,8 +11,6 @@
 // Save.Wait waits until its checkpoint is on the storage; for a synchronous save, call it after Commit. The
 // error of a save that fails in the background is returned by the next Begin, or by Close.
 //
-// RestoreBehind restores parameters first and the rest while the program computes.
-//
 // The method is that of Huawei Cloud's patent "model training method and apparatus" (a layer's parameters are saved
 // to persistent memory as soon as they are updated, into one of two storage spaces). Departures: after an interruption
 // the patent takes the first of its storage spaces, and this package the newest one that verifies. There are three spaces

@@ -27,8 +27,6 @@ var (
 	ErrBusy = errors.New("checkpoint: no slot is free")
 	// ErrIncomplete is returned by Commit if an array has not been written.
 	ErrIncomplete = errors.New("checkpoint: not every array was written")
-	// ErrUnchanged is the error of a save that Options.RefuseUnchanged refuses.
-	ErrUnchanged = errors.New("checkpoint: no parameter changed since the save before")
 	// ErrPoisoned is returned if so many slots failed to reach the storage that none can be written safely.
 	ErrPoisoned = errors.New("checkpoint: too few slots left that can be trusted")
 	// ErrNotRestored is returned by Begin on a file with checkpoints of which none was restored or verified.

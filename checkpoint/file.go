@@ -33,7 +33,6 @@ type File struct {
 	next     uint64 // sequence of the next save
 	global   record // newest that all ranks are known to have
 	note     note   // the newest; the writer's while saves are under way
-	last     last   // newest checkpoint
 	known    bool   // which slots verify is known: restored, verified, or none was committed
 	open     *Save  // begun, neither committed nor aborted
 	pending  []int  // per array: writes that have not yet read it
@@ -42,7 +41,6 @@ type File struct {
 	failure  error  // of a save in the background, not yet returned
 	stats    Stats
 	pace     pace
-	behind   *Behind // the last, which may still be reading
 	closed   bool
 	queue    chan *job // to the writer, or with Staged to the copier before it
 	finished sync.WaitGroup
@@ -57,16 +55,9 @@ type slotState struct {
 	clean     bool // its free marker is durable; the writer's while it is busy
 }
 
-// last is what the next save is compared with.
-type last struct {
-	step, cursor uint64
-	parameters   []uint64 // hashes; nil where there is no checkpoint yet
-}
-
 // Stats counts what a File did since it was opened.
 type Stats struct {
 	Committed, Skipped int
-	Unchanged          int           // saves in which no parameter differed from the save before
 	Waited             time.Duration // in Ready, and in Begin for a slot
 	LastPersist        time.Duration // from Commit to durable, of the last save that committed
 	StagingBytes       int64
@@ -237,7 +228,7 @@ func newFile(s Storage, h *header, o Options, damage []string) (*File, error) {
 	}
 	f.bytes = size
 	if p, ok := s.(storage.Chooser); ok {
-		_ = p.PastCache((h.ways.Write || o.Direct) && !o.ReadOnly, h.ways.Read) // where it cannot be had, the cache does
+		_ = p.PastCache(h.ways.Write && !o.ReadOnly, h.ways.Read) // where it cannot be had, the cache does
 	}
 	found := f.readPages()
 	f.note, f.lost = found.note, found.damage()
@@ -364,7 +355,6 @@ func (f *File) Close() error {
 	f.closed = true
 	f.pace.wait()
 	f.mu.Unlock()
-	f.endBehind()
 	if f.queue != nil {
 		close(f.queue)
 		f.finished.Wait()

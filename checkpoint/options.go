@@ -42,15 +42,6 @@ type Options struct {
 	// DAX maps a file on persistent memory (MAP_SYNC) and stores past the processor's caches. It is an error where
 	// the file system cannot do that. Both ways write the same bytes.
 	DAX bool
-	// Direct writes arrays past the kernel's page cache, where the file system can, though the file did not measure at its
-	// creation that this is faster. evenkeel checkpoint bench measures both. Both write the same bytes.
-	Direct bool
-	// RefuseUnchanged fails a save in which no Parameter differs from the save before, though its step is later: most likely
-	// the program saves something else than it trains. Such saves are counted in Stats.Unchanged either way.
-	RefuseUnchanged bool
-	// CursorPerStep is how far State.Cursor moves in one step, at most; 0: not checked. A Commit whose cursor is further
-	// ahead is refused: after a restore the data in between would be skipped.
-	CursorPerStep uint64
 	// ReadOnly opens without the lock of the one writer, for looking into a file that may be in use. Open only.
 	ReadOnly bool
 	// Progress gets the bytes done, from Create, Restore and Verify; may be nil.

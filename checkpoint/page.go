@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/zeebo/xxh3"
@@ -54,6 +53,51 @@ func parseNote(b []byte, h *header, slot int) (n note, err error) {
 		return note{}, fmt.Errorf("neither copy of its note verifies: %w", ErrCorrupt)
 	}
 	return n, nil
+}
+
+// record is a slot's commit record, without the commit word.
+type record struct {
+	slot        int
+	sequence    uint64 // counts commits, from 1
+	step        uint64
+	manifestLen int64
+	manifestSum uint64
+}
+
+// encode gives the body, and the commit word that makes it count.
+func (r record) encode(id [16]byte) (body []byte, word uint64) {
+	return sign(recordMagic, id, uint64(r.slot), r.sequence, r.step, uint64(r.manifestLen), r.manifestSum)
+}
+
+// parseRecord decodes a slot's record; committed is false where the slot holds no checkpoint.
+func parseRecord(b []byte, h *header, slot int) (r record, committed bool, err error) {
+	word := le.Uint64(b[wordAt:])
+	if word == 0 {
+		return record{}, false, unsigned(b, h, slot)
+	}
+	if xxh3.Hash(b[:wordAt])|1 != word {
+		return record{}, false, fmt.Errorf("commit record: checksum differs: %w", ErrCorrupt)
+	}
+	magic := string(b[:8])
+	r = record{int(le.Uint64(b[24:])), le.Uint64(b[32:]), le.Uint64(b[40:]), int64(le.Uint64(b[48:])), le.Uint64(b[56:])}
+	switch {
+	case magic != recordMagic && (magic != freeMagic || h.version < 2), [16]byte(b[8:24]) != h.id, r.slot != slot:
+		return record{}, false, fmt.Errorf("commit record is another file's or another slot's: %w", ErrCorrupt)
+	case magic == freeMagic:
+		return record{}, false, nil
+	case r.sequence == 0, r.manifestLen < manifestHead, r.manifestLen > h.manifestSize:
+		return record{}, false, fmt.Errorf("commit record holds impossible numbers: %w", ErrCorrupt)
+	}
+	return r, true, nil
+}
+
+// unsigned is an error where a record whose word is 0 is not one that was being replaced.
+func unsigned(b []byte, h *header, slot int) error {
+	magic := string(b[:8])
+	if h.version >= 2 && (magic != recordMagic && magic != freeMagic || [16]byte(b[8:24]) != h.id || le.Uint64(b[24:]) != uint64(slot)) {
+		return fmt.Errorf("commit record: neither a checkpoint nor signed as free: %w", ErrCorrupt)
+	}
+	return nil
 }
 
 // freeMarker is what a free slot's record says.
@@ -205,15 +249,6 @@ func writeNotes(s Storage, h *header, n note) error {
 		if err := writeFull(s, b, h.record(slot)+at); err != nil {
 			return fmt.Errorf("note of slot %d: %w", slot, err)
 		}
-	}
-	return nil
-}
-
-// unsigned is an error where a record whose word is 0 is not one that was being replaced.
-func unsigned(b []byte, h *header, slot int) error {
-	magic := string(b[:8])
-	if h.version >= 2 && (magic != recordMagic && magic != freeMagic || [16]byte(b[8:24]) != h.id || binary.LittleEndian.Uint64(b[24:]) != uint64(slot)) {
-		return fmt.Errorf("commit record: neither a checkpoint nor signed as free: %w", ErrCorrupt)
 	}
 	return nil
 }

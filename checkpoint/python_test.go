@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"math"
@@ -13,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The file was written by python/evenkeel/checkpoint.py: it keeps the format, and the two implementations, where they
+// The file was written by python/evenkeel/checkpoint: it keeps the format, and the two implementations, where they
 // are. python/tests has the other direction.
 func TestPythonFile(t *testing.T) {
 	packed, err := os.Open("testdata/python.ckpt.gz")
@@ -180,4 +181,20 @@ func TestSetKeepsOtherRanks(t *testing.T) {
 		}
 		empty.Close()
 	}
+}
+
+func saveArrays(f *File, arrays []Array, s State) error {
+	save, err := f.Begin(context.Background(), s.Step)
+	if err != nil {
+		return err
+	}
+	for _, a := range arrays {
+		if err := save.Write(a.Name, a.Data); err != nil {
+			return err
+		}
+	}
+	if err := save.Commit(s); err != nil {
+		return err
+	}
+	return save.Wait(context.Background())
 }

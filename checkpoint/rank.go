@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -101,7 +102,7 @@ func (f *File) committed() []uint64 {
 			records = append(records, s.record)
 		}
 	}
-	slices.SortFunc(records, func(a, b record) int { return compare(b.sequence, a.sequence) })
+	slices.SortFunc(records, func(a, b record) int { return cmp.Compare(b.sequence, a.sequence) })
 	var steps []uint64
 	for _, r := range records {
 		steps = append(steps, r.step)
@@ -122,7 +123,7 @@ func Stripe(arrays []Array, ranks int) ([][]Array, error) {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return compare(uint64(arrays[b].Len()), uint64(arrays[a].Len())) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(uint64(arrays[b].Len()), uint64(arrays[a].Len())) })
 	loads, owner := make([]int64, ranks), make([]int, len(arrays))
 	for _, i := range order {
 		r := 0

@@ -2,10 +2,16 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/checkpoint/internal/storage"
 )
 
 // SlotReport describes the contents of a slot.
@@ -111,12 +117,7 @@ func (f *File) destinations(arrays []Array) ([][]byte, error) {
 // read goes through the slots from the newest on. With somewhere to put the arrays it stops at the first that
 // verifies; step, if not nil, is the only one to look at.
 func (f *File) read(into [][]byte, step *uint64) (State, Report, error) {
-	return f.readWith(step, into != nil, func(r record, progress func(int)) (State, error) { return f.readSlot(r, into, progress) })
-}
-
-// readWith is read with something else than readSlot; one: it stops at the first slot for which that gives no error.
-func (f *File) readWith(step *uint64, one bool, slot func(r record, progress func(int)) (State, error)) (State, Report, error) {
-	f.endBehind()
+	one := into != nil
 	report := Report{Restored: -1}
 	if err := f.idle(); err != nil {
 		return State{}, report, err
@@ -130,7 +131,7 @@ func (f *File) readWith(step *uint64, one bool, slot func(r record, progress fun
 		report.Slots = append(report.Slots, p.report(i))
 	}
 	slices.SortStableFunc(order, func(a, b int) int { // newest first
-		return compare(found[b].record.sequence, found[a].record.sequence)
+		return cmp.Compare(found[b].record.sequence, found[a].record.sequence)
 	})
 	var state State
 	progress := f.progress(found, one)
@@ -139,7 +140,7 @@ func (f *File) readWith(step *uint64, one bool, slot func(r record, progress fun
 		if !found[i].committed || step != nil && r.step != *step || one && report.Restored >= 0 {
 			continue
 		}
-		s, err := slot(r, progress)
+		s, err := f.readSlot(r, into, progress)
 		if err != nil {
 			report.Slots[i].Fault = err.Error()
 			found[i].committed = false
@@ -222,9 +223,6 @@ func (f *File) readSlot(r record, into [][]byte, progress func(int)) (State, err
 	if err := f.readArrays(f.head.slot(r.slot), hashes, into, progress); err != nil {
 		return State{}, err
 	}
-	if into != nil {
-		f.last = last{state.Step, state.Cursor, f.head.parameters(hashes)}
-	}
 	return state, f.still(r)
 }
 
@@ -237,6 +235,61 @@ func (f *File) readManifest(r record) (hashes []uint64, state State, err error) 
 		return nil, State{}, fmt.Errorf("manifest: checksum differs: %w", ErrCorrupt)
 	}
 	return parseManifest(manifest, f.head, r)
+}
+
+// readArrays reads and verifies all arrays of a slot, several at a time, into memory of its own where into is nil.
+func (f *File) readArrays(start int64, hashes []uint64, into [][]byte, progress func(int)) error {
+	var next atomic.Int64
+	var failed atomic.Bool
+	var all sync.WaitGroup
+	errs := make([]error, len(hashes))
+	side, size := storage.Readers(f.storage)
+	for range min(side, len(hashes)) {
+		all.Go(func() {
+			var scratch []byte
+			for i := int(next.Add(1)) - 1; i < len(hashes) && !failed.Load(); i = int(next.Add(1)) - 1 {
+				var to []byte
+				if into != nil {
+					to = into[i]
+				}
+				if scratch, errs[i] = f.readArray(i, int64(size), start+f.head.offsets[i], hashes[i], to, scratch, progress); errs[i] != nil {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, err := range errs { // the first of the file, so that the same damage gives the same error
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readArray returns its scratch memory for the next one.
+func (f *File) readArray(i int, size, at int64, want uint64, to, scratch []byte, progress func(int)) ([]byte, error) {
+	var sum xxh3.Hasher
+	for length := f.head.arrays[i].Len(); length > 0; {
+		n := min(size, length)
+		var b []byte
+		if to != nil {
+			b, to = to[:n], to[n:]
+		} else {
+			scratch = slices.Grow(scratch[:0], int(n))
+			b = scratch[:n]
+		}
+		if _, err := f.storage.ReadAt(b, at); err != nil {
+			return scratch, fmt.Errorf("array %q: %w", f.head.arrays[i].Name, err)
+		}
+		_, _ = sum.Write(b) // never fails
+		progress(int(n))
+		at, length = at+n, length-n
+	}
+	if sum.Sum64() != want {
+		return scratch, fmt.Errorf("array %q: checksum differs: %w", f.head.arrays[i].Name, ErrCorrupt)
+	}
+	return scratch, nil
 }
 
 // still is an error if a slot's record is not this one any more. Another process may have reused the slot while it was read: then what was read is of two
@@ -271,14 +324,4 @@ func (f *File) progress(found []slotState, one bool) func(int) {
 		done = min(done+int64(n), total)
 		f.opts.Progress(done, total)
 	}
-}
-
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

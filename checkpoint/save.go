@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -208,7 +207,7 @@ func (s *Save) Commit(state State) error {
 		return s.endedTwice()
 	}
 	state.Step = s.step
-	err := errors.Join(f.head.checkState(state), f.ahead(state))
+	err := f.head.checkState(state)
 	for i, written := range s.written {
 		if !written && err == nil {
 			err = fmt.Errorf("array %q: %w", f.head.arrays[i].Name, ErrIncomplete)
@@ -220,25 +219,6 @@ func (s *Save) Commit(state State) error {
 	}
 	state.Random = append([]byte(nil), state.Random...)
 	return s.finish(&job{save: s, end: true, commit: true, state: state, since: time.Now()})
-}
-
-// ahead is an error if the cursor went further than the steps since the last checkpoint go.
-func (f *File) ahead(state State) error {
-	if f.opts.CursorPerStep == 0 {
-		return nil
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	steps := state.Step + 1
-	if f.last.parameters != nil {
-		steps = state.Step - min(f.last.step, state.Step)
-	}
-	most := f.last.cursor + steps*f.opts.CursorPerStep
-	if state.Cursor > most {
-		return fmt.Errorf("State.Cursor is %d at step %d, %d ahead: at %d a step it is at most %d; save what was trained on, not what was fetched: %w",
-			state.Cursor, state.Step, state.Cursor-most, f.opts.CursorPerStep, most, ErrUsage)
-	}
-	return nil
 }
 
 // Abort discards the save. Its slot is free again.

@@ -24,7 +24,6 @@ type SetSave struct {
 	set   *Set
 	step  uint64
 	saves []*Save
-	done  chan struct{}
 }
 
 // CreateSet makes one file per path, for the arrays striped over them. On an error no file is left.
@@ -266,7 +265,7 @@ func (s *Set) Begin(ctx context.Context, step uint64) (*SetSave, error) {
 		}
 		s.fresh = false
 	}
-	all := &SetSave{set: s, step: step, done: make(chan struct{})}
+	all := &SetSave{set: s, step: step}
 	var missing sync.Mutex
 	left, failed := len(s.files), false
 	for _, f := range s.files {
@@ -279,15 +278,12 @@ func (s *Set) Begin(ctx context.Context, step uint64) (*SetSave, error) {
 			missing.Lock()
 			left--
 			failed = failed || err != nil
-			ended, good := left == 0, left == 0 && !failed
+			good := left == 0 && !failed
 			missing.Unlock()
 			if good {
 				for _, f := range s.files {
 					_ = f.Acknowledge(step) // it was committed on all
 				}
-			}
-			if ended {
-				close(all.done)
 			}
 		}
 		all.saves = append(all.saves, save)
@@ -339,14 +335,6 @@ func (s *SetSave) Wait(ctx context.Context) error {
 		errs = append(errs, save.Wait(ctx))
 	}
 	return errors.Join(errs...)
-}
-
-// Done is Save.Done, for all ranks, of a save whose Commit returned no error.
-func (s *SetSave) Done() <-chan struct{} {
-	if s == nil {
-		return (*Save)(nil).Done()
-	}
-	return s.done
 }
 
 // Ready is File.Ready, of the array's rank.

@@ -50,13 +50,13 @@ func TestWays(t *testing.T) {
 			if len(broken) == 2 {
 				expect = storage.Ways{}
 			}
-			for _, o := range []Options{{}, {Direct: true}, {ReadOnly: true, Direct: true}} {
+			for _, o := range []Options{{}, {ReadOnly: true}} {
 				m := &measuredMemory{Memory: NewMemory(b)}
 				f, err := OpenOn(m, arrays, o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				e := storage.Ways{Write: (expect.Write || o.Direct) && !o.ReadOnly, Read: expect.Read}
+				e := storage.Ways{Write: expect.Write && !o.ReadOnly, Read: expect.Read}
 				if m.told != e {
 					t.Errorf("%+v was faster, hint broken at %v, %+v: goes %+v, want %+v", want, broken, o, m.told, e)
 				}

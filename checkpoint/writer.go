@@ -1,9 +1,7 @@
 package checkpoint
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -75,7 +73,7 @@ func (f *File) writeAll(from <-chan *job) {
 		if err := s.err; j.commit && err == nil {
 			r, err = f.commit(s, j.state)
 			// What was not flushed may be lost although the kernel calls it clean: never try again there.
-			s.poison = err != nil && !errors.Is(err, ErrUnchanged)
+			s.poison = err != nil
 			s.fail(err)
 		}
 		f.settle(j, r)
@@ -84,10 +82,6 @@ func (f *File) writeAll(from <-chan *job) {
 
 // commit completes a save, and leaves the note of it.
 func (f *File) commit(s *Save, state State) (record, error) {
-	now := last{s.step, state.Cursor, f.head.parameters(s.hashes)}
-	if err := f.compareWithLast(now); err != nil {
-		return record{}, err
-	}
 	next := f.nextVictim(s.slot)
 	f.cleaned(s.slot, false)
 	manifest := encodeManifest(f.head.id, s.sequence, s.hashes, state, f.head.version >= 2 && f.note.sequence > 0)
@@ -104,35 +98,9 @@ func (f *File) commit(s *Save, state State) (record, error) {
 	if f.global.sequence > n.global {
 		n.global, n.globalStep = f.global.sequence, f.global.step
 	}
-	f.last = now
 	f.mu.Unlock()
 	f.note = n
 	return r, writeNotes(f.storage, f.head, n)
-}
-
-// parameters are the hashes of the arrays that training changes.
-func (h *header) parameters(hashes []uint64) []uint64 {
-	out := []uint64{}
-	for i, a := range h.arrays {
-		if a.Kind == Parameter && a.Len() > 0 {
-			out = append(out, hashes[i])
-		}
-	}
-	return out
-}
-
-// compareWithLast counts a save that repeats the one before, and refuses it where that is asked for.
-func (f *File) compareWithLast(now last) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(now.parameters) == 0 || now.step <= f.last.step || !slices.Equal(now.parameters, f.last.parameters) {
-		return nil
-	}
-	f.stats.Unchanged++
-	if f.opts.RefuseUnchanged {
-		return fmt.Errorf("steps %d and %d hold the same parameters; is the model that is saved the one that is trained?: %w", f.last.step, now.step, ErrUnchanged)
-	}
-	return nil
 }
 
 // cleaned notes whether a slot's free marker is durable.

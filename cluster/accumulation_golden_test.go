@@ -2,22 +2,20 @@ package cluster
 
 import (
 	"encoding/json"
-	"math"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
-// The vectors that clients in other languages are held to (python/tests/make_accumulation.py
+// The vectors that clients in other languages are held to (internal/vectors/make_deadline_accumulation.py
 // wrote them, from the rule's text) hold here too.
 func TestAccumulationVectors(t *testing.T) {
-	data, err := os.ReadFile("testdata/accumulation.json")
+	data, err := os.ReadFile("../internal/vectors/deadline-accumulation.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file struct{ Cases, Costs []vector }
+	var file struct{ Cases []vector }
 	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
@@ -36,23 +34,6 @@ func TestAccumulationVectors(t *testing.T) {
 		}
 		x.end(t, &a)
 	}
-	if len(file.Costs) < 50 {
-		t.Fatalf("%d cases of costs", len(file.Costs))
-	}
-	for _, x := range file.Costs {
-		a := x.begin(t)
-		for k, s := range x.Steps {
-			if got := a.NextOf(s.Elapsed, s.Costs); !slices.Equal(got, s.Places) {
-				t.Fatalf("%s: step %d takes %v, want %v", x.Name, k, got, s.Places)
-			}
-			if len(s.Places) > 0 {
-				a.DoneOf(len(s.Places), s.Cost, s.Seconds)
-			}
-		}
-		if x.end(t, &a); math.Abs(a.Work()-x.Work) > 1e-9 {
-			t.Errorf("%s: %v, want %v", x.Name, a.Work(), x.Work)
-		}
-	}
 }
 
 // vector is a round as the file has it.
@@ -69,14 +50,11 @@ type vector struct {
 		Whole                   bool
 	}
 	Steps []struct {
-		Elapsed, Seconds, Cost float64
-		Size                   int
-		Costs                  []float64
-		Places                 []int
+		Elapsed, Seconds float64
+		Size             int
 	}
 	Samples    int
 	MicroSteps int `json:"micro_steps"`
-	Work       float64
 }
 
 func (x *vector) begin(t *testing.T) Accumulation {

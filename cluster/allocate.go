@@ -53,7 +53,7 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 			continue
 		}
 		if p := perf[i]; !(p.PerSample > 0) || math.IsInf(p.PerSample, 0) || !(p.Overhead >= 0) || math.IsInf(p.Overhead, 0) {
-			return 0, fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, Overhead at least 0 and PerSample above 0", c.label(i), p)
+			return 0, fmt.Errorf("cluster: node %s: performance parameters %+v must be finite, Overhead at least 0 and PerSample above 0", c.Label(i), p)
 		}
 	}
 	var level waterLevel
@@ -78,6 +78,35 @@ func (a *Allocator) Allocate(c *Cluster, present []bool, perf []Performance, siz
 	for i, b := range sizes {
 		if b > 0 {
 			finish = max(finish, c.Nodes[i].Finish(perf[i], b))
+		}
+	}
+	return finish, nil
+}
+
+// AllocateOnce writes the shares that finish soonest where every node takes exactly one
+// micro-step, for work that is not accumulated. Returns and errors as for Allocate.
+func (a *Allocator) AllocateOnce(c *Cluster, perf []Performance, sizes []int) (float64, error) {
+	once := *c
+	once.Single = true
+	finish, err := a.Allocate(&once, nil, perf, sizes)
+	if err != nil {
+		return 0, err
+	}
+	// A node without a share would finish last even with its least one, so it does not
+	// matter which nodes give the samples for it.
+	missing := 0
+	for i, b := range sizes {
+		if b == 0 {
+			missing += c.Nodes[i].LeastShare()
+		}
+	}
+	if missing > 0 && !a.takeBack(c, sizes, missing, spared) {
+		return 0, fmt.Errorf("%w: %d nodes need their least micro-batch each, the batch is %d", ErrCapacity, len(c.Nodes), c.GlobalBatch)
+	}
+	for i, b := range sizes {
+		if b == 0 {
+			sizes[i] = c.Nodes[i].LeastShare()
+			finish = max(finish, c.Nodes[i].Finish(perf[i], sizes[i]))
 		}
 	}
 	return finish, nil
@@ -149,6 +178,15 @@ func (l *waterLevel) find(c *Cluster, present []bool, perf []Performance, most, 
 	}
 }
 
+// most is the largest share of node i: within the bound on micro-steps and the global batch.
+func (c *Cluster) most(i int) int {
+	n := &c.Nodes[i]
+	if c.Single {
+		return n.floorStep(c.GlobalBatch)
+	}
+	return n.MostShare(c.GlobalBatch)
+}
+
 // CheckCapacity returns an error unless the present nodes (nil: all) can make up the global
 // batch, as far as their micro-batches show without a search.
 func (c *Cluster) CheckCapacity(present []bool) error {
@@ -165,10 +203,10 @@ func (c *Cluster) CheckCapacity(present []bool) error {
 		switch {
 		case n.Limit < 1:
 			return fmt.Errorf("%w: node %s: Limit is %d; set it to the largest micro-batch its memory holds, or profile.NoLimit",
-				ErrCapacity, c.label(i), n.Limit)
+				ErrCapacity, c.Label(i), n.Limit)
 		case n.Full() < 1:
 			return fmt.Errorf("%w: node %s: its smallest micro-batch is %d, but its memory holds %d",
-				ErrCapacity, c.label(i), n.LeastShare(), n.Limit)
+				ErrCapacity, c.Label(i), n.LeastShare(), n.Limit)
 		}
 		if hold < c.GlobalBatch {
 			hold += c.most(i)
@@ -198,8 +236,8 @@ func (c *Cluster) odd() error {
 	return fmt.Errorf("%w: no sum of the micro-batches that the nodes take is %d; change global_batch or micro_batch", ErrCapacity, c.GlobalBatch)
 }
 
-// label names a node in messages: its name with its device, or its number.
-func (c *Cluster) label(i int) string {
+// Label names a node in messages: its name with its device, or its number.
+func (c *Cluster) Label(i int) string {
 	n := &c.Nodes[i]
 	switch {
 	case n.Name == "":
@@ -217,88 +255,4 @@ func share(n *Node, p Performance, t float64, most int) int {
 		return 0
 	}
 	return n.within(w, most)
-}
-
-// nextFinish is a binary heap of nodes by the time they would finish their next share; the first is at the top. Package
-// container/heap would do, at twice the time.
-type nextFinish []next
-
-// next is when a node would finish its next share, in seconds.
-type next struct {
-	at   float64
-	node int
-}
-
-// before orders by time, ties to the lower index.
-func (a next) before(b next) bool { return a.at < b.at || a.at == b.at && a.node < b.node }
-
-// reset takes in the nodes whose share can grow, to at most the largest one. finish is when node i has done b samples.
-func (h *nextFinish) reset(c *Cluster, most, sizes []int, finish func(i, b int) float64) {
-	*h = slices.Grow((*h)[:0], len(c.Nodes))
-	for i := range c.Nodes {
-		if b := c.Nodes[i].nextShare(sizes[i]); fits(b, most[i]) {
-			*h = append(*h, next{finish(i, b), i})
-		}
-	}
-	for k := len(*h)/2 - 1; k >= 0; k-- {
-		h.sink(k)
-	}
-}
-
-// sink moves the element at k down to where it belongs.
-func (h *nextFinish) sink(k int) {
-	heap := *h
-	moved := heap[k]
-	for {
-		child := 2*k + 1
-		if child >= len(heap) {
-			break
-		}
-		if right := child + 1; right < len(heap) && heap[right].before(heap[child]) {
-			child = right
-		}
-		if !heap[child].before(moved) {
-			break
-		}
-		heap[k] = heap[child]
-		k = child
-	}
-	heap[k] = moved
-}
-
-// fits says whether a node whose largest share is most can have the next one, 0 for none.
-func fits(next, most int) bool { return next > 0 && next <= most }
-
-// again has the node at the top finish its next share at another time.
-func (h *nextFinish) again(at float64) {
-	(*h)[0].at = at
-	h.sink(0)
-}
-
-// drop takes the node at the top out.
-func (h *nextFinish) drop() {
-	last := len(*h) - 1
-	(*h)[0] = (*h)[last]
-	if *h = (*h)[:last]; last > 0 {
-		h.sink(0)
-	}
-}
-
-// deal gives its next samples to the node that finishes them first and returns how many,
-// or more where that node would take up to missing samples in the same time.
-func (h *nextFinish) deal(c *Cluster, perf []Performance, most, sizes []int, missing int) int {
-	i, t := (*h)[0].node, (*h)[0].at
-	n, before := &c.Nodes[i], sizes[i]
-	sizes[i] = n.nextShare(before)
-	if missing > sizes[i]-before {
-		if b := share(n, perf[i], t, min(most[i], n.floorShare(before+missing))); b > sizes[i] && n.Finish(perf[i], b) <= t {
-			sizes[i] = b
-		}
-	}
-	if b := n.nextShare(sizes[i]); fits(b, most[i]) {
-		h.again(n.Finish(perf[i], b))
-	} else {
-		h.drop()
-	}
-	return sizes[i] - before
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"math"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -28,71 +29,13 @@ type Collect struct {
 // Timed says whether rounds end by a deadline.
 func (c *Collect) Timed() bool { return c.Deadline > 0 || c.DeadlineShare > 0 || c.AutoDeadline }
 
-// Order is node i's order in a round of the plan, once the plan's deadline is set.
-func (p *Plan) Order(n *Node, i int) Order {
-	o := Order{Share: p.Sizes[i], Reserve: p.Collect.Reserve, Whole: p.Collect.Whole, Within: p.Collect.Within}
-	if p.Perf != nil {
-		o.Pace = p.Perf[i].PerSample
-	} else if n.Profile != nil {
-		o.Pace = n.Profile.PerSample()
-	}
-	if p.Probe != nil && p.Probe[i] {
-		o.First = n.LeastShare()
-	}
-	if p.Collect.Deadline > 0 {
-		o.Deadline = max(p.Collect.Deadline.Seconds()-n.Network, 1e-9)
-		o.Overtime = p.Collect.Overtime * p.Collect.Deadline.Seconds()
-		if t := p.Collect.Timeout; t > 0 {
-			o.Timeout = max(t.Seconds()-n.Network, 1e-9)
-		}
-	}
-	return o
-}
-
-// DefaultOvertime is the default of the longest micro-step after a deadline, as a share of the
-// deadline. On clusters of the training split 10% to 20% are about equally good; less leaves
-// slow nodes idle, and more makes the others wait for them.
-const DefaultOvertime = 0.1
-
-// More is the size of the next micro-step once Next has returned 0 and the deadline is over,
-// while some other node is still at its last one: a stall there holds up the round anyway, and
-// a sample that is computed meanwhile costs nothing. 0: none. It is the smallest micro-batch
-// that the node takes, or a full one where micro-steps are whole, if that takes no
-// longer than Order.Overtime at the pace of this round. So a round is delayed by one such
-// micro-step at most, and has at most twice the samples that it had by the deadline.
-//
-//	for !done by all others() {
-//		if size := a.More(elapsed()); size > 0 {
-//			a.Done(size, seconds of the micro-step)
-//		}
-//	}
-func (a *Accumulation) More(elapsed float64) int {
-	o := &a.order
-	if o.Within || a.steps >= MaxMicroSteps || elapsed < o.Deadline {
-		return 0
-	}
-	if a.inTime == 0 {
-		a.inTime = a.samples
-	}
-	size := a.node.LeastShare()
-	if o.Whole {
-		size = min(a.node.Full(), o.Share)
-	}
-	took := a.node.stepCost(size) * a.seconds / a.cost
-	switch {
-	case a.samples+size > 2*a.inTime, took > o.Overtime, o.Timeout > 0 && elapsed+2*took > o.Timeout:
-		return 0
-	}
-	return size
-}
-
 // Quorum is a number of nodes, or a share of those that take part. The zero value
 // means all of them.
 type Quorum struct {
 	Count int     `json:"count"` // 1..N; zero: use Share
 	Share float64 `json:"share"` // (0, 1]; rounded up to whole nodes; zero: all
-	// Without is how many of the nodes that take part nothing is expected of, as they have
-	// been silent for long: Share is of the others.
+	// Without is the number of nodes that take part but have been silent for long. Share is a
+	// share of the others.
 	Without int `json:"without,omitzero"`
 }
 
@@ -242,11 +185,14 @@ var Rules = func() []Rule {
 
 // String is "quorum 80% +3%", or "quorum all".
 func (r Rule) String() string {
-	text := "quorum " + shares([]float64{r.Quorum})
-	if r.Quorum < 1 && r.Grace > 0 {
-		text += " +" + shares([]float64{r.Grace})
+	percent := func(v float64) string { return strconv.FormatFloat(100*v, 'g', 6, 64) + "%" }
+	switch {
+	case r.Quorum == 1:
+		return "quorum all"
+	case r.Grace > 0:
+		return "quorum " + percent(r.Quorum) + " +" + percent(r.Grace)
 	}
-	return text
+	return "quorum " + percent(r.Quorum)
 }
 
 // Apply returns c with the rule's quorum and grace; staleness bound and timeout stay.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster/lengths"
 	"github.com/evenkeel/evenkeel/cluster/trace"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -34,8 +33,7 @@ type Conditions struct {
 	// has to itself, 0..1; the rest is common to them.
 	NoiseWithin float64 `yaml:"noise_within,omitempty" json:"noise_within,omitzero"`
 
-	Replay  trace.Replay    `yaml:"replay,omitempty" json:"replay,omitzero"`   // measured times; multiplies the rest
-	Lengths lengths.Lengths `yaml:"lengths,omitempty" json:"lengths,omitzero"` // of samples, which then do not cost the same
+	Replay trace.Replay `yaml:"replay,omitempty" json:"replay,omitzero"` // measured times; multiplies the rest
 }
 
 // Spread is a log-normal distribution: its median and the sd of its logarithm.
@@ -219,24 +217,13 @@ var presets = map[string]func(*Conditions){
 	"bimodal":       func(c *Conditions) { c.Modes = Modes{Share: 0.25, Excess: 0.5, Rounds: 20} },
 	"wrong-profile": func(c *Conditions) { c.Wrong = Wrong{Share: 0.25, Factor: 2} },
 	"skewed-clocks": func(c *Conditions) { c.Clocks = Clocks{SD: 1} },
-	"lengths":       func(c *Conditions) { c.Lengths.Data = "azure-conversations" },
-	"mutes": func(c *Conditions) {
-		c.Outages = []Outage{{Share: 1, Rate: 0.001, Rounds: 100, Spread: 0.7, Lasting: 0.2}}
-	},
-	"flapping": func(c *Conditions) {
-		c.Outages = []Outage{{Share: 0.25, Rate: 0.02, Rounds: 20, Spread: 0.7}}
-	},
-	"crawl": func(c *Conditions) {
-		c.Outages = []Outage{{Share: 1, Rate: 0.001, Rounds: 100, Spread: 0.7, Lasting: 0.2, Slowdown: 25}}
-	},
 }
 
 // Presets lists the names that Preset knows, in the order of the documentation.
 func Presets() []string {
 	return []string{
 		"steady", "drift", "interference", "bursts", "colocated", "powercap", "failures", "joins", "production",
-		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks", "lengths",
-		"mutes", "flapping", "crawl",
+		"racks", "diurnal", "creep", "bimodal", "wrong-profile", "skewed-clocks",
 	}
 }
 
@@ -256,9 +243,9 @@ func Preset(name string) (Conditions, error) {
 
 // Validate reports every value out of range, with the path of its field.
 func (c *Conditions) Validate() error {
-	var p problems
-	c.check("", &p)
-	return p.join()
+	var f badinput.Faults
+	c.check(&f)
+	return f.Err()
 }
 
 // Bounds keep a mistaken number from turning into a clock that runs over: far beyond
@@ -269,8 +256,8 @@ const (
 	maxRounds = 1e9
 )
 
-func (c *Conditions) check(prefix string, p *problems) {
-	within := func(path string, v, least, most float64) { p.within(prefix+path, v, least, most) }
+func (c *Conditions) check(f *badinput.Faults) {
+	within := f.Within
 	within("bias", c.Bias, 0, maxSD)
 	within("noise.median", c.Noise.Median, 0, maxMedian)
 	within("noise.sigma", c.Noise.Sigma, 0, maxSD)
@@ -278,9 +265,9 @@ func (c *Conditions) check(prefix string, p *problems) {
 	within("spikes.least", c.Spikes.Least, 0, maxSpike)
 	within("spikes.more", c.Spikes.More, 0, maxSpike)
 	within("spikes.again", c.Spikes.Again, 0, 1)
-	c.Drift.check(prefix+"drift.", p)
+	c.Drift.check("drift.", f)
 	for i := range c.Episodes {
-		c.Episodes[i].check(fmt.Sprintf("%sepisodes[%d]", prefix, i), p)
+		c.Episodes[i].check(fmt.Sprintf("episodes[%d]", i), f)
 	}
 	within("failures.rate", c.Failures.Rate, 0, 1)
 	within("failures.silent", c.Failures.Silent, 0, 1)
@@ -288,7 +275,7 @@ func (c *Conditions) check(prefix string, p *problems) {
 		within("failures.rounds", c.Failures.Rounds, 1, maxRounds)
 	}
 	for i := range c.Outages {
-		c.Outages[i].check(fmt.Sprintf("%soutages[%d]", prefix, i), p)
+		c.Outages[i].check(fmt.Sprintf("outages[%d]", i), f)
 	}
 	within("joins.share", c.Joins.Share, 0, 1)
 	within("joins.rounds", float64(c.Joins.Rounds), 0, maxRounds)
@@ -303,45 +290,42 @@ func (c *Conditions) check(prefix string, p *problems) {
 	within("job.bias", c.Job.Bias, 0, maxSD)
 	within("job.spikes", c.Job.Spikes, 0, maxSD)
 	within("job.episodes", c.Job.Episodes, 0, maxSD)
-	c.Straggler.check(prefix+"straggler.", p)
-	c.Stress.check(prefix, p)
-	if field, text := c.Lengths.Fault(); field != "" {
-		p.add(prefix+"lengths."+field, "%s", text)
-	}
+	c.Straggler.check("straggler.", f)
+	c.Stress.check(f)
 	if r := &c.Replay; *r != (trace.Replay{}) {
 		if r.File == "" {
-			p.add(prefix+"replay.file", "missing; name a CSV file with a row for each worker and round")
+			f.Add("replay.file", "missing; name a CSV file with a row for each worker and round")
 		}
 		within("replay.pace", r.Rate(), trace.LeastPace, trace.MostPace)
 		within("replay.scale", r.Exponent(), trace.LeastScale, trace.MostScale)
 	}
 }
 
-func (d *Drift) check(prefix string, p *problems) {
-	p.within(prefix+"sd", d.SD, 0, maxSD)
+func (d *Drift) check(prefix string, f *badinput.Faults) {
+	f.Within(prefix+"sd", d.SD, 0, maxSD)
 	if d.SD > 0 || d.Rounds != 0 {
-		p.within(prefix+"rounds", d.Rounds, 1, maxRounds)
+		f.Within(prefix+"rounds", d.Rounds, 1, maxRounds)
 	}
-	p.within(prefix+"slow_sd", d.SlowSD, 0, maxSD)
+	f.Within(prefix+"slow_sd", d.SlowSD, 0, maxSD)
 	if d.SlowSD > 0 || d.SlowRounds != 0 {
-		p.within(prefix+"slow_rounds", d.SlowRounds, 1, maxRounds)
+		f.Within(prefix+"slow_rounds", d.SlowRounds, 1, maxRounds)
 	}
 }
 
-func (s *Straggler) check(prefix string, p *problems) {
-	p.within(prefix+"chance", s.Chance, 0, 1)
-	p.within(prefix+"excess.median", s.Excess.Median, 0, maxFactor-1)
-	p.within(prefix+"excess.sigma", s.Excess.Sigma, 0, maxSD)
-	p.within(prefix+"sd", s.SD, 0, maxSD)
+func (s *Straggler) check(prefix string, f *badinput.Faults) {
+	f.Within(prefix+"chance", s.Chance, 0, 1)
+	f.Within(prefix+"excess.median", s.Excess.Median, 0, maxFactor-1)
+	f.Within(prefix+"excess.sigma", s.Excess.Sigma, 0, maxSD)
+	f.Within(prefix+"sd", s.SD, 0, maxSD)
 	if s.SD > 0 || s.Rounds != 0 {
-		p.within(prefix+"rounds", s.Rounds, 1, maxRounds)
+		f.Within(prefix+"rounds", s.Rounds, 1, maxRounds)
 	}
 }
 
-func (e *Episode) check(path string, p *problems) {
-	p.within(path+".rate", e.Rate, 0, 1)
-	p.within(path+".rounds", e.Rounds, 1, maxRounds)
-	p.within(path+".excess.median", e.Excess.Median, 0, maxExcess)
-	p.within(path+".excess.sigma", e.Excess.Sigma, 0, maxSD)
-	p.within(path+".at_start", e.AtStart, 0, 1)
+func (e *Episode) check(path string, f *badinput.Faults) {
+	f.Within(path+".rate", e.Rate, 0, 1)
+	f.Within(path+".rounds", e.Rounds, 1, maxRounds)
+	f.Within(path+".excess.median", e.Excess.Median, 0, maxExcess)
+	f.Within(path+".excess.sigma", e.Excess.Sigma, 0, maxSD)
+	f.Within(path+".at_start", e.AtStart, 0, 1)
 }

@@ -4,7 +4,7 @@
 //
 // In the order of use (the Example is the whole program):
 //
-//	_, c, err := cluster.Load("cluster.yaml", profile.Embedded()) // nodes from a file and the catalogue
+//	_, c, err := clusterfile.Load("cluster.yaml", profile.Embedded()) // nodes from a file and the catalogue
 //	perf := c.Nominal()                                           // performance parameters from the profiles
 //	sizes := make([]int, len(c.Nodes))
 //	seconds, err := cluster.Allocate(c, nil, perf, sizes)         // shares that finish together
@@ -22,6 +22,6 @@
 // nodes' gradients, whose age must stay below the staleness bound (step 4, [Collect]). The
 // [Report] has what the policy sees (step 5).
 //
-// Everything here is a function of its input: no clock, no randomness, and no I/O except
-// reading a cluster file and a trace that it names.
+// Everything here is a function of its input: no clock, no randomness, no I/O. Package
+// clusterfile reads cluster files.
 package cluster

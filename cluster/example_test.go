@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 )
@@ -14,7 +14,7 @@ import (
 // Two devices of different speed from a file, sizes that let them finish together, and a
 // round with these sizes in the simulator.
 func Example() {
-	_, c, err := cluster.Load("testdata/minimal.yaml", profile.Embedded())
+	_, c, err := clusterfile.Load("clusterfile/testdata/minimal.yaml", profile.Embedded())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -61,18 +61,6 @@ func ExampleAllocate() {
 	// Output:
 	// [64 32 0] in 6.9 s, <nil>
 	// 4 micro-steps
-	// true
-}
-
-// An error about a file quotes the line and marks the fault as bad input.
-func ExampleRead() {
-	file := strings.NewReader("workload: resnet-50\nglobal_batch: 256\nnodes:\n  - {device: v100, count: 2, colour: red}\n")
-	_, _, err := cluster.Read(file, "mine.yaml", profile.Embedded())
-	fmt.Println(err)
-	fmt.Println(errors.Is(err, cluster.ErrFile))
-	// Output:
-	// mine.yaml:4: cluster: invalid file: nodes[0].colour: unknown key; known here: name, device, count, memory, micro_batch, slowdown, fits, link, power, profiled, per_machine, inside, switch
-	//   4 |   - {device: v100, count: 2, colour: red}
 	// true
 }
 

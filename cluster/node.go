@@ -2,6 +2,12 @@ package cluster
 
 import "github.com/evenkeel/evenkeel/cluster/profile"
 
+// Limits of a cluster.
+const (
+	MaxNodes       = 100_000
+	MaxGlobalBatch = 1 << 30
+)
+
 // Node is one training worker as it is known beforehand: its compute resources.
 type Node struct {
 	Name    string
@@ -14,6 +20,16 @@ type Node struct {
 	TFLOPS  float64          // nameplate speed of the device at the workload's precision; 0 unknown
 	Power   Power
 	Hidden  Hidden `state:"-"`
+}
+
+// MemoryLimit is the largest micro-batch that fits into a node's memory, in bytes (0:
+// unknown), beside its part of the model state. It is below 1 if none fits, and
+// profile.NoLimit if memory or peak memory is unknown.
+func MemoryLimit(p *profile.Profile, w profile.Workload, memory int64, nodes int) int {
+	if memory == 0 {
+		return profile.NoLimit
+	}
+	return p.MemoryLimit(memory - w.StateBytes(nodes))
 }
 
 // Power is what a node draws, in watts; the zero value: unknown.
@@ -48,10 +64,10 @@ func (n *Node) Finish(p Performance, b int) float64 {
 // Slowness is the slowdown, relative to parameters p, that explains a node's time in a
 // round. It scales all but the network's time.
 func (n *Node) Slowness(p Performance, r *NodeReport) float64 {
-	return n.SlownessOf(p, n.Measured(r), r.Seconds)
+	return n.SlownessOf(p, n.Cost(r.Size), r.Seconds)
 }
 
-// SlownessOf is Slowness where so much work (Measured) took so many seconds.
+// SlownessOf is Slowness where work of that cost (Cost) took so many seconds.
 func (n *Node) SlownessOf(p Performance, work, seconds float64) float64 {
 	compute := p.Overhead - n.Network + p.PerSample*work
 	return max(seconds-n.Network, 0.01*seconds) / compute
@@ -137,39 +153,4 @@ type Truth struct {
 	Factor   []float64 // by which spikes and the noise that all micro-steps share multiply the time of the round, without a deadline
 	Left     []float64 // seconds that the node still computes on older work when the round opens
 	Mute     []bool    // it is there and will hand in nothing
-}
-
-// LeastSquares fits seconds = overhead + perSample*size to one node's rounds. The weight
-// of a round falls by a constant factor with each newer one, as in Cannikin (Middleware
-// 2024). It is for nodes whose profile is unknown.
-type LeastSquares struct {
-	forget          float64 // factor per measurement, (0, 1]
-	n, x, y, xx, xy float64 // weighted sums
-}
-
-// NewLeastSquares returns an empty fit; forget is the weight a measurement keeps from
-// one round to the next, in (0, 1].
-func NewLeastSquares(forget float64) *LeastSquares { return &LeastSquares{forget: forget} }
-
-// Add takes in one round: size samples, at least 1, took seconds, above 0.
-func (f *LeastSquares) Add(size, seconds float64) {
-	f.n, f.x, f.y = f.forget*f.n+1, f.forget*f.x+size, f.forget*f.y+seconds
-	f.xx, f.xy = f.forget*f.xx+size*size, f.forget*f.xy+size*seconds
-}
-
-// Performance is the fitted line, false before the first Add. Where the sizes hardly
-// differ the overhead cannot be fitted: then the given one is used, and the line goes
-// through the mean.
-func (f *LeastSquares) Performance(overhead float64) (Performance, bool) {
-	if f.n == 0 {
-		return Performance{}, false
-	}
-	mx, my := f.x/f.n, f.y/f.n
-	if sxx := f.xx/f.n - mx*mx; sxx > 1e-3*mx*mx {
-		slope := (f.xy/f.n - mx*my) / sxx
-		if at := my - slope*mx; slope > 0 && at >= -1e-9*my { // rounding may leave it just below 0
-			return Performance{Overhead: max(at, 0), PerSample: slope}, true
-		}
-	}
-	return Performance{Overhead: overhead, PerSample: max(my-overhead, 0.01*my) / mx}, true
 }

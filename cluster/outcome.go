@@ -23,7 +23,7 @@ type Outcome struct {
 	Wait    float64 // seconds until it closes
 	Counted float64 // samples accepted, each with its Credit
 	Later   float64 // what the gradients still being computed will count
-	Debt    float64 // samples that their nodes cannot start on meanwhile
+	Debt    float64 // samples that the late nodes cannot begin on meanwhile
 	Late    float64 // samples still being computed: they will count as aged
 	Idle    float64 // seconds without work, summed over the nodes
 	Joules  float64 // of the nodes whose power is known, the rest of the late work included
@@ -37,13 +37,13 @@ func (o Outcome) PerSample() float64 { return o.Joules / max(o.Counted+o.Later, 
 // memory; the zero value is ready to use.
 type Outcomes struct {
 	work    []Delivery
-	first   []float64 // when nodes have delivered; that at place parted is where sorting would put it, between the sooner and the later ones
+	first   []float64 // when each node has delivered, sorted as far as this: the value at index parted is in its place, smaller ones before it
 	parted  int
 	last    float64   // of first
 	alone   []float64 // when a node's only gradient arrives; infinite where it has two
-	credits []float64 // what the first gradients count: a division each, which every rule would repeat
+	credits []float64 // what the first gradients count, kept because every rule needs these divisions
 	powered bool      // some node's power is known
-	whole   Outcome   // where all are waited for, once a rule came to that
+	whole   Outcome   // of waiting for all, once some rule has asked for it
 }
 
 // Set takes in the deliveries of the nodes that take part. It keeps work, which may not change before the last call of Under.
@@ -83,10 +83,10 @@ func (o *Outcomes) Under(r Rule) Outcome {
 	return o.whole
 }
 
-// until is the outcome of a round that ends then.
+// until is the outcome of a round that ends at a given time.
 func (o *Outcomes) until(end float64) Outcome {
 	out := Outcome{Wait: end}
-	idle, counted := 0.0, 0.0 // in registers, as a struct of so many fields is not
+	idle, counted := 0.0, 0.0 // local, so that they stay in registers
 	credits := o.credits[:len(o.alone)]
 	for i, alone := range o.alone {
 		if alone <= end && !o.powered { // most of them
@@ -117,7 +117,7 @@ func (o *Outcomes) until(end float64) Outcome {
 	return out
 }
 
-// nth is when the nodes up to that place, from 0, have delivered. Rules that ask for more and more nodes are the quickest.
+// nth is when place+1 nodes have delivered. It is quickest if place grows from call to call.
 func (o *Outcomes) nth(place int) float64 {
 	switch {
 	case place == o.parted:

@@ -41,9 +41,6 @@ type Share struct {
 type Gradient struct {
 	Samples int // that it was computed over: those of the share, or what was done until the deadline
 	Steps   int // micro-steps that they were computed in
-	// Cost is what the samples cost where they do not cost the same, over the mean cost of a sample: tokens over the
-	// mean tokens of a sample, say (Accumulation.Work). 0: every sample costs the same.
-	Cost float64
 	// Seconds from hand-out to arrival and Age as the node measured them; 0: by the times
 	// that the Recorder is given.
 	Seconds, Age float64
@@ -109,7 +106,7 @@ func (r *Recorder) Receive(node int, now time.Duration, g Gradient) Verdict {
 	verdict := r.collection.receive(now, share.Model, current)
 	state.busy, state.done, state.free = false, current, now
 	n.Size, n.Behind, n.Norm, n.Agree = g.Samples, r.report.Round-share.Round, g.Norm, g.Agree
-	n.Seconds, n.Age, n.Steps, n.Cost = g.Seconds, g.Age, 0, g.Cost
+	n.Seconds, n.Age, n.Steps = g.Seconds, g.Age, 0
 	if g.Steps > 1 {
 		n.Steps = g.Steps
 	}
@@ -128,7 +125,6 @@ func (r *Recorder) Receive(node int, now time.Duration, g Gradient) Verdict {
 		n.Samples += g.Samples
 		r.report.Accepted += g.Samples
 		r.report.Counted += float64(g.Samples) * Credit(n.Behind)
-		r.report.Cost += g.Cost
 		if verdict == Aged {
 			n.Aged += g.Samples
 		}

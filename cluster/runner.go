@@ -62,7 +62,6 @@ type Report struct {
 	Wait     time.Duration `json:"wait_ns"`       // total wait: opening to closing of the round
 	Accepted int           `json:"accepted"`      // samples in accepted gradients
 	Counted  float64       `json:"counted"`       // the same, each sample with its Credit
-	Cost     float64       `json:"cost,omitzero"` // of the accepted samples, in mean ones, where they do not cost the same; 0: Accepted
 	Nodes    []NodeReport  `json:"nodes"`         // in node order
 	// Predicted is the finish time, in seconds, that was predicted of the plan where that is not the newest; 0: the newest.
 	Predicted float64 `json:"-"`
@@ -73,7 +72,6 @@ type NodeReport struct {
 	Status  Status  `json:"status"`
 	Size    int     `json:"size"`            // samples that Seconds belongs to
 	Steps   int     `json:"steps,omitempty"` // micro-steps that Size was computed in, where there were several
-	Cost    float64 `json:"cost,omitzero"`   // of these samples, in mean ones, where they do not cost the same; 0: Size
 	Seconds float64 `json:"seconds"`         // hand-out to arrival; for a late node so far; 0 if nothing is known
 	Samples int     `json:"samples"`         // accepted in this round
 	Aged    int     `json:"aged"`            // of these, computed on an older model

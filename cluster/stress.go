@@ -1,6 +1,6 @@
 package cluster
 
-import "fmt"
+import "github.com/evenkeel/evenkeel/internal/badinput"
 
 // Stress holds stress conditions: disturbances that no policy is trained on, to see how it
 // does outside its training. A zero part is switched off. Their numbers are chosen, not
@@ -63,11 +63,11 @@ const (
 	maxClock  = 1000 // seconds
 )
 
-func (u *Stress) check(prefix string, p *problems) {
-	within := func(path string, v, least, most float64) { p.within(prefix+path, v, least, most) }
+func (u *Stress) check(f *badinput.Faults) {
+	within := f.Within
 	if u.Racks != (Racks{}) {
 		within("racks.size", float64(u.Racks.Size), 1, MaxNodes)
-		u.Racks.check(prefix+"racks", p)
+		u.Racks.check("racks", f)
 	}
 	if u.Diurnal != (Diurnal{}) {
 		within("diurnal.amplitude", u.Diurnal.Amplitude, 0, maxSD)
@@ -102,10 +102,8 @@ type Outage struct {
 	Slowdown float64 `yaml:"slowdown,omitempty" json:"slowdown,omitzero"` // 1..100; zero: it hands in nothing
 }
 
-func (o *Outage) check(prefix string, p *problems) {
-	within := func(path string, v, least, most float64) {
-		p.within(fmt.Sprintf("%s.%s", prefix, path), v, least, most)
-	}
+func (o *Outage) check(path string, f *badinput.Faults) {
+	within := func(field string, v, least, most float64) { f.Within(path+"."+field, v, least, most) }
 	within("share", o.Share, 0, 1)
 	within("rate", o.Rate, 0, 1)
 	within("rounds", o.Rounds, 1, maxRounds)

@@ -1,7 +1,5 @@
 package cluster
 
-import "fmt"
-
 // mostTries is how often dealing goes on beyond the global batch before no allocation is
 // taken to exist. Only micro-batches of several samples on every node need more than one.
 const mostTries = 1000
@@ -60,7 +58,7 @@ func (a *Allocator) takeBack(c *Cluster, sizes []int, excess int, allowed func(i
 	return true
 }
 
-// spared says that a node keeps some of its share.
+// spared says whether a node keeps some of its share.
 func spared(_, b int) bool { return b > 0 }
 
 // TakeBack lowers shares by excess samples in all, to 0 only if the others cannot give
@@ -70,65 +68,4 @@ func (a *Allocator) TakeBack(c *Cluster, sizes []int, excess int) error {
 		return nil
 	}
 	return c.odd()
-}
-
-// most is the largest share of node i: within the bound on micro-steps and the global batch.
-func (c *Cluster) most(i int) int {
-	n := &c.Nodes[i]
-	if c.Single {
-		return n.floorStep(c.GlobalBatch)
-	}
-	return n.MostShare(c.GlobalBatch)
-}
-
-// AllocateOnce writes the shares that finish soonest where every node takes exactly one
-// micro-step, for work that is not accumulated. Returns and errors as for Allocate.
-func (a *Allocator) AllocateOnce(c *Cluster, perf []Performance, sizes []int) (float64, error) {
-	once := *c
-	once.Single = true
-	finish, err := a.Allocate(&once, nil, perf, sizes)
-	if err != nil {
-		return 0, err
-	}
-	// Who got nothing would finish after all others even with the least, so it does not
-	// matter from whom that is taken.
-	missing := 0
-	for i, b := range sizes {
-		if b == 0 {
-			missing += c.Nodes[i].LeastShare()
-		}
-	}
-	if missing > 0 && !a.takeBack(c, sizes, missing, spared) {
-		return 0, fmt.Errorf("%w: %d nodes need their least micro-batch each, the batch is %d", ErrCapacity, len(c.Nodes), c.GlobalBatch)
-	}
-	for i, b := range sizes {
-		if b == 0 {
-			sizes[i] = c.Nodes[i].LeastShare()
-			finish = max(finish, c.Nodes[i].Finish(perf[i], sizes[i]))
-		}
-	}
-	return finish, nil
-}
-
-// divisor is the greatest common divisor of the shares that the node takes and of d.
-func (n *Node) divisor(d int) int {
-	gcd := func(a, b int) int {
-		for b != 0 {
-			a, b = b, a%b
-		}
-		return a
-	}
-	full := n.Full()
-	if len(n.Shapes) == 0 {
-		if full > n.LeastShare() {
-			return 1
-		}
-		return gcd(full, d)
-	}
-	for _, s := range n.Shapes {
-		if s <= full {
-			d = gcd(s, d)
-		}
-	}
-	return d
 }

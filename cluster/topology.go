@@ -1,22 +1,20 @@
 package cluster
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Topology is the devices of a cluster by class, and what lies between them. A device is a node; several sit in a
-// machine. It is read from the same file as a Cluster, which needs neither a workload nor a batch for it.
+// machine. The planner works on it; the tuner needs a [Cluster] only.
 type Topology struct {
 	Classes  []Class // in the order of their names, so that the order in the file does not matter
-	switches map[string]FileSwitch
+	switches map[string]Switch
 }
 
 // Class is equal devices in equal machines.
@@ -27,29 +25,68 @@ type Class struct {
 	Memory     float64 // bytes of a device
 	Slowdown   float64 // of its measured times
 	Inside     Level
-	link       Link
-	at         string // switch
+	Link       Level  // from a machine to its switch
+	Switch     string // "": a core that joins all machines and costs nothing
 }
 
-// Level is one level of links. In a file it is a bandwidth, or a mapping of bandwidth (one, or several by size of
-// message), latency and secure.
+// Level is one level of links.
 type Level struct {
-	Latency Duration
+	Latency time.Duration
 	Rates   []Rate // by rising size; empty: costs no time beside the latency
 	Secure  bool   // what passes is encrypted by the sender and decrypted by the receiver
 }
 
 // Rate is a bandwidth in bytes per second that messages of a size reach.
 type Rate struct {
-	Size      Bytes
+	Size      int64 // bytes
 	Bandwidth float64
 }
 
-// FileSwitch joins machines or other switches.
-type FileSwitch struct {
-	Name  string `yaml:"name"`
-	Level `yaml:",inline"`
-	Up    string `yaml:"up,omitempty"` // the switch above it
+// Switch joins machines or other switches.
+type Switch struct {
+	Name  string
+	Level Level
+	Up    string // the switch above it; "": none
+}
+
+// NewTopology joins classes by switches. It sorts the classes by their device, and the error lists
+// every switch that is wrong, and all machines that no path joins, by field.
+func NewTopology(classes []Class, switches []Switch) (*Topology, error) {
+	t := &Topology{Classes: classes, switches: map[string]Switch{}}
+	var faults badinput.Faults
+	for i, s := range switches {
+		at := fmt.Sprintf("switches[%d].name", i)
+		if s.Name == "" {
+			faults.Add(at, "is missing")
+		} else if _, again := t.switches[s.Name]; again {
+			faults.Add(at, "is %s, the name of another switch", s.Name)
+		}
+		t.switches[s.Name] = s
+	}
+	for i, s := range switches {
+		at := fmt.Sprintf("switches[%d].up", i)
+		if _, ok := t.switches[s.Up]; s.Up != "" && !ok {
+			faults.Add(at, "is %.40s; there is no such switch", s.Up)
+		}
+		if len(t.above(s.Name)) > len(switches) {
+			faults.Add(at, "leads from %s back to itself", s.Name)
+		}
+	}
+	if len(faults) > 0 {
+		return nil, faults.Err()
+	}
+	slices.SortFunc(t.Classes, func(a, b Class) int { return strings.Compare(a.Device, b.Device) })
+	for a := range t.Classes {
+		for b := range a + 1 {
+			if _, err := t.between(a, b); err != nil {
+				faults.Add("switches", "%s", err)
+			}
+		}
+	}
+	if len(faults) > 0 {
+		return nil, faults.Err()
+	}
+	return t, nil
 }
 
 // Path is what a message passes.
@@ -58,7 +95,7 @@ type Path struct {
 }
 
 // cryptoRate is the bytes per second that one end of a secure level encrypts or decrypts: AES-GCM in crypto/tls on one
-// core, measured in experiments/planner/secure.
+// core.
 const cryptoRate = 4.7e9
 
 // Seconds is the time that a message takes over the path, given its size in bytes: all latencies, the slowest bandwidth
@@ -69,7 +106,7 @@ func (p Path) Seconds(bytes float64) float64 {
 	}
 	s, slowest, secure := 0.0, math.Inf(1), false
 	for _, l := range p.levels {
-		s += l.Latency.std().Seconds()
+		s += l.Latency.Seconds()
 		slowest = min(slowest, l.bandwidth(bytes))
 		secure = secure || l.Secure
 	}
@@ -93,7 +130,7 @@ func (p Path) Floor(bytes float64) float64 {
 	}
 	s, slowest, secure := 0.0, math.Inf(1), false
 	for _, l := range p.levels {
-		s += l.Latency.std().Seconds()
+		s += l.Latency.Seconds()
 		most := 0.0
 		for _, r := range l.Rates {
 			most = max(most, r.Bandwidth)
@@ -149,15 +186,15 @@ func (t *Topology) Within(class int) Path { return Path{[]Level{t.Classes[class]
 func (t *Topology) Between(a, b int) Path {
 	p, err := t.between(a, b)
 	if err != nil {
-		panic(err) // ReadTopology checked all pairs
+		panic(err) // NewTopology checked all pairs
 	}
 	return p
 }
 
 func (t *Topology) between(a, b int) (Path, error) {
 	x, y := &t.Classes[a], &t.Classes[b]
-	p := Path{[]Level{x.link.level(), y.link.level()}}
-	up, down := t.above(x.at), t.above(y.at)
+	p := Path{[]Level{x.Link, y.Link}}
+	up, down := t.above(x.Switch), t.above(y.Switch)
 	if len(up) == 0 && len(down) == 0 {
 		return p, nil
 	}
@@ -180,126 +217,6 @@ func (t *Topology) above(name string) []string {
 		name = t.switches[name].Up
 	}
 	return all
-}
-
-func (l Link) level() Level {
-	v := Level{Latency: l.Latency}
-	if l.Bandwidth > 0 {
-		v.Rates = []Rate{{1, l.Bandwidth}}
-	}
-	return v
-}
-
-// ReadTopology parses the nodes and switches of a cluster file. name appears in errors, which wrap ErrFile and quote
-// the faulty line. catalogue serves for the memory of devices where the file has none; nil: none is known.
-func ReadTopology(r io.Reader, name string, catalogue *profile.Catalogue) (*Topology, error) {
-	source, err := io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("cluster: %s: %w", name, err)
-	}
-	if len(source) > MaxFileBytes {
-		return nil, fmt.Errorf("%s: %w: larger than %d bytes", name, ErrFile, MaxFileBytes)
-	}
-	source = bytes.TrimPrefix(source, []byte("\ufeff"))
-	var f File
-	var d decoder
-	d.read(source, &f)
-	t := &Topology{switches: map[string]FileSwitch{}}
-	if len(d.problems) == 0 {
-		t.join(f.Switches, &d.problems)
-		for i, n := range f.Nodes {
-			t.class(n, fmt.Sprintf("nodes[%d]", i), catalogue, &d.problems)
-		}
-		if len(t.Classes) == 0 && len(d.problems) == 0 {
-			d.fault("nodes", "is empty")
-		}
-	}
-	if len(d.problems) == 0 {
-		slices.SortFunc(t.Classes, func(a, b Class) int { return strings.Compare(a.Device, b.Device) })
-		for a := range t.Classes {
-			for b := range a + 1 {
-				if _, err := t.between(a, b); err != nil {
-					d.fault("switches", "%s", err)
-				}
-			}
-		}
-	}
-	if len(d.problems) > 0 {
-		return nil, d.problems.error(name, source, d.lines)
-	}
-	return t, nil
-}
-
-// LoadTopology reads the file at path; see ReadTopology.
-func LoadTopology(path string, catalogue *profile.Catalogue) (*Topology, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("cluster: %w", err)
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, fmt.Errorf("%s: %w: it is a folder; name a file in it", path, ErrFile)
-	}
-	return ReadTopology(f, path, catalogue)
-}
-
-func (t *Topology) join(switches []FileSwitch, p *problems) {
-	for i, s := range switches {
-		at := fmt.Sprintf("switches[%d]", i)
-		if s.Name == "" {
-			p.add(at+".name", "is missing")
-		} else if _, again := t.switches[s.Name]; again {
-			p.add(at+".name", "is %s, the name of another switch", s.Name)
-		}
-		t.switches[s.Name] = s
-	}
-	for i, s := range switches {
-		at := fmt.Sprintf("switches[%d].up", i)
-		if _, ok := t.switches[s.Up]; s.Up != "" && !ok {
-			p.add(at, "is %s; there is no such switch", clip(s.Up))
-		}
-		if len(t.above(s.Name)) > len(switches) {
-			p.add(at, "leads from %s back to itself", s.Name)
-		}
-	}
-}
-
-func (t *Topology) class(n FileNode, at string, catalogue *profile.Catalogue, p *problems) {
-	c := Class{Device: n.Device, Count: 1, PerMachine: 1, Memory: float64(n.Memory), Slowdown: n.Slowdown, link: n.Link, at: n.Switch}
-	if n.Count != nil {
-		c.Count = *n.Count
-	}
-	if n.PerMachine != nil {
-		c.PerMachine = *n.PerMachine
-	}
-	if n.Inside != nil {
-		c.Inside = *n.Inside
-	}
-	if c.Slowdown == 0 {
-		c.Slowdown = 1
-	}
-	if c.Memory == 0 && catalogue != nil {
-		if d, ok := catalogue.Device(n.Device); ok {
-			c.Memory = float64(d.MemoryBytes)
-		}
-	}
-	switch {
-	case c.Device == "":
-		p.add(at+".device", "is missing")
-	case slices.ContainsFunc(t.Classes, func(o Class) bool { return o.Device == c.Device }):
-		p.add(at+".device", "is %s, which another group has; write them as one group, or rename one of the devices", clip(c.Device))
-	case c.Count < 1 || c.Count > MaxNodes:
-		p.add(at+".count", "is %d; must lie in 1..%d", c.Count, MaxNodes)
-	case c.PerMachine < 1 || c.Count%c.PerMachine != 0:
-		p.add(at+".per_machine", "is %d; must divide the %d devices", c.PerMachine, c.Count)
-	case c.Memory == 0:
-		p.add(at+".memory", "is not known for %s; write it, for example memory: 40GiB", clip(c.Device))
-	}
-	p.within(at+".slowdown", c.Slowdown, 0.01, 100)
-	if _, ok := t.switches[c.at]; c.at != "" && !ok {
-		p.add(at+".switch", "is %s; there is no such switch", clip(c.at))
-	}
-	t.Classes = append(t.Classes, c)
 }
 
 // WithCounts is the topology with so many devices of each class, in its order, the first machines of each; 0: without the class.

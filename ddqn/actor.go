@@ -44,7 +44,7 @@ func (a *Actor) Sync(net *Network) error {
 // reallocated if it is too small (nil will do). Like the functions of gonum it panics if the length of rows is not
 // a multiple of Features, which is a mistake of the calling code and not of any input.
 func (a *Actor) Q(dst, rows []float32) []float32 {
-	features, outputs := a.net.spec.Features, a.plain.layers[len(a.plain.layers)-1].out
+	features, outputs := a.net.spec.Features, a.plain.layers[len(a.plain.layers)-1].Out
 	if len(rows)%features != 0 {
 		panic(fmt.Sprintf("ddqn: Actor.Q got %d values, which are no whole rows of %d features", len(rows), features))
 	}
@@ -55,8 +55,7 @@ func (a *Actor) Q(dst, rows []float32) []float32 {
 	for out := dst; n > 0; {
 		s := a.scorer(n)
 		rows = rows[copy(s.x, rows):]
-		s.run()
-		out = out[copy(out, s.q):]
+		out = out[copy(out, s.run()):]
 		n -= len(s.x) / features
 	}
 	return dst

@@ -18,7 +18,7 @@ func newNet(t testing.TB, spec Spec, seed uint64) *Network {
 	return net
 }
 
-// drawSpec draws a small network with biases that are not zero.
+// drawNet draws a small network with biases that are not zero.
 func drawNet(t *rapid.T) *Network {
 	spec := Spec{
 		Features: rapid.IntRange(1, 9).Draw(t, "features"), Actions: rapid.IntRange(1, 9).Draw(t, "actions"),
@@ -34,29 +34,6 @@ func drawNet(t *rapid.T) *Network {
 		net.weights[i] += 0.1 * float32(rng.NormFloat64())
 	}
 	return net
-}
-
-func TestActorEqualsPlainGo(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		net := drawNet(t)
-		actor := NewActor(net)
-		defer actor.Close()
-		rows := randomFloats(rand.New(rand.NewPCG(1, 1)), 3*net.spec.Features)
-		q := actor.Q(nil, rows)
-		plain := &twin{spec: net.spec}
-		layers := twinLayers(net, false)
-		for i := range 3 {
-			_, want := plain.forward(layers, rows[i*net.spec.Features:][:net.spec.Features])
-			for a := range want {
-				for r, w := range want[a] {
-					if got := float64(q[0]); math.Abs(got-w) > 1e-4*math.Max(1, math.Abs(w)) {
-						t.Fatalf("row %d, action %d, objective %d: %v, want %v", i, a, r, got, w)
-					}
-					q = q[1:]
-				}
-			}
-		}
-	})
 }
 
 func TestActorHasItsOwnWeights(t *testing.T) {

@@ -9,25 +9,6 @@ import (
 // benchSpec is the size of Evenkeel's own agent.
 var benchSpec = Spec{Features: 32, Actions: 24, Objectives: 3, Hidden: []int{64, 64}}
 
-func BenchmarkUpdate(b *testing.B) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	net, err := NewNetwork(benchSpec, rng)
-	if err != nil {
-		b.Fatal(err)
-	}
-	learner, err := NewLearner(LearnerConfig{Pooled: []bool{true, false, false}}, net, rand.NewPCG(3, 4))
-	if err != nil {
-		b.Fatal(err)
-	}
-	replay := randomReplay(b, ReplayConfig{Streams: 16, Capacity: 1000, Group: 8, Features: 32, Objectives: 3}, 24, 1000, rng)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := learner.Update(replay); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func BenchmarkQ(b *testing.B) {
 	for _, n := range []int{1, 32, 1000, 1024} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

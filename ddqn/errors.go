@@ -3,6 +3,7 @@ package ddqn
 import (
 	"errors"
 
+	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
@@ -14,13 +15,11 @@ var (
 	// ErrVersion: the file is of this format but of a version that this program cannot read.
 	ErrVersion = badinput.New("ddqn: unsupported version")
 	// ErrTruncated: the file ends too early.
-	ErrTruncated = badinput.New("ddqn: file is truncated")
+	ErrTruncated = wire.ErrTruncated
 	// ErrNotFinite: a weight, a loss or a gradient is NaN or infinite.
 	ErrNotFinite = errors.New("ddqn: value is not finite")
 	// ErrChecksum: the content is not what was written.
 	ErrChecksum = badinput.New("ddqn: checksum does not match")
 	// ErrMismatch: two things that must have the same shape or configuration have not.
 	ErrMismatch = errors.New("ddqn: shapes or configurations differ")
-	// ErrEmpty: the replay holds nothing that could be learned from yet.
-	ErrEmpty = errors.New("ddqn: replay holds no complete n-step window yet")
 )

@@ -1,12 +1,17 @@
 package ddqn
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/ddqn/internal/dueling"
+	"github.com/evenkeel/evenkeel/internal/matrix"
+)
 
 // plain is a network with its dueling head folded into one linear layer from the last hidden layer to Q.
 type plain struct {
 	spec   Spec
-	layers []layer
-	whole  layer // the last one with all objectives
+	layers []Layer
+	whole  Layer // the last one with all objectives
 	only   []int // the objectives of the last layer in layers; none: all, and it is whole
 }
 
@@ -14,8 +19,8 @@ type plain struct {
 // named its last layer has these alone.
 func share(n *Network, only ...int) *plain {
 	h := n.head()
-	last := func(outputs int) layer {
-		return layersOver([]int{h.in, outputs}, make([]float32, (h.in+1)*outputs))[0]
+	last := func(outputs int) Layer {
+		return layersOver([]int{h.In, outputs}, make([]float32, (h.In+1)*outputs))[0]
 	}
 	p := &plain{spec: n.spec, layers: slices.Clone(n.layers), whole: last(n.spec.outputs()), only: only}
 	used := p.whole
@@ -29,11 +34,11 @@ func share(n *Network, only ...int) *plain {
 
 func (p *plain) refold(n *Network) {
 	used, h := p.layers[len(p.layers)-1], n.head()
-	duel(p.whole.w, h.w, p.spec.Actions, p.spec.Objectives)
-	duel(p.whole.b, h.b, p.spec.Actions, p.spec.Objectives)
+	dueling.Fold(p.whole.W, h.W, p.spec.Actions, p.spec.Objectives)
+	dueling.Fold(p.whole.B, h.B, p.spec.Actions, p.spec.Objectives)
 	if len(p.only) > 0 {
-		p.pick(used.w, p.whole.w)
-		p.pick(used.b, p.whole.b)
+		p.pick(used.W, p.whole.W)
+		p.pick(used.B, p.whole.B)
 	}
 }
 
@@ -47,28 +52,32 @@ func (p *plain) pick(dst, src []float32) {
 	}
 }
 
-// scorer is the forward pass for a fixed number of rows: one dense operation after another. Gorgonia's machine would
-// do the same with a goroutine and 26 allocations for each run, which takes longer than scoring a few rows.
+// scorer is the forward pass for a fixed number of rows: one dense layer after another.
 type scorer struct {
-	x     []float32 // rows x Features, the input
-	q     []float32 // rows x Actions x Objectives, the output
-	plain *plain
-	ops   []*dense // one per layer
+	x       []float32   // rows x Features, the input
+	outputs [][]float32 // of every layer; the last one is Q, rows x Actions x Objectives
+	plain   *plain
+	rows    int
+	scratch matrix.Scratch
 }
 
 func newScorer(p *plain, rows int) *scorer {
-	s := &scorer{x: make([]float32, rows*p.spec.Features), plain: p}
-	for i, l := range p.layers {
-		op := newDense(rows, l.in, l.out, i < len(p.layers)-1, false)
-		s.ops, s.q = append(s.ops, op), op.buf
+	s := &scorer{x: make([]float32, rows*p.spec.Features), plain: p, rows: rows}
+	for _, l := range p.layers {
+		s.outputs = append(s.outputs, make([]float32, rows*l.Out))
 	}
 	return s
 }
 
-func (s *scorer) run() {
-	h := s.x
-	for i, op := range s.ops {
-		op.run(h, s.plain.layers[i].w, s.plain.layers[i].b)
-		h = op.buf
+// run scores the rows in x and returns Q, valid until the next run.
+func (s *scorer) run() []float32 {
+	h, low := s.x, float32(0)
+	for i, l := range s.plain.layers {
+		if i == len(s.plain.layers)-1 {
+			low = matrix.Unbounded
+		}
+		matrix.Affine(matrix.Of(s.outputs[i], s.rows, l.Out), matrix.Of(h, s.rows, l.In), matrix.Of(l.W, l.In, l.Out), l.B, low, &s.scratch)
+		h = s.outputs[i]
 	}
+	return h
 }

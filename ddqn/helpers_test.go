@@ -3,7 +3,6 @@ package ddqn
 import (
 	"math"
 	"math/rand/v2"
-	"testing"
 )
 
 func randomFloats(rng *rand.Rand, n int) []float32 {
@@ -26,48 +25,4 @@ func sameBits(a, b []float32) int {
 		}
 	}
 	return -1
-}
-
-// randomStep draws a step that fits the configuration.
-func randomStep(c ReplayConfig, actions int, kind Kind, rng *rand.Rand) Step {
-	s := Step{
-		Kind: kind, Rows: randomFloats(rng, c.Group*c.Features), Live: make([]bool, c.Group),
-		Actions: make([]int, c.Group), Rewards: randomFloats(rng, c.Group*c.Objectives),
-		Weights: make([]float32, c.Objectives),
-	}
-	for i := range c.Group {
-		s.Live[i] = rng.Float64() < 0.9
-		s.Actions[i] = rng.IntN(actions)
-	}
-	for i := range s.Weights {
-		s.Weights[i] = rng.Float32()
-	}
-	s.Terminal = kind == Last && rng.IntN(2) == 0
-	return s
-}
-
-// randomReplay fills every stream with steps of episodes of random lengths.
-func randomReplay(t testing.TB, c ReplayConfig, actions, steps int, rng *rand.Rand) *Replay {
-	t.Helper()
-	r, err := NewReplay(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for s := range c.Streams {
-		kind := First
-		for range steps {
-			if err := r.Add(s, randomStep(c, actions, kind, rng)); err != nil {
-				t.Fatal(err)
-			}
-			switch {
-			case kind == Last:
-				kind = First
-			case rng.IntN(20) == 0:
-				kind = Last
-			default:
-				kind = Mid
-			}
-		}
-	}
-	return r
 }

@@ -12,13 +12,13 @@ import (
 type Network struct {
 	spec    Spec
 	weights []float32 // all of it; the layers are windows of this slice
-	layers  []layer   // the Dense-ReLU layers, then the joint linear head
+	layers  []Layer   // the Dense-ReLU layers, then the joint linear head
 }
 
-// layer is y = x W + b with W row-major, inputs x outputs.
-type layer struct {
-	in, out int
-	w, b    []float32
+// Layer is y = x W + b with W row-major, In x Out.
+type Layer struct {
+	In, Out int
+	W, B    []float32
 }
 
 // headGain makes the first Q-values small against the rewards, so that no action starts as a favourite.
@@ -32,12 +32,12 @@ func NewNetwork(spec Spec, rng *rand.Rand) (*Network, error) {
 	}
 	n := emptyNetwork(spec)
 	for i, l := range n.layers {
-		bound := math.Sqrt(6 / float64(l.in))
+		bound := math.Sqrt(6 / float64(l.In))
 		if i == len(n.layers)-1 {
-			bound = headGain * math.Sqrt(3/float64(l.in))
+			bound = headGain * math.Sqrt(3/float64(l.In))
 		}
-		for j := range l.w {
-			l.w[j] = float32((float64(2*rng.Float64()) - 1) * bound)
+		for j := range l.W {
+			l.W[j] = float32((float64(2*rng.Float64()) - 1) * bound)
 		}
 	}
 	return n, nil
@@ -50,12 +50,16 @@ func emptyNetwork(spec Spec) *Network {
 	return n
 }
 
+// Layers cuts a slice of as many values as the network has weights into layers: the Dense-ReLU layers, then the joint
+// linear head, whose outputs are V[R] and then A[Actions x R].
+func (s Spec) Layers(flat []float32) []Layer { return layersOver(s.widths(), flat) }
+
 // layersOver cuts a flat slice into the weights and biases of consecutive layers.
-func layersOver(widths []int, flat []float32) []layer {
-	layers := make([]layer, 0, len(widths)-1)
+func layersOver(widths []int, flat []float32) []Layer {
+	layers := make([]Layer, 0, len(widths)-1)
 	for i := 1; i < len(widths); i++ {
 		in, out := widths[i-1], widths[i]
-		l := layer{in: in, out: out, w: flat[: in*out : in*out], b: flat[in*out : in*out+out : in*out+out]}
+		l := Layer{In: in, Out: out, W: flat[: in*out : in*out], B: flat[in*out : in*out+out : in*out+out]}
 		flat = flat[in*out+out:]
 		layers = append(layers, l)
 	}
@@ -64,6 +68,9 @@ func layersOver(widths []int, flat []float32) []layer {
 
 // Spec returns the shape of the network.
 func (n *Network) Spec() Spec { return n.spec.clone() }
+
+// Weights returns all weights, in the order of Spec.Layers. The slice is the network's own: who changes it trains the network.
+func (n *Network) Weights() []float32 { return n.weights }
 
 // Clone returns a network with the same shape and its own copy of the weights.
 func (n *Network) Clone() *Network {
@@ -81,19 +88,6 @@ func (n *Network) copyFrom(src *Network) error {
 	return nil
 }
 
-// blend moves the weights towards those of online by the share tau, 0 to 1: w += tau (online - w). This is the
-// soft target update of Lillicrap et al. 2016. The shapes must be equal, else ErrMismatch.
-func (n *Network) blend(online *Network, tau float32) error {
-	if !n.spec.equal(online.spec) {
-		return fmt.Errorf("ddqn: blend a network (%v) with another (%v): %w", n.spec, online.spec, ErrMismatch)
-	}
-	src := online.weights[:len(n.weights)]
-	for i, w := range n.weights {
-		n.weights[i] = w + float32(tau*(src[i]-w))
-	}
-	return nil
-}
-
 // Equal reports whether both networks have the same shape and the same weights, bit for bit.
 func (n *Network) Equal(o *Network) bool {
 	return n.spec.equal(o.spec) && slices.EqualFunc(n.weights, o.weights, func(a, b float32) bool {
@@ -102,11 +96,4 @@ func (n *Network) Equal(o *Network) bool {
 }
 
 // head returns the joint dueling layer.
-func (n *Network) head() layer { return n.layers[len(n.layers)-1] }
-
-// firstNotFinite returns the index of the first NaN or infinity, or -1.
-func firstNotFinite(values []float32) int {
-	return slices.IndexFunc(values, func(v float32) bool {
-		return v-v != 0 // only NaN and the infinities differ from themselves here
-	})
-}
+func (n *Network) head() Layer { return n.layers[len(n.layers)-1] }

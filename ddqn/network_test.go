@@ -40,15 +40,15 @@ func TestNetworkInitialisation(t *testing.T) {
 	}
 	for i, l := range net.layers[:2] {
 		var square, most float64
-		for _, w := range l.w {
+		for _, w := range l.W {
 			square += float64(w) * float64(w)
 			most = math.Max(most, math.Abs(float64(w)))
 		}
-		variance, want := square/float64(len(l.w)), 2/float64(l.in)
+		variance, want := square/float64(len(l.W)), 2/float64(l.In)
 		if math.Abs(variance/want-1) > 0.05 || most > math.Sqrt(3*want) {
 			t.Errorf("layer %d: variance %v, largest %v, want %v, %v", i, variance, most, want, math.Sqrt(3*want))
 		}
-		for _, b := range l.b {
+		for _, b := range l.B {
 			if b != 0 {
 				t.Errorf("layer %d: bias %v", i, b)
 			}
@@ -58,7 +58,7 @@ func TestNetworkInitialisation(t *testing.T) {
 
 func TestNetworkCopies(t *testing.T) {
 	spec := Spec{Features: 2, Actions: 2, Objectives: 1, Hidden: []int{3}}
-	a, b := newNet(t, spec, 1), newNet(t, spec, 2)
+	a := newNet(t, spec, 1)
 	c := a.Clone()
 	c.weights[0]++
 	if c.Equal(a) || a.weights[0] == c.weights[0] {
@@ -67,21 +67,10 @@ func TestNetworkCopies(t *testing.T) {
 	if err := c.copyFrom(a); err != nil || !c.Equal(a) {
 		t.Errorf("copy: %v", err)
 	}
-	if err := c.blend(b, 0.25); err != nil {
-		t.Fatal(err)
-	}
-	for i := range c.weights {
-		if want := 0.75*a.weights[i] + 0.25*b.weights[i]; abs(c.weights[i]-want) > 1e-6 {
-			t.Fatalf("blended weight %d is %v, want %v", i, c.weights[i], want)
-		}
-	}
 	spec.Hidden = []int{4}
 	other := newNet(t, spec, 1)
 	if err := a.copyFrom(other); !errors.Is(err, ErrMismatch) {
 		t.Errorf("copy of another shape: %v", err)
-	}
-	if err := a.blend(other, 0.1); !errors.Is(err, ErrMismatch) {
-		t.Errorf("blend with another shape: %v", err)
 	}
 	if spec := a.Spec(); spec.Hidden[0] != 3 {
 		t.Error("wrong spec")

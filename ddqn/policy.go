@@ -8,24 +8,20 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"slices"
 
 	"github.com/google/renameio/v2"
 	"github.com/zeebo/xxh3"
+
+	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
 )
 
 // A policy file is a safetensors file, described byte by byte in docs/reference/formats/policy.md.
 const (
 	policyFormat  = "evenkeel-ddqn-policy"
 	policyVersion = "2"
-	// Version 1 held one network, whose tensors had no name before theirs; it is read as if it had this one.
-	unnamedVersion = "1"
-	unnamedNetwork = "nodes"
-	maxNetworks    = 16
-	// maxHeader bounds what a reader takes into memory before it knows anything about a file.
-	maxHeader = 1 << 20
+	maxNetworks   = 16
 
 	keyFormat   = "format"
 	keyVersion  = "format_version"
@@ -108,7 +104,7 @@ func Write(w io.Writer, nets map[string]*Network, meta map[string]string) error 
 	}
 	var data []byte
 	for _, name := range slices.Sorted(maps.Keys(nets)) {
-		data = appendFloats(data, nets[name].weights)
+		data = wire.AppendFloats(data, nets[name].weights)
 	}
 	all[keyFormat], all[keyVersion], all[keySpec] = policyFormat, policyVersion, string(spec)
 	all[keyChecksum] = fmt.Sprintf("%016x", xxh3.Hash(data))
@@ -125,8 +121,8 @@ func Write(w io.Writer, nets map[string]*Network, meta map[string]string) error 
 	for len(text)%8 != 0 {
 		text = append(text, ' ')
 	}
-	if len(text) > maxHeader {
-		return fmt.Errorf("the header has %d bytes, at most %d are allowed; shorten the metadata: %w", len(text), maxHeader, ErrFormat)
+	if len(text) > wire.MaxHeader {
+		return fmt.Errorf("the header has %d bytes, at most %d are allowed; shorten the metadata: %w", len(text), wire.MaxHeader, ErrFormat)
 	}
 	out := binary.LittleEndian.AppendUint64(nil, uint64(len(text)))
 	out = append(append(out, text...), data...)
@@ -154,15 +150,15 @@ func Load(path string) (map[string]*Network, map[string]string, error) {
 // Read reads a policy as Load does, from its first byte to the end of r; bytes.NewReader serves embedded files.
 func Read(r io.Reader) (map[string]*Network, map[string]string, error) {
 	var size [8]byte
-	if err := readFull(r, size[:], "the header size"); err != nil {
+	if err := wire.ReadFull(r, size[:], "the header size"); err != nil {
 		return nil, nil, err
 	}
 	n := binary.LittleEndian.Uint64(size[:])
-	if n < 2 || n > maxHeader {
-		return nil, nil, fmt.Errorf("header of %d bytes, at most %d are allowed; is this a policy file?: %w", n, maxHeader, ErrFormat)
+	if n < 2 || n > wire.MaxHeader {
+		return nil, nil, fmt.Errorf("header of %d bytes, at most %d are allowed; is this a policy file?: %w", n, wire.MaxHeader, ErrFormat)
 	}
 	text := make([]byte, n)
-	if err := readFull(r, text, "the header"); err != nil {
+	if err := wire.ReadFull(r, text, "the header"); err != nil {
 		return nil, nil, err
 	}
 	specs, meta, sum, err := parseHeader(text)
@@ -170,7 +166,7 @@ func Read(r io.Reader) (map[string]*Network, map[string]string, error) {
 		return nil, nil, err
 	}
 	data := make([]byte, 4*parameters(specs))
-	if err := readFull(r, data, "the tensors"); err != nil {
+	if err := wire.ReadFull(r, data, "the tensors"); err != nil {
 		return nil, nil, err
 	}
 	if extra, err := io.ReadFull(r, size[:1]); extra != 0 {
@@ -184,7 +180,7 @@ func Read(r io.Reader) (map[string]*Network, map[string]string, error) {
 	nets := make(map[string]*Network, len(specs))
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
 		net := emptyNetwork(specs[name])
-		takeFloats(net.weights, data)
+		wire.TakeFloats(net.weights, data)
 		nets[name], data = net, data[4*len(net.weights):]
 	}
 	if err := checkFinite(nets); err != nil {
@@ -196,34 +192,9 @@ func Read(r io.Reader) (map[string]*Network, map[string]string, error) {
 func checkFinite(nets map[string]*Network) error {
 	for _, name := range slices.Sorted(maps.Keys(nets)) {
 		w := nets[name].weights
-		if i := firstNotFinite(w); i >= 0 {
+		if i := wire.FirstNotFinite(w); i >= 0 {
 			return fmt.Errorf("network %q: weight %d is %v; take an earlier checkpoint: %w", name, i, w[i], ErrNotFinite)
 		}
 	}
 	return nil
-}
-
-// readFull fills buf; an early end is ErrTruncated.
-func readFull(r io.Reader, buf []byte, what string) error {
-	n, err := io.ReadFull(r, buf)
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return fmt.Errorf("%d of %d bytes of %s; copy the file again: %w", n, len(buf), what, ErrTruncated)
-	}
-	if err != nil {
-		return fmt.Errorf("read %s: %w", what, err)
-	}
-	return nil
-}
-
-func appendFloats(dst []byte, values []float32) []byte {
-	for _, v := range values {
-		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(v))
-	}
-	return dst
-}
-
-func takeFloats(dst []float32, data []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+
+	"github.com/evenkeel/evenkeel/ddqn/internal/wire"
 )
 
 var networkName = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
@@ -70,26 +72,17 @@ func parseHeader(text []byte) (specs map[string]Spec, meta map[string]string, ch
 	if got := meta[keyFormat]; got != policyFormat {
 		return fail(ErrFormat, "header.__metadata__.%s is %q, must be %q; only files that evenkeel wrote can be read", keyFormat, got, policyFormat)
 	}
-	rawSpecs, err := jsonObject([]byte(meta[keySpec]))
-	switch got := meta[keyVersion]; got {
-	case policyVersion:
-	case unnamedVersion:
-		rawSpecs, err = map[string]json.RawMessage{unnamedNetwork: json.RawMessage(meta[keySpec])}, nil
-		named := make(map[string]json.RawMessage, len(header))
-		for k, v := range header {
-			named[unnamedNetwork+"."+k] = v
-		}
-		header = named
-	default:
-		return fail(ErrVersion, "policy has format version %q, this program reads %q and %q; train again or use the evenkeel that wrote it", got, unnamedVersion, policyVersion)
+	if got := meta[keyVersion]; got != policyVersion {
+		return fail(ErrVersion, "policy has format version %q, this program reads %q; train again or use the evenkeel that wrote it", got, policyVersion)
 	}
+	rawSpecs, err := jsonObject([]byte(meta[keySpec]))
 	if err != nil {
 		return fail(ErrFormat, "header.__metadata__.%s: %v", keySpec, err)
 	}
 	specs = make(map[string]Spec, len(rawSpecs))
 	for _, name := range slices.Sorted(maps.Keys(rawSpecs)) {
 		var s Spec
-		if err := strictJSON(rawSpecs[name], &s); err != nil {
+		if err := wire.StrictJSON(rawSpecs[name], &s); err != nil {
 			return fail(ErrFormat, "header.__metadata__.%s: network %q: %v", keySpec, name, err)
 		}
 		specs[name] = s
@@ -116,7 +109,7 @@ func matchTensors(header map[string]json.RawMessage, specs map[string]Spec) erro
 			return fmt.Errorf("tensor %s is missing", name)
 		}
 		var got tensorInfo
-		if err := strictJSON(raw, &got); err != nil {
+		if err := wire.StrictJSON(raw, &got); err != nil {
 			return fmt.Errorf("tensor %s: %w", name, err)
 		}
 		w := want[name]
@@ -134,19 +127,6 @@ func matchTensors(header map[string]json.RawMessage, specs map[string]Spec) erro
 		if _, ok := want[name]; !ok {
 			return fmt.Errorf("tensor %q is unknown", name)
 		}
-	}
-	return nil
-}
-
-// strictJSON decodes one value and nothing else, without unknown fields.
-func strictJSON(text []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("text after the value")
 	}
 	return nil
 }

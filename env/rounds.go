@@ -103,7 +103,7 @@ func (r *rounds) see(t *Tracker, report *cluster.Report, shares []int) {
 		w := t.delivery(i, got, wait)
 		if shares != nil {
 			var takes bool
-			if w, takes = t.other(i, got, w, wait, shares[i], n.pace(node, got, node.Measured(got))); !takes {
+			if w, takes = t.other(i, got, w, wait, shares[i], n.pace(node, got, node.Cost(got.Size))); !takes {
 				continue
 			}
 		}

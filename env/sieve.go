@@ -92,7 +92,7 @@ func (s *Sieve) Clean(c *cluster.Cluster, report *cluster.Report, sizes []int, b
 	for i := range report.Nodes {
 		n := &report.Nodes[i]
 		most := math.MaxInt
-		if !beyond && n.Cost == 0 && n.Behind == 0 {
+		if !beyond && n.Behind == 0 {
 			most = max(sizes[i], c.Nodes[i].LeastShare())
 		}
 		if values, f := broken(n), wrong(n, most, wait); values || f != sound {
@@ -134,7 +134,7 @@ func (s *Sieve) say(node int, why string) { s.why[node], s.said = why, true }
 
 // broken says whether a number beside the measurement is none.
 func broken(n *cluster.NodeReport) bool {
-	sum := n.Age + n.Norm + n.Agree + n.Idle + n.Busy + n.Joules + n.Cost
+	sum := n.Age + n.Norm + n.Agree + n.Idle + n.Busy + n.Joules
 	return math.IsNaN(sum) || math.IsInf(sum, 0)
 }
 
@@ -175,7 +175,7 @@ func (f fault) text(n *cluster.NodeReport) string {
 func (s *Sieve) mend(n *cluster.NodeReport, values bool, f fault) {
 	if values {
 		s.Counts.Values++
-		for _, v := range []*float64{&n.Age, &n.Norm, &n.Agree, &n.Idle, &n.Busy, &n.Joules, &n.Cost} {
+		for _, v := range []*float64{&n.Age, &n.Norm, &n.Agree, &n.Idle, &n.Busy, &n.Joules} {
 			if math.IsNaN(*v) || math.IsInf(*v, 0) {
 				*v = 0
 			}

@@ -49,7 +49,6 @@ func TestSieve(t *testing.T) {
 		"more than handed out": {func(r *cluster.Report) { r.Nodes[0].Size = 13 }, false, Absurd{Sizes: 1}, "a measurement of 13 samples, more than it was handed"},
 		"below no samples":     {func(r *cluster.Report) { r.Nodes[0].Size = -1 }, true, Absurd{Sizes: 1}, "a measurement of -1 samples, more than it was handed"},
 		"more, by a deadline":  {func(r *cluster.Report) { r.Nodes[0].Size = 13 }, true, Absurd{}, ""},
-		"more, by their cost":  {func(r *cluster.Report) { r.Nodes[0].Size, r.Nodes[0].Cost = 13, 11 }, false, Absurd{}, ""},
 		"more, of an older":    {func(r *cluster.Report) { r.Nodes[0].Size, r.Nodes[0].Behind = 13, 2 }, false, Absurd{}, ""},
 		"a norm":               {func(r *cluster.Report) { r.Nodes[0].Norm = nan }, false, Absurd{Values: 1}, "a value that is no number"},
 		"an age":               {func(r *cluster.Report) { r.Nodes[0].Age = -inf }, false, Absurd{Values: 1}, "a value that is no number"},

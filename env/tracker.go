@@ -185,7 +185,7 @@ func (f *fleet) average(nodes float64) {
 // measure takes in a whole measurement and reports whether the node is suddenly slower. Of a round that ends at a deadline (timed) it says
 // nothing of the line's form: the time is given and the size follows from the pace, so the line through such rounds is flat, all overhead.
 func (n *track) measure(node *cluster.Node, r *cluster.NodeReport, timed bool) bool {
-	size := node.Measured(r)
+	size := node.Cost(r.Size)
 	if n.unknown && n.count == 0 {
 		steps := 1.0
 		if timed {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 )
+
+// BlockSteps is how many steps a block has; the last of a run has what is left.
+const BlockSteps = 64
 
 // Block is 64 decided steps, or a run's last ones, as in a log and a run's stream: docs/reference/forward-protocol.md has every byte.
 type Block struct {
@@ -27,20 +29,6 @@ const (
 	maxBlockBytes = 1 << 20
 )
 
-// encode appends a commit.
-func (c *Commit) encode(b []byte) []byte {
-	b = binary.AppendUvarint(b, c.Pairs)
-	for _, k := range c.Increments {
-		b = binary.AppendVarint(b, int64(k))
-	}
-	b = binary.AppendUvarint(b, uint64(len(c.Late)))
-	for _, l := range c.Late {
-		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.Pair)), uint64(l.Age))
-		b = binary.AppendVarint(b, int64(l.Increment))
-	}
-	return b
-}
-
 // encode is the block's bytes, after those that end in a chain.
 func (b *Block) encode(before []byte) []byte {
 	var steps []byte
@@ -54,7 +42,7 @@ func (b *Block) encode(before []byte) []byte {
 	if b.Last {
 		last = 1
 	}
-	for _, x := range []uint64{b.Position, b.prompt, last, math.Float64bits(b.tuning.square), math.Float64bits(b.tuning.scale), bitsOrNaN(b.tuning.best), math.Float64bits(b.tuning.error), bitsOrNaN(b.Loss)} {
+	for _, x := range []uint64{b.Position, b.prompt, last, math.Float64bits(b.tuning.square), math.Float64bits(b.tuning.scale), bitsOrNaN(b.tuning.best), math.Float64bits(b.tuning.bestError), bitsOrNaN(b.Loss)} {
 		out = le.AppendUint64(out, x)
 	}
 	out = append(out, b.hash...)
@@ -104,8 +92,8 @@ func decodeBlock(c *Config, data []byte) (*Block, error) {
 	}
 	b.Last = last == 1
 	at := func(i int) float64 { return math.Float64frombits(le.Uint64(tail[i:])) }
-	b.tuning = tuning{square: at(24), scale: at(32), best: at(40), error: at(48)}
-	if !(b.tuning.square >= 0) || !(b.tuning.scale > 0 && b.tuning.scale <= 1) || !(b.tuning.error >= 0) {
+	b.tuning = tuning{square: at(24), scale: at(32), best: at(40), bestError: at(48)}
+	if !(b.tuning.square >= 0) || !(b.tuning.scale > 0 && b.tuning.scale <= 1) || !(b.tuning.bestError >= 0) {
 		return nil, errors.New("a state that no run reaches")
 	}
 	b.Loss = at(56)
@@ -118,43 +106,3 @@ func (c *Config) stepsOf(block int) int { return min(BlockSteps, c.Steps-block*B
 
 // blocks is how many a run has.
 func (c *Config) blocks() int { return (c.Steps + BlockSteps - 1) / BlockSteps }
-
-// decodeCommit reads one and returns the rest.
-func decodeCommit(b []byte, config *Config) (Commit, []byte, error) {
-	c := Commit{Increments: make([]int32, config.Directions), Loss: math.NaN()}
-	bad := false
-	unsigned := func(most uint64) uint64 {
-		x, n := binary.Uvarint(b)
-		if n <= 0 || x > most {
-			bad = true
-			return 0
-		}
-		b = b[n:]
-		return x
-	}
-	increment := func() int32 {
-		x, n := binary.Varint(b)
-		if n <= 0 || int64(int32(x)) != x || math.Abs(float64(x)) > config.maxIncrement() {
-			bad = true
-			return 0
-		}
-		b = b[n:]
-		return int32(x)
-	}
-	c.Pairs = unsigned(config.allPairs())
-	for i := range c.Increments {
-		c.Increments[i] = increment()
-	}
-	pairs := uint64(config.Processors / 2)
-	for range unsigned(pairs) {
-		l := Late{Pair: int(unsigned(pairs - 1)), Age: int(unsigned(BlockSteps - 1)), Increment: increment()}
-		if l.Age == 0 || c.all()>>l.Pair&1 == 1 || bits.Len64(c.all()&^c.Pairs) > l.Pair {
-			bad = true
-		}
-		c.Late = append(c.Late, l)
-	}
-	if bad {
-		return Commit{}, nil, errors.New("not the outcome of a step")
-	}
-	return c, b, nil
-}

@@ -1,6 +1,8 @@
 package forward
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -9,45 +11,99 @@ import (
 // maxProcessors is how many processors a run may have: a commit names its pairs in 64 bits.
 const maxProcessors = 128
 
-// Config is shared by all processors of a run. Two runs with the same one, the same network and the same data give
-// the same weights, bit for bit.
+// Config holds the settings that decide about a run's weights. Two runs with the same Config, network, first weights and
+// data give the same weights, bit for bit.
 type Config struct {
-	Processors   int       `json:"processors"` // even, 2 to maxProcessors
-	Estimator    Estimator `json:"estimator,omitempty"`
-	Directions   int       `json:"directions"`    // per step: of Paired 1 to half the processors, each shared by as many pairs; of Each all processors
-	Kind         Kind      `json:"kind"`          // of the directions
-	Key          uint64    `json:"key"`           // of all random numbers
-	Steps        int       `json:"steps"`         // 1 to 2^31
-	Epsilon      float64   `json:"epsilon"`       // how far a direction is tried, above 2^-20
-	LearningRate float64   `json:"learning_rate"` // of the first step
-	Schedule     string    `json:"schedule"`      // constant, linear or cosine, to 0 at the last step
-	Examples     []int     `json:"examples"`      // per pair: of each of its two inputs
-	Shared       bool      `json:"shared"`        // all pairs are given the same examples in a step, as FZOO does (Dang et al. 2025)
-	// Momentum is the share of a step's update that the next repeats, 0 to 0.99: earlier directions are made again
-	// from the log, until less than 5% is left of them.
-	Momentum float64 `json:"momentum"`
-	// Clip is the largest slope along a direction that counts, with Normalize in units of their root mean square; 0: any.
-	Clip float64 `json:"clip"`
-	// Normalize divides by the running root mean square of the pairs' own half differences, so that one learning rate serves
-	// flat and steep stretches. Losses of different examples are not compared: their spread is not the perturbation's.
-	Normalize bool `json:"normalize"`
-	// Guard halves the rate after a block of steps whose losses are above those of the best one by more than chance.
-	Guard bool `json:"guard"`
+	Processors int // even, 2 to maxProcessors
+	Estimator  Estimator
+	// Directions is the number tried in a step. With Paired it divides the number of pairs, and neighbouring pairs share a
+	// direction; 1 is the patent's form. With Each it is the number of processors.
+	Directions   int
+	Key          uint64  // seed of all random numbers
+	Steps        int     // 1 to 2^31
+	Epsilon      float64 // how far a trial moves a weight: above 2^-20, at most 1
+	LearningRate float64 // of the first step, above 0; DefaultRate proposes one
+	Schedule     string  // Constant or Cosine
+	Examples     []int   // by pair: examples in each of its two inputs; with Each all equal
+	// Clip bounds a slope, in units of the slopes' root mean square; 0: no bound.
+	Clip float64
+	// Guard halves the rate after a block of steps whose losses are above those of the best block by more than chance.
+	Guard bool
 }
 
-// Estimator is the way in which a step estimates slopes.
+// Estimator is the way in which a step estimates slopes; the package comment explains both.
 type Estimator string
 
 // Estimators.
 const (
-	// Paired, and the zero value: a pair tries one direction and its opposite, on examples of its own unless they are shared (the patent's form).
+	// Paired, and the zero value: the two ranks of a pair try one direction and its opposite, on examples of their own.
 	Paired Estimator = "pairs"
-	// Each: every processor tries a direction of its own, all on the same examples, and its loss counts against the mean of all: as FZOO (Dang et al. 2025), without
-	// its pass without a trial. Twice the directions for the same number of forward passes.
+	// Each: every rank tries a direction of its own, all on the same examples: twice as many directions for as many
+	// forward passes.
 	Each Estimator = "each"
 )
 
-// Validate reports everything that is wrong.
+// Schedules of the learning rate.
+const (
+	Constant = "constant"
+	Cosine   = "cosine" // falls to 0 at the last step
+)
+
+// configFields is a Config in the header's JSON. Kind, Shared, Momentum and Normalize have one value each, which every
+// reader checks: they are places for other rules.
+type configFields struct {
+	Processors   int       `json:"processors"`
+	Estimator    Estimator `json:"estimator,omitempty"`
+	Directions   int       `json:"directions"`
+	Kind         string    `json:"kind"`
+	Key          uint64    `json:"key"`
+	Steps        int       `json:"steps"`
+	Epsilon      float64   `json:"epsilon"`
+	LearningRate float64   `json:"learning_rate"`
+	Schedule     string    `json:"schedule"`
+	Examples     []int     `json:"examples"`
+	Shared       bool      `json:"shared"`
+	Momentum     float64   `json:"momentum"`
+	Clip         float64   `json:"clip"`
+	Normalize    bool      `json:"normalize"`
+	Guard        bool      `json:"guard"`
+}
+
+const signs = "rademacher"
+
+// MarshalJSON writes the fields of the header's config.
+func (c Config) MarshalJSON() ([]byte, error) {
+	return json.Marshal(configFields{
+		Processors: c.Processors, Estimator: c.Estimator, Directions: c.Directions, Kind: signs, Key: c.Key, Steps: c.Steps, Epsilon: c.Epsilon, LearningRate: c.LearningRate,
+		Schedule: c.Schedule, Examples: c.Examples, Shared: c.Estimator == Each, Clip: c.Clip, Normalize: true, Guard: c.Guard,
+	})
+}
+
+// UnmarshalJSON reads the fields of the header's config. It refuses fields and values that it does not know, as they would
+// decide about the weights.
+func (c *Config) UnmarshalJSON(text []byte) error {
+	var f configFields
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	*c = Config{Processors: f.Processors, Estimator: f.Estimator, Directions: f.Directions, Key: f.Key, Steps: f.Steps, Epsilon: f.Epsilon, LearningRate: f.LearningRate,
+		Schedule: f.Schedule, Examples: f.Examples, Clip: f.Clip, Guard: f.Guard}
+	switch {
+	case f.Kind != signs:
+		return fmt.Errorf("config: kind is %q; this program knows %s", f.Kind, signs)
+	case f.Shared != (f.Estimator == Each):
+		return fmt.Errorf("config: shared is %v; it must be true with estimator %s, else false", f.Shared, Each)
+	case f.Momentum != 0:
+		return fmt.Errorf("config: momentum is %v; this program knows 0", f.Momentum)
+	case !f.Normalize:
+		return errors.New("config: normalize is false; this program knows true")
+	}
+	return nil
+}
+
+// Validate reports everything that is wrong. Errors wrap ErrConfig.
 func (c *Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -56,9 +112,6 @@ func (c *Config) Validate() error {
 	}
 	pairs := c.Processors / 2
 	c.checkDirections(pairs, bad)
-	if c.Kind != Rademacher && c.Kind != Gaussian {
-		bad("kind is %q; %s or %s", c.Kind, Rademacher, Gaussian)
-	}
 	if c.Steps < 1 || c.Steps > 1<<31 {
 		bad("steps is %d; 1 to %d", c.Steps, 1<<31)
 	}
@@ -68,17 +121,28 @@ func (c *Config) Validate() error {
 	if !(c.LearningRate > 0 && c.LearningRate <= 100) {
 		bad("learning_rate is %v; above 0, at most 100", c.LearningRate)
 	}
-	if c.Schedule != "constant" && c.Schedule != "linear" && c.Schedule != "cosine" {
-		bad("schedule is %q; constant, linear or cosine", c.Schedule)
+	if c.Schedule != Constant && c.Schedule != Cosine {
+		bad("schedule is %q; %s or %s", c.Schedule, Constant, Cosine)
 	}
-	c.checkStep(pairs, bad)
+	if len(c.Examples) != pairs {
+		bad("examples holds %d numbers for %d pairs", len(c.Examples), pairs)
+	}
+	for p, n := range c.Examples {
+		if n < 1 || n > 1<<20 {
+			bad("examples[%d] is %d; 1 to %d", p, n, 1<<20)
+			break // the others are likely to be the same
+		}
+	}
+	if !(c.Clip >= 0) || math.IsInf(c.Clip, 0) {
+		bad("clip is %v; 0 or more", c.Clip)
+	}
 	if len(errs) > 0 {
 		return fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
 	}
 	return nil
 }
 
-// checkDirections checks who tries what.
+// checkDirections checks what depends on the estimator.
 func (c *Config) checkDirections(pairs int, bad func(format string, args ...any)) {
 	switch c.Estimator {
 	case Paired, "":
@@ -88,9 +152,6 @@ func (c *Config) checkDirections(pairs int, bad func(format string, args ...any)
 	case Each:
 		if c.Directions != c.Processors {
 			bad("directions is %d; with estimator %s one for each of %d processors", c.Directions, Each, c.Processors)
-		}
-		if !c.Shared {
-			bad("shared is false; with estimator %s all must have the same examples", Each)
 		}
 		for p, n := range c.Examples {
 			if n != c.Examples[0] {
@@ -103,40 +164,18 @@ func (c *Config) checkDirections(pairs int, bad func(format string, args ...any)
 	}
 }
 
-// checkStep checks what goes into a step and what becomes of its losses.
-func (c *Config) checkStep(pairs int, bad func(format string, args ...any)) {
-	if len(c.Examples) != pairs {
-		bad("examples holds %d numbers for %d pairs", len(c.Examples), pairs)
-	}
-	for p, n := range c.Examples {
-		if n < 1 || n > 1<<20 {
-			bad("examples[%d] is %d; 1 to %d", p, n, 1<<20)
-			break // the others are likely to be the same
-		}
-	}
-	if !(c.Momentum >= 0 && c.Momentum <= 0.99) {
-		bad("momentum is %v; 0 to 0.99", c.Momentum)
-	}
-	if !(c.Clip >= 0) || math.IsInf(c.Clip, 0) {
-		bad("clip is %v; 0 or more", c.Clip)
-	}
-}
-
-// DefaultRate is a learning rate for so many weights, which begin FromKey or FromFile. With Normalize a direction moves every weight by the same, so the loss's
-// curvature along it grows with their number; the fourth root was stable for networks of 5,000 to 5,000,000 weights of three kinds (experiments/forward). Pretrained
-// weights take half (experiments/forward/torch).
+// DefaultRate proposes a learning rate for a number of weights, which begin FromKey or FromFile. A trial moves every
+// weight by the same amount, so the curvature of the loss along a direction grows with their number; the fourth root was
+// stable for networks of 5,000 to 5,000,000 weights (docs/decisions/0051-a-direction-each.md). Pretrained weights take half.
 func (c *Config) DefaultRate(weights int, initial string) float64 {
-	rate := 0.0025
-	if c.Normalize {
-		rate = 0.125 / math.Sqrt(math.Sqrt(float64(weights)))
-	}
+	rate := 0.125 / math.Sqrt(math.Sqrt(float64(weights)))
 	if initial == FromFile {
 		rate /= 2
 	}
 	return math.Sqrt(float64(c.Directions)) * rate
 }
 
-// direction is the one that a processor tries.
+// direction returns the number of the direction that a rank tries.
 func (c *Config) direction(rank int) int {
 	if c.Estimator == Each {
 		return rank
@@ -144,38 +183,38 @@ func (c *Config) direction(rank int) int {
 	return rank / 2 * c.Directions / (c.Processors / 2)
 }
 
-// sign is that of a processor's trial.
-func (c *Config) sign(rank int) int64 {
-	if c.Estimator == Each {
-		return 1
+// trial returns the move by which a rank tries its direction in a step: by epsilon along it or, on odd ranks with Paired,
+// against it.
+func (c *Config) trial(step uint32, rank int) term {
+	t := term{step: step, direction: uint32(c.direction(rank))}
+	if c.Estimator != Each && rank%2 == 1 {
+		t.minus = toUnits(c.Epsilon)
+	} else {
+		t.plus = toUnits(c.Epsilon)
 	}
-	return int64(1 - 2*(rank%2))
+	return t
 }
 
-// terms is how many moves of its own a step has at most.
-func (c *Config) terms() int {
+// trials returns how many trials with slopes of their own a step has: a rank's with Each, else a pair's.
+func (c *Config) trials() int {
 	if c.Estimator == Each {
 		return c.Processors
 	}
 	return c.Processors / 2
 }
 
-// allPairs has a bit for each pair.
+// allPairs returns a bit for each pair.
 func (c *Config) allPairs() uint64 { return uint64(1)<<(c.Processors/2-1)<<1 - 1 }
 
-// rate is the learning rate of a step.
+// rate returns the learning rate of a step.
 func (c *Config) rate(step int) float64 {
-	done := float64(step) / float64(c.Steps)
-	switch c.Schedule {
-	case "linear":
-		return c.LearningRate * (1 - done)
-	case "cosine":
-		return c.LearningRate * float64(0.5*(1+cosine(done)))
+	if c.Schedule == Constant {
+		return c.LearningRate
 	}
-	return c.LearningRate
+	return c.LearningRate * float64(0.5*(1+cosine(float64(step)/float64(c.Steps))))
 }
 
-// cosine is that of pi x, x from 0 to 1, by its series. Unlike math.Cos it has no product that goes into a sum, which some
+// cosine returns the cosine of pi x, x from 0 to 1, by its series. Unlike math.Cos it adds no product to a sum, which some
 // builds round once and others twice: all must get the same bits.
 func cosine(x float64) float64 {
 	if x > 0.5 {
@@ -187,13 +226,4 @@ func cosine(x float64) float64 {
 		y = 1 - square*y/(k*(k-1))
 	}
 	return y
-}
-
-// memory is the number of earlier steps that momentum repeats.
-func (c *Config) memory() int {
-	n := 0
-	for share := c.Momentum; share >= 0.05; share *= c.Momentum {
-		n++
-	}
-	return n
 }

@@ -1,8 +1,12 @@
 package forward
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -12,8 +16,8 @@ func TestConfigLimits(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
 		"as it is": func(*Config) {}, "128 processors": func(c *Config) { *c = *testConfig(128, 64, 1) },
 		"the last step": func(c *Config) { c.Steps = 1 << 31 }, "epsilon 1": func(c *Config) { c.Epsilon = 1 }, "a small epsilon": func(c *Config) { c.Epsilon = 1e-6 },
-		"rate 100": func(c *Config) { c.LearningRate = 100 }, "momentum": func(c *Config) { c.Momentum = 0.99 }, "clip": func(c *Config) { c.Clip = 1e9 },
-		"each": func(c *Config) { c.Estimator, c.Directions, c.Shared, c.Examples = Each, 8, true, []int{5, 5, 5, 5} }, "paired": func(c *Config) { c.Estimator = Paired },
+		"rate 100": func(c *Config) { c.LearningRate = 100 }, "clip": func(c *Config) { c.Clip = 1e9 },
+		"each": func(c *Config) { c.Estimator, c.Directions, c.Examples = Each, 8, []int{5, 5, 5, 5} }, "paired": func(c *Config) { c.Estimator = Paired },
 		"many examples": func(c *Config) { c.Examples[0] = 1 << 20 },
 	} {
 		c := good()
@@ -23,12 +27,12 @@ func TestConfigLimits(t *testing.T) {
 	}
 	for name, change := range map[string]func(c *Config){
 		"130 processors": func(c *Config) { *c = *testConfig(130, 65, 1) }, "7 processors": func(c *Config) { c.Processors = 7 }, "no processors": func(c *Config) { c.Processors = 0 },
-		"estimator": func(c *Config) { c.Estimator = "all" }, "each, own examples": func(c *Config) { c.Estimator, c.Directions, c.Examples = Each, 8, []int{5, 5, 5, 5} },
-		"each, unequal": func(c *Config) { c.Estimator, c.Directions, c.Shared = Each, 8, true }, "each, a direction for two": func(c *Config) { c.Estimator, c.Directions, c.Shared, c.Examples = Each, 4, true, []int{5, 5, 5, 5} },
+		"estimator":     func(c *Config) { c.Estimator = "all" },
+		"each, unequal": func(c *Config) { c.Estimator, c.Directions = Each, 8 }, "each, a direction for two": func(c *Config) { c.Estimator, c.Directions, c.Examples = Each, 4, []int{5, 5, 5, 5} },
 		"3 directions": func(c *Config) { c.Directions = 3 }, "8 directions": func(c *Config) { c.Directions = 8 },
 		"no steps": func(c *Config) { c.Steps = 0 }, "steps": func(c *Config) { c.Steps = 1<<31 + 1 }, "epsilon": func(c *Config) { c.Epsilon = 1.01 },
 		"tiny epsilon": func(c *Config) { c.Epsilon = 1.0 / (1 << 20) }, "rate 0": func(c *Config) { c.LearningRate = 0 }, "rate": func(c *Config) { c.LearningRate = 100.1 },
-		"momentum": func(c *Config) { c.Momentum = 0.995 }, "clip": func(c *Config) { c.Clip = math.Inf(1) }, "fewer examples": func(c *Config) { c.Examples = c.Examples[:3] },
+		"clip": func(c *Config) { c.Clip = math.Inf(1) }, "fewer examples": func(c *Config) { c.Examples = c.Examples[:3] },
 		"an example too many": func(c *Config) { c.Examples[2] = 1<<20 + 1 }, "a pair without": func(c *Config) { c.Examples[3] = 0 },
 	} {
 		c := good()
@@ -43,7 +47,7 @@ func TestPairsShareDirections(t *testing.T) {
 	c := testConfig(12, 3, 1)
 	var got []int
 	for p := range 6 {
-		if got = append(got, c.direction(2*p)); c.direction(2*p+1) != got[p] || c.sign(2*p) != 1 || c.sign(2*p+1) != -1 {
+		if got = append(got, c.direction(2*p)); c.direction(2*p+1) != got[p] {
 			t.Errorf("pair %d", p)
 		}
 	}
@@ -59,12 +63,49 @@ func TestPairsShareDirections(t *testing.T) {
 
 // By hand, for 65,536 weights, whose fourth root is 16: 1/8 over it, times the root of the directions; half where weights come from a file.
 func TestDefaultRate(t *testing.T) {
-	c := &Config{Directions: 4, Normalize: true}
+	c := &Config{Directions: 4}
 	if a, b := c.DefaultRate(1<<16, FromKey), c.DefaultRate(1<<16, FromFile); a != 1.0/64 || b != 1.0/128 {
 		t.Errorf("rates %v and %v, want 1/64 and 1/128", a, b)
 	}
-	c.Normalize = false
-	if a, b := c.DefaultRate(7, FromKey), c.DefaultRate(7, FromFile); a != 0.005 || b != 0.0025 {
-		t.Errorf("rates %v and %v, want 0.005 and 0.0025", a, b)
+}
+
+// Ranks try their directions by the same amount: with Paired the odd rank of a pair against the even rank's, with Each every rank along its own.
+func TestTrials(t *testing.T) {
+	paired := testConfig(4, 2, 10)
+	paired.Epsilon = 0.25
+	each := *paired
+	each.Estimator, each.Directions = Each, 4
+	for rank, want := range []term{{step: 7, plus: 1 << 22}, {step: 7, minus: 1 << 22}, {step: 7, direction: 1, plus: 1 << 22}, {step: 7, direction: 1, minus: 1 << 22}} {
+		if got := paired.trial(7, rank); got != want {
+			t.Errorf("paired, rank %d: %+v, want %+v", rank, got, want)
+		}
+		if got, want := each.trial(7, rank), (term{step: 7, direction: uint32(rank), plus: 1 << 22}); got != want {
+			t.Errorf("each, rank %d: %+v, want %+v", rank, got, want)
+		}
+	}
+}
+
+// A header keeps all fields of a config, and refuses those that would decide about weights by rules that this program does not have.
+func TestConfigInJSON(t *testing.T) {
+	each := testConfig(4, 4, 10)
+	each.Estimator, each.Examples, each.Clip, each.Guard = Each, []int{2, 2}, 3, true
+	for _, c := range []*Config{testConfig(8, 2, 10), each} {
+		text, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back Config
+		if err := json.Unmarshal(text, &back); err != nil || !reflect.DeepEqual(&back, c) {
+			t.Errorf("%s: %+v, want %+v (%v)", text, back, c, err)
+		}
+		for from, to := range map[string]string{
+			`"rademacher"`: `"gaussian"`, `"momentum":0`: `"momentum":0.5`, `"normalize":true`: `"normalize":false`, fmt.Sprintf(`"shared":%v`, c == each): fmt.Sprintf(`"shared":%v`, c != each),
+			`"guard"`: `"guards"`,
+		} {
+			other := strings.Replace(string(text), from, to, 1)
+			if err := json.Unmarshal([]byte(other), &back); other == string(text) || err == nil || !strings.Contains(err.Error(), "config: ") {
+				t.Errorf("%s: %v", other, err)
+			}
+		}
 	}
 }

@@ -1,40 +1,6 @@
 package forward
 
-import (
-	"math"
-)
-
-// Commit is the outcome of a step.
-type Commit struct {
-	Pairs      uint64  // that counted in their own step, a bit each
-	Increments []int32 // by how much the weights move along each of the step's directions, in units of 2^-24
-	Late       []Late  // pairs that counted later than the step they were due for
-	NotFinite  uint64  // pairs that came with a loss of NaN or infinity, and do not count
-	Loss       float64 // mean over the pairs; NaN: none counted
-
-	sum    float64 // of the losses
-	sender int     // of the block that ends with the step: the lowest rank of the pairs that came
-}
-
-// Late is the move of a pair that needed more than one step, along the direction that it tried; with Each along that of its even rank, and back along
-// that of its odd one.
-type Late struct {
-	Pair      int
-	Age       int // in steps
-	Increment int32
-}
-
-// all are the pairs that counted.
-func (c *Commit) all() uint64 {
-	pairs := c.Pairs
-	for _, l := range c.Late {
-		pairs |= 1 << l.Pair
-	}
-	return pairs
-}
-
-// Counts says whether a pair counted, in time or late.
-func (c *Commit) Counts(pair int) bool { return c.all()>>pair&1 == 1 }
+import "math"
 
 // A step moves no weight by more than maxMove, in units of 2^-24, so that checkEvery steps stay within fixed point.
 const (
@@ -42,79 +8,38 @@ const (
 	checkEvery = 16
 )
 
-// maxIncrement is what remains of maxMove for one move.
-func (c *Config) maxIncrement() float64 {
-	most := maxMove / float64(c.terms()) * (1 - c.Momentum)
-	if c.Kind == Gaussian {
-		most /= 5 // no entry of a direction is larger
-	}
-	return math.Floor(most)
-}
+// maxIncrement returns the largest increment: maxMove, shared among the trials of a step.
+func (c *Config) maxIncrement() float64 { return math.Floor(maxMove / float64(c.trials())) }
 
-// tuning is what steps learn about the size of the next ones.
+// tuning is what later steps take over from earlier ones, beside the weights: the scale of slopes and of the rate.
 type tuning struct {
-	square      float64 // running mean of the pairs' squared half differences
-	scale       float64 // of the rate
-	best, error float64 // mean loss of the best block, and its squared standard error
+	square    float64 // running mean of squared slopes
+	scale     float64 // factor of the rate, halved by the guard
+	best      float64 // mean loss of the best block; NaN: no block yet
+	bestError float64 // its squared standard error
 
-	losses, squares float64 // of the block so far
-	counted         int
+	losses, squares float64 // of the block so far: sums of the steps' losses and of their squares
+	counted         int     // steps in these sums
 }
 
 func newTuning() tuning { return tuning{scale: 1, best: math.NaN()} }
 
 const (
 	averaged  = 32    // steps that the running mean remembers
-	leastMean = 1e-13 // below it half differences are rounding
+	leastMean = 1e-13 // a smaller mean square comes from rounding
 	guardAt   = 4     // standard errors
 )
 
-// decide computes a commit from the losses, in the order of pairs and in float64, rounded once.
-func (r *round) decide(counted []arrival, t *tuning) Commit {
-	c := r.config
-	commit := Commit{Increments: make([]int32, c.Directions), Loss: math.NaN(), sender: 2 * counted[0].pair}
-	for _, a := range counted {
-		if a.age == 0 {
-			commit.sender = 2 * a.pair
-			break
-		}
-	}
-	var finite []arrival
-	slopes := make([]float64, c.Processors) // by rank; of Paired by the even one
-	for _, a := range counted {
-		even, odd := r.losses[2*a.pair], r.losses[2*a.pair+1]
-		l := [4]float64{float64(even[0]), float64(odd[0]), float64(even[1]), float64(odd[1])}
-		if !allFinite(l[:]) {
-			commit.NotFinite |= 1 << a.pair
-			continue
-		}
-		finite = append(finite, a)
-		slopes[2*a.pair], slopes[2*a.pair+1] = (l[0]+l[2])/2, (l[1]+l[3])/2
-		if c.Estimator != Each {
-			slopes[2*a.pair] = ((l[0] - l[1]) + (l[2] - l[3])) / 4
-		}
-		for _, x := range l {
-			commit.sum += x
-		}
-	}
-	if len(finite) == 0 {
-		return commit
-	}
-	commit.Loss = commit.sum / float64(4*len(finite))
-	t.losses += commit.Loss
-	t.squares += float64(commit.Loss * commit.Loss)
-	t.counted++
-	ranks := c.contrasts(finite, slopes)
-	divisor := c.Epsilon
-	if c.Normalize {
-		divisor = t.divisor(r.step, ranks, slopes)
-	}
-	c.move(&commit, finite, slopes, divisor, t.scale, r.step)
-	return commit
+// pairLosses are the losses of a pair that counts, each for its two inputs.
+type pairLosses struct {
+	arrival
+	even, odd [2]float64
 }
 
-func allFinite(all []float64) bool {
-	for _, x := range all {
+func (l *pairLosses) all() [4]float64 { return [4]float64{l.even[0], l.odd[0], l.even[1], l.odd[1]} }
+
+func (l *pairLosses) finite() bool {
+	for _, x := range l.all() {
 		if math.IsNaN(x) || math.IsInf(x, 0) {
 			return false
 		}
@@ -122,101 +47,159 @@ func allFinite(all []float64) bool {
 	return true
 }
 
-// contrasts turns mean losses of Each into what they are above the mean of all, and late ones into half of what they are above the other half's. It
-// returns the ranks whose differences say how large they are.
-func (c *Config) contrasts(finite []arrival, slopes []float64) (ranks []int) {
-	if c.Estimator != Each {
-		for _, a := range finite {
-			ranks = append(ranks, 2*a.pair)
-		}
-		return ranks
-	}
-	mean := 0.0
-	for _, a := range finite {
-		if even, odd := 2*a.pair, 2*a.pair+1; a.age > 0 {
-			slopes[even] = (slopes[even] - slopes[odd]) / 2
-		} else {
-			ranks = append(ranks, even, odd)
-			mean += slopes[even]
-			mean += slopes[odd]
-		}
-	}
-	mean /= float64(len(ranks))
-	for _, rank := range ranks {
-		slopes[rank] -= mean
-	}
-	return ranks
+// slope is the measured slope of the loss along the direction that a rank tried, times epsilon. For a late pair it is that
+// of the pair, and rank is its even rank.
+type slope struct {
+	arrival
+	rank  int
+	value float64
 }
 
-// move sets a commit's increments.
-func (c *Config) move(commit *Commit, finite []arrival, slopes []float64, unit, scale float64, step uint32) {
-	all, came := 0, 0 // examples
-	for _, n := range c.Examples {
-		all += n
-	}
-	for _, a := range finite {
-		came += c.Examples[a.pair]
-	}
-	// The root of both: a step of fewer pairs goes as far as one of all pairs, as in a run that has only these pairs and its own default rate.
-	divisor := math.Sqrt(float64(all) * float64(came))
-	if c.Estimator == Each {
-		divisor *= 2 // of both ranks
-	}
-	factor := c.rate(int(step)) * scale / divisor
-	increment := func(s float64) int32 {
-		x := math.RoundToEven(-s * factor * (1 << unitBits))
-		return int32(min(max(x, -c.maxIncrement()), c.maxIncrement()))
-	}
-	weighed := func(rank int) float64 {
-		x := slopes[rank] / unit
-		if c.Clip > 0 {
-			x = min(max(x, -c.Clip), c.Clip)
-		}
-		return float64(float64(c.Examples[rank/2]) * x)
-	}
-	sums := make([]float64, c.Directions)
-	for _, a := range finite {
-		if a.age > 0 {
-			commit.Late = append(commit.Late, Late{a.pair, int(a.age), increment(weighed(2 * a.pair))})
+// decide computes a commit from the losses of the pairs that count. It computes in float64, in the order of pairs, and
+// rounds once: docs/reference/forward-protocol.md has the formulas.
+func (r *round) decide(counted []arrival, t *tuning) Commit {
+	c := r.config
+	commit := Commit{Increments: make([]int32, c.Directions), Loss: math.NaN(), sender: sender(counted)}
+	var finite []pairLosses
+	sum := 0.0
+	for _, a := range counted {
+		even, odd := r.losses[2*a.pair], r.losses[2*a.pair+1]
+		l := pairLosses{a, [2]float64{float64(even[0]), float64(even[1])}, [2]float64{float64(odd[0]), float64(odd[1])}}
+		if !l.finite() {
+			commit.NotFinite |= 1 << a.pair
 			continue
 		}
-		commit.Pairs |= 1 << a.pair
-		sums[c.direction(2*a.pair)] += weighed(2 * a.pair)
-		if c.Estimator == Each {
-			sums[c.direction(2*a.pair+1)] += weighed(2*a.pair + 1)
+		finite = append(finite, l)
+		for _, x := range l.all() {
+			sum += x
 		}
 	}
-	for d, s := range sums {
-		commit.Increments[d] = increment(s)
+	if len(finite) == 0 {
+		return commit
 	}
+	commit.Loss = sum / float64(4*len(finite))
+	t.losses += commit.Loss
+	t.squares += float64(commit.Loss * commit.Loss)
+	t.counted++
+	slopes := pairedSlopes(finite)
+	if c.Estimator == Each {
+		slopes = eachSlopes(finite)
+	}
+	unit := t.unit(r.step, c.Estimator, slopes)
+	c.move(&commit, finite, slopes, unit, t.scale, r.step)
+	return commit
 }
 
-// divisor is the running root mean square of slopes, this step's included.
-func (t *tuning) divisor(step uint32, ranks []int, slopes []float64) float64 {
-	if len(ranks) > 0 {
-		mean := 0.0
-		for _, rank := range ranks {
-			mean += float64(slopes[rank] * slopes[rank])
+// sender returns the even rank of the first pair that came in time, or else of the first that came late.
+func sender(counted []arrival) int {
+	for _, a := range counted {
+		if a.age == 0 {
+			return 2 * a.pair
 		}
-		mean /= float64(len(ranks))
-		t.square += (mean - t.square) / float64(min(step+1, averaged))
+	}
+	return 2 * counted[0].pair
+}
+
+// pairedSlopes returns half the difference of each pair's losses.
+func pairedSlopes(finite []pairLosses) (slopes []slope) {
+	for _, l := range finite {
+		slopes = append(slopes, slope{l.arrival, 2 * l.pair, ((l.even[0] - l.odd[0]) + (l.even[1] - l.odd[1])) / 4})
+	}
+	return slopes
+}
+
+// eachSlopes returns each rank's loss minus the mean of all that came in time. Late pairs had other weights or examples:
+// for them it is half the difference within the pair.
+func eachSlopes(finite []pairLosses) (slopes []slope) {
+	mean, ranks := 0.0, 0
+	for _, l := range finite {
+		even, odd := (l.even[0]+l.even[1])/2, (l.odd[0]+l.odd[1])/2
+		if l.age > 0 {
+			slopes = append(slopes, slope{l.arrival, 2 * l.pair, (even - odd) / 2})
+			continue
+		}
+		slopes = append(slopes, slope{l.arrival, 2 * l.pair, even}, slope{l.arrival, 2*l.pair + 1, odd})
+		mean += even
+		mean += odd
+		ranks += 2
+	}
+	mean /= float64(ranks)
+	for i := range slopes {
+		if slopes[i].age == 0 {
+			slopes[i].value -= mean
+		}
+	}
+	return slopes
+}
+
+// unit returns the running root mean square of slopes, this step's included. With Each, late slopes do not enter it: they
+// are differences of another kind.
+func (t *tuning) unit(step uint32, e Estimator, slopes []slope) float64 {
+	sum, n := 0.0, 0
+	for _, s := range slopes {
+		if e != Each || s.age == 0 {
+			sum += float64(s.value * s.value)
+			n++
+		}
+	}
+	if n > 0 {
+		t.square += (sum/float64(n) - t.square) / float64(min(step+1, averaged))
 	}
 	return math.Sqrt(max(t.square, leastMean))
 }
 
-// endBlock returns the mean loss of a block, and halves the rate if it was worse than that of the best one by more than chance.
+// move sets a commit's increments from slopes, which it divides by unit.
+func (c *Config) move(commit *Commit, finite []pairLosses, slopes []slope, unit, scale float64, step uint32) {
+	all, came := 0, 0 // examples of all pairs of the run, and of those that count
+	for _, n := range c.Examples {
+		all += n
+	}
+	for _, l := range finite {
+		came += c.Examples[l.pair]
+	}
+	// The geometric mean makes a step of fewer pairs as long as a step of all pairs: as long as in a run that has only these
+	// pairs and its own default rate.
+	divisor := math.Sqrt(float64(all) * float64(came))
+	if c.Estimator == Each {
+		divisor *= 2 // two trials in a pair
+	}
+	factor := c.rate(int(step)) * scale / divisor
+	increment := func(sum float64) int32 {
+		x := math.RoundToEven(-sum * factor * (1 << unitBits))
+		return int32(min(max(x, -c.maxIncrement()), c.maxIncrement()))
+	}
+	sums := make([]float64, c.Directions)
+	for _, s := range slopes {
+		x := s.value / unit
+		if c.Clip > 0 {
+			x = min(max(x, -c.Clip), c.Clip)
+		}
+		weighted := float64(float64(c.Examples[s.pair]) * x)
+		if s.age > 0 {
+			commit.Late = append(commit.Late, Late{s.pair, int(s.age), increment(weighted)})
+			continue
+		}
+		commit.Pairs |= 1 << s.pair
+		sums[c.direction(s.rank)] += weighted
+	}
+	for d, sum := range sums {
+		commit.Increments[d] = increment(sum)
+	}
+}
+
+// endBlock returns the mean loss of a block, and with guard halves the rate if it is above that of the best block by more
+// than chance.
 func (t *tuning) endBlock(guard bool) float64 {
 	n := float64(t.counted)
 	mean := t.losses / n // NaN without losses
 	if guard && n > 0 {
-		variance := max(0, t.squares/n-float64(mean*mean))
-		e := variance / n
+		e := max(0, t.squares/n-float64(mean*mean)) / n
 		switch {
 		case math.IsNaN(t.best) || mean < t.best:
-			t.best, t.error = mean, e
-		case mean-t.best > guardAt*math.Sqrt(e+t.error):
+			t.best, t.bestError = mean, e
+		case mean-t.best > guardAt*math.Sqrt(e+t.bestError):
 			t.scale /= 2
-			t.best, t.error = mean, e
+			t.best, t.bestError = mean, e
 		}
 	}
 	t.losses, t.squares, t.counted = 0, 0, 0

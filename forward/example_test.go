@@ -28,8 +28,8 @@ func Example() {
 	}
 	training, held := data.Split(digits, 5)
 	c := forward.Config{
-		Processors: 8, Directions: 4, Kind: forward.Rademacher, Key: 1, Steps: 600,
-		Epsilon: 1e-3, LearningRate: 0.02, Schedule: "cosine", Examples: []int{16, 16, 16, 16}, Normalize: true, Clip: 3, Guard: true,
+		Processors: 8, Directions: 4, Key: 1, Steps: 600,
+		Epsilon: 1e-3, LearningRate: 0.02, Schedule: "cosine", Examples: []int{16, 16, 16, 16}, Clip: 3, Guard: true,
 	}
 	start := forward.NewWeights(net, c.Key)
 	header := forward.NewHeader(c, forward.Examples{Count: training.Len()}, forward.FromKey, start)
@@ -50,7 +50,7 @@ func Example() {
 		}
 		p := &forward.Processor{Replica: replica, Rank: rank, Model: forward.NewModel(net), Data: training, Bus: memory.Reader(rank), Patience: time.Hour}
 		if rank == 0 {
-			p.End = func(_ *forward.Block, encoded []byte) error { _, err := log.Write(encoded); return err }
+			p.OnBlock = func(_ *forward.Block, encoded []byte) error { _, err := log.Write(encoded); return err }
 		}
 		processors[rank] = p
 		all.Go(func() { errs[rank] = p.Run(context.Background()) })
@@ -74,7 +74,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	done, err := forward.Replay(reader, replayed)
+	done, err := forward.Replay(reader, replayed, 0)
 	fmt.Println(done.Steps(), "steps replayed to the same weights:", replayed.Hash() == processors[3].Weights.Hash(), err)
 	// Output:
 	// more than half right: true <nil>
@@ -114,7 +114,7 @@ func ExampleNewReplica() {
 		fmt.Println(err)
 		return
 	}
-	c := forward.Config{Processors: 2, Directions: 1, Kind: forward.Gaussian, Steps: 10, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "linear", Examples: []int{8}}
+	c := forward.Config{Processors: 2, Directions: 1, Steps: 10, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "cosine", Examples: []int{8}}
 	header := forward.NewHeader(c, forward.Examples{Count: 100}, forward.FromKey, forward.NewWeights(net, 1))
 	encoded, err := header.Encode()
 	if err != nil {
@@ -138,7 +138,7 @@ func ExampleNewReplica() {
 // A configuration that cannot be is refused as a whole, with all that is wrong.
 func ExampleConfig_Validate() {
 	c := forward.Config{
-		Processors: 3, Directions: 1, Kind: forward.Gaussian, Steps: 10, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "linear", Examples: []int{8},
+		Processors: 3, Directions: 1, Steps: 10, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "cosine", Examples: []int{8},
 	}
 	err := c.Validate()
 	fmt.Println(errors.Is(err, forward.ErrConfig))

@@ -38,28 +38,36 @@ func TestPhilox(t *testing.T) {
 	}
 }
 
-func TestDirectionsAreWhatTheySay(t *testing.T) {
-	for _, kind := range []Kind{Rademacher, Gaussian} {
-		w := make([]int32, 100_000)
-		kind.add(w, 7, 3, 0, []term{{step: 5, direction: 2, plus: 1 << 12}})
+// Both kinds of random entries have their mean, variance and fourth moment, and tensors do not go together.
+func TestRandomEntriesAreWhatTheySay(t *testing.T) {
+	for _, kind := range []struct {
+		name       string
+		wantFourth float64
+		add        func(w []int32, tensor uint32)
+	}{
+		{"signs", 1, func(w []int32, tensor uint32) {
+			addTerms(w, 7, tensor, 0, []term{{step: 5, direction: 2, plus: 1 << 12}})
+		}},
+		{"normal numbers", 3, func(w []int32, tensor uint32) { addNormals(w, stream{key: keyOf(7), tensor: tensor}, 1<<12, 0) }},
+	} {
+		w, other := make([]int32, 100_000), make([]int32, 100_000)
+		kind.add(w, 3)
 		sum, square, fourth := 0.0, 0.0, 0.0
 		for _, x := range w {
 			z := float64(x) / (1 << 12)
 			sum, square, fourth = sum+z, square+z*z, fourth+z*z*z*z
 		}
 		n := float64(len(w))
-		wantFourth := map[Kind]float64{Rademacher: 1, Gaussian: 3}[kind]
-		if math.Abs(sum/n) > 0.015 || math.Abs(square/n-1) > 0.02 || math.Abs(fourth/n-wantFourth) > 0.1 {
-			t.Errorf("%s: mean %v, variance %v, fourth moment %v", kind, sum/n, square/n, fourth/n)
+		if math.Abs(sum/n) > 0.015 || math.Abs(square/n-1) > 0.02 || math.Abs(fourth/n-kind.wantFourth) > 0.1 {
+			t.Errorf("%s: mean %v, variance %v, fourth moment %v", kind.name, sum/n, square/n, fourth/n)
 		}
-		other := make([]int32, len(w))
-		kind.add(other, 7, 4, 0, []term{{step: 5, direction: 2, plus: 1 << 12}})
+		kind.add(other, 4)
 		same := 0.0
 		for i := range w {
 			same += float64(w[i]) * float64(other[i]) / (1 << 24)
 		}
 		if math.Abs(same/n) > 0.015 {
-			t.Errorf("%s: two tensors go together by %v", kind, same/n)
+			t.Errorf("%s: two tensors go together by %v", kind.name, same/n)
 		}
 	}
 }
@@ -68,7 +76,6 @@ func TestDirectionsAreWhatTheySay(t *testing.T) {
 // together with what is taken back.
 func TestMovesAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		kind := rapid.SampledFrom([]Kind{Rademacher, Gaussian}).Draw(t, "kind")
 		shift := uint(rapid.IntRange(0, 6).Draw(t, "shift"))
 		start := make([]int32, rapid.IntRange(1, 700).Draw(t, "len"))
 		for i := range start {
@@ -81,19 +88,19 @@ func TestMovesAreExact(t *testing.T) {
 		w := slices.Clone(start)
 		trial := draw()
 		back := term{step: trial.step, direction: trial.direction, plus: trial.minus, minus: trial.plus}
-		kind.add(w, 1, 2, shift, []term{trial})
-		kind.add(w, 1, 2, shift, []term{back})
+		addTerms(w, 1, 2, shift, []term{trial})
+		addTerms(w, 1, 2, shift, []term{back})
 		if !slices.Equal(w, start) {
 			t.Fatal("taking a trial back leaves a trace")
 		}
 		terms := []term{draw(), draw(), draw()}
 		one, other, fused := slices.Clone(start), slices.Clone(start), slices.Clone(start)
 		for i := range terms {
-			kind.add(one, 1, 2, shift, terms[i:i+1])
-			kind.add(other, 1, 2, shift, terms[2-i:3-i])
+			addTerms(one, 1, 2, shift, terms[i:i+1])
+			addTerms(other, 1, 2, shift, terms[2-i:3-i])
 		}
-		kind.add(fused, 1, 2, shift, []term{trial})
-		kind.add(fused, 1, 2, shift, append(slices.Clone(terms), back))
+		addTerms(fused, 1, 2, shift, []term{trial})
+		addTerms(fused, 1, 2, shift, append(slices.Clone(terms), back))
 		if !slices.Equal(one, other) || !slices.Equal(one, fused) {
 			t.Fatal("the order of moves shows")
 		}
@@ -111,7 +118,7 @@ func digits(t testing.TB) (training, held data.Set) {
 }
 
 func testConfig(processors, directions, steps int) *Config {
-	c := &Config{Processors: processors, Directions: directions, Kind: Rademacher, Key: 11, Steps: steps, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "cosine"}
+	c := &Config{Processors: processors, Directions: directions, Key: 11, Steps: steps, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "cosine"}
 	for p := range processors / 2 {
 		c.Examples = append(c.Examples, 3+p%2)
 	}
@@ -153,6 +160,12 @@ func replicaFrom(t testing.TB, c *Config, w *Weights, examples int) (*Replica, [
 func runAll(t testing.TB, c *Config, net *train.Network, memory *Memory, change func(p *Processor)) []*Processor {
 	t.Helper()
 	training, _ := digits(t)
+	return runAllOn(t, c, net, training, memory, change)
+}
+
+// runAllOn is runAll on other examples.
+func runAllOn(t testing.TB, c *Config, net *train.Network, training data.Set, memory *Memory, change func(p *Processor)) []*Processor {
+	t.Helper()
 	all := make([]*Processor, c.Processors)
 	var wg sync.WaitGroup
 	errs := make([]error, c.Processors)
@@ -174,32 +187,28 @@ func runAll(t testing.TB, c *Config, net *train.Network, memory *Memory, change 
 func TestAllProcessorsAgree(t *testing.T) {
 	net := network3(t)
 	each := testConfig(6, 6, 40)
-	each.Estimator, each.Shared, each.Examples, each.Normalize = Each, true, []int{4, 4, 4}, true
+	each.Estimator, each.Examples = Each, []int{4, 4, 4}
 	for _, c := range []*Config{testConfig(2, 1, 40), testConfig(8, 1, 40), testConfig(8, 4, 40), testConfig(12, 2, 20), each} {
-		for _, kind := range []Kind{Rademacher, Gaussian} {
-			c.Kind = kind
-			c.Momentum = map[Kind]float64{Rademacher: 0, Gaussian: 0.5}[kind]
-			memory := NewMemory()
-			all := runAll(t, c, net, memory, nil)
-			want := all[0].Weights.Hash()
-			if want == NewWeights(net, c.Key).Hash() {
-				t.Fatal("nothing was learnt")
+		memory := NewMemory()
+		all := runAll(t, c, net, memory, nil)
+		want := all[0].Weights.Hash()
+		if want == NewWeights(net, c.Key).Hash() {
+			t.Fatal("nothing was learnt")
+		}
+		for _, p := range all {
+			if got := p.Weights.Hash(); got != want {
+				t.Errorf("%d processors, %d directions: processor %d has %s, processor 0 %s", c.Processors, c.Directions, p.Rank, got, want)
 			}
-			for _, p := range all {
-				if got := p.Weights.Hash(); got != want {
-					t.Errorf("%d processors, %d directions, %s: processor %d has %s, processor 0 %s", c.Processors, c.Directions, kind, p.Rank, got, want)
-				}
-				s := p.Stats()
-				steps := int64(c.Steps)
-				if s.Sent != 16*steps || s.Received != 16*steps*int64(c.Processors-1) || s.Missed+s.Late+sum(s.Absent)+sum(s.NotFinite) != 0 || len(s.Ignored) > 0 || s.Forwards != steps {
-					t.Errorf("processor %d: %+v", p.Rank, s)
-				}
+			s := p.Stats()
+			steps := int64(c.Steps)
+			if s.Sent != 16*steps || s.Received != 16*steps*int64(c.Processors-1) || s.Missed+s.Late+sum(s.Absent)+sum(s.NotFinite) != 0 || len(s.Ignored) > 0 || s.Forwards != steps {
+				t.Errorf("processor %d: %+v", p.Rank, s)
 			}
-			// One that comes when all is over finds the same.
-			late := &Processor{Replica: replicaOf(t, c, net, all[0].Data.Len()), Rank: 1, Model: nil, Data: all[0].Data, Bus: memory.Reader(1)}
-			if err := late.Run(t.Context()); err != nil || late.Weights.Hash() != want {
-				t.Errorf("coming late: %v, %s, want %s", err, late.Weights.Hash(), want)
-			}
+		}
+		// One that comes when all is over finds the same.
+		late := &Processor{Replica: replicaOf(t, c, net, all[0].Data.Len()), Rank: 1, Model: nil, Data: all[0].Data, Bus: memory.Reader(1)}
+		if err := late.Run(t.Context()); err != nil || late.Weights.Hash() != want {
+			t.Errorf("coming late: %v, %s, want %s", err, late.Weights.Hash(), want)
 		}
 	}
 }
@@ -237,7 +246,7 @@ func TestDeathAndReturn(t *testing.T) {
 	goneOn := make(chan struct{}) // the others decided ten steps without it
 	start := func(rank int, pause time.Duration) {
 		p := &Processor{Replica: replicaOf(t, c, net, training.Len()), Rank: rank, Model: NewModel(net), Data: training, Bus: memory.Reader(rank), Patience: 30 * time.Millisecond,
-			Each: func(step int, _ Commit) error {
+			OnStep: func(step int, _ Commit) error {
 				if time.Sleep(pause); rank == 0 && step == 30 {
 					close(goneOn)
 				}
@@ -349,12 +358,12 @@ func TestLossesThatAreNoNumbers(t *testing.T) {
 }
 
 func TestConfigValidate(t *testing.T) {
-	c := Config{Processors: 3, Epsilon: math.NaN(), LearningRate: math.Inf(1), Schedule: "steps", Clip: -1, Momentum: 1, Kind: "cauchy", Examples: []int{0}}
+	c := Config{Processors: 3, Epsilon: math.NaN(), LearningRate: math.Inf(1), Schedule: "steps", Clip: -1, Examples: []int{0}}
 	err := c.Validate()
 	if !errors.Is(err, ErrConfig) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"processors is 3", "directions is 0", "epsilon is NaN", "learning_rate is +Inf", `schedule is "steps"`, "clip is -1", "momentum is 1", `kind is "cauchy"`, "examples[0] is 0", "steps is 0"} {
+	for _, want := range []string{"processors is 3", "directions is 0", "epsilon is NaN", "learning_rate is +Inf", `schedule is "steps"`, "clip is -1", "examples[0] is 0", "steps is 0"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not told: %v", want, err)
 		}

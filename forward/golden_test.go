@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden vectors anew")
 
-// golden is testdata/golden.json: docs/reference/forward-protocol.md says what it holds.
+// golden is internal/vectors/forward-golden.json: docs/reference/forward-protocol.md says what it holds.
 type golden struct {
 	Parts goldenParts `json:"parts"`
 	Runs  []goldenRun `json:"runs"`
@@ -116,7 +116,7 @@ func play(t *testing.T, encoded []byte, w *Weights, messages []Message) (blocks 
 		t.Fatal(err)
 	}
 	p := &Processor{Replica: r, Data: numbers{count: r.Header.Data.Count}, Bus: &script{messages: messages}, Patience: math.MaxInt64}
-	p.End = func(_ *Block, b []byte) error {
+	p.OnBlock = func(_ *Block, b []byte) error {
 		blocks = append(blocks, b)
 		return nil
 	}
@@ -189,17 +189,15 @@ func story(c *Config, seed uint64, stop int, loss func(step int) float64) []Mess
 
 func goldenConfigs() map[string]*Config {
 	base := func() *Config {
-		return &Config{Processors: 4, Directions: 2, Kind: Rademacher, Key: 0x123456789abcdef0, Steps: 150, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "cosine", Examples: []int{3, 4}, Momentum: 0.5, Clip: 3, Normalize: true, Guard: true}
+		return &Config{Processors: 4, Directions: 2, Key: 0x123456789abcdef0, Steps: 150, Epsilon: 1e-3, LearningRate: 0.01, Schedule: Cosine, Examples: []int{3, 4}, Clip: 3, Guard: true}
 	}
-	plain, gaussian, jump := base(), base(), base()
-	plain.Normalize, plain.Guard, plain.Clip, plain.Momentum, plain.Schedule, plain.Steps = false, false, 0, 0, "constant", 64
-	gaussian.Processors, gaussian.Examples, gaussian.Kind, gaussian.Schedule, gaussian.Shared, gaussian.Clip = 8, []int{2, 2, 5, 1}, Gaussian, "linear", true, 1.5
+	plain, file, jump, each, stopped := base(), base(), base(), base(), base()
+	plain.Guard, plain.Clip, plain.Schedule, plain.Steps, plain.Directions = false, 0, Constant, 64, 1
+	file.Processors, file.Examples, file.Clip = 8, []int{2, 2, 5, 1}, 1.5
 	jump.Steps, jump.Key = 300, 7
-	each := base()
-	each.Estimator, each.Directions, each.Shared, each.Examples, each.Processors, each.Momentum = Each, 6, true, []int{2, 2, 2}, 6, 0.3
-	stopped := base()
-	stopped.Steps, stopped.Estimator, stopped.Directions, stopped.Shared, stopped.Examples = 300, Each, 4, true, []int{2, 2}
-	return map[string]*Config{"stopped": stopped, "signs, plain": plain, "normal numbers, from a file": gaussian, "signs, a worse block": jump, "each a direction": each}
+	each.Estimator, each.Directions, each.Examples, each.Processors = Each, 6, []int{2, 2, 2}, 6
+	stopped.Steps, stopped.Estimator, stopped.Directions, stopped.Examples = 300, Each, 4, []int{2, 2}
+	return map[string]*Config{"pairs, one direction": plain, "pairs, from a file": file, "pairs, a worse block": jump, "each": each, "each, stopped": stopped}
 }
 
 func makeGolden(t *testing.T) *golden {
@@ -211,12 +209,15 @@ func makeGolden(t *testing.T) *golden {
 		}
 	}
 	for i, of := range []int{1, 2, 7, 100, 1437, 1<<32 - 1} {
-		c := &Config{Key: 5 + uint64(i), Examples: []int{3, 1, 4}, Shared: i%2 == 1}
+		c := &Config{Key: 5 + uint64(i), Examples: []int{3, 1, 4}}
+		if i%2 == 1 {
+			c.Estimator, c.Examples = Each, []int{3, 3, 3}
+		}
 		for step := range 3 {
-			g.Parts.Examples = append(g.Parts.Examples, goldenExamples{c.Key, of, c.Examples, c.Shared, 1000 * step, step, c.examples(1000*step, step, of)})
+			g.Parts.Examples = append(g.Parts.Examples, goldenExamples{c.Key, of, c.Examples, c.Estimator == Each, 1000 * step, step, c.examples(1000*step, step, of)})
 		}
 	}
-	for _, schedule := range []string{"constant", "linear", "cosine"} {
+	for _, schedule := range []string{Constant, Cosine} {
 		r := goldenRates{Schedule: schedule, Rate: 0.0123, Steps: 37}
 		c := &Config{Schedule: schedule, LearningRate: r.Rate, Steps: r.Steps}
 		for step := range r.Steps {
@@ -225,7 +226,7 @@ func makeGolden(t *testing.T) *golden {
 		g.Parts.Rates = append(g.Parts.Rates, r)
 	}
 	configs := goldenConfigs()
-	for i, name := range []string{"signs, plain", "normal numbers, from a file", "signs, a worse block", "each a direction", "stopped"} {
+	for i, name := range []string{"pairs, one direction", "pairs, from a file", "pairs, a worse block", "each", "each, stopped"} {
 		c := configs[name]
 		w := drawn([]Tensor{{Name: "a.weight", Shape: []int{13, 11}, Std: 0.25}, {Name: "a.bias", Shape: []int{13}, Mean: 1}, {Name: "large", Shape: []int{5}, Shift: 2, Std: 6}}, c.Key)
 		initial, run := FromKey, goldenRun{Name: name}
@@ -244,7 +245,7 @@ func makeGolden(t *testing.T) *golden {
 		}
 		run.Header = string(encoded[12 : len(encoded)-chainBytes])
 		stop := 0
-		if name == "stopped" {
+		if name == "each, stopped" {
 			stop = 70
 		}
 		messages := story(c, uint64(i), stop, func(step int) float64 {
@@ -272,13 +273,20 @@ func makeGolden(t *testing.T) *golden {
 // The vectors by which other programs check themselves are what this package computes. (Those of the parts have oracles of their own in
 // other tests, and python/evenkeel/forward, written from the page, comes to the same.)
 func TestGolden(t *testing.T) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetIndent("", " ")
-	if err := e.Encode(makeGolden(t)); err != nil {
-		t.Fatal(err)
+	g := makeGolden(t)
+	var b bytes.Buffer // a line for each run
+	line := func(before string, v any, after string) {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s%s%s\n", before, text, after)
 	}
-	const path = "testdata/golden.json"
+	line(`{"parts": `, g.Parts, ",")
+	for i, run := range g.Runs {
+		line([]string{` "runs": [`, "  "}[min(i, 1)], run, []string{",", "]}"}[(i+1)/len(g.Runs)])
+	}
+	const path = "../internal/vectors/forward-golden.json"
 	if *update {
 		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 			t.Fatal(err)

@@ -171,16 +171,5 @@ func DecodeHeader(b []byte) (*Header, error) {
 	if err := json.Unmarshal(b[fixed:fixed+n], &h); err != nil {
 		return nil, fmt.Errorf("%w: header: %w", ErrConfig, err)
 	}
-	var only struct {
-		Config json.RawMessage `json:"config"`
-	}
-	if err := json.Unmarshal(b[fixed:fixed+n], &only); err != nil {
-		return nil, fmt.Errorf("%w: header: %w", ErrConfig, err)
-	}
-	strict := json.NewDecoder(bytes.NewReader(only.Config))
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(&Config{}); err != nil { // a rule that this program does not know decides about weights
-		return nil, fmt.Errorf("%w: config: %w", ErrConfig, err)
-	}
 	return &h, h.validate()
 }

@@ -68,12 +68,9 @@ func (l *LogReader) Next() ([]byte, error) {
 	return b, nil
 }
 
-// Replay applies a log to the weights it begins with. It ends early at a damaged or cut block, with its error; the weights are then
-// those after the last good block.
-func Replay(l *LogReader, w *Weights) (*Replica, error) { return ReplayTo(l, w, 0) }
-
-// ReplayTo is Replay as far as the block in which a step is the last or among the last, counted from 1; 0: to the end.
-func ReplayTo(l *LogReader, w *Weights, steps int) (*Replica, error) {
+// Replay applies a log to the first weights of its run, as far as the block that contains the last of so many steps; 0: to
+// the end. It ends early at a damaged or cut block, with its error; the weights are then those after the last good block.
+func Replay(l *LogReader, w *Weights, steps int) (*Replica, error) {
 	r, err := NewReplica(l.Encoded, w)
 	if err != nil {
 		return r, err

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
 func mixed(t *testing.T, nodes string) *cluster.Cluster {
 	t.Helper()
-	_, c, err := cluster.Read(strings.NewReader("workload: bert-base-512-fp32\nglobal_batch: 64\nnodes:\n"+nodes), "mixed.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader("workload: bert-base-512-fp32\nglobal_batch: 64\nnodes:\n"+nodes), "mixed.yaml", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}

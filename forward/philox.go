@@ -1,9 +1,6 @@
 package forward
 
-import (
-	"math/bits"
-	"slices"
-)
+import "math/bits"
 
 // philox is Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
 // 2011): 128 random bits of a counter and a key.
@@ -37,40 +34,3 @@ func (s stream) block(i int) [4]uint32 {
 }
 
 func keyOf(key uint64) [2]uint32 { return [2]uint32{uint32(key), uint32(key >> 32)} }
-
-// examples are those of a pair's two inputs in a step, of so many: each of them once an epoch.
-func (c *Config) examples(step, pair, of int) []int {
-	before, each := 0, 2*slices.Max(c.Examples)
-	if !c.Shared {
-		each = 0
-		for p, n := range c.Examples {
-			if p < pair {
-				before += 2 * n
-			}
-			each += 2 * n
-		}
-	}
-	picked := make([]int, 2*c.Examples[pair])
-	at := step*each + before
-	for i := range picked {
-		picked[i] = int(c.shuffled(uint32((at+i)%of), uint32((at+i)/of), uint32(of)))
-	}
-	return picked
-}
-
-// shuffled is a permutation of 0 to of - 1, another in each epoch: a Feistel network over the least even number of bits
-// that holds them, until it is in range (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
-func (c *Config) shuffled(v, epoch, of uint32) uint32 {
-	half := max((bits.Len32(of-1)+1)/2, 1)
-	mask := uint32(1)<<half - 1
-	for {
-		left, right := v>>half, v&mask
-		for round := range uint32(4) {
-			word := philox([4]uint32{right, round, epoch, dataStep}, keyOf(c.Key))[0]
-			left, right = right, left^word&mask
-		}
-		if v = left<<half | right; v < of {
-			return v
-		}
-	}
-}

@@ -28,9 +28,8 @@ type Processor struct {
 	// Patience is how long it waits at least for pairs that are late, before it asks to go on without them; 0: 100 ms. It also waits twice as long as
 	// half of the pairs took.
 	Patience time.Duration
-	// Each, if not nil, is called at the end of every step; End, if not nil, at the end of every block, with its bytes.
-	Each func(step int, c Commit) error
-	End  func(b *Block, encoded []byte) error
+	OnStep   func(step int, c Commit) error       // if not nil, called after every step
+	OnBlock  func(b *Block, encoded []byte) error // if not nil, called after every block
 
 	round   round
 	counted Stats
@@ -93,7 +92,7 @@ func (p *Processor) step(ctx context.Context, step int) error {
 	}
 	counted := p.round.close()
 	commit := p.round.decide(counted, &p.tuning)
-	p.state.apply(uint32(step), commit, tried)
+	p.apply(uint32(step), commit, tried...)
 	p.steps, p.sender = append(p.steps, commit), commit.sender
 	p.count(&commit, counted)
 	if step%checkEvery == checkEvery-1 || step == c.Steps-1 {
@@ -101,8 +100,8 @@ func (p *Processor) step(ctx context.Context, step int) error {
 			return err
 		}
 	}
-	if p.Each != nil {
-		if err := p.Each(step, commit); err != nil {
+	if p.OnStep != nil {
+		if err := p.OnStep(step, commit); err != nil {
 			return err
 		}
 	}
@@ -146,8 +145,8 @@ func (p *Processor) endBlock(ctx context.Context) error {
 	p.blocks++
 	p.last = one.Last
 	p.own = append(p.own, b)
-	if p.End != nil {
-		if err := p.End(one, b); err != nil {
+	if p.OnBlock != nil {
+		if err := p.OnBlock(one, b); err != nil {
 			return err
 		}
 	}
@@ -284,7 +283,7 @@ func (p *Processor) take(m Message) (done bool, err error) {
 	return done, nil
 }
 
-// Stop asks all processors to end the run with the block that they are in. Called from End, this is the next one. If the run is over it does nothing.
+// Stop asks all processors to end the run with the block that they are in. Called from OnBlock, this is the next one. If the run is over it does nothing.
 func (p *Processor) Stop(ctx context.Context) error {
 	if p.Done() {
 		return nil
@@ -297,19 +296,18 @@ func (p *Processor) send(ctx context.Context, f Frame) error {
 	return p.Bus.Publish(ctx, f.Encode(nil))
 }
 
-// evaluate moves the weights along the pair's direction, plus on even ranks and minus on odd ones, computes the losses of
-// the pair's two inputs in one forward pass and sends them, if the pair is due. The weights are still moved then.
-func (p *Processor) evaluate(ctx context.Context, step int) (*term, error) {
+// evaluate tries this rank's direction, computes the losses of its two inputs in one forward pass, and sends them, if its
+// pair is due. It returns the trial, which is still in the weights then; none, if the pair is not due or its losses were sent.
+func (p *Processor) evaluate(ctx context.Context, step int) (tried []term, err error) {
 	c, pair := &p.Header.Config, p.Rank/2
 	if p.round.due[pair] != uint32(step) {
-		return nil, nil //nolint:nilnil // nothing was tried
+		return nil, nil
 	}
 	if known, err := p.known(ctx, uint32(step)); known || err != nil {
 		return nil, err
 	}
-	sign, direction := c.sign(p.Rank), c.direction(p.Rank)
-	p.state.try(uint32(step), direction, sign)
-	tried := p.state.trial(uint32(step), direction, sign)
+	tried = []term{c.trial(uint32(step), p.Rank)}
+	p.Weights.add(c.Key, tried)
 	begun := time.Now()
 	losses, err := p.Model.Losses(p.Weights, p.gather(c.examples(step, pair, p.Data.Len())))
 	p.took = time.Since(begun)
@@ -317,7 +315,7 @@ func (p *Processor) evaluate(ctx context.Context, step int) (*term, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tried, p.send(ctx, Frame{Step: uint32(step), Rank: uint16(p.Rank), Losses: losses})
+	return tried, p.send(ctx, Frame{Step: uint32(step), Rank: uint16(p.Rank), Losses: losses})
 }
 
 // known looks ahead: whether this processor's losses of a step are on the bus, from before a restart, or the step's block is, for which they

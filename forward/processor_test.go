@@ -30,7 +30,7 @@ func TestOverflowIsSeen(t *testing.T) {
 		for rank := range 2 {
 			done := 0
 			p := &Processor{Replica: replicaOf(t, config, net, training.Len()), Rank: rank, Model: NewModel(net), Data: training, Bus: memory.Reader(rank), Patience: time.Hour,
-				Each: func(int, Commit) error { done++; return nil }}
+				OnStep: func(int, Commit) error { done++; return nil }}
 			p.Weights.data[0][0] = limit + limit/2
 			wg.Go(func() {
 				if err := p.Run(t.Context()); !errors.Is(err, ErrOverflow) || !strings.Contains(err.Error(), c.says) || done != c.done {
@@ -109,7 +109,7 @@ func TestBlocksThatNobodySends(t *testing.T) {
 	r, _ := replicaFrom(t, c, w, 10)
 	var decided []int
 	p := &Processor{Replica: r, Rank: 1, Data: numbers{count: 10}, Bus: bus, Patience: time.Hour}
-	p.Each = func(step int, _ Commit) error { decided = append(decided, len(bus.sent)); return nil }
+	p.OnStep = func(step int, _ Commit) error { decided = append(decided, len(bus.sent)); return nil }
 	if err := p.Run(t.Context()); err != nil { // rank 0 would have to send
 		t.Fatal(err)
 	}
@@ -177,11 +177,11 @@ func TestInParts(t *testing.T) {
 	for _, c := range []struct{ len, parts int }{
 		{10, 1}, {2*partLen - 1, 1}, {2 * partLen, 2}, {3*partLen + 5, 3}, {4 * partLen, 4}, {9 * partLen, 4}, {9*partLen + 777, 4},
 	} {
-		const entries = 128
+		const entries = blockEntries
 		w := make([]int32, c.len)
 		var mu sync.Mutex
 		var sizes []int
-		inParts(w, entries, func(part []int32, block int) {
+		inParts(w, func(part []int32, block int) {
 			for i := range part {
 				part[i] += int32(block*entries + i + 1)
 			}

@@ -1,8 +1,5 @@
 package forward
 
-// BlockSteps is how many steps a block has; the last of a run has what is left.
-const BlockSteps = 64
-
 // round collects the frames of a step. It is a function of the frames in their order, which is the same for all
 // processors, so that all reach the same decision: docs/reference/forward-protocol.md.
 type round struct {

@@ -7,13 +7,13 @@ import (
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// slow takes its time in every step.
-type slow struct {
+// slowModel takes its time in every step.
+type slowModel struct {
 	Model
 	time time.Duration
 }
 
-func (s *slow) Losses(w *Weights, b train.Batch) ([2]float32, error) {
+func (s *slowModel) Losses(w *Weights, b train.Batch) ([2]float32, error) {
 	time.Sleep(s.time)
 	return s.Model.Losses(w, b)
 }
@@ -25,8 +25,8 @@ func TestSlowPairCountsInItsShare(t *testing.T) {
 	begun := time.Now()
 	all := runAll(t, c, net, NewMemory(), func(p *Processor) {
 		p.Patience = time.Millisecond
-		if p.Model = (&slow{p.Model, each}); p.Rank/2 == 2 {
-			p.Model = &slow{p.Model, 2*each + each/2} // and each
+		if p.Model = (&slowModel{p.Model, each}); p.Rank/2 == 2 {
+			p.Model = &slowModel{p.Model, 2*each + each/2} // and each
 		}
 	})
 	took := time.Since(begun)

@@ -10,11 +10,11 @@ import (
 // A run that is asked to stop ends with the block that is being decided, with the weights that it has there without; its log says so, and replay ends there.
 func TestStopEndsTheRun(t *testing.T) {
 	net, c := network3(t), testConfig(4, 4, 300)
-	c.Estimator, c.Shared, c.Examples = Each, true, []int{3, 3}
+	c.Estimator, c.Examples = Each, []int{3, 3}
 	run := func(ask bool) (all []*Processor, log []byte, hashes []string) {
 		memory := NewMemory()
 		all = runAll(t, c, net, memory, func(p *Processor) {
-			p.End = func(b *Block, encoded []byte) error {
+			p.OnBlock = func(b *Block, encoded []byte) error {
 				if p.Rank == 0 {
 					log = append(log, encoded...)
 					hashes = append(hashes, p.Weights.Hash())
@@ -46,7 +46,7 @@ func TestStopEndsTheRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := Replay(l, r.Weights)
+	done, err := Replay(l, r.Weights, 0)
 	if err != nil || !done.Done() || done.Steps() != 192 || done.Weights.Hash() != whole[2] {
 		t.Fatalf("replay: %v, done %v after %d steps", err, done.Done(), done.Steps())
 	}

@@ -46,7 +46,7 @@ func drawn(tensors []Tensor, key uint64) *Weights {
 		for j := range data {
 			data[j] = int32(start)
 		}
-		Gaussian.add(data, key, uint32(i), t.Shift, []term{{step: initialStep, plus: toUnits(t.Std)}})
+		addNormals(data, stream{key: keyOf(key), step: initialStep, tensor: uint32(i)}, toUnits(t.Std), t.Shift)
 		t.Hash = ""
 		w.tensors, w.data = append(w.tensors, t), append(w.data, data)
 	}
@@ -154,9 +154,9 @@ func (w *Weights) Values(net *train.Network) (*train.Values, error) {
 }
 
 // add adds terms to all tensors.
-func (w *Weights) add(kind Kind, key uint64, terms []term) {
+func (w *Weights) add(key uint64, terms []term) {
 	for i, d := range w.data {
-		kind.add(d, key, uint32(i), w.tensors[i].Shift, terms)
+		addTerms(d, key, uint32(i), w.tensors[i].Shift, terms)
 	}
 }
 

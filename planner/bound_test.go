@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
+	"github.com/evenkeel/evenkeel/planner/bound"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
@@ -47,7 +48,7 @@ func TestLowerBoundByHand(t *testing.T) {
 			j.Profile.Layers[i].Output = c.output
 		}
 		for _, times := range []float64{1, 3} {
-			got := j.model.LowerBound(context.Background(), 8, times*c.want*1.001)
+			got := bound.Lower(context.Background(), j.model, 8, times*c.want*1.001)
 			if got > c.want*(1+1e-9) || got < 0.97*c.want {
 				t.Errorf("%s, where %v times as long is known: %v, by hand %v", c.name, times, got, c.want)
 			}
@@ -58,7 +59,7 @@ func TestLowerBoundByHand(t *testing.T) {
 // What is exchanged once counts. One layer of 1 s a sample on two devices in machines of their own, 8 samples: 4 s each, and 2 GB of
 // gradients to and fro, half of them each time at 1 GB/s: 2 s.
 func TestLowerBoundCountsExchange(t *testing.T) {
-	top, err := cluster.ReadTopology(strings.NewReader(twoOfA), "hand", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(twoOfA), "hand", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestLowerBoundCountsExchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := j.model.LowerBound(context.Background(), 8, 12); got < 5.9 || got > 6 {
+	if got := bound.Lower(context.Background(), j.model, 8, 12); got < 5.9 || got > 6 {
 		t.Errorf("%v, by hand 6", got)
 	}
 }
@@ -82,16 +83,16 @@ func TestLowerBoundCountsExchange(t *testing.T) {
 // Less memory raises the bound where it forces what takes time: of two layers of 100 MB a sample one is recomputed, a quarter of a second
 // for each of 8 samples.
 func TestLowerBoundCountsMemory(t *testing.T) {
-	bound := func(memory string) float64 {
+	limit := func(memory string) float64 {
 		j := handJob(t, "nodes:\n  - {device: a, count: 1, memory: "+memory+"}\n", 8, Options{}, 1, 1)
 		for i := range j.Profile.Layers {
 			for k := range j.Profile.Layers[i].Runs {
 				j.Profile.Layers[i].Runs[k].Activation = 100e6
 			}
 		}
-		return j.model.LowerBound(context.Background(), 8, 20)
+		return bound.Lower(context.Background(), j.model, 8, 20)
 	}
-	if roomy, tight := bound("64GiB"), bound("101MB"); roomy < 15.9 || roomy > 16 || tight < 17 || tight > 18 {
+	if roomy, tight := limit("64GiB"), limit("101MB"); roomy < 15.9 || roomy > 16 || tight < 17 || tight > 18 {
 		t.Errorf("with memory %v, by hand 16; with little %v, by hand 18", roomy, tight)
 	}
 }
@@ -114,7 +115,7 @@ func TestLowerBoundCountsSelective(t *testing.T) {
 	if err != nil || math.Abs(r.Plan.Predicted.Simulated-16.16) > 1e-6 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if got := j.model.LowerBound(context.Background(), 8, 20); got < 16-1e-6 || got > 16.16 {
+	if got := bound.Lower(context.Background(), j.model, 8, 20); got < 16-1e-6 || got > 16.16 {
 		t.Errorf("%v, by hand 16 to 16.16", got)
 	}
 }

@@ -1,11 +1,9 @@
 package planner_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -15,8 +13,9 @@ import (
 )
 
 var (
-	bruteJobs  = flag.Int("brute-jobs", 6, "random jobs of which every plan is tried")
-	bruteFirst = flag.Int("brute-first", 0, "number of the first of them")
+	bruteJobs   = flag.Int("brute-jobs", 6, "random jobs of which every plan is tried")
+	bruteFirst  = flag.Int("brute-first", 0, "number of the first of them")
+	machineJobs = flag.Int("machine-jobs", 6, "random jobs over small machines of which every plan is tried")
 )
 
 // bruteJob draws a job of up to 4 layers on up to 6 devices of up to 3 classes, whose computing and exchange take about as long.
@@ -76,9 +75,9 @@ func (c *twinCase) job() (*planner.Job, error) {
 	return c.newJob()
 }
 
-// Of 1,000 random jobs (-brute-jobs 1000) no plan that plan check accepts is quicker than the one found, nor than the bound.
-func TestNoPlanIsQuicker(t *testing.T) {
-	jobs, exhausted, beaten, worst, simulated := 0, 0, 0, 1.0, 0
+// No plan that plan check accepts takes less than the bound, and few jobs have a quicker plan than the one found.
+func TestEveryPlanOfSmallJobs(t *testing.T) {
+	jobs, beaten, worst, simulated := 0, 0, 1.0, 0
 	ratio, bounded := 0.0, 0
 	ways := map[string]int{} // in which the plans found spread layers
 	for seed := range uint64(*bruteJobs) {
@@ -110,9 +109,6 @@ func TestNoPlanIsQuicker(t *testing.T) {
 		default:
 			limit = r.Plan.Predicted.Simulated
 			c.countWays(ways, r.Plan)
-			if r.Exhausted {
-				exhausted++
-			}
 		}
 		jobs++
 		// The bound of larger jobs, that of this one by its busiest stage, holds as well.
@@ -139,14 +135,16 @@ func TestNoPlanIsQuicker(t *testing.T) {
 			continue
 		}
 		worst = max(worst, limit/b.limit)
-		msg := fmt.Sprintf("seed %d: found %v s, there is %v s (%.3f)", seed, limit, b.limit, limit/b.limit)
+		t.Logf("seed %d: found %v s, there is %v s (%.3f)", seed, limit, b.limit, limit/b.limit)
 		if r != nil && r.LowerBound*float64(c.Plan.GlobalBatch) > b.limit*(1+1e-9) {
-			msg += fmt.Sprintf(", BELOW THE BOUND %v", r.LowerBound*float64(c.Plan.GlobalBatch))
+			t.Errorf("seed %d: bound %v, but there is a plan of %v s", seed, r.LowerBound*float64(c.Plan.GlobalBatch), b.limit)
 		}
-		t.Errorf("%s", msg)
 	}
-	t.Logf("%d jobs, of %d every plan tried by the search; %d beaten, by up to %.1f%%; %d iterations simulated; the bound of larger jobs is %.3f of the quickest plan (geometric mean); plans found: %v",
-		jobs, exhausted, beaten, 100*(worst-1), simulated, math.Exp(ratio/float64(bounded)), ways)
+	t.Logf("%d jobs; %d beaten, by up to %.1f%%; %d iterations simulated; the bound is %.3f of the quickest plan (geometric mean); plans found: %v",
+		jobs, beaten, 100*(worst-1), simulated, math.Exp(ratio/float64(bounded)), ways)
+	if beaten > max(1, jobs/10) {
+		t.Errorf("of %d jobs %d have a quicker plan than the one found", jobs, beaten)
+	}
 }
 
 // The quickest plan of this job takes the bound's time where its first stage is the busiest: it was above the plan.
@@ -160,94 +158,8 @@ func TestBoundOfABusyFirstStage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loose, err := job.Search(context.Background(), planner.SearchOptions{Unrefined: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if x := loose.LowerBound / r.LowerBound; !r.Exhausted || loose.Exhausted || x > 1+1e-9 || x < 0.99 {
+	quickest := c.quickest(r.Plan.Predicted.Simulated * (1 + 1e-9)).limit
+	if x := r.LowerBound * float64(c.Plan.GlobalBatch) / quickest; x > 1+1e-9 || x < 0.99 {
 		t.Errorf("bound %v of the quickest plan", x)
-	}
-}
-
-// Trying all plans finds the quickest by itself, whatever dynamic programming and refining have found before.
-func TestExhaust(t *testing.T) {
-	jobs, ways := 0, map[string]int{}
-	for seed := range uint64(36) {
-		c := bruteJob(rand.New(rand.NewPCG(seed, 52)))
-		if seed%2 == 1 {
-			c.tieWeights(rand.New(rand.NewPCG(seed, 53)))
-		}
-		if seed%3 == 1 {
-			c.selectively(rand.New(rand.NewPCG(seed, 54)))
-		}
-		if seed%4 > 1 {
-			c.bruteSpread(rand.New(rand.NewPCG(seed, 55)))
-		}
-		job, err := c.job()
-		if err != nil {
-			continue
-		}
-		batch := c.Plan.GlobalBatch
-		got, complete := job.Exhaust(batch, math.Inf(1))
-		b := c.quickest(1.02 * got)
-		if math.IsInf(got, 1) {
-			b = c.quickest(got)
-		}
-		if !complete || got != b.limit && math.Abs(got/b.limit-1) > 1e-9 {
-			t.Errorf("seed %d: %v s, there is %v s; every plan tried: %v", seed, got, b.limit, complete)
-		}
-		if b.best != nil {
-			jobs++
-			c.Plan = *b.best
-			p, err := planner.ReadPlan(strings.NewReader(c.json(nil)), "plan.json")
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.countWays(ways, p)
-		}
-		// No plan takes less than the quickest.
-		if again, _ := job.Exhaust(batch, got); again != got {
-			t.Errorf("seed %d: %v s below %v", seed, again, got)
-		}
-	}
-	if jobs < 15 {
-		t.Errorf("only %d jobs have a plan", jobs)
-	}
-	for _, way := range []string{"context", "experts", "groups' degrees over machines", "layers' degrees over machines"} {
-		if ways[way] == 0 {
-			t.Errorf("no quickest plan has %s: the test sees too little", way)
-		}
-	}
-}
-
-// The dynamic programming has no plan of this job, which runs by other schedules all the same. Where these may run, that all plans by 1F1B
-// were tried does not say that none is quicker.
-func TestExhaustedBy1F1BAlone(t *testing.T) {
-	c := bruteJob(rand.New(rand.NewPCG(291, 51)))
-	job, err := c.job()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seconds := map[string]float64{}
-	for _, schedule := range []string{planner.Schedule1F1B, planner.ScheduleZeroBubble, planner.ScheduleAhead, planner.ScheduleAny} {
-		r, err := job.Search(context.Background(), planner.SearchOptions{Schedule: schedule})
-		if err != nil {
-			t.Fatal(err)
-		}
-		exhausted := schedule == planner.Schedule1F1B
-		best := r.Plan.Predicted.Simulated / float64(r.Plan.GlobalBatch)
-		if r.States != 0 || r.Exhausted != exhausted || (r.LowerBound == best) != exhausted {
-			t.Errorf("%s: %d states, every plan tried: %v, no plan below %v of this one", schedule, r.States, r.Exhausted, r.LowerBound/best)
-		}
-		if by := cmp.Or(r.Plan.Schedule, planner.Schedule1F1B); by != schedule && schedule != planner.ScheduleAny {
-			t.Errorf("%s: a plan by %s", schedule, by)
-		}
-		seconds[schedule] = best
-	}
-	if zb := seconds[planner.ScheduleZeroBubble]; zb >= seconds[planner.Schedule1F1B] || seconds[planner.ScheduleAny] != zb {
-		t.Errorf("seconds of a sample: %v", seconds)
-	}
-	if _, err := job.Search(context.Background(), planner.SearchOptions{Schedule: planner.ScheduleInterleaved}); !errors.Is(err, planner.ErrInfeasible) || !strings.Contains(err.Error(), "by [interleaved]") {
-		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed" // the example
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
@@ -22,6 +23,6 @@ func Example() (*layerprofile.Profile, *cluster.Topology, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := cluster.ReadTopology(bytes.NewReader(exampleCluster), "mixed.yaml", nil)
+	t, err := clusterfile.ReadTopology(bytes.NewReader(exampleCluster), "mixed.yaml", nil)
 	return p, t, err
 }

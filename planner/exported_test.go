@@ -3,12 +3,10 @@ package planner
 import (
 	"context"
 
-	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/bound"
 )
 
-// Exhaust is the least seconds of an iteration below a limit of all plans of a small job, which it shows to the tests of other packages.
-func (j *Job) Exhaust(batch int, limit float64) (seconds float64, complete bool) {
-	work := costmodel.ExhaustWork
-	x := j.model.Exhaust(context.Background(), batch, limit, &work)
-	return x.Seconds, x.Complete
+// LowerBound shows the tests of other packages the bound where a plan of so many seconds is known.
+func (j *Job) LowerBound(batch int, best float64) float64 {
+	return bound.Lower(context.Background(), j.model, batch, best)
 }

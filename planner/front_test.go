@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
@@ -19,7 +19,7 @@ func frontJob(t *testing.T) *Job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := cluster.ReadTopology(strings.NewReader("nodes: [{device: fast, count: 2, memory: 1GiB, link: 1GB/s}, {device: slow, count: 4, memory: 1GiB, link: 1GB/s}]"), "t", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader("nodes: [{device: fast, count: 2, memory: 1GiB, link: 1GB/s}, {device: slow, count: 4, memory: 1GiB, link: 1GB/s}]"), "t", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestFrontOfATensorDegree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := cluster.ReadTopology(strings.NewReader("nodes: [{device: fast, count: 2, per_machine: 2, memory: 1GiB, link: 1GB/s}, {device: slow, count: 4, memory: 1GiB, link: 1GB/s}]"), "t", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader("nodes: [{device: fast, count: 2, per_machine: 2, memory: 1GiB, link: 1GB/s}, {device: slow, count: 4, memory: 1GiB, link: 1GB/s}]"), "t", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,24 +210,11 @@ func simulate(p *Plan, result *Prediction, cost *costmodel.Cost) error {
 		return nil
 	}
 	var err error
-	if result.Simulated, err = simulated(timings, result.Stages, p.MicroBatches()); err != nil {
+	if result.Simulated, err = cost.Simulated(p.MicroBatches()); err != nil {
 		return err
 	}
 	setIdle(p, result)
 	return nil
-}
-
-// simulated is the seconds of an iteration of so many micro-batches by the event simulation.
-func simulated(timings []pipeline.Timing, stages []StageCost, microBatches int) (float64, error) {
-	ends, err := pipeline.Ends(nil, timings, microBatches)
-	if err != nil {
-		return 0, err
-	}
-	seconds := 0.0
-	for i, s := range stages {
-		seconds = max(seconds, ends[i]+s.Sync+s.Update)
-	}
-	return seconds, nil
 }
 
 // setIdle sets the share of the iteration in which devices do not compute.

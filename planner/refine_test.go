@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
+	"github.com/evenkeel/evenkeel/planner/bound"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/internal/invented"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
@@ -19,7 +20,7 @@ import (
 // b takes twice as long. Nothing but the times counts.
 func handJob(t *testing.T, nodes string, batch int, o Options, seconds ...float64) *Job {
 	t.Helper()
-	top, err := cluster.ReadTopology(strings.NewReader(nodes), "hand", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(nodes), "hand", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +69,8 @@ func TestRefineUnequalReplicas(t *testing.T) {
 		t.Errorf("%v s, simulated %v: %+v", got.Seconds, got.Simulated, r.Plan.Stages)
 	}
 	// Two b are worth one a: 16 device-seconds of a over devices that are worth 2.
-	if want := 16.0 / 2; math.Abs(j.model.WorkBound(8)-want) > 1e-6 || r.LowerBound*8 < want-1e-6 {
-		t.Errorf("bound %v, by work %v, by hand %v", r.LowerBound*8, j.model.WorkBound(8), want)
+	if want := 16.0 / 2; math.Abs(bound.Work(j.model, 8)-want) > 1e-6 || r.LowerBound*8 < want-1e-6 {
+		t.Errorf("bound %v, by work %v, by hand %v", r.LowerBound*8, bound.Work(j.model, 8), want)
 	}
 }
 
@@ -79,7 +80,7 @@ func TestWorkBound(t *testing.T) {
 	top := "nodes:\n  - {device: a, count: 1, memory: 1GiB}\n  - {device: b, count: 1, memory: 1GiB, slowdown: 1.5}\n"
 	j := handJob(t, top, 4, Options{}, 4, 2)
 	// b takes 2 x 1.5 = 3 times as long: 24 / (1 + 1/3).
-	if got := j.model.WorkBound(4); math.Abs(got-18) > 1e-6 {
+	if got := bound.Work(j.model, 4); math.Abs(got-18) > 1e-6 {
 		t.Errorf("%v, want 18", got)
 	}
 	for i := range j.Profile.Layers {
@@ -93,7 +94,7 @@ func TestWorkBound(t *testing.T) {
 	}
 	// a: layer 0 costs 16, layer 1 8, updates 1 and 1. b: 48, 4, 1.5 and 1.5. b takes layer 1 and both updates, 7, and x of layer
 	// 0: 16 (1 - x) = 7 + 48 x, x = 9/64: 13.75.
-	if got := j.model.WorkBound(4); math.Abs(got-13.75) > 1e-6 {
+	if got := bound.Work(j.model, 4); math.Abs(got-13.75) > 1e-6 {
 		t.Errorf("%v, want 13.75", got)
 	}
 }
@@ -137,11 +138,11 @@ func TestNoPlanBelowTheBound(t *testing.T) {
 			continue
 		}
 		best := r.Plan.Predicted.Simulated
-		bound := 0.0
+		limit := 0.0
 		for _, times := range []float64{1, 1.5, 4} {
-			bound = max(bound, j.model.LowerBound(context.Background(), batch, times*best))
+			limit = max(limit, bound.Lower(context.Background(), j.model, batch, times*best))
 		}
-		least = min(least, best/bound)
+		least = min(least, best/limit)
 		for i := range 700 {
 			p := randomPlan(rng, j, batch)
 			if i%2 == 0 {
@@ -152,7 +153,7 @@ func TestNoPlanBelowTheBound(t *testing.T) {
 				continue
 			}
 			plans++
-			if x := min(got.Seconds, got.Simulated) / bound; x < least {
+			if x := min(got.Seconds, got.Simulated) / limit; x < least {
 				least = x
 				if x < 1-1e-9 {
 					t.Errorf("seed %d: %v of the bound: %+v", seed, x, p)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
@@ -42,7 +42,7 @@ func large(tb testing.TB, a100, v100 int) *Job {
 	if v100 > 0 {
 		yaml += fmt.Sprintf("  - {device: v100, count: %d, per_machine: 8, memory: 32GiB, inside: {bandwidth: 100GB/s, latency: 5us}, link: {bandwidth: 10GB/s, latency: 15us}}\n", v100)
 	}
-	top, err := cluster.ReadTopology(strings.NewReader(yaml), "t", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(yaml), "t", nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/planner/bound"
 )
 
 // No plan under another schedule takes less than the bound that a search prints where it may choose one: it may assume no bubble of
@@ -21,7 +23,7 @@ func TestNoScheduleBelowTheBound(t *testing.T) {
 			continue
 		}
 		batch := 16
-		bound := j.model.WorkBound(batch)
+		limit := bound.Work(j.model, batch)
 		for range 900 {
 			p := randomPlan(rng, j, batch)
 			if len(p.Stages) < 2 || p.Stages[len(p.Stages)-1].To != len(j.Profile.Layers) {
@@ -49,7 +51,7 @@ func TestNoScheduleBelowTheBound(t *testing.T) {
 					continue
 				}
 				plans[q.Schedule]++
-				least = min(least, got.Seconds/bound, got.Simulated/bound)
+				least = min(least, got.Seconds/limit, got.Simulated/limit)
 			}
 		}
 	}
@@ -92,7 +94,7 @@ func TestSearchBySchedule(t *testing.T) {
 			if line, err := j.Timeline(p); err != nil || line.Seconds != got.Simulated || len(line.Stages) != p.Pipeline() {
 				t.Errorf("%s: %+v, %v; want %v s", schedule, line, err, got.Simulated)
 			}
-			if r.ByWork == (schedule == Schedule1F1B) || r.ByWork && r.LowerBound > j.model.WorkBound(p.GlobalBatch)/float64(p.GlobalBatch)*(1+1e-12) {
+			if r.ByWork == (schedule == Schedule1F1B) || r.ByWork && r.LowerBound > bound.Work(j.model, p.GlobalBatch)/float64(p.GlobalBatch)*(1+1e-12) {
 				t.Errorf("%s: bound by what 1F1B alone does", schedule)
 			}
 			if schedule == ScheduleAny {

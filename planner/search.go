@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/evenkeel/evenkeel/planner/bound"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/refine"
 	"github.com/evenkeel/evenkeel/planner/search"
 )
 
@@ -19,10 +21,8 @@ type Result struct {
 	Conditions int
 	States     int  // of the search
 	Refined    bool // whether the best were refined by local search
-	// Exhausted says whether every plan by 1F1B was tried: none is quicker, simulated, and LowerBound is the plan's time.
-	Exhausted bool
 	// LowerBound is seconds per sample that no plan within the options takes less than, simulated or by formula, whatever its stages,
-	// groups and shares (costmodel.Model.LowerBound).
+	// groups and shares (bound.Lower).
 	LowerBound float64
 	ByWork     bool // whether LowerBound is that of computing alone, perfectly divided, as by schedules beside 1F1B
 }
@@ -94,12 +94,6 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		err = j.noCondition()
 	}
 	if err != nil {
-		if r, err := j.only(ctx, options, among, err); r != nil || err != nil {
-			if r != nil {
-				r.Conditions = len(conditions)
-			}
-			return r, err
-		}
 		if ctx.Err() == nil && len(conditions) > 0 {
 			err = j.explain(ctx, within, err)
 		}
@@ -118,8 +112,11 @@ func (j *Job) Search(ctx context.Context, options SearchOptions) (*Result, error
 		plans = append(plans, p)
 	}
 	if r.Refined = j.refines(options); r.Refined {
-		if plans, err = j.better(ctx, plans, j.starts(plans, conditions, found.Best), options, r); err != nil {
-			return nil, err
+		for _, p := range j.refine(ctx, j.starts(plans, conditions, found.Best), options.Exact) {
+			if p.Predicted, err = j.Predict(p); err != nil {
+				return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
+			}
+			plans = append(plans, p)
 		}
 	}
 	if plans, err = j.bySchedules(ctx, plans, j.starts(plans, conditions, found.Best), among); err != nil {
@@ -136,13 +133,10 @@ func (r *Result) rank(plans []*Plan) {
 	r.Plan, r.Others = plans[0], plans[1:]
 }
 
-// limit notes what no plan by some schedules takes less than. Only plans by 1F1B are all tried.
+// limit notes what no plan by some schedules takes less than.
 func (j *Job) limit(ctx context.Context, r *Result, among []string, options SearchOptions) {
 	r.ByWork = !slices.Equal(among, []string{Schedule1F1B})
-	switch r.Exhausted = r.Exhausted && !r.ByWork; {
-	case r.Exhausted:
-		r.LowerBound = r.Plan.perSample()
-	case !options.unbounded:
+	if !options.unbounded {
 		r.LowerBound = j.lowerBound(ctx, r.ByWork, r.Plan.perSample())
 		r.Bound = max(r.Bound, min(r.LowerBound, r.Best))
 	}
@@ -170,16 +164,30 @@ func (j *Job) thoroughness(options SearchOptions) search.Options {
 	return o
 }
 
-// better adds to plans what local search from some starts on, and trying every plan of a small job, find beyond them.
-func (j *Job) better(ctx context.Context, plans, starts []*Plan, options SearchOptions, r *Result) (all []*Plan, err error) {
-	for _, p := range j.refine(ctx, starts, options) {
-		if p.Predicted, err = j.Predict(p); err != nil {
-			return nil, fmt.Errorf("planner: the refined plan does not hold: %w", err)
+// refines says whether plans are refined: not where the options prescribe replicas or micro-batches, or a trainer.
+func (j *Job) refines(options SearchOptions) bool {
+	return !options.Unrefined && len(j.options.Replicas) == 0 && len(j.options.MicroBatches) == 0 && (options.For == "" || options.For == "torch")
+}
+
+// refine returns plans that are quicker than those given, at most one for each.
+func (j *Job) refine(ctx context.Context, plans []*Plan, exact bool) (better []*Plan) {
+	all := make([]refine.Plan, len(plans))
+	spreads := map[costmodel.Spread]*Job{}
+	for i, p := range plans {
+		if spreads[p.spread()] == nil {
+			spreads[p.spread()] = j.in(p.spread())
 		}
-		plans = append(plans, p)
+		k := spreads[p.spread()]
+		all[i] = refine.Plan{Model: k.model, GlobalBatch: p.GlobalBatch, MicroBatch: p.MicroBatch}
+		for n := range p.Stages {
+			s, _ := k.stage(&p.Stages[n], "") // of plans that were found there is no error
+			all[i].Stages = append(all[i].Stages, s)
+		}
 	}
-	more, err := j.exhaust(ctx, plans, r)
-	return append(plans, more...), err
+	for _, p := range refine.Run(ctx, j.model, all, exact) {
+		better = append(better, j.planOf(p.Model.Spread(), p.GlobalBatch, p.MicroBatch, p.Stages))
+	}
+	return better
 }
 
 // perSample is the seconds of a sample, simulated.
@@ -190,10 +198,10 @@ func (j *Job) lowerBound(ctx context.Context, byWork bool, best float64) float64
 	least := best
 	for _, b := range j.options.GlobalBatches {
 		if byWork {
-			least = min(least, j.model.WorkBound(b)/float64(b))
+			least = min(least, bound.Work(j.model, b)/float64(b))
 			continue
 		}
-		least = min(least, j.model.LowerBound(ctx, b, best*float64(b))/float64(b))
+		least = min(least, bound.Lower(ctx, j.model, b, best*float64(b))/float64(b))
 	}
 	return least
 }

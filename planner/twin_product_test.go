@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"gotest.tools/v3/golden"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
@@ -250,7 +250,7 @@ func (c *twinCase) product() (*twinPrediction, error) {
 
 // newJob is the case's files without its plan.
 func (c *twinCase) newJob() (*planner.Job, error) {
-	topology, err := cluster.ReadTopology(strings.NewReader(c.Cluster.yaml()), "cluster.yaml", nil)
+	topology, err := clusterfile.ReadTopology(strings.NewReader(c.Cluster.yaml()), "cluster.yaml", nil)
 	if err != nil {
 		return nil, err
 	}

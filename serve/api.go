@@ -142,13 +142,6 @@ type jobList struct {
 	Jobs []JobState `json:"jobs" nullable:"false"`
 }
 
-// change is what of a running job may be changed. What is left out stays.
-type change struct {
-	Objectives *Weights       `json:"objectives,omitempty" doc:"Weights of what is wanted"`
-	Paused     *bool          `json:"paused,omitempty" doc:"Sizes stay as they are while it is true"`
-	Limits     map[string]int `json:"limits,omitempty" doc:"Largest micro-batch by the name of a rank, until the process group starts anew"`
-}
-
 // problem turns an error into the answer that says it.
 func problem(err error) error {
 	if err == nil {

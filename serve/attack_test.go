@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"github.com/evenkeel/evenkeel/internal/slow"
 	"io"
 	"maps"
 	"net"
@@ -157,7 +158,7 @@ func TestTokens(t *testing.T) {
 		want         int
 	}{
 		{&own, "GET", "/v1/jobs/a", 200}, {&own, "GET", "/v1/jobs/b", 401}, {&own, "GET", "/v1/jobs/none", 401}, {&own, "GET", "/v1/jobs", 401},
-		{&own, "GET", "/metrics", 401}, {&own, "PUT", "/v1/jobs/new", 401}, {&own, "GET", "/healthz", 200}, {&none, "GET", "/readyz", 200},
+		{&own, "GET", "/metrics", 401}, {&own, "PUT", "/v1/jobs/new", 401}, {&own, "GET", "/livez", 200}, {&none, "GET", "/readyz", 200},
 		{&wrong, "GET", "/v1/jobs/a", 401}, {&none, "GET", "/v1/jobs/a", 401}, {&none, "GET", "/v1/jobs/none", 401}, {&none, "DELETE", "/v1/jobs/a", 401},
 		{&wrong, "POST", "/v1/jobs/a/reports", 401}, {&none, "POST", "/v1/jobs/none/generations", 401}, {&none, "PATCH", "/v1/jobs/a", 401},
 		{&none, "POST", "/v1/jobs/a/generations/1/ranks/0/reports", 401}, {&none, "GET", "/v1/jobs/a/sizes", 401},
@@ -172,7 +173,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	own.start("a", "0123456789", 64, 2)
-	if s.config.Token != "" || len(s.jobs["a"].holders()) != 1 {
+	if s.config.Token != "" || len(s.jobs["a"].tokens.all()) != 1 {
 		t.Error("a token is kept as it is, or none is")
 	}
 	for _, secret := range []string{admin, made.Token} {
@@ -255,11 +256,9 @@ func serveAt(t *testing.T, c Config) string {
 
 // Connections that dribble their headers do not keep others out, and are closed.
 func TestSlowLoris(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a time-out")
-	}
+	slow.Skip(t) // waits for a time-out
 	at := serveAt(t, Config{})
-	var slow []net.Conn
+	var waiting []net.Conn
 	for range 50 {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", at)
 		if err != nil {
@@ -267,17 +266,17 @@ func TestSlowLoris(t *testing.T) {
 		}
 		defer conn.Close()
 		fmt.Fprintf(conn, "POST /v1/jobs/job/reports HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-		slow = append(slow, conn)
+		waiting = append(waiting, conn)
 	}
 	begun := time.Now()
 	client := &http.Client{Timeout: 2 * time.Second}
 	defer client.CloseIdleConnections()
-	answer, err := client.Get("http://" + at + "/healthz") //nolint:noctx // it has a time-out
+	answer, err := client.Get("http://" + at + "/livez") //nolint:noctx // it has a time-out
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = answer.Body.Close()
-	for _, conn := range slow {
+	for _, conn := range waiting {
 		_ = conn.SetReadDeadline(begun.Add(headerTime + 5*time.Second))
 		if _, err := io.Copy(io.Discard, bufio.NewReader(conn)); err != nil {
 			t.Fatalf("a slow connection is open after %v: %v", time.Since(begun), err)

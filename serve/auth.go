@@ -122,12 +122,12 @@ func (s *Server) granted(header, name string) (*token, error) {
 		return t, nil
 	}
 	j, err := s.find(name)
-	if err == nil && s.config.Journal != nil && (match(j.holders(), given, now) == nil || j.looked.due(now)) {
+	if err == nil && s.config.Journal != nil && (match(j.tokens.all(), given, now) == nil || j.tokens.due(now)) {
 		j, err = s.fresh(name)
 	}
 	switch {
 	case err == nil:
-		return match(j.holders(), given, now), nil
+		return match(j.tokens.all(), given, now), nil
 	case errors.Is(err, errNoJob), errors.Is(err, errUnread):
 		return nil, nil //nolint:nilnil // no token is no error
 	}

@@ -62,7 +62,7 @@ func expressions(t *testing.T) map[string]string {
 	return all
 }
 
-// Alerts and dashboard ask for series, and labels, that /metrics shows; the page of operations names every metric.
+// Alerts and dashboard ask for series, and labels, that /metrics shows; docs/reference/metrics.md names every metric.
 func TestDeployedNames(t *testing.T) {
 	c, _ := newClient(t, Config{NodeMetrics: true, Journal: openJournal(t, t.TempDir())})
 	sizes := c.start("job", "0123456789", 60, 2).Sizes
@@ -109,14 +109,14 @@ func TestDeployedNames(t *testing.T) {
 			}
 		}
 	}
-	page, err := os.ReadFile("../docs/guides/operations.md")
+	page, err := os.ReadFile("../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for family := range shown {
 		family = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(family, "_bucket"), "_count"), "_sum")
 		if strings.HasPrefix(family, "evenkeel_") && !strings.Contains(string(page), "`"+family) {
-			t.Errorf("%s is not on the page of operations", family)
+			t.Errorf("%s is not on the page of metrics", family)
 		}
 	}
 	for _, f := range name.FindAllString(string(page), -1) {

@@ -56,7 +56,7 @@ type creation struct {
 	Settings Settings  `json:"settings"`
 }
 
-// inbox is what waits for a job's lock.
+// inbox holds the entries that wait for a job's lock.
 type inbox struct {
 	mu       sync.Mutex
 	requests []*request
@@ -76,8 +76,8 @@ func (b *inbox) take() []*request {
 	return all
 }
 
-// submit takes in entries, at least one, one after another and nothing between them: what came of them is kept when submit returns. Who gets the lock
-// first does so for all that wait.
+// submit takes in one or more entries, with no other entry between them. When it returns, the journal has what came of them. Whoever gets the lock first
+// takes in the entries of all that wait.
 func (j *job) submit(entries ...entry) []*request {
 	now := j.config.Clock().Sub(j.created)
 	all := make([]*request, len(entries))
@@ -94,10 +94,10 @@ func (j *job) submit(entries ...entry) []*request {
 	return all
 }
 
-// takeIn takes in what waits, in its order, and keeps what changed the job before anyone is answered.
+// takeIn takes in requests in their order, and writes what changed the job to the journal before anyone is answered.
 func (j *job) takeIn(requests []*request) {
 	var changes []entry
-	if j.failed == nil && len(requests) > 0 && j.shared() {
+	if j.failed == nil && len(requests) > 0 && j.journal.shared() {
 		j.failed = j.follow() // another service may have written since
 	}
 	for _, r := range requests {
@@ -108,7 +108,7 @@ func (j *job) takeIn(requests []*request) {
 		j.decideAll()
 		before := j.at
 		r.At = max(r.At, before)
-		r.Plan, r.Sum = j.plan.Number, j.sum
+		r.Plan, r.Sum = j.gen.plan.Number, j.gen.sum
 		j.at = r.At
 		if r.result, r.err = j.apply(&r.entry); r.err == nil && r.changed {
 			changes = append(changes, r.entry)
@@ -117,14 +117,17 @@ func (j *job) takeIn(requests []*request) {
 		}
 	}
 	if j.failed == nil && len(changes) > 0 {
-		if j.failed = j.keep(changes); j.failed != nil { // what a duplicate rests on is not kept either
+		if j.failed = j.journal.keep(changes, j.record.metrics); j.failed != nil { // duplicates, too: the journal may lack the entry that they repeat
 			for _, r := range requests {
 				r.err = j.failed
 			}
 			return
 		}
 	}
-	j.rouse() // for the decision
+	select {
+	case j.wake <- struct{}{}: // for the decision
+	default: // it is awake
+	}
 }
 
 // sum is a hash of a plan's shares.
@@ -145,11 +148,11 @@ func (j *job) apply(e *entry) (result, error) {
 	case e.Change != nil:
 		return changed, j.change(e.Change)
 	case e.Token != nil:
-		return changed, j.retoken(e.Token)
+		return changed, j.tokens.change(e.Token)
 	case e.Start != nil:
 		r, err := j.register(e.Start)
 		if err != nil {
-			j.count("malformed")
+			j.record.count("malformed")
 		}
 		return r, err
 	case e.Round != nil:

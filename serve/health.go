@@ -29,7 +29,6 @@ func (s *Server) healthRoutes(api huma.API) {
 	for _, x := range []struct {
 		id, path, summary string
 	}{
-		{"health", "/healthz", "The same as /livez"},
 		{"live", "/livez", "Whether the process works"},
 		{"ready", "/readyz", "Whether the service can keep what jobs report"},
 	} {
@@ -194,7 +193,7 @@ func (s *Server) refusals(next http.Handler) http.Handler {
 func (j *job) refuse(why string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.refused = why
+	j.record.refused = why
 }
 
 // copied is an answer of which a copy is kept.

@@ -2,67 +2,38 @@ package serve
 
 import (
 	"crypto/sha256"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/serve/history"
 )
 
-// maxEnded is how many older registrations are known, lest a process that outlived its group takes over.
+// maxEnded is how many older registrations are remembered, so that a process that outlived its group does not take over.
 const maxEnded = 64
 
-// job is a training job. Its lock guards all of it. What it is follows from the entries of its journal alone: whoever takes
-// them in anew, in their order, is where it was. So nothing but apply and decideAll may look at the clock's time, which
-// is at, or change what decisions rest on.
+// job is a training job. It is what the entries of its journal make of it, in their order, and nothing else: whoever takes them in again comes to the
+// same state. So decisions rest on the time of the newest entry (at) and never on the clock.
 type job struct {
 	name    string
 	config  *Config
-	tokens  atomic.Pointer[[]token]
-	looked  looked
 	created time.Time
+	tokens  keyring
 	inbox   inbox
+	shown   atomic.Pointer[shown] // what /metrics shows
+	born    time.Time             // of this object, which may have read the journal of an older one
 
-	mu       sync.Mutex
-	begun    bool          // its creation is known
-	headless bool          // its first entries are not
-	last     uint64        // number of its newest message in the journal
-	since    tail          // of its journal, behind the newest snapshot
+	mu       sync.Mutex // guards what follows
+	begun    bool       // its creation is known
+	headless bool       // its first entries are cut off from the journal
+	journal  jobJournal
 	failed   error         // the journal does not hold what the job is: it has to be read anew
 	at       time.Duration // of the newest entry, since created
-	settings Settings      // of the job; weights hold at once
-	running  Settings      // of the generation, as it was registered
+	settings Settings      // of the job; weights hold at once, the others from the next generation on
 	paused   bool
-	number   int                 // of the generation
-	id       string              // under which it was registered
-	ranks    []live.Rank         // as it was registered
 	ended    [][sha256.Size]byte // ids of older generations
-	gen      *live.Generation    // nil: no process group has started
-	agent    *agent.Agent
-	control  *agent.Control
-	plan     cluster.Plan // the newest
-	sum      uint64       // of its shares, where there is a journal
-	sizes    export.Sizes
-	waiting  *cluster.Report // for its decision
-	ran      map[int]cluster.Plan
-	newest   cluster.Report
-	rounds   int
-	newestAt time.Time // of the newest report
-	samples  int64
-	counts   map[string]int64
-	paces    paces
-	problem  string
-	refused  string      // why the newest registration was; the journal does not have it
-	limits   map[int]int // that were changed since the last decision
-	metrics  *jobMetrics // nil: it is being read from the journal
-	shown    atomic.Pointer[shown]
-	history  history.History
-	born     time.Time // this object, which may have read an older one's journal
+	gen      generation
+	record   record
 
 	wake chan struct{} // a report waits
 	done chan struct{} // closed with the job
@@ -71,24 +42,21 @@ type job struct {
 
 func newJob(name string, c *Config, m *jobMetrics) *job {
 	j := &job{
-		name: name, config: c, counts: map[string]int64{}, metrics: m, born: c.Clock(),
+		name: name, config: c, born: c.Clock(), journal: jobJournal{config: c, job: name}, record: record{counts: map[string]int64{}, metrics: m},
 		wake: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}),
 	}
 	go j.run()
 	return j
 }
 
-// begin is the job's first entry. Until then nobody else knows it.
+// begin takes in the job's first entry. Until then nobody else knows the job.
 func (j *job) begin(c *creation) {
 	j.begun, j.created, j.settings = true, c.Created, c.Settings
-	j.history.Note(0, "job", "the job was created")
-	j.hold(firstToken(c))
+	j.record.history.Note(0, "job", "the job was created")
+	j.tokens.set(firstToken(c))
 }
 
-// shared says whether other services may drive the job, too.
-func (j *job) shared() bool { return j.config.Journal != nil && j.config.Journal.Shared() }
-
-// run makes the job's decisions while nobody waits for them, until it is closed.
+// run makes the job's decisions while nobody waits for them, until the job is closed.
 func (j *job) run() {
 	defer close(j.over)
 	for {
@@ -96,8 +64,8 @@ func (j *job) run() {
 		case <-j.wake:
 			j.mu.Lock()
 			j.decideAll()
-			if j.config.Journal != nil && j.failed == nil && j.since.long(j.config.every) {
-				j.snap()
+			if j.failed == nil && j.journal.snapshotDue() {
+				j.journal.snap(j.snapshot())
 			}
 			j.mu.Unlock()
 		case <-j.done:
@@ -112,31 +80,23 @@ func (j *job) close() {
 	<-j.over
 }
 
-// rouse wakes the job's goroutine.
-func (j *job) rouse() {
-	select {
-	case j.wake <- struct{}{}:
-	default: // it is awake
-	}
-}
-
-// decideAll makes the decisions that are due after the newest entry. Called again, or later, it does the same.
+// decideAll makes the decisions that are due after the newest entry. Calling it again, or later, changes nothing.
 func (j *job) decideAll() {
-	if j.gen == nil {
+	if !j.gen.runs() {
 		return
 	}
-	if report := j.waiting; report != nil {
-		j.waiting = nil
+	if report := j.gen.waiting; report != nil {
+		j.gen.waiting = nil
 		j.decide(report)
 	}
 	for {
-		report := j.gen.Next(j.at)
+		report := j.gen.rounds.Next(j.at)
 		if report == nil {
 			return
 		}
 		j.took(report)
 		if !j.decide(report) {
-			j.gen.Hand(j.plan, j.at) // the same sizes: rounds must go on
+			j.gen.rounds.Hand(j.gen.plan, j.at) // the same sizes: rounds must go on
 		}
 	}
 }
@@ -146,121 +106,43 @@ func (j *job) decide(report *cluster.Report) bool {
 	if j.paused {
 		return false
 	}
-	begun := j.config.Clock()
-	defer j.tell(report, j.ran[report.Plan])
-	j.gen.Observe(report)
-	plan, err := j.control.Next(report, j.gen.Present())
+	g, begun := &j.gen, j.config.Clock()
+	defer j.tell(report, g.ran[report.Plan])
+	g.rounds.Observe(report)
+	plan, err := g.control.Next(report, g.rounds.Present())
 	if err != nil {
-		j.problem = err.Error()
-		j.history.Problem(j.at, j.problem)
-		j.config.Log.Warn().Str("job", j.name).Int("generation", j.number).Int("round", report.Round).Err(err).Msg("no new sizes")
+		g.problem = err.Error()
+		j.record.history.Problem(j.at, g.problem)
+		j.config.Log.Warn().Str("job", j.name).Int("generation", g.number).Int("round", report.Round).Err(err).Msg("no new sizes")
 		return false
 	}
-	j.problem = ""
-	j.history.Problem(j.at, "")
-	j.hand(plan)
-	j.history.Decided(j.at, &j.plan, report, j.control, j.agent.Performance())
-	j.metrics.decided(j.config.Clock().Sub(begun))
+	g.problem = ""
+	j.record.history.Problem(j.at, "")
+	j.hand(plan, report)
+	j.record.metrics.decided(j.config.Clock().Sub(begun))
 	return true
 }
 
-// tell tells of a decision by the report of a round that ran a plan.
+// tell tells Config.Each of a decision by the report of a round that ran a plan.
 func (j *job) tell(report *cluster.Report, ran cluster.Plan) {
-	if j.config.Each == nil || j.metrics == nil {
+	if j.config.Each == nil || j.record.metrics == nil {
 		return
 	}
-	e := Event{Job: j.name, Generation: j.number, Cluster: j.gen.Cluster(), Weights: j.settings.Objectives.objectives(), Limits: j.limits, Report: report, Ran: ran}
-	j.limits = nil
+	e := Event{Job: j.name, Generation: j.gen.number, Cluster: j.gen.rounds.Cluster(), Weights: j.settings.Objectives.objectives(), Limits: j.gen.limits, Report: report, Ran: ran}
+	j.gen.limits = nil
 	j.config.Each(e)
 }
 
-// hand makes a plan the newest.
-func (j *job) hand(plan cluster.Plan) {
-	plan = plan.Own()
-	j.plan = plan
-	if j.config.Journal != nil {
-		j.sum = sum(&plan)
-	}
-	if j.config.Each != nil {
-		j.ran[plan.Number] = plan
-		delete(j.ran, plan.Number-live.Behind-1)
-	}
-	j.gen.Hand(plan, j.at)
-	j.sizes = export.FromPlan(j.gen.Cluster(), j.number, plan, func(i int) string { return j.control.LeftOut(i).String() })
+// hand makes a plan the newest. It rests on a report, nil at a start.
+func (j *job) hand(plan cluster.Plan, report *cluster.Report) {
+	j.gen.hand(plan, j.at, j.config)
 	j.show()
+	j.record.history.Decided(j.at, &j.gen.plan, report, j.gen.control, j.gen.agent.Performance())
 }
 
-// forget ends the generation, and what belongs to it.
-func (j *job) forget() {
-	j.gen, j.agent, j.control, j.waiting, j.id, j.ranks = nil, nil, nil, nil, "", nil // without an id, so that it may register again
-}
-
-// took counts an accepted round.
+// took takes in an accepted round.
 func (j *job) took(report *cluster.Report) {
-	j.rounds++
-	j.refused = "" // a process group runs
-	j.newestAt = j.created.Add(j.at)
-	j.samples += int64(report.Accepted)
-	took := measure(report)
-	j.paces.add(took, j.number == 1 && report.Plan == 1, report.Round == 0)
-	nodes := append(j.newest.Nodes[:0], report.Nodes...)
-	j.newest = *report
-	j.newest.Nodes = nodes
-	j.history.Took(j.at, report, j.agent.Performance(), j.agent.NoiseScale())
-	j.metrics.took(took)
+	j.gen.took(report)
+	j.record.took(j.created.Add(j.at), j.created, report, &j.gen)
 	j.show()
-}
-
-// count counts a report by its verdict.
-func (j *job) count(verdict string) {
-	j.counts[verdict]++
-	j.metrics.report(verdict)
-}
-
-// efficiency is what a sample of the newest round is worth to the model, 1 before the first.
-func (j *job) efficiency() float64 {
-	if j.newest.Counted == 0 {
-		return 1
-	}
-	return cluster.Efficiency(j.agent.NoiseScale(), float64(j.gen.Cluster().GlobalBatch), j.newest.Counted)
-}
-
-// state describes the job, with its ranks or without.
-func (j *job) state(ranks bool) JobState {
-	of := j.settings
-	if j.gen != nil {
-		of = j.running
-	}
-	s := JobState{
-		Name: j.name, GlobalBatch: of.GlobalBatch, Workload: of.Workload, Deadline: of.Deadline,
-		Objectives: j.settings.Objectives, Paused: j.paused, Generation: j.number, Plan: j.plan.Number, Rounds: j.rounds, Samples: j.samples,
-		Created: j.created, Reports: maps.Clone(j.counts), First: j.paces.begin(), Recent: paceOf(j.paces.recent), Efficiency: 1,
-		Ranks: []RankState{}, LastReport: j.newestAt, Problem: j.problem,
-	}
-	if j.gen == nil {
-		return s
-	}
-	c := j.gen.Cluster()
-	s.NoiseScale = j.agent.NoiseScale()
-	s.Efficiency = j.efficiency()
-	s.RankCount, s.Absurd = len(c.Nodes), int64(history.Strange(j.control))
-	perf := j.agent.Performance()
-	for i := range c.Nodes {
-		if j.sizes.Nodes[i].LeftOut != "" {
-			s.LeftOut++
-		}
-		if !ranks {
-			continue
-		}
-		n := &c.Nodes[i]
-		r := RankState{
-			Name: n.Name, Device: n.Device, Profiled: n.Profile != nil, Share: j.plan.Sizes[i], MicroBatch: n.Full(),
-			PerSample: perf[i].PerSample, LeftOut: j.sizes.Nodes[i].LeftOut,
-		}
-		if len(j.newest.Nodes) == len(c.Nodes) {
-			r.Seconds = j.newest.Nodes[i].Seconds
-		}
-		s.Ranks = append(s.Ranks, r)
-	}
-	return s
 }

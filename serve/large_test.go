@@ -6,15 +6,13 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster/live"
-	"github.com/evenkeel/evenkeel/internal/race"
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 // A job of as many ranks as there may be: its snapshots come by bytes, long before they would by messages, and it is read back as it was. Its ranks may
 // report for themselves, all in one call.
 func TestLargestJob(t *testing.T) {
-	if race.Enabled {
-		t.Skip("it takes a minute, and has nothing that others do not")
-	}
+	slow.Skip(t)
 	const n, rounds = live.MaxRanks, 22
 	j := openJournal(t, t.TempDir())
 	c, s := newClient(t, Config{Journal: j})

@@ -18,12 +18,12 @@ const (
 	listWait = 10 * time.Second // the same, of a list of all jobs
 )
 
-// loads are the jobs that are being read from the journal, and those that cannot be.
+// loads keeps track of the jobs that are being read from the journal, and of those that cannot be read.
 type loads struct {
 	ctx    context.Context // of all of them
 	cancel func()
 	all    sync.WaitGroup
-	room   chan struct{} // taken by those that are at it
+	room   chan struct{} // bounds how many are read at once
 
 	mu     sync.Mutex
 	closed bool
@@ -38,7 +38,7 @@ type load struct {
 	err  error
 }
 
-// unread is a job that cannot be read up to a message. It is tried again when there is another.
+// unread says why a job cannot be read. It is tried again when its journal has another message.
 type unread struct {
 	last uint64
 	err  error
@@ -85,10 +85,10 @@ func (s *Server) put(j *job) (*job, error) {
 	return j, nil
 }
 
-// find is a job by name, read from the journal if need be. Who asks for it meanwhile waits for the same reading, and for no other job's.
+// find finds a job by name, and reads it from the journal if need be. Requests for a job wait for the same reading, and for no other job's.
 func (s *Server) find(name string) (*job, error) { return s.await(name, loadWait) }
 
-// await is find with another patience.
+// await is find with a time limit of its own.
 func (s *Server) await(name string, patience time.Duration) (*job, error) {
 	if j := s.known(name); j != nil {
 		return j, nil
@@ -178,7 +178,7 @@ func (s *Server) load(name string) (*job, error) {
 	j := newJob(name, &s.config, nil)
 	j.mu.Lock()
 	err = j.read(ctx)
-	rounds, begun := j.rounds, j.begun
+	rounds, begun := j.record.rounds, j.begun
 	j.mu.Unlock()
 	s.loads.note(name, last, err)
 	if err == nil && !begun {
@@ -189,7 +189,7 @@ func (s *Server) load(name string) (*job, error) {
 		return nil, err
 	}
 	j.mu.Lock()
-	j.metrics = s.metrics.of(name)
+	j.record.metrics = s.metrics.of(name)
 	j.show()
 	j.mu.Unlock()
 	s.config.Log.Info().Str("job", name).Int("rounds", rounds).Msg("job read from the journal")
@@ -264,7 +264,7 @@ func (s *Server) sweeps() {
 	}
 }
 
-// sweep puts the jobs aside of which nothing was heard for long: the journal keeps them, and the next request brings them back.
+// sweep puts jobs aside that have long been silent: the journal keeps them, and the next request brings them back.
 func (s *Server) sweep() {
 	s.mu.Lock()
 	jobs := slices.Collect(maps.Values(s.jobs))
@@ -297,11 +297,11 @@ func (j *job) rest() (resting, bool) {
 		return resting{}, false
 	}
 	j.decideAll()
-	if j.since.messages > 0 {
-		j.snap()
+	if j.journal.messages > 0 {
+		j.journal.snap(j.snapshot())
 	}
 	j.failed = errResting
-	r := resting{j.last, j.state(false)}
+	r := resting{j.journal.last, j.state(false)}
 	r.state.Aside = true
 	return r, true
 }

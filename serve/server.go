@@ -141,7 +141,7 @@ func (s *Server) drop(j *job) {
 	}
 }
 
-// How often a request is judged anew where other services were quicker.
+// How often a request is judged again if other services wrote first.
 const (
 	maxTries = 10
 	tryPause = 2 * time.Millisecond // more after each: a cluster refuses an append for another's before that one can be read
@@ -156,8 +156,8 @@ func (s *Server) submit(name string, e entry) (result, error) {
 	return all[0].result, all[0].err
 }
 
-// submitAll takes in entries of a job together, each with an error of its own. Where another service has written meanwhile the job is read anew, and the
-// entries judged by that.
+// submitAll takes in entries of a job together; each has an error of its own. If another service has written meanwhile, the job is read anew and the
+// entries are judged again.
 func (s *Server) submitAll(name string, entries ...entry) ([]*request, error) {
 	sure := s.config.Journal == nil || !s.config.Journal.Shared()
 	for try := range maxTries {
@@ -174,7 +174,7 @@ func (s *Server) submitAll(name string, entries ...entry) ([]*request, error) {
 			s.drop(j)
 			return nil, err
 		case !sure && slices.ContainsFunc(all, func(r *request) bool { return errors.Is(r.err, errGeneration) }):
-			// A NATS server that was cut off the others tells of the past, from which such a report is of a future that never was. Only what can be written is new.
+			// A NATS server that was cut off from the others shows an old journal, which does not know this generation. One that can be written is not old.
 			if err := s.config.Journal.Check(context.Background()); err != nil {
 				return nil, fmt.Errorf("%w: %w", errJournal, err)
 			}
@@ -186,11 +186,11 @@ func (s *Server) submitAll(name string, entries ...entry) ([]*request, error) {
 	return nil, errBusy
 }
 
-// fresh is a job by name as the journal has it now.
+// fresh finds a job by name, as the journal has it now.
 func (s *Server) fresh(name string) (*job, error) {
 	for range maxTries {
 		j, err := s.find(name)
-		if err != nil || !j.shared() {
+		if err != nil || !j.journal.shared() {
 			return j, err
 		}
 		last, err := s.config.Journal.Last(context.Background(), name)
@@ -268,7 +268,7 @@ func (s *Server) create(name string, settings Settings) (*job, string, error) {
 	}
 	j := newJob(name, &s.config, s.metrics.of(name))
 	j.begin(&first)
-	if err := j.keep([]entry{{Create: &first}}); err != nil {
+	if err := j.journal.keep([]entry{{Create: &first}}, j.record.metrics); err != nil {
 		j.close()
 		if errors.Is(err, journal.ErrStale) {
 			return nil, "", s.appears(name) // another service has just made it

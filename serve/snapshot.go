@@ -3,9 +3,7 @@ package serve
 import (
 	"bytes"
 	"compress/flate"
-	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -19,23 +17,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/state"
 	"github.com/evenkeel/evenkeel/serve/history"
 )
-
-// A snapshot is written after so many messages, or bytes of them: what is behind it has to be read, and decided, anew.
-const (
-	every     = 256
-	mostBytes = 8 << 20 // half a second of work, 12 rounds of 10,000 ranks
-)
-
-// tail is what a journal holds of a job behind its newest snapshot.
-type tail struct{ messages, bytes int }
-
-func (t *tail) add(message []byte) {
-	t.messages++
-	t.bytes += len(message)
-}
-
-// long says whether it is time for a snapshot, of which there is one after so many messages at the latest.
-func (t *tail) long(every int) bool { return t.messages >= every || t.bytes >= mostBytes }
 
 // mostState is how many bytes a part of a snapshot may have.
 const mostState = 256 << 20
@@ -80,42 +61,24 @@ type rest struct {
 	sizes   export.Sizes // of the nodes as they were then
 }
 
-// snap writes a snapshot into the journal, and cuts off what is before it. Failing does no harm: the journal says all the same.
-func (j *job) snap() {
-	j.since = tail{}
-	s, err := j.snapshot()
-	var text []byte
-	if err == nil {
-		text, err = json.Marshal(message{Version: snapshotVersion, Snapshot: s})
-	}
-	if err == nil {
-		var last uint64
-		if last, err = j.config.Journal.Append(context.Background(), j.name, j.last, text); err == nil {
-			j.last = last
-			err = j.config.Journal.Cut(context.Background(), j.name, last)
-		}
-	}
-	if err != nil {
-		j.config.Log.Warn().Str("job", j.name).Err(err).Msg("no snapshot; the job's journal grows")
-	}
-}
-
+// snapshot is what the job is now.
 func (j *job) snapshot() (*snapshot, error) {
+	g, r := &j.gen, &j.record
 	s := &snapshot{
-		After: j.last, Create: creation{Created: j.created}, Tokens: j.holders(), At: j.at, Settings: j.settings, Paused: j.paused, Number: j.number, Ended: j.ended,
-		Rounds: j.rounds, Samples: j.samples, Counts: j.counts, Newest: j.newestAt,
+		After: j.journal.last, Create: creation{Created: j.created}, Tokens: j.tokens.all(), At: j.at, Settings: j.settings, Paused: j.paused, Number: g.number, Ended: j.ended,
+		Rounds: r.rounds, Samples: r.samples, Counts: r.counts, Newest: r.newest,
 	}
-	past, err := j.history.Keep()
+	past, err := r.history.Keep()
 	if err != nil {
 		return nil, err
 	}
-	if s.History, err = pack(past); err != nil || j.gen == nil {
+	if s.History, err = pack(past); err != nil || !g.runs() {
 		return s, err
 	}
-	s.Start = &kept{ID: j.id, Settings: j.running, Ranks: j.ranks, Profiles: profiles(j.gen.Cluster())}
-	own := rest{j.plan, j.waiting, j.ran, j.newest, j.paces, j.problem, j.limits, j.sizes}
+	s.Start = &kept{ID: g.id, Settings: g.running, Ranks: g.ranks, Profiles: profiles(g.nodes())}
+	own := rest{g.plan, g.waiting, g.ran, g.newest, r.paces, g.problem, g.limits, g.sizes}
 	for i, keep := range [...]func() ([]byte, error){
-		j.gen.Keep, func() ([]byte, error) { return state.Encode(j.agent) }, func() ([]byte, error) { return state.Encode(j.control) }, func() ([]byte, error) { return state.Encode(&own) },
+		g.rounds.Keep, func() ([]byte, error) { return state.Encode(g.agent) }, func() ([]byte, error) { return state.Encode(g.control) }, func() ([]byte, error) { return state.Encode(&own) },
 	} {
 		part, err := keep()
 		if err != nil {
@@ -130,29 +93,31 @@ func (j *job) snapshot() (*snapshot, error) {
 
 // restore makes the job what it was. Where the snapshot is of another version of the program, or of other profiles, the process group has to register anew.
 func (j *job) restore(s *snapshot) error {
-	if j.since = (tail{}); j.begun && s.After == j.last {
+	j.journal.messages, j.journal.bytes = 0, 0
+	if j.begun && s.After == j.journal.last {
 		return nil
 	}
 	j.begin(&s.Create)
-	j.hold(s.Tokens)
-	j.at, j.settings, j.paused, j.number, j.ended, j.rounds, j.samples, j.counts, j.newestAt = s.At, s.Settings, s.Paused, s.Number, s.Ended, s.Rounds, s.Samples, s.Counts, s.Newest
-	if j.counts == nil {
-		j.counts = map[string]int64{}
+	j.tokens.set(s.Tokens)
+	j.at, j.settings, j.paused, j.gen.number, j.ended = s.At, s.Settings, s.Paused, s.Number, s.Ended
+	j.record.rounds, j.record.samples, j.record.counts, j.record.newest = s.Rounds, s.Samples, s.Counts, s.Newest
+	if s.Counts == nil {
+		j.record.counts = map[string]int64{}
 	}
-	j.forget()
+	j.gen.end()
 	var err error
 	var c *cluster.Cluster
 	if s.Start != nil {
 		if err = j.recall(s.Start); err == nil {
-			c = j.gen.Cluster()
+			c = j.gen.rounds.Cluster()
 		}
 	}
 	past, damaged := unpack(s.History)
 	if damaged == nil {
-		damaged = j.history.Recall(past, c)
+		damaged = j.record.history.Recall(past, c)
 	}
 	if err != nil {
-		j.history = history.History{} // it is of that process group
+		j.record.history = history.History{} // it is of that process group
 	}
 	for _, err := range []error{err, damaged} {
 		if errors.Is(err, state.ErrDamaged) {
@@ -160,28 +125,28 @@ func (j *job) restore(s *snapshot) error {
 		}
 	}
 	if err != nil {
-		j.anew(err)
+		j.registerAnew(err)
 	} else if damaged != nil && c != nil {
-		j.history.Start(j.at, j.number, c)
+		j.record.history.Start(j.at, j.gen.number, c)
 	}
 	return nil
 }
 
-// errProfiles says that what was known beforehand of the ranks' devices is another than it was.
+// errProfiles says that the profiles of the ranks' devices are not those that the snapshot rests on.
 var errProfiles = errors.New("serve: other profiles")
 
 // recall begins the generation as it was begun, and makes it what it was.
 func (j *job) recall(k *kept) error {
-	f, err := j.form(k.Settings, k.Ranks)
+	f, err := form(j.config, k.Settings, k.Ranks, j.gen.control)
 	if err != nil {
 		return err
 	}
-	if profiles(f.gen.Cluster()) != k.Profiles {
+	if profiles(f.rounds.Cluster().Nodes) != k.Profiles {
 		return errProfiles
 	}
 	var own rest
 	for i, recall := range [...]func([]byte) error{
-		f.gen.Recall, func(b []byte) error { return state.Decode(b, f.agent) }, func(b []byte) error { return state.Decode(b, f.control) }, func(b []byte) error { return state.Decode(b, &own) },
+		f.rounds.Recall, func(b []byte) error { return state.Decode(b, f.agent) }, func(b []byte) error { return state.Decode(b, f.control) }, func(b []byte) error { return state.Decode(b, &own) },
 	} {
 		part, err := unpack(k.Parts[i])
 		if err != nil {
@@ -194,18 +159,20 @@ func (j *job) recall(k *kept) error {
 	if n := len(k.Ranks); len(own.plan.Sizes) != n {
 		return state.ErrDamaged
 	}
-	j.gen, j.agent, j.control, j.running, j.ranks, j.id = f.gen, f.agent, f.control, k.Settings, k.Ranks, k.ID
-	j.plan, j.waiting, j.ran, j.newest, j.paces, j.problem, j.limits = own.plan, own.waiting, own.ran, own.newest, own.paces, own.problem, own.limits
-	j.sizes, j.sum = own.sizes, sum(&j.plan)
+	j.gen = generation{
+		number: j.gen.number, id: k.ID, running: k.Settings, ranks: k.Ranks, rounds: f.rounds, agent: f.agent, control: f.control,
+		plan: own.plan, sum: sum(&own.plan), sizes: own.sizes, waiting: own.waiting, ran: own.ran, newest: own.newest, limits: own.limits, problem: own.problem,
+	}
+	j.record.paces = own.paces
 	j.show()
 	return nil
 }
 
-// profiles is a hash of the profiles that a cluster's nodes have.
-func profiles(c *cluster.Cluster) uint64 {
+// profiles is a hash of the nodes' profiles.
+func profiles(nodes []cluster.Node) uint64 {
 	h := fnv.New64a()
-	for i := range c.Nodes {
-		if p := c.Nodes[i].Profile; p != nil {
+	for i := range nodes {
+		if p := nodes[i].Profile; p != nil {
 			_, _ = fmt.Fprintf(h, "%d %q %v ", i, p.Device, p.Points) // never fails
 		}
 	}

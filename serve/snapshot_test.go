@@ -139,11 +139,16 @@ func TestOddSnapshots(t *testing.T) {
 
 // A new field of a job is kept by its snapshots, or need not be: say which, here.
 func TestFieldsOfSnapshots(t *testing.T) {
-	const kept = "tokens created at settings running paused number id ranks ended gen agent control plan sizes waiting ran newest rounds newestAt samples counts paces problem limits history "
-	const anew = "name config looked inbox mu begun headless last since failed refused sum metrics shown born wake done over "
-	for f := range reflect.TypeFor[job]().Fields() {
-		if !strings.Contains(" "+kept+anew, " "+f.Name+" ") {
-			t.Errorf("job.%s is new: keep it in snapshot or rest and in TestStoppedAnywhere, or say here that it is made anew", f.Name)
+	const kept = "created tokens at settings paused ended " + // of a job
+		"number id running ranks rounds agent control plan sizes waiting ran newest limits problem " + // of its generation
+		"rounds newest samples counts paces history " // of its record
+	const anew = "name config inbox shown born mu begun headless failed wake done over looked job last messages bytes sum refused metrics "
+	const parts = "tokens journal gen record " // whose fields are looked at themselves
+	for _, of := range []reflect.Type{reflect.TypeFor[job](), reflect.TypeFor[generation](), reflect.TypeFor[record](), reflect.TypeFor[jobJournal](), reflect.TypeFor[keyring]()} {
+		for f := range of.Fields() {
+			if !strings.Contains(" "+kept+anew+parts, " "+f.Name+" ") {
+				t.Errorf("%s.%s is new: keep it in snapshot or rest and in TestStoppedAnywhere, or say here that it is made anew", of, f.Name)
+			}
 		}
 	}
 }

@@ -33,6 +33,29 @@ type JobState struct {
 	Problem     string           `json:"problem,omitempty" doc:"Why there are no new sizes"`
 }
 
+// state describes the job, with its ranks or without.
+func (j *job) state(ranks bool) JobState {
+	of := j.settings
+	if j.gen.runs() {
+		of = j.gen.running
+	}
+	s := JobState{
+		Name: j.name, GlobalBatch: of.GlobalBatch, Workload: of.Workload, Deadline: of.Deadline, Objectives: j.settings.Objectives,
+		Paused: j.paused, Created: j.created,
+	}
+	j.gen.describe(&s, ranks)
+	j.record.describe(&s)
+	return s
+}
+
+// describe is state after all that has come in.
+func (j *job) describe(ranks bool) JobState {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.decideAll()
+	return j.state(ranks)
+}
+
 // RankState is what the service says of a rank.
 type RankState struct {
 	Name       string  `json:"name"`
@@ -73,14 +96,14 @@ func paceOf(rounds []round) Pace {
 	return p
 }
 
-// paces are those of a job.
+// paces are how fast a job's rounds were, at first and of late.
 type paces struct {
 	warm          []round // the first round of all
 	first, recent []round
 	over          bool // the first sizes no longer run
 }
 
-// begin is the pace of the first sizes: of the warm-up alone where they ran no longer.
+// begin is the pace of the first sizes; if they ran in no other round, that of the warm-up round.
 func (p *paces) begin() Pace {
 	if len(p.first) == 0 {
 		return paceOf(p.warm)

@@ -32,16 +32,26 @@ type retoken struct {
 	Now    time.Time `json:"now"`
 }
 
-// holders are the job's tokens. They are read without the job's lock, which may wait for the journal.
-func (j *job) holders() []token {
-	if all := j.tokens.Load(); all != nil {
+// keyring holds a job's tokens. They are read without the job's lock, which may wait for the journal.
+type keyring struct {
+	tokens atomic.Pointer[[]token]
+	looked atomic.Int64 // when the journal was last asked whether another service changed them, in nanoseconds
+}
+
+func (k *keyring) all() []token {
+	if all := k.tokens.Load(); all != nil {
 		return *all
 	}
 	return nil
 }
 
-// hold makes tokens the job's.
-func (j *job) hold(all []token) { j.tokens.Store(&all) }
+func (k *keyring) set(all []token) { k.tokens.Store(&all) }
+
+// due says, to one who asks, whether it is time to ask the journal again.
+func (k *keyring) due(now time.Time) bool {
+	last, at := k.looked.Load(), now.UnixNano()
+	return (at-last >= int64(again) || at < last) && k.looked.CompareAndSwap(last, at)
+}
 
 // firstToken is that of a job's creation.
 func firstToken(c *creation) []token {
@@ -51,9 +61,9 @@ func firstToken(c *creation) []token {
 	return []token{{Hash: c.Token, Scope: scopeAdmin, Created: c.Created}}
 }
 
-// retoken changes the job's tokens. Those that have expired are dropped.
-func (j *job) retoken(r *retoken) error {
-	all := slices.Clone(j.holders())
+// change adds or revokes a token. Those that have expired are dropped.
+func (k *keyring) change(r *retoken) error {
+	all := slices.Clone(k.all())
 	all = slices.DeleteFunc(all, func(t token) bool { return !t.holds(r.Now) })
 	if r.Revoke != "" {
 		before := len(all)
@@ -72,7 +82,7 @@ func (j *job) retoken(r *retoken) error {
 		}
 		all = append(all, *r.Add)
 	}
-	j.hold(all)
+	k.set(all)
 	return nil
 }
 
@@ -83,15 +93,6 @@ func newSecret() (secret string, sum []byte) {
 	secret = base64.RawURLEncoding.EncodeToString(random)
 	h := sha256.Sum256([]byte(secret))
 	return secret, h[:]
-}
-
-// looked is when the journal was last asked whether others have written.
-type looked struct{ at atomic.Int64 }
-
-// due says, to one who asks, whether it is time to look again.
-func (l *looked) due(now time.Time) bool {
-	last, at := l.at.Load(), now.UnixNano()
-	return (at-last >= int64(again) || at < last) && l.at.CompareAndSwap(last, at)
 }
 
 // TokenState is what the service says of a job's token.
@@ -159,7 +160,7 @@ func (s *Server) tokenRoutes(api huma.API) {
 			return nil, problem(err)
 		}
 		out := &struct{ Body tokenList }{tokenList{[]TokenState{}}}
-		for _, t := range j.holders() {
+		for _, t := range j.tokens.all() {
 			if t.holds(s.config.Clock()) {
 				out.Body.Tokens = append(out.Body.Tokens, t.state())
 			}

@@ -68,7 +68,7 @@ func (s *Server) watchRoutes(api huma.API) {
 			}
 			j.mu.Lock()
 			defer j.mu.Unlock()
-			return &struct{ Body history.Rounds }{j.history.Whole()}, nil
+			return &struct{ Body history.Rounds }{j.record.history.Whole()}, nil
 		})
 	huma.Register(api, s.operation("explain", http.MethodGet, "/v1/jobs/{job}/ranks/{rank}", "Why a rank has its share", 404, 503), func(_ context.Context, in *struct {
 		Job  string `path:"job" minLength:"1" maxLength:"63" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and, not first, . _ -" example:"job"`
@@ -144,7 +144,7 @@ func (j *job) watched(after int, epoch int64) watched {
 	if cmp.Or(epoch, own) != own {
 		after = 0
 	}
-	return watched{Epoch: own, Now: j.config.Clock(), Job: j.state(false), View: j.history.View(after)}
+	return watched{Epoch: own, Now: j.config.Clock(), Job: j.state(false), View: j.record.history.View(after)}
 }
 
 // why explains a rank's share; false if there is no such rank.
@@ -152,14 +152,14 @@ func (j *job) why(rank int) (rankWhy, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.decideAll()
-	if j.gen == nil || rank >= len(j.gen.Cluster().Nodes) {
+	if !j.gen.runs() || rank >= len(j.gen.nodes()) {
 		return rankWhy{}, false
 	}
-	n := &j.gen.Cluster().Nodes[rank]
+	n := &j.gen.nodes()[rank]
 	w := rankWhy{Name: n.Name, Device: n.Device}
-	w.Changed, w.Why = j.history.Node(rank)
-	e := j.agent.Explain(rank)
-	j.control.Explain(&e, rank)
+	w.Changed, w.Why = j.record.history.Node(rank)
+	e := j.gen.agent.Explain(rank)
+	j.gen.control.Explain(&e, rank)
 	w.Details = history.Details(&e)
 	return w, true
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/evenkeel/evenkeel/internal/slow"
 	"io"
 	"net"
 	"net/http"
@@ -168,9 +169,7 @@ func TestWatch(t *testing.T) {
 
 // A stream outlives the time in which a request must be read and answered, and tells of a quiet job now and then.
 func TestLongWatch(t *testing.T) {
-	if testing.Short() {
-		t.Skip("half a minute")
-	}
+	slow.Skip(t) // half a minute
 	t.Parallel()
 	c, server := newClient(t, Config{})
 	url, _ := listening(t, server)

@@ -51,8 +51,8 @@ func TestDecisionsInOrder(t *testing.T) {
 			t.Fatalf("round %d: %+v, %v", k, r, r.err)
 		}
 	}
-	if j.decideAll(); j.plan.Number != 21 {
-		t.Errorf("plan %d", j.plan.Number)
+	if j.decideAll(); j.gen.plan.Number != 21 {
+		t.Errorf("plan %d", j.gen.plan.Number)
 	}
 }
 

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"github.com/evenkeel/evenkeel/internal/slow"
 	"os"
 	"os/exec"
 	"regexp"
@@ -10,9 +11,7 @@ import (
 // The bits must not depend on the build: with GOAMD64=v3 the compiler fuses a product and a sum into one rounding
 // unless the product is converted explicitly, as the language specification says.
 func TestNothingIsFused(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles what the package imports once more")
-	}
+	slow.Skip(t) // it compiles what the package imports once more
 	build := exec.Command("go", "build", "-gcflags=-S", ".", "./layer", "../internal/matrix", "../internal/adam")
 	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "GOAMD64=v3", "CGO_ENABLED=0")
 	listing, err := build.CombinedOutput()

@@ -27,12 +27,12 @@ type SaveConfig struct {
 // saver hands what a step has updated to a checkpoint file, layer by layer.
 type saver struct {
 	trainer *Trainer
-	to      target // nil: nothing is saved
+	file    *checkpoint.File // nil: nothing is saved
 	config  SaveConfig
-	arrays  [][][]checkpoint.Array // by node that saves them and layer
-	save    saving                 // of this step; nil where it is not saved
-	last    uint64                 // step of the last save
-	writing sync.WaitGroup         // for the timeline, of this save's layers
+	arrays  [][]checkpoint.Array // of node 0, by layer
+	save    *checkpoint.Save     // of this step; nil if the step is not saved
+	last    uint64               // step of the last save
+	writing sync.WaitGroup       // for the timeline, of this save's layers
 
 	waiting  sync.WaitGroup // for saves to be durable
 	hurry    chan struct{}  // closed when somebody waits for them
@@ -46,12 +46,12 @@ type saver struct {
 
 // Arrays are the weights and moments in the trainer's own memory: what a checkpoint file is made for.
 func (t *Trainer) Arrays() []checkpoint.Array {
-	return slices.Concat(t.arrays(t.nodes[0])...)
+	return slices.Concat(t.arrays()...)
 }
 
-// arrays are those in a node's memory, layer by layer.
-func (t *Trainer) arrays(n *node) [][]checkpoint.Array {
-	out := make([][]checkpoint.Array, len(t.net.layers))
+// arrays are those in the memory of node 0, layer by layer.
+func (t *Trainer) arrays() [][]checkpoint.Array {
+	n, out := t.nodes[0], make([][]checkpoint.Array, len(t.net.layers))
 	for i, l := range t.net.layers {
 		for k, p := range t.net.params[l.first:][:l.count] {
 			out[i] = append(out[i], checkpoint.Of(p.Name, checkpoint.Parameter, n.weights.Params[l.first+k], p.Shape...))
@@ -66,34 +66,11 @@ func (t *Trainer) arrays(n *node) [][]checkpoint.Array {
 // SaveTo has the steps that follow saved to a file, which must have been made for Arrays, or restored. Close the
 // trainer before the file.
 func (t *Trainer) SaveTo(f *checkpoint.File, c SaveConfig) error {
-	return t.saveTo(single{f}, c, func(string) int { return 0 })
-}
-
-// SaveToSet is SaveTo of several files: each node saves its share of the arrays, from its own replica, to the file of
-// its number; where there are more files than nodes, to several.
-func (t *Trainer) SaveToSet(f *checkpoint.Set, c SaveConfig) error {
-	owner := map[string]int{}
-	for i, file := range f.Files() {
-		for _, a := range file.Arrays() {
-			owner[a.Name] = i % len(t.nodes)
-		}
-	}
-	return t.saveTo(striped{f}, c, func(name string) int { return owner[name] })
-}
-
-func (t *Trainer) saveTo(to target, c SaveConfig, owner func(array string) int) error {
 	if c.Every < 0 {
 		return fmt.Errorf("%w: a save every %d steps; want 1 or more, or 0 to find out", ErrUsage, c.Every)
 	}
 	s := &t.saver
-	s.to, s.config, s.last, s.arrays, s.hurry = to, c, t.step, nil, make(chan struct{})
-	for k, n := range t.nodes {
-		layers := t.arrays(n)
-		for l := range layers {
-			layers[l] = slices.DeleteFunc(layers[l], func(a checkpoint.Array) bool { return owner(a.Name) != k })
-		}
-		s.arrays = append(s.arrays, layers)
-	}
+	s.file, s.config, s.last, s.arrays, s.hurry = f, c, t.step, t.arrays(), make(chan struct{})
 	return nil
 }
 
@@ -106,15 +83,6 @@ func (t *Trainer) Restore(f *checkpoint.File) (checkpoint.Report, error) {
 		return report, err
 	}
 	return report, t.resume(state)
-}
-
-// RestoreSet is Restore from several files, with a report of each.
-func (t *Trainer) RestoreSet(f *checkpoint.Set) ([]checkpoint.Report, error) {
-	state, reports, err := f.Restore(t.Arrays())
-	if err != nil {
-		return reports, err
-	}
-	return reports, t.resume(state)
 }
 
 // resume goes on from a checkpoint whose arrays node 0 has.
@@ -139,8 +107,7 @@ func (t *Trainer) settings() map[string]float64 {
 	o := t.config.Optimizer
 	s := map[string]float64{
 		"seed": float64(t.config.Seed), "nodes": float64(len(t.nodes)), "samples": float64(t.data.Len()),
-		"clip_norm": t.config.ClipNorm,
-		"rate":      o.Rate, "momentum": o.Momentum, "beta1": o.Beta1, "beta2": o.Beta2, "weight_decay": o.WeightDecay,
+		"rate": o.Rate, "momentum": o.Momentum, "beta1": o.Beta1, "beta2": o.Beta2, "weight_decay": o.WeightDecay,
 	}
 	for i, b := range t.config.MicroBatches {
 		s[fmt.Sprintf("micro_batch.%d", i)] = float64(b)
@@ -155,7 +122,7 @@ func (t *Trainer) state() checkpoint.State {
 // begin starts the save of the step that begins, if it is to be saved.
 func (s *saver) begin(ctx context.Context) error {
 	s.save = nil
-	if s.to == nil {
+	if s.file == nil {
 		return nil
 	}
 	s.mu.Lock()
@@ -167,36 +134,36 @@ func (s *saver) begin(ctx context.Context) error {
 	if err != nil || step < s.last+uint64(every) {
 		return err
 	}
-	s.save, err = s.to.begin(ctx, step)
+	s.save, err = s.file.Begin(ctx, step)
 	return err
 }
 
-// ready waits until a node's replica of the layer may be changed.
-func (s *saver) ready(node, layer int) {
-	if s.to == nil || len(s.arrays[node][layer]) == 0 {
+// ready waits until the layer of node 0 may be changed.
+func (s *saver) ready(layer int) {
+	if s.file == nil || len(s.arrays[layer]) == 0 {
 		return
 	}
-	defer s.trainer.record(node, layer, Wait)()
-	for _, a := range s.arrays[node][layer] {
-		s.to.Ready(a.Name)
+	defer s.trainer.record(0, layer, Wait)()
+	for _, a := range s.arrays[layer] {
+		s.file.Ready(a.Name)
 	}
 }
 
-// write hands over what a node saves of a layer. Errors are Commit's: it reports a missing array.
-func (s *saver) write(node, layer int) {
-	if s.save == nil || len(s.arrays[node][layer]) == 0 {
+// write hands a layer over to the save. Errors are Commit's: it reports a missing array.
+func (s *saver) write(layer int) {
+	if s.save == nil || len(s.arrays[layer]) == 0 {
 		return
 	}
-	end := s.trainer.record(node, layer, Save)
-	for _, a := range s.arrays[node][layer] {
+	end := s.trainer.record(0, layer, Save)
+	for _, a := range s.arrays[layer] {
 		if err := s.save.Write(a.Name, a.Data); err != nil {
 			s.fail(err)
 		}
 	}
 	if s.trainer.config.Timeline { // Ready takes the file's lock: any goroutine may wait in it
 		s.writing.Go(func() {
-			for _, a := range s.arrays[node][layer] {
-				s.to.Ready(a.Name)
+			for _, a := range s.arrays[layer] {
+				s.file.Ready(a.Name)
 			}
 			end()
 		})
@@ -205,7 +172,7 @@ func (s *saver) write(node, layer int) {
 
 // commit ends the save of the step that was done, which lasted from begun to now.
 func (s *saver) commit(begun time.Time) error {
-	if s.to == nil {
+	if s.file == nil {
 		return nil
 	}
 	now, save := time.Now(), s.save
@@ -234,7 +201,7 @@ func (s *saver) commit(begun time.Time) error {
 }
 
 // follow waits in the background until the save is durable.
-func (s *saver) follow(save saving, step uint64, begun time.Time) {
+func (s *saver) follow(save *checkpoint.Save, step uint64, begun time.Time) {
 	end := s.trainer.recordOf(step, 0, -1, Commit)
 	before, done, hurry := s.before, make(chan struct{}), s.hurry
 	s.before = done
@@ -271,9 +238,7 @@ func (s *saver) wait() {
 }
 
 func (s *saver) abort() {
-	if s.save != nil {
-		s.save.Abort()
-	}
+	s.save.Abort()
 	s.save = nil
 }
 
@@ -297,10 +262,10 @@ func (s *saver) unreported() error {
 func (t *Trainer) Save(ctx context.Context) error {
 	s := &t.saver
 	s.wait() // a slot is free then
-	if err := s.unreported(); err != nil || s.to == nil || s.last == t.step {
+	if err := s.unreported(); err != nil || s.file == nil || s.last == t.step {
 		return err
 	}
-	save, err := s.to.begin(ctx, t.step)
+	save, err := s.file.Begin(ctx, t.step)
 	if err != nil {
 		return err
 	}
@@ -308,10 +273,8 @@ func (t *Trainer) Save(ctx context.Context) error {
 		return fmt.Errorf("train: step %d is not saved: %w", t.step, checkpoint.ErrBusy)
 	}
 	s.save = save
-	for node, layers := range s.arrays {
-		for layer := range layers {
-			s.write(node, layer)
-		}
+	for layer := range s.arrays {
+		s.write(layer)
 	}
 	s.save = nil
 	if err := save.Commit(t.state()); err != nil {

@@ -1,7 +1,6 @@
 package train
 
 import (
-	"math"
 	"sync"
 )
 
@@ -27,14 +26,8 @@ func (t *Trainer) overlapped(n *node) {
 	rest.Go(func() {
 		for layer := range finished {
 			t.exchange(n, layer)
-			if t.config.ClipNorm == 0 {
-				t.update(n, layer)
-				t.save(n, layer)
-			}
-		}
-		if t.config.ClipNorm > 0 { // the norm is of all layers: updates wait for the last exchange
-			t.clip(n)
-			t.each(n, t.update, t.save)
+			t.update(n, layer)
+			t.save(n, layer)
 		}
 	})
 	t.forward(n)
@@ -55,43 +48,15 @@ func (t *Trainer) sequential(n *node) {
 		t.backward(n, layer)
 	}
 	t.each(n, t.exchange)
-	if t.config.ClipNorm > 0 {
-		t.clip(n)
-	}
 	t.each(n, t.update)
 	t.each(n, t.save)
 }
 
 // each does this with every layer that has parameters, from the last one.
-func (t *Trainer) each(n *node, do ...func(n *node, layer int)) {
+func (t *Trainer) each(n *node, do func(n *node, layer int)) {
 	for layer := len(t.net.layers) - 1; layer >= 0; layer-- {
-		if n.gradients.Layers[layer] == nil {
-			continue
-		}
-		for _, f := range do {
-			f(n, layer)
-		}
-	}
-}
-
-// clip scales the summed gradients of all layers down to ClipNorm together, where their norm is above it (Pascanu,
-// Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013). All nodes have the same sums,
-// and so the same norm.
-func (t *Trainer) clip(n *node) {
-	var squares float64
-	for _, g := range n.gradients.Layers {
-		for _, v := range g {
-			squares += float64(float64(v) * float64(v))
-		}
-	}
-	norm := math.Sqrt(squares)
-	if !(norm > t.config.ClipNorm) {
-		return
-	}
-	scale := float32(t.config.ClipNorm / norm)
-	for _, g := range n.gradients.Layers {
-		for i := range g {
-			g[i] *= scale
+		if n.gradients.Layers[layer] != nil {
+			do(n, layer)
 		}
 	}
 }
@@ -114,7 +79,9 @@ func (t *Trainer) exchange(n *node, layer int) {
 
 // update changes the layer's weights, once the save of the step before has read them.
 func (t *Trainer) update(n *node, layer int) {
-	t.saver.ready(n.number, layer)
+	if n.number == 0 {
+		t.saver.ready(layer)
+	}
 	defer t.record(n.number, layer, Update)()
 	var moments [][]float32
 	for _, m := range n.moments {
@@ -123,6 +90,9 @@ func (t *Trainer) update(n *node, layer int) {
 	t.config.Optimizer.Update(t.step+1, n.weights.Layers[layer], n.gradients.Layers[layer], moments...)
 }
 
-// save hands the layer's weights and moments to the checkpoint. Replicas are equal: node 0 saves its own, or each node
-// its share.
-func (t *Trainer) save(n *node, layer int) { t.saver.write(n.number, layer) }
+// save hands the layer's weights and moments to the checkpoint. Replicas are equal, so node 0 saves its own.
+func (t *Trainer) save(n *node, layer int) {
+	if n.number == 0 {
+		t.saver.write(layer)
+	}
+}

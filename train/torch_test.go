@@ -12,11 +12,13 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/slow"
 	"github.com/evenkeel/evenkeel/train"
 )
 
 // What was trained and exported lies in PyTorch bit for bit, NaNs too.
 func TestExportInTorch(t *testing.T) {
+	slow.Skip(t)
 	const python = "/usr/bin/python3"
 	if exec.CommandContext(t.Context(), python, "-c", "import torch").Run() != nil {
 		t.Skip("no PyTorch")

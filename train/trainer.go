@@ -28,9 +28,6 @@ type Config struct {
 	Seed uint64
 	// LinkBytesPerSecond slows the exchange down to that of a network; 0: as fast as memory.
 	LinkBytesPerSecond float64
-	// ClipNorm, above 0, keeps the norm of all gradients together at this or below; 0: no clipping. It is known only
-	// once all gradients are exchanged, so updates and saves of a step's layers then begin after its backward pass.
-	ClipNorm float64
 	// Sequential turns the overlap off: first all gradients, then all exchanges, updates, and a save that the step
 	// waits for. The results are the same bits.
 	Sequential bool
@@ -54,9 +51,6 @@ func (c Config) Validate() error {
 	}
 	if !(c.LinkBytesPerSecond >= 0) || math.IsInf(c.LinkBytesPerSecond, 0) {
 		errs = append(errs, fmt.Errorf("%w: link of %v bytes per second; want 0 or more", ErrUsage, c.LinkBytesPerSecond))
-	}
-	if !(c.ClipNorm >= 0) || math.IsInf(c.ClipNorm, 0) {
-		errs = append(errs, fmt.Errorf("%w: clip norm %v; want 0 or more", ErrUsage, c.ClipNorm))
 	}
 	return errors.Join(errs...)
 }

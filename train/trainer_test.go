@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/evenkeel/evenkeel/internal/race"
 	"github.com/evenkeel/evenkeel/train"
 	"github.com/evenkeel/evenkeel/train/data"
 )
@@ -184,5 +185,29 @@ func TestTimeline(t *testing.T) {
 	}
 	if len(tr.Timeline()) > 0 {
 		t.Error("spans told twice")
+	}
+}
+
+// A pass allocates nothing.
+func TestLossAllocations(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the pool of train/layer allocates under the race detector")
+	}
+	net := must(train.Transformer(train.TransformerConfig{Tokens: 20, Length: 8, Size: 8, Heads: 2, Blocks: 2}))
+	p, err := net.NewPass(2, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := net.NewValues(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := train.Batch{Inputs: make([]float32, 16), Targets: make([]int32, 16)}
+	if n := testing.AllocsPerRun(10, func() {
+		if _, err := p.Loss(w, b); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
 // decide asks p after a round in which the nodes took so many seconds for their sizes
@@ -26,13 +26,9 @@ func decide(t *testing.T, p agent.Policy, sizes []int, want []int, seconds ...fl
 	}
 }
 
-func TestStaticByHand(t *testing.T) {
+func TestUniformByHand(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	decide(t, NewUniform(c), make([]int, 3), []int{10, 10, 10})
-	c.Nodes[0].TFLOPS, c.Nodes[1].TFLOPS = 100, 50 // the third counts as 75: 13.3, 6.7, 10
-	decide(t, NewNameplate(c), make([]int, 3), []int{13, 7, 10})
-	c.Nodes[0].Limit = 8 // the rest is a second micro-step
-	decide(t, NewNameplate(c), make([]int, 3), []int{13, 7, 10})
 }
 
 func TestProportionalByHand(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
 // ended asks p after a round in which the nodes took so many seconds for sizes, and returns
@@ -26,11 +26,11 @@ func ended(t *testing.T, p agent.Policy, sizes []int, seconds ...float64) cluste
 }
 
 // until holds a plan's deadline to seconds, and to how it ends.
-func until(t *testing.T, plan cluster.Plan, seconds float64, whole, within bool) {
+func until(t *testing.T, plan cluster.Plan, seconds float64, whole bool) {
 	t.Helper()
 	c := plan.Collect
-	if math.Abs(c.Deadline.Seconds()-seconds) > 1e-8 || c.Whole != whole || c.Within != within || c.AutoDeadline {
-		t.Fatalf("%+v, want %v s, whole %v, within %v", c, seconds, whole, within)
+	if math.Abs(c.Deadline.Seconds()-seconds) > 1e-8 || c.Whole != whole || c.AutoDeadline {
+		t.Fatalf("%+v, want %v s, whole %v", c, seconds, whole)
 	}
 }
 
@@ -39,12 +39,12 @@ func TestAnytimeByHand(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	p := NewAnytime(c, 1.5, Steps{})
 	// By the profiles, the rates are those of the whole batch: 30 / 3.5 a node.
-	until(t, ended(t, p, make([]int, 3)), 1.5*30/(3*30/3.5), true, false)
+	until(t, ended(t, p, make([]int, 3)), 1.5*30/(3*30/3.5), true)
 	// All wait for the last, so the newest rates are 10/4, 5/4 and 10/4 a second, known for the
 	// first time: 30 in 30/6.25 s.
-	until(t, ended(t, p, []int{10, 5, 10}, 1, 2, 4), 1.5*30/6.25, true, false)
+	until(t, ended(t, p, []int{10, 5, 10}, 1, 2, 4), 1.5*30/6.25, true)
 	// Then 10/4 from the second: its average moves by a tenth, to 1.375.
-	until(t, ended(t, p, []int{10, 10, 10}, 2, 2, 4), 1.5*30/6.375, true, false)
+	until(t, ended(t, p, []int{10, 10, 10}, 2, 2, 4), 1.5*30/6.375, true)
 	for range 30 {
 		ended(t, p, []int{10, 10, 10}, 2, 2, 4)
 	}
@@ -63,79 +63,23 @@ func TestExpectedTimeByHand(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	p := NewExpectedTime(c, 0.5, Steps{})
 	ended(t, p, make([]int, 3))
-	until(t, ended(t, p, []int{10, 5, 10}, 1, 2, 4), 30/6.25, true, false)
+	until(t, ended(t, p, []int{10, 5, 10}, 1, 2, 4), 30/6.25, true)
 	for range 40 { // always the newest rates
 		ended(t, p, []int{10, 10, 10}, 5, 5, 5)
 	}
-	until(t, ended(t, p, []int{10, 10, 10}, 5, 5, 5), 5, true, false)
+	until(t, ended(t, p, []int{10, 10, 10}, 5, 5, 5), 5, true)
 	// Without the first, the others take as long for all.
 	plan := cluster.Plan{Sizes: make([]int, 3)}
 	if err := p.Decide(nil, []bool{false, true, true}, &plan); err != nil {
 		t.Fatal(err)
 	}
-	until(t, plan, 30/4.0, true, false)
-}
-
-// Of ten rounds, nine nodes take 1 and one takes 3 times what was predicted. Waiting for
-// all does 10 shares in 3; stopping at 1 does 9 + 1/3 in 1, which is the most per second.
-func TestDropStepsByHand(t *testing.T) {
-	p := &dropSteps{times: newTimes(10)}
-	if p.threshold() != 0 {
-		t.Error("a threshold without measurements")
-	}
-	for range 10 {
-		p.times.rounds = append(p.times.rounds, []float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 3})
-	}
-	if got := p.threshold(); math.Abs(got-1) > 1e-9 {
-		t.Errorf("threshold %v", got)
-	}
-	// Where all take as long, nothing is gained by stopping.
-	for k := range p.times.rounds {
-		p.times.rounds[k] = []float64{1, 1, 1}
-	}
-	if got := p.threshold(); got != 0 {
-		t.Errorf("threshold %v of equal times", got)
-	}
-}
-
-// A node that was stopped at half its share would have taken twice as long for it.
-func TestTimesOfStoppedNodes(t *testing.T) {
-	c := &cluster.Cluster{GlobalBatch: 20, Nodes: []cluster.Node{{Limit: 5}, {Limit: 5, Network: 1}}}
-	got := newTimes(2)
-	got.finish = 2
-	got.add(c, agenttest.Measured([]int{5, 10}, 4, 3), []int{10, 10})
-	if want := []float64{1.5, 4}; !slices.Equal(got.rounds[0], want) { // 3 of 2; 4 x 2 of 2
-		t.Errorf("%v, want %v", got.rounds[0], want)
-	}
-	got.add(c, agenttest.Measured([]int{5, 5}, 4, 5), []int{5, 10})
-	if want := []float64{2, 4.5}; !slices.Equal(got.rounds[1], want) { // 4 of 2; 1 + 2 x 4 of 2
-		t.Errorf("%v, want %v", got.rounds[1], want)
-	}
-	got.finish = 1
-	got.add(c, agenttest.Measured([]int{5, 5}, 1, 1), []int{5, 5})
-	if len(got.rounds) != 2 || !slices.Equal(got.rounds[0], []float64{1, 1}) {
-		t.Errorf("%v", got.rounds)
-	}
-}
-
-// The times are 1, 1, 2, 3 and 9 of what was predicted: median 2, deviations 1, 1, 0, 1, 7,
-// whose median is 1.
-func TestDeviationsByHand(t *testing.T) {
-	c := agenttest.Lines(t, 50, 0.1, 0.1, 0.1, 0.1, 0.1)
-	p := NewDeviations(c, 2, 10, Steps{}, WaterFill{Gain: 0.05})
-	first := ended(t, p, make([]int, 5))
-	if first.Collect.Timed() {
-		t.Errorf("%+v: nothing is known yet", first.Collect)
-	}
-	f := first.Finish
-	plan := ended(t, p, first.Sizes, f, f, 2*f, 3*f, 9*f)
-	until(t, plan, (2+2*1)*plan.Finish, true, true)
+	until(t, plan, 30/4.0, true)
 }
 
 func TestFilledDeadline(t *testing.T) {
 	c := agenttest.Lines(t, 30, 0.1, 0.1, 0.1)
 	plan := ended(t, NewFilledDeadline(c, 1.1, Steps{Cut: true, Reserve: 0.01}, WaterFill{Gain: 1}), make([]int, 3))
-	until(t, plan, 1.1*1.5, false, false)
+	until(t, plan, 1.1*1.5, false)
 	plan = ended(t, NewFilledDeadline(c, 0, Steps{}, WaterFill{Gain: 1}), make([]int, 3))
 	if !plan.Collect.AutoDeadline || plan.Collect.Deadline != 0 || !plan.Collect.Whole {
 		t.Errorf("%+v", plan.Collect)

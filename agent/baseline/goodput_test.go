@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/internal/agenttest"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/gradient"
+	"github.com/evenkeel/evenkeel/internal/agenttest"
 )
 
 // withNoise gives a report the gradients that a noise scale, in samples, shows.

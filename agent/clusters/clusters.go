@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -40,10 +41,10 @@ func YAML(name string) ([]byte, error) {
 }
 
 // Load reads an embedded cluster file.
-func Load(name string, catalogue *profile.Catalogue) (*cluster.File, *cluster.Cluster, error) {
+func Load(name string, catalogue *profile.Catalogue) (*clusterfile.File, *cluster.Cluster, error) {
 	text, err := YAML(name)
 	if err != nil {
 		return nil, nil, err
 	}
-	return cluster.Read(bytes.NewReader(text), name+".yaml", catalogue)
+	return clusterfile.Read(bytes.NewReader(text), name+".yaml", catalogue)
 }

@@ -11,6 +11,7 @@ import (
 	"gotest.tools/v3/golden"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
@@ -25,7 +26,7 @@ nodes:
   - {device: a10g, micro_batch: [2, 4]}
   - {device: t4, micro_batch: {least: 2, most: 4}}
 ` + collect
-	_, c, err := cluster.Read(strings.NewReader(file), "steps.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(file), "steps.yaml", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,9 +53,6 @@ func TestDeadlineForms(t *testing.T) {
 	}
 	if d := cmp.Diff(s, got, noLimit); d != "" {
 		t.Error("json", d)
-	}
-	if d := cmp.Diff(s, fromYAML(t, write(t, "yaml", s)), noLimit); d != "" {
-		t.Error("yaml", d)
 	}
 }
 
@@ -119,31 +117,6 @@ func TestDeadlineFaults(t *testing.T) {
 		want = strings.TrimSuffix(want, " from 2,")
 		if err := s.Validate(); !errors.Is(err, ErrSizes) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
-		}
-	}
-}
-
-// The version before, in which a micro-batch was the whole share, is still read; what it did
-// not have is refused in it.
-func TestReadOlderVersion(t *testing.T) {
-	const node = `{"name":"n","device":"d","micro_batch":3,"gradient_weight":1.5},{"name":"m","device":"d","micro_batch":1,"gradient_weight":0.5}`
-	file := func(more, nodes string) string {
-		return `{"version":2,"workload":"w","global_batch":4,` + more + `"nodes":[` + nodes + `,{"name":"o","device":"d","micro_batch":0,"gradient_weight":0}]}`
-	}
-	s, err := Read(strings.NewReader(file("", node)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := s.Nodes[0]; s.Version != 3 || n.Share != 3 || n.MicroBatch != 3 || n.MicroSteps != 1 || len(s.Ranks()) != 2 || s.Nodes[2].MicroSteps != 0 {
-		t.Errorf("%+v", s)
-	}
-	for _, text := range []string{
-		file(`"deadline":{"seconds":1,"micro_steps":"cut"},`, node),
-		file("", strings.Replace(node, `"micro_batch":3`, `"micro_batch":3,"share":3`, 1)),
-		file("", strings.Replace(node, `"micro_batch":3`, `"micro_batch":3,"micro_steps":1`, 1)),
-	} {
-		if _, err := Read(strings.NewReader(text)); !errors.Is(err, ErrSizes) || !strings.Contains(err.Error(), "version 2 has") {
-			t.Errorf("%v for %s", err, text)
 		}
 	}
 }

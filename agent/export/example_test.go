@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
@@ -20,7 +21,7 @@ workload: bert-base-512-fp32
 global_batch: 64
 nodes: [{device: v100-16g, micro_batch: 16}, {device: t4}]
 `
-	_, c, err := cluster.Read(strings.NewReader(file), "cluster.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(file), "cluster.yaml", profile.Embedded())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -50,7 +51,7 @@ nodes: [{device: v100-16g, micro_batch: 16}, {device: t4}]
 
 // Read checks what it reads.
 func ExampleRead() {
-	_, err := export.Read(strings.NewReader(`{"version": 2, "workload": "w", "global_batch": 0, "nodes": []}`))
+	_, err := export.Read(strings.NewReader(`{"version": 3, "workload": "w", "global_batch": 0, "nodes": []}`))
 	fmt.Println(errors.Is(err, export.ErrSizes))
 	fmt.Println(err)
 	// Output:
@@ -66,7 +67,6 @@ func ExampleFormats() {
 	}
 	// Output:
 	// json
-	// yaml
 	// csv
 	// torchrun
 	// deepspeed

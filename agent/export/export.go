@@ -6,7 +6,7 @@
 //	err = export.Save("sizes.json", "json", s) // or Write, to any writer
 //	s, err = export.Read(file)                 // reads and checks the json format
 //
-// See the Example. [Formats] lists the formats: json, yaml, csv, torchrun, deepspeed and
+// See the Example. [Formats] lists the formats: json, csv, torchrun, deepspeed and
 // kubernetes.
 //
 // The nodes that take part are the ranks of the training job, in their order in the
@@ -33,11 +33,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// version is that of the sizes format; Read takes the one before it too.
-const (
-	version = 3
-	oneStep = 2 // the last version without micro-steps: micro_batch was the share
-)
+// version is that of the sizes format.
+const version = 3
 
 // Limits of what Read and Validate accept.
 const (
@@ -50,7 +47,7 @@ const (
 var (
 	ErrSizes    = badinput.New("export: bad sizes")
 	ErrFormat   = badinput.New("export: unknown format")
-	ErrTooLarge = badinput.New("export: too large for the format")
+	errTooLarge = badinput.New("export: too large for the format")
 )
 
 //go:embed sizes.schema.json
@@ -171,7 +168,7 @@ func (s Sizes) Validate() error {
 		}
 	}
 	if s.Version != version {
-		bad("version", "is %d; this program reads versions %d and %d", s.Version, oneStep, version)
+		bad("version", "is %d; this program reads version %d", s.Version, version)
 	}
 	text("workload", s.Workload)
 	if s.GlobalBatch < 1 || s.GlobalBatch > cluster.MaxGlobalBatch {
@@ -230,28 +227,6 @@ func (n *Node) check(path string, bad func(path, format string, args ...any)) bo
 	return true
 }
 
-// upgrade turns sizes of the version without micro-steps, where micro_batch was the share,
-// into present ones.
-func (s *Sizes) upgrade() error {
-	if s.Version != oneStep {
-		return nil
-	}
-	if s.Deadline != nil {
-		return fmt.Errorf("%w: deadline: version %d has none; say version %d", ErrSizes, oneStep, version)
-	}
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		if n.Share != 0 || n.MicroSteps != 0 || n.LeftOut != "" || n.Deadline != nil {
-			return fmt.Errorf("%w: nodes[%d]: version %d has only micro_batch and gradient_weight; say version %d", ErrSizes, i, oneStep, version)
-		}
-		if n.Share = n.MicroBatch; n.Share > 0 {
-			n.MicroSteps = 1
-		}
-	}
-	s.Version = version
-	return nil
-}
-
 // printable rejects line breaks of any script too, which keeps every form readable by line.
 func printable(v string) bool {
 	for _, r := range v {
@@ -282,9 +257,6 @@ func Read(r io.Reader) (Sizes, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Sizes{}, fmt.Errorf("%w: more text after the object", ErrSizes)
 	}
-	if err := s.upgrade(); err != nil {
-		return Sizes{}, err
-	}
 	if err := s.Validate(); err != nil {
 		return Sizes{}, err
 	}
@@ -292,7 +264,7 @@ func Read(r io.Reader) (Sizes, error) {
 }
 
 // Write validates s and writes it in the named format with one call of w.Write. The error
-// wraps ErrFormat if the name is unknown and ErrTooLarge if the format cannot hold s.
+// wraps ErrFormat if the name is unknown; it is bad input if the format cannot hold s.
 func Write(w io.Writer, format string, s Sizes) error {
 	data, err := encode(format, s)
 	if err != nil {

@@ -23,7 +23,6 @@ type Format struct {
 func Formats() []Format {
 	return []Format{
 		{"json", "the sizes file, with a JSON schema", []string{"schema"}, writeJSON},
-		{"yaml", "the same as YAML", []string{"yml"}, writeYAML},
 		{"csv", "a table, one node a line", []string{"table", "tsv"}, writeCSV},
 		{"torchrun", "a shell script to source: environment variables by $RANK", []string{"env", "sh", "shell", "pytorch", "ddp"}, writeTorchrun},
 		{"deepspeed", "a DeepSpeed configuration fragment with the sizes by rank", []string{"ds", "zero"}, writeDeepSpeed},
@@ -42,8 +41,7 @@ func lookup(name string) (Format, error) {
 	return Format{}, fmt.Errorf("%w %s", ErrFormat, names.Unknown(name, known))
 }
 
-// quoted returns v as JSON on one line. A JSON string is also a YAML string, which no YAML
-// reader takes for a number or a boolean.
+// quoted returns v as JSON on one line.
 func quoted(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -85,22 +83,6 @@ func (s *Sizes) deadlineLine(pattern string) string {
 		return ""
 	}
 	return fmt.Sprintf(pattern, quoted(s.Deadline))
-}
-
-func writeYAML(b *bytes.Buffer, s Sizes) error {
-	fmt.Fprintf(b, "version: %d\nworkload: %s\nglobal_batch: %d\n%s%s%snodes:\n", s.Version, quoted(s.Workload), s.GlobalBatch, s.numbers("%s: %d\n"),
-		s.learningRate("%s: %s\n"), s.deadlineLine("deadline: %s\n"))
-	for _, n := range s.Nodes {
-		fmt.Fprintf(b, "  - name: %s\n    device: %s\n    micro_batch: %d\n    micro_steps: %d\n    share: %d\n    gradient_weight: %s\n",
-			quoted(n.Name), quoted(n.Device), n.MicroBatch, n.MicroSteps, n.Share, decimal(n.GradientWeight))
-		if n.LeftOut != "" {
-			fmt.Fprintf(b, "    left_out: %s\n", quoted(n.LeftOut))
-		}
-		if n.Deadline != nil {
-			fmt.Fprintf(b, "    deadline: %s\n", quoted(n.Deadline))
-		}
-	}
-	return nil
 }
 
 func writeCSV(b *bytes.Buffer, s Sizes) error {

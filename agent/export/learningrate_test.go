@@ -109,7 +109,6 @@ func TestLearningRateForms(t *testing.T) {
 	variable := "EVENKEEL_LEARNING_RATE_FACTOR"
 	for form, want := range map[string][]string{
 		"json":       {"\n  \"reference_batch\": 16,\n  \"learning_rate_scaling\": \"sqrt\",\n  \"learning_rate_factor\": 2,\n"},
-		"yaml":       {"\nreference_batch: 16\nlearning_rate_scaling: \"sqrt\"\nlearning_rate_factor: 2\n"},
 		"deepspeed":  {"\n    \"reference_batch\": 16,\n    \"learning_rate_scaling\": \"sqrt\",\n    \"learning_rate_factor\": 2,\n"},
 		"torchrun":   {" " + variable + "=2 ;;\n", "EVENKEEL_DEVICE " + variable + "\n"},
 		"kubernetes": {"\n    " + variable + "=2\n", "\"reference_batch\": 16"},

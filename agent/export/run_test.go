@@ -10,13 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
 // A trainer has all nodes, also where the agent chose for those present.
 func TestFromRun(t *testing.T) {
 	const file = "workload: llama-3b-512-fp16\nglobal_batch: 8\nnodes: [{device: a100-40g, count: 2}, {device: t4, count: 2}]"
-	_, c, err := cluster.Read(strings.NewReader(file), "free.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(file), "free.yaml", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func writeKubernetes(b *bytes.Buffer, s Sizes) error {
 		add(fmt.Sprintf("rank-%d.env", i), content.Bytes())
 	}
 	if total > maxConfigMap {
-		return fmt.Errorf("%w: %d bytes, and Kubernetes allows a ConfigMap %d; put the json format on a shared volume instead", ErrTooLarge, total, maxConfigMap)
+		return fmt.Errorf("%w: %d bytes, and Kubernetes allows a ConfigMap %d; put the json format on a shared volume instead", errTooLarge, total, maxConfigMap)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -22,7 +23,7 @@ const (
 // Registration is what a job says when its process group starts.
 type Registration struct {
 	GlobalBatch int
-	Collect     cluster.FileCollect // when rounds end; the zero value: with the last gradient
+	Collect     clusterfile.Collect // when rounds end; the zero value: with the last gradient
 	Ranks       []Rank              // in rank order
 }
 

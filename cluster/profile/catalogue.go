@@ -53,6 +53,16 @@ type Workload struct {
 	Split      Split  `json:"split"`
 }
 
+// stateBytes is what parameters, gradients and Adam's moments take per parameter. The
+// catalogue's peak memory leaves this state out, as its source shards it evenly over
+// the nodes; so it is taken off every node's memory.
+const stateBytes = 16
+
+// StateBytes is one node's part of the model state, which so many nodes share evenly; 0 if unknown.
+func (w Workload) StateBytes(nodes int) int64 {
+	return stateBytes * w.Parameters / int64(max(nodes, 1))
+}
+
 // Source is where points were taken from.
 type Source struct {
 	Key        string `json:"source"`

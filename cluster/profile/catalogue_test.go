@@ -123,13 +123,13 @@ func TestCopyOnWrite(t *testing.T) {
 func TestLookupErrors(t *testing.T) {
 	c := Embedded()
 	for _, x := range []struct{ device, workload, want string }{
-		{"a100", "lm", `unknown device "a100"; did you mean a100-40g? If not, measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)`},
-		{"A10G", "lm", `unknown device "A10G"; did you mean a10g? If not, measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)`},
-		{"t4", "lama-3b-512-fp16", `unknown workload "lama-3b-512-fp16"; did you mean llama-3b-512-fp16, llama-7b-512-fp16, llama-3b-512-fp32? If not, measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)`},
+		{"a100", "lm", `unknown device "a100"; did you mean a100-40g? If not, measure yours and add it by --profiles (docs/guides/profiles.md)`},
+		{"A10G", "lm", `unknown device "A10G"; did you mean a10g? If not, measure yours and add it by --profiles (docs/guides/profiles.md)`},
+		{"t4", "lama-3b-512-fp16", `unknown workload "lama-3b-512-fp16"; did you mean llama-3b-512-fp16, llama-7b-512-fp16, llama-3b-512-fp32? If not, measure yours and add it by --profiles (docs/guides/profiles.md)`},
 		{"k80", "bert-base-512-fp32", `workload "bert-base-512-fp32" was not measured on device "k80": k80 has lm, recommendation, resnet-50; bert-base-512-fp32 was measured on a10g, a6000, p40, t4, v100-16g`},
-		{"t4", "llama-9b", `unknown workload "llama-9b"; did you mean llama-3b-512-fp16, llama-3b-512-fp32, llama-7b-512-fp16? If not, measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)`},
-		{"rtx4090", "lm", `unknown device "rtx4090"; evenkeel profiles list shows the known ones; measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)`},
-		{"h100", "lm", `unknown device "h100"; evenkeel profiles list shows the known ones; measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)`},
+		{"t4", "llama-9b", `unknown workload "llama-9b"; did you mean llama-3b-512-fp16, llama-3b-512-fp32, llama-7b-512-fp16? If not, measure yours and add it by --profiles (docs/guides/profiles.md)`},
+		{"rtx4090", "lm", `unknown device "rtx4090"; evenkeel profiles list shows the known ones; measure yours and add it by --profiles (docs/guides/profiles.md)`},
+		{"h100", "lm", `unknown device "h100"; evenkeel profiles list shows the known ones; measure yours and add it by --profiles (docs/guides/profiles.md)`},
 	} {
 		_, err := c.Lookup(x.device, x.workload)
 		var u *UnknownError

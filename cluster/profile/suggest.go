@@ -38,7 +38,7 @@ func (e *UnknownError) Error() string {
 func (e *UnknownError) Unwrap() error { return ErrUnknown }
 
 func unknown(what, name string, nearest []string) string {
-	const own = "measure yours and add it by --profiles (docs/guides/run.md, Your own devices and models)"
+	const own = "measure yours and add it by --profiles (docs/guides/profiles.md)"
 	if len(nearest) == 0 {
 		return fmt.Sprintf("unknown %s %q; evenkeel profiles list shows the known ones; %s", what, clip(name), own)
 	}

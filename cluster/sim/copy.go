@@ -12,7 +12,7 @@ func (s *Simulator) CopyFrom(o *Simulator) {
 			events: append(s.queue.events[:0], o.queue.events...), at: append(s.queue.at[:0], o.queue.at...), pushed: o.queue.pushed,
 		},
 		orders: append(s.orders[:0], o.orders...), taking: append(s.taking[:0], o.taking...), seed: o.seed,
-		now: o.now, round: o.round, seen: o.seen, straggler: o.straggler, replay: o.replay, lengths: s.lengths.copyFrom(o.lengths), truth: s.truth, recorder: s.recorder,
+		now: o.now, round: o.round, seen: o.seen, straggler: o.straggler, replay: o.replay, truth: s.truth, recorder: s.recorder,
 	}
 	s.truth.Slowdown = append(s.truth.Slowdown[:0], o.truth.Slowdown...)
 	s.truth.Noise = append(s.truth.Noise[:0], o.truth.Noise...)

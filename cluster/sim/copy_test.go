@@ -8,7 +8,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/cluster"
-	"github.com/evenkeel/evenkeel/cluster/lengths"
 )
 
 // A copy goes on as the original would, bit for bit, and nothing it does is seen there.
@@ -65,12 +64,11 @@ func deliveries(s *Simulator, sizes []int) []cluster.Delivery {
 }
 
 // What cluster.Outcomes says of a round happens, where no node fails, no bound on staleness interferes, and a node takes as
-// many samples as it is handed, whatever their lengths.
+// many samples as it is handed.
 func TestOutcomesHappen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, k := drawCluster(t), drawConditions(t)
 		k.Failures, k.Joins = cluster.Failures{}, cluster.Joins{}
-		k.Lengths = lengths.Lengths{}
 		for i := range c.Nodes {
 			c.Nodes[i].Limit, c.Nodes[i].Hidden.Limit = 1<<20, 0
 		}

@@ -50,12 +50,11 @@ func (s *Simulator) nominal(i, share int) float64 {
 // long that takes, and whether the node ran out of memory then; j gets what is handed in.
 func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, overflow bool) {
 	n, node := &s.nodes[i], &s.cluster.Nodes[i]
-	memory := float64(s.memory(i))
 	if order.Deadline == 0 && s.overflows(i, order.Share) {
 		// Memory runs out while activations pile up, in the first forward pass.
 		return s.nominal(i, min(order.Share, node.Full())) * n.slowdown * max(n.factor, least) / 3, true
 	}
-	if order.Deadline == 0 && s.conditions.NoiseWithin == 0 && s.lengths == nil {
+	if order.Deadline == 0 && s.conditions.NoiseWithin == 0 {
 		j.samples, j.steps = order.Share, node.Steps(order.Share)
 		return s.nominal(i, order.Share)*n.slowdown*max(n.factor, least) + node.Network, false
 	}
@@ -70,24 +69,22 @@ func (s *Simulator) work(i int, order cluster.Order, j *job) (seconds float64, o
 	}
 	p, a := s.profile(i), node.Begin(order)
 	for {
-		size, cost := s.next(i, &a, seconds)
+		size := a.Next(seconds)
 		if size == 0 {
 			break
 		}
-		if order.Deadline > 0 && size > 1 && cost > memory {
-			return seconds + p.Seconds(cost)*n.slowdown*max(common, least)/3, true
+		samples := float64(size)
+		if order.Deadline > 0 && size > 1 && size > s.memory(i) {
+			return seconds + p.Seconds(samples)*n.slowdown*max(common, least)/3, true
 		}
-		took := p.Seconds(cost) * n.slowdown * max(common+withinRound(own, rng), least)
+		took := p.Seconds(samples) * n.slowdown * max(common+withinRound(own, rng), least)
 		if stall > 0 && seconds+took > at {
 			took, stall = took+stall, 0
 		}
 		seconds += took
-		a.DoneOf(size, cost, took)
+		a.Done(size, took)
 	}
 	j.samples, j.steps = a.Samples()
-	if s.lengths != nil {
-		j.cost = a.Work()
-	}
 	s.keep(i, &a, order.Overtime)
 	return seconds + node.Network, false
 }

@@ -28,7 +28,6 @@ type Simulator struct {
 	seen       float64 // counted samples since the start
 	straggler  straggler
 	replay     replay
-	lengths    *order // nil: all samples cost the same
 	seed       uint64
 	within     rand.PCG        // of what differs within a round; seeded for every use
 	orders     []cluster.Order // of the round
@@ -42,11 +41,10 @@ type Simulator struct {
 
 // job is how a node's work will end; what the work is, the recorder knows.
 type job struct {
-	samples int     // that it will hand in
-	steps   int     // micro-steps that they take
-	cost    float64 // of the samples, in mean ones; 0 where all cost the same
-	queued  bool    // the event at the end of it is still to come
-	dies    bool    // the event at the end of it is the node's failure
+	samples int  // that it will hand in
+	steps   int  // micro-steps that they take
+	queued  bool // the event at the end of it is still to come
+	dies    bool // the event at the end of it is the node's failure
 	oom     bool
 	absence int     // rounds the node stays away if it dies without being out of memory
 	paused  float64 // seconds without work before it went on after the deadline
@@ -58,8 +56,8 @@ func New(c *cluster.Cluster, conditions cluster.Conditions, seed uint64) *Simula
 	count := len(c.Nodes)
 	s := &Simulator{
 		cluster: c, conditions: ofRun(&conditions, seed), straggler: newStraggler(&conditions.Straggler, seed, count),
-		replay: newReplay(&conditions.Replay, seed, count), lengths: newOrder(&conditions.Lengths, seed, count),
-		nodes: make([]node, count), jobs: make([]job, count), present: make([]bool, count),
+		replay: newReplay(&conditions.Replay, seed, count),
+		nodes:  make([]node, count), jobs: make([]job, count), present: make([]bool, count),
 		seed: seed, orders: make([]cluster.Order, count), taking: make([]bool, count),
 		queue:    queue{at: make([]time.Duration, count)},
 		truth:    cluster.Truth{Slowdown: make([]float64, count), Noise: make([]float64, count), Factor: make([]float64, count), Left: make([]float64, count), Mute: make([]bool, count)},
@@ -208,13 +206,10 @@ func (s *Simulator) arrive(i int) {
 	}
 	share, _ := s.recorder.Share(i)
 	verdict := s.recorder.Receive(i, s.now, cluster.Gradient{
-		Samples: j.samples, Steps: j.steps, Cost: j.cost,
+		Samples: j.samples, Steps: j.steps,
 		Seconds: n.stress.stamped((s.now - share.Start).Seconds() - j.paused),
 		Age:     n.stress.stamped((s.now - share.Model).Seconds()),
 	})
-	if s.lengths != nil && verdict != cluster.Stale {
-		s.lengths.use(i)
-	}
 	s.note(i, verdict.String())
 	s.start(i) // a late one now takes up this round's work
 }

@@ -87,9 +87,6 @@ func drawConditions(t *rapid.T) cluster.Conditions {
 	if rapid.Bool().Draw(t, "within") {
 		c.NoiseWithin = f(1, "noise within")
 	}
-	if rapid.IntRange(0, 3).Draw(t, "lengths") == 0 {
-		c.Lengths.Values = rapid.SliceOfN(rapid.Float64Range(0.01, 100), 1, 9).Draw(t, "lengths")
-	}
 	if rapid.Bool().Draw(t, "scale") {
 		c.Scale = cluster.NoiseScale{Start: 0.5, End: 50, Rounds: 10}
 	}
@@ -196,7 +193,7 @@ func TestRounds(t *testing.T) {
 			if accepted != r.Accepted {
 				t.Fatalf("accepted %d, nodes %d", r.Accepted, accepted)
 			}
-			if calm && c.Collect.Deadline == 0 && !k.Lengths.Set() && accepted != want {
+			if calm && c.Collect.Deadline == 0 && accepted != want {
 				t.Fatalf("nothing failed: accepted %d of %d", accepted, want)
 			}
 			if c.Collect.Timeout == 0 && in < min(c.Collect.Quorum.Of(expected), expected) {

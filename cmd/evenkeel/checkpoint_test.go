@@ -20,6 +20,13 @@ func makeModel(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o644))
 }
 
+// makeEmpty makes a checkpoint file without a checkpoint: mkempty FILE.
+func makeEmpty(ts *testscript.TestScript, _ bool, args []string) {
+	f, err := checkpoint.Create(ts.MkAbs(args[0]), []checkpoint.Array{checkpoint.Of("a", checkpoint.Parameter, []float32{1})}, checkpoint.Options{Slots: 2})
+	ts.Check(err)
+	ts.Check(f.Close())
+}
+
 // damage flips a bit: damage FILE BYTE.
 func damage(ts *testscript.TestScript, _ bool, args []string) {
 	var at int

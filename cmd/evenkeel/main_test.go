@@ -34,6 +34,7 @@ func TestScripts(t *testing.T) {
 			"samehash": sameHash,
 			"status":   endsWith,
 			"mkmodel":  makeModel,
+			"mkempty":  makeEmpty,
 			"damage":   damage,
 			"s3":       storage,
 		},

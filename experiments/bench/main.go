@@ -8,7 +8,7 @@
 //	go run ./experiments/bench -update            # keep what was found: counts, trials, median, spread
 //	go run ./experiments/bench -stat              # and benchstat's table: seconds, spread, significance
 //	go run ./experiments/bench -against old.txt   # benchstat's table of two runs on one machine
-//	go run ./experiments/bench -speeds            # the seconds in experiments/tuner/RESULTS.md
+//	go run ./experiments/bench -speeds            # the seconds of docs/results/tuner.md
 //
 // Every run leaves its times in out/bench.txt as go test would print them: copy it for
 // -against. The counts alone are a test of this package.
@@ -39,11 +39,11 @@ func main() {
 	update := flag.Bool("update", false, "write what was found into "+rangesFile)
 	against := flag.String("against", "", "a file of an earlier run to compare seconds with, by benchstat")
 	stat := flag.Bool("stat", false, "print benchstat's table of the rooms against their twins")
-	speeds := flag.Bool("speeds", false, "instead run the rooms' own benchmarks and write the bench section of experiments/tuner/RESULTS.md")
+	speeds := flag.Bool("speeds", false, "instead run the rooms' own benchmarks and print their times")
 	flag.Parse()
 	var err error
 	if *speeds {
-		err = writeSpeeds("experiments/tuner/RESULTS.md")
+		err = printSpeeds()
 	} else {
 		err = run(*pattern, *trials, *update)
 	}

@@ -13,9 +13,11 @@ import (
 	"github.com/evenkeel/evenkeel/bucket/plain"
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/ddqn"
+	"github.com/evenkeel/evenkeel/ddqn/learn"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/matrix"
@@ -166,19 +168,19 @@ func update() (op, twin func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	learner, err := ddqn.NewLearner(ddqn.LearnerConfig{Pooled: []bool{true, false, false}}, net, rand.NewPCG(3, 4))
+	learner, err := learn.NewLearner(learn.Config{Pooled: []bool{true, false, false}}, net, rand.NewPCG(3, 4))
 	if err != nil {
 		return nil, nil, err
 	}
 	const group = 8
-	replay, err := ddqn.NewReplay(ddqn.ReplayConfig{Streams: 1, Capacity: 1000, Group: group, Features: spec.Features, Objectives: spec.Objectives})
+	replay, err := learn.NewReplay(learn.ReplayConfig{Streams: 1, Capacity: 1000, Group: group, Features: spec.Features, Objectives: spec.Objectives})
 	if err != nil {
 		return nil, nil, err
 	}
 	for i := range 1000 {
-		s := ddqn.Step{Kind: ddqn.Mid, Rows: make([]float32, group*spec.Features), Actions: make([]int, group), Rewards: make([]float32, group*spec.Objectives), Weights: []float32{1, 0, 0}}
+		s := learn.Step{Kind: learn.Mid, Rows: make([]float32, group*spec.Features), Actions: make([]int, group), Rewards: make([]float32, group*spec.Objectives), Weights: []float32{1, 0, 0}}
 		if i == 0 {
-			s.Kind = ddqn.First
+			s.Kind = learn.First
 		}
 		for k := range s.Rows {
 			s.Rows[k] = rng.Float32()
@@ -259,7 +261,7 @@ func plan() (op, twin func() error, err error) {
   - {device: a100, count: 4, per_machine: 4, memory: 40GiB, inside: {bandwidth: 200GB/s, latency: 5us}, link: {bandwidth: 25GB/s, latency: 10us}}
   - {device: v100, count: 4, per_machine: 4, memory: 32GiB, inside: {bandwidth: 100GB/s, latency: 5us}, link: {bandwidth: 10GB/s, latency: 15us}}
 `
-	top, err := cluster.ReadTopology(strings.NewReader(yaml), "small", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(yaml), "small", nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -75,7 +75,7 @@ func TestConnectionThatFallsSilent(t *testing.T) {
 	}
 	weak := newCable(t, address.Host, 0)
 	three := w.joinAt("nats://"+weak.Addr().String(), s, "r", 3)
-	three.Each = func(step int, _ forward.Commit) error {
+	three.OnStep = func(step int, _ forward.Commit) error {
 		if step == 50 {
 			weak.hush()
 		}

@@ -114,7 +114,7 @@ func TestPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &forward.Config{Processors: 4, Directions: 2, Kind: forward.Rademacher, Key: 5, Steps: 400, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}}
+	c := &forward.Config{Processors: 4, Directions: 2, Key: 5, Steps: 400, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}}
 	owner, err := Connect(s.URL(), Options{Rank: -1, Token: s.Token()})
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestPartition(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &forward.Processor{Replica: replica, Rank: rank, Model: forward.NewModel(net), Data: digits, Bus: bus, Patience: 100 * time.Millisecond}
-		p.Each = func(step int, _ forward.Commit) error {
+		p.OnStep = func(step int, _ forward.Commit) error {
 			if rank == 0 {
 				switch time.Sleep(5 * time.Millisecond); step {
 				case 50:

@@ -83,11 +83,14 @@ func TestRefusals(t *testing.T) {
 func TestGap(t *testing.T) {
 	s, w := serve(t), newWorld(t, 10)
 	owner := connect(t, s)
-	if err := Create(t.Context(), owner, "r", w.header, []byte("a block")); err != nil {
+	if err := Create(t.Context(), owner, "r", w.header); err != nil {
 		t.Fatal(err)
 	}
 	run, err := Open(t.Context(), owner, "r")
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.publish(t.Context(), subject("r", blockSubject, 0, 0), []byte("a block")); err != nil {
 		t.Fatal(err)
 	}
 	for range keptMessages + 2 {

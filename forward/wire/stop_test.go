@@ -22,7 +22,7 @@ func TestStopFromOutside(t *testing.T) {
 	var all []*forward.Processor
 	for rank := range w.config.Processors {
 		p := w.join(s, "stopped", rank)
-		p.End = func(b *forward.Block, _ []byte) error {
+		p.OnBlock = func(b *forward.Block, _ []byte) error {
 			if p.Rank == 3 && b.Number == 1 {
 				return run.Stop(t.Context())
 			}

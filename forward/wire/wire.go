@@ -145,9 +145,8 @@ const (
 // errNoStorage is JetStream's code for a disk that is too small; its client has no name for it.
 const errNoStorage = 10047
 
-// Create begins a run. The header is what all its processors must know: message 1 of the stream. Blocks, if it continues a log, are
-// those of the log.
-func Create(ctx context.Context, c *nats.Conn, name string, header []byte, blocks ...[]byte) error {
+// Create begins a run. The header is what all its processors must know: message 1 of the stream.
+func Create(ctx context.Context, c *nats.Conn, name string, header []byte) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
@@ -161,11 +160,6 @@ func Create(ctx context.Context, c *nats.Conn, name string, header []byte, block
 	})
 	if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // it may be there without a header, from one that was killed
 		_, err = js.Publish(ctx, subject(name, headerSubject), header, jetstream.WithExpectLastSequence(0))
-	}
-	for i, b := range blocks {
-		if err == nil {
-			_, err = js.Publish(ctx, subject(name, blockSubject, i, 0), b)
-		}
 	}
 	var api *jetstream.APIError
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamNameInUse) {

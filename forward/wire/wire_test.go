@@ -54,7 +54,7 @@ func newWorld(t *testing.T, steps int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &forward.Config{Processors: 4, Directions: 2, Kind: forward.Rademacher, Key: 5, Steps: steps, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}, Normalize: true, Guard: true}
+	c := &forward.Config{Processors: 4, Directions: 2, Key: 5, Steps: steps, Epsilon: 1e-3, LearningRate: 0.01, Schedule: "constant", Examples: []int{4, 4}, Guard: true}
 	w := &world{t: t, net: net, digits: digits, config: c, start: forward.NewWeights(net, c.Key)}
 	h := forward.NewHeader(*c, forward.Examples{Count: digits.Len()}, forward.FromKey, w.start)
 	if w.header, err = h.Encode(); err != nil {
@@ -219,27 +219,6 @@ func TestOverTheWire(t *testing.T) {
 	}
 }
 
-// A run that goes on from a log, in a stream of its own, comes to the same weights: its blocks have positions of another stream.
-func TestGoesOnFromALog(t *testing.T) {
-	w := newWorld(t, 200)
-	want := w.alone()
-	memory := forward.NewMemory()
-	var blocks [][]byte
-	var all []*forward.Processor
-	for rank := range 4 {
-		all = append(all, w.processor(rank, memory.Reader(rank)))
-	}
-	all[0].End = func(_ *forward.Block, b []byte) error { blocks = append(blocks, b); return nil }
-	w.run(all...)
-	s := serve(t)
-	if err := Create(t.Context(), connect(t, s), "log", w.header, blocks[:2]...); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.run(w.join(s, "log", 0), w.join(s, "log", 1), w.join(s, "log", 2), w.join(s, "log", 3)); got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-}
-
 // A server that was stopped and started again on the same address has the run, which goes on by itself.
 func TestServerComesBack(t *testing.T) {
 	w, dir := newWorld(t, 300), t.TempDir()
@@ -260,7 +239,7 @@ func TestServerComesBack(t *testing.T) {
 		all = append(all, w.join(s, "r", rank))
 	}
 	stopped := 0
-	all[0].Each = func(step int, _ forward.Commit) error {
+	all[0].OnStep = func(step int, _ forward.Commit) error {
 		if step%100 != 50 {
 			return nil
 		}
@@ -294,7 +273,7 @@ func TestServerLostItsStorage(t *testing.T) {
 	for rank := range 4 {
 		all = append(all, w.join(s, "r", rank))
 	}
-	all[0].Each = func(step int, _ forward.Commit) error {
+	all[0].OnStep = func(step int, _ forward.Commit) error {
 		if step != 20 {
 			return nil
 		}

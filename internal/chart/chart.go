@@ -23,7 +23,7 @@ import (
 
 // Errors that Save wraps.
 var (
-	ErrExtension = badinput.New("chart: the file name must end in .svg or .png")
+	ErrExtension = badinput.New("chart: the file name must end in .svg")
 	ErrData      = errors.New("chart: cannot draw this data")
 )
 
@@ -71,27 +71,17 @@ type Figure struct {
 // maxValue keeps sums and axis ranges finite.
 const maxValue = 1e100
 
-// Save draws the figure into the file, SVG or PNG by its extension. An existing file is
+// Save draws the figure into an SVG file. An existing file is
 // replaced only when the new one is complete. Errors wrap ErrExtension or ErrData, or come
 // from the file system.
 func (f Figure) Save(path string) error {
 	if err := f.validate(); err != nil {
 		return err
 	}
-	var data []byte
-	var err error
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".svg":
-		data, err = f.svg()
-	case ".png":
-		data, err = f.png()
-	default:
+	if strings.ToLower(filepath.Ext(path)) != ".svg" {
 		return fmt.Errorf("%w: %q", ErrExtension, path)
 	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrData, err)
-	}
-	return renameio.WriteFile(path, data, 0o644)
+	return renameio.WriteFile(path, f.svg(), 0o644)
 }
 
 func (f Figure) validate() error {

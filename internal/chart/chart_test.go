@@ -5,8 +5,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"image/color"
-	"image/png"
 	"io"
 	"math"
 	"os"
@@ -69,15 +67,15 @@ func curves(x []float64) Panel {
 func TestColours(t *testing.T) {
 	keys := curves([]float64{1, 2}).colours()
 	for i, k := range keys {
-		if want := palette[i/2%len(palette)]; k.c != want || k.s.Dashed != (i/2 == len(palette)) {
-			t.Errorf("series %d: colour %v, want %v; dashed %v", i, k.c, want, k.s.Dashed)
+		if want := palette[i/2%len(palette)]; k.colour != want || k.s.Dashed != (i/2 == len(palette)) {
+			t.Errorf("series %d: colour %v, want %v; dashed %v", i, k.colour, want, k.s.Dashed)
 		}
 	}
 	one := []float64{1}
 	keys = Panel{Series: []Series{{X: one, Y: one, Muted: true}, {X: one, Y: one}, {X: one, Y: one}, {Name: "a", X: one, Y: one}}}.colours()
-	for i, want := range []color.RGBA{muted, palette[0], palette[0], palette[1]} {
-		if keys[i].c != want {
-			t.Errorf("series %d: colour %v, want %v", i, keys[i].c, want)
+	for i, want := range []string{muted, palette[0], palette[0], palette[1]} {
+		if keys[i].colour != want {
+			t.Errorf("series %d: colour %v, want %v", i, keys[i].colour, want)
 		}
 	}
 }
@@ -92,7 +90,7 @@ func TestBandsLieBelow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line, band := bytes.LastIndex(b, []byte("stroke:#D55E00")), bytes.LastIndex(b, []byte("fill-opacity")); band < 0 || line < band {
+	if line, band := bytes.LastIndex(b, []byte(`stroke="#D55E00"`)), bytes.LastIndex(b, []byte("fill-opacity")); band < 0 || line < band {
 		t.Errorf("the second line at byte %d, the last band at %d", line, band)
 	}
 }
@@ -140,25 +138,6 @@ func TestSaveSVG(t *testing.T) {
 	}
 	if c, _ := os.ReadFile(again); !bytes.Equal(b, c) {
 		t.Error("the same figure gave other bytes")
-	}
-}
-
-func TestSavePNG(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "g.PNG")
-	if err := gallery().Save(path); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	m, err := png.Decode(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := m.Bounds().Size(); s.X < 800 || s.Y < 800 {
-		t.Errorf("size %v", s)
 	}
 }
 
@@ -217,10 +196,9 @@ func TestSaveDegenerate(t *testing.T) {
 		{Series: []Series{{X: []float64{0, 1e-300}, Y: []float64{-1e-300, 0}}}},
 		{Series: []Series{{Kind: Band, X: []float64{1}, Low: []float64{2}, High: []float64{2}}}},
 	} {
-		for _, name := range []string{"x.svg", "x.png"} {
-			if err := (Figure{Panels: []Panel{p}}).Save(filepath.Join(t.TempDir(), name)); err != nil {
-				t.Errorf("%s %+v: %v", name, p, err)
-			}
+		b := Figure{Panels: []Panel{p}}.svg()
+		if bytes.Contains(b, []byte("NaN")) || bytes.Contains(b, []byte("Inf")) || !bytes.Contains(b, []byte("<path")) {
+			t.Errorf("%+v:\n%s", p, b)
 		}
 	}
 }

@@ -32,9 +32,9 @@ func Example() {
 			},
 		},
 	}}
-	fmt.Println(f.Save(filepath.Join(dir, "run.svg"))) // or run.png
+	fmt.Println(f.Save(filepath.Join(dir, "run.svg")))
 	fmt.Println(f.Save("run.gif"))
 	// Output:
 	// <nil>
-	// chart: the file name must end in .svg or .png: "run.gif"
+	// chart: the file name must end in .svg: "run.gif"
 }

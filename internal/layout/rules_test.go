@@ -24,23 +24,23 @@ type room struct {
 var rooms = []room{
 	{"cmd", true, []string{"agent", "cluster"},
 		"main joins the families of commands; nothing may import a command, or its flags would become an interface"},
-	{"cmd/evenkeel/internal", true, []string{"cmd/evenkeel/internal/cli", "agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "serve", "train", "internal/figure", "internal/runlog"},
+	{"cmd/evenkeel/internal", true, []string{"cmd/evenkeel/internal/cli", "agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "lab", "planner", "serve", "train", "internal/figure", "internal/runlog"},
 		"a family of commands wires rooms together and can be read without the other families: what they share is in cli"},
 	{"cmd/evenkeel/internal/cli", false, []string{"agent", "cluster"},
 		"what all commands share must not know any of them"},
-	{"experiments", true, []string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "planner", "serve", "train", "internal/figure", "internal/runlog"},
+	{"experiments", true, []string{"agent", "bucket", "checkpoint", "cluster", "ddqn", "env", "forward", "lab", "planner", "serve", "train", "internal/figure", "internal/runlog"},
 		"an experiment may look at everything; nothing may rest on an experiment"},
-	{"experiments/internal", false, []string{"agent", "cluster", "env", "planner"},
-		"what experiments share judges policies, prices plans as other planners do, writes and reads results"},
+	{"experiments/internal", false, []string{"agent", "cluster", "env", "lab", "planner"},
+		"what experiments share judges policies, writes and reads results"},
 	{"agent", false, []string{"cluster", "ddqn", "env"},
 		"policies join the learner with the problem; the other rooms solve other problems"},
 	{"agent/baseline", false, []string{"agent", "cluster", "ddqn"},
 		"a rule is judged like the agent, so it knows policies and no more of the agent than that"},
 	{"agent/clusters", false, []string{"cluster"},
 		"example clusters serve whoever wants one"},
-	{"agent/training", false, []string{"agent", "cluster", "ddqn", "env"},
-		"training must not know how its result is judged, nor against what"},
-	{"agent/evaluation", false, []string{"agent", "agent/baseline", "cluster", "ddqn", "env"},
+	{"lab/training", false, []string{"agent", "cluster", "ddqn", "env"},
+		"training stands above the agent, so that a program which only uses a policy does not link what trains it"},
+	{"lab/evaluation", false, []string{"agent", "agent/baseline", "cluster", "ddqn", "env"},
 		"what judges policies takes them as they are, however they were trained"},
 	{"agent/export", false, []string{"cluster"},
 		"handing sizes to a trainer must work whichever policy found them"},
@@ -50,6 +50,8 @@ var rooms = []room{
 		"the learner gets rows, actions and rewards: one that knew clusters could not be tested on problems with known answers"},
 	{"cluster", false, nil,
 		"what a cluster is stands below everything that is done with it"},
+	{"cluster/clusterfile", false, []string{"cluster", "cluster/profile"},
+		"a file becomes a cluster; what works on clusters needs no parser"},
 	{"cluster/profile", false, nil,
 		"measurements come before clusters; a user's tools read them alone"},
 	{"bucket", false, nil,
@@ -67,15 +69,21 @@ var rooms = []room{
 	{"planner/pipeline", false, nil,
 		"a schedule is simulated from times alone, whoever predicted or measured them"},
 	{"planner/layerprofile", false, nil,
-		"measurements come before plans; converters and trainers read and write them alone"},
+		"measurements come before plans; a profiler writes them without knowing either"},
 	{"planner/costmodel", false, []string{"cluster", "planner/layerprofile", "planner/pipeline", "planner/search"},
 		"costs follow from a profile, a cluster and options; plans and their files stand above"},
+	{"planner/bound", false, []string{"cluster", "planner/costmodel", "planner/layerprofile"},
+		"a bound follows from costs alone: one that knew how plans are found could not judge them"},
+	{"planner/refine", false, []string{"planner/costmodel"},
+		"refining prices stages and knows neither plan files nor how its first plans were found"},
 	{"forward", false, []string{"cluster", "train"},
 		"forward-only training is another trainer on the same clusters"},
 	{"serve", false, []string{"agent", "cluster"},
 		"the service joins the controller with the rounds of real jobs; it holds the clock and the network, so that what decides needs neither"},
 	{"internal", false, nil,
 		"a small helper of several rooms can belong to none of them"},
+	{"internal/agenttest", false, []string{"agent/clusters", "cluster", "env"},
+		"tests of several rooms share its clusters and reports"},
 	{"internal/figure", false, []string{"cluster/profile", "planner"},
 		"figures show what the core made, so they stand above it: a program that uses the core must not link fonts and renderers"},
 	{"internal/runlog", false, []string{"cluster"},
@@ -130,7 +138,7 @@ func TestRules(t *testing.T) {
 		{"experiments/x", "experiments/y", false}, {"experiments/x", "experiments/internal/y", true},
 		{"cmd/evenkeel", "bucket", false}, {"agent", "internal/runlog", false}, {"cmd/evenkeel/internal/run", "internal/figure", true}, {"planner", "internal/figure", false},
 		{"cluster/profile", "internal/figure", false}, {"internal/figure", "planner", true}, {"internal/chart", "internal/runlog", false}, {"agent/export", "agent", false},
-		{"agent/evaluation", "agent/baseline", true}, {"agent/evaluation", "agent/training", false}, {"agent/training", "agent/baseline", false}, {"agent/training", "cluster/sim", true}, {"agent/export", "ddqn", false},
+		{"lab/evaluation", "agent/baseline", true}, {"lab/evaluation", "lab/training", false}, {"lab/training", "agent", true}, {"agent", "lab/training", false}, {"lab/training", "cluster/sim", true}, {"agent/export", "ddqn", false},
 		{"cluster/profile", "cluster", false}, {"bucket", "cluster", false}, {"attic", "cluster", false}, {"cmd/evenkeel", "attic", false},
 	} {
 		if why := forbidden(c.from, c.to); (why == "") != c.may {
@@ -140,10 +148,10 @@ func TestRules(t *testing.T) {
 }
 
 // deciding are the folders whose results must be functions of their input.
-var deciding = []string{"agent", "bucket", "cluster", "ddqn", "env", "planner"}
+var deciding = []string{"agent", "bucket", "cluster", "ddqn", "env", "lab", "planner"}
 
 // acting are the folders within them that carry out what was decided, with the clock and the network.
-var acting = []string{"bucket/trial", "planner/execute", "planner/measure"}
+var acting = []string{"bucket/trial", "planner/execute"}
 
 const decidingWhy = "what decides is a function of its input: a seed and an input reproduce a run bit for bit"
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/internal/runlog"
@@ -25,7 +26,7 @@ func Example() {
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "run.jsonl")
 	const text = "{workload: llama-3b-512-fp16, global_batch: 40, nodes: [{device: a100-40g}, {device: t4}]}"
-	_, c, err := cluster.Read(strings.NewReader(text), "my.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(text), "my.yaml", profile.Embedded())
 	if err != nil {
 		log.Fatal(err)
 	}

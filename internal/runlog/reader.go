@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/trace"
 )
@@ -67,7 +68,7 @@ func NewReader(in io.Reader) (*Reader, error) {
 		return nil, r.bad("%w", err)
 	}
 	var err error
-	if _, r.Cluster, err = cluster.Read(strings.NewReader(h.Cluster), "cluster", catalogue); err != nil {
+	if _, r.Cluster, err = clusterfile.Read(strings.NewReader(h.Cluster), "cluster", catalogue); err != nil {
 		return nil, r.bad("%w", err)
 	}
 	return r, nil

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/cluster/trace"
@@ -32,7 +33,7 @@ collect: {quorum: 60%, grace: 20%, max_staleness: 30s}
 // record simulates so many rounds under conditions, by the profiles alone, into a log.
 func record(t testing.TB, conditions cluster.Conditions, seed uint64, rounds int) []byte {
 	t.Helper()
-	_, c, err := cluster.Read(strings.NewReader(text), "test", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(text), "test", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}

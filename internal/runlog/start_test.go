@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 )
 
@@ -19,7 +20,7 @@ func liveLog(t testing.TB, change func(second *Start, plan *cluster.Plan)) []byt
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c, err := cluster.Read(strings.NewReader(text), "test", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(text), "test", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestLiveLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c, err := cluster.Read(strings.NewReader(text), "test", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(text), "test", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}

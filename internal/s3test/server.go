@@ -1,5 +1,5 @@
 // Package s3test is as much of S3 as package checkpoint/remote needs, in memory, for tests. What a test wants to
-// go wrong goes wrong. experiments/checkpoint/s3 has the same tests against another's server.
+// go wrong goes wrong.
 // See the Example.
 package s3test
 

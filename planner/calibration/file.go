@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/google/renameio/v2"
@@ -25,20 +24,20 @@ const version = 1
 // File is a calibration file.
 type File struct {
 	Version int `json:"version"`
-	// Precision and Overlap are the flags under which the measured plans were priced; the calibration holds under them alone.
+	// Precision and Overlap are the flags under which the measured plans were priced; the calibration holds only under the same flags.
 	Precision string             `json:"precision"`
 	Overlap   string             `json:"overlap"`
-	Devices   map[string]float64 `json:"devices"` // factor on the times that a layer profile says of a device
+	Devices   map[string]float64 `json:"devices"` // factor on a device's times in the layer profile
 	Links     float64            `json:"links"`   // factor on the times of links
-	// Of memory; 0 or left out: as without a calibration.
+	// Memory; all 0 or left out: as without a calibration.
 	Activations float64 `json:"activations,omitempty"`
 	Working     float64 `json:"working,omitempty"`
 	Context     float64 `json:"context_bytes,omitempty"`
 	Margin      float64 `json:"margin,omitempty"`
-	Plans       []Fit   `json:"plans,omitempty"` // what it was made of
+	Plans       []Fit   `json:"plans,omitempty"` // the measured plans
 }
 
-// Fit is a measured plan and what the calibration says of it.
+// Fit is a measured plan and its prediction with the calibration.
 type Fit struct {
 	Plan             string  `json:"plan"`
 	Seconds          float64 `json:"seconds"`
@@ -67,12 +66,12 @@ func New(rows []Measured, precision, overlap string) (*File, error) {
 	return f, nil
 }
 
-// Of is the calibration of a cluster's devices, each of which must have been measured.
+// Of is the calibration for a cluster with these devices, each of which must have been measured.
 func (f *File) Of(devices []string) (costmodel.Calibration, error) {
 	c := costmodel.Uncalibrated()
 	for _, d := range devices {
 		if _, ok := f.Devices[d]; !ok {
-			return c, fmt.Errorf("%w: no measured plan used %s, which the cluster has; it is of %v. Measure a plan on %s and calibrate again", errFile, d, slices.Sorted(maps.Keys(f.Devices)), d)
+			return c, fmt.Errorf("%w: no measured plan used %s, which the cluster has; it has %v. Measure a plan on %s and calibrate again", errFile, d, slices.Sorted(maps.Keys(f.Devices)), d)
 		}
 	}
 	c.Compute, c.Links = f.Devices, f.Links
@@ -93,24 +92,16 @@ func (f *File) Write(path string) error {
 
 // Open reads the calibration file at path.
 func Open(path string) (*File, error) {
-	r, err := os.Open(path)
+	data, err := readFile(path, errFile)
 	if err != nil {
-		return nil, fmt.Errorf("planner/calibration: %w", err)
+		return nil, err
 	}
-	defer r.Close()
-	return read(r, path)
+	return decode(data, path)
 }
 
-func read(r io.Reader, name string) (*File, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("planner/calibration: %s: %w", name, err)
-	}
+func decode(data []byte, name string) (*File, error) {
 	bad := func(format string, args ...any) (*File, error) {
 		return nil, fmt.Errorf("%s: %w: %s", name, errFile, fmt.Sprintf(format, args...))
-	}
-	if len(data) > maxBytes {
-		return bad("larger than %d bytes", maxBytes)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

@@ -10,31 +10,25 @@ import (
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 )
 
-// Limits of what measured plans may be apart.
-const (
-	repeated    = 0.1 // runs of one plan
-	contradicts = 0.4 // a plan and what the others say of it
-)
+// contradicts is the relative error beyond which a measured plan contradicts the other plans.
+const contradicts = 0.4
 
-// weight is what a factor that doubles costs, in mean relative error: with nothing to go by, factors stay where they are.
+// weight is the cost of a factor that doubles, in mean relative error: a factor about which no plan says anything stays as it is.
 const weight = 0.005
 
-// calibrate finds the calibration with the least mean relative error over measured plans: of their times, a factor on each device's computing
-// and one on links; of their memory, a factor on activations and one on buffers, and the bytes beside the model. Errors count as they
-// are, not squared, so that a few odd measurements do not pull the others; those that remain far off are an error that names them.
+// calibrate finds the calibration with the least mean relative error over measured plans: for times, a factor on each device's computing
+// and one on links; for memory, a factor on activations, a factor on buffers, and the bytes beside the model. Errors are not squared, so
+// that a few odd measurements do not pull the fit; those that remain far off are reported by name in an error.
 func calibrate(rows []Measured) (costmodel.Calibration, error) {
 	c := costmodel.Uncalibrated()
 	if len(rows) == 0 {
 		return c, fmt.Errorf("%w: there are none", errMeasured)
 	}
-	if err := agree(rows); err != nil {
-		return c, err
-	}
 	var err error
 	names, alone := devices(rows), devices(slices.DeleteFunc(slices.Clone(rows), func(m Measured) bool { return len(devices([]Measured{m})) > 1 }))
 	times := func(x []float64) costmodel.Calibration { return withTimes(c, names, alone, x) }
 	value := func(x []float64) float64 { return off(rows, times(x), seconds, &err) + weight*doubled(x) }
-	// First as if all devices had one factor.
+	// First one factor for all devices, then one for each device that a plan used alone.
 	apart := func(x []float64) []float64 { return append(slices.Clone(x), slices.Repeat(x[:1], len(alone))...) }
 	x := least([][]float64{steps(0.5, 0.05), steps(3, 0.25)}, func(x []float64) float64 { return value(apart(x)) })
 	c = times(descend(apart(x), value))
@@ -51,7 +45,8 @@ func calibrate(rows []Measured) (costmodel.Calibration, error) {
 	return c, judge(rows, &c)
 }
 
-// withTimes sets the factors of times: of devices that were measured with others, of links, and of each that was measured alone.
+// withTimes sets the factors on times from their logarithms: x[0] of devices that were measured only together with others, x[1] of links,
+// and then of each device that was measured alone.
 func withTimes(c costmodel.Calibration, names, alone []string, x []float64) costmodel.Calibration {
 	c.Compute = map[string]float64{}
 	for _, d := range names {
@@ -64,7 +59,7 @@ func withTimes(c costmodel.Calibration, names, alone []string, x []float64) cost
 	return c
 }
 
-// steps are multiples of step up to most, of both signs.
+// steps are the multiples of step from -most to most.
 func steps(most, step float64) []float64 {
 	var all []float64
 	for i := -math.Round(most / step); i*step <= most; i++ {
@@ -73,13 +68,14 @@ func steps(most, step float64) []float64 {
 	return all
 }
 
+// withMemory sets the numbers of memory from logarithms: of activations, of the bytes beside the model, and of buffers.
 func withMemory(c costmodel.Calibration, bytes float64, x []float64) costmodel.Calibration {
 	base := costmodel.Uncalibrated()
 	c.Activations, c.Context, c.ContextShare, c.Working = base.Activations*math.Exp(x[0]), bytes*math.Exp(x[1]), 0, math.Exp(x[2])
 	return c
 }
 
-// devices are those that plans use, by name.
+// devices are the names of the devices that plans use, sorted.
 func devices(rows []Measured) []string {
 	var all []string
 	for _, m := range rows {
@@ -93,7 +89,7 @@ func devices(rows []Measured) []string {
 	return slices.Compact(all)
 }
 
-// contextOf is where the bytes beside the model begin: what is assumed of the measured device with the least.
+// contextOf is where the fit of the bytes beside the model starts: the default of the measured device with the least memory.
 func contextOf(rows []Measured) float64 {
 	c, bytes := costmodel.Uncalibrated(), math.Inf(1)
 	for i, m := range rows {
@@ -104,7 +100,7 @@ func contextOf(rows []Measured) float64 {
 	return bytes
 }
 
-// doubled is how often factors double or halve, together, of their logarithms.
+// doubled is how often all factors together double or halve, given their logarithms.
 func doubled(x []float64) float64 {
 	sum := 0.0
 	for _, v := range x {
@@ -113,7 +109,7 @@ func doubled(x []float64) float64 {
 	return sum / math.Ln2
 }
 
-// predict predicts a measured plan; one that does not fit has a prediction too.
+// predict predicts a measured plan, also one that does not fit into memory.
 func predict(m *Measured, c costmodel.Calibration) (*planner.Prediction, error) {
 	job, err := m.Job.Calibrated(c)
 	if err != nil {
@@ -126,7 +122,7 @@ func predict(m *Measured, c costmodel.Calibration) (*planner.Prediction, error) 
 	return p, nil
 }
 
-// seconds and peak are the quotients of prediction and measurement; 0: not measured.
+// seconds and peak are predicted divided by measured; 0: not measured.
 func seconds(m *Measured, p *planner.Prediction) float64 { return p.Simulated / m.Seconds }
 
 func peak(m *Measured, p *planner.Prediction) float64 {
@@ -147,7 +143,7 @@ func highest(p *planner.Prediction) float64 {
 	return most
 }
 
-// off is the mean relative error.
+// off is the mean relative error of a quantity over the plans of which it was measured.
 func off(rows []Measured, c costmodel.Calibration, quotient func(*Measured, *planner.Prediction) float64, failed *error) float64 {
 	sum, n := 0.0, 0
 	for i := range rows {
@@ -164,7 +160,7 @@ func off(rows []Measured, c costmodel.Calibration, quotient func(*Measured, *pla
 	return sum / float64(max(n, 1))
 }
 
-// least searches the point with the least value, from the best of a grid.
+// least searches the point with the least value, starting at the best point of a grid.
 func least(grid [][]float64, value func([]float64) float64) []float64 {
 	best, at, x := math.Inf(1), make([]float64, len(grid)), make([]float64, len(grid))
 	var walk func(axis int)
@@ -184,7 +180,7 @@ func least(grid [][]float64, value func([]float64) float64) []float64 {
 	return descend(at, value)
 }
 
-// descend steps along axes and diagonals, and halves the step where none helps.
+// descend steps along axes and diagonals while that lowers the value, and halves the step when no direction does.
 func descend(at []float64, value func([]float64) float64) []float64 {
 	best, x := value(at), make([]float64, len(at))
 	directions := directions(len(at))
@@ -205,7 +201,7 @@ func descend(at []float64, value func([]float64) float64) []float64 {
 	return at
 }
 
-// directions are forth and back along each axis and along the diagonals of each two.
+// directions are both directions of each axis, and of the diagonals of each pair of axes.
 func directions(n int) [][]float64 {
 	var all [][]float64
 	for i := range n {
@@ -225,34 +221,7 @@ func directions(n int) [][]float64 {
 	return all
 }
 
-// agree reports runs of one plan that differ.
-func agree(rows []Measured) error {
-	apart := func(a, b float64) bool { return a > 0 && b > 0 && math.Abs(math.Log(a/b)) > math.Log1p(repeated) }
-	for i, a := range rows {
-		for _, b := range rows[:i] {
-			if !samePlan(a.Plan, b.Plan) || !a.Job.SameCluster(b.Job) || !apart(a.Seconds, b.Seconds) && !apart(a.Peak, b.Peak) {
-				continue
-			}
-			memory := ""
-			if a.Peak > 0 && b.Peak > 0 {
-				memory = fmt.Sprintf(", %s and %s", costmodel.Bytes(b.Peak), costmodel.Bytes(a.Peak))
-			}
-			return fmt.Errorf("%w: %s and %s are runs of one plan, but took %.4g s and %.4g s%s; measure again, or leave one out",
-				errMeasured, b.Name, a.Name, b.Seconds, a.Seconds, memory)
-		}
-	}
-	return nil
-}
-
-func samePlan(a, b *planner.Plan) bool {
-	x, y := *a, *b
-	x.Predicted, y.Predicted = nil, nil
-	one, err1 := x.Encode()
-	other, err2 := y.Encode()
-	return err1 == nil && err2 == nil && string(one) == string(other)
-}
-
-// judge names the plans that contradict the others, and sets the margin: how much more memory than predicted a plan took.
+// judge reports the plans that contradict the others, and sets the margin: the most by which a plan's memory exceeded its prediction.
 func judge(rows []Measured, c *costmodel.Calibration) error {
 	var all []string
 	for i := range rows {

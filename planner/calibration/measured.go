@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner"
@@ -25,11 +25,11 @@ var errMeasured = badinput.New("planner/calibration: invalid measurements")
 
 // Measured is a plan that was run.
 type Measured struct {
-	Name    string // of the plan file, and the line that names it
+	Name    string // the line, and the plan file that it names
 	Plan    *planner.Plan
 	Job     *planner.Job
 	Seconds float64 // of an iteration
-	Peak    float64 // bytes, the largest of a device; 0: not measured
+	Peak    float64 // bytes, the largest peak of a device; 0: not measured
 }
 
 const (
@@ -37,27 +37,19 @@ const (
 	maxRows  = 1000
 )
 
-// columns of the file of measured plans, in any order; the others may be left out.
-var columns, required = []string{"plan", "cluster", "seconds", "peak_bytes"}, []string{"plan", "seconds"}
+// columns of the file of measured plans, in any order.
+var columns = []string{"plan", "cluster", "seconds", "peak_bytes"}
 
 // Load reads a file of measured plans; see docs/reference/formats/measured-plans.md. Paths in it are relative to its folder; t is the
 // cluster of plans that name none, and may be nil. The job of each plan has the options o. Errors name the line.
 func Load(path string, p *layerprofile.Profile, t *cluster.Topology, o planner.Options) ([]Measured, error) {
-	f, err := os.Open(path)
+	text, err := readFile(path, errMeasured)
 	if err != nil {
-		return nil, fmt.Errorf("planner/calibration: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("planner/calibration: %s: %w", path, err)
-	}
-	if len(text) > maxBytes {
-		return nil, fmt.Errorf("%s: %w: larger than %d bytes", path, errMeasured, maxBytes)
+		return nil, err
 	}
 	rows := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
 	rows.Comment, rows.TrimLeadingSpace = '#', true
-	r := reader{folder: filepath.Dir(path), profile: p, cluster: t, options: o, clusters: map[string]*cluster.Topology{}}
+	r := reader{folder: filepath.Dir(path), profile: p, options: o, clusters: map[string]*cluster.Topology{"": t}}
 	var all []Measured
 	for {
 		record, err := rows.Read()
@@ -88,14 +80,30 @@ func Load(path string, p *layerprofile.Profile, t *cluster.Topology, o planner.O
 	return all, nil
 }
 
+// readFile reads a file of at most maxBytes; the error about a larger one wraps large.
+func readFile(path string, large error) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("planner/calibration: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("planner/calibration: %s: %w", path, err)
+	}
+	if len(text) > maxBytes {
+		return nil, fmt.Errorf("%s: %w: larger than %d bytes", path, large, maxBytes)
+	}
+	return text, nil
+}
+
 // reader reads the lines of a file.
 type reader struct {
 	folder   string
 	profile  *layerprofile.Profile
-	cluster  *cluster.Topology
 	options  planner.Options
-	clusters map[string]*cluster.Topology
-	at       map[string]int
+	clusters map[string]*cluster.Topology // by their name in the file; "": where none is named
+	at       map[string]int               // column numbers
 }
 
 func (r *reader) header(record []string) error {
@@ -106,7 +114,7 @@ func (r *reader) header(record []string) error {
 		}
 		r.at[c] = i
 	}
-	for _, c := range required {
+	for _, c := range []string{"plan", "seconds"} {
 		if _, ok := r.at[c]; !ok {
 			return fmt.Errorf("%w: column %s is missing; the columns are %s", errMeasured, c, strings.Join(columns, ","))
 		}
@@ -114,41 +122,35 @@ func (r *reader) header(record []string) error {
 	return nil
 }
 
-func (r *reader) row(record []string) (Measured, error) {
-	var m Measured
+func (r *reader) row(record []string) (m Measured, err error) {
 	text := func(column string) string {
 		if i, ok := r.at[column]; ok {
 			return record[i]
 		}
 		return ""
 	}
-	number := func(column string) (float64, error) {
-		v, err := strconv.ParseFloat(text(column), 64)
-		if err != nil || !(v > 0) || math.IsInf(v, 0) || v > 1e18 {
-			return 0, fmt.Errorf("%w: %s is %.40q; want a number above 0", errMeasured, column, text(column))
+	for _, x := range []struct {
+		column string
+		value  *float64
+	}{{"seconds", &m.Seconds}, {"peak_bytes", &m.Peak}} {
+		t := text(x.column)
+		if t == "" && x.value == &m.Peak {
+			continue
 		}
-		return v, nil
-	}
-	var err error
-	if m.Seconds, err = number("seconds"); err != nil {
-		return m, err
-	}
-	if text("peak_bytes") != "" {
-		if m.Peak, err = number("peak_bytes"); err != nil {
-			return m, err
+		if *x.value, err = strconv.ParseFloat(t, 64); err != nil || !(*x.value > 0) || *x.value > 1e18 {
+			return m, fmt.Errorf("%w: %s is %.40q; want a number above 0", errMeasured, x.column, t)
 		}
 	}
 	if m.Plan, err = planner.LoadPlan(r.path(text("plan"))); err != nil {
 		return m, err
 	}
-	t := r.cluster
-	if name := text("cluster"); name != "" {
-		if t = r.clusters[name]; t == nil {
-			if t, err = cluster.LoadTopology(r.path(name), profile.Embedded()); err != nil {
-				return m, err
-			}
-			r.clusters[name] = t
+	name := text("cluster")
+	t, known := r.clusters[name]
+	if !known {
+		if t, err = clusterfile.LoadTopology(r.path(name), profile.Embedded()); err != nil {
+			return m, err
 		}
+		r.clusters[name] = t
 	}
 	if t == nil {
 		return m, fmt.Errorf("%w: cluster is empty; name the cluster file of this plan", errMeasured)

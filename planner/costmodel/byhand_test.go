@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
@@ -45,7 +46,7 @@ func handProfile() *layerprofile.Profile {
 
 func handTopology(t *testing.T, memory string, change ...string) *cluster.Topology {
 	t.Helper()
-	top, err := cluster.ReadTopology(strings.NewReader(strings.NewReplacer(append(change, "MEMORY", memory)...).Replace(`nodes:
+	top, err := clusterfile.ReadTopology(strings.NewReader(strings.NewReplacer(append(change, "MEMORY", memory)...).Replace(`nodes:
   - {device: a, count: 8, per_machine: 4, memory: MEMORY, inside: {bandwidth: 1MB/s, latency: 1s}, link: {bandwidth: 100000B/s, latency: 3s}}
   - {device: b, count: 4, per_machine: 2, memory: MEMORY, slowdown: 2, inside: {bandwidth: 500000B/s, latency: 2s}, link: {bandwidth: 50000B/s, latency: 5s}}
 `)), "hand", nil)
@@ -194,11 +195,11 @@ func TestDataParallel(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	o := Overlap{Compute: 1.5, Communication: 2}
 	// Compute 4 and communication 1: together for 2 s, in which 2/1.5 of the compute is done.
-	same(t, "long compute", o.together(4, 1), 2+4-2/1.5)
+	same(t, "long compute", o.Together(4, 1), 2+4-2/1.5)
 	// Compute 2 and communication 4: together for 3 s, in which 3/2 of the communication is done.
-	same(t, "long communication", o.together(2, 4), 3+4-1.5)
-	same(t, "as long", o.together(2, 1.5), 3)
-	same(t, "none", Overlap{Off: true}.together(4, 3), 7)
+	same(t, "long communication", o.Together(2, 4), 3+4-1.5)
+	same(t, "as long", o.Together(2, 1.5), 3)
+	same(t, "none", Overlap{Off: true}.Together(4, 3), 7)
 
 	m := handModel(t, Options{Overlap: o})
 	four := groupOf(0, 0, 1, 1, 1, 1, 1)
@@ -226,7 +227,7 @@ func TestOverlap(t *testing.T) {
 
 	// The default: 1.1256 for both.
 	d := handModel(t, Options{}).options.Overlap
-	same(t, "default", d.together(4, 1), 1.1256+4-1)
+	same(t, "default", d.Together(4, 1), 1.1256+4-1)
 }
 
 // Eight replicas in two machines. A path between them costs 6 s and 100 kB/s. Of X bytes: a ring 7 (6 + X/800); within

@@ -44,7 +44,7 @@ type configuration struct {
 // Conditions are all that the options allow.
 func (m *Model) Conditions() []*Condition {
 	var all []*Condition
-	for _, part := range m.parts() {
+	for _, part := range m.Parts() {
 		all = append(all, part.conditions()...)
 	}
 	return all
@@ -59,7 +59,7 @@ func (m *Model) conditions() []*Condition {
 	for _, batch := range m.options.GlobalBatches {
 		replicas := m.options.Replicas
 		if replicas == nil {
-			replicas = divisors(batch)
+			replicas = Divisors(batch)
 		}
 		for _, d := range replicas {
 			if d > devices || batch%d != 0 {
@@ -67,7 +67,7 @@ func (m *Model) conditions() []*Condition {
 			}
 			micro := m.options.MicroBatches
 			if micro == nil {
-				micro = divisors(batch / d)
+				micro = Divisors(batch / d)
 			}
 			for _, b := range micro {
 				if batch%(d*b) != 0 {
@@ -82,7 +82,8 @@ func (m *Model) conditions() []*Condition {
 	return all
 }
 
-func divisors(n int) []int {
+// Divisors of a number, rising.
+func Divisors(n int) []int {
 	var small, large []int
 	for d := 1; d*d <= n; d++ {
 		if n%d == 0 {
@@ -241,20 +242,20 @@ func Even(samples, replicas int) []int {
 func (c *Condition) whole(g Group, samples int) (float64, bool) {
 	s := 0.0
 	for l := range c.profile.Layers {
-		r, ok := c.curve(l, g.Class, g.Tensor).At(samples)
+		r, ok := c.Curve(l, g.Class, g.Tensor).At(samples)
 		if !ok {
 			return 0, false
 		}
 		s += r.Forward + r.Backward
 	}
-	return s * c.passes(g.Class), true
+	return s * c.PassFactor(g.Class), true
 }
 
 // most is the largest micro-batch that every layer was profiled with.
 func (c *Condition) most(g Group) int {
 	most := math.MaxInt32
 	for l := range c.profile.Layers {
-		runs := c.curve(l, g.Class, g.Tensor)
+		runs := c.Curve(l, g.Class, g.Tensor)
 		most = min(most, runs[len(runs)-1].MicroBatch)
 	}
 	return most

@@ -125,7 +125,7 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	for n, want := range map[int][]int{1: {1}, 7: {1, 7}, 12: {1, 2, 3, 4, 6, 12}, 16: {1, 2, 4, 8, 16}} {
-		if got := divisors(n); !slices.Equal(got, want) {
+		if got := Divisors(n); !slices.Equal(got, want) {
 			t.Errorf("divisors of %d: %v", n, got)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/planner/search"
 )
@@ -263,7 +264,7 @@ func TestMoreEdges(t *testing.T) {
 	same(t, "degree 4", priceOf(t, m, 8, 4, s).Stages[0].Convert, 2*(1+0.12))
 
 	// All devices may be replicas; a number of replicas that no machines hold is no condition.
-	one, err := cluster.ReadTopology(strings.NewReader("nodes: [{device: a, count: 8, per_machine: 4, memory: 1GB, inside: 1GB/s, link: 1GB/s}]"), "one", nil)
+	one, err := clusterfile.ReadTopology(strings.NewReader("nodes: [{device: a, count: 8, per_machine: 4, memory: 1GB, inside: 1GB/s, link: 1GB/s}]"), "one", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +294,7 @@ func TestLeastOfOneLayer(t *testing.T) {
 	if err := p.Finish("one"); err != nil {
 		t.Fatal(err)
 	}
-	top, err := cluster.ReadTopology(strings.NewReader("nodes: [{device: a, memory: 2705000B}]"), "one", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader("nodes: [{device: a, memory: 2705000B}]"), "one", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

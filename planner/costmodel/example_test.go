@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/costmodel"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
@@ -14,7 +14,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	topology, err := cluster.LoadTopology("../examples/mixed.yaml", nil)
+	topology, err := clusterfile.LoadTopology("../examples/mixed.yaml", nil)
 	if err != nil {
 		log.Fatal(err)
 	}

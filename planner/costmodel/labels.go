@@ -43,7 +43,7 @@ const mostLabels = 1 << 12
 // from the last layer to the first, as in Galvatron's dynamic programming, but keep the time of a micro-batch, the
 // per-iteration cost and memory apart, so that neither memory is rounded nor the two times weighted.
 func (c *Condition) Stage(from, to, shape, behind int) []search.Point {
-	k := cellKey{c.content(from, to), int32(shape), int32(min(behind, c.microBatches()))}
+	k := cellKey{c.Run(from, to), int32(shape), int32(min(behind, c.microBatches()))}
 	if s := c.cells[k]; s != nil && s.priced {
 		return s.points
 	}
@@ -95,7 +95,7 @@ func (c *Condition) cell(k cellKey, from, to int) *cell {
 	f := &c.configurations[k.shape]
 	rest := []int32{-1}
 	if to > from+1 {
-		after := c.cell(cellKey{c.content(from+1, to), k.shape, k.inflight}, from+1, to)
+		after := c.cell(cellKey{c.Run(from+1, to), k.shape, k.inflight}, from+1, to)
 		if rest = after.labels; after.many {
 			s.many = true
 			return s
@@ -142,7 +142,7 @@ func (c *Condition) cell(k cellKey, from, to int) *cell {
 
 func (c *Condition) fits(f *configuration, l *label) bool {
 	for i, g := range f.groups {
-		if l.memory[i]+l.peak[i]+c.reserve(g.Class) > c.limit(g.Class) {
+		if l.memory[i]+l.peak[i]+c.Reserve(g.Class) > c.Limit(g.Class) {
 			return false
 		}
 	}

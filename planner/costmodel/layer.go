@@ -123,59 +123,10 @@ func (c *layerCost) atMost(o *layerCost, groups int) bool {
 	return true
 }
 
-// choice is a strategy of a layer with its cost.
-type choice struct {
-	Strategy
-	cost layerCost
-}
-
-// choices are all strategies of a layer, without those of one group that others of the same degree are at least as good as.
-func (e *exhauster) choices(groups []Group, l int) (all []choice) {
-	degrees := []int{0}
-	if g := groups[0]; len(groups) == 1 {
-		per := e.topology.Classes[g.Class].PerMachine
-		for _, t := range e.anyTensors(l, g.Class) {
-			if o := e.options.Tensors; g.Devices()%t == 0 && (per%t == 0 || e.wide(g.Class, t)) && within(g.First, g.Devices(), t, per) && (len(o) == 0 || slices.Contains(o, t)) {
-				degrees = append(degrees, t)
-			}
-		}
-	}
-	for _, t := range degrees {
-		first := len(all)
-		for _, sharding := range e.options.Shardings {
-			for _, y := range e.Recomputations() {
-				y.Tensor, y.Sharding = t, sharding
-				if !e.spend(len(groups) * (2 + len(groups))) {
-					return nil
-				}
-				c := choice{Strategy: y}
-				c.cost = e.layer(groups, l, e.samples, c.Strategy)
-				if math.IsInf(c.cost.step[0], 1) || len(groups) == 1 && slices.ContainsFunc(all[first:], func(o choice) bool { return o.cost.within(&c.cost) }) {
-					continue
-				}
-				if len(groups) == 1 {
-					all = append(all[:first], slices.DeleteFunc(all[first:], func(o choice) bool { return c.cost.within(&o.cost) })...)
-				}
-				all = append(all, c)
-			}
-		}
-	}
-	return all
-}
-
-// within says whether a layer on one group takes no more than o of anything.
-func (c *layerCost) within(o *layerCost) bool {
-	x, y := &c.terms[0], &o.terms[0]
-	return x.ahead() <= y.ahead() && x.back() <= y.back() && c.perIteration[0] <= o.perIteration[0] && c.states[0] <= o.states[0] && c.active[0] <= o.active[0] && c.peak[0] <= o.peak[0]
-}
-
-func (t *terms) ahead() float64 { return t.forward + t.gatherForward }
-func (t *terms) back() float64  { return t.backward + t.recompute + t.gatherBackward }
-
 // roomy says whether all layers of the model fit in one stage of a configuration under any strategies: then memory decides nothing.
 func (c *Condition) roomy(f *configuration, inflight int) bool {
 	for i, g := range f.groups {
-		if f.most.states[i]+float64(inflight)*f.most.active[i]+f.most.peak[i]+c.reserve(g.Class) > c.limit(g.Class) {
+		if f.most.states[i]+float64(inflight)*f.most.active[i]+f.most.peak[i]+c.Reserve(g.Class) > c.Limit(g.Class) {
 			return false
 		}
 	}
@@ -204,11 +155,11 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 	o, calibration := &m.options, &m.options.Calibration
 	for i, g := range groups {
 		n, tensor, share := replicas(groups, samples, y, i)
-		run, ok := m.curve(l, g.Class, tensor).At(share)
-		if !ok || m.cannot(groups, g, l, tensor) != "" {
+		run, ok := m.Curve(l, g.Class, tensor).At(share)
+		if !ok || m.Cannot(groups, g, l, tensor) != "" {
 			return never
 		}
-		passes := m.passes(g.Class)
+		passes := m.PassFactor(g.Class)
 		x := terms{forward: run.Forward * passes, backward: run.Backward * passes}
 		switch {
 		case y.Checkpoint:
@@ -216,49 +167,49 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 		case y.Selective:
 			x.recompute = run.Selective * passes
 		}
-		h := m.hold(l, tensor, n, func(bytes float64) float64 { return m.gather(groups, samples, y, i, bytes) },
-			func(bytes float64) float64 { return m.gatherExperts(g, tensor, bytes) })
-		x.update = h.update(run.Update*m.slow(g.Class), y.Sharding)
+		h := m.Hold(l, tensor, n, func(bytes float64) float64 { return m.Gather(groups, samples, y, i, bytes) },
+			func(bytes float64) float64 { return m.GatherExperts(g, tensor, bytes) })
+		x.update = h.Update(run.Update*m.DeviceFactor(g.Class), y.Sharding)
 		backward := x.backward + x.recompute
 		// What is exchanged while a pass computes.
-		ahead := m.ring(g.Class, l, tensor, share)
+		ahead := m.Ring(g.Class, l, tensor, share)
 		behind := 2 * ahead // keys and values, and their gradients
 		if y.Checkpoint || y.Selective {
 			behind += ahead
 		}
 		switch y.Sharding {
 		case Full:
-			ahead += h.gathers.weights
-			behind += h.gathers.weights + h.gathers.gradients
+			ahead += h.GatherWeights
+			behind += h.GatherWeights + h.GatherGradients
 		case Gradients:
 			// A device keeps its part of the gradients alone, so every micro-batch's are scattered; the weights are gathered
 			// after the update, when nothing computes.
-			behind += h.gathers.gradients
-			x.sync = h.gathers.weights
+			behind += h.GatherGradients
+			x.sync = h.GatherWeights
 		default:
-			allReduce := 2 * h.gathers.gradients // a reduce-scatter, then an all-gather
-			x.sync = m.behind(y.Sharding, backward, allReduce)
+			allReduce := 2 * h.GatherGradients // a reduce-scatter, then an all-gather
+			x.sync = m.Behind(y.Sharding, backward, allReduce)
 		}
-		toAll := 2 * m.toAll(g, l, tensor, share) // there and back, while nothing computes
-		x.gatherForward = o.Overlap.together(x.forward, ahead) - x.forward + toAll
-		x.gatherBackward = o.Overlap.together(backward, behind) - backward + toAll
+		toAll := 2 * m.ToAll(g, l, tensor, share) // there and back, while nothing computes
+		x.gatherForward = o.Overlap.Together(x.forward, ahead) - x.forward + toAll
+		x.gatherBackward = o.Overlap.Together(backward, behind) - backward + toAll
 		if y.Checkpoint {
 			x.gatherBackward += toAll
 		}
 		cost.terms[i] = x
 		cost.step[i] = x.step()
 		cost.perIteration[i] = x.sync + x.update
-		cost.states[i] = h.states(o.States, y.Sharding) + run.Fixed
-		kept := m.keeps(&run, l, tensor, share)
-		cost.active[i], cost.whole[i] = kept.activation, kept.activation
-		cost.peak[i] = calibration.Working * kept.working
+		cost.states[i] = h.States(o.States, y.Sharding) + run.Fixed
+		kept := m.Keeps(&run, l, tensor, share)
+		cost.active[i], cost.whole[i] = kept.Activation, kept.Activation
+		cost.peak[i] = calibration.Working * kept.Working
 		switch {
 		case y.Checkpoint:
-			cost.active[i] = kept.input
-			cost.peak[i] += kept.activation
+			cost.active[i] = kept.Input
+			cost.peak[i] += kept.Activation
 		case y.Selective:
-			cost.active[i] -= kept.freed
-			cost.peak[i] += kept.freed
+			cost.active[i] -= kept.Freed
+			cost.peak[i] += kept.Freed
 		}
 		switch y.Sharding {
 		case Full:
@@ -272,18 +223,18 @@ func (m *Model) layer(groups []Group, l, samples int, y Strategy) layerCost {
 
 // kept is the bytes of a micro-batch's share in a device: from its forward to its backward pass, of these what selective recomputation
 // does not keep, the layer's input, and input and output while it runs.
-type kept struct{ activation, freed, input, working float64 }
+type Kept struct{ Activation, Freed, Input, Working float64 }
 
-func (m *Model) keeps(run *layerprofile.Run, l, tensor, share int) kept {
+func (m *Model) Keeps(run *layerprofile.Run, l, tensor, share int) Kept {
 	k, activations := float64(share)/float64(m.spread.Context), m.options.Calibration.Activations
 	before := 0.0
 	if l > 0 {
 		before = m.profile.Layers[l-1].Output
 	}
-	x := kept{activations * run.Activation * k, activations * run.Freed * k, before * k, (before + m.profile.Layers[l].Output) * k}
+	x := Kept{activations * run.Activation * k, activations * run.Freed * k, before * k, (before + m.profile.Layers[l].Output) * k}
 	if m.options.Sequence && tensor > 1 { // devices keep parts of what they otherwise all have
-		x.activation -= activations * run.Sequence * k
-		x.input /= float64(tensor)
+		x.Activation -= activations * run.Sequence * k
+		x.Input /= float64(tensor)
 	}
 	return x
 }

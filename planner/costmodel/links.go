@@ -4,7 +4,7 @@ import "slices"
 
 // place is how many machines a group lies in, and the most of its devices that lie in one of them. Plans of the search
 // begin with a machine or lie within one, those by hand need not.
-func (m *Model) place(g Group) (machines, most int) {
+func (m *Model) Place(g Group) (machines, most int) {
 	per := m.topology.Classes[g.Class].PerMachine
 	end := g.First + g.Devices()
 	head, tail := per-g.First%per, (end-1)%per+1 // devices of the first and the last machine up to the group's border
@@ -20,14 +20,14 @@ func (m *Model) place(g Group) (machines, most int) {
 
 // gather is the seconds of an all-gather or a reduce-scatter between the replicas of a layer, of so many bytes for each
 // device of group g when whole: over a ring of all, or within machines and then between them; the cheaper.
-func (m *Model) gather(groups []Group, samples int, y Strategy, g int, bytes float64) float64 {
+func (m *Model) Gather(groups []Group, samples int, y Strategy, g int, bytes float64) float64 {
 	all, own, _ := replicas(groups, samples, y, g)
 	all *= m.spread.Context
 	if all == 1 || bytes == 0 {
 		return 0
 	}
 	n, factor := float64(all), m.options.Calibration.Links
-	if machines, _ := m.place(groups[0]); len(groups) == 1 && machines == 1 {
+	if machines, _ := m.Place(groups[0]); len(groups) == 1 && machines == 1 {
 		g := groups[0]
 		return factor * (n - 1) * m.inside[g.Class].Seconds(bytes/n)
 	}
@@ -36,7 +36,7 @@ func (m *Model) gather(groups []Group, samples int, y Strategy, g int, bytes flo
 	out, machines, inside := m.between[groups[0].Class][groups[0].Class], 0.0, 0.0
 	for i, g := range groups {
 		_, tensor, _ := replicas(groups, samples, y, i)
-		n, most := m.place(g)
+		n, most := m.Place(g)
 		here := float64(max(1, most/tensor) * m.spread.Context) // that hold the same weights in a machine
 		per := m.topology.Classes[g.Class].PerMachine
 		machines += float64(n) / float64(max(1, tensor/per))
@@ -63,7 +63,7 @@ func (m *Model) convert(groups []Group, l, samples int, from, to Strategy) float
 	width := float64(max(a, b))
 	bytes := m.profile.Layers[l-1].Output * float64(max(x, y)) / float64(m.spread.Context) * (width - 1) / width
 	path := m.inside[g.Class]
-	if machines, _ := m.place(g); machines > 1 {
+	if machines, _ := m.Place(g); machines > 1 {
 		path = m.between[g.Class][g.Class]
 	}
 	return 2 * m.options.Calibration.Links * path.Seconds(bytes)
@@ -109,7 +109,7 @@ func (m *Model) send(groups []Group, layer int, to []int, together bool) float64
 		if together {
 			return 2 * m.options.Calibration.Links * m.inside[g.Class].Seconds(bytes/float64(m.spread.Context))
 		}
-		_, most := m.place(g)
+		_, most := m.Place(g)
 		bytes *= float64(most) / float64(g.Tensor)
 		for _, other := range to {
 			longest = max(longest, m.between[g.Class][other].Seconds(bytes))
@@ -119,7 +119,7 @@ func (m *Model) send(groups []Group, layer int, to []int, together bool) float64
 }
 
 // within says whether every replica of a degree lies within a machine, or takes whole machines.
-func within(first, n, tensor, perMachine int) bool {
+func Within(first, n, tensor, perMachine int) bool {
 	if tensor > perMachine {
 		return tensor%perMachine == 0 && first%perMachine == 0
 	}

@@ -151,7 +151,7 @@ func (m *Model) LargestMicroBatch() int {
 	for class := range m.topology.Classes {
 		for _, t := range m.tensors[class] {
 			for l := range m.profile.Layers {
-				runs := m.curve(l, class, t)
+				runs := m.Curve(l, class, t)
 				most = max(most, runs[len(runs)-1].MicroBatch)
 			}
 		}
@@ -160,7 +160,7 @@ func (m *Model) LargestMicroBatch() int {
 }
 
 // curve is a layer's runs on a class at a tensor degree.
-func (m *Model) curve(layer, class, tensor int) layerprofile.Curve {
+func (m *Model) Curve(layer, class, tensor int) layerprofile.Curve {
 	d, ok := m.degree(class, tensor)
 	if !ok {
 		return nil
@@ -186,7 +186,7 @@ func (m *Model) wide(class, tensor int) bool { return tensor > m.topology.Classe
 // Wides are the tensor degrees over several machines of a class that some layer was measured at.
 func (m *Model) Wides(class int) (all []int) {
 	for l := range m.profile.Layers {
-		for _, t := range m.anyTensors(l, class) {
+		for _, t := range m.MeasuredTensors(l, class) {
 			if m.wide(class, t) && t <= m.topology.Classes[class].Count && !slices.Contains(all, t) {
 				all = append(all, t)
 			}
@@ -194,6 +194,17 @@ func (m *Model) Wides(class int) (all []int) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// MeasuredTensors are all degrees that a layer has runs of, and that a machine, or whole machines, have devices for: a plan by hand may use them.
+func (m *Model) MeasuredTensors(layer, class int) []int {
+	var all []int
+	for _, r := range m.profile.Layers[layer].Runs {
+		if d, ok := m.degree(class, r.Tensor); ok && r.Device == m.devices[class] && d.Machines == max(1, r.Machines) {
+			all = append(all, r.Tensor)
+		}
+	}
+	return slices.Compact(all)
 }
 
 // numberLayers numbers layers, and runs of layers, by what they cost.
@@ -236,10 +247,10 @@ func (m *Model) numberLayers() {
 }
 
 // content is the number of the run of layers from..to-1: runs of the same kinds in the same order share it.
-func (m *Model) content(from, to int) int32 { return m.runOf[from][to-from-1] }
+func (m *Model) Run(from, to int) int32 { return m.runOf[from][to-from-1] }
 
 // limit is the bytes of a device that a plan may fill, its reserve included.
-func (m *Model) limit(class int) float64 {
+func (m *Model) Limit(class int) float64 {
 	return m.topology.Classes[class].Memory * m.options.Memory / (1 + m.options.Calibration.Margin)
 }
 
@@ -260,14 +271,14 @@ func (m *Model) layersFit() error {
 		for c, class := range m.topology.Classes {
 			for _, t := range m.tensors[c] {
 				s := m.options.States
-				need := l.Parameters/float64(t)*(s.Weights+s.Gradients+s.Optimizer/float64(devices-class.Count+class.Count/t)) + m.reserve(c)
+				need := l.Parameters/float64(t)*(s.Weights+s.Gradients+s.Optimizer/float64(devices-class.Count+class.Count/t)) + m.Reserve(c)
 				if slices.Contains(m.options.Shardings, Full) {
-					need = l.Parameters/float64(t)*s.Weights + m.reserve(c)
+					need = l.Parameters/float64(t)*s.Weights + m.Reserve(c)
 				}
-				fits = fits || need <= m.limit(c)
-				if need-m.limit(c) < least {
-					least = need - m.limit(c)
-					nearest = fmt.Sprintf("%s at tensor degree %d: %s, %s of it beside the model, of %s", class.Device, t, Bytes(need), Bytes(m.reserve(c)), Bytes(m.limit(c)))
+				fits = fits || need <= m.Limit(c)
+				if need-m.Limit(c) < least {
+					least = need - m.Limit(c)
+					nearest = fmt.Sprintf("%s at tensor degree %d: %s, %s of it beside the model, of %s", class.Device, t, Bytes(need), Bytes(m.Reserve(c)), Bytes(m.Limit(c)))
 				}
 			}
 		}

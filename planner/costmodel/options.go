@@ -57,7 +57,7 @@ const defaultSlowdown = 1.1256
 
 // together is the seconds until both compute and communication are done, begun at the same time: Galvatron's overlap
 // with a slowdown for each.
-func (o Overlap) together(compute, communication float64) float64 {
+func (o Overlap) Together(compute, communication float64) float64 {
 	if o.Off {
 		return compute + communication
 	}
@@ -163,7 +163,7 @@ type Calibration struct {
 }
 
 // Uncalibrated is what is assumed of devices of which no plan was measured. 24 measured plans on GH200 and on
-// three kinds of RTX ask for it (experiments/planner/RESULTS.md): a quarter of a device's memory, at most 5 GB, is taken by the context
+// three kinds of RTX ask for it (docs/results/planner.md): a quarter of a device's memory, at most 5 GB, is taken by the context
 // and what comes with it, and activations are a tenth larger than the layers' own.
 func Uncalibrated() Calibration {
 	return Calibration{Context: 5e9, ContextShare: 0.25, Activations: 1.1}
@@ -202,10 +202,10 @@ func (m *Model) context(class int) float64 {
 }
 
 // reserve is the bytes of a device of a class that no plan may fill.
-func (m *Model) reserve(class int) float64 { return m.options.Reserve + m.context(class) }
+func (m *Model) Reserve(class int) float64 { return m.options.Reserve + m.context(class) }
 
 // slow is the factor on the profile's times of a class, for a device.
-func (m *Model) slow(class int) float64 {
+func (m *Model) DeviceFactor(class int) float64 {
 	if f, ok := m.options.Calibration.Compute[m.devices[class]]; ok {
 		return f * m.topology.Classes[class].Slowdown
 	}
@@ -213,7 +213,9 @@ func (m *Model) slow(class int) float64 {
 }
 
 // passes is the factor on the profile's times of passes, which the devices of a unit divide among them.
-func (m *Model) passes(class int) float64 { return m.slow(class) / float64(m.spread.Context) }
+func (m *Model) PassFactor(class int) float64 {
+	return m.DeviceFactor(class) / float64(m.spread.Context)
+}
 
 // Calibrated is the model with another calibration.
 func (m *Model) Calibrated(calibration Calibration) (*Model, error) {

@@ -1,13 +1,12 @@
 package costmodel
 
 import (
-	"context"
 	"errors"
 	"math"
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/planner/search"
@@ -124,7 +123,7 @@ func TestBadCalibrations(t *testing.T) {
 
 // By hand: 10 parameters of 16 bytes, 12 of them the optimizer's. One a alone would need 160 bytes, and three b 80 each; with all four, 70.
 func TestLayerThatAMixedStageHolds(t *testing.T) {
-	top, err := cluster.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 1, memory: 72}\n  - {device: b, count: 3, memory: 72}\n"), "hand", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 1, memory: 72}\n  - {device: b, count: 3, memory: 72}\n"), "hand", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +138,9 @@ func TestLayerThatAMixedStageHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := m.tryAll(context.Background(), 4)
-	if !x.Complete || x.Seconds != 2 || len(x.Stages) != 1 || len(x.Stages[0].Groups) != 2 {
-		t.Errorf("%+v; want one stage of all four devices, which takes a forward and a backward pass of 1 s", x)
+	both := []Group{{Class: 0, Replicas: 1, Tensor: 1, Shares: []int{1}}, {Class: 1, Replicas: 3, Tensor: 1, Shares: []int{1, 1, 1}}}
+	x, err := m.Price(4, 4, []Stage{{To: 1, Groups: both, Strategies: []Strategy{{Sharding: Optimizer}}}})
+	if err != nil || x.Stages[0].Step() != 2 || x.Stages[0].Memory[0].Peak() > 72 || x.Stages[0].Memory[1].Peak() > 72 {
+		t.Errorf("%+v, %v; want a stage of all four devices, which fits and takes a forward and a backward pass of 1 s", x, err)
 	}
 }

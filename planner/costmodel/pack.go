@@ -67,7 +67,7 @@ func (c *Condition) pack(f *configuration, inflight int, tensor int, peak [MaxGr
 	p := &c.packer
 	var capacity [MaxGroups]float64
 	for i, g := range f.groups {
-		capacity[i] = c.limit(g.Class) - c.reserve(g.Class) - peak[i]
+		capacity[i] = c.Limit(g.Class) - c.Reserve(g.Class) - peak[i]
 		if capacity[i] <= 0 {
 			return 0, false, false
 		}
@@ -308,7 +308,7 @@ func (c *Condition) Least(speed []float64) float64 {
 	c.kindsIn(p, 0, len(c.profile.Layers))
 	capacity := 0.0
 	for class, k := range c.topology.Classes {
-		capacity += float64(k.Count) * max(0, c.limit(class)-c.reserve(class))
+		capacity += float64(k.Count) * max(0, c.Limit(class)-c.Reserve(class))
 	}
 	for i := range p.items {
 		it := &p.items[i]

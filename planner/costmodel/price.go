@@ -146,8 +146,8 @@ func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Ti
 	}
 	slowest, last := 0, 0
 	for i, g := range s.Groups {
-		usage[i].Device, usage[i].Limit = c.devices[g.Class], c.limit(g.Class)
-		usage[i].Working += c.reserve(g.Class)
+		usage[i].Device, usage[i].Limit = c.devices[g.Class], c.Limit(g.Class)
+		usage[i].Working += c.Reserve(g.Class)
 		cost.Memory = append(cost.Memory, usage[i])
 		if sums[i].step() > sums[slowest].step() {
 			slowest = i
@@ -167,10 +167,10 @@ func (c *Condition) stage(s *Stage, behind int, h *held) (StageCost, pipeline.Ti
 func (c *Condition) unpriced(groups []Group, l int, y Strategy) string {
 	for i, g := range groups {
 		_, tensor, share := replicas(groups, c.MicroBatch, y, i)
-		if _, ok := c.curve(l, g.Class, tensor).At(share); !ok {
+		if _, ok := c.Curve(l, g.Class, tensor).At(share); !ok {
 			return fmt.Sprintf("layer %d (%s) was not profiled on %s at tensor degree %d with a micro-batch of %d samples", l, c.profile.Layers[l].Name, c.devices[g.Class], tensor, share)
 		}
-		if why := c.cannot(groups, g, l, tensor); why != "" {
+		if why := c.Cannot(groups, g, l, tensor); why != "" {
 			return fmt.Sprintf("layer %d (%s): %s", l, c.profile.Layers[l].Name, why)
 		}
 	}
@@ -194,7 +194,7 @@ func (m *Model) machine(s *Stage) int {
 	before := 0
 	for class, k := range m.topology.Classes {
 		if class == g.Class {
-			if machines, _ := m.place(g); machines == 1 {
+			if machines, _ := m.Place(g); machines == 1 {
 				return before + g.First/k.PerMachine
 			}
 			return -1
@@ -318,9 +318,9 @@ func (t *Times) Stage(class, tensor, samples, from, to int, checkpointed float64
 
 func (t *Times) read(k timesKey) [][2]float64 {
 	sums := make([][2]float64, 1, len(t.m.profile.Layers)+1)
-	slow := t.m.passes(k.class)
+	slow := t.m.PassFactor(k.class)
 	for l := range t.m.profile.Layers {
-		run, ok := t.m.curve(l, k.class, k.tensor).At(k.samples)
+		run, ok := t.m.Curve(l, k.class, k.tensor).At(k.samples)
 		if !ok {
 			return nil
 		}

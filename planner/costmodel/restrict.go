@@ -1,6 +1,11 @@
 package costmodel
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/planner/layerprofile"
+)
 
 // Restriction narrows what the plans of a search may use. The zero value of a field leaves it as it is.
 type Restriction struct {
@@ -77,11 +82,11 @@ func (m *Model) Hides(stages int, s Sharding) bool {
 }
 
 // behind is what an exchange of once an iteration lasts longer than the backward pass of a layer that it may hide behind.
-func (m *Model) behind(s Sharding, backward, exchange float64) float64 {
+func (m *Model) Behind(s Sharding, backward, exchange float64) float64 {
 	if m.late == lateAll || m.late == lateUnsharded && s == Replicated {
 		return exchange
 	}
-	return m.options.Overlap.together(backward, exchange) - backward
+	return m.options.Overlap.Together(backward, exchange) - backward
 }
 
 // Tensors are the tensor degrees that some class of devices can have, rising.
@@ -99,3 +104,18 @@ func (m *Model) Choices() Options { return m.options }
 
 // Alike says whether two layers cost the same.
 func (m *Model) Alike(a, b int) bool { return m.kindOf[a] == m.kindOf[b] }
+
+// Kinds is the kind of each layer, numbered from 0 in the order of the layers: layers of a kind cost the same.
+func (m *Model) Kinds() []int32 { return m.kindOf }
+
+// Layers are the layers that the model prices: those of the profile, but in a plan of one stage the last without what it shares with the first.
+func (m *Model) Layers() []layerprofile.Layer { return m.profile.Layers }
+
+// Classes are the classes of devices, or of units of Spread.Context devices.
+func (m *Model) Classes() []cluster.Class { return m.topology.Classes }
+
+// Inside is the path between devices of a machine of a class.
+func (m *Model) Inside(class int) cluster.Path { return m.inside[class] }
+
+// Between is the path between machines of two classes.
+func (m *Model) Between(a, b int) cluster.Path { return m.between[a][b] }

@@ -84,3 +84,16 @@ func (c *Cost) Simulate() ([][]pipeline.Operation, error) {
 	ops, _, err := simulate(c.Timings, c.Orders)
 	return ops, err
 }
+
+// Simulated is the seconds of an iteration of so many micro-batches by 1F1B, by the event simulation. Errors wrap pipeline.ErrPipeline.
+func (c *Cost) Simulated(microBatches int) (float64, error) {
+	ends, err := pipeline.Ends(nil, c.Timings, microBatches)
+	if err != nil {
+		return 0, err
+	}
+	seconds := 0.0
+	for i, s := range c.Stages {
+		seconds = max(seconds, ends[i]+s.Sync+s.Update)
+	}
+	return seconds, nil
+}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/internal/invented"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 	"github.com/evenkeel/evenkeel/planner/search"
@@ -204,7 +204,7 @@ func TestManyLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	for memory, exact := range map[string]bool{"1GB": true, "60MB": false} {
-		top, err := cluster.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 4, per_machine: 4, memory: "+memory+", inside: {bandwidth: 30MB/s}}\n"), "many", nil)
+		top, err := clusterfile.ReadTopology(strings.NewReader("nodes:\n  - {device: a, count: 4, per_machine: 4, memory: "+memory+", inside: {bandwidth: 30MB/s}}\n"), "many", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

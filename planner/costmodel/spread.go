@@ -61,7 +61,7 @@ func (m *Model) contexts() []int {
 	for _, l := range m.profile.Layers {
 		if l.Context > 0 {
 			for _, per := range m.perMachine {
-				all = append(all, divisors(per)...)
+				all = append(all, Divisors(per)...)
 			}
 			break
 		}
@@ -81,7 +81,7 @@ func (m *Model) expertDegrees() []int {
 	for _, k := range m.topology.Classes {
 		most = max(most, k.Count)
 	}
-	return slices.DeleteFunc(divisors(max(1, common)), func(e int) bool { return e > most })
+	return slices.DeleteFunc(Divisors(max(1, common)), func(e int) bool { return e > most })
 }
 
 // WhyNot says why no plan can have a spread, of which one is 1 as plans have it; "": some may.
@@ -122,10 +122,10 @@ func (m *Model) checkSpreads() error {
 }
 
 // divides says whether a layer's experts are divided.
-func (m *Model) divides(l int) bool { return m.spread.Experts > 1 && m.profile.Layers[l].Experts > 0 }
+func (m *Model) Divides(l int) bool { return m.spread.Experts > 1 && m.profile.Layers[l].Experts > 0 }
 
 // cannot says why a layer cannot lie on a group of a stage at a tensor degree; "": it can.
-func (m *Model) cannot(groups []Group, g Group, l, tensor int) string {
+func (m *Model) Cannot(groups []Group, g Group, l, tensor int) string {
 	per := m.topology.Classes[g.Class].PerMachine
 	if m.wide(g.Class, tensor) {
 		switch {
@@ -135,16 +135,16 @@ func (m *Model) cannot(groups []Group, g Group, l, tensor int) string {
 			return fmt.Sprintf("a tensor degree of %d takes whole machines, but the group begins within one", tensor)
 		}
 	}
-	if !m.divides(l) {
+	if !m.Divides(l) {
 		return ""
 	}
 	e := m.spread.Experts // divides the layer's, as those of all layers
-	switch machines, _ := m.place(g); {
+	switch machines, _ := m.Place(g); {
 	case len(groups) > 1:
 		return fmt.Sprintf("its experts are divided among %d replicas, so the stage must have one group; it has %d", e, len(groups))
 	case g.Devices()%(tensor*e) != 0:
 		return fmt.Sprintf("its experts are divided among %d replicas; that must divide the %d replicas of the stage", e, g.Devices()/tensor)
-	case m.wide(g.Class, tensor) || machines > 1 && (per%tensor != 0 || !within(g.First, g.Devices(), tensor*e, per)):
+	case m.wide(g.Class, tensor) || machines > 1 && (per%tensor != 0 || !Within(g.First, g.Devices(), tensor*e, per)):
 		return fmt.Sprintf("its experts are divided among %d replicas of %d devices; these must lie within a machine of %d, or take whole machines", e, tensor, per)
 	}
 	return ""
@@ -155,28 +155,26 @@ func (m *Model) mixesWide(groups []Group) bool {
 	return len(groups) > 1 && slices.ContainsFunc(groups, func(g Group) bool { return m.wide(g.Class, g.Tensor) })
 }
 
-// holding is what a device of a group holds of a layer: one part of the parameters, or two where experts are divided.
-type holding struct {
+// Holding is what a device of a group holds of a layer: one part of the parameters, or two where experts are divided.
+type Holding struct {
 	portions  [2]portion // of which count are there
 	count     int
 	weights   float64 // bytes, and
 	gradients float64
-	gathers   gathers
+	// GatherWeights and GatherGradients are the seconds of gathering, or scattering, all of the layer's weights and gradients once.
+	GatherWeights, GatherGradients float64
 }
 
 // portion is parameters of a layer that so many devices have alike.
 type portion struct{ parameters, copies, share float64 }
 
-// gathers are the seconds of gathering a layer's weights, and its gradients.
-type gathers struct{ weights, gradients float64 }
-
 // hold is what devices hold of a layer at a tensor degree in n replicas. gather and experts are the seconds of gathering so many bytes of a
 // device among all that have them, of the layer and of its experts.
-func (m *Model) hold(l, tensor, n int, gather, experts func(bytes float64) float64) holding {
+func (m *Model) Hold(l, tensor, n int, gather, experts func(bytes float64) float64) Holding {
 	layer, s := &m.profile.Layers[l], m.options.States
 	copies := float64(n * m.spread.Context)
-	h := holding{portions: [2]portion{{layer.Parameters / float64(tensor), copies, 1}}, count: 1}
-	if m.divides(l) {
+	h := Holding{portions: [2]portion{{layer.Parameters / float64(tensor), copies, 1}}, count: 1}
+	if m.Divides(l) {
 		own, e := layer.ExpertParameters/layer.Parameters, float64(m.spread.Experts)
 		h.count, h.portions = 2, [2]portion{{(layer.Parameters - layer.ExpertParameters) / float64(tensor), copies, 1 - own}, {layer.ExpertParameters / float64(tensor) / e, copies / e, own / e}}
 	}
@@ -187,14 +185,14 @@ func (m *Model) hold(l, tensor, n int, gather, experts func(bytes float64) float
 		if i == 1 {
 			gather = experts
 		}
-		h.gathers.weights += gather(w)
-		h.gathers.gradients += gather(g)
+		h.GatherWeights += gather(w)
+		h.GatherGradients += gather(g)
 	}
 	return h
 }
 
 // states are the bytes of weights, gradients and optimizer that a device holds under a sharding.
-func (h *holding) states(s States, y Sharding) float64 {
+func (h *Holding) States(s States, y Sharding) float64 {
 	sum := 0.0
 	for _, p := range h.portions[:h.count] {
 		x := s
@@ -212,7 +210,7 @@ func (h *holding) states(s States, y Sharding) float64 {
 }
 
 // update is the seconds of an optimizer that takes so many for the whole layer.
-func (h *holding) update(seconds float64, y Sharding) float64 {
+func (h *Holding) Update(seconds float64, y Sharding) float64 {
 	sum := 0.0
 	for _, p := range h.portions[:h.count] {
 		if y == Replicated {
@@ -225,21 +223,21 @@ func (h *holding) update(seconds float64, y Sharding) float64 {
 }
 
 // ring is the seconds in which the devices of a unit pass the keys and values of a replica's share around, once.
-func (m *Model) ring(class, l, tensor, share int) float64 {
+func (m *Model) Ring(class, l, tensor, share int) float64 {
 	c := float64(m.spread.Context)
 	return m.options.Calibration.Links * (c - 1) * m.inside[class].Seconds(m.profile.Layers[l].Context*float64(share)/float64(tensor)/c)
 }
 
 // toAll is the seconds in which the replicas of a block send what each has of a share to each other's experts, one way: within machines, and
 // over a machine's link what its devices have for each of the others.
-func (m *Model) toAll(g Group, l, tensor, share int) float64 {
-	if !m.divides(l) {
+func (m *Model) ToAll(g Group, l, tensor, share int) float64 {
+	if !m.Divides(l) {
 		return 0
 	}
 	e := float64(m.spread.Experts)
 	bytes := m.profile.Layers[l].ExpertBytes * float64(share) / float64(tensor) / e // to each of the others
 	per := m.topology.Classes[g.Class].PerMachine
-	if machines, _ := m.place(g); machines == 1 || tensor*m.spread.Experts <= per {
+	if machines, _ := m.Place(g); machines == 1 || tensor*m.spread.Experts <= per {
 		return m.options.Calibration.Links * (e - 1) * m.inside[g.Class].Seconds(bytes)
 	}
 	here := float64(per / tensor) // replicas of a machine
@@ -247,14 +245,14 @@ func (m *Model) toAll(g Group, l, tensor, share int) float64 {
 }
 
 // gatherExperts is gather for what so many bytes of a device are of experts: among the replicas that have the same, one of each block.
-func (m *Model) gatherExperts(g Group, tensor int, bytes float64) float64 {
+func (m *Model) GatherExperts(g Group, tensor int, bytes float64) float64 {
 	e := m.spread.Experts
 	same := float64(g.Devices() / tensor / e)
 	if same <= 1 || bytes == 0 {
 		return 0
 	}
 	links := m.options.Calibration.Links
-	machines, most := m.place(g)
+	machines, most := m.Place(g)
 	if machines == 1 {
 		return links * (same - 1) * m.inside[g.Class].Seconds(bytes/same)
 	}

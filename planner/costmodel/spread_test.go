@@ -306,10 +306,10 @@ func TestTensorDegrees(t *testing.T) {
 			t.Errorf("context %d: tensor degrees %s, want %s", context, got, want)
 		}
 	}
-	if got := fmt.Sprint(m.Wides(0), m.anyTensors(0, 0)); got != "[12 16] [1 2 4 12 16 32]" {
+	if got := fmt.Sprint(m.Wides(0), m.MeasuredTensors(0, 0)); got != "[12 16] [1 2 4 12 16 32]" {
 		t.Errorf("degrees over machines, and all, are %s", got)
 	}
-	if r, ok := m.curve(0, 0, 4).At(1); !ok || r.Forward != 1 {
+	if r, ok := m.Curve(0, 0, 4).At(1); !ok || r.Forward != 1 {
 		t.Errorf("4 devices of a machine take the time of %+v", r)
 	}
 	if _, ok := m.In(Spread{Context: 2, Experts: 1}).degree(0, 4); ok {

@@ -1,9 +1,6 @@
 package costmodel
 
-import (
-	"context"
-	"slices"
-)
+import "slices"
 
 // Where the last layer shares parameters with the first (tied embeddings: Press and Wolf, Using the Output Embedding to Improve
 // Language Models, arXiv 1608.05859), plans of one stage hold them once. So these have a model of their own, in which the last layer has
@@ -43,7 +40,7 @@ func (m *Model) with(change func(*Model)) *Model {
 }
 
 // parts are the models of all that plans may be: of each spread, and, where these differ, of one stage and of several.
-func (m *Model) parts() (all []*Model) {
+func (m *Model) Parts() (all []*Model) {
 	for _, s := range m.Spreads() {
 		all = append(all, m.In(s).byStages()...)
 	}
@@ -65,24 +62,6 @@ func (m *Model) byStages() (all []*Model) {
 	return all
 }
 
-// Exhaust tries every plan by 1F1B within the options that Price accepts and that fits memory, for one that takes less than so many
-// seconds: every micro-batch, cut, choice of devices, tensor degree, largest share and strategy of each layer, by branch and bound
-// from the last stage to the first. It leaves out what cannot be below the limit even if all that is not chosen yet takes the least
-// that it can; and of a stage of one group the strategies that others of the same degree are at least as good as in every term. It
-// gives up, and is not complete, when it has used up the work that is left, from ExhaustWork on, or when ctx ends.
-func (m *Model) Exhaust(ctx context.Context, globalBatch int, limit float64, work *int) *Exhausted {
-	best := &Exhausted{Seconds: limit, Complete: true}
-	for _, part := range m.parts() {
-		x := part.exhaust(ctx, globalBatch, best.Seconds, work)
-		x.Complete = x.Complete && best.Complete
-		if x.Stages == nil {
-			x.Stages, x.MicroBatch, x.Spread = best.Stages, best.MicroBatch, best.Spread
-		}
-		best = x
-	}
-	return best
-}
-
 // Tied reports whether layers share parameters.
 func (m *Model) Tied() bool { return m.tied > 0 }
 
@@ -100,7 +79,7 @@ func (m *Model) exchangeTied(first, last *Stage) float64 {
 	longest := 0.0
 	for _, ends := range [][2]*Stage{{first, last}, {last, first}} {
 		for _, g := range ends[0].Groups {
-			_, most := m.place(g)
+			_, most := m.Place(g)
 			for _, class := range classes(ends[1]) {
 				longest = max(longest, m.between[g.Class][class].Seconds(half*float64(most)/float64(g.Tensor)*float64(m.spread.Context)))
 			}

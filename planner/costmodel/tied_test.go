@@ -1,8 +1,6 @@
 package costmodel
 
 import (
-	"context"
-	"math"
 	"testing"
 )
 
@@ -88,14 +86,9 @@ func TestTiedParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range m.Conditions() {
-		if tensors := k.TensorsOf(0); len(tensors) != 1 || tensors[0] != 2 || k.options.Shardings[0] != Full || k.slow(0) != 3 || k.limit(0) != 2e9 {
-			t.Errorf("%v, %v, %v, %v", tensors, k.options.Shardings, k.slow(0), k.limit(0))
+		if tensors := k.TensorsOf(0); len(tensors) != 1 || tensors[0] != 2 || k.options.Shardings[0] != Full || k.DeviceFactor(0) != 3 || k.Limit(0) != 2e9 {
+			t.Errorf("%v, %v, %v, %v", tensors, k.options.Shardings, k.DeviceFactor(0), k.Limit(0))
 		}
-	}
-	// No plan of one stage takes less than its own bound, where the bound of several is higher.
-	all, one := tiedModel(t, Options{}), tiedModel(t, Options{MostStages: 1})
-	if x := one.LowerBound(context.Background(), 16, 1e3); all.LowerBound(context.Background(), 16, 1e3) > x || all.WorkBound(16) > one.WorkBound(16) || math.IsInf(x, 1) {
-		t.Errorf("bounds %v", x)
 	}
 }
 

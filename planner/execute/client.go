@@ -3,7 +3,6 @@ package execute
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -23,31 +22,30 @@ type Client struct {
 	// Joined, if set, is called when the server has accepted this stage.
 	Joined func()
 
-	timeout time.Duration // tests' patience; 0: patience
+	timeout time.Duration // set by tests; 0: patience
 	worker  *worker
 	control *link
 	data    []*link // to neighbours
 	cancel  context.CancelCauseFunc
 	welcome chan welcomeBody
 	steps   chan step
-	mu      sync.Mutex // of control and what follows
+	mu      sync.Mutex // guards control and the fields below
 	over    bool       // the server needs nothing more from this stage
-	ended   bool       // this stage has told why it ends
+	ended   bool       // the server was told why this stage ends, or told it
 }
 
-// step is an iteration's order; one without number ends the run.
+// step is the server's order to run an iteration, or to end the run.
 type step struct {
 	iteration uint64
 	targets   []int32
 	last      bool
 }
 
-// Run works until the server says that all is done. It returns an error that wraps ErrRefused, ErrKeys, ErrLost or
-// errFrame, or says why another stage ended the run. If the context is cancelled, it informs the server and returns the
-// context's error.
+// Run works until the server ends the run. It returns an error that wraps ErrRefused, ErrKeys or ErrLost, is about a frame that makes no
+// sense, or says why another stage ended the run. If the context is cancelled, it informs the server and returns the context's error.
 func (c *Client) Run(ctx context.Context) (Measured, error) {
 	if c.Listener != nil {
-		defer func() { _ = c.Listener.Close() }() // for the last time, perhaps
+		defer func() { _ = c.Listener.Close() }() // it may be closed already
 	}
 	if c.Stage < 1 || c.Stage >= len(c.Job.Plan.Stages) {
 		return Measured{}, fmt.Errorf("%w: stage %d; the plan's clients are 1 to %d", ErrUnsupported, c.Stage, len(c.Job.Plan.Stages)-1)
@@ -66,7 +64,7 @@ func (c *Client) Run(ctx context.Context) (Measured, error) {
 		c.end(failBody{Text: fmt.Sprintf("stage %d: %v", c.Stage, err)}, err, 0)
 	}
 	if c.control != nil {
-		c.control.close() // first, so that the server hears why before others see a link end
+		c.control.close() // first, so that the server hears why before other stages see a link end
 	}
 	for _, l := range c.data {
 		l.close()
@@ -132,7 +130,7 @@ func (c *Client) work(ctx context.Context) error {
 	}
 }
 
-// enter connects to the server and says who this is.
+// enter connects to the server and introduces this stage.
 func (c *Client) enter(ctx context.Context) error {
 	l, err := dial(ctx, c.Server, c.Keys, 0, c.timeout)
 	if err != nil {
@@ -161,7 +159,7 @@ func dial(ctx context.Context, address string, k *Keys, peer int, timeout time.D
 	return secure(ctx, conn, k, peer, timeout)
 }
 
-// neighbours connects to the stage before, and waits for the next one.
+// neighbours connects to the previous stage, and waits for the next one.
 func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
 	address := w.Previous
 	if address == "" {
@@ -188,7 +186,7 @@ func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
 		}
 		next, err := secure(ctx, conn, c.Keys, -1, c.timeout)
 		if err != nil {
-			continue // a stranger; the next stage informs the server
+			continue // a stranger; if it was the next stage, that informs the server
 		}
 		if next.peer != c.Stage+1 || joined(next, w.Run) != nil {
 			next.close()
@@ -200,7 +198,7 @@ func (c *Client) neighbours(ctx context.Context, w welcomeBody) error {
 	}
 }
 
-// joined reads the frame by which the next stage begins.
+// joined reads the first frame of the next stage, which shows that it belongs to the same run.
 func joined(l *link, run string) error {
 	f, body, err := readFrame(l.conn, maxControlBytes, nil)
 	if err != nil {
@@ -213,7 +211,7 @@ func joined(l *link, run string) error {
 	return nil
 }
 
-// order takes what the server says.
+// order handles a frame from the server.
 func (c *Client) order(f frame, body []byte) error {
 	switch f.kind {
 	case welcome:
@@ -230,7 +228,7 @@ func (c *Client) order(f frame, body []byte) error {
 		s := step{iteration: f.iteration, last: f.kind == finish}
 		if c.Stage == len(c.Job.Plan.Stages)-1 && !s.last {
 			s.targets = make([]int32, c.Job.Plan.GlobalBatch*c.Job.Network.Positions())
-			if err := targets(s.targets, body); err != nil {
+			if err := words(s.targets, body); err != nil {
 				return err
 			}
 		}
@@ -253,18 +251,7 @@ func (c *Client) order(f frame, body []byte) error {
 	return fmt.Errorf("%w: kind %d from the server", errFrame, f.kind)
 }
 
-// error is what the other side said.
-func (b failBody) error() error {
-	switch {
-	case b.Refused:
-		return fmt.Errorf("%w: %s", ErrRefused, b.Text)
-	case b.Lost:
-		return fmt.Errorf("%w %s", ErrLost, b.Text)
-	}
-	return errors.New(b.Text)
-}
-
-// verdictTime is how long a stage that lost a neighbour waits for the server to say what happened.
+// verdictTime is how long a stage that lost a neighbour waits for the server to say which stage was lost first.
 const verdictTime = 2 * time.Second
 
 // serverLost is called when the link to the server ends.
@@ -291,7 +278,7 @@ func (c *Client) finished() bool {
 	return c.over
 }
 
-// end informs the server, once, and ends the work with err after a while.
+// end tells the server why this stage ends, once, and ends the work with err after a while.
 func (c *Client) end(b failBody, err error, after time.Duration) {
 	c.mu.Lock()
 	told, control := c.ended || c.over, c.control

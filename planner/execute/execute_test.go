@@ -149,7 +149,7 @@ func (f *fleet) run(ctx context.Context) (*Result, []error) {
 // them, or, without splits, micro-batch after micro-batch.
 func whole(t testing.TB, d toy, p *planner.Plan, splits bool, o train.Optimizer, steps int) []float64 {
 	t.Helper()
-	n, units := d.net, Units(d.net)
+	n, units := d.net, unitsOf(d.net)
 	order, err := train.NewOrder(d.Len(), 5)
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestUnits(t *testing.T) {
 	names := func(d toy) string {
 		all := ""
 		next := 0
-		for _, u := range Units(d.net) {
+		for _, u := range unitsOf(d.net) {
 			all += fmt.Sprintf("%s[%d:%d] ", u.Name, u.From, u.To)
 			if u.From != next {
 				t.Errorf("a gap before layer %d", u.From)

@@ -247,7 +247,7 @@ func TestTwice(t *testing.T) {
 	}()
 	go func() { ended <- runs(first, t.Context()) }()
 	<-there
-	if err := runs(again, t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "there already") {
+	if err := runs(again, t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "joined already") {
 		t.Error(err)
 	}
 	go func() { ended <- runs(last, t.Context()) }()
@@ -277,7 +277,7 @@ func TestUnsupported(t *testing.T) {
 			p.Stages[0].Groups[0].Count, p.Stages[0].Groups[0].Tensor = 2, 2
 			return ErrUnsupported
 		},
-		"stages[1].strategies[0].sharding asks for fully sharded layers": func(p *planner.Plan) error {
+		"stages[1].strategies[0].sharding asks for sharding full": func(p *planner.Plan) error {
 			p.Stages[1].Strategies[0].Sharding = planner.Full
 			return ErrUnsupported
 		},

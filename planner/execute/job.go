@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -12,27 +13,27 @@ import (
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// ErrUnsupported is wrapped by errors about valid plans that use what this package does not run. It is bad input.
+// ErrUnsupported is wrapped by errors about valid plans that ask for what this package does not run. It is bad input.
 var ErrUnsupported = badinput.New("execute: cannot run this plan")
 
-// Limits of what is executed.
+// MaxStages is the largest number of stages of a plan that runs.
+const MaxStages = 64
+
 const (
-	MaxStages     = 64
 	maxSteps      = 1 << 40
 	maxFrameBytes = 1 << 30
 )
 
-// Job is a plan for a network, checked. It holds no numbers and does not change.
+// Job is a plan that was checked against a network. It holds no weights and does not change.
 type Job struct {
 	Plan    *planner.Plan
 	Network *train.Network
 	Units   []Unit
 }
 
-// NewJob checks that the plan is one for the network's units and can be executed. Errors wrap planner.ErrPlan or
-// ErrUnsupported.
+// NewJob checks that the plan is for the network's units and can be executed. Errors wrap planner.ErrPlan or ErrUnsupported.
 func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
-	j := &Job{Plan: plan, Network: network, Units: Units(network)}
+	j := &Job{Plan: plan, Network: network, Units: unitsOf(network)}
 	if err := plan.Validate(0); err != nil {
 		return nil, err
 	}
@@ -60,17 +61,13 @@ func NewJob(plan *planner.Plan, network *train.Network) (*Job, error) {
 		}
 		for i, y := range stage.Strategies {
 			at := fmt.Sprintf("stages[%d].strategies[%d]", s, i)
-			if y.Selective {
-				return nil, unsupported(at+".selective", "a network without attention")
-			}
-			if y.Tensor > 1 {
+			switch {
+			case y.Selective:
+				return nil, unsupported(at+".selective", "a recomputation of the core of attention alone")
+			case y.Tensor > 1:
 				return nil, unsupported(at+".tensor", "a tensor degree of %d", y.Tensor)
-			}
-			switch y.Sharding {
-			case planner.Full:
-				return nil, unsupported(at+".sharding", "fully sharded layers")
-			case planner.Gradients:
-				return nil, unsupported(at+".sharding", "sharded gradients")
+			case y.Sharding == planner.Full || y.Sharding == planner.Gradients:
+				return nil, unsupported(at+".sharding", "sharding %s", y.Sharding)
 			}
 		}
 		for _, width := range []int{j.width(s), j.width(s + 1)} {
@@ -87,14 +84,14 @@ func unsupported(field, format string, args ...any) error {
 		ErrUnsupported, field, fmt.Sprintf(format, args...))
 }
 
-// width is the floats of a sample that go into a stage, or out of the last one.
+// width is the number of floats of a sample that go into a stage, or out of the last one.
 func (j *Job) width(stage int) int {
 	if stage == len(j.Plan.Stages) {
 		return j.Network.Positions() * j.Network.Classes()
 	}
 	p, err := j.part(j.Plan.Stages[stage].From)
 	if err != nil {
-		return math.MaxInt // not for units
+		return math.MaxInt // units are always parts
 	}
 	in, _ := p.Sizes()
 	return in
@@ -116,7 +113,7 @@ func (j *Job) checkpointed(unit int) bool {
 	return false
 }
 
-// shares are the samples that a stage's replicas take of a micro-batch.
+// shares are the samples of a micro-batch that each replica of a stage takes.
 func (j *Job) shares(stage int) []int {
 	var all []int
 	for _, g := range j.Plan.Stages[stage].Groups {
@@ -125,7 +122,7 @@ func (j *Job) shares(stage int) []int {
 	return all
 }
 
-// Replicas is how many work on all stages together.
+// Replicas is the number of replicas of all stages together.
 func (j *Job) Replicas() int {
 	n := 0
 	for s := range j.Plan.Stages {
@@ -140,13 +137,13 @@ func (j *Job) planHash() string {
 	p.Predicted = nil
 	text, err := json.Marshal(p)
 	if err != nil {
-		return err.Error() // no such value in a plan
+		return err.Error() // every plan can be encoded
 	}
 	sum := xxh3.Hash128(text).Bytes()
 	return fmt.Sprintf("%x", sum[:])
 }
 
-// Training is how the job's network is trained.
+// Training says how the job's network is trained.
 type Training struct {
 	Optimizer train.Optimizer `json:"optimizer"`
 	Seed      uint64          `json:"seed"` // of the weights and the order of the data, as in train.Config
@@ -159,4 +156,27 @@ func (t Training) validate() error {
 		return fmt.Errorf("%w: %d steps; want 1 to %d", train.ErrUsage, t.Steps, int64(maxSteps))
 	}
 	return train.Config{MicroBatches: []int{1}, Optimizer: t.Optimizer, Seed: t.Seed}.Validate()
+}
+
+// Unit is layers From..To-1 of a network that stay together: what a plan counts as one layer.
+type Unit struct {
+	Name     string
+	From, To int
+}
+
+// unitsOf divides a network into the layers that plans speak of. Between two units one tensor flows and nothing else, so a stage may end
+// there. Layers without parameters belong to the layer before them. Layers whose names have the same text before the first dot (a
+// transformer's block1.norm1 to block1.add2) are one unit of that name.
+func unitsOf(n *train.Network) []Unit {
+	var units []Unit
+	for layer := range n.Layers() {
+		group, _, grouped := strings.Cut(n.LayerName(layer), ".")
+		last := len(units) - 1
+		if last >= 0 && (n.Crossed(layer) || len(n.LayerParams(layer)) == 0 || grouped && units[last].Name == group) {
+			units[last].To = layer + 1
+			continue
+		}
+		units = append(units, Unit{group, layer, layer + 1})
+	}
+	return units
 }

@@ -21,24 +21,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// ErrKeys is wrapped by errors about certificates and keys: missing, expired, another stage's, another authority's. It is
-// bad input.
+// ErrKeys is wrapped by errors about certificates and keys that are missing, expired, or of another stage or authority. It is bad input.
 var ErrKeys = badinput.New("execute: certificates")
 
-// Names of the files of a folder of keys.
+// Names of the files in a folder of keys.
 const authorityFile = "ca.pem"
 
 func certificateFile(stage int) string { return fmt.Sprintf("stage-%d.pem", stage) }
 func keyFile(stage int) string         { return fmt.Sprintf("stage-%d-key.pem", stage) }
 
-// hostOf is the name in a stage's certificate: no certificate passes for another stage's.
+// hostOf is the host name in a stage's certificate, so no stage can pass for another.
 func hostOf(stage int) string { return fmt.Sprintf("stage-%d.evenkeel.internal", stage) }
 
 const maxDays = 3650
 
-// MakeKeys writes the certificate of a new authority, and for each stage a certificate and a private key, into a
-// folder, valid from now (less an hour, for clocks that differ) for so long. The authority's own key is not kept: it
-// signs no others. It refuses a folder that holds any of the files.
+// MakeKeys writes the certificate of a new authority, and a certificate and a private key for each stage, into a folder. They are valid
+// from an hour before now, for clocks that differ, until the duration valid after now. The authority's key is not kept, so it signs no
+// further certificates. A folder that holds any of the files is refused.
 func MakeKeys(dir string, stages int, now time.Time, valid time.Duration) error {
 	if stages < 1 || stages > MaxStages {
 		return fmt.Errorf("%w: for %d stages; want 1 to %d", ErrKeys, stages, MaxStages)
@@ -87,7 +86,7 @@ func makeKey(dir string, stage, stages int, c, ca *x509.Certificate, authority e
 		return err
 	}
 	c.DNSNames, c.KeyUsage = []string{hostOf(stage)}, x509.KeyUsageDigitalSignature
-	if stage < stages-1 || stage == 0 { // the next one connects to it
+	if stage < stages-1 || stage == 0 { // other stages connect to it
 		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 	}
 	if stage > 0 {
@@ -108,7 +107,7 @@ func writePEM(path, what string, der []byte) error {
 	return renameio.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: what, Bytes: der}), 0o600)
 }
 
-// Keys are a stage's certificate and key, and the authority that all stages share.
+// Keys are a stage's certificate and private key, and the certificate of the authority that all stages share.
 type Keys struct {
 	stage     int
 	own       tls.Certificate
@@ -116,11 +115,11 @@ type Keys struct {
 	now       func() time.Time // nil: time.Now
 }
 
-// maxKeyBytes of a file.
+// maxKeyBytes is the size of the largest file of keys.
 const maxKeyBytes = 64 << 10
 
-// LoadKeys reads a stage's from a folder that MakeKeys wrote. Only ca.pem and the stage's own two files need to be
-// there. Errors wrap ErrKeys and say what to do.
+// LoadKeys reads a stage's keys from a folder that MakeKeys wrote. Only ca.pem and the stage's own two files need to be there. Errors wrap
+// ErrKeys and say what to do.
 func LoadKeys(dir string, stage int, now time.Time) (*Keys, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{ErrKeys}, args...)...)
@@ -167,7 +166,7 @@ func LoadKeys(dir string, stage int, now time.Time) (*Keys, error) {
 	return k, nil
 }
 
-// config is TLS 1.3 with certificates on both sides; dialling, of the peer stage's host name.
+// config asks for TLS 1.3 with certificates on both sides, and of the side that is dialled for the peer stage's host name.
 func (k *Keys) config(peer int) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{k.own}, Time: k.now,
@@ -177,7 +176,7 @@ func (k *Keys) config(peer int) *tls.Config {
 	}
 }
 
-// stageOf is the stage whose certificate the other end showed.
+// stageOf is the stage in the certificate of the other end.
 func stageOf(state tls.ConnectionState) (int, error) {
 	if len(state.PeerCertificates) > 0 {
 		for s := range MaxStages {

@@ -15,23 +15,21 @@ import (
 	"time"
 )
 
-// patience is how long a link may stand still. Both ends send a frame five times as often.
+// patience is how long a link may be silent. Both ends send a frame at least five times in that time.
 const patience = 10 * time.Second
 
-// wire is a connection below TLS: it counts bytes, and ends a read or write that makes no progress.
+// wire is a connection below TLS. It counts the bytes sent, and fails a read or write that makes no progress.
 type wire struct {
 	net.Conn
-	timeout        time.Duration
-	sent, received atomic.Int64
+	timeout time.Duration
+	sent    atomic.Int64
 }
 
 func (w *wire) Read(b []byte) (int, error) {
 	if err := w.SetReadDeadline(time.Now().Add(w.timeout)); err != nil {
 		return 0, err
 	}
-	n, err := w.Conn.Read(b)
-	w.received.Add(int64(n))
-	return n, err
+	return w.Conn.Read(b)
 }
 
 func (w *wire) Write(b []byte) (int, error) {
@@ -43,8 +41,8 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// link is a connection to another stage, with a goroutine each way. Frames that come in are handed to handle, which must
-// not block and must not keep the body; an error that ends the link goes to lost, once.
+// link is a connection to another stage, with a goroutine for each direction. Every frame received goes to handle, which must not block
+// and must not keep the body. An error that ends the link goes to lost, once.
 type link struct {
 	peer   int
 	wire   *wire
@@ -54,14 +52,14 @@ type link struct {
 	lost   func(l *link, err error)
 
 	queue   chan outgoing
-	ending  chan struct{} // closed: write what is queued, no more
+	ending  chan struct{} // closed: write what is queued, and nothing after it
 	end     sync.Once
 	both    sync.WaitGroup
 	told    sync.Once
 	written chan struct{} // closed when the writer is done
 }
 
-// outgoing is a frame with its body, bytes or floats; the floats go back to their pool.
+// outgoing is a frame with its body: bytes, or floats that go back to their pool when they are written.
 type outgoing struct {
 	frame
 	body   []byte
@@ -69,7 +67,7 @@ type outgoing struct {
 	pool   *pool
 }
 
-// secure wraps a connection and shakes hands as the server of it (peer -1) or as the client of a stage.
+// secure wraps a connection in TLS: as the TLS client of stage peer, or as the TLS server of any stage if peer is -1.
 func secure(ctx context.Context, conn net.Conn, k *Keys, peer int, timeout time.Duration) (*link, error) {
 	l := &link{peer: peer, wire: &wire{Conn: conn, timeout: timeout}, queue: make(chan outgoing, 256), ending: make(chan struct{}), written: make(chan struct{})}
 	shake := tls.Server
@@ -81,20 +79,20 @@ func secure(ctx context.Context, conn net.Conn, k *Keys, peer int, timeout time.
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := t.HandshakeContext(ctx); err != nil {
-		_ = conn.Close() // it is of no use
+		_ = conn.Close() // the handshake failed already
 		return nil, refined(err, conn.RemoteAddr())
 	}
 	if peer < 0 {
 		var err error
 		if l.peer, err = stageOf(t.ConnectionState()); err != nil {
-			_ = conn.Close() // the same
+			_ = conn.Close() // the certificate was refused already
 			return nil, err
 		}
 	}
 	return l, nil
 }
 
-// refined says of certificates that were refused what to do about it.
+// refined adds to the error of a failed handshake what to do about it.
 func refined(err error, addr net.Addr) error {
 	invalid, unknown, host := x509.CertificateInvalidError{}, x509.UnknownAuthorityError{}, x509.HostnameError{}
 	alert := tls.AlertError(0)
@@ -113,7 +111,7 @@ func refined(err error, addr net.Addr) error {
 	return fmt.Errorf("TLS with %s: %w", addr, err)
 }
 
-// start begins to read and write.
+// start starts reading and writing.
 func (l *link) start(limit int, handle func(frame, []byte) error, lost func(*link, error)) {
 	l.limit, l.handle, l.lost = limit, handle, lost
 	l.both.Go(l.read)
@@ -133,7 +131,7 @@ func (l *link) failed(err error) {
 		err = refined(err, l.conn.RemoteAddr())
 	}
 	l.told.Do(func() { l.lost(l, err) })
-	_ = l.wire.Close() // one way alone is of no use
+	_ = l.wire.Close() // a link that works in one direction is of no use
 }
 
 func (l *link) read() {
@@ -161,7 +159,7 @@ func (l *link) write() {
 	var buffer []byte
 	put := func(o outgoing) bool {
 		buffer = appendHeader(buffer[:0], o.frame, len(o.body)+4*len(o.floats))
-		buffer = appendFloats(append(buffer, o.body...), o.floats)
+		buffer = appendWords(append(buffer, o.body...), o.floats)
 		if o.pool != nil {
 			o.pool.put(o.floats)
 		}
@@ -189,7 +187,7 @@ func (l *link) write() {
 	}
 }
 
-// send queues a frame; it is dropped where the link is lost, which lost was told.
+// send queues a frame. If the link is lost the frame is dropped; lost was called then.
 func (l *link) send(o outgoing) {
 	select {
 	case l.queue <- o:
@@ -202,27 +200,27 @@ func (l *link) send(o outgoing) {
 func (l *link) tell(k kind, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		l.failed(err) // only a NaN time cannot be encoded
+		l.failed(err) // only a time that is NaN cannot be encoded
 		return
 	}
 	l.send(outgoing{frame: frame{kind: k}, body: text})
 }
 
-// close writes what is queued, says so, and waits for the other end to do the same, for at most a second: a
-// connection that is cut with something unread on it may take along what was written.
+// close writes what is queued, ends its direction, and waits up to a second for the other end to do the same: closing a connection on
+// which something is unread may discard what was written.
 func (l *link) close() {
 	l.end.Do(func() { close(l.ending) })
 	if l.handle != nil {
-		late := time.AfterFunc(time.Second, func() { _ = l.wire.Close() }) // it is closed below
+		late := time.AfterFunc(time.Second, func() { _ = l.wire.Close() }) // closed again below
 		defer late.Stop()
 		<-l.written
 		_ = l.conn.CloseWrite() // the other end may be gone
 		l.both.Wait()
 	}
-	_ = l.wire.Close() // what counts was written
+	_ = l.wire.Close() // everything was written
 }
 
-// pool keeps buffers of one size.
+// pool keeps buffers of one size for reuse.
 type pool struct {
 	size int
 	free chan []float32
@@ -244,12 +242,4 @@ func (p *pool) put(b []float32) {
 	case p.free <- b:
 	default:
 	}
-}
-
-// decode is strict JSON of a body.
-func decode(body []byte, v any) error {
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%w: %w", errFrame, err)
-	}
-	return nil
 }

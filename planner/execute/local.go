@@ -15,21 +15,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/subprocess"
 )
 
-// Local runs all stages of a plan on this machine: the server in this process, every other
-// stage in a process of its own, joined over loopback.
+// Local runs all stages of a plan on this machine over loopback: the server in this process, every other stage in a process of its own.
 type Local struct {
-	Server  *Server // its keys and listener are set here
-	Keys    string  // folder of MakeKeys; "": keys for this run alone
-	Program string  // path of what a stage's process runs: a program that runs a Client
-	// Args are the program's, given its stage, the server's address and the folder of keys.
+	Server  *Server // Run sets its keys and listener
+	Keys    string  // folder of MakeKeys; "": temporary keys
+	Program string  // path of the program that runs a stage's Client
+	// Args returns the program's arguments, given its stage, the server's address and the folder of keys.
 	Args func(stage int, server, keys string) []string
-	// BadInput is the exit status of a process that refuses its input.
+	// BadInput is the exit status by which the program says that its input is bad.
 	BadInput int
 }
 
 const (
 	localKeysValid = 24 * time.Hour
-	localGrace     = 5 * time.Second // in which processes end by themselves after the server
+	localGrace     = 5 * time.Second // in which the processes must end after the server has ended
 )
 
 // Run runs the plan to its end, or until ctx is done. No process outlives it.
@@ -44,7 +43,7 @@ func (l *Local) Run(ctx context.Context) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = os.RemoveAll(temporary) }() // keys that nobody uses any more
+		defer func() { _ = os.RemoveAll(temporary) }() // nobody uses these keys any more
 		dir = temporary
 		if err := MakeKeys(dir, stages, time.Now(), localKeysValid); err != nil {
 			return nil, err
@@ -60,14 +59,14 @@ func (l *Local) Run(ctx context.Context) (*Result, error) {
 	address := l.Server.Listener.Addr().String()
 	run, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	processes, kill := context.WithCancel(context.WithoutCancel(ctx)) // by themselves they end with the server
+	processes, kill := context.WithCancel(context.WithoutCancel(ctx)) // they end when the server ends; kill is for those that do not
 	defer kill()
 	var all sync.WaitGroup
 	ended := make([]error, stages)
 	for k := 1; k < stages; k++ {
 		all.Go(func() {
 			ended[k] = l.process(processes, k, address, dir)
-			if ended[k] != nil { // the server may see it too, and say more
+			if ended[k] != nil { // the server probably notices too, and says more
 				time.AfterFunc(time.Second, func() { stop(ended[k]) })
 			}
 		})
@@ -82,7 +81,7 @@ func (l *Local) Run(ctx context.Context) (*Result, error) {
 	return result, err
 }
 
-// reason is why a run failed: a process that refused its input, or died, knows best.
+// reason is why a run failed. A process that refused its input, or died, explains it best.
 func reason(err, cause error, ended []error) error {
 	for _, e := range ended {
 		if badinput.Is(e) {
@@ -100,13 +99,12 @@ func reason(err, cause error, ended []error) error {
 	return err
 }
 
-// process runs a stage in a process of its own until that ends. The error has the last line
-// that it wrote.
+// process runs a stage in a process of its own until it ends. The error has the last line that the process wrote.
 func (l *Local) process(ctx context.Context, stage int, server, keys string) error {
 	err := subprocess.Run(subprocess.Command(ctx, l.Program, l.Args(stage, server, keys)...))
 	f := (*subprocess.Failure)(nil)
 	if err == nil || ctx.Err() != nil || !errors.As(err, &f) {
-		return nil //nolint:nilerr // it ended well, or was ended here after the run
+		return nil //nolint:nilerr // it ended well, or was killed here after the run
 	}
 	last := strings.TrimPrefix(f.Last, "evenkeel: ")
 	if f.Status == l.BadInput {

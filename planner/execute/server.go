@@ -8,17 +8,31 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// errDiverged is wrapped by the error of a run whose loss is not finite.
+// errDiverged is wrapped by the error of a run whose loss is not a finite number.
 var errDiverged = errors.New("execute: the loss is NaN or infinite")
 
-// Server is the process of the first stage. It owns the data, gives the orders and gathers what came of them. Set the
-// fields, then call Run once.
+// Result is the outcome of a run.
+type Result struct {
+	Losses []float64 `json:"losses"` // of each iteration, the mean over its batch before the update
+	// Seconds are the server's of each iteration, from its first pass to the next iteration's.
+	Seconds []float64 `json:"seconds"`
+	// Median is the median of Seconds, without the first iteration if there are more.
+	Median float64 `json:"seconds_per_iteration"`
+	// Predicted is the iteration simulated from what each stage took for a micro-batch just before the run. Plan is the prediction in
+	// the plan, for the plan's devices; 0 if it has none.
+	Predicted float64    `json:"predicted_seconds"`
+	Plan      float64    `json:"plan_seconds,omitempty"`
+	Stages    []Measured `json:"stages"` // without the clients if the run was cut off
+}
+
+// Server is the process of the first stage. It owns the data, gives the orders and gathers the results. Set the fields, then call Run once.
 type Server struct {
 	Job      *Job
 	Training Training
@@ -26,31 +40,30 @@ type Server struct {
 	Keys     *Keys
 	// Listener is where clients connect; nil if the plan has one stage, which needs no keys either. Run closes it.
 	Listener net.Listener
-	// Each, if set, is called after every iteration with the number done and the last one's loss.
+	// Each, if set, is called after every iteration with the number of iterations done and the loss of the last one.
 	Each func(done int, loss float64)
-	// Log, if set, receives a line for each client that joins or is refused, and why. It may be
-	// called by several goroutines at a time.
+	// Log, if set, receives a line for each client that joins, or is refused and why. Several goroutines may call it at a time.
 	Log func(message string)
 
 	timeout time.Duration
 	worker  *worker
 	order   *train.Order
 	batch   train.Batch
-	run     string // random
+	run     string // a random word, by which neighbours know that they belong to one run
 	cancel  context.CancelCauseFunc
-	arrived chan struct{} // one for every client that came, and for the link from the next stage
+	arrived chan struct{} // receives one for every client that joined, and one for the data link of the next stage
 	losses  chan lossOf
 	readies chan readyOf
 	reports chan Measured
-	all     sync.WaitGroup // handshakes
+	all     sync.WaitGroup // of handshakes
 
 	mu      sync.Mutex
-	clients []*client // by stage; of 0 nil
+	clients []*client // by stage; the first is nil
 	next    *link
 	failed  bool
 }
 
-// client is what the server knows of a stage.
+// client is what the server knows of another stage.
 type client struct {
 	control  *link
 	listen   string
@@ -67,12 +80,12 @@ type readyOf struct {
 	readyBody
 }
 
-// Run waits for all clients, trains, and returns what came of it. On a cancelled context it finishes the iteration that
-// has begun, if that is soon, and returns the context's error with the result so far. Other errors wrap ErrLost,
-// errFrame, errDiverged or train.ErrUsage, or are what a client said.
+// Run waits for all clients, trains, and returns the result. If the context is cancelled, it finishes the iteration that has begun, unless
+// that takes longer than ten seconds, and returns the context's error with the result so far. Other errors wrap ErrLost or train.ErrUsage,
+// are about a frame that makes no sense or a loss that is not finite, or are what a client reported.
 func (s *Server) Run(ctx context.Context) (*Result, error) {
 	if s.Listener != nil {
-		defer func() { _ = s.Listener.Close() }() // for the last time, perhaps
+		defer func() { _ = s.Listener.Close() }() // it may be closed already
 	}
 	stages := len(s.Job.Plan.Stages)
 	if s.timeout == 0 {
@@ -100,16 +113,16 @@ func (s *Server) Run(ctx context.Context) (*Result, error) {
 		s.end(failBody{Text: "the server was interrupted"}, err)
 	}
 	if s.Listener != nil {
-		_ = s.Listener.Close() // so that nobody comes any more
+		_ = s.Listener.Close() // nobody may join any more
 	}
 	cancel(nil)
 	s.all.Wait()
 	s.closeAll()
-	r.finish()
+	r.Median = median(slices.Clone(r.Seconds[min(1, max(0, len(r.Seconds)-1)):]))
 	return r, err
 }
 
-// prepare makes the stage and the first batch's memory.
+// prepare makes the stage and the memory of a batch.
 func (s *Server) prepare() error {
 	if err := s.Training.validate(); err != nil {
 		return err
@@ -124,7 +137,7 @@ func (s *Server) prepare() error {
 	return err
 }
 
-// closeAll ends all links, at the same time.
+// closeAll closes all links, concurrently.
 func (s *Server) closeAll() {
 	var all sync.WaitGroup
 	for _, c := range s.clients {
@@ -138,7 +151,7 @@ func (s *Server) closeAll() {
 	all.Wait()
 }
 
-// work is the run; user is the context that may be cancelled at any time, work ends with the links.
+// work is the run. The context user may be cancelled at any time; work is cancelled when a link ends.
 func (s *Server) work(user, work context.Context, r *Result) error {
 	stages := len(s.Job.Plan.Stages)
 	setup, cancel := context.WithCancelCause(work)
@@ -191,7 +204,7 @@ func wait[T any](ctx context.Context, c <-chan T) error {
 	}
 }
 
-// iterate runs one iteration here and orders the others to.
+// iterate runs one iteration here, and orders the clients to run it.
 func (s *Server) iterate(ctx context.Context, iteration uint64, r *Result) (float64, error) {
 	begun := time.Now()
 	if err := s.fill(); err != nil {
@@ -222,13 +235,13 @@ func (s *Server) begin(iteration uint64) {
 	for k, c := range s.clients[1:] {
 		o := outgoing{frame: frame{kind: begin, iteration: iteration}}
 		if k+2 == len(s.clients) {
-			o.body = appendTargets(nil, s.batch.Targets)
+			o.body = appendWords(nil, s.batch.Targets)
 		}
 		c.control.send(o)
 	}
 }
 
-// fill takes the next samples.
+// fill reads the next samples into the batch.
 func (s *Server) fill() error {
 	width, targets := s.Job.Network.InputSize(), s.Job.Network.Positions()
 	for i := range s.Job.Plan.GlobalBatch {
@@ -241,10 +254,10 @@ func (s *Server) fill() error {
 	return s.Job.Network.Check(s.batch)
 }
 
-// predict measures this stage while the others do the same, with the data that come first, and simulates.
+// predict measures this stage with the first samples while the others do the same, and simulates an iteration.
 func (s *Server) predict(ctx context.Context, r *Result) error {
 	stages := len(s.clients)
-	taken, send := make([]taken, stages), make([]float64, stages)
+	taken, send := make([]stageTimes, stages), make([]float64, stages)
 	if err := s.fill(); err != nil {
 		return err
 	}
@@ -268,7 +281,7 @@ func (s *Server) predict(ctx context.Context, r *Result) error {
 	return err
 }
 
-// gather ends the run in good order.
+// gather ends the run and collects what the stages measured.
 func (s *Server) gather(ctx context.Context, r *Result) error {
 	r.Stages = make([]Measured, len(s.clients))
 	r.Stages[0] = s.worker.report()
@@ -286,7 +299,7 @@ func (s *Server) gather(ctx context.Context, r *Result) error {
 	return nil
 }
 
-// heard takes what a client says.
+// heard handles a frame from a client.
 func (s *Server) heard(stage int, f frame, body []byte) error {
 	last := stage == len(s.Job.Plan.Stages)-1
 	switch {
@@ -317,7 +330,7 @@ func (s *Server) heard(stage int, f frame, body []byte) error {
 		s.clients[stage].reported = true
 		s.mu.Unlock()
 		if !again {
-			s.reports <- m // there is room for one of each stage
+			s.reports <- m // there is room for one report of each stage
 			return nil
 		}
 	case f.kind == fail:
@@ -369,5 +382,126 @@ func (s *Server) lost(l *link, err error) {
 func (s *Server) say(format string, args ...any) {
 	if s.Log != nil {
 		s.Log(fmt.Sprintf(format, args...))
+	}
+}
+
+// accept accepts connections until the listener is closed: the control links of clients, and the data link of the next stage.
+func (s *Server) accept(ctx context.Context) {
+	room := make(chan struct{}, 2*MaxStages) // limits the handshakes at a time
+	for {
+		room <- struct{}{}
+		conn, err := s.Listener.Accept()
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
+				s.end(failBody{Text: err.Error()}, err)
+			}
+			return
+		}
+		s.all.Go(func() {
+			defer func() { <-room }()
+			if err := s.admit(ctx, conn); err != nil && ctx.Err() == nil {
+				s.say("%v", err)
+			}
+		})
+	}
+}
+
+// admit makes the handshake, and takes the connection as a client, as the next stage, or not at all.
+func (s *Server) admit(ctx context.Context, conn net.Conn) error {
+	l, err := secure(ctx, conn, s.Keys, -1, s.timeout)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // the end of the run must not wait for a stranger
+	f, body, err := readFrame(l.conn, maxControlBytes, nil)
+	if err != nil {
+		l.close()
+		return fmt.Errorf("%s: %w", l, err)
+	}
+	var j joinBody
+	if f.kind == join && l.peer == 1 && decode(body, &j) == nil && j.Run == s.run {
+		s.mu.Lock()
+		taken := s.next != nil
+		if !taken {
+			s.next, s.worker.next = l, l
+			l.start(4*s.worker.out.size, s.worker.fromNext, s.lost)
+		}
+		s.mu.Unlock()
+		if !taken {
+			s.arrived <- struct{}{}
+			return nil
+		}
+	}
+	var h helloBody
+	if f.kind != hello || decode(body, &h) != nil {
+		l.close()
+		return fmt.Errorf("%w: %s does not say who it is", errFrame, l)
+	}
+	reason := s.refusal(l, h)
+	s.mu.Lock()
+	if reason == "" && s.clients[l.peer] != nil {
+		reason = fmt.Sprintf("stage %d has joined already, from %s", l.peer, s.clients[l.peer].control.conn.RemoteAddr())
+	}
+	if reason == "" {
+		s.clients[l.peer] = &client{control: l, listen: reachable(h.Listen, conn.RemoteAddr())}
+		l.start(maxControlBytes, func(f frame, body []byte) error { return s.heard(l.peer, f, body) }, s.lost)
+	}
+	s.mu.Unlock()
+	if reason != "" {
+		l.start(maxControlBytes, func(frame, []byte) error { return nil }, func(*link, error) {})
+		l.tell(fail, failBody{Text: reason, Refused: true})
+		l.close()
+		return fmt.Errorf("%s was refused: %s", l, reason)
+	}
+	s.say("%s has joined", l)
+	s.arrived <- struct{}{}
+	return nil
+}
+
+// refusal says why a client cannot take part; "" if it can.
+func (s *Server) refusal(l *link, h helloBody) string {
+	switch {
+	case h.Protocol != protocol:
+		return fmt.Sprintf("it speaks version %d of the protocol, the server version %d: use the same program", h.Protocol, protocol)
+	case h.Stage != l.peer:
+		return fmt.Sprintf("it says that it is stage %d and shows the certificate of stage %d", h.Stage, l.peer)
+	case h.Stage < 1 || h.Stage >= len(s.clients):
+		return fmt.Sprintf("stage %d is not one of the plan's clients, 1 to %d", h.Stage, len(s.clients)-1)
+	case h.Plan != s.Job.planHash():
+		return fmt.Sprintf("it has another plan (hash %s, the server %s): give all stages the same file", short(h.Plan), short(s.Job.planHash()))
+	case h.Network != s.Job.Network.Hash():
+		return fmt.Sprintf("it has another model (hash %s, the server %s): give all stages the same data and sizes", short(h.Network), short(s.Job.Network.Hash()))
+	case h.Stage < len(s.clients)-1 && h.Listen == "":
+		return "it does not say where the next stage finds it"
+	}
+	return ""
+}
+
+func short(hash string) string { return hash[:min(len(hash), 12)] }
+
+// reachable is the address at which other stages reach a client. If the client listens on all its addresses, it is the one that it
+// connected from.
+func reachable(listen string, from net.Addr) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if h, _, err := net.SplitHostPort(from.String()); err == nil {
+			host = h
+		}
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// welcomeAll tells the clients how to train, and where the previous stage is.
+func (s *Server) welcomeAll() {
+	previous := ""
+	for _, c := range s.clients {
+		if c == nil {
+			continue
+		}
+		c.control.tell(welcome, welcomeBody{s.run, s.Training, previous})
+		previous = c.listen
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/evenkeel/evenkeel/train"
 )
 
-// stage is one stage's weights and its replicas, which are goroutines over the same weights. Each takes its samples of
-// every micro-batch; their gradients are summed in their order, once in a step. It serves one goroutine.
+// stage is the weights of one stage and its replicas, which are goroutines over the same weights. Each replica takes its samples of every
+// micro-batch. The replicas' gradients are summed in order, once in a step. A stage serves one goroutine.
 type stage struct {
 	job       *Job
 	number    int
 	inFlight  int
-	in, out   int // floats of a sample
+	in, out   int // floats of a sample that come in and go out
 	first     bool
 	last      bool
 	parts     []*train.Part
@@ -27,14 +27,14 @@ type stage struct {
 	steps     uint64
 }
 
-// replica is a share of the micro-batches.
+// replica takes samples begin to begin+samples-1 of every micro-batch.
 type replica struct {
 	*stage
 	begin, samples int
-	passes         [][]*train.PartPass // of part p in slot m mod inFlight; of a checkpointed part the same in all
-	inputs         [][][]float32       // into part p, in that slot
-	sum, current   []*train.Values     // gradients: summed over micro-batches, of the present one
-	flow           []float32           // a gradient between two parts
+	passes         [][]*train.PartPass // by part and slot; micro-batch m uses slot m mod inFlight. A checkpointed part has one for all slots
+	inputs         [][][]float32       // of each part, by slot
+	sum, current   []*train.Values     // gradients of each part: of all micro-batches so far, and of this one
+	flow           []float32           // the gradient between two parts
 	loss           float64
 	err            error
 }
@@ -44,37 +44,27 @@ func newStage(j *Job, number int, t Training) (*stage, error) {
 	p, m := len(plan.Stages), plan.MicroBatches()
 	s := &stage{job: j, number: number, inFlight: pipeline.InFlight(number, p, m, pipeline.OneForwardOneBackward), in: j.width(number), out: j.width(number + 1),
 		first: number == 0, last: number == p-1, optimizer: t.Optimizer, scale: 1 / float64(plan.GlobalBatch*j.Network.Positions())}
-	units := j.Units[plan.Stages[number].From:plan.Stages[number].To]
-	whole, err := j.Network.Part(units[0].From, units[len(units)-1].To)
-	if err != nil {
-		return nil, err
+	all := &train.Values{}
+	from, to := plan.Stages[number].From, plan.Stages[number].To
+	for unit := from; unit < to; unit++ {
+		part, err := j.part(unit)
+		if err != nil {
+			return nil, err
+		}
+		values := make([]*train.Values, 1+t.Optimizer.Moments())
+		for i := range values {
+			if values[i], err = part.NewValues(nil); err != nil {
+				return nil, err
+			}
+		}
+		s.parts, s.weights, s.moments = append(s.parts, part), append(s.weights, values[0]), append(s.moments, values[1:])
+		all.Params = append(all.Params, values[0].Params...)
 	}
-	all, err := whole.NewValues(nil)
+	whole, err := j.Network.Part(j.Units[from].From, j.Units[to-1].To)
 	if err != nil {
 		return nil, err
 	}
 	whole.Initialize(all, rand.New(rand.NewPCG(t.Seed, 0)))
-	for u, unit := range units {
-		part, err := j.part(plan.Stages[number].From + u)
-		if err != nil {
-			return nil, err
-		}
-		w := &train.Values{}
-		for layer := unit.From; layer < unit.To; layer++ {
-			n := len(j.Network.LayerParams(layer))
-			w.Params, all.Params = append(w.Params, all.Params[:n]...), all.Params[n:]
-		}
-		w.Layers, all.Layers = all.Layers[:unit.To-unit.From], all.Layers[unit.To-unit.From:]
-		var moments []*train.Values
-		for range t.Optimizer.Moments() {
-			v, err := part.NewValues(nil)
-			if err != nil {
-				return nil, err
-			}
-			moments = append(moments, v)
-		}
-		s.parts, s.weights, s.moments = append(s.parts, part), append(s.weights, w), append(s.moments, moments)
-	}
 	begin := 0
 	for _, samples := range j.shares(number) {
 		r, err := s.newReplica(begin, samples)
@@ -138,7 +128,7 @@ func (s *stage) newReplica(begin, samples int) (*replica, error) {
 	return r, nil
 }
 
-// each runs do for every replica at the same time and returns the first one's error.
+// each runs do for all replicas concurrently, and returns the error of the first replica that failed.
 func (s *stage) each(do func(r *replica) error) error {
 	if len(s.replicas) == 1 {
 		return do(s.replicas[0])
@@ -156,14 +146,14 @@ func (s *stage) each(do func(r *replica) error) error {
 	return nil
 }
 
-// forward takes micro-batch m, its samples x in floats, through the stage and writes y, its samples x out floats; nil in
-// the last stage. x must stay until backward.
+// forward takes micro-batch m through the stage: x has in floats for each sample, y gets out floats for each; y is nil in the last stage.
+// x must not change until backward.
 func (s *stage) forward(m int, x, y []float32) error {
 	return s.each(func(r *replica) error { return r.forward(m%s.inFlight, x, y) })
 }
 
-// backward takes micro-batch m back: from the gradient dy, or in the last stage from its targets, to the gradient dx,
-// nil in the first stage, and returns its part of the loss.
+// backward takes micro-batch m backward, from the gradient dy, or in the last stage from the targets, to the gradient dx, which is nil in
+// the first stage. It returns the micro-batch's part of the loss.
 func (s *stage) backward(m int, dy []float32, targets []int32, dx []float32) (float64, error) {
 	if err := s.each(func(r *replica) error { return r.backward(m, dy, targets, dx) }); err != nil {
 		return 0, err
@@ -175,7 +165,7 @@ func (s *stage) backward(m int, dy []float32, targets []int32, dx []float32) (fl
 	return loss, nil
 }
 
-// rows are the replica's of a micro-batch.
+// rows are the replica's samples of a micro-batch.
 func (r *replica) rows(all []float32, width int) []float32 {
 	return all[r.begin*width:][:r.samples*width]
 }
@@ -199,7 +189,7 @@ func (r *replica) forward(slot int, x, y []float32) error {
 	return nil
 }
 
-// kept reports whether the input of a part is copied: the previous part reuses its memory.
+// kept reports whether the input of a part must be copied, because the previous part is checkpointed and reuses its memory.
 func (r *replica) kept(p int) bool {
 	return p > 0 && r.job.checkpointed(r.job.Plan.Stages[r.number].From+p-1)
 }
@@ -274,7 +264,7 @@ func (s *stage) update() {
 	}
 }
 
-// try runs do and takes back what it did to weights and moments.
+// try runs do, and then restores weights and moments.
 func (s *stage) try(do func()) {
 	var all, before [][]float32
 	for p, w := range s.weights {

@@ -9,18 +9,17 @@ import (
 	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
-// worker runs a stage's iterations between its neighbours.
+// worker runs a stage's iterations and exchanges micro-batches with the neighbouring stages.
 type worker struct {
-	stage      *stage
-	order      []pipeline.Operation
-	prev, next *link
-	// What came: from the stage before and from the next one, and buffers of their sizes.
-	activations, gradients chan received
+	stage                  *stage
+	order                  []pipeline.Operation
+	prev, next             *link
+	activations, gradients chan received // from the previous and from the next stage
 	echoes                 chan struct{}
-	in, out                *pool
-	held                   [][]float32 // inputs of micro-batches on their way, by slot
+	in, out                *pool       // buffers of a micro-batch that comes in, and that goes out
+	held                   [][]float32 // inputs of the micro-batches in flight, by slot
 	measured               Measured
-	ended                  time.Time // the iteration before
+	ended                  time.Time // end of the previous iteration
 }
 
 // received is a micro-batch's floats.
@@ -29,16 +28,16 @@ type received struct {
 	floats []float32
 }
 
-// Measured is what a stage measured, in seconds and bytes, without the first iteration where there are more.
+// Measured is what a stage measured. Times are seconds, without those of the first iteration if there are more.
 type Measured struct {
 	Stage      int     `json:"stage"`
 	Iterations int     `json:"iterations"`
-	Seconds    float64 `json:"seconds"`  // of these iterations
-	Forward    float64 `json:"forward"`  // of them computing forward,
-	Backward   float64 `json:"backward"` // backward with recomputation,
-	Update     float64 `json:"update"`   // summing over replicas and updating
-	// Of the whole run, sent to both neighbours: activations and gradients, and what went over the wire, encrypted, with
-	// handshakes and trials.
+	Seconds    float64 `json:"seconds"`  // of these iterations, of which:
+	Forward    float64 `json:"forward"`  // forward passes
+	Backward   float64 `json:"backward"` // backward passes with recomputation
+	Update     float64 `json:"update"`   // summing gradients over replicas, and updating weights
+	// Bytes sent to both neighbours in the whole run: Payload counts activations and gradients, Wire what TLS sent, with handshakes and
+	// trials.
 	Payload int64 `json:"sent_bytes"`
 	Wire    int64 `json:"wire_bytes"`
 }
@@ -61,12 +60,12 @@ func newWorker(j *Job, number int, t Training) (*worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
-	// Neighbours are ahead by at most what is in flight.
+	// Neighbours are ahead by at most the micro-batches in flight.
 	return &worker{stage: s, order: order, activations: make(chan received, stages+1), gradients: make(chan received, stages+1), echoes: make(chan struct{}, 1),
 		in: newPool(j.Plan.MicroBatch * s.in), out: newPool(j.Plan.MicroBatch * s.out), held: make([][]float32, s.inFlight), measured: Measured{Stage: number}}, nil
 }
 
-// fromPrevious takes what comes from the stage before.
+// fromPrevious handles a frame from the previous stage.
 func (w *worker) fromPrevious(f frame, body []byte) error {
 	switch f.kind {
 	case activation:
@@ -78,10 +77,10 @@ func (w *worker) fromPrevious(f frame, body []byte) error {
 		default:
 		}
 	}
-	return fmt.Errorf("%w: kind %d from the stage before", errFrame, f.kind)
+	return fmt.Errorf("%w: kind %d from the previous stage", errFrame, f.kind)
 }
 
-// fromNext takes what comes from the next stage.
+// fromNext handles a frame from the next stage.
 func (w *worker) fromNext(f frame, body []byte) error {
 	switch f.kind {
 	case gradient:
@@ -95,14 +94,14 @@ func (w *worker) fromNext(f frame, body []byte) error {
 
 func take(f frame, body []byte, p *pool, into chan<- received) error {
 	b := p.get()
-	if err := floats(b, body); err != nil {
+	if err := words(b, body); err != nil {
 		return err
 	}
 	select {
 	case into <- received{f, b}:
 		return nil
 	default:
-		return fmt.Errorf("%w: more micro-batches than are on their way", errFrame)
+		return fmt.Errorf("%w: more micro-batches than can be in flight", errFrame)
 	}
 }
 
@@ -119,10 +118,9 @@ func receive(ctx context.Context, from <-chan received, iteration uint64, microB
 	}
 }
 
-// iterate runs one iteration. The first stage is given the batch's inputs, the last one its targets, and returns the
-// loss.
+// iterate runs one iteration. The first stage is given the batch's inputs; the last stage is given its targets, and returns the loss.
 func (w *worker) iterate(ctx context.Context, iteration uint64, inputs []float32, targets []int32) (float64, error) {
-	since := w.ended // waiting for an iteration is idle too
+	since := w.ended // waiting for the iteration to begin counts as idle
 	if since.IsZero() {
 		since = time.Now()
 	}
@@ -150,7 +148,7 @@ func (w *worker) iterate(ctx context.Context, iteration uint64, inputs []float32
 	now := time.Now()
 	w.ended = now
 	d := &w.measured
-	if d.Iterations == 1 && w.stage.steps == 2 { // the first one was warming up
+	if d.Iterations == 1 && w.stage.steps == 2 { // the first iteration warmed up
 		*d = Measured{Stage: d.Stage, Payload: d.Payload}
 	}
 	d.Iterations++
@@ -219,7 +217,7 @@ func (w *worker) send(to *link, k kind, iteration uint64, m int, values []float3
 	to.send(outgoing{frame: frame{k, iteration, uint32(m)}, floats: values, pool: p})
 }
 
-// report is what was measured, with the bytes of the links.
+// report is what was measured, with the bytes that the links sent.
 func (w *worker) report() Measured {
 	m := w.measured
 	for _, l := range []*link{w.prev, w.next} {

@@ -8,8 +8,8 @@ import (
 	"github.com/evenkeel/evenkeel/planner"
 )
 
-// deepSpeed is a DeepSpeed configuration. What DeepSpeed takes as arguments in Python stands under "evenkeel", a key that
-// it does not read.
+// deepSpeed is a DeepSpeed configuration. Settings that DeepSpeed takes as arguments in Python stand under "evenkeel", a key that it does
+// not read.
 type deepSpeed struct {
 	Train        int               `json:"train_batch_size"`
 	Micro        int               `json:"train_micro_batch_size_per_gpu"`
@@ -27,21 +27,22 @@ type zero struct {
 	Overlap bool `json:"overlap_comm,omitempty"`
 }
 
-// arguments are those of PipelineModule and PipeModelDataParallelTopology.
+// arguments are for PipelineModule, PipeModelDataParallelTopology and the model.
 type arguments struct {
 	Model      string   `json:"model,omitempty"`
 	Stages     int      `json:"num_pp"`
 	Data       int      `json:"num_dp"`
 	Tensor     int      `json:"num_mp"`
 	Parts      []int    `json:"parts"`                  // first layer of each stage, then the number of layers
-	Checkpoint []int    `json:"checkpointed,omitempty"` // layers that are recomputed, where the model is to do it
-	Selective  []int    `json:"selective,omitempty"`    // layers whose attention's core is recomputed: by the model
+	Checkpoint []int    `json:"checkpointed,omitempty"` // layers that the model must recompute itself
+	Selective  []int    `json:"selective,omitempty"`    // layers of which the model must recompute the core of attention
 	Tied       []int    `json:"tied,omitempty"`         // layers that share weights
 	Ranks      []string `json:"ranks"`
 }
 
 // writeDeepSpeed writes a configuration as deepspeed/runtime/config.py reads it at commit 029f12b3 of
-// deepspeedai/DeepSpeed (deepspeed/runtime/pipe/module.py: 12e65a6b). Its topology numbers ranks as we do: pipeline outermost, then data, then model.
+// deepspeedai/DeepSpeed (deepspeed/runtime/pipe/module.py: 12e65a6b). Its topology numbers ranks as plans do: pipeline outermost, then data,
+// then model.
 func writeDeepSpeed(f *rendering) error {
 	f.runs()
 	for _, x := range []struct {
@@ -65,7 +66,7 @@ func writeDeepSpeed(f *rendering) error {
 		if f.strategy(l).Selective {
 			c.Evenkeel.Selective = append(c.Evenkeel.Selective, l)
 		}
-		if f.checkpointed(l) {
+		if f.strategy(l).Checkpoint {
 			recomputed = append(recomputed, l)
 		}
 	}
@@ -99,8 +100,8 @@ func writeDeepSpeed(f *rendering) error {
 	return nil
 }
 
-// deepSpeedAssumed switches on what the prediction assumes. By default gradients are summed up in 32 bits under bf16. A pipeline reduces
-// them after its last backward pass (PipelineEngine turns enable_backward_allreduce off), as training without ZeRO does.
+// deepSpeedAssumed switches on what the prediction assumes. By default bf16 training sums gradients in 32 bits. A pipeline reduces them
+// after its last backward pass (PipelineEngine turns enable_backward_allreduce off), and so does training without ZeRO.
 func (f *rendering) deepSpeedAssumed(c *deepSpeed, r rectangle) {
 	mixed, overlap := f.assumes()
 	if mixed {
@@ -115,7 +116,7 @@ func (f *rendering) deepSpeedAssumed(c *deepSpeed, r rectangle) {
 	}
 }
 
-// deepSpeedPipeline is what a pipeline asks for beyond the configuration.
+// deepSpeedPipeline sets, or warns of, what a pipeline needs beyond the configuration.
 func (f *rendering) deepSpeedPipeline(c *deepSpeed, sharding planner.Sharding, layers, recomputed int) {
 	a := &c.Evenkeel
 	if stage := c.Zero.Stage; stage > 1 {
@@ -145,7 +146,7 @@ func (f *rendering) deepSpeedPipeline(c *deepSpeed, sharding planner.Sharding, l
 	f.warn("the configuration cannot hold the stages; give PipelineModule %s; %s. Layers are cut at %v", topology, method, a.Parts)
 }
 
-// uniform is DeepSpeed's partition_uniform: the first stages have a layer more where the number does not divide.
+// uniform is DeepSpeed's partition_uniform: if the layers do not divide evenly, the first stages have one more.
 func uniform(layers, stages int) []int {
 	parts := []int{0}
 	for i := range stages {

@@ -21,7 +21,6 @@ func twoStages() *planner.Plan {
 }
 
 func Example() {
-	// export.Save writes a file.
 	warnings, err := export.Write(os.Stdout, "megatron", twoStages(), export.Options{})
 	if err != nil {
 		log.Fatal(err)

@@ -1,11 +1,11 @@
-// Package export writes plans in the formats of trainers: Save to a file, Write to any writer. See the Examples.
+// Package export writes plans in the formats of trainers. See the Examples.
 //
 // A trainer may not support what a plan asks for: all stages of Megatron-LM have one tensor-parallel degree, for example.
-// Then Write returns an error that wraps [ErrUnsupported] and names every obstacle. What a trainer does but its file cannot
-// express, and what it does a little differently, is returned as warnings.
+// Then Write returns an error that wraps [ErrUnsupported] and names every obstacle. Warnings say what a trainer supports but its file
+// cannot express, and what it does a little differently.
 //
-// All formats number ranks alike: stage by stage, in a stage replica by replica in the order of its groups, in a replica
-// device by device. docs/guides/plan-export.md shows what to do with each format.
+// All formats number ranks in the same way: stage by stage, within a stage replica by replica in the order of its groups, within a
+// replica device by device. docs/guides/plan-export.md shows how to use each format.
 package export
 
 import (
@@ -14,8 +14,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/names"
@@ -29,22 +27,22 @@ var (
 	ErrUnsupported = badinput.New("planner/export: the trainer cannot run this plan")
 )
 
-// Options say what a plan does not.
+// Options say what a plan does not say.
 type Options struct {
-	// EmbeddingLayers and HeadLayers are how many layers of the plan, first and last, are not transformer layers but the
-	// embedding, and the final norm and output. Only Megatron-LM counts them apart.
+	// EmbeddingLayers is the number of first layers of the plan that are the embedding, HeadLayers the number of last layers that are the
+	// final norm and the output; all others are transformer layers. Only Megatron-LM counts these apart.
 	EmbeddingLayers, HeadLayers int
 }
 
-// Format is one that Write knows.
+// Format is a format that Write knows.
 type Format struct {
 	Name        string
 	Description string
-	also        []string // what people type for it
+	also        []string // other names that people type for it
 	write       func(*rendering) error
 }
 
-// Formats lists what Write knows, in the order of the documentation.
+// Formats lists the formats that Write knows, in the order of the documentation.
 func Formats() []Format {
 	return []Format{
 		{"megatron", "command-line arguments of Megatron-LM, one per line", []string{"megatron-lm", "mcore", "nemo"}, writeMegatron},
@@ -64,7 +62,7 @@ func lookup(name string) (Format, error) {
 	return Format{}, fmt.Errorf("%w %s", ErrFormat, names.Unknown(name, known))
 }
 
-// rendering is a plan on its way into a trainer's format.
+// rendering is a plan, and its text in a trainer's format as far as it is written.
 type rendering struct {
 	*planner.Plan
 	Options
@@ -82,51 +80,34 @@ func (f *rendering) warn(format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, args...))
 }
 
-// Write writes the plan in the named format, in one piece, and returns warnings. An unknown name wraps ErrFormat, a plan
-// that the trainer cannot run ErrUnsupported, one that is none planner.ErrPlan.
-func Write(w io.Writer, format string, p *planner.Plan, o Options) (warnings []string, err error) {
-	data, warnings, err := encode(format, p, o)
-	if err != nil {
-		return nil, err
-	}
-	_, err = w.Write(data)
-	return warnings, err
-}
-
-// Save is Write to the file at path, which is replaced only by a complete one.
-func Save(path, format string, p *planner.Plan, o Options) (warnings []string, err error) {
-	data, warnings, err := encode(format, p, o)
-	if err != nil {
-		return nil, err
-	}
-	return warnings, renameio.WriteFile(path, data, 0o644)
-}
-
-func encode(name string, p *planner.Plan, o Options) ([]byte, []string, error) {
+// Write writes the plan in the named format, in one piece, and returns warnings. An unknown name wraps ErrFormat, a plan that the trainer
+// cannot run ErrUnsupported, an invalid one planner.ErrPlan; then nothing is written.
+func Write(w io.Writer, name string, p *planner.Plan, o Options) (warnings []string, err error) {
 	format, err := lookup(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	// What a plan file may not hold is not to reach a shell or an interpreter either.
+	// What a plan file may not hold must not reach a shell or an interpreter either.
 	text, err := p.Encode()
 	if err == nil {
 		p, err = planner.ReadPlan(bytes.NewReader(text), "plan")
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	layers := p.Stages[len(p.Stages)-1].To
 	if o.EmbeddingLayers < 0 || o.HeadLayers < 0 || o.EmbeddingLayers+o.HeadLayers >= layers {
-		return nil, nil, fmt.Errorf("%w: %d embedding and %d head layers of %d; both at least 0, and a layer must be left", ErrOptions, o.EmbeddingLayers, o.HeadLayers, layers)
+		return nil, fmt.Errorf("%w: %d embedding and %d head layers of %d; both at least 0, and a layer must be left", ErrOptions, o.EmbeddingLayers, o.HeadLayers, layers)
 	}
 	f := &rendering{Plan: p, Options: o, trainer: format.Name}
 	if err := format.write(f); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(f.problems) > 0 {
-		return nil, nil, fmt.Errorf("%s: %w: %s", f.trainer, ErrUnsupported, strings.Join(f.problems, "; "))
+		return nil, fmt.Errorf("%s: %w: %s", f.trainer, ErrUnsupported, strings.Join(f.problems, "; "))
 	}
-	return f.Bytes(), f.warnings, nil
+	_, err = w.Write(f.Bytes())
+	return f.warnings, err
 }
 
 // assumes reports what the plan's prediction assumes of training; a plan without one assumes nothing.
@@ -137,10 +118,10 @@ func (f *rendering) assumes() (mixed, overlap bool) {
 	return f.Predicted.Precision == planner.PrecisionMixed, f.Predicted.Overlap == planner.OverlapOn
 }
 
-// rectangle is a plan whose stages all have one shape, which is all that most trainers know.
+// rectangle is the shape of a plan whose stages are all alike: the only kind that most trainers run.
 type rectangle struct{ stages, data, tensor, share int }
 
-// runs notes as a problem a schedule that the trainer does not have.
+// runs notes a problem if the trainer does not have the plan's schedule.
 func (f *rendering) runs(schedules ...string) {
 	if f.Schedule != "" && f.Schedule != planner.Schedule1F1B && !slices.Contains(schedules, f.Schedule) {
 		all := append([]string{planner.Schedule1F1B}, schedules...)
@@ -152,7 +133,7 @@ func (f *rendering) runs(schedules ...string) {
 	}
 }
 
-// rectangle notes as problems where the stages are not alike.
+// rectangle notes a problem for every stage that is not like the first.
 func (f *rendering) rectangle() rectangle {
 	r := rectangle{stages: f.Pipeline(), tensor: f.tensors(0)[0]}
 	for i, s := range f.Stages {
@@ -166,7 +147,7 @@ func (f *rendering) rectangle() rectangle {
 		for _, g := range s.Groups {
 			shares = append(shares, g.MicroBatches...)
 		}
-		if t := s.Strategies[0].Tensor; t != 0 && t != s.Groups[0].Tensor { // then shares are as even as can be
+		if t := s.Strategies[0].Tensor; t != 0 && t != s.Groups[0].Tensor { // then shares are as even as possible
 			n := s.Groups[0].Count / t / max(1, f.Context)
 			shares = slices.Repeat([]int{f.MicroBatch / n}, n)
 			shares[0] = f.MicroBatch - shares[0]*(len(shares)-1)
@@ -183,7 +164,7 @@ func (f *rendering) rectangle() rectangle {
 	return r
 }
 
-// tensors are the different tensor degrees of a stage, in the order in which they occur.
+// tensors are the different tensor degrees of a stage, in their order in the plan.
 func (f *rendering) tensors(stage int) []int {
 	var all []int
 	for _, y := range f.Stages[stage].Strategies {
@@ -200,7 +181,7 @@ func (f *rendering) tensors(stage int) []int {
 	return all
 }
 
-// sharding is that of all layers; a mixture is a problem.
+// sharding is the sharding of all layers; it notes a problem if layers differ.
 func (f *rendering) sharding() planner.Sharding {
 	first := f.Stages[0].Strategies[0].Sharding
 	for i, s := range f.Stages {
@@ -214,7 +195,7 @@ func (f *rendering) sharding() planner.Sharding {
 	return first
 }
 
-// ranks is a line for each stage of who has which rank.
+// ranks has a line for each stage that says which devices have which ranks.
 func (f *rendering) ranks() []string {
 	var lines []string
 	rank := 0
@@ -233,10 +214,7 @@ func (f *rendering) ranks() []string {
 	return lines
 }
 
-// checkpointed reports whether a layer's activations are recomputed.
-func (f *rendering) checkpointed(layer int) bool { return f.strategy(layer).Checkpoint }
-
-// strategy is that of a layer.
+// strategy is the strategy of a layer.
 func (f *rendering) strategy(layer int) planner.Strategy {
 	for _, s := range f.Stages {
 		for _, y := range s.Strategies {

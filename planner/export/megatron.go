@@ -8,8 +8,9 @@ import (
 	"github.com/evenkeel/evenkeel/planner"
 )
 
-// writeMegatron writes the arguments of Megatron-LM that a plan decides, as megatron/training/arguments.py of NVIDIA/Megatron-LM
-// at commit 000c4ac2 reads them (the layout: pipeline_parallel_layer_layout.py at 00caa53a). Its ranks run tensor first, then data, then pipeline, as ours do.
+// writeMegatron writes the arguments of Megatron-LM that a plan decides, as megatron/training/arguments.py of NVIDIA/Megatron-LM reads
+// them at commit 000c4ac2 (the layout: pipeline_parallel_layer_layout.py at 00caa53a). It numbers ranks as plans do: tensor parallelism
+// innermost, then data, then pipeline.
 func writeMegatron(f *rendering) error {
 	f.runs(planner.ScheduleInterleaved)
 	r := f.rectangle()
@@ -46,7 +47,8 @@ func writeMegatron(f *rendering) error {
 	return nil
 }
 
-// megatronSpread is what replicas divide beside tensors. ModelParallelConfig wants sequence parallelism for experts at a tensor degree.
+// megatronSpread says how replicas divide sequences and experts. ModelParallelConfig requires sequence parallelism for experts at a tensor
+// degree.
 func (f *rendering) megatronSpread(r rectangle) string {
 	text, sequence := "", f.Predicted != nil && f.Predicted.Sequence
 	if f.Context > 1 {
@@ -74,7 +76,7 @@ func of(model string) string {
 	return fmt.Sprintf(" of the model %q", model)
 }
 
-// transformerLayers is how many each stage has.
+// transformerLayers is the number of transformer layers of each stage.
 func (f *rendering) transformerLayers() []int {
 	last := len(f.Stages) - 1
 	head := f.Stages[last].To - f.HeadLayers
@@ -91,7 +93,7 @@ func (f *rendering) transformerLayers() []int {
 	return counts
 }
 
-// megatronStages says how many layers each stage has, where they are not equal, by the simplest argument.
+// megatronStages says by the simplest argument how many layers each stage has, unless all have the same number.
 func (f *rendering) megatronStages(counts []int) string {
 	n := len(counts)
 	if n == 1 {
@@ -101,7 +103,7 @@ func (f *rendering) megatronStages(counts []int) string {
 		if slices.Min(counts) == slices.Max(counts) {
 			return fmt.Sprintf("--num-layers-per-virtual-pipeline-stage %d\n", counts[0])
 		}
-		return layout(counts) // it has a part for each virtual stage, those of a chunk after one another, as the plan has them
+		return layout(counts) // a part for each virtual stage, chunk after chunk, as in the plan
 	}
 	equal, middle := true, true
 	for i, c := range counts {
@@ -119,7 +121,7 @@ func (f *rendering) megatronStages(counts []int) string {
 	return layout(counts)
 }
 
-// layout writes stages out: E, t and L are the embedding, a transformer layer and the loss. A star instead is the shell's, too.
+// layout writes out every layer: E is the embedding, t a transformer layer, L the loss. The short form has a star, which shells expand.
 func layout(counts []int) string {
 	var stages []string
 	for _, c := range counts {
@@ -128,7 +130,7 @@ func layout(counts []int) string {
 	return fmt.Sprintf("--pipeline-model-parallel-layout E%sL\n", strings.Join(stages, "|"))
 }
 
-// megatronSelective recomputes the core of attention in all transformer layers, or in none. Embedding and output have none.
+// megatronSelective recomputes the core of attention in all transformer layers, or in none.
 func (f *rendering) megatronSelective() string {
 	end, some := f.Stages[len(f.Stages)-1].To-f.HeadLayers, -1
 	for l := f.EmbeddingLayers; l < end && some < 0; l++ {
@@ -148,15 +150,15 @@ func (f *rendering) megatronSelective() string {
 	return "--recompute-granularity selective\n"
 }
 
-// megatronCheckpoints says which layers are recomputed: all, or the first few of every stage.
+// megatronCheckpoints says which layers are recomputed: all, or as many of the first layers of every stage.
 func (f *rendering) megatronCheckpoints(counts []int) string {
 	all, none, most := true, true, 0
 	chosen := make([]int, len(counts))
 	end := f.Stages[len(f.Stages)-1].To - f.HeadLayers
 	for i, s := range f.Stages {
-		gap := -1 // a layer that keeps its activations, before one that does not
+		gap := -1 // the first layer that keeps its activations; -2: a warning was given
 		for l := s.From; l < s.To; l++ {
-			recomputed := f.checkpointed(l)
+			recomputed := f.strategy(l).Checkpoint
 			switch {
 			case l < f.EmbeddingLayers || l >= end:
 				if recomputed {
@@ -209,8 +211,8 @@ func (f *rendering) megatronSharding(r rectangle, sharding planner.Sharding) str
 	return ""
 }
 
-// megatronAssumed switches on what the prediction assumes. Without --grad-reduce-in-bf16 gradients take 4 bytes under --bf16. Gathering
-// parameters overlaps where they are sharded; of one replica there is nothing to exchange.
+// megatronAssumed switches on what the prediction assumes. Without --grad-reduce-in-bf16 gradients take 4 bytes under --bf16. Parameters are
+// gathered only if they are sharded; one replica exchanges nothing.
 func (f *rendering) megatronAssumed(r rectangle, sharding planner.Sharding) string {
 	mixed, overlap := f.assumes()
 	text := ""
@@ -226,7 +228,7 @@ func (f *rendering) megatronAssumed(r rectangle, sharding planner.Sharding) stri
 	return text
 }
 
-// megatronTransfers keeps interleaved stages from computing while they send, if the plan has it so: by default they do both.
+// megatronTransfers keeps interleaved stages from computing while they send, unless the plan's transfers overlap: by default they do.
 func (f *rendering) megatronTransfers() string {
 	if f.Schedule != planner.ScheduleInterleaved || f.Transfers == planner.TransfersOverlap {
 		return ""
@@ -237,7 +239,7 @@ func (f *rendering) megatronTransfers() string {
 	return "--no-overlap-p2p-communication\n"
 }
 
-// megatronTied keeps embedding and output apart where the prediction takes them as two: Megatron-LM shares their weights by default.
+// megatronTied gives the output weights of its own if the prediction assumes so: by default Megatron-LM shares the embedding's.
 func (f *rendering) megatronTied() string {
 	if f.Predicted == nil || f.Predicted.Tied {
 		return ""

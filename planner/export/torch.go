@@ -17,8 +17,8 @@ var torchTemplate = template.Must(template.New("torch").Funcs(template.FuncMap{
 	"quoted": quoted, "list": list, "degree": func(n int) int { return max(1, n) }, "bool": pythonBool, "sharding": func(s planner.Sharding) string { return quoted(string(s)) },
 }).Parse(torchText))
 
-// writeTorch writes a Python module, standard library alone; torch.distributed.device_mesh (PyTorch 2.2) is imported
-// where meshes are asked for.
+// writeTorch writes a Python module. It needs the standard library alone; only its function device_meshes imports
+// torch.distributed.device_mesh (PyTorch 2.2).
 func writeTorch(f *rendering) error {
 	f.runs(planner.ScheduleZeroBubble, planner.ScheduleAhead)
 	if f.Schedule == planner.ScheduleZeroBubble && f.Transfers != planner.TransfersOverlap {
@@ -30,11 +30,11 @@ func writeTorch(f *rendering) error {
 	return nil
 }
 
-// quoted is a string literal: a JSON string without escapes beyond Python's.
+// quoted is a string literal of Python: JSON escapes strings in the same way.
 func quoted(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
-		return `""` // strings always encode
+		return `""` // every string can be encoded
 	}
 	return string(b)
 }

@@ -1,3 +1,4 @@
-// Package layerprofile reads, checks, interpolates and writes layer profiles: seconds, bytes and parameters of each layer
-// of a model, measured by device, tensor-parallel degree and micro-batch. See the Example, and docs/reference/formats/layer-profile.md for the files.
+// Package layerprofile reads, checks, merges, interpolates and writes layer profiles: the seconds, bytes and parameters of each layer
+// of a model, measured for each device, tensor degree and micro-batch. See the Example; docs/reference/formats/layer-profile.md
+// describes the files.
 package layerprofile

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Merge joins profiles of one model that were measured on different devices, in files of either form: all must have the same layers, and
-// no measurement may be in two of them. The times are as in the files; the warnings are those of reading the whole. Errors wrap ErrProfile
-// and name both files, and the lines of a CSV.
+// Merge joins profiles of one model that were measured on different devices: all files must have the same layers, and no measurement may
+// be in two of them. The times are as in the files; the warnings are those of reading the merged profile. Errors wrap ErrProfile and name
+// files and lines.
 func Merge(paths ...string) (*Profile, error) {
 	if len(paths) < 2 {
 		return nil, fmt.Errorf("%w: %d files to merge; want at least 2", ErrProfile, len(paths))
@@ -73,7 +73,7 @@ func Merge(paths ...string) (*Profile, error) {
 	return whole, nil
 }
 
-// agrees reports a layer whose sizes differ from those of another file; a name may be left out in one of them.
+// agrees reports a layer whose sizes or name differ from another file's; one of the files may leave the name out.
 func (s *source) agrees(other *source, layer int) error {
 	a, b := &s.profile.Layers[layer], &other.profile.Layers[layer]
 	if a.sameSizes(b) && (a.Name == b.Name || a.Name == "" || b.Name == "") {
@@ -83,7 +83,7 @@ func (s *source) agrees(other *source, layer int) error {
 		origin{s, 0}.in(layer), ErrProfile, layer, a.sizes(), a.Name, origin{other, 0}.in(layer), b.sizes(), b.Name)
 }
 
-// clone copies the profile of a source, so that it can be corrected.
+// clone copies the profile of a source, so that Finish may change the copy.
 func (s *source) clone() *Profile {
 	p := *s.profile
 	p.Layers, p.Warnings = slices.Clone(p.Layers), slices.Clone(p.Warnings)
@@ -93,11 +93,8 @@ func (s *source) clone() *Profile {
 	return &p
 }
 
-// once reports a measurement that is in the file twice.
+// once reports a measurement that is twice in the file.
 func (s *source) once() error {
-	if s.lines == nil {
-		return nil // without lines to name, Finish sees it
-	}
 	for i, l := range s.profile.Layers {
 		seen := make(map[key]int, len(l.Runs))
 		for k, r := range l.Runs {
@@ -110,7 +107,7 @@ func (s *source) once() error {
 	return nil
 }
 
-// key is what a layer is measured once of.
+// key identifies a measurement of a layer.
 type key struct {
 	device     string
 	degree     Degree
@@ -119,21 +116,18 @@ type key struct {
 
 func keyOf(r Run) key { return key{r.Device, r.degree(), r.MicroBatch} }
 
-// origin is a run's place: the file, and the number among the layer's runs there.
+// origin is where a run comes from: the file, and its number among the layer's runs there.
 type origin struct {
 	*source
 	run int
 }
 
-// in is the file, with the line of a CSV.
+// in is the file and the line.
 func (o origin) in(layer int) string {
-	if o.lines == nil || o.run >= len(o.lines[layer]) {
-		return o.name
-	}
 	return fmt.Sprintf("%s:%d", o.name, o.lines[layer][o.run])
 }
 
-// repeats is the error about a measurement that another line or file has as well.
+// repeats is the error about a measurement that another line has, too.
 func (o origin) repeats(had origin, layer int) error {
 	l := &o.profile.Layers[layer]
 	a, b := l.Runs[o.run], had.profile.Layers[layer].Runs[had.run]

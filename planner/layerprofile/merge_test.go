@@ -97,13 +97,12 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// Layers that JSON repeats are those of a range in CSV, named or not, and are written as one.
-func TestMergeForms(t *testing.T) {
-	const csv = header + "0,e,5,64,a,1,1,1,2,0,100,\n1-3,block,7,64,a,1,1,1,2,0,100,\n"
-	const run = `"output_bytes":64,"runs":[{"device":"b","tensor":1,"micro_batch":1,"forward_seconds":1,"backward_seconds":2,"activation_bytes":100}]}`
-	for _, name := range []string{`"name":"block",`, ""} {
-		path := save(t, map[string]string{"a.csv": csv, "b.json": `{"version":1,"layers":[{"name":"e","parameters":5,` + run + `,{` + name + `"repeat":3,"parameters":7,` + run + `]}`})
-		for _, files := range [][]string{{"a.csv", "b.json"}, {"b.json", "a.csv"}} {
+// Equal layers that one file gives as a range and another one by one are written as a range, named or not.
+func TestMergeRanges(t *testing.T) {
+	const ranges = header + "0,e,5,64,a,1,1,1,2,0,100,\n1-3,block,7,64,a,1,1,1,2,0,100,\n"
+	for _, name := range []string{"block", ""} {
+		path := save(t, map[string]string{"a.csv": ranges, "b.csv": header + strings.ReplaceAll("0,e,5,64,b,1,1,1,2,0,100,\n1,NAME,7,64,b,1,1,1,2,0,100,\n2,NAME,7,64,b,1,1,1,2,0,100,\n3,NAME,7,64,b,1,1,1,2,0,100,\n", "NAME", name)})
+		for _, files := range [][]string{{"a.csv", "b.csv"}, {"b.csv", "a.csv"}} {
 			p, err := Merge(path(files[0]), path(files[1]))
 			if err != nil {
 				t.Error(err)
@@ -129,7 +128,6 @@ func TestBadMerges(t *testing.T) {
 		"shorter.csv": header + "0,e,5,64,b,1,1,1,2,0.1,100,\n1,b,7,64,b,1,1,1,2,0.1,100,\n",
 		"twice.csv":   header + "0,e,5,64,b,1,1,1,2,0.1,100,\n1-2,b,7,64,b,1,1,1,2,0.1,100,\n2,b,7,64,b,1,1,1,2,0.1,100,\n",
 		"bad.csv":     header + "0,e,5,64,b,1,0,1,2,0.1,100,\n",
-		"m.json":      `{"version":1,"layers":[{"name":"e","parameters":5,"output_bytes":64,"runs":[{"device":"a","tensor":1,"micro_batch":1,"forward_seconds":1,"activation_bytes":3}]},{"name":"b","repeat":2,"parameters":7,"output_bytes":64,"runs":[]}]}`,
 	})
 	for name, want := range map[string][]string{
 		"same.csv":    {"same.csv:5: ", "layer 1 (b) on a, tensor 1: micro-batch 1 is given twice: it is in ", "a.csv:3 too, with the same numbers"},
@@ -143,7 +141,6 @@ func TestBadMerges(t *testing.T) {
 		"bad.csv":     {"bad.csv:2: ", "micro_batch"},
 		"a.csv":       {"a.csv: ", "given twice"},
 		"none.csv":    {"none.csv", "no such file"},
-		"m.json":      {"m.json: ", "layer 0 (e) on a, tensor 1", "a.csv:2 too, which says 1 s forward, 2 s backward and 100 bytes of activations instead of 1 s, 0 s and 3"},
 	} {
 		_, err := Merge(path("a.csv"), path(name))
 		for _, w := range want {

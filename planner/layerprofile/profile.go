@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -18,7 +18,7 @@ var ErrProfile = badinput.New("layerprofile: invalid layer profile")
 type Profile struct {
 	Model    string
 	Layers   []Layer
-	Warnings []string // what a reader corrected or left out
+	Warnings []string // what Finish corrected or left out
 }
 
 // Layer is a layer of a model.
@@ -26,10 +26,10 @@ type Layer struct {
 	Name       string
 	Parameters float64 // elements
 	Output     float64 // bytes of a sample that go on to the next layer
-	Tied       float64 // of the last layer: elements that are those of the first layer, too (tied embeddings)
+	Tied       float64 // of the last layer: elements shared with the first layer (tied embeddings)
 	Context    float64 // bytes of a sample that context parallelism passes around: keys and values of its attention
-	Experts    int     // that tokens are sent to, and that replicas may divide among themselves; 0: none
-	// ExpertParameters are the elements that all experts have together, ExpertBytes what a sample sends to experts, and gets back.
+	Experts    int     // number of experts of a mixture, which replicas may divide among themselves; 0: none
+	// ExpertParameters are the elements of all experts together, ExpertBytes the bytes that a sample sends to experts, and gets back.
 	ExpertParameters, ExpertBytes float64
 	Runs                          []Run // by device, tensor degree, machines, micro-batch, each rising
 }
@@ -43,12 +43,12 @@ type Run struct {
 	Backward   float64 // seconds, 0: twice the forward pass
 	Update     float64 // seconds of the optimizer, for the device's part of the parameters
 	Activation float64 // bytes of a sample that a device keeps from the forward to the backward pass
-	Fixed      float64 // bytes that a device holds beside the states of the parameters, however many samples there are
-	// Selective recomputation (of the core of attention): seconds of the forward pass that it does again, and bytes of a sample's
-	// activation that it does not keep.
+	Fixed      float64 // bytes that a device holds beside the states of the parameters, whatever the number of samples
+	// Selective recomputation (of the core of attention): seconds of the forward pass that it repeats, and bytes of a sample's
+	// activations that it does not keep.
 	Selective, Freed float64
-	Sequence         float64 // bytes of a sample's activation that sequence parallelism does not keep
-	Machines         int     // that the devices lay in, at tensor degrees above a machine's devices; 0: 1
+	Sequence         float64 // bytes of a sample's activations that sequence parallelism does not keep
+	Machines         int     // over which the devices were spread, at tensor degrees above the devices of a machine; 0: 1
 }
 
 // Devices are the devices that ran every layer.
@@ -64,7 +64,7 @@ func (p *Profile) Devices() []string {
 	return all
 }
 
-// Degree is a tensor degree, and the machines that its devices lie in.
+// Degree is a tensor degree, and the number of machines over which its devices are spread.
 type Degree struct{ Tensor, Machines int }
 
 // String names the degree in messages.
@@ -81,7 +81,7 @@ func compareDegrees(a, b Degree) int {
 
 func (r *Run) degree() Degree { return Degree{r.Tensor, max(1, r.Machines)} }
 
-// Degrees are those at which a device ran every layer, rising.
+// Degrees are the tensor degrees at which a device ran every layer, rising.
 func (p *Profile) Degrees(device string) []Degree {
 	all := degreesOf(&p.Layers[0], device)
 	for i := range p.Layers[1:] {
@@ -111,8 +111,8 @@ const (
 	maxExperts = 1 << 16
 )
 
-// Finish sorts and checks the runs. It corrects seconds that fall while the micro-batch rises, with a warning. where
-// names the source in errors, which wrap ErrProfile.
+// Finish sorts and checks the runs. It lowers times that fall while the micro-batch grows, with a warning. Errors begin with where, the
+// name of the source, and wrap ErrProfile.
 func (p *Profile) Finish(where string) error {
 	if n := len(p.Layers); n == 0 || n > MaxLayers {
 		return fmt.Errorf("%s: %w: %d layers; want 1 to %d", where, ErrProfile, n, MaxLayers)
@@ -149,7 +149,7 @@ func (p *Profile) Finish(where string) error {
 	return nil
 }
 
-// checkTied reports parameters that a layer cannot share with the first.
+// checkTied reports tied parameters that a layer cannot have.
 func (p *Profile) checkTied(layer int) error {
 	last, first := &p.Layers[layer], &p.Layers[0]
 	tied := last.Tied
@@ -159,7 +159,7 @@ func (p *Profile) checkTied(layer int) error {
 	return fmt.Errorf("%v tied parameters; only the last layer may share parameters with the first, no more than either has beside experts", tied)
 }
 
-// checkExperts reports sizes of experts, and of what context parallelism passes around, that a layer cannot have.
+// checkExperts reports sizes of experts and of context parallelism that a layer cannot have.
 func (l *Layer) checkExperts() error {
 	switch {
 	case !(l.Context >= 0 && l.Context <= maxValue):
@@ -176,8 +176,8 @@ func (l *Layer) checkExperts() error {
 	return nil
 }
 
-// smooth lowers times that fall while the micro-batch grows. Disturbances make a measurement longer, first runs most of
-// all: a time above that of the next larger micro-batch is replaced by the line through the next two. Selective falls with Forward.
+// smooth lowers times that fall while the micro-batch grows. Disturbances make a measurement longer, most often the first one: a time
+// above the time of the next larger micro-batch is replaced by the line through the next two. Selective falls with Forward.
 func (l *Layer) smooth(falling map[string]int) {
 	for i := len(l.Runs) - 2; i >= 0; i-- {
 		r, next := &l.Runs[i], l.Runs[i+1]
@@ -202,7 +202,7 @@ func (l *Layer) smooth(falling map[string]int) {
 		forward := r.Forward
 		r.Forward, r.Backward = line(r.Forward, next.Forward, after.Forward), line(r.Backward, next.Backward, after.Backward)
 		if r.Forward < forward {
-			r.Selective = min(r.Forward, r.Selective*(r.Forward/forward)) // still a part of it
+			r.Selective = min(r.Forward, r.Selective*(r.Forward/forward)) // still a part of Forward
 		}
 	}
 }
@@ -238,14 +238,9 @@ func (r *Run) check() error {
 	return nil
 }
 
-// warn adds warnings about gaps and corrected times.
+// warn adds warnings about corrected times, and about devices and degrees that are left out.
 func (p *Profile) warn(falling map[string]int) {
-	keys := make([]string, 0, len(falling))
-	for k := range falling {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(falling)) {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %d layer times fall although the micro-batch grows; replaced by the line through the next two", k, falling[k]))
 	}
 	devices := p.Devices()
@@ -269,10 +264,10 @@ func (p *Profile) warn(falling map[string]int) {
 	}
 }
 
-// Curve is a layer's runs on a device at a tensor degree, by rising micro-batch, to be interpolated.
+// Curve is a layer's runs on one device at one tensor degree, by rising micro-batch.
 type Curve []Run
 
-// Curve is empty where the layer was not measured so.
+// Curve is nil if the layer was not measured on the device at this degree.
 func (l *Layer) Curve(device string, degree Degree) Curve {
 	match := func(r Run) bool { return r.Device == device && r.degree() == degree }
 	first := slices.IndexFunc(l.Runs, match)
@@ -286,8 +281,8 @@ func (l *Layer) Curve(device string, degree Degree) Curve {
 	return l.Runs[first:n]
 }
 
-// At interpolates the run of a micro-batch of so many samples: linear between measured micro-batches; below the smallest
-// the time of the smallest; false above the largest, which probably did not fit.
+// At interpolates the run of a micro-batch of so many samples: linearly between measured micro-batches, and the smallest one below it.
+// It returns false above the largest, which probably did not fit.
 func (c Curve) At(samples int) (Run, bool) {
 	i := slices.IndexFunc(c, func(r Run) bool { return r.MicroBatch >= samples })
 	if i < 0 {

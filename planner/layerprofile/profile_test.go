@@ -38,14 +38,9 @@ func TestProfileFiles(t *testing.T) {
 	if err != nil || len(again.Layers) != 4 || again.Layers[0].Runs[1] != p.Layers[0].Runs[1] {
 		t.Fatalf("%v %+v", err, again)
 	}
-	in := `{"version":1,"model":"m","layers":[{"name":"b","repeat":2,"parameters":5,"output_bytes":8,"runs":[{"device":"x","tensor":1,"micro_batch":1,"forward_seconds":1,"activation_bytes":3}]}]}`
-	p, err = Read(strings.NewReader(in), "m.json")
-	if err != nil || len(p.Layers) != 2 || p.Layers[1].Name != "b" || p.Layers[0].Runs[0].Backward != 2 {
-		t.Fatalf("%v %+v", err, p)
-	}
 }
 
-// What selective recomputation takes and frees is read from both forms, interpolated and written again.
+// What selective recomputation takes and frees is read, interpolated and written again.
 func TestSelective(t *testing.T) {
 	const csv = `layer,parameters,output_bytes,device,tensor,micro_batch,forward_seconds,activation_bytes,selective_seconds,selective_bytes
 0,50,64,x,1,1,1,100,,
@@ -67,10 +62,6 @@ func TestSelective(t *testing.T) {
 	if again, err := Read(&out, "f.csv"); err != nil || again.Layers[1].Runs[0] != p.Layers[1].Runs[0] || again.Layers[0].Runs[0] != p.Layers[0].Runs[0] {
 		t.Errorf("%v %+v", err, again)
 	}
-	p, err = Read(strings.NewReader(`{"version":1,"layers":[{"parameters":5,"output_bytes":8,"runs":[{"device":"x","tensor":1,"micro_batch":1,"forward_seconds":1,"activation_bytes":3,"selective_seconds":0.5,"selective_bytes":2}]}]}`), "f.json")
-	if err != nil || p.Layers[0].Runs[0].Selective != 0.5 || p.Layers[0].Runs[0].Freed != 2 {
-		t.Errorf("%v %+v", err, p)
-	}
 	for _, bad := range []string{"1.1,300", "0.25,401", "-1,300", "0.25,-1", "0.25,x"} {
 		if _, err := Read(strings.NewReader(strings.Replace(csv, "0.25,300", bad, 1)), "f.csv"); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), "selective") {
 			t.Errorf("%s: %v", bad, err)
@@ -78,7 +69,7 @@ func TestSelective(t *testing.T) {
 	}
 }
 
-// Tied parameters are read from both forms and written again.
+// Tied parameters are read and written again.
 func TestTied(t *testing.T) {
 	const csv = `layer,parameters,output_bytes,device,tensor,micro_batch,forward_seconds,activation_bytes,tied_parameters
 0,50,64,x,1,1,1,100,
@@ -95,11 +86,6 @@ func TestTied(t *testing.T) {
 	}
 	if again, err := Read(&out, "f.csv"); err != nil || again.Layers[2].Tied != 40 || again.Layers[1].Tied != 0 {
 		t.Fatalf("%v %+v", err, again)
-	}
-	run := `"parameters":5,"output_bytes":8,"runs":[{"device":"x","tensor":1,"micro_batch":1,"forward_seconds":1,"activation_bytes":3}]}`
-	p, err = Read(strings.NewReader(`{"version":1,"layers":[{"repeat":2,`+run+`,{"tied_parameters":5,`+run+`]}`), "f.json")
-	if err != nil || p.Layers[2].Tied != 5 || p.Layers[1].Tied != 0 {
-		t.Fatalf("%v %+v", err, p)
 	}
 	for _, bad := range []string{"2,60,64,x,1,1,1,400,51", "2,30,64,x,1,1,1,400,31", "2,60,64,x,1,1,1,400,-1", "2,60,64,x,1,1,1,400,40\n3,60,64,x,1,1,1,400,0", "2,60,64,x,1,1,1,400,nan"} {
 		text := strings.Replace(csv, "2,60,64,x,1,1,1,400,40", bad, 1)
@@ -147,23 +133,12 @@ func TestBadProfiles(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, text := range []string{"", "{", `{"version":2}`, `{"version":1,"speed":3}`, `{"version":1,"layers":[{"repeat":5000}]}`, `{"version":1,"layers":[{},{"repeat":9223372036854775807}]}`,
-		`{"version":1} {}`} {
-		if _, err := Read(strings.NewReader(text), "f.json"); !errors.Is(err, ErrProfile) {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
 }
 
 func FuzzProfile(f *testing.F) {
-	f.Add(small, true)
-	f.Add(`{"version":1,"model":"m","layers":[{"name":"b","repeat":2,"parameters":5,"output_bytes":8,"runs":[]}]}`, false)
-	f.Fuzz(func(t *testing.T, text string, csv bool) {
-		name := "f.json"
-		if csv {
-			name = "f.csv"
-		}
-		p, err := Read(strings.NewReader(text), name)
+	f.Add(small)
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := Read(strings.NewReader(text), "f.csv")
 		if err != nil {
 			return
 		}

@@ -1,11 +1,21 @@
-"""Evenkeel for PyTorch. It needs only the standard library and torch."""
+"""Evenkeel for PyTorch. It needs only the standard library, torch and numpy; what needs neither imports neither."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .tuner import Steps, Tuner
+
+__all__ = ["Steps", "Tuner"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Tuner":  # evenkeel.deadline needs no torch
-        from .tuner import Tuner
+    """Imports what needs torch only when it is used."""
+    if name in __all__:
+        from . import tuner
 
-        return Tuner
+        return getattr(tuner, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> "list[str]":
+    return [*globals(), *__all__]

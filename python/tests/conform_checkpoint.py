@@ -15,8 +15,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 import torch
 
-from evenkeel import checkpoint, direct, transfer
-from evenkeel.file import layout
+from evenkeel import checkpoint
+from evenkeel.checkpoint.file import direct_io, layout, transfer
 
 M = (1 << 64) - 1
 ARRAYS = (
@@ -57,15 +57,15 @@ def record(folder, slots, past):
 
         return run
 
-    came = direct._Channel._came
+    came = direct_io._Channel._came
 
     def arrived(channel, fd, i, got):  # what is only on its way counts for nothing
         s = channel.slots[i]
-        if s.what == direct._WRITE and got > 0:
+        if s.what == direct_io._WRITE and got > 0:
             events.append({"kind": "write", "at": s.at + s.done, "data": base64.b64encode(s.memory[s.done : s.done + got]).decode()})
         return came(channel, fd, i, got)
 
-    direct._Channel._came = arrived
+    direct_io._Channel._came = arrived
     transfer.measure = lambda *_: (past, past)
     os.pwrite, os.fdatasync, os.fsync = pwrite, flush(real[1]), flush(real[2])
     path = os.path.join(folder, "run.ckpt")

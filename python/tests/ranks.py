@@ -5,7 +5,7 @@
     ranks.py refuse FOLDER                what is refused
     ranks.py guide FOLDER                 the guide's script on two ranks, killed and started again until it ends
 
-With RANKS_PAST=1 files are told that reading and writing past the page cache is faster. It prints a summary as JSON; experiments/checkpoint/RESULTS.md has runs of it.
+With RANKS_PAST=1 files are told that reading and writing past the page cache is faster. It prints a summary as JSON; docs/results/checkpoint.md has runs of it.
 """
 
 import collections
@@ -28,8 +28,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from evenkeel import checkpoint, job, transfer
-from evenkeel.file import layout
+from evenkeel import checkpoint
+from evenkeel.checkpoint import Job
+from evenkeel.checkpoint.file import layout, transfer
 
 STEPS = 40
 
@@ -123,7 +124,7 @@ def trained(rank, path, log, steps=STEPS, every=1, wait=False, reshard=False, be
     def say(*what):
         os.write(fd, (json.dumps([rank, *what]) + "\n").encode())
 
-    with job.Job(path) as saved:
+    with Job(path) as saved:
         state = saved.restore(reshard, behind, **o)
         first = state.step + 1 if state else 0
         if not behind:
@@ -250,7 +251,7 @@ def refused(rank, folder, what):
     o = objects()
     path = os.path.join(folder, "run.ckpt")
     try:
-        with job.Job(path) as saved:
+        with Job(path) as saved:
             saved.restore(**o)
             for step in range(3):
                 train(o, step, rank, 2)
@@ -326,7 +327,7 @@ def scripted(rank, code, log, out):
 
 
 def guide(folder):
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guides", "checkpoint.md")) as f:
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "guides", "checkpoint-pytorch.md")) as f:
         code = next(b for b in f.read().split("```python\n")[1:] if "saved.save(" in b).split("```")[0]
     assert "steps=10_000" in code
     code = code.replace("steps=10_000", "steps=30")

@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from evenkeel import checkpoint, job, layerwise
+from evenkeel import checkpoint
+from evenkeel.checkpoint import Job, LayerWise
 from test_layerwise import backward
 
 
@@ -93,8 +94,8 @@ def trial(rank, folder):
         path = os.path.join(folder, kind + str(view) + str(mixed))
         for part in (range(5), range(5, 8)):  # the second is a restart
             o = build(kind, view)
-            layers = layerwise.LayerWise(o["model"], o["optimizer"])
-            with job.Job(path) as saved:
+            layers = LayerWise(o["model"], o["optimizer"])
+            with Job(path) as saved:
                 got = saved.restore(**o)
                 if (got.step if got else -1) != part[0] - 1:
                     faults.append(f"{what}: restored {got} before step {part[0]}")
@@ -144,13 +145,13 @@ def refused():
 
     m = torch.nn.Linear(8, 1)
     o = torch.optim.SGD(m.parameters(), 0.1)
-    must("wrap the model", lambda: layerwise.LayerWise(m, o))
-    must("find_unused_parameters", lambda: layerwise.LayerWise(DistributedDataParallel(m, find_unused_parameters=True), o))
+    must("wrap the model", lambda: LayerWise(m, o))
+    must("find_unused_parameters", lambda: LayerWise(DistributedDataParallel(m, find_unused_parameters=True), o))
     d = DistributedDataParallel(m)
     d.register_comm_hook(None, lambda state, bucket: None)
-    must("comm hook already", lambda: layerwise.LayerWise(d, o))
+    must("comm hook already", lambda: LayerWise(d, o))
     d = DistributedDataParallel(m)
-    layers = layerwise.LayerWise(d, o)
+    layers = LayerWise(d, o)
 
     def twice():
         with layers.step():

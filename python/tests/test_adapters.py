@@ -16,7 +16,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 import torch
 
-from evenkeel import callbacks, checkpoint, interchange, job
+from evenkeel import checkpoint
+from evenkeel.checkpoint import Job, callbacks, interchange
 
 
 def model(seed):
@@ -209,7 +210,7 @@ class Adapters(unittest.TestCase):
             self.same(want, done.fit(3))  # nothing is left to do
             os.unlink(self.path)
         self.same(want, LightningTrainer(callbacks.lightning(self.path), 1).fit(3))  # at the automatic interval
-        with job.Job(self.path) as saved:
+        with Job(self.path) as saved:
             t = LightningTrainer(None, 2)
             self.assertEqual(saved.restore(**callbacks.lightning(self.path)._objects(t, t.model)).step, 23)
         t = LightningTrainer(callbacks.lightning(self.path), 1)
@@ -240,7 +241,7 @@ class Adapters(unittest.TestCase):
         m.register_buffer("small", torch.arange(3, dtype=torch.bfloat16))
         m.wide = torch.nn.Parameter(torch.randn(2, 3, dtype=torch.complex64))
         o = torch.optim.AdamW(m.parameters(), lr=0.01)
-        with job.Job(self.path) as saved:
+        with Job(self.path) as saved:
             saved.restore(model=m, optimizer=o)
             for step in range(3):
                 saved.ready()

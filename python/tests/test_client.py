@@ -13,7 +13,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 import torch
 
 import fake_service
-from evenkeel import client, vector
+from evenkeel.tuner import client, round_vector
 
 NAMES = ["a/0", "b/0"]
 
@@ -285,12 +285,12 @@ class TestVector(unittest.TestCase):
     def test_there_and_back(self):
         timed = client.Plan(12, [5, 0, 9], [2, 0, 3], 1.5, 0.02, True, 0.1, [1.4, 1.0, 1.3], [0.2, 1.0, 0.3], [1, 1, 2], 2)
         for plan in (None, timed, client.Plan(3, [5, 0, 9], [2, 0, 3], era=1)):
-            vectors = [vector.Vector(r, 3) for r in range(3)]
-            did = [vector.Did(0.5 + r, 10 * r, r, 0.25 * r, 0, 7 + r) for r in range(3)]
+            vectors = [round_vector.RoundVector(r, 3) for r in range(3)]
+            did = [round_vector.Did(0.5 + r, 10 * r, r, 0.25 * r, 0, 7 + r) for r in range(3)]
             v = sum(vectors[r].pack(did[r], plan if r == 0 else None) for r in range(3))
-            self.assertEqual(vector.unpack(v.tolist(), 3), (did, plan))
-            self.assertEqual(float(v[vector.norm_of(2)]), 0.5)
-            self.assertEqual((len(v), float(v[vector.norm_before(3)])), (vector.length(3), 0.0))
+            self.assertEqual(round_vector.unpack(v.tolist(), 3), (did, plan))
+            self.assertEqual(float(v[round_vector.norm_of(2)]), 0.5)
+            self.assertEqual((len(v), float(v[round_vector.norm_before(3)])), (round_vector.length(3), 0.0))
             self.assertEqual(v.dtype, torch.float64)
 
 

@@ -11,14 +11,14 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
-sys.path[:0] = [HERE, os.path.join(HERE, "..")]
+sys.path[:0] = [HERE, os.path.join(HERE, ".."), os.path.join(ROOT, "internal", "vectors")]
 
-import make_accumulation
+import make_deadline_accumulation
 import processes
 
-from evenkeel import deadline
+from evenkeel.tuner import deadline
 
-VECTORS = os.path.join(ROOT, "cluster", "testdata", "accumulation.json")
+VECTORS = os.path.join(ROOT, "internal", "vectors", "deadline-accumulation.json")
 
 
 def exported():
@@ -28,21 +28,20 @@ def exported():
 
 
 class TestFault(unittest.TestCase):
-    GOOD = ["auto", "1.5s", "2s", "500ms", "1h30m", "+1s", ".5s", "1.s", "1ns", "20\u00b5s", "1000h", "110%", "1.1", " 1.1 ", "10%", "1000%", "1.5e2%", "0.1", "10.0", "1e1"]
-    BAD = ["soon", "5", "30", "0", "0s", "-1s", "-110%", "0%", "1", "11.0", "9%", "1e0%", "1001%", "0.05", "1000h1ns", "0.5ns", "2 s", " 2s", "s", "1d", "110 %", "%", "nan", "inf", "1e999", "Auto",
-           "1s2", 11 * "1s" + 11 * "1s", "9" * 40 + "h"]  # fmt: skip
+    with open(os.path.join(ROOT, "internal", "vectors", "deadline-text.json")) as f:  # Go's cluster.ParseDeadline is held to it, too
+        GOOD, BAD = json.load(f).values()
 
     def test_by_hand(self):
         for d in self.GOOD:
             self.assertEqual(deadline.fault(d), "", d)
-        for d in self.BAD + [5, 1.1, None, True]:
+        for d in self.BAD + [5, 1.1, None, True, 11 * "1s" + 11 * "1s"]:
             self.assertNotEqual(deadline.fault(d), "", d)
         self.assertIn('give "5s" for seconds', deadline.fault("5"))
         self.assertIn('"110%"', deadline.fault("soon"))
 
     @unittest.skipUnless(os.environ.get("EVENKEEL"), "needs the command: set EVENKEEL to its path")
     def test_as_the_service(self):
-        for d in self.GOOD + [b for b in self.BAD if len(b) <= 32]:
+        for d in self.GOOD + self.BAD:
             took = subprocess.run([os.environ["EVENKEEL"], "serve", f"--deadline={d}", "--", "true"], capture_output=True).returncode
             self.assertEqual(took == 0, deadline.fault(d) == "", d)
 
@@ -78,7 +77,7 @@ class TestAccumulation(unittest.TestCase):
 
     def test_vectors_are_those_of_the_rule(self):
         with open(VECTORS) as f:
-            self.assertEqual(f.read(), make_accumulation.text())
+            self.assertEqual(f.read(), make_deadline_accumulation.text())
 
     def test_refuses(self):
         for wrong in (lambda: deadline.Node(0), lambda: deadline.Node(2, least=3), lambda: deadline.Node(2, shapes=[4]),

@@ -18,6 +18,7 @@ import fake_service
 import processes
 
 
+@unittest.skipUnless(os.environ.get("EVENKEEL_SLOW"), "slow: set EVENKEEL_SLOW=1 to run it, as .ci/run does")
 class TestElastic(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

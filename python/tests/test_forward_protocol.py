@@ -16,7 +16,7 @@ from evenkeel.forward import header, philox, record, replica, step  # noqa: E402
 
 
 def golden():
-    with open(os.path.join(ROOT, "forward", "testdata", "golden.json"), encoding="utf-8") as f:
+    with open(os.path.join(ROOT, "internal", "vectors", "forward-golden.json"), encoding="utf-8") as f:
         return json.load(f)
 
 
@@ -44,7 +44,7 @@ class Golden(unittest.TestCase):
     def test_examples(self):
         for v in golden()["parts"]["examples"]:
             r = replica.Replica.__new__(replica.Replica)
-            r.config = forward.Config(processors=2 * len(v["sizes"]), key=v["key"], examples=v["sizes"], shared=v["shared"])
+            r.config = forward.Config(processors=2 * len(v["sizes"]), key=v["key"], examples=v["sizes"], estimator="each" if v["shared"] else "pairs")
             r.header = header.Header(b"", r.config, [], "file", v["count"], "", "")
             r.step, r._examples = v["step"], {}
             for rank in (2 * v["pair"], 2 * v["pair"] + 1):

@@ -196,7 +196,7 @@ class Runs(unittest.TestCase):
     def test_go_and_torch_in_one_run(self):
         self.serve()
         env = {**os.environ, "EVENKEEL_NATS_TOKEN": self.tokens["launch"]}
-        launch = self.start(EVENKEEL, "forward", "launch", "-n", "4", "--url", self.url, "--run", "run", "--manual", "--steps", "5000", "--size", "8", "--log", "run.log", env=env)
+        launch = self.start(EVENKEEL, "forward", "launch", "-n", "4", "--url", self.url, "--run", "run", "--steps", "5000", "--size", "8", env=env)
         until = time.monotonic() + 30
         while True:
             try:
@@ -223,12 +223,13 @@ class Runs(unittest.TestCase):
         self.assertTrue(448 < min(steps) < 4999 and min(steps) % 64 == 0, steps)
         out, err = launch.communicate(timeout=60)
         self.assertEqual(launch.returncode, 0, err)
-        out = subprocess.run([EVENKEEL, "forward", "verify", "run.log", "--json"], cwd=self.folder, capture_output=True, text=True)
+        subprocess.run([EVENKEEL, "forward", "export", "run", "--url", self.url, "--log", "run.log"], cwd=self.folder, env=env, check=True)
+        out = subprocess.run([EVENKEEL, "forward", "replay", "run.log", "--json"], cwd=self.folder, capture_output=True, text=True)
         self.assertEqual(out.returncode, 0, out.stderr)
         self.assertIn(hashes.pop(), out.stdout)
         late = self.result(self.rank(1))  # who comes when it is over has the same end
         self.assertEqual({late["steps"]}, steps)
-        show = subprocess.run([EVENKEEL, "forward", "show", "run", "--url", self.url], cwd=self.folder, env=env, capture_output=True, text=True)
+        show = subprocess.run([EVENKEEL, "forward", "runs", "run", "--url", self.url], cwd=self.folder, env=env, capture_output=True, text=True)
         self.assertIn(f"{min(steps)} of 5000, stopped", show.stdout, show.stderr)
 
     def test_over_tls_with_a_token_for_each_rank(self):

@@ -10,9 +10,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 import torch
 
-from evenkeel import job
-from evenkeel.interval import Interval
-from evenkeel.state import plan as plan_
+from evenkeel.checkpoint import Job
+from evenkeel.checkpoint.interval import Interval
+from evenkeel.checkpoint.state import plan as plan_
 
 
 def simulate(i, steps, step, stall, persist, after):
@@ -57,7 +57,7 @@ class Steps(unittest.TestCase):
     def test_due(self):
         """A save that costs a fifth of a step in what save() takes, at a budget of 2%: about every tenth step."""
         model = torch.nn.Linear(4, 4)
-        with tempfile.TemporaryDirectory() as folder, job.Job(os.path.join(folder, "x"), budget=0.02) as saved:
+        with tempfile.TemporaryDirectory() as folder, Job(os.path.join(folder, "x"), budget=0.02) as saved:
             saved.restore(model=model)
             plan, saves, intervals = plan_.Plan.blob, [], []
 

@@ -27,6 +27,7 @@ KILLS = int(os.environ.get("EVENKEEL_TEST_KILLS", "4"))
 
 
 @unittest.skipUnless(EVENKEEL, "EVENKEEL is not set: the program to run")
+@unittest.skipUnless(os.environ.get("EVENKEEL_SLOW"), "slow: set EVENKEEL_SLOW=1 to run it, as .ci/run does")
 class TestKilled(unittest.TestCase):
     def serve(self):
         return subprocess.Popen([EVENKEEL, "serve", "--state", self.folder, "--listen", f"127.0.0.1:{self.port}"], stderr=subprocess.DEVNULL)

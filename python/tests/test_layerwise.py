@@ -15,8 +15,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
 import torch
 
-from evenkeel import checkpoint, job, layerwise
-from test_checkpoint import OPTIMIZERS, made
+from evenkeel import checkpoint
+from evenkeel.checkpoint import Job, LayerWise
+from test_job import OPTIMIZERS, made
 from test_job import bits, whole
 
 STEPS = 40
@@ -44,8 +45,8 @@ def digest(o):
 def run(path):
     """The job that is killed: reports what it restored, what is durable, how it ended."""
     o = objects()
-    layers = layerwise.LayerWise(o["model"], o["optimizer"])
-    with job.Job(path) as saved:
+    layers = LayerWise(o["model"], o["optimizer"])
+    with Job(path) as saved:
         state = saved.restore(**o)
         if state:
             print("restored", state.step, digest(o), flush=True)
@@ -58,7 +59,7 @@ def run(path):
     print("done", STEPS - 1, digest(o), flush=True)
 
 
-class LayerWise(unittest.TestCase):
+class Layers(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -73,17 +74,17 @@ class LayerWise(unittest.TestCase):
             (lambda m, loss: [p.grad.mul_(0.5) for p in m.parameters()], "changed after its update"),
         ):  # fmt: skip
             o = objects()
-            layers = layerwise.LayerWise(o["model"], o["optimizer"])
+            layers = LayerWise(o["model"], o["optimizer"])
             with self.assertRaisesRegex(checkpoint.Usage, said):
                 with layers.step():
                     loss = o["model"](torch.ones(2, 8)).sum()
                     loss.backward()
                     wrong(o["model"], loss)
         self.assertEqual(torch.nn.utils.clip_grad_norm_.__name__, "clip_grad_norm_")  # as it was
-        with tempfile.TemporaryDirectory() as folder, job.Job(os.path.join(folder, "x")) as saved:
+        with tempfile.TemporaryDirectory() as folder, Job(os.path.join(folder, "x")) as saved:
             o = {**objects(), "scaler": scaler}
             saved.restore(**o)
-            layers = layerwise.LayerWise(o["model"], o["optimizer"])
+            layers = LayerWise(o["model"], o["optimizer"])
             with self.assertRaisesRegex(checkpoint.Usage, "GradScaler is enabled"):
                 with layers.step(saved, 0):
                     self.fail("the step began")
@@ -94,9 +95,9 @@ class LayerWise(unittest.TestCase):
 
     def test_same_as_whole_steps(self):
         o, p = objects(), objects()
-        layers = layerwise.LayerWise(p["model"], p["optimizer"])
+        layers = LayerWise(p["model"], p["optimizer"])
         order = []
-        with job.Job(self.path) as saved:
+        with Job(self.path) as saved:
             saved.restore(**p)
             for step in range(STEPS):
                 o["optimizer"].zero_grad(set_to_none=True)
@@ -117,10 +118,10 @@ class LayerWise(unittest.TestCase):
                     backward(p["model"], STEPS)
                     raise RuntimeError("broken")
         q = objects()
-        with job.Job(self.path) as saved:
+        with Job(self.path) as saved:
             self.assertEqual(saved.restore(**q).step, STEPS - 1)
             self.assertEqual(whole(q["model"], q["optimizer"]), whole(o["model"], o["optimizer"]))
-            layers = layerwise.LayerWise(q["model"], q["optimizer"])
+            layers = LayerWise(q["model"], q["optimizer"])
             with layers.step(saved, STEPS):
                 backward(q["model"], STEPS)
             q["scheduler"].step()
@@ -136,9 +137,9 @@ class LayerWise(unittest.TestCase):
             b, ob = made(name)
             if name == "LBFGS":
                 with self.assertRaisesRegex(checkpoint.Usage, "LBFGS"):
-                    layerwise.LayerWise(b, ob)
+                    LayerWise(b, ob)
                 continue
-            layers = layerwise.LayerWise(b, ob)
+            layers = LayerWise(b, ob)
             for step in range(6):
                 oa.zero_grad(set_to_none=True)
                 backward(a, step)
@@ -150,7 +151,7 @@ class LayerWise(unittest.TestCase):
     def test_accumulation(self):
         a, oa = made("AdamW")
         b, ob = made("AdamW")
-        layers = layerwise.LayerWise(b, ob)
+        layers = LayerWise(b, ob)
         for step in range(5):
             oa.zero_grad(set_to_none=True)
             backward(a, 2 * step)
@@ -168,11 +169,11 @@ class LayerWise(unittest.TestCase):
     def test_refuses(self):
         m, o = made("AdamW")
         with self.assertRaisesRegex(checkpoint.Usage, "one optimizer"):
-            layerwise.LayerWise(m, lambda p: None)
+            LayerWise(m, lambda p: None)
         with self.assertRaisesRegex(checkpoint.Usage, "'2.bias' is not in the optimizer"):
-            layerwise.LayerWise(m, torch.optim.SGD(list(m.parameters())[:3], 0.1))
+            LayerWise(m, torch.optim.SGD(list(m.parameters())[:3], 0.1))
         with self.assertRaisesRegex(checkpoint.Usage, "that is not the model's"):
-            layerwise.LayerWise(m[0], o)
+            LayerWise(m[0], o)
 
         class Counting(torch.optim.SGD):
             def step(self, closure=None):
@@ -180,10 +181,10 @@ class LayerWise(unittest.TestCase):
                     g["count"] = g.get("count", 0) + 1
 
         with self.assertRaisesRegex(checkpoint.Usage, "keeps .*count"):
-            with layerwise.LayerWise(m, Counting(m.parameters(), 0.1)).step():
+            with LayerWise(m, Counting(m.parameters(), 0.1)).step():
                 backward(m, 1)
-        layers = layerwise.LayerWise(m, o)
-        with job.Job(self.path) as saved:
+        layers = LayerWise(m, o)
+        with Job(self.path) as saved:
             saved.restore(model=m)
             with self.assertRaisesRegex(checkpoint.Usage, "not the one that"):
                 with layers.step(saved, 0):

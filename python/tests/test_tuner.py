@@ -21,8 +21,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import evenkeel
 import fake_service
 import processes
-from evenkeel import deadline, hook
-from evenkeel.checkpoint import Usage
+from evenkeel.tuner import Usage, deadline, gradient_hook
 
 LENGTH = 200
 
@@ -251,9 +250,9 @@ class TestGradients(Ranks):
         def child(rank, port):
             job = Job(rank, 2, port)
             main, found = threading.get_ident(), set()
-            real = hook._square
+            real = gradient_hook._square
             futures = mock.patch.object(torch.futures.Future, "then", side_effect=AssertionError("a callback on a future runs wherever that ends"))
-            with futures, mock.patch.object(hook, "_square", lambda t: found.add(threading.get_ident()) or real(t)):
+            with futures, mock.patch.object(gradient_hook, "_square", lambda t: found.add(threading.get_ident()) or real(t)):
                 for x, y, i in job.tuner.steps(job.loader(global_batch=8)):
                     job.counted(i)
                     cross_entropy(job.ddp(x), y).backward()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What moves when it is written again is said; experiments/checkpoint/RESULTS.md has a real btrfs.
+// A block that moves when it is written again is reported.
 func TestCopiesOnWrite(t *testing.T) {
 	real := place
 	t.Cleanup(func() { place = real })

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/internal/slow"
 )
 
 func pastDisk(t *testing.T, size int64) *Disk {
@@ -190,6 +192,7 @@ func TestReadsPastTheCacheEnd(t *testing.T) {
 
 // What is measured: each way's own time, whoever was first; for little room nothing is.
 func TestMeasure(t *testing.T) {
+	slow.Skip(t)
 	d := pastDisk(t, 4*measured)
 	if w, err := d.Measure(0, 8*measured-1); w != (Ways{}) || err != nil {
 		t.Errorf("too little room: %+v %v", w, err)

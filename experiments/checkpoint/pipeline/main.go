@@ -44,7 +44,7 @@ func main() {
 	flag.IntVar(&c.Trials, "trials", 15, "trials")
 	flag.IntVar(&c.Steps, "steps", 4, "steps of each variant in a trial, after one that is not measured")
 	flag.StringVar(&c.dir, "dir", "", "folder for the checkpoint files; default: the system's for temporary files")
-	out := flag.String("out", "experiments/checkpoint", "folder for pipeline.json and pipeline.svg")
+	out := flag.String("out", "experiments/checkpoint", "folder for pipeline.json (every trial) and pipeline.svg")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -234,5 +234,5 @@ func (r *report) write(dir string) error {
 		return err
 	}
 	f := figure(r.all[3].spans, r.all[4].spans)
-	return errors.Join(f.Save(filepath.Join(dir, "pipeline.svg")), f.Save(filepath.Join(dir, "pipeline.png")))
+	return f.Save(filepath.Join(dir, "pipeline.svg"))
 }

@@ -6,7 +6,7 @@
     speed.py gpt2 FOLDER [STEPS]              two ranks of DDP with a state of GPT-2 small's size: what training waits over three intervals, in as many steps at most
 
 The durations are of a quiet machine with two cores, 9 trials and OpenBLAS. Medians of the trials' ratios, with quartiles; what is compared takes turns. A signal (Ctrl-C) ends
-it with what whole trials have shown. The last lines are rows for experiments/checkpoint/RESULTS-pytorch.md.
+it with what whole trials have shown. The last lines are rows for docs/results/checkpoint.md.
 """
 
 import gc
@@ -31,7 +31,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import torch
 
-from evenkeel import checkpoint, job, transfer
+from evenkeel import checkpoint
+from evenkeel.checkpoint import Job
+from evenkeel.checkpoint.file import transfer
 
 
 def quartiles(values):
@@ -49,10 +51,10 @@ def blas():
     return ", ".join(sorted(found)) or "torch's own"
 
 
-def row(target, ratios, reached, trials=None):
-    """A row of the table of targets."""
+def row(what, ratios, trials=None):
+    """A row of the table of results."""
     load = os.getloadavg()
-    print(f"| {target} | {quartiles(ratios)} | {'yes' if reached else '**no**'} ({trials or len(ratios)} trials, load {load[0]:.1f}) |", flush=True)
+    print(f"| {what} | {quartiles(ratios)} ({trials or len(ratios)} trials, load {load[0]:.1f}) |", flush=True)
 
 
 def turns(trials, one, *times):
@@ -151,7 +153,7 @@ def forward(folder, trials=9):
         torch.manual_seed(1)
         model = Model(**size)
         optimizer = adamw(model)
-        with job.Job(path, slots=2) as saved:
+        with Job(path, slots=2) as saved:
             saved.restore(model=model, optimizer=optimizer)
             saved.save(0)
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, whole)
@@ -184,7 +186,7 @@ def forward(folder, trials=9):
             optimizer.load_state_dict(state["optimizer"])
 
     def ours(model, optimizer, behind):
-        saved = job.Job(path)
+        saved = Job(path)
         saved.restore(behind=behind, model=model, optimizer=optimizer)
         return saved
 
@@ -225,10 +227,9 @@ def forward(folder, trials=9):
     report(times, "restore behind, verified")
     base = times["restore behind, verified"]
     print("behind, until everything is read:", quartiles(complete), "s")
-    for name, least in (("mmap of the parameters, copied", None), ("mmap of the parameters, in place", None), ("torch.load of the state", 4)):
-        ratios = [b / a for a, b in zip(base, times[name])] if least else [a / b for a, b in zip(base, times[name])]
-        m = statistics.median(ratios)
-        row(f"first forward pass after a restore, verified, {'sooner than' if least else 'over'} {name}: at {'least 4' if least else 'most 1.2'}", ratios, m >= 4 if least else m <= 1.2)
+    for name in ("mmap of the parameters, copied", "mmap of the parameters, in place"):
+        row(f"first forward pass after a restore, verified, over {name}", [a / b for a, b in zip(base, times[name])])
+    row("torch.load of the state over first forward pass after a restore, verified", [b / a for a, b in zip(base, times["torch.load of the state"])])
 
 
 def fio(path, mib, name, *options):
@@ -292,7 +293,7 @@ def persist(folder, mib, trials=9):
     fastest = min(middle, key=middle.get)
     m = middle[fastest] / statistics.median(times["save, durable"])
     print(f"bandwidth over the way of fio with the best median ({fastest}): {m:.3f} of the medians, {quartiles([b / a for a, b in zip(times['save, durable'], times[fastest])])} by trials; over fio's best of each trial:")
-    row(f"durable save over fio's best, {mib} MiB: at least .90", ratios, statistics.median(ratios) >= 0.9)
+    row(f"durable save over fio's best, {mib} MiB", ratios)
 
 
 class Work:
@@ -326,7 +327,7 @@ def steps(folder, threads, trials=9, mib=256):
     w = Work(mib)
     objects = {"model": w.model, "optimizer": w.optimizer}
     path = os.path.join(folder, "run.ckpt")
-    with job.Job(path) as saved:
+    with Job(path) as saved:
         saved.restore(**objects)
         took = []
         for step in range(6):
@@ -385,12 +386,9 @@ def steps(folder, threads, trials=9, mib=256):
     busy = threads >= os.cpu_count()
     print(f"training waits {quartiles(waits['auto'])} of a step at the automatic interval, {quartiles(waits['every'])} saved every step")
     print("steps, saves and interval in each trial at the automatic interval:", counts)
-    for name, what, target in (("auto", "at the automatic interval", 1.05 if busy else 1.02), ("every", "saved every step, a step twice the persist", 1.03)):
+    for name, what in (("auto", "at the automatic interval"), ("every", "saved every step, a step twice the persist")):
         ratios = [a / b for a, b in zip(times[name], times["none"])]
-        if name == "auto" or not busy:
-            row(f"step ratio {what}, {mib} MiB, {'both cores' if busy else 'one core'} computing: at most {target}", ratios, statistics.median(ratios) <= target)
-        else:
-            print(f"step ratio {what}, both cores computing (no target): {quartiles(ratios)}")
+        row(f"step ratio {what}, {mib} MiB, {'both cores' if busy else 'one core'} computing", ratios)
         print(f"the same of the training thread's processor time, which other programs hardly disturb: {quartiles([a / b for a, b in zip(used[name], used['none'])])}")
 
 
@@ -401,7 +399,7 @@ def ranked(rank, folder, count):
     torch.manual_seed(1)
     model = DistributedDataParallel(Model())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    with job.Job(os.path.join(folder, "run.ckpt")) as saved:
+    with Job(os.path.join(folder, "run.ckpt")) as saved:
         saved.restore(model=model, optimizer=optimizer)
         rows = []
         signal.signal(signal.SIGINT, lambda *_: ended_.append(True))  # the ranks end together, after a step
@@ -436,11 +434,11 @@ def ranked(rank, folder, count):
         what = "GPT-2 small with AdamW, 1.5 GB, two ranks: training waits at most .01 of the time at the automatic interval"
         if len(at) > 1:  # from behind a save to the end of the next
             shares = [sum(r["ready"] + r["save"] for r in part) / sum(r["seconds"] for r in part) for part in (rows[a + 1 : b + 1] for a, b in zip(at, at[1:]))]
-            row(what, shares, statistics.median(shares) <= 0.01, f"{len(shares)} intervals, {at[-1] - at[0]} steps, 1")
+            row(what, shares, f"{len(shares)} intervals, {at[-1] - at[0]} steps, 1")
         else:  # what a save costs, over the interval that was found
             costs = [r["save"] + rows[i + 1]["ready"] for i, r in enumerate(rows[:-1]) if r["saved"] and i]
             shares = [c / (rows[-1]["interval"] * plain) for c in costs]
-            row(f"{what}, by {len(costs)} saves while it was being found", shares, statistics.median(shares) <= 0.01)
+            row(f"{what}, by {len(costs)} saves while it was being found", shares)
     dist.barrier()
 
 

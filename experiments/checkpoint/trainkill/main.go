@@ -5,7 +5,6 @@
 // begins, in the other way of saving.
 //
 //	go run ./experiments/checkpoint/trainkill -kills 5000
-//	go run ./experiments/checkpoint/trainkill -kills 1000 -stripe
 package main
 
 import (
@@ -30,18 +29,17 @@ func main() {
 	seed := flag.Uint64("seed", 1, "of the moments")
 	child := flag.String("child", "", "be the process that trains, on this file")
 	staged := flag.Bool("staged", false, "with -child: staged saves")
-	stripe := flag.Bool("stripe", false, "every node saves its share to a file of its own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	var err error
 	if *child != "" {
-		err = trainOn(*child, *staged, *stripe)
+		err = trainOn(*child, *staged)
 	} else {
 		var r result
 		begun := time.Now()
 		r, err = run(ctx, *kills, *seed, func(path string, staged bool) []string {
-			return []string{os.Args[0], "-child", path, fmt.Sprintf("-staged=%v", staged), fmt.Sprintf("-stripe=%v", *stripe)}
+			return []string{os.Args[0], "-child", path, fmt.Sprintf("-staged=%v", staged)}
 		}, func(done int) {
 			if done%250 == 0 {
 				left := time.Since(begun) / time.Duration(done) * time.Duration(*kills-done)
@@ -56,11 +54,8 @@ func main() {
 	}
 }
 
-// steps and nodes of a run.
-const (
-	steps = 150
-	nodes = 3
-)
+// steps of a run.
+const steps = 150
 
 // newTrainer is the same at every call: a network of 8 layers' parameters on three uneven nodes.
 func newTrainer() (*train.Trainer, error) {
@@ -102,7 +97,7 @@ func undisturbed() ([]string, error) {
 }
 
 // trainOn is the process that is killed. It reports on standard output what it restored and what is durable.
-func trainOn(path string, staged, stripe bool) (err error) {
+func trainOn(path string, staged bool) (err error) {
 	t, err := newTrainer()
 	if err != nil {
 		return err
@@ -110,9 +105,6 @@ func trainOn(path string, staged, stripe bool) (err error) {
 	o := checkpoint.Options{WhenFull: checkpoint.Block}
 	if staged {
 		o.Mode = checkpoint.Staged
-	}
-	if stripe {
-		return trainOnSet(t, path, o)
 	}
 	f, err := checkpoint.Open(path, t.Arrays(), o)
 	switch {
@@ -126,33 +118,17 @@ func trainOn(path string, staged, stripe bool) (err error) {
 	if err != nil {
 		return err
 	}
-	return trainAndSave(t, func(c train.SaveConfig) error { return t.SaveTo(f, c) }, f.Close)
+	return trainAndSave(t, f)
 }
 
-// trainOnSet saves each node's share to a file of its own.
-func trainOnSet(t *train.Trainer, path string, o checkpoint.Options) error {
-	var paths []string
-	for i := range nodes {
-		paths = append(paths, fmt.Sprintf("%s.%d", path, i))
-	}
-	s, err := checkpoint.OpenOrCreateSet(paths, t.Arrays(), o)
-	if err != nil {
-		return err
-	}
-	if _, err := t.RestoreSet(s); err != nil && !errors.Is(err, checkpoint.ErrEmpty) {
-		return errors.Join(err, s.Close())
-	}
-	return trainAndSave(t, func(c train.SaveConfig) error { return t.SaveToSet(s, c) }, s.Close)
-}
-
-func trainAndSave(t *train.Trainer, saveTo func(train.SaveConfig) error, closeFiles func() error) error {
+func trainAndSave(t *train.Trainer, f *checkpoint.File) error {
 	say := func(format string, args ...any) { _, _ = fmt.Printf(format+"\n", args...) } // unbuffered; the parent may be gone
 	say("restored %d %s", t.Steps(), digest(t))
-	err := saveTo(train.SaveConfig{Every: 1, Durable: func(step uint64) { say("durable %d", step) }})
+	err := t.SaveTo(f, train.SaveConfig{Every: 1, Durable: func(step uint64) { say("durable %d", step) }})
 	for err == nil && t.Steps() < steps {
 		_, err = t.Step(context.Background())
 	}
-	if err = errors.Join(err, t.Close(), closeFiles()); err == nil {
+	if err = errors.Join(err, t.Close(), f.Close()); err == nil {
 		say("done %d %s", t.Steps(), digest(t))
 	}
 	return err

@@ -8,14 +8,11 @@ import (
 )
 
 // The test's own binary is the process that is killed.
-const (
-	childEnv  = "EVENKEEL_TRAINKILL_STAGED"
-	stripeEnv = "EVENKEEL_TRAINKILL_STRIPE"
-)
+const childEnv = "EVENKEEL_TRAINKILL_STAGED"
 
 func TestMain(m *testing.M) {
 	if staged, ok := os.LookupEnv(childEnv); ok {
-		if err := trainOn(os.Args[1], staged == "true", os.Getenv(stripeEnv) != ""); err != nil {
+		if err := trainOn(os.Args[1], staged == "true"); err != nil {
 			_, _ = os.Stderr.WriteString(err.Error())
 			os.Exit(1)
 		}
@@ -24,15 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestKills(t *testing.T) { kills(t) }
-
-func TestKillsStriped(t *testing.T) {
-	t.Setenv(stripeEnv, "1")
-	kills(t)
-}
-
-func kills(t *testing.T) {
-	t.Helper()
+func TestKills(t *testing.T) {
 	r, err := run(t.Context(), 24, 3, func(path string, staged bool) []string {
 		t.Setenv(childEnv, strconv.FormatBool(staged))
 		return []string{os.Args[0], path}

@@ -60,11 +60,8 @@ func run(ctx context.Context, kills int, seed uint64, command func(path string, 
 		}
 		if ended {
 			durable, staged = 0, !staged
-			files, _ := filepath.Glob(path + "*") // no pattern but ours; with -stripe several
-			for _, f := range files {
-				if err := os.Remove(f); err != nil {
-					return r, err
-				}
+			if err := os.Remove(path); err != nil {
+				return r, err
 			}
 		}
 	}

@@ -21,7 +21,7 @@ sys.path[:0] = [TESTS, os.path.join(TESTS, "..")]
 import forward_rank  # noqa: E402
 from evenkeel import forward  # noqa: E402
 from evenkeel.forward import nats, rounds  # noqa: E402
-from evenkeel.interchange import from_safetensors  # noqa: E402
+from evenkeel.checkpoint.interchange import from_safetensors  # noqa: E402
 from processes import free_port  # noqa: E402
 
 EVENKEEL, STEPS, SIZE = os.environ["EVENKEEL"], int(os.environ.get("STEPS", 10000)), 8

@@ -29,7 +29,7 @@ import small  # noqa: E402
 from batched import Batched  # noqa: E402
 from evenkeel import forward  # noqa: E402
 from evenkeel.forward import rounds  # noqa: E402
-from evenkeel.interchange import from_safetensors  # noqa: E402
+from evenkeel.checkpoint.interchange import from_safetensors  # noqa: E402
 
 BUDGET, BATCH, EPSILON, COUNT = 4000, 16, 1e-3, 20000
 TUNING, SEEDS = (100, 101), (0, 1, 2, 3, 4)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "python"))
 
-from evenkeel.interchange import write_safetensors  # noqa: E402
+from evenkeel.checkpoint.interchange import write_safetensors  # noqa: E402
 from small import LETTERS, Transformer, halves, pieces, texts  # noqa: E402
 
 

@@ -1,5 +1,5 @@
-// Command execute compares what evenkeel plan check predicts of plans with what python3 -m evenkeel.plan run measures on this machine, a core
-// for each device: layers are measured (evenkeel.plan profile), plans are priced by that, and run, in rounds that take turns.
+// Command execute compares what evenkeel plan check predicts with what python3 -m evenkeel.plan run measures on this machine, with a process
+// for each device. In each round python3 -m evenkeel.plan profile measures the layers, then every plan is predicted from that and run.
 //
 //	go run ./experiments/planner/execute
 package main
@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/planner"
 )
 
@@ -25,7 +24,7 @@ var sizes = []string{"--size", "128", "--length", "32", "--vocabulary", "256"}
 // example is a plan of a transformer of four blocks.
 type example struct {
 	name  string
-	busy  int // processes that work
+	busy  int // processes at work, as many as devices
 	batch int
 	micro int
 	stage []planner.Stage
@@ -50,18 +49,14 @@ var examples = []example{
 }
 
 func main() {
-	out := flag.String("results", "experiments/planner/RESULTS.md", "file whose section is written anew")
 	python := flag.String("python", "/usr/bin/python3", "Python with PyTorch")
-	rounds := flag.Int("rounds", 3, "of all plans")
+	rounds := flag.Int("rounds", 3, "rounds over all plans")
 	flag.Parse()
 	text, err := run(*python, *rounds)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Print(text)
-	if err := results.Replace(*out, "execute", text); err != nil {
-		log.Fatal(err)
-	}
 }
 
 func run(python string, rounds int) (string, error) {
@@ -85,7 +80,7 @@ func run(python string, rounds int) (string, error) {
 	for range rounds {
 		busy := 0
 		for i, e := range examples {
-			if e.busy != busy { // measured in every round, as the machine changes
+			if e.busy != busy { // measured in every round, as the load of the machine changes
 				busy = e.busy
 				profile := append([]string{"-m", "evenkeel.plan", "profile", "--blocks", "4", "--micro-batches", "1,2,3", "--busy", fmt.Sprint(busy), "--each", "0.15", "--out", "layers.csv", "--cluster", "cluster.yaml"}, sizes...)
 				if _, err := output(folder, python, profile...); err != nil {
@@ -100,7 +95,7 @@ func run(python string, rounds int) (string, error) {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "| plan | measured, ms | predicted less measured, %%: median of %d | each |\n|---|---|---|---|\n", rounds)
+	fmt.Fprintf(&b, "| plan | measured, ms | error of the prediction, %%: median of %d | each round |\n|---|---|---|---|\n", rounds)
 	for i, e := range examples {
 		var each []string
 		for _, v := range off[i] {
@@ -113,7 +108,7 @@ func run(python string, rounds int) (string, error) {
 	return b.String(), nil
 }
 
-// run prices and runs the plan.
+// run predicts and runs the plan.
 func (e *example) run(folder, evenkeel, python string) (seconds, predicted float64, err error) {
 	p := &planner.Plan{Version: planner.Version, Model: "transformer", GlobalBatch: e.batch, MicroBatch: e.micro, Stages: e.stage}
 	if err := planner.WritePlan(filepath.Join(folder, "plan.json"), p); err != nil {

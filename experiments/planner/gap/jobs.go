@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
@@ -50,7 +50,7 @@ func job(name string, kinds []kind, slow map[string]float64, tensors, micros []i
 	if err := p.Finish(name); err != nil {
 		return nil, err
 	}
-	top, err := cluster.ReadTopology(strings.NewReader("nodes:\n"+nodes), name, nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader("nodes:\n"+nodes), name, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/planner/search"
 )
 
@@ -55,7 +54,6 @@ const zone = "us-central1-a"
 func main() {
 	data := flag.String("data", "../shared/data/planner/sailor", "Sailor's folder of inputs")
 	width := flag.Int("width", 40, "states kept for each number of stages")
-	out := flag.String("results", "experiments/planner/RESULTS.md", "file whose section is written anew")
 	flag.Parse()
 	var b strings.Builder
 	b.WriteString("| devices | Sailor's plan, s | ours, s | of it | seconds, set-up included | stages | replicas | micro-batch |\n|---|---|---|---|---|---|---|---|\n")
@@ -85,9 +83,6 @@ func main() {
 		}
 	}
 	fmt.Print(b.String())
-	if err := results.Replace(*out, "sailor", b.String()); err != nil {
-		log.Fatal(err)
-	}
 }
 
 // search tries every micro-batch, and of the numbers of replicas the smallest for each number of micro-batches.

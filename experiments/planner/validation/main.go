@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"log"
@@ -13,22 +14,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
 )
 
 func main() {
 	data := flag.String("data", "../shared/data/planner", "folder of the measurements")
-	out := flag.String("results", "experiments/planner/RESULTS.md", "file whose section is written anew")
 	flag.Parse()
 	text, err := run(*data + "/sailor")
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Print(text)
-	if err := results.Replace(*out, "validation", text); err != nil {
-		log.Fatal(err)
-	}
 }
 
 func run(root string) (string, error) {
@@ -41,7 +36,15 @@ func run(root string) (string, error) {
 	if text, err := exec.Command("go", "build", "-o", c.path, "./cmd/evenkeel").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, text)
 	}
-	if _, err := c.run("plan", "convert", "--from", "sailor", root+"/profiles/OPT-350", "--info", root+"/llm_info.json", "--model", "OPT-350", "--out", c.file("layers.csv")); err != nil {
+	profile, err := readProfile(root+"/profiles/OPT-350", root+"/llm_info.json", "OPT-350")
+	if err != nil {
+		return "", err
+	}
+	var layers bytes.Buffer
+	if err := profile.WriteCSV(&layers); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(c.file("layers.csv"), layers.Bytes(), 0o600); err != nil {
 		return "", err
 	}
 	var b strings.Builder

@@ -1,10 +1,9 @@
 // Command cells judges policies on clusters and conditions drawn at random from what training covers, by seeds that training
-// never draws. Held-out devices have no part in it, so it is what policies may be chosen on; and it shows how often
+// never draws. Held-out devices have no part in it, so policies may be chosen by it. It shows how often
 // the network costs something.
 //
-//	go run ./experiments/tuner/cells                                        # the embedded policy against its own fallback
-//	go run ./experiments/tuner/cells -draw 2 -cells 20 out/*/policy.safetensors # which of several to keep; writes nothing
-//	go run ./experiments/tuner/cells -conditions steady,drift out/a/policy.safetensors
+//	go run ./experiments/tuner/cells                       # the embedded policy against its own fallback
+//	go run ./experiments/tuner/cells -draw 2 -cells 20     # other cells
 package main
 
 import (
@@ -13,28 +12,24 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/experiments/internal/program"
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
 	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 // options are the flags.
 type options struct {
 	cells, seeds, rounds, most, tune int
 	draw                             uint64
-	conditions, policies, rule       string
-	out                              string
-	files                            []string
+	policies, rule                   string
 }
 
 func main() {
@@ -45,12 +40,9 @@ func main() {
 	flag.IntVar(&o.most, "nodes", 128, "most nodes of a cluster; larger ones are drawn again")
 	flag.Uint64Var(&o.draw, "draw", 1, "seed of the draw")
 	flag.StringVar(&o.rule, "rule", "all,free", "how rounds end")
-	flag.StringVar(&o.conditions, "conditions", "drawn", "drawn, or presets and noise levels (noise 35) with commas, in turn")
 	flag.StringVar(&o.policies, "policies", "", "rules to compare with beside the fallback, tuned for each cell")
 	flag.IntVar(&o.tune, "tune", 5, "seeds to tune them on")
-	flag.StringVar(&o.out, "out", "experiments/tuner/RESULTS.md", "file whose section cells is replaced")
 	flag.Parse()
-	o.files = flag.Args()
 	program.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
@@ -64,13 +56,6 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range o.files {
-		t, err := agent.Load(f)
-		if err != nil {
-			return err
-		}
-		policies = append(policies, evaluation.Agent(f, t))
-	}
 	var b strings.Builder
 	for _, rule := range names(o.rule) {
 		cells, err := draw(o, rule)
@@ -78,11 +63,15 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 		for k, c := range cells {
-			if c.lines, err = evaluation.Compare(ctx, evaluation.Config{
+			lines, err := evaluation.Compare(ctx, evaluation.Config{
 				Cases: []evaluation.Case{c.of}, Scenarios: []evaluation.Scenario{c.under}, Policies: policies, Trained: embedded,
 				Seeds: o.seeds, TuneSeeds: o.tune, Rounds: o.rounds,
-			}); err != nil {
+			})
+			if err != nil {
 				return err
+			}
+			for k := range lines {
+				c.progress = append(c.progress, lines[k].Ratios())
 			}
 			if (k+1)%10 == 0 {
 				fmt.Fprintf(os.Stderr, "%v: rule %s, %d of %d cells\n", time.Since(begun).Round(time.Second), rule, k+1, len(cells))
@@ -91,12 +80,7 @@ func run(ctx context.Context, o options) error {
 		table(&b, rule, policies, cells)
 	}
 	fmt.Print(b.String())
-	if len(o.files) > 0 || o.conditions != "drawn" {
-		return nil
-	}
-	head := fmt.Sprintf("Made by\n\n    go run ./experiments/tuner/cells\n\nin %v on %d shared cores: %d cells, a cluster of the training split with conditions each, for each way to end rounds, %d seeds, %d rounds a run.\n",
-		time.Since(begun).Round(time.Second), runtime.NumCPU(), o.cells, o.seeds, o.rounds)
-	return results.Replace(o.out, "cells", head+b.String())
+	return nil
 }
 
 func names(list string) []string {
@@ -111,7 +95,8 @@ type cell struct {
 	of    evaluation.Case
 	under evaluation.Scenario
 	kinds []string
-	lines []evaluation.Result
+	// progress of each policy, by seed
+	progress [][]float64
 }
 
 // draw draws cells, the same for the same flags.
@@ -137,12 +122,6 @@ func draw(o options, rule string) ([]*cell, error) {
 			c.Choices = cluster.Choices{Quorum: cluster.Quorums, Grace: cluster.Graces}
 		}
 		conditions := e.Conditions
-		if o.conditions != "drawn" {
-			list := names(o.conditions)
-			if conditions, err = named(list[len(cells)%len(list)]); err != nil {
-				return nil, err
-			}
-		}
 		if conditions.Failures.Rate > 0 && len(c.Nodes) < 8 {
 			conditions.Failures = cluster.Failures{} // too few left to hold the batch
 		}
@@ -152,17 +131,6 @@ func draw(o options, rule string) ([]*cell, error) {
 		})
 	}
 	return cells, nil
-}
-
-// named is a preset, or steady conditions with a noise of so many percent and no spikes.
-func named(name string) (cluster.Conditions, error) {
-	percent := 0.0
-	if _, err := fmt.Sscanf(name, "noise %g", &percent); err != nil {
-		return cluster.Preset(name)
-	}
-	c, err := cluster.Preset("steady")
-	c.Noise, c.Spikes = cluster.Spread{Median: percent / 100}, cluster.Spikes{}
-	return c, err
 }
 
 // kinds names the groups that a cell counts in.
@@ -217,12 +185,12 @@ func table(b *strings.Builder, rule string, policies []evaluation.Spec, cells []
 			less, sure, progress := 0, 0, 0.0
 			for _, c := range count[g] {
 				var differences []float64
-				for s, v := range c.lines[p].Ratios() {
-					differences = append(differences, v-c.lines[0].Ratios()[s])
+				for s, v := range c.progress[p] {
+					differences = append(differences, v-c.progress[0][s])
 				}
 				d := stats.Bootstrap([][]float64{differences})
 				gains = append(gains, d.Mean)
-				progress += c.lines[p].Progress / float64(len(count[g]))
+				progress += stats.Bootstrap([][]float64{c.progress[p]}).Mean / float64(len(count[g]))
 				if d.Mean < -below {
 					less++
 				}

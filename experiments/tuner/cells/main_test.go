@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // The same flags draw the same cells, another seed others, and every cell is what was asked for.
 func TestDraw(t *testing.T) {
-	o := options{cells: 12, seeds: 1, rounds: 50, most: 32, draw: 3, conditions: "drawn"}
+	o := options{cells: 12, seeds: 1, rounds: 50, most: 32, draw: 3}
 	first, err := draw(o, "free")
 	if err != nil {
 		t.Fatal(err)
@@ -30,18 +30,6 @@ func TestDraw(t *testing.T) {
 		if n := len(c.of.Cluster.Nodes); n > 32 || len(c.of.Cluster.Choices.Rules()) != len(cluster.Rules) || c.kinds[0] != "all" {
 			t.Errorf("%d nodes, %d rules, kinds %q", n, len(c.of.Cluster.Choices.Rules()), c.kinds)
 		}
-	}
-	o.conditions = "bursts,noise 35"
-	named, err := draw(o, "all")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if noise := named[1].under.Conditions.Noise.Median; noise != 0.35 || len(named[0].under.Conditions.Episodes) == 0 || named[0].of.Cluster.Choices.Rules() != nil {
-		t.Errorf("noise %v, episodes %v", noise, named[0].under.Conditions.Episodes)
-	}
-	o.conditions = "calm"
-	if _, err := draw(o, "all"); err == nil {
-		t.Error("unknown conditions were drawn")
 	}
 }
 
@@ -70,12 +58,9 @@ func TestKinds(t *testing.T) {
 
 // The table by hand: two cells, of which the second loses in every seed.
 func TestTable(t *testing.T) {
-	result := func(ratios ...float64) evaluation.Result {
-		return evaluation.Restore([]evaluation.Kept{{Result: evaluation.Result{Progress: (ratios[0] + ratios[1]) / 2}, Ratios: ratios}})[0]
-	}
 	cells := []*cell{
-		{kinds: []string{"all", "drift"}, lines: []evaluation.Result{result(1, 1), result(1.02, 1.04)}},
-		{kinds: []string{"all"}, lines: []evaluation.Result{result(1, 1.02), result(0.99, 1.01)}},
+		{kinds: []string{"all", "drift"}, progress: [][]float64{{1, 1}, {1.02, 1.04}}},
+		{kinds: []string{"all"}, progress: [][]float64{{1, 1.02}, {0.99, 1.01}}},
 	}
 	var b strings.Builder
 	table(&b, "free", []evaluation.Spec{{Name: "model"}, {Name: "ddqn"}}, cells)

@@ -1,7 +1,5 @@
-// Command deadline shows where rounds that end at a deadline lose against knowing the noise of
-// the round beforehand, and what a learned deadline adds to the rule's. It writes both tables
-// into experiments/tuner/RESULTS.md. Clusters are of the training split, but for those on which
-// what was learned is judged.
+// Command deadline shows where rounds that end at a deadline lose against a policy that knows the noise of the round
+// beforehand, on clusters of the training split. It prints a table of docs/results/tuner.md.
 //
 //	go run ./experiments/tuner/deadline
 package main
@@ -9,30 +7,23 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
-	"strings"
 	"sync"
-	clock "time"
+	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/baseline"
-	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/ddqn"
 	"github.com/evenkeel/evenkeel/experiments/internal/program"
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
-	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 const rounds = 200 // of a run
 
-func time(seconds float64) clock.Duration { return clock.Duration(seconds * 1e9) }
+func duration(seconds float64) time.Duration { return time.Duration(seconds * 1e9) }
 
 // micro gives a cluster memory for a part of a share only: 4 to 32 micro-steps, by device.
 func micro(c *cluster.Cluster, first int) error {
@@ -98,18 +89,17 @@ func preset(name string) (cluster.Conditions, error) {
 	return c, err
 }
 
-// policy makes what is judged for one run; the runner is the simulator or a wrapper of it.
-type policy func(c *cluster.Cluster, s *sim.Simulator) (agent.Policy, cluster.Runner)
+// policy makes what is judged for one run.
+type policy func(c *cluster.Cluster, s *sim.Simulator) agent.Policy
 
-// play returns a run's goodput, mean samples over the global batch, and lateness over the deadline.
-func play(ctx context.Context, c *cluster.Cluster, conditions cluster.Conditions, seed uint64, p policy) (goodput, samples, late float64, err error) {
+// play returns a run's goodput, and how much later than the deadline its rounds end in the mean.
+func play(ctx context.Context, c *cluster.Cluster, conditions cluster.Conditions, seed uint64, p policy) (goodput, late float64, err error) {
 	s := sim.New(c, conditions, seed)
-	made, runner := p(c, s)
-	control, seconds := agent.Control{Cluster: c, Runner: runner, Policy: made}, 0.0
+	control, seconds, samples := agent.Control{Cluster: c, Runner: s, Policy: p(c, s)}, 0.0, 0.0
 	for range rounds {
 		r, err := control.Round(ctx)
 		if err != nil {
-			return 0, 0, 0, err
+			return 0, 0, err
 		}
 		seconds += r.Report.Wait.Seconds()
 		samples += float64(r.Report.Accepted)
@@ -117,13 +107,13 @@ func play(ctx context.Context, c *cluster.Cluster, conditions cluster.Conditions
 			late += (r.Report.Wait.Seconds()/d.Seconds() - 1) / rounds
 		}
 	}
-	return samples / seconds, samples / float64(c.GlobalBatch) / rounds, late, nil
+	return samples / seconds, late, nil
 }
 
 // outcome is what the runs of a policy came to.
 type outcome struct {
-	share         [][]float64 // of hindsight, by cluster and seed
-	samples, late float64
+	share [][]float64 // of hindsight, by cluster and seed
+	late  float64
 }
 
 // compare plays policies on clusters; the first must be hindsight.
@@ -147,14 +137,13 @@ func compare(ctx context.Context, cs []*cluster.Cluster, conditions cluster.Cond
 				free <- struct{}{}
 				go func() {
 					defer func() { <-free; wait.Done() }()
-					g, samples, late, err := play(ctx, c, conditions, uint64(seed), p)
+					g, late, err := play(ctx, c, conditions, uint64(seed), p)
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil && first == nil {
 						first = err
 					}
 					goodput[k][i][seed] = g
-					out[k].samples += samples / n
 					out[k].late += late / n
 				}()
 			}
@@ -173,8 +162,8 @@ func compare(ctx context.Context, cs []*cluster.Cluster, conditions cluster.Cond
 	return out, first
 }
 
-func hindsight(c *cluster.Cluster, s *sim.Simulator) (agent.Policy, cluster.Runner) {
-	return waiting{baseline.NewOracle(c, s, baseline.Oracle{Noise: true})}, s
+func hindsight(c *cluster.Cluster, s *sim.Simulator) agent.Policy {
+	return waiting{baseline.NewOracle(c, s, baseline.Oracle{Noise: true})}
 }
 
 // waiting has a policy wait for the shares.
@@ -189,95 +178,7 @@ func (w waiting) Decide(report *cluster.Report, present []bool, plan *cluster.Pl
 func (waiting) Omniscient() {}
 
 func main() {
-	out := flag.String("out", "experiments/tuner/RESULTS.md", "file whose sections deadline-parts and deadline-learned are replaced")
-	seeds := flag.Int("seeds", 10, "seeds to judge on")
-	steps := flag.Int("rounds", 200_000, "rounds of training")
+	seeds := flag.Int("seeds", 2, "seeds to judge on")
 	flag.Parse()
-	command := "go run ./experiments/tuner/deadline"
-	flag.Visit(func(f *flag.Flag) {
-		if f.Name != "out" {
-			command += " -" + f.Name + " " + f.Value.String()
-		}
-	})
-	program.Main(func(ctx context.Context) error { return run(ctx, command, *out, *seeds, *steps) })
-}
-
-func run(ctx context.Context, command, out string, seeds, steps int) error {
-	text, err := parts(ctx, command)
-	if err != nil {
-		return err
-	}
-	fmt.Print(text)
-	if err := results.Replace(out, "deadline-parts", text); err != nil {
-		return err
-	}
-	begun := clock.Now()
-	last := begun
-	net, err := train(ctx, steps, func(done int, reward float64) {
-		if now := clock.Now(); now.Sub(last) > 5*clock.Second {
-			last = now
-			fmt.Fprintf(os.Stderr, "%d of %d rounds, gain over the rule %+.4f rounds a round\n", done, steps, reward/10)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	if text, err = learned(ctx, command, net, seeds, steps, clock.Since(begun)); err != nil {
-		return err
-	}
-	fmt.Print(text)
-	return results.Replace(out, "deadline-learned", text)
-}
-
-// learned judges a network on the held-out clusters.
-func learned(ctx context.Context, command string, net *ddqn.Network, seeds, steps int, took clock.Duration) (string, error) {
-	var cs []*cluster.Cluster
-	for k, name := range clusters.HeldOut {
-		_, c, err := clusters.Load(name, profile.Embedded())
-		if err == nil {
-			err = micro(c, k)
-		}
-		if err != nil {
-			return "", err
-		}
-		cs = append(cs, c)
-	}
-	chosen := func(least float64, fixed bool) policy {
-		return func(c *cluster.Cluster, s *sim.Simulator) (agent.Policy, cluster.Runner) {
-			actor := ddqn.NewActor(net)
-			if fixed {
-				actor = nil
-			}
-			p := newChooser(c, actor, 0, least, nil)
-			return p, &judge{Simulator: s, chooser: p}
-		}
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d rounds of training in %v on %d cores, %d seeds of %d rounds on the held-out clusters, by\n\n    %s\n\n", steps, took.Round(clock.Second), runtime.NumCPU(), seeds, rounds, command)
-	b.WriteString("| conditions | the rule, of hindsight | learned, of hindsight | gain | learned, from an advantage of .01 | gain | samples: rule, learned |\n|---|---|---|---|---|---|---|\n")
-	for _, name := range []string{"steady", "drift", "interference", "bursts", "failures", "production"} {
-		conditions, err := preset(name)
-		if err != nil {
-			return "", err
-		}
-		o, err := compare(ctx, cs, conditions, seeds, []policy{hindsight, chosen(0, true), chosen(0, false), chosen(0.1, false)})
-		if err != nil {
-			return "", err
-		}
-		gain := func(k int) string {
-			var d [][]float64
-			for i := range o[k].share {
-				var row []float64
-				for s := range o[k].share[i] {
-					row = append(row, o[k].share[i][s]-o[1].share[i][s])
-				}
-				d = append(d, row)
-			}
-			g := stats.Bootstrap(d)
-			return fmt.Sprintf("%+.4f (%+.4f to %+.4f)", g.Mean, g.Low, g.High)
-		}
-		mean := func(k int) float64 { return stats.Bootstrap(o[k].share).Mean }
-		fmt.Fprintf(&b, "| %s | %.4f | %.4f | %s | %.4f | %s | %.3f, %.3f |\n", name, mean(1), mean(2), gain(2), mean(3), gain(3), o[1].samples, o[2].samples)
-	}
-	return b.String(), nil
+	program.Main(func(ctx context.Context) error { return parts(ctx, *seeds) })
 }

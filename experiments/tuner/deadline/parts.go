@@ -42,7 +42,7 @@ func (p *told) Decide(report *cluster.Report, present []bool, plan *cluster.Plan
 			return err
 		}
 		plan.Finish = finish
-		plan.Collect.Deadline, plan.Collect.AutoDeadline = max(1, time(finish)), false
+		plan.Collect.Deadline, plan.Collect.AutoDeadline = max(1, duration(finish)), false
 	}
 	if p.pace {
 		plan.Perf = p.perf
@@ -50,24 +50,24 @@ func (p *told) Decide(report *cluster.Report, present []bool, plan *cluster.Plan
 	return nil
 }
 
-// parts shows what each part of the truth would be worth to the rule.
-func parts(ctx context.Context, command string) (string, error) {
-	const count, seeds = 30, 2
+// parts prints what each part of the truth would be worth to the rule.
+func parts(ctx context.Context, seeds int) error {
+	const count = 30
 	from, err := newClusters(7)
 	if err != nil {
-		return "", err
+		return err
 	}
 	var cs []*cluster.Cluster
 	for range count {
 		c, _, err := from.episode()
 		if err != nil {
-			return "", err
+			return err
 		}
 		cs = append(cs, c)
 	}
 	tell := func(pace, deadline bool, overtime, reserve float64) policy {
-		return func(c *cluster.Cluster, s *sim.Simulator) (agent.Policy, cluster.Runner) {
-			return &told{Policy: agent.NewModel(c), cluster: c, sim: s, base: c.Nominal(), perf: c.Nominal(), sizes: make([]int, len(c.Nodes)), pace: pace, deadline: deadline, overtime: overtime, reserve: reserve}, s
+		return func(c *cluster.Cluster, s *sim.Simulator) agent.Policy {
+			return &told{Policy: agent.NewModel(c), cluster: c, sim: s, base: c.Nominal(), perf: c.Nominal(), sizes: make([]int, len(c.Nodes)), pace: pace, deadline: deadline, overtime: overtime, reserve: reserve}
 		}
 	}
 	names := []string{"hindsight", "the rule", "told the pace of the round", "told the best deadline of the round", "told both", "reserve 0", "reserve 0.1", "overtime 3%", "overtime 6%", "overtime 10%", "overtime 16%", "overtime 30%"}
@@ -76,7 +76,7 @@ func parts(ctx context.Context, command string) (string, error) {
 		policies = append(policies, tell(false, false, o, 0.02))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Share of hindsight, mean over %d clusters of the training split (4 to 64 nodes), %d seeds of %d rounds; in brackets how much later than the deadline rounds end, in the mean. By\n\n    %s\n\n| |", count, seeds, rounds, command)
+	fmt.Fprintf(&b, "Share of hindsight, mean over %d clusters of the training split (4 to 64 nodes), %d seeds of %d rounds; in brackets how much later than the deadline rounds end, in the mean.\n\n| |", count, seeds, rounds)
 	variants := []struct {
 		name   string
 		preset string
@@ -93,12 +93,12 @@ func parts(ctx context.Context, command string) (string, error) {
 		fmt.Fprintf(&b, " %s |", v.name)
 		conditions, err := preset(v.preset)
 		if err != nil {
-			return "", err
+			return err
 		}
 		v.change(&conditions)
 		o, err := compare(ctx, cs, conditions, seeds, policies)
 		if err != nil {
-			return "", err
+			return err
 		}
 		for k := range names {
 			cells[k] = append(cells[k], fmt.Sprintf("%.4f (%.1f%%)", stats.Bootstrap(o[k].share).Mean, 100*o[k].late))
@@ -110,5 +110,6 @@ func parts(ctx context.Context, command string) (string, error) {
 			fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(cells[k], " | "))
 		}
 	}
-	return b.String(), nil
+	fmt.Print(b.String())
+	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"gonum.org/v1/gonum/stat"
-
 	"github.com/evenkeel/evenkeel/cluster"
 )
 
@@ -46,12 +44,12 @@ func bootstrap[T any](units []T, estimate func([]T) []float64) (found, low, high
 }
 
 // derive derives every fitted parameter of the presets again.
-func derive(d *data) ([]parameter, []string, error) {
+func derive(d *data) ([]parameter, error) {
 	preset := map[string]cluster.Conditions{}
 	for _, name := range cluster.Presets() {
 		c, err := cluster.Preset(name)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		preset[name] = c
 	}
@@ -78,8 +76,7 @@ func derive(d *data) ([]parameter, []string, error) {
 
 	f, lo, hi = bootstrap(d.workers, func(s []series) []float64 {
 		sd, r := wandering(s)
-		_, rounds := decay(r, false)
-		return []float64{sd, rounds}
+		return []float64{sd, decay(r)}
 	})
 	add("pai_minibatch_time", "rms over workers of the log time's sd; exponential through the mean autocorrelation, 10 to 200 rounds", f, lo, hi,
 		"drift.sd", preset["drift"].Drift.SD, "drift.rounds", preset["drift"].Drift.Rounds)
@@ -101,56 +98,7 @@ func derive(d *data) ([]parameter, []string, error) {
 	c := preset["powercap"].Episodes[0].Excess
 	add("powercap_slowdown", "slowdown - 1 at 100 to 150 W where above 0: median, and sigma from median to 90% (below lies measuring noise)", f, lo, hi,
 		"powercap: excess.median", c.Median, "powercap: excess.sigma", c.Sigma)
-	return params, lookAgain(d, middle, least), nil
-}
-
-// lookAgain derives the same parameters in other defensible ways, for the text.
-func lookAgain(d *data, middle, least float64) []string {
-	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	var plain []float64
-	for _, s := range d.steps {
-		_, spikes, _ := noise(s)
-		cut := math.Inf(1)
-		for _, k := range spikes {
-			cut = min(cut, k.excess)
-		}
-		times := s.times[min(warmup, len(s.times)):]
-		m, kept := median(times), []float64{}
-		for _, t := range times {
-			if t/m-1 < cut {
-				kept = append(kept, t/m)
-			}
-		}
-		plain = append(plain, stat.StdDev(kept, nil))
-	}
-	say("Step noise as the plain deviation of the steps that are no spikes: median %.4f, sigma %.2f.", median(plain), logSD(plain))
-	for _, g := range []int{1, 4} {
-		part := onGPUs(d.steps, g)
-		if len(part) == 0 {
-			continue
-		}
-		sd := noises(part)
-		rate, more := spikeLaw(part, least)
-		say("Series of processes with %d GPU (%d): noise median %.4f, sigma %.2f; spikes at rate %.4f, more %.2f.", g, len(part), median(sd), logSD(sd), rate, more)
-	}
-	quiet := quietJobs(d.jobs)
-	say("Bias over the %d jobs of %d without a worker that is slow throughout (median CoV up to %.1f): %.4f.", len(quiet), len(d.jobs), slowJob, bias(quiet, middle))
-	sd, r := wandering(d.workers)
-	share, rounds := decay(r, true)
-	say("Drift with noise without memory taken out (%.0f%% of the variance): sd %.3f, %.0f rounds; the correlation has a quick and a slow part, one exponential cannot be both.", 100*(1-share), sd*math.Sqrt(share), rounds)
-	all := bursts(d.jobs, 1)
-	n, x, s := burstLaw(all)
-	say("Bursts with the runs of a single iteration (%d runs instead of %d): %.1f rounds, median excess %.2f, sigma %.2f.", len(all), len(bursts(d.jobs, 2)), n, x, s)
-	var pooled float64
-	for _, b := range bursts(d.jobs, 2) {
-		pooled += b.rounds
-	}
-	say("Length of bursts with every run counting the same, so that one job with 27 runs of 10 rules: %.1f rounds.", pooled/float64(len(bursts(d.jobs, 2))))
-	p := above(d.capped, 0)
-	far := above(d.capped, 0.05)
-	say("Power cap, log sd of everything above 0: %.2f; only of what exceeds 5%%, beyond the noise of an epoch's time: median %.2f, sigma %.2f.", logSD(p), median(far), logSD(far))
-	return out
+	return params, nil
 }
 
 // onGPUs are the series of processes with so many GPUs.

@@ -1,12 +1,12 @@
-// Fit-conditions shows how the presets of cluster/conditions.go follow from measurements.
+// Fit-conditions shows how the presets of cluster/conditions.go follow from measurements. It prints the tables of
+// docs/results/tuner.md.
 //
 //	go run ./experiments/tuner/fit-conditions ../shared/data
 //
-// It reads variability/*.csv, gavel/gavel_colocation.csv and zeus/powercap_slowdown.csv
-// under the folder, derives every fitted parameter again (derive.go says how), runs the
-// simulator under the presets and takes the same measurements of it (measure.go, one
-// function for both sides). Beside it in experiments/tuner/fit-conditions (or in the folder
-// given as second argument) it writes fit.md, fit.svg and fit.png. The same data gives the same bytes.
+// It reads variability/{cnn_step_ms,pai_cross_worker_cov,pai_minibatch_time,bytedance_microbatch_ms}.csv,
+// gavel/gavel_colocation.csv and zeus/powercap_slowdown.csv under the folder, derives every fitted parameter again
+// (derive.go says how), runs the simulator under the presets and takes the same measurements of it (measure.go, one
+// function for both sides). The same data gives the same bytes.
 //
 // The rates and lengths of episodes, failures and joins follow from the purpose of a preset.
 // They are not fitted and not checked here, except for the length of bursts. The preset
@@ -14,35 +14,28 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
-	"path/filepath"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/evenkeel/evenkeel/experiments/internal/program"
 )
 
 func main() {
-	if len(os.Args) < 2 || len(os.Args) > 3 {
-		fmt.Fprintln(os.Stderr, "usage: fit-conditions DATA [OUT]")
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: fit-conditions DATA")
 		os.Exit(2)
 	}
-	out := filepath.Join("experiments", "fit-conditions")
-	if len(os.Args) == 3 {
-		out = os.Args[2]
-	}
-	program.Main(func(ctx context.Context) error { return run(ctx, os.Args[1], out) })
+	program.Main(func(ctx context.Context) error { return run(ctx, os.Args[1], os.Stdout) })
 }
 
-func run(ctx context.Context, folder, out string) error {
+func run(ctx context.Context, folder string, out io.Writer) error {
 	d, err := readData(folder)
 	if err != nil {
 		return err
 	}
-	params, others, err := derive(d)
+	params, err := derive(d)
 	if err != nil {
 		return err
 	}
@@ -50,18 +43,10 @@ func run(ctx context.Context, folder, out string) error {
 	if err != nil {
 		return err
 	}
-	params = append(params, ofJobs...)
 	c, err := compare(ctx, d)
 	if err != nil {
 		return err
 	}
-	var text bytes.Buffer
-	report(&text, d, params, others, c)
-	fmt.Print(text.String())
-	for _, name := range []string{"fit.svg", "fit.png"} {
-		if err := c.figure().Save(filepath.Join(out, name)); err != nil {
-			return err
-		}
-	}
-	return renameio.WriteFile(filepath.Join(out, "fit.md"), text.Bytes(), 0o644)
+	report(out, d, append(params, ofJobs...), c)
+	return nil
 }

@@ -95,16 +95,6 @@ func excesses(all []series) []float64 {
 	return out
 }
 
-// spiked is the share of steps that are spikes.
-func spiked(all []series) float64 {
-	count, steps := 0, 0
-	for _, s := range all {
-		_, spikes, n := noise(s)
-		count, steps = count+len(spikes), steps+n
-	}
-	return float64(count) / float64(steps)
-}
-
 // spikeLaw is the share of spikes and the mean of their exponential part. Beyond any threshold an
 // exponential is itself again, so that mean is that of excess - threshold, and the share is carried
 // from each series' threshold back to least.
@@ -175,9 +165,8 @@ func wandering(all []series) (sd float64, correlation []float64) {
 	return math.Sqrt(variance / float64(n)), correlation
 }
 
-// decay fits share * exp(-lag/rounds) to the autocorrelation by least squares, lag 0 left out; what is
-// missing to 1 is noise without memory. Without noise the share is held at 1.
-func decay(correlation []float64, noise bool) (share, rounds float64) {
+// decay fits exp(-lag/rounds) to the autocorrelation by least squares, lag 0 left out.
+func decay(correlation []float64) (rounds float64) {
 	least := math.Inf(1)
 	for tau := 1.0; tau < 2000; tau *= 1.01 {
 		dot, square := 0.0, 0.0
@@ -185,15 +174,11 @@ func decay(correlation []float64, noise bool) (share, rounds float64) {
 			e := math.Exp(-float64(k*sampled) / tau)
 			dot, square = dot+e*correlation[k], square+e*e
 		}
-		a := 1.0
-		if noise {
-			a = min(dot/square, 1)
-		}
-		if loss := a*a*square - 2*a*dot; loss < least {
-			least, share, rounds = loss, a, tau
+		if loss := square - 2*dot; loss < least {
+			least, rounds = loss, tau
 		}
 	}
-	return share, rounds
+	return rounds
 }
 
 // slowest is the excess of the one slow worker of ten that gives a coefficient of variation c: the

@@ -21,7 +21,6 @@ type data struct {
 	workers []series  // pai_minibatch_time: one worker each, every tenth iteration
 	sharing []float64 // gavel_colocation: slowdown - 1 of a job that shares its GPU
 	windows []window  // bytedance_microbatch_ms, trace ST
-	owners  []int     // of the windows: their workers' numbers
 	capped  []float64 // powercap_slowdown at 100-150 W: slowdown - 1, below 0 by measuring noise
 }
 
@@ -55,7 +54,7 @@ func readData(folder string) (*data, error) {
 	if d.workers, err = readSeries(filepath.Join(folder, "variability", "pai_minibatch_time.csv"), "time_index", "batch_time_norm", tiny, "job", "worker"); err != nil {
 		return nil, err
 	}
-	if d.windows, d.owners, err = readWindows(filepath.Join(folder, "variability", "bytedance_microbatch_ms.csv")); err != nil {
+	if d.windows, err = readWindows(filepath.Join(folder, "variability", "bytedance_microbatch_ms.csv")); err != nil {
 		return nil, err
 	}
 	if d.sharing, err = readExcess(filepath.Join(folder, "gavel", "gavel_colocation.csv"), "slowdown_a", "ran", 1, 1); err != nil {
@@ -138,19 +137,19 @@ const neighbours = 100
 type worker struct{ dp, pp int }
 
 // readWindows reads the times of micro-batches, forward and backward together, of the trace without unequal
-// lengths, and the number of each window's worker. Workers are in order, their steps rising; steps with a
+// lengths. Workers are in order, their steps rising; steps with a
 // micro-batch missing are left out.
-func readWindows(path string) (out []window, owners []int, err error) {
+func readWindows(path string) (out []window, err error) {
 	times, size, err := readBatches(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	workers := slices.SortedFunc(maps.Keys(times), func(a, b worker) int { return cmp.Or(cmp.Compare(a.dp, b.dp), cmp.Compare(a.pp, b.pp)) })
-	for i, w := range workers {
+	for _, w := range workers {
 		var open window
 		end := func() {
 			if len(open) > 1 && size > 1 {
-				out, owners = append(out, open), append(owners, i)
+				out = append(out, open)
 			}
 			open = nil
 		}
@@ -171,9 +170,9 @@ func readWindows(path string) (out []window, owners []int, err error) {
 		end()
 	}
 	if len(out) == 0 {
-		return nil, nil, fmt.Errorf("%s: no neighbouring steps of trace ST", path)
+		return nil, fmt.Errorf("%s: no neighbouring steps of trace ST", path)
 	}
-	return out, owners, nil
+	return out, nil
 }
 
 // readBatches reads the times by worker, step and micro-batch, and how many micro-batches a step has.

@@ -9,14 +9,12 @@ import (
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
-	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
 // comparison is one quantity, measured in the files and in the simulator.
 type comparison struct {
 	name                string
 	measured, simulated sample
-	drawn, linear       bool    // in the figure; there on a linear axis
 	distance            float64 // Kolmogorov-Smirnov: the largest gap between the two distribution functions
 }
 
@@ -40,15 +38,6 @@ func (s sample) quantile(p float64) float64 {
 type comparisons struct {
 	rows       []comparison
 	production production
-	middles    []middle
-	spiked     [2]float64 // share of steps that are spikes, measured and simulated
-}
-
-// middle is the median variation over ten workers under a preset.
-type middle struct {
-	preset string
-	biased bool // with the preset's bias, or with none
-	cov    float64
 }
 
 // fleet is ten equal workers with equal batches, as in the measured jobs.
@@ -159,43 +148,29 @@ func compare(ctx context.Context, d *data) (*comparisons, error) {
 		return nil, err
 	}
 
-	add := func(name string, measured, simulated sample, drawn, linear bool) {
+	add := func(name string, measured, simulated sample) {
 		if len(measured.values) == 0 || len(simulated.values) == 0 {
 			return
 		}
-		c.rows = append(c.rows, comparison{name, measured, simulated, drawn, linear,
+		c.rows = append(c.rows, comparison{name, measured, simulated,
 			stat.KolmogorovSmirnov(measured.values, measured.weights, simulated.values, simulated.weights)})
 	}
 	plain := func(v []float64) sample { return newSample(v, nil) }
-	add("Step noise of a node (relative sd)", plain(noises(d.steps)), plain(noises(steady)), true, false)
-	add("Spikes (step over the median - 1)", plain(excesses(d.steps)), plain(excesses(steady)), true, true)
+	add("Step noise of a node (relative sd)", plain(noises(d.steps)), plain(noises(steady)))
+	add("Spikes (step over the median - 1)", plain(excesses(d.steps)), plain(excesses(steady)))
 	quiet := pooled(quietJobs(d.jobs))
-	add("Variation over ten workers (CoV), preset production", plain(pooled(d.jobs)), plain(pooled(c.production.jobs)), true, false)
-	add("CoV of jobs without a slow worker, preset production", plain(quiet), plain(pooled(quietJobs(c.production.jobs))), false, false)
-	add("The same, preset drift", plain(quiet), plain(drift), false, false)
-	add("Slowdown by sharing the GPU - 1", plain(above(d.sharing, 0)), plain(gavel), true, true)
-	add("Slowdown by a power cap - 1", plain(above(d.capped, 0)), plain(capped), false, false)
+	add("Variation over ten workers (CoV), preset production", plain(pooled(d.jobs)), plain(pooled(c.production.jobs)))
+	add("CoV of jobs without a slow worker, preset production", plain(quiet), plain(pooled(quietJobs(c.production.jobs))))
+	add("The same, preset drift", plain(quiet), plain(drift))
+	add("Slowdown by sharing the GPU - 1", plain(above(d.sharing, 0)), plain(gavel))
+	add("Slowdown by a power cap - 1", plain(above(d.capped, 0)), plain(capped))
 	for k, name := range []string{"Slowdown in a burst - 1", "Length of a burst, rounds"} {
 		m, p := burstSample(bursts(d.jobs, 2), k == 1), burstSample(bursts(c.production.jobs, 2), k == 1)
-		add(name+", preset production", m, p, false, false)
+		add(name+", preset production", m, p)
 		if k == 0 {
-			add("The same, preset bursts", m, plain(short), false, false)
+			add("The same, preset bursts", m, plain(short))
 		}
 	}
-	for _, name := range []string{"steady", "drift"} {
-		for _, biased := range []bool{true, false} {
-			v := variation(simulate(name, 60, 50, func(c *cluster.Conditions) {
-				if !biased {
-					c.Bias = 0
-				}
-			}))
-			if failed != nil {
-				return nil, failed
-			}
-			c.middles = append(c.middles, middle{name, biased, median(v)})
-		}
-	}
-	c.spiked = [2]float64{spiked(d.steps), spiked(steady)}
 	return c, nil
 }
 
@@ -216,35 +191,4 @@ func every(s series, step int) series {
 		out.times = append(out.times, s.times[i])
 	}
 	return out
-}
-
-// figure draws the distribution functions above each other, and the autocorrelation.
-func (c *comparisons) figure() chart.Figure {
-	f := chart.Figure{Title: "Conditions: measured against simulated"}
-	const low, high = 0.005, 0.99 // beyond it a few values stretch the axis
-	for _, r := range c.rows {
-		if !r.drawn {
-			continue
-		}
-		p := chart.Panel{Title: fmt.Sprintf("%s: KS distance %.2f", r.name, r.distance), YLabel: "share below", ZeroY: true, LogX: !r.linear}
-		for k, s := range []sample{r.measured, r.simulated} {
-			line := chart.Series{Name: [...]string{"measured", "simulated"}[k], Kind: chart.Line, Dashed: k == 1}
-			for q := low; q <= high; q += 0.005 {
-				line.X = append(line.X, max(s.quantile(q), 1e-4)) // a logarithm needs more than 0
-				line.Y = append(line.Y, q)
-			}
-			p.Series = append(p.Series, line)
-		}
-		f.Panels = append(f.Panels, p)
-	}
-	p := chart.Panel{Title: "Correlation of a worker's time with itself, preset production", XLabel: "rounds apart", YLabel: "correlation", ZeroY: true}
-	for k, r := range [][]float64{c.production.measured, c.production.simulated} {
-		line := chart.Series{Name: [...]string{"measured", "simulated"}[k], Kind: chart.Line, Dashed: k == 1}
-		for lag, v := range r {
-			line.X, line.Y = append(line.X, float64(lag*sampled)), append(line.Y, v)
-		}
-		p.Series = append(p.Series, line)
-	}
-	f.Panels = append(f.Panels, p)
-	return f
 }

@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // powered is a cluster of the devices whose power was measured. They belong to the training
@@ -25,7 +26,7 @@ collect: {quorum: auto, grace: auto}
 // energy writes joules per sample and progress as the weight of energy rises at the cost of
 // speed's, and the least energy that a fixed rule of K-of-N reaches.
 func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) error {
-	_, c, err := cluster.Read(strings.NewReader(powered), "powered.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(powered), "powered.yaml", profile.Embedded())
 	if err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) 
 	for _, s := range shares {
 		fmt.Fprintf(b, " at weight %g |", s)
 	}
-	b.WriteString(" falls | least of K-of-N |\n|---|" + strings.Repeat("---|", len(shares)+2) + "\n")
+	b.WriteString(" least of K-of-N |\n|---|" + strings.Repeat("---|", len(shares)+1) + "\n")
 	for _, scenario := range scenarios {
 		g := like
 		g.cluster = c
@@ -55,14 +56,9 @@ func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) 
 			return err
 		}
 		fmt.Fprintf(b, "| %s |", scenario)
-		last, falls := 0.0, "yes"
 		for k := range scores {
 			joules, progress := g.joules(scores[k])
 			fmt.Fprintf(b, " %.3f J, %.3f |", joules, progress)
-			if k > 0 && joules > last {
-				falls = "no"
-			}
-			last = joules
 		}
 		least, with := 0.0, 0.0
 		for k := range fixed {
@@ -70,7 +66,7 @@ func energy(b *strings.Builder, like game, trained *agent.Trained, kofn family) 
 				least, with = joules, progress
 			}
 		}
-		fmt.Fprintf(b, " %s | %.3f J, %.3f |\n", falls, least, with)
+		fmt.Fprintf(b, " %.3f J, %.3f |\n", least, with)
 	}
 	return nil
 }

@@ -1,14 +1,13 @@
 // Command front shows what preferences buy: goodput, busy time, freshness and energy of the agent over a
 // sweep of weights, against every baseline swept over its hyperparameters, on held-out clusters
-// with quorum and grace free. It prints the hypervolumes, tests that every objective rises
-// with its weight, writes both into experiments/tuner/RESULTS.md and draws the fronts.
+// with quorum and grace free. It prints the tables of docs/results/tuner.md: hypervolumes, each objective as its weight
+// rises, and joules per sample.
 //
 //	go run ./experiments/tuner/front
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -20,23 +19,20 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/baseline"
 	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/env"
 	"github.com/evenkeel/evenkeel/experiments/internal/program"
-	"github.com/evenkeel/evenkeel/experiments/internal/results"
-	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/stats"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 func main() {
 	seeds := flag.Int("seeds", 30, "seeds to judge on")
 	rounds := flag.Int("rounds", 200, "rounds per run")
-	out := flag.String("out", "experiments/tuner/RESULTS.md", "file whose front section is replaced")
 	flag.Parse()
-	program.Main(func(ctx context.Context) error { return run(ctx, *seeds, *rounds, *out) })
+	program.Main(func(ctx context.Context) error { return run(ctx, *seeds, *rounds) })
 }
 
 var scenarios = []string{"steady", "drift", "interference", "bursts", "failures"}
@@ -70,23 +66,12 @@ func families(t *agent.Trained) []family {
 			return baseline.NewWaterFill(c, baseline.WaterFill{Gain: []float64{0.1, 0.5}[k%2], Margin: []float64{0, 0.5, 1, 1.5}[k/2]})
 		}},
 		{"kofn", len(cluster.Rules) * len(margins), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
-			return fixed{baseline.NewWaterFill(c, baseline.WaterFill{Gain: 0.35, Margin: margins[k%len(margins)]}), cluster.Rules[k/len(margins)]}
+			return baseline.WithRule(baseline.NewWaterFill(c, baseline.WaterFill{Gain: 0.35, Margin: margins[k%len(margins)]}), cluster.Rules[k/len(margins)])
 		}},
 		{"kofn with change detection", len(cluster.Rules) * len(margins), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
-			return fixed{baseline.NewWaterFill(c, baseline.WaterFill{Gain: 0.2, Margin: margins[k%len(margins)], CUSUM: 4}), cluster.Rules[k/len(margins)]}
+			return baseline.WithRule(baseline.NewWaterFill(c, baseline.WaterFill{Gain: 0.2, Margin: margins[k%len(margins)], CUSUM: 4}), cluster.Rules[k/len(margins)])
 		}},
 	}
-}
-
-// fixed is a policy under one rule.
-type fixed struct {
-	agent.Policy
-	rule cluster.Rule
-}
-
-func (f fixed) Decide(report *cluster.Report, present []bool, plan *cluster.Plan) error {
-	plan.Collect = f.rule.Apply(plan.Collect)
-	return f.Policy.Decide(report, present, plan)
 }
 
 // point holds the objectives that one setting of a policy reached on each seed: progress,
@@ -104,7 +89,7 @@ func (p point) mean(pick []int) []float64 {
 	return m
 }
 
-func run(ctx context.Context, seeds, rounds int, out string) error {
+func run(ctx context.Context, seeds, rounds int) error {
 	trained, err := agent.Embedded()
 	if err != nil {
 		return err
@@ -112,13 +97,12 @@ func run(ctx context.Context, seeds, rounds int, out string) error {
 	begun := time.Now()
 	all := families(trained)
 	var b, mono strings.Builder
-	fig := chart.Figure{Title: "What preferences buy: fronts on heldout-32, quorum and grace free"}
 	fmt.Fprintf(&b, "\n| cluster | scenario |")
 	for _, f := range all {
 		fmt.Fprintf(&b, " %s |", f.name)
 	}
 	b.WriteString(" ddqn above the best other | 95% |\n|---|---|" + strings.Repeat("---|", len(all)+2) + "\n")
-	mono.WriteString("\n| cluster | scenario | objective | at weight 0.2 | 0.5 | 1 | rises |\n|---|---|---|---|---|---|---|\n")
+	mono.WriteString("\n| cluster | scenario | progress | busy share | fresh share |\n|---|---|---|---|---|\n")
 	for _, name := range []string{"heldout-16", "heldout-32"} {
 		_, c, err := clusters.Load(name, profile.Embedded())
 		if err != nil {
@@ -145,24 +129,15 @@ func run(ctx context.Context, seeds, rounds int, out string) error {
 			if err := g.monotone(&mono, name, scenario, trained); err != nil {
 				return err
 			}
-			if name == "heldout-32" && scenario != "drift" && scenario != "interference" {
-				fig.Panels = append(fig.Panels, panel(scenario, all, fronts, seeds))
-			}
 		}
 	}
 	var joules strings.Builder
 	if err := energy(&joules, game{ctx: ctx, rounds: rounds, seeds: seeds}, trained, all[2]); err != nil {
 		return err
 	}
-	head := fmt.Sprintf("Made by\n\n    go run ./experiments/tuner/front\n\nin %v on %d cores (%s/%s): %d seeds of %d rounds. Objectives: progress (goodput over the state oracle's that waits for all), busy share (1 - idle), fresh share.\n"+
-		"Hypervolume above the worst value that any policy reached in each objective, as a share of the box up to the best; each policy swept over all its settings: %d weights of the agent, gain and margin of\nwater-filling, quorum x grace x margin of K-of-N. Interval: bootstrap over seeds.\n", time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, seeds, rounds, len(weights))
-	text := head + b.String() + "\nEach objective as its weight rises (the rest evenly on the other two):\n" + mono.String() +
-		"\nJoules per counted sample, and progress, as the weight of energy rises at the cost of speed's: ResNet-50 on eight V100s and eight P100s, whose power was measured (devices of the training\nsplit; no held-out device's power is known), beside the fixed rule with the fewest joules, chosen afterwards:\n" + joules.String() + "\n![fronts](front/front.svg)\n"
-	fmt.Print(text)
-	if err := errors.Join(fig.Save("experiments/tuner/front/front.svg"), fig.Save("experiments/tuner/front/front.png")); err != nil {
-		return err
-	}
-	return results.Replace(out, "front", text)
+	fmt.Printf("%d seeds of %d rounds, in %v on %d cores (%s/%s). Hypervolume:\n%s\nEach objective at weights 0.2, 0.5 and 1, the rest evenly on the other two:\n%s\nJoules per counted sample, and progress:\n%s",
+		seeds, rounds, time.Since(begun).Round(time.Second), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, b.String(), mono.String(), joules.String())
+	return nil
 }
 
 // game is one cluster under one scenario.
@@ -270,11 +245,16 @@ func volumes(b *strings.Builder, name, scenario string, seeds int, fronts [][]po
 	fmt.Fprintf(b, " %+.4f | %+.4f to %+.4f |\n", gain.Mean, gain.Low, gain.High)
 }
 
-// monotone writes each objective as its weight rises.
+// monotone writes a row of what each objective reaches as its weight rises.
 func (g *game) monotone(b *strings.Builder, name, scenario string, trained *agent.Trained) error {
 	shares := []float64{0.2, 0.5, 1}
-	for o, objective := range []string{"progress", "busy share", "fresh share"} {
-		points, err := g.play(family{objective, len(shares), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
+	everyone := make([]int, g.seeds)
+	for i := range everyone {
+		everyone[i] = i
+	}
+	fmt.Fprintf(b, "| %s | %s |", name, scenario)
+	for o := range 3 {
+		points, err := g.play(family{"ddqn", len(shares), func(c *cluster.Cluster, _ *sim.Simulator, k int) agent.Policy {
 			var w [env.Objectives]float64
 			for i := range 3 {
 				w[i] = (1 - shares[k]) / 2
@@ -285,35 +265,8 @@ func (g *game) monotone(b *strings.Builder, name, scenario string, trained *agen
 		if err != nil {
 			return err
 		}
-		everyone, values, rises := make([]int, g.seeds), []float64{}, "yes"
-		for i := range everyone {
-			everyone[i] = i
-		}
-		for k, p := range points {
-			values = append(values, p.mean(everyone)[o])
-			if k > 0 && values[k] < values[k-1] {
-				rises = "no"
-			}
-		}
-		fmt.Fprintf(b, "| %s | %s | %s | %.4f | %.4f | %.4f | %s |\n", name, scenario, objective, values[0], values[1], values[2], rises)
+		fmt.Fprintf(b, " %.4f, %.4f, %.4f |", points[0].mean(everyone)[o], points[1].mean(everyone)[o], points[2].mean(everyone)[o])
 	}
+	b.WriteString("\n")
 	return nil
-}
-
-// panel draws progress against the fresh share.
-func panel(scenario string, all []family, fronts [][]point, seeds int) chart.Panel {
-	p := chart.Panel{Title: scenario, XLabel: "share of fresh samples", YLabel: "progress"}
-	everyone := make([]int, seeds)
-	for i := range everyone {
-		everyone[i] = i
-	}
-	for k := len(all) - 1; k >= 0; k-- {
-		s := chart.Series{Name: all[k].name, Kind: chart.Points, Muted: k == 1}
-		for _, q := range fronts[k] {
-			m := q.mean(everyone)
-			s.X, s.Y = append(s.X, m[2]), append(s.Y, m[0])
-		}
-		p.Series = append(p.Series, s)
-	}
-	return p
 }

@@ -5,18 +5,18 @@ import (
 	"math"
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/trace"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // suite is a set of comparisons on held-out devices and models.
 type suite struct {
-	about     string // a sentence for the results page
+	about     string // what is left to the policies, in a sentence
 	cases     func(*profile.Catalogue) ([]evaluation.Case, error)
 	scenarios func() ([]evaluation.Scenario, error)
-	policies  []string // none: those that decide no more than the clusters leave free
+	policies  []string // the first is what the others are compared with
 	hold      float64  // of the global batch in tuning: evaluation.Config.HoldBatch
 	seeds     int
 	tuneSeeds int
@@ -27,25 +27,20 @@ var suites = map[string]suite{
 	"all": {
 		about: "Quorum all, a fixed global batch.",
 		cases: heldOut(clusters.HeldOut, cluster.Choices{}), scenarios: presets("steady", "drift", "interference", "bursts"),
-		seeds: 30, tuneSeeds: 10, rounds: 400,
-	},
-	"future": {
-		about: "Nodes that are there and of no use for a while or for good; quorum all, a fixed global batch.",
-		cases: futures, scenarios: outages, policies: []string{"ddqn", "model", "model-losses", "model-partaking", "model-returns", "oracle"},
-		seeds: 30, tuneSeeds: 10, rounds: 1000,
+		policies: []string{"ddqn", "uniform", "proportional", "lbbsp", "waterfill", "waterfill-margin", "cusum", "model", "lag1", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
+		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
 	"deadline": {
-		about: "Shares of 4 to 32 micro-steps, the deadline of rounds free, micro-steps of up to 10% of it after it (the agent, model and -on), a fixed global batch. A sample counts the same in a small round and a large one\n(no gradient noise scale), and tuning holds the samples of a round within 1% of the global batch in the mean, where a rule can:\notherwise rules that shrink the batch would win.",
+		about: "Shares of 4 to 32 micro-steps, the deadline of rounds free, micro-steps of up to 10% of it after it (the agent, model and -on), a fixed global batch. A sample counts the same in a small round and a large one (no gradient noise scale), and tuning holds the samples of a round within 1% of the global batch in the mean, where a rule can: otherwise rules that shrink the batch would win.",
 		cases: stepped(clusters.HeldOut), scenarios: unscaled("steady", "drift", "interference", "bursts", "failures", "production"), hold: 0.01,
-		policies: []string{"ddqn", "ddqn-cut", "ddqn-whole", "waterfill-margin", "replan", "grace-window", "dropcompute-steps", "median-mad", "anytime", "anytime-cut", "anytime-on",
-			"expected-time", "expected-time-cut", "expected-time-on", "expected-time-held-cut", "expected-time-held-on", "auto", "auto-cut", "auto-on",
-			"waterfill-deadline", "waterfill-deadline-cut", "waterfill-deadline-on", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
+		policies: []string{"ddqn", "waterfill-margin", "anytime", "anytime-cut", "anytime-on", "expected-time", "expected-time-cut", "expected-time-on",
+			"auto", "auto-cut", "auto-on", "waterfill-deadline-on", "model", "lag1-margin", "oracle", "oracle-margin", "hindsight"},
 		seeds: 30, tuneSeeds: 10, rounds: 400,
 	},
 	"free": {
 		about: "Quorum and grace free, a fixed global batch.",
 		cases: heldOut(clusters.HeldOut, freeRule), scenarios: presets("steady", "drift", "interference", "bursts", "failures"),
-		policies: []string{"ddqn", "waterfill-margin", "cusum", "kofn", "grace-window", "dbw", "dropcompute", "model", "lag1", "oracle", "kofn-hindsight"},
+		policies: []string{"ddqn", "waterfill-margin", "cusum", "kofn", "dbw", "dropcompute", "model", "lag1", "oracle", "kofn-hindsight"},
 		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
 	"short": {
@@ -85,12 +80,6 @@ var suites = map[string]suite{
 		cases: heldOut([]string{"heldout-8", "heldout-16"}, cluster.Choices{}), scenarios: measured,
 		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "lag1", "oracle"},
 		seeds:    30, tuneSeeds: 5, rounds: 300,
-	},
-	"noise": {
-		about: "Steady conditions at step noise from none to half of a round, the same on every node, without spikes; quorum all.",
-		cases: heldOut([]string{"heldout-16", "heldout-32"}, cluster.Choices{}), scenarios: noises(0, 0.05, 0.1, 0.2, 0.35, 0.5),
-		policies: []string{"ddqn", "model", "waterfill", "waterfill-margin", "cusum", "oracle"},
-		seeds:    30, tuneSeeds: 10, rounds: 400,
 	},
 }
 
@@ -216,22 +205,6 @@ func stages() ([]evaluation.Scenario, error) {
 	return scenarios, nil
 }
 
-func noises(levels ...float64) func() ([]evaluation.Scenario, error) {
-	return func() ([]evaluation.Scenario, error) {
-		base, err := cluster.Preset("steady")
-		if err != nil {
-			return nil, err
-		}
-		var scenarios []evaluation.Scenario
-		for _, v := range levels {
-			c := base
-			c.Noise, c.Spikes = cluster.Spread{Median: v}, cluster.Spikes{}
-			scenarios = append(scenarios, evaluation.Scenario{Name: fmt.Sprintf("noise %g%%", 100*v), Conditions: c})
-		}
-		return scenarios, nil
-	}
-}
-
 // dataFolder holds published measurements.
 var dataFolder = "../shared/data"
 
@@ -252,6 +225,70 @@ func measured() ([]evaluation.Scenario, error) {
 		r := base
 		r.Pace, r.Scale = s.pace, s.scale
 		scenarios = append(scenarios, evaluation.Scenario{Name: s.name, Conditions: cluster.Conditions{Replay: r}})
+	}
+	return scenarios, nil
+}
+
+// short returns held-out clusters sped up, so that a round takes so many seconds by the profiles.
+func short(names []string, choices cluster.Choices, rounds ...float64) func(*profile.Catalogue) ([]evaluation.Case, error) {
+	return func(catalogue *profile.Catalogue) ([]evaluation.Case, error) {
+		var cases []evaluation.Case
+		for _, seconds := range rounds {
+			again, err := heldOut(names, choices)(catalogue)
+			if err != nil {
+				return nil, err
+			}
+			for _, c := range again {
+				if err := speedUp(c.Cluster, seconds); err != nil {
+					return nil, err
+				}
+				c.Name = fmt.Sprintf("%s, %g s", c.Name, seconds)
+				cases = append(cases, c)
+			}
+		}
+		return cases, nil
+	}
+}
+
+// speedUp scales all times of a cluster.
+func speedUp(c *cluster.Cluster, seconds float64) error {
+	sizes := make([]int, len(c.Nodes))
+	finish, err := cluster.Allocate(c, nil, c.Nominal(), sizes)
+	if err != nil {
+		return err
+	}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		points := append([]profile.Point(nil), n.Profile.Points...)
+		for k := range points {
+			points[k].Seconds *= seconds / finish
+		}
+		if n.Profile, err = profile.New(n.Profile.Device, n.Profile.Workload, points, n.Profile.Source); err != nil {
+			return err
+		}
+		n.Network *= seconds / finish
+	}
+	return nil
+}
+
+// hangs returns conditions in which some failures are seen by a missed heartbeat alone, 30 s later.
+func hangs() ([]evaluation.Scenario, error) {
+	var scenarios []evaluation.Scenario
+	for _, s := range []struct {
+		name, preset string
+		failures     cluster.Failures
+	}{
+		{"failures", "failures", cluster.Failures{Rate: 0.001, Rounds: 50, Silent: 0.3}},
+		{"hangs", "steady", cluster.Failures{Rate: 0.001, Rounds: 50, Silent: 1}},
+		{"rare hangs", "steady", cluster.Failures{Rate: 0.0001, Rounds: 50, Silent: 1}},
+		{"bursts and hangs", "bursts", cluster.Failures{Rate: 0.001, Rounds: 50, Silent: 1}},
+	} {
+		c, err := cluster.Preset(s.preset)
+		if err != nil {
+			return nil, err
+		}
+		c.Failures = s.failures
+		scenarios = append(scenarios, evaluation.Scenario{Name: s.name, Conditions: c})
 	}
 	return scenarios, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
@@ -37,7 +38,7 @@ func New(rng *rand.Rand, most int) (*Job, error) {
 		yaml += fmt.Sprintf("  - {device: %s, count: %d, per_machine: %d, memory: %d, inside: {bandwidth: %dMB/s, latency: 1ms}, link: {bandwidth: %dMB/s, latency: 2ms}}\n",
 			d, count, per, 1500+rng.IntN(12000), 1+rng.IntN(50), 1+rng.IntN(9))
 	}
-	topology, err := cluster.ReadTopology(strings.NewReader(yaml), "t", nil)
+	topology, err := clusterfile.ReadTopology(strings.NewReader(yaml), "t", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func FourClasses() (*layerprofile.Profile, *cluster.Topology, error) {
 			l.Runs = append(l.Runs, layerprofile.Run{Device: device, Tensor: 1, MicroBatch: n, Forward: s, Backward: 2 * s})
 		}
 	}
-	top, err := cluster.ReadTopology(strings.NewReader(nodes), "hand", nil)
+	top, err := clusterfile.ReadTopology(strings.NewReader(nodes), "hand", nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 
-from ..file import layout
+from ..checkpoint.file import layout
 
 MAX_HEADER = 1 << 20
 
@@ -15,39 +15,41 @@ class Refused(ValueError):
     """A run, a message or a file that does not fit this process; the message says what to do."""
 
 
+# Fields of the header's config with one value each: places for other rules, which this program does not have.
+_FIXED = {"kind": "rademacher", "momentum": 0, "normalize": True}
+
+
 @dataclasses.dataclass
 class Config:
-    """The run's settings, by the names of the header; what is None or 0 is chosen by complete()."""
+    """The settings that decide about a run's weights. complete() chooses what is None or 0."""
 
-    processors: int = 2
-    estimator: str = None  # "each": a direction for each processor, on shared and equal examples: what is chosen unless other fields rule it out; else "pairs"
-    directions: int = 0  # one for each pair, or for each processor
-    kind: str = "rademacher"
-    key: int = None  # drawn at random
+    processors: int = 2  # even
+    estimator: str = None  # "each": every rank tries a direction of its own, on the same examples; "pairs": a pair tries a direction and its opposite. Default: each, unless directions or unequal examples rule it out
+    directions: int = 0  # default: one for each rank; with "pairs", one for each pair
+    key: int = None  # seed of all random numbers; default: drawn at random
     steps: int = 1000
-    epsilon: float = 1e-3
-    learning_rate: float = 0.0  # sqrt(directions) / (16 weights^(1/4)), as the Go command's with --init; without normalize 0.00125 sqrt(directions)
-    schedule: str = "cosine"
-    examples: list = dataclasses.field(default_factory=lambda: [8])  # one number: for all pairs
-    shared: bool = None  # with "each"
-    momentum: float = 0.0
-    clip: float = 3.0
-    normalize: bool = True
-    guard: bool = True
+    epsilon: float = 1e-3  # how far a trial moves each weight
+    learning_rate: float = 0.0  # default: sqrt(directions) / (16 weights^(1/4)), as evenkeel forward train --init has it
+    schedule: str = "cosine"  # or "constant"
+    examples: list = dataclasses.field(default_factory=lambda: [8])  # in each input, for each pair; a single number is for all pairs
+    clip: float = 3.0  # bound of a slope, in units of the slopes' root mean square; 0: none
+    guard: bool = True  # halve the rate after a block of steps that is clearly worse than the best
 
     def complete(self, weights):
-        """A copy for a run of so many weights, with the defaults filled in, checked."""
+        """A checked copy for a run of so many weights, with the defaults filled in."""
         c = dataclasses.replace(self, examples=list(self.examples))
         if len(c.examples) == 1:
             c.examples *= c.processors // 2
-        each = not c.directions and len(set(c.examples)) == 1 and c.shared is not False
-        c.estimator = c.estimator or ("each" if each else "pairs")
-        c.shared = c.estimator == "each" if c.shared is None else c.shared
+        c.estimator = c.estimator or ("each" if not c.directions and len(set(c.examples)) == 1 else "pairs")
         c.directions = c.directions or (c.processors if c.estimator == "each" else c.processors // 2)
         c.key = secrets.randbits(64) if c.key is None else c.key
-        c.learning_rate = c.learning_rate or math.sqrt(c.directions) * (0.0625 / math.sqrt(math.sqrt(weights)) if c.normalize else 0.00125)
+        c.learning_rate = c.learning_rate or math.sqrt(c.directions) * (0.0625 / math.sqrt(math.sqrt(weights)))
         c.check()
         return c
+
+    def fields(self):
+        """The fields of the header's config."""
+        return {**dataclasses.asdict(self), **_FIXED, "shared": self.estimator == "each"}
 
     def check(self):
         def whole(x, low, high):
@@ -61,17 +63,13 @@ class Config:
             "processors": (pairs > 0 and self.processors % 2 == 0, "even, 2 to 128"),
             "estimator": (self.estimator in ("pairs", "each"), "pairs or each"),
             "directions": (self._directions(pairs), "a divisor of the pairs; with the estimator each, the number of processors"),
-            "kind": (self.kind in ("rademacher", "gaussian"), "rademacher or gaussian"),
             "key": (whole(self.key, 0, 2**64 - 1), "64 bits"),
             "steps": (whole(self.steps, 1, 2**31), "1 to 2^31"),
             "epsilon": (number(self.epsilon, 2**-20, 1) and self.epsilon > 2**-20, "above 2^-20, at most 1"),
             "learning_rate": (number(self.learning_rate, 0, 100) and self.learning_rate > 0, "above 0, at most 100"),
-            "schedule": (self.schedule in ("constant", "linear", "cosine"), "constant, linear or cosine"),
+            "schedule": (self.schedule in ("constant", "cosine"), "constant or cosine"),
             "examples": (type(self.examples) is list and len(self.examples) == pairs and all(whole(e, 1, 1 << 20) for e in self.examples), "one number of 1 to 2^20 for each pair"),
-            "shared": (type(self.shared) is bool and (self.shared or self.estimator != "each"), "true or false; true with the estimator each"),
-            "momentum": (number(self.momentum, 0, 0.99), "0 to 0.99"),
             "clip": (number(self.clip, 0, math.inf) and math.isfinite(self.clip), "0 or above"),
-            "normalize": (type(self.normalize) is bool, "true or false"),
             "guard": (type(self.guard) is bool, "true or false"),
         }
         if self.estimator == "each" and rules["examples"][0]:
@@ -118,7 +116,7 @@ class Header:
 
 def build(config, count, tensors, initial, frozen="", data_hash="", program=None):
     """The JSON of a new run."""
-    h = {"version": 2, "config": dataclasses.asdict(config), "data": {"count": count}, "initial": initial, "tensors": [dataclasses.asdict(t) for t in tensors]}
+    h = {"version": 2, "config": config.fields(), "data": {"count": count}, "initial": initial, "tensors": [dataclasses.asdict(t) for t in tensors]}
     if data_hash:
         h["data"]["hash"] = data_hash
     if frozen:
@@ -138,18 +136,27 @@ def parse(raw):
         raise Refused(f"header: {e}") from None
     if type(h) is not dict or h.get("version") != 2:
         raise Refused(f"header: version {h.get('version') if type(h) is dict else None!r}; this program knows version 2")
-    fields = {f.name for f in dataclasses.fields(Config)}
-    c = h.get("config")
-    if type(c) is not dict or set(c) | {"estimator"} != fields:
-        raise Refused(f"config: fields {sorted(fields ^ (set(c) | {'estimator'})) if type(c) is dict else c!r} are missing or unknown")
-    config = Config(**{"estimator": "pairs", **c})
-    config.check()
+    config = _config(h.get("config"))
     if h.get("initial") not in ("key", "file"):
         raise Refused(f"initial: {h.get('initial')!r} must be key or file")
     data = h.get("data")
     if type(data) is not dict or type(data.get("count")) is not int or not 1 <= data["count"] < 2**32:
         raise Refused("data.count must be 1 to 2^32 - 1")
     return Header(raw, config, _tensors(h.get("tensors")), h["initial"], data["count"], str(h.get("frozen", "")), str(data.get("hash", "")))
+
+
+def _config(c):
+    """A Config of the header's fields. A field or value that this program does not know would decide about weights, so it is refused."""
+    names = {f.name for f in dataclasses.fields(Config)}
+    known = names | set(_FIXED) | {"shared"}
+    if type(c) is not dict or set(c) | {"estimator"} != known:
+        raise Refused(f"config: fields {sorted(known ^ (set(c) | {'estimator'})) if type(c) is dict else c!r} are missing or unknown")
+    config = Config(**{"estimator": "pairs", **{n: c[n] for n in names & set(c)}})
+    config.check()
+    for field, only in {**_FIXED, "shared": config.estimator == "each"}.items():
+        if c[field] != only or isinstance(only, bool) != isinstance(c[field], bool):
+            raise Refused(f"config.{field}: {c[field]!r}; this program knows {only!r}")
+    return config
 
 
 def _tensors(listed):

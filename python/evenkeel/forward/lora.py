@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from .. import interchange
+from ..checkpoint import interchange
 from . import header, philox
 from .header import Refused
 from .weights import Part
@@ -51,19 +51,6 @@ def deltas(model, names=None):
     """Trains whole parameters (all, or those named) as differences to their present values, exact for any dtype."""
     model.requires_grad_(False)
     return [Part(f"{n}.delta", p, delta=True) for n, p in _chosen(model, names)]
-
-
-def sparse(model, fraction, names=None, seed=1):
-    """Trains this fraction of the entries of parameters (all, or those named), drawn from the seed, as differences."""
-    if not 0 < fraction <= 1:
-        raise Refused(f"fraction: {fraction!r} must be above 0, at most 1")
-    model.requires_grad_(False)
-    parts = []
-    for i, (n, p) in enumerate(_chosen(model, names)):
-        score = philox.words(torch.arange(p.numel()), i, 1, 0, seed)[0]
-        index = torch.sort(torch.argsort(score, stable=True)[: max(1, math.ceil(fraction * p.numel()))])[0]
-        parts.append(Part(f"{n}.sparse", p, index=index))
-    return parts
 
 
 def whole(model):

@@ -38,27 +38,29 @@ def _constants(device):
     return torch.tensor([0xD2511F53, 0xCD9E8D57], device=device)
 
 
-@functools.lru_cache(maxsize=8)
-def quantiles(device):
+@functools.lru_cache(maxsize=1)
+def quantiles():
     """The table of normal numbers, in units of 2^-12."""
     normal = statistics.NormalDist()
     half = [round(normal.inv_cdf((v + 0.5) / 65536) * 4096) for v in range(32768)]
     table = half + [-q for q in reversed(half)]
     if hashlib.sha256(struct.pack("<65536h", *table)).hexdigest() != _QUANTILES:
         raise RuntimeError("this machine's table of normal numbers is not the protocol's")
-    return torch.tensor(table, dtype=torch.int16, device=device)
+    return torch.tensor(table)
 
 
-def directions(kind, key, blocks, tensors, d, step):
-    """The entries of 128 per row: row r are entries 128 * blocks[r] and on of tensor tensors[r], along direction d of a step; int16."""
-    if kind == "rademacher":
-        w = words(blocks, tensors, d, step, key).movedim(0, -1)
-        w = ((w ^ 1 << 31) - (1 << 31)).int()  # the same 32 bits, in half of the memory
-        z = w[..., None] >> torch.arange(32, dtype=torch.int32, device=w.device)
-        return z.bitwise_and_(1).mul_(-2).add_(1).to(torch.int16).flatten(-2)
-    fine = blocks[..., None] * 16 + torch.arange(16, device=blocks.device)
-    w = words(fine, tensors[..., None], d if isinstance(d, int) else d[..., None], step, key).movedim(0, -1)
-    return quantiles(w.device)[torch.stack((w & 0xFFFF, w >> 16), -1)].flatten(-3)
+def signs(key, blocks, tensors, d, step):
+    """Directions as rows of 128 entries, int16: row r has the entries from 128 * blocks[r] on of tensor tensors[r], along direction d of a step."""
+    w = words(blocks, tensors, d, step, key).movedim(0, -1)
+    w = ((w ^ 1 << 31) - (1 << 31)).int()  # the same 32 bits, in half of the memory
+    z = w[..., None] >> torch.arange(32, dtype=torch.int32, device=w.device)
+    return z.bitwise_and_(1).mul_(-2).add_(1).to(torch.int16).flatten(-2)
+
+
+def normals(key, count, tensor):
+    """The normal numbers from which the first entries of a tensor are drawn, in units of 2^-12."""
+    w = words(torch.arange(-(-count // 8)), tensor, 0, 2**32 - 1, key).t()
+    return quantiles()[torch.stack((w & 0xFFFF, w >> 16), -1)].flatten()[:count]
 
 
 def examples(key, count, positions):

@@ -21,14 +21,14 @@ class Replica:
             ours = [headers.Tensor(p.name, p.shape, 0, 0, 0, t.hash) for p, t in zip(parts, h.tensors)]
             ours += [headers.Tensor(p.name, p.shape, 0, 0, 0, "") for p in parts[len(ours) :]]
         headers.same(h.tensors, ours, h.frozen, frozen)
-        self.weights = weights.Weights(parts, h.tensors, self.config.kind, self.config.key, self.config.directions)
+        self.weights = weights.Weights(parts, h.tensors, self.config.key, self.config.directions)
         self.weights.start(h.initial)
         self.step = 0  # the next to be decided
         self._last = False  # it was decided to stop, and the block is complete
         self.chain = record.start(raw)[-16:]
         self.running, self.rounds = step.Running(), rounds.Rounds(self.config.processors, self.config.steps)
         self.not_finite, self.absent = collections.Counter(), collections.Counter()  # by pair: steps
-        self._steps, self._losses, self._examples, self._keep = [], [], {}, len(step.repeats(self.config.momentum)) + 1
+        self._steps, self._losses, self._examples = [], [], {}  # of the block so far
         self.rounds.begin(0)
 
     def over(self):
@@ -44,7 +44,7 @@ class Replica:
         c, p, k = self.config, rank // 2, self.step // rounds.BLOCK
         e = c.examples[p]
         if self._examples.get(p, (None,))[0] != k:  # a block's at once
-            stride, first = (2 * max(c.examples), 0) if c.shared else (2 * sum(c.examples), 2 * sum(c.examples[:p]))
+            stride, first = (2 * max(c.examples), 0) if c.estimator == "each" else (2 * sum(c.examples), 2 * sum(c.examples[:p]))
             at = (torch.arange(rounds.BLOCK) + k * rounds.BLOCK)[:, None] * stride + first + torch.arange(2 * e)
             self._examples[p] = k, philox.examples(c.key, self.header.count, at.flatten()).reshape(at.shape)
         both = self._examples[p][1][self.step % rounds.BLOCK]
@@ -82,12 +82,12 @@ class Replica:
 
     def _apply(self, s):
         j = self.step
-        self._steps.append(s)
         if j % rounds.BLOCK == 0:
-            self._steps = self._steps[-(self._keep + 1) :]
+            self._steps = []
+        self._steps.append(s)
         if s.loss is not None:
             self._losses.append(s.loss)
-        self.weights.move(step.amounts(self.config, self._steps, j))
+        self.weights.move(step.amounts(self.config, s, j))
         self.step = j + 1
         if j % 16 == 15 or self.step == self.config.steps:
             self.weights.check()
@@ -96,8 +96,8 @@ class Replica:
         k = (self.step - 1) // rounds.BLOCK
         mean = step.guard(self.running, self._losses) if self.config.guard else _mean(self._losses)
         prompt = sum(1 << p for p, on in enumerate(self.rounds.prompt) if on)
-        r, n = self.running, self.step - k * rounds.BLOCK
-        b = record.Block(k, self._steps[-n:], position, prompt, self.rounds.stop, r.square, r.scale, r.best, r.best_error, math.nan if mean is None else mean, self.weights.hash())
+        r = self.running
+        b = record.Block(k, self._steps, position, prompt, self.rounds.stop, r.square, r.scale, r.best, r.best_error, math.nan if mean is None else mean, self.weights.hash())
         out = record.write(b, self.chain)
         self.before, self.chain, self._losses = self.chain, out[-16:], []
         return out

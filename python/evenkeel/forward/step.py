@@ -1,4 +1,4 @@
-"""From losses to increments, in float64 and in the order of the protocol's page. Python's floats are float64, and fuse nothing."""
+"""From losses to increments, in float64 and in the order of the protocol's page. Python's floats are float64, and never fuse a product and a sum."""
 
 import dataclasses
 import math
@@ -8,30 +8,43 @@ from .header import Refused
 
 @dataclasses.dataclass
 class Taken:
-    """What a pair put into a step: its age, and the losses of both inputs from the even and the odd rank."""
+    """What a pair brought into a step: its age, and the losses of both inputs from its even and its odd rank."""
 
     pair: int
-    age: int
-    plus: tuple
-    minus: tuple
+    age: int  # steps since the pair was due
+    even: tuple
+    odd: tuple
+
+    def losses(self):
+        return self.even[0], self.odd[0], self.even[1], self.odd[1]
 
     def finite(self):
-        return all(map(math.isfinite, self.plus + self.minus))
+        return all(map(math.isfinite, self.losses()))
+
+
+@dataclasses.dataclass
+class Slope:
+    """The measured slope along the direction that a rank tried, times epsilon. For a late pair it is that of the pair, and rank is its even rank."""
+
+    rank: int
+    pair: int
+    age: int
+    value: float
 
 
 @dataclasses.dataclass
 class Step:
-    """A decided step: the pairs of age 0 as bits, an increment per direction, and (pair, age, increment) of the others."""
+    """A decided step: the pairs of age 0 as bits, an increment for each direction, and (pair, age, increment) of late pairs."""
 
     pairs: int
     increments: list
     late: list
-    loss: float = None  # of the pairs, None where none is finite or it came in a block
+    loss: float = None  # mean over the pairs; None if no loss was finite, or the step came in a block
 
 
 @dataclasses.dataclass
 class Running:
-    """What is carried from step to step: the running mean square, and the guard's state."""
+    """What later steps take over from earlier ones: the running mean square of slopes, and the guard's state."""
 
     square: float = 0.0
     scale: float = 1.0
@@ -39,23 +52,11 @@ class Running:
     best_error: float = 0.0
 
 
-
-def repeats(m):
-    """The amounts m^k that momentum repeats, k = 1 and on, in units of 2^-24."""
-    out, x = [], m
-    while x >= 0.05:
-        out.append(round(x * 2.0**24))
-        x = x * m
-    return out
-
-
 def rate(config, j):
-    u, r = j / config.steps, config.learning_rate
+    """The learning rate of step j."""
     if config.schedule == "constant":
-        return r
-    if config.schedule == "linear":
-        return r * (1 - u)
-    return r * (0.5 * (1 + _cosine(u)))
+        return config.learning_rate
+    return config.learning_rate * (0.5 * (1 + _cosine(j / config.steps)))
 
 
 def _cosine(u):
@@ -69,71 +70,76 @@ def _cosine(u):
 
 
 def increments(config, running, j, taken):
-    """The step that the pairs which count, in ascending order, decide; running moves on."""
-    pairs, g = config.processors // 2, config.directions
+    """The step that follows from the pairs that count, in ascending order; running is updated."""
+    pairs, each = config.processors // 2, config.estimator == "each"
     good = [t for t in taken if t.finite()]
     if not good:
-        return Step(0, [0] * g, [])
-    prompt, late = _each(good) if config.estimator == "each" else _pairs(config, good)
-    fed = [d for _, _, d in (prompt if config.estimator == "each" else sorted(prompt + late, key=lambda e: e[1].pair))]
-    if config.normalize and fed:
-        total = 0.0
-        for d in fed:
-            total = total + d * d
-        mean = total / len(fed)
-        running.square = running.square + (mean - running.square) / min(j + 1, 32)
-    by = math.sqrt(max(running.square, 1e-13)) if config.normalize else config.epsilon
-    trials = pairs if config.estimator != "each" else 2 * pairs
+        return Step(0, [0] * config.directions, [])
+    slopes = _each(good) if each else _paired(good)
+    squares = [s.value * s.value for s in slopes if not (each and s.age)]
+    if squares:
+        running.square = running.square + (_sum(squares) / len(squares) - running.square) / min(j + 1, 32)
+    unit = math.sqrt(max(running.square, 1e-13))
+    trials = 2 * pairs if each else pairs
     divisor = math.sqrt(sum(config.examples) * sum(config.examples[t.pair] for t in good))
     f = rate(config, j) * running.scale / (divisor * (trials // pairs))
-    bound = math.floor(2.0**25 / trials * (1 - config.momentum) / (5 if config.kind == "gaussian" else 1))
+    bound = math.floor(2.0**25 / trials)
 
-    def weighted(t, d):
-        x = d / by
+    def weighted(s):
+        x = s.value / unit
         if config.clip > 0:
             x = min(max(x, -config.clip), config.clip)
-        return config.examples[t.pair] * x
+        return config.examples[s.pair] * x
 
-    def quantise(s):
-        return max(-bound, min(bound, round(-s * f * 2.0**24)))
+    def quantise(x):
+        return max(-bound, min(bound, round(-x * f * 2.0**24)))
 
-    sums = [0.0] * g
-    for direction, t, d in prompt:
-        sums[direction] = sums[direction] + weighted(t, d)
-    after = [(t.pair, t.age, quantise(weighted(t, d))) for _, t, d in late]
-    loss = 0.0
-    for t in good:
-        for l in (t.plus[0], t.minus[0], t.plus[1], t.minus[1]):
-            loss = loss + l
-    return Step(sum(1 << t.pair for t in good if t.age == 0), [quantise(s) for s in sums], after, loss / (4 * len(good)))
+    sums = [0.0] * config.directions
+    for s in slopes:
+        if not s.age:
+            d = config.direction(s.rank)
+            sums[d] = sums[d] + weighted(s)
+    late = [(s.pair, s.age, quantise(weighted(s))) for s in slopes if s.age]
+    loss = _sum(l for t in good for l in t.losses()) / (4 * len(good))
+    return Step(sum(1 << t.pair for t in good if t.age == 0), [quantise(x) for x in sums], late, loss)
 
 
-def _pairs(config, good):
-    """(direction, pair, half difference) of the pairs of age 0, and of the others."""
-    every = [(config.direction(2 * t.pair), t, ((t.plus[0] - t.minus[0]) + (t.plus[1] - t.minus[1])) / 4) for t in good]
-    return [e for e in every if e[1].age == 0], [e for e in every if e[1].age > 0]
+def _sum(values):
+    """The sum from left to right; the built-in sum is more exact in newer Pythons."""
+    total = 0.0
+    for v in values:
+        total = total + v
+    return total
+
+
+def _paired(good):
+    """Half the difference of each pair's losses."""
+    return [Slope(2 * t.pair, t.pair, t.age, ((t.even[0] - t.odd[0]) + (t.even[1] - t.odd[1])) / 4) for t in good]
 
 
 def _each(good):
-    """The same with a direction for each rank: what its loss is above the mean; late pairs by their own half difference."""
-    losses = [(2 * t.pair + half, t, (l[0] + l[1]) / 2) for t in good for half, l in enumerate((t.plus, t.minus))]
-    total, prompt = 0.0, [e for e in losses if e[1].age == 0]
-    for _, _, l in prompt:
-        total = total + l
-    late = [(r, t, (l - other) / 2) for (r, t, l), (_, _, other) in zip(losses[::2], losses[1::2]) if t.age > 0]
-    return [(r, t, l - total / len(prompt)) for r, t, l in prompt], late
+    """Each rank's loss minus the mean of all ranks in time; for a late pair half the difference within the pair."""
+    slopes = []
+    for t in good:
+        even, odd = (t.even[0] + t.even[1]) / 2, (t.odd[0] + t.odd[1]) / 2
+        if t.age:
+            slopes.append(Slope(2 * t.pair, t.pair, t.age, (even - odd) / 2))
+        else:
+            slopes += [Slope(2 * t.pair, t.pair, 0, even), Slope(2 * t.pair + 1, t.pair, 0, odd)]
+    prompt = [s for s in slopes if not s.age]
+    total = _sum(s.value for s in prompt)
+    for s in prompt:
+        s.value = s.value - total / len(prompt)
+    return slopes
 
 
 def guard(running, losses):
-    """At the end of a block: halves the scale when its losses are clearly above the best block's. Gives the losses' mean, None without any."""
+    """Halves the scale at the end of a block whose losses are clearly above the best block's. Returns the mean of the losses, None without any."""
     if not losses:
         return None
-    total, squares = 0.0, 0.0
-    for l in losses:
-        total, squares = total + l, squares + l * l
     c = len(losses)
-    mu = total / c
-    error = max(0.0, squares / c - mu * mu) / c
+    mu = _sum(losses) / c
+    error = max(0.0, _sum(l * l for l in losses) / c - mu * mu) / c
     if math.isnan(running.best) or mu < running.best:
         running.best, running.best_error = mu, error
     elif mu - running.best > 4 * math.sqrt(error + running.best_error):
@@ -142,23 +148,13 @@ def guard(running, losses):
     return mu
 
 
-def amounts(config, steps, j):
-    """Everything that step j adds: (direction, step of that direction, amount in units of 2^-24). steps are all decided ones up to j, the last
-    of them j's; as many before it as momentum repeats must be there."""
-
-    def of(at, k):
-        s = steps[-1 - k]
-        yield from ((d, at, n) for d, n in enumerate(s.increments))
-        for pair, age, n in s.late:
-            if age > at:
-                raise Refused(f"step {at}: pair {pair} of age {age}")
-            yield config.direction(2 * pair), at - age, n
-            if config.estimator == "each":
-                yield 2 * pair + 1, at - age, -n
-
-    out = list(of(j, 0))
-    for k, a in enumerate(repeats(config.momentum), 1):
-        if k > j:
-            break
-        out += [(d, at, (n * a + (1 << 23)) >> 24) for d, at, n in of(j - k, k)]
+def amounts(config, s, j):
+    """All that step j adds to the weights: (direction, step of that direction, amount in units of 2^-24)."""
+    out = [(d, j, n) for d, n in enumerate(s.increments)]
+    for pair, age, n in s.late:
+        if age > j:
+            raise Refused(f"step {j}: pair {pair} of age {age}")
+        out.append((config.direction(2 * pair), j - age, n))
+        if config.estimator == "each":
+            out.append((2 * pair + 1, j - age, -n))
     return [o for o in out if o[2]]

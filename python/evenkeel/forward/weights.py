@@ -8,26 +8,20 @@ import torch
 from . import philox
 from .header import Refused, Tensor
 
-_ROWS = 1 << 11  # of 128 entries, that are moved at a time: what a move needs beside the weights themselves
-_KEPT = 1 << 18  # entries of directions that are kept for a second use, or made in one go
+_ROWS = 1 << 11  # rows of 128 entries that are moved at a time: they bound the memory of a move
+_KEPT = 1 << 18  # entries of directions that are kept for a second use
 _LIMIT = 1 << 30
 
 
 class Part:
-    """A trained parameter. Without a base its entries are the parameter's values. With delta they are added to the parameter's first values (entries
-    begin at zero, and the parameter may have any dtype); with index, only these entries are trained so."""
+    """A trained parameter. Its entries are the parameter's values or, with delta, are added to the parameter's first values: they begin at zero then,
+    and the parameter may have any dtype."""
 
-    def __init__(self, name, parameter, delta=False, index=None):
-        self.name, self.parameter = name, parameter
-        self.index = None if index is None else index.to(parameter.device)
-        self.base = None
-        if index is not None:
-            self.base = parameter.detach().reshape(-1)[self.index].clone()
-        elif delta:
-            self.base = parameter.detach().clone()
-        if self.base is None and parameter.dtype != torch.float32:
+    def __init__(self, name, parameter, delta=False):
+        self.name, self.parameter, self.shape = name, parameter, list(parameter.shape)
+        self.base = parameter.detach().clone() if delta else None
+        if not delta and parameter.dtype != torch.float32:
             raise Refused(f"parameter {name!r} is {parameter.dtype}: train it as a difference (deltas), which keeps float32 steps exact over any dtype")
-        self.shape = list(parameter.shape) if index is None else [len(index)]
 
     def initial(self):
         """The values to begin with, float64 on the CPU."""
@@ -37,21 +31,15 @@ class Part:
 
     def write(self, values):
         """Puts values (float32, flat) into the parameter."""
-        p = self.parameter.data
-        values = values.to(p.device)
-        if self.base is None:
-            p.copy_(values.reshape(p.shape))
-        elif self.index is None:
-            p.copy_(self.base.float() + values.reshape(p.shape))
-        else:
-            p.reshape(-1)[self.index] = (self.base.float() + values).to(p.dtype)
+        values = values.to(self.parameter.device).reshape(self.shape)
+        self.parameter.data.copy_(values if self.base is None else self.base.float() + values)
 
 
 class Weights:
     """All parts' entries in one row of int32, each part padded to whole blocks of 128, so that directions need no gathering."""
 
-    def __init__(self, parts, tensors, kind, key, directions):
-        self.parts, self.tensors, self._kind, self._key, self._count, self._cache = parts, tensors, kind, key, directions, {}
+    def __init__(self, parts, tensors, key, directions):
+        self.parts, self.tensors, self._key, self._count, self._cache = parts, tensors, key, directions, {}
         device = parts[0].parameter.device
         rows, which = [], []
         self._at, at = [], 0
@@ -77,20 +65,19 @@ class Weights:
             if initial == "file":
                 v = fixed(self.parts[i].initial().reshape(-1), t.shift)
             else:
-                n = -(-t.size() // 128)
-                q = philox.directions("gaussian", self._key, torch.arange(n), torch.full((n,), i), 0, 2**32 - 1).reshape(-1)[: t.size()].long()
+                q = philox.normals(self._key, t.size(), i)
                 v = near(round(t.mean * 2.0**24), t.shift) + near(round(t.std * 2.0**24) * q, t.shift + 12)
             e.copy_(v)
             if digest(e) != t.hash:
                 raise Refused(f"tensor {i} {t.name!r}: hash {t.hash!r} in the run, {digest(e)!r} here; start from the same weights")
 
     def _along(self, d, step):
-        """The whole direction, where all of a step's are few enough to be kept, and come in one go."""
+        """A direction of small weights. All of a step's are made at once, and kept: a trial and the move need them."""
         if step not in self._cache:
             if len(self._cache) * self._count * self.entries.numel() >= _KEPT:
                 self._cache.clear()
             all_ = torch.arange(self._count, device=self.entries.device)[:, None]
-            self._cache[step] = philox.directions(self._kind, self._key, self._rows[None], self._which[None], all_, step)
+            self._cache[step] = philox.signs(self._key, self._rows[None], self._which[None], all_, step)
         return self._cache[step][d]
 
     def move(self, amounts, into=None):
@@ -100,12 +87,9 @@ class Weights:
         for a in range(0, len(self._rows), len(self._rows) if small else _ROWS):
             cut = slice(None) if small else slice(a, a + _ROWS)
             for d, step, n in amounts:
-                z = self._along(d, step) if small else philox.directions(self._kind, self._key, self._rows[cut], self._which[cut], d, step)
+                z = self._along(d, step) if small else philox.signs(self._key, self._rows[cut], self._which[cut], d, step)
                 s = self._shift if isinstance(self._shift, int) else self._shift[cut]
-                if self._kind == "rademacher":
-                    out[cut] += z.int() * (near(n, s) if isinstance(s, int) else near_by(torch.full_like(s, n), s).int())
-                else:
-                    out[cut] += (near(n * z.long(), s + 12) if isinstance(s, int) else near_by(n * z.long(), s + 12)).int()
+                out[cut] += z.int() * (near(n, s) if isinstance(s, int) else near_by(torch.full_like(s, n), s).int())
         return out
 
     def write(self, trial=()):

@@ -20,7 +20,7 @@ type simulateCmd struct {
 	ranksFlags
 	deviceFlags
 	Schedule string `help:"Schedule file, by evenkeel or by another system in the same format." required:"" placeholder:"FILE"`
-	Plot     string `help:"Plot the step times of each rank, .svg or .png." placeholder:"FILE"`
+	Plot     string `help:"Draw the step times of each rank, as SVG." placeholder:"FILE"`
 	JSON     bool   `help:"Print JSON."`
 }
 

@@ -3,20 +3,16 @@ package checkpoint
 
 import (
 	"fmt"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/checkpoint"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
-	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // Cmd holds the commands about checkpoint files.
 type Cmd struct {
-	Create   createCmd   `cmd:"" help:"Make an empty checkpoint file for a model's arrays."`
 	Inspect  inspectCmd  `cmd:"" help:"Show the contents of a checkpoint file."`
 	Verify   verifyCmd   `cmd:"" help:"Read every byte and report damage."`
 	Export   exportCmd   `cmd:"" help:"Write a checkpoint as a safetensors file."`
@@ -24,20 +20,18 @@ type Cmd struct {
 	Upload   uploadCmd   `cmd:"" help:"Keep a copy of the newest checkpoint in storage that speaks S3."`
 	Download downloadCmd `cmd:"" help:"Get checkpoint files back from storage that speaks S3."`
 	Train    trainCmd    `cmd:"" help:"Train a small network that can be killed at any time and resumed."`
-	Bench    benchCmd    `cmd:"" help:"Measure what checkpoints cost on a disk."`
 }
 
 // Help is what --help adds.
 func (*Cmd) Help() string {
 	return `A checkpoint file has a fixed size and slots for several checkpoints, of which at least one is intact at any time. Training programs write it
-through the Go package checkpoint or python/evenkeel/checkpoint.py; docs/guides/checkpoint.md shows how, docs/reference/formats/checkpoint.md describes the file.
+through the Go package checkpoint or the Python package evenkeel.checkpoint; docs/guides/checkpoint.md shows how, docs/reference/formats/checkpoint.md describes the file.
 
 Examples:
 
   evenkeel checkpoint import --from model.safetensors run.ckpt
   evenkeel checkpoint inspect run.ckpt
-  evenkeel checkpoint export run.ckpt --out model.safetensors
-  evenkeel checkpoint bench --dir /data`
+  evenkeel checkpoint export run.ckpt --out model.safetensors`
 }
 
 // fileArgs are the files of one model: one, or one per rank.
@@ -59,121 +53,6 @@ func (c *fileArgs) open(a *cli.App, what string) (*checkpoint.Set, func(), error
 // inBytes reports bytes as MiB.
 func inBytes(report func(done, total int)) func(done, total int64) {
 	return func(done, total int64) { report(int(done>>20), int((total+1<<20-1)>>20)) }
-}
-
-// layoutFlags are embedded by commands that make a file.
-type layoutFlags struct {
-	Slots int    `help:"Slots for checkpoints, 2 to 16 (${default})." default:"3" placeholder:"N"`
-	State string `help:"Space for random states and scalars (${default})." default:"64KiB" placeholder:"SIZE"`
-	DAX   bool   `name:"dax" help:"The file is on persistent memory; map it with MAP_SYNC."`
-}
-
-func (l *layoutFlags) options(a *cli.App) (checkpoint.Options, func(), error) {
-	state, err := humanize.ParseBytes(l.State)
-	if err != nil || state > 1<<30 || state == 0 {
-		return checkpoint.Options{}, nil, badinput.Errorf("--state: %q is not a size from 1 B to 1 GiB, such as 64KiB", l.State)
-	}
-	if l.Slots < 2 || l.Slots > checkpoint.MaxSlots {
-		return checkpoint.Options{}, nil, badinput.Errorf("--slots: %d is outside 2 to %d", l.Slots, checkpoint.MaxSlots)
-	}
-	report, clear := a.Progress("allocating (MiB)")
-	return checkpoint.Options{Slots: l.Slots, StateBytes: int(state), DAX: l.DAX, Progress: inBytes(report)}, clear, nil
-}
-
-// create creates the files.
-func (c *fileArgs) create(arrays []checkpoint.Array, o checkpoint.Options) (*checkpoint.Set, error) {
-	for _, p := range c.Files {
-		if _, err := os.Lstat(p); err == nil {
-			return nil, badinput.Errorf("%s: %w; choose another name, or remove it", p, fs.ErrExist)
-		}
-	}
-	s, err := checkpoint.CreateSet(c.Files, arrays, o)
-	return s, cli.FileError(err)
-}
-
-type createCmd struct {
-	fileArgs
-	layoutFlags
-	Like string `required:"" help:"Take names, types and shapes from this safetensors or checkpoint file." placeholder:"FILE"`
-}
-
-// Help is what --help adds.
-func (*createCmd) Help() string {
-	return `The whole file is allocated at once, so that later saves need no more disk space (unless the file system copies blocks when
-they are written). The moments of an optimizer are arrays too: take a file that has them, or let the training program create
-the checkpoint file.
-
-Examples:
-
-  evenkeel checkpoint create --like model.safetensors run.ckpt
-  evenkeel checkpoint create --like model.safetensors --slots 2 run.0.ckpt run.1.ckpt`
-}
-
-// Run runs the command.
-func (c *createCmd) Run(a *cli.App) error {
-	if err := cli.CheckFiles([]cli.File{cli.FileFlag("--like", c.Like)}, nil); err != nil {
-		return err
-	}
-	arrays, _, err := readModel(c.Like)
-	if err != nil {
-		return err
-	}
-	o, clear, err := c.options(a)
-	if err != nil {
-		return err
-	}
-	defer clear()
-	s, err := c.create(arrays, o)
-	if err != nil {
-		return err
-	}
-	clear()
-	if err := s.Close(); err != nil {
-		return err
-	}
-	return cli.PrintLines(a.Out, made(s))
-}
-
-// made describes the files that were created.
-func made(s *checkpoint.Set) []string {
-	var lines []string
-	for _, f := range s.Files() {
-		i := f.Info()
-		lines = append(lines, fmt.Sprintf("%s: %d arrays of %s together, %s on the disk", f.Path(), i.Arrays, humanize.IBytes(uint64(i.Bytes)), humanize.IBytes(uint64(i.FileBytes))))
-		if i.Measured != "" {
-			lines = append(lines, "  measured: "+i.Measured)
-		}
-		if i.CopiesOnWrite != "" {
-			lines = append(lines, "  note: "+i.CopiesOnWrite+"; a save can fail for want of space, and is slower. ext4 and XFS write in place")
-		}
-	}
-	return lines
-}
-
-// readModel reads a safetensors file, or only the description of a checkpoint file.
-func readModel(path string) ([]checkpoint.Array, checkpoint.State, error) {
-	if !cli.IsSafetensors(path) {
-		f, err := checkpoint.Open(path, nil, checkpoint.Options{ReadOnly: true})
-		if err != nil {
-			return nil, checkpoint.State{}, cli.FileError(err)
-		}
-		defer f.Close()
-		return f.Arrays(), checkpoint.State{}, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, checkpoint.State{}, cli.FileError(err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, checkpoint.State{}, err
-	}
-	arrays, state, err := checkpoint.ReadSafetensors(f, info.Size())
-	if err != nil {
-		return nil, state, fmt.Errorf("%s: %w", path, err)
-	}
-	return arrays, state, nil
 }
 
 type inspectCmd struct {

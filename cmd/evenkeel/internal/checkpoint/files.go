@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/dustin/go-humanize"
 	"github.com/google/renameio/v2"
@@ -131,14 +133,16 @@ func (e *exportCmd) Run(a *cli.App) error {
 
 type importCmd struct {
 	fileArgs
-	layoutFlags
-	From string  `required:"" help:"safetensors file to read." placeholder:"FILE"`
-	Step *uint64 `help:"Step of the checkpoint; default: the step in the file, or 0." placeholder:"N"`
+	From  string  `required:"" help:"safetensors file to read." placeholder:"FILE"`
+	Step  *uint64 `help:"Step of the checkpoint; default: the step in the file, or 0." placeholder:"N"`
+	Slots int     `help:"Slots for checkpoints, 2 to 16 (${default})." default:"3" placeholder:"N"`
+	State string  `help:"Space for random states and scalars (${default})." default:"64KiB" placeholder:"SIZE"`
 }
 
 // Help is what --help adds.
 func (*importCmd) Help() string {
-	return `The new checkpoint file has the model as its first checkpoint.
+	return `The new checkpoint file has the model as its first checkpoint. All of its space on the disk is allocated at once, so that later saves need no more
+(unless the file system copies blocks when they are written). Moments of an optimizer are arrays too: a file without them cannot continue a run.
 
 Examples:
 
@@ -152,12 +156,9 @@ func (i *importCmd) Run(a *cli.App) error {
 		return err
 	}
 	if !cli.IsSafetensors(i.From) {
-		if _, _, err := readModel(i.From); err != nil && !errors.Is(err, checkpoint.ErrFormat) {
-			return err
-		}
 		return badinput.Errorf("--from: %s is not a safetensors file", i.From)
 	}
-	arrays, state, err := readModel(i.From)
+	arrays, state, err := readSafetensors(i.From)
 	if err != nil {
 		return err
 	}
@@ -169,9 +170,14 @@ func (i *importCmd) Run(a *cli.App) error {
 		return err
 	}
 	defer clear()
-	s, err := i.create(arrays, o)
+	for _, p := range i.Files {
+		if _, err := os.Lstat(p); err == nil {
+			return badinput.Errorf("%s: %w; choose another name, or remove it", p, fs.ErrExist)
+		}
+	}
+	s, err := checkpoint.CreateSet(i.Files, arrays, o)
 	if err != nil {
-		return err
+		return cli.FileError(err)
 	}
 	clear()
 	if err := commit(a, s, arrays, state); err != nil {
@@ -181,6 +187,51 @@ func (i *importCmd) Run(a *cli.App) error {
 		return err
 	}
 	return cli.PrintLines(a.Out, append(made(s), fmt.Sprintf("step %d, %s, verified when it is read", state.Step, humanize.IBytes(uint64(total(arrays))))))
+}
+
+func (i *importCmd) options(a *cli.App) (checkpoint.Options, func(), error) {
+	state, err := humanize.ParseBytes(i.State)
+	if err != nil || state > 1<<30 || state == 0 {
+		return checkpoint.Options{}, nil, badinput.Errorf("--state: %q is not a size from 1 B to 1 GiB, such as 64KiB", i.State)
+	}
+	if i.Slots < 2 || i.Slots > checkpoint.MaxSlots {
+		return checkpoint.Options{}, nil, badinput.Errorf("--slots: %d is outside 2 to %d", i.Slots, checkpoint.MaxSlots)
+	}
+	report, clear := a.Progress("allocating (MiB)")
+	return checkpoint.Options{Slots: i.Slots, StateBytes: int(state), Progress: inBytes(report)}, clear, nil
+}
+
+func readSafetensors(path string) ([]checkpoint.Array, checkpoint.State, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, checkpoint.State{}, cli.FileError(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, checkpoint.State{}, err
+	}
+	arrays, state, err := checkpoint.ReadSafetensors(f, info.Size())
+	if err != nil {
+		return nil, state, fmt.Errorf("%s: %w", path, err)
+	}
+	return arrays, state, nil
+}
+
+// made describes the files that were created.
+func made(s *checkpoint.Set) []string {
+	var lines []string
+	for _, f := range s.Files() {
+		i := f.Info()
+		lines = append(lines, fmt.Sprintf("%s: %d arrays of %s together, %s on the disk", f.Path(), i.Arrays, humanize.IBytes(uint64(i.Bytes)), humanize.IBytes(uint64(i.FileBytes))))
+		if i.Measured != "" {
+			lines = append(lines, "  measured: "+i.Measured)
+		}
+		if i.CopiesOnWrite != "" {
+			lines = append(lines, "  note: "+i.CopiesOnWrite+"; a save can fail for want of space, and is slower. ext4 and XFS write in place")
+		}
+	}
+	return lines
 }
 
 func total(arrays []checkpoint.Array) int64 {
@@ -206,4 +257,18 @@ func commit(a *cli.App, s *checkpoint.Set, arrays []checkpoint.Array, state chec
 		return err
 	}
 	return save.Wait(a.Ctx)
+}
+
+// warnFaults warns of checkpoints that were not restored.
+func warnFaults(a *cli.App, files []*checkpoint.File, reports []checkpoint.Report) {
+	for i, report := range reports {
+		for _, d := range report.Damage {
+			a.Log.Warn().Str("file", files[i].Path()).Msg(d)
+		}
+		for _, s := range report.Slots {
+			if s.Fault != "" {
+				a.Log.Warn().Str("file", files[i].Path()).Int("slot", s.Slot).Msgf("not restored: %s", s.Fault)
+			}
+		}
+	}
 }

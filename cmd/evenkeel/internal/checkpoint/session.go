@@ -27,8 +27,7 @@ type savedRun struct {
 	command  *trainCmd
 	work     *task.Setup
 	trainer  *train.Trainer
-	files    []*checkpoint.File // one, or with --stripe one per node
-	saveTo   func(train.SaveConfig) error
+	file     *checkpoint.File
 	losses   *lossLog
 	begun    time.Time // the first step of this process
 	first    uint64    // steps done before this process
@@ -39,12 +38,12 @@ func (r *savedRun) run() (err error) {
 	if err := r.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.trainer.Close(), r.close()) }()
+	defer func() { err = errors.Join(err, r.trainer.Close(), r.file.Close()) }()
 	if r.losses, err = openLosses(r.command.path(lossesFile), r.trainer.Steps()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.losses.Close()) }()
-	if err := r.saveTo(train.SaveConfig{Every: r.command.SaveEvery}); err != nil {
+	if err := r.trainer.SaveTo(r.file, train.SaveConfig{Every: r.command.SaveEvery}); err != nil {
 		return err
 	}
 	r.first, r.begun = r.trainer.Steps(), time.Now()
@@ -62,6 +61,41 @@ func (r *savedRun) run() (err error) {
 		return cli.Interrupted(trained, fmt.Sprintf("interrupted after %d of %d steps; everything is saved. Continue with\n  evenkeel checkpoint train --resume --out %s", r.trainer.Steps(), r.work.Task.Steps, r.command.Out))
 	}
 	return r.finish()
+}
+
+// open creates the checkpoint file, or restores from it.
+func (r *savedRun) open() error {
+	path, arrays, o := r.command.path(slotsFile), r.trainer.Arrays(), r.command.options()
+	report, clear := r.Progress("checkpoint file (MiB)")
+	defer clear()
+	o.Progress = inBytes(report)
+	_, err := os.Lstat(path)
+	there := err == nil
+	if !there && r.command.Resume {
+		if err := r.began(); err != nil {
+			return err
+		}
+		r.Log.Info().Msg("the run was interrupted before it had a checkpoint file; it starts from the beginning")
+	}
+	if !there {
+		r.file, err = checkpoint.Create(path, arrays, o)
+		return err
+	}
+	if r.file, err = checkpoint.Open(path, arrays, o); err != nil {
+		return cli.FileError(err)
+	}
+	restored, err := r.trainer.Restore(r.file)
+	clear()
+	warnFaults(r.App, []*checkpoint.File{r.file}, []checkpoint.Report{restored})
+	switch {
+	case errors.Is(err, checkpoint.ErrEmpty):
+		r.Log.Info().Msg("the run was interrupted before its first checkpoint; it starts from the beginning")
+	case err != nil:
+		return errors.Join(fmt.Errorf("%s: %w", path, err), r.file.Close())
+	default:
+		r.Log.Info().Int("slot", restored.Restored).Msgf("restored step %d of %d, every byte verified", r.trainer.Steps(), r.work.Task.Steps)
+	}
+	return nil
 }
 
 // train trains to the end, or until Ctrl-C.
@@ -114,7 +148,7 @@ type savedSummary struct {
 	Seconds     float64 `json:"seconds"`      // of this process
 	Resumed     uint64  `json:"resumed"`      // the step that this process resumed from, 0 for none
 	Task        string  `json:"task"`
-	Checkpoint  string  `json:"checkpoint"` // with --stripe several, separated by spaces
+	Checkpoint  string  `json:"checkpoint"`
 	Model       string  `json:"model"`
 	Losses      string  `json:"losses"`
 }
@@ -138,12 +172,12 @@ func (r *savedRun) finish() error {
 	if err := r.export(); err != nil { // last: a folder with a model is a finished run
 		return err
 	}
-	stats, bytes := r.saved()
+	stats := r.file.Stats()
 	s := savedSummary{
 		Steps: r.trainer.Steps(), Samples: r.trainer.Samples(), HeldLoss: held,
 		HeldRight: float64(right) / float64(r.work.Held.Len()*r.work.Network.Positions()),
-		Saves:     stats.Committed, Skipped: stats.Skipped, WaitedShare: stats.Waited.Seconds() / seconds, SavedBytes: bytes,
-		Seconds: seconds, Resumed: r.first, Task: r.command.path(taskFile), Checkpoint: r.paths(),
+		Saves:     stats.Committed, Skipped: stats.Skipped, WaitedShare: stats.Waited.Seconds() / seconds, SavedBytes: r.file.Info().Bytes,
+		Seconds: seconds, Resumed: r.first, Task: r.command.path(taskFile), Checkpoint: r.file.Path(),
 		Model: r.command.path(weightsFile), Losses: r.command.path(lossesFile),
 	}
 	if len(losses) > 0 {
@@ -161,7 +195,7 @@ func (r *savedRun) finish() error {
 task         %s
 checkpoint   %s
 model        %s
-losses       %s, with figures .svg and .png
+losses       %s, with a figure, .svg
 
 Inspect it:  evenkeel checkpoint inspect %[13]s
 `, s.Steps, r.work.Task.Data, s.Loss, 100*s.HeldRight, s.HeldLoss,
@@ -209,5 +243,5 @@ func saveLossFigures(path string, steps, losses []float64) error {
 		y = append(y, mean(losses[i:end]))
 	}
 	f := chart.Figure{Title: "Training", Panels: []chart.Panel{{XLabel: "steps", YLabel: "loss", ZeroY: true, Series: []chart.Series{{Name: "mean over the batch", Kind: chart.Line, X: x, Y: y}}}}}
-	return errors.Join(f.Save(path+".svg"), f.Save(path+".png"))
+	return f.Save(path + ".svg")
 }

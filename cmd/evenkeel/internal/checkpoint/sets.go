@@ -44,7 +44,7 @@ func missingFile(path string) error {
 	return badinput.Errorf("%s: no such file; it is a set of %d files: give %s", path, len(there), strings.Join(there, " "))
 }
 
-// rankName is the end of the name of one rank's file, as evenkeel.job writes it: generation, rank, ranks.
+// rankName is the end of the name of one rank's file, as evenkeel.checkpoint writes it: generation, rank, ranks.
 var rankName = regexp.MustCompile(`^\.g(\d{1,9})\.(\d{1,9})of(\d{1,6})$`)
 
 // ranksOf are the files of a job's newest set, by rank, and those of it that are missing; none where there is no set.

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -33,7 +32,6 @@ type trainCmd struct {
 	Seed         uint64  `help:"Seed of the weights and the order of the data; the same seed gives the same bits. Default: 0." placeholder:"N"`
 	SaveEvery    int     `help:"Steps between saves; 1 saves every step, and training waits for the disk if needed. Default: chosen while training, so that saves take about 3.5 % of the time." placeholder:"N"`
 	Staged       bool    `help:"Copy each layer before it is written, for storage that is slower than a step."`
-	Stripe       bool    `help:"Each node saves its share of the arrays to its own file, run.N.ckpt."`
 	Resume       bool    `help:"Continue the run of the folder; the result has the same bits as without the interruption."`
 	JSON         bool    `name:"json" help:"Print the summary as JSON."`
 }
@@ -49,7 +47,6 @@ Examples:
   evenkeel checkpoint train
   evenkeel checkpoint train --resume
   evenkeel checkpoint train --model convnet --micro-batches 32,24,8 --out convnet
-  evenkeel checkpoint train --micro-batches 32,24,8 --stripe --out striped
   evenkeel checkpoint train --data book.txt --steps 5000 --save-every 1 --out book
   evenkeel export --out sizes.json && evenkeel checkpoint train --sizes sizes.json`
 }
@@ -58,7 +55,6 @@ Examples:
 const (
 	taskFile       = "task.json"
 	slotsFile      = "run.ckpt"
-	stripesFile    = "run.%d.ckpt"
 	lossesFile     = "losses.csv"
 	weightsFile    = "model.safetensors"
 	lossesFigure   = "losses"
@@ -117,7 +113,7 @@ func (c *trainCmd) task(a *cli.App) (task.Task, error) {
 		}
 		return t, nil
 	}
-	for _, name := range []string{taskFile, slotsFile, fmt.Sprintf(stripesFile, 0)} {
+	for _, name := range []string{taskFile, slotsFile} {
 		if _, err := os.Lstat(filepath.Join(c.Out, name)); err == nil {
 			return task.Task{}, badinput.Errorf("%s exists already: continue that run with --resume, or choose another folder with --out", filepath.Join(c.Out, name))
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/clusters"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
@@ -70,21 +71,15 @@ type ClusterFlags struct {
 	ProfileFlags
 }
 
-// PolicyFlags are embedded by commands that run a trained policy.
-type PolicyFlags struct {
-	Policy  string   `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
-	Weights []string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0; with a round number and a colon in front (100:speed=0.2,waiting=1) they hold from that round on. Repeatable." placeholder:"[ROUND:]NAME=W,..." sep:"none"`
-}
-
 // LoadCluster reads a cluster file, or an embedded one by name. The text goes into the run
 // log. It is an error if a trace that the file names is one of the outputs.
-func LoadCluster(name string, catalogue *profile.Catalogue, outputs ...File) (text []byte, f *cluster.File, c *cluster.Cluster, err error) {
+func LoadCluster(name string, catalogue *profile.Catalogue, outputs ...File) (text []byte, f *clusterfile.File, c *cluster.Cluster, err error) {
 	shown := name
 	if slices.Contains(clusters.Names(), name) {
 		shown = name + ".yaml"
 		text, err = clusters.YAML(name)
 	} else {
-		text, err = readLimited(name, cluster.MaxFileBytes)
+		text, err = readLimited(name, clusterfile.MaxBytes)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil, badinput.Errorf("cluster %q: no such file, nor an embedded cluster (%s)", name, strings.Join(clusters.Names(), ", "))
@@ -93,7 +88,7 @@ func LoadCluster(name string, catalogue *profile.Catalogue, outputs ...File) (te
 		return nil, nil, nil, FileError(err)
 	}
 	folder := filepath.Dir(name)
-	if f, c, err = cluster.ReadIn(strings.NewReader(string(text)), shown, folder, catalogue); err != nil {
+	if f, c, err = clusterfile.ReadIn(strings.NewReader(string(text)), shown, folder, catalogue); err != nil {
 		return nil, nil, nil, err
 	}
 	if path := f.Conditions.Conditions.Replay.Path(folder); path != "" {

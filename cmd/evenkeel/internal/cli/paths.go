@@ -143,7 +143,7 @@ func ClusterInput(name string) File {
 
 // CheckPlot reports a file name under which no figure can be saved.
 func CheckPlot(path string) error {
-	if path == "" || slices.Contains([]string{".svg", ".png"}, strings.ToLower(filepath.Ext(path))) {
+	if path == "" || strings.EqualFold(filepath.Ext(path), ".svg") {
 		return nil
 	}
 	_, text, _ := strings.Cut(chart.ErrExtension.Error(), ": ")

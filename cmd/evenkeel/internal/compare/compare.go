@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent/clusters"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cluster"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // Cmd compares policies over scenarios and seeds.
@@ -26,7 +26,7 @@ type Cmd struct {
 	Seeds     int      `help:"Runs per policy, cluster and scenario, the same seeds for each (${default})." default:"30" placeholder:"N"`
 	Rounds    int      `help:"Rounds per run (${default})." default:"400" placeholder:"N"`
 	JSON      bool     `name:"json" help:"Print the results as JSON."`
-	Plot      string   `help:"Draw the progress of every policy (.svg, .png)." placeholder:"FILE"`
+	Plot      string   `help:"Draw the progress of every policy, as SVG." placeholder:"FILE"`
 }
 
 // Help is what --help adds: the policies.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
 // cells groups results by cluster and scenario.

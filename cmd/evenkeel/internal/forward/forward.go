@@ -15,56 +15,49 @@ import (
 // Cmd holds the commands about forward-only training.
 type Cmd struct {
 	Train  trainCmd  `cmd:"" help:"Train with all processors in this process."`
-	Launch launchCmd `cmd:"" help:"Train with a process per processor, connected by NATS; take over a run whose launch was killed."`
-	Join   joinCmd   `cmd:"" help:"Run one processor of a launched run, on this or another machine."`
+	Replay replayCmd `cmd:"" help:"Rebuild a run's weights from its log, bit for bit, and check the log."`
 	Serve  serveCmd  `cmd:"" help:"Run a NATS server for runs over several machines, with TLS and a token for each rank."`
-	Runs   runsCmd   `cmd:"" help:"List the runs on a server."`
+	Launch launchCmd `cmd:"" help:"Create a run on a server, print the command that joins each processor, and follow the run to its end."`
+	Join   joinCmd   `cmd:"" help:"Run one processor of a launched run, on this or another machine."`
+	Runs   runsCmd   `cmd:"" help:"List the runs on a server, or show one run's progress and its absent processors."`
 	Stop   stopCmd   `cmd:"" help:"End a run after its present 64 steps."`
-	Show   showCmd   `cmd:"" help:"Show a run's progress and its absent processors."`
-	Remove removeCmd `cmd:"" help:"Delete a run from its server."`
 	Export exportCmd `cmd:"" help:"Write the log of a run, from its server."`
-	Replay replayCmd `cmd:"" help:"Rebuild a run's weights from its log, bit for bit."`
-	Verify verifyCmd `cmd:"" help:"Check a log and the weights that follow from it."`
+	Remove removeCmd `cmd:"" help:"Delete a run from its server."`
 }
 
-// flags are embedded by commands that start a run.
+// flags describe a run.
 type flags struct {
-	Data         string   `help:"Training data: digits (the UCI set, embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text." default:"digits" placeholder:"digits|FILE"`
-	Model        string   `help:"Network: mlp, convnet (digits) or transformer (texts); default: mlp, for texts transformer." placeholder:"KIND"`
-	Size         int      `help:"Width of a hidden layer or token, channels of the first convolution (${default})." default:"64" placeholder:"N"`
-	Depth        int      `help:"Hidden layers, convolutions or blocks (${default})." default:"1" placeholder:"N"`
-	Length       int      `help:"Characters of a sample of text (${default})." default:"32" placeholder:"N"`
-	Processors   int      `short:"n" help:"Number of processors, even (${default})." default:"8" placeholder:"N"`
-	Estimator    string   `help:"How slopes are estimated: each processor tries a direction of its own on shared examples and compares its loss with the mean of all (each), or each pair tries a direction and its opposite (pairs); default: each, unless --directions is given or the pairs of --cluster have unequal examples." placeholder:"each|pairs"`
-	Directions   int      `help:"Directions tried in a step; with --estimator pairs a divisor of the number of pairs. Default: one per pair, with --estimator each one per processor. The patent has 1." placeholder:"N"`
-	Steps        int      `help:"Training steps (${default})." default:"2000" placeholder:"N"`
-	Seed         uint64   `help:"Seed of weights, directions and examples (${default})." default:"1" placeholder:"N"`
-	Epsilon      float64  `help:"Distance by which the weights are perturbed along a direction (${default})." default:"0.001" placeholder:"E"`
-	LearningRate float64  `help:"Learning rate; default: the square root of --directions divided by 8 times the fourth root of the number of weights; without --normalize 0.0025 times the square root of --directions; with --init half of that." placeholder:"R"`
-	Schedule     string   `help:"Learning rate schedule: constant, linear or cosine; default: ${default}." default:"cosine" enum:"constant,linear,cosine"`
-	Examples     int      `help:"Examples in each of the two inputs of a step (${default})." default:"32" placeholder:"N"`
-	Cluster      string   `help:"Cluster file: its nodes are the processors, in pairs of the same device, with examples in proportion to their speed; instead of -n." placeholder:"FILE"`
-	Kind         string   `help:"Distribution of the directions: random signs (rademacher) or normal numbers (gaussian); default: ${default}." default:"rademacher" enum:"rademacher,gaussian"`
-	Momentum     float64  `help:"Momentum, 0 to 0.99." placeholder:"M"`
-	Clip         *float64 `help:"Clip slopes to this many times their root mean square, without --normalize to this magnitude; 0: no clipping; default: 3, without --normalize 0." placeholder:"S"`
-	Normalize    bool     `help:"Divide slopes by their running root mean square, so that one learning rate serves flat and steep stretches." default:"true" negatable:""`
-	Guard        bool     `help:"Halve the learning rate after 64 steps whose losses are above those of the best 64 by more than chance." default:"true" negatable:""`
-	Shared       bool     `help:"Give all pairs the same examples in a step, as FZOO does."`
-	StopAfter    int      `help:"End the run when the validation loss has not fallen for so many steps. It is computed every 64 steps on a tenth of the training examples, set aside for it." placeholder:"STEPS"`
-	Init         string   `help:"Weights to start from: safetensors with the network's tensors, by name; default: random ones, from --seed." placeholder:"FILE"`
-	JSON         bool     `name:"json" help:"Print the summary as JSON."`
+	Data         string  `help:"Training data: digits (the UCI set, embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text." default:"digits" placeholder:"digits|FILE"`
+	Model        string  `help:"Network: mlp, convnet (digits) or transformer (texts); default: mlp, for texts transformer." placeholder:"KIND"`
+	Size         int     `help:"Width of a hidden layer or token, channels of the first convolution (${default})." default:"64" placeholder:"N"`
+	Depth        int     `help:"Hidden layers, convolutions or blocks (${default})." default:"1" placeholder:"N"`
+	Length       int     `help:"Characters of a sample of text (${default})." default:"32" placeholder:"N"`
+	Processors   int     `short:"n" help:"Number of processors, even (${default})." default:"8" placeholder:"N"`
+	Estimator    string  `help:"How slopes are estimated: each processor tries a direction of its own on shared examples and compares its loss with the mean of all (each), or each pair tries a direction and its opposite (pairs); default: each, unless --directions is given or the pairs of --cluster have unequal examples." placeholder:"each|pairs"`
+	Directions   int     `help:"Directions tried in a step; with --estimator pairs a divisor of the number of pairs. Default: one per pair, with --estimator each one per processor. The patent has 1." placeholder:"N"`
+	Steps        int     `help:"Training steps (${default})." default:"2000" placeholder:"N"`
+	Seed         uint64  `help:"Seed of weights, directions and examples (${default})." default:"1" placeholder:"N"`
+	Epsilon      float64 `help:"Distance by which the weights are perturbed along a direction (${default})." default:"0.001" placeholder:"E"`
+	LearningRate float64 `help:"Learning rate; default: the square root of --directions divided by 8 times the fourth root of the number of weights; with --init half of that." placeholder:"R"`
+	Schedule     string  `help:"Learning rate schedule: constant, or cosine, which falls to 0 at the last step; default: ${default}." default:"cosine" enum:"constant,cosine"`
+	Examples     int     `help:"Examples in each of the two inputs of a step (${default})." default:"32" placeholder:"N"`
+	Cluster      string  `help:"Cluster file: its nodes are the processors, in pairs of the same device, with examples in proportion to their speed; instead of -n." placeholder:"FILE"`
+	Guard        bool    `help:"Halve the learning rate after 64 steps whose losses are above those of the best 64 by more than chance." default:"true" negatable:""`
+	StopAfter    int     `help:"End the run when the validation loss has not fallen for so many steps. It is computed every 64 steps on a tenth of the training examples, set aside for it." placeholder:"STEPS"`
+	Init         string  `help:"Weights to start from: safetensors with the network's tensors, by name; default: random ones, from --seed." placeholder:"FILE"`
+	JSON         bool    `name:"json" help:"Print the summary as JSON."`
 
-	nodes []string // of the cluster, by rank
+	nodes []string // names of the cluster's nodes, by rank
 }
 
-// defaultClip is how many times their root mean square slopes may be.
-const defaultClip = 3
+// clip bounds slopes, in units of their root mean square.
+const clip = 3
 
 // header makes the header of the run, its data and network, and the weights that it begins with.
 func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weights, err error) {
 	c := forward.Config{
-		Processors: f.Processors, Directions: f.Directions, Kind: forward.Kind(f.Kind), Key: f.Seed, Steps: f.Steps,
-		Epsilon: f.Epsilon, LearningRate: f.LearningRate, Schedule: f.Schedule, Momentum: f.Momentum, Normalize: f.Normalize, Guard: f.Guard, Shared: f.Shared,
+		Processors: f.Processors, Directions: f.Directions, Key: f.Seed, Steps: f.Steps,
+		Epsilon: f.Epsilon, LearningRate: f.LearningRate, Schedule: f.Schedule, Clip: clip, Guard: f.Guard,
 	}
 	for range f.Processors / 2 {
 		c.Examples = append(c.Examples, f.Examples)
@@ -77,18 +70,11 @@ func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weight
 	if c.Estimator = forward.Estimator(f.Estimator); f.Estimator == "" && f.Directions == 0 && equal(c.Examples) {
 		c.Estimator = forward.Each
 	}
-	c.Shared = c.Shared || c.Estimator == forward.Each
 	if c.Directions == 0 {
 		c.Directions = c.Processors / 2
 		if c.Estimator == forward.Each {
 			c.Directions = c.Processors
 		}
-	}
-	if c.Normalize {
-		c.Clip = defaultClip
-	}
-	if f.Clip != nil {
-		c.Clip = *f.Clip
 	}
 	if f.StopAfter < 0 {
 		return h, nil, nil, badinput.Errorf("--stop-after %d: steps, above 0", f.StopAfter)
@@ -109,7 +95,8 @@ func (f *flags) header() (h forward.Header, work *setup, weights *forward.Weight
 	initial := forward.FromKey
 	if f.Init == "" {
 		weights = forward.NewWeights(work.Network, c.Key)
-	} else if initial = forward.FromFile; true {
+	} else {
+		initial = forward.FromFile
 		weights, err = readWeights(f.Init, tensorsOf(work.Network))
 	}
 	if err != nil {
@@ -127,7 +114,7 @@ func equal(sizes []int) bool {
 	return !slices.ContainsFunc(sizes, func(n int) bool { return n != sizes[0] })
 }
 
-// share distributes the examples over the pairs of a cluster by their speed.
+// share makes pairs of a cluster's nodes, and gives them examples by their speed.
 func (f *flags) share(c *forward.Config) error {
 	_, _, cl, err := cli.LoadCluster(f.Cluster, profile.Embedded())
 	if err != nil {
@@ -144,7 +131,7 @@ func (f *flags) share(c *forward.Config) error {
 	return nil
 }
 
-// inputs are the files that the flags name.
+// inputs returns the files that the flags name.
 func (f *flags) inputs() []cli.File {
 	all := []cli.File{cli.FileFlag("--cluster", f.Cluster), cli.FileFlag("--init", f.Init)}
 	if f.Data != task.Digits && f.Data != task.Synthetic {

@@ -7,8 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/forward/wire"
@@ -53,16 +51,8 @@ const saveEvery = 30 * time.Second
 
 // Run runs the command.
 func (c *joinCmd) Run(a *cli.App) error {
-	if c.NATS.URL == "" {
-		return badinput.Errorf("--url is missing: evenkeel forward launch --manual prints the whole command")
-	}
 	var traffic wire.Traffic
-	options := wire.Options{Rank: c.Rank, Token: os.Getenv(tokenVariable), CAFile: c.NATS.CA, Traffic: &traffic}
-	conn, err := wire.Connect(c.NATS.URL, options)
-	if errors.Is(err, nats.ErrAuthorization) { // perhaps the token is of who may all
-		options.Rank = -1
-		conn, err = connect(c.NATS.URL, options)
-	}
+	conn, err := c.NATS.connect(wire.Options{Rank: c.Rank, Traffic: &traffic})
 	if err != nil {
 		return err
 	}
@@ -97,7 +87,7 @@ func (c *joinCmd) Run(a *cli.App) error {
 	defer bus.Close()
 	p := &forward.Processor{Replica: replica, Rank: c.Rank, Model: forward.NewModel(work.Network), Data: work.Training, Bus: bus, Patience: c.Patience}
 	last, began := time.Now(), replica.Steps()
-	p.End = func(*forward.Block, []byte) error {
+	p.OnBlock = func(*forward.Block, []byte) error {
 		if c.Checkpoint == "" || time.Since(last) < saveEvery {
 			return nil
 		}
@@ -122,12 +112,15 @@ func (c *joinCmd) Run(a *cli.App) error {
 	return err
 }
 
-// catchUp makes a replica with the run's blocks: from saved weights, if they can be used, else
-// from the weights that the run starts with.
+// catchUp makes a replica with the run's blocks: from saved weights, if they can be used, else from the weights that the run
+// begins with.
 func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *setup, run *wire.Run, blocks []wire.Block) (*forward.Replica, uint64, error) {
-	weights, err := startOf(h, work, c.Init)
-	if err != nil {
-		return nil, 0, err
+	weights := forward.NewWeights(work.Network, h.Config.Key)
+	if h.Initial != forward.FromKey {
+		var err error
+		if weights, err = initialWeights(h, c.Init); err != nil {
+			return nil, 0, err
+		}
 	}
 	replica, err := forward.NewReplica(run.Header, weights)
 	if err != nil {
@@ -144,14 +137,6 @@ func (c *joinCmd) catchUp(a *cli.App, h *forward.Header, work *setup, run *wire.
 	return replica, after, err
 }
 
-// startOf are the weights that a run begins with, if the network is the run's.
-func startOf(h *forward.Header, work *setup, init string) (*forward.Weights, error) {
-	if h.Initial == forward.FromKey {
-		return forward.NewWeights(work.Network, h.Config.Key), nil
-	}
-	return initialWeights(h, init)
-}
-
 // load takes over saved weights.
 func load(path string, r *forward.Replica, blocks []wire.Block) (*forward.Replica, error) {
 	f, err := os.Open(path)
@@ -166,19 +151,20 @@ func load(path string, r *forward.Replica, blocks []wire.Block) (*forward.Replic
 	return r.Load(f, all)
 }
 
-// applyBlocks applies those blocks of a run that follow. after is the position from which the run's messages go on.
-func applyBlocks(r *forward.Replica, blocks []wire.Block, each func(*forward.Block, []byte) error) (after uint64, err error) {
+// applyBlocks applies a run's blocks, and calls each, if not nil, after every one. after is the position from which the run's
+// messages go on.
+func applyBlocks(r *forward.Replica, blocks []wire.Block, each func(*forward.Block) error) (after uint64, err error) {
 	for _, b := range blocks {
 		if !r.Follows(b.Data) {
-			continue // nobody's
+			continue // repeated, or damaged
 		}
 		block, err := r.Apply(b.Data)
 		if err != nil {
 			return 0, err
 		}
-		after = min(b.Position, block.Position)
+		after = block.Position
 		if each != nil {
-			if err := each(block, b.Data); err != nil {
+			if err := each(block); err != nil {
 				return 0, err
 			}
 		}

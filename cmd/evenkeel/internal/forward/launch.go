@@ -6,122 +6,92 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"reflect"
-	"strconv"
-	"strings"
-	"sync"
+	"maps"
+	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
-	"github.com/evenkeel/evenkeel/forward/supervise"
 	"github.com/evenkeel/evenkeel/forward/wire"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// launchCmd runs a process for every processor.
+// launchCmd creates a run on a server and follows it.
 type launchCmd struct {
 	flags
-	Server   storeFlags    `embed:""`
-	Name     runFlag       `embed:""`
-	Log      string        `help:"File for the run's log." placeholder:"FILE"`
-	Resume   bool          `help:"Continue where the log ends; flags that describe the run are ignored."`
-	Out      string        `help:"Write the weights as safetensors at the end." placeholder:"FILE"`
-	Plot     string        `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
-	Manual   bool          `help:"Start no processes: print the command that starts each processor, and wait for them. Needs --url."`
-	Patience time.Duration `help:"Least time that the processors wait for late pairs (${default})." default:"100ms" placeholder:"T"`
+	Server natsFlags `embed:""`
+	Name   runFlag   `embed:""`
 }
 
 // Help is what --help adds.
 func (*launchCmd) Help() string {
-	return `Without --url a NATS server runs in this process, on loopback, with its own tokens. If a processor dies, the others go
-on without its pair; it is restarted and catches up. The server keeps the run in files: after Ctrl-C, or the death of this
-process or of the server, the same command continues it. A run on a server of --url stays there until forward remove; on the
-server in this process, until the run's end.
+	return `The server is one of forward serve, or any NATS server with JetStream; its token is read from the variable
+EVENKEEL_NATS_TOKEN. The server keeps the run: after Ctrl-C, or the death of this process, the run goes on, and the same
+command follows it again. It stays on the server until forward remove.
 
 Examples:
 
-  evenkeel forward launch -n 8 --log run.log
-  evenkeel forward launch --log run.log --resume          # after Ctrl-C
-  evenkeel forward launch -n 4 --url tls://nats.example:4222 --ca ca.pem --manual`
+  evenkeel forward launch -n 8 --url nats://localhost:4222
+  evenkeel forward launch -n 4 --url tls://nats.example:4222 --ca ca.pem --run mine`
 }
 
 // Run runs the command.
-func (c *launchCmd) Run(a *cli.App) (err error) {
-	if c.Manual && c.Server.URL == "" {
-		return badinput.Errorf("--manual needs --url: the server in this process is on loopback only")
+func (c *launchCmd) Run(a *cli.App) error {
+	if err := cli.CheckFiles(c.inputs(), nil); err != nil {
+		return err
 	}
-	r, err := prepareRun(a, &c.flags, c.Log, c.Resume, true, c.Plot)
+	r, err := c.session()
 	if err != nil {
 		return err
 	}
-	l, err := c.Server.open(c.Name.Run)
+	conn, err := c.Server.open(c.Name.Run)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	run, after, err := c.take(a, r, l)
+	defer conn.Close()
+	run, after, err := c.take(a, r, conn)
 	if err != nil {
 		return err
 	}
-	if err := r.begin(a); err != nil {
-		return err
+	r.watch = newMonitor(a, &r.header.Config, r.work, r.blocks)
+	for rank := range r.header.Config.Processors {
+		c.printJoin(a, &r.header.Config, rank)
 	}
-	err = errors.Join(c.watch(a, r, l, run, after), r.close())
-	if l.server != nil && r.replica.Done() {
-		err = errors.Join(err, wire.Remove(context.WithoutCancel(a.Ctx), l.Conn, c.Name.Run))
-	}
-	return err
+	return c.follow(a, r, run, after)
 }
 
-// take makes the run, or takes over one that was left.
-func (c *launchCmd) take(a *cli.App, r *session, l *link) (*wire.Run, uint64, error) {
-	err := wire.Create(a.Ctx, l.Conn, c.Name.Run, r.encoded, r.before...)
+// take creates the run, or takes over one that was left.
+func (c *launchCmd) take(a *cli.App, r *session, conn *nats.Conn) (*wire.Run, uint64, error) {
+	err := wire.Create(a.Ctx, conn, c.Name.Run, r.encoded)
 	left := errors.Is(err, wire.ErrExists)
 	if err != nil && !left {
 		return nil, 0, err
 	}
-	run, err := wire.Open(a.Ctx, l.Conn, c.Name.Run)
-	if err != nil {
-		return nil, 0, err
+	run, err := wire.Open(a.Ctx, conn, c.Name.Run)
+	if err != nil || !left {
+		return run, 0, err
 	}
 	if !bytes.Equal(run.Header, r.encoded) {
-		return nil, 0, badinput.Errorf("a run named %s is on %s already, and differs (%s): give its own flags to go on with it, name another with --run, or delete it by evenkeel forward remove %s%s",
-			c.Name.Run, l.url, difference(run.Header, r.header), c.Name.Run, c.Server.again())
+		return nil, 0, badinput.Errorf("a run named %s is on %s already, and differs (%s): give its own flags to go on with it, name another with --run, or delete it by evenkeel forward remove %s --url %s",
+			c.Name.Run, c.Server.URL, difference(run.Header, r.header), c.Name.Run, c.Server.URL)
 	}
 	blocks, err := run.Blocks(a.Ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	weights, err := startOf(r.header, r.work, c.Init)
-	if err != nil {
-		return nil, 0, err
-	}
-	if r.replica, err = forward.NewReplica(r.encoded, weights); err != nil {
-		return nil, 0, err
-	}
-	r.before, r.blocks = nil, nil
-	if left { // else its blocks are those of the log, which were validated
-		r.check = newValidator(r.work)
-	}
-	after, err := applyBlocks(r.replica, blocks, func(b *forward.Block, encoded []byte) error {
-		r.before, r.blocks = append(r.before, encoded), append(r.blocks, b)
-		if left {
-			return r.check.take(r.replica.Steps(), r.replica.Weights)
-		}
-		return nil
+	after, err := applyBlocks(r.replica, blocks, func(b *forward.Block) error {
+		r.blocks = append(r.blocks, b)
+		return r.check.take(r.replica.Steps(), r.replica.Weights)
 	})
 	if err != nil {
 		return nil, 0, err
 	}
 	if r.replica.Done() {
-		return nil, 0, badinput.Errorf("the run %s on %s is finished: evenkeel forward export %s%s writes its log, forward remove deletes it", c.Name.Run, l.url, c.Name.Run, c.Server.again())
+		return nil, 0, badinput.Errorf("the run %s on %s is finished: evenkeel forward export %s --url %s writes its log, forward remove deletes it", c.Name.Run, c.Server.URL, c.Name.Run, c.Server.URL)
 	}
-	if left {
-		a.Log.Info().Msgf("the run %s goes on after step %d", c.Name.Run, r.replica.Steps())
-	}
+	a.Log.Info().Msgf("the run %s goes on after step %d", c.Name.Run, r.replica.Steps())
 	return run, after, nil
 }
 
@@ -131,18 +101,20 @@ func difference(encoded []byte, h *forward.Header) string {
 	if err != nil {
 		return err.Error()
 	}
-	fields := func(of any) (all []string) {
-		v := reflect.ValueOf(of)
-		for i := range v.NumField() {
-			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			all = append(all, fmt.Sprintf("%s %v", name, v.Field(i)))
+	fields := func(c forward.Config) (values map[string]any) {
+		text, err := json.Marshal(c)
+		if err == nil {
+			err = json.Unmarshal(text, &values)
 		}
-		return all
+		if err != nil {
+			return map[string]any{"config": err}
+		}
+		return values
 	}
-	mine := fields(h.Config)
-	for i, f := range fields(there.Config) {
-		if f != mine[i] {
-			return fmt.Sprintf("%s there, %s here", f, mine[i])
+	theirs, mine := fields(there.Config), fields(h.Config)
+	for _, name := range slices.Sorted(maps.Keys(mine)) {
+		if a, b := fmt.Sprint(theirs[name]), fmt.Sprint(mine[name]); a != b {
+			return fmt.Sprintf("%s %s there, %s %s here", name, a, name, b)
 		}
 	}
 	switch of, mine := stopAfter(there), stopAfter(h); {
@@ -156,61 +128,29 @@ func difference(encoded []byte, h *forward.Header) string {
 	return "in network or weights"
 }
 
-// watch starts the processes and follows the run by its blocks.
-func (c *launchCmd) watch(a *cli.App, r *session, l *link, run *wire.Run, after uint64) error {
-	config := &r.header.Config
+// follow follows the run by its blocks, to its end.
+func (c *launchCmd) follow(a *cli.App, r *session, run *wire.Run, after uint64) error {
 	bus, err := run.Follow(a.Ctx, after)
 	if err != nil {
 		return err
 	}
 	defer bus.Close()
-	ctx, stop := context.WithCancel(a.Ctx)
-	defer stop()
-	checkpoints, err := os.MkdirTemp("", "evenkeel-forward-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(checkpoints) }()
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	var children sync.WaitGroup
-	defer children.Wait()
-	defer stop() // runs before the wait
-	failed := make([]error, config.Processors)
-	for rank := range config.Processors {
-		if c.Manual {
-			c.printJoin(a, config, rank)
-			continue
-		}
-		one := c.process(a, self, l, checkpoints, rank)
-		children.Go(func() {
-			if failed[rank] = one.Keep(ctx, rank); failed[rank] != nil {
-				stop()
-			}
-		})
-	}
 	begun := time.Now()
-	err = r.check.ask(ctx, run.Stop)
+	err = r.check.ask(a.Ctx, run.Stop)
 	for err == nil && !r.replica.Done() {
 		var m forward.Message
-		if m, err = bus.Next(ctx); err == nil && r.replica.Follows(m.Block) {
+		if m, err = bus.Next(a.Ctx); err == nil && r.replica.Follows(m.Block) {
 			var b *forward.Block
 			if b, err = r.replica.Apply(m.Block); err == nil {
-				err = errors.Join(r.block(b, m.Block), r.check.end(ctx, r.replica, run.Stop))
+				err = errors.Join(r.block(b, m.Block), r.check.end(a.Ctx, r.replica, run.Stop))
 			}
 		}
 	}
 	r.watch.clear()
 	if a.Ctx.Err() != nil {
-		return r.interruptedLaunch(a, c.Name.Run)
+		return cli.Interrupted(a.Ctx.Err(), fmt.Sprintf("interrupted after %d of %d steps; the run goes on: the same command follows it again, evenkeel forward stop %s ends it", r.watch.steps, r.header.Config.Steps, c.Name.Run))
 	}
-	if errors.Is(err, context.Canceled) { // a processor refused its input
-		children.Wait()
-		return errors.Join(failed...)
-	}
-	if err = errors.Join(err, r.close()); err != nil {
+	if err != nil {
 		return err
 	}
 	s, err := r.watch.summary(r.replica.Weights, time.Since(begun))
@@ -218,41 +158,30 @@ func (c *launchCmd) watch(a *cli.App, r *session, l *link, run *wire.Run, after 
 		return err
 	}
 	s.Validation = r.check.told()
-	if err := c.collect(ctx, run, s, r); err != nil {
-		return errors.Join(errors.Join(failed...), err)
+	if err := collect(a.Ctx, run, s, r); err != nil {
+		return err
 	}
-	return r.finish(a, s, c.Plot, c.Out, c.JSON)
+	if err := s.print(a, c.JSON); err != nil {
+		return err
+	}
+	return s.absence()
 }
 
-// interruptedLaunch is the error after Ctrl-C.
-func (r *session) interruptedLaunch(a *cli.App, name string) error {
-	return cli.Interrupted(a.Ctx.Err(), fmt.Sprintf("interrupted after %d of %d steps; the server keeps the run %s: the same command goes on with it, evenkeel forward remove %s deletes it", r.watch.steps, r.header.Config.Steps, name, name))
-}
-
-// collect waits for the results of the processors: without limit for those that were started here, a while for others.
-func (c *launchCmd) collect(ctx context.Context, run *wire.Run, s *summary, r *session) error {
+// collect waits a while for the results of the processors, and compares their weights with those that follow from the blocks.
+func collect(ctx context.Context, run *wire.Run, s *summary, r *session) error {
 	const while, pause = 10 * time.Second, 50 * time.Millisecond
-	came := make([]*joined, r.header.Config.Processors)
-	for begun, missing := time.Now(), len(came); missing > 0 && !(c.Manual && time.Since(begun) > while); {
+	came := map[int]joined{}
+	for begun := time.Now(); len(came) < r.header.Config.Processors && time.Since(begun) < while; {
 		results, err := run.Results(ctx)
 		if err != nil {
 			return err
 		}
-		missing = len(came)
 		for rank, text := range results {
 			var j joined
-			if err := json.Unmarshal(text, &j); err != nil || j.Rank != rank || rank >= len(came) {
+			if err := json.Unmarshal(text, &j); err != nil || j.Rank != rank || rank >= r.header.Config.Processors {
 				return fmt.Errorf("rank %d sent what is not the result of a processor: %q", rank, text)
 			}
-			came[rank] = &j
-		}
-		for _, j := range came {
-			if j != nil {
-				missing--
-			}
-		}
-		if missing == 0 {
-			break
+			came[rank] = j
 		}
 		select {
 		case <-time.After(pause):
@@ -260,19 +189,15 @@ func (c *launchCmd) collect(ctx context.Context, run *wire.Run, s *summary, r *s
 			return ctx.Err()
 		}
 	}
-	for _, j := range came {
-		if j != nil {
-			s.WeightsHash = append(s.WeightsHash, j.WeightsHash)
-			s.add(j.Stats, j.Steps-j.Joined) // since its last start
-			s.addTraffic(*j)
-		}
+	for _, rank := range slices.Sorted(maps.Keys(came)) {
+		j := came[rank]
+		s.WeightsHash = append(s.WeightsHash, j.WeightsHash)
+		s.add(j.Stats, j.Steps-j.Joined) // since its last start
+		s.addTraffic(j)
 	}
-	if s.counted < len(came) {
-		s.missing = len(came) - s.counted
-	}
-	// The weights here follow from the log.
+	s.missing = r.header.Config.Processors - len(came)
 	if s.WeightsHash = append(s.WeightsHash, r.replica.Weights.Hash()); !s.same() {
-		return fmt.Errorf("the processors' weights differ from the log's: %v; please report this run with its flags", s.WeightsHash)
+		return fmt.Errorf("the processors' weights differ from those that the run's blocks lead to: %v; please report this run with its flags", s.WeightsHash)
 	}
 	if s.counted > 0 {
 		s.WeightsHash = s.WeightsHash[:s.counted]
@@ -290,26 +215,7 @@ func (c *launchCmd) printJoin(a *cli.App, config *forward.Config, rank int) {
 		more += " --init " + c.Init
 	}
 	if c.nodes != nil {
-		examples := config.Examples[rank/2]
-		node = fmt.Sprintf("   # on %s, %d examples an input", c.nodes[rank], examples)
+		node = fmt.Sprintf("   # on %s, %d examples an input", c.nodes[rank], config.Examples[rank/2])
 	}
 	fmt.Fprintf(a.Errs, "%s=... evenkeel forward join --url %s%s --run %s --rank %d%s\n", tokenVariable, c.Server.URL, more, c.Name.Run, rank, node)
-}
-
-// process is one processor's.
-func (c *launchCmd) process(a *cli.App, self string, l *link, checkpoints string, rank int) *supervise.Processors {
-	args := func(rank int) []string {
-		args := []string{"forward", "join", "--run", c.Name.Run, "--rank", strconv.Itoa(rank), "--url", l.url, "--checkpoint", filepath.Join(checkpoints, strconv.Itoa(rank)), "--patience", c.Patience.String()}
-		if c.Server.CA != "" {
-			args = append(args, "--ca", c.Server.CA)
-		}
-		if c.Init != "" {
-			args = append(args, "--init", c.Init)
-		}
-		return args
-	}
-	died := func(rank int, err error, last string) {
-		a.Log.Warn().Int("rank", rank).Err(err).Str("said", last).Msg("a processor died and is restarted")
-	}
-	return &supervise.Processors{Program: self, Args: args, Env: []string{tokenVariable + "=" + l.rankToken(rank)}, BadInput: cli.ExitBadInput, Died: died}
 }

@@ -1,7 +1,6 @@
 package forward
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -34,25 +33,6 @@ func beginLog(path string, header []byte, blocks [][]byte) (*logFile, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return l, nil
-}
-
-// keptLog refuses to write a log over another, unless it is of the run that is adopted and not at its end.
-func keptLog(path string, adopts bool, header []byte) error {
-	if !filled(path) {
-		return nil
-	}
-	if l, blocks, err := readLog(path); err == nil && adopts && bytes.Equal(l.Encoded, header) {
-		chain, err := forward.NewChain(header)
-		for _, b := range blocks {
-			if err == nil {
-				_, err = chain.Next(b)
-			}
-		}
-		if err == nil && !chain.Done() {
-			return nil
-		}
-	}
-	return badinput.Errorf("--log: %s exists already: continue its run with --resume, or choose another name", path)
 }
 
 // filled says whether something is in a file; what cannot be looked at is said when it is written.

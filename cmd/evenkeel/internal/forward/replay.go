@@ -21,9 +21,9 @@ type replayCmd struct {
 
 // Help is what --help adds.
 func (*replayCmd) Help() string {
-	return `A log records a run in a few bytes per step. From the log and the run's first weights, the weights after every block of 64
-steps follow. The data are needed only to evaluate the weights. If the log's end is damaged or missing, the weights after the last good block
-are rebuilt, and the exit status is 1.
+	return `A log records a run in a few bytes per step. The weights after every block of 64 steps follow from it and from the run's
+first weights, and are compared with the hashes in the log. The data are needed only to evaluate the weights. If the log's end
+is damaged or missing, the weights after the last good block are rebuilt, and the exit status is 1.
 
 Examples:
 
@@ -100,7 +100,7 @@ func replayed(path, init string, steps int) (*replayResult, *forward.Replica, er
 		return nil, nil, badinput.Errorf("%s: %w", path, err)
 	}
 	r := &replayResult{Of: l.Header.Config.Steps}
-	done, err := forward.ReplayTo(l, weights, steps)
+	done, err := forward.Replay(l, weights, steps)
 	if err != nil {
 		r.Damage = err.Error()
 	}
@@ -109,53 +109,4 @@ func replayed(path, init string, steps int) (*replayResult, *forward.Replica, er
 	}
 	r.Steps, r.WeightsHash = done.Steps(), weights.Hash()
 	return r, done, nil
-}
-
-// verifyCmd checks a log.
-type verifyCmd struct {
-	Log  string `arg:"" help:"Log of a run."`
-	Init string `help:"Weights that the run began with, if they came from a file." placeholder:"FILE"`
-	Hash string `help:"Expected hash of the weights at its end." placeholder:"HASH"`
-	JSON bool   `name:"json" help:"Print the result as JSON."`
-}
-
-// Help is what --help adds.
-func (*verifyCmd) Help() string {
-	return `Replays the log and compares the weights after every 64 steps with the hashes in it. Exit status 1: the log is damaged, or
-the weights differ from its hashes or from --hash.
-
-Examples:
-
-  evenkeel forward verify run.log
-  evenkeel forward verify run.log --hash 9f86d081884c7d65`
-}
-
-// Run runs the command.
-func (c *verifyCmd) Run(a *cli.App) error {
-	r, whole, err := replayed(c.Log, c.Init, 0)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		if err := a.WriteJSON(r); err != nil {
-			return err
-		}
-	}
-	switch {
-	case r.Damage != "":
-		return fmt.Errorf("%s: %s; %d of %d steps are good", c.Log, r.Damage, r.Steps, r.Of)
-	case c.Hash != "" && c.Hash != r.WeightsHash:
-		return fmt.Errorf("%s gives weights %s, not %s", c.Log, r.WeightsHash, c.Hash)
-	case c.JSON:
-		return nil
-	}
-	done := "the complete run"
-	switch {
-	case !whole.Done():
-		done = "an interrupted run"
-	case r.Steps < r.Of:
-		done = "a run that was asked to stop"
-	}
-	_, err = fmt.Fprintf(a.Out, "good: %d of %d steps, %s, weights %s\n", r.Steps, r.Of, done, r.WeightsHash)
-	return err
 }

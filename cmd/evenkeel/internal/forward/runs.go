@@ -1,12 +1,12 @@
 package forward
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"github.com/nats-io/nats.go"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
@@ -14,10 +14,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
-// runsCmd lists runs.
+// runsCmd lists runs, or shows one.
 type runsCmd struct {
-	Server storeFlags `embed:""`
-	JSON   bool       `name:"json" help:"Print the list as JSON."`
+	Server natsFlags `embed:""`
+	Name   string    `arg:"" optional:"" help:"Name of a run to show; default: list all."`
+	JSON   bool      `name:"json" help:"Print JSON."`
 }
 
 // state is how far a run is.
@@ -36,28 +37,31 @@ type state struct {
 
 // Help is what --help adds.
 func (*runsCmd) Help() string {
-	return `Without --url: the runs that launch or serve left in --store; no other process may use that folder meanwhile.
+	return `Reads only the runs' blocks: the network and the data are not needed.
 
 Examples:
 
   evenkeel forward runs --url nats://localhost:4222     # its token in the variable EVENKEEL_NATS_TOKEN
-  evenkeel forward runs --store runs --json`
+  evenkeel forward runs mine --url nats://localhost:4222`
 }
 
 // Run runs the command.
-func (c *runsCmd) Run(a *cli.App) (err error) {
-	l, err := c.Server.open("")
+func (c *runsCmd) Run(a *cli.App) error {
+	conn, err := c.Server.open(c.Name)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	names, err := wire.Runs(a.Ctx, l.Conn)
+	defer conn.Close()
+	if c.Name != "" {
+		return c.show(a, conn)
+	}
+	names, err := wire.Runs(a.Ctx, conn)
 	if err != nil {
 		return err
 	}
 	all := []*state{}
 	for _, name := range names {
-		s, err := stateOf(a, l, name)
+		s, err := stateOf(a, conn, name)
 		if err != nil {
 			a.Log.Warn().Err(err).Msgf("run %s", name)
 			continue
@@ -100,8 +104,8 @@ type stored struct {
 }
 
 // readRun reads a run's header and its blocks, without its weights.
-func readRun(a *cli.App, l *link, name string) (*stored, error) {
-	run, err := wire.Open(a.Ctx, l.Conn, name)
+func readRun(a *cli.App, conn *nats.Conn, name string) (*stored, error) {
+	run, err := wire.Open(a.Ctx, conn, name)
 	if err != nil {
 		return nil, err
 	}
@@ -121,8 +125,8 @@ func readRun(a *cli.App, l *link, name string) (*stored, error) {
 }
 
 // stateOf is how far a run is.
-func stateOf(a *cli.App, l *link, name string) (*state, error) {
-	r, err := readRun(a, l, name)
+func stateOf(a *cli.App, conn *nats.Conn, name string) (*state, error) {
+	r, err := readRun(a, conn, name)
 	if err != nil {
 		return nil, err
 	}
@@ -143,30 +147,9 @@ func stateOf(a *cli.App, l *link, name string) (*state, error) {
 	return s, err
 }
 
-// showCmd shows a run.
-type showCmd struct {
-	Server storeFlags `embed:""`
-	Name   string     `arg:"" help:"Name of the run."`
-	JSON   bool       `name:"json" help:"Print JSON."`
-}
-
-// Help is what --help adds.
-func (*showCmd) Help() string {
-	return `Reads only the run's blocks: the network and the data are not needed.
-
-Examples:
-
-  evenkeel forward show mine --url nats://localhost:4222`
-}
-
-// Run runs the command.
-func (c *showCmd) Run(a *cli.App) (err error) {
-	l, err := c.Server.open(c.Name)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	s, err := stateOf(a, l, c.Name)
+// show shows one run.
+func (c *runsCmd) show(a *cli.App, conn *nats.Conn) error {
+	s, err := stateOf(a, conn, c.Name)
 	if err != nil {
 		return err
 	}
@@ -187,8 +170,8 @@ func (c *showCmd) Run(a *cli.App) (err error) {
 
 // stopCmd ends a run early.
 type stopCmd struct {
-	Server storeFlags `embed:""`
-	Name   string     `arg:"" help:"Name of the run."`
+	Server natsFlags `embed:""`
+	Name   string    `arg:"" help:"Name of the run."`
 }
 
 // Help is what --help adds.
@@ -202,13 +185,13 @@ Examples:
 }
 
 // Run runs the command.
-func (c *stopCmd) Run(a *cli.App) (err error) {
-	l, err := c.Server.open(c.Name)
+func (c *stopCmd) Run(a *cli.App) error {
+	conn, err := c.Server.open(c.Name)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	r, err := readRun(a, l, c.Name)
+	defer conn.Close()
+	r, err := readRun(a, conn, c.Name)
 	if err != nil {
 		return err
 	}
@@ -220,8 +203,8 @@ func (c *stopCmd) Run(a *cli.App) (err error) {
 
 // removeCmd deletes a run.
 type removeCmd struct {
-	Server storeFlags `embed:""`
-	Name   string     `arg:"" help:"Name of the run."`
+	Server natsFlags `embed:""`
+	Name   string    `arg:"" help:"Name of the run."`
 }
 
 // Help is what --help adds.
@@ -230,25 +213,24 @@ func (*removeCmd) Help() string {
 
 Examples:
 
-  evenkeel forward remove mine --url nats://localhost:4222
-  evenkeel forward remove forward                      # what a launch without --url left`
+  evenkeel forward remove mine --url nats://localhost:4222`
 }
 
 // Run runs the command.
-func (c *removeCmd) Run(a *cli.App) (err error) {
-	l, err := c.Server.open(c.Name)
+func (c *removeCmd) Run(a *cli.App) error {
+	conn, err := c.Server.open(c.Name)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	return wire.Remove(a.Ctx, l.Conn, c.Name)
+	defer conn.Close()
+	return wire.Remove(a.Ctx, conn, c.Name)
 }
 
 // exportCmd writes a run's log.
 type exportCmd struct {
-	Server storeFlags `embed:""`
-	Name   string     `arg:"" help:"Name of the run."`
-	Log    string     `help:"File for the log." required:"" placeholder:"FILE"`
+	Server natsFlags `embed:""`
+	Name   string    `arg:"" help:"Name of the run."`
+	Log    string    `help:"File for the log." required:"" placeholder:"FILE"`
 }
 
 // Help is what --help adds.
@@ -262,16 +244,16 @@ Examples:
 }
 
 // Run runs the command.
-func (c *exportCmd) Run(a *cli.App) (err error) {
+func (c *exportCmd) Run(a *cli.App) error {
 	if err := cli.CheckFiles(nil, []cli.File{cli.FileFlag("--log", c.Log)}); err != nil {
 		return err
 	}
-	l, err := c.Server.open(c.Name)
+	conn, err := c.Server.open(c.Name)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	r, err := readRun(a, l, c.Name)
+	defer conn.Close()
+	r, err := readRun(a, conn, c.Name)
 	if err != nil {
 		return err
 	}

@@ -18,16 +18,10 @@ import (
 // tokenVariable holds the server's token: a command line is visible to other users.
 const tokenVariable = "EVENKEEL_NATS_TOKEN"
 
-// natsFlags name the NATS server and the run.
+// natsFlags name the NATS server.
 type natsFlags struct {
-	URL string `name:"url" help:"NATS server with JetStream, for example tls://host:4222 or nats://localhost:4222; the token is read from the variable EVENKEEL_NATS_TOKEN." placeholder:"URL"`
+	URL string `name:"url" help:"NATS server with JetStream, for example tls://host:4222 or nats://localhost:4222; the token is read from the variable EVENKEEL_NATS_TOKEN." required:"" placeholder:"URL"`
 	CA  string `name:"ca" help:"Certificate of the authority that signed the server's certificate." placeholder:"FILE" type:"existingfile"`
-}
-
-// storeFlags are of commands that can run without --url.
-type storeFlags struct {
-	natsFlags
-	Store string `help:"Without --url: folder in which the server of this process keeps runs; default: evenkeel/forward/NAME in your cache folder." placeholder:"DIR"`
 }
 
 // runFlag names the run.
@@ -35,76 +29,22 @@ type runFlag struct {
 	Run string `name:"run" help:"Name of the run (${default})." default:"forward" placeholder:"NAME"`
 }
 
-// link is a connection to a server, perhaps one in this process.
-type link struct {
-	*nats.Conn
-	url, token string
-	server     *wire.Server // nil: somebody's
-}
-
-func (l *link) close() error {
-	l.Conn.Close()
-	if l.server == nil {
-		return nil
-	}
-	return l.server.Close()
-}
-
-// rankToken is what a process on this machine presents.
-func (l *link) rankToken(rank int) string {
-	if l.server == nil {
-		return l.token
-	}
-	return wire.RankToken(l.token, rank)
-}
-
-// again are the flags that name the same server.
-func (f *storeFlags) again() string {
-	switch {
-	case f.URL != "":
-		return " --url " + f.URL
-	case f.Store != "":
-		return " --store " + f.Store
-	}
-	return ""
-}
-
-// open connects to the server, or starts one for a run.
-func (f *storeFlags) open(run string) (*link, error) {
-	l := &link{url: f.URL, token: os.Getenv(tokenVariable)}
-	var err error
+// open connects to the server for a run (empty: for all runs), with the token that creates and removes runs.
+func (f *natsFlags) open(run string) (*nats.Conn, error) {
 	if run != "" {
 		if err := wire.CheckName(run); err != nil {
 			return nil, err
 		}
 	}
-	if l.url == "" {
-		dir := f.Store
-		if dir == "" && run == "" {
-			return nil, badinput.Errorf("name a server with --url, or the folder of one with --store")
-		}
-		if dir == "" {
-			if dir, err = os.UserCacheDir(); err != nil {
-				return nil, badinput.Errorf("%w: name a folder with --store", err)
-			}
-			dir = filepath.Join(dir, "evenkeel", "forward", run)
-		}
-		if l.server, err = wire.Serve(wire.ServerOptions{Dir: dir}); err != nil {
-			return nil, err
-		}
-		l.url, l.token = l.server.URL(), l.server.Token()
-	}
-	if l.Conn, err = connect(l.url, wire.Options{Rank: -1, Token: l.token, CAFile: f.CA}); err != nil && l.server != nil {
-		err = errors.Join(err, l.server.Close())
-	}
-	return l, err
+	return f.connect(wire.Options{Rank: -1})
 }
 
-// connect is wire.Connect, with a hint about the token.
-func connect(url string, o wire.Options) (*nats.Conn, error) {
-	conn, err := wire.Connect(url, o)
+// connect connects to the server, with the token of the environment.
+func (f *natsFlags) connect(o wire.Options) (*nats.Conn, error) {
+	o.Token, o.CAFile = os.Getenv(tokenVariable), f.CA
+	conn, err := wire.Connect(f.URL, o)
 	if errors.Is(err, nats.ErrAuthorization) {
-		return nil, badinput.Errorf("%w: put the token into the variable %s; a rank has its own, from forward serve", err, tokenVariable)
+		return nil, badinput.Errorf("%w: put the token into the variable %s; each rank has its own, written by forward serve", err, tokenVariable)
 	}
 	return conn, err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/forward"
 	"github.com/evenkeel/evenkeel/internal/badinput"
-	"github.com/evenkeel/evenkeel/internal/chart"
 )
 
 // trainCmd trains with a goroutine per processor.
@@ -21,7 +20,7 @@ type trainCmd struct {
 	Log    string `help:"Log file: the increments of every step, from which forward replay rebuilds the weights." placeholder:"FILE"`
 	Out    string `help:"Write the weights as safetensors at the end." placeholder:"FILE"`
 	Resume bool   `help:"Continue where the log ends."`
-	Plot   string `help:"Draw loss and accuracy over forward passes, .svg or .png." placeholder:"FILE"`
+	Plot   string `help:"Draw loss and accuracy over forward passes, as SVG." placeholder:"FILE"`
 }
 
 // Help is what --help adds.
@@ -39,26 +38,28 @@ Examples:
 
 // Run runs the command.
 func (c *trainCmd) Run(a *cli.App) error {
-	r, err := prepareRun(a, &c.flags, c.Log, c.Resume, false, c.Plot)
+	r, err := c.prepare(a)
 	if err != nil {
 		return err
 	}
-	if err := r.begin(a); err != nil {
-		return err
+	if c.Log != "" {
+		if r.log, err = beginLog(c.Log, r.encoded, r.before); err != nil {
+			return err
+		}
 	}
+	r.watch = newMonitor(a, &r.header.Config, r.work, r.blocks)
 	return errors.Join(r.train(a, c), r.close())
 }
 
-// session is a run.
+// session is a run in this process, or one that this process follows.
 type session struct {
 	header  *forward.Header
 	encoded []byte
 	work    *setup
-	replica *forward.Replica // after the blocks done before; then of the first processor, or of who follows the run
-	before  [][]byte         // blocks done before
-	blocks  []*forward.Block // the same
-	path    string           // of the log
-	log     *logFile
+	replica *forward.Replica // after the blocks that were done before; then, of the first processor
+	before  [][]byte         // bytes of these blocks
+	blocks  []*forward.Block // these blocks
+	log     *logFile         // nil: none
 	watch   *monitor
 	check   *validator
 }
@@ -72,90 +73,86 @@ func (r *session) close() error {
 	return l.close()
 }
 
-// prepareRun starts a run, or resumes one. adopts: one that a server has may be gone on with, without resume.
-func prepareRun(a *cli.App, f *flags, log string, resume, adopts bool, plot string) (*session, error) {
-	outputs := []cli.File{cli.FileFlag("--plot", plot)}
-	if plot != "" {
-		if err := cli.CheckPlot(plot); err != nil {
+// prepare starts a run, or resumes the run of a log.
+func (c *trainCmd) prepare(a *cli.App) (*session, error) {
+	outputs := []cli.File{cli.FileFlag("--plot", c.Plot)}
+	if c.Plot != "" {
+		if err := cli.CheckPlot(c.Plot); err != nil {
 			return nil, err
 		}
 	}
-	if !resume {
-		outputs = append(outputs, cli.FileFlag("--log", log))
+	if !c.Resume {
+		outputs = append(outputs, cli.FileFlag("--log", c.Log))
 	}
-	if err := cli.CheckFiles(f.inputs(), outputs); err != nil {
+	if err := cli.CheckFiles(c.inputs(), outputs); err != nil {
 		return nil, err
 	}
-	r := &session{path: log}
-	if resume {
-		return r, r.take(a, log, f.Init)
+	if c.Resume {
+		return c.resume(a)
 	}
-	header, work, weights, err := f.header()
-	if err != nil {
-		return nil, err
+	if filled(c.Log) {
+		return nil, badinput.Errorf("--log: %s exists already: continue its run with --resume, or choose another name", c.Log)
 	}
-	if plot != "" && header.Config.Steps <= forward.BlockSteps {
+	r, err := c.session()
+	if err == nil && c.Plot != "" && r.header.Config.Steps <= forward.BlockSteps {
 		return nil, badinput.Errorf("--plot: a curve needs more than %d steps", forward.BlockSteps)
-	}
-	r.work, r.check = work, newValidator(work)
-	if r.encoded, err = header.Encode(); err != nil {
-		return nil, err
-	}
-	if err := keptLog(log, adopts, r.encoded); err != nil {
-		return nil, err
-	}
-	r.replica, err = forward.NewReplica(r.encoded, weights)
-	if err == nil {
-		r.header = r.replica.Header
 	}
 	return r, err
 }
 
-// take reads the log that is to be continued.
-func (r *session) take(a *cli.App, path, init string) error {
-	if path == "" {
-		return badinput.Errorf("--resume needs the --log to continue")
-	}
-	l, blocks, err := readLog(path)
+// session begins a run.
+func (f *flags) session() (*session, error) {
+	header, work, weights, err := f.header()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.header, r.encoded, r.before = l.Header, l.Encoded, blocks
-	if r.work, err = taskOf(r.header, ""); err != nil {
-		return err
-	}
-	r.check = newValidator(r.work)
-	weights, err := initialWeights(r.header, init)
-	if err != nil {
-		return badinput.Errorf("%s: %w", path, err)
+	r := &session{work: work, check: newValidator(work)}
+	if r.encoded, err = header.Encode(); err != nil {
+		return nil, err
 	}
 	if r.replica, err = forward.NewReplica(r.encoded, weights); err != nil {
-		return badinput.Errorf("%s: %w", path, err)
+		return nil, err
+	}
+	r.header = r.replica.Header
+	return r, nil
+}
+
+// resume reads the log that is to be continued.
+func (c *trainCmd) resume(a *cli.App) (*session, error) {
+	if c.Log == "" {
+		return nil, badinput.Errorf("--resume needs the --log to continue")
+	}
+	l, blocks, err := readLog(c.Log)
+	if err != nil {
+		return nil, err
+	}
+	r := &session{header: l.Header, encoded: l.Encoded, before: blocks}
+	if r.work, err = taskOf(r.header, ""); err != nil {
+		return nil, err
+	}
+	r.check = newValidator(r.work)
+	weights, err := initialWeights(r.header, c.Init)
+	if err != nil {
+		return nil, badinput.Errorf("%s: %w", c.Log, err)
+	}
+	if r.replica, err = forward.NewReplica(r.encoded, weights); err != nil {
+		return nil, badinput.Errorf("%s: %w", c.Log, err)
 	}
 	for _, b := range blocks {
 		block, err := r.replica.Apply(b)
 		if err != nil {
-			return badinput.Errorf("%s: %w", path, err)
+			return nil, badinput.Errorf("%s: %w", c.Log, err)
 		}
 		r.blocks = append(r.blocks, block)
 		if err := r.check.take(r.replica.Steps(), r.replica.Weights); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if r.replica.Done() {
-		return badinput.Errorf("the run of %s is finished; evenkeel forward replay %s shows its result", path, path)
+		return nil, badinput.Errorf("the run of %s is finished; evenkeel forward replay %s shows its result", c.Log, c.Log)
 	}
-	a.Log.Info().Msgf("%s goes on after step %d", path, r.replica.Steps())
-	return nil
-}
-
-// begin starts the log, if there is to be one, and what is shown.
-func (r *session) begin(a *cli.App) (err error) {
-	if r.path != "" {
-		r.log, err = beginLog(r.path, r.encoded, r.before)
-	}
-	r.watch = newMonitor(a, &r.header.Config, r.work, r.blocks)
-	return err
+	a.Log.Info().Msgf("%s goes on after step %d", c.Log, r.replica.Steps())
+	return r, nil
 }
 
 // block records a block that is done.
@@ -182,7 +179,7 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 		// Patience without end: what is computed must not depend on the machine's load.
 		all[rank] = &forward.Processor{Replica: r.replica, Rank: rank, Model: forward.NewModel(r.work.Network), Data: r.work.Training, Bus: memory.Reader(rank), Patience: math.MaxInt64}
 		if rank == 0 {
-			all[rank].End = func(b *forward.Block, encoded []byte) error {
+			all[rank].OnBlock = func(b *forward.Block, encoded []byte) error {
 				return errors.Join(r.block(b, encoded), r.check.end(ctx, r.replica, all[0].Stop))
 			}
 		} else {
@@ -207,7 +204,11 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 		return err
 	}
 	if a.Ctx.Err() != nil {
-		return r.interrupted(a, "train", c.Log)
+		hint := fmt.Sprintf("interrupted after %d of %d steps", r.watch.steps, config.Steps)
+		if c.Log != "" {
+			hint += fmt.Sprintf("; the log has them. Continue with\n  evenkeel forward train --resume --log %s", c.Log)
+		}
+		return cli.Interrupted(a.Ctx.Err(), hint)
 	}
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -223,46 +224,32 @@ func (r *session) train(a *cli.App, c *trainCmd) error {
 		s.add(p.Stats(), p.Steps()-first)
 	}
 	s.Validation = r.check.told()
-	return r.finish(a, s, c.Plot, c.Out, c.JSON)
+	return c.finish(a, r, s)
 }
 
 // finish writes what a finished run leaves, and prints its summary.
-func (r *session) finish(a *cli.App, s *summary, plot, weights string, asJSON bool) error {
-	if r.path != "" {
-		info, err := os.Stat(r.path)
+func (c *trainCmd) finish(a *cli.App, r *session, s *summary) error {
+	if c.Log != "" {
+		info, err := os.Stat(c.Log)
 		if err != nil {
 			return err
 		}
-		s.Log, s.LogBytes = r.path, info.Size()
+		s.Log, s.LogBytes = c.Log, info.Size()
 	}
-	if weights != "" {
-		if err := exportWeights(weights, r.replica.Weights, s.Steps); err != nil {
+	if c.Out != "" {
+		if err := exportWeights(c.Out, r.replica.Weights, s.Steps); err != nil {
 			return err
 		}
 	}
-	if err := s.print(a, asJSON); err != nil {
+	if err := s.print(a, c.JSON); err != nil {
 		return err
 	}
-	if plot != "" && s.Steps <= forward.BlockSteps {
+	if c.Plot != "" && s.Steps <= forward.BlockSteps {
 		a.Log.Warn().Msgf("--plot: a curve needs more than %d steps; the run was stopped before", forward.BlockSteps)
-	} else if plot != "" {
-		if err := r.watch.plot(plot); err != nil {
+	} else if c.Plot != "" {
+		if err := r.watch.plot(c.Plot); err != nil {
 			return err
 		}
 	}
 	return s.absence()
-}
-
-// interrupted is the error after Ctrl-C.
-func (r *session) interrupted(a *cli.App, command, log string) error {
-	hint := fmt.Sprintf("interrupted after %d of %d steps", r.watch.steps, r.header.Config.Steps)
-	if log != "" {
-		hint += fmt.Sprintf("; the log has them. Continue with\n  evenkeel forward %s --resume --log %s", command, log)
-	}
-	return cli.Interrupted(a.Ctx.Err(), hint)
-}
-
-// plotPanel is one curve over forward passes.
-func plotPanel(label string, x, y []float64) chart.Panel {
-	return chart.Panel{XLabel: "forward passes of two inputs", YLabel: label, Series: []chart.Series{{Kind: chart.Line, X: x, Y: y}}}
 }

@@ -51,96 +51,92 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// launch validates what its run has already: by the log that it continues, or the blocks on the server, once each.
+// launch validates what its run has already, by the blocks on the server, once each.
 func TestLaunchValidatesAgain(t *testing.T) {
 	folder := t.TempDir()
 	log := filepath.Join(folder, "run.log")
 	a := cli.NewApp(t.Context(), os.Stderr, os.Stderr)
-	train := trainCmd{Log: log, flags: flags{
-		Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 5 * forward.BlockSteps, Epsilon: 0.001, Schedule: "cosine", Examples: 4,
-		Kind: string(forward.Rademacher), Normalize: true, StopAfter: 1 << 20,
-	}}
+	train := trainCmd{Log: log, flags: flags{Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 5 * forward.BlockSteps, Epsilon: 0.001, Schedule: forward.Cosine, Examples: 4, StopAfter: 1 << 20}}
 	if err := train.Run(a); err != nil {
 		t.Fatal(err)
 	}
-	l, encoded, err := readLog(log)
+	l, whole, err := readLog(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	work, err := taskOf(l.Header, "")
+	server, err := wire.Serve(wire.ServerOptions{Dir: filepath.Join(folder, "store")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	weights, err := startOf(l.Header, work, "")
+	defer server.Close()
+	t.Setenv(tokenVariable, server.Token())
+	c := launchCmd{Server: natsFlags{URL: server.URL()}, flags: train.flags}
+	conn, err := c.Server.open("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	replica, err := forward.NewReplica(l.Encoded, weights)
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole := encoded
-	encoded = encoded[:4]
-	want := validated{Loss: math.Inf(1)}
-	for _, b := range encoded {
-		if _, err := replica.Apply(b); err != nil {
+	defer conn.Close()
+	for name, blocks := range map[string][][]byte{"whole": whole, "begun": whole[:4]} {
+		if err := wire.Create(t.Context(), conn, name, l.Encoded); err != nil {
 			t.Fatal(err)
 		}
-		_, loss, err := forward.Evaluate(work.Network, replica.Weights, work.validation)
+		run, err := wire.Open(t.Context(), conn, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bus, err := run.Join(t.Context(), 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range blocks {
+			if err := bus.PublishBlock(t.Context(), i, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bus.Close()
+	}
+	begun, err := train.session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := validated{Loss: math.Inf(1)}
+	for _, b := range whole[:4] {
+		if _, err := begun.replica.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+		_, loss, err := forward.Evaluate(begun.work.Network, begun.replica.Weights, begun.work.validation)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if loss < want.Loss {
-			want = validated{loss, replica.Steps()}
+			want = validated{loss, begun.replica.Steps()}
 		}
 	}
-	half, err := beginLog(log, l.Encoded, encoded)
+	c.Name.Run = "begun"
+	r, err := c.session()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := half.close(); err != nil {
+	if _, _, err := c.take(a, r, conn); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []launchCmd{
-		{Name: runFlag{"log"}, Log: log, Resume: true},
-		{Name: runFlag{"server"}, flags: train.flags},
-	} {
-		c.Server.Store = filepath.Join(folder, "store")
-		server, err := c.Server.open(c.Name.Run)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !c.Resume {
-			if err := wire.Create(t.Context(), server.Conn, "whole", l.Encoded, whole...); err != nil {
-				t.Fatal(err)
-			}
-			if err := wire.Create(t.Context(), server.Conn, c.Name.Run, l.Encoded, encoded...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r, err := prepareRun(a, &c.flags, c.Log, c.Resume, true, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := c.take(a, r, server); err != nil {
-			t.Fatal(err)
-		}
-		if r.replica.Weights.Hash() != replica.Weights.Hash() || r.check.validated != want {
-			t.Errorf("from the %s: weights %s and %+v, want %s and %+v", c.Name.Run, r.replica.Weights.Hash(), r.check.validated, replica.Weights.Hash(), want)
-		}
-		if err := server.close(); err != nil {
-			t.Fatal(err)
-		}
+	if r.replica.Weights.Hash() != begun.replica.Weights.Hash() || r.check.validated != want || len(r.blocks) != 4 {
+		t.Errorf("weights %s and %+v, want %s and %+v", r.replica.Weights.Hash(), r.check.validated, begun.replica.Weights.Hash(), want)
 	}
-	stop := stopCmd{Server: storeFlags{Store: filepath.Join(folder, "store")}, Name: "whole"}
-	if err := stop.Run(a); err == nil || !strings.Contains(err.Error(), "is finished") {
-		t.Errorf("a finished run is asked to stop: %v", err)
+	c.Name.Run = "whole"
+	for name, run := range map[string]func() error{
+		"stop":   func() error { return (&stopCmd{Server: c.Server, Name: "whole"}).Run(a) },
+		"launch": func() error { return c.Run(a) },
+	} {
+		if err := run(); err == nil || !strings.Contains(err.Error(), "is finished") {
+			t.Errorf("%s of a finished run: %v", name, err)
+		}
 	}
 }
 
 // What a run that is there differs in is named.
 func TestDifference(t *testing.T) {
-	f := flags{Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 128, Epsilon: 0.001, Schedule: "cosine", Examples: 4, Kind: string(forward.Rademacher), Normalize: true, LearningRate: 0.1, StopAfter: 64}
+	f := flags{Data: task.Synthetic, Size: 8, Depth: 1, Processors: 2, Steps: 128, Epsilon: 0.001, Schedule: forward.Cosine, Examples: 4, LearningRate: 0.1, StopAfter: 64}
 	made := func(change func(*flags)) *forward.Header {
 		g := f
 		change(&g)
@@ -176,7 +172,8 @@ func TestStoppedBeforeACurve(t *testing.T) {
 	}
 	defer out.Close()
 	plot := filepath.Join(t.TempDir(), "x.svg")
-	if err := (&session{}).finish(cli.NewApp(t.Context(), out, os.Stderr), &summary{Steps: forward.BlockSteps, Of: 128}, plot, "", true); err != nil {
+	c := trainCmd{Plot: plot, flags: flags{JSON: true}}
+	if err := c.finish(cli.NewApp(t.Context(), out, os.Stderr), &session{}, &summary{Steps: forward.BlockSteps, Of: 128}); err != nil {
 		t.Fatal(err)
 	}
 	if said, err := os.ReadFile(out.Name()); err != nil || !strings.Contains(string(said), `"steps": 64`) {

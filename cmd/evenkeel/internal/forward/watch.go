@@ -114,3 +114,8 @@ func (w *monitor) plot(path string) error {
 	w.Log.Info().Str("file", path).Msg("figure written")
 	return nil
 }
+
+// plotPanel is one curve over forward passes.
+func plotPanel(label string, x, y []float64) chart.Panel {
+	return chart.Panel{XLabel: "forward passes of two inputs", YLabel: label, Series: []chart.Series{{Kind: chart.Line, X: x, Y: y}}}
+}

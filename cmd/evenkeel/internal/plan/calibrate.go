@@ -13,7 +13,7 @@ import (
 
 // calibrateCmd fits the cost model to measured plans.
 type calibrateCmd struct {
-	Measured string `arg:"" help:"Measured plans, .csv: plan, seconds, and perhaps cluster and peak_bytes." placeholder:"FILE"`
+	Measured string `arg:"" help:"Measured plans, .csv, with the columns plan and seconds, and optionally cluster and peak_bytes." placeholder:"FILE"`
 	inputFlags
 	Out  string `help:"Calibration to write, .json." required:"" placeholder:"FILE"`
 	JSON bool   `help:"Print JSON."`
@@ -21,12 +21,13 @@ type calibrateCmd struct {
 
 // Help is what --help adds.
 func (*calibrateCmd) Help() string {
-	return `Each line of the file names a plan that was trained, the seconds of an iteration, and the largest peak of a device's memory in bytes
+	return `Each line of the file names a plan that was trained, the seconds of an iteration, and the largest memory peak of a device in bytes
 (it may be empty). One plan on a node of each type is enough to begin with; plans with links between machines tell more. Without a
 column cluster all plans ran on --cluster. Paths are relative to the file.
 
-The calibration holds a factor for each device's times, one for links, and what memory a device takes beside the model. evenkeel plan search,
-check and timeline read it by --calibration. Plans that contradict each other are named, and nothing is written.
+The calibration has a factor on the times of each device, a factor on links, and the memory that a device takes beside the model.
+evenkeel plan search, check and timeline read it by --calibration. If plans contradict each other, the odd ones are named and nothing is
+written.
 
 Examples:
 
@@ -34,7 +35,7 @@ Examples:
   evenkeel plan search --profile layers.csv --cluster cluster.yaml --batch 512 --calibration calibration.json`
 }
 
-// strange is a factor on times, or its inverse, beyond which the profile is probably of something else.
+// strange is the factor on times beyond which, up or down, the layer profile was probably measured with something else.
 const strange = 2
 
 // Run runs the command.
@@ -84,7 +85,7 @@ func (c *calibrateCmd) print(a *cli.App, f *calibration.File) error {
 		cli.Right("GB"), cli.Right("predicted"), cli.Right("off %")}, rows)); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "\nMean error of these plans, which the calibration was made of: %.1f%% in time", 100*seconds/float64(len(f.Plans)))
+	fmt.Fprintf(a.Out, "\nMean error on these plans, which the calibration was fitted to: %.1f%% in time", 100*seconds/float64(len(f.Plans)))
 	if measured > 0 {
 		fmt.Fprintf(a.Out, ", %.1f%% in memory", 100*peaks/float64(measured))
 	}
@@ -97,7 +98,7 @@ func (c *calibrateCmd) print(a *cli.App, f *calibration.File) error {
 	}
 	fmt.Fprintf(a.Out, "Links: %.3f times as long as in the cluster file.\n", f.Links)
 	if measured > 0 {
-		fmt.Fprintf(a.Out, "Memory: %.2f GB beside the model, activations %.2f times the profile's, buffers %.2f times; kept free %.1f%%.\n", f.Context/1e9, f.Activations, f.Working, 100*f.Margin)
+		fmt.Fprintf(a.Out, "Memory: %.2f GB beside the model, activations %.2f times the profile's, buffers %.2f times; %.1f%% kept free.\n", f.Context/1e9, f.Activations, f.Working, 100*f.Margin)
 	} else {
 		fmt.Fprintln(a.Out, "Memory: as without a calibration, since no plan has peak_bytes.")
 	}

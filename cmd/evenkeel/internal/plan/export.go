@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -15,14 +18,14 @@ type exportCmd struct {
 	Plan            string `arg:"" help:"Plan file." placeholder:"FILE"`
 	Format          string `help:"One of ${planFormats}." required:"" placeholder:"NAME"`
 	Out             string `help:"File to write; default: standard output." placeholder:"FILE"`
-	EmbeddingLayers int    `help:"Number of first layers that are the embedding, not transformer layers; only for megatron." placeholder:"N"`
-	HeadLayers      int    `help:"Number of last layers that are the final norm and the output; only for megatron." placeholder:"N"`
+	EmbeddingLayers int    `help:"Number of first layers of the plan that are the embedding; only for megatron." placeholder:"N"`
+	HeadLayers      int    `help:"Number of last layers of the plan that are the final norm and the output; only for megatron." placeholder:"N"`
 }
 
 // Help is what --help adds.
 func (*exportCmd) Help() string {
-	text := `If the trainer cannot run the plan, an error says why and nothing is written; settings that its format cannot express are warnings.
-docs/guides/plan-export.md shows how to use each format.
+	text := `If the trainer cannot run the plan, an error says why and nothing is written. Warnings name the settings that the format cannot
+express. docs/guides/plan-export.md shows how to use each format.
 
 Formats:
 
@@ -50,33 +53,33 @@ func (c *exportCmd) Run(a *cli.App) error {
 	if err != nil {
 		return cli.FileError(err)
 	}
-	o := export.Options{EmbeddingLayers: c.EmbeddingLayers, HeadLayers: c.HeadLayers}
-	var warnings []string
-	if c.Out == "" {
-		warnings, err = export.Write(a.Out, c.Format, p, o)
-	} else {
-		warnings, err = export.Save(c.Out, c.Format, p, o)
-	}
+	var text bytes.Buffer
+	warnings, err := export.Write(&text, c.Format, p, export.Options{EmbeddingLayers: c.EmbeddingLayers, HeadLayers: c.HeadLayers})
 	for _, w := range warnings {
 		a.Log.Warn().Msg(w)
 	}
 	if errors.Is(err, export.ErrUnsupported) {
 		return fmt.Errorf("%w. evenkeel plan search --for megatron, deepspeed or torch finds plans that the trainer can run", err)
 	}
-	if err == nil && c.Out != "" {
-		fmt.Fprintf(a.Out, "Written to %s.\n", c.Out)
+	if err != nil {
+		return err
 	}
-	return err
+	if c.Out == "" {
+		_, err = text.WriteTo(a.Out)
+		return err
+	}
+	if err := cli.WriteFile(c.Out, func(w io.Writer) error { _, err := text.WriteTo(w); return err }); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "Written to %s.\n", c.Out)
+	return nil
 }
 
-// FormatNames are for the help.
+// FormatNames lists the formats, for the help.
 func FormatNames() string {
-	text := ""
-	for i, f := range export.Formats() {
-		if i > 0 {
-			text += ", "
-		}
-		text += f.Name
+	var names []string
+	for _, f := range export.Formats() {
+		names = append(names, f.Name)
 	}
-	return text
+	return strings.Join(names, ", ")
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -17,16 +18,16 @@ import (
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
-// inputFlags are what plans are priced from.
+// inputFlags name what plans are priced from.
 type inputFlags struct {
-	Profile   string `help:"Layer profile, .csv or .json. Default: the built-in example, OPT-350M." placeholder:"FILE"`
+	Profile   string `help:"Layer profile, .csv. Default: the built-in example, OPT-350M." placeholder:"FILE"`
 	Cluster   string `help:"Cluster file with nodes, per_machine, links and switches. Default: the built-in example, 32 A100 and 96 V100." placeholder:"FILE"`
 	Precision string `help:"Bytes per parameter of weights, gradients and optimizer state: mixed (2, 2, 12) or fp32 (4, 4, 8). Default: ${default}; fp32 for the example." enum:"mixed,fp32" default:"mixed"`
-	Sequence  bool   `name:"sequence-parallel" help:"Layers with a tensor degree are trained sequence-parallel, too, which keeps less (sequence_bytes of the layer profile)."`
-	Overlap   string `help:"Slowdown of computation and communication while both run, a number of at least 1; or off for no overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
+	Sequence  bool   `name:"sequence-parallel" help:"Layers with a tensor degree are trained sequence-parallel, too, which keeps fewer activations (sequence_bytes of the layer profile)."`
+	Overlap   string `help:"Factor by which computation and communication slow each other down while both run, at least 1; or off: they never overlap. Default: 1.1256 (measured by the authors of Galvatron)." placeholder:"X"`
 }
 
-// precision is the flag, or what the example was measured with.
+// precision is the flag, or the precision that the built-in example was measured with.
 func (f *inputFlags) precision() string {
 	if f.Profile == "" {
 		return "fp32"
@@ -34,7 +35,7 @@ func (f *inputFlags) precision() string {
 	return f.Precision
 }
 
-// read loads the profile, the cluster and the options that the flags give.
+// read loads the profile and the cluster, and sets the options that the flags give.
 func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.Topology, error) {
 	p, t, err := planner.Example()
 	if err != nil {
@@ -50,7 +51,7 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 		}
 	}
 	if f.Cluster != "" {
-		if t, err = cluster.LoadTopology(f.Cluster, profile.Embedded()); f.Cluster == "example" && errors.Is(err, fs.ErrNotExist) {
+		if t, err = clusterfile.LoadTopology(f.Cluster, profile.Embedded()); f.Cluster == "example" && errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, badinput.Errorf("--cluster: there is no file example; without the flag it is the built-in example")
 		} else if err != nil {
 			return nil, nil, cli.FileError(err)
@@ -73,17 +74,17 @@ func (f *inputFlags) read(o *planner.Options) (*layerprofile.Profile, *cluster.T
 // jobFlags are embedded by commands that compute the cost of plans.
 type jobFlags struct {
 	inputFlags
-	Calibration string  `help:"Calibration, written by evenkeel plan calibrate. Default: times as in the profile, a quarter of every device's memory, at most 5 GB, for what training takes beside the model, and a tenth more for activations; none: not even that." placeholder:"FILE"`
+	Calibration string  `help:"Calibration file, written by evenkeel plan calibrate. Default: times as in the profile, a quarter of every device's memory, at most 5 GB, for what training takes beside the model, and activations a tenth larger; none: no such allowance." placeholder:"FILE"`
 	Memory      float64 `help:"Share of every device's memory that a plan may use. Default: ${default}." default:"1" placeholder:"SHARE"`
-	Reserve     string  `help:"Memory of every device kept free on top of that, for example 1GiB. Default: none." placeholder:"BYTES"`
+	Reserve     string  `help:"Memory of every device that is kept free besides, for example 1GiB. Default: none." placeholder:"BYTES"`
 }
 
 // trainerFlag is embedded by commands that price a given plan.
 type trainerFlag struct {
-	For string `help:"Predict as this trainer runs the plan: megatron, deepspeed (which exchanges gradients when the last backward pass is over, in a pipeline and without ZeRO) or torch. Default: what replicas exchange hides behind computing." placeholder:"TRAINER"`
+	For string `help:"Predict the plan as this trainer runs it: megatron, deepspeed (which, in a pipeline and without ZeRO, exchanges gradients after the last backward pass) or torch. Default: gradients are exchanged during the backward pass." placeholder:"TRAINER"`
 }
 
-// of is the job as the trainer runs it.
+// of is the job as the trainer of the flag runs it.
 func (f *trainerFlag) of(job *planner.Job) (*planner.Job, error) {
 	as, err := job.For(f.For)
 	if err != nil {
@@ -110,7 +111,7 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 		return nil, badinput.Errorf("--memory: %v; must be above 0, and at most 1", f.Memory)
 	}
 	if f.Reserve != "" {
-		b, err := cluster.ParseBytes(f.Reserve)
+		b, err := clusterfile.ParseBytes(f.Reserve)
 		if err != nil {
 			return nil, badinput.Errorf("--reserve: %w", err)
 		}
@@ -123,7 +124,7 @@ func (f *jobFlags) read(o planner.Options) (*planner.Job, error) {
 	return job, err
 }
 
-// warn says what was left out of the inputs or corrected; of the built-in ones nobody can measure more.
+// warn prints what was corrected or left out in the inputs, unless both are the built-in example, which the user cannot mend.
 func (f *jobFlags) warn(a *cli.App, job *planner.Job) {
 	if f.Profile == "" && f.Cluster == "" {
 		return
@@ -133,15 +134,15 @@ func (f *jobFlags) warn(a *cli.App, job *planner.Job) {
 	}
 }
 
-// unlike is the error of a plan that does not hold for the inputs.
+// unlike is the error about a plan that does not go with the inputs.
 func (f *jobFlags) unlike(plan string, err error) error {
 	if f.Profile == "" && errors.Is(err, planner.ErrPlan) {
-		return fmt.Errorf("%s: %w; it is held against the built-in example: name its layers by --profile, and its devices by --cluster", plan, err)
+		return fmt.Errorf("%s: %w; it was compared with the built-in example: name the layer profile by --profile and the cluster by --cluster", plan, err)
 	}
 	return fmt.Errorf("%s: %w", plan, err)
 }
 
-// under says what a prediction assumes.
+// under names the flags under which a prediction is made.
 func under(precision, overlap string) string {
 	if overlap == "" {
 		return fmt.Sprintf("--precision %s with the default --overlap", precision)
@@ -149,7 +150,7 @@ func under(precision, overlap string) string {
 	return fmt.Sprintf("--precision %s --overlap %s", precision, overlap)
 }
 
-// calibration is that of the file, or what is assumed without one.
+// calibration reads the calibration file, or is the default allowance without one.
 func (f *jobFlags) calibration(t *cluster.Topology) (costmodel.Calibration, error) {
 	switch f.Calibration {
 	case "":
@@ -162,7 +163,7 @@ func (f *jobFlags) calibration(t *cluster.Topology) (costmodel.Calibration, erro
 		return costmodel.Calibration{}, cli.FileError(err)
 	}
 	if file.Precision != f.precision() || file.Overlap != f.Overlap {
-		return costmodel.Calibration{}, badinput.Errorf("%s: holds for %s, and this is %s; give the same, or calibrate again with yours", f.Calibration, under(file.Precision, file.Overlap), under(f.precision(), f.Overlap))
+		return costmodel.Calibration{}, badinput.Errorf("%s: holds for %s, but the flags are %s; give the same flags, or calibrate again with these", f.Calibration, under(file.Precision, file.Overlap), under(f.precision(), f.Overlap))
 	}
 	var devices []string
 	for _, c := range t.Classes {

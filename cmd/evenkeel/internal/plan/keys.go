@@ -11,7 +11,7 @@ import (
 
 // keysCmd creates certificates.
 type keysCmd struct {
-	Out    string `help:"Folder to create; one that has keys already is refused. Default: ${default}." default:"keys" placeholder:"DIR"`
+	Out    string `help:"Folder to create. A folder that has keys already is refused. Default: ${default}." default:"keys" placeholder:"DIR"`
 	Stages int    `help:"Number of stages of the plan." required:"" placeholder:"N"`
 	Days   int    `help:"Days for which the certificates are valid. Default: ${default}." default:"30" placeholder:"N"`
 }
@@ -19,7 +19,7 @@ type keysCmd struct {
 // Help is what --help adds.
 func (*keysCmd) Help() string {
 	return `Creates a certificate and a private key for each stage, signed by a new authority whose own key is discarded. The machine of
-stage K needs ca.pem, stage-K.pem and stage-K-key.pem, and no other key.
+stage K needs ca.pem, stage-K.pem and stage-K-key.pem, and must not have any other key.
 
 Examples:
 

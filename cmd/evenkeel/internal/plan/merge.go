@@ -7,16 +7,16 @@ import (
 	"github.com/evenkeel/evenkeel/planner/layerprofile"
 )
 
-// mergeCmd joins layer profiles.
+// mergeCmd merges layer profiles.
 type mergeCmd struct {
-	Profiles []string `arg:"" name:"profile" help:"Layer profiles, .csv or .json, of the same model." placeholder:"FILE"`
+	Profiles []string `arg:"" name:"profile" help:"Layer profiles of one model, .csv." placeholder:"FILE"`
 	Out      string   `help:"Profile to write, .csv. Default: standard output." placeholder:"FILE"`
 }
 
 // Help is what --help adds.
 func (*mergeCmd) Help() string {
-	return `For layers that were measured on a node of each type, a file each. All files must have the same layers (number, parameters, bytes of output); a
-measurement that is in two files is refused, with both lines.
+	return `For a model that was measured on a node of each type, in a file each. All files must have the same layers (number, parameters, bytes
+of output). A measurement that is in two files is refused, and both lines are named.
 
 Examples:
 
@@ -36,20 +36,15 @@ func (c *mergeCmd) Run(a *cli.App) error {
 	if err != nil {
 		return cli.FileError(err)
 	}
-	return writeProfile(a, p, c.Out)
-}
-
-// writeProfile writes a layer profile to a file, or to standard output, and its warnings to standard error.
-func writeProfile(a *cli.App, p *layerprofile.Profile, out string) error {
 	for _, w := range p.Warnings {
 		a.Log.Warn().Msg(w)
 	}
-	if out == "" {
+	if c.Out == "" {
 		return p.WriteCSV(a.Out)
 	}
-	if err := cli.WriteFile(out, p.WriteCSV); err != nil {
+	if err := cli.WriteFile(c.Out, p.WriteCSV); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "%s, devices %v. Written to %s.\n", cli.Count(len(p.Layers), "layer"), p.Devices(), out)
+	fmt.Fprintf(a.Out, "%s, devices %v. Written to %s.\n", cli.Count(len(p.Layers), "layer"), p.Devices(), c.Out)
 	return nil
 }

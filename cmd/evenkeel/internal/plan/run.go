@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/signal"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
@@ -19,34 +24,34 @@ import (
 	"github.com/evenkeel/evenkeel/train/task"
 )
 
-// runCmd executes a plan.
+// runCmd runs a plan.
 type runCmd struct {
 	Plan      string  `arg:"" help:"Plan file (JSON)." placeholder:"PLAN"`
 	Data      string  `help:"Training data: digits (embedded), synthetic, or a file: .csv (numbers, the class in the last column) or text. Default: ${default}." default:"digits" placeholder:"NAME|FILE"`
-	Model     string  `help:"mlp, convnet (digits only) or transformer (text only). Default: transformer for text, mlp for all else." placeholder:"NAME"`
-	Size      int     `help:"Width of a hidden layer (default 128) or token (64), channels of the first convolution (16)." placeholder:"N"`
+	Model     string  `help:"mlp, convnet (digits only) or transformer (text only). Default: transformer for text, else mlp." placeholder:"NAME"`
+	Size      int     `help:"Width of a hidden layer (default 128) or of a token (64), or channels of the first convolution (16)." placeholder:"N"`
 	Depth     int     `help:"Hidden layers, blocks or convolutions. Default: 2." placeholder:"N"`
 	Length    int     `help:"Characters of a sample of text. Default: 64." placeholder:"N"`
 	Optimizer string  `help:"adamw, momentum or sgd. Default: ${default}." default:"adamw" placeholder:"NAME"`
 	Rate      float64 `help:"Learning rate. Default: 0.001 for adamw, 0.01 for momentum, 0.1 for sgd." placeholder:"X"`
 	Steps     int     `help:"Iterations. Default: ${default}." default:"100" placeholder:"N"`
-	Seed      uint64  `help:"Seed of the weights and the order of the data; the same seed gives the same bits. Default: 0." placeholder:"N"`
-	Keys      string  `help:"Folder of evenkeel plan keys. Default: temporary keys, on loopback." placeholder:"DIR"`
-	Stage     int     `help:"Run only this stage: 0 is the server, which owns the data. Start the others by hand, on this or other machines. Needs --keys." default:"-1" placeholder:"K"`
-	Listen    string  `help:"With --stage: address to listen on for other stages. Default: ${default}, a free port on loopback." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
+	Seed      uint64  `help:"Seed of the weights and the order of the data; the same seed gives the same losses, bit for bit. Default: 0." placeholder:"N"`
+	Keys      string  `help:"Folder written by evenkeel plan keys. Default: temporary keys, for stages on this machine." placeholder:"DIR"`
+	Stage     int     `help:"Run only this stage; 0 is the server, which owns the data. Start the other stages by hand, on this or other machines. Needs --keys." default:"-1" placeholder:"K"`
+	Listen    string  `help:"With --stage: address on which other stages reach this one. Default: ${default}, a free port on loopback." default:"127.0.0.1:0" placeholder:"HOST:PORT"`
 	Connect   string  `help:"With --stage 1 or more: address of stage 0." placeholder:"HOST:PORT"`
 	JSON      bool    `name:"json" help:"Print the summary as JSON."`
-	Child     bool    `hidden:"" help:"Ends with its server, not by Ctrl-C."`
+	Child     bool    `hidden:"" help:"This stage was started by its server and ends with it, not by Ctrl-C."`
 }
 
 // Help is what --help adds.
 func (*runCmd) Help() string {
 	return `The first stage is the server, which owns the data and coordinates the run; the others are clients. Activations and gradients flow between
 neighbouring stages, micro-batch by micro-batch (1F1B), over TLS 1.3 with certificates on both sides. A stage's replicas are goroutines of its
-process. The losses are the same as without a plan.
+process. The losses are the same as without a plan, up to rounding.
 
-The layers of a plan are those of the network: of an mlp each dense layer; of a transformer embedding, blocks, norm and predict. Pipeline stages,
-data-parallel replicas with any shares, and checkpointing are executed. With the Python package, python3 -m evenkeel.plan run also executes
+The layers of a plan are the layers of the network: each dense layer of an mlp; embedding, blocks, norm and predict of a transformer. This command
+runs pipeline stages, data-parallel replicas with any shares, and checkpointing. The Python package's python3 -m evenkeel.plan run also runs
 tensor degrees, sharded gradients and stages over several machines; for all else export the plan to a trainer.
 
 Examples:
@@ -88,7 +93,7 @@ func (c *runCmd) Run(a *cli.App) error {
 	return r.all()
 }
 
-// check looks at combinations of flags.
+// check reports flags that do not go together.
 func (c *runCmd) check(a *cli.App) error {
 	given := func(name string) bool { return slices.Contains(a.Given, name) }
 	switch {
@@ -124,7 +129,7 @@ func (c *runCmd) check(a *cli.App) error {
 	return nil
 }
 
-// flags are the arguments that describe model and training, for another stage.
+// flags are the arguments by which another stage builds the same job.
 func (c *runCmd) flags() []string {
 	f := []string{"plan", "run", c.Plan, "--data", c.Data}
 	if c.Model != "" {
@@ -149,7 +154,7 @@ type execution struct {
 	job     *execute.Job
 }
 
-// server is the first stage; a plan of one stage needs no listener.
+// server makes the first stage; a plan of one stage needs no listener.
 func (r *execution) server(keys *execute.Keys, listener net.Listener) (s *execute.Server, clear func()) {
 	t := r.work.Task
 	s = &execute.Server{Job: r.job, Data: r.work.Training, Keys: keys, Listener: listener, Log: func(m string) { r.Log.Info().Msg(m) },
@@ -158,7 +163,7 @@ func (r *execution) server(keys *execute.Keys, listener net.Listener) (s *execut
 	begun, reported := time.Now(), 0
 	s.Each = func(done int, loss float64) {
 		if done == 1 {
-			begun = time.Now() // the first iteration was a warm-up
+			begun = time.Now() // the first iteration warmed up
 		}
 		report(done, t.Steps)
 		if done == 1 && t.Steps > 1 && !cli.IsTerminal(r.Errs) {
@@ -173,7 +178,25 @@ func (r *execution) server(keys *execute.Keys, listener net.Listener) (s *execut
 	return s, clear
 }
 
-// serveByHand runs stage 0; the user starts the others.
+// all runs the first stage here, and every other stage in a process of its own.
+func (r *execution) all() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	s, clear := r.server(nil, nil)
+	if len(r.job.Plan.Stages) > 1 {
+		s.Log = nil // this process started the other stages itself
+	}
+	local := &execute.Local{Server: s, Keys: r.command.Keys, Program: self, BadInput: cli.ExitBadInput, Args: func(stage int, server, keys string) []string {
+		return append(r.command.flags(), "--stage", strconv.Itoa(stage), "--connect", server, "--keys", keys, "--child")
+	}}
+	result, err := local.Run(r.Ctx)
+	clear()
+	return r.finish(result, err)
+}
+
+// serveByHand runs stage 0; the user starts the other stages.
 func (r *execution) serveByHand() error {
 	keys, err := execute.LoadKeys(r.command.Keys, 0, time.Now())
 	if err != nil {
@@ -193,7 +216,7 @@ func (r *execution) serveByHand() error {
 	return r.finish(result, err)
 }
 
-// client runs another stage.
+// client runs a stage after the first.
 func (r *execution) client() error {
 	c := r.command
 	keys, err := execute.LoadKeys(c.Keys, c.Stage, time.Now())
@@ -226,7 +249,7 @@ func (r *execution) client() error {
 	return err
 }
 
-// finish prints a result, of the whole run or of an interrupted one.
+// finish prints the result of a whole or an interrupted run.
 func (r *execution) finish(result *execute.Result, err error) error {
 	stopped := r.Ctx.Err() != nil && errors.Is(err, r.Ctx.Err())
 	if err != nil && !stopped {
@@ -242,4 +265,71 @@ func (r *execution) finish(result *execute.Result, err error) error {
 		return cli.Interrupted(r.Ctx.Err(), fmt.Sprintf("interrupted after %d of %d iterations", len(result.Losses), r.command.Steps))
 	}
 	return nil
+}
+
+// runSummary is the JSON document of plan run.
+type runSummary struct {
+	Plan        string `json:"plan"`
+	Model       string `json:"model"`
+	Data        string `json:"data"`
+	GlobalBatch int    `json:"global_batch"`
+	MicroBatch  int    `json:"micro_batch"`
+	Replicas    int    `json:"replicas"`
+	Cores       int    `json:"cores"` // of the server's machine
+	*execute.Result
+	Idle []float64 `json:"idle"` // share of its time in which each stage did not compute
+}
+
+// print prints the result.
+func (r *execution) print(result *execute.Result) error {
+	plan := r.job.Plan
+	s := runSummary{Plan: r.command.Plan, Model: r.work.Task.Model, Data: r.work.Task.Data, GlobalBatch: plan.GlobalBatch, MicroBatch: plan.MicroBatch,
+		Replicas: r.job.Replicas(), Cores: runtime.GOMAXPROCS(0), Result: result, Idle: []float64{}}
+	for _, m := range result.Stages {
+		s.Idle = append(s.Idle, m.Idle())
+	}
+	if r.command.JSON {
+		return r.WriteJSON(s)
+	}
+	done := len(result.Losses)
+	fmt.Fprintf(r.Out, "%s of %d samples, %d micro-batches each, on %s: %s, %s, %s.\n\n", cli.Count(done, "iteration"), plan.GlobalBatch, plan.MicroBatches(), s.Data, s.Model,
+		cli.Count(len(plan.Stages), "stage"), cli.Count(s.Replicas, "replica"))
+	fmt.Fprintf(r.Out, "loss       %.4f at first, %.4f at last\n", result.Losses[0], result.Losses[done-1])
+	fmt.Fprintf(r.Out, "iteration  %s measured (median); %s predicted from each stage's time for a micro-batch, measured before the run (%+.1f%%)\n",
+		cli.Seconds(result.Median), cli.Seconds(result.Predicted), 100*(result.Predicted/result.Median-1))
+	if result.Plan > 0 {
+		fmt.Fprintf(r.Out, "           %s predicted in the plan, for its devices\n", cli.Seconds(result.Plan))
+	}
+	if r.command.Stage < 0 && s.Replicas > s.Cores {
+		fmt.Fprintf(r.Out, "           %d replicas share %d cores of this machine, so the time of one depends on the others\n", s.Replicas, s.Cores)
+	}
+	fmt.Fprintln(r.Out)
+	return cli.PrintLines(r.Out, r.stages(result))
+}
+
+// stages is the table of each stage's times and bytes of an iteration.
+func (r *execution) stages(result *execute.Result) []string {
+	var rows [][]string
+	for k, m := range result.Stages {
+		st := r.job.Plan.Stages[k]
+		var shares []string
+		for _, g := range st.Groups {
+			for _, b := range g.MicroBatches {
+				shares = append(shares, fmt.Sprint(b))
+			}
+		}
+		layers := r.job.Units[st.From].Name
+		if st.To > st.From+1 {
+			layers += " to " + r.job.Units[st.To-1].Name
+		}
+		side := "client"
+		if k == 0 {
+			side = "server"
+		}
+		n, all := float64(max(m.Iterations, 1)), uint64(max(len(result.Losses), 1))
+		rows = append(rows, []string{fmt.Sprint(k), side, layers, strings.Join(shares, "+"), cli.Seconds(m.Forward / n), cli.Seconds(m.Backward / n), cli.Seconds(m.Update / n),
+			cli.Percent(m.Idle()), humanize.Bytes(uint64(m.Payload) / all), humanize.Bytes(uint64(m.Wire) / all)})
+	}
+	return cli.Table([]cli.Column{cli.Right("stage"), cli.Left("side"), cli.Left("layers"), cli.Left("samples"), cli.Right("forward"), cli.Right("backward"), cli.Right("update"),
+		cli.Right("idle"), cli.Right("sent"), cli.Right("encrypted")}, rows)
 }

@@ -5,25 +5,23 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
+	"github.com/evenkeel/evenkeel/internal/chart"
 	"github.com/evenkeel/evenkeel/internal/figure"
 	"github.com/evenkeel/evenkeel/planner"
-	"github.com/evenkeel/evenkeel/planner/pipeline"
 )
 
 // timelineCmd draws one iteration of a plan.
 type timelineCmd struct {
 	Plan string `arg:"" help:"Plan file." placeholder:"FILE"`
-	Out  string `help:"File to write: a figure (.svg, .png), or a trace (.json) for chrome://tracing and ui.perfetto.dev." required:"" placeholder:"FILE"`
+	Out  string `help:"File to write: a figure (.svg), or a trace (.json) for chrome://tracing and ui.perfetto.dev." required:"" placeholder:"FILE"`
 	jobFlags
 	trainerFlag
 }
 
 // Help is what --help adds.
 func (*timelineCmd) Help() string {
-	return `Shows every pass of every stage, the transfers between them, and the end of the iteration, from the event simulation of its schedule.
+	return `Simulates the plan's schedule, and shows every pass of every stage, the transfers between stages, and what ends the iteration.
 
 Examples:
 
@@ -53,28 +51,17 @@ func (c *timelineCmd) Run(a *cli.App) error {
 	if err != nil {
 		return c.unlike(c.Plan, err)
 	}
-	if err := c.write(t); err != nil {
+	if strings.EqualFold(filepath.Ext(c.Out), ".json") {
+		err = cli.WriteFile(c.Out, t.WriteTrace)
+	} else {
+		var f chart.Figure
+		if f, err = figure.Timeline(t); err == nil {
+			err = f.Save(c.Out)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(a.Out, "Written to %s.\n", c.Out)
 	return nil
-}
-
-func (c *timelineCmd) write(t *pipeline.Timeline) error {
-	if strings.ToLower(filepath.Ext(c.Out)) != ".json" {
-		f, err := figure.Timeline(t)
-		if err != nil {
-			return err
-		}
-		return f.Save(c.Out)
-	}
-	file, err := renameio.NewPendingFile(c.Out, renameio.WithPermissions(0o644))
-	if err != nil {
-		return err
-	}
-	defer file.Cleanup()
-	if err := t.WriteTrace(file); err != nil {
-		return err
-	}
-	return file.CloseAtomicallyReplace()
 }

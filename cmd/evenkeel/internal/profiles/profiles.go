@@ -30,7 +30,7 @@ docs/reference/formats/profile.md describes the CSV file for devices of your own
 Examples:
 
   evenkeel profiles list --device t4
-  evenkeel profiles show a10g llama-3b-512-fp16 --plot a10g.png
+  evenkeel profiles show a10g llama-3b-512-fp16 --plot a10g.svg
   evenkeel profiles check my-profiles.csv`
 }
 
@@ -130,7 +130,7 @@ type showCmd struct {
 	cli.ProfileFlags
 	Device   string `arg:"" help:"Device."`
 	Workload string `arg:"" help:"Workload."`
-	Plot     string `help:"Draw the profile, .svg or .png." placeholder:"FILE"`
+	Plot     string `help:"Draw the profile, as SVG." placeholder:"FILE"`
 	JSON     bool   `name:"json" help:"Print JSON."`
 }
 

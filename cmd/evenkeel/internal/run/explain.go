@@ -160,7 +160,7 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 	}
 	lines = append(lines, part(e)...)
 	if e.PassedOver != "" {
-		lines = append(lines, "  passed over  "+e.PassedOver)
+		lines = append(lines, "  ignored      "+e.PassedOver)
 	}
 	lines = append(lines,
 		"  measured  "+measured(e),
@@ -175,7 +175,7 @@ func reason(e *agent.Explanation, sizeBefore int) []string {
 		lines = append(lines, fmt.Sprintf("  changing  gradually: planned for %s more than the slowdown", cli.Percent(lag)))
 	}
 	if e.Guarded {
-		lines = append(lines, "  network   not heeded: its last rounds would not have brought more than the model's")
+		lines = append(lines, "  network   not used: in its last rounds its choices made no more progress than the model's would have")
 	}
 	lines = append(lines, outOfRange(e.OutOfRange)...)
 	for _, l := range values(e) {

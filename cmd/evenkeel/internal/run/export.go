@@ -8,28 +8,25 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 )
 
 // ExportCmd writes sizes for a trainer.
 type ExportCmd struct {
-	flags    `set:"rounds=100"`
+	cli.ClusterFlags
 	Format   string `help:"One of ${formats} (${default})." default:"json" placeholder:"NAME"`
 	Out      string `help:"File to write; default: standard output." placeholder:"FILE"`
-	Log      string `help:"Sizes by what a run log has measured. Without --cluster the cluster is the log's." placeholder:"FILE" xor:"from"`
-	Simulate bool   `help:"Sizes at the end of a simulated run of the agent: what it would do, not what your nodes need." xor:"from"`
+	Log      string `help:"Sizes by what a run log has measured. Without --cluster the cluster is the log's." placeholder:"FILE"`
+	Deadline string `help:"When every node hands in what it has, instead of the cluster file's deadline or quorum: 2s, 110% of the predicted time, or auto (a round has the global batch on average)." placeholder:"D"`
 	scalingFlags
 }
-
-// exportFlags are those that do not ask for a simulated run.
-var exportFlags = []string{"cluster", "profiles", "format", "out", "log", "lr-scaling", "deadline"}
 
 // Help is what --help adds.
 func (*ExportCmd) Help() string {
 	text := `The sizes follow from the profiles: the split with the smallest finish time by what was measured of each device. With --log they follow from what a
-run log has measured of each node, as the agent would judge it. With --simulate they are those at the end of a simulated run, whose nodes
-depart from their profiles at random; --rounds, --seed, --conditions, --policy, --weights, --quorum and --grace belong to this run.
+run log has measured of each node, as the agent would judge it. evenkeel run --export writes the sizes at the end of a simulated run.
 
 If the agent chose the global batch, a factor for the learning rate is written too. docs/guides/trainers.md shows how each trainer uses both.
 
@@ -44,9 +41,8 @@ Examples:
 
   evenkeel export --cluster my.yaml --profiles my.csv                           # by the profiles
   evenkeel export --cluster my.yaml --format torchrun --out sizes.sh
-  evenkeel export --cluster my.yaml --deadline auto --out sizes.json            # for evenkeel.deadline in Python
+  evenkeel export --cluster my.yaml --deadline auto --out sizes.json            # for evenkeel.tuner.deadline in Python
   evenkeel export --log run.jsonl --format deepspeed --out deepspeed.json       # by what was measured
-  evenkeel export --cluster my.yaml --simulate --conditions bursts              # what the agent would do
   evenkeel export --format kubernetes | kubectl apply -f -`
 }
 
@@ -112,24 +108,19 @@ func warnLeftOut(a *cli.App, sizes export.Sizes) {
 
 // check refuses flags without an effect, and files that cannot be read or written.
 func (e *ExportCmd) check(a *cli.App) error {
-	inputs := e.clusterInputs()
-	for _, g := range a.Given {
-		if !e.Simulate && !slices.Contains(exportFlags, g) {
-			return badinput.Errorf("--%s has no effect without --simulate; leave it out, or add --simulate for the sizes of a simulated run", g)
-		}
-	}
-	switch {
-	case e.Log != "":
-		inputs = []cli.File{cli.FileFlag("--log of the run", e.Log)}
+	inputs := clusterInputs(&e.ClusterFlags)
+	if e.Log != "" {
+		log := cli.FileFlag("--log of the run", e.Log)
 		if slices.Contains(a.Given, "cluster") {
-			inputs = append(inputs, e.clusterInputs()...)
-		} else if slices.Contains(a.Given, "deadline") {
-			return badinput.Errorf("--deadline has no effect with --log alone, which holds its own; leave it out, or add --cluster")
-		} else if slices.Contains(a.Given, "profiles") {
-			return badinput.Errorf("--profiles has no effect with --log alone, which holds its own; leave it out, or add --cluster")
+			inputs = append(inputs, log)
+		} else {
+			inputs = []cli.File{log}
+			for _, g := range []string{"deadline", "profiles"} {
+				if slices.Contains(a.Given, g) {
+					return badinput.Errorf("--%s has no effect with --log alone, which holds its own; leave it out, or add --cluster", g)
+				}
+			}
 		}
-	case e.Simulate:
-		inputs = e.flags.inputs()
 	}
 	if err := errors.Join(checkFormat("--format", e.Format), e.scalingFlags.check()); err != nil {
 		return err
@@ -139,16 +130,8 @@ func (e *ExportCmd) check(a *cli.App) error {
 
 // end is what the sizes follow from.
 func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
-	if e.Simulate {
-		s, err := e.load(cli.FileFlag("--out", e.Out))
-		if err != nil {
-			return export.Run{}, err
-		}
-		a.WarnMemory(s.cluster)
-		return settle(a, s)
-	}
 	var c *cluster.Cluster
-	var file *cluster.File
+	var file *clusterfile.File
 	if e.Log == "" || slices.Contains(a.Given, "cluster") {
 		catalogue, err := e.Catalogue()
 		if err != nil {
@@ -157,7 +140,7 @@ func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 		if _, file, c, err = cli.LoadCluster(e.Cluster, catalogue, cli.FileFlag("--out", e.Out)); err != nil {
 			return export.Run{}, err
 		}
-		if err := e.collect(file.Collect, c); err != nil {
+		if err := (&rule{Deadline: e.Deadline}).collect(file.Collect, c); err != nil {
 			return export.Run{}, err
 		}
 	}
@@ -176,7 +159,7 @@ func (e *ExportCmd) end(a *cli.App) (export.Run, error) {
 }
 
 // profiled refuses nodes of which nothing was measured.
-func profiled(path string, file *cluster.File, c *cluster.Cluster) error {
+func profiled(path string, file *clusterfile.File, c *cluster.Cluster) error {
 	i := slices.IndexFunc(c.Nodes, func(n cluster.Node) bool { return n.Profile == nil })
 	if i < 0 {
 		return nil
@@ -188,32 +171,8 @@ func profiled(path string, file *cluster.File, c *cluster.Cluster) error {
 			break
 		}
 	}
-	return badinput.Errorf("%s: %s: is false, so nothing is known of the speed of %s; take it out to go by the profile of %s, or give --log of a run that measured the node, or --simulate for the sizes of a simulated run",
+	return badinput.Errorf("%s: %s: is false, so nothing is known of the speed of %s; take it out to go by the profile of %s, or give --log of a run that measured the node",
 		path, field, c.Nodes[i].Name, c.Nodes[i].Device)
-}
-
-// settle runs the agent and shows a progress bar.
-func settle(a *cli.App, s *setup) (export.Run, error) {
-	policy, _, control := s.start()
-	var t tally
-	report, clear := a.Progress("settling")
-	defer clear()
-	var sizes []int
-	for n := range s.rounds {
-		s.prefer(policy, n+1)
-		round, err := control.Round(a.Ctx)
-		if err != nil {
-			return export.Run{}, err
-		}
-		sizes = round.Plan.Sizes
-		t.add(round.Report)
-		report(n+1, s.rounds)
-	}
-	if err := t.failure(s.cluster); err != nil {
-		return export.Run{}, err
-	}
-	warnSilent(a, "the simulated run", s.silent(control))
-	return s.end(policy, sizes), nil
 }
 
 // FormatNames lists the formats of export for help texts.

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/agent"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/ddqn"
@@ -23,7 +24,7 @@ import (
 func freeBatch(t *testing.T) *setup {
 	t.Helper()
 	const file = "workload: llama-3b-512-fp16\nglobal_batch: 8\nnodes:\n  - {device: a100-40g, count: 2, link: 1Gbps}\n  - {device: t4, count: 2, link: 1Gbps}\n"
-	_, c, err := cluster.Read(strings.NewReader(file), "free.yaml", profile.Embedded())
+	_, c, err := clusterfile.Read(strings.NewReader(file), "free.yaml", profile.Embedded())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,19 +38,23 @@ func freeBatch(t *testing.T) *setup {
 	s := &setup{name: "free", cluster: c, given: c.Own(), trained: &agent.Trained{Network: net, Record: agent.Record{Low: none, High: none}}, seed: 1, rounds: 40}
 	s.conditions.Conditions.Scale = cluster.NoiseScale{Start: 100, End: 100, Rounds: 1}
 	s.weights.Speed = 1
-	s.preferences = []preference{{From: 1, Weights: s.weights}}
 	return s
 }
 
 // What the agent chose reaches the trainer's file, with the factor that goes with it.
 func TestExportFreeBatch(t *testing.T) {
 	s := freeBatch(t)
-	a := cli.NewApp(t.Context(), os.Stdout, os.Stderr)
 	for _, rule := range []string{"", export.Linear, export.Sqrt, export.AdaScale} {
-		end, err := settle(a, s)
-		if err != nil {
-			t.Fatal(err)
+		policy, _, control := s.start()
+		var sizes []int
+		for range s.rounds {
+			round, err := control.Round(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			sizes = round.Plan.Sizes
 		}
+		end := s.end(policy, sizes)
 		got, err := export.FromRun(end, rule)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
@@ -28,7 +29,7 @@ var exported = map[string]string{
 func TestExportedSizesAreNearlyOptimal(t *testing.T) {
 	for name, text := range exported {
 		t.Run(name, func(t *testing.T) {
-			_, c, err := cluster.Read(strings.NewReader(text), "c.yaml", profile.Embedded())
+			_, c, err := clusterfile.Read(strings.NewReader(text), "c.yaml", profile.Embedded())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,11 +21,11 @@ import (
 
 // Cmd runs the agent on a simulated cluster and shows each round.
 type Cmd struct {
-	flags  `set:"rounds=200"`
+	flags
 	Log    string `help:"Write a run log (JSON Lines)." placeholder:"FILE"`
 	Export string `help:"Write the sizes at the end of the run, as json or in another format: ${formats}." placeholder:"[FORMAT=]FILE"`
 	scalingFlags
-	Plot    string `help:"Draw the run, .svg or .png." placeholder:"FILE"`
+	Plot    string `help:"Draw the run, as SVG." placeholder:"FILE"`
 	Explain string `help:"Explain a node's sizes: what was measured, what was believed, what was chosen, and the alternatives. --json and --log keep every round." placeholder:"NODE"`
 	JSON    bool   `name:"json" help:"Print the summary as JSON, and nothing else."`
 	Replay  string `help:"Instead of a run, replay a run log and check that every report is the same; for a real job's log, that every decision is the same." placeholder:"LOG"`
@@ -41,7 +41,7 @@ Examples:
 
   evenkeel run                                            # sixteen GPUs of four generations, one pace
   evenkeel run --cluster my.yaml --profiles my.csv        # a cluster and devices of your own
-  evenkeel run --conditions bursts --seed 7 --plot run.png
+  evenkeel run --conditions bursts --seed 7 --plot run.svg
   evenkeel run --export torchrun=sizes.sh --log run.jsonl
   evenkeel run --quorum auto --weights speed=1,freshness=0.5
   evenkeel run --explain t4-1
@@ -72,7 +72,7 @@ func (r *Cmd) Run(a *cli.App) error {
 		a.Log.Warn().Err(w.references.err).Msg("the summary lacks a reference")
 	}
 	if text := w.control.Absurd().String(); text != "" {
-		w.app.Log.Warn().Str("passed_over", text).Msg("reports said what cannot be; nothing was learnt from it")
+		w.app.Log.Warn().Str("ignored", text).Msg("some reports were impossible and were ignored")
 	}
 	w.app.WarnExtrapolated(w.setup.cluster, w.round.Plan.Sizes)
 	failed = errors.Join(failed, w.save(r, format, file))
@@ -256,11 +256,11 @@ func (w *watch) run(v view) error {
 	policy, simulator, control := w.setup.start()
 	w.agent, w.control = policy, control
 	w.before = make([]int, len(w.setup.cluster.Nodes))
-	for n := range w.setup.rounds {
+	for range w.setup.rounds {
 		if w.round.Plan.Sizes != nil {
 			copy(w.before, w.round.Plan.Sizes)
 		}
-		note := runlog.Note{Weights: w.setup.prefer(policy, n+1)}
+		var note runlog.Note
 		round, err := control.Round(w.app.Ctx)
 		if err != nil {
 			return err

@@ -7,39 +7,45 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/evaluation"
 	"github.com/evenkeel/evenkeel/agent/export"
 	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cluster/sim"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
+	"github.com/evenkeel/evenkeel/lab/evaluation"
 )
 
-// flags are embedded by commands that simulate one run of the agent.
+// flags are those of a simulated run.
 type flags struct {
 	cli.ClusterFlags
-	cli.PolicyFlags
-	Rounds     int    `help:"Rounds to simulate (${default})." default:"${rounds}" placeholder:"N"`
+	Policy  string `help:"Policy file of evenkeel train; default: the embedded policy." placeholder:"FILE"`
+	Weights string `help:"Weights of the objectives instead of the cluster file's, for example speed=1,waiting=0.5,freshness=0,energy=0." placeholder:"NAME=W,..."`
+	rule
+	Rounds     int    `help:"Rounds to simulate (${default})." default:"200" placeholder:"N"`
 	Seed       uint64 `help:"Random seed (${default})." default:"1" placeholder:"N"`
 	Conditions string `help:"Conditions instead of the cluster file's: ${conditions}." placeholder:"NAME"`
-	Quorum     string `help:"Gradients to wait for instead of the cluster file's quorum or deadline: 12, 80%, all; or several for the policy to choose from: 70%,90%,all; or auto." placeholder:"Q"`
-	Grace      string `help:"How long to wait for the remaining nodes instead of the cluster file's grace: 500ms, 10%; or several for the policy to choose from: 0%,10%; or auto." placeholder:"G"`
-	Deadline   string `help:"When every node hands in what it has, instead of the cluster file's deadline or quorum: 2s, 110% of the predicted time, or auto (the mean samples of a round are the global batch)." placeholder:"D"`
+}
+
+// rule is the round rule, instead of the cluster file's.
+type rule struct {
+	Quorum   string `help:"Gradients to wait for instead of the cluster file's quorum or deadline: 12, 80%, all; or several for the policy to choose from: 70%,90%,all; or auto." placeholder:"Q"`
+	Grace    string `help:"How long to wait for the remaining nodes instead of the cluster file's grace: 500ms, 10%; or several for the policy to choose from: 0%,10%; or auto." placeholder:"G"`
+	Deadline string `help:"When every node hands in what it has, instead of the cluster file's deadline or quorum: 2s, 110% of the predicted time, or auto (a round has the global batch on average)." placeholder:"D"`
 }
 
 // setup is the input of a run.
 type setup struct {
-	name        string // of the cluster
-	text        string // of its file
-	cluster     *cluster.Cluster
-	given       *cluster.Cluster // as it was before the run learnt what memory holds
-	conditions  evaluation.Scenario
-	weights     cluster.Objectives // of the first round
-	preferences []preference       // these, and those that follow
-	trained     *agent.Trained
-	policy      string
-	seed        uint64
-	rounds      int
+	name       string // of the cluster
+	text       string // of its file
+	cluster    *cluster.Cluster
+	given      *cluster.Cluster // as it was before the run learnt what memory holds
+	conditions evaluation.Scenario
+	weights    cluster.Objectives
+	trained    *agent.Trained
+	policy     string
+	seed       uint64
+	rounds     int
 }
 
 // load reads the files that the flags name, of which none may be an output.
@@ -66,10 +72,9 @@ func (f *flags) load(outputs ...cli.File) (*setup, error) {
 	if err := f.collect(file.Collect, c); err != nil {
 		return nil, err
 	}
-	if s.preferences, err = preferences(f.Weights, file.Objectives, c, f.Rounds); err != nil {
+	if s.weights, err = chosenWeights(f.Weights, file.Objectives, c); err != nil {
 		return nil, err
 	}
-	s.weights = s.preferences[0].Weights
 	if s.policy == "" {
 		s.policy = "embedded"
 	}
@@ -81,29 +86,29 @@ func (f *flags) load(outputs ...cli.File) (*setup, error) {
 var errGraceAlone = badinput.New("--grace has no effect while the round waits for all; add --quorum, for example --quorum auto")
 
 // collect lets the flags overrule the file's collect section.
-func (f *flags) collect(section cluster.FileCollect, c *cluster.Cluster) (err error) {
+func (f *rule) collect(section clusterfile.Collect, c *cluster.Cluster) (err error) {
 	if f.Quorum == "" && f.Grace == "" && f.Deadline == "" {
 		return nil
 	}
 	// A round ends one way or the other: the flags of one take the other away.
 	switch {
 	case f.Deadline == "":
-		section.FileDeadline, section.Timeout.Share = cluster.FileDeadline{}, 0
+		section.Deadline, section.Reserve, section.Steps, section.Overtime, section.Timeout.Share = nil, nil, "", 0, 0
 	case f.Quorum == "" && f.Grace == "":
 		section.Quorum, section.Grace = nil, nil
 	}
 	if f.Deadline != "" {
-		if section.Deadline, err = cluster.ParseDeadline(f.Deadline); err != nil {
+		if section.Deadline, err = clusterfile.ParseDeadline(f.Deadline); err != nil {
 			return badinput.Errorf("--deadline: %w", err)
 		}
 	}
 	if f.Quorum != "" {
-		if section.Quorum, err = cluster.ParseQuorum(f.Quorum); err != nil {
+		if section.Quorum, err = clusterfile.ParseQuorum(f.Quorum); err != nil {
 			return badinput.Errorf("--quorum: %w", err)
 		}
 	}
 	if f.Grace != "" {
-		if section.Grace, err = cluster.ParseGrace(f.Grace); err != nil {
+		if section.Grace, err = clusterfile.ParseGrace(f.Grace); err != nil {
 			return badinput.Errorf("--grace: %w", err)
 		}
 	}
@@ -183,10 +188,10 @@ func unprefixed(flag string, err error) error {
 
 // inputs are the files that the run reads.
 func (f *flags) inputs() []cli.File {
-	return append(f.clusterInputs(), cli.FileFlag("--policy", f.Policy))
+	return append(clusterInputs(&f.ClusterFlags), cli.FileFlag("--policy", f.Policy))
 }
 
 // clusterInputs are the files that describe the cluster.
-func (f *flags) clusterInputs() []cli.File {
+func clusterInputs(f *cli.ClusterFlags) []cli.File {
 	return append(f.ProfileFlags.Inputs(), cli.ClusterInput(f.Cluster))
 }

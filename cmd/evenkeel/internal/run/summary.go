@@ -22,8 +22,7 @@ type document struct {
 	Seed        uint64             `json:"seed"`
 	Policy      string             `json:"policy"`
 	Weights     cluster.Objectives `json:"weights"`
-	Later       []preference       `json:"later_weights,omitempty"` // those that followed
-	Rounds      int                `json:"rounds"`                  // done
+	Rounds      int                `json:"rounds"` // done
 	Interrupted bool               `json:"interrupted"`
 	Results     []result           `json:"results"`
 	Rules       map[string]int     `json:"rules,omitempty"`            // rounds under each, if the policy chose the rule
@@ -102,7 +101,7 @@ func (w *watch) document() document {
 	s, c := w.setup, w.setup.cluster
 	d := document{
 		Cluster: s.name, Workload: c.Workload, Nodes: len(c.Nodes), GlobalBatch: c.GlobalBatch, Conditions: s.conditions.Name, Seed: s.seed,
-		Policy: s.policy, Weights: s.weights, Later: s.preferences[1:], Rounds: len(w.history.rounds), Interrupted: len(w.history.rounds) < s.rounds,
+		Policy: s.policy, Weights: s.weights, Rounds: len(w.history.rounds), Interrupted: len(w.history.rounds) < s.rounds,
 		Results: w.results(), Rules: w.rules(),
 	}
 	if w.reasons != nil {
@@ -203,7 +202,7 @@ func (w *watch) summary() []string {
 		lines = append(append(lines, ""), more...)
 	}
 	if text := w.control.Absurd().String(); text != "" {
-		lines = append(lines, "", "Passed over: "+text+".")
+		lines = append(lines, "", "Ignored, as it is impossible: "+text+".")
 	}
 	if err := w.tally.failure(w.setup.cluster); err != nil {
 		lines = append(lines, "", "In this run "+err.Error()+".")

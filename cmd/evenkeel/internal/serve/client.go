@@ -34,7 +34,7 @@ type client struct {
 	lost atomic.Bool    // the newest call of those had no answer
 }
 
-// heard says when the service no longer answers, and when it does again. It is for who tries again.
+// heard logs that the service no longer answers, and that it does again, for commands that try again.
 func (c *client) heard(err error) {
 	switch {
 	case err != nil && !errors.Is(err, context.Canceled) && !c.lost.Swap(true):

@@ -16,17 +16,14 @@ import (
 
 // JobsCmd looks at and changes the jobs of a service.
 type JobsCmd struct {
-	List    jobsList    `cmd:"" help:"List the jobs."`
-	Show    jobsShow    `cmd:"" help:"Show a job: its gain, its ranks and their shares."`
-	Pause   jobsPause   `cmd:"" help:"Leave a job's sizes as they are."`
-	Resume  jobsResume  `cmd:"" help:"Let a paused job's sizes change again."`
-	Weights jobsWeights `cmd:"" help:"Change what a job is tuned for."`
-	Limits  jobsLimits  `cmd:"" help:"Change the largest micro-batch of some ranks."`
-	Delete  jobsDelete  `cmd:"" help:"Delete jobs, and what was learnt about them."`
-	Create  jobsCreate  `cmd:"" help:"Make a job, and print its token."`
-	Token   jobsToken   `cmd:"" help:"Make another token of a job, and print it."`
-	Tokens  jobsTokens  `cmd:"" help:"List a job's tokens."`
-	Revoke  jobsRevoke  `cmd:"" help:"Revoke a token of a job."`
+	List   jobsList   `cmd:"" help:"List the jobs."`
+	Show   jobsShow   `cmd:"" help:"Show a job: its gain, its ranks and their shares."`
+	Create jobsCreate `cmd:"" help:"Make a job, and print its token."`
+	Change jobsChange `cmd:"" help:"Pause a job, or change what it is tuned for."`
+	Delete jobsDelete `cmd:"" help:"Delete jobs, and what was learnt about them."`
+	Token  jobsToken  `cmd:"" help:"Make another token of a job, and print it."`
+	Tokens jobsTokens `cmd:"" help:"List a job's tokens."`
+	Revoke jobsRevoke `cmd:"" help:"Revoke a token of a job."`
 }
 
 // Help is what --help adds.
@@ -38,7 +35,7 @@ Examples:
 
   evenkeel jobs list
   evenkeel jobs show mine
-  evenkeel jobs weights mine --speed 1 --energy 0.3
+  evenkeel jobs change mine --speed 1 --energy 0.3
   EVENKEEL_TOKEN=$(cat token) evenkeel jobs list --url https://evenkeel.example:7070`
 }
 
@@ -80,7 +77,7 @@ func (o *oneJob) send(a *cli.App, method string, body any) error {
 	}
 	lines := newSummary(state, 0).lines()
 	if state.Paused {
-		lines = append(lines, "Paused: sizes stay as they are; evenkeel jobs resume "+state.Name)
+		lines = append(lines, "Paused: sizes stay as they are; evenkeel jobs change --no-pause "+state.Name)
 	}
 	if state.Objectives != (serve.Weights{}) {
 		w := state.Objectives
@@ -96,7 +93,7 @@ type jobsList struct {
 
 // Help is what --help adds.
 func (*jobsList) Help() string {
-	return `With a job's own token the list has only that job; name it in EVENKEEL_JOB.
+	return `Needs a token of the service; a job's own token opens that job alone (evenkeel jobs show).
 
 Examples:
 
@@ -109,14 +106,10 @@ func (c *jobsList) Run(a *cli.App) error {
 	var out struct {
 		Jobs []serve.JobState `json:"jobs"`
 	}
-	err := c.call(a.Ctx, http.MethodGet, "", nil, &out)
-	if name := os.Getenv("EVENKEEL_JOB"); name != "" && refusedWith(err, http.StatusUnauthorized) { // its own token opens that job alone
-		out.Jobs = make([]serve.JobState, 1)
-		err = c.call(a.Ctx, http.MethodGet, name, nil, &out.Jobs[0])
-	} else if refusedWith(err, http.StatusUnauthorized) {
-		err = fmt.Errorf("%w; a job's own token lists that job, if EVENKEEL_JOB names it", err)
-	}
-	if err != nil {
+	if err := c.call(a.Ctx, http.MethodGet, "", nil, &out); err != nil {
+		if refusedWith(err, http.StatusUnauthorized) {
+			err = fmt.Errorf("%w; a job's own token opens that job alone: evenkeel jobs show NAME", err)
+		}
 		return err
 	}
 	if c.JSON {
@@ -157,78 +150,49 @@ func (c *jobsShow) Run(a *cli.App) error {
 	return c.send(a, http.MethodGet, nil)
 }
 
-type jobsPause struct{ oneJob }
-
-// Help is what --help adds.
-func (*jobsPause) Help() string {
-	return `Examples:
-
-  evenkeel jobs pause mine`
-}
-
-// Run runs the command.
-func (c *jobsPause) Run(a *cli.App) error {
-	return c.send(a, http.MethodPatch, map[string]bool{"paused": true})
-}
-
-type jobsResume struct{ oneJob }
-
-// Help is what --help adds.
-func (*jobsResume) Help() string {
-	return `Examples:
-
-  evenkeel jobs resume mine`
-}
-
-// Run runs the command.
-func (c *jobsResume) Run(a *cli.App) error {
-	return c.send(a, http.MethodPatch, map[string]bool{"paused": false})
-}
-
-type jobsWeights struct {
+type jobsChange struct {
 	oneJob
-	Speed     float64 `help:"Weight of speed." placeholder:"X"`
-	Waiting   float64 `help:"Weight of ranks that do not wait." placeholder:"X"`
-	Freshness float64 `help:"Weight of gradients of the newest model." placeholder:"X"`
-	Energy    float64 `help:"Weight of energy; needs ranks whose device's power is known." placeholder:"X"`
+	Pause     *bool          `help:"Leave the sizes as they are; --no-pause lets them change again." negatable:""`
+	Limit     map[string]int `help:"Largest micro-batch of a rank, until the process group starts anew; repeatable." placeholder:"RANK=N"`
+	Speed     *float64       `help:"Weight of speed." placeholder:"X"`
+	Waiting   *float64       `help:"Weight of ranks that do not wait." placeholder:"X"`
+	Freshness *float64       `help:"Weight of gradients of the newest model." placeholder:"X"`
+	Energy    *float64       `help:"Weight of energy; needs ranks whose device's power is known." placeholder:"X"`
+}
+
+// Help is what --help adds.
+func (*jobsChange) Help() string {
+	return `Of the weights only the proportions count. If one of them is given, those that are not become 0.
+
+Examples:
+
+  evenkeel jobs change mine --pause
+  evenkeel jobs change mine --no-pause --speed 1 --energy 0.3
+  evenkeel jobs change mine --limit host-a/0=16 --limit host-b/0=8`
 }
 
 // Run runs the command.
-func (c *jobsWeights) Run(a *cli.App) error {
-	w := serve.Weights{Speed: c.Speed, Waiting: c.Waiting, Freshness: c.Freshness, Energy: c.Energy}
-	if w == (serve.Weights{}) {
-		return badinput.New("jobs weights: give at least one weight above 0, --speed 1 for example; only their proportions count")
+func (c *jobsChange) Run(a *cli.App) error {
+	change := map[string]any{}
+	if c.Pause != nil {
+		change["paused"] = *c.Pause
 	}
-	return c.send(a, http.MethodPatch, map[string]serve.Weights{"objectives": w})
-}
-
-// Help is what --help adds.
-func (*jobsWeights) Help() string {
-	return `Replaces all four weights; a weight that is not given becomes 0.
-
-Examples:
-
-  evenkeel jobs weights mine --speed 1
-  evenkeel jobs weights mine --speed 1 --energy 0.3`
-}
-
-type jobsLimits struct {
-	oneJob
-	Limits map[string]int `arg:"" help:"Largest micro-batches by rank." placeholder:"RANK=N"`
-}
-
-// Run runs the command.
-func (c *jobsLimits) Run(a *cli.App) error {
-	return c.send(a, http.MethodPatch, map[string]map[string]int{"limits": c.Limits})
-}
-
-// Help is what --help adds.
-func (*jobsLimits) Help() string {
-	return `The limits hold until the process group starts anew.
-
-Examples:
-
-  evenkeel jobs limits mine host-a/0=16 host-b/0=8`
+	if len(c.Limit) > 0 {
+		change["limits"] = c.Limit
+	}
+	weights := map[string]float64{}
+	for name, w := range map[string]*float64{"speed": c.Speed, "waiting": c.Waiting, "freshness": c.Freshness, "energy": c.Energy} {
+		if w != nil {
+			weights[name] = *w
+		}
+	}
+	if len(weights) > 0 {
+		change["objectives"] = weights
+	}
+	if len(change) == 0 {
+		return badinput.New("jobs change: nothing is to change; give --pause, --limit or a weight, --speed 1 for example")
+	}
+	return c.send(a, http.MethodPatch, change)
 }
 
 type jobsDelete struct {

@@ -69,13 +69,14 @@ const (
 	lastPause  = 2 * time.Second
 )
 
-// run plays rounds, each by the sizes that came so many rounds before.
-func (r *ranks) run(ctx context.Context, rounds, late int, speed float64, patience time.Duration) error {
+// run plays rounds. Each has the sizes that came a round before, as in a job that loads a batch ahead; ranks that report for themselves run new sizes at once.
+func (r *ranks) run(ctx context.Context, rounds int, speed float64, patience time.Duration) error {
 	newest, err := r.register(ctx, patience)
 	if err != nil {
 		return err
 	}
 	var own *owns
+	late := 1
 	if r.own > 0 {
 		own, late = &owns{ranks: r, per: r.own, reported: make([]int, len(r.given))}, 0
 	}

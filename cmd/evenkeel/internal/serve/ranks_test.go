@@ -115,7 +115,7 @@ func TestRanksWait(t *testing.T) {
 	defer to.close()
 	to.log = zerolog.New(&said)
 	r := newRanks(to, "job", eight(t), cluster.Conditions{}, 1)
-	if err := r.run(t.Context(), 3, 1, 0, time.Minute); err != nil || r.Verdicts["accepted"] != 3 {
+	if err := r.run(t.Context(), 3, 0, time.Minute); err != nil || r.Verdicts["accepted"] != 3 {
 		t.Error(err, r.Verdicts)
 	}
 	if len(ids) != 1 || refused != 4 {
@@ -132,13 +132,13 @@ func TestRanksWait(t *testing.T) {
 	}
 	defer nobody.close()
 	begun := time.Now()
-	err = newRanks(nobody, "job", eight(t), cluster.Conditions{}, 1).run(t.Context(), 3, 1, 0, 400*time.Millisecond)
+	err = newRanks(nobody, "job", eight(t), cluster.Conditions{}, 1).run(t.Context(), 3, 0, 400*time.Millisecond)
 	if took := time.Since(begun); err == nil || badinput.Is(err) || !strings.Contains(err.Error(), "no answer of the service") || took < 300*time.Millisecond || took > 5*time.Second {
 		t.Errorf("after %v: %v", took, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	if err := newRanks(nobody, "job", eight(t), cluster.Conditions{}, 1).run(ctx, 3, 1, 0, time.Hour); err == nil {
+	if err := newRanks(nobody, "job", eight(t), cluster.Conditions{}, 1).run(ctx, 3, 0, time.Hour); err == nil {
 		t.Error("it does not end with its context")
 	}
 }
@@ -161,7 +161,7 @@ func TestRanksRegisterAgain(t *testing.T) {
 		}
 		r := newRanks(to, "job", eight(t), cluster.Conditions{}, 1)
 		r.own = own
-		if err := r.run(t.Context(), 40, 1, 0, time.Minute); err != nil || r.Rounds != 40 {
+		if err := r.run(t.Context(), 40, 0, time.Minute); err != nil || r.Rounds != 40 {
 			t.Errorf("own %d: %v, %d rounds", own, err, r.Rounds)
 		}
 		if own == 0 && (r.Verdicts["conflict"] == 0 || r.Verdicts["accepted"] < 35) {
@@ -191,7 +191,7 @@ func TestRanksOwn(t *testing.T) {
 		}
 		r := newRanks(to, "job", eight(t), cluster.Conditions{}, 1)
 		r.own = own
-		if err := r.run(t.Context(), 30, 0, 0, time.Minute); err != nil {
+		if err := r.run(t.Context(), 30, 0, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		sizes[own] = r.Sizes

@@ -63,7 +63,7 @@ func (s *certificates) config() *tls.Config {
 }
 
 // lookEvery is how often files are read again: no notice comes of a file behind a link that a secret's mount exchanges.
-const lookEvery = 2 * time.Second
+var lookEvery = 2 * time.Second
 
 // source is files that are read again when they change.
 type source struct {

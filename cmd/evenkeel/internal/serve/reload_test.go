@@ -37,9 +37,8 @@ func (s *safe) String() string {
 
 // Certificates, the clients' authority and tokens are exchanged while the service runs; files that are wrong for a while change nothing; nothing secret is logged.
 func TestReload(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for files to be looked at")
-	}
+	defer func(before time.Duration) { lookEvery = before }(lookEvery)
+	lookEvery = 50 * time.Millisecond
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	put := func(name, text string) {

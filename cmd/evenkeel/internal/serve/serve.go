@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/clusterfile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/serve"
@@ -127,7 +127,7 @@ func (c *Cmd) check(a *cli.App) (serve.Config, *certificates, error) {
 		return config, nil, err
 	}
 	if c.Deadline != "" {
-		if _, err := cluster.ParseDeadline(c.Deadline); err != nil {
+		if _, err := clusterfile.ParseDeadline(c.Deadline); err != nil {
 			hint := ""
 			if !strings.Contains(err.Error(), "110%") {
 				hint = ", 110% for example"

@@ -100,7 +100,7 @@ func TestTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = newRanks(to, "job", c, cluster.Conditions{}, 1).run(ctx, 3, 0, 0, time.Minute)
+		err = newRanks(to, "job", c, cluster.Conditions{}, 1).run(ctx, 3, 0, time.Minute)
 		to.close()
 		if x.want == "" && err != nil || x.want != "" && (!badinput.Is(err) || !strings.Contains(err.Error(), x.want)) { // which trying again does not change
 			t.Errorf("%s: %v, want %q", name, err, x.want)

@@ -16,7 +16,6 @@ type jobsCreate struct {
 	GlobalBatch int    `help:"Samples per round over all ranks; default: the number that the training job registers." placeholder:"N"`
 	Workload    string `help:"Workload of the job, if the catalogue of profiles has it; otherwise the service learns the ranks' pace." placeholder:"NAME"`
 	Deadline    string `help:"When rounds end: 1.5s, 110% of the predicted time, or auto; default: when the last rank is done." placeholder:"D"`
-	JSON        bool   `name:"json" help:"Print the job and its token as JSON."`
 }
 
 // Help is what --help adds.
@@ -43,9 +42,6 @@ func (c *jobsCreate) Run(a *cli.App) error {
 	if err := c.call(a.Ctx, http.MethodPut, c.Name, settings, &made); err != nil {
 		return err
 	}
-	if c.JSON {
-		return a.WriteJSON(made)
-	}
 	if made.Token == "" { // a service without tokens
 		a.Log.Info().Str("job", c.Name).Msg("created; this service needs no token")
 		return nil
@@ -60,7 +56,6 @@ type jobsToken struct {
 	Scope   string         `help:"What the token allows: read to look, report also to register and report (all that a training job needs), admin also to change and delete the job (${default})." default:"report" enum:"read,report,admin"`
 	Expires time.Duration  `help:"How long the token is valid, 720h for example; default: until it is revoked." placeholder:"D"`
 	Retire  *time.Duration `help:"How long the job's older tokens of this scope stay valid; default: until they are revoked." placeholder:"D"`
-	JSON    bool           `name:"json" help:"Print the token with its id as JSON."`
 }
 
 // Help is what --help adds.
@@ -91,9 +86,6 @@ func (c *jobsToken) Run(a *cli.App) error {
 	var made serve.TokenState
 	if err := c.under(a.Ctx, http.MethodPost, c.Name, "/tokens", body, &made); err != nil {
 		return err
-	}
-	if c.JSON {
-		return a.WriteJSON(made)
 	}
 	return cli.PrintLines(a.Out, []string{made.Token})
 }

@@ -24,7 +24,6 @@ type WorkersCmd struct {
 	Rounds     int           `help:"Rounds of each job (${default})." default:"100" placeholder:"N"`
 	Seed       uint64        `help:"Random seed (${default}); the jobs count upwards from it." default:"1" placeholder:"N"`
 	Speed      float64       `help:"Simulated seconds per second (${default}); 0: as fast as the service answers." default:"1" placeholder:"X"`
-	Late       int           `help:"Rounds until new sizes take effect (${default}), as in a job that loads batches ahead." default:"1" placeholder:"N"`
 	Own        int           `help:"Ranks report for themselves, N in a call, and new sizes take effect at once; 0: rank 0 reports for all." placeholder:"N"`
 	Patience   time.Duration `help:"How long rounds go on without an answer from the service (${default})." default:"1m" placeholder:"D"`
 	Jobs       int           `help:"Jobs at a time (${default}), numbered from 0 if there are several." default:"1" placeholder:"N"`
@@ -71,13 +70,10 @@ func (c *WorkersCmd) Run(a *cli.App) error {
 	for _, x := range []struct {
 		flag            string
 		is, least, most float64
-	}{{"rounds", float64(c.Rounds), 1, cli.MaxRounds}, {"speed", c.Speed, 0, 1e6}, {"late", float64(c.Late), 0, 100}, {"jobs", float64(c.Jobs), 1, 1000}, {"own", float64(c.Own), 0, live.MaxRanks}} {
+	}{{"rounds", float64(c.Rounds), 1, cli.MaxRounds}, {"speed", c.Speed, 0, 1e6}, {"jobs", float64(c.Jobs), 1, 1000}, {"own", float64(c.Own), 0, live.MaxRanks}} {
 		if !(x.is >= x.least && x.is <= x.most) {
 			return badinput.Errorf("--%s: %v is outside %v to %v", x.flag, x.is, x.least, x.most)
 		}
-	}
-	if c.Own > 0 && slices.Contains(a.Given, "late") {
-		return badinput.New("--own and --late: ranks that report for themselves run new sizes at once; give one of them")
 	}
 	catalogue, err := c.Catalogue()
 	if err != nil {
@@ -135,7 +131,7 @@ func (c *WorkersCmd) play(ctx context.Context, to *client, cl *cluster.Cluster, 
 		jobs[k] = newRanks(to, own, cl, conditions, c.Seed+uint64(k))
 		jobs[k].own = c.Own
 		all.Go(func() {
-			if errs[k] = jobs[k].run(ctx, c.Rounds, c.Late, c.Speed, c.Patience); errs[k] != nil {
+			if errs[k] = jobs[k].run(ctx, c.Rounds, c.Speed, c.Patience); errs[k] != nil {
 				stop()
 			}
 		})

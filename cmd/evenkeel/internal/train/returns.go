@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/chart"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 // returnColumns are the columns of returns.csv, which has a line per report of the trainer.
@@ -107,5 +107,5 @@ func saveReturnsFigures(dir string, rows []training.Progress) error {
 		{XLabel: "steps", YLabel: "return per round", Series: []chart.Series{{Name: "a node's own return (0 is the best possible)", X: steps, Y: own}}},
 		{XLabel: "steps", YLabel: "return per round", Series: []chart.Series{{Name: "the team's: progress against the state oracle - 1", X: steps, Y: team}}},
 	}}
-	return errors.Join(figure.Save(filepath.Join(dir, "returns.svg")), figure.Save(filepath.Join(dir, "returns.png")))
+	return figure.Save(filepath.Join(dir, "returns.svg"))
 }

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/agent"
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cluster/profile"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/tensorboard"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 // Cmd trains a policy from scratch.
@@ -284,7 +284,7 @@ func (t *trainingRun) summary(asJSON bool) error {
 
 policy       %s
 checkpoint   %s
-returns      %s, with figures .svg and .png
+returns      %s, with a figure, .svg
 TensorBoard  %s
 
 Watch it:  evenkeel run --policy %[6]s

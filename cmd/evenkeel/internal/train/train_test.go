@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/evenkeel/evenkeel/agent/training"
 	"github.com/evenkeel/evenkeel/cmd/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/badinput"
 	"github.com/evenkeel/evenkeel/internal/race"
 	"github.com/evenkeel/evenkeel/internal/tensorboard"
+	"github.com/evenkeel/evenkeel/lab/training"
 )
 
 // trainSteps is 30 sets of steps, of which the last ten learn.
@@ -60,7 +60,7 @@ func read(t *testing.T, dir, name string) []byte {
 
 func TestTrainResumeGivesTheSameBytes(t *testing.T) {
 	if race.Enabled {
-		t.Skip("agent/training trains and resumes under the race detector")
+		t.Skip("lab/training trains and resumes under the race detector")
 	}
 	steps, seed := trainSteps, uint64(7)
 	whole, parts := t.TempDir(), t.TempDir()

@@ -1,0 +1,126 @@
+package learn
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Config says how to learn. The zero value learns with the defaults that are given with each field.
+type Config struct {
+	// Batch is the number of groups in an update, at least 1. Zero means 64: half of that learns more per second
+	// but less surely, twice that costs twice the time for little (CartPole, chain).
+	Batch int `json:"batch"`
+	// Group is the number of rows in a group, as in the replay. Zero means 8, which shows a pooled objective
+	// enough of its neighbours; 1 for an ordinary DQN.
+	Group int `json:"group"`
+	// NStep is the number of steps whose rewards are taken before the bootstrap, 1 to 1,000. Zero means 3, as in
+	// Rainbow: faster credit at little bias.
+	NStep int `json:"n_step"`
+	// Gamma is the discount of a reward one step later, above 0 and below 1. Zero means 0.95, a horizon of some
+	// 20 steps.
+	Gamma float64 `json:"gamma"`
+	// Tau is the share by which the target network follows after every update, above 0 to 1. Zero means 0.005,
+	// that is, it lags by some 200 updates.
+	Tau float64 `json:"tau"`
+	// LearningRate is Adam's step size at the start, above 0. Zero means 5e-4.
+	LearningRate float64 `json:"learning_rate"`
+	// DecayUpdates is the number of updates over which the rate falls linearly to FinalRate x LearningRate, where
+	// it stays. Zero means that the rate is constant.
+	DecayUpdates int `json:"decay_updates"`
+	// FinalRate is the share of LearningRate that is left after DecayUpdates, 0 to 1. Zero means that the rate
+	// falls to nothing, which lets the last weights settle.
+	FinalRate float64 `json:"final_rate"`
+	// Beta1 and Beta2 are the decay rates of Adam's moments, above 0 and below 1. Zero means 0.9 and 0.999, those
+	// of the paper.
+	Beta1 float64 `json:"beta1"`
+	Beta2 float64 `json:"beta2"`
+	// Epsilon is what Adam adds to the root of the second moment, above 0. Zero means 1e-5: the paper's 1e-8 lets
+	// weights with rare gradients jump.
+	Epsilon float64 `json:"epsilon"`
+	// ClipNorm is the largest Euclidean norm of the gradient over all weights, above 0. Zero means 10, which only
+	// cuts outliers when rewards are of order 1.
+	ClipNorm float64 `json:"clip_norm"`
+	// HuberDelta is the error beyond which the loss grows linearly, in units of the reward, above 0. Zero means 1.
+	HuberDelta float64 `json:"huber_delta"`
+	// Pooled says for every objective whether the groups learn it together (the mean of the chosen Q of a group's
+	// live rows against the mean of their targets, for rewards that rows share) or every row by itself. Nil means
+	// every row by itself, for every objective.
+	Pooled []bool `json:"pooled"`
+}
+
+// withDefaults fills in what zero means.
+func (c Config) withDefaults(objectives int) Config {
+	def := func(v *float64, d float64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	count := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	count(&c.Batch, 64)
+	count(&c.Group, 8)
+	count(&c.NStep, 3)
+	def(&c.Gamma, 0.95)
+	def(&c.Tau, 0.005)
+	def(&c.LearningRate, 5e-4)
+	def(&c.Beta1, 0.9)
+	def(&c.Beta2, 0.999)
+	def(&c.Epsilon, 1e-5)
+	def(&c.ClipNorm, 10)
+	def(&c.HuberDelta, 1)
+	pooled := make([]bool, max(objectives, len(c.Pooled)))
+	copy(pooled, c.Pooled)
+	c.Pooled = pooled
+	return c
+}
+
+// validate reports everything that is wrong with the configuration for a number of objectives, or nil.
+func (c Config) validate(objectives int) error {
+	var errs []error
+	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	count := func(name string, v, most int) {
+		if v < 0 || v > most {
+			add("learner.%s is %d, must be between 1 and %d, or 0 for the default", name, v, most)
+		}
+	}
+	number := func(name string, v, most float64, open bool) {
+		if !(v >= 0 && v <= most) || (open && v == most) || math.IsInf(v, 0) {
+			add("learner.%s is %v, must be above 0 and at most %v, or 0 for the default", name, v, most)
+		}
+	}
+	count("batch", c.Batch, 1<<16)
+	count("group", c.Group, 1<<16)
+	count("n_step", c.NStep, 1000)
+	number("gamma", c.Gamma, 1, true)
+	number("tau", c.Tau, 1, false)
+	number("learning_rate", c.LearningRate, 1, false)
+	number("final_rate", c.FinalRate, 1, false)
+	number("beta1", c.Beta1, 1, true)
+	number("beta2", c.Beta2, 1, true)
+	number("epsilon", c.Epsilon, 1, false)
+	number("clip_norm", c.ClipNorm, math.MaxFloat32, false)
+	number("huber_delta", c.HuberDelta, math.MaxFloat32, false)
+	if c.DecayUpdates < 0 {
+		add("learner.decay_updates is %d, must be positive, or 0 for a constant rate", c.DecayUpdates)
+	}
+	if c.Pooled != nil && len(c.Pooled) != objectives {
+		add("learner.pooled has %d values, must have one for each of %d objectives", len(c.Pooled), objectives)
+	}
+	if d := c.withDefaults(objectives); len(errs) == 0 && d.Batch*d.Group > 1<<20 {
+		add("learner.batch x learner.group is %d rows, at most %d are supported", d.Batch*d.Group, 1<<20)
+	}
+	return errors.Join(errs...)
+}
+
+// rate is the learning rate of the update after the given number of updates.
+func (c Config) rate(updates int) float64 {
+	if c.DecayUpdates == 0 {
+		return c.LearningRate
+	}
+	left := 1 - min(float64(updates)/float64(c.DecayUpdates), 1)
+	return c.LearningRate * (c.FinalRate + float64((1-c.FinalRate)*left))
+}

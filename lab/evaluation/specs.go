@@ -1,0 +1,252 @@
+package evaluation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/agent"
+	"github.com/evenkeel/evenkeel/agent/baseline"
+	"github.com/evenkeel/evenkeel/cluster"
+	"github.com/evenkeel/evenkeel/cluster/sim"
+	"github.com/evenkeel/evenkeel/env"
+	"github.com/evenkeel/evenkeel/internal/badinput"
+)
+
+// Spec describes a policy that can be compared: its name and, where it has
+// hyperparameters, the grid over which they are tuned for every scenario.
+type Spec struct {
+	Name            string
+	About           string
+	Bound           bool             // an oracle: no competitor
+	Rule            bool             // decides when rounds end
+	Batch           bool             // decides the global batch
+	Deadline        bool             // decides when rounds end by time, where a cluster leaves that open; the others wait for all
+	Cut             bool             // has nodes cut their last micro-step, whatever the cluster says
+	Overtime        bool             // is about micro-steps after a deadline: suits clusters that allow them
+	Hyperparameters []Hyperparameter // of its grid; nil: nothing to tune
+	// Hindsight is the number of leading hyperparameters whose best values are taken on
+	// every judged seed. The others are tuned, together with those of the policy Like where
+	// one is named.
+	Hindsight int
+	Like      string
+	create    create
+}
+
+// create makes the policy at a point of its grid for one run.
+type create func(c *cluster.Cluster, s *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, point int) agent.Policy
+
+// judged are the points that it is judged with: the tuned one, in hindsight several.
+func (p *Spec) judged(tuned int) []int { return block(p.Hyperparameters, tuned, 0, p.Hindsight) }
+
+// New returns the policy at a point of its grid (0 where there is none) for one run of s.
+// Only the trained agent needs t and the weights w.
+func (p *Spec) New(c *cluster.Cluster, s *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, point int) agent.Policy {
+	return p.create(c, s, t, w, point)
+}
+
+// Specs returns every policy in the order of tables: the agent, the baselines from simple
+// to strong, the agent's own fallback, the bounds.
+func Specs() []Spec {
+	return []Spec{
+		{Name: "ddqn", About: "the trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, t *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
+			return t.NewAgent(c, w)
+		}},
+		untuned("uniform", "the same size everywhere", baseline.NewUniform),
+		tunedProportional(), tunedLBBSP(),
+		tunedWaterFill("waterfill", "equal predicted finish times, moving average or least squares (Cannikin)", plainGrid()),
+		tunedWaterFill("waterfill-margin", "the same with a margin for every node's noise", marginGrid()),
+		tunedWaterFill("cusum", "the same with change detection", cusumGrid()),
+		tunedGoodput(), tunedKofN(), tunedGoodputKofN(), tunedDBW(), tunedDropCompute(),
+		tunedAnytime(whole), tunedAnytime(cut), tunedAnytime(on),
+		tunedExpectedTime(whole), tunedExpectedTime(cut), tunedExpectedTime(on),
+		tunedAuto(whole), tunedAuto(cut), tunedAuto(on), tunedFilledDeadline(on),
+		model(),
+		bound("lag1", "true rates of the round before", baseline.Oracle{Lag: 1}),
+		bound("oracle", "true rates now, not the noise", baseline.Oracle{}),
+		boundMargin("oracle-margin", "true rates now, with the best margin for true noise", 0, slices.Concat(ruleMargins, []float64{2.5})...),
+		boundMargin("lag1-margin", "true rates of the round before, with the best margin for true noise", 1, ruleMargins...),
+		hindsightKofN(),
+		bound("hindsight", "true rates and the noise of the coming round", baseline.Oracle{Noise: true}),
+	}
+}
+
+// Agent returns the spec of a trained policy under a name of its own, so that several can be
+// compared.
+func Agent(name string, t *agent.Trained) Spec {
+	return Spec{Name: name, About: "a trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
+		return t.NewAgent(c, w)
+	}}
+}
+
+// Find returns the specs of the named policies. An unknown name is bad input.
+func Find(names []string) ([]Spec, error) {
+	all := Specs()
+	var known []string
+	for _, c := range all {
+		known = append(known, c.Name)
+	}
+	var found []Spec
+next:
+	for _, n := range names {
+		for _, c := range all {
+			if c.Name == n {
+				found = append(found, c)
+				continue next
+			}
+		}
+		return nil, badinput.Errorf("evaluation: unknown policy %q; known: %s", n, strings.Join(known, ", "))
+	}
+	return found, nil
+}
+
+// numbers is a hyperparameter of numbers; the search starts from the value start.
+func numbers(name string, start float64, values ...float64) Hyperparameter {
+	a := Hyperparameter{Name: name, Start: slices.Index(values, start)}
+	for _, v := range values {
+		a.Values = append(a.Values, fmt.Sprint(v))
+	}
+	return a
+}
+
+// untuned returns the spec of a policy without hyperparameters that needs the cluster alone.
+func untuned(name, about string, create func(c *cluster.Cluster) agent.Policy) Spec {
+	return Spec{Name: name, About: about, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, _ int) agent.Policy {
+		return create(c)
+	}}
+}
+
+// tuned is the spec of a policy that needs the cluster and its hyperparameters alone.
+func tuned(name, about string, params []Hyperparameter, create func(c *cluster.Cluster, at []int) agent.Policy) Spec {
+	return Spec{Name: name, About: about, Hyperparameters: params, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, k int) agent.Policy {
+		return create(c, split(params, k))
+	}}
+}
+
+func tunedProportional() Spec {
+	periods, dead := []int{1, 10, 50}, []float64{0, 0.05, 0.2}
+	params := []Hyperparameter{{Name: "every", Values: []string{"1 rounds", "10 rounds", "50 rounds"}}, numbers("dead band", 0, dead...)}
+	return tuned("proportional", "proportional control (OmniLearn)", params, func(c *cluster.Cluster, at []int) agent.Policy {
+		return baseline.NewProportional(c, periods[at[0]], dead[at[1]])
+	})
+}
+
+func tunedLBBSP() Spec {
+	gains := []float64{0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1}
+	return tuned("lbbsp", "moving average of the speed (LB-BSP)", []Hyperparameter{numbers("gain", 0.2, gains...)}, func(c *cluster.Cluster, at []int) agent.Policy {
+		return baseline.NewLBBSP(c, gains[at[0]])
+	})
+}
+
+var (
+	waterGains   = []float64{0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1}
+	waterMargins = []float64{0.25, 0.5, 0.75, 1, 1.25, 1.5, 2}
+)
+
+func plainGrid() []baseline.WaterFill {
+	var grid []baseline.WaterFill
+	for _, g := range waterGains {
+		grid = append(grid, baseline.WaterFill{Gain: g})
+	}
+	for _, f := range []float64{0.9, 0.95, 0.98, 0.99} {
+		grid = append(grid, baseline.WaterFill{Gain: 1, Forget: f})
+	}
+	return grid
+}
+
+func marginGrid() []baseline.WaterFill {
+	var grid []baseline.WaterFill
+	for _, g := range waterGains {
+		for _, m := range waterMargins {
+			grid = append(grid, baseline.WaterFill{Gain: g, Margin: m})
+		}
+	}
+	return grid
+}
+
+func cusumGrid() []baseline.WaterFill {
+	var grid []baseline.WaterFill
+	for _, g := range waterGains[:5] {
+		for _, m := range append([]float64{0}, waterMargins...) {
+			for _, h := range []float64{1.5, 2.5, 4, 6, 10} {
+				grid = append(grid, baseline.WaterFill{Gain: g, Margin: m, CUSUM: h})
+			}
+		}
+	}
+	return grid
+}
+
+// tunedWaterFill tries every setting of a list: one hyperparameter.
+func tunedWaterFill(name, about string, grid []baseline.WaterFill) Spec {
+	var all Hyperparameter
+	for _, w := range grid {
+		text := fmt.Sprintf("gain %g", w.Gain)
+		if w.Forget > 0 {
+			text = fmt.Sprintf("least squares, forgetting %g", w.Forget)
+		}
+		if w.Margin > 0 {
+			text += fmt.Sprintf(", margin %g", w.Margin)
+		}
+		if w.CUSUM > 0 {
+			text += fmt.Sprintf(", threshold %g", w.CUSUM)
+		}
+		all.Values = append(all.Values, text)
+	}
+	return tuned(name, about, []Hyperparameter{all}, func(c *cluster.Cluster, at []int) agent.Policy {
+		return baseline.NewWaterFill(c, grid[at[0]])
+	})
+}
+
+// Suited returns the specs of the policies that decide no more than all the cases leave free,
+// and ask no more of the trainer.
+func Suited(cases []Case) []Spec {
+	return slices.DeleteFunc(Specs(), func(p Spec) bool {
+		return slices.ContainsFunc(cases, func(c Case) bool {
+			free, collect := &c.Cluster.Choices, &c.Cluster.Collect
+			return p.Rule && len(free.Rules()) == 0 || p.Batch && free.MostBatch == 0 || p.Deadline && !p.agent() && !collect.AutoDeadline ||
+				p.Cut && collect.Whole || p.Overtime && collect.Overtime == 0
+		})
+	})
+}
+
+// ends says when the rounds of the policy end on a cluster: "all in", "quorum" or "deadline". A
+// policy that knows of no deadline waits for all where the cluster leaves the deadline open.
+func (p *Spec) ends(c *cluster.Cluster) string {
+	collect, q := &c.Collect, c.Collect.Quorum
+	switch {
+	case p.Deadline && !p.agent(), collect.Timed() && (p.Deadline || !collect.AutoDeadline):
+		return "deadline"
+	case p.Rule, p.Deadline && len(c.Choices.Rules()) > 0, q.Count > 0 && q.Count < len(c.Nodes), q.Share > 0 && q.Share < 1:
+		return "quorum"
+	}
+	return "all in"
+}
+
+func bound(name, about string, o baseline.Oracle) Spec {
+	return Spec{Name: name, About: about, Bound: true, create: func(c *cluster.Cluster, s *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, _ int) agent.Policy {
+		return baseline.NewOracle(c, s, o)
+	}}
+}
+
+// model is the spec of the agent's fallback rule.
+func model() Spec {
+	s := untuned("model", "the agent's fallback rule alone, without the network", func(c *cluster.Cluster) agent.Policy {
+		return agent.NewModel(c)
+	})
+	s.Deadline = true
+	return s
+}
+
+// agent reports whether the policy is the agent, or a part of it, for which a deadline is
+// one choice of several.
+func (p *Spec) agent() bool { return len(p.Hyperparameters) == 0 }
+
+// boundMargin is the spec of an oracle with the best of the margins.
+func boundMargin(name, about string, lag int, margins ...float64) Spec {
+	return Spec{
+		Name: name, About: about, Bound: true, Hyperparameters: []Hyperparameter{numbers("margin", 0, margins...)},
+		create: func(c *cluster.Cluster, s *sim.Simulator, _ *agent.Trained, _ [env.Objectives]float64, k int) agent.Policy {
+			return baseline.NewOracle(c, s, baseline.Oracle{Lag: lag, Margin: margins[k]})
+		},
+	}
+}

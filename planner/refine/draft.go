@@ -1,0 +1,188 @@
+package refine
+
+import (
+	"math"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+)
+
+// draft is a plan whose devices have no numbers yet, and whose shares follow from the rest.
+type draft struct {
+	micro  int
+	stages []part
+	price  float64 // seconds of an iteration, simulated; +Inf: it cannot be had
+}
+
+// part is a stage of a draft.
+type part struct {
+	to         int // the layer after its last
+	groups     []team
+	strategies []costmodel.Strategy // of its layers
+}
+
+// team is a group of a part.
+type team struct{ class, replicas, tensor int }
+
+// clone is a draft that shares its groups and strategies: none is changed but in a stage that is owned.
+func (d *draft) clone() *draft {
+	return &draft{micro: d.micro, stages: slices.Clone(d.stages), price: d.price}
+}
+
+// own is a stage of which no other draft has the groups and strategies.
+func (d *draft) own(stage int) *part {
+	s := &d.stages[stage]
+	s.groups, s.strategies = slices.Clone(s.groups), slices.Clone(s.strategies)
+	return s
+}
+
+func (d *draft) from(stage int) int {
+	if stage == 0 {
+		return 0
+	}
+	return d.stages[stage-1].to
+}
+
+// draft is a plan as a draft, with its price, which may be another than the plan's where shares or places are.
+func (r *refiner) draft(p *Plan) *draft {
+	d := &draft{micro: p.MicroBatch}
+	for _, s := range p.Stages {
+		stage := part{to: s.To, strategies: s.Strategies}
+		for _, g := range s.Groups {
+			stage.groups = append(stage.groups, team{g.Class, g.Replicas, g.Tensor})
+		}
+		d.stages = append(d.stages, stage)
+	}
+	r.upward = false
+	r.value(d)
+	down := d.price
+	r.upward = true
+	if r.value(d); d.price >= down {
+		r.upward = false
+		r.value(d)
+	}
+	return d
+}
+
+// value prices a draft.
+func (r *refiner) value(d *draft) {
+	d.price = math.Inf(1)
+	stages, ok := r.place(d)
+	if !ok {
+		return
+	}
+	cost, err := r.pricer.Price(r.batch, d.micro, stages)
+	if err != nil {
+		return
+	}
+	for _, s := range cost.Stages {
+		for _, u := range s.Memory {
+			if u.Peak() > u.Limit {
+				return
+			}
+		}
+	}
+	if d.price = cost.Seconds; len(stages) > simulatedPasses/(r.batch/d.micro) {
+		return
+	}
+	if seconds, err := cost.Simulated(r.batch / d.micro); err == nil {
+		d.price = seconds
+	}
+}
+
+// simulatedPasses bounds stages times micro-batches of drafts that are simulated; others have their price by formula.
+const simulatedPasses = 1 << 16
+
+// place gives every group its devices, in the order of the stages, and its shares.
+func (r *refiner) place(d *draft) ([]costmodel.Stage, bool) {
+	stages := make([]costmodel.Stage, len(d.stages))
+	free := slices.Clone(r.pool) // going down: the first device in use; going up: devices not yet in use
+	for n := range d.stages {
+		i := n
+		if !r.upward {
+			i = len(d.stages) - 1 - n
+		}
+		s := &d.stages[i]
+		stages[i] = costmodel.Stage{From: d.from(i), To: s.to, Strategies: s.strategies}
+		for _, g := range s.groups {
+			count := g.replicas * g.tensor
+			first := free[g.class] - count
+			if first < 0 {
+				return nil, false
+			}
+			first -= first % s.align(g) // so that every replica lies within a machine
+			free[g.class] = first
+			stages[i].Groups = append(stages[i].Groups, costmodel.Group{Class: g.class, First: free[g.class], Replicas: g.replicas, Tensor: g.tensor})
+		}
+		if !r.deal(d, i, stages[i].Groups) {
+			return nil, false
+		}
+	}
+	return stages, true
+}
+
+// align is what the number of a group's first device must be a multiple of.
+func (s *part) align(g team) int {
+	a := g.tensor
+	for _, y := range s.strategies {
+		if y.Tensor > 0 && a%y.Tensor != 0 {
+			a *= y.Tensor // a common multiple
+		}
+	}
+	return a
+}
+
+// deal divides the micro-batch over the replicas of a stage, sample by sample to the group that finishes it first.
+func (r *refiner) deal(d *draft, stage int, groups []costmodel.Group) bool {
+	replicas := 0
+	for i := range groups {
+		replicas += groups[i].Replicas
+	}
+	if replicas > d.micro {
+		return false
+	}
+	if len(groups) == 1 {
+		groups[0].Shares = costmodel.Even(d.micro, replicas)
+		return true
+	}
+	s := &d.stages[stage]
+	checkpointed := 0.0
+	for _, y := range s.strategies {
+		if y.Checkpoint {
+			checkpointed += 1 / float64(len(s.strategies))
+		}
+	}
+	given, next := make([]int, len(groups)), make([]float64, len(groups)) // samples, and seconds with one more
+	raise := func(g int) bool {
+		seconds, ok := r.times.Stage(groups[g].Class, groups[g].Tensor, given[g]/groups[g].Replicas+1, d.from(stage), s.to, checkpointed)
+		if next[g] = seconds; !ok {
+			next[g] = math.Inf(1)
+		}
+		return ok
+	}
+	left := d.micro - replicas
+	for g := range groups {
+		given[g] = groups[g].Replicas
+		raise(g)
+	}
+	for left > 0 {
+		g := 0
+		for other := range groups {
+			if next[other] < next[g] {
+				g = other
+			}
+		}
+		if math.IsInf(next[g], 1) {
+			return false
+		}
+		level := groups[g].Replicas - given[g]%groups[g].Replicas // all of a level cost the same
+		level = min(level, left)
+		given[g] += level
+		left -= level
+		raise(g)
+	}
+	for g := range groups {
+		groups[g].Shares = costmodel.Even(given[g], groups[g].Replicas)
+	}
+	return true
+}

@@ -1,0 +1,281 @@
+package refine
+
+import (
+	"slices"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+)
+
+// move changes a draft; false: it cannot.
+type move func(*draft) bool
+
+// moves are all small changes of a draft.
+func (r *refiner) moves(d *draft) []move {
+	var all []move
+	for i := range d.stages {
+		if i+1 < len(d.stages) {
+			for _, n := range []int{-4, -2, -1, 1, 2, 4} {
+				all = append(all, func(d *draft) bool { return d.shift(i, n) })
+			}
+			all = append(all, func(d *draft) bool { return r.merge(d, i) })
+		}
+		all = append(all, r.splits(d, i)...)
+		all = append(all, r.strategyMoves(d, i)...)
+		for g, team := range d.stages[i].groups {
+			for _, t := range r.tensors[team.class] {
+				if n := team.replicas * team.tensor; t != team.tensor && n%t == 0 {
+					all = append(all, func(d *draft) bool {
+						team := &d.own(i).groups[g]
+						team.replicas, team.tensor = n/t, t
+						return true
+					})
+				}
+			}
+		}
+	}
+	at, _ := slices.BinarySearch(r.micros, d.micro)
+	for i := max(0, at-2); i < min(len(r.micros), at+3); i++ {
+		if b := r.micros[i]; b != d.micro {
+			all = append(all, func(d *draft) bool { d.micro = b; return true })
+		}
+	}
+	return append(all, r.transfers(d)...)
+}
+
+// shift moves the boundary after a stage by n layers, which take the strategy of their new neighbour.
+func (d *draft) shift(stage, n int) bool {
+	a, b := &d.stages[stage], &d.stages[stage+1]
+	switch {
+	case n > 0 && n < len(b.strategies):
+		a.strategies = slices.Concat(a.strategies, slices.Repeat(a.strategies[len(a.strategies)-1:], n))
+		b.strategies = b.strategies[n:]
+	case n < 0 && -n < len(a.strategies):
+		a.strategies = a.strategies[:len(a.strategies)+n]
+		b.strategies = append(slices.Repeat(b.strategies[:1], -n), b.strategies...)
+	default:
+		return false
+	}
+	a.to += n
+	return true
+}
+
+// merge makes one stage of two.
+func (r *refiner) merge(d *draft, stage int) bool {
+	if len(d.stages) <= r.model.Choices().LeastStages {
+		return false
+	}
+	a, b := d.own(stage), d.stages[stage+1]
+	for _, g := range b.groups {
+		if !r.give(a, g.class, g.replicas*g.tensor, g.tensor) {
+			return false
+		}
+	}
+	a.to = b.to
+	a.strategies = append(a.strategies, b.strategies...)
+	r.tidy(a)
+	d.stages = slices.Delete(d.stages, stage+1, stage+2)
+	return true
+}
+
+// splits cut a stage in two: by groups, or its one group in halves.
+func (r *refiner) splits(d *draft, stage int) []move {
+	s := &d.stages[stage]
+	if len(s.strategies) < 2 || len(d.stages) >= r.model.Choices().MostStages {
+		return nil
+	}
+	cut := func(d *draft, first, second []team) bool {
+		s := d.stages[stage]
+		n := len(s.strategies) / 2
+		a := part{d.from(stage) + n, first, slices.Clone(s.strategies[:n])}
+		b := part{s.to, second, slices.Clone(s.strategies[n:])}
+		r.tidy(&a)
+		r.tidy(&b)
+		d.stages = slices.Replace(d.stages, stage, stage+1, a, b)
+		return true
+	}
+	if len(s.groups) == 1 {
+		g := s.groups[0]
+		if g.replicas < 2 {
+			return nil
+		}
+		return []move{func(d *draft) bool {
+			n := g.replicas / 2
+			return cut(d, []team{{g.class, g.replicas - n, g.tensor}}, []team{{g.class, n, g.tensor}})
+		}}
+	}
+	var all []move
+	for i := range s.groups {
+		one, others := s.groups[i:i+1], slices.Delete(slices.Clone(s.groups), i, i+1)
+		all = append(all, func(d *draft) bool { return cut(d, slices.Clone(one), slices.Clone(others)) },
+			func(d *draft) bool { return cut(d, slices.Clone(others), slices.Clone(one)) })
+	}
+	return all
+}
+
+// transfers move devices of a class from one stage to another, from those unused, or out of use.
+func (r *refiner) transfers(d *draft) []move {
+	const unused = -1
+	var all []move
+	for class := range r.pool {
+		holders := map[int]team{} // by stage
+		left := r.pool[class]
+		for i, s := range d.stages {
+			for _, g := range s.groups {
+				if g.class == class {
+					holders[i] = g
+					left -= g.replicas * g.tensor
+				}
+			}
+		}
+		for from := unused; from < len(d.stages); from++ {
+			have, step := left, 1
+			if from != unused {
+				g, ok := holders[from]
+				if !ok {
+					continue
+				}
+				have, step = g.replicas*g.tensor, g.tensor
+			}
+			for to := unused; to < len(d.stages); to++ {
+				if to == from || have == 0 {
+					continue
+				}
+				tensors := r.tensors[class]
+				if g, ok := holders[to]; ok {
+					tensors = []int{g.tensor}
+				} else if to == unused {
+					tensors = []int{1}
+				}
+				for _, t := range tensors {
+					for _, n := range r.amounts(class, have, max(step, t)) {
+						all = append(all, func(d *draft) bool {
+							if from != unused && !r.drop(d.own(from), class, n) {
+								return false
+							}
+							return to == unused || r.give(d.own(to), class, n, t)
+						})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// amounts are how many of so many devices are moved at a time.
+func (r *refiner) amounts(class, have, step int) []int {
+	per := r.model.Classes()[class].PerMachine
+	var all []int
+	for _, n := range []int{step, 2 * step, 4 * step, per, 2 * per, have / 2, have} {
+		if n > 0 && n <= have && n%step == 0 {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// drop removes devices from a stage, which must keep some.
+func (r *refiner) drop(s *part, class, n int) bool {
+	i := slices.IndexFunc(s.groups, func(g team) bool { return g.class == class })
+	g := &s.groups[i]
+	if n%g.tensor != 0 || n > g.replicas*g.tensor {
+		return false
+	}
+	if g.replicas -= n / g.tensor; g.replicas == 0 {
+		s.groups = slices.Delete(s.groups, i, i+1)
+	}
+	r.tidy(s)
+	return len(s.groups) > 0
+}
+
+// give adds devices to a stage, as replicas of the group that it has of the class, or as a new group.
+func (r *refiner) give(s *part, class, n, tensor int) bool {
+	i := slices.IndexFunc(s.groups, func(g team) bool { return g.class == class })
+	if i >= 0 {
+		g := &s.groups[i]
+		if n%g.tensor != 0 {
+			return false
+		}
+		g.replicas += n / g.tensor
+	} else {
+		if n%tensor != 0 || len(s.groups) == costmodel.MaxGroups {
+			return false
+		}
+		s.groups = append(s.groups, team{class, n / tensor, tensor})
+	}
+	r.tidy(s)
+	return true
+}
+
+// tidy takes tensor degrees of layers back where the stage's groups do not allow them.
+func (r *refiner) tidy(s *part) {
+	degrees := r.degrees(s)
+	for i := range s.strategies {
+		if !slices.Contains(degrees, s.strategies[i].Tensor) {
+			s.strategies[i].Tensor = 0
+		}
+	}
+}
+
+// degrees are the tensor degrees that layers of a stage may have beside that of its group: none in a stage of several groups.
+func (r *refiner) degrees(s *part) (all []int) {
+	if len(s.groups) != 1 {
+		return nil
+	}
+	g := s.groups[0]
+	for _, t := range r.tensors[g.class] {
+		if t != g.tensor && g.replicas*g.tensor%t == 0 {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// strategyMoves change one part of the strategy of some layers of a stage: of all, of each run that is alike, of its first and
+// last layer.
+func (r *refiner) strategyMoves(d *draft, stage int) []move {
+	s := &d.stages[stage]
+	o := r.model.Choices()
+	n := len(s.strategies)
+	spans := [][2]int{{0, n}}
+	for from := 0; from < n; {
+		to := from + 1
+		for to < n && s.strategies[to] == s.strategies[from] && r.model.Alike(d.from(stage)+to, d.from(stage)+from) {
+			to++
+		}
+		spans = append(spans, [2]int{from, to}, [2]int{from, from + 1}, [2]int{to - 1, to})
+		from = to
+	}
+	slices.SortFunc(spans, func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+	var all []move
+	for _, span := range slices.Compact(spans) {
+		set := func(change func(*costmodel.Strategy)) {
+			all = append(all, func(d *draft) bool {
+				changed := false
+				s := d.own(stage)
+				for i := span[0]; i < span[1]; i++ {
+					y := &s.strategies[i]
+					was := *y
+					change(y)
+					changed = changed || *y != was
+				}
+				return changed
+			})
+		}
+		for _, sharding := range o.Shardings {
+			set(func(y *costmodel.Strategy) { y.Sharding = sharding })
+		}
+		if ways := r.model.Recomputations(); len(ways) > 1 {
+			for _, way := range ways {
+				set(func(y *costmodel.Strategy) { y.Checkpoint, y.Selective = way.Checkpoint, way.Selective })
+			}
+		}
+		if len(s.groups) == 1 {
+			for _, t := range append([]int{0}, r.degrees(s)...) {
+				set(func(y *costmodel.Strategy) { y.Tensor = t })
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,126 @@
+package refine
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/planner/costmodel"
+	"github.com/evenkeel/evenkeel/planner/internal/invented"
+	"github.com/evenkeel/evenkeel/planner/search"
+)
+
+// found is a random job's model, and the plan that the dynamic programming finds; nil: none.
+func found(t *testing.T, rng *rand.Rand) (*costmodel.Model, *Plan) {
+	t.Helper()
+	iv, err := invented.New(rng, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := costmodel.Options{GlobalBatches: []int{iv.GlobalBatch}, Checkpoint: iv.Checkpoint, MostStages: 3, States: costmodel.States{Weights: 2, Gradients: 2, Optimizer: 4}}
+	if iv.Sharding != "" {
+		o.Shardings = []costmodel.Sharding{costmodel.Sharding(iv.Sharding)}
+	}
+	m, err := costmodel.New(iv.Profile, iv.Topology, o)
+	if err != nil {
+		return nil, nil // a layer is larger than every device
+	}
+	conditions := m.Conditions()
+	var all []search.Costs
+	for _, c := range conditions {
+		all = append(all, c)
+	}
+	r, err := search.Run(context.Background(), all, search.Options{})
+	if err != nil {
+		return nil, nil
+	}
+	c := conditions[r.Best[0].Condition]
+	return m, &Plan{Model: m.In(c.Spread()), GlobalBatch: c.GlobalBatch, MicroBatch: c.MicroBatch, Stages: c.Stages(r.Best[0])}
+}
+
+// legal says whether stages take each device once, in whole replicas within machines, shares sum up to the micro-batch, and strategies keep to
+// the options.
+func legal(m *costmodel.Model, micro int, stages []costmodel.Stage) bool {
+	type device struct{ class, number int }
+	taken, o := map[device]bool{}, m.Choices()
+	for i, s := range stages {
+		samples := 0
+		for _, g := range s.Groups {
+			per := m.Classes()[g.Class].PerMachine
+			for d := range g.Devices() {
+				k := device{g.Class, g.First + d}
+				if taken[k] || k.number >= m.Classes()[g.Class].Count {
+					return false
+				}
+				taken[k] = true
+			}
+			if !costmodel.Within(g.First, g.Devices(), g.Tensor, per) || len(g.Shares) != g.Replicas || slices.Min(g.Shares) < 1 {
+				return false
+			}
+			for _, n := range g.Shares {
+				samples += n
+			}
+		}
+		for _, y := range s.Strategies {
+			if !slices.Contains(o.Shardings, y.Sharding) || o.Checkpoint == "never" && (y.Checkpoint || y.Selective) || o.Checkpoint == "always" && !y.Checkpoint {
+				return false
+			}
+		}
+		if samples != micro || len(s.Strategies) != s.To-s.From || i > 0 && s.From != stages[i-1].To {
+			return false
+		}
+	}
+	return len(stages) <= 3 && stages[len(stages)-1].To == len(m.Layers())
+}
+
+// Whatever random steps make of a plan is refused, or it is a plan within the options that costs what the step was priced at. Steps do not
+// change the draft that they began from.
+func TestStepsMakePlans(t *testing.T) {
+	plans := 0
+	for seed := range uint64(16) {
+		rng := rand.New(rand.NewPCG(seed, 25))
+		m, p := found(t, rng)
+		if m == nil {
+			continue
+		}
+		each(1, func(r *refiner, _ int) {
+			r.take(&refinement{model: p.Model, rng: rng, batch: p.GlobalBatch})
+			d := r.draft(p)
+			r.upward = seed%2 == 0
+			for range 400 {
+				next := d.clone()
+				if price := d.price; !r.step(next) {
+					if r.value(d); d.price != price {
+						t.Fatalf("seed %d: a step that was not made changed %v to %v", seed, price, d.price)
+					}
+					continue
+				}
+				if r.value(next); math.IsInf(next.price, 1) {
+					continue
+				}
+				d = next
+				stages, _ := r.place(d)
+				cost, err := p.Model.Price(p.GlobalBatch, d.micro, stages)
+				if err != nil {
+					t.Fatalf("seed %d: %v: %+v", seed, err, stages)
+				}
+				got, err := cost.Simulated(p.GlobalBatch / d.micro)
+				if err != nil || got != d.price || !legal(p.Model, d.micro, stages) {
+					t.Fatalf("seed %d: %v s, simulated %v, %v: %+v", seed, d.price, got, err, stages)
+				}
+				plans++
+			}
+			d = r.draft(p)
+			for range 8 {
+				if end := r.wander(context.Background(), d, 40); end.price > d.price {
+					t.Fatalf("seed %d: a walk from %v s ends at %v s", seed, d.price, end.price)
+				}
+			}
+		})
+	}
+	if plans < 1000 {
+		t.Errorf("only %d plans", plans)
+	}
+}

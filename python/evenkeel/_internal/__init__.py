@@ -1,0 +1,1 @@
+"""What several rooms of this package share. Nothing here is for other programs."""

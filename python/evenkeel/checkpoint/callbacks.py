@@ -1,0 +1,201 @@
+"""A Job within the trainers of Lightning and transformers.
+
+    trainer = lightning.Trainer(callbacks=[callbacks.lightning("run.ckpt")])
+    trainer = transformers.Trainer(..., callbacks=[callbacks.transformers("run.ckpt")])
+
+Both restore when training begins. They save after the steps that due() names, or every so many steps. They are written against the sources of
+Lightning 2 (trainer/trainer.py, loops/training_epoch_loop.py) and transformers 4 (trainer.py, trainer_callback.py); the tests use stand-ins that make
+the calls in the same order.
+"""
+
+import copy
+import dataclasses
+import importlib
+import json
+import os
+import zlib
+
+from . import interchange, tensor_file
+from .file.errors import Usage
+from .objects import Job
+from .state import values
+from .state.parameters import newest
+
+
+def _base(*names):
+    """The library's class of callbacks; without the library a plain class, for what calls in the same way."""
+    for module, name in names:
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            continue
+    return object
+
+
+class _State:
+    """What a Job saves of a trainer: plain values that two functions get and set."""
+
+    def __init__(self, get, put):
+        self.state_dict, self.load_state_dict = get, put
+
+
+def _between_batches(state, loaders):
+    """The state of Lightning's loops as it is between two batches. When a step's validation and schedulers are done, the next batch is fetched and counted
+    as ready already: restored like that, the loops skip it where it is an epoch's last, and a loader with a state of its own skips it always."""
+    state = copy.deepcopy(state)
+    progress = state.get("epoch_loop.batch_progress")
+    if progress and progress["current"]["ready"] > progress["current"]["completed"]:
+        for counts in (progress["current"], progress["total"]):
+            counts.update({k: counts["completed"] for k in ("ready", "started", "processed") if k in counts})
+        progress["is_last_batch"] = False
+        if "combined_loader" in state.get("state_dict", {}):
+            state["state_dict"]["combined_loader"] = loaders or []
+    return state
+
+
+def lightning(path, every=0, **options):
+    """A callback for Lightning's Trainer. every: save after so many optimizer steps; 0: at the automatic interval. Other options are Job's.
+
+    It saves module, optimizers, schedulers, the loops' progress and the generators. Lightning does not restore a data loader's position within an
+    epoch: give it a loader with a state of its own, or save at the end of epochs. It works only with automatic optimization.
+    """
+
+    class Checkpoints(_base(("lightning.pytorch.callbacks", "Callback"), ("pytorch_lightning.callbacks", "Callback"))):
+        def __init__(self):
+            super().__init__()
+            self.saved = self._generators = None
+            self._step = -1  # the newest step that was saved or restored
+            self._loaders = None  # states of loaders that have one, after the newest batch that was trained on
+
+        def _objects(self, trainer, module):
+            if not module.automatic_optimization:
+                raise Usage("manual optimization: call Job yourself, ready() before each optimizer.step()")
+            out = {"model": module, "loops": _State(lambda: _between_batches(trainer.fit_loop.state_dict(), self._loaders), trainer.fit_loop.load_state_dict)}
+            out.update({f"optimizer{i}": o for i, o in enumerate(trainer.optimizers)})
+            out.update({f"scheduler{i}": c.scheduler for i, c in enumerate(trainer.lr_scheduler_configs)})
+            scaler = getattr(getattr(trainer, "precision_plugin", None), "scaler", None)
+            if scaler is not None:
+                out["scaler"] = scaler
+            return out
+
+        def on_fit_start(self, trainer, module):
+            if getattr(trainer, "ckpt_path", None):
+                raise Usage("the Trainer restores from ckpt_path itself; leave one of them out")
+            self.saved = Job(path, **options)
+            state = self.saved.restore(**self._objects(trainer, module))
+            if state:  # the generators again once the first batch is fetched, as when it was saved
+                self._step, self._generators = state.step, values.generators()
+
+        def on_train_batch_end(self, trainer, module, *_):
+            self._loaders = copy.deepcopy(trainer.fit_loop.state_dict().get("state_dict", {}).get("combined_loader"))
+
+        def on_train_epoch_start(self, trainer, module):
+            self._loaders = None  # at the beginning of an epoch they begin, too
+
+        def on_train_batch_start(self, trainer, module, batch, batch_idx):
+            if self._generators is not None:
+                values.set_generators(self._generators)
+                self._generators = None
+            self._save(trainer, module, False)  # the step before is complete now, with validation and schedulers
+
+        def _save(self, trainer, module, last):
+            step = trainer.global_step - 1
+            if self.saved is None or step <= self._step:
+                return
+            due = (step + 1) % every == 0 if every else self.saved.due()
+            if due or last:
+                self.saved.save(step, **self._objects(trainer, module))
+                self._step = step
+
+        def on_before_optimizer_step(self, trainer, module, optimizer, *_):
+            self.saved.ready()
+
+        def on_train_end(self, trainer, module):
+            self._save(trainer, module, True)
+            self.saved.wait()
+
+        def on_exception(self, trainer, module, exception):
+            self._close(False)
+
+        def teardown(self, trainer, module, stage):
+            self._close(True)
+
+        def _close(self, wait):
+            if self.saved is not None:
+                saved, self.saved = self.saved, None
+                saved.close(wait)
+
+    return Checkpoints()
+
+
+def transformers(path, every=0, **options):
+    """A callback for Hugging Face's Trainer. every: save after so many steps; 0: at the automatic interval. Other options are Job's.
+
+    To resume, make a folder with resume_folder(path, folder) and call trainer.train(resume_from_checkpoint=folder): the Trainer reads its position in
+    the data from it, and the callback restores the rest, to the bit. Set save_strategy="no" if this is to be the only checkpoint.
+    """
+
+    class Checkpoints(_base(("transformers", "TrainerCallback"))):
+        def __init__(self):
+            self.saved = self._generators = None
+
+        @staticmethod
+        def _objects(state, model, optimizer, lr_scheduler):
+            optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps both
+            lr_scheduler = getattr(lr_scheduler, "scheduler", lr_scheduler)
+            plain = {k: v for k, v in dataclasses.asdict(state).items() if isinstance(v, (int, float, str, bool, list, dict, type(None)))}
+            return {"model": model, "optimizer": optimizer, "scheduler": lr_scheduler, "trainer": _State(lambda: plain, lambda _: None)}
+
+        def on_train_begin(self, args, state, control, model=None, optimizer=None, lr_scheduler=None, **_):
+            self.saved = Job(path, **options)
+            before = values.generators()
+            found = self.saved.restore(**self._objects(state, model, optimizer, lr_scheduler))
+            at = found.step + 1 if found else 0
+            if at != state.global_step:
+                self._close(False)
+                raise Usage(f"{path} holds {at} steps, the Trainer begins after {state.global_step}; call train(resume_from_checkpoint=folder) with a folder of callbacks.resume_folder")
+            if found:
+                self._generators = values.generators()
+                values.set_generators(before)  # until the batches before are skipped
+
+        def on_epoch_begin(self, args, state, control, **_):
+            if float(state.epoch or 0).is_integer():  # it was saved before the sampler of this epoch drew its order
+                self.on_step_begin(args, state, control)
+
+        def on_step_begin(self, args, state, control, **_):
+            if self._generators is not None:
+                values.set_generators(self._generators)
+                self._generators = None
+
+        def on_pre_optimizer_step(self, args, state, control, **_):
+            self.saved.ready()
+
+        def on_step_end(self, args, state, control, model=None, optimizer=None, lr_scheduler=None, **_):
+            if state.global_step % every == 0 if every else self.saved.due() or state.global_step >= state.max_steps > 0:
+                self.saved.save(state.global_step - 1, **self._objects(state, model, optimizer, lr_scheduler))
+
+        def on_train_end(self, args, state, control, **_):
+            self._close(True)
+
+        def _close(self, wait):
+            if self.saved is not None:
+                saved, self.saved = self.saved, None
+                saved.close(wait)
+
+    return Checkpoints()
+
+
+def resume_folder(path, folder):
+    """Makes a folder for resume_from_checkpoint with the Trainer's own state and the weights that it needs. Returns the folder's name."""
+    paths, step = newest(path)
+    with tensor_file.open_(paths[0], read_only=True) as ck:
+        state, _ = ck.at(step)
+    tree = json.loads(zlib.decompress(state.random[8:]))["objects"]
+    if "trainer" not in tree:
+        raise Usage(f"{path} was not saved by the callback for transformers")
+    os.makedirs(folder, exist_ok=True)
+    plain = values.decode(tree["trainer"]["state"], lambda *_: None)
+    with open(os.path.join(folder, "trainer_state.json"), "w") as f:
+        json.dump(plain, f, indent=2, sort_keys=True)
+    interchange.to_safetensors(paths, os.path.join(folder, "model.safetensors"), step)
+    return folder

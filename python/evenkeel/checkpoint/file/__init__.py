@@ -1,0 +1,1 @@
+"""The checkpoint file: docs/reference/formats/checkpoint.md describes it."""

@@ -1,0 +1,95 @@
+"""Making a checkpoint file: it gets its name once all of it is durable."""
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+import warnings
+
+from . import transfer
+from ..._internal.xxh3 import hash64
+from .errors import Locked, Usage
+from .layout import BLOCK, HINT_AT, MAX_STATE, SLOT_ALIGN, SUPER, VERSION, Note, align, describe, encode_table, marker, write_at, write_notes, write_record
+
+
+def lock(fd, path):
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Locked(f"{path}: another process has it open for writing") from None
+
+
+def make(path, named, slots, state_bytes, rank, ranks, id):
+    """checkpoint.create's work; gives the descriptor, locked."""
+    if not 2 <= slots <= 16:
+        raise Usage(f"slots is {slots}, must be 2 to 16")
+    if not 0 <= state_bytes <= MAX_STATE:
+        raise Usage(f"state_bytes is {state_bytes}, must be 0 to {MAX_STATE}")
+    if not 0 <= rank < ranks or ranks > 1 and id is None:
+        raise Usage(f"rank {rank} of {ranks}, with id {id}")
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, "exists; open it, or choose another name", path)
+    id = id or os.urandom(16)
+    entries, manifest_at = describe(named)
+    table = encode_table(entries)
+    manifest_size = align(64 + 8 * len(entries) + state_bytes, BLOCK)
+    slot_size = align(manifest_at + manifest_size, SLOT_ALIGN)
+    first = align((2 + slots) * BLOCK, BLOCK)
+    second = align(first + len(table), BLOCK)
+    first_slot = align(second + len(table), SLOT_ALIGN)
+    size = first_slot + slots * slot_size
+    order = 0x01020304 if sys.byteorder == "little" else 0x04030201
+    head = struct.pack(
+        SUPER, b"EVKLCKPT", VERSION, order, id, rank, ranks, slots, len(entries),
+        len(table), hash64(table), first, second, first_slot, slot_size, manifest_at, manifest_size, size,
+    )  # fmt: skip
+    head += struct.pack("<Q", hash64(head))
+    temporary = path + ".creating"
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        lock(fd, path)
+        if not os.path.lexists(temporary) or not os.path.samestat(os.fstat(fd), os.stat(temporary)):
+            raise Locked(f"{path}: another process has just made it")
+    except BaseException:
+        os.close(fd)  # the file is the other process's
+        raise
+    try:
+        os.truncate(fd, 0)
+        transfer.write_in_place(fd)
+        disk = os.fstatvfs(fd)
+        if disk.f_bavail * disk.f_frsize < size:  # asked first: to reserve what is not there would fill the disk for a moment
+            raise OSError(errno.ENOSPC, f"no space left on device for {size} bytes ({slots} slots of {slot_size}), {disk.f_bavail * disk.f_frsize} are free", path)
+        os.posix_fallocate(fd, 0, size)
+        zeros = bytes(4 << 20)
+        for at in range(0, size, len(zeros)):  # blocks only reserved would slow every later flush
+            write_at(fd, zeros[: min(len(zeros), size - at)], at)
+        os.fsync(fd)
+        hint = transfer.measure(fd, first_slot, size - first_slot)
+        os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)  # else the first write past the page cache has to take every page out of it
+        moving = transfer.copies_on_write(fd, first_slot)
+        if moving:
+            warnings.warn(f"{path}: {moving}. A save can fail for want of space later, and is slower; ext4 or XFS write in place", stacklevel=4)
+        for data, at in ((table, first), (table, second), (head, 0), (head, BLOCK)):
+            write_at(fd, data, at)
+        if any(hint):
+            for copy in range(2):
+                write_at(fd, transfer.pack_hint(*hint), copy * BLOCK + HINT_AT)
+        note = Note(1, 0, 0, 0, 0)
+        write_notes(fd, id, slots, note)
+        for slot in range(slots):
+            write_record(fd, (2 + slot) * BLOCK, *marker(id, slot, note))
+        os.fsync(fd)
+        os.link(temporary, path)  # never over another file
+        os.unlink(temporary)
+        folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except BaseException:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        os.close(fd)
+        raise
+    return fd

@@ -1,0 +1,133 @@
+"""The bytes of a checkpoint file: constants, tables, records, markers and notes, and which bytes of a tensor are stored."""
+
+import errno
+import math
+import os
+import struct
+from collections import namedtuple
+
+import torch
+
+from ..._internal.xxh3 import hash64
+from .errors import Corrupt, Usage
+
+
+PARAMETER, MOMENT, BUFFER = 1, 2, 3
+BLOCK, SLOT_ALIGN, VERSION = 4096, 2 << 20, 2
+MAX_ARRAYS, MAX_NAME, MAX_DIMS, MAX_STATE = 1 << 16, 1024, 16, 1 << 30
+DTYPES = {
+    torch.float16: 1, torch.bfloat16: 2, torch.float32: 3, torch.float64: 4, torch.int8: 5, torch.int16: 6, torch.int32: 7,
+    torch.int64: 8, torch.uint8: 9, torch.bool: 13,
+}  # fmt: skip
+TORCH = {number: dtype for dtype, number in DTYPES.items()}
+SIZES = (0, 2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1)
+SUPER = "<8sII16sIIIIQQQQQQQQQ"  # 120 bytes, then their hash; the byte order mark is checked apart
+RECORD = "<8s16sQQQQQ"  # 64 bytes, then the commit word
+NOTE = "<8s16sQQQQQQ"  # 72 bytes, then their hash; two copies, 512 and 1024 bytes into a record page
+NOTE_AT = 512
+HINT_AT = 128  # behind a superblock
+
+State = namedtuple("State", "step cursor random scalars")
+Entry = namedtuple("Entry", "name dtype kind shape offset length")
+Record = namedtuple("Record", "sequence step length hash")
+Note = namedtuple("Note", "generation sequence step all_sequence all_step")
+
+
+def align(n, to):
+    return (n + to - 1) // to * to
+
+
+def plain(t):
+    """Whether a tensor's memory is what is stored: then it is saved and restored without a copy."""
+    return t.device.type == "cpu" and t.layout == torch.strided and t.is_contiguous() and not t.is_complex() and not t.is_neg()
+
+
+def stored(t):
+    """A tensor's contents as they are stored: contiguous, on the processor, complex numbers as pairs."""
+    t = t.detach()
+    if t.is_complex():
+        t = torch.view_as_real(t.resolve_conj())
+    return t.resolve_neg().cpu().contiguous()
+
+
+def memory(t):
+    """The memory of a contiguous tensor on the processor, without a copy."""
+    t = t.detach()
+    if t.numel() == 0:
+        return memoryview(b"")
+    if t.dtype == torch.bfloat16:
+        t = t.view(torch.int16)
+    return memoryview(t.reshape(-1).numpy()).cast("B")
+
+
+def describe(named):
+    if not 1 <= len(named) <= MAX_ARRAYS:
+        raise Usage(f"{len(named)} tensors, must be 1 to {MAX_ARRAYS}")
+    entries, at = [], 0
+    for name, (t, kind) in named.items():
+        if not 1 <= len(name.encode()) <= MAX_NAME:
+            raise Usage(f"tensor {name[:40]!r}: a name must have 1 to {MAX_NAME} bytes, it has {len(name.encode())}")
+        dtype, shape = t.dtype, tuple(t.shape)
+        if t.is_complex():
+            dtype, shape = (torch.float32 if dtype == torch.complex64 else torch.float64), shape + (2,)
+        if dtype not in DTYPES or t.layout != torch.strided or t.is_quantized:
+            raise Usage(f"tensor {name!r}: {t.dtype}, {t.layout} cannot be stored")
+        if len(shape) > MAX_DIMS:
+            raise Usage(f"tensor {name!r}: {len(shape)} dimensions, at most {MAX_DIMS}")
+        if kind not in (PARAMETER, MOMENT, BUFFER):
+            raise Usage(f"tensor {name!r}: kind {kind}, must be PARAMETER, MOMENT or BUFFER")
+        length = math.prod(shape) * SIZES[DTYPES[dtype]]
+        entries.append(Entry(name, DTYPES[dtype], kind, shape, at, length))
+        at = align(at + length, BLOCK)
+    return entries, at
+
+
+def encode_table(entries):
+    out = bytearray()
+    for e in entries:
+        name = e.name.encode()
+        out += struct.pack("<H", len(name)) + name + bytes((e.dtype, e.kind, len(e.shape)))
+        out += struct.pack(f"<{len(e.shape)}QQQ", *e.shape, e.offset, e.length)
+    return bytes(out)
+
+
+def write_at(fd, data, at):
+    view = memoryview(data)
+    while len(view):
+        n = os.pwrite(fd, view[: 1 << 30], at)
+        if n == 0:
+            raise OSError(errno.EIO, "nothing was written")
+        view, at = view[n:], at + n
+
+
+def read_at(fd, n, at):
+    out = bytearray(n)
+    view = memoryview(out)
+    while len(view):
+        got = os.preadv(fd, [view[: 1 << 30]], at)
+        if got == 0:
+            raise Corrupt(f"the file ends at byte {at}, before byte {at + len(view)}")
+        view, at = view[got:], at + got
+    return out
+
+
+def sign(magic, *fields):
+    body = struct.pack(RECORD, magic, *fields)
+    return body, hash64(body) | 1
+
+
+def marker(id_, slot, note):
+    return sign(b"EVKLFREE", id_, slot, note.sequence, note.step, 0, 0)
+
+
+def write_record(fd, at, body, word):
+    """Replaces a record or marker: at no moment do old and new bytes verify together."""
+    write_at(fd, bytes(8), at + 64)
+    write_at(fd, body, at)
+    write_at(fd, struct.pack("<Q", word), at + 64)
+
+
+def write_notes(fd, id_, slots, note):
+    for slot in range(slots):
+        body = struct.pack(NOTE, b"EVKLNOTE", id_, slot, *note)
+        write_at(fd, body + struct.pack("<Q", hash64(body) | 1), (2 + slot) * BLOCK + NOTE_AT * (1 + note.generation % 2))

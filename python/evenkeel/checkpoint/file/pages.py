@@ -1,0 +1,192 @@
+"""The description of a checkpoint file in the file. Damage is reported, and not taken for an empty file."""
+
+import math
+import os
+import struct
+import sys
+
+from . import transfer
+from ..._internal.xxh3 import hash64
+from .errors import CheckpointError, Corrupt, Format, Schema
+from .layout import BLOCK, HINT_AT, MAX_ARRAYS, MAX_DIMS, MAX_NAME, NOTE, NOTE_AT, RECORD, SIZES, SUPER, TORCH, VERSION, Entry, Note, Record, describe, read_at
+
+
+class Pages:
+    """An open file: superblocks, table, record pages."""
+
+    def __init__(self, path, fd, named):
+        self.path, self._fd, self._named = path, fd, named
+        self._bytes = os.fstat(fd).st_size
+        self._head()
+        self.compare(named)
+
+    def _head(self):
+        if self._bytes < BLOCK and bytes(read_at(self._fd, min(self._bytes, 8), 0)) != b"EVKLCKPT":
+            raise Format(f"{self.path}: not a checkpoint file")
+        fault, found = None, []
+        for copy in range(2):
+            try:
+                found.append(self._copy(copy))
+            except CheckpointError as e:
+                fault = fault or e
+        if not found:
+            raise fault
+        if len(found) == 2 and found[0] != found[1]:  # the one whose id the record pages carry
+            votes = [sum(self._owned(head[2], slot) for slot in range(head[5])) for head in found]
+            if votes[0] == votes[1]:
+                raise Corrupt(f"{self.path}: superblocks A and B are of different files")
+            found = [found[votes.index(max(votes))]]
+        (self.version, _, self.id, self.rank, self.ranks, self.slots, count, *_, first, size, at, room, self._total), table = found[0][:-1], found[0][-1]
+        self._first, self._size, self._manifest_at, self._manifest_size = first, size, at, room
+        self._parse(table, count)
+
+    def _hint(self):
+        """Which way data goes, as measured on the disk that the file was made on: see transfer.measure."""
+        for copy in range(2):
+            ways = transfer.unpack_hint(bytes(read_at(self._fd, 24, copy * BLOCK + HINT_AT)))
+            if any(ways):
+                return ways
+        return False, False, 0, 0
+
+    def _owned(self, id_, slot):
+        try:
+            b = bytes(read_at(self._fd, 24, (2 + slot) * BLOCK))
+        except Corrupt:
+            return False
+        return b[:4] == b"EVKL" and b[8:24] == id_
+
+    def _copy(self, copy):
+        """One superblock's fields and its table."""
+        b = bytes(read_at(self._fd, 128, copy * BLOCK))
+        f = struct.unpack(SUPER, b[:120])
+        if f[0] != b"EVKLCKPT":
+            raise Format(f"{self.path}: not a checkpoint file")
+        good = hash64(b[:120]) == struct.unpack("<Q", b[120:])[0]
+        if not 1 <= f[1] <= VERSION and (good or f[1] < 1 << 16):
+            raise Format(f"{self.path}: version {f[1]}, this program reads 1 to {VERSION}")
+        if int.from_bytes(b[12:16], sys.byteorder) == 0x04030201:
+            raise Format(f"{self.path}: written on a machine of the other byte order")
+        if not good:
+            raise Corrupt(f"{self.path}: superblock {'AB'[copy]}: checksum differs")
+        rank, ranks, slots, count, length, want, *tables = f[4:12]
+        first, size, manifest_at, room, total = f[12:]
+        if (
+            not rank < ranks or not 2 <= slots <= 16 or not 1 <= count <= MAX_ARRAYS or not 20 * count <= length <= 256 << 20
+            or any(v % BLOCK or v > 1 << 50 for v in (*tables, first, size, manifest_at, room, total))
+            or tables[0] < (2 + slots) * BLOCK or tables[1] < tables[0] + length or first < tables[1] + length
+            or room < 64 + 8 * count or size < manifest_at + room or total != first + slots * size
+        ):  # fmt: skip
+            raise Format(f"{self.path}: superblock {'AB'[copy]} is inconsistent")
+        for at in tables:
+            if at + length <= self._bytes:
+                table = bytes(read_at(self._fd, length, at))
+                if hash64(table) == want:
+                    return f[1:] + (table,)
+        raise Corrupt(f"{self.path}: both tables are damaged")
+
+    def _parse(self, table, count):
+        self.entries = []
+        try:
+            at = end = 0
+            for _ in range(count):
+                (n,) = struct.unpack_from("<H", table, at)
+                name = table[at + 2 : at + 2 + n].decode()
+                dtype, kind, dims = table[at + 2 + n : at + 5 + n]
+                *shape, offset, length = struct.unpack_from(f"<{dims}QQQ", table, at + 5 + n)
+                if not 1 <= n <= MAX_NAME or not 1 <= dtype < len(SIZES) or not 1 <= kind <= 3 or dims > MAX_DIMS or offset < end or offset % BLOCK:
+                    raise Format(f"{self.path}: array {name!r} is invalid")
+                if math.prod(shape) * SIZES[dtype] != length or offset + length > self._manifest_at:
+                    raise Format(f"{self.path}: array {name!r} is invalid")
+                self.entries.append(Entry(name, dtype, kind, tuple(shape), offset, length))
+                at, end = at + 5 + n + 8 * dims + 16, offset + length
+        except (struct.error, ValueError, IndexError) as e:
+            raise Format(f"{self.path}: table of arrays: {e}") from None
+        if len({e.name for e in self.entries}) != count:
+            raise Format(f"{self.path}: table of arrays: a name comes twice")
+
+    def compare(self, named):
+        """Schema names the first tensor that is not the file's."""
+        if named is None:
+            return
+        mine = {e.name: e for e in describe(named)[0]}
+        theirs = {e.name: e for e in self.entries}
+        for name in list(mine) + list(theirs):
+            if name not in theirs:
+                raise Schema(f"{self.path}: tensor {name!r} is not in the file; is it another model's?")
+            if name not in mine:
+                raise Schema(f"{self.path}: the file's array {name!r} is not in the program; is it another model's?")
+            a, b = mine[name], theirs[name]
+            if a[1:4] != b[1:4]:
+                raise Schema(f"{self.path}: tensor {name!r} is {TORCH.get(a.dtype)} of kind {a.kind} and shape {a.shape}, in the file {TORCH.get(b.dtype)} of kind {b.kind} and shape {b.shape}")
+
+    def _pages(self):
+        """(record or None, fault or None) for each slot; the newest note; what else is damaged."""
+        pages, note, damage = [], Note(0, 0, 0, 0, 0), []
+        for slot in range(self.slots):
+            try:
+                b = bytes(read_at(self._fd, 3 * NOTE_AT, (2 + slot) * BLOCK))
+                pages.append((self._record(b, slot), None))
+            except Corrupt as e:
+                pages.append((None, f"slot {slot}: {e}"))
+                if len(str(e)) and "ends at" in str(e) and self._bytes < (3 + slot) * BLOCK:
+                    continue
+            if self.version < 2:
+                continue
+            copies = [self._note_of(b, slot, at) for at in (NOTE_AT, 2 * NOTE_AT)]
+            if not any(copies):
+                damage.append(f"slot {slot}: neither copy of its note verifies")
+            note = max([note] + [c for c in copies if c])
+        newest = max([r.sequence for r, _ in pages if r], default=0)
+        if note.sequence > newest:
+            damage.append(f"the save of step {note.step} (number {note.sequence}) was reported, and its record is gone")
+        if self._bytes < self._total:
+            damage.append(f"{self._bytes} of {self._total} bytes; the file is truncated")
+        return pages, note, damage
+
+    def _note_of(self, b, slot, at):
+        c = b[at : at + 80]
+        if hash64(c[:72]) | 1 != struct.unpack("<Q", c[72:])[0]:
+            return None
+        magic, owner, number, *rest = struct.unpack(NOTE, c[:72])
+        return Note(*rest) if magic == b"EVKLNOTE" and owner == self.id and number == slot else None
+
+    def _record(self, b, slot):
+        """A page's record, None if the slot is free; Corrupt if it is neither."""
+        if self._first + (slot + 1) * self._size > self._bytes:
+            raise Corrupt(f"the file ends at byte {self._bytes}, within the slot")
+        (word,) = struct.unpack("<Q", b[64:72])
+        magic, owner, number, sequence, step, length, sum_ = struct.unpack(RECORD, b[:64])
+        ours = owner == self.id and number == slot
+        if word == 0:
+            if self.version >= 2 and not (ours and magic in (b"EVKLRECD", b"EVKLFREE")):
+                raise Corrupt("commit record: neither a checkpoint nor signed as free")
+            return None
+        if hash64(b[:64]) | 1 != word:
+            raise Corrupt("commit record: checksum differs")
+        if ours and magic == b"EVKLFREE" and self.version >= 2:
+            return None
+        if not ours or magic != b"EVKLRECD":
+            raise Corrupt("commit record is another file's or another slot's")
+        if sequence == 0 or not 64 <= length <= self._manifest_size:
+            raise Corrupt("commit record holds impossible numbers")
+        return Record(sequence, step, length, sum_)
+
+    def _empty_fault(self):
+        """None if the file shows that it never had a checkpoint, otherwise the reason why it does not show this."""
+        pages, note, damage = self._pages()
+        faults = [f for _, f in pages if f] + damage
+        if faults:
+            return "; ".join(faults)
+        if any(r for r, _ in pages):
+            return "it holds checkpoints"
+        if note.sequence:
+            return f"the save of step {note.step} was reported, and its record is gone"
+        for slot in range(self.slots):
+            m = bytes(read_at(self._fd, 64, self._first + slot * self._size + self._manifest_at))
+            if m[:8] == b"EVKLMANI" and m[8:24] == self.id and (self.version < 2 or m[60:64] != bytes(4)):
+                step = struct.unpack_from("<Q", m, 32)[0]
+                return (
+                    f"no record says that anything was saved, but slot {slot} holds the manifest of step {step}; if this run never "
+                    "finished a save, move the file away and start again"
+                )
+        return None

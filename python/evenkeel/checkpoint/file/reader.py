@@ -1,0 +1,157 @@
+"""Reading a checkpoint: every byte is verified."""
+
+import struct
+import threading
+
+import torch
+
+from . import transfer
+from ..._internal.xxh3 import hash64
+from .errors import Corrupt, Usage
+from .layout import PARAMETER, TORCH, State, memory, plain, read_at
+from .pages import Pages
+
+
+def load_all(arrays, total):
+    """Reads arrays, (file, entry, hash, slot's place, tensor) each, with two readers: one hashes while the other waits for the disk."""
+    todo, lock, faults = iter(arrays), threading.Lock(), []
+
+    def read():
+        while not faults:
+            with lock:
+                ck, e, want, start, t = next(todo, (None,) * 5)
+            if ck is None:
+                return
+            try:
+                ck._load_array(e, want, start, t)
+            except BaseException as fault:  # raised below
+                faults.append(fault)
+
+    other = None
+    if total > transfer.PIECE:
+        other = threading.Thread(target=read)
+        other.start()
+    read()
+    if other:
+        other.join()
+    if faults:
+        raise faults[0]
+
+
+class Reader(Pages):
+    """Restores what verifies."""
+
+    def __init__(self, path, fd, named, writes):
+        super().__init__(path, fd, named)
+        self.faults = []  # what restore found damaged
+        self._access = transfer.File(fd, writes, *self._hint()[:2])
+        pages, self._note, _ = self._pages()
+        self._slots = [record for record, _ in pages]  # Record or None
+        self._known = self._empty_fault() is None
+        self._last = None  # (step, cursor, hashes of the parameters) of the newest checkpoint
+        self._clean = set()  # slots that are free, and durably so
+
+    def restore(self):
+        """Fills the tensors from the newest checkpoint that verifies. None: nothing was saved yet. Corrupt: something was saved, or may have been,
+        and nothing verifies; the contents of the tensors are then undefined. self.faults lists the damage.
+        """
+        if self._named is None:
+            raise Usage("opened without tensors")
+        if self.ranks > 1:
+            raise Usage("one rank's part of a set; restore it with job.Job, with the Go package, or export it first")
+        return self.load(lambda e: self._named[e.name][0])
+
+    def load(self, into, step=None, names=None):
+        """Restores as restore() does, into the tensors that into(entry) returns. step: only this step; names: only these tensors."""
+        self.wait()
+        found = self._found()
+        for _, slot in sorted(((r.sequence, slot) for slot, r in found.items() if step in (None, r.step)), reverse=True):
+            try:
+                state, hashes = self._load(slot, found[slot], into, names)
+            except Corrupt as e:
+                self.faults.append(f"slot {slot}: {e}")
+                self._slots[slot] = None
+                continue
+            self._known = True
+            self._last = (state.step, state.cursor, hashes)
+            return state
+        if step is not None:
+            raise Corrupt(f"{self.path}: no checkpoint of step {step} verifies: {'; '.join(self.faults)}")
+        fault = "; ".join(self.faults) or self._empty_fault()
+        if fault:
+            raise Corrupt(f"{self.path}: no slot verifies: {fault}")
+        self._known = True
+        return None
+
+    def _found(self):
+        """The slots with records, after a fresh look."""
+        pages, self._note, damage = self._pages()
+        self._slots, self._clean = [r for r, _ in pages], set()
+        self.faults = [f for _, f in pages if f] + damage
+        return {slot: r for slot, (r, _) in enumerate(pages) if r}
+
+    def verified(self):
+        """The steps of which every byte verifies, newest first. self.faults says what does not."""
+        self.wait()
+        steps = []
+        for slot, r in sorted(self._found().items(), key=lambda i: -i[1].sequence):
+            try:
+                self._load(slot, r, lambda e: torch.empty(e.length, dtype=torch.uint8), None)
+                steps.append(r.step)
+            except Corrupt as e:
+                self.faults.append(f"slot {slot}: {e}")
+                self._slots[slot] = None
+        self._known = True
+        return steps
+
+    def at(self, step):
+        """The newest checkpoint of a step, its manifest verified: State, and (entry, hash, place of the slot) for each array. Corrupt if
+        there is none. read() then reads an array."""
+        found = self._found()
+        for _, slot in sorted(((r.sequence, slot) for slot, r in found.items() if r.step == step), reverse=True):
+            state, hashes, start = self._manifest(slot, found[slot])
+            return state, [(e, h, start) for e, h in zip(self.entries, hashes)]
+        raise Corrupt(f"{self.path}: step {step} is gone")
+
+    def read(self, place, t):
+        """Reads and verifies an array that at() returned. Several threads may read at a time."""
+        e, want, start = place
+        self._load_array(e, want, start, t)
+
+    def _load(self, slot, record, into, names):
+        state, hashes, start = self._manifest(slot, record)
+        wanted = [(e, h) for e, h in zip(self.entries, hashes) if names is None or e.name in names]
+        load_all(((self, e, h, start, into(e)) for e, h in wanted), sum(e.length for e, _ in wanted))
+        parameters = tuple(h for e, h in zip(self.entries, hashes) if e.kind == PARAMETER)
+        return state, parameters
+
+    def _manifest(self, slot, record):
+        start = self._first + slot * self._size
+        m = bytes(read_at(self._fd, record.length, start + self._manifest_at))
+        if hash64(m) != record.hash:
+            raise Corrupt("manifest: checksum differs")
+        magic, owner, seq, at_step, cursor, arrays, scalars, random, _ = struct.unpack_from("<8s16sQQQIIII", m)
+        if magic != b"EVKLMANI" or owner != self.id or (seq, at_step) != record[:2] or arrays != len(self.entries):
+            raise Corrupt("manifest: of another checkpoint than its record")
+        hashes = struct.unpack_from(f"<{arrays}Q", m, 64)
+        at, values = 64 + 8 * arrays, {}
+        for _ in range(scalars):
+            (n,) = struct.unpack_from("<H", m, at)
+            values[m[at + 2 : at + 2 + n].decode()] = struct.unpack_from("<d", m, at + 2 + n)[0]
+            at += 10 + n
+        if len(m) != at + random:
+            raise Corrupt("manifest: length differs")
+        return State(at_step, cursor, m[at:], values), hashes, start
+
+    def _load_array(self, e, want, start, t):
+        here = t if plain(t) else torch.empty(e.shape, dtype=TORCH[e.dtype])
+        view = memory(here)
+        try:
+            got = self._access.read(view, start + e.offset)
+        except EOFError:
+            raise Corrupt(f"tensor {e.name!r}: the file ends") from None
+        if got != want:
+            raise Corrupt(f"tensor {e.name!r}: checksum differs")
+        if here is not t:
+            with torch.no_grad():
+                t.copy_(torch.view_as_complex(here) if t.is_complex() else here)

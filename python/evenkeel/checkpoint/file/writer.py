@@ -1,0 +1,192 @@
+"""Writing a checkpoint in the background: the commit order of docs/reference/formats/checkpoint.md."""
+
+import os
+import queue
+import struct
+import threading
+import time
+import warnings
+
+import torch
+
+from . import transfer
+from ..._internal.xxh3 import hash64
+from .errors import Usage
+from .layout import BLOCK, PARAMETER, Record, marker, memory, sign, write_at, write_notes, write_record
+from .reader import Reader
+
+
+class Writer(Reader):
+    """A thread that frees slots, writes arrays and commits, in the order that it is told to."""
+
+    def __init__(self, path, fd, named, writes, new=False):
+        super().__init__(path, fd, named, writes)
+        self.unchanged = 0  # saves in which no parameter differed from the save before
+        self._sequence = max([self._note.sequence] + [r.sequence for r in self._slots if r])
+        self._all = 0  # sequence of the newest that all ranks have
+        # What lies beyond the end of the file is not written: its blocks are not reserved.
+        self._poisoned = {i for i in range(self.slots) if self._first + (i + 1) * self._size > self._bytes}
+        self._clean = set(range(self.slots)) if new else set()
+        self._failure = None
+        self._idle = threading.Event()
+        self._idle.set()
+        self._index = {e.name: e for e in self.entries}
+        self._reading = set()  # names that a save has yet to read
+        self._watched = {}  # name -> (tensor, version) of what is saved in place and was not said to be ready
+        self._changed = threading.Condition()
+        self._jobs = queue.Queue()
+        self.pace = True  # a save is spread over half of the time in which nobody changes the tensors, as it was the last times
+        self.begun_at = self.took = None  # of the newest save: when it began, and the seconds until it was durable
+        self._hurry = threading.Event()  # somebody waits
+        self._quiet = []  # seconds from when the tensors were left to a save until they were wanted, of the last saves
+        self._thread = None
+        if writes:
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
+
+    def _choose(self, busy=None):
+        """A free slot, else the oldest before the newest that counts, else None."""
+        newest = self._all if self.ranks > 1 else max((r.sequence for r in self._slots if r), default=0)
+        usable = [i for i in range(self.slots) if i not in self._poisoned and i != busy]
+        free = [i for i in usable if self._slots[i] is None]
+        if free:
+            return free[0]
+        return min((i for i in usable if self._slots[i].sequence < newest), key=lambda i: self._slots[i].sequence, default=None)
+
+    def _spread(self):
+        return 0.5 * min(self._quiet, default=0.0)
+
+    def _work(self):
+        hashes, error, poison, slot, pace = {}, None, False, 0, None
+        while True:
+            kind, *job = self._jobs.get()
+            try:
+                if kind == "close":
+                    return
+                if kind == "begin":
+                    self._priority()
+                    hashes, error, poison, slot = {}, None, False, job[0]
+                    self.begun_at = time.monotonic()
+                    pace = transfer.Pace(sum(e.length for e in self.entries), self._spread(), self._hurry) if self.pace else None
+                    if slot in self._clean:
+                        self._slots[slot] = None
+                    else:
+                        poison = True
+                        self._free(slot)
+                        poison = False
+                elif kind == "write":
+                    self._arrays(job[0], slot, None if error else hashes, pace)
+                elif kind == "commit" and error is None:
+                    # What was not flushed may be lost although the kernel calls it clean: never try again there.
+                    poison = True
+                    self._access.written()
+                    self._commit(*job, [hashes[e.name] for e in self.entries])
+                    poison = False
+                    self.took = time.monotonic() - self.begun_at
+            except Usage as e:  # not the storage's
+                error, poison = e, False
+            except BaseException as e:  # raised by the next call
+                error = e
+            if kind not in ("begin", "write"):
+                if kind == "abort" or error is not None:
+                    self._access.discard()
+                if error is not None:
+                    if poison:
+                        self._poisoned.add(slot)
+                    self._failure = error
+                self._idle.set()
+
+    def _arrays(self, arrays, slot, hashes, pace):
+        """Writes arrays, (name, tensor or bytes, event of its copy) each, and lets go of each. hashes is None where the save failed before."""
+        fault = None
+        while arrays:
+            name, source, event = arrays.popleft()
+            if hashes is not None and fault is None:
+                try:
+                    hashes[name] = self._array(name, source, event, slot, pace)
+                except BaseException as e:
+                    fault = e
+            source = None  # noqa: F841  no reference to a tensor's memory is kept
+            with self._changed:
+                self._reading.discard(name)
+                self._changed.notify_all()
+        if fault is not None:
+            raise fault
+
+    def _array(self, name, source, event, slot, pace):
+        if event is not None:
+            event.synchronize()
+            self._unchanged(name)
+        data, e = memory(source) if torch.is_tensor(source) else source, self._index[name]
+        if len(data) != e.length:
+            raise Usage(f"tensor {name!r} was resized while it was being saved; call ready() before. The save is given up")
+        h = self._access.write(data, self._first + slot * self._size + e.offset, pace)
+        self._unchanged(name)
+        return h
+
+    def _priority(self):
+        """The writer has a low priority, unless a thread waits for it already."""
+        if not self._hurry.is_set():
+            transfer.background()
+        if self._hurry.is_set():
+            transfer.foreground(self._thread.native_id)
+
+    def _unchanged(self, *names):
+        """Raises if a tensor changed while it was saved, because the save would mix two steps."""
+        with self._changed:
+            for name in names or list(self._watched):
+                t, version = self._watched.get(name, (None, None))
+                if t is not None and t._version != version:
+                    raise Usage(f"tensor {name!r} was changed while it was being saved; call ready() before optimizer.step(). The save is given up")
+
+    # _free and _commit are the commit order of docs/reference/formats/checkpoint.md.
+
+    def _mark_free(self, slot):
+        self._slots[slot] = None
+        if self.version < 2:
+            write_at(self._fd, bytes(8), (2 + slot) * BLOCK + 64)
+        else:
+            write_record(self._fd, (2 + slot) * BLOCK, *marker(self.id, slot, self._note))
+
+    def _free(self, slot):
+        self._clean.discard(slot)
+        self._mark_free(slot)
+        os.fdatasync(self._fd)
+        self._clean.add(slot)
+
+    def _commit(self, slot, sequence, step, cursor, random, scalars, hashes):
+        fd, start = self._fd, self._first + slot * self._size
+        parameters = tuple(h for e, h in zip(self.entries, hashes) if e.kind == PARAMETER)
+        if self._last and parameters and parameters == self._last[2] and step > self._last[0]:
+            self.unchanged += 1
+            said = f"{self.path}: no parameter changed between the saves of steps {self._last[0]} and {step}; is the model that is saved the one that is trained?"
+            warnings.warn(said, stacklevel=1)
+        later = self.version >= 2 and self._note.sequence > 0
+        m = struct.pack("<8s16sQQQIIII", b"EVKLMANI", self.id, sequence, step, cursor, len(hashes), len(scalars), len(random), later)
+        m += struct.pack(f"<{len(hashes)}Q", *hashes)
+        for name, value in scalars:
+            m += struct.pack("<H", len(name)) + name + struct.pack("<d", value)
+        m += random
+        self._clean.discard(slot)
+        write_at(fd, m, start + self._manifest_at)
+        os.fdatasync(fd)
+        self._unchanged()
+        body, word = sign(b"EVKLRECD", self.id, slot, sequence, step, len(m), hash64(m))
+        write_record(fd, (2 + slot) * BLOCK, body, word)
+        following = self._choose(busy=slot)  # freed with this commit, so that the next save needs no flush for it
+        if following in self._clean:
+            following = None
+        if following is not None:
+            self._mark_free(following)
+        os.fdatasync(fd)
+        if following is not None:
+            self._clean.add(following)
+        self._slots[slot] = Record(sequence, step, len(m), hash64(m))
+        self._last = (step, cursor, parameters)
+        if self.version >= 2:
+            note = self._note._replace(generation=self._note.generation + 1, sequence=sequence, step=step)
+            found = [r for r in self._slots if r and r.sequence == self._all]
+            if found and self._all > note.all_sequence:
+                note = note._replace(all_sequence=self._all, all_step=found[0].step)
+            write_notes(fd, self.id, self.slots, note)
+            self._note = note

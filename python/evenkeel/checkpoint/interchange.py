@@ -1,0 +1,207 @@
+"""Checkpoints in other formats: safetensors, written and read without another library, and torch.distributed.checkpoint (DCP), if the installed torch
+has it (2.0 and newer)."""
+
+import inspect
+import json
+import os
+import struct
+import warnings
+
+import torch
+
+from . import tensor_file
+from .file import layout
+from .file.errors import Corrupt, Schema, Usage
+from .file.layout import MOMENT, PARAMETER
+
+_NAMES = {1: "F16", 2: "BF16", 3: "F32", 4: "F64", 5: "I8", 6: "I16", 7: "I32", 8: "I64", 9: "U8", 10: "U16", 11: "U32", 12: "U64", 13: "BOOL"}
+_KINDS = {2: "moment", 3: "buffer"}  # as the Go package names them
+_MAX_HEADER = 100 << 20
+
+
+def _open(paths, step):
+    """The files, and (file, place) by name, of one step."""
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    files, places = [], {}
+    try:
+        for p in paths:
+            files.append(tensor_file.open_(p, read_only=True))
+        if step is None:
+            common = set.intersection(*({r.step for r in ck._found().values()} for ck in files))
+            if not common:
+                raise Corrupt(f"{paths[0]}: there is no checkpoint of all its files")
+            step = max(common)
+        for ck in files:
+            _, found = ck.at(step)
+            places.update({place[0].name: (ck, place) for place in found})
+        return files, places, step
+    except BaseException:
+        for ck in files:
+            ck.close()
+        raise
+
+
+def to_safetensors(paths, out, step=None, moments=False):
+    """Writes the parameters and buffers of a checkpoint file, or of the files of all ranks, as a safetensors file; with moments, the moments too.
+    Every tensor is verified. An existing file is replaced once everything is written. Returns the step: by default the newest that all files have."""
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        raise Usage("safetensors needs a little-endian machine")
+    files, places, step = _open(paths, step)
+    try:
+        entries = sorted((p[0] for _, p in places.values() if moments or p[0].kind != MOMENT), key=_by_size)
+        kinds = {e.name: _KINDS[e.kind] for e in entries if e.kind != PARAMETER}
+        metadata = {"evenkeel.step": str(step), "evenkeel.cursor": "0", "evenkeel.random": "", "evenkeel.scalars": "{}", "evenkeel.kinds": json.dumps(kinds)}
+
+        def read(e):
+            ck, place = places[e.name]
+            t = torch.empty(e.shape, dtype=layout.TORCH[e.dtype])
+            ck.read(place, t)
+            return t
+
+        _write(out, entries, metadata, read)
+        return step
+    finally:
+        for ck in files:
+            ck.close()
+
+
+def write_safetensors(tensors, out):
+    """Writes named tensors as a safetensors file. An existing file is replaced once everything is written."""
+    entries = sorted(layout.describe({n: (t, PARAMETER) for n, t in tensors.items()})[0], key=_by_size)
+    _write(out, entries, {}, lambda e: layout.stored(tensors[e.name]))
+
+
+def _by_size(e):
+    return -layout.SIZES[e.dtype], e.name
+
+
+def _write(out, entries, metadata, read):
+    temporary = f"{out}.writing"
+    header, at = {}, 0
+    for e in entries:
+        header[e.name] = {"dtype": _NAMES[e.dtype], "shape": list(e.shape), "data_offsets": [at, at + e.length]}
+        at += e.length
+    header["__metadata__"] = {"format": "pt", **metadata}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    try:
+        with open(temporary, "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text)
+            for e in entries:
+                f.write(layout.memory(read(e)))
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, out)
+    except OSError as e:
+        e.filename = e.filename or out  # a full disk does not say whose
+        raise
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+
+
+def _header(f, size):
+    (n,) = struct.unpack("<Q", f.read(8).ljust(8, b"\xff"))
+    if not 2 <= n <= _MAX_HEADER or n > size - 8:
+        raise Corrupt(f"a header of {n} bytes in a file of {size}; is it a safetensors file?")
+    try:
+        header = json.loads(f.read(n))
+        header.pop("__metadata__", None)
+        at = 0
+        for name, e in sorted(header.items(), key=lambda i: i[1]["data_offsets"]):
+            begin, end = e["data_offsets"]
+            if begin != at or end < begin or e["dtype"] not in _NAMES.values() or any(type(d) is not int or d < 0 for d in e["shape"]):
+                raise Corrupt(f"tensor {name!r}: {e} is invalid")
+            at = end
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise Corrupt(f"header: {e!r}") from None
+    if at != size - 8 - n:
+        raise Corrupt(f"tensors of {at} bytes, the file has {size - 8 - n} for them; is it truncated?")
+    return header, 8 + n
+
+
+def from_safetensors(path, module, rename=None, strict=True):
+    """Loads a module's parameters and buffers from a safetensors file of this or another program. rename and strict are as in checkpoint.load_parameters. If
+    anything does not fit, nothing is changed."""
+    with open(path, "rb") as f:
+        try:
+            header, start = _header(f, os.fstat(f.fileno()).st_size)
+        except Corrupt as e:
+            raise Corrupt(f"{path}: {e}") from None
+        loads = []
+        for name, t in [(n, p.detach()) for n, p in module.named_parameters()] + list(module.named_buffers()):
+            there = rename(name) if rename else name
+            if there is None:
+                continue
+            if there not in header:
+                if strict:
+                    raise Schema(f"{path}: tensor {there!r} is not in the file")
+                continue
+            e = layout.describe({name: (t, PARAMETER)})[0][0]
+            was = header[there]
+            if (_NAMES[e.dtype], list(e.shape), e.length) != (was["dtype"], was["shape"], was["data_offsets"][1] - was["data_offsets"][0]):
+                raise Schema(f"{path}: tensor {there!r} is {was['dtype']} of shape {was['shape']}, in the module {_NAMES[e.dtype]} of {list(e.shape)}")
+            loads.append((t, e, start + was["data_offsets"][0]))
+        for t, e, at in loads:
+            here = t if layout.plain(t) else torch.empty(e.shape, dtype=layout.TORCH[e.dtype])
+            f.seek(at)
+            if f.readinto(layout.memory(here)) != e.length:
+                raise Corrupt(f"{path}: the file ends")
+            if here is not t:
+                with torch.no_grad():
+                    t.copy_(torch.view_as_complex(here) if t.is_complex() else here)
+
+
+def _dcp():
+    try:
+        import torch.distributed.checkpoint as dcp
+    except ImportError as e:
+        raise Usage(f"torch {torch.__version__} has no torch.distributed.checkpoint ({e}); it came with 2.0. to_safetensors needs none") from None
+    return dcp
+
+
+def _alone(dcp, what, state, **storage):
+    """Saves or loads without the other ranks. 2.0 and 2.1 have save_state_dict alone; save has had no_dist in 2.2, not in those that followed, which take part in
+    a collective operation wherever a group is in use, and has it again in newer ones."""
+    new, old = getattr(dcp, what, None), getattr(dcp, f"{what}_state_dict", None)
+    if new is not None and "no_dist" in inspect.signature(new).parameters:
+        new(state, **storage, no_dist=True)
+    elif old is not None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*deprecated")
+            old(state, **storage, no_dist=True)
+    elif getattr(torch.distributed, "is_initialized", bool)():
+        raise Usage(f"this torch's checkpoint.{what} takes all ranks; call it outside of the job")
+    else:
+        new(state, **storage)
+
+
+def to_dcp(paths, folder, step=None):
+    """Writes a checkpoint as torch.distributed.checkpoint does, from this process alone: parameters and buffers as "model", and the moments as
+    "optimizer.state.NAME". Returns the step."""
+    dcp = _dcp()
+    files, places, step = _open(paths, step)
+    try:
+        state, names = {"model": {}, "optimizer": {"state": {}}}, sorted((n for n, (_, p) in places.items() if p[0].kind == PARAMETER), key=len, reverse=True)
+        for name, (ck, place) in places.items():
+            e = place[0]
+            t = torch.empty(e.shape, dtype=layout.TORCH[e.dtype])
+            ck.read(place, t)
+            of = next((p for p in names if name.startswith(p + ".")), None) if e.kind == MOMENT else None
+            if of is None:
+                state["model"][name] = t
+            else:
+                state["optimizer"]["state"].setdefault(of, {})[name[len(of) + 1 :]] = t
+    finally:
+        for ck in files:
+            ck.close()
+    _alone(dcp, "save", state, storage_writer=dcp.FileSystemWriter(folder))
+    return step
+
+
+def from_dcp(folder, module):
+    """Loads a module's parameters and buffers from what torch.distributed.checkpoint wrote under "model"."""
+    dcp = _dcp()
+    state = {"model": module.state_dict()}
+    _alone(dcp, "load", state, storage_reader=dcp.FileSystemReader(folder))
+    module.load_state_dict(state["model"])

@@ -1,0 +1,60 @@
+"""The files of a job: generations, each of one file for each rank."""
+
+import errno
+import glob
+import os
+import re
+
+from .. import tensor_file
+from ..file.errors import Corrupt
+
+
+def names(path, generation, ranks):
+    """The files of a generation, by rank."""
+    if ranks == 1 and generation == 0:
+        return [path]
+    return [f"{path}.g{generation}.{r}of{ranks}" for r in range(ranks)]
+
+
+def sets(path):
+    """The generations of files that are there, newest first: (generation, ranks, paths, those that are missing)."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "no such folder", folder)
+    found = {}
+    for p in glob.glob(glob.escape(path) + ".g*"):
+        m = re.fullmatch(r"\.g(\d+)\.(\d+)of(\d+)", p[len(path) :])
+        if m:
+            found.setdefault((int(m[1]), int(m[3])), set()).add(p)
+    out = []
+    for (generation, ranks), there in sorted(found.items(), reverse=True):
+        paths = [f"{path}.g{generation}.{r}of{ranks}" for r in range(ranks)]
+        out.append((generation, ranks, paths, [p for p in paths if p not in there]))
+    if os.path.lexists(path):
+        out.append((0, 1, [path], []))
+    return out
+
+
+def common(paths, missing):
+    """The steps that all files of a set have, newest first; none if the files show that no checkpoint of all ranks was made."""
+    steps, faults, started, everywhere, never = None, [], False, 0, False
+    for p in paths:
+        if p in missing:
+            continue
+        with tensor_file.open_(p, read_only=True) as ck:
+            here = {r.step for r in ck._found().values()}
+            faults += [f"{p}: {f}" for f in ck.faults]
+            everywhere = max(everywhere, ck._note.all_sequence)
+            fault = ck._empty_fault() if not here else None
+            if fault:
+                faults.append(f"{p}: {fault}")
+            started = started or bool(here) or bool(fault)
+            never = never or not here and not fault
+            steps = here if steps is None else steps & here
+    if missing:
+        if started:
+            raise Corrupt(f"{missing[0]} is missing, and others of its set hold checkpoints; bring it back")
+        return [], []
+    if not steps and (everywhere or not never):
+        raise Corrupt(f"no step is on all {len(paths)} ranks: {'; '.join(faults) or 'the ranks hold different steps'}")
+    return sorted(steps, reverse=True), faults

@@ -1,0 +1,303 @@
+"""A checkpoint file of named tensors: one file of fixed size, which after the first save has a complete checkpoint.
+
+    with checkpoint.open_or_create("run.ckpt", tensors) as ck:   # tensors: name -> (tensor, kind)
+        state = ck.restore()                                # None: nothing was saved yet
+        for step in range(state.step + 1 if state else 0, steps):
+            loss(model, batch(step)).backward()
+            ck.ready()                                      # waits until the last save has read the tensors
+            optimizer.step()
+            ck.save(step, random=torch.get_rng_state().numpy().tobytes())   # returns at once
+
+CPU tensors are written from their own memory; save() copies buffers, tensors of a device and non-contiguous tensors. job.Job saves a job's live
+objects, on several ranks too; layerwise saves each layer while the layers below it still compute gradients. `evenkeel checkpoint` inspects, verifies
+and exports the file. docs/reference/formats/checkpoint.md describes it. This is a separate implementation, tested against the Go package. It needs
+Linux and allows one writer per file.
+"""
+
+import collections
+import os
+import stat
+import time
+import weakref
+
+import torch
+
+from .file import creation, transfer
+from .file.device_copy import Staging
+from .file.errors import CheckpointError, Corrupt, Format, Locked, Schema, Usage
+from .file.layout import BUFFER, MAX_NAME, MOMENT, PARAMETER, Record, State, memory, plain, stored, write_notes  # noqa: F401
+from .file.writer import Writer
+
+
+def create(path, named, slots=3, state_bytes=64 << 10, rank=0, ranks=1, id=None):
+    """Makes a file for tensors (name -> (tensor, kind)) and opens it. It is an error if the file exists.
+
+    rank, ranks, id: the file is one of several that ranks write together, see job.Job.
+    """
+    return Checkpoint(path, creation.make(path, named, slots, state_bytes, rank, ranks, id), named, True, True)
+
+
+def open_(path, named=None, read_only=False):
+    """Opens a file. Tensors, if given, must be the file's, else Schema names the first that differs."""
+    fd = os.open(path, os.O_RDONLY if read_only else os.O_RDWR)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise Format(f"{path}: not a regular file")
+        if not read_only:
+            creation.lock(fd, path)
+        return Checkpoint(path, fd, named, not read_only)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def open_or_create(path, named, **options):
+    """Opens the file, or creates it if there is none. If two processes do so at the same time, one of them gets Locked."""
+    if os.path.lexists(path):
+        return open_(path, named)
+    try:
+        return create(path, named, **options)
+    except FileExistsError:  # another process was quicker
+        return open_(path, named)
+
+
+_open_files = weakref.WeakSet()
+
+
+def _in_child():
+    """A process that was forked (a worker of a DataLoader) lets go of the files: else their locks would outlive the job that is killed."""
+    for ck in list(_open_files):
+        ck._let_go()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+class Checkpoint(Writer):
+    """An open file; create, open_ and open_or_create make it."""
+
+    def __init__(self, path, fd, named, writes, new=False):
+        self._open = None  # of the save begun: slot, sequence, step, names written
+        self._staging = Staging()
+        self.waited = 0.0  # seconds that ready() and wait() took
+        self._left = None  # when the tensors of a save were left to it
+        super().__init__(path, fd, named, writes, new)
+        _open_files.add(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *rest):
+        self.close()
+
+    def save(self, step, cursor=0, random=b"", scalars=None):
+        """Saves all tensors in the background. Call ready() before you change them, and wait() to know that the save is durable.
+
+        It waits if the last save is not done, and raises the error of an earlier save.
+        """
+        self._fits(step, cursor, random, scalars)
+        self.begin(step)
+        try:
+            self.write(*(e.name for e in self.entries))
+        except BaseException:
+            self.abort()
+            raise
+        self.commit(cursor, random, scalars)
+
+    def begin(self, step):
+        """Begins the save of a step. Then call write() for every tensor as soon as it is updated, and commit().
+
+        It waits if the last save is not done, and raises the error of an earlier save.
+        """
+        if self._thread is None:
+            raise Usage("opened for reading only")
+        if self._open is not None:
+            raise Usage(f"the save of step {self._open[2]} was neither committed nor aborted")
+        self._numbers(step, 0)
+        self.wait()
+        if not self._known:
+            raise Usage("the file holds checkpoints, or is damaged; restore first")
+        if self.slots - len(self._poisoned) < 2:
+            raise CheckpointError(f"{self.path}: too few slots reach the storage; move to a sound disk")
+        slot = self._choose()
+        if slot is None:
+            raise Usage("no slot is free: all hold what not all ranks are known to have; call acknowledge")
+        self._sequence += 1
+        self._open = (slot, self._sequence, step, set())
+        self._idle.clear()
+        self._hurry.clear()
+        self._jobs.put(("begin", slot))
+
+    def write(self, *names):
+        """Saves tensors in the present save and returns at once. Call ready(name) before you change one.
+
+        Buffers are copied, because a model's forward pass changes them.
+        """
+        if self._open is None:
+            raise Usage("write before begin")
+        taken, watched = collections.deque(), {}
+        try:
+            for name in names:
+                if name not in self._index:
+                    raise Schema(f"{self.path}: tensor {name!r} is not in the file")
+                if name in self._open[3]:
+                    raise Usage(f"tensor {name!r} was written already")
+                t = self._named[name][0]
+                source, event = self._source(name, *self._named[name])
+                if source is t or event is not None:
+                    watched[name] = (t, t._version)
+                self._open[3].add(name)
+                taken.append((name, source, event))
+        finally:  # at once: each look at a queue or lock may wake the writer
+            with self._changed:
+                self._reading.update(name for name, _, event in taken if event is None)  # else the device waits, not the program
+                self._watched.update(watched)
+            if taken:
+                self._jobs.put(("write", taken))
+
+    def _source(self, name, t, kind):
+        """What the writer takes a tensor's bytes from: itself, where its memory is what is stored, else a copy, and the event of a device's copy."""
+        source, event = t, None
+        if t.is_cuda and not t.is_complex() and not t.is_neg():
+            source, event = self._staging.copy(name, t.detach())
+        elif not plain(t):
+            source = memory(stored(t))
+        length = source.numel() * source.element_size() if torch.is_tensor(source) else len(source)
+        if length != self._index[name].length:
+            raise Schema(f"{self.path}: tensor {name!r} has {length} bytes, in the file {self._index[name].length}")
+        if kind == BUFFER and event is None:
+            source = bytes(memory(t) if source is t else source)
+        return source, event
+
+    def written(self):
+        """The names written to the save that was begun."""
+        return set(self._open[3]) if self._open else set()
+
+    def commit(self, cursor=0, random=b"", scalars=None):
+        """Completes the save in the background. If a tensor was not written, Usage names it."""
+        if self._open is None:
+            raise Usage("commit before begin")
+        missing = [e.name for e in self.entries if e.name not in self._open[3]]
+        try:
+            named = self._fits(self._open[2], cursor, random, scalars)
+            if missing:
+                raise Usage(f"tensor {missing[0]!r} was not written")
+        except BaseException:
+            self.abort()
+            raise
+        slot, sequence, step, _ = self._open
+        self._open = None
+        self._left = time.monotonic()
+        self._jobs.put(("commit", slot, sequence, step, cursor, bytes(random), named))
+
+    def abort(self):
+        """Gives up a save that was begun."""
+        if self._open is not None:
+            self._jobs.put(("abort", self._open[0]))
+            self._open = None
+
+    def _numbers(self, step, cursor):
+        for what, v in (("step", step), ("cursor", cursor)):
+            if not isinstance(v, int) or isinstance(v, bool) or not 0 <= v < 1 << 64:
+                raise Usage(f"{what} is {v!r}, must be a number from 0 to 2**64 - 1")
+
+    def _fits(self, step, cursor, random, scalars):
+        self._numbers(step, cursor)
+        if not isinstance(random, (bytes, bytearray, memoryview)):
+            raise Usage(f"random is {type(random).__name__}, must be bytes")
+        named = sorted((k.encode(), float(v)) for k, v in (scalars or {}).items())
+        for k, _ in named:
+            if len(k) > MAX_NAME:
+                raise Usage(f"scalar {k[:40]!r}: its name has {len(k)} bytes, at most {MAX_NAME}")
+        need = 64 + 8 * len(self.entries) + sum(10 + len(k) for k, _ in named) + len(random)
+        if need > self._manifest_size:
+            raise Usage(f"random and scalars need {need} bytes with the rest, the file has room for {self._manifest_size}; create it with more state_bytes")
+        return named
+
+    def ready(self, *names):
+        """Waits until these tensors may be changed, or all of them."""
+        begun = time.monotonic()
+        self._wanted(begun)
+        self._staging.before_change(*names)
+        with self._changed:
+            wanted = set(names)
+            self._changed.wait_for(lambda: self._reading.isdisjoint(wanted) if names else not self._reading)
+            for name in names or list(self._watched):
+                self._watched.pop(name, None)
+        self.waited += time.monotonic() - begun
+
+    def _wanted(self, now):
+        """Somebody waits for the save: it is not held back any more."""
+        self._hurry.set()
+        if self._thread is not None and not self._idle.is_set():
+            transfer.foreground(self._thread.native_id)
+        if self._left is not None:
+            self._quiet = self._quiet[-7:] + [now - self._left]
+            self._left = None
+
+    def wait(self):
+        """Waits until the present save is durable, and raises its error."""
+        if self._fd is None:
+            raise Usage("the file is closed")
+        if self._open is not None:
+            raise Usage(f"the save of step {self._open[2]} was neither committed nor aborted")
+        begun = time.monotonic()
+        if not self._idle.is_set():
+            self._wanted(begun)
+        self._idle.wait()
+        self.waited += time.monotonic() - begun
+        with self._changed:
+            self._watched.clear()
+        if self._failure:
+            e, self._failure = self._failure, None
+            raise e
+
+    def acknowledge(self, step):
+        """Says that all ranks have committed this step, so that older slots may be reused."""
+        found = [r.sequence for r in self._slots if r and r.step == step]
+        if not found:
+            raise Usage(f"{self.path}: step {step} is acknowledged and was not committed here")
+        self._all = max(self._all, *found)
+
+    def give_up_after(self, step):
+        """Frees the slots of all checkpoints newer than this step's, -1 for all: they are not the resumed run's."""
+        self.wait()
+        newest = max((r for r in self._slots if r and r.step == step), default=Record(0, 0, 0, 0))
+        if self.version >= 2 and self._note.sequence > newest.sequence:
+            note = self._note._replace(generation=self._note.generation + 1, sequence=newest.sequence, step=newest.step)
+            if note.all_sequence > newest.sequence:
+                note = note._replace(all_sequence=0, all_step=0)
+            os.fdatasync(self._fd)  # of two copies of the note the older is durable before the other is touched
+            write_notes(self._fd, self.id, self.slots, note)
+            os.fdatasync(self._fd)
+            self._note = note
+        for slot, r in enumerate(self._slots):
+            if r and r.sequence > newest.sequence:
+                self._free(slot)
+
+    def _let_go(self):
+        """Closes the descriptors and nothing else."""
+        if self._fd is not None:
+            self._access.let_go()
+            os.close(self._fd)
+            self._fd = None
+
+    def close(self):
+        """Waits for the save under way and closes the file."""
+        if self._fd is None:
+            return
+        if self._thread is not None:
+            self.abort()
+            self._jobs.put(("close",))
+            self._thread.join()
+            if self._note.sequence:
+                try:
+                    os.fdatasync(self._fd)  # the note is a witness only
+                except OSError:
+                    pass
+        self._access.close()
+        os.close(self._fd)
+        self._fd = None
+        if self._failure:
+            e, self._failure = self._failure, None
+            raise e

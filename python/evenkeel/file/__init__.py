@@ -1,1 +1,0 @@
-"""The checkpoint file, underneath evenkeel.checkpoint: docs/reference/formats/checkpoint.md describes it."""

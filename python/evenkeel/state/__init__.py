@@ -1,1 +1,0 @@
-"""The state of a job's live objects, underneath evenkeel.job."""

@@ -1,0 +1,59 @@
+"""How the ranks of a job make themselves known to the service, once: rank 0 for all of them."""
+
+import atexit
+import dataclasses
+import os
+import socket
+import uuid
+from typing import Any, Dict, List, Optional
+
+import torch
+import torch.distributed as dist
+
+from . import client
+from .errors import Usage
+
+
+@dataclasses.dataclass
+class Found:
+    client: Optional[client.Client]  # on rank 0, where there is a service
+    first: Optional[client.Plan]  # its first sizes, if it had them soon; the same on all ranks
+    serving: bool  # whether there is a service
+    timed: bool  # whether rounds are to have a deadline
+    most: List[int]  # the largest micro-batch of each rank, 0: any
+
+
+def register(same: Dict[str, Any], limits: Dict[str, Any], device: torch.device, group: Any) -> Found:
+    """Registers the job. same are the arguments that must be equal on all ranks; limits are those of this rank's micro-batch."""
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    everyone: List[Any] = [None] * ranks
+    dist.all_gather_object(everyone, (same, _describe(rank, limits, device)), group=group)
+    for r, (other, _) in enumerate(everyone):
+        wrong = [f"{k} {other[k]} on rank {r}, {v} on rank 0" for k, v in everyone[0][0].items() if other[k] != v]
+        if wrong:
+            raise Usage(f"batches() has {'; '.join(wrong)}: pass the same on all ranks")
+    described = [d for _, d in everyone]
+    own, answer = None, (None, False, False)
+    if rank == 0 and os.environ.get("EVENKEEL_URL"):
+        seen: Dict[str, int] = {}
+        for d in described:  # containers may bear one name
+            n = seen[d["name"]] = seen.get(d["name"], 0) + 1
+            d["name"] += f"#{n}" if n > 1 else ""
+        body = {"id": uuid.uuid4().hex, "global_batch": same["global_batch"], "deadline": same["deadline"], "ranks": described}
+        job = os.environ.get("EVENKEEL_JOB") or "job"
+        connection = client.Connection(os.environ["EVENKEEL_URL"], os.environ.get("EVENKEEL_TOKEN", ""), os.environ.get("EVENKEEL_CA", ""), ranks, job)
+        own = client.Client(connection, job, body)
+        own.start()
+        atexit.register(own.close)
+        first = own.wait(client.TIMEOUT)
+        answer = first, True, own.timed
+    answers: List[Any] = [None] * ranks
+    dist.all_gather_object(answers, answer, group=group)
+    return Found(own, *answers[0], [d["micro_batch"]["most"] for d in described])
+
+
+def _describe(rank: int, limits: Dict[str, Any], device: torch.device) -> Dict[str, Any]:
+    name, memory, host = "cpu", 0, socket.gethostname()
+    if device.type == "cuda":
+        name, memory = torch.cuda.get_device_name(device), torch.cuda.get_device_properties(device).total_memory
+    return {"name": f"{host}/{os.environ.get('LOCAL_RANK', rank)}", "host": host, "device": name, "memory_bytes": memory, "micro_batch": limits}

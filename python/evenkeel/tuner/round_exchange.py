@@ -1,0 +1,198 @@
+"""What the ranks exchange once a round, and rank 0 with the service: times, samples and norms one way, sizes the other. All of it is in one vector
+that is all-reduced with the last bucket (round_vector.py). On CUDA this does not wait for the device, unless rounds have a deadline: compute time is
+measured by two events that are read a round later, like the vector. These paths have not been run on a device yet.
+"""
+
+import dataclasses
+from typing import Any, List, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from . import client, round_vector
+from .gradient_hook import Round
+from .sample_order import Batches
+from .round_vector import Did
+from .micro_steps import MicroSteps
+
+
+@dataclasses.dataclass
+class _Past:
+    """A round whose report is not complete yet."""
+
+    number: int
+    plan: client.Plan
+    wait: float  # seconds
+    did: List[Did] = dataclasses.field(default_factory=list)
+
+
+class RoundExchange:
+    """One rank's side. begin once, round and finish for each round, start and took for each micro-step."""
+
+    def __init__(self, model: Any, clock: Any):
+        self._clock = clock
+        self.group = model.process_group
+        self.rank, self.ranks = dist.get_rank(self.group), dist.get_world_size(self.group)
+        self.device = next(p for p in model.module.parameters() if p.requires_grad).device
+        self.shared = False  # whether the ranks have anything to exchange
+        self.late = False  # a round's vector is read a round later (CUDA)
+        self.spent = 0.0  # seconds of this object's own work, in this round
+        self._client: Optional[client.Client] = None
+        self._arriving: "tuple[Any, Any, _Past] | None" = None  # the vector of the round before, its event, its round
+        self._timed: "tuple[Any, Any] | None" = None  # events at begin and end of the round before
+        self._untimed: Optional[_Past] = None  # the round whose times come with the next vector
+        self._norm: Optional[torch.Tensor] = None  # of the gradient of the round before, where vectors are read late
+        self._vector = round_vector.RoundVector(self.rank, self.ranks)
+
+    def begin(self, batches: Batches, own: Optional[client.Client], first: Optional[client.Plan], serving: bool) -> None:
+        """Begins a job. own is the client of the service, on rank 0 alone; first is the plan that all ranks have; serving says whether there is a service."""
+        self._batches, self._client, self._told = batches, own, first
+        self.shared = serving or batches.dealing
+        self._events = self.device.type == "cuda" and not batches.dealing
+        self.late = self._events
+
+    def round(self, work: MicroSteps) -> None:
+        self.did, self.spent, self._work = Did(), 0.0, work
+        if self._events:
+            self._began = torch.cuda.Event(enable_timing=True)
+            self._began.record()
+
+    def start(self, size: int) -> None:
+        """A micro-step is handed out."""
+        self._size, self._took = size, None
+        self._at = self._clock()
+
+    def took(self, now: Optional[float] = None) -> float:
+        """Seconds of the micro-step until now, or until the first call."""
+        if self._took is None:
+            if self.device.type == "cuda" and not self._events:
+                torch.cuda.current_stream(self.device).synchronize()
+                now = None
+            self._took = (self._clock() if now is None else now) - self._at
+            if self._size:
+                self.did.samples += self._size
+                self.did.micro_steps += 1
+                self.did.seconds += self._took
+        return self._took
+
+    def again(self, size: int) -> None:
+        """A micro-step of this size did not fit: the round begins anew."""
+        self.did = Did(out_of_memory=size)
+
+    def fill(self, r: Round, now: float) -> Optional[torch.Tensor]:
+        """The vector that is all-reduced with the last bucket."""
+        self.took(now)
+        if not self.shared:
+            return None
+        did, b, news, norm = self.did, self._batches, None, self._norm
+        did.drawn = b.hold(int(self.late))
+        if self.late:
+            did = dataclasses.replace(did, seconds=self._seconds())
+        newest = self._client.newest if self._client is not None else None
+        if newest is not self._told:
+            if newest != self._told:
+                news = newest
+            self._told = newest
+        base = (r.total or r.expected) / did.samples if did.samples else 0.0  # the hook scales by first / (total or expected); the rank's mean needs first / samples
+        on_device = self.device.type != "cpu"
+        if not on_device:
+            did.norm_squared = _sum(r.norms) * base**2
+        v = self._vector.pack(did, news)
+        if on_device:
+            v = v.to(self.device)
+        if on_device and r.norms and base:
+            v[round_vector.norm_of(self.rank)] = torch.stack(r.norms).sum() * base**2  # stays on the device
+        if self.late and self.rank == 0 and norm is not None:
+            v[round_vector.norm_before(self.ranks)] = norm
+        return v
+
+    def _seconds(self) -> float:
+        """Seconds of the round before, by its events, which have passed by now."""
+        ended = torch.cuda.Event(enable_timing=True)
+        ended.record()
+        before, self._timed = self._timed, (self._began, ended)
+        if before is None:
+            return 0.0
+        before[1].synchronize()
+        return before[0].elapsed_time(before[1]) / 1e3
+
+    def finish(self, r: Round) -> None:
+        """The round is over: its results hold for all ranks from now on."""
+        began, work = self._clock(), self._work
+        past = _Past(work.number, work.plan, began - work.began)
+        if not self.shared:
+            self._batches.completed(work.total)
+            return
+        v, working = r.vector, r.working
+        waited = self._clock()
+        working.wait()
+        if not self.late:
+            waited = self._clock() - waited
+            self._learn(self._vector.values if self.device.type == "cpu" else v.tolist(), past, _sum(r.sums))
+        else:
+            self._norm = torch.stack(r.sums).sum() if r.sums else None
+            host = torch.empty(v.shape, dtype=v.dtype, pin_memory=v.is_cuda)
+            host.copy_(v, non_blocking=True)
+            passed = torch.cuda.Event() if v.is_cuda else None
+            if passed:
+                passed.record()
+            waited = self._clock() - waited
+            self.settle()
+            self._arriving = host, passed, past
+            self._batches.completed(work.total)
+        self.spent += self._clock() - began - waited
+
+    def settle(self) -> None:
+        """Reads the vector of the round before, if that was left for later; call it while no batch is drawn."""
+        if self._arriving is not None:
+            (host, passed, past), self._arriving = self._arriving, None
+            if passed:
+                passed.synchronize()
+            self._learn(host.tolist(), past)
+
+    def _learn(self, v: Sequence[float], past: _Past, norm: float = 0.0) -> None:
+        past.did, plan = round_vector.unpack(v, self.ranks)
+        b = self._batches
+        if plan is not None:
+            b.adopt(plan, past.number if b.dealing else max(d.drawn for d in past.did))
+            if b.dealing:
+                b.chunk = max(1, plan.micro_batches[self.rank])
+        if not self.late:
+            b.release()
+            if b.dealing:
+                b.used([d.samples for d in past.did])
+            else:
+                b.completed(self._work.total)
+            self._report(past, norm)
+            return
+        before, self._untimed = self._untimed, past
+        if before is not None:
+            for d, now in zip(before.did, past.did):
+                d.seconds = now.seconds
+            self._report(before, v[round_vector.norm_before(self.ranks)])
+
+    def _report(self, past: _Past, norm: float) -> None:
+        if self._client is None:
+            return
+        ranks: List[Any] = []
+        for d, share in zip(past.did, past.plan.shares):
+            own = {"seconds": d.seconds, "samples": d.samples, "micro_steps": d.micro_steps, "out_of_memory": d.out_of_memory}
+            if d.norm_squared > 0:
+                own["norm_squared"] = d.norm_squared
+            ranks.append(own if d.samples or share else None)  # with a share and no samples, at an epoch's end: it is not silent
+        body = {"round": past.number, "plan": past.plan.number, "wait_seconds": past.wait, "ranks": ranks}
+        if norm > 0:
+            body["norm_squared"] = norm
+        self._client.offer(body, past.plan)
+
+    def close(self) -> None:
+        if self._arriving is not None:
+            self.settle()
+        if self._client is not None:
+            self._client.close()
+
+
+def _sum(squares: List[torch.Tensor]) -> float:
+    if squares and squares[0].device.type != "cpu":
+        return float(torch.stack(squares).sum())  # waits once
+    return sum(map(float, squares))
