@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -116,16 +117,7 @@ func (d *Difference) predictions(field func(string, any, any), a, b *Prediction)
 	both("simulated", func(p *Prediction) float64 { return p.Simulated })
 	both("idle", func(p *Prediction) float64 { return p.Idle })
 	x, y := peaks(a), peaks(b)
-	var names []string
-	for _, all := range []map[string]float64{x, y} {
-		for name := range all {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range keys(x, y) {
 		var u, v any
 		if bytes, ok := x[name]; ok {
 			u = bytes
@@ -135,6 +127,13 @@ func (d *Difference) predictions(field func(string, any, any), a, b *Prediction)
 		}
 		field("peak_bytes "+name, u, v)
 	}
+}
+
+// keys are those of two maps, rising.
+func keys[V any](x, y map[string]V) []string {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(x)), maps.Keys(y))
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // peaks is the memory of the fullest device of every class.
@@ -201,22 +200,14 @@ func segments(p *Plan) map[string][]segment {
 // devices sweeps over every class from one edge of a replica, of either plan, to the next.
 func (d *Difference) devices(a, b *Plan) {
 	x, y := segments(a), segments(b)
-	edges := map[string][]int{}
-	var classes []string
-	for _, plan := range []map[string][]segment{x, y} {
-		for class, list := range plan {
-			if _, ok := edges[class]; !ok {
-				classes = append(classes, class)
-			}
-			for _, s := range list {
-				edges[class] = append(edges[class], s.first, s.end)
-			}
-		}
-	}
-	slices.Sort(classes)
-	for _, class := range classes {
-		at := slices.Compact(slices.Sorted(slices.Values(edges[class])))
+	for _, class := range keys(x, y) {
 		u, v := x[class], y[class]
+		var at []int
+		for _, s := range slices.Concat(u, v) {
+			at = append(at, s.first, s.end)
+		}
+		slices.Sort(at)
+		at = slices.Compact(at)
 		for i := range len(at) - 1 {
 			var p, q *DeviceUse
 			p, u = useAt(u, at[i])

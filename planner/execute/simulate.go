@@ -21,7 +21,7 @@ func Simulate(stages []pipeline.Timing, microBatches int) (float64, error) {
 				return 0, fmt.Errorf("%w: stage %d: time %v is not a finite number of at least 0", pipeline.ErrPipeline, i, t)
 			}
 		}
-		order, err := pipeline.Order(i, len(stages), microBatches, pipeline.OneForwardOneBackward)
+		order, err := pipeline.Order(i, len(stages), microBatches)
 		if err != nil {
 			return 0, err
 		}

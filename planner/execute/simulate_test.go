@@ -28,14 +28,18 @@ func TestSimulate(t *testing.T) {
 			}
 			return v
 		}
-		_, least, err := pipeline.Simulate(free, m, pipeline.OneForwardOneBackward)
+		orders, err := pipeline.Orders(pipeline.OneForwardOneBackward, len(stages), 1, m)
+		if err != nil {
+			r.Fatal(err)
+		}
+		_, least, err := pipeline.Simulate(free, orders, false)
 		if err != nil {
 			r.Fatal(err)
 		}
 		if got := simulate(free); math.Abs(got-least) > 1e-9 {
 			r.Fatalf("%v; the planner's is %v", got, least)
 		}
-		_, most, err := pipeline.Simulate(stages, m, pipeline.OneForwardOneBackward)
+		_, most, err := pipeline.Simulate(stages, orders, false)
 		if err != nil {
 			r.Fatal(err)
 		}
