@@ -147,7 +147,7 @@ func TestNoPlanBelowTheBound(t *testing.T) {
 	}
 }
 
-var boundJobs = flag.Int("bound-jobs", 40, "random jobs whose bound is tried")
+var boundJobs = flag.Int("bound-jobs", 20, "random jobs whose bound is tried")
 
 // allows says whether a plan keeps to the options of the job.
 func (j *Job) allows(p *Plan) bool {

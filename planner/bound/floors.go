@@ -166,7 +166,7 @@ func (f *floorer) lower(x *layerFloor, at costmodel.DeviceLayer) {
 	for _, r := range curve {
 		if r.MicroBatch > at.Share {
 			run.Update, run.Fixed, run.Activation = min(run.Update, r.Update), min(run.Fixed, r.Fixed), min(run.Activation, r.Activation)
-			run.Selective, run.Freed, run.Sequence = min(run.Selective, r.Selective), max(run.Freed, r.Freed), max(run.Sequence, r.Sequence)
+			run.Selective, run.Freed, run.Sequence = min(run.Selective, r.Selective), min(run.Freed, r.Freed), max(run.Sequence, r.Sequence)
 		}
 	}
 	at.Run = run
