@@ -31,8 +31,7 @@ type Stats struct {
 // errors for gains; here one network chooses and the other values.
 //
 // Deviations from the paper: the argmax is over the weighted sum of vector-valued Q (as in Abels et al., ICML 2019);
-// the target network follows softly; n-step returns; and objectives may be pooled over a group, see
-// Config.Pooled. Not safe for concurrent use.
+// the target network follows softly; and n-step returns. Not safe for concurrent use.
 type Learner struct {
 	cfg     Config
 	online  *ddqn.Network
@@ -55,14 +54,14 @@ type Learner struct {
 // training state; give the learner a generator of its own. It is an error if the configuration is not valid for net.
 func NewLearner(cfg Config, net *ddqn.Network, src *rand.PCG) (*Learner, error) {
 	spec := net.Spec()
-	if err := cfg.validate(spec.Objectives); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("ddqn/learn: new learner: %w", err)
 	}
-	cfg = cfg.withDefaults(spec.Objectives)
+	cfg = cfg.withDefaults()
 	rows := cfg.Batch * cfg.Group
 	l := &Learner{
 		cfg: cfg, online: net, target: net.Clone(), src: src, rng: rand.New(src),
-		adam:  newOptimizer(cfg, len(net.Weights())),
+		adam:  newOptimizer(len(net.Weights())),
 		batch: newBatch(cfg.Batch, cfg.Group, spec.Features, spec.Objectives),
 		y:     make([]float32, rows*spec.Objectives),
 	}
