@@ -34,10 +34,6 @@ type Control struct {
 	sieve    env.Sieve
 }
 
-// Omniscient marks a policy that knows the nodes' true state: a bound. It decides by itself
-// who takes part.
-type Omniscient interface{ Omniscient() }
-
 // Round is what one round of control did.
 type Round struct {
 	Plan     cluster.Plan    // as carried out; its sizes are valid until the next round
@@ -129,7 +125,7 @@ func (c *Control) observe(report *cluster.Report) (*cluster.Report, error) {
 
 // decide plans the round for the nodes present.
 func (c *Control) decide(report *cluster.Report, present []bool) error {
-	_, knows := c.Policy.(Omniscient)
+	_, knows := c.Policy.(interface{ Omniscient() }) // an oracle decides by itself who takes part
 	allowed := present
 	if !knows {
 		if allowed = c.parts.among(c.Cluster, present); !slices.Contains(allowed, true) {
@@ -163,15 +159,6 @@ func count(present []bool) int {
 		}
 	}
 	return n
-}
-
-// Limit is the micro-batch that a node's memory was found to hold, where that is less than the
-// cluster says; 0: nothing was found.
-func (c *Control) Limit(node int) int {
-	if c.memory == nil {
-		return 0
-	}
-	return c.memory.Learnt(node)
 }
 
 // SettleLimits takes back limits of memory that are being tried, at the end of a run.

@@ -14,12 +14,7 @@
 package learn
 
 import (
-	"errors"
-
 	// Gorgonia keeps raw pointers to Go memory and refuses to start under a Go release that it does not know. This
 	// module allows newer releases: their garbage collector does not move objects either.
 	_ "go4.org/unsafe/assume-no-moving-gc"
 )
-
-// ErrEmpty means that the replay holds nothing yet that could be learned from.
-var ErrEmpty = errors.New("ddqn/learn: replay holds no complete n-step window yet")

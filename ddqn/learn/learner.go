@@ -79,7 +79,10 @@ func (l *Learner) Network() *ddqn.Network { return l.online }
 // Updates is the number of updates done.
 func (l *Learner) Updates() int { return l.updates }
 
-// Update draws a batch from the replay and takes one gradient step. It changes no weight and returns ErrEmpty while
+// errEmpty means that the replay holds nothing yet that could be learned from.
+var errEmpty = errors.New("ddqn/learn: replay holds no complete n-step window yet")
+
+// Update draws a batch from the replay and takes one gradient step. It changes no weight and fails while
 // the replay holds no complete window, ddqn.ErrMismatch if its sizes are not those of the learner, and ddqn.ErrNotFinite if
 // the loss or the gradient is NaN or infinite (which calls for a lower LearningRate or smaller rewards).
 func (l *Learner) Update(replay *Replay) (Stats, error) {
@@ -87,7 +90,7 @@ func (l *Learner) Update(replay *Replay) (Stats, error) {
 		return Stats{}, fmt.Errorf("ddqn/learn: update: %w", err)
 	}
 	if replay.samples(l.cfg.NStep) == 0 {
-		return Stats{}, fmt.Errorf("ddqn/learn: update: %d steps held, windows of %d: %w", replay.size(), l.cfg.NStep, ErrEmpty)
+		return Stats{}, fmt.Errorf("ddqn/learn: update: %d steps held, windows of %d: %w", replay.size(), l.cfg.NStep, errEmpty)
 	}
 	replay.sample(l.batch, l.cfg.NStep, float32(l.cfg.Gamma), l.rng)
 	l.targets()

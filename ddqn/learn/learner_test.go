@@ -140,7 +140,7 @@ func TestUpdateErrors(t *testing.T) {
 		}
 	}
 	empty, _ := NewReplay(rc)
-	check("empty", empty, ErrEmpty)
+	check("empty", empty, errEmpty)
 	other := rc
 	other.Group = 2
 	check("another group", randomReplay(t, other, 2, 30, rng), ddqn.ErrMismatch)
@@ -191,7 +191,6 @@ func TestActorBesideLearner(t *testing.T) {
 	spec := ddqn.Spec{Features: 4, Actions: 3, Objectives: 1, Hidden: []int{8}}
 	net := newNet(t, spec, 1)
 	actor := ddqn.NewActor(net)
-	defer actor.Close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	replay := randomReplay(t, ReplayConfig{Streams: 1, Capacity: 100, Group: 1, Features: 4, Objectives: 1}, 3, 100, rng)
 	var learners, actors sync.WaitGroup
@@ -227,7 +226,6 @@ func TestActorBesideLearner(t *testing.T) {
 	}
 	actors.Go(func() {
 		other := ddqn.NewActor(newNet(t, spec, 5))
-		defer other.Close()
 		for range 100 {
 			other.Q(nil, make([]float32, 5*4))
 		}

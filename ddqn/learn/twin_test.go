@@ -304,7 +304,6 @@ func TestActorEqualsPlainGo(t *testing.T) {
 			net.Weights()[i] += 0.1 * float32(rng.NormFloat64())
 		}
 		actor := ddqn.NewActor(net)
-		defer actor.Close()
 		rows := randomFloats(rand.New(rand.NewPCG(1, 1)), 3*spec.Features)
 		q := actor.Q(nil, rows)
 		plain := &twin{spec: spec}

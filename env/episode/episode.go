@@ -67,8 +67,8 @@ type Episode struct {
 	over        bool
 }
 
-// ErrOver is returned by Step when the episode has ended or not begun.
-var ErrOver = errors.New("episode: none is under way; call Reset")
+// errOver is returned by Step when the episode has ended or not begun.
+var errOver = errors.New("episode: none is under way; call Reset")
 
 // New prepares an episode; Reset begins it.
 func New(config Config) (*Episode, error) {
@@ -138,7 +138,7 @@ func (e *Episode) Reset() (Step, error) {
 // Step applies one action per node, an index into env.Actions, and runs a round.
 func (e *Episode) Step(actions []int) (Step, error) {
 	if e.over {
-		return Step{}, ErrOver
+		return Step{}, errOver
 	}
 	if len(actions) != e.Size() {
 		return Step{}, fmt.Errorf("episode: %d actions for %d nodes", len(actions), e.Size())

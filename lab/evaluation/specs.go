@@ -71,14 +71,6 @@ func Specs() []Spec {
 	}
 }
 
-// Agent returns the spec of a trained policy under a name of its own, so that several can be
-// compared.
-func Agent(name string, t *agent.Trained) Spec {
-	return Spec{Name: name, About: "a trained Double-DQN agent", Deadline: true, create: func(c *cluster.Cluster, _ *sim.Simulator, _ *agent.Trained, w [env.Objectives]float64, _ int) agent.Policy {
-		return t.NewAgent(c, w)
-	}}
-}
-
 // Find returns the specs of the named policies. An unknown name is bad input.
 func Find(names []string) ([]Spec, error) {
 	all := Specs()
