@@ -8,7 +8,7 @@
 //     state, the target network values it. See learner.go.
 //   - Dueling heads (Wang et al., ICML 2016), vector-valued. See ddqn/internal/dueling.
 //   - n-step returns (Sutton 1988), uncorrected for the actions in between, as in Rainbow (Hessel et al. 2018);
-//     a terminal state ends the bootstrap, a time limit does not. See replay.go and sample.go.
+//     a terminal state ends the bootstrap, a time limit does not. See replay.go.
 //   - Soft target updates (Lillicrap et al. 2016), Huber loss, Adam (Kingma and Ba 2015) with a clipped global
 //     norm. See learner.go, loss.go and optimizer.go.
 package learn
