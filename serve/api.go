@@ -37,12 +37,19 @@ type created struct {
 	Token string `json:"token,omitempty" doc:"Of the job: only now, and only where the service has tokens"`
 }
 
+// putAnswer is the answer of put-job.
+type putAnswer struct {
+	Status int
+	Body   created
+}
+
 // routes makes the API.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	config := huma.DefaultConfig("Evenkeel", "1")
 	config.Info.Description = "The control service of training jobs: a job says how long its rounds took and gets the sizes of its next ones."
 	config.DocsPath, config.SchemasPath, config.CreateHooks = "", "", nil
+	config.Transformers = []huma.Transformer{s.refusals}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "Where the service has tokens. Scopes: read, report, admin; each may what those before it may"}}
 	api := humago.New(mux, config)
 	api.UseMiddleware(s.timed, s.authorise(api))
@@ -56,7 +63,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusNotFound, "no such route; /openapi.json describes those there are")
 	})
-	return s.guard(s.refusals(mux))
+	return s.guard(mux)
 }
 
 // operation is an operation of a job, or of the service.
@@ -79,14 +86,8 @@ func (s *Server) operation(id, method, path, summary string, errs ...int) huma.O
 func (s *Server) jobRoutes(api huma.API) {
 	put := s.operation("put-job", http.MethodPut, "/v1/jobs/{job}", "Create a job, or change its settings", 409, 422, 503, 507)
 	put.Responses = map[string]*huma.Response{"201": {Description: "Created"}}
-	huma.Register(api, put, func(ctx context.Context, in *jobBody[Settings]) (*struct {
-		Status int
-		Body   created
-	}, error) {
-		out := &struct {
-			Status int
-			Body   created
-		}{Status: http.StatusOK}
+	huma.Register(api, put, func(ctx context.Context, in *jobBody[Settings]) (*putAnswer, error) {
+		out := &putAnswer{Status: http.StatusOK}
 		j, token, err := s.create(in.Job, in.Body)
 		if err != nil {
 			return nil, problem(err)
@@ -107,17 +108,17 @@ func (s *Server) jobRoutes(api huma.API) {
 	huma.Register(api, s.operation("list-jobs", http.MethodGet, "/v1/jobs", "List the jobs"), func(_ context.Context, in *struct {
 		Ranks bool `query:"ranks" default:"true" doc:"Whether to list the ranks of each"`
 	}) (*struct{ Body jobList }, error) {
-		return &struct{ Body jobList }{jobList{Jobs: append([]JobState{}, s.list(in.Ranks)...)}}, nil
+		return answered(jobList{Jobs: append([]JobState{}, s.list(in.Ranks)...)}, nil)
 	})
 	huma.Register(api, s.operation("get-job", http.MethodGet, "/v1/jobs/{job}", "Inspect a job", 404, 503), func(_ context.Context, in *jobPath) (*struct{ Body JobState }, error) {
-		return described(s.describe(in.Job))
+		return answered(s.describe(in.Job))
 	})
 	huma.Register(api, s.operation("patch-job", http.MethodPatch, "/v1/jobs/{job}", "Change weights, limits, or pause a job", 404, 422, 503, 507), func(ctx context.Context, in *jobBody[change]) (*struct{ Body JobState }, error) {
 		if _, err := s.submit(in.Job, entry{Change: &in.Body}); err != nil {
 			return nil, problem(err)
 		}
 		s.audit(ctx, in.Job, in.Body.String())
-		return described(s.describe(in.Job))
+		return answered(s.describe(in.Job))
 	})
 	remove := s.operation("delete-job", http.MethodDelete, "/v1/jobs/{job}", "Delete a job", 404, 503)
 	remove.DefaultStatus = http.StatusNoContent
@@ -130,11 +131,12 @@ func (s *Server) jobRoutes(api huma.API) {
 	})
 }
 
-func described(j JobState, err error) (*struct{ Body JobState }, error) {
+// answered is the answer of an operation: a body, or the problem that an error is.
+func answered[T any](body T, err error) (*struct{ Body T }, error) {
 	if err != nil {
 		return nil, problem(err)
 	}
-	return &struct{ Body JobState }{j}, nil
+	return &struct{ Body T }{body}, nil
 }
 
 // jobList is the answer of list-jobs.
@@ -147,6 +149,22 @@ func problem(err error) error {
 	if err == nil {
 		return nil
 	}
+	for _, x := range []struct {
+		status int
+		errs   []error
+	}{
+		{http.StatusNotFound, []error{errNoJob, errNoToken}},
+		{http.StatusConflict, []error{errOpen, errManyTokens}},
+		{http.StatusInsufficientStorage, []error{errFull, errNoRoom}}, // errNoRoom before errJournal, which it wraps
+		{http.StatusServiceUnavailable, []error{errJournal, errReading, errClosed}},
+		{http.StatusInternalServerError, []error{errUnread}},
+	} {
+		for _, known := range x.errs {
+			if errors.Is(err, known) {
+				return huma.NewError(x.status, known.Error()) // without what else err wraps, which is for the log
+			}
+		}
+	}
 	var faults live.Faults
 	switch {
 	case errors.As(err, &faults):
@@ -155,24 +173,6 @@ func problem(err error) error {
 			details[i] = &huma.ErrorDetail{Location: "body." + f.Path, Message: f.Text}
 		}
 		return huma.Error422UnprocessableEntity("the request cannot be right", details...)
-	case errors.Is(err, errNoToken):
-		return huma.Error404NotFound(err.Error())
-	case errors.Is(err, errOpen), errors.Is(err, errManyTokens):
-		return huma.Error409Conflict(err.Error())
-	case errors.Is(err, errNoJob):
-		return huma.Error404NotFound("no such job; PUT /v1/jobs/{job} creates one")
-	case errors.Is(err, errFull):
-		return huma.NewError(http.StatusInsufficientStorage, "the service has as many jobs as it takes; delete one")
-	case errors.Is(err, errNoRoom):
-		return huma.NewError(http.StatusInsufficientStorage, errNoRoom.Error())
-	case errors.Is(err, errJournal):
-		return huma.Error503ServiceUnavailable(errJournal.Error())
-	case errors.Is(err, errReading):
-		return huma.Error503ServiceUnavailable(errReading.Error())
-	case errors.Is(err, errUnread):
-		return huma.Error500InternalServerError(errUnread.Error())
-	case errors.Is(err, errClosed):
-		return huma.Error503ServiceUnavailable("the service is ending")
 	case errors.Is(err, errEnded), errors.Is(err, errGeneration), errors.Is(err, live.ErrMixed):
 		return huma.Error409Conflict(err.Error())
 	case badinput.Is(err):

@@ -97,22 +97,15 @@ func newSecret() (secret string, sum []byte) {
 
 // TokenState is what the service says of a job's token.
 type TokenState struct {
-	ID      string     `json:"id" example:"9f86d081"`
-	Scope   string     `json:"scope" enum:"read,report,admin"`
-	Created *time.Time `json:"created,omitempty"`
-	Expires *time.Time `json:"expires,omitempty" doc:"Absent: never"`
-	Token   string     `json:"token,omitempty" doc:"Itself: only now"`
+	ID      string    `json:"id" example:"9f86d081"`
+	Scope   string    `json:"scope" enum:"read,report,admin"`
+	Created time.Time `json:"created,omitzero"`
+	Expires time.Time `json:"expires,omitzero" doc:"Absent: never"`
+	Token   string    `json:"token,omitempty" doc:"Itself: only now"`
 }
 
 func (t *token) state() TokenState {
-	s := TokenState{ID: t.id(), Scope: t.Scope}
-	if !t.Created.IsZero() {
-		s.Created = &t.Created
-	}
-	if !t.Expires.IsZero() {
-		s.Expires = &t.Expires
-	}
-	return s
+	return TokenState{ID: t.id(), Scope: t.Scope, Created: t.Created, Expires: t.Expires}
 }
 
 // tokenBody asks for another token of a job.
@@ -148,9 +141,9 @@ func (s *Server) tokenRoutes(api huma.API) {
 			return nil, problem(err)
 		}
 		s.audit(ctx, in.Job, "token made: "+in.Body.Scope+" "+change.Add.id())
-		out := &struct{ Body TokenState }{change.Add.state()}
-		out.Body.Token = secret
-		return out, nil
+		made := change.Add.state()
+		made.Token = secret
+		return answered(made, nil)
 	})
 	list := s.operation("list-tokens", http.MethodGet, path, "List a job's tokens, without what they are", 404, 503)
 	list.Security = needs(scopeAdmin)
@@ -159,13 +152,13 @@ func (s *Server) tokenRoutes(api huma.API) {
 		if err != nil {
 			return nil, problem(err)
 		}
-		out := &struct{ Body tokenList }{tokenList{[]TokenState{}}}
+		list := tokenList{[]TokenState{}}
 		for _, t := range j.tokens.all() {
 			if t.holds(s.config.Clock()) {
-				out.Body.Tokens = append(out.Body.Tokens, t.state())
+				list.Tokens = append(list.Tokens, t.state())
 			}
 		}
-		return out, nil
+		return answered(list, nil)
 	})
 	revoke := s.operation("revoke-token", http.MethodDelete, path+"/{id}", "Revoke a token of a job", 404, 409, 422, 503, 507)
 	revoke.DefaultStatus = http.StatusNoContent

@@ -22,15 +22,6 @@ func newSummary(state serve.JobState, status int) *summary {
 	return s
 }
 
-// print says what was gained.
-func (c *Cmd) print(a *cli.App, state serve.JobState, status int) error {
-	s := newSummary(state, status)
-	if c.JSON {
-		return a.WriteJSON(s)
-	}
-	return cli.PrintLines(a.Out, s.lines())
-}
-
 func (s *summary) lines() []string {
 	if s.Generation == 0 && s.Problem != "" {
 		return []string{fmt.Sprintf("%s: nothing was tuned; %s", s.Name, s.Problem)}
