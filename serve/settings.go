@@ -90,14 +90,14 @@ func (j *job) weigh(w Weights) error {
 	return nil
 }
 
-// change is what of a running job may be changed. What is left out stays.
+// change is a request to change a running job. What it leaves out stays.
 type change struct {
 	Objectives *Weights       `json:"objectives,omitempty" doc:"Weights of what is wanted"`
 	Paused     *bool          `json:"paused,omitempty" doc:"Sizes stay as they are while it is true"`
 	Limits     map[string]int `json:"limits,omitempty" doc:"Largest micro-batch by the name of a rank, until the process group starts anew"`
 }
 
-// change changes a running job: all that is given, or nothing.
+// change makes all changes of a request, or none.
 func (j *job) change(x *change) error {
 	limits, err := j.gen.byRank(x.Limits)
 	if err != nil {

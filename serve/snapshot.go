@@ -49,7 +49,7 @@ type kept struct {
 	Parts [4][]byte `json:"parts"`
 }
 
-// rest is of a generation what is the job's own.
+// rest is the part of a generation that no other package keeps.
 type rest struct {
 	plan    cluster.Plan
 	waiting *cluster.Report

@@ -53,7 +53,7 @@ func (k *keyring) due(now time.Time) bool {
 	return (at-last >= int64(again) || at < last) && k.looked.CompareAndSwap(last, at)
 }
 
-// firstToken is that of a job's creation.
+// firstToken returns the token that a job was created with.
 func firstToken(c *creation) []token {
 	if len(c.Token) == 0 {
 		return nil
@@ -174,5 +174,5 @@ func (s *Server) tokenRoutes(api huma.API) {
 	})
 }
 
-// needs is what an operation's token must have.
+// needs says which scope the token of an operation must have.
 func needs(scope string) []map[string][]string { return []map[string][]string{{"token": {scope}}} }

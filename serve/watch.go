@@ -86,7 +86,7 @@ func (s *Server) watchRoutes(api huma.API) {
 	})
 }
 
-// admit lets so many streams in, of jobs that there are. Whoever is turned away does not keep a connection.
+// admit bounds the number of open streams, and refuses those of unknown jobs. A client that is refused does not keep its connection.
 func (s *Server) admit(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		refuse := func(err huma.StatusError) {

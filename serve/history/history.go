@@ -187,7 +187,7 @@ func (h *History) Problem(at time.Duration, text string) {
 	h.Note(at, "problem", "no new sizes: "+text)
 }
 
-// passedOver tells of reports that cannot be, once in a while.
+// passedOver notes impossible reports in the log, but not each of them.
 func (h *History) passedOver(at time.Duration, control *agent.Control) {
 	a := control.Absurd()
 	n := Strange(control)
@@ -198,7 +198,7 @@ func (h *History) passedOver(at time.Duration, control *agent.Control) {
 	h.Note(at, "problem", "reports said what cannot be: "+a.String())
 }
 
-// Strange counts what a job's reports said that cannot be.
+// Strange counts the impossible values in a job's reports.
 func Strange(control *agent.Control) int {
 	a := control.Absurd()
 	return a.Reports + a.Waits + a.Times + a.Sizes + a.Values + a.Frozen

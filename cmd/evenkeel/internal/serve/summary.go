@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/serve"
 )
 
-// summary is what a command's job came to.
+// summary is the outcome of a command's job.
 type summary struct {
 	serve.JobState
 	Gain       float64 `json:"gain"` // samples per second of the newest rounds over those of the first sizes; 0: not known
@@ -58,7 +58,7 @@ func (s *summary) lines() []string {
 	return append(lines, s.problem()...)
 }
 
-// problem is a line about it, if there is one.
+// problem is a line about the job's problem, if there is one.
 func (s *summary) problem() []string {
 	if s.Problem == "" {
 		return nil
